@@ -1,0 +1,98 @@
+//===- Artifact.h - Bytes of a compiled model -------------------*- C++ -*-===//
+//
+// One file: an ELF shared object at offset 0, then the manifest, the tokenizer,
+// the chat template, the checksums of the weights, and the weight image at a
+// multiple of 2 MiB. docs/artifact.md draws it. The ELF carries the header as
+// the descriptor of a note, so that every part is found from the file alone.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_ARTIFACT_H
+#define QWEN_ABI_ARTIFACT_H
+
+#include <cstddef>
+#include <cstdint>
+
+namespace qwen {
+
+/// Version of everything in the file but the kernel ABI. Readers take exactly
+/// this version.
+inline constexpr uint32_t kFormatVersion = 1;
+
+/// ELF note that holds ArtifactHeader: section ".note.qwen", owner "Qwen".
+inline constexpr char kNoteName[] = "Qwen";
+inline constexpr uint32_t kNoteType = 1;
+inline constexpr char kNoteSection[] = ".note.qwen";
+
+inline constexpr char kArtifactMagic[8] = {'Q', 'W', 'E', 'N',
+                                           'A', 'O', 'T', 0};
+
+/// Alignment of ELF segments, in file and address (Arm kernels have pages of
+/// 4, 16 or 64 KiB).
+inline constexpr uint64_t kSegmentAlign = 64 * 1024;
+/// Alignment of the weight image, in file and address (huge pages).
+inline constexpr uint64_t kWeightsAlign = 2 * 1024 * 1024;
+/// Alignment of each tensor in the weight image and buffer in the arena.
+inline constexpr uint64_t kTensorAlign = 64;
+/// Bytes of the weight image that one checksum covers.
+inline constexpr uint64_t kChecksumBytes = 1024 * 1024;
+
+/// Part of the file.
+struct FileRange {
+  uint64_t offset;
+  uint64_t size;
+};
+
+/// All numbers are little-endian. Checksums are XXH3-64 with seed 0.
+struct ArtifactHeader {
+  char magic[8];
+  uint32_t formatVersion;
+  uint32_t kernelAbiVersion;
+  /// sizeof(Context).
+  uint32_t contextSize;
+  /// An Arch.
+  uint32_t arch;
+  /// Must be the size of the file.
+  uint64_t fileSize;
+  /// The ELF, from offset 0.
+  FileRange code;
+  /// JSON, UTF-8.
+  FileRange manifest;
+  /// TokenizerFormat.h; empty where the checkpoint has none.
+  FileRange tokenizer;
+  /// Jinja, UTF-8; empty where the checkpoint has none.
+  FileRange chatTemplate;
+  /// uint64_t [ceil(weights.size / kChecksumBytes)].
+  FileRange weightChecksums;
+  FileRange weights;
+  /// Address (in the ELF's own terms) of the EntryTable.
+  uint64_t entryTable;
+  /// Of the ELF with this header taken as zeros.
+  uint64_t codeChecksum;
+  uint64_t manifestChecksum;
+  uint64_t tokenizerChecksum;
+  uint64_t chatTemplateChecksum;
+  /// Of the checksums, not of the weights.
+  uint64_t weightChecksumsChecksum;
+  /// Of this header up to here.
+  uint64_t headerChecksum;
+};
+static_assert(sizeof(ArtifactHeader) == 32 + 6 * 16 + 7 * 8);
+
+/// One function of the generated code. Both offsets are relative to the address
+/// of the field itself.
+struct EntryPoint {
+  int32_t function;
+  /// NUL-terminated: "forward.<target>" or "<kernel>.<target>".
+  int32_t name;
+};
+
+/// In the ELF's read-only data: `count`, then that many entries.
+struct EntryTable {
+  uint32_t count;
+  EntryPoint entries[];
+};
+
+} // namespace qwen
+
+#endif // QWEN_ABI_ARTIFACT_H

@@ -1,0 +1,25 @@
+//===- Error.h - What stops a command ---------------------------*- C++ -*-===//
+//
+// The one exception type of this project. Readers of files and the runtime
+// throw it, mains catch it and print one line.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_ERROR_H
+#define QWEN_ABI_ERROR_H
+
+#include <stdexcept>
+#include <string>
+
+namespace qwen {
+
+/// One line, lower case, without the program's name: the file, the tensor or
+/// op, what was found and what was needed, and the way out where there is one.
+class Error : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+} // namespace qwen
+
+#endif // QWEN_ABI_ERROR_H

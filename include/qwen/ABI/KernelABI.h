@@ -1,0 +1,152 @@
+//===- KernelABI.h - Calling interface of generated code --------*- C++ -*-===//
+//
+// What the runtime hands to compiled code, and the C signatures of the kernels
+// that the compiler generates. Any change of this file that changes bytes is a
+// new kKernelAbiVersion: artifacts name the version that they were made for.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_KERNELABI_H
+#define QWEN_ABI_KERNELABI_H
+
+#include <cstddef>
+#include <cstdint>
+
+namespace qwen {
+
+inline constexpr uint32_t kKernelAbiVersion = 1;
+
+/// Value of Context::flags where every quantizer, cache append and logits row
+/// of the token saw finite values only; otherwise it is the least id (index in
+/// the manifest's "ops") of an op that did not.
+inline constexpr uint32_t kNoFlag = 0xFFFFFFFF;
+
+/// Everything that one call of `forward` reads and writes. The runtime owns
+/// all memory. All pointers are aligned to 64 bytes at least.
+struct Context {
+  /// Base of the weight image, mapped read-only.
+  const uint8_t *weights;
+  /// Base of the arena: the manifest's "arena_bytes" bytes.
+  uint8_t *arena;
+  /// Base of the KV pool: pages of the manifest's "kv.page_bytes" bytes. In a
+  /// page, layer l has K at l * layerBytes and V behind it: K is
+  /// [kv_head][head_dim][64], V is [kv_head][64][head_dim].
+  uint8_t *kvPool;
+  /// Token ids, [tokens].
+  const int32_t *tokenIds;
+  /// Row of each token's sequence in blockTables, [tokens].
+  const int32_t *sequences;
+  /// Position of each token in its sequence, [tokens]. Tokens of one sequence
+  /// come in ascending order of position.
+  const int32_t *positions;
+  /// Page numbers of each sequence, [sequence][blockTableStride]; entry p is
+  /// the page of positions 64p .. 64p+63.
+  const int32_t *blockTables;
+  /// Indices into the call's tokens whose output is wanted, [rows].
+  const int32_t *outputRows;
+  /// First op that saw a value that is not finite, [tokens]; the runtime sets
+  /// kNoFlag before the call.
+  uint32_t *flags;
+  /// Output: f32 [rows][the manifest's "output_stride"], or hidden rows
+  /// [rows][hidden size] where wantHidden is set.
+  float *output;
+  /// Shares of work: thread t does units [u * shares[t] >> 16,
+  /// u * shares[t + 1] >> 16) of every op; shares[0] = 0, shares[threads] =
+  /// 65536, ascending.
+  const uint32_t *shares;
+  /// Waits until every thread of the call has come here.
+  void (*barrier)(void *state, int32_t thread);
+  void *barrierState;
+  int64_t tokens;
+  int64_t rows;
+  int64_t blockTableStride;
+  /// Not zero: write the final norm's rows in f32 instead of logits.
+  int64_t wantHidden;
+};
+static_assert(sizeof(Context) == 17 * 8);
+
+/// The compiled model. Every thread of a call runs it with the same context.
+using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);
+
+// Products, made by the MLIR emitter. `m` is a multiple of the row's M. Row i
+// of `out` and `residual` starts at i * ld (floats); panels [panelBegin,
+// panelEnd) of 16 columns are computed. `bias` ([n padded to 16]) and
+// `residual` may be null; out may be residual.
+
+/// x is f32 [m][k].
+using LinearF32Fn = void(const float *x, const uint8_t *weights,
+                         const float *bias, const float *residual, float *out,
+                         int64_t m, int64_t k, int64_t ld, int64_t panelBegin,
+                         int64_t panelEnd);
+
+/// Quantized activations: q is int8 [m][k], d f32 [m][ceil(k/128)], sums int32
+/// [m][k/32].
+using LinearQ8Fn = void(const int8_t *q, const float *d, const int32_t *sums,
+                        const uint8_t *weights, const float *bias,
+                        const float *residual, float *out, int64_t m, int64_t k,
+                        int64_t ld, int64_t panelBegin, int64_t panelEnd);
+
+/// Scores of one page: s[g][64] = (fma chain over headDim of q[g][.] * k[.][j])
+/// * scale for j < n rounded up to 16; kPage is [headDim][64] of the cache's
+/// format. Slots at and past n hold anything.
+using AttentionScoresFn = void(const float *q, const void *kPage, float scale,
+                               float *s, int64_t groups, int64_t headDim,
+                               int64_t n);
+
+/// o[g][headDim] = fma chain over j < n of p[g][j] * v[j][.]; p is [g][64],
+/// vPage [64][headDim] of the cache's format. headDim is a multiple of 8.
+using AttentionValuesFn = void(const float *p, const void *vPage, float *o,
+                               int64_t groups, int64_t headDim, int64_t n);
+
+// Everything around the products, made by Halide. Vectors are contiguous.
+// Those that return int32_t return 1 where an input is not finite (or, in f16,
+// overflows), else 0.
+
+/// Row `id` of a packed matrix as f32 [k].
+using EmbedFn = void(const uint8_t *weights, int32_t id, int64_t k, float *out);
+
+/// cos and sin of position * invFreq[i], i < half.
+using RopeTableFn = void(int32_t position, const float *invFreq, int64_t half,
+                         float *cos, float *sin);
+
+using RmsNormF32Fn = void(const float *x, const float *w, int64_t k, float eps,
+                          float *y);
+using RmsNormQ8Fn = int32_t(const float *x, const float *w, int64_t k,
+                            float eps, int8_t *q, float *d, int32_t *sums);
+using QuantizeQ8Fn = int32_t(const float *x, int64_t k, int8_t *q, float *d,
+                             int32_t *sums);
+using SwiGluF32Fn = void(const float *gate, const float *up, int64_t n,
+                         float *y);
+/// n is at most kActivationBlock values and a multiple of 32: one block.
+using SwiGluQ8Fn = int32_t(const float *gate, const float *up, int64_t n,
+                           int8_t *q, float *d, int32_t *sums);
+
+/// Rotates one head of 2 * half values.
+using RopeFn = void(const float *x, const float *cos, const float *sin,
+                    int64_t half, float *y);
+/// The per-head norm of Qwen3, then the rotation.
+using NormRopeFn = void(const float *x, const float *w, const float *cos,
+                        const float *sin, int64_t half, float eps, float *y);
+
+/// Writes x[i] to slot[i * 64] (K) or slot[i] (V) in the cache's format.
+using AppendFn = int32_t(const float *x, int64_t headDim, void *slot);
+
+/// For one head of one page with n visible slots: *m = max of s[0, n), p[j] =
+/// exp(s[j] - *m) for j < n and +0 for n <= j < 64, *l = the sum of p in 16
+/// lanes and the tree.
+using SoftmaxPageFn = void(const float *s, int64_t n, float *p, float *m,
+                           float *l);
+/// Combines a page into the state of one head. The outputs are other memory
+/// than the inputs.
+using MergePageFn = void(float mOld, float lOld, const float *oOld, float m,
+                         float l, const float *o, int64_t headDim, float *mNew,
+                         float *lNew, float *oNew);
+/// y[i] = o[i] / l.
+using FinishAttentionFn = void(const float *o, float l, int64_t headDim,
+                               float *y);
+/// Whether any of x[0, n) is not finite.
+using CheckFiniteFn = int32_t(const float *x, int64_t n);
+
+} // namespace qwen
+
+#endif // QWEN_ABI_KERNELABI_H

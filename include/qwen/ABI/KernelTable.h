@@ -1,0 +1,91 @@
+//===- KernelTable.h - The kernel table as data -----------------*- C++ -*-===//
+//
+// Kernels.def expanded into rows, and selection over them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_KERNELTABLE_H
+#define QWEN_ABI_KERNELTABLE_H
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/CpuFeatures.h"
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace qwen {
+
+/// What a kernel computes. Signatures are in KernelABI.h, results in
+/// docs/numerics.md.
+enum class KernelOp : uint8_t {
+  Linear,
+  AttentionScores,
+  AttentionValues,
+  Embed,
+  RopeTable,
+  RmsNormF32,
+  RmsNormQ8,
+  QuantizeQ8,
+  SwiGluF32,
+  SwiGluQ8,
+  Rope,
+  NormRope,
+  AppendK,
+  AppendV,
+  SoftmaxPage,
+  MergePage,
+  FinishAttention,
+  CheckFinite,
+};
+
+/// Format of the operand that a kernel reads from the image or the cache.
+enum class KernelFormat : uint8_t { None, F32, F16, Q4_0 };
+
+/// Instructions of a kernel's inner loop.
+enum class KernelIsa : uint8_t { AVX2, AVX512, AVX512VNNI, NEON, NEONDotProd };
+
+/// Who generates the kernel.
+enum class KernelProvider : uint8_t { MLIR, Halide };
+
+Arch isaArch(KernelIsa isa);
+
+/// The features that code of `isa` uses, the least ones included.
+CpuFeatureSet isaFeatures(KernelIsa isa);
+
+/// One row of the table.
+struct KernelInfo {
+  std::string_view name;
+  KernelOp op;
+  KernelFormat format;
+  /// Rows of activations a call must be a multiple of.
+  int64_t m;
+  KernelIsa isa;
+  KernelProvider provider;
+
+  Arch arch() const { return isaArch(isa); }
+  CpuFeatureSet features() const { return isaFeatures(isa); }
+};
+
+/// All rows, in the order of Kernels.def.
+std::span<const KernelInfo> kernelTable();
+
+/// The row of that name, or null.
+const KernelInfo *findKernel(std::string_view name);
+
+/// The best row for `op` in `format` with m == `gemm ? >1 : 1` that `features`
+/// can run, or null. Features name an architecture by containing its least
+/// ones.
+const KernelInfo *selectKernel(KernelOp op, KernelFormat format,
+                               CpuFeatureSet features, bool gemm = false);
+
+constexpr KernelFormat kernelFormat(WeightFormat format) {
+  return format == WeightFormat::F32 ? KernelFormat::F32 : KernelFormat::Q4_0;
+}
+constexpr KernelFormat kernelFormat(KvFormat format) {
+  return format == KvFormat::F32 ? KernelFormat::F32 : KernelFormat::F16;
+}
+
+} // namespace qwen
+
+#endif // QWEN_ABI_KERNELTABLE_H

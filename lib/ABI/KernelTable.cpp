@@ -1,0 +1,63 @@
+//===- KernelTable.cpp - The kernel table as data -------------------------===//
+
+#include "qwen/ABI/KernelTable.h"
+
+using namespace qwen;
+
+static constexpr KernelInfo kKernels[] = {
+#define QWEN_KERNEL(Name, Op, Format, M, Isa, Provider)                        \
+  {#Name, KernelOp::Op,   KernelFormat::Format,                                \
+   M,     KernelIsa::Isa, KernelProvider::Provider},
+#include "qwen/ABI/Kernels.def"
+};
+
+Arch qwen::isaArch(KernelIsa isa) {
+  switch (isa) {
+  case KernelIsa::AVX2:
+  case KernelIsa::AVX512:
+  case KernelIsa::AVX512VNNI:
+    return Arch::X86_64;
+  case KernelIsa::NEON:
+  case KernelIsa::NEONDotProd:
+    return Arch::AArch64;
+  }
+  __builtin_unreachable();
+}
+
+CpuFeatureSet qwen::isaFeatures(KernelIsa isa) {
+  constexpr CpuFeatureSet avx512 = {CpuFeature::AVX512F, CpuFeature::AVX512CD,
+                                    CpuFeature::AVX512BW, CpuFeature::AVX512DQ,
+                                    CpuFeature::AVX512VL};
+  const CpuFeatureSet least = leastFeatures(isaArch(isa));
+  switch (isa) {
+  case KernelIsa::AVX2:
+  case KernelIsa::NEON:
+    return least;
+  case KernelIsa::AVX512:
+    return least | avx512;
+  case KernelIsa::AVX512VNNI:
+    return least | avx512 | CpuFeatureSet{CpuFeature::AVX512VNNI};
+  case KernelIsa::NEONDotProd:
+    return least | CpuFeatureSet{CpuFeature::DotProd};
+  }
+  __builtin_unreachable();
+}
+
+std::span<const KernelInfo> qwen::kernelTable() { return kKernels; }
+
+const KernelInfo *qwen::findKernel(std::string_view name) {
+  for (const KernelInfo &kernel : kKernels)
+    if (kernel.name == name)
+      return &kernel;
+  return nullptr;
+}
+
+const KernelInfo *qwen::selectKernel(KernelOp op, KernelFormat format,
+                                     CpuFeatureSet features, bool gemm) {
+  const KernelInfo *best = nullptr;
+  for (const KernelInfo &kernel : kKernels)
+    if (kernel.op == op && kernel.format == format && (kernel.m > 1) == gemm &&
+        features.containsAll(kernel.features()))
+      best = &kernel;
+  return best;
+}

@@ -1,0 +1,54 @@
+//===- ABITest.cpp - The facts of include/qwen/ABI ------------------------===//
+
+#include "qwen/ABI/KernelTable.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+using namespace qwen;
+
+TEST(CpuFeatures, NamesRoundTrip) {
+  const CpuFeatureSet features = {CpuFeature::AVX2, CpuFeature::DotProd};
+  EXPECT_EQ(toString(features), "avx2, dotprod");
+  EXPECT_EQ(parseFeature("dotprod"), CpuFeature::DotProd);
+  EXPECT_EQ(parseFeature("dotproduct"), std::nullopt);
+  EXPECT_EQ(featureArch(CpuFeature::DotProd), Arch::AArch64);
+}
+
+TEST(CpuFeatures, HostHasTheLeastFeatures) {
+  EXPECT_TRUE(hostFeatures().containsAll(leastFeatures(hostArch())));
+}
+
+TEST(KernelTable, NamesAreUnique) {
+  std::set<std::string_view> names;
+  for (const KernelInfo &kernel : kernelTable())
+    EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name;
+}
+
+TEST(KernelTable, EveryIsaOfLeastFeaturesServesEveryOp) {
+  for (Arch arch : {Arch::X86_64, Arch::AArch64})
+    for (const KernelInfo &kernel : kernelTable())
+      EXPECT_NE(selectKernel(kernel.op, kernel.format, leastFeatures(arch),
+                             kernel.m > 1),
+                nullptr)
+          << kernel.name;
+}
+
+TEST(KernelTable, SelectionPrefersTheNewestInstructionSet) {
+  const CpuFeatureSet vnni = isaFeatures(KernelIsa::AVX512VNNI);
+  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, vnni)->isa,
+            KernelIsa::AVX512VNNI);
+  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::F32, vnni, true)->name,
+            "linear_f32_8x16_avx512");
+  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0,
+                         isaFeatures(KernelIsa::NEON))
+                ->isa,
+            KernelIsa::NEON);
+}
+
+TEST(Blocks, PackedSizes) {
+  EXPECT_EQ(panelBytes(WeightFormat::Q4_0, 32), 288);
+  EXPECT_EQ(packedBytes(WeightFormat::Q4_0, 17, 64), 2 * 2 * 288);
+  EXPECT_EQ(packedBytes(WeightFormat::F32, 1, 32), 32 * 16 * 4);
+}
