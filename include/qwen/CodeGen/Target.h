@@ -1,0 +1,48 @@
+//===- Target.h - What code is made for -------------------------*- C++ -*-===//
+//
+// A named CPU or a list of features, resolved to the typed feature set that
+// kernel selection works on.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_CODEGEN_TARGET_H
+#define QWEN_CODEGEN_TARGET_H
+
+#include "qwen/ABI/CpuFeatures.h"
+#include "llvm/ADT/StringRef.h"
+#include <string>
+#include <vector>
+
+namespace qwen {
+
+/// A machine to generate code for.
+struct Target {
+  /// Suffix of the generated functions: the name that was asked for, or this
+  /// machine's CPU for "native".
+  std::string name;
+  Arch arch = Arch::X86_64;
+  /// The features of CpuFeatures.def that the machine has.
+  CpuFeatureSet features;
+  /// LLVM's name of the CPU to schedule for; "generic" where only features
+  /// were named. It never adds instructions.
+  std::string tuneCpu;
+  /// LLVM's target triple.
+  std::string triple;
+};
+
+/// Resolves what `--target` takes:
+///  * "native": the features of this machine, tuned for its CPU;
+///  * a CPU as clang's -mcpu (AArch64) or -march (x86-64) names it, or
+///    "yitian710";
+///  * an architecture with features: "armv8.2-a+dotprod", "x86-64-v3",
+///    "x86-64-v4+avx512vnni".
+/// Throws Error for a name that it does not know, with the nearest one that it
+/// knows, and for a machine that lacks one of leastFeatures().
+Target resolveTarget(llvm::StringRef spec);
+
+/// The CPU names that resolveTarget takes for `arch`, sorted.
+std::vector<std::string> targetCpuNames(Arch arch);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_TARGET_H
