@@ -87,10 +87,10 @@ struct EntryPoint {
   int32_t name;
 };
 
-/// In the ELF's read-only data: `count`, then that many entries.
+/// In the ELF's read-only data, at a multiple of 4. That many of EntryPoint
+/// follow it.
 struct EntryTable {
   uint32_t count;
-  EntryPoint entries[];
 };
 
 } // namespace qwen
