@@ -5,7 +5,9 @@
 set(QWEN_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wno-unused-parameter -Werror)
 
 function(qwen_target_defaults target)
-  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_BINARY_DIR}/include)
+  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/include)
+  # What TableGen writes is not held to the project's warnings.
+  target_include_directories(${target} SYSTEM PUBLIC ${CMAKE_BINARY_DIR}/include)
   target_compile_options(${target} PRIVATE ${QWEN_WARNINGS})
 endfunction()
 

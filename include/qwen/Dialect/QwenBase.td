@@ -1,0 +1,113 @@
+//===- QwenBase.td - The dialect, its attributes and types -*- tablegen -*-===//
+
+#ifndef QWEN_DIALECT_QWENBASE_TD
+#define QWEN_DIALECT_QWENBASE_TD
+
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/BuiltinAttributeInterfaces.td"
+include "mlir/IR/OpBase.td"
+
+def Qwen_Dialect : Dialect {
+  let name = "qwen";
+  let cppNamespace = "::qwen";
+  let summary = "Operations of Qwen language models";
+  let description = [{
+    One op for each operation of the model. Values are rows, one for each token
+    of a ragged batch: `tensor<?xNxf32>`, or `tensor<?xNxi8, #qwen.blocks<128>>`
+    for rows quantized in blocks (int8 values with the scale of each block and
+    the sum of each 32 values). Weights are symbols that name bytes of the
+    checkpoint (`qwen.weight`) or of the weight image (`qwen.packed`); they are
+    never constants. The KV cache is a resource that `qwen.append` and
+    `qwen.attention` touch.
+
+    What each op computes, to the bit, is docs/numerics.md.
+  }];
+  let useDefaultAttributePrinterParser = 1;
+  let dependentDialects = ["::mlir::func::FuncDialect"];
+}
+
+class Qwen_Attr<string name, string attrMnemonic, list<Trait> traits = []>
+    : AttrDef<Qwen_Dialect, name, traits> {
+  let mnemonic = attrMnemonic;
+}
+
+def Qwen_BlocksAttr : Qwen_Attr<"Blocks", "blocks"> {
+  let summary = "Rows quantized in blocks";
+  let description = [{
+    The encoding of a tensor of int8 values that are quantized in blocks of
+    `size` values along the row (the last block may be shorter), each with an
+    f32 scale, and with the exact sum of each 32 values beside them.
+
+    Example: `tensor<?x896xi8, #qwen.blocks<128>>`
+  }];
+  let parameters = (ins "int64_t":$size);
+  let assemblyFormat = "`<` $size `>`";
+}
+
+def Qwen_FormatAttr : Qwen_Attr<"Format", "format"> {
+  let summary = "Number format of a weight in the image";
+  let description = [{
+    Example: `#qwen.format<q4_0>`
+  }];
+  let parameters = (ins "::qwen::WeightFormat":$value);
+  let hasCustomAssemblyFormat = 1;
+}
+
+def Qwen_KvFormatAttr : Qwen_Attr<"KvFormat", "kv_format"> {
+  let summary = "Number format of the KV cache";
+  let description = [{
+    Example: `#qwen.kv_format<f16>`
+  }];
+  let parameters = (ins "::qwen::KvFormat":$value);
+  let hasCustomAssemblyFormat = 1;
+}
+
+def Qwen_LayoutAttr : Qwen_Attr<"Layout", "layout"> {
+  let summary = "Arrangement of a packed matrix";
+  let description = [{
+    Panels of `panel` output rows; within a panel, chunks of `chunk` values
+    along K of each row in turn (1 for f32; 4 for q4_0, which is the width of
+    the dot instructions). qwen/ABI/Blocks.h has the bytes.
+
+    Example: `#qwen.layout<q4_0, panel = 16, chunk = 4>`
+  }];
+  let parameters = (ins "::qwen::FormatAttr":$format, "int64_t":$panel,
+                        "int64_t":$chunk);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+}
+
+def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {
+  let summary = "Place of a value in the arena";
+  let description = [{
+    Row i of the value starts `offset + i * stride * (size of an element)` bytes
+    from the arena's base. A quantized value has the scales of its blocks
+    (f32, ceil(N / 128) a row) at `scales` and the sums of its groups (int32,
+    N / 32 a row) at `sums`; both are -1 for other values.
+
+    Example: `#qwen.buffer<offset = 4096, stride = 896>`
+  }];
+  let parameters = (ins "int64_t":$offset, "int64_t":$stride,
+                        DefaultValuedParameter<"int64_t", "-1">:$scales,
+                        DefaultValuedParameter<"int64_t", "-1">:$sums);
+  let assemblyFormat = "`<` struct(params) `>`";
+}
+
+def Qwen_PlanAttr : Qwen_Attr<"Plan", "plan"> {
+  let summary = "What the planner decided for one op";
+  let description = [{
+    `id` numbers the ops of `forward` in order (the manifest's "ops" has their
+    names). `barrier` says that all threads wait before the op starts. `buffers`
+    has one place for each result.
+
+    Example: `#qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 0, stride = 896>]>`
+  }];
+  let parameters = (ins "int64_t":$id, "bool":$barrier,
+                        OptionalArrayRefParameter<"::qwen::BufferAttr">:$buffers);
+  let assemblyFormat = [{
+    `<` `id` `=` $id `,` `barrier` `=` $barrier
+        (`,` `buffers` `=` `[` $buffers^ `]`)? `>`
+  }];
+}
+
+#endif // QWEN_DIALECT_QWENBASE_TD

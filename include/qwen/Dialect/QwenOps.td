@@ -1,0 +1,366 @@
+//===- QwenOps.td - Operations of a Qwen model -------------*- tablegen -*-===//
+
+#ifndef QWEN_DIALECT_QWENOPS_TD
+#define QWEN_DIALECT_QWENOPS_TD
+
+include "qwen/Dialect/QwenWeights.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+//===----------------------------------------------------------------------===//
+// Types
+//===----------------------------------------------------------------------===//
+
+/// One int32 for each token: ids or positions.
+def Qwen_TokenTensor : 1DTensorOf<[I32]>;
+/// One row of f32 for each token.
+def Qwen_RowTensor : 2DTensorOf<[F32]>;
+/// The same, or quantized in blocks (an i8 tensor with #qwen.blocks).
+def Qwen_AnyRowTensor : 2DTensorOf<[F32, I8]>;
+
+/// The KV cache: appended to and read by ops of one layer, in program order.
+def Qwen_KvCache : Resource<"::qwen::KvCacheResource">;
+
+/// An op that the planner places: it has the symbols it uses checked, and a
+/// plan once `qwen-plan` has run.
+class Qwen_PlannedOp<string mnemonic, list<Trait> traits = []>
+    : Qwen_Op<mnemonic,
+              traits # [DeclareOpInterfaceMethods<SymbolUserOpInterface>]>;
+
+//===----------------------------------------------------------------------===//
+// Rows in, rows out
+//===----------------------------------------------------------------------===//
+
+def Qwen_EmbeddingOp : Qwen_PlannedOp<"embedding", [Pure]> {
+  let summary = "Rows of the embedding";
+  let description = [{
+    Row i of the result is row `ids[i]` of the weight [vocab][hidden],
+    dequantized (exact).
+
+    Example:
+
+    ```mlir
+    %x = qwen.embedding %ids, @model.embed_tokens.weight : tensor<?xi32> -> tensor<?x896xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_TokenTensor:$ids, FlatSymbolRefAttr:$weight,
+                       OptionalAttr<Qwen_PlanAttr>:$plan,
+                       OptionalAttr<StrAttr>:$kernel);
+  let results = (outs Qwen_RowTensor:$result);
+  let assemblyFormat = [{
+    $ids `,` $weight attr-dict `:` type($ids) `->` type($result)
+  }];
+}
+
+def Qwen_RmsNormOp : Qwen_PlannedOp<"rms_norm", [Pure]> {
+  let summary = "Root-mean-square norm";
+  let description = [{
+    y = (x * (1 / sqrt(mean(x * x) + eps))) * w over the whole row, or over each
+    head of `head_dim` values of the row. With a quantized result type the
+    normed rows are quantized in blocks at once, for all users.
+
+    Example:
+
+    ```mlir
+    %y = qwen.rms_norm %x, @model.norm.weight eps 1.0e-06 : tensor<?x896xf32> -> tensor<?x896xf32>
+    %q = qwen.rms_norm %x, @model.norm.weight eps 1.0e-06 : tensor<?x896xf32> -> tensor<?x896xi8, #qwen.blocks<128>>
+    %h = qwen.rms_norm %x, @q_norm.weight eps 1.0e-06 heads 128 : tensor<?x2048xf32> -> tensor<?x2048xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_RowTensor:$input, FlatSymbolRefAttr:$weight,
+                       F64Attr:$eps, OptionalAttr<I64Attr>:$head_dim,
+                       OptionalAttr<Qwen_PlanAttr>:$plan,
+                       OptionalAttr<StrAttr>:$kernel);
+  let results = (outs Qwen_AnyRowTensor:$result);
+  let assemblyFormat = [{
+    $input `,` $weight `eps` custom<Float>($eps) (`heads` $head_dim^)?
+        attr-dict `:` type($input) `->` type($result)
+  }];
+  let hasVerifier = 1;
+}
+
+def Qwen_LinearOp : Qwen_PlannedOp<"linear", [Pure]> {
+  let summary = "Product with one or more weights";
+  let description = [{
+    Result i is input * transpose(weights[i]), + bias[i] where `bias` is there,
+    + residual. Several weights are a fused product: they share the input, and
+    each keeps its name, format and result. `residual` needs a single weight.
+    K, the row's length, is a multiple of 32. After packing, `packed` names the
+    part of the image that holds the weights (and `packed_bias` the biases).
+
+    Example:
+
+    ```mlir
+    %y = qwen.linear %x, [@down] residual(%r : tensor<?x896xf32>) : tensor<?x4864xf32> -> tensor<?x896xf32>
+    %q, %k, %v = qwen.linear %x, [@q, @k, @v] bias [@qb, @kb, @vb]
+        : tensor<?x896xf32> -> tensor<?x896xf32>, tensor<?x128xf32>, tensor<?x128xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_AnyRowTensor:$input, Optional<Qwen_RowTensor>:$residual,
+                       FlatSymbolRefArrayAttr:$weights,
+                       OptionalAttr<FlatSymbolRefArrayAttr>:$bias,
+                       OptionalAttr<FlatSymbolRefAttr>:$packed,
+                       OptionalAttr<FlatSymbolRefAttr>:$packed_bias,
+                       OptionalAttr<Qwen_PlanAttr>:$plan,
+                       OptionalAttr<StrAttr>:$gemv, OptionalAttr<StrAttr>:$gemm);
+  let results = (outs Variadic<Qwen_RowTensor>:$results);
+  let assemblyFormat = [{
+    $input `,` $weights (`bias` $bias^)? (`residual` `(` $residual^ `:` type($residual) `)`)?
+        (`packed` $packed^)? (`packed_bias` $packed_bias^)?
+        attr-dict `:` type($input) `->` type($results)
+  }];
+  let hasVerifier = 1;
+}
+
+def Qwen_AddBiasOp : Qwen_PlannedOp<"add_bias", [Pure, SameOperandsAndResultType]> {
+  let summary = "Adds a bias to each row";
+  let description = [{
+    Becomes the `bias` of the linear before it.
+
+    Example:
+
+    ```mlir
+    %y = qwen.add_bias %x, @model.layers.0.self_attn.q_proj.bias : tensor<?x896xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_RowTensor:$input, FlatSymbolRefAttr:$bias);
+  let results = (outs Qwen_RowTensor:$result);
+  let assemblyFormat = "$input `,` $bias attr-dict `:` type($input)";
+}
+
+def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType]> {
+  let summary = "Residual addition";
+  let description = [{
+    Becomes the `residual` of the linear that makes `rhs`.
+
+    Example:
+
+    ```mlir
+    %h = qwen.add %residual, %x : tensor<?x896xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_RowTensor:$lhs, Qwen_RowTensor:$rhs);
+  let results = (outs Qwen_RowTensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
+}
+
+def Qwen_SwiGluOp : Qwen_PlannedOp<"swiglu", [Pure, AllTypesMatch<["gate", "up"]>]> {
+  let summary = "silu(gate) * up";
+  let description = [{
+    silu(x) = x / (1 + exp(-x)). With a quantized result type the rows are
+    quantized in blocks at once.
+
+    Example:
+
+    ```mlir
+    %y = qwen.swiglu %gate, %up : tensor<?x4864xf32> -> tensor<?x4864xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_RowTensor:$gate, Qwen_RowTensor:$up,
+                       OptionalAttr<Qwen_PlanAttr>:$plan,
+                       OptionalAttr<StrAttr>:$kernel);
+  let results = (outs Qwen_AnyRowTensor:$result);
+  let assemblyFormat = [{
+    $gate `,` $up attr-dict `:` type($gate) `->` type($result)
+  }];
+  let hasVerifier = 1;
+}
+
+def Qwen_QuantizeOp : Qwen_PlannedOp<"quantize", [Pure]> {
+  let summary = "Quantizes rows in blocks";
+  let description = [{
+    Quantizes each row once, for all users.
+
+    Example:
+
+    ```mlir
+    %q = qwen.quantize %x : tensor<?x896xf32> -> tensor<?x896xi8, #qwen.blocks<128>>
+    ```
+  }];
+  let arguments = (ins Qwen_RowTensor:$input, OptionalAttr<Qwen_PlanAttr>:$plan,
+                       OptionalAttr<StrAttr>:$kernel);
+  let results = (outs Qwen_AnyRowTensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+def Qwen_RopeTableOp : Qwen_PlannedOp<"rope_table", [Pure, AllTypesMatch<["cos", "sin"]>]> {
+  let summary = "Rotations of each token's position";
+  let description = [{
+    cos and sin of positions[i] * theta^(-2j / head_dim), j < head_dim / 2; once
+    a token for all layers and heads. The inverse frequencies are computed by
+    the compiler and lie in the weight image at `frequencies` once packed.
+
+    Example:
+
+    ```mlir
+    %cos, %sin = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x32xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_TokenTensor:$positions, F64Attr:$theta,
+                       OptionalAttr<I64Attr>:$frequencies,
+                       OptionalAttr<Qwen_PlanAttr>:$plan,
+                       OptionalAttr<StrAttr>:$kernel);
+  let results = (outs Qwen_RowTensor:$cos, Qwen_RowTensor:$sin);
+  let assemblyFormat = [{
+    $positions `theta` custom<Float>($theta) (`frequencies` $frequencies^)?
+        attr-dict `:` type($positions) `->` type($cos)
+  }];
+  let hasVerifier = 1;
+}
+
+def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
+                             AllTypesMatch<["cos", "sin"]>]> {
+  let summary = "Rotates each head by its position";
+  let description = [{
+    Half-split rotation: y1 = x1 * cos - x2 * sin, y2 = x2 * cos + x1 * sin,
+    where x1 and x2 are the halves of a head. Becomes part of `qwen.append`
+    (keys) and `qwen.attention` (queries).
+
+    Example:
+
+    ```mlir
+    %y = qwen.rope %x, %cos, %sin : tensor<?x896xf32>, tensor<?x32xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_RowTensor:$input, Qwen_RowTensor:$cos, Qwen_RowTensor:$sin);
+  let results = (outs Qwen_RowTensor:$result);
+  let assemblyFormat = [{
+    $input `,` $cos `,` $sin attr-dict `:` type($input) `,` type($cos)
+  }];
+  let hasVerifier = 1;
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$cos, "::mlir::Value":$sin), [{
+    build($_builder, $_state, input.getType(), input, cos, sin);
+  }]>];
+}
+
+def Qwen_AppendOp : Qwen_PlannedOp<"append",
+    [MemoryEffects<[MemWrite<Qwen_KvCache>]>, AllTypesMatch<["keys", "values"]>,
+     AllTypesMatch<["cos", "sin"]>]> {
+  let summary = "Puts keys and values into the cache";
+  let description = [{
+    For each token and KV head: the key is normed with `norm` (where given, with
+    `eps`), rotated, rounded to the cache's format and written to the token's
+    slot of layer `layer`; the value likewise without norm and rotation.
+
+    Example:
+
+    ```mlir
+    qwen.append %k, %v, %cos, %sin layer 0 norm @k_norm.weight eps 1.0e-06
+        : tensor<?x128xf32>, tensor<?x32xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_RowTensor:$keys, Qwen_RowTensor:$values,
+                       Qwen_RowTensor:$cos, Qwen_RowTensor:$sin, I64Attr:$layer,
+                       OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps,
+                       OptionalAttr<Qwen_PlanAttr>:$plan,
+                       OptionalAttr<StrAttr>:$rope_kernel,
+                       OptionalAttr<StrAttr>:$append_k_kernel,
+                       OptionalAttr<StrAttr>:$append_v_kernel);
+  let results = (outs);
+  let assemblyFormat = [{
+    $keys `,` $values `,` $cos `,` $sin `layer` custom<Integer>($layer)
+        (`norm` $norm^ `eps` $eps)?
+        attr-dict `:` type($keys) `,` type($cos)
+  }];
+  let hasVerifier = 1;
+}
+
+def Qwen_AttentionOp : Qwen_PlannedOp<"attention",
+    [AttrSizedOperandSegments, AllTypesMatch<["queries", "result"]>,
+     MemoryEffects<[MemRead<Qwen_KvCache>, MemWrite<Qwen_KvCache>]>]> {
+  let summary = "Causal attention over the paged KV cache";
+  let description = [{
+    Each query head attends to the positions 0 .. its own of its sequence in
+    layer `layer`; `heads` query heads share `kv_heads` key and value heads. In
+    the graph, `append` has the keys and values of the call, which go into the
+    cache first. Once fused, a `qwen.append` has put them there, and `rope` has
+    cos and sin: the queries are normed (`norm`, `eps`) and rotated here.
+
+    Example:
+
+    ```mlir
+    %o = qwen.attention %q append(%k, %v : tensor<?x128xf32>, tensor<?x128xf32>) layer 0 heads 14 kv_heads 2
+        : tensor<?x896xf32>
+    %o = qwen.attention %q rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 14 kv_heads 2
+        : tensor<?x896xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_RowTensor:$queries, Optional<Qwen_RowTensor>:$keys,
+                       Optional<Qwen_RowTensor>:$values, Optional<Qwen_RowTensor>:$cos,
+                       Optional<Qwen_RowTensor>:$sin, I64Attr:$layer, I64Attr:$heads,
+                       I64Attr:$kv_heads, OptionalAttr<FlatSymbolRefAttr>:$norm,
+                       OptionalAttr<F64Attr>:$eps, OptionalAttr<Qwen_PlanAttr>:$plan,
+                       OptionalAttr<StrAttr>:$rope_kernel,
+                       OptionalAttr<StrAttr>:$scores_kernel,
+                       OptionalAttr<StrAttr>:$values_kernel);
+  let results = (outs Qwen_RowTensor:$result);
+  let assemblyFormat = [{
+    $queries (`append` `(` $keys^ `,` $values `:` type($keys) `,` type($values) `)`)?
+        (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)?
+        `layer` custom<Integer>($layer) `heads` custom<Integer>($heads)
+        `kv_heads` custom<Integer>($kv_heads)
+        (`norm` $norm^ `eps` $eps)?
+        attr-dict `:` type($queries)
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    int64_t getHeadDim() {
+      return ::llvm::cast<::mlir::RankedTensorType>(getQueries().getType())
+                 .getDimSize(1) / static_cast<int64_t>(getHeads());
+    }
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Output
+//===----------------------------------------------------------------------===//
+
+def Qwen_OutputRowsOp : Qwen_Op<"output_rows", [Pure, SameOperandsAndResultType]> {
+  let summary = "The rows whose output is wanted";
+  let description = [{
+    Row i of the result is row outputRows[i] of the input (Context in
+    qwen/ABI/KernelABI.h). The result has one row for each wanted output instead
+    of one for each token. A view: the user gathers.
+
+    Example:
+
+    ```mlir
+    %last = qwen.output_rows %x : tensor<?x896xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_RowTensor:$input);
+  let results = (outs Qwen_RowTensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+}
+
+def Qwen_LmHeadOp : Qwen_PlannedOp<"lm_head", [Pure]> {
+  let summary = "Logits of the wanted rows";
+  let description = [{
+    logits = input * transpose(weight), weight [vocab][hidden], which may be the
+    embedding's. Each row of logits is tested for values that are not finite.
+    Where the caller wants hidden rows instead, its input's f32 rows are the
+    output and this op does nothing.
+
+    Example:
+
+    ```mlir
+    %logits = qwen.lm_head %x, @model.embed_tokens.weight : tensor<?x896xf32> -> tensor<?x151936xf32>
+    ```
+  }];
+  let arguments = (ins Qwen_AnyRowTensor:$input, FlatSymbolRefAttr:$weight,
+                       OptionalAttr<FlatSymbolRefAttr>:$packed,
+                       OptionalAttr<Qwen_PlanAttr>:$plan,
+                       OptionalAttr<StrAttr>:$gemv, OptionalAttr<StrAttr>:$gemm);
+  let results = (outs Qwen_RowTensor:$result);
+  let assemblyFormat = [{
+    $input `,` $weight (`packed` $packed^)? attr-dict `:` type($input) `->` type($result)
+  }];
+  let hasVerifier = 1;
+}
+
+#endif // QWEN_DIALECT_QWENOPS_TD

@@ -1,0 +1,65 @@
+//===- QwenWeights.td - Symbols that name weights ----------*- tablegen -*-===//
+
+#ifndef QWEN_DIALECT_QWENWEIGHTS_TD
+#define QWEN_DIALECT_QWENWEIGHTS_TD
+
+include "qwen/Dialect/QwenBase.td"
+include "mlir/IR/BuiltinAttributes.td"
+include "mlir/IR/SymbolInterfaces.td"
+
+class Qwen_Op<string mnemonic, list<Trait> traits = []>
+    : Op<Qwen_Dialect, mnemonic, traits>;
+
+def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
+  let summary = "A tensor of the checkpoint";
+  let description = [{
+    Names `type`'s values (row-major, in the type's element type: f32, f16 or
+    bf16) at byte `offset` of `file`, a path relative to the checkpoint's
+    folder. `format` is the format in which the compiled model will hold it;
+    the quantize pass sets it on every weight.
+
+    Example:
+
+    ```mlir
+    qwen.weight @model.norm.weight : tensor<896xbf16> from "model.safetensors" at 136192
+    qwen.weight @lm_head.weight : tensor<151936x896xbf16> from "model.safetensors" at 0 as #qwen.format<q4_0>
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type,
+                       StrAttr:$file, I64Attr:$offset,
+                       OptionalAttr<Qwen_FormatAttr>:$format);
+  let assemblyFormat = [{
+    $sym_name `:` $type `from` $file `at` custom<Integer>($offset) (`as` $format^)? attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def Qwen_PackedOp : Qwen_Op<"packed", [Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "A part of the weight image";
+  let description = [{
+    `segments`' rows one after another as a matrix `type` in `layout`, at byte
+    `offset` of the weight image. Without a layout it is a vector of f32 (the
+    weight of a norm, or the biases of a fused linear one after another),
+    padded with zeros to a multiple of 16 values.
+
+    Example:
+
+    ```mlir
+    qwen.packed @layers.0.qkv [@layers.0.q, @layers.0.k, @layers.0.v] : tensor<1152x896xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 4194304
+    qwen.packed @layers.0.norm [@model.layers.0.input_layernorm.weight] : tensor<896xf32> at 0
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefArrayAttr:$segments,
+                       TypeAttrOf<AnyRankedTensor>:$type,
+                       OptionalAttr<Qwen_LayoutAttr>:$layout, I64Attr:$offset);
+  let assemblyFormat = [{
+    $sym_name $segments `:` $type (`in` $layout^)? `at` custom<Integer>($offset) attr-dict
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Bytes in the weight image, padding to whole panels included.
+    int64_t getByteSize();
+  }];
+}
+
+#endif // QWEN_DIALECT_QWENWEIGHTS_TD
