@@ -1,0 +1,48 @@
+//===- Encode.h - Quantizing and packing weights ----------------*- C++ -*-===//
+//
+// The weight encoders of docs/numerics.md and the layouts of ABI/Blocks.h. A
+// matrix is packed panel by panel, so that memory stays bounded.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_REFERENCE_ENCODE_H
+#define QWEN_REFERENCE_ENCODE_H
+
+#include "qwen/ABI/Blocks.h"
+
+#include <string_view>
+
+namespace qwen::reference {
+
+/// What a weight encoder found.
+enum class EncodeStatus : uint8_t {
+  Ok,
+  /// A weight is NaN or infinite.
+  NotFinite,
+  /// The scale of a block is too large for f16 (largest magnitude of the
+  /// block >= 8 * 65520).
+  ScaleOverflow,
+};
+
+/// Says what is wrong, to follow a tensor's name in a message: "has a value
+/// that is not finite". Empty for Ok.
+std::string_view encodeStatusMessage(EncodeStatus status);
+
+/// Quantizes 32 values by the rule that gives gguf's bytes: m = the first
+/// value of largest magnitude, d = m / -8, q = clip(trunc(x / d + 8.5), 0, 15)
+/// with the reciprocal of the unrounded d. Where the result is not Ok, the
+/// block is not written.
+EncodeStatus encodeQ4_0(const float x[32], BlockQ4_0 &block);
+
+/// x[i] = f32(q[i] - 8) * f32(d), which is exact.
+void decodeQ4_0(const BlockQ4_0 &block, float x[32]);
+
+/// Packs kPanelRows rows of `k` values into one panel of panelBytes(format, k)
+/// bytes. A null row is a row of zeros with scale +0. `k` is a multiple of
+/// kGroup. Where the result is not Ok, the panel's bytes are unspecified.
+EncodeStatus packPanel(WeightFormat format, const float *const rows[kPanelRows],
+                       int64_t k, uint8_t *panel);
+
+} // namespace qwen::reference
+
+#endif // QWEN_REFERENCE_ENCODE_H

@@ -1,0 +1,97 @@
+//===- Attention.cpp - Attention over one page of the cache ---------------===//
+
+#include "qwen/Reference/Kernels.h"
+
+#include "Lanes.h"
+#include "qwen/Reference/Float16.h"
+#include "qwen/Reference/Math.h"
+
+#include <cmath>
+
+using namespace qwen;
+
+static float widen(float value) { return value; }
+static float widen(uint16_t value) { return f16ToF32(value); }
+
+template <typename T>
+static void attentionScores(const float *q, const void *kPage, float scale,
+                            float *s, int64_t groups, int64_t headDim,
+                            int64_t n) {
+  const T *keys = static_cast<const T *>(kPage);
+  for (int64_t g = 0; g < groups; ++g)
+    for (int64_t j = 0; j < n; ++j) {
+      float acc = 0.0f;
+      for (int64_t i = 0; i < headDim; ++i)
+        acc =
+            std::fma(q[g * headDim + i], widen(keys[i * kPageTokens + j]), acc);
+      s[g * kPageTokens + j] = acc * scale;
+    }
+}
+
+void reference::attentionScoresF32(const float *q, const void *kPage,
+                                   float scale, float *s, int64_t groups,
+                                   int64_t headDim, int64_t n) {
+  attentionScores<float>(q, kPage, scale, s, groups, headDim, n);
+}
+
+void reference::attentionScoresF16(const float *q, const void *kPage,
+                                   float scale, float *s, int64_t groups,
+                                   int64_t headDim, int64_t n) {
+  attentionScores<uint16_t>(q, kPage, scale, s, groups, headDim, n);
+}
+
+template <typename T>
+static void attentionValues(const float *p, const void *vPage, float *o,
+                            int64_t groups, int64_t headDim, int64_t n) {
+  const T *values = static_cast<const T *>(vPage);
+  for (int64_t g = 0; g < groups; ++g)
+    for (int64_t i = 0; i < headDim; ++i) {
+      float acc = 0.0f;
+      for (int64_t j = 0; j < n; ++j)
+        acc = std::fma(p[g * kPageTokens + j], widen(values[j * headDim + i]),
+                       acc);
+      o[g * headDim + i] = acc;
+    }
+}
+
+void reference::attentionValuesF32(const float *p, const void *vPage, float *o,
+                                   int64_t groups, int64_t headDim, int64_t n) {
+  attentionValues<float>(p, vPage, o, groups, headDim, n);
+}
+
+void reference::attentionValuesF16(const float *p, const void *vPage, float *o,
+                                   int64_t groups, int64_t headDim, int64_t n) {
+  attentionValues<uint16_t>(p, vPage, o, groups, headDim, n);
+}
+
+void reference::softmaxPage(const float *s, int64_t n, float *p, float *m,
+                            float *l) {
+  float largest = s[0];
+  for (int64_t j = 1; j < n; ++j)
+    largest = s[j] > largest ? s[j] : largest;
+  Lanes lanes;
+  for (int64_t j = 0; j < kPageTokens; ++j) {
+    p[j] = j < n ? reference::exp(s[j] - largest) : 0.0f;
+    lanes.add(j, p[j]);
+  }
+  *m = largest;
+  *l = lanes.sum();
+}
+
+void reference::mergePage(float mOld, float lOld, const float *oOld, float m,
+                          float l, const float *o, int64_t headDim, float *mNew,
+                          float *lNew, float *oNew) {
+  const float largest = m > mOld ? m : mOld;
+  const float a = reference::exp(mOld - largest);
+  const float b = reference::exp(m - largest);
+  *mNew = largest;
+  *lNew = lOld * a + l * b;
+  for (int64_t i = 0; i < headDim; ++i)
+    oNew[i] = oOld[i] * a + o[i] * b;
+}
+
+void reference::finishAttention(const float *o, float l, int64_t headDim,
+                                float *y) {
+  for (int64_t i = 0; i < headDim; ++i)
+    y[i] = o[i] / l;
+}

@@ -1,0 +1,180 @@
+//===- Elementwise.cpp - Everything around the products -------------------===//
+
+#include "qwen/Reference/Kernels.h"
+
+#include "Lanes.h"
+#include "qwen/Reference/Encode.h"
+#include "qwen/Reference/Float16.h"
+#include "qwen/Reference/Math.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+using namespace qwen;
+
+/// An exponent of all ones: NaN or infinity.
+static bool isFinite(float x) {
+  return (std::bit_cast<uint32_t>(x) & 0x7f800000) != 0x7f800000;
+}
+
+int32_t reference::checkFinite(const float *x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    if (!isFinite(x[i]))
+      return 1;
+  return 0;
+}
+
+void reference::embedF32(const uint8_t *weights, int32_t id, int64_t k,
+                         float *out) {
+  const uint8_t *panel =
+      weights + id / kPanelRows * panelBytes(WeightFormat::F32, k);
+  for (int64_t i = 0; i < k; ++i)
+    std::memcpy(out + i, panel + (i * kPanelRows + id % kPanelRows) * 4, 4);
+}
+
+void reference::embedQ4_0(const uint8_t *weights, int32_t id, int64_t k,
+                          float *out) {
+  const int64_t row = id % kPanelRows;
+  const uint8_t *panel =
+      weights + id / kPanelRows * panelBytes(WeightFormat::Q4_0, k);
+  for (int64_t begin = 0; begin < k; begin += kGroup) {
+    const uint8_t *scales =
+        panel + begin / kGroup * kPanelRows * int64_t{sizeof(BlockQ4_0)};
+    const uint8_t *chunks = scales + kPanelRows * 2;
+    BlockQ4_0 block;
+    std::memcpy(&block.d, scales + row * 2, 2);
+    for (int64_t chunk = 0; chunk < 4; ++chunk)
+      std::memcpy(block.q + chunk * 4, chunks + (chunk * kPanelRows + row) * 4,
+                  4);
+    decodeQ4_0(block, out + begin);
+  }
+}
+
+void reference::ropeTable(int32_t position, const float *invFreq, int64_t half,
+                          float *cos, float *sin) {
+  for (int64_t i = 0; i < half; ++i) {
+    const SinCos value = sinCos(static_cast<float>(position) * invFreq[i]);
+    cos[i] = value.cos;
+    sin[i] = value.sin;
+  }
+}
+
+void reference::rmsNormF32(const float *x, const float *w, int64_t k, float eps,
+                           float *y) {
+  Lanes lanes;
+  for (int64_t i = 0; i < k; ++i)
+    lanes.add(i, x[i] * x[i]);
+  const float mean = lanes.sum() / static_cast<float>(k);
+  const float r = 1.0f / std::sqrt(mean + eps);
+  for (int64_t i = 0; i < k; ++i)
+    y[i] = (x[i] * r) * w[i];
+}
+
+/// Quantizes one activation block of n <= kActivationBlock values.
+static int32_t quantizeBlock(const float *x, int64_t n, int8_t *q, float *d,
+                             int32_t *sums) {
+  if (reference::checkFinite(x, n) != 0)
+    return 1;
+  float amax = 0.0f;
+  for (int64_t i = 0; i < n; ++i)
+    amax = std::max(amax, std::fabs(x[i]));
+  const bool zero = amax < 0x1p-100f;
+  *d = zero ? 0.0f : amax / 127.0f;
+  const float scale = zero ? 0.0f : 127.0f / amax;
+  std::fill(sums, sums + n / kGroup, 0);
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = std::clamp(std::rint(x[i] * scale), -127.0f, 127.0f);
+    q[i] = static_cast<int8_t>(value);
+    sums[i / kGroup] += q[i];
+  }
+  return 0;
+}
+
+int32_t reference::quantizeQ8(const float *x, int64_t k, int8_t *q, float *d,
+                              int32_t *sums) {
+  int32_t flag = 0;
+  for (int64_t begin = 0; begin < k; begin += kActivationBlock)
+    flag |= quantizeBlock(x + begin, std::min(kActivationBlock, k - begin),
+                          q + begin, d + begin / kActivationBlock,
+                          sums + begin / kGroup);
+  return flag;
+}
+
+int32_t reference::rmsNormQ8(const float *x, const float *w, int64_t k,
+                             float eps, int8_t *q, float *d, int32_t *sums) {
+  std::vector<float> y(static_cast<size_t>(k));
+  rmsNormF32(x, w, k, eps, y.data());
+  return quantizeQ8(y.data(), k, q, d, sums);
+}
+
+void reference::swiGluF32(const float *gate, const float *up, int64_t n,
+                          float *y) {
+  for (int64_t i = 0; i < n; ++i)
+    y[i] = silu(gate[i]) * up[i];
+}
+
+int32_t reference::swiGluQ8(const float *gate, const float *up, int64_t n,
+                            int8_t *q, float *d, int32_t *sums) {
+  float y[kActivationBlock];
+  swiGluF32(gate, up, n, y);
+  return quantizeBlock(y, n, q, d, sums);
+}
+
+void reference::rope(const float *x, const float *cos, const float *sin,
+                     int64_t half, float *y) {
+  for (int64_t i = 0; i < half; ++i) {
+    const float x1 = x[i];
+    const float x2 = x[i + half];
+    y[i] = x1 * cos[i] - x2 * sin[i];
+    y[i + half] = x2 * cos[i] + x1 * sin[i];
+  }
+}
+
+void reference::normRope(const float *x, const float *w, const float *cos,
+                         const float *sin, int64_t half, float eps, float *y) {
+  std::vector<float> normed(static_cast<size_t>(2 * half));
+  rmsNormF32(x, w, 2 * half, eps, normed.data());
+  rope(normed.data(), cos, sin, half, y);
+}
+
+static int32_t appendF32(const float *x, int64_t headDim, int64_t stride,
+                         void *slot) {
+  float *out = static_cast<float *>(slot);
+  int32_t flag = 0;
+  for (int64_t i = 0; i < headDim; ++i) {
+    out[i * stride] = x[i];
+    flag |= static_cast<int32_t>(!isFinite(x[i]));
+  }
+  return flag;
+}
+
+static int32_t appendF16(const float *x, int64_t headDim, int64_t stride,
+                         void *slot) {
+  uint16_t *out = static_cast<uint16_t *>(slot);
+  int32_t flag = 0;
+  for (int64_t i = 0; i < headDim; ++i) {
+    const uint16_t half = f32ToF16(x[i]);
+    out[i * stride] = half;
+    flag |= static_cast<int32_t>((half & 0x7c00) == 0x7c00);
+  }
+  return flag;
+}
+
+int32_t reference::appendKF32(const float *x, int64_t headDim, void *slot) {
+  return appendF32(x, headDim, kPageTokens, slot);
+}
+
+int32_t reference::appendKF16(const float *x, int64_t headDim, void *slot) {
+  return appendF16(x, headDim, kPageTokens, slot);
+}
+
+int32_t reference::appendVF32(const float *x, int64_t headDim, void *slot) {
+  return appendF32(x, headDim, 1, slot);
+}
+
+int32_t reference::appendVF16(const float *x, int64_t headDim, void *slot) {
+  return appendF16(x, headDim, 1, slot);
+}

@@ -1,0 +1,59 @@
+//===- Kernels.cpp - From rows of the kernel table to functions -----------===//
+
+#include "qwen/Reference/Kernels.h"
+
+using namespace qwen;
+
+/// Of two functions, the one for the row's format.
+template <typename Fn>
+static void *byFormat(const KernelInfo &kernel, Fn *f32, Fn *other) {
+  return reinterpret_cast<void *>(kernel.format == KernelFormat::F32 ? f32
+                                                                     : other);
+}
+
+template <typename Fn> static void *any(Fn *function) {
+  return reinterpret_cast<void *>(function);
+}
+
+void *reference::referenceKernel(const KernelInfo &kernel) {
+  switch (kernel.op) {
+  case KernelOp::Linear:
+    return kernel.format == KernelFormat::F32 ? any(linearF32)
+                                              : any(linearQ4_0);
+  case KernelOp::AttentionScores:
+    return byFormat(kernel, attentionScoresF32, attentionScoresF16);
+  case KernelOp::AttentionValues:
+    return byFormat(kernel, attentionValuesF32, attentionValuesF16);
+  case KernelOp::Embed:
+    return byFormat(kernel, embedF32, embedQ4_0);
+  case KernelOp::RopeTable:
+    return any(ropeTable);
+  case KernelOp::RmsNormF32:
+    return any(rmsNormF32);
+  case KernelOp::RmsNormQ8:
+    return any(rmsNormQ8);
+  case KernelOp::QuantizeQ8:
+    return any(quantizeQ8);
+  case KernelOp::SwiGluF32:
+    return any(swiGluF32);
+  case KernelOp::SwiGluQ8:
+    return any(swiGluQ8);
+  case KernelOp::Rope:
+    return any(rope);
+  case KernelOp::NormRope:
+    return any(normRope);
+  case KernelOp::AppendK:
+    return byFormat(kernel, appendKF32, appendKF16);
+  case KernelOp::AppendV:
+    return byFormat(kernel, appendVF32, appendVF16);
+  case KernelOp::SoftmaxPage:
+    return any(softmaxPage);
+  case KernelOp::MergePage:
+    return any(mergePage);
+  case KernelOp::FinishAttention:
+    return any(finishAttention);
+  case KernelOp::CheckFinite:
+    return any(checkFinite);
+  }
+  __builtin_unreachable();
+}
