@@ -1,0 +1,109 @@
+//===- Artifact.cpp - A compiled model, opened ----------------------------===//
+
+#include "Artifact.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <algorithm>
+#include <sys/mman.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+using namespace qwen;
+
+Artifact::Artifact(const std::string &path)
+    : file(path), layout(readElfLayout(file)) {
+  const ArtifactHeader &h = layout.header;
+  uint64_t end = h.code.size;
+  for (const FileRange &range :
+       {h.manifest, h.tokenizer, h.chatTemplate, h.weightChecksums})
+    end = std::max(end, range.size ? range.offset + range.size : 0);
+  front = Mapping::file(file, 0, end, 0);
+
+  const auto check = [&](const char *name, FileRange range, uint64_t checksum) {
+    const std::span<const uint8_t> bytes = part(range);
+    if (XXH3_64bits(bytes.data(), bytes.size()) != checksum)
+      throw Error(path + " is damaged: the checksum of its " + name +
+                  " does not match");
+  };
+  check("manifest", h.manifest, h.manifestChecksum);
+  check("tokenizer", h.tokenizer, h.tokenizerChecksum);
+  check("chat template", h.chatTemplate, h.chatTemplateChecksum);
+  check("weight checksums", h.weightChecksums, h.weightChecksumsChecksum);
+  if (h.manifest.size == 0)
+    throw Error(path + " holds kernels and no model");
+
+  const std::span<const uint8_t> text = part(h.manifest);
+  facts =
+      parseManifest({reinterpret_cast<const char *>(text.data()), text.size()},
+                    path, h.weights.size);
+  if (h.weights.size == 0)
+    return;
+  weightMap =
+      Mapping::file(file, h.weights.offset, h.weights.size, kWeightsAlign);
+  // Hints only: a system that knows neither runs as well.
+  madvise(weightMap.data(), weightMap.size(), MADV_HUGEPAGE);
+  madvise(weightMap.data(), weightMap.size(), MADV_WILLNEED);
+}
+
+std::span<const uint8_t> Artifact::part(FileRange range) const {
+  if (range.size == 0)
+    return {};
+  return {front.data() + range.offset, static_cast<size_t>(range.size)};
+}
+
+std::span<const uint8_t> Artifact::tokenizer() const {
+  return part(layout.header.tokenizer);
+}
+
+std::string_view Artifact::chatTemplate() const {
+  const std::span<const uint8_t> bytes = part(layout.header.chatTemplate);
+  return {reinterpret_cast<const char *>(bytes.data()), bytes.size()};
+}
+
+const TargetInfo &Artifact::selectTarget(Arch arch,
+                                         CpuFeatureSet features) const {
+  const TargetInfo *found = nullptr;
+  const TargetInfo *nearest = nullptr;
+  for (const TargetInfo &target : facts.targets) {
+    if (target.arch != arch)
+      continue;
+    if (features.containsAll(target.features))
+      found = &target;
+    else if (!nearest)
+      nearest = &target;
+  }
+  if (found)
+    return *found;
+  if (nearest)
+    throw Error(path() + " was compiled for " + nearest->name +
+                ", which needs CPU features that this machine lacks: " +
+                toString(nearest->features - features) +
+                "; recompile the model with qwen-opt --target native here");
+  throw Error(path() + " was compiled for " +
+              std::string(archName(facts.targets.front().arch)) +
+              " and this machine is " + std::string(archName(arch)) +
+              "; recompile the model with qwen-opt --target");
+}
+
+uint64_t Artifact::verify() const {
+  verifyCode(file, layout);
+  const FileRange range = layout.header.weights;
+  const std::span<const uint8_t> checksums =
+      part(layout.header.weightChecksums);
+  for (uint64_t i = 0, offset = 0; offset < range.size;
+       ++i, offset += kChecksumBytes) {
+    const uint64_t size = std::min(kChecksumBytes, range.size - offset);
+    const uint64_t found = XXH3_64bits(weightMap.data() + offset, size);
+    uint64_t needed;
+    std::copy_n(checksums.data() + i * sizeof(needed), sizeof(needed),
+                reinterpret_cast<uint8_t *>(&needed));
+    if (found != needed)
+      throw Error(path() + " is damaged: the checksum of bytes " +
+                  std::to_string(offset) + " to " +
+                  std::to_string(offset + size) +
+                  " of its weights does not match");
+  }
+  return layout.header.code.size + range.size;
+}

@@ -1,0 +1,66 @@
+//===- Artifact.h - A compiled model, opened --------------------*- C++ -*-===//
+//
+// Everything of an artifact but its code (ElfImage.h): the manifest, the
+// tokenizer, the chat template, and the weights, mapped and shared.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_ARTIFACT_H
+#define QWEN_RUNTIME_ARTIFACT_H
+
+#include "ElfImage.h"
+#include "File.h"
+#include "Manifest.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace qwen {
+
+/// An artifact of any architecture, open for reading.
+class Artifact {
+public:
+  /// Opens `path`, and checks the header, the manifest, the tokenizer and the
+  /// template. Weights are mapped and neither read nor checked. Throws Error.
+  explicit Artifact(const std::string &path);
+
+  const std::string &path() const { return file.path(); }
+  uint64_t fileSize() const { return file.size(); }
+  const ArtifactHeader &header() const { return layout.header; }
+  const Manifest &manifest() const { return facts; }
+
+  /// TokenizerFormat.h; empty where the checkpoint had no tokenizer.
+  std::span<const uint8_t> tokenizer() const;
+  /// Jinja; empty where the checkpoint had none.
+  std::string_view chatTemplate() const;
+  /// The weight image, at a multiple of kWeightsAlign.
+  const uint8_t *weights() const { return weightMap.data(); }
+
+  /// The last of the manifest's targets that `features` of `arch` can run.
+  /// Throws Error that names the features that this machine lacks.
+  const TargetInfo &selectTarget(Arch arch, CpuFeatureSet features) const;
+
+  /// Maps the code; see ElfImage.
+  ElfImage loadCode(CodeMemory memory = CodeMemory::FileOrCopy) const {
+    return ElfImage(file, layout, memory);
+  }
+
+  /// Reads the whole file and throws Error where the code or a MiB of the
+  /// weights is not what was written. Returns the bytes that were checked.
+  uint64_t verify() const;
+
+private:
+  std::span<const uint8_t> part(FileRange range) const;
+
+  File file;
+  ElfLayout layout;
+  /// From the file's start to the weights.
+  Mapping front;
+  Mapping weightMap;
+  Manifest facts;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ARTIFACT_H

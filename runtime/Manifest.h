@@ -1,0 +1,147 @@
+//===- Manifest.h - Facts of a compiled model -------------------*- C++ -*-===//
+//
+// The manifest of an artifact as a struct, and its parser. In the file it is
+// one JSON object (docs/artifact.md):
+//
+//   {
+//     "compiler": "qwen-opt 0.1",
+//     "model": {
+//       "architecture": "Qwen3ForCausalLM", "name": "stories",
+//       "vocab_size": 4096, "tokenizer_vocab": 4096, "hidden_size": 256,
+//       "layers": 6, "heads": 4, "kv_heads": 2, "head_dim": 64,
+//       "intermediate_size": 768, "rope_theta": 10000.0,
+//       "rms_norm_eps": 1e-06, "tied": true, "context": 1024
+//     },
+//     "targets": [{"name": "znver4", "arch": "x86-64",
+//                  "features": ["avx2", ...], "kernels": ["...", ...]}],
+//     "weights": {"format": "q4_0"},
+//     "kv": {"format": "f16", "page_tokens": 64, "page_bytes": 196608,
+//            "token_bytes": 3072},
+//     "limits": {"tokens": 256, "rows": 16},
+//     "arena_bytes": 1234560,
+//     "output_stride": 4096,
+//     "ops": ["model.layers.0.self_attn.qkv", ...],
+//     "tensors": [{"name": "...", "shape": [512, 256], "format": "q4_0",
+//                  "offset": 0, "bytes": 73728,
+//                  "segments": [{"name": "...", "rows": 256}, ...]}],
+//     "generation": {"do_sample": true, "temperature": 0.8, "top_k": 40,
+//                    "top_p": 0.95, "min_p": 0.0, "repetition_penalty": 1.05,
+//                    "bos_token_id": 4093, "eos_token_id": [4095, 4093]}
+//   }
+//
+// Every key is needed but those of "generation", where an absent one has the
+// value that Hugging Face's GenerationConfig gives it. Other keys are ignored.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_MANIFEST_H
+#define QWEN_RUNTIME_MANIFEST_H
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/CpuFeatures.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qwen {
+
+struct ModelInfo {
+  std::string architecture;
+  std::string name;
+  /// Rows of the embedding, and logits of a token.
+  int64_t vocabSize;
+  /// Ids at and past this one are padding rows and are never sampled;
+  /// vocabSize where there is no tokenizer.
+  int64_t tokenizerVocab;
+  int64_t hiddenSize;
+  int64_t layers;
+  int64_t heads;
+  int64_t kvHeads;
+  int64_t headDim;
+  int64_t intermediateSize;
+  double ropeTheta;
+  double rmsNormEps;
+  bool tied;
+  /// Positions that a sequence can have.
+  int64_t context;
+};
+
+/// Code for one kind of processor. Its entry is "forward.<name>".
+struct TargetInfo {
+  std::string name;
+  Arch arch;
+  /// What a machine must have to run it.
+  CpuFeatureSet features;
+  std::vector<std::string> kernels;
+};
+
+struct KvInfo {
+  KvFormat format;
+  int64_t pageBytes;
+  int64_t tokenBytes;
+};
+
+/// What one call of `forward` takes at most.
+struct LimitsInfo {
+  int64_t tokens;
+  int64_t rows;
+};
+
+/// One packed tensor of the weight image.
+struct TensorInfo {
+  /// A part of a fused tensor: `rows` rows of its own name.
+  struct Segment {
+    std::string name;
+    int64_t rows;
+  };
+
+  std::string name;
+  std::vector<int64_t> shape;
+  WeightFormat format;
+  uint64_t offset;
+  uint64_t bytes;
+  std::vector<Segment> segments;
+};
+
+/// How the checkpoint's authors want it sampled.
+struct GenerationInfo {
+  bool doSample = false;
+  double temperature = 1.0;
+  /// 0 keeps all.
+  int64_t topK = 50;
+  double topP = 1.0;
+  double minP = 0.0;
+  double repetitionPenalty = 1.0;
+  std::optional<int32_t> bosTokenId;
+  /// Ids that end an answer.
+  std::vector<int32_t> eosTokenIds;
+};
+
+struct Manifest {
+  std::string compiler;
+  ModelInfo model;
+  std::vector<TargetInfo> targets;
+  WeightFormat weights;
+  KvInfo kv;
+  LimitsInfo limits;
+  int64_t arenaBytes;
+  /// Floats from one row of logits to the next.
+  int64_t outputStride;
+  /// Names of the ops that Context::flags counts.
+  std::vector<std::string> ops;
+  std::vector<TensorInfo> tensors;
+  GenerationInfo generation;
+};
+
+/// Parses and checks a manifest. `file` names the artifact in errors and
+/// `weightBytes` is the size of its weight image. Throws Error that names the
+/// key, what was found and what was needed.
+Manifest parseManifest(std::string_view json, const std::string &file,
+                       uint64_t weightBytes);
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_MANIFEST_H
