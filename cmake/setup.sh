@@ -29,7 +29,5 @@ if ! cmp -s cmake/requirements.txt "$stamp"; then
   rm -rf .venv
   python3 -m venv .venv
   .venv/bin/pip install -q --disable-pip-version-check -r cmake/requirements.txt
-  # A path without the Python version, for CMakePresets.json.
-  [ -e .venv/lib/python3 ] || ln -s "$(basename .venv/lib/python3.*)" .venv/lib/python3
   cp cmake/requirements.txt "$stamp"
 fi

@@ -1,0 +1,21 @@
+# Names for the two things that people do first. CMake does the work.
+
+CMAKE := .venv/bin/cmake
+
+.PHONY: demo test test-full setup
+
+# Compiles models/stories for this CPU and prints generated text: stdout is that text alone.
+demo: setup
+	@$(CMAKE) -P cmake/demo.cmake
+
+# Builds everything and runs the tests.
+test: setup
+	@$(CMAKE) -P cmake/test.cmake
+
+# The same with the full matrix of targets, formats and batch shapes.
+test-full: setup
+	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/test.cmake
+
+# Installs what is missing.
+setup:
+	@sh cmake/setup.sh
