@@ -1,0 +1,79 @@
+//===- Config.h - What a checkpoint says about its model --------*- C++ -*-===//
+//
+// Readers of config.json and generation_config.json, with the keys of the
+// published checkpoints and with those that transformers 5 writes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_IMPORT_CONFIG_H
+#define QWEN_IMPORT_CONFIG_H
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qwen {
+
+/// Qwen2 is Qwen2.5's architecture, too: biases on q, k and v. Qwen3 has no
+/// biases, and norms the heads of q and k.
+enum class Architecture : uint8_t { Qwen2, Qwen3 };
+
+/// Returns "Qwen2ForCausalLM" or "Qwen3ForCausalLM".
+std::string_view architectureName(Architecture architecture);
+
+/// A model of a supported architecture. Sizes agree with each other: kvHeads
+/// divides heads; hiddenSize, heads * headDim and intermediateSize are
+/// multiples of kGroup; headDim is a multiple of 8 from 16 to 256.
+struct ModelConfig {
+  Architecture architecture;
+  int64_t vocabSize;
+  int64_t hiddenSize;
+  int64_t layers;
+  int64_t heads;
+  int64_t kvHeads;
+  int64_t headDim;
+  int64_t intermediateSize;
+  double ropeTheta;
+  double rmsNormEps;
+  /// The embedding is the lm_head, too.
+  bool tied;
+  /// Positions that the model was made for.
+  int64_t maxPosition;
+};
+
+/// How the checkpoint's authors want it sampled. What the file doesn't say has
+/// the value that transformers gives it.
+struct GenerationConfig {
+  bool doSample = false;
+  double temperature = 1.0;
+  /// 0 keeps all.
+  int64_t topK = 50;
+  double topP = 1.0;
+  double minP = 0.0;
+  double repetitionPenalty = 1.0;
+  /// Ids that end an answer; may be none.
+  std::vector<int32_t> eosTokenIds;
+  std::optional<int32_t> bosTokenId;
+  std::optional<int32_t> padTokenId;
+};
+
+/// Reads `dir`/config.json. Throws Error that names the file and the key for a
+/// file that is missing, unreadable or not a JSON object, keys that are
+/// missing, of a wrong type or out of range, sizes that disagree, and whatever
+/// would make another model than this one: an unsupported architecture or
+/// activation, scaled or partial rotary embeddings, sliding windows, biases of
+/// a Qwen3's attention, quantized weights.
+ModelConfig readModelConfig(const std::filesystem::path &dir);
+
+/// Reads `dir`/generation_config.json, which may be absent. Special tokens that
+/// it doesn't name are those of `dir`/config.json. Throws Error as above, and
+/// for ids of no row of the embedding.
+GenerationConfig readGenerationConfig(const std::filesystem::path &dir,
+                                      const ModelConfig &model);
+
+} // namespace qwen
+
+#endif // QWEN_IMPORT_CONFIG_H
