@@ -1,0 +1,145 @@
+//===- CpuCount.cpp - Cores that this process may use ---------------------===//
+
+#include "CpuCount.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <sched.h>
+#include <set>
+#include <sstream>
+
+using namespace qwen;
+
+std::vector<int> qwen::affinityCpus() {
+  std::vector<int> cpus;
+  // The kernel refuses a mask smaller than its own.
+  for (int size = 1024; size <= 1 << 20; size *= 2) {
+    cpu_set_t *mask = CPU_ALLOC(size);
+    const size_t bytes = CPU_ALLOC_SIZE(size);
+    const bool known = mask && sched_getaffinity(0, bytes, mask) == 0;
+    for (int cpu = 0; known && cpu < size; ++cpu)
+      if (CPU_ISSET_S(cpu, bytes, mask))
+        cpus.push_back(cpu);
+    CPU_FREE(mask);
+    if (known)
+      break;
+  }
+  return cpus;
+}
+
+static std::optional<std::string> firstLine(const std::string &path) {
+  std::ifstream stream(path);
+  std::string line;
+  if (!std::getline(stream, line))
+    return std::nullopt;
+  return line;
+}
+
+/// Parses "0-3,8,10-11".
+static std::set<int> parseCpuList(const std::string &text) {
+  std::set<int> cpus;
+  std::istringstream stream(text);
+  std::string part;
+  while (std::getline(stream, part, ',')) {
+    int first, last;
+    const int fields = sscanf(part.c_str(), "%d-%d", &first, &last);
+    if (fields < 1)
+      continue;
+    if (fields == 1)
+      last = first;
+    for (int cpu = first; cpu <= last && cpu < 1 << 20; ++cpu)
+      cpus.insert(cpu);
+  }
+  return cpus;
+}
+
+static double parseQuota(const std::string &quota, const std::string &period) {
+  const double most = strtod(quota.c_str(), nullptr);
+  const double of = strtod(period.c_str(), nullptr);
+  return most > 0 && of > 0 ? most / of : INFINITY;
+}
+
+/// The least quota, in CPUs, of this process's group and those around it.
+static double cpuQuota(const std::string &root) {
+  double quota = INFINITY;
+  std::ifstream groups(root + "/proc/self/cgroup");
+  std::string line;
+  while (std::getline(groups, line)) {
+    // "0::/path" in version 2, "4:cpu,cpuacct:/path" in version 1.
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos)
+      continue;
+    const std::string controllers =
+        "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool unified = controllers == ",,";
+    if (!unified && controllers.find(",cpu,") == std::string::npos)
+      continue;
+    const std::string mount =
+        root + (unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu");
+    std::string path = line.substr(second + 1);
+    while (true) {
+      const std::string group = mount + path;
+      if (unified) {
+        if (const auto limit = firstLine(group + "/cpu.max")) {
+          const size_t space = limit->find(' ');
+          if (space != std::string::npos)
+            quota = std::min(quota, parseQuota(limit->substr(0, space),
+                                               limit->substr(space + 1)));
+        }
+      } else {
+        const auto limit = firstLine(group + "/cpu.cfs_quota_us");
+        const auto period = firstLine(group + "/cpu.cfs_period_us");
+        if (limit && period)
+          quota = std::min(quota, parseQuota(*limit, *period));
+      }
+      // A process in a namespace may see a path that starts with "/..".
+      if (path.empty() || path == "/")
+        break;
+      path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+    }
+  }
+  return quota;
+}
+
+int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
+  const std::string base = root + "/sys/devices/system/cpu/cpu";
+  std::vector<std::pair<int, long>> capacities;
+  long fastest = 0;
+  for (int cpu : cpus) {
+    const auto text = firstLine(base + std::to_string(cpu) + "/cpu_capacity");
+    const long capacity = text ? strtol(text->c_str(), nullptr, 10) : 0;
+    fastest = std::max(fastest, capacity);
+    capacities.emplace_back(cpu, capacity);
+  }
+  std::optional<std::set<int>> hybrid;
+  if (const auto text = firstLine(root + "/sys/devices/cpu_core/cpus")) {
+    hybrid = parseCpuList(*text);
+    // Only efficient cores in the mask: those, then.
+    if (std::none_of(cpus.begin(), cpus.end(),
+                     [&](int cpu) { return hybrid->contains(cpu); }))
+      hybrid.reset();
+  }
+
+  std::set<int> cores;
+  for (const auto &[cpu, capacity] : capacities) {
+    if (capacity * 3 < fastest || (hybrid && !hybrid->contains(cpu)))
+      continue;
+    const std::string topology = base + std::to_string(cpu) + "/topology/";
+    auto siblings = firstLine(topology + "core_cpus_list");
+    if (!siblings)
+      siblings = firstLine(topology + "thread_siblings_list");
+    const std::set<int> threads =
+        siblings ? parseCpuList(*siblings) : std::set<int>{};
+    // A core is known by the first of its threads.
+    cores.insert(threads.empty() ? cpu : *threads.begin());
+  }
+  const double count =
+      std::min(static_cast<double>(cores.size()), std::ceil(cpuQuota(root)));
+  return std::max(1, static_cast<int>(count));
+}
+
+int qwen::defaultThreads() { return usableCores(affinityCpus()); }
