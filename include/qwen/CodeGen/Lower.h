@@ -1,0 +1,44 @@
+//===- Lower.h - Planned IR to calls of kernels -----------------*- C++ -*-===//
+//
+// The last pass over qwen ops: `forward` becomes a func.func with the C
+// signature of ForwardFn (ABI/KernelABI.h), which waits at barriers and, for
+// each op, calls a kernel on the calling thread's share of the op's units.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_CODEGEN_LOWER_H
+#define QWEN_CODEGEN_LOWER_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace qwen {
+
+/// Module attribute set by the lowering: names of the ops of `forward` by their
+/// plan's id, an array of strings (the manifest's "ops").
+inline constexpr char kOpsAttr[] = "qwen.ops";
+/// Module attribute set by the lowering: where the inverse frequencies of the
+/// rotary embedding lie in the weight image, i64.
+inline constexpr char kFrequenciesAttr[] = "qwen.frequencies";
+/// Module attribute set by the lowering: floats from one row of logits to the
+/// next, i64.
+inline constexpr char kOutputStrideAttr[] = "qwen.output_stride";
+
+/// `qwen-lower`: takes a module of stage "packed" with a plan on each op to
+/// stage "calls": func, scf, arith and llvm ops, kernels declared but not
+/// defined, and the qwen.weight and qwen.packed symbols, which packWeights
+/// needs.
+std::unique_ptr<mlir::Pass> createLowerPass();
+void registerLowerPass();
+
+/// The kernels (names of the kernel table) that a module of stage "calls"
+/// declares, in the table's order.
+std::vector<std::string> calledKernels(mlir::ModuleOp module);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_LOWER_H
