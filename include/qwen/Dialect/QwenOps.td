@@ -57,7 +57,9 @@ def Qwen_RmsNormOp : Qwen_PlannedOp<"rms_norm", [Pure]> {
   let description = [{
     y = (x * (1 / sqrt(mean(x * x) + eps))) * w over the whole row, or over each
     head of `head_dim` values of the row. With a quantized result type the
-    normed rows are quantized in blocks at once, for all users.
+    normed rows are quantized in blocks at once, for all users. The norm before
+    `qwen.lm_head` also has a `hidden_kernel`, which writes f32 rows to the
+    call's output where the caller wants hidden rows instead of logits.
 
     Example:
 
@@ -70,7 +72,8 @@ def Qwen_RmsNormOp : Qwen_PlannedOp<"rms_norm", [Pure]> {
   let arguments = (ins Qwen_RowTensor:$input, FlatSymbolRefAttr:$weight,
                        F64Attr:$eps, OptionalAttr<I64Attr>:$head_dim,
                        OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$kernel);
+                       OptionalAttr<StrAttr>:$kernel,
+                       OptionalAttr<StrAttr>:$hidden_kernel);
   let results = (outs Qwen_AnyRowTensor:$result);
   let assemblyFormat = [{
     $input `,` $weight `eps` custom<Float>($eps) (`heads` $head_dim^)?
@@ -297,7 +300,10 @@ def Qwen_AttentionOp : Qwen_PlannedOp<"attention",
                        OptionalAttr<F64Attr>:$eps, OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$rope_kernel,
                        OptionalAttr<StrAttr>:$scores_kernel,
-                       OptionalAttr<StrAttr>:$values_kernel);
+                       OptionalAttr<StrAttr>:$values_kernel,
+                       OptionalAttr<StrAttr>:$softmax_kernel,
+                       OptionalAttr<StrAttr>:$merge_kernel,
+                       OptionalAttr<StrAttr>:$finish_kernel);
   let results = (outs Qwen_RowTensor:$result);
   let assemblyFormat = [{
     $queries (`append` `(` $keys^ `,` $values `:` type($keys) `,` type($values) `)`)?
@@ -355,7 +361,8 @@ def Qwen_LmHeadOp : Qwen_PlannedOp<"lm_head", [Pure]> {
   let arguments = (ins Qwen_AnyRowTensor:$input, FlatSymbolRefAttr:$weight,
                        OptionalAttr<FlatSymbolRefAttr>:$packed,
                        OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$gemv, OptionalAttr<StrAttr>:$gemm);
+                       OptionalAttr<StrAttr>:$gemv, OptionalAttr<StrAttr>:$gemm,
+                       OptionalAttr<StrAttr>:$check_kernel);
   let results = (outs Qwen_RowTensor:$result);
   let assemblyFormat = [{
     $input `,` $weight (`packed` $packed^)? attr-dict `:` type($input) `->` type($result)
