@@ -1,0 +1,51 @@
+//===- Passes.h - Passes over the qwen dialect ------------------*- C++ -*-===//
+//
+// From the graph that the importer builds to planned ops that the code
+// generator lowers. Passes.td says what each pass does, docs/architecture.md
+// how they follow each other.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_TRANSFORMS_PASSES_H
+#define QWEN_TRANSFORMS_PASSES_H
+
+#include "mlir/Pass/Pass.h"
+#include "qwen/ABI/Blocks.h"
+#include <optional>
+#include <string_view>
+
+namespace qwen {
+
+/// Stages of a module, in order.
+enum class Stage : uint8_t { Graph, Quantized, Packed, Calls };
+
+/// Returns "graph", "quantized", "packed" or "calls".
+std::string_view stageName(Stage stage);
+std::optional<Stage> parseStage(std::string_view name);
+
+#define GEN_PASS_DECL
+#include "qwen/Transforms/Passes.h.inc"
+
+struct PipelineOptions {
+  WeightFormat weights = WeightFormat::Q4_0;
+  KvFormat kv = KvFormat::F16;
+  /// The pipeline ends once this stage is reached and verified.
+  Stage last = Stage::Packed;
+};
+
+/// Adds the passes that bring an imported graph to `options.last`, with a
+/// stage verifier where each stage must be reached. Lowering to calls is not a
+/// part of it: `last` is at most Stage::Packed. The module must have
+/// qwen.target_features, qwen.max_tokens and qwen.max_rows for Stage::Packed.
+void buildPipeline(mlir::OpPassManager &manager,
+                   const PipelineOptions &options);
+
+/// Registers the pipeline as `qwen-pipeline` for the pass driver.
+void registerPipeline();
+
+#define GEN_PASS_REGISTRATION
+#include "qwen/Transforms/Passes.h.inc"
+
+} // namespace qwen
+
+#endif // QWEN_TRANSFORMS_PASSES_H

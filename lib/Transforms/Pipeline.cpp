@@ -1,0 +1,66 @@
+//===- Pipeline.cpp - The order of the passes -----------------------------===//
+
+#include "qwen/Transforms/Passes.h"
+
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassOptions.h"
+#include "mlir/Pass/PassRegistry.h"
+
+using namespace mlir;
+using namespace qwen;
+
+static void addStageVerifier(OpPassManager &manager, Stage stage) {
+  manager.addPass(createVerifyStage({stage}));
+}
+
+void qwen::buildPipeline(OpPassManager &manager,
+                         const PipelineOptions &options) {
+  addStageVerifier(manager, Stage::Graph);
+  if (options.last == Stage::Graph)
+    return;
+  manager.addPass(createFuseEpilogues());
+  manager.addPass(createFuseProjections());
+  manager.addPass(createFuseAttention());
+  manager.addPass(createQuantize({options.weights, options.kv}));
+  manager.addPass(createFuseQuantize());
+  addStageVerifier(manager, Stage::Quantized);
+  if (options.last == Stage::Quantized)
+    return;
+  manager.addPass(createSelectKernels());
+  manager.addPass(createPack());
+  manager.addPass(createPlan());
+  addStageVerifier(manager, Stage::Packed);
+}
+
+namespace {
+/// PipelineOptions as the pass driver's text.
+struct TextOptions : PassPipelineOptions<TextOptions> {
+  Option<WeightFormat> weights{
+      *this, "weights", llvm::cl::desc("format of the matrices"),
+      llvm::cl::init(PipelineOptions().weights),
+      llvm::cl::values(clEnumValN(WeightFormat::F32, "f32", "32-bit floats"),
+                       clEnumValN(WeightFormat::Q4_0, "q4_0",
+                                  "4 bits, a scale for 32 values"))};
+  Option<KvFormat> kv{
+      *this, "kv", llvm::cl::desc("format of the KV cache"),
+      llvm::cl::init(PipelineOptions().kv),
+      llvm::cl::values(clEnumValN(KvFormat::F32, "f32", "32-bit floats"),
+                       clEnumValN(KvFormat::F16, "f16", "16-bit floats"))};
+  Option<Stage> last{
+      *this, "last", llvm::cl::desc("the stage to end with"),
+      llvm::cl::init(PipelineOptions().last),
+      llvm::cl::values(
+          clEnumValN(Stage::Graph, "graph", "as imported"),
+          clEnumValN(Stage::Quantized, "quantized", "fused, with formats"),
+          clEnumValN(Stage::Packed, "packed",
+                     "with kernels, weight image and plan"))};
+};
+} // namespace
+
+void qwen::registerPipeline() {
+  PassPipelineRegistration<TextOptions>(
+      "qwen-pipeline", "Brings an imported graph to the packed stage",
+      [](OpPassManager &manager, const TextOptions &text) {
+        buildPipeline(manager, {text.weights, text.kv, text.last});
+      });
+}
