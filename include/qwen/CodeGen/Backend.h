@@ -68,10 +68,10 @@ void verifyGenerated(const llvm::Module &module);
 
 /// The object file (ELF). Throws Error, naming the symbol, if the code refers
 /// to something that it does not define.
-std::vector<char> emitObject(llvm::Module &module, const Target &target);
+std::vector<char> emitObject(const llvm::Module &module, const Target &target);
 
 /// The code as text, for --emit=asm and --emit=llvm.
-std::string emitAssembly(llvm::Module &module, const Target &target);
+std::string emitAssembly(const llvm::Module &module, const Target &target);
 std::string printIR(const llvm::Module &module);
 
 } // namespace qwen

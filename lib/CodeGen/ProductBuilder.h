@@ -1,0 +1,92 @@
+//===- ProductBuilder.h - The operations of matrix products -----*- C++ -*-===//
+//
+// What the emitters of products share: addresses, loads, loops, and the chains
+// of fma that f32 products and attention's products have in common. The code
+// is scf, arith, math.fma and 1-D vectors; memory is reached through !llvm.ptr
+// and byte offsets.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_CODEGEN_PRODUCTBUILDER_H
+#define QWEN_CODEGEN_PRODUCTBUILDER_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "qwen/ABI/KernelTable.h"
+
+namespace qwen {
+
+using mlir::Type;
+using mlir::Value;
+using mlir::ValueRange;
+using Values = llvm::SmallVector<Value>;
+
+/// f32 lanes of one vector register of `isa`.
+int64_t vectorLanes(KernelIsa isa);
+
+class ProductBuilder : public mlir::ImplicitLocOpBuilder {
+public:
+  /// Starts the body of a new function at the end of `module`.
+  ProductBuilder(mlir::ModuleOp module, llvm::StringRef name,
+                 llvm::ArrayRef<Type> arguments);
+
+  /// The types that signatures are made of.
+  static Type pointerType(mlir::MLIRContext *context);
+
+  Value argument(unsigned index) { return function.getArgument(index); }
+  void finish();
+
+  /// Integers (i64).
+  Value integer(int64_t value);
+  Value add(Value a, Value b);
+  Value mul(Value a, Value b);
+  Value mul(Value a, int64_t b) { return mul(a, integer(b)); }
+  /// Unsigned division by a power of two, rounded down.
+  Value shiftRight(Value a, int64_t bits);
+  Value smaller(Value a, Value b);
+
+  /// Memory. Addresses are in bytes.
+  Value at(Value pointer, Value bytes);
+  Value at(Value pointer, int64_t bytes) { return at(pointer, integer(bytes)); }
+  Value load(Type type, Value pointer);
+  void store(Value value, Value pointer);
+
+  /// Vectors.
+  mlir::VectorType vector(int64_t lanes, Type element) {
+    return mlir::VectorType::get({lanes}, element);
+  }
+  Value splat(mlir::VectorType type, Value scalar);
+  Value zeros(mlir::VectorType type, float value = 0.0f);
+  /// `lanes` values of type f32, or of f16 widened, which is exact.
+  Value loadFloats(int64_t lanes, Type stored, Value pointer);
+  Value intrinsic(Type result, llvm::StringRef name, ValueRange arguments);
+
+  /// for (i64 i = lower; i < upper; i += step). The body takes and returns the
+  /// values that are carried from one iteration to the next.
+  using LoopBody = llvm::function_ref<Values(Value, ValueRange)>;
+  Values loop(Value lower, Value upper, int64_t step, ValueRange carried,
+              LoopBody body);
+  void loop(Value lower, Value upper, int64_t step,
+            llvm::function_ref<void(Value)> body);
+  /// pointer ? other() : values.
+  Values unlessNull(Value pointer, ValueRange values,
+                    llvm::function_ref<Values()> other);
+
+  /// A tile of x.size() rows and `columns` outputs, accumulated from +0 by
+  /// acc = fma(w, x, acc) for `count` steps in order. Step i reads `columns`
+  /// weights of type `stored` at weights + i * stride and one f32 of each row
+  /// at x[r] + 4 * i. Returns the rows' vectors of `lanes` floats, row by row.
+  Values chains(llvm::ArrayRef<Value> x, Value weights, Value stride,
+                Type stored, Value count, int64_t columns, int64_t lanes);
+
+private:
+  mlir::func::FuncOp function;
+};
+
+/// The emitters of Products.h, by op.
+void emitLinear(const KernelInfo &row, mlir::ModuleOp module);
+void emitAttention(const KernelInfo &row, mlir::ModuleOp module);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_PRODUCTBUILDER_H

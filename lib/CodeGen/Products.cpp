@@ -1,0 +1,158 @@
+//===- Products.cpp - Generated matrix products ---------------------------===//
+
+#include "qwen/CodeGen/Products.h"
+#include "ProductBuilder.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "qwen/ABI/Error.h"
+
+using namespace qwen;
+using namespace mlir;
+
+void qwen::emitProduct(const KernelInfo &row, ModuleOp module) {
+  if (row.provider != KernelProvider::MLIR)
+    throw Error("kernel '" + std::string(row.name) + "' is not a product");
+  if (row.op == KernelOp::Linear)
+    emitLinear(row, module);
+  else
+    emitAttention(row, module);
+}
+
+int64_t qwen::vectorLanes(KernelIsa isa) {
+  switch (isa) {
+  case KernelIsa::AVX512:
+  case KernelIsa::AVX512VNNI:
+    return 16;
+  case KernelIsa::AVX2:
+    return 8;
+  case KernelIsa::NEON:
+  case KernelIsa::NEONDotProd:
+    return 4;
+  }
+  llvm_unreachable("unknown isa");
+}
+
+ProductBuilder::ProductBuilder(ModuleOp module, StringRef name,
+                               ArrayRef<Type> arguments)
+    : ImplicitLocOpBuilder(module.getLoc(), module.getBodyRegion()) {
+  setInsertionPointToEnd(module.getBody());
+  function = func::FuncOp::create(*this, name, getFunctionType(arguments, {}));
+  setInsertionPointToStart(function.addEntryBlock());
+}
+
+Type ProductBuilder::pointerType(MLIRContext *context) {
+  return LLVM::LLVMPointerType::get(context);
+}
+
+void ProductBuilder::finish() { func::ReturnOp::create(*this); }
+
+Value ProductBuilder::integer(int64_t value) {
+  return arith::ConstantOp::create(*this, getI64IntegerAttr(value));
+}
+Value ProductBuilder::add(Value a, Value b) {
+  return createOrFold<arith::AddIOp>(a, b);
+}
+Value ProductBuilder::mul(Value a, Value b) {
+  return createOrFold<arith::MulIOp>(a, b);
+}
+Value ProductBuilder::shiftRight(Value a, int64_t bits) {
+  return createOrFold<arith::ShRUIOp>(a, integer(bits));
+}
+Value ProductBuilder::smaller(Value a, Value b) {
+  return createOrFold<arith::MinSIOp>(a, b);
+}
+
+Value ProductBuilder::at(Value pointer, Value bytes) {
+  return LLVM::GEPOp::create(*this, pointer.getType(), getI8Type(), pointer,
+                             ValueRange(bytes));
+}
+
+/// Bytes that every address of an element of this type is a multiple of.
+static unsigned naturalAlignment(Type type) {
+  return getElementTypeOrSelf(type).getIntOrFloatBitWidth() / 8;
+}
+
+Value ProductBuilder::load(Type type, Value pointer) {
+  return LLVM::LoadOp::create(*this, type, pointer, naturalAlignment(type));
+}
+void ProductBuilder::store(Value value, Value pointer) {
+  LLVM::StoreOp::create(*this, value, pointer,
+                        naturalAlignment(value.getType()));
+}
+
+Value ProductBuilder::splat(VectorType type, Value scalar) {
+  return vector::BroadcastOp::create(*this, type, scalar);
+}
+Value ProductBuilder::zeros(VectorType type, float value) {
+  return arith::ConstantOp::create(
+      *this, DenseElementsAttr::get(type, llvm::APFloat(value)));
+}
+Value ProductBuilder::loadFloats(int64_t lanes, Type stored, Value pointer) {
+  Value value = load(vector(lanes, stored), pointer);
+  if (stored.isF32())
+    return value;
+  return arith::ExtFOp::create(*this, vector(lanes, getF32Type()), value);
+}
+Value ProductBuilder::intrinsic(Type result, StringRef name,
+                                ValueRange arguments) {
+  return LLVM::CallIntrinsicOp::create(*this, result, getStringAttr(name),
+                                       arguments)
+      .getResult(0);
+}
+
+Values ProductBuilder::loop(Value lower, Value upper, int64_t step,
+                            ValueRange carried, LoopBody body) {
+  // The nested builder is this one, moved into the body.
+  auto op = scf::ForOp::create(
+      *this, lower, upper, integer(step), carried,
+      [&](OpBuilder &, Location, Value index, ValueRange values) {
+        scf::YieldOp::create(*this, body(index, values));
+      });
+  return Values(op.getResults());
+}
+
+void ProductBuilder::loop(Value lower, Value upper, int64_t step,
+                          llvm::function_ref<void(Value)> body) {
+  loop(lower, upper, step, {}, [&](Value index, ValueRange) {
+    body(index);
+    return Values();
+  });
+}
+
+Values ProductBuilder::unlessNull(Value pointer, ValueRange values,
+                                  llvm::function_ref<Values()> other) {
+  Value null = LLVM::ZeroOp::create(*this, pointer.getType());
+  Value condition =
+      LLVM::ICmpOp::create(*this, LLVM::ICmpPredicate::ne, pointer, null);
+  auto op = scf::IfOp::create(
+      *this, condition,
+      [&](OpBuilder &, Location) { scf::YieldOp::create(*this, other()); },
+      [&](OpBuilder &, Location) { scf::YieldOp::create(*this, values); });
+  return Values(op.getResults());
+}
+
+Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
+                              Type stored, Value count, int64_t columns,
+                              int64_t lanes) {
+  const VectorType type = vector(lanes, getF32Type());
+  const int64_t vectors = columns / lanes;
+  const int64_t vectorBytes = lanes * stored.getIntOrFloatBitWidth() / 8;
+  const Values start(x.size() * vectors, zeros(type));
+  return loop(integer(0), count, 1, start, [&](Value step, ValueRange sums) {
+    Value line = at(weights, mul(step, stride));
+    Values w;
+    for (int64_t v = 0; v < vectors; ++v)
+      w.push_back(loadFloats(lanes, stored, at(line, v * vectorBytes)));
+    Values result;
+    for (auto [r, row] : llvm::enumerate(x)) {
+      Value factor = splat(type, load(getF32Type(), at(row, mul(step, 4))));
+      for (int64_t v = 0; v < vectors; ++v)
+        result.push_back(
+            math::FmaOp::create(*this, w[v], factor, sums[r * vectors + v]));
+    }
+    return result;
+  });
+}

@@ -1,0 +1,166 @@
+//===- Target.cpp - What code is made for ---------------------------------===//
+
+#include "qwen/CodeGen/Target.h"
+#include "qwen/ABI/Error.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/TargetParser/AArch64TargetParser.h"
+#include "llvm/TargetParser/Host.h"
+#include "llvm/TargetParser/X86TargetParser.h"
+#include <optional>
+
+using namespace qwen;
+using llvm::StringRef;
+
+/// Names that LLVM does not have, for CPUs that it has.
+static StringRef resolveAlias(StringRef name) {
+  // Alibaba's Yitian 710 is built of Neoverse N2 cores.
+  return name == "yitian710" ? "neoverse-n2" : name;
+}
+
+static CpuFeatureSet keepKnown(llvm::ArrayRef<StringRef> names) {
+  CpuFeatureSet features;
+  for (StringRef name : names)
+    if (std::optional<CpuFeature> feature =
+            parseFeature(std::string_view(name)))
+      features.insert(*feature);
+  return features;
+}
+
+std::vector<std::string> qwen::targetCpuNames(Arch arch) {
+  llvm::SmallVector<StringRef> names;
+  if (arch == Arch::AArch64) {
+    llvm::AArch64::fillValidCPUArchList(names);
+    names.push_back("yitian710");
+    // Both architectures have a "generic", so alone it says nothing.
+    llvm::erase(names, "generic");
+  } else {
+    llvm::X86::fillValidCPUArchList(names, /*Only64Bit=*/true);
+  }
+  llvm::sort(names);
+  return {names.begin(), names.end()};
+}
+
+/// The error for a name that nothing knows, with the nearest that is known.
+static Error unknownTarget(StringRef spec, StringRef name) {
+  std::string nearest;
+  // More than a third of the letters wrong is another name, not a typing slip.
+  unsigned best = static_cast<unsigned>(name.size() / 3 + 1);
+  for (Arch arch : {Arch::AArch64, Arch::X86_64})
+    for (const std::string &known : targetCpuNames(arch)) {
+      unsigned distance = name.edit_distance(known, true, best);
+      if (distance < best) {
+        best = distance;
+        nearest = known;
+      }
+    }
+  return Error("unknown target '" + spec.str() + "'" +
+               (nearest.empty() ? "" : ": did you mean '" + nearest + "'?") +
+               " (a CPU of `clang --print-supported-cpus`, features such as "
+               "armv8.2-a+dotprod or x86-64-v4+avx512vnni, or native)");
+}
+
+static Error unknownFeature(StringRef spec, StringRef feature) {
+  return Error("unknown feature '" + feature.str() + "' in target '" +
+               spec.str() + "': features are spelled as in clang's -march");
+}
+
+static std::optional<CpuFeatureSet>
+parseAArch64(StringRef spec, StringRef name,
+             llvm::ArrayRef<StringRef> modifiers) {
+  llvm::AArch64::ExtensionSet extensions;
+  if (name.starts_with("armv")) {
+    const llvm::AArch64::ArchInfo *info = llvm::AArch64::parseArch(name);
+    if (!info || info->Name != name)
+      return std::nullopt;
+    extensions.addArchDefaults(*info);
+  } else {
+    std::optional<llvm::AArch64::CpuInfo> cpu = llvm::AArch64::parseCpu(name);
+    if (!cpu || name == "generic")
+      return std::nullopt;
+    extensions.addCPUDefaults(*cpu);
+  }
+  for (StringRef modifier : modifiers)
+    if (!extensions.parseModifier(modifier))
+      throw unknownFeature(spec, modifier);
+  std::vector<StringRef> features, names;
+  extensions.toLLVMFeatureList(features);
+  for (StringRef feature : features)
+    if (feature.consume_front("+"))
+      names.push_back(feature);
+  return keepKnown(names);
+}
+
+static bool isX86Feature(StringRef name) {
+  static constexpr StringRef known[] = {
+#define X86_FEATURE(Enumerator, Spelling) Spelling,
+#define X86_MICROARCH_LEVEL(Enumerator, Spelling, Priority, AbiValue)
+#include "llvm/TargetParser/X86TargetParser.def"
+  };
+  return llvm::is_contained(known, name);
+}
+
+static std::optional<CpuFeatureSet>
+parseX86(StringRef spec, StringRef name, llvm::ArrayRef<StringRef> modifiers) {
+  if (llvm::X86::parseArchX86(name, /*Only64Bit=*/true) == llvm::X86::CK_None)
+    return std::nullopt;
+  llvm::SmallVector<StringRef> names;
+  llvm::X86::getFeaturesForCPU(name, names);
+  llvm::StringMap<bool> enabled;
+  for (StringRef feature : names)
+    enabled[feature] = true;
+  for (StringRef modifier : modifiers) {
+    StringRef feature = modifier;
+    const bool add = isX86Feature(feature);
+    if (!add && !(feature.consume_front("no") && isX86Feature(feature)))
+      throw unknownFeature(spec, modifier);
+    enabled[feature] = add;
+    llvm::X86::updateImpliedFeatures(feature, add, enabled);
+  }
+  names.clear();
+  for (const auto &entry : enabled)
+    if (entry.second)
+      names.push_back(entry.first());
+  return keepKnown(names);
+}
+
+Target qwen::resolveTarget(StringRef spec) {
+  Target target;
+  target.name = spec.str();
+  if (spec == "native") {
+    target.arch = hostArch();
+    target.features = hostFeatures();
+    target.tuneCpu = llvm::sys::getHostCPUName().str();
+    target.name = target.tuneCpu;
+  } else {
+    llvm::SmallVector<StringRef> parts;
+    spec.split(parts, '+');
+    const StringRef name = resolveAlias(parts.front());
+    const llvm::ArrayRef<StringRef> modifiers =
+        llvm::ArrayRef(parts).drop_front();
+    std::optional<CpuFeatureSet> features = parseAArch64(spec, name, modifiers);
+    target.arch = Arch::AArch64;
+    if (!features) {
+      features = parseX86(spec, name, modifiers);
+      target.arch = Arch::X86_64;
+    }
+    if (!features)
+      throw unknownTarget(spec, parts.front());
+    target.features = *features;
+    // Levels such as x86-64-v3 and armv8-a are not CPUs.
+    const bool isCpu =
+        target.arch == Arch::AArch64
+            ? !name.starts_with("armv")
+            : llvm::X86::parseTuneCPU(name, true) != llvm::X86::CK_None;
+    target.tuneCpu = isCpu ? name.str() : "generic";
+  }
+  const CpuFeatureSet missing = leastFeatures(target.arch) - target.features;
+  if (!missing.empty())
+    throw Error("target '" + spec.str() + "' lacks " + toString(missing) +
+                ": " + std::string(archName(target.arch)) +
+                " code needs at least " + toString(leastFeatures(target.arch)));
+  target.triple = target.arch == Arch::X86_64 ? "x86_64-unknown-linux-gnu"
+                                              : "aarch64-unknown-linux-gnu";
+  return target;
+}

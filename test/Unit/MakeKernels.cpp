@@ -1,0 +1,112 @@
+//===- MakeKernels.cpp - The kernel table as a file -----------------------===//
+//
+// make-kernels [--emit=so|asm|llvm] [--kernel=NAME]... TARGET OUT
+//
+// Generates every kernel of the table that TARGET can run, or those that are
+// named, each with its own row's instructions. The shared object is an artifact
+// with nothing but code, which the runtime's loader takes; KernelTest compares
+// it with the reference kernels.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "qwen/ABI/Error.h"
+#include "qwen/CodeGen/Backend.h"
+#include "qwen/CodeGen/Link.h"
+#include "qwen/CodeGen/Products.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/raw_ostream.h"
+#include <CLI/CLI.hpp>
+#include <fstream>
+
+using namespace qwen;
+
+/// The rows to generate, in the order of the table.
+static std::vector<KernelInfo> selectRows(const std::vector<std::string> &names,
+                                          const Target &target) {
+  for (const std::string &name : names)
+    if (!findKernel(name))
+      throw Error("no kernel '" + name + "' in the table");
+  std::vector<KernelInfo> rows;
+  for (const KernelInfo &row : kernelTable())
+    if (row.provider == KernelProvider::MLIR && row.arch() == target.arch &&
+        target.features.containsAll(row.features()) &&
+        (names.empty() || llvm::is_contained(names, row.name)))
+      rows.push_back(row);
+  if (rows.empty())
+    throw Error("target '" + target.name + "' can run none of these kernels");
+  return rows;
+}
+
+static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
+                                              llvm::LLVMContext &context,
+                                              const Target &target) {
+  mlir::DialectRegistry registry;
+  registerCodeGenDialects(registry);
+  mlir::MLIRContext mlirContext(registry,
+                                mlir::MLIRContext::Threading::DISABLED);
+  mlirContext.loadAllAvailableDialects();
+  auto whole = std::make_unique<llvm::Module>("kernels", context);
+  setTarget(*whole, target, {});
+  std::vector<std::string> names;
+  for (const KernelInfo &row : rows) {
+    mlir::OwningOpRef<mlir::ModuleOp> module =
+        mlir::ModuleOp::create(mlir::UnknownLoc::get(&mlirContext));
+    emitProduct(row, *module);
+    std::unique_ptr<llvm::Module> part = translateToLLVM(*module, context);
+    setTarget(*part, target, row.features());
+    linkModule(*whole, std::move(part));
+    names.emplace_back(row.name);
+  }
+  addEntryTable(*whole, names, target);
+  optimize(*whole, target);
+  return whole;
+}
+
+static void write(const std::string &path, llvm::StringRef bytes) {
+  if (path == "-") {
+    llvm::outs() << bytes;
+    return;
+  }
+  std::ofstream stream(path, std::ios::binary);
+  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  stream.close();
+  if (!stream)
+    throw Error("cannot write '" + path + "'");
+}
+
+static std::string makeSharedObject(const llvm::Module &module,
+                                    const Target &target) {
+  SharedObject object = linkSharedObject(emitObject(module, target), target);
+  ArtifactHeader header = codeHeader(object, target.arch);
+  header.fileSize = object.bytes.size();
+  writeHeader(object, header);
+  return {object.bytes.begin(), object.bytes.end()};
+}
+
+int main(int argc, char **argv) {
+  std::string emit = "so", spec, out;
+  std::vector<std::string> kernels;
+  CLI::App app("Generates the kernels of the table");
+  app.add_option("--emit", emit)->check(CLI::IsMember({"so", "asm", "llvm"}));
+  app.add_option("--kernel", kernels);
+  app.add_option("TARGET", spec)->required();
+  app.add_option("OUT", out)->required();
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const Target target = resolveTarget(spec);
+    llvm::LLVMContext context;
+    const std::unique_ptr<llvm::Module> module =
+        generate(selectRows(kernels, target), context, target);
+    write(out, emit == "so"    ? makeSharedObject(*module, target)
+               : emit == "asm" ? emitAssembly(*module, target)
+                               : printIR(*module));
+  } catch (const Error &error) {
+    llvm::errs() << "make-kernels: " << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}
