@@ -20,7 +20,7 @@ inline constexpr int64_t kDefaultMaxTokens = 512;
 inline constexpr int64_t kDefaultMaxRows = 32;
 
 struct ImportedModel {
-  /// At stage "graph", verified. `kModelAttr` has the manifest's facts that the
+  /// At stage "graph". `kModelAttr` has the manifest's facts that the
   /// checkpoint knows: architecture, vocab_size, hidden_size, layers, heads,
   /// kv_heads, head_dim, intermediate_size (i64), rope_theta, rms_norm_eps
   /// (f64), tied (bool), and max_position (i64).

@@ -1,0 +1,37 @@
+//===- JsonFile.h - Small files of a checkpoint -----------------*- C++ -*-===//
+//
+// What the readers of JSON files share. Error messages are one line, whatever
+// the file has in its strings.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_IMPORT_JSONFILE_H
+#define QWEN_LIB_IMPORT_JSONFILE_H
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace qwen {
+
+/// Throws Error unless `dir` is a folder that can be read.
+void requireDirectory(const std::filesystem::path &dir);
+
+/// The JSON object in `path`, or nullopt where there is no such file. Throws
+/// Error for a file that cannot be read, is above 64 MiB (far more than any
+/// configuration or index has), or isn't a JSON object.
+std::optional<nlohmann::json> readJsonObject(const std::filesystem::path &path);
+
+/// `text` in quotes, its control characters escaped, cut after 200 bytes.
+std::string quote(std::string_view text);
+
+/// A value for an error message: strings, numbers and the like as JSON spells
+/// them, and only the kind of arrays and objects.
+std::string describe(const nlohmann::json &value);
+
+} // namespace qwen
+
+#endif // QWEN_LIB_IMPORT_JSONFILE_H
