@@ -1,0 +1,244 @@
+//===- ArtifactTest.cpp - Manifest and parts of an artifact ---------------===//
+
+#include "Artifact.h"
+#include "HandmadeArtifact.h"
+
+#include "qwen/ABI/KernelABI.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+using namespace qwen;
+using namespace qwen::test;
+using nlohmann::json;
+
+namespace {
+class ArtifactTest : public testing::Test {
+protected:
+  void SetUp() override {
+    path = HandmadeArtifact().write("artifact-" + std::to_string(getpid()) +
+                                    ".qwen");
+  }
+  void TearDown() override { unlink(path.c_str()); }
+
+  std::string write(const HandmadeArtifact &artifact) {
+    return artifact.write("artifact-" + std::to_string(getpid()) + ".qwen");
+  }
+
+  std::string path;
+};
+} // namespace
+
+TEST_F(ArtifactTest, OpensWhatWasWritten) {
+  const Artifact artifact(path);
+  const Manifest &manifest = artifact.manifest();
+  EXPECT_EQ(manifest.model.name, "handmade");
+  EXPECT_EQ(manifest.model.tokenizerVocab, 37);
+  EXPECT_EQ(manifest.kv.pageBytes, 8192);
+  EXPECT_EQ(manifest.ops, (std::vector<std::string>{"first", "second"}));
+  ASSERT_EQ(manifest.tensors.size(), 1u);
+  EXPECT_EQ(manifest.tensors[0].shape, (std::vector<int64_t>{4, 4}));
+  // GenerationConfig's own values where the checkpoint has none.
+  EXPECT_FALSE(manifest.generation.doSample);
+  EXPECT_EQ(manifest.generation.topK, 50);
+  EXPECT_EQ(manifest.generation.temperature, 1.0);
+  EXPECT_EQ(manifest.generation.eosTokenIds, std::vector<int32_t>{36});
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(artifact.weights()) % kWeightsAlign,
+            0u);
+  EXPECT_EQ(artifact.weights()[63], 7);
+  EXPECT_TRUE(artifact.tokenizer().empty());
+  EXPECT_TRUE(artifact.chatTemplate().empty());
+  EXPECT_EQ(artifact.verify(), artifact.header().code.size + 64);
+  EXPECT_NE(artifact.loadCode().find("forward.test"), nullptr);
+}
+
+TEST_F(ArtifactTest, FindsFlippedBytes) {
+  HandmadeArtifact artifact;
+  artifact.bytes[artifact.header().manifest.offset + 40] ^= 1;
+  write(artifact);
+  EXPECT_EQ(errorOf([&] { Artifact a(path); }),
+            path + " is damaged: the checksum of its manifest does not match");
+
+  artifact = HandmadeArtifact();
+  artifact.bytes[artifact.header().weightChecksums.offset] ^= 1;
+  write(artifact);
+  EXPECT_EQ(errorOf([&] { Artifact a(path); }),
+            path + " is damaged: the checksum of its weight checksums does "
+                   "not match");
+
+  artifact = HandmadeArtifact();
+  artifact.bytes[artifact.header().weights.offset + 5] ^= 1;
+  write(artifact);
+  const Artifact weights(path);
+  EXPECT_EQ(errorOf([&] { weights.verify(); }),
+            path + " is damaged: the checksum of bytes 0 to 64 of its weights "
+                   "does not match");
+
+  artifact = HandmadeArtifact();
+  artifact.bytes[HandmadeArtifact::kCode] ^= 1;
+  write(artifact);
+  const Artifact code(path);
+  EXPECT_EQ(errorOf([&] { code.verify(); }),
+            path + " is damaged: the checksum of its code does not match");
+}
+
+TEST_F(ArtifactTest, ChecksTokenizerAndTemplate) {
+  for (FileRange ArtifactHeader::*range :
+       {&ArtifactHeader::tokenizer, &ArtifactHeader::chatTemplate}) {
+    HandmadeArtifact artifact;
+    artifact.header().*range = artifact.header().manifest;
+    artifact.seal();
+    write(artifact);
+    EXPECT_EQ(errorOf([&] { Artifact a(path); }), "");
+    (range == &ArtifactHeader::tokenizer
+         ? artifact.header().tokenizerChecksum
+         : artifact.header().chatTemplateChecksum) ^= 1;
+    artifact.sealHeader();
+    write(artifact);
+    EXPECT_EQ(errorOf([&] { Artifact a(path); }),
+              path + " is damaged: the checksum of its " +
+                  (range == &ArtifactHeader::tokenizer ? "tokenizer"
+                                                       : "chat template") +
+                  " does not match");
+  }
+}
+
+TEST_F(ArtifactTest, RefusesKernelsWithoutAModel) {
+  HandmadeArtifact artifact;
+  artifact.header().manifest.size = 0;
+  artifact.seal();
+  write(artifact);
+  EXPECT_EQ(errorOf([&] { Artifact a(path); }),
+            path + " holds kernels and no model");
+}
+
+TEST_F(ArtifactTest, NamesTheFeaturesThatThisMachineLacks) {
+  const Artifact artifact(path);
+  const Arch arch = hostArch();
+  const bool x86 = arch == Arch::X86_64;
+  EXPECT_EQ(artifact.selectTarget(arch, hostFeatures()).name, "test");
+  EXPECT_EQ(errorOf([&] { artifact.selectTarget(arch, {}); }),
+            path +
+                " was compiled for test, which needs CPU features that this "
+                "machine lacks: " +
+                (x86 ? "avx2" : "neon") +
+                "; recompile the model with qwen-opt --target native here");
+  EXPECT_EQ(errorOf([&] {
+              artifact.selectTarget(x86 ? Arch::AArch64 : Arch::X86_64, {});
+            }),
+            path + " was compiled for " + (x86 ? "x86-64" : "aarch64") +
+                " and this machine is " + (x86 ? "aarch64" : "x86-64") +
+                "; recompile the model with qwen-opt --target");
+}
+
+TEST_F(ArtifactTest, SelectsTheLastTargetThatRuns) {
+  json manifest = json::parse(handmadeManifest());
+  manifest["targets"] = {{{"name", "a"},
+                          {"arch", "x86-64"},
+                          {"features", {"avx2"}},
+                          {"kernels", json::array()}},
+                         {{"name", "b"},
+                          {"arch", "x86-64"},
+                          {"features", {"avx2", "avx512f"}},
+                          {"kernels", json::array()}},
+                         {{"name", "c"},
+                          {"arch", "x86-64"},
+                          {"features", {"avx512vnni"}},
+                          {"kernels", json::array()}}};
+  write(HandmadeArtifact(manifest.dump()));
+  const Artifact artifact(path);
+  const auto select = [&](CpuFeatureSet features) {
+    return artifact.selectTarget(Arch::X86_64, features).name;
+  };
+  EXPECT_EQ(select({CpuFeature::AVX2}), "a");
+  EXPECT_EQ(select({CpuFeature::AVX2, CpuFeature::AVX512F}), "b");
+}
+
+TEST(ManifestTest, ChecksEveryField) {
+  const auto check = [](const char *pointer, const json &value,
+                        const std::string &error) {
+    json manifest = json::parse(handmadeManifest());
+    manifest[json::json_pointer(pointer)] = value;
+    EXPECT_EQ(errorOf([&] { parseManifest(manifest.dump(), "f", 64); }),
+              "f: in its manifest, " + error);
+  };
+  const std::string dimension = " when an integer from 1 to 2147483648 is "
+                                "needed";
+  check("/model", 3, "model is 3 when an object is needed");
+  check("/model/name", 1, "model.name is 1 when a string is needed");
+  check("/model/vocab_size", 0, "model.vocab_size is 0" + dimension);
+  check("/model/vocab_size", uint64_t{1} << 63,
+        "model.vocab_size is 9223372036854775808" + dimension);
+  check("/model/hidden_size", -1, "model.hidden_size is -1" + dimension);
+  check("/model/hidden_size", 1.5, "model.hidden_size is 1.5" + dimension);
+  check("/model/intermediate_size", "x",
+        "model.intermediate_size is \"x\"" + dimension);
+  check("/model/tokenizer_vocab", 41,
+        "model.tokenizer_vocab is 41 when an integer from 1 to 40 is needed");
+  check("/model/layers", 1 << 20,
+        "model.layers is 1048576 when an integer from 1 to 65536 is needed");
+  check("/model/kv_heads", 3,
+        "model.kv_heads is 3 when an integer from 1 to 2 is needed");
+  check("/model/tied", 1, "model.tied is 1 when true or false is needed");
+  check("/model/rms_norm_eps", -1,
+        "model.rms_norm_eps is -1 when a number from 0.0 to 1.0 is needed");
+  check("/targets", json::array(),
+        "targets is array when at least one target is needed");
+  check("/targets/0/arch", "vax",
+        "targets[0].arch is \"vax\" when \"x86-64\" or \"aarch64\" is needed");
+  check("/targets/0/features/0", "mmx",
+        "targets[0].features[0] is \"mmx\" when a CPU feature that this "
+        "version knows is needed");
+  check("/weights/format", "q5",
+        "weights.format is \"q5\" when \"f32\" or \"q4_0\" is needed");
+  check("/kv/format", "f8",
+        "kv.format is \"f8\" when \"f32\" or \"f16\" is needed");
+  check("/kv/page_tokens", 32,
+        "kv.page_tokens is 32 when an integer from 64 to 64 is needed");
+  check("/kv/page_bytes", 8191,
+        "kv.page_bytes is 8191 when an integer from 8192 to 8192 is needed");
+  check("/kv/token_bytes", 64,
+        "kv.token_bytes is 64 when an integer from 128 to 128 is needed");
+  check("/limits/rows", 9,
+        "limits.rows is 9 when an integer from 1 to 8 is needed");
+  check("/arena_bytes", -5,
+        "arena_bytes is -5 when an integer from 0 to 70368744177664 is "
+        "needed");
+  check("/output_stride", 39,
+        "output_stride is 39 when an integer from 40 to 48 is needed");
+  check("/ops/1", nullptr, "ops[1] is null when a string is needed");
+  check("/tensors/0/bytes", 65,
+        "tensors[0].bytes is 65 when an integer from 0 to 64 is needed");
+  check("/tensors/0/offset", 8,
+        "tensors[0].offset is 8 when a multiple of 64 is needed");
+  check("/tensors/0/shape/0", 0, "tensors[0].shape[0] is 0" + dimension);
+  check("/generation/eos_token_id", 40,
+        "generation.eos_token_id is 40 when an integer from 0 to 39 is "
+        "needed");
+  check("/generation/top_p", 1.5,
+        "generation.top_p is 1.5 when a number from 0.0 to 1.0 is needed");
+}
+
+TEST(ManifestTest, NeedsEveryKey) {
+  const json whole = json::parse(handmadeManifest());
+  for (const auto &[key, value] : whole.items()) {
+    json manifest = whole;
+    manifest.erase(key);
+    EXPECT_EQ(errorOf([&] {
+                parseManifest(manifest.dump(), "f", 64);
+              }).rfind("f: its manifest has no " + key, 0),
+              0u)
+        << key;
+  }
+  for (const auto &[key, value] : whole["model"].items()) {
+    json manifest = whole;
+    manifest["model"].erase(key);
+    EXPECT_EQ(errorOf([&] { parseManifest(manifest.dump(), "f", 64); }),
+              "f: its manifest has no model." + key);
+  }
+  EXPECT_EQ(errorOf([] { parseManifest("{", "f", 64); }),
+            "f is damaged: its manifest is not JSON");
+}

@@ -1,0 +1,154 @@
+//===- SamplerTest.cpp - From logits to a token ---------------------------===//
+
+#include "Sampler.h"
+#include "HandmadeArtifact.h"
+
+#include "qwen/Reference/Math.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+using namespace qwen;
+using qwen::test::errorOf;
+
+/// The share of each id among 4096 draws, one a position.
+static std::vector<double> shares(const SamplerOptions &options,
+                                  const std::vector<float> &logits,
+                                  int64_t tokens = 0) {
+  const auto vocab = static_cast<int64_t>(logits.size());
+  Sampler sampler(options, vocab, tokens ? tokens : vocab);
+  std::vector<double> result(logits.size());
+  for (uint64_t position = 0; position < 4096; ++position)
+    result[static_cast<size_t>(sampler.sample(logits, position))] += 1 / 4096.;
+  return result;
+}
+
+TEST(Philox, KnownAnswers) {
+  // The vectors that come with Random123.
+  using Words = std::array<uint32_t, 4>;
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                       {0xa4093822, 0x299f31d0}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, UniformIsTheUpperBitsOfTwoWords) {
+  EXPECT_EQ(uniform(0, 0, 0),
+            static_cast<double>(0x6627e8d5e169c58d >> 11) / 9007199254740992.);
+  // Words: answer low and high, position low and high; seed low and high.
+  EXPECT_EQ(uniform(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e),
+            static_cast<double>(0xd16cfe0994fdcceb >> 11) / 9007199254740992.);
+}
+
+TEST(Sampler, GreedyTakesTheFirstLargest) {
+  Sampler sampler({.temperature = 0}, 5, 5);
+  EXPECT_EQ(sampler.sample(std::vector<float>{1, 7, -3, 7, 2}, 0), 1);
+  EXPECT_EQ(sampler.sample(std::vector<float>{-5, -4, -3, -9, -3}, 0), 2);
+}
+
+TEST(Sampler, PaddingRowsAreNeverDrawn) {
+  const std::vector<float> logits = {1, 2, 9, 9};
+  EXPECT_EQ(Sampler({.temperature = 0}, 4, 2).sample(logits, 0), 1);
+  const std::vector<double> drawn = shares({}, logits, 2);
+  EXPECT_EQ(drawn[2] + drawn[3], 0);
+  EXPECT_NEAR(drawn[1], 1 / (1 + std::exp(-1)), 0.02);
+}
+
+TEST(Sampler, RepetitionPenaltyCountsAnIdOnce) {
+  Sampler sampler({.temperature = 0, .repetitionPenalty = 2}, 3, 3);
+  const std::vector<float> logits = {4, 3, -1};
+  EXPECT_EQ(sampler.sample(logits, 0), 0);
+  sampler.accept(0);
+  sampler.accept(0);
+  EXPECT_EQ(sampler.sample(logits, 0), 1); // 4 / 2 = 2 < 3
+  EXPECT_EQ(sampler.sample(std::vector<float>{7, 3, -1}, 0), 0); // 3.5: once
+  sampler.accept(1);
+  sampler.accept(2);
+  // -1 * 2 = -2 is worse than 0.5 / 2.
+  EXPECT_EQ(sampler.sample(std::vector<float>{-3, 0.5, -1}, 0), 1);
+  sampler.reset();
+  EXPECT_EQ(sampler.sample(logits, 0), 0);
+}
+
+TEST(Sampler, SharesAreThoseOfTheSoftmax) {
+  const std::vector<double> drawn = shares({.seed = 5}, {0, 1, 2});
+  const double total = 1 + std::exp(1) + std::exp(2);
+  EXPECT_NEAR(drawn[0], 1 / total, 0.02);
+  EXPECT_NEAR(drawn[1], std::exp(1) / total, 0.02);
+  EXPECT_NEAR(drawn[2], std::exp(2) / total, 0.02);
+}
+
+TEST(Sampler, TemperatureDividesLogits) {
+  const std::vector<double> drawn = shares({.temperature = 0.5f}, {0, 1});
+  EXPECT_NEAR(drawn[1], 1 / (1 + std::exp(-2)), 0.02);
+}
+
+TEST(Sampler, TopKBreaksTiesByTheLesserId) {
+  const std::vector<double> drawn = shares({.topK = 2}, {1, 3, 1, 1});
+  EXPECT_NEAR(drawn[0], 1 / (1 + std::exp(2)), 0.02);
+  EXPECT_EQ(drawn[2] + drawn[3], 0);
+  EXPECT_EQ(shares({.topK = 1}, {5, 5, 5})[0], 1);
+}
+
+TEST(Sampler, TopPKeepsTheShortestHead) {
+  // Four equal tokens: two have half of the sum, exactly.
+  EXPECT_EQ(shares({.topP = 0.5}, {1, 1, 1, 1})[2], 0);
+  EXPECT_GT(shares({.topP = 0.5}, {1, 1, 1, 1})[1], 0.4);
+  EXPECT_GT(shares({.topP = 0.500001}, {1, 1, 1, 1})[2], 0.25);
+  // At least one, however small p is.
+  EXPECT_EQ(shares({.topP = 1e-9}, {1, 2, 1})[1], 1);
+  // p is a share of what top-k left: 1 + e^-1 of three.
+  EXPECT_EQ(shares({.topK = 2, .topP = 0.7}, {5, 4, 3.9f})[0], 1);
+}
+
+TEST(Sampler, MinPIsAShareOfTheGreatest) {
+  const float e = reference::exp(-1);
+  EXPECT_GT(shares({.minP = e}, {2, 1})[1], 0.2);
+  EXPECT_EQ(shares({.minP = std::nextafter(double{e}, 1.)}, {2, 1})[1], 0);
+  EXPECT_EQ(shares({.minP = 1}, {2, 1, 2})[1], 0);
+}
+
+TEST(Sampler, DrawIsTheFirstWhoseSumExceeds) {
+  const double u = uniform(3, 4, 5);
+  // Of 1000 equal tokens, the one that u falls on.
+  const std::vector<float> logits(1000, -2.5f);
+  Sampler sampler({.seed = 3}, 1000, 1000, 4);
+  EXPECT_EQ(sampler.sample(logits, 5), static_cast<int>(u * 1000));
+  // The same again, and another for another answer.
+  EXPECT_EQ(sampler.sample(logits, 5), static_cast<int>(u * 1000));
+  Sampler other({.seed = 3}, 1000, 1000, 5);
+  EXPECT_EQ(other.sample(logits, 5), static_cast<int>(uniform(3, 5, 5) * 1000));
+}
+
+TEST(Sampler, TinyTemperaturesDoNotOverflow) {
+  const std::vector<double> drawn =
+      shares({.temperature = 1e-44f}, {1, 2, -1e30f});
+  EXPECT_EQ(drawn[2], 0);
+}
+
+TEST(Sampler, NamesTheOptionThatIsOutOfRange) {
+  const auto error = [](SamplerOptions options) {
+    return errorOf([&] { Sampler sampler(options, 4, 4); });
+  };
+  EXPECT_EQ(error({.temperature = -1}),
+            "temperature is -1.000000 when 0 or more is needed");
+  EXPECT_EQ(error({.temperature = NAN}).rfind("temperature is", 0), 0u);
+  EXPECT_EQ(error({.topK = -1}).rfind("top-k is", 0), 0u);
+  EXPECT_EQ(error({.topP = 0}).rfind("top-p is", 0), 0u);
+  EXPECT_EQ(error({.topP = 1.1}).rfind("top-p is", 0), 0u);
+  EXPECT_EQ(error({.minP = 2}).rfind("min-p is", 0), 0u);
+  EXPECT_EQ(error({.repetitionPenalty = 0}).rfind("repetition penalty", 0), 0u);
+}
+
+TEST(Sampler, DefaultsComeFromTheManifest) {
+  GenerationInfo generation;
+  generation.temperature = 0.7;
+  EXPECT_EQ(samplerOptions(generation).temperature, 0);
+  generation.doSample = true;
+  EXPECT_EQ(samplerOptions(generation).temperature, 0.7f);
+  EXPECT_EQ(samplerOptions(generation).topK, 50);
+}
