@@ -13,6 +13,7 @@
 #include "mlir/IR/MLIRContext.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend.h"
+#include "qwen/CodeGen/HalideAdapter.h"
 #include "qwen/CodeGen/Link.h"
 #include "qwen/CodeGen/Products.h"
 #include "llvm/ADT/STLExtras.h"
@@ -32,7 +33,7 @@ static std::vector<KernelInfo> selectRows(const std::vector<std::string> &names,
       throw Error("no kernel '" + name + "' in the table");
   std::vector<KernelInfo> rows;
   for (const KernelInfo &row : kernelTable())
-    if (row.provider == KernelProvider::MLIR && row.arch() == target.arch &&
+    if (row.arch() == target.arch &&
         target.features.containsAll(row.features()) &&
         (names.empty() || llvm::is_contained(names, row.name)))
       rows.push_back(row);
@@ -53,10 +54,15 @@ static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
   setTarget(*whole, target, {});
   std::vector<std::string> names;
   for (const KernelInfo &row : rows) {
-    mlir::OwningOpRef<mlir::ModuleOp> module =
-        mlir::ModuleOp::create(mlir::UnknownLoc::get(&mlirContext));
-    emitProduct(row, *module);
-    std::unique_ptr<llvm::Module> part = translateToLLVM(*module, context);
+    std::unique_ptr<llvm::Module> part;
+    if (row.provider == KernelProvider::Halide) {
+      part = emitHalideKernel(row, context);
+    } else {
+      mlir::OwningOpRef<mlir::ModuleOp> module =
+          mlir::ModuleOp::create(mlir::UnknownLoc::get(&mlirContext));
+      emitProduct(row, *module);
+      part = translateToLLVM(*module, context);
+    }
     setTarget(*part, target, row.features());
     linkModule(*whole, std::move(part));
     names.emplace_back(row.name);

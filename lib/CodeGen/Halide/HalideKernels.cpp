@@ -1,0 +1,145 @@
+//===- HalideKernels.cpp - Halide rows to bitcode -------------------------===//
+
+#include "qwen/CodeGen/HalideKernels.h"
+
+#include "Kernels.h"
+#include "qwen/ABI/Error.h"
+
+#include <cerrno>
+#include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
+
+using namespace qwen;
+
+/// Floats per vector register.
+static int vectorWidth(KernelIsa isa) {
+  switch (isa) {
+  case KernelIsa::AVX2:
+    return 8;
+  case KernelIsa::AVX512:
+  case KernelIsa::AVX512VNNI:
+    return 16;
+  case KernelIsa::NEON:
+  case KernelIsa::NEONDotProd:
+    return 4;
+  }
+  __builtin_unreachable();
+}
+
+/// Halide's target: no runtime, no threads, no checks of buffers, and floats
+/// exactly as written.
+static Halide::Target target(const KernelInfo &row) {
+  using Halide::Target;
+  std::vector<Target::Feature> features = {Target::NoRuntime, Target::NoAsserts,
+                                           Target::NoBoundsQuery,
+                                           Target::StrictFloat};
+  if (row.arch() == Arch::AArch64) {
+    // The feature has Halide leave f16 conversions to LLVM (fcvtn, fcvtl, which
+    // Armv8.0 has) instead of writing them out; kernels do no f16 arithmetic.
+    features.push_back(Target::ARMFp16);
+    return Target(Target::Linux, Target::ARM, 64, features);
+  }
+  features.insert(features.end(), {Target::SSE41, Target::AVX, Target::AVX2,
+                                   Target::FMA, Target::F16C});
+  if (row.isa != KernelIsa::AVX2)
+    features.insert(features.end(), {Target::AVX512, Target::AVX512_Skylake});
+  return Target(Target::Linux, Target::X86, 64, features);
+}
+
+static halide::Kernel build(const KernelInfo &row) {
+  const int width = vectorWidth(row.isa);
+  switch (row.op) {
+  case KernelOp::Embed:
+    return row.format == KernelFormat::F32 ? halide::embedF32(width)
+                                           : halide::embedQ4_0(width);
+  case KernelOp::RopeTable:
+    return halide::ropeTable(width);
+  case KernelOp::RmsNormF32:
+    return halide::rmsNormF32(width);
+  case KernelOp::RmsNormQ8:
+    return halide::rmsNormQ8(width);
+  case KernelOp::QuantizeQ8:
+    return halide::quantizeQ8(width);
+  case KernelOp::SwiGluF32:
+    return halide::swiGluF32(width);
+  case KernelOp::SwiGluQ8:
+    return halide::swiGluQ8(width);
+  case KernelOp::Rope:
+    return halide::rope(width);
+  case KernelOp::NormRope:
+    return halide::normRope(width);
+  case KernelOp::AppendK:
+    return halide::append(width, row.format, kPageTokens);
+  case KernelOp::AppendV:
+    return halide::append(width, row.format, 1);
+  case KernelOp::SoftmaxPage:
+    return halide::softmaxPage(width);
+  case KernelOp::MergePage:
+    return halide::mergePage(width);
+  case KernelOp::FinishAttention:
+    return halide::finishAttention(width);
+  case KernelOp::CheckFinite:
+    return halide::checkFinite(width);
+  case KernelOp::Linear:
+  case KernelOp::AttentionScores:
+  case KernelOp::AttentionValues:
+    break;
+  }
+  throw Error("kernel '" + std::string(row.name) +
+              "' is not one that halide provides");
+}
+
+namespace {
+/// A file in memory, by a path that Halide can write to.
+class MemoryFile {
+public:
+  MemoryFile() : descriptor(memfd_create("bitcode", MFD_CLOEXEC)) {
+    if (descriptor < 0)
+      throw Error(std::string("no memory file for a kernel's bitcode: ") +
+                  std::strerror(errno));
+  }
+  ~MemoryFile() { close(descriptor); }
+  MemoryFile(const MemoryFile &) = delete;
+  MemoryFile &operator=(const MemoryFile &) = delete;
+
+  std::string path() const {
+    return "/proc/self/fd/" + std::to_string(descriptor);
+  }
+
+  std::string contents() const {
+    std::string bytes(static_cast<size_t>(lseek(descriptor, 0, SEEK_END)), 0);
+    size_t done = 0;
+    while (done < bytes.size()) {
+      const ssize_t got = pread(descriptor, bytes.data() + done,
+                                bytes.size() - done, static_cast<off_t>(done));
+      if (got <= 0)
+        throw Error("a kernel's bitcode cannot be read back");
+      done += static_cast<size_t>(got);
+    }
+    return bytes;
+  }
+
+private:
+  int descriptor;
+};
+} // namespace
+
+std::string qwen::halideFunctionName(const KernelInfo &row) {
+  return std::string(row.name) + "_halide";
+}
+
+std::string qwen::halideBitcode(const KernelInfo &row) {
+  try {
+    const halide::Kernel kernel = build(row);
+    const MemoryFile file;
+    Halide::Pipeline(kernel.outputs)
+        .compile_to_module(kernel.arguments, halideFunctionName(row),
+                           target(row), Halide::LinkageType::External)
+        .compile({{Halide::OutputFileType::bitcode, file.path()}});
+    return file.contents();
+  } catch (const Halide::Error &error) {
+    throw Error("halide refuses kernel '" + std::string(row.name) +
+                "': " + error.what());
+  }
+}

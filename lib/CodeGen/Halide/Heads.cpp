@@ -1,0 +1,182 @@
+//===- Heads.cpp - Kernels over heads and pages of attention --------------===//
+
+#include "Kernels.h"
+#include "Math.h"
+
+#include "qwen/ABI/Blocks.h"
+
+#include <limits>
+
+using namespace qwen;
+using namespace qwen::halide;
+using Halide::cast;
+using Halide::Expr;
+using Halide::Float;
+using Halide::Func;
+using Halide::ImageParam;
+using Halide::Param;
+using Halide::RDom;
+using Halide::TailStrategy;
+using Halide::Var;
+
+/// Rotates (x(i), x(i + half)); y's second dimension is the half.
+static Func rotate(const std::function<Expr(Expr)> &x, ImageParam cos,
+                   ImageParam sin, Param<int32_t> half, int width) {
+  Var i("i"), part("part");
+  Func y("y");
+  const Expr first = x(i), second = x(i + half);
+  y(i, part) = Halide::mux(part, {first * cos(i) - second * sin(i),
+                                  second * cos(i) + first * sin(i)});
+
+  cos.dim(0).set_min(0);
+  sin.dim(0).set_min(0);
+  y.output_buffer().dim(0).set_bounds(0, half);
+  y.output_buffer().dim(1).set_bounds(0, 2).set_stride(half);
+  // Half a head is a multiple of four, and of sixteen in every published model.
+  y.bound(part, 0, 2).reorder(part, i).unroll(part);
+  Halide::Stage wide = y.specialize(half % kLanes == 0);
+  wide.vectorize(i, width, TailStrategy::RoundUp);
+  y.vectorize(i, 4, TailStrategy::RoundUp);
+  return y;
+}
+
+Kernel halide::rope(int width) {
+  ImageParam x(Float(32), 1, "x"), cos(Float(32), 1, "cos"),
+      sin(Float(32), 1, "sin");
+  Param<int32_t> half("half");
+  x.dim(0).set_min(0);
+  const Func y = rotate([&](Expr i) { return x(i); }, cos, sin, half, width);
+  return {{x, cos, sin, half}, {y}};
+}
+
+Kernel halide::normRope(int width) {
+  ImageParam x(Float(32), 1, "x"), w(Float(32), 1, "w"),
+      cos(Float(32), 1, "cos"), sin(Float(32), 1, "sin");
+  Param<int32_t> half("half");
+  Param<float> eps("eps");
+  Var j("j");
+  Func squares("squares"), scale("scale");
+  const Expr size = 2 * half;
+  RDom r(0, size / kLanes);
+  // The size is a multiple of eight: what is left goes to the first lanes.
+  RDom tail(0, size % kLanes);
+  squares(j) = 0.0f;
+  squares(j) += x(r * kLanes + j) * x(r * kLanes + j);
+  const Expr last = x(size / kLanes * kLanes + tail);
+  squares(tail) += last * last;
+  squares.update(1).unscheduled();
+  const Expr mean = combineLanes([&](int lane) { return squares(lane); }, add) /
+                    cast<float>(size);
+  scale() = 1.0f / Halide::sqrt(mean + eps);
+
+  x.dim(0).set_min(0);
+  w.dim(0).set_min(0);
+  squares.compute_root();
+  scheduleLanes(squares, j, width);
+  scale.compute_root().store_in(Halide::MemoryType::Stack);
+  const Func y = rotate([&](Expr i) { return (x(i) * scale()) * w(i); }, cos,
+                        sin, half, width);
+  return {{x, w, cos, sin, half, eps}, {y}};
+}
+
+Kernel halide::append(int width, KernelFormat format, int stride) {
+  // A head is a multiple of eight values.
+  constexpr int step = 8;
+  const bool f16 = format == KernelFormat::F16;
+  ImageParam x(Float(32), 1, "x");
+  Param<int32_t> headDim("head_dim");
+  Var i("i"), j("j");
+  Func slot("slot"), lanes("lanes"), flag("flag");
+  slot(i) = f16 ? cast<Halide::float16_t>(x(i)) : x(i);
+  // Below 65520 a value rounds to a finite f16.
+  RDom r(0, headDim / step);
+  lanes(j) = 0;
+  lanes(j) = Halide::max(lanes(j), magnitudeBits(x(r * step + j)));
+  Expr greatest = lanes(0);
+  for (int lane = 1; lane < step; ++lane)
+    greatest = Halide::max(greatest, lanes(lane));
+  flag() = cast<int32_t>(
+      greatest >=
+      (f16 ? Halide::reinterpret<int32_t>(Expr(65520.0f)) : Expr(0x7f800000)));
+
+  x.dim(0).set_min(0);
+  slot.output_buffer().dim(0).set_min(0).set_stride(stride);
+  if (f16 || stride == 1)
+    slot.vectorize(i, step, TailStrategy::RoundUp);
+  else
+    slot.unroll(i, step, TailStrategy::RoundUp);
+  lanes.compute_root()
+      .bound(j, 0, step)
+      .store_in(Halide::MemoryType::Stack)
+      .vectorize(j);
+  lanes.update().reorder(j, r).vectorize(j);
+  return {{x, headDim}, {slot, flag}};
+}
+
+Kernel halide::softmaxPage(int width) {
+  constexpr int slots = static_cast<int>(kPageTokens);
+  ImageParam s(Float(32), 1, "s");
+  Param<int32_t> n("n");
+  Var j("j");
+  Func tops("tops"), m("m"), p("p"), lanes("lanes"), l("l");
+  RDom r(0, slots / kLanes);
+  // Slots at and past n hold anything, so they are replaced before use.
+  const Expr none = -std::numeric_limits<float>::infinity();
+  const auto visible = [&](Expr slot) {
+    return Halide::select(slot < n, s(slot), none);
+  };
+  tops(j) = none;
+  tops(j) = Halide::max(tops(j), visible(r * kLanes + j));
+  m() = combineLanes([&](int lane) { return tops(lane); }, larger);
+  p(j) = Halide::select(j < n, halide::exp(visible(j) - m()), 0.0f);
+  lanes(j) = 0.0f;
+  lanes(j) += p(r * kLanes + j);
+  l() = combineLanes([&](int lane) { return lanes(lane); }, add);
+
+  s.dim(0).set_bounds(0, slots);
+  p.output_buffer().dim(0).set_bounds(0, slots);
+  for (Func each : {tops, lanes}) {
+    each.compute_root();
+    scheduleLanes(each, j, width);
+    each.update().unroll(r);
+  }
+  m.compute_root();
+  p.compute_root();
+  scheduleElements(p, j, width, TailStrategy::RoundUp);
+  return {{s, n}, {p, m, l}};
+}
+
+Kernel halide::mergePage(int width) {
+  Param<float> mOld("m_old"), lOld("l_old"), m("m"), l("l");
+  ImageParam oOld(Float(32), 1, "o_old"), o(Float(32), 1, "o");
+  Var i("i");
+  Func a("a"), b("b"), mNew("m_new"), lNew("l_new"), oNew("o_new");
+  const Expr largest = Halide::max(mOld, m);
+  a() = halide::exp(mOld - largest);
+  b() = halide::exp(m - largest);
+  mNew() = largest;
+  lNew() = lOld * a() + l * b();
+  oNew(i) = oOld(i) * a() + o(i) * b();
+
+  oOld.dim(0).set_min(0);
+  o.dim(0).set_min(0);
+  oNew.output_buffer().dim(0).set_min(0);
+  a.compute_root().store_in(Halide::MemoryType::Stack);
+  b.compute_root().store_in(Halide::MemoryType::Stack);
+  // A head is a multiple of eight values.
+  oNew.vectorize(i, 8, TailStrategy::RoundUp);
+  return {{mOld, lOld, oOld, m, l, o}, {mNew, lNew, oNew}};
+}
+
+Kernel halide::finishAttention(int width) {
+  ImageParam o(Float(32), 1, "o");
+  Param<float> l("l");
+  Var i("i");
+  Func y("y");
+  y(i) = o(i) / l;
+
+  o.dim(0).set_min(0);
+  y.output_buffer().dim(0).set_min(0);
+  y.vectorize(i, 8, TailStrategy::RoundUp);
+  return {{o, l}, {y}};
+}

@@ -1,0 +1,56 @@
+//===- Math.h - Expressions that the kernels share --------------*- C++ -*-===//
+
+#ifndef QWEN_LIB_CODEGEN_HALIDE_MATH_H
+#define QWEN_LIB_CODEGEN_HALIDE_MATH_H
+
+#include "Halide.h"
+
+#include <functional>
+
+namespace qwen::halide {
+
+/// Values of one step of a schedule, and lanes of every float sum: one AVX-512
+/// register, two of AVX2, four of NEON.
+inline constexpr int kLanes = 16;
+
+/// e^x of docs/numerics.md.
+Halide::Expr exp(Halide::Expr x);
+
+/// x / (1 + exp(-x)).
+Halide::Expr silu(Halide::Expr x);
+
+/// Sine and cosine of an f32 angle, computed in f64 and rounded once.
+struct SinCos {
+  Halide::Expr sin;
+  Halide::Expr cos;
+};
+SinCos sinCos(Halide::Expr angle);
+
+/// Bits of |x| as int32: ordered as |x| is, with infinities and then NaNs above
+/// all finite values, whatever an instruction set's max does with a NaN.
+Halide::Expr magnitudeBits(Halide::Expr x);
+
+/// Whether magnitudeBits(x) are those of an infinity or a NaN, as int32 0 or 1.
+Halide::Expr isNotFinite(Halide::Expr bits);
+
+/// Combines lane(0 .. kLanes-1) as a tree: j with j + 8, then with j + 4, 2, 1.
+using Lane = std::function<Halide::Expr(int)>;
+using Combine = Halide::Expr (*)(Halide::Expr, Halide::Expr);
+Halide::Expr combineLanes(const Lane &lane, Combine combine);
+
+/// The two combinations in use: addition and the larger of two.
+Halide::Expr add(Halide::Expr a, Halide::Expr b);
+Halide::Expr larger(Halide::Expr a, Halide::Expr b);
+
+/// Schedules a Func whose first update accumulates into kLanes values of `j`:
+/// `width` values of `j` in each register.
+void scheduleLanes(Halide::Func lanes, Halide::Var j, int width);
+
+/// Computes `f` in steps of kLanes values of its dimension `i`. The extent is a
+/// multiple of kLanes where `tail` is RoundUp.
+void scheduleElements(Halide::Func f, Halide::Var i, int width,
+                      Halide::TailStrategy tail);
+
+} // namespace qwen::halide
+
+#endif // QWEN_LIB_CODEGEN_HALIDE_MATH_H

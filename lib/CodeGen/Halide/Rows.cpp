@@ -1,0 +1,272 @@
+//===- Rows.cpp - Kernels over rows of activations ------------------------===//
+
+#include "Kernels.h"
+#include "Math.h"
+
+#include "qwen/ABI/Blocks.h"
+
+using namespace qwen;
+using namespace qwen::halide;
+using Halide::cast;
+using Halide::Expr;
+using Halide::Float;
+using Halide::Func;
+using Halide::ImageParam;
+using Halide::Int;
+using Halide::Param;
+using Halide::RDom;
+using Halide::reinterpret;
+using Halide::TailStrategy;
+using Halide::UInt;
+using Halide::Var;
+
+static constexpr int kGroupSize = static_cast<int>(kGroup);
+static constexpr int kGroupsPerBlock =
+    static_cast<int>(kActivationBlock / kGroup);
+
+namespace {
+/// A row of activations in groups of 32: (i in group, group).
+struct GroupedRow {
+  explicit GroupedRow(const char *name) : values(Float(32), 2, name) {
+    values.dim(0).set_bounds(0, kGroupSize);
+    values.dim(1).set_min(0).set_stride(kGroupSize);
+  }
+  ImageParam values;
+};
+} // namespace
+
+/// 1 / sqrt(mean of squares + eps) of a row.
+static Func rootMeanSquare(const GroupedRow &x, Expr groups, Expr eps,
+                           int width) {
+  Var j("j");
+  Func squares("squares"), scale("scale");
+  // Term i goes to lane i mod 16, in ascending order.
+  RDom r(0, kGroupSize / kLanes, 0, groups);
+  const Expr value = x.values(r.x * kLanes + j, r.y);
+  squares(j) = 0.0f;
+  squares(j) += value * value;
+  const Expr mean = combineLanes([&](int lane) { return squares(lane); }, add) /
+                    cast<float>(groups * kGroupSize);
+  scale() = 1.0f / Halide::sqrt(mean + eps);
+
+  squares.compute_root();
+  scheduleLanes(squares, j, width);
+  scale.compute_root().store_in(Halide::MemoryType::Stack);
+  return scale;
+}
+
+/// The largest |value| of a block, as f32; computed for each `block` that
+/// `user` takes.
+static Func amaxOfBlock(Func value, Expr groups, Func user, Var block,
+                        int width) {
+  Var j("j");
+  Func lanes("lanes"), amax("amax");
+  // The last block may be short: it sees its last group more than once.
+  RDom r(0, kGroupSize / kLanes, 0, kGroupsPerBlock);
+  const Expr group = Halide::min(block * kGroupsPerBlock + r.y, groups - 1);
+  lanes(j, block) = 0;
+  lanes(j, block) = Halide::max(lanes(j, block),
+                                magnitudeBits(value(r.x * kLanes + j, group)));
+  amax(block) = reinterpret<float>(
+      combineLanes([&](int lane) { return lanes(lane, block); }, larger));
+
+  lanes.compute_at(user, block).bound_extent(block, 1);
+  scheduleLanes(lanes, j, width);
+  lanes.update().unroll(r.x);
+  amax.compute_at(user, block)
+      .bound_extent(block, 1)
+      .store_in(Halide::MemoryType::Stack);
+  return amax;
+}
+
+/// Quantizes value(i, group) to blocks of 128: outputs q, d, sums and the flag.
+static std::vector<Func> quantize(Func value, Expr groups, int width) {
+  Var i("i"), group("group"), block("block"), inner("inner");
+  Func q("q"), d("d"), sums("sums"), flag("flag");
+  const auto unlessTiny = [](Expr amax, Expr x) {
+    return Halide::select(amax < 0x1p-100f, 0.0f, x);
+  };
+
+  // d and q find the same amax, each for itself: the second pass over a block
+  // costs less than it would to keep amax.
+  const Expr amax = amaxOfBlock(value, groups, d, block, width)(block);
+  d(block) = unlessTiny(amax, amax / 127.0f);
+
+  const Func amaxAgain = amaxOfBlock(value, groups, q, block, width);
+  Func inverse("inverse");
+  inverse(block) = unlessTiny(amaxAgain(block), 127.0f / amaxAgain(block));
+  const Expr rounded =
+      Halide::round(value(i, group) * inverse(group / kGroupsPerBlock));
+  // Comparisons written so that a NaN, which is flagged, ends in range.
+  const Expr low = Halide::select(rounded < 127.0f, rounded, 127.0f);
+  const Expr clamped = Halide::select(low > -127.0f, low, -127.0f);
+  q(i, group) = cast<int8_t>(cast<int32_t>(clamped));
+
+  Func sum("sum");
+  RDom r(0, kGroupSize);
+  sum(group) = 0;
+  sum(group) += cast<int32_t>(q(r, group));
+  sums(group) = sum(group);
+
+  // amax, and with it d, is finite where every value is.
+  RDom blocks(0, (groups + kGroupsPerBlock - 1) / kGroupsPerBlock);
+  Func seen("seen");
+  seen() = 0;
+  seen() = seen() | isNotFinite(magnitudeBits(d(blocks)));
+  flag() = seen();
+
+  q.output_buffer().dim(0).set_bounds(0, kGroupSize);
+  q.output_buffer().dim(1).set_bounds(0, groups).set_stride(kGroupSize);
+  d.output_buffer().dim(0).set_bounds(0, (groups + kGroupsPerBlock - 1) /
+                                             kGroupsPerBlock);
+  sums.output_buffer().dim(0).set_bounds(0, groups);
+
+  d.compute_root();
+  q.compute_root()
+      .split(group, block, inner, kGroupsPerBlock, TailStrategy::GuardWithIf)
+      .vectorize(i, width)
+      .unroll(i);
+  inverse.compute_at(q, block).bound_extent(block, 1).store_in(
+      Halide::MemoryType::Stack);
+  sum.compute_at(sums, group).store_in(Halide::MemoryType::Stack);
+  sum.update().atomic().vectorize(r, kGroupSize);
+  seen.compute_root().store_in(Halide::MemoryType::Stack);
+  return {q, d, sums, flag};
+}
+
+Kernel halide::embedF32(int width) {
+  // One row of a panel: 16 rows interleaved.
+  ImageParam panel(Float(32), 1, "panel");
+  Var i("i");
+  Func out("out");
+  out(i) = panel(i);
+
+  panel.dim(0).set_min(0).set_stride(static_cast<int>(kPanelRows));
+  out.output_buffer().dim(0).set_min(0);
+  out.unroll(i, kLanes, TailStrategy::RoundUp);
+  return {{panel}, {out}};
+}
+
+Kernel halide::embedQ4_0(int width) {
+  // One row of a panel (Blocks.h): the f16 scale of each group, and byte `b` of
+  // chunk `c` of each group, whose nibble `h` is value 16h + 4c + b.
+  ImageParam scales(UInt(16), 1, "scales");
+  ImageParam bytes(UInt(8), 3, "bytes");
+  Var b("b"), c("c"), h("h"), group("group");
+  Func out("out");
+  const Expr nibble = cast<int32_t>((bytes(b, c, group) >> (4 * h)) & 15);
+  const Expr scale = cast<float>(reinterpret<Halide::float16_t>(scales(group)));
+  out(b, c, h, group) = cast<float>(nibble - 8) * scale;
+
+  constexpr int groupBytes = static_cast<int>(kPanelRows * sizeof(BlockQ4_0));
+  scales.dim(0).set_min(0).set_stride(groupBytes / 2);
+  bytes.dim(0).set_bounds(0, 4);
+  bytes.dim(1).set_bounds(0, 4).set_stride(static_cast<int>(4 * kPanelRows));
+  bytes.dim(2).set_min(0).set_stride(groupBytes);
+  out.output_buffer().dim(0).set_bounds(0, 4);
+  out.output_buffer().dim(1).set_bounds(0, 4).set_stride(4);
+  out.output_buffer().dim(2).set_bounds(0, 2).set_stride(16);
+  out.output_buffer().dim(3).set_min(0).set_stride(kGroupSize);
+  out.reorder(b, h, c, group).vectorize(b).unroll(h).unroll(c);
+  return {{scales, bytes}, {out}};
+}
+
+Kernel halide::ropeTable(int width) {
+  Param<int32_t> position("position");
+  ImageParam frequencies(Float(32), 1, "frequencies");
+  Var i("i");
+  Func table("table");
+  const SinCos value = sinCos(cast<float>(position) * frequencies(i));
+  table(i) = Halide::Tuple(value.cos, value.sin);
+
+  frequencies.dim(0).set_min(0);
+  // The second output has the bounds of the first.
+  table.output_buffers()[0].dim(0).set_min(0);
+  // Half a head is a multiple of four.
+  table.vectorize(i, 4, TailStrategy::RoundUp);
+  return {{position, frequencies}, {table}};
+}
+
+Kernel halide::rmsNormF32(int width) {
+  const GroupedRow x("x"), w("w");
+  Param<int32_t> groups("groups");
+  Param<float> eps("eps");
+  Var i("i"), group("group");
+  Func y("y");
+  const Func scale = rootMeanSquare(x, groups, eps, width);
+  y(i, group) = (x.values(i, group) * scale()) * w.values(i, group);
+
+  y.output_buffer().dim(0).set_bounds(0, kGroupSize);
+  y.output_buffer().dim(1).set_min(0).set_stride(kGroupSize);
+  y.vectorize(i, width).unroll(i);
+  return {{x.values, w.values, groups, eps}, {y}};
+}
+
+Kernel halide::rmsNormQ8(int width) {
+  const GroupedRow x("x"), w("w");
+  Param<int32_t> groups("groups");
+  Param<float> eps("eps");
+  Var i("i"), group("group");
+  Func value("value");
+  const Func scale = rootMeanSquare(x, groups, eps, width);
+  value(i, group) = (x.values(i, group) * scale()) * w.values(i, group);
+  return {{x.values, w.values, groups, eps}, quantize(value, groups, width)};
+}
+
+Kernel halide::quantizeQ8(int width) {
+  const GroupedRow x("x");
+  Param<int32_t> groups("groups");
+  Var i("i"), group("group");
+  Func value("value");
+  value(i, group) = x.values(i, group);
+  return {{x.values, groups}, quantize(value, groups, width)};
+}
+
+Kernel halide::swiGluF32(int width) {
+  ImageParam gate(Float(32), 1, "gate"), up(Float(32), 1, "up");
+  Var i("i");
+  Func y("y");
+  y(i) = silu(gate(i)) * up(i);
+
+  gate.dim(0).set_min(0);
+  up.dim(0).set_min(0);
+  y.output_buffer().dim(0).set_min(0);
+  scheduleElements(y, i, width, TailStrategy::RoundUp);
+  return {{gate, up}, {y}};
+}
+
+Kernel halide::swiGluQ8(int width) {
+  const GroupedRow gate("gate"), up("up");
+  Param<int32_t> groups("groups");
+  Var i("i"), group("group");
+  Func value("value");
+  value(i, group) = silu(gate.values(i, group)) * up.values(i, group);
+
+  // One block: its values are computed once and kept.
+  value.compute_root()
+      .bound_storage(group, kGroupsPerBlock)
+      .store_in(Halide::MemoryType::Stack)
+      .vectorize(i, width)
+      .unroll(i);
+  return {{gate.values, up.values, groups}, quantize(value, groups, width)};
+}
+
+Kernel halide::checkFinite(int width) {
+  ImageParam x(Float(32), 1, "x");
+  Param<int32_t> n("n");
+  Var j("j");
+  Func lanes("lanes"), flag("flag");
+  RDom r(0, n / kLanes), tail(n / kLanes * kLanes, n % kLanes);
+  lanes(j) = 0;
+  lanes(j) = Halide::max(lanes(j), magnitudeBits(x(r * kLanes + j)));
+  Func rest("rest");
+  rest() = combineLanes([&](int lane) { return lanes(lane); }, larger);
+  rest() = Halide::max(rest(), magnitudeBits(x(tail)));
+  flag() = isNotFinite(rest());
+
+  x.dim(0).set_min(0);
+  lanes.compute_root();
+  scheduleLanes(lanes, j, width);
+  rest.compute_root().store_in(Halide::MemoryType::Stack);
+  return {{x, n}, {flag}};
+}
