@@ -64,11 +64,15 @@ void reference::attentionValuesF16(const float *p, const void *vPage, float *o,
   attentionValues<uint16_t>(p, vPage, o, groups, headDim, n);
 }
 
+/// The larger of two scores, of which a zero counts as +0: processors differ in
+/// which of +0 and -0 they take for the larger.
+static float largerScore(float a, float b) { return (b > a ? b : a) + 0.0f; }
+
 void reference::softmaxPage(const float *s, int64_t n, float *p, float *m,
                             float *l) {
-  float largest = s[0];
+  float largest = s[0] + 0.0f;
   for (int64_t j = 1; j < n; ++j)
-    largest = s[j] > largest ? s[j] : largest;
+    largest = largerScore(largest, s[j]);
   Lanes lanes;
   for (int64_t j = 0; j < kPageTokens; ++j) {
     p[j] = j < n ? reference::exp(s[j] - largest) : 0.0f;
@@ -81,7 +85,7 @@ void reference::softmaxPage(const float *s, int64_t n, float *p, float *m,
 void reference::mergePage(float mOld, float lOld, const float *oOld, float m,
                           float l, const float *o, int64_t headDim, float *mNew,
                           float *lNew, float *oNew) {
-  const float largest = m > mOld ? m : mOld;
+  const float largest = largerScore(mOld, m);
   const float a = reference::exp(mOld - largest);
   const float b = reference::exp(m - largest);
   *mNew = largest;

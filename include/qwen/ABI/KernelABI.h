@@ -98,8 +98,9 @@ using AttentionScoresFn = void(const float *q, const void *kPage, float scale,
 using AttentionValuesFn = void(const float *p, const void *vPage, float *o,
                                int64_t groups, int64_t headDim, int64_t n);
 
-// Everything around the products, made by Halide. Vectors are contiguous.
-// Those that return int32_t return 1 where an input is not finite (or, in f16,
+// Everything around the products, made by Halide. Vectors are contiguous and
+// aligned to their elements; outputs are other memory than inputs. Those that
+// return int32_t return 1 where an input is not finite (or, in f16,
 // overflows), else 0.
 
 /// Row `id` of a packed matrix as f32 [k].
@@ -131,13 +132,12 @@ using NormRopeFn = void(const float *x, const float *w, const float *cos,
 /// Writes x[i] to slot[i * 64] (K) or slot[i] (V) in the cache's format.
 using AppendFn = int32_t(const float *x, int64_t headDim, void *slot);
 
-/// For one head of one page with n visible slots: *m = max of s[0, n), p[j] =
-/// exp(s[j] - *m) for j < n and +0 for n <= j < 64, *l = the sum of p in 16
-/// lanes and the tree.
+/// For one head of one page with n visible slots: *m = max of s[0, n), +0 where
+/// that is a zero, p[j] = exp(s[j] - *m) for j < n and +0 for n <= j < 64, *l =
+/// the sum of p in 16 lanes and the tree.
 using SoftmaxPageFn = void(const float *s, int64_t n, float *p, float *m,
                            float *l);
-/// Combines a page into the state of one head. The outputs are other memory
-/// than the inputs.
+/// Combines a page into the state of one head. A zero *mNew is +0.
 using MergePageFn = void(float mOld, float lOld, const float *oOld, float m,
                          float l, const float *o, int64_t headDim, float *mNew,
                          float *lNew, float *oNew);

@@ -127,7 +127,8 @@ Kernel halide::softmaxPage(int width) {
   };
   tops(j) = none;
   tops(j) = Halide::max(tops(j), visible(r * kLanes + j));
-  m() = combineLanes([&](int lane) { return tops(lane); }, larger);
+  m() =
+      largestScore(combineLanes([&](int lane) { return tops(lane); }, larger));
   p(j) = Halide::select(j < n, halide::exp(visible(j) - m()), 0.0f);
   lanes(j) = 0.0f;
   lanes(j) += p(r * kLanes + j);
@@ -151,7 +152,7 @@ Kernel halide::mergePage(int width) {
   ImageParam oOld(Float(32), 1, "o_old"), o(Float(32), 1, "o");
   Var i("i");
   Func a("a"), b("b"), mNew("m_new"), lNew("l_new"), oNew("o_new");
-  const Expr largest = Halide::max(mOld, m);
+  const Expr largest = largestScore(Halide::max(mOld, m));
   a() = halide::exp(mOld - largest);
   b() = halide::exp(m - largest);
   mNew() = largest;

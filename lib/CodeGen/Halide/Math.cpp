@@ -85,6 +85,8 @@ Expr halide::add(Expr a, Expr b) { return a + b; }
 
 Expr halide::larger(Expr a, Expr b) { return Halide::max(a, b); }
 
+Expr halide::largestScore(Expr m) { return Halide::select(m == 0.0f, 0.0f, m); }
+
 void halide::scheduleLanes(Func lanes, Var j, int width) {
   lanes.bound(j, 0, kLanes)
       .store_in(Halide::MemoryType::Stack)

@@ -42,6 +42,10 @@ Halide::Expr combineLanes(const Lane &lane, Combine combine);
 Halide::Expr add(Halide::Expr a, Halide::Expr b);
 Halide::Expr larger(Halide::Expr a, Halide::Expr b);
 
+/// `m`, the largest score of some, with +0 for either zero: instruction sets
+/// differ in which of them they take for the larger.
+Halide::Expr largestScore(Halide::Expr m);
+
 /// Schedules a Func whose first update accumulates into kLanes values of `j`:
 /// `width` values of `j` in each register.
 void scheduleLanes(Halide::Func lanes, Halide::Var j, int width);
