@@ -186,8 +186,6 @@ template <typename T> static T unwrap(llvm::Expected<T> value) {
 
 static void checkSegments(const ElfFile &elf) {
   for (const auto &segment : unwrap(elf.program_headers())) {
-    if (segment.p_type == llvm::ELF::PT_TLS)
-      throw Error("generated code has thread-local data");
     if (segment.p_type != llvm::ELF::PT_LOAD)
       continue;
     if (segment.p_flags & llvm::ELF::PF_W)

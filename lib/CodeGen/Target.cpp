@@ -108,8 +108,10 @@ parseX86(StringRef spec, StringRef name, llvm::ArrayRef<StringRef> modifiers) {
   llvm::SmallVector<StringRef> names;
   llvm::X86::getFeaturesForCPU(name, names);
   llvm::StringMap<bool> enabled;
-  for (StringRef feature : names)
+  for (StringRef feature : names) {
     enabled[feature] = true;
+    llvm::X86::updateImpliedFeatures(feature, true, enabled);
+  }
   for (StringRef modifier : modifiers) {
     StringRef feature = modifier;
     const bool add = isX86Feature(feature);

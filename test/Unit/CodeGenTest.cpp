@@ -1,0 +1,396 @@
+//===- CodeGenTest.cpp - Target, backend and link -------------------------===//
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Parser/Parser.h"
+#include "qwen/ABI/Error.h"
+#include "qwen/CodeGen/Backend.h"
+#include "qwen/CodeGen/Link.h"
+#include "llvm/AsmParser/Parser.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/TargetSelect.h"
+#include "gtest/gtest.h"
+#include <cstring>
+#include <functional>
+
+using namespace qwen;
+
+/// The message of the Error that `action` throws, "" if it throws none.
+static std::string messageOf(const std::function<void()> &action) {
+  try {
+    action();
+  } catch (const Error &error) {
+    return error.what();
+  }
+  return "";
+}
+
+static std::unique_ptr<llvm::Module> parse(llvm::LLVMContext &context,
+                                           llvm::StringRef text) {
+  llvm::SMDiagnostic diagnostic;
+  auto module = llvm::parseAssemblyString(text, diagnostic, context);
+  EXPECT_TRUE(module) << diagnostic.getMessage().str();
+  return module;
+}
+
+static SharedObject compile(llvm::StringRef text, const Target &target) {
+  llvm::LLVMContext context;
+  auto module = parse(context, text);
+  setTarget(*module, target, leastFeatures(target.arch));
+  addEntryTable(*module, {"f"}, target);
+  optimize(*module, target);
+  return linkSharedObject(emitObject(*module, target), target);
+}
+
+//===----------------------------------------------------------------------===//
+// Target
+//===----------------------------------------------------------------------===//
+
+TEST(Target, NamesCpusAndFeatures) {
+  const CpuFeatureSet avx512 = {CpuFeature::AVX512F, CpuFeature::AVX512CD,
+                                CpuFeature::AVX512BW, CpuFeature::AVX512DQ,
+                                CpuFeature::AVX512VL};
+  const CpuFeatureSet vnni = {CpuFeature::AVX512VNNI};
+  const CpuFeatureSet x86 = leastFeatures(Arch::X86_64);
+  const CpuFeatureSet arm = leastFeatures(Arch::AArch64);
+  const CpuFeatureSet dot = {CpuFeature::DotProd};
+  const struct {
+    const char *spec;
+    CpuFeatureSet features;
+    const char *tuneCpu;
+  } cases[] = {
+      {"x86-64-v3", x86, "generic"},
+      {"haswell", x86, "haswell"},
+      {"x86-64-v4", x86 | avx512, "generic"},
+      {"x86-64-v4+avx512vnni", x86 | avx512 | vnni, "generic"},
+      {"x86-64-v3+avx512vnni", x86 | vnni | CpuFeatureSet{CpuFeature::AVX512F},
+       "generic"},
+      {"znver4", x86 | avx512 | vnni, "znver4"},
+      {"znver4+noavx512vnni", x86 | avx512, "znver4"},
+      {"sapphirerapids", x86 | avx512 | vnni, "sapphirerapids"},
+      {"armv8-a", arm, "generic"},
+      {"armv8.2-a", arm, "generic"},
+      {"armv8.2-a+dotprod", arm | dot, "generic"},
+      {"armv8.4-a", arm | dot, "generic"},
+      {"cortex-a72", arm, "cortex-a72"},
+      {"neoverse-n1", arm | dot, "neoverse-n1"},
+      {"neoverse-n1+nodotprod", arm, "neoverse-n1"},
+      {"neoverse-n2", arm | dot, "neoverse-n2"},
+      {"yitian710", arm | dot, "neoverse-n2"},
+  };
+  for (const auto &test : cases) {
+    const Target target = resolveTarget(test.spec);
+    EXPECT_EQ(toString(target.features), toString(test.features)) << test.spec;
+    EXPECT_EQ(target.tuneCpu, test.tuneCpu) << test.spec;
+    EXPECT_EQ(target.name, test.spec);
+    const bool isX86 = test.features.contains(CpuFeature::AVX2);
+    EXPECT_EQ(target.arch, isX86 ? Arch::X86_64 : Arch::AArch64) << test.spec;
+    EXPECT_EQ(target.triple,
+              isX86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu");
+  }
+}
+
+TEST(Target, NativeHasTheFeaturesOfThisMachine) {
+  const Target target = resolveTarget("native");
+  EXPECT_EQ(target.arch, hostArch());
+  EXPECT_EQ(target.features, hostFeatures());
+  EXPECT_NE(target.name, "native");
+}
+
+TEST(Target, RefusesByName) {
+  const std::string ways =
+      " (a CPU of `clang --print-supported-cpus`, features such as "
+      "armv8.2-a+dotprod or x86-64-v4+avx512vnni, or native)";
+  const struct {
+    const char *spec;
+    std::string message;
+  } cases[] = {
+      {"neoverse-m1", "unknown target 'neoverse-m1': did you mean "
+                      "'neoverse-e1'?" +
+                          ways},
+      {"", "unknown target ''" + ways},
+      {"generic", "unknown target 'generic'" + ways},
+      {"armv8", "unknown target 'armv8'" + ways},
+      {"qwertyuiop", "unknown target 'qwertyuiop'" + ways},
+      {"armv8-a+dotprot",
+       "unknown feature 'dotprot' in target 'armv8-a+dotprot': features are "
+       "spelled as in clang's -march"},
+      {"x86-64-v3+", "unknown feature '' in target 'x86-64-v3+': features are "
+                     "spelled as in clang's -march"},
+      {"x86-64-v3+dotprod",
+       "unknown feature 'dotprod' in target 'x86-64-v3+dotprod': features are "
+       "spelled as in clang's -march"},
+      {"x86-64-v2", "target 'x86-64-v2' lacks avx2, fma, f16c: x86-64 code "
+                    "needs at least avx2, fma, f16c"},
+      {"haswell+nofma", "target 'haswell+nofma' lacks fma: x86-64 code needs "
+                        "at least avx2, fma, f16c"},
+      {"armv8-a+nosimd", "target 'armv8-a+nosimd' lacks neon: aarch64 code "
+                         "needs at least neon"},
+  };
+  for (const auto &test : cases)
+    EXPECT_EQ(messageOf([&] { resolveTarget(test.spec); }), test.message);
+}
+
+TEST(Target, ListsCpus) {
+  const std::vector<std::string> arm = targetCpuNames(Arch::AArch64);
+  EXPECT_NE(std::find(arm.begin(), arm.end(), "yitian710"), arm.end());
+  for (Arch arch : {Arch::X86_64, Arch::AArch64})
+    for (const std::string &name : targetCpuNames(arch))
+      EXPECT_EQ(messageOf([&] { resolveTarget(name); }).find("unknown"),
+                std::string::npos)
+          << name;
+}
+
+//===----------------------------------------------------------------------===//
+// Backend
+//===----------------------------------------------------------------------===//
+
+TEST(Backend, RefusesWhatCouldRoundOtherwise) {
+  const struct {
+    const char *text;
+    std::string message;
+  } cases[] = {
+      {"declare float @llvm.fmuladd.f32(float, float, float)\n"
+       "define float @f(float %a) {\n"
+       "  %r = call float @llvm.fmuladd.f32(float %a, float %a, float %a)\n"
+       "  ret float %r\n}",
+       "generated function 'f' has llvm.fmuladd, which may or may not round "
+       "the product"},
+      {"define float @f(float %a) {\n"
+       "  %r = fadd contract float %a, %a\n"
+       "  ret float %r\n}",
+       "generated function 'f' has fast-math flags in '%r = fadd contract "
+       "float %a, %a'"},
+      {"declare float @llvm.vector.reduce.fadd.v4f32(float, <4 x float>)\n"
+       "define float @f(<4 x float> %a) {\n"
+       "  %r = call reassoc float @llvm.vector.reduce.fadd.v4f32(float 0.0, "
+       "<4 x float> %a)\n"
+       "  ret float %r\n}",
+       "generated function 'f' has fast-math flags in '%r = call reassoc float "
+       "@llvm.vector.reduce.fadd.v4f32(float 0.000000e+00, <4 x float> %a)'"},
+      {"declare float @expf(float)\n"
+       "define float @f(float %a) {\n"
+       "  %r = call float @expf(float %a)\n"
+       "  ret float %r\n}",
+       "generated code calls 'expf', which nothing defines"},
+      {"@state = global i32 0\n",
+       "generated code needs the variable 'state', but an artifact has "
+       "read-only data only"},
+      {"@table = external constant i32\n",
+       "generated code needs the variable 'table', but an artifact has "
+       "read-only data only"},
+      {"declare float @llvm.fma.f32(float, float, float)\n"
+       "declare void @unused()\n"
+       "@table = constant i32 1\n"
+       "define float @f(float %a) {\n"
+       "  %r = call float @llvm.fma.f32(float %a, float %a, float %a)\n"
+       "  ret float %r\n}",
+       ""},
+  };
+  for (const auto &test : cases) {
+    llvm::LLVMContext context;
+    auto module = parse(context, test.text);
+    EXPECT_EQ(messageOf([&] { verifyGenerated(*module); }), test.message);
+  }
+}
+
+/// exp has no instruction: code generation calls a library.
+TEST(Backend, RefusesLibraryCalls) {
+  const Target target = resolveTarget("x86-64-v3");
+  EXPECT_EQ(messageOf([&] {
+              compile("declare float @llvm.exp.f32(float)\n"
+                      "define float @f(float %a) {\n"
+                      "  %r = call float @llvm.exp.f32(float %a)\n"
+                      "  ret float %r\n}",
+                      target);
+            }),
+            "generated code calls 'expf', which nothing defines");
+}
+
+/// Loops that fill and copy stay loops, and products and sums stay apart even
+/// where the machine has fma.
+TEST(Backend, KeepsLoopsAndRoundings) {
+  const char *text =
+      "define float @f(ptr %to, ptr %from, i64 %n, float %a, float %b) {\n"
+      "entry:\n  br label %fill\n"
+      "fill:\n"
+      "  %i = phi i64 [0, %entry], [%next, %fill]\n"
+      "  %p = getelementptr i8, ptr %to, i64 %i\n"
+      "  store i8 0, ptr %p\n"
+      "  %next = add i64 %i, 1\n"
+      "  %more = icmp ult i64 %next, %n\n"
+      "  br i1 %more, label %fill, label %done\n"
+      "done:\n"
+      "  %m = fmul float %a, %b\n"
+      "  %r = fadd float %m, %a\n"
+      "  ret float %r\n}";
+  for (const char *spec : {"x86-64-v3", "armv8-a"}) {
+    const Target target = resolveTarget(spec);
+    llvm::LLVMContext context;
+    auto module = parse(context, text);
+    setTarget(*module, target, leastFeatures(target.arch));
+    addEntryTable(*module, {"f"}, target);
+    optimize(*module, target);
+    EXPECT_EQ(printIR(*module).find("memset"), std::string::npos);
+    const std::string code = emitAssembly(*module, target);
+    EXPECT_EQ(code.find("memset"), std::string::npos);
+    EXPECT_NE(code.find("mul"), std::string::npos);
+    EXPECT_EQ(code.find("fmadd"), std::string::npos);
+    EXPECT_EQ(code.find("fma"), std::string::npos);
+  }
+}
+
+TEST(Backend, ReplacesTheProducersTarget) {
+  const Target target = resolveTarget("znver4");
+  llvm::LLVMContext context;
+  auto module = parse(
+      context, "target triple = \"armv7-none-eabi\"\n"
+               "define void @linear_f32_1x16_avx2() #0 { ret void }\n"
+               "define void @f() #0 { ret void }\n"
+               "attributes #0 = { alwaysinline \"target-cpu\"=\"znver5\" "
+               "\"target-features\"=\"+sse4a\" \"unsafe-fp-math\"=\"true\" }\n"
+               "!llvm.module.flags = !{!0}\n"
+               "!0 = !{i32 2, !\"halide_mattrs\", !\"+sse4a\"}\n");
+  setTarget(*module, target, leastFeatures(Arch::X86_64));
+  EXPECT_EQ(module->getTargetTriple().str(), "x86_64-unknown-linux-gnu");
+  EXPECT_EQ(module->getModuleFlagsMetadata(), nullptr);
+  for (const llvm::Function &function : *module) {
+    EXPECT_EQ(function.getFnAttribute("target-cpu").getValueAsString(),
+              "x86-64");
+    EXPECT_EQ(function.getFnAttribute("target-features").getValueAsString(),
+              "+avx2,+fma,+f16c");
+    EXPECT_EQ(function.getFnAttribute("tune-cpu").getValueAsString(), "znver4");
+    EXPECT_FALSE(function.hasFnAttribute("unsafe-fp-math"));
+    EXPECT_TRUE(function.hasFnAttribute("no-builtins"));
+  }
+  // Kernels stay functions that profiles and disassembly can name.
+  EXPECT_TRUE(module->getFunction("linear_f32_1x16_avx2")
+                  ->hasFnAttribute(llvm::Attribute::NoInline));
+  EXPECT_FALSE(
+      module->getFunction("f")->hasFnAttribute(llvm::Attribute::NoInline));
+}
+
+TEST(Backend, LinksModules) {
+  const Target target = resolveTarget("armv8-a");
+  llvm::LLVMContext context;
+  auto whole = parse(context, "declare i32 @g()\n"
+                              "define i32 @f() {\n"
+                              "  %r = call i32 @g()\n  ret i32 %r\n}");
+  setTarget(*whole, target, leastFeatures(target.arch));
+  for (const char *expected : {"", "symbol 'g' is defined twice"}) {
+    auto part = parse(context, "define i32 @g() { ret i32 7 }");
+    setTarget(*part, target, leastFeatures(target.arch));
+    EXPECT_EQ(messageOf([&] { linkModule(*whole, std::move(part)); }),
+              expected);
+  }
+  EXPECT_EQ(messageOf([&] { verifyGenerated(*whole); }), "");
+}
+
+TEST(Backend, SaysWhatHasNoLowering) {
+  mlir::DialectRegistry registry;
+  registerCodeGenDialects(registry);
+  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  context.allowUnregisteredDialects();
+  auto module = mlir::parseSourceString<mlir::ModuleOp>(
+      "func.func @f(%x: i32) { \"other.op\"(%x) : (i32) -> () return }",
+      &context);
+  llvm::LLVMContext llvmContext;
+  const std::string message =
+      messageOf([&] { translateToLLVM(*module, llvmContext); });
+  EXPECT_NE(message.find("cannot translate to llvm ir: "), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("other.op"), std::string::npos) << message;
+}
+
+//===----------------------------------------------------------------------===//
+// Link
+//===----------------------------------------------------------------------===//
+
+static constexpr char kFunction[] = "define i32 @f() { ret i32 7 }";
+
+TEST(Link, TheSameInputGivesTheSameBytes) {
+  for (const char *spec : {"x86-64-v3", "armv8-a"}) {
+    const Target target = resolveTarget(spec);
+    EXPECT_EQ(compile(kFunction, target).bytes,
+              compile(kFunction, target).bytes);
+  }
+}
+
+TEST(Link, TheTableNamesTheFunctions) {
+  const SharedObject object = compile(kFunction, resolveTarget("neoverse-n1"));
+  // Read-only data is mapped at its offset in the file.
+  const char *table = object.bytes.data() + object.entryTable;
+  uint32_t count;
+  std::memcpy(&count, table, 4);
+  ASSERT_EQ(count, 1u);
+  int32_t offset;
+  std::memcpy(&offset, table + 8, 4);
+  EXPECT_STREQ(table + 8 + offset, "f.neoverse-n1");
+  std::memcpy(&offset, table + 4, 4);
+  const uint64_t function = object.entryTable + 4 + offset;
+  EXPECT_EQ(function % kSegmentAlign, 0u);
+  // mov w0, #7
+  EXPECT_EQ(std::memcmp(object.bytes.data() + function, "\xe0\x00\x80\x52", 4),
+            0);
+}
+
+TEST(Link, WritesTheHeader) {
+  SharedObject object = compile(kFunction, resolveTarget("armv8-a"));
+  ArtifactHeader header = {};
+  EXPECT_EQ(std::memcmp(object.bytes.data() + object.headerOffset, &header,
+                        sizeof(header)),
+            0);
+  header = codeHeader(object, Arch::AArch64);
+  EXPECT_EQ(header.code.size, object.bytes.size());
+  EXPECT_EQ(header.entryTable, object.entryTable);
+  writeHeader(object, header);
+  EXPECT_EQ(std::memcmp(object.bytes.data() + object.headerOffset,
+                        kArtifactMagic, sizeof(kArtifactMagic)),
+            0);
+}
+
+TEST(Link, RefusesWhatIsNotThere) {
+  const Target target = resolveTarget("x86-64-v3");
+  llvm::LLVMContext context;
+  auto module = parse(context, "declare void @g()");
+  EXPECT_EQ(messageOf([&] { addEntryTable(*module, {"g"}, target); }),
+            "no function 'g' for the entry table");
+  module = parse(context, kFunction);
+  setTarget(*module, target, {});
+  EXPECT_EQ(
+      messageOf([&] { linkSharedObject(emitObject(*module, target), target); }),
+      "no object to link has an entry table");
+  EXPECT_NE(messageOf([&] {
+              linkSharedObject(std::vector<char>{'x'}, target);
+            }).find("cannot link the generated code: ld.lld: error: "),
+            std::string::npos);
+}
+
+/// Objects that the verifier would have refused.
+TEST(Link, RefusesWhatCannotBeMapped) {
+  const Target target = resolveTarget("x86-64-v3");
+  LLVMInitializeX86AsmParser();
+  const struct {
+    const char *text;
+    const char *message;
+  } cases[] = {
+      {"@state = global i32 1\n", "generated code has writable data"},
+      {"@state = thread_local global i32 1\n",
+       "generated code has writable data"},
+      {"module asm \".section .rodata.address,\\22a\\22\"\n"
+       "module asm \".quad qwen.entries\"\n",
+       "cannot link the generated code: ld.lld: error: relocation "
+       "R_X86_64_64"},
+  };
+  for (const auto &test : cases) {
+    llvm::LLVMContext context;
+    auto module = parse(context, std::string(kFunction) + "\n" + test.text);
+    setTarget(*module, target, leastFeatures(target.arch));
+    addEntryTable(*module, {"f"}, target);
+    const std::string message = messageOf(
+        [&] { linkSharedObject(emitObject(*module, target), target); });
+    EXPECT_EQ(message.rfind(test.message, 0), 0u) << message;
+  }
+}
