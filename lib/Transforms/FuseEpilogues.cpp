@@ -11,9 +11,50 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
+/// The linear that makes `value` if it can take one more epilogue: it has one
+/// weight and no residual, and nobody else reads its result.
+static LinearOp takesEpilogue(Value value) {
+  auto linear = value.getDefiningOp<LinearOp>();
+  if (!linear || !value.hasOneUse() || linear.getWeights().size() != 1 ||
+      linear.getResidual())
+    return nullptr;
+  return linear;
+}
+
+static void fuseBias(AddBiasOp op) {
+  LinearOp linear = takesEpilogue(op.getInput());
+  if (!linear || linear.getBias())
+    return;
+  linear.setBiasAttr(Builder(op).getArrayAttr(op.getBiasAttr()));
+  op.replaceAllUsesWith(op.getInput());
+  op.erase();
+}
+
+/// Makes `residual` the residual of the linear behind `product`, if it is there
+/// before the linear.
+static bool fuseResidual(AddOp op, Value product, Value residual) {
+  LinearOp linear = takesEpilogue(product);
+  if (!linear)
+    return false;
+  if (Operation *source = residual.getDefiningOp())
+    if (source->getBlock() != linear->getBlock() ||
+        !source->isBeforeInBlock(linear))
+      return false;
+  linear.getResidualMutable().assign(residual);
+  op.replaceAllUsesWith(product);
+  op.erase();
+  return true;
+}
+
 namespace {
 struct FuseEpilogues final : qwen::impl::FuseEpiloguesBase<FuseEpilogues> {
-  using FuseEpiloguesBase::FuseEpiloguesBase;
-  void runOnOperation() override {}
+  void runOnOperation() override {
+    getOperation().walk(fuseBias);
+    getOperation().walk([](AddOp op) {
+      // Which side is the product does not matter to the sum.
+      if (!fuseResidual(op, op.getRhs(), op.getLhs()))
+        fuseResidual(op, op.getLhs(), op.getRhs());
+    });
+  }
 };
 } // namespace

@@ -3,6 +3,8 @@
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Transforms/Passes.h"
 
+#include "llvm/ADT/MapVector.h"
+
 using namespace mlir;
 using namespace qwen;
 
@@ -11,10 +13,50 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
+/// Replaces `linears`, in program order, by one at the place of the first.
+static void fuse(ArrayRef<LinearOp> linears) {
+  SmallVector<Location> locations;
+  SmallVector<Type> types;
+  SmallVector<Attribute> weights, biases;
+  for (LinearOp linear : linears) {
+    locations.push_back(linear.getLoc());
+    llvm::append_range(types, linear.getResultTypes());
+    llvm::append_range(weights, linear.getWeights());
+    if (ArrayAttr bias = linear.getBiasAttr())
+      llvm::append_range(biases, bias);
+  }
+
+  LinearOp first = linears.front();
+  OpBuilder builder(first);
+  auto fused = LinearOp::create(
+      builder, builder.getFusedLoc(locations), types, first.getInput(),
+      /*residual=*/nullptr, builder.getArrayAttr(weights),
+      biases.empty() ? ArrayAttr() : builder.getArrayAttr(biases),
+      /*packed=*/nullptr, /*packed_bias=*/nullptr, /*plan=*/nullptr,
+      /*gemv=*/nullptr, /*gemm=*/nullptr);
+  ValueRange results = fused.getResults();
+  for (LinearOp linear : linears) {
+    const size_t count = linear->getNumResults();
+    linear->replaceAllUsesWith(results.take_front(count));
+    results = results.drop_front(count);
+    linear.erase();
+  }
+}
+
 namespace {
 struct FuseProjections final
     : qwen::impl::FuseProjectionsBase<FuseProjections> {
-  using FuseProjectionsBase::FuseProjectionsBase;
-  void runOnOperation() override {}
+  void runOnOperation() override {
+    getOperation().walk([](Block *block) {
+      llvm::MapVector<std::pair<Value, unsigned>, SmallVector<LinearOp>> groups;
+      for (LinearOp linear : block->getOps<LinearOp>())
+        if (!linear.getResidual())
+          groups[{linear.getInput(), linear.getBias().has_value()}].push_back(
+              linear);
+      for (auto &[key, linears] : groups)
+        if (linears.size() > 1)
+          fuse(linears);
+    });
+  }
 };
 } // namespace

@@ -3,6 +3,8 @@
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Transforms/Passes.h"
 
+#include "llvm/ADT/DenseMap.h"
+
 using namespace mlir;
 using namespace qwen;
 
@@ -14,6 +16,45 @@ namespace qwen {
 namespace {
 struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
   using QuantizeBase::QuantizeBase;
-  void runOnOperation() override {}
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    module->setAttr(kKvFormatAttr, KvFormatAttr::get(&getContext(), kv));
+    module.walk([&](WeightOp weight) {
+      const bool isMatrix = cast<ShapedType>(weight.getType()).getRank() == 2;
+      weight.setFormatAttr(FormatAttr::get(
+          &getContext(), isMatrix ? weights : WeightFormat::F32));
+    });
+    if (weights == WeightFormat::F32)
+      return;
+
+    module.walk([&](Operation *op) {
+      if (auto linear = dyn_cast<LinearOp>(op))
+        linear.getInputMutable().assign(quantized(linear.getInput()));
+      else if (auto head = dyn_cast<LmHeadOp>(op))
+        head.getInputMutable().assign(quantized(head.getInput()));
+    });
+  }
+
+private:
+  /// `rows` in blocks; quantized once for all users, right behind their source.
+  Value quantized(Value rows) {
+    auto type = cast<RankedTensorType>(rows.getType());
+    if (type.getElementType().isInteger(8))
+      return rows;
+    Value &value = quantizedRows[rows];
+    if (!value) {
+      OpBuilder builder(&getContext());
+      builder.setInsertionPointAfterValue(rows);
+      auto blocks = RankedTensorType::get(
+          type.getShape(), builder.getI8Type(),
+          BlocksAttr::get(&getContext(), kActivationBlock));
+      value = QuantizeOp::create(builder, rows.getLoc(), blocks, rows,
+                                 /*plan=*/nullptr, /*kernel=*/nullptr);
+    }
+    return value;
+  }
+
+  llvm::DenseMap<Value, Value> quantizedRows;
 };
 } // namespace
