@@ -10,6 +10,7 @@
 
 #include "qwen/ABI/TokenizerFormat.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -69,11 +70,21 @@ private:
     return static_cast<int32_t>(id);
   }
 
+  /// Added tokens by the first byte of their text, longest first.
+  struct AddedIndex {
+    std::array<std::vector<AddedToken>, 256> byFirstByte;
+  };
+  template <typename OnText, typename OnToken>
+  void splitAdded(const AddedIndex &index, std::string_view text,
+                  bool allowSpecial, OnText onText, OnToken onToken) const;
+
   const TokenizerHeader *header = nullptr;
   std::span<const MergeSlot> merges;
   std::span<const AddedToken> added;
   std::span<const uint32_t> tokenOffsets;
   const char *bytes = nullptr;
+  /// Those that are looked for before and after normalization.
+  AddedIndex addedBefore, addedAfter;
 };
 
 /// Puts text that comes in pieces together so that no character is cut: a piece

@@ -30,7 +30,7 @@ void qwen::requireDirectory(const fs::path &dir) {
     throw Error("cannot read " + dir.string() + ": " + error.message());
 }
 
-std::optional<json> qwen::readJsonObject(const fs::path &path) {
+std::optional<std::string> qwen::readSmallFile(const fs::path &path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found)
@@ -51,8 +51,14 @@ std::optional<json> qwen::readJsonObject(const fs::path &path) {
   std::string text(size, '\0');
   if (!stream.read(text.data(), static_cast<std::streamsize>(size)))
     throw Error("cannot read " + path.string() + ": " + std::strerror(errno));
+  return text;
+}
 
-  json value = json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
+std::optional<json> qwen::readJsonObject(const fs::path &path) {
+  const std::optional<std::string> text = readSmallFile(path);
+  if (!text)
+    return std::nullopt;
+  json value = json::parse(*text, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded())
     throw Error(path.string() + " is not JSON");
   if (!value.is_object())

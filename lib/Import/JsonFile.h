@@ -20,9 +20,13 @@ namespace qwen {
 /// Throws Error unless `dir` is a folder that can be read.
 void requireDirectory(const std::filesystem::path &dir);
 
+/// The bytes of `path`, or nullopt where there is no such file. Throws Error
+/// for a file that cannot be read or is above 64 MiB (far more than any
+/// configuration, index or tokenizer has).
+std::optional<std::string> readSmallFile(const std::filesystem::path &path);
+
 /// The JSON object in `path`, or nullopt where there is no such file. Throws
-/// Error for a file that cannot be read, is above 64 MiB (far more than any
-/// configuration or index has), or isn't a JSON object.
+/// Error as readSmallFile does, and for a file that isn't a JSON object.
 std::optional<nlohmann::json> readJsonObject(const std::filesystem::path &path);
 
 /// `text` in quotes, its control characters escaped, cut after 200 bytes.

@@ -31,6 +31,11 @@ inline constexpr uint64_t kTokenizerAlign = 16;
 /// Ids are below this.
 inline constexpr uint32_t kMaxVocabSize = 1u << 24;
 
+/// At most this many added tokens.
+inline constexpr uint32_t kMaxAddedTokens = 1u << 14;
+
+inline constexpr uint32_t kMaxMergeSlots = 1u << 26;
+
 /// Stands for "no such token" where an id is stored.
 inline constexpr uint32_t kNoToken = 0xffffffffu;
 
@@ -49,7 +54,8 @@ struct TokenizerHeader {
   /// Last id + 1, added tokens included. Every id below it has a token.
   uint32_t vocabSize;
   uint32_t addedCount;
-  /// Slots of the merge table: a power of two, more than there are merges.
+  /// Slots of the merge table: a power of two, at most kMaxMergeSlots, more
+  /// than there are merges.
   uint32_t mergeSlots;
   /// Tokens that a chat template may name; kNoToken where there is none.
   uint32_t bosToken;
@@ -95,7 +101,8 @@ enum AddedTokenFlags : uint32_t {
   AddedSingleWord = 16,
 };
 
-/// A token that is found in text as a whole; its bytes are what is looked for.
+/// A token that is found in text as a whole; its bytes, which are UTF-8 and not
+/// empty, are what is looked for. Ids ascend.
 struct AddedToken {
   uint32_t id;
   /// AddedTokenFlags.
