@@ -676,6 +676,18 @@ TEST(Softmax, MergesPages) {
   }
 }
 
+TEST(Softmax, ZeroMaximumIsPositive) {
+  const std::vector<float> s(64, -0.0f);
+  std::vector<float> p(64);
+  float m, l;
+  ref::softmaxPage(s.data(), 3, p.data(), &m, &l);
+  EXPECT_FALSE(std::signbit(m));
+  float mNew, lNew, oNew;
+  ref::mergePage(-1.0f, 1.0f, p.data(), -0.0f, l, p.data(), 1, &mNew, &lNew,
+                 &oNew);
+  EXPECT_FALSE(std::signbit(mNew));
+}
+
 TEST(Softmax, FirstPageIsTakenAsItIs) {
   const std::vector<float> zero = {0, 0}, o = {0.3f, -4};
   float mNew, lNew, oNew[2];

@@ -1,0 +1,79 @@
+//===- Guarded.h - Memory that ends at a forbidden page ---------*- C++ -*-===//
+
+#ifndef QWEN_TEST_UNIT_GUARDED_H
+#define QWEN_TEST_UNIT_GUARDED_H
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace qwen {
+
+/// An array whose end is the end of a page, with an inaccessible page behind
+/// it: generated code that reads or writes past the end stops there. The bytes
+/// in front hold a pattern that must not change.
+template <typename T> class Guarded {
+public:
+  explicit Guarded(int64_t count, T value = T())
+      : count(static_cast<size_t>(count)) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t bytes = this->count * sizeof(T);
+    size = (bytes + kFront + page - 1) / page * page;
+    void *memory = mmap(nullptr, size + page, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED ||
+        mprotect(static_cast<char *>(memory) + size, page, PROT_NONE) != 0)
+      throw std::bad_alloc();
+    base = static_cast<unsigned char *>(memory);
+    mapped = size + page;
+    first = reinterpret_cast<T *>(base + size - bytes);
+    std::memset(front(), kPattern, kFront);
+    fill(value);
+  }
+  Guarded(const Guarded &other) : Guarded(other.count) {
+    std::memcpy(first, other.first, count * sizeof(T));
+  }
+  Guarded &operator=(const Guarded &) = delete;
+  ~Guarded() {
+    for (size_t i = 0; i < kFront; ++i)
+      EXPECT_EQ(front()[i], kPattern) << "written before the start";
+    munmap(base, mapped);
+  }
+
+  void fill(T value) {
+    for (size_t i = 0; i < count; ++i)
+      first[i] = value;
+  }
+
+  T *data() { return first; }
+  const T *data() const { return first; }
+  T *begin() { return first; }
+  T *end() { return first + count; }
+  const T *begin() const { return first; }
+  const T *end() const { return first + count; }
+  T &operator[](int64_t i) { return first[i]; }
+  const T &operator[](int64_t i) const { return first[i]; }
+  int64_t length() const { return static_cast<int64_t>(count); }
+
+private:
+  static constexpr size_t kFront = 64;
+  static constexpr unsigned char kPattern = 0xa5;
+
+  unsigned char *front() const {
+    return reinterpret_cast<unsigned char *>(first) - kFront;
+  }
+
+  size_t count;
+  size_t size = 0;
+  size_t mapped = 0;
+  unsigned char *base = nullptr;
+  T *first = nullptr;
+};
+
+} // namespace qwen
+
+#endif // QWEN_TEST_UNIT_GUARDED_H
