@@ -122,17 +122,16 @@ static Architecture parseArchitecture(const Value &root) {
                   "Qwen3ForCausalLM");
 }
 
-/// Refuses `value` unless it is absent, null or false.
-static void refuseTrue(const Value &root, const char *key,
-                       const std::string &supported) {
+/// Refuses a `key` that is true.
+static void refuseTrue(const Value &root, const char *key) {
   if (const auto found = root.findValue(key); found && found->boolean())
-    found->refuse(supported);
+    found->refuse("supported is false");
 }
 
 static void refusePartialRotary(const Value &object) {
   if (const auto found = object.findValue("partial_rotary_factor");
       found && found->number(0, 1) != 1)
-    found->refuse("whole heads are rotated");
+    found->refuse("supported is 1");
 }
 
 /// Refuses a rope_parameters or rope_scaling that changes the rotations, and
@@ -175,7 +174,7 @@ static double parseRope(const Value &root) {
 static void refuseUnsupported(const Value &root, const ModelConfig &model) {
   if (const auto act = root.find("hidden_act"); act && act->string() != "silu")
     act->refuse("supported is \"silu\"");
-  refuseTrue(root, "use_sliding_window", "attention is over all positions");
+  refuseTrue(root, "use_sliding_window");
   if (const auto types = root.findValue("layer_types")) {
     const std::vector<Value> layers = types->elements();
     if (layers.size() != static_cast<size_t>(model.layers))
@@ -188,9 +187,10 @@ static void refuseUnsupported(const Value &root, const ModelConfig &model) {
   }
   // Qwen2 has its biases whatever this key says.
   if (model.architecture == Architecture::Qwen3)
-    refuseTrue(root, "attention_bias", "a Qwen3 without biases is");
+    refuseTrue(root, "attention_bias");
   if (const auto found = root.findValue("quantization_config"))
-    found->refuse("weights in F32, F16 or BF16 are");
+    found->error("is not supported; the weights of the original model, in F32, "
+                 "F16 or BF16, are needed");
 }
 
 /// Refuses a K, the length of `tensor`'s rows, that is not whole groups.

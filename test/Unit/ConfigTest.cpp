@@ -1,0 +1,400 @@
+//===- ConfigTest.cpp - Readers of checkpoints' configurations ------------===//
+
+#include "qwen/Import/Config.h"
+
+#include "TempDir.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+using namespace qwen;
+using namespace qwen::test;
+using nlohmann::json;
+
+/// Qwen2.5-0.5B's published config.json.
+static json qwen2() {
+  return json::parse(R"({
+    "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
+    "bos_token_id": 151643, "eos_token_id": 151643, "hidden_act": "silu",
+    "hidden_size": 896, "initializer_range": 0.02, "intermediate_size": 4864,
+    "max_position_embeddings": 32768, "max_window_layers": 24,
+    "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24,
+    "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+    "sliding_window": 32768, "tie_word_embeddings": true,
+    "torch_dtype": "bfloat16", "transformers_version": "4.40.1",
+    "use_cache": true, "use_mrope": false, "use_sliding_window": false,
+    "vocab_size": 151936})");
+}
+
+/// A small Qwen3 as transformers 5 writes it.
+static json qwen3() {
+  return json::parse(R"({
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": false,
+    "dtype": "float32", "eos_token_id": 1, "head_dim": 32,
+    "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 96,
+    "layer_types": ["full_attention", "full_attention"],
+    "max_position_embeddings": 256, "model_type": "qwen3",
+    "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-05,
+    "rope_parameters": {"rope_theta": 5000000.0, "rope_type": "default"},
+    "sliding_window": null, "tie_word_embeddings": false,
+    "use_sliding_window": false, "vocab_size": 321})");
+}
+
+static ModelConfig read(const json &config) {
+  TempDir dir;
+  dir.write("config.json", config.dump());
+  return readModelConfig(dir.path());
+}
+
+/// What is wrong with `config`, without the file's path and ": ".
+static std::string errorOf(const json &config) {
+  TempDir dir;
+  dir.write("config.json", config.dump());
+  const std::string path = dir.string() + "/config.json";
+  std::string message = messageOf([&] { readModelConfig(dir.path()); });
+  if (message.empty())
+    return "";
+  EXPECT_EQ(message.substr(0, path.size()), path);
+  return message.substr(path.size() + (message[path.size()] == ':' ? 2 : 1));
+}
+
+/// What is wrong once `key` (a path with slashes) has `value`.
+static std::string errorWith(json config, const std::string &key,
+                             const json &value) {
+  config[json::json_pointer("/" + key)] = value;
+  return errorOf(config);
+}
+
+TEST(Config, ReadsPublishedKeys) {
+  const ModelConfig config = read(qwen2());
+  EXPECT_EQ(config.architecture, Architecture::Qwen2);
+  EXPECT_EQ(architectureName(config.architecture), "Qwen2ForCausalLM");
+  EXPECT_EQ(config.vocabSize, 151936);
+  EXPECT_EQ(config.hiddenSize, 896);
+  EXPECT_EQ(config.layers, 24);
+  EXPECT_EQ(config.heads, 14);
+  EXPECT_EQ(config.kvHeads, 2);
+  EXPECT_EQ(config.headDim, 64);
+  EXPECT_EQ(config.intermediateSize, 4864);
+  EXPECT_EQ(config.ropeTheta, 1e6);
+  EXPECT_EQ(config.rmsNormEps, 1e-6);
+  EXPECT_TRUE(config.tied);
+  EXPECT_EQ(config.maxPosition, 32768);
+}
+
+TEST(Config, ReadsTransformers5Keys) {
+  const ModelConfig config = read(qwen3());
+  EXPECT_EQ(config.architecture, Architecture::Qwen3);
+  EXPECT_EQ(architectureName(config.architecture), "Qwen3ForCausalLM");
+  EXPECT_EQ(config.headDim, 32);
+  EXPECT_EQ(config.ropeTheta, 5e6);
+  EXPECT_EQ(config.rmsNormEps, 1e-5);
+  EXPECT_FALSE(config.tied);
+}
+
+TEST(Config, TakesDefaults) {
+  json config = qwen3();
+  for (const char *key :
+       {"attention_bias", "hidden_act", "layer_types", "sliding_window",
+        "tie_word_embeddings", "use_sliding_window"})
+    config.erase(key);
+  config["rope_parameters"].erase("rope_type");
+  config["num_key_value_heads"] = nullptr;
+  const ModelConfig found = read(config);
+  EXPECT_FALSE(found.tied);
+  EXPECT_EQ(found.kvHeads, 4);
+
+  // Keys that are there but change nothing.
+  config["rope_scaling"] = nullptr;
+  config["rope_theta"] = 5000000;
+  config["partial_rotary_factor"] = 1.0;
+  config["quantization_config"] = nullptr;
+  config["rope_parameters"]["partial_rotary_factor"] = 1;
+  EXPECT_EQ(errorOf(config), "");
+  config["rope_scaling"] = {{"type", "default"}};
+  EXPECT_EQ(errorOf(config), "");
+  // Qwen2's biases don't depend on attention_bias.
+  EXPECT_EQ(errorWith(qwen2(), "attention_bias", true), "");
+}
+
+TEST(Config, RefusesFiles) {
+  TempDir dir;
+  const auto error = [&](const std::filesystem::path &path) {
+    return messageOf([&] { readModelConfig(path); });
+  };
+  EXPECT_EQ(error(dir.path() / "none"),
+            dir.string() + "/none does not exist: the folder of a Hugging Face "
+                           "checkpoint is needed");
+  EXPECT_EQ(error(dir.path()),
+            dir.string() + " has no config.json: the folder of a Hugging Face "
+                           "checkpoint is needed");
+  const std::string path = dir.string() + "/config.json";
+  for (const char *text : {"", "{", "{\"a\": NaN}", "{\"a\": 1e999}", "{}{}"}) {
+    dir.write("config.json", text);
+    EXPECT_EQ(error(dir.path()), path + " is not JSON") << text;
+  }
+  dir.write("config.json", "[{}]");
+  EXPECT_EQ(error(dir.path()),
+            path + " has an array when a JSON object is needed");
+  std::filesystem::resize_file(path, (64 << 20) + 1);
+  EXPECT_EQ(error(dir.path()),
+            path + " has 67108865 bytes when at most 67108864 are expected");
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(error(dir.path()), "cannot read " + path + ": it is not a file");
+}
+
+TEST(Config, RefusesMissingKeys) {
+  for (const char *key :
+       {"architectures", "hidden_size", "intermediate_size",
+        "max_position_embeddings", "num_attention_heads", "num_hidden_layers",
+        "num_key_value_heads", "rms_norm_eps", "rope_theta", "vocab_size"}) {
+    json config = qwen2();
+    config.erase(key);
+    EXPECT_EQ(errorOf(config), std::string("has no ") + key);
+  }
+  json config = qwen3();
+  config.erase("head_dim");
+  EXPECT_EQ(errorOf(config), "has no head_dim");
+  config = qwen3();
+  config["rope_parameters"].erase("rope_theta");
+  EXPECT_EQ(errorOf(config), "has no rope_parameters.rope_theta");
+}
+
+TEST(Config, RefusesTypesAndRanges) {
+  const std::pair<const char *, const char *> ranges[] = {
+      {"hidden_size", "16777216"},
+      {"intermediate_size", "16777216"},
+      {"max_position_embeddings", "1073741824"},
+      {"num_attention_heads", "65536"},
+      {"num_hidden_layers", "65536"},
+      {"num_key_value_heads", "65536"},
+      {"vocab_size", "2147483647"}};
+  for (const auto &[key, most] : ranges)
+    for (const char *value : {"0", "-32", "4294967296", "18446744073709551615",
+                              "64.0", "\"64\"", "true"})
+      EXPECT_EQ(errorWith(qwen2(), key, json::parse(value)),
+                std::string(key) + " is " + value +
+                    " when an integer from 1 to " + most + " is needed");
+  EXPECT_EQ(errorWith(qwen2(), "hidden_size", json::array()),
+            "hidden_size is an array when an integer from 1 to 16777216 is "
+            "needed");
+  for (const char *value : {"-1", "1.5", "\"1e-6\"", "null"})
+    EXPECT_EQ(errorWith(qwen2(), "rms_norm_eps", json::parse(value)),
+              std::string("rms_norm_eps is ") + value +
+                  " when a number from 0.0 to 1.0 is needed");
+  for (const char *value : {"0", "-10000.0", "1e+300", "\"10000\"", "null"})
+    EXPECT_EQ(errorWith(qwen2(), "rope_theta", json::parse(value)),
+              std::string("rope_theta is ") + value +
+                  " when a number from 1e-30 to 1e+30 is needed");
+  EXPECT_EQ(errorWith(qwen3(), "rope_parameters/rope_theta", 0),
+            "rope_parameters.rope_theta is 0 when a number from 1e-30 to 1e+30 "
+            "is needed");
+  EXPECT_EQ(errorWith(qwen3(), "rope_parameters", "default"),
+            "rope_parameters is \"default\" when an object is needed");
+  EXPECT_EQ(errorWith(qwen3(), "rope_parameters/rope_type", nullptr),
+            "rope_parameters.rope_type is null when a string is needed");
+  EXPECT_EQ(errorWith(qwen2(), "hidden_act", 3),
+            "hidden_act is 3 when a string is needed");
+  EXPECT_EQ(errorWith(qwen3(), "layer_types", "full_attention"),
+            "layer_types is \"full_attention\" when an array is needed");
+  EXPECT_EQ(errorWith(qwen3(), "layer_types/1", 1),
+            "layer_types[1] is 1 when a string is needed");
+  for (const char *key :
+       {"tie_word_embeddings", "use_sliding_window", "attention_bias"})
+    EXPECT_EQ(errorWith(qwen3(), key, "no"),
+              std::string(key) + " is \"no\" when true or false is needed");
+  EXPECT_EQ(errorWith(qwen2(), "partial_rotary_factor", "1"),
+            "partial_rotary_factor is \"1\" when a number from 0.0 to 1.0 is "
+            "needed");
+  EXPECT_EQ(errorWith(qwen2(), "architectures", "Qwen2ForCausalLM"),
+            "architectures is \"Qwen2ForCausalLM\" when an array is needed");
+  for (const json &names : {json::array(), json({"Qwen2ForCausalLM", "B"})})
+    EXPECT_EQ(errorWith(qwen2(), "architectures", names),
+              "architectures is an array when an array of one name is needed");
+  EXPECT_EQ(errorWith(qwen2(), "architectures/0", 2),
+            "architectures[0] is 2 when a string is needed");
+}
+
+TEST(Config, RefusesSizesThatDisagree) {
+  EXPECT_EQ(errorWith(qwen2(), "num_key_value_heads", 4),
+            "num_attention_heads is 14 when a multiple of num_key_value_heads, "
+            "4, is needed");
+  EXPECT_EQ(errorWith(qwen2(), "num_key_value_heads", 28),
+            "num_attention_heads is 14 when a multiple of num_key_value_heads, "
+            "28, is needed");
+  EXPECT_EQ(errorWith(qwen2(), "hidden_size", 897),
+            "hidden_size is 897 when a multiple of num_attention_heads, 14, is "
+            "needed");
+  for (const int headDim : {8, 20, 264})
+    EXPECT_EQ(errorWith(qwen3(), "head_dim", headDim),
+              "head_dim is " + std::to_string(headDim) +
+                  " when a multiple of 8 from 16 to 256 is needed");
+  EXPECT_EQ(errorWith(qwen2(), "hidden_size", 14),
+            "head_dim is 1 when a multiple of 8 from 16 to 256 is needed");
+  EXPECT_EQ(errorWith(qwen3(), "layer_types", {"full_attention"}),
+            "layer_types has 1 elements when num_hidden_layers is 2");
+  EXPECT_EQ(errorWith(qwen3(), "rope_theta", 10000),
+            "rope_theta is 10000 when 5000000.0, as in rope_parameters, is "
+            "needed");
+}
+
+TEST(Config, RefusesKsThatAreNoWholeGroups) {
+  EXPECT_EQ(errorWith(qwen3(), "hidden_size", 72),
+            "K of model.layers.0.self_attn.q_proj.weight is 72 when a multiple "
+            "of 32 is needed");
+  json config = qwen3();
+  config["num_attention_heads"] = config["num_key_value_heads"] = 1;
+  EXPECT_EQ(errorWith(config, "head_dim", 24),
+            "K of model.layers.0.self_attn.o_proj.weight is 24 when a multiple "
+            "of 32 is needed");
+  EXPECT_EQ(errorWith(qwen3(), "intermediate_size", 112),
+            "K of model.layers.0.mlp.down_proj.weight is 112 when a multiple "
+            "of 32 is needed");
+}
+
+TEST(Config, RefusesOtherModels) {
+  for (const char *name : {"Qwen3MoeForCausalLM", "LlamaForCausalLM",
+                           "QWenLMHeadModel", "Qwen2ForSequenceClassification"})
+    EXPECT_EQ(errorWith(qwen2(), "architectures/0", name),
+              std::string("architectures[0] \"") + name +
+                  "\" is not supported; supported are Qwen2ForCausalLM (Qwen2, "
+                  "Qwen2.5) and Qwen3ForCausalLM");
+  EXPECT_EQ(messageOf([] {
+              readModelConfig(QWEN_SOURCE_DIR
+                              "/test/Inputs/checkpoints/qwen3-moe-f32");
+            }),
+            QWEN_SOURCE_DIR
+            "/test/Inputs/checkpoints/qwen3-moe-f32/config.json: "
+            "architectures[0] \"Qwen3MoeForCausalLM\" is not supported; "
+            "supported are Qwen2ForCausalLM (Qwen2, Qwen2.5) and "
+            "Qwen3ForCausalLM");
+  EXPECT_EQ(errorWith(qwen2(), "hidden_act", "gelu"),
+            "hidden_act \"gelu\" is not supported; supported is \"silu\"");
+  const json yarn = {{"type", "yarn"},
+                     {"factor", 4.0},
+                     {"original_max_position_embeddings", 32768}};
+  EXPECT_EQ(errorWith(qwen2(), "rope_scaling", yarn),
+            "rope_scaling.type \"yarn\" is not supported; supported is "
+            "\"default\"");
+  EXPECT_EQ(errorWith(qwen2(), "rope_scaling", {{"rope_type", "linear"}}),
+            "rope_scaling.rope_type \"linear\" is not supported; supported is "
+            "\"default\"");
+  EXPECT_EQ(errorWith(qwen2(), "rope_scaling", {{"factor", 2}}),
+            "rope_scaling an object is not supported; supported is null");
+  EXPECT_EQ(errorWith(qwen3(), "rope_parameters/rope_type", "dynamic"),
+            "rope_parameters.rope_type \"dynamic\" is not supported; supported "
+            "is \"default\"");
+  EXPECT_EQ(errorWith(qwen2(), "use_sliding_window", true),
+            "use_sliding_window true is not supported; supported is false");
+  for (const char *type : {"sliding_attention", "linear_attention"})
+    EXPECT_EQ(errorWith(qwen3(), "layer_types/1", type),
+              std::string("layer_types[1] \"") + type +
+                  "\" is not supported; supported is \"full_attention\"");
+  EXPECT_EQ(errorWith(qwen3(), "attention_bias", true),
+            "attention_bias true is not supported; supported is false");
+  EXPECT_EQ(errorWith(qwen2(), "partial_rotary_factor", 0.5),
+            "partial_rotary_factor 0.5 is not supported; supported is 1");
+  EXPECT_EQ(errorWith(qwen3(), "rope_parameters/partial_rotary_factor", 0.25),
+            "rope_parameters.partial_rotary_factor 0.25 is not supported; "
+            "supported is 1");
+  EXPECT_EQ(errorWith(qwen2(), "quantization_config", {{"bits", 4}}),
+            "quantization_config is not supported; the weights of the original "
+            "model, in F32, F16 or BF16, are needed");
+}
+
+//===----------------------------------------------------------------------===//
+// generation_config.json
+//===----------------------------------------------------------------------===//
+
+/// Reads `generation` beside `config`.
+static GenerationConfig readGeneration(const json &generation,
+                                       const json &config = qwen2()) {
+  TempDir dir;
+  dir.write("config.json", config.dump());
+  dir.write("generation_config.json", generation.dump());
+  return readGenerationConfig(dir.path(), readModelConfig(dir.path()));
+}
+
+TEST(GenerationConfig, ReadsPublishedKeys) {
+  const GenerationConfig found = readGeneration(json::parse(R"({
+    "bos_token_id": 151643, "pad_token_id": 151642, "do_sample": true,
+    "eos_token_id": [151645, 151643], "repetition_penalty": 1.1,
+    "temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.05,
+    "transformers_version": "4.37.0"})"));
+  EXPECT_TRUE(found.doSample);
+  EXPECT_EQ(found.temperature, 0.7);
+  EXPECT_EQ(found.topK, 20);
+  EXPECT_EQ(found.topP, 0.8);
+  EXPECT_EQ(found.minP, 0.05);
+  EXPECT_EQ(found.repetitionPenalty, 1.1);
+  EXPECT_EQ(found.eosTokenIds, (std::vector<int32_t>{151645, 151643}));
+  EXPECT_EQ(found.bosTokenId, 151643);
+  EXPECT_EQ(found.padTokenId, 151642);
+}
+
+TEST(GenerationConfig, TakesDefaults) {
+  TempDir dir;
+  json config = qwen2();
+  config["bos_token_id"] = 7;
+  config["eos_token_id"] = {5, 6};
+  config["pad_token_id"] = nullptr;
+  dir.write("config.json", config.dump());
+  const ModelConfig model = readModelConfig(dir.path());
+  const GenerationConfig found = readGenerationConfig(dir.path(), model);
+  EXPECT_FALSE(found.doSample);
+  EXPECT_EQ(found.temperature, 1.0);
+  EXPECT_EQ(found.topK, 50);
+  EXPECT_EQ(found.topP, 1.0);
+  EXPECT_EQ(found.minP, 0.0);
+  EXPECT_EQ(found.repetitionPenalty, 1.0);
+  EXPECT_EQ(found.eosTokenIds, (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(found.bosTokenId, 7);
+  EXPECT_EQ(found.padTokenId, std::nullopt);
+
+  // The file wins over config.json, and null switches top_k off.
+  const GenerationConfig other = readGeneration(
+      {{"eos_token_id", 9}, {"top_k", nullptr}, {"top_p", nullptr}}, config);
+  EXPECT_EQ(other.eosTokenIds, std::vector<int32_t>{9});
+  EXPECT_EQ(other.topK, 0);
+  EXPECT_EQ(other.topP, 1.0);
+
+  config.erase("eos_token_id");
+  config.erase("bos_token_id");
+  const GenerationConfig none = readGeneration(json::object(), config);
+  EXPECT_TRUE(none.eosTokenIds.empty());
+  EXPECT_EQ(none.bosTokenId, std::nullopt);
+}
+
+TEST(GenerationConfig, RefusesTypesAndRanges) {
+  TempDir dir;
+  dir.write("config.json", qwen2().dump());
+  const ModelConfig model = readModelConfig(dir.path());
+  const std::string path = dir.string() + "/generation_config.json";
+  const auto error = [&](const std::string &text) {
+    dir.write("generation_config.json", text);
+    return messageOf([&] { readGenerationConfig(dir.path(), model); });
+  };
+  EXPECT_EQ(error("{"), path + " is not JSON");
+  EXPECT_EQ(error("3"), path + " has 3 when a JSON object is needed");
+  const char *const cases[][3] = {
+      {"do_sample", "1", "true or false"},
+      {"temperature", "-0.5", "a number from 0.0 to 1000000.0"},
+      {"temperature", "\"hot\"", "a number from 0.0 to 1000000.0"},
+      {"top_k", "-1", "an integer from 0 to 2147483647"},
+      {"top_k", "20.5", "an integer from 0 to 2147483647"},
+      {"top_p", "1.5", "a number from 0.0 to 1.0"},
+      {"min_p", "-0.1", "a number from 0.0 to 1.0"},
+      {"repetition_penalty", "0", "a number from 1e-06 to 1000000.0"},
+      {"bos_token_id", "151936", "an integer from 0 to 151935"},
+      {"pad_token_id", "-1", "an integer from 0 to 151935"},
+      {"eos_token_id", "\"<|im_end|>\"", "an integer from 0 to 151935"}};
+  for (const auto &[key, value, needed] : cases)
+    EXPECT_EQ(error(std::string("{\"") + key + "\": " + value + "}"),
+              path + ": " + key + " is " + value + " when " + needed +
+                  " is needed");
+  EXPECT_EQ(error(R"({"eos_token_id": [1, 151936]})"),
+            path + ": eos_token_id[1] is 151936 when an integer from 0 to "
+                   "151935 is needed");
+}

@@ -1,0 +1,300 @@
+//===- GraphBuilderTest.cpp - From checkpoints to graphs ------------------===//
+
+#include "qwen/Import/Import.h"
+
+#include "TempDir.h"
+#include "qwen/Dialect/QwenDialect.h"
+
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/Verifier.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+using namespace qwen;
+using namespace qwen::test;
+using nlohmann::json;
+
+namespace {
+struct Tensor {
+  std::vector<int64_t> shape;
+  const char *dtype = "F32";
+};
+
+/// A model of one layer, to be changed before it is written.
+struct Model {
+  json config;
+  std::map<std::string, Tensor> tensors;
+
+  /// Writes both files. The tensors' bytes are a hole of the file.
+  void write(const TempDir &dir) const {
+    dir.write("config.json", config.dump());
+    json header = json::object();
+    uint64_t end = 0;
+    for (const auto &[name, tensor] : tensors) {
+      const uint64_t begin = end;
+      uint64_t bytes = std::string_view(tensor.dtype) == "F32" ? 4 : 2;
+      for (int64_t size : tensor.shape)
+        bytes *= static_cast<uint64_t>(size);
+      end += bytes;
+      header[name] = {{"dtype", tensor.dtype},
+                      {"shape", tensor.shape},
+                      {"data_offsets", {begin, end}}};
+    }
+    const std::string text = header.dump();
+    std::string length;
+    for (int i = 0; i < 8; ++i)
+      length += static_cast<char>(text.size() >> (8 * i));
+    dir.write("model.safetensors", length + text);
+    std::filesystem::resize_file(dir.path() / "model.safetensors",
+                                 8 + text.size() + end);
+  }
+};
+} // namespace
+
+static Model makeModel(const char *architecture) {
+  Model model;
+  model.config = {{"architectures", {architecture}},
+                  {"head_dim", 16},
+                  {"hidden_act", "silu"},
+                  {"hidden_size", 64},
+                  {"intermediate_size", 96},
+                  {"max_position_embeddings", 128},
+                  {"num_attention_heads", 6},
+                  {"num_hidden_layers", 1},
+                  {"num_key_value_heads", 2},
+                  {"rms_norm_eps", 0.5},
+                  {"rope_theta", 10000.0},
+                  {"tie_word_embeddings", false},
+                  {"vocab_size", 200}};
+  const std::string layer = "model.layers.0.";
+  model.tensors = {{"model.embed_tokens.weight", {{200, 64}, "BF16"}},
+                   {layer + "input_layernorm.weight", {{64}}},
+                   {layer + "self_attn.q_proj.weight", {{96, 64}, "F16"}},
+                   {layer + "self_attn.k_proj.weight", {{32, 64}}},
+                   {layer + "self_attn.v_proj.weight", {{32, 64}}},
+                   {layer + "self_attn.o_proj.weight", {{64, 96}}},
+                   {layer + "post_attention_layernorm.weight", {{64}}},
+                   {layer + "mlp.gate_proj.weight", {{96, 64}}},
+                   {layer + "mlp.up_proj.weight", {{96, 64}}},
+                   {layer + "mlp.down_proj.weight", {{64, 96}}},
+                   {"model.norm.weight", {{64}}},
+                   {"lm_head.weight", {{200, 64}}}};
+  if (architecture == architectureName(Architecture::Qwen2)) {
+    model.tensors[layer + "self_attn.q_proj.bias"] = {{96}};
+    model.tensors[layer + "self_attn.k_proj.bias"] = {{32}};
+    model.tensors[layer + "self_attn.v_proj.bias"] = {{32}};
+  } else {
+    model.tensors[layer + "self_attn.q_norm.weight"] = {{16}};
+    model.tensors[layer + "self_attn.k_norm.weight"] = {{16}};
+  }
+  return model;
+}
+static Model qwen2() { return makeModel("Qwen2ForCausalLM"); }
+static Model qwen3() { return makeModel("Qwen3ForCausalLM"); }
+
+/// The ops of `forward`, each as "<op> <name of its location>".
+static std::vector<std::string> opsOf(mlir::ModuleOp module) {
+  std::vector<std::string> ops;
+  for (mlir::Operation &op :
+       module.lookupSymbol<mlir::func::FuncOp>(kForwardName).getOps())
+    ops.push_back((op.getName().stripDialect() + " " +
+                   llvm::cast<mlir::NameLoc>(op.getLoc()).getName().strref())
+                      .str());
+  return ops;
+}
+
+/// What is wrong with `model`; "DIR" stands for the folder.
+static std::string errorOf(const Model &model) {
+  TempDir dir;
+  model.write(dir);
+  mlir::MLIRContext context;
+  std::string message =
+      messageOf([&] { importCheckpoint(dir.path(), context); });
+  if (const size_t at = message.find(dir.string()); at != message.npos)
+    message.replace(at, dir.string().size(), "DIR");
+  return message;
+}
+
+TEST(GraphBuilder, BuildsQwen2) {
+  TempDir dir;
+  qwen2().write(dir);
+  mlir::MLIRContext context;
+  const ImportedModel model = importCheckpoint(dir.path(), context);
+  EXPECT_TRUE(mlir::succeeded(mlir::verify(*model.module)));
+  EXPECT_EQ(
+      opsOf(*model.module),
+      (std::vector<std::string>{"embedding embed_tokens",
+                                "rope_table rotary_emb",
+                                "rms_norm layers.0.input_layernorm",
+                                "linear layers.0.self_attn.q_proj",
+                                "add_bias layers.0.self_attn.q_proj.bias",
+                                "linear layers.0.self_attn.k_proj",
+                                "add_bias layers.0.self_attn.k_proj.bias",
+                                "linear layers.0.self_attn.v_proj",
+                                "add_bias layers.0.self_attn.v_proj.bias",
+                                "rope layers.0.self_attn.q_rope",
+                                "rope layers.0.self_attn.k_rope",
+                                "attention layers.0.self_attn",
+                                "linear layers.0.self_attn.o_proj",
+                                "add layers.0.self_attn.residual",
+                                "rms_norm layers.0.post_attention_layernorm",
+                                "linear layers.0.mlp.gate_proj",
+                                "linear layers.0.mlp.up_proj",
+                                "swiglu layers.0.mlp.act_fn",
+                                "linear layers.0.mlp.down_proj",
+                                "add layers.0.mlp.residual",
+                                "output_rows output_rows",
+                                "rms_norm norm",
+                                "lm_head lm_head",
+                                "return return"}));
+  EXPECT_TRUE(model.unusedTensors.empty());
+  EXPECT_EQ(model.config.heads, 6);
+}
+
+TEST(GraphBuilder, BuildsQwen3) {
+  TempDir dir;
+  qwen3().write(dir);
+  mlir::MLIRContext context;
+  const ImportedModel model = importCheckpoint(dir.path(), context);
+  EXPECT_TRUE(mlir::succeeded(mlir::verify(*model.module)));
+  const std::vector<std::string> ops = opsOf(*model.module);
+  EXPECT_EQ(std::vector(ops.begin() + 2, ops.begin() + 11),
+            (std::vector<std::string>{"rms_norm layers.0.input_layernorm",
+                                      "linear layers.0.self_attn.q_proj",
+                                      "linear layers.0.self_attn.k_proj",
+                                      "linear layers.0.self_attn.v_proj",
+                                      "rms_norm layers.0.self_attn.q_norm",
+                                      "rms_norm layers.0.self_attn.k_norm",
+                                      "rope layers.0.self_attn.q_rope",
+                                      "rope layers.0.self_attn.k_rope",
+                                      "attention layers.0.self_attn"}));
+}
+
+TEST(GraphBuilder, RefersToTheBytes) {
+  TempDir dir;
+  qwen3().write(dir);
+  mlir::MLIRContext context;
+  const ImportedModel model = importCheckpoint(dir.path(), context);
+  int count = 0;
+  for (WeightOp weight : model.module.get().getOps<WeightOp>()) {
+    const StoredTensor *stored =
+        model.checkpoint.find(weight.getSymName().str());
+    ASSERT_TRUE(stored);
+    EXPECT_EQ(weight.getFile(), "model.safetensors");
+    EXPECT_EQ(weight.getOffset(), stored->offset);
+    EXPECT_EQ(weight.getType().getShape(), llvm::ArrayRef(stored->shape));
+    EXPECT_EQ(weight.getType().getElementType().isF16(),
+              stored->type == StoredType::F16);
+    EXPECT_EQ(weight.getType().getElementType().isBF16(),
+              stored->type == StoredType::BF16);
+    ++count;
+  }
+  EXPECT_EQ(count, 14);
+}
+
+TEST(GraphBuilder, ListsUnusedTensors) {
+  Model model = qwen3();
+  model.config["tie_word_embeddings"] = true;
+  model.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {{8}};
+  model.tensors["model.layers.1.input_layernorm.weight"] = {{64}, "I16"};
+  TempDir dir;
+  model.write(dir);
+  mlir::MLIRContext context;
+  const ImportedModel imported = importCheckpoint(dir.path(), context);
+  EXPECT_EQ(
+      imported.unusedTensors,
+      (std::vector<std::string>{"lm_head.weight",
+                                "model.layers.0.self_attn.rotary_emb.inv_freq",
+                                "model.layers.1.input_layernorm.weight"}));
+  imported.module.get().walk([](LmHeadOp head) {
+    EXPECT_EQ(head.getWeight(), "model.embed_tokens.weight");
+  });
+}
+
+TEST(GraphBuilder, RefusesMissingTensors) {
+  for (Model model : {qwen2(), qwen3()})
+    for (const auto &[name, tensor] : std::map(model.tensors)) {
+      std::string shape;
+      for (int64_t size : tensor.shape)
+        shape += (shape.empty() ? "" : ", ") + std::to_string(size);
+      model.tensors.erase(name);
+      EXPECT_EQ(errorOf(model),
+                "DIR has no tensor \"" + name +
+                    "\", which its config.json demands with shape [" + shape +
+                    "]");
+      model.tensors[name] = tensor;
+    }
+}
+
+TEST(GraphBuilder, RefusesOtherShapes) {
+  Model model = qwen2();
+  model.tensors["model.layers.0.self_attn.q_proj.weight"].shape = {64, 96};
+  EXPECT_EQ(errorOf(model),
+            "DIR/model.safetensors: tensor "
+            "\"model.layers.0.self_attn.q_proj.weight\" has shape [64, 96] "
+            "when [96, 64] is needed");
+  model = qwen2();
+  model.tensors["model.layers.0.self_attn.v_proj.bias"].shape = {1, 32};
+  EXPECT_EQ(errorOf(model), "DIR/model.safetensors: tensor "
+                            "\"model.layers.0.self_attn.v_proj.bias\" has "
+                            "shape [1, 32] when [32] is needed");
+  model = qwen3();
+  model.config["vocab_size"] = 201;
+  EXPECT_EQ(errorOf(model), "DIR/model.safetensors: tensor "
+                            "\"model.embed_tokens.weight\" has shape [200, 64] "
+                            "when [201, 64] is needed");
+  model = qwen3();
+  model.tensors["model.layers.0.self_attn.k_norm.weight"].shape = {};
+  EXPECT_EQ(errorOf(model), "DIR/model.safetensors: tensor "
+                            "\"model.layers.0.self_attn.k_norm.weight\" has "
+                            "shape [] when [16] is needed");
+}
+
+TEST(GraphBuilder, RefusesOtherTypes) {
+  Model model = qwen3();
+  model.tensors["model.norm.weight"].dtype = "I16";
+  EXPECT_EQ(errorOf(model), "DIR/model.safetensors: tensor "
+                            "\"model.norm.weight\" has dtype I16 when F32, F16 "
+                            "or BF16 is needed");
+}
+
+/// Anonymous memory of this process in KiB.
+static int64_t anonymousMemory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssAnon:"))
+      return std::stoll(line.substr(8));
+  return 0;
+}
+
+TEST(GraphBuilder, CopiesNoWeights) {
+  Model model = qwen3();
+  model.config["vocab_size"] = 1 << 24;
+  model.tensors["model.embed_tokens.weight"] = {{1 << 24, 64}};
+  model.tensors["lm_head.weight"] = {{1 << 24, 64}};
+  TempDir dir;
+  model.write(dir);
+  mlir::MLIRContext context;
+  const int64_t before = anonymousMemory();
+  const ImportedModel imported = importCheckpoint(dir.path(), context);
+  EXPECT_EQ(imported.checkpoint.find("lm_head.weight")->bytes.size(),
+            uint64_t{1} << 32);
+  EXPECT_GT(before, 0);
+  EXPECT_LT(anonymousMemory() - before, 32 * 1024);
+}
+
+TEST(GraphBuilder, ImportsEachKind) {
+  for (const char *name :
+       {"qwen2-mha-f16", "qwen2-tied-f32", "qwen2-untied-bf16-sharded",
+        "qwen3-tied-bf16", "qwen3-untied-f32"}) {
+    mlir::MLIRContext context;
+    const ImportedModel model = importCheckpoint(
+        std::filesystem::path(QWEN_SOURCE_DIR "/test/Inputs/checkpoints") /
+            name,
+        context);
+    EXPECT_TRUE(mlir::succeeded(mlir::verify(*model.module)));
+    EXPECT_TRUE(model.unusedTensors.empty()) << name;
+    EXPECT_EQ(model.generation.eosTokenIds, std::vector<int32_t>{1});
+  }
+}
