@@ -124,7 +124,7 @@ static std::vector<Func> quantize(Func value, Expr groups, int width) {
   d.compute_root();
   q.compute_root()
       .split(group, block, inner, kGroupsPerBlock, TailStrategy::GuardWithIf)
-      .vectorize(i, width)
+      .vectorize(i, kLanes)
       .unroll(i);
   inverse.compute_at(q, block).bound_extent(block, 1).store_in(
       Halide::MemoryType::Stack);
