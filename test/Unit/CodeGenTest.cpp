@@ -6,6 +6,7 @@
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend.h"
 #include "qwen/CodeGen/Link.h"
+#include "qwen/CodeGen/Products.h"
 #include "llvm/AsmParser/Parser.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
@@ -293,15 +294,45 @@ TEST(Backend, SaysWhatHasNoLowering) {
   registerCodeGenDialects(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   context.allowUnregisteredDialects();
-  auto module = mlir::parseSourceString<mlir::ModuleOp>(
-      "func.func @f(%x: i32) { \"other.op\"(%x) : (i32) -> () return }",
-      &context);
-  llvm::LLVMContext llvmContext;
-  const std::string message =
-      messageOf([&] { translateToLLVM(*module, llvmContext); });
-  EXPECT_NE(message.find("cannot translate to llvm ir: "), std::string::npos)
-      << message;
-  EXPECT_NE(message.find("other.op"), std::string::npos) << message;
+  const struct {
+    const char *text;
+    const char *stage;
+    const char *what;
+  } cases[] = {
+      {"func.func @f(%x: tensor<4xf32>) {\n"
+       "  %r = scf.forall (%i) in (4) shared_outs(%o = %x) -> tensor<4xf32> "
+       "{}\n"
+       "  return\n}",
+       "cannot lower to the llvm dialect: ", "scf.forall"},
+      {"func.func @f(%x: i32) { \"other.op\"(%x) : (i32) -> () return }",
+       "cannot translate to llvm ir: ", "other.op"},
+  };
+  for (const auto &test : cases) {
+    auto module = mlir::parseSourceString<mlir::ModuleOp>(test.text, &context);
+    llvm::LLVMContext llvmContext;
+    const std::string message =
+        messageOf([&] { translateToLLVM(*module, llvmContext); });
+    EXPECT_EQ(message.rfind(test.stage, 0), 0u) << message;
+    EXPECT_NE(message.find(test.what), std::string::npos) << message;
+  }
+}
+
+TEST(Products, AreTheRowsOfMlir) {
+  mlir::DialectRegistry registry;
+  registerCodeGenDialects(registry);
+  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  context.loadAllAvailableDialects();
+  mlir::OwningOpRef<mlir::ModuleOp> module =
+      mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
+  for (const KernelInfo &row : kernelTable()) {
+    const bool isProduct = row.provider == KernelProvider::MLIR;
+    EXPECT_EQ(messageOf([&] { emitProduct(row, *module); }),
+              isProduct
+                  ? ""
+                  : "kernel '" + std::string(row.name) + "' is not a product");
+    EXPECT_EQ(module->lookupSymbol(llvm::StringRef(row.name)) != nullptr,
+              isProduct);
+  }
 }
 
 //===----------------------------------------------------------------------===//
