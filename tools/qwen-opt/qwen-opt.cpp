@@ -1,15 +1,49 @@
 //===- qwen-opt.cpp - The Qwen compiler -----------------------------------===//
+//
+// qwen-opt DIR -o model.qwen compiles a checkpoint; qwen-opt FILE.mlir
+// --PASS... runs passes over IR.
+//
+//===----------------------------------------------------------------------===//
 
+#include "Compile.h"
+
+#include "qwen/CodeGen/Backend.h"
+#include "qwen/CodeGen/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
+#include <filesystem>
+#include <unistd.h>
+
+using namespace llvm;
+
+/// Whether the arguments ask for the pass driver: one is "-" or the name of an
+/// MLIR file, or there are none and something is piped in.
+static bool isPassDriver(int argc, char **argv) {
+  if (argc == 1)
+    return isatty(STDIN_FILENO) == 0;
+  for (int i = 1; i < argc; ++i) {
+    const StringRef argument = argv[i];
+    std::error_code ignored;
+    if (argument == "-" ||
+        (argument.ends_with(".mlir") && !argument.starts_with("-") &&
+         !std::filesystem::is_directory(argv[i], ignored)))
+      return true;
+  }
+  return false;
+}
+
 int main(int argc, char **argv) {
+  if (!isPassDriver(argc, argv))
+    return qwen::compileMain(argc, argv);
   qwen::registerQwenPasses();
   qwen::registerPipeline();
+  qwen::registerLowerPass();
   mlir::DialectRegistry registry;
-  registry.insert<mlir::func::FuncDialect, qwen::QwenDialect>();
+  registry.insert<qwen::QwenDialect>();
+  qwen::registerCodeGenDialects(registry);
   return mlir::asMainReturnCode(
-      mlir::MlirOptMain(argc, argv, "Qwen compiler driver\n", registry));
+      mlir::MlirOptMain(argc, argv, "Qwen compiler, pass driver\n", registry));
 }

@@ -7,6 +7,7 @@
 #ifndef QWEN_CODEGEN_ARTIFACTWRITER_H
 #define QWEN_CODEGEN_ARTIFACTWRITER_H
 
+#include "qwen/ABI/Blocks.h"
 #include "qwen/CodeGen/Pack.h"
 #include "qwen/CodeGen/Target.h"
 #include "qwen/Import/Config.h"
@@ -23,6 +24,9 @@
 
 namespace qwen {
 
+/// What wrote an artifact, in its manifest.
+inline constexpr char kCompilerName[] = "qwen-opt 0.1";
+
 /// What the artifact holds besides the module.
 struct ArtifactInput {
   /// Name of the model: the name of the checkpoint's folder.
@@ -34,6 +38,9 @@ struct ArtifactInput {
   const Checkpoint *checkpoint;
   const std::optional<TokenizerImport> *tokenizer;
 };
+
+/// Bytes that one token takes in the KV cache.
+int64_t kvTokenBytes(const ModelConfig &config, KvFormat format);
 
 /// The code of `module` (stage "calls") and of the kernels that it calls, for
 /// `target`, optimized, with the entry table.

@@ -1,0 +1,144 @@
+//===- ArtifactFile.cpp - A file that is whole or not there ---------------===//
+
+#include "ArtifactFile.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// The temporary file and signals
+//===----------------------------------------------------------------------===//
+
+static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+/// Name of the temporary file, for the signal handler; empty for none.
+static char temporaryName[4096];
+/// What the signals did before, and SIGXFSZ.
+static struct sigaction oldActions[std::size(kSignals)], oldFileSize;
+
+/// Removes the file, then dies of the signal.
+static void removeAndDie(int signal) {
+  if (temporaryName[0])
+    unlink(temporaryName);
+  // The handler was reset on entry; the signal arrives once it returns.
+  raise(signal);
+}
+
+static void installHandlers() {
+  struct sigaction action = {};
+  action.sa_handler = removeAndDie;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &oldActions[i]);
+    // Under nohup, and in the background of a script, signals stay ignored.
+    if (oldActions[i].sa_handler != SIG_IGN)
+      sigaction(kSignals[i], &action, nullptr);
+  }
+  // A limit on the size of files is an error like a full disk.
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGXFSZ, &ignore, &oldFileSize);
+}
+
+static void removeHandlers() {
+  for (size_t i = 0; i < std::size(kSignals); ++i)
+    sigaction(kSignals[i], &oldActions[i], nullptr);
+  sigaction(SIGXFSZ, &oldFileSize, nullptr);
+}
+
+//===----------------------------------------------------------------------===//
+// The file
+//===----------------------------------------------------------------------===//
+
+void ArtifactFile::fail(const std::string &what, int error) const {
+  std::string message =
+      "cannot " + what + " '" + path + "': " + std::strerror(error);
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+    message = "no space left for '" + path + "': " + std::to_string(size) +
+              " bytes are needed (" + std::strerror(error) + ")";
+  throw Error(message);
+}
+
+ArtifactFile::ArtifactFile(const std::filesystem::path &target, uint64_t bytes)
+    : path(target.string()), size(bytes) {
+  struct stat status;
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    throw Error("cannot write '" + path + "': it is not a regular file");
+  const std::string name = path + ".tmp" + std::to_string(getpid());
+  if (name.size() >= sizeof temporaryName)
+    throw Error("cannot write '" + path + "': its name is too long");
+  // What a killed process of the same number has left.
+  unlink(name.c_str());
+  descriptor = open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0)
+    fail("write", errno);
+  std::memcpy(temporaryName, name.c_str(), name.size() + 1);
+  installHandlers();
+  int error;
+  do
+    error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));
+  while (error == EINTR);
+  if (error == 0)
+    return;
+  close(descriptor);
+  unlink(temporaryName);
+  temporaryName[0] = 0;
+  removeHandlers();
+  fail("write", error);
+}
+
+ArtifactFile::~ArtifactFile() {
+  if (descriptor >= 0)
+    close(descriptor);
+  if (temporaryName[0]) {
+    unlink(temporaryName);
+    temporaryName[0] = 0;
+  }
+  removeHandlers();
+}
+
+void ArtifactFile::write(uint64_t offset,
+                         std::span<const uint8_t> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t count = pwrite(descriptor, bytes.data(), bytes.size(),
+                                 static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count <= 0)
+      fail("write", count < 0 ? errno : EIO);
+    bytes = bytes.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+}
+
+void ArtifactFile::read(uint64_t offset, std::span<uint8_t> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t count = pread(descriptor, bytes.data(), bytes.size(),
+                                static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count <= 0)
+      fail("read back", count < 0 ? errno : EIO);
+    bytes = bytes.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+}
+
+void ArtifactFile::commit() {
+  const int result = close(descriptor);
+  descriptor = -1;
+  if (result != 0)
+    fail("write", errno);
+  if (rename(temporaryName, path.c_str()) != 0)
+    fail("write", errno);
+  temporaryName[0] = 0;
+}

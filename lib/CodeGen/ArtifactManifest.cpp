@@ -1,0 +1,139 @@
+//===- ArtifactManifest.cpp - The manifest of a compiled model ------------===//
+
+#include "ArtifactManifest.h"
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/KernelTable.h"
+#include "qwen/CodeGen/Lower.h"
+#include "qwen/Dialect/QwenDialect.h"
+
+#include <nlohmann/json.hpp>
+
+using namespace qwen;
+using json = nlohmann::ordered_json;
+
+static int64_t integer(mlir::ModuleOp module, const char *attribute) {
+  return module->getAttrOfType<mlir::IntegerAttr>(attribute).getInt();
+}
+
+static json describeModel(const ArtifactInput &input) {
+  const ModelConfig &config = *input.config;
+  int64_t tokens = config.vocabSize;
+  if (*input.tokenizer)
+    tokens = std::min<int64_t>(tokens, (*input.tokenizer)->vocabSize);
+  return {{"architecture", architectureName(config.architecture)},
+          {"name", input.name},
+          {"vocab_size", config.vocabSize},
+          {"tokenizer_vocab", tokens},
+          {"hidden_size", config.hiddenSize},
+          {"layers", config.layers},
+          {"heads", config.heads},
+          {"kv_heads", config.kvHeads},
+          {"head_dim", config.headDim},
+          {"intermediate_size", config.intermediateSize},
+          {"rope_theta", config.ropeTheta},
+          {"rms_norm_eps", config.rmsNormEps},
+          {"tied", config.tied},
+          {"context", input.context}};
+}
+
+static json describeKv(const ModelConfig &config, KvFormat format) {
+  const int64_t bytes = kvTokenBytes(config, format);
+  return {{"format", kvFormatName(format)},
+          {"page_tokens", kPageTokens},
+          {"page_bytes", bytes * kPageTokens},
+          {"token_bytes", bytes}};
+}
+
+static json describeTensors(mlir::ModuleOp module, const ModelConfig &config) {
+  const mlir::SymbolTable symbols(module);
+  json tensors = json::array();
+  for (PackedOp packed : module.getOps<PackedOp>()) {
+    const auto type = llvm::cast<mlir::ShapedType>(packed.getType());
+    json segments = json::array();
+    for (auto symbol :
+         packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>()) {
+      auto weight = symbols.lookup<WeightOp>(symbol.getValue());
+      segments.push_back(
+          {{"name", symbol.getValue().str()},
+           {"rows",
+            llvm::cast<mlir::ShapedType>(weight.getType()).getDimSize(0)}});
+    }
+    const auto layout = packed.getLayout();
+    tensors.push_back(
+        {{"name", packed.getSymName().str()},
+         {"shape", type.getShape().vec()},
+         {"format", weightFormatName(layout ? layout->getFormat().getValue()
+                                            : WeightFormat::F32)},
+         {"offset", packed.getOffset()},
+         {"bytes", packed.getByteSize()},
+         {"segments", std::move(segments)}});
+  }
+  tensors.push_back({{"name", "rope.frequencies"},
+                     {"shape", {config.headDim / 2}},
+                     {"format", weightFormatName(WeightFormat::F32)},
+                     {"offset", integer(module, kFrequenciesAttr)},
+                     {"bytes", config.headDim / 2 * int64_t{sizeof(float)}},
+                     {"segments", json::array()}});
+  return tensors;
+}
+
+static json describeGeneration(const GenerationConfig &config) {
+  json result = {{"do_sample", config.doSample},
+                 {"temperature", config.temperature},
+                 {"top_k", config.topK},
+                 {"top_p", config.topP},
+                 {"min_p", config.minP},
+                 {"repetition_penalty", config.repetitionPenalty},
+                 {"eos_token_id", config.eosTokenIds}};
+  if (config.bosTokenId)
+    result["bos_token_id"] = *config.bosTokenId;
+  return result;
+}
+
+int64_t qwen::kvTokenBytes(const ModelConfig &config, KvFormat format) {
+  return config.layers * config.kvHeads * config.headDim * 2 *
+         kvElementBytes(format);
+}
+
+CpuFeatureSet qwen::usedFeatures(mlir::ModuleOp module, Arch arch) {
+  CpuFeatureSet features = leastFeatures(arch);
+  for (const std::string &name : calledKernels(module))
+    features = features | findKernel(name)->features();
+  return features;
+}
+
+std::string qwen::writeManifest(mlir::ModuleOp module, const Target &target,
+                                const ArtifactInput &input) {
+  // The model's format is that of its matrices, which share one.
+  WeightFormat format = WeightFormat::F32;
+  for (PackedOp packed : module.getOps<PackedOp>())
+    if (const auto layout = packed.getLayout())
+      format = layout->getFormat().getValue();
+  json ops = json::array();
+  for (auto name : module->getAttrOfType<mlir::ArrayAttr>(kOpsAttr)
+                       .getAsRange<mlir::StringAttr>())
+    ops.push_back(name.getValue().str());
+  const auto kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
+  json manifest = {
+      {"compiler", kCompilerName},
+      {"model", describeModel(input)},
+      {"targets",
+       {{{"name", target.name},
+         {"arch", archName(target.arch)},
+         {"features", usedFeatures(module, target.arch).names()},
+         {"kernels", calledKernels(module)}}}},
+      {"weights", {{"format", weightFormatName(format)}}},
+      {"kv", describeKv(*input.config, kv.getValue())},
+      {"limits",
+       {{"tokens", integer(module, kMaxTokensAttr)},
+        {"rows", integer(module, kMaxRowsAttr)}}},
+      {"arena_bytes", integer(module, kArenaBytesAttr)},
+      {"output_stride", integer(module, kOutputStrideAttr)},
+      {"ops", std::move(ops)},
+      {"tensors", describeTensors(module, *input.config)},
+      {"generation", describeGeneration(*input.generation)},
+  };
+  // Names that are not UTF-8 become readable rather than an exception.
+  return manifest.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}

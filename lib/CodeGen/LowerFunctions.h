@@ -1,0 +1,112 @@
+//===- LowerFunctions.h - Functions between forward and kernels -*- C++ -*-===//
+//
+// `forward` calls one function for each op, with the op's places and sizes as
+// constants. Such a function is made once for each combination of kernels and
+// shared by all layers, so that code stays small: it takes the thread's range
+// of the op's units, computes addresses, and calls the kernels.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_CODEGEN_LOWERFUNCTIONS_H
+#define QWEN_CODEGEN_LOWERFUNCTIONS_H
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/KernelTable.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace qwen {
+
+/// The shapes of attention, the same in all layers of a model.
+struct AttentionShape {
+  int64_t heads;
+  int64_t kvHeads;
+  int64_t headDim;
+  int64_t layers;
+  KvFormat format;
+
+  /// Bytes of the keys (and of the values) of one layer in a page.
+  int64_t halfLayerBytes() const {
+    return kvHeads * headDim * kPageTokens * kvElementBytes(format);
+  }
+  int64_t layerBytes() const { return 2 * halfLayerBytes(); }
+  int64_t pageBytes() const { return layers * layerBytes(); }
+};
+
+/// Writes the functions that `forward` needs as text of the func, scf, arith
+/// and llvm dialects. Each member names a function, which it adds at its first
+/// use. All functions take (context: !llvm.ptr, thread: i32) first; the
+/// arguments that follow are i64 and stand for bytes from the arena's base
+/// (places), bytes from the base of the weight image (weights), elements from
+/// row to row (strides), or counts. A weight of -1 is absent.
+class LowerFunctions {
+public:
+  /// Waits for all threads: ().
+  std::string barrier();
+  /// Whether hidden rows are wanted rather than logits: () -> i1.
+  std::string wantHidden();
+  /// (weights, k, out, outStride).
+  std::string embedding(const KernelInfo &kernel);
+  /// (frequencies, half, cos, sin, stride).
+  std::string ropeTable(const KernelInfo &kernel);
+  /// (in, inStride, rows: i1, weights, k, eps: f32, out, outStride); with
+  /// `rows` result row i is that of output row i.
+  std::string rmsNormF32(const KernelInfo &kernel);
+  /// The same and (scales, sums, op: i32).
+  std::string rmsNormQ8(const KernelInfo &kernel);
+  /// The final norm's rows as the call's output, tested for values that are not
+  /// finite: (in, inStride, weights, k, eps: f32, op: i32).
+  std::string hiddenRows(const KernelInfo &norm, const KernelInfo &check);
+  /// (in, inStride, k, out, outStride, scales, sums, op: i32).
+  std::string quantize(const KernelInfo &kernel);
+  /// (gate, up, inStride, n, out, outStride).
+  std::string swiGluF32(const KernelInfo &kernel);
+  /// The same and (scales, sums, op: i32).
+  std::string swiGluQ8(const KernelInfo &kernel);
+  /// For f32 (x), else (q, scales, sums); then (weights, k, panels, bias,
+  /// residual, out, stride), where residual and out have the same stride. A
+  /// residual of -1 is absent. `gemm` may be null.
+  std::string linear(const KernelInfo &gemv, const KernelInfo *gemm);
+  /// The same up to panels, then (stride, op: i32): rows of logits as the
+  /// call's output, tested for values that are not finite.
+  std::string lmHead(const KernelInfo &gemv, const KernelInfo *gemm,
+                     const KernelInfo &check);
+  /// (keys, keyStride, values, valueStride, cos, sin, ropeStride, norm, eps:
+  /// f32, layer: bytes from a page's start, op: i32). `rope` is a row of Rope,
+  /// which ignores norm and eps, or of NormRope.
+  std::string append(const AttentionShape &shape, const KernelInfo &rope,
+                     const KernelInfo &appendK, const KernelInfo &appendV);
+  /// (queries, stride, cos, sin, ropeStride, norm, eps: f32, layer, out,
+  /// outStride).
+  std::string attention(const AttentionShape &shape, const KernelInfo &rope,
+                        const KernelInfo &scores, const KernelInfo &values,
+                        const KernelInfo &softmax, const KernelInfo &merge,
+                        const KernelInfo &finish);
+
+  /// All functions and the declarations of their kernels.
+  std::string text() const;
+
+private:
+  using Substitutions = std::map<std::string, std::string, std::less<>>;
+
+  /// Adds `text`, with each ${key} replaced, as function `name`.
+  std::string add(const std::string &name, std::string_view text,
+                  const Substitutions &substitutions);
+  /// Declares a kernel and returns its call: "@name" and its type.
+  void declare(const KernelInfo &kernel, const std::string &key,
+               Substitutions &substitutions);
+  std::string product(const KernelInfo &gemv, const KernelInfo *gemm);
+  std::string rowKernel(const std::string &prefix, const KernelInfo &kernel,
+                        std::string_view text);
+  Substitutions attentionConstants(const AttentionShape &shape);
+
+  std::map<std::string, std::string> functions;
+  std::map<std::string, std::string> declarations;
+};
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_LOWERFUNCTIONS_H

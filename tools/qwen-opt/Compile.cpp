@@ -1,0 +1,281 @@
+//===- Compile.cpp - The compile driver -----------------------------------===//
+
+#include "Compile.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/CodeGen/ArtifactWriter.h"
+#include "qwen/CodeGen/Backend.h"
+#include "qwen/CodeGen/Lower.h"
+#include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Import/Import.h"
+#include "qwen/Import/Tokenizer.h"
+#include "qwen/Transforms/Passes.h"
+
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <unistd.h>
+
+using namespace qwen;
+
+namespace {
+struct Options {
+  std::string checkpoint;
+  std::string output;
+  std::string target = "native";
+  std::string weights = "q4_0";
+  std::string kv;
+  std::string emit;
+  std::optional<int64_t> context;
+
+  WeightFormat weightFormat() const { return *parseWeightFormat(weights); }
+  KvFormat kvFormat() const {
+    if (!kv.empty())
+      return *parseKvFormat(kv);
+    return weightFormat() == WeightFormat::F32 ? KvFormat::F32 : KvFormat::F16;
+  }
+};
+
+/// Draws a bar on a terminal, nothing elsewhere.
+class ProgressBar {
+public:
+  explicit ProgressBar(std::string label)
+      : label(std::move(label)), terminal(isatty(STDERR_FILENO) != 0) {}
+  ~ProgressBar() {
+    if (percent >= 0)
+      std::fputs("\r\033[K", stderr);
+  }
+
+  void update(uint64_t done, uint64_t total) {
+    const int now =
+        static_cast<int>(total == 0 ? 100 : double(done) / double(total) * 100);
+    if (!terminal || now == percent)
+      return;
+    percent = now;
+    std::string bar(static_cast<size_t>(now) * kWidth / 100, '#');
+    bar.resize(kWidth, '.');
+    std::fprintf(stderr, "\r%s [%s] %3d%%", label.c_str(), bar.c_str(), now);
+    std::fflush(stderr);
+  }
+
+private:
+  static constexpr size_t kWidth = 40;
+  const std::string label;
+  const bool terminal;
+  int percent = -1;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// The passes
+//===----------------------------------------------------------------------===//
+
+/// Runs the passes up to `last`. What they report becomes an Error.
+static void runPasses(mlir::ModuleOp module, const Options &options,
+                      Stage last) {
+  mlir::PassManager manager(module.getContext());
+  buildPipeline(manager, {options.weightFormat(), options.kvFormat(),
+                          std::min(last, Stage::Packed)});
+  if (last == Stage::Calls) {
+    manager.addPass(createLowerPass());
+    manager.addPass(createVerifyStage({Stage::Calls}));
+  }
+  std::string message;
+  mlir::ScopedDiagnosticHandler handler(
+      module.getContext(), [&](mlir::Diagnostic &diagnostic) {
+        if (message.empty() &&
+            diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error)
+          message = diagnostic.str();
+      });
+  if (mlir::failed(manager.run(module)))
+    throw Error(message.empty() ? "a pass failed" : message);
+}
+
+/// Sets the facts that passes read from the module.
+static void setOptions(mlir::ModuleOp module, const Target &target) {
+  mlir::Builder builder(module.getContext());
+  std::vector<llvm::StringRef> features;
+  for (std::string_view name : target.features.names())
+    features.push_back(name);
+  module->setAttr(kTargetFeaturesAttr, builder.getStrArrayAttr(features));
+  module->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(kDefaultMaxTokens));
+  module->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(kDefaultMaxRows));
+}
+
+static Stage stageToReach(const std::string &emit) {
+  return parseStage(emit).value_or(Stage::Calls);
+}
+
+//===----------------------------------------------------------------------===//
+// What the user sees
+//===----------------------------------------------------------------------===//
+
+static std::string withUnit(uint64_t bytes) {
+  char text[40];
+  if (bytes < 1024 * 1024)
+    std::snprintf(text, sizeof text, "%.1f KiB", double(bytes) / 1024);
+  else
+    std::snprintf(text, sizeof text, "%.1f MiB", double(bytes) / (1024 * 1024));
+  return text;
+}
+
+static void printSummary(const Options &options, const ImportedModel &model,
+                         const Target &target, const ArtifactSummary &summary,
+                         double seconds) {
+  mlir::ModuleOp module = *model.module;
+  const auto integer = [&](const char *attribute) {
+    return static_cast<uint64_t>(
+        module->getAttrOfType<mlir::IntegerAttr>(attribute).getInt());
+  };
+  std::map<std::string, std::pair<int, uint64_t>> formats;
+  for (PackedOp packed : module.getOps<PackedOp>()) {
+    const auto layout = packed.getLayout();
+    auto &[count, bytes] = formats[std::string(
+        layout ? weightFormatName(layout->getFormat().getValue())
+               : std::string_view("f32 vectors"))];
+    count += static_cast<int>(packed.getSegments().size());
+    bytes += static_cast<uint64_t>(packed.getByteSize());
+  }
+
+  llvm::raw_ostream &out = llvm::errs();
+  out << options.output << ": " << architectureName(model.config.architecture)
+      << " for " << target.name << '\n';
+  for (const auto &[format, tensors] : formats)
+    out << "  " << format << ": " << tensors.first << " tensors, "
+        << withUnit(tensors.second) << '\n';
+  if (!model.unusedTensors.empty())
+    out << "  not used: " << llvm::join(model.unusedTensors, ", ") << '\n';
+  out << "  file: " << summary.fileBytes << " bytes (code "
+      << withUnit(summary.codeBytes) << ", weights "
+      << withUnit(summary.weightBytes) << ")\n"
+      << "  arena: " << integer(kArenaBytesAttr) << " bytes for "
+      << integer(kMaxTokensAttr) << " tokens and " << integer(kMaxRowsAttr)
+      << " output rows a call\n"
+      << "  kv cache: " << kvFormatName(options.kvFormat()) << ", "
+      << kvTokenBytes(model.config, options.kvFormat()) << " bytes a token, "
+      << kvTokenBytes(model.config, options.kvFormat()) * kPageTokens
+      << " a page of " << kPageTokens << '\n'
+      << "  kernels: " << llvm::join(calledKernels(module), ", ") << '\n'
+      << llvm::format("  %.1f seconds\n", seconds);
+}
+
+/// The name of the checkpoint's folder, however it was spelled.
+static std::string folderName(const std::string &path) {
+  std::error_code error;
+  const std::filesystem::path full = std::filesystem::canonical(path, error);
+  return error || full.filename().empty() ? "model" : full.filename().string();
+}
+
+//===----------------------------------------------------------------------===//
+// The command
+//===----------------------------------------------------------------------===//
+
+static void compile(const Options &options) {
+  const auto start = std::chrono::steady_clock::now();
+  const Target target = resolveTarget(options.target);
+  mlir::DialectRegistry registry;
+  registry.insert<QwenDialect>();
+  registerCodeGenDialects(registry);
+  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  context.loadAllAvailableDialects();
+
+  ImportedModel model = importCheckpoint(options.checkpoint, context);
+  const int64_t positions = options.context.value_or(model.config.maxPosition);
+  if (positions > model.config.maxPosition)
+    throw Error("--context " + std::to_string(positions) + " is beyond the " +
+                std::to_string(model.config.maxPosition) +
+                " positions that the model was made for "
+                "(max_position_embeddings)");
+  setOptions(*model.module, target);
+  runPasses(*model.module, options, stageToReach(options.emit));
+  if (options.emit == "llvm" || options.emit == "asm") {
+    llvm::LLVMContext llvmContext;
+    const std::unique_ptr<llvm::Module> code =
+        generateCode(*model.module, target, llvmContext);
+    llvm::outs() << (options.emit == "llvm" ? printIR(*code)
+                                            : emitAssembly(*code, target));
+    return;
+  }
+  if (!options.emit.empty()) {
+    model.module->print(llvm::outs());
+    return;
+  }
+
+  const std::optional<TokenizerImport> tokenizer =
+      buildTokenizer(options.checkpoint);
+  if (tokenizer) {
+    for (const std::string &warning : tokenizer->warnings)
+      llvm::errs() << "qwen-opt: warning: " << warning << '\n';
+    if (tokenizer->vocabSize > model.config.vocabSize)
+      throw Error("the tokenizer has " + std::to_string(tokenizer->vocabSize) +
+                  " tokens when the embedding has " +
+                  std::to_string(model.config.vocabSize) + " rows");
+  }
+  ArtifactSummary summary;
+  {
+    ProgressBar bar("packing");
+    summary = writeArtifact(
+        options.output, *model.module, target,
+        {folderName(options.checkpoint), positions, &model.config,
+         &model.generation, &model.checkpoint, &tokenizer},
+        [&](uint64_t done, uint64_t total) { bar.update(done, total); });
+  }
+  const std::chrono::duration<double> seconds =
+      std::chrono::steady_clock::now() - start;
+  printSummary(options, model, target, summary, seconds.count());
+}
+
+int qwen::compileMain(int argc, char **argv) {
+  Options options;
+  CLI::App app("Compiles a Qwen checkpoint to one file for qwen-run.\n"
+               "With a .mlir file (or -) in place of the folder: runs passes, "
+               "see qwen-opt - --help.",
+               "qwen-opt");
+  app.add_option("DIR", options.checkpoint,
+                 "folder of the checkpoint (config.json, *.safetensors, ...)")
+      ->required();
+  CLI::Option *output =
+      app.add_option("-o", options.output, "file to write")->type_name("FILE");
+  app.add_option("--target", options.target,
+                 "native, a CPU (neoverse-n1, znver4, ...) or features as in "
+                 "clang's -march")
+      ->capture_default_str();
+  app.add_option("--weights", options.weights, "format of the weights")
+      ->check(CLI::IsMember({"q4_0", "f32"}))
+      ->capture_default_str();
+  app.add_option("--kv", options.kv,
+                 "format of the KV cache; f32 with f32 weights, else f16")
+      ->check(CLI::IsMember({"f16", "f32"}));
+  app.add_option("--context", options.context,
+                 "positions of a sequence; the model's own number if not given")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  CLI::Option *emit =
+      app.add_option("--emit", options.emit,
+                     "print a stage on standard output and write no file")
+          ->check(CLI::IsMember(
+              {"graph", "quantized", "packed", "calls", "llvm", "asm"}))
+          ->excludes(output);
+  try {
+    app.parse(argc, argv);
+    if (emit->empty() && output->empty())
+      throw CLI::RequiredError("-o");
+  } catch (const CLI::CallForHelp &help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError &error) {
+    llvm::errs() << "qwen-opt: " << error.what() << " (see qwen-opt --help)\n";
+    return 2;
+  }
+  try {
+    compile(options);
+  } catch (const std::exception &error) {
+    llvm::errs() << "qwen-opt: " << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}
