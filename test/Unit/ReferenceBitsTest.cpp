@@ -1,0 +1,176 @@
+//===- ReferenceBitsTest.cpp - The reference is one on all machines -------===//
+//
+// KernelTest compares kernels with the reference of the same machine. Here each
+// reference function's bits on fixed operands are pinned by a checksum that is
+// the same for every architecture and compiler. A change of one of these is a
+// change of docs/numerics.md and a new format version.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RandomValues.h"
+#include "qwen/Reference/Encode.h"
+#include "qwen/Reference/Float16.h"
+#include "qwen/Reference/Kernels.h"
+#include "qwen/Reference/Math.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+using namespace qwen;
+namespace ref = qwen::reference;
+
+/// Collects results, by their bytes.
+class Bits {
+public:
+  template <typename T> void add(const T *values, int64_t n) {
+    const auto *first = reinterpret_cast<const uint8_t *>(values);
+    bytes.insert(bytes.end(), first, first + n * int64_t{sizeof(T)});
+  }
+  template <typename T> void add(T value) { add(&value, 1); }
+  template <typename T> void add(const std::vector<T> &values) {
+    add(values.data(), static_cast<int64_t>(values.size()));
+  }
+  uint64_t checksum() const { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+private:
+  std::vector<uint8_t> bytes;
+};
+
+static std::vector<float> draw(Random &random, int64_t n, Values kind) {
+  std::vector<float> result(static_cast<size_t>(n));
+  for (float &x : result)
+    x = random.value(kind);
+  return result;
+}
+
+TEST(ReferenceBits, Exp) {
+  Bits bits;
+  for (float x = -90.0f; x < 90.0f; x += 0x1p-7f)
+    bits.add(ref::exp(x));
+  EXPECT_EQ(bits.checksum(), 1276304748840144641u);
+}
+
+TEST(ReferenceBits, RopeTable) {
+  Bits bits;
+  std::vector<float> invFreq(64), cos(64), sin(64);
+  for (int64_t i = 0; i < 64; ++i)
+    invFreq[static_cast<size_t>(i)] = ref::ropeInvFreq(1e6, i, 128);
+  for (int32_t position = 0; position < 40960; position += 91) {
+    ref::ropeTable(position, invFreq.data(), 64, cos.data(), sin.data());
+    bits.add(cos);
+    bits.add(sin);
+  }
+  EXPECT_EQ(bits.checksum(), 17530131807495107708u);
+}
+
+TEST(ReferenceBits, Linear) {
+  const int64_t m = 3, k = 288, n = 32, blocks = 3;
+  for (const auto &[format, want] :
+       {std::pair{WeightFormat::F32, uint64_t{12726237348322825868u}},
+        {WeightFormat::Q4_0, uint64_t{6689604671082016170u}}}) {
+    Random random(1);
+    const auto w = draw(random, n * k, Values::Magnitudes);
+    const auto x = draw(random, m * k, Values::Magnitudes);
+    const auto bias = draw(random, n, Values::Uniform);
+    const auto residual = draw(random, m * n, Values::Uniform);
+    std::vector<uint8_t> packed(size_t(packedBytes(format, n, k)));
+    for (int64_t p = 0; p < n / kPanelRows; ++p) {
+      const float *rows[kPanelRows];
+      for (int64_t r = 0; r < kPanelRows; ++r)
+        rows[r] = w.data() + (p * kPanelRows + r) * k;
+      ASSERT_EQ(ref::packPanel(format, rows, k,
+                               packed.data() + p * panelBytes(format, k)),
+                ref::EncodeStatus::Ok);
+    }
+    std::vector<float> out(size_t(m * n)), row(static_cast<size_t>(k));
+    Bits bits;
+    bits.add(packed);
+    if (format == WeightFormat::F32) {
+      ref::linearF32(x.data(), packed.data(), bias.data(), residual.data(),
+                     out.data(), m, k, n, 0, n / kPanelRows);
+      ref::embedF32(packed.data(), 17, k, row.data());
+    } else {
+      std::vector<int8_t> q(size_t(m * k));
+      std::vector<float> d(size_t(m * blocks));
+      std::vector<int32_t> sums(size_t(m * k / kGroup));
+      for (int64_t i = 0; i < m; ++i)
+        ASSERT_EQ(ref::quantizeQ8(x.data() + i * k, k, q.data() + i * k,
+                                  d.data() + i * blocks,
+                                  sums.data() + i * k / kGroup),
+                  0);
+      bits.add(q);
+      bits.add(d);
+      bits.add(sums);
+      ref::linearQ4_0(q.data(), d.data(), sums.data(), packed.data(),
+                      bias.data(), residual.data(), out.data(), m, k, n, 0,
+                      n / kPanelRows);
+      ref::embedQ4_0(packed.data(), 17, k, row.data());
+    }
+    bits.add(out);
+    bits.add(row);
+    EXPECT_EQ(bits.checksum(), want) << weightFormatName(format);
+  }
+}
+
+TEST(ReferenceBits, Rows) {
+  Bits bits;
+  Random random(2);
+  const int64_t k = 128, half = 20;
+  for (Values kind :
+       {Values::Uniform, Values::Magnitudes, Values::Subnormals}) {
+    const auto x = draw(random, k, kind), w = draw(random, k, Values::Uniform);
+    std::vector<float> y(k), d(1);
+    std::vector<int8_t> q(k);
+    std::vector<int32_t> sums(4);
+    ref::rmsNormF32(x.data(), w.data(), k, 1e-6f, y.data());
+    bits.add(y);
+    ASSERT_EQ(
+        ref::swiGluQ8(x.data(), w.data(), k, q.data(), d.data(), sums.data()),
+        0);
+    bits.add(q);
+    bits.add(d);
+    bits.add(sums);
+    ref::swiGluF32(x.data(), w.data(), k, y.data());
+    bits.add(y);
+    ref::normRope(x.data(), w.data(), w.data(), w.data() + half, half, 1e-6f,
+                  y.data());
+    bits.add(y);
+    std::vector<uint16_t> slots(k);
+    ASSERT_EQ(ref::appendVF16(x.data(), k, slots.data()), 0);
+    bits.add(slots);
+  }
+  EXPECT_EQ(bits.checksum(), 7340957716460922903u);
+}
+
+TEST(ReferenceBits, Attention) {
+  Bits bits;
+  Random random(3);
+  const int64_t groups = 2, headDim = 40;
+  const auto q = draw(random, groups * headDim, Values::Uniform);
+  std::vector<uint16_t> page(headDim * kPageTokens);
+  for (uint16_t &value : page)
+    value = f32ToF16(random.value(Values::Uniform));
+  for (int64_t n : {1, 15, 33, 64}) {
+    std::vector<float> s(groups * kPageTokens), p(s), o(groups * headDim),
+        merged(headDim), y(headDim);
+    ref::attentionScoresF16(q.data(), page.data(), 3.0f, s.data(), groups,
+                            headDim, n);
+    float m[groups], l[groups], mNew, lNew;
+    for (int64_t g = 0; g < groups; ++g)
+      ref::softmaxPage(s.data() + g * kPageTokens, n, &p[size_t(g * 64)], &m[g],
+                       &l[g]);
+    ref::attentionValuesF16(p.data(), page.data(), o.data(), groups, headDim,
+                            n);
+    ref::mergePage(m[0], l[0], o.data(), m[1], l[1], o.data() + headDim,
+                   headDim, &mNew, &lNew, merged.data());
+    ref::finishAttention(merged.data(), lNew, headDim, y.data());
+    for (const std::vector<float> &result : {s, p, o, merged, y})
+      bits.add(result);
+    bits.add(lNew);
+  }
+  EXPECT_EQ(bits.checksum(), 2314610401331563358u);
+}
