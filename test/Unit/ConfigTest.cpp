@@ -319,7 +319,7 @@ static GenerationConfig readGeneration(const json &generation,
 
 TEST(GenerationConfig, ReadsPublishedKeys) {
   const GenerationConfig found = readGeneration(json::parse(R"({
-    "bos_token_id": 151643, "pad_token_id": 151642, "do_sample": true,
+    "bos_token_id": 151641, "pad_token_id": 151642, "do_sample": true,
     "eos_token_id": [151645, 151643], "repetition_penalty": 1.1,
     "temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.05,
     "transformers_version": "4.37.0"})"));
@@ -330,7 +330,7 @@ TEST(GenerationConfig, ReadsPublishedKeys) {
   EXPECT_EQ(found.minP, 0.05);
   EXPECT_EQ(found.repetitionPenalty, 1.1);
   EXPECT_EQ(found.eosTokenIds, (std::vector<int32_t>{151645, 151643}));
-  EXPECT_EQ(found.bosTokenId, 151643);
+  EXPECT_EQ(found.bosTokenId, 151641);
   EXPECT_EQ(found.padTokenId, 151642);
 }
 

@@ -93,14 +93,28 @@ static Model makeModel(const char *architecture) {
 static Model qwen2() { return makeModel("Qwen2ForCausalLM"); }
 static Model qwen3() { return makeModel("Qwen3ForCausalLM"); }
 
-/// The ops of `forward`, each as "<op> <name of its location>".
+/// The ops of `forward`, each as "<op> <name>(<operands>)", where a name is
+/// that of the location and an operand is the name of what makes it.
 static std::vector<std::string> opsOf(mlir::ModuleOp module) {
+  const auto nameOf = [](mlir::Operation *op) {
+    return llvm::cast<mlir::NameLoc>(op->getLoc()).getName().str();
+  };
+  const auto operandOf = [&](mlir::Value value) {
+    if (auto argument = llvm::dyn_cast<mlir::BlockArgument>(value))
+      return "%" + std::to_string(argument.getArgNumber());
+    const unsigned number = llvm::cast<mlir::OpResult>(value).getResultNumber();
+    return nameOf(value.getDefiningOp()) +
+           (number ? "#" + std::to_string(number) : "");
+  };
   std::vector<std::string> ops;
   for (mlir::Operation &op :
-       module.lookupSymbol<mlir::func::FuncOp>(kForwardName).getOps())
-    ops.push_back((op.getName().stripDialect() + " " +
-                   llvm::cast<mlir::NameLoc>(op.getLoc()).getName().strref())
-                      .str());
+       module.lookupSymbol<mlir::func::FuncOp>(kForwardName).getOps()) {
+    std::string operands;
+    for (mlir::Value operand : op.getOperands())
+      operands += (operands.empty() ? "" : ", ") + operandOf(operand);
+    ops.push_back(op.getName().stripDialect().str() + " " + nameOf(&op) + "(" +
+                  operands + ")");
+  }
   return ops;
 }
 
@@ -124,30 +138,38 @@ TEST(GraphBuilder, BuildsQwen2) {
   EXPECT_TRUE(mlir::succeeded(mlir::verify(*model.module)));
   EXPECT_EQ(
       opsOf(*model.module),
-      (std::vector<std::string>{"embedding embed_tokens",
-                                "rope_table rotary_emb",
-                                "rms_norm layers.0.input_layernorm",
-                                "linear layers.0.self_attn.q_proj",
-                                "add_bias layers.0.self_attn.q_proj.bias",
-                                "linear layers.0.self_attn.k_proj",
-                                "add_bias layers.0.self_attn.k_proj.bias",
-                                "linear layers.0.self_attn.v_proj",
-                                "add_bias layers.0.self_attn.v_proj.bias",
-                                "rope layers.0.self_attn.q_rope",
-                                "rope layers.0.self_attn.k_rope",
-                                "attention layers.0.self_attn",
-                                "linear layers.0.self_attn.o_proj",
-                                "add layers.0.self_attn.residual",
-                                "rms_norm layers.0.post_attention_layernorm",
-                                "linear layers.0.mlp.gate_proj",
-                                "linear layers.0.mlp.up_proj",
-                                "swiglu layers.0.mlp.act_fn",
-                                "linear layers.0.mlp.down_proj",
-                                "add layers.0.mlp.residual",
-                                "output_rows output_rows",
-                                "rms_norm norm",
-                                "lm_head lm_head",
-                                "return return"}));
+      (std::vector<std::string>{
+          "embedding embed_tokens(%0)",
+          "rope_table rotary_emb(%1)",
+          "rms_norm layers.0.input_layernorm(embed_tokens)",
+          "linear layers.0.self_attn.q_proj(layers.0.input_layernorm)",
+          "add_bias layers.0.self_attn.q_proj.bias(layers.0.self_attn.q_proj)",
+          "linear layers.0.self_attn.k_proj(layers.0.input_layernorm)",
+          "add_bias layers.0.self_attn.k_proj.bias(layers.0.self_attn.k_proj)",
+          "linear layers.0.self_attn.v_proj(layers.0.input_layernorm)",
+          "add_bias layers.0.self_attn.v_proj.bias(layers.0.self_attn.v_proj)",
+          "rope layers.0.self_attn.q_rope(layers.0.self_attn.q_proj.bias, "
+          "rotary_emb, rotary_emb#1)",
+          "rope layers.0.self_attn.k_rope(layers.0.self_attn.k_proj.bias, "
+          "rotary_emb, rotary_emb#1)",
+          "attention layers.0.self_attn(layers.0.self_attn.q_rope, "
+          "layers.0.self_attn.k_rope, layers.0.self_attn.v_proj.bias)",
+          "linear layers.0.self_attn.o_proj(layers.0.self_attn)",
+          "add layers.0.self_attn.residual(embed_tokens, "
+          "layers.0.self_attn.o_proj)",
+          "rms_norm "
+          "layers.0.post_attention_layernorm(layers.0.self_attn.residual)",
+          "linear layers.0.mlp.gate_proj(layers.0.post_attention_layernorm)",
+          "linear layers.0.mlp.up_proj(layers.0.post_attention_layernorm)",
+          "swiglu layers.0.mlp.act_fn(layers.0.mlp.gate_proj, "
+          "layers.0.mlp.up_proj)",
+          "linear layers.0.mlp.down_proj(layers.0.mlp.act_fn)",
+          "add layers.0.mlp.residual(layers.0.self_attn.residual, "
+          "layers.0.mlp.down_proj)",
+          "output_rows output_rows(layers.0.mlp.residual)",
+          "rms_norm norm(output_rows)",
+          "lm_head lm_head(norm)",
+          "return return(lm_head)"}));
   EXPECT_TRUE(model.unusedTensors.empty());
   EXPECT_EQ(model.config.heads, 6);
 }
@@ -160,15 +182,19 @@ TEST(GraphBuilder, BuildsQwen3) {
   EXPECT_TRUE(mlir::succeeded(mlir::verify(*model.module)));
   const std::vector<std::string> ops = opsOf(*model.module);
   EXPECT_EQ(std::vector(ops.begin() + 2, ops.begin() + 11),
-            (std::vector<std::string>{"rms_norm layers.0.input_layernorm",
-                                      "linear layers.0.self_attn.q_proj",
-                                      "linear layers.0.self_attn.k_proj",
-                                      "linear layers.0.self_attn.v_proj",
-                                      "rms_norm layers.0.self_attn.q_norm",
-                                      "rms_norm layers.0.self_attn.k_norm",
-                                      "rope layers.0.self_attn.q_rope",
-                                      "rope layers.0.self_attn.k_rope",
-                                      "attention layers.0.self_attn"}));
+            (std::vector<std::string>{
+                "rms_norm layers.0.input_layernorm(embed_tokens)",
+                "linear layers.0.self_attn.q_proj(layers.0.input_layernorm)",
+                "linear layers.0.self_attn.k_proj(layers.0.input_layernorm)",
+                "linear layers.0.self_attn.v_proj(layers.0.input_layernorm)",
+                "rms_norm layers.0.self_attn.q_norm(layers.0.self_attn.q_proj)",
+                "rms_norm layers.0.self_attn.k_norm(layers.0.self_attn.k_proj)",
+                "rope layers.0.self_attn.q_rope(layers.0.self_attn.q_norm, "
+                "rotary_emb, rotary_emb#1)",
+                "rope layers.0.self_attn.k_rope(layers.0.self_attn.k_norm, "
+                "rotary_emb, rotary_emb#1)",
+                "attention layers.0.self_attn(layers.0.self_attn.q_rope, "
+                "layers.0.self_attn.k_rope, layers.0.self_attn.v_proj)"}));
 }
 
 TEST(GraphBuilder, RefersToTheBytes) {
@@ -191,6 +217,37 @@ TEST(GraphBuilder, RefersToTheBytes) {
     ++count;
   }
   EXPECT_EQ(count, 14);
+}
+
+TEST(GraphBuilder, StatesTheFacts) {
+  TempDir dir;
+  qwen3().write(dir);
+  mlir::MLIRContext context;
+  const ImportedModel model = importCheckpoint(dir.path(), context);
+  std::string facts;
+  llvm::raw_string_ostream(facts)
+      << model.module.get()->getDiscardableAttrDictionary();
+  EXPECT_EQ(facts,
+            "{qwen.max_rows = 32 : i64, qwen.max_tokens = 512 : i64, "
+            "qwen.model = {architecture = \"Qwen3ForCausalLM\", head_dim = 16 "
+            ": i64, heads = 6 : i64, hidden_size = 64 : i64, intermediate_size "
+            "= 96 : i64, kv_heads = 2 : i64, layers = 1 : i64, max_position = "
+            "128 : i64, rms_norm_eps = 5.000000e-01 : f64, rope_theta = "
+            "1.000000e+04 : f64, tied = false, vocab_size = 200 : i64}, "
+            "qwen.stage = \"graph\"}");
+  model.module.get().walk([](mlir::Operation *op) {
+    if (auto norm = llvm::dyn_cast<RmsNormOp>(op)) {
+      EXPECT_EQ(norm.getEps().convertToDouble(), 0.5);
+      EXPECT_EQ(norm.getHeadDim().has_value(),
+                norm.getWeight().contains("self_attn"));
+    } else if (auto table = llvm::dyn_cast<RopeTableOp>(op)) {
+      EXPECT_EQ(table.getTheta().convertToDouble(), 10000);
+    } else if (auto attention = llvm::dyn_cast<AttentionOp>(op)) {
+      EXPECT_EQ(attention.getLayer(), 0u);
+      EXPECT_EQ(attention.getHeads(), 6u);
+      EXPECT_EQ(attention.getKvHeads(), 2u);
+    }
+  });
 }
 
 TEST(GraphBuilder, ListsUnusedTensors) {

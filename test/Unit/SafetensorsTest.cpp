@@ -242,12 +242,14 @@ TEST(Checkpoint, PrefersTheSingleFile) {
 
 TEST(Checkpoint, ReadsWhatTheIndexNames) {
   TempDir dir;
-  dir.write("one", fileWith("a", 3));
-  dir.write("two",
+  // "one" has a "b", too, but the index says "two".
+  dir.write("one",
             makeFile(
-                R"({"b": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]},
-                           "a": {"dtype": "U8", "shape": [2], "data_offsets": [2, 4]}})",
-                4));
+                R"({"a": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]},
+                    "b": {"dtype": "U8", "shape": [3], "data_offsets": [3, 6]},
+                    "c": {"dtype": "U8", "shape": [1], "data_offsets": [6, 7]}})",
+                7));
+  dir.write("two", fileWith("b", 2));
   dir.write("model-3.safetensors", "not read");
   dir.write("model.safetensors.index.json",
             R"({"metadata": {}, "weight_map": {"a": "one", "b": "two"}})");
@@ -267,9 +269,9 @@ TEST(Checkpoint, ReadsWhatTheIndexNames) {
 
   EXPECT_EQ(messageOf([&] { checkpoint.bytes("model-3.safetensors", 0, 1); }),
             dir.string() + " has no weights in a file \"model-3.safetensors\"");
-  for (const uint64_t offset : {a->offset + 1, UINT64_MAX})
+  for (const uint64_t offset : {a->offset + 5, UINT64_MAX})
     EXPECT_EQ(messageOf([&] { checkpoint.bytes("one", offset, 3); }),
-              dir.string() + "/one has " + std::to_string(a->offset + 3) +
+              dir.string() + "/one has " + std::to_string(a->offset + 7) +
                   " bytes when 3 are needed at " + std::to_string(offset));
 }
 
