@@ -11,6 +11,37 @@ using namespace qwen;
 
 #include "qwen/Dialect/QwenDialect.cpp.inc"
 
+//===----------------------------------------------------------------------===//
+// Types
+//===----------------------------------------------------------------------===//
+
+bool qwen::isTokens(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.getRank() == 1 && tensor.isDynamicDim(0) &&
+         tensor.getElementType().isInteger(32) && !tensor.getEncoding();
+}
+
+static bool isRows(RankedTensorType tensor) {
+  return tensor && tensor.getRank() == 2 && tensor.isDynamicDim(0) &&
+         tensor.getDimSize(1) >= 1 && tensor.getDimSize(1) <= kMaxDimension;
+}
+
+bool qwen::isFloatRows(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return isRows(tensor) && tensor.getElementType().isF32() &&
+         !tensor.getEncoding();
+}
+
+bool qwen::isQuantizedRows(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return isRows(tensor) && tensor.getElementType().isSignlessInteger(8) &&
+         isa_and_nonnull<BlocksAttr>(tensor.getEncoding());
+}
+
+//===----------------------------------------------------------------------===//
+// Attributes
+//===----------------------------------------------------------------------===//
+
 #define GET_ATTRDEF_CLASSES
 #include "qwen/Dialect/QwenAttributes.cpp.inc"
 
@@ -23,6 +54,14 @@ void QwenDialect::initialize() {
 #define GET_OP_LIST
 #include "qwen/Dialect/QwenOps.cpp.inc"
       >();
+}
+
+LogicalResult BlocksAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 int64_t size) {
+  if (size != kActivationBlock)
+    return emitError() << "block is " << size << " when " << kActivationBlock
+                       << " is needed";
+  return success();
 }
 
 /// Parses the name of a number format with `parseName`.

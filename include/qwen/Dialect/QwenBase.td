@@ -42,6 +42,7 @@ def Qwen_BlocksAttr : Qwen_Attr<"Blocks", "blocks"> {
   }];
   let parameters = (ins "int64_t":$size);
   let assemblyFormat = "`<` $size `>`";
+  let genVerifyDecl = 1;
 }
 
 def Qwen_FormatAttr : Qwen_Attr<"Format", "format"> {

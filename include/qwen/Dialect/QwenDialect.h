@@ -25,6 +25,17 @@
 #include "qwen/Dialect/QwenAttributes.h.inc"
 
 namespace qwen {
+/// Whether `type` is tensor<?xi32>.
+bool isTokens(mlir::Type type);
+/// Whether `type` is tensor<?xNxf32>, N from 1 to kMaxDimension.
+bool isFloatRows(mlir::Type type);
+/// Whether `type` is tensor<?xNxi8, #qwen.blocks<128>>, N likewise.
+bool isQuantizedRows(mlir::Type type);
+
+/// Rows and weights have dimensions up to this, so that no product of two of
+/// them and a few bytes overflows.
+inline constexpr int64_t kMaxDimension = int64_t{1} << 28;
+
 /// The paged KV cache as a side-effect resource.
 struct KvCacheResource : mlir::SideEffects::Resource::Base<KvCacheResource> {
   mlir::StringRef getName() final { return "KvCache"; }

@@ -12,18 +12,22 @@ include "mlir/Interfaces/SideEffectInterfaces.td"
 //===----------------------------------------------------------------------===//
 
 /// One int32 for each token: ids or positions.
-def Qwen_TokenTensor : 1DTensorOf<[I32]>;
+def Qwen_TokenTensor : Type<CPred<"::qwen::isTokens($_self)">,
+    "one i32 for each token, tensor<?xi32>", "::mlir::RankedTensorType">;
 /// One row of f32 for each token.
-def Qwen_RowTensor : 2DTensorOf<[F32]>;
-/// The same, or quantized in blocks (an i8 tensor with #qwen.blocks).
-def Qwen_AnyRowTensor : 2DTensorOf<[F32, I8]>;
+def Qwen_RowTensor : Type<CPred<"::qwen::isFloatRows($_self)">,
+    "rows of f32, tensor<?xNxf32>", "::mlir::RankedTensorType">;
+/// One row quantized in blocks for each token.
+def Qwen_QuantizedRowTensor : Type<CPred<"::qwen::isQuantizedRows($_self)">,
+    "rows in blocks, tensor<?xNxi8, #qwen.blocks<128>>", "::mlir::RankedTensorType">;
+def Qwen_AnyRowTensor : AnyTypeOf<[Qwen_RowTensor, Qwen_QuantizedRowTensor],
+    "rows of f32 or in blocks", "::mlir::RankedTensorType">;
 
 /// The KV cache: appended to and read by ops of one layer, in program order.
 def Qwen_KvCache : Resource<"::qwen::KvCacheResource">;
 
-/// An op that the planner places: it has the symbols it uses checked, and a
-/// plan once `qwen-plan` has run.
-class Qwen_PlannedOp<string mnemonic, list<Trait> traits = []>
+/// An op that refers to weights: they are checked against its operands.
+class Qwen_WeightUserOp<string mnemonic, list<Trait> traits = []>
     : Qwen_Op<mnemonic,
               traits # [DeclareOpInterfaceMethods<SymbolUserOpInterface>]>;
 
@@ -31,7 +35,7 @@ class Qwen_PlannedOp<string mnemonic, list<Trait> traits = []>
 // Rows in, rows out
 //===----------------------------------------------------------------------===//
 
-def Qwen_EmbeddingOp : Qwen_PlannedOp<"embedding", [Pure]> {
+def Qwen_EmbeddingOp : Qwen_WeightUserOp<"embedding", [Pure]> {
   let summary = "Rows of the embedding";
   let description = [{
     Row i of the result is row `ids[i]` of the weight [vocab][hidden],
@@ -50,9 +54,10 @@ def Qwen_EmbeddingOp : Qwen_PlannedOp<"embedding", [Pure]> {
   let assemblyFormat = [{
     $ids `,` $weight attr-dict `:` type($ids) `->` type($result)
   }];
+  let hasVerifier = 1;
 }
 
-def Qwen_RmsNormOp : Qwen_PlannedOp<"rms_norm", [Pure]> {
+def Qwen_RmsNormOp : Qwen_WeightUserOp<"rms_norm", [Pure]> {
   let summary = "Root-mean-square norm";
   let description = [{
     y = (x * (1 / sqrt(mean(x * x) + eps))) * w over the whole row, or over each
@@ -82,7 +87,7 @@ def Qwen_RmsNormOp : Qwen_PlannedOp<"rms_norm", [Pure]> {
   let hasVerifier = 1;
 }
 
-def Qwen_LinearOp : Qwen_PlannedOp<"linear", [Pure]> {
+def Qwen_LinearOp : Qwen_WeightUserOp<"linear", [Pure]> {
   let summary = "Product with one or more weights";
   let description = [{
     Result i is input * transpose(weights[i]), + bias[i] where `bias` is there,
@@ -115,7 +120,7 @@ def Qwen_LinearOp : Qwen_PlannedOp<"linear", [Pure]> {
   let hasVerifier = 1;
 }
 
-def Qwen_AddBiasOp : Qwen_PlannedOp<"add_bias", [Pure, SameOperandsAndResultType]> {
+def Qwen_AddBiasOp : Qwen_WeightUserOp<"add_bias", [Pure, SameOperandsAndResultType]> {
   let summary = "Adds a bias to each row";
   let description = [{
     Becomes the `bias` of the linear before it.
@@ -147,7 +152,7 @@ def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType]> {
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
 }
 
-def Qwen_SwiGluOp : Qwen_PlannedOp<"swiglu", [Pure, AllTypesMatch<["gate", "up"]>]> {
+def Qwen_SwiGluOp : Qwen_Op<"swiglu", [Pure, AllTypesMatch<["gate", "up"]>]> {
   let summary = "silu(gate) * up";
   let description = [{
     silu(x) = x / (1 + exp(-x)). With a quantized result type the rows are
@@ -169,7 +174,7 @@ def Qwen_SwiGluOp : Qwen_PlannedOp<"swiglu", [Pure, AllTypesMatch<["gate", "up"]
   let hasVerifier = 1;
 }
 
-def Qwen_QuantizeOp : Qwen_PlannedOp<"quantize", [Pure]> {
+def Qwen_QuantizeOp : Qwen_Op<"quantize", [Pure]> {
   let summary = "Quantizes rows in blocks";
   let description = [{
     Quantizes each row once, for all users.
@@ -182,7 +187,7 @@ def Qwen_QuantizeOp : Qwen_PlannedOp<"quantize", [Pure]> {
   }];
   let arguments = (ins Qwen_RowTensor:$input, OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$kernel);
-  let results = (outs Qwen_AnyRowTensor:$result);
+  let results = (outs Qwen_QuantizedRowTensor:$result);
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
   let hasVerifier = 1;
 }
@@ -191,7 +196,7 @@ def Qwen_QuantizeOp : Qwen_PlannedOp<"quantize", [Pure]> {
 // Attention
 //===----------------------------------------------------------------------===//
 
-def Qwen_RopeTableOp : Qwen_PlannedOp<"rope_table", [Pure, AllTypesMatch<["cos", "sin"]>]> {
+def Qwen_RopeTableOp : Qwen_Op<"rope_table", [Pure, AllTypesMatch<["cos", "sin"]>]> {
   let summary = "Rotations of each token's position";
   let description = [{
     cos and sin of positions[i] * theta^(-2j / head_dim), j < head_dim / 2; once
@@ -241,7 +246,7 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
   }]>];
 }
 
-def Qwen_AppendOp : Qwen_PlannedOp<"append",
+def Qwen_AppendOp : Qwen_WeightUserOp<"append",
     [MemoryEffects<[MemWrite<Qwen_KvCache>]>, AllTypesMatch<["keys", "values"]>,
      AllTypesMatch<["cos", "sin"]>]> {
   let summary = "Puts keys and values into the cache";
@@ -273,7 +278,7 @@ def Qwen_AppendOp : Qwen_PlannedOp<"append",
   let hasVerifier = 1;
 }
 
-def Qwen_AttentionOp : Qwen_PlannedOp<"attention",
+def Qwen_AttentionOp : Qwen_WeightUserOp<"attention",
     [AttrSizedOperandSegments, AllTypesMatch<["queries", "result"]>,
      MemoryEffects<[MemRead<Qwen_KvCache>, MemWrite<Qwen_KvCache>]>]> {
   let summary = "Causal attention over the paged KV cache";
@@ -344,7 +349,7 @@ def Qwen_OutputRowsOp : Qwen_Op<"output_rows", [Pure, SameOperandsAndResultType]
   let assemblyFormat = "$input attr-dict `:` type($input)";
 }
 
-def Qwen_LmHeadOp : Qwen_PlannedOp<"lm_head", [Pure]> {
+def Qwen_LmHeadOp : Qwen_WeightUserOp<"lm_head", [Pure]> {
   let summary = "Logits of the wanted rows";
   let description = [{
     logits = input * transpose(weight), weight [vocab][hidden], which may be the

@@ -1,0 +1,103 @@
+//===- QwenWeights.cpp - Verifiers of the symbols that name weights -------===//
+
+#include "qwen/ABI/Artifact.h"
+#include "qwen/Dialect/QwenDialect.h"
+
+using namespace mlir;
+using namespace qwen;
+
+/// Checks rank and dimensions of a weight's `type`.
+static LogicalResult verifyShape(Operation *op, RankedTensorType type,
+                                 int64_t leastRank, int64_t mostRank) {
+  if (type.getRank() < leastRank || type.getRank() > mostRank) {
+    InFlightDiagnostic diagnostic = op->emitOpError()
+                                    << "has rank " << type.getRank() << " when "
+                                    << leastRank;
+    if (leastRank != mostRank)
+      diagnostic << " or " << mostRank;
+    return diagnostic << " is needed";
+  }
+  for (int64_t size : type.getShape()) {
+    if (ShapedType::isDynamic(size))
+      return op->emitOpError() << "has a dynamic dimension";
+    if (size < 1 || size > kMaxDimension)
+      return op->emitOpError() << "has a dimension of " << size << " when 1 to "
+                               << kMaxDimension << " is needed";
+  }
+  return success();
+}
+
+LogicalResult WeightOp::verify() {
+  auto type = cast<RankedTensorType>(getType());
+  if (failed(verifyShape(*this, type, 1, 2)))
+    return failure();
+  Type element = type.getElementType();
+  if (!element.isF32() && !element.isF16() && !element.isBF16())
+    return emitOpError() << "has values of " << element
+                         << " when f32, f16 or bf16 is needed";
+  if (getFile().empty())
+    return emitOpError() << "has no file";
+  if (static_cast<int64_t>(getOffset()) < 0)
+    return emitOpError() << "offset is " << static_cast<int64_t>(getOffset())
+                         << " when 0 or more is needed";
+  if (getFormat() && type.getRank() == 1 &&
+      getFormat()->getValue() != WeightFormat::F32)
+    return emitOpError() << "has format "
+                         << weightFormatName(getFormat()->getValue())
+                         << " when f32 is needed for a vector";
+  return success();
+}
+
+LogicalResult PackedOp::verify() {
+  auto type = cast<RankedTensorType>(getType());
+  const int64_t rank = getLayout() ? 2 : 1;
+  if (failed(verifyShape(*this, type, rank, rank)))
+    return failure();
+  if (!type.getElementType().isF32())
+    return emitOpError() << "has values of " << type.getElementType()
+                         << " when f32 is needed";
+  if (getLayout() && type.getDimSize(1) % kGroup != 0)
+    return emitOpError() << "has rows of " << type.getDimSize(1)
+                         << " when a multiple of " << kGroup << " is needed";
+  const auto offset = static_cast<int64_t>(getOffset());
+  if (offset < 0 || offset % static_cast<int64_t>(kTensorAlign) != 0)
+    return emitOpError() << "offset is " << offset << " when a multiple of "
+                         << kTensorAlign << " is needed";
+  return success();
+}
+
+LogicalResult PackedOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  auto type = cast<RankedTensorType>(getType());
+  const WeightFormat needed =
+      getLayout() ? getLayout()->getFormat().getValue() : WeightFormat::F32;
+  int64_t rows = 0;
+  for (auto symbol : getSegments().getAsRange<FlatSymbolRefAttr>()) {
+    auto weight = symbols.lookupNearestSymbolFrom<WeightOp>(*this, symbol);
+    if (!weight)
+      return emitOpError() << "segment " << symbol << " is not a qwen.weight";
+    auto segment = cast<RankedTensorType>(weight.getType());
+    if (segment.getShape().drop_front() != type.getShape().drop_front())
+      return emitOpError() << "segment " << symbol << " is " << segment
+                           << " in a part that is " << type;
+    if (!weight.getFormat())
+      return emitOpError() << "segment " << symbol << " has no format";
+    if (weight.getFormat()->getValue() != needed)
+      return emitOpError() << "segment " << symbol << " is "
+                           << weightFormatName(weight.getFormat()->getValue())
+                           << " when " << weightFormatName(needed)
+                           << " is needed";
+    rows += segment.getDimSize(0);
+  }
+  if (rows != type.getDimSize(0))
+    return emitOpError() << "segments have " << rows << " rows when "
+                         << type.getDimSize(0) << " is needed";
+  return success();
+}
+
+int64_t PackedOp::getByteSize() {
+  auto type = cast<RankedTensorType>(getType());
+  if (!getLayout())
+    return alignTo(type.getNumElements(), kPanelRows) * 4;
+  return packedBytes(getLayout()->getFormat().getValue(), type.getDimSize(0),
+                     type.getDimSize(1));
+}
