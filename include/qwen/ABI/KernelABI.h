@@ -99,9 +99,10 @@ using AttentionValuesFn = void(const float *p, const void *vPage, float *o,
                                int64_t groups, int64_t headDim, int64_t n);
 
 // Everything around the products, made by Halide. Vectors are contiguous and
-// aligned to their elements; outputs are other memory than inputs. Those that
-// return int32_t return 1 where an input is not finite (or, in f16,
-// overflows), else 0.
+// aligned to their elements; outputs are other memory than inputs. k and n of
+// rows are multiples of 32, half of 4 and headDim of 8. Those that return
+// int32_t return 1 where an input is not finite (or, in f16, overflows), else
+// 0.
 
 /// Row `id` of a packed matrix as f32 [k].
 using EmbedFn = void(const uint8_t *weights, int32_t id, int64_t k, float *out);

@@ -51,10 +51,10 @@ static halide::Kernel build(const KernelInfo &row) {
   const int width = vectorWidth(row.isa);
   switch (row.op) {
   case KernelOp::Embed:
-    return row.format == KernelFormat::F32 ? halide::embedF32(width)
-                                           : halide::embedQ4_0(width);
+    return row.format == KernelFormat::F32 ? halide::embedF32()
+                                           : halide::embedQ4_0();
   case KernelOp::RopeTable:
-    return halide::ropeTable(width);
+    return halide::ropeTable();
   case KernelOp::RmsNormF32:
     return halide::rmsNormF32(width);
   case KernelOp::RmsNormQ8:
@@ -70,15 +70,15 @@ static halide::Kernel build(const KernelInfo &row) {
   case KernelOp::NormRope:
     return halide::normRope(width);
   case KernelOp::AppendK:
-    return halide::append(width, row.format, kPageTokens);
+    return halide::append(row.format, kPageTokens);
   case KernelOp::AppendV:
-    return halide::append(width, row.format, 1);
+    return halide::append(row.format, 1);
   case KernelOp::SoftmaxPage:
     return halide::softmaxPage(width);
   case KernelOp::MergePage:
-    return halide::mergePage(width);
+    return halide::mergePage();
   case KernelOp::FinishAttention:
-    return halide::finishAttention(width);
+    return halide::finishAttention();
   case KernelOp::CheckFinite:
     return halide::checkFinite(width);
   case KernelOp::Linear:

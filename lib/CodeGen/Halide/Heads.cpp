@@ -5,6 +5,7 @@
 
 #include "qwen/ABI/Blocks.h"
 
+#include <functional>
 #include <limits>
 
 using namespace qwen;
@@ -20,8 +21,8 @@ using Halide::TailStrategy;
 using Halide::Var;
 
 /// Rotates (x(i), x(i + half)); y's second dimension is the half.
-static Func rotate(const std::function<Expr(Expr)> &x, ImageParam cos,
-                   ImageParam sin, Param<int32_t> half, int width) {
+static Func rotate(const std::function<Expr(const Expr &)> &x, ImageParam cos,
+                   ImageParam sin, const Param<int32_t> &half, int width) {
   Var i("i"), part("part");
   Func y("y");
   const Expr first = x(i), second = x(i + half);
@@ -45,7 +46,8 @@ Kernel halide::rope(int width) {
       sin(Float(32), 1, "sin");
   Param<int32_t> half("half");
   x.dim(0).set_min(0);
-  const Func y = rotate([&](Expr i) { return x(i); }, cos, sin, half, width);
+  const Func y =
+      rotate([&](const Expr &i) { return x(i); }, cos, sin, half, width);
   return {{x, cos, sin, half}, {y}};
 }
 
@@ -74,12 +76,12 @@ Kernel halide::normRope(int width) {
   squares.compute_root();
   scheduleLanes(squares, j, width);
   scale.compute_root().store_in(Halide::MemoryType::Stack);
-  const Func y = rotate([&](Expr i) { return (x(i) * scale()) * w(i); }, cos,
-                        sin, half, width);
+  const Func y = rotate([&](const Expr &i) { return (x(i) * scale()) * w(i); },
+                        cos, sin, half, width);
   return {{x, w, cos, sin, half, eps}, {y}};
 }
 
-Kernel halide::append(int width, KernelFormat format, int stride) {
+Kernel halide::append(KernelFormat format, int stride) {
   // A head is a multiple of eight values.
   constexpr int step = 8;
   const bool f16 = format == KernelFormat::F16;
@@ -122,7 +124,7 @@ Kernel halide::softmaxPage(int width) {
   RDom r(0, slots / kLanes);
   // Slots at and past n hold anything, so they are replaced before use.
   const Expr none = -std::numeric_limits<float>::infinity();
-  const auto visible = [&](Expr slot) {
+  const auto visible = [&](const Expr &slot) {
     return Halide::select(slot < n, s(slot), none);
   };
   tops(j) = none;
@@ -147,7 +149,7 @@ Kernel halide::softmaxPage(int width) {
   return {{s, n}, {p, m, l}};
 }
 
-Kernel halide::mergePage(int width) {
+Kernel halide::mergePage() {
   Param<float> mOld("m_old"), lOld("l_old"), m("m"), l("l");
   ImageParam oOld(Float(32), 1, "o_old"), o(Float(32), 1, "o");
   Var i("i");
@@ -169,7 +171,7 @@ Kernel halide::mergePage(int width) {
   return {{mOld, lOld, oOld, m, l, o}, {mNew, lNew, oNew}};
 }
 
-Kernel halide::finishAttention(int width) {
+Kernel halide::finishAttention() {
   ImageParam o(Float(32), 1, "o");
   Param<float> l("l");
   Var i("i");

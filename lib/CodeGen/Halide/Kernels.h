@@ -30,9 +30,9 @@ struct Kernel {
 
 // `width` is the number of f32 in a vector register of the target.
 
-Kernel embedF32(int width);
-Kernel embedQ4_0(int width);
-Kernel ropeTable(int width);
+Kernel embedF32();
+Kernel embedQ4_0();
+Kernel ropeTable();
 Kernel rmsNormF32(int width);
 Kernel rmsNormQ8(int width);
 Kernel quantizeQ8(int width);
@@ -41,10 +41,10 @@ Kernel swiGluQ8(int width);
 Kernel rope(int width);
 Kernel normRope(int width);
 /// For `format` F32 or F16; `stride` is that of the slot, in elements.
-Kernel append(int width, KernelFormat format, int stride);
+Kernel append(KernelFormat format, int stride);
 Kernel softmaxPage(int width);
-Kernel mergePage(int width);
-Kernel finishAttention(int width);
+Kernel mergePage();
+Kernel finishAttention();
 Kernel checkFinite(int width);
 
 } // namespace qwen::halide

@@ -12,7 +12,7 @@ using Halide::Func;
 using Halide::reinterpret;
 using Halide::Var;
 
-Expr halide::exp(Expr x) {
+Expr halide::exp(const Expr &x) {
   // Arguments below the least one give +0 in the end; here they only must not
   // leave the range of 2^n.
   const Expr least = -87.3f;
@@ -32,9 +32,9 @@ Expr halide::exp(Expr x) {
   return Halide::select(x < least, 0.0f, p * power);
 }
 
-Expr halide::silu(Expr x) { return x / (1.0f + halide::exp(-x)); }
+Expr halide::silu(const Expr &x) { return x / (1.0f + halide::exp(-x)); }
 
-halide::SinCos halide::sinCos(Expr angle) {
+halide::SinCos halide::sinCos(const Expr &angle) {
   const Expr a = cast<double>(angle);
   const Expr n = Halide::round(a * Expr(6.36619772367581382433e-01));
   // pi/2 in two parts.
@@ -63,11 +63,11 @@ halide::SinCos halide::sinCos(Expr angle) {
                          -cosine, quadrant == Expr(3.0), sine, cosine)};
 }
 
-Expr halide::magnitudeBits(Expr x) {
+Expr halide::magnitudeBits(const Expr &x) {
   return reinterpret<int32_t>(x) & 0x7fffffff;
 }
 
-Expr halide::isNotFinite(Expr bits) {
+Expr halide::isNotFinite(const Expr &bits) {
   return cast<int32_t>(bits >= 0x7f800000);
 }
 
@@ -81,11 +81,13 @@ Expr halide::combineLanes(const Lane &lane, Combine combine) {
   return values[0];
 }
 
-Expr halide::add(Expr a, Expr b) { return a + b; }
+Expr halide::add(const Expr &a, const Expr &b) { return a + b; }
 
-Expr halide::larger(Expr a, Expr b) { return Halide::max(a, b); }
+Expr halide::larger(const Expr &a, const Expr &b) { return Halide::max(a, b); }
 
-Expr halide::largestScore(Expr m) { return Halide::select(m == 0.0f, 0.0f, m); }
+Expr halide::largestScore(const Expr &m) {
+  return Halide::select(m == 0.0f, 0.0f, m);
+}
 
 void halide::scheduleLanes(Func lanes, Var j, int width) {
   lanes.bound(j, 0, kLanes)

@@ -14,37 +14,37 @@ namespace qwen::halide {
 inline constexpr int kLanes = 16;
 
 /// e^x of docs/numerics.md.
-Halide::Expr exp(Halide::Expr x);
+Halide::Expr exp(const Halide::Expr &x);
 
 /// x / (1 + exp(-x)).
-Halide::Expr silu(Halide::Expr x);
+Halide::Expr silu(const Halide::Expr &x);
 
 /// Sine and cosine of an f32 angle, computed in f64 and rounded once.
 struct SinCos {
   Halide::Expr sin;
   Halide::Expr cos;
 };
-SinCos sinCos(Halide::Expr angle);
+SinCos sinCos(const Halide::Expr &angle);
 
 /// Bits of |x| as int32: ordered as |x| is, with infinities and then NaNs above
 /// all finite values, whatever an instruction set's max does with a NaN.
-Halide::Expr magnitudeBits(Halide::Expr x);
+Halide::Expr magnitudeBits(const Halide::Expr &x);
 
 /// Whether magnitudeBits(x) are those of an infinity or a NaN, as int32 0 or 1.
-Halide::Expr isNotFinite(Halide::Expr bits);
+Halide::Expr isNotFinite(const Halide::Expr &bits);
 
 /// Combines lane(0 .. kLanes-1) as a tree: j with j + 8, then with j + 4, 2, 1.
 using Lane = std::function<Halide::Expr(int)>;
-using Combine = Halide::Expr (*)(Halide::Expr, Halide::Expr);
+using Combine = Halide::Expr (*)(const Halide::Expr &, const Halide::Expr &);
 Halide::Expr combineLanes(const Lane &lane, Combine combine);
 
 /// The two combinations in use: addition and the larger of two.
-Halide::Expr add(Halide::Expr a, Halide::Expr b);
-Halide::Expr larger(Halide::Expr a, Halide::Expr b);
+Halide::Expr add(const Halide::Expr &a, const Halide::Expr &b);
+Halide::Expr larger(const Halide::Expr &a, const Halide::Expr &b);
 
 /// `m`, the largest score of some, with +0 for either zero: instruction sets
 /// differ in which of them they take for the larger.
-Halide::Expr largestScore(Halide::Expr m);
+Halide::Expr largestScore(const Halide::Expr &m);
 
 /// Schedules a Func whose first update accumulates into kLanes values of `j`:
 /// `width` values of `j` in each register.

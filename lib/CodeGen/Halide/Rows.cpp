@@ -36,8 +36,8 @@ struct GroupedRow {
 } // namespace
 
 /// 1 / sqrt(mean of squares + eps) of a row.
-static Func rootMeanSquare(const GroupedRow &x, Expr groups, Expr eps,
-                           int width) {
+static Func rootMeanSquare(const GroupedRow &x, const Expr &groups,
+                           const Expr &eps, int width) {
   Var j("j");
   Func squares("squares"), scale("scale");
   // Term i goes to lane i mod 16, in ascending order.
@@ -57,8 +57,8 @@ static Func rootMeanSquare(const GroupedRow &x, Expr groups, Expr eps,
 
 /// The largest |value| of a block, as f32; computed for each `block` that
 /// `user` takes.
-static Func amaxOfBlock(Func value, Expr groups, Func user, Var block,
-                        int width) {
+static Func amaxOfBlock(const Func &value, const Expr &groups, Func user,
+                        const Var &block, int width) {
   Var j("j");
   Func lanes("lanes"), amax("amax");
   // The last block may be short: it sees its last group more than once.
@@ -80,10 +80,11 @@ static Func amaxOfBlock(Func value, Expr groups, Func user, Var block,
 }
 
 /// Quantizes value(i, group) to blocks of 128: outputs q, d, sums and the flag.
-static std::vector<Func> quantize(Func value, Expr groups, int width) {
+static std::vector<Func> quantize(const Func &value, const Expr &groups,
+                                  int width) {
   Var i("i"), group("group"), block("block"), inner("inner");
   Func q("q"), d("d"), sums("sums"), flag("flag");
-  const auto unlessTiny = [](Expr amax, Expr x) {
+  const auto unlessTiny = [](const Expr &amax, const Expr &x) {
     return Halide::select(amax < 0x1p-100f, 0.0f, x);
   };
 
@@ -134,7 +135,7 @@ static std::vector<Func> quantize(Func value, Expr groups, int width) {
   return {q, d, sums, flag};
 }
 
-Kernel halide::embedF32(int width) {
+Kernel halide::embedF32() {
   // One row of a panel: 16 rows interleaved.
   ImageParam panel(Float(32), 1, "panel");
   Var i("i");
@@ -147,7 +148,7 @@ Kernel halide::embedF32(int width) {
   return {{panel}, {out}};
 }
 
-Kernel halide::embedQ4_0(int width) {
+Kernel halide::embedQ4_0() {
   // One row of a panel (Blocks.h): the f16 scale of each group, and byte `b` of
   // chunk `c` of each group, whose nibble `h` is value 16h + 4c + b.
   ImageParam scales(UInt(16), 1, "scales");
@@ -171,7 +172,7 @@ Kernel halide::embedQ4_0(int width) {
   return {{scales, bytes}, {out}};
 }
 
-Kernel halide::ropeTable(int width) {
+Kernel halide::ropeTable() {
   Param<int32_t> position("position");
   ImageParam frequencies(Float(32), 1, "frequencies");
   Var i("i");
