@@ -14,7 +14,6 @@
 #include "qwen/ABI/KernelTable.h"
 
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -90,18 +89,23 @@ public:
   std::string text() const;
 
 private:
-  using Substitutions = std::map<std::string, std::string, std::less<>>;
+  using Substitutions = std::map<std::string, std::string>;
 
-  /// Adds `text`, with each ${key} replaced, as function `name`.
+  /// `text` with each ${key} replaced by its substitution or constant.
+  static std::string replace(std::string_view text,
+                             const Substitutions &substitutions);
+  /// Adds `text`, so replaced, as function `name`; returns the name.
   std::string add(const std::string &name, std::string_view text,
                   const Substitutions &substitutions);
-  /// Declares a kernel and returns its call: "@name" and its type.
+  /// Declares a kernel; ${key} becomes its name and ${key.type} its type.
   void declare(const KernelInfo &kernel, const std::string &key,
                Substitutions &substitutions);
+  /// A function of pointers that splits rows between GEMM and GEMV.
   std::string product(const KernelInfo &gemv, const KernelInfo *gemm);
+  /// Function "<prefix>.<kernel>" that calls ${kernel}.
   std::string rowKernel(const std::string &prefix, const KernelInfo &kernel,
                         std::string_view text);
-  Substitutions attentionConstants(const AttentionShape &shape);
+  static Substitutions attentionConstants(const AttentionShape &shape);
 
   std::map<std::string, std::string> functions;
   std::map<std::string, std::string> declarations;
