@@ -11,21 +11,26 @@
 // FACTS: qwen.weight @w
 
 module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
-qwen.weight @w : tensor<64xf32> from "model.safetensors" at 0
-qwen.weight @hn : tensor<32xf32> from "model.safetensors" at 0
-qwen.weight @b : tensor<128xf32> from "model.safetensors" at 0
-qwen.weight @e : tensor<40x64xf32> from "model.safetensors" at 0
-qwen.weight @qkv_w : tensor<128x64xf32> from "model.safetensors" at 0
-qwen.weight @o_w : tensor<64x64xf32> from "model.safetensors" at 0
-qwen.weight @g_w : tensor<320x64xf32> from "model.safetensors" at 0
-qwen.weight @d_w : tensor<64x160xf32> from "model.safetensors" at 0
+qwen.weight @w : tensor<64xf32> from "model.safetensors" at 0 as #qwen.format<f32>
+qwen.weight @hn : tensor<32xf32> from "model.safetensors" at 0 as #qwen.format<f32>
+qwen.weight @q_b : tensor<64xf32> from "model.safetensors" at 0 as #qwen.format<f32>
+qwen.weight @k_b : tensor<32xf32> from "model.safetensors" at 0 as #qwen.format<f32>
+qwen.weight @v_b : tensor<32xf32> from "model.safetensors" at 0 as #qwen.format<f32>
+qwen.weight @e : tensor<40x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
+qwen.weight @q_w : tensor<64x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
+qwen.weight @k_w : tensor<32x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
+qwen.weight @v_w : tensor<32x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
+qwen.weight @o_w : tensor<64x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
+qwen.weight @g_w : tensor<160x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
+qwen.weight @u_w : tensor<160x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
+qwen.weight @d_w : tensor<64x160xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
 qwen.packed @norm [@w] : tensor<64xf32> at 0
 qwen.packed @head_norm [@hn] : tensor<32xf32> at 256
-qwen.packed @bias [@b] : tensor<128xf32> at 1024
+qwen.packed @bias [@q_b, @k_b, @v_b] : tensor<128xf32> at 1024
 qwen.packed @embed [@e] : tensor<40x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 16384
-qwen.packed @qkv [@qkv_w] : tensor<128x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 20480
+qwen.packed @qkv [@q_w, @k_w, @v_w] : tensor<128x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 20480
 qwen.packed @o [@o_w] : tensor<64x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 32768
-qwen.packed @gate_up [@g_w] : tensor<320x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 36864
+qwen.packed @gate_up [@g_w, @u_w] : tensor<320x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 36864
 qwen.packed @down [@d_w] : tensor<64x160xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 49152
 
 // CHECK-LABEL: func.func @forward
@@ -57,7 +62,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: %[[BIAS:.*]] = arith.constant 1024 : i64
   // CHECK: %[[NO_RESIDUAL:.*]] = arith.constant -1 : i64
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(%[[CTX]], %[[T]], %[[IN]], %[[SCALES]], %[[SUMS]], %{{.*}}, %{{.*}}, %[[PANELS]], %[[BIAS]], %[[NO_RESIDUAL]]
-  %q, %k, %v = qwen.linear %q0, [@qkv_w, @qkv_w, @qkv_w] bias [@b, @b, @b] packed @qkv packed_bias @bias {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 128>, #qwen.buffer<offset = 8448, stride = 128>, #qwen.buffer<offset = 8576, stride = 128>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32> loc("layers.0.self_attn.qkv_proj")
+  %q, %k, %v = qwen.linear %q0, [@q_w, @k_w, @v_w] bias [@q_b, @k_b, @v_b] packed @qkv packed_bias @bias {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 128>, #qwen.buffer<offset = 8448, stride = 128>, #qwen.buffer<offset = 8576, stride = 128>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32> loc("layers.0.self_attn.qkv_proj")
   // CHECK: call @barrier
   // CHECK: call @append(%[[CTX]], %[[T]]
   qwen.append %k, %v, %cos, %sin layer 0 norm @head_norm eps 1.0e-06 {rope_kernel = "norm_rope_avx512", append_k_kernel = "append_k_f16_avx512", append_v_kernel = "append_v_f16_avx512", plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
@@ -72,7 +77,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[NO_BIAS]], %[[RESIDUAL]]
   %h = qwen.linear %aq, [@o_w] residual(%x : tensor<?x64xf32>) packed @o {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 7, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   %q1 = qwen.rms_norm %h, @norm eps 1.0e-06 {kernel = "rms_norm_q8_avx512", plan = #qwen.plan<id = 8, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  %gate, %up = qwen.linear %q1, [@g_w, @g_w] packed @gate_up {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 320>, #qwen.buffer<offset = 8832, stride = 320>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x160xf32>, tensor<?x160xf32>
+  %gate, %up = qwen.linear %q1, [@g_w, @u_w] packed @gate_up {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 320>, #qwen.buffer<offset = 8832, stride = 320>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x160xf32>, tensor<?x160xf32>
   // CHECK: call @swiglu.swiglu_q8_avx512
   %s = qwen.swiglu %gate, %up {kernel = "swiglu_q8_avx512", plan = #qwen.plan<id = 10, barrier = true, buffers = [#qwen.buffer<offset = 4416, stride = 160, scales = 6400, sums = 6464>]>} : tensor<?x160xf32> -> tensor<?x160xi8, #qwen.blocks<128>>
   %y = qwen.linear %s, [@d_w] residual(%h : tensor<?x64xf32>) packed @down {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 11, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x160xi8, #qwen.blocks<128>> -> tensor<?x64xf32>

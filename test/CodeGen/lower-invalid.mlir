@@ -1,0 +1,259 @@
+// RUN: qwen-opt %s --qwen-lower -split-input-file -verify-diagnostics
+
+// The pass needs the function of the model.
+// expected-error @+1 {{has no function 'forward'}}
+module {
+}
+
+// -----
+
+// expected-error @+1 {{has no 'qwen.kv_format'; run qwen-quantize first}}
+module {
+func.func @forward() {
+  return
+}
+}
+
+// -----
+
+// Each op has a plan.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  // expected-error @+1 {{has no plan for each result; run qwen-plan first}}
+  %x = qwen.embedding %ids, @t.packed : tensor<?xi32> -> tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// Ids count the ops.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  // expected-error @+1 {{has plan id 3 when 0 is next}}
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// An op of the graph stage.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{cannot be lowered to calls}}
+  %y = qwen.add %x, %x {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// Kernels are chosen.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  // expected-error @+1 {{has no 'kernel'; run qwen-select-kernels first}}
+  %x = qwen.embedding %ids, @t.packed {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// Weights are packed.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  // expected-error @+1 {{refers to @t, which is not packed; run qwen-pack first}}
+  %x = qwen.embedding %ids, @t {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// The frequencies have a place.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  // expected-error @+1 {{has no 'frequencies'; run qwen-pack first}}
+  %cos, %sin = qwen.rope_table %positions theta 1.0e+04 {kernel = "rope_table_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 8>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  return
+}
+}
+
+// -----
+
+// cos and sin lie alike.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  // expected-error @+1 {{has results of different strides}}
+  %cos, %sin = qwen.rope_table %positions theta 1.0e+04 frequencies 0 {kernel = "rope_table_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 16>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  return
+}
+}
+
+// -----
+
+// Norms of heads are parts of attention.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.weight @h : tensor<16xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @h.packed [@h] : tensor<16xf32> at 8192
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{over heads is not fused; run qwen-fuse-attention first}}
+  %y = qwen.rms_norm %x, @h.packed eps 1.0e-06 heads 16 {kernel = "rms_norm_f32_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// Products read rows without gaps.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @m.packed [@m] : tensor<32x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 48>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{reads rows with a stride of 48 when products need 32}}
+  %y = qwen.linear %x, [@m] packed @m.packed {gemv = "linear_f32_1x16_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// Products have packed weights.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @m.packed [@m] : tensor<32x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{has no 'packed'; run qwen-pack first}}
+  %y = qwen.linear %x, [@m] {gemv = "linear_f32_1x16_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// The parts of a product lie side by side.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @m2 : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @both [@m, @m2] : tensor<64x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{has results that do not lie side by side}}
+  %y, %z = qwen.linear %x, [@m, @m2] packed @both {gemv = "linear_f32_1x16_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 64>, #qwen.buffer<offset = 8256, stride = 64>]>} : tensor<?x32xf32> -> tensor<?x32xf32>, tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// A residual lies as the result does.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @m.packed [@m] : tensor<32x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{has a residual with a stride of 32 when 48 is needed}}
+  %y = qwen.linear %x, [@m] residual(%x : tensor<?x32xf32>) packed @m.packed {gemv = "linear_f32_1x16_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// gate and up lie alike.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.weight @n : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @n.packed [@n] : tensor<32xf32> at 8192
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %g = qwen.rms_norm %x, @n.packed eps 1.0e-06 {kernel = "rms_norm_f32_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  // expected-error @+1 {{reads rows of different strides}}
+  %y = qwen.swiglu %x, %g {kernel = "swiglu_f32_avx2", plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 16384, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// Attention is fused.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{is not fused; run qwen-fuse-attention first}}
+  %y = qwen.attention %x append(%x, %x : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 2 {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// All layers have one shape.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %cos, %sin = qwen.rope_table %positions theta 1.0e+04 frequencies 0 {kernel = "rope_table_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 8>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  %a = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 2 {rope_kernel = "rope_avx2", scores_kernel = "attention_scores_f32_avx2", values_kernel = "attention_values_f32_avx2", softmax_kernel = "softmax_page_avx2", merge_kernel = "merge_page_avx2", finish_kernel = "finish_attention_avx2", plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  // expected-error @+1 {{has another shape than the attention of the other layers}}
+  %b = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 1 heads 2 kv_heads 1 {rope_kernel = "rope_avx2", scores_kernel = "attention_scores_f32_avx2", values_kernel = "attention_values_f32_avx2", softmax_kernel = "softmax_page_avx2", merge_kernel = "merge_page_avx2", finish_kernel = "finish_attention_avx2", plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// Logits have packed weights.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{has no 'packed'; run qwen-pack first}}
+  %l = qwen.lm_head %x, @t {gemv = "linear_f32_1x16_avx2", check_kernel = "check_finite_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x48xf32>
+  return
+}
+}
+
+// -----
+
+// Logits are computed from normed rows.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{needs the rows of a norm}}
+  %l = qwen.lm_head %x, @t packed @t.packed {gemv = "linear_f32_1x16_avx2", check_kernel = "check_finite_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x48xf32>
+  return
+}
+}
