@@ -75,6 +75,7 @@ public:
     if (!value.is_array())
       fail("an array");
     std::vector<Value> result;
+    result.reserve(value.size());
     for (size_t i = 0; i < value.size(); ++i)
       result.emplace_back(value[i], key + "[" + std::to_string(i) + "]", path);
     return result;

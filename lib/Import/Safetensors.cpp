@@ -143,10 +143,12 @@ static StoredTensor parseEntry(const std::string &name, const json &entry,
                 " bits when whole bytes are needed");
 
   const json &range = at("data_offsets");
-  if (!range.is_array() || range.size() != 2 || !asSize(range[0]) ||
-      !asSize(range[1]))
+  const bool pair = range.is_array() && range.size() == 2;
+  const std::optional<int64_t> first = pair ? asSize(range[0]) : std::nullopt;
+  const std::optional<int64_t> last = pair ? asSize(range[1]) : std::nullopt;
+  if (!first || !last)
     throw Error(what + " has data_offsets that are not two offsets");
-  const int64_t begin = *asSize(range[0]), end = *asSize(range[1]);
+  const int64_t begin = *first, end = *last;
   const std::string place =
       "data_offsets " + std::to_string(begin) + " to " + std::to_string(end);
   if (begin > end)
@@ -260,10 +262,10 @@ public:
 private:
   [[noreturn]] static void fail(const std::string &path, const char *why,
                                 int fd) {
-    const Error error("cannot read " + path + ": " + why);
+    const std::string message = "cannot read " + path + ": " + why;
     if (fd >= 0)
       close(fd);
-    throw error;
+    throw Error(message);
   }
 
   void *base = nullptr;
@@ -340,10 +342,11 @@ Checkpoint Checkpoint::open(const std::filesystem::path &dir) {
         add(std::move(tensor));
     }
   }
-  for (const auto &[name, file] : fileOf)
-    if (!checkpoint.find(name))
-      throw Error(indexPath + " says that tensor " + quote(name) + " is in " +
-                  file + ", which does not have it");
+  const auto missing = std::ranges::find_if(
+      fileOf, [&](const auto &entry) { return !checkpoint.find(entry.first); });
+  if (missing != fileOf.end())
+    throw Error(indexPath + ": tensor " + quote(missing->first) +
+                " is not in " + missing->second);
   return checkpoint;
 }
 
