@@ -34,10 +34,7 @@ Artifact::Artifact(const std::string &path)
   if (h.manifest.size == 0)
     throw Error(path + " holds kernels and no model");
 
-  const std::span<const uint8_t> text = part(h.manifest);
-  facts =
-      parseManifest({reinterpret_cast<const char *>(text.data()), text.size()},
-                    path, h.weights.size);
+  facts = parseManifest(manifestText(), path, h.weights.size);
   if (h.weights.size == 0)
     return;
   weightMap =
@@ -53,12 +50,8 @@ std::span<const uint8_t> Artifact::part(FileRange range) const {
   return {front.data() + range.offset, static_cast<size_t>(range.size)};
 }
 
-std::span<const uint8_t> Artifact::tokenizer() const {
-  return part(layout.header.tokenizer);
-}
-
-std::string_view Artifact::chatTemplate() const {
-  const std::span<const uint8_t> bytes = part(layout.header.chatTemplate);
+std::string_view Artifact::text(FileRange range) const {
+  const std::span<const uint8_t> bytes = part(range);
   return {reinterpret_cast<const char *>(bytes.data()), bytes.size()};
 }
 

@@ -29,11 +29,17 @@ public:
   uint64_t fileSize() const { return file.size(); }
   const ArtifactHeader &header() const { return layout.header; }
   const Manifest &manifest() const { return facts; }
+  /// The JSON that it was parsed from.
+  std::string_view manifestText() const { return text(layout.header.manifest); }
 
   /// TokenizerFormat.h; empty where the checkpoint had no tokenizer.
-  std::span<const uint8_t> tokenizer() const;
+  std::span<const uint8_t> tokenizer() const {
+    return part(layout.header.tokenizer);
+  }
   /// Jinja; empty where the checkpoint had none.
-  std::string_view chatTemplate() const;
+  std::string_view chatTemplate() const {
+    return text(layout.header.chatTemplate);
+  }
   /// The weight image, at a multiple of kWeightsAlign.
   const uint8_t *weights() const { return weightMap.data(); }
 
@@ -52,6 +58,7 @@ public:
 
 private:
   std::span<const uint8_t> part(FileRange range) const;
+  std::string_view text(FileRange range) const;
 
   File file;
   ElfLayout layout;

@@ -80,7 +80,12 @@ Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
   weights.reserve(tokens);
 }
 
-void Sampler::accept(int32_t id) { seen.at(static_cast<size_t>(id)) = 1; }
+void Sampler::accept(int32_t id) {
+  if (id < 0 || static_cast<size_t>(id) >= seen.size())
+    throw Error("token id " + std::to_string(id) +
+                " is not in the vocabulary of " + std::to_string(seen.size()));
+  seen[static_cast<size_t>(id)] = 1;
+}
 
 void Sampler::reset() { std::fill(seen.begin(), seen.end(), uint8_t{0}); }
 

@@ -58,6 +58,7 @@ public:
           uint64_t answer = 0);
 
   /// Notes a token of the prompt or the answer for the repetition penalty.
+  /// Throws Error where it is not in the vocabulary.
   void accept(int32_t id);
   /// Forgets all that were noted.
   void reset();

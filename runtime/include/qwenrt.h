@@ -1,0 +1,143 @@
+/*===- qwenrt.h - C interface of the runtime ----------------------*- C -*-===*\
+|*
+|* Loads a model compiled by qwen-opt and runs it. examples/embed.c uses all of
+|* it and nothing else. Link libqwenrt.a, libQwenReference.a, libQwenABI.a,
+|* utf8proc, pthread and the C++ library.
+|*
+|* Functions that can fail return a negative number or NULL, and
+|* qwen_last_error() then says why in one line. A model may be used by one
+|* thread at a time (it uses its own threads for the work); different models
+|* by different threads at once.
+|*
+\*===----------------------------------------------------------------------===*/
+
+#ifndef QWENRT_H
+#define QWENRT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A model that is ready to run, with its tokenizer and KV cache. */
+typedef struct qwen_model qwen_model;
+
+/* Draws tokens for one sequence. */
+typedef struct qwen_sampler qwen_sampler;
+
+typedef struct qwen_options {
+  /* 0: one for each physical performance core that the process may use. */
+  int32_t threads;
+  /* Sequences that can be open at once, at least 1. */
+  int32_t sequences;
+  /* Pages of 64 positions in the KV cache; 0: enough for all sequences at full
+     context. Memory is taken as pages are first used. */
+  int64_t kv_pages;
+} qwen_options;
+
+/* One token to run. */
+typedef struct qwen_token {
+  int32_t id;
+  /* From qwen_open_sequence. */
+  int32_t sequence;
+  /* Its position: how many tokens the sequence has before it. */
+  int64_t position;
+  /* Not 0 where its logits are wanted. */
+  int32_t want_logits;
+} qwen_token;
+
+typedef struct qwen_sampling {
+  /* 0: always the most likely token. */
+  float temperature;
+  /* Tokens kept; 0 keeps all. */
+  int64_t top_k;
+  /* Share of the probability that is kept, in (0, 1]. */
+  double top_p;
+  /* Least probability kept, as a share of the greatest one. */
+  double min_p;
+  /* Logits of tokens that were there are divided by it; 1 changes nothing. */
+  float repetition_penalty;
+  uint64_t seed;
+} qwen_sampling;
+
+/* Why the last call of this thread failed: one line, valid until the next
+   failure. Never NULL. */
+const char *qwen_last_error(void);
+
+/* Loads a compiled model. `options` may be NULL: default threads and one
+   sequence. Returns NULL where the file is no artifact of this version, is
+   damaged, or is for a processor with features that this one lacks. Run only
+   artifacts that you trust: they hold machine code. */
+qwen_model *qwen_load(const char *path, const qwen_options *options);
+
+/* Frees a model. All its samplers must be freed before. NULL is allowed. */
+void qwen_free(qwen_model *model);
+
+/* Floats in a row of logits. Ids are 0 .. qwen_vocab_size() - 1. */
+int32_t qwen_vocab_size(const qwen_model *model);
+
+/* Positions that a sequence can have. */
+int64_t qwen_context_size(const qwen_model *model);
+
+/* 1 where the model's answers end with `id`, else 0. */
+int32_t qwen_is_end(const qwen_model *model, int32_t id);
+
+/* Writes the ids of `size` bytes of UTF-8 text to ids[0 .. capacity - 1] and
+   returns how many ids the text has, which may be more than `capacity` (then
+   only that many are written). Negative where the model has no tokenizer. */
+int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
+                      int32_t *ids, size_t capacity);
+
+/* Writes the bytes of ids to text[0 .. capacity - 1], without a terminating
+   zero, and returns how many bytes they have. A character may be spread over
+   several ids. Negative where an id is no token. */
+int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
+                        size_t count, char *text, size_t capacity);
+
+/* Opens an empty sequence and returns its number, negative where all are
+   open. */
+int32_t qwen_open_sequence(qwen_model *model);
+
+/* Gives back a sequence and its part of the KV cache. */
+int32_t qwen_close_sequence(qwen_model *model, int32_t sequence);
+
+/* Forgets the positions at and past `length` of a sequence. */
+int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
+                               int64_t length);
+
+/* Runs tokens of any number of open sequences; those of one sequence in the
+   order of their positions. Writes a row of qwen_vocab_size() floats to
+   `logits` for each token that wants it, in the order of the tokens. Results do
+   not depend on how tokens are divided among calls. Returns 0, or a negative
+   number where a token cannot run; the KV cache then has the positions of the
+   part that ran before. */
+int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
+                     float *logits);
+
+/* What the model's authors recommend. */
+qwen_sampling qwen_default_sampling(const qwen_model *model);
+
+/* `answer` is the number of this answer to its prompt: answers of different
+   numbers are drawn independently. NULL where an option is out of range. */
+qwen_sampler *qwen_sampler_new(const qwen_model *model,
+                               const qwen_sampling *sampling, uint64_t answer);
+
+/* Frees a sampler. NULL is allowed. */
+void qwen_sampler_free(qwen_sampler *sampler);
+
+/* Notes a token of the prompt for the repetition penalty. Tokens that were
+   drawn are noted by qwen_sample. */
+int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id);
+
+/* Draws the token at `position` of a sequence from the logits of the token
+   before it, and returns its id. */
+int32_t qwen_sample(qwen_sampler *sampler, const float *logits,
+                    int64_t position);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* QWENRT_H */

@@ -1,0 +1,198 @@
+//===- CApiTest.cpp - The C interface, and one sequence -------------------===//
+
+#include "HandmadeArtifact.h"
+#include "Session.h"
+
+#include "qwenrt.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+#include <unistd.h>
+
+using namespace qwen;
+using namespace qwen::test;
+
+/// Allocations of this program so far; -1 under sanitizers, which have their
+/// own operator new.
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+static constexpr int64_t allocations = -1;
+#else
+static std::atomic<int64_t> allocations;
+
+void *operator new(size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void *memory = malloc(size))
+    return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void *memory) noexcept { free(memory); }
+void operator delete(void *memory, size_t) noexcept { free(memory); }
+#endif
+
+namespace {
+class CApiTest : public testing::Test {
+protected:
+  void SetUp() override {
+    path =
+        HandmadeArtifact().write("capi-" + std::to_string(getpid()) + ".qwen");
+  }
+  void TearDown() override { unlink(path.c_str()); }
+
+  std::string path;
+};
+} // namespace
+
+TEST_F(CApiTest, LoadsRunsAndSamples) {
+  const qwen_options options = {2, 3, 0};
+  qwen_model *model = qwen_load(path.c_str(), &options);
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  EXPECT_EQ(qwen_vocab_size(model), 40);
+  EXPECT_EQ(qwen_context_size(model), 100);
+  EXPECT_EQ(qwen_is_end(model, 36), 1);
+  EXPECT_EQ(qwen_is_end(model, 35), 0);
+  EXPECT_EQ(qwen_tokenize(model, "x", 1, nullptr, 0), -1);
+  EXPECT_EQ(qwen_last_error(), path + " has no tokenizer");
+
+  EXPECT_EQ(qwen_open_sequence(model), 0);
+  const int32_t sequence = qwen_open_sequence(model);
+  EXPECT_EQ(sequence, 1);
+  const qwen_token tokens[] = {{1, sequence, 0, 0}, {2, sequence, 1, 1}};
+  std::vector<float> logits(40, -1);
+  EXPECT_EQ(qwen_forward(model, tokens, 2, logits.data()), 0);
+  EXPECT_EQ(logits, std::vector<float>(40, 0)); // the code only returns
+  EXPECT_EQ(qwen_forward(model, tokens, 2, logits.data()), -1);
+  EXPECT_STREQ(qwen_last_error(),
+               "position 0 of sequence 1 does not follow: 2 is next");
+  EXPECT_EQ(qwen_truncate_sequence(model, sequence, 0), 0);
+  EXPECT_EQ(qwen_forward(model, tokens, 2, logits.data()), 0);
+
+  qwen_sampling sampling = qwen_default_sampling(model);
+  EXPECT_EQ(sampling.temperature, 0);
+  EXPECT_EQ(sampling.top_k, 50);
+  sampling.repetition_penalty = 2;
+  qwen_sampler *sampler = qwen_sampler_new(model, &sampling, 0);
+  ASSERT_NE(sampler, nullptr);
+  logits[5] = 3;
+  logits[6] = 2;
+  logits[38] = 9; // a padding row
+  EXPECT_EQ(qwen_sample(sampler, logits.data(), 2), 5);
+  EXPECT_EQ(qwen_sample(sampler, logits.data(), 3), 6); // 5 was there
+  EXPECT_EQ(qwen_sampler_accept(sampler, 40), -1);
+  EXPECT_STREQ(qwen_last_error(), "token id 40 is not in the vocabulary of 40");
+  qwen_sampler_free(sampler);
+  sampling.top_p = 2;
+  EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr);
+
+  EXPECT_EQ(qwen_close_sequence(model, sequence), 0);
+  EXPECT_EQ(qwen_close_sequence(model, sequence), -1);
+  qwen_free(model);
+  qwen_free(nullptr);
+  qwen_sampler_free(nullptr);
+}
+
+TEST_F(CApiTest, SaysWhyAModelDoesNotLoad) {
+  EXPECT_EQ(qwen_load("/nowhere", nullptr), nullptr);
+  EXPECT_STREQ(qwen_last_error(),
+               "cannot read /nowhere: No such file or directory");
+  const qwen_options options = {0, 0, 0};
+  EXPECT_EQ(qwen_load(path.c_str(), &options), nullptr);
+  EXPECT_STREQ(qwen_last_error(), "a KV cache needs at least one sequence");
+}
+
+namespace {
+std::vector<int32_t> ran;
+
+/// Its logits prefer the token after the last one.
+void countingForward(const Context *context, int32_t thread, int32_t) {
+  if (thread != 0)
+    return;
+  for (int64_t t = 0; t < context->tokens; ++t)
+    if (ran.size() < ran.capacity())
+      ran.push_back(context->tokenIds[t]);
+  for (int64_t row = 0; row < context->rows; ++row)
+    for (int32_t id = 0; id < 40; ++id)
+      context->output[row * 48 + id] =
+          id == context->tokenIds[context->outputRows[row]] + 1 ? 1.f : 0.f;
+}
+
+class SessionTest : public testing::Test {
+protected:
+  void SetUp() override {
+    ran.clear();
+    ran.reserve(4096);
+  }
+
+  Manifest manifest = parseManifest(handmadeManifest(), "f", 64);
+  Engine engine{manifest, nullptr, countingForward, {.threads = 2}};
+};
+} // namespace
+
+TEST_F(SessionTest, RunsEachTokenOnce) {
+  Session session(engine, {.temperature = 0});
+  session.setTokens(std::vector<int32_t>{5, 9, 3});
+  EXPECT_EQ(session.next(), 4);
+  EXPECT_EQ(session.next(), 5);
+  EXPECT_EQ(ran, (std::vector<int32_t>{5, 9, 3, 4}));
+  EXPECT_EQ(
+      std::vector<int32_t>(session.tokens().begin(), session.tokens().end()),
+      (std::vector<int32_t>{5, 9, 3, 4, 5}));
+}
+
+TEST_F(SessionTest, KeepsWhatThePromptHasInCommon) {
+  Session session(engine, {.temperature = 0});
+  session.setTokens(std::vector<int32_t>{5, 9, 3});
+  session.next();
+  session.next();
+  // 5 9 3 4 have run.
+  ran.clear();
+  session.setTokens(std::vector<int32_t>{5, 9, 3, 7, 8});
+  EXPECT_EQ(session.next(), 9);
+  EXPECT_EQ(ran, (std::vector<int32_t>{7, 8}));
+  ran.clear();
+  session.setTokens(std::vector<int32_t>{5, 9});
+  EXPECT_EQ(session.next(), 10);
+  EXPECT_EQ(ran, (std::vector<int32_t>{9}));
+}
+
+TEST_F(SessionTest, EndsAtTheContext) {
+  Session session(engine, {.temperature = 0});
+  session.setTokens(std::vector<int32_t>(100, 3));
+  EXPECT_EQ(session.next(), 4);
+  EXPECT_EQ(session.next(), std::nullopt);
+  EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
+            "the prompt has 101 tokens when the model was compiled for a "
+            "context of 100; recompile it with qwen-opt --context");
+  EXPECT_EQ(errorOf([&] { session.setTokens({}); }),
+            "the prompt is empty: at least one token is needed");
+  EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>{40}); }),
+            "token id 40 is not in the model's vocabulary of 40");
+}
+
+TEST_F(SessionTest, StopsBetweenCalls) {
+  Session session(engine, {.temperature = 0});
+  session.setTokens(std::vector<int32_t>(20, 3));
+  int asked = 0;
+  // Calls take 8 tokens: the third one is not made.
+  EXPECT_EQ(session.next([&] { return ++asked == 3; }), std::nullopt);
+  EXPECT_EQ(ran.size(), 16u);
+  EXPECT_EQ(session.next(), 4);
+  EXPECT_EQ(ran.size(), 20u);
+}
+
+TEST_F(SessionTest, TheTokenLoopAllocatesNothing) {
+  for (const SamplerOptions &options :
+       {SamplerOptions{.temperature = 0},
+        SamplerOptions{.topK = 5, .topP = 0.9, .minP = 0.1, .seed = 3}}) {
+    Session session(engine, options);
+    session.setTokens(std::vector<int32_t>{1, 2});
+    session.next();
+    const int64_t before = allocations;
+    if (before < 0)
+      GTEST_SKIP() << "a sanitizer has the allocator";
+    for (int i = 0; i < 90; ++i)
+      session.next();
+    EXPECT_EQ(allocations, before);
+  }
+}

@@ -1,0 +1,119 @@
+//===- Bench.cpp - Speed and memory of a model ----------------------------===//
+
+#include "Commands.h"
+#include "Output.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+using namespace qwen;
+using namespace qwen::run;
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+/// Median, least and greatest.
+static ordered_json summary(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  const double median =
+      values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+  return {{"median", median},
+          {"least", values.front()},
+          {"greatest", values.back()}};
+}
+
+void qwen::run::bench(const BenchCommand &command) {
+  const auto loadStart = Clock::now();
+  const Artifact artifact(command.file);
+  EngineOptions options;
+  options.threads = command.threads;
+  Engine engine(artifact, options);
+  const double loadSeconds = secondsSince(loadStart);
+
+  const ModelInfo &model = artifact.manifest().model;
+  if (command.prompt > model.context - command.count)
+    throw Error("a prompt of " + std::to_string(command.prompt) + " and " +
+                std::to_string(command.count) +
+                " more tokens do not fit in the context of " +
+                std::to_string(model.context) +
+                " that the model was compiled for");
+
+  // Speed does not depend on which tokens they are.
+  const auto idAt = [&](int64_t i) {
+    return static_cast<int32_t>((i * 7919 + 17) % model.tokenizerVocab);
+  };
+  const auto nothing = [](size_t, std::span<float>) {};
+  std::vector<double> prefill, decode;
+  // The first repetition warms caches and is not counted.
+  for (int64_t repetition = 0; repetition <= command.repetitions;
+       ++repetition) {
+    const SequenceId sequence = engine.cache().open();
+    std::vector<Token> batch;
+    for (int64_t i = 0; i < command.prompt; ++i)
+      batch.push_back({idAt(i), sequence, i, i + 1 == command.prompt});
+    auto start = Clock::now();
+    engine.forward(batch, nothing);
+    const double prefillSeconds = secondsSince(start);
+    start = Clock::now();
+    for (int64_t i = 0; i < command.count; ++i) {
+      const Token token = {idAt(i), sequence, command.prompt + i, true};
+      engine.forward({&token, 1}, nothing);
+    }
+    const double decodeSeconds = secondsSince(start);
+    engine.cache().close(sequence);
+    if (repetition == 0)
+      continue;
+    prefill.push_back(static_cast<double>(command.prompt) / prefillSeconds);
+    decode.push_back(static_cast<double>(command.count) / decodeSeconds);
+  }
+
+  const TargetInfo &target = artifact.selectTarget(hostArch(), hostFeatures());
+  const ordered_json result = {
+      {"model", model.name},
+      {"target", target.name},
+      {"weights", weightFormatName(artifact.manifest().weights)},
+      {"threads", engine.threads()},
+      {"repetitions", command.repetitions},
+      {"prompt_tokens", command.prompt},
+      {"decode_tokens", command.count},
+      {"prefill_tokens_per_second", summary(prefill)},
+      {"decode_tokens_per_second", summary(decode)},
+      {"load_seconds", loadSeconds},
+      {"peak_rss_bytes", processBytes("VmHWM")},
+      {"vm_bytes", processBytes("VmSize")},
+      {"file_bytes", artifact.fileSize()}};
+  if (command.json) {
+    writeOut(result.dump(2) + "\n");
+    return;
+  }
+  constexpr double kMiB = 1024 * 1024;
+  char text[640];
+  const auto of = [&](const char *key, const char *which) {
+    return result[key][which].get<double>();
+  };
+  snprintf(text, sizeof(text),
+           "%s, %s, %d threads, median of %lld (least to greatest)\n"
+           "prefill  %.1f tokens/s (%.1f to %.1f), %lld tokens\n"
+           "decode   %.1f tokens/s (%.1f to %.1f), %lld tokens\n"
+           "load     %.2f ms\n"
+           "memory   %.1f MiB resident at most, %.1f MiB virtual, "
+           "file %.1f MiB\n",
+           target.name.c_str(), result["weights"].get<std::string>().c_str(),
+           engine.threads(), static_cast<long long>(command.repetitions),
+           of("prefill_tokens_per_second", "median"),
+           of("prefill_tokens_per_second", "least"),
+           of("prefill_tokens_per_second", "greatest"),
+           static_cast<long long>(command.prompt),
+           of("decode_tokens_per_second", "median"),
+           of("decode_tokens_per_second", "least"),
+           of("decode_tokens_per_second", "greatest"),
+           static_cast<long long>(command.count), loadSeconds * 1e3,
+           static_cast<double>(processBytes("VmHWM")) / kMiB,
+           static_cast<double>(processBytes("VmSize")) / kMiB,
+           static_cast<double>(artifact.fileSize()) / kMiB);
+  writeOut(text);
+}

@@ -1,0 +1,105 @@
+//===- Commands.h - The commands of qwen-run --------------------*- C++ -*-===//
+//
+// Options of each command, as they come from the command line, and the
+// functions that carry them out. All throw Error.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUN_COMMANDS_H
+#define QWEN_RUN_COMMANDS_H
+
+#include "Engine.h"
+#include "Sampler.h"
+#include "Tokenizer.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace qwen::run {
+
+/// What is given stands for the value of the checkpoint's generation config.
+struct SamplingFlags {
+  std::optional<float> temperature;
+  std::optional<int64_t> topK;
+  std::optional<double> topP;
+  std::optional<double> minP;
+  std::optional<float> repetitionPenalty;
+  std::optional<uint64_t> seed;
+
+  SamplerOptions apply(const GenerationInfo &generation) const;
+};
+
+struct GenerateCommand {
+  std::string file;
+  std::optional<std::string> prompt;
+  std::optional<std::string> ids;
+  std::optional<int64_t> count;
+  SamplingFlags sampling;
+  bool ignoreEos = false;
+  int32_t threads = 0;
+  int64_t piece = 0;
+};
+void generate(const GenerateCommand &command);
+
+struct ChatCommand {
+  std::string file;
+  std::optional<int64_t> count;
+  SamplingFlags sampling;
+  /// The template's enable_thinking, where it is given.
+  std::optional<bool> thinking;
+  int32_t threads = 0;
+};
+void chat(const ChatCommand &command);
+
+struct BenchCommand {
+  std::string file;
+  int64_t prompt = 128;
+  int64_t count = 32;
+  int64_t repetitions = 5;
+  int32_t threads = 0;
+  bool json = false;
+};
+void bench(const BenchCommand &command);
+
+struct InfoCommand {
+  std::string file;
+  bool json = false;
+  bool verify = false;
+};
+void info(const InfoCommand &command);
+
+struct TokenizeCommand {
+  std::string file;
+  std::optional<std::string> text;
+  bool json = false;
+  bool decode = false;
+};
+void tokenize(const TokenizeCommand &command);
+
+struct LogitsCommand {
+  std::string file;
+  std::string ids;
+  std::string output;
+  int32_t threads = 0;
+  int64_t piece = 0;
+};
+void logits(const LogitsCommand &command);
+
+struct PerplexityCommand {
+  std::string file;
+  std::string text;
+  std::optional<int64_t> window;
+  std::optional<int64_t> stride;
+  int32_t threads = 0;
+  bool json = false;
+};
+void perplexity(const PerplexityCommand &command);
+
+/// The artifact's tokenizer. Throws Error where it has none.
+Tokenizer openTokenizer(const Artifact &artifact);
+
+} // namespace qwen::run
+
+#endif // QWEN_RUN_COMMANDS_H

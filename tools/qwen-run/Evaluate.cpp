@@ -1,0 +1,151 @@
+//===- Evaluate.cpp - Logits and perplexity -------------------------------===//
+
+#include "Commands.h"
+#include "Output.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+using namespace qwen;
+using namespace qwen::run;
+
+/// Tokens of a new sequence, with the output of all of them.
+static std::vector<Token> wholeBatch(Engine &engine,
+                                     std::span<const int32_t> ids) {
+  const SequenceId sequence = engine.cache().open();
+  std::vector<Token> batch;
+  for (int32_t id : ids)
+    batch.push_back({id, sequence, static_cast<int64_t>(batch.size()), true});
+  return batch;
+}
+
+/// The header of NumPy's format 1.0 for f32 [rows, columns], C order.
+static std::string npyHeader(size_t rows, int64_t columns) {
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
+                       std::to_string(rows) + ", " + std::to_string(columns) +
+                       "), }";
+  constexpr size_t kAlign = 64, kBefore = 10;
+  header.append(kAlign - (kBefore + header.size() + 1) % kAlign, ' ');
+  header += '\n';
+  const char before[kBefore] = {'\x93',
+                                'N',
+                                'U',
+                                'M',
+                                'P',
+                                'Y',
+                                1,
+                                0,
+                                static_cast<char>(header.size() & 0xFF),
+                                static_cast<char>(header.size() >> 8)};
+  return std::string(before, kBefore) + header;
+}
+
+void qwen::run::logits(const LogitsCommand &command) {
+  const Artifact artifact(command.file);
+  const std::vector<int32_t> ids = parseIds(command.ids, "--ids");
+  if (ids.empty())
+    throw Error("--ids is empty: at least one token is needed");
+  const ModelInfo &model = artifact.manifest().model;
+  if (static_cast<int64_t>(ids.size()) > model.context)
+    throw Error("there are " + std::to_string(ids.size()) +
+                " tokens when the model was compiled for a context of " +
+                std::to_string(model.context));
+  EngineOptions options;
+  options.threads = command.threads;
+  options.callTokens = command.piece;
+  Engine engine(artifact, options);
+  const std::vector<Token> batch = wholeBatch(engine, ids);
+
+  OutputFile output(command.output);
+  const std::string header = npyHeader(ids.size(), model.vocabSize);
+  output.write(header.data(), header.size());
+  engine.forward(batch, [&](size_t, std::span<float> row) {
+    output.write(row.data(), row.size_bytes());
+  });
+  output.commit();
+}
+
+/// -log of the softmax of `id`, in double.
+static double negativeLogLikelihood(std::span<const float> logits, int32_t id) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float logit : logits)
+    sum += std::exp(logit - most);
+  return most + std::log(sum) - logits[static_cast<size_t>(id)];
+}
+
+void qwen::run::perplexity(const PerplexityCommand &command) {
+  const Artifact artifact(command.file);
+  const Tokenizer tokenizer = openTokenizer(artifact);
+  const int64_t context = artifact.manifest().model.context;
+  const int64_t window = command.window.value_or(context);
+  const int64_t stride =
+      command.stride.value_or(std::min<int64_t>(window, 512));
+  if (window > context)
+    throw Error("the window is " + std::to_string(window) +
+                " tokens when the model was compiled for a context of " +
+                std::to_string(context));
+  if (stride > window)
+    throw Error("the stride is " + std::to_string(stride) +
+                " tokens when at most the window of " + std::to_string(window) +
+                " is possible");
+  const std::vector<int32_t> ids = tokenizer.encode(readFile(command.text));
+  const auto total = static_cast<int64_t>(ids.size());
+  if (total < 2)
+    throw Error(command.text + " has " + std::to_string(total) +
+                " tokens when at least 2 are needed");
+  EngineOptions options;
+  options.threads = command.threads;
+  Engine engine(artifact, options);
+
+  // As Hugging Face's guide "Perplexity of fixed-length models" has it: a
+  // window scores the tokens that no window before it has scored, its mean
+  // counts as often as it has those, less one (the first token of the text
+  // has nothing before it).
+  double sum = 0;
+  int64_t scored = 0;
+  for (int64_t begin = 0, scoredTo = 0; scoredTo < total; begin += stride) {
+    const int64_t end = std::min(begin + window, total);
+    const int64_t labels = end - scoredTo;
+    const int64_t firstLabel = std::max(scoredTo, begin + 1);
+    double windowSum = 0;
+    std::vector<Token> batch = wholeBatch(
+        engine, std::span(ids).subspan(static_cast<size_t>(begin),
+                                       static_cast<size_t>(end - begin)));
+    // Token i foresees label i + 1.
+    for (Token &token : batch) {
+      const int64_t label = begin + token.position + 1;
+      token.output = label >= firstLabel && label < end;
+    }
+    engine.forward(batch, [&](size_t index, std::span<float> row) {
+      windowSum += negativeLogLikelihood(
+          row, ids[static_cast<size_t>(begin) + index + 1]);
+    });
+    engine.cache().close(batch.front().sequence);
+    if (labels > 1) {
+      sum += windowSum / static_cast<double>(end - firstLabel) *
+             static_cast<double>(labels - 1);
+      scored += labels - 1;
+    }
+    scoredTo = end;
+  }
+  const double value = std::exp(sum / static_cast<double>(scored));
+  if (command.json) {
+    writeOut(nlohmann::json({{"perplexity", value},
+                             {"tokens_scored", scored},
+                             {"window", window},
+                             {"stride", stride}})
+                 .dump() +
+             "\n");
+    return;
+  }
+  char line[128];
+  snprintf(line, sizeof(line), "perplexity %.6f\ntokens scored %lld\n", value,
+           static_cast<long long>(scored));
+  writeOut(line);
+}

@@ -1,0 +1,93 @@
+//===- Generate.cpp - Continues a text ------------------------------------===//
+
+#include "Commands.h"
+#include "Output.h"
+#include "Session.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <algorithm>
+#include <unistd.h>
+
+using namespace qwen;
+using namespace qwen::run;
+
+SamplerOptions SamplingFlags::apply(const GenerationInfo &generation) const {
+  SamplerOptions options = samplerOptions(generation);
+  options.temperature = temperature.value_or(options.temperature);
+  options.topK = topK.value_or(options.topK);
+  options.topP = topP.value_or(options.topP);
+  options.minP = minP.value_or(options.minP);
+  options.repetitionPenalty =
+      repetitionPenalty.value_or(options.repetitionPenalty);
+  options.seed = seed.value_or(options.seed);
+  return options;
+}
+
+Tokenizer qwen::run::openTokenizer(const Artifact &artifact) {
+  if (artifact.tokenizer().empty())
+    throw Error(artifact.path() +
+                " has no tokenizer, because its checkpoint had none: texts "
+                "need one, generate and logits take --ids");
+  return Tokenizer::fromBlob(artifact.tokenizer());
+}
+
+static std::vector<int32_t>
+promptIds(const GenerateCommand &command, const Artifact &artifact,
+          const std::optional<Tokenizer> &tokenizer) {
+  std::vector<int32_t> ids;
+  if (command.ids)
+    ids = parseIds(*command.ids, "--ids");
+  else
+    ids = tokenizer->encode(command.prompt ? *command.prompt : readInput());
+  const std::optional<int32_t> bos = artifact.manifest().generation.bosTokenId;
+  if (ids.empty() && bos)
+    ids.push_back(*bos);
+  return ids;
+}
+
+void qwen::run::generate(const GenerateCommand &command) {
+  const Artifact artifact(command.file);
+  std::optional<Tokenizer> tokenizer;
+  if (!command.ids)
+    tokenizer = openTokenizer(artifact);
+  const std::vector<int32_t> prompt = promptIds(command, artifact, tokenizer);
+
+  const GenerationInfo &generation = artifact.manifest().generation;
+  EngineOptions options;
+  options.threads = command.threads;
+  options.callTokens = command.piece;
+  Engine engine(artifact, options);
+  Session session(engine, command.sampling.apply(generation));
+  session.setTokens(prompt);
+
+  const std::vector<int32_t> &ends = generation.eosTokenIds;
+  const auto start = std::chrono::steady_clock::now();
+  auto decodeStart = start;
+  Utf8Stream characters;
+  int64_t count = 0;
+  for (; !command.count || count < *command.count; ++count) {
+    const std::optional<int32_t> id = session.next();
+    if (count == 0)
+      decodeStart = std::chrono::steady_clock::now();
+    if (!id || (!command.ignoreEos &&
+                std::find(ends.begin(), ends.end(), *id) != ends.end()))
+      break;
+    if (!tokenizer)
+      writeOut((count ? "," : "") + std::to_string(*id));
+    else if (!tokenizer->isSpecial(*id))
+      writeOut(characters.push(tokenizer->tokenBytes(*id)));
+  }
+  writeOut(characters.finish() + "\n");
+  if (!isTerminal(STDERR_FILENO) || count < 2)
+    return;
+  char stats[160];
+  snprintf(stats, sizeof(stats),
+           "[%zu tokens read at %.1f/s, %lld written at %.1f/s]\n",
+           prompt.size(),
+           static_cast<double>(prompt.size()) /
+               std::chrono::duration<double>(decodeStart - start).count(),
+           static_cast<long long>(count),
+           static_cast<double>(count - 1) / secondsSince(decodeStart));
+  writeError(stats);
+}

@@ -1,0 +1,99 @@
+//===- Info.cpp - What is in a file ---------------------------------------===//
+
+#include "Commands.h"
+#include "Output.h"
+
+#include <nlohmann/json.hpp>
+
+#include <sstream>
+
+using namespace qwen;
+using namespace qwen::run;
+using nlohmann::ordered_json;
+
+/// "12.3 MiB (12345678 bytes)".
+static std::string bytesText(uint64_t bytes) {
+  char text[64];
+  snprintf(text, sizeof(text), "%.1f MiB (%llu bytes)",
+           static_cast<double>(bytes) / (1024 * 1024),
+           static_cast<unsigned long long>(bytes));
+  return text;
+}
+
+static bool runsHere(const TargetInfo &target) {
+  return target.arch == hostArch() &&
+         hostFeatures().containsAll(target.features);
+}
+
+static void printJson(const Artifact &artifact,
+                      std::optional<uint64_t> verified) {
+  const ArtifactHeader &header = artifact.header();
+  ordered_json result = {{"file", artifact.path()},
+                         {"bytes",
+                          {{"file", artifact.fileSize()},
+                           {"code", header.code.size},
+                           {"manifest", header.manifest.size},
+                           {"tokenizer", header.tokenizer.size},
+                           {"chat_template", header.chatTemplate.size},
+                           {"weights", header.weights.size}}},
+                         {"format_version", header.formatVersion},
+                         {"kernel_abi_version", header.kernelAbiVersion}};
+  ordered_json here = ordered_json::array();
+  for (const TargetInfo &target : artifact.manifest().targets)
+    if (runsHere(target))
+      here.push_back(target.name);
+  result["runs_here"] = here;
+  if (verified)
+    result["verified_bytes"] = *verified;
+  result.update(ordered_json::parse(artifact.manifestText()));
+  writeOut(result.dump(2, ' ', false, ordered_json::error_handler_t::replace) +
+           "\n");
+}
+
+static void printText(const Artifact &artifact,
+                      std::optional<uint64_t> verified) {
+  const ArtifactHeader &header = artifact.header();
+  const Manifest &manifest = artifact.manifest();
+  const ModelInfo &model = manifest.model;
+  std::ostringstream out;
+  out << "model      " << model.name << ", " << model.architecture << "\n"
+      << "layers     " << model.layers << " of hidden size " << model.hiddenSize
+      << ", ffn " << model.intermediateSize << "\n"
+      << "heads      " << model.heads << ", kv " << model.kvHeads << ", of "
+      << model.headDim << "\n"
+      << "vocabulary " << model.vocabSize << " rows, " << model.tokenizerVocab
+      << " tokens, " << (model.tied ? "tied" : "untied") << "\n"
+      << "context    " << model.context << " positions\n"
+      << "weights    " << weightFormatName(manifest.weights) << ", "
+      << bytesText(header.weights.size) << " in " << manifest.tensors.size()
+      << " tensors\n"
+      << "kv cache   " << kvFormatName(manifest.kv.format) << ", "
+      << manifest.kv.tokenBytes << " bytes a token, " << manifest.kv.pageBytes
+      << " a page of " << kPageTokens << "\n"
+      << "arena      " << bytesText(static_cast<uint64_t>(manifest.arenaBytes))
+      << " for calls of " << manifest.limits.tokens << " tokens and "
+      << manifest.limits.rows << " outputs\n"
+      << "code       " << bytesText(header.code.size) << "\n"
+      << "tokenizer  " << (header.tokenizer.size ? "yes" : "no")
+      << ", chat template " << (header.chatTemplate.size ? "yes" : "no") << "\n"
+      << "file       " << bytesText(artifact.fileSize()) << ", format version "
+      << header.formatVersion << ", by " << manifest.compiler << "\n";
+  for (const TargetInfo &target : manifest.targets) {
+    out << "target     " << target.name << " (" << archName(target.arch)
+        << "; needs " << toString(target.features) << "; "
+        << (runsHere(target) ? "runs here" : "does not run here") << ")\n";
+    for (const std::string &kernel : target.kernels)
+      out << "  " << kernel << "\n";
+  }
+  if (verified)
+    out << "verified   " << bytesText(*verified) << "\n";
+  writeOut(out.str());
+}
+
+void qwen::run::info(const InfoCommand &command) {
+  const Artifact artifact(command.file);
+  std::optional<uint64_t> verified;
+  if (command.verify)
+    verified = artifact.verify();
+  (command.json ? printJson : printText)(artifact, verified);
+}

@@ -1,0 +1,223 @@
+//===- Output.cpp - Standard streams, files, figures ----------------------===//
+
+#include "Output.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace qwen;
+using namespace qwen::run;
+
+void qwen::run::prepareStreams() {
+  for (int descriptor = 0; descriptor < 3; ++descriptor)
+    if (fcntl(descriptor, F_GETFD) < 0)
+      // Opened the wrong way round, so that using it still fails.
+      (void)!open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);
+  signal(SIGPIPE, SIG_DFL);
+}
+
+/// Writes all, and returns 0 or errno.
+static int writeAll(int fd, const void *data, size_t size) {
+  const auto *bytes = static_cast<const char *>(data);
+  while (size) {
+    const ssize_t written = write(fd, bytes, size);
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written < 0)
+      return errno;
+    bytes += written;
+    size -= static_cast<size_t>(written);
+  }
+  return 0;
+}
+
+void qwen::run::writeOut(std::string_view text) {
+  if (const int error = writeAll(STDOUT_FILENO, text.data(), text.size()))
+    throw Error(std::string("cannot write to standard output: ") +
+                strerror(error));
+}
+
+void qwen::run::writeError(std::string_view text) {
+  (void)writeAll(STDERR_FILENO, text.data(), text.size());
+}
+
+bool qwen::run::isTerminal(int descriptor) { return isatty(descriptor); }
+
+static std::string readAll(int fd, const std::string &name) {
+  std::string text;
+  char buffer[65536];
+  while (true) {
+    const ssize_t got = read(fd, buffer, sizeof(buffer));
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      throw Error("cannot read " + name + ": " + strerror(errno));
+    if (got == 0)
+      return text;
+    text.append(buffer, static_cast<size_t>(got));
+  }
+}
+
+std::string qwen::run::readInput() {
+  return readAll(STDIN_FILENO, "standard input");
+}
+
+std::string qwen::run::readFile(const std::string &path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0)
+    throw Error("cannot read " + path + ": " + strerror(errno));
+  try {
+    std::string text = readAll(fd, path);
+    close(fd);
+    return text;
+  } catch (...) {
+    close(fd);
+    throw;
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// OutputFile
+//===----------------------------------------------------------------------===//
+
+/// The name to remove when a signal ends the program.
+static char temporaryName[4096];
+
+static void removeAndDie(int number) {
+  unlink(temporaryName);
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+static constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+/// Signals that are ignored (nohup) stay ignored.
+static void changeHandlers(void (*from)(int), void (*to)(int)) {
+  for (int number : kEndingSignals) {
+    struct sigaction action;
+    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler == from)
+      signal(number, to);
+  }
+}
+
+OutputFile::OutputFile(const std::string &filePath) : path(filePath) {
+  struct stat status;
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+      fail(errno);
+    return;
+  }
+  temporary = path + "." + std::to_string(getpid()) + ".tmp";
+  if (temporary.size() >= sizeof(temporaryName))
+    fail(ENAMETOOLONG);
+  memcpy(temporaryName, temporary.c_str(), temporary.size() + 1);
+  changeHandlers(SIG_DFL, removeAndDie);
+  fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    const int error = errno;
+    changeHandlers(removeAndDie, SIG_DFL);
+    fail(error);
+  }
+}
+
+OutputFile::~OutputFile() {
+  if (fd >= 0)
+    close(fd);
+  if (temporary.empty())
+    return;
+  unlink(temporary.c_str());
+  changeHandlers(removeAndDie, SIG_DFL);
+}
+
+void OutputFile::fail(int error) const {
+  throw Error("cannot write " + path + ": " + strerror(error));
+}
+
+void OutputFile::write(const void *data, size_t size) {
+  if (const int error = writeAll(fd, data, size))
+    fail(error);
+}
+
+void OutputFile::commit() {
+  if (close(std::exchange(fd, -1)) != 0)
+    fail(errno);
+  if (temporary.empty())
+    return;
+  if (rename(temporary.c_str(), path.c_str()) != 0)
+    fail(errno);
+  changeHandlers(removeAndDie, SIG_DFL);
+  temporary.clear();
+}
+
+//===----------------------------------------------------------------------===//
+// Ids and figures
+//===----------------------------------------------------------------------===//
+
+static std::vector<int32_t> parseJsonIds(std::string_view text,
+                                         const char *what) {
+  using nlohmann::json;
+  json value = json::parse(text, nullptr, false);
+  if (value.is_object() && value.contains("ids"))
+    value = json(value["ids"]);
+  std::vector<int32_t> ids;
+  bool good = value.is_array();
+  for (size_t i = 0; good && i < value.size(); ++i) {
+    good =
+        value[i].is_number_unsigned() && value[i].get<uint64_t>() < INT32_MAX;
+    if (good)
+      ids.push_back(value[i].get<int32_t>());
+  }
+  if (!good)
+    throw Error(std::string(what) + " is no list of token ids");
+  return ids;
+}
+
+std::vector<int32_t> qwen::run::parseIds(std::string_view text,
+                                         const char *what) {
+  constexpr std::string_view kBetween = ", \t\r\n";
+  const size_t first = text.find_first_not_of(kBetween);
+  if (first != std::string_view::npos &&
+      (text[first] == '{' || text[first] == '['))
+    return parseJsonIds(text, what);
+  std::vector<int32_t> ids;
+  for (size_t at = first; at < text.size();
+       at = text.find_first_not_of(kBetween, at)) {
+    const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    int32_t id = -1;
+    const auto [last, error] =
+        std::from_chars(text.data() + at, text.data() + end, id);
+    if (error != std::errc() || last != text.data() + end || id < 0)
+      throw Error(std::string(what) + " has \"" +
+                  std::string(text.substr(at, std::min<size_t>(end - at, 40))) +
+                  "\" where a token id is needed");
+    ids.push_back(id);
+    at = end;
+  }
+  return ids;
+}
+
+double qwen::run::secondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+uint64_t qwen::run::processBytes(std::string_view key) {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line))
+    if (line.starts_with(key) && line.size() > key.size() &&
+        line[key.size()] == ':')
+      return strtoull(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
+  return 0;
+}

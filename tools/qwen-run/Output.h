@@ -1,0 +1,73 @@
+//===- Output.h - Standard streams, files, figures --------------*- C++ -*-===//
+//
+// What the commands of qwen-run read and write beside the model.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUN_OUTPUT_H
+#define QWEN_RUN_OUTPUT_H
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qwen::run {
+
+/// Makes the standard streams and signals what the commands expect: closed
+/// streams stay closed (no file that is opened later gets their numbers), and
+/// a closed pipe ends the program as it ends other tools.
+void prepareStreams();
+
+/// Writes all of `text` to standard output. Throws Error.
+void writeOut(std::string_view text);
+
+/// Writes to standard error; failures are ignored.
+void writeError(std::string_view text);
+
+bool isTerminal(int descriptor);
+
+/// All of standard input. Throws Error.
+std::string readInput();
+
+/// All of a file, of any kind. Throws Error.
+std::string readFile(const std::string &path);
+
+/// A file that gets its name when it is whole: written beside it under another
+/// one, removed on errors and on SIGINT, SIGTERM and SIGHUP. Where `path` is
+/// there and not a regular file (a pipe, a device), it is written directly.
+/// At most one at a time.
+class OutputFile {
+public:
+  explicit OutputFile(const std::string &path);
+  ~OutputFile();
+  OutputFile(const OutputFile &) = delete;
+  OutputFile &operator=(const OutputFile &) = delete;
+
+  void write(const void *data, size_t size);
+  /// Gives the file its name.
+  void commit();
+
+private:
+  [[noreturn]] void fail(int error) const;
+
+  std::string path;
+  std::string temporary;
+  int fd = -1;
+};
+
+/// Ids separated by commas, spaces or newlines, or JSON: an array of ids or an
+/// object with the array "ids". `what` names the text in errors.
+std::vector<int32_t> parseIds(std::string_view text, const char *what);
+
+/// Seconds since `start`.
+double secondsSince(std::chrono::steady_clock::time_point start);
+
+/// A line of /proc/self/status in bytes ("VmHWM", "VmSize"), 0 where there is
+/// none.
+uint64_t processBytes(std::string_view key);
+
+} // namespace qwen::run
+
+#endif // QWEN_RUN_OUTPUT_H

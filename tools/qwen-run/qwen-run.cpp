@@ -1,0 +1,179 @@
+//===- qwen-run.cpp - Runs compiled models --------------------------------===//
+
+#include "Commands.h"
+#include "Output.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <CLI/CLI.hpp>
+
+#include <new>
+
+using namespace qwen;
+using namespace qwen::run;
+
+static constexpr int64_t kMost = INT32_MAX;
+static CLI::Range positive() { return CLI::Range(int64_t{1}, kMost); }
+
+static void addFile(CLI::App *app, std::string &file) {
+  app->add_option("FILE", file, "Compiled model")->required();
+}
+
+static void addThreads(CLI::App *app, int32_t &threads) {
+  app->add_option("-t,--threads", threads,
+                  "Threads; one for each physical performance core by default")
+      ->check(CLI::Range(int32_t{1}, ThreadPool::kMaxThreads));
+}
+
+static void addPiece(CLI::App *app, int64_t &piece) {
+  app->add_option("--piece", piece,
+                  "Tokens in one call at most; the result does not depend on "
+                  "it")
+      ->check(positive());
+}
+
+static void addSampling(CLI::App *app, SamplingFlags &flags) {
+  app->add_option("--temperature", flags.temperature,
+                  "0 always takes the most likely token");
+  app->add_option("--top-k", flags.topK, "Tokens kept; 0 keeps all");
+  app->add_option("--top-p", flags.topP, "Share of the probability kept");
+  app->add_option("--min-p", flags.minP,
+                  "Least probability kept, as a share of the greatest");
+  app->add_option("--repetition-penalty", flags.repetitionPenalty,
+                  "Divides the logits of tokens that were there");
+  app->add_option("--seed", flags.seed, "Seed of the draws; 0 by default");
+}
+
+static void addGenerate(CLI::App &app, GenerateCommand &command) {
+  CLI::App *sub = app.add_subcommand("generate", "Continue a text");
+  addFile(sub, command.file);
+  CLI::Option *prompt = sub->add_option("-p,--prompt", command.prompt,
+                                        "Text; standard input by default");
+  sub->add_option("--ids", command.ids,
+                  "Token ids for the text (1,2,3); ids are printed")
+      ->excludes(prompt);
+  sub->add_option("-n,--count", command.count,
+                  "Tokens at most; up to the model's context by default")
+      ->check(CLI::Range(int64_t{0}, kMost));
+  addSampling(sub, command.sampling);
+  sub->add_flag("--ignore-eos", command.ignoreEos,
+                "Go on where the model would end");
+  addThreads(sub, command.threads);
+  addPiece(sub, command.piece);
+  sub->callback([&command] { generate(command); });
+}
+
+static void addChat(CLI::App &app, ChatCommand &command) {
+  CLI::App *sub = app.add_subcommand(
+      "chat", "Talk, one line a turn; Ctrl-C stops an answer");
+  addFile(sub, command.file);
+  sub->add_option("-n,--count", command.count, "Tokens of an answer at most")
+      ->check(CLI::Range(int64_t{0}, kMost));
+  addSampling(sub, command.sampling);
+  sub->add_flag("--think,!--no-think", command.thinking,
+                "Switch the template's thinking on or off");
+  addThreads(sub, command.threads);
+  sub->callback([&command] { chat(command); });
+}
+
+static void addBench(CLI::App &app, BenchCommand &command) {
+  CLI::App *sub = app.add_subcommand("bench", "Measure speed and memory");
+  addFile(sub, command.file);
+  sub->add_option("--prompt-tokens", command.prompt, "Tokens of the prompt")
+      ->capture_default_str()
+      ->check(positive());
+  sub->add_option("-n,--count", command.count, "Tokens decoded")
+      ->capture_default_str()
+      ->check(positive());
+  sub->add_option("--repetitions", command.repetitions, "Measurements")
+      ->capture_default_str()
+      ->check(positive());
+  addThreads(sub, command.threads);
+  sub->add_flag("--json", command.json, "Print JSON");
+  sub->callback([&command] { bench(command); });
+}
+
+static void addInfo(CLI::App &app, InfoCommand &command) {
+  CLI::App *sub = app.add_subcommand("info", "Say what is in a file");
+  addFile(sub, command.file);
+  sub->add_flag("--json", command.json, "Print JSON");
+  sub->add_flag("--verify", command.verify,
+                "Read all of it and check the checksums");
+  sub->callback([&command] { info(command); });
+}
+
+static void addTokenize(CLI::App &app, TokenizeCommand &command) {
+  CLI::App *sub = app.add_subcommand("tokenize", "Text to token ids, or back");
+  addFile(sub, command.file);
+  sub->add_option("-p,--prompt", command.text,
+                  "Text (ids with --decode); standard input by default");
+  sub->add_flag("--json", command.json, "Print {\"ids\": [...]}");
+  sub->add_flag("--decode", command.decode, "Ids to text");
+  sub->callback([&command] { tokenize(command); });
+}
+
+static void addLogits(CLI::App &app, LogitsCommand &command) {
+  CLI::App *sub = app.add_subcommand(
+      "logits", "Write the logits at each token, f32 [T, V], for NumPy");
+  addFile(sub, command.file);
+  sub->add_option("--ids", command.ids, "Token ids: 1,2,3")->required();
+  sub->add_option("-o,--output", command.output, "File to write (.npy)")
+      ->required();
+  addThreads(sub, command.threads);
+  addPiece(sub, command.piece);
+  sub->callback([&command] { logits(command); });
+}
+
+static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
+  CLI::App *sub =
+      app.add_subcommand("perplexity", "Measure how well a text is foreseen");
+  addFile(sub, command.file);
+  sub->add_option("TEXT", command.text, "Text file")->required();
+  sub->add_option("--window", command.window,
+                  "Tokens seen at once; the model's context by default")
+      ->check(positive());
+  sub->add_option("--stride", command.stride,
+                  "Tokens from one window to the next; the window, at most "
+                  "512, by default")
+      ->check(positive());
+  addThreads(sub, command.threads);
+  sub->add_flag("--json", command.json, "Print JSON");
+  sub->callback([&command] { perplexity(command); });
+}
+
+int main(int argc, char **argv) {
+  prepareStreams();
+  CLI::App app("Runs models that qwen-opt compiled.", "qwen-run");
+  app.require_subcommand(1);
+  GenerateCommand generateCommand;
+  ChatCommand chatCommand;
+  BenchCommand benchCommand;
+  InfoCommand infoCommand;
+  TokenizeCommand tokenizeCommand;
+  LogitsCommand logitsCommand;
+  PerplexityCommand perplexityCommand;
+  addGenerate(app, generateCommand);
+  addChat(app, chatCommand);
+  addBench(app, benchCommand);
+  addInfo(app, infoCommand);
+  addTokenize(app, tokenizeCommand);
+  addLogits(app, logitsCommand);
+  addPerplexity(app, perplexityCommand);
+  const auto fail = [](const std::string &message) {
+    writeError("qwen-run: " + message + "\n");
+    return 1;
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success &request) {
+    return app.exit(request);
+  } catch (const CLI::ParseError &error) {
+    fail(error.what());
+    return 2;
+  } catch (const std::bad_alloc &) {
+    return fail("out of memory");
+  } catch (const std::exception &error) {
+    return fail(error.what());
+  }
+  return 0;
+}
