@@ -1,0 +1,274 @@
+// Diagnostics of the ops around attention.
+// RUN: qwen-opt %s -split-input-file -verify-diagnostics
+
+//===----------------------------------------------------------------------===//
+// qwen.rope_table, qwen.rope
+//===----------------------------------------------------------------------===//
+
+func.func @f(%p: tensor<?xi32>) {
+  // expected-error@+1 {{theta is -1.000000e+04 when a positive number is needed}}
+  %c, %s = qwen.rope_table %p theta -1.0e+04 : tensor<?xi32> -> tensor<?x16xf32>
+  return
+}
+
+// -----
+
+func.func @f(%p: tensor<?xi32>) {
+  // expected-error@+1 {{frequencies is -64 when 0 or more is needed}}
+  %c, %s = qwen.rope_table %p theta 1.0e+04 frequencies -64 : tensor<?xi32> -> tensor<?x16xf32>
+  return
+}
+
+// -----
+
+func.func @f(%p: tensor<?xi32>) {
+  // expected-error@+1 {{frequencies is 32 when a multiple of 64 is needed}}
+  %c, %s = qwen.rope_table %p theta 1.0e+04 frequencies 32 : tensor<?xi32> -> tensor<?x16xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>, %c: tensor<?x24xf32>) {
+  // expected-error@+1 {{row is 64 when a multiple of 48 is needed}}
+  %y = qwen.rope %x, %c, %c : tensor<?x64xf32>, tensor<?x24xf32>
+  return
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// qwen.append
+//===----------------------------------------------------------------------===//
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+  // expected-error@+1 {{row is 64 when a multiple of 48 is needed}}
+  qwen.append %k, %k, %c24, %c24 layer 0 : tensor<?x64xf32>, tensor<?x24xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+  // expected-error@+1 {{layer is -1 when 0 or more is needed}}
+  qwen.append %k, %k, %c, %c layer -1 : tensor<?x64xf32>, tensor<?x16xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+  // expected-error@+1 {{has norm without eps}}
+  "qwen.append"(%k, %k, %c, %c) {layer = 0 : i64, norm = @n} : (tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x16xf32>, tensor<?x16xf32>) -> ()
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+  // expected-error@+1 {{has eps without norm}}
+  "qwen.append"(%k, %k, %c, %c) {layer = 0 : i64, eps = 1.0e-06 : f64} : (tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x16xf32>, tensor<?x16xf32>) -> ()
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+  // expected-error@+1 {{eps is -1.000000e+00 when a positive number is needed}}
+  qwen.append %k, %k, %c, %c layer 0 norm @n eps -1.0 : tensor<?x64xf32>, tensor<?x16xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+  // expected-error@+1 {{weight @n8 is [8] when [32] is needed}}
+  qwen.append %k, %k, %c, %c layer 0 norm @n8 eps 1.0e-06 : tensor<?x64xf32>, tensor<?x16xf32>
+  return
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// qwen.attention
+//===----------------------------------------------------------------------===//
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{has 0 heads and 1 kv_heads when 1 or more is needed}}
+  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 0 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{has 2 heads and -1 kv_heads when 1 or more is needed}}
+  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads -1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{heads is 4 when a multiple of 3 is needed}}
+  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 4 kv_heads 3 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{row is 64 when a multiple of 3 is needed}}
+  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 3 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{width of a head is 12 when a multiple of 8 is needed}}
+  %a = qwen.attention %q24 append(%k12, %k12 : tensor<?x12xf32>, tensor<?x12xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x24xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{layer is -1 when 0 or more is needed}}
+  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer -1 heads 2 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
+  %a = qwen.attention %q layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
+  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
+  %a = "qwen.attention"(%q, %k) {layer = 0 : i64, heads = 2 : i64, kv_heads = 1 : i64, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (tensor<?x64xf32>, tensor<?x32xf32>) -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
+  %a = "qwen.attention"(%q, %c) {layer = 0 : i64, heads = 2 : i64, kv_heads = 1 : i64, operandSegmentSizes = array<i32: 1, 0, 0, 1, 0>} : (tensor<?x64xf32>, tensor<?x16xf32>) -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{keys is 32 wide when 64 is needed}}
+  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{values is 64 wide when 32 is needed}}
+  %a = qwen.attention %q append(%k, %q : tensor<?x32xf32>, tensor<?x64xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{cos is 16 wide when 32 is needed}}
+  %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{sin is 32 wide when 16 is needed}}
+  %a = qwen.attention %q rope(%c, %k : tensor<?x16xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{has norm without rope}}
+  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 1 norm @n eps 1.0e-06 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{eps is -1.000000e+00 when a positive number is needed}}
+  %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @n eps -1.0 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from "m" at 0
+qwen.weight @n8 : tensor<8xf32> from "m" at 0
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
+  // expected-error@+1 {{weight @n8 is [8] when [32] is needed}}
+  %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @n8 eps 1.0e-06 : tensor<?x64xf32>
+  return
+}

@@ -1,0 +1,605 @@
+// Diagnostics of the dialect, but for those around attention.
+// RUN: qwen-opt %s -split-input-file -verify-diagnostics
+
+//===----------------------------------------------------------------------===//
+// Attributes
+//===----------------------------------------------------------------------===//
+
+// expected-error@+1 {{block is 64 when 128 is needed}}
+func.func private @f(tensor<?x64xi8, #qwen.blocks<64>>)
+
+// -----
+
+// expected-error@+1 {{unknown format 'q5'}}
+module attributes {test = #qwen.format<q5>} {}
+
+// -----
+
+// expected-error@+1 {{unknown format 'q4_0'}}
+module attributes {test = #qwen.kv_format<q4_0>} {}
+
+// -----
+
+// expected-error@+1 {{unknown format 'f64'}}
+module attributes {test = #qwen.layout<f64, panel = 16, chunk = 1>} {}
+
+// -----
+
+// expected-error@+1 {{panel is 8 when 16 is needed}}
+module attributes {test = #qwen.layout<f32, panel = 8, chunk = 1>} {}
+
+// -----
+
+// expected-error@+1 {{chunk is 4 when 1 is needed for f32}}
+module attributes {test = #qwen.layout<f32, panel = 16, chunk = 4>} {}
+
+// -----
+
+// expected-error@+1 {{chunk is 1 when 4 is needed for q4_0}}
+module attributes {test = #qwen.layout<q4_0, panel = 16, chunk = 1>} {}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Types of rows
+//===----------------------------------------------------------------------===//
+
+func.func @f(%x: tensor<?x?xf32>) {
+  // expected-error@+1 {{operand #0 must be rows of f32, tensor<?xNxf32>}}
+  %y = qwen.output_rows %x : tensor<?x?xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<4x64xf32>) {
+  // expected-error@+1 {{operand #0 must be rows of f32, tensor<?xNxf32>}}
+  %y = qwen.output_rows %x : tensor<4x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{result #0 must be rows in blocks, tensor<?xNxi8, #qwen.blocks<128>>}}
+  %y = qwen.quantize %x : tensor<?x64xf32> -> tensor<?x64xi8>
+  return
+}
+
+// -----
+
+func.func @f(%p: tensor<?xi64>) {
+  // expected-error@+1 {{operand #0 must be one i32 for each token, tensor<?xi32>}}
+  %c, %s = qwen.rope_table %p theta 1.0e+04 : tensor<?xi64> -> tensor<?x16xf32>
+  return
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// qwen.weight
+//===----------------------------------------------------------------------===//
+
+// expected-error@+1 {{has rank 3 when 1 or 2 is needed}}
+qwen.weight @w : tensor<2x2x2xf32> from "m" at 0
+
+// -----
+
+// expected-error@+1 {{has a dynamic dimension}}
+qwen.weight @w : tensor<?xf32> from "m" at 0
+
+// -----
+
+// expected-error@+1 {{has a dimension of 0 when 1 to 268435456 is needed}}
+qwen.weight @w : tensor<0xf32> from "m" at 0
+
+// -----
+
+// expected-error@+1 {{has a dimension of 268435457 when 1 to 268435456 is needed}}
+qwen.weight @w : tensor<268435457xf32> from "m" at 0
+
+// -----
+
+// expected-error@+1 {{has values of 'i8' when f32, f16 or bf16 is needed}}
+qwen.weight @w : tensor<2xi8> from "m" at 0
+
+// -----
+
+// expected-error@+1 {{has no file}}
+qwen.weight @w : tensor<2xf32> from "" at 0
+
+// -----
+
+// expected-error@+1 {{offset is -1 when 0 or more is needed}}
+qwen.weight @w : tensor<2xf32> from "m" at -1
+
+// -----
+
+// expected-error@+1 {{has format q4_0 when f32 is needed for a vector}}
+qwen.weight @w : tensor<64xf32> from "m" at 0 as #qwen.format<q4_0>
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// qwen.packed
+//===----------------------------------------------------------------------===//
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+// expected-error@+1 {{has rank 1 when 2 is needed}}
+qwen.packed @p [@v] : tensor<64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+
+// -----
+
+qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
+// expected-error@+1 {{has rank 2 when 1 is needed}}
+qwen.packed @p [@w] : tensor<64x32xf32> at 0
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+// expected-error@+1 {{has values of 'f16' when f32 is needed}}
+qwen.packed @p [@v] : tensor<64xf16> at 0
+
+// -----
+
+qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
+// expected-error@+1 {{has rows of 33 when a multiple of 32 is needed}}
+qwen.packed @p [@w] : tensor<64x33xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+// expected-error@+1 {{offset is 32 when a multiple of 64 is needed}}
+qwen.packed @p [@v] : tensor<64xf32> at 32
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+// expected-error@+1 {{offset is -64 when a multiple of 64 is needed}}
+qwen.packed @p [@v] : tensor<64xf32> at -64
+
+// -----
+
+// expected-error@+1 {{segment @none is not a qwen.weight}}
+qwen.packed @p [@none] : tensor<64xf32> at 0
+
+// -----
+
+qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
+// expected-error@+1 {{segment @w is 'tensor<64x32xf32>' in a part that is 'tensor<64x64xf32>'}}
+qwen.packed @p [@w] : tensor<64x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0
+// expected-error@+1 {{segment @v has no format}}
+qwen.packed @p [@v] : tensor<64xf32> at 0
+
+// -----
+
+qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
+// expected-error@+1 {{segment @w is f32 when q4_0 is needed}}
+qwen.packed @p [@w] : tensor<64x32xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 0
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+// expected-error@+1 {{segments have 64 rows when 128 is needed}}
+qwen.packed @p [@v] : tensor<128xf32> at 0
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Weights that ops refer to
+//===----------------------------------------------------------------------===//
+
+func.func @f(%ids: tensor<?xi32>) {
+  // expected-error@+1 {{names @none, which is not a weight}}
+  %x = qwen.embedding %ids, @none : tensor<?xi32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+func.func @f(%ids: tensor<?xi32>) {
+  // expected-error@+1 {{weight @v is a vector when a matrix is needed}}
+  %x = qwen.embedding %ids, @v : tensor<?xi32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
+func.func @f(%ids: tensor<?xi32>) {
+  // expected-error@+1 {{result is 64 wide when 32 is needed}}
+  %x = qwen.embedding %ids, @w : tensor<?xi32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+func.func @f(%x: tensor<?x32xf32>) {
+  // expected-error@+1 {{weight @v is [64] when [32] is needed}}
+  %y = qwen.add_bias %x, @v : tensor<?x32xf32>
+  return
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// qwen.rms_norm
+//===----------------------------------------------------------------------===//
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{eps is 0.000000e+00 when a positive number is needed}}
+  %y = qwen.rms_norm %x, @v eps 0.0 : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{result is 32 wide when 64 is needed}}
+  %y = qwen.rms_norm %x, @v eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{head is 0 wide when 1 or more is needed}}
+  %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 0 : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{row is 64 when a multiple of 48 is needed}}
+  %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 48 : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{quantizes normed heads when only normed rows can be quantized}}
+  %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 64 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{weight @v is [64] when [32] is needed}}
+  %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 32 : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// qwen.linear
+//===----------------------------------------------------------------------===//
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{has 0 weights when 1 or more is needed}}
+  "qwen.linear"(%x) {weights = []} : (tensor<?x64xf32>) -> ()
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{has 1 results when 2 is needed, one for each weight}}
+  %y = qwen.linear %x, [@w, @w] : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{has 2 biases when 1 is needed, one for each weight}}
+  %y = qwen.linear %x, [@w] bias [@b, @b] : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x48xf32>) {
+  // expected-error@+1 {{reads @w with K = 48 when a multiple of 32 is needed}}
+  %y = qwen.linear %x, [@w] : tensor<?x48xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{has a residual with 2 weights when 1 is needed}}
+  %y:2 = qwen.linear %x, [@w, @w] residual(%r : tensor<?x32xf32>) : tensor<?x64xf32> -> tensor<?x32xf32>, tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{residual is 64 wide when 32 is needed}}
+  %y = qwen.linear %x, [@w] residual(%r64 : tensor<?x64xf32>) : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{has packed_bias without bias}}
+  %y = qwen.linear %x, [@w] packed @p packed_bias @pb : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{weight @w is [32, 64] when [64, 64] is needed}}
+  %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{weight @w is [32, 64] when [32] is needed}}
+  %y = qwen.linear %x, [@w] bias [@w] : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{names @w, which is not a qwen.packed}}
+  %y = qwen.linear %x, [@w] packed @w : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{@p has other segments than the op}}
+  %y:2 = qwen.linear %x, [@w, @w] packed @p : tensor<?x64xf32> -> tensor<?x32xf32>, tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
+  // expected-error@+1 {{@p has other segments than the op}}
+  %y = qwen.linear %x, [@w] bias [@b] packed @p packed_bias @p : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// qwen.swiglu, qwen.quantize
+//===----------------------------------------------------------------------===//
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{result is 32 wide when 64 is needed}}
+  %y = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x48xf32>) {
+  // expected-error@+1 {{width of quantized rows is 48 when a multiple of 32 is needed}}
+  %y = qwen.quantize %x : tensor<?x48xf32> -> tensor<?x48xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// qwen.lm_head
+//===----------------------------------------------------------------------===//
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x48xf32>) {
+  // expected-error@+1 {{reads @w with K = 48 when a multiple of 32 is needed}}
+  %y = qwen.lm_head %x, @w : tensor<?x48xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{weight @w is [32, 64] when [64, 64] is needed}}
+  %y = qwen.lm_head %x, @w : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{@pb has other segments than the op}}
+  %y = qwen.lm_head %x, @w packed @pb : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Kernels and plans
+//===----------------------------------------------------------------------===//
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has kernel 'quantize', which is not in the kernel table}}
+  %y = qwen.quantize %x {kernel = "quantize"} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has kernel 'rope_avx2', which computes something else}}
+  %y = qwen.quantize %x {kernel = "rope_avx2"} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has kernel 'linear_f32_4x16_avx2', which computes something else}}
+  %y = qwen.linear %x, [@w] {gemv = "linear_f32_4x16_avx2"} : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has kernel 'linear_f32_1x16_avx2', which computes something else}}
+  %y = qwen.linear %x, [@w] {gemm = "linear_f32_1x16_avx2"} : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{id is -1 when 0 or more is needed}}
+  %y = qwen.quantize %x {plan = #qwen.plan<id = -1, barrier = false>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has 0 buffers when 1 is needed, one for each result}}
+  %y = qwen.quantize %x {plan = #qwen.plan<id = 0, barrier = false>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{offset is -64 when 0 or more is needed}}
+  %y = qwen.quantize %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = -64, stride = 64, scales = 64, sums = 128>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{stride is 32 when 64 or more is needed}}
+  %y = qwen.quantize %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32, scales = 64, sums = 128>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has a buffer with scales = -1 and sums = 128 for quantized rows}}
+  %y = qwen.quantize %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 64, sums = 128>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has a buffer with scales = 64 and sums = -1 for quantized rows}}
+  %y = qwen.quantize %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 64, scales = 64>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has a buffer with scales = 64 and sums = -1 for f32 rows}}
+  %y = qwen.swiglu %x, %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 64, scales = 64>]>} : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @pb [@b] : tensor<32xf32> at 8192
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{offset of logits is 0 when -1 is needed: they are not in the arena}}
+  %y = qwen.lm_head %x, @w {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
