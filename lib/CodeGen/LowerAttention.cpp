@@ -9,7 +9,7 @@ using namespace qwen;
 
 /// A unit is a KV head of one token.
 static constexpr std::string_view kAppend = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, %keys: i64, %key_stride: i64, %values: i64, %value_stride: i64, %cos: i64, %sin: i64, %rope_stride: i64, %norm: i64, %eps: f32, %layer: i64, %op: i32) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, %keys: i64, %key_stride: i64, %values: i64, %value_stride: i64, %cos: i64, %sin: i64, %rope_stride: i64, %norm: i64, %eps: f32, %layer: i64, %op: i32) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
   %heads = arith.constant ${kvHeads} : i64
   %dim = arith.constant ${headDim} : i64
@@ -64,7 +64,7 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %keys: i64, %key_s
 /// state (M, L, O) of each query head starts as the first page's; the following
 /// pages are merged to the other of two buffers in turn.
 static constexpr std::string_view kAttention = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, %queries: i64, %query_stride: i64, %cos: i64, %sin: i64, %rope_stride: i64, %norm: i64, %eps: f32, %layer: i64, %out: i64, %out_stride: i64) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, %queries: i64, %query_stride: i64, %cos: i64, %sin: i64, %rope_stride: i64, %norm: i64, %eps: f32, %layer: i64, %out: i64, %out_stride: i64) attributes {passthrough = ["noinline"]} {
   %c0 = arith.constant 0 : i64
   %c1 = arith.constant 1 : i64
   %heads = arith.constant ${kvHeads} : i64

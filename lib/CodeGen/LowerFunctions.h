@@ -2,8 +2,9 @@
 //
 // `forward` calls one function for each op, with the op's places and sizes as
 // constants. Such a function is made once for each combination of kernels and
-// shared by all layers, so that code stays small: it takes the thread's range
-// of the op's units, computes addresses, and calls the kernels.
+// shared by all layers and never inlined, so that code stays small: it takes
+// the thread's range of the op's units, computes addresses, and calls the
+// kernels.
 //
 //===----------------------------------------------------------------------===//
 

@@ -64,7 +64,7 @@ static constexpr std::string_view kPlacesQ8 =
   %s = func.call @arena(%context, %sums) : (!llvm.ptr, i64) -> !llvm.ptr)mlir";
 
 static constexpr std::string_view kLinear = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, ${in.arguments}, %weight: i64, %k: i64, %panels: i64, %bias: i64, %residual: i64, %out: i64, %stride: i64) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, ${in.arguments}, %weight: i64, %k: i64, %panels: i64, %bias: i64, %residual: i64, %out: i64, %stride: i64) attributes {passthrough = ["noinline"]} {
 ${in.places}
   %w = func.call @weights(%context, %weight) : (!llvm.ptr, i64) -> !llvm.ptr
   %b = func.call @weights(%context, %bias) : (!llvm.ptr, i64) -> !llvm.ptr
@@ -79,7 +79,7 @@ ${in.places}
 
 /// Each thread tests the columns that it wrote.
 static constexpr std::string_view kLmHead = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, ${in.arguments}, %weight: i64, %k: i64, %panels: i64, %stride: i64, %op: i32) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, ${in.arguments}, %weight: i64, %k: i64, %panels: i64, %stride: i64, %op: i32) attributes {passthrough = ["noinline"]} {
   %c0 = arith.constant 0 : i64
   %c1 = arith.constant 1 : i64
   %panel = arith.constant ${panel} : i64

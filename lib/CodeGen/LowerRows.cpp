@@ -5,7 +5,7 @@
 using namespace qwen;
 
 static constexpr std::string_view kEmbedding = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, %weight: i64, %k: i64, %out: i64, %stride: i64) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, %weight: i64, %k: i64, %out: i64, %stride: i64) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
   %ids = arith.constant ${tokenIds} : i64
   %table = func.call @weights(%context, %weight) : (!llvm.ptr, i64) -> !llvm.ptr
@@ -22,7 +22,7 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %weight: i64, %k: 
 )mlir";
 
 static constexpr std::string_view kRopeTable = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, %weight: i64, %half: i64, %cos: i64, %sin: i64, %stride: i64) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, %weight: i64, %half: i64, %cos: i64, %sin: i64, %stride: i64) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
   %positions = arith.constant ${positions} : i64
   %frequencies = func.call @weights(%context, %weight) : (!llvm.ptr, i64) -> !llvm.ptr
@@ -60,7 +60,7 @@ func.func private @norm_token(%context: !llvm.ptr, %rows: i1, %unit: i64) -> i64
 )mlir";
 
 static constexpr std::string_view kRmsNormF32 = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stride: i64, %rows: i1, %weight: i64, %k: i64, %eps: f32, %out: i64, %stride: i64) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stride: i64, %rows: i1, %weight: i64, %k: i64, %eps: f32, %out: i64, %stride: i64) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
   %from = func.call @arena(%context, %in) : (!llvm.ptr, i64) -> !llvm.ptr
   %w = func.call @weights(%context, %weight) : (!llvm.ptr, i64) -> !llvm.ptr
@@ -78,7 +78,7 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stri
 )mlir";
 
 static constexpr std::string_view kRmsNormQ8 = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stride: i64, %rows: i1, %weight: i64, %k: i64, %eps: f32, %out: i64, %stride: i64, %scales: i64, %sums: i64, %op: i32) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stride: i64, %rows: i1, %weight: i64, %k: i64, %eps: f32, %out: i64, %stride: i64, %scales: i64, %sums: i64, %op: i32) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
   %from = func.call @arena(%context, %in) : (!llvm.ptr, i64) -> !llvm.ptr
   %w = func.call @weights(%context, %weight) : (!llvm.ptr, i64) -> !llvm.ptr
@@ -101,7 +101,7 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stri
 )mlir";
 
 static constexpr std::string_view kHiddenRows = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stride: i64, %weight: i64, %k: i64, %eps: f32, %op: i32) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stride: i64, %weight: i64, %k: i64, %eps: f32, %op: i32) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
   %from = func.call @arena(%context, %in) : (!llvm.ptr, i64) -> !llvm.ptr
   %w = func.call @weights(%context, %weight) : (!llvm.ptr, i64) -> !llvm.ptr
@@ -121,7 +121,7 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stri
 )mlir";
 
 static constexpr std::string_view kQuantize = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stride: i64, %k: i64, %out: i64, %stride: i64, %scales: i64, %sums: i64, %op: i32) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stride: i64, %k: i64, %out: i64, %stride: i64, %scales: i64, %sums: i64, %op: i32) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
   %from = func.call @arena(%context, %in) : (!llvm.ptr, i64) -> !llvm.ptr
   %to = func.call @arena(%context, %out) : (!llvm.ptr, i64) -> !llvm.ptr
@@ -144,7 +144,7 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %in: i64, %in_stri
 /// A unit is a block of one token. The two functions differ in the kernel's
 /// outputs only.
 static constexpr std::string_view kSwiGlu = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, %gate: i64, %up: i64, %in_stride: i64, %n: i64, %out: i64, %stride: i64${q8.arguments}) {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, %gate: i64, %up: i64, %in_stride: i64, %n: i64, %out: i64, %stride: i64${q8.arguments}) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
   %block = arith.constant ${block} : i64
   %gates = func.call @arena(%context, %gate) : (!llvm.ptr, i64) -> !llvm.ptr
