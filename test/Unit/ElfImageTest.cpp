@@ -69,9 +69,15 @@ TEST_F(ElfImageTest, RefusesWhatIsNoArtifact) {
                     "header");
   artifact.bytes.clear();
   EXPECT_EQ(load(), " is not a compiled model: it is too short");
-  path = "/proc/self/exe";
-  EXPECT_EQ(errorOf([&] { ElfImage image(path); }),
-            path + " is not a compiled model: it has no note of qwen-opt");
+  artifact = HandmadeArtifact();
+  artifact.segment(2).p_type = PT_NULL;
+  EXPECT_EQ(load(), " is not a compiled model: it has no note of qwen-opt");
+  artifact = HandmadeArtifact();
+  artifact.elf().e_type = ET_EXEC;
+  EXPECT_EQ(load(), " is not a compiled model: it is another kind of ELF file");
+  artifact = HandmadeArtifact();
+  artifact.elf().e_phnum = 1000;
+  EXPECT_EQ(load(), " is damaged: its ELF has 1000 program headers");
   EXPECT_EQ(errorOf([&] { ElfImage image("/nowhere/at all"); }),
             "cannot read /nowhere/at all: No such file or directory");
   EXPECT_EQ(errorOf([&] { ElfImage image("/tmp"); }),
