@@ -1,0 +1,112 @@
+"""Reads an artifact as docs/artifact.md says and compares its weights with the
+checkpoint: artifact.py FILE DIR. Shares no code with the compiler."""
+
+import json
+import pathlib
+import struct
+import sys
+
+import numpy as np
+
+
+def tensors_of(folder):
+    """All tensors of a checkpoint as f32."""
+    result = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        data = path.read_bytes()
+        (size,) = struct.unpack_from("<Q", data)
+        for name, entry in json.loads(data[8 : 8 + size]).items():
+            if name == "__metadata__":
+                continue
+            begin, end = (8 + size + at for at in entry["data_offsets"])
+            raw = data[begin:end]
+            if entry["dtype"] == "BF16":
+                bits = np.frombuffer(raw, "<u2").astype(np.uint32) << 16
+                values = bits.view(np.float32)
+            else:
+                types = {"F32": "<f4", "F16": "<f2"}
+                values = np.frombuffer(raw, types[entry["dtype"]])
+            result[name] = values.astype(np.float32).reshape(entry["shape"])
+    return result
+
+
+def quantize(rows):
+    """Scales (f16) and integers 0..15 of rows, by the rule for q4_0."""
+    groups = rows.reshape(rows.shape[0], -1, 32)
+    first = np.abs(groups).argmax(axis=2)[..., None]
+    d = np.take_along_axis(groups, first, 2) / np.float32(-8)
+    with np.errstate(divide="ignore"):
+        reciprocal = np.where(d == 0, np.float32(0), np.float32(1) / d)
+    q = np.clip(np.trunc(groups * reciprocal + np.float32(8.5)), 0, 15)
+    return d[..., 0].astype(np.float16), q.astype(np.uint8)
+
+
+def check_f32(image, rows):
+    panels = -(-rows.shape[0] // 16)
+    padded = np.zeros((panels * 16, rows.shape[1]), np.float32)
+    padded[: rows.shape[0]] = rows
+    found = np.frombuffer(image, "<f4").reshape(panels, rows.shape[1], 16)
+    assert np.array_equal(found, padded.reshape(panels, 16, -1).swapaxes(1, 2))
+
+
+def check_q4_0(image, rows):
+    panels, k = -(-rows.shape[0] // 16), rows.shape[1]
+    found = np.frombuffer(image, np.uint8).reshape(panels, k // 32, 288)
+    scales = np.ascontiguousarray(found[..., :32]).view("<f2")
+    # [panel][group][chunk][row][byte] to [row][group][byte of 16]
+    q = found[..., 32:].reshape(panels, k // 32, 4, 16, 4)
+    q = q.transpose(0, 3, 1, 2, 4).reshape(panels * 16, k // 32, 16)
+    q = np.concatenate([q & 15, q >> 4], axis=2)
+    scales = scales.swapaxes(1, 2).reshape(panels * 16, k // 32)
+    d, expected = quantize(rows)
+    n = rows.shape[0]
+    assert np.array_equal(scales[:n].view(np.uint16), d.view(np.uint16))
+    assert np.array_equal(q[:n], expected)
+    assert not scales[n:].view(np.uint16).any()
+
+
+def main():
+    data = pathlib.Path(sys.argv[1]).read_bytes()
+    checkpoint = tensors_of(pathlib.Path(sys.argv[2]))
+    at = data.index(b"QWENAOT\0")
+    header = struct.unpack_from("<8s4I20Q", data, at)
+    assert header[1:4] == (1, 1, 136) and header[5] == len(data)
+    code, manifest, tokenizer, template, checksums, weights = (
+        header[i : i + 2] for i in range(6, 18, 2)
+    )
+    assert data[:4] == b"\x7fELF" and code[0] == 0
+    assert weights[0] % (2 << 20) == 0 and sum(weights) == len(data)
+    assert checksums[1] == -(-weights[1] // (1 << 20)) * 8
+
+    facts = json.loads(data[manifest[0] : sum(manifest)])
+    seen = set()
+    end = 0
+    for tensor in sorted(facts["tensors"], key=lambda t: t["offset"]):
+        assert tensor["offset"] % 64 == 0 and tensor["offset"] >= end
+        begin = weights[0] + tensor["offset"]
+        end = tensor["offset"] + tensor["bytes"]
+        image = data[begin : begin + tensor["bytes"]]
+        names = [segment["name"] for segment in tensor["segments"]]
+        seen.update(names)
+        if tensor["name"] == "rope.frequencies":
+            d = facts["model"]["head_dim"]
+            exponents = np.arange(0, d, 2, dtype=np.float32) / np.float32(d)
+            power = facts["model"]["rope_theta"] ** exponents.astype(np.float64)
+            expected = np.float32(1) / power.astype(np.float32)
+            assert np.array_equal(np.frombuffer(image, "<f4"), expected)
+            continue
+        rows = np.concatenate([checkpoint[name] for name in names])
+        assert list(rows.shape) == tensor["shape"]
+        if rows.ndim == 1:
+            found = np.frombuffer(image, "<f4")
+            assert np.array_equal(found[: rows.size], rows)
+            assert found.size % 16 == 0 and not found[rows.size :].any()
+        elif tensor["format"] == "f32":
+            check_f32(image, rows)
+        else:
+            check_q4_0(image, rows)
+    assert seen == set(checkpoint), set(checkpoint) - seen
+    print(f"{len(seen)} tensors, {weights[1]} bytes")
+
+
+main()
