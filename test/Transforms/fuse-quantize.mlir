@@ -1,0 +1,52 @@
+// RUN: qwen-opt %s --qwen-fuse-quantize | FileCheck %s
+
+qwen.weight @norm : tensor<64xbf16> from "m" at 0
+
+// CHECK-LABEL: func.func @row_norm
+// CHECK-NEXT: %[[Q:.*]] = qwen.rms_norm %{{.*}}, @norm eps {{.*}} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+// CHECK-NEXT: return %[[Q]]
+func.func @row_norm(%x: tensor<?x64xf32>) -> tensor<?x64xi8, #qwen.blocks<128>> {
+  %n = qwen.rms_norm %x, @norm eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
+  %q = qwen.quantize %n : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return %q : tensor<?x64xi8, #qwen.blocks<128>>
+}
+
+// CHECK-LABEL: func.func @swiglu
+// CHECK-NEXT: qwen.swiglu %{{.*}}, %{{.*}} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+// CHECK-NEXT: return
+func.func @swiglu(%x: tensor<?x64xf32>) -> tensor<?x64xi8, #qwen.blocks<128>> {
+  %n = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
+  %q = qwen.quantize %n : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return %q : tensor<?x64xi8, #qwen.blocks<128>>
+}
+
+// Somebody needs the f32 rows.
+// CHECK-LABEL: func.func @another_user
+// CHECK: qwen.rms_norm
+// CHECK-NEXT: qwen.quantize
+func.func @another_user(%x: tensor<?x64xf32>) -> (tensor<?x64xf32>, tensor<?x64xi8, #qwen.blocks<128>>) {
+  %n = qwen.rms_norm %x, @norm eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
+  %q = qwen.quantize %n : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return %n, %q : tensor<?x64xf32>, tensor<?x64xi8, #qwen.blocks<128>>
+}
+
+// A block of 128 can span heads.
+// CHECK-LABEL: func.func @heads
+// CHECK: qwen.rms_norm
+// CHECK-NEXT: qwen.quantize
+func.func @heads(%x: tensor<?x128xf32>) -> tensor<?x128xi8, #qwen.blocks<128>> {
+  %n = qwen.rms_norm %x, @norm eps 1.0e-06 heads 64 : tensor<?x128xf32> -> tensor<?x128xf32>
+  %q = qwen.quantize %n : tensor<?x128xf32> -> tensor<?x128xi8, #qwen.blocks<128>>
+  return %q : tensor<?x128xi8, #qwen.blocks<128>>
+}
+
+// CHECK-LABEL: func.func @other_ops
+// CHECK: qwen.output_rows
+// CHECK-NEXT: qwen.quantize
+// CHECK-NEXT: qwen.quantize
+func.func @other_ops(%x: tensor<?x64xf32>) -> (tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x64xi8, #qwen.blocks<128>>) {
+  %r = qwen.output_rows %x : tensor<?x64xf32>
+  %q = qwen.quantize %r : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %p = qwen.quantize %x : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return %q, %p : tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x64xi8, #qwen.blocks<128>>
+}

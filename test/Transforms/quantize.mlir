@@ -1,0 +1,35 @@
+// RUN: qwen-opt %s --qwen-quantize | FileCheck %s --check-prefixes=CHECK,Q4
+// RUN: qwen-opt %s --qwen-quantize="weights=f32 kv=f32" | FileCheck %s --check-prefixes=CHECK,F32
+
+// Q4: qwen.kv_format = #qwen.kv_format<f16>
+// F32: qwen.kv_format = #qwen.kv_format<f32>
+
+// Q4: qwen.weight @embed : {{.*}} as <q4_0>
+// F32: qwen.weight @embed : {{.*}} as <f32>
+qwen.weight @embed : tensor<256x64xbf16> from "m" at 0
+// Q4: qwen.weight @q : {{.*}} as <q4_0>
+// F32: qwen.weight @q : {{.*}} as <f32>
+qwen.weight @q : tensor<64x64xbf16> from "m" at 0
+// CHECK: qwen.weight @norm : {{.*}} as <f32>
+qwen.weight @norm : tensor<64xbf16> from "m" at 0
+
+// CHECK-LABEL: func.func @forward
+func.func @forward(%ids: tensor<?xi32>) -> tensor<?x256xf32> {
+  // Q4: %[[X:.*]] = qwen.embedding
+  %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
+  // Once for both products, where the rows are made; others read f32.
+  // Q4-NEXT: %[[XQ:.*]] = qwen.quantize %[[X]] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // Q4-NEXT: qwen.linear %[[XQ]], [@q] :
+  // Q4-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]],
+  // Q4-NEXT: qwen.linear %[[XQ]], [@q] residual(%[[N]] :
+  // F32-NOT: qwen.quantize
+  %y = qwen.linear %x, [@q] : tensor<?x64xf32> -> tensor<?x64xf32>
+  %n = qwen.rms_norm %x, @norm eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
+  %z = qwen.linear %x, [@q] residual(%n : tensor<?x64xf32>) : tensor<?x64xf32> -> tensor<?x64xf32>
+  // Q4: %[[S:.*]] = qwen.swiglu
+  // Q4-NEXT: %[[SQ:.*]] = qwen.quantize %[[S]]
+  // Q4-NEXT: qwen.lm_head %[[SQ]], @embed :
+  %s = qwen.swiglu %y, %z : tensor<?x64xf32> -> tensor<?x64xf32>
+  %l = qwen.lm_head %s, @embed : tensor<?x64xf32> -> tensor<?x256xf32>
+  return %l : tensor<?x256xf32>
+}
