@@ -355,10 +355,12 @@ static Value floatResult(const std::string &op, double a, double b) {
 }
 
 Value Interpreter::evaluateBinary(const Expression &node, Scope *scope) {
-  const Value a = evaluate(*node.operands[0], scope);
-  const Value b = evaluate(*node.operands[1], scope);
+  Value a = evaluate(*node.operands[0], scope);
+  Value b = evaluate(*node.operands[1], scope);
   line = node.line;
   const std::string &op = node.name;
+  if (op == "*" && a.integer() && (b.isString() || b.isList()))
+    std::swap(a, b);
   for (const Value *value : {&a, &b})
     if (value->isUndefined())
       throw Failure{value->undefinedHint() +

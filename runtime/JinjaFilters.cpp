@@ -74,10 +74,16 @@ static const std::map<std::string_view, Test> &tests() {
        [](const Value &v, const Args &a) {
          return remainder(v, a.integer(0, "num", 0)) == 0;
        }},
-      {"lower", [](const Value &v,
-                   const Args &) { return toLower(toText(v)) == toText(v); }},
-      {"upper", [](const Value &v,
-                   const Args &) { return toUpper(toText(v)) == toText(v); }},
+      {"lower",
+       [](const Value &v, const Args &) {
+         const std::string text = toText(v);
+         return toLower(text) == text && toUpper(text) != text;
+       }},
+      {"upper",
+       [](const Value &v, const Args &) {
+         const std::string text = toText(v);
+         return toUpper(text) == text && toLower(text) != text;
+       }},
       {"in",
        [](const Value &v, const Args &a) {
          const Value &all = a.need(0, "seq");
@@ -425,6 +431,8 @@ static Value roundTo(Interpreter &, const Value &value,
     throw Failure{"round to " + std::to_string(digits) +
                   " digits is not supported"};
   const std::string method = toText(arguments.optional(1, "method", "common"));
+  if (value.integer() && method == "common")
+    return *value.integer();
   const double scale = std::pow(10.0, double(digits));
   const double scaled = value.number() * scale;
   return (method == "ceil"    ? std::ceil(scaled)
@@ -510,6 +518,23 @@ static Value escapeHtml(Interpreter &interpreter, const Value &value,
   return interpreter.makeString(std::move(text));
 }
 
+/// Unlike the method of that name, begins words after these alone.
+static Value title(Interpreter &interpreter, const Value &value,
+                   const ArgumentReader &) {
+  std::string text;
+  bool isStart = true;
+  const std::string source = textOf(interpreter, value);
+  for (size_t i = 0; i < source.size();) {
+    const size_t size = decodeUtf8(std::string_view(source).substr(i)).length;
+    const std::string_view character(source.data() + i, size);
+    text += isStart ? toUpper(character) : toLower(character);
+    isStart = std::string_view("-({[<").find(character) != std::string::npos ||
+              strip(character, nullptr, true, false).empty();
+    i += size;
+  }
+  return interpreter.makeString(std::move(text));
+}
+
 static Value defaultValue(Interpreter &, const Value &value,
                           const ArgumentReader &arguments) {
   const bool whenFalse = arguments.optional(1, "boolean", false).isTrue();
@@ -574,8 +599,7 @@ static const std::map<std::string_view, Filter> &filters() {
       {"string", [](In &in, const Value &v,
                     const Args &) { return in.makeString(textOf(in, v)); }},
       {"sum", sum},
-      {"title", [](In &in, const Value &v,
-                   const Args &a) { return viaMethod(in, v, a, "title"); }},
+      {"title", title},
       {"tojson", toJsonFilter},
       {"trim", [](In &in, const Value &v,
                   const Args &a) { return viaMethod(in, v, a, "strip"); }},

@@ -159,8 +159,8 @@ static Value splitMethod(Interpreter &interpreter, const std::string &source,
     parts.push_back(interpreter.makeString(std::string(part)));
   };
   if (separator.isNone()) {
-    // Runs of white space count as one, and none at the ends.
-    text = strip(text, nullptr, !FromEnd || splits > 0, FromEnd || splits > 0);
+    // Runs of white space count as one; what is left over keeps its other end.
+    text = strip(text, nullptr, !FromEnd, FromEnd);
     while (!text.empty()) {
       size_t cut = FromEnd ? text.size() : 0;
       const auto isCut = [&](size_t at) {

@@ -104,7 +104,7 @@ TEST(ChatTemplate, EvaluatesExpressions) {
   EXPECT_EQ(render("{{ a.b.c }}{{ a['b'].c }}", R"({"a": {"b": {"c": 1}}})"),
             "11");
   EXPECT_EQ(render("{{ missing }}{{ a.missing }}", R"({"a": {}})"), "");
-  EXPECT_EQ(render("{{ [1, 2] + [3] }} {{ 'ab' * 2 }}"), "[1, 2, 3] abab");
+  EXPECT_EQ(render("{{ [1, 2] + [3] }} {{ 2 * 'ab' }}"), "[1, 2, 3] abab");
   EXPECT_EQ(render("{{ {'a': 1, 'a': 2} }}"), "{'a': 2}");
 }
 
@@ -172,6 +172,11 @@ TEST(ChatTemplate, HasFiltersTestsAndMethods) {
   EXPECT_EQ(render("{{ 'hello world'.title() }} {{ 'aB'|upper }} "
                    "{{ 'aB'|capitalize }} {{ ' x '|trim }}"),
             "Hello World AB Ab x");
+  EXPECT_EQ(render("{{ ' a b '.rsplit(none, 1) }}{{ ' a b '.split(none, 1) }}"),
+            "[' a', 'b']['a', 'b ']");
+  EXPECT_EQ(render("{{ \"it's (me)\"|title }} {{ \"it's\".title() }} "
+                   "{{ '1' is upper }} {{ 3|round }} {{ 2.5|round }}"),
+            "It's (Me) It'S False 3 2.0");
   EXPECT_EQ(render("{{ [3,1,2]|sort|join('-') }} {{ [1,2]|last }} "
                    "{{ 'ab'|length }} {{ [1,2]|sum }} {{ [1,1]|unique|list }}"),
             "1-2-3 2 2 3 [1]");
