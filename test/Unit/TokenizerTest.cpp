@@ -48,6 +48,26 @@ TEST(Tokenizer, EqualsHuggingFace) {
   EXPECT_EQ(count, 463u);
 }
 
+TEST(Tokenizer, ReadsTheStoriesModel) {
+  const TokenizerImport import = *buildTokenizer(
+      std::filesystem::path(QWEN_SOURCE_DIR) / "models/stories");
+  EXPECT_TRUE(import.warnings.empty());
+  EXPECT_EQ(import.vocabSize, 4096u);
+  EXPECT_EQ(import.eosToken, 4095u);
+  EXPECT_NE(import.chatTemplate.find("add_generation_prompt"),
+            std::string::npos);
+  const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
+  // The prompts of golden.safetensors.
+  EXPECT_EQ(
+      tokenizer.encode("Once upon a time there was a little fox who lived"),
+      (std::vector<int32_t>{3233, 601, 258, 545, 459, 308, 258, 458, 2281, 422,
+                            1225}));
+  EXPECT_EQ(tokenizer.encode("The king looked at the"),
+            (std::vector<int32_t>{335, 683, 701, 365, 259}));
+  EXPECT_EQ(tokenizer.encode("\"Where are you going?\" said the"),
+            (std::vector<int32_t>{3357, 491, 311, 876, 625, 349, 259}));
+}
+
 TEST(Tokenizer, KnowsItsTokens) {
   const Tokenizer tokenizer = qwen2Tokenizer();
   EXPECT_EQ(tokenizer.vocabSize(), 151646);
