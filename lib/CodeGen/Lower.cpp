@@ -21,7 +21,8 @@ using namespace qwen;
 // Facts of a planned function
 //===----------------------------------------------------------------------===//
 
-/// The op's path in the model, from its location, or its name and number.
+/// The op's path in the model, from its location, or its name and number. What
+/// fusion has split off of a module of the model gets its name behind it.
 static std::string opName(Operation *op, int64_t id) {
   std::string name;
   op->getLoc()->walk([&](Location location) {
@@ -31,9 +32,10 @@ static std::string opName(Operation *op, int64_t id) {
     name = named.getName().str();
     return WalkResult::interrupt();
   });
+  const std::string mnemonic = op->getName().stripDialect().str();
   if (name.empty())
-    name = op->getName().stripDialect().str() + "." + std::to_string(id);
-  return name;
+    return mnemonic + "." + std::to_string(id);
+  return isa<AppendOp, QuantizeOp>(op) ? name + "." + mnemonic : name;
 }
 
 static int64_t columns(Value rows) {

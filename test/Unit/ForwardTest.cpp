@@ -1,0 +1,100 @@
+//===- ForwardTest.cpp - A compiled model through the engine --------------===//
+//
+// What only generated code shows: hidden rows, and the wanted rows alone. The
+// logits themselves are compared with goldens in test/Integration.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Engine.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <gtest/gtest.h>
+
+using namespace qwen;
+
+namespace {
+constexpr int32_t kIds[] = {5, 17, 300, 4, 250, 9, 9};
+using Rows = std::vector<std::vector<float>>;
+
+/// The artifact of test/Inputs/checkpoints/qwen2-tied-f32 in f32.
+const char *path() {
+  const char *file = std::getenv("QWEN_FORWARD");
+  return file ? file : "forward.qwen";
+}
+
+/// Output rows of the tokens with an index in `wanted`, in one call.
+Rows run(const Artifact &artifact, OutputKind kind,
+         const std::vector<size_t> &wanted, int32_t threads = 1) {
+  EngineOptions options;
+  options.threads = threads;
+  Engine engine(artifact, options);
+  const SequenceId sequence = engine.cache().open();
+  std::vector<Token> batch;
+  for (size_t i = 0; i < std::size(kIds); ++i)
+    batch.push_back(
+        {kIds[i], sequence, static_cast<int64_t>(i),
+         std::find(wanted.begin(), wanted.end(), i) != wanted.end()});
+  Rows rows;
+  engine.forward(
+      batch,
+      [&](size_t index, std::span<float> row) {
+        EXPECT_EQ(index, wanted[rows.size()]);
+        rows.emplace_back(row.begin(), row.end());
+      },
+      kind);
+  return rows;
+}
+
+const std::vector<size_t> kAll = {0, 1, 2, 3, 4, 5, 6};
+
+/// Row `id` of the embedding, from its panel of 16 rows.
+std::vector<float> embeddingRow(const Artifact &artifact, int64_t id) {
+  for (const TensorInfo &tensor : artifact.manifest().tensors) {
+    if (tensor.segments.empty() ||
+        tensor.segments[0].name != "model.embed_tokens.weight")
+      continue;
+    const int64_t k = tensor.shape[1];
+    const auto *values =
+        reinterpret_cast<const float *>(artifact.weights() + tensor.offset);
+    std::vector<float> row;
+    for (int64_t i = 0; i < k; ++i)
+      row.push_back(values[(id / 16 * k + i) * 16 + id % 16]);
+    return row;
+  }
+  ADD_FAILURE() << "no embedding";
+  return {};
+}
+} // namespace
+
+TEST(Forward, LogitsAreHiddenRowsTimesTheTiedEmbedding) {
+  const Artifact artifact(path());
+  const Rows hidden = run(artifact, OutputKind::Hidden, kAll, 2);
+  const Rows logits = run(artifact, OutputKind::Logits, kAll, 2);
+  ASSERT_EQ(hidden.size(), std::size(kIds));
+  for (int64_t id = 0; id < artifact.manifest().model.vocabSize; ++id) {
+    const std::vector<float> row = embeddingRow(artifact, id);
+    for (size_t i = 0; i < hidden.size(); ++i) {
+      ASSERT_EQ(hidden[i].size(), row.size());
+      // One chain of fma in the order of k (docs/numerics.md).
+      float sum = 0;
+      for (size_t k = 0; k < row.size(); ++k)
+        sum = std::fma(row[k], hidden[i][k], sum);
+      ASSERT_EQ(sum, logits[i][static_cast<size_t>(id)]) << id << ", row " << i;
+    }
+  }
+}
+
+TEST(Forward, WantedRowsAreThoseOfAllRows) {
+  const Artifact artifact(path());
+  for (OutputKind kind : {OutputKind::Logits, OutputKind::Hidden}) {
+    const Rows all = run(artifact, kind, kAll);
+    for (const std::vector<size_t> &wanted :
+         {std::vector<size_t>{6}, {0}, {1, 4}, {0, 2, 3, 5, 6}, {}}) {
+      const Rows some = run(artifact, kind, wanted, 3);
+      ASSERT_EQ(some.size(), wanted.size());
+      for (size_t i = 0; i < wanted.size(); ++i)
+        EXPECT_EQ(some[i], all[wanted[i]]);
+    }
+  }
+}
