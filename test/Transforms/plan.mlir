@@ -1,0 +1,180 @@
+// RUN: split-file %s %t
+// RUN: qwen-opt %t/layer.mlir --qwen-plan | FileCheck %t/layer.mlir
+// RUN: qwen-opt %t/rules.mlir --qwen-plan -split-input-file | FileCheck %t/rules.mlir
+// RUN: qwen-opt %t/invalid.mlir --qwen-plan -split-input-file -verify-diagnostics
+
+//--- layer.mlir
+// One layer, 8 tokens and 2 output rows at most.
+// CHECK: qwen.arena_bytes = 9856 : i64
+module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64} {
+qwen.weight @embed : tensor<250x64xbf16> from "m" at 0
+qwen.weight @n : tensor<64xbf16> from "m" at 0
+qwen.weight @q : tensor<64x64xbf16> from "m" at 0
+qwen.weight @k : tensor<32x64xbf16> from "m" at 0
+qwen.weight @g : tensor<40x64xbf16> from "m" at 0
+qwen.weight @d : tensor<64x64xbf16> from "m" at 0
+
+// CHECK-LABEL: func.func @forward
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x250xf32> {
+  // Rows of 64: 2048 bytes for 8 tokens. Independent ops share a phase, and
+  // rows are read by the thread that wrote them.
+  // CHECK: qwen.embedding {{.*}}plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 64>]>
+  %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
+  // Strides are padded to 16.
+  // CHECK: qwen.rope_table {{.*}}plan = #qwen.plan<id = 1, barrier = false, buffers = [<offset = 2048, stride = 16>, <offset = 2560, stride = 16>]>
+  %cos, %sin = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x8xf32>
+  // 512 bytes of values, 32 of scales, padded to 64, and 64 of sums.
+  // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 2, barrier = false, buffers = [<offset = 3072, stride = 64, scales = 3584, sums = 3648>]>
+  %n = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // A product reads rows of all threads. Its results are ranges of columns.
+  // CHECK: qwen.linear {{.*}}plan = #qwen.plan<id = 3, barrier = true, buffers = [<offset = 3712, stride = 128>, <offset = 3968, stride = 128>, <offset = 4096, stride = 128>]>
+  %q, %k, %v = qwen.linear %n, [@q, @k, @k] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>
+  // CHECK: qwen.append {{.*}}plan = #qwen.plan<id = 4, barrier = true>
+  qwen.append %k, %v, %cos, %sin layer 0 : tensor<?x32xf32>, tensor<?x8xf32>
+  // Reads what others have appended.
+  // CHECK: qwen.attention {{.*}}plan = #qwen.plan<id = 5, barrier = true, buffers = [<offset = 7808, stride = 64>]>
+  %a = qwen.attention %q rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 4 kv_heads 2 : tensor<?x64xf32>
+  // In the place of cos and sin, whose last reader has run before the barrier.
+  // CHECK: qwen.quantize {{.*}}plan = #qwen.plan<id = 6, barrier = true, buffers = [<offset = 2048, stride = 64, scales = 2560, sums = 2624>]>
+  %aq = qwen.quantize %a : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // Over its residual.
+  // CHECK: qwen.linear {{.*}}plan = #qwen.plan<id = 7, barrier = true, buffers = [<offset = 0, stride = 64>]>
+  %h = qwen.linear %aq, [@d] residual(%x : tensor<?x64xf32>) : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
+  // CHECK: qwen.output_rows
+  // CHECK-NOT: plan
+  %r = qwen.output_rows %h : tensor<?x64xf32>
+  // Gathered rows are another thread's, though both ops work on rows. Two
+  // rows are 128 bytes of values.
+  // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 8, barrier = true, buffers = [<offset = 2048, stride = 64, scales = 2176, sums = 2240>]>
+  %m = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // CHECK: qwen.lm_head {{.*}}plan = #qwen.plan<id = 9, barrier = true, buffers = [<offset = -1, stride = 256>]>
+  %l = qwen.lm_head %m, @embed : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x250xf32>
+  return %l : tensor<?x250xf32>
+}
+}
+
+//--- rules.mlir
+// A thread reads the rows that it wrote; independent ops need no barrier; what
+// dies in a phase is not overwritten in it; what is returned never is.
+// CHECK: qwen.arena_bytes = 192 : i64
+module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+qwen.weight @embed : tensor<250x16xbf16> from "m" at 0
+qwen.weight @n : tensor<16xbf16> from "m" at 0
+// CHECK-LABEL: func.func @forward
+func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32>, tensor<?x16xf32>) {
+  // CHECK: qwen.embedding {{.*}}id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]
+  %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>
+  // CHECK: qwen.rms_norm {{.*}}id = 1, barrier = false, buffers = [<offset = 64, stride = 16>]
+  %y = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x16xf32> -> tensor<?x16xf32>
+  // CHECK: qwen.rms_norm {{.*}}id = 2, barrier = false, buffers = [<offset = 128, stride = 16>]
+  %z = qwen.rms_norm %y, @n eps 1.0e-06 : tensor<?x16xf32> -> tensor<?x16xf32>
+  // CHECK: qwen.swiglu {{.*}}id = 3, barrier = true, buffers = [<offset = 64, stride = 16>]
+  %s = qwen.swiglu %z, %z : tensor<?x16xf32> -> tensor<?x16xf32>
+  // CHECK: qwen.swiglu {{.*}}id = 4, barrier = true, buffers = [<offset = 128, stride = 16>]
+  %t = qwen.swiglu %s, %s : tensor<?x16xf32> -> tensor<?x16xf32>
+  return %x, %t : tensor<?x16xf32>, tensor<?x16xf32>
+}
+}
+
+// -----
+
+// The residual is read later; in the same phase; by the product itself; is one
+// of several results; is a view: the product has a place of its own.
+module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+qwen.weight @embed : tensor<250x32xbf16> from "m" at 0
+qwen.weight @w : tensor<32x32xbf16> from "m" at 0
+// CHECK-LABEL: func.func @forward
+func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) {
+  // CHECK: qwen.embedding {{.*}}buffers = [<offset = 0, stride = 32>]
+  %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x32xf32>
+  // CHECK: qwen.embedding {{.*}}buffers = [<offset = 128, stride = 32>]
+  %y = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x32xf32>
+  // CHECK: qwen.linear {{.*}}id = 2, barrier = true, buffers = [<offset = 256, stride = 32>]
+  %later = qwen.linear %y, [@w] residual(%x : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
+  // CHECK: qwen.linear {{.*}}id = 3, barrier = true, buffers = [<offset = 128, stride = 32>]
+  %same_phase = qwen.linear %later, [@w] residual(%x : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
+  // CHECK: qwen.swiglu {{.*}}id = 4, barrier = false, buffers = [<offset = 384, stride = 32>]
+  %s = qwen.swiglu %x, %x : tensor<?x32xf32> -> tensor<?x32xf32>
+  // CHECK: qwen.linear {{.*}}id = 5, barrier = true, buffers = [<offset = 0, stride = 32>]
+  %itself = qwen.linear %s, [@w] residual(%s : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
+  // CHECK: qwen.linear {{.*}}id = 6, barrier = true, buffers = [<offset = 256, stride = 64>, <offset = 384, stride = 64>]
+  %several:2 = qwen.linear %itself, [@w, @w] : tensor<?x32xf32> -> tensor<?x32xf32>, tensor<?x32xf32>
+  // With the stride of its residual.
+  // CHECK: qwen.linear {{.*}}id = 7, barrier = true, buffers = [<offset = 512, stride = 64>]
+  %one = qwen.linear %itself, [@w] residual(%several#1 : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
+  // CHECK: qwen.output_rows
+  %r = qwen.output_rows %one : tensor<?x32xf32>
+  // CHECK: qwen.linear {{.*}}id = 8, barrier = true, buffers = [<offset = 256, stride = 64>]
+  %view = qwen.linear %r, [@w] residual(%r : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
+  return %same_phase, %view : tensor<?x32xf32>, tensor<?x32xf32>
+}
+}
+
+// -----
+
+// Appends of other layers need no barrier; an append after attention to the
+// same layer does.
+module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+qwen.weight @embed : tensor<250x32xbf16> from "m" at 0
+// CHECK-LABEL: func.func @forward
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) {
+  %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x32xf32>
+  %cos, %sin = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x16xf32>
+  // CHECK: qwen.append {{.*}}id = 2, barrier = true>
+  qwen.append %x, %x, %cos, %sin layer 0 : tensor<?x32xf32>, tensor<?x16xf32>
+  // CHECK: qwen.append {{.*}}id = 3, barrier = false>
+  qwen.append %x, %x, %cos, %sin layer 1 : tensor<?x32xf32>, tensor<?x16xf32>
+  // CHECK: qwen.attention {{.*}}id = 4, barrier = true,
+  %a = qwen.attention %x rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
+  // CHECK: qwen.attention {{.*}}id = 5, barrier = false,
+  %b = qwen.attention %x rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 1 heads 1 kv_heads 1 : tensor<?x32xf32>
+  // CHECK: qwen.append {{.*}}id = 6, barrier = true>
+  qwen.append %x, %x, %cos, %sin layer 1 : tensor<?x32xf32>, tensor<?x16xf32>
+  return %a, %b : tensor<?x32xf32>, tensor<?x32xf32>
+}
+}
+
+//--- invalid.mlir
+// expected-error@+1 {{the module has no qwen.max_tokens}}
+module attributes {qwen.max_rows = 1 : i64} {}
+
+// -----
+
+// expected-error@+1 {{the module has no qwen.max_rows}}
+module attributes {qwen.max_tokens = 1 : i64} {}
+
+// -----
+
+// expected-error@+1 {{qwen.max_tokens is 0 when 1 to 1048576 is needed}}
+module attributes {qwen.max_tokens = 0 : i64, qwen.max_rows = 1 : i64} {}
+
+// -----
+
+// expected-error@+1 {{qwen.max_rows is 9 when 1 to 8 is needed}}
+module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 9 : i64} {}
+
+// -----
+
+// expected-error@+1 {{the module has no function @forward to plan}}
+module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {}
+
+// -----
+
+module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{reads rows that are an argument of the function and have no place in the arena}}
+  %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+}
+
+// -----
+
+module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+func.func @forward(%x: tensor<?x64xf32>) {
+  %y = qwen.add %x, %x : tensor<?x64xf32>
+  // expected-error@+1 {{reads the result of 'qwen.add', which is not planned; run the fusion passes first}}
+  %s = qwen.swiglu %y, %y : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+}
