@@ -1,0 +1,247 @@
+// RUN: split-file %s %t
+// RUN: qwen-opt %t/graph.mlir --qwen-verify-stage | FileCheck %s --check-prefix=GRAPH
+// RUN: qwen-opt %t/calls.mlir --qwen-verify-stage=stage=calls | FileCheck %s --check-prefix=CALLS
+// RUN: qwen-opt %t/not-graph.mlir --qwen-verify-stage=stage=graph -split-input-file -verify-diagnostics
+// RUN: qwen-opt %t/not-quantized.mlir --qwen-verify-stage=stage=quantized -split-input-file -verify-diagnostics
+// RUN: qwen-opt %t/not-packed.mlir --qwen-verify-stage=stage=packed -split-input-file -verify-diagnostics
+// RUN: qwen-opt %t/not-calls.mlir --qwen-verify-stage=stage=calls -split-input-file -verify-diagnostics
+// pipeline.mlir shows modules that have reached the stages between.
+
+// GRAPH: module attributes {qwen.stage = "graph"}
+// CALLS: qwen.stage = "calls"
+
+//--- graph.mlir
+qwen.weight @w : tensor<64x64xbf16> from "m" at 0
+func.func @forward(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
+  %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
+  %z = qwen.add %x, %y : tensor<?x64xf32>
+  return %z : tensor<?x64xf32>
+}
+
+//--- calls.mlir
+module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64, qwen.arena_bytes = 0 : i64} {
+qwen.weight @w : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<64xf32> at 0
+func.func @forward() {
+  return
+}
+}
+
+//--- not-graph.mlir
+// expected-error@+1 {{the module has no function @forward}}
+module {}
+
+// -----
+
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.quantize' op belongs to a later stage than graph; start from an imported module}}
+  %q = qwen.quantize %x : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
+// expected-error@+1 {{belongs to a later stage than graph; start from an imported module}}
+qwen.packed @p [@w] : tensor<64xf32> at 0
+func.func @forward() {
+  return
+}
+
+// -----
+
+func.func @forward(%k: tensor<?x32xf32>, %c: tensor<?x16xf32>) {
+  // expected-error@+1 {{belongs to a later stage than graph; start from an imported module}}
+  qwen.append %k, %k, %c, %c layer 0 : tensor<?x32xf32>, tensor<?x16xf32>
+  return
+}
+
+// -----
+
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{belongs to a later stage than graph; start from an imported module}}
+  %s = qwen.swiglu %x, %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 64>]>} : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+//--- not-quantized.mlir
+// expected-error@+1 {{the module has no qwen.kv_format; run qwen-quantize first}}
+module {
+func.func @forward() {
+  return
+}
+}
+
+// -----
+
+// expected-error@+1 {{'qwen.weight' op has no format in stage quantized; run qwen-quantize first}}
+qwen.weight @w : tensor<64xbf16> from "m" at 0
+func.func @forward() {
+  return
+}
+
+// -----
+
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.add' op is not a part of stage quantized; run qwen-fuse-epilogues first}}
+  %y = qwen.add %x, %x : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.add_bias' op is not a part of stage quantized; run qwen-fuse-epilogues first}}
+  %y = qwen.add_bias %x, @w : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @forward(%x: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
+  // expected-error@+1 {{'qwen.rope' op is not a part of stage quantized; run qwen-fuse-attention first}}
+  %y = qwen.rope %x, %c, %c : tensor<?x64xf32>, tensor<?x16xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32xbf16> from "m" at 0 as #qwen.format<f32>
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.rms_norm' op is not a part of stage quantized; run qwen-fuse-attention first}}
+  %y = qwen.rms_norm %x, @w eps 1.0e-06 heads 32 : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.attention' op has no qwen.append of its own in stage quantized; run qwen-fuse-attention first}}
+  %y = qwen.attention %x append(%x, %x : tensor<?x64xf32>, tensor<?x64xf32>) layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_0>
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.linear' op reads f32 rows when weight @w is q4_0; run qwen-quantize first}}
+  %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
+func.func @forward(%x: tensor<?x64xi8, #qwen.blocks<128>>) {
+  // expected-error@+1 {{'qwen.lm_head' op reads quantized rows when weight @w is f32; run qwen-quantize first}}
+  %y = qwen.lm_head %x, @w : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
+  return
+}
+
+//--- not-packed.mlir
+// The promises of the stage before hold, too.
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.add' op is not a part of stage packed; run qwen-fuse-epilogues first}}
+  %y = qwen.add %x, %x : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+// expected-error@+1 {{the module has no qwen.kv_format; run qwen-quantize first}}
+module {
+func.func @forward() {
+  return
+}
+}
+
+// -----
+
+// expected-error@+1 {{the module has no qwen.weight_bytes; run qwen-pack first}}
+module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
+func.func @forward() {
+  return
+}
+}
+
+// -----
+
+// expected-error@+1 {{the module has no qwen.arena_bytes; run qwen-plan first}}
+module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64} {
+func.func @forward() {
+  return
+}
+}
+
+// -----
+
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.swiglu' op has no kernel in stage packed; run qwen-select-kernels first}}
+  %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.linear' op has no kernel in stage packed; run qwen-select-kernels first}}
+  %y = qwen.linear %x, [@w] {gemv = "linear_f32_1x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.linear' op has no packed weights in stage packed; run qwen-pack first}}
+  %y = qwen.linear %x, [@w] {gemv = "linear_f32_1x16_avx2", gemm = "linear_f32_4x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @b : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.packed @p [@w] : tensor<64x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.linear' op has no packed weights in stage packed; run qwen-pack first}}
+  %y = qwen.linear %x, [@w] bias [@b] packed @p {gemv = "linear_f32_1x16_avx2", gemm = "linear_f32_4x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.rms_norm' op has no packed weights in stage packed; run qwen-pack first}}
+  %y = qwen.rms_norm %x, @w eps 1.0e-06 {kernel = "rms_norm_f32_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @forward(%p: tensor<?xi32>) {
+  // expected-error@+1 {{'qwen.rope_table' op has no frequencies in the weight image in stage packed; run qwen-pack first}}
+  %cos, %sin = qwen.rope_table %p theta 1.0e+06 {kernel = "rope_table_avx2"} : tensor<?xi32> -> tensor<?x16xf32>
+  return
+}
+
+// -----
+
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.swiglu' op has no plan in stage packed; run qwen-plan first}}
+  %s = qwen.swiglu %x, %x {kernel = "swiglu_f32_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+//--- not-calls.mlir
+module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64, qwen.arena_bytes = 0 : i64} {
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.swiglu' op is not a part of stage calls; run qwen-lower first}}
+  %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+}
