@@ -56,6 +56,7 @@ private:
   void checkDynamic(const Elf64_Phdr &header) const;
 
   const File &file;
+  uint16_t machine = EM_NONE;
   ElfLayout layout = {};
 };
 } // namespace
@@ -84,6 +85,8 @@ ElfLayout LayoutReader::read() {
   if (elf.e_phnum == 0 || elf.e_phnum > kMaxProgramHeaders)
     damaged("its ELF has " + std::to_string(elf.e_phnum) + " program headers");
 
+  machine = elf.e_machine;
+
   std::vector<Elf64_Phdr> headers(elf.e_phnum);
   const size_t headersSize = headers.size() * sizeof(Elf64_Phdr);
   checkInFile("the program headers", elf.e_phoff, headersSize);
@@ -95,12 +98,6 @@ ElfLayout LayoutReader::read() {
   if (layout.headerOffset == 0)
     notAnArtifact("it has no note of qwen-opt");
 
-  const uint16_t machine =
-      layout.header.arch == static_cast<uint32_t>(Arch::X86_64) ? EM_X86_64
-                                                                : EM_AARCH64;
-  if (elf.e_machine != machine)
-    damaged("its ELF is for machine " + std::to_string(elf.e_machine) +
-            " when its header says " + std::to_string(machine));
   for (const Elf64_Phdr &header : headers) {
     switch (header.p_type) {
     case PT_LOAD:
@@ -161,6 +158,7 @@ void LayoutReader::checkHeader(uint64_t descriptorSize) {
   file.read(layout.headerOffset, &header, kFixed);
   if (memcmp(header.magic, kArtifactMagic, sizeof(kArtifactMagic)) != 0)
     notAnArtifact("its header starts with other letters");
+  // These come before the checksum: they say more.
   const auto version = [this](const char *what, uint32_t found,
                               uint32_t needed) {
     if (found != needed)
@@ -173,14 +171,18 @@ void LayoutReader::checkHeader(uint64_t descriptorSize) {
     damaged("its header has " + std::to_string(descriptorSize) +
             " bytes when " + std::to_string(sizeof(header)) + " are needed");
   file.read(layout.headerOffset, &header, sizeof(header));
-  if (XXH3_64bits(&header, offsetof(ArtifactHeader, headerChecksum)) !=
-      header.headerChecksum)
-    damaged("the checksum of its header does not match");
   version("kernel ABI version", header.kernelAbiVersion, kKernelAbiVersion);
   version("context size", header.contextSize, sizeof(Context));
   if (header.arch != static_cast<uint32_t>(Arch::X86_64) &&
       header.arch != static_cast<uint32_t>(Arch::AArch64))
     damaged("its architecture is number " + std::to_string(header.arch));
+  const auto arch = static_cast<Arch>(header.arch);
+  if (machine != (arch == Arch::X86_64 ? EM_X86_64 : EM_AARCH64))
+    damaged("its header says " + std::string(archName(arch)) +
+            " and its ELF is for machine " + std::to_string(machine));
+  if (XXH3_64bits(&header, offsetof(ArtifactHeader, headerChecksum)) !=
+      header.headerChecksum)
+    damaged("the checksum of its header does not match");
   if (file.size() < header.fileSize)
     fail(" is truncated: it has " + std::to_string(file.size()) +
          " bytes when its header says " + std::to_string(header.fileSize));

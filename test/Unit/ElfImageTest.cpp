@@ -163,6 +163,12 @@ TEST_F(ElfImageTest, NamesTheVersionThatDiffers) {
         " has context size 8 when this program reads 136" + remedy);
   check(&ArtifactHeader::arch, 9, " is damaged: its architecture is number 9");
   artifact = whole;
+  artifact.header().tokenizer.offset ^= 1;
+  EXPECT_EQ(load(), " is damaged: the checksum of its header does not match");
+  artifact = whole;
+  artifact.elf().e_machine = EM_RISCV;
+  EXPECT_TRUE(load().ends_with(" and its ELF is for machine 243")) << load();
+  artifact = whole;
   const bool x86 = hostArch() == Arch::X86_64;
   artifact.header().arch = x86 ? 2 : 1;
   artifact.elf().e_machine = x86 ? EM_AARCH64 : EM_X86_64;
