@@ -137,6 +137,8 @@ struct LowerPass final : PassWrapper<LowerPass, OperationPass<ModuleOp>> {
     registry.insert<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect,
                     scf::SCFDialect>();
   }
+
+protected:
   void runOnOperation() override {
     ModuleOp module = getOperation();
     auto planned = module.lookupSymbol<func::FuncOp>(kForwardName);
@@ -317,12 +319,13 @@ LogicalResult ForwardLowering::lowerOp(RopeTableOp op) {
   const KernelInfo *table = kernel(op, "kernel");
   if (!table)
     return failure();
-  if (!op.getFrequencies())
+  const IntegerAttr place = op.getFrequenciesAttr();
+  if (!place)
     return op.emitOpError() << "has no 'frequencies'; run qwen-pack first";
   const BufferAttr cos = bufferOf(op.getCos()), sin = bufferOf(op.getSin());
   if (cos.getStride() != sin.getStride())
     return op.emitOpError() << "has results of different strides";
-  frequencies = static_cast<int64_t>(*op.getFrequencies());
+  frequencies = place.getInt();
   SmallVector<Value> arguments;
   add(arguments, {frequencies, columns(op.getCos()), cos.getOffset(),
                   sin.getOffset(), cos.getStride()});
@@ -503,7 +506,8 @@ LogicalResult ForwardLowering::lowerOp(AppendOp op) {
   add(arguments, {keys.getOffset(), keys.getStride(), values.getOffset(),
                   values.getStride(), cos.getOffset(), sin.getOffset(),
                   cos.getStride(), weight(op.getNormAttr())});
-  arguments.push_back(f32(op.getEps() ? op.getEps()->convertToDouble() : 0));
+  arguments.push_back(
+      f32(op.getEpsAttr() ? op.getEpsAttr().getValueAsDouble() : 0));
   add(arguments, {static_cast<int64_t>(op.getLayer()) * shape.layerBytes()});
   arguments.push_back(i32(planOf(op).getId()));
   call(functions.append(shape, *rope, *appendK, *appendV), arguments);
@@ -525,7 +529,8 @@ LogicalResult ForwardLowering::lowerOp(AttentionOp op) {
   SmallVector<Value> arguments;
   add(arguments, {queries.getOffset(), queries.getStride(), cos.getOffset(),
                   sin.getOffset(), cos.getStride(), weight(op.getNormAttr())});
-  arguments.push_back(f32(op.getEps() ? op.getEps()->convertToDouble() : 0));
+  arguments.push_back(
+      f32(op.getEpsAttr() ? op.getEpsAttr().getValueAsDouble() : 0));
   add(arguments, {static_cast<int64_t>(op.getLayer()) * shape.layerBytes(),
                   out.getOffset(), out.getStride()});
   call(functions.attention(shape, *rope, *scores, *values, *softmax, *merge,

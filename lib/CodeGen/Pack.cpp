@@ -31,10 +31,12 @@ struct Segment {
 struct Part {
   uint64_t offset;
   uint64_t size;
-  /// None for vectors.
-  std::optional<WeightFormat> format;
-  int64_t columns;
   std::vector<Segment> segments;
+  /// Of the rows of a matrix; 0 for vectors.
+  int64_t columns = 0;
+  WeightFormat format = WeightFormat::F32;
+
+  bool isMatrix() const { return columns > 0; }
 };
 
 /// One panel of a matrix, or a whole vector.
@@ -48,8 +50,6 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
                      const Checkpoint &checkpoint) {
   Part part{static_cast<uint64_t>(packed.getOffset()),
             static_cast<uint64_t>(packed.getByteSize()),
-            std::nullopt,
-            0,
             {}};
   if (auto layout = packed.getLayout()) {
     part.format = layout->getFormat().getValue();
@@ -65,7 +65,7 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
         {symbol.getValue().str(),
          checkpoint.bytes(std::string_view(weight.getFile()),
                           static_cast<uint64_t>(weight.getOffset()), size),
-         type.getElementType(), part.format ? type.getDimSize(0) : 1});
+         type.getElementType(), part.isMatrix() ? type.getDimSize(0) : 1});
   }
   return part;
 }
@@ -96,8 +96,8 @@ public:
 
   /// Returns the bytes that it wrote.
   uint64_t run(const Task &task) {
-    return task.part->format ? packPanel(*task.part, task.panel)
-                             : packVector(*task.part);
+    return task.part->isMatrix() ? packPanel(*task.part, task.panel)
+                                 : packVector(*task.part);
   }
 
 private:
@@ -116,9 +116,9 @@ private:
       }
       first -= segment.rows;
     }
-    bytes.resize(static_cast<size_t>(panelBytes(*part.format, k)));
+    bytes.resize(static_cast<size_t>(panelBytes(part.format, k)));
     const reference::EncodeStatus status =
-        reference::packPanel(*part.format, rows, k, bytes.data());
+        reference::packPanel(part.format, rows, k, bytes.data());
     if (status != reference::EncodeStatus::Ok)
       throw culprit(part, rows, owners);
     write(part.offset + static_cast<uint64_t>(panel) * bytes.size(), bytes);
@@ -131,7 +131,7 @@ private:
     for (int64_t i = 0; i < kPanelRows && rows[i]; ++i) {
       const float *only[kPanelRows] = {rows[i]};
       const reference::EncodeStatus status =
-          reference::packPanel(*part.format, only, part.columns, bytes.data());
+          reference::packPanel(part.format, only, part.columns, bytes.data());
       if (status != reference::EncodeStatus::Ok)
         return refusal(*owners[i], status);
     }
@@ -234,9 +234,9 @@ void qwen::packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
   }
   std::vector<Task> tasks;
   for (const Part &part : parts) {
-    const int64_t panels = part.format
+    const int64_t panels = part.isMatrix()
                                ? static_cast<int64_t>(part.size) /
-                                     panelBytes(*part.format, part.columns)
+                                     panelBytes(part.format, part.columns)
                                : 1;
     for (int64_t panel = 0; panel < panels; ++panel)
       tasks.push_back({&part, panel});
@@ -247,6 +247,7 @@ void qwen::packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
       model.getAs<mlir::FloatAttr>("rope_theta").getValueAsDouble();
   const int64_t headDim = model.getAs<mlir::IntegerAttr>("head_dim").getInt();
   std::vector<float> frequencies;
+  frequencies.reserve(static_cast<size_t>(headDim / 2));
   for (int64_t i = 0; i < headDim / 2; ++i)
     frequencies.push_back(reference::ropeInvFreq(theta, i, headDim));
   write(

@@ -34,11 +34,12 @@ struct Options {
   std::string emit;
   std::optional<int64_t> context;
 
-  WeightFormat weightFormat() const { return *parseWeightFormat(weights); }
+  WeightFormat weightFormat() const {
+    return parseWeightFormat(weights).value_or(WeightFormat::Q4_0);
+  }
   KvFormat kvFormat() const {
-    if (!kv.empty())
-      return *parseKvFormat(kv);
-    return weightFormat() == WeightFormat::F32 ? KvFormat::F32 : KvFormat::F16;
+    return parseKvFormat(kv).value_or(
+        weightFormat() == WeightFormat::F32 ? KvFormat::F32 : KvFormat::F16);
   }
 };
 
@@ -118,10 +119,11 @@ static Stage stageToReach(const std::string &emit) {
 
 static std::string withUnit(uint64_t bytes) {
   char text[40];
-  if (bytes < 1024 * 1024)
-    std::snprintf(text, sizeof text, "%.1f KiB", double(bytes) / 1024);
+  const double kib = double(bytes) / 1024;
+  if (kib < 1024)
+    std::snprintf(text, sizeof text, "%.1f KiB", kib);
   else
-    std::snprintf(text, sizeof text, "%.1f MiB", double(bytes) / (1024 * 1024));
+    std::snprintf(text, sizeof text, "%.1f MiB", kib / 1024);
   return text;
 }
 
