@@ -78,27 +78,28 @@ ArtifactFile::ArtifactFile(const std::filesystem::path &target, uint64_t bytes)
     throw Error("cannot write '" + path + "': its name is too long");
   // What a killed process of the same number has left.
   unlink(name.c_str());
-  descriptor = open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor < 0)
-    fail("write", errno);
+  // The signals' handler knows the name before the file is there.
   std::memcpy(temporaryName, name.c_str(), name.size() + 1);
   installHandlers();
-  int error;
-  do
-    error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));
-  while (error == EINTR);
+  descriptor = open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  int error = descriptor < 0 ? errno : 0;
+  if (error == 0) {
+    do
+      error = posix_fallocate(descriptor, 0, static_cast<off_t>(size));
+    while (error == EINTR);
+  }
   if (error == 0)
     return;
-  close(descriptor);
-  unlink(temporaryName);
-  temporaryName[0] = 0;
-  removeHandlers();
+  remove();
   fail("write", error);
 }
 
-ArtifactFile::~ArtifactFile() {
+ArtifactFile::~ArtifactFile() { remove(); }
+
+void ArtifactFile::remove() {
   if (descriptor >= 0)
     close(descriptor);
+  descriptor = -1;
   if (temporaryName[0]) {
     unlink(temporaryName);
     temporaryName[0] = 0;

@@ -30,6 +30,8 @@ public:
   void commit();
 
 private:
+  /// Removes what has no name yet, and the handlers of signals.
+  void remove();
   [[noreturn]] void fail(const std::string &what, int error) const;
 
   std::string path;
