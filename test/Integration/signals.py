@@ -1,0 +1,83 @@
+"""Ctrl-C stops an answer and not the chat; a kill leaves no half file.
+
+  signals.py ARTIFACT WORKDIR
+"""
+import fcntl
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+artifact, work = sys.argv[1], pathlib.Path(sys.argv[2])
+work.mkdir(parents=True, exist_ok=True)
+CHAT = ["qwen-run", "chat", artifact, "-n", "200", "--seed", "1", "-t", "1"]
+
+
+def uninterrupted():
+    result = subprocess.run(CHAT, input=b"Tell a story.\n", capture_output=True, check=True)
+    return result.stdout
+
+
+def wait_until_still(reader, more_than):
+    """Until the pipe holds more than so many bytes and no more come."""
+    held, since = 0, time.monotonic()
+    while held <= more_than or time.monotonic() - since < 0.3:
+        (now,) = struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, b"\0" * 4))
+        if now != held:
+            held, since = now, time.monotonic()
+        time.sleep(0.01)
+
+
+def interrupted(room):
+    """Two answers, where Ctrl-C comes after about `room` bytes of the first."""
+    reader, writer = os.pipe()
+    size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    # A pipe that is almost full holds the program in the middle of its answer.
+    filler = size - room
+    os.write(writer, b"." * filler)
+    process = subprocess.Popen(CHAT, stdin=subprocess.PIPE, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    process.stdin.write(b"Tell a story.\n")
+    process.stdin.flush()
+    wait_until_still(reader, filler)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    process.stdin.write(b"Go on.\n")
+    process.stdin.close()
+    output = b""
+    while piece := os.read(reader, 65536):
+        output += piece
+    os.close(reader)
+    error = process.stderr.read()
+    assert process.wait() == 0, (process.returncode, error)
+    assert error == b"", error
+    return output[filler:]
+
+
+def leaves_nothing():
+    """SIGTERM while logits are written."""
+    output = work / "killed.npy"
+    ids = ",".join(str(i) for i in range(1000))
+    for _ in range(20):
+        process = subprocess.Popen(["qwen-run", "logits", artifact, "--ids", ids, "-o", output, "-t", "1"])
+        while process.poll() is None and not list(work.glob("killed.npy.*")):
+            pass
+        process.terminate()
+        if process.wait() == -signal.SIGTERM:
+            break
+        output.unlink()
+    assert process.returncode == -signal.SIGTERM, process.returncode
+    assert not list(work.glob("killed.npy*")), list(work.glob("killed.npy*"))
+
+
+whole = uninterrupted()
+assert len(whole) > 400, whole
+both = interrupted(100)
+first = len(os.path.commonprefix([whole, both]))
+assert 50 < first < 200, (first, whole, both)
+assert len(both) > first + 10, both
+leaves_nothing()
