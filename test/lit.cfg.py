@@ -17,11 +17,10 @@ config.environment["FILECHECK_OPTS"] = "--enable-var-scope --dump-input-filter=a
 config.substitutions.append(("%inputs", os.path.join(config.test_source_root, "Inputs")))
 config.substitutions.append(("%source", config.source_dir))
 config.substitutions.append(("%python", config.python))
-# The runtime for AArch64 under emulation of one CPU: %qwen-run-a72 FILE ...
+# The runtime for AArch64, run under emulation.
 aarch64 = os.path.join(config.source_dir, "build", "aarch64", "bin", "qwen-run")
-for name, cpu in (("a72", "cortex-a72"), ("n1", "neoverse-n1")):
-    config.substitutions.append(
-        ("%qwen-run-" + name, f"qemu-aarch64-static -cpu {cpu} {aarch64}")
-    )
+config.substitutions.append(("%aarch64-qwen-run", aarch64))
 if os.path.exists(aarch64):
     config.available_features.add("aarch64-runtime")
+if "QWEN_TEST_FULL" in os.environ:
+    config.environment["QWEN_TEST_FULL"] = os.environ["QWEN_TEST_FULL"]

@@ -80,7 +80,8 @@ void tokenize(const TokenizeCommand &command);
 
 struct LogitsCommand {
   std::string file;
-  std::string ids;
+  /// One text of ids for each sequence; they run together.
+  std::vector<std::string> ids;
   std::string output;
   int32_t threads = 0;
   int64_t piece = 0;

@@ -45,27 +45,65 @@ static std::string npyHeader(size_t rows, int64_t columns) {
   return std::string(before, kBefore) + header;
 }
 
+/// The tokens of several sequences of their own, taken in turns, so that every
+/// call of `forward` is a ragged batch; `rowOf` gets each one's place in the
+/// order of the sequences.
+static std::vector<Token>
+raggedBatch(Engine &engine, std::span<const std::vector<int32_t>> sequences,
+            std::vector<size_t> &rowOf) {
+  std::vector<Token> batch;
+  std::vector<SequenceId> open;
+  size_t longest = 0;
+  for (const std::vector<int32_t> &ids : sequences) {
+    open.push_back(engine.cache().open());
+    longest = std::max(longest, ids.size());
+  }
+  for (size_t position = 0; position < longest; ++position) {
+    size_t firstRow = 0;
+    for (size_t i = 0; i < sequences.size(); firstRow += sequences[i++].size())
+      if (position < sequences[i].size()) {
+        batch.push_back({sequences[i][position], open[i],
+                         static_cast<int64_t>(position), true});
+        rowOf.push_back(firstRow + position);
+      }
+  }
+  return batch;
+}
+
 void qwen::run::logits(const LogitsCommand &command) {
   const Artifact artifact(command.file);
-  const std::vector<int32_t> ids = parseIds(command.ids, "--ids");
-  if (ids.empty())
-    throw Error("--ids is empty: at least one token is needed");
   const ModelInfo &model = artifact.manifest().model;
-  if (static_cast<int64_t>(ids.size()) > model.context)
-    throw Error("there are " + std::to_string(ids.size()) +
-                " tokens when the model was compiled for a context of " +
-                std::to_string(model.context));
+  std::vector<std::vector<int32_t>> sequences;
+  for (const std::string &text : command.ids) {
+    const std::vector<int32_t> &ids =
+        sequences.emplace_back(parseIds(text, "--ids"));
+    if (ids.empty())
+      throw Error("--ids is empty: at least one token is needed");
+    if (static_cast<int64_t>(ids.size()) > model.context)
+      throw Error("there are " + std::to_string(ids.size()) +
+                  " tokens when the model was compiled for a context of " +
+                  std::to_string(model.context));
+  }
   EngineOptions options;
   options.threads = command.threads;
+  options.sequences = static_cast<int32_t>(sequences.size());
   options.callTokens = command.piece;
   Engine engine(artifact, options);
-  const std::vector<Token> batch = wholeBatch(engine, ids);
+  std::vector<size_t> rowOf;
+  const std::vector<Token> batch = raggedBatch(engine, sequences, rowOf);
 
   OutputFile output(command.output);
-  const std::string header = npyHeader(ids.size(), model.vocabSize);
+  const std::string header = npyHeader(batch.size(), model.vocabSize);
   output.write(header.data(), header.size());
-  engine.forward(batch, [&](size_t, std::span<float> row) {
-    output.write(row.data(), row.size_bytes());
+  // Rows that came before one of an earlier sequence wait for it.
+  std::vector<std::vector<float>> waiting(batch.size());
+  size_t written = 0;
+  engine.forward(batch, [&](size_t index, std::span<float> row) {
+    waiting[rowOf[index]].assign(row.begin(), row.end());
+    for (; written < batch.size() && !waiting[written].empty(); ++written) {
+      output.write(waiting[written].data(), row.size_bytes());
+      waiting[written] = {};
+    }
   });
   output.commit();
 }

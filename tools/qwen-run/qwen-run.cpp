@@ -116,7 +116,10 @@ static void addLogits(CLI::App &app, LogitsCommand &command) {
   CLI::App *sub = app.add_subcommand(
       "logits", "Write the logits at each token, f32 [T, V], for NumPy");
   addFile(sub, command.file);
-  sub->add_option("--ids", command.ids, "Token ids: 1,2,3")->required();
+  sub->add_option("--ids", command.ids,
+                  "Token ids: 1,2,3; once for each sequence of a batch")
+      ->required()
+      ->allow_extra_args(false);
   sub->add_option("-o,--output", command.output, "File to write (.npy)")
       ->required();
   addThreads(sub, command.threads);

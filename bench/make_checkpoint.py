@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Makes a checkpoint with random weights and the shapes of a published model.
+
+  .venv/bin/python bench/make_checkpoint.py qwen2.5-0.5b OUT [--tokenizer DIR] [--seed N] [--layers N]
+
+Weights are bf16, drawn so that activations stay of order 1, in shards of at most 2 GB with an index where one file
+would be larger, named as the published checkpoints name them. --tokenizer copies vocab.json, merges.txt and the
+tokenizer's configs. Needs NumPy only; memory stays below two tensors.
+"""
+import argparse
+import json
+import pathlib
+import shutil
+
+import numpy as np
+
+# hidden, layers, heads, KV heads, head_dim, ffn, vocabulary, tied (the models' config.json)
+SHAPES = {
+    "qwen2.5-0.5b": ("qwen2", 896, 24, 14, 2, 64, 4864, 151936, True),
+    "qwen2.5-1.5b": ("qwen2", 1536, 28, 12, 2, 128, 8960, 151936, True),
+    "qwen2.5-7b": ("qwen2", 3584, 28, 28, 4, 128, 18944, 152064, False),
+    "qwen3-0.6b": ("qwen3", 1024, 28, 16, 8, 128, 3072, 151936, True),
+    "qwen3-4b": ("qwen3", 2560, 36, 32, 8, 128, 9728, 151936, True),
+}
+SHARD_BYTES = 2_000_000_000
+
+
+def tensors(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied):
+    """Names and shapes, in the order in which they are written."""
+    yield "model.embed_tokens.weight", (vocab, hidden)
+    for i in range(layers):
+        p = f"model.layers.{i}."
+        yield p + "input_layernorm.weight", (hidden,)
+        for name, rows in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
+            yield p + f"self_attn.{name}_proj.weight", (rows * head_dim, hidden)
+            if kind == "qwen2":
+                yield p + f"self_attn.{name}_proj.bias", (rows * head_dim,)
+            elif name != "v":
+                yield p + f"self_attn.{name}_norm.weight", (head_dim,)
+        yield p + "self_attn.o_proj.weight", (hidden, heads * head_dim)
+        yield p + "post_attention_layernorm.weight", (hidden,)
+        yield p + "mlp.gate_proj.weight", (ffn, hidden)
+        yield p + "mlp.up_proj.weight", (ffn, hidden)
+        yield p + "mlp.down_proj.weight", (hidden, ffn)
+    yield "model.norm.weight", (hidden,)
+    if not tied:
+        yield "lm_head.weight", (vocab, hidden)
+
+
+def values(name, shape, rng):
+    """Random bf16 bits."""
+    x = rng.standard_normal(shape, dtype=np.float32)
+    if "norm" in name:
+        x = 1 + 0.1 * x
+    elif name.endswith("bias"):
+        x *= 0.1
+    else:
+        x *= 0.02 if "embed" in name or "lm_head" in name else shape[-1] ** -0.5
+    bits = x.view(np.uint32)
+    bits += 0x7FFF + (bits >> 16 & 1)
+    return (bits >> 16).astype(np.uint16)
+
+
+def config(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied):
+    result = {
+        "architectures": ["Qwen2ForCausalLM" if kind == "qwen2" else "Qwen3ForCausalLM"],
+        "model_type": kind, "hidden_act": "silu", "hidden_size": hidden, "intermediate_size": ffn,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
+        "max_position_embeddings": 32768 if kind == "qwen2" else 40960, "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0, "rope_scaling": None, "sliding_window": None, "use_sliding_window": False,
+        "tie_word_embeddings": tied, "torch_dtype": "bfloat16", "vocab_size": vocab,
+        "bos_token_id": 151643, "eos_token_id": 151645,
+    }
+    if kind == "qwen3":
+        result.update(head_dim=head_dim, attention_bias=False)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=sorted(SHAPES))
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--tokenizer", type=pathlib.Path)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--layers", type=int, help="fewer layers than the model has")
+    args = parser.parse_args()
+
+    shape = list(SHAPES[args.model])
+    if args.layers:
+        shape[2] = args.layers
+    args.out.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(args.seed)
+
+    shards, size = [[]], 0
+    for name, dims in tensors(*shape):
+        bytes_ = 2 * int(np.prod(dims))
+        if shards[-1] and size + bytes_ > SHARD_BYTES:
+            shards.append([])
+            size = 0
+        shards[-1].append((name, dims, bytes_))
+        size += bytes_
+
+    index = {}
+    for number, shard in enumerate(shards, 1):
+        file = "model.safetensors" if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
+        header, offset = {}, 0
+        for name, dims, bytes_ in shard:
+            header[name] = {"dtype": "BF16", "shape": dims, "data_offsets": [offset, offset + bytes_]}
+            offset += bytes_
+            index[name] = file
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(args.out / file, "wb") as out:
+            out.write(len(text).to_bytes(8, "little") + text)
+            for name, dims, _ in shard:
+                values(name, dims, rng).tofile(out)
+    if len(shards) > 1:
+        total = sum(bytes_ for shard in shards for _, _, bytes_ in shard)
+        (args.out / "model.safetensors.index.json").write_text(
+            json.dumps({"metadata": {"total_size": total}, "weight_map": index}))
+
+    (args.out / "config.json").write_text(json.dumps(config(*shape), indent=2))
+    (args.out / "generation_config.json").write_text(json.dumps({
+        "do_sample": True, "temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1,
+        "bos_token_id": 151643, "pad_token_id": 151643, "eos_token_id": [151645, 151643]}))
+    if args.tokenizer:
+        for name in ("vocab.json", "merges.txt", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"):
+            if (args.tokenizer / name).exists():
+                shutil.copy(args.tokenizer / name, args.out / name)
+
+
+if __name__ == "__main__":
+    main()

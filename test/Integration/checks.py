@@ -1,0 +1,72 @@
+"""What the integration tests share: running the two programs, reading goldens, counting differences."""
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+DTYPES = {"F32": np.float32, "I64": np.int64, "U8": np.uint8}
+
+
+def read_safetensors(path):
+    """The tensors of a golden file by name."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        data = file.read()
+    return {
+        name: np.frombuffer(data[slice(*t["data_offsets"])], DTYPES[t["dtype"]]).reshape(t["shape"])
+        for name, t in header.items() if name != "__metadata__"
+    }
+
+
+def run(command, **kwargs):
+    """Runs a command that must succeed; returns its stdout as text."""
+    result = subprocess.run([str(c) for c in command], capture_output=True, text=True, **kwargs)
+    if result.returncode != 0:
+        sys.exit(f"failed ({result.returncode}): {' '.join(map(str, command))}\n{result.stderr}")
+    return result.stdout
+
+
+def compile_model(checkpoint, out, *options):
+    run(["qwen-opt", checkpoint, "-o", out, *options])
+    return out
+
+
+def join(ids):
+    return ",".join(str(i) for i in ids)
+
+
+def logits(model, ids, out, *options, runner=("qwen-run",)):
+    """Logits [T, V] of one sequence."""
+    run([*runner, "logits", model, "--ids", join(ids), "-o", out, *options])
+    return np.load(out)
+
+
+def digest(array):
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+
+
+class Checks:
+    """Collects failures, so that one run reports all of them."""
+
+    def __init__(self):
+        self.count = 0
+        self.failures = []
+
+    def check(self, condition, message):
+        self.count += 1
+        if not condition:
+            self.failures.append(message)
+            print("FAIL:", message)
+
+    def finish(self):
+        print(f"{self.count} checks, {len(self.failures)} failures")
+        sys.exit(1 if self.failures or not self.count else 0)
+
+
+def full():
+    """Whether the full matrix was asked for (make test-full)."""
+    return bool(os.environ.get("QWEN_TEST_FULL"))

@@ -1,0 +1,48 @@
+"""The trained model of models/stories: perplexity, tokenizer, chat format.
+
+  stories.py MODEL_FOLDER WORKDIR
+"""
+import json
+import pathlib
+import sys
+
+from checks import Checks, compile_model, read_safetensors, run
+
+FOLDER, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+WORK.mkdir(parents=True, exist_ok=True)
+checks = Checks()
+golden = json.loads((FOLDER / "golden" / "golden.json").read_text())
+tensors = read_safetensors(FOLDER / "golden" / "golden.safetensors")
+# Perplexities of the same model fake-quantized in torch; bench/fakequant.py writes the file.
+fake = json.loads((pathlib.Path(__file__).parent / "fakequant.json").read_text())
+
+
+def perplexity(model):
+    window, stride = golden["perplexity"]["window"], golden["perplexity"]["stride"]
+    result = json.loads(run(["qwen-run", "perplexity", model, FOLDER / "golden" / "val.txt", "--window", window, "--stride",
+                             stride, "--json"]))
+    checks.check(result["tokens_scored"] == golden["perplexity"]["tokens_scored"],
+                 f"{result['tokens_scored']} tokens scored")
+    return result["perplexity"]
+
+
+def near(name, value, expected, bound):
+    print(f"{name}: {value:.4f}, {(value / expected - 1) * 100:+.4f}% of {expected:.4f}")
+    checks.check(abs(value / expected - 1) <= bound, f"{name} is {value}, more than {bound * 100}% from {expected}")
+
+
+f32 = compile_model(FOLDER, WORK / "f32.qwen", "--weights", "f32")
+q4_0 = compile_model(FOLDER, WORK / "q4_0.qwen", "--weights", "q4_0")
+f32_perplexity, q4_0_perplexity = perplexity(f32), perplexity(q4_0)
+near("f32 against transformers", f32_perplexity, golden["perplexity"]["value"], 1e-5)
+near("q4_0 against torch's fake quantization", q4_0_perplexity, fake["q4_0"], 1e-3)
+near("q4_0 against f32", q4_0_perplexity, f32_perplexity, 0.06)
+
+for number, case in enumerate(golden["cases"]):
+    if "prompt" in case:
+        ids = json.loads(run(["qwen-run", "tokenize", q4_0, "-p", case["prompt"], "--json"]))["ids"]
+        checks.check(ids == tensors[f"{number}.prompt"].tolist(), f"ids of case {number} are {ids}")
+        text = run(["qwen-run", "generate", f32, "-p", case["prompt"], "-n", 64, "--temperature", "0",
+                    "--repetition-penalty", "1", "--ignore-eos"])
+        checks.check(text.removesuffix("\n") == case["text"], f"greedy text of case {number} is {text!r}")
+checks.finish()
