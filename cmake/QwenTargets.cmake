@@ -20,8 +20,9 @@ function(qwen_add_library name)
 endfunction()
 
 # qwen_add_mlir_library(NAME SOURCES... [LINK TARGETS...]): a library that
-# includes MLIR, with the headers that all such libraries share precompiled
-# once. MLIR and LLVM themselves are linked as dylibs.
+# includes MLIR. MLIR and LLVM themselves are linked as dylibs. Headers are not
+# precompiled: that saves two seconds a file, but the file it makes holds
+# absolute paths, so that checkouts could not share ccache's results.
 function(qwen_add_mlir_library name)
   qwen_add_library(${name} ${ARGN})
   target_link_libraries(${name} PUBLIC MLIR LLVM)
