@@ -43,8 +43,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // CHECK: qwen.output_rows
   // CHECK-NOT: plan
   %r = qwen.output_rows %h : tensor<?x64xf32>
-  // Gathered rows are another thread's, though both ops work on rows. Two
-  // rows are 128 bytes of values.
+  // Two rows are 128 bytes of values.
   // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 8, barrier = true, buffers = [<offset = 2048, stride = 64, scales = 2176, sums = 2240>]>
   %m = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK: qwen.lm_head {{.*}}plan = #qwen.plan<id = 9, barrier = true, buffers = [<offset = -1, stride = 256>]>
@@ -131,6 +130,22 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x
   // CHECK: qwen.append {{.*}}id = 6, barrier = true>
   qwen.append %x, %x, %cos, %sin layer 1 : tensor<?x32xf32>, tensor<?x16xf32>
   return %a, %b : tensor<?x32xf32>, tensor<?x32xf32>
+}
+}
+
+// -----
+
+// Gathered rows are another thread's, though both ops work on rows.
+module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+qwen.weight @embed : tensor<250x16xbf16> from "m" at 0
+qwen.weight @n : tensor<16xbf16> from "m" at 0
+// CHECK-LABEL: func.func @forward
+func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> {
+  %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>
+  %r = qwen.output_rows %x : tensor<?x16xf32>
+  // CHECK: qwen.rms_norm {{.*}}id = 1, barrier = true,
+  %y = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x16xf32> -> tensor<?x16xf32>
+  return %y : tensor<?x16xf32>
 }
 }
 
