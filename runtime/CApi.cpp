@@ -81,7 +81,7 @@ int64_t qwen_context_size(const qwen_model *model) {
 int32_t qwen_is_end(const qwen_model *model, int32_t id) {
   const std::vector<int32_t> &ends =
       model->artifact.manifest().generation.eosTokenIds;
-  return std::find(ends.begin(), ends.end(), id) != ends.end();
+  return std::ranges::find(ends, id) != ends.end();
 }
 
 int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,

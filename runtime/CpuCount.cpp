@@ -44,14 +44,13 @@ static std::set<int> parseCpuList(const std::string &text) {
   std::istringstream stream(text);
   std::string part;
   while (std::getline(stream, part, ',')) {
-    int first, last;
-    const int fields = sscanf(part.c_str(), "%d-%d", &first, &last);
-    if (fields < 1)
+    char *end;
+    const long first = strtol(part.c_str(), &end, 10);
+    const long last = *end == '-' ? strtol(end + 1, nullptr, 10) : first;
+    if (end == part.c_str())
       continue;
-    if (fields == 1)
-      last = first;
-    for (int cpu = first; cpu <= last && cpu < 1 << 20; ++cpu)
-      cpus.insert(cpu);
+    for (long cpu = first; cpu <= last && cpu < 1 << 20; ++cpu)
+      cpus.insert(static_cast<int>(cpu));
   }
   return cpus;
 }
@@ -119,8 +118,8 @@ int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
   if (const auto text = firstLine(root + "/sys/devices/cpu_core/cpus")) {
     hybrid = parseCpuList(*text);
     // Only efficient cores in the mask: those, then.
-    if (std::none_of(cpus.begin(), cpus.end(),
-                     [&](int cpu) { return hybrid->contains(cpu); }))
+    if (std::ranges::none_of(cpus,
+                             [&](int cpu) { return hybrid->contains(cpu); }))
       hybrid.reset();
   }
 

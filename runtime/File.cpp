@@ -107,7 +107,7 @@ Mapping Mapping::reserve(size_t size, size_t align) {
 }
 
 Mapping Mapping::memory(size_t size, const char *what) {
-  constexpr size_t kHuge = 2 * 1024 * 1024;
+  constexpr size_t kHuge = size_t{2} << 20;
   Mapping result = reserve(size ? size : 1, size >= kHuge ? kHuge : 0);
   if (mprotect(result.base, result.bytes, PROT_READ | PROT_WRITE) != 0)
     throw Error("cannot get " + std::to_string(size) + " bytes for " + what +

@@ -87,7 +87,7 @@ void Sampler::accept(int32_t id) {
   seen[static_cast<size_t>(id)] = 1;
 }
 
-void Sampler::reset() { std::fill(seen.begin(), seen.end(), uint8_t{0}); }
+void Sampler::reset() { std::ranges::fill(seen, uint8_t{0}); }
 
 float Sampler::penalized(std::span<const float> logits, size_t id) const {
   const float logit = logits[id];
@@ -140,7 +140,7 @@ int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
     std::nth_element(keys.begin(), keys.begin() + options.topK - 1, keys.end());
     keys.resize(topK);
   }
-  std::sort(keys.begin(), keys.end());
+  std::ranges::sort(keys);
 
   weights.clear();
   const float first = keyLogit(keys[0]);

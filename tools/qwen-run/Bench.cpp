@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 /// Median, least and greatest.
 static ordered_json summary(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const size_t half = values.size() / 2;
   const double median =
       values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
@@ -53,6 +53,7 @@ void qwen::run::bench(const BenchCommand &command) {
        ++repetition) {
     const SequenceId sequence = engine.cache().open();
     std::vector<Token> batch;
+    batch.reserve(static_cast<size_t>(command.prompt));
     for (int64_t i = 0; i < command.prompt; ++i)
       batch.push_back({idAt(i), sequence, i, i + 1 == command.prompt});
     auto start = Clock::now();

@@ -107,7 +107,7 @@ static std::string answer(Session &session, const Tokenizer &tokenizer,
   for (int64_t count = 0; !most || count < *most; ++count) {
     const std::optional<int32_t> id =
         session.next([] { return interrupted != 0; });
-    if (!id || std::find(ends.begin(), ends.end(), *id) != ends.end())
+    if (!id || std::ranges::find(ends, *id) != ends.end())
       break;
     if (!tokenizer.isSpecial(*id))
       write(characters.push(tokenizer.tokenBytes(*id)));

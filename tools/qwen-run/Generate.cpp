@@ -70,8 +70,8 @@ void qwen::run::generate(const GenerateCommand &command) {
     const std::optional<int32_t> id = session.next();
     if (count == 0)
       decodeStart = std::chrono::steady_clock::now();
-    if (!id || (!command.ignoreEos &&
-                std::find(ends.begin(), ends.end(), *id) != ends.end()))
+    if (!id ||
+        (!command.ignoreEos && std::ranges::find(ends, *id) != ends.end()))
       break;
     if (!tokenizer)
       writeOut((count ? "," : "") + std::to_string(*id));
