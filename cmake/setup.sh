@@ -31,3 +31,5 @@ if ! cmp -s cmake/requirements.txt "$stamp"; then
   .venv/bin/pip install -q --disable-pip-version-check -r cmake/requirements.txt
   cp cmake/requirements.txt "$stamp"
 fi
+# Halide's CMake package by a path without Python's version, for CMakePresets.json.
+ln -sfn "$(cd .venv && echo lib/python3.*/site-packages/halide)" .venv/halide

@@ -29,13 +29,13 @@ inline constexpr char kArtifactMagic[8] = {'Q', 'W', 'E', 'N',
 
 /// Alignment of ELF segments, in file and address (Arm kernels have pages of
 /// 4, 16 or 64 KiB).
-inline constexpr uint64_t kSegmentAlign = 64 * 1024;
+inline constexpr uint64_t kSegmentAlign = uint64_t{64} << 10;
 /// Alignment of the weight image, in file and address (huge pages).
-inline constexpr uint64_t kWeightsAlign = 2 * 1024 * 1024;
+inline constexpr uint64_t kWeightsAlign = uint64_t{2} << 20;
 /// Alignment of each tensor in the weight image and buffer in the arena.
 inline constexpr uint64_t kTensorAlign = 64;
 /// Bytes of the weight image that one checksum covers.
-inline constexpr uint64_t kChecksumBytes = 1024 * 1024;
+inline constexpr uint64_t kChecksumBytes = uint64_t{1} << 20;
 
 /// Part of the file.
 struct FileRange {

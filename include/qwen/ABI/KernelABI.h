@@ -63,7 +63,7 @@ struct Context {
   /// Not zero: write the final norm's rows in f32 instead of logits.
   int64_t wantHidden;
 };
-static_assert(sizeof(Context) == 17 * 8);
+static_assert(sizeof(Context) == size_t{17} * 8);
 
 /// The compiled model. Every thread of a call runs it with the same context.
 using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);
