@@ -123,10 +123,15 @@ CpuFeatureSet qwen::hostFeatures() {
 CpuFeatureSet qwen::hostFeatures() {
   CpuFeatureSet features;
   const unsigned long hwcap = getauxval(AT_HWCAP);
+  const unsigned long hwcap2 = getauxval(AT_HWCAP2);
   if (hwcap & HWCAP_ASIMD)
     features.insert(CpuFeature::NEON);
   if (hwcap & HWCAP_ASIMDDP)
     features.insert(CpuFeature::DotProd);
+  if (hwcap2 & HWCAP2_I8MM)
+    features.insert(CpuFeature::I8MM);
+  if (hwcap & HWCAP_SVE)
+    features.insert(CpuFeature::SVE);
   return features;
 }
 #endif

@@ -57,6 +57,8 @@ TEST(Target, NamesCpusAndFeatures) {
   const CpuFeatureSet x86 = leastFeatures(Arch::X86_64);
   const CpuFeatureSet arm = leastFeatures(Arch::AArch64);
   const CpuFeatureSet dot = {CpuFeature::DotProd};
+  const CpuFeatureSet i8mm = {CpuFeature::I8MM};
+  const CpuFeatureSet sve = {CpuFeature::SVE};
   const struct {
     const char *spec;
     CpuFeatureSet features;
@@ -78,8 +80,15 @@ TEST(Target, NamesCpusAndFeatures) {
       {"cortex-a72", arm, "cortex-a72"},
       {"neoverse-n1", arm | dot, "neoverse-n1"},
       {"neoverse-n1+nodotprod", arm, "neoverse-n1"},
-      {"neoverse-n2", arm | dot, "neoverse-n2"},
-      {"yitian710", arm | dot, "neoverse-n2"},
+      {"armv8.2-a+sve", arm | sve, "generic"},
+      {"armv8.6-a", arm | dot | i8mm, "generic"},
+      {"armv9-a", arm | dot | sve, "generic"},
+      {"a64fx", arm | sve, "a64fx"},
+      {"cortex-x2+nosve", arm | dot | i8mm, "cortex-x2"},
+      {"neoverse-v1", arm | dot | i8mm | sve, "neoverse-v1"},
+      {"neoverse-v2", arm | dot | i8mm | sve, "neoverse-v2"},
+      {"neoverse-n2", arm | dot | i8mm | sve, "neoverse-n2"},
+      {"yitian710", arm | dot | i8mm | sve, "neoverse-n2"},
   };
   for (const auto &test : cases) {
     const Target target = resolveTarget(test.spec);
