@@ -19,6 +19,7 @@ Arch qwen::isaArch(KernelIsa isa) {
     return Arch::X86_64;
   case KernelIsa::NEON:
   case KernelIsa::NEONDotProd:
+  case KernelIsa::SVE:
     return Arch::AArch64;
   }
   __builtin_unreachable();
@@ -39,6 +40,8 @@ CpuFeatureSet qwen::isaFeatures(KernelIsa isa) {
     return least | avx512 | CpuFeatureSet{CpuFeature::AVX512VNNI};
   case KernelIsa::NEONDotProd:
     return least | CpuFeatureSet{CpuFeature::DotProd};
+  case KernelIsa::SVE:
+    return least | CpuFeatureSet{CpuFeature::SVE};
   }
   __builtin_unreachable();
 }

@@ -21,13 +21,17 @@ using mlir::Value;
 using mlir::ValueRange;
 using Values = llvm::SmallVector<Value>;
 
-/// f32 lanes of one vector register of `isa`.
+/// f32 lanes of one vector register of `isa`; of a scalable one, those in 128
+/// bits.
 int64_t vectorLanes(KernelIsa isa);
+
+/// Whether the length of vectors is known only at run time.
+inline bool isScalable(KernelIsa isa) { return isa == KernelIsa::SVE; }
 
 class ProductBuilder : public mlir::ImplicitLocOpBuilder {
 public:
-  /// Starts the body of a new function at the end of `module`.
-  ProductBuilder(mlir::ModuleOp module, llvm::StringRef name,
+  /// Starts the body of the function of `row` at the end of `module`.
+  ProductBuilder(const KernelInfo &row, mlir::ModuleOp module,
                  llvm::ArrayRef<Type> arguments);
 
   /// The types that signatures are made of.
@@ -45,15 +49,17 @@ public:
   Value shiftRight(Value a, int64_t bits);
   Value smaller(Value a, Value b);
 
-  /// Memory. Addresses are in bytes.
+  /// Memory. Addresses are in bytes. Of scalable vectors, only what belongs to
+  /// active outputs is read (other lanes are 0) or written.
   Value at(Value pointer, Value bytes);
   Value at(Value pointer, int64_t bytes) { return at(pointer, integer(bytes)); }
   Value load(Type type, Value pointer);
   void store(Value value, Value pointer);
 
-  /// Vectors.
+  /// Vectors. With scalable ones, `lanes` are those of each 128 bits of a
+  /// register of f32.
   mlir::VectorType vector(int64_t lanes, Type element) {
-    return mlir::VectorType::get({lanes}, element);
+    return mlir::VectorType::get({lanes}, element, {scalable});
   }
   Value splat(mlir::VectorType type, Value scalar);
   Value zeros(mlir::VectorType type, float value = 0.0f);
@@ -71,6 +77,9 @@ public:
   /// pointer ? other() : values.
   Values unlessNull(Value pointer, ValueRange values,
                     llvm::function_ref<Values()> other);
+  /// For outputs [0, count) in scalable vectors: calls `body` with the first
+  /// output of each vector, whose outputs below count are active then.
+  void forEachVector(Value count, llvm::function_ref<void(Value)> body);
 
   /// A tile of x.size() rows and `columns` outputs, accumulated from +0 by
   /// acc = fma(w, x, acc) for `count` steps in order. Step i reads `columns`
@@ -79,8 +88,15 @@ public:
   Values chains(llvm::ArrayRef<Value> x, Value weights, Value stride,
                 Type stored, Value count, int64_t columns, int64_t lanes);
 
+  /// The predicate of a scalable vector with `lanes` lanes for each 128 bits of
+  /// outputs in f32: those of active outputs.
+  Value predicate(int64_t lanes);
+
 private:
   mlir::func::FuncOp function;
+  const bool scalable;
+  /// Outputs from the first of the current vector on.
+  Value active;
 };
 
 /// The emitters of Products.h, by op.

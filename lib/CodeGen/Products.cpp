@@ -30,16 +30,19 @@ int64_t qwen::vectorLanes(KernelIsa isa) {
     return 8;
   case KernelIsa::NEON:
   case KernelIsa::NEONDotProd:
+  case KernelIsa::SVE:
     return 4;
   }
   llvm_unreachable("unknown isa");
 }
 
-ProductBuilder::ProductBuilder(ModuleOp module, StringRef name,
+ProductBuilder::ProductBuilder(const KernelInfo &row, ModuleOp module,
                                ArrayRef<Type> arguments)
-    : ImplicitLocOpBuilder(module.getLoc(), module.getBodyRegion()) {
+    : ImplicitLocOpBuilder(module.getLoc(), module.getBodyRegion()),
+      scalable(isScalable(row.isa)) {
   setInsertionPointToEnd(module.getBody());
-  function = func::FuncOp::create(*this, name, getFunctionType(arguments, {}));
+  function = func::FuncOp::create(*this, StringRef(row.name),
+                                  getFunctionType(arguments, {}));
   setInsertionPointToStart(function.addEntryBlock());
 }
 
@@ -76,11 +79,30 @@ static unsigned naturalAlignment(Type type) {
 }
 
 Value ProductBuilder::load(Type type, Value pointer) {
+  if (auto vectorType = dyn_cast<VectorType>(type);
+      vectorType && vectorType.isScalable()) {
+    Value zero = arith::ConstantOp::create(*this, getZeroAttr(type));
+    return LLVM::MaskedLoadOp::create(*this, type, pointer,
+                                      predicate(vectorType.getDimSize(0)), zero,
+                                      naturalAlignment(type));
+  }
   return LLVM::LoadOp::create(*this, type, pointer, naturalAlignment(type));
 }
 void ProductBuilder::store(Value value, Value pointer) {
-  LLVM::StoreOp::create(*this, value, pointer,
-                        naturalAlignment(value.getType()));
+  const unsigned alignment = naturalAlignment(value.getType());
+  if (auto type = dyn_cast<VectorType>(value.getType());
+      type && type.isScalable())
+    LLVM::MaskedStoreOp::create(*this, value, pointer,
+                                predicate(type.getDimSize(0)), alignment);
+  else
+    LLVM::StoreOp::create(*this, value, pointer, alignment);
+}
+
+Value ProductBuilder::predicate(int64_t lanes) {
+  const std::string name =
+      "llvm.get.active.lane.mask.nxv" + std::to_string(lanes) + "i1.i64";
+  return intrinsic(vector(lanes, getI1Type()), name,
+                   {integer(0), mul(active, lanes / 4)});
 }
 
 Value ProductBuilder::splat(VectorType type, Value scalar) {
@@ -132,6 +154,18 @@ Values ProductBuilder::unlessNull(Value pointer, ValueRange values,
       [&](OpBuilder &, Location) { scf::YieldOp::create(*this, other()); },
       [&](OpBuilder &, Location) { scf::YieldOp::create(*this, values); });
   return Values(op.getResults());
+}
+
+void ProductBuilder::forEachVector(Value count,
+                                   llvm::function_ref<void(Value)> body) {
+  Value scale = LLVM::vscale::create(*this, getI64Type());
+  Value lanes = mul(scale, 4);
+  scf::ForOp::create(*this, integer(0), count, lanes, ValueRange(),
+                     [&](OpBuilder &, Location, Value first, ValueRange) {
+                       active = arith::SubIOp::create(*this, count, first);
+                       body(first);
+                       scf::YieldOp::create(*this);
+                     });
 }
 
 Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,

@@ -19,7 +19,7 @@ class AttentionEmitter {
 public:
   AttentionEmitter(const KernelInfo &row, ModuleOp module)
       : row(row), lanes(vectorLanes(row.isa)),
-        b(module, StringRef(row.name), signature(row, module.getContext())),
+        b(row, module, signature(row, module.getContext())),
         stored(row.format == KernelFormat::F16 ? Type(b.getF16Type())
                                                : Type(b.getF32Type())),
         storedBytes(stored.getIntOrFloatBitWidth() / 8) {}
@@ -50,14 +50,19 @@ private:
           s = b.argument(3), groups = b.argument(4), headDim = b.argument(5),
           n = b.argument(6);
     Value lineBytes = b.integer(kPageTokens * storedBytes);
-    b.loop(b.integer(0), n, kPanelRows, [&](Value column) {
+    auto emitColumns = [&](Value column, int64_t columns) {
       Value matrix = b.at(page, b.mul(column, storedBytes));
       forEachTile(groups, [&](Value first, int64_t heads) {
-        const Tile tile = {
-            q, headDim, headDim, s, b.integer(kPageTokens), column, kPanelRows};
+        const Tile tile = {q,      headDim, headDim, s, b.integer(kPageTokens),
+                           column, columns};
         emitTile(tile, first, heads, matrix, lineBytes, scale);
       });
-    });
+    };
+    if (isScalable(row.isa))
+      return b.forEachVector(n,
+                             [&](Value column) { emitColumns(column, lanes); });
+    b.loop(b.integer(0), n, kPanelRows,
+           [&](Value column) { emitColumns(column, kPanelRows); });
   }
 
   /// o[g][c] = chain over j < n of p[g][j] * v[j][c].
@@ -73,6 +78,9 @@ private:
         emitTile(tile, first, heads, matrix, lineBytes, Value());
       });
     };
+    if (isScalable(row.isa))
+      return b.forEachVector(headDim,
+                             [&](Value column) { emitColumns(column, lanes); });
     // A head is a multiple of 8 values: tiles of 16, then at most one of 8.
     Value whole =
         b.mul(b.shiftRight(headDim, std::countr_zero(uint64_t{kPanelRows})),

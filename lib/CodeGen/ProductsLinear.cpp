@@ -7,6 +7,9 @@
 //       M x 16 accumulators along K: f32 chains, or blocks of integer dots
 //       + bias, + residual, store
 //
+// Where the length of vectors is known only at run time, a panel is a loop over
+// vectors of its outputs, whose last may have lanes without an output.
+//
 // Panels are outermost so that each weight is read from memory once a call.
 // The order of every accumulation is docs/numerics.md's; layouts are
 // Blocks.h's.
@@ -42,14 +45,16 @@ public:
   void start(Value correction) {
     Value splat = b.splat(sumType, correction);
     // These instructions add to an accumulator, so the correction is free.
-    if (isa == KernelIsa::AVX512VNNI || isa == KernelIsa::NEONDotProd)
+    if (isa == KernelIsa::AVX512VNNI || isa == KernelIsa::NEONDotProd ||
+        isa == KernelIsa::SVE)
       state = {splat};
     else
       offset = splat;
   }
 
-  /// w and x: i8 vectors, 4 values for each output.
-  void step(Value w, Value x) {
+  /// w: i8 vector, 4 values for each output. x: the same activations for every
+  /// output, or (SVE) 16 of them in each 128 bits, of which word `word` counts.
+  void step(Value w, Value x, int64_t word) {
     switch (isa) {
     case KernelIsa::AVX512VNNI:
       state[0] = b.intrinsic(sumType, "llvm.x86.avx512.vpdpbusd.512",
@@ -58,6 +63,13 @@ public:
     case KernelIsa::NEONDotProd:
       state[0] = arm_neon::SdotOp::create(b, sumType, state[0], w, x);
       return;
+    case KernelIsa::SVE: {
+      Value index =
+          arith::ConstantOp::create(b, b.getI32IntegerAttr(int32_t(word)));
+      state[0] = b.intrinsic(sumType, "llvm.aarch64.sve.sdot.lane.nxv4i32",
+                             {state[0], w, x, index});
+      return;
+    }
     case KernelIsa::NEON:
       // A product is at most 15 * 127 in magnitude: eight fit in 16 bits.
       accumulate({product(w, x, 0), product(w, x, 8)});
@@ -129,8 +141,9 @@ namespace {
 class LinearEmitter {
 public:
   LinearEmitter(const KernelInfo &row, ModuleOp module)
-      : row(row), lanes(vectorLanes(row.isa)), vectors(kPanelRows / lanes),
-        b(module, StringRef(row.name), signature(row, module.getContext())) {
+      : row(row), lanes(vectorLanes(row.isa)),
+        vectors(isScalable(row.isa) ? 1 : kPanelRows / lanes),
+        b(row, module, signature(row, module.getContext())) {
     const unsigned first = isQuantized() ? 3 : 1;
     weights = b.argument(first);
     bias = b.argument(first + 1);
@@ -147,19 +160,28 @@ public:
     Value bytes = panelStride();
     b.loop(panelBegin, panelEnd, 1, [&](Value panel) {
       Value panelWeights = b.at(weights, b.mul(panel, bytes));
-      b.loop(b.integer(0), m, row.m, [&](Value firstRow) {
-        Values rows;
-        for (int64_t r = 0; r < row.m; ++r)
-          rows.push_back(b.add(firstRow, b.integer(r)));
-        finishTile(panel, rows,
-                   isQuantized() ? quantizedTile(panelWeights, rows)
-                                 : floatTile(panelWeights, rows));
+      if (!isScalable(row.isa))
+        return emitColumns(panel, panelWeights, b.integer(0));
+      b.forEachVector(b.integer(kPanelRows), [&](Value column) {
+        emitColumns(panel, panelWeights, column);
       });
     });
     b.finish();
   }
 
 private:
+  /// The tiles of a panel's outputs from `column` on.
+  void emitColumns(Value panel, Value panelWeights, Value column) {
+    b.loop(b.integer(0), m, row.m, [&](Value firstRow) {
+      Values rows;
+      for (int64_t r = 0; r < row.m; ++r)
+        rows.push_back(b.add(firstRow, b.integer(r)));
+      Values tile = isQuantized() ? quantizedTile(panelWeights, column, rows)
+                                  : floatTile(panelWeights, column, rows);
+      finishTile(b.add(b.mul(panel, kPanelRows), column), rows, tile);
+    });
+  }
+
   bool isQuantized() const { return row.format == KernelFormat::Q4_0; }
 
   /// LinearF32Fn or LinearQ8Fn.
@@ -178,19 +200,19 @@ private:
                  groupBytes);
   }
 
-  Values floatTile(Value panel, ArrayRef<Value> rows) {
+  Values floatTile(Value panel, Value column, ArrayRef<Value> rows) {
     Values x;
     for (Value r : rows)
       x.push_back(b.at(b.argument(0), b.mul(b.mul(r, k), 4)));
-    return b.chains(x, panel, b.integer(kPanelRows * 4), b.getF32Type(), k,
-                    kPanelRows, lanes);
+    return b.chains(x, b.at(panel, b.mul(column, 4)), b.integer(kPanelRows * 4),
+                    b.getF32Type(), k, vectors * lanes, lanes);
   }
 
-  Values quantizedTile(Value panel, ArrayRef<Value> rows);
-  Values addGroup(Value group, ArrayRef<Value> q, ArrayRef<Value> sums,
-                  ValueRange previous);
+  Values quantizedTile(Value panel, Value column, ArrayRef<Value> rows);
+  Values addGroup(Value group, Value column, ArrayRef<Value> q,
+                  ArrayRef<Value> sums, ValueRange previous);
   Value activations(Value q, int64_t step);
-  void finishTile(Value panel, ArrayRef<Value> rows, Values tile);
+  void finishTile(Value output, ArrayRef<Value> rows, Values tile);
 
   /// 16 f16 scales and 16 rows of 16 bytes.
   static constexpr int64_t scaleBytes = kPanelRows * 2;
@@ -207,7 +229,8 @@ private:
 /// acc = fma(t, d_a, acc) over the activation blocks, t = the fma chain of
 /// isum * d_w over a block's groups. t starts from -0, with which the first fma
 /// is the rounded product that docs/numerics.md asks for.
-Values LinearEmitter::quantizedTile(Value panel, ArrayRef<Value> rows) {
+Values LinearEmitter::quantizedTile(Value panel, Value column,
+                                    ArrayRef<Value> rows) {
   const VectorType type = b.vector(lanes, b.getF32Type());
   constexpr int64_t blockGroups = kActivationBlock / kGroup;
   Value groups = b.shiftRight(k, std::countr_zero(uint64_t{kGroup}));
@@ -233,7 +256,7 @@ Values LinearEmitter::quantizedTile(Value panel, ArrayRef<Value> rows) {
                 groupSums.push_back(
                     b.load(b.getI32Type(), b.at(sums[r], b.mul(g, 4))));
               }
-              return addGroup(b.at(panel, b.mul(g, groupBytes)), groupQ,
+              return addGroup(b.at(panel, b.mul(g, groupBytes)), column, groupQ,
                               groupSums, previous);
             });
         Values result;
@@ -249,10 +272,16 @@ Values LinearEmitter::quantizedTile(Value panel, ArrayRef<Value> rows) {
       });
 }
 
-/// Activations 4 * step .. 4 * step + 3 of a group, for every output.
+/// Activations 4 * step .. 4 * step + 3 of a group, as GroupDot takes them.
 Value LinearEmitter::activations(Value q, int64_t step) {
   const VectorType bytes = b.vector(4 * lanes, b.getI8Type());
   const VectorType words = b.vector(lanes, b.getI32Type());
+  if (row.isa == KernelIsa::SVE) {
+    Value all = arith::ConstantOp::create(
+        b, DenseElementsAttr::get(b.vector(16, b.getI1Type()), true));
+    return b.intrinsic(bytes, "llvm.aarch64.sve.ld1rq.nxv16i8",
+                       {all, b.at(q, step / 4 * 16)});
+  }
   Value word;
   if (row.arch() == Arch::X86_64) {
     word = LLVM::LoadOp::create(b, b.getI32Type(), b.at(q, 4 * step), 1);
@@ -266,7 +295,7 @@ Value LinearEmitter::activations(Value q, int64_t step) {
 }
 
 /// previous = fma(isum, d_w, previous) for one group of each row and output.
-Values LinearEmitter::addGroup(Value group, ArrayRef<Value> q,
+Values LinearEmitter::addGroup(Value group, Value column, ArrayRef<Value> q,
                                ArrayRef<Value> sums, ValueRange previous) {
   const VectorType bytes = b.vector(4 * lanes, b.getI8Type());
   const VectorType floats = b.vector(lanes, b.getF32Type());
@@ -283,21 +312,23 @@ Values LinearEmitter::addGroup(Value group, ArrayRef<Value> q,
       dots.emplace_back(b, row.isa).start(correction);
   }
   constexpr int64_t chunks = chunkBytes / kPanelRows;
+  Value groupScales = b.at(group, b.mul(column, 2));
+  Value groupChunks = b.at(b.at(group, scaleBytes), b.mul(column, 4));
   auto addChunk = [&](int64_t chunk, int64_t v) {
-    const int64_t offset = scaleBytes + chunk * chunkBytes + v * 4 * lanes;
-    Value packed = b.load(bytes, b.at(group, offset));
+    Value packed =
+        b.load(bytes, b.at(groupChunks, chunk * chunkBytes + v * 4 * lanes));
     Value low = arith::AndIOp::create(b, packed, constant(15));
     Value high = arith::ShRUIOp::create(b, packed, constant(4));
     for (size_t r = 0; r < q.size(); ++r) {
       GroupDot &dot = dots[r * vectors + v];
-      dot.step(low, activations(q[r], chunk));
-      dot.step(high, activations(q[r], chunk + chunks));
+      dot.step(low, activations(q[r], chunk), chunk % 4);
+      dot.step(high, activations(q[r], chunk + chunks), (chunk + chunks) % 4);
     }
   };
   Values result(previous);
   auto finishVector = [&](int64_t v) {
     Value scales =
-        b.loadFloats(lanes, b.getF16Type(), b.at(group, v * lanes * 2));
+        b.loadFloats(lanes, b.getF16Type(), b.at(groupScales, v * lanes * 2));
     for (size_t r = 0; r < q.size(); ++r) {
       const int64_t i = r * vectors + v;
       Value dot = arith::SIToFPOp::create(b, floats, dots[i].finish());
@@ -322,9 +353,11 @@ Values LinearEmitter::addGroup(Value group, ArrayRef<Value> q,
   return result;
 }
 
-/// Adds bias and residual, one addition each, and stores.
-void LinearEmitter::finishTile(Value panel, ArrayRef<Value> rows, Values tile) {
-  Value column = b.mul(panel, kPanelRows * 4);
+/// Adds bias and residual, one addition each, and stores the outputs from
+/// `output` on.
+void LinearEmitter::finishTile(Value output, ArrayRef<Value> rows,
+                               Values tile) {
+  Value column = b.mul(output, 4);
   auto addressOf = [&](Value base, Value r, int64_t v) {
     Value offset = b.add(b.mul(b.mul(r, ld), 4), column);
     return b.at(b.at(base, offset), v * lanes * 4);

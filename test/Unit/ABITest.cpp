@@ -45,6 +45,12 @@ TEST(KernelTable, SelectionPrefersTheNewestInstructionSet) {
                          isaFeatures(KernelIsa::NEON))
                 ->isa,
             KernelIsa::NEON);
+  const CpuFeatureSet sve = isaFeatures(KernelIsa::SVE);
+  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, sve)->name,
+            "linear_q4_0_1x16x4_sve");
+  // Without a row of its own, an op is served by the older instructions.
+  EXPECT_EQ(selectKernel(KernelOp::CheckFinite, KernelFormat::None, sve)->name,
+            "check_finite_neon");
 }
 
 TEST(Blocks, PackedSizes) {

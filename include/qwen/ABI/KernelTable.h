@@ -43,7 +43,14 @@ enum class KernelOp : uint8_t {
 enum class KernelFormat : uint8_t { None, F32, F16, Q4_0 };
 
 /// Instructions of a kernel's inner loop.
-enum class KernelIsa : uint8_t { AVX2, AVX512, AVX512VNNI, NEON, NEONDotProd };
+enum class KernelIsa : uint8_t {
+  AVX2,
+  AVX512,
+  AVX512VNNI,
+  NEON,
+  NEONDotProd,
+  SVE,
+};
 
 /// Who generates the kernel.
 enum class KernelProvider : uint8_t { MLIR, Halide };

@@ -22,6 +22,7 @@ static int vectorWidth(KernelIsa isa) {
     return 16;
   case KernelIsa::NEON:
   case KernelIsa::NEONDotProd:
+  case KernelIsa::SVE:
     return 4;
   }
   __builtin_unreachable();
