@@ -14,6 +14,8 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 static constexpr uint64_t kMaxFileBytes = 64 << 20;
+/// More than any file of a checkpoint has.
+static constexpr int kMaxNesting = 64;
 
 void qwen::requireDirectory(const fs::path &dir) {
   std::error_code error;
@@ -54,10 +56,35 @@ std::optional<std::string> qwen::readSmallFile(const fs::path &path) {
   return text;
 }
 
+/// Whether arrays and objects are within each other more than `most` deep.
+/// Text that is not JSON may be found to be so, too.
+static bool isDeeperThan(int most, std::string_view text) {
+  int depth = 0;
+  bool inString = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (inString)
+      i += c == '\\';
+    else if (c == '[' || c == '{')
+      ++depth;
+    else if (c == ']' || c == '}')
+      --depth;
+    if (c == '"')
+      inString = !inString;
+    if (depth > most)
+      return true;
+  }
+  return false;
+}
+
 std::optional<json> qwen::readJsonObject(const fs::path &path) {
   const std::optional<std::string> text = readSmallFile(path);
   if (!text)
     return std::nullopt;
+  // A level takes 40 bytes of memory for one of the file.
+  if (isDeeperThan(kMaxNesting, *text))
+    throw Error(path.string() + " has arrays and objects nested more than " +
+                std::to_string(kMaxNesting) + " deep");
   json value = json::parse(*text, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded())
     throw Error(path.string() + " is not JSON");

@@ -26,7 +26,8 @@ void requireDirectory(const std::filesystem::path &dir);
 std::optional<std::string> readSmallFile(const std::filesystem::path &path);
 
 /// The JSON object in `path`, or nullopt where there is no such file. Throws
-/// Error as readSmallFile does, and for a file that isn't a JSON object.
+/// Error as readSmallFile does, and for a file that isn't a JSON object or is
+/// nested more than 64 deep.
 std::optional<nlohmann::json> readJsonObject(const std::filesystem::path &path);
 
 /// `text` in quotes, its control characters escaped, cut after 200 bytes.

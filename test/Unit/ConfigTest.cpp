@@ -137,6 +137,17 @@ TEST(Config, RefusesFiles) {
   dir.write("config.json", "[{}]");
   EXPECT_EQ(error(dir.path()),
             path + " has an array when a JSON object is needed");
+  const auto nested = [](size_t depth) {
+    return R"({"a": "[[\"[", "b": )" + std::string(depth - 1, '[') +
+           std::string(depth - 1, ']') + "}";
+  };
+  dir.write("config.json", nested(64));
+  EXPECT_EQ(error(dir.path()), path + " has no architectures");
+  for (size_t depth : {size_t{65}, size_t{1} << 20}) {
+    dir.write("config.json", nested(depth));
+    EXPECT_EQ(error(dir.path()),
+              path + " has arrays and objects nested more than 64 deep");
+  }
   std::filesystem::resize_file(path, (64 << 20) + 1);
   EXPECT_EQ(error(dir.path()),
             path + " has 67108865 bytes when at most 67108864 are expected");

@@ -167,9 +167,10 @@ void OutputFile::commit() {
 static std::vector<int32_t> parseJsonIds(std::string_view text,
                                          const char *what) {
   using nlohmann::json;
-  json value = json::parse(text, nullptr, false);
-  if (value.is_object() && value.contains("ids"))
-    value = json(value["ids"]);
+  const json whole = json::parse(text, nullptr, false);
+  // No copy: copying calls itself once a level of nesting.
+  const json &value =
+      whole.is_object() && whole.contains("ids") ? whole["ids"] : whole;
   std::vector<int32_t> ids;
   bool good = value.is_array();
   for (size_t i = 0; good && i < value.size(); ++i) {
