@@ -1,0 +1,27 @@
+//===- TokenizerFolder.cpp - Tokenizers from files ----------------------===//
+
+#include "TokenizerFolder.h"
+
+#include "Tokenizer.h"
+
+#include "qwen/Import/Tokenizer.h"
+
+#include <optional>
+
+using namespace qwen;
+
+void qwen::fuzz::buildAndUse(const Folder &folder, size_t inputBytes) {
+  std::optional<TokenizerImport> import;
+  const bool parsed =
+      parses(inputBytes, [&] { import = buildTokenizer(folder.path()); });
+  if (!parsed || !import)
+    return;
+  // What the compiler writes, the runtime must take: no Error here.
+  const Tokenizer tokenizer = Tokenizer::fromBlob(import->blob);
+  require(static_cast<uint32_t>(tokenizer.vocabSize()) == import->vocabSize,
+          "the runtime reads another number of tokens");
+  const std::string text = "Hello, it's  12\n<|im_end|>";
+  tokenizer.encode(text);
+  require(tokenizer.decode(tokenizer.encode("ab c")).size() <= 4,
+          "a text grows");
+}

@@ -1,0 +1,182 @@
+"""Writes the inputs that fuzzing starts from, test/Fuzz/corpus, from test/Inputs.
+
+  make_corpus.py
+
+Each is small: what a parser meets first should fit in a few hundred bytes.
+"""
+import json
+import pathlib
+import shutil
+import struct
+
+HERE = pathlib.Path(__file__).parent
+INPUTS = HERE.parent / "Inputs"
+CHECKPOINTS = INPUTS / "checkpoints"
+OUT = HERE / "corpus"
+END = "\x1e"
+# Deep enough to end the stack of whatever calls itself once a level.
+DEEP = 20000
+
+
+def put(target, name, data):
+    folder = OUT / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+def safetensors(header, data=b""):
+    text = header if isinstance(header, str) else json.dumps(header)
+    return struct.pack("<Q", len(text)) + text.encode() + data
+
+
+def checkpoints():
+    entry = lambda dtype, shape, first, last: dict(dtype=dtype, shape=shape, data_offsets=[first, last])
+    put("Safetensors", "two", safetensors({"a": entry("F32", [2], 0, 8), "b": entry("BF16", [1, 3], 8, 14),
+                                           "__metadata__": {"format": "pt"}}, bytes(14)))
+    put("Safetensors", "empty", safetensors({}))
+    put("Safetensors", "hole", safetensors({"a": entry("U8", [1], 1, 2)}, b"xy"))
+    put("Safetensors", "overlap", safetensors({"a": entry("U8", [2], 0, 2), "b": entry("U8", [1], 1, 2)}, b"xy"))
+    put("Safetensors", "huge", safetensors({"a": entry("F4", [2**40, 2**40], 0, 2**62)}))
+    put("Safetensors", "deep", safetensors("[" * 4000))
+    files = {"a": "one.safetensors", "b": "one.safetensors", "c": "two.safetensors"}
+    put("Index", "good", json.dumps({"metadata": {"total_size": 4}, "weight_map": files}))
+    put("Index", "elsewhere", json.dumps({"weight_map": {"a": "../one.safetensors"}}))
+    put("Index", "missing", json.dumps({"weight_map": {"z": "two.safetensors"}}))
+    for folder in sorted(CHECKPOINTS.iterdir()):
+        put("Config", folder.name, json.dumps(json.loads((folder / "config.json").read_text())))
+        generation = folder / "generation_config.json"
+        if generation.exists():
+            put("GenerationConfig", folder.name, json.dumps(json.loads(generation.read_text())))
+    for target in ("Index", "Config", "GenerationConfig"):
+        put(target, "deep", "[" * DEEP + "]" * DEEP)
+
+
+def alphabet():
+    """The characters that stand for the bytes, as TokenizerFormat's reader has them."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = iter(range(0x100, 0x200))
+    return [chr(b if b in printable else next(others)) for b in range(256)]
+
+
+def tokenizers():
+    vocab = {c: i for i, c in enumerate(alphabet())}
+    merges = []
+    for left, right in (("a", "b"), ("ab", "c"), ("Ġ", "a"), ("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o")):
+        vocab[left + right] = len(vocab)
+        merges.append((left, right))
+    added = [{"id": len(vocab) + i, "content": text, "single_word": False, "lstrip": i == 1, "rstrip": i == 1,
+              "normalized": i == 1, "special": i == 0} for i, text in enumerate(["<|im_end|>", "<think>"])]
+    stories = json.loads((HERE.parents[1] / "models" / "stories" / "tokenizer.json").read_text())
+    stories["model"].update(vocab=vocab, merges=merges)
+    stories["added_tokens"] = added
+    dump = lambda value: json.dumps(value, ensure_ascii=False)
+    put("TokenizerJson", "good", dump(stories))
+    stories["model"]["merges"] = [" ".join(m) for m in merges]
+    stories["normalizer"] = None
+    put("TokenizerJson", "merges-as-text", dump(stories))
+    text = "#version: 0.2\n" + "\n".join(map(" ".join, merges)) + "\n"
+    names = {a["content"]: a["id"] for a in added}
+    config = {"eos_token": "<|im_end|>", "added_tokens_decoder": {str(a.pop("id")): a for a in added},
+              "chat_template": "{{ messages }}"}
+    put("VocabMerges", "plain", dump(vocab) + END + text)
+    put("VocabMerges", "whole", END.join([dump(vocab), text, dump(config),
+                                         dump({"pad_token": {"content": "<|im_end|>"}}), dump(names)]))
+
+    tokens = [bytes([i]) for i in range(256)] + [b"ab", b"abc", b" a", b"he", b"ll", b"hell", b"hello"]
+    tokens += [b"<|im_end|>", b"<think>"]
+    slots, none = 16, 0xFFFFFFFF
+    table = [(none,) * 4] * slots
+    for rank, (left, right) in enumerate(merges):
+        a, b, c = vocab[left], vocab[right], vocab[left + right]
+        at = ((((a << 32 | b) * 0x9E3779B97F4A7C15) % 2**64) >> 32) % 2**32 % slots
+        while table[at][0] != none:
+            at = (at + 1) % slots
+        table[at] = (a, b, rank, c)
+    offsets = [sum(map(len, tokens[:i])) for i in range(len(tokens) + 1)]
+    header = struct.pack("<8s10I256I", b"QWENTOK\0", 1, 1, len(tokens), 2, slots, none, len(tokens) - 2, none, 0, 0,
+                         *range(256))
+    put("TokenizerBlob", "small", header + b"".join(struct.pack("<4I", *slot) for slot in table)
+        + struct.pack("<4I", len(tokens) - 2, 1, len(tokens) - 1, 2 + 4 + 8)
+        + struct.pack(f"<{len(offsets)}I", *offsets) + b"".join(tokens))
+
+
+def texts():
+    cases = [json.loads(line) for line in (INPUTS / "tokenizer" / "cases.jsonl").read_text().splitlines()]
+    for i, case in enumerate(cases[:: max(1, len(cases) // 24)]):
+        if len(case["text"]) < 400:
+            put("Text", f"case{i:02}", case["text"])
+    put("Text", "invalid", b"\xc0\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82 \xff\xfe")
+    put("Text", "marks", "a" + "\u0323\u0301" * 40 + "\u1100\u1161\u11a8")
+
+
+def templates():
+    for path in sorted((INPUTS / "tokenizer" / "templates").glob("*.jinja")):
+        if path.stat().st_size <= 4096:
+            put("ChatTemplate", path.stem, path.read_bytes())
+    for name, source in {
+        "loop": "{% for m in messages if m.role != 'x' recursive %}{{ loop.index0 }}{% if loop.last %}{% break %}"
+                "{% endif %}{% else %}none{% endfor %}",
+        "macro": "{%- macro f(a, b=2) -%}{{ a ~ b|string }}{{ caller() }}{%- endmacro -%}{% call f(1) %}x{% endcall %}",
+        "namespace": "{% set ns = namespace(i=0) %}{% for x in range(n) %}{% set ns.i = ns.i + x %}{% endfor %}{{ ns.i }}",
+        "filters": "{{ messages|map(attribute='role')|join(', ')|upper|trim }}{{ tools|tojson(indent=2) }}"
+                   "{{ 'a,b'.split(',')[::-1] }}",
+        "arithmetic": "{{ 7 // -2 * 2 ** 3 % 5 - 1.5e3 / 4 }}{{ 'x' * 3 + 'y' }}{{ 1 if n > 2 and not none else 0 }}",
+        "raise": "{% if messages is defined %}{{ raise_exception('no ' ~ messages[-1]['role']) }}{% endif %}",
+        "nested": "{{ " + "(" * 300 + "1" + ")" * 300 + " }}",
+        "work": "{% for a in range(99999) %}{% for b in range(99999) %}{{ 'x' * 9999 }}{% endfor %}{% endfor %}",
+    }.items():
+        put("ChatTemplate", name, source)
+
+
+def artifacts():
+    manifest = {
+        "compiler": "handmade",
+        "model": {"architecture": "Qwen3ForCausalLM", "name": "m", "vocab_size": 40, "tokenizer_vocab": 37,
+                  "hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 16, "intermediate_size": 64,
+                  "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tied": True, "context": 100},
+        "targets": [{"name": "test", "arch": "x86-64", "features": ["avx2"], "kernels": ["k"]}],
+        "weights": {"format": "f32"},
+        "kv": {"format": "f32", "page_tokens": 64, "page_bytes": 8192, "token_bytes": 128},
+        "limits": {"tokens": 8, "rows": 2}, "arena_bytes": 1024, "output_stride": 48, "ops": ["first", "second"],
+        "tensors": [{"name": "w", "shape": [4, 4], "format": "f32", "offset": 0, "bytes": 64,
+                     "segments": [{"name": "v", "rows": 4}]}],
+        "generation": {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0,
+                       "repetition_penalty": 1.1, "bos_token_id": 35, "eos_token_id": [36]}}
+    put("Manifest", "good", json.dumps(manifest))
+    put("Manifest", "deep", "[" * 8000 + "]" * 8000)
+    # What ArtifactFuzz.cpp flips of an artifact made by hand: by place in its input, bits of one byte.
+    elf, programs, note, dynamic, size = 0, 64, 64 + 5 * 56, 64 + 5 * 56 + 20 + 184, 64 + 5 * 56 + 20 + 184 + 32
+    for name, flips in {
+        "good": {}, "elf": {elf + 16: 1}, "headers": {elf + 56: 0x40}, "writable": {programs + 4: 2},
+        "unaligned": {programs + 9: 1}, "thread-local": {programs + 2 * 56: 3}, "memory": {programs + 41: 1},
+        "stack": {programs + 4 * 56 + 4: 1}, "note": {note + 4: 4}, "version": {note + 20 + 8: 2},
+        "architecture": {note + 20 + 20: 3}, "manifest": {note + 20 + 48: 1, note + 20 + 56: 1},
+        "weights": {note + 20 + 112 + 2: 0x40}, "tokenizer": {note + 20 + 64: 64, note + 20 + 72: 64},
+        "needed": {dynamic: 1}}.items():
+        put("Artifact", name, bytes(flips.get(i, 0) for i in range(size)))
+
+
+def arguments():
+    deep = "[" * DEEP + "]" * DEEP
+    for name, words in {
+        "generate": "generate m.qwen -p text -n 20 --seed 3 --temperature 0.7 --top-k 5 --top-p 0.9",
+        "ids": "generate m.qwen --ids 1,2,3 --min-p 0.1 --repetition-penalty 1.1 -t 2 --piece 3 --ignore-eos",
+        "json": "logits m.qwen --ids [1,2] --ids {\"ids\":[3,4]} -o x.npy",
+        "deep": "logits m.qwen -o x.npy --ids {\"ids\":" + deep + "}",
+        "chat": "chat m.qwen --no-think -n 4",
+        "bench": "bench m.qwen --prompt-tokens 1 -n 2 --repetitions 3 --json",
+        "info": "info m.qwen --verify --json",
+        "tokenize": "tokenize m.qwen --decode -p 9,2147483648,-1",
+        "perplexity": "perplexity m.qwen text --window 0x10 --stride 1e3",
+        "help": "generate --help",
+    }.items():
+        put("CommandLine", name, "\n".join(words.split()))
+
+
+shutil.rmtree(OUT, ignore_errors=True)
+checkpoints()
+tokenizers()
+texts()
+templates()
+artifacts()
+arguments()
