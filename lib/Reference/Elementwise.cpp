@@ -11,6 +11,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 using namespace qwen;
@@ -62,15 +63,25 @@ void reference::ropeTable(int32_t position, const float *invFreq, int64_t half,
   }
 }
 
-void reference::rmsNormF32(const float *x, const float *w, int64_t k, float eps,
-                           float *y) {
-  Lanes lanes;
+/// 1 / sqrt(mean of squares + eps); 0 where the sum of squares overflows.
+static float rootMeanSquare(const float *x, int64_t k, float eps) {
+  reference::Lanes lanes;
   for (int64_t i = 0; i < k; ++i)
     lanes.add(i, x[i] * x[i]);
   const float mean = lanes.sum() / static_cast<float>(k);
-  const float r = 1.0f / std::sqrt(mean + eps);
+  return 1.0f / std::sqrt(mean + eps);
+}
+
+static void scaleRow(const float *x, const float *w, int64_t k, float r,
+                     float *y) {
   for (int64_t i = 0; i < k; ++i)
     y[i] = (x[i] * r) * w[i];
+}
+
+void reference::rmsNormF32(const float *x, const float *w, int64_t k, float eps,
+                           float *y) {
+  const float r = rootMeanSquare(x, k, eps);
+  scaleRow(x, w, k, r > 0 ? r : std::numeric_limits<float>::quiet_NaN(), y);
 }
 
 /// Quantizes one activation block of n <= kActivationBlock values.
@@ -136,7 +147,7 @@ void reference::rope(const float *x, const float *cos, const float *sin,
 void reference::normRope(const float *x, const float *w, const float *cos,
                          const float *sin, int64_t half, float eps, float *y) {
   std::vector<float> normed(static_cast<size_t>(2 * half));
-  rmsNormF32(x, w, 2 * half, eps, normed.data());
+  scaleRow(x, w, 2 * half, rootMeanSquare(x, 2 * half, eps), normed.data());
   rope(normed.data(), cos, sin, half, y);
 }
 

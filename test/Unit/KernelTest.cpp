@@ -507,12 +507,17 @@ static void checkRmsNormF32(RmsNormF32Fn *kernel, RmsNormF32Fn *reference) {
       for (float eps : {1e-6f, 1e-5f}) {
         TRACE_CASE("k " << k << ", values " << static_cast<int>(kind)
                         << ", eps " << eps);
-        const Guarded<float> x = random.floats(k, kind);
+        Guarded<float> x = random.floats(k, kind);
         const Guarded<float> w = random.floats(k);
         Guarded<float> want(k, kNaN), got(want);
         reference(x.data(), w.data(), k, eps, want.data());
         kernel(x.data(), w.data(), k, eps, got.data());
         CHECK_CASE(expectSame(got, want, "y"));
+        // A sum that overflows: every value tells.
+        x[k - 1] = 0x1p64f;
+        kernel(x.data(), w.data(), k, eps, got.data());
+        for (float y : got)
+          ASSERT_TRUE(std::isnan(y));
       }
 }
 

@@ -572,6 +572,26 @@ TEST(Norm, IsThatOfDoublePrecision) {
   }
 }
 
+TEST(Norm, RowsWhoseSquaresOverflowAreFlagged) {
+  std::vector<float> x(160, 1.0f), y(160);
+  const std::vector<float> w(160, 0.5f), cos(80, 1.0f), sin(80, 0.0f);
+  int8_t q[160];
+  float d[2];
+  int32_t sums[5];
+  // 1.8446743e19 squared is the largest finite square.
+  x[33] = 0x1.fffffep63f;
+  EXPECT_EQ(ref::rmsNormQ8(x.data(), w.data(), 160, 1e-6f, q, d, sums), 0);
+  x[33] = 0x1p64f;
+  EXPECT_EQ(ref::rmsNormQ8(x.data(), w.data(), 160, 1e-6f, q, d, sums), 1);
+  ref::rmsNormF32(x.data(), w.data(), 160, 1e-6f, y.data());
+  for (float value : y)
+    EXPECT_TRUE(std::isnan(value));
+  // Heads have nothing behind them that looks.
+  ref::normRope(x.data(), w.data(), cos.data(), sin.data(), 80, 1e-6f,
+                y.data());
+  EXPECT_EQ(y, std::vector<float>(160, 0.0f));
+}
+
 TEST(Norm, QuantizedIsNormThenQuantize) {
   const int64_t k = 160;
   const std::vector<float> x = Random(17).values(k), w = Random(18).values(k);

@@ -5,6 +5,8 @@
 
 #include "qwen/ABI/Blocks.h"
 
+#include <limits>
+
 using namespace qwen;
 using namespace qwen::halide;
 using Halide::cast;
@@ -35,7 +37,8 @@ struct GroupedRow {
 };
 } // namespace
 
-/// 1 / sqrt(mean of squares + eps) of a row.
+/// 1 / sqrt(mean of squares + eps) of a row; NaN where the sum of squares
+/// overflows, so that a check behind meets it.
 static Func rootMeanSquare(const GroupedRow &x, const Expr &groups,
                            const Expr &eps, int width) {
   Var j("j");
@@ -47,7 +50,9 @@ static Func rootMeanSquare(const GroupedRow &x, const Expr &groups,
   squares(j) += value * value;
   const Expr mean = combineLanes([&](int lane) { return squares(lane); }, add) /
                     cast<float>(groups * kGroupSize);
-  scale() = 1.0f / Halide::sqrt(mean + eps);
+  const Expr inverse = 1.0f / Halide::sqrt(mean + eps);
+  scale() = Halide::select(inverse > 0.0f, inverse,
+                           std::numeric_limits<float>::quiet_NaN());
 
   squares.compute_root();
   scheduleLanes(squares, j, width);
