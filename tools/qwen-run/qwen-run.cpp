@@ -70,8 +70,11 @@ static void addChat(CLI::App &app, ChatCommand &command) {
   sub->add_option("-n,--count", command.count, "Tokens of an answer at most")
       ->check(CLI::Range(int64_t{0}, kMost));
   addSampling(sub, command.sampling);
-  sub->add_flag("--think,!--no-think", command.thinking,
-                "Switch the template's thinking on or off");
+  // Not bound to the optional itself: CLI11 would fill it where no flag is.
+  sub->add_flag_function(
+      "--think,!--no-think",
+      [&command](int64_t count) { command.thinking = count > 0; },
+      "Switch the template's thinking on or off");
   addThreads(sub, command.threads);
   sub->callback([&command] { chat(command); });
 }

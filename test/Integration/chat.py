@@ -1,0 +1,105 @@
+"""Chat through a pipe is generate on what the template renders, turn by turn; sampling follows the generation config.
+
+  chat.py MODEL_FOLDER TEMPLATES WORKDIR      MODEL_FOLDER is models/stories
+"""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from checks import Checks, compile_model, run
+
+FOLDER, TEMPLATES, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+OPTIONS = ["-n", "24"]
+checks = Checks()
+
+
+def chat(model, lines, *options):
+    return run(["qwen-run", "chat", model, *OPTIONS, *options], input=lines)
+
+
+def generate(model, prompt, *options):
+    return run(["qwen-run", "generate", model, *OPTIONS, *options], input=prompt)
+
+
+def turn(role, text):
+    return f"<|im_start|>{role}\n{text}<|im_end|>\n"
+
+
+def expect(name, got, expected):
+    checks.check(got == expected, f"{name}: {got!r} is not {expected!r}")
+
+
+def turns(model):
+    """The second answer follows the first one; an empty line is no turn, and the last line needs no end."""
+    first = generate(model, turn("user", "Tell a story.") + "<|im_start|>assistant\n")
+    history = turn("user", "Tell a story.") + turn("assistant", first.removesuffix("\n"))
+    second = generate(model, history + turn("user", "Go on.") + "<|im_start|>assistant\n")
+    checks.check(first.strip() and second.strip(), f"empty answers: {first!r}, {second!r}")
+    expect("two turns", chat(model, "Tell a story.\n\nGo on."), first + second)
+    expect("no turn", chat(model, ""), "")
+
+
+def thinking(work):
+    """Qwen3's template closes an empty thought where thinking is switched off."""
+    folder = work / "thinking"
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("golden"))
+    (folder / "chat_template.jinja").write_text((TEMPLATES / "Qwen-Qwen3-0.6B.jinja").read_text())
+    model = compile_model(folder, work / "thinking.qwen")
+    prompt = turn("user", "Hello") + "<|im_start|>assistant\n"
+    on, off = generate(model, prompt), generate(model, prompt + "<think>\n\n</think>\n\n")
+    checks.check(on != off, "the thought makes no difference")
+    expect("default", chat(model, "Hello\n"), on)
+    expect("--think", chat(model, "Hello\n", "--think"), on)
+    expect("--no-think", chat(model, "Hello\n", "--no-think"), off)
+
+
+def sampling(model):
+    """Options stand for single values of the generation config."""
+    config = json.loads((FOLDER / "generation_config.json").read_text())
+    given = [part for key in ("temperature", "top_k", "top_p", "repetition_penalty")
+             for part in ("--" + key.replace("_", "-"), str(config[key]))]
+    text = generate(model, "The king")
+    expect("the config's values", generate(model, "The king", *given), text)
+    checks.check(generate(model, "The king", "--seed", "6") != text, "another seed gives the same")
+    expect("the seed's default", generate(model, "The king", "--seed", "0"), text)
+    greedy = generate(model, "The king", "--temperature", "0")
+    checks.check(greedy != text, "temperature 0 gives what sampling gives")
+    for option in (("--top-k", "1"), ("--top-p", "1e-9"), ("--min-p", "1")):
+        expect(" ".join(option), generate(model, "The king", *option), greedy)
+    checks.check(generate(model, "The king", "--temperature", "0", "--repetition-penalty", "5") != greedy,
+                 "the repetition penalty makes no difference")
+    for option in (("--temperature", "-1"), ("--top-p", "0"), ("--min-p", "2"), ("--repetition-penalty", "0"),
+                   ("--top-k", "-1")):
+        result = subprocess.run(["qwen-run", "generate", model, "-p", "x", *option], capture_output=True, text=True)
+        checks.check(result.returncode == 1 and len(result.stderr.splitlines()) == 1, f"{option}: {result}")
+
+
+def ends(work):
+    """Without --ignore-eos the answer stops before the first end token; no generation config is greedy."""
+    folder = work / "ends"
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("golden"))
+    (folder / "generation_config.json").unlink()
+    model = compile_model(folder, work / "ends.qwen")
+    text = generate(model, "The king", "--ignore-eos")
+    expect("greedy by default", generate(model, "The king", "--ignore-eos", "--temperature", "0"), text)
+    command = ["qwen-run", "generate", model, *OPTIONS, "--ids", "5,6,7", "--temperature", "1"]
+    ids = run([*command, "--ignore-eos"]).strip().split(",")
+    checks.check(len(ids) == 24, f"ids are {ids}")
+    config = json.loads((folder / "config.json").read_text())
+    end = next(i for i in ids if ids.index(i) > 0)
+    config["eos_token_id"] = int(end)
+    (folder / "config.json").write_text(json.dumps(config))
+    model = compile_model(folder, work / "ends.qwen")
+    expect("ends", run(command).strip().split(","), ids[:ids.index(end)])
+
+
+shutil.rmtree(WORK, ignore_errors=True)
+WORK.mkdir(parents=True)
+stories = compile_model(FOLDER, WORK / "stories.qwen")
+turns(stories)
+thinking(WORK)
+sampling(stories)
+ends(WORK)
+checks.finish()
