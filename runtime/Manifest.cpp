@@ -182,9 +182,9 @@ static TensorInfo parseTensor(const Value &value, uint64_t weightBytes) {
   return tensor;
 }
 
-static GenerationInfo parseGeneration(const Value &value,
-                                      const ModelInfo &model) {
-  GenerationInfo result;
+static GenerationConfig parseGeneration(const Value &value,
+                                        const ModelInfo &model) {
+  GenerationConfig result;
   const auto number = [&](const char *key, double least, double most,
                           double &to) {
     if (const auto found = value.find(key))

@@ -39,9 +39,9 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/CpuFeatures.h"
+#include "qwen/ABI/GenerationConfig.h"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -106,20 +106,6 @@ struct TensorInfo {
   std::vector<Segment> segments;
 };
 
-/// How the checkpoint's authors want it sampled.
-struct GenerationInfo {
-  bool doSample = false;
-  double temperature = 1.0;
-  /// 0 keeps all.
-  int64_t topK = 50;
-  double topP = 1.0;
-  double minP = 0.0;
-  double repetitionPenalty = 1.0;
-  std::optional<int32_t> bosTokenId;
-  /// Ids that end an answer.
-  std::vector<int32_t> eosTokenIds;
-};
-
 struct Manifest {
   std::string compiler;
   ModelInfo model;
@@ -133,7 +119,7 @@ struct Manifest {
   /// Names of the ops that Context::flags counts.
   std::vector<std::string> ops;
   std::vector<TensorInfo> tensors;
-  GenerationInfo generation;
+  GenerationConfig generation;
 };
 
 /// Parses and checks a manifest. `file` names the artifact in errors and

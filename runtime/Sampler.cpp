@@ -11,7 +11,7 @@
 
 using namespace qwen;
 
-SamplerOptions qwen::samplerOptions(const GenerationInfo &generation) {
+SamplerOptions qwen::samplerOptions(const GenerationConfig &generation) {
   SamplerOptions options;
   options.temperature =
       generation.doSample ? static_cast<float>(generation.temperature) : 0;

@@ -36,7 +36,7 @@ struct SamplerOptions {
 };
 
 /// The checkpoint's own options: greedy unless it says do_sample.
-SamplerOptions samplerOptions(const GenerationInfo &generation);
+SamplerOptions samplerOptions(const GenerationConfig &generation);
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
 /// 3", 2011).

@@ -284,9 +284,6 @@ static void parseTokens(const Value &root, const ModelConfig &model,
   if (const auto bos = root.findValue("bos_token_id");
       bos && !generation.bosTokenId)
     generation.bosTokenId = id(*bos);
-  if (const auto pad = root.findValue("pad_token_id");
-      pad && !generation.padTokenId)
-    generation.padTokenId = id(*pad);
 }
 
 GenerationConfig qwen::readGenerationConfig(const std::filesystem::path &dir,

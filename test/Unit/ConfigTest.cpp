@@ -342,7 +342,6 @@ TEST(GenerationConfig, ReadsPublishedKeys) {
   EXPECT_EQ(found.repetitionPenalty, 1.1);
   EXPECT_EQ(found.eosTokenIds, (std::vector<int32_t>{151645, 151643}));
   EXPECT_EQ(found.bosTokenId, 151641);
-  EXPECT_EQ(found.padTokenId, 151642);
 }
 
 TEST(GenerationConfig, TakesDefaults) {
@@ -350,7 +349,6 @@ TEST(GenerationConfig, TakesDefaults) {
   json config = qwen2();
   config["bos_token_id"] = 7;
   config["eos_token_id"] = {5, 6};
-  config["pad_token_id"] = nullptr;
   dir.write("config.json", config.dump());
   const ModelConfig model = readModelConfig(dir.path());
   const GenerationConfig found = readGenerationConfig(dir.path(), model);
@@ -362,7 +360,6 @@ TEST(GenerationConfig, TakesDefaults) {
   EXPECT_EQ(found.repetitionPenalty, 1.0);
   EXPECT_EQ(found.eosTokenIds, (std::vector<int32_t>{5, 6}));
   EXPECT_EQ(found.bosTokenId, 7);
-  EXPECT_EQ(found.padTokenId, std::nullopt);
 
   // The file wins over config.json, and null switches top_k off.
   const GenerationConfig other = readGeneration(
@@ -399,7 +396,6 @@ TEST(GenerationConfig, RefusesTypesAndRanges) {
       {"min_p", "-0.1", "a number from 0.0 to 1.0"},
       {"repetition_penalty", "0", "a number from 1e-06 to 1000000.0"},
       {"bos_token_id", "151936", "an integer from 0 to 151935"},
-      {"pad_token_id", "-1", "an integer from 0 to 151935"},
       {"eos_token_id", "\"<|im_end|>\"", "an integer from 0 to 151935"}};
   for (const auto &[key, value, needed] : cases)
     EXPECT_EQ(error(std::string("{\"") + key + "\": " + value + "}"),

@@ -145,7 +145,7 @@ TEST(Sampler, NamesTheOptionThatIsOutOfRange) {
 }
 
 TEST(Sampler, DefaultsComeFromTheManifest) {
-  GenerationInfo generation;
+  GenerationConfig generation;
   generation.temperature = 0.7;
   EXPECT_EQ(samplerOptions(generation).temperature, 0);
   generation.doSample = true;

@@ -28,7 +28,7 @@ struct SamplingFlags {
   std::optional<float> repetitionPenalty;
   std::optional<uint64_t> seed;
 
-  SamplerOptions apply(const GenerationInfo &generation) const;
+  SamplerOptions apply(const GenerationConfig &generation) const;
 };
 
 struct GenerateCommand {

@@ -12,7 +12,7 @@
 using namespace qwen;
 using namespace qwen::run;
 
-SamplerOptions SamplingFlags::apply(const GenerationInfo &generation) const {
+SamplerOptions SamplingFlags::apply(const GenerationConfig &generation) const {
   SamplerOptions options = samplerOptions(generation);
   options.temperature = temperature.value_or(options.temperature);
   options.topK = topK.value_or(options.topK);
@@ -38,7 +38,7 @@ promptIds(const GenerateCommand &command, const Artifact &artifact,
   std::vector<int32_t> ids;
   if (command.ids)
     ids = parseIds(*command.ids, "--ids");
-  else
+  else if (tokenizer)
     ids = tokenizer->encode(command.prompt ? *command.prompt : readInput());
   const std::optional<int32_t> bos = artifact.manifest().generation.bosTokenId;
   if (ids.empty() && bos)
@@ -53,7 +53,7 @@ void qwen::run::generate(const GenerateCommand &command) {
     tokenizer = openTokenizer(artifact);
   const std::vector<int32_t> prompt = promptIds(command, artifact, tokenizer);
 
-  const GenerationInfo &generation = artifact.manifest().generation;
+  const GenerationConfig &generation = artifact.manifest().generation;
   EngineOptions options;
   options.threads = command.threads;
   options.callTokens = command.piece;

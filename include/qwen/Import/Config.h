@@ -8,12 +8,11 @@
 #ifndef QWEN_IMPORT_CONFIG_H
 #define QWEN_IMPORT_CONFIG_H
 
+#include "qwen/ABI/GenerationConfig.h"
+
 #include <cstdint>
 #include <filesystem>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 namespace qwen {
 
@@ -42,22 +41,6 @@ struct ModelConfig {
   bool tied;
   /// Positions that the model was made for.
   int64_t maxPosition;
-};
-
-/// How the checkpoint's authors want it sampled. What the file doesn't say has
-/// the value that transformers gives it.
-struct GenerationConfig {
-  bool doSample = false;
-  double temperature = 1.0;
-  /// 0 keeps all.
-  int64_t topK = 50;
-  double topP = 1.0;
-  double minP = 0.0;
-  double repetitionPenalty = 1.0;
-  /// Ids that end an answer; may be none.
-  std::vector<int32_t> eosTokenIds;
-  std::optional<int32_t> bosTokenId;
-  std::optional<int32_t> padTokenId;
 };
 
 /// Reads `dir`/config.json. Throws Error that names the file and the key for a
