@@ -2,7 +2,7 @@
 
 CMAKE := .venv/bin/cmake
 
-.PHONY: demo test test-full setup
+.PHONY: demo test test-full tidy setup
 
 # Compiles models/stories for this CPU and prints generated text: stdout is that text alone.
 demo: setup
@@ -15,6 +15,10 @@ test: setup
 # The same with the full matrix of targets, formats and batch shapes.
 test-full: setup
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/test.cmake
+
+# Runs clang-tidy on the sources.
+tidy: setup
+	@$(CMAKE) -P cmake/tidy.cmake
 
 # Installs what is missing.
 setup:

@@ -129,7 +129,7 @@ int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
       model->batch.push_back(
           {token.id, token.sequence, token.position, token.want_logits != 0});
     model->engine.forward(model->batch, [&](size_t, std::span<float> row) {
-      logits = std::copy(row.begin(), row.end(), logits);
+      logits = std::ranges::copy(row, logits).out;
     });
     return 0;
   });

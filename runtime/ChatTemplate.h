@@ -19,7 +19,7 @@ namespace qwen {
 
 namespace jinja {
 struct Template;
-}
+} // namespace jinja
 
 /// Immutable: any number of threads may render one template at once.
 class ChatTemplate {

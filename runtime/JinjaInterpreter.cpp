@@ -33,7 +33,7 @@ public:
   std::string_view typeName() const override { return "loop"; }
   bool isCallable() const override { return statement.isRecursive; }
 
-  std::optional<Value> attribute(Interpreter &interpreter,
+  std::optional<Value> attribute(Interpreter & /*interpreter*/,
                                  std::string_view name) override {
     const auto size = int64_t(items.size());
     if (name == "index0")
@@ -425,7 +425,7 @@ Value Interpreter::runMacro(const Statement &macro, Scope *closure,
   for (size_t i = 0; i < arguments.positional.size(); ++i)
     scope->names[names[i]] = arguments.positional[i];
   for (const auto &[name, value] : arguments.named) {
-    if (std::find(names.begin(), names.end(), name) == names.end())
+    if (std::ranges::find(names, name) == names.end())
       throw Failure{"'" + macro.name + "' has no argument '" + name + "'"};
     if (!scope->names.emplace(name, value).second)
       throw Failure{"'" + macro.name + "' is given '" + name + "' twice"};

@@ -87,8 +87,8 @@ std::string qwen::toValidUtf8(std::string_view text) {
 }
 
 size_t qwen::countCodePoints(std::string_view text) {
-  return size_t(std::count_if(text.begin(), text.end(),
-                              [](char c) { return (c & 0xc0) != 0x80; }));
+  return size_t(
+      std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 //===----------------------------------------------------------------------===//
@@ -141,9 +141,7 @@ static constexpr CharRange kInertMarks[] = {
     {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}};
 
 static bool isIn(std::span<const CharRange> ranges, char32_t c) {
-  const auto found = std::lower_bound(
-      ranges.begin(), ranges.end(), c,
-      [](const CharRange &range, char32_t key) { return range.last < key; });
+  const auto found = std::ranges::lower_bound(ranges, c, {}, &CharRange::last);
   return found != ranges.end() && found->first <= c;
 }
 
@@ -169,6 +167,8 @@ static CharClass classify(char32_t c) {
   case 0x205f:
   case 0x3000:
     return CharClass::Space;
+  default:
+    break;
   }
   if (c >= 0x2000 && c <= 0x200a)
     return CharClass::Space;
@@ -303,7 +303,7 @@ void NfcRun::orderMarks() {
   for (size_t i = marks; i < chars.size(); ++i)
     keys.push_back(combiningClass(chars[i]) << 56 | uint64_t(i) << 21 |
                    uint64_t(chars[i]));
-  std::sort(keys.begin(), keys.end());
+  std::ranges::sort(keys);
   for (size_t i = 0; i < keys.size(); ++i)
     chars[marks + i] = utf8proc_int32_t(keys[i] & 0x1fffff);
 }

@@ -110,7 +110,7 @@ void qwen::run::logits(const LogitsCommand &command) {
 
 /// -log of the softmax of `id`, in double.
 static double negativeLogLikelihood(std::span<const float> logits, int32_t id) {
-  const double most = *std::max_element(logits.begin(), logits.end());
+  const double most = *std::ranges::max_element(logits);
   double sum = 0;
   for (float logit : logits)
     sum += std::exp(logit - most);
