@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Makes a checkpoint with random weights and the shapes of a published model.
 
-  .venv/bin/python bench/make_checkpoint.py qwen2.5-0.5b OUT [--tokenizer DIR] [--seed N] [--layers N]
+  .venv/bin/python bench/make_checkpoint.py qwen2.5-0.5b OUT [--tokenizer DIR] [--seed N] [--layers N] [--zeros]
 
 Weights are bf16, drawn so that activations stay of order 1, in shards of at most 2 GB with an index where one file
 would be larger, named as the published checkpoints name them. --tokenizer copies vocab.json, merges.txt and the
-tokenizer's configs. Needs NumPy only; memory stays below two tensors.
+tokenizer's configs. --zeros makes all weights zeros in sparse files that take no disk. Needs NumPy only; memory stays below two
+tensors.
 """
 import argparse
 import json
@@ -83,6 +84,7 @@ def main():
     parser.add_argument("--tokenizer", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--layers", type=int, help="fewer layers than the model has")
+    parser.add_argument("--zeros", action="store_true", help="all weights are zeros")
     args = parser.parse_args()
 
     shape = list(SHAPES[args.model])
@@ -112,6 +114,9 @@ def main():
         text += b" " * (-len(text) % 8)
         with open(args.out / file, "wb") as out:
             out.write(len(text).to_bytes(8, "little") + text)
+            if args.zeros:
+                out.truncate(8 + len(text) + offset)
+                continue
             for name, dims, _ in shard:
                 values(name, dims, rng).tofile(out)
     if len(shards) > 1:
