@@ -1,8 +1,8 @@
 /*===- qwenrt.h - C interface of the runtime ----------------------*- C -*-===*\
 |*
-|* Loads a model compiled by qwen-opt and runs it. examples/embed.c uses all of
-|* it and nothing else. Link libqwenrt.a, libQwenReference.a, libQwenABI.a,
-|* utf8proc, pthread and the C++ library.
+|* Loads a model compiled by qwen-opt and runs it. examples/embed.c uses
+|* nothing else. Link libqwenrt.a, libQwenReference.a, libQwenABI.a, utf8proc,
+|* pthread and the C++ library.
 |*
 |* Functions that can fail return a negative number or NULL, and
 |* qwen_last_error() then says why in one line. A model may be used by one

@@ -73,7 +73,10 @@ def prompts(model):
     refuse("id out of range", "generate", model, "--ids", "2,999999", needles=["999999"])
     refuse("negative id", "generate", model, "--ids", "2,-1", needles=["-1"])
     refuse("no such file", "generate", WORK / "nothing.qwen", "--ids", "2", needles=["nothing.qwen"])
-    refuse("no tokenizer", "generate", model, "-p", "text", needles=["tokenizer"])
+    for name in ("generate", "tokenize"):
+        refuse(f"{name} without a tokenizer", name, model, "-p", "text", needles=["has no tokenizer", "--ids"])
+    refuse("chat without a tokenizer", "chat", model, needles=["has no tokenizer"])
+    refuse("perplexity without a tokenizer", "perplexity", model, __file__, needles=["has no tokenizer"])
     arm = compile_model(CHECKPOINT, WORK / "arm.qwen", "--target", "armv8.2-a+dotprod")
     refuse("other architecture", "generate", arm, "--ids", "2", needles=["aarch64", "x86-64"])
     refuse("feature that lacks", "generate", arm, "--ids", "2", needles=["dotprod"],

@@ -102,6 +102,17 @@ def main():
     with_config("generation config", lambda c: c.update(temperature="hot"), "generation_config.json", "temperature",
                 file="generation_config.json")
 
+    with_config("bias that Qwen3 lacks", lambda c: c.update(architectures=["Qwen3ForCausalLM"], head_dim=16,
+                                                            attention_bias=True), "attention_bias")
+    with_config("K of broken groups", lambda c: c.update(intermediate_size=80), "mlp.down_proj.weight", "80", "32")
+    for name, text in (("tokenizer.json", "{"), ("tokenizer.json", "[]"), ("vocab.json", "{\"a\": 0"),
+                       ("merges.txt", "a b c\n")):
+        folder = copy()
+        (folder / "vocab.json").write_text(json.dumps({"a": 0, "b": 1}))
+        (folder / "merges.txt").write_text("")
+        (folder / name).write_text(text)
+        attempt(f"{name} {text!r}", folder, name)
+
     with_bytes("header too long", lambda b: (2 ** 62).to_bytes(8, "little") + b[8:], "model.safetensors", "header")
     with_bytes("header not json", lambda b: b[:8] + b"x" * 16 + b[24:], "model.safetensors", "JSON")
     with_bytes("truncated data", lambda b: b[:-10], "model.safetensors")

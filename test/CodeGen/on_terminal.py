@@ -1,0 +1,19 @@
+"""Runs a command with a terminal for its stderr and prints what that shows: on_terminal.py COMMAND..."""
+
+import os
+import pty
+import subprocess
+import sys
+
+ours, theirs = pty.openpty()
+process = subprocess.Popen(sys.argv[1:], stderr=theirs)
+os.close(theirs)
+shown = b""
+try:
+    while piece := os.read(ours, 65536):
+        shown += piece
+except OSError:
+    # The end of a terminal that nobody has open.
+    pass
+sys.stdout.write(shown.decode().replace("\r", "\n"))
+sys.exit(process.wait())
