@@ -21,7 +21,8 @@ public:
 
   /// Argument `index`, or the one called `name`; throws where there is none.
   const Value &need(size_t index, std::string_view name) const;
-  Value optional(size_t index, std::string_view name, Value byDefault) const;
+  Value optional(size_t index, std::string_view name,
+                 const Value &byDefault) const;
   /// An int, with 'none' for the default, too.
   int64_t integer(size_t index, std::string_view name, int64_t byDefault) const;
   /// A string.

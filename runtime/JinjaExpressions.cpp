@@ -110,6 +110,7 @@ Value Interpreter::evaluate(const Expression &node, Scope *scope) {
   case Expression::List:
   case Expression::Tuple: {
     std::vector<Value> items;
+    items.reserve(node.operands.size());
     for (const ExpressionPtr &part : node.operands)
       items.push_back(evaluate(*part, scope));
     return makeList(std::move(items), node.kind == Expression::Tuple);
@@ -365,8 +366,9 @@ Value Interpreter::evaluateBinary(const Expression &node, Scope *scope) {
     if (value->isUndefined())
       throw Failure{value->undefinedHint() +
                     ", so it cannot be an operand of '" + op + "'"};
-  if (a.integer() && b.integer())
-    return integerResult(op, *a.integer(), *b.integer());
+  const std::optional<int64_t> left = a.integer(), right = b.integer();
+  if (left && right)
+    return integerResult(op, *left, *right);
   if (a.isNumber() && b.isNumber())
     return floatResult(op, a.number(), b.number());
   if (op == "+" && a.isString() && b.isString()) {
@@ -379,8 +381,8 @@ Value Interpreter::evaluateBinary(const Expression &node, Scope *scope) {
     items.insert(items.end(), more.begin(), more.end());
     return makeList(std::move(items), a.list()->isTuple);
   }
-  if (op == "*" && (a.isString() || a.isList()) && b.integer()) {
-    const auto count = uint64_t(std::max<int64_t>(*b.integer(), 0));
+  if (op == "*" && (a.isString() || a.isList()) && right) {
+    const auto count = uint64_t(std::max<int64_t>(*right, 0));
     const uint64_t size =
         a.isString() ? a.string()->size() : 32 * a.list()->items.size();
     if (size == 0 || count == 0)
@@ -414,8 +416,8 @@ bool Interpreter::contains(const Value &container, const Value &value) {
     return value.isString() && dict->find(*value.string());
   }
   if (const ListData *list = container.list()) {
-    return std::any_of(list->items.begin(), list->items.end(),
-                       [&](const Value &item) { return equal(item, value); });
+    return std::ranges::any_of(
+        list->items, [&](const Value &item) { return equal(item, value); });
   }
   if (container.isUndefined())
     return false;

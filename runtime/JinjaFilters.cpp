@@ -193,9 +193,10 @@ static Value sort(Interpreter &interpreter, const Value &value,
   const Value path = arguments.optional(2, "attribute", Value());
   std::vector<Value> items = interpreter.iterate(value);
   std::vector<std::pair<Value, size_t>> keys;
+  keys.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i)
     keys.emplace_back(sortKey(interpreter, items[i], isCaseSensitive, path), i);
-  std::sort(keys.begin(), keys.end(), [&](const auto &a, const auto &b) {
+  std::ranges::sort(keys, [&](const auto &a, const auto &b) {
     interpreter.charge(a.first.weight() + b.first.weight());
     if (less(a.first, b.first))
       return !isReversed;
@@ -204,6 +205,7 @@ static Value sort(Interpreter &interpreter, const Value &value,
     return a.second < b.second;
   });
   std::vector<Value> sorted;
+  sorted.reserve(items.size());
   for (const auto &[key, index] : keys)
     sorted.push_back(items[index]);
   return interpreter.makeList(std::move(sorted));
@@ -216,10 +218,12 @@ static Value dictSort(Interpreter &interpreter, const Value &value,
                   std::string(value.typeName())};
   auto items = value.dict()->items;
   std::vector<std::pair<std::string, size_t>> keys;
+  keys.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i)
     keys.emplace_back(toLower(items[i].first), i);
-  std::sort(keys.begin(), keys.end());
+  std::ranges::sort(keys);
   std::vector<Value> sorted;
+  sorted.reserve(items.size());
   for (const auto &[key, index] : keys)
     sorted.push_back(interpreter.makeList(
         {interpreter.makeString(items[index].first), items[index].second},
@@ -236,8 +240,8 @@ static Value unique(Interpreter &interpreter, const Value &value,
   for (const Value &item : interpreter.iterate(value)) {
     const Value key = sortKey(interpreter, item, isCaseSensitive, path);
     interpreter.charge(keys.size() * key.weight());
-    if (std::any_of(keys.begin(), keys.end(),
-                    [&](const Value &other) { return equal(key, other); }))
+    if (std::ranges::any_of(
+            keys, [&](const Value &other) { return equal(key, other); }))
       continue;
     keys.push_back(key);
     kept.push_back(item);
@@ -325,9 +329,10 @@ static Value sum(Interpreter &interpreter, const Value &value,
       throw Failure{"sum needs numbers and not a " +
                     std::string(part.typeName())};
     int64_t next = 0;
-    if (!part.integer() || !total.integer())
+    const std::optional<int64_t> left = total.integer(), right = part.integer();
+    if (!left || !right)
       total = total.number() + part.number();
-    else if (__builtin_add_overflow(*total.integer(), *part.integer(), &next))
+    else if (__builtin_add_overflow(*left, *right, &next))
       throw Failure{"a number is too large"};
     else
       total = next;
@@ -363,7 +368,7 @@ static Value dictItems(Interpreter &interpreter, const Value &value,
   if (!value.isDict())
     throw Failure{"items needs a dict and not a " +
                   std::string(value.typeName())};
-  return *callMethod(interpreter, value, "items", {});
+  return callMethod(interpreter, value, "items", {}).value_or(Value());
 }
 
 //===----------------------------------------------------------------------===//
@@ -372,7 +377,7 @@ static Value dictItems(Interpreter &interpreter, const Value &value,
 
 static Value toInteger(Interpreter &, const Value &value,
                        const ArgumentReader &arguments) {
-  const Value byDefault = arguments.optional(0, "default", int64_t(0));
+  Value byDefault = arguments.optional(0, "default", int64_t(0));
   if (value.integer())
     return *value.integer();
   double number = value.number();
@@ -479,7 +484,7 @@ static Value indent(Interpreter &interpreter, const Value &value,
                                          width.integer().value_or(4), 0, 1000)),
                                      ' ');
   const std::string source = textOf(interpreter, value);
-  const auto lines = uint64_t(std::count(source.begin(), source.end(), '\n'));
+  const auto lines = uint64_t(std::ranges::count(source, '\n'));
   interpreter.charge(source.size() + (lines + 1) * margin.size());
   std::string text = first ? margin : "";
   for (size_t i = 0; i < source.size(); ++i) {
@@ -549,7 +554,8 @@ static Value viaMethod(Interpreter &interpreter, const Value &value,
   const Value text = value.isString()
                          ? value
                          : interpreter.makeString(textOf(interpreter, value));
-  return *callMethod(interpreter, text, method, arguments.all());
+  return callMethod(interpreter, text, method, arguments.all())
+      .value_or(Value());
 }
 
 static const std::map<std::string_view, Filter> &filters() {

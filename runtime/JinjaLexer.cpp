@@ -13,16 +13,16 @@ void jinja::failAt(int line, const std::string &what) {
   throw Error("chat template, line " + std::to_string(line) + ": " + what);
 }
 
-namespace {
-
-bool isBlank(char c) {
+static bool isBlank(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f);
 }
-bool isDigit(char c) { return c >= '0' && c <= '9'; }
-bool isNameStart(char c) {
+static bool isDigit(char c) { return c >= '0' && c <= '9'; }
+static bool isNameStart(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          (c & 0x80);
 }
+
+namespace {
 
 class Lexer {
 public:
@@ -51,7 +51,7 @@ private:
   }
   void advance(size_t count) {
     const std::string_view passed = source.substr(at, count);
-    line += int(std::count(passed.begin(), passed.end(), '\n'));
+    line += int(std::ranges::count(passed, '\n'));
     at += count;
   }
   void skipBlanks() {

@@ -34,7 +34,7 @@ const Value &ArgumentReader::need(size_t index, std::string_view name) const {
 }
 
 Value ArgumentReader::optional(size_t index, std::string_view name,
-                               Value byDefault) const {
+                               const Value &byDefault) const {
   const Value *value = find(index, name);
   return value ? *value : byDefault;
 }

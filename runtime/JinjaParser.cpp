@@ -67,7 +67,7 @@ Body Parser::parseBody(std::initializer_list<std::string_view> ends,
     }
     case Token::BlockBegin:
       if (peek().kind == Token::Name &&
-          std::find(ends.begin(), ends.end(), peek().text) != ends.end()) {
+          std::ranges::find(ends, peek().text) != ends.end()) {
         end = next().text;
         return body;
       }
@@ -170,7 +170,7 @@ Statement Parser::parseFor() {
   statement.kind = Statement::For;
   const int line = peek().line;
   statement.targets = parseTargets();
-  if (std::count(statement.targets.begin(), statement.targets.end(), "loop"))
+  if (std::ranges::find(statement.targets, "loop") != statement.targets.end())
     failAt(line, "a loop cannot set 'loop'");
   expectName("in");
   // Not a whole expression: `if` is the loop's.

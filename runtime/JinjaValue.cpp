@@ -257,8 +257,8 @@ static void appendText(std::string &text, const Value &value, bool isRepr) {
     text += "None";
   } else if (value.isBool()) {
     text += value.isTrue() ? "True" : "False";
-  } else if (value.isInt()) {
-    text += std::to_string(*value.integer());
+  } else if (const std::optional<int64_t> integer = value.integer()) {
+    text += std::to_string(*integer);
   } else if (value.isFloat()) {
     text += floatText(value.number());
   } else if (const ListData *list = value.list()) {
@@ -390,6 +390,7 @@ static void appendJson(std::string &text, const Value &value,
         [&](size_t i) { appendJson(text, list->items[i], style, level + 1); });
   } else if (const DictData *dict = value.dict()) {
     std::vector<const std::pair<std::string, Value> *> items;
+    items.reserve(dict->items.size());
     for (const auto &item : dict->items)
       items.push_back(&item);
     if (style.sortKeys)

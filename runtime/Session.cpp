@@ -33,11 +33,10 @@ void Session::setTokens(std::span<const int32_t> tokens) {
       throw Error("token id " + std::to_string(id) +
                   " is not in the model's vocabulary of " +
                   std::to_string(model.vocabSize));
-  const auto differ =
-      std::mismatch(ids.begin(), ids.end(), tokens.begin(), tokens.end());
+  const auto differ = std::ranges::mismatch(ids, tokens);
   // The last token runs again where it has run: its logits are gone.
   const int64_t same = std::min<int64_t>(
-      {differ.first - ids.begin(), static_cast<int64_t>(tokens.size()) - 1,
+      {differ.in1 - ids.begin(), static_cast<int64_t>(tokens.size()) - 1,
        engine.cache().length(sequence)});
   engine.cache().truncate(sequence, same);
   ids.assign(tokens.begin(), tokens.end());

@@ -24,11 +24,11 @@ using namespace qwen;
 // Reading the blob
 //===----------------------------------------------------------------------===//
 
-namespace {
-
-[[noreturn]] void fail(const std::string &what) {
+[[noreturn]] static void fail(const std::string &what) {
   throw Error("damaged tokenizer: " + what);
 }
+
+namespace {
 
 /// Takes arrays off the front of the blob.
 struct BlobReader {
@@ -73,7 +73,7 @@ Tokenizer Tokenizer::fromBlob(std::span<const uint8_t> blob) {
   BlobReader reader{blob};
   result.header = reader.take<TokenizerHeader>(1).data();
   const TokenizerHeader &header = *result.header;
-  if (std::memcmp(header.magic, kTokenizerMagic, sizeof(header.magic)))
+  if (std::memcmp(header.magic, kTokenizerMagic, sizeof(header.magic)) != 0)
     fail("its magic number is missing");
   if (header.version != kTokenizerVersion)
     throw Error("the tokenizer has format version " +
@@ -162,9 +162,8 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
 }
 
 bool Tokenizer::isSpecial(int32_t id) const {
-  const auto found = std::lower_bound(
-      added.begin(), added.end(), id,
-      [](const AddedToken &token, int64_t key) { return token.id < key; });
+  const auto found =
+      std::ranges::lower_bound(added, int64_t{id}, {}, &AddedToken::id);
   return found != added.end() && int64_t(found->id) == id &&
          (found->flags & AddedSpecial);
 }

@@ -240,8 +240,9 @@ static bool isWordSplit(const json &step) {
   return member(step, "type") == "Split" &&
          member(step, "behavior") == "Isolated" &&
          member(step, "invert") != true &&
-         std::find(std::begin(kWordPatterns), std::end(kWordPatterns),
-                   pattern) != std::end(kWordPatterns);
+         std::ranges::any_of(kWordPatterns, [&](const auto &known) {
+           return pattern == known;
+         });
 }
 
 static bool isPlainByteLevel(const json &step) {

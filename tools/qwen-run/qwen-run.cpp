@@ -147,6 +147,8 @@ static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
   sub->callback([&command] { perplexity(command); });
 }
 
+// What is outside of `try` fails only where there is no memory for options.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char **argv) {
   prepareStreams();
   CLI::App app("Runs models that qwen-opt compiled.", "qwen-run");
