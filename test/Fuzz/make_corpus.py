@@ -143,7 +143,7 @@ def artifacts():
         "generation": {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0,
                        "repetition_penalty": 1.1, "bos_token_id": 35, "eos_token_id": [36]}}
     put("Manifest", "good", json.dumps(manifest))
-    put("Manifest", "deep", "[" * 8000 + "]" * 8000)
+    put("Manifest", "deep", "[" * 500 + "]" * 500)
     # What ArtifactFuzz.cpp flips of an artifact made by hand: by place in its input, bits of one byte.
     elf, programs, note, dynamic, size = 0, 64, 64 + 5 * 56, 64 + 5 * 56 + 20 + 184, 64 + 5 * 56 + 20 + 184 + 32
     for name, flips in {
@@ -157,7 +157,7 @@ def artifacts():
 
 
 def arguments():
-    deep = "[" * DEEP + "]" * DEEP
+    deep = "[" * 200 + "]" * 200
     for name, words in {
         "generate": "generate m.qwen -p text -n 20 --seed 3 --temperature 0.7 --top-k 5 --top-p 0.9",
         "ids": "generate m.qwen --ids 1,2,3 --min-p 0.1 --repetition-penalty 1.1 -t 2 --piece 3 --ignore-eos",
