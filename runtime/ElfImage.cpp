@@ -337,7 +337,8 @@ static void copySegment(const File &file, const ElfSegment &segment,
 void ElfImage::map(const File &file, const ElfLayout &layout,
                    CodeMemory memory) {
   const ElfSegment &last = layout.segments.back();
-  range = Mapping::reserve(last.address + last.size, kSegmentAlign);
+  range = Mapping::reserve(last.address + last.size, kSegmentAlign,
+                           "the code of " + file.path());
   for (const ElfSegment &segment : layout.segments) {
     uint8_t *to = range.data() + segment.address;
     if (segment.executable && memory == CodeMemory::Copy) {

@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -84,15 +86,26 @@ static size_t roundUp(size_t size, size_t align) {
   return (size + align - 1) / align * align;
 }
 
-Mapping Mapping::reserve(size_t size, size_t align) {
+std::string qwen::addressSpaceLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return "";
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return " (ulimit -v allows " + std::to_string(limit.rlim_cur) +
+         " bytes of address space, and " + std::to_string(pages * pageSize()) +
+         " are in use)";
+}
+
+Mapping Mapping::reserve(size_t size, size_t align, const std::string &what) {
   size = roundUp(size, pageSize());
   if (align <= pageSize())
     align = 0;
   void *start = mmap(nullptr, size + align, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED)
-    throw Error("cannot reserve " + std::to_string(size) +
-                " bytes of address space: " + strerror(errno));
+    throw Error("cannot get " + std::to_string(size) + " bytes for " + what +
+                ": " + strerror(errno) + addressSpaceLimit());
   auto *first = static_cast<uint8_t *>(start);
   if (!align)
     return Mapping(first, size);
@@ -108,16 +121,16 @@ Mapping Mapping::reserve(size_t size, size_t align) {
 
 Mapping Mapping::memory(size_t size, const char *what) {
   constexpr size_t kHuge = size_t{2} << 20;
-  Mapping result = reserve(size ? size : 1, size >= kHuge ? kHuge : 0);
+  Mapping result = reserve(size ? size : 1, size >= kHuge ? kHuge : 0, what);
   if (mprotect(result.base, result.bytes, PROT_READ | PROT_WRITE) != 0)
     throw Error("cannot get " + std::to_string(size) + " bytes for " + what +
-                ": " + strerror(errno));
+                ": " + strerror(errno) + addressSpaceLimit());
   return result;
 }
 
 Mapping Mapping::file(const File &file, uint64_t offset, size_t size,
                       size_t align) {
-  Mapping result = reserve(size, align);
+  Mapping result = reserve(size, align, "the mapping of " + file.path());
   if (mmap(result.base, size, PROT_READ, MAP_SHARED | MAP_FIXED,
            file.descriptor(), static_cast<off_t>(offset)) == MAP_FAILED)
     throw Error("cannot map " + file.path() + ": " + strerror(errno));

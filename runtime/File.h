@@ -47,12 +47,13 @@ public:
   ~Mapping();
 
   /// Reserves `size` bytes without access at a multiple of `align` (a power of
-  /// two, a multiple of the page). Throws Error where there is no room.
-  static Mapping reserve(size_t size, size_t align);
+  /// two, a multiple of the page). `what` names them in the Error thrown where
+  /// there is no room.
+  static Mapping reserve(size_t size, size_t align, const std::string &what);
 
   /// Zeroed memory to read and write, taken from the system page by page as
   /// it is touched, at a multiple of 2 MiB where it is larger than that.
-  /// `what` names it in the Error thrown where there is no room.
+  /// `what` as for reserve.
   static Mapping memory(size_t size, const char *what);
 
   /// Maps `size` bytes of `file` at `offset` (a multiple of the page) for
@@ -72,6 +73,10 @@ private:
 
 /// Bytes of a page of this system.
 size_t pageSize();
+
+/// For messages about memory: where the process may not have all the address
+/// space it wants, what it may have and what it has. Else empty.
+std::string addressSpaceLimit();
 
 } // namespace qwen
 

@@ -20,6 +20,10 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <sys/resource.h>
 #include <unistd.h>
 
 using namespace qwen;
@@ -178,9 +182,36 @@ static std::string folderName(const std::string &path) {
 // The command
 //===----------------------------------------------------------------------===//
 
+/// Address space that compiling takes beside the files of weights, which are
+/// mapped: 160 MiB for models/stories, and some more.
+static constexpr uint64_t kWorkBytes = uint64_t{192} << 20;
+
+/// Throws Error where a limit (ulimit -v) leaves too little address space.
+/// Libraries of the compiler would end the process in the middle of it.
+static void checkAddressSpace(const std::filesystem::path &checkpoint) {
+  rlimit limit;
+  uint64_t pages = 0;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      !(std::ifstream("/proc/self/statm") >> pages))
+    return;
+  uint64_t needed =
+      pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + kWorkBytes;
+  std::error_code ignored;
+  for (const auto &entry :
+       std::filesystem::directory_iterator(checkpoint, ignored))
+    if (entry.path().extension() == ".safetensors" &&
+        entry.is_regular_file(ignored))
+      needed += entry.file_size(ignored);
+  if (limit.rlim_cur < needed)
+    throw Error("compiling " + checkpoint.string() + " needs about " +
+                withUnit(needed) + " of address space when ulimit -v allows " +
+                withUnit(limit.rlim_cur));
+}
+
 static void compile(const Options &options) {
   const auto start = std::chrono::steady_clock::now();
   const Target target = resolveTarget(options.target);
+  checkAddressSpace(options.checkpoint);
   mlir::DialectRegistry registry;
   registry.insert<QwenDialect>();
   registerCodeGenDialects(registry);
@@ -275,6 +306,9 @@ int qwen::compileMain(int argc, char **argv) {
   }
   try {
     compile(options);
+  } catch (const std::bad_alloc &) {
+    llvm::errs() << "qwen-opt: out of memory\n";
+    return 1;
   } catch (const std::exception &error) {
     llvm::errs() << "qwen-opt: " << error.what() << '\n';
     return 1;

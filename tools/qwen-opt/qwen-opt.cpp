@@ -13,6 +13,7 @@
 #include "qwen/Transforms/Passes.h"
 
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
+#include "llvm/Support/ErrorHandling.h"
 
 #include <filesystem>
 #include <unistd.h>
@@ -35,7 +36,16 @@ static bool isPassDriver(int argc, char **argv) {
   return false;
 }
 
+/// Ends the program with one line where LLVM's default is a stack trace. Files
+/// are not written yet where LLVM needs memory.
+static void outOfMemory(void *, const char *, bool) {
+  constexpr char kMessage[] = "qwen-opt: out of memory\n";
+  (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  _exit(1);
+}
+
 int main(int argc, char **argv) {
+  llvm::install_bad_alloc_error_handler(outOfMemory);
   if (!isPassDriver(argc, argv))
     return qwen::compileMain(argc, argv);
   qwen::registerQwenPasses();

@@ -1,6 +1,7 @@
 //===- qwen-run.cpp - Runs compiled models --------------------------------===//
 
 #include "Commands.h"
+#include "File.h"
 #include "Output.h"
 
 #include "qwen/ABI/Error.h"
@@ -179,7 +180,7 @@ int main(int argc, char **argv) {
     fail(error.what());
     return 2;
   } catch (const std::bad_alloc &) {
-    return fail("out of memory");
+    return fail("out of memory" + addressSpaceLimit());
   } catch (const std::exception &error) {
     return fail(error.what());
   }

@@ -140,7 +140,9 @@ std::string qwen::halideBitcode(const KernelInfo &row) {
         .compile({{Halide::OutputFileType::bitcode, file.path()}});
     return file.contents();
   } catch (const Halide::Error &error) {
+    // What Halide says ends with a newline.
+    const std::string_view what = error.what();
     throw Error("halide refuses kernel '" + std::string(row.name) +
-                "': " + error.what());
+                "': " + std::string(what.substr(0, what.find('\n'))));
   }
 }

@@ -1,0 +1,56 @@
+"""With too little address space, one line says what was needed; with enough, the answer is the usual one.
+
+  memory_limits.py CHECKPOINT WORKDIR
+"""
+import pathlib
+import re
+import resource
+import shutil
+import subprocess
+import sys
+
+from checks import Checks, compile_model
+
+CHECKPOINT, WORK = sys.argv[1], pathlib.Path(sys.argv[2])
+checks = Checks()
+
+
+def limited(kib, *command):
+    limit = kib * 1024
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+
+
+def sweep(name, first, last, step, needed, expected, *command):
+    """Both outcomes must be met on the way. Below its own size a program does not start: its loader says so."""
+    refused = good = 0
+    for kib in range(first, last, step):
+        result = limited(kib, *command)
+        what = f"{name} in {kib} KiB: {result}"
+        if result.returncode == 127 and "loading shared libraries" in result.stderr:
+            continue
+        if result.returncode == 0:
+            good += 1
+            checks.check(result.stdout == expected, what)
+            continue
+        refused += 1
+        lines = result.stderr.splitlines()
+        checks.check(result.returncode == 1 and len(lines) == 1 and lines[0].startswith(f"{name}: "), what)
+        checks.check(re.search(needed, result.stderr), what)
+    checks.check(refused and good, f"{name}: {refused} limits were too small and {good} were not")
+
+
+if b"__asan_init" in pathlib.Path(shutil.which("qwen-run")).read_bytes():
+    print("not tried: AddressSanitizer itself needs more address space than any limit")
+    sys.exit(0)
+WORK.mkdir(parents=True, exist_ok=True)
+model = compile_model(CHECKPOINT, WORK / "model.qwen")
+command = ["qwen-run", "generate", model, "--ids", "2,3,4", "-n", "4"]
+answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+sweep("qwen-run", 8 << 10, 64 << 10, 1999, r"cannot get \d+ bytes for .*ulimit -v allows \d+"
+      r"|cannot start \d+ threads|out of memory .*ulimit -v allows \d+", answer, *command, "-t", "2")
+out = WORK / "limited.qwen"
+sweep("qwen-opt", 400 << 10, 1100 << 10, 100 << 10, r"needs about [\d.]+ MiB of address space when ulimit -v allows",
+      "", "qwen-opt", CHECKPOINT, "-o", out)
+checks.check(not list(WORK.glob("limited.qwen.*")), f"left files: {list(WORK.iterdir())}")
+checks.finish()
