@@ -111,7 +111,7 @@ public:
   }
   TemporaryDirectory(const TemporaryDirectory &) = delete;
   TemporaryDirectory &operator=(const TemporaryDirectory &) = delete;
-  ~TemporaryDirectory() { llvm::sys::fs::remove_directories(path); }
+  ~TemporaryDirectory() { (void)llvm::sys::fs::remove_directories(path); }
 
   std::string file(const llvm::Twine &name) const {
     llvm::SmallString<128> result(path);
