@@ -20,6 +20,7 @@ Arch qwen::isaArch(KernelIsa isa) {
   case KernelIsa::NEON:
   case KernelIsa::NEONDotProd:
   case KernelIsa::SVE:
+  case KernelIsa::NEONI8MM:
     return Arch::AArch64;
   }
   __builtin_unreachable();
@@ -42,6 +43,8 @@ CpuFeatureSet qwen::isaFeatures(KernelIsa isa) {
     return least | CpuFeatureSet{CpuFeature::DotProd};
   case KernelIsa::SVE:
     return least | CpuFeatureSet{CpuFeature::SVE};
+  case KernelIsa::NEONI8MM:
+    return least | CpuFeatureSet{CpuFeature::DotProd, CpuFeature::I8MM};
   }
   __builtin_unreachable();
 }

@@ -50,7 +50,7 @@ public:
   Value smaller(Value a, Value b);
 
   /// Memory. Addresses are in bytes. Of scalable vectors, only what belongs to
-  /// active outputs is read (other lanes are 0) or written.
+  /// active outputs (forEachVector) is read, other lanes are 0, or written.
   Value at(Value pointer, Value bytes);
   Value at(Value pointer, int64_t bytes) { return at(pointer, integer(bytes)); }
   Value load(Type type, Value pointer);
@@ -78,8 +78,12 @@ public:
   Values unlessNull(Value pointer, ValueRange values,
                     llvm::function_ref<Values()> other);
   /// For outputs [0, count) in scalable vectors: calls `body` with the first
-  /// output of each vector, whose outputs below count are active then.
-  void forEachVector(Value count, llvm::function_ref<void(Value)> body);
+  /// output of a tile and its number of vectors, which is `vectors` as long as
+  /// they are full and then 1, where outputs below count are active.
+  void forEachVector(Value count, int64_t vectors,
+                     llvm::function_ref<void(Value, int64_t)> body);
+  /// A distance in vectors that is `distance` where they have 128 bits.
+  Value scaled(int64_t distance);
 
   /// A tile of x.size() rows and `columns` outputs, accumulated from +0 by
   /// acc = fma(w, x, acc) for `count` steps in order. Step i reads `columns`
@@ -95,7 +99,8 @@ public:
 private:
   mlir::func::FuncOp function;
   const bool scalable;
-  /// Outputs from the first of the current vector on.
+  /// Outputs from the first of the current vector on; null where all lanes of
+  /// all vectors have one.
   Value active;
 };
 

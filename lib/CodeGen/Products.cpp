@@ -31,6 +31,7 @@ int64_t qwen::vectorLanes(KernelIsa isa) {
   case KernelIsa::NEON:
   case KernelIsa::NEONDotProd:
   case KernelIsa::SVE:
+  case KernelIsa::NEONI8MM:
     return 4;
   }
   llvm_unreachable("unknown isa");
@@ -79,8 +80,7 @@ static unsigned naturalAlignment(Type type) {
 }
 
 Value ProductBuilder::load(Type type, Value pointer) {
-  if (auto vectorType = dyn_cast<VectorType>(type);
-      vectorType && vectorType.isScalable()) {
+  if (auto vectorType = dyn_cast<VectorType>(type); active && vectorType) {
     Value zero = arith::ConstantOp::create(*this, getZeroAttr(type));
     return LLVM::MaskedLoadOp::create(*this, type, pointer,
                                       predicate(vectorType.getDimSize(0)), zero,
@@ -90,8 +90,7 @@ Value ProductBuilder::load(Type type, Value pointer) {
 }
 void ProductBuilder::store(Value value, Value pointer) {
   const unsigned alignment = naturalAlignment(value.getType());
-  if (auto type = dyn_cast<VectorType>(value.getType());
-      type && type.isScalable())
+  if (auto type = dyn_cast<VectorType>(value.getType()); active && type)
     LLVM::MaskedStoreOp::create(*this, value, pointer,
                                 predicate(type.getDimSize(0)), alignment);
   else
@@ -156,16 +155,31 @@ Values ProductBuilder::unlessNull(Value pointer, ValueRange values,
   return Values(op.getResults());
 }
 
-void ProductBuilder::forEachVector(Value count,
-                                   llvm::function_ref<void(Value)> body) {
-  Value scale = LLVM::vscale::create(*this, getI64Type());
-  Value lanes = mul(scale, 4);
-  scf::ForOp::create(*this, integer(0), count, lanes, ValueRange(),
-                     [&](OpBuilder &, Location, Value first, ValueRange) {
-                       active = arith::SubIOp::create(*this, count, first);
-                       body(first);
-                       scf::YieldOp::create(*this);
-                     });
+void ProductBuilder::forEachVector(
+    Value count, int64_t vectors,
+    llvm::function_ref<void(Value, int64_t)> body) {
+  auto tiles = [&](Value from, Value to, int64_t each, bool whole) {
+    scf::ForOp::create(
+        *this, from, to, scaled(4 * each), ValueRange(),
+        [&](OpBuilder &, Location, Value first, ValueRange) {
+          active = whole ? Value() : arith::SubIOp::create(*this, count, first);
+          body(first, each);
+          scf::YieldOp::create(*this);
+        });
+  };
+  Value done = integer(0);
+  if (vectors > 1) {
+    Value step = scaled(4 * vectors);
+    done = mul(arith::DivUIOp::create(*this, count, step), step);
+    tiles(integer(0), done, vectors, true);
+  }
+  tiles(done, count, 1, false);
+}
+
+Value ProductBuilder::scaled(int64_t distance) {
+  if (!scalable || distance == 0)
+    return integer(distance);
+  return mul(LLVM::vscale::create(*this, getI64Type()), distance);
 }
 
 Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
@@ -179,7 +193,7 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
     Value line = at(weights, mul(step, stride));
     Values w;
     for (int64_t v = 0; v < vectors; ++v)
-      w.push_back(loadFloats(lanes, stored, at(line, v * vectorBytes)));
+      w.push_back(loadFloats(lanes, stored, at(line, scaled(v * vectorBytes))));
     Values result;
     for (auto [r, row] : llvm::enumerate(x)) {
       Value factor = splat(type, load(getF32Type(), at(row, mul(step, 4))));

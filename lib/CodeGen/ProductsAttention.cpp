@@ -59,8 +59,9 @@ private:
       });
     };
     if (isScalable(row.isa))
-      return b.forEachVector(n,
-                             [&](Value column) { emitColumns(column, lanes); });
+      return b.forEachVector(n, 4, [&](Value column, int64_t vectors) {
+        emitColumns(column, vectors * lanes);
+      });
     b.loop(b.integer(0), n, kPanelRows,
            [&](Value column) { emitColumns(column, kPanelRows); });
   }
@@ -79,8 +80,9 @@ private:
       });
     };
     if (isScalable(row.isa))
-      return b.forEachVector(headDim,
-                             [&](Value column) { emitColumns(column, lanes); });
+      return b.forEachVector(headDim, 4, [&](Value column, int64_t vectors) {
+        emitColumns(column, vectors * lanes);
+      });
     // A head is a multiple of 8 values: tiles of 16, then at most one of 8.
     Value whole =
         b.mul(b.shiftRight(headDim, std::countr_zero(uint64_t{kPanelRows})),
@@ -127,7 +129,7 @@ private:
         sum = arith::MulFOp::create(
             b, sum, b.splat(b.vector(width, b.getF32Type()), scale));
       Value offset = b.add(b.mul(rows[i / vectors], tile.outStride),
-                           b.add(tile.column, b.integer(i % vectors * width)));
+                           b.add(tile.column, b.scaled(i % vectors * width)));
       b.store(sum, b.at(tile.out, b.mul(offset, 4)));
     }
   }

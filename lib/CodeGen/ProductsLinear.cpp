@@ -141,8 +141,7 @@ namespace {
 class LinearEmitter {
 public:
   LinearEmitter(const KernelInfo &row, ModuleOp module)
-      : row(row), lanes(vectorLanes(row.isa)),
-        vectors(isScalable(row.isa) ? 1 : kPanelRows / lanes),
+      : row(row), lanes(vectorLanes(row.isa)), vectors(kPanelRows / lanes),
         b(row, module, signature(row, module.getContext())) {
     const unsigned first = isQuantized() ? 3 : 1;
     weights = b.argument(first);
@@ -160,16 +159,31 @@ public:
     Value bytes = panelStride();
     b.loop(panelBegin, panelEnd, 1, [&](Value panel) {
       Value panelWeights = b.at(weights, b.mul(panel, bytes));
-      if (!isScalable(row.isa))
-        return emitColumns(panel, panelWeights, b.integer(0));
-      b.forEachVector(b.integer(kPanelRows), [&](Value column) {
-        emitColumns(panel, panelWeights, column);
-      });
+      forEachColumns(
+          [&](Value column) { emitColumns(panel, panelWeights, column); });
     });
     b.finish();
   }
 
 private:
+  /// Calls `body` for the first of the outputs of each tile in a panel, with
+  /// `vectors` set to what the tile takes.
+  void forEachColumns(llvm::function_ref<void(Value)> body) {
+    if (isScalable(row.isa))
+      // Single tokens need several chains to fill the pipes; the tiles of
+      // others have enough.
+      return b.forEachVector(b.integer(kPanelRows), row.m == 1 ? 4 : 1,
+                             [&](Value column, int64_t count) {
+                               vectors = count;
+                               body(column);
+                             });
+    if (!inPairs())
+      return body(b.integer(0));
+    // All outputs of a panel for 8 tokens would not fit in registers.
+    vectors = 2;
+    b.loop(b.integer(0), b.integer(kPanelRows), vectors * lanes, body);
+  }
+
   /// The tiles of a panel's outputs from `column` on.
   void emitColumns(Value panel, Value panelWeights, Value column) {
     b.loop(b.integer(0), m, row.m, [&](Value firstRow) {
@@ -181,6 +195,11 @@ private:
       finishTile(b.add(b.mul(panel, kPanelRows), column), rows, tile);
     });
   }
+
+  /// Whether accumulators are of pairs of tokens and outputs, as smmla's are:
+  /// accumulator v of token 2p has outputs 4v and 4v + 1 of tokens 2p and
+  /// 2p + 1, accumulator v of token 2p + 1 has outputs 4v + 2 and 4v + 3.
+  bool inPairs() const { return row.isa == KernelIsa::NEONI8MM; }
 
   bool isQuantized() const { return row.format == KernelFormat::Q4_0; }
 
@@ -211,7 +230,16 @@ private:
   Values quantizedTile(Value panel, Value column, ArrayRef<Value> rows);
   Values addGroup(Value group, Value column, ArrayRef<Value> q,
                   ArrayRef<Value> sums, ValueRange previous);
+  Values addGroupPairs(Value group, Value column, ArrayRef<Value> q,
+                       ArrayRef<Value> sums, ValueRange previous);
   Value activations(Value q, int64_t step);
+  Value shuffled(Value a, Value c, ArrayRef<int64_t> order) {
+    return vector::ShuffleOp::create(b, a, c, order);
+  }
+  /// A value of each of two tokens, in the lanes that smmla gives to them.
+  Value paired(VectorType type, Value first, Value second) {
+    return shuffled(b.splat(type, first), b.splat(type, second), {0, 1, 4, 5});
+  }
   void finishTile(Value output, ArrayRef<Value> rows, Values tile);
 
   /// 16 f16 scales and 16 rows of 16 bytes.
@@ -220,7 +248,9 @@ private:
   static constexpr int64_t groupBytes = kPanelRows * sizeof(BlockQ4_0);
 
   const KernelInfo &row;
-  const int64_t lanes, vectors;
+  const int64_t lanes;
+  /// Vectors of outputs in a tile.
+  int64_t vectors;
   ProductBuilder b;
   Value weights, bias, residual, out, m, k, ld, panelBegin, panelEnd;
 };
@@ -256,13 +286,20 @@ Values LinearEmitter::quantizedTile(Value panel, Value column,
                 groupSums.push_back(
                     b.load(b.getI32Type(), b.at(sums[r], b.mul(g, 4))));
               }
-              return addGroup(b.at(panel, b.mul(g, groupBytes)), column, groupQ,
-                              groupSums, previous);
+              Value group = b.at(panel, b.mul(g, groupBytes));
+              if (inPairs())
+                return addGroupPairs(group, column, groupQ, groupSums,
+                                     previous);
+              return addGroup(group, column, groupQ, groupSums, previous);
             });
-        Values result;
+        Values scales, result;
+        for (Value blocksOfRow : d)
+          scales.push_back(
+              b.load(b.getF32Type(), b.at(blocksOfRow, b.mul(block, 4))));
         for (size_t r = 0; r < rows.size(); ++r) {
-          Value scale = b.splat(
-              type, b.load(b.getF32Type(), b.at(d[r], b.mul(block, 4))));
+          Value scale =
+              inPairs() ? paired(type, scales[r & ~size_t{1}], scales[r | 1])
+                        : b.splat(type, scales[r]);
           for (int64_t v = 0; v < vectors; ++v) {
             const int64_t i = r * vectors + v;
             result.push_back(math::FmaOp::create(b, t[i], scale, totals[i]));
@@ -315,8 +352,8 @@ Values LinearEmitter::addGroup(Value group, Value column, ArrayRef<Value> q,
   Value groupScales = b.at(group, b.mul(column, 2));
   Value groupChunks = b.at(b.at(group, scaleBytes), b.mul(column, 4));
   auto addChunk = [&](int64_t chunk, int64_t v) {
-    Value packed =
-        b.load(bytes, b.at(groupChunks, chunk * chunkBytes + v * 4 * lanes));
+    Value line = b.at(groupChunks, chunk * chunkBytes);
+    Value packed = b.load(bytes, b.at(line, b.scaled(v * 4 * lanes)));
     Value low = arith::AndIOp::create(b, packed, constant(15));
     Value high = arith::ShRUIOp::create(b, packed, constant(4));
     for (size_t r = 0; r < q.size(); ++r) {
@@ -327,8 +364,8 @@ Values LinearEmitter::addGroup(Value group, Value column, ArrayRef<Value> q,
   };
   Values result(previous);
   auto finishVector = [&](int64_t v) {
-    Value scales =
-        b.loadFloats(lanes, b.getF16Type(), b.at(groupScales, v * lanes * 2));
+    Value scales = b.loadFloats(lanes, b.getF16Type(),
+                                b.at(groupScales, b.scaled(v * lanes * 2)));
     for (size_t r = 0; r < q.size(); ++r) {
       const int64_t i = r * vectors + v;
       Value dot = arith::SIToFPOp::create(b, floats, dots[i].finish());
@@ -353,14 +390,95 @@ Values LinearEmitter::addGroup(Value group, Value column, ArrayRef<Value> q,
   return result;
 }
 
+/// addGroup in pairs: smmla multiplies 8 activations of two tokens with 8
+/// weights of two outputs.
+Values LinearEmitter::addGroupPairs(Value group, Value column,
+                                    ArrayRef<Value> q, ArrayRef<Value> sums,
+                                    ValueRange previous) {
+  const VectorType bytes = b.vector(16, b.getI8Type());
+  const VectorType words = b.vector(4, b.getI32Type());
+  const VectorType halves = b.vector(2, b.getI64Type());
+  const VectorType floats = b.vector(4, b.getF32Type());
+  auto constant = [&](VectorType type, Attribute value) -> Value {
+    return arith::ConstantOp::create(b, DenseElementsAttr::get(type, value));
+  };
+  auto as = [&](VectorType type, Value value) -> Value {
+    return vector::BitCastOp::create(b, type, value);
+  };
+  // Of each pair of tokens: activations 8 * step .. 8 * step + 7, and -8 times
+  // their sums.
+  constexpr int64_t steps = kGroup / 8;
+  SmallVector<Values> x;
+  Values corrections;
+  for (size_t r = 0; r < q.size(); r += 2) {
+    x.emplace_back();
+    for (int64_t step = 0; step < steps; ++step) {
+      auto sixteen = [&](Value from) {
+        return as(halves, b.load(bytes, b.at(from, step / 2 * 16)));
+      };
+      x.back().push_back(as(bytes, shuffled(sixteen(q[r]), sixteen(q[r + 1]),
+                                            {step % 2, 2 + step % 2})));
+    }
+    corrections.push_back(
+        arith::MulIOp::create(b, paired(words, sums[r], sums[r + 1]),
+                              constant(words, b.getI32IntegerAttr(-8))));
+  }
+  Value groupScales = b.at(group, b.mul(column, 2));
+  Value groupChunks = b.at(b.at(group, scaleBytes), b.mul(column, 4));
+  Values result(previous);
+  for (int64_t v = 0; v < vectors; ++v) {
+    Values dots[2] = {corrections, corrections};
+    for (int64_t step = 0; step < steps / 2; ++step) {
+      auto chunk = [&](int64_t index) {
+        const int64_t offset = index * chunkBytes + v * 16;
+        return as(words, b.load(bytes, b.at(groupChunks, offset)));
+      };
+      Value even = chunk(2 * step), odd = chunk(2 * step + 1);
+      for (int64_t i = 0; i < 2; ++i) {
+        // 8 bytes of two outputs, from two chunks with 4 of each.
+        Value packed =
+            as(bytes,
+               shuffled(even, odd, {2 * i, 2 * i + 4, 2 * i + 1, 2 * i + 5}));
+        Value low = arith::AndIOp::create(
+            b, packed, constant(bytes, b.getI8IntegerAttr(15)));
+        Value high = arith::ShRUIOp::create(
+            b, packed, constant(bytes, b.getI8IntegerAttr(4)));
+        for (auto [dot, pair] : llvm::zip_equal(dots[i], x)) {
+          dot = arm_neon::SmmlaOp::create(b, words, dot, pair[step], low);
+          dot = arm_neon::SmmlaOp::create(b, words, dot, pair[step + steps / 2],
+                                          high);
+        }
+      }
+    }
+    Value scales = b.loadFloats(4, b.getF16Type(), b.at(groupScales, v * 8));
+    for (int64_t i = 0; i < 2; ++i) {
+      Value twice =
+          shuffled(scales, scales, {2 * i, 2 * i + 1, 2 * i, 2 * i + 1});
+      for (size_t r = 0; r < q.size(); r += 2) {
+        Value dot = arith::SIToFPOp::create(b, floats, dots[i][r / 2]);
+        const size_t at = (r + i) * vectors + v;
+        result[at] = math::FmaOp::create(b, dot, twice, previous[at]);
+      }
+    }
+  }
+  return result;
+}
+
 /// Adds bias and residual, one addition each, and stores the outputs from
 /// `output` on.
 void LinearEmitter::finishTile(Value output, ArrayRef<Value> rows,
                                Values tile) {
+  if (inPairs())
+    for (size_t r = 0; r < rows.size(); r += 2)
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value low = tile[r * vectors + v], high = tile[(r + 1) * vectors + v];
+        tile[r * vectors + v] = shuffled(low, high, {0, 1, 4, 5});
+        tile[(r + 1) * vectors + v] = shuffled(low, high, {2, 3, 6, 7});
+      }
   Value column = b.mul(output, 4);
   auto addressOf = [&](Value base, Value r, int64_t v) {
     Value offset = b.add(b.mul(b.mul(r, ld), 4), column);
-    return b.at(b.at(base, offset), v * lanes * 4);
+    return b.at(b.at(base, offset), b.scaled(v * lanes * 4));
   };
   auto addLoaded = [&](auto address) {
     Values sum;
@@ -373,7 +491,7 @@ void LinearEmitter::finishTile(Value output, ArrayRef<Value> rows,
   };
   tile = b.unlessNull(bias, tile, [&] {
     return addLoaded([&](Value, int64_t v) {
-      return b.at(b.at(bias, column), v * lanes * 4);
+      return b.at(b.at(bias, column), b.scaled(v * lanes * 4));
     });
   });
   tile = b.unlessNull(residual, tile, [&] {

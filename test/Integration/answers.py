@@ -28,6 +28,10 @@ def runners():
         print("not run: AVX-512 VNNI, which this machine lacks")
     for target, cpu in (("cortex-a72", "cortex-a72"), ("cortex-a72", "neoverse-n1"), ("neoverse-n1", "neoverse-n1")):
         yield target, cpu, ["qemu-aarch64-static", "-cpu", cpu, AARCH64]
+    # SVE code is one for all lengths of vectors; neoverse-n2 has i8mm besides.
+    for target, length in (("armv8.2-a+sve", 32), ("neoverse-n2", 16), ("neoverse-n2", 64)):
+        cpu = f"max,sve-default-vector-length={length}"
+        yield target, cpu, ["qemu-aarch64-static", "-cpu", cpu, AARCH64]
 
 
 def prompt(count, seed):

@@ -645,13 +645,9 @@ static void *lookup(const ElfImage &image, std::string_view kernel) {
   return nullptr;
 }
 
-/// The row with M = 1 that shares layout and instructions with `row`.
+/// The row for the tokens that are left when those of `row` are taken.
 static const KernelInfo &gemvOf(const KernelInfo &row) {
-  for (const KernelInfo &other : kernelTable())
-    if (other.op == row.op && other.format == row.format &&
-        other.isa == row.isa && other.m == 1)
-      return other;
-  throw Error("no row for single tokens beside " + std::string(row.name));
+  return *selectKernel(row.op, row.format, row.features());
 }
 
 template <typename Fn> static Fn *as(void *function) {

@@ -50,6 +50,7 @@ enum class KernelIsa : uint8_t {
   NEON,
   NEONDotProd,
   SVE,
+  NEONI8MM,
 };
 
 /// Who generates the kernel.

@@ -23,6 +23,7 @@ static int vectorWidth(KernelIsa isa) {
   case KernelIsa::NEON:
   case KernelIsa::NEONDotProd:
   case KernelIsa::SVE:
+  case KernelIsa::NEONI8MM:
     return 4;
   }
   __builtin_unreachable();
