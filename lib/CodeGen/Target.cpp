@@ -13,10 +13,58 @@
 using namespace qwen;
 using llvm::StringRef;
 
-/// Names that LLVM does not have, for CPUs that it has.
+static constexpr NamedTarget kNamedTargets[] = {
+    {"cortex-a53", "cortex-a53"},
+    {"cortex-a55", "cortex-a55"},
+    {"cortex-a72", "cortex-a72"},
+    {"cortex-a76", "cortex-a76"},
+    {"cortex-a78", "cortex-a78"},
+    {"cortex-x1", "cortex-x1"},
+    {"cortex-x2", "cortex-x2"},
+    {"cortex-x4", "cortex-x4"},
+    {"neoverse-n1", "neoverse-n1"},
+    {"neoverse-n2", "neoverse-n2"},
+    {"neoverse-n3", "neoverse-n3"},
+    {"neoverse-v1", "neoverse-v1"},
+    {"neoverse-v2", "neoverse-v2"},
+    {"neoverse-v3", "neoverse-v3"},
+    {"yitian710", "neoverse-n2"},
+    {"graviton2", "neoverse-n1"},
+    {"graviton3", "neoverse-v1"},
+    {"graviton4", "neoverse-v2"},
+    {"ampere-altra", "neoverse-n1"},
+    {"ampere-one", "ampere1"},
+    {"kunpeng920", "tsv110"},
+    {"apple-m1", "apple-m1"},
+    {"apple-m2", "apple-m2"},
+    {"apple-m3", "apple-m3"},
+    {"apple-m4", "apple-m4"},
+    {"rk3588", "cortex-a76"},
+    {"raspberry-pi4", "cortex-a72"},
+    {"raspberry-pi5", "cortex-a76"},
+    {"haswell", "haswell"},
+    {"broadwell", "broadwell"},
+    {"skylake", "skylake"},
+    {"skylake-avx512", "skylake-avx512"},
+    {"cascadelake", "cascadelake"},
+    {"icelake-server", "icelake-server"},
+    {"alderlake", "alderlake"},
+    {"sapphirerapids", "sapphirerapids"},
+    {"graniterapids", "graniterapids"},
+    {"znver2", "znver2"},
+    {"znver3", "znver3"},
+    {"znver4", "znver4"},
+    {"znver5", "znver5"},
+};
+
+std::span<const NamedTarget> qwen::namedTargets() { return kNamedTargets; }
+
+/// LLVM's name of a CPU.
 static StringRef resolveAlias(StringRef name) {
-  // Alibaba's Yitian 710 is built of Neoverse N2 cores.
-  return name == "yitian710" ? "neoverse-n2" : name;
+  for (const NamedTarget &target : kNamedTargets)
+    if (name == target.name)
+      return target.cpu;
+  return name;
 }
 
 static CpuFeatureSet keepKnown(llvm::ArrayRef<StringRef> names) {
@@ -32,7 +80,10 @@ std::vector<std::string> qwen::targetCpuNames(Arch arch) {
   llvm::SmallVector<StringRef> names;
   if (arch == Arch::AArch64) {
     llvm::AArch64::fillValidCPUArchList(names);
-    names.push_back("yitian710");
+    for (const NamedTarget &target : kNamedTargets)
+      if (llvm::AArch64::parseCpu(target.cpu) &&
+          !llvm::is_contained(names, target.name))
+        names.push_back(target.name);
     // Both architectures have a "generic", so alone it says nothing.
     llvm::erase(names, "generic");
   } else {

@@ -143,6 +143,15 @@ TEST(Target, RefusesByName) {
     EXPECT_EQ(messageOf([&] { resolveTarget(test.spec); }), test.message);
 }
 
+TEST(Target, EveryNameHasFeaturesAndItsCpu) {
+  for (const NamedTarget &named : namedTargets()) {
+    const Target target = resolveTarget(named.name);
+    EXPECT_EQ(target.name, named.name);
+    EXPECT_EQ(target.features, resolveTarget(named.cpu).features);
+    EXPECT_EQ(target.tuneCpu, named.cpu);
+  }
+}
+
 TEST(Target, ListsCpus) {
   const std::vector<std::string> arm = targetCpuNames(Arch::AArch64);
   EXPECT_NE(std::find(arm.begin(), arm.end(), "yitian710"), arm.end());

@@ -3,6 +3,7 @@
 #include "Compile.h"
 
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/KernelTable.h"
 #include "qwen/CodeGen/ArtifactWriter.h"
 #include "qwen/CodeGen/Backend.h"
 #include "qwen/CodeGen/Lower.h"
@@ -264,6 +265,25 @@ static void compile(const Options &options) {
   printSummary(options, model, target, summary, seconds.count());
 }
 
+/// Prints what each of namedTargets() can do, and the rows for single tokens
+/// and for many that its products with matrices of each format use.
+static void listTargets() {
+  for (const NamedTarget &named : namedTargets()) {
+    const Target target = resolveTarget(named.name);
+    llvm::outs() << named.name << " (" << named.cpu
+                 << "): " << toString(target.features) << '\n';
+    for (WeightFormat format : {WeightFormat::F32, WeightFormat::Q4_0}) {
+      llvm::outs() << "  " << weightFormatName(format) << ':';
+      for (bool gemm : {false, true})
+        llvm::outs() << ' '
+                     << selectKernel(KernelOp::Linear, kernelFormat(format),
+                                     target.features, gemm)
+                            ->name;
+      llvm::outs() << '\n';
+    }
+  }
+}
+
 int qwen::compileMain(int argc, char **argv) {
   Options options;
   CLI::App app("Compiles a Qwen checkpoint to one file for qwen-run.\n"
@@ -279,6 +299,13 @@ int qwen::compileMain(int argc, char **argv) {
                  "native, a CPU (neoverse-n1, znver4, ...) or features as in "
                  "clang's -march")
       ->capture_default_str();
+  app.add_flag_callback(
+      "--list-targets",
+      [] {
+        listTargets();
+        throw CLI::Success();
+      },
+      "print the CPUs that have names, their features and their kernels");
   app.add_option("--weights", options.weights, "format of the weights")
       ->check(CLI::IsMember({"q4_0", "f32"}))
       ->capture_default_str();
@@ -300,6 +327,8 @@ int qwen::compileMain(int argc, char **argv) {
       throw CLI::RequiredError("-o");
   } catch (const CLI::CallForHelp &help) {
     return app.exit(help);
+  } catch (const CLI::Success &) {
+    return 0;
   } catch (const CLI::ParseError &error) {
     llvm::errs() << "qwen-opt: " << error.what() << " (see qwen-opt --help)\n";
     return 2;

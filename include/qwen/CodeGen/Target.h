@@ -10,6 +10,7 @@
 
 #include "qwen/ABI/CpuFeatures.h"
 #include "llvm/ADT/StringRef.h"
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,10 +31,23 @@ struct Target {
   std::string triple;
 };
 
+/// A core or a machine that people have.
+struct NamedTarget {
+  /// What `--target` takes.
+  const char *name;
+  /// LLVM's name of its CPU.
+  const char *cpu;
+};
+
+/// The names that `--list-targets` shows, by architecture. Where LLVM
+/// has no such name, the CPU is the one that the machine is built of; of a
+/// machine with two kinds of cores, it has the features of both.
+std::span<const NamedTarget> namedTargets();
+
 /// Resolves what `--target` takes:
 ///  * "native": the features of this machine, tuned for its CPU;
-///  * a CPU as clang's -mcpu (AArch64) or -march (x86-64) names it, or
-///    "yitian710";
+///  * a CPU as clang's -mcpu (AArch64) or -march (x86-64) names it, or one of
+///    namedTargets();
 ///  * an architecture with features: "armv8.2-a+dotprod", "x86-64-v3",
 ///    "x86-64-v4+avx512vnni".
 /// Throws Error for a name that it does not know, with the nearest one that it
