@@ -173,6 +173,15 @@ def arguments():
         put("CommandLine", name, "\n".join(words.split()))
 
 
+def modules():
+    """The modules of the dialect's tests, without their comments."""
+    for name in ("ops", "invalid", "invalid-attention"):
+        text = (HERE.parent / "Dialect" / f"{name}.mlir").read_text()
+        for i, part in enumerate(text.split("// -----")):
+            lines = [line for line in part.splitlines() if line.strip() and not line.strip().startswith("//")]
+            put("Mlir", f"{name}{i:02}", "\n".join(lines) + "\n")
+
+
 shutil.rmtree(OUT, ignore_errors=True)
 checkpoints()
 tokenizers()
@@ -180,3 +189,4 @@ texts()
 templates()
 artifacts()
 arguments()
+modules()
