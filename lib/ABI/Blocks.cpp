@@ -5,11 +5,21 @@
 using namespace qwen;
 
 std::string_view qwen::weightFormatName(WeightFormat format) {
-  return format == WeightFormat::F32 ? "f32" : "q4_0";
+  switch (format) {
+  case WeightFormat::F32:
+    return "f32";
+  case WeightFormat::Q8_0:
+    return "q8_0";
+  case WeightFormat::Q4_0:
+    return "q4_0";
+  case WeightFormat::Q4_G128:
+    return "q4_g128";
+  }
+  __builtin_unreachable();
 }
 
 std::optional<WeightFormat> qwen::parseWeightFormat(std::string_view name) {
-  for (WeightFormat format : {WeightFormat::F32, WeightFormat::Q4_0})
+  for (WeightFormat format : kWeightFormats)
     if (name == weightFormatName(format))
       return format;
   return std::nullopt;
@@ -27,7 +37,8 @@ std::optional<KvFormat> qwen::parseKvFormat(std::string_view name) {
 }
 
 int64_t qwen::panelBytes(WeightFormat format, int64_t k) {
-  if (format == WeightFormat::F32)
-    return k * kPanelRows * 4;
-  return k / kGroup * kPanelRows * static_cast<int64_t>(sizeof(BlockQ4_0));
+  const int64_t values = k / kGroup * panelGroupBytes(format);
+  if (!isQuantized(format))
+    return values;
+  return values + ceilDiv(k, weightBlock(format)) * kPanelScaleBytes;
 }

@@ -49,6 +49,27 @@ CpuFeatureSet qwen::isaFeatures(KernelIsa isa) {
   __builtin_unreachable();
 }
 
+KernelFormat qwen::kernelFormat(WeightFormat format) {
+  switch (format) {
+  case WeightFormat::F32:
+    return KernelFormat::F32;
+  case WeightFormat::Q8_0:
+    return KernelFormat::Q8_0;
+  case WeightFormat::Q4_0:
+    return KernelFormat::Q4_0;
+  case WeightFormat::Q4_G128:
+    return KernelFormat::Q4_G128;
+  }
+  __builtin_unreachable();
+}
+
+std::optional<WeightFormat> qwen::weightFormat(KernelFormat format) {
+  for (WeightFormat weights : kWeightFormats)
+    if (kernelFormat(weights) == format)
+      return weights;
+  return std::nullopt;
+}
+
 std::span<const KernelInfo> qwen::kernelTable() { return kKernels; }
 
 const KernelInfo *qwen::findKernel(std::string_view name) {

@@ -203,12 +203,22 @@ static void buildBody(Body &body, const KernelInfo &row) {
     Value *id = builder.CreateZExt(argument(1), builder.getInt64Ty());
     Value *panel = builder.CreateUDiv(id, builder.getInt64(kPanelRows));
     Value *rowOfPanel = builder.CreateURem(id, builder.getInt64(kPanelRows));
-    Value *groups = builder.CreateUDiv(k, builder.getInt64(kGroup));
-    const WeightFormat format = row.format == KernelFormat::F32
-                                    ? WeightFormat::F32
-                                    : WeightFormat::Q4_0;
+    const WeightFormat format = *weightFormat(row.format);
+    const bool quantized = isQuantized(format);
     Value *panelSize =
-        builder.CreateMul(groups, builder.getInt64(panelBytes(format, kGroup)));
+        builder.CreateMul(builder.CreateUDiv(k, builder.getInt64(kGroup)),
+                          builder.getInt64(panelGroupBytes(format)));
+    Value *blocks = nullptr;
+    if (quantized) {
+      const int64_t size = weightBlock(format);
+      blocks =
+          builder.CreateUDiv(builder.CreateAdd(k, builder.getInt64(size - 1)),
+                             builder.getInt64(size));
+      panelSize = builder.CreateAdd(
+          panelSize,
+          builder.CreateMul(blocks, builder.getInt64(kPanelScaleBytes)));
+      blocks = builder.CreateTrunc(blocks, builder.getInt32Ty());
+    }
     Value *base =
         builder.CreatePtrAdd(weights, builder.CreateMul(panel, panelSize));
     const auto at = [&](int64_t begin, int64_t bytesPerRow) {
@@ -220,20 +230,22 @@ static void buildBody(Body &body, const KernelInfo &row) {
     const auto constant = [&](int64_t value) {
       return builder.getInt32(static_cast<uint32_t>(value));
     };
-    if (format == WeightFormat::F32) {
+    if (!quantized) {
       body.vector(at(0, 4), body.size(2), kPanelRows);
       body.vector(argument(3), body.size(2));
       break;
     }
-    const int64_t groupBytes = panelBytes(format, kGroup);
-    body.vector(at(0, 2), body.size(2, kGroup), groupBytes / 2);
-    body.buffer(at(2 * kPanelRows, 4),
+    const int64_t groupBytes = panelGroupBytes(format);
+    const int64_t chunks = groupBytes / (4 * kPanelRows);
+    body.vector(at(0, 2), blocks, panelBlockBytes(format) / 2);
+    body.buffer(at(kPanelScaleBytes, 4),
                 {{constant(4), constant(1)},
-                 {constant(4), constant(4 * kPanelRows)},
-                 {body.size(2, kGroup), constant(groupBytes)}});
+                 {constant(chunks), constant(4 * kPanelRows)},
+                 {constant(weightBlock(format) / kGroup), constant(groupBytes)},
+                 {blocks, constant(panelBlockBytes(format))}});
     body.buffer(argument(3), {{constant(4), constant(1)},
-                              {constant(4), constant(4)},
-                              {constant(2), constant(kGroup / 2)},
+                              {constant(chunks), constant(4)},
+                              {constant(kGroup / (4 * chunks)), constant(16)},
                               {body.size(2, kGroup), constant(kGroup)}});
     break;
   }

@@ -234,9 +234,9 @@ static std::string kernelType(const KernelInfo &kernel) {
   };
   switch (kernel.op) {
   case KernelOp::Linear:
-    return kernel.format == KernelFormat::F32
-               ? type(static_cast<LinearF32Fn *>(nullptr))
-               : type(static_cast<LinearQ8Fn *>(nullptr));
+    return isQuantized(kernel.format)
+               ? type(static_cast<LinearQ8Fn *>(nullptr))
+               : type(static_cast<LinearF32Fn *>(nullptr));
   case KernelOp::AttentionScores:
     return type(static_cast<AttentionScoresFn *>(nullptr));
   case KernelOp::AttentionValues:

@@ -110,7 +110,7 @@ ${in.places}
 /// How a product's operand is passed: by one pointer, or by three where it is
 /// quantized.
 static std::map<std::string, std::string> operandText(const KernelInfo &gemv) {
-  if (gemv.format == KernelFormat::F32)
+  if (!isQuantized(gemv.format))
     return {{"x", "%x"},
             {"x.arguments", "%x: !llvm.ptr"},
             {"x.types", "!llvm.ptr"},

@@ -32,24 +32,27 @@ using namespace mlir;
 //===----------------------------------------------------------------------===//
 
 namespace {
+/// Whether int8 weights are multiplied as unsigned bytes, plus 128.
+bool isUnsignedDot(KernelIsa isa) { return isa == KernelIsa::AVX512VNNI; }
+
 /// The dots of one group of 32 for as many outputs as a vector has lanes. A
 /// step multiplies 4 weights of each output with 4 activations; 8 steps make
-/// the group. Weights are 0..15, activations -127..127.
+/// the group. Weights are 0..15 or, of 8 bits, -128..127 (0..255 where
+/// isUnsignedDot); activations -127..127.
 class GroupDot {
 public:
-  GroupDot(ProductBuilder &b, KernelIsa isa)
-      : b(b), isa(isa), lanes(vectorLanes(isa)),
+  GroupDot(ProductBuilder &b, KernelIsa isa, bool eightBits)
+      : b(b), isa(isa), eightBits(eightBits), lanes(vectorLanes(isa)),
         sumType(b.vector(lanes, b.getI32Type())) {}
 
-  /// `correction` (i32) is added to every output's dot.
-  void start(Value correction) {
-    Value splat = b.splat(sumType, correction);
-    // These instructions add to an accumulator, so the correction is free.
+  /// `value` (i32 for each output) is added to the dots; null is zero.
+  void start(Value value) {
+    // These instructions add to an accumulator, so the addition is free.
     if (isa == KernelIsa::AVX512VNNI || isa == KernelIsa::NEONDotProd ||
         isa == KernelIsa::SVE)
-      state = {splat};
+      state = {value ? value : zeros(sumType)};
     else
-      offset = splat;
+      offset = value;
   }
 
   /// w: i8 vector, 4 values for each output. x: the same activations for every
@@ -71,40 +74,49 @@ public:
       return;
     }
     case KernelIsa::NEON:
-      // A product is at most 15 * 127 in magnitude: eight fit in 16 bits.
-      accumulate({product(w, x, 0), product(w, x, 8)});
+      // A product is at most 15 * 127 in magnitude: eight fit in 16 bits. Of 8
+      // bits it is at most 128 * 127, and two fit.
+      pairs = sum(pairs, {product(w, x, 0), product(w, x, 8)});
+      if (eightBits && ++steps % 2 == 0) {
+        state = sum(state, {widen(pairs[0]), widen(pairs[1])});
+        pairs.clear();
+      }
       return;
     default:
+      if (eightBits) {
+        // |w| <= 128 as unsigned, and w's sign on x: a pair is at most
+        // 2 * 128 * 127 in magnitude, so the instruction never saturates.
+        const VectorType bytes = b.vector(4 * lanes, b.getI8Type());
+        Value no = arith::ConstantOp::create(b, b.getBoolAttr(false));
+        Value magnitude = b.intrinsic(bytes, "llvm.abs", {w, no});
+        Value signedX = b.intrinsic(bytes, "llvm.x86.avx2.psign.b", {x, w});
+        state = sum(state, {widen(pairProducts(magnitude, signedX))});
+        return;
+      }
       // A pair is at most 2 * 15 * 127 in magnitude, so the instruction never
       // saturates, and eight pairs fit in 16 bits.
-      accumulate({b.intrinsic(b.vector(16, b.getI16Type()),
-                              "llvm.x86.avx2.pmadd.ub.sw", {w, x})});
+      pairs = sum(pairs, {pairProducts(w, x)});
       return;
     }
   }
 
   /// i32 for each output.
   Value finish() {
-    if (isa == KernelIsa::AVX2) {
-      const VectorType type = b.vector(16, b.getI16Type());
-      Value ones = arith::ConstantOp::create(
-          b, DenseElementsAttr::get(type, b.getI16IntegerAttr(1)));
-      return sum(
-          b.intrinsic(sumType, "llvm.x86.avx2.pmadd.wd", {state[0], ones}));
-    }
-    if (isa == KernelIsa::NEON) {
+    if (isa == KernelIsa::AVX2)
+      return plusOffset(eightBits ? state[0] : widen(pairs[0]));
+    if (isa == KernelIsa::NEON && eightBits)
+      return plusOffset(b.intrinsic(sumType, "llvm.aarch64.neon.addp.v4i32",
+                                    {state[0], state[1]}));
+    if (isa == KernelIsa::NEON)
       // Sixteen products fit in 16 bits too: first pairs there, then to 32.
-      Value pairs =
-          b.intrinsic(b.vector(8, b.getI16Type()),
-                      "llvm.aarch64.neon.addp.v8i16", {state[0], state[1]});
-      return sum(b.intrinsic(sumType, "llvm.aarch64.neon.saddlp.v4i32.v8i16",
-                             {pairs}));
-    }
+      return plusOffset(widen(b.intrinsic(b.vector(8, b.getI16Type()),
+                                          "llvm.aarch64.neon.addp.v8i16",
+                                          {pairs[0], pairs[1]})));
     return state[0];
   }
 
 private:
-  /// 16-bit products of 8 of 16 bytes.
+  /// NEON: 16-bit products of 8 of 16 bytes.
   Value product(Value w, Value x, int64_t from) {
     auto half = [&](Value bytes) -> Value {
       return vector::ExtractStridedSliceOp::create(
@@ -114,21 +126,44 @@ private:
     return arm_neon::SMullOp::create(b, b.vector(8, b.getI16Type()), half(w),
                                      half(x));
   }
-  void accumulate(Values products) {
-    if (!state.empty())
-      for (auto [product, old] : llvm::zip_equal(products, state))
-        product = sum(old, product);
-    state = std::move(products);
+  /// AVX2: 16-bit sums of two products, `w` unsigned.
+  Value pairProducts(Value w, Value x) {
+    return b.intrinsic(b.vector(16, b.getI16Type()),
+                       "llvm.x86.avx2.pmadd.ub.sw", {w, x});
   }
-  Value sum(Value a, Value c) { return arith::AddIOp::create(b, a, c); }
-  Value sum(Value a) { return sum(a, offset); }
+  /// Sums of two neighbours of 16 bits in 32.
+  Value widen(Value halves) {
+    if (isa == KernelIsa::NEON)
+      return b.intrinsic(sumType, "llvm.aarch64.neon.saddlp.v4i32.v8i16",
+                         {halves});
+    Value ones = arith::ConstantOp::create(
+        b, DenseElementsAttr::get(cast<VectorType>(halves.getType()),
+                                  b.getI16IntegerAttr(1)));
+    return b.intrinsic(sumType, "llvm.x86.avx2.pmadd.wd", {halves, ones});
+  }
+  /// Element by element; nothing is zero.
+  Values sum(const Values &old, Values values) {
+    if (!old.empty())
+      for (auto [value, before] : llvm::zip_equal(values, old))
+        value = arith::AddIOp::create(b, before, value);
+    return values;
+  }
+  Value plusOffset(Value dot) {
+    return offset ? Value(arith::AddIOp::create(b, dot, offset)) : dot;
+  }
+  Value zeros(VectorType type) {
+    return arith::ConstantOp::create(b, b.getZeroAttr(type));
+  }
 
   ProductBuilder &b;
   KernelIsa isa;
+  bool eightBits;
   int64_t lanes;
   VectorType sumType;
   Value offset;
-  Values state;
+  /// Sums in 32 bits, and those in 16 that are still to be widened.
+  Values state, pairs;
+  int steps = 0;
 };
 } // namespace
 
@@ -141,7 +176,9 @@ namespace {
 class LinearEmitter {
 public:
   LinearEmitter(const KernelInfo &row, ModuleOp module)
-      : row(row), lanes(vectorLanes(row.isa)), vectors(kPanelRows / lanes),
+      : row(row), format(*weightFormat(row.format)),
+        lanes(vectorLanes(row.isa)), vectors(kPanelRows / lanes),
+        groupBytes(panelGroupBytes(format)),
         b(row, module, signature(row, module.getContext())) {
     const unsigned first = isQuantized() ? 3 : 1;
     weights = b.argument(first);
@@ -166,6 +203,11 @@ public:
   }
 
 private:
+  /// Where the quantized activations of one row are.
+  struct Row {
+    Value q, d, sums;
+  };
+
   /// Calls `body` for the first of the outputs of each tile in a panel, with
   /// `vectors` set to what the tile takes.
   void forEachColumns(llvm::function_ref<void(Value)> body) {
@@ -201,22 +243,29 @@ private:
   /// 2p + 1, accumulator v of token 2p + 1 has outputs 4v + 2 and 4v + 3.
   bool inPairs() const { return row.isa == KernelIsa::NEONI8MM; }
 
-  bool isQuantized() const { return row.format == KernelFormat::Q4_0; }
+  bool isQuantized() const { return qwen::isQuantized(row.format); }
 
   /// LinearF32Fn or LinearQ8Fn.
   static SmallVector<Type> signature(const KernelInfo &row,
                                      MLIRContext *context) {
-    const unsigned pointers = row.format == KernelFormat::Q4_0 ? 7 : 5;
+    const unsigned pointers = qwen::isQuantized(row.format) ? 7 : 5;
     SmallVector<Type> types(pointers, ProductBuilder::pointerType(context));
     types.append(5, IntegerType::get(context, 64));
     return types;
   }
 
+  /// By a power of two.
+  Value divide(Value value, int64_t divisor) {
+    return b.shiftRight(value, std::countr_zero(uint64_t(divisor)));
+  }
+
   Value panelStride() {
+    Value values = b.mul(divide(k, kGroup), groupBytes);
     if (!isQuantized())
-      return b.mul(k, kPanelRows * 4);
-    return b.mul(b.shiftRight(k, std::countr_zero(uint64_t{kGroup})),
-                 groupBytes);
+      return values;
+    Value blocks = divide(b.add(k, b.integer(weightBlock(format) - 1)),
+                          weightBlock(format));
+    return b.add(values, b.mul(blocks, kPanelScaleBytes));
   }
 
   Values floatTile(Value panel, Value column, ArrayRef<Value> rows) {
@@ -228,8 +277,13 @@ private:
   }
 
   Values quantizedTile(Value panel, Value column, ArrayRef<Value> rows);
-  Values addGroup(Value group, Value column, ArrayRef<Value> q,
-                  ArrayRef<Value> sums, ValueRange previous);
+  Values blockSum(Value panel, Value column, ArrayRef<Row> rows, Value first,
+                  Value last);
+  Values wideBlockSum(Value panel, Value column, ArrayRef<Row> rows,
+                      Value block, Value first, Value last);
+  void groupDots(Value chunks, Value column, ArrayRef<Value> q,
+                 ArrayRef<Value> start,
+                 llvm::function_ref<void(int64_t, Value)> use);
   Values addGroupPairs(Value group, Value column, ArrayRef<Value> q,
                        ArrayRef<Value> sums, ValueRange previous);
   Value activations(Value q, int64_t step);
@@ -240,62 +294,46 @@ private:
   Value paired(VectorType type, Value first, Value second) {
     return shuffled(b.splat(type, first), b.splat(type, second), {0, 1, 4, 5});
   }
+  Value correction(Value sum);
+  Value scaled(Value dot, Value scales, int64_t v, Value previous);
   void finishTile(Value output, ArrayRef<Value> rows, Values tile);
 
-  /// 16 f16 scales and 16 rows of 16 bytes.
-  static constexpr int64_t scaleBytes = kPanelRows * 2;
   static constexpr int64_t chunkBytes = kPanelRows * 4;
-  static constexpr int64_t groupBytes = kPanelRows * sizeof(BlockQ4_0);
 
   const KernelInfo &row;
+  const WeightFormat format;
   const int64_t lanes;
   /// Vectors of outputs in a tile.
   int64_t vectors;
+  const int64_t groupBytes;
   ProductBuilder b;
   Value weights, bias, residual, out, m, k, ld, panelBegin, panelEnd;
 };
 } // namespace
 
-/// acc = fma(t, d_a, acc) over the activation blocks, t = the fma chain of
-/// isum * d_w over a block's groups. t starts from -0, with which the first fma
-/// is the rounded product that docs/numerics.md asks for.
+/// acc = fma(t, d_a, acc) over the activation blocks.
 Values LinearEmitter::quantizedTile(Value panel, Value column,
                                     ArrayRef<Value> rows) {
   const VectorType type = b.vector(lanes, b.getF32Type());
   constexpr int64_t blockGroups = kActivationBlock / kGroup;
-  Value groups = b.shiftRight(k, std::countr_zero(uint64_t{kGroup}));
-  Value blocks = b.shiftRight(b.add(groups, b.integer(blockGroups - 1)),
-                              std::countr_zero(uint64_t{blockGroups}));
-  Values q, d, sums;
-  for (Value r : rows) {
-    q.push_back(b.at(b.argument(0), b.mul(r, k)));
-    d.push_back(b.at(b.argument(1), b.mul(b.mul(r, blocks), 4)));
-    sums.push_back(b.at(b.argument(2), b.mul(b.mul(r, groups), 4)));
-  }
+  Value groups = divide(k, kGroup);
+  Value blocks = divide(b.add(groups, b.integer(blockGroups - 1)), blockGroups);
+  SmallVector<Row> from;
+  for (Value r : rows)
+    from.push_back({b.at(b.argument(0), b.mul(r, k)),
+                    b.at(b.argument(1), b.mul(b.mul(r, blocks), 4)),
+                    b.at(b.argument(2), b.mul(b.mul(r, groups), 4))});
   const Values start(rows.size() * vectors, b.zeros(type));
   return b.loop(
       b.integer(0), blocks, 1, start, [&](Value block, ValueRange totals) {
         Value first = b.mul(block, blockGroups);
         Value last = b.smaller(groups, b.add(first, b.integer(blockGroups)));
-        const Values none(rows.size() * vectors, b.zeros(type, -0.0f));
-        Values t =
-            b.loop(first, last, 1, none, [&](Value g, ValueRange previous) {
-              Values groupQ, groupSums;
-              for (size_t r = 0; r < rows.size(); ++r) {
-                groupQ.push_back(b.at(q[r], b.mul(g, kGroup)));
-                groupSums.push_back(
-                    b.load(b.getI32Type(), b.at(sums[r], b.mul(g, 4))));
-              }
-              Value group = b.at(panel, b.mul(g, groupBytes));
-              if (inPairs())
-                return addGroupPairs(group, column, groupQ, groupSums,
-                                     previous);
-              return addGroup(group, column, groupQ, groupSums, previous);
-            });
+        Values t = weightBlock(format) == kGroup
+                       ? blockSum(panel, column, from, first, last)
+                       : wideBlockSum(panel, column, from, block, first, last);
         Values scales, result;
-        for (Value blocksOfRow : d)
-          scales.push_back(
-              b.load(b.getF32Type(), b.at(blocksOfRow, b.mul(block, 4))));
+        for (const Row &at : from)
+          scales.push_back(b.load(b.getF32Type(), b.at(at.d, b.mul(block, 4))));
         for (size_t r = 0; r < rows.size(); ++r) {
           Value scale =
               inPairs() ? paired(type, scales[r & ~size_t{1}], scales[r | 1])
@@ -307,6 +345,93 @@ Values LinearEmitter::quantizedTile(Value panel, Value column,
         }
         return result;
       });
+}
+
+/// t = the fma chain of isum * d_w over the groups [first, last), which have
+/// their own scales. t starts from -0, with which the first fma is the rounded
+/// product that docs/numerics.md asks for.
+Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
+                               Value first, Value last) {
+  const VectorType type = b.vector(lanes, b.getF32Type());
+  const Values none(rows.size() * vectors, b.zeros(type, -0.0f));
+  return b.loop(first, last, 1, none, [&](Value g, ValueRange previous) {
+    Value group = b.at(panel, b.mul(g, panelBlockBytes(format)));
+    Values q, sums, start;
+    for (const Row &from : rows) {
+      q.push_back(b.at(from.q, b.mul(g, kGroup)));
+      sums.push_back(b.load(b.getI32Type(), b.at(from.sums, b.mul(g, 4))));
+    }
+    if (inPairs())
+      return addGroupPairs(group, column, q, sums, previous);
+    for (Value sum : sums)
+      start.append(vectors, correction(sum));
+    Values result(previous);
+    groupDots(b.at(group, kPanelScaleBytes), column, q, start,
+              [&](int64_t i, Value dot) {
+                result[i] = scaled(dot, b.at(group, b.mul(column, 2)),
+                                   i % vectors, previous[i]);
+              });
+    return result;
+  });
+}
+
+/// The same where the groups of an activation block share one scale: their dots
+/// are added as integers.
+Values LinearEmitter::wideBlockSum(Value panel, Value column,
+                                   ArrayRef<Row> rows, Value block, Value first,
+                                   Value last) {
+  const VectorType type = b.vector(lanes, b.getF32Type());
+  const VectorType integers = b.vector(lanes, b.getI32Type());
+  Value scales = b.at(panel, b.mul(block, panelBlockBytes(format)));
+  const size_t count = rows.size() * vectors;
+  Values none(count, arith::ConstantOp::create(b, b.getZeroAttr(integers)));
+  none.append(rows.size(),
+              arith::ConstantOp::create(b, b.getI32IntegerAttr(0)));
+  // Carried: the dots, then the sums of activations.
+  Values sums = b.loop(first, last, 1, none, [&](Value g, ValueRange before) {
+    Value offset = b.mul(arith::SubIOp::create(b, g, first), groupBytes);
+    Values q, result(before);
+    for (auto [r, from] : llvm::enumerate(rows)) {
+      q.push_back(b.at(from.q, b.mul(g, kGroup)));
+      result[count + r] = arith::AddIOp::create(
+          b, before[count + r],
+          b.load(b.getI32Type(), b.at(from.sums, b.mul(g, 4))));
+    }
+    groupDots(b.at(b.at(scales, kPanelScaleBytes), offset), column, q,
+              Values(before.take_front(count)),
+              [&](int64_t i, Value dot) { result[i] = dot; });
+    return result;
+  });
+  Values result;
+  for (size_t i = 0; i < count; ++i) {
+    Value dot = arith::AddIOp::create(b, sums[i],
+                                      correction(sums[count + i / vectors]));
+    result.push_back(scaled(dot, b.at(scales, b.mul(column, 2)), i % vectors,
+                            b.zeros(type, -0.0f)));
+  }
+  return result;
+}
+
+/// previous = fma(dot, scale, previous) for vector `v` of a panel's outputs.
+Value LinearEmitter::scaled(Value dot, Value scales, int64_t v,
+                            Value previous) {
+  Value w = b.loadFloats(lanes, b.getF16Type(),
+                         b.at(scales, b.scaled(v * lanes * 2)));
+  Value isum = arith::SIToFPOp::create(b, b.vector(lanes, b.getF32Type()), dot);
+  return math::FmaOp::create(b, isum, w, previous);
+}
+
+/// What the dots of stored weights with activations of this sum lack, for every
+/// output; null where it is nothing. Nibbles are stored plus 8, and int8 goes
+/// into an unsigned dot plus 128: sum(q * (w - c)) = sum(q * w) - c * sum(q).
+Value LinearEmitter::correction(Value sum) {
+  const bool eightBits = format == WeightFormat::Q8_0;
+  if (eightBits && !isUnsignedDot(row.isa))
+    return nullptr;
+  Value minus =
+      arith::ConstantOp::create(b, b.getI32IntegerAttr(eightBits ? -128 : -8));
+  return b.splat(b.vector(lanes, b.getI32Type()),
+                 arith::MulIOp::create(b, sum, minus));
 }
 
 /// Activations 4 * step .. 4 * step + 3 of a group, as GroupDot takes them.
@@ -331,46 +456,42 @@ Value LinearEmitter::activations(Value q, int64_t step) {
   return vector::BitCastOp::create(b, bytes, b.splat(words, word));
 }
 
-/// previous = fma(isum, d_w, previous) for one group of each row and output.
-Values LinearEmitter::addGroup(Value group, Value column, ArrayRef<Value> q,
-                               ArrayRef<Value> sums, ValueRange previous) {
+/// start[i] + the dot of the stored weights with the activations of one group,
+/// for i = row * vectors + vector.
+void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
+                              ArrayRef<Value> start,
+                              llvm::function_ref<void(int64_t, Value)> use) {
   const VectorType bytes = b.vector(4 * lanes, b.getI8Type());
-  const VectorType floats = b.vector(lanes, b.getF32Type());
-  auto constant = [&](int64_t value) -> Value {
+  auto constant = [&](int8_t value) -> Value {
     return arith::ConstantOp::create(
         b, DenseElementsAttr::get(bytes, b.getI8IntegerAttr(value)));
   };
+  const bool eightBits = format == WeightFormat::Q8_0;
   SmallVector<GroupDot> dots;
-  for (size_t r = 0; r < q.size(); ++r) {
-    // Nibbles are stored plus 8: sum(q * (w - 8)) = sum(q * w) - 8 * sum(q).
-    Value minus8 = arith::ConstantOp::create(b, b.getI32IntegerAttr(-8));
-    Value correction = arith::MulIOp::create(b, sums[r], minus8);
-    for (int64_t v = 0; v < vectors; ++v)
-      dots.emplace_back(b, row.isa).start(correction);
-  }
-  constexpr int64_t chunks = chunkBytes / kPanelRows;
-  Value groupScales = b.at(group, b.mul(column, 2));
-  Value groupChunks = b.at(b.at(group, scaleBytes), b.mul(column, 4));
-  auto addChunk = [&](int64_t chunk, int64_t v) {
-    Value line = b.at(groupChunks, chunk * chunkBytes);
-    Value packed = b.load(bytes, b.at(line, b.scaled(v * 4 * lanes)));
-    Value low = arith::AndIOp::create(b, packed, constant(15));
-    Value high = arith::ShRUIOp::create(b, packed, constant(4));
-    for (size_t r = 0; r < q.size(); ++r) {
-      GroupDot &dot = dots[r * vectors + v];
-      dot.step(low, activations(q[r], chunk), chunk % 4);
-      dot.step(high, activations(q[r], chunk + chunks), (chunk + chunks) % 4);
-    }
+  for (Value value : start)
+    dots.emplace_back(b, row.isa, eightBits).start(value);
+  const int64_t chunks = groupBytes / chunkBytes;
+  Value columnChunks = b.at(group, b.mul(column, 4));
+  auto addStep = [&](Value w, int64_t step, int64_t v) {
+    for (size_t r = 0; r < q.size(); ++r)
+      dots[r * vectors + v].step(w, activations(q[r], step), step % 4);
   };
-  Values result(previous);
-  auto finishVector = [&](int64_t v) {
-    Value scales = b.loadFloats(lanes, b.getF16Type(),
-                                b.at(groupScales, b.scaled(v * lanes * 2)));
-    for (size_t r = 0; r < q.size(); ++r) {
-      const int64_t i = r * vectors + v;
-      Value dot = arith::SIToFPOp::create(b, floats, dots[i].finish());
-      result[i] = math::FmaOp::create(b, dot, scales, previous[i]);
+  auto addChunk = [&](int64_t chunk, int64_t v) {
+    Value line = b.at(columnChunks, chunk * chunkBytes);
+    Value packed = b.load(bytes, b.at(line, b.scaled(v * 4 * lanes)));
+    if (eightBits) {
+      // w + 128 is w with its sign bit flipped.
+      if (isUnsignedDot(row.isa))
+        packed = arith::XOrIOp::create(b, packed, constant(-128));
+      addStep(packed, chunk, v);
+      return;
     }
+    addStep(arith::AndIOp::create(b, packed, constant(15)), chunk, v);
+    addStep(arith::ShRUIOp::create(b, packed, constant(4)), chunk + chunks, v);
+  };
+  auto finishVector = [&](int64_t v) {
+    for (size_t r = 0; r < q.size(); ++r)
+      use(r * vectors + v, dots[r * vectors + v].finish());
   };
   // Where activations are register operands, one vector of outputs at a time
   // needs the fewest accumulators; else each activation is broadcast once.
@@ -380,18 +501,17 @@ Values LinearEmitter::addGroup(Value group, Value column, ArrayRef<Value> q,
         addChunk(chunk, v);
       finishVector(v);
     }
-    return result;
+    return;
   }
   for (int64_t chunk = 0; chunk < chunks; ++chunk)
     for (int64_t v = 0; v < vectors; ++v)
       addChunk(chunk, v);
   for (int64_t v = 0; v < vectors; ++v)
     finishVector(v);
-  return result;
 }
 
-/// addGroup in pairs: smmla multiplies 8 activations of two tokens with 8
-/// weights of two outputs.
+/// blockSum's step in pairs, of q4_0: smmla multiplies 8 activations of two
+/// tokens with 8 weights of two outputs.
 Values LinearEmitter::addGroupPairs(Value group, Value column,
                                     ArrayRef<Value> q, ArrayRef<Value> sums,
                                     ValueRange previous) {
@@ -424,7 +544,7 @@ Values LinearEmitter::addGroupPairs(Value group, Value column,
                               constant(words, b.getI32IntegerAttr(-8))));
   }
   Value groupScales = b.at(group, b.mul(column, 2));
-  Value groupChunks = b.at(b.at(group, scaleBytes), b.mul(column, 4));
+  Value groupChunks = b.at(b.at(group, kPanelScaleBytes), b.mul(column, 4));
   Values result(previous);
   for (int64_t v = 0; v < vectors; ++v) {
     Values dots[2] = {corrections, corrections};

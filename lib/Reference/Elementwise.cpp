@@ -3,8 +3,8 @@
 #include "qwen/Reference/Kernels.h"
 
 #include "Lanes.h"
+#include "PackedWeights.h"
 #include "qwen/Reference/Encode.h"
-#include "qwen/Reference/Float16.h"
 #include "qwen/Reference/Math.h"
 
 #include <algorithm>
@@ -36,22 +36,31 @@ void reference::embedF32(const uint8_t *weights, int32_t id, int64_t k,
     std::memcpy(out + i, panel + (i * kPanelRows + id % kPanelRows) * 4, 4);
 }
 
+/// A value is f32(integer) * scale, which is exact.
+template <WeightFormat Format>
+static void embedQuantized(const uint8_t *weights, int32_t id, int64_t k,
+                           float *out) {
+  const int64_t row = id % kPanelRows;
+  const uint8_t *panel = weights + id / kPanelRows * panelBytes(Format, k);
+  for (int64_t i = 0; i < k; ++i)
+    out[i] =
+        static_cast<float>(reference::weightInteger<Format>(panel, row, i)) *
+        reference::weightScale<Format>(panel, row, i);
+}
+
+void reference::embedQ8_0(const uint8_t *weights, int32_t id, int64_t k,
+                          float *out) {
+  embedQuantized<WeightFormat::Q8_0>(weights, id, k, out);
+}
+
 void reference::embedQ4_0(const uint8_t *weights, int32_t id, int64_t k,
                           float *out) {
-  const int64_t row = id % kPanelRows;
-  const uint8_t *panel =
-      weights + id / kPanelRows * panelBytes(WeightFormat::Q4_0, k);
-  for (int64_t begin = 0; begin < k; begin += kGroup) {
-    const uint8_t *scales =
-        panel + begin / kGroup * kPanelRows * int64_t{sizeof(BlockQ4_0)};
-    const uint8_t *chunks = scales + kPanelRows * 2;
-    BlockQ4_0 block;
-    std::memcpy(&block.d, scales + row * 2, 2);
-    for (int64_t chunk = 0; chunk < 4; ++chunk)
-      std::memcpy(block.q + chunk * 4, chunks + (chunk * kPanelRows + row) * 4,
-                  4);
-    decodeQ4_0(block, out + begin);
-  }
+  embedQuantized<WeightFormat::Q4_0>(weights, id, k, out);
+}
+
+void reference::embedQ4_G128(const uint8_t *weights, int32_t id, int64_t k,
+                             float *out) {
+  embedQuantized<WeightFormat::Q4_G128>(weights, id, k, out);
 }
 
 void reference::ropeTable(int32_t position, const float *invFreq, int64_t half,

@@ -3,6 +3,7 @@
 #include "qwen/Reference/Kernels.h"
 
 using namespace qwen;
+using namespace qwen::reference;
 
 /// Of two functions, the one for the row's format.
 template <typename Fn>
@@ -15,17 +16,50 @@ template <typename Fn> static void *any(Fn *function) {
   return reinterpret_cast<void *>(function);
 }
 
+static void *linear(KernelFormat format) {
+  switch (format) {
+  case KernelFormat::F32:
+    return any(linearF32);
+  case KernelFormat::Q8_0:
+    return any(linearQ8_0);
+  case KernelFormat::Q4_0:
+    return any(linearQ4_0);
+  case KernelFormat::Q4_G128:
+    return any(linearQ4_G128);
+  case KernelFormat::None:
+  case KernelFormat::F16:
+    break;
+  }
+  __builtin_unreachable();
+}
+
+static void *embed(KernelFormat format) {
+  switch (format) {
+  case KernelFormat::F32:
+    return any(embedF32);
+  case KernelFormat::Q8_0:
+    return any(embedQ8_0);
+  case KernelFormat::Q4_0:
+    return any(embedQ4_0);
+  case KernelFormat::Q4_G128:
+    return any(embedQ4_G128);
+  case KernelFormat::None:
+  case KernelFormat::F16:
+    break;
+  }
+  __builtin_unreachable();
+}
+
 void *reference::referenceKernel(const KernelInfo &kernel) {
   switch (kernel.op) {
   case KernelOp::Linear:
-    return kernel.format == KernelFormat::F32 ? any(linearF32)
-                                              : any(linearQ4_0);
+    return linear(kernel.format);
   case KernelOp::AttentionScores:
     return byFormat(kernel, attentionScoresF32, attentionScoresF16);
   case KernelOp::AttentionValues:
     return byFormat(kernel, attentionValuesF32, attentionValuesF16);
   case KernelOp::Embed:
-    return byFormat(kernel, embedF32, embedQ4_0);
+    return embed(kernel.format);
   case KernelOp::RopeTable:
     return any(ropeTable);
   case KernelOp::RmsNormF32:

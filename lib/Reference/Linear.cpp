@@ -2,12 +2,14 @@
 
 #include "qwen/Reference/Kernels.h"
 
-#include "qwen/Reference/Float16.h"
+#include "PackedWeights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 using namespace qwen;
+using namespace qwen::reference;
 
 /// Stores one output: the bias and then the residual, one addition each.
 static void store(float acc, const float *bias, const float *residual,
@@ -38,39 +40,29 @@ void reference::linearF32(const float *x, const uint8_t *weights,
     }
 }
 
-/// Integer dot product of 32 activations with column `c` of a packed group.
-static int32_t groupDot(const int8_t *q, const uint8_t *group, int64_t c) {
-  const uint8_t *chunks = group + kPanelRows * 2;
-  int32_t sum = 0;
-  for (int64_t j = 0; j < 16; ++j) {
-    const int byte = chunks[(j / 4 * kPanelRows + c) * 4 + j % 4];
-    sum += q[j] * ((byte & 15) - 8) + q[j + 16] * ((byte >> 4) - 8);
-  }
-  return sum;
-}
-
-void reference::linearQ4_0(const int8_t *q, const float *d, const int32_t *,
-                           const uint8_t *weights, const float *bias,
-                           const float *residual, float *out, int64_t m,
-                           int64_t k, int64_t ld, int64_t panelBegin,
-                           int64_t panelEnd) {
-  constexpr int64_t groupBytes = kPanelRows * int64_t{sizeof(BlockQ4_0)};
+/// The products with quantized weights. A block of the weights is a group of
+/// the sum: 32 or 128 values with one scale.
+template <WeightFormat Format>
+static void
+linearQuantized(const int8_t *q, const float *d, const uint8_t *weights,
+                const float *bias, const float *residual, float *out, int64_t m,
+                int64_t k, int64_t ld, int64_t panelBegin, int64_t panelEnd) {
+  constexpr int64_t group = weightBlock(Format);
   const int64_t blocks = ceilDiv(k, kActivationBlock);
   for (int64_t i = 0; i < m; ++i)
     for (int64_t p = panelBegin; p < panelEnd; ++p) {
-      const uint8_t *panel = weights + p * panelBytes(WeightFormat::Q4_0, k);
+      const uint8_t *panel = weights + p * panelBytes(Format, k);
       for (int64_t c = 0; c < kPanelRows; ++c) {
         float acc = 0.0f;
         for (int64_t begin = 0; begin < k; begin += kActivationBlock) {
+          const int64_t end = std::min(k, begin + kActivationBlock);
           float t = 0.0f;
-          for (int64_t j = begin; j < k && j < begin + kActivationBlock;
-               j += kGroup) {
-            const uint8_t *group = panel + j / kGroup * groupBytes;
-            uint16_t scale;
-            std::memcpy(&scale, group + c * 2, 2);
-            const float isum =
-                static_cast<float>(groupDot(q + i * k + j, group, c));
-            const float dw = f16ToF32(scale);
+          for (int64_t j = begin; j < end; j += group) {
+            int32_t sum = 0;
+            for (int64_t l = j; l < std::min(end, j + group); ++l)
+              sum += q[i * k + l] * weightInteger<Format>(panel, c, l);
+            const auto isum = static_cast<float>(sum);
+            const float dw = weightScale<Format>(panel, c, j);
             t = j == begin ? isum * dw : std::fma(isum, dw, t);
           }
           acc = std::fma(t, d[i * blocks + begin / kActivationBlock], acc);
@@ -78,4 +70,31 @@ void reference::linearQ4_0(const int8_t *q, const float *d, const int32_t *,
         store(acc, bias, residual, out, i, p * kPanelRows + c, ld);
       }
     }
+}
+
+void reference::linearQ8_0(const int8_t *q, const float *d, const int32_t *,
+                           const uint8_t *weights, const float *bias,
+                           const float *residual, float *out, int64_t m,
+                           int64_t k, int64_t ld, int64_t panelBegin,
+                           int64_t panelEnd) {
+  linearQuantized<WeightFormat::Q8_0>(q, d, weights, bias, residual, out, m, k,
+                                      ld, panelBegin, panelEnd);
+}
+
+void reference::linearQ4_0(const int8_t *q, const float *d, const int32_t *,
+                           const uint8_t *weights, const float *bias,
+                           const float *residual, float *out, int64_t m,
+                           int64_t k, int64_t ld, int64_t panelBegin,
+                           int64_t panelEnd) {
+  linearQuantized<WeightFormat::Q4_0>(q, d, weights, bias, residual, out, m, k,
+                                      ld, panelBegin, panelEnd);
+}
+
+void reference::linearQ4_G128(const int8_t *q, const float *d, const int32_t *,
+                              const uint8_t *weights, const float *bias,
+                              const float *residual, float *out, int64_t m,
+                              int64_t k, int64_t ld, int64_t panelBegin,
+                              int64_t panelEnd) {
+  linearQuantized<WeightFormat::Q4_G128>(q, d, weights, bias, residual, out, m,
+                                         k, ld, panelBegin, panelEnd);
 }

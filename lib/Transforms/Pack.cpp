@@ -20,18 +20,11 @@ namespace qwen {
 /// The layout that a row of the kernel table reads; none for rows that read no
 /// matrix of the image.
 static LayoutAttr layoutOf(MLIRContext *context, KernelFormat format) {
-  switch (format) {
-  case KernelFormat::F32:
-    return LayoutAttr::get(context, FormatAttr::get(context, WeightFormat::F32),
-                           kPanelRows, 1);
-  case KernelFormat::Q4_0:
-    return LayoutAttr::get(
-        context, FormatAttr::get(context, WeightFormat::Q4_0), kPanelRows, 4);
-  case KernelFormat::None:
-  case KernelFormat::F16:
+  const std::optional<WeightFormat> weights = weightFormat(format);
+  if (!weights)
     return nullptr;
-  }
-  __builtin_unreachable();
+  return LayoutAttr::get(context, FormatAttr::get(context, *weights),
+                         kPanelRows, isQuantized(*weights) ? 4 : 1);
 }
 
 /// A name for what is packed of `segments`: what their names share, with the

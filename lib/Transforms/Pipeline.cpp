@@ -39,8 +39,12 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
       *this, "weights", llvm::cl::desc("format of the matrices"),
       llvm::cl::init(PipelineOptions().weights),
       llvm::cl::values(clEnumValN(WeightFormat::F32, "f32", "32-bit floats"),
+                       clEnumValN(WeightFormat::Q8_0, "q8_0",
+                                  "8 bits, a scale for 32 values"),
                        clEnumValN(WeightFormat::Q4_0, "q4_0",
-                                  "4 bits, a scale for 32 values"))};
+                                  "4 bits, a scale for 32 values"),
+                       clEnumValN(WeightFormat::Q4_G128, "q4_g128",
+                                  "4 bits, a scale for 128 values"))};
   Option<KvFormat> kv{
       *this, "kv", llvm::cl::desc("format of the KV cache"),
       llvm::cl::init(PipelineOptions().kv),

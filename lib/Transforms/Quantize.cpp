@@ -25,7 +25,7 @@ struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
       weight.setFormatAttr(FormatAttr::get(
           &getContext(), isMatrix ? weights : WeightFormat::F32));
     });
-    if (weights == WeightFormat::F32)
+    if (!isQuantized(weights))
       return;
 
     module.walk([&](Operation *op) {

@@ -86,15 +86,15 @@ LogicalResult Contract::verifyGraph(Operation *op) {
 
 LogicalResult Contract::verifyProduct(Operation *op, Value input,
                                       ArrayAttr weights) {
-  const bool isQuantized = getElementTypeOrSelf(input.getType()).isInteger(8);
+  const bool quantizedRows = getElementTypeOrSelf(input.getType()).isInteger(8);
   for (auto symbol : weights.getAsRange<FlatSymbolRefAttr>()) {
     auto weight = symbols.lookup<WeightOp>(symbol.getValue());
     if (!weight || !weight.getFormat())
       continue; // Said at the weight.
     const WeightFormat format = weight.getFormat()->getValue();
-    if (isQuantized != (format != WeightFormat::F32))
+    if (quantizedRows != isQuantized(format))
       return op->emitOpError()
-             << "reads " << (isQuantized ? "quantized" : "f32")
+             << "reads " << (quantizedRows ? "quantized" : "f32")
              << " rows when weight " << symbol << " is "
              << weightFormatName(format) << "; run qwen-quantize first";
   }

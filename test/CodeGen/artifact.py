@@ -30,15 +30,20 @@ def tensors_of(folder):
     return result
 
 
-def quantize(rows):
-    """Scales (f16) and integers 0..15 of rows, by the rule for q4_0."""
-    groups = rows.reshape(rows.shape[0], -1, 32)
-    first = np.abs(groups).argmax(axis=2)[..., None]
-    d = np.take_along_axis(groups, first, 2) / np.float32(-8)
+def quantize(values, bits):
+    """Scales (f16) and stored integers of blocks, by the rules for q4_0 and q8_0."""
+    first = np.abs(values).argmax(axis=1)[:, None]
+    largest = np.take_along_axis(values, first, 1)
+    d = largest / np.float32(-8) if bits == 4 else np.abs(largest) / np.float32(127)
     with np.errstate(divide="ignore"):
-        reciprocal = np.where(d == 0, np.float32(0), np.float32(1) / d)
-    q = np.clip(np.trunc(groups * reciprocal + np.float32(8.5)), 0, 15)
-    return d[..., 0].astype(np.float16), q.astype(np.uint8)
+        scaled = values * np.where(d == 0, np.float32(0), np.float32(1) / d)
+    if bits == 4:
+        q = np.clip(np.trunc(scaled + np.float32(8.5)), 0, 15).astype(np.uint8)
+    else:
+        size = np.abs(scaled)
+        size = np.floor(size) + np.floor(2 * (size - np.floor(size)))
+        q = (np.sign(scaled) * size).astype(np.int8).view(np.uint8)
+    return d[:, 0].astype(np.float16), q
 
 
 def check_f32(image, rows):
@@ -49,20 +54,29 @@ def check_f32(image, rows):
     assert np.array_equal(found, padded.reshape(panels, 16, -1).swapaxes(1, 2))
 
 
-def check_q4_0(image, rows):
-    panels, k = -(-rows.shape[0] // 16), rows.shape[1]
-    found = np.frombuffer(image, np.uint8).reshape(panels, k // 32, 288)
-    scales = np.ascontiguousarray(found[..., :32]).view("<f2")
-    # [panel][group][chunk][row][byte] to [row][group][byte of 16]
-    q = found[..., 32:].reshape(panels, k // 32, 4, 16, 4)
-    q = q.transpose(0, 3, 1, 2, 4).reshape(panels * 16, k // 32, 16)
-    q = np.concatenate([q & 15, q >> 4], axis=2)
-    scales = scales.swapaxes(1, 2).reshape(panels * 16, k // 32)
-    d, expected = quantize(rows)
-    n = rows.shape[0]
-    assert np.array_equal(scales[:n].view(np.uint16), d.view(np.uint16))
-    assert np.array_equal(q[:n], expected)
-    assert not scales[n:].view(np.uint16).any()
+def check_quantized(image, rows, bits, block):
+    """Panels of blocks: 16 scales, then groups of 32 values in chunks of 4 bytes a row."""
+    n, k = rows.shape
+    padded = np.zeros((-(-n // 16) * 16, k), np.float32)
+    padded[:n] = rows
+    at = 0
+    for panel in range(0, len(padded), 16):
+        for begin in range(0, k, block):
+            count = min(block, k - begin)
+            size = 32 + count * 16 * bits // 8
+            part = np.frombuffer(image, np.uint8, size, at)
+            at += size
+            q = part[32:].reshape(count // 32, -1, 16, 4)  # [group][chunk][row][byte]
+            q = q.transpose(2, 0, 1, 3).reshape(16, count // 32, -1)
+            if bits == 4:
+                q = np.concatenate([q & 15, q >> 4], axis=2)
+            d, expected = quantize(padded[panel : panel + 16, begin : begin + count], bits)
+            real = max(0, min(16, n - panel))
+            scales = np.ascontiguousarray(part[:32]).view(np.uint16)
+            assert np.array_equal(scales[:real], d.view(np.uint16)[:real])
+            assert np.array_equal(q.reshape(16, count)[:real], expected[:real])
+            assert not scales[real:].any()
+    assert at == len(image)
 
 
 def main():
@@ -104,7 +118,8 @@ def main():
         elif tensor["format"] == "f32":
             check_f32(image, rows)
         else:
-            check_q4_0(image, rows)
+            bits, block = {"q4_0": (4, 32), "q8_0": (8, 32), "q4_g128": (4, 128)}[tensor["format"]]
+            check_quantized(image, rows, bits, block)
     assert seen == set(checkpoint), set(checkpoint) - seen
     print(f"{len(seen)} tensors, {weights[1]} bytes")
 

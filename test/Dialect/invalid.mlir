@@ -40,6 +40,11 @@ module attributes {test = #qwen.layout<q4_0, panel = 16, chunk = 1>} {}
 
 // -----
 
+// expected-error@+1 {{chunk is 1 when 4 is needed for q8_0}}
+module attributes {test = #qwen.layout<q8_0, panel = 16, chunk = 1>} {}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // Types of rows
 //===----------------------------------------------------------------------===//

@@ -15,7 +15,7 @@ import numpy as np
 from checks import Checks, compile_model, digest, full, join, run
 
 CHECKPOINT, WORK, AARCH64 = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
-FORMATS = [("q4_0", "f16"), ("f32", "f32")] + ([("q4_0", "f32"), ("f32", "f16")] if full() else [])
+FORMATS = [("q4_0", "f16"), ("q8_0", "f16"), ("q4_g128", "f16"), ("f32", "f32")] + ([("q4_0", "f32"), ("f32", "f16")] if full() else [])
 
 
 def runners():

@@ -1,5 +1,7 @@
 // RUN: qwen-opt %s --qwen-quantize | FileCheck %s --check-prefixes=CHECK,Q4
 // RUN: qwen-opt %s --qwen-quantize="weights=f32 kv=f32" | FileCheck %s --check-prefixes=CHECK,F32
+// RUN: qwen-opt %s --qwen-quantize=weights=q8_0 | FileCheck %s --check-prefix=Q8
+// RUN: qwen-opt %s --qwen-quantize=weights=q4_g128 | FileCheck %s --check-prefix=G128
 
 // Q4: qwen.kv_format = #qwen.kv_format<f16>
 // F32: qwen.kv_format = #qwen.kv_format<f32>
@@ -9,6 +11,10 @@
 qwen.weight @embed : tensor<256x64xbf16> from "m" at 0
 // Q4: qwen.weight @q : {{.*}} as <q4_0>
 // F32: qwen.weight @q : {{.*}} as <f32>
+// Q8: qwen.weight @q : {{.*}} as <q8_0>
+// Q8: qwen.quantize
+// G128: qwen.weight @q : {{.*}} as <q4_g128>
+// G128: qwen.quantize
 qwen.weight @q : tensor<64x64xbf16> from "m" at 0
 // CHECK: qwen.weight @norm : {{.*}} as <f32>
 qwen.weight @norm : tensor<64xbf16> from "m" at 0

@@ -13,6 +13,8 @@
 module attributes {qwen.target_features = ["neon"], qwen.kv_format = #qwen.kv_format<f16>} {
 qwen.weight @embed : tensor<256x64xbf16> from "m" at 0 as #qwen.format<f32>
 qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_0>
+qwen.weight @w8 : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q8_0>
+qwen.weight @w128 : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_g128>
 qwen.weight @n : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
 
 // CHECK-LABEL: func.func @forward
@@ -24,6 +26,13 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %cos, %sin = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x32xf32>
   // A72: qwen.rms_norm {{.*}}{kernel = "rms_norm_q8_neon"}
   %q = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // A72: qwen.linear {{.*}}gemm = "linear_q8_0_2x16x4_neon", gemv = "linear_q8_0_1x16x4_neon"
+  // N1: qwen.linear {{.*}}gemm = "linear_q8_0_4x16x4_neon_dotprod", gemv = "linear_q8_0_1x16x4_neon_dotprod"
+  // AVX2: qwen.linear {{.*}}gemm = "linear_q8_0_2x16x4_avx2", gemv = "linear_q8_0_1x16x4_avx2"
+  // VNNI: qwen.linear {{.*}}gemm = "linear_q8_0_8x16x4_avx512vnni", gemv = "linear_q8_0_1x16x4_avx512vnni"
+  %y8 = qwen.linear %q, [@w8] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
+  // N1: qwen.linear {{.*}}gemm = "linear_q4_g128_4x16x4_neon_dotprod", gemv = "linear_q4_g128_1x16x4_neon_dotprod"
+  %y128 = qwen.linear %q, [@w128] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   // A72: qwen.linear {{.*}}gemm = "linear_q4_0_2x16x4_neon", gemv = "linear_q4_0_1x16x4_neon"
   // N1: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_neon_dotprod", gemv = "linear_q4_0_1x16x4_neon_dotprod"
   // AVX2: qwen.linear {{.*}}gemm = "linear_q4_0_2x16x4_avx2", gemv = "linear_q4_0_1x16x4_avx2"

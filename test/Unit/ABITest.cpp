@@ -63,4 +63,16 @@ TEST(Blocks, PackedSizes) {
   EXPECT_EQ(panelBytes(WeightFormat::Q4_0, 32), 288);
   EXPECT_EQ(packedBytes(WeightFormat::Q4_0, 17, 64), 2 * 2 * 288);
   EXPECT_EQ(packedBytes(WeightFormat::F32, 1, 32), 32 * 16 * 4);
+  EXPECT_EQ(panelBytes(WeightFormat::Q8_0, 64), 2 * 16 * 34);
+  // A block of 128 and one of the 32 that remain.
+  EXPECT_EQ(panelBytes(WeightFormat::Q4_G128, 160), 32 + 4 * 256 + 32 + 256);
+}
+
+TEST(Blocks, FormatsRoundTrip) {
+  for (WeightFormat format : kWeightFormats) {
+    EXPECT_EQ(parseWeightFormat(weightFormatName(format)), format);
+    EXPECT_EQ(weightFormat(kernelFormat(format)), format);
+  }
+  EXPECT_EQ(parseWeightFormat("q4_1"), std::nullopt);
+  EXPECT_EQ(weightFormat(KernelFormat::F16), std::nullopt);
 }

@@ -1,21 +1,27 @@
-//===- EncodeBlocks.cpp - The q4_0 encoder as a filter --------------------===//
+//===- EncodeBlocks.cpp - Weight encoders as a filter
+//----------------------===//
 //
-// Reads f32 values from standard input, 32 a block, and writes their Q4_0
-// blocks to standard output; test/Integration/q4_0_gguf.py compares them.
+// encode-blocks q4_0|q8_0 reads f32 values from standard input, 32 a block, and
+// writes their blocks to standard output; test/Integration/gguf_blocks.py
+// compares them.
 //
 //===----------------------------------------------------------------------===//
 
 #include "qwen/Reference/Encode.h"
 
 #include <cstdio>
+#include <string_view>
 
 using namespace qwen;
 
-int main() {
+/// Filters with one encoder.
+template <typename Block>
+static int run(reference::EncodeStatus (*encode)(const float[32],
+                                                 Block &block)) {
   float x[32];
   while (std::fread(x, sizeof(x), 1, stdin) == 1) {
-    BlockQ4_0 block;
-    const reference::EncodeStatus status = reference::encodeQ4_0(x, block);
+    Block block;
+    const reference::EncodeStatus status = encode(x, block);
     if (status != reference::EncodeStatus::Ok) {
       std::fprintf(stderr, "encode-blocks: a block %s\n",
                    reference::encodeStatusMessage(status).data());
@@ -25,4 +31,14 @@ int main() {
       return 1;
   }
   return std::fflush(stdout) == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+  const std::string_view format = argc == 2 ? argv[1] : "";
+  if (format == "q4_0")
+    return run(reference::encodeQ4_0);
+  if (format == "q8_0")
+    return run(reference::encodeQ8_0);
+  std::fprintf(stderr, "usage: encode-blocks q4_0|q8_0\n");
+  return 2;
 }

@@ -93,7 +93,7 @@ struct LinearOperands {
     if (format == WeightFormat::F32)
       fillFloatWeights(kind, random);
     else
-      fillQuantized(kind, random);
+      fillQuantized(format, kind, random);
   }
 
 private:
@@ -104,7 +104,7 @@ private:
     }
   }
 
-  void fillQuantized(Values kind, Random &random) {
+  void fillQuantized(WeightFormat format, Values kind, Random &random) {
     const bool saturated = kind == Values::Edges;
     for (int64_t i = 0; i < q.length(); ++i) {
       const int64_t value = saturated ? (random.below(2) != 0 ? 127 : -127)
@@ -115,17 +115,23 @@ private:
     }
     for (float &scale : d)
       scale = std::fabs(random.value(kind));
-    const int64_t groupBytes = panelBytes(WeightFormat::Q4_0, kGroup);
     for (int64_t i = 0; i < weights.length(); ++i) {
-      static constexpr uint8_t extremes[] = {0x00, 0xff, 0x0f, 0xf0};
-      weights[i] = saturated ? extremes[random.below(4)]
+      // Of nibbles and of int8.
+      static constexpr uint8_t extremes[] = {0x00, 0xff, 0x0f,
+                                             0xf0, 0x80, 0x7f};
+      weights[i] = saturated ? extremes[random.below(6)]
                              : static_cast<uint8_t>(random.bits());
     }
-    for (int64_t i = 0; i < weights.length(); i += groupBytes)
-      for (int64_t r = 0; r < kPanelRows; ++r) {
-        const uint16_t scale = random.half();
-        std::memcpy(&weights[i + 2 * r], &scale, 2);
-      }
+    for (int64_t panel = 0; panel < shape.panels; ++panel)
+      for (int64_t i = 0; i < shape.k; i += weightBlock(format))
+        for (int64_t r = 0; r < kPanelRows; ++r) {
+          const uint16_t scale = random.half();
+          std::memcpy(
+              &weights[panel * panelBytes(format, shape.k) +
+                       i / weightBlock(format) * panelBlockBytes(format) +
+                       2 * r],
+              &scale, 2);
+        }
   }
 };
 } // namespace
@@ -175,8 +181,7 @@ static Guarded<float> runLinear(Fn *gemm, int64_t tile, Fn *gemv,
 template <typename Fn>
 static void checkLinear(const KernelInfo &row, Fn *kernel, Fn *gemv,
                         Fn *reference) {
-  const WeightFormat format =
-      row.format == KernelFormat::F32 ? WeightFormat::F32 : WeightFormat::Q4_0;
+  const WeightFormat format = *weightFormat(row.format);
   static constexpr int64_t ranges[][3] = {{1, 0, 1}, {2, 0, 2}, {3, 1, 2},
                                           {3, 0, 3}, {2, 1, 2}, {3, 1, 3},
                                           {3, 2, 2}};
@@ -545,8 +550,7 @@ static void checkCheckFinite(CheckFiniteFn *kernel, CheckFiniteFn *reference) {
 
 static void checkEmbed(const KernelInfo &row, EmbedFn *kernel,
                        EmbedFn *reference) {
-  const WeightFormat format =
-      row.format == KernelFormat::F32 ? WeightFormat::F32 : WeightFormat::Q4_0;
+  const WeightFormat format = *weightFormat(row.format);
   Random random(14);
   for (int64_t k : kDepths) {
     const LinearShape shape = {1,     k,     3,    0, 3, 3 * kPanelRows,
@@ -669,7 +673,7 @@ static void checkRow(const KernelInfo &row, const ElfImage &image) {
   case KernelOp::Linear: {
     void *gemv = lookup(image, gemvOf(row).name);
     ASSERT_NE(gemv, nullptr) << gemvOf(row).name << " is not in the file";
-    if (row.format == KernelFormat::F32)
+    if (!isQuantized(row.format))
       return checkLinear(row, as<LinearF32Fn>(kernel), as<LinearF32Fn>(gemv),
                          as<LinearF32Fn>(reference));
     return checkLinear(row, as<LinearQ8Fn>(kernel), as<LinearQ8Fn>(gemv),

@@ -71,7 +71,9 @@ TEST(ReferenceBits, Linear) {
   const int64_t m = 3, k = 288, n = 32, blocks = 3;
   for (const auto &[format, want] :
        {std::pair{WeightFormat::F32, uint64_t{12726237348322825868u}},
-        {WeightFormat::Q4_0, uint64_t{6689604671082016170u}}}) {
+        {WeightFormat::Q8_0, uint64_t{9683957334796462359u}},
+        {WeightFormat::Q4_0, uint64_t{6689604671082016170u}},
+        {WeightFormat::Q4_G128, uint64_t{14805508560644941697u}}}) {
     Random random(1);
     const auto w = draw(random, n * k, Values::Magnitudes);
     const auto x = draw(random, m * k, Values::Magnitudes);
@@ -105,10 +107,15 @@ TEST(ReferenceBits, Linear) {
       bits.add(q);
       bits.add(d);
       bits.add(sums);
-      ref::linearQ4_0(q.data(), d.data(), sums.data(), packed.data(),
-                      bias.data(), residual.data(), out.data(), m, k, n, 0,
-                      n / kPanelRows);
-      ref::embedQ4_0(packed.data(), 17, k, row.data());
+      const auto [linear, embed] =
+          format == WeightFormat::Q8_0
+              ? std::pair{&ref::linearQ8_0, &ref::embedQ8_0}
+          : format == WeightFormat::Q4_0
+              ? std::pair{&ref::linearQ4_0, &ref::embedQ4_0}
+              : std::pair{&ref::linearQ4_G128, &ref::embedQ4_G128};
+      linear(q.data(), d.data(), sums.data(), packed.data(), bias.data(),
+             residual.data(), out.data(), m, k, n, 0, n / kPanelRows);
+      embed(packed.data(), 17, k, row.data());
     }
     bits.add(out);
     bits.add(row);

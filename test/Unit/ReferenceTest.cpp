@@ -226,6 +226,58 @@ TEST(Encode, Q4_0Refuses) {
             "has a value that is not finite");
 }
 
+TEST(Encode, Q8_0GivesGgufsBytes) {
+  const Safetensors golden(inputs("quants/blocks.safetensors"));
+  const std::vector<float> rows = golden.get<float>("rows");
+  const std::vector<uint8_t> want = golden.get<uint8_t>("Q8_0");
+  ASSERT_EQ(rows.size() / 32 * sizeof(BlockQ8_0), want.size());
+  for (size_t i = 0; i < rows.size() / 32; ++i) {
+    BlockQ8_0 block;
+    ASSERT_EQ(ref::encodeQ8_0(&rows[i * 32], block), ref::EncodeStatus::Ok);
+    ASSERT_EQ(std::memcmp(&block, &want[i * sizeof(block)], sizeof(block)), 0)
+        << "block " << i;
+  }
+}
+
+TEST(Encode, Q8_0Refuses) {
+  BlockQ8_0 block;
+  for (float bad : {kNaN, kInf, -kInf}) {
+    float x[32] = {1.0f};
+    x[31] = bad;
+    EXPECT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::NotFinite);
+  }
+  float x[32] = {127 * 65519.0f};
+  EXPECT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::Ok);
+  x[0] = -127 * 65520.0f;
+  EXPECT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::ScaleOverflow);
+}
+
+TEST(Encode, Q8_0RoundsHalvesAwayFromZero) {
+  float x[32] = {127.0f, 0.5f, -0.5f, 1.5f, -2.5f};
+  BlockQ8_0 block;
+  ASSERT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::Ok);
+  EXPECT_EQ(block.d, f32ToF16(1.0f));
+  const int8_t want[] = {127, 1, -1, 2, -3, 0};
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(block.q[i], want[i]) << i;
+  // A scale that f16 cannot hold is zero.
+  float tiny[32] = {0x1p-149f, -0x1p-140f};
+  ASSERT_EQ(ref::encodeQ8_0(tiny, block), ref::EncodeStatus::Ok);
+  EXPECT_EQ(block.d, 0);
+}
+
+TEST(Encode, Q4OfManyValuesHasOneScale) {
+  std::vector<float> x = Random(7).values(128);
+  x[100] = -16.0f;
+  uint16_t d = 0;
+  std::vector<uint8_t> q(128);
+  ASSERT_EQ(ref::encodeQ4(x.data(), 128, d, q.data()), ref::EncodeStatus::Ok);
+  EXPECT_EQ(d, f32ToF16(2.0f));
+  EXPECT_EQ(q[100], 0);
+  for (size_t i = 0; i < 128; ++i)
+    EXPECT_EQ(q[i], static_cast<uint8_t>(std::trunc(x[i] * 0.5f + 8.5f)));
+}
+
 TEST(Encode, Q4_0OfSubnormalsIsZero) {
   float x[32] = {0x1p-149f, -0x1p-140f};
   BlockQ4_0 block;
@@ -294,13 +346,76 @@ TEST(Encode, PanelOfQ4_0InterleavesBlocks) {
   }
 }
 
+TEST(Encode, PanelOfQ8_0InterleavesBlocks) {
+  const int64_t k = 64;
+  const std::vector<float> x = Random(3).values(16 * k);
+  const float *rows[kPanelRows];
+  for (int64_t r = 0; r < kPanelRows; ++r)
+    rows[r] = r == 5 ? nullptr : x.data() + r * k;
+  std::vector<uint8_t> panel(
+      static_cast<size_t>(panelBytes(WeightFormat::Q8_0, k)), 0xee);
+  ASSERT_EQ(ref::packPanel(WeightFormat::Q8_0, rows, k, panel.data()),
+            ref::EncodeStatus::Ok);
+  std::vector<float> decoded(k);
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    ref::embedQ8_0(panel.data(), static_cast<int32_t>(r), k, decoded.data());
+    for (int64_t g = 0; g < k / 32; ++g) {
+      BlockQ8_0 block = {};
+      if (r != 5) {
+        ref::encodeQ8_0(rows[r] + g * 32, block);
+      }
+      const uint8_t *group = panel.data() + g * 544;
+      EXPECT_EQ(std::memcmp(group + 2 * r, &block.d, 2), 0);
+      for (int64_t j = 0; j < 32; ++j) {
+        EXPECT_EQ(static_cast<int8_t>(group[32 + j / 4 * 64 + r * 4 + j % 4]),
+                  block.q[j]);
+        EXPECT_EQ(decoded[static_cast<size_t>(g * 32 + j)],
+                  static_cast<float>(block.q[j]) * f16ToF32(block.d));
+      }
+    }
+  }
+}
+
+TEST(Encode, PanelOfQ4_G128HasAShortLastBlock) {
+  const int64_t k = 160;
+  const std::vector<float> x = Random(3).values(16 * k);
+  const float *rows[kPanelRows];
+  for (int64_t r = 0; r < kPanelRows; ++r)
+    rows[r] = r == 5 ? nullptr : x.data() + r * k;
+  std::vector<uint8_t> panel(
+      static_cast<size_t>(panelBytes(WeightFormat::Q4_G128, k)), 0xee);
+  ASSERT_EQ(ref::packPanel(WeightFormat::Q4_G128, rows, k, panel.data()),
+            ref::EncodeStatus::Ok);
+  std::vector<float> decoded(k);
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    ref::embedQ4_G128(panel.data(), static_cast<int32_t>(r), k, decoded.data());
+    for (int64_t begin = 0; begin < k; begin += 128) {
+      uint16_t d = 0;
+      uint8_t q[128] = {};
+      if (r != 5) {
+        ref::encodeQ4(rows[r] + begin, std::min(k - begin, int64_t{128}), d, q);
+      }
+      const uint8_t *block = panel.data() + begin / 128 * 1056;
+      EXPECT_EQ(std::memcmp(block + 2 * r, &d, 2), 0);
+      for (int64_t j = begin; j < std::min(k, begin + 128); ++j) {
+        const int64_t g = (j - begin) / 32, i = j % 32;
+        const int byte = block[32 + g * 256 + i % 16 / 4 * 64 + r * 4 + i % 4];
+        const int nibble = byte >> (i / 16 * 4) & 15;
+        EXPECT_EQ(nibble, r == 5 ? 8 : q[j - begin]);
+        EXPECT_EQ(decoded[static_cast<size_t>(j)],
+                  static_cast<float>(nibble - 8) * f16ToF32(d));
+      }
+    }
+  }
+}
+
 TEST(Encode, PanelsRefuse) {
   std::vector<float> x(64, 1.0f);
   const float *rows[kPanelRows] = {nullptr, x.data()};
   std::vector<uint8_t> panel(
       static_cast<size_t>(panelBytes(WeightFormat::F32, 64)));
   x[63] = kNaN;
-  for (WeightFormat format : {WeightFormat::F32, WeightFormat::Q4_0})
+  for (WeightFormat format : kWeightFormats)
     EXPECT_EQ(ref::packPanel(format, rows, 64, panel.data()),
               ref::EncodeStatus::NotFinite);
   x[63] = 1e6f;
@@ -369,8 +484,10 @@ TEST(Linear, F32) {
       [&](int64_t i, int64_t l) { return p.x[size_t(i * p.k + l)]; });
 }
 
-TEST(Linear, Q4_0) {
-  const Product p(WeightFormat::Q4_0, 3, 288, 2); // blocks of 128, 128, 32
+/// A product with quantized weights and the function that decodes them.
+static void checkQuantized(WeightFormat format, LinearQ8Fn *linear,
+                           EmbedFn *embed) {
+  const Product p(format, 3, 288, 2); // blocks of 128, 128, 32
   const int64_t blocks = 3;
   std::vector<int8_t> q(size_t(p.m * p.k));
   std::vector<float> d(size_t(p.m * blocks));
@@ -381,18 +498,22 @@ TEST(Linear, Q4_0) {
                               sums.data() + i * p.k / 32),
               0);
   std::vector<float> out(size_t(p.m * p.n), kNaN);
-  ref::linearQ4_0(q.data(), d.data(), sums.data(), p.packed.data(),
-                  p.bias.data(), p.residual.data(), out.data(), p.m, p.k, p.n,
-                  0, 2);
+  linear(q.data(), d.data(), sums.data(), p.packed.data(), p.bias.data(),
+         p.residual.data(), out.data(), p.m, p.k, p.n, 0, 2);
   std::vector<float> w(size_t(p.n * p.k));
   for (int64_t j = 0; j < p.n; ++j)
-    ref::embedQ4_0(p.packed.data(), static_cast<int32_t>(j), p.k,
-                   w.data() + j * p.k);
+    embed(p.packed.data(), static_cast<int32_t>(j), p.k, w.data() + j * p.k);
   p.check(
       out, [&](int64_t j, int64_t l) { return w[size_t(j * p.k + l)]; },
       [&](int64_t i, int64_t l) {
         return double{d[size_t(i * blocks + l / 128)]} * q[size_t(i * p.k + l)];
       });
+}
+
+TEST(Linear, Quantized) {
+  checkQuantized(WeightFormat::Q8_0, ref::linearQ8_0, ref::embedQ8_0);
+  checkQuantized(WeightFormat::Q4_0, ref::linearQ4_0, ref::embedQ4_0);
+  checkQuantized(WeightFormat::Q4_G128, ref::linearQ4_G128, ref::embedQ4_G128);
 }
 
 TEST(Linear, ComputesOnlyItsPanels) {

@@ -34,11 +34,26 @@ constexpr int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t alignTo(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
 
 /// Number formats of weights in the image.
-enum class WeightFormat : uint8_t { F32, Q4_0 };
+enum class WeightFormat : uint8_t { F32, Q8_0, Q4_0, Q4_G128 };
+inline constexpr WeightFormat kWeightFormats[] = {
+    WeightFormat::F32, WeightFormat::Q8_0, WeightFormat::Q4_0,
+    WeightFormat::Q4_G128};
 
-/// Returns "f32" or "q4_0".
+/// Returns "f32", "q8_0", "q4_0" or "q4_g128".
 std::string_view weightFormatName(WeightFormat format);
 std::optional<WeightFormat> parseWeightFormat(std::string_view name);
+
+/// Whether weights are integers with scales, whose products take quantized
+/// activations.
+constexpr bool isQuantized(WeightFormat format) {
+  return format != WeightFormat::F32;
+}
+
+/// Values along K that share a scale; the last ones of a row may be fewer. Of
+/// quantized formats.
+constexpr int64_t weightBlock(WeightFormat format) {
+  return format == WeightFormat::Q4_G128 ? 128 : 32;
+}
 
 /// Number formats of the KV cache.
 enum class KvFormat : uint8_t { F32, F16 };
@@ -60,18 +75,46 @@ struct BlockQ4_0 {
 };
 static_assert(sizeof(BlockQ4_0) == 18);
 
+/// ggml's Q8_0 block: 32 values of one row.
+struct BlockQ8_0 {
+  /// f16 bits of the scale.
+  uint16_t d;
+  int8_t q[32];
+};
+static_assert(sizeof(BlockQ8_0) == 34);
+
 /// How a matrix [n][k] of one format lies in the weight image.
 ///
 /// Rows are taken in panels of kPanelRows; the last panel is filled with zero
 /// rows (scale +0). Panels follow each other without gaps.
 ///
 /// * f32: panel = float [k][16], so that outputs lie in lanes.
-/// * q4_0: panel = [k / 32] groups of 288 bytes: 16 f16 scales, then 4 chunks
-///   of 64 bytes. Chunk c holds 4 bytes of each of the 16 rows in turn; byte j
-///   of row r is byte 4 * c + j of that row's BlockQ4_0: value 4c + j of the
-///   group in the low nibble, 4c + j + 16 in the high one, each plus 8.
-///   (The x16 sibling of ggml's interleaved Q4_0, with unsigned nibbles.)
+/// * Quantized formats: panel = [ceil(k / weightBlock)] blocks: 16 f16 scales,
+///   then the block's groups of 32 values. A group is chunks of 64 bytes, 4
+///   bytes of each of the 16 rows in turn:
+///   * q8_0: 8 chunks; byte j of row r in chunk c is value 4c + j as int8.
+///   * q4_0, q4_g128: 4 chunks; byte j of row r in chunk c is value 4c + j in
+///     the low nibble and 4c + j + 16 in the high one, each plus 8.
+///   (q4_0 is the x16 sibling of ggml's interleaved Q4_0, with unsigned
+///   nibbles.)
 int64_t panelBytes(WeightFormat format, int64_t k);
+
+/// Bytes of the scales of one block of a panel of a quantized format.
+inline constexpr int64_t kPanelScaleBytes = kPanelRows * 2;
+
+/// Bytes of one group of a panel, without scales.
+constexpr int64_t panelGroupBytes(WeightFormat format) {
+  const int64_t bits = format == WeightFormat::F32    ? 32
+                       : format == WeightFormat::Q8_0 ? 8
+                                                      : 4;
+  return kGroup * kPanelRows * bits / 8;
+}
+
+/// Bytes of a whole block of a panel of a quantized format.
+constexpr int64_t panelBlockBytes(WeightFormat format) {
+  return kPanelScaleBytes +
+         weightBlock(format) / kGroup * panelGroupBytes(format);
+}
 
 /// Bytes of a whole packed matrix.
 inline int64_t packedBytes(WeightFormat format, int64_t n, int64_t k) {

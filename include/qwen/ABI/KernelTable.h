@@ -40,7 +40,7 @@ enum class KernelOp : uint8_t {
 };
 
 /// Format of the operand that a kernel reads from the image or the cache.
-enum class KernelFormat : uint8_t { None, F32, F16, Q4_0 };
+enum class KernelFormat : uint8_t { None, F32, F16, Q8_0, Q4_0, Q4_G128 };
 
 /// Instructions of a kernel's inner loop.
 enum class KernelIsa : uint8_t {
@@ -87,9 +87,16 @@ const KernelInfo *findKernel(std::string_view name);
 const KernelInfo *selectKernel(KernelOp op, KernelFormat format,
                                CpuFeatureSet features, bool gemm = false);
 
-constexpr KernelFormat kernelFormat(WeightFormat format) {
-  return format == WeightFormat::F32 ? KernelFormat::F32 : KernelFormat::Q4_0;
+KernelFormat kernelFormat(WeightFormat format);
+/// The format of weights that a row reads; none where it reads no matrix of
+/// the image.
+std::optional<WeightFormat> weightFormat(KernelFormat format);
+/// Whether a product in `format` takes quantized activations (LinearQ8Fn).
+inline bool isQuantized(KernelFormat format) {
+  const std::optional<WeightFormat> weights = weightFormat(format);
+  return weights && isQuantized(*weights);
 }
+
 constexpr KernelFormat kernelFormat(KvFormat format) {
   return format == KvFormat::F32 ? KernelFormat::F32 : KernelFormat::F16;
 }

@@ -20,7 +20,7 @@ enum class EncodeStatus : uint8_t {
   /// A weight is NaN or infinite.
   NotFinite,
   /// The scale of a block is too large for f16 (largest magnitude of the
-  /// block >= 8 * 65520).
+  /// block >= 8 * 65520, in q8_0 127 * 65520).
   ScaleOverflow,
 };
 
@@ -36,6 +36,15 @@ EncodeStatus encodeQ4_0(const float x[32], BlockQ4_0 &block);
 
 /// x[i] = f32(q[i] - 8) * f32(d), which is exact.
 void decodeQ4_0(const BlockQ4_0 &block, float x[32]);
+
+/// Quantizes 32 values by the rule that gives gguf's bytes: d = largest
+/// magnitude / 127, q = x / d rounded half away from zero, with the reciprocal
+/// of the unrounded d. Where the result is not Ok, the block is not written.
+EncodeStatus encodeQ8_0(const float x[32], BlockQ8_0 &block);
+
+/// The rule of q4_0 over `count` values, at most 128: `q` are integers 0..15,
+/// `d` is the scale as f16. Where the result is not Ok, nothing is written.
+EncodeStatus encodeQ4(const float *x, int64_t count, uint16_t &d, uint8_t *q);
 
 /// Packs kPanelRows rows of `k` values into one panel of panelBytes(format, k)
 /// bytes. A null row is a row of zeros with scale +0. `k` is a multiple of

@@ -20,7 +20,9 @@ namespace qwen::reference {
 // Signatures, shapes and units are those of the function types. The linear
 // functions take any m.
 LinearF32Fn linearF32;
+LinearQ8Fn linearQ8_0;
 LinearQ8Fn linearQ4_0;
+LinearQ8Fn linearQ4_G128;
 
 AttentionScoresFn attentionScoresF32;
 AttentionScoresFn attentionScoresF16;
@@ -28,7 +30,9 @@ AttentionValuesFn attentionValuesF32;
 AttentionValuesFn attentionValuesF16;
 
 EmbedFn embedF32;
+EmbedFn embedQ8_0;
 EmbedFn embedQ4_0;
+EmbedFn embedQ4_G128;
 RopeTableFn ropeTable;
 RmsNormF32Fn rmsNormF32;
 RmsNormQ8Fn rmsNormQ8;

@@ -53,8 +53,9 @@ static halide::Kernel build(const KernelInfo &row) {
   const int width = vectorWidth(row.isa);
   switch (row.op) {
   case KernelOp::Embed:
-    return row.format == KernelFormat::F32 ? halide::embedF32()
-                                           : halide::embedQ4_0();
+    return isQuantized(row.format)
+               ? halide::embedQuantized(*weightFormat(row.format))
+               : halide::embedF32();
   case KernelOp::RopeTable:
     return halide::ropeTable();
   case KernelOp::RmsNormF32:

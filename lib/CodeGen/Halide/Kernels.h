@@ -31,7 +31,8 @@ struct Kernel {
 // `width` is the number of f32 in a vector register of the target.
 
 Kernel embedF32();
-Kernel embedQ4_0();
+/// For a format with integers.
+Kernel embedQuantized(WeightFormat format);
 Kernel ropeTable();
 Kernel rmsNormF32(int width);
 Kernel rmsNormQ8(int width);

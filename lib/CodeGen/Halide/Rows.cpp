@@ -153,25 +153,36 @@ Kernel halide::embedF32() {
   return {{panel}, {out}};
 }
 
-Kernel halide::embedQ4_0() {
-  // One row of a panel (Blocks.h): the f16 scale of each group, and byte `b` of
-  // chunk `c` of each group, whose nibble `h` is value 16h + 4c + b.
+Kernel halide::embedQuantized(WeightFormat format) {
+  // One row of a panel (Blocks.h): the f16 scale of each block, and byte `b` of
+  // chunk `c` of each group `g` of each block. Of 4 bits, nibble `h` of a byte
+  // is value 16h + 4c + b of the group; of 8, a byte is value 4c + b.
+  const bool nibbles = format != WeightFormat::Q8_0;
+  const int chunks = nibbles ? 4 : 8;
+  const int groupsPerBlock = static_cast<int>(weightBlock(format) / kGroup);
   ImageParam scales(UInt(16), 1, "scales");
-  ImageParam bytes(UInt(8), 3, "bytes");
+  ImageParam bytes(UInt(8), 4, "bytes");
   Var b("b"), c("c"), h("h"), group("group");
   Func out("out");
-  const Expr nibble = cast<int32_t>((bytes(b, c, group) >> (4 * h)) & 15);
-  const Expr scale = cast<float>(reinterpret<Halide::float16_t>(scales(group)));
-  out(b, c, h, group) = cast<float>(nibble - 8) * scale;
+  const Expr byte = bytes(b, c, group % groupsPerBlock, group / groupsPerBlock);
+  const Expr value = nibbles ? cast<int32_t>((byte >> (4 * h)) & 15) - 8
+                             : cast<int32_t>(reinterpret<int8_t>(byte));
+  const Expr scale = cast<float>(
+      reinterpret<Halide::float16_t>(scales(group / groupsPerBlock)));
+  out(b, c, h, group) = cast<float>(value) * scale;
 
-  constexpr int groupBytes = static_cast<int>(kPanelRows * sizeof(BlockQ4_0));
-  scales.dim(0).set_min(0).set_stride(groupBytes / 2);
+  const int blockBytes = static_cast<int>(panelBlockBytes(format));
+  scales.dim(0).set_min(0).set_stride(blockBytes / 2);
   bytes.dim(0).set_bounds(0, 4);
-  bytes.dim(1).set_bounds(0, 4).set_stride(static_cast<int>(4 * kPanelRows));
-  bytes.dim(2).set_min(0).set_stride(groupBytes);
+  bytes.dim(1).set_bounds(0, chunks).set_stride(
+      static_cast<int>(4 * kPanelRows));
+  bytes.dim(2)
+      .set_bounds(0, groupsPerBlock)
+      .set_stride(static_cast<int>(panelGroupBytes(format)));
+  bytes.dim(3).set_min(0).set_stride(blockBytes);
   out.output_buffer().dim(0).set_bounds(0, 4);
-  out.output_buffer().dim(1).set_bounds(0, 4).set_stride(4);
-  out.output_buffer().dim(2).set_bounds(0, 2).set_stride(16);
+  out.output_buffer().dim(1).set_bounds(0, chunks).set_stride(4);
+  out.output_buffer().dim(2).set_bounds(0, nibbles ? 2 : 1).set_stride(16);
   out.output_buffer().dim(3).set_min(0).set_stride(kGroupSize);
   out.reorder(b, h, c, group).vectorize(b).unroll(h).unroll(c);
   return {{scales, bytes}, {out}};

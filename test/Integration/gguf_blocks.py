@@ -1,6 +1,6 @@
-"""Compares the project's q4_0 encoder with gguf's, byte for byte, on random blocks.
+"""Compares the project's q4_0 and q8_0 encoders with gguf's, byte for byte, on random blocks.
 
-q4_0_gguf.py ENCODE_BLOCKS [BLOCKS]: half of the blocks have f32 values, half bf16 values.
+gguf_blocks.py ENCODE_BLOCKS q4_0|q8_0 [BLOCKS]: half of the blocks have f32 values, half bf16 values.
 """
 import subprocess
 import sys
@@ -24,13 +24,16 @@ def blocks(rng, count, bf16):
 
 def main():
     program = sys.argv[1]
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 1000000
+    name = sys.argv[2]
+    count = int(sys.argv[3]) if len(sys.argv) > 3 else 1000000
+    kind = gguf.GGMLQuantizationType[name.upper()]
+    size = {"q4_0": 18, "q8_0": 34}[name]
     rng = np.random.default_rng(1)
     for begin in range(0, count, CHUNK):
         x = blocks(rng, min(CHUNK, count - begin), bf16=begin // CHUNK % 2 == 1)
-        got = subprocess.run([program], input=x.tobytes(), stdout=subprocess.PIPE, check=True).stdout
-        want = gguf.quants.quantize(x, gguf.GGMLQuantizationType.Q4_0)
-        got = np.frombuffer(got, np.uint8).reshape(-1, 18)
+        got = subprocess.run([program, name], input=x.tobytes(), stdout=subprocess.PIPE, check=True).stdout
+        want = gguf.quants.quantize(x, kind)
+        got = np.frombuffer(got, np.uint8).reshape(-1, size)
         if got.shape != want.shape:
             sys.exit(f"{len(got)} blocks came back when {len(want)} were sent")
         wrong = np.flatnonzero((got != want).any(1))
