@@ -103,6 +103,10 @@ CpuFeatureSet qwen::hostFeatures() {
     return features;
   if (ebx & bit_AVX2)
     features.insert(CpuFeature::AVX2);
+  unsigned eax1, ebx1, ecx1, edx1;
+  if (__get_cpuid_count(7, 1, &eax1, &ebx1, &ecx1, &edx1) &&
+      (eax1 & bit_AVXVNNI))
+    features.insert(CpuFeature::AVXVNNI);
   if ((state & kAvx512State) != kAvx512State)
     return features;
   if (ebx & bit_AVX512F)

@@ -14,6 +14,7 @@ static constexpr KernelInfo kKernels[] = {
 Arch qwen::isaArch(KernelIsa isa) {
   switch (isa) {
   case KernelIsa::AVX2:
+  case KernelIsa::AVXVNNI:
   case KernelIsa::AVX512:
   case KernelIsa::AVX512VNNI:
     return Arch::X86_64;
@@ -35,6 +36,8 @@ CpuFeatureSet qwen::isaFeatures(KernelIsa isa) {
   case KernelIsa::AVX2:
   case KernelIsa::NEON:
     return least;
+  case KernelIsa::AVXVNNI:
+    return least | CpuFeatureSet{CpuFeature::AVXVNNI};
   case KernelIsa::AVX512:
     return least | avx512;
   case KernelIsa::AVX512VNNI:

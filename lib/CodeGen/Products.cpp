@@ -27,6 +27,7 @@ int64_t qwen::vectorLanes(KernelIsa isa) {
   case KernelIsa::AVX512VNNI:
     return 16;
   case KernelIsa::AVX2:
+  case KernelIsa::AVXVNNI:
     return 8;
   case KernelIsa::NEON:
   case KernelIsa::NEONDotProd:

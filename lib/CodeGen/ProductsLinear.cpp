@@ -33,7 +33,9 @@ using namespace mlir;
 
 namespace {
 /// Whether int8 weights are multiplied as unsigned bytes, plus 128.
-bool isUnsignedDot(KernelIsa isa) { return isa == KernelIsa::AVX512VNNI; }
+bool isUnsignedDot(KernelIsa isa) {
+  return isa == KernelIsa::AVXVNNI || isa == KernelIsa::AVX512VNNI;
+}
 
 /// The dots of one group of 32 for as many outputs as a vector has lanes. A
 /// step multiplies 4 weights of each output with 4 activations; 8 steps make
@@ -48,7 +50,7 @@ public:
   /// `value` (i32 for each output) is added to the dots; null is zero.
   void start(Value value) {
     // These instructions add to an accumulator, so the addition is free.
-    if (isa == KernelIsa::AVX512VNNI || isa == KernelIsa::NEONDotProd ||
+    if (isUnsignedDot(isa) || isa == KernelIsa::NEONDotProd ||
         isa == KernelIsa::SVE)
       state = {value ? value : zeros(sumType)};
     else
@@ -59,6 +61,10 @@ public:
   /// output, or (SVE) 16 of them in each 128 bits, of which word `word` counts.
   void step(Value w, Value x, int64_t word) {
     switch (isa) {
+    case KernelIsa::AVXVNNI:
+      state[0] = b.intrinsic(sumType, "llvm.x86.avx512.vpdpbusd.256",
+                             {state[0], w, x});
+      return;
     case KernelIsa::AVX512VNNI:
       state[0] = b.intrinsic(sumType, "llvm.x86.avx512.vpdpbusd.512",
                              {state[0], w, x});

@@ -4,6 +4,7 @@
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=neon,dotprod" | FileCheck %t/model.mlir --check-prefixes=CHECK,N1
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=avx2,fma,f16c" | FileCheck %t/model.mlir --check-prefixes=CHECK,AVX2
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=avx2,fma,f16c,avx512f,avx512cd,avx512bw,avx512dq,avx512vl,avx512vnni" | FileCheck %t/model.mlir --check-prefixes=CHECK,VNNI
+// RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=avx2,fma,f16c,avxvnni" | FileCheck %t/model.mlir --check-prefixes=CHECK,AVXVNNI
 // RUN: qwen-opt %t/invalid.mlir --qwen-select-kernels -split-input-file -verify-diagnostics
 // RUN: not qwen-opt %t/model.mlir --qwen-select-kernels=features=mmx 2>&1 | FileCheck %s --check-prefix=UNKNOWN
 
@@ -37,6 +38,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // N1: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_neon_dotprod", gemv = "linear_q4_0_1x16x4_neon_dotprod"
   // AVX2: qwen.linear {{.*}}gemm = "linear_q4_0_2x16x4_avx2", gemv = "linear_q4_0_1x16x4_avx2"
   // VNNI: qwen.linear {{.*}}gemm = "linear_q4_0_8x16x4_avx512vnni", gemv = "linear_q4_0_1x16x4_avx512vnni"
+  // AVXVNNI: qwen.linear {{.*}}gemm = "linear_q4_0_2x16x4_avxvnni", gemv = "linear_q4_0_1x16x4_avxvnni"
   %y = qwen.linear %q, [@w] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   // A72: qwen.append {{.*}}append_k_kernel = "append_k_f16_neon", append_v_kernel = "append_v_f16_neon", rope_kernel = "norm_rope_neon"
   qwen.append %y, %y, %cos, %sin layer 0 norm @n eps 1.0e-06 : tensor<?x64xf32>, tensor<?x32xf32>
@@ -56,6 +58,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // A72: qwen.rms_norm {{.*}}{hidden_kernel = "rms_norm_f32_neon", kernel = "rms_norm_f32_neon"}
   %l = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   // A72: qwen.lm_head {{.*}}check_kernel = "check_finite_neon", gemm = "linear_f32_4x16_neon", gemv = "linear_f32_1x16_neon"
+  // AVXVNNI: qwen.lm_head {{.*}}gemm = "linear_f32_4x16_avx2"
   // N1: qwen.lm_head {{.*}}gemm = "linear_f32_4x16_neon", gemv = "linear_f32_1x16_neon"
   // VNNI: qwen.lm_head {{.*}}gemm = "linear_f32_8x16_avx512", gemv = "linear_f32_1x16_avx512"
   %z = qwen.lm_head %l, @embed : tensor<?x64xf32> -> tensor<?x256xf32>

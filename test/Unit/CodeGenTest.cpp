@@ -54,6 +54,7 @@ TEST(Target, NamesCpusAndFeatures) {
                                 CpuFeature::AVX512BW, CpuFeature::AVX512DQ,
                                 CpuFeature::AVX512VL};
   const CpuFeatureSet vnni = {CpuFeature::AVX512VNNI};
+  const CpuFeatureSet avxvnni = {CpuFeature::AVXVNNI};
   const CpuFeatureSet x86 = leastFeatures(Arch::X86_64);
   const CpuFeatureSet arm = leastFeatures(Arch::AArch64);
   const CpuFeatureSet dot = {CpuFeature::DotProd};
@@ -72,7 +73,8 @@ TEST(Target, NamesCpusAndFeatures) {
        "generic"},
       {"znver4", x86 | avx512 | vnni, "znver4"},
       {"znver4+noavx512vnni", x86 | avx512, "znver4"},
-      {"sapphirerapids", x86 | avx512 | vnni, "sapphirerapids"},
+      {"alderlake", x86 | avxvnni, "alderlake"},
+      {"sapphirerapids", x86 | avx512 | vnni | avxvnni, "sapphirerapids"},
       {"armv8-a", arm, "generic"},
       {"armv8.2-a", arm, "generic"},
       {"armv8.2-a+dotprod", arm | dot, "generic"},

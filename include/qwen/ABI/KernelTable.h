@@ -45,6 +45,7 @@ enum class KernelFormat : uint8_t { None, F32, F16, Q8_0, Q4_0, Q4_G128 };
 /// Instructions of a kernel's inner loop.
 enum class KernelIsa : uint8_t {
   AVX2,
+  AVXVNNI,
   AVX512,
   AVX512VNNI,
   NEON,

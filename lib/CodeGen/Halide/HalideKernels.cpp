@@ -16,6 +16,7 @@ using namespace qwen;
 static int vectorWidth(KernelIsa isa) {
   switch (isa) {
   case KernelIsa::AVX2:
+  case KernelIsa::AVXVNNI:
     return 8;
   case KernelIsa::AVX512:
   case KernelIsa::AVX512VNNI:
