@@ -22,5 +22,7 @@ aarch64 = os.path.join(config.source_dir, "build", "aarch64", "bin", "qwen-run")
 config.substitutions.append(("%aarch64-qwen-run", aarch64))
 if os.path.exists(aarch64):
     config.available_features.add("aarch64-runtime")
+if "-fsanitize" in config.cxx_flags:
+    config.available_features.add("sanitized")
 if "QWEN_TEST_FULL" in os.environ:
     config.environment["QWEN_TEST_FULL"] = os.environ["QWEN_TEST_FULL"]
