@@ -18,14 +18,11 @@ using nlohmann::json;
 namespace {
 class ArtifactTest : public testing::Test {
 protected:
-  void SetUp() override {
-    path = HandmadeArtifact().write("artifact-" + std::to_string(getpid()) +
-                                    ".qwen");
-  }
+  void SetUp() override { path = HandmadeArtifact().write("artifact.qwen"); }
   void TearDown() override { unlink(path.c_str()); }
 
   std::string write(const HandmadeArtifact &artifact) {
-    return artifact.write("artifact-" + std::to_string(getpid()) + ".qwen");
+    return artifact.write("artifact.qwen");
   }
 
   std::string path;

@@ -34,10 +34,7 @@ void operator delete(void *memory, size_t) noexcept { free(memory); }
 namespace {
 class CApiTest : public testing::Test {
 protected:
-  void SetUp() override {
-    path =
-        HandmadeArtifact().write("capi-" + std::to_string(getpid()) + ".qwen");
-  }
+  void SetUp() override { path = HandmadeArtifact().write("capi.qwen"); }
   void TearDown() override { unlink(path.c_str()); }
 
   std::string path;

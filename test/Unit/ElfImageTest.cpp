@@ -16,7 +16,7 @@ class ElfImageTest : public testing::Test {
 protected:
   /// The error of loading `artifact`, without the path before it.
   std::string load() {
-    path = artifact.write("elf-image-" + std::to_string(getpid()) + ".qwen");
+    path = artifact.write("elf-image.qwen");
     std::string error = errorOf([&] { ElfImage image(path); });
     if (error.starts_with(path))
       error = error.substr(path.size());

@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -120,7 +121,9 @@ void HandmadeArtifact::sealHeader() {
 }
 
 std::string HandmadeArtifact::write(const std::string &name) const {
-  const std::string path = testing::TempDir() + "/" + name;
+  // The same test may run at the same time, for another CPU.
+  const std::string path =
+      testing::TempDir() + "/" + std::to_string(getpid()) + "-" + name;
   std::ofstream stream(path, std::ios::binary | std::ios::trunc);
   stream.write(reinterpret_cast<const char *>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));

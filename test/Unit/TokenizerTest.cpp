@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -203,9 +204,7 @@ class TokenizerFilesTest : public testing::Test {
 protected:
   void SetUp() override {
     dir = std::filesystem::temp_directory_path() /
-          ("qwen-tokenizer-test." +
-           std::to_string(testing::UnitTest::GetInstance()->random_seed()) +
-           "." + std::to_string(reinterpret_cast<uintptr_t>(this)) + "." +
+          ("qwen-tokenizer-test." + std::to_string(getpid()) + "." +
            testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(dir);
     for (int byte = 0, next = 0x100; byte < 256; ++byte) {
