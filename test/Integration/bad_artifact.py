@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from checks import Checks, compile_model
+from checks import Checks, compile_model, own_lines
 
 CHECKPOINT, WORK, AARCH64 = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
 checks = Checks()
@@ -111,14 +111,14 @@ def disk_full():
     out.mkdir(exist_ok=True)
     result = subprocess.run(["sh", "-c", f"ulimit -f 2000; exec qwen-opt {CHECKPOINT} -o {out}/model.qwen"],
                             capture_output=True, text=True)
-    checks.check(result.returncode == 1 and len(result.stderr.splitlines()) == 1, f"file size limit: {result}")
+    checks.check(result.returncode == 1 and len(own_lines(result.stderr)) == 1, f"file size limit: {result}")
     checks.check("model.qwen" in result.stderr, f"file size limit: {result.stderr}")
     checks.check(not list(out.iterdir()), f"file size limit: left {list(out.iterdir())}")
     if os.geteuid() == 0 and subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", out],
                                             capture_output=True).returncode == 0:
         try:
             result = subprocess.run(["qwen-opt", CHECKPOINT, "-o", out / "model.qwen"], capture_output=True, text=True)
-            checks.check(result.returncode == 1 and len(result.stderr.splitlines()) == 1, f"full disk: {result}")
+            checks.check(result.returncode == 1 and len(own_lines(result.stderr)) == 1, f"full disk: {result}")
             checks.check("space" in result.stderr, f"full disk: {result.stderr}")
             checks.check(not list(out.iterdir()), f"full disk: left {list(out.iterdir())}")
         finally:
