@@ -2,7 +2,7 @@
 
 CMAKE := .venv/bin/cmake
 
-.PHONY: demo test test-full tidy setup
+.PHONY: demo test test-full tidy docs setup
 
 # Compiles models/stories for this CPU and prints generated text: stdout is that text alone.
 demo: setup
@@ -19,6 +19,10 @@ test-full: setup
 # Runs clang-tidy on the sources.
 tidy: setup
 	@$(CMAKE) -P cmake/tidy.cmake
+
+# Refreshes what the tools write into docs/.
+docs: setup
+	@$(CMAKE) -P cmake/docs.cmake
 
 # Installs what is missing.
 setup:
