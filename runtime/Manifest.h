@@ -40,6 +40,7 @@
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/CpuFeatures.h"
 #include "qwen/ABI/GenerationConfig.h"
+#include "qwen/ABI/ModelShape.h"
 
 #include <cstdint>
 #include <string>
@@ -48,23 +49,12 @@
 
 namespace qwen {
 
-struct ModelInfo {
+struct ModelInfo : ModelShape {
   std::string architecture;
   std::string name;
-  /// Rows of the embedding, and logits of a token.
-  int64_t vocabSize;
   /// Ids at and past this one are padding rows and are never sampled;
   /// vocabSize where there is no tokenizer.
   int64_t tokenizerVocab;
-  int64_t hiddenSize;
-  int64_t layers;
-  int64_t heads;
-  int64_t kvHeads;
-  int64_t headDim;
-  int64_t intermediateSize;
-  double ropeTheta;
-  double rmsNormEps;
-  bool tied;
   /// Positions that a sequence can have.
   int64_t context;
 };

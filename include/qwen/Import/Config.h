@@ -9,6 +9,7 @@
 #define QWEN_IMPORT_CONFIG_H
 
 #include "qwen/ABI/GenerationConfig.h"
+#include "qwen/ABI/ModelShape.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -23,22 +24,9 @@ enum class Architecture : uint8_t { Qwen2, Qwen3 };
 /// Returns "Qwen2ForCausalLM" or "Qwen3ForCausalLM".
 std::string_view architectureName(Architecture architecture);
 
-/// A model of a supported architecture. Sizes agree with each other: kvHeads
-/// divides heads; hiddenSize, heads * headDim and intermediateSize are
-/// multiples of kGroup; headDim is a multiple of 8 from 16 to 256.
-struct ModelConfig {
+/// A model of a supported architecture.
+struct ModelConfig : ModelShape {
   Architecture architecture;
-  int64_t vocabSize;
-  int64_t hiddenSize;
-  int64_t layers;
-  int64_t heads;
-  int64_t kvHeads;
-  int64_t headDim;
-  int64_t intermediateSize;
-  double ropeTheta;
-  double rmsNormEps;
-  /// The embedding is the lm_head, too.
-  bool tied;
   /// Positions that the model was made for.
   int64_t maxPosition;
 };
