@@ -204,30 +204,37 @@ Kernel halide::ropeTable() {
   return {{position, frequencies}, {table}};
 }
 
-Kernel halide::rmsNormF32(int width) {
-  const GroupedRow x("x"), w("w");
-  Param<int32_t> groups("groups");
-  Param<float> eps("eps");
-  Var i("i"), group("group");
-  Func y("y");
-  const Func scale = rootMeanSquare(x, groups, eps, width);
-  y(i, group) = (x.values(i, group) * scale()) * w.values(i, group);
+namespace {
+/// The inputs of an RMSNorm and its value of element (i, group).
+struct NormedRow {
+  NormedRow(const Var &i, const Var &group, int width) {
+    const Func scale = rootMeanSquare(x, groups, eps, width);
+    value(i, group) = (x.values(i, group) * scale()) * w.values(i, group);
+  }
+  std::vector<Halide::Argument> arguments() const {
+    return {x.values, w.values, groups, eps};
+  }
+  const GroupedRow x{"x"}, w{"w"};
+  const Param<int32_t> groups{"groups"};
+  const Param<float> eps{"eps"};
+  Func value{"value"};
+};
+} // namespace
 
+Kernel halide::rmsNormF32(int width) {
+  Var i("i"), group("group");
+  const NormedRow row(i, group, width);
+  Func y = row.value;
   y.output_buffer().dim(0).set_bounds(0, kGroupSize);
   y.output_buffer().dim(1).set_min(0).set_stride(kGroupSize);
   y.vectorize(i, width).unroll(i);
-  return {{x.values, w.values, groups, eps}, {y}};
+  return {row.arguments(), {y}};
 }
 
 Kernel halide::rmsNormQ8(int width) {
-  const GroupedRow x("x"), w("w");
-  Param<int32_t> groups("groups");
-  Param<float> eps("eps");
   Var i("i"), group("group");
-  Func value("value");
-  const Func scale = rootMeanSquare(x, groups, eps, width);
-  value(i, group) = (x.values(i, group) * scale()) * w.values(i, group);
-  return {{x.values, w.values, groups, eps}, quantize(value, groups, width)};
+  const NormedRow row(i, group, width);
+  return {row.arguments(), quantize(row.value, row.groups, width)};
 }
 
 Kernel halide::quantizeQ8(int width) {
