@@ -1,6 +1,7 @@
 //===- TokenizerTest.cpp - Text to ids and back ---------------------------===//
 
 #include "Tokenizer.h"
+#include "TempDir.h"
 #include "Unicode.h"
 
 #include "qwen/ABI/Error.h"
@@ -8,7 +9,6 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -16,6 +16,7 @@
 #include <random>
 
 using namespace qwen;
+using namespace qwen::test;
 using nlohmann::json;
 
 static const std::filesystem::path kInputs =
@@ -199,14 +200,10 @@ TEST(Tokenizer, StreamsWholeCharacters) {
 
 namespace {
 
-/// A directory with tokenizer files, gone at the end of the test.
+/// The files of a tokenizer with 258 tokens, to be changed and written.
 class TokenizerFilesTest : public testing::Test {
 protected:
   void SetUp() override {
-    dir = std::filesystem::temp_directory_path() /
-          ("qwen-tokenizer-test." + std::to_string(getpid()) + "." +
-           testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(dir);
     for (int byte = 0, next = 0x100; byte < 256; ++byte) {
       const bool printable =
           (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
@@ -215,7 +212,6 @@ protected:
     vocab["ab"] = 256;
     vocab["abc"] = 257;
   }
-  void TearDown() override { std::filesystem::remove_all(dir); }
 
   static std::string utf8(int c) {
     if (c < 0x80)
@@ -224,7 +220,7 @@ protected:
   }
 
   void write(const char *name, const std::string &text) {
-    std::ofstream(dir / name, std::ios::binary) << text;
+    temporary.write(name, text);
   }
   void writePair() {
     write("vocab.json", vocab.dump());
@@ -277,7 +273,8 @@ protected:
     EXPECT_NE(found.find(dir.string()), std::string::npos) << found;
   }
 
-  std::filesystem::path dir;
+  const TempDir temporary;
+  const std::filesystem::path &dir = temporary.path();
   json vocab = json::object();
   std::string merges = "#version: 0.2\na b\nab c\n";
 };
