@@ -2,6 +2,8 @@
 
 #include "CpuCount.h"
 
+#include "qwen/ABI/ControlGroups.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -55,55 +57,6 @@ static std::set<int> parseCpuList(const std::string &text) {
   return cpus;
 }
 
-static double parseQuota(const std::string &quota, const std::string &period) {
-  const double most = strtod(quota.c_str(), nullptr);
-  const double of = strtod(period.c_str(), nullptr);
-  return most > 0 && of > 0 ? most / of : INFINITY;
-}
-
-/// The least quota, in CPUs, of this process's group and those around it.
-static double cpuQuota(const std::string &root) {
-  double quota = INFINITY;
-  std::ifstream groups(root + "/proc/self/cgroup");
-  std::string line;
-  while (std::getline(groups, line)) {
-    // "0::/path" in version 2, "4:cpu,cpuacct:/path" in version 1.
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos)
-      continue;
-    const std::string controllers =
-        "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool unified = controllers == ",,";
-    if (!unified && controllers.find(",cpu,") == std::string::npos)
-      continue;
-    const std::string mount =
-        root + (unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu");
-    std::string path = line.substr(second + 1);
-    while (true) {
-      const std::string group = mount + path;
-      if (unified) {
-        if (const auto limit = firstLine(group + "/cpu.max")) {
-          const size_t space = limit->find(' ');
-          if (space != std::string::npos)
-            quota = std::min(quota, parseQuota(limit->substr(0, space),
-                                               limit->substr(space + 1)));
-        }
-      } else {
-        const auto limit = firstLine(group + "/cpu.cfs_quota_us");
-        const auto period = firstLine(group + "/cpu.cfs_period_us");
-        if (limit && period)
-          quota = std::min(quota, parseQuota(*limit, *period));
-      }
-      // A process in a namespace may see a path that starts with "/..".
-      if (path.empty() || path == "/")
-        break;
-      path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
-    }
-  }
-  return quota;
-}
-
 int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
   const std::string base = root + "/sys/devices/system/cpu/cpu";
   std::vector<std::pair<int, long>> capacities;
@@ -136,8 +89,8 @@ int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
     // A core is known by the first of its threads.
     cores.insert(threads.empty() ? cpu : *threads.begin());
   }
-  const double count =
-      std::min(static_cast<double>(cores.size()), std::ceil(cpuQuota(root)));
+  const double count = std::min(static_cast<double>(cores.size()),
+                                std::ceil(controlGroupCpus(root)));
   return std::max(1, static_cast<int>(count));
 }
 

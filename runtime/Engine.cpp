@@ -4,18 +4,55 @@
 
 #include "CpuCount.h"
 
+#include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
 
 #include <algorithm>
+#include <optional>
 
 using namespace qwen;
 
-static int64_t pageCount(const Manifest &manifest,
+/// Bytes of Engine::outputs.
+static size_t outputBytes(const Manifest &manifest) {
+  return static_cast<size_t>(
+             manifest.limits.rows *
+             std::max(manifest.outputStride, manifest.model.hiddenSize)) *
+         sizeof(float);
+}
+
+/// Memory of a running model beside arena, output and KV cache: 4 MiB with the
+/// shape of Qwen2.5-0.5B, and some more. The mapped file is not in it, as the
+/// system takes its pages back where it must.
+static constexpr uint64_t kProcessBytes = uint64_t{16} << 20;
+
+/// The cache that the options ask for, or as much of it as a control group has
+/// memory for, so that one that grows ends with an Error and not with the
+/// process. Throws Error where there is not even memory for one page.
+static KvCache makeCache(const Manifest &manifest,
                          const EngineOptions &options) {
-  if (options.kvPages)
-    return options.kvPages;
-  return std::max(1, options.sequences) *
-         ceilDiv(manifest.model.context, kPageTokens);
+  int64_t pages = options.kvPages;
+  if (!pages)
+    pages = std::max(1, options.sequences) *
+            ceilDiv(manifest.model.context, kPageTokens);
+  std::string whyNotMore;
+  if (const auto limit = controlGroupMemory()) {
+    const std::string allows = "its control group allows " +
+                               std::to_string(*limit) + " bytes of memory";
+    const auto page = static_cast<uint64_t>(manifest.kv.pageBytes);
+    const uint64_t fixed = static_cast<uint64_t>(manifest.arenaBytes) +
+                           outputBytes(manifest) + kProcessBytes;
+    if (*limit < fixed + page)
+      throw Error(manifest.model.name + " needs " +
+                  std::to_string(fixed + page) + " bytes to run when " +
+                  allows);
+    const auto affordable = static_cast<int64_t>((*limit - fixed) / page);
+    if (affordable < pages) {
+      pages = affordable;
+      whyNotMore = " (" + allows + ")";
+    }
+  }
+  return {pages, manifest.kv.pageBytes, options.sequences,
+          manifest.model.context, whyNotMore};
 }
 
 static int64_t tokensPerCall(const Manifest &manifest,
@@ -50,17 +87,11 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
                ForwardFn *forward, const EngineOptions &options)
     : model(manifest), entry(forward),
       pool(options.threads ? options.threads : defaultThreads()),
-      kv(pageCount(manifest, options), manifest.kv.pageBytes, options.sequences,
-         manifest.model.context),
+      kv(makeCache(manifest, options)),
       callTokens(tokensPerCall(manifest, options)),
       arena(Mapping::memory(static_cast<size_t>(manifest.arenaBytes),
                             "the arena")),
-      outputs(Mapping::memory(
-          static_cast<size_t>(
-              manifest.limits.rows *
-              std::max(manifest.outputStride, manifest.model.hiddenSize)) *
-              sizeof(float),
-          "the output")) {
+      outputs(Mapping::memory(outputBytes(manifest), "the output")) {
   const auto tokens = static_cast<size_t>(callTokens);
   for (std::vector<int32_t> *list : {&ids, &sequences, &positions})
     list->resize(tokens);

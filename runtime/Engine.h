@@ -25,7 +25,8 @@ struct EngineOptions {
   int32_t threads = 0;
   /// Sequences that can be open at once.
   int32_t sequences = 1;
-  /// Pages of the KV cache; 0: enough for all sequences at full context.
+  /// Pages of the KV cache; 0: enough for all sequences at full context. Fewer
+  /// where a control group has memory for fewer.
   int64_t kvPages = 0;
   /// Tokens in one call of `forward` at most; 0: what the code takes.
   /// Results do not depend on it.

@@ -20,9 +20,9 @@ static size_t poolBytes(int64_t pages, int64_t pageBytes) {
 }
 
 KvCache::KvCache(int64_t pageCount, int64_t pageBytes, int32_t sequenceCount,
-                 int64_t contextSize)
-    : bytesOfPage(pageBytes), context(contextSize),
-      stride(ceilDiv(contextSize, kPageTokens)),
+                 int64_t contextSize, std::string whyNotMore)
+    : whyNotMore(std::move(whyNotMore)), bytesOfPage(pageBytes),
+      context(contextSize), stride(ceilDiv(contextSize, kPageTokens)),
       memory(Mapping::memory(poolBytes(pageCount, pageBytes), "the KV cache")) {
   if (sequenceCount < 1)
     throw Error("a KV cache needs at least one sequence");
@@ -52,7 +52,7 @@ int64_t KvCache::length(SequenceId sequence) const {
 int32_t KvCache::takePage() {
   if (freeList.empty())
     throw Error("the KV cache is full: all of its " + std::to_string(pages()) +
-                " pages are in use");
+                " pages are in use" + whyNotMore);
   const int32_t page = freeList.back();
   freeList.pop_back();
   references[page] = 1;
@@ -145,7 +145,7 @@ void KvCache::extend(SequenceId sequence, int64_t newLength) {
     throw Error("the KV cache is full: sequence " + std::to_string(sequence) +
                 " needs " + std::to_string(need - have) + " more pages and " +
                 std::to_string(freePages()) + " of " + std::to_string(pages()) +
-                " are free");
+                " are free" + whyNotMore);
   for (int64_t i = have; i < need; ++i)
     table(sequence)[i] = takePage();
   entry.length = std::max(entry.length, newLength);

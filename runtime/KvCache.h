@@ -12,6 +12,7 @@
 #include "File.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace qwen {
@@ -24,9 +25,10 @@ using SequenceId = int32_t;
 class KvCache {
 public:
   /// A pool of `pages` pages of `pageBytes`, for at most `sequences` open
-  /// sequences of at most `context` positions. Throws Error where there is no
-  /// address space for it.
-  KvCache(int64_t pages, int64_t pageBytes, int32_t sequences, int64_t context);
+  /// sequences of at most `context` positions. `whyNotMore` ends the Error of
+  /// a full cache. Throws Error where there is no address space for it.
+  KvCache(int64_t pages, int64_t pageBytes, int32_t sequences, int64_t context,
+          std::string whyNotMore = "");
 
   uint8_t *pool() const { return memory.data(); }
   int64_t pages() const { return static_cast<int64_t>(references.size()); }
@@ -70,6 +72,7 @@ private:
   int32_t copyPage(int32_t page);
   void checkOpen(SequenceId sequence) const;
 
+  std::string whyNotMore;
   int64_t bytesOfPage;
   int64_t context;
   int64_t stride;

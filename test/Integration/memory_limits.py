@@ -1,7 +1,8 @@
-"""With too little address space, one line says what was needed; with enough, the answer is the usual one.
+"""With too little address space or memory, one line says what was needed; with enough, the answer is the usual one.
 
   memory_limits.py CHECKPOINT WORKDIR
 """
+import os
 import pathlib
 import re
 import resource
@@ -52,5 +53,45 @@ sweep("qwen-run", 8 << 10, 64 << 10, 1999, r"cannot get \d+ bytes for .*ulimit -
 out = WORK / "limited.qwen"
 sweep("qwen-opt", 400 << 10, 1100 << 10, 100 << 10, r"needs about [\d.]+ MiB of address space when ulimit -v allows",
       "", "qwen-opt", CHECKPOINT, "-o", out)
+
+GROUPS = pathlib.Path("/sys/fs/cgroup")
+if (GROUPS / "memory").is_dir():
+    GROUPS = GROUPS / "memory"
+GROUP = GROUPS / f"qwen-test-{os.getpid()}"
+
+
+def grouped(mib, *command):
+    """Runs a command in a control group of so much memory."""
+    limit = "memory.limit_in_bytes" if GROUPS.name == "memory" else "memory.max"
+    GROUP.mkdir()
+    try:
+        (GROUP / limit).write_text(str(mib << 20))
+        return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120,
+                              preexec_fn=lambda: (GROUP / "cgroup.procs").write_text(str(os.getpid())))
+    finally:
+        GROUP.rmdir()
+
+
+def group_sweep(name, limits, needed, expected, *command):
+    """The least limit is too small and the greatest is not."""
+    for mib in limits:
+        result = grouped(mib, *command)
+        what = f"{name} in a group of {mib} MiB: {result}"
+        if mib == limits[-1]:
+            checks.check(result.returncode == 0 and result.stdout == expected, what)
+            continue
+        lines = result.stderr.splitlines()
+        checks.check(result.returncode == 1 and len(lines) == 1 and lines[0].startswith(f"{name}: "), what)
+        checks.check(re.search(needed, result.stderr), what)
+
+
+try:
+    grouped(64, "true")
+except OSError as error:
+    print(f"control groups are not tried, since this process may not make one: {error}")
+else:
+    group_sweep("qwen-run", [8, 20, 64], r"needs \d+ bytes to run when its control group allows \d+", answer, *command)
+    group_sweep("qwen-opt", [32, 100, 256], r"needs about 128.0 MiB of memory when its control group allows", "",
+                "qwen-opt", CHECKPOINT, "-o", out)
 checks.check(not list(WORK.glob("limited.qwen.*")), f"left files: {list(WORK.iterdir())}")
 checks.finish()

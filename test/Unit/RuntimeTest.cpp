@@ -6,6 +6,8 @@
 #include "KvCache.h"
 #include "ThreadPool.h"
 
+#include "qwen/ABI/ControlGroups.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -117,8 +119,8 @@ TEST(ThreadPool, RefusesImpossibleNumbers) {
 }
 
 namespace {
-/// A tree of /sys and /proc for CpuCount.
-class CpuCountTest : public testing::Test {
+/// A tree of /sys and /proc.
+class SystemTest : public testing::Test {
 protected:
   void SetUp() override {
     root = testing::TempDir() + "/cpus-" + std::to_string(getpid());
@@ -139,7 +141,7 @@ protected:
 };
 } // namespace
 
-TEST_F(CpuCountTest, SiblingsAreOneCore) {
+TEST_F(SystemTest, SiblingsAreOneCore) {
   for (int i = 0; i < 8; ++i)
     cpu(i, "topology/core_cpus_list",
         std::to_string(i % 4) + "," + std::to_string(i % 4 + 4));
@@ -149,7 +151,7 @@ TEST_F(CpuCountTest, SiblingsAreOneCore) {
   EXPECT_EQ(usableCores({}, root), 1);
 }
 
-TEST_F(CpuCountTest, SlowCoresAreLeftOut) {
+TEST_F(SystemTest, SlowCoresAreLeftOut) {
   const int capacities[] = {160, 160, 160, 160, 498, 498, 498, 1024};
   for (int i = 0; i < 8; ++i)
     cpu(i, "cpu_capacity", std::to_string(capacities[i]));
@@ -157,13 +159,13 @@ TEST_F(CpuCountTest, SlowCoresAreLeftOut) {
   EXPECT_EQ(usableCores({0, 1, 2}, root), 3);
 }
 
-TEST_F(CpuCountTest, EfficientCoresOfHybridsAreLeftOut) {
+TEST_F(SystemTest, EfficientCoresOfHybridsAreLeftOut) {
   write("/sys/devices/cpu_core/cpus", "0-3");
   EXPECT_EQ(usableCores({0, 1, 2, 3, 4, 5}, root), 4);
   EXPECT_EQ(usableCores({4, 5}, root), 2);
 }
 
-TEST_F(CpuCountTest, QuotasOfAllGroupsCount) {
+TEST_F(SystemTest, QuotasOfAllGroupsCount) {
   const std::vector<int> cpus = {0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(usableCores(cpus, root), 8);
   write("/proc/self/cgroup", "0::/a/b");
@@ -175,11 +177,30 @@ TEST_F(CpuCountTest, QuotasOfAllGroupsCount) {
   EXPECT_EQ(usableCores(cpus, root), 1);
 }
 
-TEST_F(CpuCountTest, QuotasOfVersion1Count) {
+TEST_F(SystemTest, QuotasOfVersion1Count) {
   write("/proc/self/cgroup", "5:memory:/x\n4:cpu,cpuacct:/a");
   write("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "200000");
   write("/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000");
   EXPECT_EQ(usableCores({0, 1, 2, 3}, root), 2);
+}
+
+TEST_F(SystemTest, TheLeastMemoryOfAllGroupsCounts) {
+  EXPECT_EQ(controlGroupMemory(root), std::nullopt);
+  write("/proc/self/cgroup", "0::/a/b");
+  write("/sys/fs/cgroup/a/b/memory.max", "max");
+  EXPECT_EQ(controlGroupMemory(root), std::nullopt);
+  write("/sys/fs/cgroup/a/memory.max", "1048576");
+  write("/sys/fs/cgroup/memory.max", "2097152");
+  EXPECT_EQ(controlGroupMemory(root), 1048576u);
+}
+
+TEST_F(SystemTest, MemoryOfVersion1Counts) {
+  write("/proc/self/cgroup", "5:memory:/x\n4:cpu,cpuacct:/a");
+  write("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "9223372036854771712");
+  EXPECT_EQ(controlGroupMemory(root), std::nullopt);
+  write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "65536");
+  write("/sys/fs/cgroup/cpu/a/memory.limit_in_bytes", "1");
+  EXPECT_EQ(controlGroupMemory(root), 65536u);
 }
 
 //===----------------------------------------------------------------------===//
@@ -231,7 +252,7 @@ TEST(KvCache, BranchesShareFullPagesAndCopyThePartialOne) {
 }
 
 TEST(KvCache, SaysWhatRanOut) {
-  KvCache cache(2, 64, 2, 200);
+  KvCache cache(2, 64, 2, 200, " (why)");
   const SequenceId a = cache.open();
   EXPECT_EQ(errorOf([&] { cache.extend(a, 201); }),
             "sequence 0 would have 201 positions when the model was compiled "
@@ -239,13 +260,13 @@ TEST(KvCache, SaysWhatRanOut) {
   cache.extend(a, 64);
   EXPECT_EQ(errorOf([&] { cache.extend(a, 200); }),
             "the KV cache is full: sequence 0 needs 3 more pages and 1 of 2 "
-            "are free");
+            "are free (why)");
   EXPECT_EQ(cache.length(a), 64);
   EXPECT_EQ(cache.freePages(), 1);
   cache.extend(a, 128);
   cache.truncate(a, 100);
   EXPECT_EQ(errorOf([&] { cache.branch(a); }),
-            "the KV cache is full: all of its 2 pages are in use");
+            "the KV cache is full: all of its 2 pages are in use (why)");
   const SequenceId b = cache.open();
   EXPECT_EQ(errorOf([&] { cache.open(); }), "all 2 sequences are open");
   EXPECT_EQ(errorOf([&] { cache.truncate(b, 1); }),

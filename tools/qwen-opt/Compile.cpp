@@ -2,6 +2,7 @@
 
 #include "Compile.h"
 
+#include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/CodeGen/ArtifactWriter.h"
@@ -110,8 +111,6 @@ static void setOptions(mlir::ModuleOp module, const Target &target) {
   for (std::string_view name : target.features.names())
     features.push_back(name);
   module->setAttr(kTargetFeaturesAttr, builder.getStrArrayAttr(features));
-  module->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(kDefaultMaxTokens));
-  module->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(kDefaultMaxRows));
 }
 
 static Stage stageToReach(const std::string &emit) {
@@ -209,10 +208,24 @@ static void checkAddressSpace(const std::filesystem::path &checkpoint) {
                 withUnit(limit.rlim_cur));
 }
 
+/// Anonymous memory that compiling takes: 66 MiB with the shapes of
+/// Qwen2.5-0.5B, and some more. Weights are mapped and pass through.
+static constexpr uint64_t kAnonymousBytes = uint64_t{128} << 20;
+
+/// Throws Error where a control group would end the process in the middle.
+static void checkMemory(const std::string &checkpoint) {
+  if (const auto limit = controlGroupMemory();
+      limit && *limit < kAnonymousBytes)
+    throw Error("compiling " + checkpoint + " needs about " +
+                withUnit(kAnonymousBytes) +
+                " of memory when its control group allows " + withUnit(*limit));
+}
+
 static void compile(const Options &options) {
   const auto start = std::chrono::steady_clock::now();
   const Target target = resolveTarget(options.target);
   checkAddressSpace(options.checkpoint);
+  checkMemory(options.checkpoint);
   mlir::DialectRegistry registry;
   registry.insert<QwenDialect>();
   registerCodeGenDialects(registry);

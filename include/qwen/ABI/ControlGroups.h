@@ -1,0 +1,29 @@
+//===- ControlGroups.h - Limits that the system sets -----------*- C++ -*-===//
+//
+// What Linux control groups (containers, systemd units) let this process use:
+// version 2, or version 1 with its usual mounts.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_CONTROLGROUPS_H
+#define QWEN_ABI_CONTROLGROUPS_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace qwen {
+
+// `root` stands before "/sys" and "/proc"; empty but in tests.
+
+/// The least processor quota, in CPUs, of this process's group and those
+/// around it; infinity where none is set.
+double controlGroupCpus(const std::string &root = "");
+
+/// The least limit of memory, in bytes, of this process's group and those
+/// around it; nullopt where none is set.
+std::optional<uint64_t> controlGroupMemory(const std::string &root = "");
+
+} // namespace qwen
+
+#endif // QWEN_ABI_CONTROLGROUPS_H
