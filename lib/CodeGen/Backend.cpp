@@ -119,7 +119,7 @@ createTargetMachine(const Target &target) {
       llvm::CodeGenOptLevel::Default));
 }
 
-static std::string featureAttribute(CpuFeatureSet features) {
+std::string qwen::featureAttribute(CpuFeatureSet features) {
   std::string result;
   for (std::string_view name : features.names()) {
     if (!result.empty())

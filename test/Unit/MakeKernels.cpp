@@ -1,11 +1,13 @@
 //===- MakeKernels.cpp - The kernel table as a file -----------------------===//
 //
-// make-kernels [--emit=so|asm|llvm] [--kernel=NAME]... TARGET OUT
+// make-kernels [--emit=so|asm|llvm] [--model] [--kernel=NAME]... TARGET OUT
 //
 // Generates every kernel of the table that TARGET can run, or those that are
 // named, each with its own row's instructions. The shared object is an artifact
 // with nothing but code, which the runtime's loader takes; KernelTest compares
-// it with the reference kernels.
+// it with the reference kernels. --model generates the kernels that need more
+// than every machine has, with models of their instructions
+// (InstructionModels.h), so that every machine runs them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,6 +16,7 @@
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend.h"
 #include "qwen/CodeGen/HalideAdapter.h"
+#include "qwen/CodeGen/InstructionModels.h"
 #include "qwen/CodeGen/Link.h"
 #include "qwen/CodeGen/Products.h"
 #include "llvm/ADT/STLExtras.h"
@@ -27,7 +30,7 @@ using namespace qwen;
 
 /// The rows to generate, in the order of the table.
 static std::vector<KernelInfo> selectRows(const std::vector<std::string> &names,
-                                          const Target &target) {
+                                          const Target &target, bool model) {
   for (const std::string &name : names)
     if (!findKernel(name))
       throw Error("no kernel '" + name + "' in the table");
@@ -35,6 +38,7 @@ static std::vector<KernelInfo> selectRows(const std::vector<std::string> &names,
   for (const KernelInfo &row : kernelTable())
     if (row.arch() == target.arch &&
         target.features.containsAll(row.features()) &&
+        (!model || row.features() != leastFeatures(row.arch())) &&
         (names.empty() || llvm::is_contained(names, row.name)))
       rows.push_back(row);
   if (rows.empty())
@@ -44,7 +48,8 @@ static std::vector<KernelInfo> selectRows(const std::vector<std::string> &names,
 
 static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
                                               llvm::LLVMContext &context,
-                                              const Target &target) {
+                                              const Target &target,
+                                              bool model) {
   mlir::DialectRegistry registry;
   registerCodeGenDialects(registry);
   mlir::MLIRContext mlirContext(registry,
@@ -69,6 +74,8 @@ static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
   }
   addEntryTable(*whole, names, target);
   optimize(*whole, target);
+  if (model)
+    modelInstructions(*whole, leastFeatures(target.arch));
   return whole;
 }
 
@@ -96,9 +103,11 @@ static std::string makeSharedObject(const llvm::Module &module,
 int main(int argc, char **argv) {
   std::string emit = "so", spec, out;
   std::vector<std::string> kernels;
+  bool model = false;
   CLI::App app("Generates the kernels of the table");
   app.add_option("--emit", emit)->check(CLI::IsMember({"so", "asm", "llvm"}));
   app.add_option("--kernel", kernels);
+  app.add_flag("--model", model);
   app.add_option("TARGET", spec)->required();
   app.add_option("OUT", out)->required();
   CLI11_PARSE(app, argc, argv);
@@ -106,7 +115,7 @@ int main(int argc, char **argv) {
     const Target target = resolveTarget(spec);
     llvm::LLVMContext context;
     const std::unique_ptr<llvm::Module> module =
-        generate(selectRows(kernels, target), context, target);
+        generate(selectRows(kernels, target, model), context, target, model);
     write(out, emit == "so"    ? makeSharedObject(*module, target)
                : emit == "asm" ? emitAssembly(*module, target)
                                : printIR(*module));

@@ -7,11 +7,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RandomValues.h"
 #include "qwen/Reference/Encode.h"
 #include "qwen/Reference/Float16.h"
 #include "qwen/Reference/Kernels.h"
 #include "qwen/Reference/Math.h"
+#include "qwen/Verify/RandomValues.h"
 
 #include <gtest/gtest.h>
 

@@ -44,6 +44,10 @@ void registerCodeGenDialects(mlir::DialectRegistry &registry);
 std::unique_ptr<llvm::Module> translateToLLVM(mlir::ModuleOp module,
                                               llvm::LLVMContext &context);
 
+/// What LLVM's function attribute "target-features" says for `features`:
+/// "+avx2,+fma".
+std::string featureAttribute(CpuFeatureSet features);
+
 /// Makes every function of `module` code for `target` that uses the
 /// instructions of `features` only: what the target has beyond them stays
 /// unused, so that an artifact runs wherever its rows' features are. Whatever

@@ -1,9 +1,9 @@
 //===- RandomValues.h - Operands for kernels --------------------*- C++ -*-===//
 
-#ifndef QWEN_TEST_UNIT_RANDOMVALUES_H
-#define QWEN_TEST_UNIT_RANDOMVALUES_H
+#ifndef QWEN_VERIFY_RANDOMVALUES_H
+#define QWEN_VERIFY_RANDOMVALUES_H
 
-#include "Guarded.h"
+#include "qwen/Verify/Guarded.h"
 
 #include <cmath>
 #include <iterator>
@@ -16,6 +16,25 @@ enum class Values { Uniform, Magnitudes, Edges, Zeros, Subnormals, Large };
 inline constexpr Values kValues[] = {Values::Uniform,    Values::Magnitudes,
                                      Values::Edges,      Values::Zeros,
                                      Values::Subnormals, Values::Large};
+
+/// For messages.
+constexpr const char *valuesName(Values values) {
+  switch (values) {
+  case Values::Uniform:
+    return "uniform";
+  case Values::Magnitudes:
+    return "of many magnitudes";
+  case Values::Edges:
+    return "extreme";
+  case Values::Zeros:
+    return "zero";
+  case Values::Subnormals:
+    return "subnormal";
+  case Values::Large:
+    return "large";
+  }
+  __builtin_unreachable();
+}
 
 /// The same operands on every machine.
 class Random {
@@ -73,4 +92,4 @@ private:
 
 } // namespace qwen
 
-#endif // QWEN_TEST_UNIT_RANDOMVALUES_H
+#endif // QWEN_VERIFY_RANDOMVALUES_H

@@ -1,0 +1,119 @@
+//===- Cases.h - The cases of one kernel ------------------------*- C++ -*-===//
+
+#ifndef QWEN_LIB_VERIFY_CASES_H
+#define QWEN_LIB_VERIFY_CASES_H
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/KernelABI.h"
+#include "qwen/Verify/Guarded.h"
+#include "qwen/Verify/KernelVerifier.h"
+#include "qwen/Verify/RandomValues.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+namespace qwen::verify {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+inline constexpr float kMax = std::numeric_limits<float>::max();
+
+/// Names and counts cases, and compares what they give.
+class Cases {
+public:
+  Cases(const VerifySizes &sizes,
+        const std::function<void(const std::string &)> &started)
+      : sizes(sizes), started(started) {}
+
+  const VerifySizes &sizes;
+
+  /// Starts the case that `parts` describe, printed one after another.
+  template <typename... Parts> void start(const Parts &...parts) {
+    ++cases;
+    std::ostringstream text;
+    (text << ... << parts);
+    description = text.str();
+    started(description);
+  }
+  int64_t count() const { return cases; }
+
+  template <typename T>
+  void expectSame(const Guarded<T> &found, const Guarded<T> &needed,
+                  const char *name) const {
+    if (!found.intact())
+      fail("the kernel writes in front of " + std::string(name));
+    for (int64_t i = 0; i < needed.length(); ++i)
+      if (!same(found[i], needed[i]))
+        fail(std::string(name) + "[" + std::to_string(i) + "] is " +
+             text(found[i]) + " when the reference has " + text(needed[i]));
+  }
+
+  /// What kernels with a flag return.
+  void expectFlag(int32_t found, int32_t needed) const {
+    if (found != needed)
+      fail("the flag is " + std::to_string(found) + " when the reference has " +
+           std::to_string(needed));
+  }
+
+  /// Throws Error about the case.
+  [[noreturn]] void fail(const std::string &what) const {
+    throw Error(description + ": " + what);
+  }
+
+private:
+  static bool same(float a, float b) {
+    return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+           (std::isnan(a) && std::isnan(b));
+  }
+  template <typename T> static bool same(T a, T b) { return a == b; }
+
+  template <typename T> static std::string text(T value) {
+    std::ostringstream stream;
+    stream << std::hexfloat << +value;
+    return stream.str();
+  }
+
+  const std::function<void(const std::string &)> &started;
+  std::string description;
+  int64_t cases = 0;
+};
+
+// Each compares a kernel with its reference over all cases.
+
+void checkLinear(Cases &cases, const KernelInfo &row, LinearF32Fn *kernel,
+                 LinearF32Fn *reference);
+void checkLinear(Cases &cases, const KernelInfo &row, LinearQ8Fn *kernel,
+                 LinearQ8Fn *reference);
+void checkEmbed(Cases &cases, const KernelInfo &row, EmbedFn *kernel,
+                EmbedFn *reference);
+
+void checkScores(Cases &cases, const KernelInfo &row, AttentionScoresFn *kernel,
+                 AttentionScoresFn *reference);
+void checkValues(Cases &cases, const KernelInfo &row, AttentionValuesFn *kernel,
+                 AttentionValuesFn *reference);
+void checkSoftmaxPage(Cases &cases, SoftmaxPageFn *kernel,
+                      SoftmaxPageFn *reference);
+void checkMergePage(Cases &cases, MergePageFn *kernel, MergePageFn *reference);
+void checkFinishAttention(Cases &cases, FinishAttentionFn *kernel,
+                          FinishAttentionFn *reference);
+void checkAppend(Cases &cases, const KernelInfo &row, AppendFn *kernel,
+                 AppendFn *reference);
+void checkRopeTable(Cases &cases, RopeTableFn *kernel, RopeTableFn *reference);
+void checkRope(Cases &cases, RopeFn *kernel, RopeFn *reference);
+void checkNormRope(Cases &cases, NormRopeFn *kernel, NormRopeFn *reference);
+
+void checkRmsNormF32(Cases &cases, RmsNormF32Fn *kernel,
+                     RmsNormF32Fn *reference);
+void checkRmsNormQ8(Cases &cases, RmsNormQ8Fn *kernel, RmsNormQ8Fn *reference);
+void checkQuantizeQ8(Cases &cases, QuantizeQ8Fn *kernel,
+                     QuantizeQ8Fn *reference);
+void checkSwiGluF32(Cases &cases, SwiGluF32Fn *kernel, SwiGluF32Fn *reference);
+void checkSwiGluQ8(Cases &cases, SwiGluQ8Fn *kernel, SwiGluQ8Fn *reference);
+void checkCheckFinite(Cases &cases, CheckFiniteFn *kernel,
+                      CheckFiniteFn *reference);
+
+} // namespace qwen::verify
+
+#endif // QWEN_LIB_VERIFY_CASES_H

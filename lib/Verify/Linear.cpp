@@ -1,0 +1,170 @@
+//===- Linear.cpp - Cases of products with a packed matrix ----------------===//
+
+#include "Cases.h"
+
+#include "qwen/ABI/Blocks.h"
+
+using namespace qwen;
+using namespace qwen::verify;
+
+namespace {
+struct LinearShape {
+  int64_t m, k, panels, panelBegin, panelEnd, ld;
+  bool bias, residual;
+  /// The residual is the output's memory.
+  bool inPlace;
+};
+
+/// Operands of both kinds of linear kernels.
+struct LinearOperands {
+  LinearShape shape;
+  Guarded<float> x, d, bias, residual;
+  Guarded<int8_t> q;
+  Guarded<int32_t> sums;
+  Guarded<uint8_t> weights;
+
+  LinearOperands(const LinearShape &shape, WeightFormat format, Values kind,
+                 Random &random)
+      : shape(shape), x(random.floats(shape.m * shape.k, kind)),
+        d(shape.m * ceilDiv(shape.k, kActivationBlock)),
+        bias(random.floats(shape.panels * kPanelRows)),
+        residual(random.floats(shape.m * shape.ld)), q(shape.m * shape.k),
+        sums(shape.m * shape.k / kGroup),
+        weights(packedBytes(format, shape.panels * kPanelRows, shape.k)) {
+    if (format == WeightFormat::F32)
+      fillFloatWeights(kind, random);
+    else
+      fillQuantized(format, kind, random);
+  }
+
+private:
+  void fillFloatWeights(Values kind, Random &random) {
+    for (int64_t i = 0; i < weights.length(); i += 4) {
+      const float w = random.value(kind);
+      std::memcpy(&weights[i], &w, 4);
+    }
+  }
+
+  void fillQuantized(WeightFormat format, Values kind, Random &random) {
+    const bool saturated = kind == Values::Edges;
+    for (int64_t i = 0; i < q.length(); ++i) {
+      const int64_t value = saturated ? (random.below(2) != 0 ? 127 : -127)
+                            : kind == Values::Zeros ? 0
+                                                    : random.below(255) - 127;
+      q[i] = static_cast<int8_t>(value);
+      sums[i / kGroup] += q[i];
+    }
+    for (float &scale : d)
+      scale = std::fabs(random.value(kind));
+    for (int64_t i = 0; i < weights.length(); ++i) {
+      // Of nibbles and of int8.
+      static constexpr uint8_t extremes[] = {0x00, 0xff, 0x0f,
+                                             0xf0, 0x80, 0x7f};
+      weights[i] = saturated ? extremes[random.below(6)]
+                             : static_cast<uint8_t>(random.bits());
+    }
+    for (int64_t panel = 0; panel < shape.panels; ++panel)
+      for (int64_t i = 0; i < shape.k; i += weightBlock(format))
+        for (int64_t r = 0; r < kPanelRows; ++r) {
+          const uint16_t scale = random.half();
+          std::memcpy(
+              &weights[panel * panelBytes(format, shape.k) +
+                       i / weightBlock(format) * panelBlockBytes(format) +
+                       2 * r],
+              &scale, 2);
+        }
+  }
+};
+} // namespace
+
+static void callLinear(LinearF32Fn *fn, const LinearOperands &o,
+                       const float *residual, float *out) {
+  const LinearShape &s = o.shape;
+  fn(o.x.data(), o.weights.data(), s.bias ? o.bias.data() : nullptr, residual,
+     out, s.m, s.k, s.ld, s.panelBegin, s.panelEnd);
+}
+
+static void callLinear(LinearQ8Fn *fn, const LinearOperands &o,
+                       const float *residual, float *out) {
+  const LinearShape &s = o.shape;
+  fn(o.q.data(), o.d.data(), o.sums.data(), o.weights.data(),
+     s.bias ? o.bias.data() : nullptr, residual, out, s.m, s.k, s.ld,
+     s.panelBegin, s.panelEnd);
+}
+
+template <typename Fn>
+static Guarded<float> runLinear(Fn *kernel, const LinearOperands &o) {
+  const LinearShape &s = o.shape;
+  Guarded<float> out(s.m * s.ld, -77.0f);
+  if (s.inPlace)
+    std::copy(o.residual.begin(), o.residual.end(), out.begin());
+  const float *residual = !s.residual ? nullptr
+                          : s.inPlace ? out.data()
+                                      : o.residual.data();
+  callLinear(kernel, o, residual, out.data());
+  return out;
+}
+
+template <typename Fn>
+static void check(Cases &cases, const KernelInfo &row, Fn *kernel,
+                  Fn *reference) {
+  const WeightFormat format = *weightFormat(row.format);
+  static constexpr int64_t ranges[][3] = {{1, 0, 1}, {2, 0, 2}, {3, 1, 2},
+                                          {3, 0, 3}, {2, 1, 2}, {3, 1, 3},
+                                          {3, 2, 2}};
+  Random random(1);
+  int64_t turn = 0;
+  for (int64_t k : cases.sizes.depths)
+    for (int64_t rows : cases.sizes.rows) {
+      const int64_t *range = ranges[turn % 7];
+      const Values kind = kValues[turn % 5]; // sums of Large ones overflow
+      const int64_t epilogue = turn % 6;
+      const LinearShape shape = {ceilDiv(rows, row.m) * row.m,
+                                 k,
+                                 range[0],
+                                 range[1],
+                                 range[2],
+                                 (range[0] + turn % 2) * kPanelRows,
+                                 epilogue % 2 == 1,
+                                 epilogue >= 2,
+                                 epilogue >= 4};
+      ++turn;
+      cases.start("m ", shape.m, ", k ", k, ", panels ", range[1], " to ",
+                  range[2], " of ", range[0], shape.bias ? ", bias" : "",
+                  shape.inPlace    ? ", residual in place"
+                  : shape.residual ? ", residual"
+                                   : "",
+                  ", values ", valuesName(kind));
+      const LinearOperands operands(shape, format, kind, random);
+      cases.expectSame(runLinear(kernel, operands),
+                       runLinear(reference, operands), "out");
+    }
+}
+
+void verify::checkLinear(Cases &cases, const KernelInfo &row,
+                         LinearF32Fn *kernel, LinearF32Fn *reference) {
+  check(cases, row, kernel, reference);
+}
+
+void verify::checkLinear(Cases &cases, const KernelInfo &row,
+                         LinearQ8Fn *kernel, LinearQ8Fn *reference) {
+  check(cases, row, kernel, reference);
+}
+
+void verify::checkEmbed(Cases &cases, const KernelInfo &row, EmbedFn *kernel,
+                        EmbedFn *reference) {
+  const WeightFormat format = *weightFormat(row.format);
+  Random random(14);
+  for (int64_t k : cases.sizes.depths) {
+    const LinearShape shape = {1,     k,     3,    0, 3, 3 * kPanelRows,
+                               false, false, false};
+    const LinearOperands operands(shape, format, Values::Magnitudes, random);
+    for (int32_t id = 0; id < 3 * kPanelRows; ++id) {
+      cases.start("k ", k, ", id ", id);
+      Guarded<float> want(k, kNaN), got(want);
+      reference(operands.weights.data(), id, k, want.data());
+      kernel(operands.weights.data(), id, k, got.data());
+      cases.expectSame(got, want, "out");
+    }
+  }
+}
