@@ -97,7 +97,7 @@ static Guarded<float> runLinear(Fn *kernel, const LinearOperands &o) {
   const LinearShape &s = o.shape;
   Guarded<float> out(s.m * s.ld, -77.0f);
   if (s.inPlace)
-    std::copy(o.residual.begin(), o.residual.end(), out.begin());
+    std::ranges::copy(o.residual, out.begin());
   const float *residual = !s.residual ? nullptr
                           : s.inPlace ? out.data()
                                       : o.residual.data();

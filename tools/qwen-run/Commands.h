@@ -70,6 +70,15 @@ struct InfoCommand {
 };
 void info(const InfoCommand &command);
 
+struct VerifyCommand {
+  std::string file;
+  bool json = false;
+};
+/// Runs the kernels of every target that this machine can run against the
+/// reference, and stops at the first difference. Never returns where a kernel
+/// causes a fault: prints it and exits with status 1.
+void verify(const VerifyCommand &command);
+
 struct TokenizeCommand {
   std::string file;
   std::optional<std::string> text;
@@ -97,6 +106,9 @@ struct PerplexityCommand {
   bool json = false;
 };
 void perplexity(const PerplexityCommand &command);
+
+/// Whether this machine can run the code of `target`.
+bool runsHere(const TargetInfo &target);
 
 /// The artifact's tokenizer. Throws Error where it has none.
 Tokenizer openTokenizer(const Artifact &artifact);

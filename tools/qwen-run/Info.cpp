@@ -20,7 +20,7 @@ static std::string bytesText(uint64_t bytes) {
   return text;
 }
 
-static bool runsHere(const TargetInfo &target) {
+bool qwen::run::runsHere(const TargetInfo &target) {
   return target.arch == hostArch() &&
          hostFeatures().containsAll(target.features);
 }

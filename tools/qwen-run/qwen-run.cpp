@@ -106,6 +106,14 @@ static void addInfo(CLI::App &app, InfoCommand &command) {
   sub->callback([&command] { info(command); });
 }
 
+static void addVerify(CLI::App &app, VerifyCommand &command) {
+  CLI::App *sub = app.add_subcommand(
+      "verify", "Compare every kernel with the reference, bit for bit");
+  addFile(sub, command.file);
+  sub->add_flag("--json", command.json, "Print JSON");
+  sub->callback([&command] { verify(command); });
+}
+
 static void addTokenize(CLI::App &app, TokenizeCommand &command) {
   CLI::App *sub = app.add_subcommand("tokenize", "Text to token ids, or back");
   addFile(sub, command.file);
@@ -158,6 +166,7 @@ int main(int argc, char **argv) {
   ChatCommand chatCommand;
   BenchCommand benchCommand;
   InfoCommand infoCommand;
+  VerifyCommand verifyCommand;
   TokenizeCommand tokenizeCommand;
   LogitsCommand logitsCommand;
   PerplexityCommand perplexityCommand;
@@ -165,6 +174,7 @@ int main(int argc, char **argv) {
   addChat(app, chatCommand);
   addBench(app, benchCommand);
   addInfo(app, infoCommand);
+  addVerify(app, verifyCommand);
   addTokenize(app, tokenizeCommand);
   addLogits(app, logitsCommand);
   addPerplexity(app, perplexityCommand);

@@ -1,0 +1,170 @@
+//===- Verify.cpp - Kernels of a file against the reference ---------------===//
+
+#include "Commands.h"
+#include "Output.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/Verify/KernelVerifier.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <unistd.h>
+
+using namespace qwen;
+using namespace qwen::run;
+using nlohmann::ordered_json;
+
+//===----------------------------------------------------------------------===//
+// Faults
+//===----------------------------------------------------------------------===//
+
+/// The kernel and the case that run, as a line about a fault begins.
+static char running[1024];
+static size_t runningSize;
+
+static void setRunning(std::string_view kernel,
+                       const std::string &description) {
+  const int size =
+      snprintf(running, sizeof(running),
+               "qwen-run: kernel %.*s: %s: ", static_cast<int>(kernel.size()),
+               kernel.data(), description.c_str());
+  runningSize = std::min(static_cast<size_t>(size), sizeof(running) - 1);
+}
+
+static void reportFault(int number) {
+  static constexpr char illegal[] =
+      "has an instruction that this machine lacks\n";
+  static constexpr char memory[] =
+      "touches memory that is none of its operands\n";
+  (void)!write(STDERR_FILENO, running, runningSize);
+  if (number == SIGILL)
+    (void)!write(STDERR_FILENO, illegal, sizeof(illegal) - 1);
+  else
+    (void)!write(STDERR_FILENO, memory, sizeof(memory) - 1);
+  _exit(1);
+}
+
+/// Faults of kernels end the program with one line.
+static void catchFaults() {
+  struct sigaction action = {};
+  action.sa_handler = reportFault;
+  for (int number : {SIGSEGV, SIGBUS, SIGILL})
+    sigaction(number, &action, nullptr);
+}
+
+//===----------------------------------------------------------------------===//
+// The command
+//===----------------------------------------------------------------------===//
+
+/// The model's own sizes, and small ones with a shorter last block.
+static VerifySizes sizesOf(const Artifact &artifact) {
+  const ModelInfo &model = artifact.manifest().model;
+  const auto refuse = [&](const std::string &what, const char *needed) {
+    throw Error(artifact.path() + " is of a model with " + what + " when " +
+                needed + " is needed");
+  };
+  VerifySizes sizes = {{32, 96, 160, 288}, {16, 24}, {1, 2, 9, 17}};
+  for (int64_t k : {model.hiddenSize, model.heads * model.headDim,
+                    model.intermediateSize}) {
+    if (k % kGroup != 0)
+      refuse("rows of " + std::to_string(k) + " values", "a multiple of 32");
+    if (std::ranges::find(sizes.depths, k) == sizes.depths.end())
+      sizes.depths.push_back(k);
+  }
+  if (model.headDim % 8 != 0 || model.headDim < 16 || model.headDim > 256)
+    refuse("heads of " + std::to_string(model.headDim) + " values",
+           "a multiple of 8 from 16 to 256");
+  if (std::ranges::find(sizes.headDims, model.headDim) == sizes.headDims.end())
+    sizes.headDims.push_back(model.headDim);
+  return sizes;
+}
+
+namespace {
+struct Verified {
+  std::string_view kernel;
+  std::string_view target;
+  int64_t cases;
+};
+} // namespace
+
+static Verified verifyEntry(const VerifySizes &sizes, std::string_view name,
+                            void *function) {
+  const size_t dot = name.find('.');
+  const KernelInfo *row = findKernel(name.substr(0, dot));
+  if (row == nullptr)
+    throw Error("kernel " + std::string(name) +
+                " is not in the table of this version; recompile the model "
+                "with qwen-opt");
+  KernelVerifier verifier(sizes, [&](const std::string &description) {
+    setRunning(name, description);
+  });
+  try {
+    return {row->name, name.substr(dot + 1), verifier.verify(*row, function)};
+  } catch (const Error &difference) {
+    throw Error("kernel " + std::string(name) + ": " + difference.what());
+  }
+}
+
+static void print(const Verified &result) {
+  char line[256];
+  snprintf(line, sizeof(line), "%-36.*s %-20.*s %6lld cases\n",
+           static_cast<int>(result.kernel.size()), result.kernel.data(),
+           static_cast<int>(result.target.size()), result.target.data(),
+           static_cast<long long>(result.cases));
+  writeOut(line);
+}
+
+void qwen::run::verify(const VerifyCommand &command) {
+  const auto start = std::chrono::steady_clock::now();
+  const Artifact artifact(command.file);
+  artifact.selectTarget(hostArch(), hostFeatures());
+  const ElfImage code = artifact.loadCode();
+  const std::vector<TargetInfo> &targets = artifact.manifest().targets;
+  const VerifySizes sizes = sizesOf(artifact);
+  catchFaults();
+
+  ordered_json kernels = ordered_json::array();
+  int64_t cases = 0;
+  for (const auto &[name, function] : code.entries()) {
+    const std::string_view suffix =
+        name.substr(std::min(name.find('.') + 1, name.size()));
+    const auto target = std::ranges::find(targets, suffix, &TargetInfo::name);
+    if (name.starts_with("forward.") || target == targets.end() ||
+        !runsHere(*target))
+      continue;
+    const Verified result = verifyEntry(sizes, name, function);
+    if (!command.json)
+      print(result);
+    kernels.push_back({{"kernel", result.kernel},
+                       {"target", result.target},
+                       {"cases", result.cases}});
+    cases += result.cases;
+  }
+
+  ordered_json others = ordered_json::array();
+  for (const TargetInfo &target : targets)
+    if (!runsHere(target)) {
+      others.push_back(target.name);
+      if (!command.json)
+        writeOut("not verified: " + target.name +
+                 ", which this machine does not run\n");
+    }
+  if (command.json) {
+    const ordered_json result = {{"file", artifact.path()},
+                                 {"kernels", kernels},
+                                 {"not_verified", others},
+                                 {"cases", cases},
+                                 {"seconds", secondsSince(start)}};
+    writeOut(
+        result.dump(2, ' ', false, ordered_json::error_handler_t::replace) +
+        "\n");
+    return;
+  }
+  char line[128];
+  snprintf(line, sizeof(line),
+           "%zu kernels are the reference bit for bit in %lld cases (%.1f s)\n",
+           kernels.size(), static_cast<long long>(cases), secondsSince(start));
+  writeOut(line);
+}
