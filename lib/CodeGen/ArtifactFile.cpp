@@ -134,6 +134,8 @@ void ArtifactFile::read(uint64_t offset, std::span<uint8_t> bytes) const {
   }
 }
 
+std::string ArtifactFile::temporaryPath() const { return temporaryName; }
+
 void ArtifactFile::commit() {
   const int result = close(descriptor);
   descriptor = -1;

@@ -26,6 +26,9 @@ public:
   void write(uint64_t offset, std::span<const uint8_t> bytes) const;
   void read(uint64_t offset, std::span<uint8_t> bytes) const;
 
+  /// Where the file is until it has its name.
+  std::string temporaryPath() const;
+
   /// Gives the file its name.
   void commit();
 

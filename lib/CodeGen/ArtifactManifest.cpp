@@ -103,8 +103,8 @@ CpuFeatureSet qwen::usedFeatures(mlir::ModuleOp module, Arch arch) {
   return features;
 }
 
-std::string qwen::writeManifest(mlir::ModuleOp module, const Target &target,
-                                const ArtifactInput &input) {
+static json describe(mlir::ModuleOp module, const Target &target,
+                     const ArtifactInput &input, CpuFeatureSet features) {
   // The model's format is that of its matrices, which share one.
   WeightFormat format = WeightFormat::F32;
   for (PackedOp packed : module.getOps<PackedOp>())
@@ -115,13 +115,13 @@ std::string qwen::writeManifest(mlir::ModuleOp module, const Target &target,
                        .getAsRange<mlir::StringAttr>())
     ops.push_back(name.getValue().str());
   const auto kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
-  json manifest = {
+  return {
       {"compiler", kCompilerName},
       {"model", describeModel(input)},
       {"targets",
        {{{"name", target.name},
          {"arch", archName(target.arch)},
-         {"features", usedFeatures(module, target.arch).names()},
+         {"features", features.names()},
          {"kernels", calledKernels(module)}}}},
       {"weights", {{"format", weightFormatName(format)}}},
       {"kv", describeKv(*input.config, kv.getValue())},
@@ -134,6 +134,24 @@ std::string qwen::writeManifest(mlir::ModuleOp module, const Target &target,
       {"tensors", describeTensors(module, *input.config)},
       {"generation", describeGeneration(*input.generation)},
   };
+}
+
+static std::string toText(const json &manifest) {
   // Names that are not UTF-8 become readable rather than an exception.
   return manifest.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::string qwen::writeManifest(mlir::ModuleOp module, const Target &target,
+                                const ArtifactInput &input) {
+  return toText(
+      describe(module, target, input, usedFeatures(module, target.arch)));
+}
+
+std::string qwen::writeKernelManifest(mlir::ModuleOp module,
+                                      const Target &target,
+                                      const ArtifactInput &input,
+                                      CpuFeatureSet features) {
+  json manifest = describe(module, target, input, features);
+  manifest["tensors"] = json::array();
+  return toText(manifest);
 }

@@ -9,13 +9,14 @@
 
 namespace qwen {
 
-/// The features of the kernels that `module` (stage "calls") calls: what its
-/// code may use and a machine must have.
-CpuFeatureSet usedFeatures(mlir::ModuleOp module, Arch arch);
-
 /// The manifest, JSON in UTF-8 (docs/artifact.md).
 std::string writeManifest(mlir::ModuleOp module, const Target &target,
                           const ArtifactInput &input);
+
+/// The manifest of the same model without tensors, whose code uses `features`.
+std::string writeKernelManifest(mlir::ModuleOp module, const Target &target,
+                                const ArtifactInput &input,
+                                CpuFeatureSet features);
 
 } // namespace qwen
 

@@ -9,6 +9,7 @@
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend.h"
 #include "qwen/CodeGen/HalideAdapter.h"
+#include "qwen/CodeGen/InstructionModels.h"
 #include "qwen/CodeGen/Link.h"
 #include "qwen/CodeGen/Lower.h"
 #include "qwen/CodeGen/Products.h"
@@ -131,7 +132,8 @@ static uint64_t checksum(std::span<const uint8_t> bytes) {
 ArtifactSummary qwen::writeArtifact(const std::filesystem::path &path,
                                     mlir::ModuleOp module, const Target &target,
                                     const ArtifactInput &input,
-                                    const ProgressFn &progress) {
+                                    const ProgressFn &progress,
+                                    const CheckFn &check) {
   llvm::LLVMContext context;
   SharedObject object;
   {
@@ -180,6 +182,33 @@ ArtifactSummary qwen::writeArtifact(const std::filesystem::path &path,
   header.weightChecksumsChecksum = checksum(asBytes(checksums));
   writeHeader(object, header);
   file.write(0, asBytes(object.bytes));
+  check(file.temporaryPath());
   file.commit();
   return {header.fileSize, header.code.size, weightBytes};
+}
+
+std::vector<char> qwen::modelledArtifact(mlir::ModuleOp module,
+                                         const Target &target,
+                                         const ArtifactInput &input,
+                                         CpuFeatureSet features) {
+  const CpuFeatureSet used = usedFeatures(module, target.arch);
+  llvm::LLVMContext context;
+  const std::unique_ptr<llvm::Module> code =
+      generateCode(module, target, context);
+  modelInstructions(*code, features);
+  SharedObject object = linkSharedObject(emitObject(*code, target), target);
+  const std::string manifest =
+      writeKernelManifest(module, target, input, used - (used - features));
+
+  FileLayout layout;
+  ArtifactHeader header = codeHeader(object, target.arch);
+  layout.place(object.bytes.size(), 1);
+  header.manifest = layout.place(manifest.size(), kTensorAlign);
+  header.fileSize = layout.size();
+  header.manifestChecksum = checksum(asBytes(manifest));
+  writeHeader(object, header);
+  std::vector<char> file = std::move(object.bytes);
+  file.resize(header.manifest.offset);
+  file.insert(file.end(), manifest.begin(), manifest.end());
+  return file;
 }

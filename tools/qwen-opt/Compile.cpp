@@ -2,6 +2,8 @@
 
 #include "Compile.h"
 
+#include "Verify.h"
+
 #include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
@@ -39,6 +41,8 @@ struct Options {
   std::string kv;
   std::string emit;
   std::optional<int64_t> context;
+  bool verify = false;
+  std::string runner;
 
   WeightFormat weightFormat() const {
     return parseWeightFormat(weights).value_or(WeightFormat::Q4_0);
@@ -133,7 +137,7 @@ static std::string withUnit(uint64_t bytes) {
 
 static void printSummary(const Options &options, const ImportedModel &model,
                          const Target &target, const ArtifactSummary &summary,
-                         double seconds) {
+                         const std::string &verified, double seconds) {
   mlir::ModuleOp module = *model.module;
   const auto integer = [&](const char *attribute) {
     return static_cast<uint64_t>(
@@ -168,6 +172,7 @@ static void printSummary(const Options &options, const ImportedModel &model,
       << kvTokenBytes(model.config, options.kvFormat()) * kPageTokens
       << " a page of " << kPageTokens << '\n'
       << "  kernels: " << llvm::join(calledKernels(module), ", ") << '\n'
+      << (verified.empty() ? "" : "  " + verified + '\n')
       << llvm::format("  %.1f seconds\n", seconds);
 }
 
@@ -264,18 +269,28 @@ static void compile(const Options &options) {
                   " tokens when the embedding has " +
                   std::to_string(model.config.vocabSize) + " rows");
   }
+  const ArtifactInput input = {folderName(options.checkpoint),
+                               positions,
+                               &model.config,
+                               &model.generation,
+                               &model.checkpoint,
+                               &tokenizer};
   ArtifactSummary summary;
+  std::string verified;
   {
     ProgressBar bar("packing");
     summary = writeArtifact(
-        options.output, *model.module, target,
-        {folderName(options.checkpoint), positions, &model.config,
-         &model.generation, &model.checkpoint, &tokenizer},
-        [&](uint64_t done, uint64_t total) { bar.update(done, total); });
+        options.output, *model.module, target, input,
+        [&](uint64_t done, uint64_t total) { bar.update(done, total); },
+        [&](const std::string &file) {
+          if (options.verify)
+            verified = verifyArtifact(file, options.runner, *model.module,
+                                      target, input);
+        });
   }
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start;
-  printSummary(options, model, target, summary, seconds.count());
+  printSummary(options, model, target, summary, verified, seconds.count());
 }
 
 /// Prints what each of namedTargets() can do, and the rows for single tokens
@@ -328,6 +343,15 @@ int qwen::compileMain(int argc, char **argv) {
   app.add_option("--context", options.context,
                  "positions of a sequence; the model's own number if not given")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  CLI::Option *verify =
+      app.add_flag("--verify", options.verify,
+                   "compare every kernel with the reference before the file "
+                   "gets its name")
+          ->needs(output);
+  app.add_option("--runner", options.runner,
+                 "command that runs the target's qwen-run here, such as "
+                 "'qemu-aarch64-static -cpu max build/aarch64/bin/qwen-run'")
+      ->needs(verify);
   CLI::Option *emit =
       app.add_option("--emit", options.emit,
                      "print a stage on standard output and write no file")

@@ -18,9 +18,11 @@
 #include "llvm/IR/Module.h"
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace qwen {
 
@@ -39,6 +41,10 @@ struct ArtifactInput {
   const std::optional<TokenizerImport> *tokenizer;
 };
 
+/// The features of the kernels that `module` (stage "calls") calls: what its
+/// code may use and a machine must have.
+CpuFeatureSet usedFeatures(mlir::ModuleOp module, Arch arch);
+
 /// Bytes that one token takes in the KV cache.
 int64_t kvTokenBytes(const ModelConfig &config, KvFormat format);
 
@@ -55,14 +61,26 @@ struct ArtifactSummary {
   uint64_t weightBytes = 0;
 };
 
+/// Looks at a whole artifact before it gets its name. Throws Error where it is
+/// not to get it.
+using CheckFn = std::function<void(const std::string &file)>;
+
 /// Writes the artifact to a temporary file beside `path` and renames it to
-/// `path` once it is whole. The temporary file is removed on errors and on
-/// SIGINT, SIGTERM and SIGHUP. The same input gives the same bytes. Throws
-/// Error, for a full disk with the bytes that are needed.
+/// `path` once it is whole and `check` has seen it. The temporary file is
+/// removed on errors and on SIGINT, SIGTERM and SIGHUP. The same input gives
+/// the same bytes. Throws Error, for a full disk with the bytes that are
+/// needed.
 ArtifactSummary writeArtifact(const std::filesystem::path &path,
                               mlir::ModuleOp module, const Target &target,
                               const ArtifactInput &input,
-                              const ProgressFn &progress);
+                              const ProgressFn &progress, const CheckFn &check);
+
+/// An artifact without weights whose kernels a machine with `features` runs:
+/// those of `module`, with models of the instructions that it lacks
+/// (InstructionModels.h). For `qwen-run verify` only.
+std::vector<char> modelledArtifact(mlir::ModuleOp module, const Target &target,
+                                   const ArtifactInput &input,
+                                   CpuFeatureSet features);
 
 } // namespace qwen
 
