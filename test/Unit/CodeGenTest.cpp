@@ -5,6 +5,7 @@
 #include "mlir/Parser/Parser.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend.h"
+#include "qwen/CodeGen/InstructionModels.h"
 #include "qwen/CodeGen/Link.h"
 #include "qwen/CodeGen/Products.h"
 #include "llvm/AsmParser/Parser.h"
@@ -353,6 +354,55 @@ TEST(Products, AreTheRowsOfMlir) {
     EXPECT_EQ(module->lookupSymbol(llvm::StringRef(row.name)) != nullptr,
               isProduct);
   }
+}
+
+//===----------------------------------------------------------------------===//
+// InstructionModels
+//===----------------------------------------------------------------------===//
+
+/// IR after its instructions were modelled for a machine with `features`.
+static std::string modelled(llvm::StringRef text, CpuFeatureSet features) {
+  llvm::LLVMContext context;
+  auto module = parse(context, text);
+  const Target target = resolveTarget("x86-64-v3+avxvnni");
+  setTarget(*module, target, target.features);
+  modelInstructions(*module, features);
+  emitObject(*module, target);
+  return printIR(*module);
+}
+
+TEST(InstructionModels, ReplaceWhatTheMachineLacks) {
+  constexpr char dot[] = R"(
+define <8 x i32> @f(<8 x i32> %s, <32 x i8> %w, <32 x i8> %x) {
+  %r = call <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32> %s, <32 x i8> %w, <32 x i8> %x)
+  ret <8 x i32> %r
+}
+declare <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32>, <32 x i8>, <32 x i8>)
+)";
+  const CpuFeatureSet least = leastFeatures(Arch::X86_64);
+  const std::string plain = modelled(dot, least);
+  EXPECT_EQ(plain.find(" call "), std::string::npos) << plain;
+  EXPECT_EQ(plain.find("avxvnni"), std::string::npos) << plain;
+  EXPECT_NE(plain.find("+avx2,+fma,+f16c"), std::string::npos) << plain;
+  const std::string real =
+      modelled(dot, least | CpuFeatureSet{CpuFeature::AVXVNNI});
+  EXPECT_NE(real.find(" call "), std::string::npos) << real;
+  EXPECT_NE(real.find("+avxvnni"), std::string::npos) << real;
+}
+
+TEST(InstructionModels, RefuseWhatHasNone) {
+  EXPECT_EQ(messageOf([] {
+              modelled(R"(
+define <8 x i32> @f(<8 x i32> %s, <16 x i16> %w, <16 x i16> %x) {
+  %r = call <8 x i32> @llvm.x86.avx512.vpdpwssd.256(<8 x i32> %s, <16 x i16> %w, <16 x i16> %x)
+  ret <8 x i32> %r
+}
+declare <8 x i32> @llvm.x86.avx512.vpdpwssd.256(<8 x i32>, <16 x i16>, <16 x i16>)
+)",
+                       leastFeatures(Arch::X86_64));
+            }),
+            "generated function 'f' uses 'llvm.x86.avx512.vpdpwssd.256', which "
+            "this machine lacks and which has no model");
 }
 
 //===----------------------------------------------------------------------===//
