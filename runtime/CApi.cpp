@@ -106,6 +106,11 @@ int32_t qwen_open_sequence(qwen_model *model) {
   return guard<int32_t>(-1, [&] { return model->engine.cache().open(); });
 }
 
+int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence) {
+  return guard<int32_t>(-1,
+                        [&] { return model->engine.cache().branch(sequence); });
+}
+
 int32_t qwen_close_sequence(qwen_model *model, int32_t sequence) {
   return guard<int32_t>(-1, [&] {
     model->engine.cache().close(sequence);

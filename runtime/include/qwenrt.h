@@ -100,6 +100,12 @@ int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
    open. */
 int32_t qwen_open_sequence(qwen_model *model);
 
+/* Opens a sequence that begins as `sequence` is now, and returns its number.
+   Pages of the KV cache that are full are shared, so that a prefix runs once
+   for all who continue it. Negative where all sequences are open or no page is
+   left for a copy of the last one. */
+int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence);
+
 /* Gives back a sequence and its part of the KV cache. */
 int32_t qwen_close_sequence(qwen_model *model, int32_t sequence);
 

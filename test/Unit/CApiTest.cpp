@@ -65,6 +65,12 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
   EXPECT_EQ(qwen_truncate_sequence(model, sequence, 0), 0);
   EXPECT_EQ(qwen_forward(model, tokens, 2, logits.data()), 0);
 
+  EXPECT_EQ(qwen_branch_sequence(model, sequence), 2);
+  const qwen_token next = {3, 2, 2, 1};
+  EXPECT_EQ(qwen_forward(model, &next, 1, logits.data()), 0);
+  EXPECT_EQ(qwen_branch_sequence(model, sequence), -1);
+  EXPECT_STREQ(qwen_last_error(), "all 3 sequences are open");
+
   qwen_sampling sampling = qwen_default_sampling(model);
   EXPECT_EQ(sampling.temperature, 0);
   EXPECT_EQ(sampling.top_k, 50);
