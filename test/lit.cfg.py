@@ -17,10 +17,11 @@ config.environment["FILECHECK_OPTS"] = "--enable-var-scope --dump-input-filter=a
 config.substitutions.append(("%inputs", os.path.join(config.test_source_root, "Inputs")))
 config.substitutions.append(("%source", config.source_dir))
 config.substitutions.append(("%python", config.python))
-# The runtime for AArch64, run under emulation.
-aarch64 = os.path.join(config.source_dir, "build", "aarch64", "bin", "qwen-run")
-config.substitutions.append(("%aarch64-qwen-run", aarch64))
-if os.path.exists(aarch64):
+# Programs for AArch64, run under emulation.
+aarch64 = os.path.join(config.source_dir, "build", "aarch64", "bin")
+for name in ("qwen-run", "answer-hashes"):
+    config.substitutions.append((f"%aarch64-{name}", os.path.join(aarch64, name)))
+if os.path.exists(os.path.join(aarch64, "qwen-run")):
     config.available_features.add("aarch64-runtime")
 if "-fsanitize" in config.cxx_flags:
     config.available_features.add("sanitized")

@@ -1,89 +1,134 @@
-"""One answer: a checkpoint's logits and sampled text are the same, bit for bit, on every target and however it is run.
+"""One answer: a checkpoint's logits and drawn tokens are the same, bit for bit, on every target and however it is run.
 
-  answers.py CHECKPOINT WORKDIR AARCH64_QWEN_RUN
+  answers.py check CHECKPOINT WORKDIR AARCH64_ANSWER_HASHES
+  PATH=build/host/bin:$PATH .venv/bin/python test/Integration/answers.py write
 
-Compiles for each target in each format; compares hashes of the logits across targets, CPUs (aarch64 ones emulated), threads,
-prefill in pieces and ragged batches, and the ids that are sampled with a seed.
+`check` compiles CHECKPOINT (a name of CHECKPOINTS) for each target, runs `answer-hashes` (test/Unit/AnswerHashes.cpp) here and
+emulated in many ways, and compares with answers.json: so machines are held to one answer that never meet. Where QWEN_TEST_FULL is
+not set, emulated machines get a sample in which each pair of values of any two dimensions occurs.
+
+`write` makes answers.json on this machine. It adds answers; it changes one only after kFormatVersion has changed
+(docs/numerics.md).
 """
 import itertools
+import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
-import numpy as np
+from checks import Checks, compile_model, full, run
 
-from checks import Checks, compile_model, digest, full, join, run
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ANSWERS = pathlib.Path(__file__).with_name("answers.json")
+CHECKPOINTS = {
+    "qwen2": ROOT / "test/Inputs/checkpoints/qwen2-untied-bf16-sharded",
+    "stories": ROOT / "models/stories",
+    "qwen3": ROOT / "test/Inputs/checkpoints/qwen3-tied-bf16",
+}
+WEIGHTS = ("f32", "q8_0", "q4_0", "q4_g128")
+KV = ("f16", "f32")
 
-CHECKPOINT, WORK, AARCH64 = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
-FORMATS = [("q4_0", "f16"), ("q8_0", "f16"), ("q4_g128", "f16"), ("f32", "f32")] + ([("q4_0", "f32"), ("f32", "f16")] if full() else [])
+# Values of the ways to run: threads, tokens in a call at most (0: all), sequences at once, what the cache holds.
+WAYS = ((1, 2, 3, 4), (1, 3, 16, 0), (1, 2, 3, 8), ("cold", "preempted", "shared"))
 
-
-def runners():
-    """(target, name of the CPU, command) of every machine that we can be here."""
-    flags = pathlib.Path("/proc/cpuinfo").read_text().split()
-    yield "x86-64-v3", "host", ["qwen-run"]
-    if "avx_vnni" in flags:
-        yield "x86-64-v3+avxvnni", "host", ["qwen-run"]
-    else:
-        print("not run: AVX-VNNI, which this machine lacks")
-    if "avx512_vnni" in flags:
-        yield "x86-64-v4+avx512vnni", "host", ["qwen-run"]
-    else:
-        print("not run: AVX-512 VNNI, which this machine lacks")
-    for target, cpu in (("cortex-a72", "cortex-a72"), ("cortex-a72", "neoverse-n1"), ("neoverse-n1", "neoverse-n1")):
-        yield target, cpu, ["qemu-aarch64-static", "-cpu", cpu, AARCH64]
-    # SVE code is one for all lengths of vectors; neoverse-n2 has i8mm besides.
-    for target, length in (("armv8.2-a+sve", 32), ("neoverse-n2", 16), ("neoverse-n2", 64)):
-        cpu = f"max,sve-default-vector-length={length}"
-        yield target, cpu, ["qemu-aarch64-static", "-cpu", cpu, AARCH64]
+# SVE code is one for all lengths of vectors (here in bytes); neoverse-n2 has i8mm besides.
+EMULATED = {
+    "armv8.2-a+sve": [f"max,sve-default-vector-length={length}" for length in (16, 32, 64)],
+    "neoverse-n1": ["neoverse-n1"],
+    "cortex-a72": ["cortex-a72", "neoverse-n1"],
+    "neoverse-n2": ["max,sve-default-vector-length=16"],
+}
 
 
-def prompt(count, seed):
-    return np.random.default_rng(seed).integers(2, 300, count).tolist()
+# Targets of this machine, and what /proc/cpuinfo must name for them.
+HERE = {"x86-64-v3": "avx2", "x86-64-v3+avxvnni": "avx_vnni", "x86-64-v4+avx512vnni": "avx512_vnni"}
+FLAGS = pathlib.Path("/proc/cpuinfo").read_text().split()
 
 
-# A page has 64 positions: the long one crosses a border.
-LONG, MIDDLE, SHORT = prompt(80, 1), prompt(66, 2), prompt(5, 3)
+def orthogonal():
+    """16 of the ways, in four groups. Of any two dimensions, the group counted as one, each pair of values occurs: the
+    columns a, b, a + b, 2a + b, 3a + b over the field of four elements."""
+    double, triple = (0, 2, 3, 1), (0, 3, 1, 2)
+    threads, pieces, sequences, caches = WAYS
+    for a, b in itertools.product(range(4), repeat=2):
+        yield triple[a] ^ b, (threads[a], pieces[b], sequences[a ^ b], caches[(double[a] ^ b) % 3])
 
 
-def variants(emulated):
-    """Ways to run the same sequence: threads, tokens in a call at most (0: all), the other sequences of the batch."""
-    if full():
-        return list(itertools.product((1, 2, 3), (0, 1, 3, 16), ([], [SHORT], [MIDDLE, SHORT])))
-    # A fixed pairwise sample; emulation is slow and gets a part of it.
-    ways = [(2, 16, [MIDDLE, SHORT]), (3, 3, []), (1, 0, [SHORT]), (1, 1, []), (2, 0, []), (3, 0, [MIDDLE, SHORT]),
-            (2, 1, [SHORT]), (1, 3, [MIDDLE, SHORT]), (3, 16, [SHORT])]
-    return ways[:3] if emulated else ways
+def group(number):
+    return [way for group, way in orthogonal() if group == number % 4]
 
 
-def main():
+def plan(name):
+    """(target, CPU or None for this one, weights, kv, ways) of a checkpoint's runs."""
+    number = list(CHECKPOINTS).index(name)
+    for target, (w, weights), (k, kv) in itertools.product(HERE, enumerate(WEIGHTS), enumerate(KV)):
+        if HERE[target] in FLAGS:
+            yield target, None, weights, kv, list(itertools.product(*WAYS)) if full() else group(number + w + k)
+    for (t, target), (w, weights), (k, kv) in itertools.product(enumerate(EMULATED), enumerate(WEIGHTS), enumerate(KV)):
+        if full() or ((t + w) % 3 == number and (t + w) % 2 == k):
+            for c, cpu in enumerate(EMULATED[target]):
+                yield target, cpu, weights, kv, group(w + (t + c) * (w // 4))
+
+
+def check_sample():
+    """What the three tests together run emulated has every pair."""
+    rows = [(("checkpoint", name), ("machine", target, cpu), ("weights", weights), ("kv", kv), *enumerate(way))
+            for name in CHECKPOINTS for target, cpu, weights, kv, ways in plan(name) if cpu for way in ways]
+    values = [list(CHECKPOINTS), [(t, cpu) for t, cpus in EMULATED.items() for cpu in cpus], WEIGHTS, KV, *WAYS]
+    found = {pair for row in rows for pair in itertools.combinations(row, 2)}
+    wanted = sum(len(a) * len(b) for a, b in itertools.combinations(values, 2))
+    assert len(found) == wanted, f"{len(found)} of {wanted} pairs are in the sample"
+
+
+def answers(command, model, ways):
+    """The hashes of each way, and the tokens drawn."""
+    lines = run([*command, model, *(":".join(map(str, way)) for way in ways)]).splitlines()
+    return [line.split() for line in lines[:-1]], lines[-1]
+
+
+def check(name, work, aarch64):
+    work.mkdir(parents=True, exist_ok=True)
+    for old in work.glob("*.qwen"):
+        old.unlink()
+    check_sample()
+    for target, flag in HERE.items():
+        if flag not in FLAGS:
+            print(f"not run: {target}, for this machine lacks {flag}")
+    expected = json.loads(ANSWERS.read_text())["answers"][name]
     checks = Checks()
-    for weights, kv in FORMATS:
-        answers, samples = {}, {}
-        for target, cpu, runner in runners():
-            model = WORK / f"{target}-{weights}-{kv}.qwen"
-            if not model.exists():
-                compile_model(CHECKPOINT, model, "--target", target, "--weights", weights, "--kv", kv)
-            for threads, piece, others in variants(cpu != "host"):
-                out = WORK / "logits.npy"
-                command = [*runner, "logits", model, "-o", out, "-t", threads, "--ids", join(LONG)]
-                for other in others:
-                    command += ["--ids", join(other)]
-                run(command + (["--piece", piece] if piece else []))
-                key = f"{target} on {cpu}, {threads} threads, pieces of {piece or 'all'}, with {len(others)} others"
-                answers[key] = digest(np.load(out)[:len(LONG)])
-            samples[f"{target} on {cpu}"] = run(
-                [*runner, "generate", model, "--ids", join(SHORT), "-n", 16, "--seed", 7, "--temperature", "0.9", "--top-k", 50,
-                 "--top-p", "0.95", "--repetition-penalty", "1.1", "--ignore-eos", "-t", 2]).strip()
-        for kind, found in (("logits", answers), ("sampled ids", samples)):
-            first = next(iter(found.values()))
-            print(f"{weights}, kv {kv}: {kind} {first} in {len(found)} runs")
-            for key, value in found.items():
-                checks.check(value == first, f"{weights}, kv {kv}: {kind} of {key} are {value}, not {first}")
+    for target, cpu, weights, kv, ways in plan(name):
+        model = work / f"{target}-{weights}-{kv}.qwen"
+        if not model.exists():
+            compile_model(CHECKPOINTS[name], model, "--target", target, "--weights", weights, "--kv", kv)
+        command = ["qemu-aarch64-static", "-cpu", cpu, aarch64] if cpu else ["answer-hashes"]
+        hashes, drawn = answers(command, model, ways)
+        want = expected[f"{weights}, kv {kv}"]
+        logits = want["logits"].split()
+        where = f"{name}, {weights}, kv {kv}, {target} on {cpu or 'this machine'}"
+        for way, found in zip(ways, hashes, strict=True):
+            checks.check(found == logits[:way[2]], f"{where}, {way}: logits are {found}, not {logits}")
+        checks.check(drawn == want["drawn"], f"{where}: drawn are {drawn}, not {want['drawn']}")
+        print(f"{where}: {len(ways)} ways")
     checks.finish()
 
 
-WORK.mkdir(parents=True, exist_ok=True)
-for old in WORK.glob("*.qwen"):
-    old.unlink()
-main()
+def write():
+    old = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {"format_version": 0, "answers": {}}
+    new = {}
+    with tempfile.TemporaryDirectory() as work:
+        for name, weights, kv in itertools.product(CHECKPOINTS, WEIGHTS, KV):
+            model = compile_model(CHECKPOINTS[name], pathlib.Path(work) / "model.qwen", "--weights", weights, "--kv", kv)
+            (hashes,), drawn = answers(["answer-hashes"], model, [(1, 0, 8, "cold")])
+            new.setdefault(name, {})[f"{weights}, kv {kv}"] = {"logits": " ".join(hashes), "drawn": drawn}
+        version = json.loads(run(["qwen-run", "info", model, "--json"]))["format_version"]
+    changed = [f"{name}, {key}" for name, of in old["answers"].items() for key, answer in of.items() if new[name][key] != answer]
+    if changed and old["format_version"] == version:
+        sys.exit(f"a new format version (kFormatVersion) is needed, for these answers are others now: {'; '.join(changed)}")
+    ANSWERS.write_text(json.dumps({"format_version": version, "answers": new}, indent=1) + "\n")
+
+
+if sys.argv[1:2] == ["write"]:
+    write()
+else:
+    check(sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4])
