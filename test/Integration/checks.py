@@ -2,10 +2,15 @@
 import hashlib
 import json
 import os
+import pathlib
+import shutil
 import subprocess
 import sys
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from make_checkpoint import config, tensors, values  # noqa: E402
 
 DTYPES = {"F32": np.float32, "I64": np.int64, "U8": np.uint8}
 
@@ -38,6 +43,20 @@ def own_lines(stderr):
 def compile_model(checkpoint, out, *options):
     run(["qwen-opt", checkpoint, "-o", out, *options])
     return out
+
+
+def write_checkpoint(folder, shape, rng, **more):
+    """A checkpoint with random weights; `shape` is as in bench/make_checkpoint.py, `more` is for config.json."""
+    header, data = {}, b""
+    for name, dims in tensors(*shape):
+        bits = values(name, dims, rng).tobytes()
+        header[name] = {"dtype": "BF16", "shape": dims, "data_offsets": [len(data), len(data) + len(bits)]}
+        data += bits
+    text = json.dumps(header).encode()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    (folder / "config.json").write_text(json.dumps(config(*shape) | {"head_dim": shape[5], "bos_token_id": 0, "eos_token_id": 1} | more))
 
 
 def join(ids):

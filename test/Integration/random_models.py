@@ -1,0 +1,81 @@
+"""Models of random shapes: the compiled model's logits are those of the plain C++ reference, bit for bit.
+
+  random_models.py WORKDIR AARCH64_QWEN_RUN [COUNT [FIRST_SEED]]
+
+Every seed gives a checkpoint, formats and a way to run them, here and, every fourth one, on an emulated machine. A failure names
+its seed.
+"""
+import math
+import pathlib
+import sys
+
+import numpy as np
+
+from checks import Checks, compile_model, full, join, logits, run, write_checkpoint
+
+WORK, AARCH64 = pathlib.Path(sys.argv[1]), sys.argv[2]
+COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 200 if full() else 8
+FIRST = int(sys.argv[4]) if len(sys.argv) > 4 else 0
+MACHINES = [("cortex-a72", "cortex-a72"), ("neoverse-n1", "neoverse-n1")]
+MACHINES += [(target, f"max,sve-default-vector-length={length}") for target in ("armv8.2-a+sve", "neoverse-n2")
+             for length in (16, 32, 64, 256)]
+
+
+def random_shape(rng):
+    """(kind, hidden, layers, heads, KV heads, head_dim, ffn, vocabulary, tied)."""
+    kind = str(rng.choice(["qwen2", "qwen3"]))
+    head_dim = 8 * int(rng.integers(2, 33))
+    step = 32 // math.gcd(32, head_dim)
+    heads = step * int(rng.integers(1, max(1, 512 // (step * head_dim)) + 1))
+    kv_heads = int(rng.choice([n for n in range(1, heads + 1) if heads % n == 0]))
+    hidden = heads * head_dim if kind == "qwen2" else 32 * int(rng.integers(1, 17))
+    return (kind, hidden, int(rng.integers(1, 4)), heads, kv_heads, head_dim, 32 * int(rng.integers(1, 25)),
+            int(rng.integers(2, 700)), bool(rng.integers(2)))
+
+
+def compare(checks, what, checkpoint, ids, weights, kv, machine, *options):
+    """`machine` is a target and the CPU that is emulated; None is this one."""
+    target, runner = ("native", ("qwen-run",)) if machine is None else \
+        (machine[0], ("qemu-aarch64-static", "-cpu", machine[1], AARCH64))
+    model = compile_model(checkpoint, WORK / "model.qwen", "--target", target, "--weights", weights, "--kv", kv)
+    found = logits(model, ids, WORK / "logits.npy", *options, runner=runner)
+    run(["reference-logits", checkpoint, weights, kv, join(ids), WORK / "reference"])
+    expected = np.fromfile(WORK / "reference", np.float32).reshape(len(ids), -1)
+    same = found.shape == expected.shape and np.array_equal(found.view(np.uint32), expected.view(np.uint32))
+    checks.check(same and np.isfinite(found).all() and found.any(), f"{what}, {weights}, kv {kv}, {machine or 'here'}, {options}")
+
+
+def random_model(checks, seed):
+    rng = np.random.default_rng(seed)
+    shape = random_shape(rng)
+    context = int(2 ** rng.uniform(0, 15))
+    more = {"max_position_embeddings": context, "rope_theta": float(rng.choice([1e4, 1e6, 5e6])),
+            "rms_norm_eps": float(rng.choice([1e-5, 1e-6]))}
+    write_checkpoint(WORK / "checkpoint", shape, rng, **more)
+    ids = rng.integers(0, shape[7], rng.integers(1, min(context, 150) + 1)).tolist()
+    options = ["-t", int(rng.integers(1, 5))]
+    if piece := int(rng.choice([0, 1, 3, 16, 50])):
+        options += ["--piece", piece]
+    weights, kv = str(rng.choice(["f32", "q8_0", "q4_0", "q4_g128"])), str(rng.choice(["f16", "f32"]))
+    what = f"seed {seed}: {shape}, {more}, {len(ids)} tokens"
+    compare(checks, what, WORK / "checkpoint", ids, weights, kv, None, *options)
+    if seed % 4 == 0:
+        compare(checks, what, WORK / "checkpoint", ids, weights, kv, MACHINES[int(rng.integers(len(MACHINES)))], *options)
+
+
+def long_context(checks):
+    """The whole context of 32768, or a part of it."""
+    rng = np.random.default_rng(0)
+    shape = ("qwen3", 32, 1, 2, 1, 16, 32, 10, True)
+    write_checkpoint(WORK / "checkpoint", shape, rng, max_position_embeddings=32768)
+    ids = rng.integers(0, 10, 32768 if full() else 2500).tolist()
+    compare(checks, f"{len(ids)} tokens", WORK / "checkpoint", ids, "q8_0", "f16", None, "-t", 2)
+
+
+checks = Checks()
+WORK.mkdir(parents=True, exist_ok=True)
+for seed in range(FIRST, FIRST + COUNT):
+    random_model(checks, seed)
+if len(sys.argv) <= 3:
+    long_context(checks)
+checks.finish()
