@@ -15,6 +15,7 @@ config.environment["PATH"] = os.pathsep.join(
 )
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope --dump-input-filter=all"
 config.substitutions.append(("%inputs", os.path.join(config.test_source_root, "Inputs")))
+config.substitutions.append(("%build", config.build_dir))
 config.substitutions.append(("%source", config.source_dir))
 config.substitutions.append(("%python", config.python))
 # Programs for AArch64, run under emulation.

@@ -1,0 +1,47 @@
+//===- CountAllocations.cpp - Counts a program's calls of malloc ----------===//
+//
+// A library to preload. At its end, a program prints on standard error how
+// often it has asked for memory; test/Integration/memory_use.py compares.
+//
+//===----------------------------------------------------------------------===//
+
+#include <atomic>
+#include <cstddef>
+#include <cstdio>
+
+extern "C" {
+// glibc's own names of what is defined below.
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void *__libc_memalign(size_t align, size_t size);
+}
+
+static std::atomic<long> allocations;
+
+extern "C" {
+void *malloc(size_t size) {
+  ++allocations;
+  return __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size) {
+  ++allocations;
+  return __libc_calloc(count, size);
+}
+
+void *realloc(void *memory, size_t size) {
+  ++allocations;
+  return __libc_realloc(memory, size);
+}
+
+// operator new of over-aligned types.
+void *aligned_alloc(size_t align, size_t size) {
+  ++allocations;
+  return __libc_memalign(align, size);
+}
+}
+
+__attribute__((destructor)) static void print() {
+  fprintf(stderr, "allocations %ld\n", allocations.load());
+}
