@@ -101,7 +101,8 @@ private:
   /// Declares a kernel; ${key} becomes its name and ${key.type} its type.
   void declare(const KernelInfo &kernel, const std::string &key,
                Substitutions &substitutions);
-  /// A function of pointers that splits rows between GEMM and GEMV.
+  /// A function of pointers that splits rows between the GEMM, exact small
+  /// numbers of rows and the GEMV.
   std::string product(const KernelInfo &gemv, const KernelInfo *gemm);
   /// Function "<prefix>.<kernel>" that calls ${kernel}.
   std::string rowKernel(const std::string &prefix, const KernelInfo &kernel,

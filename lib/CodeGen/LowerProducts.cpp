@@ -2,58 +2,60 @@
 
 #include "LowerFunctions.h"
 
+#include <functional>
+#include <vector>
+
 using namespace qwen;
 
-/// All rows in a range of panels: as many as the GEMM takes, then the rest.
-/// Rows are independent, so that the split never shows in the result.
+/// All rows in a range of panels. Each tile takes the largest multiple of its
+/// rows that the ones before it have left; rows are independent, so that the
+/// split never shows in the result. Where tiles follow each other, panels that
+/// fit in a core's cache are the outer loop: memory is read once
+/// (docs/decisions/0006-small-batches.md).
 static constexpr std::string_view kProduct = R"mlir(
 func.func private @${name}(${x.arguments}, %w: !llvm.ptr, %bias: !llvm.ptr, %residual: !llvm.ptr, %out: !llvm.ptr, %m: i64, %k: i64, %stride: i64, %begin: i64, %end: i64) {
   %c0 = arith.constant 0 : i64
-  %tile = arith.constant ${tile} : i64
-  %tail = arith.remui %m, %tile : i64
-  %full = arith.subi %m, %tail : i64
-  %some = arith.cmpi ult, %begin, %end : i64
-  %any_full = arith.cmpi ne, %full, %c0 : i64
-  %run_full = arith.andi %some, %any_full : i1
-  scf.if %run_full {
-    func.call @${gemm}(${x}, %w, %bias, %residual, %out, %full, %k, %stride, %begin, %end) : ${gemm.type}
-  }
-  %any_tail = arith.cmpi ne, %tail, %c0 : i64
-  %run_tail = arith.andi %some, %any_tail : i1
-  scf.if %run_tail {
-    %null = llvm.mlir.zero : !llvm.ptr
-${x.tail}
-    %residual_at = func.call @row(%residual, %full, %stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-    %no_residual = llvm.icmp "eq" %residual, %null : !llvm.ptr
-    %residual_tail = arith.select %no_residual, %null, %residual_at : !llvm.ptr
-    %out_tail = func.call @row(%out, %full, %stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-    func.call @${gemv}(${x.tail.values}, %w, %bias, %residual_tail, %out_tail, %tail, %k, %stride, %begin, %end) : ${gemv.type}
+  %c1 = arith.constant 1 : i64
+  %null = llvm.mlir.zero : !llvm.ptr
+  %no_residual = llvm.icmp "eq" %residual, %null : !llvm.ptr
+  %cached = arith.constant ${cached} : i64
+  %panels = arith.divui %cached, %k : i64
+  %step = arith.maxui %panels, %c1 : i64
+  scf.for %first = %begin to %end step %step : i64 {
+    %next = arith.addi %first, %step : i64
+    %last = arith.minsi %next, %end : i64
+${tiles}
   }
   return
 }
 )mlir";
 
-/// The same where there is no GEMM.
-static constexpr std::string_view kProductGemv = R"mlir(
-func.func private @${name}(${x.arguments}, %w: !llvm.ptr, %bias: !llvm.ptr, %residual: !llvm.ptr, %out: !llvm.ptr, %m: i64, %k: i64, %stride: i64, %begin: i64, %end: i64) {
-  %c0 = arith.constant 0 : i64
-  %some = arith.cmpi ult, %begin, %end : i64
-  %any = arith.cmpi ne, %m, %c0 : i64
-  %run = arith.andi %some, %any : i1
-  scf.if %run {
-    func.call @${gemv}(${x}, %w, %bias, %residual, %out, %m, %k, %stride, %begin, %end) : ${gemv.type}
-  }
-  return
-}
+/// Values along K of the panels in a core's cache: 64 KiB of int8.
+static constexpr int64_t kCachedDepth = 65536 / kPanelRows;
+
+/// One tile of kProduct. Of %m rows, %${left} are left to it.
+static constexpr std::string_view kTile = R"mlir(
+    %tile${m} = arith.constant ${m} : i64
+    %left${m} = arith.remui %${left}, %tile${m} : i64
+    %count${m} = arith.subi %${left}, %left${m} : i64
+    %some${m} = arith.cmpi ne, %count${m}, %c0 : i64
+    scf.if %some${m} {
+      %done = arith.subi %m, %${left} : i64
+${x.rows}
+      %residual_row = func.call @row(%residual, %done, %stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      %residual_at = arith.select %no_residual, %null, %residual_row : !llvm.ptr
+      %out_at = func.call @row(%out, %done, %stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      func.call @${kernel}(${x.at}, %w, %bias, %residual_at, %out_at, %count${m}, %k, %stride, %first, %last) : ${kernel.type}
+    }
 )mlir";
 
-static constexpr std::string_view kTailF32 =
-    R"mlir(    %x_tail = func.call @row(%x, %full, %k) : (!llvm.ptr, i64, i64) -> !llvm.ptr)mlir";
+static constexpr std::string_view kRowsF32 =
+    R"mlir(      %x_at = func.call @row(%x, %done, %k) : (!llvm.ptr, i64, i64) -> !llvm.ptr)mlir";
 
-static constexpr std::string_view kTailQ8 =
-    R"mlir(    %q_tail = func.call @row_i8(%q, %full, %k) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-    %d_tail = func.call @scales_row(%d, %full, %k) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-    %s_tail = func.call @sums_row(%s, %full, %k) : (!llvm.ptr, i64, i64) -> !llvm.ptr)mlir";
+static constexpr std::string_view kRowsQ8 =
+    R"mlir(      %q_at = func.call @row_i8(%q, %done, %k) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      %d_at = func.call @scales_row(%d, %done, %k) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      %s_at = func.call @sums_row(%s, %done, %k) : (!llvm.ptr, i64, i64) -> !llvm.ptr)mlir";
 
 static constexpr std::string_view kPlacesF32 =
     R"mlir(  %x = func.call @arena(%context, %in) : (!llvm.ptr, i64) -> !llvm.ptr)mlir";
@@ -114,29 +116,56 @@ static std::map<std::string, std::string> operandText(const KernelInfo &gemv) {
     return {{"x", "%x"},
             {"x.arguments", "%x: !llvm.ptr"},
             {"x.types", "!llvm.ptr"},
-            {"x.tail", std::string(kTailF32)},
-            {"x.tail.values", "%x_tail"},
+            {"x.rows", std::string(kRowsF32)},
+            {"x.at", "%x_at"},
             {"in.arguments", "%in: i64"},
             {"in.places", std::string(kPlacesF32)}};
   return {{"x", "%q, %d, %s"},
           {"x.arguments", "%q: !llvm.ptr, %d: !llvm.ptr, %s: !llvm.ptr"},
           {"x.types", "!llvm.ptr, !llvm.ptr, !llvm.ptr"},
-          {"x.tail", std::string(kTailQ8)},
-          {"x.tail.values", "%q_tail, %d_tail, %s_tail"},
+          {"x.rows", std::string(kRowsQ8)},
+          {"x.at", "%q_at, %d_at, %s_at"},
           {"in.arguments", "%in: i64, %scales: i64, %sums: i64"},
           {"in.places", std::string(kPlacesQ8)}};
+}
+
+/// The rows of a product from the largest M to the smallest: the GEMM, the
+/// exact ones below it that run where it and the GEMV do, and the GEMV. `gemm`
+/// may be null.
+static std::vector<const KernelInfo *> tilesOf(const KernelInfo &gemv,
+                                               const KernelInfo *gemm) {
+  std::map<int64_t, const KernelInfo *, std::greater<>> tiles;
+  if (gemm) {
+    const CpuFeatureSet features = gemv.features() | gemm->features();
+    for (const KernelInfo &row : kernelTable())
+      if (row.op == gemv.op && row.format == gemv.format && row.m < gemm->m &&
+          features.containsAll(row.features()))
+        tiles[row.m] = &row;
+    tiles[gemm->m] = gemm;
+  }
+  tiles[1] = &gemv;
+  std::vector<const KernelInfo *> result;
+  for (const auto &[m, row] : tiles)
+    result.push_back(row);
+  return result;
 }
 
 std::string LowerFunctions::product(const KernelInfo &gemv,
                                     const KernelInfo *gemm) {
   Substitutions substitutions = operandText(gemv);
-  declare(gemv, "gemv", substitutions);
-  if (!gemm)
-    return add("product." + std::string(gemv.name), kProductGemv,
-               substitutions);
-  declare(*gemm, "gemm", substitutions);
-  substitutions["tile"] = std::to_string(gemm->m);
-  return add("product." + std::string(gemm->name), kProduct, substitutions);
+  std::string tiles, left = "m";
+  for (const KernelInfo *row : tilesOf(gemv, gemm)) {
+    Substitutions tile = substitutions;
+    declare(*row, "kernel", tile);
+    tile["m"] = std::to_string(row->m);
+    tile["left"] = left;
+    tiles += replace(kTile, tile);
+    left = "left" + tile["m"];
+  }
+  substitutions["tiles"] = tiles;
+  substitutions["cached"] = std::to_string(kCachedDepth);
+  return add("product." + std::string((gemm ? *gemm : gemv).name), kProduct,
+             substitutions);
 }
 
 std::string LowerFunctions::linear(const KernelInfo &gemv,

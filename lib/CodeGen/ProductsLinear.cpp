@@ -22,10 +22,24 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include <algorithm>
 #include <bit>
 
 using namespace qwen;
 using namespace mlir;
+
+/// Vectors of outputs in a tile of `row`: all of a panel's, or as many as leave
+/// its accumulators in registers (docs/decisions/0006-small-batches.md).
+static int64_t tileVectors(const KernelInfo &row) {
+  int64_t accumulators = 8;
+  if (row.isa == KernelIsa::NEON)
+    // A dot takes two registers.
+    accumulators = isQuantized(row.format) ? 4 : 16;
+  else if (row.isa == KernelIsa::NEONI8MM)
+    accumulators = 16;
+  return std::clamp<int64_t>(accumulators / row.m, 1,
+                             kPanelRows / vectorLanes(row.isa));
+}
 
 namespace {
 /// Emits one row of the table.
@@ -33,7 +47,7 @@ class LinearEmitter {
 public:
   LinearEmitter(const KernelInfo &row, ModuleOp module)
       : row(row), format(*weightFormat(row.format)),
-        lanes(vectorLanes(row.isa)), vectors(kPanelRows / lanes),
+        lanes(vectorLanes(row.isa)), vectors(tileVectors(row)),
         groupBytes(panelGroupBytes(format)),
         b(row, module, signature(row, module.getContext())) {
     const unsigned first = isQuantized() ? 3 : 1;
@@ -68,17 +82,13 @@ private:
   /// `vectors` set to what the tile takes.
   void forEachColumns(llvm::function_ref<void(Value)> body) {
     if (isScalable(row.isa))
-      // Single tokens need several chains to fill the pipes; the tiles of
-      // others have enough.
-      return b.forEachVector(b.integer(kPanelRows), row.m == 1 ? 4 : 1,
+      return b.forEachVector(b.integer(kPanelRows), vectors,
                              [&](Value column, int64_t count) {
                                vectors = count;
                                body(column);
                              });
-    if (!inPairs())
+    if (vectors * lanes == kPanelRows)
       return body(b.integer(0));
-    // All outputs of a panel for 8 tokens would not fit in registers.
-    vectors = 2;
     b.loop(b.integer(0), b.integer(kPanelRows), vectors * lanes, body);
   }
 

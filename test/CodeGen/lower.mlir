@@ -1,5 +1,6 @@
 // RUN: qwen-opt %s --qwen-lower | FileCheck %s
 // RUN: qwen-opt %s --qwen-lower | FileCheck %s --check-prefix=FACTS
+// RUN: qwen-opt %s --qwen-lower | FileCheck %s --check-prefix=PRODUCT
 //
 // A Qwen3 of one layer with q4_0 weights: each op is a call on the calling
 // thread's share, after a barrier where the plan has one.
@@ -104,6 +105,20 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   return %logits : tensor<?x40xf32>
 }
 }
+// The largest tiles first, on panels that stay in a cache.
+// PRODUCT-LABEL: func.func private @product.linear_q4_0_8x16x4_avx512vnni(
+// PRODUCT: scf.for %[[FIRST:.*]] = %{{.*}} to %[[END:.*]] step
+// PRODUCT: %[[LAST:.*]] = arith.minsi %{{.*}}, %[[END]]
+// PRODUCT: %[[LEFT8:.*]] = arith.remui %{{.*}}, %c8_i64
+// PRODUCT: call @linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
+// PRODUCT: %[[LEFT4:.*]] = arith.remui %[[LEFT8]], %c4_i64
+// PRODUCT: call @linear_q4_0_4x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
+// PRODUCT: %[[LEFT3:.*]] = arith.remui %[[LEFT4]], %c3_i64
+// PRODUCT: call @linear_q4_0_3x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
+// PRODUCT: %[[LEFT2:.*]] = arith.remui %[[LEFT3]], %c2_i64
+// PRODUCT: call @linear_q4_0_2x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
+// PRODUCT: arith.remui %[[LEFT2]], %c1_i64
+// PRODUCT: call @linear_q4_0_1x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
 // Kernels are declared only.
 // CHECK: func.func private @check_finite_avx512(!llvm.ptr, i64) -> i32
 // CHECK: func.func private @linear_q4_0_1x16x4_avx512vnni(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64){{$}}

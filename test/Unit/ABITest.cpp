@@ -35,6 +35,20 @@ TEST(KernelTable, EveryIsaOfLeastFeaturesServesEveryOp) {
           << kernel.name;
 }
 
+TEST(KernelTable, EveryGemvHasRowsForSmallBatches) {
+  for (const KernelInfo &gemv : kernelTable()) {
+    if (gemv.op != KernelOp::Linear || gemv.m != 1)
+      continue;
+    std::set<int64_t> batches;
+    for (const KernelInfo &kernel : kernelTable())
+      if (kernel.op == gemv.op && kernel.format == gemv.format &&
+          kernel.isa == gemv.isa)
+        batches.insert(kernel.m);
+    for (int64_t m : {2, 3, 4})
+      EXPECT_TRUE(batches.contains(m)) << gemv.name << ", " << m;
+  }
+}
+
 TEST(KernelTable, SelectionPrefersTheNewestInstructionSet) {
   const CpuFeatureSet vnni = isaFeatures(KernelIsa::AVX512VNNI);
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, vnni)->isa,
