@@ -15,10 +15,8 @@
 using namespace qwen;
 using llvm::Value;
 
-namespace {
-
 /// IR types of the C types that the signatures of KernelABI.h use.
-template <typename T> llvm::Type *irType(llvm::LLVMContext &context) {
+template <typename T> static llvm::Type *irType(llvm::LLVMContext &context) {
   if constexpr (std::is_void_v<T>)
     return llvm::Type::getVoidTy(context);
   else if constexpr (std::is_pointer_v<T>)
@@ -30,19 +28,19 @@ template <typename T> llvm::Type *irType(llvm::LLVMContext &context) {
 }
 
 template <typename Result, typename... Parameters>
-llvm::FunctionType *irSignature(Result (*)(Parameters...),
-                                llvm::LLVMContext &context) {
+static llvm::FunctionType *irSignature(Result (*)(Parameters...),
+                                       llvm::LLVMContext &context) {
   return llvm::FunctionType::get(irType<Result>(context),
                                  {irType<Parameters>(context)...}, false);
 }
 
 template <typename Fn>
-llvm::FunctionType *irSignature(llvm::LLVMContext &context) {
+static llvm::FunctionType *irSignature(llvm::LLVMContext &context) {
   return irSignature(static_cast<Fn *>(nullptr), context);
 }
 
 /// The signature that KernelABI.h gives to `op`.
-llvm::FunctionType *signature(KernelOp op, llvm::LLVMContext &context) {
+static llvm::FunctionType *signature(KernelOp op, llvm::LLVMContext &context) {
   switch (op) {
   case KernelOp::Embed:
     return irSignature<EmbedFn>(context);
@@ -81,6 +79,7 @@ llvm::FunctionType *signature(KernelOp op, llvm::LLVMContext &context) {
   llvm_unreachable("halideBitcode has refused the row");
 }
 
+namespace {
 /// Builds the body of an adapter: the arguments of Halide's function in order,
 /// then the call.
 class Body {

@@ -6,6 +6,7 @@
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelABI.h"
 #include "llvm/IR/Constants.h"
+#include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Object/ELF.h"
 #include "llvm/Support/FileSystem.h"
@@ -13,6 +14,7 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <xxhash.h>
 
@@ -83,14 +85,8 @@ void qwen::addEntryTable(llvm::Module &module,
       throw Error("no function '" + name + "' for the entry table");
     function->setName(name + "." + target.name);
     addOffset(function);
-    llvm::Constant *string =
-        llvm::ConstantDataArray::getString(context, function->getName());
-    auto *global = new llvm::GlobalVariable(module, string->getType(), true,
-                                            llvm::GlobalValue::PrivateLinkage,
-                                            string, "entry.name");
-    global->setDSOLocal(true);
-    global->setUnnamedAddr(llvm::GlobalValue::UnnamedAddr::Global);
-    addOffset(global);
+    addOffset(llvm::IRBuilder<>(context).CreateGlobalString(
+        function->getName(), "entry.name", 0, &module));
   }
   table->setInitializer(llvm::ConstantArray::get(type, words));
   addNote(module);
@@ -111,7 +107,11 @@ public:
   }
   TemporaryDirectory(const TemporaryDirectory &) = delete;
   TemporaryDirectory &operator=(const TemporaryDirectory &) = delete;
-  ~TemporaryDirectory() { (void)llvm::sys::fs::remove_directories(path); }
+  ~TemporaryDirectory() {
+    // There is nobody to tell of a folder that stays.
+    std::error_code ignored;
+    std::filesystem::remove_all(std::string(path), ignored);
+  }
 
   std::string file(const llvm::Twine &name) const {
     llvm::SmallString<128> result(path);

@@ -73,6 +73,7 @@ Expr halide::isNotFinite(const Expr &bits) {
 
 Expr halide::combineLanes(const Lane &lane, Combine combine) {
   std::vector<Expr> values;
+  values.reserve(kLanes);
   for (int j = 0; j < kLanes; ++j)
     values.push_back(lane(j));
   for (size_t half = kLanes / 2; half >= 1; half /= 2)
@@ -89,7 +90,7 @@ Expr halide::largestScore(const Expr &m) {
   return Halide::select(m == 0.0f, 0.0f, m);
 }
 
-void halide::scheduleLanes(Func lanes, Var j, int width) {
+void halide::scheduleLanes(Func lanes, const Var &j, int width) {
   lanes.bound(j, 0, kLanes)
       .store_in(Halide::MemoryType::Stack)
       .vectorize(j, width)
@@ -97,7 +98,7 @@ void halide::scheduleLanes(Func lanes, Var j, int width) {
   lanes.update(0).vectorize(j, width).unroll(j);
 }
 
-void halide::scheduleElements(Func f, Var i, int width,
+void halide::scheduleElements(Func f, const Var &i, int width,
                               Halide::TailStrategy tail) {
   Var step, value;
   f.split(i, step, value, kLanes, tail).vectorize(value, width).unroll(value);

@@ -48,11 +48,11 @@ Halide::Expr largestScore(const Halide::Expr &m);
 
 /// Schedules a Func whose first update accumulates into kLanes values of `j`:
 /// `width` values of `j` in each register.
-void scheduleLanes(Halide::Func lanes, Halide::Var j, int width);
+void scheduleLanes(Halide::Func lanes, const Halide::Var &j, int width);
 
 /// Computes `f` in steps of kLanes values of its dimension `i`. The extent is a
 /// multiple of kLanes where `tail` is RoundUp.
-void scheduleElements(Halide::Func f, Halide::Var i, int width,
+void scheduleElements(Halide::Func f, const Halide::Var &i, int width,
                       Halide::TailStrategy tail);
 
 } // namespace qwen::halide

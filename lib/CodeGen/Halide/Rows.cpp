@@ -14,7 +14,6 @@ using Halide::Expr;
 using Halide::Float;
 using Halide::Func;
 using Halide::ImageParam;
-using Halide::Int;
 using Halide::Param;
 using Halide::RDom;
 using Halide::reinterpret;
@@ -62,7 +61,7 @@ static Func rootMeanSquare(const GroupedRow &x, const Expr &groups,
 
 /// The largest |value| of a block, as f32; computed for each `block` that
 /// `user` takes.
-static Func amaxOfBlock(const Func &value, const Expr &groups, Func user,
+static Func amaxOfBlock(const Func &value, const Expr &groups, const Func &user,
                         const Var &block, int width) {
   Var j("j");
   Func lanes("lanes"), amax("amax");
