@@ -138,7 +138,7 @@ static TargetInfo parseTarget(const Value &value) {
 static WeightFormat parseFormat(const Value &value) {
   const std::optional<WeightFormat> format = parseWeightFormat(value.string());
   if (!format)
-    value.fail("\"f32\", \"q8_0\", \"q4_0\" or \"q4_g128\"");
+    value.fail("\"f32\", \"bf16\", \"q8_0\", \"q4_0\" or \"q4_g128\"");
   return *format;
 }
 

@@ -8,6 +8,8 @@ std::string_view qwen::weightFormatName(WeightFormat format) {
   switch (format) {
   case WeightFormat::F32:
     return "f32";
+  case WeightFormat::BF16:
+    return "bf16";
   case WeightFormat::Q8_0:
     return "q8_0";
   case WeightFormat::Q4_0:

@@ -56,6 +56,8 @@ KernelFormat qwen::kernelFormat(WeightFormat format) {
   switch (format) {
   case WeightFormat::F32:
     return KernelFormat::F32;
+  case WeightFormat::BF16:
+    return KernelFormat::BF16;
   case WeightFormat::Q8_0:
     return KernelFormat::Q8_0;
   case WeightFormat::Q4_0:

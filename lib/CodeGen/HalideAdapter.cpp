@@ -230,7 +230,8 @@ static void buildBody(Body &body, const KernelInfo &row) {
       return builder.getInt32(static_cast<uint32_t>(value));
     };
     if (!quantized) {
-      body.vector(at(0, 4), body.size(2), kPanelRows);
+      body.vector(at(0, panelGroupBytes(format) / (kGroup * kPanelRows)),
+                  body.size(2), kPanelRows);
       body.vector(argument(3), body.size(2));
       break;
     }

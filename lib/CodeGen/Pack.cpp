@@ -141,7 +141,7 @@ private:
   static Error refusal(const Segment &segment, reference::EncodeStatus status) {
     std::string message = "tensor '" + segment.name + "' " +
                           std::string(reference::encodeStatusMessage(status));
-    if (status == reference::EncodeStatus::ScaleOverflow)
+    if (status != reference::EncodeStatus::NotFinite)
       message += "; --weights f32 keeps it as it is";
     return Error(message);
   }

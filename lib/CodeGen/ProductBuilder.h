@@ -63,7 +63,7 @@ public:
   }
   Value splat(mlir::VectorType type, Value scalar);
   Value zeros(mlir::VectorType type, float value = 0.0f);
-  /// `lanes` values of type f32, or of f16 widened, which is exact.
+  /// `lanes` values of type f32, or of f16 or bf16 widened, which is exact.
   Value loadFloats(int64_t lanes, Type stored, Value pointer);
   Value intrinsic(Type result, llvm::StringRef name, ValueRange arguments);
 

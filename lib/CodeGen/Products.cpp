@@ -113,6 +113,17 @@ Value ProductBuilder::zeros(VectorType type, float value) {
       *this, DenseElementsAttr::get(type, llvm::APFloat(value)));
 }
 Value ProductBuilder::loadFloats(int64_t lanes, Type stored, Value pointer) {
+  if (stored.isBF16()) {
+    // As integers: any conversion of the instruction set's rounds or quiets in
+    // its own way, a shift does not.
+    const VectorType words = vector(lanes, getI32Type());
+    Value halves = load(vector(lanes, getI16Type()), pointer);
+    Value bits = arith::ShLIOp::create(
+        *this, arith::ExtUIOp::create(*this, words, halves),
+        arith::ConstantOp::create(
+            *this, DenseElementsAttr::get(words, getI32IntegerAttr(16))));
+    return vector::BitCastOp::create(*this, vector(lanes, getF32Type()), bits);
+  }
   Value value = load(vector(lanes, stored), pointer);
   if (stored.isF32())
     return value;

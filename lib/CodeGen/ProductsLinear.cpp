@@ -138,8 +138,12 @@ private:
     Values x;
     for (Value r : rows)
       x.push_back(b.at(b.argument(0), b.mul(b.mul(r, k), 4)));
-    return b.chains(x, b.at(panel, b.mul(column, 4)), b.integer(kPanelRows * 4),
-                    b.getF32Type(), k, vectors * lanes, lanes);
+    const int64_t bytes = groupBytes / (kGroup * kPanelRows);
+    const Type stored =
+        format == WeightFormat::BF16 ? b.getBF16Type() : b.getF32Type();
+    return b.chains(x, b.at(panel, b.mul(column, bytes)),
+                    b.integer(kPanelRows * bytes), stored, k, vectors * lanes,
+                    lanes);
   }
 
   Values quantizedTile(Value panel, Value column, ArrayRef<Value> rows);

@@ -28,12 +28,22 @@ int32_t reference::checkFinite(const float *x, int64_t n) {
   return 0;
 }
 
+template <WeightFormat Format>
+static void embedFloat(const uint8_t *weights, int32_t id, int64_t k,
+                       float *out) {
+  const uint8_t *panel = weights + id / kPanelRows * panelBytes(Format, k);
+  for (int64_t i = 0; i < k; ++i)
+    out[i] = reference::weightFloat<Format>(panel, id % kPanelRows, i);
+}
+
 void reference::embedF32(const uint8_t *weights, int32_t id, int64_t k,
                          float *out) {
-  const uint8_t *panel =
-      weights + id / kPanelRows * panelBytes(WeightFormat::F32, k);
-  for (int64_t i = 0; i < k; ++i)
-    std::memcpy(out + i, panel + (i * kPanelRows + id % kPanelRows) * 4, 4);
+  embedFloat<WeightFormat::F32>(weights, id, k, out);
+}
+
+void reference::embedBF16(const uint8_t *weights, int32_t id, int64_t k,
+                          float *out) {
+  embedFloat<WeightFormat::BF16>(weights, id, k, out);
 }
 
 /// A value is f32(integer) * scale, which is exact.

@@ -19,6 +19,8 @@ std::string_view qwen::reference::encodeStatusMessage(EncodeStatus status) {
     return "has a value that is not finite";
   case EncodeStatus::ScaleOverflow:
     return "has a block whose scale overflows f16";
+  case EncodeStatus::ValueOverflow:
+    return "has a value that overflows bf16";
   }
   __builtin_unreachable();
 }
@@ -110,6 +112,21 @@ static EncodeStatus packPanelF32(const float *const rows[kPanelRows], int64_t k,
   return EncodeStatus::Ok;
 }
 
+static EncodeStatus packPanelBF16(const float *const rows[kPanelRows],
+                                  int64_t k, uint8_t *panel) {
+  for (int64_t r = 0; r < kPanelRows; ++r)
+    for (int64_t i = 0; i < k; ++i) {
+      const float value = rows[r] != nullptr ? rows[r][i] : 0.0f;
+      if (!std::isfinite(value))
+        return EncodeStatus::NotFinite;
+      const uint16_t half = f32ToBF16(value);
+      if (!std::isfinite(bf16ToF32(half)))
+        return EncodeStatus::ValueOverflow;
+      std::memcpy(panel + (i * kPanelRows + r) * 2, &half, 2);
+    }
+  return EncodeStatus::Ok;
+}
+
 /// Puts a row's `bytes` of a group, 4 at a time, into the group's chunks.
 static void interleave(const uint8_t *bytes, int64_t count, int64_t row,
                        uint8_t *chunks) {
@@ -174,6 +191,8 @@ EncodeStatus qwen::reference::packPanel(WeightFormat format,
   switch (format) {
   case WeightFormat::F32:
     return packPanelF32(rows, k, panel);
+  case WeightFormat::BF16:
+    return packPanelBF16(rows, k, panel);
   case WeightFormat::Q8_0:
     return packPanelQ8_0(rows, k, panel);
   case WeightFormat::Q4_0:

@@ -20,6 +20,8 @@ static void *linear(KernelFormat format) {
   switch (format) {
   case KernelFormat::F32:
     return any(linearF32);
+  case KernelFormat::BF16:
+    return any(linearBF16);
   case KernelFormat::Q8_0:
     return any(linearQ8_0);
   case KernelFormat::Q4_0:
@@ -37,6 +39,8 @@ static void *embed(KernelFormat format) {
   switch (format) {
   case KernelFormat::F32:
     return any(embedF32);
+  case KernelFormat::BF16:
+    return any(embedBF16);
   case KernelFormat::Q8_0:
     return any(embedQ8_0);
   case KernelFormat::Q4_0:

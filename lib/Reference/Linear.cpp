@@ -21,23 +21,38 @@ static void store(float acc, const float *bias, const float *residual,
   out[row * ld + column] = acc;
 }
 
+/// The products with f32 and bf16 weights.
+template <WeightFormat Format>
+static void linearFloat(const float *x, const uint8_t *weights,
+                        const float *bias, const float *residual, float *out,
+                        int64_t m, int64_t k, int64_t ld, int64_t panelBegin,
+                        int64_t panelEnd) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t p = panelBegin; p < panelEnd; ++p) {
+      const uint8_t *panel = weights + p * panelBytes(Format, k);
+      for (int64_t c = 0; c < kPanelRows; ++c) {
+        float acc = 0.0f;
+        for (int64_t j = 0; j < k; ++j)
+          acc = std::fma(weightFloat<Format>(panel, c, j), x[i * k + j], acc);
+        store(acc, bias, residual, out, i, p * kPanelRows + c, ld);
+      }
+    }
+}
+
 void reference::linearF32(const float *x, const uint8_t *weights,
                           const float *bias, const float *residual, float *out,
                           int64_t m, int64_t k, int64_t ld, int64_t panelBegin,
                           int64_t panelEnd) {
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t p = panelBegin; p < panelEnd; ++p) {
-      const uint8_t *panel = weights + p * panelBytes(WeightFormat::F32, k);
-      for (int64_t c = 0; c < kPanelRows; ++c) {
-        float acc = 0.0f;
-        for (int64_t j = 0; j < k; ++j) {
-          float w;
-          std::memcpy(&w, panel + (j * kPanelRows + c) * 4, 4);
-          acc = std::fma(w, x[i * k + j], acc);
-        }
-        store(acc, bias, residual, out, i, p * kPanelRows + c, ld);
-      }
-    }
+  linearFloat<WeightFormat::F32>(x, weights, bias, residual, out, m, k, ld,
+                                 panelBegin, panelEnd);
+}
+
+void reference::linearBF16(const float *x, const uint8_t *weights,
+                           const float *bias, const float *residual, float *out,
+                           int64_t m, int64_t k, int64_t ld, int64_t panelBegin,
+                           int64_t panelEnd) {
+  linearFloat<WeightFormat::BF16>(x, weights, bias, residual, out, m, k, ld,
+                                  panelBegin, panelEnd);
 }
 
 /// The products with quantized weights. A block of the weights is a group of

@@ -1,6 +1,6 @@
 //===- PackedWeights.h - Values of packed matrices --------------*- C++ -*-===//
 //
-// Reading one weight of a panel in a quantized format (ABI/Blocks.h).
+// Reading one weight of a panel (ABI/Blocks.h).
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,6 +13,21 @@
 #include <cstring>
 
 namespace qwen::reference {
+
+/// Value `i` of row `row`, of f32 or bf16.
+template <WeightFormat Format>
+float weightFloat(const uint8_t *panel, int64_t row, int64_t i) {
+  const int64_t at = i * kPanelRows + row;
+  if constexpr (Format == WeightFormat::F32) {
+    float value;
+    std::memcpy(&value, panel + at * 4, 4);
+    return value;
+  } else {
+    uint16_t bits;
+    std::memcpy(&bits, panel + at * 2, 2);
+    return bf16ToF32(bits);
+  }
+}
 
 /// The scale of row `row`'s block that holds value `i`.
 template <WeightFormat Format>

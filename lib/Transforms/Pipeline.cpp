@@ -39,6 +39,8 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
       *this, "weights", llvm::cl::desc("format of the matrices"),
       llvm::cl::init(PipelineOptions().weights),
       llvm::cl::values(clEnumValN(WeightFormat::F32, "f32", "32-bit floats"),
+                       clEnumValN(WeightFormat::BF16, "bf16",
+                                  "upper halves of 32-bit floats"),
                        clEnumValN(WeightFormat::Q8_0, "q8_0",
                                   "8 bits, a scale for 32 values"),
                        clEnumValN(WeightFormat::Q4_0, "q4_0",

@@ -3,6 +3,7 @@
 #include "Cases.h"
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/Reference/Float16.h"
 
 using namespace qwen;
 using namespace qwen::verify;
@@ -31,17 +32,22 @@ struct LinearOperands {
         residual(random.floats(shape.m * shape.ld)), q(shape.m * shape.k),
         sums(shape.m * shape.k / kGroup),
         weights(packedBytes(format, shape.panels * kPanelRows, shape.k)) {
-    if (format == WeightFormat::F32)
-      fillFloatWeights(kind, random);
-    else
+    if (isQuantized(format))
       fillQuantized(format, kind, random);
+    else
+      fillFloats(format, kind, random);
   }
 
 private:
-  void fillFloatWeights(Values kind, Random &random) {
-    for (int64_t i = 0; i < weights.length(); i += 4) {
+  void fillFloats(WeightFormat format, Values kind, Random &random) {
+    const int64_t bytes = format == WeightFormat::BF16 ? 2 : 4;
+    for (int64_t i = 0; i < weights.length(); i += bytes) {
       const float w = random.value(kind);
-      std::memcpy(&weights[i], &w, 4);
+      const uint16_t half = f32ToBF16(w);
+      if (format == WeightFormat::BF16)
+        std::memcpy(&weights[i], &half, 2);
+      else
+        std::memcpy(&weights[i], &w, 4);
     }
   }
 

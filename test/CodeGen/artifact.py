@@ -46,12 +46,18 @@ def quantize(values, bits):
     return d[:, 0].astype(np.float16), q
 
 
-def check_f32(image, rows):
+def to_bf16(values):
+    """The upper halves of f32, rounded to nearest even."""
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def check_floats(image, rows, encode, stored):
     panels = -(-rows.shape[0] // 16)
     padded = np.zeros((panels * 16, rows.shape[1]), np.float32)
     padded[: rows.shape[0]] = rows
-    found = np.frombuffer(image, "<f4").reshape(panels, rows.shape[1], 16)
-    assert np.array_equal(found, padded.reshape(panels, 16, -1).swapaxes(1, 2))
+    found = np.frombuffer(image, stored).reshape(panels, rows.shape[1], 16)
+    assert np.array_equal(found, encode(padded).reshape(panels, 16, -1).swapaxes(1, 2))
 
 
 def check_quantized(image, rows, bits, block):
@@ -116,7 +122,9 @@ def main():
             assert np.array_equal(found[: rows.size], rows)
             assert found.size % 16 == 0 and not found[rows.size :].any()
         elif tensor["format"] == "f32":
-            check_f32(image, rows)
+            check_floats(image, rows, lambda values: values, "<f4")
+        elif tensor["format"] == "bf16":
+            check_floats(image, rows, to_bf16, "<u2")
         else:
             bits, block = {"q4_0": (4, 32), "q8_0": (8, 32), "q4_g128": (4, 128)}[tensor["format"]]
             check_quantized(image, rows, bits, block)

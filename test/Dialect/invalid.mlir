@@ -35,6 +35,11 @@ module attributes {test = #qwen.layout<f32, panel = 16, chunk = 4>} {}
 
 // -----
 
+// expected-error@+1 {{chunk is 4 when 1 is needed for bf16}}
+module attributes {test = #qwen.layout<bf16, panel = 16, chunk = 4>} {}
+
+// -----
+
 // expected-error@+1 {{chunk is 1 when 4 is needed for q4_0}}
 module attributes {test = #qwen.layout<q4_0, panel = 16, chunk = 1>} {}
 

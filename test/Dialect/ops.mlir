@@ -8,6 +8,7 @@
 // CHECK-SAME: test.buffer = #qwen.buffer<offset = 4096, stride = 896, scales = 8192, sums = 8256>
 // CHECK-SAME: test.format = #qwen.format<q4_0>
 // CHECK-SAME: test.format128 = #qwen.format<q4_g128>
+// CHECK-SAME: test.format16 = #qwen.format<bf16>
 // CHECK-SAME: test.format8 = #qwen.format<q8_0>
 // CHECK-SAME: test.layout = #qwen.layout<f32, panel = 16, chunk = 1>
 // CHECK-SAME: test.plan = #qwen.plan<id = 3, barrier = true>
@@ -17,6 +18,7 @@ module attributes {
   test.buffer = #qwen.buffer<offset = 4096, stride = 896, scales = 8192, sums = 8256>,
   test.format = #qwen.format<q4_0>,
   test.format8 = #qwen.format<q8_0>,
+  test.format16 = #qwen.format<bf16>,
   test.format128 = #qwen.format<q4_g128>,
   test.layout = #qwen.layout<f32, panel = 16, chunk = 1>,
   test.plan = #qwen.plan<id = 3, barrier = true>

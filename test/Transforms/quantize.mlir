@@ -1,16 +1,19 @@
 // RUN: qwen-opt %s --qwen-quantize | FileCheck %s --check-prefixes=CHECK,Q4
 // RUN: qwen-opt %s --qwen-quantize="weights=f32 kv=f32" | FileCheck %s --check-prefixes=CHECK,F32
+// RUN: qwen-opt %s --qwen-quantize=weights=bf16 | FileCheck %s --check-prefixes=CHECK,BF16
 // RUN: qwen-opt %s --qwen-quantize=weights=q8_0 | FileCheck %s --check-prefix=Q8
 // RUN: qwen-opt %s --qwen-quantize=weights=q4_g128 | FileCheck %s --check-prefix=G128
 
 // Q4: qwen.kv_format = #qwen.kv_format<f16>
 // F32: qwen.kv_format = #qwen.kv_format<f32>
+// BF16: qwen.kv_format = #qwen.kv_format<f16>
 
 // Q4: qwen.weight @embed : {{.*}} as <q4_0>
 // F32: qwen.weight @embed : {{.*}} as <f32>
 qwen.weight @embed : tensor<256x64xbf16> from "m" at 0
 // Q4: qwen.weight @q : {{.*}} as <q4_0>
 // F32: qwen.weight @q : {{.*}} as <f32>
+// BF16: qwen.weight @q : {{.*}} as <bf16>
 // Q8: qwen.weight @q : {{.*}} as <q8_0>
 // Q8: qwen.quantize
 // G128: qwen.weight @q : {{.*}} as <q4_g128>
@@ -29,6 +32,7 @@ func.func @forward(%ids: tensor<?xi32>) -> tensor<?x256xf32> {
   // Q4-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]],
   // Q4-NEXT: qwen.linear %[[XQ]], [@q] residual(%[[N]] :
   // F32-NOT: qwen.quantize
+  // BF16-NOT: qwen.quantize
   %y = qwen.linear %x, [@q] : tensor<?x64xf32> -> tensor<?x64xf32>
   %n = qwen.rms_norm %x, @norm eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   %z = qwen.linear %x, [@q] residual(%n : tensor<?x64xf32>) : tensor<?x64xf32> -> tensor<?x64xf32>

@@ -16,6 +16,7 @@ qwen.weight @embed : tensor<256x64xbf16> from "m" at 0 as #qwen.format<f32>
 qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_0>
 qwen.weight @w8 : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q8_0>
 qwen.weight @w128 : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_g128>
+qwen.weight @wb : tensor<64x64xbf16> from "m" at 0 as #qwen.format<bf16>
 qwen.weight @n : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
 
 // CHECK-LABEL: func.func @forward
@@ -40,6 +41,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // VNNI: qwen.linear {{.*}}gemm = "linear_q4_0_8x16x4_avx512vnni", gemv = "linear_q4_0_1x16x4_avx512vnni"
   // AVXVNNI: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_avxvnni", gemv = "linear_q4_0_1x16x4_avxvnni"
   %y = qwen.linear %q, [@w] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
+  // A72: qwen.linear {{.*}}gemm = "linear_bf16_4x16_neon", gemv = "linear_bf16_1x16_neon"
+  // VNNI: qwen.linear {{.*}}gemm = "linear_bf16_8x16_avx512", gemv = "linear_bf16_1x16_avx512"
+  %yb = qwen.linear %x, [@wb] : tensor<?x64xf32> -> tensor<?x64xf32>
   // A72: qwen.append {{.*}}append_k_kernel = "append_k_f16_neon", append_v_kernel = "append_v_f16_neon", rope_kernel = "norm_rope_neon"
   qwen.append %y, %y, %cos, %sin layer 0 norm @n eps 1.0e-06 : tensor<?x64xf32>, tensor<?x32xf32>
   // AVX2: qwen.append {{.*}}rope_kernel = "rope_avx2"

@@ -77,6 +77,7 @@ TEST(Blocks, PackedSizes) {
   EXPECT_EQ(panelBytes(WeightFormat::Q4_0, 32), 288);
   EXPECT_EQ(packedBytes(WeightFormat::Q4_0, 17, 64), 2 * 2 * 288);
   EXPECT_EQ(packedBytes(WeightFormat::F32, 1, 32), 32 * 16 * 4);
+  EXPECT_EQ(packedBytes(WeightFormat::BF16, 17, 64), 2 * 64 * 16 * 2);
   EXPECT_EQ(panelBytes(WeightFormat::Q8_0, 64), 2 * 16 * 34);
   // A block of 128 and one of the 32 that remain.
   EXPECT_EQ(panelBytes(WeightFormat::Q4_G128, 160), 32 + 4 * 256 + 32 + 256);

@@ -190,8 +190,8 @@ TEST(ManifestTest, ChecksEveryField) {
         "targets[0].features[0] is \"mmx\" when a CPU feature that this "
         "version knows is needed");
   check("/weights/format", "q5",
-        "weights.format is \"q5\" when \"f32\", \"q8_0\", \"q4_0\" or "
-        "\"q4_g128\" is needed");
+        "weights.format is \"q5\" when \"f32\", \"bf16\", \"q8_0\", "
+        "\"q4_0\" or \"q4_g128\" is needed");
   check("/kv/format", "f8",
         "kv.format is \"f8\" when \"f32\" or \"f16\" is needed");
   check("/kv/page_tokens", 32,

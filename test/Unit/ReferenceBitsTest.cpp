@@ -71,6 +71,7 @@ TEST(ReferenceBits, Linear) {
   const int64_t m = 3, k = 288, n = 32, blocks = 3;
   for (const auto &[format, want] :
        {std::pair{WeightFormat::F32, uint64_t{12726237348322825868u}},
+        {WeightFormat::BF16, uint64_t{8598734517420779336u}},
         {WeightFormat::Q8_0, uint64_t{9683957334796462359u}},
         {WeightFormat::Q4_0, uint64_t{6689604671082016170u}},
         {WeightFormat::Q4_G128, uint64_t{14805508560644941697u}}}) {
@@ -91,10 +92,14 @@ TEST(ReferenceBits, Linear) {
     std::vector<float> out(size_t(m * n)), row(static_cast<size_t>(k));
     Bits bits;
     bits.add(packed);
-    if (format == WeightFormat::F32) {
-      ref::linearF32(x.data(), packed.data(), bias.data(), residual.data(),
-                     out.data(), m, k, n, 0, n / kPanelRows);
-      ref::embedF32(packed.data(), 17, k, row.data());
+    if (!isQuantized(format)) {
+      const auto [linear, embed] =
+          format == WeightFormat::F32
+              ? std::pair{&ref::linearF32, &ref::embedF32}
+              : std::pair{&ref::linearBF16, &ref::embedBF16};
+      linear(x.data(), packed.data(), bias.data(), residual.data(), out.data(),
+             m, k, n, 0, n / kPanelRows);
+      embed(packed.data(), 17, k, row.data());
     } else {
       std::vector<int8_t> q(size_t(m * k));
       std::vector<float> d(size_t(m * blocks));

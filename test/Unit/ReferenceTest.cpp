@@ -114,6 +114,31 @@ TEST(Float16, BFloat16IsTheUpperHalf) {
   EXPECT_EQ(bf16ToF32(0x0001), 0x1p-133f);
 }
 
+TEST(Float16, RoundsToBFloat16) {
+  // Every value is itself; halfway to the next goes to the even one.
+  for (uint32_t half = 0; half < 0x10000; ++half) {
+    const float x = bf16ToF32(static_cast<uint16_t>(half));
+    if (std::isnan(x)) {
+      EXPECT_TRUE(std::isnan(bf16ToF32(f32ToBF16(x)))) << std::hex << half;
+      continue;
+    }
+    const uint32_t bits = half << 16;
+    const auto rounded = [](uint32_t from) -> uint32_t {
+      return f32ToBF16(std::bit_cast<float>(from));
+    };
+    ASSERT_EQ(rounded(bits), half) << std::hex;
+    if (std::isinf(x))
+      continue;
+    ASSERT_EQ(rounded(bits + 0x7fff), half) << std::hex;
+    ASSERT_EQ(rounded(bits + 0x8000), half + (half & 1)) << std::hex;
+    ASSERT_EQ(rounded(bits + 0x8001), half + 1) << std::hex;
+  }
+  EXPECT_EQ(f32ToBF16(std::numeric_limits<float>::max()), 0x7f80);
+  // A NaN whose payload is in the lower half alone stays one.
+  EXPECT_TRUE(std::isnan(
+      bf16ToF32(f32ToBF16(std::bit_cast<float>(uint32_t{0x7f800001})))));
+}
+
 //===----------------------------------------------------------------------===//
 // Elementary functions
 //===----------------------------------------------------------------------===//
@@ -315,6 +340,31 @@ TEST(Encode, PanelOfF32HasOutputsInLanes) {
       EXPECT_EQ(panel[i * 16 + r], r == 0 ? a[i] : r == 2 ? b[i] : 0.0f);
 }
 
+TEST(Encode, PanelOfBF16RoundsToNearest) {
+  const int64_t k = 32;
+  std::vector<float> a = Random(1).values(k);
+  a[3] = 0x1.01p0f; // a tie, to even
+  const float *rows[kPanelRows] = {nullptr, a.data()};
+  std::vector<uint8_t> panel(
+      static_cast<size_t>(panelBytes(WeightFormat::BF16, k)), 0xee);
+  ASSERT_EQ(ref::packPanel(WeightFormat::BF16, rows, k, panel.data()),
+            ref::EncodeStatus::Ok);
+  std::vector<float> decoded(k);
+  ref::embedBF16(panel.data(), 1, k, decoded.data());
+  for (size_t i = 0; i < 32; ++i) {
+    uint16_t bits[2];
+    std::memcpy(bits, &panel[i * 32], 4);
+    EXPECT_EQ(bits[0], 0);
+    EXPECT_EQ(bits[1], f32ToBF16(a[i]));
+    EXPECT_EQ(decoded[i], bf16ToF32(bits[1]));
+    EXPECT_LE(std::fabs(decoded[i] - a[i]), std::fabs(a[i]) * 0x1p-8f);
+  }
+  EXPECT_EQ(decoded[3], 1.0f);
+  a[7] = -std::numeric_limits<float>::max();
+  EXPECT_EQ(ref::packPanel(WeightFormat::BF16, rows, k, panel.data()),
+            ref::EncodeStatus::ValueOverflow);
+}
+
 TEST(Encode, PanelOfQ4_0InterleavesBlocks) {
   const int64_t k = 96;
   const std::vector<float> x = Random(3).values(16 * k);
@@ -443,8 +493,12 @@ struct Product {
     x = random.values(m * k);
     bias = random.values(n);
     residual = random.values(m * n);
+    pack(format);
+  }
+
+  void pack(WeightFormat format) {
     packed.resize(static_cast<size_t>(packedBytes(format, n, k)));
-    for (int64_t p = 0; p < panels; ++p) {
+    for (int64_t p = 0; p < n / kPanelRows; ++p) {
       const float *rows[kPanelRows];
       for (int64_t r = 0; r < kPanelRows; ++r)
         rows[r] = w.data() + (p * kPanelRows + r) * k;
@@ -482,6 +536,23 @@ TEST(Linear, F32) {
   p.check(
       out, [&](int64_t j, int64_t l) { return p.w[size_t(j * p.k + l)]; },
       [&](int64_t i, int64_t l) { return p.x[size_t(i * p.k + l)]; });
+}
+
+TEST(Linear, BF16IsF32OfTheSameWeights) {
+  Product p(WeightFormat::F32, 3, 160, 2);
+  for (float &w : p.w)
+    w = bf16ToF32(f32ToBF16(w));
+  std::vector<float> outs[2];
+  for (WeightFormat format : {WeightFormat::F32, WeightFormat::BF16}) {
+    p.pack(format);
+    std::vector<float> &out = outs[format == WeightFormat::BF16];
+    out.assign(static_cast<size_t>(p.m * p.n), kNaN);
+    LinearF32Fn *linear =
+        format == WeightFormat::F32 ? ref::linearF32 : ref::linearBF16;
+    linear(p.x.data(), p.packed.data(), p.bias.data(), p.residual.data(),
+           out.data(), p.m, p.k, p.n, 0, 2);
+  }
+  EXPECT_EQ(outs[0], outs[1]);
 }
 
 /// A product with quantized weights and the function that decodes them.

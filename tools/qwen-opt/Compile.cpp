@@ -335,7 +335,7 @@ int qwen::compileMain(int argc, char **argv) {
       },
       "print the CPUs that have names, their features and their kernels");
   app.add_option("--weights", options.weights, "format of the weights")
-      ->check(CLI::IsMember({"q4_0", "q8_0", "q4_g128", "f32"}))
+      ->check(CLI::IsMember({"q4_0", "q8_0", "q4_g128", "bf16", "f32"}))
       ->capture_default_str();
   app.add_option("--kv", options.kv,
                  "format of the KV cache; f32 with f32 weights, else f16")

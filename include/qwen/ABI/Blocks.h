@@ -34,19 +34,19 @@ constexpr int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t alignTo(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
 
 /// Number formats of weights in the image.
-enum class WeightFormat : uint8_t { F32, Q8_0, Q4_0, Q4_G128 };
+enum class WeightFormat : uint8_t { F32, BF16, Q8_0, Q4_0, Q4_G128 };
 inline constexpr WeightFormat kWeightFormats[] = {
-    WeightFormat::F32, WeightFormat::Q8_0, WeightFormat::Q4_0,
-    WeightFormat::Q4_G128};
+    WeightFormat::F32, WeightFormat::BF16, WeightFormat::Q8_0,
+    WeightFormat::Q4_0, WeightFormat::Q4_G128};
 
-/// Returns "f32", "q8_0", "q4_0" or "q4_g128".
+/// Returns "f32", "bf16", "q8_0", "q4_0" or "q4_g128".
 std::string_view weightFormatName(WeightFormat format);
 std::optional<WeightFormat> parseWeightFormat(std::string_view name);
 
 /// Whether weights are integers with scales, whose products take quantized
 /// activations.
 constexpr bool isQuantized(WeightFormat format) {
-  return format != WeightFormat::F32;
+  return format != WeightFormat::F32 && format != WeightFormat::BF16;
 }
 
 /// Values along K that share a scale; the last ones of a row may be fewer. Of
@@ -88,7 +88,8 @@ static_assert(sizeof(BlockQ8_0) == 34);
 /// Rows are taken in panels of kPanelRows; the last panel is filled with zero
 /// rows (scale +0). Panels follow each other without gaps.
 ///
-/// * f32: panel = float [k][16], so that outputs lie in lanes.
+/// * f32, bf16: panel = float [k][16] or their upper halves, so that outputs
+///   lie in lanes.
 /// * Quantized formats: panel = [ceil(k / weightBlock)] blocks: 16 f16 scales,
 ///   then the block's groups of 32 values. A group is chunks of 64 bytes, 4
 ///   bytes of each of the 16 rows in turn:
@@ -105,6 +106,7 @@ inline constexpr int64_t kPanelScaleBytes = kPanelRows * 2;
 /// Bytes of one group of a panel, without scales.
 constexpr int64_t panelGroupBytes(WeightFormat format) {
   const int64_t bits = format == WeightFormat::F32    ? 32
+                       : format == WeightFormat::BF16 ? 16
                        : format == WeightFormat::Q8_0 ? 8
                                                       : 4;
   return kGroup * kPanelRows * bits / 8;

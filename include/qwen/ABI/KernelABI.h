@@ -73,7 +73,7 @@ using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);
 // panelEnd) of 16 columns are computed. `bias` ([n padded to 16]) and
 // `residual` may be null; out may be residual.
 
-/// x is f32 [m][k].
+/// x is f32 [m][k]; weights are f32 or bf16.
 using LinearF32Fn = void(const float *x, const uint8_t *weights,
                          const float *bias, const float *residual, float *out,
                          int64_t m, int64_t k, int64_t ld, int64_t panelBegin,

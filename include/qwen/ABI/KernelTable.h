@@ -40,7 +40,7 @@ enum class KernelOp : uint8_t {
 };
 
 /// Format of the operand that a kernel reads from the image or the cache.
-enum class KernelFormat : uint8_t { None, F32, F16, Q8_0, Q4_0, Q4_G128 };
+enum class KernelFormat : uint8_t { None, F32, F16, BF16, Q8_0, Q4_0, Q4_G128 };
 
 /// Instructions of a kernel's inner loop.
 enum class KernelIsa : uint8_t {

@@ -67,8 +67,8 @@ def Qwen_LayoutAttr : Qwen_Attr<"Layout", "layout"> {
   let summary = "Arrangement of a packed matrix";
   let description = [{
     Panels of `panel` output rows; within a panel, chunks of `chunk` values
-    along K of each row in turn (1 for f32; 4 for integers, which is the width
-    of the dot instructions). qwen/ABI/Blocks.h has the bytes.
+    along K of each row in turn (1 for f32 and bf16; 4 for integers, which is
+    the width of the dot instructions). qwen/ABI/Blocks.h has the bytes.
 
     Example: `#qwen.layout<q4_0, panel = 16, chunk = 4>`
   }];

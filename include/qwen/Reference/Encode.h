@@ -22,6 +22,8 @@ enum class EncodeStatus : uint8_t {
   /// The scale of a block is too large for f16 (largest magnitude of the
   /// block >= 8 * 65520, in q8_0 127 * 65520).
   ScaleOverflow,
+  /// A weight's magnitude is too large for bf16 (0x1.ffp127 and more).
+  ValueOverflow,
 };
 
 /// Says what is wrong, to follow a tensor's name in a message: "has a value

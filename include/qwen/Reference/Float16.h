@@ -1,7 +1,7 @@
 //===- Float16.h - Conversions of 16-bit floats -----------------*- C++ -*-===//
 //
-// Exact conversions between f32 and the 16-bit formats of checkpoints, scales
-// and the KV cache, on their bits. The results are those of F16C and of NEON's
+// Exact conversions between f32 and the 16-bit formats of weights, scales and
+// the KV cache, on their bits. The results are those of F16C and of NEON's
 // conversions with default rounding.
 //
 //===----------------------------------------------------------------------===//
@@ -59,6 +59,16 @@ constexpr uint16_t f32ToF16(float value) {
 /// Widens bfloat16; exact.
 constexpr float bf16ToF32(uint16_t half) {
   return std::bit_cast<float>(uint32_t{half} << 16);
+}
+
+/// Rounds to bfloat16, to nearest and ties to even, with subnormals; finite
+/// magnitudes of 0x1.ffp127 and more become infinity. A NaN becomes a quiet
+/// one.
+constexpr uint16_t f32ToBF16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffff) > 0x7f800000)
+    return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 } // namespace qwen

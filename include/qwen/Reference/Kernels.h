@@ -20,6 +20,7 @@ namespace qwen::reference {
 // Signatures, shapes and units are those of the function types. The linear
 // functions take any m.
 LinearF32Fn linearF32;
+LinearF32Fn linearBF16;
 LinearQ8Fn linearQ8_0;
 LinearQ8Fn linearQ4_0;
 LinearQ8Fn linearQ4_G128;
@@ -30,6 +31,7 @@ AttentionValuesFn attentionValuesF32;
 AttentionValuesFn attentionValuesF16;
 
 EmbedFn embedF32;
+EmbedFn embedBF16;
 EmbedFn embedQ8_0;
 EmbedFn embedQ4_0;
 EmbedFn embedQ4_G128;

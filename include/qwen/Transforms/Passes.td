@@ -57,6 +57,8 @@ def Quantize : Qwen_Pass<"qwen-quantize"> {
            "::qwen::WeightFormat::Q4_0", "format of the matrices",
            [{::llvm::cl::values(
               clEnumValN(::qwen::WeightFormat::F32, "f32", "32-bit floats"),
+              clEnumValN(::qwen::WeightFormat::BF16, "bf16",
+                         "upper halves of 32-bit floats"),
               clEnumValN(::qwen::WeightFormat::Q8_0, "q8_0",
                          "8 bits, a scale for 32 values"),
               clEnumValN(::qwen::WeightFormat::Q4_0, "q4_0",

@@ -56,7 +56,7 @@ static halide::Kernel build(const KernelInfo &row) {
   case KernelOp::Embed:
     return isQuantized(row.format)
                ? halide::embedQuantized(*weightFormat(row.format))
-               : halide::embedF32();
+               : halide::embedFloat(*weightFormat(row.format));
   case KernelOp::RopeTable:
     return halide::ropeTable();
   case KernelOp::RmsNormF32:

@@ -30,7 +30,8 @@ struct Kernel {
 
 // `width` is the number of f32 in a vector register of the target.
 
-Kernel embedF32();
+/// For f32 or bf16.
+Kernel embedFloat(WeightFormat format);
 /// For a format with integers.
 Kernel embedQuantized(WeightFormat format);
 Kernel ropeTable();

@@ -139,12 +139,13 @@ static std::vector<Func> quantize(const Func &value, const Expr &groups,
   return {q, d, sums, flag};
 }
 
-Kernel halide::embedF32() {
-  // One row of a panel: 16 rows interleaved.
-  ImageParam panel(Float(32), 1, "panel");
+Kernel halide::embedFloat(WeightFormat format) {
+  // One row of a panel: 16 rows interleaved. bf16 are the upper halves of f32.
+  const bool bf16 = format == WeightFormat::BF16;
+  ImageParam panel(bf16 ? UInt(16) : Float(32), 1, "panel");
   Var i("i");
   Func out("out");
-  out(i) = panel(i);
+  out(i) = bf16 ? reinterpret<float>(cast<uint32_t>(panel(i)) << 16) : panel(i);
 
   panel.dim(0).set_min(0).set_stride(static_cast<int>(kPanelRows));
   out.output_buffer().dim(0).set_min(0);
