@@ -22,6 +22,7 @@ Arch qwen::isaArch(KernelIsa isa) {
   case KernelIsa::NEONDotProd:
   case KernelIsa::SVE:
   case KernelIsa::NEONI8MM:
+  case KernelIsa::SVEI8MM:
     return Arch::AArch64;
   }
   __builtin_unreachable();
@@ -48,6 +49,8 @@ CpuFeatureSet qwen::isaFeatures(KernelIsa isa) {
     return least | CpuFeatureSet{CpuFeature::SVE};
   case KernelIsa::NEONI8MM:
     return least | CpuFeatureSet{CpuFeature::DotProd, CpuFeature::I8MM};
+  case KernelIsa::SVEI8MM:
+    return least | CpuFeatureSet{CpuFeature::SVE, CpuFeature::I8MM};
   }
   __builtin_unreachable();
 }

@@ -26,7 +26,9 @@ using Values = llvm::SmallVector<Value>;
 int64_t vectorLanes(KernelIsa isa);
 
 /// Whether the length of vectors is known only at run time.
-inline bool isScalable(KernelIsa isa) { return isa == KernelIsa::SVE; }
+inline bool isScalable(KernelIsa isa) {
+  return isa == KernelIsa::SVE || isa == KernelIsa::SVEI8MM;
+}
 
 class ProductBuilder : public mlir::ImplicitLocOpBuilder {
 public:

@@ -33,6 +33,7 @@ int64_t qwen::vectorLanes(KernelIsa isa) {
   case KernelIsa::NEONDotProd:
   case KernelIsa::SVE:
   case KernelIsa::NEONI8MM:
+  case KernelIsa::SVEI8MM:
     return 4;
   }
   llvm_unreachable("unknown isa");

@@ -37,6 +37,10 @@ static int64_t tileVectors(const KernelInfo &row) {
     accumulators = isQuantized(row.format) ? 4 : 16;
   else if (row.isa == KernelIsa::NEONI8MM)
     accumulators = 16;
+  else if (row.isa == KernelIsa::SVEI8MM)
+    // Pairs share what it takes to arrange their activations. Half a panel is
+    // two vectors of 128 bits, a panel two of 256.
+    return 2;
   return std::clamp<int64_t>(accumulators / row.m, 1,
                              kPanelRows / vectorLanes(row.isa));
 }
@@ -105,9 +109,12 @@ private:
   }
 
   /// Whether accumulators are of pairs of tokens and outputs, as smmla's are:
-  /// accumulator v of token 2p has outputs 4v and 4v + 1 of tokens 2p and
-  /// 2p + 1, accumulator v of token 2p + 1 has outputs 4v + 2 and 4v + 3.
-  bool inPairs() const { return row.isa == KernelIsa::NEONI8MM; }
+  /// each 128 bits of accumulator v of token 2p have two outputs of the lower
+  /// half of vector v, for tokens 2p and 2p + 1; those of accumulator v of
+  /// token 2p + 1 have two of the upper half.
+  bool inPairs() const {
+    return row.isa == KernelIsa::NEONI8MM || row.isa == KernelIsa::SVEI8MM;
+  }
 
   bool isQuantized() const { return qwen::isQuantized(row.format); }
 
@@ -154,18 +161,15 @@ private:
   void groupDots(Value chunks, Value column, ArrayRef<Value> q,
                  ArrayRef<Value> start,
                  llvm::function_ref<void(int64_t, Value)> use);
-  Values addGroupPairs(Value group, Value column, ArrayRef<Value> q,
-                       ArrayRef<Value> sums, ValueRange previous);
+  void pairDots(Value chunks, Value column, ArrayRef<Value> q,
+                ArrayRef<Value> start,
+                llvm::function_ref<void(int64_t, Value)> use);
+  Value sixteen(Value q, int64_t first);
   Value activations(Value q, int64_t step);
-  Value shuffled(Value a, Value c, ArrayRef<int64_t> order) {
-    return vector::ShuffleOp::create(b, a, c, order);
-  }
-  /// A value of each of two tokens, in the lanes that smmla gives to them.
-  Value paired(VectorType type, Value first, Value second) {
-    return shuffled(b.splat(type, first), b.splat(type, second), {0, 1, 4, 5});
-  }
-  Value correction(Value sum);
-  Value scaled(Value dot, Value scales, int64_t v, Value previous);
+  Value permuted(StringRef name, int64_t bits, Value a, Value c, bool second);
+  Value forToken(VectorType type, ArrayRef<Value> values, size_t r);
+  Value correction(ArrayRef<Value> sums, size_t r);
+  Value scaled(Value dot, Value scales, int64_t i, Value previous);
   void finishTile(Value output, ArrayRef<Value> rows, Values tile);
 
   static constexpr int64_t chunkBytes = kPanelRows * 4;
@@ -205,9 +209,7 @@ Values LinearEmitter::quantizedTile(Value panel, Value column,
         for (const Row &at : from)
           scales.push_back(b.load(b.getF32Type(), b.at(at.d, b.mul(block, 4))));
         for (size_t r = 0; r < rows.size(); ++r) {
-          Value scale =
-              inPairs() ? paired(type, scales[r & ~size_t{1}], scales[r | 1])
-                        : b.splat(type, scales[r]);
+          Value scale = forToken(type, scales, r);
           for (int64_t v = 0; v < vectors; ++v) {
             const int64_t i = r * vectors + v;
             result.push_back(math::FmaOp::create(b, t[i], scale, totals[i]));
@@ -231,15 +233,13 @@ Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
       q.push_back(b.at(from.q, b.mul(g, kGroup)));
       sums.push_back(b.load(b.getI32Type(), b.at(from.sums, b.mul(g, 4))));
     }
-    if (inPairs())
-      return addGroupPairs(group, column, q, sums, previous);
-    for (Value sum : sums)
-      start.append(vectors, correction(sum));
+    for (size_t r = 0; r < rows.size(); ++r)
+      start.append(vectors, correction(sums, r));
     Values result(previous);
     groupDots(b.at(group, kPanelScaleBytes), column, q, start,
               [&](int64_t i, Value dot) {
-                result[i] = scaled(dot, b.at(group, b.mul(column, 2)),
-                                   i % vectors, previous[i]);
+                result[i] =
+                    scaled(dot, b.at(group, b.mul(column, 2)), i, previous[i]);
               });
     return result;
   });
@@ -274,19 +274,59 @@ Values LinearEmitter::wideBlockSum(Value panel, Value column,
   });
   Values result;
   for (size_t i = 0; i < count; ++i) {
-    Value dot = arith::AddIOp::create(b, sums[i],
-                                      correction(sums[count + i / vectors]));
-    result.push_back(scaled(dot, b.at(scales, b.mul(column, 2)), i % vectors,
-                            b.zeros(type, -0.0f)));
+    Value dot = arith::AddIOp::create(
+        b, sums[i],
+        correction(ArrayRef<Value>(sums).drop_front(count), i / vectors));
+    result.push_back(
+        scaled(dot, b.at(scales, b.mul(column, 2)), i, b.zeros(type, -0.0f)));
   }
   return result;
 }
 
-/// previous = fma(dot, scale, previous) for vector `v` of a panel's outputs.
-Value LinearEmitter::scaled(Value dot, Value scales, int64_t v,
+/// The instruction zip, uzp or trn of Arm on elements of `bits`: the first or
+/// the second half of what it makes of two vectors, in the type of `a`.
+Value LinearEmitter::permuted(StringRef name, int64_t bits, Value a, Value c,
+                              bool second) {
+  const int64_t count = 128 / bits;
+  const VectorType type = b.vector(count, b.getIntegerType(unsigned(bits)));
+  Value x = vector::BitCastOp::create(b, type, a);
+  Value y = vector::BitCastOp::create(b, type, c);
+  Value result;
+  if (isScalable(row.isa)) {
+    const std::string full =
+        ("llvm.aarch64.sve." + name + (second ? "2" : "1") + ".nxv" +
+         Twine(count) + "i" + Twine(bits))
+            .str();
+    result = b.intrinsic(type, full, {x, y});
+  } else {
+    // Of two elements the three do the same; of four only zip is asked for.
+    const int64_t from = second ? count / 2 : 0;
+    SmallVector<int64_t> order;
+    for (int64_t i = from; i < from + count / 2; ++i)
+      order.append({i, i + count});
+    result = vector::ShuffleOp::create(b, x, y, order);
+  }
+  return vector::BitCastOp::create(b, cast<VectorType>(a.getType()), result);
+}
+
+/// values[r] in all lanes of the accumulators of row `r`; in pairs, the values
+/// of the two rows where smmla has them.
+Value LinearEmitter::forToken(VectorType type, ArrayRef<Value> values,
+                              size_t r) {
+  if (!inPairs())
+    return b.splat(type, values[r]);
+  return permuted("trn", 64, b.splat(type, values[r & ~size_t{1}]),
+                  b.splat(type, values[r | 1]), false);
+}
+
+/// previous = fma(dot, scale, previous) for accumulator i = row * vectors +
+/// vector of a tile's outputs.
+Value LinearEmitter::scaled(Value dot, Value scales, int64_t i,
                             Value previous) {
   Value w = b.loadFloats(lanes, b.getF16Type(),
-                         b.at(scales, b.scaled(v * lanes * 2)));
+                         b.at(scales, b.scaled(i % vectors * lanes * 2)));
+  if (inPairs())
+    w = permuted("zip", 64, w, w, i / vectors % 2 != 0);
   Value isum = arith::SIToFPOp::create(b, b.vector(lanes, b.getF32Type()), dot);
   return math::FmaOp::create(b, isum, w, previous);
 }
@@ -294,34 +334,44 @@ Value LinearEmitter::scaled(Value dot, Value scales, int64_t v,
 /// What the dots of stored weights with activations of this sum lack, for every
 /// output; null where it is nothing. Nibbles are stored plus 8, and int8 goes
 /// into an unsigned dot plus 128: sum(q * (w - c)) = sum(q * w) - c * sum(q).
-Value LinearEmitter::correction(Value sum) {
+Value LinearEmitter::correction(ArrayRef<Value> sums, size_t r) {
   const bool eightBits = format == WeightFormat::Q8_0;
   if (eightBits && !isUnsignedDot(row.isa))
     return nullptr;
-  Value minus =
-      arith::ConstantOp::create(b, b.getI32IntegerAttr(eightBits ? -128 : -8));
-  return b.splat(b.vector(lanes, b.getI32Type()),
-                 arith::MulIOp::create(b, sum, minus));
+  const VectorType type = b.vector(lanes, b.getI32Type());
+  const IntegerAttr minus = b.getI32IntegerAttr(eightBits ? -128 : -8);
+  if (inPairs())
+    return arith::MulIOp::create(
+        b, forToken(type, sums, r),
+        arith::ConstantOp::create(b, DenseElementsAttr::get(type, minus)));
+  return b.splat(type, arith::MulIOp::create(
+                           b, sums[r], arith::ConstantOp::create(b, minus)));
+}
+
+/// Activations first .. first + 15 of a group, in each 128 bits.
+Value LinearEmitter::sixteen(Value q, int64_t first) {
+  const VectorType bytes = b.vector(16, b.getI8Type());
+  if (!isScalable(row.isa))
+    return b.load(bytes, b.at(q, first));
+  Value all = arith::ConstantOp::create(
+      b, DenseElementsAttr::get(b.vector(16, b.getI1Type()), true));
+  return b.intrinsic(bytes, "llvm.aarch64.sve.ld1rq.nxv16i8",
+                     {all, b.at(q, first)});
 }
 
 /// Activations 4 * step .. 4 * step + 3 of a group, as GroupDot takes them.
 Value LinearEmitter::activations(Value q, int64_t step) {
   const VectorType bytes = b.vector(4 * lanes, b.getI8Type());
   const VectorType words = b.vector(lanes, b.getI32Type());
-  if (row.isa == KernelIsa::SVE) {
-    Value all = arith::ConstantOp::create(
-        b, DenseElementsAttr::get(b.vector(16, b.getI1Type()), true));
-    return b.intrinsic(bytes, "llvm.aarch64.sve.ld1rq.nxv16i8",
-                       {all, b.at(q, step / 4 * 16)});
-  }
+  if (row.isa == KernelIsa::SVE)
+    return sixteen(q, step / 4 * 16);
   Value word;
   if (row.arch() == Arch::X86_64) {
     word = LLVM::LoadOp::create(b, b.getI32Type(), b.at(q, 4 * step), 1);
   } else {
     // From a register: sdot takes one of its four words as an operand.
-    Value four = b.load(bytes, b.at(q, step / 4 * 16));
-    word = vector::ExtractOp::create(
-        b, vector::BitCastOp::create(b, words, four), step % 4);
+    Value four = vector::BitCastOp::create(b, words, sixteen(q, step / 4 * 16));
+    word = vector::ExtractOp::create(b, four, step % 4);
   }
   return vector::BitCastOp::create(b, bytes, b.splat(words, word));
 }
@@ -331,6 +381,8 @@ Value LinearEmitter::activations(Value q, int64_t step) {
 void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
                               ArrayRef<Value> start,
                               llvm::function_ref<void(int64_t, Value)> use) {
+  if (inPairs())
+    return pairDots(group, column, q, start, use);
   const VectorType bytes = b.vector(4 * lanes, b.getI8Type());
   auto constant = [&](int8_t value) -> Value {
     return arith::ConstantOp::create(
@@ -380,78 +432,71 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
     finishVector(v);
 }
 
-/// blockSum's step in pairs, of q4_0: smmla multiplies 8 activations of two
-/// tokens with 8 weights of two outputs.
-Values LinearEmitter::addGroupPairs(Value group, Value column,
-                                    ArrayRef<Value> q, ArrayRef<Value> sums,
-                                    ValueRange previous) {
+/// groupDots in pairs: smmla multiplies 8 activations of two tokens with 8
+/// weights of two outputs.
+void LinearEmitter::pairDots(Value group, Value column, ArrayRef<Value> q,
+                             ArrayRef<Value> start,
+                             llvm::function_ref<void(int64_t, Value)> use) {
   const VectorType bytes = b.vector(16, b.getI8Type());
   const VectorType words = b.vector(4, b.getI32Type());
-  const VectorType halves = b.vector(2, b.getI64Type());
-  const VectorType floats = b.vector(4, b.getF32Type());
-  auto constant = [&](VectorType type, Attribute value) -> Value {
-    return arith::ConstantOp::create(b, DenseElementsAttr::get(type, value));
+  const bool eightBits = format == WeightFormat::Q8_0;
+  auto constant = [&](int8_t value) -> Value {
+    return arith::ConstantOp::create(
+        b, DenseElementsAttr::get(bytes, b.getI8IntegerAttr(value)));
   };
-  auto as = [&](VectorType type, Value value) -> Value {
-    return vector::BitCastOp::create(b, type, value);
-  };
-  // Of each pair of tokens: activations 8 * step .. 8 * step + 7, and -8 times
-  // their sums.
+  // Of each pair of tokens: activations 8 * step .. 8 * step + 7.
   constexpr int64_t steps = kGroup / 8;
   SmallVector<Values> x;
-  Values corrections;
   for (size_t r = 0; r < q.size(); r += 2) {
-    x.emplace_back();
-    for (int64_t step = 0; step < steps; ++step) {
-      auto sixteen = [&](Value from) {
-        return as(halves, b.load(bytes, b.at(from, step / 2 * 16)));
-      };
-      x.back().push_back(as(bytes, shuffled(sixteen(q[r]), sixteen(q[r + 1]),
-                                            {step % 2, 2 + step % 2})));
-    }
-    corrections.push_back(
-        arith::MulIOp::create(b, paired(words, sums[r], sums[r + 1]),
-                              constant(words, b.getI32IntegerAttr(-8))));
+    Values &pair = x.emplace_back();
+    for (int64_t step = 0; step < steps; ++step)
+      pair.push_back(permuted("trn", 64, sixteen(q[r], step / 2 * 16),
+                              sixteen(q[r + 1], step / 2 * 16), step % 2 != 0));
   }
-  Value groupScales = b.at(group, b.mul(column, 2));
-  Value groupChunks = b.at(b.at(group, kPanelScaleBytes), b.mul(column, 4));
-  Values result(previous);
+  Value columnChunks = b.at(group, b.mul(column, 4));
   for (int64_t v = 0; v < vectors; ++v) {
-    Values dots[2] = {corrections, corrections};
-    for (int64_t step = 0; step < steps / 2; ++step) {
-      auto chunk = [&](int64_t index) {
-        const int64_t offset = index * chunkBytes + v * 16;
-        return as(words, b.load(bytes, b.at(groupChunks, offset)));
-      };
-      Value even = chunk(2 * step), odd = chunk(2 * step + 1);
-      for (int64_t i = 0; i < 2; ++i) {
+    auto index = [&](size_t pair, size_t half) {
+      return int64_t(2 * pair + half) * vectors + v;
+    };
+    Values dots[2];
+    for (size_t half : {0, 1})
+      for (size_t pair = 0; pair < x.size(); ++pair) {
+        Value from = start[index(pair, half)];
+        dots[half].push_back(
+            from ? from
+                 : Value(arith::ConstantOp::create(b, b.getZeroAttr(words))));
+      }
+    auto multiply = [&](size_t half, int64_t step, Value w) {
+      for (auto [dot, pair] : llvm::zip_equal(dots[half], x))
+        dot =
+            row.isa == KernelIsa::NEONI8MM
+                ? Value(arm_neon::SmmlaOp::create(b, words, dot, pair[step], w))
+                : b.intrinsic(words, "llvm.aarch64.sve.smmla.nxv4i32",
+                              {dot, pair[step], w});
+    };
+    auto chunk = [&](int64_t i) {
+      Value line = b.at(columnChunks, i * chunkBytes);
+      return b.load(bytes, b.at(line, b.scaled(v * 16)));
+    };
+    for (int64_t first = 0; first < groupBytes / chunkBytes; first += 2) {
+      Value even = chunk(first), odd = chunk(first + 1);
+      for (size_t half : {0, 1}) {
         // 8 bytes of two outputs, from two chunks with 4 of each.
-        Value packed =
-            as(bytes,
-               shuffled(even, odd, {2 * i, 2 * i + 4, 2 * i + 1, 2 * i + 5}));
-        Value low = arith::AndIOp::create(
-            b, packed, constant(bytes, b.getI8IntegerAttr(15)));
-        Value high = arith::ShRUIOp::create(
-            b, packed, constant(bytes, b.getI8IntegerAttr(4)));
-        for (auto [dot, pair] : llvm::zip_equal(dots[i], x)) {
-          dot = arm_neon::SmmlaOp::create(b, words, dot, pair[step], low);
-          dot = arm_neon::SmmlaOp::create(b, words, dot, pair[step + steps / 2],
-                                          high);
+        Value packed = permuted("zip", 32, even, odd, half != 0);
+        if (eightBits) {
+          multiply(half, first / 2, packed);
+          continue;
         }
+        multiply(half, first / 2,
+                 arith::AndIOp::create(b, packed, constant(15)));
+        multiply(half, first / 2 + steps / 2,
+                 arith::ShRUIOp::create(b, packed, constant(4)));
       }
     }
-    Value scales = b.loadFloats(4, b.getF16Type(), b.at(groupScales, v * 8));
-    for (int64_t i = 0; i < 2; ++i) {
-      Value twice =
-          shuffled(scales, scales, {2 * i, 2 * i + 1, 2 * i, 2 * i + 1});
-      for (size_t r = 0; r < q.size(); r += 2) {
-        Value dot = arith::SIToFPOp::create(b, floats, dots[i][r / 2]);
-        const size_t at = (r + i) * vectors + v;
-        result[at] = math::FmaOp::create(b, dot, twice, previous[at]);
-      }
-    }
+    for (size_t half : {0, 1})
+      for (size_t pair = 0; pair < x.size(); ++pair)
+        use(index(pair, half), dots[half][pair]);
   }
-  return result;
 }
 
 /// Adds bias and residual, one addition each, and stores the outputs from
@@ -461,9 +506,11 @@ void LinearEmitter::finishTile(Value output, ArrayRef<Value> rows,
   if (inPairs())
     for (size_t r = 0; r < rows.size(); r += 2)
       for (int64_t v = 0; v < vectors; ++v) {
-        Value low = tile[r * vectors + v], high = tile[(r + 1) * vectors + v];
-        tile[r * vectors + v] = shuffled(low, high, {0, 1, 4, 5});
-        tile[(r + 1) * vectors + v] = shuffled(low, high, {2, 3, 6, 7});
+        Value &first = tile[r * vectors + v],
+              &second = tile[(r + 1) * vectors + v];
+        Value low = first, high = second;
+        first = permuted("uzp", 64, low, high, false);
+        second = permuted("uzp", 64, low, high, true);
       }
   Value column = b.mul(output, 4);
   auto addressOf = [&](Value base, Value r, int64_t v) {

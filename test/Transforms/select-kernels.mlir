@@ -2,6 +2,7 @@
 // RUN: split-file %s %t
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels | FileCheck %t/model.mlir --check-prefixes=CHECK,A72
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=neon,dotprod" | FileCheck %t/model.mlir --check-prefixes=CHECK,N1
+// RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=neon,dotprod,sve,i8mm" | FileCheck %t/model.mlir --check-prefixes=CHECK,N2
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=avx2,fma,f16c" | FileCheck %t/model.mlir --check-prefixes=CHECK,AVX2
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=avx2,fma,f16c,avx512f,avx512cd,avx512bw,avx512dq,avx512vl,avx512vnni" | FileCheck %t/model.mlir --check-prefixes=CHECK,VNNI
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=avx2,fma,f16c,avxvnni" | FileCheck %t/model.mlir --check-prefixes=CHECK,AVXVNNI
@@ -30,10 +31,12 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %q = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // A72: qwen.linear {{.*}}gemm = "linear_q8_0_4x16x4_neon", gemv = "linear_q8_0_1x16x4_neon"
   // N1: qwen.linear {{.*}}gemm = "linear_q8_0_4x16x4_neon_dotprod", gemv = "linear_q8_0_1x16x4_neon_dotprod"
+  // N2: qwen.linear {{.*}}gemm = "linear_q8_0_8x16x4_sve_i8mm", gemv = "linear_q8_0_1x16x4_sve"
   // AVX2: qwen.linear {{.*}}gemm = "linear_q8_0_4x16x4_avx2", gemv = "linear_q8_0_1x16x4_avx2"
   // VNNI: qwen.linear {{.*}}gemm = "linear_q8_0_8x16x4_avx512vnni", gemv = "linear_q8_0_1x16x4_avx512vnni"
   %y8 = qwen.linear %q, [@w8] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   // N1: qwen.linear {{.*}}gemm = "linear_q4_g128_4x16x4_neon_dotprod", gemv = "linear_q4_g128_1x16x4_neon_dotprod"
+  // N2: qwen.linear {{.*}}gemm = "linear_q4_g128_8x16x4_sve_i8mm", gemv = "linear_q4_g128_1x16x4_sve"
   %y128 = qwen.linear %q, [@w128] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   // A72: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_neon", gemv = "linear_q4_0_1x16x4_neon"
   // N1: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_neon_dotprod", gemv = "linear_q4_0_1x16x4_neon_dotprod"

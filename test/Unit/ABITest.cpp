@@ -65,7 +65,10 @@ TEST(KernelTable, SelectionPrefersTheNewestInstructionSet) {
   const CpuFeatureSet i8mm = isaFeatures(KernelIsa::NEONI8MM);
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, sve | i8mm, true)
                 ->name,
-            "linear_q4_0_8x16x4_neon_i8mm");
+            "linear_q4_0_8x16x4_sve_i8mm");
+  EXPECT_EQ(
+      selectKernel(KernelOp::Linear, KernelFormat::Q8_0, i8mm, true)->name,
+      "linear_q8_0_8x16x4_neon_i8mm");
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, i8mm)->name,
             "linear_q4_0_1x16x4_neon_dotprod");
   // Without a row of its own, an op is served by the older instructions.

@@ -52,6 +52,7 @@ enum class KernelIsa : uint8_t {
   NEONDotProd,
   SVE,
   NEONI8MM,
+  SVEI8MM,
 };
 
 /// Who generates the kernel.

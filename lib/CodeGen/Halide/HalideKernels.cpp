@@ -25,6 +25,7 @@ static int vectorWidth(KernelIsa isa) {
   case KernelIsa::NEONDotProd:
   case KernelIsa::SVE:
   case KernelIsa::NEONI8MM:
+  case KernelIsa::SVEI8MM:
     return 4;
   }
   __builtin_unreachable();
