@@ -46,15 +46,27 @@ static constexpr NamedTarget kNamedTargets[] = {
     {"broadwell", "broadwell"},
     {"skylake", "skylake"},
     {"skylake-avx512", "skylake-avx512"},
+    {"cannonlake", "cannonlake"},
     {"cascadelake", "cascadelake"},
+    {"cooperlake", "cooperlake"},
+    {"icelake-client", "icelake-client"},
     {"icelake-server", "icelake-server"},
+    {"tigerlake", "tigerlake"},
+    {"rocketlake", "rocketlake"},
     {"alderlake", "alderlake"},
+    {"raptorlake", "raptorlake"},
+    {"meteorlake", "meteorlake"},
+    {"arrowlake", "arrowlake"},
+    {"lunarlake", "lunarlake"},
+    {"sierraforest", "sierraforest"},
     {"sapphirerapids", "sapphirerapids"},
+    {"emeraldrapids", "emeraldrapids"},
     {"graniterapids", "graniterapids"},
-    {"znver2", "znver2"},
-    {"znver3", "znver3"},
-    {"znver4", "znver4"},
-    {"znver5", "znver5"},
+    {"zen1", "znver1"},
+    {"zen2", "znver2"},
+    {"zen3", "znver3"},
+    {"zen4", "znver4"},
+    {"zen5", "znver5"},
 };
 
 std::span<const NamedTarget> qwen::namedTargets() { return kNamedTargets; }
@@ -78,17 +90,16 @@ static CpuFeatureSet keepKnown(llvm::ArrayRef<StringRef> names) {
 
 std::vector<std::string> qwen::targetCpuNames(Arch arch) {
   llvm::SmallVector<StringRef> names;
-  if (arch == Arch::AArch64) {
+  if (arch == Arch::AArch64)
     llvm::AArch64::fillValidCPUArchList(names);
-    for (const NamedTarget &target : kNamedTargets)
-      if (llvm::AArch64::parseCpu(target.cpu) &&
-          !llvm::is_contained(names, target.name))
-        names.push_back(target.name);
-    // Both architectures have a "generic", so alone it says nothing.
-    llvm::erase(names, "generic");
-  } else {
+  else
     llvm::X86::fillValidCPUArchList(names, /*Only64Bit=*/true);
-  }
+  // Both architectures have a "generic", so alone it says nothing.
+  llvm::erase(names, "generic");
+  for (const NamedTarget &target : kNamedTargets)
+    if (llvm::is_contained(names, target.cpu) &&
+        !llvm::is_contained(names, target.name))
+      names.push_back(target.name);
   llvm::sort(names);
   return {names.begin(), names.end()};
 }

@@ -293,47 +293,26 @@ static void compile(const Options &options) {
   printSummary(options, model, target, summary, verified, seconds.count());
 }
 
-/// Prints what each of namedTargets() can do, and the rows for single tokens
-/// and for many that its products with matrices of each format use.
-static void listTargets() {
-  for (const NamedTarget &named : namedTargets()) {
-    const Target target = resolveTarget(named.name);
-    llvm::outs() << named.name << " (" << named.cpu
-                 << "): " << toString(target.features) << '\n';
-    for (WeightFormat format : {WeightFormat::F32, WeightFormat::Q4_0}) {
-      llvm::outs() << "  " << weightFormatName(format) << ':';
-      for (bool gemm : {false, true})
-        llvm::outs() << ' '
-                     << selectKernel(KernelOp::Linear, kernelFormat(format),
-                                     target.features, gemm)
-                            ->name;
-      llvm::outs() << '\n';
-    }
-  }
-}
-
 int qwen::compileMain(int argc, char **argv) {
   Options options;
   CLI::App app("Compiles a Qwen checkpoint to one file for qwen-run.\n"
                "With a .mlir file (or -) in place of the folder: runs passes, "
                "see qwen-opt - --help.",
                "qwen-opt");
-  app.add_option("DIR", options.checkpoint,
-                 "folder of the checkpoint (config.json, *.safetensors, ...)")
-      ->required();
+  CLI::Option *checkpoint = app.add_option(
+      "DIR", options.checkpoint,
+      "folder of the checkpoint (config.json, *.safetensors, ...)");
   CLI::Option *output =
       app.add_option("-o", options.output, "file to write")->type_name("FILE");
   app.add_option("--target", options.target,
                  "native, a CPU (neoverse-n1, znver4, ...) or features as in "
                  "clang's -march")
       ->capture_default_str();
-  app.add_flag_callback(
-      "--list-targets",
-      [] {
-        listTargets();
-        throw CLI::Success();
-      },
+  bool list = false, json = false;
+  CLI::Option *listOption = app.add_flag(
+      "--list-targets", list,
       "print the CPUs that have names, their features and their kernels");
+  app.add_flag("--json", json, "print that list as JSON")->needs(listOption);
   app.add_option("--weights", options.weights, "format of the weights")
       ->check(CLI::IsMember({"q4_0", "q8_0", "q4_g128", "bf16", "f32"}))
       ->capture_default_str();
@@ -360,12 +339,16 @@ int qwen::compileMain(int argc, char **argv) {
           ->excludes(output);
   try {
     app.parse(argc, argv);
+    if (list) {
+      listTargets(json);
+      return 0;
+    }
+    if (checkpoint->empty())
+      throw CLI::RequiredError("DIR");
     if (emit->empty() && output->empty())
       throw CLI::RequiredError("-o");
   } catch (const CLI::CallForHelp &help) {
     return app.exit(help);
-  } catch (const CLI::Success &) {
-    return 0;
   } catch (const CLI::ParseError &error) {
     llvm::errs() << "qwen-opt: " << error.what() << " (see qwen-opt --help)\n";
     return 2;

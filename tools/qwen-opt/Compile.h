@@ -9,6 +9,10 @@ namespace qwen {
 /// (one line on stderr), 2 for wrong usage.
 int compileMain(int argc, char **argv);
 
+/// Prints namedTargets() on standard output: what each can do, and the rows of
+/// products with matrices of each format, for one token and for more.
+void listTargets(bool json);
+
 } // namespace qwen
 
 #endif // QWEN_OPT_COMPILE_H

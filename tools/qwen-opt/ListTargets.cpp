@@ -1,0 +1,92 @@
+//===- ListTargets.cpp - The machines that have names ---------------------===//
+
+#include "Compile.h"
+
+#include "qwen/ABI/KernelTable.h"
+#include "qwen/CodeGen/Target.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <nlohmann/json.hpp>
+
+using namespace qwen;
+using nlohmann::ordered_json;
+
+/// The rows for single tokens and for many of products with matrices of
+/// `format`.
+static std::pair<std::string_view, std::string_view>
+productRows(WeightFormat format, CpuFeatureSet features) {
+  const auto name = [&](bool gemm) {
+    return selectKernel(KernelOp::Linear, kernelFormat(format), features, gemm)
+        ->name;
+  };
+  return {name(false), name(true)};
+}
+
+static void printJson() {
+  ordered_json result = ordered_json::array();
+  for (const NamedTarget &named : namedTargets()) {
+    const Target target = resolveTarget(named.name);
+    ordered_json rows;
+    for (WeightFormat format : kWeightFormats) {
+      const auto [gemv, gemm] = productRows(format, target.features);
+      rows[weightFormatName(format)] = {{"gemv", gemv}, {"gemm", gemm}};
+    }
+    result.push_back({{"name", target.name},
+                      {"cpu", named.cpu},
+                      {"arch", archName(target.arch)},
+                      {"features", target.features.names()},
+                      {"rows", std::move(rows)}});
+  }
+  llvm::outs() << result.dump(1) << '\n';
+}
+
+/// Prints `words` behind two spaces, in lines of at most 120 columns.
+static void printWrapped(llvm::ArrayRef<std::string> words) {
+  size_t column = 0;
+  for (const std::string &word : words) {
+    if (column == 0 || column + 2 + word.size() > 120) {
+      llvm::outs() << (column == 0 ? "  " : "\n  ") << word;
+      column = 2 + word.size();
+    } else {
+      llvm::outs() << ", " << word;
+      column += 2 + word.size();
+    }
+  }
+  llvm::outs() << '\n';
+}
+
+/// Targets with the same features have the same rows and are shown together.
+static void printText() {
+  struct Group {
+    CpuFeatureSet features;
+    std::vector<std::string> names;
+  };
+  std::vector<Group> groups;
+  for (const NamedTarget &named : namedTargets()) {
+    const CpuFeatureSet features = resolveTarget(named.name).features;
+    auto group = llvm::find_if(
+        groups, [&](const Group &other) { return other.features == features; });
+    if (group == groups.end())
+      group = groups.insert(group, {features, {}});
+    std::string name = named.name;
+    if (name != named.cpu)
+      name += " (" + std::string(named.cpu) + ")";
+    group->names.push_back(std::move(name));
+  }
+  for (const auto &[features, names] : groups) {
+    llvm::outs() << toString(features) << '\n';
+    printWrapped(names);
+    for (WeightFormat format : kWeightFormats) {
+      const auto [gemv, gemm] = productRows(format, features);
+      llvm::outs() << llvm::formatv("    {0,-8} one token {1,-36} more {2}\n",
+                                    llvm::StringRef(weightFormatName(format)),
+                                    llvm::StringRef(gemv),
+                                    llvm::StringRef(gemm));
+    }
+  }
+}
+
+void qwen::listTargets(bool json) { (json ? printJson : printText)(); }
