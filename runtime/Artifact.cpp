@@ -35,6 +35,10 @@ Artifact::Artifact(const std::string &path)
     throw Error(path + " holds kernels and no model");
 
   facts = parseManifest(manifestText(), path, h.weights.size);
+  if (static_cast<uint32_t>(facts.arch()) != h.arch)
+    throw Error(path + " is damaged: its manifest says " +
+                std::string(archName(facts.arch())) +
+                " and its header another architecture");
   if (h.weights.size == 0)
     return;
   weightMap =
@@ -57,27 +61,20 @@ std::string_view Artifact::text(FileRange range) const {
 
 const TargetInfo &Artifact::selectTarget(Arch arch,
                                          CpuFeatureSet features) const {
-  const TargetInfo *found = nullptr;
-  const TargetInfo *nearest = nullptr;
-  for (const TargetInfo &target : facts.targets) {
-    if (target.arch != arch)
-      continue;
-    if (features.containsAll(target.features))
-      found = &target;
-    else if (!nearest)
-      nearest = &target;
-  }
-  if (found)
-    return *found;
-  if (nearest)
-    throw Error(path() + " was compiled for " + nearest->name +
-                ", which needs CPU features that this machine lacks: " +
-                toString(nearest->features - features) +
-                "; recompile the model with qwen-opt --target native here");
-  throw Error(path() + " was compiled for " +
-              std::string(archName(facts.targets.front().arch)) +
-              " and this machine is " + std::string(archName(arch)) +
-              "; recompile the model with qwen-opt --target");
+  if (facts.arch() != arch)
+    throw Error(path() + " was compiled for " +
+                std::string(archName(facts.arch())) + " and this machine is " +
+                std::string(archName(arch)) +
+                "; recompile the model with qwen-opt --target");
+  if (const TargetInfo *target = facts.bestTarget(arch, features))
+    return *target;
+  std::string lacks;
+  for (const TargetInfo &target : facts.targets)
+    lacks += (lacks.empty() ? "" : "; ") + target.name + " needs " +
+             toString(target.features - features);
+  throw Error(path() + " was compiled for CPU features that this machine " +
+              "lacks: " + lacks +
+              "; recompile the model with qwen-opt --target native here");
 }
 
 uint64_t Artifact::verify() const {

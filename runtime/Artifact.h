@@ -43,8 +43,9 @@ public:
   /// The weight image, at a multiple of kWeightsAlign.
   const uint8_t *weights() const { return weightMap.data(); }
 
-  /// The last of the manifest's targets that `features` of `arch` can run.
-  /// Throws Error that names the features that this machine lacks.
+  /// The best target that `features` of `arch` can run: the first such one of
+  /// the manifest. Throws Error that names, for each target, the features that
+  /// this machine lacks.
   const TargetInfo &selectTarget(Arch arch, CpuFeatureSet features) const;
 
   /// Maps the code; see ElfImage.

@@ -116,7 +116,10 @@ static ModelInfo parseModel(const Value &value) {
 
 static TargetInfo parseTarget(const Value &value) {
   TargetInfo target;
-  target.name = value.at("name").string();
+  const Value name = value.at("name");
+  target.name = name.string();
+  if (target.name.empty())
+    name.fail("a name");
   const Value arch = value.at("arch");
   if (arch.string() == archName(Arch::X86_64))
     target.arch = Arch::X86_64;
@@ -124,14 +127,15 @@ static TargetInfo parseTarget(const Value &value) {
     target.arch = Arch::AArch64;
   else
     arch.fail("\"x86-64\" or \"aarch64\"");
-  value.at("features").forEach([&](const Value &name) {
-    const std::optional<CpuFeature> feature = parseFeature(name.string());
-    if (!feature)
-      name.fail("a CPU feature that this version knows");
-    target.features.insert(*feature);
+  value.at("features").forEach([&](const Value &feature) {
+    const std::optional<CpuFeature> parsed = parseFeature(feature.string());
+    if (!parsed || featureArch(*parsed) != target.arch)
+      feature.fail("a CPU feature of " + std::string(archName(target.arch)) +
+                   " that this version knows");
+    target.features.insert(*parsed);
   });
   value.at("kernels").forEach(
-      [&](const Value &name) { target.kernels.push_back(name.string()); });
+      [&](const Value &kernel) { target.kernels.push_back(kernel.string()); });
   return target;
 }
 
@@ -213,6 +217,14 @@ static GenerationConfig parseGeneration(const Value &value,
   return result;
 }
 
+const TargetInfo *Manifest::bestTarget(Arch arch,
+                                       CpuFeatureSet features) const {
+  for (const TargetInfo &target : targets)
+    if (target.arch == arch && features.containsAll(target.features))
+      return &target;
+  return nullptr;
+}
+
 Manifest qwen::parseManifest(std::string_view text, const std::string &file,
                              uint64_t weightBytes) {
   json parsed;
@@ -226,7 +238,14 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
   manifest.compiler = root.at("compiler").string();
   manifest.model = parseModel(root.at("model"));
   root.at("targets").forEach([&](const Value &value) {
-    manifest.targets.push_back(parseTarget(value));
+    TargetInfo target = parseTarget(value);
+    for (const TargetInfo &other : manifest.targets) {
+      if (other.arch != target.arch)
+        value.at("arch").fail('"' + std::string(archName(other.arch)) + '"');
+      if (other.name == target.name)
+        value.at("name").fail("another name than that of the targets before");
+    }
+    manifest.targets.push_back(std::move(target));
   });
   if (manifest.targets.empty())
     root.at("targets").fail("at least one target");

@@ -99,6 +99,7 @@ struct TensorInfo {
 struct Manifest {
   std::string compiler;
   ModelInfo model;
+  /// At least one, all of one architecture, the best first.
   std::vector<TargetInfo> targets;
   WeightFormat weights;
   KvInfo kv;
@@ -110,6 +111,10 @@ struct Manifest {
   std::vector<std::string> ops;
   std::vector<TensorInfo> tensors;
   GenerationConfig generation;
+
+  Arch arch() const { return targets.front().arch; }
+  /// The first target that `features` of `arch` can run, or null.
+  const TargetInfo *bestTarget(Arch arch, CpuFeatureSet features) const;
 };
 
 /// Parses and checks a manifest. `file` names the artifact in errors and

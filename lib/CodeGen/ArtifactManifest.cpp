@@ -96,15 +96,16 @@ int64_t qwen::kvTokenBytes(const ModelConfig &config, KvFormat format) {
          kvElementBytes(format);
 }
 
-CpuFeatureSet qwen::usedFeatures(mlir::ModuleOp module, Arch arch) {
-  CpuFeatureSet features = leastFeatures(arch);
-  for (const std::string &name : calledKernels(module))
-    features = features | findKernel(name)->features();
-  return features;
+static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
+  return {{"name", code.target.name},
+          {"arch", archName(code.target.arch)},
+          {"features", features.names()},
+          {"kernels", calledKernels(*code.module)}};
 }
 
-static json describe(mlir::ModuleOp module, const Target &target,
-                     const ArtifactInput &input, CpuFeatureSet features) {
+/// Everything but the targets is that of any target's module.
+static json describe(mlir::ModuleOp module, const ArtifactInput &input,
+                     json targets) {
   // The model's format is that of its matrices, which share one.
   WeightFormat format = WeightFormat::F32;
   for (PackedOp packed : module.getOps<PackedOp>())
@@ -118,11 +119,7 @@ static json describe(mlir::ModuleOp module, const Target &target,
   return {
       {"compiler", kCompilerName},
       {"model", describeModel(input)},
-      {"targets",
-       {{{"name", target.name},
-         {"arch", archName(target.arch)},
-         {"features", features.names()},
-         {"kernels", calledKernels(module)}}}},
+      {"targets", std::move(targets)},
       {"weights", {{"format", weightFormatName(format)}}},
       {"kv", describeKv(*input.config, kv.getValue())},
       {"limits",
@@ -141,17 +138,20 @@ static std::string toText(const json &manifest) {
   return manifest.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-std::string qwen::writeManifest(mlir::ModuleOp module, const Target &target,
+std::string qwen::writeManifest(llvm::ArrayRef<TargetCode> targets,
                                 const ArtifactInput &input) {
-  return toText(
-      describe(module, target, input, usedFeatures(module, target.arch)));
+  json described = json::array();
+  for (const TargetCode &code : targets)
+    described.push_back(
+        describeTarget(code, usedFeatures(*code.module, code.target.arch)));
+  return toText(describe(*targets.front().module, input, std::move(described)));
 }
 
-std::string qwen::writeKernelManifest(mlir::ModuleOp module,
-                                      const Target &target,
+std::string qwen::writeKernelManifest(const TargetCode &code,
                                       const ArtifactInput &input,
                                       CpuFeatureSet features) {
-  json manifest = describe(module, target, input, features);
+  json manifest = describe(*code.module, input,
+                           json::array({describeTarget(code, features)}));
   manifest["tensors"] = json::array();
   return toText(manifest);
 }

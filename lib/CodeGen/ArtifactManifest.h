@@ -9,12 +9,13 @@
 
 namespace qwen {
 
-/// The manifest, JSON in UTF-8 (docs/artifact.md).
-std::string writeManifest(mlir::ModuleOp module, const Target &target,
+/// The manifest, JSON in UTF-8 (docs/artifact.md). `targets` are as
+/// writeArtifact takes them.
+std::string writeManifest(llvm::ArrayRef<TargetCode> targets,
                           const ArtifactInput &input);
 
 /// The manifest of the same model without tensors, whose code uses `features`.
-std::string writeKernelManifest(mlir::ModuleOp module, const Target &target,
+std::string writeKernelManifest(const TargetCode &code,
                                 const ArtifactInput &input,
                                 CpuFeatureSet features);
 

@@ -29,9 +29,10 @@ using namespace qwen;
 // Code
 //===----------------------------------------------------------------------===//
 
-std::unique_ptr<llvm::Module> qwen::generateCode(mlir::ModuleOp module,
-                                                 const Target &target,
-                                                 llvm::LLVMContext &context) {
+/// Code for one target, not yet optimized; appends its entries' names.
+static std::unique_ptr<llvm::Module>
+generateTarget(mlir::ModuleOp module, const Target &target,
+               llvm::LLVMContext &context, std::vector<std::string> &entries) {
   // The functions alone: weights are not translated.
   mlir::OwningOpRef<mlir::ModuleOp> functions =
       mlir::ModuleOp::create(module.getLoc());
@@ -40,7 +41,7 @@ std::unique_ptr<llvm::Module> qwen::generateCode(mlir::ModuleOp module,
   std::unique_ptr<llvm::Module> whole = translateToLLVM(*functions, context);
   setTarget(*whole, target, usedFeatures(module, target.arch));
 
-  std::vector<std::string> names = {kForwardName};
+  entries.push_back(nameForTarget(kForwardName, target));
   for (const std::string &name : calledKernels(module)) {
     const KernelInfo &row = *findKernel(name);
     std::unique_ptr<llvm::Module> part;
@@ -54,10 +55,27 @@ std::unique_ptr<llvm::Module> qwen::generateCode(mlir::ModuleOp module,
     }
     setTarget(*part, target, row.features());
     linkModule(*whole, std::move(part));
-    names.push_back(name);
+    entries.push_back(nameForTarget(name, target));
   }
-  addEntryTable(*whole, names, target);
-  optimize(*whole, target);
+  nameForTarget(*whole, target);
+  return whole;
+}
+
+std::unique_ptr<llvm::Module>
+qwen::generateCode(llvm::ArrayRef<TargetCode> targets,
+                   llvm::LLVMContext &context) {
+  std::vector<std::string> entries;
+  std::unique_ptr<llvm::Module> whole;
+  for (const auto &[target, module] : targets) {
+    std::unique_ptr<llvm::Module> part =
+        generateTarget(*module, target, context, entries);
+    if (whole)
+      linkModule(*whole, std::move(part));
+    else
+      whole = std::move(part);
+  }
+  addEntryTable(*whole, entries);
+  optimize(*whole, targets.front().target);
   return whole;
 }
 
@@ -130,18 +148,20 @@ static uint64_t checksum(std::span<const uint8_t> bytes) {
 }
 
 ArtifactSummary qwen::writeArtifact(const std::filesystem::path &path,
-                                    mlir::ModuleOp module, const Target &target,
+                                    llvm::ArrayRef<TargetCode> targets,
                                     const ArtifactInput &input,
                                     const ProgressFn &progress,
                                     const CheckFn &check) {
+  // What the targets share is that of any of them.
+  const auto &[target, first] = targets.front();
+  mlir::ModuleOp module = *first;
   llvm::LLVMContext context;
   SharedObject object;
   {
-    const std::unique_ptr<llvm::Module> code =
-        generateCode(module, target, context);
+    const std::unique_ptr<llvm::Module> code = generateCode(targets, context);
     object = linkSharedObject(emitObject(*code, target), target);
   }
-  const std::string manifest = writeManifest(module, target, input);
+  const std::string manifest = writeManifest(targets, input);
   const std::optional<TokenizerImport> &tokenizer = *input.tokenizer;
   const std::span<const uint8_t> tokenizerBytes =
       tokenizer ? asBytes(tokenizer->blob) : std::span<const uint8_t>();
@@ -187,18 +207,17 @@ ArtifactSummary qwen::writeArtifact(const std::filesystem::path &path,
   return {header.fileSize, header.code.size, weightBytes};
 }
 
-std::vector<char> qwen::modelledArtifact(mlir::ModuleOp module,
-                                         const Target &target,
+std::vector<char> qwen::modelledArtifact(const TargetCode &code,
                                          const ArtifactInput &input,
                                          CpuFeatureSet features) {
-  const CpuFeatureSet used = usedFeatures(module, target.arch);
+  const Target &target = code.target;
+  const CpuFeatureSet used = usedFeatures(*code.module, target.arch);
   llvm::LLVMContext context;
-  const std::unique_ptr<llvm::Module> code =
-      generateCode(module, target, context);
-  modelInstructions(*code, features);
-  SharedObject object = linkSharedObject(emitObject(*code, target), target);
+  const std::unique_ptr<llvm::Module> modelled = generateCode(code, context);
+  modelInstructions(*modelled, features);
+  SharedObject object = linkSharedObject(emitObject(*modelled, target), target);
   const std::string manifest =
-      writeKernelManifest(module, target, input, used - (used - features));
+      writeKernelManifest(code, input, used - (used - features));
 
   FileLayout layout;
   ArtifactHeader header = codeHeader(object, target.arch);

@@ -175,6 +175,17 @@ void qwen::setTarget(llvm::Module &module, const Target &target,
   }
 }
 
+std::string qwen::nameForTarget(llvm::StringRef function,
+                                const Target &target) {
+  return (function + "." + target.name).str();
+}
+
+void qwen::nameForTarget(llvm::Module &module, const Target &target) {
+  for (llvm::Function &function : module)
+    if (!function.isDeclaration() && !function.hasLocalLinkage())
+      function.setName(nameForTarget(function.getName(), target));
+}
+
 void qwen::linkModule(llvm::Module &into, std::unique_ptr<llvm::Module> from) {
   for (const llvm::GlobalValue &value : from->global_values()) {
     if (value.hasLocalLinkage() || value.isDeclarationForLinker())

@@ -58,8 +58,7 @@ static void addNote(llvm::Module &module) {
 }
 
 void qwen::addEntryTable(llvm::Module &module,
-                         llvm::ArrayRef<std::string> functions,
-                         const Target &target) {
+                         llvm::ArrayRef<std::string> functions) {
   llvm::LLVMContext &context = module.getContext();
   llvm::Type *i32 = llvm::Type::getInt32Ty(context);
   llvm::Type *i64 = llvm::Type::getInt64Ty(context);
@@ -83,10 +82,9 @@ void qwen::addEntryTable(llvm::Module &module,
     llvm::Function *function = module.getFunction(name);
     if (!function || function->isDeclaration())
       throw Error("no function '" + name + "' for the entry table");
-    function->setName(name + "." + target.name);
     addOffset(function);
-    addOffset(llvm::IRBuilder<>(context).CreateGlobalString(
-        function->getName(), "entry.name", 0, &module));
+    addOffset(llvm::IRBuilder<>(context).CreateGlobalString(name, "entry.name",
+                                                            0, &module));
   }
   table->setInitializer(llvm::ConstantArray::get(type, words));
   addNote(module);

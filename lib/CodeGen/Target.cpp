@@ -228,3 +228,28 @@ Target qwen::resolveTarget(StringRef spec) {
                                               : "aarch64-unknown-linux-gnu";
   return target;
 }
+
+std::vector<Target> qwen::resolveTargets(StringRef list) {
+  llvm::SmallVector<StringRef> specs;
+  list.split(specs, ',');
+  std::vector<Target> targets;
+  for (StringRef spec : specs) {
+    if (spec.empty() && specs.size() > 1)
+      throw Error("targets '" + list.str() +
+                  "' have an empty name; names are separated by one comma");
+    Target target = resolveTarget(spec);
+    for (const Target &other : targets) {
+      if (other.name == target.name)
+        throw Error("targets '" + list.str() + "' have '" + target.name +
+                    "' twice");
+      if (other.arch != target.arch)
+        throw Error("target '" + other.name + "' is " +
+                    std::string(archName(other.arch)) + " and '" + target.name +
+                    "' is " + std::string(archName(target.arch)) +
+                    ": a file has code for one architecture; compile a file "
+                    "for each");
+    }
+    targets.push_back(std::move(target));
+  }
+  return targets;
+}

@@ -119,8 +119,8 @@ TEST_F(ArtifactTest, NamesTheFeaturesThatThisMachineLacks) {
   EXPECT_EQ(artifact.selectTarget(arch, hostFeatures()).name, "test");
   EXPECT_EQ(errorOf([&] { artifact.selectTarget(arch, {}); }),
             path +
-                " was compiled for test, which needs CPU features that this "
-                "machine lacks: " +
+                " was compiled for CPU features that this machine lacks: test "
+                "needs " +
                 (x86 ? "avx2" : "neon") +
                 "; recompile the model with qwen-opt --target native here");
   EXPECT_EQ(errorOf([&] {
@@ -131,27 +131,56 @@ TEST_F(ArtifactTest, NamesTheFeaturesThatThisMachineLacks) {
                 "; recompile the model with qwen-opt --target");
 }
 
-TEST_F(ArtifactTest, SelectsTheLastTargetThatRuns) {
+TEST_F(ArtifactTest, SelectsTheFirstTargetThatRuns) {
+  const bool x86 = hostArch() == Arch::X86_64;
+  const CpuFeature least = x86 ? CpuFeature::AVX2 : CpuFeature::NEON;
+  const CpuFeature newer = x86 ? CpuFeature::AVX512F : CpuFeature::SVE;
+  const CpuFeature newest = x86 ? CpuFeature::AVX512VNNI : CpuFeature::I8MM;
   json manifest = json::parse(handmadeManifest());
-  manifest["targets"] = {{{"name", "a"},
-                          {"arch", "x86-64"},
-                          {"features", {"avx2"}},
-                          {"kernels", json::array()}},
-                         {{"name", "b"},
-                          {"arch", "x86-64"},
-                          {"features", {"avx2", "avx512f"}},
-                          {"kernels", json::array()}},
-                         {{"name", "c"},
-                          {"arch", "x86-64"},
-                          {"features", {"avx512vnni"}},
-                          {"kernels", json::array()}}};
+  manifest["targets"] = json::array();
+  const std::pair<const char *, CpuFeatureSet> targets[] = {
+      {"c", {newest}}, {"b", {least, newer}}, {"a", {least}}};
+  for (const auto &[name, features] : targets)
+    manifest["targets"].push_back({{"name", name},
+                                   {"arch", archName(hostArch())},
+                                   {"features", features.names()},
+                                   {"kernels", json::array()}});
   write(HandmadeArtifact(manifest.dump()));
   const Artifact artifact(path);
   const auto select = [&](CpuFeatureSet features) {
-    return artifact.selectTarget(Arch::X86_64, features).name;
+    return artifact.selectTarget(hostArch(), features).name;
   };
-  EXPECT_EQ(select({CpuFeature::AVX2}), "a");
-  EXPECT_EQ(select({CpuFeature::AVX2, CpuFeature::AVX512F}), "b");
+  EXPECT_EQ(select({least}), "a");
+  EXPECT_EQ(select({least, newer}), "b");
+  EXPECT_EQ(select({least, newer, newest}), "c");
+  EXPECT_EQ(select({newest}), "c");
+  // All targets and what each of them lacks here.
+  const auto name = [](CpuFeature feature) {
+    return std::string(featureName(feature));
+  };
+  EXPECT_EQ(errorOf([&] { select({newer}); }),
+            path +
+                " was compiled for CPU features that this machine lacks: c "
+                "needs " +
+                name(newest) + "; b needs " + name(least) + "; a needs " +
+                name(least) +
+                "; recompile the model with qwen-opt --target native here");
+  EXPECT_EQ(artifact.manifest().bestTarget(hostArch(), {newer}), nullptr);
+  EXPECT_EQ(artifact.manifest().bestTarget(x86 ? Arch::AArch64 : Arch::X86_64,
+                                           {least, newer, newest}),
+            nullptr);
+}
+
+TEST_F(ArtifactTest, RefusesTargetsOfAnotherArchitecture) {
+  const bool x86 = hostArch() == Arch::X86_64;
+  json manifest = json::parse(handmadeManifest());
+  manifest["targets"][0]["arch"] = x86 ? "aarch64" : "x86-64";
+  manifest["targets"][0]["features"] = json::array();
+  write(HandmadeArtifact(manifest.dump()));
+  EXPECT_EQ(errorOf([&] { Artifact a(path); }),
+            path + " is damaged: its manifest says " +
+                (x86 ? "aarch64" : "x86-64") +
+                " and its header another architecture");
 }
 
 TEST(ManifestTest, ChecksEveryField) {
@@ -186,9 +215,28 @@ TEST(ManifestTest, ChecksEveryField) {
         "targets is array when at least one target is needed");
   check("/targets/0/arch", "vax",
         "targets[0].arch is \"vax\" when \"x86-64\" or \"aarch64\" is needed");
+  const bool x86 = hostArch() == Arch::X86_64;
+  const std::string arch(archName(hostArch()));
+  const std::string feature =
+      " when a CPU feature of " + arch + " that this version knows is needed";
   check("/targets/0/features/0", "mmx",
-        "targets[0].features[0] is \"mmx\" when a CPU feature that this "
-        "version knows is needed");
+        "targets[0].features[0] is \"mmx\"" + feature);
+  check("/targets/0/features/0", x86 ? "sve" : "avx2",
+        std::string("targets[0].features[0] is \"") + (x86 ? "sve" : "avx2") +
+            "\"" + feature);
+  check("/targets/0/name", "", "targets[0].name is \"\" when a name is needed");
+  const json target = json::parse(handmadeManifest())["targets"][0];
+  check("/targets/1", target,
+        "targets[1].name is \"test\" when another name than that of the "
+        "targets before is needed");
+  json other = target;
+  other["name"] = "other";
+  other["arch"] = x86 ? "aarch64" : "x86-64";
+  other["features"] = json::array();
+  check("/targets/1", other,
+        std::string("targets[1].arch is ") +
+            (x86 ? "\"aarch64\"" : "\"x86-64\"") + " when \"" + arch +
+            "\" is needed");
   check("/weights/format", "q5",
         "weights.format is \"q5\" when \"f32\", \"bf16\", \"q8_0\", "
         "\"q4_0\" or \"q4_g128\" is needed");

@@ -41,7 +41,8 @@ static SharedObject compile(llvm::StringRef text, const Target &target) {
   llvm::LLVMContext context;
   auto module = parse(context, text);
   setTarget(*module, target, leastFeatures(target.arch));
-  addEntryTable(*module, {"f"}, target);
+  nameForTarget(*module, target);
+  addEntryTable(*module, {nameForTarget("f", target)});
   optimize(*module, target);
   return linkSharedObject(emitObject(*module, target), target);
 }
@@ -144,6 +145,32 @@ TEST(Target, RefusesByName) {
   };
   for (const auto &test : cases)
     EXPECT_EQ(messageOf([&] { resolveTarget(test.spec); }), test.message);
+}
+
+TEST(Target, ListsAreOfOneArchitectureAndWithoutDoubles) {
+  const std::vector<Target> targets =
+      resolveTargets("cortex-a72,armv8.2-a+sve,graviton2");
+  ASSERT_EQ(targets.size(), 3u);
+  EXPECT_EQ(targets[0].name, "cortex-a72");
+  EXPECT_EQ(targets[1].name, "armv8.2-a+sve");
+  EXPECT_EQ(targets[2].tuneCpu, "neoverse-n1");
+  EXPECT_EQ(resolveTargets("haswell").size(), 1u);
+  const struct {
+    const char *list;
+    const char *message;
+  } cases[] = {
+      {"haswell,", "targets 'haswell,' have an empty name; names are separated "
+                   "by one comma"},
+      {",", "targets ',' have an empty name; names are separated by one comma"},
+      {"zen4,zen4", "targets 'zen4,zen4' have 'zen4' twice"},
+      {"haswell,znver4,cortex-a72",
+       "target 'haswell' is x86-64 and 'cortex-a72' is aarch64: a file has "
+       "code for one architecture; compile a file for each"},
+      {"haswell,x86-64-v2", "target 'x86-64-v2' lacks avx2, fma, f16c: x86-64 "
+                            "code needs at least avx2, fma, f16c"},
+  };
+  for (const auto &test : cases)
+    EXPECT_EQ(messageOf([&] { resolveTargets(test.list); }), test.message);
 }
 
 TEST(Target, EveryNameHasFeaturesAndItsCpu) {
@@ -253,7 +280,8 @@ TEST(Backend, KeepsLoopsAndRoundings) {
     llvm::LLVMContext context;
     auto module = parse(context, text);
     setTarget(*module, target, leastFeatures(target.arch));
-    addEntryTable(*module, {"f"}, target);
+    nameForTarget(*module, target);
+    addEntryTable(*module, {nameForTarget("f", target)});
     optimize(*module, target);
     EXPECT_EQ(printIR(*module).find("memset"), std::string::npos);
     const std::string code = emitAssembly(*module, target);
@@ -456,7 +484,7 @@ TEST(Link, RefusesWhatIsNotThere) {
   const Target target = resolveTarget("x86-64-v3");
   llvm::LLVMContext context;
   auto module = parse(context, "declare void @g()");
-  EXPECT_EQ(messageOf([&] { addEntryTable(*module, {"g"}, target); }),
+  EXPECT_EQ(messageOf([&] { addEntryTable(*module, {"g"}); }),
             "no function 'g' for the entry table");
   module = parse(context, kFunction);
   setTarget(*module, target, {});
@@ -489,7 +517,8 @@ TEST(Link, RefusesWhatCannotBeMapped) {
     llvm::LLVMContext context;
     auto module = parse(context, std::string(kFunction) + "\n" + test.text);
     setTarget(*module, target, leastFeatures(target.arch));
-    addEntryTable(*module, {"f"}, target);
+    nameForTarget(*module, target);
+    addEntryTable(*module, {nameForTarget("f", target)});
     const std::string message = messageOf(
         [&] { linkSharedObject(emitObject(*module, target), target); });
     EXPECT_EQ(message.rfind(test.message, 0), 0u) << message;

@@ -70,9 +70,10 @@ static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
     }
     setTarget(*part, target, row.features());
     linkModule(*whole, std::move(part));
-    names.emplace_back(row.name);
+    names.push_back(nameForTarget(llvm::StringRef(row.name), target));
   }
-  addEntryTable(*whole, names, target);
+  nameForTarget(*whole, target);
+  addEntryTable(*whole, names);
   optimize(*whole, target);
   if (model)
     modelInstructions(*whole, leastFeatures(target.arch));

@@ -121,6 +121,47 @@ static Stage stageToReach(const std::string &emit) {
   return parseStage(emit).value_or(Stage::Calls);
 }
 
+/// Brings the model to the stage that is asked for, once for each target. At
+/// stage "calls", the best target is first.
+static std::vector<TargetCode> compileTargets(mlir::ModuleOp model,
+                                              const Options &options,
+                                              std::vector<Target> targets) {
+  const Stage stage = stageToReach(options.emit);
+  std::vector<TargetCode> codes;
+  for (Target &target : targets) {
+    mlir::OwningOpRef<mlir::ModuleOp> module = model.clone();
+    setOptions(*module, target);
+    runPasses(*module, options, stage);
+    codes.push_back({std::move(target), std::move(module)});
+  }
+  if (stage == Stage::Calls) {
+    for (const std::string &warning : orderTargets(codes))
+      llvm::errs() << "qwen-opt: warning: " << warning << '\n';
+    checkShared(codes);
+  }
+  return codes;
+}
+
+/// Prints what --emit asks for: the code of all targets, or their modules, with
+/// MLIR's mark for a split between two.
+static void emitStage(const std::string &stage,
+                      llvm::ArrayRef<TargetCode> codes) {
+  if (stage == "llvm" || stage == "asm") {
+    llvm::LLVMContext context;
+    const std::unique_ptr<llvm::Module> code = generateCode(codes, context);
+    llvm::outs() << (stage == "llvm"
+                         ? printIR(*code)
+                         : emitAssembly(*code, codes.front().target));
+    return;
+  }
+  for (const auto &[target, module] : codes) {
+    if (codes.size() > 1)
+      llvm::outs() << (&module == &codes.front().module ? "" : "// -----\n")
+                   << "// " << target.name << '\n';
+    module.get()->print(llvm::outs());
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // What the user sees
 //===----------------------------------------------------------------------===//
@@ -136,9 +177,11 @@ static std::string withUnit(uint64_t bytes) {
 }
 
 static void printSummary(const Options &options, const ImportedModel &model,
-                         const Target &target, const ArtifactSummary &summary,
-                         const std::string &verified, double seconds) {
-  mlir::ModuleOp module = *model.module;
+                         llvm::ArrayRef<TargetCode> codes,
+                         const ArtifactSummary &summary,
+                         const std::vector<std::string> &verified,
+                         double seconds) {
+  mlir::ModuleOp module = *codes.front().module;
   const auto integer = [&](const char *attribute) {
     return static_cast<uint64_t>(
         module->getAttrOfType<mlir::IntegerAttr>(attribute).getInt());
@@ -155,7 +198,13 @@ static void printSummary(const Options &options, const ImportedModel &model,
 
   llvm::raw_ostream &out = llvm::errs();
   out << options.output << ": " << architectureName(model.config.architecture)
-      << " for " << target.name << '\n';
+      << " for "
+      << llvm::join(llvm::map_range(codes,
+                                    [](const TargetCode &code) {
+                                      return code.target.name;
+                                    }),
+                    ", ")
+      << '\n';
   for (const auto &[format, tensors] : formats)
     out << "  " << format << ": " << tensors.first << " tensors, "
         << withUnit(tensors.second) << '\n';
@@ -170,10 +219,13 @@ static void printSummary(const Options &options, const ImportedModel &model,
       << "  kv cache: " << kvFormatName(options.kvFormat()) << ", "
       << kvTokenBytes(model.config, options.kvFormat()) << " bytes a token, "
       << kvTokenBytes(model.config, options.kvFormat()) * kPageTokens
-      << " a page of " << kPageTokens << '\n'
-      << "  kernels: " << llvm::join(calledKernels(module), ", ") << '\n'
-      << (verified.empty() ? "" : "  " + verified + '\n')
-      << llvm::format("  %.1f seconds\n", seconds);
+      << " a page of " << kPageTokens << '\n';
+  for (const auto &[target, calls] : codes)
+    out << "  kernels" << (codes.size() > 1 ? " of " + target.name : "") << ": "
+        << llvm::join(calledKernels(*calls), ", ") << '\n';
+  for (const std::string &line : verified)
+    out << "  " << line << '\n';
+  out << llvm::format("  %.1f seconds\n", seconds);
 }
 
 /// The name of the checkpoint's folder, however it was spelled.
@@ -228,7 +280,7 @@ static void checkMemory(const std::string &checkpoint) {
 
 static void compile(const Options &options) {
   const auto start = std::chrono::steady_clock::now();
-  const Target target = resolveTarget(options.target);
+  std::vector<Target> targets = resolveTargets(options.target);
   checkAddressSpace(options.checkpoint);
   checkMemory(options.checkpoint);
   mlir::DialectRegistry registry;
@@ -244,18 +296,10 @@ static void compile(const Options &options) {
                 std::to_string(model.config.maxPosition) +
                 " positions that the model was made for "
                 "(max_position_embeddings)");
-  setOptions(*model.module, target);
-  runPasses(*model.module, options, stageToReach(options.emit));
-  if (options.emit == "llvm" || options.emit == "asm") {
-    llvm::LLVMContext llvmContext;
-    const std::unique_ptr<llvm::Module> code =
-        generateCode(*model.module, target, llvmContext);
-    llvm::outs() << (options.emit == "llvm" ? printIR(*code)
-                                            : emitAssembly(*code, target));
-    return;
-  }
+  const std::vector<TargetCode> codes =
+      compileTargets(*model.module, options, std::move(targets));
   if (!options.emit.empty()) {
-    model.module->print(llvm::outs());
+    emitStage(options.emit, codes);
     return;
   }
 
@@ -276,21 +320,20 @@ static void compile(const Options &options) {
                                &model.checkpoint,
                                &tokenizer};
   ArtifactSummary summary;
-  std::string verified;
+  std::vector<std::string> verified;
   {
     ProgressBar bar("packing");
     summary = writeArtifact(
-        options.output, *model.module, target, input,
+        options.output, codes, input,
         [&](uint64_t done, uint64_t total) { bar.update(done, total); },
         [&](const std::string &file) {
           if (options.verify)
-            verified = verifyArtifact(file, options.runner, *model.module,
-                                      target, input);
+            verified = verifyArtifact(file, options.runner, codes, input);
         });
   }
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start;
-  printSummary(options, model, target, summary, verified, seconds.count());
+  printSummary(options, model, codes, summary, verified, seconds.count());
 }
 
 int qwen::compileMain(int argc, char **argv) {
@@ -306,7 +349,8 @@ int qwen::compileMain(int argc, char **argv) {
       app.add_option("-o", options.output, "file to write")->type_name("FILE");
   app.add_option("--target", options.target,
                  "native, a CPU (neoverse-n1, znver4, ...) or features as in "
-                 "clang's -march")
+                 "clang's -march; several, separated by commas, for one file "
+                 "that runs the best of them")
       ->capture_default_str();
   bool list = false, json = false;
   CLI::Option *listOption = app.add_flag(

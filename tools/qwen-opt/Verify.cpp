@@ -4,6 +4,7 @@
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/CodeGen/Backend.h"
 #include "qwen/CodeGen/Lower.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -69,7 +70,7 @@ private:
 };
 } // namespace
 
-/// The names that `qwen-run verify --json` has printed.
+/// The entries that `qwen-run verify --json` has printed.
 static std::vector<std::string> verifiedKernels(const std::string &output) {
   std::vector<std::string> names;
   llvm::Expected<llvm::json::Value> parsed = llvm::json::parse(output);
@@ -81,8 +82,10 @@ static std::vector<std::string> verifiedKernels(const std::string &output) {
     if (const llvm::json::Array *kernels = result->getArray("kernels"))
       for (const llvm::json::Value &kernel : *kernels)
         if (const llvm::json::Object *entry = kernel.getAsObject())
-          if (auto name = entry->getString("kernel"))
-            names.push_back(name->str());
+          if (auto name = entry->getString("kernel"),
+              target = entry->getString("target");
+              name && target)
+            names.push_back((*name + "." + *target).str());
   return names;
 }
 
@@ -145,39 +148,75 @@ static std::vector<std::string> splitWords(const std::string &runner) {
   return {words.begin(), words.end()};
 }
 
-std::string qwen::verifyArtifact(const std::string &file,
-                                 const std::string &runner,
-                                 mlir::ModuleOp module, const Target &target,
-                                 const ArtifactInput &input) {
-  const std::vector<std::string> kernels = calledKernels(module);
-  const std::string verified =
-      "verified: " + std::to_string(kernels.size()) + " kernels, ";
-  if (!runner.empty()) {
-    run(splitWords(runner), file, kernels);
-    return verified + "emulated by " + runner;
-  }
-  if (target.arch != hostArch())
-    return "not verified: " + std::string(archName(target.arch)) +
-           " code needs --runner with an emulator and its qwen-run";
-  const std::string native = nativeRunner();
-  if (!llvm::sys::fs::can_execute(native))
-    return "not verified: there is no " + native;
-  const CpuFeatureSet features = hostFeatures();
-  const CpuFeatureSet missing = usedFeatures(module, target.arch) - features;
-  if (missing.empty()) {
-    run(native, file, kernels);
-    return verified + "native";
-  }
-  if (target.arch != Arch::X86_64)
-    return "not verified: this machine lacks " + toString(missing) +
-           "; name an emulator with --runner";
+/// The names of a target's kernels in the entry table.
+static std::vector<std::string> entriesOf(const TargetCode &code) {
+  std::vector<std::string> names;
+  for (const std::string &kernel : calledKernels(*code.module))
+    names.push_back(nameForTarget(kernel, code.target));
+  return names;
+}
+
+/// Verifies what this machine cannot run as it is in the file. Returns how.
+static std::string verifyModelled(const TargetCode &code,
+                                  const ArtifactInput &input,
+                                  const std::string &native,
+                                  CpuFeatureSet features) {
   const MemoryFile modelled;
-  modelled.write(modelledArtifact(module, target, input, features));
-  run(native, modelled.path(), kernels);
+  modelled.write(modelledArtifact(code, input, features));
+  run(native, modelled.path(), entriesOf(code));
+  const std::vector<std::string> kernels = calledKernels(*code.module);
   const auto real = llvm::count_if(kernels, [&](const std::string &name) {
     return features.containsAll(findKernel(name)->features());
   });
-  return verified + (real ? std::to_string(real) + " native, " : "") +
+  const CpuFeatureSet missing =
+      usedFeatures(*code.module, code.target.arch) - features;
+  return (real ? std::to_string(real) + " native, " : "") +
          std::to_string(kernels.size() - static_cast<size_t>(real)) +
          " instruction modelled (" + toString(missing) + ")";
+}
+
+std::vector<std::string>
+qwen::verifyArtifact(const std::string &file, const std::string &runner,
+                     llvm::ArrayRef<TargetCode> targets,
+                     const ArtifactInput &input) {
+  const Arch arch = targets.front().target.arch;
+  const std::string native = nativeRunner();
+  if (runner.empty() && arch != hostArch())
+    return {"not verified: " + std::string(archName(arch)) +
+            " code needs --runner with an emulator and its qwen-run"};
+  if (runner.empty() && !llvm::sys::fs::can_execute(native))
+    return {"not verified: there is no " + native};
+
+  // One run for all targets that the runner, or this machine, can run.
+  const CpuFeatureSet features = hostFeatures();
+  const auto lacks = [&](const TargetCode &code) {
+    return usedFeatures(*code.module, arch) - features;
+  };
+  std::vector<std::string> entries;
+  for (const TargetCode &code : targets)
+    if (!runner.empty() || lacks(code).empty())
+      llvm::append_range(entries, entriesOf(code));
+  if (!entries.empty())
+    run(runner.empty() ? std::vector<std::string>{native} : splitWords(runner),
+        file, entries);
+
+  std::vector<std::string> lines;
+  for (const TargetCode &code : targets) {
+    const std::string of =
+        targets.size() > 1 ? " of " + code.target.name : std::string();
+    const std::string verified =
+        "verified: " + std::to_string(entriesOf(code).size()) + " kernels" +
+        of + ", ";
+    if (!runner.empty())
+      lines.push_back(verified + "emulated by " + runner);
+    else if (lacks(code).empty())
+      lines.push_back(verified + "native");
+    else if (arch == Arch::X86_64)
+      lines.push_back(verified + verifyModelled(code, input, native, features));
+    else
+      lines.push_back("not verified: this machine lacks " +
+                      toString(lacks(code)) + (of.empty() ? "" : " for code") +
+                      of + "; name an emulator with --runner");
+  }
+  return lines;
 }

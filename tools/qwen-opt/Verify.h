@@ -6,6 +6,7 @@
 #include "qwen/CodeGen/ArtifactWriter.h"
 
 #include <string>
+#include <vector>
 
 namespace qwen {
 
@@ -14,13 +15,14 @@ namespace qwen {
 /// qwen-run beside this program, with models of instructions that this machine
 /// lacks (InstructionModels.h). `file` was written from the other arguments.
 ///
-/// Returns the line of the closing summary: how many kernels were verified and
-/// how ("native", "emulated", "instruction modelled"), or "not verified" and
-/// why. Throws Error with qwen-run's message where a kernel is wrong, and where
-/// `runner` does not verify.
-std::string verifyArtifact(const std::string &file, const std::string &runner,
-                           mlir::ModuleOp module, const Target &target,
-                           const ArtifactInput &input);
+/// Returns lines of the closing summary: how many kernels of each target were
+/// verified and how ("native", "emulated", "instruction modelled"), or "not
+/// verified" and why. Throws Error with qwen-run's message where a kernel is
+/// wrong, and where `runner` does not verify.
+std::vector<std::string> verifyArtifact(const std::string &file,
+                                        const std::string &runner,
+                                        llvm::ArrayRef<TargetCode> targets,
+                                        const ArtifactInput &input);
 
 } // namespace qwen
 

@@ -25,6 +25,21 @@ bool qwen::run::runsHere(const TargetInfo &target) {
          hostFeatures().containsAll(target.features);
 }
 
+/// The target that the other commands run here, or null.
+static const TargetInfo *targetOfThisMachine(const Manifest &manifest) {
+  return manifest.bestTarget(hostArch(), hostFeatures());
+}
+
+/// Whether this machine runs a target, and what it lacks for it.
+static std::string verdict(const TargetInfo &target, bool chosen) {
+  if (runsHere(target))
+    return chosen ? "runs here, and is chosen" : "runs here";
+  if (target.arch != hostArch())
+    return "does not run here";
+  return "does not run here, which lacks " +
+         toString(target.features - hostFeatures());
+}
+
 static void printJson(const Artifact &artifact,
                       std::optional<uint64_t> verified) {
   const ArtifactHeader &header = artifact.header();
@@ -43,6 +58,9 @@ static void printJson(const Artifact &artifact,
     if (runsHere(target))
       here.push_back(target.name);
   result["runs_here"] = here;
+  const TargetInfo *chosen = targetOfThisMachine(artifact.manifest());
+  result["chosen_here"] =
+      chosen ? ordered_json(chosen->name) : ordered_json(nullptr);
   if (verified)
     result["verified_bytes"] = *verified;
   result.update(ordered_json::parse(artifact.manifestText()));
@@ -78,10 +96,11 @@ static void printText(const Artifact &artifact,
       << ", chat template " << (header.chatTemplate.size ? "yes" : "no") << "\n"
       << "file       " << bytesText(artifact.fileSize()) << ", format version "
       << header.formatVersion << ", by " << manifest.compiler << "\n";
+  const TargetInfo *chosen = targetOfThisMachine(manifest);
   for (const TargetInfo &target : manifest.targets) {
     out << "target     " << target.name << " (" << archName(target.arch)
         << "; needs " << toString(target.features) << "; "
-        << (runsHere(target) ? "runs here" : "does not run here") << ")\n";
+        << verdict(target, &target == chosen) << ")\n";
     for (const std::string &kernel : target.kernels)
       out << "  " << kernel << "\n";
   }

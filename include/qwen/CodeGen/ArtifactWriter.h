@@ -1,6 +1,6 @@
 //===- ArtifactWriter.h - Writes a compiled model ---------------*- C++ -*-===//
 //
-// From a module of stage "calls" to the file of docs/artifact.md.
+// From modules of stage "calls" to the file of docs/artifact.md.
 //
 //===----------------------------------------------------------------------===//
 
@@ -9,7 +9,7 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/CodeGen/Pack.h"
-#include "qwen/CodeGen/Target.h"
+#include "qwen/CodeGen/TargetCode.h"
 #include "qwen/Import/Config.h"
 #include "qwen/Import/Tokenizer.h"
 
@@ -29,7 +29,7 @@ namespace qwen {
 /// What wrote an artifact, in its manifest.
 inline constexpr char kCompilerName[] = "qwen-opt 0.1";
 
-/// What the artifact holds besides the module.
+/// What the artifact holds besides the code.
 struct ArtifactInput {
   /// Name of the model: the name of the checkpoint's folder.
   std::string name;
@@ -41,17 +41,13 @@ struct ArtifactInput {
   const std::optional<TokenizerImport> *tokenizer;
 };
 
-/// The features of the kernels that `module` (stage "calls") calls: what its
-/// code may use and a machine must have.
-CpuFeatureSet usedFeatures(mlir::ModuleOp module, Arch arch);
-
 /// Bytes that one token takes in the KV cache.
 int64_t kvTokenBytes(const ModelConfig &config, KvFormat format);
 
-/// The code of `module` (stage "calls") and of the kernels that it calls, for
-/// `target`, optimized, with the entry table.
-std::unique_ptr<llvm::Module> generateCode(mlir::ModuleOp module,
-                                           const Target &target,
+/// The code of the modules of `targets` and of the kernels that they call, each
+/// for its target, optimized, with the entry table. At least one target; all of
+/// one architecture.
+std::unique_ptr<llvm::Module> generateCode(llvm::ArrayRef<TargetCode> targets,
                                            llvm::LLVMContext &context);
 
 /// What was written, for the closing summary.
@@ -67,18 +63,18 @@ using CheckFn = std::function<void(const std::string &file)>;
 
 /// Writes the artifact to a temporary file beside `path` and renames it to
 /// `path` once it is whole and `check` has seen it. The temporary file is
-/// removed on errors and on SIGINT, SIGTERM and SIGHUP. The same input gives
-/// the same bytes. Throws Error, for a full disk with the bytes that are
-/// needed.
+/// removed on errors and on SIGINT, SIGTERM and SIGHUP. `targets` have passed
+/// orderTargets and checkShared. The same input gives the same bytes. Throws
+/// Error, for a full disk with the bytes that are needed.
 ArtifactSummary writeArtifact(const std::filesystem::path &path,
-                              mlir::ModuleOp module, const Target &target,
+                              llvm::ArrayRef<TargetCode> targets,
                               const ArtifactInput &input,
                               const ProgressFn &progress, const CheckFn &check);
 
 /// An artifact without weights whose kernels a machine with `features` runs:
-/// those of `module`, with models of the instructions that it lacks
+/// those of `code`, with models of the instructions that it lacks
 /// (InstructionModels.h). For `qwen-run verify` only.
-std::vector<char> modelledArtifact(mlir::ModuleOp module, const Target &target,
+std::vector<char> modelledArtifact(const TargetCode &code,
                                    const ArtifactInput &input,
                                    CpuFeatureSet features);
 

@@ -5,8 +5,10 @@
 //
 //   module = translateToLLVM(mlirModule, context);   for each part; Halide's
 //   setTarget(module, target, features);             parts come as bitcode
-//   linkModule(whole, std::move(module));
-//   addEntryTable(whole, functions, target);         Link.h
+//   linkModule(part, std::move(module));
+//   nameForTarget(part, target);                     for each target
+//   linkModule(whole, std::move(part));
+//   addEntryTable(whole, functions);                 Link.h
 //   optimize(whole, target);
 //   object = emitObject(whole, target);
 //
@@ -55,6 +57,13 @@ std::string featureAttribute(CpuFeatureSet features);
 /// the table become noinline.
 void setTarget(llvm::Module &module, const Target &target,
                CpuFeatureSet features);
+
+/// The name of `function` in code for `target`: "<function>.<target>".
+std::string nameForTarget(llvm::StringRef function, const Target &target);
+
+/// Gives every function that `module` defines and exports its name for
+/// `target`, so that code for several targets can lie side by side.
+void nameForTarget(llvm::Module &module, const Target &target);
 
 /// Moves the functions of `from` into `into`. Both must have passed setTarget.
 /// Throws Error for a symbol that both define.

@@ -20,11 +20,9 @@ class Module;
 
 namespace qwen {
 
-/// Adds the EntryTable of `functions` and the header's note to `module`, and
-/// names each function "<function>.<target>". Throws Error for a function that
-/// the module does not define.
-void addEntryTable(llvm::Module &module, llvm::ArrayRef<std::string> functions,
-                   const Target &target);
+/// Adds the EntryTable of `functions` and the header's note to `module`. Throws
+/// Error for a function that the module does not define.
+void addEntryTable(llvm::Module &module, llvm::ArrayRef<std::string> functions);
 
 /// An ELF shared object that maps as it lies in the file: read-only and
 /// executable segments at multiples of kSegmentAlign, no relocations.

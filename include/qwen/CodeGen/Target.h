@@ -54,6 +54,11 @@ std::span<const NamedTarget> namedTargets();
 /// knows, and for a machine that lacks one of leastFeatures().
 Target resolveTarget(llvm::StringRef spec);
 
+/// Resolves a list of what resolveTarget takes, separated by commas. Throws
+/// Error for an empty item, for a name that is there twice and for targets of
+/// two architectures.
+std::vector<Target> resolveTargets(llvm::StringRef list);
+
 /// The CPU names that resolveTarget takes for `arch`, sorted.
 std::vector<std::string> targetCpuNames(Arch arch);
 
