@@ -26,7 +26,7 @@ CHECKPOINTS = {
     "stories": ROOT / "models/stories",
     "qwen3": ROOT / "test/Inputs/checkpoints/qwen3-tied-bf16",
 }
-WEIGHTS = ("f32", "q8_0", "q4_0", "q4_g128")
+WEIGHTS = ("f32", "q8_0", "q4_0", "q4_g128", "bf16")
 KV = ("f16", "f32")
 
 # Values of the ways to run: threads, tokens in a call at most (0: all), sequences at once, what the cache holds.
