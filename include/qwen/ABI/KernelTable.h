@@ -42,7 +42,9 @@ enum class KernelOp : uint8_t {
 /// Format of the operand that a kernel reads from the image or the cache.
 enum class KernelFormat : uint8_t { None, F32, F16, BF16, Q8_0, Q4_0, Q4_G128 };
 
-/// Instructions of a kernel's inner loop.
+/// Instructions of a kernel's inner loop. Those of one architecture are in
+/// order, from the oldest to the newest: of several targets in one file, the
+/// one with the newest is the best (docs/artifact.md).
 enum class KernelIsa : uint8_t {
   AVX2,
   AVXVNNI,
