@@ -145,6 +145,7 @@ static std::vector<const KernelInfo *> tilesOf(const KernelInfo &gemv,
   }
   tiles[1] = &gemv;
   std::vector<const KernelInfo *> result;
+  result.reserve(tiles.size());
   for (const auto &[m, row] : tiles)
     result.push_back(row);
   return result;

@@ -1,4 +1,4 @@
-"""What named machines can do, from the manufacturers' manuals and not from LLVM: list_targets.py TARGETS.json"""
+"""Compares what --list-targets says with a list made by hand and not from LLVM: list_targets.py TARGETS.json"""
 import json
 import sys
 
