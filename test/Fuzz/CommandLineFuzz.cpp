@@ -54,6 +54,8 @@ void qwen::run::bench(const BenchCommand &command) {
 
 void qwen::run::info(const InfoCommand &) {}
 
+void qwen::run::verify(const VerifyCommand &) {}
+
 void qwen::run::tokenize(const TokenizeCommand &command) {
   if (command.decode && command.text)
     checkIds(*command.text);
