@@ -37,12 +37,13 @@ static std::string packedName(ArrayRef<FlatSymbolRefAttr> segments) {
   for (FlatSymbolRefAttr segment : segments.drop_front()) {
     parts.clear();
     segment.getValue().split(parts, '.');
-    auto common = [](auto &kept, auto begin, auto end) {
-      auto [last, other] = std::mismatch(kept.begin(), kept.end(), begin, end);
+    auto keepCommon = [](auto &kept, const auto &others) {
+      auto [last, other] =
+          std::mismatch(kept.begin(), kept.end(), others.begin(), others.end());
       kept.truncate(last - kept.begin());
     };
-    common(prefix, parts.begin(), parts.end());
-    common(suffix, parts.rbegin(), parts.rend());
+    keepCommon(prefix, parts);
+    keepCommon(suffix, llvm::reverse(parts));
   }
 
   std::string name;

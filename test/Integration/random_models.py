@@ -56,7 +56,7 @@ def random_model(checks, seed):
     options = ["-t", int(rng.integers(1, 5))]
     if piece := int(rng.choice([0, 1, 3, 16, 50])):
         options += ["--piece", piece]
-    weights, kv = str(rng.choice(["f32", "q8_0", "q4_0", "q4_g128"])), str(rng.choice(["f16", "f32"]))
+    weights, kv = str(rng.choice(["f32", "bf16", "q8_0", "q4_0", "q4_g128"])), str(rng.choice(["f16", "f32"]))
     what = f"seed {seed}: {shape}, {more}, {len(ids)} tokens"
     compare(checks, what, WORK / "checkpoint", ids, weights, kv, None, *options)
     if seed % 4 == 0:
