@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <sched.h>
 #include <set>
@@ -30,14 +29,6 @@ std::vector<int> qwen::affinityCpus() {
       break;
   }
   return cpus;
-}
-
-static std::optional<std::string> firstLine(const std::string &path) {
-  std::ifstream stream(path);
-  std::string line;
-  if (!std::getline(stream, line))
-    return std::nullopt;
-  return line;
 }
 
 /// Parses "0-3,8,10-11".

@@ -11,7 +11,7 @@
 
 using namespace qwen;
 
-static std::optional<std::string> firstLine(const std::string &path) {
+std::optional<std::string> qwen::firstLine(const std::string &path) {
   std::ifstream stream(path);
   std::string line;
   if (!std::getline(stream, line))
