@@ -55,6 +55,24 @@ CpuFeatureSet qwen::isaFeatures(KernelIsa isa) {
   __builtin_unreachable();
 }
 
+int64_t qwen::vectorLanes(KernelIsa isa) {
+  switch (isa) {
+  case KernelIsa::AVX512:
+  case KernelIsa::AVX512VNNI:
+    return 16;
+  case KernelIsa::AVX2:
+  case KernelIsa::AVXVNNI:
+    return 8;
+  case KernelIsa::NEON:
+  case KernelIsa::NEONDotProd:
+  case KernelIsa::SVE:
+  case KernelIsa::NEONI8MM:
+  case KernelIsa::SVEI8MM:
+    return 4;
+  }
+  __builtin_unreachable();
+}
+
 KernelFormat qwen::kernelFormat(WeightFormat format) {
   switch (format) {
   case WeightFormat::F32:

@@ -21,10 +21,6 @@ using mlir::Value;
 using mlir::ValueRange;
 using Values = llvm::SmallVector<Value>;
 
-/// f32 lanes of one vector register of `isa`; of a scalable one, those in 128
-/// bits.
-int64_t vectorLanes(KernelIsa isa);
-
 /// Whether the length of vectors is known only at run time.
 inline bool isScalable(KernelIsa isa) {
   return isa == KernelIsa::SVE || isa == KernelIsa::SVEI8MM;

@@ -21,24 +21,6 @@ void qwen::emitProduct(const KernelInfo &row, ModuleOp module) {
     emitAttention(row, module);
 }
 
-int64_t qwen::vectorLanes(KernelIsa isa) {
-  switch (isa) {
-  case KernelIsa::AVX512:
-  case KernelIsa::AVX512VNNI:
-    return 16;
-  case KernelIsa::AVX2:
-  case KernelIsa::AVXVNNI:
-    return 8;
-  case KernelIsa::NEON:
-  case KernelIsa::NEONDotProd:
-  case KernelIsa::SVE:
-  case KernelIsa::NEONI8MM:
-  case KernelIsa::SVEI8MM:
-    return 4;
-  }
-  llvm_unreachable("unknown isa");
-}
-
 ProductBuilder::ProductBuilder(const KernelInfo &row, ModuleOp module,
                                ArrayRef<Type> arguments)
     : ImplicitLocOpBuilder(module.getLoc(), module.getBodyRegion()),

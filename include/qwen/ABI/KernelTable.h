@@ -65,6 +65,10 @@ Arch isaArch(KernelIsa isa);
 /// The features that code of `isa` uses, the least ones included.
 CpuFeatureSet isaFeatures(KernelIsa isa);
 
+/// f32 lanes of one vector register of `isa`; of a scalable one, those in 128
+/// bits.
+int64_t vectorLanes(KernelIsa isa);
+
 /// One row of the table.
 struct KernelInfo {
   std::string_view name;

@@ -12,25 +12,6 @@
 
 using namespace qwen;
 
-/// Floats per vector register.
-static int vectorWidth(KernelIsa isa) {
-  switch (isa) {
-  case KernelIsa::AVX2:
-  case KernelIsa::AVXVNNI:
-    return 8;
-  case KernelIsa::AVX512:
-  case KernelIsa::AVX512VNNI:
-    return 16;
-  case KernelIsa::NEON:
-  case KernelIsa::NEONDotProd:
-  case KernelIsa::SVE:
-  case KernelIsa::NEONI8MM:
-  case KernelIsa::SVEI8MM:
-    return 4;
-  }
-  __builtin_unreachable();
-}
-
 /// Halide's target: no runtime, no threads, no checks of buffers, and floats
 /// exactly as written.
 static Halide::Target target(const KernelInfo &row) {
@@ -52,7 +33,7 @@ static Halide::Target target(const KernelInfo &row) {
 }
 
 static halide::Kernel build(const KernelInfo &row) {
-  const int width = vectorWidth(row.isa);
+  const int width = static_cast<int>(vectorLanes(row.isa));
   switch (row.op) {
   case KernelOp::Embed:
     return isQuantized(row.format)
