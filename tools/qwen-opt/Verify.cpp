@@ -6,87 +6,37 @@
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/CodeGen/Backend.h"
 #include "qwen/CodeGen/Lower.h"
+#include "qwen/CodeGen/MemoryFile.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/JSON.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/StringSaver.h"
 
-#include <cerrno>
-#include <cstring>
+#include <nlohmann/json.hpp>
+
 #include <filesystem>
-#include <sys/mman.h>
-#include <unistd.h>
 
 using namespace qwen;
 
-namespace {
-/// A file in memory that a child process reaches by its path, and that goes
-/// with this process however it ends.
-class MemoryFile {
-public:
-  MemoryFile() : descriptor(memfd_create("qwen-verify", MFD_CLOEXEC)) {
-    if (descriptor < 0)
-      throw Error(std::string("no memory file to verify with: ") +
-                  std::strerror(errno));
+/// The entries that `qwen-run verify --json`, run as `name`, has printed.
+static std::vector<std::string> verifiedKernels(const std::string &output,
+                                                const std::string &name) {
+  try {
+    const nlohmann::json result = nlohmann::json::parse(output);
+    std::vector<std::string> entries;
+    for (const nlohmann::json &kernel : result.at("kernels"))
+      entries.push_back(
+          kernel.at("kernel").get<std::string>().append(".").append(
+              kernel.at("target").get<std::string>()));
+    return entries;
+  } catch (const nlohmann::json::exception &) {
+    throw Error("cannot verify with '" + name +
+                "': it does not print what qwen-run verify --json prints");
   }
-  MemoryFile(const MemoryFile &) = delete;
-  MemoryFile &operator=(const MemoryFile &) = delete;
-  ~MemoryFile() { close(descriptor); }
-
-  std::string path() const {
-    return "/proc/" + std::to_string(getpid()) + "/fd/" +
-           std::to_string(descriptor);
-  }
-
-  void write(llvm::ArrayRef<char> bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-      if (count < 0 && errno == EINTR)
-        continue;
-      if (count <= 0)
-        throw Error(std::string("no memory to verify with: ") +
-                    std::strerror(errno));
-      bytes = bytes.drop_front(static_cast<size_t>(count));
-    }
-  }
-
-  std::string contents() const {
-    std::string text;
-    char buffer[4096];
-    off_t offset = 0;
-    for (ssize_t count;
-         (count = pread(descriptor, buffer, sizeof(buffer), offset)) > 0;
-         offset += count)
-      text.append(buffer, static_cast<size_t>(count));
-    return text;
-  }
-
-private:
-  int descriptor;
-};
-} // namespace
-
-/// The entries that `qwen-run verify --json` has printed.
-static std::vector<std::string> verifiedKernels(const std::string &output) {
-  std::vector<std::string> names;
-  llvm::Expected<llvm::json::Value> parsed = llvm::json::parse(output);
-  if (!parsed) {
-    llvm::consumeError(parsed.takeError());
-    return names;
-  }
-  if (const llvm::json::Object *result = parsed->getAsObject())
-    if (const llvm::json::Array *kernels = result->getArray("kernels"))
-      for (const llvm::json::Value &kernel : *kernels)
-        if (const llvm::json::Object *entry = kernel.getAsObject())
-          if (auto name = entry->getString("kernel"),
-              target = entry->getString("target");
-              name && target)
-            names.push_back((*name + "." + *target).str());
-  return names;
 }
 
 /// Runs `command` verify FILE --json, which must name all of `kernels`.
@@ -120,7 +70,8 @@ static void run(llvm::ArrayRef<std::string> command, const std::string &file,
                      ? message
                      : "its status is " + std::to_string(status)));
   }
-  const std::vector<std::string> verified = verifiedKernels(output.contents());
+  const std::vector<std::string> verified =
+      verifiedKernels(output.contents(), name);
   const std::string *forgotten =
       llvm::find_if_not(kernels, [&](const std::string &kernel) {
         return llvm::is_contained(verified, kernel);
@@ -156,11 +107,13 @@ static std::vector<std::string> entriesOf(const TargetCode &code) {
   return names;
 }
 
-/// Verifies what this machine cannot run as it is in the file. Returns how.
+/// Verifies what this machine cannot run as it is in the file, for it lacks
+/// `missing`. Returns how.
 static std::string verifyModelled(const TargetCode &code,
                                   const ArtifactInput &input,
                                   const std::string &native,
-                                  CpuFeatureSet features) {
+                                  CpuFeatureSet missing) {
+  const CpuFeatureSet features = hostFeatures();
   const MemoryFile modelled;
   modelled.write(modelledArtifact(code, input, features));
   run(native, modelled.path(), entriesOf(code));
@@ -168,8 +121,6 @@ static std::string verifyModelled(const TargetCode &code,
   const auto real = llvm::count_if(kernels, [&](const std::string &name) {
     return features.containsAll(findKernel(name)->features());
   });
-  const CpuFeatureSet missing =
-      usedFeatures(*code.module, code.target.arch) - features;
   return (real ? std::to_string(real) + " native, " : "") +
          std::to_string(kernels.size() - static_cast<size_t>(real)) +
          " instruction modelled (" + toString(missing) + ")";
@@ -188,35 +139,36 @@ qwen::verifyArtifact(const std::string &file, const std::string &runner,
     return {"not verified: there is no " + native};
 
   // One run for all targets that the runner, or this machine, can run.
-  const CpuFeatureSet features = hostFeatures();
-  const auto lacks = [&](const TargetCode &code) {
-    return usedFeatures(*code.module, arch) - features;
-  };
+  std::vector<CpuFeatureSet> missing;
   std::vector<std::string> entries;
-  for (const TargetCode &code : targets)
-    if (!runner.empty() || lacks(code).empty())
+  for (const TargetCode &code : targets) {
+    missing.push_back(usedFeatures(*code.module, arch) - hostFeatures());
+    if (!runner.empty() || missing.back().empty())
       llvm::append_range(entries, entriesOf(code));
+  }
   if (!entries.empty())
     run(runner.empty() ? std::vector<std::string>{native} : splitWords(runner),
         file, entries);
 
   std::vector<std::string> lines;
-  for (const TargetCode &code : targets) {
+  for (const auto &[code, lacks] : llvm::zip_equal(targets, missing)) {
     const std::string of =
-        targets.size() > 1 ? " of " + code.target.name : std::string();
+        targets.size() > 1 ? llvm::formatv(" of {0}", code.target.name).str()
+                           : std::string();
     const std::string verified =
-        "verified: " + std::to_string(entriesOf(code).size()) + " kernels" +
-        of + ", ";
+        llvm::formatv("verified: {0} kernels{1}, ", entriesOf(code).size(), of);
     if (!runner.empty())
-      lines.push_back(verified + "emulated by " + runner);
-    else if (lacks(code).empty())
-      lines.push_back(verified + "native");
+      lines.push_back(llvm::formatv("{0}emulated by {1}", verified, runner));
+    else if (lacks.empty())
+      lines.push_back(llvm::formatv("{0}native", verified));
     else if (arch == Arch::X86_64)
-      lines.push_back(verified + verifyModelled(code, input, native, features));
+      lines.push_back(llvm::formatv(
+          "{0}{1}", verified, verifyModelled(code, input, native, lacks)));
     else
-      lines.push_back("not verified: this machine lacks " +
-                      toString(lacks(code)) + (of.empty() ? "" : " for code") +
-                      of + "; name an emulator with --runner");
+      lines.push_back(llvm::formatv(
+          "not verified: this machine lacks {0}{1}{2}; name an emulator with "
+          "--runner",
+          toString(lacks), of.empty() ? "" : " for code", of));
   }
   return lines;
 }

@@ -4,11 +4,7 @@
 
 #include "Kernels.h"
 #include "qwen/ABI/Error.h"
-
-#include <cerrno>
-#include <cstring>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "qwen/CodeGen/MemoryFile.h"
 
 using namespace qwen;
 
@@ -75,41 +71,6 @@ static halide::Kernel build(const KernelInfo &row) {
   throw Error("kernel '" + std::string(row.name) +
               "' is not one that halide provides");
 }
-
-namespace {
-/// A file in memory, by a path that Halide can write to.
-class MemoryFile {
-public:
-  MemoryFile() : descriptor(memfd_create("bitcode", MFD_CLOEXEC)) {
-    if (descriptor < 0)
-      throw Error(std::string("no memory file for a kernel's bitcode: ") +
-                  std::strerror(errno));
-  }
-  ~MemoryFile() { close(descriptor); }
-  MemoryFile(const MemoryFile &) = delete;
-  MemoryFile &operator=(const MemoryFile &) = delete;
-
-  std::string path() const {
-    return "/proc/self/fd/" + std::to_string(descriptor);
-  }
-
-  std::string contents() const {
-    std::string bytes(static_cast<size_t>(lseek(descriptor, 0, SEEK_END)), 0);
-    size_t done = 0;
-    while (done < bytes.size()) {
-      const ssize_t got = pread(descriptor, bytes.data() + done,
-                                bytes.size() - done, static_cast<off_t>(done));
-      if (got <= 0)
-        throw Error("a kernel's bitcode cannot be read back");
-      done += static_cast<size_t>(got);
-    }
-    return bytes;
-  }
-
-private:
-  int descriptor;
-};
-} // namespace
 
 std::string qwen::halideFunctionName(const KernelInfo &row) {
   return std::string(row.name) + "_halide";
