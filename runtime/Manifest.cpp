@@ -46,6 +46,14 @@ public:
     return Value(*found, path + "." + key, file);
   }
 
+  /// An integer from `least` to `most` that `divisor` divides.
+  int64_t multiple(int64_t divisor, int64_t least, int64_t most) const {
+    const int64_t result = integer(least, most);
+    if (result % divisor != 0)
+      fail("a multiple of " + std::to_string(divisor));
+    return result;
+  }
+
   template <typename FnType> void forEach(FnType visit) const {
     if (!value.is_array())
       fail("an array");
@@ -92,21 +100,27 @@ private:
 } // namespace
 
 static ModelInfo parseModel(const Value &value) {
-  const auto dimension = [&](const char *key) {
-    return value.at(key).integer(1, kMaxDimension);
-  };
   ModelInfo model;
   model.architecture = value.at("architecture").string();
   model.name = value.at("name").string();
-  model.vocabSize = dimension("vocab_size");
+  model.vocabSize = value.at("vocab_size").integer(1, kMaxDimension);
   model.tokenizerVocab =
       value.at("tokenizer_vocab").integer(1, model.vocabSize);
-  model.hiddenSize = dimension("hidden_size");
+  model.hiddenSize =
+      value.at("hidden_size").multiple(kGroup, kGroup, kMaxDimension);
   model.layers = value.at("layers").integer(1, 65536);
   model.heads = value.at("heads").integer(1, 65536);
   model.kvHeads = value.at("kv_heads").integer(1, model.heads);
-  model.headDim = value.at("head_dim").integer(1, 65536);
-  model.intermediateSize = dimension("intermediate_size");
+  if (model.heads % model.kvHeads != 0)
+    value.at("kv_heads")
+        .fail("a divisor of heads, " + std::to_string(model.heads) + ",");
+  model.headDim = value.at("head_dim").multiple(8, 16, 256);
+  if (model.heads * model.headDim % kGroup != 0)
+    value.at("heads").fail("a number that gives rows of a multiple of " +
+                           std::to_string(kGroup) + " with heads of " +
+                           std::to_string(model.headDim) + " values");
+  model.intermediateSize =
+      value.at("intermediate_size").multiple(kGroup, kGroup, kMaxDimension);
   model.ropeTheta = value.at("rope_theta").number(1e-30, 1e30);
   model.rmsNormEps = value.at("rms_norm_eps").number(0, 1);
   model.tied = value.at("tied").boolean();

@@ -198,16 +198,26 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/model/vocab_size", 0, "model.vocab_size is 0" + dimension);
   check("/model/vocab_size", uint64_t{1} << 63,
         "model.vocab_size is 9223372036854775808" + dimension);
-  check("/model/hidden_size", -1, "model.hidden_size is -1" + dimension);
-  check("/model/hidden_size", 1.5, "model.hidden_size is 1.5" + dimension);
+  const std::string rows = " when an integer from 32 to 2147483648 is needed";
+  check("/model/hidden_size", -1, "model.hidden_size is -1" + rows);
+  check("/model/hidden_size", 1.5, "model.hidden_size is 1.5" + rows);
+  check("/model/hidden_size", 48,
+        "model.hidden_size is 48 when a multiple of 32 is needed");
   check("/model/intermediate_size", "x",
-        "model.intermediate_size is \"x\"" + dimension);
+        "model.intermediate_size is \"x\"" + rows);
   check("/model/tokenizer_vocab", 41,
         "model.tokenizer_vocab is 41 when an integer from 1 to 40 is needed");
   check("/model/layers", 1 << 20,
         "model.layers is 1048576 when an integer from 1 to 65536 is needed");
   check("/model/kv_heads", 3,
         "model.kv_heads is 3 when an integer from 1 to 2 is needed");
+  check("/model/heads", 3,
+        "model.heads is 3 when a number that gives rows of a multiple of 32 "
+        "with heads of 16 values is needed");
+  check("/model/head_dim", 20,
+        "model.head_dim is 20 when a multiple of 8 is needed");
+  check("/model/head_dim", 264,
+        "model.head_dim is 264 when an integer from 16 to 256 is needed");
   check("/model/tied", 1, "model.tied is 1 when true or false is needed");
   check("/model/rms_norm_eps", -1,
         "model.rms_norm_eps is -1 when a number from 0.0 to 1.0 is needed");

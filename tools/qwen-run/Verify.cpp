@@ -59,23 +59,12 @@ static void catchFaults() {
 //===----------------------------------------------------------------------===//
 
 /// The model's own sizes, and small ones with a shorter last block.
-static VerifySizes sizesOf(const Artifact &artifact) {
-  const ModelInfo &model = artifact.manifest().model;
-  const auto refuse = [&](const std::string &what, const char *needed) {
-    throw Error(artifact.path() + " is of a model with " + what + " when " +
-                needed + " is needed");
-  };
+static VerifySizes sizesOf(const ModelInfo &model) {
   VerifySizes sizes = {{32, 96, 160, 288}, {16, 24}, {1, 2, 9, 17}};
-  for (int64_t k : {model.hiddenSize, model.heads * model.headDim,
-                    model.intermediateSize}) {
-    if (k % kGroup != 0)
-      refuse("rows of " + std::to_string(k) + " values", "a multiple of 32");
+  for (int64_t k :
+       {model.hiddenSize, model.heads * model.headDim, model.intermediateSize})
     if (std::ranges::find(sizes.depths, k) == sizes.depths.end())
       sizes.depths.push_back(k);
-  }
-  if (model.headDim % 8 != 0 || model.headDim < 16 || model.headDim > 256)
-    refuse("heads of " + std::to_string(model.headDim) + " values",
-           "a multiple of 8 from 16 to 256");
   if (std::ranges::find(sizes.headDims, model.headDim) == sizes.headDims.end())
     sizes.headDims.push_back(model.headDim);
   return sizes;
@@ -122,7 +111,7 @@ void qwen::run::verify(const VerifyCommand &command) {
   artifact.selectTarget(hostArch(), hostFeatures());
   const ElfImage code = artifact.loadCode();
   const std::vector<TargetInfo> &targets = artifact.manifest().targets;
-  const VerifySizes sizes = sizesOf(artifact);
+  const VerifySizes sizes = sizesOf(artifact.manifest().model);
   catchFaults();
 
   ordered_json kernels = ordered_json::array();
