@@ -4,11 +4,20 @@
 
 #include "CpuCount.h"
 
+#include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
 
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cmath>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <system_error>
+#include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -35,16 +44,37 @@ FloatEnvironment::~FloatEnvironment() {
 static void relax() { __asm__ volatile("isb" : : : "memory"); }
 #endif
 
-ThreadPool::ThreadPool(int32_t threadCount) : count(threadCount) {
-  if (count < 1 || count > kMaxThreads)
-    throw Error("the number of threads is " + std::to_string(count) +
-                " when 1 to " + std::to_string(kMaxThreads) + " is possible");
-  // About 50 microseconds; more threads than processors must not spin, for
-  // they would wait for one that does not run.
-  spins = count <= static_cast<int32_t>(affinityCpus().size()) ? 2000 : 0;
-  for (int64_t t = 0; t <= count; ++t)
-    shareTable.push_back(static_cast<uint32_t>(t * 65536 / count));
+static int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
+/// How long a thread waits awake: longer than most threads wait for each other
+/// in one token and than it takes to draw the next, and little power.
+static constexpr int64_t kSpinNanoseconds = 100'000;
+
+static uint32_t *word(std::atomic<uint32_t> &value) {
+  static_assert(sizeof(value) == sizeof(uint32_t) &&
+                std::atomic<uint32_t>::is_always_lock_free);
+  return reinterpret_cast<uint32_t *>(&value);
+}
+
+static int32_t checked(int32_t count) {
+  if (count < 1 || count > ThreadPool::kMaxThreads)
+    throw Error("the number of threads is " + std::to_string(count) +
+                " when 1 to " + std::to_string(ThreadPool::kMaxThreads) +
+                " is possible");
+  return count;
+}
+
+ThreadPool::ThreadPool(int32_t threadCount)
+    : count(checked(threadCount)),
+      // A quota is used up by waiting as it is by work.
+      cpus(static_cast<int32_t>(
+          std::min(static_cast<double>(affinityCpus().size()),
+                   std::ceil(controlGroupCpus())))),
+      work(count), places(static_cast<size_t>(count)) {
   // Signals are for the thread that runs the program.
   sigset_t all, before;
   sigfillset(&all);
@@ -52,7 +82,7 @@ ThreadPool::ThreadPool(int32_t threadCount) : count(threadCount) {
   try {
     threads.reserve(static_cast<size_t>(count) - 1);
     for (int32_t t = 1; t < count; ++t)
-      threads.emplace_back([this, t] { work(t); });
+      threads.emplace_back([this, t] { serve(t); });
   } catch (const std::system_error &error) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     const size_t started = threads.size() + 1;
@@ -67,8 +97,7 @@ ThreadPool::~ThreadPool() { stop(); }
 
 void ThreadPool::stop() {
   stopping = true;
-  runs.fetch_add(1, std::memory_order_release);
-  runs.notify_all();
+  change(runs);
   for (std::thread &thread : threads)
     thread.join();
   threads.clear();
@@ -77,53 +106,100 @@ void ThreadPool::stop() {
 void ThreadPool::bind(Context &to) {
   to.barrier = &ThreadPool::barrier;
   to.barrierState = this;
-  to.shares = shareTable.data();
+  to.shares = work.table().data();
 }
 
 void ThreadPool::run(ForwardFn *newForward, const Context &newContext) {
   forward = newForward;
   context = &newContext;
-  runs.fetch_add(1, std::memory_order_release);
-  runs.notify_all();
+  phaseStart = now();
+  change(runs);
   const FloatEnvironment environment;
   forward(context, 0, count);
-  waitForOthers();
+  waitForOthers(0);
+  // The others do nothing now that would read the shares.
+  work.adapt(places[0].phase);
+  places[0].phase = 0;
 }
 
-void ThreadPool::work(int32_t thread) {
+void ThreadPool::serve(int32_t thread) {
   for (uint32_t seen = 0;; ++seen) {
-    waitChange(runs, seen);
+    waitChange(runs, seen, thread);
     if (stopping)
       return;
+    places[static_cast<size_t>(thread)].phase = 0;
     const FloatEnvironment environment;
     forward(context, thread, count);
     // No thread starts the next run before all have ended this one, so that
     // `runs` is never more than one ahead.
-    waitForOthers();
+    waitForOthers(thread);
   }
 }
 
-void ThreadPool::barrier(void *state, int32_t) {
-  static_cast<ThreadPool *>(state)->waitForOthers();
+void ThreadPool::barrier(void *state, int32_t thread) {
+  static_cast<ThreadPool *>(state)->waitForOthers(thread);
 }
 
-void ThreadPool::waitForOthers() {
-  const uint32_t now = phase.load(std::memory_order_relaxed);
+void ThreadPool::waitForOthers(int32_t thread) {
+  if (count == 1)
+    return;
+  const int64_t time = now();
+  Place &place = places[static_cast<size_t>(thread)];
+  work.record(thread, place.phase++, time - phaseStart);
+  const uint32_t before = passed.value.load(std::memory_order_relaxed);
+  place.barriers.store(before + 1, std::memory_order_relaxed);
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
     arrived.store(0, std::memory_order_relaxed);
-    phase.fetch_add(1, std::memory_order_release);
-    phase.notify_all();
-    return;
+    phaseStart = time;
+    change(passed);
+  } else {
+    waitChange(passed, before, thread);
   }
-  waitChange(phase, now);
+  place.cpu.store(sched_getcpu(), std::memory_order_relaxed);
 }
 
-void ThreadPool::waitChange(const std::atomic<uint32_t> &value,
-                            uint32_t old) const {
-  for (int32_t i = 0; i < spins; ++i) {
-    if (value.load(std::memory_order_acquire) != old)
-      return;
-    relax();
+void ThreadPool::change(Event &event) {
+  // In one order with a sleeper's addition and the system's look at the value,
+  // so that either this sees the sleeper or it sees the change.
+  const uint32_t old = event.value.fetch_add(1, std::memory_order_seq_cst);
+  if (event.sleepers[old % 2].exchange(0, std::memory_order_seq_cst) != 0)
+    syscall(SYS_futex, word(event.value), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr,
+            nullptr, 0);
+}
+
+bool ThreadPool::inTheWay(int32_t thread) const {
+  const int32_t cpu = sched_getcpu();
+  const uint32_t next = passed.value.load(std::memory_order_relaxed) + 1;
+  for (int32_t t = 0; t < count; ++t) {
+    const Place &other = places[static_cast<size_t>(t)];
+    if (t != thread && other.cpu.load(std::memory_order_relaxed) == cpu &&
+        other.barriers.load(std::memory_order_relaxed) != next)
+      return true;
   }
-  value.wait(old, std::memory_order_acquire);
+  return false;
+}
+
+void ThreadPool::waitChange(Event &event, uint32_t old, int32_t thread) const {
+  const auto changed = [&] {
+    return event.value.load(std::memory_order_acquire) != old;
+  };
+  std::atomic<int32_t> &sleepers = event.sleepers[old % 2];
+  // Who waits awake must not keep a CPU from a thread that still works.
+  if (count - sleepers.load(std::memory_order_relaxed) <= cpus &&
+      !inTheWay(thread)) {
+    const int64_t end = now() + kSpinNanoseconds;
+    do {
+      for (int i = 0; i < 16; ++i) {
+        if (changed())
+          return;
+        relax();
+      }
+    } while (now() < end);
+  }
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  // The system's call and not std::atomic::wait, which would first yield: to
+  // whatever other program there is, for milliseconds. It ends for signals too.
+  while (!changed())
+    syscall(SYS_futex, word(event.value), FUTEX_WAIT_PRIVATE, old, nullptr,
+            nullptr, 0);
 }

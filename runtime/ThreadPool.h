@@ -8,6 +8,8 @@
 #ifndef QWEN_RUNTIME_THREADPOOL_H
 #define QWEN_RUNTIME_THREADPOOL_H
 
+#include "WorkShares.h"
+
 #include "qwen/ABI/KernelABI.h"
 
 #include <atomic>
@@ -46,8 +48,9 @@ public:
 
   int32_t size() const { return count; }
 
-  /// Equal parts in 16.16: what Context::shares wants, [size() + 1].
-  std::span<const uint32_t> shares() const { return shareTable; }
+  /// What Context::shares wants, [size() + 1]: equal parts at first, then by
+  /// the speed that threads show.
+  std::span<const uint32_t> shares() const { return work.table(); }
 
   /// Runs forward(context, t, size()) on every thread t and returns when all
   /// have. `context` must have this pool's barrier, barrierState and shares
@@ -58,28 +61,53 @@ public:
   void bind(Context &context);
 
 private:
+  /// A value that threads wait to see changed: in a loop first, then asleep.
+  struct alignas(64) Event {
+    std::atomic<uint32_t> value{0};
+    /// Threads that sleep until an even or an odd value changes. Who changes
+    /// it sets them to 0: those that are woken up run again, though maybe not
+    /// yet. One that comes too late to sleep is still counted, which wakes
+    /// nobody once more.
+    std::atomic<int32_t> sleepers[2] = {0, 0};
+  };
+  /// Where a thread was last seen, the barriers that it has come to, and those
+  /// of this run.
+  struct alignas(64) Place {
+    std::atomic<int32_t> cpu{-1};
+    std::atomic<uint32_t> barriers{0};
+    size_t phase = 0;
+  };
+
   static void barrier(void *state, int32_t thread);
-  void waitForOthers();
-  void work(int32_t thread);
+  void waitForOthers(int32_t thread);
+  void serve(int32_t thread);
   void stop();
-  /// Waits until `value` is not `old`: first in a loop, then asleep.
-  void waitChange(const std::atomic<uint32_t> &value, uint32_t old) const;
+  static void change(Event &event);
+  void waitChange(Event &event, uint32_t old, int32_t thread) const;
+  /// Whether a thread that has not come to this one's barrier was last seen on
+  /// this one's CPU, so that it may be waiting for it.
+  bool inTheWay(int32_t thread) const;
 
   const int32_t count;
-  /// Turns of the loop before a thread sleeps.
-  int32_t spins;
-  std::vector<uint32_t> shareTable;
+  /// That the threads may use.
+  const int32_t cpus;
+  WorkShares work;
+  std::vector<Place> places;
   std::vector<std::thread> threads;
 
   ForwardFn *forward = nullptr;
   const Context *context = nullptr;
   bool stopping = false;
 
-  /// Counts runs. Threads wait for it to change.
-  alignas(64) std::atomic<uint32_t> runs{0};
-  /// Threads that have come to the barrier, and barriers passed.
+  /// Counts runs.
+  Event runs;
+  /// Threads that have come to the barrier.
   alignas(64) std::atomic<int32_t> arrived{0};
-  alignas(64) std::atomic<uint32_t> phase{0};
+  /// When the last of them came, in nanoseconds of the steady clock: this phase
+  /// began then.
+  int64_t phaseStart = 0;
+  /// Counts barriers passed.
+  Event passed;
 };
 
 } // namespace qwen

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sched.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -79,15 +80,107 @@ TEST(ThreadPool, BarriersHoldEveryThread) {
   }
 }
 
-TEST(ThreadPool, SharesCoverEverything) {
+// Where threads share a CPU, one that waits must let the others run.
+TEST(ThreadPool, BarriersHoldOnOneCpu) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  CPU_ZERO(&one);
+  CPU_SET(affinityCpus().front(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  {
+    ThreadPool pool(4);
+    Context context = {};
+    pool.bind(context);
+    for (std::atomic<int> &counter : counters)
+      counter = 0;
+    pool.run(countRounds, context);
+  }
+  EXPECT_EQ(mistakes, 0);
+  for (std::atomic<int> &counter : counters)
+    EXPECT_EQ(counter, 4);
+  EXPECT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
+TEST(WorkShares, CoverEverything) {
   for (int32_t threads : {1, 2, 3, 5, 100}) {
-    ThreadPool pool(threads);
-    const std::span<const uint32_t> shares = pool.shares();
+    const WorkShares work(threads);
+    const std::span<const uint32_t> shares = work.table();
     ASSERT_EQ(shares.size(), static_cast<size_t>(threads) + 1);
     EXPECT_EQ(shares.front(), 0u);
     EXPECT_EQ(shares.back(), 65536u);
     EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
   }
+}
+
+namespace {
+/// Runs phases of `nanoseconds` each, were all of the speed 1, on cores of
+/// these speeds, `runs` times.
+void runOn(WorkShares &work, const std::vector<double> &speeds, int runs,
+           double nanoseconds = 1e6) {
+  for (int run = 0; run < runs; ++run) {
+    for (size_t t = 0; t < speeds.size(); ++t) {
+      const double share = work.table()[t + 1] - work.table()[t];
+      const auto thread = static_cast<int32_t>(t);
+      work.record(thread, 0,
+                  static_cast<int64_t>(share / 65536 * nanoseconds *
+                                       static_cast<double>(speeds.size()) /
+                                       speeds[t]));
+      // One row, which the first thread takes, and a barrier.
+      work.record(thread, 1, t == 0 ? 4'000'000 : 0);
+      work.record(thread, 2, t == 0 ? 0 : 4000);
+    }
+    work.adapt(3);
+    EXPECT_TRUE(std::is_sorted(work.table().begin(), work.table().end()));
+    EXPECT_EQ(work.table().front(), 0u);
+    EXPECT_EQ(work.table().back(), 65536u);
+  }
+}
+
+std::vector<double> sharesOf(const WorkShares &work) {
+  std::vector<double> result;
+  for (size_t t = 0; t + 1 < work.table().size(); ++t)
+    result.push_back((work.table()[t + 1] - work.table()[t]) / 65536.0);
+  return result;
+}
+} // namespace
+
+TEST(WorkShares, FollowTheSpeedOfCores) {
+  WorkShares work(4);
+  runOn(work, {1, 1, 2.5, 2.5}, 30);
+  const std::vector<double> shares = sharesOf(work);
+  EXPECT_NEAR(shares[0], 1 / 7., 0.07 / 7);
+  EXPECT_NEAR(shares[3], 2.5 / 7, 0.07 * 2.5 / 7);
+  runOn(work, {1, 1, 1, 1}, 30);
+  for (double share : sharesOf(work))
+    EXPECT_NEAR(share, 0.25, 0.02);
+}
+
+TEST(WorkShares, StayEqualWhereSpeedsAre) {
+  WorkShares work(3);
+  const std::vector<double> before = sharesOf(work);
+  runOn(work, {1, 0.97, 1.02}, 50);
+  EXPECT_EQ(sharesOf(work), before);
+  // Phases that are mostly barrier say nothing.
+  runOn(work, {1, 3, 1}, 50, 3000);
+  EXPECT_EQ(sharesOf(work), before);
+}
+
+TEST(WorkShares, OneInterruptionCostsLittle) {
+  WorkShares work(2);
+  runOn(work, {1, 0.15}, 1);
+  EXPECT_GT(sharesOf(work)[1], 0.4);
+  runOn(work, {1, 1}, 20);
+  EXPECT_NEAR(sharesOf(work)[1], 0.5, 0.03);
+}
+
+TEST(WorkShares, EveryThreadIsMeasured) {
+  WorkShares work(4);
+  runOn(work, {1, 1, 1, 0.12}, 20);
+  EXPECT_LT(sharesOf(work)[3], 0.05);
+  runOn(work, {1, 1, 1, 1e-3}, 100);
+  EXPECT_GT(sharesOf(work)[3], 0.02);
+  runOn(work, {1, 1, 1, 1}, 100);
+  EXPECT_NEAR(sharesOf(work)[3], 0.25, 0.02);
 }
 
 TEST(ThreadPool, SetsAndRestoresTheFloatEnvironment) {
