@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""llama.cpp for bench/peers.py, which runs this with the python of an environment that has llama-cpp-python and gguf.
+
+  peer_llama_cpp.py convert CHECKPOINT OUT_F16.gguf       a checkpoint of bench/make_checkpoint.py
+  peer_llama_cpp.py quantize F16.gguf OUT.gguf FORMAT     q4_0, q8_0 (all matrices), q4_k_m (llama.cpp's own mixture)
+  peer_llama_cpp.py bench GGUF PROMPT COUNT THREADS       one JSON object on stdout
+  peer_llama_cpp.py first GGUF PROMPT THREADS             seconds from loading to the first token
+
+Times begin after the library is loaded, which leaves python's own start out.
+"""
+import ctypes
+import json
+import pathlib
+import sys
+import time
+
+import llama_cpp as ll
+import numpy as np
+
+# ggml_type and llama_ftype of ggml.h and llama.h
+FORMATS = {"q4_0": (2, 2), "q8_0": (8, 7), "q4_k_m": (None, 15)}
+
+
+@ll.llama_log_callback
+def be_quiet(level, text, user_data):
+    if level == 4:  # GGML_LOG_LEVEL_ERROR
+        sys.stderr.write(text.decode(errors="replace"))
+
+
+def read_checkpoint(folder):
+    """Names and f32 values of the tensors, one at a time."""
+    for file in sorted(folder.glob("*.safetensors")):
+        with open(file, "rb") as f:
+            size = int.from_bytes(f.read(8), "little")
+            header = json.loads(f.read(size))
+        for name, tensor in header.items():
+            if name == "__metadata__":
+                continue
+            begin, end = tensor["data_offsets"]
+            bits = np.fromfile(file, np.uint16, (end - begin) // 2, offset=8 + size + begin)
+            yield name, (bits.astype(np.uint32) << 16).view(np.float32).reshape(tensor["shape"])
+
+
+def convert(folder, out):
+    import gguf
+    config = json.loads((folder / "config.json").read_text())
+    kind = config["model_type"]
+    arch = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}[kind]
+    writer = gguf.GGUFWriter(out, kind)
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    if "head_dim" in config:
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    tokens = [f"[PAD{i}]" for i in range(config["vocab_size"])]
+    types = [gguf.TokenType.UNUSED] * len(tokens)
+    for text, number in vocabulary.items():
+        tokens[number], types[number] = text, gguf.TokenType.NORMAL
+    added = folder / "added_tokens.json"
+    for text, number in (json.loads(added.read_text()) if added.exists() else {}).items():
+        tokens[number], types[number] = text, gguf.TokenType.CONTROL
+    merges = [line for line in (folder / "merges.txt").read_text().splitlines() if line and not line.startswith("#version")]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges(merges)
+    writer.add_eos_token_id(config["eos_token_id"])
+
+    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    for name, values in read_checkpoint(folder):
+        new = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        writer.add_tensor(new, values.astype(np.float16) if values.ndim == 2 else values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def quantize(source, out, name):
+    tensor_type, file_type = FORMATS[name]
+    params = ll.llama_model_quantize_default_params()
+    params.ftype = file_type
+    if tensor_type is not None:
+        params.pure = True
+        params.token_embedding_type = tensor_type
+        params.output_tensor_type = tensor_type
+    if ll.llama_model_quantize(source.encode(), out.encode(), ctypes.byref(params)):
+        sys.exit(f"llama.cpp cannot quantize {source} to {name}")
+
+
+class Model:
+    def __init__(self, file, tokens, threads):
+        self.model = ll.llama_model_load_from_file(file.encode(), ll.llama_model_default_params())
+        if not self.model:
+            sys.exit(f"llama.cpp cannot load {file}")
+        params = ll.llama_context_default_params()
+        params.n_ctx = tokens
+        params.n_batch = params.n_ubatch = 512
+        params.n_threads = params.n_threads_batch = threads
+        params.no_perf = True
+        self.context = ll.llama_init_from_model(self.model, params)
+        self.vocabulary = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(self.model))
+
+    def decode(self, ids):
+        """Runs `ids`, at most 512 at a time. Logits are those of the last."""
+        for first in range(0, len(ids), 512):
+            part = (ll.llama_token * len(ids[first:first + 512]))(*ids[first:first + 512])
+            if ll.llama_decode(self.context, ll.llama_batch_get_one(part, len(part))):
+                sys.exit("llama.cpp cannot decode")
+        ll.llama_synchronize(self.context)
+
+    def best(self):
+        return int(np.argmax(np.ctypeslib.as_array(ll.llama_get_logits_ith(self.context, -1), (self.vocabulary,))))
+
+    def clear(self):
+        ll.llama_memory_clear(ll.llama_get_memory(self.context), False)
+
+
+def bench(file, prompt, count, threads):
+    model = Model(file, prompt + count, threads)
+    ids = [(i * 7919 + 17) % 150000 for i in range(prompt + count)]
+    # The first repetition warms caches and is not counted.
+    for _ in range(2):
+        model.clear()
+        start = time.perf_counter()
+        model.decode(ids[:prompt])
+        prefilled = time.perf_counter()
+        for token in ids[prompt:]:
+            model.decode([token])
+        end = time.perf_counter()
+    print(json.dumps({"prefill": prompt / (prefilled - start), "decode": count / (end - prefilled)}))
+
+
+def first(file, prompt, threads):
+    start = time.perf_counter()
+    model = Model(file, 512, threads)
+    model.decode([(i * 7919 + 17) % 150000 for i in range(prompt)])
+    model.best()
+    print(json.dumps({"seconds": time.perf_counter() - start}))
+
+
+def main():
+    command, *arguments = sys.argv[1:]
+    ll.llama_log_set(be_quiet, None)
+    ll.llama_backend_init()
+    if command == "convert":
+        convert(pathlib.Path(arguments[0]), arguments[1])
+    elif command == "quantize":
+        quantize(*arguments)
+    elif command == "bench":
+        bench(arguments[0], *map(int, arguments[1:]))
+    elif command == "first":
+        first(arguments[0], *map(int, arguments[1:]))
+    elif command == "system":
+        print(ll.llama_print_system_info().decode().strip())
+
+
+if __name__ == "__main__":
+    main()
