@@ -113,6 +113,13 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   pool.bind(context);
 }
 
+void Engine::trace(Tracer *tracer) {
+  pool.bind(context);
+  context.trace = nullptr;
+  if (tracer)
+    tracer->bind(context);
+}
+
 static std::string where(const Token &token) {
   return "sequence " + std::to_string(token.sequence);
 }

@@ -12,6 +12,7 @@
 #include "Artifact.h"
 #include "KvCache.h"
 #include "ThreadPool.h"
+#include "Tracer.h"
 
 #include <functional>
 #include <memory>
@@ -81,6 +82,10 @@ public:
   /// positions of the calls that succeeded.
   void forward(std::span<const Token> batch, const OutputFn &output,
                OutputKind kind = OutputKind::Logits);
+
+  /// Records the calls from now on in `tracer`, which is for threads() threads;
+  /// null ends it.
+  void trace(Tracer *tracer);
 
 private:
   /// Throws Error where a token cannot be run.

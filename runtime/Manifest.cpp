@@ -200,6 +200,23 @@ static TensorInfo parseTensor(const Value &value, uint64_t weightBytes) {
   return tensor;
 }
 
+static OpWork parseWork(const Value &value) {
+  OpWork work;
+  work.kind = value.at("kind").string();
+  const auto number = [&](const char *key, int64_t &to) {
+    if (const auto found = value.find(key))
+      to = found->integer(0, kMaxBytes);
+  };
+  number("weight_bytes", work.weightBytes);
+  number("row_bytes", work.rowBytes);
+  number("macs", work.macs);
+  number("position_bytes", work.positionBytes);
+  number("position_macs", work.positionMacs);
+  if (const auto found = value.find("output_rows"))
+    work.outputRows = found->boolean();
+  return work;
+}
+
 static GenerationConfig parseGeneration(const Value &value,
                                         const ModelInfo &model) {
   GenerationConfig result;
@@ -275,6 +292,12 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
                    alignTo(manifest.model.vocabSize, kPanelRows));
   root.at("ops").forEach(
       [&](const Value &name) { manifest.ops.push_back(name.string()); });
+  const Value work = root.at("work");
+  work.forEach(
+      [&](const Value &of) { manifest.work.push_back(parseWork(of)); });
+  if (manifest.work.size() != manifest.ops.size())
+    work.fail("one element for each of the " +
+              std::to_string(manifest.ops.size()) + " ops");
   root.at("tensors").forEach([&](const Value &value) {
     manifest.tensors.push_back(parseTensor(value, weightBytes));
   });

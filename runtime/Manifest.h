@@ -21,6 +21,8 @@
 //     "arena_bytes": 1234560,
 //     "output_stride": 4096,
 //     "ops": ["model.layers.0.self_attn.qkv", ...],
+//     "work": [{"kind": "linear", "weight_bytes": 73728, "row_bytes": 3344,
+//               "macs": 131072}, ...],
 //     "tensors": [{"name": "...", "shape": [512, 256], "format": "q4_0",
 //                  "offset": 0, "bytes": 73728,
 //                  "segments": [{"name": "...", "rows": 256}, ...]}],
@@ -30,7 +32,8 @@
 //   }
 //
 // Every key is needed but those of "generation", where an absent one has the
-// value that Hugging Face's GenerationConfig gives it. Other keys are ignored.
+// value that Hugging Face's GenerationConfig gives it, and those of "work"
+// beside "kind", which are 0 or false. Other keys are ignored.
 //
 //===----------------------------------------------------------------------===//
 
@@ -41,6 +44,7 @@
 #include "qwen/ABI/CpuFeatures.h"
 #include "qwen/ABI/GenerationConfig.h"
 #include "qwen/ABI/ModelShape.h"
+#include "qwen/ABI/OpWork.h"
 
 #include <cstdint>
 #include <string>
@@ -109,6 +113,8 @@ struct Manifest {
   int64_t outputStride;
   /// Names of the ops that Context::flags counts.
   std::vector<std::string> ops;
+  /// What each of them moves and computes.
+  std::vector<OpWork> work;
   std::vector<TensorInfo> tensors;
   GenerationConfig generation;
 

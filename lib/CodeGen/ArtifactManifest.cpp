@@ -115,6 +115,20 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
   for (auto name : module->getAttrOfType<mlir::ArrayAttr>(kOpsAttr)
                        .getAsRange<mlir::StringAttr>())
     ops.push_back(name.getValue().str());
+  json work = json::array();
+  for (auto of : module->getAttrOfType<mlir::ArrayAttr>(kWorkAttr)
+                     .getAsRange<mlir::DictionaryAttr>()) {
+    json fields = json::object();
+    for (const mlir::NamedAttribute &field : of)
+      if (auto text = llvm::dyn_cast<mlir::StringAttr>(field.getValue()))
+        fields[field.getName().str()] = text.getValue().str();
+      else if (auto flag = llvm::dyn_cast<mlir::BoolAttr>(field.getValue()))
+        fields[field.getName().str()] = flag.getValue();
+      else
+        fields[field.getName().str()] =
+            llvm::cast<mlir::IntegerAttr>(field.getValue()).getInt();
+    work.push_back(std::move(fields));
+  }
   const auto kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
   return {
       {"compiler", kCompilerName},
@@ -128,6 +142,7 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
       {"arena_bytes", integer(module, kArenaBytesAttr)},
       {"output_stride", integer(module, kOutputStrideAttr)},
       {"ops", std::move(ops)},
+      {"work", std::move(work)},
       {"tensors", describeTensors(module, *input.config)},
       {"generation", describeGeneration(*input.generation)},
   };

@@ -4,6 +4,7 @@
 
 #include "LowerFunctions.h"
 
+#include "qwen/CodeGen/Work.h"
 #include "qwen/Dialect/QwenDialect.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -74,6 +75,8 @@ public:
 
 private:
   LogicalResult check();
+  /// What the manifest says of an op's work; numbers that are 0 are left out.
+  DictionaryAttr describe(const OpWork &work);
   LogicalResult lower(Operation *op);
   LogicalResult lowerOp(EmbeddingOp op);
   LogicalResult lowerOp(RopeTableOp op);
@@ -106,6 +109,11 @@ private:
   func::CallOp call(const std::string &function, ArrayRef<Value> arguments = {},
                     TypeRange results = {});
 
+  /// Says that the thread begins `op`.
+  void trace(Operation *op) {
+    call(functions.trace(), i32(planOf(op).getId()));
+  }
+
   /// The kernel that an attribute of `op` names; null (and an error) where
   /// there is none.
   const KernelInfo *kernel(Operation *op, StringRef attribute);
@@ -122,7 +130,7 @@ private:
   /// Offsets by the names of packed parts.
   llvm::StringMap<int64_t> offsets;
   Value context, thread;
-  SmallVector<Attribute> opNames;
+  SmallVector<Attribute> opNames, opWork;
   int64_t frequencies = 0, outputStride = 0;
 };
 
@@ -210,6 +218,7 @@ LogicalResult ForwardLowering::run() {
     if (failed(lower(&op)))
       return failure();
   builder.setLoc(planned.getLoc());
+  call(functions.trace(), i32(static_cast<int64_t>(opNames.size())));
   func::ReturnOp::create(builder);
 
   OwningOpRef<ModuleOp> text = parseSourceString<ModuleOp>(
@@ -220,9 +229,29 @@ LogicalResult ForwardLowering::run() {
   module.getBody()->getOperations().splice(module.getBody()->end(),
                                            text->getBody()->getOperations());
   module->setAttr(kOpsAttr, builder.getArrayAttr(opNames));
+  module->setAttr(kWorkAttr, builder.getArrayAttr(opWork));
   module->setAttr(kFrequenciesAttr, builder.getI64IntegerAttr(frequencies));
   module->setAttr(kOutputStrideAttr, builder.getI64IntegerAttr(outputStride));
   return success();
+}
+
+DictionaryAttr ForwardLowering::describe(const OpWork &work) {
+  SmallVector<NamedAttribute> fields = {
+      builder.getNamedAttr("kind", builder.getStringAttr(work.kind))};
+  const std::pair<const char *, int64_t> numbers[] = {
+      {"weight_bytes", work.weightBytes},
+      {"row_bytes", work.rowBytes},
+      {"macs", work.macs},
+      {"position_bytes", work.positionBytes},
+      {"position_macs", work.positionMacs}};
+  for (const auto &[name, number] : numbers)
+    if (number)
+      fields.push_back(
+          builder.getNamedAttr(name, builder.getI64IntegerAttr(number)));
+  if (work.outputRows)
+    fields.push_back(
+        builder.getNamedAttr("output_rows", builder.getBoolAttr(true)));
+  return builder.getDictionaryAttr(fields);
 }
 
 LogicalResult ForwardLowering::lower(Operation *op) {
@@ -242,9 +271,13 @@ LogicalResult ForwardLowering::lower(Operation *op) {
     return op->emitOpError() << "has plan id " << plan.getId() << " when "
                              << opNames.size() << " is next";
   opNames.push_back(builder.getStringAttr(opName(op, plan.getId())));
+  opWork.push_back(describe(workOf(op, module, shape.format)));
   // lm_head waits where it computes: all threads agree whether it does.
-  if (plan.getBarrier() && !isa<LmHeadOp>(op))
-    call(functions.barrier());
+  if (!isa<LmHeadOp>(op)) {
+    if (plan.getBarrier())
+      call(functions.barrier());
+    trace(op);
+  }
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case<EmbeddingOp, RopeTableOp, RmsNormOp, QuantizeOp, SwiGluOp, LinearOp,
             LmHeadOp, AppendOp, AttentionOp>(
@@ -480,6 +513,7 @@ LogicalResult ForwardLowering::lowerOp(LmHeadOp op) {
   builder.setInsertionPointToStart(branch.thenBlock());
   if (planOf(op).getBarrier())
     call(functions.barrier());
+  trace(op);
   SmallVector<Value> arguments;
   addOperand(arguments, op.getInput());
   add(arguments, {weight(op.getPackedAttr()), columns(op.getInput()),

@@ -163,6 +163,21 @@ func.func private @barrier(%context: !llvm.ptr, %thread: i32) {
 }
 )mlir";
 
+static constexpr std::string_view kTrace = R"mlir(
+func.func private @trace(%context: !llvm.ptr, %thread: i32, %op: i32) attributes {passthrough = ["noinline"]} {
+  %function_field = arith.constant ${trace} : i64
+  %state_field = arith.constant ${traceState} : i64
+  %null = llvm.mlir.zero : !llvm.ptr
+  %function = func.call @pointer(%context, %function_field) : (!llvm.ptr, i64) -> !llvm.ptr
+  %wanted = llvm.icmp "ne" %function, %null : !llvm.ptr
+  scf.if %wanted {
+    %state = func.call @pointer(%context, %state_field) : (!llvm.ptr, i64) -> !llvm.ptr
+    llvm.call %function(%state, %thread, %op) : !llvm.ptr, (!llvm.ptr, i32, i32) -> ()
+  }
+  return
+}
+)mlir";
+
 static constexpr std::string_view kWantHidden = R"mlir(
 func.func private @want_hidden(%context: !llvm.ptr, %thread: i32) -> i1 {
   %c0 = arith.constant 0 : i64
@@ -300,6 +315,8 @@ static const std::map<std::string, std::string> &constants() {
       QWEN_FIELD(rows),
       QWEN_FIELD(blockTableStride),
       QWEN_FIELD(wantHidden),
+      QWEN_FIELD(trace),
+      QWEN_FIELD(traceState),
       {"block", std::to_string(kActivationBlock)},
       {"group", std::to_string(kGroup)},
       {"panel", std::to_string(kPanelRows)},
@@ -345,6 +362,7 @@ void LowerFunctions::declare(const KernelInfo &kernel, const std::string &key,
 }
 
 std::string LowerFunctions::barrier() { return add("barrier", kBarrier, {}); }
+std::string LowerFunctions::trace() { return add("trace", kTrace, {}); }
 std::string LowerFunctions::wantHidden() {
   return add("want_hidden", kWantHidden, {});
 }

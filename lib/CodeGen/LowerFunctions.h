@@ -46,6 +46,8 @@ class LowerFunctions {
 public:
   /// Waits for all threads: ().
   std::string barrier();
+  /// Calls Context::trace where there is one: (op: i32).
+  std::string trace();
   /// Whether hidden rows are wanted rather than logits: () -> i1.
   std::string wantHidden();
   /// (weights, k, out, outStride).

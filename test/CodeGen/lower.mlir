@@ -9,6 +9,9 @@
 // FACTS-SAME: qwen.frequencies = 8192 : i64
 // FACTS-SAME: qwen.ops = ["embed_tokens", "rope_table.1", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj", "append.4", "attention.5", "quantize.6", "linear.7", "rms_norm.8", "linear.9", "swiglu.10", "linear.11", "rms_norm.12", "lm_head.13"]
 // FACTS-SAME: qwen.output_stride = 48 : i64
+// A row of the embedding is 36 bytes of its panel and 64 floats; weights have their bias; a row of the cache is f16.
+// FACTS-SAME: qwen.work = [{kind = "embedding", row_bytes = 292 : i64}, {kind = "rope_table", row_bytes = 128 : i64}, {kind = "rms_norm", row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "linear", macs = 8192 : i64, row_bytes = 588 : i64, weight_bytes = 5120 : i64}, {kind = "append", row_bytes = 512 : i64, weight_bytes = 128 : i64}, {kind = "attention", position_bytes = 128 : i64, position_macs = 128 : i64, row_bytes = 640 : i64, weight_bytes = 128 : i64}, {kind = "quantize"
+// FACTS-SAME: {kind = "rms_norm", output_rows = true, row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "lm_head", macs = 2560 : i64, output_rows = true, row_bytes = 236 : i64, weight_bytes = 1728 : i64}]
 // FACTS: qwen.weight @w
 
 module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
@@ -54,7 +57,10 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: %[[ID:.*]] = arith.constant 2 : i32
   // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], %{{.*}}, %{{.*}}, %[[ALL]], {{.*}}, %[[ID]])
   %q0 = qwen.rms_norm %x, @norm eps 1.0e-06 {kernel = "rms_norm_q8_avx512", plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>> loc("layers.0.input_layernorm")
+  // Where there is a barrier, the op begins behind it.
   // CHECK: call @barrier(%[[CTX]], %[[T]])
+  // CHECK-NEXT: %[[NUMBER:.*]] = arith.constant 3 : i32
+  // CHECK-NEXT: call @trace(%[[CTX]], %[[T]], %[[NUMBER]])
   // CHECK: %[[IN:.*]] = arith.constant 2048 : i64
   // CHECK: %[[SCALES:.*]] = arith.constant 4096 : i64
   // CHECK: %[[SUMS:.*]] = arith.constant 4352 : i64
@@ -100,6 +106,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: %[[LD:.*]] = arith.constant 48 : i64
   // CHECK: call @lm_head.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[N]], %[[LD]], %{{.*}})
   // CHECK: }
+  // CHECK-NEXT: %[[COUNT:.*]] = arith.constant 14 : i32
+  // CHECK-NEXT: call @trace(%[[CTX]], %[[T]], %[[COUNT]])
   // CHECK-NEXT: return
   %logits = qwen.lm_head %final, @e packed @embed {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", check_kernel = "check_finite_avx512", plan = #qwen.plan<id = 13, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x40xf32>
   return %logits : tensor<?x40xf32>

@@ -138,6 +138,7 @@ def artifacts():
         "weights": {"format": "f32"},
         "kv": {"format": "f32", "page_tokens": 64, "page_bytes": 8192, "token_bytes": 128},
         "limits": {"tokens": 8, "rows": 2}, "arena_bytes": 1024, "output_stride": 48, "ops": ["first", "second"],
+        "work": [{"kind": "linear", "macs": 16}, {"kind": "lm_head", "weight_bytes": 64, "output_rows": True}],
         "tensors": [{"name": "w", "shape": [4, 4], "format": "f32", "offset": 0, "bytes": 64,
                      "segments": [{"name": "v", "rows": 4}]}],
         "generation": {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0,

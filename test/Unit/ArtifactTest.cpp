@@ -36,6 +36,16 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   EXPECT_EQ(manifest.model.tokenizerVocab, 37);
   EXPECT_EQ(manifest.kv.pageBytes, 8192);
   EXPECT_EQ(manifest.ops, (std::vector<std::string>{"first", "second"}));
+  ASSERT_EQ(manifest.work.size(), 2u);
+  EXPECT_EQ(manifest.work[0].kind, "linear");
+  EXPECT_EQ(manifest.work[0].weightBytes, 64);
+  EXPECT_EQ(manifest.work[0].rowBytes, 32);
+  EXPECT_EQ(manifest.work[0].macs, 16);
+  EXPECT_EQ(manifest.work[0].positionMacs, 0);
+  EXPECT_FALSE(manifest.work[0].outputRows);
+  EXPECT_EQ(manifest.work[1].positionBytes, 8);
+  EXPECT_EQ(manifest.work[1].positionMacs, 4);
+  EXPECT_TRUE(manifest.work[1].outputRows);
   ASSERT_EQ(manifest.tensors.size(), 1u);
   EXPECT_EQ(manifest.tensors[0].shape, (std::vector<int64_t>{4, 4}));
   // GenerationConfig's own values where the checkpoint has none.
@@ -266,6 +276,12 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/output_stride", 39,
         "output_stride is 39 when an integer from 40 to 48 is needed");
   check("/ops/1", nullptr, "ops[1] is null when a string is needed");
+  check("/work/0/macs", -1,
+        "work[0].macs is -1 when an integer from 0 to 70368744177664 is "
+        "needed");
+  check("/work/1/kind", 5, "work[1].kind is 5 when a string is needed");
+  check("/work", json::array(),
+        "work is array when one element for each of the 2 ops is needed");
   check("/tensors/0/bytes", 65,
         "tensors[0].bytes is 65 when an integer from 0 to 64 is needed");
   check("/tensors/0/offset", 8,

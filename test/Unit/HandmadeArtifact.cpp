@@ -30,7 +30,9 @@ std::string qwen::test::handmadeManifest() {
     "weights": {"format": "f32"}, "kv": {"format": "f32", "page_tokens": 64,
     "page_bytes": 8192, "token_bytes": 128}, "limits": {"tokens": 8,
     "rows": 2}, "arena_bytes": 1024, "output_stride": 48, "ops":
-    ["first", "second"], "tensors": [{"name": "w", "shape": [4, 4],
+    ["first", "second"], "work": [{"kind": "linear", "weight_bytes": 64,
+    "row_bytes": 32, "macs": 16}, {"kind": "attention", "position_bytes": 8,
+    "position_macs": 4, "output_rows": true}], "tensors": [{"name": "w", "shape": [4, 4],
     "format": "f32", "offset": 0, "bytes": 64, "segments": []}],
     "generation": {"eos_token_id": [36]}})";
 }

@@ -101,6 +101,43 @@ TEST(ThreadPool, BarriersHoldOnOneCpu) {
   EXPECT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
+/// Two ops with a barrier between them.
+static void tracedForward(const Context *context, int32_t thread, int32_t) {
+  for (int32_t op : {0, 1, 2}) {
+    if (op == 1)
+      context->barrier(context->barrierState, thread);
+    if (context->trace)
+      context->trace(context->traceState, thread, op);
+  }
+}
+
+TEST(Tracer, SeesOpsAndBarriersOfEveryThread) {
+  ThreadPool pool(3);
+  Context context = {};
+  pool.bind(context);
+  pool.run(tracedForward, context);
+  Tracer tracer(3);
+  tracer.bind(context);
+  for (int round = 0; round < 2; ++round) {
+    tracer.clear();
+    pool.run(tracedForward, context);
+    for (int32_t thread = 0; thread < 3; ++thread) {
+      std::vector<int32_t> ops;
+      int64_t last = 0;
+      for (const Tracer::Event &event : tracer.events(thread)) {
+        ops.push_back(event.op);
+        EXPECT_GE(event.nanoseconds, last);
+        last = event.nanoseconds;
+      }
+      EXPECT_EQ(ops, (std::vector<int32_t>{0, Tracer::kBarrier, 1, 2}));
+      // Nobody has left before all have come.
+      for (int32_t other = 0; other < 3; ++other)
+        EXPECT_GE(tracer.events(thread)[2].nanoseconds,
+                  tracer.events(other)[1].nanoseconds);
+    }
+  }
+}
+
 TEST(WorkShares, CoverEverything) {
   for (int32_t threads : {1, 2, 3, 5, 100}) {
     const WorkShares work(threads);

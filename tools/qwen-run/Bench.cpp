@@ -2,13 +2,15 @@
 
 #include "Commands.h"
 #include "Output.h"
+#include "Profile.h"
 
 #include "qwen/ABI/Error.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <numeric>
+#include <functional>
+#include <optional>
 
 using namespace qwen;
 using namespace qwen::run;
@@ -24,6 +26,88 @@ static ordered_json summary(std::vector<double> values) {
   return {{"median", median},
           {"least", values.front()},
           {"greatest", values.back()}};
+}
+
+/// Called after each step of a run.
+using StepFn = std::function<void(const Step &step, double seconds)>;
+
+/// A prompt and the tokens after it: seconds of both. Without `stepDone` the
+/// clock is not read in between.
+static std::pair<double, double>
+runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
+  // Speed does not depend on which tokens they are.
+  const auto idAt = [&](int64_t i) {
+    return static_cast<int32_t>((i * 7919 + 17) %
+                                engine.manifest().model.tokenizerVocab);
+  };
+  const auto nothing = [](size_t, std::span<float>) {};
+  const SequenceId sequence = engine.cache().open();
+  std::vector<Token> batch;
+  batch.reserve(static_cast<size_t>(command.prompt));
+  for (int64_t i = 0; i < command.prompt; ++i)
+    batch.push_back({idAt(i), sequence, i, i + 1 == command.prompt});
+  auto start = Clock::now();
+  engine.forward(batch, nothing);
+  const double prefill = secondsSince(start);
+  if (stepDone)
+    stepDone({0, command.prompt}, prefill);
+  start = Clock::now();
+  for (int64_t i = 0; i < command.count; ++i) {
+    const Token token = {idAt(i), sequence, command.prompt + i, true};
+    const auto stepStart = stepDone ? Clock::now() : start;
+    engine.forward({&token, 1}, nothing);
+    if (stepDone)
+      stepDone({token.position, 1}, secondsSince(stepStart));
+  }
+  const double decode = secondsSince(start);
+  engine.cache().close(sequence);
+  return {prefill, decode};
+}
+
+namespace {
+/// The times of each op over the repetitions of a benchmark.
+struct Profiles {
+  Profiles(const BenchCommand &command, const Artifact &artifact,
+           Engine &engine);
+
+  Peaks peaks;
+  Profile prefill, decode;
+};
+} // namespace
+
+Profiles::Profiles(const BenchCommand &command, const Artifact &artifact,
+                   Engine &engine)
+    : peaks(measurePeaks(engine.threads(), artifact.weights(),
+                         artifact.header().weights.size)),
+      prefill(artifact.manifest()), decode(artifact.manifest()) {
+  Tracer tracer(engine.threads());
+  engine.trace(&tracer);
+  const std::string of =
+      artifact.manifest().model.name + ", " +
+      std::string(weightFormatName(artifact.manifest().weights));
+  std::string picture;
+  int height = 0;
+  for (int64_t i = 0; i < command.repetitions; ++i) {
+    const bool draw = !command.svg.empty() && i + 1 == command.repetitions;
+    runSteps(command, engine, [&](const Step &step, double seconds) {
+      const bool isPrefill = step.first == 0;
+      (isPrefill ? prefill : decode).add(tracer, step, seconds);
+      if (draw &&
+          (isPrefill || step.first + 1 == command.prompt + command.count))
+        picture += drawStep(
+            of + (isPrefill ? ", prefill of " + std::to_string(step.tokens)
+                            : ", decode at " + std::to_string(step.first)),
+            artifact.manifest(), tracer, height);
+      tracer.clear();
+    });
+  }
+  engine.trace(nullptr);
+  if (command.svg.empty())
+    return;
+  OutputFile file(command.svg);
+  const std::string svg = drawPicture(picture, height);
+  file.write(svg.data(), svg.size());
+  file.commit();
 }
 
 void qwen::run::bench(const BenchCommand &command) {
@@ -42,38 +126,21 @@ void qwen::run::bench(const BenchCommand &command) {
                 std::to_string(model.context) +
                 " that the model was compiled for");
 
-  // Speed does not depend on which tokens they are.
-  const auto idAt = [&](int64_t i) {
-    return static_cast<int32_t>((i * 7919 + 17) % model.tokenizerVocab);
-  };
-  const auto nothing = [](size_t, std::span<float>) {};
   std::vector<double> prefill, decode;
   // The first repetition warms caches and is not counted.
-  for (int64_t repetition = 0; repetition <= command.repetitions;
-       ++repetition) {
-    const SequenceId sequence = engine.cache().open();
-    std::vector<Token> batch;
-    batch.reserve(static_cast<size_t>(command.prompt));
-    for (int64_t i = 0; i < command.prompt; ++i)
-      batch.push_back({idAt(i), sequence, i, i + 1 == command.prompt});
-    auto start = Clock::now();
-    engine.forward(batch, nothing);
-    const double prefillSeconds = secondsSince(start);
-    start = Clock::now();
-    for (int64_t i = 0; i < command.count; ++i) {
-      const Token token = {idAt(i), sequence, command.prompt + i, true};
-      engine.forward({&token, 1}, nothing);
-    }
-    const double decodeSeconds = secondsSince(start);
-    engine.cache().close(sequence);
-    if (repetition == 0)
+  for (int64_t i = 0; i <= command.repetitions; ++i) {
+    const auto [prefillSeconds, decodeSeconds] = runSteps(command, engine, {});
+    if (i == 0)
       continue;
     prefill.push_back(static_cast<double>(command.prompt) / prefillSeconds);
     decode.push_back(static_cast<double>(command.count) / decodeSeconds);
   }
+  std::optional<Profiles> profiles;
+  if (command.profile)
+    profiles.emplace(command, artifact, engine);
 
   const TargetInfo &target = artifact.selectTarget(hostArch(), hostFeatures());
-  const ordered_json result = {
+  ordered_json result = {
       {"model", model.name},
       {"target", target.name},
       {"weights", weightFormatName(artifact.manifest().weights)},
@@ -87,6 +154,15 @@ void qwen::run::bench(const BenchCommand &command) {
       {"peak_rss_bytes", processBytes("VmHWM")},
       {"vm_bytes", processBytes("VmSize")},
       {"file_bytes", artifact.fileSize()}};
+  if (profiles)
+    result["profile"] = {
+        {"limits",
+         {{"read_gb_per_second", profiles->peaks.readGB},
+          {"f32_gmac_per_second", profiles->peaks.floatGMac},
+          {"int8_gmac_per_second", profiles->peaks.integerGMac},
+          {"int8_instruction", profiles->peaks.integerInstruction}}},
+        {"prefill", profiles->prefill.toJson()},
+        {"decode", profiles->decode.toJson()}};
   if (command.json) {
     writeOut(result.dump(2) + "\n");
     return;
@@ -117,4 +193,12 @@ void qwen::run::bench(const BenchCommand &command) {
            static_cast<double>(processBytes("VmSize")) / kMiB,
            static_cast<double>(artifact.fileSize()) / kMiB);
   writeOut(text);
+  if (!profiles)
+    return;
+  const std::string prompt = std::to_string(command.prompt);
+  writeOut(profiles->prefill.toText("prefill of " + prompt, profiles->peaks) +
+           profiles->decode.toText(
+               "decode at " + prompt + " to " +
+                   std::to_string(command.prompt + command.count - 1),
+               profiles->peaks));
 }

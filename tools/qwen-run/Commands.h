@@ -60,6 +60,10 @@ struct BenchCommand {
   int64_t repetitions = 5;
   int32_t threads = 0;
   bool json = false;
+  /// Run as often again, with the times of each op.
+  bool profile = false;
+  /// File for a picture of the last of these runs; empty for none.
+  std::string svg;
 };
 void bench(const BenchCommand &command);
 

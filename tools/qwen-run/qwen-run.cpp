@@ -94,6 +94,13 @@ static void addBench(CLI::App &app, BenchCommand &command) {
       ->check(positive());
   addThreads(sub, command.threads);
   sub->add_flag("--json", command.json, "Print JSON");
+  CLI::Option *profile = sub->add_flag(
+      "--profile", command.profile,
+      "Measure as often again with the time of each op, beside the limits of "
+      "this machine");
+  sub->add_option("--svg", command.svg,
+                  "Draw the last profiled prefill and decode step by thread")
+      ->needs(profile);
   sub->callback([&command] { bench(command); });
 }
 

@@ -14,7 +14,7 @@
 
 namespace qwen {
 
-inline constexpr uint32_t kKernelAbiVersion = 1;
+inline constexpr uint32_t kKernelAbiVersion = 2;
 
 /// Value of Context::flags where every quantizer, cache append and logits row
 /// of the token saw finite values only; otherwise it is the least id (index in
@@ -62,8 +62,12 @@ struct Context {
   int64_t blockTableStride;
   /// Not zero: write the final norm's rows in f32 instead of logits.
   int64_t wantHidden;
+  /// Null, or called by each thread where it begins op `op` (after the op's
+  /// barrier) and, with the number of ops, where it ends.
+  void (*trace)(void *state, int32_t thread, int32_t op);
+  void *traceState;
 };
-static_assert(sizeof(Context) == size_t{17} * 8);
+static_assert(sizeof(Context) == size_t{19} * 8);
 
 /// The compiled model. Every thread of a call runs it with the same context.
 using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);

@@ -21,6 +21,9 @@ namespace qwen {
 /// Module attribute set by the lowering: names of the ops of `forward` by their
 /// plan's id, an array of strings (the manifest's "ops").
 inline constexpr char kOpsAttr[] = "qwen.ops";
+/// Module attribute set by the lowering: the work of these ops, an array of
+/// dictionaries (the manifest's "work").
+inline constexpr char kWorkAttr[] = "qwen.work";
 /// Module attribute set by the lowering: where the inverse frequencies of the
 /// rotary embedding lie in the weight image, i64.
 inline constexpr char kFrequenciesAttr[] = "qwen.frequencies";

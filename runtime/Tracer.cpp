@@ -1,0 +1,36 @@
+//===- Tracer.cpp - When threads begin ops and wait -----------------------===//
+
+#include "Tracer.h"
+
+#include <chrono>
+
+using namespace qwen;
+
+void Tracer::bind(Context &context) {
+  wait = context.barrier;
+  waitState = context.barrierState;
+  context.barrier = &Tracer::barrier;
+  context.barrierState = this;
+  context.trace = &Tracer::trace;
+  context.traceState = this;
+}
+
+void Tracer::clear() {
+  for (List &list : lists)
+    list.events.clear();
+}
+
+void Tracer::trace(void *state, int32_t thread, int32_t op) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  static_cast<Tracer *>(state)
+      ->lists[static_cast<size_t>(thread)]
+      .events.push_back(
+          {std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
+           op});
+}
+
+void Tracer::barrier(void *state, int32_t thread) {
+  trace(state, thread, kBarrier);
+  const auto *tracer = static_cast<Tracer *>(state);
+  tracer->wait(tracer->waitState, thread);
+}

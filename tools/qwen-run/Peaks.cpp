@@ -1,0 +1,215 @@
+//===- Peaks.cpp - What this machine can do at most -----------------------===//
+//
+// Loops whose operands stay in registers: enough independent chains for the
+// latency of any core, written as assembly so that no compiler removes or
+// reorders them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Peaks.h"
+
+#include "ThreadPool.h"
+
+#include "qwen/ABI/CpuFeatures.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+using namespace qwen;
+using namespace qwen::run;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+/// `count` rounds of a loop that multiplies `macs` times in each.
+struct Loop {
+  void (*run)(int64_t count);
+  int64_t macs;
+  const char *instruction;
+};
+
+} // namespace
+
+#if defined(__x86_64__)
+// Ten chains: 0 to 9; operands, zeros, in 10 and 11, products in 12.
+#define QWEN_TEN(Do) Do(0) Do(1) Do(2) Do(3) Do(4) Do(5) Do(6) Do(7) Do(8) Do(9)
+#define QWEN_LOOP(Body)                                                        \
+  __asm__ volatile("vzeroall\n1:\n" Body "decq %0\njnz 1b\nvzeroupper"         \
+                   : "+r"(count)                                               \
+                   :                                                           \
+                   : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",     \
+                     "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",         \
+                     "xmm12", "xmm13", "xmm14", "xmm15")
+
+static void fmaAvx2(int64_t count) {
+#define QWEN_STEP(R) "vfmadd231ps %%ymm10, %%ymm11, %%ymm" #R "\n"
+  QWEN_LOOP(QWEN_TEN(QWEN_STEP));
+#undef QWEN_STEP
+}
+static void fmaAvx512(int64_t count) {
+#define QWEN_STEP(R) "vfmadd231ps %%zmm10, %%zmm11, %%zmm" #R "\n"
+  QWEN_LOOP(QWEN_TEN(QWEN_STEP));
+#undef QWEN_STEP
+}
+/// Eight products of pairs are added in 16 bits before they are widened, as the
+/// q4_0 rows do.
+static void dotAvx2(int64_t count) {
+#define QWEN_STEP(R)                                                           \
+  "vpmaddubsw %%ymm10, %%ymm11, %%ymm12\n"                                     \
+  "vpaddw %%ymm12, %%ymm" #R ", %%ymm" #R "\n"
+  QWEN_LOOP(QWEN_TEN(QWEN_STEP));
+#undef QWEN_STEP
+}
+static void dotAvxVnni(int64_t count) {
+#define QWEN_STEP(R) "%{vex%} vpdpbusd %%ymm10, %%ymm11, %%ymm" #R "\n"
+  QWEN_LOOP(QWEN_TEN(QWEN_STEP));
+#undef QWEN_STEP
+}
+static void dotAvx512Vnni(int64_t count) {
+#define QWEN_STEP(R) "vpdpbusd %%zmm10, %%zmm11, %%zmm" #R "\n"
+  QWEN_LOOP(QWEN_TEN(QWEN_STEP));
+#undef QWEN_STEP
+}
+
+static Loop floatLoop() {
+  return hostFeatures().contains(CpuFeature::AVX512F)
+             ? Loop{fmaAvx512, 160, "fma"}
+             : Loop{fmaAvx2, 80, "fma"};
+}
+static Loop integerLoop() {
+  const CpuFeatureSet features = hostFeatures();
+  if (features.contains(CpuFeature::AVX512VNNI))
+    return {dotAvx512Vnni, 640, "vpdpbusd, 512 bits"};
+  if (features.contains(CpuFeature::AVXVNNI))
+    return {dotAvxVnni, 320, "vpdpbusd, 256 bits"};
+  return {dotAvx2, 320, "vpmaddubsw and vpaddw"};
+}
+#elif defined(__aarch64__)
+// Sixteen chains: 0 to 15; operands in 16 and 17.
+#define QWEN_SIXTEEN(Do)                                                       \
+  Do(0) Do(1) Do(2) Do(3) Do(4) Do(5) Do(6) Do(7) Do(8) Do(9) Do(10) Do(11)    \
+      Do(12) Do(13) Do(14) Do(15)
+#define QWEN_LOOP(Body)                                                        \
+  __asm__ volatile(".arch_extension dotprod\n.arch_extension i8mm\n"           \
+                   "movi v16.16b, #0\nmovi v17.16b, #0\n"                      \
+                   "1:\n" Body "subs %0, %0, #1\nb.ne 1b"                      \
+                   : "+r"(count)                                               \
+                   :                                                           \
+                   : "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7",     \
+                     "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15",     \
+                     "v16", "v17")
+
+static void fmaNeon(int64_t count) {
+#define QWEN_STEP(R) "fmla v" #R ".4s, v16.4s, v17.4s\n"
+  QWEN_LOOP(QWEN_SIXTEEN(QWEN_STEP));
+#undef QWEN_STEP
+}
+static void dotNeon(int64_t count) {
+#define QWEN_STEP(R) "smlal v" #R ".8h, v16.8b, v17.8b\n"
+  QWEN_LOOP(QWEN_SIXTEEN(QWEN_STEP));
+#undef QWEN_STEP
+}
+static void dotSdot(int64_t count) {
+#define QWEN_STEP(R) "sdot v" #R ".4s, v16.16b, v17.16b\n"
+  QWEN_LOOP(QWEN_SIXTEEN(QWEN_STEP));
+#undef QWEN_STEP
+}
+static void dotSmmla(int64_t count) {
+#define QWEN_STEP(R) "smmla v" #R ".4s, v16.16b, v17.16b\n"
+  QWEN_LOOP(QWEN_SIXTEEN(QWEN_STEP));
+#undef QWEN_STEP
+}
+
+static Loop floatLoop() { return {fmaNeon, 64, "fmla"}; }
+static Loop integerLoop() {
+  const CpuFeatureSet features = hostFeatures();
+  if (features.contains(CpuFeature::I8MM))
+    return {dotSmmla, 512, "smmla"};
+  if (features.contains(CpuFeature::DotProd))
+    return {dotSdot, 256, "sdot"};
+  return {dotNeon, 128, "smlal"};
+}
+#endif
+
+/// Adds all words of a range, in four streams.
+static uint64_t sum(const uint8_t *data, size_t size) {
+  using Vector __attribute__((vector_size(32), aligned(8))) = uint64_t;
+  constexpr size_t kStreams = 4;
+  const size_t vectors = size / (kStreams * sizeof(Vector));
+  const auto *from = reinterpret_cast<const Vector *>(data);
+  Vector sums[kStreams] = {};
+  for (size_t i = 0; i < vectors; ++i)
+    for (size_t s = 0; s < kStreams; ++s)
+      sums[s] += from[s * vectors + i];
+  const Vector all = sums[0] + sums[1] + sums[2] + sums[3];
+  return all[0] + all[1] + all[2] + all[3];
+}
+
+namespace {
+/// What the threads share, in place of a model: Context has its address.
+struct Job {
+  const uint8_t *data;
+  size_t size;
+  const Loop *loop;
+  int64_t count;
+  /// Seconds of each thread.
+  std::vector<double> seconds;
+  std::vector<uint64_t> sums;
+};
+} // namespace
+
+/// A "forward" that reads its part or runs the loop.
+static void work(const Context *context, int32_t thread, int32_t threads) {
+  auto &job = *reinterpret_cast<Job *>(context->arena);
+  const auto t = static_cast<size_t>(thread);
+  context->barrier(context->barrierState, thread);
+  const auto start = Clock::now();
+  if (job.loop) {
+    job.loop->run(job.count);
+  } else {
+    const size_t part = job.size / static_cast<size_t>(threads) / 64 * 64;
+    job.sums[t] = sum(job.data + t * part, part);
+  }
+  job.seconds[t] = std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Seconds of the slowest thread in the best of `passes`.
+static double best(ThreadPool &pool, Job &job, int passes) {
+  Context context = {};
+  pool.bind(context);
+  context.arena = reinterpret_cast<uint8_t *>(&job);
+  double least = 0;
+  for (int i = 0; i < passes; ++i) {
+    pool.run(work, context);
+    const double seconds = *std::ranges::max_element(job.seconds);
+    if (i == 0 || seconds < least)
+      least = seconds;
+  }
+  return least;
+}
+
+Peaks qwen::run::measurePeaks(int32_t threads, const uint8_t *data,
+                              size_t size) {
+  ThreadPool pool(threads);
+  const auto count = static_cast<size_t>(threads);
+  Job job = {data,
+             size,
+             nullptr,
+             0,
+             std::vector<double>(count),
+             std::vector<uint64_t>(count)};
+  Peaks peaks;
+  peaks.readGB = static_cast<double>(size) / best(pool, job, 8) * 1e-9;
+  const auto measure = [&](const Loop &loop) {
+    constexpr int64_t kRounds = 1'000'000;
+    job.loop = &loop;
+    job.count = kRounds;
+    return static_cast<double>(loop.macs * kRounds * threads) /
+           best(pool, job, 5) * 1e-9;
+  };
+  peaks.floatGMac = measure(floatLoop());
+  const Loop integers = integerLoop();
+  peaks.integerGMac = measure(integers);
+  peaks.integerInstruction = integers.instruction;
+  return peaks;
+}

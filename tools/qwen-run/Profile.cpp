@@ -1,0 +1,176 @@
+//===- Profile.cpp - Where the time of a model goes -----------------------===//
+
+#include "Profile.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdarg>
+#include <cstdio>
+
+using namespace qwen;
+using namespace qwen::run;
+using nlohmann::ordered_json;
+
+int64_t qwen::run::layerOf(const std::string &op) {
+  constexpr std::string_view prefix = "layers.";
+  int64_t layer = -1;
+  if (op.starts_with(prefix))
+    std::from_chars(op.data() + prefix.size(), op.data() + op.size(), layer);
+  return layer;
+}
+
+/// "linear o_proj" for a product of layers, else the kind.
+static std::string className(const OpWork &work, const std::string &op) {
+  if (work.kind != "linear")
+    return work.kind;
+  return work.kind + " " + op.substr(op.rfind('.') + 1);
+}
+
+Profile::Profile(const Manifest &manifest)
+    : manifest(manifest), ops(manifest.ops.size()) {}
+
+void Profile::add(const Tracer &tracer, const Step &step, double seconds) {
+  ++steps;
+  total += seconds;
+  for (int32_t thread = 0; thread < tracer.threads(); ++thread) {
+    const std::vector<Tracer::Event> &events = tracer.events(thread);
+    for (size_t i = 0; i + 1 < events.size(); ++i) {
+      const auto &[from, op] = events[i];
+      const auto &[to, next] = events[i + 1];
+      const double spent =
+          static_cast<double>(to - from) * 1e-9 / tracer.threads();
+      if (op >= 0 && static_cast<size_t>(op) < ops.size())
+        ops[static_cast<size_t>(op)].seconds += spent;
+      else if (op == Tracer::kBarrier && next >= 0 &&
+               static_cast<size_t>(next) < ops.size())
+        ops[static_cast<size_t>(next)].waited += spent;
+    }
+  }
+
+  // What each call has to move: weights once, its sequence's cache once.
+  double calls = 0, cached = 0, seen = 0;
+  for (int64_t done = 0; done < step.tokens; ++calls) {
+    const int64_t n = std::min(step.tokens - done, manifest.limits.tokens);
+    const double before = static_cast<double>(step.first + done);
+    done += n;
+    cached += before + static_cast<double>(n);
+    seen +=
+        static_cast<double>(n) * (before + (static_cast<double>(n) + 1) / 2);
+  }
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const OpWork &work = manifest.work[i];
+    const double rows = work.outputRows ? 1 : static_cast<double>(step.tokens);
+    ops[i].bytes += static_cast<double>(work.weightBytes) * calls +
+                    static_cast<double>(work.rowBytes) * rows +
+                    static_cast<double>(work.positionBytes) * cached;
+    ops[i].macs += static_cast<double>(work.macs) * rows +
+                   static_cast<double>(work.positionMacs) * seen;
+  }
+}
+
+std::vector<Profile::Row> Profile::classes() const {
+  std::vector<Row> rows;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const std::string name = className(manifest.work[i], manifest.ops[i]);
+    auto row = std::ranges::find(rows, name, &Row::name);
+    if (row == rows.end())
+      row = rows.insert(row, {name, {}});
+    row->times.seconds += ops[i].seconds;
+    row->times.waited += ops[i].waited;
+    row->times.bytes += ops[i].bytes;
+    row->times.macs += ops[i].macs;
+  }
+  return rows;
+}
+
+std::vector<double> Profile::layers() const {
+  std::vector<double> seconds;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const int64_t layer = layerOf(manifest.ops[i]);
+    if (layer < 0 || layer >= manifest.model.layers)
+      continue;
+    seconds.resize(static_cast<size_t>(manifest.model.layers));
+    seconds[static_cast<size_t>(layer)] += ops[i].seconds + ops[i].waited;
+  }
+  return seconds;
+}
+
+ordered_json Profile::toJson() const {
+  const auto count = static_cast<double>(steps);
+  const auto describe = [&](const Times &times) -> ordered_json {
+    return {{"ms", times.seconds / count * 1e3},
+            {"share", times.seconds / total},
+            {"barrier_ms", times.waited / count * 1e3},
+            {"megabytes", times.bytes / count * 1e-6},
+            {"gb_per_second", times.bytes / times.seconds * 1e-9},
+            {"million_macs", times.macs / count * 1e-6},
+            {"gmac_per_second", times.macs / times.seconds * 1e-9}};
+  };
+  ordered_json classesJson;
+  double spent = 0, waited = 0;
+  for (const Row &row : classes()) {
+    classesJson[row.name] = describe(row.times);
+    spent += row.times.seconds;
+    waited += row.times.waited;
+  }
+  ordered_json layersJson = ordered_json::array();
+  for (double seconds : layers())
+    layersJson.push_back(seconds / count * 1e3);
+  ordered_json opsJson;
+  for (size_t i = 0; i < ops.size(); ++i)
+    opsJson[manifest.ops[i]] = describe(ops[i]);
+  return {{"steps", steps},
+          {"ms", total / count * 1e3},
+          {"barrier_ms", waited / count * 1e3},
+          {"outside_ms", (total - spent - waited) / count * 1e3},
+          {"classes", std::move(classesJson)},
+          {"layers_ms", std::move(layersJson)},
+          {"ops", std::move(opsJson)}};
+}
+
+[[gnu::format(printf, 1, 2)]] static std::string format(const char *text, ...) {
+  char buffer[256];
+  va_list arguments;
+  va_start(arguments, text);
+  std::vsnprintf(buffer, sizeof buffer, text, arguments);
+  va_end(arguments);
+  return buffer;
+}
+
+std::string Profile::toText(const std::string &title,
+                            const Peaks &peaks) const {
+  const auto count = static_cast<double>(steps);
+  std::string text = format("\n%s: %.3f ms, mean of %lld\n", title.c_str(),
+                            total / count * 1e3, static_cast<long long>(steps));
+  text += format("  %-18s %9s %6s %11s %10s %7s %10s %8s\n", "op", "ms",
+                 "share", "barrier ms", "MB", "GB/s", "MMAC", "GMAC/s");
+  double spent = 0, waited = 0;
+  for (const auto &[name, times] : classes()) {
+    text += format("  %-18s %9.3f %5.1f%% %11.3f %10.3f %7.1f", name.c_str(),
+                   times.seconds / count * 1e3, times.seconds / total * 100,
+                   times.waited / count * 1e3, times.bytes / count * 1e-6,
+                   times.bytes / times.seconds * 1e-9);
+    if (times.macs > 0)
+      text += format(" %10.1f %8.1f", times.macs / count * 1e-6,
+                     times.macs / times.seconds * 1e-9);
+    text += '\n';
+    spent += times.seconds;
+    waited += times.waited;
+  }
+  const auto line = [&](const char *name, double seconds) {
+    text += format("  %-18s %9.3f %5.1f%%\n", name, seconds / count * 1e3,
+                   seconds / total * 100);
+  };
+  line("barriers", waited);
+  line("before and after", total - spent - waited);
+  text += format("  at most: %.1f GB/s read, %.1f GMAC/s in f32 (fma), %.1f in "
+                 "int8 (%s)\n",
+                 peaks.readGB, peaks.floatGMac, peaks.integerGMac,
+                 peaks.integerInstruction.c_str());
+  text += "  ms of each layer:";
+  for (double seconds : layers())
+    text += format(" %.3f", seconds / count * 1e3);
+  return text + '\n';
+}

@@ -1,0 +1,77 @@
+//===- Profile.h - Where the time of a model goes ---------------*- C++ -*-===//
+
+#ifndef QWEN_RUN_PROFILE_H
+#define QWEN_RUN_PROFILE_H
+
+#include "Manifest.h"
+#include "Peaks.h"
+#include "Tracer.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <string>
+#include <vector>
+
+namespace qwen::run {
+
+/// One step of one sequence: `tokens` from position `first` on, run in calls
+/// of at most the manifest's limit, with one output row.
+struct Step {
+  int64_t first;
+  int64_t tokens;
+};
+
+/// Times of ops, added over steps of one kind.
+class Profile {
+public:
+  explicit Profile(const Manifest &manifest);
+
+  /// Adds what `tracer` saw of `step`, which took `seconds`.
+  void add(const Tracer &tracer, const Step &step, double seconds);
+
+  /// Times of a step by class of op and by layer, with bytes moved and
+  /// multiplications: milliseconds, megabytes (10^6), millions.
+  nlohmann::ordered_json toJson() const;
+  /// The same as a table, beside what the machine can do.
+  std::string toText(const std::string &title, const Peaks &peaks) const;
+
+private:
+  /// Seconds are of a thread in the mean, or the step's. `waited` is at the
+  /// barrier before the op.
+  struct Times {
+    double seconds = 0;
+    double waited = 0;
+    double bytes = 0;
+    double macs = 0;
+  };
+  struct Row {
+    std::string name;
+    Times times;
+  };
+
+  /// Rows by class of op, in the order of the model.
+  std::vector<Row> classes() const;
+  /// Seconds of each layer, its barriers included.
+  std::vector<double> layers() const;
+
+  const Manifest &manifest;
+  std::vector<Times> ops;
+  int64_t steps = 0;
+  double total = 0;
+};
+
+/// The layer in an op's name ("layers.3.mlp.down_proj"), or -1.
+int64_t layerOf(const std::string &op);
+
+/// The events of one step by thread as SVG: a row for each thread, a box for
+/// each op, a gap for each wait. `title` stands above; `y` is the place of the
+/// upper edge, which is moved to the lower one.
+std::string drawStep(const std::string &title, const Manifest &manifest,
+                     const Tracer &tracer, int &y);
+
+/// The whole picture of `parts` (drawStep) of `height` in all.
+std::string drawPicture(const std::string &parts, int height);
+
+} // namespace qwen::run
+
+#endif // QWEN_RUN_PROFILE_H
