@@ -59,12 +59,12 @@ def layer_ops(stage):
 
 
 def layer_calls():
-    """The calls that the ops of layer 0 in stage packed became, with their barriers and constants."""
+    """The calls that the ops of layer 0 in stage packed became, with their barriers, traces and constants."""
     ops, before = layer_ops("packed")
     pieces, piece = [], []
     for line in function("calls", "forward")[1:]:
         piece.append(line)
-        if " call @" in line and " call @barrier(" not in line:
+        if re.search(r" call @(?!barrier\(|trace\()", line):
             pieces.append(piece)
             piece = []
     return [line for piece in pieces[before:before + len(ops)] for line in piece]
