@@ -15,12 +15,12 @@ using namespace qwen;
 static constexpr std::string_view kProduct = R"mlir(
 func.func private @${name}(${x.arguments}, %w: !llvm.ptr, %bias: !llvm.ptr, %residual: !llvm.ptr, %out: !llvm.ptr, %m: i64, %k: i64, %stride: i64, %begin: i64, %end: i64) {
   %c0 = arith.constant 0 : i64
-  %c1 = arith.constant 1 : i64
   %null = llvm.mlir.zero : !llvm.ptr
   %no_residual = llvm.icmp "eq" %residual, %null : !llvm.ptr
   %cached = arith.constant ${cached} : i64
   %panels = arith.divui %cached, %k : i64
-  %step = arith.maxui %panels, %c1 : i64
+  %least = arith.constant ${least} : i64
+  %step = arith.maxui %panels, %least : i64
   scf.for %first = %begin to %end step %step : i64 {
     %next = arith.addi %first, %step : i64
     %last = arith.minsi %next, %end : i64
@@ -30,8 +30,10 @@ ${tiles}
 }
 )mlir";
 
-/// Values along K of the panels in a core's cache: 64 KiB of int8.
+/// Values along K of the panels in a core's cache: 64 KiB of int8. But no fewer
+/// than kCachedPanels, which share what a GEMM does to its activations.
 static constexpr int64_t kCachedDepth = 65536 / kPanelRows;
+static constexpr int64_t kCachedPanels = 4;
 
 /// One tile of kProduct. Of %m rows, %${left} are left to it.
 static constexpr std::string_view kTile = R"mlir(
@@ -165,6 +167,7 @@ std::string LowerFunctions::product(const KernelInfo &gemv,
   }
   substitutions["tiles"] = tiles;
   substitutions["cached"] = std::to_string(kCachedDepth);
+  substitutions["least"] = std::to_string(kCachedPanels);
   return add("product." + std::string((gemm ? *gemm : gemv).name), kProduct,
              substitutions);
 }

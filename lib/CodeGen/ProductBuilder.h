@@ -54,6 +54,10 @@ public:
   Value load(Type type, Value pointer);
   void store(Value value, Value pointer);
 
+  /// Whether vectors are scalable, and code where they are not.
+  bool isScalable() const { return scalable; }
+  void withFixedVectors(llvm::function_ref<void()> body);
+
   /// Vectors. With scalable ones, `lanes` are those of each 128 bits of a
   /// register of f32.
   mlir::VectorType vector(int64_t lanes, Type element) {
@@ -64,6 +68,10 @@ public:
   /// `lanes` values of type f32, or of f16 or bf16 widened, which is exact.
   Value loadFloats(int64_t lanes, Type stored, Value pointer);
   Value intrinsic(Type result, llvm::StringRef name, ValueRange arguments);
+  /// Arm's instruction zip, uzp or trn on elements of `bits`: the first or the
+  /// second half of what it makes of two vectors, in the type of `a`.
+  Value permuted(llvm::StringRef name, int64_t bits, Value a, Value c,
+                 bool second);
 
   /// for (i64 i = lower; i < upper; i += step). The body takes and returns the
   /// values that are carried from one iteration to the next.
@@ -72,13 +80,17 @@ public:
               LoopBody body);
   void loop(Value lower, Value upper, int64_t step,
             llvm::function_ref<void(Value)> body);
+  /// if (condition) then(); else otherwise();
+  void branch(Value condition, llvm::function_ref<void()> then,
+              llvm::function_ref<void()> otherwise);
   /// pointer ? other() : values.
   Values unlessNull(Value pointer, ValueRange values,
                     llvm::function_ref<Values()> other);
   /// For outputs [0, count) in scalable vectors: calls `body` with the first
-  /// output of a tile and its number of vectors, which is `vectors` as long as
-  /// they are full and then 1, where outputs below count are active.
-  void forEachVector(Value count, int64_t vectors,
+  /// output of a tile and its number of vectors, which is each of `vectors` (in
+  /// descending order) as long as they are full and at last 1, where outputs
+  /// below count are active.
+  void forEachVector(Value count, llvm::ArrayRef<int64_t> vectors,
                      llvm::function_ref<void(Value, int64_t)> body);
   /// A distance in vectors that is `distance` where they have 128 bits.
   Value scaled(int64_t distance);
@@ -96,7 +108,7 @@ public:
 
 private:
   mlir::func::FuncOp function;
-  const bool scalable;
+  bool scalable;
   /// Outputs from the first of the current vector on; null where all lanes of
   /// all vectors have one.
   Value active;

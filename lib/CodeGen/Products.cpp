@@ -24,7 +24,7 @@ void qwen::emitProduct(const KernelInfo &row, ModuleOp module) {
 ProductBuilder::ProductBuilder(const KernelInfo &row, ModuleOp module,
                                ArrayRef<Type> arguments)
     : ImplicitLocOpBuilder(module.getLoc(), module.getBodyRegion()),
-      scalable(isScalable(row.isa)) {
+      scalable(qwen::isScalable(row.isa)) {
   setInsertionPointToEnd(module.getBody());
   function = func::FuncOp::create(*this, StringRef(row.name),
                                   getFunctionType(arguments, {}));
@@ -138,6 +138,23 @@ void ProductBuilder::loop(Value lower, Value upper, int64_t step,
   });
 }
 
+void ProductBuilder::branch(Value condition, llvm::function_ref<void()> then,
+                            llvm::function_ref<void()> otherwise) {
+  auto filled = [](llvm::function_ref<void()> body) {
+    return [body](OpBuilder &builder, Location location) {
+      body();
+      scf::YieldOp::create(builder, location);
+    };
+  };
+  scf::IfOp::create(*this, condition, filled(then), filled(otherwise));
+}
+
+void ProductBuilder::withFixedVectors(llvm::function_ref<void()> body) {
+  scalable = false;
+  body();
+  scalable = true;
+}
+
 Values ProductBuilder::unlessNull(Value pointer, ValueRange values,
                                   llvm::function_ref<Values()> other) {
   Value null = LLVM::ZeroOp::create(*this, pointer.getType());
@@ -151,7 +168,7 @@ Values ProductBuilder::unlessNull(Value pointer, ValueRange values,
 }
 
 void ProductBuilder::forEachVector(
-    Value count, int64_t vectors,
+    Value count, ArrayRef<int64_t> vectors,
     llvm::function_ref<void(Value, int64_t)> body) {
   auto tiles = [&](Value from, Value to, int64_t each, bool whole) {
     scf::ForOp::create(
@@ -163,12 +180,42 @@ void ProductBuilder::forEachVector(
         });
   };
   Value done = integer(0);
-  if (vectors > 1) {
-    Value step = scaled(4 * vectors);
-    done = mul(arith::DivUIOp::create(*this, count, step), step);
-    tiles(integer(0), done, vectors, true);
+  for (int64_t each : vectors) {
+    if (each == 1)
+      break;
+    Value step = scaled(4 * each);
+    Value left = arith::SubIOp::create(*this, count, done);
+    Value whole = mul(arith::DivUIOp::create(*this, left, step), step);
+    Value end = add(done, whole);
+    tiles(done, end, each, true);
+    done = end;
   }
   tiles(done, count, 1, false);
+}
+
+Value ProductBuilder::permuted(StringRef name, int64_t bits, Value a, Value c,
+                               bool second) {
+  const int64_t count = 128 / bits;
+  const VectorType type = vector(count, getIntegerType(unsigned(bits)));
+  Value x = vector::BitCastOp::create(*this, type, a);
+  Value y = vector::BitCastOp::create(*this, type, c);
+  Value result;
+  if (scalable) {
+    const std::string full =
+        ("llvm.aarch64.sve." + name + (second ? "2" : "1") + ".nxv" +
+         Twine(count) + "i" + Twine(bits))
+            .str();
+    result = intrinsic(type, full, {x, y});
+  } else {
+    // Of two elements the three do the same; of four only zip is asked for.
+    const int64_t from = second ? count / 2 : 0;
+    SmallVector<int64_t> order;
+    for (int64_t i = from; i < from + count / 2; ++i)
+      order.append({i, i + count});
+    result = vector::ShuffleOp::create(*this, x, y, order);
+  }
+  return vector::BitCastOp::create(*this, cast<VectorType>(a.getType()),
+                                   result);
 }
 
 Value ProductBuilder::scaled(int64_t distance) {

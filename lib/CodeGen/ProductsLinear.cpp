@@ -16,6 +16,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ProductsLinear.h"
 #include "ProductsDot.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ArmNeon/ArmNeonDialect.h"
@@ -53,23 +54,13 @@ public:
       : row(row), format(*weightFormat(row.format)),
         lanes(vectorLanes(row.isa)), vectors(tileVectors(row)),
         groupBytes(panelGroupBytes(format)),
-        b(row, module, signature(row, module.getContext())) {
-    const unsigned first = isQuantized() ? 3 : 1;
-    weights = b.argument(first);
-    bias = b.argument(first + 1);
-    residual = b.argument(first + 2);
-    out = b.argument(first + 3);
-    m = b.argument(first + 4);
-    k = b.argument(first + 5);
-    ld = b.argument(first + 6);
-    panelBegin = b.argument(first + 7);
-    panelEnd = b.argument(first + 8);
-  }
+        b(row, module, linearSignature(row, module.getContext())),
+        arguments(b, row.format) {}
 
   void emit() {
-    Value bytes = panelStride();
-    b.loop(panelBegin, panelEnd, 1, [&](Value panel) {
-      Value panelWeights = b.at(weights, b.mul(panel, bytes));
+    Value bytes = arguments.panelStride(b, format);
+    b.loop(arguments.panelBegin, arguments.panelEnd, 1, [&](Value panel) {
+      Value panelWeights = b.at(arguments.weights, b.mul(panel, bytes));
       forEachColumns(
           [&](Value column) { emitColumns(panel, panelWeights, column); });
     });
@@ -98,7 +89,7 @@ private:
 
   /// The tiles of a panel's outputs from `column` on.
   void emitColumns(Value panel, Value panelWeights, Value column) {
-    b.loop(b.integer(0), m, row.m, [&](Value firstRow) {
+    b.loop(b.integer(0), arguments.m, row.m, [&](Value firstRow) {
       Values rows;
       for (int64_t r = 0; r < row.m; ++r)
         rows.push_back(b.add(firstRow, b.integer(r)));
@@ -118,39 +109,21 @@ private:
 
   bool isQuantized() const { return qwen::isQuantized(row.format); }
 
-  /// LinearF32Fn or LinearQ8Fn.
-  static SmallVector<Type> signature(const KernelInfo &row,
-                                     MLIRContext *context) {
-    const unsigned pointers = qwen::isQuantized(row.format) ? 7 : 5;
-    SmallVector<Type> types(pointers, ProductBuilder::pointerType(context));
-    types.append(5, IntegerType::get(context, 64));
-    return types;
-  }
-
   /// By a power of two.
   Value divide(Value value, int64_t divisor) {
     return b.shiftRight(value, std::countr_zero(uint64_t(divisor)));
   }
 
-  Value panelStride() {
-    Value values = b.mul(divide(k, kGroup), groupBytes);
-    if (!isQuantized())
-      return values;
-    Value blocks = divide(b.add(k, b.integer(weightBlock(format) - 1)),
-                          weightBlock(format));
-    return b.add(values, b.mul(blocks, kPanelScaleBytes));
-  }
-
   Values floatTile(Value panel, Value column, ArrayRef<Value> rows) {
-    Values x;
+    Values from;
     for (Value r : rows)
-      x.push_back(b.at(b.argument(0), b.mul(b.mul(r, k), 4)));
+      from.push_back(b.at(arguments.q, b.mul(b.mul(r, arguments.k), 4)));
     const int64_t bytes = groupBytes / (kGroup * kPanelRows);
     const Type stored =
         format == WeightFormat::BF16 ? b.getBF16Type() : b.getF32Type();
-    return b.chains(x, b.at(panel, b.mul(column, bytes)),
-                    b.integer(kPanelRows * bytes), stored, k, vectors * lanes,
-                    lanes);
+    return b.chains(from, b.at(panel, b.mul(column, bytes)),
+                    b.integer(kPanelRows * bytes), stored, arguments.k,
+                    vectors * lanes, lanes);
   }
 
   Values quantizedTile(Value panel, Value column, ArrayRef<Value> rows);
@@ -166,7 +139,6 @@ private:
                 llvm::function_ref<void(int64_t, Value)> use);
   Value sixteen(Value q, int64_t first);
   Value activations(Value q, int64_t step);
-  Value permuted(StringRef name, int64_t bits, Value a, Value c, bool second);
   Value forToken(VectorType type, ArrayRef<Value> values, size_t r);
   Value correction(ArrayRef<Value> sums, size_t r);
   Value scaled(Value dot, Value scales, int64_t i, Value previous);
@@ -181,7 +153,7 @@ private:
   int64_t vectors;
   const int64_t groupBytes;
   ProductBuilder b;
-  Value weights, bias, residual, out, m, k, ld, panelBegin, panelEnd;
+  const LinearArguments arguments;
 };
 } // namespace
 
@@ -190,13 +162,13 @@ Values LinearEmitter::quantizedTile(Value panel, Value column,
                                     ArrayRef<Value> rows) {
   const VectorType type = b.vector(lanes, b.getF32Type());
   constexpr int64_t blockGroups = kActivationBlock / kGroup;
-  Value groups = divide(k, kGroup);
-  Value blocks = divide(b.add(groups, b.integer(blockGroups - 1)), blockGroups);
+  Value groups = divide(arguments.k, kGroup);
+  Value blocks = arguments.activationBlocks(b);
   SmallVector<Row> from;
   for (Value r : rows)
-    from.push_back({b.at(b.argument(0), b.mul(r, k)),
-                    b.at(b.argument(1), b.mul(b.mul(r, blocks), 4)),
-                    b.at(b.argument(2), b.mul(b.mul(r, groups), 4))});
+    from.push_back({b.at(arguments.q, b.mul(r, arguments.k)),
+                    b.at(arguments.d, b.mul(b.mul(r, blocks), 4)),
+                    b.at(arguments.sums, b.mul(b.mul(r, groups), 4))});
   const Values start(rows.size() * vectors, b.zeros(type));
   return b.loop(
       b.integer(0), blocks, 1, start, [&](Value block, ValueRange totals) {
@@ -283,40 +255,14 @@ Values LinearEmitter::wideBlockSum(Value panel, Value column,
   return result;
 }
 
-/// The instruction zip, uzp or trn of Arm on elements of `bits`: the first or
-/// the second half of what it makes of two vectors, in the type of `a`.
-Value LinearEmitter::permuted(StringRef name, int64_t bits, Value a, Value c,
-                              bool second) {
-  const int64_t count = 128 / bits;
-  const VectorType type = b.vector(count, b.getIntegerType(unsigned(bits)));
-  Value x = vector::BitCastOp::create(b, type, a);
-  Value y = vector::BitCastOp::create(b, type, c);
-  Value result;
-  if (isScalable(row.isa)) {
-    const std::string full =
-        ("llvm.aarch64.sve." + name + (second ? "2" : "1") + ".nxv" +
-         Twine(count) + "i" + Twine(bits))
-            .str();
-    result = b.intrinsic(type, full, {x, y});
-  } else {
-    // Of two elements the three do the same; of four only zip is asked for.
-    const int64_t from = second ? count / 2 : 0;
-    SmallVector<int64_t> order;
-    for (int64_t i = from; i < from + count / 2; ++i)
-      order.append({i, i + count});
-    result = vector::ShuffleOp::create(b, x, y, order);
-  }
-  return vector::BitCastOp::create(b, cast<VectorType>(a.getType()), result);
-}
-
 /// values[r] in all lanes of the accumulators of row `r`; in pairs, the values
 /// of the two rows where smmla has them.
 Value LinearEmitter::forToken(VectorType type, ArrayRef<Value> values,
                               size_t r) {
   if (!inPairs())
     return b.splat(type, values[r]);
-  return permuted("trn", 64, b.splat(type, values[r & ~size_t{1}]),
-                  b.splat(type, values[r | 1]), false);
+  return b.permuted("trn", 64, b.splat(type, values[r & ~size_t{1}]),
+                    b.splat(type, values[r | 1]), false);
 }
 
 /// previous = fma(dot, scale, previous) for accumulator i = row * vectors +
@@ -326,7 +272,7 @@ Value LinearEmitter::scaled(Value dot, Value scales, int64_t i,
   Value w = b.loadFloats(lanes, b.getF16Type(),
                          b.at(scales, b.scaled(i % vectors * lanes * 2)));
   if (inPairs())
-    w = permuted("zip", 64, w, w, i / vectors % 2 != 0);
+    w = b.permuted("zip", 64, w, w, i / vectors % 2 != 0);
   Value isum = arith::SIToFPOp::create(b, b.vector(lanes, b.getF32Type()), dot);
   return math::FmaOp::create(b, isum, w, previous);
 }
@@ -450,8 +396,9 @@ void LinearEmitter::pairDots(Value group, Value column, ArrayRef<Value> q,
   for (size_t r = 0; r < q.size(); r += 2) {
     Values &pair = x.emplace_back();
     for (int64_t step = 0; step < steps; ++step)
-      pair.push_back(permuted("trn", 64, sixteen(q[r], step / 2 * 16),
-                              sixteen(q[r + 1], step / 2 * 16), step % 2 != 0));
+      pair.push_back(b.permuted("trn", 64, sixteen(q[r], step / 2 * 16),
+                                sixteen(q[r + 1], step / 2 * 16),
+                                step % 2 != 0));
   }
   Value columnChunks = b.at(group, b.mul(column, 4));
   for (int64_t v = 0; v < vectors; ++v) {
@@ -482,7 +429,7 @@ void LinearEmitter::pairDots(Value group, Value column, ArrayRef<Value> q,
       Value even = chunk(first), odd = chunk(first + 1);
       for (size_t half : {0, 1}) {
         // 8 bytes of two outputs, from two chunks with 4 of each.
-        Value packed = permuted("zip", 32, even, odd, half != 0);
+        Value packed = b.permuted("zip", 32, even, odd, half != 0);
         if (eightBits) {
           multiply(half, first / 2, packed);
           continue;
@@ -499,8 +446,7 @@ void LinearEmitter::pairDots(Value group, Value column, ArrayRef<Value> q,
   }
 }
 
-/// Adds bias and residual, one addition each, and stores the outputs from
-/// `output` on.
+/// Stores a tile at the outputs from `output` on, with bias and residual.
 void LinearEmitter::finishTile(Value output, ArrayRef<Value> rows,
                                Values tile) {
   if (inPairs())
@@ -509,9 +455,51 @@ void LinearEmitter::finishTile(Value output, ArrayRef<Value> rows,
         Value &first = tile[r * vectors + v],
               &second = tile[(r + 1) * vectors + v];
         Value low = first, high = second;
-        first = permuted("uzp", 64, low, high, false);
-        second = permuted("uzp", 64, low, high, true);
+        first = b.permuted("uzp", 64, low, high, false);
+        second = b.permuted("uzp", 64, low, high, true);
       }
+  arguments.store(b, output, rows, std::move(tile), lanes);
+}
+
+SmallVector<Type> qwen::linearSignature(const KernelInfo &row,
+                                        MLIRContext *context) {
+  const unsigned pointers = isQuantized(row.format) ? 7 : 5;
+  SmallVector<Type> types(pointers, ProductBuilder::pointerType(context));
+  types.append(5, IntegerType::get(context, 64));
+  return types;
+}
+
+LinearArguments::LinearArguments(ProductBuilder &b, KernelFormat format) {
+  unsigned next = 0;
+  q = b.argument(next++);
+  if (isQuantized(format)) {
+    d = b.argument(next++);
+    sums = b.argument(next++);
+  }
+  for (Value *value :
+       {&weights, &bias, &residual, &out, &m, &k, &ld, &panelBegin, &panelEnd})
+    *value = b.argument(next++);
+}
+
+Value LinearArguments::panelStride(ProductBuilder &b,
+                                   WeightFormat format) const {
+  Value values = b.mul(b.shiftRight(k, 5), panelGroupBytes(format));
+  if (!isQuantized(format))
+    return values;
+  const int64_t block = weightBlock(format);
+  Value blocks = b.shiftRight(b.add(k, b.integer(block - 1)),
+                              std::countr_zero(uint64_t(block)));
+  return b.add(values, b.mul(blocks, kPanelScaleBytes));
+}
+
+Value LinearArguments::activationBlocks(ProductBuilder &b) const {
+  return b.shiftRight(b.add(k, b.integer(kActivationBlock - 1)), 7);
+}
+
+void LinearArguments::store(ProductBuilder &b, Value output,
+                            ArrayRef<Value> rows, Values tile,
+                            int64_t lanes) const {
+  const auto vectors = int64_t(tile.size() / rows.size());
   Value column = b.mul(output, 4);
   auto addressOf = [&](Value base, Value r, int64_t v) {
     Value offset = b.add(b.mul(b.mul(r, ld), 4), column);
@@ -541,5 +529,7 @@ void LinearEmitter::finishTile(Value output, ArrayRef<Value> rows,
 }
 
 void qwen::emitLinear(const KernelInfo &row, ModuleOp module) {
+  if (std::optional<BlockedSchedule> schedule = blockedSchedule(row))
+    return emitBlocked(row, *schedule, module);
   LinearEmitter(row, module).emit();
 }

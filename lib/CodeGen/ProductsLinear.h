@@ -1,0 +1,57 @@
+//===- ProductsLinear.h - Products with a packed matrix ---------*- C++ -*-===//
+//
+// What the emitters of LinearF32Fn and LinearQ8Fn share: the function's
+// arguments, and what is done with the sums of a tile.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_CODEGEN_PRODUCTSLINEAR_H
+#define QWEN_CODEGEN_PRODUCTSLINEAR_H
+
+#include "ProductBuilder.h"
+
+namespace qwen {
+
+/// The types of the arguments of LinearF32Fn or LinearQ8Fn.
+llvm::SmallVector<Type> linearSignature(const KernelInfo &row,
+                                        mlir::MLIRContext *context);
+
+/// The arguments of LinearF32Fn (whose x is `q`) or LinearQ8Fn.
+struct LinearArguments {
+  LinearArguments(ProductBuilder &b, KernelFormat format);
+
+  /// Bytes of a panel of the matrix.
+  Value panelStride(ProductBuilder &b, WeightFormat format) const;
+  /// Blocks of activations in a row.
+  Value activationBlocks(ProductBuilder &b) const;
+  /// Adds bias and residual, one addition each, to a tile of rows.size() rows,
+  /// row by row in vectors of `lanes`, and stores it at the outputs from
+  /// `output` on.
+  void store(ProductBuilder &b, Value output, llvm::ArrayRef<Value> rows,
+             Values tile, int64_t lanes) const;
+
+  Value q, d, sums, weights, bias, residual, out, m, k, ld, panelBegin,
+      panelEnd;
+};
+
+/// How a GEMM row that unpacks weights once for many tokens goes over its
+/// operands.
+struct BlockedSchedule {
+  /// The tile whose sums are in registers: tokens and vectors of outputs.
+  int64_t tokens, vectors;
+  /// Tokens that unpacked weights serve.
+  int64_t chunk;
+  /// Panels that the arranged activations serve.
+  int64_t panels;
+};
+
+/// The schedule of such a row; none for others.
+std::optional<BlockedSchedule> blockedSchedule(const KernelInfo &row);
+
+/// Emits `row` as ProductsBlocked.cpp describes.
+void emitBlocked(const KernelInfo &row, const BlockedSchedule &schedule,
+                 mlir::ModuleOp module);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_PRODUCTSLINEAR_H
