@@ -5,7 +5,10 @@
 #include "qwen/ABI/Error.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -43,9 +46,28 @@ Artifact::Artifact(const std::string &path)
     return;
   weightMap =
       Mapping::file(file, h.weights.offset, h.weights.size, kWeightsAlign);
-  // Hints only: a system that knows neither runs as well.
+  // A hint only: a system that does not know it runs as well.
   madvise(weightMap.data(), weightMap.size(), MADV_HUGEPAGE);
-  madvise(weightMap.data(), weightMap.size(), MADV_WILLNEED);
+}
+
+void Artifact::readAhead() const {
+  if (weightMap.size() == 0)
+    return;
+  // The file's pages come in huge pages where they are not in memory yet, which
+  // those that MADV_WILLNEED reads do not.
+  if (madvise(weightMap.data(), weightMap.size(), MADV_POPULATE_READ) != 0)
+    madvise(weightMap.data(), weightMap.size(), MADV_WILLNEED);
+}
+
+void Artifact::lock() const {
+  if (weightMap.size() == 0 || mlock(weightMap.data(), weightMap.size()) == 0)
+    return;
+  rlimit limit = {};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  throw Error("cannot lock the " + std::to_string(weightMap.size()) +
+              " bytes of weights of " + path() +
+              " in memory: " + strerror(errno) + " (ulimit -l allows " +
+              std::to_string(limit.rlim_cur) + " bytes)");
 }
 
 std::span<const uint8_t> Artifact::part(FileRange range) const {

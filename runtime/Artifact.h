@@ -43,6 +43,14 @@ public:
   /// The weight image, at a multiple of kWeightsAlign.
   const uint8_t *weights() const { return weightMap.data(); }
 
+  /// Has the system read all weights that are not in memory, in huge pages
+  /// where it can, and map them: a few milliseconds where all are there.
+  void readAhead() const;
+
+  /// Keeps the weights in memory, whatever else needs it. Throws Error where
+  /// the system does not allow it.
+  void lock() const;
+
   /// The best target that `features` of `arch` can run: the first such one of
   /// the manifest. Throws Error that names, for each target, the features that
   /// this machine lacks.

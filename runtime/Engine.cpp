@@ -80,6 +80,10 @@ Engine::Engine(const Artifact &artifact, const EngineOptions &options)
   // The processor before the code: a target's name says more than a checksum.
   artifact.selectTarget(hostArch(), hostFeatures());
   code = std::make_unique<const ElfImage>(artifact.loadCode());
+  if (options.lock)
+    artifact.lock();
+  else
+    artifact.readAhead();
   entry = findForward(artifact, *code);
 }
 

@@ -32,6 +32,8 @@ struct EngineOptions {
   /// Tokens in one call of `forward` at most; 0: what the code takes.
   /// Results do not depend on it.
   int64_t callTokens = 0;
+  /// Keep the artifact's weights in memory (Artifact::lock).
+  bool lock = false;
 };
 
 /// One token to run.

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,7 +70,7 @@ void ArtifactFile::fail(const std::string &what, int error) const {
 }
 
 ArtifactFile::ArtifactFile(const std::filesystem::path &target, uint64_t bytes)
-    : path(target.string()), size(bytes) {
+    : path(target.string()), size(bytes), cachedPages(bytes / kHugePage + 1) {
   struct stat status;
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
     throw Error("cannot write '" + path + "': it is not a regular file");
@@ -107,8 +108,29 @@ void ArtifactFile::remove() {
   removeHandlers();
 }
 
+void ArtifactFile::cacheInHugePages(uint64_t offset, uint64_t count) const {
+  for (uint64_t page = offset / kHugePage; page * kHugePage < offset + count;
+       ++page) {
+    std::atomic<bool> &cached = cachedPages[page];
+    if (cached.load(std::memory_order_acquire))
+      continue;
+    const std::lock_guard lock(cacheMutex);
+    if (cached.load(std::memory_order_relaxed))
+      continue;
+    void *map = mmap(nullptr, kHugePage, PROT_READ, MAP_SHARED, descriptor,
+                     static_cast<off_t>(page * kHugePage));
+    if (map != MAP_FAILED) {
+      if (madvise(map, kHugePage, MADV_HUGEPAGE) == 0)
+        madvise(map, kHugePage, MADV_POPULATE_READ);
+      munmap(map, kHugePage);
+    }
+    cached.store(true, std::memory_order_release);
+  }
+}
+
 void ArtifactFile::write(uint64_t offset,
                          std::span<const uint8_t> bytes) const {
+  cacheInHugePages(offset, bytes.size());
   while (!bytes.empty()) {
     const ssize_t count = pwrite(descriptor, bytes.data(), bytes.size(),
                                  static_cast<off_t>(offset));

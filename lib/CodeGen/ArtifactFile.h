@@ -3,10 +3,13 @@
 #ifndef QWEN_CODEGEN_ARTIFACTFILE_H
 #define QWEN_CODEGEN_ARTIFACTFILE_H
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace qwen {
 
@@ -36,10 +39,18 @@ private:
   /// Removes what has no name yet, and the handlers of signals.
   void remove();
   [[noreturn]] void fail(const std::string &what, int error) const;
+  /// Has the system's cache hold these bytes in huge pages where it can, by
+  /// reading them before they are written: what is written piece by piece it
+  /// holds in small pages, and so does every process that runs the file then,
+  /// decoding slower by a sixth.
+  void cacheInHugePages(uint64_t offset, uint64_t count) const;
 
   std::string path;
   uint64_t size;
   int descriptor = -1;
+  static constexpr uint64_t kHugePage = uint64_t{2} << 20;
+  mutable std::mutex cacheMutex;
+  mutable std::vector<std::atomic<bool>> cachedPages;
 };
 
 } // namespace qwen

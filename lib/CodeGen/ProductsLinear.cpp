@@ -46,6 +46,12 @@ static int64_t tileVectors(const KernelInfo &row) {
                              kPanelRows / vectorLanes(row.isa));
 }
 
+/// Bytes ahead of the weights in use that a row fetches; 0 where the processor
+/// does as well by itself.
+static int64_t prefetchDistance(const KernelInfo &row) {
+  return row.arch() == Arch::X86_64 && isQuantized(row.format) ? 2048 : 0;
+}
+
 namespace {
 /// Emits one row of the table.
 class LinearEmitter {
@@ -144,6 +150,7 @@ private:
   Value scaled(Value dot, Value scales, int64_t i, Value previous);
   void finishTile(Value output, ArrayRef<Value> rows, Values tile);
 
+  static constexpr int64_t kCacheLine = 64;
   static constexpr int64_t chunkBytes = kPanelRows * 4;
 
   const KernelInfo &row;
@@ -339,6 +346,11 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
   for (Value value : start)
     dots.emplace_back(b, row.isa, eightBits).start(value);
   const int64_t chunks = groupBytes / chunkBytes;
+  if (const int64_t distance = prefetchDistance(row))
+    for (int64_t line = 0; line < groupBytes; line += kCacheLine)
+      LLVM::Prefetch::create(b, b.at(group, distance + line), /*rw=*/0,
+                             /*hint=*/2,
+                             /*cache=*/1);
   Value columnChunks = b.at(group, b.mul(column, 4));
   auto addStep = [&](Value w, int64_t step, int64_t v) {
     for (size_t r = 0; r < q.size(); ++r)

@@ -115,6 +115,7 @@ void qwen::run::bench(const BenchCommand &command) {
   const Artifact artifact(command.file);
   EngineOptions options;
   options.threads = command.threads;
+  options.lock = command.lock;
   Engine engine(artifact, options);
   const double loadSeconds = secondsSince(loadStart);
 

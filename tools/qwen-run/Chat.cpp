@@ -127,6 +127,7 @@ void qwen::run::chat(const ChatCommand &command) {
       ChatTemplate::parse(artifact.chatTemplate());
   EngineOptions options;
   options.threads = command.threads;
+  options.lock = command.lock;
   Engine engine(artifact, options);
   Session session(engine,
                   command.sampling.apply(artifact.manifest().generation));

@@ -39,6 +39,7 @@ struct GenerateCommand {
   SamplingFlags sampling;
   bool ignoreEos = false;
   int32_t threads = 0;
+  bool lock = false;
   int64_t piece = 0;
 };
 void generate(const GenerateCommand &command);
@@ -50,6 +51,7 @@ struct ChatCommand {
   /// The template's enable_thinking, where it is given.
   std::optional<bool> thinking;
   int32_t threads = 0;
+  bool lock = false;
 };
 void chat(const ChatCommand &command);
 
@@ -59,6 +61,9 @@ struct BenchCommand {
   int64_t count = 32;
   int64_t repetitions = 5;
   int32_t threads = 0;
+  bool lock = false;
+  /// Measures what memory allows as well.
+  bool bandwidth = false;
   bool json = false;
   /// Run as often again, with the times of each op.
   bool profile = false;
@@ -66,6 +71,8 @@ struct BenchCommand {
   std::string svg;
 };
 void bench(const BenchCommand &command);
+/// The bandwidth of memory over the weights, beside that of decoding, in turns.
+void bandwidth(const BenchCommand &command);
 
 struct InfoCommand {
   std::string file;

@@ -56,6 +56,7 @@ void qwen::run::generate(const GenerateCommand &command) {
   const GenerationConfig &generation = artifact.manifest().generation;
   EngineOptions options;
   options.threads = command.threads;
+  options.lock = command.lock;
   options.callTokens = command.piece;
   Engine engine(artifact, options);
   Session session(engine, command.sampling.apply(generation));

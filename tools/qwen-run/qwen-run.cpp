@@ -26,6 +26,11 @@ static void addThreads(CLI::App *app, int32_t &threads) {
       ->check(CLI::Range(int32_t{1}, ThreadPool::kMaxThreads));
 }
 
+static void addLock(CLI::App *app, bool &lock) {
+  app->add_flag("--lock", lock,
+                "Keep the weights in memory, whatever else needs it");
+}
+
 static void addPiece(CLI::App *app, int64_t &piece) {
   app->add_option("--piece", piece,
                   "Tokens in one call at most; the result does not depend on "
@@ -60,6 +65,7 @@ static void addGenerate(CLI::App &app, GenerateCommand &command) {
   sub->add_flag("--ignore-eos", command.ignoreEos,
                 "Go on where the model would end");
   addThreads(sub, command.threads);
+  addLock(sub, command.lock);
   addPiece(sub, command.piece);
   sub->callback([&command] { generate(command); });
 }
@@ -77,6 +83,7 @@ static void addChat(CLI::App &app, ChatCommand &command) {
       [&command](int64_t count) { command.thinking = count > 0; },
       "Switch the template's thinking on or off");
   addThreads(sub, command.threads);
+  addLock(sub, command.lock);
   sub->callback([&command] { chat(command); });
 }
 
@@ -93,6 +100,7 @@ static void addBench(CLI::App &app, BenchCommand &command) {
       ->capture_default_str()
       ->check(positive());
   addThreads(sub, command.threads);
+  addLock(sub, command.lock);
   sub->add_flag("--json", command.json, "Print JSON");
   CLI::Option *profile = sub->add_flag(
       "--profile", command.profile,
@@ -101,7 +109,15 @@ static void addBench(CLI::App &app, BenchCommand &command) {
   sub->add_option("--svg", command.svg,
                   "Draw the last profiled prefill and decode step by thread")
       ->needs(profile);
-  sub->callback([&command] { bench(command); });
+  sub->add_flag("--bandwidth", command.bandwidth,
+                "Compare decoding with how fast memory is read; no prompt")
+      ->excludes(profile);
+  sub->callback([&command] {
+    if (command.bandwidth)
+      bandwidth(command);
+    else
+      bench(command);
+  });
 }
 
 static void addInfo(CLI::App &app, InfoCommand &command) {

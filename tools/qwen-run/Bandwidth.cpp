@@ -1,0 +1,235 @@
+//===- Bandwidth.cpp - How fast this machine reads a model ----------------===//
+//
+// Decoding reads all weights for each token, so the bandwidth of memory bounds
+// it. The limit is measured over the artifact's own mapping, advised as it is
+// for running, by as many threads as run it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Commands.h"
+#include "Output.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <sys/mman.h>
+#include <thread>
+
+using namespace qwen;
+using namespace qwen::run;
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+/// Reads lines of 64 bytes of `streams` parts in turn, each with a prefetch
+/// `distance` bytes ahead; 0 is none.
+template <size_t streams>
+static uint64_t readStreams(const uint8_t *base, size_t bytes,
+                            size_t distance) {
+  using Words = uint64_t __attribute__((vector_size(16)));
+  constexpr size_t kLine = 64;
+  const size_t part = bytes / streams / kLine * kLine;
+  std::array<Words, 4> sums = {};
+  const auto pass = [&](auto prefetch) {
+    for (size_t at = 0; at < part; at += kLine)
+      for (size_t s = 0; s < streams; ++s) {
+        const uint8_t *line = base + s * part + at;
+        if constexpr (prefetch)
+          __builtin_prefetch(line + distance);
+        for (size_t i = 0; i < sums.size(); ++i) {
+          Words words;
+          memcpy(&words, line + i * sizeof(words), sizeof(words));
+          sums[i] += words;
+        }
+      }
+  };
+  if (distance)
+    pass(std::true_type());
+  else
+    pass(std::false_type());
+  const Words sum = sums[0] + sums[1] + sums[2] + sums[3];
+  return sum[0] + sum[1];
+}
+
+namespace {
+struct Pattern {
+  uint64_t (*read)(const uint8_t *, size_t, size_t);
+  int streams;
+  size_t distance;
+};
+} // namespace
+
+static std::vector<Pattern> patterns() {
+  std::vector<Pattern> result;
+  for (const size_t distance : {0, 1024, 4096}) {
+    result.push_back({readStreams<1>, 1, distance});
+    result.push_back({readStreams<2>, 2, distance});
+    result.push_back({readStreams<4>, 4, distance});
+    result.push_back({readStreams<8>, 8, distance});
+  }
+  return result;
+}
+
+/// Seconds in which `threads` threads read all of the memory once, from the
+/// first to begin to the last to end. They take the times: a thread that waits
+/// for others reads the clock late.
+static double secondsToRead(const Pattern &pattern, const uint8_t *base,
+                            size_t bytes, int32_t threads) {
+  const size_t part = bytes / static_cast<size_t>(threads);
+  std::vector<Clock::time_point> begin(static_cast<size_t>(threads)),
+      end(static_cast<size_t>(threads));
+  std::atomic<int32_t> ready = 0;
+  std::atomic<uint64_t> sink = 0;
+  const auto work = [&](size_t t) {
+    ready.fetch_add(1);
+    while (ready.load() < threads) {
+    }
+    begin[t] = Clock::now();
+    sink += pattern.read(base + t * part, part, pattern.distance);
+    end[t] = Clock::now();
+  };
+  std::vector<std::thread> others;
+  for (size_t t = 1; t < static_cast<size_t>(threads); ++t)
+    others.emplace_back(work, t);
+  work(0);
+  for (std::thread &thread : others)
+    thread.join();
+  return std::chrono::duration<double>(*std::ranges::max_element(end) -
+                                       *std::ranges::min_element(begin))
+      .count();
+}
+
+/// Bytes of the mapping at `base` that huge pages map, from smaps.
+static uint64_t hugeBytes(const uint8_t *base) {
+  std::ifstream maps("/proc/self/smaps");
+  std::string line;
+  bool inside = false;
+  uint64_t kilobytes = 0;
+  while (std::getline(maps, line)) {
+    char *end;
+    const uint64_t start = strtoull(line.c_str(), &end, 16);
+    if (*end == '-')
+      inside = start == reinterpret_cast<uintptr_t>(base);
+    else if (inside && (line.starts_with("FilePmdMapped:") ||
+                        line.starts_with("AnonHugePages:")))
+      kilobytes += strtoull(line.c_str() + line.find(':') + 1, nullptr, 10);
+  }
+  return kilobytes * 1024;
+}
+
+/// Bytes of the weights that a decoded token reads: all, but of an embedding
+/// that is not the head's too only a row.
+static uint64_t bytesOfToken(const Manifest &manifest) {
+  uint64_t bytes = 0;
+  for (const TensorInfo &tensor : manifest.tensors)
+    if (manifest.model.tied || !tensor.name.starts_with("model.embed_tokens."))
+      bytes += tensor.bytes;
+  return bytes;
+}
+
+void qwen::run::bandwidth(const BenchCommand &command) {
+  const Artifact artifact(command.file);
+  EngineOptions options;
+  options.threads = command.threads;
+  options.lock = command.lock;
+  Engine engine(artifact, options);
+  const Manifest &manifest = artifact.manifest();
+  const size_t size = artifact.header().weights.size;
+  if (size == 0)
+    throw Error(command.file + " has no weights to read");
+
+  const SequenceId sequence = engine.cache().open();
+  const auto nothing = [](size_t, std::span<float>) {};
+  const auto decode = [&](int64_t position) {
+    const Token token = {static_cast<int32_t>((position * 7919 + 17) %
+                                              manifest.model.tokenizerVocab),
+                         sequence, position, true};
+    engine.forward({&token, 1}, nothing);
+  };
+  // Warms caches, the branch predictors' among them.
+  decode(0);
+
+  const std::vector<Pattern> all = patterns();
+  std::vector<double> best(all.size(), 0);
+  std::vector<double> decoded;
+  const int64_t tokens = std::min(command.count, manifest.model.context - 1);
+  double bytesOfTokens = 0;
+  for (int64_t i = 1; i <= tokens; ++i)
+    bytesOfTokens += static_cast<double>(
+        bytesOfToken(manifest) +
+        static_cast<uint64_t>(manifest.kv.tokenBytes * (i + 1)));
+  for (int64_t repetition = 0; repetition < command.repetitions; ++repetition) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      const double seconds =
+          secondsToRead(all[i], artifact.weights(), size, engine.threads());
+      best[i] = std::max(best[i], static_cast<double>(size) / seconds);
+    }
+    engine.cache().truncate(sequence, 1);
+    const auto start = Clock::now();
+    for (int64_t i = 1; i <= tokens; ++i)
+      decode(i);
+    decoded.push_back(bytesOfTokens / secondsSince(start));
+  }
+  std::ranges::sort(decoded);
+  const uint64_t huge = hugeBytes(artifact.weights());
+
+  // A check of the measurement: memory of the usual kind is not read faster.
+  const Mapping anonymous = Mapping::memory(size, "a copy of the weights");
+  madvise(anonymous.data(), anonymous.size(), MADV_NOHUGEPAGE);
+  memset(anonymous.data(), 1, anonymous.size());
+  double smallPages = 0;
+  for (int64_t repetition = 0; repetition < command.repetitions; ++repetition)
+    for (const Pattern &pattern : all)
+      smallPages =
+          std::max(smallPages, static_cast<double>(size) /
+                                   secondsToRead(pattern, anonymous.data(),
+                                                 size, engine.threads()));
+
+  ordered_json result = {{"threads", engine.threads()},
+                         {"weight_bytes", size},
+                         {"weight_bytes_in_huge_pages", huge},
+                         {"patterns", ordered_json::array()}};
+  size_t fastest = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    result["patterns"].push_back({{"streams", all[i].streams},
+                                  {"prefetch_bytes", all[i].distance},
+                                  {"bytes_per_second", best[i]}});
+    if (best[i] > best[fastest])
+      fastest = i;
+  }
+  const double median = decoded[decoded.size() / 2];
+  result["best_bytes_per_second"] = best[fastest];
+  result["small_pages_bytes_per_second"] = smallPages;
+  result["decode_bytes_per_second"] = median;
+  result["decode_share"] = median / best[fastest];
+  if (command.json) {
+    writeOut(result.dump(2) + "\n");
+    return;
+  }
+  constexpr double kGB = 1e9, kMiB = 1024 * 1024;
+  char line[160];
+  std::string text;
+  const auto print = [&](const char *format, auto... values) {
+    snprintf(line, sizeof(line), format, values...);
+    text += line;
+  };
+  print("%d threads, %.1f MiB of weights, %.1f MiB of them in huge pages\n",
+        engine.threads(), static_cast<double>(size) / kMiB,
+        static_cast<double>(huge) / kMiB);
+  text += "GB/s by streams:      1      2      4      8\n";
+  for (size_t i = 0; i < all.size(); i += 4)
+    print("prefetch %4zu bytes %6.1f %6.1f %6.1f %6.1f\n", all[i].distance,
+          best[i] / kGB, best[i + 1] / kGB, best[i + 2] / kGB,
+          best[i + 3] / kGB);
+  print("best     %.1f GB/s; %.1f GB/s of anonymous pages of %zu bytes\n",
+        best[fastest] / kGB, smallPages / kGB, pageSize());
+  print("decode   %.1f GB/s (%.1f to %.1f), %.1f%% of the best, %lld tokens\n",
+        median / kGB, decoded.front() / kGB, decoded.back() / kGB,
+        100 * median / best[fastest], static_cast<long long>(tokens));
+  writeOut(text);
+}
