@@ -2,6 +2,7 @@
 
 #include "LowerFunctions.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -60,14 +61,83 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %keys: i64, %key_s
 }
 )mlir";
 
-/// A unit is a KV head of one token, with all query heads that share it. The
-/// state (M, L, O) of each query head starts as the first page's; the following
-/// pages are merged to the other of two buffers in turn.
+/// A unit is a KV head of a block of tokens, with all query heads that share
+/// it: what is read of the cache serves all of them. The first and the last
+/// block follow each other, then the second and the one before the last, so
+/// that threads have equal work although later tokens of a prompt see more.
 static constexpr std::string_view kAttention = R"mlir(
 func.func private @${name}(%context: !llvm.ptr, %thread: i32, %queries: i64, %query_stride: i64, %cos: i64, %sin: i64, %rope_stride: i64, %norm: i64, %eps: f32, %layer: i64, %out: i64, %out_stride: i64) attributes {passthrough = ["noinline"]} {
+  %c1 = arith.constant 1 : i64
+  %c2 = arith.constant 2 : i64
+  %heads = arith.constant ${kvHeads} : i64
+  %block_tokens = arith.constant ${blockTokens} : i64
+  %tokens = func.call @tokens(%context) : (!llvm.ptr) -> i64
+  %blocks = arith.ceildivui %tokens, %block_tokens : i64
+  %last_block = arith.subi %blocks, %c1 : i64
+  %units = arith.muli %blocks, %heads : i64
+  %begin, %end = func.call @range(%context, %thread, %units) : (!llvm.ptr, i32, i64) -> (i64, i64)
+  scf.for %unit = %begin to %end step %c1 : i64 {
+    %turn = arith.divui %unit, %heads : i64
+    %head = arith.remui %unit, %heads : i64
+    %pair = arith.divui %turn, %c2 : i64
+    %second = arith.remui %turn, %c2 : i64
+    %from_back = arith.subi %last_block, %pair : i64
+    %is_second = arith.cmpi eq, %second, %c1 : i64
+    %block = arith.select %is_second, %from_back, %pair : i64
+    %first = arith.muli %block, %block_tokens : i64
+    %after = arith.addi %first, %block_tokens : i64
+    %last = arith.minui %after, %tokens : i64
+    %done = scf.while (%start = %first) : (i64) -> i64 {
+      %more = arith.cmpi ult, %start, %last : i64
+      scf.condition(%more) %start : i64
+    } do {
+    ^bb0(%start: i64):
+      %count = func.call @run_length(%context, %start, %last) : (!llvm.ptr, i64, i64) -> i64
+      func.call @attention_run(%context, %start, %count, %head, %queries, %query_stride, %cos, %sin, %rope_stride, %norm, %eps, %layer, %out, %out_stride) : (!llvm.ptr, i64, i64, i64, i64, i64, i64, i64, i64, i64, f32, i64, i64, i64) -> ()
+      %next = arith.addi %start, %count : i64
+      scf.yield %next : i64
+    }
+  }
+  return
+}
+// How many of the tokens from `start` to `last` follow each other in one page
+// of one sequence.
+func.func private @run_length(%context: !llvm.ptr, %start: i64, %last: i64) -> i64 {
   %c0 = arith.constant 0 : i64
   %c1 = arith.constant 1 : i64
-  %heads = arith.constant ${kvHeads} : i64
+  %page_tokens = arith.constant ${pageTokens} : i64
+  %sequences = arith.constant ${sequences} : i64
+  %yes = arith.constant true
+  %sequence = func.call @element(%context, %sequences, %start) : (!llvm.ptr, i64, i64) -> i32
+  %position = func.call @position(%context, %start) : (!llvm.ptr, i64) -> i64
+  %page = arith.divui %position, %page_tokens : i64
+  %count, %all = scf.for %token = %start to %last step %c1 iter_args(%so_far = %c0, %going_on = %yes) -> (i64, i1) : i64 {
+    %its_sequence = func.call @element(%context, %sequences, %token) : (!llvm.ptr, i64, i64) -> i32
+    %its_position = func.call @position(%context, %token) : (!llvm.ptr, i64) -> i64
+    %its_page = arith.divui %its_position, %page_tokens : i64
+    %expected = arith.addi %position, %so_far : i64
+    %same_sequence = arith.cmpi eq, %its_sequence, %sequence : i32
+    %same_page = arith.cmpi eq, %its_page, %page : i64
+    %next_position = arith.cmpi eq, %its_position, %expected : i64
+    %both = arith.andi %same_sequence, %same_page : i1
+    %belongs = arith.andi %both, %next_position : i1
+    %still = arith.andi %going_on, %belongs : i1
+    %more = arith.extui %still : i1 to i64
+    %new = arith.addi %so_far, %more : i64
+    scf.yield %new, %still : i64, i1
+  }
+  return %count : i64
+}
+)mlir";
+
+/// The tokens of a run see the same pages, all of each but of the last one. A
+/// row is a query head of a token; rows of a token follow each other. The state
+/// (M, L, O) of each row starts as the first page's; the following pages are
+/// merged to the other of two buffers in turn.
+static constexpr std::string_view kAttentionRun = R"mlir(
+func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, %head: i64, %queries: i64, %query_stride: i64, %cos: i64, %sin: i64, %rope_stride: i64, %norm: i64, %eps: f32, %layer: i64, %out: i64, %out_stride: i64) attributes {passthrough = ["noinline"]} {
+  %c0 = arith.constant 0 : i64
+  %c1 = arith.constant 1 : i64
   %groups = arith.constant ${groups} : i64
   %dim = arith.constant ${headDim} : i64
   %half = arith.constant ${half} : i64
@@ -75,17 +145,20 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %queries: i64, %qu
   %page_bytes = arith.constant ${pageBytes} : i64
   %head_bytes = arith.constant ${headBytes} : i64
   %half_layer = arith.constant ${halfLayerBytes} : i64
-  %query_size = arith.constant ${querySize} : i64
-  %score_size = arith.constant ${scoreSize} : i64
+  %token_size = arith.constant ${querySize} : i64
+  %token_scores = arith.constant ${scoreSize} : i64
+  %block_rows = arith.constant ${blockRows} : i64
+  %query_size = arith.constant ${blockQuerySize} : i64
+  %score_size = arith.constant ${blockScoreSize} : i64
   %scale = arith.constant ${scale} : f32
   %query = llvm.alloca %query_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
   %scores = llvm.alloca %score_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
   %weighted = llvm.alloca %score_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
   %page_o = llvm.alloca %query_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %page_m = llvm.alloca %groups x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %page_l = llvm.alloca %groups x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %state_m = llvm.alloca %groups x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %state_l = llvm.alloca %groups x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
+  %page_m = llvm.alloca %block_rows x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
+  %page_l = llvm.alloca %block_rows x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
+  %state_m = llvm.alloca %block_rows x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
+  %state_l = llvm.alloca %block_rows x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
   %state_o0 = llvm.alloca %query_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
   %state_o1 = llvm.alloca %query_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
   %all_queries = func.call @arena(%context, %queries) : (!llvm.ptr, i64) -> !llvm.ptr
@@ -93,75 +166,98 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %queries: i64, %qu
   %all_sin = func.call @arena(%context, %sin) : (!llvm.ptr, i64) -> !llvm.ptr
   %all_out = func.call @arena(%context, %out) : (!llvm.ptr, i64) -> !llvm.ptr
   %w = func.call @weights(%context, %norm) : (!llvm.ptr, i64) -> !llvm.ptr
-  %tokens = func.call @tokens(%context) : (!llvm.ptr) -> i64
-  %units = arith.muli %tokens, %heads : i64
-  %begin, %end = func.call @range(%context, %thread, %units) : (!llvm.ptr, i32, i64) -> (i64, i64)
-  scf.for %unit = %begin to %end step %c1 : i64 {
-    %token = arith.divui %unit, %heads : i64
-    %head = arith.remui %unit, %heads : i64
+  %rows = arith.muli %count, %groups : i64
+  scf.for %i = %c0 to %count step %c1 : i64 {
+    %token = arith.addi %start, %i : i64
     %c = func.call @row(%all_cos, %token, %rope_stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
     %s = func.call @row(%all_sin, %token, %rope_stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
     %q_row = func.call @row(%all_queries, %token, %query_stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-    %q = func.call @row(%q_row, %head, %query_size) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+    %q = func.call @row(%q_row, %head, %token_size) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+    %to = func.call @row(%query, %i, %token_size) : (!llvm.ptr, i64, i64) -> !llvm.ptr
     scf.for %g = %c0 to %groups step %c1 : i64 {
       %x = func.call @row(%q, %g, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-      %y = func.call @row(%query, %g, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      %y = func.call @row(%to, %g, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
       func.call @${rope}(${rope.arguments}) : ${rope.type}
     }
-    %position = func.call @position(%context, %token) : (!llvm.ptr, i64) -> i64
-    %length = arith.addi %position, %c1 : i64
-    %pages_before = arith.divui %position, %page_tokens : i64
-    %pages = arith.addi %pages_before, %c1 : i64
-    %in_page = arith.muli %head, %head_bytes : i64
-    %offset = arith.addi %layer, %in_page : i64
-    %final, %spare = scf.for %number = %c0 to %pages step %c1 iter_args(%old = %state_o0, %new = %state_o1) -> (!llvm.ptr, !llvm.ptr) : i64 {
-      %start = arith.muli %number, %page_tokens : i64
-      %rest = arith.subi %length, %start : i64
-      %visible = arith.minui %rest, %page_tokens : i64
-      %page = func.call @page(%context, %token, %number, %page_bytes) : (!llvm.ptr, i64, i64, i64) -> !llvm.ptr
-      %k = func.call @bytes(%page, %offset) : (!llvm.ptr, i64) -> !llvm.ptr
-      %v = func.call @bytes(%k, %half_layer) : (!llvm.ptr, i64) -> !llvm.ptr
-      %first = arith.cmpi eq, %number, %c0 : i64
-      %to_m = arith.select %first, %state_m, %page_m : !llvm.ptr
-      %to_l = arith.select %first, %state_l, %page_l : !llvm.ptr
-      %to_o = arith.select %first, %old, %page_o : !llvm.ptr
-      func.call @${scores}(%query, %k, %scale, %scores, %groups, %dim, %visible) : ${scores.type}
-      scf.for %g = %c0 to %groups step %c1 : i64 {
-        %g_s = func.call @row(%scores, %g, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %g_p = func.call @row(%weighted, %g, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %g_m = func.call @row(%to_m, %g, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %g_l = func.call @row(%to_l, %g, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        func.call @${softmax}(%g_s, %visible, %g_p, %g_m, %g_l) : ${softmax.type}
+  }
+  %position = func.call @position(%context, %start) : (!llvm.ptr, i64) -> i64
+  %pages_before = arith.divui %position, %page_tokens : i64
+  %pages = arith.addi %pages_before, %c1 : i64
+  // Slots of the last page that the first and the last token see.
+  %slot = arith.remui %position, %page_tokens : i64
+  %first_visible = arith.addi %slot, %c1 : i64
+  %last_visible = arith.addi %slot, %count : i64
+  %in_page = arith.muli %head, %head_bytes : i64
+  %offset = arith.addi %layer, %in_page : i64
+  %final, %spare = scf.for %number = %c0 to %pages step %c1 iter_args(%old = %state_o0, %new = %state_o1) -> (!llvm.ptr, !llvm.ptr) : i64 {
+    %whole = arith.cmpi ne, %number, %pages_before : i64
+    %visible = arith.select %whole, %page_tokens, %last_visible : i64
+    %page = func.call @page(%context, %start, %number, %page_bytes) : (!llvm.ptr, i64, i64, i64) -> !llvm.ptr
+    %k = func.call @bytes(%page, %offset) : (!llvm.ptr, i64) -> !llvm.ptr
+    %v = func.call @bytes(%k, %half_layer) : (!llvm.ptr, i64) -> !llvm.ptr
+    %first = arith.cmpi eq, %number, %c0 : i64
+    %to_m = arith.select %first, %state_m, %page_m : !llvm.ptr
+    %to_l = arith.select %first, %state_l, %page_l : !llvm.ptr
+    %to_o = arith.select %first, %old, %page_o : !llvm.ptr
+    func.call @${scores}(%query, %k, %scale, %scores, %rows, %dim, %visible) : ${scores.type}
+    scf.if %whole {
+      scf.for %r = %c0 to %rows step %c1 : i64 {
+        %r_s = func.call @row(%scores, %r, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %r_p = func.call @row(%weighted, %r, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %r_m = func.call @row(%to_m, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %r_l = func.call @row(%to_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        func.call @${softmax}(%r_s, %page_tokens, %r_p, %r_m, %r_l) : ${softmax.type}
       }
-      func.call @${values}(%weighted, %v, %to_o, %groups, %dim, %visible) : ${values.type}
-      %next_old, %next_new = scf.if %first -> (!llvm.ptr, !llvm.ptr) {
-        scf.yield %old, %new : !llvm.ptr, !llvm.ptr
-      } else {
-        scf.for %g = %c0 to %groups step %c1 : i64 {
-          %old_m = func.call @row(%state_m, %g, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          %old_l = func.call @row(%state_l, %g, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          %old_o = func.call @row(%old, %g, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          %g_m = func.call @row(%page_m, %g, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          %g_l = func.call @row(%page_l, %g, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          %g_o = func.call @row(%page_o, %g, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          %new_o = func.call @row(%new, %g, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          %m0 = llvm.load %old_m : !llvm.ptr -> f32
-          %l0 = llvm.load %old_l : !llvm.ptr -> f32
-          %m1 = llvm.load %g_m : !llvm.ptr -> f32
-          %l1 = llvm.load %g_l : !llvm.ptr -> f32
-          func.call @${merge}(%m0, %l0, %old_o, %m1, %l1, %g_o, %dim, %old_m, %old_l, %new_o) : ${merge.type}
+      func.call @${values}(%weighted, %v, %to_o, %rows, %dim, %page_tokens) : ${values.type}
+    } else {
+      scf.for %i = %c0 to %count step %c1 : i64 {
+        %n = arith.addi %first_visible, %i : i64
+        %first_row = arith.muli %i, %groups : i64
+        %row_after = arith.addi %first_row, %groups : i64
+        scf.for %r = %first_row to %row_after step %c1 : i64 {
+          %r_s = func.call @row(%scores, %r, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+          %r_p = func.call @row(%weighted, %r, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+          %r_m = func.call @row(%to_m, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+          %r_l = func.call @row(%to_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+          func.call @${softmax}(%r_s, %n, %r_p, %r_m, %r_l) : ${softmax.type}
         }
-        scf.yield %new, %old : !llvm.ptr, !llvm.ptr
+        %i_p = func.call @row(%weighted, %i, %token_scores) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %i_o = func.call @row(%to_o, %i, %token_size) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        func.call @${values}(%i_p, %v, %i_o, %groups, %dim, %n) : ${values.type}
       }
-      scf.yield %next_old, %next_new : !llvm.ptr, !llvm.ptr
     }
+    %next_old, %next_new = scf.if %first -> (!llvm.ptr, !llvm.ptr) {
+      scf.yield %old, %new : !llvm.ptr, !llvm.ptr
+    } else {
+      scf.for %r = %c0 to %rows step %c1 : i64 {
+        %old_m = func.call @row(%state_m, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %old_l = func.call @row(%state_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %old_o = func.call @row(%old, %r, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %r_m = func.call @row(%page_m, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %r_l = func.call @row(%page_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %r_o = func.call @row(%page_o, %r, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %new_o = func.call @row(%new, %r, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %m0 = llvm.load %old_m : !llvm.ptr -> f32
+        %l0 = llvm.load %old_l : !llvm.ptr -> f32
+        %m1 = llvm.load %r_m : !llvm.ptr -> f32
+        %l1 = llvm.load %r_l : !llvm.ptr -> f32
+        func.call @${merge}(%m0, %l0, %old_o, %m1, %l1, %r_o, %dim, %old_m, %old_l, %new_o) : ${merge.type}
+      }
+      scf.yield %new, %old : !llvm.ptr, !llvm.ptr
+    }
+    scf.yield %next_old, %next_new : !llvm.ptr, !llvm.ptr
+  }
+  scf.for %i = %c0 to %count step %c1 : i64 {
+    %token = arith.addi %start, %i : i64
+    %first_row = arith.muli %i, %groups : i64
     %out_row = func.call @row(%all_out, %token, %out_stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-    %out_heads = func.call @row(%out_row, %head, %query_size) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+    %out_heads = func.call @row(%out_row, %head, %token_size) : (!llvm.ptr, i64, i64) -> !llvm.ptr
     scf.for %g = %c0 to %groups step %c1 : i64 {
-      %g_l = func.call @row(%state_l, %g, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-      %o = func.call @row(%final, %g, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      %r = arith.addi %first_row, %g : i64
+      %r_l = func.call @row(%state_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      %o = func.call @row(%final, %r, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
       %y = func.call @row(%out_heads, %g, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-      %l = llvm.load %g_l : !llvm.ptr -> f32
+      %l = llvm.load %r_l : !llvm.ptr -> f32
       func.call @${finish}(%o, %l, %dim, %y) : ${finish.type}
     }
   }
@@ -179,10 +275,19 @@ static std::string ropeArguments(const KernelInfo &rope) {
                                        : "%x, %c, %s, %half, %y";
 }
 
+/// Tokens of a unit of attention with `groups` query heads each: about 32 rows,
+/// whose state stays in a core's first cache, and whole tiles of 4 rows where
+/// tokens allow it.
+static int64_t tokensOfBlock(int64_t groups) {
+  const int64_t tokens = std::max<int64_t>(1, 32 / groups);
+  return tokens < 4 ? tokens : tokens / 4 * 4;
+}
+
 LowerFunctions::Substitutions
 LowerFunctions::attentionConstants(const AttentionShape &shape) {
   const int64_t groups = shape.heads / shape.kvHeads;
   const int64_t element = kvElementBytes(shape.format);
+  const int64_t blockTokens = tokensOfBlock(groups);
   // The shortest decimal that a reader takes back to the same double; rounded
   // once to f32.
   char scale[40];
@@ -200,6 +305,10 @@ LowerFunctions::attentionConstants(const AttentionShape &shape) {
       {"slotBytes", std::to_string(shape.headDim * element)},
       {"querySize", std::to_string(groups * shape.headDim)},
       {"scoreSize", std::to_string(groups * kPageTokens)},
+      {"blockTokens", std::to_string(blockTokens)},
+      {"blockRows", std::to_string(blockTokens * groups)},
+      {"blockQuerySize", std::to_string(blockTokens * groups * shape.headDim)},
+      {"blockScoreSize", std::to_string(blockTokens * groups * kPageTokens)},
       {"scale", scale},
   };
 }
@@ -229,5 +338,6 @@ LowerFunctions::attention(const AttentionShape &shape, const KernelInfo &rope,
   declare(merge, "merge", substitutions);
   declare(finish, "finish", substitutions);
   substitutions["rope.arguments"] = ropeArguments(rope);
+  add("attention_run", kAttentionRun, substitutions);
   return add("attention", kAttention, substitutions);
 }

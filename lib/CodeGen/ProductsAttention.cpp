@@ -103,14 +103,18 @@ private:
     int64_t columns;
   };
 
+  /// Tiles of 4 heads, then one of those that are left: a chain alone would
+  /// wait for itself.
   void forEachTile(Value groups,
                    llvm::function_ref<void(Value, int64_t)> body) {
-    constexpr int64_t heads = 4;
-    Value whole =
-        b.mul(b.shiftRight(groups, std::countr_zero(uint64_t{heads})), heads);
-    b.loop(b.integer(0), whole, heads,
-           [&](Value first) { body(first, heads); });
-    b.loop(whole, groups, 1, [&](Value first) { body(first, 1); });
+    Value done = b.integer(0);
+    for (int64_t heads : {4, 3, 2, 1}) {
+      Value left = arith::SubIOp::create(b, groups, done);
+      Value tiles = arith::DivUIOp::create(b, left, b.integer(heads));
+      Value whole = b.add(done, b.mul(tiles, heads));
+      b.loop(done, whole, heads, [&](Value first) { body(first, heads); });
+      done = whole;
+    }
   }
 
   void emitTile(const Tile &tile, Value first, int64_t heads, Value matrix,
