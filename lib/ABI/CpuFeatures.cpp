@@ -3,7 +3,10 @@
 #include "qwen/ABI/CpuFeatures.h"
 
 #if defined(__x86_64__)
+#include <asm/prctl.h>
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -86,12 +89,22 @@ static uint64_t enabledState() {
   return uint64_t{high} << 32 | low;
 }
 
+/// Whether this process may use AMX's tiles, which make a thread's saved state
+/// so large (8 KiB) that Linux wants to be asked. An older kernel knows no such
+/// request and never enables the state.
+static bool tilesGranted() {
+  constexpr unsigned long kTileData = 18;
+  static const bool granted =
+      syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) == 0;
+  return granted;
+}
+
 CpuFeatureSet qwen::hostFeatures() {
   CpuFeatureSet features;
   unsigned eax, ebx, ecx, edx;
   if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE))
     return features;
-  constexpr uint64_t kAvxState = 0x6, kAvx512State = 0xE6;
+  constexpr uint64_t kAvxState = 0x6, kAvx512State = 0xE6, kTileState = 0x60000;
   const uint64_t state = enabledState();
   if ((state & kAvxState) != kAvxState)
     return features;
@@ -121,6 +134,12 @@ CpuFeatureSet qwen::hostFeatures() {
     features.insert(CpuFeature::AVX512VL);
   if (ecx & bit_AVX512VNNI)
     features.insert(CpuFeature::AVX512VNNI);
+  if ((edx & bit_AMXTILE) && (state & kTileState) == kTileState &&
+      tilesGranted()) {
+    features.insert(CpuFeature::AMXTile);
+    if (edx & bit_AMXINT8)
+      features.insert(CpuFeature::AMXInt8);
+  }
   return features;
 }
 #elif defined(__aarch64__)

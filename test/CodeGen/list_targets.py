@@ -11,7 +11,8 @@ HAVE = {
     "avx2 avx512f": "skylake-avx512 cannonlake",
     "avx2 avx512f avx512vnni": "cascadelake cooperlake icelake-client icelake-server tigerlake rocketlake zen4",
     "avx2 avxvnni": "alderlake raptorlake meteorlake arrowlake lunarlake sierraforest",
-    "avx2 avxvnni avx512f avx512vnni": "sapphirerapids emeraldrapids graniterapids zen5",
+    "avx2 avxvnni avx512f avx512vnni": "zen5",
+    "avx2 avxvnni avx512f avx512vnni amx-int8": "sapphirerapids emeraldrapids graniterapids",
 }
 ASKED = set(" ".join(HAVE).split())
 

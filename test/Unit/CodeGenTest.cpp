@@ -57,6 +57,7 @@ TEST(Target, NamesCpusAndFeatures) {
                                 CpuFeature::AVX512VL};
   const CpuFeatureSet vnni = {CpuFeature::AVX512VNNI};
   const CpuFeatureSet avxvnni = {CpuFeature::AVXVNNI};
+  const CpuFeatureSet amx = {CpuFeature::AMXTile, CpuFeature::AMXInt8};
   const CpuFeatureSet x86 = leastFeatures(Arch::X86_64);
   const CpuFeatureSet arm = leastFeatures(Arch::AArch64);
   const CpuFeatureSet dot = {CpuFeature::DotProd};
@@ -76,7 +77,9 @@ TEST(Target, NamesCpusAndFeatures) {
       {"znver4", x86 | avx512 | vnni, "znver4"},
       {"znver4+noavx512vnni", x86 | avx512, "znver4"},
       {"alderlake", x86 | avxvnni, "alderlake"},
-      {"sapphirerapids", x86 | avx512 | vnni | avxvnni, "sapphirerapids"},
+      {"sapphirerapids", x86 | avx512 | vnni | avxvnni | amx, "sapphirerapids"},
+      {"sapphirerapids+noamx-tile", x86 | avx512 | vnni | avxvnni,
+       "sapphirerapids"},
       {"armv8-a", arm, "generic"},
       {"armv8.2-a", arm, "generic"},
       {"armv8.2-a+dotprod", arm | dot, "generic"},

@@ -92,7 +92,8 @@ CpuFeatureSet leastFeatures(Arch arch);
 Arch hostArch();
 
 /// The features of this machine that both the processor has and the operating
-/// system grants (XCR0 on x86-64, HWCAP on AArch64).
+/// system grants (XCR0 on x86-64, HWCAP on AArch64). Linux grants AMX's tiles
+/// to processes that ask: the first call asks, for all threads of this one.
 CpuFeatureSet hostFeatures();
 
 } // namespace qwen
