@@ -17,6 +17,7 @@ Arch qwen::isaArch(KernelIsa isa) {
   case KernelIsa::AVXVNNI:
   case KernelIsa::AVX512:
   case KernelIsa::AVX512VNNI:
+  case KernelIsa::AMXInt8:
     return Arch::X86_64;
   case KernelIsa::NEON:
   case KernelIsa::NEONDotProd:
@@ -43,6 +44,11 @@ CpuFeatureSet qwen::isaFeatures(KernelIsa isa) {
     return least | avx512;
   case KernelIsa::AVX512VNNI:
     return least | avx512 | CpuFeatureSet{CpuFeature::AVX512VNNI};
+  case KernelIsa::AMXInt8:
+    // Every CPU with AMX has VNNI, whose rows serve the tokens that tiles
+    // leave.
+    return isaFeatures(KernelIsa::AVX512VNNI) |
+           CpuFeatureSet{CpuFeature::AMXTile, CpuFeature::AMXInt8};
   case KernelIsa::NEONDotProd:
     return least | CpuFeatureSet{CpuFeature::DotProd};
   case KernelIsa::SVE:
@@ -59,6 +65,7 @@ int64_t qwen::vectorLanes(KernelIsa isa) {
   switch (isa) {
   case KernelIsa::AVX512:
   case KernelIsa::AVX512VNNI:
+  case KernelIsa::AMXInt8:
     return 16;
   case KernelIsa::AVX2:
   case KernelIsa::AVXVNNI:

@@ -1,6 +1,7 @@
 //===- InstructionModels.cpp - Instructions in plain IR -------------------===//
 
 #include "qwen/CodeGen/InstructionModels.h"
+#include "TileModel.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend.h"
 #include "llvm/ADT/STLExtras.h"
@@ -65,11 +66,12 @@ static CpuFeatureSet featuresOf(const llvm::Function &function) {
   return result;
 }
 
-static void modelFunction(llvm::Function &function, CpuFeatureSet features) {
+static void modelFunction(llvm::Function &function, CpuFeatureSet features,
+                          TileModel &tiles) {
   for (llvm::Instruction &instruction :
        llvm::make_early_inc_range(llvm::instructions(function))) {
     auto *call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
-    if (!call || isLeast(*call))
+    if (!call || isLeast(*call) || tiles.replace(*call))
       continue;
     Value *value = model(*call);
     if (!value)
@@ -83,12 +85,14 @@ static void modelFunction(llvm::Function &function, CpuFeatureSet features) {
 }
 
 void qwen::modelInstructions(llvm::Module &module, CpuFeatureSet features) {
+  const std::string attribute = featureAttribute(features);
+  TileModel tiles(module, attribute);
   for (llvm::Function &function : module) {
     if (function.isDeclaration())
       continue;
     const CpuFeatureSet used = featuresOf(function);
     const CpuFeatureSet missing = used - features;
     if (!missing.empty())
-      modelFunction(function, used - missing);
+      modelFunction(function, used - missing, tiles);
   }
 }

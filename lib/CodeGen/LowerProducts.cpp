@@ -30,9 +30,16 @@ ${tiles}
 }
 )mlir";
 
-/// Values along K of the panels in a core's cache: 64 KiB of int8. But no fewer
-/// than kCachedPanels, which share what a GEMM does to its activations.
-static constexpr int64_t kCachedDepth = 65536 / kPanelRows;
+/// Values along K of the panels of a call, which tiles find in a core's cache:
+/// 64 KiB of int8. AMX reads activations so fast that they have to be there as
+/// well, and for many panels: 512 KiB, a quarter of the second cache of every
+/// core that has AMX.
+static int64_t cachedDepth(const KernelInfo *gemm) {
+  const bool tiles = gemm && gemm->isa == KernelIsa::AMXInt8;
+  return (tiles ? 524288 : 65536) / kPanelRows;
+}
+
+/// But no fewer panels, which share what a GEMM does to its activations.
 static constexpr int64_t kCachedPanels = 4;
 
 /// One tile of kProduct. Of %m rows, %${left} are left to it.
@@ -166,7 +173,7 @@ std::string LowerFunctions::product(const KernelInfo &gemv,
     left = "left" + tile["m"];
   }
   substitutions["tiles"] = tiles;
-  substitutions["cached"] = std::to_string(kCachedDepth);
+  substitutions["cached"] = std::to_string(cachedDepth(gemm));
   substitutions["least"] = std::to_string(kCachedPanels);
   return add("product." + std::string((gemm ? *gemm : gemv).name), kProduct,
              substitutions);

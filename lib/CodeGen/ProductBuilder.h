@@ -114,8 +114,9 @@ private:
   Value active;
 };
 
-/// The emitters of Products.h, by op.
+/// The emitters of Products.h, by op; products of AMX have their own.
 void emitLinear(const KernelInfo &row, mlir::ModuleOp module);
+void emitTiledLinear(const KernelInfo &row, mlir::ModuleOp module);
 void emitAttention(const KernelInfo &row, mlir::ModuleOp module);
 
 } // namespace qwen

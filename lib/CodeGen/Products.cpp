@@ -15,7 +15,9 @@ using namespace mlir;
 void qwen::emitProduct(const KernelInfo &row, ModuleOp module) {
   if (row.provider != KernelProvider::MLIR)
     throw Error("kernel '" + std::string(row.name) + "' is not a product");
-  if (row.op == KernelOp::Linear)
+  if (row.isa == KernelIsa::AMXInt8)
+    emitTiledLinear(row, module);
+  else if (row.op == KernelOp::Linear)
     emitLinear(row, module);
   else
     emitAttention(row, module);

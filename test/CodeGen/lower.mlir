@@ -1,6 +1,7 @@
 // RUN: qwen-opt %s --qwen-lower | FileCheck %s
 // RUN: qwen-opt %s --qwen-lower | FileCheck %s --check-prefix=FACTS
 // RUN: qwen-opt %s --qwen-lower | FileCheck %s --check-prefix=PRODUCT
+// RUN: sed s/_8x16x4_avx512vnni/_16x16x4_amx_int8/g %s | qwen-opt - --qwen-lower | FileCheck %s --check-prefix=TILES
 //
 // A Qwen3 of one layer with q4_0 weights: each op is a call on the calling
 // thread's share, after a barrier where the plan has one.
@@ -127,6 +128,12 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // PRODUCT: call @linear_q4_0_2x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
 // PRODUCT: arith.remui %[[LEFT2]], %c1_i64
 // PRODUCT: call @linear_q4_0_1x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
+// AMX leaves what 16 do not divide to VNNI, and shares activations among more panels.
+// TILES-LABEL: func.func private @product.linear_q4_0_16x16x4_amx_int8(
+// TILES: arith.constant 32768 : i64
+// TILES: call @linear_q4_0_16x16x4_amx_int8(
+// TILES: call @linear_q4_0_8x16x4_avx512vnni(
+// TILES: call @linear_q4_0_1x16x4_avx512vnni(
 // Kernels are declared only.
 // CHECK: func.func private @check_finite_avx512(!llvm.ptr, i64) -> i32
 // CHECK: func.func private @linear_q4_0_1x16x4_avx512vnni(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64){{$}}

@@ -42,7 +42,8 @@ EMULATED = {
 
 
 # Targets of this machine, and what /proc/cpuinfo must name for them.
-HERE = {"x86-64-v3": "avx2", "x86-64-v3+avxvnni": "avx_vnni", "x86-64-v4+avx512vnni": "avx512_vnni"}
+HERE = {"x86-64-v3": "avx2", "x86-64-v3+avxvnni": "avx_vnni", "x86-64-v4+avx512vnni": "avx512_vnni",
+        "x86-64-v4+avx512vnni+amx-int8": "amx_int8"}
 FLAGS = pathlib.Path("/proc/cpuinfo").read_text().split()
 
 

@@ -5,6 +5,7 @@
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=neon,dotprod,sve,i8mm" | FileCheck %t/model.mlir --check-prefixes=CHECK,N2
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=avx2,fma,f16c" | FileCheck %t/model.mlir --check-prefixes=CHECK,AVX2
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=avx2,fma,f16c,avx512f,avx512cd,avx512bw,avx512dq,avx512vl,avx512vnni" | FileCheck %t/model.mlir --check-prefixes=CHECK,VNNI
+// RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=avx2,fma,f16c,avx512f,avx512cd,avx512bw,avx512dq,avx512vl,avx512vnni,amx-tile,amx-int8" | FileCheck %t/model.mlir --check-prefixes=CHECK,AMX
 // RUN: qwen-opt %t/model.mlir --qwen-select-kernels="features=avx2,fma,f16c,avxvnni" | FileCheck %t/model.mlir --check-prefixes=CHECK,AVXVNNI
 // RUN: qwen-opt %t/invalid.mlir --qwen-select-kernels -split-input-file -verify-diagnostics
 // RUN: not qwen-opt %t/model.mlir --qwen-select-kernels=features=mmx 2>&1 | FileCheck %s --check-prefix=UNKNOWN
@@ -34,6 +35,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // N2: qwen.linear {{.*}}gemm = "linear_q8_0_8x16x4_sve_i8mm", gemv = "linear_q8_0_1x16x4_sve"
   // AVX2: qwen.linear {{.*}}gemm = "linear_q8_0_4x16x4_avx2", gemv = "linear_q8_0_1x16x4_avx2"
   // VNNI: qwen.linear {{.*}}gemm = "linear_q8_0_8x16x4_avx512vnni", gemv = "linear_q8_0_1x16x4_avx512vnni"
+  // AMX: qwen.linear {{.*}}gemm = "linear_q8_0_16x16x4_amx_int8", gemv = "linear_q8_0_1x16x4_avx512vnni"
   %y8 = qwen.linear %q, [@w8] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   // N1: qwen.linear {{.*}}gemm = "linear_q4_g128_4x16x4_neon_dotprod", gemv = "linear_q4_g128_1x16x4_neon_dotprod"
   // N2: qwen.linear {{.*}}gemm = "linear_q4_g128_8x16x4_sve_i8mm", gemv = "linear_q4_g128_1x16x4_sve"
@@ -42,9 +44,11 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // N1: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_neon_dotprod", gemv = "linear_q4_0_1x16x4_neon_dotprod"
   // AVX2: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_avx2", gemv = "linear_q4_0_1x16x4_avx2"
   // VNNI: qwen.linear {{.*}}gemm = "linear_q4_0_8x16x4_avx512vnni", gemv = "linear_q4_0_1x16x4_avx512vnni"
+  // AMX: qwen.linear {{.*}}gemm = "linear_q4_0_16x16x4_amx_int8", gemv = "linear_q4_0_1x16x4_avx512vnni"
   // AVXVNNI: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_avxvnni", gemv = "linear_q4_0_1x16x4_avxvnni"
   %y = qwen.linear %q, [@w] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   // A72: qwen.linear {{.*}}gemm = "linear_bf16_4x16_neon", gemv = "linear_bf16_1x16_neon"
+  // AMX: qwen.linear {{.*}}gemm = "linear_bf16_8x16_avx512"
   // VNNI: qwen.linear {{.*}}gemm = "linear_bf16_8x16_avx512", gemv = "linear_bf16_1x16_avx512"
   %yb = qwen.linear %x, [@wb] : tensor<?x64xf32> -> tensor<?x64xf32>
   // A72: qwen.append {{.*}}append_k_kernel = "append_k_f16_neon", append_v_kernel = "append_v_f16_neon", rope_kernel = "norm_rope_neon"

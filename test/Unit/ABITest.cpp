@@ -55,6 +55,11 @@ TEST(KernelTable, SelectionPrefersTheNewestInstructionSet) {
             KernelIsa::AVX512VNNI);
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::F32, vnni, true)->name,
             "linear_f32_8x16_avx512");
+  const CpuFeatureSet amx = isaFeatures(KernelIsa::AMXInt8);
+  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, amx, true)->name,
+            "linear_q4_0_16x16x4_amx_int8");
+  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, amx)->name,
+            "linear_q4_0_1x16x4_avx512vnni");
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0,
                          isaFeatures(KernelIsa::NEON))
                 ->isa,

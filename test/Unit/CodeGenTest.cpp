@@ -421,6 +421,29 @@ declare <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32>, <32 x i8>, <32 x i8>)
   EXPECT_NE(real.find("+avxvnni"), std::string::npos) << real;
 }
 
+TEST(InstructionModels, KeepTilesInTheFrame) {
+  constexpr char tiles[] = R"(
+define void @f(ptr %config, ptr %from, ptr %to) {
+  call void @llvm.x86.ldtilecfg(ptr %config)
+  call void @llvm.x86.tilezero(i8 0)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %from, i64 64)
+  call void @llvm.x86.tdpbssd(i8 0, i8 1, i8 1)
+  call void @llvm.x86.tilestored64(i8 0, ptr %to, i64 64)
+  call void @llvm.x86.tilerelease()
+  ret void
+}
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilezero(i8 immarg)
+declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tdpbssd(i8 immarg, i8 immarg, i8 immarg)
+declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tilerelease()
+)";
+  const std::string plain = modelled(tiles, leastFeatures(Arch::X86_64));
+  EXPECT_EQ(plain.find("call void @llvm.x86."), std::string::npos) << plain;
+  EXPECT_NE(plain.find("alloca %state, align 64"), std::string::npos) << plain;
+}
+
 TEST(InstructionModels, RefuseWhatHasNone) {
   EXPECT_EQ(messageOf([] {
               modelled(R"(
@@ -434,6 +457,18 @@ declare <8 x i32> @llvm.x86.avx512.vpdpwssd.256(<8 x i32>, <16 x i16>, <16 x i16
             }),
             "generated function 'f' uses 'llvm.x86.avx512.vpdpwssd.256', which "
             "this machine lacks and which has no model");
+  EXPECT_EQ(messageOf([] {
+              modelled(R"(
+define void @f() {
+  call void @llvm.x86.tdpbf16ps(i8 0, i8 1, i8 2)
+  ret void
+}
+declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
+)",
+                       leastFeatures(Arch::X86_64));
+            }),
+            "generated function 'f' uses 'llvm.x86.tdpbf16ps', which this "
+            "machine lacks and which has no model");
 }
 
 //===----------------------------------------------------------------------===//

@@ -50,6 +50,7 @@ enum class KernelIsa : uint8_t {
   AVXVNNI,
   AVX512,
   AVX512VNNI,
+  AMXInt8,
   NEON,
   NEONDotProd,
   SVE,

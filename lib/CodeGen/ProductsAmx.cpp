@@ -1,0 +1,410 @@
+//===- ProductsAmx.cpp - Products with a packed matrix on AMX -------------===//
+//
+// A tile of AMX has 16 rows of 64 bytes, and one instruction multiplies 16
+// tokens by 16 outputs, 64 deep. Each group of weights has its own scale, so
+// that a product along K is a row of such instructions with what follows each
+// in AVX-512: the dots leave their tile through memory, are converted and
+// multiplied with the scale.
+//
+//   for every 128 tokens
+//     for each panel of 16 outputs
+//       for every 512 values along K
+//         stage: weights as int8 in the order of tiles, scales as f32
+//         for every 16 tokens: accumulate
+//       + bias, + residual, store
+//
+// So what is staged stays in the first cache, the accumulators of 16 tokens in
+// registers, and nibbles are taken apart once for 128 tokens. Why so:
+// docs/decisions/0009-amx.md.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ProductBuilder.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace qwen;
+using namespace mlir;
+
+/// Tokens that share staged weights.
+static constexpr int64_t kSharing = 128;
+/// Groups along K that are staged at a time: 512 values.
+static constexpr int64_t kStagedGroups = 16;
+
+/// Rows of a tile and bytes of one of them.
+static constexpr int64_t kTileRows = 16, kRowBytes = 64;
+static constexpr int64_t kTileBytes = kTileRows * kRowBytes;
+
+/// Bytes of a staged group: one row of 64 bytes for 4 values of 16 outputs.
+static constexpr int64_t kStagedBytes = kGroup * kPanelRows;
+
+static constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
+static constexpr int64_t kStagedBlocks = kStagedGroups / kBlockGroups;
+/// Bytes of a token's scales in staged blocks.
+static constexpr int64_t kFactorBytes = kStagedBlocks * sizeof(float);
+
+namespace {
+/// Emits one row of the table.
+class TileEmitter {
+public:
+  TileEmitter(const KernelInfo &row, ModuleOp module);
+
+  void emit();
+
+private:
+  /// What 16 tokens are multiplied with: staged groups and blocks from these
+  /// on.
+  struct Stage {
+    Value activations, firstGroup, firstBlock;
+  };
+
+  /// LinearQ8Fn.
+  static SmallVector<Type> signature(MLIRContext *context);
+
+  Value scratch(int64_t bytes);
+  Value constant(VectorType type, int8_t value);
+  void amx(StringRef name, ValueRange arguments);
+  Value tile(int64_t number);
+  void configure();
+  void stage(Value panel, Value first, Value last);
+  void stageValues(Value panel, Value group, Value to);
+  void accumulate(Value token, Value sums, Value first, Value last);
+  void stageFactors(Value token, Value first, Value last);
+  Values advance(const Stage &stage, Value next, Value done, Values sums);
+  void multiply(const Stage &stage, Value block, int64_t turn);
+  void addDots(const Stage &stage, int64_t dot, int64_t pair, Value group,
+               Value from);
+  void addRows(const Stage &stage, Value block, ArrayRef<Value> scales,
+               int64_t first, int64_t last, Values &sums);
+  void finishToken(Value token, Value panel, Value sum);
+
+  /// Blocks of activations in the first `count` groups, the last one included.
+  Value blocksOf(Value count) {
+    return b.shiftRight(b.add(count, b.integer(kBlockGroups - 1)), 2);
+  }
+
+  /// Rows of scales of the first `count` groups.
+  Value scaleRows(Value count) {
+    return scaleGroups == 1 ? count : blocksOf(count);
+  }
+
+  /// Where the dots of a block are, of which two are under way.
+  Value dotsOf(Value block) {
+    Value parity = arith::AndIOp::create(b, block, b.integer(1));
+    return b.at(dots, b.mul(parity, blockDots * kTileBytes));
+  }
+
+  const KernelInfo &row;
+  const WeightFormat format;
+  /// Groups that share a scale, and rows of dots that a block has.
+  const int64_t scaleGroups, blockDots;
+  ProductBuilder b;
+  const VectorType bytes, integers, floats;
+  Value weights, bias, residual, out, m, k, ld, panelBegin, panelEnd;
+  Value groups, blocks;
+  /// On the stack: staged weights and scales, scales of activations, dots,
+  /// accumulators.
+  Value staged, stagedScales, factors, dots, accumulators;
+};
+} // namespace
+
+TileEmitter::TileEmitter(const KernelInfo &row, ModuleOp module)
+    : row(row), format(*weightFormat(row.format)),
+      scaleGroups(weightBlock(format) / kGroup),
+      blockDots(kBlockGroups / scaleGroups),
+      b(row, module, signature(module.getContext())),
+      bytes(b.vector(kRowBytes, b.getI8Type())),
+      integers(b.vector(kPanelRows, b.getI32Type())),
+      floats(b.vector(kPanelRows, b.getF32Type())), weights(b.argument(3)),
+      bias(b.argument(4)), residual(b.argument(5)), out(b.argument(6)),
+      m(b.argument(7)), k(b.argument(8)), ld(b.argument(9)),
+      panelBegin(b.argument(10)), panelEnd(b.argument(11)) {}
+
+SmallVector<Type> TileEmitter::signature(MLIRContext *context) {
+  SmallVector<Type> types(7, ProductBuilder::pointerType(context));
+  types.append(5, IntegerType::get(context, 64));
+  return types;
+}
+
+/// Memory of the function, aligned to lines of the cache.
+Value TileEmitter::scratch(int64_t size) {
+  return LLVM::AllocaOp::create(b, weights.getType(),
+                                LLVM::LLVMArrayType::get(b.getI8Type(), size),
+                                b.integer(1), 64);
+}
+
+Value TileEmitter::constant(VectorType type, int8_t value) {
+  return arith::ConstantOp::create(
+      b, DenseElementsAttr::get(type, b.getI8IntegerAttr(value)));
+}
+
+void TileEmitter::amx(StringRef name, ValueRange arguments) {
+  LLVM::CallIntrinsicOp::create(b, b.getStringAttr(("llvm.x86." + name).str()),
+                                arguments);
+}
+
+/// The number of a tile register, as an operand.
+Value TileEmitter::tile(int64_t number) {
+  return arith::ConstantOp::create(b, b.getI8IntegerAttr(int8_t(number)));
+}
+
+/// Tiles 0 to 3 have dots. Where each group has its own dots, 4 and 5 have the
+/// operands of even groups, 6 and 7 those of odd ones; else 4 and 5 have two
+/// groups, and 6 and 7 one that is left.
+static constexpr int64_t kPairs[] = {4, 6};
+
+void TileEmitter::emit() {
+  groups = b.shiftRight(k, 5);
+  blocks = blocksOf(groups);
+  staged = scratch(kStagedGroups * kStagedBytes);
+  stagedScales = scratch(kStagedGroups * kRowBytes);
+  factors = scratch(kTileRows * kFactorBytes);
+  dots = scratch(2 * blockDots * kTileBytes);
+  accumulators = scratch(kSharing * kRowBytes);
+  configure();
+  Value panelBytes = b.add(b.mul(groups, panelGroupBytes(format)),
+                           b.mul(scaleRows(groups), kPanelScaleBytes));
+  b.loop(b.integer(0), m, kSharing, [&](Value firstToken) {
+    Value lastToken = b.smaller(m, b.add(firstToken, b.integer(kSharing)));
+    auto sumOf = [&](Value token) {
+      Value index = arith::SubIOp::create(b, token, firstToken);
+      return b.at(accumulators, b.mul(index, kRowBytes));
+    };
+    b.loop(panelBegin, panelEnd, 1, [&](Value panel) {
+      Value panelWeights = b.at(weights, b.mul(panel, panelBytes));
+      b.loop(firstToken, lastToken, 1,
+             [&](Value token) { b.store(b.zeros(floats), sumOf(token)); });
+      b.loop(b.integer(0), groups, kStagedGroups, [&](Value first) {
+        Value last = b.smaller(groups, b.add(first, b.integer(kStagedGroups)));
+        stage(panelWeights, first, last);
+        b.loop(firstToken, lastToken, row.m, [&](Value token) {
+          accumulate(token, sumOf(token), first, last);
+        });
+      });
+      b.loop(firstToken, lastToken, 1,
+             [&](Value token) { finishToken(token, panel, sumOf(token)); });
+    });
+  });
+  amx("tilerelease", {});
+  b.finish();
+}
+
+/// The palette, then for each tile bytes of a row, then rows.
+void TileEmitter::configure() {
+  SmallVector<int8_t> values(64, 0);
+  auto shape = [&](int64_t number, int64_t rows, int64_t rowBytes) {
+    values[16 + 2 * number] = int8_t(rowBytes);
+    values[48 + number] = int8_t(rows);
+  };
+  values[0] = 1;
+  for (int64_t i = 0; i < blockDots; ++i)
+    shape(i, kTileRows, kRowBytes);
+  for (int64_t pair : kPairs) {
+    const int64_t deep = scaleGroups > 1 && pair == kPairs[0] ? 2 : 1;
+    shape(pair, kTileRows, deep * kGroup);
+    shape(pair + 1, deep * kGroup / 4, kRowBytes);
+  }
+  Value config = scratch(64);
+  b.store(arith::ConstantOp::create(
+              b, DenseElementsAttr::get(bytes, ArrayRef<int8_t>(values))),
+          config);
+  amx("ldtilecfg", config);
+}
+
+/// Makes the groups [first, last) of a panel what tiles are loaded from.
+void TileEmitter::stage(Value panel, Value first, Value last) {
+  auto place = [&](Value base, Value index, int64_t size) {
+    return b.at(base, b.mul(arith::SubIOp::create(b, index, first), size));
+  };
+  b.loop(first, last, 1, [&](Value group) {
+    stageValues(panel, group, place(staged, group, kStagedBytes));
+  });
+  Value firstScale = scaleRows(first);
+  b.loop(firstScale, scaleRows(last), 1, [&](Value scale) {
+    Value index = arith::SubIOp::create(b, scale, firstScale);
+    b.store(b.loadFloats(kPanelRows, b.getF16Type(),
+                         b.at(panel, b.mul(scale, panelBlockBytes(format)))),
+            b.at(stagedScales, b.mul(index, kRowBytes)));
+  });
+  if (scaleGroups > 1)
+    return;
+  // Groups that the last block lacks: fma(0, -0, t) is t, a zero's sign
+  // included.
+  Value end = b.mul(blocksOf(last), kBlockGroups);
+  b.loop(last, end, 1, [&](Value group) {
+    for (int64_t i = 0; i < kStagedBytes; i += kRowBytes)
+      b.store(constant(bytes, 0), b.at(place(staged, group, kStagedBytes), i));
+    b.store(b.zeros(floats, -0.0f), place(stagedScales, group, kRowBytes));
+  });
+}
+
+/// 8 rows, each with 4 values of every output.
+void TileEmitter::stageValues(Value panel, Value group, Value to) {
+  Value scaleRow = scaleGroups == 1 ? group : b.shiftRight(group, 2);
+  Value offset = b.add(b.mul(group, panelGroupBytes(format)),
+                       b.mul(b.add(scaleRow, b.integer(1)), kPanelScaleBytes));
+  Value from = b.at(panel, offset);
+  const int64_t chunks = panelGroupBytes(format) / kRowBytes;
+  for (int64_t i = 0; i < chunks; ++i) {
+    Value packed = b.load(bytes, b.at(from, i * kRowBytes));
+    if (format == WeightFormat::Q8_0) {
+      b.store(packed, b.at(to, i * kRowBytes));
+      continue;
+    }
+    // Nibbles are stored plus 8.
+    Value low = arith::AndIOp::create(b, packed, constant(bytes, 15));
+    Value high = arith::ShRUIOp::create(b, packed, constant(bytes, 4));
+    b.store(arith::SubIOp::create(b, low, constant(bytes, 8)),
+            b.at(to, i * kRowBytes));
+    b.store(arith::SubIOp::create(b, high, constant(bytes, 8)),
+            b.at(to, (i + chunks) * kRowBytes));
+  }
+}
+
+/// acc = fma(t, d_a, acc) over the blocks of staged groups, for 16 tokens. The
+/// dots of a block are under way while those of the one before are added.
+void TileEmitter::accumulate(Value token, Value sums, Value first, Value last) {
+  Value activations = b.at(b.argument(0), b.mul(token, k));
+  Value firstBlock = blocksOf(first);
+  Value end = blocksOf(last);
+  stageFactors(token, firstBlock, end);
+  Values acc;
+  for (int64_t r = 0; r < kTileRows; ++r)
+    acc.push_back(b.load(floats, b.at(sums, r * kRowBytes)));
+  const Stage stage = {activations, first, firstBlock};
+  auto before = [&](Value block) -> Value {
+    return arith::SubIOp::create(b, block, b.integer(1));
+  };
+  acc = advance(stage, firstBlock, Value(), acc);
+  acc = b.loop(b.add(firstBlock, b.integer(1)), end, 1, acc,
+               [&](Value block, ValueRange values) {
+                 return advance(stage, block, before(block), Values(values));
+               });
+  acc = advance(stage, Value(), before(end), acc);
+  for (int64_t r = 0; r < kTileRows; ++r)
+    b.store(acc[r], b.at(sums, r * kRowBytes));
+}
+
+/// The scales of 16 tokens in the blocks [first, last), four of each token.
+void TileEmitter::stageFactors(Value token, Value first, Value last) {
+  const VectorType type = b.vector(kStagedBlocks, b.getF32Type());
+  Value mask = b.intrinsic(b.vector(kStagedBlocks, b.getI1Type()),
+                           "llvm.get.active.lane.mask.v" +
+                               std::to_string(kStagedBlocks) + "i1.i64",
+                           {first, last});
+  Value from = b.at(b.argument(1),
+                    b.mul(b.add(b.mul(token, blocks), first), sizeof(float)));
+  b.loop(b.integer(0), b.integer(kTileRows), 1, [&](Value r) {
+    Value at = b.at(from, b.mul(b.mul(r, blocks), sizeof(float)));
+    Value scales = LLVM::MaskedLoadOp::create(b, type, at, mask, b.zeros(type),
+                                              alignof(float));
+    b.store(scales, b.at(factors, b.mul(r, kFactorBytes)));
+  });
+}
+
+/// Starts the dots of block `next` and adds those of block `done` to `sums`, in
+/// turns; either may be null. LLVM moves no load across an instruction on
+/// tiles, so that turns keep what it holds in registers small, too.
+Values TileEmitter::advance(const Stage &stage, Value next, Value done,
+                            Values sums) {
+  const int64_t turns = scaleGroups == 1 ? kBlockGroups : kBlockGroups / 2;
+  const int64_t rows = kTileRows / turns;
+  Values scales;
+  if (done) {
+    Value index = arith::SubIOp::create(b, done, stage.firstBlock);
+    for (int64_t i = 0; i < blockDots; ++i)
+      scales.push_back(b.load(
+          floats, b.at(stagedScales, b.add(b.mul(index, blockDots * kRowBytes),
+                                           b.integer(i * kRowBytes)))));
+  }
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    if (next)
+      multiply(stage, next, turn);
+    if (done)
+      addRows(stage, done, scales, turn * rows, (turn + 1) * rows, sums);
+    if (next && (scaleGroups == 1 || turn + 1 == turns)) {
+      const int64_t dot = scaleGroups == 1 ? turn : 0;
+      amx("tilestored64", {tile(dot), b.at(dotsOf(next), dot * kTileBytes),
+                           b.integer(kRowBytes)});
+    }
+  }
+  return sums;
+}
+
+/// A turn of the dots of a block: one group, or two that share a scale.
+void TileEmitter::multiply(const Stage &stage, Value block, int64_t turn) {
+  if (scaleGroups == 1) {
+    // Weights are zero in groups that the last block lacks.
+    Value group = b.add(b.mul(block, kBlockGroups), b.integer(turn));
+    Value lastGroup = arith::SubIOp::create(b, groups, b.integer(1));
+    amx("tilezero", tile(turn));
+    return addDots(stage, turn, kPairs[turn % 2], group,
+                   b.smaller(group, lastGroup));
+  }
+  if (turn == 0)
+    amx("tilezero", tile(0));
+  Value group = b.add(b.mul(block, kBlockGroups), b.integer(2 * turn));
+  auto isThere = [&](Value value) -> Value {
+    return arith::CmpIOp::create(b, arith::CmpIPredicate::slt, value, groups);
+  };
+  b.branch(
+      isThere(b.add(group, b.integer(1))),
+      [&] { addDots(stage, 0, kPairs[0], group, group); },
+      [&] {
+        b.branch(
+            isThere(group), [&] { addDots(stage, 0, kPairs[1], group, group); },
+            [] {});
+      });
+}
+
+/// Adds the products of 16 tokens in group `from` with the staged weights of
+/// `group`, by tiles `pair` and `pair` + 1, to tile `dot`.
+void TileEmitter::addDots(const Stage &stage, int64_t dot, int64_t pair,
+                          Value group, Value from) {
+  Value index = arith::SubIOp::create(b, group, stage.firstGroup);
+  amx("tileloadd64",
+      {tile(pair), b.at(stage.activations, b.mul(from, kGroup)), k});
+  amx("tileloadd64", {tile(pair + 1), b.at(staged, b.mul(index, kStagedBytes)),
+                      b.integer(kRowBytes)});
+  amx("tdpbssd", {tile(dot), tile(pair), tile(pair + 1)});
+}
+
+/// t = the fma chain of isum * d_w over a block's scales, from -0, with which
+/// the first fma is the rounded product; then fma(t, d_a, sum): for tokens
+/// [first, last) of 16.
+void TileEmitter::addRows(const Stage &stage, Value block,
+                          ArrayRef<Value> scales, int64_t first, int64_t last,
+                          Values &sums) {
+  Value index = arith::SubIOp::create(b, block, stage.firstBlock);
+  Value factor = b.at(factors, b.mul(index, sizeof(float)));
+  Value from = dotsOf(block);
+  for (int64_t r = first; r < last; ++r) {
+    Value t = b.zeros(floats, -0.0f);
+    for (int64_t i = 0; i < blockDots; ++i) {
+      Value isum = b.load(integers, b.at(from, i * kTileBytes + r * kRowBytes));
+      t = math::FmaOp::create(b, arith::SIToFPOp::create(b, floats, isum),
+                              scales[i], t);
+    }
+    Value x = b.load(b.getF32Type(), b.at(factor, r * kFactorBytes));
+    sums[r] = math::FmaOp::create(b, t, b.splat(floats, x), sums[r]);
+  }
+}
+
+/// Adds bias and residual, one addition each, and stores a panel's outputs.
+void TileEmitter::finishToken(Value token, Value panel, Value sum) {
+  Value column = b.mul(panel, kRowBytes);
+  Value offset = b.add(b.mul(b.mul(token, ld), 4), column);
+  auto plus = [&](Value base, Value at, Value value) {
+    return b.unlessNull(base, value, [&] {
+      return Values{
+          arith::AddFOp::create(b, value, b.load(floats, b.at(base, at)))};
+    })[0];
+  };
+  Value value = plus(bias, column, b.load(floats, sum));
+  b.store(plus(residual, offset, value), b.at(out, offset));
+}
+
+void qwen::emitTiledLinear(const KernelInfo &row, ModuleOp module) {
+  TileEmitter(row, module).emit();
+}
