@@ -70,6 +70,23 @@ static void dotAvx512Vnni(int64_t count) {
   QWEN_LOOP(QWEN_TEN(QWEN_STEP));
 #undef QWEN_STEP
 }
+/// Six tiles of 16 rows of 64 bytes.
+static void dotAmx(int64_t count) {
+  // The palette; for each tile, bytes of a row and rows.
+  uint8_t config[64] = {1};
+  for (int tile = 0; tile < 8; ++tile) {
+    config[16 + 2 * tile] = 64;
+    config[48 + tile] = 16;
+  }
+#define QWEN_STEP(R) "tdpbssd %%tmm7, %%tmm6, %%tmm" #R "\n"
+  __asm__ volatile("ldtilecfg %1\n1:\n" QWEN_STEP(0) QWEN_STEP(1) QWEN_STEP(2)
+                       QWEN_STEP(3) QWEN_STEP(4)
+                           QWEN_STEP(5) "decq %0\njnz 1b\ntilerelease"
+                   : "+r"(count)
+                   : "m"(config)
+                   : "cc");
+#undef QWEN_STEP
+}
 
 static Loop floatLoop() {
   return hostFeatures().contains(CpuFeature::AVX512F)
@@ -78,6 +95,8 @@ static Loop floatLoop() {
 }
 static Loop integerLoop() {
   const CpuFeatureSet features = hostFeatures();
+  if (features.contains(CpuFeature::AMXInt8))
+    return {dotAmx, 6 * 16 * 16 * 64, "tdpbssd"};
   if (features.contains(CpuFeature::AVX512VNNI))
     return {dotAvx512Vnni, 640, "vpdpbusd, 512 bits"};
   if (features.contains(CpuFeature::AVXVNNI))
