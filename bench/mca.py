@@ -225,7 +225,7 @@ def dot_name(name):
 
 
 ROWS = ["linear_{f}_1x16x4_neon", "linear_{f}_4x16x4_neon",
-        "linear_{f}_1x16x4_neon_dotprod", "linear_{f}_4x16x4_neon_dotprod",
+        "linear_{f}_1x16x4_neon_dotprod", "linear_{f}_4x16x4_neon_dotprod", "linear_{f}_8x16x4_neon_dotprod",
         "linear_{f}_1x16x4_sve", "linear_{f}_8x16x4_sve",
         "linear_{f}_8x16x4_neon_i8mm", "linear_{f}_8x16x4_sve_i8mm"]
 

@@ -29,12 +29,6 @@
 using namespace qwen;
 using namespace mlir;
 
-/// 1.5 * 2^23. An i32 below 2^22 in magnitude, added to its bits, gives the
-/// float that is as much larger: so a dot that starts from these bits becomes
-/// a float by one subtraction, which is exact. Arm's conversion takes the slots
-/// of two.
-static constexpr float kMagic = 12582912.0f;
-
 static constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
 static constexpr int64_t kLanes = 4;
 

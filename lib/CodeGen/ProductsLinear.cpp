@@ -114,6 +114,14 @@ private:
   }
 
   bool isQuantized() const { return qwen::isQuantized(row.format); }
+  bool isEightBits() const { return format == WeightFormat::Q8_0; }
+  /// Whether dots lack something that depends on the activations' sum.
+  bool isCorrected() const { return !isEightBits() || isUnsignedDot(row.isa); }
+  /// Whether a subtraction turns dots into floats. Without a correction, what
+  /// they start from would take the slot that this saves.
+  bool fromMagic() const {
+    return row.arch() == Arch::AArch64 && isCorrected();
+  }
 
   /// By a power of two.
   Value divide(Value value, int64_t divisor) {
@@ -146,7 +154,9 @@ private:
   Value sixteen(Value q, int64_t first);
   Value activations(Value q, int64_t step);
   Value forToken(VectorType type, ArrayRef<Value> values, size_t r);
-  Value correction(ArrayRef<Value> sums, size_t r);
+  Value correction(ArrayRef<Value> sums, size_t r, int64_t v);
+  Value toFloats(Value dot, int64_t v);
+  float magic(int64_t v) const;
   Value scaled(Value dot, Value scales, int64_t i, Value previous);
   void finishTile(Value output, ArrayRef<Value> rows, Values tile);
 
@@ -213,7 +223,8 @@ Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
       sums.push_back(b.load(b.getI32Type(), b.at(from.sums, b.mul(g, 4))));
     }
     for (size_t r = 0; r < rows.size(); ++r)
-      start.append(vectors, correction(sums, r));
+      for (int64_t v = 0; v < vectors; ++v)
+        start.push_back(correction(sums, r, v));
     Values result(previous);
     groupDots(b.at(group, kPanelScaleBytes), column, q, start,
               [&](int64_t i, Value dot) {
@@ -255,7 +266,8 @@ Values LinearEmitter::wideBlockSum(Value panel, Value column,
   for (size_t i = 0; i < count; ++i) {
     Value dot = arith::AddIOp::create(
         b, sums[i],
-        correction(ArrayRef<Value>(sums).drop_front(count), i / vectors));
+        correction(ArrayRef<Value>(sums).drop_front(count), i / vectors,
+                   int64_t(i) % vectors));
     result.push_back(
         scaled(dot, b.at(scales, b.mul(column, 2)), i, b.zeros(type, -0.0f)));
   }
@@ -280,25 +292,49 @@ Value LinearEmitter::scaled(Value dot, Value scales, int64_t i,
                          b.at(scales, b.scaled(i % vectors * lanes * 2)));
   if (inPairs())
     w = b.permuted("zip", 64, w, w, i / vectors % 2 != 0);
-  Value isum = arith::SIToFPOp::create(b, b.vector(lanes, b.getF32Type()), dot);
+  Value isum = toFloats(dot, i % vectors);
   return math::FmaOp::create(b, isum, w, previous);
+}
+
+/// What the dots of vector `v` start from. No two vectors of a token start from
+/// the same value: LLVM would copy one register, which takes a slot of the
+/// vectors' pipes, and a splat of a general register takes none.
+float LinearEmitter::magic(int64_t v) const {
+  return kMagic + (inPairs() ? 0.0f : float(v));
+}
+
+/// Dots that started from correction().
+Value LinearEmitter::toFloats(Value dot, int64_t v) {
+  const VectorType type = b.vector(lanes, b.getF32Type());
+  if (!fromMagic())
+    return arith::SIToFPOp::create(b, type, dot);
+  return arith::SubFOp::create(b, vector::BitCastOp::create(b, type, dot),
+                               b.zeros(type, magic(v)));
 }
 
 /// What the dots of stored weights with activations of this sum lack, for every
 /// output; null where it is nothing. Nibbles are stored plus 8, and int8 goes
 /// into an unsigned dot plus 128: sum(q * (w - c)) = sum(q * w) - c * sum(q).
-Value LinearEmitter::correction(ArrayRef<Value> sums, size_t r) {
-  const bool eightBits = format == WeightFormat::Q8_0;
-  if (eightBits && !isUnsignedDot(row.isa))
+/// Dots that are to become floats by a subtraction start from kMagic, too.
+Value LinearEmitter::correction(ArrayRef<Value> sums, size_t r, int64_t v) {
+  if (!isCorrected())
     return nullptr;
   const VectorType type = b.vector(lanes, b.getI32Type());
-  const IntegerAttr minus = b.getI32IntegerAttr(eightBits ? -128 : -8);
-  if (inPairs())
-    return arith::MulIOp::create(
-        b, forToken(type, sums, r),
-        arith::ConstantOp::create(b, DenseElementsAttr::get(type, minus)));
-  return b.splat(type, arith::MulIOp::create(
-                           b, sums[r], arith::ConstantOp::create(b, minus)));
+  const IntegerAttr minus = b.getI32IntegerAttr(isEightBits() ? -128 : -8);
+  const IntegerAttr from =
+      b.getI32IntegerAttr(fromMagic() ? std::bit_cast<int32_t>(magic(v)) : 0);
+  if (inPairs()) {
+    auto all = [&](IntegerAttr value) -> Value {
+      return arith::ConstantOp::create(b, DenseElementsAttr::get(type, value));
+    };
+    return arith::AddIOp::create(
+        b, arith::MulIOp::create(b, forToken(type, sums, r), all(minus)),
+        all(from));
+  }
+  Value lacking = b.createOrFold<arith::MulIOp>(
+      sums[r], arith::ConstantOp::create(b, minus));
+  return b.splat(type, b.createOrFold<arith::AddIOp>(
+                           lacking, arith::ConstantOp::create(b, from)));
 }
 
 /// Activations first .. first + 15 of a group, in each 128 bits.
@@ -341,7 +377,7 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
     return arith::ConstantOp::create(
         b, DenseElementsAttr::get(bytes, b.getI8IntegerAttr(value)));
   };
-  const bool eightBits = format == WeightFormat::Q8_0;
+  const bool eightBits = isEightBits();
   SmallVector<GroupDot> dots;
   for (Value value : start)
     dots.emplace_back(b, row.isa, eightBits).start(value);
@@ -374,8 +410,9 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
       use(r * vectors + v, dots[r * vectors + v].finish());
   };
   // Where activations are register operands, one vector of outputs at a time
-  // needs the fewest accumulators; else each activation is broadcast once.
-  if (row.isa == KernelIsa::NEONDotProd) {
+  // needs the fewest accumulators; else each activation is broadcast once. A
+  // single token has registers to spare, and its chains of dots should overlap.
+  if (row.isa == KernelIsa::NEONDotProd && row.m > 1) {
     for (int64_t v = 0; v < vectors; ++v) {
       for (int64_t chunk = 0; chunk < chunks; ++chunk)
         addChunk(chunk, v);
@@ -397,7 +434,7 @@ void LinearEmitter::pairDots(Value group, Value column, ArrayRef<Value> q,
                              llvm::function_ref<void(int64_t, Value)> use) {
   const VectorType bytes = b.vector(16, b.getI8Type());
   const VectorType words = b.vector(4, b.getI32Type());
-  const bool eightBits = format == WeightFormat::Q8_0;
+  const bool eightBits = isEightBits();
   auto constant = [&](int8_t value) -> Value {
     return arith::ConstantOp::create(
         b, DenseElementsAttr::get(bytes, b.getI8IntegerAttr(value)));

@@ -12,6 +12,12 @@
 
 namespace qwen {
 
+/// 1.5 * 2^23. An i32 below 2^22 in magnitude, added to its bits, gives the
+/// float that is as much larger: a dot that starts from these bits becomes a
+/// float by one subtraction, which is exact and gives +0 for 0. Arm's
+/// conversion takes the slots of two.
+inline constexpr float kMagic = 12582912.0f;
+
 /// The types of the arguments of LinearF32Fn or LinearQ8Fn.
 llvm::SmallVector<Type> linearSignature(const KernelInfo &row,
                                         mlir::MLIRContext *context);

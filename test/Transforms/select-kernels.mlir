@@ -31,17 +31,17 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // A72: qwen.rms_norm {{.*}}{kernel = "rms_norm_q8_neon"}
   %q = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // A72: qwen.linear {{.*}}gemm = "linear_q8_0_4x16x4_neon", gemv = "linear_q8_0_1x16x4_neon"
-  // N1: qwen.linear {{.*}}gemm = "linear_q8_0_4x16x4_neon_dotprod", gemv = "linear_q8_0_1x16x4_neon_dotprod"
+  // N1: qwen.linear {{.*}}gemm = "linear_q8_0_8x16x4_neon_dotprod", gemv = "linear_q8_0_1x16x4_neon_dotprod"
   // N2: qwen.linear {{.*}}gemm = "linear_q8_0_8x16x4_sve_i8mm", gemv = "linear_q8_0_1x16x4_sve"
   // AVX2: qwen.linear {{.*}}gemm = "linear_q8_0_4x16x4_avx2", gemv = "linear_q8_0_1x16x4_avx2"
   // VNNI: qwen.linear {{.*}}gemm = "linear_q8_0_8x16x4_avx512vnni", gemv = "linear_q8_0_1x16x4_avx512vnni"
   // AMX: qwen.linear {{.*}}gemm = "linear_q8_0_16x16x4_amx_int8", gemv = "linear_q8_0_1x16x4_avx512vnni"
   %y8 = qwen.linear %q, [@w8] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
-  // N1: qwen.linear {{.*}}gemm = "linear_q4_g128_4x16x4_neon_dotprod", gemv = "linear_q4_g128_1x16x4_neon_dotprod"
+  // N1: qwen.linear {{.*}}gemm = "linear_q4_g128_8x16x4_neon_dotprod", gemv = "linear_q4_g128_1x16x4_neon_dotprod"
   // N2: qwen.linear {{.*}}gemm = "linear_q4_g128_8x16x4_sve_i8mm", gemv = "linear_q4_g128_1x16x4_sve"
   %y128 = qwen.linear %q, [@w128] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   // A72: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_neon", gemv = "linear_q4_0_1x16x4_neon"
-  // N1: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_neon_dotprod", gemv = "linear_q4_0_1x16x4_neon_dotprod"
+  // N1: qwen.linear {{.*}}gemm = "linear_q4_0_8x16x4_neon_dotprod", gemv = "linear_q4_0_1x16x4_neon_dotprod"
   // AVX2: qwen.linear {{.*}}gemm = "linear_q4_0_4x16x4_avx2", gemv = "linear_q4_0_1x16x4_avx2"
   // VNNI: qwen.linear {{.*}}gemm = "linear_q4_0_8x16x4_avx512vnni", gemv = "linear_q4_0_1x16x4_avx512vnni"
   // AMX: qwen.linear {{.*}}gemm = "linear_q4_0_16x16x4_amx_int8", gemv = "linear_q4_0_1x16x4_avx512vnni"
