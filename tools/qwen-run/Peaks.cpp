@@ -96,7 +96,7 @@ static Loop floatLoop() {
 static Loop integerLoop() {
   const CpuFeatureSet features = hostFeatures();
   if (features.contains(CpuFeature::AMXInt8))
-    return {dotAmx, 6 * 16 * 16 * 64, "tdpbssd"};
+    return {dotAmx, 98304, "tdpbssd"};
   if (features.contains(CpuFeature::AVX512VNNI))
     return {dotAvx512Vnni, 640, "vpdpbusd, 512 bits"};
   if (features.contains(CpuFeature::AVXVNNI))
