@@ -314,11 +314,14 @@ static void buildBody(Body &body, const KernelInfo &row) {
     break;
   case KernelOp::SoftmaxPage: {
     Value *slots = builder.getInt32(kPageTokens);
-    body.vector(argument(0), slots);
-    body.scalar(body.size(1));
-    body.vector(argument(2), slots);
-    body.cell(argument(3));
-    body.cell(argument(4));
+    const auto pages = [&](Value *host) {
+      body.buffer(host, {{slots, builder.getInt32(1)}, {body.size(1), slots}});
+    };
+    pages(argument(0));
+    body.scalar(body.size(2));
+    pages(argument(3));
+    body.vector(argument(4), body.size(1));
+    body.vector(argument(5), body.size(1));
     break;
   }
   case KernelOp::MergePage:

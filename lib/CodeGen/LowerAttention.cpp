@@ -201,27 +201,16 @@ func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, 
     %to_o = arith.select %first, %old, %page_o : !llvm.ptr
     func.call @${scores}(%query, %k, %scale, %scores, %rows, %dim, %visible) : ${scores.type}
     scf.if %whole {
-      scf.for %r = %c0 to %rows step %c1 : i64 {
-        %r_s = func.call @row(%scores, %r, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %r_p = func.call @row(%weighted, %r, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %r_m = func.call @row(%to_m, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %r_l = func.call @row(%to_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        func.call @${softmax}(%r_s, %page_tokens, %r_p, %r_m, %r_l) : ${softmax.type}
-      }
+      func.call @${softmax}(%scores, %rows, %page_tokens, %weighted, %to_m, %to_l) : ${softmax.type}
       func.call @${values}(%weighted, %v, %to_o, %rows, %dim, %page_tokens) : ${values.type}
     } else {
       scf.for %i = %c0 to %count step %c1 : i64 {
         %n = arith.addi %first_visible, %i : i64
-        %first_row = arith.muli %i, %groups : i64
-        %row_after = arith.addi %first_row, %groups : i64
-        scf.for %r = %first_row to %row_after step %c1 : i64 {
-          %r_s = func.call @row(%scores, %r, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          %r_p = func.call @row(%weighted, %r, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          %r_m = func.call @row(%to_m, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          %r_l = func.call @row(%to_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-          func.call @${softmax}(%r_s, %n, %r_p, %r_m, %r_l) : ${softmax.type}
-        }
+        %i_s = func.call @row(%scores, %i, %token_scores) : (!llvm.ptr, i64, i64) -> !llvm.ptr
         %i_p = func.call @row(%weighted, %i, %token_scores) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %i_m = func.call @row(%to_m, %i, %groups) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        %i_l = func.call @row(%to_l, %i, %groups) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+        func.call @${softmax}(%i_s, %groups, %n, %i_p, %i_m, %i_l) : ${softmax.type}
         %i_o = func.call @row(%to_o, %i, %token_size) : (!llvm.ptr, i64, i64) -> !llvm.ptr
         func.call @${values}(%i_p, %v, %i_o, %groups, %dim, %n) : ${values.type}
       }

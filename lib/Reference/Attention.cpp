@@ -68,18 +68,20 @@ void reference::attentionValuesF16(const float *p, const void *vPage, float *o,
 /// which of +0 and -0 they take for the larger.
 static float largerScore(float a, float b) { return (b > a ? b : a) + 0.0f; }
 
-void reference::softmaxPage(const float *s, int64_t n, float *p, float *m,
-                            float *l) {
-  float largest = s[0] + 0.0f;
-  for (int64_t j = 1; j < n; ++j)
-    largest = largerScore(largest, s[j]);
-  Lanes lanes;
-  for (int64_t j = 0; j < kPageTokens; ++j) {
-    p[j] = j < n ? reference::exp(s[j] - largest) : 0.0f;
-    lanes.add(j, p[j]);
+void reference::softmaxPage(const float *s, int64_t rows, int64_t n, float *p,
+                            float *m, float *l) {
+  for (int64_t r = 0; r < rows; ++r, s += kPageTokens, p += kPageTokens) {
+    float largest = s[0] + 0.0f;
+    for (int64_t j = 1; j < n; ++j)
+      largest = largerScore(largest, s[j]);
+    Lanes lanes;
+    for (int64_t j = 0; j < kPageTokens; ++j) {
+      p[j] = j < n ? reference::exp(s[j] - largest) : 0.0f;
+      lanes.add(j, p[j]);
+    }
+    m[r] = largest;
+    l[r] = lanes.sum();
   }
-  *m = largest;
-  *l = lanes.sum();
 }
 
 void reference::mergePage(float mOld, float lOld, const float *oOld, float m,

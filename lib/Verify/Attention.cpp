@@ -103,16 +103,18 @@ void verify::checkSoftmaxPage(Cases &cases, SoftmaxPageFn *kernel,
   Random random(4);
   for (int64_t n = 1; n <= kPageTokens; ++n)
     for (Values kind : kValues) {
-      cases.start("n ", n, ", values ", valuesName(kind));
-      Guarded<float> s = random.floats(kPageTokens, kind);
-      for (int64_t i = n; i < kPageTokens; ++i)
-        s[i] = i % 2 == 0 ? kNaN : kMax;
+      const int64_t rows = 1 + n % 5;
+      cases.start("rows ", rows, ", n ", n, ", values ", valuesName(kind));
+      Guarded<float> s = random.floats(rows * kPageTokens, kind);
+      for (int64_t i = 0; i < s.length(); ++i)
+        if (i % kPageTokens >= n)
+          s[i] = i % 2 == 0 ? kNaN : kMax;
       for (float &x : s)
         x = kind == Values::Uniform ? x * 30.0f : x;
-      Guarded<float> want(kPageTokens, kNaN), got(want), wantM(1), gotM(1),
-          wantL(1), gotL(1);
-      reference(s.data(), n, want.data(), wantM.data(), wantL.data());
-      kernel(s.data(), n, got.data(), gotM.data(), gotL.data());
+      Guarded<float> want(rows * kPageTokens, kNaN), got(want), wantM(rows),
+          gotM(rows), wantL(rows), gotL(rows);
+      reference(s.data(), rows, n, want.data(), wantM.data(), wantL.data());
+      kernel(s.data(), rows, n, got.data(), gotM.data(), gotL.data());
       cases.expectSame(gotM, wantM, "m");
       cases.expectSame(got, want, "p");
       cases.expectSame(gotL, wantL, "l");

@@ -172,9 +172,7 @@ TEST(ReferenceBits, Attention) {
     ref::attentionScoresF16(q.data(), page.data(), 3.0f, s.data(), groups,
                             headDim, n);
     float m[groups], l[groups], mNew, lNew;
-    for (int64_t g = 0; g < groups; ++g)
-      ref::softmaxPage(s.data() + g * kPageTokens, n, &p[size_t(g * 64)], &m[g],
-                       &l[g]);
+    ref::softmaxPage(s.data(), groups, n, p.data(), m, l);
     ref::attentionValuesF16(p.data(), page.data(), o.data(), groups, headDim,
                             n);
     ref::mergePage(m[0], l[0], o.data(), m[1], l[1], o.data() + headDim,

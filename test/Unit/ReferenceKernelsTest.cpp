@@ -385,7 +385,7 @@ TEST(Softmax, PageIsThatOfDoublePrecision) {
     const std::vector<float> s = Random(23).values(64, 9.0f);
     std::vector<float> p(64, kNaN);
     float m, l;
-    ref::softmaxPage(s.data(), n, p.data(), &m, &l);
+    ref::softmaxPage(s.data(), 1, n, p.data(), &m, &l);
     EXPECT_EQ(m, *std::max_element(s.begin(), s.begin() + n));
     double sum = 0;
     for (int64_t j = 0; j < 64; ++j) {
@@ -404,19 +404,19 @@ TEST(Softmax, SumsInLanes) {
   s[0] = 0.0f;
   float m, l;
   s[16] = s[32] = -16.7f; // lane 0, one after the other
-  ref::softmaxPage(s.data(), 64, p.data(), &m, &l);
+  ref::softmaxPage(s.data(), 1, 64, p.data(), &m, &l);
   EXPECT_EQ(l, 1.0f);
   s[16] = s[32] = -200.0f;
   s[1] = s[17] = -16.7f; // lane 1
-  ref::softmaxPage(s.data(), 64, p.data(), &m, &l);
+  ref::softmaxPage(s.data(), 1, 64, p.data(), &m, &l);
   EXPECT_EQ(l, 1.0f + 0x1p-23f);
   s[1] = s[17] = -200.0f;
   s[4] = s[12] = -16.7f; // the tree's first level
-  ref::softmaxPage(s.data(), 64, p.data(), &m, &l);
+  ref::softmaxPage(s.data(), 1, 64, p.data(), &m, &l);
   EXPECT_EQ(l, 1.0f + 0x1p-23f);
   s[4] = s[12] = -200.0f;
   s[8] = s[4] = -16.7f; // lane 8 joins lane 0 before lane 4 does
-  ref::softmaxPage(s.data(), 64, p.data(), &m, &l);
+  ref::softmaxPage(s.data(), 1, 64, p.data(), &m, &l);
   EXPECT_EQ(l, 1.0f);
 }
 
@@ -441,7 +441,7 @@ TEST(Softmax, ZeroMaximumIsPositive) {
   const std::vector<float> s(64, -0.0f);
   std::vector<float> p(64);
   float m, l;
-  ref::softmaxPage(s.data(), 3, p.data(), &m, &l);
+  ref::softmaxPage(s.data(), 1, 3, p.data(), &m, &l);
   EXPECT_FALSE(std::signbit(m));
   float mNew, lNew, oNew;
   ref::mergePage(-1.0f, 1.0f, p.data(), -0.0f, l, p.data(), 1, &mNew, &lNew,

@@ -250,7 +250,7 @@ private:
         Row oPage = zeros(headDim);
         scores(&q[static_cast<size_t>(head * headDim)],
                layer.keys[page].data() + offset, scale, s, 1, headDim, n);
-        reference::softmaxPage(s, n, p, &mPage, &lPage);
+        reference::softmaxPage(s, 1, n, p, &mPage, &lPage);
         sums(p, layer.values[page].data() + offset, oPage.data(), 1, headDim,
              n);
         if (page == 0) {

@@ -33,7 +33,10 @@ Profile::Profile(const Manifest &manifest)
 
 void Profile::add(const Tracer &tracer, const Step &step, double seconds) {
   ++steps;
-  total += seconds;
+  if (steps > 1 && seconds >= total)
+    return;
+  total = seconds;
+  std::ranges::fill(ops, Times());
   for (int32_t thread = 0; thread < tracer.threads(); ++thread) {
     const std::vector<Tracer::Event> &events = tracer.events(thread);
     for (size_t i = 0; i + 1 < events.size(); ++i) {
@@ -98,14 +101,13 @@ std::vector<double> Profile::layers() const {
 }
 
 ordered_json Profile::toJson() const {
-  const auto count = static_cast<double>(steps);
   const auto describe = [&](const Times &times) -> ordered_json {
-    return {{"ms", times.seconds / count * 1e3},
+    return {{"ms", times.seconds * 1e3},
             {"share", times.seconds / total},
-            {"barrier_ms", times.waited / count * 1e3},
-            {"megabytes", times.bytes / count * 1e-6},
+            {"barrier_ms", times.waited * 1e3},
+            {"megabytes", times.bytes * 1e-6},
             {"gb_per_second", times.bytes / times.seconds * 1e-9},
-            {"million_macs", times.macs / count * 1e-6},
+            {"million_macs", times.macs * 1e-6},
             {"gmac_per_second", times.macs / times.seconds * 1e-9}};
   };
   ordered_json classesJson;
@@ -117,14 +119,14 @@ ordered_json Profile::toJson() const {
   }
   ordered_json layersJson = ordered_json::array();
   for (double seconds : layers())
-    layersJson.push_back(seconds / count * 1e3);
+    layersJson.push_back(seconds * 1e3);
   ordered_json opsJson;
   for (size_t i = 0; i < ops.size(); ++i)
     opsJson[manifest.ops[i]] = describe(ops[i]);
   return {{"steps", steps},
-          {"ms", total / count * 1e3},
-          {"barrier_ms", waited / count * 1e3},
-          {"outside_ms", (total - spent - waited) / count * 1e3},
+          {"ms", total * 1e3},
+          {"barrier_ms", waited * 1e3},
+          {"outside_ms", (total - spent - waited) * 1e3},
           {"classes", std::move(classesJson)},
           {"layers_ms", std::move(layersJson)},
           {"ops", std::move(opsJson)}};
@@ -141,26 +143,25 @@ ordered_json Profile::toJson() const {
 
 std::string Profile::toText(const std::string &title,
                             const Peaks &peaks) const {
-  const auto count = static_cast<double>(steps);
-  std::string text = format("\n%s: %.3f ms, mean of %lld\n", title.c_str(),
-                            total / count * 1e3, static_cast<long long>(steps));
+  std::string text = format("\n%s: %.3f ms, fastest of %lld\n", title.c_str(),
+                            total * 1e3, static_cast<long long>(steps));
   text += format("  %-18s %9s %6s %11s %10s %7s %10s %8s\n", "op", "ms",
                  "share", "barrier ms", "MB", "GB/s", "MMAC", "GMAC/s");
   double spent = 0, waited = 0;
   for (const auto &[name, times] : classes()) {
     text += format("  %-18s %9.3f %5.1f%% %11.3f %10.3f %7.1f", name.c_str(),
-                   times.seconds / count * 1e3, times.seconds / total * 100,
-                   times.waited / count * 1e3, times.bytes / count * 1e-6,
+                   times.seconds * 1e3, times.seconds / total * 100,
+                   times.waited * 1e3, times.bytes * 1e-6,
                    times.bytes / times.seconds * 1e-9);
     if (times.macs > 0)
-      text += format(" %10.1f %8.1f", times.macs / count * 1e-6,
+      text += format(" %10.1f %8.1f", times.macs * 1e-6,
                      times.macs / times.seconds * 1e-9);
     text += '\n';
     spent += times.seconds;
     waited += times.waited;
   }
   const auto line = [&](const char *name, double seconds) {
-    text += format("  %-18s %9.3f %5.1f%%\n", name, seconds / count * 1e3,
+    text += format("  %-18s %9.3f %5.1f%%\n", name, seconds * 1e3,
                    seconds / total * 100);
   };
   line("barriers", waited);
@@ -171,6 +172,6 @@ std::string Profile::toText(const std::string &title,
                  peaks.integerInstruction.c_str());
   text += "  ms of each layer:";
   for (double seconds : layers())
-    text += format(" %.3f", seconds / count * 1e3);
+    text += format(" %.3f", seconds * 1e3);
   return text + '\n';
 }

@@ -21,15 +21,17 @@ struct Step {
   int64_t tokens;
 };
 
-/// Times of ops, added over steps of one kind.
+/// The times of the ops of the fastest of some steps of one kind: what others
+/// take longer is mostly what else runs on the machine.
 class Profile {
 public:
   explicit Profile(const Manifest &manifest);
 
-  /// Adds what `tracer` saw of `step`, which took `seconds`.
+  /// Takes what `tracer` saw of `step`, which took `seconds`, if none before was
+  /// as fast.
   void add(const Tracer &tracer, const Step &step, double seconds);
 
-  /// Times of a step by class of op and by layer, with bytes moved and
+  /// Times of that step by class of op and by layer, with bytes moved and
   /// multiplications: milliseconds, megabytes (10^6), millions.
   nlohmann::ordered_json toJson() const;
   /// The same as a table, beside what the machine can do.

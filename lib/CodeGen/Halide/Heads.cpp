@@ -115,37 +115,68 @@ Kernel halide::append(KernelFormat format, int stride) {
   return {{x, headDim}, {slot, flag}};
 }
 
+/// combineLanes over the first dimension of a Func, with each level of the tree
+/// in a register, computed for each `row` of `user`.
+static Expr foldLanes(const Func &lanes, Combine combine, const Func &user,
+                      const Var &row) {
+  Var j("j");
+  Func from = lanes;
+  for (int half = kLanes / 2; half >= 2; half /= 2) {
+    Func level("level");
+    level(j, row) = combine(from(j, row), from(j + half, row));
+    level.compute_at(user, row)
+        .bound(j, 0, half)
+        .store_in(Halide::MemoryType::Stack)
+        .vectorize(j, half);
+    from = level;
+  }
+  return combine(from(0, row), from(1, row));
+}
+
 Kernel halide::softmaxPage(int width) {
   constexpr int slots = static_cast<int>(kPageTokens);
-  ImageParam s(Float(32), 1, "s");
+  ImageParam s(Float(32), 2, "s");
   Param<int32_t> n("n");
-  Var j("j");
+  Var j("j"), row("row");
   Func tops("tops"), m("m"), p("p"), lanes("lanes"), l("l");
   RDom r(0, slots / kLanes);
-  // Slots at and past n hold anything, so they are replaced before use.
+  // Slots at and past n hold anything, so they are replaced before use; e to
+  // the power of what stands for them is +0.
   const Expr none = -std::numeric_limits<float>::infinity();
   const auto visible = [&](const Expr &slot) {
-    return Halide::select(slot < n, s(slot), none);
+    return Halide::select(slot < n, s(slot, row), none);
   };
-  tops(j) = none;
-  tops(j) = Halide::max(tops(j), visible(r * kLanes + j));
-  m() =
-      largestScore(combineLanes([&](int lane) { return tops(lane); }, larger));
-  p(j) = Halide::select(j < n, halide::exp(visible(j) - m()), 0.0f);
-  lanes(j) = 0.0f;
-  lanes(j) += p(r * kLanes + j);
-  l() = combineLanes([&](int lane) { return lanes(lane); }, add);
+  tops(j, row) = none;
+  tops(j, row) = Halide::max(tops(j, row), visible(r * kLanes + j));
+  m(row) = largestScore(foldLanes(tops, larger, m, row));
+  p(j, row) = halide::exp(visible(j) - m(row));
+  lanes(j, row) = 0.0f;
+  lanes(j, row) += p(r * kLanes + j, row);
+  l(row) = foldLanes(lanes, add, l, row);
 
-  s.dim(0).set_bounds(0, slots);
+  s.dim(0).set_bounds(0, slots).dim(1).set_min(0).set_stride(slots);
   p.output_buffer().dim(0).set_bounds(0, slots);
-  for (Func each : {tops, lanes}) {
-    each.compute_root();
-    scheduleLanes(each, j, width);
-    each.update().unroll(r);
-  }
+  p.output_buffer().dim(1).set_min(0).set_stride(slots);
+  for (Func each : {m, l})
+    each.output_buffer().dim(0).set_min(0);
+  // All rows together: those of one wait for each other, those of several do
+  // not.
+  const auto scheduleSums = [&](Func sums, const Func &user) {
+    sums.compute_at(user, row);
+    scheduleLanes(sums, j, width);
+    sums.update().unroll(r);
+  };
+  scheduleSums(tops, m);
+  scheduleSums(lanes, l);
   m.compute_root();
+  m.specialize(n == slots);
   p.compute_root();
-  scheduleElements(p, j, width, TailStrategy::RoundUp);
+  p.specialize(n == slots);
+  l.compute_root();
+  for (Halide::Stage stage : {Halide::Stage(p), p.specialize(n == slots)}) {
+    Var step("step"), value("value");
+    stage.split(j, step, value, width, TailStrategy::RoundUp).vectorize(value);
+  }
   return {{s, n}, {p, m, l}};
 }
 
