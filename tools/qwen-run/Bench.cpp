@@ -41,11 +41,14 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
                                 engine.manifest().model.tokenizerVocab);
   };
   const auto nothing = [](size_t, std::span<float>) {};
-  const SequenceId sequence = engine.cache().open();
+  std::vector<SequenceId> sequences(static_cast<size_t>(command.batch));
   std::vector<Token> batch;
-  batch.reserve(static_cast<size_t>(command.prompt));
-  for (int64_t i = 0; i < command.prompt; ++i)
-    batch.push_back({idAt(i), sequence, i, i + 1 == command.prompt});
+  batch.reserve(static_cast<size_t>(command.prompt * command.batch));
+  for (SequenceId &sequence : sequences) {
+    sequence = engine.cache().open();
+    for (int64_t i = 0; i < command.prompt; ++i)
+      batch.push_back({idAt(i), sequence, i, i + 1 == command.prompt});
+  }
   auto start = Clock::now();
   engine.forward(batch, nothing);
   const double prefill = secondsSince(start);
@@ -53,14 +56,18 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
     stepDone({0, command.prompt}, prefill);
   start = Clock::now();
   for (int64_t i = 0; i < command.count; ++i) {
-    const Token token = {idAt(i), sequence, command.prompt + i, true};
+    const int64_t position = command.prompt + i;
+    batch.clear();
+    for (const SequenceId sequence : sequences)
+      batch.push_back({idAt(i), sequence, position, true});
     const auto stepStart = stepDone ? Clock::now() : start;
-    engine.forward({&token, 1}, nothing);
+    engine.forward(batch, nothing);
     if (stepDone)
-      stepDone({token.position, 1}, secondsSince(stepStart));
+      stepDone({position, 1}, secondsSince(stepStart));
   }
   const double decode = secondsSince(start);
-  engine.cache().close(sequence);
+  for (const SequenceId sequence : sequences)
+    engine.cache().close(sequence);
   return {prefill, decode};
 }
 
@@ -116,6 +123,7 @@ void qwen::run::bench(const BenchCommand &command) {
   EngineOptions options;
   options.threads = command.threads;
   options.lock = command.lock;
+  options.sequences = static_cast<int32_t>(command.batch);
   Engine engine(artifact, options);
   const double loadSeconds = secondsSince(loadStart);
 
@@ -133,8 +141,11 @@ void qwen::run::bench(const BenchCommand &command) {
     const auto [prefillSeconds, decodeSeconds] = runSteps(command, engine, {});
     if (i == 0)
       continue;
-    prefill.push_back(static_cast<double>(command.prompt) / prefillSeconds);
-    decode.push_back(static_cast<double>(command.count) / decodeSeconds);
+    const auto tokens = [&](int64_t each) {
+      return static_cast<double>(each * command.batch);
+    };
+    prefill.push_back(tokens(command.prompt) / prefillSeconds);
+    decode.push_back(tokens(command.count) / decodeSeconds);
   }
   std::optional<Profiles> profiles;
   if (command.profile)
@@ -147,6 +158,7 @@ void qwen::run::bench(const BenchCommand &command) {
       {"weights", weightFormatName(artifact.manifest().weights)},
       {"threads", engine.threads()},
       {"repetitions", command.repetitions},
+      {"sequences", command.batch},
       {"prompt_tokens", command.prompt},
       {"decode_tokens", command.count},
       {"prefill_tokens_per_second", summary(prefill)},

@@ -59,6 +59,8 @@ struct BenchCommand {
   std::string file;
   int64_t prompt = 128;
   int64_t count = 32;
+  /// Sequences that run together; prompt and count are of each.
+  int64_t batch = 1;
   int64_t repetitions = 5;
   int32_t threads = 0;
   bool lock = false;

@@ -96,6 +96,10 @@ static void addBench(CLI::App &app, BenchCommand &command) {
   sub->add_option("-n,--count", command.count, "Tokens decoded")
       ->capture_default_str()
       ->check(positive());
+  CLI::Option *batch =
+      sub->add_option("--batch", command.batch, "Sequences that run together")
+          ->capture_default_str()
+          ->check(CLI::Range(int64_t{1}, int64_t{1024}));
   sub->add_option("--repetitions", command.repetitions, "Measurements")
       ->capture_default_str()
       ->check(positive());
@@ -106,12 +110,14 @@ static void addBench(CLI::App &app, BenchCommand &command) {
       "--profile", command.profile,
       "Measure as often again with the time of each op, beside the limits of "
       "this machine");
+  profile->excludes(batch);
   sub->add_option("--svg", command.svg,
                   "Draw the last profiled prefill and decode step by thread")
       ->needs(profile);
   sub->add_flag("--bandwidth", command.bandwidth,
                 "Compare decoding with how fast memory is read; no prompt")
-      ->excludes(profile);
+      ->excludes(profile)
+      ->excludes(batch);
   sub->callback([&command] {
     if (command.bandwidth)
       bandwidth(command);
