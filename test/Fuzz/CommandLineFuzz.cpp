@@ -52,9 +52,7 @@ void qwen::run::bench(const BenchCommand &command) {
                 "a number that is not positive is taken");
 }
 
-void qwen::run::bandwidth(const BenchCommand &command) {
-  bench(command);
-}
+void qwen::run::bandwidth(const BenchCommand &command) { bench(command); }
 
 void qwen::run::info(const InfoCommand &) {}
 

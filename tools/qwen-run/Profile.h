@@ -27,8 +27,8 @@ class Profile {
 public:
   explicit Profile(const Manifest &manifest);
 
-  /// Takes what `tracer` saw of `step`, which took `seconds`, if none before was
-  /// as fast.
+  /// Takes what `tracer` saw of `step`, which took `seconds`, if none before
+  /// was as fast.
   void add(const Tracer &tracer, const Step &step, double seconds);
 
   /// Times of that step by class of op and by layer, with bytes moved and

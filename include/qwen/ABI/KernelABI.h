@@ -137,9 +137,10 @@ using NormRopeFn = void(const float *x, const float *w, const float *cos,
 /// Writes x[i] to slot[i * 64] (K) or slot[i] (V) in the cache's format.
 using AppendFn = int32_t(const float *x, int64_t headDim, void *slot);
 
-/// For each of `rows` heads of one page with n visible slots, s and p [rows][64]:
-/// m = max of s[0, n), +0 where that is a zero, p[j] = exp(s[j] - m) for j < n
-/// and +0 for n <= j < 64, l = the sum of p in 16 lanes and the tree.
+/// For each of `rows` heads of one page with n visible slots, s and p
+/// [rows][64]: m = max of s[0, n), +0 where that is a zero, p[j] = exp(s[j] -
+/// m) for j < n and +0 for n <= j < 64, l = the sum of p in 16 lanes and the
+/// tree.
 using SoftmaxPageFn = void(const float *s, int64_t rows, int64_t n, float *p,
                            float *m, float *l);
 /// Combines a page into the state of one head. A zero *mNew is +0.
