@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int fail(const char *what) {
+static _Noreturn void fail(const char *what) {
   fprintf(stderr, "embed: %s: %s\n", what, qwen_last_error());
-  return 1;
+  exit(1);
 }
 
 int main(int argc, char **argv) {
@@ -23,16 +23,16 @@ int main(int argc, char **argv) {
     return 2;
   }
   const char *text = argv[2];
-  const long count = argc > 3 ? atol(argv[3]) : 32;
+  const long count = argc > 3 ? strtol(argv[3], NULL, 10) : 32;
 
   qwen_model *model = qwen_load(argv[1], NULL);
   if (!model)
-    return fail("cannot load the model");
+    fail("cannot load the model");
 
   /* Ids of the prompt: how many, then which. */
   const int64_t prompt = qwen_tokenize(model, text, strlen(text), NULL, 0);
   if (prompt < 0)
-    return fail("cannot read the text");
+    fail("cannot read the text");
   if (prompt == 0 || prompt > qwen_context_size(model)) {
     fprintf(stderr, "embed: the text has %lld tokens\n", (long long)prompt);
     return 1;
@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
   float *logits = malloc(qwen_vocab_size(model) * sizeof(*logits));
   if (!ids || !tokens || !logits) {
     fprintf(stderr, "embed: out of memory\n");
-    return 1;
+    exit(1);
   }
   qwen_tokenize(model, text, strlen(text), ids, prompt);
 
@@ -50,7 +50,7 @@ int main(int argc, char **argv) {
   sampling.seed = 1;
   qwen_sampler *sampler = qwen_sampler_new(model, &sampling, 0);
   if (!sampler)
-    return fail("cannot sample");
+    fail("cannot sample");
 
   /* The prompt in one call; the logits of its last token. */
   const int32_t sequence = qwen_open_sequence(model);
@@ -59,27 +59,27 @@ int main(int argc, char **argv) {
     tokens[i] = (qwen_token){ids[i], sequence, i, i + 1 == prompt};
   }
   if (qwen_forward(model, tokens, prompt, logits) < 0)
-    return fail("cannot run the prompt");
+    fail("cannot run the prompt");
 
   /* Then one token after the other. */
   for (long i = 0; i < count; ++i) {
     const int64_t position = prompt + i;
     const int32_t id = qwen_sample(sampler, logits, position);
     if (id < 0)
-      return fail("cannot sample");
+      fail("cannot sample");
     if (qwen_is_end(model, id))
       break;
     char bytes[512];
     const int64_t size = qwen_detokenize(model, &id, 1, bytes, sizeof(bytes));
     if (size < 0)
-      return fail("cannot write a token");
+      fail("cannot write a token");
     fwrite(bytes, 1, size < 512 ? size : 512, stdout);
     fflush(stdout);
     if (position == qwen_context_size(model))
       break;
     const qwen_token next = {id, sequence, position, 1};
     if (qwen_forward(model, &next, 1, logits) < 0)
-      return fail("cannot run a token");
+      fail("cannot run a token");
   }
   putchar('\n');
 

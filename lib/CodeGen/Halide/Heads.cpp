@@ -157,7 +157,7 @@ Kernel halide::softmaxPage(int width) {
   s.dim(0).set_bounds(0, slots).dim(1).set_min(0).set_stride(slots);
   p.output_buffer().dim(0).set_bounds(0, slots);
   p.output_buffer().dim(1).set_min(0).set_stride(slots);
-  for (Func each : {m, l})
+  for (const Func &each : {m, l})
     each.output_buffer().dim(0).set_min(0);
   // All rows together: those of one wait for each other, those of several do
   // not.
