@@ -19,7 +19,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ProductBuilder.h"
+#include "ProductsLinear.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -59,12 +59,9 @@ private:
     Value activations, firstGroup, firstBlock;
   };
 
-  /// LinearQ8Fn.
-  static SmallVector<Type> signature(MLIRContext *context);
-
   Value scratch(int64_t bytes);
   Value constant(VectorType type, int8_t value);
-  void amx(StringRef name, ValueRange arguments);
+  void amx(StringRef name, ValueRange operands);
   Value tile(int64_t number);
   void configure();
   void stage(Value panel, Value first, Value last);
@@ -77,7 +74,6 @@ private:
                Value from);
   void addRows(const Stage &stage, Value block, ArrayRef<Value> scales,
                int64_t first, int64_t last, Values &sums);
-  void finishToken(Value token, Value panel, Value sum);
 
   /// Blocks of activations in the first `count` groups, the last one included.
   Value blocksOf(Value count) {
@@ -101,7 +97,7 @@ private:
   const int64_t scaleGroups, blockDots;
   ProductBuilder b;
   const VectorType bytes, integers, floats;
-  Value weights, bias, residual, out, m, k, ld, panelBegin, panelEnd;
+  const LinearArguments arguments;
   Value groups, blocks;
   /// On the stack: staged weights and scales, scales of activations, dots,
   /// accumulators.
@@ -113,23 +109,14 @@ TileEmitter::TileEmitter(const KernelInfo &row, ModuleOp module)
     : row(row), format(*weightFormat(row.format)),
       scaleGroups(weightBlock(format) / kGroup),
       blockDots(kBlockGroups / scaleGroups),
-      b(row, module, signature(module.getContext())),
+      b(row, module, linearSignature(row, module.getContext())),
       bytes(b.vector(kRowBytes, b.getI8Type())),
       integers(b.vector(kPanelRows, b.getI32Type())),
-      floats(b.vector(kPanelRows, b.getF32Type())), weights(b.argument(3)),
-      bias(b.argument(4)), residual(b.argument(5)), out(b.argument(6)),
-      m(b.argument(7)), k(b.argument(8)), ld(b.argument(9)),
-      panelBegin(b.argument(10)), panelEnd(b.argument(11)) {}
-
-SmallVector<Type> TileEmitter::signature(MLIRContext *context) {
-  SmallVector<Type> types(7, ProductBuilder::pointerType(context));
-  types.append(5, IntegerType::get(context, 64));
-  return types;
-}
+      floats(b.vector(kPanelRows, b.getF32Type())), arguments(b, row.format) {}
 
 /// Memory of the function, aligned to lines of the cache.
 Value TileEmitter::scratch(int64_t size) {
-  return LLVM::AllocaOp::create(b, weights.getType(),
+  return LLVM::AllocaOp::create(b, arguments.weights.getType(),
                                 LLVM::LLVMArrayType::get(b.getI8Type(), size),
                                 b.integer(1), 64);
 }
@@ -139,9 +126,9 @@ Value TileEmitter::constant(VectorType type, int8_t value) {
       b, DenseElementsAttr::get(type, b.getI8IntegerAttr(value)));
 }
 
-void TileEmitter::amx(StringRef name, ValueRange arguments) {
+void TileEmitter::amx(StringRef name, ValueRange operands) {
   LLVM::CallIntrinsicOp::create(b, b.getStringAttr(("llvm.x86." + name).str()),
-                                arguments);
+                                operands);
 }
 
 /// The number of a tile register, as an operand.
@@ -155,7 +142,7 @@ Value TileEmitter::tile(int64_t number) {
 static constexpr int64_t kPairs[] = {4, 6};
 
 void TileEmitter::emit() {
-  groups = b.shiftRight(k, 5);
+  groups = b.shiftRight(arguments.k, 5);
   blocks = blocksOf(groups);
   staged = scratch(kStagedGroups * kStagedBytes);
   stagedScales = scratch(kStagedGroups * kRowBytes);
@@ -163,16 +150,16 @@ void TileEmitter::emit() {
   dots = scratch(2 * blockDots * kTileBytes);
   accumulators = scratch(kSharing * kRowBytes);
   configure();
-  Value panelBytes = b.add(b.mul(groups, panelGroupBytes(format)),
-                           b.mul(scaleRows(groups), kPanelScaleBytes));
-  b.loop(b.integer(0), m, kSharing, [&](Value firstToken) {
-    Value lastToken = b.smaller(m, b.add(firstToken, b.integer(kSharing)));
+  Value panelBytes = arguments.panelStride(b, format);
+  b.loop(b.integer(0), arguments.m, kSharing, [&](Value firstToken) {
+    Value lastToken =
+        b.smaller(arguments.m, b.add(firstToken, b.integer(kSharing)));
     auto sumOf = [&](Value token) {
       Value index = arith::SubIOp::create(b, token, firstToken);
       return b.at(accumulators, b.mul(index, kRowBytes));
     };
-    b.loop(panelBegin, panelEnd, 1, [&](Value panel) {
-      Value panelWeights = b.at(weights, b.mul(panel, panelBytes));
+    b.loop(arguments.panelBegin, arguments.panelEnd, 1, [&](Value panel) {
+      Value panelWeights = b.at(arguments.weights, b.mul(panel, panelBytes));
       b.loop(firstToken, lastToken, 1,
              [&](Value token) { b.store(b.zeros(floats), sumOf(token)); });
       b.loop(b.integer(0), groups, kStagedGroups, [&](Value first) {
@@ -182,8 +169,10 @@ void TileEmitter::emit() {
           accumulate(token, sumOf(token), first, last);
         });
       });
-      b.loop(firstToken, lastToken, 1,
-             [&](Value token) { finishToken(token, panel, sumOf(token)); });
+      b.loop(firstToken, lastToken, 1, [&](Value token) {
+        arguments.store(b, b.mul(panel, kPanelRows), token,
+                        {b.load(floats, sumOf(token))}, kPanelRows);
+      });
     });
   });
   amx("tilerelease", {});
@@ -265,7 +254,7 @@ void TileEmitter::stageValues(Value panel, Value group, Value to) {
 /// acc = fma(t, d_a, acc) over the blocks of staged groups, for 16 tokens. The
 /// dots of a block are under way while those of the one before are added.
 void TileEmitter::accumulate(Value token, Value sums, Value first, Value last) {
-  Value activations = b.at(b.argument(0), b.mul(token, k));
+  Value activations = b.at(arguments.q, b.mul(token, arguments.k));
   Value firstBlock = blocksOf(first);
   Value end = blocksOf(last);
   stageFactors(token, firstBlock, end);
@@ -293,7 +282,7 @@ void TileEmitter::stageFactors(Value token, Value first, Value last) {
                            "llvm.get.active.lane.mask.v" +
                                std::to_string(kStagedBlocks) + "i1.i64",
                            {first, last});
-  Value from = b.at(b.argument(1),
+  Value from = b.at(arguments.d,
                     b.mul(b.add(b.mul(token, blocks), first), sizeof(float)));
   b.loop(b.integer(0), b.integer(kTileRows), 1, [&](Value r) {
     Value at = b.at(from, b.mul(b.mul(r, blocks), sizeof(float)));
@@ -364,7 +353,7 @@ void TileEmitter::addDots(const Stage &stage, int64_t dot, int64_t pair,
                           Value group, Value from) {
   Value index = arith::SubIOp::create(b, group, stage.firstGroup);
   amx("tileloadd64",
-      {tile(pair), b.at(stage.activations, b.mul(from, kGroup)), k});
+      {tile(pair), b.at(stage.activations, b.mul(from, kGroup)), arguments.k});
   amx("tileloadd64", {tile(pair + 1), b.at(staged, b.mul(index, kStagedBytes)),
                       b.integer(kRowBytes)});
   amx("tdpbssd", {tile(dot), tile(pair), tile(pair + 1)});
@@ -389,20 +378,6 @@ void TileEmitter::addRows(const Stage &stage, Value block,
     Value x = b.load(b.getF32Type(), b.at(factor, r * kFactorBytes));
     sums[r] = math::FmaOp::create(b, t, b.splat(floats, x), sums[r]);
   }
-}
-
-/// Adds bias and residual, one addition each, and stores a panel's outputs.
-void TileEmitter::finishToken(Value token, Value panel, Value sum) {
-  Value column = b.mul(panel, kRowBytes);
-  Value offset = b.add(b.mul(b.mul(token, ld), 4), column);
-  auto plus = [&](Value base, Value at, Value value) {
-    return b.unlessNull(base, value, [&] {
-      return Values{
-          arith::AddFOp::create(b, value, b.load(floats, b.at(base, at)))};
-    })[0];
-  };
-  Value value = plus(bias, column, b.load(floats, sum));
-  b.store(plus(residual, offset, value), b.at(out, offset));
 }
 
 void qwen::emitTiledLinear(const KernelInfo &row, ModuleOp module) {
