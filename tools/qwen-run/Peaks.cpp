@@ -31,10 +31,11 @@ struct Loop {
 } // namespace
 
 #if defined(__x86_64__)
-// Ten chains: 0 to 9; operands, zeros, in 10 and 11, products in 12.
-#define QWEN_TEN(Do) Do(0) Do(1) Do(2) Do(3) Do(4) Do(5) Do(6) Do(7) Do(8) Do(9)
-#define QWEN_LOOP(Body)                                                        \
-  __asm__ volatile("vzeroall\n1:\n" Body "decq %0\njnz 1b\nvzeroupper"         \
+/// Repeats an instruction, in which \r is the chain, for chains 0 to 9;
+/// operands, zeros, are in 10 and 11, products in 12.
+#define QWEN_LOOP(Instruction)                                                 \
+  __asm__ volatile("vzeroall\n1:\n.irp r,0,1,2,3,4,5,6,7,8,9\n" Instruction    \
+                   "\n.endr\ndecq %0\njnz 1b\nvzeroupper"                      \
                    : "+r"(count)                                               \
                    :                                                           \
                    : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",     \
@@ -42,33 +43,22 @@ struct Loop {
                      "xmm12", "xmm13", "xmm14", "xmm15")
 
 static void fmaAvx2(int64_t count) {
-#define QWEN_STEP(R) "vfmadd231ps %%ymm10, %%ymm11, %%ymm" #R "\n"
-  QWEN_LOOP(QWEN_TEN(QWEN_STEP));
-#undef QWEN_STEP
+  QWEN_LOOP("vfmadd231ps %%ymm10, %%ymm11, %%ymm\\r");
 }
 static void fmaAvx512(int64_t count) {
-#define QWEN_STEP(R) "vfmadd231ps %%zmm10, %%zmm11, %%zmm" #R "\n"
-  QWEN_LOOP(QWEN_TEN(QWEN_STEP));
-#undef QWEN_STEP
+  QWEN_LOOP("vfmadd231ps %%zmm10, %%zmm11, %%zmm\\r");
 }
 /// Eight products of pairs are added in 16 bits before they are widened, as the
 /// q4_0 rows do.
 static void dotAvx2(int64_t count) {
-#define QWEN_STEP(R)                                                           \
-  "vpmaddubsw %%ymm10, %%ymm11, %%ymm12\n"                                     \
-  "vpaddw %%ymm12, %%ymm" #R ", %%ymm" #R "\n"
-  QWEN_LOOP(QWEN_TEN(QWEN_STEP));
-#undef QWEN_STEP
+  QWEN_LOOP("vpmaddubsw %%ymm10, %%ymm11, %%ymm12\n"
+            "vpaddw %%ymm12, %%ymm\\r, %%ymm\\r");
 }
 static void dotAvxVnni(int64_t count) {
-#define QWEN_STEP(R) "%{vex%} vpdpbusd %%ymm10, %%ymm11, %%ymm" #R "\n"
-  QWEN_LOOP(QWEN_TEN(QWEN_STEP));
-#undef QWEN_STEP
+  QWEN_LOOP("%{vex%} vpdpbusd %%ymm10, %%ymm11, %%ymm\\r");
 }
 static void dotAvx512Vnni(int64_t count) {
-#define QWEN_STEP(R) "vpdpbusd %%zmm10, %%zmm11, %%zmm" #R "\n"
-  QWEN_LOOP(QWEN_TEN(QWEN_STEP));
-#undef QWEN_STEP
+  QWEN_LOOP("vpdpbusd %%zmm10, %%zmm11, %%zmm\\r");
 }
 /// Six tiles of 16 rows of 64 bytes.
 static void dotAmx(int64_t count) {
@@ -78,14 +68,12 @@ static void dotAmx(int64_t count) {
     config[16 + 2 * tile] = 64;
     config[48 + tile] = 16;
   }
-#define QWEN_STEP(R) "tdpbssd %%tmm7, %%tmm6, %%tmm" #R "\n"
-  __asm__ volatile("ldtilecfg %1\n1:\n" QWEN_STEP(0) QWEN_STEP(1) QWEN_STEP(2)
-                       QWEN_STEP(3) QWEN_STEP(4)
-                           QWEN_STEP(5) "decq %0\njnz 1b\ntilerelease"
+  __asm__ volatile("ldtilecfg %1\n1:\n.irp r,0,1,2,3,4,5\n"
+                   "tdpbssd %%tmm7, %%tmm6, %%tmm\\r\n"
+                   ".endr\ndecq %0\njnz 1b\ntilerelease"
                    : "+r"(count)
                    : "m"(config)
                    : "cc");
-#undef QWEN_STEP
 }
 
 static Loop floatLoop() {
@@ -104,39 +92,30 @@ static Loop integerLoop() {
   return {dotAvx2, 320, "vpmaddubsw and vpaddw"};
 }
 #elif defined(__aarch64__)
-// Sixteen chains: 0 to 15; operands in 16 and 17.
-#define QWEN_SIXTEEN(Do)                                                       \
-  Do(0) Do(1) Do(2) Do(3) Do(4) Do(5) Do(6) Do(7) Do(8) Do(9) Do(10) Do(11)    \
-      Do(12) Do(13) Do(14) Do(15)
-#define QWEN_LOOP(Body)                                                        \
-  __asm__ volatile(".arch_extension dotprod\n.arch_extension i8mm\n"           \
-                   "movi v16.16b, #0\nmovi v17.16b, #0\n"                      \
-                   "1:\n" Body "subs %0, %0, #1\nb.ne 1b"                      \
-                   : "+r"(count)                                               \
-                   :                                                           \
-                   : "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7",     \
-                     "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15",     \
-                     "v16", "v17")
+/// Repeats an instruction, in which \r is the chain, for chains 0 to 15;
+/// operands, zeros, are in 16 and 17.
+#define QWEN_LOOP(Instruction)                                                 \
+  __asm__ volatile(                                                            \
+      ".arch_extension dotprod\n.arch_extension i8mm\n"                        \
+      "movi v16.16b, #0\nmovi v17.16b, #0\n1:\n"                               \
+      ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n" Instruction             \
+      "\n.endr\nsubs %0, %0, #1\nb.ne 1b"                                      \
+      : "+r"(count)                                                            \
+      :                                                                        \
+      : "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9",      \
+        "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17")
 
 static void fmaNeon(int64_t count) {
-#define QWEN_STEP(R) "fmla v" #R ".4s, v16.4s, v17.4s\n"
-  QWEN_LOOP(QWEN_SIXTEEN(QWEN_STEP));
-#undef QWEN_STEP
+  QWEN_LOOP("fmla v\\r\\().4s, v16.4s, v17.4s");
 }
 static void dotNeon(int64_t count) {
-#define QWEN_STEP(R) "smlal v" #R ".8h, v16.8b, v17.8b\n"
-  QWEN_LOOP(QWEN_SIXTEEN(QWEN_STEP));
-#undef QWEN_STEP
+  QWEN_LOOP("smlal v\\r\\().8h, v16.8b, v17.8b");
 }
 static void dotSdot(int64_t count) {
-#define QWEN_STEP(R) "sdot v" #R ".4s, v16.16b, v17.16b\n"
-  QWEN_LOOP(QWEN_SIXTEEN(QWEN_STEP));
-#undef QWEN_STEP
+  QWEN_LOOP("sdot v\\r\\().4s, v16.16b, v17.16b");
 }
 static void dotSmmla(int64_t count) {
-#define QWEN_STEP(R) "smmla v" #R ".4s, v16.16b, v17.16b\n"
-  QWEN_LOOP(QWEN_SIXTEEN(QWEN_STEP));
-#undef QWEN_STEP
+  QWEN_LOOP("smmla v\\r\\().4s, v16.16b, v17.16b");
 }
 
 static Loop floatLoop() { return {fmaNeon, 64, "fmla"}; }
