@@ -3,12 +3,12 @@
 #include "ThreadPool.h"
 
 #include "CpuCount.h"
+#include "SteadyClock.h"
 
 #include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
 
 #include <algorithm>
-#include <chrono>
 #include <climits>
 #include <cmath>
 #include <linux/futex.h>
@@ -43,12 +43,6 @@ FloatEnvironment::~FloatEnvironment() {
 // Unlike yield, isb waits for some cycles on the cores that there are.
 static void relax() { __asm__ volatile("isb" : : : "memory"); }
 #endif
-
-static int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 /// How long a thread waits awake: longer than most threads wait for each other
 /// in one token and than it takes to draw the next, and little power.
@@ -112,7 +106,7 @@ void ThreadPool::bind(Context &to) {
 void ThreadPool::run(ForwardFn *newForward, const Context &newContext) {
   forward = newForward;
   context = &newContext;
-  phaseStart = now();
+  phaseStart = steadyNanoseconds();
   change(runs);
   const FloatEnvironment environment;
   forward(context, 0, count);
@@ -143,7 +137,7 @@ void ThreadPool::barrier(void *state, int32_t thread) {
 void ThreadPool::waitForOthers(int32_t thread) {
   if (count == 1)
     return;
-  const int64_t time = now();
+  const int64_t time = steadyNanoseconds();
   Place &place = places[static_cast<size_t>(thread)];
   work.record(thread, place.phase++, time - phaseStart);
   const uint32_t before = passed.value.load(std::memory_order_relaxed);
@@ -187,14 +181,14 @@ void ThreadPool::waitChange(Event &event, uint32_t old, int32_t thread) const {
   // Who waits awake must not keep a CPU from a thread that still works.
   if (count - sleepers.load(std::memory_order_relaxed) <= cpus &&
       !inTheWay(thread)) {
-    const int64_t end = now() + kSpinNanoseconds;
+    const int64_t end = steadyNanoseconds() + kSpinNanoseconds;
     do {
       for (int i = 0; i < 16; ++i) {
         if (changed())
           return;
         relax();
       }
-    } while (now() < end);
+    } while (steadyNanoseconds() < end);
   }
   sleepers.fetch_add(1, std::memory_order_seq_cst);
   // The system's call and not std::atomic::wait, which would first yield: to

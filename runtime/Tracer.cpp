@@ -2,7 +2,7 @@
 
 #include "Tracer.h"
 
-#include <chrono>
+#include "SteadyClock.h"
 
 using namespace qwen;
 
@@ -21,12 +21,9 @@ void Tracer::clear() {
 }
 
 void Tracer::trace(void *state, int32_t thread, int32_t op) {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
   static_cast<Tracer *>(state)
       ->lists[static_cast<size_t>(thread)]
-      .events.push_back(
-          {std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
-           op});
+      .events.push_back({steadyNanoseconds(), op});
 }
 
 void Tracer::barrier(void *state, int32_t thread) {
