@@ -50,7 +50,7 @@ generateTarget(mlir::ModuleOp module, const Target &target,
     } else {
       mlir::OwningOpRef<mlir::ModuleOp> product =
           mlir::ModuleOp::create(module.getLoc());
-      emitProduct(row, *product);
+      emitProduct(row, scheduleOf(row), *product);
       part = translateToLLVM(*product, context);
     }
     setTarget(*part, target, row.features());

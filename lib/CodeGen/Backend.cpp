@@ -138,13 +138,6 @@ static void removeStringAttributes(llvm::Function &function) {
   function.removeFnAttrs(mask);
 }
 
-/// Whether a load of two vectors of 128 bits costs more than two loads: LLVM's
-/// models of these cores have three micro-operations for it, where five or six
-/// are dispatched a cycle.
-static bool hasSlowPairs(const Target &target) {
-  return target.tuneCpu == "neoverse-n2" || target.tuneCpu == "neoverse-v2";
-}
-
 void qwen::setTarget(llvm::Module &module, const Target &target,
                      CpuFeatureSet features) {
   module.setTargetTriple(llvm::Triple(target.triple));
@@ -152,8 +145,8 @@ void qwen::setTarget(llvm::Module &module, const Target &target,
   if (llvm::NamedMDNode *flags = module.getModuleFlagsMetadata())
     flags->eraseFromParent();
   std::string attribute = featureAttribute(features);
-  if (hasSlowPairs(target))
-    attribute += ",+slow-paired-128";
+  if (!target.tuneFeatures.empty())
+    attribute += "," + target.tuneFeatures;
   for (llvm::Function &function : module) {
     if (function.isIntrinsic())
       continue;

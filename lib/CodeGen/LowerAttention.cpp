@@ -1,6 +1,7 @@
 //===- LowerAttention.cpp - Cache append and attention --------------------===//
 
 #include "LowerFunctions.h"
+#include "qwen/CodeGen/Schedule.h"
 
 #include <algorithm>
 #include <cmath>
@@ -264,19 +265,18 @@ static std::string ropeArguments(const KernelInfo &rope) {
                                        : "%x, %c, %s, %half, %y";
 }
 
-/// Tokens of a unit of attention with `groups` query heads each: about 32 rows,
-/// whose state stays in a core's first cache, and whole tiles of 4 rows where
-/// tokens allow it.
-static int64_t tokensOfBlock(int64_t groups) {
-  const int64_t tokens = std::max<int64_t>(1, 32 / groups);
-  return tokens < 4 ? tokens : tokens / 4 * 4;
+/// Tokens of a unit of attention with `groups` query heads each: about a chunk
+/// of rows, and whole tiles of them where tokens allow it.
+static int64_t tokensOfBlock(const KernelSchedule &schedule, int64_t groups) {
+  const int64_t tokens = std::max<int64_t>(1, schedule.chunk / groups);
+  const int64_t tile = schedule.tokens;
+  return tokens < tile ? tokens : tokens / tile * tile;
 }
 
 LowerFunctions::Substitutions
 LowerFunctions::attentionConstants(const AttentionShape &shape) {
   const int64_t groups = shape.heads / shape.kvHeads;
   const int64_t element = kvElementBytes(shape.format);
-  const int64_t blockTokens = tokensOfBlock(groups);
   // The shortest decimal that a reader takes back to the same double; rounded
   // once to f32.
   char scale[40];
@@ -294,10 +294,6 @@ LowerFunctions::attentionConstants(const AttentionShape &shape) {
       {"slotBytes", std::to_string(shape.headDim * element)},
       {"querySize", std::to_string(groups * shape.headDim)},
       {"scoreSize", std::to_string(groups * kPageTokens)},
-      {"blockTokens", std::to_string(blockTokens)},
-      {"blockRows", std::to_string(blockTokens * groups)},
-      {"blockQuerySize", std::to_string(blockTokens * groups * shape.headDim)},
-      {"blockScoreSize", std::to_string(blockTokens * groups * kPageTokens)},
       {"scale", scale},
   };
 }
@@ -320,6 +316,13 @@ LowerFunctions::attention(const AttentionShape &shape, const KernelInfo &rope,
                           const KernelInfo &softmax, const KernelInfo &merge,
                           const KernelInfo &finish) {
   Substitutions substitutions = attentionConstants(shape);
+  const int64_t groups = shape.heads / shape.kvHeads;
+  const int64_t tokens = tokensOfBlock(scheduleOf(scores), groups);
+  const int64_t rows = tokens * groups;
+  substitutions["blockTokens"] = std::to_string(tokens);
+  substitutions["blockRows"] = std::to_string(rows);
+  substitutions["blockQuerySize"] = std::to_string(rows * shape.headDim);
+  substitutions["blockScoreSize"] = std::to_string(rows * kPageTokens);
   declare(rope, "rope", substitutions);
   declare(scores, "scores", substitutions);
   declare(values, "values", substitutions);

@@ -1,6 +1,7 @@
 //===- LowerProducts.cpp - Linear and lm_head -----------------------------===//
 
 #include "LowerFunctions.h"
+#include "qwen/CodeGen/Schedule.h"
 
 #include <functional>
 #include <vector>
@@ -29,18 +30,6 @@ ${tiles}
   return
 }
 )mlir";
-
-/// Values along K of the panels of a call, which tiles find in a core's cache:
-/// 64 KiB of int8. AMX reads activations so fast that they have to be there as
-/// well, and for many panels: 512 KiB, a quarter of the second cache of every
-/// core that has AMX.
-static int64_t cachedDepth(const KernelInfo *gemm) {
-  const bool tiles = gemm && gemm->isa == KernelIsa::AMXInt8;
-  return (tiles ? 524288 : 65536) / kPanelRows;
-}
-
-/// But no fewer panels, which share what a GEMM does to its activations.
-static constexpr int64_t kCachedPanels = 4;
 
 /// One tile of kProduct. Of %m rows, %${left} are left to it.
 static constexpr std::string_view kTile = R"mlir(
@@ -173,8 +162,10 @@ std::string LowerFunctions::product(const KernelInfo &gemv,
     left = "left" + tile["m"];
   }
   substitutions["tiles"] = tiles;
-  substitutions["cached"] = std::to_string(cachedDepth(gemm));
-  substitutions["least"] = std::to_string(kCachedPanels);
+  // Values along K of as many panels as stay in a cache.
+  const KernelSchedule &schedule = scheduleOf(gemm ? *gemm : gemv);
+  substitutions["cached"] = std::to_string(schedule.cached / kPanelRows);
+  substitutions["least"] = std::to_string(schedule.panels);
   return add("product." + std::string((gemm ? *gemm : gemv).name), kProduct,
              substitutions);
 }

@@ -12,7 +12,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "qwen/ABI/KernelTable.h"
+#include "qwen/CodeGen/Schedule.h"
 
 namespace qwen {
 
@@ -114,10 +114,15 @@ private:
   Value active;
 };
 
-/// The emitters of Products.h, by op; products of AMX have their own.
-void emitLinear(const KernelInfo &row, mlir::ModuleOp module);
-void emitTiledLinear(const KernelInfo &row, mlir::ModuleOp module);
-void emitAttention(const KernelInfo &row, mlir::ModuleOp module);
+/// The emitters of Products.h, by LoopNest.
+void emitAttention(const KernelInfo &row, const KernelSchedule &schedule,
+                   mlir::ModuleOp module);
+void emitLinear(const KernelInfo &row, const KernelSchedule &schedule,
+                mlir::ModuleOp module);
+void emitBlocked(const KernelInfo &row, const KernelSchedule &schedule,
+                 mlir::ModuleOp module);
+void emitTiled(const KernelInfo &row, const KernelSchedule &schedule,
+               mlir::ModuleOp module);
 
 } // namespace qwen
 

@@ -12,15 +12,22 @@
 using namespace qwen;
 using namespace mlir;
 
-void qwen::emitProduct(const KernelInfo &row, ModuleOp module) {
+void qwen::emitProduct(const KernelInfo &row, const KernelSchedule &schedule,
+                       ModuleOp module) {
   if (row.provider != KernelProvider::MLIR)
     throw Error("kernel '" + std::string(row.name) + "' is not a product");
-  if (row.isa == KernelIsa::AMXInt8)
-    emitTiledLinear(row, module);
-  else if (row.op == KernelOp::Linear)
-    emitLinear(row, module);
-  else
-    emitAttention(row, module);
+  checkSchedule(row, schedule);
+  switch (loopNest(row, schedule)) {
+  case LoopNest::Attention:
+    return emitAttention(row, schedule, module);
+  case LoopNest::Chains:
+  case LoopNest::Dots:
+    return emitLinear(row, schedule, module);
+  case LoopNest::Blocks:
+    return emitBlocked(row, schedule, module);
+  case LoopNest::Tiles:
+    return emitTiled(row, schedule, module);
+  }
 }
 
 ProductBuilder::ProductBuilder(const KernelInfo &row, ModuleOp module,

@@ -6,15 +6,15 @@
 // in AVX-512: the dots leave their tile through memory, are converted and
 // multiplied with the scale.
 //
-//   for every 128 tokens
+//   for every chunk of tokens
 //     for each panel of 16 outputs
-//       for every 512 values along K
+//       for every depth of groups along K
 //         stage: weights as int8 in the order of tiles, scales as f32
 //         for every 16 tokens: accumulate
 //       + bias, + residual, store
 //
 // So what is staged stays in the first cache, the accumulators of 16 tokens in
-// registers, and nibbles are taken apart once for 128 tokens. Why so:
+// registers, and nibbles are taken apart once for a chunk. Why so:
 // docs/decisions/0009-amx.md.
 //
 //===----------------------------------------------------------------------===//
@@ -27,11 +27,6 @@
 using namespace qwen;
 using namespace mlir;
 
-/// Tokens that share staged weights.
-static constexpr int64_t kSharing = 128;
-/// Groups along K that are staged at a time: 512 values.
-static constexpr int64_t kStagedGroups = 16;
-
 /// Rows of a tile and bytes of one of them.
 static constexpr int64_t kTileRows = 16, kRowBytes = 64;
 static constexpr int64_t kTileBytes = kTileRows * kRowBytes;
@@ -40,15 +35,13 @@ static constexpr int64_t kTileBytes = kTileRows * kRowBytes;
 static constexpr int64_t kStagedBytes = kGroup * kPanelRows;
 
 static constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
-static constexpr int64_t kStagedBlocks = kStagedGroups / kBlockGroups;
-/// Bytes of a token's scales in staged blocks.
-static constexpr int64_t kFactorBytes = kStagedBlocks * sizeof(float);
 
 namespace {
 /// Emits one row of the table.
 class TileEmitter {
 public:
-  TileEmitter(const KernelInfo &row, ModuleOp module);
+  TileEmitter(const KernelInfo &row, const KernelSchedule &schedule,
+              ModuleOp module);
 
   void emit();
 
@@ -92,7 +85,10 @@ private:
   }
 
   const KernelInfo &row;
+  const KernelSchedule &schedule;
   const WeightFormat format;
+  /// Blocks that are staged at a time, and bytes of a token's scales in them.
+  const int64_t stagedBlocks, factorBytes;
   /// Groups that share a scale, and rows of dots that a block has.
   const int64_t scaleGroups, blockDots;
   ProductBuilder b;
@@ -105,8 +101,11 @@ private:
 };
 } // namespace
 
-TileEmitter::TileEmitter(const KernelInfo &row, ModuleOp module)
-    : row(row), format(*weightFormat(row.format)),
+TileEmitter::TileEmitter(const KernelInfo &row, const KernelSchedule &schedule,
+                         ModuleOp module)
+    : row(row), schedule(schedule), format(*weightFormat(row.format)),
+      stagedBlocks(schedule.depth / kBlockGroups),
+      factorBytes(stagedBlocks * int64_t(sizeof(float))),
       scaleGroups(weightBlock(format) / kGroup),
       blockDots(kBlockGroups / scaleGroups),
       b(row, module, linearSignature(row, module.getContext())),
@@ -144,16 +143,16 @@ static constexpr int64_t kPairs[] = {4, 6};
 void TileEmitter::emit() {
   groups = b.shiftRight(arguments.k, 5);
   blocks = blocksOf(groups);
-  staged = scratch(kStagedGroups * kStagedBytes);
-  stagedScales = scratch(kStagedGroups * kRowBytes);
-  factors = scratch(kTileRows * kFactorBytes);
+  staged = scratch(schedule.depth * kStagedBytes);
+  stagedScales = scratch(schedule.depth * kRowBytes);
+  factors = scratch(kTileRows * factorBytes);
   dots = scratch(2 * blockDots * kTileBytes);
-  accumulators = scratch(kSharing * kRowBytes);
+  accumulators = scratch(schedule.chunk * kRowBytes);
   configure();
   Value panelBytes = arguments.panelStride(b, format);
-  b.loop(b.integer(0), arguments.m, kSharing, [&](Value firstToken) {
+  b.loop(b.integer(0), arguments.m, schedule.chunk, [&](Value firstToken) {
     Value lastToken =
-        b.smaller(arguments.m, b.add(firstToken, b.integer(kSharing)));
+        b.smaller(arguments.m, b.add(firstToken, b.integer(schedule.chunk)));
     auto sumOf = [&](Value token) {
       Value index = arith::SubIOp::create(b, token, firstToken);
       return b.at(accumulators, b.mul(index, kRowBytes));
@@ -162,8 +161,8 @@ void TileEmitter::emit() {
       Value panelWeights = b.at(arguments.weights, b.mul(panel, panelBytes));
       b.loop(firstToken, lastToken, 1,
              [&](Value token) { b.store(b.zeros(floats), sumOf(token)); });
-      b.loop(b.integer(0), groups, kStagedGroups, [&](Value first) {
-        Value last = b.smaller(groups, b.add(first, b.integer(kStagedGroups)));
+      b.loop(b.integer(0), groups, schedule.depth, [&](Value first) {
+        Value last = b.smaller(groups, b.add(first, b.integer(schedule.depth)));
         stage(panelWeights, first, last);
         b.loop(firstToken, lastToken, row.m, [&](Value token) {
           accumulate(token, sumOf(token), first, last);
@@ -277,10 +276,10 @@ void TileEmitter::accumulate(Value token, Value sums, Value first, Value last) {
 
 /// The scales of 16 tokens in the blocks [first, last), four of each token.
 void TileEmitter::stageFactors(Value token, Value first, Value last) {
-  const VectorType type = b.vector(kStagedBlocks, b.getF32Type());
-  Value mask = b.intrinsic(b.vector(kStagedBlocks, b.getI1Type()),
+  const VectorType type = b.vector(stagedBlocks, b.getF32Type());
+  Value mask = b.intrinsic(b.vector(stagedBlocks, b.getI1Type()),
                            "llvm.get.active.lane.mask.v" +
-                               std::to_string(kStagedBlocks) + "i1.i64",
+                               std::to_string(stagedBlocks) + "i1.i64",
                            {first, last});
   Value from = b.at(arguments.d,
                     b.mul(b.add(b.mul(token, blocks), first), sizeof(float)));
@@ -288,7 +287,7 @@ void TileEmitter::stageFactors(Value token, Value first, Value last) {
     Value at = b.at(from, b.mul(b.mul(r, blocks), sizeof(float)));
     Value scales = LLVM::MaskedLoadOp::create(b, type, at, mask, b.zeros(type),
                                               alignof(float));
-    b.store(scales, b.at(factors, b.mul(r, kFactorBytes)));
+    b.store(scales, b.at(factors, b.mul(r, factorBytes)));
   });
 }
 
@@ -375,11 +374,12 @@ void TileEmitter::addRows(const Stage &stage, Value block,
       t = math::FmaOp::create(b, arith::SIToFPOp::create(b, floats, isum),
                               scales[i], t);
     }
-    Value x = b.load(b.getF32Type(), b.at(factor, r * kFactorBytes));
+    Value x = b.load(b.getF32Type(), b.at(factor, r * factorBytes));
     sums[r] = math::FmaOp::create(b, t, b.splat(floats, x), sums[r]);
   }
 }
 
-void qwen::emitTiledLinear(const KernelInfo &row, ModuleOp module) {
-  TileEmitter(row, module).emit();
+void qwen::emitTiled(const KernelInfo &row, const KernelSchedule &schedule,
+                     ModuleOp module) {
+  TileEmitter(row, schedule, module).emit();
 }

@@ -2,8 +2,8 @@
 //
 // q.k and p.v of one page for the query heads that share a kv head. Both are
 // tiles of fma chains over a matrix with one line a step: K is [d][64], V is
-// [64][d], and the outputs are the columns. Query heads are taken four at a
-// time, so that a line that was read serves four chains.
+// [64][d], and the outputs are the columns. Query heads are taken several at a
+// time, so that a line that was read serves several chains.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,8 +17,9 @@ using namespace mlir;
 namespace {
 class AttentionEmitter {
 public:
-  AttentionEmitter(const KernelInfo &row, ModuleOp module)
-      : row(row), lanes(vectorLanes(row.isa)),
+  AttentionEmitter(const KernelInfo &row, const KernelSchedule &schedule,
+                   ModuleOp module)
+      : row(row), schedule(schedule), lanes(vectorLanes(row.isa)),
         b(row, module, signature(row, module.getContext())),
         stored(row.format == KernelFormat::F16 ? Type(b.getF16Type())
                                                : Type(b.getF32Type())),
@@ -59,11 +60,13 @@ private:
       });
     };
     if (isScalable(row.isa))
-      return b.forEachVector(n, 4, [&](Value column, int64_t vectors) {
-        emitColumns(column, vectors * lanes);
-      });
-    b.loop(b.integer(0), n, kPanelRows,
-           [&](Value column) { emitColumns(column, kPanelRows); });
+      return b.forEachVector(n, schedule.vectors,
+                             [&](Value column, int64_t vectors) {
+                               emitColumns(column, vectors * lanes);
+                             });
+    const int64_t columns = schedule.vectors * lanes;
+    b.loop(b.integer(0), n, columns,
+           [&](Value column) { emitColumns(column, columns); });
   }
 
   /// o[g][c] = chain over j < n of p[g][j] * v[j][c].
@@ -80,15 +83,17 @@ private:
       });
     };
     if (isScalable(row.isa))
-      return b.forEachVector(headDim, 4, [&](Value column, int64_t vectors) {
-        emitColumns(column, vectors * lanes);
-      });
-    // A head is a multiple of 8 values: tiles of 16, then at most one of 8.
-    Value whole =
-        b.mul(b.shiftRight(headDim, std::countr_zero(uint64_t{kPanelRows})),
-              kPanelRows);
-    b.loop(b.integer(0), whole, kPanelRows,
-           [&](Value column) { emitColumns(column, kPanelRows); });
+      return b.forEachVector(headDim, schedule.vectors,
+                             [&](Value column, int64_t vectors) {
+                               emitColumns(column, vectors * lanes);
+                             });
+    // A head is a multiple of 8 values: tiles of 16 or 8, then at most one of
+    // 8.
+    const int64_t columns = schedule.vectors * lanes;
+    Value whole = b.mul(
+        b.shiftRight(headDim, std::countr_zero(uint64_t(columns))), columns);
+    b.loop(b.integer(0), whole, columns,
+           [&](Value column) { emitColumns(column, columns); });
     b.loop(whole, headDim, kPanelRows / 2,
            [&](Value column) { emitColumns(column, kPanelRows / 2); });
   }
@@ -103,12 +108,12 @@ private:
     int64_t columns;
   };
 
-  /// Tiles of 4 heads, then one of those that are left: a chain alone would
-  /// wait for itself.
+  /// Tiles of the schedule's heads, then one of those that are left: a chain
+  /// alone would wait for itself.
   void forEachTile(Value groups,
                    llvm::function_ref<void(Value, int64_t)> body) {
     Value done = b.integer(0);
-    for (int64_t heads : {4, 3, 2, 1}) {
+    for (int64_t heads = schedule.tokens; heads > 0; --heads) {
       Value left = arith::SubIOp::create(b, groups, done);
       Value tiles = arith::DivUIOp::create(b, left, b.integer(heads));
       Value whole = b.add(done, b.mul(tiles, heads));
@@ -139,6 +144,7 @@ private:
   }
 
   const KernelInfo &row;
+  const KernelSchedule &schedule;
   const int64_t lanes;
   ProductBuilder b;
   const Type stored;
@@ -146,6 +152,7 @@ private:
 };
 } // namespace
 
-void qwen::emitAttention(const KernelInfo &row, ModuleOp module) {
-  AttentionEmitter(row, module).emit();
+void qwen::emitAttention(const KernelInfo &row, const KernelSchedule &schedule,
+                         ModuleOp module) {
+  AttentionEmitter(row, schedule, module).emit();
 }

@@ -36,7 +36,7 @@ namespace {
 /// Emits one row of the table.
 class BlockedEmitter {
 public:
-  BlockedEmitter(const KernelInfo &row, const BlockedSchedule &schedule,
+  BlockedEmitter(const KernelInfo &row, const KernelSchedule &schedule,
                  ModuleOp module)
       : format(*weightFormat(row.format)), isa(row.isa), schedule(schedule),
         pairs(row.isa == KernelIsa::NEONI8MM || row.isa == KernelIsa::SVEI8MM),
@@ -61,6 +61,12 @@ private:
   void unpackGroup(Value from, Value to);
   void multiply(Value panelSums, Value first, Value units, Value block,
                 Value groups, bool whole);
+  /// Whether the innermost loop has no pass but one: a whole block.
+  bool isUnrolled(bool whole) const {
+    return whole && schedule.unroll == kBlockGroups;
+  }
+  Values overGroups(Value groups, bool whole, Values carried,
+                    llvm::function_ref<Values(Value, Values)> body);
   void finish(Value panelSums, Value output, Value first, Value units);
 
   Value activation(Value at, int64_t step);
@@ -95,7 +101,7 @@ private:
 
   const WeightFormat format;
   const KernelIsa isa;
-  const BlockedSchedule schedule;
+  const KernelSchedule &schedule;
   const bool pairs;
   /// A unit is the tokens whose sums are in the same registers: as many for
   /// each vector of outputs as it has registers.
@@ -340,6 +346,25 @@ Value BlockedEmitter::dot(Value sum, Value a, Value w, int64_t step) {
       vector::BitCastOp::create(b, bytes(), b.splat(words(), word)));
 }
 
+/// body(g, ...body(0, carried)) for the groups of a block, which is `whole` or
+/// the last one.
+Values
+BlockedEmitter::overGroups(Value groups, bool whole, Values carried,
+                           llvm::function_ref<Values(Value, Values)> body) {
+  auto several = [&](Value first, int64_t count, Values values) {
+    for (int64_t i = 0; i < count; ++i)
+      values = body(b.add(first, b.integer(i)), std::move(values));
+    return values;
+  };
+  if (isUnrolled(whole))
+    return several(b.integer(0), kBlockGroups, std::move(carried));
+  const int64_t each = whole ? schedule.unroll : 1;
+  return b.loop(b.integer(0), groups, each, carried,
+                [&](Value g, ValueRange before) {
+                  return several(g, each, Values(before));
+                });
+}
+
 /// sums = fma(t, d_a, sums) for the tiles of a chunk, with t the block's chain
 /// of isum * d_w.
 void BlockedEmitter::multiply(Value panelSums, Value first, Value units,
@@ -419,26 +444,15 @@ void BlockedEmitter::multiply(Value panelSums, Value first, Value units,
       };
       Values t;
       if (isWide()) {
-        Values isum = startOf(b.integer(0));
-        if (whole)
-          for (int64_t g = 0; g < kBlockGroups; ++g)
-            isum = addGroup(b.integer(g), isum);
-        else
-          isum = b.loop(b.integer(0), groups, 1, isum,
-                        [&](Value g, ValueRange before) {
-                          return addGroup(g, Values(before));
-                        });
-        t = scaled(b.integer(0), isum, {});
-      } else if (whole) {
-        for (int64_t g = 0; g < kBlockGroups; ++g)
-          t = scaled(b.integer(g),
-                     addGroup(b.integer(g), startOf(b.integer(g))), t);
+        t = scaled(b.integer(0),
+                   overGroups(groups, whole, startOf(b.integer(0)), addGroup),
+                   {});
       } else {
-        t = b.loop(b.integer(0), groups, 1,
-                   Values(count, b.zeros(floats(), -0.0f)),
-                   [&](Value g, ValueRange before) {
-                     return scaled(g, addGroup(g, startOf(g)), Values(before));
-                   });
+        const Values none(count, b.zeros(floats(), -0.0f));
+        t = overGroups(groups, whole, isUnrolled(whole) ? Values() : none,
+                       [&](Value g, Values before) {
+                         return scaled(g, addGroup(g, startOf(g)), before);
+                       });
       }
       for (int64_t u = 0; u < tileUnits; ++u) {
         Value line = b.at(
@@ -477,23 +491,7 @@ void BlockedEmitter::finish(Value panelSums, Value output, Value first,
   });
 }
 
-std::optional<BlockedSchedule> qwen::blockedSchedule(const KernelInfo &row) {
-  if (row.op != KernelOp::Linear || !isQuantized(row.format) || row.m != 8)
-    return std::nullopt;
-  const bool wide = weightBlock(*weightFormat(row.format)) == kActivationBlock;
-  switch (row.isa) {
-  case KernelIsa::NEONI8MM:
-  case KernelIsa::SVEI8MM:
-    return BlockedSchedule{
-        .tokens = wide ? 8 : 4, .vectors = 2, .chunk = 64, .panels = 4};
-  case KernelIsa::NEONDotProd:
-    return BlockedSchedule{.tokens = 4, .vectors = 2, .chunk = 64, .panels = 4};
-  default:
-    return std::nullopt;
-  }
-}
-
-void qwen::emitBlocked(const KernelInfo &row, const BlockedSchedule &schedule,
+void qwen::emitBlocked(const KernelInfo &row, const KernelSchedule &schedule,
                        ModuleOp module) {
   BlockedEmitter(row, schedule, module).emit();
 }

@@ -3,8 +3,8 @@
 // One loop nest for every format and instruction set:
 //
 //   for each panel of 16 outputs
-//     for each tile of M rows
-//       M x 16 accumulators along K: f32 chains, or blocks of integer dots
+//     for each tile of rows and outputs
+//       accumulators along K: f32 chains, or blocks of integer dots
 //       + bias, + residual, store
 //
 // Where the length of vectors is known only at run time, a panel is a loop over
@@ -29,36 +29,14 @@
 using namespace qwen;
 using namespace mlir;
 
-/// Vectors of outputs in a tile of `row`: all of a panel's, or as many as leave
-/// its accumulators in registers (docs/decisions/0006-small-batches.md).
-static int64_t tileVectors(const KernelInfo &row) {
-  int64_t accumulators = 8;
-  if (row.isa == KernelIsa::NEON)
-    // A dot takes two registers.
-    accumulators = isQuantized(row.format) ? 4 : 16;
-  else if (row.isa == KernelIsa::NEONI8MM)
-    accumulators = 16;
-  else if (row.isa == KernelIsa::SVEI8MM)
-    // Pairs share what it takes to arrange their activations. Half a panel is
-    // two vectors of 128 bits, a panel two of 256.
-    return 2;
-  return std::clamp<int64_t>(accumulators / row.m, 1,
-                             kPanelRows / vectorLanes(row.isa));
-}
-
-/// Bytes ahead of the weights in use that a row fetches; 0 where the processor
-/// does as well by itself.
-static int64_t prefetchDistance(const KernelInfo &row) {
-  return row.arch() == Arch::X86_64 && isQuantized(row.format) ? 2048 : 0;
-}
-
 namespace {
 /// Emits one row of the table.
 class LinearEmitter {
 public:
-  LinearEmitter(const KernelInfo &row, ModuleOp module)
-      : row(row), format(*weightFormat(row.format)),
-        lanes(vectorLanes(row.isa)), vectors(tileVectors(row)),
+  LinearEmitter(const KernelInfo &row, const KernelSchedule &schedule,
+                ModuleOp module)
+      : row(row), schedule(schedule), format(*weightFormat(row.format)),
+        lanes(vectorLanes(row.isa)), vectors(schedule.vectors),
         groupBytes(panelGroupBytes(format)),
         b(row, module, linearSignature(row, module.getContext())),
         arguments(b, row.format) {}
@@ -95,9 +73,9 @@ private:
 
   /// The tiles of a panel's outputs from `column` on.
   void emitColumns(Value panel, Value panelWeights, Value column) {
-    b.loop(b.integer(0), arguments.m, row.m, [&](Value firstRow) {
+    b.loop(b.integer(0), arguments.m, schedule.tokens, [&](Value firstRow) {
       Values rows;
-      for (int64_t r = 0; r < row.m; ++r)
+      for (int64_t r = 0; r < schedule.tokens; ++r)
         rows.push_back(b.add(firstRow, b.integer(r)));
       Values tile = isQuantized() ? quantizedTile(panelWeights, column, rows)
                                   : floatTile(panelWeights, column, rows);
@@ -141,6 +119,8 @@ private:
   }
 
   Values quantizedTile(Value panel, Value column, ArrayRef<Value> rows);
+  Values overGroups(Value first, Value last, ArrayRef<Value> carried,
+                    ProductBuilder::LoopBody body);
   Values blockSum(Value panel, Value column, ArrayRef<Row> rows, Value first,
                   Value last);
   Values wideBlockSum(Value panel, Value column, ArrayRef<Row> rows,
@@ -164,6 +144,7 @@ private:
   static constexpr int64_t chunkBytes = kPanelRows * 4;
 
   const KernelInfo &row;
+  const KernelSchedule &schedule;
   const WeightFormat format;
   const int64_t lanes;
   /// Vectors of outputs in a tile.
@@ -208,6 +189,25 @@ Values LinearEmitter::quantizedTile(Value panel, Value column,
       });
 }
 
+/// A loop over the groups [first, last), several in a pass.
+Values LinearEmitter::overGroups(Value first, Value last,
+                                 ArrayRef<Value> carried,
+                                 ProductBuilder::LoopBody body) {
+  if (schedule.unroll == 1)
+    return b.loop(first, last, 1, carried, body);
+  Value count = arith::SubIOp::create(b, last, first);
+  Value whole =
+      b.add(first, b.mul(divide(count, schedule.unroll), schedule.unroll));
+  Values sums = b.loop(first, whole, schedule.unroll, carried,
+                       [&](Value g, ValueRange before) {
+                         Values values(before);
+                         for (int64_t i = 0; i < schedule.unroll; ++i)
+                           values = body(b.add(g, b.integer(i)), values);
+                         return values;
+                       });
+  return b.loop(whole, last, 1, sums, body);
+}
+
 /// t = the fma chain of isum * d_w over the groups [first, last), which have
 /// their own scales. t starts from -0, with which the first fma is the rounded
 /// product that docs/numerics.md asks for.
@@ -215,7 +215,7 @@ Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
                                Value first, Value last) {
   const VectorType type = b.vector(lanes, b.getF32Type());
   const Values none(rows.size() * vectors, b.zeros(type, -0.0f));
-  return b.loop(first, last, 1, none, [&](Value g, ValueRange previous) {
+  return overGroups(first, last, none, [&](Value g, ValueRange previous) {
     Value group = b.at(panel, b.mul(g, panelBlockBytes(format)));
     Values q, sums, start;
     for (const Row &from : rows) {
@@ -248,7 +248,7 @@ Values LinearEmitter::wideBlockSum(Value panel, Value column,
   none.append(rows.size(),
               arith::ConstantOp::create(b, b.getI32IntegerAttr(0)));
   // Carried: the dots, then the sums of activations.
-  Values sums = b.loop(first, last, 1, none, [&](Value g, ValueRange before) {
+  Values sums = overGroups(first, last, none, [&](Value g, ValueRange before) {
     Value offset = b.mul(arith::SubIOp::create(b, g, first), groupBytes);
     Values q, result(before);
     for (auto [r, from] : llvm::enumerate(rows)) {
@@ -382,9 +382,9 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
   for (Value value : start)
     dots.emplace_back(b, row.isa, eightBits).start(value);
   const int64_t chunks = groupBytes / chunkBytes;
-  if (const int64_t distance = prefetchDistance(row))
+  if (schedule.prefetch > 0)
     for (int64_t line = 0; line < groupBytes; line += kCacheLine)
-      LLVM::Prefetch::create(b, b.at(group, distance + line), /*rw=*/0,
+      LLVM::Prefetch::create(b, b.at(group, schedule.prefetch + line), /*rw=*/0,
                              /*hint=*/2,
                              /*cache=*/1);
   Value columnChunks = b.at(group, b.mul(column, 4));
@@ -409,10 +409,7 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
     for (size_t r = 0; r < q.size(); ++r)
       use(r * vectors + v, dots[r * vectors + v].finish());
   };
-  // Where activations are register operands, one vector of outputs at a time
-  // needs the fewest accumulators; else each activation is broadcast once. A
-  // single token has registers to spare, and its chains of dots should overlap.
-  if (row.isa == KernelIsa::NEONDotProd && row.m > 1) {
+  if (schedule.inTurn != 0) {
     for (int64_t v = 0; v < vectors; ++v) {
       for (int64_t chunk = 0; chunk < chunks; ++chunk)
         addChunk(chunk, v);
@@ -577,8 +574,7 @@ void LinearArguments::store(ProductBuilder &b, Value output,
       b.store(tile[r * vectors + v], addressOf(out, rows[r], v));
 }
 
-void qwen::emitLinear(const KernelInfo &row, ModuleOp module) {
-  if (std::optional<BlockedSchedule> schedule = blockedSchedule(row))
-    return emitBlocked(row, *schedule, module);
-  LinearEmitter(row, module).emit();
+void qwen::emitLinear(const KernelInfo &row, const KernelSchedule &schedule,
+                      ModuleOp module) {
+  LinearEmitter(row, schedule, module).emit();
 }

@@ -40,24 +40,6 @@ struct LinearArguments {
       panelEnd;
 };
 
-/// How a GEMM row that unpacks weights once for many tokens goes over its
-/// operands.
-struct BlockedSchedule {
-  /// The tile whose sums are in registers: tokens and vectors of outputs.
-  int64_t tokens, vectors;
-  /// Tokens that unpacked weights serve.
-  int64_t chunk;
-  /// Panels that the arranged activations serve.
-  int64_t panels;
-};
-
-/// The schedule of such a row; none for others.
-std::optional<BlockedSchedule> blockedSchedule(const KernelInfo &row);
-
-/// Emits `row` as ProductsBlocked.cpp describes.
-void emitBlocked(const KernelInfo &row, const BlockedSchedule &schedule,
-                 mlir::ModuleOp module);
-
 } // namespace qwen
 
 #endif // QWEN_CODEGEN_PRODUCTSLINEAR_H

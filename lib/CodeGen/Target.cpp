@@ -69,6 +69,20 @@ static constexpr NamedTarget kNamedTargets[] = {
     {"zen5", "znver5"},
 };
 
+/// What is known of a CPU beyond LLVM's own list of its features.
+static constexpr struct {
+  /// LLVM's name.
+  StringRef cpu;
+  /// Target::tuneFeatures.
+  StringRef features;
+} kTunedCpus[] = {
+    // A load of two vectors of 128 bits costs more than two loads: three
+    // micro-operations, where five or six are dispatched a cycle. Found by
+    // bench/mca.py (docs/performance.md).
+    {"neoverse-n2", "+slow-paired-128"},
+    {"neoverse-v2", "+slow-paired-128"},
+};
+
 std::span<const NamedTarget> qwen::namedTargets() { return kNamedTargets; }
 
 /// LLVM's name of a CPU.
@@ -219,6 +233,9 @@ Target qwen::resolveTarget(StringRef spec) {
             : llvm::X86::parseTuneCPU(name, true) != llvm::X86::CK_None;
     target.tuneCpu = isCpu ? name.str() : "generic";
   }
+  for (const auto &tuned : kTunedCpus)
+    if (tuned.cpu == target.tuneCpu)
+      target.tuneFeatures = tuned.features.str();
   const CpuFeatureSet missing = leastFeatures(target.arch) - target.features;
   if (!missing.empty())
     throw Error("target '" + spec.str() + "' lacks " + toString(missing) +

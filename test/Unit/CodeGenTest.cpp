@@ -378,12 +378,78 @@ TEST(Products, AreTheRowsOfMlir) {
       mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
   for (const KernelInfo &row : kernelTable()) {
     const bool isProduct = row.provider == KernelProvider::MLIR;
-    EXPECT_EQ(messageOf([&] { emitProduct(row, *module); }),
+    const KernelSchedule schedule =
+        isProduct ? scheduleOf(row) : KernelSchedule();
+    EXPECT_EQ(messageOf([&] { emitProduct(row, schedule, *module); }),
               isProduct
                   ? ""
                   : "kernel '" + std::string(row.name) + "' is not a product");
     EXPECT_EQ(module->lookupSymbol(llvm::StringRef(row.name)) != nullptr,
               isProduct);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Schedule
+//===----------------------------------------------------------------------===//
+
+TEST(Schedule, IsReadAsText) {
+  const KernelSchedule start = {.tokens = 4, .vectors = 2};
+  KernelSchedule want = start;
+  want.tokens = 8;
+  want.prefetch = 1024;
+  EXPECT_EQ(parseSchedule(start, "tokens=8,prefetch=1024"), want);
+  const std::string fields = "in a schedule; there are tokens vectors unroll "
+                             "inTurn prefetch chunk depth panels cached";
+  const struct {
+    std::string text, message;
+  } cases[] = {
+      {"tile=4", "no field 'tile' " + fields},
+      {"=4", "no field '' " + fields},
+  };
+  for (const auto &test : cases)
+    EXPECT_EQ(messageOf([&] { parseSchedule(start, test.text); }),
+              test.message);
+  for (const std::string text :
+       {"", "tokens", "tokens=", "tokens=4x", "tokens= 4", "tokens=4,",
+        "tokens=99999999999999999999"})
+    EXPECT_EQ(messageOf([&] { parseSchedule(start, text); }),
+              "schedule '" + text + "' is no list such as 'tokens=4,unroll=2'");
+}
+
+TEST(Schedule, HasLimits) {
+  const struct {
+    const char *kernel, *change, *message;
+  } cases[] = {
+      {"linear_q4_0_8x16x4_neon_i8mm", "tokens=3",
+       "has tokens=3; it can be 2 4 8"},
+      {"linear_q4_0_4x16x4_neon_dotprod", "tokens=8",
+       "has tokens=8; it can be 1 2 4"},
+      {"linear_q4_0_4x16x4_neon_dotprod", "vectors=0",
+       "has vectors=0; it can be 1 2 4"},
+      {"linear_q4_0_4x16x4_avx2", "vectors=4", "has vectors=4; it can be 1 2"},
+      {"linear_q4_0_4x16x4_avx2", "unroll=8", "has unroll=8; it can be 1 2 4"},
+      {"linear_q4_0_4x16x4_avx2", "prefetch=-2048",
+       "has prefetch=-2048; it can be 0 512 1024 2048 4096 8192"},
+      {"linear_q4_0_4x16x4_avx2", "chunk=64", "has chunk=64; it can be 0"},
+      {"linear_q4_0_8x16x4_neon_i8mm", "chunk=9",
+       "has chunk=9; it can be 0 8 16 32 64 128 256"},
+      {"linear_q4_0_8x16x4_neon_i8mm", "inTurn=1", "has inTurn=1; it can be 0"},
+      {"linear_q4_0_16x16x4_amx_int8", "depth=4",
+       "has depth=4; it can be 8 16 32 64"},
+      {"linear_f32_4x16_avx2", "unroll=1", "has unroll=1; it can be 0"},
+      {"linear_f32_4x16_avx2", "panels=0",
+       "has panels=0; it can be 1 2 4 8 16"},
+      {"attention_scores_f32_avx2", "vectors=4",
+       "has vectors=4; it can be 1 2"},
+      {"attention_values_f32_avx2", "chunk=32", "has chunk=32; it can be 0"},
+  };
+  for (const auto &test : cases) {
+    const KernelInfo &row = *findKernel(test.kernel);
+    const KernelSchedule changed = parseSchedule(scheduleOf(row), test.change);
+    EXPECT_EQ(messageOf([&] { checkSchedule(row, changed); }),
+              "schedule of kernel '" + std::string(test.kernel) + "' " +
+                  test.message);
   }
 }
 

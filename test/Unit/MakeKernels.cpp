@@ -1,13 +1,16 @@
 //===- MakeKernels.cpp - The kernel table as a file -----------------------===//
 //
-// make-kernels [--emit=so|asm|llvm] [--model] [--kernel=NAME]... TARGET OUT
+// make-kernels [--emit=so|asm|llvm|schedule] [--model] [--kernel=NAME]...
+//              [--schedule FIELD=VALUE,...] TARGET OUT
 //
 // Generates every kernel of the table that TARGET can run, or those that are
 // named, each with its own row's instructions. The shared object is an artifact
 // with nothing but code, which the runtime's loader takes; KernelTest compares
 // it with the reference kernels. --model generates the kernels that need more
 // than every machine has, with models of their instructions
-// (InstructionModels.h), so that every machine runs them.
+// (InstructionModels.h), so that every machine runs them. --schedule changes
+// fields of the schedule of one kernel (Schedule.h), --emit=schedule prints it
+// with what each field could be.
 //
 //===----------------------------------------------------------------------===//
 
@@ -46,10 +49,19 @@ static std::vector<KernelInfo> selectRows(const std::vector<std::string> &names,
   return rows;
 }
 
+/// Schedules.def's, or what --schedule makes of it.
+static KernelSchedule schedule(const KernelInfo &row, const std::string &text) {
+  KernelSchedule found = scheduleOf(row);
+  if (!text.empty())
+    found = parseSchedule(found, text);
+  checkSchedule(row, found);
+  return found;
+}
+
 static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
                                               llvm::LLVMContext &context,
-                                              const Target &target,
-                                              bool model) {
+                                              const Target &target, bool model,
+                                              const std::string &changes) {
   mlir::DialectRegistry registry;
   registerCodeGenDialects(registry);
   mlir::MLIRContext mlirContext(registry,
@@ -65,7 +77,7 @@ static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
     } else {
       mlir::OwningOpRef<mlir::ModuleOp> module =
           mlir::ModuleOp::create(mlir::UnknownLoc::get(&mlirContext));
-      emitProduct(row, *module);
+      emitProduct(row, schedule(row, changes), *module);
       part = translateToLLVM(*module, context);
     }
     setTarget(*part, target, row.features());
@@ -102,21 +114,31 @@ static std::string makeSharedObject(const llvm::Module &module,
 }
 
 int main(int argc, char **argv) {
-  std::string emit = "so", spec, out;
+  std::string emit = "so", changes, spec, out;
   std::vector<std::string> kernels;
   bool model = false;
   CLI::App app("Generates the kernels of the table");
-  app.add_option("--emit", emit)->check(CLI::IsMember({"so", "asm", "llvm"}));
+  app.add_option("--emit", emit)
+      ->check(CLI::IsMember({"so", "asm", "llvm", "schedule"}));
   app.add_option("--kernel", kernels);
   app.add_flag("--model", model);
+  app.add_option("--schedule", changes);
   app.add_option("TARGET", spec)->required();
   app.add_option("OUT", out)->required();
   CLI11_PARSE(app, argc, argv);
   try {
     const Target target = resolveTarget(spec);
+    const std::vector<KernelInfo> rows = selectRows(kernels, target, model);
+    if ((!changes.empty() || emit == "schedule") &&
+        (rows.size() != 1 || rows[0].provider != KernelProvider::MLIR))
+      throw Error("a schedule is of one product; name it with --kernel");
+    if (emit == "schedule") {
+      write(out, printSchedule(rows[0], schedule(rows[0], changes)));
+      return 0;
+    }
     llvm::LLVMContext context;
     const std::unique_ptr<llvm::Module> module =
-        generate(selectRows(kernels, target, model), context, target, model);
+        generate(rows, context, target, model, changes);
     write(out, emit == "so"    ? makeSharedObject(*module, target)
                : emit == "asm" ? emitAssembly(*module, target)
                                : printIR(*module));

@@ -7,7 +7,7 @@
 #ifndef QWEN_CODEGEN_PRODUCTS_H
 #define QWEN_CODEGEN_PRODUCTS_H
 
-#include "qwen/ABI/KernelTable.h"
+#include "qwen/CodeGen/Schedule.h"
 
 namespace mlir {
 class ModuleOp;
@@ -18,8 +18,10 @@ namespace qwen {
 /// Adds to `module` a func.func named row.name with the C signature that
 /// KernelABI.h gives for row.op: pointers are !llvm.ptr, sizes i64, `scale`
 /// f32. `row` must be a row of Provider MLIR. The module's context must have
-/// the dialects of registerCodeGenDialects (Backend.h).
-void emitProduct(const KernelInfo &row, mlir::ModuleOp module);
+/// the dialects of registerCodeGenDialects (Backend.h). Throws Error for a
+/// schedule that the row cannot have (checkSchedule).
+void emitProduct(const KernelInfo &row, const KernelSchedule &schedule,
+                 mlir::ModuleOp module);
 
 } // namespace qwen
 

@@ -27,6 +27,9 @@ struct Target {
   /// LLVM's name of the CPU to schedule for; "generic" where only features
   /// were named. It never adds instructions.
   std::string tuneCpu;
+  /// LLVM's features of that CPU that choose among instructions and add none,
+  /// where LLVM does not know better: "+slow-paired-128", or "".
+  std::string tuneFeatures;
   /// LLVM's target triple.
   std::string triple;
 };
