@@ -1,0 +1,120 @@
+//===- ModelTest.cpp - Models of machine code -----------------------------===//
+//
+// Loops written by hand, whose multiplications and least cycles are plain.
+//
+//===----------------------------------------------------------------------===//
+
+#include "qwen/Model/KernelModel.h"
+#include "qwen/Model/ObjectCode.h"
+
+#include "TempDir.h"
+
+#include <gtest/gtest.h>
+
+using namespace qwen;
+using test::messageOf;
+using test::TempDir;
+
+namespace {
+constexpr uint32_t kFcvtl = 0x0e217862; // fcvtl v2.4s, v3.4h
+constexpr uint32_t kMov = 0xd2800081;   // mov x1, #4
+constexpr uint32_t kSdot = 0x4e859480;  // sdot v0.4s, v4.16b, v5.16b
+constexpr uint32_t kStep1 = 0xf1000421; // subs x1, x1, #1
+constexpr uint32_t kBack2 = 0x54ffffc1; // b.ne, two instructions back
+constexpr uint32_t kFmla = 0x4e22cc01;  // fmla v1.4s, v0.4s, v2.4s
+constexpr uint32_t kStep0 = 0xf1000400; // subs x0, x0, #1
+constexpr uint32_t kBack7 = 0x54ffff21; // b.ne, seven instructions back
+constexpr uint32_t kRet = 0xd65f03c0;
+
+/// A loop over groups in one over blocks.
+constexpr uint32_t kBlocks[] = {kFcvtl, kMov,   kSdot,  kStep1, kBack2,
+                                kFmla,  kStep0, kBack7, kRet};
+
+std::vector<MachineInstruction> disassemble(const CpuModel &cpu,
+                                            llvm::ArrayRef<uint32_t> words) {
+  return cpu.disassemble(
+      {reinterpret_cast<const uint8_t *>(words.data()), 4 * words.size()},
+      0x1000);
+}
+
+TEST(CpuModelTest, InstructionsKnowWhereTheyLead) {
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  const std::vector<MachineInstruction> body = disassemble(cpu, kBlocks);
+  ASSERT_EQ(body.size(), 9u);
+  EXPECT_EQ(body[2].text, "sdot v0.4s, v4.16b, v5.16b");
+  EXPECT_EQ(body[2].name(), "sdot");
+  EXPECT_FALSE(body[2].target);
+  EXPECT_EQ(body[4].target, 0x1008u);
+  EXPECT_TRUE(body[4].fallsThrough);
+  EXPECT_FALSE(body[8].fallsThrough);
+}
+
+TEST(CpuModelTest, DotsTakeTheirPipes) {
+  // Two dots a cycle; one that waits for itself every third.
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  const std::vector<MachineInstruction> body = disassemble(cpu, {kSdot, kSdot});
+  const Trace trace = {&body[0], &body[1]};
+  EXPECT_DOUBLE_EQ(cpu.leastCycles(trace), 1);
+  EXPECT_GT(cpu.cycles(trace, 1000), 1.9);
+}
+
+TEST(CpuModelTest, FractionsOfConversionsCostTheSame) {
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  // scvtf v0.4s, v1.4s; scvtf v0.4s, v1.4s, #4
+  const std::vector<MachineInstruction> body =
+      disassemble(cpu, {0x4e21d820, 0x4f3ce420});
+  EXPECT_DOUBLE_EQ(cpu.leastCycles({&body[0]}), cpu.leastCycles({&body[1]}));
+}
+
+TEST(CpuModelTest, UnknownIsRefused) {
+  EXPECT_EQ(messageOf([] { CpuModel(Arch::AArch64, "znver4"); }),
+            "llvm does not know the cpu 'znver4' of aarch64");
+  EXPECT_EQ(messageOf([] { CpuModel(Arch::X86_64, "i486"); }),
+            "llvm has no model of the pipeline of 'i486'; name a cpu that it "
+            "models, such as znver4");
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  EXPECT_EQ(messageOf([&] { disassemble(cpu, {kSdot, ~0u}); }),
+            "no instruction of aarch64 at address 0x1004");
+}
+
+TEST(KernelModelTest, ABlockIsFourGroups) {
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  const KernelRate rate = modelKernel(cpu, disassemble(cpu, kBlocks), {});
+  EXPECT_EQ(rate.macs, 4 * 16);
+  EXPECT_DOUBLE_EQ(rate.peak, 32);
+  // The dots of a block wait for each other.
+  EXPECT_GE(rate.cycles, 4);
+  EXPECT_LT(rate.cycles, 32);
+}
+
+TEST(KernelModelTest, ALoopOfAnotherIsOneGroup) {
+  // Sums that are not scaled in the loop are scaled in the one around it.
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  EXPECT_EQ(modelLoop(cpu, disassemble(cpu, kBlocks)).macs, 16);
+}
+
+TEST(KernelModelTest, FloatsCountWhereThereAreNoIntegers) {
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  EXPECT_EQ(
+      modelKernel(cpu, disassemble(cpu, {kFmla, kStep1, kBack2, kRet}), {})
+          .macs,
+      4);
+}
+
+TEST(KernelModelTest, CodeWithoutLoopsIsRefused) {
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  EXPECT_EQ(
+      messageOf([&] { modelKernel(cpu, disassemble(cpu, {kSdot, kRet}), {}); }),
+      "there is no loop with multiplications");
+}
+
+TEST(ObjectCodeTest, OtherFilesAreRefused) {
+  const TempDir folder;
+  const std::string path = (folder.path() / "a.so").string();
+  EXPECT_NE(messageOf([&] { ObjectCode object(path); }).find("cannot read"),
+            std::string::npos);
+  folder.write("a.so", "no elf");
+  EXPECT_NE(messageOf([&] { ObjectCode object(path); }).find(path),
+            std::string::npos);
+}
+} // namespace
