@@ -150,6 +150,14 @@ static TargetInfo parseTarget(const Value &value) {
   });
   value.at("kernels").forEach(
       [&](const Value &kernel) { target.kernels.push_back(kernel.string()); });
+  if (const auto ops = value.find("op_kernels"))
+    ops->forEach([&](const Value &indices) {
+      std::vector<size_t> &kernels = target.opKernels.emplace_back();
+      indices.forEach([&](const Value &index) {
+        kernels.push_back(static_cast<size_t>(
+            index.integer(0, static_cast<int64_t>(target.kernels.size()) - 1)));
+      });
+    });
   return target;
 }
 
@@ -298,6 +306,11 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
   if (manifest.work.size() != manifest.ops.size())
     work.fail("one element for each of the " +
               std::to_string(manifest.ops.size()) + " ops");
+  for (const TargetInfo &target : manifest.targets)
+    if (!target.opKernels.empty() &&
+        target.opKernels.size() != manifest.ops.size())
+      root.at("targets").fail("op_kernels with one element for each of the " +
+                              std::to_string(manifest.ops.size()) + " ops");
   root.at("tensors").forEach([&](const Value &value) {
     manifest.tensors.push_back(parseTensor(value, weightBytes));
   });

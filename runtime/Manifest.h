@@ -13,7 +13,8 @@
 //       "rms_norm_eps": 1e-06, "tied": true, "context": 1024
 //     },
 //     "targets": [{"name": "znver4", "arch": "x86-64",
-//                  "features": ["avx2", ...], "kernels": ["...", ...]}],
+//                  "features": ["avx2", ...], "kernels": ["...", ...],
+//                  "op_kernels": [[12], [0, 4], ...]}],
 //     "weights": {"format": "q4_0"},
 //     "kv": {"format": "f16", "page_tokens": 64, "page_bytes": 196608,
 //            "token_bytes": 3072},
@@ -32,8 +33,8 @@
 //   }
 //
 // Every key is needed but those of "generation", where an absent one has the
-// value that Hugging Face's GenerationConfig gives it, and those of "work"
-// beside "kind", which are 0 or false. Other keys are ignored.
+// value that Hugging Face's GenerationConfig gives it, those of "work"
+// beside "kind", which are 0 or false, and "op_kernels". Other keys are ignored.
 //
 //===----------------------------------------------------------------------===//
 
@@ -70,6 +71,9 @@ struct TargetInfo {
   /// What a machine must have to run it.
   CpuFeatureSet features;
   std::vector<std::string> kernels;
+  /// Of each op, indices of its kernels: of a product those of one token and
+  /// of many. Empty where the file does not say.
+  std::vector<std::vector<size_t>> opKernels;
 };
 
 struct KvInfo {

@@ -97,10 +97,21 @@ int64_t qwen::kvTokenBytes(const ModelConfig &config, KvFormat format) {
 }
 
 static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
+  const std::vector<std::string> kernels = calledKernels(*code.module);
+  json opKernels = json::array();
+  for (auto names : (*code.module)
+                        ->getAttrOfType<mlir::ArrayAttr>(kOpKernelsAttr)
+                        .getAsRange<mlir::ArrayAttr>()) {
+    json indices = json::array();
+    for (auto name : names.getAsRange<mlir::StringAttr>())
+      indices.push_back(llvm::find(kernels, name.getValue()) - kernels.begin());
+    opKernels.push_back(std::move(indices));
+  }
   return {{"name", code.target.name},
           {"arch", archName(code.target.arch)},
           {"features", features.names()},
-          {"kernels", calledKernels(*code.module)}};
+          {"kernels", kernels},
+          {"op_kernels", std::move(opKernels)}};
 }
 
 /// Everything but the targets is that of any target's module.

@@ -114,8 +114,8 @@ private:
     call(functions.trace(), i32(planOf(op).getId()));
   }
 
-  /// The kernel that an attribute of `op` names; null (and an error) where
-  /// there is none.
+  /// The kernel that an attribute of `op` names, noted as one of the op that is
+  /// lowered; null (and an error) where there is none.
   const KernelInfo *kernel(Operation *op, StringRef attribute);
   /// Place in the weight image of what `symbol` names, or -1 for none.
   int64_t weight(FlatSymbolRefAttr symbol) const;
@@ -131,6 +131,8 @@ private:
   llvm::StringMap<int64_t> offsets;
   Value context, thread;
   SmallVector<Attribute> opNames, opWork;
+  /// Kernels of each op.
+  std::vector<SmallVector<StringRef>> opKernels;
   int64_t frequencies = 0, outputStride = 0;
 };
 
@@ -230,6 +232,10 @@ LogicalResult ForwardLowering::run() {
                                            text->getBody()->getOperations());
   module->setAttr(kOpsAttr, builder.getArrayAttr(opNames));
   module->setAttr(kWorkAttr, builder.getArrayAttr(opWork));
+  SmallVector<Attribute> kernels;
+  for (const SmallVector<StringRef> &names : opKernels)
+    kernels.push_back(builder.getStrArrayAttr(names));
+  module->setAttr(kOpKernelsAttr, builder.getArrayAttr(kernels));
   module->setAttr(kFrequenciesAttr, builder.getI64IntegerAttr(frequencies));
   module->setAttr(kOutputStrideAttr, builder.getI64IntegerAttr(outputStride));
   return success();
@@ -272,6 +278,7 @@ LogicalResult ForwardLowering::lower(Operation *op) {
                              << opNames.size() << " is next";
   opNames.push_back(builder.getStringAttr(opName(op, plan.getId())));
   opWork.push_back(describe(workOf(op, module, shape.format)));
+  opKernels.emplace_back();
   // lm_head waits where it computes: all threads agree whether it does.
   if (!isa<LmHeadOp>(op)) {
     if (plan.getBarrier())
@@ -302,6 +309,7 @@ const KernelInfo *ForwardLowering::kernel(Operation *op, StringRef attribute) {
                       << "'; run qwen-select-kernels first";
     return nullptr;
   }
+  opKernels.back().push_back(name.getValue());
   // The ops' verifiers have looked it up.
   return findKernel(std::string_view(name.getValue()));
 }

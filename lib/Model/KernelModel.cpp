@@ -33,7 +33,7 @@ static int64_t integerMacs(const MachineInstruction &instruction) {
       .Cases({"smull", "smull2", "smlal", "smlal2"},
              text.contains(".8h") ? 8 : 0)
       .Cases({"vpdpbusd", "vpmaddubsw"}, 16)
-      .Cases({"tdpbssd", "tdpbusd"}, 16 * 16 * 64)
+      .Cases({"tdpbssd", "tdpbusd"}, int64_t{16} * 16 * 64)
       .Default(0);
 }
 
@@ -69,6 +69,9 @@ public:
                ? macs
                : macs * registerBits(cpu, instruction) / 128;
   }
+
+  /// Whether integers are what is counted: only their sums have scales.
+  bool countsIntegers() const { return integers; }
 
   int64_t of(const Trace &trace) const {
     int64_t macs = 0;
@@ -177,7 +180,8 @@ countsForMany(const ControlFlow &flow, const CpuModel &cpu,
 static Trace blockPass(const ControlFlow &flow, const CpuModel &cpu,
                        const MacCounter &macs, const KernelCall &call) {
   const size_t hot = findHotLoop(flow, cpu, macs);
-  const std::optional<size_t> block = findBlockLoop(flow, hot);
+  const std::optional<size_t> block =
+      macs.countsIntegers() ? findBlockLoop(flow, hot) : std::nullopt;
   if (!block)
     return flow.execute(hot, {});
   std::vector<size_t> parts;

@@ -6,6 +6,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Object/ELFObjectFile.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace qwen;
 
@@ -38,11 +39,13 @@ ObjectCode::ObjectCode(const std::string &path) {
     const llvm::StringRef contents = valueOf(section->getContents(), path);
     const uint64_t address = valueOf(symbol.getAddress(), path);
     const uint64_t offset = address - section->getAddress();
-    const std::string name = valueOf(symbol.getName(), path).str();
+    const llvm::StringRef name = valueOf(symbol.getName(), path);
     if (offset > contents.size() || symbol.getSize() > contents.size() - offset)
-      throw Error(path + ": function '" + name +
-                  "' does not lie within its section");
-    all.push_back({name, address,
+      throw Error(llvm::formatv("{0}: function '{1}' does not lie within its "
+                                "section",
+                                path, name)
+                      .str());
+    all.push_back({name.str(), address,
                    llvm::arrayRefFromStringRef(
                        contents.substr(offset, symbol.getSize()))});
   }

@@ -36,6 +36,8 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   EXPECT_EQ(manifest.model.tokenizerVocab, 37);
   EXPECT_EQ(manifest.kv.pageBytes, 8192);
   EXPECT_EQ(manifest.ops, (std::vector<std::string>{"first", "second"}));
+  EXPECT_EQ(manifest.targets[0].opKernels,
+            (std::vector<std::vector<size_t>>{{0}, {}}));
   ASSERT_EQ(manifest.work.size(), 2u);
   EXPECT_EQ(manifest.work[0].kind, "linear");
   EXPECT_EQ(manifest.work[0].weightBytes, 64);
@@ -276,6 +278,12 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/output_stride", 39,
         "output_stride is 39 when an integer from 40 to 48 is needed");
   check("/ops/1", nullptr, "ops[1] is null when a string is needed");
+  check("/targets/0/op_kernels/0/0", 1,
+        "targets[0].op_kernels[0][0] is 1 when an integer from 0 to 0 is "
+        "needed");
+  check("/targets/0/op_kernels", json::array({json::array()}),
+        "targets is array when op_kernels with one element for each of the 2 "
+        "ops is needed");
   check("/work/0/macs", -1,
         "work[0].macs is -1 when an integer from 0 to 70368744177664 is "
         "needed");

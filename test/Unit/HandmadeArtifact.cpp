@@ -26,7 +26,8 @@ std::string qwen::test::handmadeManifest() {
     "kv_heads": 1, "head_dim": 16, "intermediate_size": 64,
     "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tied": true,
     "context": 100}, "targets": [{"name": "test", "arch": ")" +
-         arch + R"(", "features": [")" + feature + R"("], "kernels": ["k"]}],
+         arch + R"(", "features": [")" + feature + R"("], "kernels": ["k"],
+    "op_kernels": [[0], []]}],
     "weights": {"format": "f32"}, "kv": {"format": "f32", "page_tokens": 64,
     "page_bytes": 8192, "token_bytes": 128}, "limits": {"tokens": 8,
     "rows": 2}, "arena_bytes": 1024, "output_stride": 48, "ops":

@@ -101,6 +101,17 @@ TEST(KernelModelTest, FloatsCountWhereThereAreNoIntegers) {
       4);
 }
 
+TEST(KernelModelTest, WidenedFloatsAreNoScales) {
+  // The innermost loop is all of it, whatever is converted around it.
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  EXPECT_EQ(modelKernel(cpu,
+                        disassemble(cpu, {kFcvtl, kMov, kFmla, kStep1, kBack2,
+                                          kMov, kStep0, kBack7, kRet}),
+                        {})
+                .macs,
+            4);
+}
+
 TEST(KernelModelTest, CodeWithoutLoopsIsRefused) {
   const CpuModel cpu(Arch::AArch64, "neoverse-n2");
   EXPECT_EQ(

@@ -340,7 +340,9 @@ int qwen::compileMain(int argc, char **argv) {
   Options options;
   CLI::App app("Compiles a Qwen checkpoint to one file for qwen-run.\n"
                "With a .mlir file (or -) in place of the folder: runs passes, "
-               "see qwen-opt - --help.",
+               "see qwen-opt - --help.\n"
+               "With report FILE: what a compiled model costs, see qwen-opt "
+               "report --help.",
                "qwen-opt");
   CLI::Option *checkpoint = app.add_option(
       "DIR", options.checkpoint,

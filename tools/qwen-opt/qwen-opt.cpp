@@ -1,11 +1,13 @@
 //===- qwen-opt.cpp - The Qwen compiler -----------------------------------===//
 //
-// qwen-opt DIR -o model.qwen compiles a checkpoint; qwen-opt FILE.mlir
-// --PASS... runs passes over IR.
+// qwen-opt DIR -o model.qwen compiles a checkpoint; qwen-opt report FILE says
+// what a compiled model costs; qwen-opt FILE.mlir --PASS... runs passes over
+// IR.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Compile.h"
+#include "Report.h"
 
 #include "qwen/CodeGen/Backend.h"
 #include "qwen/CodeGen/Lower.h"
@@ -46,6 +48,8 @@ static void outOfMemory(void *, const char *, bool) {
 
 int main(int argc, char **argv) {
   llvm::install_bad_alloc_error_handler(outOfMemory);
+  if (argc > 1 && StringRef(argv[1]) == "report")
+    return qwen::reportMain(argc, argv);
   if (!isPassDriver(argc, argv))
     return qwen::compileMain(argc, argv);
   qwen::registerQwenPasses();

@@ -29,7 +29,7 @@ static ordered_json summary(std::vector<double> values) {
 }
 
 /// Called after each step of a run.
-using StepFn = std::function<void(const Step &step, double seconds)>;
+using StepFn = std::function<void(const SequenceStep &step, double seconds)>;
 
 /// A prompt and the tokens after it: seconds of both. Without `stepDone` the
 /// clock is not read in between.
@@ -41,6 +41,7 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
                                 engine.manifest().model.tokenizerVocab);
   };
   const auto nothing = [](size_t, std::span<float>) {};
+  const int64_t callTokens = engine.manifest().limits.tokens;
   std::vector<SequenceId> sequences(static_cast<size_t>(command.batch));
   std::vector<Token> batch;
   batch.reserve(static_cast<size_t>(command.prompt * command.batch));
@@ -53,7 +54,7 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
   engine.forward(batch, nothing);
   const double prefill = secondsSince(start);
   if (stepDone)
-    stepDone({0, command.prompt}, prefill);
+    stepDone({0, command.prompt, callTokens}, prefill);
   start = Clock::now();
   for (int64_t i = 0; i < command.count; ++i) {
     const int64_t position = command.prompt + i;
@@ -63,7 +64,7 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
     const auto stepStart = stepDone ? Clock::now() : start;
     engine.forward(batch, nothing);
     if (stepDone)
-      stepDone({position, 1}, secondsSince(stepStart));
+      stepDone({position, 1, callTokens}, secondsSince(stepStart));
   }
   const double decode = secondsSince(start);
   for (const SequenceId sequence : sequences)
@@ -96,7 +97,7 @@ Profiles::Profiles(const BenchCommand &command, const Artifact &artifact,
   int height = 0;
   for (int64_t i = 0; i < command.repetitions; ++i) {
     const bool draw = !command.svg.empty() && i + 1 == command.repetitions;
-    runSteps(command, engine, [&](const Step &step, double seconds) {
+    runSteps(command, engine, [&](const SequenceStep &step, double seconds) {
       const bool isPrefill = step.first == 0;
       (isPrefill ? prefill : decode).add(tracer, step, seconds);
       if (draw &&

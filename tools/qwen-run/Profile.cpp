@@ -31,7 +31,8 @@ static std::string className(const OpWork &work, const std::string &op) {
 Profile::Profile(const Manifest &manifest)
     : manifest(manifest), ops(manifest.ops.size()) {}
 
-void Profile::add(const Tracer &tracer, const Step &step, double seconds) {
+void Profile::add(const Tracer &tracer, const SequenceStep &step,
+                  double seconds) {
   ++steps;
   if (steps > 1 && seconds >= total)
     return;
@@ -52,24 +53,10 @@ void Profile::add(const Tracer &tracer, const Step &step, double seconds) {
     }
   }
 
-  // What each call has to move: weights once, its sequence's cache once.
-  double calls = 0, cached = 0, seen = 0;
-  for (int64_t done = 0; done < step.tokens; ++calls) {
-    const int64_t n = std::min(step.tokens - done, manifest.limits.tokens);
-    const double before = static_cast<double>(step.first + done);
-    done += n;
-    cached += before + static_cast<double>(n);
-    seen +=
-        static_cast<double>(n) * (before + (static_cast<double>(n) + 1) / 2);
-  }
   for (size_t i = 0; i < ops.size(); ++i) {
-    const OpWork &work = manifest.work[i];
-    const double rows = work.outputRows ? 1 : static_cast<double>(step.tokens);
-    ops[i].bytes += static_cast<double>(work.weightBytes) * calls +
-                    static_cast<double>(work.rowBytes) * rows +
-                    static_cast<double>(work.positionBytes) * cached;
-    ops[i].macs += static_cast<double>(work.macs) * rows +
-                   static_cast<double>(work.positionMacs) * seen;
+    const StepWork work = workOfStep(manifest.work[i], step);
+    ops[i].bytes = work.bytes;
+    ops[i].macs = work.macs;
   }
 }
 

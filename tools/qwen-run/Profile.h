@@ -14,13 +14,6 @@
 
 namespace qwen::run {
 
-/// One step of one sequence: `tokens` from position `first` on, run in calls
-/// of at most the manifest's limit, with one output row.
-struct Step {
-  int64_t first;
-  int64_t tokens;
-};
-
 /// The times of the ops of the fastest of some steps of one kind: what others
 /// take longer is mostly what else runs on the machine.
 class Profile {
@@ -29,7 +22,7 @@ public:
 
   /// Takes what `tracer` saw of `step`, which took `seconds`, if none before
   /// was as fast.
-  void add(const Tracer &tracer, const Step &step, double seconds);
+  void add(const Tracer &tracer, const SequenceStep &step, double seconds);
 
   /// Times of that step by class of op and by layer, with bytes moved and
   /// multiplications: milliseconds, megabytes (10^6), millions.

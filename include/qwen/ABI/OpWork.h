@@ -1,7 +1,7 @@
 //===- OpWork.h - What an op of forward moves and computes ------*- C++ -*-===//
 //
-// Facts that the compiler writes for each op (the manifest's "work") and that
-// profiles and reports divide times by.
+// Facts that the compiler writes for each op (the manifest's "work"), and what
+// they come to in a step, by which profiles and reports divide times.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,6 +33,25 @@ struct OpWork {
   /// Whether its rows are those whose output is wanted, not all tokens.
   bool outputRows = false;
 };
+
+/// A step of one sequence: `tokens` from position `first` on, run in calls of
+/// at most `callTokens`, with one output row.
+struct SequenceStep {
+  int64_t first;
+  int64_t tokens;
+  int64_t callTokens;
+};
+
+/// What an op moves and computes in a step. Exact up to 2^53.
+struct StepWork {
+  double bytes;
+  double macs;
+};
+
+/// The work of an op in a step: weights are read once a call, the cache of the
+/// sequence once a call up to its last token, and a token sees itself and all
+/// before it.
+StepWork workOfStep(const OpWork &work, const SequenceStep &step);
 
 } // namespace qwen
 

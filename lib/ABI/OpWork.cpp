@@ -1,0 +1,25 @@
+//===- OpWork.cpp - What an op of forward moves and computes --------------===//
+
+#include "qwen/ABI/OpWork.h"
+
+#include <algorithm>
+
+using namespace qwen;
+
+StepWork qwen::workOfStep(const OpWork &work, const SequenceStep &step) {
+  double calls = 0, cached = 0, seen = 0;
+  for (int64_t done = 0; done < step.tokens; ++calls) {
+    const int64_t n = std::min(step.tokens - done, step.callTokens);
+    const auto before = static_cast<double>(step.first + done);
+    const auto tokens = static_cast<double>(n);
+    done += n;
+    cached += before + tokens;
+    seen += tokens * (before + (tokens + 1) / 2);
+  }
+  const double rows = work.outputRows ? 1 : static_cast<double>(step.tokens);
+  return {static_cast<double>(work.weightBytes) * calls +
+              static_cast<double>(work.rowBytes) * rows +
+              static_cast<double>(work.positionBytes) * cached,
+          static_cast<double>(work.macs) * rows +
+              static_cast<double>(work.positionMacs) * seen};
+}

@@ -1,0 +1,394 @@
+//===- Report.cpp - The performance certificate of a compiled model -------===//
+//
+// Bytes and multiplications are the manifest's; cycles are those of the code in
+// the file, by llvm-mca's library (lib/Model). Nothing is run.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Report.h"
+
+#include "Artifact.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/KernelTable.h"
+#include "qwen/CodeGen/Target.h"
+#include "qwen/Model/KernelModel.h"
+#include "qwen/Model/ObjectCode.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+
+using namespace qwen;
+using nlohmann::ordered_json;
+
+namespace {
+struct Options {
+  std::string file;
+  std::string target;
+  std::string cpu;
+  std::optional<int64_t> context;
+  std::optional<int64_t> prompt;
+  double gigahertz = 0;
+  int64_t cores = 0;
+  double gigabytes = 0;
+  bool json = false;
+
+  bool hasMachine() const { return gigahertz > 0; }
+};
+
+/// What one op takes for a token of a phase.
+struct OpCost {
+  double bytes = 0;
+  double macs = 0;
+  /// None where the op's kernels have no model.
+  std::optional<double> cycles;
+  /// Names of the kernels that do it.
+  std::vector<std::string> kernels;
+};
+
+/// Ops of all layers that differ in nothing but the layer.
+struct CostRow {
+  std::string name;
+  int64_t ops = 0;
+  OpCost cost;
+};
+
+/// One phase of a model's work, for a token.
+struct Phase {
+  /// Key in JSON.
+  const char *key;
+  std::string title;
+  std::vector<OpCost> ops;
+
+  double cycles() const {
+    double sum = 0;
+    for (const OpCost &op : ops)
+      sum += op.cycles.value_or(0);
+    return sum;
+  }
+};
+
+//===----------------------------------------------------------------------===//
+// Cycles
+//===----------------------------------------------------------------------===//
+
+/// Rates of the kernels of one target's code on a CPU.
+class KernelRates {
+public:
+  KernelRates(const std::string &file, const TargetInfo &target,
+              const std::string &cpu)
+      : object(file), target(target), model(target.arch, cpu) {}
+
+  /// Multiplications a cycle.
+  double of(const KernelInfo &kernel) {
+    const auto found = rates.find(kernel.name);
+    if (found != rates.end())
+      return found->second;
+    const std::string symbol = std::string(kernel.name) + "." + target.name;
+    const FunctionCode *code = object.find(symbol);
+    if (!code)
+      throw Error("its code has no function '" + symbol +
+                  "'; compile it again");
+    const double rate =
+        modelKernel(model, model.disassemble(code->bytes, code->address), {})
+            .macsPerCycle();
+    rates.emplace(kernel.name, rate);
+    return rate;
+  }
+
+private:
+  const ObjectCode object;
+  const TargetInfo &target;
+  const CpuModel model;
+  std::map<std::string_view, double> rates;
+};
+} // namespace
+
+/// The rows of the kernel table that do the multiplications of an op for one
+/// token or for many; none where it has none.
+static std::vector<const KernelInfo *> multipliers(const TargetInfo &target,
+                                                   size_t op, bool many) {
+  std::vector<const KernelInfo *> products, attention;
+  for (const size_t index : target.opKernels[op]) {
+    const KernelInfo *kernel = findKernel(target.kernels[index]);
+    if (!kernel)
+      throw Error("its kernel '" + target.kernels[index] +
+                  "' is none of this version's; compile it again");
+    if (kernel->op == KernelOp::Linear)
+      products.push_back(kernel);
+    else if (kernel->op == KernelOp::AttentionScores ||
+             kernel->op == KernelOp::AttentionValues)
+      attention.push_back(kernel);
+  }
+  if (products.empty())
+    return attention;
+  return {many ? products.back() : products.front()};
+}
+
+/// The cost of an op in a step, for each of its tokens.
+static OpCost costOf(const Manifest &manifest, const TargetInfo &target,
+                     size_t op, const SequenceStep &step, KernelRates &rates) {
+  const StepWork work = workOfStep(manifest.work[op], step);
+  const auto tokens = static_cast<double>(step.tokens);
+  OpCost cost = {work.bytes / tokens, work.macs / tokens, std::nullopt, {}};
+  const std::vector<const KernelInfo *> kernels =
+      multipliers(target, op, step.tokens > 1 && !manifest.work[op].outputRows);
+  for (const KernelInfo *kernel : kernels) {
+    // Scores and values each take half of attention.
+    const double share = cost.macs / static_cast<double>(kernels.size());
+    cost.cycles = cost.cycles.value_or(0) + share / rates.of(*kernel);
+    cost.kernels.emplace_back(kernel->name);
+  }
+  if (kernels.empty())
+    for (const size_t index : target.opKernels[op])
+      cost.kernels.push_back(target.kernels[index]);
+  return cost;
+}
+
+//===----------------------------------------------------------------------===//
+// Ceilings
+//===----------------------------------------------------------------------===//
+
+/// Tokens a second that a machine cannot pass: each op waits for its weights
+/// and its part of the KV cache, or for its multiplications.
+static double ceiling(const Options &options, const Manifest &manifest,
+                      const Phase &phase, const SequenceStep &step) {
+  const double cyclesASecond =
+      options.gigahertz * 1e9 * static_cast<double>(options.cores);
+  double seconds = 0;
+  for (const auto &[cost, work] : llvm::zip_equal(phase.ops, manifest.work)) {
+    OpWork memory = work;
+    // Rows of activations are in a core's cache.
+    memory.rowBytes = 0;
+    const double bytes =
+        workOfStep(memory, step).bytes / static_cast<double>(step.tokens);
+    seconds += std::max(bytes / (options.gigabytes * 1e9),
+                        cost.cycles.value_or(0) / cyclesASecond);
+  }
+  return 1 / seconds;
+}
+
+//===----------------------------------------------------------------------===//
+// Output
+//===----------------------------------------------------------------------===//
+
+/// "layers.*.mlp.down_proj": an op's name for all layers.
+static std::string withoutLayer(llvm::StringRef name) {
+  llvm::StringRef rest = name;
+  uint64_t layer = 0;
+  if (!rest.consume_front("layers.") || rest.consumeInteger(10, layer))
+    return name.str();
+  return "layers.*" + rest.str();
+}
+
+static std::vector<CostRow> mergeLayers(const Manifest &manifest,
+                                        const Phase &phase) {
+  std::vector<CostRow> rows;
+  for (const auto &[op, cost] : llvm::zip_equal(manifest.ops, phase.ops)) {
+    const std::string name = withoutLayer(op);
+    auto row = llvm::find_if(rows, [&](const CostRow &other) {
+      return other.name == name && other.cost.kernels == cost.kernels;
+    });
+    if (row == rows.end())
+      row = rows.insert(row, {name, 0, {0, 0, {}, cost.kernels}});
+    ++row->ops;
+    row->cost.bytes += cost.bytes;
+    row->cost.macs += cost.macs;
+    if (cost.cycles)
+      row->cost.cycles = row->cost.cycles.value_or(0) + *cost.cycles;
+  }
+  return rows;
+}
+
+static void printRow(const CostRow &row, double allCycles) {
+  std::string cycles = "-", share = "-";
+  if (row.cost.cycles) {
+    cycles = llvm::formatv("{0:f0}", *row.cost.cycles);
+    share = llvm::formatv("{0:f1}%", *row.cost.cycles / allCycles * 100);
+  }
+  llvm::outs() << llvm::formatv("  {0,-34} {1,3} {2,13:f0} {3,13:f0} {4,12} "
+                                "{5,6}  {6}\n",
+                                row.name, row.ops, row.cost.bytes,
+                                row.cost.macs, cycles, share,
+                                llvm::join(row.cost.kernels, ", "));
+}
+
+static void printPhase(const Manifest &manifest, const Phase &phase) {
+  llvm::outs() << '\n' << phase.title << '\n';
+  llvm::outs() << llvm::formatv("  {0,-34} {1,3} {2,13} {3,13} {4,12} {5,6}  "
+                                "{6}\n",
+                                "op", "ops", "bytes", "MACs", "cycles", "share",
+                                "kernels");
+  CostRow total = {"total", 0, {0, 0, phase.cycles(), {}}};
+  for (const CostRow &row : mergeLayers(manifest, phase)) {
+    printRow(row, phase.cycles());
+    total.ops += row.ops;
+    total.cost.bytes += row.cost.bytes;
+    total.cost.macs += row.cost.macs;
+  }
+  printRow(total, phase.cycles());
+}
+
+static ordered_json toJson(const Manifest &manifest, const Phase &phase) {
+  ordered_json ops = ordered_json::object();
+  for (const auto &[name, cost] : llvm::zip_equal(manifest.ops, phase.ops)) {
+    ordered_json &op = ops[name] = {
+        {"bytes", cost.bytes}, {"macs", cost.macs}, {"kernels", cost.kernels}};
+    if (cost.cycles) {
+      op["cycles"] = *cost.cycles;
+      op["share"] = *cost.cycles / phase.cycles();
+    }
+  }
+  return {{"cycles", phase.cycles()}, {"ops", std::move(ops)}};
+}
+
+//===----------------------------------------------------------------------===//
+// The command
+//===----------------------------------------------------------------------===//
+
+static const TargetInfo &chooseTarget(const Manifest &manifest,
+                                      const std::string &name) {
+  if (name.empty())
+    return manifest.targets.front();
+  for (const TargetInfo &target : manifest.targets)
+    if (target.name == name)
+      return target;
+  throw Error("it has no code for '" + name + "' but for " +
+              llvm::join(llvm::map_range(manifest.targets,
+                                         [](const TargetInfo &target) {
+                                           return target.name;
+                                         }),
+                         ", "));
+}
+
+/// The CPU that the target's code was scheduled for.
+static std::string defaultCpu(const TargetInfo &target) {
+  const std::string cpu = resolveTarget(target.name).tuneCpu;
+  if (cpu.empty() || cpu == "generic")
+    throw Error("its target '" + target.name +
+                "' names no cpu; say which one is to be modelled with --cpu");
+  return cpu;
+}
+
+/// Positions that an option asks for: some hundreds where it was not given and
+/// the model has as many.
+static int64_t positionsOf(const Manifest &manifest,
+                           std::optional<int64_t> asked, const char *option) {
+  constexpr int64_t kUsual = 512;
+  const int64_t most = manifest.model.context;
+  if (asked && *asked > most)
+    throw Error(std::string(option) + " is " + std::to_string(*asked) +
+                " when a sequence has " + std::to_string(most) +
+                " positions at most");
+  return asked.value_or(std::min(kUsual, most));
+}
+
+static void report(const Options &options) {
+  const Artifact artifact(options.file);
+  const Manifest &manifest = artifact.manifest();
+  const TargetInfo &target = chooseTarget(manifest, options.target);
+  if (target.opKernels.empty())
+    throw Error("it does not say which kernels its ops call; compile it again");
+  const std::string cpu =
+      options.cpu.empty() ? defaultCpu(target) : options.cpu;
+  const int64_t context = positionsOf(manifest, options.context, "--context");
+  const int64_t prompt = positionsOf(manifest, options.prompt, "--prompt");
+  const SequenceStep steps[] = {{context - 1, 1, manifest.limits.tokens},
+                                {0, prompt, manifest.limits.tokens}};
+  Phase phases[] = {
+      {"decode", "a decoded token at context " + std::to_string(context), {}},
+      {"prefill", "a token of a prompt of " + std::to_string(prompt), {}}};
+  KernelRates rates(options.file, target, cpu);
+  for (const auto &[phase, step] : llvm::zip_equal(phases, steps))
+    for (size_t op = 0; op < manifest.ops.size(); ++op)
+      phase.ops.push_back(costOf(manifest, target, op, step, rates));
+
+  if (options.json) {
+    ordered_json result = {{"model", manifest.model.name},
+                           {"weights", weightFormatName(manifest.weights)},
+                           {"target", target.name},
+                           {"cpu", cpu},
+                           {"context", context},
+                           {"prompt", prompt}};
+    for (const auto &[phase, step] : llvm::zip_equal(phases, steps)) {
+      result[phase.key] = toJson(manifest, phase);
+      if (options.hasMachine())
+        result[phase.key]["tokens_per_second"] =
+            ceiling(options, manifest, phase, step);
+    }
+    llvm::outs() << result.dump(1) << '\n';
+    return;
+  }
+  llvm::outs() << manifest.model.name << ", "
+               << weightFormatName(manifest.weights) << ", code for "
+               << target.name << ", cycles of " << cpu
+               << " by llvm-mca (products and attention's multiplications)\n";
+  for (const Phase &phase : phases)
+    printPhase(manifest, phase);
+  if (!options.hasMachine())
+    return;
+  llvm::outs() << llvm::formatv(
+      "\nat most, with {0} cores of {1} GHz and {2} GB/s\n", options.cores,
+      options.gigahertz, options.gigabytes);
+  for (const auto &[phase, step] : llvm::zip_equal(phases, steps))
+    llvm::outs() << llvm::formatv("  {0,-34} {1:f1} tokens/s\n", phase.title,
+                                  ceiling(options, manifest, phase, step));
+}
+
+int qwen::reportMain(int argc, char **argv) {
+  Options options;
+  CLI::App app("Prints what each op of a compiled model moves and computes, "
+               "and the cycles of its code by LLVM's model of a CPU.",
+               "qwen-opt report");
+  app.add_option("FILE", options.file, "compiled model")->required();
+  app.add_option("--target", options.target,
+                 "which of the file's targets; the best if not given");
+  app.add_option("--cpu", options.cpu,
+                 "CPU to model, as LLVM names it; the target's if not given");
+  const CLI::Range positions(int64_t{1}, int64_t{1} << 30);
+  app.add_option("--context", options.context,
+                 "positions that a decoded token sees: 512, or as many as the "
+                 "model has")
+      ->check(positions);
+  app.add_option("--prompt", options.prompt, "tokens of the prompt: likewise")
+      ->check(positions);
+  CLI::Option *clock =
+      app.add_option("--ghz", options.gigahertz, "clock of the cores")
+          ->check(CLI::Range(0.001, 1000.0));
+  CLI::Option *cores = app.add_option("--cores", options.cores, "cores at work")
+                           ->check(CLI::Range(1, 4096));
+  CLI::Option *memory =
+      app.add_option("--gbps", options.gigabytes,
+                     "10^9 bytes a second that they read from memory together")
+          ->check(CLI::Range(0.001, 1e6));
+  clock->needs(cores)->needs(memory);
+  cores->needs(clock);
+  memory->needs(clock);
+  app.add_flag("--json", options.json, "print JSON, with each op");
+  try {
+    app.parse(argc - 1, argv + 1);
+  } catch (const CLI::CallForHelp &help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError &error) {
+    llvm::errs() << "qwen-opt report: " << error.what()
+                 << " (see qwen-opt report --help)\n";
+    return 2;
+  }
+  try {
+    report(options);
+  } catch (const std::exception &error) {
+    // Errors of the reader name the file.
+    const llvm::StringRef what = error.what();
+    llvm::errs() << "qwen-opt report: "
+                 << (what.contains(options.file) ? "" : options.file + ": ")
+                 << what << '\n';
+    return 1;
+  }
+  return 0;
+}
