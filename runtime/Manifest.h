@@ -34,7 +34,8 @@
 //
 // Every key is needed but those of "generation", where an absent one has the
 // value that Hugging Face's GenerationConfig gives it, those of "work"
-// beside "kind", which are 0 or false, and "op_kernels". Other keys are ignored.
+// beside "kind", which are 0 or false, and "op_kernels". Other keys are
+// ignored.
 //
 //===----------------------------------------------------------------------===//
 

@@ -72,10 +72,13 @@ Folder::~Folder() {
 }
 
 void Folder::write(const char *name, std::string_view bytes) const {
-  const int fd = open((folder / name).c_str(),
-                      O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  require(fd >= 0 && ::write(fd, bytes.data(), bytes.size()) ==
-                         static_cast<ssize_t>(bytes.size()),
+  // Not truncated first: ext4 takes that for a file that replaces another and
+  // writes it to the disk.
+  const int fd =
+      open((folder / name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  const auto size = static_cast<ssize_t>(bytes.size());
+  require(fd >= 0 && ::write(fd, bytes.data(), bytes.size()) == size &&
+              ftruncate(fd, size) == 0,
           "the input cannot be written");
   close(fd);
 }
