@@ -1,10 +1,11 @@
 //===- ModelKernel.cpp - What a kernel reaches on a CPU, by model ---------===//
 //
-// model-kernel OBJECT FUNCTION CPU [TOKENS PANELS] prints, as one line of JSON,
-// the multiplications and the cycles of a pass of the loop of a kernel, and the
-// peak of its dot instructions (KernelModel.h). FUNCTION is a part of a name
-// that one function has. With TOKENS and PANELS it is a kernel of ours in a
-// call of that size, else one of another project. For bench/mca.py.
+// model-kernel OBJECT FUNCTION CPU [FIELD=VALUE,...] prints, as one line of
+// JSON, the multiplications and the cycles of a pass of the loop of a kernel,
+// and the peak of its dot instructions (KernelModel.h). FUNCTION is a row of
+// the kernel table, whose schedule has these fields instead of its own, or a
+// part of a name that one function of another project has. For bench/mca.py and
+// bench/tune.py.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,19 +33,23 @@ static const FunctionCode &findFunction(const ObjectCode &object,
   return *found;
 }
 
-static int64_t parseCount(const char *what, llvm::StringRef text,
-                          int64_t least) {
-  int64_t count = 0;
-  if (text.getAsInteger(10, count) || count < least || count > 1024)
-    throw Error(std::string(what) + " is '" + text.str() +
-                "' when a number from " + std::to_string(least) +
-                " to 1024 is needed");
-  return count;
+static KernelRate model(const CpuModel &cpu,
+                        llvm::ArrayRef<MachineInstruction> body,
+                        std::string_view function, const char *changes) {
+  const KernelInfo *row = findKernel(function);
+  if (!row)
+    return modelLoop(cpu, body);
+  KernelSchedule schedule = scheduleOf(*row);
+  if (changes)
+    schedule = parseSchedule(schedule, changes);
+  checkSchedule(*row, schedule);
+  return modelKernel(cpu, body, *row, schedule);
 }
 
 int main(int argc, char **argv) {
-  if (argc != 4 && argc != 6) {
-    llvm::errs() << "usage: model-kernel OBJECT FUNCTION CPU [TOKENS PANELS]\n";
+  if (argc != 4 && argc != 5) {
+    llvm::errs()
+        << "usage: model-kernel OBJECT FUNCTION CPU [FIELD=VALUE,...]\n";
     return 2;
   }
   try {
@@ -54,10 +59,7 @@ int main(int argc, char **argv) {
     const std::vector<MachineInstruction> body =
         cpu.disassemble(function.bytes, function.address);
     const KernelRate rate =
-        argc == 4 ? modelLoop(cpu, body)
-                  : modelKernel(cpu, body,
-                                {parseCount("TOKENS", argv[4], 8),
-                                 parseCount("PANELS", argv[5], 1)});
+        model(cpu, body, argv[2], argc == 5 ? argv[4] : nullptr);
     llvm::outs() << llvm::formatv(
                         R"({{"macs": {0}, "cycles": {1:f3}, "peak": {2:f3}})",
                         rate.macs, rate.cycles, rate.peak)

@@ -2,7 +2,7 @@
 """Cycles of the Arm kernels' loops by llvm-mca, a whole block of 128 values at a time.
 
     bench/mca.py [--build build/host] [--cpu neoverse-n2]... [--row SUBSTRING]
-                 [--tokens 64] [--panels 4] [--llama LLAMA_CPP] [--kleidiai KLEIDIAI]
+                 [--llama LLAMA_CPP] [--kleidiai KLEIDIAI]
 
 Prints one table: row, CPU, multiplications a cycle, share of the peak of the row's dot instruction, and cycles for a
 block of 32 of 4 outputs. The two folders are sources of the peers (`pip download --no-deps --no-binary
@@ -10,8 +10,8 @@ llama-cpp-python llama-cpp-python` has llama.cpp in vendor/); their Q4_0 loops a
 
 What is counted: the instructions of one pass of the loop over blocks of 128, in the order in which they are executed,
 with everything in it: loads, unpacking, scales, the update after the block, stores. Where weights are unpacked for
-many tokens, the pass is one of all its loops over `--tokens` tokens and `--panels` panels of 16 outputs. Branches are
-taken as in a long product. model-kernel (lib/Model) does it, as it does for `qwen-opt report`.
+many tokens, the pass is one of all its loops over the tokens and the panels of 16 outputs that its schedule has
+together. Branches are taken as in a long product. model-kernel (lib/Model) does it, as it does for `qwen-opt report`.
 
 Where the model and Arm's guide differ the dearer counts: `scvtf` with a fraction becomes `scvtf`.
 """
@@ -26,8 +26,8 @@ CPUS = ["neoverse-n2", "neoverse-v1", "neoverse-v2", "neoverse-n1", "cortex-a76"
 LEVEL = {"cortex-a72": 0, "neoverse-n1": 1, "cortex-a76": 1}
 
 
-def print_rate(options, name, cpu, file, function, *call):
-    out = subprocess.run([f"{options.build}/bin/model-kernel", file, function, cpu, *call], capture_output=True, text=True)
+def print_rate(options, name, cpu, file, function):
+    out = subprocess.run([f"{options.build}/bin/model-kernel", file, function, cpu], capture_output=True, text=True)
     if out.returncode:
         raise SystemExit(out.stderr)
     found = json.loads(out.stdout)
@@ -53,7 +53,7 @@ def ours(options, cpu, folder):
                 continue
             file = f"{folder}/kernel.so"
             subprocess.run([f"{options.build}/bin/make-kernels", f"--kernel={name}", cpu, file], check=True)
-            print_rate(options, name, cpu, file, name, str(options.tokens), str(options.panels))
+            print_rate(options, name, cpu, file, name)
 
 
 # Sources of the peers' loops, by the option that names their folder: file, function, least level.
@@ -87,8 +87,6 @@ def main():
     parser.add_argument("--build", default="build/host")
     parser.add_argument("--cpu", action="append")
     parser.add_argument("--row", default="")
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--panels", type=int, default=4)
     parser.add_argument("--llama")
     parser.add_argument("--kleidiai")
     options = parser.parse_args()

@@ -39,6 +39,7 @@ public:
   BlockedEmitter(const KernelInfo &row, const KernelSchedule &schedule,
                  ModuleOp module)
       : format(*weightFormat(row.format)), isa(row.isa), schedule(schedule),
+        fixed(fixedSchedule(row, schedule)),
         pairs(row.isa == KernelIsa::NEONI8MM || row.isa == KernelIsa::SVEI8MM),
         unitTokens(pairs ? 2 : 1), unitRegisters(pairs ? 2 : 1),
         b(row, module, linearSignature(row, module.getContext())),
@@ -63,7 +64,7 @@ private:
                 Value groups, bool whole);
   /// Whether the innermost loop has no pass but one: a whole block.
   bool isUnrolled(bool whole) const {
-    return whole && schedule.unroll == kBlockGroups;
+    return whole && current->unroll == kBlockGroups;
   }
   Values overGroups(Value groups, bool whole, Values carried,
                     llvm::function_ref<Values(Value, Values)> body);
@@ -102,6 +103,8 @@ private:
   const WeightFormat format;
   const KernelIsa isa;
   const KernelSchedule &schedule;
+  /// What code for vectors of 128 bits has.
+  const KernelSchedule fixed;
   const bool pairs;
   /// A unit is the tokens whose sums are in the same registers: as many for
   /// each vector of outputs as it has registers.
@@ -109,8 +112,9 @@ private:
   ProductBuilder b;
   const LinearArguments arguments;
 
-  /// Vectors of outputs in a panel.
+  /// Vectors of outputs in a panel, and what the code for them has.
   int64_t vectors = 0;
+  const KernelSchedule *current = nullptr;
   /// Parts of the scratch. Weights and scales: those of the block, by group.
   /// Activations: those of the block, by unit. Sums: of the chunk, by unit.
   /// Starts: of integer sums.
@@ -129,8 +133,9 @@ void BlockedEmitter::layOutScratch() {
   const int64_t weightBytes = kBlockGroups * 8 * line;
   const int64_t scaleBytes = kBlockGroups * unitRegisters * line;
   const int64_t sumBytes = schedule.panels * units * unitRegisters * line;
-  const int64_t startBytes =
-      kBlockGroups * 16 * schedule.tokens * schedule.vectors + 256;
+  const int64_t registers = std::max(schedule.tokens * schedule.vectors,
+                                     fixed.tokens * fixed.vectors);
+  const int64_t startBytes = kBlockGroups * 16 * registers + 256;
   const int64_t size = weightBytes + scaleBytes + sumBytes + startBytes +
                        units * activationBytes;
   weights = LLVM::AllocaOp::create(b, arguments.out.getType(), b.getI8Type(),
@@ -171,6 +176,7 @@ void BlockedEmitter::emit() {
 /// The `count` vectors of outputs from `column` on of all panels.
 void BlockedEmitter::emitPanels(int64_t count, Value column) {
   vectors = count;
+  current = b.isScalable() ? &schedule : &fixed;
   Value end = arguments.panelEnd;
   b.loop(arguments.panelBegin, end, schedule.panels, [&](Value panel) {
     Value last = b.smaller(end, b.add(panel, b.integer(schedule.panels)));
@@ -358,7 +364,7 @@ BlockedEmitter::overGroups(Value groups, bool whole, Values carried,
   };
   if (isUnrolled(whole))
     return several(b.integer(0), kBlockGroups, std::move(carried));
-  const int64_t each = whole ? schedule.unroll : 1;
+  const int64_t each = whole ? current->unroll : 1;
   return b.loop(b.integer(0), groups, each, carried,
                 [&](Value g, ValueRange before) {
                   return several(g, each, Values(before));
@@ -369,8 +375,8 @@ BlockedEmitter::overGroups(Value groups, bool whole, Values carried,
 /// of isum * d_w.
 void BlockedEmitter::multiply(Value panelSums, Value first, Value units,
                               Value block, Value groups, bool whole) {
-  const int64_t tileUnits = schedule.tokens / unitTokens;
-  const int64_t tileVectors = std::min(schedule.vectors, vectors);
+  const int64_t tileUnits = current->tokens / unitTokens;
+  const int64_t tileVectors = std::min(current->vectors, vectors);
   const int64_t tileRegisters = tileVectors * unitRegisters;
   const int64_t panelRegisters = vectors * unitRegisters;
   const size_t count = tileUnits * tileRegisters;

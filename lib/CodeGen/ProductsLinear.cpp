@@ -119,12 +119,17 @@ private:
   }
 
   Values quantizedTile(Value panel, Value column, ArrayRef<Value> rows);
-  Values overGroups(Value first, Value last, ArrayRef<Value> carried,
+  /// Groups [first, last) of a block, a multiple of `each`.
+  struct Span {
+    Value first, last;
+    int64_t each;
+  };
+  Values overGroups(const Span &span, ArrayRef<Value> carried,
                     ProductBuilder::LoopBody body);
-  Values blockSum(Value panel, Value column, ArrayRef<Row> rows, Value first,
-                  Value last);
+  Values blockSum(Value panel, Value column, ArrayRef<Row> rows,
+                  const Span &span);
   Values wideBlockSum(Value panel, Value column, ArrayRef<Row> rows,
-                      Value block, Value first, Value last);
+                      Value block, const Span &span);
   void groupDots(Value chunks, Value column, ArrayRef<Value> q,
                  ArrayRef<Value> start,
                  llvm::function_ref<void(int64_t, Value)> use);
@@ -141,6 +146,7 @@ private:
   void finishTile(Value output, ArrayRef<Value> rows, Values tile);
 
   static constexpr int64_t kCacheLine = 64;
+  static constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
   static constexpr int64_t chunkBytes = kPanelRows * 4;
 
   const KernelInfo &row;
@@ -159,7 +165,6 @@ private:
 Values LinearEmitter::quantizedTile(Value panel, Value column,
                                     ArrayRef<Value> rows) {
   const VectorType type = b.vector(lanes, b.getF32Type());
-  constexpr int64_t blockGroups = kActivationBlock / kGroup;
   Value groups = divide(arguments.k, kGroup);
   Value blocks = arguments.activationBlocks(b);
   SmallVector<Row> from;
@@ -167,55 +172,62 @@ Values LinearEmitter::quantizedTile(Value panel, Value column,
     from.push_back({b.at(arguments.q, b.mul(r, arguments.k)),
                     b.at(arguments.d, b.mul(b.mul(r, blocks), 4)),
                     b.at(arguments.sums, b.mul(b.mul(r, groups), 4))});
-  const Values start(rows.size() * vectors, b.zeros(type));
-  return b.loop(
-      b.integer(0), blocks, 1, start, [&](Value block, ValueRange totals) {
-        Value first = b.mul(block, blockGroups);
-        Value last = b.smaller(groups, b.add(first, b.integer(blockGroups)));
-        Values t = weightBlock(format) == kGroup
-                       ? blockSum(panel, column, from, first, last)
-                       : wideBlockSum(panel, column, from, block, first, last);
-        Values scales, result;
-        for (const Row &at : from)
-          scales.push_back(b.load(b.getF32Type(), b.at(at.d, b.mul(block, 4))));
-        for (size_t r = 0; r < rows.size(); ++r) {
-          Value scale = forToken(type, scales, r);
-          for (int64_t v = 0; v < vectors; ++v) {
-            const int64_t i = r * vectors + v;
-            result.push_back(math::FmaOp::create(b, t[i], scale, totals[i]));
-          }
-        }
-        return result;
-      });
+  auto addBlock = [&](Value block, ValueRange totals, const Span &span) {
+    Values t = weightBlock(format) == kGroup
+                   ? blockSum(panel, column, from, span)
+                   : wideBlockSum(panel, column, from, block, span);
+    Values scales, result;
+    for (const Row &at : from)
+      scales.push_back(b.load(b.getF32Type(), b.at(at.d, b.mul(block, 4))));
+    for (size_t r = 0; r < rows.size(); ++r) {
+      Value scale = forToken(type, scales, r);
+      for (int64_t v = 0; v < vectors; ++v) {
+        const int64_t i = r * vectors + v;
+        result.push_back(math::FmaOp::create(b, t[i], scale, totals[i]));
+      }
+    }
+    return result;
+  };
+  Values sums(rows.size() * vectors, b.zeros(type));
+  Value done = b.integer(0);
+  if (schedule.unroll > 1) {
+    Value whole = divide(groups, kBlockGroups);
+    sums = b.loop(done, whole, 1, sums, [&](Value block, ValueRange totals) {
+      Value first = b.mul(block, kBlockGroups);
+      Value last = b.add(first, b.integer(kBlockGroups));
+      return addBlock(block, totals, {first, last, schedule.unroll});
+    });
+    done = whole;
+  }
+  return b.loop(done, blocks, 1, sums, [&](Value block, ValueRange totals) {
+    Value first = b.mul(block, kBlockGroups);
+    Value last = b.smaller(groups, b.add(first, b.integer(kBlockGroups)));
+    return addBlock(block, totals, {first, last, 1});
+  });
 }
 
-/// A loop over the groups [first, last), several in a pass.
-Values LinearEmitter::overGroups(Value first, Value last,
-                                 ArrayRef<Value> carried,
+/// body(last - 1, ...body(first, carried)), in passes of what `span` says.
+Values LinearEmitter::overGroups(const Span &span, ArrayRef<Value> carried,
                                  ProductBuilder::LoopBody body) {
-  if (schedule.unroll == 1)
-    return b.loop(first, last, 1, carried, body);
-  Value count = arith::SubIOp::create(b, last, first);
-  Value whole =
-      b.add(first, b.mul(divide(count, schedule.unroll), schedule.unroll));
-  Values sums = b.loop(first, whole, schedule.unroll, carried,
-                       [&](Value g, ValueRange before) {
-                         Values values(before);
-                         for (int64_t i = 0; i < schedule.unroll; ++i)
-                           values = body(b.add(g, b.integer(i)), values);
-                         return values;
-                       });
-  return b.loop(whole, last, 1, sums, body);
+  auto pass = [&](Value g, ValueRange before) {
+    Values values(before);
+    for (int64_t i = 0; i < span.each; ++i)
+      values = body(b.add(g, b.integer(i)), values);
+    return values;
+  };
+  if (span.each == kBlockGroups)
+    return pass(span.first, carried);
+  return b.loop(span.first, span.last, span.each, carried, pass);
 }
 
-/// t = the fma chain of isum * d_w over the groups [first, last), which have
-/// their own scales. t starts from -0, with which the first fma is the rounded
+/// t = the fma chain of isum * d_w over the groups of `span`, which have their
+/// own scales. t starts from -0, with which the first fma is the rounded
 /// product that docs/numerics.md asks for.
 Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
-                               Value first, Value last) {
+                               const Span &span) {
   const VectorType type = b.vector(lanes, b.getF32Type());
   const Values none(rows.size() * vectors, b.zeros(type, -0.0f));
-  return overGroups(first, last, none, [&](Value g, ValueRange previous) {
+  return overGroups(span, none, [&](Value g, ValueRange previous) {
     Value group = b.at(panel, b.mul(g, panelBlockBytes(format)));
     Values q, sums, start;
     for (const Row &from : rows) {
@@ -238,8 +250,8 @@ Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
 /// The same where the groups of an activation block share one scale: their dots
 /// are added as integers.
 Values LinearEmitter::wideBlockSum(Value panel, Value column,
-                                   ArrayRef<Row> rows, Value block, Value first,
-                                   Value last) {
+                                   ArrayRef<Row> rows, Value block,
+                                   const Span &span) {
   const VectorType type = b.vector(lanes, b.getF32Type());
   const VectorType integers = b.vector(lanes, b.getI32Type());
   Value scales = b.at(panel, b.mul(block, panelBlockBytes(format)));
@@ -248,8 +260,8 @@ Values LinearEmitter::wideBlockSum(Value panel, Value column,
   none.append(rows.size(),
               arith::ConstantOp::create(b, b.getI32IntegerAttr(0)));
   // Carried: the dots, then the sums of activations.
-  Values sums = overGroups(first, last, none, [&](Value g, ValueRange before) {
-    Value offset = b.mul(arith::SubIOp::create(b, g, first), groupBytes);
+  Values sums = overGroups(span, none, [&](Value g, ValueRange before) {
+    Value offset = b.mul(arith::SubIOp::create(b, g, span.first), groupBytes);
     Values q, result(before);
     for (auto [r, from] : llvm::enumerate(rows)) {
       q.push_back(b.at(from.q, b.mul(g, kGroup)));

@@ -103,6 +103,20 @@ LoopNest qwen::loopNest(const KernelInfo &row, const KernelSchedule &schedule) {
                                                   : LoopNest::Dots;
 }
 
+KernelSchedule qwen::fixedSchedule(const KernelInfo &row,
+                                   KernelSchedule schedule) {
+  if (row.isa != KernelIsa::SVEI8MM ||
+      loopNest(row, schedule) != LoopNest::Blocks)
+    return schedule;
+  KernelInfo fixed = row;
+  fixed.isa = KernelIsa::NEONI8MM;
+  const KernelSchedule &neon = scheduleOf(fixed);
+  schedule.tokens = neon.tokens;
+  schedule.vectors = neon.vectors;
+  schedule.unroll = neon.unroll;
+  return schedule;
+}
+
 //===----------------------------------------------------------------------===//
 // Limits
 //===----------------------------------------------------------------------===//

@@ -70,9 +70,6 @@ public:
                : macs * registerBits(cpu, instruction) / 128;
   }
 
-  /// Whether integers are what is counted: only their sums have scales.
-  bool countsIntegers() const { return integers; }
-
   int64_t of(const Trace &trace) const {
     int64_t macs = 0;
     for (const MachineInstruction *instruction : trace)
@@ -99,38 +96,37 @@ static int64_t macsOf(const ControlFlow &flow, size_t loop,
 }
 
 /// The loop that has the most multiplications of those without another such
-/// one in them; of equals, the first. SVE's kernels have code for vectors of
-/// 128 bits, in NEON's registers, and for longer ones: the CPU's counts.
+/// one in them; of equals, the first. SVE's kernels may have code for vectors
+/// of 128 bits, in NEON's registers, and for longer ones: the CPU's counts.
 static size_t findHotLoop(const ControlFlow &flow, const CpuModel &cpu,
                           const MacCounter &macs) {
   std::map<size_t, int64_t> counts;
   for (const auto &[head, body] : flow.loops())
     if (const int64_t count = macsOf(flow, head, macs))
       counts[head] = count;
-  std::vector<size_t> inner;
-  int64_t most = 0;
+  const bool scalable = cpu.vectorBits() > 128;
+  std::optional<size_t> hot;
+  bool hotIsOwn = false;
   for (const auto &[head, count] : counts) {
     const size_t loop = head;
     if (llvm::any_of(counts, [&](const auto &other) {
           return flow.isNested(other.first, loop);
         }))
       continue;
-    if (count > most)
-      inner.clear();
-    most = std::max(most, count);
-    if (count == most)
-      inner.push_back(loop);
-  }
-  if (inner.empty())
-    throw Error("there is no loop with multiplications");
-  const bool scalable = cpu.vectorBits() > 128;
-  for (size_t head : inner)
-    if (scalable ==
+    const bool isOwn =
+        scalable ==
         llvm::any_of(flow.loops().at(head).set_bits(), [&](unsigned i) {
           return llvm::StringRef(flow.body()[i].text).contains(" z");
-        }))
-      return head;
-  return inner.front();
+        });
+    if (!hot || isOwn > hotIsOwn ||
+        (isOwn == hotIsOwn && count > counts[*hot])) {
+      hot = head;
+      hotIsOwn = isOwn;
+    }
+  }
+  if (!hot)
+    throw Error("there is no loop with multiplications");
+  return *hot;
 }
 
 /// The loop over blocks of 128: the first around the hot one in which scales
@@ -153,48 +149,62 @@ static bool isDirectlyIn(const ControlFlow &flow, size_t inner, size_t outer) {
 
 /// How often the loops of a kernel that unpacks weights for many tokens run
 /// within `outer`, where activations are arranged and, for each panel, its
-/// weights are unpacked, then multiplied.
+/// weights are unpacked, then multiplied. `passes` of the hot loop make a block
+/// of a tile.
 static std::map<size_t, int64_t>
 countsForMany(const ControlFlow &flow, const CpuModel &cpu,
-              const MacCounter &macs, const KernelCall &call, size_t hot,
-              size_t block, size_t outer) {
+              const MacCounter &macs, const KernelSchedule &schedule,
+              size_t hot, int64_t passes, size_t block, size_t outer) {
   const std::vector<size_t> around = flow.around(hot);
-  std::map<size_t, int64_t> counts = {{block, call.panels}};
+  std::map<size_t, int64_t> counts = {{block, schedule.panels}};
   for (const auto &[head, body] : flow.loops()) {
     if (head != block && isDirectlyIn(flow, head, outer))
-      counts[head] = call.tokens / 2;
+      counts[head] = schedule.chunk / 2;
     if (head != hot && isDirectlyIn(flow, head, block) &&
         !llvm::is_contained(around, head))
       counts[head] = kBlockGroups;
   }
-  // Outputs of one pass over all tokens.
-  const int64_t outputs = 8 * cpu.vectorBits() / 128;
-  if (around.front() != block)
-    counts[around.front()] = kPanelRows / outputs;
-  counts[hot] =
-      call.tokens * outputs * kActivationBlock / macsOf(flow, hot, macs);
+  // Around the hot loop, innermost first: one over the tiles of tokens, unless
+  // it is that itself, and one over those of outputs, unless there is but one.
+  size_t tokens = hot;
+  auto next = around.begin();
+  if (passes > 1) {
+    counts[hot] = passes;
+    tokens = *next++;
+  }
+  const int64_t outputs =
+      std::min(kPanelRows, 4 * schedule.vectors * cpu.vectorBits() / 128);
+  counts[tokens] = schedule.chunk * outputs * kActivationBlock /
+                   (macsOf(flow, hot, macs) * passes);
+  if (next != around.end() && *next != block)
+    counts[*next] = kPanelRows / outputs;
   return counts;
 }
 
-/// The instructions of one pass of the loop over blocks.
+/// The instructions of one pass of the loop over blocks; of kernels without
+/// one, and of AMX's, whose model says little, of the hot loop.
 static Trace blockPass(const ControlFlow &flow, const CpuModel &cpu,
-                       const MacCounter &macs, const KernelCall &call) {
+                       const MacCounter &macs, const KernelInfo &row,
+                       const KernelSchedule &schedule) {
   const size_t hot = findHotLoop(flow, cpu, macs);
-  const std::optional<size_t> block =
-      macs.countsIntegers() ? findBlockLoop(flow, hot) : std::nullopt;
-  if (!block)
+  const LoopNest nest = loopNest(row, schedule);
+  if (nest != LoopNest::Dots && nest != LoopNest::Blocks)
     return flow.execute(hot, {});
-  std::vector<size_t> parts;
-  for (const auto &[head, body] : flow.loops())
-    if (isDirectlyIn(flow, head, *block))
-      parts.push_back(head);
-  if (parts.size() == 1 && parts.front() == hot)
-    return flow.execute(*block, {{hot, kBlockGroups}});
+  const int64_t passes = kBlockGroups / schedule.unroll;
+  // The loop over blocks is the hot one, if that takes all groups of one.
+  if (nest == LoopNest::Dots && passes == 1)
+    return flow.execute(hot, {});
+  const std::optional<size_t> block = findBlockLoop(flow, hot);
+  if (!block)
+    throw Error("there is no loop over blocks");
+  if (nest == LoopNest::Dots)
+    return flow.execute(*block, {{hot, passes}});
   const std::vector<size_t> around = flow.around(*block);
   if (around.empty())
     throw Error("there is no loop around the one over blocks");
-  return flow.execute(around.front(), countsForMany(flow, cpu, macs, call, hot,
-                                                    *block, around.front()));
+  return flow.execute(around.front(),
+                      countsForMany(flow, cpu, macs, schedule, hot, passes,
+                                    *block, around.front()));
 }
 
 static KernelRate rateOf(const CpuModel &cpu, const MacCounter &macs,
@@ -213,10 +223,21 @@ static KernelRate rateOf(const CpuModel &cpu, const MacCounter &macs,
 
 KernelRate qwen::modelKernel(const CpuModel &cpu,
                              llvm::ArrayRef<MachineInstruction> body,
-                             const KernelCall &call) {
+                             const KernelInfo &row,
+                             const KernelSchedule &asked) {
+  const KernelSchedule schedule =
+      cpu.vectorBits() > 128 ? asked : fixedSchedule(row, asked);
   const ControlFlow flow(body);
   const MacCounter macs(cpu, body);
-  return rateOf(cpu, macs, blockPass(flow, cpu, macs, call));
+  const KernelRate rate =
+      rateOf(cpu, macs, blockPass(flow, cpu, macs, row, schedule));
+  const int64_t whole =
+      schedule.chunk * schedule.panels * kPanelRows * kActivationBlock;
+  if (loopNest(row, schedule) == LoopNest::Blocks && rate.macs != whole)
+    throw Error("the model finds " + std::to_string(rate.macs) +
+                " multiplications in a pass where the schedule has " +
+                std::to_string(whole) + "; was the code made with another?");
+  return rate;
 }
 
 KernelRate qwen::modelLoop(const CpuModel &cpu,

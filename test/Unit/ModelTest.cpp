@@ -77,14 +77,44 @@ TEST(CpuModelTest, UnknownIsRefused) {
             "no instruction of aarch64 at address 0x1004");
 }
 
+/// The body as a row of dots, of which the innermost loop has `unroll` groups.
+KernelRate modelDots(const CpuModel &cpu,
+                     llvm::ArrayRef<MachineInstruction> body, int64_t unroll) {
+  const KernelInfo &row = *findKernel("linear_q4_0_1x16x4_neon_dotprod");
+  KernelSchedule schedule = scheduleOf(row);
+  schedule.unroll = unroll;
+  return modelKernel(cpu, body, row, schedule);
+}
+
 TEST(KernelModelTest, ABlockIsFourGroups) {
   const CpuModel cpu(Arch::AArch64, "neoverse-n2");
-  const KernelRate rate = modelKernel(cpu, disassemble(cpu, kBlocks), {});
+  const KernelRate rate = modelDots(cpu, disassemble(cpu, kBlocks), 1);
   EXPECT_EQ(rate.macs, 4 * 16);
   EXPECT_DOUBLE_EQ(rate.peak, 32);
   // The dots of a block wait for each other.
   EXPECT_GE(rate.cycles, 4);
   EXPECT_LT(rate.cycles, 32);
+}
+
+TEST(KernelModelTest, APassMayHaveSeveralGroups) {
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  const std::vector<MachineInstruction> body = disassemble(cpu, kBlocks);
+  EXPECT_EQ(modelDots(cpu, body, 2).macs, 2 * 16);
+  EXPECT_EQ(modelDots(cpu, body, 4).macs, 16);
+}
+
+TEST(KernelModelTest, CodeForTheLengthOfVectorsCounts) {
+  constexpr uint32_t kSdotZ = 0x44850080; // sdot z0.s, z4.b, z5.b
+  constexpr uint32_t kBack4 = 0x54ffff81; // b.ne, four instructions back
+  const auto macsOn = [](const char *name) {
+    const CpuModel cpu(Arch::AArch64, name);
+    const std::vector<MachineInstruction> body =
+        disassemble(cpu, {kSdot, kSdot, kSdot, kStep1, kBack4, kSdotZ, kStep1,
+                          kBack2, kRet});
+    return modelDots(cpu, body, 4).macs;
+  };
+  EXPECT_EQ(macsOn("neoverse-n2"), 3 * 16);
+  EXPECT_EQ(macsOn("neoverse-v1"), 32);
 }
 
 TEST(KernelModelTest, ALoopOfAnotherIsOneGroup) {
@@ -95,19 +125,21 @@ TEST(KernelModelTest, ALoopOfAnotherIsOneGroup) {
 
 TEST(KernelModelTest, FloatsCountWhereThereAreNoIntegers) {
   const CpuModel cpu(Arch::AArch64, "neoverse-n2");
-  EXPECT_EQ(
-      modelKernel(cpu, disassemble(cpu, {kFmla, kStep1, kBack2, kRet}), {})
-          .macs,
-      4);
+  const KernelInfo &row = *findKernel("linear_f32_1x16_neon");
+  EXPECT_EQ(modelKernel(cpu, disassemble(cpu, {kFmla, kStep1, kBack2, kRet}),
+                        row, scheduleOf(row))
+                .macs,
+            4);
 }
 
 TEST(KernelModelTest, WidenedFloatsAreNoScales) {
   // The innermost loop is all of it, whatever is converted around it.
   const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  const KernelInfo &row = *findKernel("attention_scores_f16_neon");
   EXPECT_EQ(modelKernel(cpu,
                         disassemble(cpu, {kFcvtl, kMov, kFmla, kStep1, kBack2,
                                           kMov, kStep0, kBack7, kRet}),
-                        {})
+                        row, scheduleOf(row))
                 .macs,
             4);
 }
@@ -115,7 +147,7 @@ TEST(KernelModelTest, WidenedFloatsAreNoScales) {
 TEST(KernelModelTest, CodeWithoutLoopsIsRefused) {
   const CpuModel cpu(Arch::AArch64, "neoverse-n2");
   EXPECT_EQ(
-      messageOf([&] { modelKernel(cpu, disassemble(cpu, {kSdot, kRet}), {}); }),
+      messageOf([&] { modelDots(cpu, disassemble(cpu, {kSdot, kRet}), 1); }),
       "there is no loop with multiplications");
 }
 

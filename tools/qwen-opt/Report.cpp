@@ -96,7 +96,8 @@ public:
       throw Error("its code has no function '" + symbol +
                   "'; compile it again");
     const double rate =
-        modelKernel(model, model.disassemble(code->bytes, code->address), {})
+        modelKernel(model, model.disassemble(code->bytes, code->address),
+                    kernel, scheduleOf(kernel))
             .macsPerCycle();
     rates.emplace(kernel.name, rate);
     return rate;

@@ -68,6 +68,11 @@ LoopNest loopNest(const KernelInfo &row, const KernelSchedule &schedule);
 /// The schedule of a row whose provider is MLIR.
 const KernelSchedule &scheduleOf(const KernelInfo &row);
 
+/// What `row` with `schedule` does where vectors have 128 bits. Rows of SVE
+/// whose loops are Blocks have NEON's code there, so also the tile and unroll
+/// of NEON's row; others do the same as with longer vectors.
+KernelSchedule fixedSchedule(const KernelInfo &row, KernelSchedule schedule);
+
 struct ScheduleField {
   std::string_view name;
   int64_t KernelSchedule::*value;
