@@ -237,14 +237,14 @@ void qwen::checkSchedule(const KernelInfo &row,
 
 KernelSchedule qwen::parseSchedule(KernelSchedule schedule,
                                    std::string_view text) {
-  const Error wrong("schedule '" + std::string(text) +
-                    "' is no list such as 'tokens=4,unroll=2'");
+  const std::string wrong = "schedule '" + std::string(text) +
+                            "' is no list such as 'tokens=4,unroll=2'";
   while (true) {
     const size_t comma = std::min(text.find(','), text.size());
     const std::string_view item = text.substr(0, comma);
     const size_t equals = item.find('=');
     if (equals == std::string_view::npos)
-      throw wrong;
+      throw Error(wrong);
     const std::string_view name = item.substr(0, equals);
     const auto *field = std::ranges::find(kFields, name, &ScheduleField::name);
     if (field == std::end(kFields)) {
@@ -258,7 +258,7 @@ KernelSchedule qwen::parseSchedule(KernelSchedule schedule,
     const auto [stop, error] =
         std::from_chars(item.data() + equals + 1, end, schedule.*field->value);
     if (error != std::errc() || stop != end)
-      throw wrong;
+      throw Error(wrong);
     if (comma == text.size())
       return schedule;
     text.remove_prefix(comma + 1);
