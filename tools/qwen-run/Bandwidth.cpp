@@ -146,9 +146,8 @@ void qwen::run::bandwidth(const BenchCommand &command) {
   const SequenceId sequence = engine.cache().open();
   const auto nothing = [](size_t, std::span<float>) {};
   const auto decode = [&](int64_t position) {
-    const Token token = {static_cast<int32_t>((position * 7919 + 17) %
-                                              manifest.model.tokenizerVocab),
-                         sequence, position, true};
+    const Token token = {benchToken(manifest, position), sequence, position,
+                         true};
     engine.forward({&token, 1}, nothing);
   };
   // Warms caches, the branch predictors' among them.

@@ -28,6 +28,10 @@ static ordered_json summary(std::vector<double> values) {
           {"greatest", values.back()}};
 }
 
+int32_t qwen::run::benchToken(const Manifest &manifest, int64_t i) {
+  return static_cast<int32_t>((i * 7919 + 17) % manifest.model.tokenizerVocab);
+}
+
 /// Called after each step of a run.
 using StepFn = std::function<void(const SequenceStep &step, double seconds)>;
 
@@ -35,11 +39,6 @@ using StepFn = std::function<void(const SequenceStep &step, double seconds)>;
 /// clock is not read in between.
 static std::pair<double, double>
 runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
-  // Speed does not depend on which tokens they are.
-  const auto idAt = [&](int64_t i) {
-    return static_cast<int32_t>((i * 7919 + 17) %
-                                engine.manifest().model.tokenizerVocab);
-  };
   const auto nothing = [](size_t, std::span<float>) {};
   const int64_t callTokens = engine.manifest().limits.tokens;
   std::vector<SequenceId> sequences(static_cast<size_t>(command.batch));
@@ -48,7 +47,8 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
   for (SequenceId &sequence : sequences) {
     sequence = engine.cache().open();
     for (int64_t i = 0; i < command.prompt; ++i)
-      batch.push_back({idAt(i), sequence, i, i + 1 == command.prompt});
+      batch.push_back({benchToken(engine.manifest(), i), sequence, i,
+                       i + 1 == command.prompt});
   }
   auto start = Clock::now();
   engine.forward(batch, nothing);
@@ -60,7 +60,8 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
     const int64_t position = command.prompt + i;
     batch.clear();
     for (const SequenceId sequence : sequences)
-      batch.push_back({idAt(i), sequence, position, true});
+      batch.push_back(
+          {benchToken(engine.manifest(), i), sequence, position, true});
     const auto stepStart = stepDone ? Clock::now() : start;
     engine.forward(batch, nothing);
     if (stepDone)

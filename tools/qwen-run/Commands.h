@@ -72,6 +72,9 @@ struct BenchCommand {
   /// File for a picture of the last of these runs; empty for none.
   std::string svg;
 };
+/// The i-th token of a benchmark's text: speed does not depend on which tokens
+/// they are, and these are not all the same.
+int32_t benchToken(const Manifest &manifest, int64_t i);
 void bench(const BenchCommand &command);
 /// The bandwidth of memory over the weights, beside that of decoding, in turns.
 void bandwidth(const BenchCommand &command);
