@@ -38,6 +38,31 @@ struct LinearOperands {
       fillFloats(format, kind, random);
   }
 
+  /// Products that are -0: the first block's is too small for f32, and those of
+  /// the short block behind it are zeros of a negative scale.
+  void makeNegativeZeros(WeightFormat format) {
+    std::ranges::fill(q, int8_t{1});
+    std::ranges::fill(sums, int32_t{kGroup});
+    const int64_t blocks = ceilDiv(shape.k, kActivationBlock);
+    for (int64_t i = 0; i < d.length(); ++i)
+      d[i] = i % blocks == 0 ? std::numeric_limits<float>::denorm_min() : 1;
+    const bool bytes = format == WeightFormat::Q8_0;
+    std::ranges::fill(weights, bytes ? uint8_t{0} : uint8_t{0x88});
+    for (int64_t panel = 0; panel < shape.panels; ++panel)
+      for (int64_t r = 0; r < kPanelRows; ++r) {
+        uint8_t *at = &weights[panel * panelBytes(format, shape.k)];
+        // The first value of the row is -1.
+        at[kPanelScaleBytes + 4 * r] = bytes ? uint8_t{0xff} : uint8_t{0x87};
+        for (int64_t i = 0; i < shape.k; i += weightBlock(format)) {
+          // The smallest of f16.
+          const uint16_t scale = i < kActivationBlock ? 0x0001 : 0x8001;
+          std::memcpy(at + i / weightBlock(format) * panelBlockBytes(format) +
+                          2 * r,
+                      &scale, sizeof(scale));
+        }
+      }
+  }
+
 private:
   void fillFloats(WeightFormat format, Values kind, Random &random) {
     const int64_t bytes = format == WeightFormat::BF16 ? 2 : 4;
@@ -155,6 +180,17 @@ void verify::checkLinear(Cases &cases, const KernelInfo &row,
 void verify::checkLinear(Cases &cases, const KernelInfo &row,
                          LinearQ8Fn *kernel, LinearQ8Fn *reference) {
   check(cases, row, kernel, reference);
+  const WeightFormat format = *weightFormat(row.format);
+  Random random(2);
+  for (int64_t k = kActivationBlock + kGroup; k <= 2 * kActivationBlock;
+       k += kGroup) {
+    const LinearShape shape = {row.m, k, 1, 0, 1, 16, false, false, false};
+    cases.start("m ", shape.m, ", k ", k, ", products that are -0");
+    LinearOperands operands(shape, format, Values::Zeros, random);
+    operands.makeNegativeZeros(format);
+    cases.expectSame(runLinear(kernel, operands),
+                     runLinear(reference, operands), "out");
+  }
 }
 
 void verify::checkEmbed(Cases &cases, const KernelInfo &row, EmbedFn *kernel,
