@@ -10,6 +10,10 @@
 
 using namespace qwen;
 
+/// Instructions of a function at most: the largest kernel has 6,000. Loops take
+/// memory that grows as their square.
+static constexpr size_t kMostInstructions = 1 << 15;
+
 /// Instructions of a trace at most: a pass of the largest kernel has 60,000.
 static constexpr size_t kMostExecuted = 1'000'000;
 
@@ -19,6 +23,9 @@ static constexpr size_t kMostExecuted = 1'000'000;
 
 ControlFlow::ControlFlow(llvm::ArrayRef<MachineInstruction> body)
     : instructions(body), successors(body.size()) {
+  if (body.size() > kMostInstructions)
+    throw Error("a function of " + std::to_string(body.size()) +
+                " instructions is no kernel");
   llvm::DenseMap<uint64_t, size_t> index;
   for (const auto &[i, instruction] : llvm::enumerate(body))
     index[instruction.address] = i;

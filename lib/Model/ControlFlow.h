@@ -17,7 +17,8 @@ namespace qwen {
 /// of their first instruction, their head.
 class ControlFlow {
 public:
-  /// `body` must live as long as this.
+  /// `body` must live as long as this. Throws Error for more code than a kernel
+  /// has.
   explicit ControlFlow(llvm::ArrayRef<MachineInstruction> body);
 
   llvm::ArrayRef<MachineInstruction> body() const { return instructions; }

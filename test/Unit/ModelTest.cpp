@@ -151,6 +151,13 @@ TEST(KernelModelTest, CodeWithoutLoopsIsRefused) {
       "there is no loop with multiplications");
 }
 
+TEST(KernelModelTest, LongCodeIsRefused) {
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  const std::vector<uint32_t> words(40000, kSdot);
+  EXPECT_EQ(messageOf([&] { modelLoop(cpu, disassemble(cpu, words)); }),
+            "a function of 40000 instructions is no kernel");
+}
+
 TEST(ObjectCodeTest, OtherFilesAreRefused) {
   const TempDir folder;
   const std::string path = (folder.path() / "a.so").string();
