@@ -456,7 +456,7 @@ void BlockedEmitter::multiply(Value panelSums, Value first, Value units,
       } else {
         const Values none(count, b.zeros(floats(), -0.0f));
         t = overGroups(groups, whole, isUnrolled(whole) ? Values() : none,
-                       [&](Value g, Values before) {
+                       [&](Value g, const Values &before) {
                          return scaled(g, addGroup(g, startOf(g)), before);
                        });
       }
