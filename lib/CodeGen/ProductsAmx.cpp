@@ -34,8 +34,6 @@ static constexpr int64_t kTileBytes = kTileRows * kRowBytes;
 /// Bytes of a staged group: one row of 64 bytes for 4 values of 16 outputs.
 static constexpr int64_t kStagedBytes = kGroup * kPanelRows;
 
-static constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
-
 namespace {
 /// Emits one row of the table.
 class TileEmitter {

@@ -29,7 +29,6 @@
 using namespace qwen;
 using namespace mlir;
 
-static constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
 static constexpr int64_t kLanes = 4;
 
 namespace {

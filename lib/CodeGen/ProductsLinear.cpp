@@ -146,7 +146,6 @@ private:
   void finishTile(Value output, ArrayRef<Value> rows, Values tile);
 
   static constexpr int64_t kCacheLine = 64;
-  static constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
   static constexpr int64_t chunkBytes = kPanelRows * 4;
 
   const KernelInfo &row;

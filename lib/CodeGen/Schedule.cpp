@@ -194,7 +194,7 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &row,
     [[fallthrough]];
   case LoopNest::Blocks:
     if (is(&KernelSchedule::unroll))
-      return doubling(1, kActivationBlock / kGroup);
+      return doubling(1, kBlockGroups);
     [[fallthrough]];
   case LoopNest::Chains:
     if (is(&KernelSchedule::vectors))

@@ -12,9 +12,6 @@
 
 using namespace qwen;
 
-/// Groups of 32 values in a block of 128.
-static constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
-
 /// Instructions that are priced for one figure, in passes: enough that the
 /// first ones do not show.
 static constexpr size_t kPricedInstructions = 20000;

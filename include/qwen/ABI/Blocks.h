@@ -22,6 +22,8 @@ inline constexpr int64_t kActivationBlock = 128;
 /// Sums of quantized activations are kept for groups of this many values, and
 /// K is a multiple of it in every product.
 inline constexpr int64_t kGroup = 32;
+/// Groups of a whole block of activations.
+inline constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
 
 /// Positions in one page of the KV cache.
 inline constexpr int64_t kPageTokens = 64;

@@ -22,8 +22,7 @@ using Halide::UInt;
 using Halide::Var;
 
 static constexpr int kGroupSize = static_cast<int>(kGroup);
-static constexpr int kGroupsPerBlock =
-    static_cast<int>(kActivationBlock / kGroup);
+static constexpr int kGroupsPerBlock = static_cast<int>(kBlockGroups);
 
 namespace {
 /// A row of activations in groups of 32: (i in group, group).
