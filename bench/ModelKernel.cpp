@@ -35,15 +35,11 @@ static const FunctionCode &findFunction(const ObjectCode &object,
 
 static KernelRate model(const CpuModel &cpu,
                         llvm::ArrayRef<MachineInstruction> body,
-                        std::string_view function, const char *changes) {
+                        std::string_view function, std::string_view changes) {
   const KernelInfo *row = findKernel(function);
   if (!row)
     return modelLoop(cpu, body);
-  KernelSchedule schedule = scheduleOf(*row);
-  if (changes)
-    schedule = parseSchedule(schedule, changes);
-  checkSchedule(*row, schedule);
-  return modelKernel(cpu, body, *row, schedule);
+  return modelKernel(cpu, body, *row, changedSchedule(*row, changes));
 }
 
 int main(int argc, char **argv) {
@@ -58,8 +54,7 @@ int main(int argc, char **argv) {
     const CpuModel cpu(object.arch(), argv[3]);
     const std::vector<MachineInstruction> body =
         cpu.disassemble(function.bytes, function.address);
-    const KernelRate rate =
-        model(cpu, body, argv[2], argc == 5 ? argv[4] : nullptr);
+    const KernelRate rate = model(cpu, body, argv[2], argc == 5 ? argv[4] : "");
     llvm::outs() << llvm::formatv(
                         R"({{"macs": {0}, "cycles": {1:f3}, "peak": {2:f3}})",
                         rate.macs, rate.cycles, rate.peak)

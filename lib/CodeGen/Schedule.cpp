@@ -265,6 +265,15 @@ KernelSchedule qwen::parseSchedule(KernelSchedule schedule,
   }
 }
 
+KernelSchedule qwen::changedSchedule(const KernelInfo &row,
+                                     std::string_view text) {
+  KernelSchedule schedule = scheduleOf(row);
+  if (!text.empty())
+    schedule = parseSchedule(schedule, text);
+  checkSchedule(row, schedule);
+  return schedule;
+}
+
 std::string qwen::printSchedule(const KernelInfo &row,
                                 const KernelSchedule &schedule) {
   std::string text;

@@ -49,15 +49,6 @@ static std::vector<KernelInfo> selectRows(const std::vector<std::string> &names,
   return rows;
 }
 
-/// Schedules.def's, or what --schedule makes of it.
-static KernelSchedule schedule(const KernelInfo &row, const std::string &text) {
-  KernelSchedule found = scheduleOf(row);
-  if (!text.empty())
-    found = parseSchedule(found, text);
-  checkSchedule(row, found);
-  return found;
-}
-
 static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
                                               llvm::LLVMContext &context,
                                               const Target &target, bool model,
@@ -77,7 +68,7 @@ static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
     } else {
       mlir::OwningOpRef<mlir::ModuleOp> module =
           mlir::ModuleOp::create(mlir::UnknownLoc::get(&mlirContext));
-      emitProduct(row, schedule(row, changes), *module);
+      emitProduct(row, changedSchedule(row, changes), *module);
       part = translateToLLVM(*module, context);
     }
     setTarget(*part, target, row.features());
@@ -133,7 +124,7 @@ int main(int argc, char **argv) {
         (rows.size() != 1 || rows[0].provider != KernelProvider::MLIR))
       throw Error("a schedule is of one product; name it with --kernel");
     if (emit == "schedule") {
-      write(out, printSchedule(rows[0], schedule(rows[0], changes)));
+      write(out, printSchedule(rows[0], changedSchedule(rows[0], changes)));
       return 0;
     }
     llvm::LLVMContext context;

@@ -96,6 +96,10 @@ void checkSchedule(const KernelInfo &row, const KernelSchedule &schedule);
 /// Error for what is no field or no number. The result is not checked.
 KernelSchedule parseSchedule(KernelSchedule schedule, std::string_view text);
 
+/// The row's schedule with the changes that `text` makes (parseSchedule), or
+/// none where it is empty; checked (checkSchedule).
+KernelSchedule changedSchedule(const KernelInfo &row, std::string_view text);
+
 /// A line for each field of a row, with its choices: "unroll = 4 of 1 2 4".
 std::string printSchedule(const KernelInfo &row,
                           const KernelSchedule &schedule);
