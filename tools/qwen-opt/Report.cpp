@@ -226,27 +226,29 @@ static void printPhase(const Manifest &manifest, const Phase &phase) {
                                 "{6}\n",
                                 "op", "ops", "bytes", "MACs", "cycles", "share",
                                 "kernels");
-  CostRow total = {"total", 0, {0, 0, phase.cycles(), {}}};
+  const double cycles = phase.cycles();
+  CostRow total = {"total", 0, {0, 0, cycles, {}}};
   for (const CostRow &row : mergeLayers(manifest, phase)) {
-    printRow(row, phase.cycles());
+    printRow(row, cycles);
     total.ops += row.ops;
     total.cost.bytes += row.cost.bytes;
     total.cost.macs += row.cost.macs;
   }
-  printRow(total, phase.cycles());
+  printRow(total, cycles);
 }
 
 static ordered_json toJson(const Manifest &manifest, const Phase &phase) {
+  const double cycles = phase.cycles();
   ordered_json ops = ordered_json::object();
   for (const auto &[name, cost] : llvm::zip_equal(manifest.ops, phase.ops)) {
     ordered_json &op = ops[name] = {
         {"bytes", cost.bytes}, {"macs", cost.macs}, {"kernels", cost.kernels}};
     if (cost.cycles) {
       op["cycles"] = *cost.cycles;
-      op["share"] = *cost.cycles / phase.cycles();
+      op["share"] = *cost.cycles / cycles;
     }
   }
-  return {{"cycles", phase.cycles()}, {"ops", std::move(ops)}};
+  return {{"cycles", cycles}, {"ops", std::move(ops)}};
 }
 
 //===----------------------------------------------------------------------===//
