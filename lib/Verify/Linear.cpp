@@ -140,8 +140,8 @@ template <typename Fn>
 static void check(Cases &cases, const KernelInfo &row, Fn *kernel,
                   Fn *reference) {
   const WeightFormat format = *weightFormat(row.format);
-  static constexpr int64_t ranges[][3] = {{1, 0, 1}, {2, 0, 2}, {3, 1, 2},
-                                          {6, 0, 6}, {2, 1, 2}, {3, 1, 3},
+  static constexpr int64_t ranges[][3] = {{1, 0, 1},   {2, 0, 2}, {3, 1, 2},
+                                          {10, 0, 10}, {2, 1, 2}, {3, 1, 3},
                                           {3, 2, 2}};
   Random random(1);
   int64_t turn = 0;
