@@ -3,6 +3,7 @@
 #include "qwenrt.h"
 
 #include "Artifact.h"
+#include "CpuCount.h"
 #include "Engine.h"
 #include "Sampler.h"
 #include "Tokenizer.h"
@@ -60,7 +61,7 @@ qwen_model *qwen_load(const char *path, const qwen_options *options) {
   return guard<qwen_model *>(nullptr, [&] {
     EngineOptions engineOptions;
     if (options) {
-      engineOptions.threads = options->threads;
+      engineOptions.threads = usableThreads(options->threads);
       engineOptions.sequences = options->sequences;
       engineOptions.kvPages = options->kv_pages;
     }

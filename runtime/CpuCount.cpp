@@ -48,30 +48,14 @@ static std::set<int> parseCpuList(const std::string &text) {
   return cpus;
 }
 
-int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
-  const std::string base = root + "/sys/devices/system/cpu/cpu";
-  std::vector<std::pair<int, long>> capacities;
-  long fastest = 0;
-  for (int cpu : cpus) {
-    const auto text = firstLine(base + std::to_string(cpu) + "/cpu_capacity");
-    const long capacity = text ? strtol(text->c_str(), nullptr, 10) : 0;
-    fastest = std::max(fastest, capacity);
-    capacities.emplace_back(cpu, capacity);
-  }
-  std::optional<std::set<int>> hybrid;
-  if (const auto text = firstLine(root + "/sys/devices/cpu_core/cpus")) {
-    hybrid = parseCpuList(*text);
-    // Only efficient cores in the mask: those, then.
-    if (std::ranges::none_of(cpus,
-                             [&](int cpu) { return hybrid->contains(cpu); }))
-      hybrid.reset();
-  }
+static std::string cpuFolder(int cpu, const std::string &root) {
+  return root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
+}
 
+int qwen::physicalCores(const std::vector<int> &cpus, const std::string &root) {
   std::set<int> cores;
-  for (const auto &[cpu, capacity] : capacities) {
-    if (capacity * 3 < fastest || (hybrid && !hybrid->contains(cpu)))
-      continue;
-    const std::string topology = base + std::to_string(cpu) + "/topology/";
+  for (int cpu : cpus) {
+    const std::string topology = cpuFolder(cpu, root) + "/topology/";
     auto siblings = firstLine(topology + "core_cpus_list");
     if (!siblings)
       siblings = firstLine(topology + "thread_siblings_list");
@@ -85,4 +69,33 @@ int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
   return std::max(1, static_cast<int>(count));
 }
 
+int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
+  std::vector<std::pair<int, long>> capacities;
+  long fastest = 0;
+  for (int cpu : cpus) {
+    const auto text = firstLine(cpuFolder(cpu, root) + "/cpu_capacity");
+    const long capacity = text ? strtol(text->c_str(), nullptr, 10) : 0;
+    fastest = std::max(fastest, capacity);
+    capacities.emplace_back(cpu, capacity);
+  }
+  std::optional<std::set<int>> hybrid;
+  if (const auto text = firstLine(root + "/sys/devices/cpu_core/cpus")) {
+    hybrid = parseCpuList(*text);
+    // Only efficient cores in the mask: those, then.
+    if (std::ranges::none_of(cpus,
+                             [&](int cpu) { return hybrid->contains(cpu); }))
+      hybrid.reset();
+  }
+
+  std::vector<int> fast;
+  for (const auto &[cpu, capacity] : capacities)
+    if (capacity * 3 >= fastest && (!hybrid || hybrid->contains(cpu)))
+      fast.push_back(cpu);
+  return physicalCores(fast, root);
+}
+
 int qwen::defaultThreads() { return usableCores(affinityCpus()); }
+
+int qwen::usableThreads(int wanted) {
+  return std::min(wanted, physicalCores(affinityCpus()));
+}

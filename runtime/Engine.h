@@ -23,6 +23,7 @@ namespace qwen {
 
 struct EngineOptions {
   /// 0: one for each physical performance core that this process may use.
+  /// Others are taken as they are; see usableThreads.
   int32_t threads = 0;
   /// Sequences that can be open at once.
   int32_t sequences = 1;

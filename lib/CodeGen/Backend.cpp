@@ -164,8 +164,8 @@ void qwen::setTarget(llvm::Module &module, const Target &target,
                        target.arch == Arch::X86_64 ? "x86-64" : "generic");
     function.addFnAttr("target-features", attribute);
     function.addFnAttr("tune-cpu", target.tuneCpu);
-    // A caller's stack is a multiple of 16 bytes: vectors that are spilled there
-    // would lie across two lines of the cache, for one thread or for all.
+    // A caller's stack is a multiple of 16 bytes: vectors that are spilled
+    // there would lie across two lines of the cache, for one thread or for all.
     if (target.arch == Arch::X86_64)
       function.addFnAttr("stackrealign");
     if (findKernel(std::string_view(function.getName())) &&

@@ -28,7 +28,8 @@ typedef struct qwen_model qwen_model;
 typedef struct qwen_sampler qwen_sampler;
 
 typedef struct qwen_options {
-  /* 0: one for each physical performance core that the process may use. */
+  /* 0: one for each physical performance core that the process may use. No more
+     are started than it may use physical cores. */
   int32_t threads;
   /* Sequences that can be open at once, at least 1. */
   int32_t sequences;

@@ -287,12 +287,14 @@ TEST_F(SystemTest, SlowCoresAreLeftOut) {
     cpu(i, "cpu_capacity", std::to_string(capacities[i]));
   EXPECT_EQ(usableCores({0, 1, 2, 3, 4, 5, 6, 7}, root), 4);
   EXPECT_EQ(usableCores({0, 1, 2}, root), 3);
+  EXPECT_EQ(physicalCores({0, 1, 2, 3, 4, 5, 6, 7}, root), 8);
 }
 
 TEST_F(SystemTest, EfficientCoresOfHybridsAreLeftOut) {
   write("/sys/devices/cpu_core/cpus", "0-3");
   EXPECT_EQ(usableCores({0, 1, 2, 3, 4, 5}, root), 4);
   EXPECT_EQ(usableCores({4, 5}, root), 2);
+  EXPECT_EQ(physicalCores({0, 1, 2, 3, 4, 5}, root), 6);
 }
 
 TEST_F(SystemTest, QuotasOfAllGroupsCount) {
@@ -305,6 +307,13 @@ TEST_F(SystemTest, QuotasOfAllGroupsCount) {
   EXPECT_EQ(usableCores(cpus, root), 3);
   write("/sys/fs/cgroup/cpu.max", "10000 100000");
   EXPECT_EQ(usableCores(cpus, root), 1);
+}
+
+TEST(UsableThreads, AreNoMoreThanCores) {
+  const int cores = physicalCores(affinityCpus());
+  EXPECT_EQ(usableThreads(cores + 1), cores);
+  EXPECT_EQ(usableThreads(1), 1);
+  EXPECT_EQ(usableThreads(0), 0);
 }
 
 TEST_F(SystemTest, QuotasOfVersion1Count) {

@@ -135,7 +135,7 @@ static uint64_t bytesOfToken(const Manifest &manifest) {
 void qwen::run::bandwidth(const BenchCommand &command) {
   const Artifact artifact(command.file);
   EngineOptions options;
-  options.threads = command.threads;
+  options.threads = limitThreads(command.threads);
   options.lock = command.lock;
   Engine engine(artifact, options);
   const Manifest &manifest = artifact.manifest();

@@ -123,7 +123,7 @@ void qwen::run::bench(const BenchCommand &command) {
   const auto loadStart = Clock::now();
   const Artifact artifact(command.file);
   EngineOptions options;
-  options.threads = command.threads;
+  options.threads = limitThreads(command.threads);
   options.lock = command.lock;
   options.sequences = static_cast<int32_t>(command.batch);
   Engine engine(artifact, options);

@@ -126,7 +126,7 @@ void qwen::run::chat(const ChatCommand &command) {
   const ChatTemplate chatTemplate =
       ChatTemplate::parse(artifact.chatTemplate());
   EngineOptions options;
-  options.threads = command.threads;
+  options.threads = limitThreads(command.threads);
   options.lock = command.lock;
   Engine engine(artifact, options);
   Session session(engine,

@@ -138,7 +138,7 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
     throw Error(command.text + " has " + std::to_string(total) +
                 " tokens when at least 2 are needed");
   EngineOptions options;
-  options.threads = command.threads;
+  options.threads = limitThreads(command.threads);
   Engine engine(artifact, options);
 
   // As Hugging Face's guide "Perplexity of fixed-length models" has it: a

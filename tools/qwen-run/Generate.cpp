@@ -55,7 +55,7 @@ void qwen::run::generate(const GenerateCommand &command) {
 
   const GenerationConfig &generation = artifact.manifest().generation;
   EngineOptions options;
-  options.threads = command.threads;
+  options.threads = limitThreads(command.threads);
   options.lock = command.lock;
   options.callTokens = command.piece;
   Engine engine(artifact, options);

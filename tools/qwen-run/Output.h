@@ -28,6 +28,10 @@ void writeError(std::string_view text);
 
 bool isTerminal(int descriptor);
 
+/// What a command runs with where -t asks for `threads`: usableThreads, and a
+/// line on standard error where these are fewer. 0 stays 0.
+int32_t limitThreads(int32_t threads);
+
 /// All of standard input. Throws Error.
 std::string readInput();
 

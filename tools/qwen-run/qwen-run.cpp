@@ -20,9 +20,12 @@ static void addFile(CLI::App *app, std::string &file) {
   app->add_option("FILE", file, "Compiled model")->required();
 }
 
-static void addThreads(CLI::App *app, int32_t &threads) {
-  app->add_option("-t,--threads", threads,
-                  "Threads; one for each physical performance core by default")
+static CLI::Option *addThreads(CLI::App *app, int32_t &threads) {
+  return app
+      ->add_option(
+          "-t,--threads", threads,
+          "Threads; one for each physical performance core by default, "
+          "at most one for each physical core")
       ->check(CLI::Range(int32_t{1}, ThreadPool::kMaxThreads));
 }
 
@@ -163,7 +166,10 @@ static void addLogits(CLI::App &app, LogitsCommand &command) {
       ->allow_extra_args(false);
   sub->add_option("-o,--output", command.output, "File to write (.npy)")
       ->required();
-  addThreads(sub, command.threads);
+  addThreads(sub, command.threads)
+      ->description(
+          "Threads, also more than there are cores: no result depends "
+          "on them");
   addPiece(sub, command.piece);
   sub->callback([&command] { logits(command); });
 }
