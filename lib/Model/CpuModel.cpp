@@ -123,6 +123,14 @@ int64_t CpuModel::vectorBits() const {
   return impl->cpu == "a64fx" ? 512 : 128;
 }
 
+const llvm::MCInstrInfo &CpuModel::instructionInfo() const {
+  return *impl->instructions;
+}
+
+const llvm::MCRegisterInfo &CpuModel::registerInfo() const {
+  return *impl->registers;
+}
+
 //===----------------------------------------------------------------------===//
 // Bytes to instructions
 //===----------------------------------------------------------------------===//

@@ -8,12 +8,10 @@
 #include "Report.h"
 
 #include "Artifact.h"
+#include "OpCost.h"
 
 #include "qwen/ABI/Error.h"
-#include "qwen/ABI/KernelTable.h"
 #include "qwen/CodeGen/Target.h"
-#include "qwen/Model/KernelModel.h"
-#include "qwen/Model/ObjectCode.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -21,7 +19,6 @@
 #include "llvm/Support/raw_ostream.h"
 
 #include <CLI/CLI.hpp>
-#include <map>
 #include <nlohmann/json.hpp>
 
 using namespace qwen;
@@ -40,16 +37,6 @@ struct Options {
   bool json = false;
 
   bool hasMachine() const { return gigahertz > 0; }
-};
-
-/// What one op takes for a token of a phase.
-struct OpCost {
-  double bytes = 0;
-  double macs = 0;
-  /// None where the op's kernels have no model.
-  std::optional<double> cycles;
-  /// Names of the kernels that do it.
-  std::vector<std::string> kernels;
 };
 
 /// Ops of all layers that differ in nothing but the layer.
@@ -73,91 +60,14 @@ struct Phase {
     return sum;
   }
 };
-
-//===----------------------------------------------------------------------===//
-// Cycles
-//===----------------------------------------------------------------------===//
-
-/// Rates of the kernels of one target's code on a CPU.
-class KernelRates {
-public:
-  KernelRates(const std::string &file, const TargetInfo &target,
-              const std::string &cpu)
-      : object(file), target(target), model(target.arch, cpu) {}
-
-  /// Multiplications a cycle.
-  double of(const KernelInfo &kernel) {
-    const auto found = rates.find(kernel.name);
-    if (found != rates.end())
-      return found->second;
-    const std::string symbol = std::string(kernel.name) + "." + target.name;
-    const FunctionCode *code = object.find(symbol);
-    if (!code)
-      throw Error("its code has no function '" + symbol +
-                  "'; compile it again");
-    const double rate =
-        modelKernel(model, model.disassemble(code->bytes, code->address),
-                    kernel, scheduleOf(kernel))
-            .macsPerCycle();
-    rates.emplace(kernel.name, rate);
-    return rate;
-  }
-
-private:
-  const ObjectCode object;
-  const TargetInfo &target;
-  const CpuModel model;
-  std::map<std::string_view, double> rates;
-};
 } // namespace
-
-/// The rows of the kernel table that do the multiplications of an op for one
-/// token or for many; none where it has none.
-static std::vector<const KernelInfo *> multipliers(const TargetInfo &target,
-                                                   size_t op, bool many) {
-  std::vector<const KernelInfo *> products, attention;
-  for (const size_t index : target.opKernels[op]) {
-    const KernelInfo *kernel = findKernel(target.kernels[index]);
-    if (!kernel)
-      throw Error("its kernel '" + target.kernels[index] +
-                  "' is none of this version's; compile it again");
-    if (kernel->op == KernelOp::Linear)
-      products.push_back(kernel);
-    else if (kernel->op == KernelOp::AttentionScores ||
-             kernel->op == KernelOp::AttentionValues)
-      attention.push_back(kernel);
-  }
-  if (products.empty())
-    return attention;
-  return {many ? products.back() : products.front()};
-}
-
-/// The cost of an op in a step, for each of its tokens.
-static OpCost costOf(const Manifest &manifest, const TargetInfo &target,
-                     size_t op, const SequenceStep &step, KernelRates &rates) {
-  const StepWork work = workOfStep(manifest.work[op], step);
-  const auto tokens = static_cast<double>(step.tokens);
-  OpCost cost = {work.bytes / tokens, work.macs / tokens, std::nullopt, {}};
-  const std::vector<const KernelInfo *> kernels =
-      multipliers(target, op, step.tokens > 1 && !manifest.work[op].outputRows);
-  for (const KernelInfo *kernel : kernels) {
-    // Scores and values each take half of attention.
-    const double share = cost.macs / static_cast<double>(kernels.size());
-    cost.cycles = cost.cycles.value_or(0) + share / rates.of(*kernel);
-    cost.kernels.emplace_back(kernel->name);
-  }
-  if (kernels.empty())
-    for (const size_t index : target.opKernels[op])
-      cost.kernels.push_back(target.kernels[index]);
-  return cost;
-}
 
 //===----------------------------------------------------------------------===//
 // Ceilings
 //===----------------------------------------------------------------------===//
 
 /// Tokens a second that a machine cannot pass: each op waits for its weights
-/// and its part of the KV cache, or for its multiplications.
+/// and its part of the KV cache, or for its instructions.
 static double ceiling(const Options &options, const Manifest &manifest,
                       const Phase &phase, const SequenceStep &step) {
   const double cyclesASecond =
@@ -307,10 +217,10 @@ static void report(const Options &options) {
   Phase phases[] = {
       {"decode", "a decoded token at context " + std::to_string(context), {}},
       {"prefill", "a token of a prompt of " + std::to_string(prompt), {}}};
-  KernelRates rates(options.file, target, cpu);
+  KernelCycles cycles(options.file, target, cpu);
   for (const auto &[phase, step] : llvm::zip_equal(phases, steps))
     for (size_t op = 0; op < manifest.ops.size(); ++op)
-      phase.ops.push_back(costOf(manifest, target, op, step, rates));
+      phase.ops.push_back(costOf(manifest, target, op, step, cycles));
 
   if (options.json) {
     ordered_json result = {{"model", manifest.model.name},
@@ -325,15 +235,20 @@ static void report(const Options &options) {
         result[phase.key]["tokens_per_second"] =
             ceiling(options, manifest, phase, step);
     }
+    for (const auto &[kernel, reason] : cycles.failures())
+      result["no_cycles"][kernel] = reason;
     llvm::outs() << result.dump(1) << '\n';
     return;
   }
   llvm::outs() << manifest.model.name << ", "
                << weightFormatName(manifest.weights) << ", code for "
-               << target.name << ", cycles of " << cpu
-               << " by llvm-mca (products and attention's multiplications)\n";
+               << target.name << ", cycles of " << cpu << " by llvm-mca\n";
   for (const Phase &phase : phases)
     printPhase(manifest, phase);
+  if (!cycles.failures().empty())
+    llvm::outs() << "\nwithout cycles, as their ops are\n";
+  for (const auto &[kernel, reason] : cycles.failures())
+    llvm::outs() << "  " << kernel << ": " << reason << '\n';
   if (!options.hasMachine())
     return;
   llvm::outs() << llvm::formatv(

@@ -20,6 +20,11 @@
 #include <string>
 #include <vector>
 
+namespace llvm {
+class MCInstrInfo;
+class MCRegisterInfo;
+} // namespace llvm
+
 namespace qwen {
 
 /// One instruction of a function.
@@ -55,6 +60,9 @@ public:
   /// Bits of a vector register: of a scalable one those that this CPU has.
   /// For x86, where instructions name their size, 128.
   int64_t vectorBits() const;
+  /// LLVM's tables of the architecture.
+  const llvm::MCInstrInfo &instructionInfo() const;
+  const llvm::MCRegisterInfo &registerInfo() const;
 
   /// The instructions of `code`, whose first byte has the given address.
   /// Throws Error where a byte begins no instruction.

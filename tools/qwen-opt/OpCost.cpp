@@ -1,0 +1,188 @@
+//===- OpCost.cpp - What an op of a compiled model costs ------------------===//
+
+#include "OpCost.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/Model/KernelModel.h"
+
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+KernelCycles::KernelCycles(const std::string &file, const TargetInfo &target,
+                           const std::string &cpu)
+    : object(file), target(target), model(target.arch, cpu) {}
+
+std::vector<MachineInstruction>
+KernelCycles::codeOf(const KernelInfo &kernel) const {
+  const std::string symbol = std::string(kernel.name) + "." + target.name;
+  const FunctionCode *code = object.find(symbol);
+  if (!code)
+    throw Error("the file has no function '" + symbol + "'; compile it again");
+  return model.disassemble(code->bytes, code->address);
+}
+
+template <typename Compute>
+std::optional<double> KernelCycles::cached(const KernelInfo &kernel,
+                                           CallSize size, Compute compute) {
+  const auto [entry, isNew] = known.try_emplace({kernel.name, size});
+  if (isNew)
+    try {
+      entry->second = compute(codeOf(kernel));
+    } catch (const Error &error) {
+      failed.emplace(kernel.name, error.what());
+    }
+  return entry->second;
+}
+
+std::optional<double> KernelCycles::ofMac(const KernelInfo &kernel) {
+  return cached(kernel, {0}, [&](const auto &code) {
+    return 1 /
+           modelKernel(model, code, kernel, scheduleOf(kernel)).macsPerCycle();
+  });
+}
+
+std::optional<double> KernelCycles::ofCall(const KernelInfo &kernel,
+                                           CallSize size) {
+  return cached(kernel, size, [&](const auto &code) {
+    return modelCall(model, code, kernel, size);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Ops
+//===----------------------------------------------------------------------===//
+
+/// The kernels of an op that work on a token: of a product those of one token
+/// or of many; of a norm that may write hidden rows as well, the first.
+static std::vector<const KernelInfo *>
+kernelsOf(const TargetInfo &target, size_t op, const OpWork &work, bool many) {
+  std::vector<const KernelInfo *> products, others;
+  for (const size_t index : target.opKernels[op]) {
+    const KernelInfo *kernel = findKernel(target.kernels[index]);
+    if (!kernel)
+      throw Error("its kernel '" + target.kernels[index] +
+                  "' is none of this version's; compile it again");
+    (kernel->op == KernelOp::Linear ? products : others).push_back(kernel);
+  }
+  if (!products.empty())
+    others.insert(others.begin(), many ? products.back() : products.front());
+  if (work.kind == "rms_norm" && others.size() > 1)
+    others.resize(1);
+  return others;
+}
+
+/// Values of a row that is read as f32 and written in blocks of int8, each with
+/// its scale, and groups, each with its sum.
+static int64_t quantizedValues(const OpWork &work) {
+  constexpr int64_t group = kGroup * (4 + 1) + 4;
+  constexpr int64_t block = kBlockGroups * group + 4;
+  return (work.rowBytes / block * kBlockGroups +
+          work.rowBytes % block / group) *
+         kGroup;
+}
+
+namespace {
+/// Calls of a kernel for each token.
+struct Calls {
+  CallSize size;
+  double number;
+};
+} // namespace
+
+/// Calls of attention's softmax: of all slots for whole pages, then of those
+/// that are seen of the last one.
+static std::vector<Calls> softmaxCalls(const ModelShape &shape,
+                                       const SequenceStep &step, double pages) {
+  const int64_t seen =
+      step.tokens == 1 ? step.first % kPageTokens + 1 : kPageTokens / 2;
+  const int64_t rows = shape.heads / shape.kvHeads;
+  const auto heads = static_cast<double>(shape.kvHeads);
+  return {{{kPageTokens, rows}, heads * pages}, {{seen, rows}, heads}};
+}
+
+/// Whole pages that a token of a step sees before its own, in the mean.
+static double wholePages(const SequenceStep &step) {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < step.tokens; ++i)
+    sum += (step.first + i) / kPageTokens;
+  return static_cast<double>(sum) / static_cast<double>(step.tokens);
+}
+
+static std::vector<Calls> callsOf(const KernelInfo &kernel,
+                                  const Manifest &manifest, const OpWork &work,
+                                  const SequenceStep &step) {
+  const ModelShape &shape = manifest.model;
+  const double rows =
+      work.outputRows ? 1 / static_cast<double>(step.tokens) : 1;
+  const auto heads =
+      static_cast<double>(work.kind == "append" ? shape.kvHeads : shape.heads);
+  switch (kernel.op) {
+  case KernelOp::Embed:
+  case KernelOp::RmsNormF32:
+  case KernelOp::RmsNormQ8:
+    return {{{shape.hiddenSize}, rows}};
+  case KernelOp::RopeTable:
+    return {{{shape.headDim / 2}, rows}};
+  case KernelOp::QuantizeQ8:
+    return {{{quantizedValues(work)}, rows}};
+  case KernelOp::SwiGluF32:
+  case KernelOp::SwiGluQ8: {
+    // A call is a block.
+    const int64_t n = shape.intermediateSize;
+    const int64_t blocks = n / kActivationBlock, rest = n % kActivationBlock;
+    std::vector<Calls> calls = {
+        {{kActivationBlock}, static_cast<double>(blocks)}};
+    if (rest)
+      calls.push_back({{rest}, 1});
+    return calls;
+  }
+  case KernelOp::Rope:
+  case KernelOp::NormRope:
+    return {{{shape.headDim / 2}, heads}};
+  case KernelOp::AppendK:
+  case KernelOp::AppendV:
+  case KernelOp::FinishAttention:
+    return {{{shape.headDim}, heads}};
+  case KernelOp::SoftmaxPage:
+    return softmaxCalls(shape, step, wholePages(step));
+  case KernelOp::MergePage:
+    return {{{shape.headDim}, heads * wholePages(step)}};
+  case KernelOp::CheckFinite:
+    return {{{manifest.outputStride}, rows}};
+  case KernelOp::Linear:
+  case KernelOp::AttentionScores:
+  case KernelOp::AttentionValues:
+    return {};
+  }
+}
+
+OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,
+                    size_t op, const SequenceStep &step, KernelCycles &cycles) {
+  const OpWork &work = manifest.work[op];
+  const StepWork moved = workOfStep(work, step);
+  const auto tokens = static_cast<double>(step.tokens);
+  OpCost cost = {moved.bytes / tokens, moved.macs / tokens, 0.0, {}};
+  const auto add = [&](std::optional<double> one, double number) {
+    if (!one)
+      cost.cycles.reset();
+    else if (cost.cycles)
+      *cost.cycles += *one * number;
+  };
+  for (const KernelInfo *kernel :
+       kernelsOf(target, op, work, step.tokens > 1 && !work.outputRows)) {
+    cost.kernels.emplace_back(kernel->name);
+    if (kernel->op == KernelOp::Linear)
+      add(cycles.ofMac(*kernel), cost.macs);
+    else if (kernel->op == KernelOp::AttentionScores ||
+             kernel->op == KernelOp::AttentionValues)
+      // Each has half of attention's.
+      add(cycles.ofMac(*kernel), cost.macs / 2);
+    for (const Calls &calls : callsOf(*kernel, manifest, work, step))
+      if (calls.number > 0)
+        add(cycles.ofCall(*kernel, calls.size), calls.number);
+  }
+  return cost;
+}

@@ -1,0 +1,71 @@
+//===- OpCost.h - What an op of a compiled model costs ----------*- C++ -*-===//
+
+#ifndef QWEN_OPT_OPCOST_H
+#define QWEN_OPT_OPCOST_H
+
+#include "Manifest.h"
+
+#include "qwen/Model/CallModel.h"
+#include "qwen/Model/ObjectCode.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace qwen {
+
+/// Cycles of the kernels in one target's code on a CPU.
+class KernelCycles {
+public:
+  /// `file` is a compiled model and `cpu` one of LLVM's names. Throws Error
+  /// where one of them is not.
+  KernelCycles(const std::string &file, const TargetInfo &target,
+               const std::string &cpu);
+
+  /// Cycles of a multiplication of a kernel (modelKernel); none where it has no
+  /// model.
+  std::optional<double> ofMac(const KernelInfo &kernel);
+  /// Cycles of a call of a kernel (modelCall); likewise.
+  std::optional<double> ofCall(const KernelInfo &kernel, CallSize size);
+
+  /// Kernels that were asked for and have no model, and why.
+  const std::map<std::string, std::string> &failures() const { return failed; }
+
+private:
+  using Key = std::pair<std::string_view, CallSize>;
+
+  std::vector<MachineInstruction> codeOf(const KernelInfo &kernel) const;
+  template <typename Compute>
+  std::optional<double> cached(const KernelInfo &kernel, CallSize size,
+                               Compute compute);
+
+  const ObjectCode object;
+  const TargetInfo &target;
+  const CpuModel model;
+  std::map<Key, std::optional<double>> known;
+  std::map<std::string, std::string> failed;
+};
+
+/// What one op takes for a token of a phase.
+struct OpCost {
+  double bytes = 0;
+  double macs = 0;
+  /// None where one of the op's kernels has no model.
+  std::optional<double> cycles;
+  /// Names of the kernels that do it.
+  std::vector<std::string> kernels;
+};
+
+/// The cost of an op in a step, for each of its tokens. Multiplications of
+/// products and of attention go at the rate of their kernels' loops; other
+/// kernels are called with the rows that the op has. Softmax goes by the rows
+/// of a token, and tokens of a prompt see half of their last page. What calls
+/// the kernels, finds their operands and waits is not counted, nor what is done
+/// only where final hidden rows are wanted.
+OpCost costOf(const Manifest &manifest, const TargetInfo &target, size_t op,
+              const SequenceStep &step, KernelCycles &cycles);
+
+} // namespace qwen
+
+#endif // QWEN_OPT_OPCOST_H
