@@ -2,7 +2,7 @@
 //
 // One loop nest for every format and instruction set:
 //
-//   for each panel of 16 outputs
+//   for each panel of 16 outputs, or of each of several streams of them
 //     for each tile of rows and outputs
 //       accumulators along K: f32 chains, or blocks of integer dots
 //       + bias, + residual, store
@@ -43,15 +43,29 @@ public:
 
   void emit() {
     Value bytes = arguments.panelStride(b, format);
-    b.loop(arguments.panelBegin, arguments.panelEnd, 1, [&](Value panel) {
-      Value panelWeights = b.at(arguments.weights, b.mul(panel, bytes));
-      forEachColumns(
-          [&](Value column) { emitColumns(panel, panelWeights, column); });
-    });
+    Value first = arguments.panelBegin, last = arguments.panelEnd;
+    if (schedule.streams > 1) {
+      Value stream =
+          divide(arith::SubIOp::create(b, last, first), schedule.streams);
+      Value end = b.add(first, stream);
+      b.loop(first, end, 1, [&](Value panel) {
+        Values numbers = {panel};
+        while (int64_t(numbers.size()) < schedule.streams)
+          numbers.push_back(b.add(numbers.back(), stream));
+        emitPanels(numbers, bytes);
+      });
+      first = b.add(first, b.mul(stream, schedule.streams));
+    }
+    b.loop(first, last, 1, [&](Value panel) { emitPanels(panel, bytes); });
     b.finish();
   }
 
 private:
+  /// A panel and where its weights are.
+  struct Panel {
+    Value number, weights;
+  };
+
   /// Where the quantized activations of one row are.
   struct Row {
     Value q, d, sums;
@@ -71,15 +85,25 @@ private:
     b.loop(b.integer(0), b.integer(kPanelRows), vectors * lanes, body);
   }
 
-  /// The tiles of a panel's outputs from `column` on.
-  void emitColumns(Value panel, Value panelWeights, Value column) {
+  /// The panels of these numbers, of `bytes` each, together.
+  void emitPanels(ArrayRef<Value> numbers, Value bytes) {
+    SmallVector<Panel> panels;
+    for (Value number : numbers)
+      panels.push_back({number, b.at(arguments.weights, b.mul(number, bytes))});
+    forEachColumns([&](Value column) { emitColumns(panels, column); });
+  }
+
+  /// The tiles of the panels' outputs from `column` on.
+  void emitColumns(ArrayRef<Panel> panels, Value column) {
     b.loop(b.integer(0), arguments.m, schedule.tokens, [&](Value firstRow) {
       Values rows;
       for (int64_t r = 0; r < schedule.tokens; ++r)
         rows.push_back(b.add(firstRow, b.integer(r)));
-      Values tile = isQuantized() ? quantizedTile(panelWeights, column, rows)
-                                  : floatTile(panelWeights, column, rows);
-      finishTile(b.add(b.mul(panel, kPanelRows), column), rows, tile);
+      SmallVector<Values> tiles = isQuantized()
+                                      ? quantizedTiles(panels, column, rows)
+                                      : floatTiles(panels, column, rows);
+      for (auto [panel, tile] : llvm::zip_equal(panels, tiles))
+        finishTile(b.add(b.mul(panel.number, kPanelRows), column), rows, tile);
     });
   }
 
@@ -106,19 +130,24 @@ private:
     return b.shiftRight(value, std::countr_zero(uint64_t(divisor)));
   }
 
-  Values floatTile(Value panel, Value column, ArrayRef<Value> rows) {
+  SmallVector<Values> floatTiles(ArrayRef<Panel> panels, Value column,
+                                 ArrayRef<Value> rows) {
     Values from;
     for (Value r : rows)
       from.push_back(b.at(arguments.q, b.mul(b.mul(r, arguments.k), 4)));
     const int64_t bytes = groupBytes / (kGroup * kPanelRows);
     const Type stored =
         format == WeightFormat::BF16 ? b.getBF16Type() : b.getF32Type();
-    return b.chains(from, b.at(panel, b.mul(column, bytes)),
-                    b.integer(kPanelRows * bytes), stored, arguments.k,
-                    vectors * lanes, lanes);
+    SmallVector<Values> tiles;
+    for (const Panel &panel : panels)
+      tiles.push_back(b.chains(from, b.at(panel.weights, b.mul(column, bytes)),
+                               b.integer(kPanelRows * bytes), stored,
+                               arguments.k, vectors * lanes, lanes));
+    return tiles;
   }
 
-  Values quantizedTile(Value panel, Value column, ArrayRef<Value> rows);
+  SmallVector<Values> quantizedTiles(ArrayRef<Panel> panels, Value column,
+                                     ArrayRef<Value> rows);
   /// Groups [first, last) of a block, a multiple of `each`.
   struct Span {
     Value first, last;
@@ -160,9 +189,11 @@ private:
 };
 } // namespace
 
-/// acc = fma(t, d_a, acc) over the activation blocks.
-Values LinearEmitter::quantizedTile(Value panel, Value column,
-                                    ArrayRef<Value> rows) {
+/// acc = fma(t, d_a, acc) over the activation blocks, of which each panel takes
+/// one in turn.
+SmallVector<Values> LinearEmitter::quantizedTiles(ArrayRef<Panel> panels,
+                                                  Value column,
+                                                  ArrayRef<Value> rows) {
   const VectorType type = b.vector(lanes, b.getF32Type());
   Value groups = divide(arguments.k, kGroup);
   Value blocks = arguments.activationBlocks(b);
@@ -172,22 +203,25 @@ Values LinearEmitter::quantizedTile(Value panel, Value column,
                     b.at(arguments.d, b.mul(b.mul(r, blocks), 4)),
                     b.at(arguments.sums, b.mul(b.mul(r, groups), 4))});
   auto addBlock = [&](Value block, ValueRange totals, const Span &span) {
-    Values t = weightBlock(format) == kGroup
-                   ? blockSum(panel, column, from, span)
-                   : wideBlockSum(panel, column, from, block, span);
-    Values scales, result;
+    Values t, scales, result;
+    for (const Panel &panel : panels)
+      t.append(weightBlock(format) == kGroup
+                   ? blockSum(panel.weights, column, from, span)
+                   : wideBlockSum(panel.weights, column, from, block, span));
     for (const Row &at : from)
       scales.push_back(b.load(b.getF32Type(), b.at(at.d, b.mul(block, 4))));
-    for (size_t r = 0; r < rows.size(); ++r) {
-      Value scale = forToken(type, scales, r);
-      for (int64_t v = 0; v < vectors; ++v) {
-        const int64_t i = r * vectors + v;
-        result.push_back(math::FmaOp::create(b, t[i], scale, totals[i]));
+    for (size_t p = 0; p < panels.size(); ++p)
+      for (size_t r = 0; r < rows.size(); ++r) {
+        Value scale = forToken(type, scales, r);
+        for (int64_t v = 0; v < vectors; ++v) {
+          const size_t i = result.size();
+          result.push_back(math::FmaOp::create(b, t[i], scale, totals[i]));
+        }
       }
-    }
     return result;
   };
-  Values sums(rows.size() * vectors, b.zeros(type));
+  const size_t tileSize = rows.size() * vectors;
+  Values sums(panels.size() * tileSize, b.zeros(type));
   Value done = b.integer(0);
   if (schedule.unroll > 1) {
     Value whole = divide(groups, kBlockGroups);
@@ -198,11 +232,15 @@ Values LinearEmitter::quantizedTile(Value panel, Value column,
     });
     done = whole;
   }
-  return b.loop(done, blocks, 1, sums, [&](Value block, ValueRange totals) {
+  sums = b.loop(done, blocks, 1, sums, [&](Value block, ValueRange totals) {
     Value first = b.mul(block, kBlockGroups);
     Value last = b.smaller(groups, b.add(first, b.integer(kBlockGroups)));
     return addBlock(block, totals, {first, last, 1});
   });
+  SmallVector<Values> tiles;
+  for (size_t p = 0; p < panels.size(); ++p)
+    tiles.emplace_back(ArrayRef(sums).slice(p * tileSize, tileSize));
+  return tiles;
 }
 
 /// body(last - 1, ...body(first, carried)), in passes of what `span` says.

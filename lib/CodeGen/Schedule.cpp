@@ -127,6 +127,7 @@ static constexpr ScheduleField kFields[] = {
     {"unroll", &KernelSchedule::unroll},
     {"inTurn", &KernelSchedule::inTurn},
     {"prefetch", &KernelSchedule::prefetch},
+    {"streams", &KernelSchedule::streams},
     {"chunk", &KernelSchedule::chunk},
     {"depth", &KernelSchedule::depth},
     {"panels", &KernelSchedule::panels},
@@ -191,6 +192,8 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &row,
       return {0, 1};
     if (is(&KernelSchedule::prefetch))
       return {0, 512, 1024, 2048, 4096, 8192};
+    if (is(&KernelSchedule::streams))
+      return {0, 2, 4, 8};
     [[fallthrough]];
   case LoopNest::Blocks:
     if (is(&KernelSchedule::unroll))

@@ -194,8 +194,14 @@ static Trace blockPass(const ControlFlow &flow, const CpuModel &cpu,
   const std::optional<size_t> block = findBlockLoop(flow, hot);
   if (!block)
     throw Error("there is no loop over blocks");
-  if (nest == LoopNest::Dots)
-    return flow.execute(*block, {{hot, passes}});
+  if (nest == LoopNest::Dots) {
+    // Each stream of panels has a loop over groups of its own.
+    std::map<size_t, int64_t> counts;
+    for (const auto &[head, body] : flow.loops())
+      if (isDirectlyIn(flow, head, *block))
+        counts[head] = passes;
+    return flow.execute(*block, counts);
+  }
   const std::vector<size_t> around = flow.around(*block);
   if (around.empty())
     throw Error("there is no loop around the one over blocks");

@@ -399,8 +399,9 @@ TEST(Schedule, IsReadAsText) {
   want.tokens = 8;
   want.prefetch = 1024;
   EXPECT_EQ(parseSchedule(start, "tokens=8,prefetch=1024"), want);
-  const std::string fields = "in a schedule; there are tokens vectors unroll "
-                             "inTurn prefetch chunk depth panels cached";
+  const std::string fields =
+      "in a schedule; there are tokens vectors unroll "
+      "inTurn prefetch streams chunk depth panels cached";
   const struct {
     std::string text, message;
   } cases[] = {

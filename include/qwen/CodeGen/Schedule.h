@@ -34,6 +34,10 @@ struct KernelSchedule {
   /// Bytes ahead of the weights in use that are fetched; 0 where the processor
   /// does as well by itself.
   int64_t prefetch = 0;
+  /// Parts, far from each other, of the panels of a call that its loops read in
+  /// turn, a block of activations each: memory serves a core several streams
+  /// faster than one (docs/performance.md). 0 where panels follow each other.
+  int64_t streams = 0;
   /// Tokens for which weights are unpacked once; 0 where each tile does so. Of
   /// attention: rows (query heads of several tokens) that a thread takes at
   /// once, whose state is in a core's first cache.
