@@ -206,6 +206,9 @@ public:
         throw Error("llvm's model of '" + impl.cpu +
                     "' lacks the instruction '" + instruction->text + "'");
       }
+      // The library takes a move that renaming does for another name of its
+      // source, also after that has been written again.
+      (*built)->clearOptimizableMove();
       sequence.push_back(std::move(*built));
     }
   }

@@ -66,6 +66,20 @@ TEST(CpuModelTest, FractionsOfConversionsCostTheSame) {
   EXPECT_DOUBLE_EQ(cpu.leastCycles({&body[0]}), cpu.leastCycles({&body[1]}));
 }
 
+TEST(CpuModelTest, MovesKeepWhatTheirSourceWas) {
+  // vmovaps %ymm7, %ymm13; vmulps from %ymm7 to %ymm6, from there to %ymm7 and
+  // again; vmovaps %ymm13, %ymm7: a pass needs no product of the one before.
+  const CpuModel cpu(Arch::X86_64, "znver3");
+  const std::vector<uint8_t> code = {0xc5, 0x7c, 0x28, 0xef, 0xc5, 0xc4, 0x59,
+                                     0xf3, 0xc5, 0xcc, 0x59, 0xfb, 0xc5, 0xc4,
+                                     0x59, 0xfb, 0xc5, 0x7c, 0x29, 0xef};
+  const std::vector<MachineInstruction> body = cpu.disassemble(code, 0);
+  Trace trace;
+  for (const MachineInstruction &instruction : body)
+    trace.push_back(&instruction);
+  EXPECT_LT(cpu.cycles(trace, 1000), 3);
+}
+
 TEST(CpuModelTest, UnknownIsRefused) {
   EXPECT_EQ(messageOf([] { CpuModel(Arch::AArch64, "znver4"); }),
             "llvm does not know the cpu 'znver4' of aarch64");

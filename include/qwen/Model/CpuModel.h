@@ -70,8 +70,8 @@ public:
                                               uint64_t address) const;
 
   /// Cycles of one of `passes` passes of a trace that is executed again and
-  /// again, in program order between dependences. Throws Error for an
-  /// instruction without a schedule.
+  /// again, in program order between dependences. Moves between registers take
+  /// their pipes. Throws Error for an instruction without a schedule.
   double cycles(const Trace &trace, unsigned passes) const;
 
   /// Cycles that the trace takes at least, whatever its order, for want of
