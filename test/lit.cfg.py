@@ -24,6 +24,8 @@ for name in ("qwen-run", "answer-hashes"):
     config.substitutions.append((f"%aarch64-{name}", os.path.join(aarch64, name)))
 if os.path.exists(os.path.join(aarch64, "qwen-run")):
     config.available_features.add("aarch64-runtime")
+if os.path.exists(os.path.join(config.build_dir, "bin", "bench-kernels")):
+    config.available_features.add("google-benchmark")
 if "-fsanitize" in config.cxx_flags:
     config.available_features.add("sanitized")
 if "QWEN_TEST_FULL" in os.environ:
