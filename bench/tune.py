@@ -69,6 +69,9 @@ def candidates(fields, names):
 
 def tune(options, row, folder):
     fields = fields_of(options, row)
+    unknown = [name for name in options.fields.split(",") if name not in fields]
+    if unknown:
+        raise ValueError(f"{row} has no field '{unknown[0]}' but {', '.join(fields)}")
     names = [name for name in options.fields.split(",") if len(fields[name][1]) > 1]
     own = ",".join(f"{name}={fields[name][0]}" for name in names)
     files, rates, refused = {}, {}, 0
@@ -79,10 +82,10 @@ def tune(options, row, folder):
             files[schedule] = file
             if options.cpu:
                 rates[schedule] = modelled(options, row, schedule, file)
-        except ValueError as error:
+        except ValueError:
             refused += 1
             if schedule == own:
-                raise SystemExit(f"tune: {error}") from error
+                raise
     for _ in range(0 if options.cpu else options.turns):
         for schedule, file in files.items():
             rates[schedule] = max(rates.get(schedule, 0), timed(options, row, file))
@@ -115,7 +118,10 @@ def main():
     options.target = options.cpu or "native"
     for row in options.rows:
         with tempfile.TemporaryDirectory() as folder:
-            tune(options, row, folder)
+            try:
+                tune(options, row, folder)
+            except ValueError as error:
+                raise SystemExit(f"tune: {error}") from error
 
 
 if __name__ == "__main__":
