@@ -8,13 +8,13 @@
 
 #include "Commands.h"
 #include "Output.h"
+#include "ReadStreams.h"
 
 #include "qwen/ABI/Error.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <fstream>
@@ -25,36 +25,6 @@ using namespace qwen;
 using namespace qwen::run;
 using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-
-/// Reads lines of 64 bytes of `streams` parts in turn, each with a prefetch
-/// `distance` bytes ahead; 0 is none.
-template <size_t streams>
-static uint64_t readStreams(const uint8_t *base, size_t bytes,
-                            size_t distance) {
-  using Words = uint64_t __attribute__((vector_size(16)));
-  constexpr size_t kLine = 64;
-  const size_t part = bytes / streams / kLine * kLine;
-  std::array<Words, 4> sums = {};
-  const auto pass = [&](auto prefetch) {
-    for (size_t at = 0; at < part; at += kLine)
-      for (size_t s = 0; s < streams; ++s) {
-        const uint8_t *line = base + s * part + at;
-        if constexpr (prefetch)
-          __builtin_prefetch(line + distance);
-        for (size_t i = 0; i < sums.size(); ++i) {
-          Words words;
-          memcpy(&words, line + i * sizeof(words), sizeof(words));
-          sums[i] += words;
-        }
-      }
-  };
-  if (distance)
-    pass(std::true_type());
-  else
-    pass(std::false_type());
-  const Words sum = sums[0] + sums[1] + sums[2] + sums[3];
-  return sum[0] + sum[1];
-}
 
 namespace {
 struct Pattern {

@@ -8,6 +8,7 @@
 
 #include "Peaks.h"
 
+#include "ReadStreams.h"
 #include "ThreadPool.h"
 
 #include "qwen/ABI/CpuFeatures.h"
@@ -129,20 +130,6 @@ static Loop integerLoop() {
 }
 #endif
 
-/// Adds all words of a range, in four streams.
-static uint64_t sum(const uint8_t *data, size_t size) {
-  using Vector __attribute__((vector_size(32), aligned(8))) = uint64_t;
-  constexpr size_t kStreams = 4;
-  const size_t vectors = size / (kStreams * sizeof(Vector));
-  const auto *from = reinterpret_cast<const Vector *>(data);
-  Vector sums[kStreams] = {};
-  for (size_t i = 0; i < vectors; ++i)
-    for (size_t s = 0; s < kStreams; ++s)
-      sums[s] += from[s * vectors + i];
-  const Vector all = sums[0] + sums[1] + sums[2] + sums[3];
-  return all[0] + all[1] + all[2] + all[3];
-}
-
 namespace {
 /// What the threads share, in place of a model: Context has its address.
 struct Job {
@@ -166,7 +153,7 @@ static void work(const Context *context, int32_t thread, int32_t threads) {
     job.loop->run(job.count);
   } else {
     const size_t part = job.size / static_cast<size_t>(threads) / 64 * 64;
-    job.sums[t] = sum(job.data + t * part, part);
+    job.sums[t] = readStreams<4>(job.data + t * part, part, 0);
   }
   job.seconds[t] = std::chrono::duration<double>(Clock::now() - start).count();
 }

@@ -1,0 +1,46 @@
+//===- ReadStreams.h - Reading memory as fast as it goes --------*- C++ -*-===//
+
+#ifndef QWEN_RUN_READSTREAMS_H
+#define QWEN_RUN_READSTREAMS_H
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace qwen::run {
+
+/// Reads lines of 64 bytes of `streams` parts in turn, each with a prefetch
+/// `distance` bytes ahead; 0 is none. Returns a sum, so that nothing is left
+/// out; what does not fill a line of each part is not read.
+template <size_t streams>
+uint64_t readStreams(const uint8_t *base, size_t bytes, size_t distance) {
+  using Words = uint64_t __attribute__((vector_size(16)));
+  constexpr size_t kLine = 64;
+  const size_t part = bytes / streams / kLine * kLine;
+  std::array<Words, 4> sums = {};
+  const auto pass = [&](auto prefetch) {
+    for (size_t at = 0; at < part; at += kLine)
+      for (size_t s = 0; s < streams; ++s) {
+        const uint8_t *line = base + s * part + at;
+        if constexpr (prefetch)
+          __builtin_prefetch(line + distance);
+        for (size_t i = 0; i < sums.size(); ++i) {
+          Words words;
+          memcpy(&words, line + i * sizeof(words), sizeof(words));
+          sums[i] += words;
+        }
+      }
+  };
+  if (distance)
+    pass(std::true_type());
+  else
+    pass(std::false_type());
+  const Words sum = sums[0] + sums[1] + sums[2] + sums[3];
+  return sum[0] + sum[1];
+}
+
+} // namespace qwen::run
+
+#endif // QWEN_RUN_READSTREAMS_H
