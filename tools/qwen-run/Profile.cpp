@@ -60,6 +60,21 @@ void Profile::add(const Tracer &tracer, const SequenceStep &step,
   }
 }
 
+Profile::Times &Profile::Times::operator+=(const Times &other) {
+  seconds += other.seconds;
+  waited += other.waited;
+  bytes += other.bytes;
+  macs += other.macs;
+  return *this;
+}
+
+Profile::Times Profile::sum() const {
+  Times result;
+  for (const Times &op : ops)
+    result += op;
+  return result;
+}
+
 std::vector<Profile::Row> Profile::classes() const {
   std::vector<Row> rows;
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -67,10 +82,7 @@ std::vector<Profile::Row> Profile::classes() const {
     auto row = std::ranges::find(rows, name, &Row::name);
     if (row == rows.end())
       row = rows.insert(row, {name, {}});
-    row->times.seconds += ops[i].seconds;
-    row->times.waited += ops[i].waited;
-    row->times.bytes += ops[i].bytes;
-    row->times.macs += ops[i].macs;
+    row->times += ops[i];
   }
   return rows;
 }
@@ -98,22 +110,19 @@ ordered_json Profile::toJson() const {
             {"gmac_per_second", times.macs / times.seconds * 1e-9}};
   };
   ordered_json classesJson;
-  double spent = 0, waited = 0;
-  for (const Row &row : classes()) {
+  for (const Row &row : classes())
     classesJson[row.name] = describe(row.times);
-    spent += row.times.seconds;
-    waited += row.times.waited;
-  }
   ordered_json layersJson = ordered_json::array();
   for (double seconds : layers())
     layersJson.push_back(seconds * 1e3);
   ordered_json opsJson;
   for (size_t i = 0; i < ops.size(); ++i)
     opsJson[manifest.ops[i]] = describe(ops[i]);
+  const Times all = sum();
   return {{"steps", steps},
           {"ms", total * 1e3},
-          {"barrier_ms", waited * 1e3},
-          {"outside_ms", (total - spent - waited) * 1e3},
+          {"barrier_ms", all.waited * 1e3},
+          {"outside_ms", (total - all.seconds - all.waited) * 1e3},
           {"classes", std::move(classesJson)},
           {"layers_ms", std::move(layersJson)},
           {"ops", std::move(opsJson)}};
@@ -134,7 +143,6 @@ std::string Profile::toText(const std::string &title,
                             total * 1e3, static_cast<long long>(steps));
   text += format("  %-18s %9s %6s %11s %10s %7s %10s %8s\n", "op", "ms",
                  "share", "barrier ms", "MB", "GB/s", "MMAC", "GMAC/s");
-  double spent = 0, waited = 0;
   for (const auto &[name, times] : classes()) {
     text += format("  %-18s %9.3f %5.1f%% %11.3f %10.3f %7.1f", name.c_str(),
                    times.seconds * 1e3, times.seconds / total * 100,
@@ -144,15 +152,14 @@ std::string Profile::toText(const std::string &title,
       text += format(" %10.1f %8.1f", times.macs * 1e-6,
                      times.macs / times.seconds * 1e-9);
     text += '\n';
-    spent += times.seconds;
-    waited += times.waited;
   }
   const auto line = [&](const char *name, double seconds) {
     text += format("  %-18s %9.3f %5.1f%%\n", name, seconds * 1e3,
                    seconds / total * 100);
   };
-  line("barriers", waited);
-  line("before and after", total - spent - waited);
+  const Times all = sum();
+  line("barriers", all.waited);
+  line("before and after", total - all.seconds - all.waited);
   text += format("  at most: %.1f GB/s read, %.1f GMAC/s in f32 (fma), %.1f in "
                  "int8 (%s)\n",
                  peaks.readGB, peaks.floatGMac, peaks.integerGMac,

@@ -38,12 +38,16 @@ private:
     double waited = 0;
     double bytes = 0;
     double macs = 0;
+
+    Times &operator+=(const Times &other);
   };
   struct Row {
     std::string name;
     Times times;
   };
 
+  /// All ops together.
+  Times sum() const;
   /// Rows by class of op, in the order of the model.
   std::vector<Row> classes() const;
   /// Seconds of each layer, its barriers included.
