@@ -324,17 +324,24 @@ static void buildBody(Body &body, const KernelInfo &row) {
     body.vector(argument(5), body.size(1));
     break;
   }
-  case KernelOp::MergePage:
-    body.scalar(argument(0));
-    body.scalar(argument(1));
-    body.vector(argument(2), body.size(6));
-    body.scalar(argument(3));
-    body.scalar(argument(4));
-    body.vector(argument(5), body.size(6));
-    body.cell(argument(7));
-    body.cell(argument(8));
-    body.vector(argument(9), body.size(6));
+  case KernelOp::MergePage: {
+    Value *rows = body.size(2), *headDim = body.size(3);
+    Value *bytes = builder.CreateMul(
+        builder.CreateUDiv(
+            builder.CreateAdd(argument(2), builder.getInt64(kStateRows - 1)),
+            builder.getInt64(kStateRows)),
+        builder.getInt64(4 * kStateRows));
+    const auto state = [&](Value *m) {
+      Value *l = builder.CreatePtrAdd(m, bytes);
+      body.vector(m, rows);
+      body.vector(l, rows);
+      body.buffer(builder.CreatePtrAdd(l, bytes),
+                  {{headDim, builder.getInt32(1)}, {rows, headDim}});
+    };
+    for (unsigned i : {0, 1, 4})
+      state(argument(i));
     break;
+  }
   case KernelOp::FinishAttention:
     body.vector(argument(0), body.size(2));
     body.scalar(argument(1));

@@ -1,6 +1,7 @@
 //===- LowerAttention.cpp - Cache append and attention --------------------===//
 
 #include "LowerFunctions.h"
+#include "qwen/ABI/KernelABI.h"
 #include "qwen/CodeGen/Schedule.h"
 
 #include <algorithm>
@@ -133,12 +134,13 @@ func.func private @run_length(%context: !llvm.ptr, %start: i64, %last: i64) -> i
 
 /// The tokens of a run see the same pages, all of each but of the last one. A
 /// row is a query head of a token; rows of a token follow each other. The state
-/// (M, L, O) of each row starts as the first page's; the following pages are
+/// (M, L, O) of all rows starts as the first page's; the following pages are
 /// merged to the other of two buffers in turn.
 static constexpr std::string_view kAttentionRun = R"mlir(
 func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, %head: i64, %queries: i64, %query_stride: i64, %cos: i64, %sin: i64, %rope_stride: i64, %norm: i64, %eps: f32, %layer: i64, %out: i64, %out_stride: i64) attributes {passthrough = ["noinline"]} {
   %c0 = arith.constant 0 : i64
   %c1 = arith.constant 1 : i64
+  %c2 = arith.constant 2 : i64
   %groups = arith.constant ${groups} : i64
   %dim = arith.constant ${headDim} : i64
   %half = arith.constant ${half} : i64
@@ -148,26 +150,25 @@ func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, 
   %half_layer = arith.constant ${halfLayerBytes} : i64
   %token_size = arith.constant ${querySize} : i64
   %token_scores = arith.constant ${scoreSize} : i64
-  %block_rows = arith.constant ${blockRows} : i64
+  %state_rows = arith.constant ${stateRows} : i64
+  %state_size = arith.constant ${stateSize} : i64
   %query_size = arith.constant ${blockQuerySize} : i64
   %score_size = arith.constant ${blockScoreSize} : i64
   %scale = arith.constant ${scale} : f32
   %query = llvm.alloca %query_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
   %scores = llvm.alloca %score_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
   %weighted = llvm.alloca %score_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %page_o = llvm.alloca %query_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %page_m = llvm.alloca %block_rows x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %page_l = llvm.alloca %block_rows x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %state_m = llvm.alloca %block_rows x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %state_l = llvm.alloca %block_rows x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %state_o0 = llvm.alloca %query_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
-  %state_o1 = llvm.alloca %query_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
+  %of_page = llvm.alloca %state_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
+  %state0 = llvm.alloca %state_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
+  %state1 = llvm.alloca %state_size x f32 {alignment = 64 : i64} : (i64) -> !llvm.ptr
   %all_queries = func.call @arena(%context, %queries) : (!llvm.ptr, i64) -> !llvm.ptr
   %all_cos = func.call @arena(%context, %cos) : (!llvm.ptr, i64) -> !llvm.ptr
   %all_sin = func.call @arena(%context, %sin) : (!llvm.ptr, i64) -> !llvm.ptr
   %all_out = func.call @arena(%context, %out) : (!llvm.ptr, i64) -> !llvm.ptr
   %w = func.call @weights(%context, %norm) : (!llvm.ptr, i64) -> !llvm.ptr
   %rows = arith.muli %count, %groups : i64
+  %row_steps = arith.ceildivui %rows, %state_rows : i64
+  %padded_rows = arith.muli %row_steps, %state_rows : i64
   scf.for %i = %c0 to %count step %c1 : i64 {
     %token = arith.addi %start, %i : i64
     %c = func.call @row(%all_cos, %token, %rope_stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
@@ -190,16 +191,16 @@ func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, 
   %last_visible = arith.addi %slot, %count : i64
   %in_page = arith.muli %head, %head_bytes : i64
   %offset = arith.addi %layer, %in_page : i64
-  %final, %spare = scf.for %number = %c0 to %pages step %c1 iter_args(%old = %state_o0, %new = %state_o1) -> (!llvm.ptr, !llvm.ptr) : i64 {
+  %final, %spare = scf.for %number = %c0 to %pages step %c1 iter_args(%old = %state0, %new = %state1) -> (!llvm.ptr, !llvm.ptr) : i64 {
     %whole = arith.cmpi ne, %number, %pages_before : i64
     %visible = arith.select %whole, %page_tokens, %last_visible : i64
     %page = func.call @page(%context, %start, %number, %page_bytes) : (!llvm.ptr, i64, i64, i64) -> !llvm.ptr
     %k = func.call @bytes(%page, %offset) : (!llvm.ptr, i64) -> !llvm.ptr
     %v = func.call @bytes(%k, %half_layer) : (!llvm.ptr, i64) -> !llvm.ptr
     %first = arith.cmpi eq, %number, %c0 : i64
-    %to_m = arith.select %first, %state_m, %page_m : !llvm.ptr
-    %to_l = arith.select %first, %state_l, %page_l : !llvm.ptr
-    %to_o = arith.select %first, %old, %page_o : !llvm.ptr
+    %to_m = arith.select %first, %old, %of_page : !llvm.ptr
+    %to_l = func.call @row(%to_m, %c1, %padded_rows) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+    %to_o = func.call @row(%to_m, %c2, %padded_rows) : (!llvm.ptr, i64, i64) -> !llvm.ptr
     func.call @${scores}(%query, %k, %scale, %scores, %rows, %dim, %visible) : ${scores.type}
     scf.if %whole {
       func.call @${softmax}(%scores, %rows, %page_tokens, %weighted, %to_m, %to_l) : ${softmax.type}
@@ -219,24 +220,13 @@ func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, 
     %next_old, %next_new = scf.if %first -> (!llvm.ptr, !llvm.ptr) {
       scf.yield %old, %new : !llvm.ptr, !llvm.ptr
     } else {
-      scf.for %r = %c0 to %rows step %c1 : i64 {
-        %old_m = func.call @row(%state_m, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %old_l = func.call @row(%state_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %old_o = func.call @row(%old, %r, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %r_m = func.call @row(%page_m, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %r_l = func.call @row(%page_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %r_o = func.call @row(%page_o, %r, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %new_o = func.call @row(%new, %r, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %m0 = llvm.load %old_m : !llvm.ptr -> f32
-        %l0 = llvm.load %old_l : !llvm.ptr -> f32
-        %m1 = llvm.load %r_m : !llvm.ptr -> f32
-        %l1 = llvm.load %r_l : !llvm.ptr -> f32
-        func.call @${merge}(%m0, %l0, %old_o, %m1, %l1, %r_o, %dim, %old_m, %old_l, %new_o) : ${merge.type}
-      }
+      func.call @${merge}(%old, %of_page, %rows, %dim, %new) : ${merge.type}
       scf.yield %new, %old : !llvm.ptr, !llvm.ptr
     }
     scf.yield %next_old, %next_new : !llvm.ptr, !llvm.ptr
   }
+  %final_l = func.call @row(%final, %c1, %padded_rows) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+  %final_o = func.call @row(%final, %c2, %padded_rows) : (!llvm.ptr, i64, i64) -> !llvm.ptr
   scf.for %i = %c0 to %count step %c1 : i64 {
     %token = arith.addi %start, %i : i64
     %first_row = arith.muli %i, %groups : i64
@@ -244,8 +234,8 @@ func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, 
     %out_heads = func.call @row(%out_row, %head, %token_size) : (!llvm.ptr, i64, i64) -> !llvm.ptr
     scf.for %g = %c0 to %groups step %c1 : i64 {
       %r = arith.addi %first_row, %g : i64
-      %r_l = func.call @row(%state_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-      %o = func.call @row(%final, %r, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      %r_l = func.call @row(%final_l, %r, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      %o = func.call @row(%final_o, %r, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
       %y = func.call @row(%out_heads, %g, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
       %l = llvm.load %r_l : !llvm.ptr -> f32
       func.call @${finish}(%o, %l, %dim, %y) : ${finish.type}
@@ -320,7 +310,9 @@ LowerFunctions::attention(const AttentionShape &shape, const KernelInfo &rope,
   const int64_t tokens = tokensOfBlock(scheduleOf(scores), groups);
   const int64_t rows = tokens * groups;
   substitutions["blockTokens"] = std::to_string(tokens);
-  substitutions["blockRows"] = std::to_string(rows);
+  substitutions["stateRows"] = std::to_string(kStateRows);
+  substitutions["stateSize"] =
+      std::to_string(2 * alignTo(rows, kStateRows) + rows * shape.headDim);
   substitutions["blockQuerySize"] = std::to_string(rows * shape.headDim);
   substitutions["blockScoreSize"] = std::to_string(rows * kPageTokens);
   declare(rope, "rope", substitutions);

@@ -44,7 +44,8 @@ static std::vector<uint64_t> argumentsOf(const KernelInfo &row, CallSize size) {
             n,         pointer(),
             pointer(), pointer()};
   case KernelOp::MergePage:
-    return {pointer(), pointer(), n, pointer(), pointer(), pointer()};
+    return {pointer(), pointer(), static_cast<uint64_t>(size.rows), n,
+            pointer()};
   case KernelOp::FinishAttention:
     return {pointer(), n, pointer()};
   case KernelOp::CheckFinite:

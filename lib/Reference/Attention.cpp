@@ -84,16 +84,18 @@ void reference::softmaxPage(const float *s, int64_t rows, int64_t n, float *p,
   }
 }
 
-void reference::mergePage(float mOld, float lOld, const float *oOld, float m,
-                          float l, const float *o, int64_t headDim, float *mNew,
-                          float *lNew, float *oNew) {
-  const float largest = largerScore(mOld, m);
-  const float a = reference::exp(mOld - largest);
-  const float b = reference::exp(m - largest);
-  *mNew = largest;
-  *lNew = lOld * a + l * b;
-  for (int64_t i = 0; i < headDim; ++i)
-    oNew[i] = oOld[i] * a + o[i] * b;
+void reference::mergePage(const float *old, const float *page, int64_t rows,
+                          int64_t headDim, float *merged) {
+  const int64_t l = alignTo(rows, kStateRows), o = 2 * l;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float largest = largerScore(old[r], page[r]);
+    const float a = reference::exp(old[r] - largest);
+    const float b = reference::exp(page[r] - largest);
+    merged[r] = largest;
+    merged[l + r] = old[l + r] * a + page[l + r] * b;
+    for (int64_t i = o + r * headDim; i < o + (r + 1) * headDim; ++i)
+      merged[i] = old[i] * a + page[i] * b;
+  }
 }
 
 void reference::finishAttention(const float *o, float l, int64_t headDim,

@@ -6,6 +6,9 @@
 #include "qwen/Reference/Float16.h"
 #include "qwen/Reference/Math.h"
 
+#include <algorithm>
+#include <iterator>
+
 using namespace qwen;
 using namespace qwen::verify;
 
@@ -127,24 +130,29 @@ void verify::checkMergePage(Cases &cases, MergePageFn *kernel,
   const float maxima[][2] = {{-kInf, 1.5f}, {0.0f, 0.0f},     {3.0f, -2.0f},
                              {-2.0f, 3.0f}, {-200.0f, 50.0f}, {90.0f, -90.0f},
                              {1.0f, 1.5f},  {-0.0f, -0.0f},   {-0.0f, -1.0f}};
+  int64_t turn = 0;
   for (int64_t headDim : cases.sizes.headDims)
-    for (const auto &[mOld, m] : maxima) {
-      const bool first = mOld == -kInf;
-      cases.start("head_dim ", headDim, ", m ", mOld, " and ", m);
-      const Guarded<float> oOld =
-          random.floats(headDim, first ? Values::Zeros : Values::Magnitudes);
-      const Guarded<float> o = random.floats(headDim, Values::Magnitudes);
-      const float lOld = first ? 0.0f : std::fabs(random.uniform()) * 99.0f;
-      const float l = 1.0f + std::fabs(random.uniform());
-      Guarded<float> want(headDim, kNaN), got(want), wantM(1), gotM(1),
-          wantL(1), gotL(1);
-      reference(mOld, lOld, oOld.data(), m, l, o.data(), headDim, wantM.data(),
-                wantL.data(), want.data());
-      kernel(mOld, lOld, oOld.data(), m, l, o.data(), headDim, gotM.data(),
-             gotL.data(), got.data());
-      cases.expectSame(gotM, wantM, "m");
-      cases.expectSame(gotL, wantL, "l");
-      cases.expectSame(got, want, "o");
+    for (int64_t rows : {1, 7, 8, 28}) {
+      cases.start("rows ", rows, ", head_dim ", headDim);
+      const int64_t l = alignTo(rows, kStateRows), o = 2 * l;
+      Guarded<float> old =
+          random.floats(o + rows * headDim, Values::Magnitudes);
+      Guarded<float> page =
+          random.floats(o + rows * headDim, Values::Magnitudes);
+      std::fill_n(old.data(), o, kNaN);
+      std::fill_n(page.data(), o, kNaN);
+      for (int64_t r = 0; r < rows; ++r, ++turn) {
+        old[r] = maxima[turn % std::size(maxima)][0];
+        page[r] = maxima[turn % std::size(maxima)][1];
+        old[l + r] = std::fabs(random.uniform()) * 99.0f;
+        page[l + r] = 1.0f + std::fabs(random.uniform());
+      }
+      Guarded<float> want(o + rows * headDim, kNaN), got(want);
+      reference(old.data(), page.data(), rows, headDim, want.data());
+      kernel(old.data(), page.data(), rows, headDim, got.data());
+      for (int64_t r = rows; r < l; ++r)
+        got[r] = got[l + r] = kNaN;
+      cases.expectSame(got, want, "m, l and o");
     }
 }
 

@@ -168,15 +168,25 @@ TEST(ReferenceBits, Attention) {
     value = f32ToF16(random.value(Values::Uniform));
   for (int64_t n : {1, 15, 33, 64}) {
     std::vector<float> s(groups * kPageTokens), p(s), o(groups * headDim),
-        merged(headDim), y(headDim);
+        merged, y(headDim);
     ref::attentionScoresF16(q.data(), page.data(), 3.0f, s.data(), groups,
                             headDim, n);
-    float m[groups], l[groups], mNew, lNew;
+    float m[groups], l[groups];
     ref::softmaxPage(s.data(), groups, n, p.data(), m, l);
     ref::attentionValuesF16(p.data(), page.data(), o.data(), groups, headDim,
                             n);
-    ref::mergePage(m[0], l[0], o.data(), m[1], l[1], o.data() + headDim,
-                   headDim, &mNew, &lNew, merged.data());
+    std::vector<float> states[3];
+    for (std::vector<float> &state : states)
+      state.resize(2 * kStateRows + headDim);
+    for (size_t r = 0; r < 2; ++r) {
+      states[r][0] = m[r];
+      states[r][kStateRows] = l[r];
+      std::copy_n(&o[r * headDim], headDim, &states[r][2 * kStateRows]);
+    }
+    ref::mergePage(states[0].data(), states[1].data(), 1, headDim,
+                   states[2].data());
+    const float lNew = states[2][kStateRows];
+    merged.assign(states[2].begin() + 2 * kStateRows, states[2].end());
     ref::finishAttention(merged.data(), lNew, headDim, y.data());
     for (const std::vector<float> &result : {s, p, o, merged, y})
       bits.add(result);

@@ -420,18 +420,35 @@ TEST(Softmax, SumsInLanes) {
   EXPECT_EQ(l, 1.0f);
 }
 
+/// The state of heads of one value as the merging kernel takes it.
+static std::vector<float> stateOf(const std::vector<float> &m,
+                                  const std::vector<float> &l,
+                                  const std::vector<float> &o) {
+  std::vector<float> state(2 * kStateRows, kNaN);
+  std::ranges::copy(m, state.begin());
+  std::ranges::copy(l, state.begin() + kStateRows);
+  state.insert(state.end(), o.begin(), o.end());
+  return state;
+}
+
 TEST(Softmax, MergesPages) {
-  const std::vector<float> oOld = {1, -2}, o = {0.5f, 4};
-  for (const auto [mOld, m] : {std::pair{0.5f, -1.0f}, {-1.0f, 0.5f}}) {
-    float mNew, lNew, oNew[2], y[2];
-    ref::mergePage(mOld, 3, oOld.data(), m, 2, o.data(), 2, &mNew, &lNew, oNew);
-    const double a = std::exp(double{mOld} - 0.5),
-                 b = std::exp(double{m} - 0.5);
-    EXPECT_EQ(mNew, 0.5f);
-    EXPECT_NEAR(lNew, 3 * a + 2 * b, 1e-6);
+  const std::vector<float> mOld = {0.5f, -1.0f}, lOld = {3, 4},
+                           oOld = {1, -2, 5, 6}, m = {-1.0f, 0.5f}, l = {2, 7},
+                           o = {0.5f, 4, -3, 1};
+  std::vector<float> merged(2 * kStateRows + 4);
+  ref::mergePage(stateOf(mOld, lOld, oOld).data(), stateOf(m, l, o).data(), 2,
+                 2, merged.data());
+  for (size_t r = 0; r < 2; ++r) {
+    const double a = std::exp(double{mOld[r]} - 0.5),
+                 b = std::exp(double{m[r]} - 0.5);
+    EXPECT_EQ(merged[r], 0.5f);
+    const float lNew = merged[kStateRows + r];
+    EXPECT_NEAR(lNew, lOld[r] * a + l[r] * b, 1e-6);
+    const float *oNew = &merged[2 * kStateRows + 2 * r];
+    float y[2];
     ref::finishAttention(oNew, lNew, 2, y);
     for (size_t i = 0; i < 2; ++i) {
-      EXPECT_NEAR(oNew[i], oOld[i] * a + o[i] * b, 1e-6);
+      EXPECT_NEAR(oNew[i], oOld[2 * r + i] * a + o[2 * r + i] * b, 1e-6);
       EXPECT_EQ(y[i], oNew[i] / lNew);
     }
   }
@@ -443,21 +460,21 @@ TEST(Softmax, ZeroMaximumIsPositive) {
   float m, l;
   ref::softmaxPage(s.data(), 1, 3, p.data(), &m, &l);
   EXPECT_FALSE(std::signbit(m));
-  float mNew, lNew, oNew;
-  ref::mergePage(-1.0f, 1.0f, p.data(), -0.0f, l, p.data(), 1, &mNew, &lNew,
-                 &oNew);
-  EXPECT_FALSE(std::signbit(mNew));
+  std::vector<float> merged(2 * kStateRows + 1);
+  ref::mergePage(stateOf({-1}, {1}, {1}).data(),
+                 stateOf({-0.0f}, {l}, {1}).data(), 1, 1, merged.data());
+  EXPECT_FALSE(std::signbit(merged[0]));
 }
 
 TEST(Softmax, FirstPageIsTakenAsItIs) {
-  const std::vector<float> zero = {0, 0}, o = {0.3f, -4};
-  float mNew, lNew, oNew[2];
-  ref::mergePage(-kInf, 0, zero.data(), 1.25f, 2.7f, o.data(), 2, &mNew, &lNew,
-                 oNew);
-  EXPECT_EQ(mNew, 1.25f);
-  EXPECT_EQ(lNew, 2.7f);
-  EXPECT_EQ(oNew[0], 0.3f);
-  EXPECT_EQ(oNew[1], -4.0f);
+  std::vector<float> merged(2 * kStateRows + 2);
+  ref::mergePage(stateOf({-kInf}, {0}, {0, 0}).data(),
+                 stateOf({1.25f}, {2.7f}, {0.3f, -4}).data(), 1, 2,
+                 merged.data());
+  EXPECT_EQ(merged[0], 1.25f);
+  EXPECT_EQ(merged[kStateRows], 2.7f);
+  EXPECT_EQ(merged[2 * kStateRows], 0.3f);
+  EXPECT_EQ(merged[2 * kStateRows + 1], -4.0f);
 }
 
 TEST(Kernels, EveryRowHasAReference) {

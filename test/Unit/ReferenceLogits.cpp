@@ -240,29 +240,27 @@ private:
     Row result = zeros(heads * headDim);
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t offset = head / (heads / kvHeads) * headBytes();
-      float m = 0, l = 0;
-      Row o = zeros(headDim);
+      // M, L and O, padded as in KernelABI.h.
+      Row state;
       for (size_t page = 0; page < layer.keys.size(); ++page) {
         const int64_t n =
             std::min(kPageTokens,
                      position + 1 - static_cast<int64_t>(page) * kPageTokens);
-        float s[kPageTokens], p[kPageTokens], mPage, lPage;
-        Row oPage = zeros(headDim);
+        float s[kPageTokens], p[kPageTokens];
+        Row of = zeros(2 * kStateRows + headDim);
         scores(&q[static_cast<size_t>(head * headDim)],
                layer.keys[page].data() + offset, scale, s, 1, headDim, n);
-        reference::softmaxPage(s, 1, n, p, &mPage, &lPage);
-        sums(p, layer.values[page].data() + offset, oPage.data(), 1, headDim,
-             n);
-        if (page == 0) {
-          m = mPage;
-          l = lPage;
-          o = oPage;
-        } else {
-          reference::mergePage(m, l, o.data(), mPage, lPage, oPage.data(),
-                               headDim, &m, &l, o.data());
-        }
+        reference::softmaxPage(s, 1, n, p, &of[0], &of[kStateRows]);
+        sums(p, layer.values[page].data() + offset, &of[2 * kStateRows], 1,
+             headDim, n);
+        if (page == 0)
+          state = of;
+        else
+          reference::mergePage(state.data(), of.data(), 1, headDim,
+                               state.data());
       }
-      reference::finishAttention(o.data(), l, headDim,
+      reference::finishAttention(&state[2 * kStateRows], state[kStateRows],
+                                 headDim,
                                  &result[static_cast<size_t>(head * headDim)]);
     }
     return result;

@@ -149,7 +149,8 @@ static std::vector<Calls> callsOf(const KernelInfo &kernel,
   case KernelOp::SoftmaxPage:
     return softmaxCalls(shape, step, wholePages(step));
   case KernelOp::MergePage:
-    return {{{shape.headDim}, heads * wholePages(step)}};
+    return {{{shape.headDim, shape.heads / shape.kvHeads},
+             static_cast<double>(shape.kvHeads) * wholePages(step)}};
   case KernelOp::CheckFinite:
     return {{{manifest.outputStride}, rows}};
   case KernelOp::Linear:

@@ -14,7 +14,7 @@
 
 namespace qwen {
 
-inline constexpr uint32_t kKernelAbiVersion = 3;
+inline constexpr uint32_t kKernelAbiVersion = 4;
 
 /// Value of Context::flags where every quantizer, cache append and logits row
 /// of the token saw finite values only; otherwise it is the least id (index in
@@ -143,10 +143,12 @@ using AppendFn = int32_t(const float *x, int64_t headDim, void *slot);
 /// tree.
 using SoftmaxPageFn = void(const float *s, int64_t rows, int64_t n, float *p,
                            float *m, float *l);
-/// Combines a page into the state of one head. A zero *mNew is +0.
-using MergePageFn = void(float mOld, float lOld, const float *oOld, float m,
-                         float l, const float *o, int64_t headDim, float *mNew,
-                         float *lNew, float *oNew);
+/// Combines what a page gives for `rows` heads with their state so far. Each of
+/// the three is m[rows] and l[rows], both padded to whole kStateRows elements
+/// that hold anything, then o[rows][headDim]. A zero m is +0.
+using MergePageFn = void(const float *old, const float *page, int64_t rows,
+                         int64_t headDim, float *merged);
+inline constexpr int64_t kStateRows = 16;
 /// y[i] = o[i] / l.
 using FinishAttentionFn = void(const float *o, float l, int64_t headDim,
                                float *y);

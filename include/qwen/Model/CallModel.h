@@ -13,7 +13,7 @@ struct CallSize {
   /// Values of a row, of a head or of half of one, slots of a page: the size
   /// that the kernel takes.
   int64_t n;
-  /// Rows of SoftmaxPage.
+  /// Rows of SoftmaxPage and MergePage.
   int64_t rows = 1;
 
   auto operator<=>(const CallSize &) const = default;

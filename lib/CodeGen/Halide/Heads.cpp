@@ -138,7 +138,7 @@ Kernel halide::softmaxPage(int width) {
   ImageParam s(Float(32), 2, "s");
   Param<int32_t> n("n");
   Var j("j"), row("row");
-  Func tops("tops"), m("m"), p("p"), lanes("lanes"), l("l");
+  Func tops("tops"), m("m"), reduced("reduced"), p("p"), lanes("lanes"), l("l");
   RDom r(0, slots / kLanes);
   // Slots at and past n hold anything, so they are replaced before use; e to
   // the power of what stands for them is +0.
@@ -149,7 +149,10 @@ Kernel halide::softmaxPage(int width) {
   tops(j, row) = none;
   tops(j, row) = Halide::max(tops(j, row), visible(r * kLanes + j));
   m(row) = largestScore(foldLanes(tops, larger, m, row));
-  p(j, row) = halide::exp(visible(j) - m(row));
+  // A difference from the largest is never positive.
+  const ReducedPower power = reducePower(visible(j) - m(row));
+  reduced(j, row) = {power.r, power.scale};
+  p(j, row) = expOfReduced(reduced(j, row)[0]) * Expr(reduced(j, row)[1]);
   lanes(j, row) = 0.0f;
   lanes(j, row) += p(r * kLanes + j, row);
   l(row) = foldLanes(lanes, add, l, row);
@@ -171,34 +174,58 @@ Kernel halide::softmaxPage(int width) {
   m.compute_root();
   m.specialize(n == slots);
   p.compute_root();
-  p.specialize(n == slots);
   l.compute_root();
-  for (Halide::Stage stage : {Halide::Stage(p), p.specialize(n == slots)}) {
+  // Four vectors at once, for each step of a power waits for the one before; in
+  // two halves, so that registers last and a processor sees several rows'
+  // steps.
+  reduced.compute_at(p, row)
+      .store_in(Halide::MemoryType::Stack)
+      .bound(j, 0, slots);
+  for (Halide::Stage half :
+       {Halide::Stage(reduced), Halide::Stage(p), p.specialize(n == slots)}) {
     Var step("step"), value("value");
-    stage.split(j, step, value, width, TailStrategy::RoundUp).vectorize(value);
+    half.split(j, step, value, 4 * width, TailStrategy::RoundUp)
+        .vectorize(value);
   }
   return {{s, n}, {p, m, l}};
 }
 
 Kernel halide::mergePage() {
-  Param<float> mOld("m_old"), lOld("l_old"), m("m"), l("l");
-  ImageParam oOld(Float(32), 1, "o_old"), o(Float(32), 1, "o");
-  Var i("i");
+  constexpr int step = 8;
+  ImageParam mOld(Float(32), 1, "m_old"), lOld(Float(32), 1, "l_old"),
+      m(Float(32), 1, "m"), l(Float(32), 1, "l"), oOld(Float(32), 2, "o_old"),
+      o(Float(32), 2, "o");
+  Var i("i"), row("row"), group("group"), head("head");
   Func a("a"), b("b"), mNew("m_new"), lNew("l_new"), oNew("o_new");
-  const Expr largest = largestScore(Halide::max(mOld, m));
-  a() = halide::exp(mOld - largest);
-  b() = halide::exp(m - largest);
-  mNew() = largest;
-  lNew() = lOld * a() + l * b();
-  oNew(i) = oOld(i) * a() + o(i) * b();
+  mNew(row) = largestScore(Halide::max(mOld(row), m(row)));
+  const Expr factor = halide::exp(mOld(row) - mNew(row));
+  const Expr pageFactor = halide::exp(m(row) - mNew(row));
+  lNew(row) = lOld(row) * factor + l(row) * pageFactor;
+  a(row) = factor;
+  b(row) = pageFactor;
+  oNew(i, row) = oOld(i, row) * a(row) + o(i, row) * b(row);
 
-  oOld.dim(0).set_min(0);
-  o.dim(0).set_min(0);
-  oNew.output_buffer().dim(0).set_min(0);
-  a.compute_root().store_in(Halide::MemoryType::Stack);
-  b.compute_root().store_in(Halide::MemoryType::Stack);
+  for (ImageParam each : {mOld, lOld, m, l})
+    each.dim(0).set_min(0);
+  for (const Func &each : {mNew, lNew})
+    each.output_buffer().dim(0).set_min(0);
+  const Expr headDim = oOld.dim(0).extent();
+  for (const auto &each : {Halide::OutputImageParam(oOld),
+                           Halide::OutputImageParam(o), oNew.output_buffer()}) {
+    each.dim(0).set_bounds(0, headDim);
+    each.dim(1).set_min(0).set_stride(headDim);
+  }
+  // Eight rows together: what is done once a row is then done in vectors.
+  mNew.compute_root().vectorize(row, step, TailStrategy::RoundUp);
+  lNew.compute_root().vectorize(row, step, TailStrategy::RoundUp);
   // A head is a multiple of eight values.
-  oNew.vectorize(i, 8, TailStrategy::RoundUp);
+  oNew.split(row, group, head, step, TailStrategy::GuardWithIf)
+      .vectorize(i, 8, TailStrategy::RoundUp);
+  for (Func each : {a, b})
+    each.compute_at(oNew, group)
+        .store_in(Halide::MemoryType::Stack)
+        .vectorize(row, step, TailStrategy::RoundUp)
+        .bound_extent(row, step);
   return {{mOld, lOld, oOld, m, l, o}, {mNew, lNew, oNew}};
 }
 

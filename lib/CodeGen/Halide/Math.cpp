@@ -12,24 +12,32 @@ using Halide::Func;
 using Halide::reinterpret;
 using Halide::Var;
 
-Expr halide::exp(const Expr &x) {
+halide::ReducedPower halide::reducePower(const Expr &x) {
   // Arguments below the least one give +0 in the end; here they only must not
   // leave the range of 2^n.
   const Expr least = -87.3f;
-  const Expr bounded = Halide::max(Halide::min(x, 88.375f), least);
+  const Expr bounded = Halide::max(x, least);
   const Expr n = Halide::round(bounded * 0x1.715476p+0f);
   // ln 2 in two parts; n times the first is exact.
   const Expr r = (bounded - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;
+  // n is in -126..127, so 2^n is a normal number.
+  const Expr power = reinterpret<float>((cast<int32_t>(n) + 127) << 23);
+  return {r, Halide::select(x < least, 0.0f, power)};
+}
+
+Expr halide::expOfReduced(const Expr &r) {
   Expr p = 0x1.a0d2cep-13f;
   for (float c : {0x1.6e879cp-10f, 0x1.11121p-7f, 0x1.555382p-5f,
                   0x1.555554p-3f, 0x1p-1f})
     p = p * r + c;
   p = p * (r * r);
   p = p + r;
-  p = p + 1.0f;
-  // n is in -126..127, so 2^n is a normal number.
-  const Expr power = reinterpret<float>((cast<int32_t>(n) + 127) << 23);
-  return Halide::select(x < least, 0.0f, p * power);
+  return p + 1.0f;
+}
+
+Expr halide::exp(const Expr &x) {
+  const ReducedPower power = reducePower(Halide::min(x, 88.375f));
+  return expOfReduced(power.r) * power.scale;
 }
 
 Expr halide::silu(const Expr &x) { return x / (1.0f + halide::exp(-x)); }

@@ -13,6 +13,15 @@ namespace qwen::halide {
 /// register, two of AVX2, four of NEON.
 inline constexpr int kLanes = 16;
 
+/// x <= 88.375 as n ln 2 + r: e^x of docs/numerics.md is expOfReduced(r) *
+/// scale, where scale is 2^n, or +0 below the least argument.
+struct ReducedPower {
+  Halide::Expr r;
+  Halide::Expr scale;
+};
+ReducedPower reducePower(const Halide::Expr &x);
+Halide::Expr expOfReduced(const Halide::Expr &r);
+
 /// e^x of docs/numerics.md.
 Halide::Expr exp(const Halide::Expr &x);
 
