@@ -36,6 +36,7 @@ using namespace qwen;
 static constexpr int64_t kDepth = 896;
 static constexpr int64_t kHeadDim = 64;
 static constexpr int64_t kSharing = 7;
+static constexpr int64_t kFloat = sizeof(float);
 
 /// Memory for weights, in huge pages where there are such, as a model's are.
 /// What is in it does not matter, but for subnormal floats: all bytes are 0x11.
@@ -116,7 +117,7 @@ static void multiply(benchmark::State &state, const KernelInfo &row,
 /// Runs a row that works on rows of activations.
 static void runOnRow(benchmark::State &state, const KernelInfo &row,
                      void *kernel) {
-  constexpr int64_t k = kDepth, rowBytes = 4 * k;
+  constexpr int64_t k = kDepth, rowBytes = kFloat * k;
   constexpr float eps = 1e-6f;
   const std::vector<float> x = floats(k), w = floats(k);
   std::vector<float> y = floats(k);
@@ -152,7 +153,7 @@ static void runOnRow(benchmark::State &state, const KernelInfo &row,
     });
   case KernelOp::SwiGluQ8: {
     const Blocks block(1, kActivationBlock);
-    return repeat(state, 2 * 4 * kActivationBlock + block.bytes(), 0, [&] {
+    return repeat(state, 2 * kFloat * kActivationBlock + block.bytes(), 0, [&] {
       reinterpret_cast<SwiGluQ8Fn *>(kernel)(x.data(), w.data(),
                                              kActivationBlock, q, d, sums);
     });
@@ -171,7 +172,8 @@ static void runOnRow(benchmark::State &state, const KernelInfo &row,
 static void runOnHeads(benchmark::State &state, const KernelInfo &row,
                        void *kernel) {
   constexpr int64_t dim = kHeadDim, half = dim / 2, slots = kPageTokens;
-  constexpr int64_t headBytes = 4 * dim, scoreBytes = 4 * kSharing * slots;
+  constexpr int64_t headBytes = kFloat * dim;
+  constexpr int64_t scoreBytes = kFloat * kSharing * slots;
   constexpr int64_t queryBytes = kSharing * headBytes;
   constexpr int64_t macs = kSharing * slots * dim;
   const int64_t element = row.format == KernelFormat::F16 ? 2 : 4;
@@ -184,7 +186,7 @@ static void runOnHeads(benchmark::State &state, const KernelInfo &row,
   std::vector<uint8_t> page(static_cast<size_t>(pageBytes), 0x11);
   switch (row.op) {
   case KernelOp::RopeTable:
-    return repeat(state, 3 * 4 * half, 0, [&] {
+    return repeat(state, 3 * kFloat * half, 0, [&] {
       reinterpret_cast<RopeTableFn *>(kernel)(1000, cos.data(), half, y.data(),
                                               p.data());
     });
@@ -214,12 +216,12 @@ static void runOnHeads(benchmark::State &state, const KernelInfo &row,
           scores.data(), page.data(), y.data(), kSharing, dim, slots);
     });
   case KernelOp::SoftmaxPage:
-    return repeat(state, 2 * scoreBytes + 2 * 4 * kSharing, 0, [&] {
+    return repeat(state, 2 * scoreBytes + 2 * kFloat * kSharing, 0, [&] {
       reinterpret_cast<SoftmaxPageFn *>(kernel)(scores.data(), kSharing, slots,
                                                 p.data(), m.data(), l.data());
     });
   case KernelOp::MergePage:
-    return repeat(state, 3 * headBytes + 2 * 4, 0, [&] {
+    return repeat(state, 3 * headBytes + 2 * kFloat, 0, [&] {
       reinterpret_cast<MergePageFn *>(kernel)(1.0f, 2.0f, x.data(), 3.0f, 4.0f,
                                               w.data(), dim, m.data(), l.data(),
                                               y.data());
