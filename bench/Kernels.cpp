@@ -183,7 +183,7 @@ static void runOnHeads(benchmark::State &state, const KernelInfo &row,
   const std::vector<float> scores = floats(kSharing * slots);
   std::vector<float> y = floats(kSharing * dim), p = scores;
   std::vector<float> m = floats(kSharing), l = floats(kSharing);
-  std::vector<uint8_t> page(static_cast<size_t>(pageBytes), 0x11);
+  std::vector<uint8_t> cache(static_cast<size_t>(pageBytes), 0x11);
   switch (row.op) {
   case KernelOp::RopeTable:
     return repeat(state, 3 * kFloat * half, 0, [&] {
@@ -203,29 +203,33 @@ static void runOnHeads(benchmark::State &state, const KernelInfo &row,
   case KernelOp::AppendK:
   case KernelOp::AppendV:
     return repeat(state, headBytes + dim * element, 0, [&] {
-      reinterpret_cast<AppendFn *>(kernel)(x.data(), dim, page.data());
+      reinterpret_cast<AppendFn *>(kernel)(x.data(), dim, cache.data());
     });
   case KernelOp::AttentionScores:
     return repeat(state, queryBytes + pageBytes + scoreBytes, macs, [&] {
       reinterpret_cast<AttentionScoresFn *>(kernel)(
-          x.data(), page.data(), 0.125f, p.data(), kSharing, dim, slots);
+          x.data(), cache.data(), 0.125f, p.data(), kSharing, dim, slots);
     });
   case KernelOp::AttentionValues:
     return repeat(state, scoreBytes + pageBytes + queryBytes, macs, [&] {
       reinterpret_cast<AttentionValuesFn *>(kernel)(
-          scores.data(), page.data(), y.data(), kSharing, dim, slots);
+          scores.data(), cache.data(), y.data(), kSharing, dim, slots);
     });
   case KernelOp::SoftmaxPage:
     return repeat(state, 2 * scoreBytes + 2 * kFloat * kSharing, 0, [&] {
       reinterpret_cast<SoftmaxPageFn *>(kernel)(scores.data(), kSharing, slots,
                                                 p.data(), m.data(), l.data());
     });
-  case KernelOp::MergePage:
-    return repeat(state, 3 * headBytes + 2 * kFloat, 0, [&] {
-      reinterpret_cast<MergePageFn *>(kernel)(1.0f, 2.0f, x.data(), 3.0f, 4.0f,
-                                              w.data(), dim, m.data(), l.data(),
-                                              y.data());
+  case KernelOp::MergePage: {
+    constexpr int64_t padded = alignTo(kSharing, kStateRows);
+    constexpr int64_t size = 2 * padded + kSharing * dim;
+    const std::vector<float> old = floats(size), page = floats(size);
+    std::vector<float> merged = floats(size);
+    return repeat(state, 3 * (2 * kFloat * kSharing + queryBytes), 0, [&] {
+      reinterpret_cast<MergePageFn *>(kernel)(old.data(), page.data(), kSharing,
+                                              dim, merged.data());
     });
+  }
   case KernelOp::FinishAttention:
     return repeat(state, 2 * headBytes, 0, [&] {
       reinterpret_cast<FinishAttentionFn *>(kernel)(x.data(), 2.0f, dim,
