@@ -107,7 +107,13 @@ public:
   Value predicate(int64_t lanes);
 
 private:
+  /// Four floats, in each 128 bits of a vector.
+  Value loadFour(Value pointer);
+  /// fma(w, element i of each 128 bits of four, sum).
+  Value fmaByElement(Value w, Value four, int64_t i, Value sum);
+
   mlir::func::FuncOp function;
+  const Arch arch;
   bool scalable;
   /// Outputs from the first of the current vector on; null where all lanes of
   /// all vectors have one.

@@ -8,6 +8,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "qwen/ABI/Error.h"
+#include <array>
 
 using namespace qwen;
 using namespace mlir;
@@ -33,7 +34,7 @@ void qwen::emitProduct(const KernelInfo &row, const KernelSchedule &schedule,
 ProductBuilder::ProductBuilder(const KernelInfo &row, ModuleOp module,
                                ArrayRef<Type> arguments)
     : ImplicitLocOpBuilder(module.getLoc(), module.getBodyRegion()),
-      scalable(qwen::isScalable(row.isa)) {
+      arch(row.arch()), scalable(qwen::isScalable(row.isa)) {
   setInsertionPointToEnd(module.getBody());
   function = func::FuncOp::create(*this, StringRef(row.name),
                                   getFunctionType(arguments, {}));
@@ -233,18 +234,42 @@ Value ProductBuilder::scaled(int64_t distance) {
   return mul(LLVM::vscale::create(*this, getI64Type()), distance);
 }
 
+Value ProductBuilder::loadFour(Value pointer) {
+  const VectorType type = vector(4, getF32Type());
+  if (!scalable)
+    return load(type, pointer);
+  Value all = arith::ConstantOp::create(
+      *this, DenseElementsAttr::get(vector(4, getI1Type()), true));
+  return intrinsic(type, "llvm.aarch64.sve.ld1rq.nxv4f32", {all, pointer});
+}
+
+Value ProductBuilder::fmaByElement(Value w, Value four, int64_t i, Value sum) {
+  if (!scalable)
+    return math::FmaOp::create(*this, w,
+                               splat(cast<VectorType>(w.getType()),
+                                     vector::ExtractOp::create(*this, four, i)),
+                               sum);
+  Value element = arith::ConstantOp::create(
+      *this, getI32IntegerAttr(static_cast<int32_t>(i)));
+  return intrinsic(w.getType(), "llvm.aarch64.sve.fmla.lane.nxv4f32",
+                   {sum, w, four, element});
+}
+
 Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
                               Type stored, Value count, int64_t columns,
                               int64_t lanes) {
   const VectorType type = vector(lanes, getF32Type());
   const int64_t vectors = columns / lanes;
   const int64_t vectorBytes = lanes * stored.getIntOrFloatBitWidth() / 8;
-  const Values start(x.size() * vectors, zeros(type));
-  return loop(integer(0), count, 1, start, [&](Value step, ValueRange sums) {
+  auto loadLine = [&](Value step) {
     Value line = at(weights, mul(step, stride));
     Values w;
     for (int64_t v = 0; v < vectors; ++v)
       w.push_back(loadFloats(lanes, stored, at(line, scaled(v * vectorBytes))));
+    return w;
+  };
+  auto addStep = [&](Value step, ValueRange sums) {
+    const Values w = loadLine(step);
     Values result;
     for (auto [r, row] : llvm::enumerate(x)) {
       Value factor = splat(type, load(getF32Type(), at(row, mul(step, 4))));
@@ -253,5 +278,35 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
             math::FmaOp::create(*this, w[v], factor, sums[r * vectors + v]));
     }
     return result;
-  });
+  };
+  // An fma of Arm multiplies by one of four factors in a register, where a
+  // splat takes a slot of its own. Four steps of four rows at a time fit in the
+  // eight registers that such a factor may be in with SVE.
+  auto addFourSteps = [&](Value step, ValueRange before) {
+    std::array<Values, 4> w;
+    for (int64_t i = 0; i < 4; ++i)
+      w[i] = loadLine(add(step, integer(i)));
+    Values sums(before);
+    for (size_t first = 0; first < x.size(); first += 4) {
+      const ArrayRef<Value> rows = x.drop_front(first).take_front(4);
+      Values factors;
+      for (Value row : rows)
+        factors.push_back(loadFour(at(row, mul(step, 4))));
+      for (int64_t i = 0; i < 4; ++i)
+        for (size_t r = 0; r < rows.size(); ++r)
+          for (int64_t v = 0; v < vectors; ++v) {
+            Value &sum = sums[(first + r) * vectors + v];
+            sum = fmaByElement(w[i][v], factors[r], i, sum);
+          }
+    }
+    return sums;
+  };
+  Values sums(x.size() * vectors, zeros(type));
+  Value done = integer(0);
+  if (arch == Arch::AArch64) {
+    Value whole = mul(shiftRight(count, 2), 4);
+    sums = loop(done, whole, 4, sums, addFourSteps);
+    done = whole;
+  }
+  return loop(done, count, 1, sums, addStep);
 }

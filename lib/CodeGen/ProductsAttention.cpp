@@ -87,15 +87,17 @@ private:
                              [&](Value column, int64_t vectors) {
                                emitColumns(column, vectors * lanes);
                              });
-    // A head is a multiple of 8 values: tiles of 16 or 8, then at most one of
-    // 8.
+    // A head is a multiple of 8 values: tiles of 16, then at most one of 8, or
+    // only those.
+    constexpr int64_t least = kPanelRows / 2;
     const int64_t columns = schedule.vectors * lanes;
     Value whole = b.mul(
         b.shiftRight(headDim, std::countr_zero(uint64_t(columns))), columns);
     b.loop(b.integer(0), whole, columns,
            [&](Value column) { emitColumns(column, columns); });
-    b.loop(whole, headDim, kPanelRows / 2,
-           [&](Value column) { emitColumns(column, kPanelRows / 2); });
+    if (columns > least)
+      b.loop(whole, headDim, least,
+             [&](Value column) { emitColumns(column, least); });
   }
 
   /// Outputs [heads][column .. column + columns) of one product.
