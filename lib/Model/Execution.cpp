@@ -119,6 +119,16 @@ std::optional<ConditionFlags> Processor::logicFlags(Word value, unsigned bits) {
                         truncate(*value, bits) == 0, false, false};
 }
 
+bool Processor::execute(const MachineInstruction &instruction) {
+  const llvm::MCInstrDesc &description = describe(instruction.inst);
+  if (description.isReturn() || description.isUnconditionalBranch())
+    return true;
+  if (description.isConditionalBranch())
+    return branches(instruction.inst).value_or(false);
+  executeStraight(instruction);
+  return false;
+}
+
 void Processor::executeOther(const MachineInstruction &instruction) {
   const llvm::MCInst &inst = instruction.inst;
   const llvm::MCInstrDesc &description = describe(inst);

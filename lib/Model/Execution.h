@@ -49,9 +49,14 @@ public:
   /// Executes an instruction and returns whether it jumps to its target.
   /// Branches on data do not. Throws Error for an instruction that computes a
   /// whole number in a way that is not known.
-  virtual bool execute(const MachineInstruction &instruction) = 0;
+  bool execute(const MachineInstruction &instruction);
 
 protected:
+  /// Whether a conditional branch jumps; none where data decides.
+  virtual std::optional<bool> branches(const llvm::MCInst &inst) const = 0;
+  /// Executes an instruction that is no jump.
+  virtual void executeStraight(const MachineInstruction &instruction) = 0;
+
   /// `classOfWords` is LLVM's name for the registers for whole numbers, of
   /// which `arguments` are those of a call and `stack` points to the stack.
   Processor(const CpuModel &cpu, llvm::StringRef classOfWords,

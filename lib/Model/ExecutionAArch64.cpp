@@ -34,16 +34,15 @@ public:
                   {"X0", "X1", "X2", "X3", "X4", "X5", "X6", "X7"}),
         zero64(findRegister("XZR")), zero32(findRegister("WZR")) {}
 
-  bool execute(const MachineInstruction &instruction) override;
-
 private:
+  std::optional<bool> branches(const llvm::MCInst &inst) const override;
+  void executeStraight(const MachineInstruction &instruction) override;
   Word read(const llvm::MCInst &inst, unsigned operand) const;
   Word secondSource(const llvm::MCInst &inst, const Opcode &opcode,
                     bool isLogic) const;
   void write(const llvm::MCInst &inst, Word value, unsigned bits);
   /// Whether a condition, by the number it has in machine code, holds.
   std::optional<bool> holds(int64_t condition) const;
-  std::optional<bool> branches(const llvm::MCInst &inst) const;
   bool compute(const llvm::MCInst &inst, const Opcode &opcode);
   bool select(const llvm::MCInst &inst, const Opcode &opcode);
   bool moveBits(const llvm::MCInst &inst, const Opcode &opcode);
@@ -326,15 +325,10 @@ bool AArch64Processor::accessStack(const MachineInstruction &instruction) {
   return true;
 }
 
-bool AArch64Processor::execute(const MachineInstruction &instruction) {
+void AArch64Processor::executeStraight(const MachineInstruction &instruction) {
   const llvm::MCInst &inst = instruction.inst;
-  const llvm::MCInstrDesc &description = describe(inst);
   const llvm::StringRef text = opcodeOf(inst);
   const Opcode opcode(text);
-  if (description.isReturn() || description.isUnconditionalBranch())
-    return true;
-  if (description.isConditionalBranch())
-    return branches(inst).value_or(false);
   if (text.ends_with("pre") || text.ends_with("post") ||
       text.ends_with("_POST")) {
     const Word base = get(inst.getOperand(0).getReg());
@@ -347,7 +341,6 @@ bool AArch64Processor::execute(const MachineInstruction &instruction) {
              !moveBits(inst, opcode) && !compute(inst, opcode)) {
     executeOther(instruction);
   }
-  return false;
 }
 
 std::unique_ptr<Processor> qwen::makeAArch64Processor(const CpuModel &cpu) {

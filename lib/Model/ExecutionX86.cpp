@@ -40,9 +40,11 @@ public:
         stackPointer(findRegister("RSP")), accumulator(findRegister("RAX")),
         count(findRegister("RCX")) {}
 
-  bool execute(const MachineInstruction &instruction) override;
-
 private:
+  std::optional<bool> branches(const llvm::MCInst &inst) const override {
+    return holds(inst.getOperand(1).getImm());
+  }
+  void executeStraight(const MachineInstruction &instruction) override;
   Word addressAt(const llvm::MCInst &inst, unsigned operand) const;
   std::vector<Word> sourcesOf(const llvm::MCInst &inst, unsigned bits) const;
   bool isMemory(const llvm::MCInst &inst, unsigned operand) const;
@@ -244,15 +246,10 @@ bool X86Processor::compute(const llvm::MCInst &inst, const Opcode &opcode) {
   return true;
 }
 
-bool X86Processor::execute(const MachineInstruction &instruction) {
+void X86Processor::executeStraight(const MachineInstruction &instruction) {
   const llvm::MCInst &inst = instruction.inst;
-  const llvm::MCInstrDesc &description = describe(inst);
   const llvm::StringRef text = opcodeOf(inst);
   const Opcode opcode(text);
-  if (description.isReturn() || description.isUnconditionalBranch())
-    return true;
-  if (description.isConditionalBranch())
-    return holds(inst.getOperand(1).getImm()).value_or(false);
   if (text == "SETCCr") {
     const std::optional<bool> condition = holds(inst.getOperand(1).getImm());
     write(inst.getOperand(0).getReg(), condition ? Word(*condition) : Word(),
@@ -270,7 +267,6 @@ bool X86Processor::execute(const MachineInstruction &instruction) {
   } else if (!compute(inst, opcode)) {
     executeOther(instruction);
   }
-  return false;
 }
 
 std::unique_ptr<Processor> qwen::makeX86Processor(const CpuModel &cpu) {
