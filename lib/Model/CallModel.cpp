@@ -4,12 +4,7 @@
 
 #include "qwen/ABI/Error.h"
 
-#include <algorithm>
-
 using namespace qwen;
-
-/// Instructions that are priced for one figure, in calls.
-static constexpr size_t kPricedInstructions = 20000;
 
 /// Arguments in the order of KernelABI.h, those in registers for floats left
 /// out; pointers lead to different places.
@@ -94,7 +89,5 @@ double qwen::modelCall(const CpuModel &cpu,
   for (const MachineInstruction &instruction : caller)
     trace.push_back(&instruction);
   trace.insert(trace.end(), call.begin(), call.end());
-  const auto calls = static_cast<unsigned>(
-      std::max<size_t>(3, kPricedInstructions / trace.size()));
-  return cpu.cycles(trace, calls);
+  return cpu.cycles(trace);
 }

@@ -14,9 +14,6 @@ using namespace qwen;
 /// memory that grows as their square.
 static constexpr size_t kMostInstructions = 1 << 15;
 
-/// Instructions of a trace at most: a pass of the largest kernel has 60,000.
-static constexpr size_t kMostExecuted = 1'000'000;
-
 //===----------------------------------------------------------------------===//
 // Loops
 //===----------------------------------------------------------------------===//
@@ -126,7 +123,7 @@ public:
     do {
       enter(at, last);
       trace.push_back(&flow.instructions[at]);
-      if (trace.size() > kMostExecuted)
+      if (trace.size() > kLongestTrace)
         throw Error("a loop at address 0x" +
                     llvm::utohexstr(flow.instructions[outer].address, true) +
                     " does not come back to its head");

@@ -23,9 +23,14 @@
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/TargetParser/Triple.h"
 
+#include <algorithm>
 #include <mutex>
 
 using namespace qwen;
+
+/// Instructions that are priced for one figure, in passes: enough that the
+/// first ones do not show.
+static constexpr size_t kPricedInstructions = 20000;
 
 /// What llvm-mca takes for the latency of a call, which no loop here has.
 static constexpr unsigned kCallLatency = 100;
@@ -224,7 +229,9 @@ private:
 };
 } // namespace
 
-double CpuModel::cycles(const Trace &trace, unsigned passes) const {
+double CpuModel::cycles(const Trace &trace) const {
+  const auto passes = static_cast<unsigned>(
+      std::max<size_t>(3, kPricedInstructions / trace.size()));
   const PricedTrace priced(*impl, trace);
   llvm::mca::CircularSourceMgr source(priced.get(), passes);
   llvm::mca::CustomBehaviour behaviour(*impl->subtarget, source,

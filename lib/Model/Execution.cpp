@@ -13,10 +13,6 @@ using namespace qwen;
 /// Where the stack is, far from whatever arguments point to.
 static constexpr uint64_t kStack = uint64_t{1} << 60;
 
-/// Instructions of a call at most: the check of 151,936 logits on Arm has
-/// 170,000.
-static constexpr size_t kMostExecuted = 1'000'000;
-
 uint64_t qwen::truncate(uint64_t value, unsigned bits) {
   return value & llvm::maskTrailingOnes<uint64_t>(bits);
 }
@@ -184,7 +180,7 @@ Trace qwen::executeCall(const CpuModel &cpu,
       throw Error("its code is left without a return");
     const MachineInstruction &instruction = body[at];
     trace.push_back(&instruction);
-    if (trace.size() > kMostExecuted)
+    if (trace.size() > kLongestTrace)
       throw Error("its code does not end");
     const bool jumps = processor->execute(instruction);
     if (jumps && !instruction.target)

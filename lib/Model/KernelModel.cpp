@@ -12,10 +12,6 @@
 
 using namespace qwen;
 
-/// Instructions that are priced for one figure, in passes: enough that the
-/// first ones do not show.
-static constexpr size_t kPricedInstructions = 20000;
-
 //===----------------------------------------------------------------------===//
 // Multiplications of an instruction
 //===----------------------------------------------------------------------===//
@@ -218,9 +214,7 @@ static KernelRate rateOf(const CpuModel &cpu, const MacCounter &macs,
       dots.push_back(instruction);
   if (dots.empty())
     throw Error("the loop over blocks does not come by its multiplications");
-  const auto passes = static_cast<unsigned>(
-      std::max<size_t>(3, kPricedInstructions / pass.size()));
-  return {macs.of(pass), cpu.cycles(pass, passes),
+  return {macs.of(pass), cpu.cycles(pass),
           double(macs.of(dots)) / cpu.leastCycles(dots)};
 }
 
