@@ -17,8 +17,7 @@ using namespace qwen::run;
 using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-/// Median, least and greatest.
-static ordered_json summary(std::vector<double> values) {
+ordered_json qwen::run::summary(std::vector<double> values) {
   std::ranges::sort(values);
   const size_t half = values.size() / 2;
   const double median =

@@ -12,6 +12,8 @@
 #include "Sampler.h"
 #include "Tokenizer.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -75,6 +77,9 @@ struct BenchCommand {
 /// The i-th token of a benchmark's text: speed does not depend on which tokens
 /// they are, and these are not all the same.
 int32_t benchToken(const Manifest &manifest, int64_t i);
+
+/// {"median", "least", "greatest"} of `values`, of which there is one at least.
+nlohmann::ordered_json summary(std::vector<double> values);
 void bench(const BenchCommand &command);
 /// The bandwidth of memory over the weights, beside that of decoding, in turns.
 void bandwidth(const BenchCommand &command);
