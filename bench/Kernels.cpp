@@ -207,13 +207,15 @@ static void runOnHeads(benchmark::State &state, const KernelInfo &row,
     });
   case KernelOp::AttentionScores:
     return repeat(state, queryBytes + pageBytes + scoreBytes, macs, [&] {
-      reinterpret_cast<AttentionScoresFn *>(kernel)(
-          x.data(), cache.data(), 0.125f, p.data(), kSharing, dim, slots);
+      reinterpret_cast<AttentionScoresFn *>(kernel)(x.data(), cache.data(),
+                                                    0.125f, p.data(), kSharing,
+                                                    dim, slots, cache.data());
     });
   case KernelOp::AttentionValues:
     return repeat(state, scoreBytes + pageBytes + queryBytes, macs, [&] {
-      reinterpret_cast<AttentionValuesFn *>(kernel)(
-          scores.data(), cache.data(), y.data(), kSharing, dim, slots);
+      reinterpret_cast<AttentionValuesFn *>(kernel)(scores.data(), cache.data(),
+                                                    y.data(), kSharing, dim,
+                                                    slots, cache.data());
     });
   case KernelOp::SoftmaxPage:
     return repeat(state, 2 * scoreBytes + 2 * kFloat * kSharing, 0, [&] {

@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <string>
+#include <sys/mman.h>
 
 using namespace qwen;
 
@@ -26,6 +27,9 @@ KvCache::KvCache(int64_t pageCount, int64_t pageBytes, int32_t sequenceCount,
       memory(Mapping::memory(poolBytes(pageCount, pageBytes), "the KV cache")) {
   if (sequenceCount < 1)
     throw Error("a KV cache needs at least one sequence");
+  // A head's part of a page of the cache is only some KiB, and the next page's
+  // lies far from it. Where the system has no huge pages, small ones do.
+  madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
   tables.assign(static_cast<size_t>(sequenceCount * stride), 0);
   sequences.resize(static_cast<size_t>(sequenceCount));
   references.assign(static_cast<size_t>(pageCount), 0);

@@ -132,30 +132,12 @@ func.func private @run_length(%context: !llvm.ptr, %start: i64, %last: i64) -> i
 }
 )mlir";
 
-/// Prefetches `count` shares of `share` bytes of `matrix` from share `first`
-/// on.
-static constexpr std::string_view kPrefetch = R"mlir(
-func.func private @prefetch(%matrix: !llvm.ptr, %first: i64, %count: i64, %share: i64) {
-  %c64 = arith.constant 64 : i64
-  %begin = arith.muli %first, %share : i64
-  %bytes = arith.muli %count, %share : i64
-  %end = arith.addi %begin, %bytes : i64
-  scf.for %at = %begin to %end step %c64 : i64 {
-    %line = func.call @bytes(%matrix, %at) : (!llvm.ptr, i64) -> !llvm.ptr
-    "llvm.intr.prefetch"(%line) <{cache = 1 : i32, hint = 3 : i32, rw = 0 : i32}> : (!llvm.ptr) -> ()
-  }
-  return
-}
-)mlir";
-
 /// The tokens of a run see the same pages, all of each but of the last one. A
 /// row is a query head of a token; rows of a token follow each other. The state
 /// (M, L, O) of all rows starts as the first page's; the following pages are
-/// merged to the other of two buffers in turn. On x86, the products are called
-/// a tile's outputs at a time, and each call prefetches its share of what is
-/// read next: the page's values, then the next page's keys. A page is too short
-/// for the processor to see what follows, and all lines at once would keep it
-/// waiting.
+/// merged to the other of two buffers in turn. The products know what is read
+/// next, the page's values and then the next page's keys: a page is too short
+/// for the processor to see what follows.
 static constexpr std::string_view kAttentionRun = R"mlir(
 func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, %head: i64, %queries: i64, %query_stride: i64, %cos: i64, %sin: i64, %rope_stride: i64, %norm: i64, %eps: f32, %layer: i64, %out: i64, %out_stride: i64) attributes {passthrough = ["noinline"]} {
   %c0 = arith.constant 0 : i64
@@ -168,10 +150,6 @@ func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, 
   %page_bytes = arith.constant ${pageBytes} : i64
   %head_bytes = arith.constant ${headBytes} : i64
   %half_layer = arith.constant ${halfLayerBytes} : i64
-  %element_bytes = arith.constant ${elementBytes} : i64
-  %prefetched = arith.constant ${prefetchedBytes} : i64
-  %slots = arith.constant ${callSlots} : i64
-  %call_rows = arith.constant ${callRows} : i64
   %token_size = arith.constant ${querySize} : i64
   %token_scores = arith.constant ${scoreSize} : i64
   %state_rows = arith.constant ${stateRows} : i64
@@ -191,9 +169,6 @@ func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, 
   %all_out = func.call @arena(%context, %out) : (!llvm.ptr, i64) -> !llvm.ptr
   %w = func.call @weights(%context, %norm) : (!llvm.ptr, i64) -> !llvm.ptr
   %rows = arith.muli %count, %groups : i64
-  // What a slot's scores and a row's values prefetch.
-  %slot_share = arith.divui %prefetched, %page_tokens : i64
-  %row_share = arith.ceildivui %prefetched, %rows : i64
   %row_steps = arith.ceildivui %rows, %state_rows : i64
   %padded_rows = arith.muli %row_steps, %state_rows : i64
   scf.for %i = %c0 to %count step %c1 : i64 {
@@ -228,28 +203,13 @@ func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, 
     %to_m = arith.select %first, %old, %of_page : !llvm.ptr
     %to_l = func.call @row(%to_m, %c1, %padded_rows) : (!llvm.ptr, i64, i64) -> !llvm.ptr
     %to_o = func.call @row(%to_m, %c2, %padded_rows) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-    scf.for %from = %c0 to %visible step %slots : i64 {
-      %left = arith.subi %visible, %from : i64
-      %n = arith.minui %left, %slots : i64
-      func.call @prefetch(%v, %from, %slots, %slot_share) : (!llvm.ptr, i64, i64, i64) -> ()
-      %k_offset = arith.muli %from, %element_bytes : i64
-      %from_k = func.call @bytes(%k, %k_offset) : (!llvm.ptr, i64) -> !llvm.ptr
-      %from_s = func.call @row(%scores, %from, %c1) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-      func.call @${scores}(%query, %from_k, %scale, %from_s, %rows, %dim, %n) : ${scores.type}
-    }
+    func.call @${scores}(%query, %k, %scale, %scores, %rows, %dim, %visible, %v) : ${scores.type}
     scf.if %whole {
       func.call @${softmax}(%scores, %rows, %page_tokens, %weighted, %to_m, %to_l) : ${softmax.type}
       %next_number = arith.addi %number, %c1 : i64
       %next_page = func.call @page(%context, %start, %next_number, %page_bytes) : (!llvm.ptr, i64, i64, i64) -> !llvm.ptr
       %next_k = func.call @bytes(%next_page, %offset) : (!llvm.ptr, i64) -> !llvm.ptr
-      scf.for %r = %c0 to %rows step %call_rows : i64 {
-        %left = arith.subi %rows, %r : i64
-        %number_of_rows = arith.minui %left, %call_rows : i64
-        func.call @prefetch(%next_k, %r, %number_of_rows, %row_share) : (!llvm.ptr, i64, i64, i64) -> ()
-        %r_p = func.call @row(%weighted, %r, %page_tokens) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        %r_o = func.call @row(%to_o, %r, %dim) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        func.call @${values}(%r_p, %v, %r_o, %number_of_rows, %dim, %page_tokens) : ${values.type}
-      }
+      func.call @${values}(%weighted, %v, %to_o, %rows, %dim, %page_tokens, %next_k) : ${values.type}
     } else {
       scf.for %i = %c0 to %count step %c1 : i64 {
         %n = arith.addi %first_visible, %i : i64
@@ -259,7 +219,7 @@ func.func private @attention_run(%context: !llvm.ptr, %start: i64, %count: i64, 
         %i_l = func.call @row(%to_l, %i, %groups) : (!llvm.ptr, i64, i64) -> !llvm.ptr
         func.call @${softmax}(%i_s, %groups, %n, %i_p, %i_m, %i_l) : ${softmax.type}
         %i_o = func.call @row(%to_o, %i, %token_size) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-        func.call @${values}(%i_p, %v, %i_o, %groups, %dim, %n) : ${values.type}
+        func.call @${values}(%i_p, %v, %i_o, %groups, %dim, %n, %v) : ${values.type}
       }
     }
     %next_old, %next_new = scf.if %first -> (!llvm.ptr, !llvm.ptr) {
@@ -355,15 +315,6 @@ LowerFunctions::attention(const AttentionShape &shape, const KernelInfo &rope,
   const int64_t tokens = tokensOfBlock(scheduleOf(scores), groups);
   const int64_t rows = tokens * groups;
   substitutions["blockTokens"] = std::to_string(tokens);
-  const bool prefetches = scores.arch() == Arch::X86_64;
-  const int64_t callSlots =
-      scheduleOf(scores).vectors * vectorLanes(scores.isa);
-  substitutions["prefetchedBytes"] =
-      prefetches ? substitutions["headBytes"] : "0";
-  substitutions["callSlots"] =
-      std::to_string(prefetches ? callSlots : kPageTokens);
-  substitutions["callRows"] =
-      std::to_string(prefetches ? scheduleOf(values).tokens : rows);
   substitutions["stateRows"] = std::to_string(kStateRows);
   substitutions["stateSize"] =
       std::to_string(2 * alignTo(rows, kStateRows) + rows * shape.headDim);
@@ -376,7 +327,6 @@ LowerFunctions::attention(const AttentionShape &shape, const KernelInfo &rope,
   declare(merge, "merge", substitutions);
   declare(finish, "finish", substitutions);
   substitutions["rope.arguments"] = ropeArguments(rope);
-  add("prefetch", kPrefetch, substitutions);
   add("attention_run", kAttentionRun, substitutions);
   return add("attention", kAttention, substitutions);
 }

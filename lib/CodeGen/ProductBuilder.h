@@ -98,9 +98,12 @@ public:
   /// A tile of x.size() rows and `columns` outputs, accumulated from +0 by
   /// acc = fma(w, x, acc) for `count` steps in order. Step i reads `columns`
   /// weights of type `stored` at weights + i * stride and one f32 of each row
-  /// at x[r] + 4 * i. Returns the rows' vectors of `lanes` floats, row by row.
+  /// at x[r] + 4 * i, and prefetches the line of `next` that lies where these
+  /// weights do, unless it is null. Returns the rows' vectors of `lanes`
+  /// floats, row by row.
   Values chains(llvm::ArrayRef<Value> x, Value weights, Value stride,
-                Type stored, Value count, int64_t columns, int64_t lanes);
+                Type stored, Value count, int64_t columns, int64_t lanes,
+                Value next = {});
 
   /// The predicate of a scalable vector with `lanes` lanes for each 128 bits of
   /// outputs in f32: those of active outputs.

@@ -257,12 +257,16 @@ Value ProductBuilder::fmaByElement(Value w, Value four, int64_t i, Value sum) {
 
 Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
                               Type stored, Value count, int64_t columns,
-                              int64_t lanes) {
+                              int64_t lanes, Value next) {
   const VectorType type = vector(lanes, getF32Type());
   const int64_t vectors = columns / lanes;
   const int64_t vectorBytes = lanes * stored.getIntOrFloatBitWidth() / 8;
   auto loadLine = [&](Value step) {
-    Value line = at(weights, mul(step, stride));
+    Value offset = mul(step, stride);
+    if (next)
+      LLVM::Prefetch::create(*this, at(next, offset), /*rw=*/0, /*hint=*/3,
+                             /*cache=*/1);
+    Value line = at(weights, offset);
     Values w;
     for (int64_t v = 0; v < vectors; ++v)
       w.push_back(loadFloats(lanes, stored, at(line, scaled(v * vectorBytes))));

@@ -42,106 +42,134 @@ private:
     if (row.op == KernelOp::AttentionScores)
       types.insert(types.begin() + 2, Float32Type::get(context));
     types.append(3, IntegerType::get(context, 64));
+    types.push_back(pointer);
     return types;
   }
 
+  /// One product: out[g][c] = chain over i < count of x[g][i] * page[i][c], for
+  /// c < columns.
+  struct Product {
+    /// f32 [groups][xStride] and [groups][outStride].
+    Value x, xStride, out, outStride;
+    Value groups, count, columns;
+    /// Of the cache's format, with the bytes of a line, and what is read after
+    /// it.
+    Value page, lineBytes, next;
+    /// What a chain is multiplied by; null for 1.
+    Value scale;
+  };
+
   /// s[g][j] = (chain over d of q[g][d] * k[d][j]) * scale.
   void emitScores() {
-    Value q = b.argument(0), page = b.argument(1), scale = b.argument(2),
-          s = b.argument(3), groups = b.argument(4), headDim = b.argument(5),
-          n = b.argument(6);
-    Value lineBytes = b.integer(kPageTokens * storedBytes);
-    auto emitColumns = [&](Value column, int64_t columns) {
-      Value matrix = b.at(page, b.mul(column, storedBytes));
-      forEachTile(groups, [&](Value first, int64_t heads) {
-        const Tile tile = {q,      headDim, headDim, s, b.integer(kPageTokens),
-                           column, columns};
-        emitTile(tile, first, heads, matrix, lineBytes, scale);
-      });
-    };
-    if (isScalable(row.isa))
-      return b.forEachVector(n, schedule.vectors,
-                             [&](Value column, int64_t vectors) {
-                               emitColumns(column, vectors * lanes);
-                             });
-    const int64_t columns = schedule.vectors * lanes;
-    b.loop(b.integer(0), n, columns,
-           [&](Value column) { emitColumns(column, columns); });
+    Product product;
+    product.x = b.argument(0);
+    product.page = b.argument(1);
+    product.scale = b.argument(2);
+    product.out = b.argument(3);
+    product.groups = b.argument(4);
+    product.count = product.xStride = b.argument(5);
+    product.columns = b.argument(6);
+    product.next = b.argument(7);
+    product.outStride = b.integer(kPageTokens);
+    product.lineBytes = b.integer(kPageTokens * storedBytes);
+    // A page has all slots, of which those behind hold anything.
+    emitProduct(product, /*wholePanels=*/true);
   }
 
   /// o[g][c] = chain over j < n of p[g][j] * v[j][c].
   void emitValues() {
-    Value p = b.argument(0), page = b.argument(1), o = b.argument(2),
-          groups = b.argument(3), headDim = b.argument(4), n = b.argument(5);
-    Value lineBytes = b.mul(headDim, storedBytes);
-    auto emitColumns = [&](Value column, int64_t columns) {
-      Value matrix = b.at(page, b.mul(column, storedBytes));
-      forEachTile(groups, [&](Value first, int64_t heads) {
-        const Tile tile = {
-            p, b.integer(kPageTokens), n, o, headDim, column, columns};
-        emitTile(tile, first, heads, matrix, lineBytes, Value());
-      });
-    };
-    if (isScalable(row.isa))
-      return b.forEachVector(headDim, schedule.vectors,
-                             [&](Value column, int64_t vectors) {
-                               emitColumns(column, vectors * lanes);
-                             });
-    // A head is a multiple of 8 values: tiles of 16, then at most one of 8, or
-    // only those.
-    constexpr int64_t least = kPanelRows / 2;
-    const int64_t columns = schedule.vectors * lanes;
-    Value whole = b.mul(
-        b.shiftRight(headDim, std::countr_zero(uint64_t(columns))), columns);
-    b.loop(b.integer(0), whole, columns,
-           [&](Value column) { emitColumns(column, columns); });
-    if (columns > least)
-      b.loop(whole, headDim, least,
-             [&](Value column) { emitColumns(column, least); });
+    Product product;
+    product.x = b.argument(0);
+    product.page = b.argument(1);
+    product.out = b.argument(2);
+    product.groups = b.argument(3);
+    product.columns = product.outStride = b.argument(4);
+    product.count = b.argument(5);
+    product.next = b.argument(6);
+    product.xStride = b.integer(kPageTokens);
+    product.lineBytes = b.mul(product.columns, storedBytes);
+    emitProduct(product, /*wholePanels=*/false);
   }
 
-  /// Outputs [heads][column .. column + columns) of one product.
-  struct Tile {
-    /// The factors, f32 [g][xStride], and how many of each row are used.
-    Value x, xStride, count;
-    /// f32 [g][outStride].
-    Value out, outStride;
-    Value column;
-    int64_t columns;
-  };
-
-  /// Tiles of the schedule's heads, then one of those that are left: a chain
-  /// alone would wait for itself.
-  void forEachTile(Value groups,
-                   llvm::function_ref<void(Value, int64_t)> body) {
+  /// Tiles of the schedule's heads, then one of those that are left, for which
+  /// a page that is in the first cache is read again. With `wholePanels`, the
+  /// columns up to a multiple of 16 may be computed.
+  void emitProduct(const Product &product, bool wholePanels) {
     Value done = b.integer(0);
     for (int64_t heads = schedule.tokens; heads > 0; --heads) {
-      Value left = arith::SubIOp::create(b, groups, done);
+      Value left = arith::SubIOp::create(b, product.groups, done);
       Value tiles = arith::DivUIOp::create(b, left, b.integer(heads));
       Value whole = b.add(done, b.mul(tiles, heads));
-      b.loop(done, whole, heads, [&](Value first) { body(first, heads); });
+      b.loop(done, whole, heads, [&](Value first) {
+        emitRows(product, first, heads, wholePanels);
+      });
       done = whole;
     }
   }
 
-  void emitTile(const Tile &tile, Value first, int64_t heads, Value matrix,
-                Value lineBytes, Value scale) {
+  /// All columns of `heads` rows from `first` on.
+  void emitRows(const Product &product, Value first, int64_t heads,
+                bool wholePanels) {
+    if (isScalable(row.isa))
+      return b.forEachVector(product.columns, schedule.vectors,
+                             [&](Value column, int64_t vectors) {
+                               emitTile(product, first, heads, column,
+                                        vectors * lanes);
+                             });
+    // A head is a multiple of 8 values: tiles of whole vectors, fewer and fewer
+    // of them, then of half a vector where that has 8.
+    const int64_t widest = vectorsOf(heads) * lanes;
+    const int64_t least =
+        std::min(widest, wholePanels ? kPanelRows : kPanelRows / 2);
+    Value done = b.integer(0);
+    for (int64_t columns = widest; columns >= least; columns /= 2) {
+      Value whole = product.columns;
+      if (columns > least)
+        whole = b.mul(b.shiftRight(whole, std::countr_zero(uint64_t(columns))),
+                      columns);
+      b.loop(done, whole, columns, [&](Value column) {
+        emitTile(product, first, heads, column, columns);
+      });
+      done = whole;
+    }
+  }
+
+  /// Vectors of a tile of `heads` rows: a chain waits for itself, so that a
+  /// tile of fewer heads than the schedule's has more, up to as many sums and
+  /// as registers allow beside a line of the matrix for each step that is
+  /// loaded at once.
+  int64_t vectorsOf(int64_t heads) const {
+    const int64_t steps = row.arch() == Arch::AArch64 ? 4 : 1;
+    const int64_t registers = row.isa == KernelIsa::AVX2 ? 16 : 32;
+    int64_t vectors = schedule.vectors;
+    while (2 * vectors * heads <= schedule.tokens * schedule.vectors &&
+           2 * vectors * (heads + steps) + heads <= registers)
+      vectors *= 2;
+    return vectors;
+  }
+
+  /// Outputs [first .. first + heads)[column .. column + columns).
+  void emitTile(const Product &product, Value first, int64_t heads,
+                Value column, int64_t columns) {
     Values rows, x;
     for (int64_t r = 0; r < heads; ++r) {
       rows.push_back(b.add(first, b.integer(r)));
-      x.push_back(b.at(tile.x, b.mul(b.mul(rows[r], tile.xStride), 4)));
+      x.push_back(b.at(product.x, b.mul(b.mul(rows[r], product.xStride), 4)));
     }
-    const int64_t width = std::min(lanes, tile.columns);
-    const int64_t vectors = tile.columns / width;
+    const int64_t width = std::min(lanes, columns);
+    const int64_t vectors = columns / width;
+    Value offset = b.mul(column, storedBytes);
     Values sums =
-        b.chains(x, matrix, lineBytes, stored, tile.count, tile.columns, width);
+        b.chains(x, b.at(product.page, offset), product.lineBytes, stored,
+                 product.count, columns, width,
+                 schedule.prefetch > 0 ? b.at(product.next, offset) : Value());
     for (auto [i, sum] : llvm::enumerate(sums)) {
-      if (scale)
+      if (product.scale)
         sum = arith::MulFOp::create(
-            b, sum, b.splat(b.vector(width, b.getF32Type()), scale));
-      Value offset = b.add(b.mul(rows[i / vectors], tile.outStride),
-                           b.add(tile.column, b.scaled(i % vectors * width)));
-      b.store(sum, b.at(tile.out, b.mul(offset, 4)));
+            b, sum, b.splat(b.vector(width, b.getF32Type()), product.scale));
+      Value to = b.add(b.mul(rows[i / vectors], product.outStride),
+                       b.add(column, b.scaled(i % vectors * width)));
+      b.store(sum, b.at(product.out, b.mul(to, 4)));
     }
   }
 

@@ -186,6 +186,8 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &row,
     // Halves of a panel at least: a head is a multiple of 8 values.
     if (is(&KernelSchedule::vectors))
       return doubling(std::max<int64_t>(widest / 2, 1), widest);
+    if (is(&KernelSchedule::prefetch))
+      return {0, 1};
     return {0};
   case LoopNest::Dots:
     if (is(&KernelSchedule::inTurn) && !inPairs(row.isa))

@@ -30,13 +30,13 @@ static void attentionScores(const float *q, const void *kPage, float scale,
 
 void reference::attentionScoresF32(const float *q, const void *kPage,
                                    float scale, float *s, int64_t groups,
-                                   int64_t headDim, int64_t n) {
+                                   int64_t headDim, int64_t n, const void *) {
   attentionScores<float>(q, kPage, scale, s, groups, headDim, n);
 }
 
 void reference::attentionScoresF16(const float *q, const void *kPage,
                                    float scale, float *s, int64_t groups,
-                                   int64_t headDim, int64_t n) {
+                                   int64_t headDim, int64_t n, const void *) {
   attentionScores<uint16_t>(q, kPage, scale, s, groups, headDim, n);
 }
 
@@ -55,12 +55,14 @@ static void attentionValues(const float *p, const void *vPage, float *o,
 }
 
 void reference::attentionValuesF32(const float *p, const void *vPage, float *o,
-                                   int64_t groups, int64_t headDim, int64_t n) {
+                                   int64_t groups, int64_t headDim, int64_t n,
+                                   const void *) {
   attentionValues<float>(p, vPage, o, groups, headDim, n);
 }
 
 void reference::attentionValuesF16(const float *p, const void *vPage, float *o,
-                                   int64_t groups, int64_t headDim, int64_t n) {
+                                   int64_t groups, int64_t headDim, int64_t n,
+                                   const void *) {
   attentionValues<uint16_t>(p, vPage, o, groups, headDim, n);
 }
 

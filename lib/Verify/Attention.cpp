@@ -40,8 +40,10 @@ static void checkScoresCase(Cases &cases, KernelFormat format,
                [&](int64_t i) { return i % kPageTokens < n; });
   const float scale = 1.0f / std::sqrt(static_cast<float>(headDim));
   Guarded<float> want(groups * kPageTokens), got(want);
-  reference(q.data(), page.data(), scale, want.data(), groups, headDim, n);
-  kernel(q.data(), page.data(), scale, got.data(), groups, headDim, n);
+  reference(q.data(), page.data(), scale, want.data(), groups, headDim, n,
+            page.data());
+  kernel(q.data(), page.data(), scale, got.data(), groups, headDim, n,
+         page.data());
   for (int64_t i = 0; i < got.length(); ++i)
     if (i % kPageTokens >= n)
       got[i] = want[i];
@@ -61,8 +63,9 @@ static void checkValuesCase(Cases &cases, KernelFormat format,
       makePage(format, headDim * kPageTokens, random,
                [&](int64_t i) { return i / headDim < n; });
   Guarded<float> want(groups * headDim, -77.0f), got(want);
-  reference(p.data(), page.data(), want.data(), groups, headDim, n);
-  kernel(p.data(), page.data(), got.data(), groups, headDim, n);
+  reference(p.data(), page.data(), want.data(), groups, headDim, n,
+            page.data());
+  kernel(p.data(), page.data(), got.data(), groups, headDim, n, page.data());
   cases.expectSame(got, want, "o");
 }
 

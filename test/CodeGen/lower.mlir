@@ -141,11 +141,11 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // CHECK: call @norm_rope_avx512
 // CHECK: call @append_k_f16_avx512
 // CHECK: func.func private @attention
-// Each call of a product prefetches a share of what is read next.
-// CHECK: call @prefetch
-// CHECK: call @attention_scores_f16_avx512
+// A product knows what is read next: the page's values, then the next page's keys.
+// CHECK: call @attention_scores_f16_avx512({{.*}}, %[[VALUES:[0-9a-z_]+]]) :
 // CHECK: call @softmax_page_avx512
-// CHECK: call @prefetch
-// CHECK: call @attention_values_f16_avx512
+// CHECK: %[[NEXT:[0-9a-z_]+]] = func.call @page(
+// CHECK: %[[KEYS:[0-9a-z_]+]] = func.call @bytes(%[[NEXT]],
+// CHECK: call @attention_values_f16_avx512(%{{[^,]+}}, %[[VALUES]], {{.*}}, %[[KEYS]]) :
 // CHECK: call @merge_page_avx512
 // CHECK: call @finish_attention_avx512

@@ -158,7 +158,7 @@ TEST_F(ElfImageTest, NamesTheVersionThatDiffers) {
   check(&ArtifactHeader::formatVersion, 99,
         " has format version 99 when this program reads 1" + remedy);
   check(&ArtifactHeader::kernelAbiVersion, 7,
-        " has kernel ABI version 7 when this program reads 4" + remedy);
+        " has kernel ABI version 7 when this program reads 5" + remedy);
   check(&ArtifactHeader::contextSize, 8,
         " has context size 8 when this program reads 152" + remedy);
   check(&ArtifactHeader::arch, 9, " is damaged: its architecture is number 9");

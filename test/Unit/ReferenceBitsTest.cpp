@@ -170,11 +170,11 @@ TEST(ReferenceBits, Attention) {
     std::vector<float> s(groups * kPageTokens), p(s), o(groups * headDim),
         merged, y(headDim);
     ref::attentionScoresF16(q.data(), page.data(), 3.0f, s.data(), groups,
-                            headDim, n);
+                            headDim, n, nullptr);
     float m[groups], l[groups];
     ref::softmaxPage(s.data(), groups, n, p.data(), m, l);
-    ref::attentionValuesF16(p.data(), page.data(), o.data(), groups, headDim,
-                            n);
+    ref::attentionValuesF16(p.data(), page.data(), o.data(), groups, headDim, n,
+                            nullptr);
     std::vector<float> states[3];
     for (std::vector<float> &state : states)
       state.resize(2 * kStateRows + headDim);

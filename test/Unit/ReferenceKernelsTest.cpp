@@ -171,12 +171,13 @@ TEST(Attention, ScoresAndValues) {
   std::vector<float> s(size_t(groups * 64)), s16(s),
       o(size_t(groups * headDim)), o16(o);
   ref::attentionScoresF32(q.data(), page.data(), 0.125f, s.data(), groups,
-                          headDim, n);
+                          headDim, n, nullptr);
   ref::attentionScoresF16(q.data(), page16.data(), 0.125f, s16.data(), groups,
-                          headDim, n);
-  ref::attentionValuesF32(s.data(), page.data(), o.data(), groups, headDim, n);
+                          headDim, n, nullptr);
+  ref::attentionValuesF32(s.data(), page.data(), o.data(), groups, headDim, n,
+                          nullptr);
   ref::attentionValuesF16(s16.data(), page16.data(), o16.data(), groups,
-                          headDim, n);
+                          headDim, n, nullptr);
   const auto f32 = [&](int64_t i) { return page[size_t(i)]; };
   const auto f16 = [&](int64_t i) { return f16ToF32(page16[size_t(i)]); };
   const auto check = [&](auto value, const auto &scores, const auto &values) {

@@ -249,10 +249,11 @@ private:
         float s[kPageTokens], p[kPageTokens];
         Row of = zeros(2 * kStateRows + headDim);
         scores(&q[static_cast<size_t>(head * headDim)],
-               layer.keys[page].data() + offset, scale, s, 1, headDim, n);
+               layer.keys[page].data() + offset, scale, s, 1, headDim, n,
+               nullptr);
         reference::softmaxPage(s, 1, n, p, &of[0], &of[kStateRows]);
         sums(p, layer.values[page].data() + offset, &of[2 * kStateRows], 1,
-             headDim, n);
+             headDim, n, nullptr);
         if (page == 0)
           state = of;
         else

@@ -14,7 +14,7 @@
 
 namespace qwen {
 
-inline constexpr uint32_t kKernelAbiVersion = 4;
+inline constexpr uint32_t kKernelAbiVersion = 5;
 
 /// Value of Context::flags where every quantizer, cache append and logits row
 /// of the token saw finite values only; otherwise it is the least id (index in
@@ -91,16 +91,19 @@ using LinearQ8Fn = void(const int8_t *q, const float *d, const int32_t *sums,
                         int64_t ld, int64_t panelBegin, int64_t panelEnd);
 
 /// Scores of one page: s[g][64] = (fma chain over headDim of q[g][.] * k[.][j])
-/// * scale for j < n rounded up to 16; kPage is [headDim][64] of the cache's
-/// format. Slots at and past n hold anything.
+/// * scale for j < n; kPage is [headDim][64] of the cache's format. Slots at
+/// and past n hold anything. `next` is what is read after the page and as
+/// large, which the kernel may prefetch; any pointer will do.
 using AttentionScoresFn = void(const float *q, const void *kPage, float scale,
                                float *s, int64_t groups, int64_t headDim,
-                               int64_t n);
+                               int64_t n, const void *next);
 
 /// o[g][headDim] = fma chain over j < n of p[g][j] * v[j][.]; p is [g][64],
 /// vPage [64][headDim] of the cache's format. headDim is a multiple of 8.
+/// `next` as for scores.
 using AttentionValuesFn = void(const float *p, const void *vPage, float *o,
-                               int64_t groups, int64_t headDim, int64_t n);
+                               int64_t groups, int64_t headDim, int64_t n,
+                               const void *next);
 
 // Everything around the products, made by Halide. Vectors are contiguous and
 // aligned to their elements; outputs are other memory than inputs. k and n of
