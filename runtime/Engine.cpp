@@ -101,6 +101,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
     list->resize(tokens);
   rows.resize(static_cast<size_t>(manifest.limits.rows));
   flags.resize(tokens);
+  taken.resize(manifest.ops.size());
   nextPositions.resize(static_cast<size_t>(options.sequences));
 
   context.weights = weights;
@@ -114,6 +115,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   context.flags = flags.data();
   context.output = reinterpret_cast<float *>(outputs.data());
   context.blockTableStride = kv.blockTableStride();
+  context.taken = taken.data();
   pool.bind(context);
 }
 
@@ -202,6 +204,7 @@ void Engine::call(std::span<const Token> part, OutputKind kind) {
     }
     context.tokens = static_cast<int64_t>(part.size());
     context.wantHidden = kind == OutputKind::Hidden;
+    std::ranges::fill(taken, 0);
     pool.run(entry, context);
     checkFlags(part);
   } catch (...) {

@@ -108,7 +108,7 @@ private:
   Mapping arena;
   Mapping outputs;
   std::vector<int32_t> ids, sequences, positions, rows;
-  std::vector<uint32_t> flags;
+  std::vector<uint32_t> flags, taken;
   /// Next position of each sequence, while a batch is checked.
   std::vector<int64_t> nextPositions;
   Context context = {};

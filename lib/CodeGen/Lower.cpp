@@ -495,6 +495,7 @@ LogicalResult ForwardLowering::lowerOp(LinearOp op) {
   add(arguments, {weight(op.getPackedAttr()), columns(op.getInput()),
                   ceilDiv(n, kPanelRows), weight(op.getPackedBiasAttr()),
                   residual, out.getOffset(), out.getStride()});
+  arguments.push_back(i32(planOf(op).getId()));
   call(functions.linear(*gemv, gemm), arguments);
   return success();
 }

@@ -317,6 +317,7 @@ static const std::map<std::string, std::string> &constants() {
       QWEN_FIELD(wantHidden),
       QWEN_FIELD(trace),
       QWEN_FIELD(traceState),
+      QWEN_FIELD(taken),
       {"block", std::to_string(kActivationBlock)},
       {"group", std::to_string(kGroup)},
       {"panel", std::to_string(kPanelRows)},

@@ -69,8 +69,8 @@ public:
   /// The same and (scales, sums, op: i32).
   std::string swiGluQ8(const KernelInfo &kernel);
   /// For f32 (x), else (q, scales, sums); then (weights, k, panels, bias,
-  /// residual, out, stride), where residual and out have the same stride. A
-  /// residual of -1 is absent. `gemm` may be null.
+  /// residual, out, stride, op: i32), where residual and out have the same
+  /// stride. A residual of -1 is absent. `gemm` may be null.
   std::string linear(const KernelInfo &gemv, const KernelInfo *gemm);
   /// The same up to panels, then (stride, op: i32): rows of logits as the
   /// call's output, tested for values that are not finite.
@@ -106,6 +106,9 @@ private:
   /// A function of pointers that splits rows between the GEMM, exact small
   /// numbers of rows and the GEMV.
   std::string product(const KernelInfo &gemv, const KernelInfo *gemm);
+  /// `compute` for the panels [%first, %last) of a thread in turn.
+  std::string overPanels(std::string_view compute,
+                         const Substitutions &substitutions);
   /// Function "<prefix>.<kernel>" that calls ${kernel}.
   std::string rowKernel(const std::string &prefix, const KernelInfo &kernel,
                         std::string_view text);

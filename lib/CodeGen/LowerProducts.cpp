@@ -68,21 +68,93 @@ static constexpr std::string_view kPlacesQ8 =
   %d = func.call @arena(%context, %scales) : (!llvm.ptr, i64) -> !llvm.ptr
   %s = func.call @arena(%context, %sums) : (!llvm.ptr, i64) -> !llvm.ptr)mlir";
 
+/// Threads read memory at speeds that change within a product, and one that
+/// reads alone gets little more than its part of the bandwidth. So of a single
+/// token's product, the last panels are not in anybody's share: whoever is done
+/// takes some of them, ever fewer. No result depends on it.
+static constexpr std::string_view kTake = R"mlir(
+// How many of the panels are divided by shares.
+func.func private @shared(%m: i64, %panels: i64) -> i64 {
+  %c1 = arith.constant 1 : i64
+  %c3 = arith.constant 3 : i64
+  %eighth = arith.shrui %panels, %c3 : i64
+  %most = arith.subi %panels, %eighth : i64
+  %single = arith.cmpi eq, %m, %c1 : i64
+  %count = arith.select %single, %most, %panels : i64
+  return %count : i64
+}
+// The next panels for the thread of those from `shared` on; none are left where
+// the range is empty.
+func.func private @take(%context: !llvm.ptr, %thread: i32, %op: i32, %shared: i64, %panels: i64, %k: i64) -> (i64, i64) attributes {passthrough = ["noinline"]} {
+  %c1 = arith.constant 1 : i64
+  // Half of the thread's share of what is left, but 32768 weights at least.
+  %c17 = arith.constant 17 : i64
+  %short = arith.constant 2048 : i64
+  %few = arith.divui %short, %k : i64
+  %least = arith.maxui %few, %c1 : i64
+  %shares = arith.constant ${shares} : i64
+  %from = arith.extui %thread : i32 to i64
+  %to = arith.addi %from, %c1 : i64
+  %a = func.call @element(%context, %shares, %from) : (!llvm.ptr, i64, i64) -> i32
+  %b = func.call @element(%context, %shares, %to) : (!llvm.ptr, i64, i64) -> i32
+  %difference = arith.subi %b, %a : i32
+  %share = arith.extui %difference : i32 to i64
+  %field = arith.constant ${taken} : i64
+  %array = func.call @pointer(%context, %field) : (!llvm.ptr, i64) -> !llvm.ptr
+  %at = llvm.getelementptr %array[%op] : (!llvm.ptr, i32) -> !llvm.ptr, i32
+  %start = llvm.load %at atomic monotonic {alignment = 4 : i64} : !llvm.ptr -> i32
+  %seen, %first, %last = scf.while (%old = %start) : (i32) -> (i32, i64, i64) {
+    %before = arith.extui %old : i32 to i64
+    %begin = arith.addi %shared, %before : i64
+    %left = arith.subi %panels, %begin : i64
+    %scaled = arith.muli %left, %share : i64
+    %half = arith.shrui %scaled, %c17 : i64
+    %wanted = arith.maxui %half, %least : i64
+    %count = arith.minui %wanted, %left : i64
+    %end = arith.addi %begin, %count : i64
+    %count32 = arith.trunci %count : i64 to i32
+    %new = arith.addi %old, %count32 : i32
+    %exchange = llvm.cmpxchg %at, %old, %new monotonic monotonic : !llvm.ptr, i32
+    %value = llvm.extractvalue %exchange[0] : !llvm.struct<(i32, i1)>
+    %again = arith.cmpi ne, %value, %old : i32
+    scf.condition(%again) %value, %begin, %end : i32, i64, i64
+  } do {
+  ^bb0(%value: i32, %begin: i64, %end: i64):
+    scf.yield %value : i32
+  }
+  return %first, %last : i64, i64
+}
+)mlir";
+
+static constexpr std::string_view kOverPanels =
+    R"mlir(  %shared = func.call @shared(%m, %panels) : (i64, i64) -> i64
+  %begin, %end = func.call @range(%context, %thread, %shared) : (!llvm.ptr, i32, i64) -> (i64, i64)
+  %none:2 = scf.while (%first = %begin, %last = %end) : (i64, i64) -> (i64, i64) {
+${compute}
+    %next:2 = func.call @take(%context, %thread, %op, %shared, %panels, %k) : (!llvm.ptr, i32, i32, i64, i64, i64) -> (i64, i64)
+    %more = arith.cmpi ult, %next#0, %next#1 : i64
+    scf.condition(%more) %next#0, %next#1 : i64, i64
+  } do {
+  ^bb0(%first: i64, %last: i64):
+    scf.yield %first, %last : i64, i64
+  })mlir";
+
 static constexpr std::string_view kLinear = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, ${in.arguments}, %weight: i64, %k: i64, %panels: i64, %bias: i64, %residual: i64, %out: i64, %stride: i64) attributes {passthrough = ["noinline"]} {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, ${in.arguments}, %weight: i64, %k: i64, %panels: i64, %bias: i64, %residual: i64, %out: i64, %stride: i64, %op: i32) attributes {passthrough = ["noinline"]} {
 ${in.places}
   %w = func.call @weights(%context, %weight) : (!llvm.ptr, i64) -> !llvm.ptr
   %b = func.call @weights(%context, %bias) : (!llvm.ptr, i64) -> !llvm.ptr
   %r = func.call @optional_arena(%context, %residual) : (!llvm.ptr, i64) -> !llvm.ptr
   %y = func.call @arena(%context, %out) : (!llvm.ptr, i64) -> !llvm.ptr
   %m = func.call @tokens(%context) : (!llvm.ptr) -> i64
-  %begin, %end = func.call @range(%context, %thread, %panels) : (!llvm.ptr, i32, i64) -> (i64, i64)
-  func.call @${product}(${x}, %w, %b, %r, %y, %m, %k, %stride, %begin, %end) : (${x.types}, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64) -> ()
+${over.panels}
   return
 }
 )mlir";
 
-/// Each thread tests the columns that it wrote.
+static constexpr std::string_view kLinearPanels =
+    R"mlir(    func.call @${product}(${x}, %w, %b, %r, %y, %m, %k, %stride, %first, %last) : (${x.types}, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64) -> ())mlir";
+
 static constexpr std::string_view kLmHead = R"mlir(
 func.func private @${name}(%context: !llvm.ptr, %thread: i32, ${in.arguments}, %weight: i64, %k: i64, %panels: i64, %stride: i64, %op: i32) attributes {passthrough = ["noinline"]} {
   %c0 = arith.constant 0 : i64
@@ -93,20 +165,23 @@ ${in.places}
   %w = func.call @weights(%context, %weight) : (!llvm.ptr, i64) -> !llvm.ptr
   %y = func.call @output(%context) : (!llvm.ptr) -> !llvm.ptr
   %m = func.call @rows(%context) : (!llvm.ptr) -> i64
-  %begin, %end = func.call @range(%context, %thread, %panels) : (!llvm.ptr, i32, i64) -> (i64, i64)
-  func.call @${product}(${x}, %w, %null, %null, %y, %m, %k, %stride, %begin, %end) : (${x.types}, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64) -> ()
-  %count = arith.subi %end, %begin : i64
-  %columns = arith.muli %count, %panel : i64
-  scf.for %row = %c0 to %m step %c1 : i64 {
-    %token = func.call @output_token(%context, %row) : (!llvm.ptr, i64) -> i64
-    %logits = func.call @row(%y, %row, %stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-    %own = func.call @row(%logits, %begin, %panel) : (!llvm.ptr, i64, i64) -> !llvm.ptr
-    %bad = func.call @${check}(%own, %columns) : ${check.type}
-    func.call @flag(%context, %token, %op, %bad) : (!llvm.ptr, i64, i32, i32) -> ()
-  }
+${over.panels}
   return
 }
 )mlir";
+
+/// Each thread tests the columns that it wrote.
+static constexpr std::string_view kLmHeadPanels =
+    R"mlir(    func.call @${product}(${x}, %w, %null, %null, %y, %m, %k, %stride, %first, %last) : (${x.types}, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64) -> ()
+    %count = arith.subi %last, %first : i64
+    %columns = arith.muli %count, %panel : i64
+    scf.for %row = %c0 to %m step %c1 : i64 {
+      %token = func.call @output_token(%context, %row) : (!llvm.ptr, i64) -> i64
+      %logits = func.call @row(%y, %row, %stride) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      %own = func.call @row(%logits, %first, %panel) : (!llvm.ptr, i64, i64) -> !llvm.ptr
+      %bad = func.call @${check}(%own, %columns) : ${check.type}
+      func.call @flag(%context, %token, %op, %bad) : (!llvm.ptr, i64, i32, i32) -> ()
+    })mlir";
 
 //===----------------------------------------------------------------------===//
 // Instances
@@ -175,10 +250,17 @@ std::string LowerFunctions::product(const KernelInfo &gemv,
              substitutions);
 }
 
+std::string LowerFunctions::overPanels(std::string_view compute,
+                                       const Substitutions &substitutions) {
+  add("take", kTake, {});
+  return replace(kOverPanels, {{"compute", replace(compute, substitutions)}});
+}
+
 std::string LowerFunctions::linear(const KernelInfo &gemv,
                                    const KernelInfo *gemm) {
   Substitutions substitutions = operandText(gemv);
   substitutions["product"] = product(gemv, gemm);
+  substitutions["over.panels"] = overPanels(kLinearPanels, substitutions);
   return add("linear." + std::string((gemm ? *gemm : gemv).name), kLinear,
              substitutions);
 }
@@ -189,6 +271,7 @@ std::string LowerFunctions::lmHead(const KernelInfo &gemv,
   Substitutions substitutions = operandText(gemv);
   substitutions["product"] = product(gemv, gemm);
   declare(check, "check", substitutions);
+  substitutions["over.panels"] = overPanels(kLmHeadPanels, substitutions);
   return add("lm_head." + std::string((gemm ? *gemm : gemv).name), kLmHead,
              substitutions);
 }

@@ -114,6 +114,14 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   return %logits : tensor<?x40xf32>
 }
 }
+// A thread's share of the panels, then what is left of all, which it takes.
+// PRODUCT-LABEL: func.func private @linear.linear_q4_0_8x16x4_avx512vnni(
+// PRODUCT: %[[SHARED:.*]] = call @shared(%{{.*}}, %[[PANELS:.*]]) :
+// PRODUCT: %[[SHARE:.*]]:2 = call @range(%{{.*}}, %{{.*}}, %[[SHARED]]) :
+// PRODUCT: scf.while (%[[FROM:.*]] = %[[SHARE]]#0, %[[TO:.*]] = %[[SHARE]]#1) :
+// PRODUCT: call @product.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[FROM]], %[[TO]]) :
+// PRODUCT: %[[NEXT:.*]]:2 = func.call @take({{.*}}, %[[SHARED]], %[[PANELS]], %{{.*}}) :
+// PRODUCT: arith.cmpi ult, %[[NEXT]]#0, %[[NEXT]]#1
 // The largest tiles first, on panels that stay in a cache.
 // PRODUCT-LABEL: func.func private @product.linear_q4_0_8x16x4_avx512vnni(
 // PRODUCT: scf.for %[[FIRST:.*]] = %{{.*}} to %[[END:.*]] step

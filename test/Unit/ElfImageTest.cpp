@@ -158,9 +158,9 @@ TEST_F(ElfImageTest, NamesTheVersionThatDiffers) {
   check(&ArtifactHeader::formatVersion, 99,
         " has format version 99 when this program reads 1" + remedy);
   check(&ArtifactHeader::kernelAbiVersion, 7,
-        " has kernel ABI version 7 when this program reads 5" + remedy);
+        " has kernel ABI version 7 when this program reads 6" + remedy);
   check(&ArtifactHeader::contextSize, 8,
-        " has context size 8 when this program reads 152" + remedy);
+        " has context size 8 when this program reads 160" + remedy);
   check(&ArtifactHeader::arch, 9, " is damaged: its architecture is number 9");
   artifact = whole;
   artifact.header().tokenizer.offset ^= 1;

@@ -14,7 +14,7 @@
 
 namespace qwen {
 
-inline constexpr uint32_t kKernelAbiVersion = 5;
+inline constexpr uint32_t kKernelAbiVersion = 6;
 
 /// Value of Context::flags where every quantizer, cache append and logits row
 /// of the token saw finite values only; otherwise it is the least id (index in
@@ -51,8 +51,8 @@ struct Context {
   /// [rows][hidden size] where wantHidden is set.
   float *output;
   /// Shares of work: thread t does units [u * shares[t] >> 16,
-  /// u * shares[t + 1] >> 16) of every op; shares[0] = 0, shares[threads] =
-  /// 65536, ascending.
+  /// u * shares[t + 1] >> 16) of every op, but of what threads take while they
+  /// run; shares[0] = 0, shares[threads] = 65536, ascending.
   const uint32_t *shares;
   /// Waits until every thread of the call has come here.
   void (*barrier)(void *state, int32_t thread);
@@ -66,8 +66,11 @@ struct Context {
   /// barrier) and, with the number of ops, where it ends.
   void (*trace)(void *state, int32_t thread, int32_t op);
   void *traceState;
+  /// Panels of each op that threads have taken while they ran, [ops]; the
+  /// runtime sets zeros before the call.
+  uint32_t *taken;
 };
-static_assert(sizeof(Context) == size_t{19} * 8);
+static_assert(sizeof(Context) == size_t{20} * 8);
 
 /// The compiled model. Every thread of a call runs it with the same context.
 using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);
