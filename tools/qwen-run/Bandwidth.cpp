@@ -153,11 +153,10 @@ void qwen::run::bandwidth(const BenchCommand &command) {
   memset(anonymous.data(), 1, anonymous.size());
   double smallPages = 0;
   for (const Pattern &pattern : all) {
-    std::vector<double> speeds;
-    for (int64_t repetition = 0; repetition < command.repetitions; ++repetition)
-      speeds.push_back(
-          static_cast<double>(size) /
-          secondsToRead(pattern, anonymous.data(), size, engine.threads()));
+    std::vector<double> speeds(static_cast<size_t>(command.repetitions));
+    for (double &speed : speeds)
+      speed = static_cast<double>(size) /
+              secondsToRead(pattern, anonymous.data(), size, engine.threads());
     smallPages = std::max(smallPages, summary(speeds)["median"].get<double>());
   }
 
