@@ -87,18 +87,10 @@ func.func private @shared(%m: i64, %panels: i64) -> i64 {
 // the range is empty.
 func.func private @take(%context: !llvm.ptr, %thread: i32, %op: i32, %shared: i64, %panels: i64, %k: i64) -> (i64, i64) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
-  // Half of the thread's share of what is left, but 32768 weights at least.
-  %c17 = arith.constant 17 : i64
+  // Half of the thread's range of what is left, but 32768 weights at least.
   %short = arith.constant 2048 : i64
   %few = arith.divui %short, %k : i64
   %least = arith.maxui %few, %c1 : i64
-  %shares = arith.constant ${shares} : i64
-  %from = arith.extui %thread : i32 to i64
-  %to = arith.addi %from, %c1 : i64
-  %a = func.call @element(%context, %shares, %from) : (!llvm.ptr, i64, i64) -> i32
-  %b = func.call @element(%context, %shares, %to) : (!llvm.ptr, i64, i64) -> i32
-  %difference = arith.subi %b, %a : i32
-  %share = arith.extui %difference : i32 to i64
   %field = arith.constant ${taken} : i64
   %array = func.call @pointer(%context, %field) : (!llvm.ptr, i64) -> !llvm.ptr
   %at = llvm.getelementptr %array[%op] : (!llvm.ptr, i32) -> !llvm.ptr, i32
@@ -107,8 +99,9 @@ func.func private @take(%context: !llvm.ptr, %thread: i32, %op: i32, %shared: i6
     %before = arith.extui %old : i32 to i64
     %begin = arith.addi %shared, %before : i64
     %left = arith.subi %panels, %begin : i64
-    %scaled = arith.muli %left, %share : i64
-    %half = arith.shrui %scaled, %c17 : i64
+    %a, %b = func.call @range(%context, %thread, %left) : (!llvm.ptr, i32, i64) -> (i64, i64)
+    %range = arith.subi %b, %a : i64
+    %half = arith.shrui %range, %c1 : i64
     %wanted = arith.maxui %half, %least : i64
     %count = arith.minui %wanted, %left : i64
     %end = arith.addi %begin, %count : i64

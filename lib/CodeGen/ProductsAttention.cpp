@@ -26,10 +26,33 @@ public:
         storedBytes(stored.getIntOrFloatBitWidth() / 8) {}
 
   void emit() {
-    if (row.op == KernelOp::AttentionScores)
-      emitScores();
-    else
-      emitValues();
+    const bool scores = row.op == KernelOp::AttentionScores;
+    // Scores have a scale behind the page.
+    const unsigned out = scores ? 3 : 2;
+    Product product;
+    product.x = b.argument(0);
+    product.page = b.argument(1);
+    product.out = b.argument(out);
+    product.groups = b.argument(out + 1);
+    Value headDim = b.argument(out + 2), n = b.argument(out + 3);
+    product.next = b.argument(out + 4);
+    if (scores) {
+      // s[g][j] = (chain over d of q[g][d] * k[d][j]) * scale. A page has all
+      // slots, of which those behind n hold anything.
+      product.scale = b.argument(2);
+      product.count = product.xStride = headDim;
+      product.columns = n;
+      product.lineLength = b.integer(kPageTokens);
+      product.multiple = kPanelRows;
+    } else {
+      // o[g][c] = chain over j < n of p[g][j] * v[j][c].
+      product.count = n;
+      product.xStride = b.integer(kPageTokens);
+      product.columns = product.lineLength = headDim;
+      product.multiple = kPanelRows / 2;
+    }
+    product.lineBytes = b.mul(product.lineLength, storedBytes);
+    emitProduct(product);
     b.finish();
   }
 
@@ -46,81 +69,46 @@ private:
     return types;
   }
 
-  /// One product: out[g][c] = chain over i < count of x[g][i] * page[i][c], for
+  /// out[g][c] = (chain over i < count of x[g][i] * page[i][c]) * scale, for
   /// c < columns.
   struct Product {
-    /// f32 [groups][xStride] and [groups][outStride].
-    Value x, xStride, out, outStride;
+    /// f32 [groups][xStride] and [groups][lineLength].
+    Value x, xStride, out;
     Value groups, count, columns;
-    /// Of the cache's format, with the bytes of a line, and what is read after
-    /// it.
-    Value page, lineBytes, next;
-    /// What a chain is multiplied by; null for 1.
+    /// Of the cache's format, [count][lineLength], and what is read after it.
+    Value page, lineLength, lineBytes, next;
+    /// Null for 1.
     Value scale;
+    /// Columns may be computed up to a multiple of this.
+    int64_t multiple = 0;
   };
 
-  /// s[g][j] = (chain over d of q[g][d] * k[d][j]) * scale.
-  void emitScores() {
-    Product product;
-    product.x = b.argument(0);
-    product.page = b.argument(1);
-    product.scale = b.argument(2);
-    product.out = b.argument(3);
-    product.groups = b.argument(4);
-    product.count = product.xStride = b.argument(5);
-    product.columns = b.argument(6);
-    product.next = b.argument(7);
-    product.outStride = b.integer(kPageTokens);
-    product.lineBytes = b.integer(kPageTokens * storedBytes);
-    // A page has all slots, of which those behind hold anything.
-    emitProduct(product, /*wholePanels=*/true);
-  }
-
-  /// o[g][c] = chain over j < n of p[g][j] * v[j][c].
-  void emitValues() {
-    Product product;
-    product.x = b.argument(0);
-    product.page = b.argument(1);
-    product.out = b.argument(2);
-    product.groups = b.argument(3);
-    product.columns = product.outStride = b.argument(4);
-    product.count = b.argument(5);
-    product.next = b.argument(6);
-    product.xStride = b.integer(kPageTokens);
-    product.lineBytes = b.mul(product.columns, storedBytes);
-    emitProduct(product, /*wholePanels=*/false);
-  }
-
   /// Tiles of the schedule's heads, then one of those that are left, for which
-  /// a page that is in the first cache is read again. With `wholePanels`, the
-  /// columns up to a multiple of 16 may be computed.
-  void emitProduct(const Product &product, bool wholePanels) {
+  /// a page that is in the first cache is read again.
+  void emitProduct(const Product &product) {
     Value done = b.integer(0);
     for (int64_t heads = schedule.tokens; heads > 0; --heads) {
       Value left = arith::SubIOp::create(b, product.groups, done);
       Value tiles = arith::DivUIOp::create(b, left, b.integer(heads));
       Value whole = b.add(done, b.mul(tiles, heads));
-      b.loop(done, whole, heads, [&](Value first) {
-        emitRows(product, first, heads, wholePanels);
-      });
+      b.loop(done, whole, heads,
+             [&](Value first) { emitRows(product, first, heads); });
       done = whole;
     }
   }
 
   /// All columns of `heads` rows from `first` on.
-  void emitRows(const Product &product, Value first, int64_t heads,
-                bool wholePanels) {
+  void emitRows(const Product &product, Value first, int64_t heads) {
     if (isScalable(row.isa))
       return b.forEachVector(product.columns, schedule.vectors,
                              [&](Value column, int64_t vectors) {
                                emitTile(product, first, heads, column,
                                         vectors * lanes);
                              });
-    // A head is a multiple of 8 values: tiles of whole vectors, fewer and fewer
-    // of them, then of half a vector where that has 8.
+    // Tiles of whole vectors, fewer and fewer of them, then for a head, which
+    // is a multiple of 8 values, of half a vector where that has 8.
     const int64_t widest = vectorsOf(heads) * lanes;
-    const int64_t least =
-        std::min(widest, wholePanels ? kPanelRows : kPanelRows / 2);
+    const int64_t least = std::min(widest, product.multiple);
     Value done = b.integer(0);
     for (int64_t columns = widest; columns >= least; columns /= 2) {
       Value whole = product.columns;
@@ -167,7 +155,7 @@ private:
       if (product.scale)
         sum = arith::MulFOp::create(
             b, sum, b.splat(b.vector(width, b.getF32Type()), product.scale));
-      Value to = b.add(b.mul(rows[i / vectors], product.outStride),
+      Value to = b.add(b.mul(rows[i / vectors], product.lineLength),
                        b.add(column, b.scaled(i % vectors * width)));
       b.store(sum, b.at(product.out, b.mul(to, 4)));
     }

@@ -45,11 +45,11 @@ static std::vector<Pattern> patterns() {
   return result;
 }
 
-/// Seconds in which `threads` threads read all of the memory once, from the
-/// first to begin to the last to end. They take the times: a thread that waits
-/// for others reads the clock late.
-static double secondsToRead(const Pattern &pattern, const uint8_t *base,
-                            size_t bytes, int32_t threads) {
+/// Bytes a second at which `threads` threads read all of the memory once, from
+/// the first to begin to the last to end. They take the times: a thread that
+/// waits for others reads the clock late.
+static double readSpeed(const Pattern &pattern, const uint8_t *base,
+                        size_t bytes, int32_t threads) {
   const size_t part = bytes / static_cast<size_t>(threads);
   std::vector<Clock::time_point> begin(static_cast<size_t>(threads)),
       end(static_cast<size_t>(threads));
@@ -69,9 +69,9 @@ static double secondsToRead(const Pattern &pattern, const uint8_t *base,
   work(0);
   for (std::thread &thread : others)
     thread.join();
-  return std::chrono::duration<double>(*std::ranges::max_element(end) -
-                                       *std::ranges::min_element(begin))
-      .count();
+  const std::chrono::duration<double> seconds =
+      *std::ranges::max_element(end) - *std::ranges::min_element(begin);
+  return static_cast<double>(bytes) / seconds.count();
 }
 
 /// Bytes of the mapping at `base` that huge pages map, from smaps.
@@ -94,7 +94,7 @@ static uint64_t hugeBytes(const uint8_t *base) {
 
 /// Bytes of the weights that a decoded token reads: all, but of an embedding
 /// that is not the head's too only a row.
-static uint64_t bytesOfToken(const Manifest &manifest) {
+static uint64_t weightBytesOfToken(const Manifest &manifest) {
   uint64_t bytes = 0;
   for (const TensorInfo &tensor : manifest.tensors)
     if (manifest.model.tied || !tensor.name.starts_with("model.embed_tokens."))
@@ -129,19 +129,18 @@ void qwen::run::bandwidth(const BenchCommand &command) {
   std::vector<std::vector<double>> reads(all.size());
   std::vector<double> decoded;
   const int64_t tokens = std::min(command.count, manifest.model.context - 1);
+  const uint64_t weightBytes = weightBytesOfToken(manifest);
   for (int64_t repetition = 0; repetition < command.repetitions; ++repetition) {
     for (size_t i = 0; i < all.size(); ++i)
       reads[i].push_back(
-          static_cast<double>(size) /
-          secondsToRead(all[i], artifact.weights(), size, engine.threads()));
+          readSpeed(all[i], artifact.weights(), size, engine.threads()));
     engine.cache().truncate(sequence, 1);
     for (int64_t i = 1; i <= tokens; ++i) {
       const auto start = Clock::now();
       decode(i);
       const double seconds = secondsSince(start);
       const auto bytes =
-          bytesOfToken(manifest) +
-          static_cast<uint64_t>(manifest.kv.tokenBytes * (i + 1));
+          weightBytes + static_cast<uint64_t>(manifest.kv.tokenBytes * (i + 1));
       decoded.push_back(static_cast<double>(bytes) / seconds);
     }
   }
@@ -155,8 +154,7 @@ void qwen::run::bandwidth(const BenchCommand &command) {
   for (const Pattern &pattern : all) {
     std::vector<double> speeds(static_cast<size_t>(command.repetitions));
     for (double &speed : speeds)
-      speed = static_cast<double>(size) /
-              secondsToRead(pattern, anonymous.data(), size, engine.threads());
+      speed = readSpeed(pattern, anonymous.data(), size, engine.threads());
     smallPages = std::max(smallPages, summary(speeds)["median"].get<double>());
   }
 
