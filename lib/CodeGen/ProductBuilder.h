@@ -95,15 +95,19 @@ public:
   /// A distance in vectors that is `distance` where they have 128 bits.
   Value scaled(int64_t distance);
 
+  /// What is read later: step i of a chain prefetches the line at
+  /// pointer + i * stride, unless `pointer` is null.
+  struct ReadAhead {
+    Value pointer, stride;
+  };
+
   /// A tile of x.size() rows and `columns` outputs, accumulated from +0 by
   /// acc = fma(w, x, acc) for `count` steps in order. Step i reads `columns`
   /// weights of type `stored` at weights + i * stride and one f32 of each row
-  /// at x[r] + 4 * i, and prefetches the line of `next` that lies where these
-  /// weights do, unless it is null. Returns the rows' vectors of `lanes`
-  /// floats, row by row.
+  /// at x[r] + 4 * i. Returns the rows' vectors of `lanes` floats, row by row.
   Values chains(llvm::ArrayRef<Value> x, Value weights, Value stride,
                 Type stored, Value count, int64_t columns, int64_t lanes,
-                Value next = {});
+                const ReadAhead &ahead = {});
 
   /// The predicate of a scalable vector with `lanes` lanes for each 128 bits of
   /// outputs in f32: those of active outputs.

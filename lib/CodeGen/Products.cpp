@@ -257,16 +257,15 @@ Value ProductBuilder::fmaByElement(Value w, Value four, int64_t i, Value sum) {
 
 Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
                               Type stored, Value count, int64_t columns,
-                              int64_t lanes, Value next) {
+                              int64_t lanes, const ReadAhead &ahead) {
   const VectorType type = vector(lanes, getF32Type());
   const int64_t vectors = columns / lanes;
   const int64_t vectorBytes = lanes * stored.getIntOrFloatBitWidth() / 8;
   auto loadLine = [&](Value step) {
-    Value offset = mul(step, stride);
-    if (next)
-      LLVM::Prefetch::create(*this, at(next, offset), /*rw=*/0, /*hint=*/3,
-                             /*cache=*/1);
-    Value line = at(weights, offset);
+    if (ahead.pointer)
+      LLVM::Prefetch::create(*this, at(ahead.pointer, mul(step, ahead.stride)),
+                             /*rw=*/0, /*hint=*/3, /*cache=*/1);
+    Value line = at(weights, mul(step, stride));
     Values w;
     for (int64_t v = 0; v < vectors; ++v)
       w.push_back(loadFloats(lanes, stored, at(line, scaled(v * vectorBytes))));

@@ -146,11 +146,21 @@ private:
     }
     const int64_t width = std::min(lanes, columns);
     const int64_t vectors = columns / width;
-    Value offset = b.mul(column, storedBytes);
-    Values sums =
-        b.chains(x, b.at(product.page, offset), product.lineBytes, stored,
-                 product.count, columns, width,
-                 schedule.prefetch > 0 ? b.at(product.next, offset) : Value());
+    ProductBuilder::ReadAhead ahead;
+    if (schedule.prefetch > 0) {
+      // As much of what is read next as the tile has of the multiplications: a
+      // core waits for few lines at once, so that they are asked for evenly.
+      Value done =
+          b.add(b.mul(first, product.lineLength), b.mul(column, heads));
+      Value bytes = b.mul(b.mul(done, product.count), storedBytes);
+      ahead.pointer =
+          b.at(product.next, arith::DivUIOp::create(b, bytes, product.groups));
+      ahead.stride = arith::CeilDivUIOp::create(
+          b, b.integer(storedBytes * columns * heads), product.groups);
+    }
+    Values sums = b.chains(x, b.at(product.page, b.mul(column, storedBytes)),
+                           product.lineBytes, stored, product.count, columns,
+                           width, ahead);
     for (auto [i, sum] : llvm::enumerate(sums)) {
       if (product.scale)
         sum = arith::MulFOp::create(
