@@ -53,6 +53,12 @@ public:
   Value at(Value pointer, int64_t bytes) { return at(pointer, integer(bytes)); }
   Value load(Type type, Value pointer);
   void store(Value value, Value pointer);
+  /// LLVM moves no load past this, to where its value would wait on the stack.
+  /// The processor sees nothing of it.
+  void keepLoadsInOrder();
+  /// `value`, of which LLVM knows no more: what is computed from it stays as it
+  /// was written. A vector of x86.
+  Value opaque(Value value);
 
   /// Whether vectors are scalable, and code where they are not.
   bool isScalable() const { return scalable; }

@@ -91,6 +91,19 @@ void ProductBuilder::store(Value value, Value pointer) {
     LLVM::StoreOp::create(*this, value, pointer, alignment);
 }
 
+void ProductBuilder::keepLoadsInOrder() {
+  LLVM::FenceOp::create(*this, LLVM::AtomicOrdering::seq_cst, "singlethread");
+}
+
+Value ProductBuilder::opaque(Value value) {
+  return LLVM::InlineAsmOp::create(
+             *this, value.getType(), value, /*asm_string=*/"",
+             /*constraints=*/"=x,0", /*has_side_effects=*/false,
+             /*is_align_stack=*/false, LLVM::TailCallKind::None,
+             LLVM::AsmDialectAttr(), ArrayAttr())
+      .getRes();
+}
+
 Value ProductBuilder::predicate(int64_t lanes) {
   const std::string name =
       "llvm.get.active.lane.mask.nxv" + std::to_string(lanes) + "i1.i64";

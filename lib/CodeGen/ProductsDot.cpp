@@ -74,6 +74,12 @@ void GroupDot::step(Value w, Value x, int64_t word) {
   }
 }
 
+void GroupDot::keepOrder() {
+  for (Values *sums : {&state, &pairs})
+    for (Value &value : *sums)
+      value = b.opaque(value);
+}
+
 Value GroupDot::finish() {
   if (isa == KernelIsa::AVX2)
     return plusOffset(eightBits ? state[0] : widen(pairs[0]));

@@ -34,6 +34,9 @@ public:
   /// output, or (SVE) 16 of them in each 128 bits, of which word `word` counts.
   void step(Value w, Value x, int64_t word);
 
+  /// Has LLVM add the products of the steps so far before those of others.
+  void keepOrder();
+
   /// i32 for each output.
   Value finish();
 

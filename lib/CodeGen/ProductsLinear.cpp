@@ -42,6 +42,10 @@ public:
         arguments(b, row.format) {}
 
   void emit() {
+    if (holdsOrder())
+      blockSums = LLVM::AllocaOp::create(
+          b, arguments.out.getType(), b.getI8Type(),
+          b.integer(schedule.tokens * vectors * 4 * lanes), 4 * lanes);
     Value bytes = arguments.panelStride(b, format);
     Value first = arguments.panelBegin, last = arguments.panelEnd;
     if (schedule.streams > 1) {
@@ -125,6 +129,36 @@ private:
     return row.arch() == Arch::AArch64 && isCorrected();
   }
 
+  /// Whether code is to run in the order in which it is emitted, with the sums
+  /// of a block on the stack, where a group reads and writes each once. A
+  /// tile's sums and dots would be all of AVX2's registers, and LLVM, which
+  /// moves loads ahead and adds to what is ready, would keep activations there
+  /// as well.
+  bool holdsOrder() const {
+    return row.isa == KernelIsa::AVX2 && schedule.tokens > 1 &&
+           schedule.inTurn == 0;
+  }
+
+  /// Of those sums. Volatile, or LLVM would have them in registers.
+  Value loadSum(VectorType type, int64_t i) {
+    return LLVM::LoadOp::create(b, type, b.at(blockSums, i * 4 * lanes),
+                                4 * lanes, /*isVolatile=*/true);
+  }
+  Values loadSums(VectorType type, size_t count) {
+    Values sums;
+    for (size_t i = 0; i < count; ++i)
+      sums.push_back(loadSum(type, int64_t(i)));
+    return sums;
+  }
+  void storeSums(ArrayRef<Value> sums) {
+    for (auto [i, sum] : llvm::enumerate(sums))
+      storeSum(sum, int64_t(i));
+  }
+  void storeSum(Value sum, int64_t i) {
+    LLVM::StoreOp::create(b, sum, b.at(blockSums, i * 4 * lanes), 4 * lanes,
+                          /*isVolatile=*/true);
+  }
+
   /// By a power of two.
   Value divide(Value value, int64_t divisor) {
     return b.shiftRight(value, std::countr_zero(uint64_t(divisor)));
@@ -186,6 +220,8 @@ private:
   const int64_t groupBytes;
   ProductBuilder b;
   const LinearArguments arguments;
+  /// The sums of a block so far where holdsOrder(), else null.
+  Value blockSums;
 };
 } // namespace
 
@@ -264,12 +300,44 @@ Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
                                const Span &span) {
   const VectorType type = b.vector(lanes, b.getF32Type());
   const Values none(rows.size() * vectors, b.zeros(type, -0.0f));
+  auto sumOf = [&](const Row &from, Value g) {
+    return b.load(b.getI32Type(), b.at(from.sums, b.mul(g, 4)));
+  };
+  auto rowsAt = [&](Value g) {
+    Values q;
+    for (const Row &from : rows)
+      q.push_back(b.at(from.q, b.mul(g, kGroup)));
+    return q;
+  };
+  if (blockSums) {
+    storeSums(none);
+    overGroups(span, {}, [&](Value g, ValueRange) {
+      Value group = b.at(panel, b.mul(g, panelBlockBytes(format)));
+      Values sums(rows.size()), lacking(rows.size());
+      groupDots(b.at(group, kPanelScaleBytes), column, rowsAt(g),
+                Values(none.size()), [&](int64_t i, Value dot) {
+                  const int64_t r = i / vectors;
+                  if (isCorrected()) {
+                    if (i % vectors == 0) {
+                      sums[r] = sumOf(rows[r], g);
+                      lacking[r] = correction(sums, r, 0);
+                    }
+                    dot = arith::AddIOp::create(b, dot, lacking[r]);
+                  }
+                  storeSum(scaled(dot, b.at(group, b.mul(column, 2)), i,
+                                  loadSum(type, i)),
+                           i);
+                });
+      return Values();
+    });
+    return loadSums(type, none.size());
+  }
   return overGroups(span, none, [&](Value g, ValueRange previous) {
     Value group = b.at(panel, b.mul(g, panelBlockBytes(format)));
     Values q, sums, start;
     for (const Row &from : rows) {
       q.push_back(b.at(from.q, b.mul(g, kGroup)));
-      sums.push_back(b.load(b.getI32Type(), b.at(from.sums, b.mul(g, 4))));
+      sums.push_back(sumOf(from, g));
     }
     for (size_t r = 0; r < rows.size(); ++r)
       for (int64_t v = 0; v < vectors; ++v)
@@ -294,6 +362,11 @@ Values LinearEmitter::wideBlockSum(Value panel, Value column,
   Value scales = b.at(panel, b.mul(block, panelBlockBytes(format)));
   const size_t count = rows.size() * vectors;
   Values none(count, arith::ConstantOp::create(b, b.getZeroAttr(integers)));
+  if (blockSums) {
+    storeSums(none);
+    none.clear();
+  }
+  const size_t carried = none.size();
   none.append(rows.size(),
               arith::ConstantOp::create(b, b.getI32IntegerAttr(0)));
   // Carried: the dots, then the sums of activations.
@@ -302,15 +375,26 @@ Values LinearEmitter::wideBlockSum(Value panel, Value column,
     Values q, result(before);
     for (auto [r, from] : llvm::enumerate(rows)) {
       q.push_back(b.at(from.q, b.mul(g, kGroup)));
-      result[count + r] = arith::AddIOp::create(
-          b, before[count + r],
+      result[carried + r] = arith::AddIOp::create(
+          b, before[carried + r],
           b.load(b.getI32Type(), b.at(from.sums, b.mul(g, 4))));
     }
     groupDots(b.at(b.at(scales, kPanelScaleBytes), offset), column, q,
-              Values(before.take_front(count)),
-              [&](int64_t i, Value dot) { result[i] = dot; });
+              blockSums ? Values(count) : Values(before.take_front(count)),
+              [&](int64_t i, Value dot) {
+                if (blockSums)
+                  storeSum(arith::AddIOp::create(b, loadSum(integers, i), dot),
+                           i);
+                else
+                  result[i] = dot;
+              });
     return result;
   });
+  if (blockSums) {
+    Values dots = loadSums(integers, count);
+    dots.append(sums);
+    sums = dots;
+  }
   Values result;
   for (size_t i = 0; i < count; ++i) {
     Value dot = arith::AddIOp::create(
@@ -437,13 +521,22 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
                              /*hint=*/2,
                              /*cache=*/1);
   Value columnChunks = b.at(group, b.mul(column, 4));
+  auto load = [&](int64_t chunk, int64_t v) {
+    Value line = b.at(columnChunks, chunk * chunkBytes);
+    return b.load(bytes, b.at(line, b.scaled(v * 4 * lanes)));
+  };
+  // The lower halves of bytes, or the upper ones.
+  auto nibbles = [&](Value packed, int64_t half) -> Value {
+    if (half == 0)
+      return arith::AndIOp::create(b, packed, constant(15));
+    return arith::ShRUIOp::create(b, packed, constant(4));
+  };
   auto addStep = [&](Value w, int64_t step, int64_t v) {
     for (size_t r = 0; r < q.size(); ++r)
       dots[r * vectors + v].step(w, activations(q[r], step), step % 4);
   };
   auto addChunk = [&](int64_t chunk, int64_t v) {
-    Value line = b.at(columnChunks, chunk * chunkBytes);
-    Value packed = b.load(bytes, b.at(line, b.scaled(v * 4 * lanes)));
+    Value packed = load(chunk, v);
     if (eightBits) {
       // w + 128 is w with its sign bit flipped.
       if (isUnsignedDot(row.isa))
@@ -451,13 +544,39 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
       addStep(packed, chunk, v);
       return;
     }
-    addStep(arith::AndIOp::create(b, packed, constant(15)), chunk, v);
-    addStep(arith::ShRUIOp::create(b, packed, constant(4)), chunk + chunks, v);
+    for (int64_t half : {0, 1})
+      addStep(nibbles(packed, half), chunk + half * chunks, v);
   };
   auto finishVector = [&](int64_t v) {
     for (size_t r = 0; r < q.size(); ++r)
       use(r * vectors + v, dots[r * vectors + v].finish());
   };
+  if (holdsOrder()) {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      Values packed;
+      for (int64_t v = 0; v < vectors; ++v)
+        packed.push_back(load(chunk, v));
+      for (int64_t half = 0; half < (eightBits ? 1 : 2); ++half) {
+        Values w;
+        for (Value both : packed)
+          w.push_back(eightBits ? both : nibbles(both, half));
+        for (size_t r = 0; r < q.size(); ++r) {
+          b.keepLoadsInOrder();
+          const int64_t step = chunk + half * chunks;
+          Value x = activations(q[r], step);
+          for (int64_t v = 0; v < vectors; ++v) {
+            GroupDot &dot = dots[r * vectors + v];
+            dot.step(w[v], x, step % 4);
+            dot.keepOrder();
+          }
+        }
+      }
+    }
+    b.keepLoadsInOrder();
+    for (size_t i = 0; i < dots.size(); ++i)
+      use(i, dots[i].finish());
+    return;
+  }
   if (schedule.inTurn != 0) {
     for (int64_t v = 0; v < vectors; ++v) {
       for (int64_t chunk = 0; chunk < chunks; ++chunk)
