@@ -48,17 +48,17 @@ public:
           b.integer(schedule.tokens * vectors * 4 * lanes), 4 * lanes);
     Value bytes = arguments.panelStride(b, format);
     Value first = arguments.panelBegin, last = arguments.panelEnd;
-    if (schedule.streams > 1) {
-      Value stream =
-          divide(arith::SubIOp::create(b, last, first), schedule.streams);
+    // What is left of few panels has fewer streams.
+    for (int64_t streams = schedule.streams; streams > 1; streams /= 2) {
+      Value stream = divide(arith::SubIOp::create(b, last, first), streams);
       Value end = b.add(first, stream);
       b.loop(first, end, 1, [&](Value panel) {
         Values numbers = {panel};
-        while (int64_t(numbers.size()) < schedule.streams)
+        while (int64_t(numbers.size()) < streams)
           numbers.push_back(b.add(numbers.back(), stream));
         emitPanels(numbers, bytes);
       });
-      first = b.add(first, b.mul(stream, schedule.streams));
+      first = b.add(first, b.mul(stream, streams));
     }
     b.loop(first, last, 1, [&](Value panel) { emitPanels(panel, bytes); });
     b.finish();
@@ -189,16 +189,17 @@ private:
   };
   Values overGroups(const Span &span, ArrayRef<Value> carried,
                     ProductBuilder::LoopBody body);
-  Values blockSum(Value panel, Value column, ArrayRef<Row> rows,
-                  const Span &span);
-  Values wideBlockSum(Value panel, Value column, ArrayRef<Row> rows,
-                      Value block, const Span &span);
+  Values panelSums(ArrayRef<Panel> panels, Value column, ArrayRef<Row> rows,
+                   const Span &span);
+  Values widePanelSums(ArrayRef<Panel> panels, Value column, ArrayRef<Row> rows,
+                       Value block, const Span &span);
   void groupDots(Value chunks, Value column, ArrayRef<Value> q,
                  ArrayRef<Value> start,
                  llvm::function_ref<void(int64_t, Value)> use);
   void pairDots(Value chunks, Value column, ArrayRef<Value> q,
                 ArrayRef<Value> start,
                 llvm::function_ref<void(int64_t, Value)> use);
+  void prefetch(Value line);
   Value sixteen(Value q, int64_t first);
   Value activations(Value q, int64_t step);
   Value forToken(VectorType type, ArrayRef<Value> values, size_t r);
@@ -208,7 +209,6 @@ private:
   Value scaled(Value dot, Value scales, int64_t i, Value previous);
   void finishTile(Value output, ArrayRef<Value> rows, Values tile);
 
-  static constexpr int64_t kCacheLine = 64;
   static constexpr int64_t chunkBytes = kPanelRows * 4;
 
   const KernelInfo &row;
@@ -239,11 +239,10 @@ SmallVector<Values> LinearEmitter::quantizedTiles(ArrayRef<Panel> panels,
                     b.at(arguments.d, b.mul(b.mul(r, blocks), 4)),
                     b.at(arguments.sums, b.mul(b.mul(r, groups), 4))});
   auto addBlock = [&](Value block, ValueRange totals, const Span &span) {
-    Values t, scales, result;
-    for (const Panel &panel : panels)
-      t.append(weightBlock(format) == kGroup
-                   ? blockSum(panel.weights, column, from, span)
-                   : wideBlockSum(panel.weights, column, from, block, span));
+    Values t = weightBlock(format) == kGroup
+                   ? panelSums(panels, column, from, span)
+                   : widePanelSums(panels, column, from, block, span);
+    Values scales, result;
     for (const Row &at : from)
       scales.push_back(b.load(b.getF32Type(), b.at(at.d, b.mul(block, 4))));
     for (size_t p = 0; p < panels.size(); ++p)
@@ -293,13 +292,14 @@ Values LinearEmitter::overGroups(const Span &span, ArrayRef<Value> carried,
   return b.loop(span.first, span.last, span.each, carried, pass);
 }
 
-/// t = the fma chain of isum * d_w over the groups of `span`, which have their
-/// own scales. t starts from -0, with which the first fma is the rounded
-/// product that docs/numerics.md asks for.
-Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
-                               const Span &span) {
+/// Of each panel, t = the fma chain of isum * d_w over the groups of `span`,
+/// which have their own scales. t starts from -0, with which the first fma is
+/// the rounded product that docs/numerics.md asks for.
+Values LinearEmitter::panelSums(ArrayRef<Panel> panels, Value column,
+                                ArrayRef<Row> rows, const Span &span) {
   const VectorType type = b.vector(lanes, b.getF32Type());
-  const Values none(rows.size() * vectors, b.zeros(type, -0.0f));
+  const size_t tileSize = rows.size() * vectors;
+  const Values none(panels.size() * tileSize, b.zeros(type, -0.0f));
   auto sumOf = [&](const Row &from, Value g) {
     return b.load(b.getI32Type(), b.at(from.sums, b.mul(g, 4)));
   };
@@ -312,7 +312,9 @@ Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
   if (blockSums) {
     storeSums(none);
     overGroups(span, {}, [&](Value g, ValueRange) {
-      Value group = b.at(panel, b.mul(g, panelBlockBytes(format)));
+      Value group =
+          b.at(panels.front().weights, b.mul(g, panelBlockBytes(format)));
+      prefetch(group);
       Values sums(rows.size()), lacking(rows.size());
       groupDots(b.at(group, kPanelScaleBytes), column, rowsAt(g),
                 Values(none.size()), [&](int64_t i, Value dot) {
@@ -333,8 +335,9 @@ Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
     return loadSums(type, none.size());
   }
   return overGroups(span, none, [&](Value g, ValueRange previous) {
-    Value group = b.at(panel, b.mul(g, panelBlockBytes(format)));
-    Values q, sums, start;
+    Values groups, q, sums, start;
+    for (const Panel &panel : panels)
+      groups.push_back(b.at(panel.weights, b.mul(g, panelBlockBytes(format))));
     for (const Row &from : rows) {
       q.push_back(b.at(from.q, b.mul(g, kGroup)));
       sums.push_back(sumOf(from, g));
@@ -343,24 +346,33 @@ Values LinearEmitter::blockSum(Value panel, Value column, ArrayRef<Row> rows,
       for (int64_t v = 0; v < vectors; ++v)
         start.push_back(correction(sums, r, v));
     Values result(previous);
-    groupDots(b.at(group, kPanelScaleBytes), column, q, start,
-              [&](int64_t i, Value dot) {
-                result[i] =
-                    scaled(dot, b.at(group, b.mul(column, 2)), i, previous[i]);
-              });
+    for (auto [p, group] : llvm::enumerate(groups)) {
+      prefetch(group);
+      groupDots(b.at(group, kPanelScaleBytes), column, q, start,
+                [&, first = p * tileSize](int64_t i, Value dot) {
+                  result[first + i] = scaled(dot, b.at(group, b.mul(column, 2)),
+                                             i, previous[first + i]);
+                });
+    }
     return result;
   });
 }
 
 /// The same where the groups of an activation block share one scale: their dots
 /// are added as integers.
-Values LinearEmitter::wideBlockSum(Value panel, Value column,
-                                   ArrayRef<Row> rows, Value block,
-                                   const Span &span) {
+Values LinearEmitter::widePanelSums(ArrayRef<Panel> panels, Value column,
+                                    ArrayRef<Row> rows, Value block,
+                                    const Span &span) {
   const VectorType type = b.vector(lanes, b.getF32Type());
   const VectorType integers = b.vector(lanes, b.getI32Type());
-  Value scales = b.at(panel, b.mul(block, panelBlockBytes(format)));
-  const size_t count = rows.size() * vectors;
+  Values scales;
+  for (const Panel &panel : panels) {
+    scales.push_back(
+        b.at(panel.weights, b.mul(block, panelBlockBytes(format))));
+    prefetch(scales.back());
+  }
+  const size_t tileSize = rows.size() * vectors;
+  const size_t count = panels.size() * tileSize;
   Values none(count, arith::ConstantOp::create(b, b.getZeroAttr(integers)));
   if (blockSums) {
     storeSums(none);
@@ -379,15 +391,18 @@ Values LinearEmitter::wideBlockSum(Value panel, Value column,
           b, before[carried + r],
           b.load(b.getI32Type(), b.at(from.sums, b.mul(g, 4))));
     }
-    groupDots(b.at(b.at(scales, kPanelScaleBytes), offset), column, q,
-              blockSums ? Values(count) : Values(before.take_front(count)),
-              [&](int64_t i, Value dot) {
-                if (blockSums)
-                  storeSum(arith::AddIOp::create(b, loadSum(integers, i), dot),
-                           i);
-                else
-                  result[i] = dot;
-              });
+    for (auto [p, panel] : llvm::enumerate(scales)) {
+      const size_t first = p * tileSize;
+      groupDots(
+          b.at(b.at(panel, kPanelScaleBytes), offset), column, q,
+          blockSums ? Values(tileSize) : Values(before.slice(first, tileSize)),
+          [&](int64_t i, Value dot) {
+            if (blockSums)
+              storeSum(arith::AddIOp::create(b, loadSum(integers, i), dot), i);
+            else
+              result[first + i] = dot;
+          });
+    }
     return result;
   });
   if (blockSums) {
@@ -397,12 +412,13 @@ Values LinearEmitter::wideBlockSum(Value panel, Value column,
   }
   Values result;
   for (size_t i = 0; i < count; ++i) {
+    const auto inTile = int64_t(i % tileSize);
     Value dot = arith::AddIOp::create(
         b, sums[i],
-        correction(ArrayRef<Value>(sums).drop_front(count), i / vectors,
-                   int64_t(i) % vectors));
-    result.push_back(
-        scaled(dot, b.at(scales, b.mul(column, 2)), i, b.zeros(type, -0.0f)));
+        correction(ArrayRef<Value>(sums).drop_front(count), inTile / vectors,
+                   inTile % vectors));
+    result.push_back(scaled(dot, b.at(scales[i / tileSize], b.mul(column, 2)),
+                            inTile, b.zeros(type, -0.0f)));
   }
   return result;
 }
@@ -470,6 +486,18 @@ Value LinearEmitter::correction(ArrayRef<Value> sums, size_t r, int64_t v) {
                            lacking, arith::ConstantOp::create(b, from)));
 }
 
+/// Fetches what lies as far behind `line` as the schedule says. LLVM's models
+/// of CPUs take a prefetch for a load whose latency is to be hidden, and move
+/// all of a loop's to its front, where they delay its loads.
+void LinearEmitter::prefetch(Value line) {
+  if (schedule.prefetch == 0)
+    return;
+  if (schedule.streams > 0)
+    b.keepLoadsInOrder();
+  LLVM::Prefetch::create(b, b.at(line, schedule.prefetch), /*rw=*/0,
+                         /*hint=*/2, /*cache=*/1);
+}
+
 /// Activations first .. first + 15 of a group, in each 128 bits.
 Value LinearEmitter::sixteen(Value q, int64_t first) {
   const VectorType bytes = b.vector(16, b.getI8Type());
@@ -515,14 +543,11 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
   for (Value value : start)
     dots.emplace_back(b, row.isa, eightBits).start(value);
   const int64_t chunks = groupBytes / chunkBytes;
-  if (schedule.prefetch > 0)
-    for (int64_t line = 0; line < groupBytes; line += kCacheLine)
-      LLVM::Prefetch::create(b, b.at(group, schedule.prefetch + line), /*rw=*/0,
-                             /*hint=*/2,
-                             /*cache=*/1);
   Value columnChunks = b.at(group, b.mul(column, 4));
   auto load = [&](int64_t chunk, int64_t v) {
     Value line = b.at(columnChunks, chunk * chunkBytes);
+    if (v == 0)
+      prefetch(line);
     return b.load(bytes, b.at(line, b.scaled(v * 4 * lanes)));
   };
   // The lower halves of bytes, or the upper ones.
