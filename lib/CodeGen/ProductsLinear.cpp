@@ -225,8 +225,7 @@ private:
 };
 } // namespace
 
-/// acc = fma(t, d_a, acc) over the activation blocks, of which each panel takes
-/// one in turn.
+/// acc = fma(t, d_a, acc) over the activation blocks, for each panel.
 SmallVector<Values> LinearEmitter::quantizedTiles(ArrayRef<Panel> panels,
                                                   Value column,
                                                   ArrayRef<Value> rows) {

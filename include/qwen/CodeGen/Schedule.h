@@ -32,8 +32,8 @@ struct KernelSchedule {
   /// to all of them at once.
   int64_t inTurn = 0;
   /// Bytes ahead of the weights in use that are fetched; 0 where the processor
-  /// does as well by itself. Of attention: 1 where a page's lines fetch the
-  /// next page's.
+  /// does as well by itself. Of attention: 1 where the steps of a page fetch
+  /// what is read next.
   int64_t prefetch = 0;
   /// Parts, far from each other, of the panels of a call that its loops read in
   /// turn, a group of weights each: memory serves a core several streams faster
