@@ -53,6 +53,8 @@ public:
   Value at(Value pointer, int64_t bytes) { return at(pointer, integer(bytes)); }
   Value load(Type type, Value pointer);
   void store(Value value, Value pointer);
+  /// Memory of the function: `bytes`, aligned to `alignment`.
+  Value scratch(int64_t bytes, int64_t alignment = 64);
   /// LLVM moves no load past this, to where its value would wait on the stack.
   /// The processor sees nothing of it.
   void keepLoadsInOrder();

@@ -91,6 +91,11 @@ void ProductBuilder::store(Value value, Value pointer) {
     LLVM::StoreOp::create(*this, value, pointer, alignment);
 }
 
+Value ProductBuilder::scratch(int64_t bytes, int64_t alignment) {
+  return LLVM::AllocaOp::create(*this, pointerType(getContext()), getI8Type(),
+                                integer(bytes), alignment);
+}
+
 void ProductBuilder::keepLoadsInOrder() {
   LLVM::FenceOp::create(*this, LLVM::AtomicOrdering::seq_cst, "singlethread");
 }

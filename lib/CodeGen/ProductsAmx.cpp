@@ -50,7 +50,6 @@ private:
     Value activations, firstGroup, firstBlock;
   };
 
-  Value scratch(int64_t bytes);
   Value constant(VectorType type, int8_t value);
   void amx(StringRef name, ValueRange operands);
   Value tile(int64_t number);
@@ -111,13 +110,6 @@ TileEmitter::TileEmitter(const KernelInfo &row, const KernelSchedule &schedule,
       integers(b.vector(kPanelRows, b.getI32Type())),
       floats(b.vector(kPanelRows, b.getF32Type())), arguments(b, row.format) {}
 
-/// Memory of the function, aligned to lines of the cache.
-Value TileEmitter::scratch(int64_t size) {
-  return LLVM::AllocaOp::create(b, arguments.weights.getType(),
-                                LLVM::LLVMArrayType::get(b.getI8Type(), size),
-                                b.integer(1), 64);
-}
-
 Value TileEmitter::constant(VectorType type, int8_t value) {
   return arith::ConstantOp::create(
       b, DenseElementsAttr::get(type, b.getI8IntegerAttr(value)));
@@ -141,11 +133,11 @@ static constexpr int64_t kPairs[] = {4, 6};
 void TileEmitter::emit() {
   groups = b.shiftRight(arguments.k, 5);
   blocks = blocksOf(groups);
-  staged = scratch(schedule.depth * kStagedBytes);
-  stagedScales = scratch(schedule.depth * kRowBytes);
-  factors = scratch(kTileRows * factorBytes);
-  dots = scratch(2 * blockDots * kTileBytes);
-  accumulators = scratch(schedule.chunk * kRowBytes);
+  staged = b.scratch(schedule.depth * kStagedBytes);
+  stagedScales = b.scratch(schedule.depth * kRowBytes);
+  factors = b.scratch(kTileRows * factorBytes);
+  dots = b.scratch(2 * blockDots * kTileBytes);
+  accumulators = b.scratch(schedule.chunk * kRowBytes);
   configure();
   Value panelBytes = arguments.panelStride(b, format);
   b.loop(b.integer(0), arguments.m, schedule.chunk, [&](Value firstToken) {
@@ -191,7 +183,7 @@ void TileEmitter::configure() {
     shape(pair, kTileRows, deep * kGroup);
     shape(pair + 1, deep * kGroup / 4, kRowBytes);
   }
-  Value config = scratch(64);
+  Value config = b.scratch(64);
   b.store(arith::ConstantOp::create(
               b, DenseElementsAttr::get(bytes, ArrayRef<int8_t>(values))),
           config);

@@ -137,8 +137,7 @@ void BlockedEmitter::layOutScratch() {
   const int64_t startBytes = kBlockGroups * 16 * registers + 256;
   const int64_t size = weightBytes + scaleBytes + sumBytes + startBytes +
                        units * activationBytes;
-  weights = LLVM::AllocaOp::create(b, arguments.out.getType(), b.getI8Type(),
-                                   b.integer(size), 64);
+  weights = b.scratch(size);
   scales = b.at(weights, weightBytes);
   sums = b.at(scales, scaleBytes);
   starts = b.at(sums, sumBytes);

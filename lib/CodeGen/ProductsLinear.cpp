@@ -43,9 +43,7 @@ public:
 
   void emit() {
     if (holdsOrder())
-      blockSums = LLVM::AllocaOp::create(
-          b, arguments.out.getType(), b.getI8Type(),
-          b.integer(schedule.tokens * vectors * 4 * lanes), 4 * lanes);
+      blockSums = b.scratch(schedule.tokens * vectors * 4 * lanes, 4 * lanes);
     Value bytes = arguments.panelStride(b, format);
     Value first = arguments.panelBegin, last = arguments.panelEnd;
     // What is left of few panels has fewer streams.
