@@ -43,7 +43,9 @@ public:
 
   void emit() {
     if (holdsOrder())
-      blockSums = b.scratch(schedule.tokens * vectors * 4 * lanes, 4 * lanes);
+      blockSums = b.scratch(std::max<int64_t>(schedule.streams, 1) *
+                                schedule.tokens * vectors * 4 * lanes,
+                            4 * lanes);
     Value bytes = arguments.panelStride(b, format);
     Value first = arguments.panelBegin, last = arguments.panelEnd;
     // What is left of few panels has fewer streams.
@@ -133,8 +135,8 @@ private:
   /// moves loads ahead and adds to what is ready, would keep activations there
   /// as well.
   bool holdsOrder() const {
-    return row.isa == KernelIsa::AVX2 && schedule.tokens > 1 &&
-           schedule.inTurn == 0;
+    return row.isa == KernelIsa::AVX2 && schedule.inTurn == 0 &&
+           (schedule.tokens > 1 || schedule.streams > 1);
   }
 
   /// Of those sums. Volatile, or LLVM would have them in registers.
@@ -191,7 +193,7 @@ private:
                    const Span &span);
   Values widePanelSums(ArrayRef<Panel> panels, Value column, ArrayRef<Row> rows,
                        Value block, const Span &span);
-  void groupDots(Value chunks, Value column, ArrayRef<Value> q,
+  void groupDots(ArrayRef<Value> groups, Value column, ArrayRef<Value> q,
                  ArrayRef<Value> start,
                  llvm::function_ref<void(int64_t, Value)> use);
   void pairDots(Value chunks, Value column, ArrayRef<Value> q,
@@ -309,21 +311,26 @@ Values LinearEmitter::panelSums(ArrayRef<Panel> panels, Value column,
   if (blockSums) {
     storeSums(none);
     overGroups(span, {}, [&](Value g, ValueRange) {
-      Value group =
-          b.at(panels.front().weights, b.mul(g, panelBlockBytes(format)));
-      prefetch(group);
+      Values groups, chunks;
+      for (const Panel &panel : panels) {
+        groups.push_back(
+            b.at(panel.weights, b.mul(g, panelBlockBytes(format))));
+        chunks.push_back(b.at(groups.back(), kPanelScaleBytes));
+        prefetch(groups.back());
+      }
       Values sums(rows.size()), lacking(rows.size());
-      groupDots(b.at(group, kPanelScaleBytes), column, rowsAt(g),
-                Values(none.size()), [&](int64_t i, Value dot) {
-                  const int64_t r = i / vectors;
+      groupDots(chunks, column, rowsAt(g), Values(none.size()),
+                [&](int64_t i, Value dot) {
+                  const size_t r = i % tileSize / vectors;
                   if (isCorrected()) {
-                    if (i % vectors == 0) {
+                    if (!lacking[r]) {
                       sums[r] = sumOf(rows[r], g);
                       lacking[r] = correction(sums, r, 0);
                     }
                     dot = arith::AddIOp::create(b, dot, lacking[r]);
                   }
-                  storeSum(scaled(dot, b.at(group, b.mul(column, 2)), i,
+                  Value scales = b.at(groups[i / tileSize], b.mul(column, 2));
+                  storeSum(scaled(dot, scales, i % int64_t(tileSize),
                                   loadSum(type, i)),
                            i);
                 });
@@ -388,18 +395,20 @@ Values LinearEmitter::widePanelSums(ArrayRef<Panel> panels, Value column,
           b, before[carried + r],
           b.load(b.getI32Type(), b.at(from.sums, b.mul(g, 4))));
     }
-    for (auto [p, panel] : llvm::enumerate(scales)) {
-      const size_t first = p * tileSize;
-      groupDots(
-          b.at(b.at(panel, kPanelScaleBytes), offset), column, q,
-          blockSums ? Values(tileSize) : Values(before.slice(first, tileSize)),
-          [&](int64_t i, Value dot) {
-            if (blockSums)
-              storeSum(arith::AddIOp::create(b, loadSum(integers, i), dot), i);
-            else
-              result[first + i] = dot;
-          });
+    Values chunks;
+    for (Value panel : scales)
+      chunks.push_back(b.at(b.at(panel, kPanelScaleBytes), offset));
+    if (blockSums) {
+      groupDots(chunks, column, q, Values(count), [&](int64_t i, Value dot) {
+        storeSum(arith::AddIOp::create(b, loadSum(integers, i), dot), i);
+      });
+      return result;
     }
+    for (auto [p, panel] : llvm::enumerate(chunks))
+      groupDots(panel, column, q, Values(before.slice(p * tileSize, tileSize)),
+                [&, first = p * tileSize](int64_t i, Value dot) {
+                  result[first + i] = dot;
+                });
     return result;
   });
   if (blockSums) {
@@ -524,12 +533,13 @@ Value LinearEmitter::activations(Value q, int64_t step) {
 }
 
 /// start[i] + the dot of the stored weights with the activations of one group,
-/// for i = row * vectors + vector.
-void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
-                              ArrayRef<Value> start,
+/// for i = (panel * rows + row) * vectors + vector. Several panels are for
+/// holdsOrder() alone.
+void LinearEmitter::groupDots(ArrayRef<Value> groups, Value column,
+                              ArrayRef<Value> q, ArrayRef<Value> start,
                               llvm::function_ref<void(int64_t, Value)> use) {
   if (inPairs())
-    return pairDots(group, column, q, start, use);
+    return pairDots(groups.front(), column, q, start, use);
   const VectorType bytes = b.vector(4 * lanes, b.getI8Type());
   auto constant = [&](int8_t value) -> Value {
     return arith::ConstantOp::create(
@@ -540,9 +550,11 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
   for (Value value : start)
     dots.emplace_back(b, row.isa, eightBits).start(value);
   const int64_t chunks = groupBytes / chunkBytes;
-  Value columnChunks = b.at(group, b.mul(column, 4));
-  auto load = [&](int64_t chunk, int64_t v) {
-    Value line = b.at(columnChunks, chunk * chunkBytes);
+  Values panels;
+  for (Value group : groups)
+    panels.push_back(b.at(group, b.mul(column, 4)));
+  auto load = [&](Value panel, int64_t chunk, int64_t v) {
+    Value line = b.at(panel, chunk * chunkBytes);
     if (v == 0)
       prefetch(line);
     return b.load(bytes, b.at(line, b.scaled(v * 4 * lanes)));
@@ -558,7 +570,7 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
       dots[r * vectors + v].step(w, activations(q[r], step), step % 4);
   };
   auto addChunk = [&](int64_t chunk, int64_t v) {
-    Value packed = load(chunk, v);
+    Value packed = load(panels.front(), chunk, v);
     if (eightBits) {
       // w + 128 is w with its sign bit flipped.
       if (isUnsignedDot(row.isa))
@@ -574,22 +586,34 @@ void LinearEmitter::groupDots(Value group, Value column, ArrayRef<Value> q,
       use(r * vectors + v, dots[r * vectors + v].finish());
   };
   if (holdsOrder()) {
+    const int64_t halves = eightBits ? 1 : 2;
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      Values packed;
-      for (int64_t v = 0; v < vectors; ++v)
-        packed.push_back(load(chunk, v));
-      for (int64_t half = 0; half < (eightBits ? 1 : 2); ++half) {
-        Values w;
-        for (Value both : packed)
-          w.push_back(eightBits ? both : nibbles(both, half));
-        for (size_t r = 0; r < q.size(); ++r) {
-          b.keepLoadsInOrder();
-          const int64_t step = chunk + half * chunks;
-          Value x = activations(q[r], step);
-          for (int64_t v = 0; v < vectors; ++v) {
-            GroupDot &dot = dots[r * vectors + v];
-            dot.step(w[v], x, step % 4);
-            dot.keepOrder();
+      auto x = [&](size_t r, int64_t half) {
+        return activations(q[r], chunk + half * chunks);
+      };
+      // Those of several tokens are loaded again for each panel.
+      Values shared;
+      if (q.size() == 1) {
+        b.keepLoadsInOrder();
+        for (int64_t half = 0; half < halves; ++half)
+          shared.push_back(x(0, half));
+      }
+      for (size_t p = 0; p < panels.size(); ++p) {
+        Values packed;
+        for (int64_t v = 0; v < vectors; ++v)
+          packed.push_back(load(panels[p], chunk, v));
+        for (int64_t half = 0; half < halves; ++half) {
+          Values w;
+          for (Value both : packed)
+            w.push_back(eightBits ? both : nibbles(both, half));
+          for (size_t r = 0; r < q.size(); ++r) {
+            b.keepLoadsInOrder();
+            Value of = shared.empty() ? x(r, half) : shared[half];
+            for (int64_t v = 0; v < vectors; ++v) {
+              GroupDot &dot = dots[(p * q.size() + r) * vectors + v];
+              dot.step(w[v], of, (chunk + half * chunks) % 4);
+              dot.keepOrder();
+            }
           }
         }
       }
