@@ -106,8 +106,9 @@ private:
   /// A function of pointers that splits rows between the GEMM, exact small
   /// numbers of rows and the GEMV.
   std::string product(const KernelInfo &gemv, const KernelInfo *gemm);
-  /// `compute` for the panels [%first, %last) of a thread in turn.
-  std::string overPanels(std::string_view compute,
+  /// `compute` for the panels [%first, %last) of a thread in turn. `largest` is
+  /// the product's row for the most tokens.
+  std::string overPanels(std::string_view compute, const KernelInfo &largest,
                          const Substitutions &substitutions);
   /// Function "<prefix>.<kernel>" that calls ${kernel}.
   std::string rowKernel(const std::string &prefix, const KernelInfo &kernel,

@@ -68,29 +68,44 @@ static constexpr std::string_view kPlacesQ8 =
   %d = func.call @arena(%context, %scales) : (!llvm.ptr, i64) -> !llvm.ptr
   %s = func.call @arena(%context, %sums) : (!llvm.ptr, i64) -> !llvm.ptr)mlir";
 
-/// Threads read memory at speeds that change within a product, and one that
-/// reads alone gets little more than its part of the bandwidth. So of a single
-/// token's product, the last panels are not in anybody's share: whoever is done
-/// takes some of them, ever fewer. No result depends on it.
+/// Threads have speeds that change within a product: memory serves now one and
+/// now another, a thread that reads alone gets little more than its part of the
+/// bandwidth, and another program or virtual machine may be on a core. So the
+/// last panels are not in anybody's share: whoever is done takes some of them,
+/// ever fewer. No result depends on it.
 static constexpr std::string_view kTake = R"mlir(
-// How many of the panels are divided by shares.
-func.func private @shared(%m: i64, %panels: i64) -> i64 {
+// The panels that share what is done to the activations, which of one token is
+// nothing.
+func.func private @together(%m: i64, %most: i64) -> i64 {
+  %c1 = arith.constant 1 : i64
+  %single = arith.cmpi eq, %m, %c1 : i64
+  %together = arith.select %single, %c1, %most : i64
+  return %together : i64
+}
+// How many of the panels are divided by shares: all of them for one thread, and
+// where the last eighth is too little for all to take some of it twice.
+func.func private @shared(%context: !llvm.ptr, %panels: i64, %together: i64) -> i64 {
   %c1 = arith.constant 1 : i64
   %c3 = arith.constant 3 : i64
   %eighth = arith.shrui %panels, %c3 : i64
+  %thread0 = arith.constant 0 : i32
+  %zero, %range = func.call @range(%context, %thread0, %eighth) : (!llvm.ptr, i32, i64) -> (i64, i64)
+  %twice = arith.shli %together, %c1 : i64
+  %enough = arith.cmpi uge, %range, %twice : i64
+  %others = arith.cmpi ult, %range, %eighth : i64
+  %taken = arith.andi %enough, %others : i1
   %most = arith.subi %panels, %eighth : i64
-  %single = arith.cmpi eq, %m, %c1 : i64
-  %count = arith.select %single, %most, %panels : i64
+  %count = arith.select %taken, %most, %panels : i64
   return %count : i64
 }
 // The next panels for the thread of those from `shared` on; none are left where
 // the range is empty.
-func.func private @take(%context: !llvm.ptr, %thread: i32, %op: i32, %shared: i64, %panels: i64, %k: i64) -> (i64, i64) attributes {passthrough = ["noinline"]} {
+func.func private @take(%context: !llvm.ptr, %thread: i32, %op: i32, %shared: i64, %panels: i64, %k: i64, %together: i64) -> (i64, i64) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
-  // Half of the thread's range of what is left, but 32768 weights at least.
+  // 32768 weights are a stream that is worth starting.
   %short = arith.constant 2048 : i64
   %few = arith.divui %short, %k : i64
-  %least = arith.maxui %few, %c1 : i64
+  %least = arith.maxui %few, %together : i64
   %field = arith.constant ${taken} : i64
   %array = func.call @pointer(%context, %field) : (!llvm.ptr, i64) -> !llvm.ptr
   %at = llvm.getelementptr %array[%op] : (!llvm.ptr, i32) -> !llvm.ptr, i32
@@ -99,6 +114,7 @@ func.func private @take(%context: !llvm.ptr, %thread: i32, %op: i32, %shared: i6
     %before = arith.extui %old : i32 to i64
     %begin = arith.addi %shared, %before : i64
     %left = arith.subi %panels, %begin : i64
+    // Half of the thread's range of what is left.
     %a, %b = func.call @range(%context, %thread, %left) : (!llvm.ptr, i32, i64) -> (i64, i64)
     %range = arith.subi %b, %a : i64
     %half = arith.shrui %range, %c1 : i64
@@ -120,11 +136,13 @@ func.func private @take(%context: !llvm.ptr, %thread: i32, %op: i32, %shared: i6
 )mlir";
 
 static constexpr std::string_view kOverPanels =
-    R"mlir(  %shared = func.call @shared(%m, %panels) : (i64, i64) -> i64
+    R"mlir(  %most_together = arith.constant ${together} : i64
+  %together = func.call @together(%m, %most_together) : (i64, i64) -> i64
+  %shared = func.call @shared(%context, %panels, %together) : (!llvm.ptr, i64, i64) -> i64
   %begin, %end = func.call @range(%context, %thread, %shared) : (!llvm.ptr, i32, i64) -> (i64, i64)
   %none:2 = scf.while (%first = %begin, %last = %end) : (i64, i64) -> (i64, i64) {
 ${compute}
-    %next:2 = func.call @take(%context, %thread, %op, %shared, %panels, %k) : (!llvm.ptr, i32, i32, i64, i64, i64) -> (i64, i64)
+    %next:2 = func.call @take(%context, %thread, %op, %shared, %panels, %k, %together) : (!llvm.ptr, i32, i32, i64, i64, i64, i64) -> (i64, i64)
     %more = arith.cmpi ult, %next#0, %next#1 : i64
     scf.condition(%more) %next#0, %next#1 : i64, i64
   } do {
@@ -243,17 +261,29 @@ std::string LowerFunctions::product(const KernelInfo &gemv,
              substitutions);
 }
 
+/// Panels that share what a row does to activations before it multiplies.
+static int64_t panelsTogether(const KernelInfo &row) {
+  const KernelSchedule &schedule = scheduleOf(row);
+  const LoopNest loops = loopNest(row, schedule);
+  const bool arranges = loops == LoopNest::Blocks || loops == LoopNest::Tiles;
+  return arranges ? schedule.panels : 1;
+}
+
 std::string LowerFunctions::overPanels(std::string_view compute,
+                                       const KernelInfo &largest,
                                        const Substitutions &substitutions) {
   add("take", kTake, {});
-  return replace(kOverPanels, {{"compute", replace(compute, substitutions)}});
+  return replace(kOverPanels,
+                 {{"compute", replace(compute, substitutions)},
+                  {"together", std::to_string(panelsTogether(largest))}});
 }
 
 std::string LowerFunctions::linear(const KernelInfo &gemv,
                                    const KernelInfo *gemm) {
   Substitutions substitutions = operandText(gemv);
   substitutions["product"] = product(gemv, gemm);
-  substitutions["over.panels"] = overPanels(kLinearPanels, substitutions);
+  substitutions["over.panels"] =
+      overPanels(kLinearPanels, gemm ? *gemm : gemv, substitutions);
   return add("linear." + std::string((gemm ? *gemm : gemv).name), kLinear,
              substitutions);
 }
@@ -264,7 +294,8 @@ std::string LowerFunctions::lmHead(const KernelInfo &gemv,
   Substitutions substitutions = operandText(gemv);
   substitutions["product"] = product(gemv, gemm);
   declare(check, "check", substitutions);
-  substitutions["over.panels"] = overPanels(kLmHeadPanels, substitutions);
+  substitutions["over.panels"] =
+      overPanels(kLmHeadPanels, gemm ? *gemm : gemv, substitutions);
   return add("lm_head." + std::string((gemm ? *gemm : gemv).name), kLmHead,
              substitutions);
 }

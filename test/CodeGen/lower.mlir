@@ -114,13 +114,16 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   return %logits : tensor<?x40xf32>
 }
 }
-// A thread's share of the panels, then what is left of all, which it takes.
+// A thread's share of the panels, then what is left of all, which it takes: one
+// panel at a time will do, for VNNI's rows do nothing to activations first.
 // PRODUCT-LABEL: func.func private @linear.linear_q4_0_8x16x4_avx512vnni(
-// PRODUCT: %[[SHARED:.*]] = call @shared(%{{.*}}, %[[PANELS:.*]]) :
+// PRODUCT: %[[MOST:.*]] = arith.constant 1 : i64
+// PRODUCT: %[[TOGETHER:.*]] = call @together(%{{.*}}, %[[MOST]]) :
+// PRODUCT: %[[SHARED:.*]] = call @shared(%{{.*}}, %[[PANELS:.*]], %[[TOGETHER]]) :
 // PRODUCT: %[[SHARE:.*]]:2 = call @range(%{{.*}}, %{{.*}}, %[[SHARED]]) :
 // PRODUCT: scf.while (%[[FROM:.*]] = %[[SHARE]]#0, %[[TO:.*]] = %[[SHARE]]#1) :
 // PRODUCT: call @product.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[FROM]], %[[TO]]) :
-// PRODUCT: %[[NEXT:.*]]:2 = func.call @take({{.*}}, %[[SHARED]], %[[PANELS]], %{{.*}}) :
+// PRODUCT: %[[NEXT:.*]]:2 = func.call @take({{.*}}, %[[SHARED]], %[[PANELS]], %{{.*}}, %[[TOGETHER]]) :
 // PRODUCT: arith.cmpi ult, %[[NEXT]]#0, %[[NEXT]]#1
 // The largest tiles first, on panels that stay in a cache.
 // PRODUCT-LABEL: func.func private @product.linear_q4_0_8x16x4_avx512vnni(
@@ -137,6 +140,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // PRODUCT: arith.remui %[[LEFT2]], %c1_i64
 // PRODUCT: call @linear_q4_0_1x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
 // AMX leaves what 16 do not divide to VNNI, and shares activations among more panels.
+// TILES-LABEL: func.func private @linear.linear_q4_0_16x16x4_amx_int8(
+// TILES: %[[MOST:.*]] = arith.constant 4 : i64
+// TILES: call @together(%{{.*}}, %[[MOST]]) :
 // TILES-LABEL: func.func private @product.linear_q4_0_16x16x4_amx_int8(
 // TILES: arith.constant 32768 : i64
 // TILES: call @linear_q4_0_16x16x4_amx_int8(
