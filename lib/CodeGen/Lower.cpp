@@ -576,6 +576,7 @@ LogicalResult ForwardLowering::lowerOp(AttentionOp op) {
       f32(op.getEpsAttr() ? op.getEpsAttr().getValueAsDouble() : 0));
   add(arguments, {static_cast<int64_t>(op.getLayer()) * shape.layerBytes(),
                   out.getOffset(), out.getStride()});
+  arguments.push_back(i32(planOf(op).getId()));
   call(functions.attention(shape, *rope, *scores, *values, *softmax, *merge,
                            *finish),
        arguments);

@@ -67,8 +67,32 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %keys: i64, %key_s
 /// it: what is read of the cache serves all of them. The first and the last
 /// block follow each other, then the second and the one before the last, so
 /// that threads have equal work although later tokens of a prompt see more.
+static constexpr std::string_view kAttentionUnits =
+    R"mlir(    scf.for %unit = %first to %last step %c1 : i64 {
+      %turn = arith.divui %unit, %heads : i64
+      %head = arith.remui %unit, %heads : i64
+      %pair = arith.divui %turn, %c2 : i64
+      %second = arith.remui %turn, %c2 : i64
+      %from_back = arith.subi %last_block, %pair : i64
+      %is_second = arith.cmpi eq, %second, %c1 : i64
+      %block = arith.select %is_second, %from_back, %pair : i64
+      %first_token = arith.muli %block, %block_tokens : i64
+      %after = arith.addi %first_token, %block_tokens : i64
+      %last_token = arith.minui %after, %tokens : i64
+      %done = scf.while (%start = %first_token) : (i64) -> i64 {
+        %more = arith.cmpi ult, %start, %last_token : i64
+        scf.condition(%more) %start : i64
+      } do {
+      ^bb0(%start: i64):
+        %count = func.call @run_length(%context, %start, %last_token) : (!llvm.ptr, i64, i64) -> i64
+        func.call @attention_run(%context, %start, %count, %head, %queries, %query_stride, %cos, %sin, %rope_stride, %norm, %eps, %layer, %out, %out_stride) : (!llvm.ptr, i64, i64, i64, i64, i64, i64, i64, i64, i64, f32, i64, i64, i64) -> ()
+        %next = arith.addi %start, %count : i64
+        scf.yield %next : i64
+      }
+    })mlir";
+
 static constexpr std::string_view kAttention = R"mlir(
-func.func private @${name}(%context: !llvm.ptr, %thread: i32, %queries: i64, %query_stride: i64, %cos: i64, %sin: i64, %rope_stride: i64, %norm: i64, %eps: f32, %layer: i64, %out: i64, %out_stride: i64) attributes {passthrough = ["noinline"]} {
+func.func private @${name}(%context: !llvm.ptr, %thread: i32, %queries: i64, %query_stride: i64, %cos: i64, %sin: i64, %rope_stride: i64, %norm: i64, %eps: f32, %layer: i64, %out: i64, %out_stride: i64, %op: i32) attributes {passthrough = ["noinline"]} {
   %c1 = arith.constant 1 : i64
   %c2 = arith.constant 2 : i64
   %heads = arith.constant ${kvHeads} : i64
@@ -77,29 +101,7 @@ func.func private @${name}(%context: !llvm.ptr, %thread: i32, %queries: i64, %qu
   %blocks = arith.ceildivui %tokens, %block_tokens : i64
   %last_block = arith.subi %blocks, %c1 : i64
   %units = arith.muli %blocks, %heads : i64
-  %begin, %end = func.call @range(%context, %thread, %units) : (!llvm.ptr, i32, i64) -> (i64, i64)
-  scf.for %unit = %begin to %end step %c1 : i64 {
-    %turn = arith.divui %unit, %heads : i64
-    %head = arith.remui %unit, %heads : i64
-    %pair = arith.divui %turn, %c2 : i64
-    %second = arith.remui %turn, %c2 : i64
-    %from_back = arith.subi %last_block, %pair : i64
-    %is_second = arith.cmpi eq, %second, %c1 : i64
-    %block = arith.select %is_second, %from_back, %pair : i64
-    %first = arith.muli %block, %block_tokens : i64
-    %after = arith.addi %first, %block_tokens : i64
-    %last = arith.minui %after, %tokens : i64
-    %done = scf.while (%start = %first) : (i64) -> i64 {
-      %more = arith.cmpi ult, %start, %last : i64
-      scf.condition(%more) %start : i64
-    } do {
-    ^bb0(%start: i64):
-      %count = func.call @run_length(%context, %start, %last) : (!llvm.ptr, i64, i64) -> i64
-      func.call @attention_run(%context, %start, %count, %head, %queries, %query_stride, %cos, %sin, %rope_stride, %norm, %eps, %layer, %out, %out_stride) : (!llvm.ptr, i64, i64, i64, i64, i64, i64, i64, i64, i64, f32, i64, i64, i64) -> ()
-      %next = arith.addi %start, %count : i64
-      scf.yield %next : i64
-    }
-  }
+${over.units}
   return
 }
 // How many of the tokens from `start` to `last` follow each other in one page
@@ -328,5 +330,7 @@ LowerFunctions::attention(const AttentionShape &shape, const KernelInfo &rope,
   declare(finish, "finish", substitutions);
   substitutions["rope.arguments"] = ropeArguments(rope);
   add("attention_run", kAttentionRun, substitutions);
+  substitutions["over.units"] = overUnits(
+      "%units", "%c1", "%c1", replace(kAttentionUnits, substitutions));
   return add("attention", kAttention, substitutions);
 }

@@ -152,6 +152,74 @@ func.func private @position(%context: !llvm.ptr, %token: i64) -> i64 {
 }
 )mlir";
 
+/// Threads have speeds that change within an op: memory serves now one and now
+/// another, a thread that reads alone gets little more than its part of the
+/// bandwidth, and another program or virtual machine may be on a core. So the
+/// last units are not in anybody's share: whoever is done takes some of them,
+/// ever fewer. No result depends on it.
+static constexpr std::string_view kTake = R"mlir(
+// How many of the units are divided by shares: all of them for one thread, and
+// where the last eighth is too little for each to take `together` of it twice.
+func.func private @shared(%context: !llvm.ptr, %units: i64, %together: i64) -> i64 {
+  %c1 = arith.constant 1 : i64
+  %c3 = arith.constant 3 : i64
+  %eighth = arith.shrui %units, %c3 : i64
+  %thread0 = arith.constant 0 : i32
+  %zero, %range = func.call @range(%context, %thread0, %eighth) : (!llvm.ptr, i32, i64) -> (i64, i64)
+  %twice = arith.shli %together, %c1 : i64
+  %enough = arith.cmpi uge, %range, %twice : i64
+  %others = arith.cmpi ult, %range, %eighth : i64
+  %taken = arith.andi %enough, %others : i1
+  %most = arith.subi %units, %eighth : i64
+  %count = arith.select %taken, %most, %units : i64
+  return %count : i64
+}
+// The next units for the thread of those from `shared` on; none are left where
+// the range is empty.
+func.func private @take(%context: !llvm.ptr, %thread: i32, %op: i32, %shared: i64, %units: i64, %least: i64) -> (i64, i64) attributes {passthrough = ["noinline"]} {
+  %c1 = arith.constant 1 : i64
+  %field = arith.constant ${taken} : i64
+  %array = func.call @pointer(%context, %field) : (!llvm.ptr, i64) -> !llvm.ptr
+  %at = llvm.getelementptr %array[%op] : (!llvm.ptr, i32) -> !llvm.ptr, i32
+  %start = llvm.load %at atomic monotonic {alignment = 4 : i64} : !llvm.ptr -> i32
+  %seen, %first, %last = scf.while (%old = %start) : (i32) -> (i32, i64, i64) {
+    %before = arith.extui %old : i32 to i64
+    %begin = arith.addi %shared, %before : i64
+    %left = arith.subi %units, %begin : i64
+    // Half of the thread's range of what is left.
+    %a, %b = func.call @range(%context, %thread, %left) : (!llvm.ptr, i32, i64) -> (i64, i64)
+    %range = arith.subi %b, %a : i64
+    %half = arith.shrui %range, %c1 : i64
+    %wanted = arith.maxui %half, %least : i64
+    %count = arith.minui %wanted, %left : i64
+    %end = arith.addi %begin, %count : i64
+    %count32 = arith.trunci %count : i64 to i32
+    %new = arith.addi %old, %count32 : i32
+    %exchange = llvm.cmpxchg %at, %old, %new monotonic monotonic : !llvm.ptr, i32
+    %value = llvm.extractvalue %exchange[0] : !llvm.struct<(i32, i1)>
+    %again = arith.cmpi ne, %value, %old : i32
+    scf.condition(%again) %value, %begin, %end : i32, i64, i64
+  } do {
+  ^bb0(%value: i32, %begin: i64, %end: i64):
+    scf.yield %value : i32
+  }
+  return %first, %last : i64, i64
+}
+)mlir";
+
+static constexpr std::string_view kOverUnits =
+    R"mlir(  %shared = func.call @shared(%context, ${units}, ${together}) : (!llvm.ptr, i64, i64) -> i64
+  %begin, %end = func.call @range(%context, %thread, %shared) : (!llvm.ptr, i32, i64) -> (i64, i64)
+  %none:2 = scf.while (%first = %begin, %last = %end) : (i64, i64) -> (i64, i64) {
+${compute}
+    %next:2 = func.call @take(%context, %thread, %op, %shared, ${units}, ${least}) : (!llvm.ptr, i32, i32, i64, i64, i64) -> (i64, i64)
+    %more = arith.cmpi ult, %next#0, %next#1 : i64
+    scf.condition(%more) %next#0, %next#1 : i64, i64
+  } do {
+  ^bb0(%first: i64, %last: i64):
+    scf.yield %first, %last : i64, i64
+  })mlir";
+
 static constexpr std::string_view kBarrier = R"mlir(
 func.func private @barrier(%context: !llvm.ptr, %thread: i32) {
   %function_field = arith.constant ${barrier} : i64
@@ -360,6 +428,17 @@ void LowerFunctions::declare(const KernelInfo &kernel, const std::string &key,
   declarations.try_emplace(name, "func.func private @" + name + type + "\n");
   substitutions[key] = name;
   substitutions[key + ".type"] = type;
+}
+
+std::string LowerFunctions::overUnits(std::string_view units,
+                                      std::string_view together,
+                                      std::string_view least,
+                                      std::string_view compute) {
+  add("take", kTake, {});
+  return replace(kOverUnits, {{"units", std::string(units)},
+                              {"together", std::string(together)},
+                              {"least", std::string(least)},
+                              {"compute", std::string(compute)}});
 }
 
 std::string LowerFunctions::barrier() { return add("barrier", kBarrier, {}); }

@@ -106,7 +106,13 @@ private:
   /// A function of pointers that splits rows between the GEMM, exact small
   /// numbers of rows and the GEMV.
   std::string product(const KernelInfo &gemv, const KernelInfo *gemm);
-  /// `compute` for the panels [%first, %last) of a thread in turn. `largest` is
+  /// `compute` for the units [%first, %last) of a thread in turn, of `units` in
+  /// all: its share of most of them, then what it takes of the others, `least`
+  /// at a time or more, where each thread can take `together` twice. The names
+  /// are values' in the function of %context, %thread and %op around it.
+  std::string overUnits(std::string_view units, std::string_view together,
+                        std::string_view least, std::string_view compute);
+  /// The same for the panels of a product with %m, %k and %panels. `largest` is
   /// the product's row for the most tokens.
   std::string overPanels(std::string_view compute, const KernelInfo &largest,
                          const Substitutions &substitutions);

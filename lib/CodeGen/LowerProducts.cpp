@@ -68,87 +68,25 @@ static constexpr std::string_view kPlacesQ8 =
   %d = func.call @arena(%context, %scales) : (!llvm.ptr, i64) -> !llvm.ptr
   %s = func.call @arena(%context, %sums) : (!llvm.ptr, i64) -> !llvm.ptr)mlir";
 
-/// Threads have speeds that change within a product: memory serves now one and
-/// now another, a thread that reads alone gets little more than its part of the
-/// bandwidth, and another program or virtual machine may be on a core. So the
-/// last panels are not in anybody's share: whoever is done takes some of them,
-/// ever fewer. No result depends on it.
-static constexpr std::string_view kTake = R"mlir(
-// The panels that share what is done to the activations, which of one token is
-// nothing.
-func.func private @together(%m: i64, %most: i64) -> i64 {
+/// The panels that share what is done to the activations, which of one token is
+/// nothing, and how many a thread takes at least: as many, and 32768 weights,
+/// which are a stream that is worth starting.
+static constexpr std::string_view kLeastPanels = R"mlir(
+func.func private @least_panels(%m: i64, %k: i64, %most: i64) -> (i64, i64) {
   %c1 = arith.constant 1 : i64
   %single = arith.cmpi eq, %m, %c1 : i64
   %together = arith.select %single, %c1, %most : i64
-  return %together : i64
-}
-// How many of the panels are divided by shares: all of them for one thread, and
-// where the last eighth is too little for all to take some of it twice.
-func.func private @shared(%context: !llvm.ptr, %panels: i64, %together: i64) -> i64 {
-  %c1 = arith.constant 1 : i64
-  %c3 = arith.constant 3 : i64
-  %eighth = arith.shrui %panels, %c3 : i64
-  %thread0 = arith.constant 0 : i32
-  %zero, %range = func.call @range(%context, %thread0, %eighth) : (!llvm.ptr, i32, i64) -> (i64, i64)
-  %twice = arith.shli %together, %c1 : i64
-  %enough = arith.cmpi uge, %range, %twice : i64
-  %others = arith.cmpi ult, %range, %eighth : i64
-  %taken = arith.andi %enough, %others : i1
-  %most = arith.subi %panels, %eighth : i64
-  %count = arith.select %taken, %most, %panels : i64
-  return %count : i64
-}
-// The next panels for the thread of those from `shared` on; none are left where
-// the range is empty.
-func.func private @take(%context: !llvm.ptr, %thread: i32, %op: i32, %shared: i64, %panels: i64, %k: i64, %together: i64) -> (i64, i64) attributes {passthrough = ["noinline"]} {
-  %c1 = arith.constant 1 : i64
-  // 32768 weights are a stream that is worth starting.
   %short = arith.constant 2048 : i64
   %few = arith.divui %short, %k : i64
   %least = arith.maxui %few, %together : i64
-  %field = arith.constant ${taken} : i64
-  %array = func.call @pointer(%context, %field) : (!llvm.ptr, i64) -> !llvm.ptr
-  %at = llvm.getelementptr %array[%op] : (!llvm.ptr, i32) -> !llvm.ptr, i32
-  %start = llvm.load %at atomic monotonic {alignment = 4 : i64} : !llvm.ptr -> i32
-  %seen, %first, %last = scf.while (%old = %start) : (i32) -> (i32, i64, i64) {
-    %before = arith.extui %old : i32 to i64
-    %begin = arith.addi %shared, %before : i64
-    %left = arith.subi %panels, %begin : i64
-    // Half of the thread's range of what is left.
-    %a, %b = func.call @range(%context, %thread, %left) : (!llvm.ptr, i32, i64) -> (i64, i64)
-    %range = arith.subi %b, %a : i64
-    %half = arith.shrui %range, %c1 : i64
-    %wanted = arith.maxui %half, %least : i64
-    %count = arith.minui %wanted, %left : i64
-    %end = arith.addi %begin, %count : i64
-    %count32 = arith.trunci %count : i64 to i32
-    %new = arith.addi %old, %count32 : i32
-    %exchange = llvm.cmpxchg %at, %old, %new monotonic monotonic : !llvm.ptr, i32
-    %value = llvm.extractvalue %exchange[0] : !llvm.struct<(i32, i1)>
-    %again = arith.cmpi ne, %value, %old : i32
-    scf.condition(%again) %value, %begin, %end : i32, i64, i64
-  } do {
-  ^bb0(%value: i32, %begin: i64, %end: i64):
-    scf.yield %value : i32
-  }
-  return %first, %last : i64, i64
+  return %together, %least : i64, i64
 }
 )mlir";
 
 static constexpr std::string_view kOverPanels =
     R"mlir(  %most_together = arith.constant ${together} : i64
-  %together = func.call @together(%m, %most_together) : (i64, i64) -> i64
-  %shared = func.call @shared(%context, %panels, %together) : (!llvm.ptr, i64, i64) -> i64
-  %begin, %end = func.call @range(%context, %thread, %shared) : (!llvm.ptr, i32, i64) -> (i64, i64)
-  %none:2 = scf.while (%first = %begin, %last = %end) : (i64, i64) -> (i64, i64) {
-${compute}
-    %next:2 = func.call @take(%context, %thread, %op, %shared, %panels, %k, %together) : (!llvm.ptr, i32, i32, i64, i64, i64, i64) -> (i64, i64)
-    %more = arith.cmpi ult, %next#0, %next#1 : i64
-    scf.condition(%more) %next#0, %next#1 : i64, i64
-  } do {
-  ^bb0(%first: i64, %last: i64):
-    scf.yield %first, %last : i64, i64
-  })mlir";
+  %together, %least = func.call @least_panels(%m, %k, %most_together) : (i64, i64, i64) -> (i64, i64)
+${over.units})mlir";
 
 static constexpr std::string_view kLinear = R"mlir(
 func.func private @${name}(%context: !llvm.ptr, %thread: i32, ${in.arguments}, %weight: i64, %k: i64, %panels: i64, %bias: i64, %residual: i64, %out: i64, %stride: i64, %op: i32) attributes {passthrough = ["noinline"]} {
@@ -272,9 +210,10 @@ static int64_t panelsTogether(const KernelInfo &row) {
 std::string LowerFunctions::overPanels(std::string_view compute,
                                        const KernelInfo &largest,
                                        const Substitutions &substitutions) {
-  add("take", kTake, {});
+  add("least_panels", kLeastPanels, {});
   return replace(kOverPanels,
-                 {{"compute", replace(compute, substitutions)},
+                 {{"over.units", overUnits("%panels", "%together", "%least",
+                                           replace(compute, substitutions))},
                   {"together", std::to_string(panelsTogether(largest))}});
 }
 

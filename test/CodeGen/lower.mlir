@@ -118,12 +118,12 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // panel at a time will do, for VNNI's rows do nothing to activations first.
 // PRODUCT-LABEL: func.func private @linear.linear_q4_0_8x16x4_avx512vnni(
 // PRODUCT: %[[MOST:.*]] = arith.constant 1 : i64
-// PRODUCT: %[[TOGETHER:.*]] = call @together(%{{.*}}, %[[MOST]]) :
-// PRODUCT: %[[SHARED:.*]] = call @shared(%{{.*}}, %[[PANELS:.*]], %[[TOGETHER]]) :
+// PRODUCT: %[[TAKES:.*]]:2 = call @least_panels({{.*}}, %[[MOST]]) :
+// PRODUCT: %[[SHARED:.*]] = call @shared(%{{.*}}, %[[PANELS:.*]], %[[TAKES]]#0) :
 // PRODUCT: %[[SHARE:.*]]:2 = call @range(%{{.*}}, %{{.*}}, %[[SHARED]]) :
 // PRODUCT: scf.while (%[[FROM:.*]] = %[[SHARE]]#0, %[[TO:.*]] = %[[SHARE]]#1) :
 // PRODUCT: call @product.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[FROM]], %[[TO]]) :
-// PRODUCT: %[[NEXT:.*]]:2 = func.call @take({{.*}}, %[[SHARED]], %[[PANELS]], %{{.*}}, %[[TOGETHER]]) :
+// PRODUCT: %[[NEXT:.*]]:2 = func.call @take({{.*}}, %[[SHARED]], %[[PANELS]], %[[TAKES]]#1) :
 // PRODUCT: arith.cmpi ult, %[[NEXT]]#0, %[[NEXT]]#1
 // The largest tiles first, on panels that stay in a cache.
 // PRODUCT-LABEL: func.func private @product.linear_q4_0_8x16x4_avx512vnni(
@@ -142,7 +142,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // AMX leaves what 16 do not divide to VNNI, and shares activations among more panels.
 // TILES-LABEL: func.func private @linear.linear_q4_0_16x16x4_amx_int8(
 // TILES: %[[MOST:.*]] = arith.constant 4 : i64
-// TILES: call @together(%{{.*}}, %[[MOST]]) :
+// TILES: call @least_panels({{.*}}, %[[MOST]]) :
 // TILES-LABEL: func.func private @product.linear_q4_0_16x16x4_amx_int8(
 // TILES: arith.constant 32768 : i64
 // TILES: call @linear_q4_0_16x16x4_amx_int8(
@@ -154,7 +154,11 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // CHECK: func.func private @append
 // CHECK: call @norm_rope_avx512
 // CHECK: call @append_k_f16_avx512
-// CHECK: func.func private @attention
+// Blocks of tokens are handed out as panels are.
+// CHECK: func.func private @attention(
+// CHECK: call @shared(
+// CHECK: call @attention_run(
+// CHECK: call @take(
 // A product knows what is read next: the page's values, then the next page's keys.
 // CHECK: call @attention_scores_f16_avx512({{.*}}, %[[VALUES:[0-9a-z_]+]]) :
 // CHECK: call @softmax_page_avx512

@@ -66,7 +66,7 @@ struct Context {
   /// barrier) and, with the number of ops, where it ends.
   void (*trace)(void *state, int32_t thread, int32_t op);
   void *traceState;
-  /// Panels of each op that threads have taken while they ran, [ops]; the
+  /// Units of each op that threads have taken while they ran, [ops]; the
   /// runtime sets zeros before the call.
   uint32_t *taken;
 };
