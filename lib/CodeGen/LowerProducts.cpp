@@ -12,8 +12,8 @@ using namespace qwen;
 /// rows that the ones before it have left; rows are independent, so that the
 /// split never shows in the result. Where tiles follow each other, panels that
 /// fit in a core's cache are the outer loop: memory is read once
-/// (docs/decisions/0006-small-batches.md). A single token takes all panels at
-/// once, so that its streams are long.
+/// (docs/decisions/0006-small-batches.md). One and two tokens, which are one
+/// tile, take all panels at once, so that their streams are long.
 static constexpr std::string_view kProduct = R"mlir(
 func.func private @${name}(${x.arguments}, %w: !llvm.ptr, %bias: !llvm.ptr, %residual: !llvm.ptr, %out: !llvm.ptr, %m: i64, %k: i64, %stride: i64, %begin: i64, %end: i64) {
   %c0 = arith.constant 0 : i64
@@ -23,9 +23,9 @@ func.func private @${name}(${x.arguments}, %w: !llvm.ptr, %bias: !llvm.ptr, %res
   %panels = arith.divui %cached, %k : i64
   %least = arith.constant ${least} : i64
   %all = arith.subi %end, %begin : i64
-  %c1 = arith.constant 1 : i64
-  %single = arith.cmpi eq, %m, %c1 : i64
-  %together = arith.select %single, %all, %panels : i64
+  %c2 = arith.constant 2 : i64
+  %one_tile = arith.cmpi ule, %m, %c2 : i64
+  %together = arith.select %one_tile, %all, %panels : i64
   %step = arith.maxui %together, %least : i64
   scf.for %first = %begin to %end step %step : i64 {
     %next = arith.addi %first, %step : i64
