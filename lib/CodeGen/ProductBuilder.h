@@ -103,10 +103,14 @@ public:
   /// A distance in vectors that is `distance` where they have 128 bits.
   Value scaled(int64_t distance);
 
-  /// What is read later: step i of a chain prefetches the line at
-  /// pointer + i * stride, unless `pointer` is null.
+  /// Bytes that a prefetch fetches.
+  static constexpr int64_t kCacheLine = 64;
+
+  /// What is read later: step i of a chain prefetches `lines` lines from
+  /// pointer + i * stride on.
   struct ReadAhead {
     Value pointer, stride;
+    int64_t lines;
   };
 
   /// A tile of x.size() rows and `columns` outputs, accumulated from +0 by

@@ -280,9 +280,12 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
   const int64_t vectors = columns / lanes;
   const int64_t vectorBytes = lanes * stored.getIntOrFloatBitWidth() / 8;
   auto loadLine = [&](Value step) {
-    if (ahead.pointer)
-      LLVM::Prefetch::create(*this, at(ahead.pointer, mul(step, ahead.stride)),
-                             /*rw=*/0, /*hint=*/3, /*cache=*/1);
+    // To the second cache, which waits for more lines at once than the first.
+    for (int64_t i = 0; i < ahead.lines; ++i) {
+      Value next = at(ahead.pointer, mul(step, ahead.stride));
+      LLVM::Prefetch::create(*this, at(next, i * kCacheLine), /*rw=*/0,
+                             /*hint=*/2, /*cache=*/1);
+    }
     Value line = at(weights, mul(step, stride));
     Values w;
     for (int64_t v = 0; v < vectors; ++v)

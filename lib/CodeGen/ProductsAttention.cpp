@@ -146,7 +146,7 @@ private:
     }
     const int64_t width = std::min(lanes, columns);
     const int64_t vectors = columns / width;
-    ProductBuilder::ReadAhead ahead;
+    ProductBuilder::ReadAhead ahead = {};
     if (schedule.prefetch > 0) {
       // As much of what is read next as the tile has of the multiplications: a
       // core waits for few lines at once, so that they are asked for evenly.
@@ -157,6 +157,9 @@ private:
           b.at(product.next, arith::DivUIOp::create(b, bytes, product.groups));
       ahead.stride = arith::CeilDivUIOp::create(
           b, b.integer(storedBytes * columns * heads), product.groups);
+      // Those of a step where the tile has all heads.
+      ahead.lines =
+          llvm::divideCeil(storedBytes * columns, ProductBuilder::kCacheLine);
     }
     Values sums = b.chains(x, b.at(product.page, b.mul(column, storedBytes)),
                            product.lineBytes, stored, product.count, columns,
