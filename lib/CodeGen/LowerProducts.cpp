@@ -12,8 +12,8 @@ using namespace qwen;
 /// rows that the ones before it have left; rows are independent, so that the
 /// split never shows in the result. Where tiles follow each other, panels that
 /// fit in a core's cache are the outer loop: memory is read once
-/// (docs/decisions/0006-small-batches.md). One and two tokens, which are one
-/// tile, take all panels at once, so that their streams are long.
+/// (docs/decisions/0006-small-batches.md). Tokens that are one tile take all
+/// panels at once, so that their streams are long.
 static constexpr std::string_view kProduct = R"mlir(
 func.func private @${name}(${x.arguments}, %w: !llvm.ptr, %bias: !llvm.ptr, %residual: !llvm.ptr, %out: !llvm.ptr, %m: i64, %k: i64, %stride: i64, %begin: i64, %end: i64) {
   %c0 = arith.constant 0 : i64
@@ -23,9 +23,12 @@ func.func private @${name}(${x.arguments}, %w: !llvm.ptr, %bias: !llvm.ptr, %res
   %panels = arith.divui %cached, %k : i64
   %least = arith.constant ${least} : i64
   %all = arith.subi %end, %begin : i64
-  %c2 = arith.constant 2 : i64
-  %one_tile = arith.cmpi ule, %m, %c2 : i64
-  %together = arith.select %one_tile, %all, %panels : i64
+  %tile_sizes = arith.constant ${tile.sizes} : i64
+  %most = arith.constant 63 : i64
+  %bit = arith.minui %m, %most : i64
+  %at_bit = arith.shrui %tile_sizes, %bit : i64
+  %single = arith.trunci %at_bit : i64 to i1
+  %together = arith.select %single, %all, %panels : i64
   %step = arith.maxui %together, %least : i64
   scf.for %first = %begin to %end step %step : i64 {
     %next = arith.addi %first, %step : i64
@@ -182,15 +185,18 @@ std::string LowerFunctions::product(const KernelInfo &gemv,
                                     const KernelInfo *gemm) {
   Substitutions substitutions = operandText(gemv);
   std::string tiles, left = "m";
+  uint64_t sizes = 0;
   for (const KernelInfo *row : tilesOf(gemv, gemm)) {
     Substitutions tile = substitutions;
     declare(*row, "kernel", tile);
     tile["m"] = std::to_string(row->m);
     tile["left"] = left;
     tiles += replace(kTile, tile);
+    sizes |= uint64_t{1} << row->m;
     left = "left" + tile["m"];
   }
   substitutions["tiles"] = tiles;
+  substitutions["tile.sizes"] = std::to_string(sizes);
   // Values along K of as many panels as stay in a cache.
   const KernelSchedule &schedule = scheduleOf(gemm ? *gemm : gemv);
   substitutions["cached"] = std::to_string(schedule.cached / kPanelRows);
