@@ -40,7 +40,15 @@ Expr halide::exp(const Expr &x) {
   return expOfReduced(power.r) * power.scale;
 }
 
-Expr halide::silu(const Expr &x) { return x / (1.0f + halide::exp(-x)); }
+halide::ReducedPower halide::reduceSilu(const Expr &x) {
+  return reducePower(Halide::min(-x, 88.375f));
+}
+
+Expr halide::siluOfReduced(const Expr &x, const ReducedPower &power) {
+  return x / (1.0f + expOfReduced(power.r) * power.scale);
+}
+
+Expr halide::silu(const Expr &x) { return siluOfReduced(x, reduceSilu(x)); }
 
 halide::SinCos halide::sinCos(const Expr &angle) {
   const Expr a = cast<double>(angle);

@@ -25,8 +25,11 @@ Halide::Expr expOfReduced(const Halide::Expr &r);
 /// e^x of docs/numerics.md.
 Halide::Expr exp(const Halide::Expr &x);
 
-/// x / (1 + exp(-x)).
+/// x / (1 + exp(-x)), and its two halves: silu(x) is
+/// siluOfReduced(x, reduceSilu(x)).
 Halide::Expr silu(const Halide::Expr &x);
+ReducedPower reduceSilu(const Halide::Expr &x);
+Halide::Expr siluOfReduced(const Halide::Expr &x, const ReducedPower &power);
 
 /// Sine and cosine of an f32 angle, computed in f64 and rounded once.
 struct SinCos {

@@ -5,6 +5,7 @@
 
 #include "qwen/ABI/Blocks.h"
 
+#include <algorithm>
 #include <limits>
 
 using namespace qwen;
@@ -262,15 +263,28 @@ Kernel halide::swiGluQ8(int width) {
   const GroupedRow gate("gate"), up("up");
   Param<int32_t> groups("groups");
   Var i("i"), group("group");
-  Func value("value");
-  value(i, group) = silu(gate.values(i, group)) * up.values(i, group);
+  Func reduced("reduced"), value("value");
+  const ReducedPower power = reduceSilu(gate.values(i, group));
+  reduced(i, group) = {power.r, power.scale};
+  value(i, group) =
+      siluOfReduced(gate.values(i, group),
+                    {reduced(i, group)[0], reduced(i, group)[1]}) *
+      up.values(i, group);
 
-  // One block: its values are computed once and kept.
+  // One block: its values are computed once and kept. Up to four vectors at
+  // once and in two halves, as softmax's.
+  const int together = std::min(4 * width, kGroupSize);
+  Var step("step"), lane("lane");
   value.compute_root()
       .bound_storage(group, kGroupsPerBlock)
       .store_in(Halide::MemoryType::Stack)
-      .vectorize(i, width)
-      .unroll(i);
+      .split(i, step, lane, together)
+      .vectorize(lane)
+      .unroll(step);
+  reduced.compute_at(value, step)
+      .store_in(Halide::MemoryType::Stack)
+      .bound_extent(i, together)
+      .vectorize(i);
   return {{gate.values, up.values, groups}, quantize(value, groups, width)};
 }
 
