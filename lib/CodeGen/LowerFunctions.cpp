@@ -195,8 +195,15 @@ func.func private @take(%context: !llvm.ptr, %thread: i32, %op: i32, %shared: i6
     %end = arith.addi %begin, %count : i64
     %count32 = arith.trunci %count : i64 to i32
     %new = arith.addi %old, %count32 : i32
-    %exchange = llvm.cmpxchg %at, %old, %new monotonic monotonic : !llvm.ptr, i32
-    %value = llvm.extractvalue %exchange[0] : !llvm.struct<(i32, i1)>
+    // Where nothing is left, the number stays in every thread's cache.
+    %some = arith.cmpi ne, %new, %old : i32
+    %value = scf.if %some -> (i32) {
+      %exchange = llvm.cmpxchg %at, %old, %new monotonic monotonic : !llvm.ptr, i32
+      %found = llvm.extractvalue %exchange[0] : !llvm.struct<(i32, i1)>
+      scf.yield %found : i32
+    } else {
+      scf.yield %old : i32
+    }
     %again = arith.cmpi ne, %value, %old : i32
     scf.condition(%again) %value, %begin, %end : i32, i64, i64
   } do {
