@@ -23,6 +23,7 @@ func.func private @${name}(${x.arguments}, %w: !llvm.ptr, %bias: !llvm.ptr, %res
   %panels = arith.divui %cached, %k : i64
   %least = arith.constant ${least} : i64
   %all = arith.subi %end, %begin : i64
+  // Bit m of the sizes is set where m rows are one tile.
   %tile_sizes = arith.constant ${tile.sizes} : i64
   %most = arith.constant 63 : i64
   %bit = arith.minui %m, %most : i64

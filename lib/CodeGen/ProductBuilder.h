@@ -105,6 +105,9 @@ public:
 
   /// Bytes that a prefetch fetches.
   static constexpr int64_t kCacheLine = 64;
+  /// Fetches the line at `address` to the second cache, which waits for more
+  /// lines at once than the first.
+  void prefetch(Value address);
 
   /// What is read later: step i of a chain prefetches `lines` lines from
   /// pointer + i * stride on.

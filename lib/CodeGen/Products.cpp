@@ -273,6 +273,10 @@ Value ProductBuilder::fmaByElement(Value w, Value four, int64_t i, Value sum) {
                    {sum, w, four, element});
 }
 
+void ProductBuilder::prefetch(Value address) {
+  LLVM::Prefetch::create(*this, address, /*rw=*/0, /*hint=*/2, /*cache=*/1);
+}
+
 Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
                               Type stored, Value count, int64_t columns,
                               int64_t lanes, const ReadAhead &ahead) {
@@ -280,12 +284,8 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
   const int64_t vectors = columns / lanes;
   const int64_t vectorBytes = lanes * stored.getIntOrFloatBitWidth() / 8;
   auto loadLine = [&](Value step) {
-    // To the second cache, which waits for more lines at once than the first.
-    for (int64_t i = 0; i < ahead.lines; ++i) {
-      Value next = at(ahead.pointer, mul(step, ahead.stride));
-      LLVM::Prefetch::create(*this, at(next, i * kCacheLine), /*rw=*/0,
-                             /*hint=*/2, /*cache=*/1);
-    }
+    for (int64_t i = 0; i < ahead.lines; ++i)
+      prefetch(at(at(ahead.pointer, mul(step, ahead.stride)), i * kCacheLine));
     Value line = at(weights, mul(step, stride));
     Values w;
     for (int64_t v = 0; v < vectors; ++v)

@@ -500,8 +500,7 @@ void LinearEmitter::prefetch(Value line) {
     return;
   if (schedule.streams > 0)
     b.keepLoadsInOrder();
-  LLVM::Prefetch::create(b, b.at(line, schedule.prefetch), /*rw=*/0,
-                         /*hint=*/2, /*cache=*/1);
+  b.prefetch(b.at(line, schedule.prefetch));
 }
 
 /// Activations first .. first + 15 of a group, in each 128 bits.

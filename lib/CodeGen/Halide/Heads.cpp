@@ -152,7 +152,7 @@ Kernel halide::softmaxPage(int width) {
   // A difference from the largest is never positive.
   const ReducedPower power = reducePower(visible(j) - m(row));
   reduced(j, row) = {power.r, power.scale};
-  p(j, row) = expOfReduced(reduced(j, row)[0]) * Expr(reduced(j, row)[1]);
+  p(j, row) = halide::exp({reduced(j, row)[0], reduced(j, row)[1]});
   lanes(j, row) = 0.0f;
   lanes(j, row) += p(r * kLanes + j, row);
   l(row) = foldLanes(lanes, add, l, row);

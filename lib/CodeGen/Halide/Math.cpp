@@ -25,30 +25,28 @@ halide::ReducedPower halide::reducePower(const Expr &x) {
   return {r, Halide::select(x < least, 0.0f, power)};
 }
 
-Expr halide::expOfReduced(const Expr &r) {
+halide::ReducedPower halide::reduceAnyPower(const Expr &x) {
+  return reducePower(Halide::min(x, 88.375f));
+}
+
+Expr halide::exp(const ReducedPower &power) {
+  const Expr &r = power.r;
   Expr p = 0x1.a0d2cep-13f;
   for (float c : {0x1.6e879cp-10f, 0x1.11121p-7f, 0x1.555382p-5f,
                   0x1.555554p-3f, 0x1p-1f})
     p = p * r + c;
   p = p * (r * r);
   p = p + r;
-  return p + 1.0f;
+  return (p + 1.0f) * power.scale;
 }
 
-Expr halide::exp(const Expr &x) {
-  const ReducedPower power = reducePower(Halide::min(x, 88.375f));
-  return expOfReduced(power.r) * power.scale;
+Expr halide::exp(const Expr &x) { return exp(reduceAnyPower(x)); }
+
+Expr halide::silu(const Expr &x, const ReducedPower &power) {
+  return x / (1.0f + exp(power));
 }
 
-halide::ReducedPower halide::reduceSilu(const Expr &x) {
-  return reducePower(Halide::min(-x, 88.375f));
-}
-
-Expr halide::siluOfReduced(const Expr &x, const ReducedPower &power) {
-  return x / (1.0f + expOfReduced(power.r) * power.scale);
-}
-
-Expr halide::silu(const Expr &x) { return siluOfReduced(x, reduceSilu(x)); }
+Expr halide::silu(const Expr &x) { return silu(x, reduceAnyPower(-x)); }
 
 halide::SinCos halide::sinCos(const Expr &angle) {
   const Expr a = cast<double>(angle);

@@ -13,23 +13,23 @@ namespace qwen::halide {
 /// register, two of AVX2, four of NEON.
 inline constexpr int kLanes = 16;
 
-/// x <= 88.375 as n ln 2 + r: e^x of docs/numerics.md is expOfReduced(r) *
-/// scale, where scale is 2^n, or +0 below the least argument.
+/// x as n ln 2 + r: scale is 2^n, or +0 below the least argument of
+/// docs/numerics.md's e^x.
 struct ReducedPower {
   Halide::Expr r;
   Halide::Expr scale;
 };
+/// Of x <= 88.375, and of any x, whose power is that of 88.375 above it.
 ReducedPower reducePower(const Halide::Expr &x);
-Halide::Expr expOfReduced(const Halide::Expr &r);
+ReducedPower reduceAnyPower(const Halide::Expr &x);
 
-/// e^x of docs/numerics.md.
+/// e^x of docs/numerics.md, and from what x was reduced to.
 Halide::Expr exp(const Halide::Expr &x);
+Halide::Expr exp(const ReducedPower &power);
 
-/// x / (1 + exp(-x)), and its two halves: silu(x) is
-/// siluOfReduced(x, reduceSilu(x)).
+/// x / (1 + exp(-x)), and from what reduceAnyPower made of -x.
 Halide::Expr silu(const Halide::Expr &x);
-ReducedPower reduceSilu(const Halide::Expr &x);
-Halide::Expr siluOfReduced(const Halide::Expr &x, const ReducedPower &power);
+Halide::Expr silu(const Halide::Expr &x, const ReducedPower &power);
 
 /// Sine and cosine of an f32 angle, computed in f64 and rounded once.
 struct SinCos {

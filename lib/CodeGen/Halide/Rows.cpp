@@ -264,24 +264,21 @@ Kernel halide::swiGluQ8(int width) {
   Param<int32_t> groups("groups");
   Var i("i"), group("group");
   Func reduced("reduced"), value("value");
-  const ReducedPower power = reduceSilu(gate.values(i, group));
+  const ReducedPower power = reduceAnyPower(-gate.values(i, group));
   reduced(i, group) = {power.r, power.scale};
-  value(i, group) =
-      siluOfReduced(gate.values(i, group),
-                    {reduced(i, group)[0], reduced(i, group)[1]}) *
-      up.values(i, group);
+  value(i, group) = silu(gate.values(i, group),
+                         {reduced(i, group)[0], reduced(i, group)[1]}) *
+                    up.values(i, group);
 
   // One block: its values are computed once and kept. Up to four vectors at
   // once and in two halves, as softmax's.
   const int together = std::min(4 * width, kGroupSize);
-  Var step("step"), lane("lane");
   value.compute_root()
       .bound_storage(group, kGroupsPerBlock)
       .store_in(Halide::MemoryType::Stack)
-      .split(i, step, lane, together)
-      .vectorize(lane)
-      .unroll(step);
-  reduced.compute_at(value, step)
+      .vectorize(i, together)
+      .unroll(i);
+  reduced.compute_at(value, i)
       .store_in(Halide::MemoryType::Stack)
       .bound_extent(i, together)
       .vectorize(i);
