@@ -12,7 +12,8 @@
 //
 // What is unpacked, the activations of pairs of tokens and the sums lie in a
 // scratch on the stack that fits in a core's first cache. What bounds the inner
-// loop is then the dots and what turns them into floats: docs/performance.md.
+// loop is then the dots and what turns them into floats:
+// docs/notebook/arm-static-model.md.
 //
 // The order of every accumulation is docs/numerics.md's; layouts are
 // Blocks.h's.

@@ -78,7 +78,7 @@ static constexpr struct {
 } kTunedCpus[] = {
     // A load of two vectors of 128 bits costs more than two loads: three
     // micro-operations, where five or six are dispatched a cycle. Found by
-    // bench/mca.py (docs/performance.md).
+    // bench/mca.py (docs/notebook/arm-static-model.md).
     {"neoverse-n2", "+slow-paired-128"},
     {"neoverse-v2", "+slow-paired-128"},
 };

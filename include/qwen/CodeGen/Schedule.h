@@ -37,7 +37,8 @@ struct KernelSchedule {
   int64_t prefetch = 0;
   /// Parts, far from each other, of the panels of a call that its loops read in
   /// turn, a group of weights each: memory serves a core several streams faster
-  /// than one (docs/performance.md). 0 where panels follow each other.
+  /// than one (docs/notebook/decode-bandwidth.md). 0 where panels follow each
+  /// other.
   int64_t streams = 0;
   /// Tokens for which weights are unpacked once; 0 where each tile does so. Of
   /// attention: rows (query heads of several tokens) that a thread takes at
