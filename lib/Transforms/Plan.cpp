@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "PlanInput.h"
+
 #include "qwen/ABI/Artifact.h"
-#include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "llvm/ADT/DenseMap.h"
@@ -20,30 +21,6 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
-/// Most tokens of one call; keeps sizes far from overflow.
-static constexpr int64_t kMostTokens = int64_t{1} << 20;
-
-static bool isPlanned(Operation *op) {
-  return isa_and_nonnull<EmbeddingOp, RopeTableOp, RmsNormOp, LinearOp,
-                         SwiGluOp, QuantizeOp, AppendOp, AttentionOp, LmHeadOp>(
-      op);
-}
-
-static bool isDividedByRows(Operation *op) {
-  return isa<EmbeddingOp, RopeTableOp, RmsNormOp, QuantizeOp>(op);
-}
-
-/// The op that writes `value`, which may be a view.
-static Operation *writerOf(Value value) {
-  while (auto view = value.getDefiningOp<OutputRowsOp>())
-    value = view.getInput();
-  return value.getDefiningOp();
-}
-
-static int64_t columnsOf(Value value) {
-  return cast<RankedTensorType>(value.getType()).getDimSize(1);
-}
-
 namespace {
 /// Memory for the results of one op, and of products that write over them.
 struct Buffer {
@@ -55,9 +32,9 @@ struct Buffer {
 
 class Planner {
 public:
-  Planner(func::FuncOp function, int64_t maxTokens, int64_t maxRows)
-      : maxTokens(maxTokens), maxRows(maxRows) {
-    for (Operation &op : function.front()) {
+  explicit Planner(PlanInput input)
+      : maxTokens(input.maxTokens), maxRows(input.maxRows) {
+    for (Operation &op : input.forward.front()) {
       if (isPlanned(&op))
         ops.push_back(&op);
       if (isa<OutputRowsOp>(op) || llvm::any_of(op.getOperands(), [&](Value v) {
@@ -93,8 +70,6 @@ private:
   bool readsOtherUnits(Operation *op, Value operand, Operation *writer) const;
   unsigned lastReader(Operation *op) const;
   bool writesOverResidual(LinearOp op) const;
-
-  static constexpr char kPlanName[] = "plan";
 
   const int64_t maxTokens, maxRows;
   SmallVector<Operation *> ops;
@@ -336,38 +311,14 @@ namespace {
 struct Plan final : qwen::impl::PlanBase<Plan> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    const FailureOr<int64_t> maxTokens = readLimit(kMaxTokensAttr, kMostTokens);
-    const FailureOr<int64_t> maxRows = readLimit(
-        kMaxRowsAttr, succeeded(maxTokens) ? *maxTokens : kMostTokens);
-    if (failed(maxTokens) || failed(maxRows))
+    const FailureOr<PlanInput> input = readPlanInput(module);
+    if (failed(input))
       return signalPassFailure();
-    auto forward = module.lookupSymbol<func::FuncOp>(kForwardName);
-    if (!forward || forward.isExternal()) {
-      module.emitError() << "the module has no function @" << kForwardName
-                         << " to plan";
-      return signalPassFailure();
-    }
-    Planner planner(forward, *maxTokens, *maxRows);
+    Planner planner(*input);
     if (failed(planner.run()))
       return signalPassFailure();
     module->setAttr(kArenaBytesAttr,
                     Builder(module).getI64IntegerAttr(planner.arenaBytes()));
-  }
-
-private:
-  FailureOr<int64_t> readLimit(StringRef name, int64_t most) {
-    auto attribute = getOperation()->getAttrOfType<IntegerAttr>(name);
-    if (!attribute) {
-      getOperation().emitError() << "the module has no " << name;
-      return failure();
-    }
-    const int64_t value = attribute.getInt();
-    if (value < 1 || value > most) {
-      getOperation().emitError()
-          << name << " is " << value << " when 1 to " << most << " is needed";
-      return failure();
-    }
-    return value;
   }
 };
 } // namespace
