@@ -29,6 +29,7 @@ void qwen::buildPipeline(OpPassManager &manager,
   manager.addPass(createSelectKernels());
   manager.addPass(createPack());
   manager.addPass(createPlan());
+  manager.addPass(createVerifyPlan());
   addStageVerifier(manager, Stage::Packed);
 }
 

@@ -140,6 +140,32 @@ def Plan : Qwen_Pass<"qwen-plan"> {
   }];
 }
 
+def VerifyPlan : Qwen_Pass<"qwen-verify-plan"> {
+  let summary = "Checks barriers and buffers of a plan";
+  let description = [{
+    Checks what qwen-plan promises, from its result and with rules of its own:
+
+    - A barrier lies between an op and each op whose result it reads. Only ops
+      on rows may follow each other without one, and only if they have equally
+      many rows and none is gathered by `qwen.output_rows`: then a thread reads
+      its own rows. Threads may take units of products and attention from each
+      other, so no two of those have the same units.
+    - An op before `qwen.attention` appends to its layer of the cache, and a
+      barrier lies between them, and between `qwen.attention` and a later
+      append.
+    - Buffers that are alive in one phase are disjoint. A buffer is alive from
+      the phase that writes it to the last phase that reads it, both included,
+      or to the end if the function returns it. A product may write exactly over
+      its residual if nothing else reads that in the phase or later.
+    - Buffers start at multiples of 64 bytes and end within `qwen.arena_bytes`.
+      Rows of a product have room for whole panels.
+    - `qwen.lm_head` is the last op: it skips its barrier where the caller wants
+      hidden rows.
+
+    The error is at the op that comes later; a note shows the other op.
+  }];
+}
+
 //===----------------------------------------------------------------------===//
 // Stages
 //===----------------------------------------------------------------------===//

@@ -1,0 +1,355 @@
+//===- VerifyPlan.cpp - Whether a plan is safe to run ---------------------===//
+//
+// One walk over the ops in order counts phases, checks barriers, and collects
+// regions of the arena with their lifetimes. A sweep over the phases then finds
+// regions that overlap while both are alive. Passes.td has the rules. Nothing
+// here calls the planner's code, so that it cannot repeat the planner's
+// mistakes.
+//
+//===----------------------------------------------------------------------===//
+
+#include "PlanInput.h"
+
+#include "qwen/ABI/Artifact.h"
+#include "qwen/Transforms/Passes.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/Support/MathExtras.h"
+
+#include <map>
+
+using namespace mlir;
+using namespace qwen;
+
+namespace qwen {
+#define GEN_PASS_DEF_VERIFYPLAN
+#include "qwen/Transforms/Passes.h.inc"
+} // namespace qwen
+
+/// The phase of what reads a value after all ops: the function's return.
+static constexpr unsigned kAfterAll = ~0u;
+
+static PlanAttr planOf(Operation *op) {
+  return op->getAttrOfType<PlanAttr>(kPlanName);
+}
+
+static bool isRows(Value value) {
+  return isFloatRows(value.getType()) || isQuantizedRows(value.getType());
+}
+
+/// Whether `op` has a unit for each wanted output row instead of each token.
+/// Only a norm can gather them; the output of lm_head is not in the arena.
+static bool isOverOutputRows(Operation *op) {
+  auto norm = dyn_cast<RmsNormOp>(op);
+  return norm && norm.getInput().getDefiningOp<OutputRowsOp>();
+}
+
+/// Whether the same thread has the same rows of both ops.
+static bool haveSameUnits(Operation *a, Operation *b) {
+  return isDividedByRows(a) && isDividedByRows(b) &&
+         isOverOutputRows(a) == isOverOutputRows(b);
+}
+
+namespace {
+/// Phases of the results of one op, from where they are written to the last
+/// that reads one of them.
+struct Lifetime {
+  unsigned first, last;
+  /// Operands that read a result in phase `last`.
+  unsigned lastReads = 0;
+};
+
+/// Bytes [begin, end) of the arena that `writer` writes.
+struct Region {
+  Operation *writer;
+  uint64_t begin, end;
+};
+
+/// The last ops that wrote and read one layer of the cache.
+struct LayerCache {
+  Operation *append = nullptr, *attention = nullptr;
+};
+
+class PlanVerifier {
+public:
+  PlanVerifier(PlanInput input, uint64_t arenaBytes)
+      : input(input), arenaBytes(arenaBytes) {}
+
+  LogicalResult run() {
+    for (Operation &op : input.forward.front())
+      if (failed(visit(&op)))
+        return failure();
+    return verifyDisjoint();
+  }
+
+private:
+  LogicalResult visit(Operation *op);
+  LogicalResult beginPhase(Operation *op);
+  LogicalResult visitReads(Operation *op);
+  LogicalResult visitCache(AppendOp op);
+  LogicalResult visitCache(AttentionOp op);
+  LogicalResult addRegions(Operation *op);
+  LogicalResult addRegion(Operation *op, int64_t offset, int64_t stride,
+                          uint64_t elementBytes);
+  LogicalResult verifyDisjoint();
+
+  unsigned phaseOf(Operation *op) const { return lifetimes.lookup(op).first; }
+  bool isInPlace(const Region &region, const Region &old) const;
+  InFlightDiagnostic overlap(const Region &region, const Region &old) const;
+
+  PlanInput input;
+  const uint64_t arenaBytes;
+  unsigned phase = 0;
+  Operation *lmHead = nullptr;
+  llvm::DenseMap<Operation *, Lifetime> lifetimes;
+  /// By the layer's number.
+  std::map<uint64_t, LayerCache> caches;
+  /// In the order of their first phases.
+  std::vector<Region> regions;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Barriers
+//===----------------------------------------------------------------------===//
+
+LogicalResult PlanVerifier::visit(Operation *op) {
+  if (isa<OutputRowsOp>(op))
+    return success();
+  if (isPlanned(op) && failed(beginPhase(op)))
+    return failure();
+  if (failed(visitReads(op)))
+    return failure();
+  if (auto append = dyn_cast<AppendOp>(op))
+    return visitCache(append);
+  if (auto attention = dyn_cast<AttentionOp>(op);
+      attention && failed(visitCache(attention)))
+    return failure();
+  return isPlanned(op) ? addRegions(op) : success();
+}
+
+LogicalResult PlanVerifier::beginPhase(Operation *op) {
+  const PlanAttr plan = planOf(op);
+  if (!plan)
+    return op->emitOpError() << "has no plan; run qwen-plan first";
+  if (lmHead) {
+    InFlightDiagnostic error =
+        op->emitOpError() << "follows '" << lmHead->getName()
+                          << "', whose barrier is skipped where hidden rows "
+                             "are wanted";
+    error.attachNote(lmHead->getLoc()) << "this must be the last op";
+    return error;
+  }
+  if (isa<LmHeadOp>(op))
+    lmHead = op;
+  phase += plan.getBarrier() ? 1 : 0;
+  lifetimes[op] = {phase, phase};
+  return success();
+}
+
+/// Extends the lifetimes of what `op` reads. Where `op` is planned, checks that
+/// a barrier lies between it and what other threads write.
+LogicalResult PlanVerifier::visitReads(Operation *op) {
+  const bool planned = isPlanned(op);
+  for (Value operand : op->getOperands()) {
+    if (!isRows(operand))
+      continue;
+    Operation *writer = writerOf(operand);
+    auto written = lifetimes.find(writer);
+    if (written == lifetimes.end()) {
+      if (planned)
+        return op->emitOpError()
+               << "reads rows that have no place in the arena";
+      continue;
+    }
+    Lifetime &lifetime = written->second;
+    const bool isView = operand.getDefiningOp() != writer;
+    if (planned && lifetime.first == phase &&
+        (isView || !haveSameUnits(op, writer))) {
+      InFlightDiagnostic error =
+          op->emitOpError() << "reads the result of '" << writer->getName()
+                            << "', which other threads write in phase " << phase
+                            << ", too; a barrier is needed between them";
+      error.attachNote(writer->getLoc()) << "written here";
+      return error;
+    }
+    const unsigned reading = planned ? phase : kAfterAll;
+    lifetime.lastReads = reading == lifetime.last ? lifetime.lastReads + 1 : 1;
+    lifetime.last = reading;
+  }
+  return success();
+}
+
+LogicalResult PlanVerifier::visitCache(AppendOp op) {
+  LayerCache &cache = caches[op.getLayer()];
+  cache.append = op;
+  if (!cache.attention || phaseOf(cache.attention) != phase)
+    return success();
+  InFlightDiagnostic error = op.emitOpError()
+                             << "writes the cache of layer " << op.getLayer()
+                             << " in phase " << phase << ", in which '"
+                             << cache.attention->getName()
+                             << "' reads it; a barrier is needed between them";
+  error.attachNote(cache.attention->getLoc()) << "read here";
+  return error;
+}
+
+LogicalResult PlanVerifier::visitCache(AttentionOp op) {
+  LayerCache &cache = caches[op.getLayer()];
+  cache.attention = op;
+  if (!cache.append)
+    return op.emitOpError() << "reads the cache of layer " << op.getLayer()
+                            << ", to which no op before it appends";
+  if (phaseOf(cache.append) != phase)
+    return success();
+  InFlightDiagnostic error = op.emitOpError()
+                             << "reads the cache of layer " << op.getLayer()
+                             << " in phase " << phase << ", in which '"
+                             << cache.append->getName()
+                             << "' writes it; a barrier is needed between them";
+  error.attachNote(cache.append->getLoc()) << "written here";
+  return error;
+}
+
+//===----------------------------------------------------------------------===//
+// Regions
+//===----------------------------------------------------------------------===//
+
+/// Collects what `op` writes: the rows of each result with the space between
+/// them, and of quantized rows their scales and sums. A product writes all its
+/// results as columns of one buffer, in whole panels.
+LogicalResult PlanVerifier::addRegions(Operation *op) {
+  if (isa<LmHeadOp>(op) || op->getNumResults() == 0)
+    return success();
+  const ArrayRef<BufferAttr> buffers = planOf(op).getBuffers();
+  if (isa<LinearOp>(op)) {
+    int64_t columns = 0;
+    for (Value result : op->getResults())
+      columns += columnsOf(result);
+    const int64_t stride = buffers[0].getStride();
+    if (stride < alignTo(columns, kPanelRows))
+      return op->emitOpError() << "stride is " << stride << " when "
+                               << alignTo(columns, kPanelRows)
+                               << " or more is needed for whole panels";
+    return addRegion(op, buffers[0].getOffset(), stride, 4);
+  }
+  for (auto [buffer, result] : llvm::zip_equal(buffers, op->getResults())) {
+    const int64_t columns = columnsOf(result);
+    const bool quantized = isQuantizedRows(result.getType());
+    if (failed(addRegion(op, buffer.getOffset(), buffer.getStride(),
+                         quantized ? 1 : 4)))
+      return failure();
+    if (quantized &&
+        (failed(addRegion(op, buffer.getScales(),
+                          ceilDiv(columns, kActivationBlock), 4)) ||
+         failed(addRegion(op, buffer.getSums(), columns / kGroup, 4))))
+      return failure();
+  }
+  return success();
+}
+
+/// Collects the rows of `op` from `offset` on, which follow each other in steps
+/// of `stride` elements. The op's verifier has found neither to be negative.
+LogicalResult PlanVerifier::addRegion(Operation *op, int64_t offset,
+                                      int64_t stride, uint64_t elementBytes) {
+  const int64_t rows = isOverOutputRows(op) ? input.maxRows : input.maxTokens;
+  const auto begin = static_cast<uint64_t>(offset);
+  // Sums and products from a file: a region too large ends past any arena.
+  const uint64_t bytes =
+      llvm::SaturatingMultiply(static_cast<uint64_t>(stride),
+                               static_cast<uint64_t>(rows) * elementBytes);
+  const uint64_t end = llvm::SaturatingAdd(begin, bytes);
+  if (begin % kTensorAlign != 0)
+    return op->emitOpError()
+           << "buffer starts at byte " << begin << " when a multiple of "
+           << kTensorAlign << " is needed";
+  if (end > arenaBytes)
+    return op->emitOpError()
+           << "buffer [" << begin << ", " << end
+           << ") ends past the arena, which has " << arenaBytes << " bytes";
+  regions.push_back({op, begin, end});
+  return success();
+}
+
+/// Whether `region` is the result of a product that writes over its residual,
+/// which is all that `old` is read for from then on. Each unit reads its panels
+/// before it writes them.
+bool PlanVerifier::isInPlace(const Region &region, const Region &old) const {
+  auto linear = dyn_cast<LinearOp>(region.writer);
+  Value residual = linear ? linear.getResidual() : Value();
+  if (!residual || residual.getDefiningOp() != old.writer ||
+      region.begin != old.begin || region.end != old.end)
+    return false;
+  const auto number = cast<OpResult>(residual).getResultNumber();
+  const Lifetime &read = lifetimes.at(old.writer);
+  return planOf(old.writer).getBuffers()[number] ==
+             planOf(linear).getBuffers()[0] &&
+         read.last == phaseOf(linear) && read.lastReads == 1;
+}
+
+InFlightDiagnostic PlanVerifier::overlap(const Region &region,
+                                         const Region &old) const {
+  InFlightDiagnostic error =
+      region.writer->emitOpError()
+      << "buffer [" << region.begin << ", " << region.end << ") overlaps ["
+      << old.begin << ", " << old.end << ") of '" << old.writer->getName()
+      << "' and both are alive in phase " << phaseOf(region.writer);
+  const Lifetime &lifetime = lifetimes.at(old.writer);
+  Diagnostic &note = error.attachNote(old.writer->getLoc())
+                     << "alive from phase " << lifetime.first << " to ";
+  if (lifetime.last == kAfterAll)
+    note << "the end";
+  else
+    note << lifetime.last;
+  return error;
+}
+
+/// Checks that regions that are alive in one phase do not overlap. The regions
+/// alive are ordered by where they begin, so that only neighbours are compared.
+LogicalResult PlanVerifier::verifyDisjoint() {
+  SmallVector<const Region *> byEnd(llvm::make_pointer_range(regions));
+  const auto lastPhase = [&](const Region *region) {
+    return lifetimes.at(region->writer).last;
+  };
+  llvm::sort(byEnd, [&](const Region *a, const Region *b) {
+    return lastPhase(a) < lastPhase(b);
+  });
+
+  std::map<uint64_t, const Region *> alive;
+  auto next = byEnd.begin();
+  for (const Region &region : regions) {
+    for (; lastPhase(*next) < phaseOf(region.writer); ++next)
+      if (auto ended = alive.find((*next)->begin);
+          ended != alive.end() && ended->second == *next)
+        alive.erase(ended);
+    auto after = alive.lower_bound(region.begin);
+    if (after != alive.begin() && std::prev(after)->second->end > region.begin)
+      return overlap(region, *std::prev(after)->second);
+    if (after != alive.end() && after->first < region.end &&
+        !isInPlace(region, *after->second))
+      return overlap(region, *after->second);
+    alive[region.begin] = &region;
+  }
+  return success();
+}
+
+namespace {
+struct VerifyPlan final : qwen::impl::VerifyPlanBase<VerifyPlan> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    const FailureOr<PlanInput> input = readPlanInput(module);
+    if (failed(input))
+      return signalPassFailure();
+    auto arenaBytes = module->getAttrOfType<IntegerAttr>(kArenaBytesAttr);
+    if (!arenaBytes || arenaBytes.getInt() < 0) {
+      module.emitError() << "the module has no " << kArenaBytesAttr
+                         << " of 0 or more; run qwen-plan first";
+      return signalPassFailure();
+    }
+    PlanVerifier verifier(*input, static_cast<uint64_t>(arenaBytes.getInt()));
+    if (failed(verifier.run()))
+      return signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+} // namespace
