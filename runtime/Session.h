@@ -1,7 +1,8 @@
 //===- Session.h - One sequence that is continued ---------------*- C++ -*-===//
 //
-// A prompt, and the tokens drawn after it. What the command line and the C API
-// have in common above the engine.
+// A prompt, and the tokens drawn after it: what `qwen-run generate` and
+// `qwen-run chat` have in common above the engine. Users of the C API call the
+// engine and the sampler themselves.
 //
 //===----------------------------------------------------------------------===//
 
