@@ -18,6 +18,11 @@
 using namespace mlir;
 using namespace qwen;
 
+namespace qwen {
+#define GEN_PASS_DEF_LOWER
+#include "qwen/CodeGen/Passes.h.inc"
+} // namespace qwen
+
 //===----------------------------------------------------------------------===//
 // Facts of a planned function
 //===----------------------------------------------------------------------===//
@@ -136,19 +141,7 @@ private:
   int64_t frequencies = 0, outputStride = 0;
 };
 
-struct LowerPass final : PassWrapper<LowerPass, OperationPass<ModuleOp>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerPass)
-
-  StringRef getArgument() const override { return "qwen-lower"; }
-  StringRef getDescription() const override {
-    return "Lowers planned ops to calls of kernels in one SPMD function";
-  }
-  void getDependentDialects(DialectRegistry &registry) const override {
-    registry.insert<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect,
-                    scf::SCFDialect>();
-  }
-
-protected:
+struct Lower final : qwen::impl::LowerBase<Lower> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     auto planned = module.lookupSymbol<func::FuncOp>(kForwardName);
@@ -586,12 +579,6 @@ LogicalResult ForwardLowering::lowerOp(AttentionOp op) {
 //===----------------------------------------------------------------------===//
 // Interface
 //===----------------------------------------------------------------------===//
-
-std::unique_ptr<Pass> qwen::createLowerPass() {
-  return std::make_unique<LowerPass>();
-}
-
-void qwen::registerLowerPass() { PassRegistration<LowerPass>(); }
 
 std::vector<std::string> qwen::calledKernels(ModuleOp module) {
   std::vector<std::string> names;

@@ -94,7 +94,7 @@ static void runPasses(mlir::ModuleOp module, const Options &options,
   buildPipeline(manager, {options.weightFormat(), options.kvFormat(),
                           std::min(last, Stage::Packed)});
   if (last == Stage::Calls) {
-    manager.addPass(createLowerPass());
+    manager.addPass(createLower());
     manager.addPass(createVerifyStage({Stage::Calls}));
   }
   std::string message;

@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
     return qwen::compileMain(argc, argv);
   qwen::registerQwenPasses();
   qwen::registerPipeline();
-  qwen::registerLowerPass();
+  qwen::registerQwenCodeGenPasses();
   mlir::DialectRegistry registry;
   registry.insert<qwen::QwenDialect>();
   qwen::registerCodeGenDialects(registry);

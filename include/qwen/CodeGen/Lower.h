@@ -3,6 +3,7 @@
 // The last pass over qwen ops: `forward` becomes a func.func with the C
 // signature of ForwardFn (ABI/KernelABI.h), which waits at barriers and, for
 // each op, calls a kernel on the calling thread's share of the op's units.
+// Passes.td describes the pass in full.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,7 +13,6 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,12 +35,9 @@ inline constexpr char kFrequenciesAttr[] = "qwen.frequencies";
 /// next, i64.
 inline constexpr char kOutputStrideAttr[] = "qwen.output_stride";
 
-/// `qwen-lower`: takes a module of stage "packed" with a plan on each op to
-/// stage "calls": func, scf, arith and llvm ops, kernels declared but not
-/// defined, and the qwen.weight and qwen.packed symbols, which packWeights
-/// needs.
-std::unique_ptr<mlir::Pass> createLowerPass();
-void registerLowerPass();
+#define GEN_PASS_DECL
+#define GEN_PASS_REGISTRATION
+#include "qwen/CodeGen/Passes.h.inc"
 
 /// The kernels (names of the kernel table) that a module of stage "calls"
 /// declares, in the table's order.
