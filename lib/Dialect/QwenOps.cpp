@@ -78,6 +78,14 @@ static LogicalResult verifyNotNegative(Operation *op, StringRef what,
                            << " when 0 or more is needed";
 }
 
+/// Checks the number of a layer.
+static LogicalResult verifyLayer(Operation *op, uint64_t layer) {
+  if (layer < kMaxLayers)
+    return success();
+  return op->emitOpError() << "layer is " << static_cast<int64_t>(layer)
+                           << " when 0 to " << kMaxLayers - 1 << " is needed";
+}
+
 /// Checks a number that must be positive and finite, as f32 too.
 static LogicalResult verifyPositive(Operation *op, StringRef what,
                                     const APFloat &value) {
@@ -354,8 +362,7 @@ LogicalResult AppendOp::verify() {
   return success(
       succeeded(verifyMultiple(*this, "row", columns(getKeys()),
                                2 * columns(getCos()))) &&
-      succeeded(verifyNotNegative(*this, "layer",
-                                  static_cast<int64_t>(getLayer()))) &&
+      succeeded(verifyLayer(*this, getLayer())) &&
       succeeded(verifyHeadNorm(*this)) &&
       succeeded(
           verifyKernel(*this, getRopeKernel(),
@@ -380,8 +387,7 @@ LogicalResult AttentionOp::verify() {
   if (failed(verifyMultiple(*this, "heads", heads, kvHeads)) ||
       failed(verifyMultiple(*this, "row", columns(getQueries()), heads)) ||
       failed(verifyMultiple(*this, "width of a head", getHeadDim(), 8)) ||
-      failed(
-          verifyNotNegative(*this, "layer", static_cast<int64_t>(getLayer()))))
+      failed(verifyLayer(*this, getLayer())))
     return failure();
 
   if (!getKeys() != !getValues() || !getCos() != !getSin() ||

@@ -54,7 +54,7 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 qwen.weight @n : tensor<32xf32> from "m" at 0
 qwen.weight @n8 : tensor<8xf32> from "m" at 0
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
-  // expected-error@+1 {{layer is -1 when 0 or more is needed}}
+  // expected-error@+1 {{layer is -1 when 0 to 65535 is needed}}
   qwen.append %k, %k, %c, %c layer -1 : tensor<?x64xf32>, tensor<?x16xf32>
   return
 }
@@ -158,8 +158,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 qwen.weight @n : tensor<32xf32> from "m" at 0
 qwen.weight @n8 : tensor<8xf32> from "m" at 0
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{layer is -1 when 0 or more is needed}}
-  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer -1 heads 2 kv_heads 1 : tensor<?x64xf32>
+  // expected-error@+1 {{layer is 65536 when 0 to 65535 is needed}}
+  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 65536 heads 2 kv_heads 1 : tensor<?x64xf32>
   return
 }
 

@@ -36,6 +36,9 @@ bool isQuantizedRows(mlir::Type type);
 /// them and a few bytes overflows.
 inline constexpr int64_t kMaxDimension = int64_t{1} << 28;
 
+/// A model has up to this many layers, as in the manifest.
+inline constexpr int64_t kMaxLayers = 65536;
+
 /// The paged KV cache as a side-effect resource.
 struct KvCacheResource : mlir::SideEffects::Resource::Base<KvCacheResource> {
   mlir::StringRef getName() final { return "KvCache"; }
