@@ -11,8 +11,8 @@ static constexpr int64_t kMostTokens = int64_t{1} << 20;
 static FailureOr<int64_t> readLimit(ModuleOp module, StringRef name,
                                     int64_t most) {
   auto attribute = module->getAttrOfType<IntegerAttr>(name);
-  if (!attribute) {
-    module.emitError() << "the module has no " << name;
+  if (!attribute || !attribute.getType().isSignlessInteger(64)) {
+    module.emitError() << "the module has no " << name << " of type i64";
     return failure();
   }
   const int64_t value = attribute.getInt();

@@ -341,7 +341,8 @@ struct VerifyPlan final : qwen::impl::VerifyPlanBase<VerifyPlan> {
     if (failed(input))
       return signalPassFailure();
     auto arenaBytes = module->getAttrOfType<IntegerAttr>(kArenaBytesAttr);
-    if (!arenaBytes || arenaBytes.getInt() < 0) {
+    if (!arenaBytes || !arenaBytes.getType().isSignlessInteger(64) ||
+        arenaBytes.getInt() < 0) {
       module.emitError() << "the module has no " << kArenaBytesAttr
                          << " of 0 or more; run qwen-plan first";
       return signalPassFailure();

@@ -160,6 +160,11 @@ module attributes {qwen.max_tokens = 1 : i64} {}
 
 // -----
 
+// expected-error@+1 {{the module has no qwen.max_tokens of type i64}}
+module attributes {qwen.max_tokens = 1267650600228229401496703205376 : i128, qwen.max_rows = 1 : i64} {}
+
+// -----
+
 // expected-error@+1 {{qwen.max_tokens is 0 when 1 to 1048576 is needed}}
 module attributes {qwen.max_tokens = 0 : i64, qwen.max_rows = 1 : i64} {}
 

@@ -72,6 +72,8 @@
 // CHECK: note: this must be the last op
 // RUN: %{edit} 's/qwen.arena_bytes = 9856 : i64, //' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: the module has no qwen.arena_bytes of 0 or more; run qwen-plan first
+// RUN: %{edit} 's/qwen.arena_bytes = 9856 : i64/qwen.arena_bytes = 1267650600228229401496703205376 : i128/' %t/planned.mlir >> %t/edits.mlir
+// CHECK: error: the module has no qwen.arena_bytes of 0 or more; run qwen-plan first
 
 // The empty module behind the last edit.
 // CHECK: error: the module has no qwen.max_tokens
