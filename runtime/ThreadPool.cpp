@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <sys/syscall.h>
 #include <system_error>
+#include <tuple>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -69,17 +70,20 @@ ThreadPool::ThreadPool(int32_t threadCount)
           std::min(static_cast<double>(affinityCpus().size()),
                    std::ceil(controlGroupCpus())))),
       work(count), places(static_cast<size_t>(count)) {
-  // Signals are for the thread that runs the program.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  // Signals are for the thread that runs the program, but faults of a thread
+  // are its own: blocked, they would end the program past its handlers.
+  sigset_t others, before;
+  sigfillset(&others);
+  for (int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE, SIGTRAP})
+    sigdelset(&others, fault);
+  pthread_sigmask(SIG_SETMASK, &others, &before);
   try {
-    threads.reserve(static_cast<size_t>(count) - 1);
+    threads->reserve(static_cast<size_t>(count) - 1);
     for (int32_t t = 1; t < count; ++t)
-      threads.emplace_back([this, t] { serve(t); });
+      threads->emplace_back([this, t] { serve(t); });
   } catch (const std::system_error &error) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    const size_t started = threads.size() + 1;
+    const size_t started = threads->size() + 1;
     stop();
     throw Error("cannot start " + std::to_string(count) + " threads: only " +
                 std::to_string(started) + " started; use fewer with -t");
@@ -87,14 +91,21 @@ ThreadPool::ThreadPool(int32_t threadCount)
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-ThreadPool::~ThreadPool() { stop(); }
+ThreadPool::~ThreadPool() {
+  // A child of fork has no threads to join, and nothing else ends their
+  // handles.
+  if (getpid() == owner)
+    stop();
+  else
+    std::ignore = threads.release();
+}
 
 void ThreadPool::stop() {
   stopping = true;
   change(runs);
-  for (std::thread &thread : threads)
+  for (std::thread &thread : *threads)
     thread.join();
-  threads.clear();
+  threads->clear();
 }
 
 void ThreadPool::bind(Context &to) {
@@ -104,6 +115,9 @@ void ThreadPool::bind(Context &to) {
 }
 
 void ThreadPool::run(ForwardFn *newForward, const Context &newContext) {
+  if (getpid() != owner)
+    throw Error("the model was loaded before fork and its threads stayed in "
+                "the parent process; load it again in this one");
   forward = newForward;
   context = &newContext;
   phaseStart = steadyNanoseconds();

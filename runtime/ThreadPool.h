@@ -14,8 +14,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace qwen {
@@ -54,7 +56,8 @@ public:
 
   /// Runs forward(context, t, size()) on every thread t and returns when all
   /// have. `context` must have this pool's barrier, barrierState and shares
-  /// (see bind). Not to be called from two threads at once.
+  /// (see bind). Not to be called from two threads at once. Throws Error in a
+  /// child of fork, where the threads are not.
   void run(ForwardFn *forward, const Context &context);
 
   /// Fills barrier, barrierState and shares of `context`.
@@ -93,7 +96,10 @@ private:
   const int32_t cpus;
   WorkShares work;
   std::vector<Place> places;
-  std::vector<std::thread> threads;
+  /// The process that has the threads.
+  const pid_t owner = getpid();
+  std::unique_ptr<std::vector<std::thread>> threads =
+      std::make_unique<std::vector<std::thread>>();
 
   ForwardFn *forward = nullptr;
   const Context *context = nullptr;

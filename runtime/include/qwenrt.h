@@ -9,6 +9,14 @@
 |* thread at a time (it uses its own threads for the work); different models
 |* by different threads at once.
 |*
+|* A model's threads stay in the process that loaded it. In a child of fork,
+|* qwen_forward fails; qwen_free and whatever runs no tokens work. Load the
+|* model in the child instead: the processes share the pages of its file.
+|*
+|* No signal handler is installed. A model's file is mapped: where another
+|* program truncates it, or the disk fails, the next read raises SIGBUS. Replace
+|* a file in use by renaming a new one to its name.
+|*
 \*===----------------------------------------------------------------------===*/
 
 #ifndef QWENRT_H

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <iostream>
 #include <new>
 #include <unistd.h>
 
@@ -102,6 +103,42 @@ TEST_F(CApiTest, SaysWhyAModelDoesNotLoad) {
   const qwen_options options = {0, 0, 0};
   EXPECT_EQ(qwen_load(path.c_str(), &options), nullptr);
   EXPECT_STREQ(qwen_last_error(), "a KV cache needs at least one sequence");
+}
+
+namespace {
+/// Says why `model`, loaded before fork, does not run, and frees it while one
+/// that was loaded after fork runs.
+[[noreturn]] void runInChild(qwen_model *model, const std::string &path) {
+  alarm(60); // a child that hangs fails the test
+  const qwen_options options = {2, 1, 0};
+  const qwen_token token = {1, 0, 0, 1};
+  std::vector<float> logits(40);
+  if (qwen_forward(model, &token, 1, logits.data()) == -1)
+    std::cerr << qwen_last_error();
+// ThreadSanitizer allows no new threads in a child of fork.
+#if !__has_feature(thread_sanitizer)
+  qwen_model *own = qwen_load(path.c_str(), &options);
+  qwen_free(model);
+  qwen_open_sequence(own);
+  if (qwen_forward(own, &token, 1, logits.data()) != 0)
+    std::cerr << qwen_last_error();
+  qwen_free(own);
+#endif
+  _exit(0);
+}
+} // namespace
+
+TEST_F(CApiTest, RunsNothingInAChildOfFork) {
+  const qwen_options options = {2, 1, 0};
+  qwen_model *model = qwen_load(path.c_str(), &options);
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const qwen_token token = {1, qwen_open_sequence(model), 0, 1};
+  EXPECT_EXIT(runInChild(model, path), testing::ExitedWithCode(0),
+              "^the model was loaded before fork and its threads stayed in "
+              "the parent process; load it again in this one$");
+  std::vector<float> logits(40);
+  EXPECT_EQ(qwen_forward(model, &token, 1, logits.data()), 0);
+  qwen_free(model);
 }
 
 namespace {
