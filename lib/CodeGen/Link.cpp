@@ -5,17 +5,17 @@
 #include "lld/Common/Driver.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelABI.h"
+#include "qwen/CodeGen/MemoryFile.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Object/ELF.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/Path.h"
+#include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
 #include <cstring>
-#include <filesystem>
-#include <optional>
+#include <deque>
 #include <xxhash.h>
 
 LLD_HAS_DRIVER(elf)
@@ -95,53 +95,36 @@ void qwen::addEntryTable(llvm::Module &module,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// A directory that goes with its files when the scope ends.
-class TemporaryDirectory {
+/// A file for the linker's output, which only has a name on disk. It goes with
+/// this object, and on signals that end the program.
+class LinkedFile {
 public:
-  TemporaryDirectory() {
+  LinkedFile() {
     if (std::error_code error =
-            llvm::sys::fs::createUniqueDirectory("qwen-link", path))
-      throw Error("cannot make a temporary directory: " + error.message());
+            llvm::sys::fs::createTemporaryFile("qwen-link", "so", name))
+      throw Error("cannot make a temporary file: " + error.message());
+    llvm::sys::RemoveFileOnSignal(name);
   }
-  TemporaryDirectory(const TemporaryDirectory &) = delete;
-  TemporaryDirectory &operator=(const TemporaryDirectory &) = delete;
-  ~TemporaryDirectory() {
-    // There is nobody to tell of a folder that stays.
-    std::error_code ignored;
-    std::filesystem::remove_all(std::string(path), ignored);
+  LinkedFile(const LinkedFile &) = delete;
+  LinkedFile &operator=(const LinkedFile &) = delete;
+  ~LinkedFile() {
+    llvm::sys::fs::remove(name);
+    llvm::sys::DontRemoveFileOnSignal(name);
   }
 
-  std::string file(const llvm::Twine &name) const {
-    llvm::SmallString<128> result(path);
-    llvm::sys::path::append(result, name);
-    return std::string(result);
-  }
+  std::string path() const { return std::string(name); }
 
 private:
-  llvm::SmallString<128> path;
+  llvm::SmallString<128> name;
 };
 } // namespace
 
-static void writeFile(const std::string &path, llvm::ArrayRef<char> bytes) {
-  std::error_code error;
-  llvm::raw_fd_ostream stream(path, error);
-  if (!error) {
-    stream.write(bytes.data(), bytes.size());
-    stream.close();
-    error = stream.error();
-    stream.clear_error();
-  }
-  if (error)
-    throw Error("cannot write '" + path + "': " + error.message());
-}
-
 static std::vector<char> runLinker(llvm::ArrayRef<std::vector<char>> objects,
                                    Arch arch) {
-  const TemporaryDirectory directory;
-  const std::string output = directory.file("code.so");
+  const LinkedFile output;
   std::vector<std::string> arguments = {
       "ld.lld", "-m", arch == Arch::X86_64 ? "elf_x86_64" : "aarch64linux",
-      "-shared", "-o", output, "--build-id=none", "--hash-style=gnu",
+      "-shared", "-o", output.path(), "--build-id=none", "--hash-style=gnu",
       // The runtime maps each segment with its own protection, at a page size
       // that the compiler does not know.
       "-z", "separate-loadable-segments", "-z",
@@ -149,9 +132,10 @@ static std::vector<char> runLinker(llvm::ArrayRef<std::vector<char>> objects,
       // Nothing is writable, so there is nothing to protect after relocation.
       "-z", "rodynamic", "-z", "norelro", "-z", "noexecstack", "-z", "text",
       "-Bsymbolic", "--no-undefined", "--threads=1"};
-  for (size_t i = 0; i < objects.size(); ++i) {
-    arguments.push_back(directory.file("code" + llvm::Twine(i) + ".o"));
-    writeFile(arguments.back(), objects[i]);
+  std::deque<MemoryFile> inputs;
+  for (const std::vector<char> &object : objects) {
+    inputs.emplace_back().write(object);
+    arguments.push_back(inputs.back().path());
   }
   llvm::SmallVector<const char *> pointers;
   for (const std::string &argument : arguments)
@@ -163,9 +147,10 @@ static std::vector<char> runLinker(llvm::ArrayRef<std::vector<char>> objects,
   if (result.retCode != 0)
     throw Error("cannot link the generated code: " +
                 llvm::StringRef(err).split('\n').first.str());
-  auto buffer = llvm::MemoryBuffer::getFile(output);
+  auto buffer = llvm::MemoryBuffer::getFile(output.path());
   if (!buffer)
-    throw Error("cannot read '" + output + "': " + buffer.getError().message());
+    throw Error("cannot read '" + output.path() +
+                "': " + buffer.getError().message());
   return {(*buffer)->getBufferStart(), (*buffer)->getBufferEnd()};
 }
 
