@@ -59,8 +59,7 @@ for line in (INPUTS / "tokenizer" / "cases.jsonl").read_text().splitlines()[:-1:
 bench = json.loads(run(["qwen-run", "bench", model, "--json", "--prompt-tokens", "8", "-n", "2", "--repetitions", "1"]))
 print(f"load: {bench['load_seconds'] * 1e3:.1f} ms, resident at most: {bench['peak_rss_bytes'] / MIB:.0f} MiB, "
       f"file: {bench['file_bytes'] / MIB:.0f} MiB")
-# Milliseconds on a machine that does nothing else.
-checks.check(bench["load_seconds"] < 1, f"loading took {bench['load_seconds']} s")
+# Neither loading nor running copies the weights.
 checks.check(bench["peak_rss_bytes"] < bench["file_bytes"] + 200 * MIB, f"{bench['peak_rss_bytes']} bytes resident")
 shutil.rmtree(WORK)
 checks.finish()
