@@ -339,6 +339,7 @@ void ElfImage::map(const File &file, const ElfLayout &layout,
   const ElfSegment &last = layout.segments.back();
   range = Mapping::reserve(last.address + last.size, kSegmentAlign,
                            "the code of " + file.path());
+  range.setFile(file.path());
   for (const ElfSegment &segment : layout.segments) {
     uint8_t *to = range.data() + segment.address;
     if (segment.executable && memory == CodeMemory::Copy) {

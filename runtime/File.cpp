@@ -69,11 +69,13 @@ void File::read(uint64_t offset, void *buffer, size_t count) const {
 
 Mapping::Mapping(Mapping &&other) noexcept
     : base(std::exchange(other.base, nullptr)),
-      bytes(std::exchange(other.bytes, 0)) {}
+      bytes(std::exchange(other.bytes, 0)),
+      fileRange(std::move(other.fileRange)) {}
 
 Mapping &Mapping::operator=(Mapping &&other) noexcept {
   std::swap(base, other.base);
   std::swap(bytes, other.bytes);
+  std::swap(fileRange, other.fileRange);
   return *this;
 }
 
@@ -134,5 +136,10 @@ Mapping Mapping::file(const File &file, uint64_t offset, size_t size,
   if (mmap(result.base, size, PROT_READ, MAP_SHARED | MAP_FIXED,
            file.descriptor(), static_cast<off_t>(offset)) == MAP_FAILED)
     throw Error("cannot map " + file.path() + ": " + strerror(errno));
+  result.setFile(file.path());
   return result;
+}
+
+void Mapping::setFile(const std::string &path) {
+  fileRange = std::make_unique<const MappedRange>(base, bytes, path);
 }

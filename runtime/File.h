@@ -7,8 +7,11 @@
 #ifndef QWEN_RUNTIME_FILE_H
 #define QWEN_RUNTIME_FILE_H
 
+#include "qwen/ABI/Process.h"
+
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace qwen {
@@ -61,6 +64,9 @@ public:
   static Mapping file(const File &file, uint64_t offset, size_t size,
                       size_t align);
 
+  /// Names `path` as the file that this memory maps (MappedRange).
+  void setFile(const std::string &path);
+
   uint8_t *data() const { return base; }
   size_t size() const { return bytes; }
 
@@ -69,6 +75,7 @@ private:
 
   uint8_t *base = nullptr;
   size_t bytes = 0;
+  std::unique_ptr<const MappedRange> fileRange;
 };
 
 /// Bytes of a page of this system.

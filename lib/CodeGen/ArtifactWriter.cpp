@@ -147,7 +147,7 @@ static uint64_t checksum(std::span<const uint8_t> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-ArtifactSummary qwen::writeArtifact(const std::filesystem::path &path,
+ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
                                     llvm::ArrayRef<TargetCode> targets,
                                     const ArtifactInput &input,
                                     const ProgressFn &progress,
@@ -185,7 +185,7 @@ ArtifactSummary qwen::writeArtifact(const std::filesystem::path &path,
   header.tokenizerChecksum = checksum(tokenizerBytes);
   header.chatTemplateChecksum = checksum(templateBytes);
 
-  ArtifactFile file(path, header.fileSize);
+  const ArtifactFile file(output, header.fileSize);
   file.write(header.manifest.offset, asBytes(manifest));
   file.write(header.tokenizer.offset, tokenizerBytes);
   file.write(header.chatTemplate.offset, templateBytes);
@@ -202,8 +202,8 @@ ArtifactSummary qwen::writeArtifact(const std::filesystem::path &path,
   header.weightChecksumsChecksum = checksum(asBytes(checksums));
   writeHeader(object, header);
   file.write(0, asBytes(object.bytes));
-  check(file.temporaryPath());
-  file.commit();
+  check(output.path());
+  output.commit();
   return {header.fileSize, header.code.size, weightBytes};
 }
 

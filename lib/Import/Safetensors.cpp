@@ -5,6 +5,7 @@
 #include "JsonFile.h"
 
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/Process.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -245,6 +246,7 @@ public:
       base = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
       if (base == MAP_FAILED)
         fail(path, std::strerror(errno), fd);
+      range.emplace(base, size, path);
     }
     close(fd);
   }
@@ -270,6 +272,7 @@ private:
 
   void *base = nullptr;
   size_t size = 0;
+  std::optional<MappedRange> range;
 };
 
 Checkpoint::Checkpoint(std::filesystem::path dir) : dir(std::move(dir)) {}

@@ -81,7 +81,8 @@ def prompts(model):
     refuse("other architecture", "generate", arm, "--ids", "2", needles=["aarch64", "x86-64"])
     refuse("feature that lacks", "generate", arm, "--ids", "2", needles=["dotprod"],
            runner=["qemu-aarch64-static", "-cpu", "cortex-a72", AARCH64])
-    refuse("output folder", "logits", model, "--ids", "2", "-o", WORK / "no" / "x.npy", needles=["x.npy"])
+    # Told before this file of another architecture is.
+    refuse("output folder", "logits", arm, "--ids", "2", "-o", WORK / "no" / "x.npy", needles=["x.npy"])
 
 
 def interrupted():

@@ -1,10 +1,11 @@
-"""Ctrl-C stops an answer and not the chat; a kill leaves no half file.
+"""Ctrl-C stops an answer and not the chat; neither a kill nor a file that is truncated in use leaves a half file.
 
-  signals.py ARTIFACT WORKDIR
+  signals.py ARTIFACT CHECKPOINT WORKDIR
 """
 import fcntl
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
@@ -12,7 +13,9 @@ import sys
 import termios
 import time
 
-artifact, work = sys.argv[1], pathlib.Path(sys.argv[2])
+from checks import own_lines
+
+artifact, checkpoint, work = sys.argv[1], *map(pathlib.Path, sys.argv[2:])
 work.mkdir(parents=True, exist_ok=True)
 CHAT = ["qwen-run", "chat", artifact, "-n", "200", "--seed", "1", "-t", "1"]
 
@@ -74,6 +77,36 @@ def leaves_nothing():
     assert not list(work.glob("killed.npy*")), list(work.glob("killed.npy*"))
 
 
+def truncated(original, path, *command):
+    """`path`, a copy of `original`, is cut to its half while `command` has it mapped."""
+    for _ in range(20):
+        shutil.copy(original, path)
+        before = sorted(work.iterdir())
+        process = subprocess.Popen([*command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and str(path) not in pathlib.Path(f"/proc/{process.pid}/maps").read_text():
+            pass
+        os.truncate(path, path.stat().st_size // 2)
+        error = process.stderr.read()
+        if process.wait() != 0:
+            break
+        for output in set(work.iterdir()) - set(before):
+            output.unlink()
+    assert process.returncode == 1, (process.returncode, error)
+    expected = f"{command[0]}: {path} was truncated or cannot be read while it is in use"
+    assert own_lines(error) == [expected], error
+    assert sorted(work.iterdir()) == before, sorted(work.iterdir())
+
+
+def truncated_in_use():
+    model = work / "truncated.qwen"
+    ids = ",".join(str(i) for i in range(1000))
+    truncated(artifact, model, "qwen-run", "logits", model, "--ids", ids, "-o", work / "truncated.npy")
+    folder = work / "checkpoint"
+    shutil.copytree(checkpoint, folder, dirs_exist_ok=True)
+    weights = folder / "model.safetensors"
+    truncated(checkpoint / weights.name, weights, "qwen-opt", folder, "-o", work / "of_truncated.qwen")
+
+
 whole = uninterrupted()
 assert len(whole) > 400, whole
 both = interrupted(100)
@@ -81,3 +114,4 @@ first = len(os.path.commonprefix([whole, both]))
 assert 50 < first < 200, (first, whole, both)
 assert len(both) > first + 10, both
 leaves_nothing()
+truncated_in_use()

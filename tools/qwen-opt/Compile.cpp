@@ -278,11 +278,30 @@ static void checkMemory(const std::string &checkpoint) {
                 " of memory when its control group allows " + withUnit(*limit));
 }
 
+/// Bytes of the largest file in memory that Halide writes: below 20 KB, and
+/// some more.
+static constexpr uint64_t kCodeFileBytes = uint64_t{256} << 10;
+
+/// Throws Error where a limit (ulimit -f) leaves no room for code. Halide would
+/// end the process with a message of its own.
+static void checkFileSize(const std::string &checkpoint) {
+  rlimit limit;
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < kCodeFileBytes)
+    throw Error("compiling " + checkpoint + " needs files of up to " +
+                withUnit(kCodeFileBytes) + " when ulimit -f allows " +
+                withUnit(limit.rlim_cur));
+}
+
 static void compile(const Options &options) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Target> targets = resolveTargets(options.target);
   checkAddressSpace(options.checkpoint);
   checkMemory(options.checkpoint);
+  checkFileSize(options.checkpoint);
+  // Made first, for an output that cannot be written is told at once.
+  std::optional<TemporaryFile> output;
+  if (options.emit.empty())
+    output.emplace(options.output);
   mlir::DialectRegistry registry;
   registry.insert<QwenDialect>();
   registerCodeGenDialects(registry);
@@ -324,7 +343,7 @@ static void compile(const Options &options) {
   {
     ProgressBar bar("packing");
     summary = writeArtifact(
-        options.output, codes, input,
+        *output, codes, input,
         [&](uint64_t done, uint64_t total) { bar.update(done, total); },
         [&](const std::string &file) {
           if (options.verify)

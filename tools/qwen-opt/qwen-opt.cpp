@@ -9,6 +9,8 @@
 #include "Compile.h"
 #include "Report.h"
 
+#include "qwen/ABI/Process.h"
+#include "qwen/ABI/TemporaryFile.h"
 #include "qwen/CodeGen/Backend.h"
 #include "qwen/CodeGen/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
@@ -16,6 +18,7 @@
 
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "llvm/Support/ErrorHandling.h"
+#include "llvm/Support/raw_ostream.h"
 
 #include <filesystem>
 #include <unistd.h>
@@ -38,20 +41,21 @@ static bool isPassDriver(int argc, char **argv) {
   return false;
 }
 
-/// Ends the program with one line where LLVM's default is a stack trace. Files
-/// are not written yet where LLVM needs memory.
-static void outOfMemory(void *, const char *, bool) {
-  constexpr char kMessage[] = "qwen-opt: out of memory\n";
-  (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+/// Ends the program with one line, and no memory, where LLVM would abort or
+/// print a stack trace.
+[[noreturn]] static void die(StringRef reason) {
+  qwen::removeTemporaryFile();
+  for (StringRef part :
+       {StringRef("qwen-opt: "), reason.split('\n').first, StringRef("\n")})
+    (void)qwen::writeAll(STDERR_FILENO, part.data(), part.size());
   _exit(1);
 }
 
-int main(int argc, char **argv) {
-  llvm::install_bad_alloc_error_handler(outOfMemory);
-  if (argc > 1 && StringRef(argv[1]) == "report")
-    return qwen::reportMain(argc, argv);
-  if (!isPassDriver(argc, argv))
-    return qwen::compileMain(argc, argv);
+static void outOfMemory(void *, const char *, bool) { die("out of memory"); }
+
+static void fatalError(void *, const char *reason, bool) { die(reason); }
+
+static int runPassDriver(int argc, char **argv) {
   qwen::registerQwenPasses();
   qwen::registerPipeline();
   qwen::registerQwenCodeGenPasses();
@@ -60,4 +64,30 @@ int main(int argc, char **argv) {
   qwen::registerCodeGenDialects(registry);
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "Qwen compiler, pass driver\n", registry));
+}
+
+/// The exit status, which is not 0 where standard output did not take all.
+static int closeStreams(int status) {
+  raw_fd_ostream &out = outs();
+  out.flush();
+  if (out.has_error()) {
+    errs() << "qwen-opt: cannot write to standard output: "
+           << out.error().message() << '\n';
+    out.clear_error();
+    status = 1;
+  }
+  // Streams with errors abort the program when they are destroyed.
+  errs().clear_error();
+  return status;
+}
+
+int main(int argc, char **argv) {
+  qwen::prepareProcess("qwen-opt");
+  install_bad_alloc_error_handler(outOfMemory);
+  install_fatal_error_handler(fatalError);
+  if (argc > 1 && StringRef(argv[1]) == "report")
+    return closeStreams(qwen::reportMain(argc, argv));
+  if (isPassDriver(argc, argv))
+    return closeStreams(runPassDriver(argc, argv));
+  return closeStreams(qwen::compileMain(argc, argv));
 }

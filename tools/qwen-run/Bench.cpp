@@ -75,8 +75,9 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
 namespace {
 /// The times of each op over the repetitions of a benchmark.
 struct Profiles {
+  /// Draws the last repetition in `picture`, where there is one.
   Profiles(const BenchCommand &command, const Artifact &artifact,
-           Engine &engine);
+           Engine &engine, OutputFile *picture);
 
   Peaks peaks;
   Profile prefill, decode;
@@ -84,7 +85,7 @@ struct Profiles {
 } // namespace
 
 Profiles::Profiles(const BenchCommand &command, const Artifact &artifact,
-                   Engine &engine)
+                   Engine &engine, OutputFile *picture)
     : peaks(measurePeaks(engine.threads(), artifact.weights(),
                          artifact.header().weights.size)),
       prefill(artifact.manifest()), decode(artifact.manifest()) {
@@ -93,16 +94,16 @@ Profiles::Profiles(const BenchCommand &command, const Artifact &artifact,
   const std::string of =
       artifact.manifest().model.name + ", " +
       std::string(weightFormatName(artifact.manifest().weights));
-  std::string picture;
+  std::string parts;
   int height = 0;
   for (int64_t i = 0; i < command.repetitions; ++i) {
-    const bool draw = !command.svg.empty() && i + 1 == command.repetitions;
+    const bool draw = picture && i + 1 == command.repetitions;
     runSteps(command, engine, [&](const SequenceStep &step, double seconds) {
       const bool isPrefill = step.first == 0;
       (isPrefill ? prefill : decode).add(tracer, step, seconds);
       if (draw &&
           (isPrefill || step.first + 1 == command.prompt + command.count))
-        picture += drawStep(
+        parts += drawStep(
             of + (isPrefill ? ", prefill of " + std::to_string(step.tokens)
                             : ", decode at " + std::to_string(step.first)),
             artifact.manifest(), tracer, height);
@@ -110,15 +111,17 @@ Profiles::Profiles(const BenchCommand &command, const Artifact &artifact,
     });
   }
   engine.trace(nullptr);
-  if (command.svg.empty())
+  if (!picture)
     return;
-  OutputFile file(command.svg);
-  const std::string svg = drawPicture(picture, height);
-  file.write(svg.data(), svg.size());
-  file.commit();
+  const std::string svg = drawPicture(parts, height);
+  picture->write(svg.data(), svg.size());
+  picture->commit();
 }
 
 void qwen::run::bench(const BenchCommand &command) {
+  std::optional<OutputFile> picture;
+  if (!command.svg.empty())
+    picture.emplace(command.svg);
   const auto loadStart = Clock::now();
   const Artifact artifact(command.file);
   EngineOptions options;
@@ -150,7 +153,7 @@ void qwen::run::bench(const BenchCommand &command) {
   }
   std::optional<Profiles> profiles;
   if (command.profile)
-    profiles.emplace(command, artifact, engine);
+    profiles.emplace(command, artifact, engine, picture ? &*picture : nullptr);
 
   const TargetInfo &target = artifact.selectTarget(hostArch(), hostFeatures());
   ordered_json result = {

@@ -84,6 +84,7 @@ void qwen::run::logits(const LogitsCommand &command) {
                   " tokens when the model was compiled for a context of " +
                   std::to_string(model.context));
   }
+  OutputFile output(command.output);
   EngineOptions options;
   options.threads = command.threads;
   options.sequences = static_cast<int32_t>(sequences.size());
@@ -92,7 +93,6 @@ void qwen::run::logits(const LogitsCommand &command) {
   std::vector<size_t> rowOf;
   const std::vector<Token> batch = raggedBatch(engine, sequences, rowOf);
 
-  OutputFile output(command.output);
   const std::string header = npyHeader(batch.size(), model.vocabSize);
   output.write(header.data(), header.size());
   // Rows that came before one of an earlier sequence wait for it.

@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
@@ -19,29 +18,6 @@
 
 using namespace qwen;
 using namespace qwen::run;
-
-void qwen::run::prepareStreams() {
-  for (int descriptor = 0; descriptor < 3; ++descriptor)
-    if (fcntl(descriptor, F_GETFD) < 0)
-      // Opened the wrong way round, so that using it still fails.
-      (void)!open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);
-  signal(SIGPIPE, SIG_DFL);
-}
-
-/// Writes all, and returns 0 or errno.
-static int writeAll(int fd, const void *data, size_t size) {
-  const auto *bytes = static_cast<const char *>(data);
-  while (size) {
-    const ssize_t written = write(fd, bytes, size);
-    if (written < 0 && errno == EINTR)
-      continue;
-    if (written < 0)
-      return errno;
-    bytes += written;
-    size -= static_cast<size_t>(written);
-  }
-  return 0;
-}
 
 void qwen::run::writeOut(std::string_view text) {
   if (const int error = writeAll(STDOUT_FILENO, text.data(), text.size()))
@@ -102,74 +78,37 @@ std::string qwen::run::readFile(const std::string &path) {
 // OutputFile
 //===----------------------------------------------------------------------===//
 
-/// The name to remove when a signal ends the program.
-static char temporaryName[4096];
-
-static void removeAndDie(int number) {
-  unlink(temporaryName);
-  signal(number, SIG_DFL);
-  raise(number);
-}
-
-static constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
-
-/// Signals that are ignored (nohup) stay ignored.
-static void changeHandlers(void (*from)(int), void (*to)(int)) {
-  for (int number : kEndingSignals) {
-    struct sigaction action;
-    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler == from)
-      signal(number, to);
-  }
-}
-
 OutputFile::OutputFile(const std::string &filePath) : path(filePath) {
   struct stat status;
-  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-      fail(errno);
+  if (stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) {
+    temporary.emplace(path);
     return;
   }
-  temporary = path + "." + std::to_string(getpid()) + ".tmp";
-  if (temporary.size() >= sizeof(temporaryName))
-    fail(ENAMETOOLONG);
-  memcpy(temporaryName, temporary.c_str(), temporary.size() + 1);
-  changeHandlers(SIG_DFL, removeAndDie);
-  fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    const int error = errno;
-    changeHandlers(removeAndDie, SIG_DFL);
-    fail(error);
-  }
+  device = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (device < 0)
+    fail(errno);
 }
 
 OutputFile::~OutputFile() {
-  if (fd >= 0)
-    close(fd);
-  if (temporary.empty())
-    return;
-  unlink(temporary.c_str());
-  changeHandlers(removeAndDie, SIG_DFL);
+  if (device >= 0)
+    close(device);
 }
 
 void OutputFile::fail(int error) const {
-  throw Error("cannot write " + path + ": " + strerror(error));
+  throw Error("cannot write '" + path + "': " + strerror(error));
 }
 
 void OutputFile::write(const void *data, size_t size) {
+  const int fd = temporary ? temporary->descriptor() : device;
   if (const int error = writeAll(fd, data, size))
     fail(error);
 }
 
 void OutputFile::commit() {
-  if (close(std::exchange(fd, -1)) != 0)
+  if (temporary)
+    temporary->commit();
+  else if (close(std::exchange(device, -1)) != 0)
     fail(errno);
-  if (temporary.empty())
-    return;
-  if (rename(temporary.c_str(), path.c_str()) != 0)
-    fail(errno);
-  changeHandlers(removeAndDie, SIG_DFL);
-  temporary.clear();
 }
 
 //===----------------------------------------------------------------------===//

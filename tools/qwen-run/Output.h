@@ -7,18 +7,16 @@
 #ifndef QWEN_RUN_OUTPUT_H
 #define QWEN_RUN_OUTPUT_H
 
+#include "qwen/ABI/TemporaryFile.h"
+
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace qwen::run {
-
-/// Makes the standard streams and signals what the commands expect: closed
-/// streams stay closed (no file that is opened later gets their numbers), and
-/// a closed pipe ends the program as it ends other tools.
-void prepareStreams();
 
 /// Writes all of `text` to standard output. Throws Error.
 void writeOut(std::string_view text);
@@ -38,10 +36,9 @@ std::string readInput();
 /// All of a file, of any kind. Throws Error.
 std::string readFile(const std::string &path);
 
-/// A file that gets its name when it is whole: written beside it under another
-/// one, removed on errors and on SIGINT, SIGTERM and SIGHUP. Where `path` is
+/// A file that gets its name when it is whole (TemporaryFile). Where `path` is
 /// there and not a regular file (a pipe, a device), it is written directly.
-/// At most one at a time.
+/// All members throw Error.
 class OutputFile {
 public:
   explicit OutputFile(const std::string &path);
@@ -57,8 +54,8 @@ private:
   [[noreturn]] void fail(int error) const;
 
   std::string path;
-  std::string temporary;
-  int fd = -1;
+  std::optional<TemporaryFile> temporary;
+  int device = -1;
 };
 
 /// Ids separated by commas, spaces or newlines, or JSON: an array of ids or an

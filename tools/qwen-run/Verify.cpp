@@ -4,6 +4,7 @@
 #include "Output.h"
 
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/Process.h"
 #include "qwen/Verify/KernelVerifier.h"
 
 #include <nlohmann/json.hpp>
@@ -33,11 +34,13 @@ static void setRunning(std::string_view kernel,
   runningSize = std::min(static_cast<size_t>(size), sizeof(running) - 1);
 }
 
-static void reportFault(int number) {
+static void reportFault(int number, siginfo_t *info, void *) {
   static constexpr char illegal[] =
       "has an instruction that this machine lacks\n";
   static constexpr char memory[] =
       "touches memory that is none of its operands\n";
+  if (number == SIGBUS)
+    endOnFileFault(info->si_addr);
   (void)!write(STDERR_FILENO, running, runningSize);
   if (number == SIGILL)
     (void)!write(STDERR_FILENO, illegal, sizeof(illegal) - 1);
@@ -49,7 +52,8 @@ static void reportFault(int number) {
 /// Faults of kernels end the program with one line.
 static void catchFaults() {
   struct sigaction action = {};
-  action.sa_handler = reportFault;
+  action.sa_sigaction = reportFault;
+  action.sa_flags = SA_SIGINFO;
   for (int number : {SIGSEGV, SIGBUS, SIGILL})
     sigaction(number, &action, nullptr);
 }

@@ -5,6 +5,7 @@
 #include "Output.h"
 
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/Process.h"
 
 #include <CLI/CLI.hpp>
 
@@ -194,7 +195,7 @@ static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
 // What is outside of `try` fails only where there is no memory for options.
 // NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char **argv) {
-  prepareStreams();
+  prepareProcess("qwen-run");
   CLI::App app("Runs models that qwen-opt compiled.", "qwen-run");
   app.require_subcommand(1);
   GenerateCommand generateCommand;

@@ -8,6 +8,7 @@
 #define QWEN_CODEGEN_ARTIFACTWRITER_H
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/TemporaryFile.h"
 #include "qwen/CodeGen/Pack.h"
 #include "qwen/CodeGen/TargetCode.h"
 #include "qwen/Import/Config.h"
@@ -17,7 +18,6 @@
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -61,12 +61,11 @@ struct ArtifactSummary {
 /// not to get it.
 using CheckFn = std::function<void(const std::string &file)>;
 
-/// Writes the artifact to a temporary file beside `path` and renames it to
-/// `path` once it is whole and `check` has seen it. The temporary file is
-/// removed on errors and on SIGINT, SIGTERM and SIGHUP. `targets` have passed
-/// orderTargets and checkShared. The same input gives the same bytes. Throws
-/// Error, for a full disk with the bytes that are needed.
-ArtifactSummary writeArtifact(const std::filesystem::path &path,
+/// Writes the artifact to `output`, which gets its name once `check` has seen
+/// it. `targets` have passed orderTargets and checkShared. The same input gives
+/// the same bytes. Throws Error, for a full disk with the bytes that are
+/// needed.
+ArtifactSummary writeArtifact(TemporaryFile &output,
                               llvm::ArrayRef<TargetCode> targets,
                               const ArtifactInput &input,
                               const ProgressFn &progress, const CheckFn &check);

@@ -1,0 +1,53 @@
+//===- Process.h - What the system does to a tool ---------------*- C++ -*-===//
+//
+// The standard streams and signals of a tool, and the files that it has mapped.
+// A program that embeds the runtime owns its signals: only the mains of tools
+// call prepareProcess.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_PROCESS_H
+#define QWEN_ABI_PROCESS_H
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace qwen {
+
+/// Prepares the standard streams and signals for the tool `name`. Closed
+/// streams stay closed: no file that is opened later gets their numbers.
+///
+/// SIGINT, SIGTERM, SIGHUP and SIGPIPE, and exit, remove the TemporaryFile
+/// before they end the program; the first three stay ignored where they are
+/// (nohup). SIGBUS does what endOnFileFault says. A write beyond the limit on
+/// the size of files (ulimit -f) fails like one to a full disk.
+void prepareProcess(const char *name);
+
+/// Memory that maps a file. To read it raises SIGBUS where the file was
+/// truncated or the disk fails; endOnFileFault then names the file.
+class MappedRange {
+public:
+  MappedRange(const void *begin, size_t size, const std::string &path);
+  ~MappedRange();
+  MappedRange(const MappedRange &) = delete;
+  MappedRange &operator=(const MappedRange &) = delete;
+
+private:
+  friend void endOnFileFault(const void *address);
+
+  const uintptr_t begin, end;
+  /// What endOnFileFault prints.
+  std::string message;
+  std::atomic<MappedRange *> next;
+};
+
+/// For handlers of SIGBUS: where `address` lies in a MappedRange, removes the
+/// TemporaryFile and ends the program with one line and status 1. Else it
+/// returns.
+void endOnFileFault(const void *address);
+
+} // namespace qwen
+
+#endif // QWEN_ABI_PROCESS_H

@@ -1,0 +1,118 @@
+//===- Process.cpp - What the system does to a tool -----------------------===//
+
+#include "qwen/ABI/Process.h"
+
+#include "qwen/ABI/TemporaryFile.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <mutex>
+#include <unistd.h>
+
+using namespace qwen;
+
+/// The name of the tool, for the lines of signal handlers.
+static const char *toolName = "";
+
+//===----------------------------------------------------------------------===//
+// Mapped files
+//===----------------------------------------------------------------------===//
+
+// A list and not a container of the library: a signal handler reads it.
+static std::atomic<MappedRange *> firstRange;
+static std::mutex changeOfRanges;
+
+/// `path` without what could control a terminal.
+static std::string printable(std::string path) {
+  for (char &c : path)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
+      c = '?';
+  return path;
+}
+
+MappedRange::MappedRange(const void *begin, size_t size,
+                         const std::string &path)
+    : begin(reinterpret_cast<uintptr_t>(begin)), end(this->begin + size),
+      message(": " + printable(path) +
+              " was truncated or cannot be read while it is in use\n") {
+  const std::lock_guard lock(changeOfRanges);
+  next = firstRange.load();
+  firstRange = this;
+}
+
+MappedRange::~MappedRange() {
+  const std::lock_guard lock(changeOfRanges);
+  std::atomic<MappedRange *> *link = &firstRange;
+  while (*link != this)
+    link = &link->load()->next;
+  *link = next.load();
+}
+
+void qwen::endOnFileFault(const void *address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  const MappedRange *range = firstRange;
+  while (range && (at < range->begin || at >= range->end))
+    range = range->next;
+  if (!range)
+    return;
+  // Other threads may have met the same fault: one line for all.
+  static std::atomic_flag taken;
+  while (taken.test_and_set())
+    pause();
+  removeTemporaryFile();
+  (void)writeAll(STDERR_FILENO, toolName, strlen(toolName));
+  (void)writeAll(STDERR_FILENO, range->message.data(), range->message.size());
+  _exit(1);
+}
+
+//===----------------------------------------------------------------------===//
+// Signals
+//===----------------------------------------------------------------------===//
+
+/// Has `number` do what it does by default. It arrives, again, once the handler
+/// returns.
+static void dieOf(int number) {
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+static void removeAndDie(int number) {
+  removeTemporaryFile();
+  dieOf(number);
+}
+
+static void handleBusError(int number, siginfo_t *info, void *) {
+  // A SIGBUS that another process sent has no address.
+  if (info->si_code > 0)
+    endOnFileFault(info->si_addr);
+  dieOf(number);
+}
+
+static void prepareSignals() {
+  for (int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action;
+    if (sigaction(number, nullptr, &action) == 0 &&
+        action.sa_handler == SIG_DFL)
+      signal(number, removeAndDie);
+  }
+  // A closed pipe ends the program as it ends other tools.
+  signal(SIGPIPE, removeAndDie);
+  signal(SIGXFSZ, SIG_IGN);
+  struct sigaction action = {};
+  action.sa_sigaction = handleBusError;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+}
+
+void qwen::prepareProcess(const char *name) {
+  toolName = name;
+  // Some libraries end the program on errors, without destructors.
+  std::atexit(removeTemporaryFile);
+  for (int descriptor = 0; descriptor < 3; ++descriptor)
+    if (fcntl(descriptor, F_GETFD) < 0)
+      // Opened the wrong way round, so that using it still fails.
+      (void)!open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);
+  prepareSignals();
+}

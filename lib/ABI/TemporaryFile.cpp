@@ -1,0 +1,80 @@
+//===- TemporaryFile.cpp - A file that is whole or not there --------------===//
+
+#include "qwen/ABI/TemporaryFile.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+using namespace qwen;
+
+/// The path of the TemporaryFile that there is, else null.
+static std::atomic<const char *> currentPath;
+
+void qwen::removeTemporaryFile() {
+  if (const char *path = currentPath)
+    unlink(path);
+}
+
+TemporaryFile::TemporaryFile(std::string target)
+    : targetPath(std::move(target)),
+      temporaryPath(targetPath + ".tmp" + std::to_string(getpid())) {
+  struct stat status;
+  if (stat(targetPath.c_str(), &status) == 0) {
+    if (!S_ISREG(status.st_mode))
+      throw Error("cannot write '" + targetPath +
+                  "': it is not a regular file");
+  } else if (errno != ENOENT || targetPath.empty()) {
+    fail(errno);
+  }
+  // What a killed process of the same number has left.
+  unlink(temporaryPath.c_str());
+  // Handlers of signals know the path before the file is there.
+  currentPath = temporaryPath.c_str();
+  fd = open(temporaryPath.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    const int error = errno;
+    currentPath = nullptr;
+    fail(error);
+  }
+}
+
+TemporaryFile::~TemporaryFile() {
+  if (fd >= 0)
+    close(fd);
+  removeTemporaryFile();
+  currentPath = nullptr;
+}
+
+void TemporaryFile::commit() {
+  if (close(std::exchange(fd, -1)) != 0)
+    fail(errno);
+  if (std::rename(temporaryPath.c_str(), targetPath.c_str()) != 0)
+    fail(errno);
+  currentPath = nullptr;
+}
+
+void TemporaryFile::fail(int error) const {
+  throw Error("cannot write '" + targetPath + "': " + std::strerror(error));
+}
+
+int qwen::writeAll(int fd, const void *data, size_t size) {
+  const auto *bytes = static_cast<const char *>(data);
+  while (size) {
+    const ssize_t written = write(fd, bytes, size);
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written < 0)
+      return errno;
+    bytes += written;
+    size -= static_cast<size_t>(written);
+  }
+  return 0;
+}
