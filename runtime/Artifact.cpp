@@ -99,23 +99,31 @@ const TargetInfo &Artifact::selectTarget(Arch arch,
               "; recompile the model with qwen-opt --target native here");
 }
 
-uint64_t Artifact::verify() const {
-  verifyCode(file, layout);
-  const FileRange range = layout.header.weights;
-  const std::span<const uint8_t> checksums =
-      part(layout.header.weightChecksums);
-  for (uint64_t i = 0, offset = 0; offset < range.size;
-       ++i, offset += kChecksumBytes) {
-    const uint64_t size = std::min(kChecksumBytes, range.size - offset);
-    const uint64_t found = XXH3_64bits(weightMap.data() + offset, size);
+uint64_t Artifact::weightMiBs() const {
+  return layout.header.weightChecksums.size / sizeof(uint64_t);
+}
+
+uint64_t Artifact::verifyWeights(uint64_t first,
+                                 const std::function<bool()> &enough) const {
+  const uint8_t *checksums = part(layout.header.weightChecksums).data();
+  for (; first < weightMiBs() && !(enough && enough()); ++first) {
+    const uint64_t offset = first * kChecksumBytes;
+    const uint64_t size =
+        std::min(kChecksumBytes, layout.header.weights.size - offset);
     uint64_t needed;
-    std::copy_n(checksums.data() + i * sizeof(needed), sizeof(needed),
-                reinterpret_cast<uint8_t *>(&needed));
-    if (found != needed)
+    memcpy(&needed, checksums + first * sizeof(needed), sizeof(needed));
+    if (XXH3_64bits(weightMap.data() + offset, size) != needed)
       throw Error(path() + " is damaged: the checksum of bytes " +
                   std::to_string(offset) + " to " +
                   std::to_string(offset + size) +
-                  " of its weights does not match");
+                  " of its weights does not match; copy the file again or "
+                  "compile the model again");
   }
-  return layout.header.code.size + range.size;
+  return first;
+}
+
+uint64_t Artifact::verify() const {
+  verifyCode(file, layout);
+  verifyWeights();
+  return layout.header.code.size + layout.header.weights.size;
 }

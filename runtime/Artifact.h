@@ -13,6 +13,7 @@
 #include "Manifest.h"
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -61,8 +62,16 @@ public:
     return ElfImage(file, layout, memory);
   }
 
+  /// MiB of the weights, each with a checksum; the last may be shorter.
+  uint64_t weightMiBs() const;
+  /// Reads the weights from MiB `first` on, to the end or until `enough`, which
+  /// is asked before each MiB, returns true. Returns the first MiB that was not
+  /// read. Throws Error where one is damaged.
+  uint64_t verifyWeights(uint64_t first = 0,
+                         const std::function<bool()> &enough = {}) const;
+
   /// Reads the whole file and throws Error where the code or a MiB of the
-  /// weights is not what was written. Returns the bytes that were checked.
+  /// weights is damaged. Returns the bytes that were checked.
   uint64_t verify() const;
 
 private:

@@ -85,6 +85,10 @@ Engine::Engine(const Artifact &artifact, const EngineOptions &options)
   else
     artifact.readAhead();
   entry = findForward(artifact, *code);
+  if (options.check == WeightCheck::Now)
+    artifact.verifyWeights();
+  else if (options.check == WeightCheck::Background)
+    checker.emplace(artifact);
 }
 
 Engine::Engine(const Manifest &manifest, const uint8_t *weights,
@@ -117,6 +121,10 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   context.blockTableStride = kv.blockTableStride();
   context.taken = taken.data();
   pool.bind(context);
+}
+
+uint64_t Engine::finishCheck(const std::function<bool()> &enough) {
+  return checker ? checker->finish(enough) : 0;
 }
 
 void Engine::trace(Tracer *tracer) {
@@ -165,6 +173,8 @@ size_t Engine::callSize(std::span<const Token> rest) const {
 
 void Engine::forward(std::span<const Token> batch, const OutputFn &output,
                      OutputKind kind) {
+  if (checker)
+    checker->throwIfDamaged();
   check(batch);
   const bool hidden = kind == OutputKind::Hidden;
   const auto width = static_cast<size_t>(hidden ? model.model.hiddenSize

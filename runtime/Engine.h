@@ -13,9 +13,11 @@
 #include "KvCache.h"
 #include "ThreadPool.h"
 #include "Tracer.h"
+#include "WeightChecker.h"
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,6 +37,8 @@ struct EngineOptions {
   int64_t callTokens = 0;
   /// Keep the artifact's weights in memory (Artifact::lock).
   bool lock = false;
+  /// When the weights are checked for damage; see also usableCheck.
+  WeightCheck check = WeightCheck::Background;
 };
 
 /// One token to run.
@@ -63,7 +67,8 @@ public:
   using OutputFn = std::function<void(size_t index, std::span<float> row)>;
 
   /// Maps the code for this machine. `artifact` must outlive the engine.
-  /// Throws Error where this machine cannot run it or memory lacks.
+  /// Throws Error where this machine cannot run it, memory lacks, or the
+  /// weights are checked now and damaged.
   explicit Engine(const Artifact &artifact, const EngineOptions &options = {});
 
   /// Runs `forward` of this process over `weights`, for tests and embedders
@@ -80,11 +85,18 @@ public:
   /// manifest's limits, and hands out the wanted rows in the batch's order.
   /// Tokens of one sequence come in the order of their positions. Throws Error
   /// where an id is no row of the embedding, a position is not the next one of
-  /// its sequence or is past the context, the KV cache is full, or a number was
-  /// not finite (with sequence, position and op); the sequences then have the
-  /// positions of the calls that succeeded.
+  /// its sequence or is past the context, the KV cache is full, a number was
+  /// not finite (with sequence, position and op), or the weights are known to
+  /// be damaged; the sequences then have the positions of the calls that
+  /// succeeded.
   void forward(std::span<const Token> batch, const OutputFn &output,
                OutputKind kind = OutputKind::Logits);
+
+  /// Ends the check of the weights in the background: checks what it has not
+  /// reached, until `enough` returns true. Returns the MiB that are left
+  /// unchecked, 0 without such a check. Throws Error where the weights are
+  /// damaged.
+  uint64_t finishCheck(const std::function<bool()> &enough = {});
 
   /// Records the calls from now on in `tracer`, which is for threads() threads;
   /// null ends it.
@@ -112,6 +124,7 @@ private:
   /// Next position of each sequence, while a batch is checked.
   std::vector<int64_t> nextPositions;
   Context context = {};
+  std::optional<WeightChecker> checker;
 };
 
 /// The entry of the target of `artifact` that this machine runs best, in

@@ -94,3 +94,16 @@ std::optional<uint64_t> qwen::controlGroupMemory(const std::string &root) {
     return std::nullopt;
   return least;
 }
+
+std::optional<uint64_t> qwen::freeMemory(const std::string &root) {
+  std::optional<uint64_t> least = controlGroupMemory(root);
+  std::ifstream stream(root + "/proc/meminfo");
+  std::string key;
+  uint64_t kilobytes;
+  while (stream >> key >> kilobytes) {
+    if (key == "MemAvailable:")
+      least = std::min(least.value_or(UINT64_MAX), kilobytes * 1024);
+    std::getline(stream, key);
+  }
+  return least;
+}

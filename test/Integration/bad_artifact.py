@@ -57,8 +57,11 @@ def damage(good):
     for at in range(header, header + 144 + 56, 3):
         attempt(f"flipped header byte {at - header}", patched(good, at, bytes([good[at] ^ 0xFF])))
     offset, size = ranges["weights"]
-    attempt("flipped weight", patched(good, offset + size // 2, bytes([good[offset + size // 2] ^ 1])), "weight",
-            command=("info",), options=("--verify",))
+    flipped = patched(good, offset + size // 2, bytes([good[offset + size // 2] ^ 1]))
+    attempt("flipped weight", flipped, "weight", command=("info",), options=("--verify",))
+    for check in ("background", "now"):
+        attempt(f"flipped weight, --check {check}", flipped, "of its weights does not match",
+                options=("--check", check, "--ids", "2,3,4", "-o"))
 
 
 def prompts(model):

@@ -1,6 +1,6 @@
 //===- ArtifactTest.cpp - Manifest and parts of an artifact ---------------===//
 
-#include "Artifact.h"
+#include "Engine.h"
 #include "HandmadeArtifact.h"
 
 #include "qwen/ABI/KernelABI.h"
@@ -9,6 +9,8 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace qwen;
@@ -84,7 +86,8 @@ TEST_F(ArtifactTest, FindsFlippedBytes) {
   const Artifact weights(path);
   EXPECT_EQ(errorOf([&] { weights.verify(); }),
             path + " is damaged: the checksum of bytes 0 to 64 of its weights "
-                   "does not match");
+                   "does not match; copy the file again or compile the model "
+                   "again");
 
   artifact = HandmadeArtifact();
   artifact.bytes[HandmadeArtifact::kCode] ^= 1;
@@ -92,6 +95,106 @@ TEST_F(ArtifactTest, FindsFlippedBytes) {
   const Artifact code(path);
   EXPECT_EQ(errorOf([&] { code.verify(); }),
             path + " is damaged: the checksum of its code does not match");
+}
+
+namespace {
+/// Weights that are checked on a thread; `damaged` has the last byte flipped.
+class WeightCheckTest : public ArtifactTest {
+protected:
+  void SetUp() override {
+    HandmadeArtifact large;
+    large.resizeWeights((9 << 20) + 5);
+    path = write(large);
+    large.bytes.back() ^= 4;
+    damaged = large.write("damaged.qwen");
+    error = damaged +
+            " is damaged: the checksum of bytes 9437184 to 9437189 of its "
+            "weights does not match; copy the file again or compile the model "
+            "again";
+  }
+  void TearDown() override {
+    unlink(damaged.c_str());
+    ArtifactTest::TearDown();
+  }
+
+  static void runToken(Engine &engine) {
+    const Token token = {1, engine.cache().open(), 0, true};
+    engine.forward({&token, 1}, [](size_t, std::span<float>) {});
+  }
+
+  std::string damaged, error;
+};
+} // namespace
+
+TEST_F(WeightCheckTest, TheThreadFindsDamage) {
+  const Artifact artifact(damaged);
+  const WeightChecker checker(artifact);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  std::string found;
+  while (found.empty() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    found = errorOf([&] { checker.throwIfDamaged(); });
+  }
+  EXPECT_EQ(found, error);
+}
+
+TEST_F(WeightCheckTest, FinishChecksTheRest) {
+  const Artifact good(path), bad(damaged);
+  WeightChecker checker(good);
+  const uint64_t left = checker.finish([] { return true; });
+  EXPECT_LE(left, 10u);
+  EXPECT_EQ(checker.finish([] { return true; }), left);
+  EXPECT_EQ(checker.finish(), 0u);
+  checker.throwIfDamaged();
+  WeightChecker other(bad);
+  EXPECT_EQ(errorOf([&] { other.finish(); }), error);
+}
+
+TEST_F(WeightCheckTest, AnEngineStopsAtDamage) {
+  const Artifact artifact(damaged);
+  Engine engine(artifact, {.threads = 1});
+  EXPECT_EQ(errorOf([&] { engine.finishCheck(); }), error);
+  EXPECT_EQ(errorOf([&] { runToken(engine); }), error);
+  EXPECT_EQ(errorOf([&] { engine.finishCheck(); }), error);
+  EXPECT_EQ(errorOf([&] {
+              Engine(artifact, {.threads = 1, .check = WeightCheck::Now});
+            }),
+            error);
+  Engine unchecked(artifact, {.threads = 1, .check = WeightCheck::Off});
+  runToken(unchecked);
+  EXPECT_EQ(unchecked.finishCheck(), 0u);
+}
+
+TEST_F(WeightCheckTest, FewWeightsNeedNoThread) {
+  HandmadeArtifact few;
+  few.bytes.back() ^= 1;
+  write(few);
+  const Artifact artifact(path);
+  const WeightChecker checker(artifact);
+  EXPECT_NE(errorOf([&] { checker.throwIfDamaged(); }), "");
+}
+
+TEST_F(WeightCheckTest, AForkedChildCanEndTheChecker) {
+#if __has_feature(thread_sanitizer)
+  GTEST_SKIP() << "to ThreadSanitizer the thread still runs in the child";
+#endif
+  const Artifact artifact(path);
+  std::optional<WeightChecker> checker(std::in_place, artifact);
+  const pid_t child = fork();
+  if (child == 0) {
+    checker.reset();
+    _exit(0);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(UsableCheck, NeedsMemoryForTheFile) {
+  using enum WeightCheck;
+  EXPECT_EQ(usableCheck(Background, UINT64_MAX), Off);
+  EXPECT_EQ(usableCheck(Now, UINT64_MAX), Now);
+  EXPECT_EQ(usableCheck(Background, 0), Background);
 }
 
 TEST_F(ArtifactTest, ChecksTokenizerAndTemplate) {

@@ -60,6 +60,7 @@ protected:
     const Artifact artifact(path);
     EngineOptions options;
     options.threads = 1;
+    options.check = WeightCheck::Off;
     Engine engine(artifact, options);
     if (!artifact.tokenizer().empty())
       Tokenizer::fromBlob(artifact.tokenizer());

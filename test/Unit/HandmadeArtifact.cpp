@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <unistd.h>
@@ -101,13 +102,28 @@ HandmadeArtifact::HandmadeArtifact(const std::string &manifest) {
   seal();
 }
 
+void HandmadeArtifact::resizeWeights(uint64_t size) {
+  bytes.resize(kWeightsAlign + size);
+  ArtifactHeader &h = header();
+  h.fileSize = bytes.size();
+  h.weights.size = size;
+  h.weightChecksums.size =
+      (size + kChecksumBytes - 1) / kChecksumBytes * sizeof(uint64_t);
+  seal();
+}
+
 void HandmadeArtifact::seal() {
   ArtifactHeader h = header();
   const auto checksum = [&](FileRange range) {
     return XXH3_64bits(bytes.data() + range.offset, range.size);
   };
-  const uint64_t weights = checksum(h.weights);
-  memcpy(bytes.data() + h.weightChecksums.offset, &weights, sizeof(weights));
+  for (uint64_t at = 0; at < h.weights.size; at += kChecksumBytes) {
+    const uint64_t sum = checksum(
+        {h.weights.offset + at, std::min(kChecksumBytes, h.weights.size - at)});
+    memcpy(bytes.data() + h.weightChecksums.offset +
+               at / kChecksumBytes * sizeof(sum),
+           &sum, sizeof(sum));
+  }
   h.weightChecksumsChecksum = checksum(h.weightChecksums);
   h.manifestChecksum = checksum(h.manifest);
   h.tokenizerChecksum = checksum(h.tokenizer);

@@ -43,6 +43,8 @@ struct HandmadeArtifact {
                                           sizeof(EntryTable))[index];
   }
 
+  /// Makes the weights so many bytes long, and seals.
+  void resizeWeights(uint64_t size);
   /// Computes every checksum again, from the last to the first.
   void seal();
   void sealHeader();

@@ -342,6 +342,17 @@ TEST_F(SystemTest, MemoryOfVersion1Counts) {
   EXPECT_EQ(controlGroupMemory(root), 65536u);
 }
 
+TEST_F(SystemTest, FreeMemoryIsTheLesserOfSystemAndGroup) {
+  EXPECT_EQ(freeMemory(root), std::nullopt);
+  write("/proc/meminfo", "MemTotal: 900 kB\nMemFree: 7 kB\n"
+                         "MemAvailable: 512 kB\nHugePages_Total: 0\n"
+                         "Hugepagesize: 2048 kB");
+  EXPECT_EQ(freeMemory(root), 524288u);
+  write("/proc/self/cgroup", "0::/a");
+  write("/sys/fs/cgroup/a/memory.max", "65536");
+  EXPECT_EQ(freeMemory(root), 65536u);
+}
+
 //===----------------------------------------------------------------------===//
 // KV cache
 //===----------------------------------------------------------------------===//

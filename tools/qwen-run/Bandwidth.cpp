@@ -107,6 +107,7 @@ void qwen::run::bandwidth(const BenchCommand &command) {
   EngineOptions options;
   options.threads = limitThreads(command.threads);
   options.lock = command.lock;
+  options.check = limitCheck(command.check, artifact);
   Engine engine(artifact, options);
   const Manifest &manifest = artifact.manifest();
   const size_t size = artifact.header().weights.size;
@@ -144,6 +145,7 @@ void qwen::run::bandwidth(const BenchCommand &command) {
       decoded.push_back(static_cast<double>(bytes) / seconds);
     }
   }
+  finishCheck(engine, artifact);
   const uint64_t huge = hugeBytes(artifact.weights());
 
   // A check of the measurement: memory of the usual kind is not read faster.

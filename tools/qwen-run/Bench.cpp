@@ -127,6 +127,7 @@ void qwen::run::bench(const BenchCommand &command) {
   EngineOptions options;
   options.threads = limitThreads(command.threads);
   options.lock = command.lock;
+  options.check = limitCheck(command.check, artifact);
   options.sequences = static_cast<int32_t>(command.batch);
   Engine engine(artifact, options);
   const double loadSeconds = secondsSince(loadStart);
@@ -154,6 +155,7 @@ void qwen::run::bench(const BenchCommand &command) {
   std::optional<Profiles> profiles;
   if (command.profile)
     profiles.emplace(command, artifact, engine, picture ? &*picture : nullptr);
+  finishCheck(engine, artifact);
 
   const TargetInfo &target = artifact.selectTarget(hostArch(), hostFeatures());
   ordered_json result = {

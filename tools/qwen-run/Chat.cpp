@@ -128,6 +128,7 @@ void qwen::run::chat(const ChatCommand &command) {
   EngineOptions options;
   options.threads = limitThreads(command.threads);
   options.lock = command.lock;
+  options.check = limitCheck(command.check, artifact);
   Engine engine(artifact, options);
   Session session(engine,
                   command.sampling.apply(artifact.manifest().generation));
@@ -156,4 +157,5 @@ void qwen::run::chat(const ChatCommand &command) {
         {{"role", "assistant"},
          {"content", answer(session, tokenizer, ends, command.count)}});
   }
+  finishCheck(engine, artifact);
 }

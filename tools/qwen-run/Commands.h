@@ -33,6 +33,13 @@ struct SamplingFlags {
   SamplerOptions apply(const GenerationConfig &generation) const;
 };
 
+/// WeightCheck::Background is Off where the file exceeds the free memory, which
+/// a line on standard error says.
+WeightCheck limitCheck(WeightCheck check, const Artifact &artifact);
+/// Ends the check of the weights, for at most a second; a line on standard
+/// error says how much is left. Throws Error where they are damaged.
+void finishCheck(Engine &engine, const Artifact &artifact);
+
 struct GenerateCommand {
   std::string file;
   std::optional<std::string> prompt;
@@ -41,6 +48,7 @@ struct GenerateCommand {
   SamplingFlags sampling;
   bool ignoreEos = false;
   int32_t threads = 0;
+  WeightCheck check = WeightCheck::Background;
   bool lock = false;
   int64_t piece = 0;
 };
@@ -53,6 +61,7 @@ struct ChatCommand {
   /// The template's enable_thinking, where it is given.
   std::optional<bool> thinking;
   int32_t threads = 0;
+  WeightCheck check = WeightCheck::Background;
   bool lock = false;
 };
 void chat(const ChatCommand &command);
@@ -65,6 +74,7 @@ struct BenchCommand {
   int64_t batch = 1;
   int64_t repetitions = 5;
   int32_t threads = 0;
+  WeightCheck check = WeightCheck::Off;
   bool lock = false;
   /// Measures what memory allows as well.
   bool bandwidth = false;
@@ -114,6 +124,7 @@ struct LogitsCommand {
   std::vector<std::string> ids;
   std::string output;
   int32_t threads = 0;
+  WeightCheck check = WeightCheck::Background;
   int64_t piece = 0;
 };
 void logits(const LogitsCommand &command);
@@ -124,6 +135,7 @@ struct PerplexityCommand {
   std::optional<int64_t> window;
   std::optional<int64_t> stride;
   int32_t threads = 0;
+  WeightCheck check = WeightCheck::Background;
   bool json = false;
 };
 void perplexity(const PerplexityCommand &command);

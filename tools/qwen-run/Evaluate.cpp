@@ -87,6 +87,7 @@ void qwen::run::logits(const LogitsCommand &command) {
   OutputFile output(command.output);
   EngineOptions options;
   options.threads = command.threads;
+  options.check = limitCheck(command.check, artifact);
   options.sequences = static_cast<int32_t>(sequences.size());
   options.callTokens = command.piece;
   Engine engine(artifact, options);
@@ -105,6 +106,7 @@ void qwen::run::logits(const LogitsCommand &command) {
       waiting[written] = {};
     }
   });
+  finishCheck(engine, artifact);
   output.commit();
 }
 
@@ -139,6 +141,7 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
                 " tokens when at least 2 are needed");
   EngineOptions options;
   options.threads = limitThreads(command.threads);
+  options.check = limitCheck(command.check, artifact);
   Engine engine(artifact, options);
 
   // As Hugging Face's guide "Perplexity of fixed-length models" has it: a
@@ -172,6 +175,7 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
     }
     scoredTo = end;
   }
+  finishCheck(engine, artifact);
   const double value = std::exp(sum / static_cast<double>(scored));
   if (command.json) {
     writeOut(nlohmann::json({{"perplexity", value},

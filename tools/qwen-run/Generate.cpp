@@ -57,6 +57,7 @@ void qwen::run::generate(const GenerateCommand &command) {
   EngineOptions options;
   options.threads = limitThreads(command.threads);
   options.lock = command.lock;
+  options.check = limitCheck(command.check, artifact);
   options.callTokens = command.piece;
   Engine engine(artifact, options);
   Session session(engine, command.sampling.apply(generation));
@@ -80,6 +81,8 @@ void qwen::run::generate(const GenerateCommand &command) {
       writeOut(characters.push(tokenizer->tokenBytes(*id)));
   }
   writeOut(characters.finish() + "\n");
+  const double decodeSeconds = secondsSince(decodeStart);
+  finishCheck(engine, artifact);
   if (!isTerminal(STDERR_FILENO) || count < 2)
     return;
   char stats[160];
@@ -89,6 +92,6 @@ void qwen::run::generate(const GenerateCommand &command) {
            static_cast<double>(prompt.size()) /
                std::chrono::duration<double>(decodeStart - start).count(),
            static_cast<long long>(count),
-           static_cast<double>(count - 1) / secondsSince(decodeStart));
+           static_cast<double>(count - 1) / decodeSeconds);
   writeError(stats);
 }

@@ -35,6 +35,20 @@ static void addLock(CLI::App *app, bool &lock) {
                 "Keep the weights in memory, whatever else needs it");
 }
 
+static void addCheck(CLI::App *app, WeightCheck &check) {
+  app->add_option_function<std::string>(
+         "--check",
+         [&check](const std::string &when) {
+           check = when == "now"   ? WeightCheck::Now
+                   : when == "off" ? WeightCheck::Off
+                                   : WeightCheck::Background;
+         },
+         std::string("Look for damaged weights while the model runs, before, "
+                     "or not; ") +
+             (check == WeightCheck::Off ? "off" : "background") + " by default")
+      ->check(CLI::IsMember({"background", "now", "off"}));
+}
+
 static void addPiece(CLI::App *app, int64_t &piece) {
   app->add_option("--piece", piece,
                   "Tokens in one call at most; the result does not depend on "
@@ -69,6 +83,7 @@ static void addGenerate(CLI::App &app, GenerateCommand &command) {
   sub->add_flag("--ignore-eos", command.ignoreEos,
                 "Go on where the model would end");
   addThreads(sub, command.threads);
+  addCheck(sub, command.check);
   addLock(sub, command.lock);
   addPiece(sub, command.piece);
   sub->callback([&command] { generate(command); });
@@ -87,6 +102,7 @@ static void addChat(CLI::App &app, ChatCommand &command) {
       [&command](int64_t count) { command.thinking = count > 0; },
       "Switch the template's thinking on or off");
   addThreads(sub, command.threads);
+  addCheck(sub, command.check);
   addLock(sub, command.lock);
   sub->callback([&command] { chat(command); });
 }
@@ -108,6 +124,7 @@ static void addBench(CLI::App &app, BenchCommand &command) {
       ->capture_default_str()
       ->check(positive());
   addThreads(sub, command.threads);
+  addCheck(sub, command.check);
   addLock(sub, command.lock);
   sub->add_flag("--json", command.json, "Print JSON");
   CLI::Option *profile = sub->add_flag(
@@ -171,6 +188,7 @@ static void addLogits(CLI::App &app, LogitsCommand &command) {
       ->description(
           "Threads, also more than there are cores: no result depends "
           "on them");
+  addCheck(sub, command.check);
   addPiece(sub, command.piece);
   sub->callback([&command] { logits(command); });
 }
@@ -188,6 +206,7 @@ static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
                   "512, by default")
       ->check(positive());
   addThreads(sub, command.threads);
+  addCheck(sub, command.check);
   sub->add_flag("--json", command.json, "Print JSON");
   sub->callback([&command] { perplexity(command); });
 }

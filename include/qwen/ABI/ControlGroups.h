@@ -24,6 +24,10 @@ double controlGroupCpus(const std::string &root = "");
 /// around it; nullopt where none is set.
 std::optional<uint64_t> controlGroupMemory(const std::string &root = "");
 
+/// Bytes of memory that programs can still get without swapping, at most
+/// controlGroupMemory; nullopt where the system does not say.
+std::optional<uint64_t> freeMemory(const std::string &root = "");
+
 /// The first line of a file of /sys or /proc, which have one fact each;
 /// nullopt where it cannot be read.
 std::optional<std::string> firstLine(const std::string &path);
