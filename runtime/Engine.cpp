@@ -233,9 +233,11 @@ void Engine::checkFlags(std::span<const Token> part) const {
     std::string message = "a number is not finite at sequence " +
                           std::to_string(part[i].sequence) + ", position " +
                           std::to_string(part[i].position) + ", in " + op;
-    if (model.kv.format == KvFormat::F16)
-      message += "; where keys or values are too large for f16, recompile the "
-                 "model with qwen-opt --kv f32";
+    message += "; the file may be damaged, which qwen-run info --verify finds";
+    if (model.kv.format == KvFormat::F16 && flags[i] < model.work.size() &&
+        model.work[flags[i]].kind == "append")
+      message += ", or keys or values are too large for f16, which qwen-opt "
+                 "--kv f32 avoids";
     throw Error(message);
   }
 }

@@ -592,15 +592,19 @@ TEST_F(EngineTest, AFlagNamesSequencePositionAndOp) {
                    {1, s, 3, true}});
     });
   };
-  EXPECT_EQ(error(), "a number is not finite at sequence 0, position 3, in "
-                     "second");
+  const std::string message =
+      "a number is not finite at sequence 0, position 3, in second; the file "
+      "may be damaged, which qwen-run info --verify finds";
+  EXPECT_EQ(error(), message);
   // The first call stays; the second one is undone.
   EXPECT_EQ(engine.cache().length(s), 2);
   engine.cache().truncate(s, 0);
   manifest.kv.format = KvFormat::F16;
-  EXPECT_EQ(error(), "a number is not finite at sequence 0, position 3, in "
-                     "second; where keys or values are too large for f16, "
-                     "recompile the model with qwen-opt --kv f32");
+  EXPECT_EQ(error(), message);
+  engine.cache().truncate(s, 0);
+  manifest.work[1].kind = "append";
+  EXPECT_EQ(error(), message + ", or keys or values are too large for f16, "
+                               "which qwen-opt --kv f32 avoids");
 }
 
 TEST_F(EngineTest, AFullCacheLeavesSequencesAsTheyWere) {
