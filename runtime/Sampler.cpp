@@ -97,12 +97,27 @@ float Sampler::penalized(std::span<const float> logits, size_t id) const {
                    : logit * options.repetitionPenalty;
 }
 
+/// Throws Error where no token can be drawn.
+static void checkLogits(std::span<const float> logits) {
+  const auto isInvalid = [](float logit) { return !(logit < INFINITY); };
+  // Unlike a search, counts of all logits are made with vectors.
+  if (std::ranges::count_if(logits, isInvalid))
+    throw Error(
+        "the logit of token " +
+        std::to_string(std::ranges::find_if(logits, isInvalid) -
+                       logits.begin()) +
+        " is NaN or infinity when a finite number, or -infinity for a token "
+        "that is never drawn, is needed");
+  if (std::ranges::count(logits, -INFINITY) == std::ssize(logits))
+    throw Error("all logits are -infinity: no token is left to draw");
+}
+
 int32_t Sampler::greedy(std::span<const float> logits) const {
-  size_t best = 0;
-  float most = penalized(logits, 0);
-  for (size_t id = 1; id < tokens; ++id) {
+  size_t best = tokens;
+  float most = 0;
+  for (size_t id = 0; id < tokens; ++id) {
     const float logit = penalized(logits, id);
-    if (logit > most) {
+    if (logits[id] != -INFINITY && (best == tokens || logit > most)) {
       most = logit;
       best = id;
     }
@@ -129,12 +144,14 @@ int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
     throw Error("there are " + std::to_string(logits.size()) +
                 " logits when the vocabulary has " +
                 std::to_string(seen.size()));
+  checkLogits(logits.first(tokens));
   if (options.temperature == 0)
     return greedy(logits);
 
   keys.clear();
   for (size_t id = 0; id < tokens; ++id)
-    keys.push_back(makeKey(penalized(logits, id) / options.temperature, id));
+    if (logits[id] != -INFINITY)
+      keys.push_back(makeKey(penalized(logits, id) / options.temperature, id));
   const auto topK = static_cast<size_t>(options.topK);
   if (topK && topK < keys.size()) {
     std::nth_element(keys.begin(), keys.begin() + options.topK - 1, keys.end());

@@ -64,7 +64,8 @@ public:
   void reset();
 
   /// The token at `position` of the sequence, from the logits [vocab] of the
-  /// token before it.
+  /// token before it. A token with the logit -infinity is never drawn. Throws
+  /// Error where a logit is NaN or +infinity, or all are -infinity.
   int32_t sample(std::span<const float> logits, uint64_t position);
 
 private:

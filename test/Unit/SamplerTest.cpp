@@ -130,6 +130,39 @@ TEST(Sampler, TinyTemperaturesDoNotOverflow) {
   EXPECT_EQ(drawn[2], 0);
 }
 
+TEST(Sampler, ExcludedTokensAreNeverDrawn) {
+  // Neither where the penalty or the temperature makes all logits -infinity.
+  const std::vector<float> logits = {-INFINITY, -3e38f, -3e38f, -INFINITY};
+  Sampler greedy({.temperature = 0, .repetitionPenalty = 2}, 4, 4);
+  greedy.accept(1);
+  greedy.accept(2);
+  EXPECT_EQ(greedy.sample(logits, 0), 1);
+  for (float temperature : {1.f, 1e-44f}) {
+    const std::vector<double> drawn =
+        shares({.temperature = temperature}, logits);
+    EXPECT_EQ(drawn[0] + drawn[3], 0);
+    EXPECT_NEAR(drawn[2], 0.5, 0.05);
+  }
+}
+
+TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
+  for (float temperature : {0.f, 1.f}) {
+    Sampler sampler({.temperature = temperature}, 4, 3);
+    const auto error = [&](const std::vector<float> &logits) {
+      return errorOf([&] { sampler.sample(logits, 0); });
+    };
+    const std::string invalid =
+        " is NaN or infinity when a finite number, or -infinity for a token "
+        "that is never drawn, is needed";
+    EXPECT_EQ(error({NAN, NAN, NAN, NAN}), "the logit of token 0" + invalid);
+    EXPECT_EQ(error({1, 2, -NAN, 1}), "the logit of token 2" + invalid);
+    EXPECT_EQ(error({1, INFINITY, 2, 1}), "the logit of token 1" + invalid);
+    EXPECT_EQ(error({-INFINITY, -INFINITY, -INFINITY, 1}),
+              "all logits are -infinity: no token is left to draw");
+    EXPECT_EQ(error({1, 2, 3, NAN}), ""); // a padding row
+  }
+}
+
 TEST(Sampler, NamesTheOptionThatIsOutOfRange) {
   const auto error = [](SamplerOptions options) {
     return errorOf([&] { Sampler sampler(options, 4, 4); });
