@@ -4,6 +4,7 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/ABI/Version.h"
 #include "qwen/CodeGen/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
 
@@ -142,7 +143,7 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
   }
   const auto kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
   return {
-      {"compiler", kCompilerName},
+      {"compiler", std::string("qwen-opt ") + projectVersion()},
       {"model", describeModel(input)},
       {"targets", std::move(targets)},
       {"weights", {{"format", weightFormatName(format)}}},

@@ -7,6 +7,7 @@
 #include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/ABI/Version.h"
 #include "qwen/CodeGen/ArtifactWriter.h"
 #include "qwen/CodeGen/Backend.h"
 #include "qwen/CodeGen/Lower.h"
@@ -363,6 +364,8 @@ int qwen::compileMain(int argc, char **argv) {
                "With report FILE: what a compiled model costs, see qwen-opt "
                "report --help.",
                "qwen-opt");
+  app.set_version_flag("--version",
+                       std::string("qwen-opt ") + projectVersion());
   CLI::Option *checkpoint = app.add_option(
       "DIR", options.checkpoint,
       "folder of the checkpoint (config.json, *.safetensors, ...)");
@@ -412,8 +415,8 @@ int qwen::compileMain(int argc, char **argv) {
       throw CLI::RequiredError("DIR");
     if (emit->empty() && output->empty())
       throw CLI::RequiredError("-o");
-  } catch (const CLI::CallForHelp &help) {
-    return app.exit(help);
+  } catch (const CLI::Success &request) {
+    return app.exit(request);
   } catch (const CLI::ParseError &error) {
     llvm::errs() << "qwen-opt: " << error.what() << " (see qwen-opt --help)\n";
     return 2;

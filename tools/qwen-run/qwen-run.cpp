@@ -6,6 +6,7 @@
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/Process.h"
+#include "qwen/ABI/Version.h"
 
 #include <CLI/CLI.hpp>
 
@@ -217,6 +218,8 @@ int main(int argc, char **argv) {
   prepareProcess("qwen-run");
   CLI::App app("Runs models that qwen-opt compiled.", "qwen-run");
   app.require_subcommand(1);
+  app.set_version_flag("--version",
+                       std::string("qwen-run ") + projectVersion());
   GenerateCommand generateCommand;
   ChatCommand chatCommand;
   BenchCommand benchCommand;

@@ -26,9 +26,6 @@
 
 namespace qwen {
 
-/// What wrote an artifact, in its manifest.
-inline constexpr char kCompilerName[] = "qwen-opt 0.1";
-
 /// What the artifact holds besides the code.
 struct ArtifactInput {
   /// Name of the model: the name of the checkpoint's folder.

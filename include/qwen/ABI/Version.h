@@ -1,0 +1,17 @@
+//===- Version.h - The version of this project ------------------*- C++ -*-===//
+//
+// CMakeLists.txt has it; formats have versions of their own (Artifact.h).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_VERSION_H
+#define QWEN_ABI_VERSION_H
+
+namespace qwen {
+
+/// The version of the compiler and the runtime, "0.1".
+const char *projectVersion();
+
+} // namespace qwen
+
+#endif // QWEN_ABI_VERSION_H
