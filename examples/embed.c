@@ -82,6 +82,8 @@ int main(int argc, char **argv) {
       fail("cannot run a token");
   }
   putchar('\n');
+  if (qwen_finish_check(model) < 0)
+    fail("the text may be wrong");
 
   qwen_close_sequence(model, sequence);
   qwen_sampler_free(sampler);

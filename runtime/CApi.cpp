@@ -9,6 +9,7 @@
 #include "Tokenizer.h"
 
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/Version.h"
 
 #include <algorithm>
 #include <memory>
@@ -18,9 +19,14 @@ using namespace qwen;
 
 struct qwen_model {
   qwen_model(const char *path, const EngineOptions &options)
-      : artifact(path), engine(artifact, options) {
+      : artifact(path), engine(artifact, usable(options, artifact)) {
     if (!artifact.tokenizer().empty())
       tokenizer = Tokenizer::fromBlob(artifact.tokenizer());
+  }
+
+  static EngineOptions usable(EngineOptions options, const Artifact &artifact) {
+    options.check = usableCheck(options.check, artifact.fileSize());
+    return options;
   }
 
   const Tokenizer &text() const {
@@ -40,6 +46,11 @@ struct qwen_sampler {
   size_t vocab;
 };
 
+static_assert(static_cast<int>(WeightCheck::Background) ==
+                  QWEN_CHECK_BACKGROUND &&
+              static_cast<int>(WeightCheck::Now) == QWEN_CHECK_NOW &&
+              static_cast<int>(WeightCheck::Off) == QWEN_CHECK_OFF);
+
 static thread_local std::string lastError;
 
 /// Runs `body`; an exception becomes lastError and `failed`.
@@ -55,15 +66,50 @@ static ResultType guard(ResultType failed, BodyType body) {
   return failed;
 }
 
+/// Throws Error where an argument is NULL; `name` is "function: argument".
+static void needArgument(const char *name, const void *argument) {
+  if (!argument)
+    throw Error(std::string(name) + " is NULL");
+}
+
+/// Throws Error where an option of qwen_load is not in [0, most].
+static void checkOption(const char *name, int32_t value, int32_t most) {
+  if (value < 0 || value > most)
+    throw Error(std::string("qwen_load: ") + name + " is " +
+                std::to_string(value) + " when 0 (the default) to " +
+                std::to_string(most) + " is needed");
+}
+
+/// Whether a struct of options has values; without them, the defaults stand.
+/// Throws Error where it is none of this version.
+template <typename StructType>
+static bool hasValues(const char *function, const StructType &options) {
+  if (options.size == 0)
+    return false;
+  if (options.size != sizeof(options))
+    throw Error(std::string(function) + ": the size of its options is " +
+                std::to_string(options.size) + " when 0 (all defaults) or " +
+                std::to_string(sizeof(options)) +
+                " is needed; compile the program with the library's header");
+  return true;
+}
+
 const char *qwen_last_error(void) { return lastError.c_str(); }
+
+const char *qwen_version(void) { return projectVersion(); }
 
 qwen_model *qwen_load(const char *path, const qwen_options *options) {
   return guard<qwen_model *>(nullptr, [&] {
+    needArgument("qwen_load: path", path);
     EngineOptions engineOptions;
-    if (options) {
+    if (options && hasValues("qwen_load", *options)) {
+      checkOption("threads", options->threads, ThreadPool::kMaxThreads);
+      checkOption("sequences", options->sequences, INT32_MAX);
+      checkOption("check", options->check, QWEN_CHECK_OFF);
       engineOptions.threads = usableThreads(options->threads);
-      engineOptions.sequences = options->sequences;
+      engineOptions.sequences = std::max(1, options->sequences);
       engineOptions.kvPages = options->kv_pages;
+      engineOptions.check = static_cast<WeightCheck>(options->check);
     }
     return new qwen_model(path, engineOptions);
   });
@@ -71,23 +117,45 @@ qwen_model *qwen_load(const char *path, const qwen_options *options) {
 
 void qwen_free(qwen_model *model) { delete model; }
 
+int32_t qwen_finish_check(qwen_model *model) {
+  return guard<int32_t>(-1, [&] {
+    needArgument("qwen_finish_check: model", model);
+    model->engine.finishCheck();
+    return 0;
+  });
+}
+
 int32_t qwen_vocab_size(const qwen_model *model) {
-  return static_cast<int32_t>(model->artifact.manifest().model.vocabSize);
+  return guard<int32_t>(-1, [&] {
+    needArgument("qwen_vocab_size: model", model);
+    return static_cast<int32_t>(model->artifact.manifest().model.vocabSize);
+  });
 }
 
 int64_t qwen_context_size(const qwen_model *model) {
-  return model->artifact.manifest().model.context;
+  return guard<int64_t>(-1, [&] {
+    needArgument("qwen_context_size: model", model);
+    return model->artifact.manifest().model.context;
+  });
 }
 
 int32_t qwen_is_end(const qwen_model *model, int32_t id) {
-  const std::vector<int32_t> &ends =
-      model->artifact.manifest().generation.eosTokenIds;
-  return std::ranges::find(ends, id) != ends.end();
+  return guard<int32_t>(-1, [&] {
+    needArgument("qwen_is_end: model", model);
+    const std::vector<int32_t> &ends =
+        model->artifact.manifest().generation.eosTokenIds;
+    return std::ranges::find(ends, id) != ends.end();
+  });
 }
 
 int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
                       int32_t *ids, size_t capacity) {
   return guard<int64_t>(-1, [&] {
+    needArgument("qwen_tokenize: model", model);
+    if (size)
+      needArgument("qwen_tokenize: text", text);
+    if (capacity)
+      needArgument("qwen_tokenize: ids", ids);
     const std::vector<int32_t> all = model->text().encode({text, size});
     std::copy_n(all.begin(), std::min(all.size(), capacity), ids);
     return static_cast<int64_t>(all.size());
@@ -97,6 +165,11 @@ int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
 int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
                         size_t count, char *text, size_t capacity) {
   return guard<int64_t>(-1, [&] {
+    needArgument("qwen_detokenize: model", model);
+    if (count)
+      needArgument("qwen_detokenize: ids", ids);
+    if (capacity)
+      needArgument("qwen_detokenize: text", text);
     const std::string all = model->text().decode({ids, count});
     std::copy_n(all.begin(), std::min(all.size(), capacity), text);
     return static_cast<int64_t>(all.size());
@@ -104,16 +177,22 @@ int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
 }
 
 int32_t qwen_open_sequence(qwen_model *model) {
-  return guard<int32_t>(-1, [&] { return model->engine.cache().open(); });
+  return guard<int32_t>(-1, [&] {
+    needArgument("qwen_open_sequence: model", model);
+    return model->engine.cache().open();
+  });
 }
 
 int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence) {
-  return guard<int32_t>(-1,
-                        [&] { return model->engine.cache().branch(sequence); });
+  return guard<int32_t>(-1, [&] {
+    needArgument("qwen_branch_sequence: model", model);
+    return model->engine.cache().branch(sequence);
+  });
 }
 
 int32_t qwen_close_sequence(qwen_model *model, int32_t sequence) {
   return guard<int32_t>(-1, [&] {
+    needArgument("qwen_close_sequence: model", model);
     model->engine.cache().close(sequence);
     return 0;
   });
@@ -122,6 +201,7 @@ int32_t qwen_close_sequence(qwen_model *model, int32_t sequence) {
 int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
                                int64_t length) {
   return guard<int32_t>(-1, [&] {
+    needArgument("qwen_truncate_sequence: model", model);
     model->engine.cache().truncate(sequence, length);
     return 0;
   });
@@ -130,10 +210,17 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
 int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
                      float *logits) {
   return guard<int32_t>(-1, [&] {
+    needArgument("qwen_forward: model", model);
+    if (count)
+      needArgument("qwen_forward: tokens", tokens);
     model->batch.clear();
-    for (const qwen_token &token : std::span(tokens, count))
+    for (const qwen_token &token : std::span(tokens, count)) {
+      const bool output = token.want_logits != 0;
+      if (output)
+        needArgument("qwen_forward: logits", logits);
       model->batch.push_back(
-          {token.id, token.sequence, token.position, token.want_logits != 0});
+          {token.id, token.sequence, token.position, output});
+    }
     model->engine.forward(model->batch, [&](size_t, std::span<float> row) {
       logits = std::ranges::copy(row, logits).out;
     });
@@ -142,22 +229,32 @@ int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
 }
 
 qwen_sampling qwen_default_sampling(const qwen_model *model) {
-  const SamplerOptions options =
-      samplerOptions(model->artifact.manifest().generation);
-  return {options.temperature,       options.topK, options.topP, options.minP,
-          options.repetitionPenalty, options.seed};
+  return guard<qwen_sampling>({}, [&] {
+    needArgument("qwen_default_sampling: model", model);
+    const SamplerOptions options =
+        samplerOptions(model->artifact.manifest().generation);
+    return qwen_sampling{sizeof(qwen_sampling), options.temperature,
+                         options.topK,          options.topP,
+                         options.minP,          options.repetitionPenalty,
+                         options.seed};
+  });
 }
 
 qwen_sampler *qwen_sampler_new(const qwen_model *model,
                                const qwen_sampling *sampling, uint64_t answer) {
   return guard<qwen_sampler *>(nullptr, [&] {
-    SamplerOptions options;
-    options.temperature = sampling->temperature;
-    options.topK = sampling->top_k;
-    options.topP = sampling->top_p;
-    options.minP = sampling->min_p;
-    options.repetitionPenalty = sampling->repetition_penalty;
-    options.seed = sampling->seed;
+    needArgument("qwen_sampler_new: model", model);
+    needArgument("qwen_sampler_new: sampling", sampling);
+    SamplerOptions options =
+        samplerOptions(model->artifact.manifest().generation);
+    if (hasValues("qwen_sampler_new", *sampling)) {
+      options.temperature = sampling->temperature;
+      options.topK = sampling->top_k;
+      options.topP = sampling->top_p;
+      options.minP = sampling->min_p;
+      options.repetitionPenalty = sampling->repetition_penalty;
+      options.seed = sampling->seed;
+    }
     const ModelInfo &info = model->artifact.manifest().model;
     return new qwen_sampler{
         Sampler(options, info.vocabSize, info.tokenizerVocab, answer),
@@ -169,6 +266,7 @@ void qwen_sampler_free(qwen_sampler *sampler) { delete sampler; }
 
 int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id) {
   return guard<int32_t>(-1, [&] {
+    needArgument("qwen_sampler_accept: sampler", sampler);
     sampler->sampler.accept(id);
     return 0;
   });
@@ -177,6 +275,8 @@ int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id) {
 int32_t qwen_sample(qwen_sampler *sampler, const float *logits,
                     int64_t position) {
   return guard<int32_t>(-1, [&] {
+    needArgument("qwen_sample: sampler", sampler);
+    needArgument("qwen_sample: logits", logits);
     const int32_t id = sampler->sampler.sample({logits, sampler->vocab},
                                                static_cast<uint64_t>(position));
     sampler->sampler.accept(id);

@@ -5,8 +5,11 @@
 
 #include "qwenrt.h"
 
+#include "qwen/ABI/Version.h"
+
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <new>
@@ -43,7 +46,7 @@ protected:
 } // namespace
 
 TEST_F(CApiTest, LoadsRunsAndSamples) {
-  const qwen_options options = {2, 3, 0};
+  const qwen_options options = {sizeof(options), 2, 3, 0, 0};
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
   EXPECT_EQ(qwen_vocab_size(model), 40);
@@ -73,6 +76,7 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
   EXPECT_STREQ(qwen_last_error(), "all 3 sequences are open");
 
   qwen_sampling sampling = qwen_default_sampling(model);
+  EXPECT_EQ(sampling.size, sizeof(sampling));
   EXPECT_EQ(sampling.temperature, 0);
   EXPECT_EQ(sampling.top_k, 50);
   sampling.repetition_penalty = 2;
@@ -100,10 +104,129 @@ TEST_F(CApiTest, SaysWhyAModelDoesNotLoad) {
   EXPECT_EQ(qwen_load("/nowhere", nullptr), nullptr);
   EXPECT_STREQ(qwen_last_error(),
                "cannot read /nowhere: No such file or directory");
-  const qwen_options options = {0, 0, 0};
-  EXPECT_EQ(qwen_load(path.c_str(), &options), nullptr);
-  EXPECT_STREQ(qwen_last_error(), "a KV cache needs at least one sequence");
+  const auto error = [&](const qwen_options &options) {
+    EXPECT_EQ(qwen_load(path.c_str(), &options), nullptr);
+    return std::string(qwen_last_error());
+  };
+  const uint32_t size = sizeof(qwen_options);
+  const std::string threads = " when 0 (the default) to 1024 is needed";
+  EXPECT_EQ(error({size, 100000, 0, 0, 0}),
+            "qwen_load: threads is 100000" + threads);
+  EXPECT_EQ(error({size, -1, 0, 0, 0}), "qwen_load: threads is -1" + threads);
+  EXPECT_EQ(error({size, 0, -1, 0, 0}),
+            "qwen_load: sequences is -1 when 0 (the default) to 2147483647 is "
+            "needed");
+  EXPECT_EQ(error({size, 0, 0, 3, 0}),
+            "qwen_load: check is 3 when 0 (the default) to 2 is needed");
+  EXPECT_EQ(error({size - 8, 0, 0, 0, 0}),
+            "qwen_load: the size of its options is 16 when 0 (all defaults) or "
+            "24 is needed; compile the program with the library's header");
 }
+
+TEST_F(CApiTest, NoSizeMeansAllDefaults) {
+  const qwen_options options[] = {{0, -1, 5, 7, -1},
+                                  {sizeof(qwen_options), 0, 0, 0, 0}};
+  for (const qwen_options &each : options) {
+    qwen_model *model = qwen_load(path.c_str(), &each);
+    ASSERT_NE(model, nullptr) << qwen_last_error();
+    EXPECT_EQ(qwen_open_sequence(model), 0);
+    EXPECT_EQ(qwen_open_sequence(model), -1);
+    qwen_free(model);
+  }
+  qwen_model *model = qwen_load(path.c_str(), nullptr);
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  // Greedy, as the model's own options are, and not with 1000.
+  qwen_sampling sampling = {};
+  sampling.temperature = 1000;
+  qwen_sampler *sampler = qwen_sampler_new(model, &sampling, 0);
+  ASSERT_NE(sampler, nullptr) << qwen_last_error();
+  std::vector<float> logits(40, 0);
+  logits[5] = 1;
+  for (int64_t position = 0; position < 20; ++position)
+    EXPECT_EQ(qwen_sample(sampler, logits.data(), position), 5);
+  EXPECT_EQ(qwen_sample(sampler, std::vector<float>(40, NAN).data(), 0), -1);
+  qwen_sampler_free(sampler);
+  sampling.size = 4;
+  EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr);
+  EXPECT_EQ(std::string(qwen_last_error()).rfind("qwen_sampler_new: the size"),
+            0u);
+  qwen_free(model);
+}
+
+TEST_F(CApiTest, ANullArgumentIsAnError) {
+  const auto expectNull = [](int64_t result, const std::string &name) {
+    EXPECT_EQ(result, -1) << name;
+    EXPECT_EQ(qwen_last_error(), name + " is NULL");
+  };
+  EXPECT_EQ(qwen_load(nullptr, nullptr), nullptr);
+  EXPECT_STREQ(qwen_last_error(), "qwen_load: path is NULL");
+  expectNull(qwen_finish_check(nullptr), "qwen_finish_check: model");
+  expectNull(qwen_vocab_size(nullptr), "qwen_vocab_size: model");
+  expectNull(qwen_context_size(nullptr), "qwen_context_size: model");
+  expectNull(qwen_is_end(nullptr, 0), "qwen_is_end: model");
+  expectNull(qwen_tokenize(nullptr, "", 0, nullptr, 0), "qwen_tokenize: model");
+  expectNull(qwen_detokenize(nullptr, nullptr, 0, nullptr, 0),
+             "qwen_detokenize: model");
+  expectNull(qwen_open_sequence(nullptr), "qwen_open_sequence: model");
+  expectNull(qwen_branch_sequence(nullptr, 0), "qwen_branch_sequence: model");
+  expectNull(qwen_close_sequence(nullptr, 0), "qwen_close_sequence: model");
+  expectNull(qwen_truncate_sequence(nullptr, 0, 0),
+             "qwen_truncate_sequence: model");
+  expectNull(qwen_forward(nullptr, nullptr, 0, nullptr), "qwen_forward: model");
+  EXPECT_EQ(qwen_default_sampling(nullptr).size, 0u);
+  EXPECT_STREQ(qwen_last_error(), "qwen_default_sampling: model is NULL");
+
+  qwen_model *model = qwen_load(path.c_str(), nullptr);
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  int32_t id = 0;
+  char byte = 0;
+  expectNull(qwen_tokenize(model, nullptr, 1, &id, 1), "qwen_tokenize: text");
+  expectNull(qwen_tokenize(model, "a", 1, nullptr, 1), "qwen_tokenize: ids");
+  expectNull(qwen_detokenize(model, nullptr, 1, &byte, 1),
+             "qwen_detokenize: ids");
+  expectNull(qwen_detokenize(model, &id, 1, nullptr, 1),
+             "qwen_detokenize: text");
+  qwen_token token = {1, qwen_open_sequence(model), 0, 1};
+  expectNull(qwen_forward(model, nullptr, 1, nullptr), "qwen_forward: tokens");
+  expectNull(qwen_forward(model, &token, 1, nullptr), "qwen_forward: logits");
+  token.want_logits = 0;
+  EXPECT_EQ(qwen_forward(model, &token, 1, nullptr), 0);
+  const qwen_sampling sampling = qwen_default_sampling(model);
+  EXPECT_EQ(qwen_sampler_new(nullptr, &sampling, 0), nullptr);
+  EXPECT_STREQ(qwen_last_error(), "qwen_sampler_new: model is NULL");
+  EXPECT_EQ(qwen_sampler_new(model, nullptr, 0), nullptr);
+  EXPECT_STREQ(qwen_last_error(), "qwen_sampler_new: sampling is NULL");
+  expectNull(qwen_sampler_accept(nullptr, 0), "qwen_sampler_accept: sampler");
+  expectNull(qwen_sample(nullptr, nullptr, 0), "qwen_sample: sampler");
+  qwen_sampler *sampler = qwen_sampler_new(model, &sampling, 0);
+  expectNull(qwen_sample(sampler, nullptr, 0), "qwen_sample: logits");
+  qwen_sampler_free(sampler);
+  qwen_free(model);
+}
+
+TEST_F(CApiTest, DamagedWeightsStopTheModel) {
+  HandmadeArtifact damaged;
+  damaged.bytes.back() ^= 1;
+  damaged.write("capi.qwen");
+  const auto load = [&](int32_t check) {
+    const qwen_options options = {sizeof(options), 0, 0, check, 0};
+    return qwen_load(path.c_str(), &options);
+  };
+  EXPECT_EQ(load(QWEN_CHECK_NOW), nullptr);
+  EXPECT_NE(std::string(qwen_last_error()).find("is damaged"),
+            std::string::npos);
+  for (int32_t check : {QWEN_CHECK_BACKGROUND, QWEN_CHECK_OFF}) {
+    qwen_model *model = load(check);
+    ASSERT_NE(model, nullptr) << qwen_last_error();
+    const int32_t expected = check == QWEN_CHECK_OFF ? 0 : -1;
+    const qwen_token token = {1, qwen_open_sequence(model), 0, 0};
+    EXPECT_EQ(qwen_forward(model, &token, 1, nullptr), expected);
+    EXPECT_EQ(qwen_finish_check(model), expected);
+    qwen_free(model);
+  }
+}
+
+TEST(CApi, HasAVersion) { EXPECT_STREQ(qwen_version(), projectVersion()); }
 
 namespace {
 /// Says why `model`, loaded before fork, does not run, and frees it while one
