@@ -4,6 +4,7 @@
 
 #include "qwen/ABI/Artifact.h"
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/Text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -85,10 +86,11 @@ public:
       fail("true or false");
     return value.get<bool>();
   }
+  /// Printable, for the commands show the names of a manifest.
   std::string string() const {
     if (!value.is_string())
       fail("a string");
-    return value.get<std::string>();
+    return printable(value.get_ref<const std::string &>());
   }
   bool isArray() const { return value.is_array(); }
 

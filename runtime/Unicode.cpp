@@ -13,44 +13,6 @@
 
 using namespace qwen;
 
-DecodedChar qwen::decodeUtf8(std::string_view text) {
-  const auto at = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = at(0);
-  if (lead < 0x80)
-    return {lead, 1, DecodedChar::Valid};
-  // The second byte's range excludes overlong forms, surrogates and what is
-  // past U+10FFFF.
-  uint8_t length = 0, low = 0x80, high = 0xbf;
-  if (lead >= 0xc2 && lead <= 0xdf) {
-    length = 2;
-  } else if (lead >= 0xe0 && lead <= 0xef) {
-    length = 3;
-    if (lead == 0xe0)
-      low = 0xa0;
-    else if (lead == 0xed)
-      high = 0x9f;
-  } else if (lead >= 0xf0 && lead <= 0xf4) {
-    length = 4;
-    if (lead == 0xf0)
-      low = 0x90;
-    else if (lead == 0xf4)
-      high = 0x8f;
-  } else {
-    return {kReplacementCharacter, 1, DecodedChar::Invalid};
-  }
-  char32_t codePoint = lead & (0x7f >> length);
-  for (uint8_t i = 1; i < length; ++i) {
-    if (i == text.size())
-      return {kReplacementCharacter, i, DecodedChar::Cut};
-    if (at(i) < low || at(i) > high)
-      return {kReplacementCharacter, i, DecodedChar::Invalid};
-    codePoint = codePoint << 6 | (at(i) & 0x3f);
-    low = 0x80;
-    high = 0xbf;
-  }
-  return {codePoint, length, DecodedChar::Valid};
-}
-
 void qwen::appendUtf8(std::string &text, char32_t codePoint) {
   utf8proc_uint8_t bytes[4];
   const utf8proc_ssize_t size =

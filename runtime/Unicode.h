@@ -7,33 +7,13 @@
 #ifndef QWEN_RUNTIME_UNICODE_H
 #define QWEN_RUNTIME_UNICODE_H
 
+#include "qwen/ABI/Text.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace qwen {
-
-inline constexpr char32_t kReplacementCharacter = 0xfffd;
-
-/// What UTF-8 text begins with.
-struct DecodedChar {
-  enum Kind : uint8_t {
-    Valid,
-    /// No character begins with these bytes.
-    Invalid,
-    /// The text ends inside a character.
-    Cut,
-  };
-  /// U+FFFD unless valid.
-  char32_t codePoint;
-  /// Bytes of it, at least 1: unless valid, the longest start of a character
-  /// that they are (what Python and Rust replace by one U+FFFD).
-  uint8_t length;
-  Kind kind;
-};
-
-/// Decodes the first character of `text`, which is not empty.
-DecodedChar decodeUtf8(std::string_view text);
 
 void appendUtf8(std::string &text, char32_t codePoint);
 

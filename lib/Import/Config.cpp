@@ -257,7 +257,7 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   parseSizes(root, path, model);
   refuseUnsupported(root, model);
   model.ropeTheta = parseRope(root);
-  model.rmsNormEps = root.at("rms_norm_eps").number(0, 1);
+  model.rmsNormEps = root.at("rms_norm_eps").number(1e-30, 1);
   const auto tied = root.findValue("tie_word_embeddings");
   model.tied = tied && tied->boolean();
   return model;

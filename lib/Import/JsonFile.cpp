@@ -14,8 +14,6 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 static constexpr uint64_t kMaxFileBytes = 64 << 20;
-/// More than any file of a checkpoint has.
-static constexpr int kMaxNesting = 64;
 
 void qwen::requireDirectory(const fs::path &dir) {
   std::error_code error;
@@ -56,49 +54,21 @@ std::optional<std::string> qwen::readSmallFile(const fs::path &path) {
   return text;
 }
 
-/// Whether arrays and objects are within each other more than `most` deep.
-/// Text that is not JSON may be found to be so, too.
-static bool isDeeperThan(int most, std::string_view text) {
-  int depth = 0;
-  bool inString = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (inString)
-      i += c == '\\';
-    else if (c == '[' || c == '{')
-      ++depth;
-    else if (c == ']' || c == '}')
-      --depth;
-    if (c == '"')
-      inString = !inString;
-    if (depth > most)
-      return true;
-  }
-  return false;
+json qwen::parseJsonObject(std::string_view text, const std::string &what,
+                           const JsonLimits &limits) {
+  checkJson(text, what, limits);
+  json value = json::parse(text);
+  if (!value.is_object())
+    throw Error(what + " has " + describe(value) +
+                " when a JSON object is needed");
+  return value;
 }
 
 std::optional<json> qwen::readJsonObject(const fs::path &path) {
   const std::optional<std::string> text = readSmallFile(path);
   if (!text)
     return std::nullopt;
-  // A level takes 40 bytes of memory for one of the file.
-  if (isDeeperThan(kMaxNesting, *text))
-    throw Error(path.string() + " has arrays and objects nested more than " +
-                std::to_string(kMaxNesting) + " deep");
-  json value = json::parse(*text, /*cb=*/nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded())
-    throw Error(path.string() + " is not JSON");
-  if (!value.is_object())
-    throw Error(path.string() + " has " + describe(value) +
-                " when a JSON object is needed");
-  return value;
-}
-
-std::string qwen::quote(std::string_view text) {
-  constexpr size_t kMost = 200;
-  const bool cut = text.size() > kMost;
-  return json(std::string(text.substr(0, kMost)) + (cut ? "..." : ""))
-      .dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+  return parseJsonObject(*text, path.string(), {});
 }
 
 std::string qwen::describe(const json &value) {

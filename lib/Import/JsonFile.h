@@ -8,6 +8,9 @@
 #ifndef QWEN_LIB_IMPORT_JSONFILE_H
 #define QWEN_LIB_IMPORT_JSONFILE_H
 
+#include "qwen/ABI/Json.h"
+#include "qwen/ABI/Text.h"
+
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
@@ -25,13 +28,14 @@ void requireDirectory(const std::filesystem::path &dir);
 /// configuration, index or tokenizer has).
 std::optional<std::string> readSmallFile(const std::filesystem::path &path);
 
-/// The JSON object in `path`, or nullopt where there is no such file. Throws
-/// Error as readSmallFile does, and for a file that isn't a JSON object or is
-/// nested more than 64 deep.
-std::optional<nlohmann::json> readJsonObject(const std::filesystem::path &path);
+/// The JSON object that `text` is. Throws Error, which begins with `what`, as
+/// checkJson does and for JSON of another kind.
+nlohmann::json parseJsonObject(std::string_view text, const std::string &what,
+                               const JsonLimits &limits);
 
-/// `text` in quotes, its control characters escaped, cut after 200 bytes.
-std::string quote(std::string_view text);
+/// The JSON object in `path`, or nullopt where there is no such file. Throws
+/// Error as readSmallFile and parseJsonObject do.
+std::optional<nlohmann::json> readJsonObject(const std::filesystem::path &path);
 
 /// A value for an error message: strings, numbers and the like as JSON spells
 /// them, and only the kind of arrays and objects.

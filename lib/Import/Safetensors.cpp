@@ -12,7 +12,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <optional>
-#include <set>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,6 +26,8 @@ using nlohmann::json;
 /// Bytes before the header: its length, little-endian.
 static constexpr uint64_t kLengthBytes = 8;
 static constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+/// The longest and deepest array of a header is a shape, of 8 dimensions here.
+static constexpr JsonLimits kHeaderLimits = {.depth = 3, .elements = 8};
 
 namespace {
 /// A type of the format.
@@ -59,34 +60,6 @@ static constexpr TypeInfo kTypes[] = {
     {"F6_E3M2", 6},
     {"F4", 4},
 };
-
-/// Parses the header and refuses whatever a header cannot be, so that a hostile
-/// one stops here and not after gigabytes: names that are there twice (JSON
-/// parsers silently take one of them) and nesting below a tensor's shape.
-static json parseHeader(std::string_view text, const std::string &path) {
-  constexpr int kMaxDepth = 3;
-  // The keys so far of the object at each depth.
-  std::vector<std::set<std::string>> keys(kMaxDepth + 1);
-  const auto check = [&](int depth, json::parse_event_t event, json &value) {
-    if (depth > kMaxDepth)
-      throw Error(path + ": its header is nested deeper than that of a "
-                         "safetensors file");
-    if (event == json::parse_event_t::object_start)
-      keys[depth].clear();
-    // A key is one level below the start of its object.
-    if (event == json::parse_event_t::key &&
-        !keys[depth - 1].insert(value.get<std::string>()).second)
-      throw Error(path + ": its header has " + describe(value) + " twice");
-    return true;
-  };
-  json header = json::parse(text, check, /*allow_exceptions=*/false);
-  if (header.is_discarded())
-    throw Error(path + ": its header is not JSON");
-  if (!header.is_object())
-    throw Error(path + ": its header is " + describe(header) +
-                " when an object is needed");
-  return header;
-}
 
 /// The non-negative integer `value`, where it fits in int64_t.
 static std::optional<int64_t> asSize(const json &value) {
@@ -188,9 +161,9 @@ std::vector<StoredTensor> qwen::parseSafetensors(std::span<const uint8_t> bytes,
   const uint64_t dataOffset = kLengthBytes + length;
   const std::span<const uint8_t> data = bytes.subspan(dataOffset);
 
-  const json header = parseHeader(
+  const json header = parseJsonObject(
       {reinterpret_cast<const char *>(bytes.data()) + kLengthBytes, length},
-      path);
+      path + ": its header", kHeaderLimits);
   std::vector<StoredTensor> tensors;
   for (const auto &[name, entry] : header.items())
     if (name != "__metadata__")

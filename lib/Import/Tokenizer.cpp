@@ -225,6 +225,7 @@ qwen::buildTokenizer(const std::filesystem::path &dir) {
   TokenizerImport result;
   result.vocabSize = uint32_t(tokens.size());
   result.chatTemplate = std::move(files->chatTemplate);
+  result.chatTemplateFile = std::move(files->chatTemplateFile);
 
   TokenizerHeader header{};
   std::memcpy(header.magic, kTokenizerMagic, sizeof(header.magic));
@@ -250,11 +251,9 @@ qwen::buildTokenizer(const std::filesystem::path &dir) {
     field = kNoToken;
     if (!text)
       continue;
-    const auto found = std::find_if(
-        files->added.begin(), files->added.end(),
-        [&](const auto &entry) { return entry.second.text == *text; });
-    if (found != files->added.end())
-      id = field = found->first;
+    const auto found = files->addedIds.find(*text);
+    if (found != files->addedIds.end())
+      id = field = found->second;
     else
       files->warnings.push_back(dir.string() + ": " + key + " " + quote(*text) +
                                 " is not an added token and is ignored");

@@ -126,19 +126,21 @@ static void readMergesJson(const fs::path &file, const json &merges,
 }
 
 /// A token may be named again with the same id; the first naming decides.
-static void addAdded(const fs::path &file, uint32_t id, std::string text,
+static void addAdded(const fs::path &file, uint32_t id, const std::string &text,
                      uint32_t flags, TokenizerFiles &result) {
   if (text.empty())
     fail(file, "added token " + std::to_string(id) + " has no text");
-  if (result.added.size() == kMaxAddedTokens && !result.added.count(id))
+  const uint32_t idOfText = result.addedIds.try_emplace(text, id).first->second;
+  result.added.try_emplace(id, TokenizerFiles::Added{text, flags});
+  const uint32_t other = idOfText != id ? idOfText : id;
+  if (const std::string &otherText = result.added.at(other).text;
+      other != id || otherText != text)
+    fail(file, "added token " + quote(text) + " with id " + std::to_string(id) +
+                   " contradicts " + quote(otherText) + " with id " +
+                   std::to_string(other));
+  if (result.added.size() > kMaxAddedTokens)
     fail(file,
          "more than " + std::to_string(kMaxAddedTokens) + " added tokens");
-  for (const auto &[otherId, other] : result.added)
-    if ((otherId == id) != (other.text == text))
-      fail(file, "added token " + quote(text) + " with id " +
-                     std::to_string(id) + " contradicts " + quote(other.text) +
-                     " with id " + std::to_string(otherId));
-  result.added.try_emplace(id, TokenizerFiles::Added{std::move(text), flags});
 }
 
 static void readAdded(const fs::path &file, uint32_t id, const json &token,
@@ -292,6 +294,10 @@ static void readTokenizerJson(const fs::path &file, const json &tokenizer,
     result.warnings.push_back(file.string() + ": post_processor " +
                               describe(post) +
                               " is ignored: no token is put around a text");
+  for (const char *key : {"truncation", "padding"})
+    if (!member(tokenizer, key).is_null())
+      result.warnings.push_back(file.string() + ": " + key +
+                                " is ignored: a text keeps its length");
   readVocab(file, member(model, "vocab"), result);
   readMergesJson(file, member(model, "merges"), result);
 
@@ -333,6 +339,7 @@ static void readConfigs(const fs::path &dir, TokenizerFiles &result) {
       readAdded(configFile, parseId(configFile, id), token, result);
     result.chatTemplate =
         readTemplate(configFile, member(*config, "chat_template"));
+    result.chatTemplateFile = configFile;
   }
   const fs::path mapFile = dir / "special_tokens_map.json";
   if (const std::optional<json> map = readJsonObject(mapFile))
@@ -342,9 +349,11 @@ static void readConfigs(const fs::path &dir, TokenizerFiles &result) {
     for (const auto &[text, id] : added->items())
       addAdded(addedFile, readId(addedFile, text, id), text,
                specials.count(text) ? AddedSpecial : 0, result);
-  if (std::optional<std::string> source =
-          readSmallFile(dir / "chat_template.jinja"))
+  const fs::path templateFile = dir / "chat_template.jinja";
+  if (std::optional<std::string> source = readSmallFile(templateFile)) {
     result.chatTemplate = std::move(*source);
+    result.chatTemplateFile = templateFile;
+  }
 }
 
 std::optional<TokenizerFiles> qwen::readTokenizerFiles(const fs::path &dir) {

@@ -38,10 +38,12 @@ struct TokenizerFiles {
   /// Best first.
   std::vector<Merge> merges;
   std::map<uint32_t, Added> added;
+  std::map<std::string, uint32_t, std::less<>> addedIds;
   bool normalizesNfc = true;
   /// Texts of the tokens that have a name, where they have one.
   std::optional<std::string> bosToken, eosToken, padToken;
   std::string chatTemplate;
+  std::filesystem::path chatTemplateFile;
   std::vector<std::string> warnings;
 };
 

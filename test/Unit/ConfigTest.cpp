@@ -191,10 +191,10 @@ TEST(Config, RefusesTypesAndRanges) {
   EXPECT_EQ(errorWith(qwen2(), "hidden_size", json::array()),
             "hidden_size is an array when an integer from 1 to 16777216 is "
             "needed");
-  for (const char *value : {"-1", "1.5", "\"1e-6\"", "null"})
+  for (const char *value : {"0", "-1", "1.5", "\"1e-6\"", "null"})
     EXPECT_EQ(errorWith(qwen2(), "rms_norm_eps", json::parse(value)),
               std::string("rms_norm_eps is ") + value +
-                  " when a number from 0.0 to 1.0 is needed");
+                  " when a number from 1e-30 to 1.0 is needed");
   for (const char *value : {"0", "-10000.0", "1e+300", "\"10000\"", "null"})
     EXPECT_EQ(errorWith(qwen2(), "rope_theta", json::parse(value)),
               std::string("rope_theta is ") + value +

@@ -95,12 +95,13 @@ TEST(Safetensors, RefusesOtherHeaders) {
   EXPECT_EQ(errorOf("{} {}"), "dir/f: its header is not JSON");
   EXPECT_EQ(errorOf("{\"\xff\": 1}"), "dir/f: its header is not JSON");
   EXPECT_EQ(errorOf("[1]"),
-            "dir/f: its header is an array when an object is needed");
-  EXPECT_EQ(errorOf("7"), "dir/f: its header is 7 when an object is needed");
+            "dir/f: its header has an array when a JSON object is needed");
+  EXPECT_EQ(errorOf("7"),
+            "dir/f: its header has 7 when a JSON object is needed");
   EXPECT_EQ(errorOf(R"({"a": 1})"),
             "dir/f: tensor \"a\" is 1 when an object is needed");
   const std::string deep =
-      "dir/f: its header is nested deeper than that of a safetensors file";
+      "dir/f: its header has arrays and objects nested more than 3 deep";
   EXPECT_EQ(errorOf(R"({"a": {"shape": [[[1]]]}})"), deep);
   EXPECT_EQ(errorOf(std::string(1'000'000, '[')), deep);
 }
@@ -112,13 +113,37 @@ TEST(Safetensors, RefusesNamesTwice) {
               2),
       "dir/f: its header has \"a\" twice");
   EXPECT_EQ(errorOf(R"({"a": {"dtype": "U8", "shape": [1], "shape": [2]}})"),
-            "dir/f: its header has \"shape\" twice");
+            "dir/f: its header has \"shape\" twice in \"a\"");
   // The same key in two tensors is no repetition.
   EXPECT_EQ(
       errorOf(R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
                         "b": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})",
               2),
       "");
+}
+
+TEST(Safetensors, ReadsManyTensors) {
+  std::string header;
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string place = std::to_string(i);
+    header += (i ? ", \"" : "{\"") + place +
+              R"(": {"dtype": "U8", "shape": [1], "data_offsets": [)" + place +
+              ", " + std::to_string(i + 1) + "]}";
+  }
+  EXPECT_EQ(parse(makeFile(header + "}", 100'000)).size(), 100'000u);
+}
+
+TEST(Safetensors, RefusesManyDimensions) {
+  EXPECT_EQ(errorOf(R"({"a": {"dtype": "U8", "shape": [1, 1, 1, 1, 1, 1, 1, 1],
+                              "data_offsets": [0, 1]}})",
+                    1),
+            "");
+  std::string shape;
+  for (int i = 0; i < 10'000'000; ++i)
+    shape += "1,";
+  EXPECT_EQ(errorOf(R"({"a\u001b[31m": {"shape": [)" + shape + "1]}}"),
+            "dir/f: its header has more than 8 elements in \"shape\" of "
+            "\"a\\u001b[31m\"");
 }
 
 TEST(Safetensors, RefusesEntries) {

@@ -362,8 +362,11 @@ TEST_F(TokenizerFilesTest, FindsChatTemplates) {
     {"name": "tool_use", "template": "no"},
     {"name": "default", "template": "two"}]})");
   EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "two");
+  EXPECT_EQ(buildTokenizer(dir)->chatTemplateFile,
+            dir / "tokenizer_config.json");
   write("chat_template.jinja", "three\n");
   EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "three\n");
+  EXPECT_EQ(buildTokenizer(dir)->chatTemplateFile, dir / "chat_template.jinja");
   write("chat_template.jinja", "");
   EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "");
   std::filesystem::remove(dir / "chat_template.jinja");
@@ -406,6 +409,8 @@ TEST_F(TokenizerFilesTest, RefusesBadVocabularies) {
   expectError("vocab.json is not JSON");
   write("vocab.json", "{\"a\xff\": 1}");
   expectError("vocab.json is not JSON");
+  write("vocab.json", R"({"a": 1, "a": 2})");
+  expectError(R"(vocab.json has "a" twice)");
 }
 
 TEST_F(TokenizerFilesTest, RefusesBadMerges) {
@@ -491,11 +496,42 @@ TEST_F(TokenizerFilesTest, RefusesOtherKindsByName) {
   expect("/added_tokens/0/id", -1, R"(token "\"<s>\"" has id -1)");
 }
 
-TEST_F(TokenizerFilesTest, WarnsOfPostProcessors) {
+TEST_F(TokenizerFilesTest, WarnsOfWhatIsIgnored) {
   json file = wholeFile();
-  file["post_processor"] = {{"type", "TemplateProcessing"}};
+  const std::string path = (dir / "tokenizer.json").string();
+  const auto warnings = [&] {
+    write("tokenizer.json", file.dump());
+    return buildTokenizer(dir)->warnings;
+  };
+  file["truncation"] = file["padding"] = nullptr;
+  EXPECT_TRUE(warnings().empty());
+  file["truncation"] = {{"max_length", 2}, {"strategy", "LongestFirst"}};
+  EXPECT_EQ(warnings(),
+            std::vector<std::string>{path + ": truncation is ignored: a text "
+                                            "keeps its length"});
+  EXPECT_EQ(encode("abcabb").size(), 3u);
+  file["truncation"] = nullptr;
+  file["padding"] = {{"strategy", {{"Fixed", 8}}}};
+  EXPECT_EQ(warnings(),
+            std::vector<std::string>{path + ": padding is ignored: a text "
+                                            "keeps its length"});
+  file["padding"] = nullptr;
+  file["post_processor"] = {{"type", "Template\u009bProcessing"}};
+  EXPECT_EQ(warnings(), std::vector<std::string>{
+                            path + ": post_processor "
+                                   "\"Template\\u009bProcessing\" is ignored: "
+                                   "no token is put around a text"});
+}
+
+TEST_F(TokenizerFilesTest, TakesTokensThatAreNamedOften) {
+  json file = wholeFile();
+  json &added = file["added_tokens"];
+  for (int id = 260; id < 16'000; ++id)
+    added.push_back({{"id", id}, {"content", "<" + std::to_string(id) + ">"}});
+  for (int i = 0; i < 200'000; ++i)
+    added.push_back(added[i % 2 ? 0 : 15'000]);
   write("tokenizer.json", file.dump());
-  ASSERT_EQ(buildTokenizer(dir)->warnings.size(), 1u);
+  EXPECT_EQ(buildTokenizer(dir)->vocabSize, 16'000u);
 }
 
 //===----------------------------------------------------------------------===//

@@ -3,6 +3,8 @@
 #include "Commands.h"
 #include "Output.h"
 
+#include "qwen/ABI/Json.h"
+
 #include <nlohmann/json.hpp>
 
 #include <sstream>
@@ -63,6 +65,10 @@ static void printJson(const Artifact &artifact,
       chosen ? ordered_json(chosen->name) : ordered_json(nullptr);
   if (verified)
     result["verified_bytes"] = *verified;
+  // Ordered objects search all their keys for each one that is added, and
+  // writing calls itself once a level of nesting.
+  checkJson(artifact.manifestText(), artifact.path() + ": its manifest",
+            {.depth = 16, .keys = 64});
   result.update(ordered_json::parse(artifact.manifestText()));
   writeOut(result.dump(2, ' ', false, ordered_json::error_handler_t::replace) +
            "\n");

@@ -17,7 +17,9 @@ namespace qwen {
 /// op, what was found and what was needed, and the way out where there is one.
 class Error : public std::runtime_error {
 public:
-  using std::runtime_error::runtime_error;
+  /// `what` may have text of a file as it is: the message is printable, and cut
+  /// after 4000 bytes.
+  explicit Error(const std::string &what);
 };
 
 } // namespace qwen

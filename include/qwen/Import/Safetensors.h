@@ -45,9 +45,10 @@ struct StoredTensor {
 /// Parses a whole file. `file` names it in the result and `path` in errors.
 /// Throws Error where the header's length is beyond the file or 100 MB (the
 /// reference implementation's limit), the header isn't a JSON object of
-/// tensors, a name is there twice, a dtype is unknown, a byte range is outside
-/// the data or doesn't match dtype and shape, ranges overlap, or bytes of the
-/// data belong to no tensor (the format allows no holes).
+/// tensors, a name is there twice, a shape has more than 8 dimensions, a dtype
+/// is unknown, a byte range is outside the data or doesn't match dtype and
+/// shape, ranges overlap, or bytes of the data belong to no tensor (the format
+/// allows no holes).
 std::vector<StoredTensor> parseSafetensors(std::span<const uint8_t> bytes,
                                            const std::string &file,
                                            const std::string &path);

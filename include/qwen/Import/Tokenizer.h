@@ -25,6 +25,8 @@ struct TokenizerImport {
   std::optional<uint32_t> bosToken, eosToken, padToken;
   /// Jinja source; empty where the checkpoint has none.
   std::string chatTemplate;
+  /// The file that has it.
+  std::filesystem::path chatTemplateFile;
   /// One line each: what is odd in the files but does no harm.
   std::vector<std::string> warnings;
 };

@@ -1,0 +1,32 @@
+//===- Json.h - Bounds of JSON in files -------------------------*- C++ -*-===//
+
+#ifndef QWEN_ABI_JSON_H
+#define QWEN_ABI_JSON_H
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace qwen {
+
+/// What a file's JSON may have; more than that is hostile.
+struct JsonLimits {
+  /// Arrays and objects within each other.
+  size_t depth = 64;
+  /// Elements of an array.
+  size_t elements = SIZE_MAX;
+  /// Keys of an object.
+  size_t keys = SIZE_MAX;
+};
+
+/// Throws Error unless `text` is JSON within `limits` and none of its objects
+/// has a key twice (parsers silently take one of the two). Stops at the first
+/// thing that is wrong, builds no values, and takes O(n log n) time. `what`
+/// begins the error: the file, or "FILE: its header".
+void checkJson(std::string_view text, const std::string &what,
+               const JsonLimits &limits);
+
+} // namespace qwen
+
+#endif // QWEN_ABI_JSON_H

@@ -1,0 +1,13 @@
+//===- Error.cpp - What stops a command -----------------------------------===//
+
+#include "qwen/ABI/Error.h"
+
+#include "qwen/ABI/Text.h"
+
+using namespace qwen;
+
+static constexpr size_t kMost = 4000;
+
+Error::Error(const std::string &what)
+    : std::runtime_error(printable(what.substr(0, kMost)) +
+                         (what.size() > kMost ? "..." : "")) {}
