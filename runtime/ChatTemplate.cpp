@@ -8,6 +8,12 @@
 using namespace qwen;
 
 ChatTemplate ChatTemplate::parse(std::string_view source) {
+  // Published ones have at most a fiftieth.
+  constexpr size_t kMaxBytes = size_t{1} << 20;
+  if (source.size() > kMaxBytes)
+    throw Error("the chat template has " + std::to_string(source.size()) +
+                " bytes when at most " + std::to_string(kMaxBytes) +
+                " are allowed");
   if (!isValidUtf8(source))
     throw Error("the chat template is not UTF-8");
   ChatTemplate result;
@@ -16,11 +22,12 @@ ChatTemplate ChatTemplate::parse(std::string_view source) {
   return result;
 }
 
-std::string ChatTemplate::render(const nlohmann::ordered_json &context) const {
+std::string ChatTemplate::render(const nlohmann::ordered_json &context,
+                                 const std::function<bool()> &stop) const {
   if (!context.is_object())
     throw Error("the values for a chat template are no JSON object");
-  return jinja::Interpreter().render(*root, context,
-                                     {{"tools", jinja::Value()},
-                                      {"documents", jinja::Value()},
-                                      {"add_generation_prompt", false}});
+  return jinja::Interpreter(stop).render(*root, context,
+                                         {{"tools", jinja::Value()},
+                                          {"documents", jinja::Value()},
+                                          {"add_generation_prompt", false}});
 }

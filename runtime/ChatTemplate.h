@@ -11,6 +11,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,8 +25,8 @@ struct Template;
 /// Immutable: any number of threads may render one template at once.
 class ChatTemplate {
 public:
-  /// Throws Error, with the line, for source that is no template or uses what
-  /// is not supported.
+  /// Throws Error, with the line, for source that is no template, uses what is
+  /// not supported or has more than 1 MiB.
   static ChatTemplate parse(std::string_view source);
 
   /// Renders with the variables of the object `context`: `messages`, and where
@@ -33,9 +34,11 @@ public:
   /// `eos_token`, and what else the template reads (`enable_thinking`).
   /// `tools` and `documents` are none and `add_generation_prompt` is false
   /// where they are missing. Throws Error, with the line, where the template
-  /// fails or calls raise_exception, and where it takes more steps, memory or
-  /// depth than any honest one.
-  std::string render(const nlohmann::ordered_json &context) const;
+  /// fails or calls raise_exception, where it takes more time (a second),
+  /// memory or depth than any honest one, and where `stop` returns true, which
+  /// is asked all the while.
+  std::string render(const nlohmann::ordered_json &context,
+                     const std::function<bool()> &stop = {}) const;
 
 private:
   std::shared_ptr<const jinja::Template> root;

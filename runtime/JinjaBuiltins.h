@@ -10,6 +10,7 @@
 #include "JinjaValue.h"
 
 #include <string_view>
+#include <vector>
 
 namespace qwen::jinja {
 
@@ -36,6 +37,28 @@ private:
 
   std::string callee;
   const Arguments &arguments;
+};
+
+/// Finds a text in others, the last place where `FromEnd` is true, in the time
+/// of both lengths (Knuth, Morris, Pratt): std::string takes their product.
+template <bool FromEnd> class TextSearch {
+public:
+  /// `wanted` must outlive this object.
+  explicit TextSearch(std::string_view wanted);
+
+  /// Where it begins in `text`, or npos.
+  size_t find(std::string_view text) const;
+
+private:
+  static char at(std::string_view text, size_t i) {
+    return text[FromEnd ? text.size() - 1 - i : i];
+  }
+  /// How many characters match where after `matched` of them comes `next`.
+  size_t extend(size_t matched, char next) const;
+
+  std::string_view wanted;
+  /// For each length of what matched, how much of it still does one further.
+  std::vector<uint32_t> shorter;
 };
 
 /// `text` without the characters of `chars` (white space where it is null) at

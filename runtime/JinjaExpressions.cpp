@@ -18,7 +18,7 @@ using namespace qwen::jinja;
 std::vector<Value> Interpreter::iterate(const Value &value) {
   std::vector<Value> items;
   if (const ListData *list = value.list()) {
-    charge(list->items.size());
+    charge(4 * list->items.size());
     return list->items;
   }
   if (const DictData *dict = value.dict()) {
@@ -36,13 +36,29 @@ std::vector<Value> Interpreter::iterate(const Value &value) {
   return items;
 }
 
+const Value *Interpreter::find(const DictData &dict, std::string_view key) {
+  charge(dict.items.size() * (1 + key.size() / 16));
+  return dict.find(key);
+}
+
+void Interpreter::setItem(std::vector<std::pair<std::string, Value>> &items,
+                          const std::string &key, Value value) {
+  charge((1 + items.size()) * (4 + key.size() / 16));
+  const auto found =
+      std::ranges::find(items, key, &std::pair<std::string, Value>::first);
+  if (found == items.end())
+    items.emplace_back(key, std::move(value));
+  else
+    found->second = std::move(value);
+}
+
 Value Interpreter::attribute(const Value &object, std::string_view name) {
+  charge(name.size());
   if (object.isUndefined())
     throw Failure{object.undefinedHint() + ", so it has no '" +
                   std::string(name) + "'"};
   if (const DictData *dict = object.dict()) {
-    charge(dict->items.size());
-    if (const Value *found = dict->find(name))
+    if (const Value *found = find(*dict, name))
       return *found;
   } else if (Object *other = object.object()) {
     if (std::optional<Value> found = other->attribute(*this, name))
@@ -52,6 +68,18 @@ Value Interpreter::attribute(const Value &object, std::string_view name) {
                           std::string(name) + "'");
 }
 
+Sequence Interpreter::sequenceOf(const Value &object) {
+  Sequence sequence = {object.string(), {}, object.list()};
+  if (const std::string *text = sequence.text) {
+    charge(2 * text->size());
+    for (size_t i = 0; i < text->size();
+         i += decodeUtf8(std::string_view(*text).substr(i)).length)
+      sequence.starts.push_back(uint32_t(i));
+    sequence.starts.push_back(uint32_t(text->size()));
+  }
+  return sequence;
+}
+
 Value Interpreter::item(const Value &object, const Value &index) {
   if (index.isString())
     return attribute(object, *index.string());
@@ -59,16 +87,13 @@ Value Interpreter::item(const Value &object, const Value &index) {
     throw Failure{object.undefinedHint() + ", so it has no items"};
   const std::optional<int64_t> number = index.integer();
   if (number && (object.isList() || object.isString())) {
-    const std::string *text = object.string();
-    if (text)
-      charge(text->size());
-    const auto size =
-        int64_t(text ? countCodePoints(*text) : object.list()->items.size());
-    const int64_t at = *number < 0 ? *number + size : *number;
-    if (at >= 0 && at < size)
-      return text ? iterate(object)[size_t(at)]
-                  : object.list()->items[size_t(at)];
+    const Sequence sequence = sequenceOf(object);
+    const int64_t at = *number < 0 ? *number + sequence.size() : *number;
+    if (at >= 0 && at < sequence.size())
+      return sequence.text ? makeString(std::string(sequence.character(at)))
+                           : sequence.list->items[size_t(at)];
   }
+  charge(index.weight());
   return Value::undefined("a " + std::string(object.typeName()) +
                           " has no item " + toText(index).substr(0, 40));
 }
@@ -97,7 +122,7 @@ struct Level {
 
 Value Interpreter::evaluate(const Expression &node, Scope *scope) {
   const Level guard(nesting);
-  charge(1);
+  charge(kStep);
   line = node.line;
   const auto operand = [&](size_t i) {
     return evaluate(*node.operands[i], scope);
@@ -122,7 +147,6 @@ Value Interpreter::evaluate(const Expression &node, Scope *scope) {
       if (!key.isString())
         throw Failure{"the key of a dict is a " + std::string(key.typeName()) +
                       " where a string is needed"};
-      charge(items.size());
       setItem(items, *key.string(), operand(i + 1));
     }
     return makeDict(std::move(items));
@@ -193,9 +217,11 @@ Value Interpreter::evaluate(const Expression &node, Scope *scope) {
 }
 
 Value Interpreter::evaluateName(const Expression &node, Scope *scope) {
-  for (const Scope *at = scope; at; at = at->parent)
+  for (const Scope *at = scope; at; at = at->parent) {
+    charge(kStep / 2 + node.name.size());
     if (const auto found = at->names.find(node.name); found != at->names.end())
       return found->second;
+  }
   return Value::undefined("'" + node.name + "' is undefined");
 }
 
@@ -247,8 +273,8 @@ Value Interpreter::evaluateSlice(const Expression &node, Scope *scope) {
   const Value object = evaluate(*node.operands[0], scope);
   if (!object.isList() && !object.isString())
     throw Failure{"cannot take a part of a " + std::string(object.typeName())};
-  const std::vector<Value> items = iterate(object);
-  const auto size = int64_t(items.size());
+  const Sequence sequence = sequenceOf(object);
+  const int64_t size = sequence.size();
   const auto bound = [&](size_t part) -> std::optional<int64_t> {
     if (!node.operands[part])
       return std::nullopt;
@@ -273,17 +299,17 @@ Value Interpreter::evaluateSlice(const Expression &node, Scope *scope) {
   };
   const int64_t begin = clamp(first, step > 0 ? 0 : size - 1);
   const int64_t end = clamp(last, step > 0 ? size : -1);
-  std::vector<Value> kept;
+  std::string text;
+  std::vector<Value> items;
   // Steps past the ends would overflow.
   const int64_t stride = std::clamp(step, -size - 1, size + 1);
   for (int64_t i = begin; stride > 0 ? i < end : i > end; i += stride)
-    kept.push_back(items[size_t(i)]);
-  if (object.isList())
-    return makeList(std::move(kept), object.list()->isTuple);
-  std::string text;
-  for (const Value &part : kept)
-    text += *part.string();
-  return makeString(std::move(text));
+    if (sequence.text)
+      text += sequence.character(i);
+    else
+      items.push_back(sequence.list->items[size_t(i)]);
+  return sequence.text ? makeString(std::move(text))
+                       : makeList(std::move(items), sequence.list->isTuple);
 }
 
 //===----------------------------------------------------------------------===//
@@ -410,10 +436,10 @@ bool Interpreter::contains(const Value &container, const Value &value) {
     if (!value.isString())
       throw Failure{"a string contains strings and no " +
                     std::string(value.typeName())};
-    return text->find(*value.string()) != text->npos;
+    return TextSearch<false>(*value.string()).find(*text) != text->npos;
   }
   if (const DictData *dict = container.dict()) {
-    return value.isString() && dict->find(*value.string());
+    return value.isString() && find(*dict, *value.string());
   }
   if (const ListData *list = container.list()) {
     return std::ranges::any_of(

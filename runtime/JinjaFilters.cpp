@@ -84,18 +84,6 @@ static const std::map<std::string_view, Test> &tests() {
          const std::string text = toText(v);
          return toUpper(text) == text && toLower(text) != text;
        }},
-      {"in",
-       [](const Value &v, const Args &a) {
-         const Value &all = a.need(0, "seq");
-         if (all.isString())
-           return v.isString() &&
-                  all.string()->find(*v.string()) != std::string::npos;
-         if (all.isDict())
-           return v.isString() && all.dict()->find(*v.string());
-         return all.isList() &&
-                std::any_of(all.list()->items.begin(), all.list()->items.end(),
-                            [&](const Value &item) { return equal(item, v); });
-       }},
       {"eq", equalTo},
       {"equalto", equalTo},
       {"sameas", equalTo},
@@ -114,13 +102,16 @@ static const std::map<std::string_view, Test> &tests() {
 
 bool jinja::applyTest(Interpreter &interpreter, std::string_view name,
                       const Value &input, const Arguments &arguments) {
+  const ArgumentReader reader(name, arguments);
+  interpreter.charge(kStep + reader.weight());
+  // The other tests without arguments look at the kind alone.
+  if (name == "lower" || name == "upper" || reader.weight() > 0)
+    interpreter.charge(4 * input.weight());
+  if (name == "in")
+    return interpreter.contains(reader.need(0, "seq"), input);
   const auto found = tests().find(name);
   if (found == tests().end())
     throw Failure{"the test '" + std::string(name) + "' is not supported"};
-  const ArgumentReader reader(name, arguments);
-  // Only tests without arguments look at the kind alone.
-  if (name == "lower" || name == "upper" || !arguments.positional.empty())
-    interpreter.charge(input.weight() + reader.weight());
   return found->second(input, reader);
 }
 
@@ -137,6 +128,7 @@ static std::string textOf(Interpreter &interpreter, const Value &value) {
 /// What a filter's `attribute` argument means of `value`: "a.b" or "0".
 static Value attributePath(Interpreter &interpreter, Value value,
                            const Value &path) {
+  interpreter.charge(path.weight());
   if (path.integer())
     return interpreter.item(value, path);
   const std::string names = toText(path);
@@ -180,8 +172,10 @@ static Value join(Interpreter &interpreter, const Value &value,
 static Value sortKey(Interpreter &interpreter, const Value &value,
                      bool isCaseSensitive, const Value &path) {
   Value key = path.isNone() ? value : attributePath(interpreter, value, path);
-  if (!isCaseSensitive && key.isString())
+  if (!isCaseSensitive && key.isString()) {
+    interpreter.charge(key.size());
     key = interpreter.makeString(toLower(*key.string()));
+  }
   return key;
 }
 
@@ -191,23 +185,18 @@ static Value sort(Interpreter &interpreter, const Value &value,
   const bool isCaseSensitive =
       arguments.optional(1, "case_sensitive", false).isTrue();
   const Value path = arguments.optional(2, "attribute", Value());
-  std::vector<Value> items = interpreter.iterate(value);
-  std::vector<std::pair<Value, size_t>> keys;
-  keys.reserve(items.size());
-  for (size_t i = 0; i < items.size(); ++i)
-    keys.emplace_back(sortKey(interpreter, items[i], isCaseSensitive, path), i);
-  std::ranges::sort(keys, [&](const auto &a, const auto &b) {
-    interpreter.charge(a.first.weight() + b.first.weight());
-    if (less(a.first, b.first))
-      return !isReversed;
-    if (less(b.first, a.first))
-      return isReversed;
-    return a.second < b.second;
-  });
+  const auto isBefore = [&](const Value &a, const Value &b) {
+    interpreter.charge(a.weight() + b.weight());
+    return isReversed ? less(b, a) : less(a, b);
+  };
+  // Stable, and not std::sort: that one leaves its list where NaN is a key.
+  std::multimap<Value, Value, decltype(isBefore)> items(isBefore);
+  for (const Value &item : interpreter.iterate(value))
+    items.emplace(sortKey(interpreter, item, isCaseSensitive, path), item);
   std::vector<Value> sorted;
   sorted.reserve(items.size());
-  for (const auto &[key, index] : keys)
-    sorted.push_back(items[index]);
+  for (const auto &[key, item] : items)
+    sorted.push_back(item);
   return interpreter.makeList(std::move(sorted));
 }
 
@@ -216,6 +205,7 @@ static Value dictSort(Interpreter &interpreter, const Value &value,
   if (!value.isDict())
     throw Failure{"dictsort needs a dict and not a " +
                   std::string(value.typeName())};
+  interpreter.charge(2 * value.weight());
   auto items = value.dict()->items;
   std::vector<std::pair<std::string, size_t>> keys;
   keys.reserve(items.size());
@@ -260,6 +250,7 @@ static Value extreme(Interpreter &interpreter, const Value &value,
   Value bestKey;
   for (const Value &item : interpreter.iterate(value)) {
     const Value key = sortKey(interpreter, item, isCaseSensitive, path);
+    interpreter.charge(bestKey.weight() + key.weight());
     if (!best.isUndefined() &&
         !(IsMax ? less(bestKey, key) : less(key, bestKey)))
       continue;
@@ -622,6 +613,6 @@ Value jinja::applyFilter(Interpreter &interpreter, std::string_view name,
   if (found == filters().end())
     throw Failure{"the filter '" + std::string(name) + "' is not supported"};
   const ArgumentReader reader(name, arguments);
-  interpreter.charge(input.size() + reader.weight());
+  interpreter.charge(kStep + input.size() + reader.weight());
   return found->second(interpreter, input, reader);
 }

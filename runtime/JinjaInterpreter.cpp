@@ -10,8 +10,10 @@ using namespace qwen;
 using namespace qwen::jinja;
 using nlohmann::ordered_json;
 
-/// Steps, bytes and values; the longest honest conversation takes a hundredth.
+/// A second's work; the longest honest conversation takes a hundredth.
 static constexpr uint64_t kMaxWork = uint64_t(1) << 26;
+/// From one question of `stop` to the next.
+static constexpr uint64_t kWorkBetweenQuestions = uint64_t(1) << 16;
 /// Statements and expressions within each other, macros' included.
 static constexpr int kMaxNesting = 500;
 /// Lists and dicts within each other.
@@ -128,8 +130,10 @@ Object *jinja::makeNamespace(Interpreter &interpreter,
   for (const Value &value : arguments.positional) {
     if (!value.isDict())
       throw Failure{"namespace() takes dicts and named values"};
-    for (const auto &[name, member] : value.dict()->items)
+    for (const auto &[name, member] : value.dict()->items) {
+      interpreter.charge(kStep + name.size());
       object->names[name] = member;
+    }
   }
   for (const auto &[name, value] : arguments.named)
     object->names[name] = value;
@@ -144,6 +148,11 @@ void Interpreter::charge(uint64_t units) {
   work += std::min(units, kMaxWork + 1);
   if (work > kMaxWork)
     throw Failure{"the template takes too many steps or too much memory"};
+  if (work < nextQuestion)
+    return;
+  nextQuestion = work + kWorkBetweenQuestions;
+  if (stop && stop())
+    throw Failure{"the rendering was stopped"};
 }
 
 Value Interpreter::makeString(std::string text) {
@@ -271,7 +280,7 @@ Interpreter::Flow Interpreter::run(const Body &body, Scope *scope) {
 
 Interpreter::Flow Interpreter::run(const Statement &statement, Scope *scope) {
   const Nesting guard(nesting);
-  charge(1);
+  charge(kStep);
   line = statement.line;
   switch (statement.kind) {
   case Statement::Text:
@@ -348,6 +357,7 @@ void Interpreter::bindTargets(const std::vector<std::string> &targets,
   if (parts.size() != targets.size())
     throw Failure{std::to_string(parts.size()) + " values for " +
                   std::to_string(targets.size()) + " names"};
+  charge(kStep * parts.size());
   for (size_t i = 0; i < parts.size(); ++i)
     scope->names[targets[i]] = parts[i];
 }
@@ -415,6 +425,7 @@ Value Interpreter::runMacro(const Statement &macro, Scope *closure,
   const Nesting guard(nesting);
   Scope *scope = newScope(closure);
   const std::vector<std::string> &names = macro.targets;
+  charge((kStep + arguments.named.size()) * names.size());
   // Those of a call block begin with the call itself.
   const size_t firstDefault = macro.kind == Statement::CallBlock;
   const size_t defaults = macro.expressions.size() - firstDefault;

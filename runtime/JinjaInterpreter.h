@@ -13,9 +13,13 @@
 #include <nlohmann/json.hpp>
 
 #include <deque>
+#include <functional>
 #include <map>
 
 namespace qwen::jinja {
+
+/// Work of an expression, a statement or a call, without its bytes.
+inline constexpr uint64_t kStep = 8;
 
 /// Names of one scope.
 struct Scope {
@@ -23,15 +27,37 @@ struct Scope {
   Scope *parent;
 };
 
+/// What has items by number: the characters of a string, or a list.
+struct Sequence {
+  const std::string *text;
+  /// Where the characters begin, and the end.
+  std::vector<uint32_t> starts;
+  const ListData *list;
+
+  int64_t size() const {
+    return int64_t(text ? starts.size() - 1 : list->items.size());
+  }
+  std::string_view character(int64_t i) const {
+    const uint32_t begin = starts[size_t(i)];
+    return std::string_view(*text).substr(begin, starts[size_t(i) + 1] - begin);
+  }
+};
+
 class Interpreter {
 public:
+  /// `stop` may be empty. It is asked every millisecond or so, and ends the
+  /// rendering where it returns true.
+  explicit Interpreter(const std::function<bool()> &stop) : stop(stop) {}
+
   /// Renders `source` with the members of the object `context` as its names,
   /// and `defaults` where those are missing. Throws Error.
   std::string
   render(const Template &source, const nlohmann::ordered_json &context,
          std::initializer_list<std::pair<const char *, Value>> defaults);
 
-  /// Counts work: steps, bytes and values made. Throws Failure past the limit.
+  /// Counts work: bytes that are read, compared or made, and steps, of some
+  /// more. A unit takes 15 nanoseconds at most. Throws Failure past the limit,
+  /// and where the rendering is to stop.
   void charge(uint64_t units);
 
   Value makeString(std::string text);
@@ -45,6 +71,14 @@ public:
   /// `object.name` and `object[index]`; undefined where there is none.
   Value attribute(const Value &object, std::string_view name);
   Value item(const Value &object, const Value &index);
+
+  /// Python's `value in container`.
+  bool contains(const Value &container, const Value &value);
+  /// The value of a dict's key, or null.
+  const Value *find(const DictData &dict, std::string_view key);
+  /// Python's items[key] = value, for a dict that is being made.
+  void setItem(std::vector<std::pair<std::string, Value>> &items,
+               const std::string &key, Value value);
 
   Value call(const Value &callee, const Arguments &arguments);
 
@@ -83,16 +117,19 @@ private:
   Value evaluateCall(const Expression &node, Scope *scope);
   Value evaluateFilter(const Expression &node, Scope *scope,
                        const Value *input);
+  Sequence sequenceOf(const Value &object);
   Value evaluateSlice(const Expression &node, Scope *scope);
   Value evaluateBinary(const Expression &node, Scope *scope);
   Value evaluateCompare(const Expression &node, Scope *scope);
   Arguments evaluateArguments(const Expression &node, Scope *scope);
-  bool contains(const Value &container, const Value &value);
 
   Value fromJson(const nlohmann::ordered_json &json, uint32_t depth);
   Scope *newScope(Scope *parent);
 
+  const std::function<bool()> &stop;
   uint64_t work = 0;
+  /// Work at which `stop` is asked again.
+  uint64_t nextQuestion = 0;
   int nesting = 0;
   /// Where the template is, for messages.
   int line = 1;

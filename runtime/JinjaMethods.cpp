@@ -72,6 +72,37 @@ uint64_t ArgumentReader::weight() const {
 // Text
 //===----------------------------------------------------------------------===//
 
+template <bool FromEnd>
+size_t TextSearch<FromEnd>::extend(size_t matched, char next) const {
+  while (matched > 0 && at(wanted, matched) != next)
+    matched = shorter[matched - 1];
+  return matched + (at(wanted, matched) == next);
+}
+
+template <bool FromEnd>
+TextSearch<FromEnd>::TextSearch(std::string_view wantedText)
+    : wanted(wantedText) {
+  shorter.reserve(wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i)
+    shorter.push_back(i ? uint32_t(extend(shorter[i - 1], at(wanted, i))) : 0);
+}
+
+template <bool FromEnd>
+size_t TextSearch<FromEnd>::find(std::string_view text) const {
+  if (wanted.empty())
+    return FromEnd ? text.size() : 0;
+  size_t matched = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    matched = extend(matched, at(text, i));
+    if (matched == wanted.size())
+      return FromEnd ? text.size() - 1 - i : i + 1 - matched;
+  }
+  return text.npos;
+}
+
+template class jinja::TextSearch<false>;
+template class jinja::TextSearch<true>;
+
 /// Python's str.isspace of one character.
 static bool isSpace(char32_t c) {
   const CharClass kind = charClass(c);
@@ -142,6 +173,7 @@ static Value stripMethod(Interpreter &interpreter, const std::string &text,
   if (!chars.isNone() && !chars.isString())
     throw Failure{"strip needs a string and not a " +
                   std::string(chars.typeName())};
+  interpreter.charge(text.size() * chars.size() / 16);
   return interpreter.makeString(
       std::string(strip(text, chars.string(), AtBegin, AtEnd)));
 }
@@ -185,8 +217,9 @@ static Value splitMethod(Interpreter &interpreter, const std::string &source,
     const std::string &mark = arguments.text(0, "sep");
     if (mark.empty())
       throw Failure{"split by an empty string"};
+    const TextSearch<FromEnd> search(mark);
     for (; splits > 0; --splits) {
-      const size_t at = FromEnd ? text.rfind(mark) : text.find(mark);
+      const size_t at = search.find(text);
       if (at == text.npos)
         break;
       add(FromEnd ? text.substr(at + mark.size()) : text.substr(0, at));
@@ -248,33 +281,33 @@ static Value replaceMethod(Interpreter &interpreter, const std::string &text,
   const std::string &to = arguments.text(1, "new");
   const int64_t given = arguments.integer(2, "count", -1);
   auto left = given < 0 ? UINT64_MAX : uint64_t(given);
+  const TextSearch<false> search(from);
   std::string result;
-  size_t at = 0;
-  while (left > 0) {
+  std::string_view rest = text;
+  for (; left > 0; --left) {
     // Of an empty string, there is one before each character and at the end.
-    const size_t found = text.find(from, at);
-    if (found == text.npos)
+    const size_t found = search.find(rest);
+    if (found == rest.npos)
       break;
     interpreter.charge(to.size());
-    result.append(text, at, found - at).append(to);
-    at = found + from.size();
-    --left;
+    result.append(rest, 0, found).append(to);
+    rest.remove_prefix(found + from.size());
     if (!from.empty())
       continue;
-    if (at == text.size())
+    if (rest.empty())
       break;
-    const size_t size = decodeUtf8(std::string_view(text).substr(at)).length;
-    result.append(text, at, size);
-    at += size;
+    const size_t size = decodeUtf8(rest).length;
+    result.append(rest, 0, size);
+    rest.remove_prefix(size);
   }
-  return interpreter.makeString(result.append(text, at, text.npos));
+  return interpreter.makeString(result.append(rest));
 }
 
 template <bool FromEnd>
 static Value findMethod(Interpreter &, const std::string &text,
                         const ArgumentReader &arguments) {
   const std::string &part = arguments.text(0, "sub");
-  const size_t at = FromEnd ? text.rfind(part) : text.find(part);
+  const size_t at = TextSearch<FromEnd>(part).find(text);
   if (at == text.npos)
     return int64_t(-1);
   return int64_t(countCodePoints(std::string_view(text).substr(0, at)));
@@ -285,10 +318,13 @@ static Value countMethod(Interpreter &, const std::string &text,
   const std::string &part = arguments.text(0, "sub");
   if (part.empty())
     return int64_t(countCodePoints(text) + 1);
+  const TextSearch<false> search(part);
+  std::string_view rest = text;
   int64_t count = 0;
-  for (size_t at = text.find(part); at != text.npos;
-       at = text.find(part, at + part.size()))
+  for (size_t at = search.find(rest); at != rest.npos; at = search.find(rest)) {
+    rest.remove_prefix(at + part.size());
     ++count;
+  }
   return count;
 }
 
@@ -375,7 +411,8 @@ static std::optional<Value> dictMethod(Interpreter &interpreter,
                                        const ArgumentReader &arguments) {
   if (name == "get") {
     const Value &key = arguments.need(0, "key");
-    const Value *found = key.isString() ? dict.find(*key.string()) : nullptr;
+    const Value *found =
+        key.isString() ? interpreter.find(dict, *key.string()) : nullptr;
     return found ? *found : arguments.optional(1, "default", Value());
   }
   if (name != "items" && name != "keys" && name != "values")
@@ -466,6 +503,7 @@ static Value range(Interpreter &interpreter, const ArgumentReader &arguments) {
 static Value timeText(Interpreter &interpreter,
                       const ArgumentReader &arguments) {
   const std::string &format = arguments.text(0, "format");
+  interpreter.charge(16 * (1 + format.size()));
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   localtime_r(&now, &parts);
@@ -478,6 +516,7 @@ std::optional<Value> jinja::callFunction(Interpreter &interpreter,
                                          std::string_view name,
                                          const Arguments &arguments) {
   const ArgumentReader reader(name, arguments);
+  interpreter.charge(reader.weight());
   if (name == "raise_exception")
     throw Failure{"the template says: " + toText(reader.need(0, "message"))};
   if (name == "namespace")
@@ -491,13 +530,11 @@ std::optional<Value> jinja::callFunction(Interpreter &interpreter,
     for (const Value &value : arguments.positional) {
       if (!value.isDict())
         throw Failure{"dict() takes dicts and named values"};
-      for (const auto &[key, member] : value.dict()->items) {
-        interpreter.charge(items.size());
-        setItem(items, key, member);
-      }
+      for (const auto &[key, member] : value.dict()->items)
+        interpreter.setItem(items, key, member);
     }
     for (const auto &[key, member] : arguments.named)
-      setItem(items, key, member);
+      interpreter.setItem(items, key, member);
     return interpreter.makeDict(std::move(items));
   }
   return std::nullopt;

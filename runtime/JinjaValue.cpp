@@ -8,7 +8,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <compare>
 #include <cstdio>
+#include <map>
 
 using namespace qwen;
 using namespace qwen::jinja;
@@ -120,12 +122,13 @@ uint32_t Value::depth() const {
 
 uint64_t Value::weight() const {
   if (const std::string *text = string())
-    return 1 + text->size();
+    return 4 + text->size();
   if (const ListData *items = list())
     return items->weight;
   if (const DictData *items = dict())
     return items->weight;
-  return 1;
+  // A float has up to 24 digits and signs.
+  return isNumber() ? 24 : 8;
 }
 
 const Value *DictData::find(std::string_view key) const {
@@ -133,16 +136,6 @@ const Value *DictData::find(std::string_view key) const {
     if (name == key)
       return &value;
   return nullptr;
-}
-
-void jinja::setItem(std::vector<std::pair<std::string, Value>> &items,
-                    const std::string &key, Value value) {
-  for (auto &[name, old] : items)
-    if (name == key) {
-      old = std::move(value);
-      return;
-    }
-  items.emplace_back(key, std::move(value));
 }
 
 //===----------------------------------------------------------------------===//
@@ -164,33 +157,46 @@ bool jinja::equal(const Value &a, const Value &b) {
   if (a.isDict() && b.isDict()) {
     if (a.dict()->items.size() != b.dict()->items.size())
       return false;
-    for (const auto &[key, value] : a.dict()->items) {
-      const Value *other = b.dict()->find(key);
-      if (!other || !equal(value, *other))
-        return false;
-    }
-    return true;
+    std::map<std::string_view, const Value *> others;
+    for (const auto &[key, value] : b.dict()->items)
+      others.emplace(key, &value);
+    return std::ranges::all_of(a.dict()->items, [&](const auto &item) {
+      const auto other = others.find(item.first);
+      return other != others.end() && equal(item.second, *other->second);
+    });
   }
   if (a.object() || b.object())
     return a.object() == b.object();
   return (a.isNone() && b.isNone()) || (a.isUndefined() && b.isUndefined());
 }
 
-bool jinja::less(const Value &a, const Value &b) {
+/// Compares two values, and items of lists in one pass. Throws Failure for
+/// values without an order, but for equal items: Python looks past them.
+static std::partial_ordering order(const Value &a, const Value &b,
+                                   bool isItem) {
   if (a.isNumber() && b.isNumber()) {
     if (a.isFloat() || b.isFloat())
-      return a.number() < b.number();
-    return a.integer() < b.integer();
+      return a.number() <=> b.number();
+    return a.integer() <=> b.integer();
   }
   // UTF-8 has the order of its code points.
   if (a.isString() && b.isString())
-    return *a.string() < *b.string();
-  if (a.isList() && b.isList())
-    return std::lexicographical_compare(
-        a.list()->items.begin(), a.list()->items.end(), b.list()->items.begin(),
-        b.list()->items.end(), less);
+    return a.string()->compare(*b.string()) <=> 0;
+  if (a.isList() && b.isList()) {
+    const std::vector<Value> &left = a.list()->items, &right = b.list()->items;
+    for (size_t i = 0; i < std::min(left.size(), right.size()); ++i)
+      if (const auto result = order(left[i], right[i], true); result != 0)
+        return result;
+    return left.size() <=> right.size();
+  }
+  if (isItem && equal(a, b))
+    return std::partial_ordering::equivalent;
   throw Failure{"cannot order a " + std::string(a.typeName()) + " and a " +
                 std::string(b.typeName())};
+}
+
+bool jinja::less(const Value &a, const Value &b) {
+  return order(a, b, false) < 0;
 }
 
 //===----------------------------------------------------------------------===//

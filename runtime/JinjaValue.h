@@ -101,8 +101,8 @@ public:
   uint64_t size() const;
   /// Levels of lists and dicts.
   uint32_t depth() const;
-  /// Bytes and values that text made of it has, roughly. Lists may share
-  /// parts, so this may be far more than the memory they take.
+  /// Bytes that text made of it has, roughly. Lists may share parts, so this
+  /// may be far more than the memory they take.
   uint64_t weight() const;
 
 private:
@@ -128,11 +128,7 @@ struct DictData {
   const Value *find(std::string_view key) const;
 };
 
-/// Sets the item of a dict that is being made, as Python's d[key] = value.
-void setItem(std::vector<std::pair<std::string, Value>> &items,
-             const std::string &key, Value value);
-
-/// Python's ==.
+/// Python's ==. Takes the time of the values' weight, as `less` does.
 bool equal(const Value &a, const Value &b);
 
 /// Python's <. Throws Failure for values without an order.

@@ -195,6 +195,19 @@ TEST(ChatTemplate, HasFiltersTestsAndMethods) {
             "[('a', 1)]2[('a', 2), ('b', 1)]");
   EXPECT_EQ(render("{{ 'a\\nb'|indent(2) }} {{ range(3)|list }}"),
             "a\n  b [0, 1, 2]");
+  EXPECT_EQ(render("{{ 'ababc'.find('abc') }} {{ 'abcab'.rfind('ab') }} "
+                   "{{ 'aXaXb'.split('aXb') }} {{ 'aaa'.rsplit('aa') }} "
+                   "{{ 'aaa'.count('aa') }} {{ 'ab'.replace('', '-') }} "
+                   "{{ 'aaa'.replace('a', 'b', 2) }} {{ '' in 'a' }} "
+                   "{{ 'ba' is in 'aaba' }}"),
+            "2 3 ['aX', ''] ['a', ''] 1 -a-b- bba True True");
+  EXPECT_EQ(render("{{ [[2], [1, 2], [1]]|sort }} {{ ['b', 'A']|sort }} "
+                   "{{ [[none, 2], [none, 1]]|min }} "
+                   "{{ [1, 3, 2]|sort(reverse=true) }}"),
+            "[[1], [1, 2], [2]] ['A', 'b'] [None, 1] [3, 2, 1]");
+  EXPECT_EQ(render("{{ {'a': 1, 'b': 2} == {'b': 2, 'a': 1} }} "
+                   "{{ {'a': 1, 'b': 2} == {'b': 2, 'c': 1} }}"),
+            "True False");
   EXPECT_EQ(render("{{ x is defined }}{{ none is none }}{{ 's' is string }}"
                    "{{ {} is mapping }}{{ [] is iterable }}{{ 's' is "
                    "sequence }}{{ 3 is divisibleby 3 }}{{ 1 is not number }}"),
@@ -257,6 +270,8 @@ TEST(ChatTemplate, NamesLineAndConstruct) {
       {"{{ range(100001) }}", "a range of more than 100000"},
       {"a\nb\n{{ raise_exception('No user query.') }}",
        "chat template, line 3: the template says: No user query."},
+      {"{{ raise_exception('a\n\x1b[31m\u009b\u202eb') }}",
+       "the template says: a\\n\\u001b[31m\\u009b\\u202eb"},
       {"\xff", "the chat template is not UTF-8"},
   };
   for (const auto &[source, part] : cases) {
@@ -288,7 +303,7 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
       {"{{ 1" + repeat("+1", many) + " }}", tooDeep},
       {"{{ a" + repeat(".a", many) + " }}", tooDeep},
       {"{{ a" + repeat("|trim", many) + " }}", tooDeep},
-      {"{{ a" + repeat(" if a else a", many) + " }}", tooDeep},
+      {"{{ a" + repeat(" if a else a", many / 2) + " }}", tooDeep},
       {repeat("{% if 1 %}", many), tooDeep},
       // Depth at run time.
       {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", tooDeep},
@@ -332,9 +347,59 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
     EXPECT_NE(found.find(part), std::string::npos)
         << source.substr(0, 100) << "\n  gave: " << found.substr(0, 200);
   }
+  // The sizes of the source.
+  EXPECT_EQ(errorOf(repeat("x", (1 << 20) + 1)),
+            "the chat template has 1048577 bytes when at most 1048576 are "
+            "allowed");
   const std::string deep =
       "{\"a\": " + repeat("[", many) + repeat("]", many) + "}";
   EXPECT_NE(errorOf("{{ a }}", deep.c_str()).find(tooDeep), std::string::npos);
+}
+
+// What these took before their time was counted: hours, but for the last one.
+TEST(ChatTemplate, WorkIsCountedByBytes) {
+  const std::string setup = "{% set t = 'a' * 1000000 %}"
+                            "{% set p = 'a' * 500000 ~ 'b' %}"
+                            "{% set q = 'b' ~ 'a' * 500000 %}"
+                            "{% set n = [1] * 100000 %}";
+  for (const char *expression :
+       {"p in t", "p is in(t)", "t.find(p)", "t.rfind(q)", "t.count(p)",
+        "t.split(p)", "t.rsplit(q)", "t.replace(p, '')", "t.strip(q)", "{}[n]",
+        "([1] * 99)|map(attribute=t)", "[[t], [t]]|min"})
+    EXPECT_NE(errorOf(setup + "{% for i in range(99999) %}{% set x = " +
+                      expression + " %}{% endfor %}")
+                  .find("takes too many steps"),
+              std::string::npos)
+        << expression;
+
+  // Once is not much.
+  EXPECT_EQ(render(setup + "{{ p in t }} {{ t.rfind(q) }} {{ t.count(p) }}"),
+            "False -1 0");
+  // Two values of 2^40 comparisons, were each level of them compared twice.
+  const std::string deep = repeat("[", 40) + "1" + repeat("]", 40);
+  EXPECT_EQ(render("{{ " + deep + " < " + deep + " }}"), "False");
+  std::string keys;
+  for (int i = 0; i < 50'000; ++i)
+    keys += "'" + std::to_string(i) + "': 1,";
+  EXPECT_NE(errorOf("{% set d = {" + keys + "} %}").find("too many steps"),
+            std::string::npos);
+  // NaN has no order, which std::sort does not survive.
+  EXPECT_EQ(render("{{ ([3, 'nan'|float, 1] * 1000)|sort|length }}"), "3000");
+}
+
+TEST(ChatTemplate, StopsWhereItIsAsked) {
+  const ChatTemplate forever =
+      ChatTemplate::parse("\n{% for a in range(99999) %}{% for b in "
+                          "range(99999) %}{% endfor %}{% endfor %}");
+  int questions = 0;
+  try {
+    forever.render(ordered_json::object(), [&] { return ++questions == 100; });
+    ADD_FAILURE() << "it ends";
+  } catch (const Error &error) {
+    EXPECT_STREQ(error.what(),
+                 "chat template, line 2: the rendering was stopped");
+  }
+  EXPECT_EQ(questions, 100);
 }
 
 TEST(ChatTemplate, LongConversationsRender) {

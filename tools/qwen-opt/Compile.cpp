@@ -2,11 +2,13 @@
 
 #include "Compile.h"
 
+#include "ChatTemplate.h"
 #include "Verify.h"
 
 #include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/ABI/Text.h"
 #include "qwen/ABI/Version.h"
 #include "qwen/CodeGen/ArtifactWriter.h"
 #include "qwen/CodeGen/Backend.h"
@@ -210,7 +212,8 @@ static void printSummary(const Options &options, const ImportedModel &model,
     out << "  " << format << ": " << tensors.first << " tensors, "
         << withUnit(tensors.second) << '\n';
   if (!model.unusedTensors.empty())
-    out << "  not used: " << llvm::join(model.unusedTensors, ", ") << '\n';
+    out << "  not used: " << printable(llvm::join(model.unusedTensors, ", "))
+        << '\n';
   out << "  file: " << summary.fileBytes << " bytes (code "
       << withUnit(summary.codeBytes) << ", weights "
       << withUnit(summary.weightBytes) << ")\n"
@@ -293,6 +296,23 @@ static void checkFileSize(const std::string &checkpoint) {
                 withUnit(limit.rlim_cur));
 }
 
+/// Prints what is odd in a tokenizer's files, and why chat cannot read the
+/// template where it cannot. The model generates all the same.
+static void printWarnings(const TokenizerImport &tokenizer) {
+  for (const std::string &warning : tokenizer.warnings)
+    llvm::errs() << "qwen-opt: warning: " << warning << '\n';
+  if (tokenizer.chatTemplate.empty())
+    return;
+  try {
+    ChatTemplate::parse(tokenizer.chatTemplate);
+  } catch (const Error &error) {
+    llvm::errs()
+        << "qwen-opt: warning: " << tokenizer.chatTemplateFile.string() << ": "
+        << error.what()
+        << "; qwen-run chat will refuse the model, generate will not\n";
+  }
+}
+
 static void compile(const Options &options) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Target> targets = resolveTargets(options.target);
@@ -326,8 +346,7 @@ static void compile(const Options &options) {
   const std::optional<TokenizerImport> tokenizer =
       buildTokenizer(options.checkpoint);
   if (tokenizer) {
-    for (const std::string &warning : tokenizer->warnings)
-      llvm::errs() << "qwen-opt: warning: " << warning << '\n';
+    printWarnings(*tokenizer);
     if (tokenizer->vocabSize > model.config.vocabSize)
       throw Error("the tokenizer has " + std::to_string(tokenizer->vocabSize) +
                   " tokens when the embedding has " +

@@ -94,6 +94,20 @@ static std::vector<int32_t> endIds(const Artifact &artifact,
   return ids;
 }
 
+/// The text of the conversation so far; nothing, after a line that says so,
+/// where Ctrl-C ends the rendering.
+static std::optional<std::string> renderPrompt(const ChatTemplate &chatTemplate,
+                                               const ordered_json &context) {
+  try {
+    return chatTemplate.render(context, [] { return interrupted != 0; });
+  } catch (const Error &error) {
+    if (!interrupted)
+      throw;
+    writeError(std::string("qwen-run: ") + error.what() + "\n");
+    return std::nullopt;
+  }
+}
+
 /// Streams one answer and returns its text.
 static std::string answer(Session &session, const Tokenizer &tokenizer,
                           const std::vector<int32_t> &ends,
@@ -152,7 +166,13 @@ void qwen::run::chat(const ChatCommand &command) {
     ordered_json &messages = context["messages"];
     messages.push_back({{"role", "user"}, {"content", *line}});
     interrupted = 0;
-    session.setTokens(tokenizer.encode(chatTemplate.render(context)));
+    const std::optional<std::string> prompt =
+        renderPrompt(chatTemplate, context);
+    if (!prompt) {
+      messages.erase(messages.size() - 1);
+      continue;
+    }
+    session.setTokens(tokenizer.encode(*prompt));
     messages.push_back(
         {{"role", "assistant"},
          {"content", answer(session, tokenizer, ends, command.count)}});
