@@ -8,7 +8,7 @@
 using namespace qwen;
 
 ChatTemplate ChatTemplate::parse(std::string_view source) {
-  // Published ones have at most a fiftieth.
+  // Far more than published templates have.
   constexpr size_t kMaxBytes = size_t{1} << 20;
   if (source.size() > kMaxBytes)
     throw Error("the chat template has " + std::to_string(source.size()) +

@@ -34,9 +34,9 @@ public:
   /// `eos_token`, and what else the template reads (`enable_thinking`).
   /// `tools` and `documents` are none and `add_generation_prompt` is false
   /// where they are missing. Throws Error, with the line, where the template
-  /// fails or calls raise_exception, where it takes more time (a second),
-  /// memory or depth than any honest one, and where `stop` returns true, which
-  /// is asked all the while.
+  /// fails or calls raise_exception, takes more time (about a second), memory
+  /// or depth than any honest one, or `stop` returns true. `stop` is called
+  /// every millisecond or so.
   std::string render(const nlohmann::ordered_json &context,
                      const std::function<bool()> &stop = {}) const;
 

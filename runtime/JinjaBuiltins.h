@@ -39,25 +39,28 @@ private:
   const Arguments &arguments;
 };
 
-/// Finds a text in others, the last place where `FromEnd` is true, in the time
-/// of both lengths (Knuth, Morris, Pratt): std::string takes their product.
+/// Finds the first place of a text in others, or the last one (`FromEnd`). By
+/// the algorithm of Knuth, Morris and Pratt, this takes linear time, where
+/// std::string::find takes the product of both lengths.
 template <bool FromEnd> class TextSearch {
 public:
   /// `wanted` must outlive this object.
   explicit TextSearch(std::string_view wanted);
 
-  /// Where it begins in `text`, or npos.
+  /// The offset of the wanted text in `text`, or npos.
   size_t find(std::string_view text) const;
 
 private:
   static char at(std::string_view text, size_t i) {
     return text[FromEnd ? text.size() - 1 - i : i];
   }
-  /// How many characters match where after `matched` of them comes `next`.
+  /// The length of the match that `next` extends or ends, after `matched`
+  /// characters that match.
   size_t extend(size_t matched, char next) const;
 
   std::string_view wanted;
-  /// For each length of what matched, how much of it still does one further.
+  /// For a match of i + 1 characters, the length of the next shorter match that
+  /// ends at the same place.
   std::vector<uint32_t> shorter;
 };
 

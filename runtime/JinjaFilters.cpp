@@ -189,7 +189,7 @@ static Value sort(Interpreter &interpreter, const Value &value,
     interpreter.charge(a.weight() + b.weight());
     return isReversed ? less(b, a) : less(a, b);
   };
-  // Stable, and not std::sort: that one leaves its list where NaN is a key.
+  // A stable sort. std::sort reads outside of its list if a key is NaN.
   std::multimap<Value, Value, decltype(isBefore)> items(isBefore);
   for (const Value &item : interpreter.iterate(value))
     items.emplace(sortKey(interpreter, item, isCaseSensitive, path), item);

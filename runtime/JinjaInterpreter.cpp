@@ -12,8 +12,8 @@ using nlohmann::ordered_json;
 
 /// A second's work; the longest honest conversation takes a hundredth.
 static constexpr uint64_t kMaxWork = uint64_t(1) << 26;
-/// From one question of `stop` to the next.
-static constexpr uint64_t kWorkBetweenQuestions = uint64_t(1) << 16;
+/// The work between two calls of `stop`.
+static constexpr uint64_t kWorkOfStopCheck = uint64_t(1) << 16;
 /// Statements and expressions within each other, macros' included.
 static constexpr int kMaxNesting = 500;
 /// Lists and dicts within each other.
@@ -148,9 +148,9 @@ void Interpreter::charge(uint64_t units) {
   work += std::min(units, kMaxWork + 1);
   if (work > kMaxWork)
     throw Failure{"the template takes too many steps or too much memory"};
-  if (work < nextQuestion)
+  if (work < nextStopCheck)
     return;
-  nextQuestion = work + kWorkBetweenQuestions;
+  nextStopCheck = work + kWorkOfStopCheck;
   if (stop && stop())
     throw Failure{"the rendering was stopped"};
 }

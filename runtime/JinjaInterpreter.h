@@ -18,7 +18,7 @@
 
 namespace qwen::jinja {
 
-/// Work of an expression, a statement or a call, without its bytes.
+/// The work of an expression, a statement or a call beside that on bytes.
 inline constexpr uint64_t kStep = 8;
 
 /// Names of one scope.
@@ -27,10 +27,11 @@ struct Scope {
   Scope *parent;
 };
 
-/// What has items by number: the characters of a string, or a list.
+/// The characters of a string, or the items of a list.
 struct Sequence {
+  /// The string, or null.
   const std::string *text;
-  /// Where the characters begin, and the end.
+  /// Offsets of its characters, and its size.
   std::vector<uint32_t> starts;
   const ListData *list;
 
@@ -45,8 +46,8 @@ struct Sequence {
 
 class Interpreter {
 public:
-  /// `stop` may be empty. It is asked every millisecond or so, and ends the
-  /// rendering where it returns true.
+  /// The rendering ends when `stop`, which may be empty, returns true. It is
+  /// called every millisecond or so.
   explicit Interpreter(const std::function<bool()> &stop) : stop(stop) {}
 
   /// Renders `source` with the members of the object `context` as its names,
@@ -55,9 +56,9 @@ public:
   render(const Template &source, const nlohmann::ordered_json &context,
          std::initializer_list<std::pair<const char *, Value>> defaults);
 
-  /// Counts work: bytes that are read, compared or made, and steps, of some
-  /// more. A unit takes 15 nanoseconds at most. Throws Failure past the limit,
-  /// and where the rendering is to stop.
+  /// Counts work before it is done. A unit is a byte that is read, compared or
+  /// made, or 15 nanoseconds of something else. Throws Failure past the limit,
+  /// and when `stop` ends the rendering.
   void charge(uint64_t units);
 
   Value makeString(std::string text);
@@ -128,8 +129,8 @@ private:
 
   const std::function<bool()> &stop;
   uint64_t work = 0;
-  /// Work at which `stop` is asked again.
-  uint64_t nextQuestion = 0;
+  /// The work at which `stop` is called again.
+  uint64_t nextStopCheck = 0;
   int nesting = 0;
   /// Where the template is, for messages.
   int line = 1;

@@ -14,8 +14,8 @@ using namespace qwen;
 using nlohmann::json;
 
 namespace {
-/// Listens to the parser. (Its DOM with a callback would search an object's
-/// keys again after each of its objects.)
+/// Checks what the SAX parser reports. (The DOM parser with a callback searches
+/// an object again after each object in it.)
 class Checker final : public json::json_sax_t {
 public:
   Checker(const std::string &what, const JsonLimits &limits)

@@ -45,7 +45,8 @@ DecodedChar qwen::decodeUtf8(std::string_view text) {
   return {codePoint, length, DecodedChar::Valid};
 }
 
-/// Whether a terminal takes `c` for a command rather than a character.
+/// Whether `c` is a control character, ends a line or sets the direction of
+/// writing.
 static bool isControl(char32_t c) {
   const auto isWithin = [&](char32_t first, char32_t last) {
     return c >= first && c <= last;

@@ -347,7 +347,7 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
     EXPECT_NE(found.find(part), std::string::npos)
         << source.substr(0, 100) << "\n  gave: " << found.substr(0, 200);
   }
-  // The sizes of the source.
+  // The size of the source.
   EXPECT_EQ(errorOf(repeat("x", (1 << 20) + 1)),
             "the chat template has 1048577 bytes when at most 1048576 are "
             "allowed");
@@ -356,7 +356,7 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
   EXPECT_NE(errorOf("{{ a }}", deep.c_str()).find(tooDeep), std::string::npos);
 }
 
-// What these took before their time was counted: hours, but for the last one.
+// With searches of quadratic time, and uncounted ones, this takes hours.
 TEST(ChatTemplate, WorkIsCountedByBytes) {
   const std::string setup = "{% set t = 'a' * 1000000 %}"
                             "{% set p = 'a' * 500000 ~ 'b' %}"
@@ -375,7 +375,7 @@ TEST(ChatTemplate, WorkIsCountedByBytes) {
   // Once is not much.
   EXPECT_EQ(render(setup + "{{ p in t }} {{ t.rfind(q) }} {{ t.count(p) }}"),
             "False -1 0");
-  // Two values of 2^40 comparisons, were each level of them compared twice.
+  // 2^40 comparisons if each level is compared twice.
   const std::string deep = repeat("[", 40) + "1" + repeat("]", 40);
   EXPECT_EQ(render("{{ " + deep + " < " + deep + " }}"), "False");
   std::string keys;
@@ -383,7 +383,7 @@ TEST(ChatTemplate, WorkIsCountedByBytes) {
     keys += "'" + std::to_string(i) + "': 1,";
   EXPECT_NE(errorOf("{% set d = {" + keys + "} %}").find("too many steps"),
             std::string::npos);
-  // NaN has no order, which std::sort does not survive.
+  // NaN has no order, and std::sort needs one.
   EXPECT_EQ(render("{{ ([3, 'nan'|float, 1] * 1000)|sort|length }}"), "3000");
 }
 

@@ -17,8 +17,8 @@ namespace qwen {
 /// op, what was found and what was needed, and the way out where there is one.
 class Error : public std::runtime_error {
 public:
-  /// `what` may have text of a file as it is: the message is printable, and cut
-  /// after 4000 bytes.
+  /// Makes `what` printable and cuts it after 4000 bytes, so that callers need
+  /// not escape names and texts of files.
   explicit Error(const std::string &what);
 };
 

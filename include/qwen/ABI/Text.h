@@ -35,9 +35,9 @@ struct DecodedChar {
 /// Decodes the first character of `text`, which is not empty.
 DecodedChar decodeUtf8(std::string_view text);
 
-/// `text` on one line that changes nothing else on a terminal: control
-/// characters (C0, DEL, C1), ends of lines and controls of the writing
-/// direction become "\n" or "\u001b", and what is not UTF-8 becomes U+FFFD.
+/// `text` as one line that is safe on a terminal. Control characters (C0, DEL,
+/// C1), ends of lines and controls of the writing direction become escapes as
+/// "\n" and "\u001b"; bytes that are not UTF-8 become U+FFFD.
 std::string printable(std::string_view text);
 
 /// `text` in quotes, printable, cut after 200 bytes.
