@@ -53,7 +53,7 @@ void Interpreter::setItem(std::vector<std::pair<std::string, Value>> &items,
 }
 
 Value Interpreter::attribute(const Value &object, std::string_view name) {
-  charge(name.size());
+  charge(name.size() / 4);
   if (object.isUndefined())
     throw Failure{object.undefinedHint() + ", so it has no '" +
                   std::string(name) + "'"};
@@ -218,7 +218,7 @@ Value Interpreter::evaluate(const Expression &node, Scope *scope) {
 
 Value Interpreter::evaluateName(const Expression &node, Scope *scope) {
   for (const Scope *at = scope; at; at = at->parent) {
-    charge(kStep / 2 + node.name.size());
+    charge(kStep / 2 + node.name.size() / 4);
     if (const auto found = at->names.find(node.name); found != at->names.end())
       return found->second;
   }

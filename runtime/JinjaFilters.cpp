@@ -613,6 +613,8 @@ Value jinja::applyFilter(Interpreter &interpreter, std::string_view name,
   if (found == filters().end())
     throw Failure{"the filter '" + std::string(name) + "' is not supported"};
   const ArgumentReader reader(name, arguments);
-  interpreter.charge(kStep + input.size() + reader.weight());
+  // Filters of lists charge for the items that they look at.
+  interpreter.charge(kStep + (input.isString() ? input.size() : 0) +
+                     reader.weight());
   return found->second(interpreter, input, reader);
 }

@@ -10,7 +10,7 @@ using namespace qwen;
 using namespace qwen::jinja;
 using nlohmann::ordered_json;
 
-/// A second's work; the longest honest conversation takes a hundredth.
+/// The work of about a second; a conversation of 10,000 messages takes half.
 static constexpr uint64_t kMaxWork = uint64_t(1) << 26;
 /// The work between two calls of `stop`.
 static constexpr uint64_t kWorkOfStopCheck = uint64_t(1) << 16;

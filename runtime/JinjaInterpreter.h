@@ -19,7 +19,7 @@
 namespace qwen::jinja {
 
 /// The work of an expression, a statement or a call beside that on bytes.
-inline constexpr uint64_t kStep = 8;
+inline constexpr uint64_t kStep = 4;
 
 /// Names of one scope.
 struct Scope {
