@@ -233,7 +233,7 @@ namespace {
 /// that was loaded after fork runs.
 [[noreturn]] void runInChild(qwen_model *model, const std::string &path) {
   alarm(60); // a child that hangs fails the test
-  const qwen_options options = {2, 1, 0};
+  const qwen_options options = {sizeof(options), 2, 1, 0, 0};
   const qwen_token token = {1, 0, 0, 1};
   std::vector<float> logits(40);
   if (qwen_forward(model, &token, 1, logits.data()) == -1)
@@ -252,7 +252,7 @@ namespace {
 } // namespace
 
 TEST_F(CApiTest, RunsNothingInAChildOfFork) {
-  const qwen_options options = {2, 1, 0};
+  const qwen_options options = {sizeof(options), 2, 1, 0, 0};
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
   const qwen_token token = {1, qwen_open_sequence(model), 0, 1};
