@@ -29,8 +29,8 @@ struct SamplerOptions {
   double topP = 1;
   /// Least probability kept, as a share of the greatest one.
   double minP = 0;
-  /// Logits of tokens that were there are divided by it (where positive, else
-  /// multiplied).
+  /// Penalty for tokens already seen: divides their positive logits and
+  /// multiplies the others; 1 disables it.
   float repetitionPenalty = 1;
   uint64_t seed = 0;
 };

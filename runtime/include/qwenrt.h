@@ -86,7 +86,7 @@ typedef struct qwen_sampling {
   double top_p;
   /* Least probability kept, as a share of the greatest one. */
   double min_p;
-  /* Logits of tokens that were there are divided by it; 1 changes nothing. */
+  /* Penalty for tokens already seen; 1 disables it. */
   float repetition_penalty;
   uint64_t seed;
 } qwen_sampling;

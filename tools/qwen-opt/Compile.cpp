@@ -3,6 +3,7 @@
 #include "Compile.h"
 
 #include "ChatTemplate.h"
+#include "CommandLine.h"
 #include "Verify.h"
 
 #include "qwen/ABI/ControlGroups.h"
@@ -24,7 +25,6 @@
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -406,9 +406,9 @@ int qwen::compileMain(int argc, char **argv) {
   app.add_option("--kv", options.kv,
                  "format of the KV cache; f32 with f32 weights, else f16")
       ->check(CLI::IsMember({"f16", "f32"}));
-  app.add_option("--context", options.context,
-                 "positions of a sequence; the model's own number if not given")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  addNumber(&app, "--context", options.context,
+            "positions of a sequence; the model's own number if not given", 1,
+            int64_t{1} << 30);
   CLI::Option *verify =
       app.add_flag("--verify", options.verify,
                    "compare every kernel with the reference before the file "
@@ -425,19 +425,19 @@ int qwen::compileMain(int argc, char **argv) {
               {"graph", "quantized", "packed", "calls", "llvm", "asm"}))
           ->excludes(output);
   try {
-    app.parse(argc, argv);
+    parseCommandLine(app, argc, argv);
     if (list) {
       listTargets(json);
       return 0;
     }
     if (checkpoint->empty())
-      throw CLI::RequiredError("DIR");
+      throw UsageError(app, "DIR is missing");
     if (emit->empty() && output->empty())
-      throw CLI::RequiredError("-o");
+      throw UsageError(app, "-o or --emit is missing");
   } catch (const CLI::Success &request) {
     return app.exit(request);
-  } catch (const CLI::ParseError &error) {
-    llvm::errs() << "qwen-opt: " << error.what() << " (see qwen-opt --help)\n";
+  } catch (const UsageError &error) {
+    llvm::errs() << "qwen-opt: " << error.what() << '\n';
     return 2;
   }
   try {

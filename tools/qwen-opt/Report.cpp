@@ -8,6 +8,7 @@
 #include "Report.h"
 
 #include "Artifact.h"
+#include "CommandLine.h"
 #include "OpCost.h"
 
 #include "qwen/ABI/Error.h"
@@ -18,7 +19,6 @@
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 using namespace qwen;
@@ -269,33 +269,30 @@ int qwen::reportMain(int argc, char **argv) {
                  "which of the file's targets; the best if not given");
   app.add_option("--cpu", options.cpu,
                  "CPU to model, as LLVM names it; the target's if not given");
-  const CLI::Range positions(int64_t{1}, int64_t{1} << 30);
-  app.add_option("--context", options.context,
-                 "positions that a decoded token sees: 512, or as many as the "
-                 "model has")
-      ->check(positions);
-  app.add_option("--prompt", options.prompt, "tokens of the prompt: likewise")
-      ->check(positions);
-  CLI::Option *clock =
-      app.add_option("--ghz", options.gigahertz, "clock of the cores")
-          ->check(CLI::Range(0.001, 1000.0));
-  CLI::Option *cores = app.add_option("--cores", options.cores, "cores at work")
-                           ->check(CLI::Range(1, 4096));
-  CLI::Option *memory =
-      app.add_option("--gbps", options.gigabytes,
-                     "10^9 bytes a second that they read from memory together")
-          ->check(CLI::Range(0.001, 1e6));
+  constexpr int64_t kMostPositions = int64_t{1} << 30;
+  addNumber(&app, "--context", options.context,
+            "positions that a decoded token sees: 512, or as many as the model "
+            "has",
+            1, kMostPositions);
+  addNumber(&app, "--prompt", options.prompt, "tokens of the prompt: likewise",
+            1, kMostPositions);
+  CLI::Option *clock = addNumber(&app, "--ghz", options.gigahertz,
+                                 "clock of the cores", 0.001, 1000);
+  CLI::Option *cores =
+      addNumber(&app, "--cores", options.cores, "cores at work", 1, 4096);
+  CLI::Option *memory = addNumber(
+      &app, "--gbps", options.gigabytes,
+      "10^9 bytes a second that they read from memory together", 0.001, 1e6);
   clock->needs(cores)->needs(memory);
   cores->needs(clock);
   memory->needs(clock);
   app.add_flag("--json", options.json, "print JSON, with each op");
   try {
-    app.parse(argc - 1, argv + 1);
+    parseCommandLine(app, argc - 1, argv + 1);
   } catch (const CLI::CallForHelp &help) {
     return app.exit(help);
-  } catch (const CLI::ParseError &error) {
-    llvm::errs() << "qwen-opt report: " << error.what()
-                 << " (see qwen-opt report --help)\n";
+  } catch (const UsageError &error) {
+    llvm::errs() << "qwen-opt report: " << error.what() << '\n';
     return 2;
   }
   try {

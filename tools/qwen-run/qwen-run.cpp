@@ -1,5 +1,6 @@
 //===- qwen-run.cpp - Runs compiled models --------------------------------===//
 
+#include "CommandLine.h"
 #include "Commands.h"
 #include "File.h"
 #include "Output.h"
@@ -8,27 +9,23 @@
 #include "qwen/ABI/Process.h"
 #include "qwen/ABI/Version.h"
 
-#include <CLI/CLI.hpp>
-
 #include <new>
 
 using namespace qwen;
 using namespace qwen::run;
 
 static constexpr int64_t kMost = INT32_MAX;
-static CLI::Range positive() { return CLI::Range(int64_t{1}, kMost); }
 
 static void addFile(CLI::App *app, std::string &file) {
   app->add_option("FILE", file, "Compiled model")->required();
 }
 
 static CLI::Option *addThreads(CLI::App *app, int32_t &threads) {
-  return app
-      ->add_option(
-          "-t,--threads", threads,
-          "Threads; one for each physical performance core by default, "
-          "at most one for each physical core")
-      ->check(CLI::Range(int32_t{1}, ThreadPool::kMaxThreads));
+  return addNumber(
+      app, "-t,--threads", threads,
+      "Threads; one for each physical performance core by default, "
+      "at most one for each physical core",
+      1, ThreadPool::kMaxThreads);
 }
 
 static void addLock(CLI::App *app, bool &lock) {
@@ -51,22 +48,25 @@ static void addCheck(CLI::App *app, WeightCheck &check) {
 }
 
 static void addPiece(CLI::App *app, int64_t &piece) {
-  app->add_option("--piece", piece,
-                  "Tokens in one call at most; the result does not depend on "
-                  "it")
-      ->check(positive());
+  addNumber(app, "--piece", piece,
+            "Tokens in one call at most; the result does not depend on it", 1,
+            kMost);
 }
 
 static void addSampling(CLI::App *app, SamplingFlags &flags) {
-  app->add_option("--temperature", flags.temperature,
-                  "0 always takes the most likely token");
-  app->add_option("--top-k", flags.topK, "Tokens kept; 0 keeps all");
-  app->add_option("--top-p", flags.topP, "Share of the probability kept");
-  app->add_option("--min-p", flags.minP,
-                  "Least probability kept, as a share of the greatest");
-  app->add_option("--repetition-penalty", flags.repetitionPenalty,
-                  "Divides the logits of tokens that were there");
-  app->add_option("--seed", flags.seed, "Seed of the draws; 0 by default");
+  // The sampler checks the ranges of numbers that are not whole.
+  constexpr float kFloats = std::numeric_limits<float>::max();
+  constexpr double kDoubles = std::numeric_limits<double>::max();
+  addNumber(app, "--temperature", flags.temperature,
+            "0 always takes the most likely token", -kFloats);
+  addNumber(app, "--top-k", flags.topK, "Tokens kept; 0 keeps all", 0);
+  addNumber(app, "--top-p", flags.topP, "Share of the probability kept",
+            -kDoubles);
+  addNumber(app, "--min-p", flags.minP,
+            "Least probability kept, as a share of the greatest", -kDoubles);
+  addNumber(app, "--repetition-penalty", flags.repetitionPenalty,
+            "Penalty for tokens already seen; 1 disables it", -kFloats);
+  addNumber(app, "--seed", flags.seed, "Seed of the draws; 0 by default", 0);
 }
 
 static void addGenerate(CLI::App &app, GenerateCommand &command) {
@@ -77,9 +77,8 @@ static void addGenerate(CLI::App &app, GenerateCommand &command) {
   sub->add_option("--ids", command.ids,
                   "Token ids for the text (1,2,3); ids are printed")
       ->excludes(prompt);
-  sub->add_option("-n,--count", command.count,
-                  "Tokens at most; up to the model's context by default")
-      ->check(CLI::Range(int64_t{0}, kMost));
+  addNumber(sub, "-n,--count", command.count,
+            "Tokens at most; up to the model's context by default", 0, kMost);
   addSampling(sub, command.sampling);
   sub->add_flag("--ignore-eos", command.ignoreEos,
                 "Go on where the model would end");
@@ -94,8 +93,8 @@ static void addChat(CLI::App &app, ChatCommand &command) {
   CLI::App *sub = app.add_subcommand(
       "chat", "Talk, one line a turn; Ctrl-C stops an answer");
   addFile(sub, command.file);
-  sub->add_option("-n,--count", command.count, "Tokens of an answer at most")
-      ->check(CLI::Range(int64_t{0}, kMost));
+  addNumber(sub, "-n,--count", command.count, "Tokens of an answer at most", 0,
+            kMost);
   addSampling(sub, command.sampling);
   // Not bound to the optional itself: CLI11 would fill it where no flag is.
   sub->add_flag_function(
@@ -111,19 +110,16 @@ static void addChat(CLI::App &app, ChatCommand &command) {
 static void addBench(CLI::App &app, BenchCommand &command) {
   CLI::App *sub = app.add_subcommand("bench", "Measure speed and memory");
   addFile(sub, command.file);
-  sub->add_option("--prompt-tokens", command.prompt, "Tokens of the prompt")
-      ->capture_default_str()
-      ->check(positive());
-  sub->add_option("-n,--count", command.count, "Tokens decoded")
-      ->capture_default_str()
-      ->check(positive());
-  CLI::Option *batch =
-      sub->add_option("--batch", command.batch, "Sequences that run together")
-          ->capture_default_str()
-          ->check(CLI::Range(int64_t{1}, int64_t{1024}));
-  sub->add_option("--repetitions", command.repetitions, "Measurements")
-      ->capture_default_str()
-      ->check(positive());
+  addNumber(sub, "--prompt-tokens", command.prompt, "Tokens of the prompt", 1,
+            kMost)
+      ->default_str(std::to_string(command.prompt));
+  addNumber(sub, "-n,--count", command.count, "Tokens decoded", 1, kMost)
+      ->default_str(std::to_string(command.count));
+  CLI::Option *batch = addNumber(sub, "--batch", command.batch,
+                                 "Sequences that run together", 1, 1024)
+                           ->default_str(std::to_string(command.batch));
+  addNumber(sub, "--repetitions", command.repetitions, "Measurements", 1, kMost)
+      ->default_str(std::to_string(command.repetitions));
   addThreads(sub, command.threads);
   addCheck(sub, command.check);
   addLock(sub, command.lock);
@@ -196,16 +192,15 @@ static void addLogits(CLI::App &app, LogitsCommand &command) {
 
 static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
   CLI::App *sub =
-      app.add_subcommand("perplexity", "Measure how well a text is foreseen");
+      app.add_subcommand("perplexity", "Compute the perplexity of a text");
   addFile(sub, command.file);
   sub->add_option("TEXT", command.text, "Text file")->required();
-  sub->add_option("--window", command.window,
-                  "Tokens seen at once; the model's context by default")
-      ->check(positive());
-  sub->add_option("--stride", command.stride,
-                  "Tokens from one window to the next; the window, at most "
-                  "512, by default")
-      ->check(positive());
+  addNumber(sub, "--window", command.window,
+            "Tokens seen at once; the model's context by default", 2, kMost);
+  addNumber(sub, "--stride", command.stride,
+            "Tokens from one window to the next; the window, at most 512, by "
+            "default",
+            1, kMost);
   addThreads(sub, command.threads);
   addCheck(sub, command.check);
   sub->add_flag("--json", command.json, "Print JSON");
@@ -241,10 +236,10 @@ int main(int argc, char **argv) {
     return 1;
   };
   try {
-    app.parse(argc, argv);
+    parseCommandLine(app, argc, argv);
   } catch (const CLI::Success &request) {
     return app.exit(request);
-  } catch (const CLI::ParseError &error) {
+  } catch (const UsageError &error) {
     fail(error.what());
     return 2;
   } catch (const std::bad_alloc &) {

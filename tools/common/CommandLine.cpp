@@ -1,0 +1,157 @@
+//===- CommandLine.cpp - Command lines and their errors -------------------===//
+
+#include "CommandLine.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+using namespace qwen;
+
+/// An argument in quotes, cut where it is long. Control characters become
+/// escapes, so that the error stays one line.
+static std::string quoted(const std::string &argument) {
+  constexpr size_t kMost = 60;
+  const bool cut = argument.size() > kMost;
+  return nlohmann::json(argument.substr(0, kMost) + (cut ? "..." : ""))
+      .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+//===----------------------------------------------------------------------===//
+// Numbers
+//===----------------------------------------------------------------------===//
+
+template <typename T> static std::string numberText(T value) {
+  std::array<char, 40> text;
+  const auto [end, error] =
+      std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), end};
+}
+
+template <typename T>
+T qwen::parseNumber(const std::string &option, const std::string &text, T least,
+                    T most) {
+  T value = 0;
+  const char *end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, value);
+  // Not a number (NaN) is in no range.
+  if (error == std::errc() && last == end && value >= least && value <= most)
+    return value;
+  throw CLI::ValidationError(
+      option, quoted(text) + " is not a " +
+                  (std::is_integral_v<T> ? "whole number" : "number") +
+                  " from " + numberText(least) + " to " + numberText(most));
+}
+
+template int32_t qwen::parseNumber(const std::string &, const std::string &,
+                                   int32_t, int32_t);
+template int64_t qwen::parseNumber(const std::string &, const std::string &,
+                                   int64_t, int64_t);
+template uint64_t qwen::parseNumber(const std::string &, const std::string &,
+                                    uint64_t, uint64_t);
+template float qwen::parseNumber(const std::string &, const std::string &,
+                                 float, float);
+template double qwen::parseNumber(const std::string &, const std::string &,
+                                  double, double);
+
+//===----------------------------------------------------------------------===//
+// Errors
+//===----------------------------------------------------------------------===//
+
+static std::string commandName(const CLI::App &app) {
+  const CLI::App *parent = app.get_parent();
+  return (parent ? commandName(*parent) + " " : "") + app.get_name();
+}
+
+UsageError::UsageError(const CLI::App &app, const std::string &message)
+    : Error(message + " (see " + commandName(app) + " --help)") {}
+
+static std::string commandList(const CLI::App &app) {
+  return "the commands are " +
+         CLI::detail::join(
+             app.get_subcommands({}),
+             [](const CLI::App *command) { return command->get_name(); }, ", ");
+}
+
+/// Says why an argument has no meaning for `app`.
+static std::string describeUnknown(const CLI::App &app,
+                                   const std::string &argument) {
+  if (argument.size() > 1 && argument.starts_with('-')) {
+    std::string known;
+    for (const CLI::Option *option : app.get_options())
+      if (option->nonpositional())
+        known += (known.empty() ? "" : ", ") + option->get_name();
+    return "unknown option " + quoted(argument) + "; the options are " + known;
+  }
+  if (!app.get_subcommands({}).empty())
+    return "unknown command " + quoted(argument) + "; " + commandList(app);
+  return "unexpected argument " + quoted(argument);
+}
+
+/// Says which required argument is missing.
+static std::string describeMissing(const CLI::App &app) {
+  for (const CLI::Option *option : app.get_options())
+    if (option->get_required() && option->count() == 0)
+      return option->get_name() + " is missing";
+  return "a command is missing; " + commandList(app);
+}
+
+/// Says which option has too many values, or none: then it is the last
+/// argument.
+static std::string describeMismatch(const CLI::App &app,
+                                    const std::string &lastArgument) {
+  for (const CLI::Option *option : app.get_options())
+    if (option->count() > 1 &&
+        option->count() > static_cast<size_t>(option->get_items_expected_max()))
+      return option->get_name() + " is given " +
+             std::to_string(option->count()) + " times, once is possible";
+  return quoted(lastArgument) + " needs a value";
+}
+
+static UsageError describe(const CLI::App &app, const CLI::ParseError &error,
+                           const std::string &lastArgument) {
+  const std::vector<CLI::App *> commands = app.get_subcommands();
+  const CLI::App &used = commands.empty() ? app : *commands.front();
+  const bool required = dynamic_cast<const CLI::RequiredError *>(&error);
+  // A misspelled argument may be the reason that another one is missing.
+  if (required || dynamic_cast<const CLI::ExtrasError *>(&error))
+    for (const CLI::App *reader : {&app, &used})
+      for (const std::string &argument : reader->remaining())
+        if (argument != "--")
+          return {*reader, describeUnknown(*reader, argument)};
+  if (required)
+    return {used, describeMissing(used)};
+  if (dynamic_cast<const CLI::ArgumentMismatch *>(&error))
+    return {used, describeMismatch(used, lastArgument)};
+  return {used, error.what()};
+}
+
+//===----------------------------------------------------------------------===//
+// Parsing
+//===----------------------------------------------------------------------===//
+
+/// Makes the flags of an app and its commands refuse values (--json=7).
+static void checkFlags(CLI::App &app) {
+  for (CLI::Option *option : app.get_options())
+    if (option->get_items_expected_max() == 0)
+      option->check([](const std::string &value) {
+        return value == "true" || value == "false"
+                   ? ""
+                   : "a flag takes no value, and is given " + quoted(value);
+      });
+  for (CLI::App *command : app.get_subcommands({}))
+    checkFlags(*command);
+}
+
+void qwen::parseCommandLine(CLI::App &app, int argc, const char *const *argv) {
+  checkFlags(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success &) {
+    throw;
+  } catch (const CLI::ParseError &error) {
+    throw describe(app, error, argv[argc - 1]);
+  }
+}

@@ -1,0 +1,70 @@
+//===- CommandLine.h - Command lines and their errors -----------*- C++ -*-===//
+//
+// What the mains add to CLI11: numbers that are never rounded or wrapped
+// silently, and errors of one line that name the argument, what was found and
+// what is possible.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_TOOLS_COMMANDLINE_H
+#define QWEN_TOOLS_COMMANDLINE_H
+
+#include "qwen/ABI/Error.h"
+
+#include <CLI/CLI.hpp>
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+namespace qwen {
+
+/// A command line that makes no sense. Mains exit with status 2.
+class UsageError : public Error {
+public:
+  /// Appends how to get the help of `app`.
+  UsageError(const CLI::App &app, const std::string &message);
+};
+
+/// Parses the arguments and runs the callback of the command that they name.
+/// Throws UsageError, CLI::Success where help is asked for, and what the
+/// callback throws.
+void parseCommandLine(CLI::App &app, int argc, const char *const *argv);
+
+/// `text` as a decimal number from `least` to `most`, both finite. Throws
+/// CLI::ValidationError, which names `option`. T is int32_t, int64_t, uint64_t,
+/// float or double.
+template <typename T>
+T parseNumber(const std::string &option, const std::string &text, T least,
+              T most);
+
+/// The type of the number that a variable holds, which may be optional.
+template <typename T> struct NumberOf {
+  using Type = T;
+};
+template <typename T> struct NumberOf<std::optional<T>> {
+  using Type = T;
+};
+
+/// An option with a number from `least` to `most`, which parseNumber reads.
+template <typename Target, typename T = typename NumberOf<Target>::Type>
+CLI::Option *
+addNumber(CLI::App *app, const std::string &names, Target &to,
+          const std::string &description, std::type_identity_t<T> least,
+          std::type_identity_t<T> most = std::numeric_limits<T>::max()) {
+  const std::string option = names.substr(names.rfind(',') + 1);
+  return app
+      ->add_option(
+          names,
+          [&to, option, least, most](const CLI::results_t &texts) {
+            to = parseNumber<T>(option, texts.front(), least, most);
+            return true;
+          },
+          description)
+      ->type_name(std::is_integral_v<T> ? "INT" : "FLOAT");
+}
+
+} // namespace qwen
+
+#endif // QWEN_TOOLS_COMMANDLINE_H
