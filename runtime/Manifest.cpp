@@ -14,6 +14,7 @@ using namespace qwen;
 using nlohmann::json;
 
 static constexpr int64_t kMaxDimension = int64_t{1} << 31;
+static constexpr int64_t kMaxContext = int64_t{1} << 30;
 static constexpr int64_t kMaxBytes = int64_t{1} << 46;
 
 namespace {
@@ -126,7 +127,10 @@ static ModelInfo parseModel(const Value &value) {
   model.ropeTheta = value.at("rope_theta").number(1e-30, 1e30);
   model.rmsNormEps = value.at("rms_norm_eps").number(0, 1);
   model.tied = value.at("tied").boolean();
-  model.context = value.at("context").integer(1, int64_t{1} << 30);
+  model.context = value.at("context").integer(1, kMaxContext);
+  const auto most = value.find("max_context");
+  model.maxContext =
+      most ? most->integer(model.context, kMaxContext) : model.context;
   return model;
 }
 
@@ -256,6 +260,15 @@ static GenerationConfig parseGeneration(const Value &value,
       result.eosTokenIds.push_back(id(*found));
   }
   return result;
+}
+
+std::string ModelInfo::describeContext() const {
+  std::string text =
+      "the model was compiled for a context of " + std::to_string(context);
+  if (maxContext > context)
+    text += "; recompile it with qwen-opt --context for up to " +
+            std::to_string(maxContext);
+  return text;
 }
 
 const TargetInfo *Manifest::bestTarget(Arch arch,

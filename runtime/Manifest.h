@@ -10,7 +10,8 @@
 //       "vocab_size": 4096, "tokenizer_vocab": 4096, "hidden_size": 256,
 //       "layers": 6, "heads": 4, "kv_heads": 2, "head_dim": 64,
 //       "intermediate_size": 768, "rope_theta": 10000.0,
-//       "rms_norm_eps": 1e-06, "tied": true, "context": 1024
+//       "rms_norm_eps": 1e-06, "tied": true, "context": 1024,
+//       "max_context": 1024
 //     },
 //     "targets": [{"name": "znver4", "arch": "x86-64",
 //                  "features": ["avx2", ...], "kernels": ["...", ...],
@@ -34,8 +35,8 @@
 //
 // Every key is needed but those of "generation", where an absent one has the
 // value that Hugging Face's GenerationConfig gives it, those of "work"
-// beside "kind", which are 0 or false, and "op_kernels". Other keys are
-// ignored.
+// beside "kind", which are 0 or false, "max_context", which is "context", and
+// "op_kernels". Other keys are ignored.
 //
 //===----------------------------------------------------------------------===//
 
@@ -63,6 +64,12 @@ struct ModelInfo : ModelShape {
   int64_t tokenizerVocab;
   /// Positions that a sequence can have.
   int64_t context;
+  /// Positions that the checkpoint was made for: at least `context`.
+  int64_t maxContext;
+
+  /// For errors where `context` is too short: the context, and how to get a
+  /// longer one where the checkpoint allows it.
+  std::string describeContext() const;
 };
 
 /// Code for one kind of processor. Its entry is "forward.<name>".

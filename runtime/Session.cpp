@@ -25,9 +25,7 @@ void Session::setTokens(std::span<const int32_t> tokens) {
     throw Error("the prompt is empty: at least one token is needed");
   if (static_cast<int64_t>(tokens.size()) > model.context)
     throw Error("the prompt has " + std::to_string(tokens.size()) +
-                " tokens when the model was compiled for a context of " +
-                std::to_string(model.context) +
-                "; recompile it with qwen-opt --context");
+                " tokens when " + model.describeContext());
   for (int32_t id : tokens)
     if (id < 0 || id >= model.vocabSize)
       throw Error("token id " + std::to_string(id) +

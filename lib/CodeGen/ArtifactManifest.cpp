@@ -35,7 +35,8 @@ static json describeModel(const ArtifactInput &input) {
           {"rope_theta", config.ropeTheta},
           {"rms_norm_eps", config.rmsNormEps},
           {"tied", config.tied},
-          {"context", input.context}};
+          {"context", input.context},
+          {"max_context", config.maxPosition}};
 }
 
 static json describeKv(const ModelConfig &config, KvFormat format) {

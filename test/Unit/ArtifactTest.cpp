@@ -333,6 +333,9 @@ TEST(ManifestTest, ChecksEveryField) {
         "model.head_dim is 20 when a multiple of 8 is needed");
   check("/model/head_dim", 264,
         "model.head_dim is 264 when an integer from 16 to 256 is needed");
+  check("/model/max_context", 99,
+        "model.max_context is 99 when an integer from 100 to 1073741824 is "
+        "needed");
   check("/model/tied", 1, "model.tied is 1 when true or false is needed");
   check("/model/rms_norm_eps", -1,
         "model.rms_norm_eps is -1 when a number from 0.0 to 1.0 is needed");

@@ -326,7 +326,13 @@ TEST_F(SessionTest, EndsAtTheContext) {
   EXPECT_EQ(session.next(), std::nullopt);
   EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
             "the prompt has 101 tokens when the model was compiled for a "
-            "context of 100; recompile it with qwen-opt --context");
+            "context of 100");
+  // Advice that helps: the checkpoint was made for more.
+  manifest.model.maxContext = 200;
+  EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
+            "the prompt has 101 tokens when the model was compiled for a "
+            "context of 100; recompile it with qwen-opt --context for up to "
+            "200");
   EXPECT_EQ(errorOf([&] { session.setTokens({}); }),
             "the prompt is empty: at least one token is needed");
   EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>{40}); }),
