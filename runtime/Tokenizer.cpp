@@ -15,7 +15,6 @@
 #include <bit>
 #include <cstring>
 #include <deque>
-#include <limits>
 #include <utility>
 
 using namespace qwen;
@@ -154,6 +153,20 @@ std::string_view Tokenizer::tokenBytes(int32_t id) const {
   return {bytes + begin, tokenOffsets[size_t(id) + 1] - begin};
 }
 
+uint64_t Tokenizer::mostBytes(int64_t tokens) const {
+  // NFC leaves 2 bytes of 7 (U+1FBE U+0308 U+0301 becomes U+0390), and of no
+  // other character less.
+  constexpr uint64_t kShrinks = 4;
+  uint64_t longest = 1;
+  for (size_t id = 0; id + 1 < tokenOffsets.size(); ++id)
+    longest =
+        std::max<uint64_t>(longest, tokenOffsets[id + 1] - tokenOffsets[id]);
+  const uint64_t tokenBytes = longest * kShrinks;
+  return uint64_t(tokens) > kMaxTextBytes / tokenBytes
+             ? kMaxTextBytes
+             : uint64_t(tokens) * tokenBytes;
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   std::string text;
   for (int32_t id : ids)
@@ -245,7 +258,7 @@ void Tokenizer::splitAdded(const AddedIndex &index, std::string_view text,
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text,
                                        bool allowSpecial) const {
-  if (text.size() > size_t(std::numeric_limits<int32_t>::max()) / 3)
+  if (text.size() > kMaxTextBytes)
     throw Error("a text of " + std::to_string(text.size()) +
                 " bytes is too long for the tokenizer");
   // Grows to at most three times the size.

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +32,14 @@ public:
   /// Last id + 1, added tokens included. A model may have more rows than that;
   /// none of them is a token.
   int32_t vocabSize() const { return static_cast<int32_t>(header->vocabSize); }
+
+  /// Bytes of the longest text that `encode` takes.
+  static constexpr uint64_t kMaxTextBytes =
+      std::numeric_limits<int32_t>::max() / 3;
+
+  /// A text with more bytes than this has more tokens than `tokens`, unless it
+  /// has spaces that an added token strips. At most kMaxTextBytes.
+  uint64_t mostBytes(int64_t tokens) const;
 
   /// Ids of `text`. Bytes that are no UTF-8 count as U+FFFD. With
   /// `allowSpecial` false, special tokens that `text` spells out are ordinary

@@ -45,6 +45,7 @@ TEST(Tokenizer, EqualsHuggingFace) {
     const auto text = entry["text"].get<std::string>();
     const auto ids = entry["ids"].get<std::vector<int32_t>>();
     EXPECT_EQ(tokenizer.encode(text), ids) << line;
+    EXPECT_LE(text.size(), tokenizer.mostBytes(int64_t(ids.size()))) << line;
     EXPECT_EQ(tokenizer.decode(ids), entry["decoded"].get<std::string>())
         << line;
   }
@@ -86,6 +87,18 @@ TEST(Tokenizer, KnowsItsTokens) {
   EXPECT_EQ(tokenizer.tokenBytes(9707), "Hello");
   EXPECT_THROW(tokenizer.tokenBytes(151646), Error);
   EXPECT_THROW(tokenizer.decode(std::vector<int32_t>{-1}), Error);
+}
+
+TEST(Tokenizer, BoundsTheTextOfSomeTokens) {
+  const Tokenizer tokenizer = qwen2Tokenizer();
+  uint64_t longest = 0;
+  for (int32_t id = 0; id < tokenizer.vocabSize(); ++id)
+    longest = std::max<uint64_t>(longest, tokenizer.tokenBytes(id).size());
+  EXPECT_EQ(tokenizer.mostBytes(0), 0u);
+  EXPECT_EQ(tokenizer.mostBytes(5), 5 * 4 * longest);
+  EXPECT_EQ(tokenizer.mostBytes(int64_t(1) << 30), Tokenizer::kMaxTextBytes);
+  // NFC shrinks this character the most.
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("\u1FBE\u0308\u0301")), "\u0390");
 }
 
 TEST(Tokenizer, SpecialTokensAreTextWhereTheyAreNotAllowed) {

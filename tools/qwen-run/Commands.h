@@ -146,6 +146,10 @@ bool runsHere(const TargetInfo &target);
 /// The artifact's tokenizer. Throws Error where it has none.
 Tokenizer openTokenizer(const Artifact &artifact);
 
+/// Why texts are read up to Tokenizer::kMaxTextBytes.
+inline constexpr const char *kLongestText =
+    "the tokenizer takes no longer text";
+
 } // namespace qwen::run
 
 #endif // QWEN_RUN_COMMANDS_H

@@ -134,7 +134,8 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
     throw Error("the stride is " + std::to_string(stride) +
                 " tokens when at most the window of " + std::to_string(window) +
                 " is possible");
-  const std::vector<int32_t> ids = tokenizer.encode(readFile(command.text));
+  const std::vector<int32_t> ids = tokenizer.encode(
+      readFile(command.text, Tokenizer::kMaxTextBytes, kLongestText));
   const auto total = static_cast<int64_t>(ids.size());
   if (total < 2)
     throw Error(command.text + " has " + std::to_string(total) +

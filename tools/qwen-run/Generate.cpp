@@ -35,11 +35,15 @@ Tokenizer qwen::run::openTokenizer(const Artifact &artifact) {
 static std::vector<int32_t>
 promptIds(const GenerateCommand &command, const Artifact &artifact,
           const std::optional<Tokenizer> &tokenizer) {
+  const ModelInfo &model = artifact.manifest().model;
   std::vector<int32_t> ids;
   if (command.ids)
     ids = parseIds(*command.ids, "--ids");
   else if (tokenizer)
-    ids = tokenizer->encode(command.prompt ? *command.prompt : readInput());
+    ids = tokenizer->encode(command.prompt
+                                ? *command.prompt
+                                : readInput(tokenizer->mostBytes(model.context),
+                                            model.describeContext()));
   const std::optional<int32_t> bos = artifact.manifest().generation.bosTokenId;
   if (ids.empty() && bos)
     ids.push_back(*bos);

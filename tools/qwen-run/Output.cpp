@@ -41,7 +41,8 @@ int32_t qwen::run::limitThreads(int32_t threads) {
 
 bool qwen::run::isTerminal(int descriptor) { return isatty(descriptor); }
 
-static std::string readAll(int fd, const std::string &name) {
+static std::string readAll(int fd, const std::string &name, uint64_t most,
+                           const std::string &why) {
   std::string text;
   char buffer[65536];
   while (true) {
@@ -53,19 +54,23 @@ static std::string readAll(int fd, const std::string &name) {
     if (got == 0)
       return text;
     text.append(buffer, static_cast<size_t>(got));
+    if (text.size() > most)
+      throw Error(name + " has more than " + std::to_string(most) +
+                  " bytes: " + why);
   }
 }
 
-std::string qwen::run::readInput() {
-  return readAll(STDIN_FILENO, "standard input");
+std::string qwen::run::readInput(uint64_t most, const std::string &why) {
+  return readAll(STDIN_FILENO, "standard input", most, why);
 }
 
-std::string qwen::run::readFile(const std::string &path) {
+std::string qwen::run::readFile(const std::string &path, uint64_t most,
+                                const std::string &why) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     throw Error("cannot read " + path + ": " + strerror(errno));
   try {
-    std::string text = readAll(fd, path);
+    std::string text = readAll(fd, path, most, why);
     close(fd);
     return text;
   } catch (...) {

@@ -30,11 +30,13 @@ bool isTerminal(int descriptor);
 /// line on standard error where these are fewer. 0 stays 0.
 int32_t limitThreads(int32_t threads);
 
-/// All of standard input. Throws Error.
-std::string readInput();
+/// All of standard input. Throws Error; where it has more than `most` bytes,
+/// without reading on. `why` says in the error what the limit is for.
+std::string readInput(uint64_t most, const std::string &why);
 
-/// All of a file, of any kind. Throws Error.
-std::string readFile(const std::string &path);
+/// Likewise all of a file, of any kind.
+std::string readFile(const std::string &path, uint64_t most,
+                     const std::string &why);
 
 /// A file that gets its name when it is whole (TemporaryFile). Where `path` is
 /// there and not a regular file (a pipe, a device), it is written directly.

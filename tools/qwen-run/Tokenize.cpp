@@ -11,7 +11,9 @@ using namespace qwen::run;
 void qwen::run::tokenize(const TokenizeCommand &command) {
   const Artifact artifact(command.file);
   const Tokenizer tokenizer = openTokenizer(artifact);
-  const std::string text = command.text ? *command.text : readInput();
+  const std::string text =
+      command.text ? *command.text
+                   : readInput(Tokenizer::kMaxTextBytes, kLongestText);
   if (command.decode) {
     const std::vector<int32_t> ids = parseIds(text, "the input");
     writeOut(tokenizer.decode(ids));
