@@ -8,6 +8,14 @@
 using namespace qwen;
 using namespace qwen::run;
 
+/// {"text": ...}, with U+FFFD for bytes that are no UTF-8.
+static std::string textObject(const std::string &bytes) {
+  Utf8Stream characters;
+  std::string text = characters.push(bytes);
+  text += characters.finish();
+  return nlohmann::json({{"text", text}}).dump() + "\n";
+}
+
 void qwen::run::tokenize(const TokenizeCommand &command) {
   const Artifact artifact(command.file);
   const Tokenizer tokenizer = openTokenizer(artifact);
@@ -16,7 +24,8 @@ void qwen::run::tokenize(const TokenizeCommand &command) {
                    : readInput(Tokenizer::kMaxTextBytes, kLongestText);
   if (command.decode) {
     const std::vector<int32_t> ids = parseIds(text, "the input");
-    writeOut(tokenizer.decode(ids));
+    const std::string bytes = tokenizer.decode(ids);
+    writeOut(command.json ? textObject(bytes) : bytes);
     return;
   }
   const std::vector<int32_t> ids = tokenizer.encode(text);

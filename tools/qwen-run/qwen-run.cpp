@@ -166,7 +166,9 @@ static void addTokenize(CLI::App &app, TokenizeCommand &command) {
   addFile(sub, command.file);
   sub->add_option("-p,--prompt", command.text,
                   "Text (ids with --decode); standard input by default");
-  sub->add_flag("--json", command.json, "Print {\"ids\": [...]}");
+  sub->add_flag("--json", command.json,
+                "Print {\"ids\": [...]}; with --decode {\"text\": ...}, where "
+                "bytes that are no UTF-8 become U+FFFD");
   sub->add_flag("--decode", command.decode, "Ids to text");
   sub->callback([&command] { tokenize(command); });
 }
