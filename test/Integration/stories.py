@@ -6,7 +6,9 @@ import json
 import pathlib
 import sys
 
-from checks import Checks, compile_model, read_safetensors, run
+import numpy as np
+
+from checks import Checks, compile_model, logits, read_safetensors, run
 
 FOLDER, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 WORK.mkdir(parents=True, exist_ok=True)
@@ -17,10 +19,12 @@ tensors = read_safetensors(FOLDER / "golden" / "golden.safetensors")
 fake = json.loads((pathlib.Path(__file__).parent / "fakequant.json").read_text())
 
 
+def measure(model, text, window, stride):
+    return json.loads(run(["qwen-run", "perplexity", model, text, "--window", window, "--stride", stride, "--json"]))
+
+
 def perplexity(model):
-    window, stride = golden["perplexity"]["window"], golden["perplexity"]["stride"]
-    result = json.loads(run(["qwen-run", "perplexity", model, FOLDER / "golden" / "val.txt", "--window", window, "--stride",
-                             stride, "--json"]))
+    result = measure(model, FOLDER / "golden" / "val.txt", golden["perplexity"]["window"], golden["perplexity"]["stride"])
     checks.check(result["tokens_scored"] == golden["perplexity"]["tokens_scored"],
                  f"{result['tokens_scored']} tokens scored")
     return result["perplexity"]
@@ -37,6 +41,21 @@ f32_perplexity, q4_0_perplexity = perplexity(f32), perplexity(q4_0)
 near("f32 against transformers", f32_perplexity, golden["perplexity"]["value"], 1e-5)
 near("q4_0 against torch's fake quantization", q4_0_perplexity, fake["q4_0"], 1e-3)
 near("q4_0 against f32", q4_0_perplexity, f32_perplexity, 0.06)
+
+# The definition: each token is scored once, in the first window that has it and a token before it.
+text = WORK / "text"
+text.write_text("Once upon a time there was a king.")
+ids = json.loads(run(["qwen-run", "tokenize", f32, "-p", text.read_text(), "--json"]))["ids"]
+rows = {begin: logits(f32, ids[begin:begin + 4], WORK / "rows.npy").astype(float) for begin in range(len(ids))}
+for window, stride, scored in ((4, 1, len(ids) - 1), (4, 3, len(ids) - 1), (4, 4, len(ids) - 1 - (len(ids) - 1) // 4)):
+    losses = {}
+    for begin in range(0, len(ids), stride):
+        for label in range(begin + 1, min(begin + window, len(ids))):
+            row = rows[begin][label - 1 - begin]
+            losses.setdefault(label, np.log(np.exp(row - row.max()).sum()) + row.max() - row[ids[label]])
+    result = measure(f32, text, window, stride)
+    checks.check(result["tokens_scored"] == len(losses) == scored, f"stride {stride} scores {result['tokens_scored']} of {len(ids)}")
+    near(f"stride {stride}", result["perplexity"], np.exp(np.mean(list(losses.values()))), 1e-9)
 
 for number, case in enumerate(golden["cases"]):
     if "prompt" in case:

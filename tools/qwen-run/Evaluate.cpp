@@ -80,9 +80,8 @@ void qwen::run::logits(const LogitsCommand &command) {
     if (ids.empty())
       throw Error("--ids is empty: at least one token is needed");
     if (static_cast<int64_t>(ids.size()) > model.context)
-      throw Error("there are " + std::to_string(ids.size()) +
-                  " tokens when the model was compiled for a context of " +
-                  std::to_string(model.context));
+      throw Error("there are " + std::to_string(ids.size()) + " tokens when " +
+                  model.describeContext());
   }
   OutputFile output(command.output);
   EngineOptions options;
@@ -119,21 +118,37 @@ static double negativeLogLikelihood(std::span<const float> logits, int32_t id) {
   return most + std::log(sum) - logits[static_cast<size_t>(id)];
 }
 
+/// Sum of -log p of the ids from the one at `first` on, given those before.
+static double scoreWindow(Engine &engine, std::span<const int32_t> ids,
+                          size_t first) {
+  std::vector<Token> batch = wholeBatch(engine, ids);
+  // The token before a label has its logits; the last one has no label.
+  for (size_t i = 0; i < batch.size(); ++i)
+    batch[i].output = i + 1 >= first && i + 1 < ids.size();
+  double sum = 0;
+  engine.forward(batch, [&](size_t index, std::span<float> row) {
+    sum += negativeLogLikelihood(row, ids[index + 1]);
+  });
+  engine.cache().close(batch.front().sequence);
+  return sum;
+}
+
 void qwen::run::perplexity(const PerplexityCommand &command) {
   const Artifact artifact(command.file);
   const Tokenizer tokenizer = openTokenizer(artifact);
-  const int64_t context = artifact.manifest().model.context;
-  const int64_t window = command.window.value_or(context);
+  const ModelInfo &model = artifact.manifest().model;
+  const int64_t window = command.window.value_or(model.context);
   const int64_t stride =
       command.stride.value_or(std::min<int64_t>(window, 512));
-  if (window > context)
+  if (window < 2 || window > model.context)
     throw Error("the window is " + std::to_string(window) +
-                " tokens when the model was compiled for a context of " +
-                std::to_string(context));
+                " tokens when at least 2 are needed and " +
+                model.describeContext());
   if (stride > window)
     throw Error("the stride is " + std::to_string(stride) +
                 " tokens when at most the window of " + std::to_string(window) +
-                " is possible");
+                " is possible: the tokens between two windows would not be "
+                "scored");
   const std::vector<int32_t> ids = tokenizer.encode(
       readFile(command.text, Tokenizer::kMaxTextBytes, kLongestText));
   const auto total = static_cast<int64_t>(ids.size());
@@ -145,36 +160,20 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
   options.check = limitCheck(command.check, artifact);
   Engine engine(artifact, options);
 
-  // As Hugging Face's guide "Perplexity of fixed-length models" has it: a
-  // window scores the tokens that no window before it has scored, its mean
-  // counts as often as it has those, less one (the first token of the text
-  // has nothing before it).
   double sum = 0;
   int64_t scored = 0;
-  for (int64_t begin = 0, scoredTo = 0; scoredTo < total; begin += stride) {
+  // Tokens before `next` have been in a window.
+  for (int64_t begin = 0, next = 0; next < total; begin += stride) {
     const int64_t end = std::min(begin + window, total);
-    const int64_t labels = end - scoredTo;
-    const int64_t firstLabel = std::max(scoredTo, begin + 1);
-    double windowSum = 0;
-    std::vector<Token> batch = wholeBatch(
-        engine, std::span(ids).subspan(static_cast<size_t>(begin),
-                                       static_cast<size_t>(end - begin)));
-    // Token i foresees label i + 1.
-    for (Token &token : batch) {
-      const int64_t label = begin + token.position + 1;
-      token.output = label >= firstLabel && label < end;
-    }
-    engine.forward(batch, [&](size_t index, std::span<float> row) {
-      windowSum += negativeLogLikelihood(
-          row, ids[static_cast<size_t>(begin) + index + 1]);
-    });
-    engine.cache().close(batch.front().sequence);
-    if (labels > 1) {
-      sum += windowSum / static_cast<double>(end - firstLabel) *
-             static_cast<double>(labels - 1);
-      scored += labels - 1;
-    }
-    scoredTo = end;
+    const int64_t first = std::max(next, begin + 1);
+    next = end;
+    if (first == end)
+      continue;
+    sum += scoreWindow(engine,
+                       std::span(ids).subspan(static_cast<size_t>(begin),
+                                              static_cast<size_t>(end - begin)),
+                       static_cast<size_t>(first - begin));
+    scored += end - first;
   }
   finishCheck(engine, artifact);
   const double value = std::exp(sum / static_cast<double>(scored));

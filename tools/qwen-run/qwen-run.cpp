@@ -195,6 +195,11 @@ static void addLogits(CLI::App &app, LogitsCommand &command) {
 static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
   CLI::App *sub =
       app.add_subcommand("perplexity", "Compute the perplexity of a text");
+  sub->footer(
+      "The perplexity is exp of the mean of -log p over the scored tokens. A\n"
+      "window scores its tokens that no earlier window had, without its first\n"
+      "token, which has no context in the window. Where the stride is less\n"
+      "than the window, all tokens of the text but the first are scored.");
   addFile(sub, command.file);
   sub->add_option("TEXT", command.text, "Text file")->required();
   addNumber(sub, "--window", command.window,
