@@ -4,6 +4,7 @@
 """
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from checks import Checks, compile_model, run
 
 FOLDER, TEMPLATES, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 OPTIONS = ["-n", "24"]
+CONTEXT = 96
 checks = Checks()
 
 
@@ -46,13 +48,46 @@ def thinking(work):
     folder = work / "thinking"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("golden"))
     (folder / "chat_template.jinja").write_text((TEMPLATES / "Qwen-Qwen3-0.6B.jinja").read_text())
-    model = compile_model(folder, work / "thinking.qwen")
+    model = compile_model(folder, work / "thinking.qwen", "--context", CONTEXT)
     prompt = turn("user", "Hello") + "<|im_start|>assistant\n"
     on, off = generate(model, prompt), generate(model, prompt + "<think>\n\n</think>\n\n")
     checks.check(on != off, "the thought makes no difference")
     expect("default", chat(model, "Hello\n"), on)
     expect("--think", chat(model, "Hello\n", "--think"), on)
     expect("--no-think", chat(model, "Hello\n", "--no-think"), off)
+    return model
+
+
+def piped(model, lines, *options):
+    return subprocess.run(["qwen-run", "chat", model, *options], input="\n".join(lines), capture_output=True, text=True)
+
+
+def refused_lines(model):
+    """A line that cannot fit gets no answer, and the conversation goes on as if it had not been there."""
+    result = piped(model, ["Hello.", "x" * 100_000, "word " * 200, "word " * 90, "Go on.", "y" * 100_000], *OPTIONS)
+    limit = f"the model was compiled for a context of {CONTEXT}; recompile it with qwen-opt --context for up to 1024"
+    expect("refused", result.stderr.splitlines(),
+           [f"qwen-run: the line gets no answer: it has {length} when {limit}"
+            for length in ("more than 4992 bytes", "202 tokens", "103 tokens in the chat format", "more than 4992 bytes")] +
+           ["qwen-run: 4 of the lines got no answer"])
+    expect("status of refused lines", result.returncode, 1)
+    expect("answers between refused lines", result.stdout, chat(model, "Hello.\nGo on."))
+
+
+def full_context(model):
+    """The context ends an answer, and the oldest turns go where not all fit with a quarter of it free."""
+    lines = ["Tell a story.", "Go on.", "And then?", "What was it?", "Who was it?"]
+    result = piped(model, lines, *OPTIONS)
+    expect("status of a full context", result.returncode, 0)
+    expect("notes", [line.split(":")[1] for line in result.stderr.splitlines()],
+           [" the answer ends where the context is full", " the conversation forgets the oldest 1 of 3 turns",
+            " the conversation forgets the oldest 2 of 3 turns"])
+    answers = []
+    prompts = [turn("user", line) for line in lines]
+    for line, first in enumerate((0, 0, 0, 1, 3)):
+        history = "".join(prompts[i] + turn("assistant", answers[i].removesuffix("\n")) for i in range(first, line))
+        answers.append(generate(model, history + prompts[line] + "<|im_start|>assistant\n"))
+    expect("answers with turns forgotten", result.stdout, "".join(answers))
 
 
 def sampling(model):
@@ -98,7 +133,9 @@ shutil.rmtree(WORK, ignore_errors=True)
 WORK.mkdir(parents=True)
 stories = compile_model(FOLDER, WORK / "stories.qwen")
 turns(stories)
-thinking(WORK)
+short = thinking(WORK)
+refused_lines(short)
+full_context(short)
 sampling(stories)
 ends(WORK)
 checks.finish()

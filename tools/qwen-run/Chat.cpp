@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 #include <unistd.h>
+#include <utility>
 
 using namespace qwen;
 using namespace qwen::run;
@@ -34,12 +35,50 @@ namespace {
 /// Reads standard input line by line, with a prompt on a terminal.
 class LineReader {
 public:
+  /// Lines are cut after `mostBytes` and one more.
+  explicit LineReader(uint64_t mostBytes) : mostBytes(mostBytes) {}
+
   /// The next line without its end; nothing at the end of the input.
   std::optional<std::string> next();
 
 private:
+  const uint64_t mostBytes;
   std::string held;
   bool ended = false;
+};
+
+/// The turns so far, as the chat template's variables.
+class Conversation {
+public:
+  Conversation(const Artifact &artifact, const Tokenizer &tokenizer,
+               std::optional<bool> thinking);
+
+  /// Adds a line of the user and returns the prompt for its answer. Forgets
+  /// the oldest turns where not all fit the context. Returns nothing, and
+  /// changes nothing, where the line does not fit without them and where
+  /// Ctrl-C ends the rendering. Prints a line on standard error in all cases.
+  std::optional<std::vector<int32_t>> addLine(const std::string &line);
+  void addAnswer(const std::string &text);
+
+private:
+  /// The first message after so many turns.
+  ordered_json::array_t::const_iterator messageOf(size_t turns) const {
+    return messages.begin() + static_cast<std::ptrdiff_t>(2 * turns);
+  }
+  std::vector<int32_t> promptWithout(size_t turns) const;
+  std::optional<std::vector<int32_t>> fitLine(const std::string &line);
+  size_t turnsToForget() const;
+  bool fits(const std::vector<int32_t> &tokens) const {
+    return static_cast<int64_t>(tokens.size()) <= model.context;
+  }
+  void sayRefused(const std::string &length) const;
+
+  const ModelInfo &model;
+  const Tokenizer &tokenizer;
+  const ChatTemplate chatTemplate;
+  ordered_json variables;
+  /// Of user and assistant in turns.
+  ordered_json::array_t messages;
 };
 } // namespace
 
@@ -47,8 +86,8 @@ std::optional<std::string> LineReader::next() {
   const bool terminal = isTerminal(STDIN_FILENO) && isTerminal(STDERR_FILENO);
   if (terminal)
     writeError("> ");
-  while (true) {
-    const size_t end = held.find('\n');
+  for (size_t searched = 0;;) {
+    const size_t end = held.find('\n', searched);
     if (end != std::string::npos) {
       std::string line = held.substr(0, end);
       held.erase(0, end + 1);
@@ -61,11 +100,15 @@ std::optional<std::string> LineReader::next() {
         return std::nullopt;
       return std::exchange(held, "");
     }
+    if (held.size() > mostBytes)
+      held.resize(mostBytes + 1);
+    searched = held.size();
     char buffer[4096];
     const ssize_t got = read(STDIN_FILENO, buffer, sizeof(buffer));
     if (got < 0 && errno == EINTR) {
       // Ctrl-C at the prompt begins a new line.
       held.clear();
+      searched = 0;
       if (terminal)
         writeError("\n> ");
       continue;
@@ -82,6 +125,117 @@ std::optional<std::string> LineReader::next() {
   }
 }
 
+//===----------------------------------------------------------------------===//
+// Conversation
+//===----------------------------------------------------------------------===//
+
+static void say(const std::string &what) {
+  writeError("qwen-run: " + what + "\n");
+}
+
+Conversation::Conversation(const Artifact &artifact,
+                           const Tokenizer &chatTokenizer,
+                           std::optional<bool> thinking)
+    : model(artifact.manifest().model), tokenizer(chatTokenizer),
+      chatTemplate(ChatTemplate::parse(artifact.chatTemplate())) {
+  const auto spelling = [&](std::optional<int32_t> id) {
+    return id ? ordered_json(std::string(tokenizer.tokenBytes(*id)))
+              : ordered_json();
+  };
+  variables = {{"add_generation_prompt", true},
+               {"bos_token", spelling(tokenizer.bosToken())},
+               {"eos_token", spelling(tokenizer.eosToken())}};
+  if (thinking)
+    variables["enable_thinking"] = *thinking;
+}
+
+/// The tokens of the conversation without its oldest turns.
+std::vector<int32_t> Conversation::promptWithout(size_t turns) const {
+  ordered_json context = variables;
+  context["messages"] = ordered_json::array_t(messageOf(turns), messages.end());
+  return tokenizer.encode(
+      chatTemplate.render(context, [] { return interrupted != 0; }));
+}
+
+/// How many of the oldest turns must go so that a quarter of the context is
+/// free for the answer, or all if that does not help.
+size_t Conversation::turnsToForget() const {
+  const int64_t most = model.context - model.context / 4;
+  size_t least = 1;
+  for (size_t enough = messages.size() / 2; least < enough;) {
+    const size_t middle = (least + enough) / 2;
+    if (static_cast<int64_t>(promptWithout(middle).size()) > most)
+      least = middle + 1;
+    else
+      enough = middle;
+  }
+  return least;
+}
+
+void Conversation::sayRefused(const std::string &length) const {
+  say("the line gets no answer: it has " + length + " when " +
+      model.describeContext());
+}
+
+/// addLine without Ctrl-C, which leaves the line and throws Error.
+std::optional<std::vector<int32_t>>
+Conversation::fitLine(const std::string &line) {
+  const uint64_t mostBytes = tokenizer.mostBytes(model.context);
+  if (line.size() > mostBytes) {
+    sayRefused("more than " + std::to_string(mostBytes) + " bytes");
+    return std::nullopt;
+  }
+  // Not rendered: a template may run out of steps on a very long line.
+  const std::vector<int32_t> alone = tokenizer.encode(line);
+  if (!fits(alone)) {
+    sayRefused(std::to_string(alone.size()) + " tokens");
+    return std::nullopt;
+  }
+  const size_t turns = messages.size() / 2;
+  messages.push_back({{"role", "user"}, {"content", line}});
+  std::vector<int32_t> prompt = promptWithout(0);
+  const size_t whole = prompt.size();
+  size_t forgotten = 0;
+  if (!fits(prompt) && turns) {
+    forgotten = turnsToForget();
+    prompt = promptWithout(forgotten);
+  }
+  if (!fits(prompt)) {
+    messages.pop_back();
+    sayRefused(std::to_string(prompt.size()) + " tokens in the chat format");
+    return std::nullopt;
+  }
+  if (forgotten) {
+    messages.erase(messages.begin(), messageOf(forgotten));
+    say("the conversation forgets the oldest " + std::to_string(forgotten) +
+        " of " + std::to_string(turns) + " turns: it has " +
+        std::to_string(whole) + " tokens when " + model.describeContext());
+  }
+  return prompt;
+}
+
+std::optional<std::vector<int32_t>>
+Conversation::addLine(const std::string &line) {
+  const size_t before = messages.size();
+  try {
+    return fitLine(line);
+  } catch (const Error &error) {
+    if (!interrupted)
+      throw;
+    messages.resize(before);
+    say(error.what());
+    return std::nullopt;
+  }
+}
+
+void Conversation::addAnswer(const std::string &text) {
+  messages.push_back({{"role", "assistant"}, {"content", text}});
+}
+
+//===----------------------------------------------------------------------===//
+// Answers
+//===----------------------------------------------------------------------===//
+
 /// Ids that end an answer: those of the generation config, and ChatML's end of
 /// a turn, which the config of base models lacks.
 static std::vector<int32_t> endIds(const Artifact &artifact,
@@ -94,22 +248,9 @@ static std::vector<int32_t> endIds(const Artifact &artifact,
   return ids;
 }
 
-/// The text of the conversation so far; nothing, after a line that says so,
-/// where Ctrl-C ends the rendering.
-static std::optional<std::string> renderPrompt(const ChatTemplate &chatTemplate,
-                                               const ordered_json &context) {
-  try {
-    return chatTemplate.render(context, [] { return interrupted != 0; });
-  } catch (const Error &error) {
-    if (!interrupted)
-      throw;
-    writeError(std::string("qwen-run: ") + error.what() + "\n");
-    return std::nullopt;
-  }
-}
-
-/// Streams one answer and returns its text.
+/// Streams one answer and returns its text. Says where the context ended it.
 static std::string answer(Session &session, const Tokenizer &tokenizer,
+                          const ModelInfo &model,
                           const std::vector<int32_t> &ends,
                           std::optional<int64_t> most) {
   std::string text;
@@ -118,9 +259,11 @@ static std::string answer(Session &session, const Tokenizer &tokenizer,
     writeOut(piece);
     text += piece;
   };
+  bool stopped = false;
   for (int64_t count = 0; !most || count < *most; ++count) {
     const std::optional<int32_t> id =
         session.next([] { return interrupted != 0; });
+    stopped = !id;
     if (!id || std::ranges::find(ends, *id) != ends.end())
       break;
     if (!tokenizer.isSpecial(*id))
@@ -128,6 +271,9 @@ static std::string answer(Session &session, const Tokenizer &tokenizer,
   }
   write(characters.finish());
   writeOut("\n");
+  if (stopped && std::cmp_greater(session.tokens().size(), model.context))
+    say("the answer ends where the context is full: " +
+        model.describeContext());
   return text;
 }
 
@@ -137,45 +283,36 @@ void qwen::run::chat(const ChatCommand &command) {
   if (artifact.chatTemplate().empty())
     throw Error(command.file + " has no chat template, because its checkpoint "
                                "had none; use generate");
-  const ChatTemplate chatTemplate =
-      ChatTemplate::parse(artifact.chatTemplate());
+  Conversation conversation(artifact, tokenizer, command.thinking);
   EngineOptions options;
   options.threads = limitThreads(command.threads);
   options.lock = command.lock;
   options.check = limitCheck(command.check, artifact);
   Engine engine(artifact, options);
-  Session session(engine,
-                  command.sampling.apply(artifact.manifest().generation));
+  const Manifest &manifest = artifact.manifest();
+  Session session(engine, command.sampling.apply(manifest.generation));
   const std::vector<int32_t> ends = endIds(artifact, tokenizer);
-  const auto spelling = [&](std::optional<int32_t> id) {
-    return id ? ordered_json(std::string(tokenizer.tokenBytes(*id)))
-              : ordered_json();
-  };
 
-  ordered_json context = {{"messages", ordered_json::array()},
-                          {"add_generation_prompt", true},
-                          {"bos_token", spelling(tokenizer.bosToken())},
-                          {"eos_token", spelling(tokenizer.eosToken())}};
-  if (command.thinking)
-    context["enable_thinking"] = *command.thinking;
   catchInterrupts();
-  LineReader lines;
+  LineReader lines(tokenizer.mostBytes(manifest.model.context));
+  int64_t refused = 0;
   while (const std::optional<std::string> line = lines.next()) {
     if (line->empty())
       continue;
-    ordered_json &messages = context["messages"];
-    messages.push_back({{"role", "user"}, {"content", *line}});
     interrupted = 0;
-    const std::optional<std::string> prompt =
-        renderPrompt(chatTemplate, context);
+    const std::optional<std::vector<int32_t>> prompt =
+        conversation.addLine(*line);
     if (!prompt) {
-      messages.erase(messages.size() - 1);
+      // Ctrl-C is no refusal.
+      refused += interrupted == 0;
       continue;
     }
-    session.setTokens(tokenizer.encode(*prompt));
-    messages.push_back(
-        {{"role", "assistant"},
-         {"content", answer(session, tokenizer, ends, command.count)}});
+    session.setTokens(*prompt);
+    conversation.addAnswer(
+        answer(session, tokenizer, manifest.model, ends, command.count));
   }
   finishCheck(engine, artifact);
+  // Nobody has read the lines on standard error.
+  if (refused && !isTerminal(STDIN_FILENO))
+    throw Error(std::to_string(refused) + " of the lines got no answer");
 }
