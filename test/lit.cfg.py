@@ -18,6 +18,10 @@ config.substitutions.append(("%inputs", os.path.join(config.test_source_root, "I
 config.substitutions.append(("%build", config.build_dir))
 config.substitutions.append(("%source", config.source_dir))
 config.substitutions.append(("%python", config.python))
+# Made once by the host's build: kernels-TARGET.so, and models/stories compiled for this machine.
+config.substitutions.append(("%fixtures", config.fixtures_dir))
+config.substitutions.append(("%stories-f32", os.path.join(config.fixtures_dir, "stories-f32.qwen")))
+config.substitutions.append(("%stories", os.path.join(config.fixtures_dir, "stories.qwen")))
 # Programs for AArch64, run under emulation.
 aarch64 = os.path.join(config.source_dir, "build", "aarch64", "bin")
 for name in ("qwen-run", "answer-hashes"):

@@ -16,6 +16,7 @@
 #include "llvm/Support/raw_ostream.h"
 #include <cstring>
 #include <deque>
+#include <tuple>
 #include <xxhash.h>
 
 LLD_HAS_DRIVER(elf)
@@ -108,7 +109,8 @@ public:
   LinkedFile(const LinkedFile &) = delete;
   LinkedFile &operator=(const LinkedFile &) = delete;
   ~LinkedFile() {
-    llvm::sys::fs::remove(name);
+    // One that cannot be removed stays in the folder for temporary files.
+    std::ignore = llvm::sys::fs::remove(name);
     llvm::sys::DontRemoveFileOnSignal(name);
   }
 

@@ -1,6 +1,6 @@
 """Chat through a pipe is generate on what the template renders, turn by turn; sampling follows the generation config.
 
-  chat.py MODEL_FOLDER TEMPLATES WORKDIR      MODEL_FOLDER is models/stories
+  chat.py MODEL_FOLDER TEMPLATES MODEL WORKDIR      MODEL is MODEL_FOLDER (models/stories), compiled
 """
 import json
 import pathlib
@@ -11,7 +11,7 @@ import sys
 
 from checks import Checks, compile_model, run
 
-FOLDER, TEMPLATES, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+FOLDER, TEMPLATES, stories, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 OPTIONS = ["-n", "24"]
 CONTEXT = 96
 checks = Checks()
@@ -131,7 +131,6 @@ def ends(work):
 
 shutil.rmtree(WORK, ignore_errors=True)
 WORK.mkdir(parents=True)
-stories = compile_model(FOLDER, WORK / "stories.qwen")
 turns(stories)
 short = thinking(WORK)
 refused_lines(short)

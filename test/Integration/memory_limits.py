@@ -1,6 +1,6 @@
 """With too little address space or memory, one line says what was needed; with enough, the answer is the usual one.
 
-  memory_limits.py CHECKPOINT WORKDIR
+  memory_limits.py CHECKPOINT MODEL WORKDIR      MODEL is CHECKPOINT, compiled
 """
 import os
 import pathlib
@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import sys
 
-from checks import Checks, compile_model
+from checks import Checks
 
-CHECKPOINT, WORK = sys.argv[1], pathlib.Path(sys.argv[2])
+CHECKPOINT, model, WORK = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 checks = Checks()
 
 
@@ -45,7 +45,6 @@ if b"__asan_init" in pathlib.Path(shutil.which("qwen-run")).read_bytes():
     print("not tried: AddressSanitizer itself needs more address space than any limit")
     sys.exit(0)
 WORK.mkdir(parents=True, exist_ok=True)
-model = compile_model(CHECKPOINT, WORK / "model.qwen")
 command = ["qwen-run", "generate", model, "--ids", "2,3,4", "-n", "4"]
 answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 sweep("qwen-run", 8 << 10, 64 << 10, 1999, r"cannot get \d+ bytes for .*ulimit -v allows \d+"

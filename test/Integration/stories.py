@@ -1,6 +1,6 @@
 """The trained model of models/stories: perplexity, tokenizer, chat format.
 
-  stories.py MODEL_FOLDER WORKDIR
+  stories.py MODEL_FOLDER F32 Q4_0 WORKDIR      F32 and Q4_0 are MODEL_FOLDER, compiled
 """
 import json
 import pathlib
@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, logits, read_safetensors, run
+from checks import Checks, logits, read_safetensors, run
 
-FOLDER, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+FOLDER, f32, q4_0, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 WORK.mkdir(parents=True, exist_ok=True)
 checks = Checks()
 golden = json.loads((FOLDER / "golden" / "golden.json").read_text())
@@ -35,8 +35,6 @@ def near(name, value, expected, bound):
     checks.check(abs(value / expected - 1) <= bound, f"{name} is {value}, more than {bound * 100}% from {expected}")
 
 
-f32 = compile_model(FOLDER, WORK / "f32.qwen", "--weights", "f32")
-q4_0 = compile_model(FOLDER, WORK / "q4_0.qwen", "--weights", "q4_0")
 f32_perplexity, q4_0_perplexity = perplexity(f32), perplexity(q4_0)
 near("f32 against transformers", f32_perplexity, golden["perplexity"]["value"], 1e-5)
 near("q4_0 against torch's fake quantization", q4_0_perplexity, fake["q4_0"], 1e-3)

@@ -43,6 +43,10 @@ bool qwen::run::isTerminal(int descriptor) { return isatty(descriptor); }
 
 static std::string readAll(int fd, const std::string &name, uint64_t most,
                            const std::string &why) {
+  const auto refuse = [&] {
+    throw Error(name + " has more than " + std::to_string(most) +
+                " bytes: " + why);
+  };
   std::string text;
   char buffer[65536];
   while (true) {
@@ -55,8 +59,7 @@ static std::string readAll(int fd, const std::string &name, uint64_t most,
       return text;
     text.append(buffer, static_cast<size_t>(got));
     if (text.size() > most)
-      throw Error(name + " has more than " + std::to_string(most) +
-                  " bytes: " + why);
+      refuse();
   }
 }
 

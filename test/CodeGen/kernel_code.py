@@ -1,0 +1,123 @@
+"""Facts of the code of kernels, from the files that KernelTest runs (kernels-TARGET.so).
+
+  kernel_code.py FILE...
+
+A matrix product multiplies in an innermost loop, with the instruction that the kernel's name states; no instruction rounds
+otherwise or belongs to another kernel; and its main loop does not spill. A kernel around the products computes roots, quotients and
+roundings with the instructions that docs/numerics.md needs, and never fuses a multiplication with an addition. Attention's products
+are fma, their f16 pages are widened by the instruction for it, and on x86 they prefetch.
+"""
+import re
+import subprocess
+import sys
+
+from checks import Checks
+
+# Instruction set: how integer weights are multiplied, how f32 and bf16 weights are, and how many vector registers of the
+# main loop's multiplications may go to the stack for each 100 of them.
+#   avx2, avxvnni: 16 registers do not hold a tile, and its sums lie on the stack by design.
+#   neon_dotprod, neon_i8mm, sve_i8mm: LLVM orders a tile's loads for no CPU in particular, and needs some more than 32.
+PRODUCTS = {
+    "avx2": (r"vpmaddubsw .*%ymm", r"vfmadd\d+ps .*%ymm", 60),
+    "avxvnni": (r"\{vex\} vpdpbusd .*%ymm", None, 60),
+    "avx512": (None, r"vfmadd\d+ps .*%zmm", 0),
+    "avx512vnni": (r"vpdpbusd .*%zmm", None, 0),
+    "amx_int8": (r"tdpbssd %tmm", None, 0),
+    "neon": (r"s(mull|mlal)2? v\d+\.8h", r"fmla v\d+\.4s", 0),
+    "neon_dotprod": (r"sdot v\d+\.4s", None, 10),
+    "neon_i8mm": (r"smmla v\d+\.4s", None, 25),
+    "sve": (r"sdot z\d+\.s", r"fmla z\d+\.s", 0),
+    "sve_i8mm": (r"smmla [vz]\d+\.(4s|s)", None, 10),
+}
+INTEGER_DOT = re.compile(r"vpmaddubsw|vpdp|tdp|\bu?sdot\b|\budot\b|u?smmla|\bs(mull|mlal)2? v\d+\.8h")
+# bf16 is widened by a shift: each instruction for it rounds in a way of its own.
+BF16 = re.compile(r"dpbf16|vcvtne|bfdot|bfml|bfmmla|bfcvt")
+# A store of a vector register to a place of its own on the stack. Indexed places are those of arrays.
+SPILL = re.compile(r"%[yz]mm\d+, -?\w*\(%r[sb]p\)$|\bst[rp] q\d+.*\[(sp|x29)(, #-?\w+)?\]$|\bstr z\d+, \[sp")
+
+# Attention's products: fma in an innermost loop, the instruction that widens f16, and a prefetch.
+ATTENTION = {"avx2": (r"vfmadd\d+ps .*%ymm", "vcvtph2ps .*%ymm", "prefetch"), "avx512": (r"vfmadd\d+ps .*%zmm", "vcvtph2ps .*%zmm", "prefetch"),
+             "neon": (r"fmla v\d+\.4s", r"fcvtl2? v\d+\.4s", ""), "sve": (r"fmla z\d+\.s", r"fcvt z\d+\.s", "")}
+
+# What must occur in kernels around the products, by their names without the instruction set.
+X86 = {"rms_norm_q8": ["vsqrtss", "vdivss", "vrndscaleps|vroundps"], "swiglu_f32": ["vrndscaleps|vroundps", "vdivps"],
+       "append_v_f16": [r"vcvtps2ph \$[04x]"], "embed_q4_0": ["vcvtph2ps"]}
+ARM = {"rms_norm_q8": ["fsqrt", "fdiv", "frintn"], "swiglu_f32": ["frintn", "fdiv"], "append_v_f16": [r"fcvtn v\d+\.4h"],
+       "embed_q4_0": ["fcvt s"]}
+NEEDED = {"avx2": X86, "avx512": X86, "neon": ARM}
+# Fused operations, estimates, and calls.
+FORBIDDEN = re.compile(r"vfn?m(add|sub)|vrcp|vrsqrt|fn?m(la|ls|add|sub)\b|frecp|frsqrt|callq?\b|blr?\b")
+
+HEADER = re.compile(r"[0-9a-f]+ <(\w+)\.[^>]*>:$")
+PRODUCT = re.compile(r"linear_(\w+?)_\d+x16(?:x4)?_(\w+)$")
+ATTENTION_PRODUCT = re.compile(r"attention_(?:scores|values)_(f32|f16)_(\w+)$")
+OTHER = re.compile(r"(\w+)_(avx2|avx512|neon)$")
+LINE = re.compile(r"\s*([0-9a-f]+):\s+(.*)$")
+BRANCH = re.compile(r"(?:j\w+|b(?:\.\w+)?|cbn?z\s+\w+,|tbn?z\s+\w+, #\w+,)\s+0x([0-9a-f]+) <")
+
+
+def functions(path):
+    """(name, [(address, instruction)]) of each function of a file."""
+    text = subprocess.run(["llvm-objdump", "-d", "--no-show-raw-insn", path], check=True, capture_output=True, text=True).stdout
+    for block in text.split("\n\n"):
+        lines = block.splitlines()
+        if lines and (header := HEADER.match(lines[0])):
+            yield header[1], [(int(m[1], 16), m[2].replace("\t", " ")) for m in map(LINE.match, lines[1:]) if m]
+
+
+def innermost_loops(code):
+    """The instructions of each loop that holds no other: from the target of a branch back to the branch."""
+    spans = sorted({(int(m[1], 16), address) for address, text in code
+                    if (m := BRANCH.match(text)) and int(m[1], 16) <= address})
+    return [[text for address, text in code if begin <= address <= end] for begin, end in spans
+            if not any((b, e) != (begin, end) and begin <= b and e <= end for b, e in spans)]
+
+
+def check_product(checks, name, weights, isa, code):
+    integer, floating, share = PRODUCTS[isa]
+    multiplies = re.compile(integer if weights.startswith("q") else floating)
+
+    def count(loop):
+        return sum(bool(multiplies.match(text)) for text in loop)
+
+    main = max(innermost_loops(code), key=count, default=[])
+    checks.check(count(main), f"{name} has no innermost loop with {multiplies.pattern}")
+    wrong = [text for _, text in code if BF16.search(text) or (INTEGER_DOT.search(text) and not multiplies.match(text))]
+    checks.check(not wrong, f"{name} has {wrong[:3]}")
+    spills = [text for text in main if SPILL.search(text)]
+    checks.check(100 * len(spills) <= share * count(main),
+                 f"{name} has {len(spills)} spills for {count(main)} multiplications in its main loop: {spills[:3]}")
+
+
+def check_attention(checks, name, cache, isa, code):
+    fma, widen, prefetch = (re.compile(pattern) for pattern in ATTENTION[isa])
+    checks.check(any(fma.match(text) for loop in innermost_loops(code) for text in loop), f"{name} has no innermost loop with {fma.pattern}")
+    for needed in (widen, prefetch) if cache == "f16" else (prefetch,):
+        checks.check(any(needed.match(text) for _, text in code), f"{name} has no {needed.pattern}")
+
+
+def check_other(checks, name, kind, isa, code):
+    wrong = [text for _, text in code if FORBIDDEN.match(text)]
+    checks.check(not wrong, f"{name} has {wrong[:3]}")
+    for needed in NEEDED[isa].get(kind, []):
+        checks.check(any(re.match(needed, text) for _, text in code), f"{name} has no {needed}")
+
+
+checks = Checks()
+found = set()
+for path in sys.argv[1:]:
+    for name, code in functions(path):
+        if product := PRODUCT.match(name):
+            weights, isa = product.groups()
+            check_product(checks, name, weights, isa, code)
+            found.add((isa, weights.startswith("q")))
+        elif attention := ATTENTION_PRODUCT.match(name):
+            check_attention(checks, name, *attention.groups(), code)
+            found.add(attention.groups())
+        elif other := OTHER.match(name):
+            check_other(checks, name, *other.groups(), code)
+            found.add(other[1])
+expected = {(isa, integer) for isa, parts in PRODUCTS.items() for integer in (True, False) if parts[not integer]}
+expected |= {(cache, isa) for cache in ("f32", "f16") for isa in ATTENTION} | set(X86) | set(ARM)
+checks.check(expected <= found, f"no kernels for {expected - found}")
+checks.finish()
