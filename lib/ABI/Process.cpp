@@ -3,6 +3,7 @@
 #include "qwen/ABI/Process.h"
 
 #include "qwen/ABI/TemporaryFile.h"
+#include "qwen/ABI/Text.h"
 
 #include <csignal>
 #include <cstdlib>
@@ -23,14 +24,6 @@ static const char *toolName = "";
 // A list and not a container of the library: a signal handler reads it.
 static std::atomic<MappedRange *> firstRange;
 static std::mutex changeOfRanges;
-
-/// `path` without what could control a terminal.
-static std::string printable(std::string path) {
-  for (char &c : path)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
-      c = '?';
-  return path;
-}
 
 MappedRange::MappedRange(const void *begin, size_t size,
                          const std::string &path)

@@ -80,7 +80,8 @@ TEST_F(ProcessTest, PrintsNoControlCharactersOfAPath) {
   const std::string odd = model + "\x1b[1m\n";
   std::filesystem::rename(model, odd);
   EXPECT_EXIT(readTruncated(odd, output, [] { (void)mapped[0]; }),
-              testing::ExitedWithCode(1), "model\\?\\[1m\\? was truncated");
+              testing::ExitedWithCode(1),
+              "model\\\\u001b\\[1m\\\\n was truncated");
 }
 
 TEST_F(ProcessTest, OtherFaultsKillTheProgram) {
