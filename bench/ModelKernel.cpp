@@ -10,8 +10,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "qwen/ABI/Error.h"
-#include "qwen/Model/KernelModel.h"
-#include "qwen/Model/ObjectCode.h"
+#include "qwen/CostModel/KernelModel.h"
+#include "qwen/CostModel/ObjectCode.h"
 
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"

@@ -11,7 +11,7 @@ llama-cpp-python llama-cpp-python` has llama.cpp in vendor/); their Q4_0 loops a
 What is counted: the instructions of one pass of the loop over blocks of 128, in the order in which they are executed,
 with everything in it: loads, unpacking, scales, the update after the block, stores. Where weights are unpacked for
 many tokens, the pass is one of all its loops over the tokens and the panels of 16 outputs that its schedule has
-together. Branches are taken as in a long product. model-kernel (lib/Model) does it, as it does for `qwen-opt report`.
+together. Branches are taken as in a long product. model-kernel (lib/CostModel) does it, as it does for `qwen-opt report`.
 
 Where the model and Arm's guide differ the dearer counts: `scvtf` with a fraction becomes `scvtf`.
 """

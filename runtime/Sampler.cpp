@@ -3,7 +3,7 @@
 #include "Sampler.h"
 
 #include "qwen/ABI/Error.h"
-#include "qwen/Reference/Math.h"
+#include "qwen/Numerics/Math.h"
 
 #include <algorithm>
 #include <bit>
@@ -164,7 +164,7 @@ int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
   for (uint64_t key : keys) {
     const float logit = keyLogit(key);
     // Infinity - infinity, where a tiny temperature has made all the same.
-    weights.push_back(reference::exp(logit == first ? 0 : logit - first));
+    weights.push_back(numerics::exp(logit == first ? 0 : logit - first));
   }
 
   size_t kept = weights.size();

@@ -5,9 +5,9 @@
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
-#include "qwen/Reference/Encode.h"
-#include "qwen/Reference/Float16.h"
-#include "qwen/Reference/Math.h"
+#include "qwen/Numerics/Encode.h"
+#include "qwen/Numerics/Float16.h"
+#include "qwen/Numerics/Math.h"
 
 #include <atomic>
 #include <cmath>
@@ -117,9 +117,9 @@ private:
       first -= segment.rows;
     }
     bytes.resize(static_cast<size_t>(panelBytes(part.format, k)));
-    const reference::EncodeStatus status =
-        reference::packPanel(part.format, rows, k, bytes.data());
-    if (status != reference::EncodeStatus::Ok)
+    const numerics::EncodeStatus status =
+        numerics::packPanel(part.format, rows, k, bytes.data());
+    if (status != numerics::EncodeStatus::Ok)
       throw culprit(part, rows, owners);
     write(part.offset + static_cast<uint64_t>(panel) * bytes.size(), bytes);
     return bytes.size();
@@ -130,18 +130,18 @@ private:
                 const Segment *const (&owners)[kPanelRows]) {
     for (int64_t i = 0; i < kPanelRows && rows[i]; ++i) {
       const float *only[kPanelRows] = {rows[i]};
-      const reference::EncodeStatus status =
-          reference::packPanel(part.format, only, part.columns, bytes.data());
-      if (status != reference::EncodeStatus::Ok)
+      const numerics::EncodeStatus status =
+          numerics::packPanel(part.format, only, part.columns, bytes.data());
+      if (status != numerics::EncodeStatus::Ok)
         return refusal(*owners[i], status);
     }
     return Error("a panel cannot be packed, but each of its rows can");
   }
 
-  static Error refusal(const Segment &segment, reference::EncodeStatus status) {
+  static Error refusal(const Segment &segment, numerics::EncodeStatus status) {
     std::string message = "tensor '" + segment.name + "' " +
-                          std::string(reference::encodeStatusMessage(status));
-    if (status != reference::EncodeStatus::NotFinite)
+                          std::string(numerics::encodeStatusMessage(status));
+    if (status != numerics::EncodeStatus::NotFinite)
       message += "; --weights f32 keeps it as it is";
     return Error(message);
   }
@@ -155,7 +155,7 @@ private:
       widen(segment, 0, count, values.data() + at);
       for (int64_t i = at; i < at + count; ++i)
         if (!std::isfinite(values[static_cast<size_t>(i)]))
-          throw refusal(segment, reference::EncodeStatus::NotFinite);
+          throw refusal(segment, numerics::EncodeStatus::NotFinite);
       at += count;
     }
     write(part.offset, {reinterpret_cast<const uint8_t *>(values.data()),
@@ -249,7 +249,7 @@ void qwen::packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
   std::vector<float> frequencies;
   frequencies.reserve(static_cast<size_t>(headDim / 2));
   for (int64_t i = 0; i < headDim / 2; ++i)
-    frequencies.push_back(reference::ropeInvFreq(theta, i, headDim));
+    frequencies.push_back(numerics::ropeInvFreq(theta, i, headDim));
   write(
       static_cast<uint64_t>(
           module->getAttrOfType<mlir::IntegerAttr>(kFrequenciesAttr).getInt()),

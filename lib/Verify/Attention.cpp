@@ -3,8 +3,8 @@
 #include "Cases.h"
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/Reference/Float16.h"
-#include "qwen/Reference/Math.h"
+#include "qwen/Numerics/Float16.h"
+#include "qwen/Numerics/Math.h"
 
 #include <algorithm>
 #include <iterator>
@@ -222,7 +222,7 @@ void verify::checkRopeTable(Cases &cases, RopeTableFn *kernel,
       Guarded<float> invFreq(half);
       for (int64_t i = 0; i < half; ++i)
         invFreq[i] =
-            reference::ropeInvFreq(position % 2 == 0 ? 1e4 : 1e6, i, headDim);
+            numerics::ropeInvFreq(position % 2 == 0 ? 1e4 : 1e6, i, headDim);
       Guarded<float> wantCos(half, kNaN), gotCos(wantCos), wantSin(wantCos),
           gotSin(wantCos);
       reference(position, invFreq.data(), half, wantCos.data(), wantSin.data());

@@ -4,7 +4,7 @@
 
 #include "Cases.h"
 
-#include "qwen/Reference/Kernels.h"
+#include "qwen/Numerics/Kernels.h"
 
 using namespace qwen;
 using namespace qwen::verify;
@@ -14,7 +14,7 @@ template <typename Fn> static Fn *as(void *function) {
 }
 
 static void checkRow(Cases &cases, const KernelInfo &row, void *kernel) {
-  void *reference = reference::referenceKernel(row);
+  void *reference = numerics::referenceKernel(row);
   const auto check = [&]<typename Fn>(void (*function)(Cases &, Fn *, Fn *)) {
     function(cases, as<Fn>(kernel), as<Fn>(reference));
   };

@@ -3,7 +3,7 @@
 #include "Cases.h"
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/Reference/Float16.h"
+#include "qwen/Numerics/Float16.h"
 
 using namespace qwen;
 using namespace qwen::verify;

@@ -1,7 +1,7 @@
 /*===- qwenrt.h - C interface of the runtime ----------------------*- C -*-===*\
 |*
 |* Loads a model compiled by qwen-opt and runs it. examples/embed.c uses
-|* nothing else. Link libqwenrt.a, libQwenReference.a, libQwenABI.a, utf8proc,
+|* nothing else. Link libqwenrt.a, libQwenNumerics.a, libQwenABI.a, utf8proc,
 |* pthread and the C++ library.
 |*
 |* Functions that can fail return a negative number or NULL, and

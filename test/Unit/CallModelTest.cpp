@@ -4,7 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "qwen/Model/CallModel.h"
+#include "qwen/CostModel/CallModel.h"
 
 #include "TempDir.h"
 

@@ -7,7 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "qwen/Reference/Encode.h"
+#include "qwen/Numerics/Encode.h"
 
 #include <cstdio>
 #include <string_view>
@@ -16,15 +16,15 @@ using namespace qwen;
 
 /// Filters with one encoder.
 template <typename Block>
-static int run(reference::EncodeStatus (*encode)(const float[32],
-                                                 Block &block)) {
+static int run(numerics::EncodeStatus (*encode)(const float[32],
+                                                Block &block)) {
   float x[32];
   while (std::fread(x, sizeof(x), 1, stdin) == 1) {
     Block block;
-    const reference::EncodeStatus status = encode(x, block);
-    if (status != reference::EncodeStatus::Ok) {
+    const numerics::EncodeStatus status = encode(x, block);
+    if (status != numerics::EncodeStatus::Ok) {
       std::fprintf(stderr, "encode-blocks: a block %s\n",
-                   reference::encodeStatusMessage(status).data());
+                   numerics::encodeStatusMessage(status).data());
       return 1;
     }
     if (std::fwrite(&block, sizeof(block), 1, stdout) != 1)
@@ -36,9 +36,9 @@ static int run(reference::EncodeStatus (*encode)(const float[32],
 int main(int argc, char **argv) {
   const std::string_view format = argc == 2 ? argv[1] : "";
   if (format == "q4_0")
-    return run(reference::encodeQ4_0);
+    return run(numerics::encodeQ4_0);
   if (format == "q8_0")
-    return run(reference::encodeQ8_0);
+    return run(numerics::encodeQ8_0);
   std::fprintf(stderr, "usage: encode-blocks q4_0|q8_0\n");
   return 2;
 }

@@ -2,7 +2,7 @@
 //
 // reference-logits CHECKPOINT WEIGHTS KV IDS OUT
 //
-// The model written out with the kernels of lib/Reference, one token after the
+// The model written out with the kernels of lib/Numerics, one token after the
 // other. Reads config.json and model.safetensors itself, so that it has nothing
 // in common with the compiler but the encoders, and writes the logits of all
 // positions as f32. test/Integration/random_models.py compares them.
@@ -13,10 +13,10 @@
 
 #include "qwen/ABI/CpuFeatures.h"
 #include "qwen/ABI/Error.h"
-#include "qwen/Reference/Encode.h"
-#include "qwen/Reference/Float16.h"
-#include "qwen/Reference/Kernels.h"
-#include "qwen/Reference/Math.h"
+#include "qwen/Numerics/Encode.h"
+#include "qwen/Numerics/Float16.h"
+#include "qwen/Numerics/Kernels.h"
+#include "qwen/Numerics/Math.h"
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ using Row = std::vector<float>;
 namespace {
 template <typename Fn> Fn *kernel(KernelOp op, KernelFormat format) {
   const KernelInfo *row = selectKernel(op, format, leastFeatures(hostArch()));
-  return reinterpret_cast<Fn *>(reference::referenceKernel(*row));
+  return reinterpret_cast<Fn *>(numerics::referenceKernel(*row));
 }
 
 Row zeros(int64_t n) { return Row(static_cast<size_t>(n)); }
@@ -49,8 +49,8 @@ struct Matrix {
         rows[r] = values.data() + (begin + r) * k;
       uint8_t *panel =
           panels.data() + begin / kPanelRows * panelBytes(format, k);
-      if (reference::packPanel(format, rows, k, panel) !=
-          reference::EncodeStatus::Ok)
+      if (numerics::packPanel(format, rows, k, panel) !=
+          numerics::EncodeStatus::Ok)
         throw Error("a matrix cannot be packed");
     }
   }
@@ -79,7 +79,7 @@ struct Matrix {
       std::vector<int8_t> q(static_cast<size_t>(k));
       std::vector<int32_t> sums(static_cast<size_t>(k / kGroup));
       Row d = zeros(ceilDiv(k, kActivationBlock));
-      if (reference::quantizeQ8(x.data(), k, q.data(), d.data(), sums.data()))
+      if (numerics::quantizeQ8(x.data(), k, q.data(), d.data(), sums.data()))
         throw Error("an activation is not finite");
       kernel<LinearQ8Fn>(KernelOp::Linear, kernelFormat(format))(
           q.data(), d.data(), sums.data(), panels.data(), pad(bias),
@@ -106,7 +106,7 @@ public:
     qwen3 = config.at("model_type") == "qwen3";
     for (int64_t i = 0; i < headDim / 2; ++i)
       frequencies.push_back(
-          reference::ropeInvFreq(config.at("rope_theta"), i, headDim));
+          numerics::ropeInvFreq(config.at("rope_theta"), i, headDim));
     embedding.push_back(matrix("model.embed_tokens", vocab, hidden));
     if (!config.at("tie_word_embeddings").get<bool>())
       embedding.push_back(matrix("lm_head", vocab, hidden));
@@ -142,8 +142,8 @@ public:
   /// Runs the token at the next position.
   Row logits(int32_t id) {
     Row cos = zeros(headDim / 2), sin = zeros(headDim / 2);
-    reference::ropeTable(static_cast<int32_t>(position), frequencies.data(),
-                         headDim / 2, cos.data(), sin.data());
+    numerics::ropeTable(static_cast<int32_t>(position), frequencies.data(),
+                        headDim / 2, cos.data(), sin.data());
     Row x = embedding.front().row(id);
     for (Layer &layer : layers) {
       const Row h = normed(x, layer.inputNorm);
@@ -156,7 +156,7 @@ public:
       const Row g = normed(x, layer.postNorm);
       const Row gate = layer.gate.times(g), up = layer.up.times(g);
       Row y = zeros(ffn);
-      reference::swiGluF32(gate.data(), up.data(), ffn, y.data());
+      numerics::swiGluF32(gate.data(), up.data(), ffn, y.data());
       x = layer.down.times(y, {}, x);
     }
     ++position;
@@ -188,7 +188,7 @@ private:
 
   Row normed(const Row &x, const Row &w) const {
     Row y = zeros(hidden);
-    reference::rmsNormF32(x.data(), w.data(), hidden, eps, y.data());
+    numerics::rmsNormF32(x.data(), w.data(), hidden, eps, y.data());
     return y;
   }
 
@@ -198,10 +198,10 @@ private:
     Row y(x.size());
     for (size_t i = 0; i < x.size(); i += static_cast<size_t>(headDim))
       if (norm.empty())
-        reference::rope(&x[i], cos.data(), sin.data(), headDim / 2, &y[i]);
+        numerics::rope(&x[i], cos.data(), sin.data(), headDim / 2, &y[i]);
       else
-        reference::normRope(&x[i], norm.data(), cos.data(), sin.data(),
-                            headDim / 2, eps, &y[i]);
+        numerics::normRope(&x[i], norm.data(), cos.data(), sin.data(),
+                           headDim / 2, eps, &y[i]);
     return y;
   }
 
@@ -251,18 +251,18 @@ private:
         scores(&q[static_cast<size_t>(head * headDim)],
                layer.keys[page].data() + offset, scale, s, 1, headDim, n,
                nullptr);
-        reference::softmaxPage(s, 1, n, p, &of[0], &of[kStateRows]);
+        numerics::softmaxPage(s, 1, n, p, &of[0], &of[kStateRows]);
         sums(p, layer.values[page].data() + offset, &of[2 * kStateRows], 1,
              headDim, n, nullptr);
         if (page == 0)
           state = of;
         else
-          reference::mergePage(state.data(), of.data(), 1, headDim,
-                               state.data());
+          numerics::mergePage(state.data(), of.data(), 1, headDim,
+                              state.data());
       }
-      reference::finishAttention(&state[2 * kStateRows], state[kStateRows],
-                                 headDim,
-                                 &result[static_cast<size_t>(head * headDim)]);
+      numerics::finishAttention(&state[2 * kStateRows], state[kStateRows],
+                                headDim,
+                                &result[static_cast<size_t>(head * headDim)]);
     }
     return result;
   }

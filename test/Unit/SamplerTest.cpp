@@ -3,7 +3,7 @@
 #include "Sampler.h"
 #include "HandmadeArtifact.h"
 
-#include "qwen/Reference/Math.h"
+#include "qwen/Numerics/Math.h"
 
 #include <gtest/gtest.h>
 
@@ -106,7 +106,7 @@ TEST(Sampler, TopPKeepsTheShortestHead) {
 }
 
 TEST(Sampler, MinPIsAShareOfTheGreatest) {
-  const float e = reference::exp(-1);
+  const float e = numerics::exp(-1);
   EXPECT_GT(shares({.minP = e}, {2, 1})[1], 0.2);
   EXPECT_EQ(shares({.minP = std::nextafter(double{e}, 1.)}, {2, 1})[1], 0);
   EXPECT_EQ(shares({.minP = 1}, {2, 1, 2})[1], 0);

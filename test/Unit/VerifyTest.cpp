@@ -5,7 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "qwen/ABI/Error.h"
-#include "qwen/Reference/Kernels.h"
+#include "qwen/Numerics/Kernels.h"
 #include "qwen/Verify/KernelVerifier.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <bit>
 
 using namespace qwen;
-namespace ref = qwen::reference;
+namespace ref = qwen::numerics;
 
 static const VerifySizes kSizes = {{32, 160}, {16, 24}, {1, 9}};
 

@@ -3,7 +3,7 @@
 #include "OpCost.h"
 
 #include "qwen/ABI/Error.h"
-#include "qwen/Model/KernelModel.h"
+#include "qwen/CostModel/KernelModel.h"
 
 using namespace qwen;
 

@@ -5,8 +5,8 @@
 
 #include "Manifest.h"
 
-#include "qwen/Model/CallModel.h"
-#include "qwen/Model/ObjectCode.h"
+#include "qwen/CostModel/CallModel.h"
+#include "qwen/CostModel/ObjectCode.h"
 
 #include <map>
 #include <optional>

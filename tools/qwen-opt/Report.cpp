@@ -1,7 +1,7 @@
 //===- Report.cpp - The performance certificate of a compiled model -------===//
 //
 // Bytes and multiplications are the manifest's; cycles are those of the code in
-// the file, by llvm-mca's library (lib/Model). Nothing is run.
+// the file, by llvm-mca's library (lib/CostModel). Nothing is run.
 //
 //===----------------------------------------------------------------------===//
 

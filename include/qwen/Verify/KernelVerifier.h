@@ -1,7 +1,7 @@
 //===- KernelVerifier.h - Kernels against their reference -------*- C++ -*-===//
 //
 // Runs a generated kernel and the plain C++ function that defines it
-// (Reference/Kernels.h) on the same random and extreme operands. Results must
+// (Numerics/Kernels.h) on the same random and extreme operands. Results must
 // be the same bit for bit, but for what the ABI leaves open.
 //
 //===----------------------------------------------------------------------===//

@@ -1,0 +1,92 @@
+//===- CpuModel.h - A processor as LLVM's schedules know it -----*- C++ -*-===//
+//
+// Machine code of one function, and what llvm-mca's library says of the cycles
+// that its instructions take. Nothing is run, so that any architecture can be
+// modelled on any machine.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_COSTMODEL_CPUMODEL_H
+#define QWEN_COSTMODEL_CPUMODEL_H
+
+#include "qwen/ABI/CpuFeatures.h"
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/MC/MCInst.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace llvm {
+class MCInstrInfo;
+class MCRegisterInfo;
+} // namespace llvm
+
+namespace qwen {
+
+/// One instruction of a function.
+struct MachineInstruction {
+  llvm::MCInst inst;
+  uint64_t address;
+  /// As LLVM prints it, with single blanks and without prefixes that choose an
+  /// encoding.
+  std::string text;
+  /// Where it jumps to.
+  std::optional<uint64_t> target;
+  /// Whether what follows it may be executed next.
+  bool fallsThrough;
+
+  /// The first word of the text.
+  llvm::StringRef name() const {
+    return llvm::StringRef(text).split(' ').first;
+  }
+};
+
+/// Instructions in the order in which they are executed.
+using Trace = std::vector<const MachineInstruction *>;
+
+/// Instructions of a trace at most: a pass of the largest kernel has 60,000, a
+/// call (the check of 151,936 logits on Arm) 170,000.
+inline constexpr size_t kLongestTrace = 1'000'000;
+
+/// LLVM's model of one CPU.
+class CpuModel {
+public:
+  /// `cpu` is one of LLVM's names for `arch`. Throws Error where LLVM does not
+  /// know it or has no model of its pipeline.
+  CpuModel(Arch arch, const std::string &cpu);
+  ~CpuModel();
+
+  Arch arch() const;
+  /// Bits of a vector register: of a scalable one those that this CPU has.
+  /// For x86, where instructions name their size, 128.
+  int64_t vectorBits() const;
+  /// LLVM's tables of the architecture.
+  const llvm::MCInstrInfo &instructionInfo() const;
+  const llvm::MCRegisterInfo &registerInfo() const;
+
+  /// The instructions of `code`, whose first byte has the given address.
+  /// Throws Error where a byte begins no instruction.
+  std::vector<MachineInstruction> disassemble(llvm::ArrayRef<uint8_t> code,
+                                              uint64_t address) const;
+
+  /// Cycles of one of many passes of a trace that is executed again and again,
+  /// in program order between dependences. Moves between registers take
+  /// their pipes. Throws Error for an instruction without a schedule.
+  double cycles(const Trace &trace) const;
+
+  /// Cycles that the trace takes at least, whatever its order, for want of
+  /// pipes or of width of dispatch.
+  double leastCycles(const Trace &trace) const;
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace qwen
+
+#endif // QWEN_COSTMODEL_CPUMODEL_H

@@ -1,0 +1,46 @@
+//===- ObjectCode.h - The functions of an ELF file --------------*- C++ -*-===//
+
+#ifndef QWEN_COSTMODEL_OBJECTCODE_H
+#define QWEN_COSTMODEL_OBJECTCODE_H
+
+#include "qwen/ABI/CpuFeatures.h"
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Object/ObjectFile.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace qwen {
+
+/// A function of an ELF file.
+struct FunctionCode {
+  std::string name;
+  uint64_t address;
+  llvm::ArrayRef<uint8_t> bytes;
+};
+
+/// An object file, a shared object or a compiled model, open for reading.
+class ObjectCode {
+public:
+  /// Throws Error where `path` cannot be read or is no ELF file of an
+  /// architecture that kernels are made for.
+  explicit ObjectCode(const std::string &path);
+
+  Arch arch() const;
+  const std::vector<FunctionCode> &functions() const { return all; }
+  /// The function of that name, or null.
+  const FunctionCode *find(llvm::StringRef name) const;
+
+private:
+  std::unique_ptr<llvm::MemoryBuffer> buffer;
+  std::unique_ptr<llvm::object::ObjectFile> object;
+  std::vector<FunctionCode> all;
+};
+
+} // namespace qwen
+
+#endif // QWEN_COSTMODEL_OBJECTCODE_H

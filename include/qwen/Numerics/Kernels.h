@@ -1,0 +1,61 @@
+//===- Kernels.h - The kernels in plain C++ ---------------------*- C++ -*-===//
+//
+// One function for each signature of ABI/KernelABI.h and operand format. They
+// define the results of docs/numerics.md: a generated kernel is right when its
+// output is equal to theirs bit for bit.
+//
+// Where a function returns 1 (a value is not finite), its other outputs are
+// unspecified.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_NUMERICS_KERNELS_H
+#define QWEN_NUMERICS_KERNELS_H
+
+#include "qwen/ABI/KernelABI.h"
+#include "qwen/ABI/KernelTable.h"
+
+namespace qwen::numerics {
+
+// Signatures, shapes and units are those of the function types. The linear
+// functions take any m.
+LinearF32Fn linearF32;
+LinearF32Fn linearBF16;
+LinearQ8Fn linearQ8_0;
+LinearQ8Fn linearQ4_0;
+LinearQ8Fn linearQ4_G128;
+
+AttentionScoresFn attentionScoresF32;
+AttentionScoresFn attentionScoresF16;
+AttentionValuesFn attentionValuesF32;
+AttentionValuesFn attentionValuesF16;
+
+EmbedFn embedF32;
+EmbedFn embedBF16;
+EmbedFn embedQ8_0;
+EmbedFn embedQ4_0;
+EmbedFn embedQ4_G128;
+RopeTableFn ropeTable;
+RmsNormF32Fn rmsNormF32;
+RmsNormQ8Fn rmsNormQ8;
+QuantizeQ8Fn quantizeQ8;
+SwiGluF32Fn swiGluF32;
+SwiGluQ8Fn swiGluQ8;
+RopeFn rope;
+NormRopeFn normRope;
+AppendFn appendKF32;
+AppendFn appendKF16;
+AppendFn appendVF32;
+AppendFn appendVF16;
+SoftmaxPageFn softmaxPage;
+MergePageFn mergePage;
+FinishAttentionFn finishAttention;
+CheckFiniteFn checkFinite;
+
+/// The function that defines a row's results, to be cast to the function type
+/// of the row's op.
+void *referenceKernel(const KernelInfo &kernel);
+
+} // namespace qwen::numerics
+
+#endif // QWEN_NUMERICS_KERNELS_H

@@ -1,0 +1,40 @@
+//===- Math.h - exp, silu, sin and cos of docs/numerics.md ------*- C++ -*-===//
+//
+// The project's own elementary functions. Generated code computes the same
+// steps in the same order, so that results are equal to the bit everywhere.
+// Results are unspecified (but the calls defined) for NaN and infinities,
+// which forward flags before an answer is given.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_NUMERICS_MATH_H
+#define QWEN_NUMERICS_MATH_H
+
+#include <cstdint>
+
+namespace qwen::numerics {
+
+/// e^x, each step rounded to f32: at most 0.98 ulp off, e^0 = 1, and +0 below
+/// -87.3. Arguments above 88.375 count as 88.375.
+float exp(float x);
+
+/// x / (1 + exp(-x)).
+float silu(float x);
+
+/// Frequency i < headDim / 2 of rotary embedding: 1 / f32(theta^f32(2i /
+/// headDim)), the power in double and the rest in f32 (transformers' value).
+/// Uses libm: for compile time only.
+float ropeInvFreq(double theta, int64_t i, int64_t headDim);
+
+struct SinCos {
+  float sin;
+  float cos;
+};
+
+/// Sine and cosine in double precision, rounded once to f32. Reduction by pi/2
+/// in two parts, then fdlibm's k_sin and k_cos polynomials by Horner.
+SinCos sinCos(float angle);
+
+} // namespace qwen::numerics
+
+#endif // QWEN_NUMERICS_MATH_H

@@ -1,0 +1,93 @@
+//===- CallModel.cpp - What a call of a kernel takes on a CPU -------------===//
+
+#include "qwen/CostModel/CallModel.h"
+
+#include "qwen/ABI/Error.h"
+
+using namespace qwen;
+
+/// Arguments in the order of KernelABI.h, those in registers for floats left
+/// out; pointers lead to different places.
+static std::vector<uint64_t> argumentsOf(const KernelInfo &row, CallSize size) {
+  uint64_t next = 0;
+  const auto pointer = [&] { return ++next << 40; };
+  const auto n = static_cast<uint64_t>(size.n);
+  switch (row.op) {
+  case KernelOp::Embed:
+    return {pointer(), /*id=*/1, n, pointer()};
+  case KernelOp::RopeTable:
+    return {/*position=*/1, pointer(), n, pointer(), pointer()};
+  case KernelOp::RmsNormF32:
+    return {pointer(), pointer(), n, pointer()};
+  case KernelOp::RmsNormQ8:
+    return {pointer(), pointer(), n, pointer(), pointer(), pointer()};
+  case KernelOp::QuantizeQ8:
+    return {pointer(), n, pointer(), pointer(), pointer()};
+  case KernelOp::SwiGluF32:
+    return {pointer(), pointer(), n, pointer()};
+  case KernelOp::SwiGluQ8:
+    return {pointer(), pointer(), n, pointer(), pointer(), pointer()};
+  case KernelOp::Rope:
+    return {pointer(), pointer(), pointer(), n, pointer()};
+  case KernelOp::NormRope:
+    return {pointer(), pointer(), pointer(), pointer(), n, pointer()};
+  case KernelOp::AppendK:
+  case KernelOp::AppendV:
+    return {pointer(), n, pointer()};
+  case KernelOp::SoftmaxPage:
+    return {pointer(), static_cast<uint64_t>(size.rows),
+            n,         pointer(),
+            pointer(), pointer()};
+  case KernelOp::MergePage:
+    return {pointer(), pointer(), static_cast<uint64_t>(size.rows), n,
+            pointer()};
+  case KernelOp::FinishAttention:
+    return {pointer(), n, pointer()};
+  case KernelOp::CheckFinite:
+    return {pointer(), n};
+  case KernelOp::Linear:
+  case KernelOp::AttentionScores:
+  case KernelOp::AttentionValues:
+    break;
+  }
+  throw Error("kernel '" + std::string(row.name) +
+              "' is a product, which has no model of a call");
+}
+
+/// What sets the registers for arguments, so that a call does not wait for the
+/// one before it.
+static std::vector<MachineInstruction> callerOf(const CpuModel &cpu) {
+  // movl $0 to edi, esi, edx, ecx, r8d, r9d; vxorps of xmm0 .. xmm3.
+  static constexpr uint8_t kX86[] = {
+      0xbf, 0,    0,    0,    0,    0xbe, 0,    0,    0,    0,    0xba, 0,
+      0,    0,    0,    0xb9, 0,    0,    0,    0,    0x41, 0xb8, 0,    0,
+      0,    0,    0x41, 0xb9, 0,    0,    0,    0,    0xc5, 0xf8, 0x57, 0xc0,
+      0xc5, 0xf0, 0x57, 0xc9, 0xc5, 0xe8, 0x57, 0xd2, 0xc5, 0xe0, 0x57, 0xdb};
+  if (cpu.arch() == Arch::X86_64)
+    return cpu.disassemble(kX86, 0);
+  // mov x0 .. x5, #0; movi d0 .. d3, #0.
+  std::vector<uint8_t> code;
+  const auto append = [&](uint32_t word) {
+    for (int byte = 0; byte < 4; ++byte)
+      code.push_back(static_cast<uint8_t>(word >> (8 * byte)));
+  };
+  for (uint32_t reg = 0; reg < 6; ++reg)
+    append(0xd2800000 | reg);
+  for (uint32_t reg = 0; reg < 4; ++reg)
+    append(0x2f00e400 | reg);
+  return cpu.disassemble(code, 0);
+}
+
+double qwen::modelCall(const CpuModel &cpu,
+                       llvm::ArrayRef<MachineInstruction> body,
+                       const KernelInfo &row, CallSize size) {
+  Trace call = executeCall(cpu, body, argumentsOf(row, size));
+  // LLVM's library does not take returns.
+  call.pop_back();
+  const std::vector<MachineInstruction> caller = callerOf(cpu);
+  Trace trace;
+  for (const MachineInstruction &instruction : caller)
+    trace.push_back(&instruction);
+  trace.insert(trace.end(), call.begin(), call.end());
+  return cpu.cycles(trace);
+}

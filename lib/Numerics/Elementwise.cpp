@@ -1,0 +1,210 @@
+//===- Elementwise.cpp - Everything around the products -------------------===//
+
+#include "qwen/Numerics/Kernels.h"
+
+#include "Lanes.h"
+#include "PackedWeights.h"
+#include "qwen/Numerics/Encode.h"
+#include "qwen/Numerics/Math.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+using namespace qwen;
+
+/// An exponent of all ones: NaN or infinity.
+static bool isFinite(float x) {
+  return (std::bit_cast<uint32_t>(x) & 0x7f800000) != 0x7f800000;
+}
+
+int32_t numerics::checkFinite(const float *x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    if (!isFinite(x[i]))
+      return 1;
+  return 0;
+}
+
+template <WeightFormat Format>
+static void embedFloat(const uint8_t *weights, int32_t id, int64_t k,
+                       float *out) {
+  const uint8_t *panel = weights + id / kPanelRows * panelBytes(Format, k);
+  for (int64_t i = 0; i < k; ++i)
+    out[i] = numerics::weightFloat<Format>(panel, id % kPanelRows, i);
+}
+
+void numerics::embedF32(const uint8_t *weights, int32_t id, int64_t k,
+                        float *out) {
+  embedFloat<WeightFormat::F32>(weights, id, k, out);
+}
+
+void numerics::embedBF16(const uint8_t *weights, int32_t id, int64_t k,
+                         float *out) {
+  embedFloat<WeightFormat::BF16>(weights, id, k, out);
+}
+
+/// A value is f32(integer) * scale, which is exact.
+template <WeightFormat Format>
+static void embedQuantized(const uint8_t *weights, int32_t id, int64_t k,
+                           float *out) {
+  const int64_t row = id % kPanelRows;
+  const uint8_t *panel = weights + id / kPanelRows * panelBytes(Format, k);
+  for (int64_t i = 0; i < k; ++i)
+    out[i] =
+        static_cast<float>(numerics::weightInteger<Format>(panel, row, i)) *
+        numerics::weightScale<Format>(panel, row, i);
+}
+
+void numerics::embedQ8_0(const uint8_t *weights, int32_t id, int64_t k,
+                         float *out) {
+  embedQuantized<WeightFormat::Q8_0>(weights, id, k, out);
+}
+
+void numerics::embedQ4_0(const uint8_t *weights, int32_t id, int64_t k,
+                         float *out) {
+  embedQuantized<WeightFormat::Q4_0>(weights, id, k, out);
+}
+
+void numerics::embedQ4_G128(const uint8_t *weights, int32_t id, int64_t k,
+                            float *out) {
+  embedQuantized<WeightFormat::Q4_G128>(weights, id, k, out);
+}
+
+void numerics::ropeTable(int32_t position, const float *invFreq, int64_t half,
+                         float *cos, float *sin) {
+  for (int64_t i = 0; i < half; ++i) {
+    const SinCos value = sinCos(static_cast<float>(position) * invFreq[i]);
+    cos[i] = value.cos;
+    sin[i] = value.sin;
+  }
+}
+
+/// 1 / sqrt(mean of squares + eps); 0 where the sum of squares overflows.
+static float rootMeanSquare(const float *x, int64_t k, float eps) {
+  numerics::Lanes lanes;
+  for (int64_t i = 0; i < k; ++i)
+    lanes.add(i, x[i] * x[i]);
+  const float mean = lanes.sum() / static_cast<float>(k);
+  return 1.0f / std::sqrt(mean + eps);
+}
+
+static void scaleRow(const float *x, const float *w, int64_t k, float r,
+                     float *y) {
+  for (int64_t i = 0; i < k; ++i)
+    y[i] = (x[i] * r) * w[i];
+}
+
+void numerics::rmsNormF32(const float *x, const float *w, int64_t k, float eps,
+                          float *y) {
+  const float r = rootMeanSquare(x, k, eps);
+  scaleRow(x, w, k, r > 0 ? r : std::numeric_limits<float>::quiet_NaN(), y);
+}
+
+/// Quantizes one activation block of n <= kActivationBlock values.
+static int32_t quantizeBlock(const float *x, int64_t n, int8_t *q, float *d,
+                             int32_t *sums) {
+  if (numerics::checkFinite(x, n) != 0)
+    return 1;
+  float amax = 0.0f;
+  for (int64_t i = 0; i < n; ++i)
+    amax = std::max(amax, std::fabs(x[i]));
+  const bool zero = amax < 0x1p-100f;
+  *d = zero ? 0.0f : amax / 127.0f;
+  const float scale = zero ? 0.0f : 127.0f / amax;
+  std::fill(sums, sums + n / kGroup, 0);
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = std::clamp(std::rint(x[i] * scale), -127.0f, 127.0f);
+    q[i] = static_cast<int8_t>(value);
+    sums[i / kGroup] += q[i];
+  }
+  return 0;
+}
+
+int32_t numerics::quantizeQ8(const float *x, int64_t k, int8_t *q, float *d,
+                             int32_t *sums) {
+  int32_t flag = 0;
+  for (int64_t begin = 0; begin < k; begin += kActivationBlock)
+    flag |= quantizeBlock(x + begin, std::min(kActivationBlock, k - begin),
+                          q + begin, d + begin / kActivationBlock,
+                          sums + begin / kGroup);
+  return flag;
+}
+
+int32_t numerics::rmsNormQ8(const float *x, const float *w, int64_t k,
+                            float eps, int8_t *q, float *d, int32_t *sums) {
+  std::vector<float> y(static_cast<size_t>(k));
+  rmsNormF32(x, w, k, eps, y.data());
+  return quantizeQ8(y.data(), k, q, d, sums);
+}
+
+void numerics::swiGluF32(const float *gate, const float *up, int64_t n,
+                         float *y) {
+  for (int64_t i = 0; i < n; ++i)
+    y[i] = silu(gate[i]) * up[i];
+}
+
+int32_t numerics::swiGluQ8(const float *gate, const float *up, int64_t n,
+                           int8_t *q, float *d, int32_t *sums) {
+  float y[kActivationBlock];
+  swiGluF32(gate, up, n, y);
+  return quantizeBlock(y, n, q, d, sums);
+}
+
+void numerics::rope(const float *x, const float *cos, const float *sin,
+                    int64_t half, float *y) {
+  for (int64_t i = 0; i < half; ++i) {
+    const float x1 = x[i];
+    const float x2 = x[i + half];
+    y[i] = x1 * cos[i] - x2 * sin[i];
+    y[i + half] = x2 * cos[i] + x1 * sin[i];
+  }
+}
+
+void numerics::normRope(const float *x, const float *w, const float *cos,
+                        const float *sin, int64_t half, float eps, float *y) {
+  std::vector<float> normed(static_cast<size_t>(2 * half));
+  scaleRow(x, w, 2 * half, rootMeanSquare(x, 2 * half, eps), normed.data());
+  rope(normed.data(), cos, sin, half, y);
+}
+
+static int32_t appendF32(const float *x, int64_t headDim, int64_t stride,
+                         void *slot) {
+  float *out = static_cast<float *>(slot);
+  int32_t flag = 0;
+  for (int64_t i = 0; i < headDim; ++i) {
+    out[i * stride] = x[i];
+    flag |= static_cast<int32_t>(!isFinite(x[i]));
+  }
+  return flag;
+}
+
+static int32_t appendF16(const float *x, int64_t headDim, int64_t stride,
+                         void *slot) {
+  uint16_t *out = static_cast<uint16_t *>(slot);
+  int32_t flag = 0;
+  for (int64_t i = 0; i < headDim; ++i) {
+    const uint16_t half = f32ToF16(x[i]);
+    out[i * stride] = half;
+    flag |= static_cast<int32_t>((half & 0x7c00) == 0x7c00);
+  }
+  return flag;
+}
+
+int32_t numerics::appendKF32(const float *x, int64_t headDim, void *slot) {
+  return appendF32(x, headDim, kPageTokens, slot);
+}
+
+int32_t numerics::appendKF16(const float *x, int64_t headDim, void *slot) {
+  return appendF16(x, headDim, kPageTokens, slot);
+}
+
+int32_t numerics::appendVF32(const float *x, int64_t headDim, void *slot) {
+  return appendF32(x, headDim, 1, slot);
+}
+
+int32_t numerics::appendVF16(const float *x, int64_t headDim, void *slot) {
+  return appendF16(x, headDim, 1, slot);
+}

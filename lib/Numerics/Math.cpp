@@ -1,0 +1,71 @@
+//===- Math.cpp - exp, silu, sin and cos of docs/numerics.md --------------===//
+
+#include "qwen/Numerics/Math.h"
+
+#include <bit>
+#include <cmath>
+#include <initializer_list>
+
+using namespace qwen::numerics;
+
+float qwen::numerics::exp(float x) {
+  if (x < -87.3f)
+    return 0.0f;
+  x = x < 88.375f ? x : 88.375f;
+  const float n = std::rint(x * 0x1.715476p+0f);
+  // ln 2 in two parts; n times the first is exact.
+  const float r = (x - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;
+  float p = 0x1.a0d2cep-13f;
+  for (float c : {0x1.6e879cp-10f, 0x1.11121p-7f, 0x1.555382p-5f,
+                  0x1.555554p-3f, 0x1p-1f})
+    p = p * r + c;
+  p = p * (r * r);
+  p = p + r;
+  p = p + 1.0f;
+  // n is in -126..127, so 2^n is a normal number and the product exact.
+  const uint32_t exponent = static_cast<uint32_t>(static_cast<int>(n) + 127);
+  return p * std::bit_cast<float>(exponent << 23);
+}
+
+float qwen::numerics::silu(float x) { return x / (1.0f + exp(-x)); }
+
+float qwen::numerics::ropeInvFreq(double theta, int64_t i, int64_t headDim) {
+  const float exponent =
+      static_cast<float>(2 * i) / static_cast<float>(headDim);
+  return 1.0f /
+         static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+}
+
+SinCos qwen::numerics::sinCos(float angle) {
+  const double a = angle;
+  const double n = std::rint(a * 6.36619772367581382433e-01);
+  const double r =
+      (a - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11;
+  const double z = r * r;
+
+  double p = 1.58969099521155010221e-10;
+  for (double c : {-2.50507602534068634195e-08, 2.75573137070700676789e-06,
+                   -1.98412698298579493134e-04, 8.33333333332248946124e-03,
+                   -1.66666666666666324348e-01})
+    p = p * z + c;
+  const double sine = r + (r * z) * p;
+
+  p = -1.13596475577881948265e-11;
+  for (double c : {2.08757232129817482790e-09, -2.75573143513906633035e-07,
+                   2.48015872894767294178e-05, -1.38888888888741095749e-03,
+                   4.16666666666666019037e-02})
+    p = p * z + c;
+  const double cosine = (1.0 - 0.5 * z) + (z * z) * p;
+
+  // n mod 4, in arithmetic that has no undefined case for any n.
+  const double quadrant = n - 4.0 * std::floor(n * 0.25);
+  const float s = static_cast<float>(sine);
+  const float c = static_cast<float>(cosine);
+  if (quadrant == 1.0)
+    return {c, -s};
+  if (quadrant == 2.0)
+    return {-s, -c};
+  if (quadrant == 3.0)
+    return {-c, s};
+  return {s, c};
+}

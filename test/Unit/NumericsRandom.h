@@ -1,0 +1,28 @@
+//===- NumericsRandom.h - Values for tests of the reference -----*- C++ -*-===//
+
+#ifndef QWEN_TEST_UNIT_NUMERICSRANDOM_H
+#define QWEN_TEST_UNIT_NUMERICSRANDOM_H
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+/// Uniform values of [-1, 1), the same on every machine.
+class Random {
+public:
+  explicit Random(uint32_t seed) : generator(seed) {}
+  float value() {
+    return static_cast<float>(static_cast<int32_t>(generator())) * 0x1p-31f;
+  }
+  std::vector<float> values(int64_t n, float scale = 1.0f) {
+    std::vector<float> result(static_cast<size_t>(n));
+    for (float &x : result)
+      x = value() * scale;
+    return result;
+  }
+
+private:
+  std::mt19937 generator;
+};
+
+#endif // QWEN_TEST_UNIT_NUMERICSRANDOM_H

@@ -1,0 +1,459 @@
+//===- NumericsTest.cpp - The numerics against other computations ---------===//
+//
+// The reference functions define the project's results; here they are held
+// against definitions of others: double precision, gguf's bytes and
+// transformers' values.
+//
+//===----------------------------------------------------------------------===//
+
+#include "NumericsRandom.h"
+#include "Safetensors.h"
+#include "qwen/Numerics/Encode.h"
+#include "qwen/Numerics/Float16.h"
+#include "qwen/Numerics/Kernels.h"
+#include "qwen/Numerics/Math.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+using namespace qwen;
+namespace ref = qwen::numerics;
+
+static constexpr float kInf = std::numeric_limits<float>::infinity();
+static constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+static std::string inputs(const std::string &name) {
+  return std::string(QWEN_SOURCE_DIR "/test/Inputs/") + name;
+}
+
+//===----------------------------------------------------------------------===//
+// Conversions
+//===----------------------------------------------------------------------===//
+
+TEST(Float16, WidensEveryValue) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const uint16_t half = static_cast<uint16_t>(bits);
+    const int exponent = half >> 10 & 31;
+    const int fraction = half & 1023;
+    const double sign = half & 0x8000 ? -1.0 : 1.0;
+    const float got = f16ToF32(half);
+    if (exponent == 31 && fraction != 0) {
+      EXPECT_TRUE(std::isnan(got));
+      continue;
+    }
+    const double want = exponent == 31 ? std::numeric_limits<double>::infinity()
+                        : exponent == 0
+                            ? std::ldexp(fraction, -24)
+                            : std::ldexp(1024 + fraction, exponent - 25);
+    ASSERT_EQ(got, sign * want) << bits;
+    ASSERT_EQ(std::signbit(got), sign < 0) << bits;
+    ASSERT_EQ(f32ToF16(got), half);
+  }
+}
+
+/// The nearest half, ties to even, by arithmetic in double.
+static double nearestHalf(float x) {
+  int exponent;
+  std::frexp(x, &exponent);
+  const double unit = std::ldexp(1.0, std::max(exponent - 1, -14) - 10);
+  const double rounded = std::nearbyint(x / unit) * unit;
+  return std::fabs(rounded) >= 65536.0 ? std::copysign(kInf, x) : rounded;
+}
+
+TEST(Float16, RoundsToNearestEven) {
+  const auto check = [](uint32_t bits) {
+    const float x = std::bit_cast<float>(bits);
+    const float got = f16ToF32(f32ToF16(x));
+    if (std::isnan(x)) {
+      ASSERT_TRUE(std::isnan(got)) << std::hex << bits;
+      return;
+    }
+    ASSERT_EQ(std::signbit(got), std::signbit(x)) << std::hex << bits;
+    ASSERT_EQ(got, std::isinf(x) ? x : nearestHalf(x)) << std::hex << bits;
+  };
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 2003)
+    check(static_cast<uint32_t>(bits));
+  // Around every half and every midpoint of neighbours.
+  for (uint32_t half = 0; half < 0x7c00; ++half) {
+    const uint32_t low =
+        std::bit_cast<uint32_t>(f16ToF32(static_cast<uint16_t>(half)));
+    const uint32_t high = std::bit_cast<uint32_t>(
+        half == 0x7bff ? 65536.0f : f16ToF32(static_cast<uint16_t>(half + 1)));
+    const float middle = (std::bit_cast<float>(low) / 2.0f) +
+                         (std::bit_cast<float>(high) / 2.0f);
+    for (uint32_t bits : {low, std::bit_cast<uint32_t>(middle)})
+      for (uint32_t near : {bits - 1, bits, bits + 1})
+        check(near);
+  }
+}
+
+TEST(Float16, BFloat16IsTheUpperHalf) {
+  EXPECT_EQ(bf16ToF32(0x3f80), 1.0f);
+  EXPECT_EQ(bf16ToF32(0xc049), -3.140625f);
+  EXPECT_EQ(bf16ToF32(0x0001), 0x1p-133f);
+}
+
+TEST(Float16, RoundsToBFloat16) {
+  // Every value is itself; halfway to the next goes to the even one.
+  for (uint32_t half = 0; half < 0x10000; ++half) {
+    const float x = bf16ToF32(static_cast<uint16_t>(half));
+    if (std::isnan(x)) {
+      EXPECT_TRUE(std::isnan(bf16ToF32(f32ToBF16(x)))) << std::hex << half;
+      continue;
+    }
+    const uint32_t bits = half << 16;
+    const auto rounded = [](uint32_t from) -> uint32_t {
+      return f32ToBF16(std::bit_cast<float>(from));
+    };
+    ASSERT_EQ(rounded(bits), half) << std::hex;
+    if (std::isinf(x))
+      continue;
+    ASSERT_EQ(rounded(bits + 0x7fff), half) << std::hex;
+    ASSERT_EQ(rounded(bits + 0x8000), half + (half & 1)) << std::hex;
+    ASSERT_EQ(rounded(bits + 0x8001), half + 1) << std::hex;
+  }
+  EXPECT_EQ(f32ToBF16(std::numeric_limits<float>::max()), 0x7f80);
+  // A NaN whose payload is in the lower half alone stays one.
+  EXPECT_TRUE(std::isnan(
+      bf16ToF32(f32ToBF16(std::bit_cast<float>(uint32_t{0x7f800001})))));
+}
+
+//===----------------------------------------------------------------------===//
+// Elementary functions
+//===----------------------------------------------------------------------===//
+
+TEST(Math, ExpIsWithinItsBound) {
+  // 0.98 units in the last place, on arguments of every size and sign.
+  double worst = 0;
+  const auto check = [&](float x) {
+    if (x < -87.3f || x > 88.375f)
+      return;
+    const double want = std::exp(static_cast<double>(x));
+    const double unit = std::ldexp(1.0, std::ilogb(want) - 23);
+    worst = std::max(worst, std::fabs(ref::exp(x) - want) / unit);
+  };
+  for (uint32_t bits = 0; bits < 0x42b10000; bits += 1009) {
+    check(std::bit_cast<float>(bits));
+    check(-std::bit_cast<float>(bits));
+  }
+  for (float x = -87.3f; x < 88.375f; x += 0x1p-12f)
+    check(x);
+  EXPECT_LT(worst, 0.98);
+  EXPECT_GT(worst, 0.5);
+}
+
+TEST(Math, ExpAtItsEnds) {
+  EXPECT_EQ(ref::exp(0.0f), 1.0f);
+  EXPECT_EQ(ref::exp(-0.0f), 1.0f);
+  EXPECT_GT(ref::exp(-87.3f), 0x1p-126f);
+  EXPECT_EQ(ref::exp(std::nextafter(-87.3f, -kInf)), 0.0f);
+  EXPECT_EQ(ref::exp(-kInf), 0.0f);
+  EXPECT_EQ(ref::exp(kInf), ref::exp(88.375f));
+  EXPECT_TRUE(std::isfinite(ref::exp(88.375f)));
+}
+
+TEST(Math, SinAndCosAreThoseOfDoublePrecision) {
+  // Half a unit in the last place of 1, from the one rounding to f32.
+  const double bound = 0x1p-25 * (1 + 1e-6);
+  for (int i = 0; i < 400000; ++i) {
+    const float angle = static_cast<float>(i) * 0.1024f;
+    const ref::SinCos got = ref::sinCos(angle);
+    ASSERT_NEAR(got.sin, std::sin(static_cast<double>(angle)), bound) << angle;
+    ASSERT_NEAR(got.cos, std::cos(static_cast<double>(angle)), bound) << angle;
+  }
+  EXPECT_EQ(ref::sinCos(0.0f).sin, 0.0f);
+  EXPECT_EQ(ref::sinCos(0.0f).cos, 1.0f);
+}
+
+TEST(Math, RopeIsTransformersWithin2em6) {
+  const Safetensors golden(inputs("rope/rope.safetensors"));
+  const std::vector<int64_t> positions = golden.get<int64_t>("positions");
+  int tables = 0;
+  for (const auto &[name, theta, headDim] : {std::tuple{"d64.1000000", 1e6, 64},
+                                             {"d128.1000000", 1e6, 128},
+                                             {"d128.10000", 1e4, 128},
+                                             {"d32.5000000", 5e6, 32}}) {
+    const auto wantCos = golden.get<float>(std::string(name) + ".cos");
+    const auto wantSin = golden.get<float>(std::string(name) + ".sin");
+    const size_t half = static_cast<size_t>(headDim) / 2;
+    ASSERT_EQ(wantCos.size(), positions.size() * half);
+    std::vector<float> invFreq(half), cos(half), sin(half);
+    for (size_t i = 0; i < half; ++i)
+      invFreq[i] = ref::ropeInvFreq(theta, static_cast<int64_t>(i), headDim);
+    for (size_t p = 0; p < positions.size(); ++p) {
+      ref::ropeTable(static_cast<int32_t>(positions[p]), invFreq.data(),
+                     headDim / 2, cos.data(), sin.data());
+      for (size_t i = 0; i < half; ++i) {
+        ASSERT_NEAR(cos[i], wantCos[p * half + i], 2e-6) << name;
+        ASSERT_NEAR(sin[i], wantSin[p * half + i], 2e-6) << name;
+      }
+    }
+    ++tables;
+  }
+  EXPECT_EQ(tables, 4);
+}
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+TEST(Encode, Q4_0GivesGgufsBytes) {
+  const Safetensors golden(inputs("quants/blocks.safetensors"));
+  const std::vector<float> rows = golden.get<float>("rows");
+  const std::vector<uint8_t> want = golden.get<uint8_t>("Q4_0");
+  ASSERT_EQ(rows.size() / 32 * sizeof(BlockQ4_0), want.size());
+  ASSERT_GT(rows.size(), 3000u);
+  for (size_t i = 0; i < rows.size() / 32; ++i) {
+    BlockQ4_0 block;
+    ASSERT_EQ(ref::encodeQ4_0(&rows[i * 32], block), ref::EncodeStatus::Ok);
+    ASSERT_EQ(std::memcmp(&block, &want[i * sizeof(block)], sizeof(block)), 0)
+        << "block " << i;
+  }
+}
+
+TEST(Encode, Q4_0Refuses) {
+  BlockQ4_0 block;
+  for (float bad : {kNaN, kInf, -kInf}) {
+    float x[32] = {1.0f};
+    x[31] = bad;
+    EXPECT_EQ(ref::encodeQ4_0(x, block), ref::EncodeStatus::NotFinite);
+  }
+  float x[32] = {8 * 65519.0f};
+  EXPECT_EQ(ref::encodeQ4_0(x, block), ref::EncodeStatus::Ok);
+  x[0] = 8 * 65520.0f;
+  EXPECT_EQ(ref::encodeQ4_0(x, block), ref::EncodeStatus::ScaleOverflow);
+  x[0] = -8 * 65520.0f;
+  EXPECT_EQ(ref::encodeQ4_0(x, block), ref::EncodeStatus::ScaleOverflow);
+  EXPECT_EQ(ref::encodeStatusMessage(ref::EncodeStatus::ScaleOverflow),
+            "has a block whose scale overflows f16");
+  EXPECT_EQ(ref::encodeStatusMessage(ref::EncodeStatus::NotFinite),
+            "has a value that is not finite");
+}
+
+TEST(Encode, Q8_0GivesGgufsBytes) {
+  const Safetensors golden(inputs("quants/blocks.safetensors"));
+  const std::vector<float> rows = golden.get<float>("rows");
+  const std::vector<uint8_t> want = golden.get<uint8_t>("Q8_0");
+  ASSERT_EQ(rows.size() / 32 * sizeof(BlockQ8_0), want.size());
+  for (size_t i = 0; i < rows.size() / 32; ++i) {
+    BlockQ8_0 block;
+    ASSERT_EQ(ref::encodeQ8_0(&rows[i * 32], block), ref::EncodeStatus::Ok);
+    ASSERT_EQ(std::memcmp(&block, &want[i * sizeof(block)], sizeof(block)), 0)
+        << "block " << i;
+  }
+}
+
+TEST(Encode, Q8_0Refuses) {
+  BlockQ8_0 block;
+  for (float bad : {kNaN, kInf, -kInf}) {
+    float x[32] = {1.0f};
+    x[31] = bad;
+    EXPECT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::NotFinite);
+  }
+  float x[32] = {127 * 65519.0f};
+  EXPECT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::Ok);
+  x[0] = -127 * 65520.0f;
+  EXPECT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::ScaleOverflow);
+}
+
+TEST(Encode, Q8_0RoundsHalvesAwayFromZero) {
+  float x[32] = {127.0f, 0.5f, -0.5f, 1.5f, -2.5f};
+  BlockQ8_0 block;
+  ASSERT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::Ok);
+  EXPECT_EQ(block.d, f32ToF16(1.0f));
+  const int8_t want[] = {127, 1, -1, 2, -3, 0};
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(block.q[i], want[i]) << i;
+  // A scale that f16 cannot hold is zero.
+  float tiny[32] = {0x1p-149f, -0x1p-140f};
+  ASSERT_EQ(ref::encodeQ8_0(tiny, block), ref::EncodeStatus::Ok);
+  EXPECT_EQ(block.d, 0);
+}
+
+TEST(Encode, Q4OfManyValuesHasOneScale) {
+  std::vector<float> x = Random(7).values(128);
+  x[100] = -16.0f;
+  uint16_t d = 0;
+  std::vector<uint8_t> q(128);
+  ASSERT_EQ(ref::encodeQ4(x.data(), 128, d, q.data()), ref::EncodeStatus::Ok);
+  EXPECT_EQ(d, f32ToF16(2.0f));
+  EXPECT_EQ(q[100], 0);
+  for (size_t i = 0; i < 128; ++i)
+    EXPECT_EQ(q[i], static_cast<uint8_t>(std::trunc(x[i] * 0.5f + 8.5f)));
+}
+
+TEST(Encode, Q4_0OfSubnormalsIsZero) {
+  float x[32] = {0x1p-149f, -0x1p-140f};
+  BlockQ4_0 block;
+  ASSERT_EQ(ref::encodeQ4_0(x, block), ref::EncodeStatus::Ok);
+  float y[32];
+  ref::decodeQ4_0(block, y);
+  for (float value : y)
+    EXPECT_EQ(value, 0.0f);
+}
+
+TEST(Encode, DecodeIsExact) {
+  BlockQ4_0 block = {};
+  block.d = f32ToF16(-0.25f);
+  for (int j = 0; j < 16; ++j)
+    block.q[j] = static_cast<uint8_t>(j | (15 - j) << 4);
+  float x[32];
+  ref::decodeQ4_0(block, x);
+  for (int j = 0; j < 16; ++j) {
+    EXPECT_EQ(x[j], -0.25f * static_cast<float>(j - 8));
+    EXPECT_EQ(x[j + 16], -0.25f * static_cast<float>(7 - j));
+  }
+}
+
+TEST(Encode, PanelOfF32HasOutputsInLanes) {
+  const int64_t k = 32;
+  const std::vector<float> a = Random(1).values(k);
+  const std::vector<float> b = Random(2).values(k);
+  const float *rows[kPanelRows] = {a.data(), nullptr, b.data()};
+  std::vector<float> panel(static_cast<size_t>(k * kPanelRows), kNaN);
+  ASSERT_EQ(ref::packPanel(WeightFormat::F32, rows, k,
+                           reinterpret_cast<uint8_t *>(panel.data())),
+            ref::EncodeStatus::Ok);
+  for (size_t i = 0; i < 32; ++i)
+    for (size_t r = 0; r < 16; ++r)
+      EXPECT_EQ(panel[i * 16 + r], r == 0 ? a[i] : r == 2 ? b[i] : 0.0f);
+}
+
+TEST(Encode, PanelOfBF16RoundsToNearest) {
+  const int64_t k = 32;
+  std::vector<float> a = Random(1).values(k);
+  a[3] = 0x1.01p0f; // a tie, to even
+  const float *rows[kPanelRows] = {nullptr, a.data()};
+  std::vector<uint8_t> panel(
+      static_cast<size_t>(panelBytes(WeightFormat::BF16, k)), 0xee);
+  ASSERT_EQ(ref::packPanel(WeightFormat::BF16, rows, k, panel.data()),
+            ref::EncodeStatus::Ok);
+  std::vector<float> decoded(k);
+  ref::embedBF16(panel.data(), 1, k, decoded.data());
+  for (size_t i = 0; i < 32; ++i) {
+    uint16_t bits[2];
+    std::memcpy(bits, &panel[i * 32], 4);
+    EXPECT_EQ(bits[0], 0);
+    EXPECT_EQ(bits[1], f32ToBF16(a[i]));
+    EXPECT_EQ(decoded[i], bf16ToF32(bits[1]));
+    EXPECT_LE(std::fabs(decoded[i] - a[i]), std::fabs(a[i]) * 0x1p-8f);
+  }
+  EXPECT_EQ(decoded[3], 1.0f);
+  a[7] = -std::numeric_limits<float>::max();
+  EXPECT_EQ(ref::packPanel(WeightFormat::BF16, rows, k, panel.data()),
+            ref::EncodeStatus::ValueOverflow);
+}
+
+TEST(Encode, PanelOfQ4_0InterleavesBlocks) {
+  const int64_t k = 96;
+  const std::vector<float> x = Random(3).values(16 * k);
+  const float *rows[kPanelRows];
+  for (int64_t r = 0; r < kPanelRows; ++r)
+    rows[r] = r == 5 ? nullptr : x.data() + r * k;
+  std::vector<uint8_t> panel(
+      static_cast<size_t>(panelBytes(WeightFormat::Q4_0, k)), 0xee);
+  ASSERT_EQ(ref::packPanel(WeightFormat::Q4_0, rows, k, panel.data()),
+            ref::EncodeStatus::Ok);
+  std::vector<float> decoded(k);
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    ref::embedQ4_0(panel.data(), static_cast<int32_t>(r), k, decoded.data());
+    for (int64_t g = 0; g < k / 32; ++g) {
+      BlockQ4_0 block = {};
+      std::fill_n(block.q, 16, uint8_t{0x88});
+      if (r != 5) {
+        ref::encodeQ4_0(rows[r] + g * 32, block);
+      }
+      const uint8_t *group = panel.data() + g * 288;
+      EXPECT_EQ(std::memcmp(group + 2 * r, &block.d, 2), 0);
+      for (int64_t j = 0; j < 16; ++j)
+        EXPECT_EQ(group[32 + j / 4 * 64 + r * 4 + j % 4], block.q[j]);
+      float want[32];
+      ref::decodeQ4_0(block, want);
+      EXPECT_EQ(std::memcmp(want, &decoded[static_cast<size_t>(g * 32)], 128),
+                0);
+    }
+  }
+}
+
+TEST(Encode, PanelOfQ8_0InterleavesBlocks) {
+  const int64_t k = 64;
+  const std::vector<float> x = Random(3).values(16 * k);
+  const float *rows[kPanelRows];
+  for (int64_t r = 0; r < kPanelRows; ++r)
+    rows[r] = r == 5 ? nullptr : x.data() + r * k;
+  std::vector<uint8_t> panel(
+      static_cast<size_t>(panelBytes(WeightFormat::Q8_0, k)), 0xee);
+  ASSERT_EQ(ref::packPanel(WeightFormat::Q8_0, rows, k, panel.data()),
+            ref::EncodeStatus::Ok);
+  std::vector<float> decoded(k);
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    ref::embedQ8_0(panel.data(), static_cast<int32_t>(r), k, decoded.data());
+    for (int64_t g = 0; g < k / 32; ++g) {
+      BlockQ8_0 block = {};
+      if (r != 5) {
+        ref::encodeQ8_0(rows[r] + g * 32, block);
+      }
+      const uint8_t *group = panel.data() + g * 544;
+      EXPECT_EQ(std::memcmp(group + 2 * r, &block.d, 2), 0);
+      for (int64_t j = 0; j < 32; ++j) {
+        EXPECT_EQ(static_cast<int8_t>(group[32 + j / 4 * 64 + r * 4 + j % 4]),
+                  block.q[j]);
+        EXPECT_EQ(decoded[static_cast<size_t>(g * 32 + j)],
+                  static_cast<float>(block.q[j]) * f16ToF32(block.d));
+      }
+    }
+  }
+}
+
+TEST(Encode, PanelOfQ4_G128HasAShortLastBlock) {
+  const int64_t k = 160;
+  const std::vector<float> x = Random(3).values(16 * k);
+  const float *rows[kPanelRows];
+  for (int64_t r = 0; r < kPanelRows; ++r)
+    rows[r] = r == 5 ? nullptr : x.data() + r * k;
+  std::vector<uint8_t> panel(
+      static_cast<size_t>(panelBytes(WeightFormat::Q4_G128, k)), 0xee);
+  ASSERT_EQ(ref::packPanel(WeightFormat::Q4_G128, rows, k, panel.data()),
+            ref::EncodeStatus::Ok);
+  std::vector<float> decoded(k);
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    ref::embedQ4_G128(panel.data(), static_cast<int32_t>(r), k, decoded.data());
+    for (int64_t begin = 0; begin < k; begin += 128) {
+      uint16_t d = 0;
+      uint8_t q[128] = {};
+      if (r != 5) {
+        ref::encodeQ4(rows[r] + begin, std::min(k - begin, int64_t{128}), d, q);
+      }
+      const uint8_t *block = panel.data() + begin / 128 * 1056;
+      EXPECT_EQ(std::memcmp(block + 2 * r, &d, 2), 0);
+      for (int64_t j = begin; j < std::min(k, begin + 128); ++j) {
+        const int64_t g = (j - begin) / 32, i = j % 32;
+        const int byte = block[32 + g * 256 + i % 16 / 4 * 64 + r * 4 + i % 4];
+        const int nibble = byte >> (i / 16 * 4) & 15;
+        EXPECT_EQ(nibble, r == 5 ? 8 : q[j - begin]);
+        EXPECT_EQ(decoded[static_cast<size_t>(j)],
+                  static_cast<float>(nibble - 8) * f16ToF32(d));
+      }
+    }
+  }
+}
+
+TEST(Encode, PanelsRefuse) {
+  std::vector<float> x(64, 1.0f);
+  const float *rows[kPanelRows] = {nullptr, x.data()};
+  std::vector<uint8_t> panel(
+      static_cast<size_t>(panelBytes(WeightFormat::F32, 64)));
+  x[63] = kNaN;
+  for (WeightFormat format : kWeightFormats)
+    EXPECT_EQ(ref::packPanel(format, rows, 64, panel.data()),
+              ref::EncodeStatus::NotFinite);
+  x[63] = 1e6f;
+  EXPECT_EQ(ref::packPanel(WeightFormat::F32, rows, 64, panel.data()),
+            ref::EncodeStatus::Ok);
+  EXPECT_EQ(ref::packPanel(WeightFormat::Q4_0, rows, 64, panel.data()),
+            ref::EncodeStatus::ScaleOverflow);
+}
