@@ -12,9 +12,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ElfImage.h"
-#include "File.h"
 #include "Peaks.h"
+#include "artifact/ElfImage.h"
+#include "artifact/File.h"
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/Error.h"

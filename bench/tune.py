@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Searches the schedules of rows of the kernel table (include/qwen/CodeGen/Schedules.def).
+"""Searches the schedules of rows of the kernel table (include/qwen/CodeGen/Schedule/Schedules.def).
 
     bench/tune.py [--build build/host] [--cpu CPU] [--fields tokens,vectors,unroll,inTurn,chunk]
                   [--show 8] [--check COMMAND] ROW...

@@ -2,11 +2,11 @@
 
 #include "qwenrt.h"
 
-#include "Artifact.h"
-#include "CpuCount.h"
-#include "Engine.h"
-#include "Sampler.h"
-#include "Tokenizer.h"
+#include "artifact/Artifact.h"
+#include "engine/CpuCount.h"
+#include "engine/Engine.h"
+#include "engine/Sampler.h"
+#include "text/Tokenizer.h"
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/Version.h"

@@ -10,8 +10,8 @@
 
 #include "Fuzz.h"
 
-#include "Artifact.h"
 #include "HandmadeArtifact.h"
+#include "artifact/Artifact.h"
 
 #include <cstring>
 #include <sys/mman.h>

@@ -2,7 +2,7 @@
 
 #include "Fuzz.h"
 
-#include "ChatTemplate.h"
+#include "jinja/ChatTemplate.h"
 
 #include <nlohmann/json.hpp>
 

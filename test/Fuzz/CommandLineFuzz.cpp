@@ -10,7 +10,7 @@
 
 #include "Commands.h"
 #include "Output.h"
-#include "ThreadPool.h"
+#include "engine/ThreadPool.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include "Fuzz.h"
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/Import/Config.h"
+#include "qwen/Import/Checkpoint/Config.h"
 
 using namespace qwen;
 

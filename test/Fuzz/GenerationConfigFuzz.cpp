@@ -2,7 +2,7 @@
 
 #include "Fuzz.h"
 
-#include "qwen/Import/Config.h"
+#include "qwen/Import/Checkpoint/Config.h"
 
 using namespace qwen;
 

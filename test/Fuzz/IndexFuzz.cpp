@@ -2,7 +2,7 @@
 
 #include "Fuzz.h"
 
-#include "qwen/Import/Safetensors.h"
+#include "qwen/Import/Checkpoint/Safetensors.h"
 
 using namespace qwen;
 

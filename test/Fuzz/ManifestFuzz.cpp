@@ -2,7 +2,7 @@
 
 #include "Fuzz.h"
 
-#include "Manifest.h"
+#include "artifact/Manifest.h"
 
 using namespace qwen;
 

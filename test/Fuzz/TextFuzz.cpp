@@ -2,11 +2,11 @@
 
 #include "Fuzz.h"
 
-#include "Tokenizer.h"
-#include "TokenizerWords.h"
-#include "Unicode.h"
+#include "text/Tokenizer.h"
+#include "text/TokenizerWords.h"
+#include "text/Unicode.h"
 
-#include "qwen/Import/Tokenizer.h"
+#include "qwen/Import/Tokenizer/Tokenizer.h"
 
 using namespace qwen;
 

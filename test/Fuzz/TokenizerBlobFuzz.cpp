@@ -2,7 +2,7 @@
 
 #include "Fuzz.h"
 
-#include "Tokenizer.h"
+#include "text/Tokenizer.h"
 
 #include <optional>
 

@@ -2,9 +2,9 @@
 
 #include "TokenizerFolder.h"
 
-#include "Tokenizer.h"
+#include "text/Tokenizer.h"
 
-#include "qwen/Import/Tokenizer.h"
+#include "qwen/Import/Tokenizer/Tokenizer.h"
 
 #include <optional>
 

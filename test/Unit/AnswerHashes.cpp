@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Engine.h"
-#include "Session.h"
+#include "engine/Engine.h"
+#include "engine/Session.h"
 
 #include "qwen/ABI/Error.h"
 

@@ -1,7 +1,7 @@
 //===- ArtifactTest.cpp - Manifest and parts of an artifact ---------------===//
 
-#include "Engine.h"
 #include "HandmadeArtifact.h"
+#include "engine/Engine.h"
 
 #include "qwen/ABI/KernelABI.h"
 

@@ -1,7 +1,7 @@
 //===- CApiTest.cpp - The C interface, and one sequence -------------------===//
 
 #include "HandmadeArtifact.h"
-#include "Session.h"
+#include "engine/Session.h"
 
 #include "qwenrt.h"
 

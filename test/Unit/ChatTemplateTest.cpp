@@ -1,6 +1,6 @@
 //===- ChatTemplateTest.cpp - Rendering of chat templates -----------------===//
 
-#include "ChatTemplate.h"
+#include "jinja/ChatTemplate.h"
 
 #include "qwen/ABI/Error.h"
 

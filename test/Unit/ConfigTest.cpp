@@ -1,6 +1,6 @@
 //===- ConfigTest.cpp - Readers of checkpoints' configurations ------------===//
 
-#include "qwen/Import/Config.h"
+#include "qwen/Import/Checkpoint/Config.h"
 
 #include "TempDir.h"
 

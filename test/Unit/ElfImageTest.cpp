@@ -1,6 +1,6 @@
 //===- ElfImageTest.cpp - Loading of generated code -----------------------===//
 
-#include "ElfImage.h"
+#include "artifact/ElfImage.h"
 #include "HandmadeArtifact.h"
 
 #include <gtest/gtest.h>

@@ -6,8 +6,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Engine.h"
-#include "Tokenizer.h"
+#include "engine/Engine.h"
+#include "text/Tokenizer.h"
 
 #include "qwen/ABI/Error.h"
 

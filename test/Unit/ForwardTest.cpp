@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Engine.h"
+#include "engine/Engine.h"
 
 #include <cmath>
 #include <cstdlib>

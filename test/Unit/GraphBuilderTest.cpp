@@ -1,6 +1,6 @@
 //===- GraphBuilderTest.cpp - From checkpoints to graphs ------------------===//
 
-#include "qwen/Import/Import.h"
+#include "qwen/Import/Models/Import.h"
 
 #include "TempDir.h"
 #include "qwen/Dialect/QwenDialect.h"

@@ -5,9 +5,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "qwen/ABI/Error.h"
-#include "qwen/CodeGen/Backend.h"
-#include "qwen/CodeGen/HalideAdapter.h"
-#include "qwen/CodeGen/HalideKernels.h"
+#include "qwen/CodeGen/Backend/Backend.h"
+#include "qwen/CodeGen/Backend/HalideAdapter.h"
+#include "qwen/CodeGen/Halide/HalideKernels.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"

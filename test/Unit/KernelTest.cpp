@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ElfImage.h"
+#include "artifact/ElfImage.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/Verify/KernelVerifier.h"
 

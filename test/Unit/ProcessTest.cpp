@@ -1,8 +1,8 @@
 //===- ProcessTest.cpp - Signals, mapped files and temporary files --------===//
 
-#include "File.h"
 #include "TempDir.h"
-#include "ThreadPool.h"
+#include "artifact/File.h"
+#include "engine/ThreadPool.h"
 
 #include "qwen/ABI/Process.h"
 #include "qwen/ABI/TemporaryFile.h"

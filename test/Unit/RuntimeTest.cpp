@@ -1,10 +1,10 @@
 //===- RuntimeTest.cpp - Threads, KV cache, engine ------------------------===//
 
-#include "CpuCount.h"
-#include "Engine.h"
 #include "HandmadeArtifact.h"
-#include "KvCache.h"
-#include "ThreadPool.h"
+#include "engine/CpuCount.h"
+#include "engine/Engine.h"
+#include "engine/KvCache.h"
+#include "engine/ThreadPool.h"
 
 #include "qwen/ABI/ControlGroups.h"
 

@@ -1,6 +1,6 @@
 //===- SafetensorsTest.cpp - Readers of checkpoints' tensors --------------===//
 
-#include "qwen/Import/Safetensors.h"
+#include "qwen/Import/Checkpoint/Safetensors.h"
 
 #include "TempDir.h"
 

@@ -1,6 +1,6 @@
 //===- SamplerTest.cpp - From logits to a token ---------------------------===//
 
-#include "Sampler.h"
+#include "engine/Sampler.h"
 #include "HandmadeArtifact.h"
 
 #include "qwen/Numerics/Math.h"

@@ -1,6 +1,6 @@
 //===- TargetCodeTest.cpp - The targets of one file -----------------------===//
 
-#include "qwen/CodeGen/TargetCode.h"
+#include "qwen/CodeGen/Artifact/TargetCode.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Builders.h"

@@ -1,11 +1,11 @@
 //===- TokenizerTest.cpp - Text to ids and back ---------------------------===//
 
-#include "Tokenizer.h"
+#include "text/Tokenizer.h"
 #include "TempDir.h"
-#include "Unicode.h"
+#include "text/Unicode.h"
 
 #include "qwen/ABI/Error.h"
-#include "qwen/Import/Tokenizer.h"
+#include "qwen/Import/Tokenizer/Tokenizer.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -2,21 +2,21 @@
 
 #include "Compile.h"
 
-#include "ChatTemplate.h"
 #include "CommandLine.h"
 #include "Verify.h"
+#include "jinja/ChatTemplate.h"
 
 #include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/Text.h"
 #include "qwen/ABI/Version.h"
-#include "qwen/CodeGen/ArtifactWriter.h"
-#include "qwen/CodeGen/Backend.h"
-#include "qwen/CodeGen/Lower.h"
+#include "qwen/CodeGen/Artifact/ArtifactWriter.h"
+#include "qwen/CodeGen/Backend/Backend.h"
+#include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
-#include "qwen/Import/Import.h"
-#include "qwen/Import/Tokenizer.h"
+#include "qwen/Import/Models/Import.h"
+#include "qwen/Import/Tokenizer/Tokenizer.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "mlir/IR/Diagnostics.h"

@@ -3,7 +3,7 @@
 #include "Compile.h"
 
 #include "qwen/ABI/KernelTable.h"
-#include "qwen/CodeGen/Target.h"
+#include "qwen/CodeGen/Backend/Target.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FormatVariadic.h"

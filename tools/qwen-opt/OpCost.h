@@ -3,7 +3,7 @@
 #ifndef QWEN_OPT_OPCOST_H
 #define QWEN_OPT_OPCOST_H
 
-#include "Manifest.h"
+#include "artifact/Manifest.h"
 
 #include "qwen/CostModel/CallModel.h"
 #include "qwen/CostModel/ObjectCode.h"

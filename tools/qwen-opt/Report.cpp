@@ -7,12 +7,12 @@
 
 #include "Report.h"
 
-#include "Artifact.h"
 #include "CommandLine.h"
 #include "OpCost.h"
+#include "artifact/Artifact.h"
 
 #include "qwen/ABI/Error.h"
-#include "qwen/CodeGen/Target.h"
+#include "qwen/CodeGen/Backend/Target.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"

@@ -4,9 +4,9 @@
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
-#include "qwen/CodeGen/Backend.h"
-#include "qwen/CodeGen/Lower.h"
-#include "qwen/CodeGen/MemoryFile.h"
+#include "qwen/ABI/MemoryFile.h"
+#include "qwen/CodeGen/Backend/Backend.h"
+#include "qwen/CodeGen/Lower/Lower.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"

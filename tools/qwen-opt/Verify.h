@@ -3,7 +3,7 @@
 #ifndef QWEN_OPT_VERIFY_H
 #define QWEN_OPT_VERIFY_H
 
-#include "qwen/CodeGen/ArtifactWriter.h"
+#include "qwen/CodeGen/Artifact/ArtifactWriter.h"
 
 #include <string>
 #include <vector>

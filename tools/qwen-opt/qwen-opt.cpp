@@ -11,8 +11,8 @@
 
 #include "qwen/ABI/Process.h"
 #include "qwen/ABI/TemporaryFile.h"
-#include "qwen/CodeGen/Backend.h"
-#include "qwen/CodeGen/Lower.h"
+#include "qwen/CodeGen/Backend/Backend.h"
+#include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Transforms/Passes.h"
 
@@ -58,7 +58,7 @@ static void fatalError(void *, const char *reason, bool) { die(reason); }
 static int runPassDriver(int argc, char **argv) {
   qwen::registerQwenPasses();
   qwen::registerPipeline();
-  qwen::registerQwenCodeGenPasses();
+  qwen::registerQwenLowerPasses();
   mlir::DialectRegistry registry;
   registry.insert<qwen::QwenDialect>();
   qwen::registerCodeGenDialects(registry);

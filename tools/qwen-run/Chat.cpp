@@ -1,9 +1,9 @@
 //===- Chat.cpp - Talks in the model's chat format ------------------------===//
 
-#include "ChatTemplate.h"
 #include "Commands.h"
 #include "Output.h"
-#include "Session.h"
+#include "engine/Session.h"
+#include "jinja/ChatTemplate.h"
 
 #include "qwen/ABI/Error.h"
 

@@ -8,9 +8,9 @@
 #ifndef QWEN_RUN_COMMANDS_H
 #define QWEN_RUN_COMMANDS_H
 
-#include "Engine.h"
-#include "Sampler.h"
-#include "Tokenizer.h"
+#include "engine/Engine.h"
+#include "engine/Sampler.h"
+#include "text/Tokenizer.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -2,7 +2,7 @@
 
 #include "Commands.h"
 #include "Output.h"
-#include "Session.h"
+#include "engine/Session.h"
 
 #include "qwen/ABI/Error.h"
 

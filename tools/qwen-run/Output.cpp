@@ -2,7 +2,7 @@
 
 #include "Output.h"
 
-#include "CpuCount.h"
+#include "engine/CpuCount.h"
 
 #include "qwen/ABI/Error.h"
 

@@ -9,7 +9,7 @@
 #include "Peaks.h"
 
 #include "ReadStreams.h"
-#include "ThreadPool.h"
+#include "engine/ThreadPool.h"
 
 #include "qwen/ABI/CpuFeatures.h"
 

@@ -3,9 +3,9 @@
 #ifndef QWEN_RUN_PROFILE_H
 #define QWEN_RUN_PROFILE_H
 
-#include "Manifest.h"
 #include "Peaks.h"
-#include "Tracer.h"
+#include "artifact/Manifest.h"
+#include "engine/Tracer.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -2,8 +2,8 @@
 
 #include "CommandLine.h"
 #include "Commands.h"
-#include "File.h"
 #include "Output.h"
+#include "artifact/File.h"
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/Process.h"

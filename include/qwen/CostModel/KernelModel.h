@@ -3,7 +3,7 @@
 #ifndef QWEN_COSTMODEL_KERNELMODEL_H
 #define QWEN_COSTMODEL_KERNELMODEL_H
 
-#include "qwen/CodeGen/Schedule.h"
+#include "qwen/CodeGen/Schedule/Schedule.h"
 #include "qwen/CostModel/CpuModel.h"
 
 namespace qwen {

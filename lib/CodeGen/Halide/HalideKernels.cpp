@@ -1,10 +1,10 @@
 //===- HalideKernels.cpp - Halide rows to bitcode -------------------------===//
 
-#include "qwen/CodeGen/HalideKernels.h"
+#include "qwen/CodeGen/Halide/HalideKernels.h"
 
 #include "Kernels.h"
 #include "qwen/ABI/Error.h"
-#include "qwen/CodeGen/MemoryFile.h"
+#include "qwen/ABI/MemoryFile.h"
 
 using namespace qwen;
 

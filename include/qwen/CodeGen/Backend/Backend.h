@@ -1,0 +1,92 @@
+//===- Backend.h - MLIR to machine code -------------------------*- C++ -*-===//
+//
+// The way from func / scf / cf / arith / math / vector / llvm / arm_neon to an
+// object file. In order:
+//
+//   module = translateToLLVM(mlirModule, context);   for each part; Halide's
+//   setTarget(module, target, features);             parts come as bitcode
+//   linkModule(part, std::move(module));
+//   nameForTarget(part, target);                     for each target
+//   linkModule(whole, std::move(part));
+//   addEntryTable(whole, functions);                 Link.h
+//   optimize(whole, target);
+//   object = emitObject(whole, target);
+//
+// Float semantics stay those of the source at every step: no contraction, no
+// fast-math flags, no reassociation (docs/numerics.md).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_CODEGEN_BACKEND_BACKEND_H
+#define QWEN_CODEGEN_BACKEND_BACKEND_H
+
+#include "qwen/CodeGen/Backend/Target.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace llvm {
+class LLVMContext;
+class Module;
+} // namespace llvm
+
+namespace mlir {
+class DialectRegistry;
+class ModuleOp;
+} // namespace mlir
+
+namespace qwen {
+
+/// Registers the dialects that generated code is written in, with their
+/// translations to LLVM IR.
+void registerCodeGenDialects(mlir::DialectRegistry &registry);
+
+/// Lowers `module` to the LLVM dialect, in place, and translates it. Throws
+/// Error where an op has no lowering.
+std::unique_ptr<llvm::Module> translateToLLVM(mlir::ModuleOp module,
+                                              llvm::LLVMContext &context);
+
+/// What LLVM's function attribute "target-features" says for `features`:
+/// "+avx2,+fma".
+std::string featureAttribute(CpuFeatureSet features);
+
+/// Makes every function of `module` code for `target` that uses the
+/// instructions of `features` only: what the target has beyond them stays
+/// unused, so that an artifact runs wherever its rows' features are. Whatever
+/// attributes and module flags the producer has set are replaced. Kernels of
+/// the table become noinline.
+void setTarget(llvm::Module &module, const Target &target,
+               CpuFeatureSet features);
+
+/// The name of `function` in code for `target`: "<function>.<target>".
+std::string nameForTarget(llvm::StringRef function, const Target &target);
+
+/// Gives every function that `module` defines and exports its name for
+/// `target`, so that code for several targets can lie side by side.
+void nameForTarget(llvm::Module &module, const Target &target);
+
+/// Moves the functions of `from` into `into`. Both must have passed setTarget.
+/// Throws Error for a symbol that both define.
+void linkModule(llvm::Module &into, std::unique_ptr<llvm::Module> from);
+
+/// Makes all but the entry table internal, drops what it does not reach, and
+/// runs LLVM's O2 pipeline without vectorizers. Verifies the result with
+/// verifyGenerated.
+void optimize(llvm::Module &module, const Target &target);
+
+/// Throws Error, naming the function, for IR that could compute another result
+/// than docs/numerics.md defines or that would not link: fmuladd, fast-math
+/// flags (reassociating reductions included), a function without body.
+void verifyGenerated(const llvm::Module &module);
+
+/// The object file (ELF). Throws Error, naming the symbol, if the code refers
+/// to something that it does not define.
+std::vector<char> emitObject(const llvm::Module &module, const Target &target);
+
+/// The code as text, for --emit=asm and --emit=llvm.
+std::string emitAssembly(const llvm::Module &module, const Target &target);
+std::string printIR(const llvm::Module &module);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_BACKEND_BACKEND_H

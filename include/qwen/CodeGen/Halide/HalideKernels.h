@@ -1,0 +1,30 @@
+//===- HalideKernels.h - Kernels around the products ------------*- C++ -*-===//
+//
+// The rows of Kernels.def that Halide makes, as LLVM bitcode. Halide carries
+// its own LLVM, so bitcode is all that crosses this header: it names neither
+// Halide nor LLVM.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_CODEGEN_HALIDE_HALIDEKERNELS_H
+#define QWEN_CODEGEN_HALIDE_HALIDEKERNELS_H
+
+#include "qwen/ABI/KernelTable.h"
+
+#include <string>
+
+namespace qwen {
+
+/// Bitcode of a module that defines halideFunctionName(row) in Halide's own
+/// calling convention (HalideAdapter.cpp gives it the C signature of
+/// KernelABI.h). The same bytes each time for one row, whatever was compiled
+/// before it. Throws Error where Halide refuses the row; `row.provider` must be
+/// Halide.
+std::string halideBitcode(const KernelInfo &row);
+
+/// The row's name with "_halide" behind it.
+std::string halideFunctionName(const KernelInfo &row);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_HALIDE_HALIDEKERNELS_H

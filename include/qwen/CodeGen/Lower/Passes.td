@@ -1,0 +1,34 @@
+//===- Passes.td - The pass from the qwen dialect to calls -*- tablegen -*-===//
+
+#ifndef QWEN_CODEGEN_LOWER_PASSES
+#define QWEN_CODEGEN_LOWER_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def Lower : Pass<"qwen-lower", "::mlir::ModuleOp"> {
+  let summary = "Lowers planned ops to calls of kernels in one SPMD function";
+  let description = [{
+    Takes a module from stage packed to stage calls. `@forward` becomes a
+    function with the C signature of `ForwardFn` (qwen/ABI/KernelABI.h), which
+    all threads run. For each op, a thread waits at the barrier if the plan has
+    one, and calls a function that does the thread's units of the op. Such a
+    function is made once for each combination of kernels and shared by all
+    layers. Threads that are done with their share of a product or of attention
+    take units of the last eighth.
+
+    A product calls the kernels that the op names and, for numbers of tokens
+    between theirs, other rows of the kernel table. Where the caller wants
+    hidden rows, the last norm writes them to the output, and `qwen.lm_head`
+    neither waits nor computes.
+
+    Kernels are declared and not defined. `qwen.weight` and `qwen.packed` stay
+    for the packer of weights. Sets `qwen.ops`, `qwen.work`, `qwen.op_kernels`,
+    `qwen.frequencies` and `qwen.output_stride`.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::func::FuncDialect",
+                           "::mlir::LLVM::LLVMDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
+#endif // QWEN_CODEGEN_LOWER_PASSES

@@ -1,0 +1,19 @@
+//===- Work.h - What ops move and compute -----------------------*- C++ -*-===//
+
+#ifndef QWEN_CODEGEN_LOWER_WORK_H
+#define QWEN_CODEGEN_LOWER_WORK_H
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/OpWork.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+namespace qwen {
+
+/// The work of an op of stage "packed" whose symbols are those of `module`,
+/// with a cache of format `kv`. What is not packed counts as nothing.
+OpWork workOf(mlir::Operation *op, mlir::ModuleOp module, KvFormat kv);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_LOWER_WORK_H

@@ -1,0 +1,28 @@
+//===- Products.h - Generated matrix products -------------------*- C++ -*-===//
+//
+// The emitter of every kernel of the table whose provider is MLIR.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_CODEGEN_PRODUCTS_PRODUCTS_H
+#define QWEN_CODEGEN_PRODUCTS_PRODUCTS_H
+
+#include "qwen/CodeGen/Schedule/Schedule.h"
+
+namespace mlir {
+class ModuleOp;
+} // namespace mlir
+
+namespace qwen {
+
+/// Adds to `module` a func.func named row.name with the C signature that
+/// KernelABI.h gives for row.op: pointers are !llvm.ptr, sizes i64, `scale`
+/// f32. `row` must be a row of Provider MLIR. The module's context must have
+/// the dialects of registerCodeGenDialects (Backend.h). Throws Error for a
+/// schedule that the row cannot have (checkSchedule).
+void emitProduct(const KernelInfo &row, const KernelSchedule &schedule,
+                 mlir::ModuleOp module);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_PRODUCTS_PRODUCTS_H

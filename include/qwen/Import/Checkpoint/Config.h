@@ -1,0 +1,50 @@
+//===- Config.h - What a checkpoint says about its model --------*- C++ -*-===//
+//
+// Readers of config.json and generation_config.json, with the keys of the
+// published checkpoints and with those that transformers 5 writes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_IMPORT_CHECKPOINT_CONFIG_H
+#define QWEN_IMPORT_CHECKPOINT_CONFIG_H
+
+#include "qwen/ABI/GenerationConfig.h"
+#include "qwen/ABI/ModelShape.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+namespace qwen {
+
+/// Qwen2 is Qwen2.5's architecture, too: biases on q, k and v. Qwen3 has no
+/// biases, and norms the heads of q and k.
+enum class Architecture : uint8_t { Qwen2, Qwen3 };
+
+/// Returns "Qwen2ForCausalLM" or "Qwen3ForCausalLM".
+std::string_view architectureName(Architecture architecture);
+
+/// A model of a supported architecture.
+struct ModelConfig : ModelShape {
+  Architecture architecture;
+  /// Positions that the model was made for.
+  int64_t maxPosition;
+};
+
+/// Reads `dir`/config.json. Throws Error that names the file and the key for a
+/// file that is missing, unreadable or not a JSON object, keys that are
+/// missing, of a wrong type or out of range, sizes that disagree, and whatever
+/// would make another model than this one: an unsupported architecture or
+/// activation, scaled or partial rotary embeddings, sliding windows, biases of
+/// a Qwen3's attention, quantized weights.
+ModelConfig readModelConfig(const std::filesystem::path &dir);
+
+/// Reads `dir`/generation_config.json, which may be absent. Special tokens that
+/// it doesn't name are those of `dir`/config.json. Throws Error as above, and
+/// for ids of no row of the embedding.
+GenerationConfig readGenerationConfig(const std::filesystem::path &dir,
+                                      const ModelConfig &model);
+
+} // namespace qwen
+
+#endif // QWEN_IMPORT_CHECKPOINT_CONFIG_H

@@ -1,0 +1,50 @@
+//===- Import.h - From a checkpoint to the graph ----------------*- C++ -*-===//
+
+#ifndef QWEN_IMPORT_MODELS_IMPORT_H
+#define QWEN_IMPORT_MODELS_IMPORT_H
+
+#include "qwen/Import/Checkpoint/Config.h"
+#include "qwen/Import/Checkpoint/Safetensors.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace qwen {
+
+/// Most tokens and most output rows of one call, where no option says others.
+inline constexpr int64_t kDefaultMaxTokens = 512;
+inline constexpr int64_t kDefaultMaxRows = 32;
+
+struct ImportedModel {
+  /// At stage "graph". `kModelAttr` has the manifest's facts that the
+  /// checkpoint knows: architecture, vocab_size, hidden_size, layers, heads,
+  /// kv_heads, head_dim, intermediate_size (i64), rope_theta, rms_norm_eps
+  /// (f64), tied (bool), and max_position (i64).
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  ModelConfig config;
+  GenerationConfig generation;
+  /// Where the module's weights are.
+  Checkpoint checkpoint;
+  /// Names of the checkpoint's tensors that the model doesn't use, sorted.
+  std::vector<std::string> unusedTensors;
+};
+
+/// Builds `forward(%ids, %positions) -> logits`: one qwen op for each operation
+/// of the model, each with a name location of its path in the Hugging Face
+/// model without the leading "model." ("layers.0.self_attn.q_proj"). Weights
+/// are symbols with the names of their tensors, by reference.
+///
+/// Loads the dialects that it needs into `context`. Throws Error for what the
+/// readers of the configuration and the checkpoint refuse, and for tensors that
+/// are missing, of a type other than F32, F16 and BF16, or of a shape other
+/// than the configuration demands (it names tensor, both shapes, and file).
+ImportedModel importCheckpoint(const std::filesystem::path &dir,
+                               mlir::MLIRContext &context);
+
+} // namespace qwen
+
+#endif // QWEN_IMPORT_MODELS_IMPORT_H

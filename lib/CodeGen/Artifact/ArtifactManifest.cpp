@@ -1,0 +1,185 @@
+//===- ArtifactManifest.cpp - The manifest of a compiled model ------------===//
+
+#include "ArtifactManifest.h"
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/KernelTable.h"
+#include "qwen/ABI/Version.h"
+#include "qwen/CodeGen/Lower/Lower.h"
+#include "qwen/Dialect/QwenDialect.h"
+
+#include <nlohmann/json.hpp>
+
+using namespace qwen;
+using json = nlohmann::ordered_json;
+
+static int64_t integer(mlir::ModuleOp module, const char *attribute) {
+  return module->getAttrOfType<mlir::IntegerAttr>(attribute).getInt();
+}
+
+static json describeModel(const ArtifactInput &input) {
+  const ModelConfig &config = *input.config;
+  int64_t tokens = config.vocabSize;
+  if (*input.tokenizer)
+    tokens = std::min<int64_t>(tokens, (*input.tokenizer)->vocabSize);
+  return {{"architecture", architectureName(config.architecture)},
+          {"name", input.name},
+          {"vocab_size", config.vocabSize},
+          {"tokenizer_vocab", tokens},
+          {"hidden_size", config.hiddenSize},
+          {"layers", config.layers},
+          {"heads", config.heads},
+          {"kv_heads", config.kvHeads},
+          {"head_dim", config.headDim},
+          {"intermediate_size", config.intermediateSize},
+          {"rope_theta", config.ropeTheta},
+          {"rms_norm_eps", config.rmsNormEps},
+          {"tied", config.tied},
+          {"context", input.context},
+          {"max_context", config.maxPosition}};
+}
+
+static json describeKv(const ModelConfig &config, KvFormat format) {
+  const int64_t bytes = kvTokenBytes(config, format);
+  return {{"format", kvFormatName(format)},
+          {"page_tokens", kPageTokens},
+          {"page_bytes", bytes * kPageTokens},
+          {"token_bytes", bytes}};
+}
+
+static json describeTensors(mlir::ModuleOp module, const ModelConfig &config) {
+  const mlir::SymbolTable symbols(module);
+  json tensors = json::array();
+  for (PackedOp packed : module.getOps<PackedOp>()) {
+    const auto type = llvm::cast<mlir::ShapedType>(packed.getType());
+    json segments = json::array();
+    for (auto symbol :
+         packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>()) {
+      auto weight = symbols.lookup<WeightOp>(symbol.getValue());
+      segments.push_back(
+          {{"name", symbol.getValue().str()},
+           {"rows",
+            llvm::cast<mlir::ShapedType>(weight.getType()).getDimSize(0)}});
+    }
+    const auto layout = packed.getLayout();
+    tensors.push_back(
+        {{"name", packed.getSymName().str()},
+         {"shape", type.getShape().vec()},
+         {"format", weightFormatName(layout ? layout->getFormat().getValue()
+                                            : WeightFormat::F32)},
+         {"offset", packed.getOffset()},
+         {"bytes", packed.getByteSize()},
+         {"segments", std::move(segments)}});
+  }
+  tensors.push_back({{"name", "rope.frequencies"},
+                     {"shape", {config.headDim / 2}},
+                     {"format", weightFormatName(WeightFormat::F32)},
+                     {"offset", integer(module, kFrequenciesAttr)},
+                     {"bytes", config.headDim / 2 * int64_t{sizeof(float)}},
+                     {"segments", json::array()}});
+  return tensors;
+}
+
+static json describeGeneration(const GenerationConfig &config) {
+  json result = {{"do_sample", config.doSample},
+                 {"temperature", config.temperature},
+                 {"top_k", config.topK},
+                 {"top_p", config.topP},
+                 {"min_p", config.minP},
+                 {"repetition_penalty", config.repetitionPenalty},
+                 {"eos_token_id", config.eosTokenIds}};
+  if (config.bosTokenId)
+    result["bos_token_id"] = *config.bosTokenId;
+  return result;
+}
+
+int64_t qwen::kvTokenBytes(const ModelConfig &config, KvFormat format) {
+  return config.layers * config.kvHeads * config.headDim * 2 *
+         kvElementBytes(format);
+}
+
+static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
+  const std::vector<std::string> kernels = calledKernels(*code.module);
+  json opKernels = json::array();
+  for (auto names : (*code.module)
+                        ->getAttrOfType<mlir::ArrayAttr>(kOpKernelsAttr)
+                        .getAsRange<mlir::ArrayAttr>()) {
+    json indices = json::array();
+    for (auto name : names.getAsRange<mlir::StringAttr>())
+      indices.push_back(llvm::find(kernels, name.getValue()) - kernels.begin());
+    opKernels.push_back(std::move(indices));
+  }
+  return {{"name", code.target.name},
+          {"arch", archName(code.target.arch)},
+          {"features", features.names()},
+          {"kernels", kernels},
+          {"op_kernels", std::move(opKernels)}};
+}
+
+/// Everything but the targets is that of any target's module.
+static json describe(mlir::ModuleOp module, const ArtifactInput &input,
+                     json targets) {
+  // The model's format is that of its matrices, which share one.
+  WeightFormat format = WeightFormat::F32;
+  for (PackedOp packed : module.getOps<PackedOp>())
+    if (const auto layout = packed.getLayout())
+      format = layout->getFormat().getValue();
+  json ops = json::array();
+  for (auto name : module->getAttrOfType<mlir::ArrayAttr>(kOpsAttr)
+                       .getAsRange<mlir::StringAttr>())
+    ops.push_back(name.getValue().str());
+  json work = json::array();
+  for (auto of : module->getAttrOfType<mlir::ArrayAttr>(kWorkAttr)
+                     .getAsRange<mlir::DictionaryAttr>()) {
+    json fields = json::object();
+    for (const mlir::NamedAttribute &field : of)
+      if (auto text = llvm::dyn_cast<mlir::StringAttr>(field.getValue()))
+        fields[field.getName().str()] = text.getValue().str();
+      else if (auto flag = llvm::dyn_cast<mlir::BoolAttr>(field.getValue()))
+        fields[field.getName().str()] = flag.getValue();
+      else
+        fields[field.getName().str()] =
+            llvm::cast<mlir::IntegerAttr>(field.getValue()).getInt();
+    work.push_back(std::move(fields));
+  }
+  const auto kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
+  return {
+      {"compiler", std::string("qwen-opt ") + projectVersion()},
+      {"model", describeModel(input)},
+      {"targets", std::move(targets)},
+      {"weights", {{"format", weightFormatName(format)}}},
+      {"kv", describeKv(*input.config, kv.getValue())},
+      {"limits",
+       {{"tokens", integer(module, kMaxTokensAttr)},
+        {"rows", integer(module, kMaxRowsAttr)}}},
+      {"arena_bytes", integer(module, kArenaBytesAttr)},
+      {"output_stride", integer(module, kOutputStrideAttr)},
+      {"ops", std::move(ops)},
+      {"work", std::move(work)},
+      {"tensors", describeTensors(module, *input.config)},
+      {"generation", describeGeneration(*input.generation)},
+  };
+}
+
+static std::string toText(const json &manifest) {
+  // Names that are not UTF-8 become readable rather than an exception.
+  return manifest.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::string qwen::writeManifest(llvm::ArrayRef<TargetCode> targets,
+                                const ArtifactInput &input) {
+  json described = json::array();
+  for (const TargetCode &code : targets)
+    described.push_back(
+        describeTarget(code, usedFeatures(*code.module, code.target.arch)));
+  return toText(describe(*targets.front().module, input, std::move(described)));
+}
+
+std::string qwen::writeKernelManifest(const TargetCode &code,
+                                      const ArtifactInput &input,
+                                      CpuFeatureSet features) {
+  json manifest = describe(*code.module, input,
+                           json::array({describeTarget(code, features)}));
+  manifest["tensors"] = json::array();
+  return toText(manifest);
+}

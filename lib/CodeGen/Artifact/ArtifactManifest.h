@@ -1,0 +1,24 @@
+//===- ArtifactManifest.h - The manifest of a compiled model ----*- C++ -*-===//
+
+#ifndef QWEN_LIB_CODEGEN_ARTIFACT_ARTIFACTMANIFEST_H
+#define QWEN_LIB_CODEGEN_ARTIFACT_ARTIFACTMANIFEST_H
+
+#include "qwen/CodeGen/Artifact/ArtifactWriter.h"
+
+#include <string>
+
+namespace qwen {
+
+/// The manifest, JSON in UTF-8 (docs/artifact.md). `targets` are as
+/// writeArtifact takes them.
+std::string writeManifest(llvm::ArrayRef<TargetCode> targets,
+                          const ArtifactInput &input);
+
+/// The manifest of the same model without tensors, whose code uses `features`.
+std::string writeKernelManifest(const TargetCode &code,
+                                const ArtifactInput &input,
+                                CpuFeatureSet features);
+
+} // namespace qwen
+
+#endif // QWEN_LIB_CODEGEN_ARTIFACT_ARTIFACTMANIFEST_H

@@ -1,0 +1,233 @@
+//===- ArtifactWriter.cpp - Writes a compiled model -----------------------===//
+
+#include "qwen/CodeGen/Artifact/ArtifactWriter.h"
+
+#include "ArtifactFile.h"
+#include "ArtifactManifest.h"
+
+#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/Error.h"
+#include "qwen/CodeGen/Backend/Backend.h"
+#include "qwen/CodeGen/Backend/HalideAdapter.h"
+#include "qwen/CodeGen/Backend/InstructionModels.h"
+#include "qwen/CodeGen/Backend/Link.h"
+#include "qwen/CodeGen/Lower/Lower.h"
+#include "qwen/CodeGen/Products/Products.h"
+#include "qwen/Dialect/QwenDialect.h"
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// Code
+//===----------------------------------------------------------------------===//
+
+/// Code for one target, not yet optimized; appends its entries' names.
+static std::unique_ptr<llvm::Module>
+generateTarget(mlir::ModuleOp module, const Target &target,
+               llvm::LLVMContext &context, std::vector<std::string> &entries) {
+  // The functions alone: weights are not translated.
+  mlir::OwningOpRef<mlir::ModuleOp> functions =
+      mlir::ModuleOp::create(module.getLoc());
+  for (auto function : module.getOps<mlir::func::FuncOp>())
+    functions->push_back(function.clone());
+  std::unique_ptr<llvm::Module> whole = translateToLLVM(*functions, context);
+  setTarget(*whole, target, usedFeatures(module, target.arch));
+
+  entries.push_back(nameForTarget(kForwardName, target));
+  for (const std::string &name : calledKernels(module)) {
+    const KernelInfo &row = *findKernel(name);
+    std::unique_ptr<llvm::Module> part;
+    if (row.provider == KernelProvider::Halide) {
+      part = emitHalideKernel(row, context);
+    } else {
+      mlir::OwningOpRef<mlir::ModuleOp> product =
+          mlir::ModuleOp::create(module.getLoc());
+      emitProduct(row, scheduleOf(row), *product);
+      part = translateToLLVM(*product, context);
+    }
+    setTarget(*part, target, row.features());
+    linkModule(*whole, std::move(part));
+    entries.push_back(nameForTarget(name, target));
+  }
+  nameForTarget(*whole, target);
+  return whole;
+}
+
+std::unique_ptr<llvm::Module>
+qwen::generateCode(llvm::ArrayRef<TargetCode> targets,
+                   llvm::LLVMContext &context) {
+  std::vector<std::string> entries;
+  std::unique_ptr<llvm::Module> whole;
+  for (const auto &[target, module] : targets) {
+    std::unique_ptr<llvm::Module> part =
+        generateTarget(*module, target, context, entries);
+    if (whole)
+      linkModule(*whole, std::move(part));
+    else
+      whole = std::move(part);
+  }
+  addEntryTable(*whole, entries);
+  optimize(*whole, targets.front().target);
+  return whole;
+}
+
+//===----------------------------------------------------------------------===//
+// Checksums of the weights
+//===----------------------------------------------------------------------===//
+
+/// The checksum of each kChecksumBytes of `range`.
+static std::vector<uint64_t>
+checksumWeights(const ArtifactFile &file, FileRange range, unsigned threads) {
+  std::vector<uint64_t> checksums((range.size + kChecksumBytes - 1) /
+                                  kChecksumBytes);
+  std::atomic<size_t> next = 0;
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto work = [&] {
+    try {
+      std::vector<uint8_t> bytes(kChecksumBytes);
+      for (size_t i; (i = next++) < checksums.size();) {
+        const uint64_t offset = i * kChecksumBytes;
+        const std::span<uint8_t> chunk(
+            bytes.data(), std::min(kChecksumBytes, range.size - offset));
+        file.read(range.offset + offset, chunk);
+        checksums[i] = XXH3_64bits(chunk.data(), chunk.size());
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      error = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (unsigned i = 1; i < threads; ++i)
+    others.emplace_back(work);
+  work();
+  for (std::thread &thread : others)
+    thread.join();
+  if (error)
+    std::rethrow_exception(error);
+  return checksums;
+}
+
+//===----------------------------------------------------------------------===//
+// The file
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Gives the parts of a file their places, one after another.
+class FileLayout {
+public:
+  FileRange place(uint64_t size, uint64_t alignment) {
+    const FileRange range{(end + alignment - 1) / alignment * alignment, size};
+    end = range.offset + size;
+    return range;
+  }
+  uint64_t size() const { return end; }
+
+private:
+  uint64_t end = 0;
+};
+} // namespace
+
+template <typename T>
+static std::span<const uint8_t> asBytes(const T &container) {
+  return {reinterpret_cast<const uint8_t *>(container.data()),
+          container.size() * sizeof(*container.data())};
+}
+
+static uint64_t checksum(std::span<const uint8_t> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
+                                    llvm::ArrayRef<TargetCode> targets,
+                                    const ArtifactInput &input,
+                                    const ProgressFn &progress,
+                                    const CheckFn &check) {
+  // What the targets share is that of any of them.
+  const auto &[target, first] = targets.front();
+  mlir::ModuleOp module = *first;
+  llvm::LLVMContext context;
+  SharedObject object;
+  {
+    const std::unique_ptr<llvm::Module> code = generateCode(targets, context);
+    object = linkSharedObject(emitObject(*code, target), target);
+  }
+  const std::string manifest = writeManifest(targets, input);
+  const std::optional<TokenizerImport> &tokenizer = *input.tokenizer;
+  const std::span<const uint8_t> tokenizerBytes =
+      tokenizer ? asBytes(tokenizer->blob) : std::span<const uint8_t>();
+  const std::span<const uint8_t> templateBytes =
+      tokenizer ? asBytes(tokenizer->chatTemplate) : std::span<const uint8_t>();
+  const auto weightBytes = static_cast<uint64_t>(
+      module->getAttrOfType<mlir::IntegerAttr>(kWeightBytesAttr).getInt());
+
+  FileLayout layout;
+  ArtifactHeader header = codeHeader(object, target.arch);
+  layout.place(object.bytes.size(), 1);
+  header.manifest = layout.place(manifest.size(), kTensorAlign);
+  header.tokenizer = layout.place(tokenizerBytes.size(), kTensorAlign);
+  header.chatTemplate = layout.place(templateBytes.size(), kTensorAlign);
+  header.weightChecksums = layout.place((weightBytes + kChecksumBytes - 1) /
+                                            kChecksumBytes * sizeof(uint64_t),
+                                        kTensorAlign);
+  header.weights = layout.place(weightBytes, kWeightsAlign);
+  header.fileSize = layout.size();
+  header.manifestChecksum = checksum(asBytes(manifest));
+  header.tokenizerChecksum = checksum(tokenizerBytes);
+  header.chatTemplateChecksum = checksum(templateBytes);
+
+  const ArtifactFile file(output, header.fileSize);
+  file.write(header.manifest.offset, asBytes(manifest));
+  file.write(header.tokenizer.offset, tokenizerBytes);
+  file.write(header.chatTemplate.offset, templateBytes);
+  const unsigned threads = std::max(std::thread::hardware_concurrency(), 1u);
+  packWeights(
+      module, *input.checkpoint, threads,
+      [&](uint64_t offset, std::span<const uint8_t> bytes) {
+        file.write(header.weights.offset + offset, bytes);
+      },
+      progress);
+  const std::vector<uint64_t> checksums =
+      checksumWeights(file, header.weights, threads);
+  file.write(header.weightChecksums.offset, asBytes(checksums));
+  header.weightChecksumsChecksum = checksum(asBytes(checksums));
+  writeHeader(object, header);
+  file.write(0, asBytes(object.bytes));
+  check(output.path());
+  output.commit();
+  return {header.fileSize, header.code.size, weightBytes};
+}
+
+std::vector<char> qwen::modelledArtifact(const TargetCode &code,
+                                         const ArtifactInput &input,
+                                         CpuFeatureSet features) {
+  const Target &target = code.target;
+  const CpuFeatureSet used = usedFeatures(*code.module, target.arch);
+  llvm::LLVMContext context;
+  const std::unique_ptr<llvm::Module> modelled = generateCode(code, context);
+  modelInstructions(*modelled, features);
+  SharedObject object = linkSharedObject(emitObject(*modelled, target), target);
+  const std::string manifest =
+      writeKernelManifest(code, input, used - (used - features));
+
+  FileLayout layout;
+  ArtifactHeader header = codeHeader(object, target.arch);
+  layout.place(object.bytes.size(), 1);
+  header.manifest = layout.place(manifest.size(), kTensorAlign);
+  header.fileSize = layout.size();
+  header.manifestChecksum = checksum(asBytes(manifest));
+  writeHeader(object, header);
+  std::vector<char> file = std::move(object.bytes);
+  file.resize(header.manifest.offset);
+  file.insert(file.end(), manifest.begin(), manifest.end());
+  return file;
+}

@@ -1,0 +1,259 @@
+//===- Pack.cpp - The weight image ----------------------------------------===//
+
+#include "qwen/CodeGen/Artifact/Pack.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/CodeGen/Lower/Lower.h"
+#include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Numerics/Encode.h"
+#include "qwen/Numerics/Float16.h"
+#include "qwen/Numerics/Math.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+using namespace qwen;
+
+namespace {
+/// A weight as rows of `columns` values; a vector is one row.
+struct Segment {
+  std::string name;
+  std::span<const uint8_t> bytes;
+  mlir::Type type;
+  int64_t rows;
+};
+
+/// A part of the image and the rows that it is made of.
+struct Part {
+  uint64_t offset;
+  uint64_t size;
+  std::vector<Segment> segments;
+  /// Of the rows of a matrix; 0 for vectors.
+  int64_t columns = 0;
+  WeightFormat format = WeightFormat::F32;
+
+  bool isMatrix() const { return columns > 0; }
+};
+
+/// One panel of a matrix, or a whole vector.
+struct Task {
+  const Part *part;
+  int64_t panel;
+};
+} // namespace
+
+static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
+                     const Checkpoint &checkpoint) {
+  Part part{static_cast<uint64_t>(packed.getOffset()),
+            static_cast<uint64_t>(packed.getByteSize()),
+            {}};
+  if (auto layout = packed.getLayout()) {
+    part.format = layout->getFormat().getValue();
+    part.columns = llvm::cast<mlir::ShapedType>(packed.getType()).getDimSize(1);
+  }
+  for (auto symbol :
+       packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>()) {
+    auto weight = symbols.lookup<WeightOp>(symbol.getValue());
+    const auto type = llvm::cast<mlir::ShapedType>(weight.getType());
+    const auto size = static_cast<uint64_t>(type.getNumElements()) *
+                      (type.getElementTypeBitWidth() / 8);
+    part.segments.push_back(
+        {symbol.getValue().str(),
+         checkpoint.bytes(std::string_view(weight.getFile()),
+                          static_cast<uint64_t>(weight.getOffset()), size),
+         type.getElementType(), part.isMatrix() ? type.getDimSize(0) : 1});
+  }
+  return part;
+}
+
+/// Widens `count` stored values from value `first` on. They need not be
+/// aligned.
+static void widen(const Segment &segment, int64_t first, int64_t count,
+                  float *to) {
+  if (segment.type.isF32()) {
+    std::memcpy(to, segment.bytes.data() + first * 4,
+                static_cast<size_t>(count) * 4);
+    return;
+  }
+  const uint8_t *from = segment.bytes.data() + first * 2;
+  const bool bf16 = segment.type.isBF16();
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, from + i * 2, 2);
+    to[i] = bf16 ? bf16ToF32(bits) : f16ToF32(bits);
+  }
+}
+
+namespace {
+/// What one thread needs to pack.
+class Packer {
+public:
+  explicit Packer(const WriteFn &write) : write(write) {}
+
+  /// Returns the bytes that it wrote.
+  uint64_t run(const Task &task) {
+    return task.part->isMatrix() ? packPanel(*task.part, task.panel)
+                                 : packVector(*task.part);
+  }
+
+private:
+  uint64_t packPanel(const Part &part, int64_t panel) {
+    const int64_t k = part.columns;
+    values.resize(static_cast<size_t>(kPanelRows * k));
+    const float *rows[kPanelRows] = {};
+    const Segment *owners[kPanelRows] = {};
+    int64_t count = 0, first = panel * kPanelRows;
+    for (const Segment &segment : part.segments) {
+      for (; count < kPanelRows && first + count < segment.rows; ++count) {
+        float *row = values.data() + count * k;
+        widen(segment, (first + count) * k, k, row);
+        rows[count] = row;
+        owners[count] = &segment;
+      }
+      first -= segment.rows;
+    }
+    bytes.resize(static_cast<size_t>(panelBytes(part.format, k)));
+    const numerics::EncodeStatus status =
+        numerics::packPanel(part.format, rows, k, bytes.data());
+    if (status != numerics::EncodeStatus::Ok)
+      throw culprit(part, rows, owners);
+    write(part.offset + static_cast<uint64_t>(panel) * bytes.size(), bytes);
+    return bytes.size();
+  }
+
+  /// The error for the first row that cannot be packed.
+  Error culprit(const Part &part, const float *const (&rows)[kPanelRows],
+                const Segment *const (&owners)[kPanelRows]) {
+    for (int64_t i = 0; i < kPanelRows && rows[i]; ++i) {
+      const float *only[kPanelRows] = {rows[i]};
+      const numerics::EncodeStatus status =
+          numerics::packPanel(part.format, only, part.columns, bytes.data());
+      if (status != numerics::EncodeStatus::Ok)
+        return refusal(*owners[i], status);
+    }
+    return Error("a panel cannot be packed, but each of its rows can");
+  }
+
+  static Error refusal(const Segment &segment, numerics::EncodeStatus status) {
+    std::string message = "tensor '" + segment.name + "' " +
+                          std::string(numerics::encodeStatusMessage(status));
+    if (status != numerics::EncodeStatus::NotFinite)
+      message += "; --weights f32 keeps it as it is";
+    return Error(message);
+  }
+
+  uint64_t packVector(const Part &part) {
+    values.assign(part.size / sizeof(float), 0);
+    int64_t at = 0;
+    for (const Segment &segment : part.segments) {
+      const auto count = static_cast<int64_t>(
+          segment.bytes.size() / (segment.type.getIntOrFloatBitWidth() / 8));
+      widen(segment, 0, count, values.data() + at);
+      for (int64_t i = at; i < at + count; ++i)
+        if (!std::isfinite(values[static_cast<size_t>(i)]))
+          throw refusal(segment, numerics::EncodeStatus::NotFinite);
+      at += count;
+    }
+    write(part.offset, {reinterpret_cast<const uint8_t *>(values.data()),
+                        values.size() * sizeof(float)});
+    return part.size;
+  }
+
+  const WriteFn &write;
+  /// Rows of one panel in f32, and the panel.
+  std::vector<float> values;
+  std::vector<uint8_t> bytes;
+};
+
+/// Runs tasks on several threads. Where some fail, the error is that of the
+/// first in order, on every machine: tasks are taken in order, and all that
+/// were taken before it are finished.
+class TaskRunner {
+public:
+  TaskRunner(std::span<const Task> tasks, const WriteFn &write,
+             const ProgressFn &progress, uint64_t total)
+      : tasks(tasks), write(write), progress(progress), total(total) {}
+
+  void run(unsigned threads) {
+    std::vector<std::thread> others;
+    for (unsigned i = 1; i < threads; ++i)
+      others.emplace_back([this] { work(); });
+    work();
+    for (std::thread &thread : others)
+      thread.join();
+    if (error)
+      std::rethrow_exception(error);
+  }
+
+private:
+  void work() {
+    Packer packer(write);
+    for (size_t i; !stopped && (i = next++) < tasks.size();) {
+      try {
+        const uint64_t written = packer.run(tasks[i]);
+        const std::lock_guard lock(mutex);
+        done += written;
+        progress(done, total);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        stopped = true;
+        if (i < failed) {
+          failed = i;
+          error = std::current_exception();
+        }
+      }
+    }
+  }
+
+  const std::span<const Task> tasks;
+  const WriteFn &write;
+  const ProgressFn &progress;
+  const uint64_t total;
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> stopped = false;
+  std::mutex mutex;
+  uint64_t done = 0;
+  size_t failed = SIZE_MAX;
+  std::exception_ptr error;
+};
+} // namespace
+
+void qwen::packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
+                       unsigned threads, const WriteFn &write,
+                       const ProgressFn &progress) {
+  const mlir::SymbolTable symbols(module);
+  std::vector<Part> parts;
+  uint64_t total = 0;
+  for (PackedOp packed : module.getOps<PackedOp>()) {
+    parts.push_back(readPart(packed, symbols, checkpoint));
+    total += parts.back().size;
+  }
+  std::vector<Task> tasks;
+  for (const Part &part : parts) {
+    const int64_t panels = part.isMatrix()
+                               ? static_cast<int64_t>(part.size) /
+                                     panelBytes(part.format, part.columns)
+                               : 1;
+    for (int64_t panel = 0; panel < panels; ++panel)
+      tasks.push_back({&part, panel});
+  }
+
+  const auto model = module->getAttrOfType<mlir::DictionaryAttr>(kModelAttr);
+  const double theta =
+      model.getAs<mlir::FloatAttr>("rope_theta").getValueAsDouble();
+  const int64_t headDim = model.getAs<mlir::IntegerAttr>("head_dim").getInt();
+  std::vector<float> frequencies;
+  frequencies.reserve(static_cast<size_t>(headDim / 2));
+  for (int64_t i = 0; i < headDim / 2; ++i)
+    frequencies.push_back(numerics::ropeInvFreq(theta, i, headDim));
+  write(
+      static_cast<uint64_t>(
+          module->getAttrOfType<mlir::IntegerAttr>(kFrequenciesAttr).getInt()),
+      {reinterpret_cast<const uint8_t *>(frequencies.data()),
+       frequencies.size() * sizeof(float)});
+  TaskRunner(tasks, write, progress, total).run(std::max(threads, 1u));
+}

@@ -1,0 +1,98 @@
+//===- InstructionModels.cpp - Instructions in plain IR -------------------===//
+
+#include "qwen/CodeGen/Backend/InstructionModels.h"
+#include "TileModel.h"
+#include "qwen/ABI/Error.h"
+#include "qwen/CodeGen/Backend/Backend.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
+#include "llvm/IR/IntrinsicsX86.h"
+#include "llvm/IR/Module.h"
+
+using namespace qwen;
+using llvm::Value;
+
+static constexpr char kFeatures[] = "target-features";
+
+/// vpdpbusd: each word of `sums` plus the products of its four bytes, unsigned
+/// of `w` and signed of `x`. Nothing saturates.
+static Value *dotBytes(llvm::IRBuilder<> &builder, Value *sums, Value *w,
+                       Value *x) {
+  llvm::Type *type = sums->getType();
+  w = builder.CreateBitCast(w, type);
+  x = builder.CreateBitCast(x, type);
+  for (uint64_t bit = 0; bit < 32; bit += 8) {
+    Value *unsignedByte =
+        builder.CreateAnd(builder.CreateLShr(w, bit), uint64_t{0xff});
+    Value *signedByte = builder.CreateAShr(builder.CreateShl(x, 24 - bit), 24);
+    sums = builder.CreateAdd(sums, builder.CreateMul(unsignedByte, signedByte));
+  }
+  return sums;
+}
+
+/// The value of `call` in plain IR, or null where it has no model.
+static Value *model(llvm::IntrinsicInst &call) {
+  llvm::IRBuilder<> builder(&call);
+  switch (call.getIntrinsicID()) {
+  case llvm::Intrinsic::x86_avx512_vpdpbusd_256:
+  case llvm::Intrinsic::x86_avx512_vpdpbusd_512:
+    return dotBytes(builder, call.getArgOperand(0), call.getArgOperand(1),
+                    call.getArgOperand(2));
+  default:
+    return nullptr;
+  }
+}
+
+/// Whether every machine that artifacts are made for has the instruction.
+static bool isLeast(const llvm::IntrinsicInst &call) {
+  const llvm::StringRef name = call.getCalledFunction()->getName();
+  return !name.starts_with("llvm.x86.") || name.starts_with("llvm.x86.sse") ||
+         name.starts_with("llvm.x86.ssse3.") ||
+         name.starts_with("llvm.x86.avx.") ||
+         name.starts_with("llvm.x86.avx2.");
+}
+
+/// The features of a function that setTarget has prepared.
+static CpuFeatureSet featuresOf(const llvm::Function &function) {
+  CpuFeatureSet result;
+  llvm::SmallVector<llvm::StringRef> names;
+  function.getFnAttribute(kFeatures).getValueAsString().split(names, ',');
+  for (llvm::StringRef name : names)
+    if (name.consume_front("+"))
+      if (auto feature = parseFeature(std::string_view(name)))
+        result.insert(*feature);
+  return result;
+}
+
+static void modelFunction(llvm::Function &function, CpuFeatureSet features,
+                          TileModel &tiles) {
+  for (llvm::Instruction &instruction :
+       llvm::make_early_inc_range(llvm::instructions(function))) {
+    auto *call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+    if (!call || isLeast(*call) || tiles.replace(*call))
+      continue;
+    Value *value = model(*call);
+    if (!value)
+      throw Error("generated function '" + function.getName().str() +
+                  "' uses '" + call->getCalledFunction()->getName().str() +
+                  "', which this machine lacks and which has no model");
+    call->replaceAllUsesWith(value);
+    call->eraseFromParent();
+  }
+  function.addFnAttr(kFeatures, featureAttribute(features));
+}
+
+void qwen::modelInstructions(llvm::Module &module, CpuFeatureSet features) {
+  const std::string attribute = featureAttribute(features);
+  TileModel tiles(module, attribute);
+  for (llvm::Function &function : module) {
+    if (function.isDeclaration())
+      continue;
+    const CpuFeatureSet used = featuresOf(function);
+    const CpuFeatureSet missing = used - features;
+    if (!missing.empty())
+      modelFunction(function, used - missing, tiles);
+  }
+}

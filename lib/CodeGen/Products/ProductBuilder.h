@@ -1,0 +1,157 @@
+//===- ProductBuilder.h - The operations of matrix products -----*- C++ -*-===//
+//
+// What the emitters of products share: addresses, loads, loops, and the chains
+// of fma that f32 products and attention's products have in common. The code
+// is scf, arith, math.fma and 1-D vectors; memory is reached through !llvm.ptr
+// and byte offsets.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_CODEGEN_PRODUCTS_PRODUCTBUILDER_H
+#define QWEN_LIB_CODEGEN_PRODUCTS_PRODUCTBUILDER_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "qwen/CodeGen/Schedule/Schedule.h"
+
+namespace qwen {
+
+using mlir::Type;
+using mlir::Value;
+using mlir::ValueRange;
+using Values = llvm::SmallVector<Value>;
+
+/// Whether the length of vectors is known only at run time.
+inline bool isScalable(KernelIsa isa) {
+  return isa == KernelIsa::SVE || isa == KernelIsa::SVEI8MM;
+}
+
+class ProductBuilder : public mlir::ImplicitLocOpBuilder {
+public:
+  /// Starts the body of the function of `row` at the end of `module`.
+  ProductBuilder(const KernelInfo &row, mlir::ModuleOp module,
+                 llvm::ArrayRef<Type> arguments);
+
+  /// The types that signatures are made of.
+  static Type pointerType(mlir::MLIRContext *context);
+
+  Value argument(unsigned index) { return function.getArgument(index); }
+  void finish();
+
+  /// Integers (i64).
+  Value integer(int64_t value);
+  Value add(Value a, Value b);
+  Value mul(Value a, Value b);
+  Value mul(Value a, int64_t b) { return mul(a, integer(b)); }
+  /// Unsigned division by a power of two, rounded down.
+  Value shiftRight(Value a, int64_t bits);
+  Value smaller(Value a, Value b);
+
+  /// Memory. Addresses are in bytes. Of scalable vectors, only what belongs to
+  /// active outputs (forEachVector) is read, other lanes are 0, or written.
+  Value at(Value pointer, Value bytes);
+  Value at(Value pointer, int64_t bytes) { return at(pointer, integer(bytes)); }
+  Value load(Type type, Value pointer);
+  void store(Value value, Value pointer);
+  /// Memory of the function: `bytes`, aligned to `alignment`.
+  Value scratch(int64_t bytes, int64_t alignment = 64);
+  /// LLVM moves no load past this, to where its value would wait on the stack.
+  /// The processor sees nothing of it.
+  void keepLoadsInOrder();
+  /// `value`, of which LLVM knows no more: what is computed from it stays as it
+  /// was written. A vector of x86.
+  Value opaque(Value value);
+
+  /// Whether vectors are scalable, and code where they are not.
+  bool isScalable() const { return scalable; }
+  void withFixedVectors(llvm::function_ref<void()> body);
+
+  /// Vectors. With scalable ones, `lanes` are those of each 128 bits of a
+  /// register of f32.
+  mlir::VectorType vector(int64_t lanes, Type element) {
+    return mlir::VectorType::get({lanes}, element, {scalable});
+  }
+  Value splat(mlir::VectorType type, Value scalar);
+  Value zeros(mlir::VectorType type, float value = 0.0f);
+  /// `lanes` values of type f32, or of f16 or bf16 widened, which is exact.
+  Value loadFloats(int64_t lanes, Type stored, Value pointer);
+  Value intrinsic(Type result, llvm::StringRef name, ValueRange arguments);
+  /// Arm's instruction zip, uzp or trn on elements of `bits`: the first or the
+  /// second half of what it makes of two vectors, in the type of `a`.
+  Value permuted(llvm::StringRef name, int64_t bits, Value a, Value c,
+                 bool second);
+
+  /// for (i64 i = lower; i < upper; i += step). The body takes and returns the
+  /// values that are carried from one iteration to the next.
+  using LoopBody = llvm::function_ref<Values(Value, ValueRange)>;
+  Values loop(Value lower, Value upper, int64_t step, ValueRange carried,
+              LoopBody body);
+  void loop(Value lower, Value upper, int64_t step,
+            llvm::function_ref<void(Value)> body);
+  /// if (condition) then(); else otherwise();
+  void branch(Value condition, llvm::function_ref<void()> then,
+              llvm::function_ref<void()> otherwise);
+  /// pointer ? other() : values.
+  Values unlessNull(Value pointer, ValueRange values,
+                    llvm::function_ref<Values()> other);
+  /// For outputs [0, count) in scalable vectors: calls `body` with the first
+  /// output of a tile and its number of vectors, which is each of `vectors` (in
+  /// descending order) as long as they are full and at last 1, where outputs
+  /// below count are active.
+  void forEachVector(Value count, llvm::ArrayRef<int64_t> vectors,
+                     llvm::function_ref<void(Value, int64_t)> body);
+  /// A distance in vectors that is `distance` where they have 128 bits.
+  Value scaled(int64_t distance);
+
+  /// Bytes that a prefetch fetches.
+  static constexpr int64_t kCacheLine = 64;
+  /// Fetches the line at `address` to the second cache, which waits for more
+  /// lines at once than the first.
+  void prefetch(Value address);
+
+  /// What is read later: step i of a chain prefetches `lines` lines from
+  /// pointer + i * stride on.
+  struct ReadAhead {
+    Value pointer, stride;
+    int64_t lines;
+  };
+
+  /// A tile of x.size() rows and `columns` outputs, accumulated from +0 by
+  /// acc = fma(w, x, acc) for `count` steps in order. Step i reads `columns`
+  /// weights of type `stored` at weights + i * stride and one f32 of each row
+  /// at x[r] + 4 * i. Returns the rows' vectors of `lanes` floats, row by row.
+  Values chains(llvm::ArrayRef<Value> x, Value weights, Value stride,
+                Type stored, Value count, int64_t columns, int64_t lanes,
+                const ReadAhead &ahead = {});
+
+  /// The predicate of a scalable vector with `lanes` lanes for each 128 bits of
+  /// outputs in f32: those of active outputs.
+  Value predicate(int64_t lanes);
+
+private:
+  /// Four floats, in each 128 bits of a vector.
+  Value loadFour(Value pointer);
+  /// fma(w, element i of each 128 bits of four, sum).
+  Value fmaByElement(Value w, Value four, int64_t i, Value sum);
+
+  mlir::func::FuncOp function;
+  const Arch arch;
+  bool scalable;
+  /// Outputs from the first of the current vector on; null where all lanes of
+  /// all vectors have one.
+  Value active;
+};
+
+/// The emitters of Products.h, by LoopNest.
+void emitAttention(const KernelInfo &row, const KernelSchedule &schedule,
+                   mlir::ModuleOp module);
+void emitLinear(const KernelInfo &row, const KernelSchedule &schedule,
+                mlir::ModuleOp module);
+void emitBlocked(const KernelInfo &row, const KernelSchedule &schedule,
+                 mlir::ModuleOp module);
+void emitTiled(const KernelInfo &row, const KernelSchedule &schedule,
+               mlir::ModuleOp module);
+
+} // namespace qwen
+
+#endif // QWEN_LIB_CODEGEN_PRODUCTS_PRODUCTBUILDER_H

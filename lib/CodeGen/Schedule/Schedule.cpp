@@ -1,0 +1,290 @@
+//===- Schedule.cpp - How the code of products is arranged ----------------===//
+
+#include "qwen/CodeGen/Schedule/Schedule.h"
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/Error.h"
+
+#include <algorithm>
+#include <charconv>
+#include <stdexcept>
+
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// The table
+//===----------------------------------------------------------------------===//
+
+static constexpr unsigned setOf(KernelFormat format) {
+  return 1U << static_cast<unsigned>(format);
+}
+
+namespace {
+/// Schedules.def's line.
+struct Entry {
+  KernelOp op;
+  KernelIsa isa;
+  unsigned formats;
+  int64_t m;
+  KernelSchedule schedule;
+};
+
+/// The sets of formats that lines name.
+namespace formats {
+constexpr unsigned Q8_0 = setOf(KernelFormat::Q8_0),
+                   Q4_0 = setOf(KernelFormat::Q4_0),
+                   Q4_G128 = setOf(KernelFormat::Q4_G128),
+                   Integers = Q8_0 | Q4_0 | Q4_G128,
+                   Floats =
+                       setOf(KernelFormat::F32) | setOf(KernelFormat::BF16),
+                   Cache = setOf(KernelFormat::F32) | setOf(KernelFormat::F16);
+
+constexpr Entry kEntries[] = {
+#define QWEN_SCHEDULE(Op, Isa, Formats, M, ...)                                \
+  {KernelOp::Op, KernelIsa::Isa, Formats, M, {__VA_ARGS__}},
+#include "qwen/CodeGen/Schedule/Schedules.def"
+};
+} // namespace formats
+using formats::kEntries;
+} // namespace
+
+static constexpr bool isFor(const Entry &entry, const KernelInfo &row) {
+  return entry.op == row.op && entry.isa == row.isa && entry.m == row.m &&
+         (entry.formats & setOf(row.format)) != 0;
+}
+
+/// Whether each row of MLIR has one line, and no line is without a row.
+static constexpr bool isComplete() {
+  constexpr KernelInfo rows[] = {
+#define QWEN_KERNEL(Name, Op, Format, M, Isa, Provider)                        \
+  {#Name, KernelOp::Op,   KernelFormat::Format,                                \
+   M,     KernelIsa::Isa, KernelProvider::Provider},
+#include "qwen/ABI/Kernels.def"
+  };
+  for (const KernelInfo &row : rows)
+    if (std::ranges::count_if(kEntries, [&](const Entry &entry) {
+          return isFor(entry, row);
+        }) != (row.provider == KernelProvider::MLIR))
+      return false;
+  return std::ranges::all_of(kEntries, [&](const Entry &entry) {
+    return std::ranges::any_of(
+        rows, [&](const KernelInfo &row) { return isFor(entry, row); });
+  });
+}
+static_assert(
+    isComplete(),
+    "Schedules.def lacks a row, has one twice or one that is not there");
+
+const KernelSchedule &qwen::scheduleOf(const KernelInfo &row) {
+  for (const Entry &entry : kEntries)
+    if (isFor(entry, row))
+      return entry.schedule;
+  throw std::logic_error("no schedule for kernel '" + std::string(row.name) +
+                         "'");
+}
+
+/// Whether accumulators are of pairs of tokens.
+static bool inPairs(KernelIsa isa) {
+  return isa == KernelIsa::NEONI8MM || isa == KernelIsa::SVEI8MM;
+}
+
+/// What ProductsBlocked.cpp has code for.
+static bool hasBlocks(KernelIsa isa) {
+  return isa == KernelIsa::NEONDotProd || inPairs(isa);
+}
+
+LoopNest qwen::loopNest(const KernelInfo &row, const KernelSchedule &schedule) {
+  if (row.op != KernelOp::Linear)
+    return LoopNest::Attention;
+  if (!isQuantized(row.format))
+    return LoopNest::Chains;
+  if (row.isa == KernelIsa::AMXInt8)
+    return LoopNest::Tiles;
+  return schedule.chunk > 0 && hasBlocks(row.isa) ? LoopNest::Blocks
+                                                  : LoopNest::Dots;
+}
+
+KernelSchedule qwen::fixedSchedule(const KernelInfo &row,
+                                   KernelSchedule schedule) {
+  if (row.isa != KernelIsa::SVEI8MM ||
+      loopNest(row, schedule) != LoopNest::Blocks)
+    return schedule;
+  KernelInfo fixed = row;
+  fixed.isa = KernelIsa::NEONI8MM;
+  const KernelSchedule &neon = scheduleOf(fixed);
+  schedule.tokens = neon.tokens;
+  schedule.vectors = neon.vectors;
+  schedule.unroll = neon.unroll;
+  return schedule;
+}
+
+//===----------------------------------------------------------------------===//
+// Limits
+//===----------------------------------------------------------------------===//
+
+static constexpr ScheduleField kFields[] = {
+    {"tokens", &KernelSchedule::tokens},
+    {"vectors", &KernelSchedule::vectors},
+    {"unroll", &KernelSchedule::unroll},
+    {"inTurn", &KernelSchedule::inTurn},
+    {"prefetch", &KernelSchedule::prefetch},
+    {"streams", &KernelSchedule::streams},
+    {"chunk", &KernelSchedule::chunk},
+    {"depth", &KernelSchedule::depth},
+    {"panels", &KernelSchedule::panels},
+    {"cached", &KernelSchedule::cached},
+};
+
+std::span<const ScheduleField> qwen::scheduleFields() { return kFields; }
+
+/// first, 2 * first, ... last.
+static std::vector<int64_t> doubling(int64_t first, int64_t last) {
+  std::vector<int64_t> values;
+  for (int64_t value = first; value <= last; value *= 2)
+    values.push_back(value);
+  return values;
+}
+
+static std::vector<int64_t> tokenChoices(const KernelInfo &row, LoopNest nest) {
+  if (nest == LoopNest::Attention)
+    return {1, 2, 3, 4, 5, 6, 7, 8};
+  if (nest == LoopNest::Tiles)
+    return {0};
+  std::vector<int64_t> values;
+  for (int64_t tokens = inPairs(row.isa) ? 2 : 1; tokens <= row.m; ++tokens)
+    if (row.m % tokens == 0 && (tokens % 2 == 0 || !inPairs(row.isa)))
+      values.push_back(tokens);
+  return values;
+}
+
+static std::vector<int64_t> chunkChoices(const KernelInfo &row, LoopNest nest) {
+  if (row.op == KernelOp::AttentionScores)
+    return doubling(1, 256);
+  if (nest == LoopNest::Tiles)
+    return doubling(row.m, 1024);
+  std::vector<int64_t> values = {0};
+  if (isQuantized(row.format) && hasBlocks(row.isa))
+    for (int64_t chunk = 8; chunk <= 256; chunk *= 2)
+      if (chunk % row.m == 0)
+        values.push_back(chunk);
+  return values;
+}
+
+std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &row,
+                                           const KernelSchedule &schedule,
+                                           const ScheduleField &field) {
+  const LoopNest nest = loopNest(row, schedule);
+  const auto is = [&](int64_t KernelSchedule::*value) {
+    return field.value == value;
+  };
+  if (is(&KernelSchedule::tokens))
+    return tokenChoices(row, nest);
+  if (is(&KernelSchedule::chunk))
+    return chunkChoices(row, nest);
+  const int64_t widest = kPanelRows / vectorLanes(row.isa);
+  switch (nest) {
+  case LoopNest::Attention:
+    // Halves of a panel at least: a head is a multiple of 8 values.
+    if (is(&KernelSchedule::vectors))
+      return doubling(std::max<int64_t>(widest / 2, 1), widest);
+    if (is(&KernelSchedule::prefetch))
+      return {0, 1};
+    return {0};
+  case LoopNest::Dots:
+    if (is(&KernelSchedule::inTurn) && !inPairs(row.isa))
+      return {0, 1};
+    if (is(&KernelSchedule::prefetch))
+      return {0, 512, 1024, 2048, 4096, 8192};
+    if (is(&KernelSchedule::streams))
+      return {0, 2, 4, 8};
+    [[fallthrough]];
+  case LoopNest::Blocks:
+    if (is(&KernelSchedule::unroll))
+      return doubling(1, kBlockGroups);
+    [[fallthrough]];
+  case LoopNest::Chains:
+    if (is(&KernelSchedule::vectors))
+      return doubling(1, widest);
+    break;
+  case LoopNest::Tiles:
+    if (is(&KernelSchedule::depth))
+      return doubling(8, 64);
+    break;
+  }
+  if (is(&KernelSchedule::panels))
+    return doubling(1, 16);
+  if (is(&KernelSchedule::cached))
+    return doubling(8192, 4 << 20);
+  return {0};
+}
+
+static std::string join(const std::vector<int64_t> &values) {
+  std::string text;
+  for (int64_t value : values)
+    text += (text.empty() ? "" : " ") + std::to_string(value);
+  return text;
+}
+
+void qwen::checkSchedule(const KernelInfo &row,
+                         const KernelSchedule &schedule) {
+  for (const ScheduleField &field : kFields) {
+    const std::vector<int64_t> choices = scheduleChoices(row, schedule, field);
+    const int64_t value = schedule.*field.value;
+    if (std::ranges::find(choices, value) == choices.end())
+      throw Error("schedule of kernel '" + std::string(row.name) + "' has " +
+                  std::string(field.name) + "=" + std::to_string(value) +
+                  "; it can be " + join(choices));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Text
+//===----------------------------------------------------------------------===//
+
+KernelSchedule qwen::parseSchedule(KernelSchedule schedule,
+                                   std::string_view text) {
+  const std::string wrong = "schedule '" + std::string(text) +
+                            "' is no list such as 'tokens=4,unroll=2'";
+  while (true) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const std::string_view item = text.substr(0, comma);
+    const size_t equals = item.find('=');
+    if (equals == std::string_view::npos)
+      throw Error(wrong);
+    const std::string_view name = item.substr(0, equals);
+    const auto *field = std::ranges::find(kFields, name, &ScheduleField::name);
+    if (field == std::end(kFields)) {
+      std::string names;
+      for (const ScheduleField &known : kFields)
+        names += (names.empty() ? "" : " ") + std::string(known.name);
+      throw Error("no field '" + std::string(name) +
+                  "' in a schedule; there are " + names);
+    }
+    const char *end = item.data() + item.size();
+    const auto [stop, error] =
+        std::from_chars(item.data() + equals + 1, end, schedule.*field->value);
+    if (error != std::errc() || stop != end)
+      throw Error(wrong);
+    if (comma == text.size())
+      return schedule;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+KernelSchedule qwen::changedSchedule(const KernelInfo &row,
+                                     std::string_view text) {
+  KernelSchedule schedule = scheduleOf(row);
+  if (!text.empty())
+    schedule = parseSchedule(schedule, text);
+  checkSchedule(row, schedule);
+  return schedule;
+}
+
+std::string qwen::printSchedule(const KernelInfo &row,
+                                const KernelSchedule &schedule) {
+  std::string text;
+  for (const ScheduleField &field : kFields)
+    text += std::string(field.name) + " = " +
+            std::to_string(schedule.*field.value) + " of " +
+            join(scheduleChoices(row, schedule, field)) + "\n";
+  return text;
+}

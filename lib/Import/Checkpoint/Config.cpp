@@ -1,0 +1,315 @@
+//===- Config.cpp - What a checkpoint says about its model ----------------===//
+
+#include "qwen/Import/Checkpoint/Config.h"
+
+#include "qwen/Import/Checkpoint/JsonFile.h"
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/Error.h"
+
+using namespace qwen;
+using nlohmann::json;
+
+static constexpr Architecture kArchitectures[] = {Architecture::Qwen2,
+                                                  Architecture::Qwen3};
+
+std::string_view qwen::architectureName(Architecture architecture) {
+  return architecture == Architecture::Qwen2 ? "Qwen2ForCausalLM"
+                                             : "Qwen3ForCausalLM";
+}
+
+//===----------------------------------------------------------------------===//
+// Keys of a JSON object
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A value with the key that names it in errors.
+class Value {
+public:
+  Value(const json &value, std::string key, const std::string &path)
+      : value(value), key(std::move(key)), path(path) {}
+
+  [[noreturn]] void error(const std::string &what) const {
+    throw Error(path + ": " + key + " " + what);
+  }
+  [[noreturn]] void fail(const std::string &needed) const {
+    error("is " + describe(value) + " when " + needed + " is needed");
+  }
+  /// Refuses a value that asks for what this compiler has not.
+  [[noreturn]] void refuse(const std::string &supported) const {
+    error(describe(value) + " is not supported; " + supported);
+  }
+
+  bool isNull() const { return value.is_null(); }
+  bool isArray() const { return value.is_array(); }
+
+  int64_t integer(int64_t least, int64_t most) const {
+    // Unsigned values above INT64_MAX are not taken for negative ones.
+    const bool fits = value.is_number_integer() &&
+                      (!value.is_number_unsigned() ||
+                       value.get<uint64_t>() <= uint64_t(INT64_MAX)) &&
+                      value.get<int64_t>() >= least &&
+                      value.get<int64_t>() <= most;
+    if (!fits)
+      fail("an integer from " + std::to_string(least) + " to " +
+           std::to_string(most));
+    return value.get<int64_t>();
+  }
+  double number(double least, double most) const {
+    if (!value.is_number() || !(value.get<double>() >= least) ||
+        !(value.get<double>() <= most))
+      fail("a number from " + json(least).dump() + " to " + json(most).dump());
+    return value.get<double>();
+  }
+  bool boolean() const {
+    if (!value.is_boolean())
+      fail("true or false");
+    return value.get<bool>();
+  }
+  const std::string &string() const {
+    if (!value.is_string())
+      fail("a string");
+    return value.get_ref<const std::string &>();
+  }
+  std::vector<Value> elements() const {
+    if (!value.is_array())
+      fail("an array");
+    std::vector<Value> result;
+    result.reserve(value.size());
+    for (size_t i = 0; i < value.size(); ++i)
+      result.emplace_back(value[i], key + "[" + std::to_string(i) + "]", path);
+    return result;
+  }
+
+  /// The value of `inner` in this object, or nullopt where it has none.
+  std::optional<Value> find(const char *inner) const {
+    if (!value.is_object())
+      fail("an object");
+    const auto found = value.find(inner);
+    if (found == value.end())
+      return std::nullopt;
+    return Value(*found, key.empty() ? inner : key + "." + inner, path);
+  }
+  /// The same, or nullopt where it is null.
+  std::optional<Value> findValue(const char *inner) const {
+    std::optional<Value> found = find(inner);
+    return found && found->isNull() ? std::nullopt : found;
+  }
+  Value at(const char *inner) const {
+    if (std::optional<Value> found = find(inner))
+      return *found;
+    throw Error(path + " has no " + (key.empty() ? "" : key + ".") + inner);
+  }
+
+private:
+  const json &value;
+  std::string key;
+  const std::string &path;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// config.json
+//===----------------------------------------------------------------------===//
+
+static Architecture parseArchitecture(const Value &root) {
+  const std::vector<Value> names = root.at("architectures").elements();
+  if (names.size() != 1)
+    root.at("architectures").fail("an array of one name");
+  for (Architecture architecture : kArchitectures)
+    if (names[0].string() == architectureName(architecture))
+      return architecture;
+  names[0].refuse("supported are Qwen2ForCausalLM (Qwen2, Qwen2.5) and "
+                  "Qwen3ForCausalLM");
+}
+
+/// Refuses a `key` that is true.
+static void refuseTrue(const Value &root, const char *key) {
+  if (const auto found = root.findValue(key); found && found->boolean())
+    found->refuse("supported is false");
+}
+
+static void refusePartialRotary(const Value &object) {
+  if (const auto found = object.findValue("partial_rotary_factor");
+      found && found->number(0, 1) != 1)
+    found->refuse("supported is 1");
+}
+
+/// Refuses a rope_parameters or rope_scaling that changes the rotations, and
+/// returns whether it says its type.
+static bool checkRopeType(const Value &rope) {
+  refusePartialRotary(rope);
+  bool typed = false;
+  // "type" is the older name.
+  for (const char *key : {"rope_type", "type"})
+    if (const auto type = rope.find(key)) {
+      if (type->string() != "default")
+        type->refuse("supported is \"default\"");
+      typed = true;
+    }
+  return typed;
+}
+
+/// Reads theta from rope_parameters (transformers 5) or from rope_theta.
+static double parseRope(const Value &root) {
+  refusePartialRotary(root);
+  if (const auto scaling = root.findValue("rope_scaling"))
+    if (!checkRopeType(*scaling))
+      scaling->refuse("supported is null");
+
+  const auto theta = [](const Value &value) {
+    return value.number(1e-30, 1e30);
+  };
+  const auto parameters = root.findValue("rope_parameters");
+  if (!parameters)
+    return theta(root.at("rope_theta"));
+  checkRopeType(*parameters);
+  const double result = theta(parameters->at("rope_theta"));
+  if (const auto other = root.findValue("rope_theta");
+      other && theta(*other) != result)
+    other->fail(json(result).dump() + ", as in rope_parameters,");
+  return result;
+}
+
+/// Refuses what would make another model of the same sizes.
+static void refuseUnsupported(const Value &root, const ModelConfig &model) {
+  if (const auto act = root.find("hidden_act"); act && act->string() != "silu")
+    act->refuse("supported is \"silu\"");
+  refuseTrue(root, "use_sliding_window");
+  if (const auto types = root.findValue("layer_types")) {
+    const std::vector<Value> layers = types->elements();
+    if (layers.size() != static_cast<size_t>(model.layers))
+      types->error("has " + std::to_string(layers.size()) +
+                   " elements when num_hidden_layers is " +
+                   std::to_string(model.layers));
+    for (const Value &type : layers)
+      if (type.string() != "full_attention")
+        type.refuse("supported is \"full_attention\"");
+  }
+  // Qwen2 has its biases whatever this key says.
+  if (model.architecture == Architecture::Qwen3)
+    refuseTrue(root, "attention_bias");
+  if (const auto found = root.findValue("quantization_config"))
+    found->error("is not supported; the weights of the original model, in F32, "
+                 "F16 or BF16, are needed");
+}
+
+/// Refuses a K, the length of `tensor`'s rows, that is not whole groups.
+static void checkK(const std::string &path, const char *tensor, int64_t k) {
+  if (k % kGroup != 0)
+    throw Error(path + ": K of model.layers.0." + tensor + " is " +
+                std::to_string(k) + " when a multiple of " +
+                std::to_string(kGroup) + " is needed");
+}
+
+/// Reads the sizes and checks that they agree with each other.
+static void parseSizes(const Value &root, const std::string &path,
+                       ModelConfig &model) {
+  constexpr int64_t kMaxRow = 1 << 24, kMaxCount = 1 << 16;
+  model.vocabSize = root.at("vocab_size").integer(1, INT32_MAX);
+  model.hiddenSize = root.at("hidden_size").integer(1, kMaxRow);
+  model.layers = root.at("num_hidden_layers").integer(1, kMaxCount);
+  model.heads = root.at("num_attention_heads").integer(1, kMaxCount);
+  const Value kvHeads = root.at("num_key_value_heads");
+  // null is how transformers spells "no grouping".
+  model.kvHeads =
+      kvHeads.isNull() ? model.heads : kvHeads.integer(1, kMaxCount);
+  model.intermediateSize = root.at("intermediate_size").integer(1, kMaxRow);
+  model.maxPosition =
+      root.at("max_position_embeddings").integer(1, int64_t{1} << 30);
+
+  if (model.heads % model.kvHeads != 0)
+    root.at("num_attention_heads")
+        .fail("a multiple of num_key_value_heads, " +
+              std::to_string(model.kvHeads) + ",");
+
+  // Qwen3 says its head_dim, which need not be hidden_size / heads.
+  if (const auto headDim = root.findValue("head_dim")) {
+    model.headDim = headDim->integer(1, kMaxCount);
+  } else if (model.architecture == Architecture::Qwen3) {
+    root.at("head_dim").fail("an integer from 16 to 256");
+  } else {
+    if (model.hiddenSize % model.heads != 0)
+      root.at("hidden_size")
+          .fail("a multiple of num_attention_heads, " +
+                std::to_string(model.heads) + ",");
+    model.headDim = model.hiddenSize / model.heads;
+  }
+  if (model.headDim < 16 || model.headDim > 256 || model.headDim % 8 != 0)
+    throw Error(path + ": head_dim is " + std::to_string(model.headDim) +
+                " when a multiple of 8 from 16 to 256 is needed");
+
+  checkK(path, "self_attn.q_proj.weight", model.hiddenSize);
+  checkK(path, "self_attn.o_proj.weight", model.heads * model.headDim);
+  checkK(path, "mlp.down_proj.weight", model.intermediateSize);
+}
+
+ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
+  requireDirectory(dir);
+  const std::string path = (dir / "config.json").string();
+  const std::optional<json> config = readJsonObject(path);
+  if (!config)
+    throw Error(dir.string() + " has no config.json: the folder of a Hugging "
+                               "Face checkpoint is needed");
+  const Value root(*config, "", path);
+  ModelConfig model;
+  model.architecture = parseArchitecture(root);
+  parseSizes(root, path, model);
+  refuseUnsupported(root, model);
+  model.ropeTheta = parseRope(root);
+  model.rmsNormEps = root.at("rms_norm_eps").number(1e-30, 1);
+  const auto tied = root.findValue("tie_word_embeddings");
+  model.tied = tied && tied->boolean();
+  return model;
+}
+
+//===----------------------------------------------------------------------===//
+// generation_config.json
+//===----------------------------------------------------------------------===//
+
+/// Reads the special tokens that `root` names and `generation` doesn't have.
+static void parseTokens(const Value &root, const ModelConfig &model,
+                        GenerationConfig &generation) {
+  const auto id = [&](const Value &value) {
+    return static_cast<int32_t>(value.integer(0, model.vocabSize - 1));
+  };
+  if (const auto eos = root.findValue("eos_token_id");
+      eos && generation.eosTokenIds.empty()) {
+    if (eos->isArray())
+      for (const Value &element : eos->elements())
+        generation.eosTokenIds.push_back(id(element));
+    else
+      generation.eosTokenIds.push_back(id(*eos));
+  }
+  if (const auto bos = root.findValue("bos_token_id");
+      bos && !generation.bosTokenId)
+    generation.bosTokenId = id(*bos);
+}
+
+GenerationConfig qwen::readGenerationConfig(const std::filesystem::path &dir,
+                                            const ModelConfig &model) {
+  GenerationConfig result;
+  const std::string path = (dir / "generation_config.json").string();
+  if (const std::optional<json> config = readJsonObject(path)) {
+    const Value root(*config, "", path);
+    const auto number = [&](const char *key, double least, double most,
+                            double &to) {
+      if (const auto found = root.findValue(key))
+        to = found->number(least, most);
+    };
+    if (const auto found = root.findValue("do_sample"))
+      result.doSample = found->boolean();
+    number("temperature", 0, 1e6, result.temperature);
+    // Where null is not the default, it switches the limit off.
+    if (const auto found = root.find("top_k"))
+      result.topK = found->isNull() ? 0 : found->integer(0, INT32_MAX);
+    number("top_p", 0, 1, result.topP);
+    number("min_p", 0, 1, result.minP);
+    number("repetition_penalty", 1e-6, 1e6, result.repetitionPenalty);
+    parseTokens(root, model, result);
+  }
+  const std::string modelPath = (dir / "config.json").string();
+  if (const std::optional<json> config = readJsonObject(modelPath))
+    parseTokens(Value(*config, "", modelPath), model, result);
+  return result;
+}

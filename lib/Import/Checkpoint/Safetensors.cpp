@@ -1,0 +1,345 @@
+//===- Safetensors.cpp - The tensors of a checkpoint ----------------------===//
+
+#include "qwen/Import/Checkpoint/Safetensors.h"
+
+#include "qwen/Import/Checkpoint/JsonFile.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/Process.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <optional>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace qwen;
+using nlohmann::json;
+
+//===----------------------------------------------------------------------===//
+// One file
+//===----------------------------------------------------------------------===//
+
+/// Bytes before the header: its length, little-endian.
+static constexpr uint64_t kLengthBytes = 8;
+static constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+/// The longest and deepest array of a header is a shape, of 8 dimensions here.
+static constexpr JsonLimits kHeaderLimits = {.depth = 3, .elements = 8};
+
+namespace {
+/// A type of the format.
+struct TypeInfo {
+  std::string_view name;
+  int64_t bits;
+  StoredType type = StoredType::Other;
+};
+} // namespace
+
+static constexpr TypeInfo kTypes[] = {
+    {"F32", 32, StoredType::F32},
+    {"F16", 16, StoredType::F16},
+    {"BF16", 16, StoredType::BF16},
+    {"BOOL", 8},
+    {"U8", 8},
+    {"I8", 8},
+    {"U16", 16},
+    {"I16", 16},
+    {"U32", 32},
+    {"I32", 32},
+    {"U64", 64},
+    {"I64", 64},
+    {"F64", 64},
+    {"C64", 64},
+    {"F8_E4M3", 8},
+    {"F8_E5M2", 8},
+    {"F8_E8M0", 8},
+    {"F6_E2M3", 6},
+    {"F6_E3M2", 6},
+    {"F4", 4},
+};
+
+/// The non-negative integer `value`, where it fits in int64_t.
+static std::optional<int64_t> asSize(const json &value) {
+  if (!value.is_number_unsigned() ||
+      value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    return std::nullopt;
+  return value.get<int64_t>();
+}
+
+/// Parses the entry of one tensor. `data` is what follows the header.
+static StoredTensor parseEntry(const std::string &name, const json &entry,
+                               std::span<const uint8_t> data,
+                               uint64_t dataOffset, const std::string &file,
+                               const std::string &path) {
+  const std::string what = path + ": tensor " + quote(name);
+  const auto at = [&](const char *key) -> const json & {
+    if (!entry.is_object())
+      throw Error(what + " is " + describe(entry) +
+                  " when an object is needed");
+    const auto found = entry.find(key);
+    if (found == entry.end())
+      throw Error(what + " has no " + key);
+    return *found;
+  };
+
+  StoredTensor tensor;
+  tensor.name = name;
+  tensor.file = file;
+
+  const json &dtype = at("dtype");
+  const TypeInfo *type = std::ranges::find_if(kTypes, [&](const TypeInfo &t) {
+    return dtype.is_string() && dtype.get_ref<const std::string &>() == t.name;
+  });
+  if (type == std::end(kTypes))
+    throw Error(what + " has the unknown dtype " + describe(dtype));
+  tensor.type = type->type;
+  tensor.typeName = type->name;
+
+  const json &shape = at("shape");
+  if (!shape.is_array())
+    throw Error(what + " has the shape " + describe(shape) +
+                " when an array is needed");
+  int64_t bits = type->bits;
+  for (const json &element : shape) {
+    const std::optional<int64_t> size = asSize(element);
+    if (!size)
+      throw Error(what + " has " + describe(element) +
+                  " in its shape when a size is needed");
+    if (__builtin_mul_overflow(bits, *size, &bits))
+      throw Error(what + " has a shape of more than 2^63 bits");
+    tensor.shape.push_back(*size);
+  }
+  if (bits % 8 != 0)
+    throw Error(what + " has " + std::to_string(bits) +
+                " bits when whole bytes are needed");
+
+  const json &range = at("data_offsets");
+  const bool pair = range.is_array() && range.size() == 2;
+  const std::optional<int64_t> first = pair ? asSize(range[0]) : std::nullopt;
+  const std::optional<int64_t> last = pair ? asSize(range[1]) : std::nullopt;
+  if (!first || !last)
+    throw Error(what + " has data_offsets that are not two offsets");
+  const int64_t begin = *first, end = *last;
+  const std::string place =
+      "data_offsets " + std::to_string(begin) + " to " + std::to_string(end);
+  if (begin > end)
+    throw Error(what + " has " + place + ", which end before they begin");
+  if (static_cast<uint64_t>(end) > data.size())
+    throw Error(what + " has " + place + " when the file has " +
+                std::to_string(data.size()) +
+                " bytes of data; it may be truncated");
+  if (end - begin != bits / 8)
+    throw Error(what + " has " + place + " when its dtype and shape need " +
+                std::to_string(bits / 8) + " bytes");
+  tensor.offset = dataOffset + static_cast<uint64_t>(begin);
+  tensor.bytes = data.subspan(begin, end - begin);
+  return tensor;
+}
+
+std::vector<StoredTensor> qwen::parseSafetensors(std::span<const uint8_t> bytes,
+                                                 const std::string &file,
+                                                 const std::string &path) {
+  if (bytes.size() < kLengthBytes)
+    throw Error(path + " has " + std::to_string(bytes.size()) +
+                " bytes when a safetensors file starts with 8 for the length "
+                "of its header");
+  uint64_t length = 0;
+  for (uint64_t i = 0; i < kLengthBytes; ++i)
+    length |= static_cast<uint64_t>(bytes[i]) << (8 * i);
+  if (length > bytes.size() - kLengthBytes)
+    throw Error(path + ": its header would have " + std::to_string(length) +
+                " bytes when " + std::to_string(bytes.size() - kLengthBytes) +
+                " are left in the file; it is truncated or not a safetensors "
+                "file");
+  if (length > kMaxHeaderBytes)
+    throw Error(path + ": its header has " + std::to_string(length) +
+                " bytes when at most " + std::to_string(kMaxHeaderBytes) +
+                " are allowed");
+  const uint64_t dataOffset = kLengthBytes + length;
+  const std::span<const uint8_t> data = bytes.subspan(dataOffset);
+
+  const json header = parseJsonObject(
+      {reinterpret_cast<const char *>(bytes.data()) + kLengthBytes, length},
+      path + ": its header", kHeaderLimits);
+  std::vector<StoredTensor> tensors;
+  for (const auto &[name, entry] : header.items())
+    if (name != "__metadata__")
+      tensors.push_back(parseEntry(name, entry, data, dataOffset, file, path));
+
+  // The format demands that the tensors cover the data without gaps.
+  std::ranges::sort(tensors, [](const StoredTensor &a, const StoredTensor &b) {
+    return std::pair(a.offset, a.bytes.size()) <
+           std::pair(b.offset, b.bytes.size());
+  });
+  uint64_t covered = dataOffset;
+  const auto checkNoGap = [&](uint64_t next) {
+    if (next > covered)
+      throw Error(path + ": bytes " + std::to_string(covered - dataOffset) +
+                  " to " + std::to_string(next - dataOffset) +
+                  " of its data belong to no tensor");
+  };
+  const StoredTensor *previous = nullptr;
+  for (const StoredTensor &tensor : tensors) {
+    if (tensor.offset < covered)
+      throw Error(path + ": tensors " + quote(previous->name) + " and " +
+                  quote(tensor.name) + " overlap at byte " +
+                  std::to_string(tensor.offset - dataOffset) + " of its data");
+    checkNoGap(tensor.offset);
+    covered += tensor.bytes.size();
+    previous = &tensor;
+  }
+  checkNoGap(bytes.size());
+  return tensors;
+}
+
+//===----------------------------------------------------------------------===//
+// The files of a checkpoint
+//===----------------------------------------------------------------------===//
+
+static constexpr char kSingleFile[] = "model.safetensors";
+static constexpr char kIndexFile[] = "model.safetensors.index.json";
+
+/// A whole file, mapped for reading.
+class Checkpoint::MappedFile {
+public:
+  explicit MappedFile(const std::string &path) {
+    // Without O_NONBLOCK, a pipe of that name would be waited for.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) != 0)
+      fail(path, std::strerror(errno), fd);
+    if (!S_ISREG(status.st_mode))
+      fail(path, "it is not a file", fd);
+    size = static_cast<size_t>(status.st_size);
+    // An empty file cannot be mapped.
+    if (size != 0) {
+      base = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+      if (base == MAP_FAILED)
+        fail(path, std::strerror(errno), fd);
+      range.emplace(base, size, path);
+    }
+    close(fd);
+  }
+  ~MappedFile() {
+    if (size != 0)
+      munmap(base, size);
+  }
+  MappedFile(const MappedFile &) = delete;
+  MappedFile &operator=(const MappedFile &) = delete;
+
+  std::span<const uint8_t> bytes() const {
+    return {static_cast<const uint8_t *>(base), size};
+  }
+
+private:
+  [[noreturn]] static void fail(const std::string &path, const char *why,
+                                int fd) {
+    const std::string message = "cannot read " + path + ": " + why;
+    if (fd >= 0)
+      close(fd);
+    throw Error(message);
+  }
+
+  void *base = nullptr;
+  size_t size = 0;
+  std::optional<MappedRange> range;
+};
+
+Checkpoint::Checkpoint(std::filesystem::path dir) : dir(std::move(dir)) {}
+Checkpoint::Checkpoint(Checkpoint &&) noexcept = default;
+Checkpoint &Checkpoint::operator=(Checkpoint &&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+/// Maps `file` and parses it.
+std::vector<StoredTensor> Checkpoint::map(const std::string &file) {
+  const std::string path = (dir / file).string();
+  auto mapped = std::make_unique<MappedFile>(path);
+  const std::span<const uint8_t> bytes = mapped->bytes();
+  files.emplace(file, std::move(mapped));
+  return parseSafetensors(bytes, file, path);
+}
+
+/// Tensor names and the names of their files, as the index in `path` has them.
+static std::map<std::string, std::string> parseIndex(const json &index,
+                                                     const std::string &path) {
+  const auto found = index.find("weight_map");
+  if (found == index.end())
+    throw Error(path + " has no weight_map");
+  if (!found->is_object())
+    throw Error(path + ": weight_map is " + describe(*found) +
+                " when an object is needed");
+  std::map<std::string, std::string> fileOf;
+  for (const auto &[name, file] : found->items()) {
+    if (!file.is_string())
+      throw Error(path + ": the file of tensor " + quote(name) + " is " +
+                  describe(file) + " when a name is needed");
+    const std::string &plain = file.get_ref<const std::string &>();
+    // What lies outside of the checkpoint's folder is none of its files.
+    const bool odd = std::ranges::any_of(plain, [](unsigned char c) {
+      return c == '/' || c == '\\' || c < 0x20;
+    });
+    if (plain.empty() || plain == "." || plain == ".." || odd)
+      throw Error(path + ": the file of tensor " + quote(name) + " is " +
+                  describe(file) + " when the plain name of a file is needed");
+    fileOf.emplace(name, plain);
+  }
+  return fileOf;
+}
+
+Checkpoint Checkpoint::open(const std::filesystem::path &dir) {
+  requireDirectory(dir);
+  Checkpoint checkpoint(dir);
+  const auto add = [&](StoredTensor tensor) {
+    checkpoint.byName.emplace(tensor.name, std::move(tensor));
+  };
+
+  std::error_code error;
+  if (std::filesystem::exists(dir / kSingleFile, error) || error) {
+    for (StoredTensor &tensor : checkpoint.map(kSingleFile))
+      add(std::move(tensor));
+    return checkpoint;
+  }
+
+  const std::string indexPath = (dir / kIndexFile).string();
+  const std::optional<json> index = readJsonObject(indexPath);
+  if (!index)
+    throw Error(dir.string() + " has neither " + kSingleFile + " nor " +
+                kIndexFile);
+  const auto fileOf = parseIndex(*index, indexPath);
+  for (const auto &[name, file] : fileOf) {
+    if (checkpoint.files.contains(file))
+      continue;
+    for (StoredTensor &tensor : checkpoint.map(file)) {
+      const auto named = fileOf.find(tensor.name);
+      if (named != fileOf.end() && named->second == file)
+        add(std::move(tensor));
+    }
+  }
+  const auto missing = std::ranges::find_if(
+      fileOf, [&](const auto &entry) { return !checkpoint.find(entry.first); });
+  if (missing != fileOf.end())
+    throw Error(indexPath + ": tensor " + quote(missing->first) +
+                " is not in " + missing->second);
+  return checkpoint;
+}
+
+const StoredTensor *Checkpoint::find(std::string_view name) const {
+  const auto found = byName.find(name);
+  return found == byName.end() ? nullptr : &found->second;
+}
+
+std::span<const uint8_t>
+Checkpoint::bytes(std::string_view file, uint64_t offset, uint64_t size) const {
+  const auto found = files.find(file);
+  if (found == files.end())
+    throw Error(dir.string() + " has no weights in a file " + quote(file));
+  const std::span<const uint8_t> all = found->second->bytes();
+  if (offset > all.size() || size > all.size() - offset)
+    throw Error((dir / file).string() + " has " + std::to_string(all.size()) +
+                " bytes when " + std::to_string(size) + " are needed at " +
+                std::to_string(offset));
+  return all.subspan(offset, size);
+}

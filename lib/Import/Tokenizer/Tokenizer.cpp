@@ -1,0 +1,278 @@
+//===- Tokenizer.cpp - Writes the tokenizer's blob ------------------------===//
+
+#include "qwen/Import/Tokenizer/Tokenizer.h"
+
+#include "TokenizerFiles.h"
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/TokenizerFormat.h"
+#include "qwen/Import/Checkpoint/JsonFile.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// The byte-level alphabet
+//===----------------------------------------------------------------------===//
+
+/// The character that stands for `byte` in vocabularies: itself where it is
+/// printable Latin-1, else the next one from U+0100 on.
+static std::array<char32_t, 256> makeAlphabet() {
+  std::array<char32_t, 256> alphabet;
+  char32_t next = 0x100;
+  for (char32_t byte = 0; byte < 256; ++byte) {
+    const bool isPrintable =
+        (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
+    alphabet[byte] = isPrintable ? byte : next++;
+  }
+  return alphabet;
+}
+
+static std::string toUtf8(char32_t c) {
+  std::array<utf8proc_uint8_t, 4> bytes;
+  const utf8proc_ssize_t size =
+      utf8proc_encode_char(utf8proc_int32_t(c), bytes.data());
+  return std::string(bytes.begin(), bytes.begin() + size);
+}
+
+namespace {
+
+class ByteAlphabet {
+public:
+  ByteAlphabet() : charOfByte(makeAlphabet()) {
+    byteOfChar.fill(-1);
+    for (int byte = 0; byte < 256; ++byte)
+      byteOfChar[charOfByte[size_t(byte)]] = int16_t(byte);
+  }
+
+  char32_t character(size_t byte) const { return charOfByte[byte]; }
+
+  /// Appends the bytes that `word` spells and returns true, or returns false
+  /// and the first character that spells none.
+  bool appendBytes(std::string &bytes, std::string_view word,
+                   char32_t &odd) const {
+    for (size_t i = 0; i < word.size();) {
+      utf8proc_int32_t c = 0;
+      const utf8proc_ssize_t size = utf8proc_iterate(
+          reinterpret_cast<const utf8proc_uint8_t *>(word.data()) + i,
+          utf8proc_ssize_t(word.size() - i), &c);
+      if (size <= 0 || size_t(c) >= byteOfChar.size() ||
+          byteOfChar[size_t(c)] < 0) {
+        odd = size > 0 ? char32_t(c) : char32_t(0xfffd);
+        return false;
+      }
+      bytes.push_back(char(byteOfChar[size_t(c)]));
+      i += size_t(size);
+    }
+    return true;
+  }
+
+private:
+  std::array<char32_t, 256> charOfByte;
+  std::array<int16_t, 0x180> byteOfChar;
+};
+
+} // namespace
+
+static bool isNfc(const std::string &text) {
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> normalized(
+      utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t *>(text.c_str())),
+      &std::free);
+  return normalized && text == reinterpret_cast<char *>(normalized.get());
+}
+
+//===----------------------------------------------------------------------===//
+// From files to tables
+//===----------------------------------------------------------------------===//
+
+[[noreturn]] static void fail(const std::filesystem::path &file,
+                              const std::string &what) {
+  throw Error(file.string() + ": " + what);
+}
+
+/// Bytes of every token, by id.
+static std::vector<std::string> tokensById(const TokenizerFiles &files,
+                                           const ByteAlphabet &alphabet) {
+  const std::filesystem::path &file = files.vocabFile;
+  // Added tokens may stand in the vocabulary too, with the same id.
+  size_t count = files.vocab.size();
+  for (const auto &[id, added] : files.added) {
+    const auto found = files.vocab.find(added.text);
+    if (found == files.vocab.end())
+      ++count;
+    else if (found->second != id)
+      fail(file, "token " + quote(added.text) + " has id " +
+                     std::to_string(found->second) + " and as an added one " +
+                     std::to_string(id));
+  }
+  if (count == 0)
+    fail(file, "has no tokens");
+
+  // Ids below `count` that are all different leave no holes.
+  std::vector<const std::string *> names(count);
+  const auto claim = [&](uint32_t id, const std::string &name) {
+    if (id >= count)
+      return;
+    if (names[id] && *names[id] != name)
+      fail(file, "tokens " + quote(*names[id]) + " and " + quote(name) +
+                     " both have id " + std::to_string(id));
+    names[id] = &name;
+  };
+  for (const auto &[word, id] : files.vocab)
+    claim(id, word);
+  for (const auto &[id, added] : files.added)
+    claim(id, added.text);
+  const auto hole = std::find(names.begin(), names.end(), nullptr);
+  if (hole != names.end())
+    fail(file, "no token has id " + std::to_string(hole - names.begin()) +
+                   ": the ids of " + std::to_string(count) +
+                   " tokens have holes or are used twice");
+
+  std::vector<std::string> tokens(count);
+  for (const auto &[word, id] : files.vocab) {
+    if (files.added.count(id))
+      continue;
+    char32_t odd = 0;
+    if (!alphabet.appendBytes(tokens[id], word, odd)) {
+      std::array<char, 16> code;
+      std::snprintf(code.data(), code.size(), "U+%04X", unsigned(odd));
+      fail(file, "token " + quote(word) + " has " + code.data() +
+                     ", which is not of the byte-level alphabet");
+    }
+  }
+  for (const auto &[id, added] : files.added)
+    tokens[id] = added.text;
+  return tokens;
+}
+
+static std::vector<MergeSlot> mergeTable(TokenizerFiles &files) {
+  const uint64_t wanted = files.merges.size() + files.merges.size() / 2 + 1;
+  if (wanted > kMaxMergeSlots)
+    fail(files.mergesFile,
+         std::to_string(files.merges.size()) + " merges are too many");
+  const uint32_t slots = std::bit_ceil(uint32_t(wanted));
+  std::vector<MergeSlot> table(slots, {kNoToken, kNoToken, kNoToken, kNoToken});
+  size_t repeated = 0;
+  for (size_t rank = 0; rank < files.merges.size(); ++rank) {
+    const TokenizerFiles::Merge &merge = files.merges[rank];
+    const auto id = [&](const std::string &word) {
+      const auto found = files.vocab.find(word);
+      if (found == files.vocab.end())
+        fail(files.mergesFile, merge.where + " needs the token " + quote(word) +
+                                   ", which is not in the vocabulary");
+      return found->second;
+    };
+    const uint32_t left = id(merge.left), right = id(merge.right);
+    const uint32_t result = id(merge.left + merge.right);
+    uint32_t i = mergeHash(left, right, slots);
+    while (table[i].rank != kNoToken &&
+           (table[i].left != left || table[i].right != right))
+      i = (i + 1) & (slots - 1);
+    repeated += table[i].rank != kNoToken;
+    table[i] = {left, right, uint32_t(rank), result};
+  }
+  if (repeated)
+    files.warnings.push_back(files.mergesFile.string() + ": " +
+                             std::to_string(repeated) +
+                             " merges stand there twice; the last one counts");
+  return table;
+}
+
+static std::vector<AddedToken> addedTable(const TokenizerFiles &files) {
+  std::vector<AddedToken> table;
+  for (const auto &[id, added] : files.added) {
+    if (files.normalizesNfc && (added.flags & AddedNormalized) &&
+        !isNfc(added.text))
+      fail(files.vocabFile, "added token " + quote(added.text) +
+                                " is matched in normalized text and is not "
+                                "normalized (NFC) itself");
+    table.push_back({id, added.flags});
+  }
+  return table;
+}
+
+//===----------------------------------------------------------------------===//
+// The blob
+//===----------------------------------------------------------------------===//
+
+template <typename T>
+static void append(std::vector<uint8_t> &blob, const T *data, size_t count) {
+  const auto *bytes = reinterpret_cast<const uint8_t *>(data);
+  blob.insert(blob.end(), bytes, bytes + count * sizeof(T));
+}
+
+std::optional<TokenizerImport>
+qwen::buildTokenizer(const std::filesystem::path &dir) {
+  static_assert(std::endian::native == std::endian::little);
+  std::optional<TokenizerFiles> files = readTokenizerFiles(dir);
+  if (!files)
+    return std::nullopt;
+
+  const ByteAlphabet alphabet;
+  const std::vector<std::string> tokens = tokensById(*files, alphabet);
+  const std::vector<MergeSlot> merges = mergeTable(*files);
+  const std::vector<AddedToken> added = addedTable(*files);
+
+  TokenizerImport result;
+  result.vocabSize = uint32_t(tokens.size());
+  result.chatTemplate = std::move(files->chatTemplate);
+  result.chatTemplateFile = std::move(files->chatTemplateFile);
+
+  TokenizerHeader header{};
+  std::memcpy(header.magic, kTokenizerMagic, sizeof(header.magic));
+  header.version = kTokenizerVersion;
+  header.flags = files->normalizesNfc ? TokenizerNormalizesNfc : 0;
+  header.vocabSize = result.vocabSize;
+  header.addedCount = uint32_t(added.size());
+  header.mergeSlots = uint32_t(merges.size());
+  for (size_t byte = 0; byte < 256; ++byte) {
+    const auto found = files->vocab.find(toUtf8(alphabet.character(byte)));
+    if (found == files->vocab.end())
+      fail(files->vocabFile, "has no token for byte " + std::to_string(byte) +
+                                 ": not a byte-level vocabulary");
+    header.byteTokens[byte] = found->second;
+  }
+  using Named = std::tuple<const char *, const std::optional<std::string> &,
+                           std::optional<uint32_t> &, uint32_t &>;
+  for (const auto &[key, text, id, field] :
+       {Named{"bos_token", files->bosToken, result.bosToken, header.bosToken},
+        Named{"eos_token", files->eosToken, result.eosToken, header.eosToken},
+        Named{"pad_token", files->padToken, result.padToken,
+              header.padToken}}) {
+    field = kNoToken;
+    if (!text)
+      continue;
+    const auto found = files->addedIds.find(*text);
+    if (found != files->addedIds.end())
+      id = field = found->second;
+    else
+      files->warnings.push_back(dir.string() + ": " + key + " " + quote(*text) +
+                                " is not an added token and is ignored");
+  }
+  result.warnings = std::move(files->warnings);
+
+  std::vector<uint32_t> offsets = {0};
+  uint64_t size = 0;
+  for (const std::string &token : tokens) {
+    size += token.size();
+    if (size >= kNoToken)
+      fail(files->vocabFile, "has tokens of more than 4 GiB");
+    offsets.push_back(uint32_t(size));
+  }
+  append(result.blob, &header, 1);
+  append(result.blob, merges.data(), merges.size());
+  append(result.blob, added.data(), added.size());
+  append(result.blob, offsets.data(), offsets.size());
+  for (const std::string &token : tokens)
+    append(result.blob, token.data(), token.size());
+  return result;
+}

@@ -1,0 +1,380 @@
+//===- TokenizerFiles.cpp - Readers of tokenizer files --------------------===//
+
+#include "TokenizerFiles.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/TokenizerFormat.h"
+#include "qwen/Import/Checkpoint/JsonFile.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+using namespace qwen;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+//===----------------------------------------------------------------------===//
+// Values
+//===----------------------------------------------------------------------===//
+
+[[noreturn]] static void fail(const fs::path &file, const std::string &what) {
+  throw Error(file.string() + ": " + what);
+}
+
+/// The member of `object`, or null where it is missing or null.
+static const json &member(const json &object, const char *key) {
+  static const json null;
+  if (!object.is_object())
+    return null;
+  const auto found = object.find(key);
+  return found == object.end() ? null : *found;
+}
+
+static bool readFlag(const fs::path &file, const json &object, const char *key,
+                     bool byDefault) {
+  const json &value = member(object, key);
+  if (value.is_null())
+    return byDefault;
+  if (!value.is_boolean())
+    fail(file, std::string(key) + " is " + describe(value) +
+                   " where true or false is needed");
+  return value.get<bool>();
+}
+
+static uint32_t readId(const fs::path &file, const std::string &token,
+                       const json &value) {
+  if (!value.is_number_integer() || value < 0 || value >= kMaxVocabSize)
+    fail(file, "token " + quote(token) + " has id " + describe(value) +
+                   " where a number from 0 to " +
+                   std::to_string(kMaxVocabSize - 1) + " is needed");
+  return value.get<uint32_t>();
+}
+
+static void requireNone(const fs::path &file, const json &object,
+                        const std::string &where, const char *key) {
+  const json &value = member(object, key);
+  if (!value.is_null() && value != false && value != "")
+    fail(file, where + " has " + key + " " + describe(value) +
+                   ", which is not supported");
+}
+
+//===----------------------------------------------------------------------===//
+// Parts of the files
+//===----------------------------------------------------------------------===//
+
+static void readVocab(const fs::path &file, const json &vocab,
+                      TokenizerFiles &result) {
+  if (!vocab.is_object())
+    fail(file,
+         "the vocabulary is " + describe(vocab) + " where an object is needed");
+  result.vocabFile = file;
+  for (const auto &[token, id] : vocab.items())
+    result.vocab.emplace_hint(result.vocab.end(), token,
+                              readId(file, token, id));
+}
+
+/// Splits "left right".
+static void addMerge(const fs::path &file, std::string_view text,
+                     std::string where, TokenizerFiles &result) {
+  const size_t space = text.find(' ');
+  if (space == text.npos || space == 0 || space + 1 == text.size() ||
+      text.find(' ', space + 1) != text.npos)
+    fail(file, where + " is " + quote(text) +
+                   " where two tokens with a space between are needed");
+  result.merges.push_back({std::string(text.substr(0, space)),
+                           std::string(text.substr(space + 1)),
+                           std::move(where)});
+}
+
+static void readMergesText(const fs::path &file, std::string_view text,
+                           TokenizerFiles &result) {
+  result.mergesFile = file;
+  for (size_t line = 1, begin = 0; begin < text.size(); ++line) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view content = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (content.ends_with('\r'))
+      content.remove_suffix(1);
+    if (content.empty() || (line == 1 && content.starts_with("#version")))
+      continue;
+    addMerge(file, content, "line " + std::to_string(line), result);
+  }
+}
+
+static void readMergesJson(const fs::path &file, const json &merges,
+                           TokenizerFiles &result) {
+  if (!merges.is_array())
+    fail(file,
+         "model.merges is " + describe(merges) + " where an array is needed");
+  result.mergesFile = file;
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const json &merge = merges[i];
+    std::string where = "merge " + std::to_string(i);
+    if (merge.is_string()) {
+      addMerge(file, merge.get_ref<const std::string &>(), std::move(where),
+               result);
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+               merge[1].is_string()) {
+      result.merges.push_back({merge[0].get<std::string>(),
+                               merge[1].get<std::string>(), std::move(where)});
+    } else {
+      fail(file,
+           where + " is " + describe(merge) + " where two tokens are needed");
+    }
+  }
+}
+
+/// A token may be named again with the same id; the first naming decides.
+static void addAdded(const fs::path &file, uint32_t id, const std::string &text,
+                     uint32_t flags, TokenizerFiles &result) {
+  if (text.empty())
+    fail(file, "added token " + std::to_string(id) + " has no text");
+  const uint32_t idOfText = result.addedIds.try_emplace(text, id).first->second;
+  result.added.try_emplace(id, TokenizerFiles::Added{text, flags});
+  const uint32_t other = idOfText != id ? idOfText : id;
+  if (const std::string &otherText = result.added.at(other).text;
+      other != id || otherText != text)
+    fail(file, "added token " + quote(text) + " with id " + std::to_string(id) +
+                   " contradicts " + quote(otherText) + " with id " +
+                   std::to_string(other));
+  if (result.added.size() > kMaxAddedTokens)
+    fail(file,
+         "more than " + std::to_string(kMaxAddedTokens) + " added tokens");
+}
+
+static void readAdded(const fs::path &file, uint32_t id, const json &token,
+                      TokenizerFiles &result) {
+  const json &text = member(token, "content");
+  if (!text.is_string())
+    fail(file, "added token " + std::to_string(id) + " is " + describe(token) +
+                   " where an object with its content is needed");
+  const bool special = readFlag(file, token, "special", false);
+  uint32_t flags = 0;
+  const auto set = [&](const char *key, bool byDefault, AddedTokenFlags flag) {
+    if (readFlag(file, token, key, byDefault))
+      flags |= flag;
+  };
+  set("special", false, AddedSpecial);
+  set("normalized", !special, AddedNormalized);
+  set("lstrip", false, AddedLstrip);
+  set("rstrip", false, AddedRstrip);
+  set("single_word", false, AddedSingleWord);
+  addAdded(file, id, text.get<std::string>(), flags, result);
+}
+
+/// The text of a token that a config names: a string, or an object that has it
+/// as content.
+static std::optional<std::string>
+tokenText(const fs::path &file, const char *key, const json &value) {
+  if (value.is_null())
+    return std::nullopt;
+  const json &text = value.is_object() ? member(value, "content") : value;
+  if (!text.is_string())
+    fail(file, std::string(key) + " is " + describe(value) +
+                   " where a token is needed");
+  return text.get<std::string>();
+}
+
+/// Takes the names of tokens, and the texts of special ones into `specials`.
+static void readNames(const fs::path &file, const json &config,
+                      TokenizerFiles &result, std::set<std::string> &specials) {
+  const std::pair<const char *, std::optional<std::string> *> names[] = {
+      {"bos_token", &result.bosToken},
+      {"eos_token", &result.eosToken},
+      {"pad_token", &result.padToken},
+  };
+  for (const auto &[key, name] : names)
+    if (std::optional<std::string> text =
+            tokenText(file, key, member(config, key))) {
+      specials.insert(*text);
+      if (!*name)
+        *name = std::move(text);
+    }
+  const json &more = member(config, "additional_special_tokens");
+  if (!more.is_null() && !more.is_array())
+    fail(file, "additional_special_tokens is " + describe(more) +
+                   " where an array is needed");
+  for (const json &token : more)
+    if (std::optional<std::string> text =
+            tokenText(file, "additional_special_tokens", token))
+      specials.insert(std::move(*text));
+}
+
+static std::string readTemplate(const fs::path &file, const json &value) {
+  if (value.is_null())
+    return {};
+  if (value.is_string())
+    return value.get<std::string>();
+  if (value.is_array())
+    for (const json &entry : value)
+      if (member(entry, "name") == "default" &&
+          member(entry, "template").is_string())
+        return member(entry, "template").get<std::string>();
+  fail(file,
+       "chat_template is " + describe(value) +
+           " where a string, or a list with one named default, is needed");
+}
+
+//===----------------------------------------------------------------------===//
+// tokenizer.json
+//===----------------------------------------------------------------------===//
+
+/// The two ways to write the Qwen pre-tokenizer's expression. They match alike.
+static const char *const kWordPatterns[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+};
+
+static void checkNormalizer(const fs::path &file, const json &normalizer,
+                            TokenizerFiles &result) {
+  if (normalizer.is_null()) {
+    result.normalizesNfc = false;
+    return;
+  }
+  if (member(normalizer, "type") != "NFC")
+    fail(file, "normalizer " + describe(member(normalizer, "type")) +
+                   " is not supported (NFC or none is)");
+}
+
+static bool isWordSplit(const json &step) {
+  const json &pattern = member(member(step, "pattern"), "Regex");
+  return member(step, "type") == "Split" &&
+         member(step, "behavior") == "Isolated" &&
+         member(step, "invert") != true &&
+         std::ranges::any_of(kWordPatterns, [&](const auto &known) {
+           return pattern == known;
+         });
+}
+
+static bool isPlainByteLevel(const json &step) {
+  return member(step, "type") == "ByteLevel" &&
+         member(step, "add_prefix_space") == false &&
+         member(step, "use_regex") == false;
+}
+
+static void checkPreTokenizer(const fs::path &file, const json &value) {
+  const json &steps = member(value, "pretokenizers");
+  if (member(value, "type") == "Sequence" && steps.is_array() &&
+      steps.size() == 2 && isWordSplit(steps[0]) && isPlainByteLevel(steps[1]))
+    return;
+  std::string found = describe(member(value, "type"));
+  if (steps.is_array()) {
+    found += " of";
+    for (const json &step : steps) {
+      found += " " + describe(member(step, "type"));
+      const json &pattern = member(member(step, "pattern"), "Regex");
+      if (!pattern.is_null())
+        found += " " + describe(pattern);
+    }
+  }
+  fail(file, "pre_tokenizer " + found +
+                 " is not supported (a sequence of Split by Qwen's expression "
+                 "and ByteLevel without prefix space or regex is)");
+}
+
+static void readTokenizerJson(const fs::path &file, const json &tokenizer,
+                              TokenizerFiles &result) {
+  const json &model = member(tokenizer, "model");
+  if (member(model, "type") != "BPE")
+    fail(file, "model type " + describe(member(model, "type")) +
+                   " is not supported (BPE is)");
+  for (const char *key :
+       {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
+        "byte_fallback", "ignore_merges"})
+    requireNone(file, model, "model", key);
+  checkNormalizer(file, member(tokenizer, "normalizer"), result);
+  checkPreTokenizer(file, member(tokenizer, "pre_tokenizer"));
+  const json &decoder = member(member(tokenizer, "decoder"), "type");
+  if (decoder != "ByteLevel")
+    fail(file,
+         "decoder " + describe(decoder) + " is not supported (ByteLevel is)");
+  const json &post = member(member(tokenizer, "post_processor"), "type");
+  if (!post.is_null() && post != "ByteLevel")
+    result.warnings.push_back(file.string() + ": post_processor " +
+                              describe(post) +
+                              " is ignored: no token is put around a text");
+  for (const char *key : {"truncation", "padding"})
+    if (!member(tokenizer, key).is_null())
+      result.warnings.push_back(file.string() + ": " + key +
+                                " is ignored: a text keeps its length");
+  readVocab(file, member(model, "vocab"), result);
+  readMergesJson(file, member(model, "merges"), result);
+
+  const json &added = member(tokenizer, "added_tokens");
+  if (!added.is_null() && !added.is_array())
+    fail(file,
+         "added_tokens is " + describe(added) + " where an array is needed");
+  for (const json &token : added)
+    readAdded(
+        file,
+        readId(file, describe(member(token, "content")), member(token, "id")),
+        token, result);
+}
+
+//===----------------------------------------------------------------------===//
+// All files of a directory
+//===----------------------------------------------------------------------===//
+
+static uint32_t parseId(const fs::path &file, const std::string &key) {
+  if (key.empty() || key.size() > 9 ||
+      key.find_first_not_of("0123456789") != key.npos)
+    fail(file, "added_tokens_decoder has the key " + quote(key) +
+                   " where an id is needed");
+  return readId(file, key, json(std::stoul(key)));
+}
+
+/// tokenizer_config.json, special_tokens_map.json and added_tokens.json.
+static void readConfigs(const fs::path &dir, TokenizerFiles &result) {
+  std::set<std::string> specials;
+  const fs::path configFile = dir / "tokenizer_config.json";
+  if (const std::optional<json> config = readJsonObject(configFile)) {
+    requireNone(configFile, *config, "it", "add_prefix_space");
+    readNames(configFile, *config, result, specials);
+    const json &added = member(*config, "added_tokens_decoder");
+    if (!added.is_null() && !added.is_object())
+      fail(configFile, "added_tokens_decoder is " + describe(added) +
+                           " where an object is needed");
+    for (const auto &[id, token] : added.items())
+      readAdded(configFile, parseId(configFile, id), token, result);
+    result.chatTemplate =
+        readTemplate(configFile, member(*config, "chat_template"));
+    result.chatTemplateFile = configFile;
+  }
+  const fs::path mapFile = dir / "special_tokens_map.json";
+  if (const std::optional<json> map = readJsonObject(mapFile))
+    readNames(mapFile, *map, result, specials);
+  const fs::path addedFile = dir / "added_tokens.json";
+  if (const std::optional<json> added = readJsonObject(addedFile))
+    for (const auto &[text, id] : added->items())
+      addAdded(addedFile, readId(addedFile, text, id), text,
+               specials.count(text) ? AddedSpecial : 0, result);
+  const fs::path templateFile = dir / "chat_template.jinja";
+  if (std::optional<std::string> source = readSmallFile(templateFile)) {
+    result.chatTemplate = std::move(*source);
+    result.chatTemplateFile = templateFile;
+  }
+}
+
+std::optional<TokenizerFiles> qwen::readTokenizerFiles(const fs::path &dir) {
+  TokenizerFiles result;
+  const fs::path whole = dir / "tokenizer.json";
+  const fs::path vocabFile = dir / "vocab.json";
+  const fs::path mergesFile = dir / "merges.txt";
+  if (const std::optional<json> tokenizer = readJsonObject(whole)) {
+    readTokenizerJson(whole, *tokenizer, result);
+  } else {
+    const std::optional<json> vocab = readJsonObject(vocabFile);
+    const std::optional<std::string> merges = readSmallFile(mergesFile);
+    if (!vocab && !merges)
+      return std::nullopt;
+    if (!vocab || !merges)
+      fail(vocab ? mergesFile : vocabFile,
+           "is missing (" + (vocab ? vocabFile : mergesFile).string() +
+               " needs it)");
+    readVocab(vocabFile, *vocab, result);
+    readMergesText(mergesFile, *merges, result);
+  }
+  readConfigs(dir, result);
+  return result;
+}

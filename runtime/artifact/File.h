@@ -1,0 +1,90 @@
+//===- File.h - A file opened for reading -----------------------*- C++ -*-===//
+//
+// Owners of a file descriptor and of a range of mapped memory.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_ARTIFACT_FILE_H
+#define QWEN_RUNTIME_ARTIFACT_FILE_H
+
+#include "qwen/ABI/Process.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace qwen {
+
+/// A regular file, opened for reading.
+class File {
+public:
+  /// Throws Error where the file is missing, unreadable or not a regular file.
+  explicit File(std::string path);
+  ~File();
+  File(File &&other) noexcept;
+  File(const File &) = delete;
+  File &operator=(const File &) = delete;
+
+  const std::string &path() const { return filePath; }
+  int descriptor() const { return fd; }
+  /// Bytes of the file when it was opened.
+  uint64_t size() const { return bytes; }
+
+  /// Reads `count` bytes at `offset`. Throws Error where the file ends before.
+  void read(uint64_t offset, void *buffer, size_t count) const;
+
+private:
+  std::string filePath;
+  int fd = -1;
+  uint64_t bytes = 0;
+};
+
+/// A range of address space, unmapped on destruction.
+class Mapping {
+public:
+  Mapping() = default;
+  Mapping(Mapping &&other) noexcept;
+  Mapping &operator=(Mapping &&other) noexcept;
+  Mapping(const Mapping &) = delete;
+  ~Mapping();
+
+  /// Reserves `size` bytes without access at a multiple of `align` (a power of
+  /// two, a multiple of the page). `what` names them in the Error thrown where
+  /// there is no room.
+  static Mapping reserve(size_t size, size_t align, const std::string &what);
+
+  /// Zeroed memory to read and write, taken from the system page by page as
+  /// it is touched, at a multiple of 2 MiB where it is larger than that.
+  /// `what` as for reserve.
+  static Mapping memory(size_t size, const char *what);
+
+  /// Maps `size` bytes of `file` at `offset` (a multiple of the page) for
+  /// reading, shared, at a multiple of `align`.
+  static Mapping file(const File &file, uint64_t offset, size_t size,
+                      size_t align);
+
+  /// Names `path` as the file that this memory maps (MappedRange).
+  void setFile(const std::string &path);
+
+  uint8_t *data() const { return base; }
+  size_t size() const { return bytes; }
+
+private:
+  Mapping(uint8_t *base, size_t bytes) : base(base), bytes(bytes) {}
+
+  uint8_t *base = nullptr;
+  size_t bytes = 0;
+  std::unique_ptr<const MappedRange> fileRange;
+};
+
+/// Bytes of a page of this system.
+size_t pageSize();
+
+/// For messages about memory: where the process may not have all the address
+/// space it wants, what it may have and what it has. Else empty.
+std::string addressSpaceLimit();
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ARTIFACT_FILE_H

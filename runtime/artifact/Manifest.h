@@ -1,0 +1,146 @@
+//===- Manifest.h - Facts of a compiled model -------------------*- C++ -*-===//
+//
+// The manifest of an artifact as a struct, and its parser. In the file it is
+// one JSON object (docs/artifact.md):
+//
+//   {
+//     "compiler": "qwen-opt 0.1",
+//     "model": {
+//       "architecture": "Qwen3ForCausalLM", "name": "stories",
+//       "vocab_size": 4096, "tokenizer_vocab": 4096, "hidden_size": 256,
+//       "layers": 6, "heads": 4, "kv_heads": 2, "head_dim": 64,
+//       "intermediate_size": 768, "rope_theta": 10000.0,
+//       "rms_norm_eps": 1e-06, "tied": true, "context": 1024,
+//       "max_context": 1024
+//     },
+//     "targets": [{"name": "znver4", "arch": "x86-64",
+//                  "features": ["avx2", ...], "kernels": ["...", ...],
+//                  "op_kernels": [[12], [0, 4], ...]}],
+//     "weights": {"format": "q4_0"},
+//     "kv": {"format": "f16", "page_tokens": 64, "page_bytes": 196608,
+//            "token_bytes": 3072},
+//     "limits": {"tokens": 256, "rows": 16},
+//     "arena_bytes": 1234560,
+//     "output_stride": 4096,
+//     "ops": ["model.layers.0.self_attn.qkv", ...],
+//     "work": [{"kind": "linear", "weight_bytes": 73728, "row_bytes": 3344,
+//               "macs": 131072}, ...],
+//     "tensors": [{"name": "...", "shape": [512, 256], "format": "q4_0",
+//                  "offset": 0, "bytes": 73728,
+//                  "segments": [{"name": "...", "rows": 256}, ...]}],
+//     "generation": {"do_sample": true, "temperature": 0.8, "top_k": 40,
+//                    "top_p": 0.95, "min_p": 0.0, "repetition_penalty": 1.05,
+//                    "bos_token_id": 4093, "eos_token_id": [4095, 4093]}
+//   }
+//
+// Every key is needed but those of "generation", where an absent one has the
+// value that Hugging Face's GenerationConfig gives it, those of "work"
+// beside "kind", which are 0 or false, "max_context", which is "context", and
+// "op_kernels". Other keys are ignored.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_ARTIFACT_MANIFEST_H
+#define QWEN_RUNTIME_ARTIFACT_MANIFEST_H
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/CpuFeatures.h"
+#include "qwen/ABI/GenerationConfig.h"
+#include "qwen/ABI/ModelShape.h"
+#include "qwen/ABI/OpWork.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qwen {
+
+struct ModelInfo : ModelShape {
+  std::string architecture;
+  std::string name;
+  /// Ids at and past this one are padding rows and are never sampled;
+  /// vocabSize where there is no tokenizer.
+  int64_t tokenizerVocab;
+  /// Positions that a sequence can have.
+  int64_t context;
+  /// Positions that the checkpoint was made for: at least `context`.
+  int64_t maxContext;
+
+  /// For errors where `context` is too short: the context, and how to get a
+  /// longer one where the checkpoint allows it.
+  std::string describeContext() const;
+};
+
+/// Code for one kind of processor. Its entry is "forward.<name>".
+struct TargetInfo {
+  std::string name;
+  Arch arch;
+  /// What a machine must have to run it.
+  CpuFeatureSet features;
+  std::vector<std::string> kernels;
+  /// Of each op, indices of its kernels: of a product those of one token and
+  /// of many. Empty where the file does not say.
+  std::vector<std::vector<size_t>> opKernels;
+};
+
+struct KvInfo {
+  KvFormat format;
+  int64_t pageBytes;
+  int64_t tokenBytes;
+};
+
+/// What one call of `forward` takes at most.
+struct LimitsInfo {
+  int64_t tokens;
+  int64_t rows;
+};
+
+/// One packed tensor of the weight image.
+struct TensorInfo {
+  /// A part of a fused tensor: `rows` rows of its own name.
+  struct Segment {
+    std::string name;
+    int64_t rows;
+  };
+
+  std::string name;
+  std::vector<int64_t> shape;
+  WeightFormat format;
+  uint64_t offset;
+  uint64_t bytes;
+  std::vector<Segment> segments;
+};
+
+struct Manifest {
+  std::string compiler;
+  ModelInfo model;
+  /// At least one, all of one architecture, the best first.
+  std::vector<TargetInfo> targets;
+  WeightFormat weights;
+  KvInfo kv;
+  LimitsInfo limits;
+  int64_t arenaBytes;
+  /// Floats from one row of logits to the next.
+  int64_t outputStride;
+  /// Names of the ops that Context::flags counts.
+  std::vector<std::string> ops;
+  /// What each of them moves and computes.
+  std::vector<OpWork> work;
+  std::vector<TensorInfo> tensors;
+  GenerationConfig generation;
+
+  Arch arch() const { return targets.front().arch; }
+  /// The first target that `features` of `arch` can run, or null.
+  const TargetInfo *bestTarget(Arch arch, CpuFeatureSet features) const;
+};
+
+/// Parses and checks a manifest. `file` names the artifact in errors and
+/// `weightBytes` is the size of its weight image. Throws Error that names the
+/// key, what was found and what was needed.
+Manifest parseManifest(std::string_view json, const std::string &file,
+                       uint64_t weightBytes);
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ARTIFACT_MANIFEST_H

@@ -1,0 +1,67 @@
+//===- Session.cpp - One sequence that is continued -----------------------===//
+
+#include "engine/Session.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <algorithm>
+
+using namespace qwen;
+
+Session::Session(Engine &sessionEngine, const SamplerOptions &options)
+    : engine(sessionEngine), sampler(options, engine.manifest().model.vocabSize,
+                                     engine.manifest().model.tokenizerVocab),
+      sequence(engine.cache().open()) {
+  // The last token that is drawn never runs.
+  ids.reserve(static_cast<size_t>(engine.manifest().model.context) + 1);
+  batch.reserve(static_cast<size_t>(engine.manifest().limits.tokens));
+}
+
+Session::~Session() { engine.cache().close(sequence); }
+
+void Session::setTokens(std::span<const int32_t> tokens) {
+  const ModelInfo &model = engine.manifest().model;
+  if (tokens.empty())
+    throw Error("the prompt is empty: at least one token is needed");
+  if (static_cast<int64_t>(tokens.size()) > model.context)
+    throw Error("the prompt has " + std::to_string(tokens.size()) +
+                " tokens when " + model.describeContext());
+  for (int32_t id : tokens)
+    if (id < 0 || id >= model.vocabSize)
+      throw Error("token id " + std::to_string(id) +
+                  " is not in the model's vocabulary of " +
+                  std::to_string(model.vocabSize));
+  const auto differ = std::ranges::mismatch(ids, tokens);
+  // The last token runs again where it has run: its logits are gone.
+  const int64_t same = std::min<int64_t>(
+      {differ.in1 - ids.begin(), static_cast<int64_t>(tokens.size()) - 1,
+       engine.cache().length(sequence)});
+  engine.cache().truncate(sequence, same);
+  ids.assign(tokens.begin(), tokens.end());
+  sampler.reset();
+  for (int32_t id : ids)
+    sampler.accept(id);
+}
+
+std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
+  const auto total = static_cast<int64_t>(ids.size());
+  if (total > engine.manifest().model.context)
+    return std::nullopt;
+  int32_t drawn = 0;
+  const Engine::OutputFn draw = [&](size_t, std::span<float> logits) {
+    drawn = sampler.sample(logits, ids.size());
+  };
+  for (int64_t at = engine.cache().length(sequence); at < total;) {
+    if (stop && stop())
+      return std::nullopt;
+    const int64_t end = std::min(total, at + engine.manifest().limits.tokens);
+    batch.clear();
+    for (; at < end; ++at)
+      batch.push_back(
+          {ids[static_cast<size_t>(at)], sequence, at, at + 1 == total});
+    engine.forward(batch, draw);
+  }
+  ids.push_back(drawn);
+  sampler.accept(drawn);
+  return drawn;
+}

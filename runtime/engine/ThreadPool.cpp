@@ -1,0 +1,213 @@
+//===- ThreadPool.cpp - Threads that run one forward ----------------------===//
+
+#include "engine/ThreadPool.h"
+
+#include "engine/CpuCount.h"
+#include "engine/SteadyClock.h"
+
+#include "qwen/ABI/ControlGroups.h"
+#include "qwen/ABI/Error.h"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <system_error>
+#include <tuple>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+using namespace qwen;
+
+#if defined(__x86_64__)
+FloatEnvironment::FloatEnvironment() : saved(_mm_getcsr()) {
+  _mm_setcsr(0x1F80);
+}
+FloatEnvironment::~FloatEnvironment() {
+  _mm_setcsr(static_cast<uint32_t>(saved));
+}
+static void relax() { _mm_pause(); }
+#elif defined(__aarch64__)
+FloatEnvironment::FloatEnvironment() {
+  __asm__ volatile("mrs %0, fpcr" : "=r"(saved));
+  __asm__ volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
+}
+FloatEnvironment::~FloatEnvironment() {
+  __asm__ volatile("msr fpcr, %0" : : "r"(saved));
+}
+// Unlike yield, isb waits for some cycles on the cores that there are.
+static void relax() { __asm__ volatile("isb" : : : "memory"); }
+#endif
+
+/// How long a thread waits awake: longer than most threads wait for each other
+/// in one token and than it takes to draw the next, and little power.
+static constexpr int64_t kSpinNanoseconds = 100'000;
+
+static uint32_t *word(std::atomic<uint32_t> &value) {
+  static_assert(sizeof(value) == sizeof(uint32_t) &&
+                std::atomic<uint32_t>::is_always_lock_free);
+  return reinterpret_cast<uint32_t *>(&value);
+}
+
+static int32_t checked(int32_t count) {
+  if (count < 1 || count > ThreadPool::kMaxThreads)
+    throw Error("the number of threads is " + std::to_string(count) +
+                " when 1 to " + std::to_string(ThreadPool::kMaxThreads) +
+                " is possible");
+  return count;
+}
+
+ThreadPool::ThreadPool(int32_t threadCount)
+    : count(checked(threadCount)),
+      // A quota is used up by waiting as it is by work.
+      cpus(static_cast<int32_t>(
+          std::min(static_cast<double>(affinityCpus().size()),
+                   std::ceil(controlGroupCpus())))),
+      work(count), places(static_cast<size_t>(count)) {
+  // Signals are for the thread that runs the program, but faults of a thread
+  // are its own: blocked, they would end the program past its handlers.
+  sigset_t others, before;
+  sigfillset(&others);
+  for (int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE, SIGTRAP})
+    sigdelset(&others, fault);
+  pthread_sigmask(SIG_SETMASK, &others, &before);
+  try {
+    threads->reserve(static_cast<size_t>(count) - 1);
+    for (int32_t t = 1; t < count; ++t)
+      threads->emplace_back([this, t] { serve(t); });
+  } catch (const std::system_error &error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const size_t started = threads->size() + 1;
+    stop();
+    throw Error("cannot start " + std::to_string(count) + " threads: only " +
+                std::to_string(started) + " started; use fewer with -t");
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+ThreadPool::~ThreadPool() {
+  // A child of fork has no threads to join, and nothing else ends their
+  // handles.
+  if (getpid() == owner)
+    stop();
+  else
+    std::ignore = threads.release();
+}
+
+void ThreadPool::stop() {
+  stopping = true;
+  change(runs);
+  for (std::thread &thread : *threads)
+    thread.join();
+  threads->clear();
+}
+
+void ThreadPool::bind(Context &to) {
+  to.barrier = &ThreadPool::barrier;
+  to.barrierState = this;
+  to.shares = work.table().data();
+}
+
+void ThreadPool::run(ForwardFn *newForward, const Context &newContext) {
+  if (getpid() != owner)
+    throw Error("the model was loaded before fork and its threads stayed in "
+                "the parent process; load it again in this one");
+  forward = newForward;
+  context = &newContext;
+  phaseStart = steadyNanoseconds();
+  change(runs);
+  const FloatEnvironment environment;
+  forward(context, 0, count);
+  waitForOthers(0);
+  // The others do nothing now that would read the shares.
+  work.adapt(places[0].phase);
+  places[0].phase = 0;
+}
+
+void ThreadPool::serve(int32_t thread) {
+  for (uint32_t seen = 0;; ++seen) {
+    waitChange(runs, seen, thread);
+    if (stopping)
+      return;
+    places[static_cast<size_t>(thread)].phase = 0;
+    const FloatEnvironment environment;
+    forward(context, thread, count);
+    // No thread starts the next run before all have ended this one, so that
+    // `runs` is never more than one ahead.
+    waitForOthers(thread);
+  }
+}
+
+void ThreadPool::barrier(void *state, int32_t thread) {
+  static_cast<ThreadPool *>(state)->waitForOthers(thread);
+}
+
+void ThreadPool::waitForOthers(int32_t thread) {
+  if (count == 1)
+    return;
+  const int64_t time = steadyNanoseconds();
+  Place &place = places[static_cast<size_t>(thread)];
+  work.record(thread, place.phase++, time - phaseStart);
+  const uint32_t before = passed.value.load(std::memory_order_relaxed);
+  place.barriers.store(before + 1, std::memory_order_relaxed);
+  if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
+    arrived.store(0, std::memory_order_relaxed);
+    phaseStart = time;
+    change(passed);
+  } else {
+    waitChange(passed, before, thread);
+  }
+  place.cpu.store(sched_getcpu(), std::memory_order_relaxed);
+}
+
+void ThreadPool::change(Event &event) {
+  // In one order with a sleeper's addition and the system's look at the value,
+  // so that either this sees the sleeper or it sees the change.
+  const uint32_t old = event.value.fetch_add(1, std::memory_order_seq_cst);
+  if (event.sleepers[old % 2].exchange(0, std::memory_order_seq_cst) != 0)
+    syscall(SYS_futex, word(event.value), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr,
+            nullptr, 0);
+}
+
+bool ThreadPool::inTheWay(int32_t thread) const {
+  const int32_t cpu = sched_getcpu();
+  const uint32_t next = passed.value.load(std::memory_order_relaxed) + 1;
+  for (int32_t t = 0; t < count; ++t) {
+    const Place &other = places[static_cast<size_t>(t)];
+    if (t != thread && other.cpu.load(std::memory_order_relaxed) == cpu &&
+        other.barriers.load(std::memory_order_relaxed) != next)
+      return true;
+  }
+  return false;
+}
+
+void ThreadPool::waitChange(Event &event, uint32_t old, int32_t thread) const {
+  const auto changed = [&] {
+    return event.value.load(std::memory_order_acquire) != old;
+  };
+  std::atomic<int32_t> &sleepers = event.sleepers[old % 2];
+  // Who waits awake must not keep a CPU from a thread that still works.
+  if (count - sleepers.load(std::memory_order_relaxed) <= cpus &&
+      !inTheWay(thread)) {
+    const int64_t end = steadyNanoseconds() + kSpinNanoseconds;
+    do {
+      for (int i = 0; i < 16; ++i) {
+        if (changed())
+          return;
+        relax();
+      }
+    } while (steadyNanoseconds() < end);
+  }
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  // The system's call and not std::atomic::wait, which would first yield: to
+  // whatever other program there is, for milliseconds. It ends for signals too.
+  while (!changed())
+    syscall(SYS_futex, word(event.value), FUTEX_WAIT_PRIVATE, old, nullptr,
+            nullptr, 0);
+}

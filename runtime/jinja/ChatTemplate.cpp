@@ -1,0 +1,33 @@
+//===- ChatTemplate.cpp - From messages to a prompt -----------------------===//
+
+#include "jinja/ChatTemplate.h"
+
+#include "jinja/JinjaInterpreter.h"
+#include "text/Unicode.h"
+
+using namespace qwen;
+
+ChatTemplate ChatTemplate::parse(std::string_view source) {
+  // Far more than published templates have.
+  constexpr size_t kMaxBytes = size_t{1} << 20;
+  if (source.size() > kMaxBytes)
+    throw Error("the chat template has " + std::to_string(source.size()) +
+                " bytes when at most " + std::to_string(kMaxBytes) +
+                " are allowed");
+  if (!isValidUtf8(source))
+    throw Error("the chat template is not UTF-8");
+  ChatTemplate result;
+  result.root =
+      std::make_shared<const jinja::Template>(jinja::parseTemplate(source));
+  return result;
+}
+
+std::string ChatTemplate::render(const nlohmann::ordered_json &context,
+                                 const std::function<bool()> &stop) const {
+  if (!context.is_object())
+    throw Error("the values for a chat template are no JSON object");
+  return jinja::Interpreter(stop).render(*root, context,
+                                         {{"tools", jinja::Value()},
+                                          {"documents", jinja::Value()},
+                                          {"add_generation_prompt", false}});
+}

@@ -1,0 +1,421 @@
+//===- JinjaValue.cpp - Values of a template ------------------------------===//
+
+#include "jinja/JinjaValue.h"
+
+#include "text/Unicode.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <compare>
+#include <cstdio>
+#include <map>
+
+using namespace qwen;
+using namespace qwen::jinja;
+
+std::optional<Value> Object::attribute(Interpreter &, std::string_view) {
+  return std::nullopt;
+}
+
+Value Object::call(Interpreter &, const Arguments &) {
+  throw Failure{"a " + std::string(typeName()) + " cannot be called"};
+}
+
+//===----------------------------------------------------------------------===//
+// Access
+//===----------------------------------------------------------------------===//
+
+Value Value::undefined(std::string hint) {
+  Value value;
+  value.data = Undefined{std::make_shared<const std::string>(std::move(hint))};
+  return value;
+}
+
+template <typename T, typename Data>
+static const T *pointerIn(const Data &data) {
+  const auto *found = std::get_if<std::shared_ptr<const T>>(&data);
+  return found ? found->get() : nullptr;
+}
+
+const std::string *Value::string() const {
+  return pointerIn<std::string>(data);
+}
+const ListData *Value::list() const { return pointerIn<ListData>(data); }
+const DictData *Value::dict() const { return pointerIn<DictData>(data); }
+
+Object *Value::object() const {
+  const auto *found = std::get_if<Object *>(&data);
+  return found ? *found : nullptr;
+}
+
+std::optional<int64_t> Value::integer() const {
+  if (const auto *value = std::get_if<int64_t>(&data))
+    return *value;
+  if (const auto *value = std::get_if<bool>(&data))
+    return *value;
+  return std::nullopt;
+}
+
+double Value::number() const {
+  if (const auto *value = std::get_if<double>(&data))
+    return *value;
+  return static_cast<double>(integer().value_or(0));
+}
+
+const std::string &Value::undefinedHint() const {
+  return *std::get<Undefined>(data).hint;
+}
+
+bool Value::isTrue() const {
+  if (isUndefined() || isNone())
+    return false;
+  if (isNumber())
+    return number() != 0;
+  if (const std::string *text = string())
+    return !text->empty();
+  if (const ListData *items = list())
+    return !items->items.empty();
+  if (const DictData *items = dict())
+    return !items->items.empty();
+  return true;
+}
+
+std::string_view Value::typeName() const {
+  if (isUndefined())
+    return "undefined";
+  if (isNone())
+    return "none";
+  if (isBool())
+    return "bool";
+  if (isInt())
+    return "int";
+  if (isFloat())
+    return "float";
+  if (isString())
+    return "string";
+  if (const ListData *items = list())
+    return items->isTuple ? "tuple" : "list";
+  if (isDict())
+    return "dict";
+  return object()->typeName();
+}
+
+uint64_t Value::size() const {
+  if (const std::string *text = string())
+    return text->size();
+  if (const ListData *items = list())
+    return items->items.size();
+  if (const DictData *items = dict())
+    return items->items.size();
+  return 0;
+}
+
+uint32_t Value::depth() const {
+  if (const ListData *items = list())
+    return items->depth;
+  if (const DictData *items = dict())
+    return items->depth;
+  return 0;
+}
+
+uint64_t Value::weight() const {
+  if (const std::string *text = string())
+    return 4 + text->size();
+  if (const ListData *items = list())
+    return items->weight;
+  if (const DictData *items = dict())
+    return items->weight;
+  // A float has up to 24 digits and signs.
+  return isNumber() ? 24 : 8;
+}
+
+const Value *DictData::find(std::string_view key) const {
+  for (const auto &[name, value] : items)
+    if (name == key)
+      return &value;
+  return nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// Comparison
+//===----------------------------------------------------------------------===//
+
+bool jinja::equal(const Value &a, const Value &b) {
+  if (a.isNumber() && b.isNumber()) {
+    if (a.isFloat() || b.isFloat())
+      return a.number() == b.number();
+    return a.integer() == b.integer();
+  }
+  if (a.isString() && b.isString())
+    return *a.string() == *b.string();
+  if (a.isList() && b.isList())
+    return a.list()->isTuple == b.list()->isTuple &&
+           std::equal(a.list()->items.begin(), a.list()->items.end(),
+                      b.list()->items.begin(), b.list()->items.end(), equal);
+  if (a.isDict() && b.isDict()) {
+    if (a.dict()->items.size() != b.dict()->items.size())
+      return false;
+    std::map<std::string_view, const Value *> others;
+    for (const auto &[key, value] : b.dict()->items)
+      others.emplace(key, &value);
+    return std::ranges::all_of(a.dict()->items, [&](const auto &item) {
+      const auto other = others.find(item.first);
+      return other != others.end() && equal(item.second, *other->second);
+    });
+  }
+  if (a.object() || b.object())
+    return a.object() == b.object();
+  return (a.isNone() && b.isNone()) || (a.isUndefined() && b.isUndefined());
+}
+
+/// Compares two values, and items of lists in one pass. Throws Failure for
+/// values without an order, but for equal items: Python looks past them.
+static std::partial_ordering order(const Value &a, const Value &b,
+                                   bool isItem) {
+  if (a.isNumber() && b.isNumber()) {
+    if (a.isFloat() || b.isFloat())
+      return a.number() <=> b.number();
+    return a.integer() <=> b.integer();
+  }
+  // UTF-8 has the order of its code points.
+  if (a.isString() && b.isString())
+    return a.string()->compare(*b.string()) <=> 0;
+  if (a.isList() && b.isList()) {
+    const std::vector<Value> &left = a.list()->items, &right = b.list()->items;
+    for (size_t i = 0; i < std::min(left.size(), right.size()); ++i)
+      if (const auto result = order(left[i], right[i], true); result != 0)
+        return result;
+    return left.size() <=> right.size();
+  }
+  if (isItem && equal(a, b))
+    return std::partial_ordering::equivalent;
+  throw Failure{"cannot order a " + std::string(a.typeName()) + " and a " +
+                std::string(b.typeName())};
+}
+
+bool jinja::less(const Value &a, const Value &b) {
+  return order(a, b, false) < 0;
+}
+
+//===----------------------------------------------------------------------===//
+// Text
+//===----------------------------------------------------------------------===//
+
+/// Python's repr of a float: the fewest digits that give it back, without an
+/// exponent from 1e-4 to below 1e16.
+static std::string floatText(double value) {
+  if (std::isnan(value))
+    return "nan";
+  if (std::isinf(value))
+    return value < 0 ? "-inf" : "inf";
+  std::array<char, 400> digits;
+  const double magnitude = std::fabs(value);
+  const bool isPlain =
+      magnitude == 0 || (magnitude >= 1e-4 && magnitude < 1e16);
+  const std::to_chars_result end = std::to_chars(
+      digits.data(), digits.data() + digits.size(), value,
+      isPlain ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string text(digits.data(), end.ptr);
+  if (isPlain && text.find('.') == text.npos)
+    text += ".0";
+  return text;
+}
+
+/// Python's repr of a string.
+static void appendQuoted(std::string &text, std::string_view content) {
+  const char quote =
+      content.find('\'') != content.npos && content.find('"') == content.npos
+          ? '"'
+          : '\'';
+  text += quote;
+  for (char c : content) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (c == quote || c == '\\')
+      (text += '\\') += c;
+    else if (c == '\n')
+      text += "\\n";
+    else if (c == '\r')
+      text += "\\r";
+    else if (c == '\t')
+      text += "\\t";
+    else if (byte < 0x20 || byte == 0x7f) {
+      std::array<char, 8> code;
+      std::snprintf(code.data(), code.size(), "\\x%02x", byte);
+      text += code.data();
+    } else
+      text += c;
+  }
+  text += quote;
+}
+
+static void appendText(std::string &text, const Value &value, bool isRepr) {
+  if (const std::string *content = value.string()) {
+    if (isRepr)
+      appendQuoted(text, *content);
+    else
+      text += *content;
+  } else if (value.isUndefined()) {
+    if (isRepr)
+      text += "Undefined";
+  } else if (value.isNone()) {
+    text += "None";
+  } else if (value.isBool()) {
+    text += value.isTrue() ? "True" : "False";
+  } else if (const std::optional<int64_t> integer = value.integer()) {
+    text += std::to_string(*integer);
+  } else if (value.isFloat()) {
+    text += floatText(value.number());
+  } else if (const ListData *list = value.list()) {
+    text += list->isTuple ? '(' : '[';
+    for (size_t i = 0; i < list->items.size(); ++i) {
+      text += i ? ", " : "";
+      appendText(text, list->items[i], true);
+    }
+    if (list->isTuple && list->items.size() == 1)
+      text += ',';
+    text += list->isTuple ? ')' : ']';
+  } else if (const DictData *dict = value.dict()) {
+    text += '{';
+    for (size_t i = 0; i < dict->items.size(); ++i) {
+      text += i ? ", " : "";
+      appendQuoted(text, dict->items[i].first);
+      text += ": ";
+      appendText(text, dict->items[i].second, true);
+    }
+    text += '}';
+  } else {
+    ((text += '<') += value.typeName()) += '>';
+  }
+}
+
+std::string jinja::toText(const Value &value) {
+  std::string text;
+  appendText(text, value, false);
+  return text;
+}
+
+//===----------------------------------------------------------------------===//
+// JSON
+//===----------------------------------------------------------------------===//
+
+static void appendEscape(std::string &text, uint32_t unit) {
+  std::array<char, 8> code;
+  std::snprintf(code.data(), code.size(), "\\u%04x", unit);
+  text += code.data();
+}
+
+static void appendJsonString(std::string &text, std::string_view content,
+                             bool ensureAscii) {
+  text += '"';
+  for (size_t i = 0; i < content.size();) {
+    const DecodedChar c = decodeUtf8(content.substr(i));
+    switch (c.codePoint) {
+    case '"':
+      text += "\\\"";
+      break;
+    case '\\':
+      text += "\\\\";
+      break;
+    case '\n':
+      text += "\\n";
+      break;
+    case '\r':
+      text += "\\r";
+      break;
+    case '\t':
+      text += "\\t";
+      break;
+    case '\b':
+      text += "\\b";
+      break;
+    case '\f':
+      text += "\\f";
+      break;
+    default:
+      if (c.codePoint < 0x20 || (ensureAscii && c.codePoint > 0x7e)) {
+        if (c.codePoint >= 0x10000) {
+          appendEscape(text, 0xd7c0 + (c.codePoint >> 10));
+          appendEscape(text, 0xdc00 + (c.codePoint & 0x3ff));
+        } else {
+          appendEscape(text, c.codePoint);
+        }
+      } else {
+        text.append(content, i, c.length);
+      }
+    }
+    i += c.length;
+  }
+  text += '"';
+}
+
+static void appendJson(std::string &text, const Value &value,
+                       const JsonStyle &style, size_t level);
+
+/// Appends `count` items between `open` and `close`.
+template <typename Append>
+static void appendJsonItems(std::string &text, size_t count, char open,
+                            char close, const JsonStyle &style, size_t level,
+                            Append append) {
+  const auto newLine = [&](size_t depth) {
+    if (!style.indent || count == 0)
+      return;
+    text += '\n';
+    for (size_t i = 0; i < depth; ++i)
+      text += *style.indent;
+  };
+  text += open;
+  for (size_t i = 0; i < count; ++i) {
+    if (i)
+      text += style.itemSeparator;
+    newLine(level + 1);
+    append(i);
+  }
+  newLine(level);
+  text += close;
+}
+
+static void appendJson(std::string &text, const Value &value,
+                       const JsonStyle &style, size_t level) {
+  if (value.isNone()) {
+    text += "null";
+  } else if (value.isBool()) {
+    text += value.isTrue() ? "true" : "false";
+  } else if (value.isFloat() && !std::isfinite(value.number())) {
+    text += std::isnan(value.number()) ? "NaN"
+            : value.number() < 0       ? "-Infinity"
+                                       : "Infinity";
+  } else if (value.isNumber()) {
+    text += toText(value);
+  } else if (const std::string *content = value.string()) {
+    appendJsonString(text, *content, style.ensureAscii);
+  } else if (const ListData *list = value.list()) {
+    appendJsonItems(
+        text, list->items.size(), '[', ']', style, level,
+        [&](size_t i) { appendJson(text, list->items[i], style, level + 1); });
+  } else if (const DictData *dict = value.dict()) {
+    std::vector<const std::pair<std::string, Value> *> items;
+    items.reserve(dict->items.size());
+    for (const auto &item : dict->items)
+      items.push_back(&item);
+    if (style.sortKeys)
+      std::sort(items.begin(), items.end(), [](const auto *a, const auto *b) {
+        return a->first < b->first;
+      });
+    appendJsonItems(text, items.size(), '{', '}', style, level, [&](size_t i) {
+      appendJsonString(text, items[i]->first, style.ensureAscii);
+      text += style.keySeparator;
+      appendJson(text, items[i]->second, style, level + 1);
+    });
+  } else {
+    throw Failure{"a value of type " + std::string(value.typeName()) +
+                  " cannot be written as JSON"};
+  }
+}
+
+std::string jinja::toJson(const Value &value, const JsonStyle &style) {
+  std::string text;
+  appendJson(text, value, style, 0);
+  return text;
+}

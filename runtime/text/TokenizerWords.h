@@ -1,0 +1,81 @@
+//===- TokenizerWords.h - Words of a text, and their tokens -----*- C++ -*-===//
+//
+// The pre-tokenizer's regular expression and the merging of one word's bytes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_TEXT_TOKENIZERWORDS_H
+#define QWEN_RUNTIME_TEXT_TOKENIZERWORDS_H
+
+#include "qwen/ABI/TokenizerFormat.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace qwen {
+
+/// Where the word ends that begins at `begin` of valid UTF-8: the match of
+///
+///   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|
+///    ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+///
+/// (one expression) as Oniguruma finds it: alternatives in this order, each as
+/// long as it gets. Every character is part of some word.
+size_t wordEnd(std::string_view text, size_t begin);
+
+/// Encodes the words of one text, appending to `ids`.
+class WordEncoder {
+public:
+  /// `sizeHint`: bytes of text to expect. What is encoded must stay in place
+  /// until the last call.
+  WordEncoder(const TokenizerHeader &header, std::span<const MergeSlot> merges,
+              size_t sizeHint, std::vector<int32_t> &ids);
+
+  void encode(std::string_view text);
+
+private:
+  /// A word met before: where it stands and which part of `ids` is its.
+  struct Seen {
+    const char *word = nullptr;
+    uint32_t size = 0;
+    uint32_t idCount = 0;
+    uint64_t hash = 0;
+    size_t firstId = 0;
+  };
+  /// One token of the word being merged, linked to its neighbours.
+  struct Symbol {
+    uint32_t id;
+    int32_t previous;
+    int32_t next;
+  };
+  /// A merge of the symbol at `left` with its next one.
+  struct Candidate {
+    uint32_t rank;
+    int32_t left;
+    const MergeSlot *merge;
+
+    /// Least rank on top of the heap, of equals the leftmost.
+    bool operator<(const Candidate &other) const {
+      return rank != other.rank ? rank > other.rank : left > other.left;
+    }
+  };
+
+  void encodeWord(std::string_view word);
+  void merge(std::string_view word);
+  void addCandidate(int32_t left);
+  const MergeSlot *findMerge(uint32_t left, uint32_t right) const;
+
+  const TokenizerHeader &header;
+  std::span<const MergeSlot> merges;
+  std::vector<int32_t> &ids;
+  std::vector<Seen> seen;
+  std::vector<Symbol> symbols;
+  std::vector<Candidate> candidates;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_TEXT_TOKENIZERWORDS_H

@@ -1,0 +1,56 @@
+//===- Unicode.h - UTF-8, classes of characters, NFC ------------*- C++ -*-===//
+//
+// What the tokenizer and the templates need of Unicode, over utf8proc.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_TEXT_UNICODE_H
+#define QWEN_RUNTIME_TEXT_UNICODE_H
+
+#include "qwen/ABI/Text.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace qwen {
+
+void appendUtf8(std::string &text, char32_t codePoint);
+
+bool isValidUtf8(std::string_view text);
+
+/// `text` with U+FFFD in place of what is no UTF-8, as Python has it with
+/// errors="replace".
+std::string toValidUtf8(std::string_view text);
+
+/// Number of characters of valid UTF-8.
+size_t countCodePoints(std::string_view text);
+
+/// The classes (Unicode 16.0) that the tokenizer's regular expression
+/// distinguishes.
+enum class CharClass : uint8_t {
+  /// \p{L}
+  Letter,
+  /// \p{N}
+  Number,
+  /// \r or \n
+  Newline,
+  /// \s without the above
+  Space,
+  Other,
+};
+CharClass charClass(char32_t codePoint);
+
+/// True for what a regular expression calls \w.
+bool isWordChar(char32_t codePoint);
+
+/// `text`, which is valid UTF-8, in Normalization Form C (of Unicode 9.0).
+/// Takes linear time but for the sorting of marks.
+std::string toNfc(std::string_view text);
+
+/// True where toNfc is known to change nothing, found by a quick look.
+bool isSurelyNfc(std::string_view text);
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_TEXT_UNICODE_H
