@@ -2,6 +2,7 @@
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/Json.h"
+#include "qwen/ABI/JsonValue.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/Text.h"
 
@@ -151,4 +152,32 @@ TEST(Json, KeepsItsLimits) {
             "f has more than 2 keys in \"b\"");
   EXPECT_EQ(jsonError(R"([1, {"a": {"b\n": 1, "b\n": 2}}])"),
             "f has \"b\\n\" twice in \"a\"");
+}
+
+TEST(JsonValue, IsOfItsKindAndInItsRange) {
+  const auto value = nlohmann::json::parse(
+      R"({"a": [{"n": 18446744073709551615}], "s": "\u001b", "z": null})");
+  const JsonSource source = {"f: in it, ", "f: it"};
+  const JsonValue root(value, source);
+  const auto error = [](const auto &read) -> std::string {
+    try {
+      read();
+    } catch (const Error &error) {
+      return error.what();
+    }
+    return "";
+  };
+  // Not taken for -1.
+  EXPECT_EQ(error([&] { root.at("a").elements()[0].at("n").integer(-1, 9); }),
+            "f: in it, a[0].n is 18446744073709551615 when an integer from -1 "
+            "to 9 is needed");
+  EXPECT_EQ(error([&] { root.at("a").string(); }),
+            "f: in it, a is an array when a string is needed");
+  EXPECT_EQ(error([&] { root.at("s").boolean(); }),
+            R"(f: in it, s is "\u001b" when true or false is needed)");
+  EXPECT_EQ(root.at("s").string(), "\x1b");
+  EXPECT_EQ(error([&] { root.at("a").elements()[0].at("m"); }),
+            "f: it has no a[0].m");
+  EXPECT_TRUE(root.find("z"));
+  EXPECT_FALSE(root.findValue("z"));
 }

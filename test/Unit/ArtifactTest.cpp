@@ -340,7 +340,7 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/model/rms_norm_eps", -1,
         "model.rms_norm_eps is -1 when a number from 0.0 to 1.0 is needed");
   check("/targets", json::array(),
-        "targets is array when at least one target is needed");
+        "targets is an array when at least one target is needed");
   check("/targets/0/arch", "vax",
         "targets[0].arch is \"vax\" when \"x86-64\" or \"aarch64\" is needed");
   const bool x86 = hostArch() == Arch::X86_64;
@@ -387,15 +387,16 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/targets/0/op_kernels/0/0", 1,
         "targets[0].op_kernels[0][0] is 1 when an integer from 0 to 0 is "
         "needed");
-  check("/targets/0/op_kernels", json::array({json::array()}),
-        "targets is array when op_kernels with one element for each of the 2 "
-        "ops is needed");
+  check(
+      "/targets/0/op_kernels", json::array({json::array()}),
+      "targets is an array when op_kernels with one element for each of the 2 "
+      "ops is needed");
   check("/work/0/macs", -1,
         "work[0].macs is -1 when an integer from 0 to 70368744177664 is "
         "needed");
   check("/work/1/kind", 5, "work[1].kind is 5 when a string is needed");
   check("/work", json::array(),
-        "work is array when one element for each of the 2 ops is needed");
+        "work is an array when one element for each of the 2 ops is needed");
   check("/tensors/0/bytes", 65,
         "tensors[0].bytes is 65 when an integer from 0 to 64 is needed");
   check("/tensors/0/offset", 8,
@@ -406,6 +407,12 @@ TEST(ManifestTest, ChecksEveryField) {
         "needed");
   check("/generation/top_p", 1.5,
         "generation.top_p is 1.5 when a number from 0.0 to 1.0 is needed");
+}
+
+TEST(ManifestTest, NamesArePrintable) {
+  json manifest = json::parse(handmadeManifest());
+  manifest["model"]["name"] = "a\x1b";
+  EXPECT_EQ(parseManifest(manifest.dump(), "f", 64).model.name, "a\\u001b");
 }
 
 TEST(ManifestTest, NeedsEveryKey) {

@@ -8,6 +8,8 @@
 #ifndef QWEN_ABI_MODELSHAPE_H
 #define QWEN_ABI_MODELSHAPE_H
 
+#include "qwen/ABI/Blocks.h"
+
 #include <cstdint>
 
 namespace qwen {
@@ -29,6 +31,12 @@ struct ModelShape {
   /// The embedding is the lm_head, too.
   bool tied;
 };
+
+/// Bytes that one token takes in the KV cache.
+constexpr int64_t kvTokenBytes(const ModelShape &shape, KvFormat format) {
+  return shape.layers * shape.kvHeads * shape.headDim * 2 *
+         kvElementBytes(format);
+}
 
 } // namespace qwen
 

@@ -6,6 +6,7 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/JsonValue.h"
 
 using namespace qwen;
 using nlohmann::json;
@@ -18,102 +19,17 @@ std::string_view qwen::architectureName(Architecture architecture) {
                                              : "Qwen3ForCausalLM";
 }
 
-//===----------------------------------------------------------------------===//
-// Keys of a JSON object
-//===----------------------------------------------------------------------===//
-
-namespace {
-/// A value with the key that names it in errors.
-class Value {
-public:
-  Value(const json &value, std::string key, const std::string &path)
-      : value(value), key(std::move(key)), path(path) {}
-
-  [[noreturn]] void error(const std::string &what) const {
-    throw Error(path + ": " + key + " " + what);
-  }
-  [[noreturn]] void fail(const std::string &needed) const {
-    error("is " + describe(value) + " when " + needed + " is needed");
-  }
-  /// Refuses a value that asks for what this compiler has not.
-  [[noreturn]] void refuse(const std::string &supported) const {
-    error(describe(value) + " is not supported; " + supported);
-  }
-
-  bool isNull() const { return value.is_null(); }
-  bool isArray() const { return value.is_array(); }
-
-  int64_t integer(int64_t least, int64_t most) const {
-    // Unsigned values above INT64_MAX are not taken for negative ones.
-    const bool fits = value.is_number_integer() &&
-                      (!value.is_number_unsigned() ||
-                       value.get<uint64_t>() <= uint64_t(INT64_MAX)) &&
-                      value.get<int64_t>() >= least &&
-                      value.get<int64_t>() <= most;
-    if (!fits)
-      fail("an integer from " + std::to_string(least) + " to " +
-           std::to_string(most));
-    return value.get<int64_t>();
-  }
-  double number(double least, double most) const {
-    if (!value.is_number() || !(value.get<double>() >= least) ||
-        !(value.get<double>() <= most))
-      fail("a number from " + json(least).dump() + " to " + json(most).dump());
-    return value.get<double>();
-  }
-  bool boolean() const {
-    if (!value.is_boolean())
-      fail("true or false");
-    return value.get<bool>();
-  }
-  const std::string &string() const {
-    if (!value.is_string())
-      fail("a string");
-    return value.get_ref<const std::string &>();
-  }
-  std::vector<Value> elements() const {
-    if (!value.is_array())
-      fail("an array");
-    std::vector<Value> result;
-    result.reserve(value.size());
-    for (size_t i = 0; i < value.size(); ++i)
-      result.emplace_back(value[i], key + "[" + std::to_string(i) + "]", path);
-    return result;
-  }
-
-  /// The value of `inner` in this object, or nullopt where it has none.
-  std::optional<Value> find(const char *inner) const {
-    if (!value.is_object())
-      fail("an object");
-    const auto found = value.find(inner);
-    if (found == value.end())
-      return std::nullopt;
-    return Value(*found, key.empty() ? inner : key + "." + inner, path);
-  }
-  /// The same, or nullopt where it is null.
-  std::optional<Value> findValue(const char *inner) const {
-    std::optional<Value> found = find(inner);
-    return found && found->isNull() ? std::nullopt : found;
-  }
-  Value at(const char *inner) const {
-    if (std::optional<Value> found = find(inner))
-      return *found;
-    throw Error(path + " has no " + (key.empty() ? "" : key + ".") + inner);
-  }
-
-private:
-  const json &value;
-  std::string key;
-  const std::string &path;
-};
-} // namespace
+/// How errors name the JSON of the file `path`.
+static JsonSource sourceOf(const std::string &path) {
+  return {path + ": ", path};
+}
 
 //===----------------------------------------------------------------------===//
 // config.json
 //===----------------------------------------------------------------------===//
 
-static Architecture parseArchitecture(const Value &root) {
-  const std::vector<Value> names = root.at("architectures").elements();
+static Architecture parseArchitecture(const JsonValue &root) {
+  const std::vector<JsonValue> names = root.at("architectures").elements();
   if (names.size() != 1)
     root.at("architectures").fail("an array of one name");
   for (Architecture architecture : kArchitectures)
@@ -124,12 +40,12 @@ static Architecture parseArchitecture(const Value &root) {
 }
 
 /// Refuses a `key` that is true.
-static void refuseTrue(const Value &root, const char *key) {
+static void refuseTrue(const JsonValue &root, const char *key) {
   if (const auto found = root.findValue(key); found && found->boolean())
     found->refuse("supported is false");
 }
 
-static void refusePartialRotary(const Value &object) {
+static void refusePartialRotary(const JsonValue &object) {
   if (const auto found = object.findValue("partial_rotary_factor");
       found && found->number(0, 1) != 1)
     found->refuse("supported is 1");
@@ -137,7 +53,7 @@ static void refusePartialRotary(const Value &object) {
 
 /// Refuses a rope_parameters or rope_scaling that changes the rotations, and
 /// returns whether it says its type.
-static bool checkRopeType(const Value &rope) {
+static bool checkRopeType(const JsonValue &rope) {
   refusePartialRotary(rope);
   bool typed = false;
   // "type" is the older name.
@@ -151,13 +67,13 @@ static bool checkRopeType(const Value &rope) {
 }
 
 /// Reads theta from rope_parameters (transformers 5) or from rope_theta.
-static double parseRope(const Value &root) {
+static double parseRope(const JsonValue &root) {
   refusePartialRotary(root);
   if (const auto scaling = root.findValue("rope_scaling"))
     if (!checkRopeType(*scaling))
       scaling->refuse("supported is null");
 
-  const auto theta = [](const Value &value) {
+  const auto theta = [](const JsonValue &value) {
     return value.number(1e-30, 1e30);
   };
   const auto parameters = root.findValue("rope_parameters");
@@ -172,17 +88,17 @@ static double parseRope(const Value &root) {
 }
 
 /// Refuses what would make another model of the same sizes.
-static void refuseUnsupported(const Value &root, const ModelConfig &model) {
+static void refuseUnsupported(const JsonValue &root, const ModelConfig &model) {
   if (const auto act = root.find("hidden_act"); act && act->string() != "silu")
     act->refuse("supported is \"silu\"");
   refuseTrue(root, "use_sliding_window");
   if (const auto types = root.findValue("layer_types")) {
-    const std::vector<Value> layers = types->elements();
+    const std::vector<JsonValue> layers = types->elements();
     if (layers.size() != static_cast<size_t>(model.layers))
       types->error("has " + std::to_string(layers.size()) +
                    " elements when num_hidden_layers is " +
                    std::to_string(model.layers));
-    for (const Value &type : layers)
+    for (const JsonValue &type : layers)
       if (type.string() != "full_attention")
         type.refuse("supported is \"full_attention\"");
   }
@@ -203,14 +119,14 @@ static void checkK(const std::string &path, const char *tensor, int64_t k) {
 }
 
 /// Reads the sizes and checks that they agree with each other.
-static void parseSizes(const Value &root, const std::string &path,
+static void parseSizes(const JsonValue &root, const std::string &path,
                        ModelConfig &model) {
   constexpr int64_t kMaxRow = 1 << 24, kMaxCount = 1 << 16;
   model.vocabSize = root.at("vocab_size").integer(1, INT32_MAX);
   model.hiddenSize = root.at("hidden_size").integer(1, kMaxRow);
   model.layers = root.at("num_hidden_layers").integer(1, kMaxCount);
   model.heads = root.at("num_attention_heads").integer(1, kMaxCount);
-  const Value kvHeads = root.at("num_key_value_heads");
+  const JsonValue kvHeads = root.at("num_key_value_heads");
   // null is how transformers spells "no grouping".
   model.kvHeads =
       kvHeads.isNull() ? model.heads : kvHeads.integer(1, kMaxCount);
@@ -251,7 +167,8 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   if (!config)
     throw Error(dir.string() + " has no config.json: the folder of a Hugging "
                                "Face checkpoint is needed");
-  const Value root(*config, "", path);
+  const JsonSource source = sourceOf(path);
+  const JsonValue root(*config, source);
   ModelConfig model;
   model.architecture = parseArchitecture(root);
   parseSizes(root, path, model);
@@ -268,15 +185,15 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
 //===----------------------------------------------------------------------===//
 
 /// Reads the special tokens that `root` names and `generation` doesn't have.
-static void parseTokens(const Value &root, const ModelConfig &model,
+static void parseTokens(const JsonValue &root, const ModelConfig &model,
                         GenerationConfig &generation) {
-  const auto id = [&](const Value &value) {
+  const auto id = [&](const JsonValue &value) {
     return static_cast<int32_t>(value.integer(0, model.vocabSize - 1));
   };
   if (const auto eos = root.findValue("eos_token_id");
       eos && generation.eosTokenIds.empty()) {
     if (eos->isArray())
-      for (const Value &element : eos->elements())
+      for (const JsonValue &element : eos->elements())
         generation.eosTokenIds.push_back(id(element));
     else
       generation.eosTokenIds.push_back(id(*eos));
@@ -291,7 +208,8 @@ GenerationConfig qwen::readGenerationConfig(const std::filesystem::path &dir,
   GenerationConfig result;
   const std::string path = (dir / "generation_config.json").string();
   if (const std::optional<json> config = readJsonObject(path)) {
-    const Value root(*config, "", path);
+    const JsonSource source = sourceOf(path);
+    const JsonValue root(*config, source);
     const auto number = [&](const char *key, double least, double most,
                             double &to) {
       if (const auto found = root.findValue(key))
@@ -309,7 +227,9 @@ GenerationConfig qwen::readGenerationConfig(const std::filesystem::path &dir,
     parseTokens(root, model, result);
   }
   const std::string modelPath = (dir / "config.json").string();
-  if (const std::optional<json> config = readJsonObject(modelPath))
-    parseTokens(Value(*config, "", modelPath), model, result);
+  if (const std::optional<json> config = readJsonObject(modelPath)) {
+    const JsonSource source = sourceOf(modelPath);
+    parseTokens(JsonValue(*config, source), model, result);
+  }
   return result;
 }

@@ -70,13 +70,3 @@ std::optional<json> qwen::readJsonObject(const fs::path &path) {
     return std::nullopt;
   return parseJsonObject(*text, path.string(), {});
 }
-
-std::string qwen::describe(const json &value) {
-  if (value.is_string())
-    return quote(value.get_ref<const std::string &>());
-  if (value.is_array())
-    return "an array";
-  if (value.is_object())
-    return "an object";
-  return value.dump();
-}

@@ -9,6 +9,7 @@
 #define QWEN_IMPORT_CHECKPOINT_JSONFILE_H
 
 #include "qwen/ABI/Json.h"
+#include "qwen/ABI/JsonValue.h"
 #include "qwen/ABI/Text.h"
 
 #include <nlohmann/json.hpp>
@@ -36,10 +37,6 @@ nlohmann::json parseJsonObject(std::string_view text, const std::string &what,
 /// The JSON object in `path`, or nullopt where there is no such file. Throws
 /// Error as readSmallFile and parseJsonObject do.
 std::optional<nlohmann::json> readJsonObject(const std::filesystem::path &path);
-
-/// A value for an error message: strings, numbers and the like as JSON spells
-/// them, and only the kind of arrays and objects.
-std::string describe(const nlohmann::json &value);
 
 } // namespace qwen
 

@@ -1,0 +1,102 @@
+//===- JsonValue.cpp - Checked values of JSON in files --------------------===//
+
+#include "qwen/ABI/JsonValue.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/Text.h"
+
+using namespace qwen;
+using nlohmann::json;
+
+std::string qwen::describe(const json &value) {
+  if (value.is_string())
+    return quote(value.get_ref<const std::string &>());
+  if (value.is_array())
+    return "an array";
+  if (value.is_object())
+    return "an object";
+  return value.dump();
+}
+
+void JsonValue::error(const std::string &what) const {
+  throw Error(source.prefix + key + " " + what);
+}
+
+void JsonValue::fail(const std::string &needed) const {
+  error("is " + describe(value) + " when " + needed + " is needed");
+}
+
+void JsonValue::refuse(const std::string &supported) const {
+  error(describe(value) + " is not supported; " + supported);
+}
+
+int64_t JsonValue::integer(int64_t least, int64_t most) const {
+  // Unsigned values above INT64_MAX are not taken for negative ones.
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() ||
+                     value.get<uint64_t>() <= uint64_t(INT64_MAX)) &&
+                    value.get<int64_t>() >= least &&
+                    value.get<int64_t>() <= most;
+  if (!fits)
+    fail("an integer from " + std::to_string(least) + " to " +
+         std::to_string(most));
+  return value.get<int64_t>();
+}
+
+int64_t JsonValue::multiple(int64_t divisor, int64_t least,
+                            int64_t most) const {
+  const int64_t result = integer(least, most);
+  if (result % divisor != 0)
+    fail("a multiple of " + std::to_string(divisor));
+  return result;
+}
+
+double JsonValue::number(double least, double most) const {
+  if (!value.is_number() || !(value.get<double>() >= least) ||
+      !(value.get<double>() <= most))
+    fail("a number from " + json(least).dump() + " to " + json(most).dump());
+  return value.get<double>();
+}
+
+bool JsonValue::boolean() const {
+  if (!value.is_boolean())
+    fail("true or false");
+  return value.get<bool>();
+}
+
+const std::string &JsonValue::string() const {
+  if (!value.is_string())
+    fail("a string");
+  return value.get_ref<const std::string &>();
+}
+
+std::vector<JsonValue> JsonValue::elements() const {
+  if (!value.is_array())
+    fail("an array");
+  std::vector<JsonValue> result;
+  result.reserve(value.size());
+  for (size_t i = 0; i < value.size(); ++i)
+    result.push_back(
+        JsonValue(value[i], key + "[" + std::to_string(i) + "]", source));
+  return result;
+}
+
+std::optional<JsonValue> JsonValue::find(const char *inner) const {
+  if (!value.is_object())
+    fail("an object");
+  const auto found = value.find(inner);
+  if (found == value.end())
+    return std::nullopt;
+  return JsonValue(*found, keyOf(inner), source);
+}
+
+std::optional<JsonValue> JsonValue::findValue(const char *inner) const {
+  std::optional<JsonValue> found = find(inner);
+  return found && found->isNull() ? std::nullopt : found;
+}
+
+JsonValue JsonValue::at(const char *inner) const {
+  if (std::optional<JsonValue> found = find(inner))
+    return *found;
+  throw Error(source.owner + " has no " + keyOf(inner));
+}
