@@ -5,14 +5,17 @@
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelABI.h"
+#include "qwen/ABI/KernelTable.h"
 #include "qwen/Verify/Guarded.h"
-#include "qwen/Verify/KernelVerifier.h"
 #include "qwen/Verify/RandomValues.h"
+#include "qwen/Verify/VerifySizes.h"
 
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <sstream>
+#include <string>
 
 namespace qwen::verify {
 

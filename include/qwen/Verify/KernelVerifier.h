@@ -10,25 +10,14 @@
 #define QWEN_VERIFY_KERNELVERIFIER_H
 
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/Verify/VerifySizes.h"
 
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace qwen {
-
-/// What the cases of a kernel are made from.
-struct VerifySizes {
-  /// Values of a row: multiples of 32.
-  std::vector<int64_t> depths;
-  /// Values of a head: multiples of 8, 16 to 256.
-  std::vector<int64_t> headDims;
-  /// Rows of activations of a product; a kernel for M rows takes the next
-  /// multiple of M.
-  std::vector<int64_t> rows;
-};
 
 /// Verifies kernels one after another.
 class KernelVerifier {

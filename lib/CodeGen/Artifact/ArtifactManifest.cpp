@@ -93,11 +93,6 @@ static json describeGeneration(const GenerationConfig &config) {
   return result;
 }
 
-int64_t qwen::kvTokenBytes(const ModelConfig &config, KvFormat format) {
-  return config.layers * config.kvHeads * config.headDim * 2 *
-         kvElementBytes(format);
-}
-
 static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
   const std::vector<std::string> kernels = calledKernels(*code.module);
   json opKernels = json::array();

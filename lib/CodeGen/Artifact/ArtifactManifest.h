@@ -3,7 +3,10 @@
 #ifndef QWEN_LIB_CODEGEN_ARTIFACT_ARTIFACTMANIFEST_H
 #define QWEN_LIB_CODEGEN_ARTIFACT_ARTIFACTMANIFEST_H
 
-#include "qwen/CodeGen/Artifact/ArtifactWriter.h"
+#include "qwen/CodeGen/Artifact/ArtifactInput.h"
+#include "qwen/CodeGen/Artifact/TargetCode.h"
+
+#include "llvm/ADT/ArrayRef.h"
 
 #include <string>
 

@@ -7,12 +7,10 @@
 #ifndef QWEN_CODEGEN_ARTIFACT_ARTIFACTWRITER_H
 #define QWEN_CODEGEN_ARTIFACT_ARTIFACTWRITER_H
 
-#include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/TemporaryFile.h"
+#include "qwen/CodeGen/Artifact/ArtifactInput.h"
 #include "qwen/CodeGen/Artifact/Pack.h"
 #include "qwen/CodeGen/Artifact/TargetCode.h"
-#include "qwen/Import/Checkpoint/Config.h"
-#include "qwen/Import/Tokenizer/Tokenizer.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/IR/LLVMContext.h"
@@ -20,26 +18,10 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace qwen {
-
-/// What the artifact holds besides the code.
-struct ArtifactInput {
-  /// Name of the model: the name of the checkpoint's folder.
-  std::string name;
-  /// Positions that a sequence can have.
-  int64_t context;
-  const ModelConfig *config;
-  const GenerationConfig *generation;
-  const Checkpoint *checkpoint;
-  const std::optional<TokenizerImport> *tokenizer;
-};
-
-/// Bytes that one token takes in the KV cache.
-int64_t kvTokenBytes(const ModelConfig &config, KvFormat format);
 
 /// The code of the modules of `targets` and of the kernels that they call, each
 /// for its target, optimized, with the entry table. At least one target; all of

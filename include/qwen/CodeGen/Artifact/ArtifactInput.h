@@ -1,0 +1,30 @@
+//===- ArtifactInput.h - The parts of an artifact but its code --*- C++ -*-===//
+
+#ifndef QWEN_CODEGEN_ARTIFACT_ARTIFACTINPUT_H
+#define QWEN_CODEGEN_ARTIFACT_ARTIFACTINPUT_H
+
+#include "qwen/Import/Checkpoint/Config.h"
+#include "qwen/Import/Checkpoint/Safetensors.h"
+#include "qwen/Import/Tokenizer/Tokenizer.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace qwen {
+
+/// What the artifact holds besides the code.
+struct ArtifactInput {
+  /// Name of the model: the name of the checkpoint's folder.
+  std::string name;
+  /// Positions that a sequence can have.
+  int64_t context;
+  const ModelConfig *config;
+  const GenerationConfig *generation;
+  const Checkpoint *checkpoint;
+  const std::optional<TokenizerImport> *tokenizer;
+};
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_ARTIFACT_ARTIFACTINPUT_H
