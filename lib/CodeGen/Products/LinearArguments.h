@@ -1,12 +1,12 @@
-//===- ProductsLinear.h - Products with a packed matrix ---------*- C++ -*-===//
+//===- LinearArguments.h - Arguments of products with a matrix --*- C++ -*-===//
 //
 // What the emitters of LinearF32Fn and LinearQ8Fn share: the function's
 // arguments, and what is done with the sums of a tile.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_LIB_CODEGEN_PRODUCTS_PRODUCTSLINEAR_H
-#define QWEN_LIB_CODEGEN_PRODUCTS_PRODUCTSLINEAR_H
+#ifndef QWEN_LIB_CODEGEN_PRODUCTS_LINEARARGUMENTS_H
+#define QWEN_LIB_CODEGEN_PRODUCTS_LINEARARGUMENTS_H
 
 #include "ProductBuilder.h"
 
@@ -42,4 +42,4 @@ struct LinearArguments {
 
 } // namespace qwen
 
-#endif // QWEN_LIB_CODEGEN_PRODUCTS_PRODUCTSLINEAR_H
+#endif // QWEN_LIB_CODEGEN_PRODUCTS_LINEARARGUMENTS_H

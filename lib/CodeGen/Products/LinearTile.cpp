@@ -1,0 +1,37 @@
+//===- LinearTile.cpp - The parts of a product with a matrix --------------===//
+
+#include "LinearTile.h"
+#include "ProductsDot.h"
+
+using namespace qwen;
+using namespace mlir;
+
+LinearTile::LinearTile(const KernelInfo &row, const KernelSchedule &schedule,
+                       ModuleOp module)
+    : row(row), schedule(schedule), format(*weightFormat(row.format)),
+      lanes(vectorLanes(row.isa)), vectors(schedule.vectors),
+      groupBytes(panelGroupBytes(format)),
+      b(row, module, linearSignature(row, module.getContext())) {}
+
+bool LinearTile::inPairs() const {
+  return row.isa == KernelIsa::NEONI8MM || row.isa == KernelIsa::SVEI8MM;
+}
+
+bool LinearTile::isCorrected() const {
+  return !isEightBits() || isUnsignedDot(row.isa);
+}
+
+Values qwen::overGroups(LinearTile &tile, const GroupSpan &span,
+                        ArrayRef<Value> carried,
+                        ProductBuilder::LoopBody body) {
+  ProductBuilder &b = tile.b;
+  auto pass = [&](Value g, ValueRange before) {
+    Values values(before);
+    for (int64_t i = 0; i < span.each; ++i)
+      values = body(b.add(g, b.integer(i)), values);
+    return values;
+  };
+  if (span.each == kBlockGroups)
+    return pass(span.first, carried);
+  return b.loop(span.first, span.last, span.each, carried, pass);
+}
