@@ -1,0 +1,441 @@
+//===- TokenizerFilesTest.cpp - Small tokenizers made here ----------------===//
+
+#include "TempDir.h"
+#include "text/Tokenizer.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/Import/Tokenizer/Tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <random>
+
+using namespace qwen;
+using namespace qwen::test;
+using nlohmann::json;
+
+namespace {
+
+/// The files of a tokenizer with 258 tokens, to be changed and written.
+class TokenizerFilesTest : public testing::Test {
+protected:
+  void SetUp() override {
+    for (int byte = 0, next = 0x100; byte < 256; ++byte) {
+      const bool printable =
+          (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
+      vocab[utf8(printable ? byte : next++)] = byte;
+    }
+    vocab["ab"] = 256;
+    vocab["abc"] = 257;
+  }
+
+  static std::string utf8(int c) {
+    if (c < 0x80)
+      return {char(c)};
+    return {char(0xc0 | c >> 6), char(0x80 | (c & 0x3f))};
+  }
+
+  void write(const char *name, const std::string &text) {
+    temporary.write(name, text);
+  }
+  void writePair() {
+    write("vocab.json", vocab.dump());
+    write("merges.txt", merges);
+  }
+
+  json wholeFile() const {
+    const char *pattern =
+        R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    return {{"added_tokens",
+             {{{"id", 258}, {"content", "<s>"}, {"special", true}},
+              {{"id", 259},
+               {"content", "<tag>"},
+               {"special", false},
+               {"normalized", false}}}},
+            {"normalizer", {{"type", "NFC"}}},
+            {"pre_tokenizer",
+             {{"type", "Sequence"},
+              {"pretokenizers",
+               {{{"type", "Split"},
+                 {"pattern", {{"Regex", pattern}}},
+                 {"behavior", "Isolated"},
+                 {"invert", false}},
+                {{"type", "ByteLevel"},
+                 {"add_prefix_space", false},
+                 {"use_regex", false}}}}}},
+            {"decoder", {{"type", "ByteLevel"}}},
+            {"model",
+             {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b", "ab c"}}}}};
+  }
+
+  std::vector<int32_t> encode(const char *text, bool allowSpecial = true) {
+    const TokenizerImport import = *buildTokenizer(dir);
+    return Tokenizer::fromBlob(import.blob).encode(text, allowSpecial);
+  }
+
+  /// Message of the Error that importing throws.
+  std::string importError() {
+    try {
+      buildTokenizer(dir);
+    } catch (const Error &error) {
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      return error.what();
+    }
+    return "no error";
+  }
+  void expectError(const std::string &part) {
+    const std::string found = importError();
+    EXPECT_NE(found.find(part), std::string::npos) << found;
+    EXPECT_NE(found.find(dir.string()), std::string::npos) << found;
+  }
+
+  const TempDir temporary;
+  const std::filesystem::path &dir = temporary.path();
+  json vocab = json::object();
+  std::string merges = "#version: 0.2\na b\nab c\n";
+};
+
+} // namespace
+
+TEST_F(TokenizerFilesTest, NoFilesAreNoTokenizer) {
+  EXPECT_FALSE(buildTokenizer(dir).has_value());
+}
+
+TEST_F(TokenizerFilesTest, ReadsPairs) {
+  const std::vector<int32_t> expected = {257, 256, 'b', 'c'};
+  writePair();
+  EXPECT_EQ(encode("abcabbc"), (std::vector<int32_t>{257, 256, 'b', 'c'}));
+  merges = "a b\r\nab c\r\n\r\n";
+  writePair();
+  EXPECT_EQ(encode("abcabbc"), expected);
+  merges = "a b\nab c";
+  writePair();
+  EXPECT_EQ(encode("abcabbc"), expected);
+}
+
+TEST_F(TokenizerFilesTest, ReadsWholeFiles) {
+  json file = wholeFile();
+  write("tokenizer.json", file.dump());
+  EXPECT_EQ(encode("<s>abc<tag>"), (std::vector<int32_t>{258, 257, 259}));
+  EXPECT_EQ(encode("<s><tag>", false),
+            (std::vector<int32_t>{'<', 's', '>', 259}));
+  file["model"]["merges"] =
+      json::array({json::array({"a", "b"}), json::array({"ab", "c"})});
+  file["normalizer"] = nullptr;
+  write("tokenizer.json", file.dump());
+  EXPECT_EQ(encode("abc"), (std::vector<int32_t>{257}));
+  // e and its accent, not normalized, byte by byte: no merges.
+  EXPECT_EQ(encode("e\u0301"), (std::vector<int32_t>{'e', 0xcc, 0x81}));
+}
+
+TEST_F(TokenizerFilesTest, RepeatedMergesAreWarnedOf) {
+  merges = "a b\nb c\na b\nab c\n";
+  vocab["bc"] = 258;
+  writePair();
+  ASSERT_EQ(buildTokenizer(dir)->warnings.size(), 1u);
+  EXPECT_EQ(encode("abc"), (std::vector<int32_t>{'a', 258}));
+}
+
+TEST_F(TokenizerFilesTest, AddedTokensHonourTheirFlags) {
+  writePair();
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {
+    "258": {"content": "<l>", "lstrip": true},
+    "259": {"content": "<r>", "rstrip": true},
+    "260": {"content": "one", "single_word": true},
+    "261": {"content": "<l><r>"},
+    "262": {"content": "\u00e9u", "normalized": true}}})");
+  EXPECT_EQ(encode("a \n<l> a"), (std::vector<int32_t>{'a', 258, ' ', 'a'}));
+  EXPECT_EQ(encode("a <r> \u2003a"),
+            (std::vector<int32_t>{'a', ' ', 259, 'a'}));
+  EXPECT_EQ(encode("one,one"), (std::vector<int32_t>{260, ',', 260}));
+  EXPECT_EQ(encode("ones").size(), 4u);
+  EXPECT_EQ(encode("\u00e9one").size(), 5u);
+  EXPECT_EQ(encode("<l><r>"), (std::vector<int32_t>{261}));
+  EXPECT_EQ(encode("ae\u0301u"), (std::vector<int32_t>{'a', 262}));
+}
+
+TEST_F(TokenizerFilesTest, ReadsAddedTokensWithoutFlags) {
+  writePair();
+  write("added_tokens.json", R"({"<tag>": 258, "<s>": 259})");
+  write("special_tokens_map.json",
+        R"({"eos_token": {"content": "<s>"}, "bos_token": "none"})");
+  const TokenizerImport import = *buildTokenizer(dir);
+  const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
+  EXPECT_FALSE(tokenizer.isSpecial(258));
+  EXPECT_TRUE(tokenizer.isSpecial(259));
+  EXPECT_EQ(import.eosToken, 259u);
+  EXPECT_EQ(tokenizer.eosToken(), 259);
+  ASSERT_EQ(import.warnings.size(), 1u);
+  EXPECT_NE(import.warnings[0].find("bos_token"), std::string::npos);
+}
+
+TEST_F(TokenizerFilesTest, FindsChatTemplates) {
+  writePair();
+  EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "");
+  write("tokenizer_config.json", R"({"chat_template": "one"})");
+  EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "one");
+  write("tokenizer_config.json", R"({"chat_template": [
+    {"name": "tool_use", "template": "no"},
+    {"name": "default", "template": "two"}]})");
+  EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "two");
+  EXPECT_EQ(buildTokenizer(dir)->chatTemplateFile,
+            dir / "tokenizer_config.json");
+  write("chat_template.jinja", "three\n");
+  EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "three\n");
+  EXPECT_EQ(buildTokenizer(dir)->chatTemplateFile, dir / "chat_template.jinja");
+  write("chat_template.jinja", "");
+  EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "");
+  std::filesystem::remove(dir / "chat_template.jinja");
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "rag"}]})");
+  expectError("chat_template is an array where a string");
+}
+
+TEST_F(TokenizerFilesTest, RefusesBadVocabularies) {
+  const json good = vocab;
+  const auto expect = [&](const std::string &part) {
+    writePair();
+    expectError(part);
+    expectError("vocab.json");
+    vocab = good;
+  };
+  vocab["x1"] = -3;
+  expect(R"(token "x1" has id -3 where a number from 0)");
+  vocab["x1"] = 1ull << 40;
+  expect("has id 1099511627776 where");
+  vocab["x1"] = 1.5;
+  expect("has id 1.5 where");
+  vocab["x1"] = "7";
+  expect(R"(has id "7" where)");
+  vocab["x1"] = 259;
+  expect("no token has id 258");
+  vocab["x1"] = 256;
+  expect(R"(tokens "ab" and "x1" both have id 256)");
+  vocab["x\u4f60"] = 258;
+  expect("has U+4F60, which is not of the byte-level alphabet");
+  vocab["a b"] = 258;
+  expect("has U+0020, which");
+  vocab.erase("Z");
+  vocab["ZZ"] = 'Z';
+  expect("has no token for byte 90");
+  vocab = json::object();
+  expect("has no tokens");
+  vocab = json::array({1});
+  expect("vocab.json has an array when a JSON object");
+  write("vocab.json", "{\"a\": ");
+  expectError("vocab.json is not JSON");
+  write("vocab.json", "{\"a\xff\": 1}");
+  expectError("vocab.json is not JSON");
+  write("vocab.json", R"({"a": 1, "a": 2})");
+  expectError(R"(vocab.json has "a" twice)");
+}
+
+TEST_F(TokenizerFilesTest, RefusesBadMerges) {
+  const auto expect = [&](const char *text, const std::string &part) {
+    merges = text;
+    writePair();
+    expectError("merges.txt: " + part);
+  };
+  expect("a b\nabc\n", R"(line 2 is "abc" where two tokens)");
+  expect("a b c\n", R"(line 1 is "a b c" where two tokens)");
+  expect(" a\n", R"(line 1 is " a" where two tokens)");
+  expect("a \n", R"(line 1 is "a " where two tokens)");
+  expect("a b\n#version: 0.2\n", R"(line 2 needs the token "#version:")");
+  expect("b c\n", R"(line 1 needs the token "bc", which is not)");
+  expect("xy a\n", R"(line 1 needs the token "xy", which is not)");
+  std::filesystem::remove(dir / "merges.txt");
+  expectError("merges.txt: is missing");
+  std::filesystem::remove(dir / "vocab.json");
+  write("merges.txt", "");
+  expectError("vocab.json: is missing");
+}
+
+TEST_F(TokenizerFilesTest, RefusesBadAddedTokens) {
+  writePair();
+  const auto expect = [&](const char *added, const std::string &part) {
+    write("tokenizer_config.json",
+          std::string(R"({"added_tokens_decoder": )") + added + "}");
+    expectError("tokenizer_config.json: ");
+    expectError(part);
+  };
+  expect(R"({"-1": {"content": "x"}})", R"(key "-1" where an id is needed)");
+  expect(R"({"99999999": {"content": "x"}})", "has id 99999999 where");
+  expect(R"({"258": {"content": ""}})", "added token 258 has no text");
+  expect(R"({"258": "x"})", R"(added token 258 is "x" where an object)");
+  expect(R"({"258": {"content": "x", "lstrip": 1}})", "lstrip is 1 where");
+  expect(R"({"258": {"content": "<x>"}, "259": {"content": "<x>"}})",
+         R"(added token "<x>" with id 259 contradicts "<x>" with id 258)");
+  expect("[1]", "added_tokens_decoder is an array where an object");
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"260": {"content": "<x>"}}})");
+  expectError("no token has id 258");
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"256": {"content": "<x>"}}})");
+  expectError("both have id 256");
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"258": {"content": "ab"}}})");
+  expectError(R"(token "ab" has id 256 and as an added one 258)");
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"258": {"content": "e\u0301"}}})");
+  expectError("is matched in normalized text");
+  write("tokenizer_config.json", R"({"add_prefix_space": true})");
+  expectError("has add_prefix_space true, which is not supported");
+  write("tokenizer_config.json", R"({"eos_token": 5})");
+  expectError("eos_token is 5 where a token is needed");
+  write("tokenizer_config.json", R"({"additional_special_tokens": "x"})");
+  expectError("additional_special_tokens is \"x\" where an array");
+}
+
+TEST_F(TokenizerFilesTest, RefusesOtherKindsByName) {
+  const auto expect = [&](const char *pointer, const json &value,
+                          const std::string &part) {
+    json file = wholeFile();
+    file[json::json_pointer(pointer)] = value;
+    write("tokenizer.json", file.dump());
+    expectError("tokenizer.json: " + part);
+  };
+  expect("/model/type", "Unigram", R"(model type "Unigram" is not supported)");
+  expect("/model/byte_fallback", true, "model has byte_fallback true");
+  expect("/model/ignore_merges", true, "model has ignore_merges true");
+  expect("/model/merges", 5, "model.merges is 5 where an array");
+  expect("/model/merges/1", 5, "merge 1 is 5 where two tokens");
+  expect("/model/merges/1", "abc", R"(merge 1 is "abc" where two tokens)");
+  expect("/model/vocab", json(), "the vocabulary is null");
+  expect("/normalizer/type", "NFKC", R"(normalizer "NFKC" is not supported)");
+  expect("/decoder/type", "Metaspace", R"(decoder "Metaspace" is not)");
+  expect("/pre_tokenizer/type", "Metaspace",
+         R"(pre_tokenizer "Metaspace" of "Split" "(?i:'s)");
+  expect("/pre_tokenizer/pretokenizers/0/pattern/Regex", R"(\p{N}{1,3})",
+         R"(pre_tokenizer "Sequence" of "Split" "\\p{N}{1,3}" "ByteLevel")");
+  expect("/pre_tokenizer/pretokenizers/1/use_regex", true,
+         R"(pre_tokenizer "Sequence")");
+  expect("/added_tokens", 5, "added_tokens is 5 where an array");
+  expect("/added_tokens/0/id", -1, R"(token "\"<s>\"" has id -1)");
+}
+
+TEST_F(TokenizerFilesTest, WarnsOfWhatIsIgnored) {
+  json file = wholeFile();
+  const std::string path = (dir / "tokenizer.json").string();
+  const auto warnings = [&] {
+    write("tokenizer.json", file.dump());
+    return buildTokenizer(dir)->warnings;
+  };
+  file["truncation"] = file["padding"] = nullptr;
+  EXPECT_TRUE(warnings().empty());
+  file["truncation"] = {{"max_length", 2}, {"strategy", "LongestFirst"}};
+  EXPECT_EQ(warnings(),
+            std::vector<std::string>{path + ": truncation is ignored: a text "
+                                            "keeps its length"});
+  EXPECT_EQ(encode("abcabb").size(), 3u);
+  file["truncation"] = nullptr;
+  file["padding"] = {{"strategy", {{"Fixed", 8}}}};
+  EXPECT_EQ(warnings(),
+            std::vector<std::string>{path + ": padding is ignored: a text "
+                                            "keeps its length"});
+  file["padding"] = nullptr;
+  file["post_processor"] = {{"type", "Template\u009bProcessing"}};
+  EXPECT_EQ(warnings(), std::vector<std::string>{
+                            path + ": post_processor "
+                                   "\"Template\\u009bProcessing\" is ignored: "
+                                   "no token is put around a text"});
+}
+
+TEST_F(TokenizerFilesTest, TakesTokensThatAreNamedOften) {
+  json file = wholeFile();
+  json &added = file["added_tokens"];
+  for (int id = 260; id < 16'000; ++id)
+    added.push_back({{"id", id}, {"content", "<" + std::to_string(id) + ">"}});
+  for (int i = 0; i < 200'000; ++i)
+    added.push_back(added[i % 2 ? 0 : 15'000]);
+  write("tokenizer.json", file.dump());
+  // 1 s of the CPU; minutes where all tokens are searched for each one.
+  const std::clock_t start = std::clock();
+  EXPECT_EQ(buildTokenizer(dir)->vocabSize, 16'000u);
+  EXPECT_LT(std::clock() - start, 15 * CLOCKS_PER_SEC);
+}
+
+//===----------------------------------------------------------------------===//
+// Damaged blobs
+//===----------------------------------------------------------------------===//
+
+TEST_F(TokenizerFilesTest, RefusesDamagedBlobs) {
+  write("tokenizer.json", wholeFile().dump());
+  const std::vector<uint8_t> good = buildTokenizer(dir)->blob;
+  const auto expect = [&](const std::vector<uint8_t> &blob,
+                          const std::string &part) {
+    try {
+      Tokenizer::fromBlob(blob);
+      ADD_FAILURE() << "no error for " << part;
+    } catch (const Error &error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << error.what();
+    }
+  };
+  const auto expectAt = [&](size_t offset, uint32_t value,
+                            const std::string &part) {
+    std::vector<uint8_t> blob = good;
+    std::memcpy(blob.data() + offset, &value, sizeof(value));
+    expect(blob, part);
+  };
+  expect({}, "ends");
+  for (size_t size = 0; size < good.size(); size += 7)
+    expect({good.begin(), good.begin() + ptrdiff_t(size)}, "damaged tokenizer");
+  std::vector<uint8_t> longer = good;
+  longer.push_back(0);
+  expect(longer, "bytes of tokens");
+  expectAt(0, 0, "magic");
+  expectAt(offsetof(TokenizerHeader, version), 9, "format version 9");
+  expectAt(offsetof(TokenizerHeader, flags), 2, "unknown flags");
+  expectAt(offsetof(TokenizerHeader, vocabSize), 0, "vocabulary size is 0");
+  expectAt(offsetof(TokenizerHeader, vocabSize), ~0u, "vocabulary size");
+  expectAt(offsetof(TokenizerHeader, vocabSize), 1 << 24, "ends");
+  expectAt(offsetof(TokenizerHeader, addedCount), 1 << 20, "added tokens");
+  expectAt(offsetof(TokenizerHeader, mergeSlots), 3, "merge table");
+  expectAt(offsetof(TokenizerHeader, mergeSlots), 1 << 30, "merge table");
+  expectAt(offsetof(TokenizerHeader, bosToken), 300, "named token");
+  expectAt(offsetof(TokenizerHeader, byteTokens), 300, "token of byte 0");
+  expectAt(offsetof(TokenizerHeader, byteTokens), 1, "token of byte 0");
+  TokenizerHeader header;
+  std::memcpy(&header, good.data(), sizeof(header));
+  const size_t merges = sizeof(TokenizerHeader);
+  const size_t added = merges + header.mergeSlots * sizeof(MergeSlot);
+  const size_t offsets = added + header.addedCount * sizeof(AddedToken);
+  for (size_t slot = 0; slot < header.mergeSlots; ++slot)
+    expectAt(merges + slot * sizeof(MergeSlot) + 4, 300, "a merge names");
+  std::vector<uint8_t> full = good;
+  std::memset(full.data() + merges, 0, added - merges);
+  expect(full, "no free slot");
+  expectAt(added, 300, "id 300 of an added token");
+  expectAt(added, 259, "id 259 of an added token");
+  expectAt(added, 0x80, "added token 128 has no text");
+  expectAt(added + 4, 32, "unknown flags of added token");
+  expectAt(offsets, 1, "offsets");
+  expectAt(offsets + 40, ~0u, "offsets");
+  std::vector<uint8_t> shifted(good.size() + 32);
+  uint8_t *start = shifted.data();
+  while (reinterpret_cast<uintptr_t>(start) % kTokenizerAlign != 4)
+    ++start;
+  std::memcpy(start, good.data(), good.size());
+  EXPECT_THROW(Tokenizer::fromBlob({start, good.size()}), Error);
+}
+
+TEST_F(TokenizerFilesTest, AnyDamageIsHarmless) {
+  write("tokenizer.json", wholeFile().dump());
+  const std::vector<uint8_t> good = buildTokenizer(dir)->blob;
+  std::mt19937 random(2);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<uint8_t> blob = good;
+    for (unsigned i = random() % 4; i < 4; ++i)
+      blob[random() % blob.size()] ^= uint8_t(1u << random() % 8);
+    try {
+      const Tokenizer tokenizer = Tokenizer::fromBlob(blob);
+      const std::vector<int32_t> ids =
+          tokenizer.encode("abc <s> abcab \u00e9e\u0301<tag>one");
+      tokenizer.decode(ids);
+    } catch (const Error &) {
+    }
+  }
+}
