@@ -65,12 +65,6 @@ std::string qwen::toString(CpuFeatureSet features) {
   return result;
 }
 
-CpuFeatureSet qwen::leastFeatures(Arch arch) {
-  if (arch == Arch::X86_64)
-    return {CpuFeature::AVX2, CpuFeature::FMA, CpuFeature::F16C};
-  return {CpuFeature::NEON};
-}
-
 Arch qwen::hostArch() {
 #if defined(__x86_64__)
   return Arch::X86_64;

@@ -54,24 +54,24 @@ TEST(KernelTable, EveryGemvHasRowsForSmallBatches) {
 }
 
 TEST(KernelTable, SelectionPrefersTheNewestInstructionSet) {
-  const CpuFeatureSet vnni = isaFeatures(KernelIsa::AVX512VNNI);
+  const CpuFeatureSet vnni = isaInfo(KernelIsa::AVX512VNNI).features;
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, vnni)->isa,
             KernelIsa::AVX512VNNI);
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::F32, vnni, true)->name,
             "linear_f32_8x16_avx512");
-  const CpuFeatureSet amx = isaFeatures(KernelIsa::AMXInt8);
+  const CpuFeatureSet amx = isaInfo(KernelIsa::AMXInt8).features;
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, amx, true)->name,
             "linear_q4_0_16x16x4_amx_int8");
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, amx)->name,
             "linear_q4_0_1x16x4_avx512vnni");
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0,
-                         isaFeatures(KernelIsa::NEON))
+                         isaInfo(KernelIsa::NEON).features)
                 ->isa,
             KernelIsa::NEON);
-  const CpuFeatureSet sve = isaFeatures(KernelIsa::SVE);
+  const CpuFeatureSet sve = isaInfo(KernelIsa::SVE).features;
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, sve)->name,
             "linear_q4_0_1x16x4_sve");
-  const CpuFeatureSet i8mm = isaFeatures(KernelIsa::NEONI8MM);
+  const CpuFeatureSet i8mm = isaInfo(KernelIsa::NEONI8MM).features;
   EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, sve | i8mm, true)
                 ->name,
             "linear_q4_0_8x16x4_sve_i8mm");

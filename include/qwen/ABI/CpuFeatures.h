@@ -86,7 +86,11 @@ std::string toString(CpuFeatureSet features);
 
 /// The least features that any target of `arch` must have: AVX2, FMA and F16C
 /// on x86-64; NEON on AArch64 (docs/numerics.md, "Domain and environment").
-CpuFeatureSet leastFeatures(Arch arch);
+constexpr CpuFeatureSet leastFeatures(Arch arch) {
+  if (arch == Arch::X86_64)
+    return {CpuFeature::AVX2, CpuFeature::FMA, CpuFeature::F16C};
+  return {CpuFeature::NEON};
+}
 
 /// The architecture that this program was built for.
 Arch hostArch();

@@ -8,7 +8,7 @@
 #define QWEN_ABI_KERNELTABLE_H
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/CpuFeatures.h"
+#include "qwen/ABI/Isas.h"
 
 #include <optional>
 #include <span>
@@ -42,33 +42,8 @@ enum class KernelOp : uint8_t {
 /// Format of the operand that a kernel reads from the image or the cache.
 enum class KernelFormat : uint8_t { None, F32, F16, BF16, Q8_0, Q4_0, Q4_G128 };
 
-/// Instructions of a kernel's inner loop. Those of one architecture are in
-/// order, from the oldest to the newest: of several targets in one file, the
-/// one with the newest is the best (docs/artifact.md).
-enum class KernelIsa : uint8_t {
-  AVX2,
-  AVXVNNI,
-  AVX512,
-  AVX512VNNI,
-  AMXInt8,
-  NEON,
-  NEONDotProd,
-  SVE,
-  NEONI8MM,
-  SVEI8MM,
-};
-
 /// Who generates the kernel.
 enum class KernelProvider : uint8_t { MLIR, Halide };
-
-Arch isaArch(KernelIsa isa);
-
-/// The features that code of `isa` uses, the least ones included.
-CpuFeatureSet isaFeatures(KernelIsa isa);
-
-/// f32 lanes of one vector register of `isa`; of a scalable one, those in 128
-/// bits.
-int64_t vectorLanes(KernelIsa isa);
 
 /// One row of the table.
 struct KernelInfo {
@@ -80,8 +55,8 @@ struct KernelInfo {
   KernelIsa isa;
   KernelProvider provider;
 
-  Arch arch() const { return isaArch(isa); }
-  CpuFeatureSet features() const { return isaFeatures(isa); }
+  Arch arch() const { return isaInfo(isa).arch; }
+  CpuFeatureSet features() const { return isaInfo(isa).features; }
 };
 
 /// All rows, in the order of Kernels.def.

@@ -23,13 +23,13 @@ static Halide::Target target(const KernelInfo &row) {
   }
   features.insert(features.end(), {Target::SSE41, Target::AVX, Target::AVX2,
                                    Target::FMA, Target::F16C});
-  if (row.isa != KernelIsa::AVX2)
+  if (row.features().contains(CpuFeature::AVX512F))
     features.insert(features.end(), {Target::AVX512, Target::AVX512_Skylake});
   return Target(Target::Linux, Target::X86, 64, features);
 }
 
 static halide::Kernel build(const KernelInfo &row) {
-  const int width = static_cast<int>(vectorLanes(row.isa));
+  const int width = static_cast<int>(isaInfo(row.isa).lanes);
   switch (row.op) {
   case KernelOp::Embed:
     return isQuantized(row.format)

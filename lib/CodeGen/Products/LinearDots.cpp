@@ -122,11 +122,11 @@ static void pairDots(LinearTile &tile, Value chunks, Value column,
       }
     auto multiply = [&](size_t half, int64_t step, Value w) {
       for (auto [dot, pair] : llvm::zip_equal(dots[half], x))
-        dot =
-            tile.row.isa == KernelIsa::NEONI8MM
-                ? Value(arm_neon::SmmlaOp::create(b, words, dot, pair[step], w))
-                : b.intrinsic(words, "llvm.aarch64.sve.smmla.nxv4i32",
-                              {dot, pair[step], w});
+        dot = b.isScalable()
+                  ? b.intrinsic(words, "llvm.aarch64.sve.smmla.nxv4i32",
+                                {dot, pair[step], w})
+                  : Value(arm_neon::SmmlaOp::create(b, words, dot, pair[step],
+                                                    w));
     };
     const int64_t steps = tile.groupBytes / kChunkBytes / 2;
     for (int64_t step = 0; step < steps; ++step) {
@@ -149,9 +149,9 @@ void qwen::groupDots(LinearTile &tile, Value chunks, Value column,
                      ArrayRef<Value> q, ArrayRef<Value> start, UseDot use) {
   if (tile.inPairs())
     return pairDots(tile, chunks, column, q, start, use);
-  SmallVector<GroupDot> dots;
+  SmallVector<std::unique_ptr<GroupDot>> dots;
   for (Value value : start)
-    dots.emplace_back(tile.b, tile.row.isa, tile.isEightBits()).start(value);
+    dots.push_back(makeDot(tile.b, tile.row.isa, tile.isEightBits(), value));
   Value columnChunks = tile.b.at(chunks, tile.b.mul(column, 4));
   const int64_t vectors = tile.vectors, count = tile.groupBytes / kChunkBytes;
   auto addChunk = [&](int64_t chunk, int64_t v) {
@@ -160,12 +160,12 @@ void qwen::groupDots(LinearTile &tile, Value chunks, Value column,
       Value w = unpack(tile, packed, part);
       const int64_t step = chunk + part * count;
       for (size_t r = 0; r < q.size(); ++r)
-        dots[r * vectors + v].step(w, activations(tile, q[r], step), step % 4);
+        dots[r * vectors + v]->step(w, activations(tile, q[r], step), step % 4);
     }
   };
   auto finishVector = [&](int64_t v) {
     for (size_t r = 0; r < q.size(); ++r)
-      use(r * vectors + v, dots[r * vectors + v].finish());
+      use(r * vectors + v, dots[r * vectors + v]->finish());
   };
   if (tile.schedule.inTurn != 0) {
     for (int64_t v = 0; v < vectors; ++v) {

@@ -10,8 +10,9 @@ using namespace mlir;
 
 bool qwen::holdsOrder(const LinearTile &tile) {
   const KernelSchedule &schedule = tile.schedule;
-  return tile.row.isa == KernelIsa::AVX2 && schedule.inTurn == 0 &&
-         (schedule.tokens > 1 || schedule.streams > 1);
+  const IsaInfo &isa = isaInfo(tile.row.isa);
+  return isa.dot.kind == DotKind::Maddubs && isa.registers == 16 &&
+         schedule.inTurn == 0 && (schedule.tokens > 1 || schedule.streams > 1);
 }
 
 HeldSums::HeldSums(LinearTile &tile)
@@ -49,7 +50,8 @@ void HeldSums::store(ArrayRef<Value> sums) {
 /// The dots of one chunk of a group in all panels. `dots` are as heldDots has
 /// them, `panels` where the panels' chunks are.
 static void addChunk(LinearTile &tile, ArrayRef<Value> panels, int64_t chunk,
-                     ArrayRef<Value> q, MutableArrayRef<GroupDot> dots) {
+                     ArrayRef<Value> q,
+                     ArrayRef<std::unique_ptr<GroupDot>> dots) {
   ProductBuilder &b = tile.b;
   const int64_t parts = tile.valuesPerByte();
   const int64_t count = tile.groupBytes / kChunkBytes;
@@ -75,7 +77,7 @@ static void addChunk(LinearTile &tile, ArrayRef<Value> panels, int64_t chunk,
         b.keepLoadsInOrder();
         Value of = shared.empty() ? x(r, part) : shared[part];
         for (int64_t v = 0; v < tile.vectors; ++v) {
-          GroupDot &dot = dots[(p * q.size() + r) * tile.vectors + v];
+          GroupDot &dot = *dots[(p * q.size() + r) * tile.vectors + v];
           dot.step(w[v], of, (chunk + part * count) % 4);
           dot.keepOrder();
         }
@@ -87,9 +89,9 @@ static void addChunk(LinearTile &tile, ArrayRef<Value> panels, int64_t chunk,
 void qwen::heldDots(LinearTile &tile, ArrayRef<Value> chunks, Value column,
                     ArrayRef<Value> q, UseDot use) {
   ProductBuilder &b = tile.b;
-  SmallVector<GroupDot> dots;
+  SmallVector<std::unique_ptr<GroupDot>> dots;
   for (size_t i = 0; i < chunks.size() * q.size() * tile.vectors; ++i)
-    dots.emplace_back(b, tile.row.isa, tile.isEightBits()).start(nullptr);
+    dots.push_back(makeDot(b, tile.row.isa, tile.isEightBits(), nullptr));
   Values panels;
   for (Value group : chunks)
     panels.push_back(b.at(group, b.mul(column, 4)));
@@ -97,5 +99,5 @@ void qwen::heldDots(LinearTile &tile, ArrayRef<Value> chunks, Value column,
     addChunk(tile, panels, chunk, q, dots);
   b.keepLoadsInOrder();
   for (size_t i = 0; i < dots.size(); ++i)
-    use(int64_t(i), dots[i].finish());
+    use(int64_t(i), dots[i]->finish());
 }

@@ -1,7 +1,6 @@
 //===- LinearTile.cpp - The parts of a product with a matrix --------------===//
 
 #include "LinearTile.h"
-#include "ProductsDot.h"
 
 using namespace qwen;
 using namespace mlir;
@@ -9,16 +8,14 @@ using namespace mlir;
 LinearTile::LinearTile(const KernelInfo &row, const KernelSchedule &schedule,
                        ModuleOp module)
     : row(row), schedule(schedule), format(*weightFormat(row.format)),
-      lanes(vectorLanes(row.isa)), vectors(schedule.vectors),
+      lanes(isaInfo(row.isa).lanes), vectors(schedule.vectors),
       groupBytes(panelGroupBytes(format)),
       b(row, module, linearSignature(row, module.getContext())) {}
 
-bool LinearTile::inPairs() const {
-  return row.isa == KernelIsa::NEONI8MM || row.isa == KernelIsa::SVEI8MM;
-}
+bool LinearTile::inPairs() const { return isaInfo(row.isa).dot.tokens == 2; }
 
 bool LinearTile::isCorrected() const {
-  return !isEightBits() || isUnsignedDot(row.isa);
+  return !isEightBits() || isaInfo(row.isa).dot.isUnsigned;
 }
 
 Values qwen::overGroups(LinearTile &tile, const GroupSpan &span,

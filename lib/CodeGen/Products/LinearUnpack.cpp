@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "LinearTile.h"
-#include "ProductsDot.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -50,7 +49,7 @@ Value qwen::unpack(LinearTile &tile, Value bytes, int64_t part) {
     return arith::ShRUIOp::create(b, bytes, constant(4));
   }
   // w + 128 is w with its sign bit flipped.
-  if (isUnsignedDot(tile.row.isa))
+  if (isaInfo(tile.row.isa).dot.isUnsigned)
     return arith::XOrIOp::create(b, bytes, constant(-128));
   return bytes;
 }
@@ -58,7 +57,7 @@ Value qwen::unpack(LinearTile &tile, Value bytes, int64_t part) {
 Value qwen::sixteenActivations(LinearTile &tile, Value q, int64_t first) {
   ProductBuilder &b = tile.b;
   const VectorType bytes = b.vector(16, b.getI8Type());
-  if (!isScalable(tile.row.isa))
+  if (!b.isScalable())
     return b.load(bytes, b.at(q, first));
   Value all = arith::ConstantOp::create(
       b, DenseElementsAttr::get(b.vector(16, b.getI1Type()), true));
@@ -70,7 +69,7 @@ Value qwen::activations(LinearTile &tile, Value q, int64_t step) {
   ProductBuilder &b = tile.b;
   const VectorType bytes = b.vector(4 * tile.lanes, b.getI8Type());
   const VectorType words = b.vector(tile.lanes, b.getI32Type());
-  if (tile.row.isa == KernelIsa::SVE)
+  if (isaInfo(tile.row.isa).dot.kind == DotKind::SdotLane)
     return sixteenActivations(tile, q, step / 4 * 16);
   Value word;
   if (tile.row.arch() == Arch::X86_64) {

@@ -21,11 +21,6 @@ using mlir::Value;
 using mlir::ValueRange;
 using Values = llvm::SmallVector<Value>;
 
-/// Whether the length of vectors is known only at run time.
-inline bool isScalable(KernelIsa isa) {
-  return isa == KernelIsa::SVE || isa == KernelIsa::SVEI8MM;
-}
-
 class ProductBuilder : public mlir::ImplicitLocOpBuilder {
 public:
   /// Starts the body of the function of `row` at the end of `module`.

@@ -34,7 +34,7 @@ void qwen::emitProduct(const KernelInfo &row, const KernelSchedule &schedule,
 ProductBuilder::ProductBuilder(const KernelInfo &row, ModuleOp module,
                                ArrayRef<Type> arguments)
     : ImplicitLocOpBuilder(module.getLoc(), module.getBodyRegion()),
-      arch(row.arch()), scalable(qwen::isScalable(row.isa)) {
+      arch(row.arch()), scalable(isaInfo(row.isa).isScalable) {
   setInsertionPointToEnd(module.getBody());
   function = func::FuncOp::create(*this, StringRef(row.name),
                                   getFunctionType(arguments, {}));

@@ -19,7 +19,7 @@ class AttentionEmitter {
 public:
   AttentionEmitter(const KernelInfo &row, const KernelSchedule &schedule,
                    ModuleOp module)
-      : row(row), schedule(schedule), lanes(vectorLanes(row.isa)),
+      : row(row), schedule(schedule), lanes(isaInfo(row.isa).lanes),
         b(row, module, signature(row, module.getContext())),
         stored(row.format == KernelFormat::F16 ? Type(b.getF16Type())
                                                : Type(b.getF32Type())),
@@ -99,7 +99,7 @@ private:
 
   /// All columns of `heads` rows from `first` on.
   void emitRows(const Product &product, Value first, int64_t heads) {
-    if (isScalable(row.isa))
+    if (b.isScalable())
       return b.forEachVector(product.columns, schedule.vectors,
                              [&](Value column, int64_t vectors) {
                                emitTile(product, first, heads, column,
@@ -128,10 +128,9 @@ private:
   /// loaded at once.
   int64_t vectorsOf(int64_t heads) const {
     const int64_t steps = row.arch() == Arch::AArch64 ? 4 : 1;
-    const int64_t registers = row.isa == KernelIsa::AVX2 ? 16 : 32;
     int64_t vectors = schedule.vectors;
     while (2 * vectors * heads <= schedule.tokens * schedule.vectors &&
-           2 * vectors * (heads + steps) + heads <= registers)
+           2 * vectors * (heads + steps) + heads <= isaInfo(row.isa).registers)
       vectors *= 2;
     return vectors;
   }

@@ -38,10 +38,10 @@ class BlockedEmitter {
 public:
   BlockedEmitter(const KernelInfo &row, const KernelSchedule &schedule,
                  ModuleOp module)
-      : format(*weightFormat(row.format)), isa(row.isa), schedule(schedule),
+      : format(*weightFormat(row.format)), schedule(schedule),
         fixed(fixedSchedule(row, schedule)),
-        pairs(row.isa == KernelIsa::NEONI8MM || row.isa == KernelIsa::SVEI8MM),
-        unitTokens(pairs ? 2 : 1), unitRegisters(pairs ? 2 : 1),
+        pairs(isaInfo(row.isa).dot.tokens == 2), unitTokens(pairs ? 2 : 1),
+        unitRegisters(pairs ? 2 : 1),
         b(row, module, linearSignature(row, module.getContext())),
         arguments(b, row.format) {}
 
@@ -101,7 +101,6 @@ private:
   }
 
   const WeightFormat format;
-  const KernelIsa isa;
   const KernelSchedule &schedule;
   /// What code for vectors of 128 bits has.
   const KernelSchedule fixed;
@@ -125,7 +124,7 @@ private:
 
 /// Of the longest vectors of SVE, 256 bytes, a panel needs one.
 void BlockedEmitter::layOutScratch() {
-  const int64_t longest = isScalable(isa) ? 4 : 1;
+  const int64_t longest = b.isScalable() ? 4 : 1;
   const int64_t line = kPanelRows * 4 * longest;
   // The units' activations and their scales.
   activationBytes = pairs ? 2 * kActivationBlock + 16 : 0;
@@ -152,7 +151,7 @@ void BlockedEmitter::layOutScratch() {
 
 void BlockedEmitter::emit() {
   layOutScratch();
-  if (isScalable(isa)) {
+  if (b.isScalable()) {
     Value length = b.scaled(1);
     Value shortest = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, length,
                                            b.integer(1));

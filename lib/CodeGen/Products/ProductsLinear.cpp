@@ -102,7 +102,7 @@ void LinearEmitter::emit() {
 /// Calls `body` for the first of the outputs of each tile in a panel, with
 /// `tile.vectors` set to what the tile takes.
 void LinearEmitter::forEachColumns(llvm::function_ref<void(Value)> body) {
-  if (isScalable(tile.row.isa))
+  if (tile.b.isScalable())
     return b.forEachVector(b.integer(kPanelRows), tile.vectors,
                            [&](Value column, int64_t count) {
                              tile.vectors = count;

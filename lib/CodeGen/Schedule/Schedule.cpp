@@ -82,14 +82,10 @@ const KernelSchedule &qwen::scheduleOf(const KernelInfo &row) {
                          "'");
 }
 
-/// Whether accumulators are of pairs of tokens.
-static bool inPairs(KernelIsa isa) {
-  return isa == KernelIsa::NEONI8MM || isa == KernelIsa::SVEI8MM;
-}
-
 /// What ProductsBlocked.cpp has code for.
 static bool hasBlocks(KernelIsa isa) {
-  return isa == KernelIsa::NEONDotProd || inPairs(isa);
+  const DotKind kind = isaInfo(isa).dot.kind;
+  return kind == DotKind::Sdot || kind == DotKind::Smmla;
 }
 
 LoopNest qwen::loopNest(const KernelInfo &row, const KernelSchedule &schedule) {
@@ -97,7 +93,7 @@ LoopNest qwen::loopNest(const KernelInfo &row, const KernelSchedule &schedule) {
     return LoopNest::Attention;
   if (!isQuantized(row.format))
     return LoopNest::Chains;
-  if (row.isa == KernelIsa::AMXInt8)
+  if (isaInfo(row.isa).dot.kind == DotKind::TileDot)
     return LoopNest::Tiles;
   return schedule.chunk > 0 && hasBlocks(row.isa) ? LoopNest::Blocks
                                                   : LoopNest::Dots;
@@ -105,7 +101,7 @@ LoopNest qwen::loopNest(const KernelInfo &row, const KernelSchedule &schedule) {
 
 KernelSchedule qwen::fixedSchedule(const KernelInfo &row,
                                    KernelSchedule schedule) {
-  if (row.isa != KernelIsa::SVEI8MM ||
+  if (!isaInfo(row.isa).isScalable ||
       loopNest(row, schedule) != LoopNest::Blocks)
     return schedule;
   KernelInfo fixed = row;
@@ -150,8 +146,9 @@ static std::vector<int64_t> tokenChoices(const KernelInfo &row, LoopNest nest) {
   if (nest == LoopNest::Tiles)
     return {0};
   std::vector<int64_t> values;
-  for (int64_t tokens = inPairs(row.isa) ? 2 : 1; tokens <= row.m; ++tokens)
-    if (row.m % tokens == 0 && (tokens % 2 == 0 || !inPairs(row.isa)))
+  const int64_t each = isaInfo(row.isa).dot.tokens;
+  for (int64_t tokens = each; tokens <= row.m; tokens += each)
+    if (row.m % tokens == 0)
       values.push_back(tokens);
   return values;
 }
@@ -180,7 +177,7 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &row,
     return tokenChoices(row, nest);
   if (is(&KernelSchedule::chunk))
     return chunkChoices(row, nest);
-  const int64_t widest = kPanelRows / vectorLanes(row.isa);
+  const int64_t widest = kPanelRows / isaInfo(row.isa).lanes;
   switch (nest) {
   case LoopNest::Attention:
     // Halves of a panel at least: a head is a multiple of 8 values.
@@ -190,7 +187,7 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &row,
       return {0, 1};
     return {0};
   case LoopNest::Dots:
-    if (is(&KernelSchedule::inTurn) && !inPairs(row.isa))
+    if (is(&KernelSchedule::inTurn) && isaInfo(row.isa).dot.tokens == 1)
       return {0, 1};
     if (is(&KernelSchedule::prefetch))
       return {0, 512, 1024, 2048, 4096, 8192};
