@@ -2,12 +2,41 @@
 
 #include "qwen/ABI/KernelTable.h"
 
+#include <algorithm>
+#include <array>
+
 using namespace qwen;
 
+namespace {
+/// A string literal as an argument of a template.
+template <size_t Size> struct Literal {
+  consteval Literal(const char (&from)[Size]) {
+    std::ranges::copy(from, text.begin());
+  }
+  std::array<char, Size> text = {};
+};
+} // namespace
+
+/// "<stem>_<name of the instruction set>", which ends with a zero.
+template <Literal Stem, KernelIsa Isa>
+static constexpr auto kName = [] {
+  constexpr std::string_view isa = isaInfo(Isa).name;
+  constexpr size_t size = Stem.text.size();
+  std::array<char, size + isa.size() + 1> name = {};
+  std::ranges::copy(Stem.text, name.begin());
+  name[size - 1] = '_';
+  std::ranges::copy(isa, name.begin() + size);
+  return name;
+}();
+
 static constexpr KernelInfo kKernels[] = {
-#define QWEN_KERNEL(Name, Op, Format, M, Isa, Provider)                        \
-  {#Name, KernelOp::Op,   KernelFormat::Format,                                \
-   M,     KernelIsa::Isa, KernelProvider::Provider},
+#define QWEN_KERNEL(Stem, Op, Format, M, Isa, Provider)                        \
+  {kName<#Stem, KernelIsa::Isa>.data(),                                        \
+   KernelOp::Op,                                                               \
+   KernelFormat::Format,                                                       \
+   M,                                                                          \
+   KernelIsa::Isa,                                                             \
+   KernelProvider::Provider},
 #include "qwen/ABI/Kernels.def"
 };
 

@@ -42,6 +42,7 @@ enum class KernelIsa : uint8_t {
 
 /// A line of QWEN_ISA.
 struct IsaInfo {
+  std::string_view name;
   Arch arch;
   int64_t lanes;
   bool isScalable;
@@ -55,8 +56,10 @@ struct IsaInfo {
 inline constexpr auto kIsas = [] {
   using enum CpuFeature;
   return std::to_array<IsaInfo>({
-#define QWEN_ISA(Isa, Architecture, Lanes, IsScalable, Registers, Dot, ...)    \
-  {Arch::Architecture,                                                         \
+#define QWEN_ISA(Isa, Name, Architecture, Lanes, IsScalable, Registers, Dot,   \
+                 ...)                                                          \
+  {#Name,                                                                      \
+   Arch::Architecture,                                                         \
    Lanes,                                                                      \
    IsScalable,                                                                 \
    Registers,                                                                  \

@@ -55,8 +55,8 @@ static constexpr bool isFor(const Entry &entry, const KernelInfo &row) {
 /// Whether each row of MLIR has one line, and no line is without a row.
 static constexpr bool isComplete() {
   constexpr KernelInfo rows[] = {
-#define QWEN_KERNEL(Name, Op, Format, M, Isa, Provider)                        \
-  {#Name, KernelOp::Op,   KernelFormat::Format,                                \
+#define QWEN_KERNEL(Stem, Op, Format, M, Isa, Provider)                        \
+  {#Stem, KernelOp::Op,   KernelFormat::Format,                                \
    M,     KernelIsa::Isa, KernelProvider::Provider},
 #include "qwen/ABI/Kernels.def"
   };
