@@ -4,29 +4,6 @@
 
 using namespace qwen;
 
-std::string_view qwen::weightFormatName(WeightFormat format) {
-  switch (format) {
-  case WeightFormat::F32:
-    return "f32";
-  case WeightFormat::BF16:
-    return "bf16";
-  case WeightFormat::Q8_0:
-    return "q8_0";
-  case WeightFormat::Q4_0:
-    return "q4_0";
-  case WeightFormat::Q4_G128:
-    return "q4_g128";
-  }
-  __builtin_unreachable();
-}
-
-std::optional<WeightFormat> qwen::parseWeightFormat(std::string_view name) {
-  for (WeightFormat format : kWeightFormats)
-    if (name == weightFormatName(format))
-      return format;
-  return std::nullopt;
-}
-
 std::string_view qwen::kvFormatName(KvFormat format) {
   return format == KvFormat::F32 ? "f32" : "f16";
 }

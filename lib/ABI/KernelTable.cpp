@@ -40,22 +40,6 @@ static constexpr KernelInfo kKernels[] = {
 #include "qwen/ABI/Kernels.def"
 };
 
-KernelFormat qwen::kernelFormat(WeightFormat format) {
-  switch (format) {
-  case WeightFormat::F32:
-    return KernelFormat::F32;
-  case WeightFormat::BF16:
-    return KernelFormat::BF16;
-  case WeightFormat::Q8_0:
-    return KernelFormat::Q8_0;
-  case WeightFormat::Q4_0:
-    return KernelFormat::Q4_0;
-  case WeightFormat::Q4_G128:
-    return KernelFormat::Q4_G128;
-  }
-  __builtin_unreachable();
-}
-
 std::optional<WeightFormat> qwen::weightFormat(KernelFormat format) {
   for (WeightFormat weights : kWeightFormats)
     if (kernelFormat(weights) == format)

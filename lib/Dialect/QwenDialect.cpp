@@ -129,7 +129,7 @@ void LayoutAttr::print(AsmPrinter &printer) const {
 LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                  FormatAttr format, int64_t panel,
                                  int64_t chunk) {
-  const int64_t needed = isQuantized(format.getValue()) ? 4 : 1;
+  const int64_t needed = chunkValues(format.getValue());
   if (panel != kPanelRows)
     return emitError() << "panel is " << panel << " when " << kPanelRows
                        << " is needed";

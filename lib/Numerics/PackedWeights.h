@@ -51,10 +51,11 @@ int weightInteger(const uint8_t *panel, int64_t row, int64_t i) {
   const auto byte = [&](int64_t at) {
     return chunks[(at / 4 * kPanelRows + row) * 4 + at % 4];
   };
-  if constexpr (Format == WeightFormat::Q8_0)
+  if constexpr (codingOf(Format).bits == 8)
     return static_cast<int8_t>(byte(j));
   else
-    return (byte(j % 16) >> (j / 16 * 4) & 15) - 8;
+    return (byte(j % 16) >> (j / 16 * 4) & 15) -
+           static_cast<int>(codingOf(Format).bias);
 }
 
 } // namespace qwen::numerics

@@ -9,6 +9,14 @@
 using namespace mlir;
 using namespace qwen;
 
+llvm::cl::ValuesClass qwen::weightFormatValues() {
+  return {
+#define QWEN_WEIGHT_FORMAT(Id, Name, Coding, Block, Help)                      \
+  clEnumValN(WeightFormat::Id, #Name, Help),
+#include "qwen/ABI/WeightFormats.def"
+  };
+}
+
 static void addStageVerifier(OpPassManager &manager, Stage stage) {
   manager.addPass(createVerifyStage({stage}));
 }
@@ -38,16 +46,7 @@ namespace {
 struct TextOptions : PassPipelineOptions<TextOptions> {
   Option<WeightFormat> weights{
       *this, "weights", llvm::cl::desc("format of the matrices"),
-      llvm::cl::init(PipelineOptions().weights),
-      llvm::cl::values(clEnumValN(WeightFormat::F32, "f32", "32-bit floats"),
-                       clEnumValN(WeightFormat::BF16, "bf16",
-                                  "upper halves of 32-bit floats"),
-                       clEnumValN(WeightFormat::Q8_0, "q8_0",
-                                  "8 bits, a scale for 32 values"),
-                       clEnumValN(WeightFormat::Q4_0, "q4_0",
-                                  "4 bits, a scale for 32 values"),
-                       clEnumValN(WeightFormat::Q4_G128, "q4_g128",
-                                  "4 bits, a scale for 128 values"))};
+      llvm::cl::init(PipelineOptions().weights), weightFormatValues()};
   Option<KvFormat> kv{
       *this, "kv", llvm::cl::desc("format of the KV cache"),
       llvm::cl::init(PipelineOptions().kv),

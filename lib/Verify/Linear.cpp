@@ -46,13 +46,16 @@ struct LinearOperands {
     const int64_t blocks = ceilDiv(shape.k, kActivationBlock);
     for (int64_t i = 0; i < d.length(); ++i)
       d[i] = i % blocks == 0 ? std::numeric_limits<float>::denorm_min() : 1;
-    const bool bytes = format == WeightFormat::Q8_0;
-    std::ranges::fill(weights, bytes ? uint8_t{0} : uint8_t{0x88});
+    const CodingInfo &coding = codingOf(format);
+    // A byte of one or two codes of 0.
+    const auto zeros = static_cast<uint8_t>(
+        coding.bits == 8 ? coding.bias : coding.bias * 0x11);
+    std::ranges::fill(weights, zeros);
     for (int64_t panel = 0; panel < shape.panels; ++panel)
       for (int64_t r = 0; r < kPanelRows; ++r) {
         uint8_t *at = &weights[panel * panelBytes(format, shape.k)];
         // The first value of the row is -1.
-        at[kPanelScaleBytes + 4 * r] = bytes ? uint8_t{0xff} : uint8_t{0x87};
+        at[kPanelScaleBytes + 4 * r] = static_cast<uint8_t>(zeros - 1);
         for (int64_t i = 0; i < shape.k; i += weightBlock(format)) {
           // The smallest of f16.
           const uint16_t scale = i < kActivationBlock ? 0x0001 : 0x8001;
@@ -65,7 +68,7 @@ struct LinearOperands {
 
 private:
   void fillFloats(WeightFormat format, Values kind, Random &random) {
-    const int64_t bytes = format == WeightFormat::BF16 ? 2 : 4;
+    const int64_t bytes = codingOf(format).bits / 8;
     for (int64_t i = 0; i < weights.length(); i += bytes) {
       const float w = random.value(kind);
       const uint16_t half = f32ToBF16(w);

@@ -83,10 +83,21 @@ static TargetInfo parseTarget(const JsonValue &value) {
   return target;
 }
 
+/// "f32", "bf16", ... or "q4_g128".
+static std::string quotedWeightFormats() {
+  std::string text;
+  for (WeightFormat format : kWeightFormats) {
+    if (!text.empty())
+      text += format == std::end(kWeightFormats)[-1] ? " or " : ", ";
+    text += quote(weightFormatName(format));
+  }
+  return text;
+}
+
 static WeightFormat parseFormat(const JsonValue &value) {
   const std::optional<WeightFormat> format = parseWeightFormat(value.string());
   if (!format)
-    value.fail("\"f32\", \"bf16\", \"q8_0\", \"q4_0\" or \"q4_g128\"");
+    value.fail(quotedWeightFormats());
   return *format;
 }
 

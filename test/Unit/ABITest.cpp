@@ -93,13 +93,20 @@ TEST(Blocks, PackedSizes) {
   EXPECT_EQ(panelBytes(WeightFormat::Q8_0, 64), 2 * 16 * 34);
   // A block of 128 and one of the 32 that remain.
   EXPECT_EQ(panelBytes(WeightFormat::Q4_G128, 160), 32 + 4 * 256 + 32 + 256);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q8_0), 544);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_0), 288);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_G128), 1056);
 }
 
 TEST(Blocks, FormatsRoundTrip) {
+  std::string names;
   for (WeightFormat format : kWeightFormats) {
+    names += std::string(weightFormatName(format)) + ' ';
     EXPECT_EQ(parseWeightFormat(weightFormatName(format)), format);
     EXPECT_EQ(weightFormat(kernelFormat(format)), format);
   }
+  // Manifests list kernels in this order.
+  EXPECT_EQ(names, "f32 bf16 q8_0 q4_0 q4_g128 ");
   EXPECT_EQ(parseWeightFormat("q4_1"), std::nullopt);
   EXPECT_EQ(weightFormat(KernelFormat::F16), std::nullopt);
 }

@@ -375,6 +375,13 @@ static void compile(const Options &options) {
   printSummary(options, model, codes, summary, verified, seconds.count());
 }
 
+static std::vector<std::string> weightFormatNames() {
+  std::vector<std::string> names;
+  for (WeightFormat format : kWeightFormats)
+    names.emplace_back(weightFormatName(format));
+  return names;
+}
+
 int qwen::compileMain(int argc, char **argv) {
   Options options;
   CLI::App app("Compiles a Qwen checkpoint to one file for qwen-run.\n"
@@ -401,7 +408,7 @@ int qwen::compileMain(int argc, char **argv) {
       "print the CPUs that have names, their features and their kernels");
   app.add_flag("--json", json, "print that list as JSON")->needs(listOption);
   app.add_option("--weights", options.weights, "format of the weights")
-      ->check(CLI::IsMember({"q4_0", "q8_0", "q4_g128", "bf16", "f32"}))
+      ->check(CLI::IsMember(weightFormatNames()))
       ->capture_default_str();
   app.add_option("--kv", options.kv,
                  "format of the KV cache; f32 with f32 weights, else f16")

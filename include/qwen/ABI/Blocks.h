@@ -9,6 +9,8 @@
 #ifndef QWEN_ABI_BLOCKS_H
 #define QWEN_ABI_BLOCKS_H
 
+#include "qwen/ABI/WeightFormats.h"
+
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -34,28 +36,6 @@ inline constexpr int64_t kPanelRows = 16;
 
 constexpr int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t alignTo(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
-
-/// Number formats of weights in the image.
-enum class WeightFormat : uint8_t { F32, BF16, Q8_0, Q4_0, Q4_G128 };
-inline constexpr WeightFormat kWeightFormats[] = {
-    WeightFormat::F32, WeightFormat::BF16, WeightFormat::Q8_0,
-    WeightFormat::Q4_0, WeightFormat::Q4_G128};
-
-/// Returns "f32", "bf16", "q8_0", "q4_0" or "q4_g128".
-std::string_view weightFormatName(WeightFormat format);
-std::optional<WeightFormat> parseWeightFormat(std::string_view name);
-
-/// Whether weights are integers with scales, whose products take quantized
-/// activations.
-constexpr bool isQuantized(WeightFormat format) {
-  return format != WeightFormat::F32 && format != WeightFormat::BF16;
-}
-
-/// Values along K that share a scale; the last ones of a row may be fewer. Of
-/// quantized formats.
-constexpr int64_t weightBlock(WeightFormat format) {
-  return format == WeightFormat::Q4_G128 ? 128 : 32;
-}
 
 /// Number formats of the KV cache.
 enum class KvFormat : uint8_t { F32, F16 };
@@ -107,11 +87,7 @@ inline constexpr int64_t kPanelScaleBytes = kPanelRows * 2;
 
 /// Bytes of one group of a panel, without scales.
 constexpr int64_t panelGroupBytes(WeightFormat format) {
-  const int64_t bits = format == WeightFormat::F32    ? 32
-                       : format == WeightFormat::BF16 ? 16
-                       : format == WeightFormat::Q8_0 ? 8
-                                                      : 4;
-  return kGroup * kPanelRows * bits / 8;
+  return kGroup * kPanelRows * codingOf(format).bits / 8;
 }
 
 /// Bytes of a whole block of a panel of a quantized format.

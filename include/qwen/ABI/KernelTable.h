@@ -40,7 +40,12 @@ enum class KernelOp : uint8_t {
 };
 
 /// Format of the operand that a kernel reads from the image or the cache.
-enum class KernelFormat : uint8_t { None, F32, F16, BF16, Q8_0, Q4_0, Q4_G128 };
+enum class KernelFormat : uint8_t {
+  None,
+  F16,
+#define QWEN_WEIGHT_FORMAT(Id, ...) Id,
+#include "qwen/ABI/WeightFormats.def"
+};
 
 /// Who generates the kernel.
 enum class KernelProvider : uint8_t { MLIR, Halide };
@@ -71,7 +76,15 @@ const KernelInfo *findKernel(std::string_view name);
 const KernelInfo *selectKernel(KernelOp op, KernelFormat format,
                                CpuFeatureSet features, bool gemm = false);
 
-KernelFormat kernelFormat(WeightFormat format);
+constexpr KernelFormat kernelFormat(WeightFormat format) {
+  switch (format) {
+#define QWEN_WEIGHT_FORMAT(Id, ...)                                            \
+  case WeightFormat::Id:                                                       \
+    return KernelFormat::Id;
+#include "qwen/ABI/WeightFormats.def"
+  }
+  __builtin_unreachable();
+}
 /// The format of weights that a row reads; none where it reads no matrix of
 /// the image.
 std::optional<WeightFormat> weightFormat(KernelFormat format);

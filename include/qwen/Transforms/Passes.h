@@ -11,6 +11,7 @@
 
 #include "mlir/Pass/Pass.h"
 #include "qwen/ABI/Blocks.h"
+#include "llvm/Support/CommandLine.h"
 #include <optional>
 #include <string_view>
 
@@ -22,6 +23,9 @@ enum class Stage : uint8_t { Graph, Quantized, Packed, Calls };
 /// Returns "graph", "quantized", "packed" or "calls".
 std::string_view stageName(Stage stage);
 std::optional<Stage> parseStage(std::string_view name);
+
+/// The formats of weights, as an option of a pass takes them.
+llvm::cl::ValuesClass weightFormatValues();
 
 #define GEN_PASS_DECL
 #include "qwen/Transforms/Passes.h.inc"

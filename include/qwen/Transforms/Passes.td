@@ -55,16 +55,7 @@ def Quantize : Qwen_Pass<"qwen-quantize"> {
   let options = [
     Option<"weights", "weights", "::qwen::WeightFormat",
            "::qwen::WeightFormat::Q4_0", "format of the matrices",
-           [{::llvm::cl::values(
-              clEnumValN(::qwen::WeightFormat::F32, "f32", "32-bit floats"),
-              clEnumValN(::qwen::WeightFormat::BF16, "bf16",
-                         "upper halves of 32-bit floats"),
-              clEnumValN(::qwen::WeightFormat::Q8_0, "q8_0",
-                         "8 bits, a scale for 32 values"),
-              clEnumValN(::qwen::WeightFormat::Q4_0, "q4_0",
-                         "4 bits, a scale for 32 values"),
-              clEnumValN(::qwen::WeightFormat::Q4_G128, "q4_g128",
-                         "4 bits, a scale for 128 values"))}]>,
+           "::qwen::weightFormatValues()">,
     Option<"kv", "kv", "::qwen::KvFormat", "::qwen::KvFormat::F16",
            "format of the KV cache",
            [{::llvm::cl::values(

@@ -28,15 +28,24 @@ struct Entry {
   KernelSchedule schedule;
 };
 
+/// All quantized formats of weights, or all others.
+constexpr unsigned weightFormats(bool quantized) {
+  unsigned set = 0;
+  for (WeightFormat format : kWeightFormats)
+    if (isQuantized(format) == quantized)
+      set |= setOf(kernelFormat(format));
+  return set;
+}
+
 /// The sets of formats that lines name.
 namespace formats {
-constexpr unsigned Q8_0 = setOf(KernelFormat::Q8_0),
-                   Q4_0 = setOf(KernelFormat::Q4_0),
-                   Q4_G128 = setOf(KernelFormat::Q4_G128),
-                   Integers = Q8_0 | Q4_0 | Q4_G128,
-                   Floats =
-                       setOf(KernelFormat::F32) | setOf(KernelFormat::BF16),
-                   Cache = setOf(KernelFormat::F32) | setOf(KernelFormat::F16);
+enum : unsigned {
+#define QWEN_WEIGHT_FORMAT(Id, ...) Id = setOf(KernelFormat::Id),
+#include "qwen/ABI/WeightFormats.def"
+  Floats = weightFormats(false),
+  Integers = weightFormats(true),
+  Cache = F32 | setOf(KernelFormat::F16),
+};
 
 constexpr Entry kEntries[] = {
 #define QWEN_SCHEDULE(Op, Isa, Formats, M, ...)                                \

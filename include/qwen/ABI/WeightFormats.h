@@ -1,0 +1,94 @@
+//===- WeightFormats.h - The formats of weights as data ---------*- C++ -*-===//
+//
+// WeightFormats.def expanded into enumerators and facts.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_WEIGHTFORMATS_H
+#define QWEN_ABI_WEIGHTFORMATS_H
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace qwen {
+
+/// How a code, the stored bits of one weight, becomes a number.
+enum class Coding : uint8_t {
+#define QWEN_CODING(Id, ...) Id,
+#include "qwen/ABI/WeightFormats.def"
+};
+
+/// A row of QWEN_CODING.
+struct CodingInfo {
+  int64_t bits;
+  bool isFloat;
+  int64_t bias;
+};
+inline constexpr CodingInfo kCodingInfos[] = {
+#define QWEN_CODING(Id, ...) {__VA_ARGS__},
+#include "qwen/ABI/WeightFormats.def"
+};
+
+/// Number formats of weights in the image.
+enum class WeightFormat : uint8_t {
+#define QWEN_WEIGHT_FORMAT(Id, ...) Id,
+#include "qwen/ABI/WeightFormats.def"
+};
+inline constexpr WeightFormat kWeightFormats[] = {
+#define QWEN_WEIGHT_FORMAT(Id, ...) WeightFormat::Id,
+#include "qwen/ABI/WeightFormats.def"
+};
+
+/// A row of QWEN_WEIGHT_FORMAT.
+struct WeightFormatInfo {
+  std::string_view name;
+  Coding coding;
+  int64_t block;
+};
+inline constexpr WeightFormatInfo kWeightFormatInfos[] = {
+#define QWEN_WEIGHT_FORMAT(Id, Name, CodingId, Block, Help)                    \
+  {#Name, Coding::CodingId, Block},
+#include "qwen/ABI/WeightFormats.def"
+};
+
+constexpr const WeightFormatInfo &infoOf(WeightFormat format) {
+  return kWeightFormatInfos[static_cast<size_t>(format)];
+}
+constexpr const CodingInfo &codingOf(WeightFormat format) {
+  return kCodingInfos[static_cast<size_t>(infoOf(format).coding)];
+}
+
+/// The name on command lines, in IR and in the manifest: "q4_0".
+constexpr std::string_view weightFormatName(WeightFormat format) {
+  return infoOf(format).name;
+}
+/// The format of that name, or none.
+constexpr std::optional<WeightFormat> parseWeightFormat(std::string_view name) {
+  for (WeightFormat format : kWeightFormats)
+    if (name == weightFormatName(format))
+      return format;
+  return std::nullopt;
+}
+
+/// Whether weights are integers with scales, whose products take quantized
+/// activations.
+constexpr bool isQuantized(WeightFormat format) {
+  return !codingOf(format).isFloat;
+}
+
+/// Values along K that share a scale; the last ones of a row may be fewer. Of
+/// quantized formats.
+constexpr int64_t weightBlock(WeightFormat format) {
+  return infoOf(format).block;
+}
+
+/// Values along K of one output that lie together in a panel.
+constexpr int64_t chunkValues(WeightFormat format) {
+  return isQuantized(format) ? 4 : 1;
+}
+
+} // namespace qwen
+
+#endif // QWEN_ABI_WEIGHTFORMATS_H
