@@ -18,6 +18,15 @@ static constexpr unsigned setOf(KernelFormat format) {
   return 1U << static_cast<unsigned>(format);
 }
 
+/// All quantized formats of weights, or all others.
+static constexpr unsigned weightFormats(bool quantized) {
+  unsigned set = 0;
+  for (WeightFormat format : kWeightFormats)
+    if (isQuantized(format) == quantized)
+      set |= setOf(kernelFormat(format));
+  return set;
+}
+
 namespace {
 /// Schedules.def's line.
 struct Entry {
@@ -27,15 +36,6 @@ struct Entry {
   int64_t m;
   KernelSchedule schedule;
 };
-
-/// All quantized formats of weights, or all others.
-constexpr unsigned weightFormats(bool quantized) {
-  unsigned set = 0;
-  for (WeightFormat format : kWeightFormats)
-    if (isQuantized(format) == quantized)
-      set |= setOf(kernelFormat(format));
-  return set;
-}
 
 /// The sets of formats that lines name.
 namespace formats {
