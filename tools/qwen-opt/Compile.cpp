@@ -56,7 +56,7 @@ struct Options {
   }
 };
 
-/// Draws a bar on a terminal, nothing elsewhere.
+/// Draws a progress bar if standard error is a terminal.
 class ProgressBar {
 public:
   explicit ProgressBar(std::string label)
@@ -124,8 +124,8 @@ static Stage stageToReach(const std::string &emit) {
   return parseStage(emit).value_or(Stage::Calls);
 }
 
-/// Brings the model to the stage that is asked for, once for each target. At
-/// stage "calls", the best target is first.
+/// Brings the model to the requested stage, once for each target. At stage
+/// "calls" the targets are sorted, best first.
 static std::vector<TargetCode> compileTargets(mlir::ModuleOp model,
                                               const Options &options,
                                               std::vector<Target> targets) {
@@ -145,8 +145,8 @@ static std::vector<TargetCode> compileTargets(mlir::ModuleOp model,
   return codes;
 }
 
-/// Prints what --emit asks for: the code of all targets, or their modules, with
-/// MLIR's mark for a split between two.
+/// Prints the stage that --emit names: the code of all targets, or one module
+/// for each target, separated by MLIR's split marker.
 static void emitStage(const std::string &stage,
                       llvm::ArrayRef<TargetCode> codes) {
   if (stage == "llvm" || stage == "asm") {
@@ -243,12 +243,12 @@ static std::string folderName(const std::string &path) {
 // The command
 //===----------------------------------------------------------------------===//
 
-/// Address space that compiling takes beside the files of weights, which are
-/// mapped: 160 MiB for models/stories, and some more.
+/// Address space of a compile, without the mapped weight files: 160 MiB for
+/// models/stories, and a reserve.
 static constexpr uint64_t kWorkBytes = uint64_t{192} << 20;
 
-/// Throws Error where a limit (ulimit -v) leaves too little address space.
-/// Libraries of the compiler would end the process in the middle of it.
+/// Throws Error if a limit (ulimit -v) leaves too little address space.
+/// Otherwise the compiler's libraries would abort the process.
 static void checkAddressSpace(const std::filesystem::path &checkpoint) {
   rlimit limit;
   uint64_t pages = 0;
@@ -269,11 +269,11 @@ static void checkAddressSpace(const std::filesystem::path &checkpoint) {
                 withUnit(limit.rlim_cur));
 }
 
-/// Anonymous memory that compiling takes: 66 MiB with the shapes of
-/// Qwen2.5-0.5B, and some more. Weights are mapped and pass through.
+/// Anonymous memory of a compile: 66 MiB for the shapes of Qwen2.5-0.5B, and a
+/// reserve. Weights are mapped and take no anonymous memory.
 static constexpr uint64_t kAnonymousBytes = uint64_t{128} << 20;
 
-/// Throws Error where a control group would end the process in the middle.
+/// Throws Error if a control group would kill the process while it compiles.
 static void checkMemory(const std::string &checkpoint) {
   if (const auto limit = controlGroupMemory();
       limit && *limit < kAnonymousBytes)
@@ -282,12 +282,12 @@ static void checkMemory(const std::string &checkpoint) {
                 " of memory when its control group allows " + withUnit(*limit));
 }
 
-/// Bytes of the largest file in memory that Halide writes: below 20 KB, and
-/// some more.
+/// Bytes of the largest file that Halide writes to memory: below 20 KB, and a
+/// reserve.
 static constexpr uint64_t kCodeFileBytes = uint64_t{256} << 10;
 
-/// Throws Error where a limit (ulimit -f) leaves no room for code. Halide would
-/// end the process with a message of its own.
+/// Throws Error if a limit (ulimit -f) leaves no room for code. Otherwise
+/// Halide would end the process with its own message.
 static void checkFileSize(const std::string &checkpoint) {
   rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < kCodeFileBytes)
@@ -296,8 +296,8 @@ static void checkFileSize(const std::string &checkpoint) {
                 withUnit(limit.rlim_cur));
 }
 
-/// Prints what is odd in a tokenizer's files, and why chat cannot read the
-/// template where it cannot. The model generates all the same.
+/// Prints the warnings about a tokenizer's files. A template that chat cannot
+/// read is one of them: `generate` does not need it.
 static void printWarnings(const TokenizerImport &tokenizer) {
   for (const std::string &warning : tokenizer.warnings)
     llvm::errs() << "qwen-opt: warning: " << warning << '\n';
@@ -319,7 +319,7 @@ static void compile(const Options &options) {
   checkAddressSpace(options.checkpoint);
   checkMemory(options.checkpoint);
   checkFileSize(options.checkpoint);
-  // Made first, for an output that cannot be written is told at once.
+  // Creates the output first, so that an error about it comes at once.
   std::optional<TemporaryFile> output;
   if (options.emit.empty())
     output.emplace(options.output);
@@ -385,10 +385,9 @@ static std::vector<std::string> weightFormatNames() {
 int qwen::compileMain(int argc, char **argv) {
   Options options;
   CLI::App app("Compiles a Qwen checkpoint to one file for qwen-run.\n"
-               "With a .mlir file (or -) in place of the folder: runs passes, "
-               "see qwen-opt - --help.\n"
-               "With report FILE: what a compiled model costs, see qwen-opt "
-               "report --help.",
+               "qwen-opt FILE.mlir runs passes (see qwen-opt - --help).\n"
+               "qwen-opt report FILE prints the cost of a compiled model (see "
+               "qwen-opt report --help).",
                "qwen-opt");
   app.set_version_flag("--version",
                        std::string("qwen-opt ") + projectVersion());
@@ -398,36 +397,40 @@ int qwen::compileMain(int argc, char **argv) {
   CLI::Option *output =
       app.add_option("-o", options.output, "file to write")->type_name("FILE");
   app.add_option("--target", options.target,
-                 "native, a CPU (neoverse-n1, znver4, ...) or features as in "
-                 "clang's -march; several, separated by commas, for one file "
-                 "that runs the best of them")
+                 "native, a CPU (neoverse-n1, znver4, ...) or features in the "
+                 "syntax of clang's -march; a list a,b,c makes one file that "
+                 "runs the best target on each machine")
       ->capture_default_str();
   bool list = false, json = false;
-  CLI::Option *listOption = app.add_flag(
-      "--list-targets", list,
-      "print the CPUs that have names, their features and their kernels");
+  CLI::Option *listOption =
+      app.add_flag("--list-targets", list,
+                   "print the named CPUs, their features and their kernels");
   app.add_flag("--json", json, "print that list as JSON")->needs(listOption);
   app.add_option("--weights", options.weights, "format of the weights")
       ->check(CLI::IsMember(weightFormatNames()))
       ->capture_default_str();
   app.add_option("--kv", options.kv,
-                 "format of the KV cache; f32 with f32 weights, else f16")
+                 "format of the KV cache; default is f32 with f32 weights, "
+                 "else f16")
       ->check(CLI::IsMember({"f16", "f32"}));
   addNumber(&app, "--context", options.context,
-            "positions of a sequence; the model's own number if not given", 1,
-            int64_t{1} << 30);
+            "maximum length of a sequence; default is the checkpoint's "
+            "maximum",
+            1, int64_t{1} << 30);
   CLI::Option *verify =
       app.add_flag("--verify", options.verify,
                    "compare every kernel with the reference before the file "
-                   "gets its name")
+                   "gets its final name")
           ->needs(output);
   app.add_option("--runner", options.runner,
-                 "command that runs the target's qwen-run here, such as "
-                 "'qemu-aarch64-static -cpu max build/aarch64/bin/qwen-run'")
+                 "command that runs the target's qwen-run on this machine, "
+                 "such as 'qemu-aarch64-static -cpu max "
+                 "build/aarch64/bin/qwen-run'")
       ->needs(verify);
   CLI::Option *emit =
       app.add_option("--emit", options.emit,
-                     "print a stage on standard output and write no file")
+                     "print a stage to standard output instead of writing a "
+                     "file")
           ->check(CLI::IsMember(
               {"graph", "quantized", "packed", "calls", "llvm", "asm"}))
           ->excludes(output);

@@ -39,7 +39,7 @@ struct Options {
   bool hasMachine() const { return gigahertz > 0; }
 };
 
-/// Ops of all layers that differ in nothing but the layer.
+/// Ops that differ in their layer only.
 struct CostRow {
   std::string name;
   int64_t ops = 0;
@@ -66,8 +66,8 @@ struct Phase {
 // Ceilings
 //===----------------------------------------------------------------------===//
 
-/// Tokens a second that a machine cannot pass: each op waits for its weights
-/// and its part of the KV cache, or for its instructions.
+/// Upper bound on tokens a second: each op takes the longer of two times, that
+/// of its reads (weights, KV cache) and that of its instructions.
 static double ceiling(const Options &options, const Manifest &manifest,
                       const Phase &phase, const SequenceStep &step) {
   const double cyclesASecond =
@@ -189,8 +189,8 @@ static std::string defaultCpu(const TargetInfo &target) {
   return cpu;
 }
 
-/// Positions that an option asks for: some hundreds where it was not given and
-/// the model has as many.
+/// Positions that an option asks for; by default some hundreds, at most the
+/// model's context.
 static int64_t positionsOf(const Manifest &manifest,
                            std::optional<int64_t> asked, const char *option) {
   constexpr int64_t kUsual = 512;
@@ -261,32 +261,35 @@ static void report(const Options &options) {
 
 int qwen::reportMain(int argc, char **argv) {
   Options options;
-  CLI::App app("Prints what each op of a compiled model moves and computes, "
-               "and the cycles of its code by LLVM's model of a CPU.",
+  CLI::App app("Prints the bytes and multiplications of each op of a compiled "
+               "model, and the cycles of its code in LLVM's model of a CPU.",
                "qwen-opt report");
   app.add_option("FILE", options.file, "compiled model")->required();
   app.add_option("--target", options.target,
-                 "which of the file's targets; the best if not given");
+                 "one of the file's targets; default is the best");
   app.add_option("--cpu", options.cpu,
-                 "CPU to model, as LLVM names it; the target's if not given");
+                 "CPU to model, by its LLVM name; default is the target's CPU");
   constexpr int64_t kMostPositions = int64_t{1} << 30;
   addNumber(&app, "--context", options.context,
-            "positions that a decoded token sees: 512, or as many as the model "
-            "has",
+            "positions that the decoded token attends to; default is the "
+            "smaller of 512 and the model's context",
             1, kMostPositions);
-  addNumber(&app, "--prompt", options.prompt, "tokens of the prompt: likewise",
+  addNumber(&app, "--prompt", options.prompt,
+            "tokens of the prompt; default is the smaller of 512 and the "
+            "model's context",
             1, kMostPositions);
   CLI::Option *clock = addNumber(&app, "--ghz", options.gigahertz,
-                                 "clock of the cores", 0.001, 1000);
+                                 "clock of the cores in GHz", 0.001, 1000);
   CLI::Option *cores =
-      addNumber(&app, "--cores", options.cores, "cores at work", 1, 4096);
-  CLI::Option *memory = addNumber(
-      &app, "--gbps", options.gigabytes,
-      "10^9 bytes a second that they read from memory together", 0.001, 1e6);
+      addNumber(&app, "--cores", options.cores, "number of cores", 1, 4096);
+  CLI::Option *memory =
+      addNumber(&app, "--gbps", options.gigabytes,
+                "memory bandwidth of all cores together in GB/s (10^9 bytes)",
+                0.001, 1e6);
   clock->needs(cores)->needs(memory);
   cores->needs(clock);
   memory->needs(clock);
-  app.add_flag("--json", options.json, "print JSON, with each op");
+  app.add_flag("--json", options.json, "print JSON with one entry for each op");
   try {
     parseCommandLine(app, argc - 1, argv + 1);
   } catch (const CLI::CallForHelp &help) {

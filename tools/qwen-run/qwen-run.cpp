@@ -23,14 +23,14 @@ static void addFile(CLI::App *app, std::string &file) {
 static CLI::Option *addThreads(CLI::App *app, int32_t &threads) {
   return addNumber(
       app, "-t,--threads", threads,
-      "Threads; one for each physical performance core by default, "
-      "at most one for each physical core",
+      "Threads; default is the number of physical performance cores, maximum "
+      "the number of physical cores",
       1, ThreadPool::kMaxThreads);
 }
 
 static void addLock(CLI::App *app, bool &lock) {
   app->add_flag("--lock", lock,
-                "Keep the weights in memory, whatever else needs it");
+                "Lock the weights in memory, so that they are never paged out");
 }
 
 static void addCheck(CLI::App *app, WeightCheck &check) {
@@ -41,16 +41,16 @@ static void addCheck(CLI::App *app, WeightCheck &check) {
                    : when == "off" ? WeightCheck::Off
                                    : WeightCheck::Background;
          },
-         std::string("Look for damaged weights while the model runs, before, "
-                     "or not; ") +
-             (check == WeightCheck::Off ? "off" : "background") + " by default")
+         std::string("Compare the weights with their checksums while the model "
+                     "runs (background), before (now) or never (off); default "
+                     "is ") +
+             (check == WeightCheck::Off ? "off" : "background"))
       ->check(CLI::IsMember({"background", "now", "off"}));
 }
 
 static void addPiece(CLI::App *app, int64_t &piece) {
   addNumber(app, "--piece", piece,
-            "Tokens in one call at most; the result does not depend on it", 1,
-            kMost);
+            "Maximum tokens in one call; does not change the result", 1, kMost);
 }
 
 static void addSampling(CLI::App *app, SamplingFlags &flags) {
@@ -58,30 +58,38 @@ static void addSampling(CLI::App *app, SamplingFlags &flags) {
   constexpr float kFloats = std::numeric_limits<float>::max();
   constexpr double kDoubles = std::numeric_limits<double>::max();
   addNumber(app, "--temperature", flags.temperature,
-            "0 always takes the most likely token", -kFloats);
-  addNumber(app, "--top-k", flags.topK, "Tokens kept; 0 keeps all", 0);
-  addNumber(app, "--top-p", flags.topP, "Share of the probability kept",
+            "Sampling temperature; 0 always takes the most likely token",
+            -kFloats);
+  addNumber(app, "--top-k", flags.topK,
+            "Sample from the K most likely tokens; 0 keeps all", 0);
+  addNumber(app, "--top-p", flags.topP,
+            "Sample from the most likely tokens that together have this "
+            "probability",
             -kDoubles);
   addNumber(app, "--min-p", flags.minP,
-            "Least probability kept, as a share of the greatest", -kDoubles);
+            "Skip tokens below this fraction of the highest probability",
+            -kDoubles);
   addNumber(app, "--repetition-penalty", flags.repetitionPenalty,
             "Penalty for tokens already seen; 1 disables it", -kFloats);
-  addNumber(app, "--seed", flags.seed, "Seed of the draws; 0 by default", 0);
+  addNumber(app, "--seed", flags.seed,
+            "Seed of the random numbers; default is 0", 0);
 }
 
 static void addGenerate(CLI::App &app, GenerateCommand &command) {
   CLI::App *sub = app.add_subcommand("generate", "Continue a text");
   addFile(sub, command.file);
   CLI::Option *prompt = sub->add_option("-p,--prompt", command.prompt,
-                                        "Text; standard input by default");
+                                        "Text to continue; default is standard "
+                                        "input");
   sub->add_option("--ids", command.ids,
-                  "Token ids for the text (1,2,3); ids are printed")
+                  "Prompt as token ids (1,2,3); the answer is printed as ids")
       ->excludes(prompt);
   addNumber(sub, "-n,--count", command.count,
-            "Tokens at most; up to the model's context by default", 0, kMost);
+            "Maximum tokens to generate; default is the rest of the context", 0,
+            kMost);
   addSampling(sub, command.sampling);
   sub->add_flag("--ignore-eos", command.ignoreEos,
-                "Go on where the model would end");
+                "Continue past the tokens that end an answer");
   addThreads(sub, command.threads);
   addCheck(sub, command.check);
   addLock(sub, command.lock);
@@ -91,16 +99,16 @@ static void addGenerate(CLI::App &app, GenerateCommand &command) {
 
 static void addChat(CLI::App &app, ChatCommand &command) {
   CLI::App *sub = app.add_subcommand(
-      "chat", "Talk, one line a turn; Ctrl-C stops an answer");
+      "chat", "Chat with the model, one line per turn; Ctrl-C stops an answer");
   addFile(sub, command.file);
-  addNumber(sub, "-n,--count", command.count, "Tokens of an answer at most", 0,
+  addNumber(sub, "-n,--count", command.count, "Maximum tokens of an answer", 0,
             kMost);
   addSampling(sub, command.sampling);
   // Not bound to the optional itself: CLI11 would fill it where no flag is.
   sub->add_flag_function(
       "--think,!--no-think",
       [&command](int64_t count) { command.thinking = count > 0; },
-      "Switch the template's thinking on or off");
+      "Set enable_thinking of the chat template to true or false");
   addThreads(sub, command.threads);
   addCheck(sub, command.check);
   addLock(sub, command.lock);
@@ -113,12 +121,13 @@ static void addBench(CLI::App &app, BenchCommand &command) {
   addNumber(sub, "--prompt-tokens", command.prompt, "Tokens of the prompt", 1,
             kMost)
       ->default_str(std::to_string(command.prompt));
-  addNumber(sub, "-n,--count", command.count, "Tokens decoded", 1, kMost)
+  addNumber(sub, "-n,--count", command.count, "Tokens to decode", 1, kMost)
       ->default_str(std::to_string(command.count));
-  CLI::Option *batch = addNumber(sub, "--batch", command.batch,
-                                 "Sequences that run together", 1, 1024)
-                           ->default_str(std::to_string(command.batch));
-  addNumber(sub, "--repetitions", command.repetitions, "Measurements", 1, kMost)
+  CLI::Option *batch =
+      addNumber(sub, "--batch", command.batch, "Sequences in a batch", 1, 1024)
+          ->default_str(std::to_string(command.batch));
+  addNumber(sub, "--repetitions", command.repetitions, "Number of measurements",
+            1, kMost)
       ->default_str(std::to_string(command.repetitions));
   addThreads(sub, command.threads);
   addCheck(sub, command.check);
@@ -126,14 +135,15 @@ static void addBench(CLI::App &app, BenchCommand &command) {
   sub->add_flag("--json", command.json, "Print JSON");
   CLI::Option *profile = sub->add_flag(
       "--profile", command.profile,
-      "Measure as often again with the time of each op, beside the limits of "
-      "this machine");
+      "Measure the time of each op in as many further runs, and compare it "
+      "with the limits of this machine");
   profile->excludes(batch);
   sub->add_option("--svg", command.svg,
-                  "Draw the last profiled prefill and decode step by thread")
+                  "File for a picture of the last profiled prefill and decode, "
+                  "by thread (SVG)")
       ->needs(profile);
   sub->add_flag("--bandwidth", command.bandwidth,
-                "Compare decoding with how fast memory is read; no prompt")
+                "Compare decoding with the memory bandwidth; runs no prompt")
       ->excludes(profile)
       ->excludes(batch);
   sub->callback([&command] {
@@ -145,11 +155,11 @@ static void addBench(CLI::App &app, BenchCommand &command) {
 }
 
 static void addInfo(CLI::App &app, InfoCommand &command) {
-  CLI::App *sub = app.add_subcommand("info", "Say what is in a file");
+  CLI::App *sub = app.add_subcommand("info", "Describe a compiled model");
   addFile(sub, command.file);
   sub->add_flag("--json", command.json, "Print JSON");
   sub->add_flag("--verify", command.verify,
-                "Read all of it and check the checksums");
+                "Read the whole file and compare it with its checksums");
   sub->callback([&command] { info(command); });
 }
 
@@ -162,31 +172,32 @@ static void addVerify(CLI::App &app, VerifyCommand &command) {
 }
 
 static void addTokenize(CLI::App &app, TokenizeCommand &command) {
-  CLI::App *sub = app.add_subcommand("tokenize", "Text to token ids, or back");
+  CLI::App *sub = app.add_subcommand(
+      "tokenize", "Convert text to token ids, or ids to text");
   addFile(sub, command.file);
   sub->add_option("-p,--prompt", command.text,
-                  "Text (ids with --decode); standard input by default");
+                  "Text (ids with --decode); default is standard input");
   sub->add_flag("--json", command.json,
-                "Print {\"ids\": [...]}; with --decode {\"text\": ...}, where "
-                "bytes that are no UTF-8 become U+FFFD");
-  sub->add_flag("--decode", command.decode, "Ids to text");
+                "Print {\"ids\": [...]}, or with --decode {\"text\": ...}; "
+                "U+FFFD replaces bytes that are not UTF-8");
+  sub->add_flag("--decode", command.decode, "Convert ids to text");
   sub->callback([&command] { tokenize(command); });
 }
 
 static void addLogits(CLI::App &app, LogitsCommand &command) {
   CLI::App *sub = app.add_subcommand(
-      "logits", "Write the logits at each token, f32 [T, V], for NumPy");
+      "logits", "Write the logits of each token, f32 [T, V], for NumPy");
   addFile(sub, command.file);
   sub->add_option("--ids", command.ids,
-                  "Token ids: 1,2,3; once for each sequence of a batch")
+                  "Token ids (1,2,3); repeat the option for each sequence of a "
+                  "batch")
       ->required()
       ->allow_extra_args(false);
   sub->add_option("-o,--output", command.output, "File to write (.npy)")
       ->required();
   addThreads(sub, command.threads)
       ->description(
-          "Threads, also more than there are cores: no result depends "
-          "on them");
+          "Threads, possibly more than cores; does not change the result");
   addCheck(sub, command.check);
   addPiece(sub, command.piece);
   sub->callback([&command] { logits(command); });
@@ -196,17 +207,17 @@ static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
   CLI::App *sub =
       app.add_subcommand("perplexity", "Compute the perplexity of a text");
   sub->footer(
-      "The perplexity is exp of the mean of -log p over the scored tokens. A\n"
-      "window scores its tokens that no earlier window had, without its first\n"
-      "token, which has no context in the window. Where the stride is less\n"
-      "than the window, all tokens of the text but the first are scored.");
+      "Perplexity is exp(mean(-log p)) over the scored tokens. Windows slide\n"
+      "over the text. A window scores the tokens that no earlier window has\n"
+      "seen, except its own first token, which has no context there. If the\n"
+      "stride is less than the window, every token but the first is scored.");
   addFile(sub, command.file);
   sub->add_option("TEXT", command.text, "Text file")->required();
   addNumber(sub, "--window", command.window,
-            "Tokens seen at once; the model's context by default", 2, kMost);
+            "Tokens in a window; default is the model's context", 2, kMost);
   addNumber(sub, "--stride", command.stride,
-            "Tokens from one window to the next; the window, at most 512, by "
-            "default",
+            "Tokens between the starts of two windows; default is the window, "
+            "at most 512",
             1, kMost);
   addThreads(sub, command.threads);
   addCheck(sub, command.check);
@@ -214,7 +225,7 @@ static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
   sub->callback([&command] { perplexity(command); });
 }
 
-// What is outside of `try` fails only where there is no memory for options.
+// Code outside of `try` fails only if memory for the options is missing.
 // NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char **argv) {
   prepareProcess("qwen-run");
