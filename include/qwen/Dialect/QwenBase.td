@@ -12,15 +12,16 @@ def Qwen_Dialect : Dialect {
   let cppNamespace = "::qwen";
   let summary = "Operations of Qwen language models";
   let description = [{
-    One op for each operation of the model. Values are rows, one for each token
-    of a ragged batch: `tensor<?xNxf32>`, or `tensor<?xNxi8, #qwen.blocks<128>>`
-    for rows quantized in blocks (int8 values with the scale of each block and
-    the sum of each 32 values). Weights are symbols that name bytes of the
-    checkpoint (`qwen.weight`) or of the weight image (`qwen.packed`); they are
-    never constants. The KV cache is a resource that `qwen.append` and
-    `qwen.attention` touch.
+    The dialect has one op for each operation of the model. A value holds the
+    activations of a ragged batch, one row of the tensor for each token. Its
+    type is `tensor<?xNxf32>`, or `tensor<?xNxi8, #qwen.blocks<128>>` for
+    activations quantized in blocks (int8 values with a scale for each block and
+    a sum for each group of 32 values). Weights are symbols that name bytes of
+    the checkpoint (`qwen.weight`) or of the weight image (`qwen.packed`); they
+    are never constants. The KV cache is a resource; `qwen.append` and
+    `qwen.attention` have effects on it.
 
-    What each op computes, to the bit, is docs/numerics.md.
+    docs/numerics.md defines the result of each op, to the bit.
   }];
   let useDefaultAttributePrinterParser = 1;
   let dependentDialects = ["::mlir::func::FuncDialect"];
@@ -32,11 +33,11 @@ class Qwen_Attr<string name, string attrMnemonic, list<Trait> traits = []>
 }
 
 def Qwen_BlocksAttr : Qwen_Attr<"Blocks", "blocks"> {
-  let summary = "Rows quantized in blocks";
+  let summary = "Activations quantized in blocks";
   let description = [{
-    The encoding of a tensor of int8 values that are quantized in blocks of
-    `size` values along the row (the last block may be shorter), each with an
-    f32 scale, and with the exact sum of each 32 values beside them.
+    Encoding of a tensor of int8 values: each `size` consecutive values of a
+    token form a block with an f32 scale; the last block may be shorter. The
+    exact sum of each group of 32 values is stored too.
 
     Example: `tensor<?x896xi8, #qwen.blocks<128>>`
   }];
@@ -64,11 +65,12 @@ def Qwen_KvFormatAttr : Qwen_Attr<"KvFormat", "kv_format"> {
 }
 
 def Qwen_LayoutAttr : Qwen_Attr<"Layout", "layout"> {
-  let summary = "Arrangement of a packed matrix";
+  let summary = "Layout of a packed matrix";
   let description = [{
-    Panels of `panel` output rows; within a panel, chunks of `chunk` values
-    along K of each row in turn (1 for f32 and bf16; 4 for integers, which is
-    the width of the dot instructions). qwen/ABI/Blocks.h has the bytes.
+    A panel holds the weights of `panel` outputs. Within a panel, chunks of
+    `chunk` values along K follow each other, one for each output in turn.
+    `chunk` is 1 for f32 and bf16, and 4 for integers: the width of the dot
+    instructions. qwen/ABI/Blocks.h defines the bytes.
 
     Example: `#qwen.layout<q4_0, panel = 16, chunk = 4>`
   }];
@@ -81,10 +83,10 @@ def Qwen_LayoutAttr : Qwen_Attr<"Layout", "layout"> {
 def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {
   let summary = "Place of a value in the arena";
   let description = [{
-    Row i of the value starts `offset + i * stride * (size of an element)` bytes
-    from the arena's base. A quantized value has the scales of its blocks
-    (f32, ceil(N / 128) a row) at `scales` and the sums of its groups (int32,
-    N / 32 a row) at `sums`; both are -1 for other values.
+    Token i of the value starts `offset + i * stride * (size of an element)`
+    bytes from the arena's base. A quantized value has the scales of its blocks
+    (f32, ceil(N / 128) per token) at `scales` and the sums of its groups
+    (int32, N / 32 per token) at `sums`; both are -1 for other values.
 
     Example: `#qwen.buffer<offset = 4096, stride = 896>`
   }];
@@ -95,11 +97,11 @@ def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {
 }
 
 def Qwen_PlanAttr : Qwen_Attr<"Plan", "plan"> {
-  let summary = "What the planner decided for one op";
+  let summary = "The plan of one op";
   let description = [{
-    `id` numbers the ops of `forward` in order (the manifest's "ops" has their
-    names). `barrier` says that all threads wait before the op starts. `buffers`
-    has one place for each result.
+    `id` numbers the ops of `forward` in order; the manifest's "ops" lists their
+    names. If `barrier` is true, all threads wait before the op starts.
+    `buffers` has one entry for each result.
 
     Example: `#qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 0, stride = 896>]>`
   }];

@@ -23,10 +23,10 @@ def Qwen_QuantizedRowTensor : Type<CPred<"::qwen::isQuantizedRows($_self)">,
 def Qwen_AnyRowTensor : AnyTypeOf<[Qwen_RowTensor, Qwen_QuantizedRowTensor],
     "rows of f32 or in blocks", "::mlir::RankedTensorType">;
 
-/// The KV cache: appended to and read by ops of one layer, in program order.
+/// The KV cache: the ops of a layer append to it and read it, in program order.
 def Qwen_KvCache : Resource<"::qwen::KvCacheResource">;
 
-/// An op that refers to weights: they are checked against its operands.
+/// An op that refers to weights. Its verifier checks them against the operands.
 class Qwen_WeightUserOp<string mnemonic, list<Trait> traits = []>
     : Qwen_Op<mnemonic,
               traits # [DeclareOpInterfaceMethods<SymbolUserOpInterface>]>;
@@ -36,9 +36,9 @@ class Qwen_WeightUserOp<string mnemonic, list<Trait> traits = []>
 //===----------------------------------------------------------------------===//
 
 def Qwen_EmbeddingOp : Qwen_WeightUserOp<"embedding", [Pure]> {
-  let summary = "Rows of the embedding";
+  let summary = "Looks up the embedding of each token";
   let description = [{
-    Row i of the result is row `ids[i]` of the weight [vocab][hidden],
+    Token i of the result is row `ids[i]` of the weight [vocab][hidden],
     dequantized (exact).
 
     Example:
@@ -60,11 +60,11 @@ def Qwen_EmbeddingOp : Qwen_WeightUserOp<"embedding", [Pure]> {
 def Qwen_RmsNormOp : Qwen_WeightUserOp<"rms_norm", [Pure]> {
   let summary = "Root-mean-square norm";
   let description = [{
-    y = (x * (1 / sqrt(mean(x * x) + eps))) * w over the whole row, or over each
-    head of `head_dim` values of the row. With a quantized result type the
-    normed rows are quantized in blocks at once, for all users. The norm before
-    `qwen.lm_head` also has a `hidden_kernel`, which writes f32 rows to the
-    call's output where the caller wants hidden rows instead of logits.
+    y = (x * (1 / sqrt(mean(x * x) + eps))) * w over all values of a token, or
+    over each of its heads of `head_dim` values. With a quantized result type,
+    the op also quantizes its result in blocks. The norm before `qwen.lm_head`
+    has a `hidden_kernel` too: if the caller wants hidden values instead of
+    logits, it writes them, in f32, to the result of the call.
 
     Example:
 
@@ -90,11 +90,11 @@ def Qwen_RmsNormOp : Qwen_WeightUserOp<"rms_norm", [Pure]> {
 def Qwen_LinearOp : Qwen_WeightUserOp<"linear", [Pure]> {
   let summary = "Product with one or more weights";
   let description = [{
-    Result i is input * transpose(weights[i]), + bias[i] where `bias` is there,
-    + residual. Several weights are a fused product: they share the input, and
-    each keeps its name, format and result. `residual` needs a single weight.
-    K, the row's length, is a multiple of 32. After packing, `packed` names the
-    part of the image that holds the weights (and `packed_bias` the biases).
+    Result i is input * transpose(weights[i]) + bias[i] + residual; `bias` and
+    `residual` are optional. Several weights form a fused product: they share
+    the input, and each keeps its name, format and result. `residual` requires a
+    single weight. K is a multiple of 32. After packing, `packed` names the part
+    of the image with the weights, and `packed_bias` the part with the biases.
 
     Example:
 
@@ -121,9 +121,9 @@ def Qwen_LinearOp : Qwen_WeightUserOp<"linear", [Pure]> {
 }
 
 def Qwen_AddBiasOp : Qwen_WeightUserOp<"add_bias", [Pure, SameOperandsAndResultType]> {
-  let summary = "Adds a bias to each row";
+  let summary = "Adds a bias to each token";
   let description = [{
-    Becomes the `bias` of the linear before it.
+    qwen-fuse-epilogues makes it the `bias` of the linear before it.
 
     Example:
 
@@ -139,7 +139,8 @@ def Qwen_AddBiasOp : Qwen_WeightUserOp<"add_bias", [Pure, SameOperandsAndResultT
 def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType]> {
   let summary = "Residual addition";
   let description = [{
-    Becomes the `residual` of the linear that makes `rhs`.
+    qwen-fuse-epilogues makes it the `residual` of the linear that computes
+    `rhs`.
 
     Example:
 
@@ -155,8 +156,8 @@ def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType]> {
 def Qwen_SwiGluOp : Qwen_Op<"swiglu", [Pure, AllTypesMatch<["gate", "up"]>]> {
   let summary = "silu(gate) * up";
   let description = [{
-    silu(x) = x / (1 + exp(-x)). With a quantized result type the rows are
-    quantized in blocks at once.
+    silu(x) = x / (1 + exp(-x)). With a quantized result type, the op also
+    quantizes its result in blocks.
 
     Example:
 
@@ -175,9 +176,9 @@ def Qwen_SwiGluOp : Qwen_Op<"swiglu", [Pure, AllTypesMatch<["gate", "up"]>]> {
 }
 
 def Qwen_QuantizeOp : Qwen_Op<"quantize", [Pure]> {
-  let summary = "Quantizes rows in blocks";
+  let summary = "Quantizes activations in blocks";
   let description = [{
-    Quantizes each row once, for all users.
+    Quantizes each token once, for all users.
 
     Example:
 
@@ -199,9 +200,9 @@ def Qwen_QuantizeOp : Qwen_Op<"quantize", [Pure]> {
 def Qwen_RopeTableOp : Qwen_Op<"rope_table", [Pure, AllTypesMatch<["cos", "sin"]>]> {
   let summary = "Rotations of each token's position";
   let description = [{
-    cos and sin of positions[i] * theta^(-2j / head_dim), j < head_dim / 2; once
-    a token for all layers and heads. The inverse frequencies are computed by
-    the compiler and lie in the weight image at `frequencies` once packed.
+    cos and sin of positions[i] * theta^(-2j / head_dim), j < head_dim / 2. All
+    layers and heads share them. The compiler computes the inverse frequencies;
+    after packing they lie at `frequencies` in the weight image.
 
     Example:
 
@@ -226,8 +227,8 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
   let summary = "Rotates each head by its position";
   let description = [{
     Half-split rotation: y1 = x1 * cos - x2 * sin, y2 = x2 * cos + x1 * sin,
-    where x1 and x2 are the halves of a head. Becomes part of `qwen.append`
-    (keys) and `qwen.attention` (queries).
+    where x1 and x2 are the halves of a head. qwen-fuse-attention makes it a
+    part of `qwen.append` (keys) and `qwen.attention` (queries).
 
     Example:
 
@@ -249,11 +250,12 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
 def Qwen_AppendOp : Qwen_WeightUserOp<"append",
     [MemoryEffects<[MemWrite<Qwen_KvCache>]>, AllTypesMatch<["keys", "values"]>,
      AllTypesMatch<["cos", "sin"]>]> {
-  let summary = "Puts keys and values into the cache";
+  let summary = "Appends keys and values to the cache";
   let description = [{
-    For each token and KV head: the key is normed with `norm` (where given, with
-    `eps`), rotated, rounded to the cache's format and written to the token's
-    slot of layer `layer`; the value likewise without norm and rotation.
+    For each token and KV head: norms the key (if `norm` is given, with `eps`),
+    rotates it, rounds it to the cache's format and writes it to the token's
+    slot of layer `layer`. Rounds and writes the value without norm and
+    rotation.
 
     Example:
 
@@ -283,11 +285,11 @@ def Qwen_AttentionOp : Qwen_WeightUserOp<"attention",
      MemoryEffects<[MemRead<Qwen_KvCache>, MemWrite<Qwen_KvCache>]>]> {
   let summary = "Causal attention over the paged KV cache";
   let description = [{
-    Each query head attends to the positions 0 .. its own of its sequence in
-    layer `layer`; `heads` query heads share `kv_heads` key and value heads. In
-    the graph, `append` has the keys and values of the call, which go into the
-    cache first. Once fused, a `qwen.append` has put them there, and `rope` has
-    cos and sin: the queries are normed (`norm`, `eps`) and rotated here.
+    Each query head of a token attends to the positions of its sequence up to
+    the token's own, in layer `layer`. `heads` query heads share `kv_heads` KV
+    heads. In the graph, the op first appends the keys and values in `append` to
+    the cache. After qwen-fuse-attention, a `qwen.append` does that, and this op
+    norms (`norm`, `eps`) and rotates (`rope`: cos, sin) the queries.
 
     Example:
 
@@ -332,11 +334,11 @@ def Qwen_AttentionOp : Qwen_WeightUserOp<"attention",
 //===----------------------------------------------------------------------===//
 
 def Qwen_OutputRowsOp : Qwen_Op<"output_rows", [Pure, SameOperandsAndResultType]> {
-  let summary = "The rows whose output is wanted";
+  let summary = "Selects the wanted tokens";
   let description = [{
-    Row i of the result is row outputRows[i] of the input (Context in
-    qwen/ABI/KernelABI.h). The result has one row for each wanted output instead
-    of one for each token. A view: the user gathers.
+    Row i of the result is token outputRows[i] of the input (Context in
+    qwen/ABI/KernelABI.h). The result has one row for each wanted token. The op
+    is a view: its user gathers the rows.
 
     Example:
 
@@ -350,12 +352,12 @@ def Qwen_OutputRowsOp : Qwen_Op<"output_rows", [Pure, SameOperandsAndResultType]
 }
 
 def Qwen_LmHeadOp : Qwen_WeightUserOp<"lm_head", [Pure]> {
-  let summary = "Logits of the wanted rows";
+  let summary = "Computes the logits of the wanted tokens";
   let description = [{
-    logits = input * transpose(weight), weight [vocab][hidden], which may be the
-    embedding's. Each row of logits is tested for values that are not finite.
-    Where the caller wants hidden rows instead, its input's f32 rows are the
-    output and this op does nothing.
+    logits = input * transpose(weight) with weight [vocab][hidden], possibly the
+    embedding's. The op checks each row of logits for values that are not
+    finite. If the caller wants hidden values instead, the norm before it writes
+    the result of the call, and this op does nothing.
 
     Example:
 

@@ -13,10 +13,10 @@ class Qwen_Op<string mnemonic, list<Trait> traits = []>
 def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
   let summary = "A tensor of the checkpoint";
   let description = [{
-    Names `type`'s values (row-major, in the type's element type: f32, f16 or
-    bf16) at byte `offset` of `file`, a path relative to the checkpoint's
-    folder. `format` is the format in which the compiled model will hold it;
-    the quantize pass sets it on every weight.
+    The values lie at byte `offset` of `file`, row-major, in the element type of
+    `type`: f32, f16 or bf16. `file` is relative to the checkpoint's folder.
+    `format` is the weight's format in the compiled model; qwen-quantize sets it
+    on every weight.
 
     Example:
 
@@ -37,10 +37,11 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
 def Qwen_PackedOp : Qwen_Op<"packed", [Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "A part of the weight image";
   let description = [{
-    `segments`' rows one after another as a matrix `type` in `layout`, at byte
-    `offset` of the weight image. Without a layout it is a vector of f32 (the
-    weight of a norm, or the biases of a fused linear one after another),
-    padded with zeros to a multiple of 16 values.
+    With a layout, the part is a matrix `type`: the outputs of all `segments`,
+    one segment after another, in `layout`. Without a layout, it is an f32
+    vector (the weight of a norm, or the concatenated biases of a fused linear),
+    with zero padding to a multiple of 16 values. The part lies at byte `offset`
+    of the weight image.
 
     Example:
 

@@ -14,30 +14,30 @@ class Qwen_Pass<string argument> : Pass<argument, "::mlir::ModuleOp"> {
 //===----------------------------------------------------------------------===//
 
 def FuseEpilogues : Qwen_Pass<"qwen-fuse-epilogues"> {
-  let summary = "Makes biases and residuals epilogues of products";
+  let summary = "Fuses biases and residuals into products";
   let description = [{
-    `qwen.add_bias` of a linear becomes the linear's `bias`, and `qwen.add` of a
-    linear its `residual`, where the linear has one weight and no other user and
-    where the residual is there before the linear. docs/numerics.md adds bias,
-    then residual: a bias is not put behind a residual.
+    Fuses `qwen.add_bias` of a linear into its `bias`, and `qwen.add` of a
+    linear into its `residual`. The linear must have one weight and no other
+    user, and the residual must dominate the linear. docs/numerics.md adds the
+    bias before the residual, so the pass fuses no bias after a residual.
   }];
 }
 
 def FuseProjections : Qwen_Pass<"qwen-fuse-projections"> {
-  let summary = "Makes one product of linears with the same input";
+  let summary = "Fuses linears with the same input";
   let description = [{
-    Linears with the same input and without residual become one linear with
-    their weights, in program order (q, k, v; gate, up). Those with a bias and
-    those without make products of their own. Run after qwen-fuse-epilogues.
+    Fuses linears with the same input and without residual into one linear with
+    all their weights, in program order (q, k, v; gate, up). Linears with a bias
+    and linears without one are fused separately. Run after qwen-fuse-epilogues.
   }];
 }
 
 def FuseAttention : Qwen_Pass<"qwen-fuse-attention"> {
-  let summary = "Splits the append off attention and folds norms and rotations";
+  let summary = "Splits append from attention and fuses norms and rotations";
   let description = [{
-    `qwen.attention append(k, v)` becomes `qwen.append`, which norms (Qwen3) and
-    rotates the keys, and `qwen.attention rope(...)`, which does so with the
-    queries. Queries and keys must come from `qwen.rope`.
+    Splits `qwen.attention append(k, v)` into `qwen.append`, which norms (Qwen3)
+    and rotates the keys, and `qwen.attention rope(...)`, which norms and
+    rotates the queries. Queries and keys must come from `qwen.rope`.
   }];
 }
 
@@ -49,8 +49,8 @@ def Quantize : Qwen_Pass<"qwen-quantize"> {
   let summary = "Chooses formats and quantizes activations";
   let description = [{
     Sets the format of every weight (matrices: `weights`; vectors: f32) and of
-    the KV cache. The rows that products with quantized weights read are
-    quantized by one `qwen.quantize`, which all its users share.
+    the KV cache. Products with quantized weights read quantized activations:
+    the pass inserts one `qwen.quantize` for all products with the same input.
   }];
   let options = [
     Option<"weights", "weights", "::qwen::WeightFormat",
@@ -65,10 +65,11 @@ def Quantize : Qwen_Pass<"qwen-quantize"> {
 }
 
 def FuseQuantize : Qwen_Pass<"qwen-fuse-quantize"> {
-  let summary = "Quantizes where rows are computed";
+  let summary = "Fuses quantize into the op that computes its input";
   let description = [{
-    `qwen.quantize` of a `qwen.rms_norm` over whole rows or of a `qwen.swiglu`
-    becomes its quantized result type, where nothing else reads the f32 rows.
+    Fuses `qwen.quantize` into the `qwen.rms_norm` (without heads) or the
+    `qwen.swiglu` before it, whose result type becomes quantized. Nothing else
+    may read the f32 values.
   }];
 }
 
@@ -77,83 +78,87 @@ def FuseQuantize : Qwen_Pass<"qwen-fuse-quantize"> {
 //===----------------------------------------------------------------------===//
 
 def SelectKernels : Qwen_Pass<"qwen-select-kernels"> {
-  let summary = "Chooses a row of the kernel table for each op";
+  let summary = "Selects kernels for each op";
   let description = [{
-    The features are those of `qwen.target_features`, or of the option, in the
-    spelling of CpuFeatures.def. Each op gets the last row that they can run.
+    Each op gets the last kernels of the table that the target can run. The
+    target's features come from `qwen.target_features` or from the option;
+    CpuFeatures.def lists their names.
   }];
   let options = [
     ListOption<"features", "features", "std::string",
-               "CPU features, in place of the module's">,
+               "CPU features that replace those of the module">,
   ];
 }
 
 def Pack : Qwen_Pass<"qwen-pack"> {
   let summary = "Lays out the weight image";
   let description = [{
-    Gives each matrix and each vector that an op reads a `qwen.packed` with its
-    layout and its place in the weight image, in program order, and makes the
-    ops refer to it. The same weights in the same layout are packed once (a tied
-    embedding is also the output's weight). The segments of a product have one
-    format and follow each other without padding; so do biases. Inverse
-    frequencies of `qwen.rope_table` get a place, too. Sets `qwen.weight_bytes`.
+    Creates a `qwen.packed` for each matrix and vector that an op reads, with
+    its layout and its offset in the weight image, in program order, and makes
+    the ops refer to it. Weights that several ops read in the same layout are
+    packed once: a tied embedding is also the weight of the lm_head. The
+    segments of a product have one format and no padding between them; neither
+    have biases. The inverse frequencies of `qwen.rope_table` get an offset too.
+    Sets `qwen.weight_bytes`.
   }];
 }
 
 def Plan : Qwen_Pass<"qwen-plan"> {
   let summary = "Numbers the ops and places barriers and buffers";
   let description = [{
-    All threads run all ops in order, each op divided into units of work:
+    All threads run all ops in order. Each op's work consists of units:
 
-    | op | units |
+    | op | unit |
     |---|---|
-    | embedding, rope_table, rms_norm, quantize | rows |
-    | linear, lm_head | panels of 16 columns, over all rows |
-    | append, attention | row x KV head |
-    | swiglu | row x block of 128 columns |
+    | embedding, rope_table, rms_norm, quantize | token |
+    | linear, lm_head | panel of 16 outputs, over all tokens |
+    | append, attention | token and KV head |
+    | swiglu | token and block of 128 values |
 
-    A thread does the same units of two ops that are divided alike. An op starts
-    with a barrier if it reads what, since the last barrier, an op with other
-    units has written, if it appends to a layer that has been attended to since
-    then, or if it attends to a layer that has been appended to.
+    Ops with the same units give a thread the same units. An op starts with a
+    barrier in three cases, each counted from the last barrier on:
 
-    Between two barriers lies a phase. A value is alive from the phase that
-    writes it to the last phase that reads it, both included, and only values
-    that are never alive in the same phase share memory, so that sharing needs
-    no barrier. The one exception is in place: a product may write over its
-    residual (the same panels of the same rows) if no other op of its phase
-    or of a later one reads that.
+    - It reads a value that an op with other units wrote.
+    - It appends to the cache of a layer after attention read it.
+    - It is attention and reads the cache of a layer after an append to it.
 
-    Buffers start at multiples of 64 bytes and have `qwen.max_tokens` rows or,
-    past `qwen.output_rows`, `qwen.max_rows`. Results of a fused product are
-    column ranges of one buffer. The result of `qwen.lm_head` is the call's
-    output and not in the arena (offset -1). Sets `qwen.arena_bytes`.
+    The ops between two barriers form a phase. A value is alive from the phase
+    that writes it to the last phase that reads it, both included. Two values
+    share memory only if no phase has both alive, so sharing needs no barrier.
+    There is one exception: a product may write over its residual (the same
+    panels of the same tokens) if no other op of its phase or of a later one
+    reads the residual.
+
+    The alignment of buffers is 64 bytes. A buffer has room for `qwen.max_tokens`
+    tokens or, after `qwen.output_rows`, for `qwen.max_rows` rows. The results of
+    a fused product share one buffer, side by side for each token. The result of
+    `qwen.lm_head` is the result of the call and not in the arena (offset -1).
+    Sets `qwen.arena_bytes`.
   }];
 }
 
 def VerifyPlan : Qwen_Pass<"qwen-verify-plan"> {
   let summary = "Checks barriers and buffers of a plan";
   let description = [{
-    Checks what qwen-plan promises, from its result and with rules of its own:
+    Checks the result of qwen-plan by independent rules:
 
     - A barrier lies between an op and each op whose result it reads. Only ops
-      on rows may follow each other without one, and only if they have equally
-      many rows and none is gathered by `qwen.output_rows`: then a thread reads
-      its own rows. Threads may take units of products and attention from each
-      other, so no two of those have the same units.
-    - An op before `qwen.attention` appends to its layer of the cache, and a
-      barrier lies between them, and between `qwen.attention` and a later
-      append.
+      with tokens as units may follow each other without one. They must have the
+      same number of tokens, and `qwen.output_rows` must not gather any of them:
+      then a thread reads the tokens that it wrote. Threads may steal units of
+      products and attention, so a thread's units differ between two of those.
+    - An op before `qwen.attention` appends to its layer of the cache. A barrier
+      lies between the two, and between `qwen.attention` and a later append.
     - Buffers that are alive in one phase are disjoint. A buffer is alive from
       the phase that writes it to the last phase that reads it, both included,
       or to the end if the function returns it. A product may write exactly over
-      its residual if nothing else reads that in the phase or later.
-    - Buffers start at multiples of 64 bytes and end within `qwen.arena_bytes`.
-      Rows of a product have room for whole panels.
-    - `qwen.lm_head` is the last op: it skips its barrier where the caller wants
-      hidden rows.
+      its residual if nothing else reads the residual in that phase or later.
+    - The alignment of buffers is 64 bytes, and they end within
+      `qwen.arena_bytes`. The buffer of a product has room for whole panels.
+    - `qwen.lm_head` is the last op, because it skips its barrier if the caller
+      wants hidden values.
 
-    The error is at the op that comes later; a note shows the other op.
+    The error is at the later op; a note shows the other op.
   }];
 }
 
@@ -164,10 +169,13 @@ def VerifyPlan : Qwen_Pass<"qwen-verify-plan"> {
 def VerifyStage : Qwen_Pass<"qwen-verify-stage"> {
   let summary = "Checks that the module has reached a stage";
   let description = [{
-    graph: ops as imported. quantized: every weight has a format, products read
-    what their weights ask for, and no op is left that only fusion removes.
-    packed: every op has its kernels, weights, plan. calls: no op computes.
-    An error names the pass that must come first. Sets `qwen.stage`.
+    - graph: the ops of the importer.
+    - quantized: every weight has a format, products read activations of the
+      type that their weights require, and no op is left that fusion removes.
+    - packed: every op has kernels, packed weights and a plan.
+    - calls: `forward` calls kernels; no op that computes is left.
+
+    An error names the pass that must run first. Sets `qwen.stage`.
   }];
   let options = [
     Option<"stage", "stage", "::qwen::Stage", "::qwen::Stage::Graph",

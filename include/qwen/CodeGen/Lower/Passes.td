@@ -10,20 +10,20 @@ def Lower : Pass<"qwen-lower", "::mlir::ModuleOp"> {
   let description = [{
     Takes a module from stage packed to stage calls. `@forward` becomes a
     function with the C signature of `ForwardFn` (qwen/ABI/KernelABI.h), which
-    all threads run. For each op, a thread waits at the barrier if the plan has
-    one, and calls a function that does the thread's units of the op. Such a
-    function is made once for each combination of kernels and shared by all
-    layers. Threads that are done with their share of a product or of attention
-    take units of the last eighth.
+    all threads run. For each op, a thread waits at the barrier, if the plan has
+    one, and calls a function that runs the thread's units of the op. There is
+    one such function for each combination of kernels; all layers share it. A
+    thread that has finished its static share of a product or of attention
+    steals units from the shared tail, the last eighth.
 
     A product calls the kernels that the op names and, for numbers of tokens
-    between theirs, other rows of the kernel table. Where the caller wants
-    hidden rows, the last norm writes them to the output, and `qwen.lm_head`
-    neither waits nor computes.
+    between theirs, other kernels of the table. If the caller wants hidden
+    values, the last norm writes them to the result of the call, and
+    `qwen.lm_head` neither waits nor computes.
 
-    Kernels are declared and not defined. `qwen.weight` and `qwen.packed` stay
-    for the packer of weights. Sets `qwen.ops`, `qwen.work`, `qwen.op_kernels`,
-    `qwen.frequencies` and `qwen.output_stride`.
+    The module declares kernels and does not define them. `qwen.weight` and
+    `qwen.packed` stay for the packer of weights. Sets `qwen.ops`, `qwen.work`,
+    `qwen.op_kernels`, `qwen.frequencies` and `qwen.output_stride`.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::func::FuncDialect",
