@@ -2,8 +2,8 @@
 //
 // One file: an ELF shared object at offset 0, then the manifest, the tokenizer,
 // the chat template, the checksums of the weights, and the weight image at a
-// multiple of 2 MiB. docs/artifact.md draws it. The ELF carries the header as
-// the descriptor of a note, so that every part is found from the file alone.
+// multiple of 2 MiB. docs/artifact.md describes it. The ELF has the header as
+// the descriptor of a note; the header gives the place of every part.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,8 +15,8 @@
 
 namespace qwen {
 
-/// Version of everything in the file but the kernel ABI. Readers take exactly
-/// this version.
+/// Version of everything in the file except the kernel ABI. Readers accept this
+/// version only.
 inline constexpr uint32_t kFormatVersion = 1;
 
 /// ELF note that holds ArtifactHeader: section ".note.qwen", owner "Qwen".

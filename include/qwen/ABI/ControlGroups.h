@@ -1,6 +1,6 @@
 //===- ControlGroups.h - Limits that the system sets -----------*- C++ -*-===//
 //
-// What Linux control groups (containers, systemd units) let this process use:
+// Limits of this process from Linux control groups (containers, systemd units):
 // version 2, or version 1 with its usual mounts.
 //
 //===----------------------------------------------------------------------===//
@@ -16,12 +16,12 @@ namespace qwen {
 
 // `root` stands before "/sys" and "/proc"; empty but in tests.
 
-/// The least processor quota, in CPUs, of this process's group and those
-/// around it; infinity where none is set.
+/// The lowest processor quota, in CPUs, of this process's group and its
+/// parents; infinity if there is none.
 double controlGroupCpus(const std::string &root = "");
 
-/// The least limit of memory, in bytes, of this process's group and those
-/// around it; nullopt where none is set.
+/// The lowest memory limit, in bytes, of this process's group and its parents;
+/// nullopt if there is none.
 std::optional<uint64_t> controlGroupMemory(const std::string &root = "");
 
 /// Bytes of memory that programs can still get without swapping, at most

@@ -1,7 +1,7 @@
-//===- GenerationConfig.h - How a model wants to be sampled -----*- C++ -*-===//
+//===- GenerationConfig.h - Sampling defaults of a model --------*- C++ -*-===//
 //
-// What the importer reads, the manifest carries ("generation" in
-// docs/artifact.md) and the sampler starts from.
+// The importer reads them, the manifest stores them ("generation" in
+// docs/artifact.md), and the sampler uses them as defaults.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,8 +14,8 @@
 
 namespace qwen {
 
-/// How the checkpoint's authors want it sampled. What they don't say has the
-/// value that transformers gives it.
+/// The sampling options that the checkpoint recommends. A missing option has
+/// the default of transformers.
 struct GenerationConfig {
   bool doSample = false;
   double temperature = 1.0;

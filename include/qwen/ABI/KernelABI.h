@@ -1,8 +1,8 @@
 //===- KernelABI.h - Calling interface of generated code --------*- C++ -*-===//
 //
-// What the runtime hands to compiled code, and the C signatures of the kernels
-// that the compiler generates. Any change of this file that changes bytes is a
-// new kKernelAbiVersion: artifacts name the version that they were made for.
+// The Context that the runtime passes to compiled code, and the C signatures of
+// the generated kernels. A change of this file that changes bytes needs a new
+// kKernelAbiVersion; each artifact names the version that it needs.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,20 +16,20 @@ namespace qwen {
 
 inline constexpr uint32_t kKernelAbiVersion = 6;
 
-/// Value of Context::flags where every quantizer, cache append and logits row
-/// of the token saw finite values only; otherwise it is the least id (index in
-/// the manifest's "ops") of an op that did not.
+/// Value of Context::flags if every quantizer, cache append and row of logits
+/// of the token had finite values only. Otherwise the flag is the lowest id
+/// (index in the manifest's "ops") of an op with another value.
 inline constexpr uint32_t kNoFlag = 0xFFFFFFFF;
 
 /// Everything that one call of `forward` reads and writes. The runtime owns
-/// all memory. All pointers are aligned to 64 bytes at least.
+/// all memory. The alignment of all pointers is at least 64 bytes.
 struct Context {
   /// Base of the weight image, mapped read-only.
   const uint8_t *weights;
   /// Base of the arena: the manifest's "arena_bytes" bytes.
   uint8_t *arena;
   /// Base of the KV pool: pages of the manifest's "kv.page_bytes" bytes. In a
-  /// page, layer l has K at l * layerBytes and V behind it: K is
+  /// page, layer l has K at l * layerBytes, followed by V: K is
   /// [kv_head][head_dim][64], V is [kv_head][64][head_dim].
   uint8_t *kvPool;
   /// Token ids, [tokens].
@@ -42,31 +42,31 @@ struct Context {
   /// Page numbers of each sequence, [sequence][blockTableStride]; entry p is
   /// the page of positions 64p .. 64p+63.
   const int32_t *blockTables;
-  /// Indices into the call's tokens whose output is wanted, [rows].
+  /// Indices of the wanted tokens in the call, [rows].
   const int32_t *outputRows;
   /// First op that saw a value that is not finite, [tokens]; the runtime sets
   /// kNoFlag before the call.
   uint32_t *flags;
-  /// Output: f32 [rows][the manifest's "output_stride"], or hidden rows
-  /// [rows][hidden size] where wantHidden is set.
+  /// Result: logits, f32 [rows][the manifest's "output_stride"], or with
+  /// wantHidden the hidden values, f32 [rows][hidden size].
   float *output;
-  /// Shares of work: thread t does units [u * shares[t] >> 16,
-  /// u * shares[t + 1] >> 16) of every op, but of what threads take while they
-  /// run; shares[0] = 0, shares[threads] = 65536, ascending.
+  /// Static shares: thread t runs units [u * shares[t] >> 16,
+  /// u * shares[t + 1] >> 16) of the u units of an op that are not in its tail;
+  /// shares[0] = 0, shares[threads] = 65536, ascending.
   const uint32_t *shares;
-  /// Waits until every thread of the call has come here.
+  /// Waits until every thread of the call has reached the barrier.
   void (*barrier)(void *state, int32_t thread);
   void *barrierState;
   int64_t tokens;
   int64_t rows;
   int64_t blockTableStride;
-  /// Not zero: write the final norm's rows in f32 instead of logits.
+  /// Not zero: write the hidden values in f32 instead of logits.
   int64_t wantHidden;
-  /// Null, or called by each thread where it begins op `op` (after the op's
-  /// barrier) and, with the number of ops, where it ends.
+  /// Null, or a function that each thread calls when it begins op `op` (after
+  /// the op's barrier) and, with the number of ops, when it ends.
   void (*trace)(void *state, int32_t thread, int32_t op);
   void *traceState;
-  /// Units of each op that threads have taken while they ran, [ops]; the
+  /// Units that threads have stolen from the tail of each op, [ops]; the
   /// runtime sets zeros before the call.
   uint32_t *taken;
 };
@@ -108,11 +108,11 @@ using AttentionValuesFn = void(const float *p, const void *vPage, float *o,
                                int64_t groups, int64_t headDim, int64_t n,
                                const void *next);
 
-// Everything around the products, made by Halide. Vectors are contiguous and
-// aligned to their elements; outputs are other memory than inputs. k and n of
-// rows are multiples of 32, half of 4 and headDim of 8. Those that return
-// int32_t return 1 where an input is not finite (or, in f16, overflows), else
-// 0.
+// All other kernels, made by Halide. Vectors are contiguous and have the
+// alignment of their elements. Outputs and inputs do not overlap. k and n of a
+// token are multiples of 32, half is one of 4, headDim one of 8. A function
+// that returns int32_t returns 1 if an input is not finite (or overflows f16),
+// else 0.
 
 /// Row `id` of a packed matrix as f32 [k].
 using EmbedFn = void(const uint8_t *weights, int32_t id, int64_t k, float *out);
@@ -149,9 +149,9 @@ using AppendFn = int32_t(const float *x, int64_t headDim, void *slot);
 /// tree.
 using SoftmaxPageFn = void(const float *s, int64_t rows, int64_t n, float *p,
                            float *m, float *l);
-/// Combines what a page gives for `rows` heads with their state so far. Each of
-/// the three is m[rows] and l[rows], both padded to whole kStateRows elements
-/// that hold anything, then o[rows][headDim]. A zero m is +0.
+/// Merges the state of a page for `rows` heads into their state so far. Each of
+/// the three states is m[rows] and l[rows], both with padding of any value to a
+/// multiple of kStateRows, then o[rows][headDim]. A zero m is +0.
 using MergePageFn = void(const float *old, const float *page, int64_t rows,
                          int64_t headDim, float *merged);
 inline constexpr int64_t kStateRows = 16;

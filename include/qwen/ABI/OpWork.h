@@ -1,7 +1,7 @@
 //===- OpWork.h - What an op of forward moves and computes ------*- C++ -*-===//
 //
-// Facts that the compiler writes for each op (the manifest's "work"), and what
-// they come to in a step, by which profiles and reports divide times.
+// The work that the compiler writes for each op (the manifest's "work"), and
+// its sum for a step. Profiles and reports divide times by it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,44 +13,44 @@
 
 namespace qwen {
 
-/// Bytes that one op has to move at least, each counted once, and its
-/// multiplications (MACs). Kernels may well read something twice; where that
-/// comes from a cache it costs no memory's time.
+/// The minimum of bytes that one op moves, each counted once, and its
+/// multiplications (MACs). A kernel may read a byte twice; the second time it
+/// comes from a CPU cache and costs no memory bandwidth.
 struct OpWork {
   /// The op's name in the dialect: "linear", "attention", ...
   std::string kind;
-  /// Bytes of the weight image read in a call, whatever its rows.
+  /// Bytes of the weight image that a call reads, for any number of tokens.
   int64_t weightBytes = 0;
-  /// Bytes read and written for each row: activations, rows of the embedding,
-  /// what is appended to the cache.
+  /// Bytes read and written for each token: activations, its embedding, its
+  /// appended keys and values.
   int64_t rowBytes = 0;
-  /// MACs of a row.
+  /// MACs of a token.
   int64_t macs = 0;
   /// Bytes of the cache that are read for each position of a sequence.
   int64_t positionBytes = 0;
-  /// MACs of a row for each position that it sees.
+  /// MACs of a token for each position that it attends to.
   int64_t positionMacs = 0;
-  /// Whether its rows are those whose output is wanted, not all tokens.
+  /// Whether the op runs on the wanted tokens only.
   bool outputRows = false;
 };
 
 /// A step of one sequence: `tokens` from position `first` on, run in calls of
-/// at most `callTokens`, with one output row.
+/// at most `callTokens`, with one wanted token.
 struct SequenceStep {
   int64_t first;
   int64_t tokens;
   int64_t callTokens;
 };
 
-/// What an op moves and computes in a step. Exact up to 2^53.
+/// The work of an op in a step. Exact up to 2^53.
 struct StepWork {
   double bytes;
   double macs;
 };
 
-/// The work of an op in a step: weights are read once a call, the cache of the
-/// sequence once a call up to its last token, and a token sees itself and all
-/// before it.
+/// The work of an op in a step. A call reads the weights once, and the cache of
+/// the sequence once, up to its last token. A token attends to itself and all
+/// earlier tokens.
 StepWork workOfStep(const OpWork &work, const SequenceStep &step);
 
 } // namespace qwen

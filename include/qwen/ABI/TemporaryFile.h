@@ -1,6 +1,6 @@
-//===- TemporaryFile.h - A file that is whole or not there ------*- C++ -*-===//
+//===- TemporaryFile.h - A file that is complete or absent ------*- C++ -*-===//
 //
-// What the tools write: a file has its name only once it is whole.
+// The tools write to a temporary file and rename it when it is complete.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,9 +12,9 @@
 
 namespace qwen {
 
-/// A new file beside `target` that takes this name once it is whole. Until then
-/// it has a name of its own. The destructor removes it, and so does
-/// removeTemporaryFile. There is one such file at a time.
+/// A new file in the folder of `target`, with a temporary name until commit.
+/// The destructor and removeTemporaryFile remove it. Only one such file exists
+/// at a time.
 class TemporaryFile {
 public:
   /// Makes the file, empty. Throws Error where `target` cannot be written: its
@@ -26,13 +26,13 @@ public:
   TemporaryFile &operator=(const TemporaryFile &) = delete;
 
   const std::string &target() const { return targetPath; }
-  /// Where the file is until it has its name.
+  /// The temporary name.
   const std::string &path() const { return temporaryPath; }
   /// Open for reading and writing.
   int descriptor() const { return fd; }
 
-  /// Closes the file and gives it its name, in place of any file that has it.
-  /// Throws Error.
+  /// Closes the file and renames it to `target`, which replaces an existing
+  /// file. Throws Error.
   void commit();
 
   /// Throws the Error of a write that failed with `error`, an errno.
@@ -43,8 +43,8 @@ private:
   int fd = -1;
 };
 
-/// Removes the TemporaryFile that there is, if any. For whatever ends the
-/// program without destructors: a handler of a signal may call it.
+/// Removes the TemporaryFile, if there is one. For code that ends the program
+/// without destructors; a signal handler may call it.
 void removeTemporaryFile();
 
 /// Writes `size` bytes to a descriptor. Returns 0 or the errno of the failure.

@@ -14,7 +14,7 @@
 
 namespace qwen::numerics {
 
-/// What a weight encoder found.
+/// Result of a weight encoder.
 enum class EncodeStatus : uint8_t {
   Ok,
   /// A weight is NaN or infinite.
@@ -26,8 +26,8 @@ enum class EncodeStatus : uint8_t {
   ValueOverflow,
 };
 
-/// Says what is wrong, to follow a tensor's name in a message: "has a value
-/// that is not finite". Empty for Ok.
+/// Describes the error, for a message that begins with the tensor's name: "has
+/// a value that is not finite". Empty for Ok.
 std::string_view encodeStatusMessage(EncodeStatus status);
 
 /// Quantizes 32 values by the rule that gives gguf's bytes: m = the first

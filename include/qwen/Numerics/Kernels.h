@@ -1,10 +1,10 @@
 //===- Kernels.h - The kernels in plain C++ ---------------------*- C++ -*-===//
 //
-// One function for each signature of ABI/KernelABI.h and operand format. They
-// define the results of docs/numerics.md: a generated kernel is right when its
-// output is equal to theirs bit for bit.
+// One reference function for each signature of ABI/KernelABI.h and operand
+// format. They define the results of docs/numerics.md: a generated kernel is
+// correct if its output equals theirs, bit for bit.
 //
-// Where a function returns 1 (a value is not finite), its other outputs are
+// If a function returns 1 (a value is not finite), its other outputs are
 // unspecified.
 //
 //===----------------------------------------------------------------------===//
@@ -52,8 +52,8 @@ MergePageFn mergePage;
 FinishAttentionFn finishAttention;
 CheckFiniteFn checkFinite;
 
-/// The function that defines a row's results, to be cast to the function type
-/// of the row's op.
+/// The reference function of a kernel. Cast it to the function type of the
+/// kernel's op.
 void *referenceKernel(const KernelInfo &kernel);
 
 } // namespace qwen::numerics

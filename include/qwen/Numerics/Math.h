@@ -1,9 +1,9 @@
 //===- Math.h - exp, silu, sin and cos of docs/numerics.md ------*- C++ -*-===//
 //
 // The project's own elementary functions. Generated code computes the same
-// steps in the same order, so that results are equal to the bit everywhere.
-// Results are unspecified (but the calls defined) for NaN and infinities,
-// which forward flags before an answer is given.
+// steps in the same order, so results are equal everywhere, bit for bit. NaN
+// and infinity give an unspecified result (the call is defined); forward flags
+// them before there is an answer.
 //
 //===----------------------------------------------------------------------===//
 

@@ -1,8 +1,7 @@
 //===- Passes.h - Passes over the qwen dialect ------------------*- C++ -*-===//
 //
-// From the graph that the importer builds to planned ops that the code
-// generator lowers. Passes.td says what each pass does, docs/architecture.md
-// how they follow each other.
+// The passes turn the importer's graph into planned ops for the code generator.
+// Passes.td describes each pass, docs/architecture.md their order.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,10 +36,10 @@ struct PipelineOptions {
   Stage last = Stage::Packed;
 };
 
-/// Adds the passes that bring an imported graph to `options.last`, with a
-/// stage verifier where each stage must be reached. Lowering to calls is not a
-/// part of it: `last` is at most Stage::Packed. The module must have
-/// qwen.target_features, qwen.max_tokens and qwen.max_rows for Stage::Packed.
+/// Adds the passes that bring an imported graph to `options.last`, and a stage
+/// verifier after the last pass of each stage. The pipeline does not lower to
+/// calls: `last` is at most Stage::Packed. Stage::Packed requires the module
+/// attributes qwen.target_features, qwen.max_tokens and qwen.max_rows.
 void buildPipeline(mlir::OpPassManager &manager,
                    const PipelineOptions &options);
 

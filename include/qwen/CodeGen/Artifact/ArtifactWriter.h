@@ -36,14 +36,13 @@ struct ArtifactSummary {
   uint64_t weightBytes = 0;
 };
 
-/// Looks at a whole artifact before it gets its name. Throws Error where it is
-/// not to get it.
+/// Checks a complete artifact before it gets its final name. Throws Error to
+/// reject it.
 using CheckFn = std::function<void(const std::string &file)>;
 
-/// Writes the artifact to `output`, which gets its name once `check` has seen
-/// it. `targets` have passed orderTargets and checkShared. The same input gives
-/// the same bytes. Throws Error, for a full disk with the bytes that are
-/// needed.
+/// Writes the artifact to `output`, which gets its final name after `check`.
+/// `targets` have passed orderTargets and checkShared. The same input gives the
+/// same bytes. Throws Error; for a full disk it gives the required size.
 ArtifactSummary writeArtifact(TemporaryFile &output,
                               llvm::ArrayRef<TargetCode> targets,
                               const ArtifactInput &input,

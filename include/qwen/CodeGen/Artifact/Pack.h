@@ -27,11 +27,11 @@ using WriteFn =
 /// time.
 using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
-/// Packs what the qwen.packed ops of `module` (stage "calls") name, and the
-/// frequencies of the rotary embedding, with `threads` threads. What lies
-/// between the parts is not written and counts as zeros. The bytes depend on
-/// module and checkpoint only. Throws Error that names the tensor for a weight
-/// that is not finite or has a scale too large for f16.
+/// Packs the weights of all qwen.packed ops of `module` (stage "calls") and the
+/// frequencies of the rotary embedding, with `threads` threads. Does not write
+/// the padding between the parts, which counts as zeros. The bytes depend only
+/// on module and checkpoint. Throws Error, naming the tensor, for a weight that
+/// is not finite or has a scale too large for f16.
 void packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
                  unsigned threads, const WriteFn &write,
                  const ProgressFn &progress);

@@ -1,8 +1,8 @@
 //===- TargetCode.h - The targets of one file -------------------*- C++ -*-===//
 //
-// One artifact may have code for several targets over one weight image. What
-// follows from the targets' rows is here: whether they can share a file, and
-// which of them is the best that a machine can run (docs/artifact.md).
+// One artifact may have code for several targets over one weight image. The
+// functions here decide whether targets can share a file, and which of them is
+// the best for a machine (docs/artifact.md).
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,21 +26,21 @@ struct TargetCode {
   mlir::OwningOpRef<mlir::ModuleOp> module;
 };
 
-/// The features of the kernels that `module` (stage "calls") calls: what its
-/// code may use and a machine must have.
+/// The features of the kernels that `module` (stage "calls") calls. Its code
+/// may use them, and a machine must have them.
 CpuFeatureSet usedFeatures(mlir::ModuleOp module, Arch arch);
 
-/// Puts the best target first: the one whose rows have the newest instruction
-/// set, in the order of KernelIsa; of those with the same newest one, the one
-/// with the newer next one, and so on. Targets whose rows have the same
-/// instruction sets run on the same machines, and which of them is better
-/// cannot be told there: the one that was named first keeps its code and the
-/// others are removed. Returns a warning for each of these.
+/// Sorts the targets, best first. To compare two targets, it sorts the
+/// instruction sets of their kernels, newest first, in the order of KernelIsa;
+/// at the first difference the newer one is better. Targets with the same
+/// instruction sets run on the same machines, and none of them is better there.
+/// So it keeps only the one that was named first. Returns a warning for each
+/// target that it removes.
 std::vector<std::string> orderTargets(std::vector<TargetCode> &targets);
 
-/// Throws Error, naming two targets and what differs, unless all modules have
-/// the same weight image, limits, arena, ops and output, so that one manifest
-/// and one image serve all of them.
+/// Throws Error unless all modules have the same weight image, limits, arena,
+/// ops and output, so that they can share one manifest and one image. The error
+/// names two targets and the difference.
 void checkShared(llvm::ArrayRef<TargetCode> targets);
 
 } // namespace qwen

@@ -1,9 +1,9 @@
 //===- InstructionModels.h - Instructions in plain IR -----------*- C++ -*-===//
 //
-// How a row of the kernel table is tried where neither this machine nor an
-// emulator has its instructions: they are replaced, in the final IR, by plain
-// IR of the same meaning, and LLVM makes wide vectors of narrow ones. All else
-// is the row's real code.
+// Models make it possible to test a kernel without a machine or an emulator
+// that has its instructions. Plain IR with the same meaning replaces these
+// instructions in the final IR, and LLVM splits wide vectors into narrow ones.
+// The rest is the kernel's real code.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,9 +18,9 @@ class Module;
 
 namespace qwen {
 
-/// Makes `module` (x86-64, from optimize) code for a machine with `features`
-/// only. Functions whose features it has stay as they are. Throws Error, naming
-/// function and intrinsic, for one that has no model.
+/// Rewrites `module` (x86-64, from optimize) for a machine that has only
+/// `features`. A function that needs no other features stays unchanged. Throws
+/// Error, naming function and intrinsic, for an intrinsic without a model.
 void modelInstructions(llvm::Module &module, CpuFeatureSet features);
 
 } // namespace qwen
