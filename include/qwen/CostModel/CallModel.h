@@ -1,4 +1,4 @@
-//===- CallModel.h - What a call of a kernel takes on a CPU -----*- C++ -*-===//
+//===- CallModel.h - Cycles of a call of a kernel on a CPU ------*- C++ -*-===//
 
 #ifndef QWEN_COSTMODEL_CALLMODEL_H
 #define QWEN_COSTMODEL_CALLMODEL_H
@@ -19,19 +19,18 @@ struct CallSize {
   auto operator<=>(const CallSize &) const = default;
 };
 
-/// The instructions that a call with these whole numbers as arguments, in
-/// registers, executes, in order. Where a branch depends on data, which is
-/// whatever comes from memory or from vectors, it goes to the next instruction.
-/// Throws Error where the function calls another one, does not end, or computes
-/// a whole number in a way that is not known.
+/// The instructions that a call executes, in order. `arguments` are its integer
+/// arguments in registers. A branch that depends on data (values from memory or
+/// from vectors) is not taken. Throws Error if the function calls another one,
+/// does not end, or computes an integer with an unsupported instruction.
 Trace executeCall(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body,
                   llvm::ArrayRef<uint64_t> arguments);
 
-/// Cycles of a call of `row`, one that Halide makes and whose function `body`
-/// is, among many such calls: the call is executed on paper (executeCall), so
-/// that each loop runs as often as for that size, and priced with what sets its
-/// arguments. Nothing is missing in the first cache. Quantizers see no block of
-/// zeros. Throws Error as executeCall does, and for other rows.
+/// Cycles of one of many calls of `row`, a kernel of Halide with the function
+/// `body`. executeCall gives the instructions for `size`; the instructions that
+/// set the arguments count too. The model assumes that all data is in the L1
+/// cache and that quantizers see no block of zeros. Throws Error like
+/// executeCall, and for kernels that Halide does not make.
 double modelCall(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body,
                  const KernelInfo &row, CallSize size);
 

@@ -1,8 +1,7 @@
-//===- CpuModel.h - A processor as LLVM's schedules know it -----*- C++ -*-===//
+//===- CpuModel.h - LLVM's model of a processor -----------------*- C++ -*-===//
 //
-// Machine code of one function, and what llvm-mca's library says of the cycles
-// that its instructions take. Nothing is run, so that any architecture can be
-// modelled on any machine.
+// Machine code of one function, and the cycles of its instructions from
+// llvm-mca's library. No code runs, so any machine can model any architecture.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,12 +30,12 @@ namespace qwen {
 struct MachineInstruction {
   llvm::MCInst inst;
   uint64_t address;
-  /// As LLVM prints it, with single blanks and without prefixes that choose an
+  /// LLVM's text, with single blanks and without prefixes that choose an
   /// encoding.
   std::string text;
-  /// Where it jumps to.
+  /// Target address of a jump.
   std::optional<uint64_t> target;
-  /// Whether what follows it may be executed next.
+  /// Whether the following instruction may execute next.
   bool fallsThrough;
 
   /// The first word of the text.
@@ -55,8 +54,8 @@ inline constexpr size_t kLongestTrace = 1'000'000;
 /// LLVM's model of one CPU.
 class CpuModel {
 public:
-  /// `cpu` is one of LLVM's names for `arch`. Throws Error where LLVM does not
-  /// know it or has no model of its pipeline.
+  /// `cpu` is one of LLVM's names for `arch`. Throws Error if LLVM lacks the
+  /// name or has no model of its pipeline.
   CpuModel(Arch arch, const std::string &cpu);
   ~CpuModel();
 
@@ -78,8 +77,8 @@ public:
   /// their pipes. Throws Error for an instruction without a schedule.
   double cycles(const Trace &trace) const;
 
-  /// Cycles that the trace takes at least, whatever its order, for want of
-  /// pipes or of width of dispatch.
+  /// Lower bound on the cycles of the trace in any order, from the number of
+  /// pipes and the dispatch width.
   double leastCycles(const Trace &trace) const;
 
 private:

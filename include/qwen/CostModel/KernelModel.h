@@ -1,4 +1,4 @@
-//===- KernelModel.h - What a kernel's loops reach on a CPU -----*- C++ -*-===//
+//===- KernelModel.h - Cycles of a kernel's loops on a CPU ------*- C++ -*-===//
 
 #ifndef QWEN_COSTMODEL_KERNELMODEL_H
 #define QWEN_COSTMODEL_KERNELMODEL_H
@@ -20,19 +20,19 @@ struct KernelRate {
   double macsPerCycle() const { return double(macs) / cycles; }
 };
 
-/// Models the kernel `row` that `body` is, made with `schedule`: its
-/// innermost loop with the most dots (integer ones, or f32 multiplications with
-/// addition where there are none) and, where scales are widened around it, the
-/// whole loop over blocks with loads, unpacking, scales, the update after the
-/// block and stores; where weights are unpacked for many tokens, for one chunk
-/// of them and the schedule's panels. Branches are taken as in a long product.
-/// Throws Error where there is no such loop.
+/// Models the kernel `row` with the function `body`, made with `schedule`. The
+/// model covers the innermost loop with the most dots (integer dots, else f32
+/// fmas). If the loop around it widens scales, the model covers that whole loop
+/// over blocks: loads, unpacking, scales, the update after the block, stores.
+/// For kernels that unpack weights once for many tokens, it covers one strip of
+/// tokens and the schedule's panels. Branches go as in a long product. Throws
+/// Error if there is no such loop.
 KernelRate modelKernel(const CpuModel &cpu,
                        llvm::ArrayRef<MachineInstruction> body,
                        const KernelInfo &row, const KernelSchedule &schedule);
 
 /// Models a kernel of another project: the innermost loop with the most dots
-/// and, where that does not scale its sums, the one around it, which does.
+/// or, if that loop does not scale its sums, the loop around it, which does.
 KernelRate modelLoop(const CpuModel &cpu,
                      llvm::ArrayRef<MachineInstruction> body);
 

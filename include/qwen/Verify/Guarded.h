@@ -12,9 +12,9 @@
 
 namespace qwen {
 
-/// An array whose end is the end of a page, with an inaccessible page behind
-/// it: generated code that reads or writes past the end stops there. The bytes
-/// in front hold a pattern that must not change.
+/// An array that ends at the end of a page, followed by an inaccessible page:
+/// generated code that accesses memory past the end raises SIGSEGV. The bytes
+/// before the array hold a pattern that must not change.
 template <typename T> class Guarded {
 public:
   explicit Guarded(int64_t count, T value = T())
@@ -39,7 +39,7 @@ public:
   Guarded &operator=(const Guarded &) = delete;
   ~Guarded() { munmap(base, mapped); }
 
-  /// Whether nothing was written in front of the array.
+  /// Whether the bytes before the array are unchanged.
   bool intact() const {
     return std::all_of(front(), front() + kFront,
                        [](unsigned char byte) { return byte == kPattern; });

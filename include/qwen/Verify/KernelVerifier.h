@@ -1,8 +1,8 @@
 //===- KernelVerifier.h - Kernels against their reference -------*- C++ -*-===//
 //
-// Runs a generated kernel and the plain C++ function that defines it
-// (Numerics/Kernels.h) on the same random and extreme operands. Results must
-// be the same bit for bit, but for what the ABI leaves open.
+// Runs a generated kernel and its reference (Numerics/Kernels.h) on the same
+// random and extreme operands. Results must be equal bit for bit, except where
+// the ABI leaves them unspecified.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,18 +22,18 @@ namespace qwen {
 /// Verifies kernels one after another.
 class KernelVerifier {
 public:
-  /// `started` is told of each case before the kernel runs it, for messages
-  /// about signals.
+  /// Calls `started` with the name of each case before the kernel runs, for
+  /// messages about signals.
   explicit KernelVerifier(
       VerifySizes sizes,
       std::function<void(const std::string &)> started = [](const auto &) {})
       : sizes(std::move(sizes)), started(std::move(started)) {}
 
-  /// Runs the function of `row` at `kernel`, which must be code that this
-  /// machine can run, and returns the number of cases. Throws Error with the
-  /// case, the element, what was found and what was needed at the first
-  /// difference, and where the kernel writes in front of an output. A kernel
-  /// that touches what lies behind an operand gets SIGSEGV.
+  /// Runs the function `kernel` of `row`, which this machine must support, and
+  /// returns the number of cases. Throws Error at the first difference, with
+  /// case, element, found and expected value, and also if the kernel writes
+  /// before the start of an output. An access past the end of an operand raises
+  /// SIGSEGV.
   int64_t verify(const KernelInfo &row, void *kernel);
 
 private:

@@ -1,8 +1,8 @@
 //===- HalideKernels.h - Kernels around the products ------------*- C++ -*-===//
 //
-// The rows of Kernels.def that Halide makes, as LLVM bitcode. Halide carries
-// its own LLVM, so bitcode is all that crosses this header: it names neither
-// Halide nor LLVM.
+// The kernels of Kernels.def that Halide makes, as LLVM bitcode. Halide has its
+// own LLVM, so this interface passes bitcode only; it includes neither Halide
+// nor LLVM.
 //
 //===----------------------------------------------------------------------===//
 

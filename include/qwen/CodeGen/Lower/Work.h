@@ -1,4 +1,4 @@
-//===- Work.h - What ops move and compute -----------------------*- C++ -*-===//
+//===- Work.h - Bytes and multiplications of ops ----------------*- C++ -*-===//
 
 #ifndef QWEN_CODEGEN_LOWER_WORK_H
 #define QWEN_CODEGEN_LOWER_WORK_H
@@ -10,8 +10,8 @@
 
 namespace qwen {
 
-/// The work of an op of stage "packed" whose symbols are those of `module`,
-/// with a cache of format `kv`. What is not packed counts as nothing.
+/// The work of an op of stage "packed" in `module`, with a cache of format
+/// `kv`. Weights that are not packed count as zero bytes.
 OpWork workOf(mlir::Operation *op, mlir::ModuleOp module, KvFormat kv);
 
 } // namespace qwen

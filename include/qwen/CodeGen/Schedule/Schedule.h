@@ -1,9 +1,8 @@
 //===- Schedule.h - How the code of products is arranged --------*- C++ -*-===//
 //
-// Schedules.def expanded: for each row of the kernel table that MLIR makes, the
-// numbers that its code is made with. They decide how fast a product is and
-// never what it computes (docs/numerics.md), so that they may be searched
-// (bench/tune.py).
+// Schedules.def expanded: a schedule for each kernel that MLIR makes. A
+// schedule changes the speed of a product and never its result
+// (docs/numerics.md), so bench/tune.py can search for the best one.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,40 +16,41 @@
 
 namespace qwen {
 
-/// A field that the loops of a row do not read is 0.
+/// A field that the loops of a kernel do not read is 0.
 struct KernelSchedule {
-  /// Tokens (of attention, query heads) of the tile whose sums are in
-  /// registers. Divides the row's M.
+  /// Tokens (in attention: query heads) of the tile whose sums are in
+  /// registers. Divides the kernel's M.
   int64_t tokens = 0;
-  /// Vectors of outputs of that tile. Scalable ones count for 128 bits each;
-  /// where they are longer, a panel has fewer.
+  /// Vectors of outputs of that tile. A scalable vector counts as 128 bits; a
+  /// panel has fewer vectors if they are longer.
   int64_t vectors = 0;
   /// Groups of 32 along K in one pass of the innermost loop.
   int64_t unroll = 0;
-  /// 1 where the tile's vectors of outputs take a group one after the other,
-  /// which has the fewest sums in registers; 0 where each activation is taken
-  /// to all of them at once.
+  /// 1: the tile's vectors of outputs process a group one after the other, with
+  /// the fewest sums in registers. 0: each activation goes to all vectors at
+  /// once.
   int64_t inTurn = 0;
-  /// Bytes ahead of the weights in use that are fetched; 0 where the processor
-  /// does as well by itself. Of attention: 1 where the steps of a page fetch
-  /// what is read next.
+  /// Prefetch distance in bytes; 0 if the processor's own prefetcher suffices.
+  /// In attention, 1: the steps of a page prefetch the data that is read next.
   int64_t prefetch = 0;
-  /// Parts, far from each other, of the panels of a call that its loops read in
-  /// turn, a group of weights each: memory serves a core several streams faster
-  /// than one (docs/notebook/decode-bandwidth.md). 0 where panels follow each
-  /// other.
+  /// Number of distant places in the panels of a call that the loops read in
+  /// turn, one group of weights each: a core reads several streams faster than
+  /// one (docs/notebook/decode-bandwidth.md). 0: the loops read the panels in
+  /// order.
   int64_t streams = 0;
-  /// Tokens for which weights are unpacked once; 0 where each tile does so. Of
-  /// attention: rows (query heads of several tokens) that a thread takes at
-  /// once, whose state is in a core's first cache.
+  /// Tokens that share one unpacking of the weights; 0 if each tile unpacks
+  /// them. In attention: query heads of several tokens that a thread processes
+  /// together, with their state in the L1 cache.
   int64_t chunk = 0;
-  /// Groups of 32 along K that are unpacked at once, where that may be chosen.
+  /// Groups of 32 along K that are unpacked at once, if the kernel has a
+  /// choice.
   int64_t depth = 0;
-  /// Panels of 16 outputs that share what is done to the activations. A call
-  /// has at least as many.
+  /// Panels of 16 outputs that share a transformation of the activations. A
+  /// call has at least as many.
   int64_t panels = 0;
-  /// Bytes, as int8, of the panels of a call, which rows for other numbers of
-  /// tokens find in a core's cache (docs/decisions/0006-small-batches.md).
+  /// Bytes, as int8, of the panels of a call that stay in a core's cache for
+  /// the kernels for other numbers of tokens
+  /// (docs/decisions/0006-small-batches.md).
   int64_t cached = 0;
 
   bool operator==(const KernelSchedule &) const = default;
@@ -74,9 +74,9 @@ LoopNest loopNest(const KernelInfo &row, const KernelSchedule &schedule);
 /// The schedule of a row whose provider is MLIR.
 const KernelSchedule &scheduleOf(const KernelInfo &row);
 
-/// What `row` with `schedule` does where vectors have 128 bits. Rows of SVE
-/// whose loops are Blocks have NEON's code there, so also the tile and unroll
-/// of NEON's row; others do the same as with longer vectors.
+/// The schedule of `row` for vectors of 128 bits. SVE kernels with the loops
+/// Blocks use NEON's code there, and so the tile and unroll of NEON's kernel;
+/// for other kernels it is `schedule`.
 KernelSchedule fixedSchedule(const KernelInfo &row, KernelSchedule schedule);
 
 struct ScheduleField {
@@ -87,9 +87,9 @@ struct ScheduleField {
 /// The fields of a schedule, in the order of Schedules.def.
 std::span<const ScheduleField> scheduleFields();
 
-/// What `field` may be in `row` beside the other fields of `schedule`, in
-/// ascending order: the tuner's space and checkSchedule's limits. 0 alone where
-/// the loops do not read it.
+/// The valid values of `field` in `row` with the other fields of `schedule`, in
+/// ascending order: the search space of the tuner and the limits of
+/// checkSchedule. Only 0 if the loops do not read the field.
 std::vector<int64_t> scheduleChoices(const KernelInfo &row,
                                      const KernelSchedule &schedule,
                                      const ScheduleField &field);
@@ -98,8 +98,8 @@ std::vector<int64_t> scheduleChoices(const KernelInfo &row,
 /// `schedule` is one of its choices.
 void checkSchedule(const KernelInfo &row, const KernelSchedule &schedule);
 
-/// `schedule` with the fields that `text` gives, as "tokens=4,unroll=2". Throws
-/// Error for what is no field or no number. The result is not checked.
+/// `schedule` with the fields of `text`, such as "tokens=4,unroll=2". Throws
+/// Error for an unknown field or an invalid number. Does not check the result.
 KernelSchedule parseSchedule(KernelSchedule schedule, std::string_view text);
 
 /// The row's schedule with the changes that `text` makes (parseSchedule), or
