@@ -1,8 +1,7 @@
 //===- CommandLine.h - Command lines and their errors -----------*- C++ -*-===//
 //
-// What the mains add to CLI11: numbers that are never rounded or wrapped
-// silently, and errors of one line that name the argument, what was found and
-// what is possible.
+// Additions to CLI11: numbers are never rounded or wrapped silently, and errors
+// are one line with the argument, the found value and the valid values.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +19,7 @@
 
 namespace qwen {
 
-/// A command line that makes no sense. Mains exit with status 2.
+/// An invalid command line. Mains exit with status 2.
 class UsageError : public Error {
 public:
   /// Appends how to get the help of `app`.
@@ -28,8 +27,8 @@ public:
 };
 
 /// Parses the arguments and runs the callback of the command that they name.
-/// Throws UsageError, CLI::Success where help is asked for, and what the
-/// callback throws.
+/// Throws UsageError, CLI::Success for a request for help, and the exceptions
+/// of the callback.
 void parseCommandLine(CLI::App &app, int argc, const char *const *argv);
 
 /// `text` as a decimal number from `least` to `most`, both finite. Throws

@@ -9,8 +9,8 @@ namespace qwen {
 /// (one line on stderr), 2 for wrong usage.
 int compileMain(int argc, char **argv);
 
-/// Prints namedTargets() on standard output: what each can do, and the rows of
-/// products with matrices of each format, for one token and for more.
+/// Prints namedTargets() on standard output, with their features and their
+/// kernels for products in each weight format, for one token and for more.
 void listTargets(bool json);
 
 } // namespace qwen

@@ -1,4 +1,4 @@
-//===- OpCost.h - What an op of a compiled model costs ----------*- C++ -*-===//
+//===- OpCost.h - Cost of an op of a compiled model -------------*- C++ -*-===//
 
 #ifndef QWEN_OPT_OPCOST_H
 #define QWEN_OPT_OPCOST_H
@@ -47,7 +47,7 @@ private:
   std::map<std::string, std::string> failed;
 };
 
-/// What one op takes for a token of a phase.
+/// The cost of one op for a token.
 struct OpCost {
   double bytes = 0;
   double macs = 0;
@@ -57,12 +57,12 @@ struct OpCost {
   std::vector<std::string> kernels;
 };
 
-/// The cost of an op in a step, for each of its tokens. Multiplications of
-/// products and of attention go at the rate of their kernels' loops; other
-/// kernels are called with the rows that the op has. Softmax goes by the rows
-/// of a token, and tokens of a prompt see half of their last page. What calls
-/// the kernels, finds their operands and waits is not counted, nor what is done
-/// only where final hidden rows are wanted.
+/// The cost of an op in a step, for each of its tokens. Products and attention
+/// take the cycles per multiplication of their kernels' loops; other kernels
+/// take the cycles of their calls. Softmax counts calls per token, and a token
+/// of a prompt sees half of its last page on average. The cost excludes the
+/// driver, which calls the kernels and waits, and the work that only hidden
+/// values need.
 OpCost costOf(const Manifest &manifest, const TargetInfo &target, size_t op,
               const SequenceStep &step, KernelCycles &cycles);
 

@@ -5,9 +5,9 @@
 
 namespace qwen {
 
-/// Runs `qwen-opt report FILE ...`: what each op of a compiled model moves and
-/// computes, and the cycles that its kernels' code takes on a CPU by LLVM's
-/// model. `argv[1]` is "report". Returns the exit code.
+/// Runs `qwen-opt report FILE ...`: prints the bytes and multiplications of
+/// each op of a compiled model, and the cycles of its kernels in LLVM's model
+/// of a CPU. `argv[1]` is "report". Returns the exit code.
 int reportMain(int argc, char **argv);
 
 } // namespace qwen

@@ -1,7 +1,7 @@
 //===- Commands.h - The commands of qwen-run --------------------*- C++ -*-===//
 //
-// Options of each command, as they come from the command line, and the
-// functions that carry them out. All throw Error.
+// The options of each command and the functions that run the commands. All
+// functions throw Error.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,7 +21,7 @@
 
 namespace qwen::run {
 
-/// What is given stands for the value of the checkpoint's generation config.
+/// Options that replace values of the checkpoint's generation config.
 struct SamplingFlags {
   std::optional<float> temperature;
   std::optional<int64_t> topK;
@@ -33,11 +33,12 @@ struct SamplingFlags {
   SamplerOptions apply(const GenerationConfig &generation) const;
 };
 
-/// WeightCheck::Background is Off where the file exceeds the free memory, which
-/// a line on standard error says.
+/// Turns WeightCheck::Background into Off if the file exceeds the free memory,
+/// and reports this on standard error.
 WeightCheck limitCheck(WeightCheck check, const Artifact &artifact);
-/// Ends the check of the weights, for at most a second; a line on standard
-/// error says how much is left. Throws Error where they are damaged.
+/// Finishes the check of the weights, for at most a second, and reports weights
+/// that are still unchecked on standard error. Throws Error if weights are
+/// damaged.
 void finishCheck(Engine &engine, const Artifact &artifact);
 
 struct GenerateCommand {
@@ -76,10 +77,10 @@ struct BenchCommand {
   int32_t threads = 0;
   WeightCheck check = WeightCheck::Off;
   bool lock = false;
-  /// Measures what memory allows as well.
+  /// Also measures the memory bandwidth.
   bool bandwidth = false;
   bool json = false;
-  /// Run as often again, with the times of each op.
+  /// Repeats all runs with a profile of each op.
   bool profile = false;
   /// File for a picture of the last of these runs; empty for none.
   std::string svg;
@@ -91,7 +92,8 @@ int32_t benchToken(const Manifest &manifest, int64_t i);
 /// {"median", "least", "greatest"} of `values`, of which there is one at least.
 nlohmann::ordered_json summary(std::vector<double> values);
 void bench(const BenchCommand &command);
-/// The bandwidth of memory over the weights, beside that of decoding, in turns.
+/// Compares the memory bandwidth over the weights with that of decoding, in
+/// alternating measurements.
 void bandwidth(const BenchCommand &command);
 
 struct InfoCommand {
@@ -105,9 +107,9 @@ struct VerifyCommand {
   std::string file;
   bool json = false;
 };
-/// Runs the kernels of every target that this machine can run against the
-/// reference, and stops at the first difference. Never returns where a kernel
-/// causes a fault: prints it and exits with status 1.
+/// Compares the kernels of every target that this machine supports with the
+/// reference, and stops at the first difference. If a kernel causes a fault, it
+/// prints the fault and exits with status 1.
 void verify(const VerifyCommand &command);
 
 struct TokenizeCommand {
@@ -146,7 +148,7 @@ bool runsHere(const TargetInfo &target);
 /// The artifact's tokenizer. Throws Error where it has none.
 Tokenizer openTokenizer(const Artifact &artifact);
 
-/// Why texts are read up to Tokenizer::kMaxTextBytes.
+/// The reason for the limit Tokenizer::kMaxTextBytes, for errors.
 inline constexpr const char *kLongestText =
     "the tokenizer takes no longer text";
 

@@ -1,6 +1,6 @@
 //===- Output.h - Standard streams, files, figures --------------*- C++ -*-===//
 //
-// What the commands of qwen-run read and write beside the model.
+// Input and output of the commands of qwen-run, except the model.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,21 +26,21 @@ void writeError(std::string_view text);
 
 bool isTerminal(int descriptor);
 
-/// What a command runs with where -t asks for `threads`: usableThreads, and a
-/// line on standard error where these are fewer. 0 stays 0.
+/// The number of threads for the option -t `threads`: at most usableThreads,
+/// with a line on standard error if that is fewer. 0 stays 0.
 int32_t limitThreads(int32_t threads);
 
-/// All of standard input. Throws Error; where it has more than `most` bytes,
-/// without reading on. `why` says in the error what the limit is for.
+/// All of standard input. Throws Error, also after `most` bytes; then the error
+/// gives `why`, the reason for the limit.
 std::string readInput(uint64_t most, const std::string &why);
 
 /// Likewise all of a file, of any kind.
 std::string readFile(const std::string &path, uint64_t most,
                      const std::string &why);
 
-/// A file that gets its name when it is whole (TemporaryFile). Where `path` is
-/// there and not a regular file (a pipe, a device), it is written directly.
-/// All members throw Error.
+/// A file that gets its final name when it is complete (TemporaryFile). If
+/// `path` exists and is not a regular file (a pipe, a device), it is written
+/// directly. All members throw Error.
 class OutputFile {
 public:
   explicit OutputFile(const std::string &path);

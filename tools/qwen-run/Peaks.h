@@ -1,4 +1,4 @@
-//===- Peaks.h - What this machine can do at most ---------------*- C++ -*-===//
+//===- Peaks.h - Measured limits of this machine ----------------*- C++ -*-===//
 
 #ifndef QWEN_RUN_PEAKS_H
 #define QWEN_RUN_PEAKS_H
@@ -21,8 +21,8 @@ struct Peaks {
   std::string integerInstruction;
 };
 
-/// Measures with `threads` threads; `data` of `size` bytes are what is read.
-/// Takes about half a second.
+/// Measures with `threads` threads, which read `size` bytes at `data`. Takes
+/// about half a second.
 Peaks measurePeaks(int32_t threads, const uint8_t *data, size_t size);
 
 } // namespace qwen::run

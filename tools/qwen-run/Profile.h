@@ -1,4 +1,4 @@
-//===- Profile.h - Where the time of a model goes ---------------*- C++ -*-===//
+//===- Profile.h - Times of the ops of a model ------------------*- C++ -*-===//
 
 #ifndef QWEN_RUN_PROFILE_H
 #define QWEN_RUN_PROFILE_H
@@ -14,20 +14,20 @@
 
 namespace qwen::run {
 
-/// The times of the ops of the fastest of some steps of one kind: what others
-/// take longer is mostly what else runs on the machine.
+/// The times of the ops in the fastest of several equal steps. Slower steps
+/// mostly measure other programs on the machine.
 class Profile {
 public:
   explicit Profile(const Manifest &manifest);
 
-  /// Takes what `tracer` saw of `step`, which took `seconds`, if none before
-  /// was as fast.
+  /// Keeps the times that `tracer` has of `step`, which took `seconds`, if it
+  /// is the fastest so far.
   void add(const Tracer &tracer, const SequenceStep &step, double seconds);
 
   /// Times of that step by class of op and by layer, with bytes moved and
   /// multiplications: milliseconds, megabytes (10^6), millions.
   nlohmann::ordered_json toJson() const;
-  /// The same as a table, beside what the machine can do.
+  /// The same as a table, compared with the limits of the machine.
   std::string toText(const std::string &title, const Peaks &peaks) const;
 
 private:
