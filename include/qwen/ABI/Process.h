@@ -1,4 +1,4 @@
-//===- Process.h - What the system does to a tool ---------------*- C++ -*-===//
+//===- Process.h - Streams and signals of a tool ----------------*- C++ -*-===//
 //
 // The standard streams and signals of a tool, and the files that it has mapped.
 // A program that embeds the runtime owns its signals: only the mains of tools
@@ -20,13 +20,13 @@ namespace qwen {
 /// streams stay closed: no file that is opened later gets their numbers.
 ///
 /// SIGINT, SIGTERM, SIGHUP and SIGPIPE, and exit, remove the TemporaryFile
-/// before they end the program; the first three stay ignored where they are
-/// (nohup). SIGBUS does what endOnFileFault says. A write beyond the limit on
-/// the size of files (ulimit -f) fails like one to a full disk.
+/// before they end the program. The first three stay ignored if they were
+/// ignored before (nohup). SIGBUS calls endOnFileFault. A write beyond the
+/// limit on file sizes (ulimit -f) fails like a write to a full disk.
 void prepareProcess(const char *name);
 
-/// Memory that maps a file. To read it raises SIGBUS where the file was
-/// truncated or the disk fails; endOnFileFault then names the file.
+/// Memory that maps a file. If the file was truncated or the disk fails, a read
+/// raises SIGBUS; endOnFileFault then names the file.
 class MappedRange {
 public:
   MappedRange(const void *begin, size_t size, const std::string &path);
@@ -43,8 +43,8 @@ private:
   std::atomic<MappedRange *> next;
 };
 
-/// For handlers of SIGBUS: where `address` lies in a MappedRange, removes the
-/// TemporaryFile and ends the program with one line and status 1. Else it
+/// For handlers of SIGBUS. If `address` lies in a MappedRange, removes the
+/// TemporaryFile and ends the program with one line and status 1. Otherwise it
 /// returns.
 void endOnFileFault(const void *address);
 

@@ -1,4 +1,4 @@
-//===- Config.h - What a checkpoint says about its model --------*- C++ -*-===//
+//===- Config.h - Configuration of a checkpoint's model ---------*- C++ -*-===//
 //
 // Readers of config.json and generation_config.json, with the keys of the
 // published checkpoints and with those that transformers 5 writes.
@@ -31,17 +31,18 @@ struct ModelConfig : ModelShape {
   int64_t maxPosition;
 };
 
-/// Reads `dir`/config.json. Throws Error that names the file and the key for a
-/// file that is missing, unreadable or not a JSON object, keys that are
-/// missing, of a wrong type or out of range, sizes that disagree, and whatever
-/// would make another model than this one: an unsupported architecture or
-/// activation, scaled or partial rotary embeddings, sliding windows, biases of
-/// a Qwen3's attention, quantized weights.
+/// Reads `dir`/config.json. Throws Error that names the file and the key for
+///  * a file that is missing, unreadable or not a JSON object;
+///  * a key that is missing, of a wrong type or out of range;
+///  * sizes that disagree;
+///  * unsupported features: architecture, activation, scaled or partial rotary
+///    embeddings, sliding windows, biases in the attention of Qwen3, quantized
+///    weights.
 ModelConfig readModelConfig(const std::filesystem::path &dir);
 
-/// Reads `dir`/generation_config.json, which may be absent. Special tokens that
-/// it doesn't name are those of `dir`/config.json. Throws Error as above, and
-/// for ids of no row of the embedding.
+/// Reads `dir`/generation_config.json, which may be absent. `dir`/config.json
+/// gives the special tokens that it lacks. Throws Error as above, and for ids
+/// outside of the embedding.
 GenerationConfig readGenerationConfig(const std::filesystem::path &dir,
                                       const ModelConfig &model);
 

@@ -15,7 +15,7 @@
 
 namespace qwen {
 
-/// Most tokens and most output rows of one call, where no option says others.
+/// Default maximum of tokens and of rows of one call.
 inline constexpr int64_t kDefaultMaxTokens = 512;
 inline constexpr int64_t kDefaultMaxRows = 32;
 
@@ -38,10 +38,10 @@ struct ImportedModel {
 /// model without the leading "model." ("layers.0.self_attn.q_proj"). Weights
 /// are symbols with the names of their tensors, by reference.
 ///
-/// Loads the dialects that it needs into `context`. Throws Error for what the
-/// readers of the configuration and the checkpoint refuse, and for tensors that
-/// are missing, of a type other than F32, F16 and BF16, or of a shape other
-/// than the configuration demands (it names tensor, both shapes, and file).
+/// Loads the required dialects into `context`. Throws Error like the readers of
+/// the configuration and the checkpoint. Also throws Error, naming tensor and
+/// file, for a tensor that is missing, has a type other than F32, F16 and BF16,
+/// or a shape other than that of the configuration.
 ImportedModel importCheckpoint(const std::filesystem::path &dir,
                                mlir::MLIRContext &context);
 

@@ -27,7 +27,7 @@ struct TokenizerImport {
   std::string chatTemplate;
   /// The file that has it.
   std::filesystem::path chatTemplateFile;
-  /// One line each: what is odd in the files but does no harm.
+  /// Warnings about harmless oddities in the files, one line each.
   std::vector<std::string> warnings;
 };
 
