@@ -5,7 +5,6 @@
 #include "qwen/ABI/TemporaryFile.h"
 #include "qwen/ABI/Text.h"
 
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -81,6 +80,19 @@ static void handleBusError(int number, siginfo_t *info, void *) {
   if (info->si_code > 0)
     endOnFileFault(info->si_addr);
   dieOf(number);
+}
+
+SignalsBlocked::SignalsBlocked() {
+  // Faults are a thread's own: blocked, they end the program past its handlers.
+  sigset_t others;
+  sigfillset(&others);
+  for (int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE, SIGTRAP})
+    sigdelset(&others, fault);
+  pthread_sigmask(SIG_SETMASK, &others, &before);
+}
+
+SignalsBlocked::~SignalsBlocked() {
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 static void prepareSignals() {

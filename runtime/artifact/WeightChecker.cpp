@@ -4,10 +4,9 @@
 
 #include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/Process.h"
 
 #include <chrono>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <system_error>
 
@@ -59,20 +58,14 @@ void WeightChecker::check(const std::function<bool()> &enough) {
 }
 
 bool WeightChecker::start() {
-  // Signals are for the thread that runs the program. Only a page that cannot
-  // be read raises one here.
-  sigset_t blocked, before;
-  sigfillset(&blocked);
-  sigdelset(&blocked, SIGBUS);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  bool started = true;
+  // Signals are for the thread that runs the program.
+  const SignalsBlocked blocked;
   try {
     thread = std::thread([this] { serve(); });
+    return true;
   } catch (const std::system_error &) {
-    started = false;
+    return false;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return started;
 }
 
 void WeightChecker::serve() {

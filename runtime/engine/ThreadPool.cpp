@@ -7,14 +7,13 @@
 
 #include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/Process.h"
 
 #include <algorithm>
 #include <climits>
 #include <cmath>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <system_error>
 #include <tuple>
@@ -70,25 +69,18 @@ ThreadPool::ThreadPool(int32_t threadCount)
           std::min(static_cast<double>(affinityCpus().size()),
                    std::ceil(controlGroupCpus())))),
       work(count), places(static_cast<size_t>(count)) {
-  // Signals are for the thread that runs the program, but faults of a thread
-  // are its own: blocked, they would end the program past its handlers.
-  sigset_t others, before;
-  sigfillset(&others);
-  for (int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE, SIGTRAP})
-    sigdelset(&others, fault);
-  pthread_sigmask(SIG_SETMASK, &others, &before);
+  // Signals are for the thread that runs the program.
+  const SignalsBlocked blocked;
   try {
     threads->reserve(static_cast<size_t>(count) - 1);
     for (int32_t t = 1; t < count; ++t)
       threads->emplace_back([this, t] { serve(t); });
   } catch (const std::system_error &error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     const size_t started = threads->size() + 1;
     stop();
     throw Error("cannot start " + std::to_string(count) + " threads: only " +
                 std::to_string(started) + " started; use fewer with -t");
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 ThreadPool::~ThreadPool() {

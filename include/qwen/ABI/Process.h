@@ -10,6 +10,7 @@
 #define QWEN_ABI_PROCESS_H
 
 #include <atomic>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -24,6 +25,19 @@ namespace qwen {
 /// ignored before (nohup). SIGBUS calls endOnFileFault. A write beyond the
 /// limit on file sizes (ulimit -f) fails like a write to a full disk.
 void prepareProcess(const char *name);
+
+/// Blocks the signals of this thread, but not faults, while the object lives.
+/// Threads that start meanwhile keep them blocked.
+class SignalsBlocked {
+public:
+  SignalsBlocked();
+  ~SignalsBlocked();
+  SignalsBlocked(const SignalsBlocked &) = delete;
+  SignalsBlocked &operator=(const SignalsBlocked &) = delete;
+
+private:
+  sigset_t before;
+};
 
 /// Memory that maps a file. If the file was truncated or the disk fails, a read
 /// raises SIGBUS; endOnFileFault then names the file.
