@@ -13,7 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Peaks.h"
-#include "artifact/ElfImage.h"
+#include "artifact/ElfMapping.h"
 #include "artifact/File.h"
 
 #include "qwen/ABI/Blocks.h"
@@ -96,7 +96,7 @@ struct Blocks {
 /// Multiplies `m` rows of activations with `panels` panels.
 static void multiply(benchmark::State &state, const KernelInfo &row,
                      void *kernel, int64_t m, int64_t panels) {
-  const int64_t n = panels * kPanelRows;
+  const int64_t n = panels * kPanelOutputs;
   const std::vector<float> x = floats(m * kDepth);
   const Blocks blocks(m, kDepth);
   std::vector<float> out = floats(m * n);
@@ -127,12 +127,13 @@ static void runOnRow(benchmark::State &state, const KernelInfo &row,
   int32_t *sums = blocks.sums.data();
   switch (row.op) {
   case KernelOp::Embed:
-    return repeat(
-        state, panelBytes(*weightFormat(row.format), k) / kPanelRows + rowBytes,
-        0, [&] {
-          reinterpret_cast<EmbedFn *>(kernel)(weightMemory().data(), 1, k,
-                                              y.data());
-        });
+    return repeat(state,
+                  panelBytes(*weightFormat(row.format), k) / kPanelOutputs +
+                      rowBytes,
+                  0, [&] {
+                    reinterpret_cast<EmbedFn *>(kernel)(weightMemory().data(),
+                                                        1, k, y.data());
+                  });
   case KernelOp::RmsNormF32:
     return repeat(state, 3 * rowBytes, 0, [&] {
       reinterpret_cast<RmsNormF32Fn *>(kernel)(x.data(), w.data(), k, eps,
@@ -223,7 +224,7 @@ static void runOnHeads(benchmark::State &state, const KernelInfo &row,
                                                 p.data(), m.data(), l.data());
     });
   case KernelOp::MergePage: {
-    constexpr int64_t padded = alignTo(kSharing, kStateRows);
+    constexpr int64_t padded = alignTo(kSharing, kStateQueries);
     constexpr int64_t size = 2 * padded + kSharing * dim;
     const std::vector<float> old = floats(size), page = floats(size);
     std::vector<float> merged = floats(size);
@@ -257,7 +258,7 @@ static void add(const KernelInfo &row, const char *where, Run run) {
 }
 
 /// The functions of `image` that are rows for this machine.
-static void registerRows(const ElfImage &image) {
+static void registerRows(const ElfMapping &image) {
   for (const auto &[name, address] : image.entries()) {
     const KernelInfo *row = findKernel(name.substr(0, name.find('.')));
     if (!row || !hostFeatures().containsAll(row->features()))
@@ -290,7 +291,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   try {
-    const ElfImage image(argv[1]);
+    const ElfMapping image(argv[1]);
     const run::Peaks peaks =
         run::measurePeaks(1, weightMemory().data(), weightMemory().size());
     char text[160];

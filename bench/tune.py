@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Searches the schedules of rows of the kernel table (include/qwen/CodeGen/Schedule/Schedules.def).
 
-    bench/tune.py [--build build/host] [--cpu CPU] [--fields tokens,vectors,unroll,inTurn,chunk]
+    bench/tune.py [--build build/host] [--cpu CPU] [--fields tokens,vectors,unroll,inTurn,strip]
                   [--show 8] [--check COMMAND] ROW...
 
 For each row, every combination of what the fields may be (`make-kernels --emit=schedule`) is made and valued, the others
 stay as in the table. With --cpu by static model, in multiplications a cycle (bench/mca.py says what counts; no memory,
-so that prefetch and a wish for large chunks are not its to judge). Without, by the clock on this machine: GMAC/s of
+so that prefetch and a wish for long strips are not its to judge). Without, by the clock on this machine: GMAC/s of
 bench-kernels, the best of several turns over all candidates, each in cache, and from memory for --from memory.
 
 Prints the best candidates, the table's own among them. --check runs KernelTest over the best one, which must have the

@@ -16,9 +16,9 @@ StepWork qwen::workOfStep(const OpWork &work, const SequenceStep &step) {
     cached += before + tokens;
     seen += tokens * (before + (tokens + 1) / 2);
   }
-  const double rows = work.outputRows ? 1 : static_cast<double>(step.tokens);
+  const double rows = work.wantedRows ? 1 : static_cast<double>(step.tokens);
   return {static_cast<double>(work.weightBytes) * calls +
-              static_cast<double>(work.rowBytes) * rows +
+              static_cast<double>(work.tokenBytes) * rows +
               static_cast<double>(work.positionBytes) * cached,
           static_cast<double>(work.macs) * rows +
               static_cast<double>(work.positionMacs) * seen};

@@ -8,11 +8,12 @@ using namespace qwen;
 
 /// Arguments in the order of KernelABI.h, those in registers for floats left
 /// out; pointers lead to different places.
-static std::vector<uint64_t> argumentsOf(const KernelInfo &row, CallSize size) {
+static std::vector<uint64_t> argumentsOf(const KernelInfo &kernel,
+                                         CallSize size) {
   uint64_t next = 0;
   const auto pointer = [&] { return ++next << 40; };
   const auto n = static_cast<uint64_t>(size.n);
-  switch (row.op) {
+  switch (kernel.op) {
   case KernelOp::Embed:
     return {pointer(), /*id=*/1, n, pointer()};
   case KernelOp::RopeTable:
@@ -50,7 +51,7 @@ static std::vector<uint64_t> argumentsOf(const KernelInfo &row, CallSize size) {
   case KernelOp::AttentionValues:
     break;
   }
-  throw Error("kernel '" + std::string(row.name) +
+  throw Error("kernel '" + std::string(kernel.name) +
               "' is a product, which has no model of a call");
 }
 
@@ -80,8 +81,8 @@ static std::vector<MachineInstruction> callerOf(const CpuModel &cpu) {
 
 double qwen::modelCall(const CpuModel &cpu,
                        llvm::ArrayRef<MachineInstruction> body,
-                       const KernelInfo &row, CallSize size) {
-  Trace call = executeCall(cpu, body, argumentsOf(row, size));
+                       const KernelInfo &kernel, CallSize size) {
+  Trace call = executeCall(cpu, body, argumentsOf(kernel, size));
   // LLVM's library does not take returns.
   call.pop_back();
   const std::vector<MachineInstruction> caller = callerOf(cpu);

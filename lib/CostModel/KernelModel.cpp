@@ -152,7 +152,7 @@ countsForMany(const ControlFlow &flow, const CpuModel &cpu,
   std::map<size_t, int64_t> counts = {{block, schedule.panels}};
   for (const auto &[head, body] : flow.loops()) {
     if (head != block && isDirectlyIn(flow, head, outer))
-      counts[head] = schedule.chunk / 2;
+      counts[head] = schedule.strip / 2;
     if (head != hot && isDirectlyIn(flow, head, block) &&
         !llvm::is_contained(around, head))
       counts[head] = kBlockGroups;
@@ -166,22 +166,22 @@ countsForMany(const ControlFlow &flow, const CpuModel &cpu,
     tokens = *next++;
   }
   const int64_t outputs =
-      std::min(kPanelRows, 4 * schedule.vectors * cpu.vectorBits() / 128);
-  counts[tokens] = schedule.chunk * outputs * kActivationBlock /
+      std::min(kPanelOutputs, 4 * schedule.vectors * cpu.vectorBits() / 128);
+  counts[tokens] = schedule.strip * outputs * kActivationBlock /
                    (macsOf(flow, hot, macs) * passes);
   if (next != around.end() && *next != block)
-    counts[*next] = kPanelRows / outputs;
+    counts[*next] = kPanelOutputs / outputs;
   return counts;
 }
 
 /// The instructions of one pass of the loop over blocks; of kernels without
 /// one, and of AMX's, whose model says little, of the hot loop.
 static Trace blockPass(const ControlFlow &flow, const CpuModel &cpu,
-                       const MacCounter &macs, const KernelInfo &row,
+                       const MacCounter &macs, const KernelInfo &kernel,
                        const KernelSchedule &schedule) {
   const size_t hot = findHotLoop(flow, cpu, macs);
-  const LoopNest nest = loopNest(row, schedule);
-  if (nest != LoopNest::Dots && nest != LoopNest::Blocks)
+  const LoopNest nest = loopNest(kernel, schedule);
+  if (nest != LoopNest::Dots && nest != LoopNest::UnpackOnce)
     return flow.execute(hot, {});
   const int64_t passes = kBlockGroups / schedule.unroll;
   // The loop over blocks is the hot one, if that takes all groups of one.
@@ -220,17 +220,17 @@ static KernelRate rateOf(const CpuModel &cpu, const MacCounter &macs,
 
 KernelRate qwen::modelKernel(const CpuModel &cpu,
                              llvm::ArrayRef<MachineInstruction> body,
-                             const KernelInfo &row,
+                             const KernelInfo &kernel,
                              const KernelSchedule &asked) {
   const KernelSchedule schedule =
-      cpu.vectorBits() > 128 ? asked : fixedSchedule(row, asked);
+      cpu.vectorBits() > 128 ? asked : fixedSchedule(kernel, asked);
   const ControlFlow flow(body);
   const MacCounter macs(cpu, body);
   const KernelRate rate =
-      rateOf(cpu, macs, blockPass(flow, cpu, macs, row, schedule));
+      rateOf(cpu, macs, blockPass(flow, cpu, macs, kernel, schedule));
   const int64_t whole =
-      schedule.chunk * schedule.panels * kPanelRows * kActivationBlock;
-  if (loopNest(row, schedule) == LoopNest::Blocks && rate.macs != whole)
+      schedule.strip * schedule.panels * kPanelOutputs * kActivationBlock;
+  if (loopNest(kernel, schedule) == LoopNest::UnpackOnce && rate.macs != whole)
     throw Error("the model finds " + std::to_string(rate.macs) +
                 " multiplications in a pass where the schedule has " +
                 std::to_string(whole) + "; was the code made with another?");

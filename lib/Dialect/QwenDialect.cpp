@@ -15,7 +15,7 @@ using namespace qwen;
 // Types
 //===----------------------------------------------------------------------===//
 
-bool qwen::isTokens(Type type) {
+bool qwen::isTokenIntegers(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   return tensor && tensor.getRank() == 1 && tensor.isDynamicDim(0) &&
          tensor.getElementType().isInteger(32) && !tensor.getEncoding();
@@ -26,13 +26,13 @@ static bool isRows(RankedTensorType tensor) {
          tensor.getDimSize(1) >= 1 && tensor.getDimSize(1) <= kMaxDimension;
 }
 
-bool qwen::isFloatRows(Type type) {
+bool qwen::isFloatActivations(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   return isRows(tensor) && tensor.getElementType().isF32() &&
          !tensor.getEncoding();
 }
 
-bool qwen::isQuantizedRows(Type type) {
+bool qwen::isQuantizedActivations(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   return isRows(tensor) && tensor.getElementType().isSignlessInteger(8) &&
          isa_and_nonnull<BlocksAttr>(tensor.getEncoding());
@@ -130,8 +130,8 @@ LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                  FormatAttr format, int64_t panel,
                                  int64_t chunk) {
   const int64_t needed = chunkValues(format.getValue());
-  if (panel != kPanelRows)
-    return emitError() << "panel is " << panel << " when " << kPanelRows
+  if (panel != kPanelOutputs)
+    return emitError() << "panel is " << panel << " when " << kPanelOutputs
                        << " is needed";
   if (chunk != needed)
     return emitError() << "chunk is " << chunk << " when " << needed

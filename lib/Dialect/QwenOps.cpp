@@ -101,7 +101,7 @@ static LogicalResult verifyPositive(Operation *op, StringRef what,
 static LogicalResult verifyRowResult(Operation *op, Value input, Value result) {
   if (failed(verifyWidth(op, "result", columns(result), columns(input))))
     return failure();
-  if (isQuantizedRows(result.getType()))
+  if (isQuantizedActivations(result.getType()))
     return verifyMultiple(op, "width of quantized rows", columns(result),
                           kGroup);
   return success();
@@ -200,7 +200,7 @@ static LogicalResult verifyPlan(Operation *op, PlanAttr plan) {
     if (buffer.getStride() < columns(result))
       return op->emitOpError() << "stride is " << buffer.getStride() << " when "
                                << columns(result) << " or more is needed";
-    const bool quantized = isQuantizedRows(result.getType());
+    const bool quantized = isQuantizedActivations(result.getType());
     if (quantized != (buffer.getScales() >= 0) ||
         quantized != (buffer.getSums() >= 0))
       return op->emitOpError()
@@ -244,7 +244,7 @@ LogicalResult RmsNormOp::verify() {
   if (failed(verifyPositive(*this, "eps", getEps())) ||
       failed(verifyRowResult(*this, getInput(), getResult())))
     return failure();
-  const bool quantized = isQuantizedRows(getResult().getType());
+  const bool quantized = isQuantizedActivations(getResult().getType());
   if (getHeadDim()) {
     const auto headDim = static_cast<int64_t>(*getHeadDim());
     if (headDim <= 0)
@@ -320,12 +320,13 @@ LogicalResult AddBiasOp::verifySymbolUses(SymbolTableCollection &symbols) {
 }
 
 LogicalResult SwiGluOp::verify() {
-  return success(succeeded(verifyRowResult(*this, getGate(), getResult())) &&
-                 succeeded(verifyKernel(*this, getKernel(),
-                                        isQuantizedRows(getResult().getType())
-                                            ? KernelOp::SwiGluQ8
-                                            : KernelOp::SwiGluF32)) &&
-                 succeeded(verifyPlan(*this, getPlanAttr())));
+  return success(
+      succeeded(verifyRowResult(*this, getGate(), getResult())) &&
+      succeeded(verifyKernel(*this, getKernel(),
+                             isQuantizedActivations(getResult().getType())
+                                 ? KernelOp::SwiGluQ8
+                                 : KernelOp::SwiGluF32)) &&
+      succeeded(verifyPlan(*this, getPlanAttr())));
 }
 
 LogicalResult QuantizeOp::verify() {

@@ -97,7 +97,7 @@ LogicalResult PackedOp::verifySymbolUses(SymbolTableCollection &symbols) {
 int64_t PackedOp::getByteSize() {
   auto type = cast<RankedTensorType>(getType());
   if (!getLayout())
-    return alignTo(type.getNumElements(), kPanelRows) * 4;
+    return alignTo(type.getNumElements(), kPanelOutputs) * 4;
   return packedBytes(getLayout()->getFormat().getValue(), type.getDimSize(0),
                      type.getDimSize(1));
 }

@@ -88,7 +88,7 @@ void numerics::softmaxPage(const float *s, int64_t rows, int64_t n, float *p,
 
 void numerics::mergePage(const float *old, const float *page, int64_t rows,
                          int64_t headDim, float *merged) {
-  const int64_t l = alignTo(rows, kStateRows), o = 2 * l;
+  const int64_t l = alignTo(rows, kStateQueries), o = 2 * l;
   for (int64_t r = 0; r < rows; ++r) {
     const float largest = largerScore(old[r], page[r]);
     const float a = numerics::exp(old[r] - largest);

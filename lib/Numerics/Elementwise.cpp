@@ -31,9 +31,9 @@ int32_t numerics::checkFinite(const float *x, int64_t n) {
 template <WeightFormat Format>
 static void embedFloat(const uint8_t *weights, int32_t id, int64_t k,
                        float *out) {
-  const uint8_t *panel = weights + id / kPanelRows * panelBytes(Format, k);
+  const uint8_t *panel = weights + id / kPanelOutputs * panelBytes(Format, k);
   for (int64_t i = 0; i < k; ++i)
-    out[i] = numerics::weightFloat<Format>(panel, id % kPanelRows, i);
+    out[i] = numerics::weightFloat<Format>(panel, id % kPanelOutputs, i);
 }
 
 void numerics::embedF32(const uint8_t *weights, int32_t id, int64_t k,
@@ -50,8 +50,8 @@ void numerics::embedBF16(const uint8_t *weights, int32_t id, int64_t k,
 template <WeightFormat Format>
 static void embedQuantized(const uint8_t *weights, int32_t id, int64_t k,
                            float *out) {
-  const int64_t row = id % kPanelRows;
-  const uint8_t *panel = weights + id / kPanelRows * panelBytes(Format, k);
+  const int64_t row = id % kPanelOutputs;
+  const uint8_t *panel = weights + id / kPanelOutputs * panelBytes(Format, k);
   for (int64_t i = 0; i < k; ++i)
     out[i] =
         static_cast<float>(numerics::weightInteger<Format>(panel, row, i)) *

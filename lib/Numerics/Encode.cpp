@@ -100,21 +100,21 @@ void qwen::numerics::decodeQ4_0(const BlockQ4_0 &block, float x[32]) {
   }
 }
 
-static EncodeStatus packPanelF32(const float *const rows[kPanelRows], int64_t k,
-                                 uint8_t *panel) {
-  for (int64_t r = 0; r < kPanelRows; ++r)
+static EncodeStatus packPanelF32(const float *const rows[kPanelOutputs],
+                                 int64_t k, uint8_t *panel) {
+  for (int64_t r = 0; r < kPanelOutputs; ++r)
     for (int64_t i = 0; i < k; ++i) {
       const float value = rows[r] != nullptr ? rows[r][i] : 0.0f;
       if (!std::isfinite(value))
         return EncodeStatus::NotFinite;
-      std::memcpy(panel + (i * kPanelRows + r) * 4, &value, 4);
+      std::memcpy(panel + (i * kPanelOutputs + r) * 4, &value, 4);
     }
   return EncodeStatus::Ok;
 }
 
-static EncodeStatus packPanelBF16(const float *const rows[kPanelRows],
+static EncodeStatus packPanelBF16(const float *const rows[kPanelOutputs],
                                   int64_t k, uint8_t *panel) {
-  for (int64_t r = 0; r < kPanelRows; ++r)
+  for (int64_t r = 0; r < kPanelOutputs; ++r)
     for (int64_t i = 0; i < k; ++i) {
       const float value = rows[r] != nullptr ? rows[r][i] : 0.0f;
       if (!std::isfinite(value))
@@ -122,7 +122,7 @@ static EncodeStatus packPanelBF16(const float *const rows[kPanelRows],
       const uint16_t half = f32ToBF16(value);
       if (!std::isfinite(bf16ToF32(half)))
         return EncodeStatus::ValueOverflow;
-      std::memcpy(panel + (i * kPanelRows + r) * 2, &half, 2);
+      std::memcpy(panel + (i * kPanelOutputs + r) * 2, &half, 2);
     }
   return EncodeStatus::Ok;
 }
@@ -131,14 +131,14 @@ static EncodeStatus packPanelBF16(const float *const rows[kPanelRows],
 static void interleave(const uint8_t *bytes, int64_t count, int64_t row,
                        uint8_t *chunks) {
   for (int64_t begin = 0; begin < count; begin += 4)
-    std::memcpy(chunks + begin * kPanelRows + row * 4, bytes + begin, 4);
+    std::memcpy(chunks + begin * kPanelOutputs + row * 4, bytes + begin, 4);
 }
 
-static EncodeStatus packPanelQ8_0(const float *const rows[kPanelRows],
+static EncodeStatus packPanelQ8_0(const float *const rows[kPanelOutputs],
                                   int64_t k, uint8_t *panel) {
   for (int64_t group = 0; group < k / kGroup; ++group) {
     uint8_t *scales = panel + group * panelBlockBytes(WeightFormat::Q8_0);
-    for (int64_t r = 0; r < kPanelRows; ++r) {
+    for (int64_t r = 0; r < kPanelOutputs; ++r) {
       BlockQ8_0 block = {};
       if (rows[r] != nullptr) {
         const EncodeStatus status = encodeQ8_0(rows[r] + group * kGroup, block);
@@ -155,13 +155,13 @@ static EncodeStatus packPanelQ8_0(const float *const rows[kPanelRows],
 
 /// q4_0 and q4_g128, which differ in the size of blocks.
 static EncodeStatus packPanelQ4(WeightFormat format,
-                                const float *const rows[kPanelRows], int64_t k,
-                                uint8_t *panel) {
+                                const float *const rows[kPanelOutputs],
+                                int64_t k, uint8_t *panel) {
   const int64_t most = weightBlock(format);
   for (int64_t begin = 0; begin < k; begin += most) {
     uint8_t *scales = panel + begin / most * panelBlockBytes(format);
     const int64_t count = std::min(most, k - begin);
-    for (int64_t r = 0; r < kPanelRows; ++r) {
+    for (int64_t r = 0; r < kPanelOutputs; ++r) {
       uint16_t d = 0;
       uint8_t q[128];
       std::memset(q, 8, sizeof(q));
@@ -186,7 +186,7 @@ static EncodeStatus packPanelQ4(WeightFormat format,
 }
 
 EncodeStatus qwen::numerics::packPanel(WeightFormat format,
-                                       const float *const rows[kPanelRows],
+                                       const float *const rows[kPanelOutputs],
                                        int64_t k, uint8_t *panel) {
   switch (format) {
   case WeightFormat::F32:

@@ -30,11 +30,11 @@ static void linearFloat(const float *x, const uint8_t *weights,
   for (int64_t i = 0; i < m; ++i)
     for (int64_t p = panelBegin; p < panelEnd; ++p) {
       const uint8_t *panel = weights + p * panelBytes(Format, k);
-      for (int64_t c = 0; c < kPanelRows; ++c) {
+      for (int64_t c = 0; c < kPanelOutputs; ++c) {
         float acc = 0.0f;
         for (int64_t j = 0; j < k; ++j)
           acc = std::fma(weightFloat<Format>(panel, c, j), x[i * k + j], acc);
-        store(acc, bias, residual, out, i, p * kPanelRows + c, ld);
+        store(acc, bias, residual, out, i, p * kPanelOutputs + c, ld);
       }
     }
 }
@@ -67,7 +67,7 @@ linearQuantized(const int8_t *q, const float *d, const uint8_t *weights,
   for (int64_t i = 0; i < m; ++i)
     for (int64_t p = panelBegin; p < panelEnd; ++p) {
       const uint8_t *panel = weights + p * panelBytes(Format, k);
-      for (int64_t c = 0; c < kPanelRows; ++c) {
+      for (int64_t c = 0; c < kPanelOutputs; ++c) {
         float acc = 0.0f;
         for (int64_t begin = 0; begin < k; begin += kActivationBlock) {
           const int64_t end = std::min(k, begin + kActivationBlock);
@@ -82,7 +82,7 @@ linearQuantized(const int8_t *q, const float *d, const uint8_t *weights,
           }
           acc = std::fma(t, d[i * blocks + begin / kActivationBlock], acc);
         }
-        store(acc, bias, residual, out, i, p * kPanelRows + c, ld);
+        store(acc, bias, residual, out, i, p * kPanelOutputs + c, ld);
       }
     }
 }

@@ -17,7 +17,7 @@ namespace qwen::numerics {
 /// Value `i` of row `row`, of f32 or bf16.
 template <WeightFormat Format>
 float weightFloat(const uint8_t *panel, int64_t row, int64_t i) {
-  const int64_t at = i * kPanelRows + row;
+  const int64_t at = i * kPanelOutputs + row;
   if constexpr (Format == WeightFormat::F32) {
     float value;
     std::memcpy(&value, panel + at * 4, 4);
@@ -49,7 +49,7 @@ int weightInteger(const uint8_t *panel, int64_t row, int64_t i) {
                           inBlock / kGroup * panelGroupBytes(Format);
   const int64_t j = inBlock % kGroup;
   const auto byte = [&](int64_t at) {
-    return chunks[(at / 4 * kPanelRows + row) * 4 + at % 4];
+    return chunks[(at / 4 * kPanelOutputs + row) * 4 + at % 4];
   };
   if constexpr (codingOf(Format).bits == 8)
     return static_cast<int8_t>(byte(j));

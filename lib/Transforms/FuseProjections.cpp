@@ -48,12 +48,13 @@ struct FuseProjections final
     : qwen::impl::FuseProjectionsBase<FuseProjections> {
   void runOnOperation() override {
     getOperation().walk([](Block *block) {
-      llvm::MapVector<std::pair<Value, unsigned>, SmallVector<LinearOp>> groups;
+      llvm::MapVector<std::pair<Value, unsigned>, SmallVector<LinearOp>>
+          sharing;
       for (LinearOp linear : block->getOps<LinearOp>())
         if (!linear.getResidual())
-          groups[{linear.getInput(), linear.getBias().has_value()}].push_back(
+          sharing[{linear.getInput(), linear.getBias().has_value()}].push_back(
               linear);
-      for (auto &[key, linears] : groups)
+      for (auto &[key, linears] : sharing)
         if (linears.size() > 1)
           fuse(linears);
     });

@@ -24,7 +24,7 @@ static LayoutAttr layoutOf(MLIRContext *context, KernelFormat format) {
   if (!weights)
     return nullptr;
   return LayoutAttr::get(context, FormatAttr::get(context, *weights),
-                         kPanelRows, chunkValues(*weights));
+                         kPanelOutputs, chunkValues(*weights));
 }
 
 /// A name for what is packed of `segments`: what their names share, with the

@@ -37,10 +37,10 @@ public:
     for (Operation &op : input.forward.front()) {
       if (isPlanned(&op))
         ops.push_back(&op);
-      if (isa<OutputRowsOp>(op) || llvm::any_of(op.getOperands(), [&](Value v) {
-            return pastOutputRows.contains(v.getDefiningOp());
+      if (isa<WantedRowsOp>(op) || llvm::any_of(op.getOperands(), [&](Value v) {
+            return pastWantedRows.contains(v.getDefiningOp());
           }))
-        pastOutputRows.insert(&op);
+        pastWantedRows.insert(&op);
     }
   }
 
@@ -74,7 +74,7 @@ private:
   const int64_t maxTokens, maxRows;
   SmallVector<Operation *> ops;
   /// The ops that work on wanted rows, not on tokens.
-  llvm::DenseSet<Operation *> pastOutputRows;
+  llvm::DenseSet<Operation *> pastWantedRows;
 
   SmallVector<bool> barriers;
   llvm::DenseMap<Operation *, unsigned> phases;
@@ -113,8 +113,8 @@ LogicalResult Planner::checkOperands(Operation *op) const {
 bool Planner::readsOtherUnits(Operation *op, Value operand,
                               Operation *writer) const {
   // A view's rows are other rows of what the writer has written.
-  return operand.getDefiningOp() != writer || !isDividedByRows(op) ||
-         !isDividedByRows(writer);
+  return operand.getDefiningOp() != writer || !isDividedByTokens(op) ||
+         !isDividedByTokens(writer);
 }
 
 void Planner::placeBarriers() {
@@ -157,7 +157,7 @@ unsigned Planner::lastReader(Operation *op) const {
   SmallVector<Operation *> readers(op->user_begin(), op->user_end());
   while (!readers.empty()) {
     Operation *reader = readers.pop_back_val();
-    if (isa<OutputRowsOp>(reader))
+    if (isa<WantedRowsOp>(reader))
       llvm::append_range(readers, reader->getUsers());
     else if (auto found = phases.find(reader); found != phases.end())
       last = std::max(last, found->second);
@@ -175,13 +175,13 @@ bool Planner::writesOverResidual(LinearOp op) const {
     return false;
   Operation *writer = residual.getDefiningOp();
   // Columns behind those of one of several results belong to the next result.
-  if (isa<OutputRowsOp>(writer) || writer->getNumResults() != 1)
+  if (isa<WantedRowsOp>(writer) || writer->getNumResults() != 1)
     return false;
   SmallVector<OpOperand *> uses(llvm::make_pointer_range(residual.getUses()));
   while (!uses.empty()) {
     OpOperand *use = uses.pop_back_val();
     Operation *reader = use->getOwner();
-    if (isa<OutputRowsOp>(reader)) {
+    if (isa<WantedRowsOp>(reader)) {
       for (OpOperand &viewUse : reader->getUses())
         uses.push_back(&viewUse);
       continue;
@@ -202,7 +202,8 @@ void Planner::layOut(Operation *op) {
   SmallVector<BufferAttr> &result = places[op];
   if (auto head = dyn_cast<LmHeadOp>(op)) {
     result.push_back(BufferAttr::get(
-        context, -1, alignTo(columnsOf(head.getResult()), kPanelRows), -1, -1));
+        context, -1, alignTo(widthOf(head.getResult()), kPanelOutputs), -1,
+        -1));
     return;
   }
   if (op->getNumResults() == 0)
@@ -219,7 +220,7 @@ void Planner::layOut(Operation *op) {
     return;
   }
 
-  const int64_t rows = pastOutputRows.contains(op) ? maxRows : maxTokens;
+  const int64_t rows = pastWantedRows.contains(op) ? maxRows : maxTokens;
   const int64_t align = kTensorAlign;
   int64_t size = 0;
   auto reserve = [&](int64_t count) {
@@ -230,12 +231,12 @@ void Planner::layOut(Operation *op) {
   if (linear) {
     int64_t columns = 0;
     for (Value value : linear.getResults())
-      columns += columnsOf(value);
-    int64_t stride = alignTo(columns, kPanelRows);
+      columns += widthOf(value);
+    int64_t stride = alignTo(columns, kPanelOutputs);
     // Kernels step through result and residual with one stride.
     if (Value residual = linear.getResidual()) {
       Operation *writer = writerOf(residual);
-      while (auto view = residual.getDefiningOp<OutputRowsOp>())
+      while (auto view = residual.getDefiningOp<WantedRowsOp>())
         residual = view.getInput();
       stride = places[writer][cast<OpResult>(residual).getResultNumber()]
                    .getStride();
@@ -243,12 +244,12 @@ void Planner::layOut(Operation *op) {
     int64_t column = 0;
     for (Value value : linear.getResults()) {
       result.push_back(BufferAttr::get(context, column * 4, stride, -1, -1));
-      column += columnsOf(value);
+      column += widthOf(value);
     }
     reserve(rows * stride * 4);
   } else {
     for (Value value : op->getResults()) {
-      const int64_t columns = columnsOf(value);
+      const int64_t columns = widthOf(value);
       if (getElementTypeOrSelf(value.getType()).isInteger(8)) {
         const int64_t values = reserve(rows * columns);
         const int64_t scales =
@@ -257,7 +258,7 @@ void Planner::layOut(Operation *op) {
         result.push_back(
             BufferAttr::get(context, values, columns, scales, sums));
       } else {
-        const int64_t stride = alignTo(columns, kPanelRows);
+        const int64_t stride = alignTo(columns, kPanelOutputs);
         result.push_back(BufferAttr::get(context, reserve(rows * stride * 4),
                                          stride, -1, -1));
       }

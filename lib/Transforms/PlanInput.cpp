@@ -46,16 +46,16 @@ bool qwen::isPlanned(Operation *op) {
       op);
 }
 
-bool qwen::isDividedByRows(Operation *op) {
+bool qwen::isDividedByTokens(Operation *op) {
   return isa<EmbeddingOp, RopeTableOp, RmsNormOp, QuantizeOp>(op);
 }
 
 Operation *qwen::writerOf(Value value) {
-  while (auto view = value.getDefiningOp<OutputRowsOp>())
+  while (auto view = value.getDefiningOp<WantedRowsOp>())
     value = view.getInput();
   return value.getDefiningOp();
 }
 
-int64_t qwen::columnsOf(Value rows) {
+int64_t qwen::widthOf(Value rows) {
   return cast<RankedTensorType>(rows.getType()).getDimSize(1);
 }

@@ -33,14 +33,14 @@ bool isPlanned(mlir::Operation *op);
 /// Whether the units of `op` are rows and each thread does exactly its share.
 /// Then a thread does the same rows of any two such ops with equally many rows.
 /// Other ops have other units, or let threads take units from each other.
-bool isDividedByRows(mlir::Operation *op);
+bool isDividedByTokens(mlir::Operation *op);
 
 /// The op that writes `value`, which may be a view. Null where the rows are an
 /// argument of the function.
 mlir::Operation *writerOf(mlir::Value value);
 
 /// The columns of a value of rows.
-int64_t columnsOf(mlir::Value rows);
+int64_t widthOf(mlir::Value rows);
 
 } // namespace qwen
 

@@ -34,20 +34,21 @@ static PlanAttr planOf(Operation *op) {
 }
 
 static bool isRows(Value value) {
-  return isFloatRows(value.getType()) || isQuantizedRows(value.getType());
+  return isFloatActivations(value.getType()) ||
+         isQuantizedActivations(value.getType());
 }
 
 /// Whether `op` has a unit for each wanted output row instead of each token.
 /// Only a norm can gather them; the output of lm_head is not in the arena.
-static bool isOverOutputRows(Operation *op) {
+static bool isOverWantedRows(Operation *op) {
   auto norm = dyn_cast<RmsNormOp>(op);
-  return norm && norm.getInput().getDefiningOp<OutputRowsOp>();
+  return norm && norm.getInput().getDefiningOp<WantedRowsOp>();
 }
 
 /// Whether the same thread has the same rows of both ops.
 static bool haveSameUnits(Operation *a, Operation *b) {
-  return isDividedByRows(a) && isDividedByRows(b) &&
-         isOverOutputRows(a) == isOverOutputRows(b);
+  return isDividedByTokens(a) && isDividedByTokens(b) &&
+         isOverWantedRows(a) == isOverWantedRows(b);
 }
 
 namespace {
@@ -114,7 +115,7 @@ private:
 //===----------------------------------------------------------------------===//
 
 LogicalResult PlanVerifier::visit(Operation *op) {
-  if (isa<OutputRowsOp>(op))
+  if (isa<WantedRowsOp>(op))
     return success();
   if (isPlanned(op) && failed(beginPhase(op)))
     return failure();
@@ -225,17 +226,17 @@ LogicalResult PlanVerifier::addRegions(Operation *op) {
   if (isa<LinearOp>(op)) {
     int64_t columns = 0;
     for (Value result : op->getResults())
-      columns += columnsOf(result);
+      columns += widthOf(result);
     const int64_t stride = buffers[0].getStride();
-    if (stride < alignTo(columns, kPanelRows))
+    if (stride < alignTo(columns, kPanelOutputs))
       return op->emitOpError() << "stride is " << stride << " when "
-                               << alignTo(columns, kPanelRows)
+                               << alignTo(columns, kPanelOutputs)
                                << " or more is needed for whole panels";
     return addRegion(op, buffers[0].getOffset(), stride, 4);
   }
   for (auto [buffer, result] : llvm::zip_equal(buffers, op->getResults())) {
-    const int64_t columns = columnsOf(result);
-    const bool quantized = isQuantizedRows(result.getType());
+    const int64_t columns = widthOf(result);
+    const bool quantized = isQuantizedActivations(result.getType());
     if (failed(addRegion(op, buffer.getOffset(), buffer.getStride(),
                          quantized ? 1 : 4)))
       return failure();
@@ -252,7 +253,7 @@ LogicalResult PlanVerifier::addRegions(Operation *op) {
 /// of `stride` elements. The op's verifier has found neither to be negative.
 LogicalResult PlanVerifier::addRegion(Operation *op, int64_t offset,
                                       int64_t stride, uint64_t elementBytes) {
-  const int64_t rows = isOverOutputRows(op) ? input.maxRows : input.maxTokens;
+  const int64_t rows = isOverWantedRows(op) ? input.maxRows : input.maxTokens;
   const auto begin = static_cast<uint64_t>(offset);
   // Sums and products from a file: a region too large ends past any arena.
   const uint64_t bytes =

@@ -137,7 +137,7 @@ void verify::checkMergePage(Cases &cases, MergePageFn *kernel,
   for (int64_t headDim : cases.sizes.headDims)
     for (int64_t rows : {1, 7, 8, 28}) {
       cases.start("rows ", rows, ", head_dim ", headDim);
-      const int64_t l = alignTo(rows, kStateRows), o = 2 * l;
+      const int64_t l = alignTo(rows, kStateQueries), o = 2 * l;
       Guarded<float> old =
           random.floats(o + rows * headDim, Values::Magnitudes);
       Guarded<float> page =

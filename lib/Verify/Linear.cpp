@@ -28,10 +28,10 @@ struct LinearOperands {
                  Random &random)
       : shape(shape), x(random.floats(shape.m * shape.k, kind)),
         d(shape.m * ceilDiv(shape.k, kActivationBlock)),
-        bias(random.floats(shape.panels * kPanelRows)),
+        bias(random.floats(shape.panels * kPanelOutputs)),
         residual(random.floats(shape.m * shape.ld)), q(shape.m * shape.k),
         sums(shape.m * shape.k / kGroup),
-        weights(packedBytes(format, shape.panels * kPanelRows, shape.k)) {
+        weights(packedBytes(format, shape.panels * kPanelOutputs, shape.k)) {
     if (isQuantized(format))
       fillQuantized(format, kind, random);
     else
@@ -52,7 +52,7 @@ struct LinearOperands {
         coding.bits == 8 ? coding.bias : coding.bias * 0x11);
     std::ranges::fill(weights, zeros);
     for (int64_t panel = 0; panel < shape.panels; ++panel)
-      for (int64_t r = 0; r < kPanelRows; ++r) {
+      for (int64_t r = 0; r < kPanelOutputs; ++r) {
         uint8_t *at = &weights[panel * panelBytes(format, shape.k)];
         // The first value of the row is -1.
         at[kPanelScaleBytes + 4 * r] = static_cast<uint8_t>(zeros - 1);
@@ -99,7 +99,7 @@ private:
     }
     for (int64_t panel = 0; panel < shape.panels; ++panel)
       for (int64_t i = 0; i < shape.k; i += weightBlock(format))
-        for (int64_t r = 0; r < kPanelRows; ++r) {
+        for (int64_t r = 0; r < kPanelOutputs; ++r) {
           const uint16_t scale = random.half();
           std::memcpy(
               &weights[panel * panelBytes(format, shape.k) +
@@ -158,7 +158,7 @@ static void check(Cases &cases, const KernelInfo &row, Fn *kernel,
                                  range[0],
                                  range[1],
                                  range[2],
-                                 (range[0] + turn % 2) * kPanelRows,
+                                 (range[0] + turn % 2) * kPanelOutputs,
                                  epilogue % 2 == 1,
                                  epilogue >= 2,
                                  epilogue >= 4};
@@ -201,10 +201,10 @@ void verify::checkEmbed(Cases &cases, const KernelInfo &row, EmbedFn *kernel,
   const WeightFormat format = *weightFormat(row.format);
   Random random(14);
   for (int64_t k : cases.sizes.depths) {
-    const LinearShape shape = {1,     k,     3,    0, 3, 3 * kPanelRows,
+    const LinearShape shape = {1,     k,     3,    0, 3, 3 * kPanelOutputs,
                                false, false, false};
     const LinearOperands operands(shape, format, Values::Magnitudes, random);
-    for (int32_t id = 0; id < 3 * kPanelRows; ++id) {
+    for (int32_t id = 0; id < 3 * kPanelOutputs; ++id) {
       cases.start("k ", k, ", id ", id);
       Guarded<float> want(k, kNaN), got(want);
       reference(operands.weights.data(), id, k, want.data());

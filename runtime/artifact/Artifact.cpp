@@ -103,8 +103,8 @@ uint64_t Artifact::weightMiBs() const {
   return layout.header.weightChecksums.size / sizeof(uint64_t);
 }
 
-uint64_t Artifact::verifyWeights(uint64_t first,
-                                 const std::function<bool()> &enough) const {
+uint64_t Artifact::checkWeights(uint64_t first,
+                                const std::function<bool()> &enough) const {
   const uint8_t *checksums = part(layout.header.weightChecksums).data();
   for (; first < weightMiBs() && !(enough && enough()); ++first) {
     const uint64_t offset = first * kChecksumBytes;
@@ -122,8 +122,8 @@ uint64_t Artifact::verifyWeights(uint64_t first,
   return first;
 }
 
-uint64_t Artifact::verify() const {
-  verifyCode(file, layout);
-  verifyWeights();
+uint64_t Artifact::check() const {
+  checkCode(file, layout);
+  checkWeights();
   return layout.header.code.size + layout.header.weights.size;
 }

@@ -1,6 +1,6 @@
 //===- Artifact.h - A compiled model, opened --------------------*- C++ -*-===//
 //
-// Everything of an artifact but its code (ElfImage.h): the manifest, the
+// Everything of an artifact but its code (ElfMapping.h): the manifest, the
 // tokenizer, the chat template, and the weights, mapped and shared.
 //
 //===----------------------------------------------------------------------===//
@@ -8,7 +8,7 @@
 #ifndef QWEN_RUNTIME_ARTIFACT_ARTIFACT_H
 #define QWEN_RUNTIME_ARTIFACT_ARTIFACT_H
 
-#include "artifact/ElfImage.h"
+#include "artifact/ElfMapping.h"
 #include "artifact/File.h"
 #include "artifact/Manifest.h"
 
@@ -57,9 +57,9 @@ public:
   /// this machine lacks.
   const TargetInfo &selectTarget(Arch arch, CpuFeatureSet features) const;
 
-  /// Maps the code; see ElfImage.
-  ElfImage loadCode(CodeMemory memory = CodeMemory::FileOrCopy) const {
-    return ElfImage(file, layout, memory);
+  /// Maps the code; see ElfMapping.
+  ElfMapping loadCode(CodeMemory memory = CodeMemory::FileOrCopy) const {
+    return ElfMapping(file, layout, memory);
   }
 
   /// MiB of the weights, each with a checksum; the last may be shorter.
@@ -67,12 +67,12 @@ public:
   /// Reads the weights from MiB `first` on, to the end or until `enough`, which
   /// is asked before each MiB, returns true. Returns the first MiB that was not
   /// read. Throws Error where one is damaged.
-  uint64_t verifyWeights(uint64_t first = 0,
-                         const std::function<bool()> &enough = {}) const;
+  uint64_t checkWeights(uint64_t first = 0,
+                        const std::function<bool()> &enough = {}) const;
 
   /// Reads the whole file and throws Error where the code or a MiB of the
   /// weights is damaged. Returns the bytes that were checked.
-  uint64_t verify() const;
+  uint64_t check() const;
 
 private:
   std::span<const uint8_t> part(FileRange range) const;

@@ -146,12 +146,12 @@ static OpWork parseWork(const JsonValue &value) {
       to = found->integer(0, kMaxBytes);
   };
   number("weight_bytes", work.weightBytes);
-  number("row_bytes", work.rowBytes);
+  number("row_bytes", work.tokenBytes);
   number("macs", work.macs);
   number("position_bytes", work.positionBytes);
   number("position_macs", work.positionMacs);
   if (const auto found = value.findValue("output_rows"))
-    work.outputRows = found->boolean();
+    work.wantedRows = found->boolean();
   return work;
 }
 
@@ -235,10 +235,10 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
   manifest.limits.tokens = limits.at("tokens").integer(1, 1 << 20);
   manifest.limits.rows = limits.at("rows").integer(1, manifest.limits.tokens);
   manifest.arenaBytes = root.at("arena_bytes").integer(0, kMaxBytes);
-  manifest.outputStride =
+  manifest.resultStride =
       root.at("output_stride")
           .integer(manifest.model.vocabSize,
-                   alignTo(manifest.model.vocabSize, kPanelRows));
+                   alignTo(manifest.model.vocabSize, kPanelOutputs));
   for (const JsonValue &name : root.at("ops").elements())
     manifest.ops.push_back(nameOf(name));
   const JsonValue work = root.at("work");

@@ -122,7 +122,7 @@ struct Manifest {
   LimitsInfo limits;
   int64_t arenaBytes;
   /// Floats from one row of logits to the next.
-  int64_t outputStride;
+  int64_t resultStride;
   /// Names of the ops that Context::flags counts.
   std::vector<std::string> ops;
   /// What each of them moves and computes.

@@ -50,7 +50,7 @@ void WeightChecker::check(const std::function<bool()> &enough) {
   if (damaged)
     return;
   try {
-    next = artifact.verifyWeights(next, enough);
+    next = artifact.checkWeights(next, enough);
   } catch (const Error &error) {
     damage = error.what();
     damaged.store(true, std::memory_order_release);

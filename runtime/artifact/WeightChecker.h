@@ -51,7 +51,7 @@ public:
   uint64_t finish(const std::function<bool()> &enough = {});
 
 private:
-  /// Artifact::verifyWeights from `next` on; keeps the Error that it throws.
+  /// Artifact::checkWeights from `next` on; keeps the Error that it throws.
   void check(const std::function<bool()> &enough);
   /// Starts the thread; false where the system has none.
   bool start();

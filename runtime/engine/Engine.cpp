@@ -16,7 +16,7 @@ using namespace qwen;
 static size_t outputBytes(const Manifest &manifest) {
   return static_cast<size_t>(
              manifest.limits.rows *
-             std::max(manifest.outputStride, manifest.model.hiddenSize)) *
+             std::max(manifest.resultStride, manifest.model.hiddenSize)) *
          sizeof(float);
 }
 
@@ -66,7 +66,7 @@ static int64_t tokensPerCall(const Manifest &manifest,
   return std::min(options.callTokens, manifest.limits.tokens);
 }
 
-ForwardFn *qwen::findForward(const Artifact &artifact, const ElfImage &code) {
+ForwardFn *qwen::findForward(const Artifact &artifact, const ElfMapping &code) {
   const TargetInfo &target = artifact.selectTarget(hostArch(), hostFeatures());
   const std::string name = "forward." + target.name;
   ForwardFn *entry = code.function<ForwardFn>(name);
@@ -79,14 +79,14 @@ Engine::Engine(const Artifact &artifact, const EngineOptions &options)
     : Engine(artifact.manifest(), artifact.weights(), nullptr, options) {
   // The processor before the code: a target's name says more than a checksum.
   artifact.selectTarget(hostArch(), hostFeatures());
-  code = std::make_unique<const ElfImage>(artifact.loadCode());
+  code = std::make_unique<const ElfMapping>(artifact.loadCode());
   if (options.lock)
     artifact.lock();
   else
     artifact.readAhead();
   entry = findForward(artifact, *code);
   if (options.check == WeightCheck::Now)
-    artifact.verifyWeights();
+    artifact.checkWeights();
   else if (options.check == WeightCheck::Background)
     checker.emplace(artifact);
 }
@@ -114,11 +114,11 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   context.tokenIds = ids.data();
   context.sequences = sequences.data();
   context.positions = positions.data();
-  context.blockTables = kv.blockTables();
-  context.outputRows = rows.data();
+  context.pageTables = kv.pageTables();
+  context.wantedRows = rows.data();
   context.flags = flags.data();
-  context.output = reinterpret_cast<float *>(outputs.data());
-  context.blockTableStride = kv.blockTableStride();
+  context.result = reinterpret_cast<float *>(outputs.data());
+  context.pageTableStride = kv.pageTableStride();
   context.taken = taken.data();
   pool.bind(context);
 }
@@ -180,12 +180,12 @@ void Engine::forward(std::span<const Token> batch, const OutputFn &output,
   const auto width = static_cast<size_t>(hidden ? model.model.hiddenSize
                                                 : model.model.vocabSize);
   const auto stride =
-      static_cast<size_t>(hidden ? model.model.hiddenSize : model.outputStride);
+      static_cast<size_t>(hidden ? model.model.hiddenSize : model.resultStride);
   for (size_t done = 0; done < batch.size();) {
     const std::span<const Token> part =
         batch.subspan(done, callSize(batch.subspan(done)));
     call(part, kind);
-    float *row = context.output;
+    float *row = context.result;
     for (size_t i = 0; i < part.size(); ++i)
       if (part[i].output) {
         output(done + i, {row, width});
@@ -233,7 +233,7 @@ void Engine::checkFlags(std::span<const Token> part) const {
     std::string message = "a number is not finite at sequence " +
                           std::to_string(part[i].sequence) + ", position " +
                           std::to_string(part[i].position) + ", in " + op;
-    message += "; the file may be damaged, which qwen-run info --verify finds";
+    message += "; the file may be damaged, which qwen-run info --check finds";
     if (model.kv.format == KvFormat::F16 && flags[i] < model.work.size() &&
         model.work[flags[i]].kind == "append")
       message += ", or keys or values are too large for f16, which qwen-opt "

@@ -110,7 +110,7 @@ private:
   void call(std::span<const Token> part, OutputKind kind);
   void checkFlags(std::span<const Token> part) const;
 
-  std::unique_ptr<const ElfImage> code;
+  std::unique_ptr<const ElfMapping> code;
   const Manifest &model;
   ForwardFn *entry;
   ThreadPool pool;
@@ -129,7 +129,7 @@ private:
 
 /// The entry of the target of `artifact` that this machine runs best, in
 /// `code`. Throws Error where there is none.
-ForwardFn *findForward(const Artifact &artifact, const ElfImage &code);
+ForwardFn *findForward(const Artifact &artifact, const ElfMapping &code);
 
 } // namespace qwen
 

@@ -17,7 +17,7 @@
 
 namespace qwen {
 
-/// Number of a sequence of a KvCache; its row in the block tables.
+/// Number of a sequence of a KvCache; its row in the page tables.
 using SequenceId = int32_t;
 
 /// Allocates nothing after its construction; the system gives memory to a page
@@ -33,9 +33,9 @@ public:
   uint8_t *pool() const { return memory.data(); }
   int64_t pages() const { return static_cast<int64_t>(references.size()); }
   int64_t freePages() const { return static_cast<int64_t>(freeList.size()); }
-  /// [sequence][blockTableStride()], for Context::blockTables.
-  const int32_t *blockTables() const { return tables.data(); }
-  int64_t blockTableStride() const { return stride; }
+  /// [sequence][pageTableStride()], for Context::pageTables.
+  const int32_t *pageTables() const { return tables.data(); }
+  int64_t pageTableStride() const { return stride; }
 
   /// Opens an empty sequence. Throws Error where all are open.
   SequenceId open();

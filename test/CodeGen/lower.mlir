@@ -9,7 +9,7 @@
 // FACTS: module attributes
 // FACTS-SAME: qwen.frequencies = 8192 : i64
 // FACTS-SAME: qwen.ops = ["embed_tokens", "rope_table.1", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj", "append.4", "attention.5", "quantize.6", "linear.7", "rms_norm.8", "linear.9", "swiglu.10", "linear.11", "rms_norm.12", "lm_head.13"]
-// FACTS-SAME: qwen.output_stride = 48 : i64
+// FACTS-SAME: qwen.result_stride = 48 : i64
 // A row of the embedding is 36 bytes of its panel and 64 floats; weights have their bias; a row of the cache is f16.
 // FACTS-SAME: qwen.work = [{kind = "embedding", row_bytes = 292 : i64}, {kind = "rope_table", row_bytes = 128 : i64}, {kind = "rms_norm", row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "linear", macs = 8192 : i64, row_bytes = 588 : i64, weight_bytes = 5120 : i64}, {kind = "append", row_bytes = 512 : i64, weight_bytes = 128 : i64}, {kind = "attention", position_bytes = 128 : i64, position_macs = 128 : i64, row_bytes = 640 : i64, weight_bytes = 128 : i64}, {kind = "quantize"
 // FACTS-SAME: {kind = "rms_norm", output_rows = true, row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "lm_head", macs = 2560 : i64, output_rows = true, row_bytes = 236 : i64, weight_bytes = 1728 : i64}]
@@ -89,7 +89,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @swiglu.swiglu_q8_avx512
   %s = qwen.swiglu %gate, %up {kernel = "swiglu_q8_avx512", plan = #qwen.plan<id = 10, barrier = true, buffers = [#qwen.buffer<offset = 4416, stride = 160, scales = 6400, sums = 6464>]>} : tensor<?x160xf32> -> tensor<?x160xi8, #qwen.blocks<128>>
   %y = qwen.linear %s, [@d_w] residual(%h : tensor<?x64xf32>) packed @down {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 11, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x160xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
-  %rows = qwen.output_rows %y : tensor<?x64xf32>
+  %rows = qwen.wanted_rows %y : tensor<?x64xf32>
   // Hidden rows, or the norm of the output rows and their logits.
   // CHECK: call @barrier
   // CHECK: %[[HIDDEN:.*]] = call @want_hidden

@@ -56,7 +56,7 @@ module attributes {test = #qwen.layout<q8_0, panel = 16, chunk = 1>} {}
 
 func.func @f(%x: tensor<?x?xf32>) {
   // expected-error@+1 {{operand #0 must be rows of f32, tensor<?xNxf32>}}
-  %y = qwen.output_rows %x : tensor<?x?xf32>
+  %y = qwen.wanted_rows %x : tensor<?x?xf32>
   return
 }
 
@@ -64,7 +64,7 @@ func.func @f(%x: tensor<?x?xf32>) {
 
 func.func @f(%x: tensor<4x64xf32>) {
   // expected-error@+1 {{operand #0 must be rows of f32, tensor<?xNxf32>}}
-  %y = qwen.output_rows %x : tensor<4x64xf32>
+  %y = qwen.wanted_rows %x : tensor<4x64xf32>
   return
 }
 

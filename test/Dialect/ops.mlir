@@ -109,8 +109,8 @@ func.func @heads(%positions: tensor<?xi32>, %q: tensor<?x64xf32>, %k: tensor<?x3
 
 // CHECK-LABEL: func.func @output
 func.func @output(%x: tensor<?x64xf32>, %xq: tensor<?x64xi8, #qwen.blocks<128>>) {
-  // CHECK: %[[LAST:.*]] = qwen.output_rows %{{.*}} : tensor<?x64xf32>
-  %last = qwen.output_rows %x : tensor<?x64xf32>
+  // CHECK: %[[LAST:.*]] = qwen.wanted_rows %{{.*}} : tensor<?x64xf32>
+  %last = qwen.wanted_rows %x : tensor<?x64xf32>
   // CHECK: qwen.lm_head %[[LAST]], @embed : tensor<?x64xf32> -> tensor<?x256xf32>
   %l0 = qwen.lm_head %last, @embed : tensor<?x64xf32> -> tensor<?x256xf32>
   // CHECK: qwen.lm_head %{{.*}}, @embed packed @embed.packed

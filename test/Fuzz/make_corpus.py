@@ -166,7 +166,7 @@ def arguments():
         "deep": "logits m.qwen -o x.npy --ids {\"ids\":" + deep + "}",
         "chat": "chat m.qwen --no-think -n 4",
         "bench": "bench m.qwen --prompt-tokens 1 -n 2 --repetitions 3 --json",
-        "info": "info m.qwen --verify --json",
+        "info": "info m.qwen --check --json",
         "tokenize": "tokenize m.qwen --decode -p 9,2147483648,-1",
         "perplexity": "perplexity m.qwen text --window 0x10 --stride 1e3",
         "help": "generate --help",

@@ -58,7 +58,7 @@ def damage(good):
         attempt(f"flipped header byte {at - header}", patched(good, at, bytes([good[at] ^ 0xFF])))
     offset, size = ranges["weights"]
     flipped = patched(good, offset + size // 2, bytes([good[offset + size // 2] ^ 1]))
-    attempt("flipped weight", flipped, "weight", command=("info",), options=("--verify",))
+    attempt("flipped weight", flipped, "weight", command=("info",), options=("--check",))
     for check in ("background", "now"):
         attempt(f"flipped weight, --check {check}", flipped, "of its weights does not match",
                 options=("--check", check, "--ids", "2,3,4", "-o"))

@@ -40,9 +40,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // Over its residual.
   // CHECK: qwen.linear {{.*}}plan = #qwen.plan<id = 7, barrier = true, buffers = [<offset = 0, stride = 64>]>
   %h = qwen.linear %aq, [@d] residual(%x : tensor<?x64xf32>) : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
-  // CHECK: qwen.output_rows
+  // CHECK: qwen.wanted_rows
   // CHECK-NOT: plan
-  %r = qwen.output_rows %h : tensor<?x64xf32>
+  %r = qwen.wanted_rows %h : tensor<?x64xf32>
   // Two rows are 128 bytes of values.
   // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 8, barrier = true, buffers = [<offset = 2048, stride = 64, scales = 2176, sums = 2240>]>
   %m = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
@@ -101,8 +101,8 @@ func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) 
   // With the stride of its residual.
   // CHECK: qwen.linear {{.*}}id = 7, barrier = true, buffers = [<offset = 512, stride = 64>]
   %one = qwen.linear %itself, [@w] residual(%several#1 : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
-  // CHECK: qwen.output_rows
-  %r = qwen.output_rows %one : tensor<?x32xf32>
+  // CHECK: qwen.wanted_rows
+  %r = qwen.wanted_rows %one : tensor<?x32xf32>
   // CHECK: qwen.linear {{.*}}id = 8, barrier = true, buffers = [<offset = 256, stride = 64>]
   %view = qwen.linear %r, [@w] residual(%r : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
   return %same_phase, %view : tensor<?x32xf32>, tensor<?x32xf32>
@@ -142,7 +142,7 @@ qwen.weight @n : tensor<16xbf16> from "m" at 0
 // CHECK-LABEL: func.func @forward
 func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>
-  %r = qwen.output_rows %x : tensor<?x16xf32>
+  %r = qwen.wanted_rows %x : tensor<?x16xf32>
   // CHECK: qwen.rms_norm {{.*}}id = 1, barrier = true,
   %y = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x16xf32> -> tensor<?x16xf32>
   return %y : tensor<?x16xf32>

@@ -107,7 +107,7 @@ qwen.weight @embed : tensor<250x16xbf16> from "m" at 0
 qwen.weight @n : tensor<16xbf16> from "m" at 0
 func.func @forward(%ids: tensor<?xi32>) {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
-  %r = qwen.output_rows %x : tensor<?x16xf32>
+  %r = qwen.wanted_rows %x : tensor<?x16xf32>
   // expected-note@+1 {{written here}}
   %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 512, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
   // expected-error@+1 {{reads the result of 'qwen.rms_norm', which other threads write in phase 1, too}}
@@ -125,10 +125,10 @@ qwen.weight @embed : tensor<250x16xbf16> from "m" at 0
 qwen.weight @n : tensor<16xbf16> from "m" at 0
 func.func @forward(%ids: tensor<?xi32>) {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
-  %r = qwen.output_rows %x : tensor<?x16xf32>
+  %r = qwen.wanted_rows %x : tensor<?x16xf32>
   // expected-note@+1 {{written here}}
   %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 512, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
-  %s = qwen.output_rows %y : tensor<?x16xf32>
+  %s = qwen.wanted_rows %y : tensor<?x16xf32>
   // expected-error@+1 {{reads the result of 'qwen.rms_norm', which other threads write in phase 1, too}}
   %z = qwen.rms_norm %s, @n eps 1.0e-06 {plan = #qwen.plan<id = 2, barrier = false, buffers = [<offset = 1024, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
   return
@@ -162,7 +162,7 @@ qwen.weight @w : tensor<32x32xbf16> from "m" at 0
 qwen.weight @n : tensor<32xbf16> from "m" at 0
 func.func @forward(%ids: tensor<?xi32>) {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  %r = qwen.output_rows %x : tensor<?x32xf32>
+  %r = qwen.wanted_rows %x : tensor<?x32xf32>
   // expected-note@+1 {{alive from phase 1 to 2}}
   %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 1024, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   // expected-error@+1 {{buffer [1024, 2048) overlaps [1024, 1280) of 'qwen.rms_norm' and both are alive in phase 2}}

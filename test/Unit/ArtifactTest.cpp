@@ -43,13 +43,13 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   ASSERT_EQ(manifest.work.size(), 2u);
   EXPECT_EQ(manifest.work[0].kind, "linear");
   EXPECT_EQ(manifest.work[0].weightBytes, 64);
-  EXPECT_EQ(manifest.work[0].rowBytes, 32);
+  EXPECT_EQ(manifest.work[0].tokenBytes, 32);
   EXPECT_EQ(manifest.work[0].macs, 16);
   EXPECT_EQ(manifest.work[0].positionMacs, 0);
-  EXPECT_FALSE(manifest.work[0].outputRows);
+  EXPECT_FALSE(manifest.work[0].wantedRows);
   EXPECT_EQ(manifest.work[1].positionBytes, 8);
   EXPECT_EQ(manifest.work[1].positionMacs, 4);
-  EXPECT_TRUE(manifest.work[1].outputRows);
+  EXPECT_TRUE(manifest.work[1].wantedRows);
   ASSERT_EQ(manifest.tensors.size(), 1u);
   EXPECT_EQ(manifest.tensors[0].shape, (std::vector<int64_t>{4, 4}));
   // GenerationConfig's own values where the checkpoint has none.
@@ -62,7 +62,7 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   EXPECT_EQ(artifact.weights()[63], 7);
   EXPECT_TRUE(artifact.tokenizer().empty());
   EXPECT_TRUE(artifact.chatTemplate().empty());
-  EXPECT_EQ(artifact.verify(), artifact.header().code.size + 64);
+  EXPECT_EQ(artifact.check(), artifact.header().code.size + 64);
   EXPECT_NE(artifact.loadCode().find("forward.test"), nullptr);
 }
 
@@ -84,7 +84,7 @@ TEST_F(ArtifactTest, FindsFlippedBytes) {
   artifact.bytes[artifact.header().weights.offset + 5] ^= 1;
   write(artifact);
   const Artifact weights(path);
-  EXPECT_EQ(errorOf([&] { weights.verify(); }),
+  EXPECT_EQ(errorOf([&] { weights.check(); }),
             path + " is damaged: the checksum of bytes 0 to 64 of its weights "
                    "does not match; copy the file again or compile the model "
                    "again");
@@ -93,7 +93,7 @@ TEST_F(ArtifactTest, FindsFlippedBytes) {
   artifact.bytes[HandmadeArtifact::kCode] ^= 1;
   write(artifact);
   const Artifact code(path);
-  EXPECT_EQ(errorOf([&] { code.verify(); }),
+  EXPECT_EQ(errorOf([&] { code.check(); }),
             path + " is damaged: the checksum of its code does not match");
 }
 

@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "artifact/ElfImage.h"
+#include "artifact/ElfMapping.h"
 #include "qwen/ABI/Error.h"
 
 #include <algorithm>

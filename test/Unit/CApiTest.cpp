@@ -276,8 +276,8 @@ void countingForward(const Context *context, int32_t thread, int32_t) {
       ran.push_back(context->tokenIds[t]);
   for (int64_t row = 0; row < context->rows; ++row)
     for (int32_t id = 0; id < 40; ++id)
-      context->output[row * 48 + id] =
-          id == context->tokenIds[context->outputRows[row]] + 1 ? 1.f : 0.f;
+      context->result[row * 48 + id] =
+          id == context->tokenIds[context->wantedRows[row]] + 1 ? 1.f : 0.f;
 }
 
 class SessionTest : public testing::Test {

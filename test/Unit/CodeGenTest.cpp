@@ -244,7 +244,7 @@ TEST(Schedule, IsReadAsText) {
   EXPECT_EQ(parseSchedule(start, "tokens=8,prefetch=1024"), want);
   const std::string fields =
       "in a schedule; there are tokens vectors unroll "
-      "inTurn prefetch streams chunk depth panels cached";
+      "inTurn prefetch streams strip depth panels cached";
   const struct {
     std::string text, message;
   } cases[] = {
@@ -275,9 +275,9 @@ TEST(Schedule, HasLimits) {
       {"linear_q4_0_4x16x4_avx2", "unroll=8", "has unroll=8; it can be 1 2 4"},
       {"linear_q4_0_4x16x4_avx2", "prefetch=-2048",
        "has prefetch=-2048; it can be 0 512 1024 2048 4096 8192"},
-      {"linear_q4_0_4x16x4_avx2", "chunk=64", "has chunk=64; it can be 0"},
-      {"linear_q4_0_8x16x4_neon_i8mm", "chunk=9",
-       "has chunk=9; it can be 0 8 16 32 64 128 256"},
+      {"linear_q4_0_4x16x4_avx2", "strip=64", "has strip=64; it can be 0"},
+      {"linear_q4_0_8x16x4_neon_i8mm", "strip=9",
+       "has strip=9; it can be 0 8 16 32 64 128 256"},
       {"linear_q4_0_8x16x4_neon_i8mm", "inTurn=1", "has inTurn=1; it can be 0"},
       {"linear_q4_0_16x16x4_amx_int8", "depth=4",
        "has depth=4; it can be 8 16 32 64"},
@@ -286,7 +286,7 @@ TEST(Schedule, HasLimits) {
        "has panels=0; it can be 1 2 4 8 16"},
       {"attention_scores_f32_avx2", "vectors=4",
        "has vectors=4; it can be 1 2"},
-      {"attention_values_f32_avx2", "chunk=32", "has chunk=32; it can be 0"},
+      {"attention_values_f32_avx2", "strip=32", "has strip=32; it can be 0"},
   };
   for (const auto &test : cases) {
     const KernelInfo &row = *findKernel(test.kernel);

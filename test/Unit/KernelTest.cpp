@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "artifact/ElfImage.h"
+#include "artifact/ElfMapping.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/Verify/KernelVerifier.h"
 
@@ -20,31 +20,31 @@
 using namespace qwen;
 
 /// The files that an environment variable names.
-static std::vector<ElfImage> openImages(const char *variable) {
+static std::vector<ElfMapping> openImages(const char *variable) {
   const char *paths = std::getenv(variable);
   if (paths == nullptr)
     throw Error(std::string("set ") + variable +
                 " to files made by make-kernels");
-  std::vector<ElfImage> files;
+  std::vector<ElfMapping> files;
   std::istringstream stream(paths);
   for (std::string path; std::getline(stream, path, ':');)
     files.emplace_back(path);
   return files;
 }
 
-static const std::vector<ElfImage> &images() {
-  static const std::vector<ElfImage> result = openImages("QWEN_KERNELS");
+static const std::vector<ElfMapping> &images() {
+  static const std::vector<ElfMapping> result = openImages("QWEN_KERNELS");
   return result;
 }
 
-static const std::vector<ElfImage> &modelledImages() {
-  static const std::vector<ElfImage> result =
+static const std::vector<ElfMapping> &modelledImages() {
+  static const std::vector<ElfMapping> result =
       openImages("QWEN_MODELLED_KERNELS");
   return result;
 }
 
 /// The function of a row in a file, whatever target it is for; or null.
-static void *lookup(const ElfImage &image, std::string_view kernel) {
+static void *lookup(const ElfMapping &image, std::string_view kernel) {
   for (const auto &[name, address] : image.entries())
     if (name.substr(0, name.find('.')) == kernel)
       return address;
@@ -72,9 +72,10 @@ static VerifySizes manyRows() {
 
 /// Compares the function of `row`, in each file that has it, with its
 /// reference. Returns how many there are.
-static int checkRow(const KernelInfo &row, const std::vector<ElfImage> &files) {
+static int checkRow(const KernelInfo &row,
+                    const std::vector<ElfMapping> &files) {
   int found = 0;
-  for (const ElfImage &image : files)
+  for (const ElfMapping &image : files)
     if (void *kernel = lookup(image, row.name)) {
       SCOPED_TRACE(image.entries().front().first);
       try {
@@ -124,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, KernelTest,
 
 TEST(KernelFiles, HaveRowsThatThisMachineRuns) {
   int rows = 0;
-  for (const ElfImage &image : images())
+  for (const ElfMapping &image : images())
     for (const KernelInfo &row : rowsOfThisArchitecture())
       if (hostFeatures().containsAll(row.features()))
         rows += lookup(image, row.name) != nullptr;

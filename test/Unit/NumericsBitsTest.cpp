@@ -81,10 +81,10 @@ TEST(NumericsBits, Linear) {
     const auto bias = draw(random, n, Values::Uniform);
     const auto residual = draw(random, m * n, Values::Uniform);
     std::vector<uint8_t> packed(size_t(packedBytes(format, n, k)));
-    for (int64_t p = 0; p < n / kPanelRows; ++p) {
-      const float *rows[kPanelRows];
-      for (int64_t r = 0; r < kPanelRows; ++r)
-        rows[r] = w.data() + (p * kPanelRows + r) * k;
+    for (int64_t p = 0; p < n / kPanelOutputs; ++p) {
+      const float *rows[kPanelOutputs];
+      for (int64_t r = 0; r < kPanelOutputs; ++r)
+        rows[r] = w.data() + (p * kPanelOutputs + r) * k;
       ASSERT_EQ(ref::packPanel(format, rows, k,
                                packed.data() + p * panelBytes(format, k)),
                 ref::EncodeStatus::Ok);
@@ -98,7 +98,7 @@ TEST(NumericsBits, Linear) {
               ? std::pair{&ref::linearF32, &ref::embedF32}
               : std::pair{&ref::linearBF16, &ref::embedBF16};
       linear(x.data(), packed.data(), bias.data(), residual.data(), out.data(),
-             m, k, n, 0, n / kPanelRows);
+             m, k, n, 0, n / kPanelOutputs);
       embed(packed.data(), 17, k, row.data());
     } else {
       std::vector<int8_t> q(size_t(m * k));
@@ -119,7 +119,7 @@ TEST(NumericsBits, Linear) {
               ? std::pair{&ref::linearQ4_0, &ref::embedQ4_0}
               : std::pair{&ref::linearQ4_G128, &ref::embedQ4_G128};
       linear(q.data(), d.data(), sums.data(), packed.data(), bias.data(),
-             residual.data(), out.data(), m, k, n, 0, n / kPanelRows);
+             residual.data(), out.data(), m, k, n, 0, n / kPanelOutputs);
       embed(packed.data(), 17, k, row.data());
     }
     bits.add(out);
@@ -177,16 +177,16 @@ TEST(NumericsBits, Attention) {
                             nullptr);
     std::vector<float> states[3];
     for (std::vector<float> &state : states)
-      state.resize(2 * kStateRows + headDim);
+      state.resize(2 * kStateQueries + headDim);
     for (size_t r = 0; r < 2; ++r) {
       states[r][0] = m[r];
-      states[r][kStateRows] = l[r];
-      std::copy_n(&o[r * headDim], headDim, &states[r][2 * kStateRows]);
+      states[r][kStateQueries] = l[r];
+      std::copy_n(&o[r * headDim], headDim, &states[r][2 * kStateQueries]);
     }
     ref::mergePage(states[0].data(), states[1].data(), 1, headDim,
                    states[2].data());
-    const float lNew = states[2][kStateRows];
-    merged.assign(states[2].begin() + 2 * kStateRows, states[2].end());
+    const float lNew = states[2][kStateQueries];
+    merged.assign(states[2].begin() + 2 * kStateQueries, states[2].end());
     ref::finishAttention(merged.data(), lNew, headDim, y.data());
     for (const std::vector<float> &result : {s, p, o, merged, y})
       bits.add(result);

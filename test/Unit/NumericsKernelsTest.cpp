@@ -36,7 +36,7 @@ struct Product {
   std::vector<uint8_t> packed;
 
   Product(WeightFormat format, int64_t m, int64_t k, int64_t panels)
-      : m(m), k(k), n(panels * kPanelRows) {
+      : m(m), k(k), n(panels * kPanelOutputs) {
     Random random(7);
     w = random.values(n * k);
     x = random.values(m * k);
@@ -47,10 +47,10 @@ struct Product {
 
   void pack(WeightFormat format) {
     packed.resize(static_cast<size_t>(packedBytes(format, n, k)));
-    for (int64_t p = 0; p < n / kPanelRows; ++p) {
-      const float *rows[kPanelRows];
-      for (int64_t r = 0; r < kPanelRows; ++r)
-        rows[r] = w.data() + (p * kPanelRows + r) * k;
+    for (int64_t p = 0; p < n / kPanelOutputs; ++p) {
+      const float *rows[kPanelOutputs];
+      for (int64_t r = 0; r < kPanelOutputs; ++r)
+        rows[r] = w.data() + (p * kPanelOutputs + r) * k;
       ref::packPanel(format, rows, k,
                      packed.data() + p * panelBytes(format, k));
     }
@@ -425,9 +425,9 @@ TEST(Softmax, SumsInLanes) {
 static std::vector<float> stateOf(const std::vector<float> &m,
                                   const std::vector<float> &l,
                                   const std::vector<float> &o) {
-  std::vector<float> state(2 * kStateRows, kNaN);
+  std::vector<float> state(2 * kStateQueries, kNaN);
   std::ranges::copy(m, state.begin());
-  std::ranges::copy(l, state.begin() + kStateRows);
+  std::ranges::copy(l, state.begin() + kStateQueries);
   state.insert(state.end(), o.begin(), o.end());
   return state;
 }
@@ -436,16 +436,16 @@ TEST(Softmax, MergesPages) {
   const std::vector<float> mOld = {0.5f, -1.0f}, lOld = {3, 4},
                            oOld = {1, -2, 5, 6}, m = {-1.0f, 0.5f}, l = {2, 7},
                            o = {0.5f, 4, -3, 1};
-  std::vector<float> merged(2 * kStateRows + 4);
+  std::vector<float> merged(2 * kStateQueries + 4);
   ref::mergePage(stateOf(mOld, lOld, oOld).data(), stateOf(m, l, o).data(), 2,
                  2, merged.data());
   for (size_t r = 0; r < 2; ++r) {
     const double a = std::exp(double{mOld[r]} - 0.5),
                  b = std::exp(double{m[r]} - 0.5);
     EXPECT_EQ(merged[r], 0.5f);
-    const float lNew = merged[kStateRows + r];
+    const float lNew = merged[kStateQueries + r];
     EXPECT_NEAR(lNew, lOld[r] * a + l[r] * b, 1e-6);
-    const float *oNew = &merged[2 * kStateRows + 2 * r];
+    const float *oNew = &merged[2 * kStateQueries + 2 * r];
     float y[2];
     ref::finishAttention(oNew, lNew, 2, y);
     for (size_t i = 0; i < 2; ++i) {
@@ -461,21 +461,21 @@ TEST(Softmax, ZeroMaximumIsPositive) {
   float m, l;
   ref::softmaxPage(s.data(), 1, 3, p.data(), &m, &l);
   EXPECT_FALSE(std::signbit(m));
-  std::vector<float> merged(2 * kStateRows + 1);
+  std::vector<float> merged(2 * kStateQueries + 1);
   ref::mergePage(stateOf({-1}, {1}, {1}).data(),
                  stateOf({-0.0f}, {l}, {1}).data(), 1, 1, merged.data());
   EXPECT_FALSE(std::signbit(merged[0]));
 }
 
 TEST(Softmax, FirstPageIsTakenAsItIs) {
-  std::vector<float> merged(2 * kStateRows + 2);
+  std::vector<float> merged(2 * kStateQueries + 2);
   ref::mergePage(stateOf({-kInf}, {0}, {0, 0}).data(),
                  stateOf({1.25f}, {2.7f}, {0.3f, -4}).data(), 1, 2,
                  merged.data());
   EXPECT_EQ(merged[0], 1.25f);
-  EXPECT_EQ(merged[kStateRows], 2.7f);
-  EXPECT_EQ(merged[2 * kStateRows], 0.3f);
-  EXPECT_EQ(merged[2 * kStateRows + 1], -4.0f);
+  EXPECT_EQ(merged[kStateQueries], 2.7f);
+  EXPECT_EQ(merged[2 * kStateQueries], 0.3f);
+  EXPECT_EQ(merged[2 * kStateQueries + 1], -4.0f);
 }
 
 TEST(Kernels, EveryRowHasAReference) {

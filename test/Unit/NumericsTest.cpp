@@ -313,8 +313,8 @@ TEST(Encode, PanelOfF32HasOutputsInLanes) {
   const int64_t k = 32;
   const std::vector<float> a = Random(1).values(k);
   const std::vector<float> b = Random(2).values(k);
-  const float *rows[kPanelRows] = {a.data(), nullptr, b.data()};
-  std::vector<float> panel(static_cast<size_t>(k * kPanelRows), kNaN);
+  const float *rows[kPanelOutputs] = {a.data(), nullptr, b.data()};
+  std::vector<float> panel(static_cast<size_t>(k * kPanelOutputs), kNaN);
   ASSERT_EQ(ref::packPanel(WeightFormat::F32, rows, k,
                            reinterpret_cast<uint8_t *>(panel.data())),
             ref::EncodeStatus::Ok);
@@ -327,7 +327,7 @@ TEST(Encode, PanelOfBF16RoundsToNearest) {
   const int64_t k = 32;
   std::vector<float> a = Random(1).values(k);
   a[3] = 0x1.01p0f; // a tie, to even
-  const float *rows[kPanelRows] = {nullptr, a.data()};
+  const float *rows[kPanelOutputs] = {nullptr, a.data()};
   std::vector<uint8_t> panel(
       static_cast<size_t>(panelBytes(WeightFormat::BF16, k)), 0xee);
   ASSERT_EQ(ref::packPanel(WeightFormat::BF16, rows, k, panel.data()),
@@ -351,15 +351,15 @@ TEST(Encode, PanelOfBF16RoundsToNearest) {
 TEST(Encode, PanelOfQ4_0InterleavesBlocks) {
   const int64_t k = 96;
   const std::vector<float> x = Random(3).values(16 * k);
-  const float *rows[kPanelRows];
-  for (int64_t r = 0; r < kPanelRows; ++r)
+  const float *rows[kPanelOutputs];
+  for (int64_t r = 0; r < kPanelOutputs; ++r)
     rows[r] = r == 5 ? nullptr : x.data() + r * k;
   std::vector<uint8_t> panel(
       static_cast<size_t>(panelBytes(WeightFormat::Q4_0, k)), 0xee);
   ASSERT_EQ(ref::packPanel(WeightFormat::Q4_0, rows, k, panel.data()),
             ref::EncodeStatus::Ok);
   std::vector<float> decoded(k);
-  for (int64_t r = 0; r < kPanelRows; ++r) {
+  for (int64_t r = 0; r < kPanelOutputs; ++r) {
     ref::embedQ4_0(panel.data(), static_cast<int32_t>(r), k, decoded.data());
     for (int64_t g = 0; g < k / 32; ++g) {
       BlockQ4_0 block = {};
@@ -382,15 +382,15 @@ TEST(Encode, PanelOfQ4_0InterleavesBlocks) {
 TEST(Encode, PanelOfQ8_0InterleavesBlocks) {
   const int64_t k = 64;
   const std::vector<float> x = Random(3).values(16 * k);
-  const float *rows[kPanelRows];
-  for (int64_t r = 0; r < kPanelRows; ++r)
+  const float *rows[kPanelOutputs];
+  for (int64_t r = 0; r < kPanelOutputs; ++r)
     rows[r] = r == 5 ? nullptr : x.data() + r * k;
   std::vector<uint8_t> panel(
       static_cast<size_t>(panelBytes(WeightFormat::Q8_0, k)), 0xee);
   ASSERT_EQ(ref::packPanel(WeightFormat::Q8_0, rows, k, panel.data()),
             ref::EncodeStatus::Ok);
   std::vector<float> decoded(k);
-  for (int64_t r = 0; r < kPanelRows; ++r) {
+  for (int64_t r = 0; r < kPanelOutputs; ++r) {
     ref::embedQ8_0(panel.data(), static_cast<int32_t>(r), k, decoded.data());
     for (int64_t g = 0; g < k / 32; ++g) {
       BlockQ8_0 block = {};
@@ -412,15 +412,15 @@ TEST(Encode, PanelOfQ8_0InterleavesBlocks) {
 TEST(Encode, PanelOfQ4_G128HasAShortLastBlock) {
   const int64_t k = 160;
   const std::vector<float> x = Random(3).values(16 * k);
-  const float *rows[kPanelRows];
-  for (int64_t r = 0; r < kPanelRows; ++r)
+  const float *rows[kPanelOutputs];
+  for (int64_t r = 0; r < kPanelOutputs; ++r)
     rows[r] = r == 5 ? nullptr : x.data() + r * k;
   std::vector<uint8_t> panel(
       static_cast<size_t>(panelBytes(WeightFormat::Q4_G128, k)), 0xee);
   ASSERT_EQ(ref::packPanel(WeightFormat::Q4_G128, rows, k, panel.data()),
             ref::EncodeStatus::Ok);
   std::vector<float> decoded(k);
-  for (int64_t r = 0; r < kPanelRows; ++r) {
+  for (int64_t r = 0; r < kPanelOutputs; ++r) {
     ref::embedQ4_G128(panel.data(), static_cast<int32_t>(r), k, decoded.data());
     for (int64_t begin = 0; begin < k; begin += 128) {
       uint16_t d = 0;
@@ -444,7 +444,7 @@ TEST(Encode, PanelOfQ4_G128HasAShortLastBlock) {
 
 TEST(Encode, PanelsRefuse) {
   std::vector<float> x(64, 1.0f);
-  const float *rows[kPanelRows] = {nullptr, x.data()};
+  const float *rows[kPanelOutputs] = {nullptr, x.data()};
   std::vector<uint8_t> panel(
       static_cast<size_t>(panelBytes(WeightFormat::F32, 64)));
   x[63] = kNaN;

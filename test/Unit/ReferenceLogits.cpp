@@ -43,12 +43,12 @@ struct Matrix {
   Matrix(WeightFormat format, int64_t n, int64_t k, const Row &values)
       : format(format), n(n), k(k),
         panels(static_cast<size_t>(packedBytes(format, n, k))) {
-    for (int64_t begin = 0; begin < n; begin += kPanelRows) {
-      const float *rows[kPanelRows] = {};
-      for (int64_t r = 0; r < std::min(kPanelRows, n - begin); ++r)
+    for (int64_t begin = 0; begin < n; begin += kPanelOutputs) {
+      const float *rows[kPanelOutputs] = {};
+      for (int64_t r = 0; r < std::min(kPanelOutputs, n - begin); ++r)
         rows[r] = values.data() + (begin + r) * k;
       uint8_t *panel =
-          panels.data() + begin / kPanelRows * panelBytes(format, k);
+          panels.data() + begin / kPanelOutputs * panelBytes(format, k);
       if (numerics::packPanel(format, rows, k, panel) !=
           numerics::EncodeStatus::Ok)
         throw Error("a matrix cannot be packed");
@@ -64,7 +64,7 @@ struct Matrix {
 
   /// `bias` and `residual` may be empty.
   Row times(const Row &x, Row bias = {}, Row residual = {}) const {
-    const int64_t padded = alignTo(n, kPanelRows);
+    const int64_t padded = alignTo(n, kPanelOutputs);
     const auto pad = [&](Row &values) {
       if (!values.empty())
         values.resize(static_cast<size_t>(padded));
@@ -74,7 +74,7 @@ struct Matrix {
     if (!isQuantized(format)) {
       kernel<LinearF32Fn>(KernelOp::Linear, kernelFormat(format))(
           x.data(), panels.data(), pad(bias), pad(residual), out.data(), 1, k,
-          padded, 0, padded / kPanelRows);
+          padded, 0, padded / kPanelOutputs);
     } else {
       std::vector<int8_t> q(static_cast<size_t>(k));
       std::vector<int32_t> sums(static_cast<size_t>(k / kGroup));
@@ -83,7 +83,7 @@ struct Matrix {
         throw Error("an activation is not finite");
       kernel<LinearQ8Fn>(KernelOp::Linear, kernelFormat(format))(
           q.data(), d.data(), sums.data(), panels.data(), pad(bias),
-          pad(residual), out.data(), 1, k, padded, 0, padded / kPanelRows);
+          pad(residual), out.data(), 1, k, padded, 0, padded / kPanelOutputs);
     }
     out.resize(static_cast<size_t>(n));
     return out;
@@ -247,12 +247,12 @@ private:
             std::min(kPageTokens,
                      position + 1 - static_cast<int64_t>(page) * kPageTokens);
         float s[kPageTokens], p[kPageTokens];
-        Row of = zeros(2 * kStateRows + headDim);
+        Row of = zeros(2 * kStateQueries + headDim);
         scores(&q[static_cast<size_t>(head * headDim)],
                layer.keys[page].data() + offset, scale, s, 1, headDim, n,
                nullptr);
-        numerics::softmaxPage(s, 1, n, p, &of[0], &of[kStateRows]);
-        sums(p, layer.values[page].data() + offset, &of[2 * kStateRows], 1,
+        numerics::softmaxPage(s, 1, n, p, &of[0], &of[kStateQueries]);
+        sums(p, layer.values[page].data() + offset, &of[2 * kStateQueries], 1,
              headDim, n, nullptr);
         if (page == 0)
           state = of;
@@ -260,7 +260,7 @@ private:
           numerics::mergePage(state.data(), of.data(), 1, headDim,
                               state.data());
       }
-      numerics::finishAttention(&state[2 * kStateRows], state[kStateRows],
+      numerics::finishAttention(&state[2 * kStateQueries], state[kStateQueries],
                                 headDim,
                                 &result[static_cast<size_t>(head * headDim)]);
     }

@@ -17,14 +17,14 @@ using namespace qwen::test;
 
 TEST(KvCache, PagesAreTakenAsPositionsComeAndGivenBack) {
   KvCache cache(4, 4096, 2, 200);
-  EXPECT_EQ(cache.blockTableStride(), 4);
+  EXPECT_EQ(cache.pageTableStride(), 4);
   const SequenceId a = cache.open();
   cache.extend(a, 64);
   EXPECT_EQ(cache.freePages(), 3);
   cache.extend(a, 65);
   EXPECT_EQ(cache.freePages(), 2);
   EXPECT_EQ(cache.length(a), 65);
-  EXPECT_NE(cache.blockTables()[0], cache.blockTables()[1]);
+  EXPECT_NE(cache.pageTables()[0], cache.pageTables()[1]);
   cache.truncate(a, 64);
   EXPECT_EQ(cache.freePages(), 3);
   cache.close(a);
@@ -36,8 +36,8 @@ TEST(KvCache, BranchesShareFullPagesAndCopyThePartialOne) {
   KvCache cache(6, 64, 3, 300);
   const SequenceId a = cache.open();
   cache.extend(a, 100);
-  const int32_t *tables = cache.blockTables();
-  const int64_t stride = cache.blockTableStride();
+  const int32_t *tables = cache.pageTables();
+  const int64_t stride = cache.pageTableStride();
   memset(cache.pool() + tables[1] * 64, 'x', 64);
   const SequenceId b = cache.branch(a);
   EXPECT_EQ(cache.length(b), 100);
@@ -98,9 +98,8 @@ int64_t flaggedPosition;
 
 /// The float of a position in layer 0 of the pool.
 float &slot(const Context *context, int64_t sequence, int64_t position) {
-  const int32_t page =
-      context->blockTables[sequence * context->blockTableStride +
-                           position / kPageTokens];
+  const int32_t page = context->pageTables[sequence * context->pageTableStride +
+                                           position / kPageTokens];
   return reinterpret_cast<float *>(context->kvPool +
                                    int64_t{page} * 8192)[position % 64];
 }
@@ -117,7 +116,7 @@ void fakeForward(const Context *context, int32_t thread, int32_t) {
       if (position == flaggedPosition)
         context->flags[t] = 1;
       const bool wanted =
-          std::count(context->outputRows, context->outputRows + context->rows,
+          std::count(context->wantedRows, context->wantedRows + context->rows,
                      t) != 0;
       trace += std::to_string(context->tokenIds[t]) + " " +
                std::to_string(context->sequences[t]) + " " +
@@ -126,11 +125,11 @@ void fakeForward(const Context *context, int32_t thread, int32_t) {
     trace += "|";
     const int64_t stride = context->wantHidden ? 32 : 48;
     for (int64_t row = 0; row < context->rows; ++row) {
-      const int32_t t = context->outputRows[row];
+      const int32_t t = context->wantedRows[row];
       float sum = 0;
       for (int32_t p = 0; p <= context->positions[t]; ++p)
         sum += slot(context, context->sequences[t], p);
-      context->output[row * stride] = sum;
+      context->result[row * stride] = sum;
     }
   }
   context->barrier(context->barrierState, thread);
@@ -252,7 +251,7 @@ TEST_F(EngineTest, AFlagNamesSequencePositionAndOp) {
   };
   const std::string message =
       "a number is not finite at sequence 0, position 3, in second; the file "
-      "may be damaged, which qwen-run info --verify finds";
+      "may be damaged, which qwen-run info --check finds";
   EXPECT_EQ(error(), message);
   // The first call stays; the second one is undone.
   EXPECT_EQ(engine.cache().length(s), 2);

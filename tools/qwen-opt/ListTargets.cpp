@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 /// The rows for single tokens and for many of products with matrices of
 /// `format`.
 static std::pair<std::string_view, std::string_view>
-productRows(WeightFormat format, CpuFeatureSet features) {
+productKernels(WeightFormat format, CpuFeatureSet features) {
   const auto name = [&](bool gemm) {
     return selectKernel(KernelOp::Linear, kernelFormat(format), features, gemm)
         ->name;
@@ -31,7 +31,7 @@ static void printJson() {
     const Target target = resolveTarget(named.name);
     ordered_json rows;
     for (WeightFormat format : kWeightFormats) {
-      const auto [gemv, gemm] = productRows(format, target.features);
+      const auto [gemv, gemm] = productKernels(format, target.features);
       rows[weightFormatName(format)] = {{"gemv", gemv}, {"gemm", gemm}};
     }
     result.push_back({{"name", target.name},
@@ -58,29 +58,30 @@ static void printWrapped(llvm::ArrayRef<std::string> words) {
   llvm::outs() << '\n';
 }
 
-/// Targets with the same features have the same rows and are shown together.
+/// Targets with the same features have the same kernels and are shown together.
 static void printText() {
-  struct Group {
+  struct SameFeatures {
     CpuFeatureSet features;
     std::vector<std::string> names;
   };
-  std::vector<Group> groups;
+  std::vector<SameFeatures> lines;
   for (const NamedTarget &named : namedTargets()) {
     const CpuFeatureSet features = resolveTarget(named.name).features;
-    auto group = llvm::find_if(
-        groups, [&](const Group &other) { return other.features == features; });
-    if (group == groups.end())
-      group = groups.insert(group, {features, {}});
+    auto line = llvm::find_if(lines, [&](const SameFeatures &other) {
+      return other.features == features;
+    });
+    if (line == lines.end())
+      line = lines.insert(line, {features, {}});
     std::string name = named.name;
     if (name != named.cpu)
       name += " (" + std::string(named.cpu) + ")";
-    group->names.push_back(std::move(name));
+    line->names.push_back(std::move(name));
   }
-  for (const auto &[features, names] : groups) {
+  for (const auto &[features, names] : lines) {
     llvm::outs() << toString(features) << '\n';
     printWrapped(names);
     for (WeightFormat format : kWeightFormats) {
-      const auto [gemv, gemm] = productRows(format, features);
+      const auto [gemv, gemm] = productKernels(format, features);
       llvm::outs() << llvm::formatv("    {0,-8} one token {1,-36} more {2}\n",
                                     llvm::StringRef(weightFormatName(format)),
                                     llvm::StringRef(gemv),

@@ -79,8 +79,8 @@ kernelsOf(const TargetInfo &target, size_t op, const OpWork &work, bool many) {
 static int64_t quantizedValues(const OpWork &work) {
   constexpr int64_t group = kGroup * (4 + 1) + 4;
   constexpr int64_t block = kBlockGroups * group + 4;
-  return (work.rowBytes / block * kBlockGroups +
-          work.rowBytes % block / group) *
+  return (work.tokenBytes / block * kBlockGroups +
+          work.tokenBytes % block / group) *
          kGroup;
 }
 
@@ -116,7 +116,7 @@ static std::vector<Calls> callsOf(const KernelInfo &kernel,
                                   const SequenceStep &step) {
   const ModelShape &shape = manifest.model;
   const double rows =
-      work.outputRows ? 1 / static_cast<double>(step.tokens) : 1;
+      work.wantedRows ? 1 / static_cast<double>(step.tokens) : 1;
   const auto heads =
       static_cast<double>(work.kind == "append" ? shape.kvHeads : shape.heads);
   switch (kernel.op) {
@@ -152,7 +152,7 @@ static std::vector<Calls> callsOf(const KernelInfo &kernel,
     return {{{shape.headDim, shape.heads / shape.kvHeads},
              static_cast<double>(shape.kvHeads) * wholePages(step)}};
   case KernelOp::CheckFinite:
-    return {{{manifest.outputStride}, rows}};
+    return {{{manifest.resultStride}, rows}};
   case KernelOp::Linear:
   case KernelOp::AttentionScores:
   case KernelOp::AttentionValues:
@@ -173,7 +173,7 @@ OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,
       *cost.cycles += *one * number;
   };
   for (const KernelInfo *kernel :
-       kernelsOf(target, op, work, step.tokens > 1 && !work.outputRows)) {
+       kernelsOf(target, op, work, step.tokens > 1 && !work.wantedRows)) {
     cost.kernels.emplace_back(kernel->name);
     if (kernel->op == KernelOp::Linear)
       add(cycles.ofMac(*kernel), cost.macs);

@@ -46,8 +46,8 @@ struct CostRow {
   OpCost cost;
 };
 
-/// One phase of a model's work, for a token.
-struct Phase {
+/// One workload of a model's work, for a token.
+struct Workload {
   /// Key in JSON.
   const char *key;
   std::string title;
@@ -69,14 +69,15 @@ struct Phase {
 /// Upper bound on tokens a second: each op takes the longer of two times, that
 /// of its reads (weights, KV cache) and that of its instructions.
 static double ceiling(const Options &options, const Manifest &manifest,
-                      const Phase &phase, const SequenceStep &step) {
+                      const Workload &workload, const SequenceStep &step) {
   const double cyclesASecond =
       options.gigahertz * 1e9 * static_cast<double>(options.cores);
   double seconds = 0;
-  for (const auto &[cost, work] : llvm::zip_equal(phase.ops, manifest.work)) {
+  for (const auto &[cost, work] :
+       llvm::zip_equal(workload.ops, manifest.work)) {
     OpWork memory = work;
     // Rows of activations are in a core's cache.
-    memory.rowBytes = 0;
+    memory.tokenBytes = 0;
     const double bytes =
         workOfStep(memory, step).bytes / static_cast<double>(step.tokens);
     seconds += std::max(bytes / (options.gigabytes * 1e9),
@@ -99,9 +100,9 @@ static std::string withoutLayer(llvm::StringRef name) {
 }
 
 static std::vector<CostRow> mergeLayers(const Manifest &manifest,
-                                        const Phase &phase) {
+                                        const Workload &workload) {
   std::vector<CostRow> rows;
-  for (const auto &[op, cost] : llvm::zip_equal(manifest.ops, phase.ops)) {
+  for (const auto &[op, cost] : llvm::zip_equal(manifest.ops, workload.ops)) {
     const std::string name = withoutLayer(op);
     auto row = llvm::find_if(rows, [&](const CostRow &other) {
       return other.name == name && other.cost.kernels == cost.kernels;
@@ -130,15 +131,15 @@ static void printRow(const CostRow &row, double allCycles) {
                                 llvm::join(row.cost.kernels, ", "));
 }
 
-static void printPhase(const Manifest &manifest, const Phase &phase) {
-  llvm::outs() << '\n' << phase.title << '\n';
+static void printWorkload(const Manifest &manifest, const Workload &workload) {
+  llvm::outs() << '\n' << workload.title << '\n';
   llvm::outs() << llvm::formatv("  {0,-34} {1,3} {2,13} {3,13} {4,12} {5,6}  "
                                 "{6}\n",
                                 "op", "ops", "bytes", "MACs", "cycles", "share",
                                 "kernels");
-  const double cycles = phase.cycles();
+  const double cycles = workload.cycles();
   CostRow total = {"total", 0, {0, 0, cycles, {}}};
-  for (const CostRow &row : mergeLayers(manifest, phase)) {
+  for (const CostRow &row : mergeLayers(manifest, workload)) {
     printRow(row, cycles);
     total.ops += row.ops;
     total.cost.bytes += row.cost.bytes;
@@ -147,10 +148,10 @@ static void printPhase(const Manifest &manifest, const Phase &phase) {
   printRow(total, cycles);
 }
 
-static ordered_json toJson(const Manifest &manifest, const Phase &phase) {
-  const double cycles = phase.cycles();
+static ordered_json toJson(const Manifest &manifest, const Workload &workload) {
+  const double cycles = workload.cycles();
   ordered_json ops = ordered_json::object();
-  for (const auto &[name, cost] : llvm::zip_equal(manifest.ops, phase.ops)) {
+  for (const auto &[name, cost] : llvm::zip_equal(manifest.ops, workload.ops)) {
     ordered_json &op = ops[name] = {
         {"bytes", cost.bytes}, {"macs", cost.macs}, {"kernels", cost.kernels}};
     if (cost.cycles) {
@@ -214,13 +215,13 @@ static void report(const Options &options) {
   const int64_t prompt = positionsOf(manifest, options.prompt, "--prompt");
   const SequenceStep steps[] = {{context - 1, 1, manifest.limits.tokens},
                                 {0, prompt, manifest.limits.tokens}};
-  Phase phases[] = {
+  Workload workloads[] = {
       {"decode", "a decoded token at context " + std::to_string(context), {}},
       {"prefill", "a token of a prompt of " + std::to_string(prompt), {}}};
   KernelCycles cycles(options.file, target, cpu);
-  for (const auto &[phase, step] : llvm::zip_equal(phases, steps))
+  for (const auto &[workload, step] : llvm::zip_equal(workloads, steps))
     for (size_t op = 0; op < manifest.ops.size(); ++op)
-      phase.ops.push_back(costOf(manifest, target, op, step, cycles));
+      workload.ops.push_back(costOf(manifest, target, op, step, cycles));
 
   if (options.json) {
     ordered_json result = {{"model", manifest.model.name},
@@ -229,11 +230,11 @@ static void report(const Options &options) {
                            {"cpu", cpu},
                            {"context", context},
                            {"prompt", prompt}};
-    for (const auto &[phase, step] : llvm::zip_equal(phases, steps)) {
-      result[phase.key] = toJson(manifest, phase);
+    for (const auto &[workload, step] : llvm::zip_equal(workloads, steps)) {
+      result[workload.key] = toJson(manifest, workload);
       if (options.hasMachine())
-        result[phase.key]["tokens_per_second"] =
-            ceiling(options, manifest, phase, step);
+        result[workload.key]["tokens_per_second"] =
+            ceiling(options, manifest, workload, step);
     }
     for (const auto &[kernel, reason] : cycles.failures())
       result["no_cycles"][kernel] = reason;
@@ -243,8 +244,8 @@ static void report(const Options &options) {
   llvm::outs() << manifest.model.name << ", "
                << weightFormatName(manifest.weights) << ", code for "
                << target.name << ", cycles of " << cpu << " by llvm-mca\n";
-  for (const Phase &phase : phases)
-    printPhase(manifest, phase);
+  for (const Workload &workload : workloads)
+    printWorkload(manifest, workload);
   if (!cycles.failures().empty())
     llvm::outs() << "\nwithout cycles, as their ops are\n";
   for (const auto &[kernel, reason] : cycles.failures())
@@ -254,9 +255,9 @@ static void report(const Options &options) {
   llvm::outs() << llvm::formatv(
       "\nat most, with {0} cores of {1} GHz and {2} GB/s\n", options.cores,
       options.gigahertz, options.gigabytes);
-  for (const auto &[phase, step] : llvm::zip_equal(phases, steps))
-    llvm::outs() << llvm::formatv("  {0,-34} {1:f1} tokens/s\n", phase.title,
-                                  ceiling(options, manifest, phase, step));
+  for (const auto &[workload, step] : llvm::zip_equal(workloads, steps))
+    llvm::outs() << llvm::formatv("  {0,-34} {1:f1} tokens/s\n", workload.title,
+                                  ceiling(options, manifest, workload, step));
 }
 
 int qwen::reportMain(int argc, char **argv) {

@@ -99,7 +99,7 @@ void bandwidth(const BenchCommand &command);
 struct InfoCommand {
   std::string file;
   bool json = false;
-  bool verify = false;
+  bool check = false;
 };
 void info(const InfoCommand &command);
 

@@ -43,7 +43,7 @@ static std::string verdict(const TargetInfo &target, bool chosen) {
 }
 
 static void printJson(const Artifact &artifact,
-                      std::optional<uint64_t> verified) {
+                      std::optional<uint64_t> checked) {
   const ArtifactHeader &header = artifact.header();
   ordered_json result = {{"file", artifact.path()},
                          {"bytes",
@@ -63,8 +63,8 @@ static void printJson(const Artifact &artifact,
   const TargetInfo *chosen = targetOfThisMachine(artifact.manifest());
   result["chosen_here"] =
       chosen ? ordered_json(chosen->name) : ordered_json(nullptr);
-  if (verified)
-    result["verified_bytes"] = *verified;
+  if (checked)
+    result["verified_bytes"] = *checked;
   // Ordered objects search all their keys for each one that is added, and
   // writing calls itself once a level of nesting.
   checkJson(artifact.manifestText(), artifact.path() + ": its manifest",
@@ -75,7 +75,7 @@ static void printJson(const Artifact &artifact,
 }
 
 static void printText(const Artifact &artifact,
-                      std::optional<uint64_t> verified) {
+                      std::optional<uint64_t> checked) {
   const ArtifactHeader &header = artifact.header();
   const Manifest &manifest = artifact.manifest();
   const ModelInfo &model = manifest.model;
@@ -110,15 +110,15 @@ static void printText(const Artifact &artifact,
     for (const std::string &kernel : target.kernels)
       out << "  " << kernel << "\n";
   }
-  if (verified)
-    out << "verified   " << bytesText(*verified) << "\n";
+  if (checked)
+    out << "checked    " << bytesText(*checked) << "\n";
   writeOut(out.str());
 }
 
 void qwen::run::info(const InfoCommand &command) {
   const Artifact artifact(command.file);
-  std::optional<uint64_t> verified;
-  if (command.verify)
-    verified = artifact.verify();
-  (command.json ? printJson : printText)(artifact, verified);
+  std::optional<uint64_t> checked;
+  if (command.check)
+    checked = artifact.check();
+  (command.json ? printJson : printText)(artifact, checked);
 }

@@ -113,7 +113,7 @@ void qwen::run::verify(const VerifyCommand &command) {
   const auto start = std::chrono::steady_clock::now();
   const Artifact artifact(command.file);
   artifact.selectTarget(hostArch(), hostFeatures());
-  const ElfImage code = artifact.loadCode();
+  const ElfMapping code = artifact.loadCode();
   const std::vector<TargetInfo> &targets = artifact.manifest().targets;
   const VerifySizes sizes = sizesOf(artifact.manifest().model);
   catchFaults();

@@ -15,7 +15,7 @@ WeightCheck qwen::run::limitCheck(WeightCheck check, const Artifact &artifact) {
   if (usable != check)
     writeError("qwen-run: " + artifact.path() +
                " is larger than the free memory, so its weights are not "
-               "checked; qwen-run info --verify checks them\n");
+               "checked; qwen-run info --check checks them\n");
   return usable;
 }
 

@@ -158,7 +158,7 @@ static void addInfo(CLI::App &app, InfoCommand &command) {
   CLI::App *sub = app.add_subcommand("info", "Describe a compiled model");
   addFile(sub, command.file);
   sub->add_flag("--json", command.json, "Print JSON");
-  sub->add_flag("--verify", command.verify,
+  sub->add_flag("--check", command.check,
                 "Read the whole file and compare it with its checksums");
   sub->callback([&command] { info(command); });
 }

@@ -32,7 +32,7 @@ inline constexpr int64_t kPageTokens = 64;
 
 /// Output columns in one panel of a packed matrix. Rows of outputs in the
 /// arena are padded to a multiple of it, so that kernels have no column tail.
-inline constexpr int64_t kPanelRows = 16;
+inline constexpr int64_t kPanelOutputs = 16;
 
 constexpr int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t alignTo(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
@@ -67,8 +67,8 @@ static_assert(sizeof(BlockQ8_0) == 34);
 
 /// How a matrix [n][k] of one format lies in the weight image.
 ///
-/// Rows are taken in panels of kPanelRows; the last panel is filled with zero
-/// rows (scale +0). Panels follow each other without gaps.
+/// Rows are taken in panels of kPanelOutputs; the last panel is filled with
+/// zero rows (scale +0). Panels follow each other without gaps.
 ///
 /// * f32, bf16: panel = float [k][16] or their upper halves, so that outputs
 ///   lie in lanes.
@@ -83,11 +83,11 @@ static_assert(sizeof(BlockQ8_0) == 34);
 int64_t panelBytes(WeightFormat format, int64_t k);
 
 /// Bytes of the scales of one block of a panel of a quantized format.
-inline constexpr int64_t kPanelScaleBytes = kPanelRows * 2;
+inline constexpr int64_t kPanelScaleBytes = kPanelOutputs * 2;
 
 /// Bytes of one group of a panel, without scales.
 constexpr int64_t panelGroupBytes(WeightFormat format) {
-  return kGroup * kPanelRows * codingOf(format).bits / 8;
+  return kGroup * kPanelOutputs * codingOf(format).bits / 8;
 }
 
 /// Bytes of a whole block of a panel of a quantized format.
@@ -98,7 +98,7 @@ constexpr int64_t panelBlockBytes(WeightFormat format) {
 
 /// Bytes of a whole packed matrix.
 inline int64_t packedBytes(WeightFormat format, int64_t n, int64_t k) {
-  return ceilDiv(n, kPanelRows) * panelBytes(format, k);
+  return ceilDiv(n, kPanelOutputs) * panelBytes(format, k);
 }
 
 } // namespace qwen

@@ -34,22 +34,22 @@ struct Context {
   uint8_t *kvPool;
   /// Token ids, [tokens].
   const int32_t *tokenIds;
-  /// Row of each token's sequence in blockTables, [tokens].
+  /// Row of each token's sequence in pageTables, [tokens].
   const int32_t *sequences;
   /// Position of each token in its sequence, [tokens]. Tokens of one sequence
   /// come in ascending order of position.
   const int32_t *positions;
-  /// Page numbers of each sequence, [sequence][blockTableStride]; entry p is
+  /// Page numbers of each sequence, [sequence][pageTableStride]; entry p is
   /// the page of positions 64p .. 64p+63.
-  const int32_t *blockTables;
+  const int32_t *pageTables;
   /// Indices of the wanted tokens in the call, [rows].
-  const int32_t *outputRows;
+  const int32_t *wantedRows;
   /// First op that saw a value that is not finite, [tokens]; the runtime sets
   /// kNoFlag before the call.
   uint32_t *flags;
   /// Result: logits, f32 [rows][the manifest's "output_stride"], or with
   /// wantHidden the hidden values, f32 [rows][hidden size].
-  float *output;
+  float *result;
   /// Static shares: thread t runs units [u * shares[t] >> 16,
   /// u * shares[t + 1] >> 16) of the u units of an op that are not in its tail;
   /// shares[0] = 0, shares[threads] = 65536, ascending.
@@ -59,7 +59,7 @@ struct Context {
   void *barrierState;
   int64_t tokens;
   int64_t rows;
-  int64_t blockTableStride;
+  int64_t pageTableStride;
   /// Not zero: write the hidden values in f32 instead of logits.
   int64_t wantHidden;
   /// Null, or a function that each thread calls when it begins op `op` (after
@@ -151,10 +151,10 @@ using SoftmaxPageFn = void(const float *s, int64_t rows, int64_t n, float *p,
                            float *m, float *l);
 /// Merges the state of a page for `rows` heads into their state so far. Each of
 /// the three states is m[rows] and l[rows], both with padding of any value to a
-/// multiple of kStateRows, then o[rows][headDim]. A zero m is +0.
+/// multiple of kStateQueries, then o[rows][headDim]. A zero m is +0.
 using MergePageFn = void(const float *old, const float *page, int64_t rows,
                          int64_t headDim, float *merged);
-inline constexpr int64_t kStateRows = 16;
+inline constexpr int64_t kStateQueries = 16;
 /// y[i] = o[i] / l.
 using FinishAttentionFn = void(const float *o, float l, int64_t headDim,
                                float *y);

@@ -67,12 +67,12 @@ struct KernelInfo {
 /// All rows, in the order of Kernels.def.
 std::span<const KernelInfo> kernelTable();
 
-/// The row of that name, or null.
+/// The kernel of that name, or null.
 const KernelInfo *findKernel(std::string_view name);
 
-/// The best row for `op` in `format` with m == `gemm ? >1 : 1` that `features`
-/// can run, or null. Features name an architecture by containing its least
-/// ones.
+/// The best kernel for `op` in `format` with m == `gemm ? >1 : 1` that
+/// `features` can run, or null. Features name an architecture by containing its
+/// least ones.
 const KernelInfo *selectKernel(KernelOp op, KernelFormat format,
                                CpuFeatureSet features, bool gemm = false);
 
@@ -85,7 +85,7 @@ constexpr KernelFormat kernelFormat(WeightFormat format) {
   }
   __builtin_unreachable();
 }
-/// The format of weights that a row reads; none where it reads no matrix of
+/// The format of weights that a kernel reads; none where it reads no matrix of
 /// the image.
 std::optional<WeightFormat> weightFormat(KernelFormat format);
 /// Whether a product in `format` takes quantized activations (LinearQ8Fn).

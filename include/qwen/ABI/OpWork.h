@@ -23,7 +23,7 @@ struct OpWork {
   int64_t weightBytes = 0;
   /// Bytes read and written for each token: activations, its embedding, its
   /// appended keys and values.
-  int64_t rowBytes = 0;
+  int64_t tokenBytes = 0;
   /// MACs of a token.
   int64_t macs = 0;
   /// Bytes of the cache that are read for each position of a sequence.
@@ -31,7 +31,7 @@ struct OpWork {
   /// MACs of a token for each position that it attends to.
   int64_t positionMacs = 0;
   /// Whether the op runs on the wanted tokens only.
-  bool outputRows = false;
+  bool wantedRows = false;
 };
 
 /// A step of one sequence: `tokens` from position `first` on, run in calls of

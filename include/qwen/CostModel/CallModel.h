@@ -26,13 +26,13 @@ struct CallSize {
 Trace executeCall(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body,
                   llvm::ArrayRef<uint64_t> arguments);
 
-/// Cycles of one of many calls of `row`, a kernel of Halide with the function
-/// `body`. executeCall gives the instructions for `size`; the instructions that
-/// set the arguments count too. The model assumes that all data is in the L1
-/// cache and that quantizers see no block of zeros. Throws Error like
-/// executeCall, and for kernels that Halide does not make.
+/// Cycles of one of many calls of `kernel`, a kernel of Halide with the
+/// function `body`. executeCall gives the instructions for `size`; the
+/// instructions that set the arguments count too. The model assumes that all
+/// data is in the L1 cache and that quantizers see no block of zeros. Throws
+/// Error like executeCall, and for kernels that Halide does not make.
 double modelCall(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body,
-                 const KernelInfo &row, CallSize size);
+                 const KernelInfo &kernel, CallSize size);
 
 } // namespace qwen
 

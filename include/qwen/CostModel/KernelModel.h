@@ -20,16 +20,17 @@ struct KernelRate {
   double macsPerCycle() const { return double(macs) / cycles; }
 };
 
-/// Models the kernel `row` with the function `body`, made with `schedule`. The
-/// model covers the innermost loop with the most dots (integer dots, else f32
-/// fmas). If the loop around it widens scales, the model covers that whole loop
-/// over blocks: loads, unpacking, scales, the update after the block, stores.
-/// For kernels that unpack weights once for many tokens, it covers one strip of
-/// tokens and the schedule's panels. Branches go as in a long product. Throws
-/// Error if there is no such loop.
+/// Models the kernel `kernel` with the function `body`, made with `schedule`.
+/// The model covers the innermost loop with the most dots (integer dots, else
+/// f32 fmas). If the loop around it widens scales, the model covers that whole
+/// loop over blocks: loads, unpacking, scales, the update after the block,
+/// stores. For kernels that unpack weights once for many tokens, it covers one
+/// strip of tokens and the schedule's panels. Branches go as in a long product.
+/// Throws Error if there is no such loop.
 KernelRate modelKernel(const CpuModel &cpu,
                        llvm::ArrayRef<MachineInstruction> body,
-                       const KernelInfo &row, const KernelSchedule &schedule);
+                       const KernelInfo &kernel,
+                       const KernelSchedule &schedule);
 
 /// Models a kernel of another project: the innermost loop with the most dots
 /// or, if that loop does not scale its sums, the loop around it, which does.

@@ -26,11 +26,11 @@
 
 namespace qwen {
 /// Whether `type` is tensor<?xi32>.
-bool isTokens(mlir::Type type);
+bool isTokenIntegers(mlir::Type type);
 /// Whether `type` is tensor<?xNxf32>, N from 1 to kMaxDimension.
-bool isFloatRows(mlir::Type type);
+bool isFloatActivations(mlir::Type type);
 /// Whether `type` is tensor<?xNxi8, #qwen.blocks<128>>, N likewise.
-bool isQuantizedRows(mlir::Type type);
+bool isQuantizedActivations(mlir::Type type);
 
 /// Rows and weights have dimensions up to this, so that no product of two of
 /// them and a few bytes overflows.

@@ -12,15 +12,15 @@ include "mlir/Interfaces/SideEffectInterfaces.td"
 //===----------------------------------------------------------------------===//
 
 /// One int32 for each token: ids or positions.
-def Qwen_TokenTensor : Type<CPred<"::qwen::isTokens($_self)">,
+def Qwen_TokenIntegers : Type<CPred<"::qwen::isTokenIntegers($_self)">,
     "one i32 for each token, tensor<?xi32>", "::mlir::RankedTensorType">;
 /// One row of f32 for each token.
-def Qwen_RowTensor : Type<CPred<"::qwen::isFloatRows($_self)">,
+def Qwen_FloatActivations : Type<CPred<"::qwen::isFloatActivations($_self)">,
     "rows of f32, tensor<?xNxf32>", "::mlir::RankedTensorType">;
 /// One row quantized in blocks for each token.
-def Qwen_QuantizedRowTensor : Type<CPred<"::qwen::isQuantizedRows($_self)">,
+def Qwen_QuantizedActivations : Type<CPred<"::qwen::isQuantizedActivations($_self)">,
     "rows in blocks, tensor<?xNxi8, #qwen.blocks<128>>", "::mlir::RankedTensorType">;
-def Qwen_AnyRowTensor : AnyTypeOf<[Qwen_RowTensor, Qwen_QuantizedRowTensor],
+def Qwen_Activations : AnyTypeOf<[Qwen_FloatActivations, Qwen_QuantizedActivations],
     "rows of f32 or in blocks", "::mlir::RankedTensorType">;
 
 /// The KV cache: the ops of a layer append to it and read it, in program order.
@@ -47,10 +47,10 @@ def Qwen_EmbeddingOp : Qwen_WeightUserOp<"embedding", [Pure]> {
     %x = qwen.embedding %ids, @model.embed_tokens.weight : tensor<?xi32> -> tensor<?x896xf32>
     ```
   }];
-  let arguments = (ins Qwen_TokenTensor:$ids, FlatSymbolRefAttr:$weight,
+  let arguments = (ins Qwen_TokenIntegers:$ids, FlatSymbolRefAttr:$weight,
                        OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$kernel);
-  let results = (outs Qwen_RowTensor:$result);
+  let results = (outs Qwen_FloatActivations:$result);
   let assemblyFormat = [{
     $ids `,` $weight attr-dict `:` type($ids) `->` type($result)
   }];
@@ -74,12 +74,12 @@ def Qwen_RmsNormOp : Qwen_WeightUserOp<"rms_norm", [Pure]> {
     %h = qwen.rms_norm %x, @q_norm.weight eps 1.0e-06 heads 128 : tensor<?x2048xf32> -> tensor<?x2048xf32>
     ```
   }];
-  let arguments = (ins Qwen_RowTensor:$input, FlatSymbolRefAttr:$weight,
+  let arguments = (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight,
                        F64Attr:$eps, OptionalAttr<I64Attr>:$head_dim,
                        OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$kernel,
                        OptionalAttr<StrAttr>:$hidden_kernel);
-  let results = (outs Qwen_AnyRowTensor:$result);
+  let results = (outs Qwen_Activations:$result);
   let assemblyFormat = [{
     $input `,` $weight `eps` custom<Float>($eps) (`heads` $head_dim^)?
         attr-dict `:` type($input) `->` type($result)
@@ -104,14 +104,14 @@ def Qwen_LinearOp : Qwen_WeightUserOp<"linear", [Pure]> {
         : tensor<?x896xf32> -> tensor<?x896xf32>, tensor<?x128xf32>, tensor<?x128xf32>
     ```
   }];
-  let arguments = (ins Qwen_AnyRowTensor:$input, Optional<Qwen_RowTensor>:$residual,
+  let arguments = (ins Qwen_Activations:$input, Optional<Qwen_FloatActivations>:$residual,
                        FlatSymbolRefArrayAttr:$weights,
                        OptionalAttr<FlatSymbolRefArrayAttr>:$bias,
                        OptionalAttr<FlatSymbolRefAttr>:$packed,
                        OptionalAttr<FlatSymbolRefAttr>:$packed_bias,
                        OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$gemv, OptionalAttr<StrAttr>:$gemm);
-  let results = (outs Variadic<Qwen_RowTensor>:$results);
+  let results = (outs Variadic<Qwen_FloatActivations>:$results);
   let assemblyFormat = [{
     $input `,` $weights (`bias` $bias^)? (`residual` `(` $residual^ `:` type($residual) `)`)?
         (`packed` $packed^)? (`packed_bias` $packed_bias^)?
@@ -131,8 +131,8 @@ def Qwen_AddBiasOp : Qwen_WeightUserOp<"add_bias", [Pure, SameOperandsAndResultT
     %y = qwen.add_bias %x, @model.layers.0.self_attn.q_proj.bias : tensor<?x896xf32>
     ```
   }];
-  let arguments = (ins Qwen_RowTensor:$input, FlatSymbolRefAttr:$bias);
-  let results = (outs Qwen_RowTensor:$result);
+  let arguments = (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$bias);
+  let results = (outs Qwen_FloatActivations:$result);
   let assemblyFormat = "$input `,` $bias attr-dict `:` type($input)";
 }
 
@@ -148,8 +148,8 @@ def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType]> {
     %h = qwen.add %residual, %x : tensor<?x896xf32>
     ```
   }];
-  let arguments = (ins Qwen_RowTensor:$lhs, Qwen_RowTensor:$rhs);
-  let results = (outs Qwen_RowTensor:$result);
+  let arguments = (ins Qwen_FloatActivations:$lhs, Qwen_FloatActivations:$rhs);
+  let results = (outs Qwen_FloatActivations:$result);
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
 }
 
@@ -165,10 +165,10 @@ def Qwen_SwiGluOp : Qwen_Op<"swiglu", [Pure, AllTypesMatch<["gate", "up"]>]> {
     %y = qwen.swiglu %gate, %up : tensor<?x4864xf32> -> tensor<?x4864xf32>
     ```
   }];
-  let arguments = (ins Qwen_RowTensor:$gate, Qwen_RowTensor:$up,
+  let arguments = (ins Qwen_FloatActivations:$gate, Qwen_FloatActivations:$up,
                        OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$kernel);
-  let results = (outs Qwen_AnyRowTensor:$result);
+  let results = (outs Qwen_Activations:$result);
   let assemblyFormat = [{
     $gate `,` $up attr-dict `:` type($gate) `->` type($result)
   }];
@@ -186,9 +186,9 @@ def Qwen_QuantizeOp : Qwen_Op<"quantize", [Pure]> {
     %q = qwen.quantize %x : tensor<?x896xf32> -> tensor<?x896xi8, #qwen.blocks<128>>
     ```
   }];
-  let arguments = (ins Qwen_RowTensor:$input, OptionalAttr<Qwen_PlanAttr>:$plan,
+  let arguments = (ins Qwen_FloatActivations:$input, OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$kernel);
-  let results = (outs Qwen_QuantizedRowTensor:$result);
+  let results = (outs Qwen_QuantizedActivations:$result);
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
   let hasVerifier = 1;
 }
@@ -210,11 +210,11 @@ def Qwen_RopeTableOp : Qwen_Op<"rope_table", [Pure, AllTypesMatch<["cos", "sin"]
     %cos, %sin = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x32xf32>
     ```
   }];
-  let arguments = (ins Qwen_TokenTensor:$positions, F64Attr:$theta,
+  let arguments = (ins Qwen_TokenIntegers:$positions, F64Attr:$theta,
                        OptionalAttr<I64Attr>:$frequencies,
                        OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$kernel);
-  let results = (outs Qwen_RowTensor:$cos, Qwen_RowTensor:$sin);
+  let results = (outs Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin);
   let assemblyFormat = [{
     $positions `theta` custom<Float>($theta) (`frequencies` $frequencies^)?
         attr-dict `:` type($positions) `->` type($cos)
@@ -236,8 +236,8 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
     %y = qwen.rope %x, %cos, %sin : tensor<?x896xf32>, tensor<?x32xf32>
     ```
   }];
-  let arguments = (ins Qwen_RowTensor:$input, Qwen_RowTensor:$cos, Qwen_RowTensor:$sin);
-  let results = (outs Qwen_RowTensor:$result);
+  let arguments = (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin);
+  let results = (outs Qwen_FloatActivations:$result);
   let assemblyFormat = [{
     $input `,` $cos `,` $sin attr-dict `:` type($input) `,` type($cos)
   }];
@@ -264,8 +264,8 @@ def Qwen_AppendOp : Qwen_WeightUserOp<"append",
         : tensor<?x128xf32>, tensor<?x32xf32>
     ```
   }];
-  let arguments = (ins Qwen_RowTensor:$keys, Qwen_RowTensor:$values,
-                       Qwen_RowTensor:$cos, Qwen_RowTensor:$sin, I64Attr:$layer,
+  let arguments = (ins Qwen_FloatActivations:$keys, Qwen_FloatActivations:$values,
+                       Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin, I64Attr:$layer,
                        OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps,
                        OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$rope_kernel,
@@ -300,9 +300,9 @@ def Qwen_AttentionOp : Qwen_WeightUserOp<"attention",
         : tensor<?x896xf32>
     ```
   }];
-  let arguments = (ins Qwen_RowTensor:$queries, Optional<Qwen_RowTensor>:$keys,
-                       Optional<Qwen_RowTensor>:$values, Optional<Qwen_RowTensor>:$cos,
-                       Optional<Qwen_RowTensor>:$sin, I64Attr:$layer, I64Attr:$heads,
+  let arguments = (ins Qwen_FloatActivations:$queries, Optional<Qwen_FloatActivations>:$keys,
+                       Optional<Qwen_FloatActivations>:$values, Optional<Qwen_FloatActivations>:$cos,
+                       Optional<Qwen_FloatActivations>:$sin, I64Attr:$layer, I64Attr:$heads,
                        I64Attr:$kv_heads, OptionalAttr<FlatSymbolRefAttr>:$norm,
                        OptionalAttr<F64Attr>:$eps, OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$rope_kernel,
@@ -311,7 +311,7 @@ def Qwen_AttentionOp : Qwen_WeightUserOp<"attention",
                        OptionalAttr<StrAttr>:$softmax_kernel,
                        OptionalAttr<StrAttr>:$merge_kernel,
                        OptionalAttr<StrAttr>:$finish_kernel);
-  let results = (outs Qwen_RowTensor:$result);
+  let results = (outs Qwen_FloatActivations:$result);
   let assemblyFormat = [{
     $queries (`append` `(` $keys^ `,` $values `:` type($keys) `,` type($values) `)`)?
         (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)?
@@ -333,21 +333,21 @@ def Qwen_AttentionOp : Qwen_WeightUserOp<"attention",
 // Output
 //===----------------------------------------------------------------------===//
 
-def Qwen_OutputRowsOp : Qwen_Op<"output_rows", [Pure, SameOperandsAndResultType]> {
+def Qwen_WantedRowsOp : Qwen_Op<"wanted_rows", [Pure, SameOperandsAndResultType]> {
   let summary = "Selects the wanted tokens";
   let description = [{
-    Row i of the result is token outputRows[i] of the input (Context in
+    Row i of the result is token wantedRows[i] of the input (Context in
     qwen/ABI/KernelABI.h). The result has one row for each wanted token. The op
     is a view: its user gathers the rows.
 
     Example:
 
     ```mlir
-    %last = qwen.output_rows %x : tensor<?x896xf32>
+    %last = qwen.wanted_rows %x : tensor<?x896xf32>
     ```
   }];
-  let arguments = (ins Qwen_RowTensor:$input);
-  let results = (outs Qwen_RowTensor:$result);
+  let arguments = (ins Qwen_FloatActivations:$input);
+  let results = (outs Qwen_FloatActivations:$result);
   let assemblyFormat = "$input attr-dict `:` type($input)";
 }
 
@@ -365,12 +365,12 @@ def Qwen_LmHeadOp : Qwen_WeightUserOp<"lm_head", [Pure]> {
     %logits = qwen.lm_head %x, @model.embed_tokens.weight : tensor<?x896xf32> -> tensor<?x151936xf32>
     ```
   }];
-  let arguments = (ins Qwen_AnyRowTensor:$input, FlatSymbolRefAttr:$weight,
+  let arguments = (ins Qwen_Activations:$input, FlatSymbolRefAttr:$weight,
                        OptionalAttr<FlatSymbolRefAttr>:$packed,
                        OptionalAttr<Qwen_PlanAttr>:$plan,
                        OptionalAttr<StrAttr>:$gemv, OptionalAttr<StrAttr>:$gemm,
                        OptionalAttr<StrAttr>:$check_kernel);
-  let results = (outs Qwen_RowTensor:$result);
+  let results = (outs Qwen_FloatActivations:$result);
   let assemblyFormat = [{
     $input `,` $weight (`packed` $packed^)? attr-dict `:` type($input) `->` type($result)
   }];

@@ -48,11 +48,12 @@ EncodeStatus encodeQ8_0(const float x[32], BlockQ8_0 &block);
 /// `d` is the scale as f16. Where the result is not Ok, nothing is written.
 EncodeStatus encodeQ4(const float *x, int64_t count, uint16_t &d, uint8_t *q);
 
-/// Packs kPanelRows rows of `k` values into one panel of panelBytes(format, k)
-/// bytes. A null row is a row of zeros with scale +0. `k` is a multiple of
+/// Packs kPanelOutputs rows of `k` values into one panel of panelBytes(format,
+/// k) bytes. A null row is a row of zeros with scale +0. `k` is a multiple of
 /// kGroup. Where the result is not Ok, the panel's bytes are unspecified.
-EncodeStatus packPanel(WeightFormat format, const float *const rows[kPanelRows],
-                       int64_t k, uint8_t *panel);
+EncodeStatus packPanel(WeightFormat format,
+                       const float *const rows[kPanelOutputs], int64_t k,
+                       uint8_t *panel);
 
 } // namespace qwen::numerics
 

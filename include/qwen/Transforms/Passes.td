@@ -130,7 +130,7 @@ def Plan : Qwen_Pass<"qwen-plan"> {
     reads the residual.
 
     The alignment of buffers is 64 bytes. A buffer has room for `qwen.max_tokens`
-    tokens or, after `qwen.output_rows`, for `qwen.max_rows` rows. The results of
+    tokens or, after `qwen.wanted_rows`, for `qwen.max_rows` rows. The results of
     a fused product share one buffer, side by side for each token. The result of
     `qwen.lm_head` is the result of the call and not in the arena (offset -1).
     Sets `qwen.arena_bytes`.
@@ -144,7 +144,7 @@ def VerifyPlan : Qwen_Pass<"qwen-verify-plan"> {
 
     - A barrier lies between an op and each op whose result it reads. Only ops
       with tokens as units may follow each other without one. They must have the
-      same number of tokens, and `qwen.output_rows` must not gather any of them:
+      same number of tokens, and `qwen.wanted_rows` must not gather any of them:
       then a thread reads the tokens that it wrote. Threads may steal units of
       products and attention, so a thread's units differ between two of those.
     - An op before `qwen.attention` appends to its layer of the cache. A barrier

@@ -43,17 +43,17 @@ generateTarget(mlir::ModuleOp module, const Target &target,
 
   entries.push_back(nameForTarget(kForwardName, target));
   for (const std::string &name : calledKernels(module)) {
-    const KernelInfo &row = *findKernel(name);
+    const KernelInfo &kernel = *findKernel(name);
     std::unique_ptr<llvm::Module> part;
-    if (row.provider == KernelProvider::Halide) {
-      part = emitHalideKernel(row, context);
+    if (kernel.provider == KernelProvider::Halide) {
+      part = emitHalideKernel(kernel, context);
     } else {
       mlir::OwningOpRef<mlir::ModuleOp> product =
           mlir::ModuleOp::create(module.getLoc());
-      emitProduct(row, scheduleOf(row), *product);
+      emitProduct(kernel, scheduleOf(kernel), *product);
       part = translateToLLVM(*product, context);
     }
-    setTarget(*part, target, row.features());
+    setTarget(*part, target, kernel.features());
     linkModule(*whole, std::move(part));
     entries.push_back(nameForTarget(name, target));
   }

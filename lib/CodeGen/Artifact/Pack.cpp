@@ -103,12 +103,12 @@ public:
 private:
   uint64_t packPanel(const Part &part, int64_t panel) {
     const int64_t k = part.columns;
-    values.resize(static_cast<size_t>(kPanelRows * k));
-    const float *rows[kPanelRows] = {};
-    const Segment *owners[kPanelRows] = {};
-    int64_t count = 0, first = panel * kPanelRows;
+    values.resize(static_cast<size_t>(kPanelOutputs * k));
+    const float *rows[kPanelOutputs] = {};
+    const Segment *owners[kPanelOutputs] = {};
+    int64_t count = 0, first = panel * kPanelOutputs;
     for (const Segment &segment : part.segments) {
-      for (; count < kPanelRows && first + count < segment.rows; ++count) {
+      for (; count < kPanelOutputs && first + count < segment.rows; ++count) {
         float *row = values.data() + count * k;
         widen(segment, (first + count) * k, k, row);
         rows[count] = row;
@@ -126,10 +126,10 @@ private:
   }
 
   /// The error for the first row that cannot be packed.
-  Error culprit(const Part &part, const float *const (&rows)[kPanelRows],
-                const Segment *const (&owners)[kPanelRows]) {
-    for (int64_t i = 0; i < kPanelRows && rows[i]; ++i) {
-      const float *only[kPanelRows] = {rows[i]};
+  Error culprit(const Part &part, const float *const (&rows)[kPanelOutputs],
+                const Segment *const (&owners)[kPanelOutputs]) {
+    for (int64_t i = 0; i < kPanelOutputs && rows[i]; ++i) {
+      const float *only[kPanelOutputs] = {rows[i]};
       const numerics::EncodeStatus status =
           numerics::packPanel(part.format, only, part.columns, bytes.data());
       if (status != numerics::EncodeStatus::Ok)

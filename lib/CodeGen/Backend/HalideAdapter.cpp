@@ -76,7 +76,7 @@ static llvm::FunctionType *signature(KernelOp op, llvm::LLVMContext &context) {
   case KernelOp::AttentionValues:
     break;
   }
-  llvm_unreachable("halideBitcode has refused the row");
+  llvm_unreachable("halideBitcode has refused the kernel");
 }
 
 namespace {
@@ -144,7 +144,7 @@ public:
     buffer(host, {{group, builder.getInt32(1)}, {groups, group}});
   }
 
-  /// The outputs of a quantizer, from C argument `first` on, for a row whose
+  /// The outputs of a quantizer, from C argument `first` on, for a kernel whose
   /// size is argument `k`.
   void quantized(unsigned first, unsigned k) {
     Value *groups = size(k, kGroup);
@@ -192,17 +192,17 @@ private:
 } // namespace
 
 /// Passes the C arguments on, as lib/CodeGen/Halide expects them.
-static void buildBody(Body &body, const KernelInfo &row) {
+static void buildBody(Body &body, const KernelInfo &kernel) {
   const auto argument = [&](unsigned i) { return body.argument(i); };
   llvm::IRBuilder<> &builder = body.builder;
-  switch (row.op) {
+  switch (kernel.op) {
   case KernelOp::Embed: {
     // Offsets of rows do not fit Halide's int32, those within a panel do.
     Value *weights = argument(0), *k = argument(2);
     Value *id = builder.CreateZExt(argument(1), builder.getInt64Ty());
-    Value *panel = builder.CreateUDiv(id, builder.getInt64(kPanelRows));
-    Value *rowOfPanel = builder.CreateURem(id, builder.getInt64(kPanelRows));
-    const WeightFormat format = *weightFormat(row.format);
+    Value *panel = builder.CreateUDiv(id, builder.getInt64(kPanelOutputs));
+    Value *rowOfPanel = builder.CreateURem(id, builder.getInt64(kPanelOutputs));
+    const WeightFormat format = *weightFormat(kernel.format);
     const bool quantized = isQuantized(format);
     Value *panelSize =
         builder.CreateMul(builder.CreateUDiv(k, builder.getInt64(kGroup)),
@@ -230,17 +230,17 @@ static void buildBody(Body &body, const KernelInfo &row) {
       return builder.getInt32(static_cast<uint32_t>(value));
     };
     if (!quantized) {
-      body.vector(at(0, panelGroupBytes(format) / (kGroup * kPanelRows)),
-                  body.size(2), kPanelRows);
+      body.vector(at(0, panelGroupBytes(format) / (kGroup * kPanelOutputs)),
+                  body.size(2), kPanelOutputs);
       body.vector(argument(3), body.size(2));
       break;
     }
     const int64_t groupBytes = panelGroupBytes(format);
-    const int64_t chunks = groupBytes / (4 * kPanelRows);
+    const int64_t chunks = groupBytes / (4 * kPanelOutputs);
     body.vector(at(0, 2), blocks, panelBlockBytes(format) / 2);
     body.buffer(at(kPanelScaleBytes, 4),
                 {{constant(4), constant(1)},
-                 {constant(chunks), constant(4 * kPanelRows)},
+                 {constant(chunks), constant(4 * kPanelOutputs)},
                  {constant(weightBlock(format) / kGroup), constant(groupBytes)},
                  {blocks, constant(panelBlockBytes(format))}});
     body.buffer(argument(3), {{constant(4), constant(1)},
@@ -261,7 +261,7 @@ static void buildBody(Body &body, const KernelInfo &row) {
     body.grouped(argument(1), groups);
     body.scalar(groups);
     body.scalar(argument(3));
-    if (row.op == KernelOp::RmsNormF32)
+    if (kernel.op == KernelOp::RmsNormF32)
       body.grouped(argument(4), groups);
     else
       body.quantized(4, 2);
@@ -288,7 +288,7 @@ static void buildBody(Body &body, const KernelInfo &row) {
   }
   case KernelOp::Rope:
   case KernelOp::NormRope: {
-    const bool norm = row.op == KernelOp::NormRope;
+    const bool norm = kernel.op == KernelOp::NormRope;
     const unsigned halfIndex = norm ? 4 : 3;
     Value *half = body.size(halfIndex);
     Value *whole = builder.CreateMul(half, builder.getInt32(2));
@@ -309,7 +309,7 @@ static void buildBody(Body &body, const KernelInfo &row) {
     body.vector(argument(0), body.size(1));
     body.scalar(body.size(1));
     body.vector(argument(2), body.size(1),
-                row.op == KernelOp::AppendK ? kPageTokens : 1);
+                kernel.op == KernelOp::AppendK ? kPageTokens : 1);
     body.flag();
     break;
   case KernelOp::SoftmaxPage: {
@@ -328,9 +328,9 @@ static void buildBody(Body &body, const KernelInfo &row) {
     Value *rows = body.size(2), *headDim = body.size(3);
     Value *bytes = builder.CreateMul(
         builder.CreateUDiv(
-            builder.CreateAdd(argument(2), builder.getInt64(kStateRows - 1)),
-            builder.getInt64(kStateRows)),
-        builder.getInt64(4 * kStateRows));
+            builder.CreateAdd(argument(2), builder.getInt64(kStateQueries - 1)),
+            builder.getInt64(kStateQueries)),
+        builder.getInt64(4 * kStateQueries));
     const auto state = [&](Value *m) {
       Value *l = builder.CreatePtrAdd(m, bytes);
       body.vector(m, rows);
@@ -355,7 +355,7 @@ static void buildBody(Body &body, const KernelInfo &row) {
   case KernelOp::Linear:
   case KernelOp::AttentionScores:
   case KernelOp::AttentionValues:
-    llvm_unreachable("halideBitcode has refused the row");
+    llvm_unreachable("halideBitcode has refused the kernel");
   }
   body.finish();
 }
@@ -396,31 +396,31 @@ static void cleanKernel(llvm::Function &kernel) {
 }
 
 std::unique_ptr<llvm::Module>
-qwen::emitHalideKernel(const KernelInfo &row, llvm::LLVMContext &context) {
-  const std::string name(row.name);
-  const std::string bitcode = halideBitcode(row);
+qwen::emitHalideKernel(const KernelInfo &kernel, llvm::LLVMContext &context) {
+  const std::string name(kernel.name);
+  const std::string bitcode = halideBitcode(kernel);
   llvm::Expected<std::unique_ptr<llvm::Module>> parsed =
       llvm::parseBitcodeFile(llvm::MemoryBufferRef(bitcode, name), context);
   if (!parsed)
     throw Error("kernel '" + name + "': llvm cannot read halide's bitcode: " +
                 llvm::toString(parsed.takeError()));
   std::unique_ptr<llvm::Module> module = std::move(*parsed);
-  llvm::Function *kernel = module->getFunction(halideFunctionName(row));
-  if (!kernel || kernel->isDeclaration())
+  llvm::Function *body = module->getFunction(halideFunctionName(kernel));
+  if (!body || body->isDeclaration())
     throw Error("kernel '" + name + "': halide's bitcode does not define '" +
-                halideFunctionName(row) + "'");
+                halideFunctionName(kernel) + "'");
 
-  cleanKernel(*kernel);
+  cleanKernel(*body);
   while (!module->named_metadata_empty())
     module->eraseNamedMetadata(&*module->named_metadata_begin());
   module->setModuleIdentifier(name);
   module->setSourceFileName(name);
 
   llvm::Function *adapter = llvm::Function::Create(
-      signature(row.op, context), llvm::GlobalValue::ExternalLinkage, name,
+      signature(kernel.op, context), llvm::GlobalValue::ExternalLinkage, name,
       module.get());
   adapter->addFnAttr(llvm::Attribute::NoUnwind);
-  Body body(adapter, kernel);
-  buildBody(body, row);
+  Body adapted(adapter, body);
+  buildBody(adapted, kernel);
   return module;
 }

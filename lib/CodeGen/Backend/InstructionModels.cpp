@@ -1,7 +1,7 @@
 //===- InstructionModels.cpp - Instructions in plain IR -------------------===//
 
 #include "qwen/CodeGen/Backend/InstructionModels.h"
-#include "TileModel.h"
+#include "AmxModel.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "llvm/ADT/STLExtras.h"
@@ -67,7 +67,7 @@ static CpuFeatureSet featuresOf(const llvm::Function &function) {
 }
 
 static void modelFunction(llvm::Function &function, CpuFeatureSet features,
-                          TileModel &tiles) {
+                          AmxModel &tiles) {
   for (llvm::Instruction &instruction :
        llvm::make_early_inc_range(llvm::instructions(function))) {
     auto *call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
@@ -86,7 +86,7 @@ static void modelFunction(llvm::Function &function, CpuFeatureSet features,
 
 void qwen::modelInstructions(llvm::Module &module, CpuFeatureSet features) {
   const std::string attribute = featureAttribute(features);
-  TileModel tiles(module, attribute);
+  AmxModel tiles(module, attribute);
   for (llvm::Function &function : module) {
     if (function.isDeclaration())
       continue;

@@ -10,12 +10,12 @@ using namespace qwen;
 
 /// Halide's target: no runtime, no threads, no checks of buffers, and floats
 /// exactly as written.
-static Halide::Target target(const KernelInfo &row) {
+static Halide::Target target(const KernelInfo &kernel) {
   using Halide::Target;
   std::vector<Target::Feature> features = {Target::NoRuntime, Target::NoAsserts,
                                            Target::NoBoundsQuery,
                                            Target::StrictFloat};
-  if (row.arch() == Arch::AArch64) {
+  if (kernel.arch() == Arch::AArch64) {
     // The feature has Halide leave f16 conversions to LLVM (fcvtn, fcvtl, which
     // Armv8.0 has) instead of writing them out; kernels do no f16 arithmetic.
     features.push_back(Target::ARMFp16);
@@ -23,18 +23,18 @@ static Halide::Target target(const KernelInfo &row) {
   }
   features.insert(features.end(), {Target::SSE41, Target::AVX, Target::AVX2,
                                    Target::FMA, Target::F16C});
-  if (row.features().contains(CpuFeature::AVX512F))
+  if (kernel.features().contains(CpuFeature::AVX512F))
     features.insert(features.end(), {Target::AVX512, Target::AVX512_Skylake});
   return Target(Target::Linux, Target::X86, 64, features);
 }
 
-static halide::Kernel build(const KernelInfo &row) {
-  const int width = static_cast<int>(isaInfo(row.isa).lanes);
-  switch (row.op) {
+static halide::Kernel build(const KernelInfo &kernel) {
+  const int width = static_cast<int>(isaInfo(kernel.isa).lanes);
+  switch (kernel.op) {
   case KernelOp::Embed:
-    return isQuantized(row.format)
-               ? halide::embedQuantized(*weightFormat(row.format))
-               : halide::embedFloat(*weightFormat(row.format));
+    return isQuantized(kernel.format)
+               ? halide::embedQuantized(*weightFormat(kernel.format))
+               : halide::embedFloat(*weightFormat(kernel.format));
   case KernelOp::RopeTable:
     return halide::ropeTable();
   case KernelOp::RmsNormF32:
@@ -52,9 +52,9 @@ static halide::Kernel build(const KernelInfo &row) {
   case KernelOp::NormRope:
     return halide::normRope(width);
   case KernelOp::AppendK:
-    return halide::append(row.format, kPageTokens);
+    return halide::append(kernel.format, kPageTokens);
   case KernelOp::AppendV:
-    return halide::append(row.format, 1);
+    return halide::append(kernel.format, 1);
   case KernelOp::SoftmaxPage:
     return halide::softmaxPage(width);
   case KernelOp::MergePage:
@@ -68,27 +68,27 @@ static halide::Kernel build(const KernelInfo &row) {
   case KernelOp::AttentionValues:
     break;
   }
-  throw Error("kernel '" + std::string(row.name) +
+  throw Error("kernel '" + std::string(kernel.name) +
               "' is not one that halide provides");
 }
 
-std::string qwen::halideFunctionName(const KernelInfo &row) {
-  return std::string(row.name) + "_halide";
+std::string qwen::halideFunctionName(const KernelInfo &kernel) {
+  return std::string(kernel.name) + "_halide";
 }
 
-std::string qwen::halideBitcode(const KernelInfo &row) {
+std::string qwen::halideBitcode(const KernelInfo &kernel) {
   try {
-    const halide::Kernel kernel = build(row);
+    const halide::Kernel built = build(kernel);
     const MemoryFile file;
-    Halide::Pipeline(kernel.outputs)
-        .compile_to_module(kernel.arguments, halideFunctionName(row),
-                           target(row), Halide::LinkageType::External)
+    Halide::Pipeline(built.outputs)
+        .compile_to_module(built.arguments, halideFunctionName(kernel),
+                           target(kernel), Halide::LinkageType::External)
         .compile({{Halide::OutputFileType::bitcode, file.path()}});
     return file.contents();
   } catch (const Halide::Error &error) {
     // What Halide says ends with a newline.
     const std::string_view what = error.what();
-    throw Error("halide refuses kernel '" + std::string(row.name) +
+    throw Error("halide refuses kernel '" + std::string(kernel.name) +
                 "': " + std::string(what.substr(0, what.find('\n'))));
   }
 }

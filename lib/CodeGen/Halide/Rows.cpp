@@ -147,7 +147,7 @@ Kernel halide::embedFloat(WeightFormat format) {
   Func out("out");
   out(i) = bf16 ? reinterpret<float>(cast<uint32_t>(panel(i)) << 16) : panel(i);
 
-  panel.dim(0).set_min(0).set_stride(static_cast<int>(kPanelRows));
+  panel.dim(0).set_min(0).set_stride(static_cast<int>(kPanelOutputs));
   out.output_buffer().dim(0).set_min(0);
   out.unroll(i, kLanes, TailStrategy::RoundUp);
   return {{panel}, {out}};
@@ -175,7 +175,7 @@ Kernel halide::embedQuantized(WeightFormat format) {
   scales.dim(0).set_min(0).set_stride(blockBytes / 2);
   bytes.dim(0).set_bounds(0, 4);
   bytes.dim(1).set_bounds(0, chunks).set_stride(
-      static_cast<int>(4 * kPanelRows));
+      static_cast<int>(4 * kPanelOutputs));
   bytes.dim(2)
       .set_bounds(0, groupsPerBlock)
       .set_stride(static_cast<int>(panelGroupBytes(format)));

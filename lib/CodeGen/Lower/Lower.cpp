@@ -56,9 +56,9 @@ static PlanAttr planOf(Operation *op) {
   return op->getAttrOfType<PlanAttr>("plan");
 }
 
-/// Where a value lies. qwen.output_rows is a view of its input.
+/// Where a value lies. qwen.wanted_rows is a view of its input.
 static BufferAttr bufferOf(Value value) {
-  if (auto view = value.getDefiningOp<OutputRowsOp>())
+  if (auto view = value.getDefiningOp<WantedRowsOp>())
     return bufferOf(view.getInput());
   return planOf(value.getDefiningOp())
       .getBuffers()[cast<OpResult>(value).getResultNumber()];
@@ -138,7 +138,7 @@ private:
   SmallVector<Attribute> opNames, opWork;
   /// Kernels of each op.
   std::vector<SmallVector<StringRef>> opKernels;
-  int64_t frequencies = 0, outputStride = 0;
+  int64_t frequencies = 0, resultStride = 0;
 };
 
 struct Lower final : qwen::impl::LowerBase<Lower> {
@@ -166,7 +166,7 @@ LogicalResult ForwardLowering::check() {
            << "has no '" << kKvFormatAttr << "'; run qwen-quantize first";
   shape.format = kv.getValue();
   for (Operation &op : planned.front().without_terminator()) {
-    if (isa<OutputRowsOp>(op))
+    if (isa<WantedRowsOp>(op))
       continue;
     auto plan = planOf(&op);
     if (!plan || plan.getBuffers().size() != op.getNumResults())
@@ -230,7 +230,7 @@ LogicalResult ForwardLowering::run() {
     kernels.push_back(builder.getStrArrayAttr(names));
   module->setAttr(kOpKernelsAttr, builder.getArrayAttr(kernels));
   module->setAttr(kFrequenciesAttr, builder.getI64IntegerAttr(frequencies));
-  module->setAttr(kOutputStrideAttr, builder.getI64IntegerAttr(outputStride));
+  module->setAttr(kResultStrideAttr, builder.getI64IntegerAttr(resultStride));
   return success();
 }
 
@@ -239,7 +239,7 @@ DictionaryAttr ForwardLowering::describe(const OpWork &work) {
       builder.getNamedAttr("kind", builder.getStringAttr(work.kind))};
   const std::pair<const char *, int64_t> numbers[] = {
       {"weight_bytes", work.weightBytes},
-      {"row_bytes", work.rowBytes},
+      {"row_bytes", work.tokenBytes},
       {"macs", work.macs},
       {"position_bytes", work.positionBytes},
       {"position_macs", work.positionMacs}};
@@ -247,14 +247,14 @@ DictionaryAttr ForwardLowering::describe(const OpWork &work) {
     if (number)
       fields.push_back(
           builder.getNamedAttr(name, builder.getI64IntegerAttr(number)));
-  if (work.outputRows)
+  if (work.wantedRows)
     fields.push_back(
         builder.getNamedAttr("output_rows", builder.getBoolAttr(true)));
   return builder.getDictionaryAttr(fields);
 }
 
 LogicalResult ForwardLowering::lower(Operation *op) {
-  if (isa<OutputRowsOp>(op))
+  if (isa<WantedRowsOp>(op))
     return success();
   for (StringRef attribute : {"weight", "norm", "packed", "packed_bias"}) {
     auto symbol = op->getAttrOfType<FlatSymbolRefAttr>(attribute);
@@ -376,8 +376,8 @@ LogicalResult ForwardLowering::lowerOp(RmsNormOp op) {
                                "qwen-fuse-attention first";
   const BufferAttr in = bufferOf(op.getInput()), out = bufferOf(op.getResult());
   const int64_t k = columns(op.getResult());
-  const bool outputRows =
-      op.getInput().getDefiningOp<OutputRowsOp>() != nullptr;
+  const bool wantedRows =
+      op.getInput().getDefiningOp<WantedRowsOp>() != nullptr;
   LmHeadOp head;
   for (Operation *user : op.getResult().getUsers())
     if (auto found = dyn_cast<LmHeadOp>(user))
@@ -386,7 +386,7 @@ LogicalResult ForwardLowering::lowerOp(RmsNormOp op) {
   const auto normRows = [&] {
     SmallVector<Value> arguments;
     add(arguments, {in.getOffset(), in.getStride()});
-    arguments.push_back(arith::ConstantIntOp::create(builder, outputRows, 1));
+    arguments.push_back(arith::ConstantIntOp::create(builder, wantedRows, 1));
     add(arguments, {weight(op.getWeightAttr()), k});
     arguments.push_back(f32(op.getEps().convertToDouble()));
     add(arguments, {out.getOffset(), out.getStride()});
@@ -486,7 +486,7 @@ LogicalResult ForwardLowering::lowerOp(LinearOp op) {
   SmallVector<Value> arguments;
   addOperand(arguments, op.getInput());
   add(arguments, {weight(op.getPackedAttr()), columns(op.getInput()),
-                  ceilDiv(n, kPanelRows), weight(op.getPackedBiasAttr()),
+                  ceilDiv(n, kPanelOutputs), weight(op.getPackedBiasAttr()),
                   residual, out.getOffset(), out.getStride()});
   arguments.push_back(i32(planOf(op).getId()));
   call(functions.linear(*gemv, gemm), arguments);
@@ -504,7 +504,7 @@ LogicalResult ForwardLowering::lowerOp(LmHeadOp op) {
     return op.emitOpError() << "has no 'packed'; run qwen-pack first";
   if (!op.getInput().getDefiningOp<RmsNormOp>())
     return op.emitOpError() << "needs the rows of a norm";
-  outputStride = bufferOf(op.getResult()).getStride();
+  resultStride = bufferOf(op.getResult()).getStride();
 
   Value wanted =
       call(functions.wantHidden(), {}, {builder.getI1Type()}).getResult(0);
@@ -518,8 +518,9 @@ LogicalResult ForwardLowering::lowerOp(LmHeadOp op) {
   trace(op);
   SmallVector<Value> arguments;
   addOperand(arguments, op.getInput());
-  add(arguments, {weight(op.getPackedAttr()), columns(op.getInput()),
-                  ceilDiv(columns(op.getResult()), kPanelRows), outputStride});
+  add(arguments,
+      {weight(op.getPackedAttr()), columns(op.getInput()),
+       ceilDiv(columns(op.getResult()), kPanelOutputs), resultStride});
   arguments.push_back(i32(planOf(op).getId()));
   call(functions.lmHead(*gemv, gemm, *finite), arguments);
   return success();
@@ -582,9 +583,10 @@ LogicalResult ForwardLowering::lowerOp(AttentionOp op) {
 
 std::vector<std::string> qwen::calledKernels(ModuleOp module) {
   std::vector<std::string> names;
-  for (const KernelInfo &row : kernelTable())
-    if (auto function = module.lookupSymbol<func::FuncOp>(StringRef(row.name)))
+  for (const KernelInfo &kernel : kernelTable())
+    if (auto function =
+            module.lookupSymbol<func::FuncOp>(StringRef(kernel.name)))
       if (function.isDeclaration())
-        names.emplace_back(row.name);
+        names.emplace_back(kernel.name);
   return names;
 }

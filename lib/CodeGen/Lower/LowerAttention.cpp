@@ -262,10 +262,10 @@ static std::string ropeArguments(const KernelInfo &rope) {
                                        : "%x, %c, %s, %half, %y";
 }
 
-/// Tokens of a unit of attention with `groups` query heads each: about a chunk
+/// Tokens of a unit of attention with `groups` query heads each: about a strip
 /// of rows, and whole tiles of them where tokens allow it.
 static int64_t tokensOfBlock(const KernelSchedule &schedule, int64_t groups) {
-  const int64_t tokens = std::max<int64_t>(1, schedule.chunk / groups);
+  const int64_t tokens = std::max<int64_t>(1, schedule.strip / groups);
   const int64_t tile = schedule.tokens;
   return tokens < tile ? tokens : tokens / tile * tile;
 }
@@ -317,9 +317,9 @@ LowerFunctions::attention(const AttentionShape &shape, const KernelInfo &rope,
   const int64_t tokens = tokensOfBlock(scheduleOf(scores), groups);
   const int64_t rows = tokens * groups;
   substitutions["blockTokens"] = std::to_string(tokens);
-  substitutions["stateRows"] = std::to_string(kStateRows);
+  substitutions["stateRows"] = std::to_string(kStateQueries);
   substitutions["stateSize"] =
-      std::to_string(2 * alignTo(rows, kStateRows) + rows * shape.headDim);
+      std::to_string(2 * alignTo(rows, kStateQueries) + rows * shape.headDim);
   substitutions["blockQuerySize"] = std::to_string(rows * shape.headDim);
   substitutions["blockScoreSize"] = std::to_string(rows * kPageTokens);
   declare(rope, "rope", substitutions);

@@ -86,13 +86,13 @@ func.func private @rows(%context: !llvm.ptr) -> i64 {
 }
 // The token of output row `row`.
 func.func private @output_token(%context: !llvm.ptr, %row: i64) -> i64 {
-  %field = arith.constant ${outputRows} : i64
+  %field = arith.constant ${wantedRows} : i64
   %index = func.call @element(%context, %field, %row) : (!llvm.ptr, i64, i64) -> i32
   %token = arith.extsi %index : i32 to i64
   return %token : i64
 }
 func.func private @output(%context: !llvm.ptr) -> !llvm.ptr {
-  %field = arith.constant ${output} : i64
+  %field = arith.constant ${result} : i64
   %base = func.call @pointer(%context, %field) : (!llvm.ptr, i64) -> !llvm.ptr
   return %base : !llvm.ptr
 }
@@ -129,8 +129,8 @@ func.func private @flag(%context: !llvm.ptr, %token: i64, %op: i32, %bad: i32) {
 // 64 * page on.
 func.func private @page(%context: !llvm.ptr, %token: i64, %page: i64, %bytes: i64) -> !llvm.ptr {
   %sequences = arith.constant ${sequences} : i64
-  %stride_field = arith.constant ${blockTableStride} : i64
-  %tables = arith.constant ${blockTables} : i64
+  %stride_field = arith.constant ${pageTableStride} : i64
+  %tables = arith.constant ${pageTables} : i64
   %pool_field = arith.constant ${kvPool} : i64
   %sequence32 = func.call @element(%context, %sequences, %token) : (!llvm.ptr, i64, i64) -> i32
   %sequence = arith.extsi %sequence32 : i32 to i64
@@ -379,23 +379,23 @@ static const std::map<std::string, std::string> &constants() {
       QWEN_FIELD(tokenIds),
       QWEN_FIELD(sequences),
       QWEN_FIELD(positions),
-      QWEN_FIELD(blockTables),
-      QWEN_FIELD(outputRows),
+      QWEN_FIELD(pageTables),
+      QWEN_FIELD(wantedRows),
       QWEN_FIELD(flags),
-      QWEN_FIELD(output),
+      QWEN_FIELD(result),
       QWEN_FIELD(shares),
       QWEN_FIELD(barrier),
       QWEN_FIELD(barrierState),
       QWEN_FIELD(tokens),
       QWEN_FIELD(rows),
-      QWEN_FIELD(blockTableStride),
+      QWEN_FIELD(pageTableStride),
       QWEN_FIELD(wantHidden),
       QWEN_FIELD(trace),
       QWEN_FIELD(traceState),
       QWEN_FIELD(taken),
       {"block", std::to_string(kActivationBlock)},
       {"group", std::to_string(kGroup)},
-      {"panel", std::to_string(kPanelRows)},
+      {"panel", std::to_string(kPanelOutputs)},
       {"pageTokens", std::to_string(kPageTokens)},
   };
   return map;

@@ -168,17 +168,17 @@ static std::vector<const KernelInfo *> tilesOf(const KernelInfo &gemv,
   std::map<int64_t, const KernelInfo *, std::greater<>> tiles;
   if (gemm) {
     const CpuFeatureSet features = gemv.features() | gemm->features();
-    for (const KernelInfo &row : kernelTable())
-      if (row.op == gemv.op && row.format == gemv.format && row.m < gemm->m &&
-          features.containsAll(row.features()))
-        tiles[row.m] = &row;
+    for (const KernelInfo &kernel : kernelTable())
+      if (kernel.op == gemv.op && kernel.format == gemv.format &&
+          kernel.m < gemm->m && features.containsAll(kernel.features()))
+        tiles[kernel.m] = &kernel;
     tiles[gemm->m] = gemm;
   }
   tiles[1] = &gemv;
   std::vector<const KernelInfo *> result;
   result.reserve(tiles.size());
-  for (const auto &[m, row] : tiles)
-    result.push_back(row);
+  for (const auto &[m, kernel] : tiles)
+    result.push_back(kernel);
   return result;
 }
 
@@ -187,30 +187,30 @@ std::string LowerFunctions::product(const KernelInfo &gemv,
   Substitutions substitutions = operandText(gemv);
   std::string tiles, left = "m";
   uint64_t sizes = 0;
-  for (const KernelInfo *row : tilesOf(gemv, gemm)) {
+  for (const KernelInfo *kernel : tilesOf(gemv, gemm)) {
     Substitutions tile = substitutions;
-    declare(*row, "kernel", tile);
-    tile["m"] = std::to_string(row->m);
+    declare(*kernel, "kernel", tile);
+    tile["m"] = std::to_string(kernel->m);
     tile["left"] = left;
     tiles += replace(kTile, tile);
-    sizes |= uint64_t{1} << row->m;
+    sizes |= uint64_t{1} << kernel->m;
     left = "left" + tile["m"];
   }
   substitutions["tiles"] = tiles;
   substitutions["tile.sizes"] = std::to_string(sizes);
   // Values along K of as many panels as stay in a cache.
   const KernelSchedule &schedule = scheduleOf(gemm ? *gemm : gemv);
-  substitutions["cached"] = std::to_string(schedule.cached / kPanelRows);
+  substitutions["cached"] = std::to_string(schedule.cached / kPanelOutputs);
   substitutions["least"] = std::to_string(schedule.panels);
   return add("product." + std::string((gemm ? *gemm : gemv).name), kProduct,
              substitutions);
 }
 
 /// Panels that share what a row does to activations before it multiplies.
-static int64_t panelsTogether(const KernelInfo &row) {
-  const KernelSchedule &schedule = scheduleOf(row);
-  const LoopNest loops = loopNest(row, schedule);
-  const bool arranges = loops == LoopNest::Blocks || loops == LoopNest::Tiles;
+static int64_t panelsTogether(const KernelInfo &kernel) {
+  const KernelSchedule &schedule = scheduleOf(kernel);
+  const LoopNest loops = loopNest(kernel, schedule);
+  const bool arranges = loops == LoopNest::UnpackOnce || loops == LoopNest::Amx;
   return arranges ? schedule.panels : 1;
 }
 

@@ -15,7 +15,7 @@ static int64_t columns(Value rows) {
 
 /// Bytes of one row of an operand or result: f32, or int8 with the scale of
 /// each block and the sum of each group.
-static int64_t rowBytes(Value value) {
+static int64_t tokenBytes(Value value) {
   const auto type = dyn_cast<RankedTensorType>(value.getType());
   if (!type || type.getRank() != 2)
     return 0;
@@ -34,22 +34,22 @@ OpWork qwen::workOf(Operation *op, ModuleOp module, KvFormat kv) {
   OpWork work;
   work.kind = op->getName().stripDialect().str();
   for (Value operand : op->getOperands())
-    work.rowBytes += rowBytes(operand);
+    work.tokenBytes += tokenBytes(operand);
   for (Value result : op->getResults())
-    work.rowBytes += rowBytes(result);
+    work.tokenBytes += tokenBytes(result);
   llvm::TypeSwitch<Operation *>(op)
       .Case([&](EmbeddingOp typed) {
         auto packed = module.lookupSymbol<PackedOp>(typed.getWeight());
         if (!packed)
           return;
         const int64_t rows = cast<ShapedType>(packed.getType()).getDimSize(0);
-        work.rowBytes += static_cast<int64_t>(packed.getByteSize()) /
-                         alignTo(rows, kPanelRows);
+        work.tokenBytes += static_cast<int64_t>(packed.getByteSize()) /
+                           alignTo(rows, kPanelOutputs);
       })
       .Case([&](RmsNormOp typed) {
         work.weightBytes = packedBytes(typed.getWeightAttr());
-        work.outputRows =
-            typed.getInput().getDefiningOp<OutputRowsOp>() != nullptr;
+        work.wantedRows =
+            typed.getInput().getDefiningOp<WantedRowsOp>() != nullptr;
       })
       .Case([&](LinearOp typed) {
         work.weightBytes = packedBytes(typed.getPackedAttr()) +
@@ -60,11 +60,11 @@ OpWork qwen::workOf(Operation *op, ModuleOp module, KvFormat kv) {
       .Case([&](LmHeadOp typed) {
         work.weightBytes = packedBytes(typed.getPackedAttr());
         work.macs = columns(typed.getInput()) * columns(typed.getResult());
-        work.outputRows = true;
+        work.wantedRows = true;
       })
       .Case([&](AppendOp typed) {
         work.weightBytes = packedBytes(typed.getNormAttr());
-        work.rowBytes +=
+        work.tokenBytes +=
             (columns(typed.getKeys()) + columns(typed.getValues())) *
             kvElementBytes(kv);
       })

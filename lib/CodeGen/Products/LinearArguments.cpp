@@ -7,9 +7,9 @@
 using namespace qwen;
 using namespace mlir;
 
-SmallVector<Type> qwen::linearSignature(const KernelInfo &row,
+SmallVector<Type> qwen::linearSignature(const KernelInfo &kernel,
                                         MLIRContext *context) {
-  const unsigned pointers = isQuantized(row.format) ? 7 : 5;
+  const unsigned pointers = isQuantized(kernel.format) ? 7 : 5;
   SmallVector<Type> types(pointers, ProductBuilder::pointerType(context));
   types.append(5, IntegerType::get(context, 64));
   return types;

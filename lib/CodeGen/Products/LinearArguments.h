@@ -19,7 +19,7 @@ namespace qwen {
 inline constexpr float kMagic = 12582912.0f;
 
 /// The types of the arguments of LinearF32Fn or LinearQ8Fn.
-llvm::SmallVector<Type> linearSignature(const KernelInfo &row,
+llvm::SmallVector<Type> linearSignature(const KernelInfo &kernel,
                                         mlir::MLIRContext *context);
 
 /// The arguments of LinearF32Fn (whose x is `q`) or LinearQ8Fn.

@@ -19,7 +19,7 @@ using namespace mlir;
 /// Whether a subtraction turns dots into floats. Without a correction, what
 /// they start from would take the slot that this saves.
 static bool fromMagic(const LinearTile &tile) {
-  return tile.row.arch() == Arch::AArch64 && tile.isCorrected();
+  return tile.kernel.arch() == Arch::AArch64 && tile.isCorrected();
 }
 
 /// What the dots of vector `v` start from. No two vectors of a token start from
@@ -151,7 +151,7 @@ void qwen::groupDots(LinearTile &tile, Value chunks, Value column,
     return pairDots(tile, chunks, column, q, start, use);
   SmallVector<std::unique_ptr<GroupDot>> dots;
   for (Value value : start)
-    dots.push_back(makeDot(tile.b, tile.row.isa, tile.isEightBits(), value));
+    dots.push_back(makeDot(tile.b, tile.kernel.isa, tile.isEightBits(), value));
   Value columnChunks = tile.b.at(chunks, tile.b.mul(column, 4));
   const int64_t vectors = tile.vectors, count = tile.groupBytes / kChunkBytes;
   auto addChunk = [&](int64_t chunk, int64_t v) {

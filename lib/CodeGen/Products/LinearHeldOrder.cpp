@@ -10,7 +10,7 @@ using namespace mlir;
 
 bool qwen::holdsOrder(const LinearTile &tile) {
   const KernelSchedule &schedule = tile.schedule;
-  const IsaInfo &isa = isaInfo(tile.row.isa);
+  const IsaInfo &isa = isaInfo(tile.kernel.isa);
   return isa.dot.kind == DotKind::Maddubs && isa.registers == 16 &&
          schedule.inTurn == 0 && (schedule.tokens > 1 || schedule.streams > 1);
 }
@@ -91,7 +91,7 @@ void qwen::heldDots(LinearTile &tile, ArrayRef<Value> chunks, Value column,
   ProductBuilder &b = tile.b;
   SmallVector<std::unique_ptr<GroupDot>> dots;
   for (size_t i = 0; i < chunks.size() * q.size() * tile.vectors; ++i)
-    dots.push_back(makeDot(b, tile.row.isa, tile.isEightBits(), nullptr));
+    dots.push_back(makeDot(b, tile.kernel.isa, tile.isEightBits(), nullptr));
   Values panels;
   for (Value group : chunks)
     panels.push_back(b.at(group, b.mul(column, 4)));

@@ -5,17 +5,17 @@
 using namespace qwen;
 using namespace mlir;
 
-LinearTile::LinearTile(const KernelInfo &row, const KernelSchedule &schedule,
+LinearTile::LinearTile(const KernelInfo &kernel, const KernelSchedule &schedule,
                        ModuleOp module)
-    : row(row), schedule(schedule), format(*weightFormat(row.format)),
-      lanes(isaInfo(row.isa).lanes), vectors(schedule.vectors),
+    : kernel(kernel), schedule(schedule), format(*weightFormat(kernel.format)),
+      lanes(isaInfo(kernel.isa).lanes), vectors(schedule.vectors),
       groupBytes(panelGroupBytes(format)),
-      b(row, module, linearSignature(row, module.getContext())) {}
+      b(kernel, module, linearSignature(kernel, module.getContext())) {}
 
-bool LinearTile::inPairs() const { return isaInfo(row.isa).dot.tokens == 2; }
+bool LinearTile::inPairs() const { return isaInfo(kernel.isa).dot.tokens == 2; }
 
 bool LinearTile::isCorrected() const {
-  return !isEightBits() || isaInfo(row.isa).dot.isUnsigned;
+  return !isEightBits() || isaInfo(kernel.isa).dot.isUnsigned;
 }
 
 Values qwen::overGroups(LinearTile &tile, const GroupSpan &span,

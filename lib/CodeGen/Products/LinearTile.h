@@ -16,7 +16,7 @@ namespace qwen {
 
 /// What the parts share: the row, and the tile that is emitted now.
 struct LinearTile {
-  LinearTile(const KernelInfo &row, const KernelSchedule &schedule,
+  LinearTile(const KernelInfo &kernel, const KernelSchedule &schedule,
              mlir::ModuleOp module);
 
   /// Whether accumulators are of pairs of tokens and outputs, as smmla's are:
@@ -30,7 +30,7 @@ struct LinearTile {
   /// Whether dots lack something that depends on the activations' sum.
   bool isCorrected() const;
 
-  const KernelInfo &row;
+  const KernelInfo &kernel;
   const KernelSchedule &schedule;
   const WeightFormat format;
   const int64_t lanes;
@@ -65,7 +65,7 @@ Values overGroups(LinearTile &tile, const GroupSpan &span,
 //===----------------------------------------------------------------------===//
 
 /// Bytes of a chunk of a group: 4 of each output.
-inline constexpr int64_t kChunkBytes = kPanelRows * 4;
+inline constexpr int64_t kChunkBytes = kPanelOutputs * 4;
 
 /// Fetches what lies as far behind `line` as the schedule says.
 void prefetch(LinearTile &tile, Value line);

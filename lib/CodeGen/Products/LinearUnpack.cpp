@@ -49,7 +49,7 @@ Value qwen::unpack(LinearTile &tile, Value bytes, int64_t part) {
     return arith::ShRUIOp::create(b, bytes, constant(4));
   }
   // w + 128 is w with its sign bit flipped.
-  if (isaInfo(tile.row.isa).dot.isUnsigned)
+  if (isaInfo(tile.kernel.isa).dot.isUnsigned)
     return arith::XOrIOp::create(b, bytes, constant(-128));
   return bytes;
 }
@@ -69,10 +69,10 @@ Value qwen::activations(LinearTile &tile, Value q, int64_t step) {
   ProductBuilder &b = tile.b;
   const VectorType bytes = b.vector(4 * tile.lanes, b.getI8Type());
   const VectorType words = b.vector(tile.lanes, b.getI32Type());
-  if (isaInfo(tile.row.isa).dot.kind == DotKind::SdotLane)
+  if (isaInfo(tile.kernel.isa).dot.kind == DotKind::SdotLane)
     return sixteenActivations(tile, q, step / 4 * 16);
   Value word;
-  if (tile.row.arch() == Arch::X86_64) {
+  if (tile.kernel.arch() == Arch::X86_64) {
     word = LLVM::LoadOp::create(b, b.getI32Type(), b.at(q, 4 * step), 1);
   } else {
     // From a register: sdot takes one of its four words as an operand.

@@ -23,8 +23,8 @@ using Values = llvm::SmallVector<Value>;
 
 class ProductBuilder : public mlir::ImplicitLocOpBuilder {
 public:
-  /// Starts the body of the function of `row` at the end of `module`.
-  ProductBuilder(const KernelInfo &row, mlir::ModuleOp module,
+  /// Starts the body of the function of `kernel` at the end of `module`.
+  ProductBuilder(const KernelInfo &kernel, mlir::ModuleOp module,
                  llvm::ArrayRef<Type> arguments);
 
   /// The types that signatures are made of.
@@ -138,13 +138,13 @@ private:
 };
 
 /// The emitters of Products.h, by LoopNest.
-void emitAttention(const KernelInfo &row, const KernelSchedule &schedule,
+void emitAttention(const KernelInfo &kernel, const KernelSchedule &schedule,
                    mlir::ModuleOp module);
-void emitLinear(const KernelInfo &row, const KernelSchedule &schedule,
+void emitLinear(const KernelInfo &kernel, const KernelSchedule &schedule,
                 mlir::ModuleOp module);
-void emitBlocked(const KernelInfo &row, const KernelSchedule &schedule,
+void emitBlocked(const KernelInfo &kernel, const KernelSchedule &schedule,
                  mlir::ModuleOp module);
-void emitTiled(const KernelInfo &row, const KernelSchedule &schedule,
+void emitTiled(const KernelInfo &kernel, const KernelSchedule &schedule,
                mlir::ModuleOp module);
 
 } // namespace qwen

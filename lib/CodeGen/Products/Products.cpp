@@ -13,30 +13,30 @@
 using namespace qwen;
 using namespace mlir;
 
-void qwen::emitProduct(const KernelInfo &row, const KernelSchedule &schedule,
+void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
                        ModuleOp module) {
-  if (row.provider != KernelProvider::MLIR)
-    throw Error("kernel '" + std::string(row.name) + "' is not a product");
-  checkSchedule(row, schedule);
-  switch (loopNest(row, schedule)) {
+  if (kernel.provider != KernelProvider::MLIR)
+    throw Error("kernel '" + std::string(kernel.name) + "' is not a product");
+  checkSchedule(kernel, schedule);
+  switch (loopNest(kernel, schedule)) {
   case LoopNest::Attention:
-    return emitAttention(row, schedule, module);
+    return emitAttention(kernel, schedule, module);
   case LoopNest::Chains:
   case LoopNest::Dots:
-    return emitLinear(row, schedule, module);
-  case LoopNest::Blocks:
-    return emitBlocked(row, schedule, module);
-  case LoopNest::Tiles:
-    return emitTiled(row, schedule, module);
+    return emitLinear(kernel, schedule, module);
+  case LoopNest::UnpackOnce:
+    return emitBlocked(kernel, schedule, module);
+  case LoopNest::Amx:
+    return emitTiled(kernel, schedule, module);
   }
 }
 
-ProductBuilder::ProductBuilder(const KernelInfo &row, ModuleOp module,
+ProductBuilder::ProductBuilder(const KernelInfo &kernel, ModuleOp module,
                                ArrayRef<Type> arguments)
     : ImplicitLocOpBuilder(module.getLoc(), module.getBodyRegion()),
-      arch(row.arch()), scalable(isaInfo(row.isa).isScalable) {
+      arch(kernel.arch()), scalable(isaInfo(kernel.isa).isScalable) {
   setInsertionPointToEnd(module.getBody());
-  function = func::FuncOp::create(*this, StringRef(row.name),
+  function = func::FuncOp::create(*this, StringRef(kernel.name),
                                   getFunctionType(arguments, {}));
   setInsertionPointToStart(function.addEntryBlock());
 }

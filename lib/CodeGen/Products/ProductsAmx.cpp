@@ -6,7 +6,7 @@
 // in AVX-512: the dots leave their tile through memory, are converted and
 // multiplied with the scale.
 //
-//   for every chunk of tokens
+//   for every strip of tokens
 //     for each panel of 16 outputs
 //       for every depth of groups along K
 //         stage: weights as int8 in the order of tiles, scales as f32
@@ -28,17 +28,17 @@ using namespace qwen;
 using namespace mlir;
 
 /// Rows of a tile and bytes of one of them.
-static constexpr int64_t kTileRows = 16, kRowBytes = 64;
-static constexpr int64_t kTileBytes = kTileRows * kRowBytes;
+static constexpr int64_t kTileLines = 16, kLineBytes = 64;
+static constexpr int64_t kTileBytes = kTileLines * kLineBytes;
 
 /// Bytes of a staged group: one row of 64 bytes for 4 values of 16 outputs.
-static constexpr int64_t kStagedBytes = kGroup * kPanelRows;
+static constexpr int64_t kStagedBytes = kGroup * kPanelOutputs;
 
 namespace {
-/// Emits one row of the table.
+/// Emits one kernel.
 class TileEmitter {
 public:
-  TileEmitter(const KernelInfo &row, const KernelSchedule &schedule,
+  TileEmitter(const KernelInfo &kernel, const KernelSchedule &schedule,
               ModuleOp module);
 
   void emit();
@@ -55,7 +55,7 @@ private:
   Value tile(int64_t number);
   void configure();
   void stage(Value panel, Value first, Value last);
-  void stageValues(Value panel, Value group, Value to);
+  void arrangeValues(Value panel, Value group, Value to);
   void accumulate(Value token, Value sums, Value first, Value last);
   void stageFactors(Value token, Value first, Value last);
   Values advance(const Stage &stage, Value next, Value done, Values sums);
@@ -81,7 +81,7 @@ private:
     return b.at(dots, b.mul(parity, blockDots * kTileBytes));
   }
 
-  const KernelInfo &row;
+  const KernelInfo &kernel;
   const KernelSchedule &schedule;
   const WeightFormat format;
   /// Blocks that are staged at a time, and bytes of a token's scales in them.
@@ -98,17 +98,18 @@ private:
 };
 } // namespace
 
-TileEmitter::TileEmitter(const KernelInfo &row, const KernelSchedule &schedule,
-                         ModuleOp module)
-    : row(row), schedule(schedule), format(*weightFormat(row.format)),
+TileEmitter::TileEmitter(const KernelInfo &kernel,
+                         const KernelSchedule &schedule, ModuleOp module)
+    : kernel(kernel), schedule(schedule), format(*weightFormat(kernel.format)),
       stagedBlocks(schedule.depth / kBlockGroups),
       factorBytes(stagedBlocks * int64_t(sizeof(float))),
       scaleGroups(weightBlock(format) / kGroup),
       blockDots(kBlockGroups / scaleGroups),
-      b(row, module, linearSignature(row, module.getContext())),
-      bytes(b.vector(kRowBytes, b.getI8Type())),
-      integers(b.vector(kPanelRows, b.getI32Type())),
-      floats(b.vector(kPanelRows, b.getF32Type())), arguments(b, row.format) {}
+      b(kernel, module, linearSignature(kernel, module.getContext())),
+      bytes(b.vector(kLineBytes, b.getI8Type())),
+      integers(b.vector(kPanelOutputs, b.getI32Type())),
+      floats(b.vector(kPanelOutputs, b.getF32Type())),
+      arguments(b, kernel.format) {}
 
 Value TileEmitter::constant(VectorType type, int8_t value) {
   return arith::ConstantOp::create(
@@ -134,18 +135,18 @@ void TileEmitter::emit() {
   groups = b.shiftRight(arguments.k, 5);
   blocks = blocksOf(groups);
   staged = b.scratch(schedule.depth * kStagedBytes);
-  stagedScales = b.scratch(schedule.depth * kRowBytes);
-  factors = b.scratch(kTileRows * factorBytes);
+  stagedScales = b.scratch(schedule.depth * kLineBytes);
+  factors = b.scratch(kTileLines * factorBytes);
   dots = b.scratch(2 * blockDots * kTileBytes);
-  accumulators = b.scratch(schedule.chunk * kRowBytes);
+  accumulators = b.scratch(schedule.strip * kLineBytes);
   configure();
   Value panelBytes = arguments.panelStride(b, format);
-  b.loop(b.integer(0), arguments.m, schedule.chunk, [&](Value firstToken) {
+  b.loop(b.integer(0), arguments.m, schedule.strip, [&](Value firstToken) {
     Value lastToken =
-        b.smaller(arguments.m, b.add(firstToken, b.integer(schedule.chunk)));
+        b.smaller(arguments.m, b.add(firstToken, b.integer(schedule.strip)));
     auto sumOf = [&](Value token) {
       Value index = arith::SubIOp::create(b, token, firstToken);
-      return b.at(accumulators, b.mul(index, kRowBytes));
+      return b.at(accumulators, b.mul(index, kLineBytes));
     };
     b.loop(arguments.panelBegin, arguments.panelEnd, 1, [&](Value panel) {
       Value panelWeights = b.at(arguments.weights, b.mul(panel, panelBytes));
@@ -154,13 +155,13 @@ void TileEmitter::emit() {
       b.loop(b.integer(0), groups, schedule.depth, [&](Value first) {
         Value last = b.smaller(groups, b.add(first, b.integer(schedule.depth)));
         stage(panelWeights, first, last);
-        b.loop(firstToken, lastToken, row.m, [&](Value token) {
+        b.loop(firstToken, lastToken, kernel.m, [&](Value token) {
           accumulate(token, sumOf(token), first, last);
         });
       });
       b.loop(firstToken, lastToken, 1, [&](Value token) {
-        arguments.store(b, b.mul(panel, kPanelRows), token,
-                        {b.load(floats, sumOf(token))}, kPanelRows);
+        arguments.store(b, b.mul(panel, kPanelOutputs), token,
+                        {b.load(floats, sumOf(token))}, kPanelOutputs);
       });
     });
   });
@@ -177,11 +178,11 @@ void TileEmitter::configure() {
   };
   values[0] = 1;
   for (int64_t i = 0; i < blockDots; ++i)
-    shape(i, kTileRows, kRowBytes);
+    shape(i, kTileLines, kLineBytes);
   for (int64_t pair : kPairs) {
     const int64_t deep = scaleGroups > 1 && pair == kPairs[0] ? 2 : 1;
-    shape(pair, kTileRows, deep * kGroup);
-    shape(pair + 1, deep * kGroup / 4, kRowBytes);
+    shape(pair, kTileLines, deep * kGroup);
+    shape(pair + 1, deep * kGroup / 4, kLineBytes);
   }
   Value config = b.scratch(64);
   b.store(arith::ConstantOp::create(
@@ -196,14 +197,14 @@ void TileEmitter::stage(Value panel, Value first, Value last) {
     return b.at(base, b.mul(arith::SubIOp::create(b, index, first), size));
   };
   b.loop(first, last, 1, [&](Value group) {
-    stageValues(panel, group, place(staged, group, kStagedBytes));
+    arrangeValues(panel, group, place(staged, group, kStagedBytes));
   });
   Value firstScale = scaleRows(first);
   b.loop(firstScale, scaleRows(last), 1, [&](Value scale) {
     Value index = arith::SubIOp::create(b, scale, firstScale);
-    b.store(b.loadFloats(kPanelRows, b.getF16Type(),
+    b.store(b.loadFloats(kPanelOutputs, b.getF16Type(),
                          b.at(panel, b.mul(scale, panelBlockBytes(format)))),
-            b.at(stagedScales, b.mul(index, kRowBytes)));
+            b.at(stagedScales, b.mul(index, kLineBytes)));
   });
   if (scaleGroups > 1)
     return;
@@ -211,32 +212,32 @@ void TileEmitter::stage(Value panel, Value first, Value last) {
   // included.
   Value end = b.mul(blocksOf(last), kBlockGroups);
   b.loop(last, end, 1, [&](Value group) {
-    for (int64_t i = 0; i < kStagedBytes; i += kRowBytes)
+    for (int64_t i = 0; i < kStagedBytes; i += kLineBytes)
       b.store(constant(bytes, 0), b.at(place(staged, group, kStagedBytes), i));
-    b.store(b.zeros(floats, -0.0f), place(stagedScales, group, kRowBytes));
+    b.store(b.zeros(floats, -0.0f), place(stagedScales, group, kLineBytes));
   });
 }
 
 /// 8 rows, each with 4 values of every output.
-void TileEmitter::stageValues(Value panel, Value group, Value to) {
+void TileEmitter::arrangeValues(Value panel, Value group, Value to) {
   Value scaleRow = scaleGroups == 1 ? group : b.shiftRight(group, 2);
   Value offset = b.add(b.mul(group, panelGroupBytes(format)),
                        b.mul(b.add(scaleRow, b.integer(1)), kPanelScaleBytes));
   Value from = b.at(panel, offset);
-  const int64_t chunks = panelGroupBytes(format) / kRowBytes;
+  const int64_t chunks = panelGroupBytes(format) / kLineBytes;
   for (int64_t i = 0; i < chunks; ++i) {
-    Value packed = b.load(bytes, b.at(from, i * kRowBytes));
+    Value packed = b.load(bytes, b.at(from, i * kLineBytes));
     if (format == WeightFormat::Q8_0) {
-      b.store(packed, b.at(to, i * kRowBytes));
+      b.store(packed, b.at(to, i * kLineBytes));
       continue;
     }
     // Nibbles are stored plus 8.
     Value low = arith::AndIOp::create(b, packed, constant(bytes, 15));
     Value high = arith::ShRUIOp::create(b, packed, constant(bytes, 4));
     b.store(arith::SubIOp::create(b, low, constant(bytes, 8)),
-            b.at(to, i * kRowBytes));
+            b.at(to, i * kLineBytes));
     b.store(arith::SubIOp::create(b, high, constant(bytes, 8)),
-            b.at(to, (i + chunks) * kRowBytes));
+            b.at(to, (i + chunks) * kLineBytes));
   }
 }
 
@@ -248,8 +249,8 @@ void TileEmitter::accumulate(Value token, Value sums, Value first, Value last) {
   Value end = blocksOf(last);
   stageFactors(token, firstBlock, end);
   Values acc;
-  for (int64_t r = 0; r < kTileRows; ++r)
-    acc.push_back(b.load(floats, b.at(sums, r * kRowBytes)));
+  for (int64_t r = 0; r < kTileLines; ++r)
+    acc.push_back(b.load(floats, b.at(sums, r * kLineBytes)));
   const Stage stage = {activations, first, firstBlock};
   auto before = [&](Value block) -> Value {
     return arith::SubIOp::create(b, block, b.integer(1));
@@ -260,8 +261,8 @@ void TileEmitter::accumulate(Value token, Value sums, Value first, Value last) {
                  return advance(stage, block, before(block), Values(values));
                });
   acc = advance(stage, Value(), before(end), acc);
-  for (int64_t r = 0; r < kTileRows; ++r)
-    b.store(acc[r], b.at(sums, r * kRowBytes));
+  for (int64_t r = 0; r < kTileLines; ++r)
+    b.store(acc[r], b.at(sums, r * kLineBytes));
 }
 
 /// The scales of 16 tokens in the blocks [first, last), four of each token.
@@ -273,7 +274,7 @@ void TileEmitter::stageFactors(Value token, Value first, Value last) {
                            {first, last});
   Value from = b.at(arguments.d,
                     b.mul(b.add(b.mul(token, blocks), first), sizeof(float)));
-  b.loop(b.integer(0), b.integer(kTileRows), 1, [&](Value r) {
+  b.loop(b.integer(0), b.integer(kTileLines), 1, [&](Value r) {
     Value at = b.at(from, b.mul(b.mul(r, blocks), sizeof(float)));
     Value scales = LLVM::MaskedLoadOp::create(b, type, at, mask, b.zeros(type),
                                               alignof(float));
@@ -287,14 +288,14 @@ void TileEmitter::stageFactors(Value token, Value first, Value last) {
 Values TileEmitter::advance(const Stage &stage, Value next, Value done,
                             Values sums) {
   const int64_t turns = scaleGroups == 1 ? kBlockGroups : kBlockGroups / 2;
-  const int64_t rows = kTileRows / turns;
+  const int64_t rows = kTileLines / turns;
   Values scales;
   if (done) {
     Value index = arith::SubIOp::create(b, done, stage.firstBlock);
     for (int64_t i = 0; i < blockDots; ++i)
       scales.push_back(b.load(
-          floats, b.at(stagedScales, b.add(b.mul(index, blockDots * kRowBytes),
-                                           b.integer(i * kRowBytes)))));
+          floats, b.at(stagedScales, b.add(b.mul(index, blockDots * kLineBytes),
+                                           b.integer(i * kLineBytes)))));
   }
   for (int64_t turn = 0; turn < turns; ++turn) {
     if (next)
@@ -304,7 +305,7 @@ Values TileEmitter::advance(const Stage &stage, Value next, Value done,
     if (next && (scaleGroups == 1 || turn + 1 == turns)) {
       const int64_t dot = scaleGroups == 1 ? turn : 0;
       amx("tilestored64", {tile(dot), b.at(dotsOf(next), dot * kTileBytes),
-                           b.integer(kRowBytes)});
+                           b.integer(kLineBytes)});
     }
   }
   return sums;
@@ -344,7 +345,7 @@ void TileEmitter::addDots(const Stage &stage, int64_t dot, int64_t pair,
   amx("tileloadd64",
       {tile(pair), b.at(stage.activations, b.mul(from, kGroup)), arguments.k});
   amx("tileloadd64", {tile(pair + 1), b.at(staged, b.mul(index, kStagedBytes)),
-                      b.integer(kRowBytes)});
+                      b.integer(kLineBytes)});
   amx("tdpbssd", {tile(dot), tile(pair), tile(pair + 1)});
 }
 
@@ -360,7 +361,8 @@ void TileEmitter::addRows(const Stage &stage, Value block,
   for (int64_t r = first; r < last; ++r) {
     Value t = b.zeros(floats, -0.0f);
     for (int64_t i = 0; i < blockDots; ++i) {
-      Value isum = b.load(integers, b.at(from, i * kTileBytes + r * kRowBytes));
+      Value isum =
+          b.load(integers, b.at(from, i * kTileBytes + r * kLineBytes));
       t = math::FmaOp::create(b, arith::SIToFPOp::create(b, floats, isum),
                               scales[i], t);
     }
@@ -369,7 +371,7 @@ void TileEmitter::addRows(const Stage &stage, Value block,
   }
 }
 
-void qwen::emitTiled(const KernelInfo &row, const KernelSchedule &schedule,
+void qwen::emitTiled(const KernelInfo &kernel, const KernelSchedule &schedule,
                      ModuleOp module) {
-  TileEmitter(row, schedule, module).emit();
+  TileEmitter(kernel, schedule, module).emit();
 }

@@ -17,16 +17,16 @@ using namespace mlir;
 namespace {
 class AttentionEmitter {
 public:
-  AttentionEmitter(const KernelInfo &row, const KernelSchedule &schedule,
+  AttentionEmitter(const KernelInfo &kernel, const KernelSchedule &schedule,
                    ModuleOp module)
-      : row(row), schedule(schedule), lanes(isaInfo(row.isa).lanes),
-        b(row, module, signature(row, module.getContext())),
-        stored(row.format == KernelFormat::F16 ? Type(b.getF16Type())
-                                               : Type(b.getF32Type())),
+      : kernel(kernel), schedule(schedule), lanes(isaInfo(kernel.isa).lanes),
+        b(kernel, module, signature(kernel, module.getContext())),
+        stored(kernel.format == KernelFormat::F16 ? Type(b.getF16Type())
+                                                  : Type(b.getF32Type())),
         storedBytes(stored.getIntOrFloatBitWidth() / 8) {}
 
   void emit() {
-    const bool scores = row.op == KernelOp::AttentionScores;
+    const bool scores = kernel.op == KernelOp::AttentionScores;
     // Scores have a scale behind the page.
     const unsigned out = scores ? 3 : 2;
     Product product;
@@ -43,13 +43,13 @@ public:
       product.count = product.xStride = headDim;
       product.columns = n;
       product.lineLength = b.integer(kPageTokens);
-      product.multiple = kPanelRows;
+      product.multiple = kPanelOutputs;
     } else {
       // o[g][c] = chain over j < n of p[g][j] * v[j][c].
       product.count = n;
       product.xStride = b.integer(kPageTokens);
       product.columns = product.lineLength = headDim;
-      product.multiple = kPanelRows / 2;
+      product.multiple = kPanelOutputs / 2;
     }
     product.lineBytes = b.mul(product.lineLength, storedBytes);
     emitProduct(product);
@@ -58,11 +58,11 @@ public:
 
 private:
   /// AttentionScoresFn or AttentionValuesFn.
-  static SmallVector<Type> signature(const KernelInfo &row,
+  static SmallVector<Type> signature(const KernelInfo &kernel,
                                      MLIRContext *context) {
     Type pointer = ProductBuilder::pointerType(context);
     SmallVector<Type> types = {pointer, pointer, pointer};
-    if (row.op == KernelOp::AttentionScores)
+    if (kernel.op == KernelOp::AttentionScores)
       types.insert(types.begin() + 2, Float32Type::get(context));
     types.append(3, IntegerType::get(context, 64));
     types.push_back(pointer);
@@ -127,10 +127,11 @@ private:
   /// as registers allow beside a line of the matrix for each step that is
   /// loaded at once.
   int64_t vectorsOf(int64_t heads) const {
-    const int64_t steps = row.arch() == Arch::AArch64 ? 4 : 1;
+    const int64_t steps = kernel.arch() == Arch::AArch64 ? 4 : 1;
     int64_t vectors = schedule.vectors;
     while (2 * vectors * heads <= schedule.tokens * schedule.vectors &&
-           2 * vectors * (heads + steps) + heads <= isaInfo(row.isa).registers)
+           2 * vectors * (heads + steps) + heads <=
+               isaInfo(kernel.isa).registers)
       vectors *= 2;
     return vectors;
   }
@@ -173,7 +174,7 @@ private:
     }
   }
 
-  const KernelInfo &row;
+  const KernelInfo &kernel;
   const KernelSchedule &schedule;
   const int64_t lanes;
   ProductBuilder b;
@@ -182,7 +183,7 @@ private:
 };
 } // namespace
 
-void qwen::emitAttention(const KernelInfo &row, const KernelSchedule &schedule,
-                         ModuleOp module) {
-  AttentionEmitter(row, schedule, module).emit();
+void qwen::emitAttention(const KernelInfo &kernel,
+                         const KernelSchedule &schedule, ModuleOp module) {
+  AttentionEmitter(kernel, schedule, module).emit();
 }

@@ -3,7 +3,7 @@
 // GEMM rows that unpack weights once for many tokens:
 //
 //   for each panel of 16 outputs
-//     for each chunk of tokens
+//     for each strip of tokens
 //       for each block of 128 along K
 //         unpack the block's weights and scales, in the order of their use
 //         for each tile of outputs and tokens
@@ -33,17 +33,17 @@ using namespace mlir;
 static constexpr int64_t kLanes = 4;
 
 namespace {
-/// Emits one row of the table.
+/// Emits one kernel.
 class BlockedEmitter {
 public:
-  BlockedEmitter(const KernelInfo &row, const KernelSchedule &schedule,
+  BlockedEmitter(const KernelInfo &kernel, const KernelSchedule &schedule,
                  ModuleOp module)
-      : format(*weightFormat(row.format)), schedule(schedule),
-        fixed(fixedSchedule(row, schedule)),
-        pairs(isaInfo(row.isa).dot.tokens == 2), unitTokens(pairs ? 2 : 1),
-        unitRegisters(pairs ? 2 : 1),
-        b(row, module, linearSignature(row, module.getContext())),
-        arguments(b, row.format) {}
+      : format(*weightFormat(kernel.format)), schedule(schedule),
+        fixed(fixedSchedule(kernel, schedule)),
+        pairs(isaInfo(kernel.isa).dot.tokens == 2), bundleTokens(pairs ? 2 : 1),
+        bundleRegisters(pairs ? 2 : 1),
+        b(kernel, module, linearSignature(kernel, module.getContext())),
+        arguments(b, kernel.format) {}
 
   void emit();
 
@@ -107,7 +107,7 @@ private:
   const bool pairs;
   /// A unit is the tokens whose sums are in the same registers: as many for
   /// each vector of outputs as it has registers.
-  const int64_t unitTokens, unitRegisters;
+  const int64_t bundleTokens, bundleRegisters;
   ProductBuilder b;
   const LinearArguments arguments;
 
@@ -125,13 +125,13 @@ private:
 /// Of the longest vectors of SVE, 256 bytes, a panel needs one.
 void BlockedEmitter::layOutScratch() {
   const int64_t longest = b.isScalable() ? 4 : 1;
-  const int64_t line = kPanelRows * 4 * longest;
+  const int64_t line = kPanelOutputs * 4 * longest;
   // The units' activations and their scales.
   activationBytes = pairs ? 2 * kActivationBlock + 16 : 0;
-  const int64_t units = schedule.chunk / unitTokens;
+  const int64_t units = schedule.strip / bundleTokens;
   const int64_t weightBytes = kBlockGroups * 8 * line;
-  const int64_t scaleBytes = kBlockGroups * unitRegisters * line;
-  const int64_t sumBytes = schedule.panels * units * unitRegisters * line;
+  const int64_t scaleBytes = kBlockGroups * bundleRegisters * line;
+  const int64_t sumBytes = schedule.panels * units * bundleRegisters * line;
   const int64_t registers = std::max(schedule.tokens * schedule.vectors,
                                      fixed.tokens * fixed.vectors);
   const int64_t startBytes = kBlockGroups * 16 * registers + 256;
@@ -162,7 +162,7 @@ void BlockedEmitter::emit() {
         [&] { b.withFixedVectors([&] { emitPanels(4, b.integer(0)); }); },
         [&] {
           b.forEachVector(
-              b.integer(kPanelRows), 2,
+              b.integer(kPanelOutputs), 2,
               [&](Value column, int64_t count) { emitPanels(count, column); });
         });
   } else {
@@ -178,19 +178,19 @@ void BlockedEmitter::emitPanels(int64_t count, Value column) {
   Value end = arguments.panelEnd;
   b.loop(arguments.panelBegin, end, schedule.panels, [&](Value panel) {
     Value last = b.smaller(end, b.add(panel, b.integer(schedule.panels)));
-    b.loop(b.integer(0), arguments.m, schedule.chunk,
+    b.loop(b.integer(0), arguments.m, schedule.strip,
            [&](Value first) { emitChunk(panel, last, first, column); });
   });
 }
 
-/// The outputs of panels [panel, last) for the chunk of tokens from `first`.
+/// The outputs of panels [panel, last) for the strip of tokens from `first`.
 void BlockedEmitter::emitChunk(Value panel, Value last, Value first,
                                Value column) {
   Value panels = arith::SubIOp::create(b, last, panel);
-  Value tokens = b.smaller(b.integer(schedule.chunk),
+  Value tokens = b.smaller(b.integer(schedule.strip),
                            arith::SubIOp::create(b, arguments.m, first));
-  Value units = b.shiftRight(tokens, unitTokens - 1);
-  Value panelSums = b.mul(units, vectors * unitRegisters);
+  Value units = b.shiftRight(tokens, bundleTokens - 1);
+  Value panelSums = b.mul(units, vectors * bundleRegisters);
   Value none = b.zeros(floats());
   b.loop(b.integer(0), b.mul(panels, panelSums), 1,
          [&](Value i) { storeWhole(none, atRegister(sums, i, 1)); });
@@ -217,7 +217,7 @@ void BlockedEmitter::emitChunk(Value panel, Value last, Value first,
   b.loop(done, groups, kBlockGroups,
          [&](Value) { addBlock(blocks, rest, false); });
   b.loop(b.integer(0), panels, 1, [&](Value index) {
-    Value output = b.add(b.mul(b.add(panel, index), kPanelRows), column);
+    Value output = b.add(b.mul(b.add(panel, index), kPanelOutputs), column);
     finish(sumsOf(index), output, first, units);
   });
 }
@@ -269,7 +269,7 @@ void BlockedEmitter::unpack(Value panelWeights, Value column, Value block,
     Value group = b.at(from, b.mul(g, stride));
     if (!isWide())
       unpackScales(b.at(group, columnScales),
-                   atRegister(scales, g, unitRegisters * vectors));
+                   atRegister(scales, g, bundleRegisters * vectors));
     unpackGroup(b.at(b.at(group, kPanelScaleBytes), b.mul(column, 4)),
                 atRegister(weights, g, 8 * vectors));
   });
@@ -297,10 +297,10 @@ void BlockedEmitter::unpackScales(Value from, Value to) {
 /// The 8 * vectors registers of a group: by step, vector, and half of a vector
 /// in pairs.
 void BlockedEmitter::unpackGroup(Value from, Value to) {
-  constexpr int64_t chunkBytes = kPanelRows * 4;
+  constexpr int64_t chunkBytes = kPanelOutputs * 4;
   const int64_t chunks = panelGroupBytes(format) / chunkBytes;
   auto place = [&](int64_t step, int64_t v, int64_t half) {
-    return atRegister(to, (step * vectors + v) * unitRegisters + half);
+    return atRegister(to, (step * vectors + v) * bundleRegisters + half);
   };
   auto chunk = [&](int64_t i, int64_t v) {
     return b.load(bytes(), b.at(b.at(from, i * chunkBytes), b.scaled(v * 16)));
@@ -373,16 +373,16 @@ BlockedEmitter::overGroups(Value groups, bool whole, Values carried,
 /// of isum * d_w.
 void BlockedEmitter::multiply(Value panelSums, Value first, Value units,
                               Value block, Value groups, bool whole) {
-  const int64_t tileUnits = current->tokens / unitTokens;
+  const int64_t tileUnits = current->tokens / bundleTokens;
   const int64_t tileVectors = std::min(current->vectors, vectors);
-  const int64_t tileRegisters = tileVectors * unitRegisters;
-  const int64_t panelRegisters = vectors * unitRegisters;
+  const int64_t tileRegisters = tileVectors * bundleRegisters;
+  const int64_t panelRegisters = vectors * bundleRegisters;
   const size_t count = tileUnits * tileRegisters;
   Value blocks = arguments.activationBlocks(b);
   Value magic = constant(floats(), b.getF32FloatAttr(kMagic));
 
   b.loop(b.integer(0), b.integer(vectors), tileVectors, [&](Value v) {
-    Value register0 = b.mul(v, unitRegisters);
+    Value register0 = b.mul(v, bundleRegisters);
     b.loop(b.integer(0), units, tileUnits, [&](Value unit) {
       Values q, d;
       for (int64_t u = 0; u < tileUnits; ++u) {
@@ -409,7 +409,7 @@ void BlockedEmitter::multiply(Value panelSums, Value first, Value units,
         for (int64_t u = 0; u < tileUnits; ++u)
           for (int64_t i = 0; i < loads; ++i)
             a[u].push_back(
-                activation(b.at(q[u], b.mul(g, kGroup * unitTokens)), i));
+                activation(b.at(q[u], b.mul(g, kGroup * bundleTokens)), i));
         for (int64_t step = 0; step < steps(); ++step)
           for (int64_t r = 0; r < tileRegisters; ++r) {
             // As words, whose loads have the longer offsets with SVE.
@@ -477,15 +477,15 @@ void BlockedEmitter::multiply(Value panelSums, Value first, Value units,
 void BlockedEmitter::finish(Value panelSums, Value output, Value first,
                             Value units) {
   b.loop(b.integer(0), units, 1, [&](Value unit) {
-    Value line = atRegister(panelSums, unit, vectors * unitRegisters);
+    Value line = atRegister(panelSums, unit, vectors * bundleRegisters);
     Values rows, tile;
-    for (int64_t t = 0; t < unitTokens; ++t) {
+    for (int64_t t = 0; t < bundleTokens; ++t) {
       rows.push_back(
-          b.add(first, b.add(b.mul(unit, unitTokens), b.integer(t))));
+          b.add(first, b.add(b.mul(unit, bundleTokens), b.integer(t))));
       for (int64_t v = 0; v < vectors; ++v) {
         auto sum = [&](int64_t half) {
           return loadWhole(floats(),
-                           atRegister(line, v * unitRegisters + half));
+                           atRegister(line, v * bundleRegisters + half));
         };
         tile.push_back(pairs ? b.permuted("uzp", 64, sum(0), sum(1), t != 0)
                              : sum(0));
@@ -495,7 +495,7 @@ void BlockedEmitter::finish(Value panelSums, Value output, Value first,
   });
 }
 
-void qwen::emitBlocked(const KernelInfo &row, const KernelSchedule &schedule,
+void qwen::emitBlocked(const KernelInfo &kernel, const KernelSchedule &schedule,
                        ModuleOp module) {
-  BlockedEmitter(row, schedule, module).emit();
+  BlockedEmitter(kernel, schedule, module).emit();
 }

@@ -26,12 +26,13 @@ using namespace qwen;
 using namespace mlir;
 
 namespace {
-/// Emits one row of the table.
+/// Emits one kernel.
 class LinearEmitter {
 public:
-  LinearEmitter(const KernelInfo &row, const KernelSchedule &schedule,
+  LinearEmitter(const KernelInfo &kernel, const KernelSchedule &schedule,
                 ModuleOp module)
-      : tile(row, schedule, module), b(tile.b), arguments(b, row.format) {}
+      : tile(kernel, schedule, module), b(tile.b), arguments(b, kernel.format) {
+  }
 
   void emit();
 
@@ -62,12 +63,12 @@ private:
     return b.shiftRight(value, std::countr_zero(uint64_t(divisor)));
   }
   /// The sum of a row's activations of group `g`.
-  Value sumOf(const ActivationRow &row, Value g) {
-    return b.load(b.getI32Type(), b.at(row.sums, b.mul(g, 4)));
+  Value sumOf(const ActivationRow &kernel, Value g) {
+    return b.load(b.getI32Type(), b.at(kernel.sums, b.mul(g, 4)));
   }
   /// The activations of group `g` of a row.
-  Value groupOf(const ActivationRow &row, Value g) {
-    return b.at(row.q, b.mul(g, kGroup));
+  Value groupOf(const ActivationRow &kernel, Value g) {
+    return b.at(kernel.q, b.mul(g, kGroup));
   }
 
   LinearTile tile;
@@ -103,14 +104,15 @@ void LinearEmitter::emit() {
 /// `tile.vectors` set to what the tile takes.
 void LinearEmitter::forEachColumns(llvm::function_ref<void(Value)> body) {
   if (tile.b.isScalable())
-    return b.forEachVector(b.integer(kPanelRows), tile.vectors,
+    return b.forEachVector(b.integer(kPanelOutputs), tile.vectors,
                            [&](Value column, int64_t count) {
                              tile.vectors = count;
                              body(column);
                            });
-  if (tile.vectors * tile.lanes == kPanelRows)
+  if (tile.vectors * tile.lanes == kPanelOutputs)
     return body(b.integer(0));
-  b.loop(b.integer(0), b.integer(kPanelRows), tile.vectors * tile.lanes, body);
+  b.loop(b.integer(0), b.integer(kPanelOutputs), tile.vectors * tile.lanes,
+         body);
 }
 
 /// The panels of these numbers, of `bytes` each, together.
@@ -131,7 +133,7 @@ void LinearEmitter::emitColumns(ArrayRef<LinearPanel> panels, Value column) {
                                     ? quantizedTiles(panels, column, rows)
                                     : floatTiles(panels, column, rows);
     for (auto [panel, sums] : llvm::zip_equal(panels, tiles))
-      finishTile(b.add(b.mul(panel.number, kPanelRows), column), rows, sums);
+      finishTile(b.add(b.mul(panel.number, kPanelOutputs), column), rows, sums);
   });
 }
 
@@ -141,14 +143,15 @@ SmallVector<Values> LinearEmitter::floatTiles(ArrayRef<LinearPanel> panels,
   Values from;
   for (Value r : rows)
     from.push_back(b.at(arguments.q, b.mul(b.mul(r, arguments.k), 4)));
-  const int64_t bytes = tile.groupBytes / (kGroup * kPanelRows);
+  const int64_t bytes = tile.groupBytes / (kGroup * kPanelOutputs);
   const Type stored =
       tile.format == WeightFormat::BF16 ? b.getBF16Type() : b.getF32Type();
   SmallVector<Values> tiles;
   for (const LinearPanel &panel : panels)
     tiles.push_back(b.chains(from, b.at(panel.weights, b.mul(column, bytes)),
-                             b.integer(kPanelRows * bytes), stored, arguments.k,
-                             tile.vectors * tile.lanes, tile.lanes));
+                             b.integer(kPanelOutputs * bytes), stored,
+                             arguments.k, tile.vectors * tile.lanes,
+                             tile.lanes));
   return tiles;
 }
 
@@ -377,7 +380,7 @@ void LinearEmitter::finishTile(Value output, ArrayRef<Value> rows,
   arguments.store(b, output, rows, std::move(sums), tile.lanes);
 }
 
-void qwen::emitLinear(const KernelInfo &row, const KernelSchedule &schedule,
+void qwen::emitLinear(const KernelInfo &kernel, const KernelSchedule &schedule,
                       ModuleOp module) {
-  LinearEmitter(row, schedule, module).emit();
+  LinearEmitter(kernel, schedule, module).emit();
 }

@@ -56,12 +56,12 @@ constexpr Entry kEntries[] = {
 using formats::kEntries;
 } // namespace
 
-static constexpr bool isFor(const Entry &entry, const KernelInfo &row) {
-  return entry.op == row.op && entry.isa == row.isa && entry.m == row.m &&
-         (entry.formats & setOf(row.format)) != 0;
+static constexpr bool isFor(const Entry &entry, const KernelInfo &kernel) {
+  return entry.op == kernel.op && entry.isa == kernel.isa &&
+         entry.m == kernel.m && (entry.formats & setOf(kernel.format)) != 0;
 }
 
-/// Whether each row of MLIR has one line, and no line is without a row.
+/// Whether each row of MLIR has one line, and no line is without a kernel.
 static constexpr bool isComplete() {
   constexpr KernelInfo rows[] = {
 #define QWEN_KERNEL(Stem, Op, Format, M, Isa, Provider)                        \
@@ -69,51 +69,52 @@ static constexpr bool isComplete() {
    M,     KernelIsa::Isa, KernelProvider::Provider},
 #include "qwen/ABI/Kernels.def"
   };
-  for (const KernelInfo &row : rows)
+  for (const KernelInfo &kernel : rows)
     if (std::ranges::count_if(kEntries, [&](const Entry &entry) {
-          return isFor(entry, row);
-        }) != (row.provider == KernelProvider::MLIR))
+          return isFor(entry, kernel);
+        }) != (kernel.provider == KernelProvider::MLIR))
       return false;
   return std::ranges::all_of(kEntries, [&](const Entry &entry) {
     return std::ranges::any_of(
-        rows, [&](const KernelInfo &row) { return isFor(entry, row); });
+        rows, [&](const KernelInfo &kernel) { return isFor(entry, kernel); });
   });
 }
 static_assert(
     isComplete(),
-    "Schedules.def lacks a row, has one twice or one that is not there");
+    "Schedules.def lacks a kernel, has one twice or one that is not there");
 
-const KernelSchedule &qwen::scheduleOf(const KernelInfo &row) {
+const KernelSchedule &qwen::scheduleOf(const KernelInfo &kernel) {
   for (const Entry &entry : kEntries)
-    if (isFor(entry, row))
+    if (isFor(entry, kernel))
       return entry.schedule;
-  throw std::logic_error("no schedule for kernel '" + std::string(row.name) +
+  throw std::logic_error("no schedule for kernel '" + std::string(kernel.name) +
                          "'");
 }
 
 /// What ProductsBlocked.cpp has code for.
-static bool hasBlocks(KernelIsa isa) {
+static bool unpacksOnce(KernelIsa isa) {
   const DotKind kind = isaInfo(isa).dot.kind;
   return kind == DotKind::Sdot || kind == DotKind::Smmla;
 }
 
-LoopNest qwen::loopNest(const KernelInfo &row, const KernelSchedule &schedule) {
-  if (row.op != KernelOp::Linear)
+LoopNest qwen::loopNest(const KernelInfo &kernel,
+                        const KernelSchedule &schedule) {
+  if (kernel.op != KernelOp::Linear)
     return LoopNest::Attention;
-  if (!isQuantized(row.format))
+  if (!isQuantized(kernel.format))
     return LoopNest::Chains;
-  if (isaInfo(row.isa).dot.kind == DotKind::TileDot)
-    return LoopNest::Tiles;
-  return schedule.chunk > 0 && hasBlocks(row.isa) ? LoopNest::Blocks
-                                                  : LoopNest::Dots;
+  if (isaInfo(kernel.isa).dot.kind == DotKind::TileDot)
+    return LoopNest::Amx;
+  return schedule.strip > 0 && unpacksOnce(kernel.isa) ? LoopNest::UnpackOnce
+                                                       : LoopNest::Dots;
 }
 
-KernelSchedule qwen::fixedSchedule(const KernelInfo &row,
+KernelSchedule qwen::fixedSchedule(const KernelInfo &kernel,
                                    KernelSchedule schedule) {
-  if (!isaInfo(row.isa).isScalable ||
-      loopNest(row, schedule) != LoopNest::Blocks)
+  if (!isaInfo(kernel.isa).isScalable ||
+      loopNest(kernel, schedule) != LoopNest::UnpackOnce)
     return schedule;
-  KernelInfo fixed = row;
+  KernelInfo fixed = kernel;
   fixed.isa = KernelIsa::NEONI8MM;
   const KernelSchedule &neon = scheduleOf(fixed);
   schedule.tokens = neon.tokens;
@@ -133,7 +134,7 @@ static constexpr ScheduleField kFields[] = {
     {"inTurn", &KernelSchedule::inTurn},
     {"prefetch", &KernelSchedule::prefetch},
     {"streams", &KernelSchedule::streams},
-    {"chunk", &KernelSchedule::chunk},
+    {"strip", &KernelSchedule::strip},
     {"depth", &KernelSchedule::depth},
     {"panels", &KernelSchedule::panels},
     {"cached", &KernelSchedule::cached},
@@ -149,44 +150,46 @@ static std::vector<int64_t> doubling(int64_t first, int64_t last) {
   return values;
 }
 
-static std::vector<int64_t> tokenChoices(const KernelInfo &row, LoopNest nest) {
+static std::vector<int64_t> tokenChoices(const KernelInfo &kernel,
+                                         LoopNest nest) {
   if (nest == LoopNest::Attention)
     return {1, 2, 3, 4, 5, 6, 7, 8};
-  if (nest == LoopNest::Tiles)
+  if (nest == LoopNest::Amx)
     return {0};
   std::vector<int64_t> values;
-  const int64_t each = isaInfo(row.isa).dot.tokens;
-  for (int64_t tokens = each; tokens <= row.m; tokens += each)
-    if (row.m % tokens == 0)
+  const int64_t each = isaInfo(kernel.isa).dot.tokens;
+  for (int64_t tokens = each; tokens <= kernel.m; tokens += each)
+    if (kernel.m % tokens == 0)
       values.push_back(tokens);
   return values;
 }
 
-static std::vector<int64_t> chunkChoices(const KernelInfo &row, LoopNest nest) {
-  if (row.op == KernelOp::AttentionScores)
+static std::vector<int64_t> stripChoices(const KernelInfo &kernel,
+                                         LoopNest nest) {
+  if (kernel.op == KernelOp::AttentionScores)
     return doubling(1, 256);
-  if (nest == LoopNest::Tiles)
-    return doubling(row.m, 1024);
+  if (nest == LoopNest::Amx)
+    return doubling(kernel.m, 1024);
   std::vector<int64_t> values = {0};
-  if (isQuantized(row.format) && hasBlocks(row.isa))
-    for (int64_t chunk = 8; chunk <= 256; chunk *= 2)
-      if (chunk % row.m == 0)
-        values.push_back(chunk);
+  if (isQuantized(kernel.format) && unpacksOnce(kernel.isa))
+    for (int64_t strip = 8; strip <= 256; strip *= 2)
+      if (strip % kernel.m == 0)
+        values.push_back(strip);
   return values;
 }
 
-std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &row,
+std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &kernel,
                                            const KernelSchedule &schedule,
                                            const ScheduleField &field) {
-  const LoopNest nest = loopNest(row, schedule);
+  const LoopNest nest = loopNest(kernel, schedule);
   const auto is = [&](int64_t KernelSchedule::*value) {
     return field.value == value;
   };
   if (is(&KernelSchedule::tokens))
-    return tokenChoices(row, nest);
-  if (is(&KernelSchedule::chunk))
-    return chunkChoices(row, nest);
-  const int64_t widest = kPanelRows / isaInfo(row.isa).lanes;
+    return tokenChoices(kernel, nest);
+  if (is(&KernelSchedule::strip))
+    return stripChoices(kernel, nest);
+  const int64_t widest = kPanelOutputs / isaInfo(kernel.isa).lanes;
   switch (nest) {
   case LoopNest::Attention:
     // Halves of a panel at least: a head is a multiple of 8 values.
@@ -196,14 +199,14 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &row,
       return {0, 1};
     return {0};
   case LoopNest::Dots:
-    if (is(&KernelSchedule::inTurn) && isaInfo(row.isa).dot.tokens == 1)
+    if (is(&KernelSchedule::inTurn) && isaInfo(kernel.isa).dot.tokens == 1)
       return {0, 1};
     if (is(&KernelSchedule::prefetch))
       return {0, 512, 1024, 2048, 4096, 8192};
     if (is(&KernelSchedule::streams))
       return {0, 2, 4, 8};
     [[fallthrough]];
-  case LoopNest::Blocks:
+  case LoopNest::UnpackOnce:
     if (is(&KernelSchedule::unroll))
       return doubling(1, kBlockGroups);
     [[fallthrough]];
@@ -211,7 +214,7 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &row,
     if (is(&KernelSchedule::vectors))
       return doubling(1, widest);
     break;
-  case LoopNest::Tiles:
+  case LoopNest::Amx:
     if (is(&KernelSchedule::depth))
       return doubling(8, 64);
     break;
@@ -230,13 +233,14 @@ static std::string join(const std::vector<int64_t> &values) {
   return text;
 }
 
-void qwen::checkSchedule(const KernelInfo &row,
+void qwen::checkSchedule(const KernelInfo &kernel,
                          const KernelSchedule &schedule) {
   for (const ScheduleField &field : kFields) {
-    const std::vector<int64_t> choices = scheduleChoices(row, schedule, field);
+    const std::vector<int64_t> choices =
+        scheduleChoices(kernel, schedule, field);
     const int64_t value = schedule.*field.value;
     if (std::ranges::find(choices, value) == choices.end())
-      throw Error("schedule of kernel '" + std::string(row.name) + "' has " +
+      throw Error("schedule of kernel '" + std::string(kernel.name) + "' has " +
                   std::string(field.name) + "=" + std::to_string(value) +
                   "; it can be " + join(choices));
   }
@@ -276,21 +280,21 @@ KernelSchedule qwen::parseSchedule(KernelSchedule schedule,
   }
 }
 
-KernelSchedule qwen::changedSchedule(const KernelInfo &row,
+KernelSchedule qwen::changedSchedule(const KernelInfo &kernel,
                                      std::string_view text) {
-  KernelSchedule schedule = scheduleOf(row);
+  KernelSchedule schedule = scheduleOf(kernel);
   if (!text.empty())
     schedule = parseSchedule(schedule, text);
-  checkSchedule(row, schedule);
+  checkSchedule(kernel, schedule);
   return schedule;
 }
 
-std::string qwen::printSchedule(const KernelInfo &row,
+std::string qwen::printSchedule(const KernelInfo &kernel,
                                 const KernelSchedule &schedule) {
   std::string text;
   for (const ScheduleField &field : kFields)
     text += std::string(field.name) + " = " +
             std::to_string(schedule.*field.value) + " of " +
-            join(scheduleChoices(row, schedule, field)) + "\n";
+            join(scheduleChoices(kernel, schedule, field)) + "\n";
   return text;
 }

@@ -245,7 +245,7 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
     x = AddOp::create(builder, at(path + ".mlp.residual"), x, computed);
   }
 
-  x = OutputRowsOp::create(builder, at("output_rows"), x);
+  x = WantedRowsOp::create(builder, at("wanted_rows"), x);
   x = rmsNorm("norm", x);
   LmHeadOp::Properties head;
   head.setWeight(config.tied ? embedding

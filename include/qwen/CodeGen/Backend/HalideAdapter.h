@@ -14,12 +14,13 @@ class Module;
 
 namespace qwen {
 
-/// A module with one external definition, `row.name`, with the signature that
-/// KernelABI.h gives to `row.op`. It calls Halide's function, which is internal
-/// and alwaysinline; what the module declares besides are intrinsics only. The
-/// functions carry no target attributes; the caller sets them, and the data
-/// layout, for the target. `row.provider` must be Halide. Throws Error.
-std::unique_ptr<llvm::Module> emitHalideKernel(const KernelInfo &row,
+/// A module with one external definition, `kernel.name`, with the signature
+/// that KernelABI.h gives to `kernel.op`. It calls Halide's function, which is
+/// internal and alwaysinline; what the module declares besides are intrinsics
+/// only. The functions carry no target attributes; the caller sets them, and
+/// the data layout, for the target. `kernel.provider` must be Halide. Throws
+/// Error.
+std::unique_ptr<llvm::Module> emitHalideKernel(const KernelInfo &kernel,
                                                llvm::LLVMContext &context);
 
 } // namespace qwen

@@ -15,15 +15,15 @@
 
 namespace qwen {
 
-/// Bitcode of a module that defines halideFunctionName(row) in Halide's own
+/// Bitcode of a module that defines halideFunctionName(kernel) in Halide's own
 /// calling convention (HalideAdapter.cpp gives it the C signature of
-/// KernelABI.h). The same bytes each time for one row, whatever was compiled
-/// before it. Throws Error where Halide refuses the row; `row.provider` must be
-/// Halide.
-std::string halideBitcode(const KernelInfo &row);
+/// KernelABI.h). The same bytes each time for one kernel, whatever was compiled
+/// before it. Throws Error where Halide refuses the kernel; `kernel.provider`
+/// must be Halide.
+std::string halideBitcode(const KernelInfo &kernel);
 
-/// The row's name with "_halide" behind it.
-std::string halideFunctionName(const KernelInfo &row);
+/// The kernel's name with "_halide" behind it.
+std::string halideFunctionName(const KernelInfo &kernel);
 
 } // namespace qwen
 

@@ -33,7 +33,7 @@ inline constexpr char kOpKernelsAttr[] = "qwen.op_kernels";
 inline constexpr char kFrequenciesAttr[] = "qwen.frequencies";
 /// Module attribute set by the lowering: floats from one row of logits to the
 /// next, i64.
-inline constexpr char kOutputStrideAttr[] = "qwen.output_stride";
+inline constexpr char kResultStrideAttr[] = "qwen.result_stride";
 
 #define GEN_PASS_DECL
 #define GEN_PASS_REGISTRATION

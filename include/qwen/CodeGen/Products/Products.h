@@ -15,12 +15,12 @@ class ModuleOp;
 
 namespace qwen {
 
-/// Adds to `module` a func.func named row.name with the C signature that
-/// KernelABI.h gives for row.op: pointers are !llvm.ptr, sizes i64, `scale`
-/// f32. `row` must be a row of Provider MLIR. The module's context must have
-/// the dialects of registerCodeGenDialects (Backend.h). Throws Error for a
-/// schedule that the row cannot have (checkSchedule).
-void emitProduct(const KernelInfo &row, const KernelSchedule &schedule,
+/// Adds to `module` a func.func named kernel.name with the C signature that
+/// KernelABI.h gives for kernel.op: pointers are !llvm.ptr, sizes i64, `scale`
+/// f32. `kernel` must be a kernel of Provider MLIR. The module's context must
+/// have the dialects of registerCodeGenDialects (Backend.h). Throws Error for a
+/// schedule that the kernel cannot have (checkSchedule).
+void emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
                  mlir::ModuleOp module);
 
 } // namespace qwen

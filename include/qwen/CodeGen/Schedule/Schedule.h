@@ -41,7 +41,7 @@ struct KernelSchedule {
   /// Tokens that share one unpacking of the weights; 0 if each tile unpacks
   /// them. In attention: query heads of several tokens that a thread processes
   /// together, with their state in the L1 cache.
-  int64_t chunk = 0;
+  int64_t strip = 0;
   /// Groups of 32 along K that are unpacked at once, if the kernel has a
   /// choice.
   int64_t depth = 0;
@@ -56,7 +56,7 @@ struct KernelSchedule {
   bool operator==(const KernelSchedule &) const = default;
 };
 
-/// The loops that a row with a schedule has.
+/// The loops that a kernel with a schedule has.
 enum class LoopNest : uint8_t {
   /// ProductsAttention.cpp.
   Attention,
@@ -64,20 +64,20 @@ enum class LoopNest : uint8_t {
   Chains,
   Dots,
   /// ProductsBlocked.cpp.
-  Blocks,
+  UnpackOnce,
   /// ProductsAmx.cpp.
-  Tiles,
+  Amx,
 };
 
-LoopNest loopNest(const KernelInfo &row, const KernelSchedule &schedule);
+LoopNest loopNest(const KernelInfo &kernel, const KernelSchedule &schedule);
 
-/// The schedule of a row whose provider is MLIR.
-const KernelSchedule &scheduleOf(const KernelInfo &row);
+/// The schedule of a kernel whose provider is MLIR.
+const KernelSchedule &scheduleOf(const KernelInfo &kernel);
 
-/// The schedule of `row` for vectors of 128 bits. SVE kernels with the loops
-/// Blocks use NEON's code there, and so the tile and unroll of NEON's kernel;
-/// for other kernels it is `schedule`.
-KernelSchedule fixedSchedule(const KernelInfo &row, KernelSchedule schedule);
+/// The schedule of `kernel` for vectors of 128 bits. SVE kernels with the loops
+/// UnpackOnce use NEON's code there, and so the tile and unroll of NEON's
+/// kernel; for other kernels it is `schedule`.
+KernelSchedule fixedSchedule(const KernelInfo &kernel, KernelSchedule schedule);
 
 struct ScheduleField {
   std::string_view name;
@@ -87,27 +87,27 @@ struct ScheduleField {
 /// The fields of a schedule, in the order of Schedules.def.
 std::span<const ScheduleField> scheduleFields();
 
-/// The valid values of `field` in `row` with the other fields of `schedule`, in
-/// ascending order: the search space of the tuner and the limits of
+/// The valid values of `field` in `kernel` with the other fields of `schedule`,
+/// in ascending order: the search space of the tuner and the limits of
 /// checkSchedule. Only 0 if the loops do not read the field.
-std::vector<int64_t> scheduleChoices(const KernelInfo &row,
+std::vector<int64_t> scheduleChoices(const KernelInfo &kernel,
                                      const KernelSchedule &schedule,
                                      const ScheduleField &field);
 
-/// Throws Error, naming row, field and choices, unless every field of
+/// Throws Error, naming kernel, field and choices, unless every field of
 /// `schedule` is one of its choices.
-void checkSchedule(const KernelInfo &row, const KernelSchedule &schedule);
+void checkSchedule(const KernelInfo &kernel, const KernelSchedule &schedule);
 
 /// `schedule` with the fields of `text`, such as "tokens=4,unroll=2". Throws
 /// Error for an unknown field or an invalid number. Does not check the result.
 KernelSchedule parseSchedule(KernelSchedule schedule, std::string_view text);
 
-/// The row's schedule with the changes that `text` makes (parseSchedule), or
+/// The kernel's schedule with the changes that `text` makes (parseSchedule), or
 /// none where it is empty; checked (checkSchedule).
-KernelSchedule changedSchedule(const KernelInfo &row, std::string_view text);
+KernelSchedule changedSchedule(const KernelInfo &kernel, std::string_view text);
 
-/// A line for each field of a row, with its choices: "unroll = 4 of 1 2 4".
-std::string printSchedule(const KernelInfo &row,
+/// A line for each field of a kernel, with its choices: "unroll = 4 of 1 2 4".
+std::string printSchedule(const KernelInfo &kernel,
                           const KernelSchedule &schedule);
 
 } // namespace qwen

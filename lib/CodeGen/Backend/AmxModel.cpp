@@ -1,6 +1,6 @@
-//===- TileModel.cpp - AMX's tiles in plain IR ----------------------------===//
+//===- AmxModel.cpp - AMX's tiles in plain IR ----------------------------===//
 
-#include "TileModel.h"
+#include "AmxModel.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "llvm/AsmParser/Parser.h"
@@ -248,7 +248,7 @@ declare <16 x i32> @llvm.masked.load.v16i32.p0(ptr, <16 x i1>, <16 x i32>)
 declare void @llvm.masked.store.v16i32.p0(<16 x i32>, ptr, <16 x i1>)
 )";
 
-void TileModel::link() {
+void AmxModel::link() {
   llvm::SMDiagnostic diagnostic;
   std::unique_ptr<llvm::Module> functions =
       llvm::parseAssemblyString(kFunctions, diagnostic, module.getContext());
@@ -272,7 +272,7 @@ void TileModel::link() {
     module.getFunction(name)->setLinkage(llvm::GlobalValue::InternalLinkage);
 }
 
-llvm::Value *TileModel::stateOf(llvm::Function &function) {
+llvm::Value *AmxModel::stateOf(llvm::Function &function) {
   if (current == &function)
     return state;
   llvm::IRBuilder<> builder(&function.getEntryBlock(),
@@ -286,7 +286,7 @@ llvm::Value *TileModel::stateOf(llvm::Function &function) {
   return state;
 }
 
-bool TileModel::replace(llvm::IntrinsicInst &call) {
+bool AmxModel::replace(llvm::IntrinsicInst &call) {
   llvm::StringRef name = call.getCalledFunction()->getName();
   if (!name.consume_front("llvm.x86.") ||
       !(name.starts_with("tile") || name.starts_with("tdp") ||

@@ -1,4 +1,5 @@
-//===- ElfImage.h - Generated code of an artifact ---------------*- C++ -*-===//
+//===- ElfMapping.h - Generated code of an artifact ---------------*- C++
+//-*-===//
 //
 // Reads the ELF at the start of an artifact as hostile input, and maps it
 // without the system's loader: a static program has none, and the file needs
@@ -50,7 +51,7 @@ struct ElfLayout {
 ElfLayout readElfLayout(const File &file);
 
 /// Throws Error where the bytes of the code are not those of its checksum.
-void verifyCode(const File &file, const ElfLayout &layout);
+void checkCode(const File &file, const ElfLayout &layout);
 
 /// Where executable segments come from.
 enum class CodeMemory {
@@ -63,16 +64,16 @@ enum class CodeMemory {
 
 /// The generated code of an artifact, mapped: read-only data, and functions to
 /// call by name. Memory is never writable and executable at once.
-class ElfImage {
+class ElfMapping {
 public:
   /// Maps the code. Throws Error where it is for another architecture than
   /// this program's, its checksum does not match, an entry of its table lies
   /// outside of the segments, or the system refuses executable memory.
-  ElfImage(const File &file, const ElfLayout &layout,
-           CodeMemory memory = CodeMemory::FileOrCopy);
+  ElfMapping(const File &file, const ElfLayout &layout,
+             CodeMemory memory = CodeMemory::FileOrCopy);
 
   /// Opens and maps an artifact, or a file of kernels alone.
-  explicit ElfImage(const std::string &path);
+  explicit ElfMapping(const std::string &path);
 
   /// The address of a function, null where there is none of that name. Names
   /// are "forward.<target>" and "<kernel>.<target>".

@@ -1,4 +1,4 @@
-//===- TileModel.h - AMX's tiles in plain IR --------------------*- C++ -*-===//
+//===- AmxModel.h - AMX's tiles in plain IR --------------------*- C++ -*-===//
 //
 // The tiles of AMX are state: a configuration and eight registers of 1 KiB. A
 // function whose tile instructions are modelled keeps that state in its frame.
@@ -15,10 +15,10 @@ namespace qwen {
 /// Replaces AMX's intrinsics, function by function. What the processor would
 /// refuse (a configuration that is none, a tile that has no shape, shapes that
 /// do not go together) is a trap, as it is there an exception.
-class TileModel {
+class AmxModel {
 public:
   /// `features` is the "target-features" of the functions that model.
-  TileModel(llvm::Module &module, llvm::StringRef features)
+  AmxModel(llvm::Module &module, llvm::StringRef features)
       : module(module), features(features) {}
 
   /// Replaces `call` and returns true where it is of AMX.

@@ -1,6 +1,7 @@
-//===- ElfImageTest.cpp - Loading of generated code -----------------------===//
+//===- ElfMappingTest.cpp - Loading of generated code
+//-----------------------===//
 
-#include "artifact/ElfImage.h"
+#include "artifact/ElfMapping.h"
 #include "HandmadeArtifact.h"
 
 #include <gtest/gtest.h>
@@ -12,12 +13,12 @@ using namespace qwen;
 using namespace qwen::test;
 
 namespace {
-class ElfImageTest : public testing::Test {
+class ElfMappingTest : public testing::Test {
 protected:
   /// The error of loading `artifact`, without the path before it.
   std::string load() {
     path = artifact.write("elf-image.qwen");
-    std::string error = errorOf([&] { ElfImage image(path); });
+    std::string error = errorOf([&] { ElfMapping image(path); });
     if (error.starts_with(path))
       error = error.substr(path.size());
     return error;
@@ -29,11 +30,11 @@ protected:
 };
 } // namespace
 
-TEST_F(ElfImageTest, RunsFunctionsByName) {
+TEST_F(ElfMappingTest, RunsFunctionsByName) {
   path = artifact.write("elf-image-run.qwen");
   for (CodeMemory memory : {CodeMemory::FileOrCopy, CodeMemory::Copy}) {
     const File file(path);
-    const ElfImage image(file, readElfLayout(file), memory);
+    const ElfMapping image(file, readElfLayout(file), memory);
     ASSERT_EQ(image.entries().size(), 2u);
     EXPECT_EQ(image.entries()[0].first, "answer.test");
     EXPECT_EQ(image.function<int()>("answer.test")(), 42);
@@ -41,11 +42,11 @@ TEST_F(ElfImageTest, RunsFunctionsByName) {
   }
 }
 
-TEST_F(ElfImageTest, NoMemoryIsWritableAndExecutable) {
+TEST_F(ElfMappingTest, NoMemoryIsWritableAndExecutable) {
   path = artifact.write("elf-image-maps.qwen");
   for (CodeMemory memory : {CodeMemory::FileOrCopy, CodeMemory::Copy}) {
     const File file(path);
-    const ElfImage image(file, readElfLayout(file), memory);
+    const ElfMapping image(file, readElfLayout(file), memory);
     const auto code = reinterpret_cast<uintptr_t>(image.find("answer.test"));
     FILE *maps = fopen("/proc/self/maps", "r");
     ASSERT_NE(maps, nullptr);
@@ -63,7 +64,7 @@ TEST_F(ElfImageTest, NoMemoryIsWritableAndExecutable) {
   }
 }
 
-TEST_F(ElfImageTest, RefusesWhatIsNoArtifact) {
+TEST_F(ElfMappingTest, RefusesWhatIsNoArtifact) {
   artifact.bytes = {'h', 'e', 'l', 'l', 'o'};
   EXPECT_EQ(load(), " is not a compiled model: it does not start with an ELF "
                     "header");
@@ -78,15 +79,15 @@ TEST_F(ElfImageTest, RefusesWhatIsNoArtifact) {
   artifact = HandmadeArtifact();
   artifact.elf().e_phnum = 1000;
   EXPECT_EQ(load(), " is damaged: its ELF has 1000 program headers");
-  EXPECT_EQ(errorOf([&] { ElfImage image("/nowhere/at all"); }),
+  EXPECT_EQ(errorOf([&] { ElfMapping image("/nowhere/at all"); }),
             "cannot read /nowhere/at all: No such file or directory");
-  EXPECT_EQ(errorOf([&] { ElfImage image("/tmp"); }),
+  EXPECT_EQ(errorOf([&] { ElfMapping image("/tmp"); }),
             "cannot read /tmp: it is a directory");
-  EXPECT_EQ(errorOf([&] { ElfImage image("/dev/null"); }),
+  EXPECT_EQ(errorOf([&] { ElfMapping image("/dev/null"); }),
             "cannot read /dev/null: it is not a regular file");
 }
 
-TEST_F(ElfImageTest, RefusesEveryTruncation) {
+TEST_F(ElfMappingTest, RefusesEveryTruncation) {
   const HandmadeArtifact whole = artifact;
   using H = HandmadeArtifact;
   const ArtifactHeader header = artifact.header();
@@ -123,7 +124,7 @@ TEST_F(ElfImageTest, RefusesEveryTruncation) {
                     "2097216");
 }
 
-TEST_F(ElfImageTest, RefusesEveryFlippedByteOfTheHeaderAndCode) {
+TEST_F(ElfMappingTest, RefusesEveryFlippedByteOfTheHeaderAndCode) {
   const HandmadeArtifact whole = artifact;
   for (uint64_t i = 0; i < sizeof(ArtifactHeader); ++i) {
     artifact = whole;
@@ -144,7 +145,7 @@ TEST_F(ElfImageTest, RefusesEveryFlippedByteOfTheHeaderAndCode) {
   EXPECT_EQ(load(), " is damaged: the checksum of its code does not match");
 }
 
-TEST_F(ElfImageTest, NamesTheVersionThatDiffers) {
+TEST_F(ElfMappingTest, NamesTheVersionThatDiffers) {
   const HandmadeArtifact whole = artifact;
   const auto check = [&](uint32_t ArtifactHeader::*field, uint32_t value,
                          const std::string &error) {
@@ -180,7 +181,7 @@ TEST_F(ElfImageTest, NamesTheVersionThatDiffers) {
                           "--target");
 }
 
-TEST_F(ElfImageTest, RefusesUnsafeCode) {
+TEST_F(ElfMappingTest, RefusesUnsafeCode) {
   const HandmadeArtifact whole = artifact;
   const auto check = [&](const char *error,
                          const std::function<void()> &change) {
@@ -229,7 +230,7 @@ TEST_F(ElfImageTest, RefusesUnsafeCode) {
         [&] { artifact.dynamic() = {DT_INIT_ARRAY, {1}}; });
 }
 
-TEST_F(ElfImageTest, ChecksTheTableOfFunctions) {
+TEST_F(ElfMappingTest, ChecksTheTableOfFunctions) {
   const HandmadeArtifact whole = artifact;
   const auto check = [&](const char *error,
                          const std::function<void()> &change) {
@@ -261,7 +262,7 @@ TEST_F(ElfImageTest, ChecksTheTableOfFunctions) {
   });
 }
 
-TEST_F(ElfImageTest, ChecksTheHeadersRanges) {
+TEST_F(ElfMappingTest, ChecksTheHeadersRanges) {
   const HandmadeArtifact whole = artifact;
   const auto check = [&](const std::function<void()> &change) {
     artifact = whole;

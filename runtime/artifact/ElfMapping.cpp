@@ -1,6 +1,7 @@
-//===- ElfImage.cpp - Generated code of an artifact -----------------------===//
+//===- ElfMapping.cpp - Generated code of an artifact
+//-----------------------===//
 
-#include "artifact/ElfImage.h"
+#include "artifact/ElfMapping.h"
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelABI.h"
@@ -286,7 +287,7 @@ ElfLayout qwen::readElfLayout(const File &file) {
   return LayoutReader(file).read();
 }
 
-void qwen::verifyCode(const File &file, const ElfLayout &layout) {
+void qwen::checkCode(const File &file, const ElfLayout &layout) {
   const size_t size = layout.header.code.size;
   const Mapping code = Mapping::file(file, 0, size, 0);
   static constexpr ArtifactHeader kZeros = {};
@@ -301,22 +302,22 @@ void qwen::verifyCode(const File &file, const ElfLayout &layout) {
                 " is damaged: the checksum of its code does not match");
 }
 
-ElfImage::ElfImage(const File &file, const ElfLayout &layout,
-                   CodeMemory memory) {
+ElfMapping::ElfMapping(const File &file, const ElfLayout &layout,
+                       CodeMemory memory) {
   if (layout.header.arch != static_cast<uint32_t>(hostArch()))
     throw Error(file.path() + " was compiled for " +
                 std::string(archName(static_cast<Arch>(layout.header.arch))) +
                 " and this program is for " +
                 std::string(archName(hostArch())) +
                 "; recompile the model with qwen-opt --target");
-  verifyCode(file, layout);
+  checkCode(file, layout);
   map(file, layout, memory);
   readEntries(file, layout);
 }
 
-ElfImage::ElfImage(const std::string &path) {
+ElfMapping::ElfMapping(const std::string &path) {
   const File file(path);
-  *this = ElfImage(file, readElfLayout(file));
+  *this = ElfMapping(file, readElfLayout(file));
 }
 
 /// Puts a copy of a segment into the reserved range.
@@ -334,8 +335,8 @@ static void copySegment(const File &file, const ElfSegment &segment,
                 file.path() + ": " + strerror(errno));
 }
 
-void ElfImage::map(const File &file, const ElfLayout &layout,
-                   CodeMemory memory) {
+void ElfMapping::map(const File &file, const ElfLayout &layout,
+                     CodeMemory memory) {
   const ElfSegment &last = layout.segments.back();
   range = Mapping::reserve(last.address + last.size, kSegmentAlign,
                            "the code of " + file.path());
@@ -356,7 +357,7 @@ void ElfImage::map(const File &file, const ElfLayout &layout,
   }
 }
 
-void ElfImage::readEntries(const File &file, const ElfLayout &layout) {
+void ElfMapping::readEntries(const File &file, const ElfLayout &layout) {
   const auto damaged = [&](const char *why) {
     throw Error(file.path() + " is damaged: " + why);
   };
@@ -405,7 +406,7 @@ void ElfImage::readEntries(const File &file, const ElfLayout &layout) {
   }
 }
 
-void *ElfImage::find(std::string_view name) const {
+void *ElfMapping::find(std::string_view name) const {
   for (const auto &[entry, address] : table)
     if (entry == name)
       return address;
