@@ -103,7 +103,7 @@ static void multiply(benchmark::State &state, const KernelInfo &row,
   const uint8_t *weights = weightMemory().data();
   repeat(state, panels * panelBytes(*weightFormat(row.format), kDepth),
          m * n * kDepth, [&] {
-           if (isQuantized(row.format))
+           if (row.op == KernelOp::LinearQ8)
              reinterpret_cast<LinearQ8Fn *>(kernel)(
                  blocks.q.data(), blocks.d.data(), blocks.sums.data(), weights,
                  nullptr, nullptr, out.data(), m, kDepth, n, 0, panels);
@@ -264,7 +264,7 @@ static void registerRows(const ElfMapping &image) {
     if (!row || !hostFeatures().containsAll(row->features()))
       continue;
     void *kernel = address;
-    if (row->op != KernelOp::Linear) {
+    if (!isLinear(row->op)) {
       add(*row, "cache", [row, kernel](benchmark::State &state) {
         runOnHeads(state, *row, kernel);
       });

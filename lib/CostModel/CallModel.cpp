@@ -46,7 +46,8 @@ static std::vector<uint64_t> argumentsOf(const KernelInfo &kernel,
     return {pointer(), n, pointer()};
   case KernelOp::CheckFinite:
     return {pointer(), n};
-  case KernelOp::Linear:
+  case KernelOp::LinearF32:
+  case KernelOp::LinearQ8:
   case KernelOp::AttentionScores:
   case KernelOp::AttentionValues:
     break;

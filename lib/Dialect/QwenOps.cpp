@@ -176,6 +176,17 @@ static LogicalResult verifyKernel(Operation *op, std::optional<StringRef> name,
   return success();
 }
 
+/// Checks the kernels of a product: those of its activations.
+template <typename ProductOp>
+static LogicalResult verifyProductKernels(ProductOp op) {
+  const KernelOp kind = isQuantizedActivations(op.getInput().getType())
+                            ? KernelOp::LinearQ8
+                            : KernelOp::LinearF32;
+  return success(
+      succeeded(verifyKernel(op, op.getGemv(), kind)) &&
+      succeeded(verifyKernel(op, op.getGemm(), kind, /*gemm=*/true)));
+}
+
 /// Checks that `plan`, where given, has room for each result.
 static LogicalResult verifyPlan(Operation *op, PlanAttr plan) {
   if (!plan)
@@ -292,9 +303,7 @@ LogicalResult LinearOp::verify() {
   }
   if (getPackedBias() && !getBias())
     return emitOpError() << "has packed_bias without bias";
-  return success(succeeded(verifyKernel(*this, getGemv(), KernelOp::Linear)) &&
-                 succeeded(verifyKernel(*this, getGemm(), KernelOp::Linear,
-                                        /*gemm=*/true)) &&
+  return success(succeeded(verifyProductKernels(*this)) &&
                  succeeded(verifyPlan(*this, getPlanAttr())));
 }
 
@@ -436,9 +445,7 @@ LogicalResult AttentionOp::verifySymbolUses(SymbolTableCollection &symbols) {
 LogicalResult LmHeadOp::verify() {
   return success(
       succeeded(verifyK(*this, getWeightAttr(), getInput())) &&
-      succeeded(verifyKernel(*this, getGemv(), KernelOp::Linear)) &&
-      succeeded(
-          verifyKernel(*this, getGemm(), KernelOp::Linear, /*gemm=*/true)) &&
+      succeeded(verifyProductKernels(*this)) &&
       succeeded(verifyKernel(*this, getCheckKernel(), KernelOp::CheckFinite)) &&
       succeeded(verifyPlan(*this, getPlanAttr())));
 }

@@ -56,7 +56,8 @@ static void *embed(KernelFormat format) {
 
 void *numerics::referenceKernel(const KernelInfo &kernel) {
   switch (kernel.op) {
-  case KernelOp::Linear:
+  case KernelOp::LinearF32:
+  case KernelOp::LinearQ8:
     return linear(kernel.format);
   case KernelOp::AttentionScores:
     return byFormat(kernel, attentionScoresF32, attentionScoresF16);

@@ -83,11 +83,12 @@ private:
   template <typename ProductOp>
   LogicalResult selectProduct(ProductOp op, FlatSymbolRefAttr weight) {
     const FailureOr<KernelFormat> format = formatOf(op, weight);
-    return success(succeeded(format) &&
-                   succeeded(assign(op, op.getGemvAttrName(), KernelOp::Linear,
-                                    *format)) &&
-                   succeeded(assign(op, op.getGemmAttrName(), KernelOp::Linear,
-                                    *format, /*gemm=*/true)));
+    if (failed(format))
+      return failure();
+    const KernelOp kind = linearOp(*format);
+    return success(succeeded(assign(op, op.getGemvAttrName(), kind, *format)) &&
+                   succeeded(assign(op, op.getGemmAttrName(), kind, *format,
+                                    /*gemm=*/true)));
   }
 
   LogicalResult select(EmbeddingOp op) {

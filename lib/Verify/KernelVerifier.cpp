@@ -23,10 +23,10 @@ static void checkRow(Cases &cases, const KernelInfo &row, void *kernel) {
     function(cases, row, as<Fn>(kernel), as<Fn>(reference));
   };
   switch (row.op) {
-  case KernelOp::Linear:
-    return isQuantized(row.format)
-               ? checkFormat.operator()<LinearQ8Fn>(checkLinear)
-               : checkFormat.operator()<LinearF32Fn>(checkLinear);
+  case KernelOp::LinearF32:
+    return checkFormat.operator()<LinearF32Fn>(checkLinear);
+  case KernelOp::LinearQ8:
+    return checkFormat.operator()<LinearQ8Fn>(checkLinear);
   case KernelOp::AttentionScores:
     return checkFormat(checkScores);
   case KernelOp::AttentionValues:

@@ -549,6 +549,14 @@ func.func @f(%x: tensor<?x64xf32>) {
 // -----
 
 func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has kernel 'linear_q4_0_1x16x4_avx2', which computes something else}}
+  %y = qwen.linear %x, [@w] {gemv = "linear_q4_0_1x16x4_avx2"} : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{id is -1 when 0 or more is needed}}
   %y = qwen.quantize %x {plan = #qwen.plan<id = -1, barrier = false>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return

@@ -61,8 +61,8 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
 func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{has kernels 'linear_f32_1x16_avx2' and 'linear_q4_0_2x16x4_avx2', which do not share a layout}}
-  %y = qwen.linear %x, [@w] {gemv = "linear_f32_1x16_avx2", gemm = "linear_q4_0_2x16x4_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  // expected-error@+1 {{has kernels 'linear_f32_1x16_avx2' and 'linear_bf16_2x16_avx2', which do not share a layout}}
+  %y = qwen.linear %x, [@w] {gemv = "linear_f32_1x16_avx2", gemm = "linear_bf16_2x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
 

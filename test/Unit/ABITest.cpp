@@ -41,7 +41,7 @@ TEST(KernelTable, EveryIsaOfLeastFeaturesServesEveryOp) {
 
 TEST(KernelTable, EveryGemvHasRowsForSmallBatches) {
   for (const KernelInfo &gemv : kernelTable()) {
-    if (gemv.op != KernelOp::Linear || gemv.m != 1)
+    if (!isLinear(gemv.op) || gemv.m != 1)
       continue;
     std::set<int64_t> batches;
     for (const KernelInfo &kernel : kernelTable())
@@ -55,30 +55,33 @@ TEST(KernelTable, EveryGemvHasRowsForSmallBatches) {
 
 TEST(KernelTable, SelectionPrefersTheNewestInstructionSet) {
   const CpuFeatureSet vnni = isaInfo(KernelIsa::AVX512VNNI).features;
-  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, vnni)->isa,
+  EXPECT_EQ(selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0, vnni)->isa,
             KernelIsa::AVX512VNNI);
-  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::F32, vnni, true)->name,
-            "linear_f32_8x16_avx512");
+  EXPECT_EQ(
+      selectKernel(KernelOp::LinearF32, KernelFormat::F32, vnni, true)->name,
+      "linear_f32_8x16_avx512");
   const CpuFeatureSet amx = isaInfo(KernelIsa::AMXInt8).features;
-  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, amx, true)->name,
-            "linear_q4_0_16x16x4_amx_int8");
-  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, amx)->name,
+  EXPECT_EQ(
+      selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0, amx, true)->name,
+      "linear_q4_0_16x16x4_amx_int8");
+  EXPECT_EQ(selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0, amx)->name,
             "linear_q4_0_1x16x4_avx512vnni");
-  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0,
+  EXPECT_EQ(selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0,
                          isaInfo(KernelIsa::NEON).features)
                 ->isa,
             KernelIsa::NEON);
   const CpuFeatureSet sve = isaInfo(KernelIsa::SVE).features;
-  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, sve)->name,
+  EXPECT_EQ(selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0, sve)->name,
             "linear_q4_0_1x16x4_sve");
   const CpuFeatureSet i8mm = isaInfo(KernelIsa::NEONI8MM).features;
-  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, sve | i8mm, true)
-                ->name,
-            "linear_q4_0_8x16x4_sve_i8mm");
   EXPECT_EQ(
-      selectKernel(KernelOp::Linear, KernelFormat::Q8_0, i8mm, true)->name,
+      selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0, sve | i8mm, true)
+          ->name,
+      "linear_q4_0_8x16x4_sve_i8mm");
+  EXPECT_EQ(
+      selectKernel(KernelOp::LinearQ8, KernelFormat::Q8_0, i8mm, true)->name,
       "linear_q8_0_8x16x4_neon_i8mm");
-  EXPECT_EQ(selectKernel(KernelOp::Linear, KernelFormat::Q4_0, i8mm)->name,
+  EXPECT_EQ(selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0, i8mm)->name,
             "linear_q4_0_1x16x4_neon_dotprod");
   // Without a row of its own, an op is served by the older instructions.
   EXPECT_EQ(selectKernel(KernelOp::CheckFinite, KernelFormat::None, sve)->name,

@@ -80,7 +80,7 @@ static int checkRow(const KernelInfo &row,
       SCOPED_TRACE(image.entries().front().first);
       try {
         EXPECT_GT(KernelVerifier(allSizes()).verify(row, kernel), 0);
-        if (row.op == KernelOp::Linear)
+        if (isLinear(row.op))
           EXPECT_GT(KernelVerifier(manyRows()).verify(row, kernel), 0);
       } catch (const Error &difference) {
         ADD_FAILURE() << difference.what();

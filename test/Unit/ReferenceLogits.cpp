@@ -72,7 +72,7 @@ struct Matrix {
     };
     Row out = zeros(padded);
     if (!isQuantized(format)) {
-      kernel<LinearF32Fn>(KernelOp::Linear, kernelFormat(format))(
+      kernel<LinearF32Fn>(KernelOp::LinearF32, kernelFormat(format))(
           x.data(), panels.data(), pad(bias), pad(residual), out.data(), 1, k,
           padded, 0, padded / kPanelOutputs);
     } else {
@@ -81,7 +81,7 @@ struct Matrix {
       Row d = zeros(ceilDiv(k, kActivationBlock));
       if (numerics::quantizeQ8(x.data(), k, q.data(), d.data(), sums.data()))
         throw Error("an activation is not finite");
-      kernel<LinearQ8Fn>(KernelOp::Linear, kernelFormat(format))(
+      kernel<LinearQ8Fn>(KernelOp::LinearQ8, kernelFormat(format))(
           q.data(), d.data(), sums.data(), panels.data(), pad(bias),
           pad(residual), out.data(), 1, k, padded, 0, padded / kPanelOutputs);
     }

@@ -60,7 +60,8 @@ TEST(Verify, FindsTheLastBitOfTheLastOutput) {
     if (m == 9 && k == 160)
       nudge(out[(m - 1) * ld + panelEnd * 16 - 1]);
   };
-  const std::string error = errorOf(KernelOp::Linear, KernelFormat::F32, wrong);
+  const std::string error =
+      errorOf(KernelOp::LinearF32, KernelFormat::F32, wrong);
   EXPECT_TRUE(error.starts_with("m 9, k 160, panels ")) << error;
   EXPECT_NE(error.find(": out["), std::string::npos) << error;
   EXPECT_NE(error.find(" when the reference has "), std::string::npos) << error;

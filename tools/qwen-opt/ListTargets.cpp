@@ -19,8 +19,8 @@ using nlohmann::ordered_json;
 static std::pair<std::string_view, std::string_view>
 productKernels(WeightFormat format, CpuFeatureSet features) {
   const auto name = [&](bool gemm) {
-    return selectKernel(KernelOp::Linear, kernelFormat(format), features, gemm)
-        ->name;
+    const KernelFormat weights = kernelFormat(format);
+    return selectKernel(linearOp(weights), weights, features, gemm)->name;
   };
   return {name(false), name(true)};
 }

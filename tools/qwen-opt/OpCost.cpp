@@ -65,7 +65,7 @@ kernelsOf(const TargetInfo &target, size_t op, const OpWork &work, bool many) {
     if (!kernel)
       throw Error("its kernel '" + target.kernels[index] +
                   "' is none of this version's; compile it again");
-    (kernel->op == KernelOp::Linear ? products : others).push_back(kernel);
+    (isLinear(kernel->op) ? products : others).push_back(kernel);
   }
   if (!products.empty())
     others.insert(others.begin(), many ? products.back() : products.front());
@@ -153,7 +153,8 @@ static std::vector<Calls> callsOf(const KernelInfo &kernel,
              static_cast<double>(shape.kvHeads) * wholePages(step)}};
   case KernelOp::CheckFinite:
     return {{{manifest.resultStride}, rows}};
-  case KernelOp::Linear:
+  case KernelOp::LinearF32:
+  case KernelOp::LinearQ8:
   case KernelOp::AttentionScores:
   case KernelOp::AttentionValues:
     return {};
@@ -175,7 +176,7 @@ OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,
   for (const KernelInfo *kernel :
        kernelsOf(target, op, work, step.tokens > 1 && !work.wantedRows)) {
     cost.kernels.emplace_back(kernel->name);
-    if (kernel->op == KernelOp::Linear)
+    if (isLinear(kernel->op))
       add(cycles.ofMac(*kernel), cost.macs);
     else if (kernel->op == KernelOp::AttentionScores ||
              kernel->op == KernelOp::AttentionValues)

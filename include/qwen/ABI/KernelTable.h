@@ -19,7 +19,8 @@ namespace qwen {
 /// What a kernel computes. Signatures are in KernelABI.h, results in
 /// docs/numerics.md.
 enum class KernelOp : uint8_t {
-  Linear,
+  LinearF32,
+  LinearQ8,
   AttentionScores,
   AttentionValues,
   Embed,
@@ -88,10 +89,17 @@ constexpr KernelFormat kernelFormat(WeightFormat format) {
 /// The format of weights that a kernel reads; none where it reads no matrix of
 /// the image.
 std::optional<WeightFormat> weightFormat(KernelFormat format);
-/// Whether a product in `format` takes quantized activations (LinearQ8Fn).
+/// Whether a product in `format` takes quantized activations.
 inline bool isQuantized(KernelFormat format) {
   const std::optional<WeightFormat> weights = weightFormat(format);
   return weights && isQuantized(*weights);
+}
+/// The kind of a product with a matrix in `format`.
+inline KernelOp linearOp(KernelFormat format) {
+  return isQuantized(format) ? KernelOp::LinearQ8 : KernelOp::LinearF32;
+}
+constexpr bool isLinear(KernelOp op) {
+  return op == KernelOp::LinearF32 || op == KernelOp::LinearQ8;
 }
 
 constexpr KernelFormat kernelFormat(KvFormat format) {

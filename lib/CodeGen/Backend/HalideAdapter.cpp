@@ -71,7 +71,8 @@ static llvm::FunctionType *signature(KernelOp op, llvm::LLVMContext &context) {
     return irSignature<FinishAttentionFn>(context);
   case KernelOp::CheckFinite:
     return irSignature<CheckFiniteFn>(context);
-  case KernelOp::Linear:
+  case KernelOp::LinearF32:
+  case KernelOp::LinearQ8:
   case KernelOp::AttentionScores:
   case KernelOp::AttentionValues:
     break;
@@ -352,7 +353,8 @@ static void buildBody(Body &body, const KernelInfo &kernel) {
     body.scalar(body.size(1));
     body.flag();
     break;
-  case KernelOp::Linear:
+  case KernelOp::LinearF32:
+  case KernelOp::LinearQ8:
   case KernelOp::AttentionScores:
   case KernelOp::AttentionValues:
     llvm_unreachable("halideBitcode has refused the kernel");

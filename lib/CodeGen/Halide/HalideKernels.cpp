@@ -63,7 +63,8 @@ static halide::Kernel build(const KernelInfo &kernel) {
     return halide::finishAttention();
   case KernelOp::CheckFinite:
     return halide::checkFinite(width);
-  case KernelOp::Linear:
+  case KernelOp::LinearF32:
+  case KernelOp::LinearQ8:
   case KernelOp::AttentionScores:
   case KernelOp::AttentionValues:
     break;

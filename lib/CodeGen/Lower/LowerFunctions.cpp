@@ -323,10 +323,10 @@ static std::string kernelType(const KernelInfo &kernel) {
     return functionType(function);
   };
   switch (kernel.op) {
-  case KernelOp::Linear:
-    return isQuantized(kernel.format)
-               ? type(static_cast<LinearQ8Fn *>(nullptr))
-               : type(static_cast<LinearF32Fn *>(nullptr));
+  case KernelOp::LinearF32:
+    return type(static_cast<LinearF32Fn *>(nullptr));
+  case KernelOp::LinearQ8:
+    return type(static_cast<LinearQ8Fn *>(nullptr));
   case KernelOp::AttentionScores:
     return type(static_cast<AttentionScoresFn *>(nullptr));
   case KernelOp::AttentionValues:

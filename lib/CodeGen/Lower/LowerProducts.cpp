@@ -143,7 +143,7 @@ static constexpr std::string_view kLmHeadPanels =
 /// How a product's operand is passed: by one pointer, or by three where it is
 /// quantized.
 static std::map<std::string, std::string> operandText(const KernelInfo &gemv) {
-  if (!isQuantized(gemv.format))
+  if (gemv.op == KernelOp::LinearF32)
     return {{"x", "%x"},
             {"x.arguments", "%x: !llvm.ptr"},
             {"x.types", "!llvm.ptr"},

@@ -9,7 +9,7 @@ using namespace mlir;
 
 SmallVector<Type> qwen::linearSignature(const KernelInfo &kernel,
                                         MLIRContext *context) {
-  const unsigned pointers = isQuantized(kernel.format) ? 7 : 5;
+  const unsigned pointers = kernel.op == KernelOp::LinearQ8 ? 7 : 5;
   SmallVector<Type> types(pointers, ProductBuilder::pointerType(context));
   types.append(5, IntegerType::get(context, 64));
   return types;

@@ -99,9 +99,9 @@ static bool unpacksOnce(KernelIsa isa) {
 
 LoopNest qwen::loopNest(const KernelInfo &kernel,
                         const KernelSchedule &schedule) {
-  if (kernel.op != KernelOp::Linear)
+  if (!isLinear(kernel.op))
     return LoopNest::Attention;
-  if (!isQuantized(kernel.format))
+  if (kernel.op == KernelOp::LinearF32)
     return LoopNest::Chains;
   if (isaInfo(kernel.isa).dot.kind == DotKind::TileDot)
     return LoopNest::Amx;
@@ -171,7 +171,7 @@ static std::vector<int64_t> stripChoices(const KernelInfo &kernel,
   if (nest == LoopNest::Amx)
     return doubling(kernel.m, 1024);
   std::vector<int64_t> values = {0};
-  if (isQuantized(kernel.format) && unpacksOnce(kernel.isa))
+  if (kernel.op == KernelOp::LinearQ8 && unpacksOnce(kernel.isa))
     for (int64_t strip = 8; strip <= 256; strip *= 2)
       if (strip % kernel.m == 0)
         values.push_back(strip);
