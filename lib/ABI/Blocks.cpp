@@ -19,5 +19,5 @@ int64_t qwen::panelBytes(WeightFormat format, int64_t k) {
   const int64_t values = k / kGroup * panelGroupBytes(format);
   if (!isQuantized(format))
     return values;
-  return values + ceilDiv(k, weightBlock(format)) * kPanelScaleBytes;
+  return values + ceilDiv(k, weightBlock(format)) * panelHeaderBytes(format);
 }

@@ -147,7 +147,7 @@ static EncodeStatus packPanelQ8_0(const float *const rows[kPanelOutputs],
       }
       std::memcpy(scales + r * 2, &block.d, 2);
       interleave(reinterpret_cast<const uint8_t *>(block.q), kGroup, r,
-                 scales + kPanelScaleBytes);
+                 scales + panelHeaderBytes(WeightFormat::Q8_0));
     }
   }
   return EncodeStatus::Ok;
@@ -177,7 +177,7 @@ static EncodeStatus packPanelQ4(WeightFormat format,
           bytes[j] =
               static_cast<uint8_t>(q[i + j] | q[i + j + kGroup / 2] << 4);
         interleave(bytes, kGroup / 2, r,
-                   scales + kPanelScaleBytes +
+                   scales + panelHeaderBytes(format) +
                        i / kGroup * panelGroupBytes(format));
       }
     }

@@ -45,7 +45,7 @@ int weightInteger(const uint8_t *panel, int64_t row, int64_t i) {
   const int64_t block = i / weightBlock(Format),
                 inBlock = i % weightBlock(Format);
   const uint8_t *chunks = panel + block * panelBlockBytes(Format) +
-                          kPanelScaleBytes +
+                          panelHeaderBytes(Format) +
                           inBlock / kGroup * panelGroupBytes(Format);
   const int64_t j = inBlock % kGroup;
   const auto byte = [&](int64_t at) {

@@ -55,7 +55,7 @@ struct LinearOperands {
       for (int64_t r = 0; r < kPanelOutputs; ++r) {
         uint8_t *at = &weights[panel * panelBytes(format, shape.k)];
         // The first value of the row is -1.
-        at[kPanelScaleBytes + 4 * r] = static_cast<uint8_t>(zeros - 1);
+        at[panelHeaderBytes(format) + 4 * r] = static_cast<uint8_t>(zeros - 1);
         for (int64_t i = 0; i < shape.k; i += weightBlock(format)) {
           // The smallest of f16.
           const uint16_t scale = i < kActivationBlock ? 0x0001 : 0x8001;

@@ -82,8 +82,10 @@ static_assert(sizeof(BlockQ8_0) == 34);
 ///   nibbles.)
 int64_t panelBytes(WeightFormat format, int64_t k);
 
-/// Bytes of the scales of one block of a panel of a quantized format.
-inline constexpr int64_t kPanelScaleBytes = kPanelOutputs * 2;
+/// Bytes of the scales of one block of a panel, which precede its codes.
+constexpr int64_t panelHeaderBytes(WeightFormat format) {
+  return kPanelOutputs * kScaleBytes[size_t(infoOf(format).scales)];
+}
 
 /// Bytes of one group of a panel, without scales.
 constexpr int64_t panelGroupBytes(WeightFormat format) {
@@ -92,7 +94,7 @@ constexpr int64_t panelGroupBytes(WeightFormat format) {
 
 /// Bytes of a whole block of a panel of a quantized format.
 constexpr int64_t panelBlockBytes(WeightFormat format) {
-  return kPanelScaleBytes +
+  return panelHeaderBytes(format) +
          weightBlock(format) / kGroup * panelGroupBytes(format);
 }
 

@@ -31,6 +31,18 @@ inline constexpr CodingInfo kCodingInfos[] = {
 #include "qwen/ABI/WeightFormats.def"
 };
 
+/// What a block has beside its codes.
+enum class ScaleKind : uint8_t {
+#define QWEN_SCALES(Id, ...) Id,
+#include "qwen/ABI/WeightFormats.def"
+};
+
+/// Bytes that a block has of them for each output.
+inline constexpr int64_t kScaleBytes[] = {
+#define QWEN_SCALES(Id, Bytes) Bytes,
+#include "qwen/ABI/WeightFormats.def"
+};
+
 /// Number formats of weights in the image.
 enum class WeightFormat : uint8_t {
 #define QWEN_WEIGHT_FORMAT(Id, ...) Id,
@@ -45,11 +57,12 @@ inline constexpr WeightFormat kWeightFormats[] = {
 struct WeightFormatInfo {
   std::string_view name;
   Coding coding;
+  ScaleKind scales;
   int64_t block;
 };
 inline constexpr WeightFormatInfo kWeightFormatInfos[] = {
-#define QWEN_WEIGHT_FORMAT(Id, Name, CodingId, Block, Help)                    \
-  {#Name, Coding::CodingId, Block},
+#define QWEN_WEIGHT_FORMAT(Id, Name, CodingId, Scales, Block, Help)            \
+  {#Name, Coding::CodingId, ScaleKind::Scales, Block},
 #include "qwen/ABI/WeightFormats.def"
 };
 
@@ -78,8 +91,8 @@ constexpr bool isQuantized(WeightFormat format) {
   return !codingOf(format).isFloat;
 }
 
-/// Values along K that share a scale; the last ones of a row may be fewer. Of
-/// quantized formats.
+/// Values along K that share the scales; the last block of an output may be
+/// shorter. Of quantized formats.
 constexpr int64_t weightBlock(WeightFormat format) {
   return infoOf(format).block;
 }

@@ -215,8 +215,8 @@ static void buildBody(Body &body, const KernelInfo &kernel) {
           builder.CreateUDiv(builder.CreateAdd(k, builder.getInt64(size - 1)),
                              builder.getInt64(size));
       panelSize = builder.CreateAdd(
-          panelSize,
-          builder.CreateMul(blocks, builder.getInt64(kPanelScaleBytes)));
+          panelSize, builder.CreateMul(
+                         blocks, builder.getInt64(panelHeaderBytes(format))));
       blocks = builder.CreateTrunc(blocks, builder.getInt32Ty());
     }
     Value *base =
@@ -239,7 +239,7 @@ static void buildBody(Body &body, const KernelInfo &kernel) {
     const int64_t groupBytes = panelGroupBytes(format);
     const int64_t chunks = groupBytes / (4 * kPanelOutputs);
     body.vector(at(0, 2), blocks, panelBlockBytes(format) / 2);
-    body.buffer(at(kPanelScaleBytes, 4),
+    body.buffer(at(panelHeaderBytes(format), 4),
                 {{constant(4), constant(1)},
                  {constant(chunks), constant(4 * kPanelOutputs)},
                  {constant(weightBlock(format) / kGroup), constant(groupBytes)},

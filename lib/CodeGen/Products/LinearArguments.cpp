@@ -35,7 +35,7 @@ Value LinearArguments::panelStride(ProductBuilder &b,
   const int64_t block = weightBlock(format);
   Value blocks = b.shiftRight(b.add(k, b.integer(block - 1)),
                               std::countr_zero(uint64_t(block)));
-  return b.add(values, b.mul(blocks, kPanelScaleBytes));
+  return b.add(values, b.mul(blocks, panelHeaderBytes(format)));
 }
 
 Value LinearArguments::activationBlocks(ProductBuilder &b) const {

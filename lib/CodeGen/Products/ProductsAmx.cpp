@@ -221,8 +221,9 @@ void TileEmitter::stage(Value panel, Value first, Value last) {
 /// 8 rows, each with 4 values of every output.
 void TileEmitter::arrangeValues(Value panel, Value group, Value to) {
   Value scaleRow = scaleGroups == 1 ? group : b.shiftRight(group, 2);
-  Value offset = b.add(b.mul(group, panelGroupBytes(format)),
-                       b.mul(b.add(scaleRow, b.integer(1)), kPanelScaleBytes));
+  Value offset =
+      b.add(b.mul(group, panelGroupBytes(format)),
+            b.mul(b.add(scaleRow, b.integer(1)), panelHeaderBytes(format)));
   Value from = b.at(panel, offset);
   const int64_t chunks = panelGroupBytes(format) / kLineBytes;
   for (int64_t i = 0; i < chunks; ++i) {

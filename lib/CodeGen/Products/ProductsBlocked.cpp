@@ -270,7 +270,7 @@ void BlockedEmitter::unpack(Value panelWeights, Value column, Value block,
     if (!isWide())
       unpackScales(b.at(group, columnScales),
                    atRegister(scales, g, bundleRegisters * vectors));
-    unpackGroup(b.at(b.at(group, kPanelScaleBytes), b.mul(column, 4)),
+    unpackGroup(b.at(b.at(group, panelHeaderBytes(format)), b.mul(column, 4)),
                 atRegister(weights, g, 8 * vectors));
   });
 }

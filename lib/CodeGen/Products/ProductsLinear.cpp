@@ -238,8 +238,8 @@ Values LinearEmitter::panelSums(ArrayRef<LinearPanel> panels, Value column,
     Values result(previous);
     for (auto [p, group] : llvm::enumerate(groups)) {
       prefetch(tile, group);
-      groupDots(tile, b.at(group, kPanelScaleBytes), column, q, start,
-                [&, first = p * tileSize](int64_t i, Value dot) {
+      groupDots(tile, b.at(group, panelHeaderBytes(tile.format)), column, q,
+                start, [&, first = p * tileSize](int64_t i, Value dot) {
                   result[first + i] =
                       scaled(tile, dot, b.at(group, b.mul(column, 2)), i,
                              previous[first + i]);
@@ -262,7 +262,7 @@ Values LinearEmitter::heldPanelSums(ArrayRef<LinearPanel> panels, Value column,
     for (const LinearPanel &panel : panels) {
       groups.push_back(
           b.at(panel.weights, b.mul(g, panelBlockBytes(tile.format))));
-      chunks.push_back(b.at(groups.back(), kPanelScaleBytes));
+      chunks.push_back(b.at(groups.back(), panelHeaderBytes(tile.format)));
       prefetch(tile, groups.back());
     }
     for (const ActivationRow &row : rows)
@@ -314,7 +314,8 @@ Values LinearEmitter::wideDots(ArrayRef<Value> scales, Value column,
     }
     Values chunks;
     for (Value panel : scales)
-      chunks.push_back(b.at(b.at(panel, kPanelScaleBytes), offset));
+      chunks.push_back(
+          b.at(b.at(panel, panelHeaderBytes(tile.format)), offset));
     if (held) {
       heldDots(tile, chunks, column, q, [&](int64_t i, Value dot) {
         held->store(arith::AddIOp::create(b, held->load(integers, i), dot), i);
