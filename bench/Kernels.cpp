@@ -204,7 +204,7 @@ static void runOnHeads(benchmark::State &state, const KernelInfo &row,
   case KernelOp::AppendK:
   case KernelOp::AppendV:
     return repeat(state, headBytes + dim * element, 0, [&] {
-      reinterpret_cast<AppendFn *>(kernel)(x.data(), dim, cache.data());
+      reinterpret_cast<AppendKFn *>(kernel)(x.data(), dim, cache.data());
     });
   case KernelOp::AttentionScores:
     return repeat(state, queryBytes + pageBytes + scoreBytes, macs, [&] {

@@ -30,22 +30,18 @@ static constexpr auto kName = [] {
 }();
 
 static constexpr KernelInfo kKernels[] = {
-#define QWEN_KERNEL(Stem, Op, Format, M, Isa, Provider)                        \
-  {kName<#Stem, KernelIsa::Isa>.data(),                                        \
-   KernelOp::Op,                                                               \
-   KernelFormat::Format,                                                       \
-   M,                                                                          \
-   KernelIsa::Isa,                                                             \
-   KernelProvider::Provider},
+#define QWEN_KERNEL(Stem, Op, Format, M, Isa)                                  \
+  {kName<#Stem, KernelIsa::Isa>.data(), KernelOp::Op, KernelFormat::Format, M, \
+   KernelIsa::Isa},
 #include "qwen/ABI/Kernels.def"
 };
 
-std::optional<WeightFormat> qwen::weightFormat(KernelFormat format) {
-  for (WeightFormat weights : kWeightFormats)
-    if (kernelFormat(weights) == format)
-      return weights;
-  return std::nullopt;
-}
+static_assert(std::ranges::all_of(kKernels,
+                                  [](const KernelInfo &kernel) {
+                                    return (infoOf(kernel.op).reads &
+                                            setOf(kernel.format)) != 0;
+                                  }),
+              "a kernel has a format that its kind does not read");
 
 std::span<const KernelInfo> qwen::kernelTable() { return kKernels; }
 

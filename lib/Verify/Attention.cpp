@@ -174,7 +174,7 @@ void verify::checkFinishAttention(Cases &cases, FinishAttentionFn *kernel,
 }
 
 static void checkAppendCase(Cases &cases, const KernelInfo &row,
-                            AppendFn *kernel, AppendFn *reference,
+                            AppendKFn *kernel, AppendKFn *reference,
                             const Guarded<float> &x, int64_t slot) {
   const int64_t headDim = x.length();
   const int64_t bytes = row.format == KernelFormat::F32 ? 4 : 2;
@@ -188,8 +188,8 @@ static void checkAppendCase(Cases &cases, const KernelInfo &row,
     cases.expectSame(got, want, "page");
 }
 
-void verify::checkAppend(Cases &cases, const KernelInfo &row, AppendFn *kernel,
-                         AppendFn *reference) {
+void verify::checkAppend(Cases &cases, const KernelInfo &row, AppendKFn *kernel,
+                         AppendKFn *reference) {
   Random random(7);
   int64_t turn = 0;
   for (int64_t headDim : cases.sizes.headDims)

@@ -101,8 +101,8 @@ void checkSoftmaxPage(Cases &cases, SoftmaxPageFn *kernel,
 void checkMergePage(Cases &cases, MergePageFn *kernel, MergePageFn *reference);
 void checkFinishAttention(Cases &cases, FinishAttentionFn *kernel,
                           FinishAttentionFn *reference);
-void checkAppend(Cases &cases, const KernelInfo &row, AppendFn *kernel,
-                 AppendFn *reference);
+void checkAppend(Cases &cases, const KernelInfo &row, AppendKFn *kernel,
+                 AppendKFn *reference);
 void checkRopeTable(Cases &cases, RopeTableFn *kernel, RopeTableFn *reference);
 void checkRope(Cases &cases, RopeFn *kernel, RopeFn *reference);
 void checkNormRope(Cases &cases, NormRopeFn *kernel, NormRopeFn *reference);

@@ -220,7 +220,7 @@ TEST(Products, AreTheRowsOfMlir) {
   mlir::OwningOpRef<mlir::ModuleOp> module =
       mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
   for (const KernelInfo &row : kernelTable()) {
-    const bool isProduct = row.provider == KernelProvider::MLIR;
+    const bool isProduct = row.provider() == KernelProvider::MLIR;
     const KernelSchedule schedule =
         isProduct ? scheduleOf(row) : KernelSchedule();
     EXPECT_EQ(messageOf([&] { emitProduct(row, schedule, *module); }),

@@ -22,7 +22,7 @@ using namespace qwen;
 static std::vector<KernelInfo> halideRows() {
   std::vector<KernelInfo> rows;
   for (const KernelInfo &row : kernelTable())
-    if (row.provider == KernelProvider::Halide)
+    if (row.provider() == KernelProvider::Halide)
       rows.push_back(row);
   return rows;
 }

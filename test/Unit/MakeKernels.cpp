@@ -63,7 +63,7 @@ static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
   std::vector<std::string> names;
   for (const KernelInfo &row : rows) {
     std::unique_ptr<llvm::Module> part;
-    if (row.provider == KernelProvider::Halide) {
+    if (row.provider() == KernelProvider::Halide) {
       part = emitHalideKernel(row, context);
     } else {
       mlir::OwningOpRef<mlir::ModuleOp> module =
@@ -121,7 +121,7 @@ int main(int argc, char **argv) {
     const Target target = resolveTarget(spec);
     const std::vector<KernelInfo> rows = selectRows(kernels, target, model);
     if ((!changes.empty() || emit == "schedule") &&
-        (rows.size() != 1 || rows[0].provider != KernelProvider::MLIR))
+        (rows.size() != 1 || rows[0].provider() != KernelProvider::MLIR))
       throw Error("a schedule is of one product; name it with --kernel");
     if (emit == "schedule") {
       write(out, printSchedule(rows[0], changedSchedule(rows[0], changes)));

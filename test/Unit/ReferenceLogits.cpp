@@ -217,11 +217,11 @@ private:
         pages->emplace_back(static_cast<size_t>(kvHeads * headBytes()));
     int32_t flag = 0;
     for (int64_t head = 0; head < kvHeads; ++head) {
-      flag |= kernel<AppendFn>(KernelOp::AppendK, kernelFormat(cache))(
+      flag |= kernel<AppendKFn>(KernelOp::AppendK, kernelFormat(cache))(
           &k[static_cast<size_t>(head * headDim)], headDim,
           layer.keys.back().data() + head * headBytes() +
               slot * kvElementBytes(cache));
-      flag |= kernel<AppendFn>(KernelOp::AppendV, kernelFormat(cache))(
+      flag |= kernel<AppendVFn>(KernelOp::AppendV, kernelFormat(cache))(
           &v[static_cast<size_t>(head * headDim)], headDim,
           layer.values.back().data() + head * headBytes() +
               slot * headDim * kvElementBytes(cache));

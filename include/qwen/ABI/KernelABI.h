@@ -1,8 +1,8 @@
 //===- KernelABI.h - Calling interface of generated code --------*- C++ -*-===//
 //
 // The Context that the runtime passes to compiled code, and the C signatures of
-// the generated kernels. A change of this file that changes bytes needs a new
-// kKernelAbiVersion; each artifact names the version that it needs.
+// the generated kernels (KernelOps.def). A change of either that changes bytes
+// needs a new kKernelAbiVersion; each artifact names the version that it needs.
 //
 //===----------------------------------------------------------------------===//
 
@@ -75,91 +75,15 @@ static_assert(sizeof(Context) == size_t{20} * 8);
 /// The compiled model. Every thread of a call runs it with the same context.
 using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);
 
-// Products, made by the MLIR emitter. `m` is a multiple of the row's M. Row i
-// of `out` and `residual` starts at i * ld (floats); panels [panelBegin,
-// panelEnd) of 16 columns are computed. `bias` ([n padded to 16]) and
-// `residual` may be null; out may be residual.
-
-/// x is f32 [m][k]; weights are f32 or bf16.
-using LinearF32Fn = void(const float *x, const uint8_t *weights,
-                         const float *bias, const float *residual, float *out,
-                         int64_t m, int64_t k, int64_t ld, int64_t panelBegin,
-                         int64_t panelEnd);
-
-/// Quantized activations: q is int8 [m][k], d f32 [m][ceil(k/128)], sums int32
-/// [m][k/32].
-using LinearQ8Fn = void(const int8_t *q, const float *d, const int32_t *sums,
-                        const uint8_t *weights, const float *bias,
-                        const float *residual, float *out, int64_t m, int64_t k,
-                        int64_t ld, int64_t panelBegin, int64_t panelEnd);
-
-/// Scores of one page: s[g][64] = (fma chain over headDim of q[g][.] * k[.][j])
-/// * scale for j < n; kPage is [headDim][64] of the cache's format. Slots at
-/// and past n hold anything. `next` is what is read after the page and as
-/// large, which the kernel may prefetch; any pointer will do.
-using AttentionScoresFn = void(const float *q, const void *kPage, float scale,
-                               float *s, int64_t groups, int64_t headDim,
-                               int64_t n, const void *next);
-
-/// o[g][headDim] = fma chain over j < n of p[g][j] * v[j][.]; p is [g][64],
-/// vPage [64][headDim] of the cache's format. headDim is a multiple of 8.
-/// `next` as for scores.
-using AttentionValuesFn = void(const float *p, const void *vPage, float *o,
-                               int64_t groups, int64_t headDim, int64_t n,
-                               const void *next);
-
-// All other kernels, made by Halide. Vectors are contiguous and have the
-// alignment of their elements. Outputs and inputs do not overlap. k and n of a
-// token are multiples of 32, half is one of 4, headDim one of 8. A function
-// that returns int32_t returns 1 if an input is not finite (or overflows f16),
-// else 0.
-
-/// Row `id` of a packed matrix as f32 [k].
-using EmbedFn = void(const uint8_t *weights, int32_t id, int64_t k, float *out);
-
-/// cos and sin of position * invFreq[i], i < half.
-using RopeTableFn = void(int32_t position, const float *invFreq, int64_t half,
-                         float *cos, float *sin);
-
-using RmsNormF32Fn = void(const float *x, const float *w, int64_t k, float eps,
-                          float *y);
-using RmsNormQ8Fn = int32_t(const float *x, const float *w, int64_t k,
-                            float eps, int8_t *q, float *d, int32_t *sums);
-using QuantizeQ8Fn = int32_t(const float *x, int64_t k, int8_t *q, float *d,
-                             int32_t *sums);
-using SwiGluF32Fn = void(const float *gate, const float *up, int64_t n,
-                         float *y);
-/// n is at most kActivationBlock values and a multiple of 32: one block.
-using SwiGluQ8Fn = int32_t(const float *gate, const float *up, int64_t n,
-                           int8_t *q, float *d, int32_t *sums);
-
-/// Rotates one head of 2 * half values.
-using RopeFn = void(const float *x, const float *cos, const float *sin,
-                    int64_t half, float *y);
-/// The per-head norm of Qwen3, then the rotation.
-using NormRopeFn = void(const float *x, const float *w, const float *cos,
-                        const float *sin, int64_t half, float eps, float *y);
-
-/// Writes x[i] to slot[i * 64] (K) or slot[i] (V) in the cache's format.
-using AppendFn = int32_t(const float *x, int64_t headDim, void *slot);
-
-/// For each of `rows` heads of one page with n visible slots, s and p
-/// [rows][64]: m = max of s[0, n), +0 where that is a zero, p[j] = exp(s[j] -
-/// m) for j < n and +0 for n <= j < 64, l = the sum of p in 16 lanes and the
-/// tree.
-using SoftmaxPageFn = void(const float *s, int64_t rows, int64_t n, float *p,
-                           float *m, float *l);
-/// Merges the state of a page for `rows` heads into their state so far. Each of
-/// the three states is m[rows] and l[rows], both with padding of any value to a
-/// multiple of kStateQueries, then o[rows][headDim]. A zero m is +0.
-using MergePageFn = void(const float *old, const float *page, int64_t rows,
-                         int64_t headDim, float *merged);
+/// Attention's state of a page has maxima and sums of queries, each padded to a
+/// multiple of this many.
 inline constexpr int64_t kStateQueries = 16;
-/// y[i] = o[i] / l.
-using FinishAttentionFn = void(const float *o, float l, int64_t headDim,
-                               float *y);
-/// Whether any of x[0, n) is not finite.
-using CheckFiniteFn = int32_t(const float *x, int64_t n);
+
+// LinearF32Fn and so on: the C signature of each kind of kernel.
+#define QWEN_KERNEL_OP(Op, Function, Provider, Reads, Sizes, Result,           \
+                       Parameters)                                             \
+  using Op##Fn = Result Parameters;
+#include "qwen/ABI/KernelOps.def"
 
 } // namespace qwen
 

@@ -45,7 +45,7 @@ generateTarget(mlir::ModuleOp module, const Target &target,
   for (const std::string &name : calledKernels(module)) {
     const KernelInfo &kernel = *findKernel(name);
     std::unique_ptr<llvm::Module> part;
-    if (kernel.provider == KernelProvider::Halide) {
+    if (kernel.provider() == KernelProvider::Halide) {
       part = emitHalideKernel(kernel, context);
     } else {
       mlir::OwningOpRef<mlir::ModuleOp> product =

@@ -62,7 +62,7 @@ static llvm::FunctionType *signature(KernelOp op, llvm::LLVMContext &context) {
     return irSignature<NormRopeFn>(context);
   case KernelOp::AppendK:
   case KernelOp::AppendV:
-    return irSignature<AppendFn>(context);
+    return irSignature<AppendKFn>(context);
   case KernelOp::SoftmaxPage:
     return irSignature<SoftmaxPageFn>(context);
   case KernelOp::MergePage:

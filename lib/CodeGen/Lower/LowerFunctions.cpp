@@ -351,7 +351,7 @@ static std::string kernelType(const KernelInfo &kernel) {
     return type(static_cast<NormRopeFn *>(nullptr));
   case KernelOp::AppendK:
   case KernelOp::AppendV:
-    return type(static_cast<AppendFn *>(nullptr));
+    return type(static_cast<AppendKFn *>(nullptr));
   case KernelOp::SoftmaxPage:
     return type(static_cast<SoftmaxPageFn *>(nullptr));
   case KernelOp::MergePage:

@@ -15,7 +15,7 @@ using namespace mlir;
 
 void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
                        ModuleOp module) {
-  if (kernel.provider != KernelProvider::MLIR)
+  if (kernel.provider() != KernelProvider::MLIR)
     throw Error("kernel '" + std::string(kernel.name) + "' is not a product");
   checkSchedule(kernel, schedule);
   switch (loopNest(kernel, schedule)) {

@@ -5,6 +5,7 @@
 #include "qwen/ABI/Error.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <stdexcept>
 
@@ -14,69 +15,47 @@ using namespace qwen;
 // The table
 //===----------------------------------------------------------------------===//
 
-static constexpr unsigned setOf(KernelFormat format) {
-  return 1U << static_cast<unsigned>(format);
-}
-
-/// All quantized formats of weights, or all others.
-static constexpr unsigned weightFormats(bool quantized) {
-  unsigned set = 0;
-  for (WeightFormat format : kWeightFormats)
-    if (isQuantized(format) == quantized)
-      set |= setOf(kernelFormat(format));
-  return set;
-}
-
 namespace {
 /// Schedules.def's line.
 struct Entry {
   KernelOp op;
   KernelIsa isa;
-  unsigned formats;
+  FormatSet formats;
   int64_t m;
   KernelSchedule schedule;
 };
+} // namespace
 
-/// The sets of formats that lines name.
-namespace formats {
-enum : unsigned {
-#define QWEN_WEIGHT_FORMAT(Id, ...) Id = setOf(KernelFormat::Id),
-#include "qwen/ABI/WeightFormats.def"
-  Floats = weightFormats(false),
-  Integers = weightFormats(true),
-  Cache = F32 | setOf(KernelFormat::F16),
-};
-
-constexpr Entry kEntries[] = {
+static constexpr auto kEntries = [] {
+  using namespace formats;
+  return std::to_array<Entry>({
 #define QWEN_SCHEDULE(Op, Isa, Formats, M, ...)                                \
   {KernelOp::Op, KernelIsa::Isa, Formats, M, {__VA_ARGS__}},
 #include "qwen/CodeGen/Schedule/Schedules.def"
-};
-} // namespace formats
-using formats::kEntries;
-} // namespace
+  });
+}();
 
 static constexpr bool isFor(const Entry &entry, const KernelInfo &kernel) {
   return entry.op == kernel.op && entry.isa == kernel.isa &&
          entry.m == kernel.m && (entry.formats & setOf(kernel.format)) != 0;
 }
 
-/// Whether each row of MLIR has one line, and no line is without a kernel.
+/// Whether each kernel of MLIR has one line, and no line is without a kernel.
 static constexpr bool isComplete() {
-  constexpr KernelInfo rows[] = {
-#define QWEN_KERNEL(Stem, Op, Format, M, Isa, Provider)                        \
-  {#Stem, KernelOp::Op,   KernelFormat::Format,                                \
-   M,     KernelIsa::Isa, KernelProvider::Provider},
+  constexpr KernelInfo kernels[] = {
+#define QWEN_KERNEL(Stem, Op, Format, M, Isa)                                  \
+  {#Stem, KernelOp::Op, KernelFormat::Format, M, KernelIsa::Isa},
 #include "qwen/ABI/Kernels.def"
   };
-  for (const KernelInfo &kernel : rows)
+  for (const KernelInfo &kernel : kernels)
     if (std::ranges::count_if(kEntries, [&](const Entry &entry) {
           return isFor(entry, kernel);
-        }) != (kernel.provider == KernelProvider::MLIR))
+        }) != (kernel.provider() == KernelProvider::MLIR))
       return false;
   return std::ranges::all_of(kEntries, [&](const Entry &entry) {
-    return std::ranges::any_of(
-        rows, [&](const KernelInfo &kernel) { return isFor(entry, kernel); });
+    return std::ranges::any_of(kernels, [&](const KernelInfo &kernel) {
+      return isFor(entry, kernel);
+    });
   });
 }
 static_assert(
