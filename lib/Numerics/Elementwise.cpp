@@ -3,14 +3,11 @@
 #include "qwen/Numerics/Kernels.h"
 
 #include "Lanes.h"
-#include "PackedWeights.h"
-#include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Math.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -26,51 +23,6 @@ int32_t numerics::checkFinite(const float *x, int64_t n) {
     if (!isFinite(x[i]))
       return 1;
   return 0;
-}
-
-template <WeightFormat Format>
-static void embedFloat(const uint8_t *weights, int32_t id, int64_t k,
-                       float *out) {
-  const uint8_t *panel = weights + id / kPanelOutputs * panelBytes(Format, k);
-  for (int64_t i = 0; i < k; ++i)
-    out[i] = numerics::weightFloat<Format>(panel, id % kPanelOutputs, i);
-}
-
-void numerics::embedF32(const uint8_t *weights, int32_t id, int64_t k,
-                        float *out) {
-  embedFloat<WeightFormat::F32>(weights, id, k, out);
-}
-
-void numerics::embedBF16(const uint8_t *weights, int32_t id, int64_t k,
-                         float *out) {
-  embedFloat<WeightFormat::BF16>(weights, id, k, out);
-}
-
-/// A value is f32(integer) * scale, which is exact.
-template <WeightFormat Format>
-static void embedQuantized(const uint8_t *weights, int32_t id, int64_t k,
-                           float *out) {
-  const int64_t row = id % kPanelOutputs;
-  const uint8_t *panel = weights + id / kPanelOutputs * panelBytes(Format, k);
-  for (int64_t i = 0; i < k; ++i)
-    out[i] =
-        static_cast<float>(numerics::weightInteger<Format>(panel, row, i)) *
-        numerics::weightScale<Format>(panel, row, i);
-}
-
-void numerics::embedQ8_0(const uint8_t *weights, int32_t id, int64_t k,
-                         float *out) {
-  embedQuantized<WeightFormat::Q8_0>(weights, id, k, out);
-}
-
-void numerics::embedQ4_0(const uint8_t *weights, int32_t id, int64_t k,
-                         float *out) {
-  embedQuantized<WeightFormat::Q4_0>(weights, id, k, out);
-}
-
-void numerics::embedQ4_G128(const uint8_t *weights, int32_t id, int64_t k,
-                            float *out) {
-  embedQuantized<WeightFormat::Q4_G128>(weights, id, k, out);
 }
 
 void numerics::ropeTable(int32_t position, const float *invFreq, int64_t half,
@@ -91,8 +43,8 @@ static float rootMeanSquare(const float *x, int64_t k, float eps) {
   return 1.0f / std::sqrt(mean + eps);
 }
 
-static void scaleRow(const float *x, const float *w, int64_t k, float r,
-                     float *y) {
+static void scaleValues(const float *x, const float *w, int64_t k, float r,
+                        float *y) {
   for (int64_t i = 0; i < k; ++i)
     y[i] = (x[i] * r) * w[i];
 }
@@ -100,7 +52,7 @@ static void scaleRow(const float *x, const float *w, int64_t k, float r,
 void numerics::rmsNormF32(const float *x, const float *w, int64_t k, float eps,
                           float *y) {
   const float r = rootMeanSquare(x, k, eps);
-  scaleRow(x, w, k, r > 0 ? r : std::numeric_limits<float>::quiet_NaN(), y);
+  scaleValues(x, w, k, r > 0 ? r : std::numeric_limits<float>::quiet_NaN(), y);
 }
 
 /// Quantizes one activation block of n <= kActivationBlock values.
@@ -166,45 +118,6 @@ void numerics::rope(const float *x, const float *cos, const float *sin,
 void numerics::normRope(const float *x, const float *w, const float *cos,
                         const float *sin, int64_t half, float eps, float *y) {
   std::vector<float> normed(static_cast<size_t>(2 * half));
-  scaleRow(x, w, 2 * half, rootMeanSquare(x, 2 * half, eps), normed.data());
+  scaleValues(x, w, 2 * half, rootMeanSquare(x, 2 * half, eps), normed.data());
   rope(normed.data(), cos, sin, half, y);
-}
-
-static int32_t appendF32(const float *x, int64_t headDim, int64_t stride,
-                         void *slot) {
-  float *out = static_cast<float *>(slot);
-  int32_t flag = 0;
-  for (int64_t i = 0; i < headDim; ++i) {
-    out[i * stride] = x[i];
-    flag |= static_cast<int32_t>(!isFinite(x[i]));
-  }
-  return flag;
-}
-
-static int32_t appendF16(const float *x, int64_t headDim, int64_t stride,
-                         void *slot) {
-  uint16_t *out = static_cast<uint16_t *>(slot);
-  int32_t flag = 0;
-  for (int64_t i = 0; i < headDim; ++i) {
-    const uint16_t half = f32ToF16(x[i]);
-    out[i * stride] = half;
-    flag |= static_cast<int32_t>((half & 0x7c00) == 0x7c00);
-  }
-  return flag;
-}
-
-int32_t numerics::appendKF32(const float *x, int64_t headDim, void *slot) {
-  return appendF32(x, headDim, kPageTokens, slot);
-}
-
-int32_t numerics::appendKF16(const float *x, int64_t headDim, void *slot) {
-  return appendF16(x, headDim, kPageTokens, slot);
-}
-
-int32_t numerics::appendVF32(const float *x, int64_t headDim, void *slot) {
-  return appendF32(x, headDim, 1, slot);
-}
-
-int32_t numerics::appendVF16(const float *x, int64_t headDim, void *slot) {
-  return appendF16(x, headDim, 1, slot);
 }

@@ -14,48 +14,47 @@
 
 namespace qwen::numerics {
 
-/// Value `i` of row `row`, of f32 or bf16.
-template <WeightFormat Format>
-float weightFloat(const uint8_t *panel, int64_t row, int64_t i) {
-  const int64_t at = i * kPanelOutputs + row;
-  if constexpr (Format == WeightFormat::F32) {
-    float value;
-    std::memcpy(&value, panel + at * 4, 4);
-    return value;
-  } else {
-    uint16_t bits;
-    std::memcpy(&bits, panel + at * 2, 2);
-    return bf16ToF32(bits);
-  }
+template <typename T> T loadAs(const uint8_t *bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
 }
 
-/// The scale of row `row`'s block that holds value `i`.
+/// The scale of an output's block that holds value `i`.
 template <WeightFormat Format>
-float weightScale(const uint8_t *panel, int64_t row, int64_t i) {
-  uint16_t bits;
-  std::memcpy(
-      &bits,
-      panel + i / weightBlock(Format) * panelBlockBytes(Format) + row * 2, 2);
-  return f16ToF32(bits);
+float weightScale(const uint8_t *panel, int64_t output, int64_t i) {
+  return f16ToF32(loadAs<uint16_t>(
+      panel + i / weightBlock(Format) * panelBlockBytes(Format) + output * 2));
 }
 
-/// The integer of value `i` of row `row`.
+/// The integer of value `i` of an output.
 template <WeightFormat Format>
-int weightInteger(const uint8_t *panel, int64_t row, int64_t i) {
-  const int64_t block = i / weightBlock(Format),
-                inBlock = i % weightBlock(Format);
-  const uint8_t *chunks = panel + block * panelBlockBytes(Format) +
-                          panelHeaderBytes(Format) +
-                          inBlock / kGroup * panelGroupBytes(Format);
-  const int64_t j = inBlock % kGroup;
+int weightInteger(const uint8_t *panel, int64_t output, int64_t i) {
+  constexpr CodingInfo coding = codingOf(Format);
+  const int64_t inBlock = i % weightBlock(Format), j = inBlock % kGroup;
+  const uint8_t *chunks =
+      panel + i / weightBlock(Format) * panelBlockBytes(Format) +
+      panelHeaderBytes(Format) + inBlock / kGroup * panelGroupBytes(Format);
   const auto byte = [&](int64_t at) {
-    return chunks[(at / 4 * kPanelOutputs + row) * 4 + at % 4];
+    return chunks[(at / 4 * kPanelOutputs + output) * 4 + at % 4];
   };
-  if constexpr (codingOf(Format).bits == 8)
+  if constexpr (coding.bits == 8)
     return static_cast<int8_t>(byte(j));
   else
-    return (byte(j % 16) >> (j / 16 * 4) & 15) -
-           static_cast<int>(codingOf(Format).bias);
+    return (byte(j % 16) >> (j / 16 * 4) & 15) - static_cast<int>(coding.bias);
+}
+
+/// Value `i` of an output; exact.
+template <WeightFormat Format>
+float weightValue(const uint8_t *panel, int64_t output, int64_t i) {
+  const int64_t at = i * kPanelOutputs + output;
+  if constexpr (isQuantized(Format))
+    return static_cast<float>(weightInteger<Format>(panel, output, i)) *
+           weightScale<Format>(panel, output, i);
+  else if constexpr (codingOf(Format).bits == 32)
+    return loadAs<float>(panel + at * 4);
+  else
+    return bf16ToF32(loadAs<uint16_t>(panel + at * 2));
 }
 
 } // namespace qwen::numerics

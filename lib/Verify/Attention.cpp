@@ -1,4 +1,4 @@
-//===- Attention.cpp - Cases of what works on heads -----------------------===//
+//===- Attention.cpp - Cases of kernels that work on heads ----------------===//
 
 #include "Cases.h"
 
@@ -29,189 +29,178 @@ static Guarded<uint8_t> makePage(KernelFormat format, int64_t count,
   return page;
 }
 
-static void checkScoresCase(Cases &cases, KernelFormat format,
-                            AttentionScoresFn *kernel,
-                            AttentionScoresFn *reference, int64_t groups,
-                            int64_t headDim, int64_t n, Random &random) {
-  cases.start("groups ", groups, ", head_dim ", headDim, ", n ", n);
-  const Guarded<float> q = random.floats(groups * headDim, Values::Magnitudes);
-  const Guarded<uint8_t> page =
-      makePage(format, headDim * kPageTokens, random,
-               [&](int64_t i) { return i % kPageTokens < n; });
-  const float scale = 1.0f / std::sqrt(static_cast<float>(headDim));
-  Guarded<float> want(groups * kPageTokens), got(want);
-  reference(q.data(), page.data(), scale, want.data(), groups, headDim, n,
-            page.data());
-  kernel(q.data(), page.data(), scale, got.data(), groups, headDim, n,
-         page.data());
-  for (int64_t i = 0; i < got.length(); ++i)
-    if (i % kPageTokens >= n)
-      got[i] = want[i];
-  cases.expectSame(got, want, "s");
-}
-
-static void checkValuesCase(Cases &cases, KernelFormat format,
-                            AttentionValuesFn *kernel,
-                            AttentionValuesFn *reference, int64_t groups,
-                            int64_t headDim, int64_t n, Random &random) {
-  cases.start("groups ", groups, ", head_dim ", headDim, ", n ", n);
-  Guarded<float> p = random.floats(groups * kPageTokens);
-  for (int64_t i = 0; i < p.length(); ++i)
-    if (i % kPageTokens >= n)
-      p[i] = 0.0f;
-  const Guarded<uint8_t> page =
-      makePage(format, headDim * kPageTokens, random,
-               [&](int64_t i) { return i / headDim < n; });
-  Guarded<float> want(groups * headDim, -77.0f), got(want);
-  reference(p.data(), page.data(), want.data(), groups, headDim, n,
-            page.data());
-  kernel(p.data(), page.data(), got.data(), groups, headDim, n, page.data());
-  cases.expectSame(got, want, "o");
-}
-
-/// Every n with some head sizes and every head size with some n.
-template <typename Case>
-static void forEachPage(const VerifySizes &sizes, Case run) {
+/// Runs a case for every n with some head sizes and every head size with some
+/// n.
+template <typename Case> static void forEachPage(Cases &cases, Case run) {
   int64_t turn = 0;
-  for (int64_t headDim : sizes.headDims)
+  for (int64_t headDim : cases.sizes.headDims)
     for (int64_t n = 1; n <= kPageTokens; ++n) {
       const bool allCounts = headDim == 16 || headDim == 24 || headDim == 64 ||
                              headDim == 80 || headDim == 128;
       const bool allSizes =
           n == 1 || n == 15 || n == 16 || n == 17 || n == 33 || n == 64;
-      if (allCounts || allSizes)
-        run(1 + turn++ % 8, headDim, n);
+      if (!allCounts && !allSizes)
+        continue;
+      const int64_t queries = 1 + turn++ % 8;
+      cases.start("queries ", queries, ", head_dim ", headDim, ", n ", n);
+      run(queries, headDim, n);
     }
 }
 
-void verify::checkScores(Cases &cases, const KernelInfo &row,
-                         AttentionScoresFn *kernel,
-                         AttentionScoresFn *reference) {
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::AttentionScores> &of) {
   Random random(2);
-  forEachPage(cases.sizes, [&](int64_t groups, int64_t headDim, int64_t n) {
-    checkScoresCase(cases, row.format, kernel, reference, groups, headDim, n,
-                    random);
+  forEachPage(cases, [&](int64_t queries, int64_t headDim, int64_t n) {
+    const Guarded<float> q =
+        random.floats(queries * headDim, Values::Magnitudes);
+    const Guarded<uint8_t> page =
+        makePage(of.info.format, headDim * kPageTokens, random,
+                 [&](int64_t i) { return i % kPageTokens < n; });
+    const float scale = 1.0f / std::sqrt(static_cast<float>(headDim));
+    cases.compare(of, Guarded<float>(queries * kPageTokens), "s",
+                  [&](AttentionScoresFn *fn, float *s) {
+                    fn(q.data(), page.data(), scale, s, queries, headDim, n,
+                       page.data());
+                    for (int64_t i = 0; i < queries * kPageTokens; ++i)
+                      if (i % kPageTokens >= n)
+                        s[i] = 0.0f;
+                  });
   });
 }
 
-void verify::checkValues(Cases &cases, const KernelInfo &row,
-                         AttentionValuesFn *kernel,
-                         AttentionValuesFn *reference) {
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::AttentionValues> &of) {
   Random random(3);
-  forEachPage(cases.sizes, [&](int64_t groups, int64_t headDim, int64_t n) {
-    checkValuesCase(cases, row.format, kernel, reference, groups, headDim, n,
-                    random);
+  forEachPage(cases, [&](int64_t queries, int64_t headDim, int64_t n) {
+    Guarded<float> p = random.floats(queries * kPageTokens);
+    for (int64_t i = 0; i < p.length(); ++i)
+      if (i % kPageTokens >= n)
+        p[i] = 0.0f;
+    const Guarded<uint8_t> page =
+        makePage(of.info.format, headDim * kPageTokens, random,
+                 [&](int64_t i) { return i / headDim < n; });
+    cases.compare(of, Guarded<float>(queries * headDim, -77.0f), "o",
+                  [&](AttentionValuesFn *fn, float *o) {
+                    fn(p.data(), page.data(), o, queries, headDim, n,
+                       page.data());
+                  });
   });
 }
 
-void verify::checkSoftmaxPage(Cases &cases, SoftmaxPageFn *kernel,
-                              SoftmaxPageFn *reference) {
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::SoftmaxPage> &of) {
   Random random(4);
   for (int64_t n = 1; n <= kPageTokens; ++n)
     for (Values kind : kValues) {
-      const int64_t rows = 1 + n % 5;
-      cases.start("rows ", rows, ", n ", n, ", values ", valuesName(kind));
-      Guarded<float> s = random.floats(rows * kPageTokens, kind);
+      const int64_t queries = 1 + n % 5;
+      cases.start("queries ", queries, ", n ", n, ", values ",
+                  valuesName(kind));
+      Guarded<float> s = random.floats(queries * kPageTokens, kind);
       for (int64_t i = 0; i < s.length(); ++i)
         if (i % kPageTokens >= n)
           s[i] = i % 2 == 0 ? kNaN : kMax;
       for (float &x : s)
         x = kind == Values::Uniform ? x * 30.0f : x;
-      Guarded<float> want(rows * kPageTokens, kNaN), got(want), wantM(rows),
-          gotM(rows), wantL(rows), gotL(rows);
-      reference(s.data(), rows, n, want.data(), wantM.data(), wantL.data());
-      kernel(s.data(), rows, n, got.data(), gotM.data(), gotL.data());
+      Guarded<float> want(queries * kPageTokens, kNaN), got(want),
+          wantM(queries), gotM(queries), wantL(queries), gotL(queries);
+      of.reference(s.data(), queries, n, want.data(), wantM.data(),
+                   wantL.data());
+      of.kernel(s.data(), queries, n, got.data(), gotM.data(), gotL.data());
       cases.expectSame(gotM, wantM, "m");
       cases.expectSame(got, want, "p");
       cases.expectSame(gotL, wantL, "l");
     }
 }
 
-void verify::checkMergePage(Cases &cases, MergePageFn *kernel,
-                            MergePageFn *reference) {
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::MergePage> &of) {
   Random random(5);
   const float maxima[][2] = {{-kInf, 1.5f}, {0.0f, 0.0f},     {3.0f, -2.0f},
                              {-2.0f, 3.0f}, {-200.0f, 50.0f}, {90.0f, -90.0f},
                              {1.0f, 1.5f},  {-0.0f, -0.0f},   {-0.0f, -1.0f}};
   int64_t turn = 0;
   for (int64_t headDim : cases.sizes.headDims)
-    for (int64_t rows : {1, 7, 8, 28}) {
-      cases.start("rows ", rows, ", head_dim ", headDim);
-      const int64_t l = alignTo(rows, kStateQueries), o = 2 * l;
+    for (int64_t queries : {1, 7, 8, 28}) {
+      cases.start("queries ", queries, ", head_dim ", headDim);
+      const int64_t l = alignTo(queries, kStateQueries), o = 2 * l;
       Guarded<float> old =
-          random.floats(o + rows * headDim, Values::Magnitudes);
+          random.floats(o + queries * headDim, Values::Magnitudes);
       Guarded<float> page =
-          random.floats(o + rows * headDim, Values::Magnitudes);
+          random.floats(o + queries * headDim, Values::Magnitudes);
       std::fill_n(old.data(), o, kNaN);
       std::fill_n(page.data(), o, kNaN);
-      for (int64_t r = 0; r < rows; ++r, ++turn) {
+      for (int64_t r = 0; r < queries; ++r, ++turn) {
         old[r] = maxima[turn % std::size(maxima)][0];
         page[r] = maxima[turn % std::size(maxima)][1];
         old[l + r] = std::fabs(random.uniform()) * 99.0f;
         page[l + r] = 1.0f + std::fabs(random.uniform());
       }
-      Guarded<float> want(o + rows * headDim, kNaN), got(want);
-      reference(old.data(), page.data(), rows, headDim, want.data());
-      kernel(old.data(), page.data(), rows, headDim, got.data());
-      for (int64_t r = rows; r < l; ++r)
-        got[r] = got[l + r] = kNaN;
-      cases.expectSame(got, want, "m, l and o");
+      cases.compare(of, Guarded<float>(o + queries * headDim, kNaN),
+                    "m, l and o", [&](MergePageFn *fn, float *merged) {
+                      fn(old.data(), page.data(), queries, headDim, merged);
+                      std::fill(merged + queries, merged + l, kNaN);
+                      std::fill(merged + l + queries, merged + o, kNaN);
+                    });
     }
 }
 
-void verify::checkFinishAttention(Cases &cases, FinishAttentionFn *kernel,
-                                  FinishAttentionFn *reference) {
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::FinishAttention> &of) {
   Random random(6);
   for (int64_t headDim : cases.sizes.headDims)
     for (float l : {1.0f, 3.0f, 63.7f, 0x1.fffffep+14f}) {
       cases.start("head_dim ", headDim, ", l ", l);
       const Guarded<float> o = random.floats(headDim, Values::Magnitudes);
-      Guarded<float> want(headDim, kNaN), got(want);
-      reference(o.data(), l, headDim, want.data());
-      kernel(o.data(), l, headDim, got.data());
-      cases.expectSame(got, want, "y");
+      cases.compare(of, Guarded<float>(headDim, kNaN), "y",
+                    [&](FinishAttentionFn *fn, float *y) {
+                      fn(o.data(), l, headDim, y);
+                    });
     }
 }
 
-static void checkAppendCase(Cases &cases, const KernelInfo &row,
-                            AppendKFn *kernel, AppendKFn *reference,
-                            const Guarded<float> &x, int64_t slot) {
-  const int64_t headDim = x.length();
-  const int64_t bytes = row.format == KernelFormat::F32 ? 4 : 2;
-  const int64_t step = row.op == KernelOp::AppendK ? 1 : headDim;
-  Guarded<uint8_t> want(headDim * kPageTokens * bytes, 0xee), got(want);
-  const int32_t flag =
-      reference(x.data(), headDim, want.data() + slot * step * bytes);
-  cases.expectFlag(kernel(x.data(), headDim, got.data() + slot * step * bytes),
-                   flag);
-  if (flag == 0)
-    cases.expectSame(got, want, "page");
-}
-
-void verify::checkAppend(Cases &cases, const KernelInfo &row, AppendKFn *kernel,
-                         AppendKFn *reference) {
+/// Appends values to slots of a page, which are stepOf(headDim) elements apart.
+template <KernelOp Op>
+static void checkAppend(Cases &cases, const Compared<Op> &of,
+                        int64_t (*stepOf)(int64_t headDim)) {
   Random random(7);
   int64_t turn = 0;
+  const int64_t bytes = of.info.format == KernelFormat::F32 ? 4 : 2;
   for (int64_t headDim : cases.sizes.headDims)
     for (Values kind : kValues) {
       const int64_t slot = turn++ % kPageTokens;
+      const int64_t at = slot * stepOf(headDim) * bytes;
+      Guarded<float> x = random.floats(headDim, kind);
+      const auto compare = [&] {
+        Guarded<uint8_t> want(headDim * kPageTokens * bytes, 0xee), got(want);
+        const int32_t flag = of.reference(x.data(), headDim, want.data() + at);
+        cases.expectFlag(of.kernel(x.data(), headDim, got.data() + at), flag);
+        if (flag == 0)
+          cases.expectSame(got, want, "page");
+      };
       cases.start("head_dim ", headDim, ", slot ", slot, ", values ",
                   valuesName(kind));
-      Guarded<float> x = random.floats(headDim, kind);
-      checkAppendCase(cases, row, kernel, reference, x, slot);
-      for (float bad : {kNaN, -kInf, 65520.0f, -65519.0f}) {
-        const int64_t at = random.below(headDim);
-        cases.start("head_dim ", headDim, ", slot ", slot, ", ", bad, " at ",
-                    at);
-        x[at] = bad;
-        checkAppendCase(cases, row, kernel, reference, x, slot);
+      compare();
+      for (float invalid : {kNaN, -kInf, 65520.0f, -65519.0f}) {
+        const int64_t i = random.below(headDim);
+        cases.start("head_dim ", headDim, ", slot ", slot, ", ", invalid,
+                    " at ", i);
+        x[i] = invalid;
+        compare();
         x.fill(1.0f);
       }
     }
 }
 
-void verify::checkRopeTable(Cases &cases, RopeTableFn *kernel,
-                            RopeTableFn *reference) {
+void verify::checkKernel(Cases &cases, const Compared<KernelOp::AppendK> &of) {
+  checkAppend(cases, of, [](int64_t) { return int64_t{1}; });
+}
+
+void verify::checkKernel(Cases &cases, const Compared<KernelOp::AppendV> &of) {
+  checkAppend(cases, of, [](int64_t headDim) { return headDim; });
+}
+
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::RopeTable> &of) {
   Random random(15);
   for (int64_t headDim : cases.sizes.headDims)
     for (int32_t position : {0, 1, 2, 3, 63, 64, 1000, 8191, 40959, 131071,
@@ -225,16 +214,17 @@ void verify::checkRopeTable(Cases &cases, RopeTableFn *kernel,
             numerics::ropeInvFreq(position % 2 == 0 ? 1e4 : 1e6, i, headDim);
       Guarded<float> wantCos(half, kNaN), gotCos(wantCos), wantSin(wantCos),
           gotSin(wantCos);
-      reference(position, invFreq.data(), half, wantCos.data(), wantSin.data());
-      kernel(position, invFreq.data(), half, gotCos.data(), gotSin.data());
+      of.reference(position, invFreq.data(), half, wantCos.data(),
+                   wantSin.data());
+      of.kernel(position, invFreq.data(), half, gotCos.data(), gotSin.data());
       cases.expectSame(gotCos, wantCos, "cos");
       cases.expectSame(gotSin, wantSin, "sin");
     }
 }
 
-/// The rotation, with `call(fn, x, cos, sin, half, y)` for what else it takes.
-template <typename Fn, typename Call>
-static void checkRotation(Cases &cases, Fn *kernel, Fn *reference, Call call) {
+/// Rotates heads: call(fn, x, w, cos, sin, half, y).
+template <KernelOp Op, typename Call>
+static void checkRotation(Cases &cases, const Compared<Op> &of, Call call) {
   Random random(16);
   for (int64_t headDim : cases.sizes.headDims)
     for (Values kind : kValues) {
@@ -244,28 +234,24 @@ static void checkRotation(Cases &cases, Fn *kernel, Fn *reference, Call call) {
       const Guarded<float> w = random.floats(headDim);
       const Guarded<float> cos = random.floats(half);
       const Guarded<float> sin = random.floats(half);
-      Guarded<float> want(headDim, kNaN), got(want);
-      call(reference, x, w, cos, sin, half, want);
-      call(kernel, x, w, cos, sin, half, got);
-      cases.expectSame(got, want, "y");
+      cases.compare(of, Guarded<float>(headDim, kNaN), "y",
+                    [&](KernelFn<Op> *fn, float *y) {
+                      call(fn, x.data(), w.data(), cos.data(), sin.data(), half,
+                           y);
+                    });
     }
 }
 
-void verify::checkRope(Cases &cases, RopeFn *kernel, RopeFn *reference) {
-  checkRotation(cases, kernel, reference,
-                [](RopeFn *fn, const auto &x, const auto &, const auto &cos,
-                   const auto &sin, int64_t half, auto &y) {
-                  fn(x.data(), cos.data(), sin.data(), half, y.data());
-                });
+void verify::checkKernel(Cases &cases, const Compared<KernelOp::Rope> &of) {
+  checkRotation(cases, of, [](RopeFn *fn, auto *x, auto *, auto... rest) {
+    fn(x, rest...);
+  });
 }
 
-void verify::checkNormRope(Cases &cases, NormRopeFn *kernel,
-                           NormRopeFn *reference) {
+void verify::checkKernel(Cases &cases, const Compared<KernelOp::NormRope> &of) {
   for (float eps : {1e-6f, 1e-5f})
-    checkRotation(
-        cases, kernel, reference,
-        [eps](NormRopeFn *fn, const auto &x, const auto &w, const auto &cos,
-              const auto &sin, int64_t half, auto &y) {
-          fn(x.data(), w.data(), cos.data(), sin.data(), half, eps, y.data());
-        });
+    checkRotation(cases, of,
+                  [eps](NormRopeFn *fn, auto *x, auto *w, auto *cos, auto *sin,
+                        int64_t half,
+                        float *y) { fn(x, w, cos, sin, half, eps, y); });
 }

@@ -4,7 +4,6 @@
 #define QWEN_LIB_VERIFY_CASES_H
 
 #include "qwen/ABI/Error.h"
-#include "qwen/ABI/KernelABI.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/Verify/Guarded.h"
 #include "qwen/Verify/RandomValues.h"
@@ -23,7 +22,14 @@ inline constexpr float kInf = std::numeric_limits<float>::infinity();
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kMax = std::numeric_limits<float>::max();
 
-/// Names and counts cases, and compares what they give.
+/// A kernel and its reference.
+template <KernelOp Op> struct Compared {
+  const KernelInfo &info;
+  KernelFn<Op> *kernel;
+  KernelFn<Op> *reference;
+};
+
+/// Names and counts cases, and compares their results.
 class Cases {
 public:
   Cases(const VerifySizes &sizes,
@@ -51,6 +57,17 @@ public:
       if (!same(found[i], needed[i]))
         fail(std::string(name) + "[" + std::to_string(i) + "] is " +
              text(found[i]) + " when the reference has " + text(needed[i]));
+  }
+
+  /// Compares what call(function, memory) writes to a copy of `result` for the
+  /// kernel and for the reference.
+  template <KernelOp Op, typename T, typename Call>
+  void compare(const Compared<Op> &of, const Guarded<T> &result,
+               const char *name, Call call) const {
+    Guarded<T> found(result), needed(result);
+    call(of.reference, needed.data());
+    call(of.kernel, found.data());
+    expectSame(found, needed, name);
   }
 
   /// What kernels with a flag return.
@@ -83,39 +100,11 @@ private:
   int64_t cases = 0;
 };
 
-// Each compares a kernel with its reference over all cases.
-
-void checkLinear(Cases &cases, const KernelInfo &row, LinearF32Fn *kernel,
-                 LinearF32Fn *reference);
-void checkLinear(Cases &cases, const KernelInfo &row, LinearQ8Fn *kernel,
-                 LinearQ8Fn *reference);
-void checkEmbed(Cases &cases, const KernelInfo &row, EmbedFn *kernel,
-                EmbedFn *reference);
-
-void checkScores(Cases &cases, const KernelInfo &row, AttentionScoresFn *kernel,
-                 AttentionScoresFn *reference);
-void checkValues(Cases &cases, const KernelInfo &row, AttentionValuesFn *kernel,
-                 AttentionValuesFn *reference);
-void checkSoftmaxPage(Cases &cases, SoftmaxPageFn *kernel,
-                      SoftmaxPageFn *reference);
-void checkMergePage(Cases &cases, MergePageFn *kernel, MergePageFn *reference);
-void checkFinishAttention(Cases &cases, FinishAttentionFn *kernel,
-                          FinishAttentionFn *reference);
-void checkAppend(Cases &cases, const KernelInfo &row, AppendKFn *kernel,
-                 AppendKFn *reference);
-void checkRopeTable(Cases &cases, RopeTableFn *kernel, RopeTableFn *reference);
-void checkRope(Cases &cases, RopeFn *kernel, RopeFn *reference);
-void checkNormRope(Cases &cases, NormRopeFn *kernel, NormRopeFn *reference);
-
-void checkRmsNormF32(Cases &cases, RmsNormF32Fn *kernel,
-                     RmsNormF32Fn *reference);
-void checkRmsNormQ8(Cases &cases, RmsNormQ8Fn *kernel, RmsNormQ8Fn *reference);
-void checkQuantizeQ8(Cases &cases, QuantizeQ8Fn *kernel,
-                     QuantizeQ8Fn *reference);
-void checkSwiGluF32(Cases &cases, SwiGluF32Fn *kernel, SwiGluF32Fn *reference);
-void checkSwiGluQ8(Cases &cases, SwiGluQ8Fn *kernel, SwiGluQ8Fn *reference);
-void checkCheckFinite(Cases &cases, CheckFiniteFn *kernel,
-                      CheckFiniteFn *reference);
+// A function for each kind: compares a kernel with its reference over all
+// cases.
+#define QWEN_KERNEL_OP(Op, ...)                                                \
+  void checkKernel(Cases &cases, const Compared<KernelOp::Op> &of);
+#include "qwen/ABI/KernelOps.def"
 
 } // namespace qwen::verify
 

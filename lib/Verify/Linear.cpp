@@ -12,13 +12,14 @@ namespace {
 struct LinearShape {
   int64_t m, k, panels, panelBegin, panelEnd, ld;
   bool bias, residual;
-  /// The residual is the output's memory.
+  /// The residual is the result's memory.
   bool inPlace;
 };
 
 /// Operands of both kinds of linear kernels.
 struct LinearOperands {
   LinearShape shape;
+  WeightFormat format;
   Guarded<float> x, d, bias, residual;
   Guarded<int8_t> q;
   Guarded<int32_t> sums;
@@ -26,21 +27,21 @@ struct LinearOperands {
 
   LinearOperands(const LinearShape &shape, WeightFormat format, Values kind,
                  Random &random)
-      : shape(shape), x(random.floats(shape.m * shape.k, kind)),
+      : shape(shape), format(format), x(random.floats(shape.m * shape.k, kind)),
         d(shape.m * ceilDiv(shape.k, kActivationBlock)),
         bias(random.floats(shape.panels * kPanelOutputs)),
         residual(random.floats(shape.m * shape.ld)), q(shape.m * shape.k),
         sums(shape.m * shape.k / kGroup),
         weights(packedBytes(format, shape.panels * kPanelOutputs, shape.k)) {
     if (isQuantized(format))
-      fillQuantized(format, kind, random);
+      fillQuantized(kind, random);
     else
-      fillFloats(format, kind, random);
+      fillFloats(kind, random);
   }
 
   /// Products that are -0: the first block's is too small for f32, and those of
   /// the short block behind it are zeros of a negative scale.
-  void makeNegativeZeros(WeightFormat format) {
+  void makeNegativeZeros() {
     std::ranges::fill(q, int8_t{1});
     std::ranges::fill(sums, int32_t{kGroup});
     const int64_t blocks = ceilDiv(shape.k, kActivationBlock);
@@ -51,35 +52,45 @@ struct LinearOperands {
     const auto zeros = static_cast<uint8_t>(
         coding.bits == 8 ? coding.bias : coding.bias * 0x11);
     std::ranges::fill(weights, zeros);
-    for (int64_t panel = 0; panel < shape.panels; ++panel)
-      for (int64_t r = 0; r < kPanelOutputs; ++r) {
-        uint8_t *at = &weights[panel * panelBytes(format, shape.k)];
-        // The first value of the row is -1.
-        at[panelHeaderBytes(format) + 4 * r] = static_cast<uint8_t>(zeros - 1);
-        for (int64_t i = 0; i < shape.k; i += weightBlock(format)) {
-          // The smallest of f16.
-          const uint16_t scale = i < kActivationBlock ? 0x0001 : 0x8001;
-          std::memcpy(at + i / weightBlock(format) * panelBlockBytes(format) +
-                          2 * r,
-                      &scale, sizeof(scale));
-        }
-      }
+    // The first value of each output is -1.
+    for (int64_t i = 0; i < shape.panels * kPanelOutputs; ++i)
+      weights[i / kPanelOutputs * panelBytes(format, shape.k) +
+              panelHeaderBytes(format) + i % kPanelOutputs * 4] =
+          static_cast<uint8_t>(zeros - 1);
+    // The least scale of f16.
+    setScales([](int64_t value) {
+      return uint16_t(value < kActivationBlock ? 0x0001 : 0x8001);
+    });
   }
 
 private:
-  void fillFloats(WeightFormat format, Values kind, Random &random) {
+  /// Sets the scale of each block to scaleOf(its first value along K).
+  template <typename ScaleOf> void setScales(ScaleOf scaleOf) {
+    for (int64_t panel = 0; panel < shape.panels; ++panel)
+      for (int64_t i = 0; i < shape.k; i += weightBlock(format))
+        for (int64_t output = 0; output < kPanelOutputs; ++output) {
+          const uint16_t scale = scaleOf(i);
+          std::memcpy(
+              &weights[panel * panelBytes(format, shape.k) +
+                       i / weightBlock(format) * panelBlockBytes(format) +
+                       output * 2],
+              &scale, sizeof(scale));
+        }
+  }
+
+  void fillFloats(Values kind, Random &random) {
     const int64_t bytes = codingOf(format).bits / 8;
     for (int64_t i = 0; i < weights.length(); i += bytes) {
       const float w = random.value(kind);
       const uint16_t half = f32ToBF16(w);
-      if (format == WeightFormat::BF16)
+      if (bytes == 2)
         std::memcpy(&weights[i], &half, 2);
       else
         std::memcpy(&weights[i], &w, 4);
     }
   }
 
-  void fillQuantized(WeightFormat format, Values kind, Random &random) {
+  void fillQuantized(Values kind, Random &random) {
     const bool saturated = kind == Values::Edges;
     for (int64_t i = 0; i < q.length(); ++i) {
       const int64_t value = saturated ? (random.below(2) != 0 ? 127 : -127)
@@ -90,70 +101,57 @@ private:
     }
     for (float &scale : d)
       scale = std::fabs(random.value(kind));
-    for (int64_t i = 0; i < weights.length(); ++i) {
-      // Of nibbles and of int8.
+    for (uint8_t &codes : weights) {
+      // Of 4 bits and of 8.
       static constexpr uint8_t extremes[] = {0x00, 0xff, 0x0f,
                                              0xf0, 0x80, 0x7f};
-      weights[i] = saturated ? extremes[random.below(6)]
-                             : static_cast<uint8_t>(random.bits());
+      codes = saturated ? extremes[random.below(6)]
+                        : static_cast<uint8_t>(random.bits());
     }
-    for (int64_t panel = 0; panel < shape.panels; ++panel)
-      for (int64_t i = 0; i < shape.k; i += weightBlock(format))
-        for (int64_t r = 0; r < kPanelOutputs; ++r) {
-          const uint16_t scale = random.half();
-          std::memcpy(
-              &weights[panel * panelBytes(format, shape.k) +
-                       i / weightBlock(format) * panelBlockBytes(format) +
-                       2 * r],
-              &scale, 2);
-        }
+    setScales([&](int64_t) { return random.half(); });
   }
 };
 } // namespace
 
 static void callLinear(LinearF32Fn *fn, const LinearOperands &o,
-                       const float *residual, float *out) {
+                       const float *bias, const float *residual, float *out) {
   const LinearShape &s = o.shape;
-  fn(o.x.data(), o.weights.data(), s.bias ? o.bias.data() : nullptr, residual,
-     out, s.m, s.k, s.ld, s.panelBegin, s.panelEnd);
-}
-
-static void callLinear(LinearQ8Fn *fn, const LinearOperands &o,
-                       const float *residual, float *out) {
-  const LinearShape &s = o.shape;
-  fn(o.q.data(), o.d.data(), o.sums.data(), o.weights.data(),
-     s.bias ? o.bias.data() : nullptr, residual, out, s.m, s.k, s.ld,
+  fn(o.x.data(), o.weights.data(), bias, residual, out, s.m, s.k, s.ld,
      s.panelBegin, s.panelEnd);
 }
 
-template <typename Fn>
-static Guarded<float> runLinear(Fn *kernel, const LinearOperands &o) {
+static void callLinear(LinearQ8Fn *fn, const LinearOperands &o,
+                       const float *bias, const float *residual, float *out) {
   const LinearShape &s = o.shape;
-  Guarded<float> out(s.m * s.ld, -77.0f);
-  if (s.inPlace)
-    std::ranges::copy(o.residual, out.begin());
-  const float *residual = !s.residual ? nullptr
-                          : s.inPlace ? out.data()
-                                      : o.residual.data();
-  callLinear(kernel, o, residual, out.data());
-  return out;
+  fn(o.q.data(), o.d.data(), o.sums.data(), o.weights.data(), bias, residual,
+     out, s.m, s.k, s.ld, s.panelBegin, s.panelEnd);
 }
 
-template <typename Fn>
-static void check(Cases &cases, const KernelInfo &row, Fn *kernel,
-                  Fn *reference) {
-  const WeightFormat format = *weightFormat(row.format);
+template <KernelOp Op>
+static void compareLinear(Cases &cases, const Compared<Op> &of,
+                          const LinearOperands &o) {
+  const LinearShape &s = o.shape;
+  cases.compare(of, s.inPlace ? o.residual : Guarded<float>(s.m * s.ld, -77.0f),
+                "out", [&](KernelFn<Op> *fn, float *out) {
+                  const float *residual = s.inPlace ? out : o.residual.data();
+                  callLinear(fn, o, s.bias ? o.bias.data() : nullptr,
+                             s.residual ? residual : nullptr, out);
+                });
+}
+
+template <KernelOp Op>
+static void checkLinear(Cases &cases, const Compared<Op> &of) {
   static constexpr int64_t ranges[][3] = {{1, 0, 1},   {2, 0, 2}, {3, 1, 2},
                                           {10, 0, 10}, {2, 1, 2}, {3, 1, 3},
                                           {3, 2, 2}};
   Random random(1);
   int64_t turn = 0;
   for (int64_t k : cases.sizes.depths)
-    for (int64_t rows : cases.sizes.rows) {
+    for (int64_t tokens : cases.sizes.tokens) {
       const int64_t *range = ranges[turn % 7];
       const Values kind = kValues[turn % 5]; // sums of Large ones overflow
       const int64_t epilogue = turn % 6;
-      const LinearShape shape = {ceilDiv(rows, row.m) * row.m,
+      const LinearShape shape = {alignTo(tokens, of.info.m),
                                  k,
                                  range[0],
                                  range[1],
@@ -169,47 +167,44 @@ static void check(Cases &cases, const KernelInfo &row, Fn *kernel,
                   : shape.residual ? ", residual"
                                    : "",
                   ", values ", valuesName(kind));
-      const LinearOperands operands(shape, format, kind, random);
-      cases.expectSame(runLinear(kernel, operands),
-                       runLinear(reference, operands), "out");
+      compareLinear(
+          cases, of,
+          LinearOperands(shape, *weightFormat(of.info.format), kind, random));
     }
 }
 
-void verify::checkLinear(Cases &cases, const KernelInfo &row,
-                         LinearF32Fn *kernel, LinearF32Fn *reference) {
-  check(cases, row, kernel, reference);
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::LinearF32> &of) {
+  checkLinear(cases, of);
 }
 
-void verify::checkLinear(Cases &cases, const KernelInfo &row,
-                         LinearQ8Fn *kernel, LinearQ8Fn *reference) {
-  check(cases, row, kernel, reference);
-  const WeightFormat format = *weightFormat(row.format);
+void verify::checkKernel(Cases &cases, const Compared<KernelOp::LinearQ8> &of) {
+  checkLinear(cases, of);
   Random random(2);
   for (int64_t k = kActivationBlock + kGroup; k <= 2 * kActivationBlock;
        k += kGroup) {
-    const LinearShape shape = {row.m, k, 1, 0, 1, 16, false, false, false};
+    const LinearShape shape = {of.info.m, k, 1, 0, 1, 16, false, false, false};
     cases.start("m ", shape.m, ", k ", k, ", products that are -0");
-    LinearOperands operands(shape, format, Values::Zeros, random);
-    operands.makeNegativeZeros(format);
-    cases.expectSame(runLinear(kernel, operands),
-                     runLinear(reference, operands), "out");
+    LinearOperands operands(shape, *weightFormat(of.info.format), Values::Zeros,
+                            random);
+    operands.makeNegativeZeros();
+    compareLinear(cases, of, operands);
   }
 }
 
-void verify::checkEmbed(Cases &cases, const KernelInfo &row, EmbedFn *kernel,
-                        EmbedFn *reference) {
-  const WeightFormat format = *weightFormat(row.format);
+void verify::checkKernel(Cases &cases, const Compared<KernelOp::Embed> &of) {
   Random random(14);
   for (int64_t k : cases.sizes.depths) {
     const LinearShape shape = {1,     k,     3,    0, 3, 3 * kPanelOutputs,
                                false, false, false};
-    const LinearOperands operands(shape, format, Values::Magnitudes, random);
+    const LinearOperands operands(shape, *weightFormat(of.info.format),
+                                  Values::Magnitudes, random);
     for (int32_t id = 0; id < 3 * kPanelOutputs; ++id) {
       cases.start("k ", k, ", id ", id);
-      Guarded<float> want(k, kNaN), got(want);
-      reference(operands.weights.data(), id, k, want.data());
-      kernel(operands.weights.data(), id, k, got.data());
-      cases.expectSame(got, want, "out");
+      cases.compare(of, Guarded<float>(k, kNaN), "out",
+                    [&](EmbedFn *fn, float *out) {
+                      fn(operands.weights.data(), id, k, out);
+                    });
     }
   }
 }

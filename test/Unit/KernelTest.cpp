@@ -58,7 +58,7 @@ static VerifySizes allSizes() {
   for (int64_t headDim = 16; headDim <= 256; headDim += 8)
     sizes.headDims.push_back(headDim);
   // In tiles of each M: one, two and more, with an odd number of them too.
-  sizes.rows = {1, 5, 9, 17, 72};
+  sizes.tokens = {1, 5, 9, 17, 72};
   return sizes;
 }
 
@@ -66,7 +66,7 @@ static VerifySizes allSizes() {
 static VerifySizes manyRows() {
   VerifySizes sizes;
   sizes.depths = {672};
-  sizes.rows = {144};
+  sizes.tokens = {144};
   return sizes;
 }
 

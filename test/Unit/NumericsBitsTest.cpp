@@ -93,13 +93,9 @@ TEST(NumericsBits, Linear) {
     Bits bits;
     bits.add(packed);
     if (!isQuantized(format)) {
-      const auto [linear, embed] =
-          format == WeightFormat::F32
-              ? std::pair{&ref::linearF32, &ref::embedF32}
-              : std::pair{&ref::linearBF16, &ref::embedBF16};
-      linear(x.data(), packed.data(), bias.data(), residual.data(), out.data(),
-             m, k, n, 0, n / kPanelOutputs);
-      embed(packed.data(), 17, k, row.data());
+      ref::reference<KernelOp::LinearF32>(kernelFormat(format))(
+          x.data(), packed.data(), bias.data(), residual.data(), out.data(), m,
+          k, n, 0, n / kPanelOutputs);
     } else {
       std::vector<int8_t> q(size_t(m * k));
       std::vector<float> d(size_t(m * blocks));
@@ -112,16 +108,12 @@ TEST(NumericsBits, Linear) {
       bits.add(q);
       bits.add(d);
       bits.add(sums);
-      const auto [linear, embed] =
-          format == WeightFormat::Q8_0
-              ? std::pair{&ref::linearQ8_0, &ref::embedQ8_0}
-          : format == WeightFormat::Q4_0
-              ? std::pair{&ref::linearQ4_0, &ref::embedQ4_0}
-              : std::pair{&ref::linearQ4_G128, &ref::embedQ4_G128};
-      linear(q.data(), d.data(), sums.data(), packed.data(), bias.data(),
-             residual.data(), out.data(), m, k, n, 0, n / kPanelOutputs);
-      embed(packed.data(), 17, k, row.data());
+      ref::reference<KernelOp::LinearQ8>(kernelFormat(format))(
+          q.data(), d.data(), sums.data(), packed.data(), bias.data(),
+          residual.data(), out.data(), m, k, n, 0, n / kPanelOutputs);
     }
+    ref::reference<KernelOp::Embed>(kernelFormat(format))(packed.data(), 17, k,
+                                                          row.data());
     bits.add(out);
     bits.add(row);
     EXPECT_EQ(bits.checksum(), want) << weightFormatName(format);
@@ -152,7 +144,9 @@ TEST(NumericsBits, Rows) {
                   y.data());
     bits.add(y);
     std::vector<uint16_t> slots(k);
-    ASSERT_EQ(ref::appendVF16(x.data(), k, slots.data()), 0);
+    ASSERT_EQ(ref::reference<KernelOp::AppendV>(KernelFormat::F16)(
+                  x.data(), k, slots.data()),
+              0);
     bits.add(slots);
   }
   EXPECT_EQ(bits.checksum(), 7340957716460922903u);
@@ -169,12 +163,12 @@ TEST(NumericsBits, Attention) {
   for (int64_t n : {1, 15, 33, 64}) {
     std::vector<float> s(groups * kPageTokens), p(s), o(groups * headDim),
         merged, y(headDim);
-    ref::attentionScoresF16(q.data(), page.data(), 3.0f, s.data(), groups,
-                            headDim, n, nullptr);
+    ref::reference<KernelOp::AttentionScores>(KernelFormat::F16)(
+        q.data(), page.data(), 3.0f, s.data(), groups, headDim, n, nullptr);
     float m[groups], l[groups];
     ref::softmaxPage(s.data(), groups, n, p.data(), m, l);
-    ref::attentionValuesF16(p.data(), page.data(), o.data(), groups, headDim, n,
-                            nullptr);
+    ref::reference<KernelOp::AttentionValues>(KernelFormat::F16)(
+        p.data(), page.data(), o.data(), groups, headDim, n, nullptr);
     std::vector<float> states[3];
     for (std::vector<float> &state : states)
       state.resize(2 * kStateQueries + headDim);

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "NumericsRandom.h"
+#include "qwen/ABI/KernelTable.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Kernels.h"
@@ -80,8 +81,9 @@ struct Product {
 TEST(Linear, F32) {
   const Product p(WeightFormat::F32, 3, 160, 2);
   std::vector<float> out(static_cast<size_t>(p.m * p.n), kNaN);
-  ref::linearF32(p.x.data(), p.packed.data(), p.bias.data(), p.residual.data(),
-                 out.data(), p.m, p.k, p.n, 0, 2);
+  ref::reference<KernelOp::LinearF32>(KernelFormat::F32)(
+      p.x.data(), p.packed.data(), p.bias.data(), p.residual.data(), out.data(),
+      p.m, p.k, p.n, 0, 2);
   p.check(
       out, [&](int64_t j, int64_t l) { return p.w[size_t(j * p.k + l)]; },
       [&](int64_t i, int64_t l) { return p.x[size_t(i * p.k + l)]; });
@@ -96,17 +98,15 @@ TEST(Linear, BF16IsF32OfTheSameWeights) {
     p.pack(format);
     std::vector<float> &out = outs[format == WeightFormat::BF16];
     out.assign(static_cast<size_t>(p.m * p.n), kNaN);
-    LinearF32Fn *linear =
-        format == WeightFormat::F32 ? ref::linearF32 : ref::linearBF16;
-    linear(p.x.data(), p.packed.data(), p.bias.data(), p.residual.data(),
-           out.data(), p.m, p.k, p.n, 0, 2);
+    ref::reference<KernelOp::LinearF32>(kernelFormat(format))(
+        p.x.data(), p.packed.data(), p.bias.data(), p.residual.data(),
+        out.data(), p.m, p.k, p.n, 0, 2);
   }
   EXPECT_EQ(outs[0], outs[1]);
 }
 
-/// A product with quantized weights and the function that decodes them.
-static void checkQuantized(WeightFormat format, LinearQ8Fn *linear,
-                           EmbedFn *embed) {
+/// A product with quantized weights, beside their values.
+static void checkQuantized(WeightFormat format) {
   const Product p(format, 3, 288, 2); // blocks of 128, 128, 32
   const int64_t blocks = 3;
   std::vector<int8_t> q(size_t(p.m * p.k));
@@ -118,11 +118,13 @@ static void checkQuantized(WeightFormat format, LinearQ8Fn *linear,
                               sums.data() + i * p.k / 32),
               0);
   std::vector<float> out(size_t(p.m * p.n), kNaN);
-  linear(q.data(), d.data(), sums.data(), p.packed.data(), p.bias.data(),
-         p.residual.data(), out.data(), p.m, p.k, p.n, 0, 2);
+  ref::reference<KernelOp::LinearQ8>(kernelFormat(format))(
+      q.data(), d.data(), sums.data(), p.packed.data(), p.bias.data(),
+      p.residual.data(), out.data(), p.m, p.k, p.n, 0, 2);
   std::vector<float> w(size_t(p.n * p.k));
   for (int64_t j = 0; j < p.n; ++j)
-    embed(p.packed.data(), static_cast<int32_t>(j), p.k, w.data() + j * p.k);
+    ref::reference<KernelOp::Embed>(kernelFormat(format))(
+        p.packed.data(), static_cast<int32_t>(j), p.k, w.data() + j * p.k);
   p.check(
       out, [&](int64_t j, int64_t l) { return w[size_t(j * p.k + l)]; },
       [&](int64_t i, int64_t l) {
@@ -131,18 +133,20 @@ static void checkQuantized(WeightFormat format, LinearQ8Fn *linear,
 }
 
 TEST(Linear, Quantized) {
-  checkQuantized(WeightFormat::Q8_0, ref::linearQ8_0, ref::embedQ8_0);
-  checkQuantized(WeightFormat::Q4_0, ref::linearQ4_0, ref::embedQ4_0);
-  checkQuantized(WeightFormat::Q4_G128, ref::linearQ4_G128, ref::embedQ4_G128);
+  for (WeightFormat format : kWeightFormats)
+    if (isQuantized(format))
+      checkQuantized(format);
 }
 
 TEST(Linear, ComputesOnlyItsPanels) {
   const Product p(WeightFormat::F32, 2, 32, 3);
   std::vector<float> all(size_t(p.m * p.n)), part(size_t(p.m * p.n), kNaN);
-  ref::linearF32(p.x.data(), p.packed.data(), nullptr, nullptr, all.data(), p.m,
-                 p.k, p.n, 0, 3);
-  ref::linearF32(p.x.data(), p.packed.data(), nullptr, nullptr, part.data(),
-                 p.m, p.k, p.n, 1, 2);
+  ref::reference<KernelOp::LinearF32>(KernelFormat::F32)(
+      p.x.data(), p.packed.data(), nullptr, nullptr, all.data(), p.m, p.k, p.n,
+      0, 3);
+  ref::reference<KernelOp::LinearF32>(KernelFormat::F32)(
+      p.x.data(), p.packed.data(), nullptr, nullptr, part.data(), p.m, p.k, p.n,
+      1, 2);
   for (size_t i = 0; i < all.size(); ++i) {
     if (i % 48 >= 16 && i % 48 < 32)
       EXPECT_EQ(part[i], all[i]);
@@ -156,8 +160,9 @@ TEST(Linear, AddsTheBiasFirst) {
   const std::vector<float> w(32 * 16, 0x1p19f), x(32, 1.0f);
   const std::vector<float> bias(16, 1.0f), residual(16, -1.0f);
   std::vector<float> out(16);
-  ref::linearF32(x.data(), reinterpret_cast<const uint8_t *>(w.data()),
-                 bias.data(), residual.data(), out.data(), 1, 32, 16, 0, 1);
+  ref::reference<KernelOp::LinearF32>(KernelFormat::F32)(
+      x.data(), reinterpret_cast<const uint8_t *>(w.data()), bias.data(),
+      residual.data(), out.data(), 1, 32, 16, 0, 1);
   EXPECT_EQ(out[0], 0x1p24f - 1.0f);
 }
 
@@ -170,14 +175,14 @@ TEST(Attention, ScoresAndValues) {
   std::transform(page.begin(), page.end(), page16.begin(), f32ToF16);
   std::vector<float> s(size_t(groups * 64)), s16(s),
       o(size_t(groups * headDim)), o16(o);
-  ref::attentionScoresF32(q.data(), page.data(), 0.125f, s.data(), groups,
-                          headDim, n, nullptr);
-  ref::attentionScoresF16(q.data(), page16.data(), 0.125f, s16.data(), groups,
-                          headDim, n, nullptr);
-  ref::attentionValuesF32(s.data(), page.data(), o.data(), groups, headDim, n,
-                          nullptr);
-  ref::attentionValuesF16(s16.data(), page16.data(), o16.data(), groups,
-                          headDim, n, nullptr);
+  ref::reference<KernelOp::AttentionScores>(KernelFormat::F32)(
+      q.data(), page.data(), 0.125f, s.data(), groups, headDim, n, nullptr);
+  ref::reference<KernelOp::AttentionScores>(KernelFormat::F16)(
+      q.data(), page16.data(), 0.125f, s16.data(), groups, headDim, n, nullptr);
+  ref::reference<KernelOp::AttentionValues>(KernelFormat::F32)(
+      s.data(), page.data(), o.data(), groups, headDim, n, nullptr);
+  ref::reference<KernelOp::AttentionValues>(KernelFormat::F16)(
+      s16.data(), page16.data(), o16.data(), groups, headDim, n, nullptr);
   const auto f32 = [&](int64_t i) { return page[size_t(i)]; };
   const auto f16 = [&](int64_t i) { return f16ToF32(page16[size_t(i)]); };
   const auto check = [&](auto value, const auto &scores, const auto &values) {
@@ -263,10 +268,14 @@ TEST(Flags, ShowEveryNonFiniteInput) {
             ref::rmsNormQ8(x.data(), w.data(), 160, 1e-6f, q, d, sums),
             ref::swiGluQ8(x.data() + at / 128 * 32, w.data(), 128, q, d, sums),
             ref::swiGluQ8(w.data(), x.data() + at / 128 * 32, 128, q, d, sums),
-            ref::appendKF32(x.data(), 160, slots.data()),
-            ref::appendKF16(x.data(), 160, slots.data()),
-            ref::appendVF32(x.data(), 160, slots.data()),
-            ref::appendVF16(x.data(), 160, slots.data()),
+            ref::reference<KernelOp::AppendK>(KernelFormat::F32)(x.data(), 160,
+                                                                 slots.data()),
+            ref::reference<KernelOp::AppendK>(KernelFormat::F16)(x.data(), 160,
+                                                                 slots.data()),
+            ref::reference<KernelOp::AppendV>(KernelFormat::F32)(x.data(), 160,
+                                                                 slots.data()),
+            ref::reference<KernelOp::AppendV>(KernelFormat::F16)(x.data(), 160,
+                                                                 slots.data()),
             ref::checkFinite(x.data(), 160)};
       };
       for (int32_t flag : flags())
@@ -280,22 +289,36 @@ TEST(Flags, ShowEveryNonFiniteInput) {
 TEST(Append, WritesSlotsAndFlagsHalfOverflow) {
   const std::vector<float> x = {1.5f, -2.0f, 65519.0f};
   std::vector<uint16_t> half(3 * 64, 0xeeee);
-  EXPECT_EQ(ref::appendKF16(x.data(), 3, half.data() + 5), 0);
+  EXPECT_EQ(ref::reference<KernelOp::AppendK>(KernelFormat::F16)(
+                x.data(), 3, half.data() + 5),
+            0);
   EXPECT_EQ(half[5], f32ToF16(1.5f));
   EXPECT_EQ(half[64 + 5], f32ToF16(-2.0f));
   EXPECT_EQ(half[128 + 5], 0x7bff);
   EXPECT_EQ(std::count(half.begin(), half.end(), 0xeeee), 3 * 64 - 3);
-  EXPECT_EQ(ref::appendVF16(x.data(), 3, half.data()), 0);
+  EXPECT_EQ(ref::reference<KernelOp::AppendV>(KernelFormat::F16)(x.data(), 3,
+                                                                 half.data()),
+            0);
   EXPECT_EQ(half[1], f32ToF16(-2.0f));
   std::vector<float> single(3 * 64, -1.0f);
-  EXPECT_EQ(ref::appendKF32(x.data(), 3, single.data()), 0);
+  EXPECT_EQ(ref::reference<KernelOp::AppendK>(KernelFormat::F32)(x.data(), 3,
+                                                                 single.data()),
+            0);
   EXPECT_EQ(single[128], 65519.0f);
-  EXPECT_EQ(ref::appendVF32(x.data(), 3, single.data()), 0);
+  EXPECT_EQ(ref::reference<KernelOp::AppendV>(KernelFormat::F32)(x.data(), 3,
+                                                                 single.data()),
+            0);
   EXPECT_EQ(single[2], 65519.0f);
   for (float large : {65520.0f, -65520.0f, 1e30f}) {
-    EXPECT_EQ(ref::appendKF16(&large, 1, half.data()), 1);
-    EXPECT_EQ(ref::appendVF16(&large, 1, half.data()), 1);
-    EXPECT_EQ(ref::appendVF32(&large, 1, single.data()), 0);
+    EXPECT_EQ(ref::reference<KernelOp::AppendK>(KernelFormat::F16)(&large, 1,
+                                                                   half.data()),
+              1);
+    EXPECT_EQ(ref::reference<KernelOp::AppendV>(KernelFormat::F16)(&large, 1,
+                                                                   half.data()),
+              1);
+    EXPECT_EQ(ref::reference<KernelOp::AppendV>(KernelFormat::F32)(
+                  &large, 1, single.data()),
+              0);
   }
 }
 
@@ -478,10 +501,11 @@ TEST(Softmax, FirstPageIsTakenAsItIs) {
   EXPECT_EQ(merged[2 * kStateQueries + 1], -4.0f);
 }
 
-TEST(Kernels, EveryRowHasAReference) {
-  EXPECT_EQ(ref::referenceKernel(*findKernel("attention_scores_f16_neon")),
-            reinterpret_cast<void *>(
-                static_cast<AttentionScoresFn *>(ref::attentionScoresF16)));
+TEST(Kernels, EveryKernelHasAReference) {
   for (const KernelInfo &kernel : kernelTable())
-    EXPECT_NE(ref::referenceKernel(kernel), nullptr) << kernel.name;
+    visitKernelOp(kernel.op, [&]<KernelOp Op>() {
+      EXPECT_NE(ref::reference<Op>(kernel.format), nullptr) << kernel.name;
+    });
+  EXPECT_EQ(ref::reference<KernelOp::Rope>(), ref::rope);
+  EXPECT_EQ(ref::reference<KernelOp::Embed>(KernelFormat::F16), nullptr);
 }

@@ -333,7 +333,8 @@ TEST(Encode, PanelOfBF16RoundsToNearest) {
   ASSERT_EQ(ref::packPanel(WeightFormat::BF16, rows, k, panel.data()),
             ref::EncodeStatus::Ok);
   std::vector<float> decoded(k);
-  ref::embedBF16(panel.data(), 1, k, decoded.data());
+  ref::reference<KernelOp::Embed>(KernelFormat::BF16)(panel.data(), 1, k,
+                                                      decoded.data());
   for (size_t i = 0; i < 32; ++i) {
     uint16_t bits[2];
     std::memcpy(bits, &panel[i * 32], 4);
@@ -360,7 +361,8 @@ TEST(Encode, PanelOfQ4_0InterleavesBlocks) {
             ref::EncodeStatus::Ok);
   std::vector<float> decoded(k);
   for (int64_t r = 0; r < kPanelOutputs; ++r) {
-    ref::embedQ4_0(panel.data(), static_cast<int32_t>(r), k, decoded.data());
+    ref::reference<KernelOp::Embed>(KernelFormat::Q4_0)(
+        panel.data(), static_cast<int32_t>(r), k, decoded.data());
     for (int64_t g = 0; g < k / 32; ++g) {
       BlockQ4_0 block = {};
       std::fill_n(block.q, 16, uint8_t{0x88});
@@ -391,7 +393,8 @@ TEST(Encode, PanelOfQ8_0InterleavesBlocks) {
             ref::EncodeStatus::Ok);
   std::vector<float> decoded(k);
   for (int64_t r = 0; r < kPanelOutputs; ++r) {
-    ref::embedQ8_0(panel.data(), static_cast<int32_t>(r), k, decoded.data());
+    ref::reference<KernelOp::Embed>(KernelFormat::Q8_0)(
+        panel.data(), static_cast<int32_t>(r), k, decoded.data());
     for (int64_t g = 0; g < k / 32; ++g) {
       BlockQ8_0 block = {};
       if (r != 5) {
@@ -421,7 +424,8 @@ TEST(Encode, PanelOfQ4_G128HasAShortLastBlock) {
             ref::EncodeStatus::Ok);
   std::vector<float> decoded(k);
   for (int64_t r = 0; r < kPanelOutputs; ++r) {
-    ref::embedQ4_G128(panel.data(), static_cast<int32_t>(r), k, decoded.data());
+    ref::reference<KernelOp::Embed>(KernelFormat::Q4_G128)(
+        panel.data(), static_cast<int32_t>(r), k, decoded.data());
     for (int64_t begin = 0; begin < k; begin += 128) {
       uint16_t d = 0;
       uint8_t q[128] = {};

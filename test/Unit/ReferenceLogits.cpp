@@ -11,7 +11,6 @@
 
 #include "Safetensors.h"
 
-#include "qwen/ABI/CpuFeatures.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Float16.h"
@@ -27,11 +26,6 @@ using namespace qwen;
 using Row = std::vector<float>;
 
 namespace {
-template <typename Fn> Fn *kernel(KernelOp op, KernelFormat format) {
-  const KernelInfo *row = selectKernel(op, format, leastFeatures(hostArch()));
-  return reinterpret_cast<Fn *>(numerics::referenceKernel(*row));
-}
-
 Row zeros(int64_t n) { return Row(static_cast<size_t>(n)); }
 
 /// A packed matrix [n][k] and its products.
@@ -57,8 +51,8 @@ struct Matrix {
 
   Row row(int32_t id) const {
     Row result = zeros(k);
-    kernel<EmbedFn>(KernelOp::Embed, kernelFormat(format))(panels.data(), id, k,
-                                                           result.data());
+    numerics::reference<KernelOp::Embed>(kernelFormat(format))(
+        panels.data(), id, k, result.data());
     return result;
   }
 
@@ -72,7 +66,7 @@ struct Matrix {
     };
     Row out = zeros(padded);
     if (!isQuantized(format)) {
-      kernel<LinearF32Fn>(KernelOp::LinearF32, kernelFormat(format))(
+      numerics::reference<KernelOp::LinearF32>(kernelFormat(format))(
           x.data(), panels.data(), pad(bias), pad(residual), out.data(), 1, k,
           padded, 0, padded / kPanelOutputs);
     } else {
@@ -81,7 +75,7 @@ struct Matrix {
       Row d = zeros(ceilDiv(k, kActivationBlock));
       if (numerics::quantizeQ8(x.data(), k, q.data(), d.data(), sums.data()))
         throw Error("an activation is not finite");
-      kernel<LinearQ8Fn>(KernelOp::LinearQ8, kernelFormat(format))(
+      numerics::reference<KernelOp::LinearQ8>(kernelFormat(format))(
           q.data(), d.data(), sums.data(), panels.data(), pad(bias),
           pad(residual), out.data(), 1, k, padded, 0, padded / kPanelOutputs);
     }
@@ -217,11 +211,11 @@ private:
         pages->emplace_back(static_cast<size_t>(kvHeads * headBytes()));
     int32_t flag = 0;
     for (int64_t head = 0; head < kvHeads; ++head) {
-      flag |= kernel<AppendKFn>(KernelOp::AppendK, kernelFormat(cache))(
+      flag |= numerics::reference<KernelOp::AppendK>(kernelFormat(cache))(
           &k[static_cast<size_t>(head * headDim)], headDim,
           layer.keys.back().data() + head * headBytes() +
               slot * kvElementBytes(cache));
-      flag |= kernel<AppendVFn>(KernelOp::AppendV, kernelFormat(cache))(
+      flag |= numerics::reference<KernelOp::AppendV>(kernelFormat(cache))(
           &v[static_cast<size_t>(head * headDim)], headDim,
           layer.values.back().data() + head * headBytes() +
               slot * headDim * kvElementBytes(cache));
@@ -233,10 +227,10 @@ private:
   Row attention(const Layer &layer, const Row &q) const {
     const auto scale =
         static_cast<float>(1.0 / std::sqrt(static_cast<double>(headDim)));
-    const auto scores = kernel<AttentionScoresFn>(KernelOp::AttentionScores,
-                                                  kernelFormat(cache));
-    const auto sums = kernel<AttentionValuesFn>(KernelOp::AttentionValues,
-                                                kernelFormat(cache));
+    const auto scores =
+        numerics::reference<KernelOp::AttentionScores>(kernelFormat(cache));
+    const auto sums =
+        numerics::reference<KernelOp::AttentionValues>(kernelFormat(cache));
     Row result = zeros(heads * headDim);
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t offset = head / (heads / kvHeads) * headBytes();

@@ -40,8 +40,14 @@ TEST(Verify, AcceptsTheReferenceOfEveryRow) {
   for (const KernelInfo &row : kernelTable()) {
     KernelVerifier verifier(kSizes);
     SCOPED_TRACE(row.name);
-    EXPECT_NO_THROW(
-        EXPECT_GT(verifier.verify(row, ref::referenceKernel(row)), 0));
+    EXPECT_NO_THROW(EXPECT_GT(
+        verifier.verify(row, visitKernelOp(row.op,
+                                           [&]<KernelOp Op>() {
+                                             return reinterpret_cast<void *>(
+                                                 ref::reference<Op>(
+                                                     row.format));
+                                           })),
+        0));
   }
 }
 
@@ -55,8 +61,8 @@ TEST(Verify, FindsTheLastBitOfTheLastOutput) {
                           const float *bias, const float *residual, float *out,
                           int64_t m, int64_t k, int64_t ld, int64_t panelBegin,
                           int64_t panelEnd) {
-    ref::linearF32(x, weights, bias, residual, out, m, k, ld, panelBegin,
-                   panelEnd);
+    ref::reference<KernelOp::LinearF32>(KernelFormat::F32)(
+        x, weights, bias, residual, out, m, k, ld, panelBegin, panelEnd);
     if (m == 9 && k == 160)
       nudge(out[(m - 1) * ld + panelEnd * 16 - 1]);
   };

@@ -29,12 +29,12 @@ public:
       std::function<void(const std::string &)> started = [](const auto &) {})
       : sizes(std::move(sizes)), started(std::move(started)) {}
 
-  /// Runs the function `kernel` of `row`, which this machine must support, and
+  /// Runs the function of `kernel`, which this machine must support, and
   /// returns the number of cases. Throws Error at the first difference, with
   /// case, element, found and expected value, and also if the kernel writes
   /// before the start of an output. An access past the end of an operand raises
   /// SIGSEGV.
-  int64_t verify(const KernelInfo &row, void *kernel);
+  int64_t verify(const KernelInfo &kernel, void *function);
 
 private:
   VerifySizes sizes;

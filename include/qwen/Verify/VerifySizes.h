@@ -10,13 +10,12 @@ namespace qwen {
 
 /// What the cases of a kernel are made from.
 struct VerifySizes {
-  /// Values of a row: multiples of 32.
+  /// Values of a token: multiples of 32.
   std::vector<int64_t> depths;
   /// Values of a head: multiples of 8, 16 to 256.
   std::vector<int64_t> headDims;
-  /// Rows of activations of a product; a kernel for M rows takes the next
-  /// multiple of M.
-  std::vector<int64_t> rows;
+  /// Tokens of a product; a kernel for M tokens takes the next multiple of M.
+  std::vector<int64_t> tokens;
 };
 
 } // namespace qwen

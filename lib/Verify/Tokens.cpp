@@ -1,4 +1,4 @@
-//===- Rows.cpp - Cases of what works on rows -----------------------------===//
+//===- Tokens.cpp - Cases of kernels that work on a token -----------------===//
 
 #include "Cases.h"
 
@@ -19,16 +19,19 @@ struct Quantized {
 };
 } // namespace
 
-/// Runs `call` with both functions, with the input as it is and with each kind
-/// of bad value in it. `name` is of the cases.
-template <typename Fn, typename Call>
-static void checkQuantizing(Cases &cases, const std::string &name, Fn *kernel,
-                            Fn *reference, int64_t k, Guarded<float> &input,
-                            Random &random, Call call) {
+/// Runs call(function, q, d, sums) for both functions, with the input as it is
+/// and with each kind of invalid value in it. `name` is of the cases.
+template <KernelOp Op, typename Call>
+static void checkQuantizing(Cases &cases, const Compared<Op> &of,
+                            const std::string &name, int64_t k,
+                            Guarded<float> &input, Random &random, Call call) {
+  const auto run = [&](KernelFn<Op> *function, Quantized &out) {
+    return call(function, out.q.data(), out.d.data(), out.sums.data());
+  };
   const auto compare = [&] {
     Quantized want(k), got(k);
-    const int32_t flag = call(reference, want);
-    cases.expectFlag(call(kernel, got), flag);
+    const int32_t flag = run(of.reference, want);
+    cases.expectFlag(run(of.kernel, got), flag);
     if (flag != 0)
       return;
     cases.expectSame(got.q, want.q, "q");
@@ -37,24 +40,24 @@ static void checkQuantizing(Cases &cases, const std::string &name, Fn *kernel,
   };
   cases.start(name);
   compare();
-  for (float bad : {kNaN, -kNaN, kInf, -kInf, kMax}) {
+  for (float invalid : {kNaN, -kNaN, kInf, -kInf, kMax}) {
     const int64_t at = random.below(input.length());
-    cases.start(name, ", ", bad, " at ", at);
+    cases.start(name, ", ", invalid, " at ", at);
     const float old = input[at];
-    input[at] = bad;
+    input[at] = invalid;
     compare();
     input[at] = old;
   }
 }
 
-/// The values that a row is drawn from, as the name of a case.
+/// The values that activations are drawn from, as the name of a case.
 static std::string describe(char size, int64_t n, Values kind) {
   return std::string(1, size) + " " + std::to_string(n) + ", values " +
          valuesName(kind);
 }
 
-void verify::checkQuantizeQ8(Cases &cases, QuantizeQ8Fn *kernel,
-                             QuantizeQ8Fn *reference) {
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::QuantizeQ8> &of) {
   Random random(8);
   for (int64_t k : cases.sizes.depths)
     for (Values kind : kValues)
@@ -64,16 +67,15 @@ void verify::checkQuantizeQ8(Cases &cases, QuantizeQ8Fn *kernel,
         Guarded<float> x = random.floats(k, kind);
         for (float &value : x)
           value *= scale;
-        checkQuantizing(cases, name, kernel, reference, k, x, random,
-                        [&](QuantizeQ8Fn *fn, Quantized &out) {
-                          return fn(x.data(), k, out.q.data(), out.d.data(),
-                                    out.sums.data());
+        checkQuantizing(cases, of, name, k, x, random,
+                        [&](QuantizeQ8Fn *fn, auto... out) {
+                          return fn(x.data(), k, out...);
                         });
       }
 }
 
-void verify::checkRmsNormQ8(Cases &cases, RmsNormQ8Fn *kernel,
-                            RmsNormQ8Fn *reference) {
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::RmsNormQ8> &of) {
   Random random(9);
   for (int64_t k : cases.sizes.depths)
     for (Values kind : kValues)
@@ -82,16 +84,14 @@ void verify::checkRmsNormQ8(Cases &cases, RmsNormQ8Fn *kernel,
             describe('k', k, kind) + ", eps " + std::to_string(eps);
         Guarded<float> x = random.floats(k, kind);
         const Guarded<float> w = random.floats(k);
-        checkQuantizing(cases, name, kernel, reference, k, x, random,
-                        [&](RmsNormQ8Fn *fn, Quantized &out) {
-                          return fn(x.data(), w.data(), k, eps, out.q.data(),
-                                    out.d.data(), out.sums.data());
+        checkQuantizing(cases, of, name, k, x, random,
+                        [&](RmsNormQ8Fn *fn, auto... out) {
+                          return fn(x.data(), w.data(), k, eps, out...);
                         });
       }
 }
 
-void verify::checkSwiGluQ8(Cases &cases, SwiGluQ8Fn *kernel,
-                           SwiGluQ8Fn *reference) {
+void verify::checkKernel(Cases &cases, const Compared<KernelOp::SwiGluQ8> &of) {
   Random random(10);
   for (int64_t n = kGroup; n <= kActivationBlock; n += kGroup)
     for (Values kind : kValues)
@@ -99,19 +99,16 @@ void verify::checkSwiGluQ8(Cases &cases, SwiGluQ8Fn *kernel,
         const std::string name = describe('n', n, kind);
         Guarded<float> gate = random.floats(n, kind);
         Guarded<float> up = random.floats(n, kValues[round % 3]);
-        const auto call = [&](SwiGluQ8Fn *fn, Quantized &out) {
-          return fn(gate.data(), up.data(), n, out.q.data(), out.d.data(),
-                    out.sums.data());
+        const auto call = [&](SwiGluQ8Fn *fn, auto... out) {
+          return fn(gate.data(), up.data(), n, out...);
         };
-        checkQuantizing(cases, name + ", gate", kernel, reference, n, gate,
-                        random, call);
-        checkQuantizing(cases, name + ", up", kernel, reference, n, up, random,
-                        call);
+        checkQuantizing(cases, of, name + ", gate", n, gate, random, call);
+        checkQuantizing(cases, of, name + ", up", n, up, random, call);
       }
 }
 
-void verify::checkSwiGluF32(Cases &cases, SwiGluF32Fn *kernel,
-                            SwiGluF32Fn *reference) {
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::SwiGluF32> &of) {
   Random random(11);
   for (int64_t n : cases.sizes.depths)
     for (Values kind : kValues) {
@@ -120,15 +117,14 @@ void verify::checkSwiGluF32(Cases &cases, SwiGluF32Fn *kernel,
       for (float &x : gate)
         x = kind == Values::Uniform ? x * 90.0f : x;
       const Guarded<float> up = random.floats(n, Values::Magnitudes);
-      Guarded<float> want(n, kNaN), got(want);
-      reference(gate.data(), up.data(), n, want.data());
-      kernel(gate.data(), up.data(), n, got.data());
-      cases.expectSame(got, want, "y");
+      cases.compare(
+          of, Guarded<float>(n, kNaN), "y",
+          [&](SwiGluF32Fn *fn, float *y) { fn(gate.data(), up.data(), n, y); });
     }
 }
 
-void verify::checkRmsNormF32(Cases &cases, RmsNormF32Fn *kernel,
-                             RmsNormF32Fn *reference) {
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::RmsNormF32> &of) {
   Random random(12);
   for (int64_t k : cases.sizes.depths)
     for (Values kind : kValues)
@@ -136,32 +132,36 @@ void verify::checkRmsNormF32(Cases &cases, RmsNormF32Fn *kernel,
         cases.start(describe('k', k, kind), ", eps ", eps);
         Guarded<float> x = random.floats(k, kind);
         const Guarded<float> w = random.floats(k);
-        Guarded<float> want(k, kNaN), got(want);
-        reference(x.data(), w.data(), k, eps, want.data());
-        kernel(x.data(), w.data(), k, eps, got.data());
-        cases.expectSame(got, want, "y");
+        cases.compare(of, Guarded<float>(k, kNaN), "y",
+                      [&](RmsNormF32Fn *fn, float *y) {
+                        fn(x.data(), w.data(), k, eps, y);
+                      });
         // A sum that overflows: every value tells.
         cases.start(describe('k', k, kind), ", eps ", eps, ", too large");
         x[k - 1] = 0x1p64f;
-        kernel(x.data(), w.data(), k, eps, got.data());
+        Guarded<float> got(k, 0.0f);
+        of.kernel(x.data(), w.data(), k, eps, got.data());
         cases.expectSame(got, Guarded<float>(k, kNaN), "y");
       }
 }
 
-void verify::checkCheckFinite(Cases &cases, CheckFiniteFn *kernel,
-                              CheckFiniteFn *reference) {
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::CheckFinite> &of) {
   Random random(13);
   for (int64_t n : {1, 2, 7, 8, 15, 16, 17, 33, 320, 321, 333, 4096}) {
-    cases.start("n ", n);
     Guarded<float> x = random.floats(n, Values::Edges);
     x[n - 1] = kMax;
-    cases.expectFlag(kernel(x.data(), n), reference(x.data(), n));
-    for (float bad : {kNaN, -kNaN, kInf, -kInf})
+    const auto compare = [&] {
+      cases.expectFlag(of.kernel(x.data(), n), of.reference(x.data(), n));
+    };
+    cases.start("n ", n);
+    compare();
+    for (float invalid : {kNaN, -kNaN, kInf, -kInf})
       for (int64_t at : {int64_t{0}, n / 2, random.below(n), n - 1}) {
-        cases.start("n ", n, ", ", bad, " at ", at);
+        cases.start("n ", n, ", ", invalid, " at ", at);
         const float old = x[at];
-        x[at] = bad;
-        cases.expectFlag(kernel(x.data(), n), reference(x.data(), n));
+        x[at] = invalid;
+        compare();
         x[at] = old;
       }
   }
