@@ -3,7 +3,6 @@
 #include "qwen/CodeGen/Backend/HalideAdapter.h"
 
 #include "qwen/ABI/Error.h"
-#include "qwen/ABI/KernelABI.h"
 #include "qwen/CodeGen/Halide/HalideKernels.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/Bitcode/BitcodeReader.h"
@@ -15,7 +14,7 @@
 using namespace qwen;
 using llvm::Value;
 
-/// IR types of the C types that the signatures of KernelABI.h use.
+/// IR types of the C types that the signatures of KernelOps.def use.
 template <typename T> static llvm::Type *irType(llvm::LLVMContext &context) {
   if constexpr (std::is_void_v<T>)
     return llvm::Type::getVoidTy(context);
@@ -34,77 +33,56 @@ static llvm::FunctionType *irSignature(Result (*)(Parameters...),
                                  {irType<Parameters>(context)...}, false);
 }
 
-template <typename Fn>
-static llvm::FunctionType *irSignature(llvm::LLVMContext &context) {
-  return irSignature(static_cast<Fn *>(nullptr), context);
-}
-
-/// The signature that KernelABI.h gives to `op`.
-static llvm::FunctionType *signature(KernelOp op, llvm::LLVMContext &context) {
-  switch (op) {
-  case KernelOp::Embed:
-    return irSignature<EmbedFn>(context);
-  case KernelOp::RopeTable:
-    return irSignature<RopeTableFn>(context);
-  case KernelOp::RmsNormF32:
-    return irSignature<RmsNormF32Fn>(context);
-  case KernelOp::RmsNormQ8:
-    return irSignature<RmsNormQ8Fn>(context);
-  case KernelOp::QuantizeQ8:
-    return irSignature<QuantizeQ8Fn>(context);
-  case KernelOp::SwiGluF32:
-    return irSignature<SwiGluF32Fn>(context);
-  case KernelOp::SwiGluQ8:
-    return irSignature<SwiGluQ8Fn>(context);
-  case KernelOp::Rope:
-    return irSignature<RopeFn>(context);
-  case KernelOp::NormRope:
-    return irSignature<NormRopeFn>(context);
-  case KernelOp::AppendK:
-  case KernelOp::AppendV:
-    return irSignature<AppendKFn>(context);
-  case KernelOp::SoftmaxPage:
-    return irSignature<SoftmaxPageFn>(context);
-  case KernelOp::MergePage:
-    return irSignature<MergePageFn>(context);
-  case KernelOp::FinishAttention:
-    return irSignature<FinishAttentionFn>(context);
-  case KernelOp::CheckFinite:
-    return irSignature<CheckFiniteFn>(context);
-  case KernelOp::LinearF32:
-  case KernelOp::LinearQ8:
-  case KernelOp::AttentionScores:
-  case KernelOp::AttentionValues:
-    break;
-  }
-  llvm_unreachable("halideBitcode has refused the kernel");
-}
-
 namespace {
 /// Builds the body of an adapter: the arguments of Halide's function in order,
 /// then the call.
 class Body {
 public:
-  Body(llvm::Function *adapter, llvm::Function *kernel)
-      : adapter(adapter), kernel(kernel), context(adapter->getContext()),
-        builder(llvm::BasicBlock::Create(context, "", adapter)),
+  Body(const KernelInfo &kernel, llvm::Function *adapter,
+       llvm::Function *callee)
+      : kernel(kernel),
+        builder(llvm::BasicBlock::Create(adapter->getContext(), "", adapter)),
+        adapter(adapter), callee(callee),
         // HalideRuntime.h: halide_dimension_t is min, extent, stride, flags;
         // halide_buffer_t is device, device_interface, host, flags, type,
         // dimensions, dim, padding.
         dimensionType(llvm::ArrayType::get(builder.getInt32Ty(), 4)),
         bufferType(llvm::StructType::get(
-            context,
+            adapter->getContext(),
             {builder.getInt64Ty(), builder.getPtrTy(), builder.getPtrTy(),
              builder.getInt64Ty(), builder.getInt32Ty(), builder.getInt32Ty(),
              builder.getPtrTy(), builder.getPtrTy()})) {}
 
   Value *argument(unsigned i) { return adapter->getArg(i); }
+  unsigned argumentCount() const {
+    return static_cast<unsigned>(adapter->arg_size());
+  }
+  bool returnsFlag() const { return adapter->getReturnType()->isIntegerTy(); }
+  /// The index of the first size.
+  unsigned firstSize() const {
+    return llvm::find_if(adapter->args(),
+                         [](const llvm::Argument &argument) {
+                           return argument.getType()->isIntegerTy(64);
+                         })
+        ->getArgNo();
+  }
 
+  /// An int64 as Halide's int32.
+  Value *narrow(Value *value) {
+    return builder.CreateTrunc(value, builder.getInt32Ty());
+  }
   /// A size of the C signature as Halide's int32; divided, it counts groups.
   Value *size(unsigned i, int64_t divisor = 1) {
-    Value *quotient =
-        builder.CreateUDiv(argument(i), builder.getInt64(divisor));
-    return builder.CreateTrunc(quotient, builder.getInt32Ty());
+    return narrow(builder.CreateUDiv(argument(i), builder.getInt64(divisor)));
+  }
+  /// A size of the C signature in units of `unit`, rounded up.
+  Value *ceilSize(unsigned i, int64_t unit) {
+    return builder.CreateUDiv(
+        builder.CreateAdd(argument(i), builder.getInt64(unit - 1)),
+        builder.getInt64(unit));
+  }
+  Value *constant(int64_t value) {
+    return builder.getInt32(static_cast<uint32_t>(value));
   }
 
   void scalar(Value *value) { arguments.push_back(value); }
@@ -135,55 +113,34 @@ public:
     arguments.push_back(buffer);
   }
 
-  void vector(Value *host, Value *extent, int32_t stride = 1) {
-    buffer(host, {{extent, builder.getInt32(stride)}});
+  void vector(Value *host, Value *extent, int64_t stride = 1) {
+    buffer(host, {{extent, constant(stride)}});
+  }
+  /// `count` vectors of `length` elements without gaps.
+  void matrix(Value *host, Value *length, Value *count) {
+    buffer(host, {{length, constant(1)}, {count, length}});
   }
 
-  /// A row in groups of 32.
-  void grouped(Value *host, Value *groups) {
-    Value *group = builder.getInt32(kGroup);
-    buffer(host, {{group, builder.getInt32(1)}, {groups, group}});
-  }
-
-  /// The outputs of a quantizer, from C argument `first` on, for a kernel whose
-  /// size is argument `k`.
-  void quantized(unsigned first, unsigned k) {
-    Value *groups = size(k, kGroup);
-    grouped(argument(first), groups);
-    Value *blocks = builder.CreateTrunc(
-        builder.CreateUDiv(
-            builder.CreateAdd(argument(k),
-                              builder.getInt64(kActivationBlock - 1)),
-            builder.getInt64(kActivationBlock)),
-        builder.getInt32Ty());
-    vector(argument(first + 1), blocks);
-    vector(argument(first + 2), groups);
-    flag();
-  }
-
-  /// A single value.
-  void cell(Value *host) { buffer(host, {}); }
-
-  /// The output that the C function returns.
+  /// The result that the C function returns: a single value.
   void flag() {
     result = builder.CreateAlloca(builder.getInt32Ty());
-    cell(result);
+    buffer(result, {});
   }
 
   void finish() {
-    builder.CreateCall(kernel, arguments);
+    builder.CreateCall(callee, arguments);
     if (result)
       builder.CreateRet(builder.CreateLoad(builder.getInt32Ty(), result));
     else
       builder.CreateRetVoid();
   }
 
-  llvm::Function *adapter;
-  llvm::Function *kernel;
-  llvm::LLVMContext &context;
+  const KernelInfo &kernel;
   llvm::IRBuilder<> builder;
 
 private:
+  llvm::Function *adapter;
+  llvm::Function *callee;
   llvm::Type *dimensionType;
   llvm::StructType *bufferType;
   llvm::SmallVector<Value *> arguments;
@@ -193,173 +150,175 @@ private:
 } // namespace
 
 /// Passes the C arguments on, as lib/CodeGen/Halide expects them.
-static void buildBody(Body &body, const KernelInfo &kernel) {
-  const auto argument = [&](unsigned i) { return body.argument(i); };
+template <KernelOp Op> static void passArguments(Body &) {
+  static_assert(infoOf(Op).provider == KernelProvider::MLIR);
+  llvm_unreachable("halideBitcode has refused the kernel");
+}
+
+/// Passes vectors of one size.
+static void passVectors(Body &body) {
+  const unsigned size = body.firstSize();
+  for (unsigned i = 0; i < body.argumentCount(); ++i)
+    if (body.argument(i)->getType()->isPointerTy())
+      body.vector(body.argument(i), body.size(size));
+    else if (i != size)
+      body.scalar(body.argument(i));
+}
+
+template <> void passArguments<KernelOp::RopeTable>(Body &body) {
+  passVectors(body);
+}
+template <> void passArguments<KernelOp::SwiGluF32>(Body &body) {
+  passVectors(body);
+}
+template <> void passArguments<KernelOp::FinishAttention>(Body &body) {
+  passVectors(body);
+}
+
+template <> void passArguments<KernelOp::Embed>(Body &body) {
+  // Offsets of panels do not fit Halide's int32, those within a panel do.
   llvm::IRBuilder<> &builder = body.builder;
-  switch (kernel.op) {
-  case KernelOp::Embed: {
-    // Offsets of rows do not fit Halide's int32, those within a panel do.
-    Value *weights = argument(0), *k = argument(2);
-    Value *id = builder.CreateZExt(argument(1), builder.getInt64Ty());
-    Value *panel = builder.CreateUDiv(id, builder.getInt64(kPanelOutputs));
-    Value *rowOfPanel = builder.CreateURem(id, builder.getInt64(kPanelOutputs));
-    const WeightFormat format = *weightFormat(kernel.format);
-    const bool quantized = isQuantized(format);
-    Value *panelSize =
-        builder.CreateMul(builder.CreateUDiv(k, builder.getInt64(kGroup)),
-                          builder.getInt64(panelGroupBytes(format)));
-    Value *blocks = nullptr;
-    if (quantized) {
-      const int64_t size = weightBlock(format);
-      blocks =
-          builder.CreateUDiv(builder.CreateAdd(k, builder.getInt64(size - 1)),
-                             builder.getInt64(size));
-      panelSize = builder.CreateAdd(
-          panelSize, builder.CreateMul(
-                         blocks, builder.getInt64(panelHeaderBytes(format))));
-      blocks = builder.CreateTrunc(blocks, builder.getInt32Ty());
-    }
-    Value *base =
-        builder.CreatePtrAdd(weights, builder.CreateMul(panel, panelSize));
-    const auto at = [&](int64_t begin, int64_t bytesPerRow) {
-      Value *offset =
-          builder.CreateMul(rowOfPanel, builder.getInt64(bytesPerRow));
-      return builder.CreatePtrAdd(
-          base, builder.CreateAdd(offset, builder.getInt64(begin)));
-    };
-    const auto constant = [&](int64_t value) {
-      return builder.getInt32(static_cast<uint32_t>(value));
-    };
-    if (!quantized) {
-      body.vector(at(0, panelGroupBytes(format) / (kGroup * kPanelOutputs)),
-                  body.size(2), kPanelOutputs);
-      body.vector(argument(3), body.size(2));
-      break;
-    }
-    const int64_t groupBytes = panelGroupBytes(format);
-    const int64_t chunks = groupBytes / (4 * kPanelOutputs);
-    body.vector(at(0, 2), blocks, panelBlockBytes(format) / 2);
-    body.buffer(at(panelHeaderBytes(format), 4),
-                {{constant(4), constant(1)},
-                 {constant(chunks), constant(4 * kPanelOutputs)},
-                 {constant(weightBlock(format) / kGroup), constant(groupBytes)},
-                 {blocks, constant(panelBlockBytes(format))}});
-    body.buffer(argument(3), {{constant(4), constant(1)},
-                              {constant(chunks), constant(4)},
-                              {constant(kGroup / (4 * chunks)), constant(16)},
-                              {body.size(2, kGroup), constant(kGroup)}});
-    break;
+  Value *weights = body.argument(0), *k = body.argument(2);
+  Value *id = builder.CreateZExt(body.argument(1), builder.getInt64Ty());
+  Value *panel = builder.CreateUDiv(id, builder.getInt64(kPanelOutputs));
+  Value *output = builder.CreateURem(id, builder.getInt64(kPanelOutputs));
+  const WeightFormat format = *weightFormat(body.kernel.format);
+  const int64_t bits = codingOf(format).bits;
+  const int64_t groupBytes = panelGroupBytes(format);
+  Value *panelSize =
+      builder.CreateMul(builder.CreateUDiv(k, builder.getInt64(kGroup)),
+                        builder.getInt64(groupBytes));
+  Value *blocks = nullptr;
+  if (isQuantized(format)) {
+    blocks = body.ceilSize(2, weightBlock(format));
+    panelSize = builder.CreateAdd(
+        panelSize,
+        builder.CreateMul(blocks, builder.getInt64(panelHeaderBytes(format))));
+    blocks = body.narrow(blocks);
   }
-  case KernelOp::RopeTable:
-    body.scalar(argument(0));
-    for (unsigned i : {1, 3, 4})
-      body.vector(argument(i), body.size(2));
-    break;
-  case KernelOp::RmsNormF32:
-  case KernelOp::RmsNormQ8: {
-    Value *groups = body.size(2, kGroup);
-    body.grouped(argument(0), groups);
-    body.grouped(argument(1), groups);
-    body.scalar(groups);
-    body.scalar(argument(3));
-    if (kernel.op == KernelOp::RmsNormF32)
-      body.grouped(argument(4), groups);
-    else
-      body.quantized(4, 2);
-    break;
+  Value *base =
+      builder.CreatePtrAdd(weights, builder.CreateMul(panel, panelSize));
+  const auto at = [&](int64_t begin, int64_t outputBytes) {
+    Value *offset = builder.CreateMul(output, builder.getInt64(outputBytes));
+    return builder.CreatePtrAdd(
+        base, builder.CreateAdd(offset, builder.getInt64(begin)));
+  };
+  if (!isQuantized(format)) {
+    body.vector(at(0, bits / 8), body.size(2), kPanelOutputs);
+    body.vector(body.argument(3), body.size(2));
+    return;
   }
-  case KernelOp::QuantizeQ8: {
-    Value *groups = body.size(1, kGroup);
-    body.grouped(argument(0), groups);
-    body.scalar(groups);
-    body.quantized(2, 1);
-    break;
+  Value *one = body.constant(1), *four = body.constant(4);
+  // A group has a chunk for each bit of a code.
+  Value *chunks = body.constant(bits);
+  const int64_t blockBytes = panelBlockBytes(format);
+  body.vector(at(0, 2), blocks, blockBytes / 2);
+  body.buffer(
+      at(panelHeaderBytes(format), 4),
+      {{four, one},
+       {chunks, body.constant(4 * kPanelOutputs)},
+       {body.constant(weightBlock(format) / kGroup), body.constant(groupBytes)},
+       {blocks, body.constant(blockBytes)}});
+  body.buffer(body.argument(3),
+              {{four, one},
+               {chunks, four},
+               {body.constant(kGroup / (4 * bits)), body.constant(16)},
+               {body.size(2, kGroup), body.constant(kGroup)}});
+}
+
+/// Passes activations in groups: the inputs, the number of groups, eps where
+/// there is one, the result, which the quantizers write as q, d, sums and flag.
+static void passGroups(Body &body) {
+  const unsigned k = body.firstSize();
+  Value *groups = body.size(k, kGroup), *group = body.constant(kGroup);
+  unsigned next = 0;
+  for (; next < k; ++next)
+    body.matrix(body.argument(next), group, groups);
+  body.scalar(groups);
+  if (body.argument(++next)->getType()->isFloatTy())
+    body.scalar(body.argument(next++));
+  body.matrix(body.argument(next), group, groups);
+  if (!body.returnsFlag())
+    return;
+  body.vector(body.argument(next + 1),
+              body.narrow(body.ceilSize(k, kActivationBlock)));
+  body.vector(body.argument(next + 2), groups);
+  body.flag();
+}
+template <> void passArguments<KernelOp::RmsNormF32>(Body &body) {
+  passGroups(body);
+}
+template <> void passArguments<KernelOp::RmsNormQ8>(Body &body) {
+  passGroups(body);
+}
+template <> void passArguments<KernelOp::QuantizeQ8>(Body &body) {
+  passGroups(body);
+}
+template <> void passArguments<KernelOp::SwiGluQ8>(Body &body) {
+  passGroups(body);
+}
+
+/// Passes a head of two halves, and with `norm` the norm's weights and eps.
+static void passRotation(Body &body, bool norm) {
+  const unsigned size = body.firstSize();
+  Value *half = body.size(size);
+  Value *whole = body.builder.CreateMul(half, body.constant(2));
+  body.vector(body.argument(0), whole);
+  if (norm)
+    body.vector(body.argument(1), whole);
+  body.vector(body.argument(size - 2), half);
+  body.vector(body.argument(size - 1), half);
+  body.scalar(half);
+  if (norm)
+    body.scalar(body.argument(size + 1));
+  body.matrix(body.argument(body.argumentCount() - 1), half, body.constant(2));
+}
+template <> void passArguments<KernelOp::Rope>(Body &body) {
+  passRotation(body, /*norm=*/false);
+}
+template <> void passArguments<KernelOp::NormRope>(Body &body) {
+  passRotation(body, /*norm=*/true);
+}
+
+static void passAppend(Body &body, int64_t stride) {
+  body.vector(body.argument(0), body.size(1));
+  body.scalar(body.size(1));
+  body.vector(body.argument(2), body.size(1), stride);
+  body.flag();
+}
+template <> void passArguments<KernelOp::AppendK>(Body &body) {
+  passAppend(body, kPageTokens);
+}
+template <> void passArguments<KernelOp::AppendV>(Body &body) {
+  passAppend(body, 1);
+}
+
+template <> void passArguments<KernelOp::SoftmaxPage>(Body &body) {
+  Value *slots = body.constant(kPageTokens);
+  body.matrix(body.argument(0), slots, body.size(1));
+  body.scalar(body.size(2));
+  body.matrix(body.argument(3), slots, body.size(1));
+  body.vector(body.argument(4), body.size(1));
+  body.vector(body.argument(5), body.size(1));
+}
+
+template <> void passArguments<KernelOp::MergePage>(Body &body) {
+  llvm::IRBuilder<> &builder = body.builder;
+  Value *queries = body.size(2), *headDim = body.size(3);
+  Value *bytes = builder.CreateMul(body.ceilSize(2, kStateQueries),
+                                   builder.getInt64(4 * kStateQueries));
+  for (unsigned i : {0, 1, 4}) {
+    Value *m = body.argument(i), *l = builder.CreatePtrAdd(m, bytes);
+    body.vector(m, queries);
+    body.vector(l, queries);
+    body.matrix(builder.CreatePtrAdd(l, bytes), headDim, queries);
   }
-  case KernelOp::SwiGluF32:
-    for (unsigned i : {0, 1, 3})
-      body.vector(argument(i), body.size(2));
-    break;
-  case KernelOp::SwiGluQ8: {
-    Value *groups = body.size(2, kGroup);
-    body.grouped(argument(0), groups);
-    body.grouped(argument(1), groups);
-    body.scalar(groups);
-    body.quantized(3, 2);
-    break;
-  }
-  case KernelOp::Rope:
-  case KernelOp::NormRope: {
-    const bool norm = kernel.op == KernelOp::NormRope;
-    const unsigned halfIndex = norm ? 4 : 3;
-    Value *half = body.size(halfIndex);
-    Value *whole = builder.CreateMul(half, builder.getInt32(2));
-    body.vector(argument(0), whole);
-    if (norm)
-      body.vector(argument(1), whole);
-    body.vector(argument(halfIndex - 2), half);
-    body.vector(argument(halfIndex - 1), half);
-    body.scalar(half);
-    if (norm)
-      body.scalar(argument(5));
-    body.buffer(argument(norm ? 6 : 4),
-                {{half, builder.getInt32(1)}, {builder.getInt32(2), half}});
-    break;
-  }
-  case KernelOp::AppendK:
-  case KernelOp::AppendV:
-    body.vector(argument(0), body.size(1));
-    body.scalar(body.size(1));
-    body.vector(argument(2), body.size(1),
-                kernel.op == KernelOp::AppendK ? kPageTokens : 1);
-    body.flag();
-    break;
-  case KernelOp::SoftmaxPage: {
-    Value *slots = builder.getInt32(kPageTokens);
-    const auto pages = [&](Value *host) {
-      body.buffer(host, {{slots, builder.getInt32(1)}, {body.size(1), slots}});
-    };
-    pages(argument(0));
-    body.scalar(body.size(2));
-    pages(argument(3));
-    body.vector(argument(4), body.size(1));
-    body.vector(argument(5), body.size(1));
-    break;
-  }
-  case KernelOp::MergePage: {
-    Value *rows = body.size(2), *headDim = body.size(3);
-    Value *bytes = builder.CreateMul(
-        builder.CreateUDiv(
-            builder.CreateAdd(argument(2), builder.getInt64(kStateQueries - 1)),
-            builder.getInt64(kStateQueries)),
-        builder.getInt64(4 * kStateQueries));
-    const auto state = [&](Value *m) {
-      Value *l = builder.CreatePtrAdd(m, bytes);
-      body.vector(m, rows);
-      body.vector(l, rows);
-      body.buffer(builder.CreatePtrAdd(l, bytes),
-                  {{headDim, builder.getInt32(1)}, {rows, headDim}});
-    };
-    for (unsigned i : {0, 1, 4})
-      state(argument(i));
-    break;
-  }
-  case KernelOp::FinishAttention:
-    body.vector(argument(0), body.size(2));
-    body.scalar(argument(1));
-    body.vector(argument(3), body.size(2));
-    break;
-  case KernelOp::CheckFinite:
-    body.vector(argument(0), body.size(1));
-    body.scalar(body.size(1));
-    body.flag();
-    break;
-  case KernelOp::LinearF32:
-  case KernelOp::LinearQ8:
-  case KernelOp::AttentionScores:
-  case KernelOp::AttentionValues:
-    llvm_unreachable("halideBitcode has refused the kernel");
-  }
-  body.finish();
+}
+
+template <> void passArguments<KernelOp::CheckFinite>(Body &body) {
+  body.vector(body.argument(0), body.size(1));
+  body.scalar(body.size(1));
+  body.flag();
 }
 
 /// Makes Halide's function fit for inlining into other code.
@@ -418,11 +377,14 @@ qwen::emitHalideKernel(const KernelInfo &kernel, llvm::LLVMContext &context) {
   module->setModuleIdentifier(name);
   module->setSourceFileName(name);
 
-  llvm::Function *adapter = llvm::Function::Create(
-      signature(kernel.op, context), llvm::GlobalValue::ExternalLinkage, name,
-      module.get());
-  adapter->addFnAttr(llvm::Attribute::NoUnwind);
-  Body adapted(adapter, body);
-  buildBody(adapted, kernel);
+  visitKernelOp(kernel.op, [&]<KernelOp Op>() {
+    llvm::Function *adapter = llvm::Function::Create(
+        irSignature(static_cast<KernelFn<Op> *>(nullptr), context),
+        llvm::GlobalValue::ExternalLinkage, name, module.get());
+    adapter->addFnAttr(llvm::Attribute::NoUnwind);
+    Body adapted(kernel, adapter, body);
+    passArguments<Op>(adapted);
+    adapted.finish();
+  });
   return module;
 }

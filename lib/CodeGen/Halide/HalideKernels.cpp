@@ -1,4 +1,4 @@
-//===- HalideKernels.cpp - Halide rows to bitcode -------------------------===//
+//===- HalideKernels.cpp - Halide's kernels to bitcode --------------------===//
 
 #include "qwen/CodeGen/Halide/HalideKernels.h"
 
@@ -29,45 +29,16 @@ static Halide::Target target(const KernelInfo &kernel) {
 }
 
 static halide::Kernel build(const KernelInfo &kernel) {
-  const int width = static_cast<int>(isaInfo(kernel.isa).lanes);
   switch (kernel.op) {
-  case KernelOp::Embed:
-    return isQuantized(kernel.format)
-               ? halide::embedQuantized(*weightFormat(kernel.format))
-               : halide::embedFloat(*weightFormat(kernel.format));
-  case KernelOp::RopeTable:
-    return halide::ropeTable();
-  case KernelOp::RmsNormF32:
-    return halide::rmsNormF32(width);
-  case KernelOp::RmsNormQ8:
-    return halide::rmsNormQ8(width);
-  case KernelOp::QuantizeQ8:
-    return halide::quantizeQ8(width);
-  case KernelOp::SwiGluF32:
-    return halide::swiGluF32(width);
-  case KernelOp::SwiGluQ8:
-    return halide::swiGluQ8(width);
-  case KernelOp::Rope:
-    return halide::rope(width);
-  case KernelOp::NormRope:
-    return halide::normRope(width);
-  case KernelOp::AppendK:
-    return halide::append(kernel.format, kPageTokens);
-  case KernelOp::AppendV:
-    return halide::append(kernel.format, 1);
-  case KernelOp::SoftmaxPage:
-    return halide::softmaxPage(width);
-  case KernelOp::MergePage:
-    return halide::mergePage();
-  case KernelOp::FinishAttention:
-    return halide::finishAttention();
-  case KernelOp::CheckFinite:
-    return halide::checkFinite(width);
-  case KernelOp::LinearF32:
-  case KernelOp::LinearQ8:
-  case KernelOp::AttentionScores:
-  case KernelOp::AttentionValues:
+#define QWEN_BUILD_MLIR(Op, Function)                                          \
+  case KernelOp::Op:                                                           \
     break;
+#define QWEN_BUILD_Halide(Op, Function)                                        \
+  case KernelOp::Op:                                                           \
+    return halide::Function(kernel);
+#define QWEN_KERNEL_OP(Op, Function, Provider, ...)                            \
+  QWEN_BUILD_##Provider(Op, Function)
+#include "qwen/ABI/KernelOps.def"
   }
   throw Error("kernel '" + std::string(kernel.name) +
               "' is not one that halide provides");

@@ -41,17 +41,17 @@ static Func rotate(const std::function<Expr(const Expr &)> &x, ImageParam cos,
   return y;
 }
 
-Kernel halide::rope(int width) {
+Kernel halide::rope(const KernelInfo &kernel) {
   ImageParam x(Float(32), 1, "x"), cos(Float(32), 1, "cos"),
       sin(Float(32), 1, "sin");
   Param<int32_t> half("half");
   x.dim(0).set_min(0);
-  const Func y =
-      rotate([&](const Expr &i) { return x(i); }, cos, sin, half, width);
+  const Func y = rotate([&](const Expr &i) { return x(i); }, cos, sin, half,
+                        widthOf(kernel));
   return {{x, cos, sin, half}, {y}};
 }
 
-Kernel halide::normRope(int width) {
+Kernel halide::normRope(const KernelInfo &kernel) {
   ImageParam x(Float(32), 1, "x"), w(Float(32), 1, "w"),
       cos(Float(32), 1, "cos"), sin(Float(32), 1, "sin");
   Param<int32_t> half("half");
@@ -74,14 +74,14 @@ Kernel halide::normRope(int width) {
   x.dim(0).set_min(0);
   w.dim(0).set_min(0);
   squares.compute_root();
-  scheduleLanes(squares, j, width);
+  scheduleLanes(squares, j, widthOf(kernel));
   scale.compute_root().store_in(Halide::MemoryType::Stack);
   const Func y = rotate([&](const Expr &i) { return (x(i) * scale()) * w(i); },
-                        cos, sin, half, width);
+                        cos, sin, half, widthOf(kernel));
   return {{x, w, cos, sin, half, eps}, {y}};
 }
 
-Kernel halide::append(KernelFormat format, int stride) {
+static Kernel append(KernelFormat format, int stride) {
   // A head is a multiple of eight values.
   constexpr int step = 8;
   const bool f16 = format == KernelFormat::F16;
@@ -115,58 +115,66 @@ Kernel halide::append(KernelFormat format, int stride) {
   return {{x, headDim}, {slot, flag}};
 }
 
+Kernel halide::appendK(const KernelInfo &kernel) {
+  return append(kernel.format, static_cast<int>(kPageTokens));
+}
+
+Kernel halide::appendV(const KernelInfo &kernel) {
+  return append(kernel.format, 1);
+}
+
 /// combineLanes over the first dimension of a Func, with each level of the tree
-/// in a register, computed for each `row` of `user`.
+/// in a register, computed for each `query` of `user`.
 static Expr foldLanes(const Func &lanes, Combine combine, const Func &user,
-                      const Var &row) {
+                      const Var &query) {
   Var j("j");
   Func from = lanes;
   for (int half = kLanes / 2; half >= 2; half /= 2) {
     Func level("level");
-    level(j, row) = combine(from(j, row), from(j + half, row));
-    level.compute_at(user, row)
+    level(j, query) = combine(from(j, query), from(j + half, query));
+    level.compute_at(user, query)
         .bound(j, 0, half)
         .store_in(Halide::MemoryType::Stack)
         .vectorize(j, half);
     from = level;
   }
-  return combine(from(0, row), from(1, row));
+  return combine(from(0, query), from(1, query));
 }
 
-Kernel halide::softmaxPage(int width) {
+Kernel halide::softmaxPage(const KernelInfo &kernel) {
   constexpr int slots = static_cast<int>(kPageTokens);
   ImageParam s(Float(32), 2, "s");
   Param<int32_t> n("n");
-  Var j("j"), row("row");
+  Var j("j"), query("query");
   Func tops("tops"), m("m"), reduced("reduced"), p("p"), lanes("lanes"), l("l");
   RDom r(0, slots / kLanes);
   // Slots at and past n hold anything, so they are replaced before use; e to
   // the power of what stands for them is +0.
   const Expr none = -std::numeric_limits<float>::infinity();
   const auto visible = [&](const Expr &slot) {
-    return Halide::select(slot < n, s(slot, row), none);
+    return Halide::select(slot < n, s(slot, query), none);
   };
-  tops(j, row) = none;
-  tops(j, row) = Halide::max(tops(j, row), visible(r * kLanes + j));
-  m(row) = largestScore(foldLanes(tops, larger, m, row));
+  tops(j, query) = none;
+  tops(j, query) = Halide::max(tops(j, query), visible(r * kLanes + j));
+  m(query) = largestScore(foldLanes(tops, larger, m, query));
   // A difference from the largest is never positive.
-  const ReducedPower power = reducePower(visible(j) - m(row));
-  reduced(j, row) = {power.r, power.scale};
-  p(j, row) = halide::exp({reduced(j, row)[0], reduced(j, row)[1]});
-  lanes(j, row) = 0.0f;
-  lanes(j, row) += p(r * kLanes + j, row);
-  l(row) = foldLanes(lanes, add, l, row);
+  const ReducedPower power = reducePower(visible(j) - m(query));
+  reduced(j, query) = {power.r, power.scale};
+  p(j, query) = halide::exp({reduced(j, query)[0], reduced(j, query)[1]});
+  lanes(j, query) = 0.0f;
+  lanes(j, query) += p(r * kLanes + j, query);
+  l(query) = foldLanes(lanes, add, l, query);
 
   s.dim(0).set_bounds(0, slots).dim(1).set_min(0).set_stride(slots);
   p.output_buffer().dim(0).set_bounds(0, slots);
   p.output_buffer().dim(1).set_min(0).set_stride(slots);
   for (const Func &each : {m, l})
     each.output_buffer().dim(0).set_min(0);
-  // All rows together: those of one wait for each other, those of several do
-  // not.
+  // All queries together: the steps of one wait for each other, those of
+  // several do not.
   const auto scheduleSums = [&](Func sums, const Func &user) {
-    sums.compute_at(user, row);
-    scheduleLanes(sums, j, width);
+    sums.compute_at(user, query);
+    scheduleLanes(sums, j, widthOf(kernel));
     sums.update().unroll(r);
   };
   scheduleSums(tops, m);
@@ -176,34 +184,34 @@ Kernel halide::softmaxPage(int width) {
   p.compute_root();
   l.compute_root();
   // Four vectors at once, for each step of a power waits for the one before; in
-  // two halves, so that registers last and a processor sees several rows'
-  // steps.
-  reduced.compute_at(p, row)
+  // two halves, so that registers last and a processor sees the steps of
+  // several queries.
+  reduced.compute_at(p, query)
       .store_in(Halide::MemoryType::Stack)
       .bound(j, 0, slots);
   for (Halide::Stage half :
        {Halide::Stage(reduced), Halide::Stage(p), p.specialize(n == slots)}) {
     Var step("step"), value("value");
-    half.split(j, step, value, 4 * width, TailStrategy::RoundUp)
+    half.split(j, step, value, 4 * widthOf(kernel), TailStrategy::RoundUp)
         .vectorize(value);
   }
   return {{s, n}, {p, m, l}};
 }
 
-Kernel halide::mergePage() {
+Kernel halide::mergePage(const KernelInfo &) {
   constexpr int step = 8;
   ImageParam mOld(Float(32), 1, "m_old"), lOld(Float(32), 1, "l_old"),
       m(Float(32), 1, "m"), l(Float(32), 1, "l"), oOld(Float(32), 2, "o_old"),
       o(Float(32), 2, "o");
-  Var i("i"), row("row"), group("group"), head("head");
+  Var i("i"), query("query"), group("group"), head("head");
   Func a("a"), b("b"), mNew("m_new"), lNew("l_new"), oNew("o_new");
-  mNew(row) = largestScore(Halide::max(mOld(row), m(row)));
-  const Expr factor = halide::exp(mOld(row) - mNew(row));
-  const Expr pageFactor = halide::exp(m(row) - mNew(row));
-  lNew(row) = lOld(row) * factor + l(row) * pageFactor;
-  a(row) = factor;
-  b(row) = pageFactor;
-  oNew(i, row) = oOld(i, row) * a(row) + o(i, row) * b(row);
+  mNew(query) = largestScore(Halide::max(mOld(query), m(query)));
+  const Expr factor = halide::exp(mOld(query) - mNew(query));
+  const Expr pageFactor = halide::exp(m(query) - mNew(query));
+  lNew(query) = lOld(query) * factor + l(query) * pageFactor;
+  a(query) = factor;
+  b(query) = pageFactor;
+  oNew(i, query) = oOld(i, query) * a(query) + o(i, query) * b(query);
 
   for (ImageParam each : {mOld, lOld, m, l})
     each.dim(0).set_min(0);
@@ -215,21 +223,21 @@ Kernel halide::mergePage() {
     each.dim(0).set_bounds(0, headDim);
     each.dim(1).set_min(0).set_stride(headDim);
   }
-  // Eight rows together: what is done once a row is then done in vectors.
-  mNew.compute_root().vectorize(row, step, TailStrategy::RoundUp);
-  lNew.compute_root().vectorize(row, step, TailStrategy::RoundUp);
+  // Eight queries together: what is done once a query is then done in vectors.
+  mNew.compute_root().vectorize(query, step, TailStrategy::RoundUp);
+  lNew.compute_root().vectorize(query, step, TailStrategy::RoundUp);
   // A head is a multiple of eight values.
-  oNew.split(row, group, head, step, TailStrategy::GuardWithIf)
+  oNew.split(query, group, head, step, TailStrategy::GuardWithIf)
       .vectorize(i, 8, TailStrategy::RoundUp);
   for (Func each : {a, b})
     each.compute_at(oNew, group)
         .store_in(Halide::MemoryType::Stack)
-        .vectorize(row, step, TailStrategy::RoundUp)
-        .bound_extent(row, step);
+        .vectorize(query, step, TailStrategy::RoundUp)
+        .bound_extent(query, step);
   return {{mOld, lOld, oOld, m, l, o}, {mNew, lNew, oNew}};
 }
 
-Kernel halide::finishAttention() {
+Kernel halide::finishAttention(const KernelInfo &) {
   ImageParam o(Float(32), 1, "o");
   Param<float> l("l");
   Var i("i");

@@ -1,12 +1,12 @@
 //===- Kernels.h - Algorithms and schedules of the kernels ------*- C++ -*-===//
 //
-// One function for each op that Halide provides. Each states the algorithm of
+// One function for each kind that Halide makes. Each states the algorithm of
 // docs/numerics.md first and the schedule behind it. The parameters of a
-// pipeline and their order are what HalideAdapter.cpp passes.
+// pipeline and their order are those that HalideAdapter.cpp passes.
 //
 // Floats are strict: every operation is rounded by itself and in the order
 // written. Sizes come at run time; which multiples they are is stated in
-// KernelABI.h, and the schedules rely on it instead of treating tails.
+// KernelOps.def, and the schedules rely on it instead of treating tails.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,26 +28,19 @@ struct Kernel {
   std::vector<Halide::Func> outputs;
 };
 
-// `width` is the number of f32 in a vector register of the target.
+/// The number of f32 in a vector register of the target.
+inline int widthOf(const KernelInfo &kernel) {
+  return static_cast<int>(isaInfo(kernel.isa).lanes);
+}
 
-/// For f32 or bf16.
-Kernel embedFloat(WeightFormat format);
-/// For a format with integers.
-Kernel embedQuantized(WeightFormat format);
-Kernel ropeTable();
-Kernel rmsNormF32(int width);
-Kernel rmsNormQ8(int width);
-Kernel quantizeQ8(int width);
-Kernel swiGluF32(int width);
-Kernel swiGluQ8(int width);
-Kernel rope(int width);
-Kernel normRope(int width);
-/// For `format` F32 or F16; `stride` is that of the slot, in elements.
-Kernel append(KernelFormat format, int stride);
-Kernel softmaxPage(int width);
-Kernel mergePage();
-Kernel finishAttention();
-Kernel checkFinite(int width);
+// halide::<Function> of KernelOps.def for each kind that Halide makes.
+#define QWEN_DECLARE_MLIR(Function)
+#define QWEN_DECLARE_Halide(Function) Kernel Function(const KernelInfo &kernel);
+#define QWEN_KERNEL_OP(Op, Function, Provider, ...)                            \
+  QWEN_DECLARE_##Provider(Function)
+#include "qwen/ABI/KernelOps.def"
+#undef QWEN_DECLARE_MLIR
+#undef QWEN_DECLARE_Halide
 
 } // namespace qwen::halide
 

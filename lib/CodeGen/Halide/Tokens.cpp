@@ -1,4 +1,4 @@
-//===- Rows.cpp - Kernels over rows of activations ------------------------===//
+//===- Tokens.cpp - Kernels over the activations of a token ---------------===//
 
 #include "Kernels.h"
 #include "Math.h"
@@ -26,9 +26,9 @@ static constexpr int kGroupSize = static_cast<int>(kGroup);
 static constexpr int kGroupsPerBlock = static_cast<int>(kBlockGroups);
 
 namespace {
-/// A row of activations in groups of 32: (i in group, group).
-struct GroupedRow {
-  explicit GroupedRow(const char *name) : values(Float(32), 2, name) {
+/// Activations in groups of 32: (i in group, group).
+struct GroupedValues {
+  explicit GroupedValues(const char *name) : values(Float(32), 2, name) {
     values.dim(0).set_bounds(0, kGroupSize);
     values.dim(1).set_min(0).set_stride(kGroupSize);
   }
@@ -36,9 +36,9 @@ struct GroupedRow {
 };
 } // namespace
 
-/// 1 / sqrt(mean of squares + eps) of a row; NaN where the sum of squares
+/// 1 / sqrt(mean of squares + eps) of a token; NaN where the sum of squares
 /// overflows, so that a check behind meets it.
-static Func rootMeanSquare(const GroupedRow &x, const Expr &groups,
+static Func rootMeanSquare(const GroupedValues &x, const Expr &groups,
                            const Expr &eps, int width) {
   Var j("j");
   Func squares("squares"), scale("scale");
@@ -139,9 +139,9 @@ static std::vector<Func> quantize(const Func &value, const Expr &groups,
   return {q, d, sums, flag};
 }
 
-Kernel halide::embedFloat(WeightFormat format) {
-  // One row of a panel: 16 rows interleaved. bf16 are the upper halves of f32.
-  const bool bf16 = format == WeightFormat::BF16;
+static Kernel embedFloats(WeightFormat format) {
+  // One output of a panel. Codes of 16 bits are the upper halves of f32.
+  const bool bf16 = codingOf(format).bits == 16;
   ImageParam panel(bf16 ? UInt(16) : Float(32), 1, "panel");
   Var i("i");
   Func out("out");
@@ -153,19 +153,21 @@ Kernel halide::embedFloat(WeightFormat format) {
   return {{panel}, {out}};
 }
 
-Kernel halide::embedQuantized(WeightFormat format) {
-  // One row of a panel (Blocks.h): the f16 scale of each block, and byte `b` of
-  // chunk `c` of each group `g` of each block. Of 4 bits, nibble `h` of a byte
-  // is value 16h + 4c + b of the group; of 8, a byte is value 4c + b.
-  const bool nibbles = format != WeightFormat::Q8_0;
-  const int chunks = nibbles ? 4 : 8;
+static Kernel embedIntegers(WeightFormat format) {
+  // One output of a panel (Blocks.h): the f16 scale of each block, and byte `b`
+  // of chunk `c` of each group `g` of each block. Of 4 bits, nibble `h` of a
+  // byte is value 16h + 4c + b of the group; of 8, a byte is value 4c + b.
+  const CodingInfo &coding = codingOf(format);
+  const bool nibbles = coding.bits == 4;
+  const int chunks = static_cast<int>(coding.bits);
   const int groupsPerBlock = static_cast<int>(weightBlock(format) / kGroup);
   ImageParam scales(UInt(16), 1, "scales");
   ImageParam bytes(UInt(8), 4, "bytes");
   Var b("b"), c("c"), h("h"), group("group");
   Func out("out");
   const Expr byte = bytes(b, c, group % groupsPerBlock, group / groupsPerBlock);
-  const Expr value = nibbles ? cast<int32_t>((byte >> (4 * h)) & 15) - 8
+  const Expr value = nibbles ? cast<int32_t>((byte >> (4 * h)) & 15) -
+                                   static_cast<int>(coding.bias)
                              : cast<int32_t>(reinterpret<int8_t>(byte));
   const Expr scale = cast<float>(
       reinterpret<Halide::float16_t>(scales(group / groupsPerBlock)));
@@ -188,7 +190,12 @@ Kernel halide::embedQuantized(WeightFormat format) {
   return {{scales, bytes}, {out}};
 }
 
-Kernel halide::ropeTable() {
+Kernel halide::embed(const KernelInfo &kernel) {
+  const WeightFormat format = *weightFormat(kernel.format);
+  return isQuantized(format) ? embedIntegers(format) : embedFloats(format);
+}
+
+Kernel halide::ropeTable(const KernelInfo &) {
   Param<int32_t> position("position");
   ImageParam frequencies(Float(32), 1, "frequencies");
   Var i("i");
@@ -206,47 +213,48 @@ Kernel halide::ropeTable() {
 
 namespace {
 /// The inputs of an RMSNorm and its value of element (i, group).
-struct NormedRow {
-  NormedRow(const Var &i, const Var &group, int width) {
+struct NormedValues {
+  NormedValues(const Var &i, const Var &group, int width) {
     const Func scale = rootMeanSquare(x, groups, eps, width);
     value(i, group) = (x.values(i, group) * scale()) * w.values(i, group);
   }
   std::vector<Halide::Argument> arguments() const {
     return {x.values, w.values, groups, eps};
   }
-  const GroupedRow x{"x"}, w{"w"};
+  const GroupedValues x{"x"}, w{"w"};
   const Param<int32_t> groups{"groups"};
   const Param<float> eps{"eps"};
   Func value{"value"};
 };
 } // namespace
 
-Kernel halide::rmsNormF32(int width) {
+Kernel halide::rmsNormF32(const KernelInfo &kernel) {
   Var i("i"), group("group");
-  const NormedRow row(i, group, width);
-  Func y = row.value;
+  const NormedValues normed(i, group, widthOf(kernel));
+  Func y = normed.value;
   y.output_buffer().dim(0).set_bounds(0, kGroupSize);
   y.output_buffer().dim(1).set_min(0).set_stride(kGroupSize);
-  y.vectorize(i, width).unroll(i);
-  return {row.arguments(), {y}};
+  y.vectorize(i, widthOf(kernel)).unroll(i);
+  return {normed.arguments(), {y}};
 }
 
-Kernel halide::rmsNormQ8(int width) {
+Kernel halide::rmsNormQ8(const KernelInfo &kernel) {
   Var i("i"), group("group");
-  const NormedRow row(i, group, width);
-  return {row.arguments(), quantize(row.value, row.groups, width)};
+  const NormedValues normed(i, group, widthOf(kernel));
+  return {normed.arguments(),
+          quantize(normed.value, normed.groups, widthOf(kernel))};
 }
 
-Kernel halide::quantizeQ8(int width) {
-  const GroupedRow x("x");
+Kernel halide::quantizeQ8(const KernelInfo &kernel) {
+  const GroupedValues x("x");
   Param<int32_t> groups("groups");
   Var i("i"), group("group");
   Func value("value");
   value(i, group) = x.values(i, group);
-  return {{x.values, groups}, quantize(value, groups, width)};
+  return {{x.values, groups}, quantize(value, groups, widthOf(kernel))};
 }
 
-Kernel halide::swiGluF32(int width) {
+Kernel halide::swiGluF32(const KernelInfo &kernel) {
   ImageParam gate(Float(32), 1, "gate"), up(Float(32), 1, "up");
   Var i("i");
   Func y("y");
@@ -255,12 +263,12 @@ Kernel halide::swiGluF32(int width) {
   gate.dim(0).set_min(0);
   up.dim(0).set_min(0);
   y.output_buffer().dim(0).set_min(0);
-  scheduleElements(y, i, width, TailStrategy::RoundUp);
+  scheduleElements(y, i, widthOf(kernel), TailStrategy::RoundUp);
   return {{gate, up}, {y}};
 }
 
-Kernel halide::swiGluQ8(int width) {
-  const GroupedRow gate("gate"), up("up");
+Kernel halide::swiGluQ8(const KernelInfo &kernel) {
+  const GroupedValues gate("gate"), up("up");
   Param<int32_t> groups("groups");
   Var i("i"), group("group");
   Func reduced("reduced"), value("value");
@@ -272,7 +280,7 @@ Kernel halide::swiGluQ8(int width) {
 
   // One block: its values are computed once and kept. Up to four vectors at
   // once and in two halves, as softmax's.
-  const int together = std::min(4 * width, kGroupSize);
+  const int together = std::min(4 * widthOf(kernel), kGroupSize);
   value.compute_root()
       .bound_storage(group, kGroupsPerBlock)
       .store_in(Halide::MemoryType::Stack)
@@ -282,10 +290,11 @@ Kernel halide::swiGluQ8(int width) {
       .store_in(Halide::MemoryType::Stack)
       .bound_extent(i, together)
       .vectorize(i);
-  return {{gate.values, up.values, groups}, quantize(value, groups, width)};
+  return {{gate.values, up.values, groups},
+          quantize(value, groups, widthOf(kernel))};
 }
 
-Kernel halide::checkFinite(int width) {
+Kernel halide::checkFinite(const KernelInfo &kernel) {
   ImageParam x(Float(32), 1, "x");
   Param<int32_t> n("n");
   Var j("j");
@@ -300,7 +309,7 @@ Kernel halide::checkFinite(int width) {
 
   x.dim(0).set_min(0);
   lanes.compute_root();
-  scheduleLanes(lanes, j, width);
+  scheduleLanes(lanes, j, widthOf(kernel));
   rest.compute_root().store_in(Halide::MemoryType::Stack);
   return {{x, n}, {flag}};
 }
