@@ -290,9 +290,7 @@ func.func private @sums_row(%base: !llvm.ptr, %row: i64, %k: i64) -> !llvm.ptr {
 // Signatures of the kernels
 //===----------------------------------------------------------------------===//
 
-/// The type of a kernel's function, from the declarations of KernelABI.h: P is
-/// a pointer, L int64_t, I int32_t, F float; the letter before the colon is the
-/// result.
+/// MLIR's type of a C type in the signatures of KernelOps.def.
 template <typename T> static std::string_view typeOf() {
   if constexpr (std::is_pointer_v<T>)
     return "!llvm.ptr";
@@ -319,49 +317,9 @@ static std::string functionType(Result (*)(Arguments...)) {
 }
 
 static std::string kernelType(const KernelInfo &kernel) {
-  const auto type = []<typename Fn>(Fn *function) {
-    return functionType(function);
-  };
-  switch (kernel.op) {
-  case KernelOp::LinearF32:
-    return type(static_cast<LinearF32Fn *>(nullptr));
-  case KernelOp::LinearQ8:
-    return type(static_cast<LinearQ8Fn *>(nullptr));
-  case KernelOp::AttentionScores:
-    return type(static_cast<AttentionScoresFn *>(nullptr));
-  case KernelOp::AttentionValues:
-    return type(static_cast<AttentionValuesFn *>(nullptr));
-  case KernelOp::Embed:
-    return type(static_cast<EmbedFn *>(nullptr));
-  case KernelOp::RopeTable:
-    return type(static_cast<RopeTableFn *>(nullptr));
-  case KernelOp::RmsNormF32:
-    return type(static_cast<RmsNormF32Fn *>(nullptr));
-  case KernelOp::RmsNormQ8:
-    return type(static_cast<RmsNormQ8Fn *>(nullptr));
-  case KernelOp::QuantizeQ8:
-    return type(static_cast<QuantizeQ8Fn *>(nullptr));
-  case KernelOp::SwiGluF32:
-    return type(static_cast<SwiGluF32Fn *>(nullptr));
-  case KernelOp::SwiGluQ8:
-    return type(static_cast<SwiGluQ8Fn *>(nullptr));
-  case KernelOp::Rope:
-    return type(static_cast<RopeFn *>(nullptr));
-  case KernelOp::NormRope:
-    return type(static_cast<NormRopeFn *>(nullptr));
-  case KernelOp::AppendK:
-  case KernelOp::AppendV:
-    return type(static_cast<AppendKFn *>(nullptr));
-  case KernelOp::SoftmaxPage:
-    return type(static_cast<SoftmaxPageFn *>(nullptr));
-  case KernelOp::MergePage:
-    return type(static_cast<MergePageFn *>(nullptr));
-  case KernelOp::FinishAttention:
-    return type(static_cast<FinishAttentionFn *>(nullptr));
-  case KernelOp::CheckFinite:
-    return type(static_cast<CheckFiniteFn *>(nullptr));
-  }
-  __builtin_unreachable();
+  return visitKernelOp(kernel.op, []<KernelOp Op>() {
+    return functionType(static_cast<KernelFn<Op> *>(nullptr));
+  });
 }
 
 //===----------------------------------------------------------------------===//
