@@ -6,54 +6,41 @@
 
 using namespace qwen;
 
-/// Arguments in the order of KernelABI.h, those in registers for floats left
-/// out; pointers lead to different places.
+/// The value of a size in a call.
+static uint64_t valueOf(SizeRole role, CallSize size) {
+  if (role == SizeRole::Length)
+    return static_cast<uint64_t>(size.n);
+  return role == SizeRole::Queries ? static_cast<uint64_t>(size.queries) : 1;
+}
+
+/// Arguments in the order of the signature, without floats, which have
+/// registers of their own; pointers lead to different places.
+template <typename Result, typename... Parameters>
+static std::vector<uint64_t> argumentsOf(Result (*)(Parameters...),
+                                         std::span<const SizeRole> sizes,
+                                         CallSize size) {
+  std::vector<uint64_t> arguments;
+  uint64_t pointers = 0;
+  size_t next = 0;
+  const auto add = [&]<typename T>() {
+    if constexpr (std::is_pointer_v<T>)
+      arguments.push_back(++pointers << 40);
+    else if constexpr (std::is_integral_v<T>)
+      arguments.push_back(valueOf(sizes[next++], size));
+  };
+  (add.template operator()<Parameters>(), ...);
+  return arguments;
+}
+
 static std::vector<uint64_t> argumentsOf(const KernelInfo &kernel,
                                          CallSize size) {
-  uint64_t next = 0;
-  const auto pointer = [&] { return ++next << 40; };
-  const auto n = static_cast<uint64_t>(size.n);
-  switch (kernel.op) {
-  case KernelOp::Embed:
-    return {pointer(), /*id=*/1, n, pointer()};
-  case KernelOp::RopeTable:
-    return {/*position=*/1, pointer(), n, pointer(), pointer()};
-  case KernelOp::RmsNormF32:
-    return {pointer(), pointer(), n, pointer()};
-  case KernelOp::RmsNormQ8:
-    return {pointer(), pointer(), n, pointer(), pointer(), pointer()};
-  case KernelOp::QuantizeQ8:
-    return {pointer(), n, pointer(), pointer(), pointer()};
-  case KernelOp::SwiGluF32:
-    return {pointer(), pointer(), n, pointer()};
-  case KernelOp::SwiGluQ8:
-    return {pointer(), pointer(), n, pointer(), pointer(), pointer()};
-  case KernelOp::Rope:
-    return {pointer(), pointer(), pointer(), n, pointer()};
-  case KernelOp::NormRope:
-    return {pointer(), pointer(), pointer(), pointer(), n, pointer()};
-  case KernelOp::AppendK:
-  case KernelOp::AppendV:
-    return {pointer(), n, pointer()};
-  case KernelOp::SoftmaxPage:
-    return {pointer(), static_cast<uint64_t>(size.rows),
-            n,         pointer(),
-            pointer(), pointer()};
-  case KernelOp::MergePage:
-    return {pointer(), pointer(), static_cast<uint64_t>(size.rows), n,
-            pointer()};
-  case KernelOp::FinishAttention:
-    return {pointer(), n, pointer()};
-  case KernelOp::CheckFinite:
-    return {pointer(), n};
-  case KernelOp::LinearF32:
-  case KernelOp::LinearQ8:
-  case KernelOp::AttentionScores:
-  case KernelOp::AttentionValues:
-    break;
-  }
-  throw Error("kernel '" + std::string(kernel.name) +
-              "' is a product, which has no model of a call");
+  if (kernel.provider() != KernelProvider::Halide)
+    throw Error("kernel '" + std::string(kernel.name) +
+                "' is a product, which has no model of a call");
+  return visitKernelOp(kernel.op, [&]<KernelOp Op>() {
+    return argumentsOf(static_cast<KernelFn<Op> *>(nullptr), infoOf(Op).sizes,
+                       size);
+  });
 }
 
 /// What sets the registers for arguments, so that a call does not wait for the

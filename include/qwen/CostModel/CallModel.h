@@ -8,13 +8,10 @@
 
 namespace qwen {
 
-/// Sizes of a call, as KernelABI.h has them.
+/// Sizes of a call: SizeRole::Length and SizeRole::Queries.
 struct CallSize {
-  /// Values of a row, of a head or of half of one, slots of a page: the size
-  /// that the kernel takes.
   int64_t n;
-  /// Rows of SoftmaxPage and MergePage.
-  int64_t rows = 1;
+  int64_t queries = 1;
 
   auto operator<=>(const CallSize &) const = default;
 };
