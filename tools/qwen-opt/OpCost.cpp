@@ -98,9 +98,9 @@ static std::vector<Calls> softmaxCalls(const ModelShape &shape,
                                        const SequenceStep &step, double pages) {
   const int64_t seen =
       step.tokens == 1 ? step.first % kPageTokens + 1 : kPageTokens / 2;
-  const int64_t rows = shape.heads / shape.kvHeads;
+  const int64_t queries = shape.heads / shape.kvHeads;
   const auto heads = static_cast<double>(shape.kvHeads);
-  return {{{kPageTokens, rows}, heads * pages}, {{seen, rows}, heads}};
+  return {{{kPageTokens, queries}, heads * pages}, {{seen, queries}, heads}};
 }
 
 /// Whole pages that a token of a step sees before its own, in the mean.
@@ -111,54 +111,90 @@ static double wholePages(const SequenceStep &step) {
   return static_cast<double>(sum) / static_cast<double>(step.tokens);
 }
 
-static std::vector<Calls> callsOf(const KernelInfo &kernel,
-                                  const Manifest &manifest, const OpWork &work,
-                                  const SequenceStep &step) {
-  const ModelShape &shape = manifest.model;
-  const double rows =
-      work.wantedRows ? 1 / static_cast<double>(step.tokens) : 1;
-  const auto heads =
-      static_cast<double>(work.kind == "append" ? shape.kvHeads : shape.heads);
-  switch (kernel.op) {
-  case KernelOp::Embed:
-  case KernelOp::RmsNormF32:
-  case KernelOp::RmsNormQ8:
-    return {{{shape.hiddenSize}, rows}};
-  case KernelOp::RopeTable:
-    return {{{shape.headDim / 2}, rows}};
-  case KernelOp::QuantizeQ8:
-    return {{{quantizedValues(work)}, rows}};
-  case KernelOp::SwiGluF32:
-  case KernelOp::SwiGluQ8: {
-    // A call is a block.
-    const int64_t n = shape.intermediateSize;
-    const int64_t blocks = n / kActivationBlock, rest = n % kActivationBlock;
-    std::vector<Calls> calls = {
-        {{kActivationBlock}, static_cast<double>(blocks)}};
-    if (rest)
-      calls.push_back({{rest}, 1});
-    return calls;
+namespace {
+/// A token in an op of a step.
+struct Token {
+  const Manifest &manifest;
+  const OpWork &work;
+  const SequenceStep &step;
+
+  const ModelShape &shape() const { return manifest.model; }
+  /// Rows of the op's result for each token.
+  double rows() const {
+    return work.wantedRows ? 1 / static_cast<double>(step.tokens) : 1;
   }
-  case KernelOp::Rope:
-  case KernelOp::NormRope:
-    return {{{shape.headDim / 2}, heads}};
-  case KernelOp::AppendK:
-  case KernelOp::AppendV:
-  case KernelOp::FinishAttention:
-    return {{{shape.headDim}, heads}};
-  case KernelOp::SoftmaxPage:
-    return softmaxCalls(shape, step, wholePages(step));
-  case KernelOp::MergePage:
-    return {{{shape.headDim, shape.heads / shape.kvHeads},
-             static_cast<double>(shape.kvHeads) * wholePages(step)}};
-  case KernelOp::CheckFinite:
-    return {{{manifest.resultStride}, rows}};
-  case KernelOp::LinearF32:
-  case KernelOp::LinearQ8:
-  case KernelOp::AttentionScores:
-  case KernelOp::AttentionValues:
-    return {};
+  double heads() const {
+    return static_cast<double>(work.kind == "append" ? shape().kvHeads
+                                                     : shape().heads);
   }
+};
+} // namespace
+
+/// Calls of a kernel for each token. Products have none: their cost is that of
+/// multiplications.
+template <KernelOp Op> static std::vector<Calls> callsOf(const Token &) {
+  static_assert(infoOf(Op).provider == KernelProvider::MLIR);
+  return {};
+}
+template <> std::vector<Calls> callsOf<KernelOp::Embed>(const Token &token) {
+  return {{{token.shape().hiddenSize}, token.rows()}};
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::RmsNormF32>(const Token &token) {
+  return callsOf<KernelOp::Embed>(token);
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::RmsNormQ8>(const Token &token) {
+  return callsOf<KernelOp::Embed>(token);
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::RopeTable>(const Token &token) {
+  return {{{token.shape().headDim / 2}, token.rows()}};
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::QuantizeQ8>(const Token &token) {
+  return {{{quantizedValues(token.work)}, token.rows()}};
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::SwiGluF32>(const Token &token) {
+  // A call is a block.
+  const int64_t n = token.shape().intermediateSize;
+  const int64_t blocks = n / kActivationBlock, rest = n % kActivationBlock;
+  return {{{kActivationBlock}, static_cast<double>(blocks)},
+          {{rest}, rest != 0 ? 1.0 : 0.0}};
+}
+template <> std::vector<Calls> callsOf<KernelOp::SwiGluQ8>(const Token &token) {
+  return callsOf<KernelOp::SwiGluF32>(token);
+}
+template <> std::vector<Calls> callsOf<KernelOp::Rope>(const Token &token) {
+  return {{{token.shape().headDim / 2}, token.heads()}};
+}
+template <> std::vector<Calls> callsOf<KernelOp::NormRope>(const Token &token) {
+  return callsOf<KernelOp::Rope>(token);
+}
+template <> std::vector<Calls> callsOf<KernelOp::AppendK>(const Token &token) {
+  return {{{token.shape().headDim}, token.heads()}};
+}
+template <> std::vector<Calls> callsOf<KernelOp::AppendV>(const Token &token) {
+  return callsOf<KernelOp::AppendK>(token);
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::FinishAttention>(const Token &token) {
+  return callsOf<KernelOp::AppendK>(token);
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::SoftmaxPage>(const Token &token) {
+  return softmaxCalls(token.shape(), token.step, wholePages(token.step));
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::MergePage>(const Token &token) {
+  const ModelShape &shape = token.shape();
+  return {{{shape.headDim, shape.heads / shape.kvHeads},
+           static_cast<double>(shape.kvHeads) * wholePages(token.step)}};
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::CheckFinite>(const Token &token) {
+  return {{{token.manifest.resultStride}, token.rows()}};
 }
 
 OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,
@@ -178,11 +214,14 @@ OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,
     cost.kernels.emplace_back(kernel->name);
     if (isLinear(kernel->op))
       add(cycles.ofMac(*kernel), cost.macs);
-    else if (kernel->op == KernelOp::AttentionScores ||
-             kernel->op == KernelOp::AttentionValues)
+    else if (kernel->provider() == KernelProvider::MLIR)
       // Each has half of attention's.
       add(cycles.ofMac(*kernel), cost.macs / 2);
-    for (const Calls &calls : callsOf(*kernel, manifest, work, step))
+    const std::vector<Calls> all =
+        visitKernelOp(kernel->op, [&]<KernelOp Op>() {
+          return callsOf<Op>({manifest, work, step});
+        });
+    for (const Calls &calls : all)
       if (calls.number > 0)
         add(cycles.ofCall(*kernel, calls.size), calls.number);
   }
