@@ -1,13 +1,13 @@
-//===- Kernels.cpp - Speed of the rows of the kernel table ----------------===//
+//===- Kernels.cpp - Speed of the kernels ---------------------------------===//
 //
 //   bench-kernels FILE [--benchmark_filter=REGEX ...]
 //
 // FILE is what make-kernels made for this machine, or a compiled model. Each
-// row that it has and this machine can run runs on one thread with operands in
-// a core's cache (row/cache) and, where it is a product, with weights that come
-// from memory (row/memory): 10^9 multiplications and bytes a second, beside the
+// kernel that it has and this machine can run runs on one thread with operands
+// in a core's cache (KERNEL/cache) and, if it is a product, with weights from
+// memory (KERNEL/memory): 10^9 multiplications and bytes a second, beside the
 // peaks of this machine at the top. The bytes of a product are its weights',
-// those of other rows whatever a call reads and writes, each counted once.
+// those of other kernels all that a call reads and writes, each counted once.
 // Sizes are those of Qwen2.5-0.5B.
 //
 //===----------------------------------------------------------------------===//
@@ -18,7 +18,6 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/Error.h"
-#include "qwen/ABI/KernelABI.h"
 #include "qwen/ABI/KernelTable.h"
 
 #include <benchmark/benchmark.h>
@@ -76,7 +75,7 @@ static std::vector<float> floats(int64_t count) {
 }
 
 namespace {
-/// `m` rows of activations in blocks, as operand or result.
+/// Quantized activations of `m` tokens, as operand or result.
 struct Blocks {
   explicit Blocks(int64_t m, int64_t k)
       : q(static_cast<size_t>(m * k), 3),
@@ -93,194 +92,206 @@ struct Blocks {
 };
 } // namespace
 
-/// Multiplies `m` rows of activations with `panels` panels.
-static void multiply(benchmark::State &state, const KernelInfo &row,
-                     void *kernel, int64_t m, int64_t panels) {
+/// Multiplies the activations of `m` tokens with `panels` panels.
+static void multiply(benchmark::State &state, const KernelInfo &kernel,
+                     void *function, int64_t m, int64_t panels) {
   const int64_t n = panels * kPanelOutputs;
   const std::vector<float> x = floats(m * kDepth);
   const Blocks blocks(m, kDepth);
   std::vector<float> out = floats(m * n);
   const uint8_t *weights = weightMemory().data();
-  repeat(state, panels * panelBytes(*weightFormat(row.format), kDepth),
+  repeat(state, panels * panelBytes(*weightFormat(kernel.format), kDepth),
          m * n * kDepth, [&] {
-           if (row.op == KernelOp::LinearQ8)
-             reinterpret_cast<LinearQ8Fn *>(kernel)(
+           if (kernel.op == KernelOp::LinearQ8)
+             reinterpret_cast<LinearQ8Fn *>(function)(
                  blocks.q.data(), blocks.d.data(), blocks.sums.data(), weights,
                  nullptr, nullptr, out.data(), m, kDepth, n, 0, panels);
            else
-             reinterpret_cast<LinearF32Fn *>(kernel)(x.data(), weights, nullptr,
-                                                     nullptr, out.data(), m,
-                                                     kDepth, n, 0, panels);
+             reinterpret_cast<LinearF32Fn *>(function)(
+                 x.data(), weights, nullptr, nullptr, out.data(), m, kDepth, n,
+                 0, panels);
          });
 }
 
-/// Runs a row that works on rows of activations.
-static void runOnRow(benchmark::State &state, const KernelInfo &row,
-                     void *kernel) {
-  constexpr int64_t k = kDepth, rowBytes = kFloat * k;
-  constexpr float eps = 1e-6f;
-  const std::vector<float> x = floats(k), w = floats(k);
-  std::vector<float> y = floats(k);
-  Blocks blocks(1, k);
-  int8_t *q = blocks.q.data();
-  float *d = blocks.d.data();
-  int32_t *sums = blocks.sums.data();
-  switch (row.op) {
-  case KernelOp::Embed:
-    return repeat(state,
-                  panelBytes(*weightFormat(row.format), k) / kPanelOutputs +
-                      rowBytes,
-                  0, [&] {
-                    reinterpret_cast<EmbedFn *>(kernel)(weightMemory().data(),
-                                                        1, k, y.data());
-                  });
-  case KernelOp::RmsNormF32:
-    return repeat(state, 3 * rowBytes, 0, [&] {
-      reinterpret_cast<RmsNormF32Fn *>(kernel)(x.data(), w.data(), k, eps,
-                                               y.data());
-    });
-  case KernelOp::RmsNormQ8:
-    return repeat(state, 2 * rowBytes + blocks.bytes(), 0, [&] {
-      reinterpret_cast<RmsNormQ8Fn *>(kernel)(x.data(), w.data(), k, eps, q, d,
-                                              sums);
-    });
-  case KernelOp::QuantizeQ8:
-    return repeat(state, rowBytes + blocks.bytes(), 0, [&] {
-      reinterpret_cast<QuantizeQ8Fn *>(kernel)(x.data(), k, q, d, sums);
-    });
-  case KernelOp::SwiGluF32:
-    return repeat(state, 3 * rowBytes, 0, [&] {
-      reinterpret_cast<SwiGluF32Fn *>(kernel)(x.data(), w.data(), k, y.data());
-    });
-  case KernelOp::SwiGluQ8: {
-    const Blocks block(1, kActivationBlock);
-    return repeat(state, 2 * kFloat * kActivationBlock + block.bytes(), 0, [&] {
-      reinterpret_cast<SwiGluQ8Fn *>(kernel)(x.data(), w.data(),
-                                             kActivationBlock, q, d, sums);
-    });
-  }
-  case KernelOp::CheckFinite:
-    return repeat(state, rowBytes, 0, [&] {
-      benchmark::DoNotOptimize(
-          reinterpret_cast<CheckFiniteFn *>(kernel)(x.data(), k));
-    });
-  default:
-    throw Error("kernel '" + std::string(row.name) + "' works on no row");
-  }
-}
+namespace {
+/// Operands of all kernels but products with a matrix, and what they write.
+struct Operands {
+  static constexpr int64_t kHalf = kHeadDim / 2;
+  static constexpr int64_t kPadded = alignTo(kSharing, kStateQueries);
+  static constexpr int64_t kState = 2 * kPadded + kSharing * kHeadDim;
 
-/// Runs a row that works on heads and pages of attention.
-static void runOnHeads(benchmark::State &state, const KernelInfo &row,
-                       void *kernel) {
-  constexpr int64_t dim = kHeadDim, half = dim / 2, slots = kPageTokens;
-  constexpr int64_t headBytes = kFloat * dim;
-  constexpr int64_t scoreBytes = kFloat * kSharing * slots;
-  constexpr int64_t queryBytes = kSharing * headBytes;
-  constexpr int64_t macs = kSharing * slots * dim;
-  const int64_t element = row.format == KernelFormat::F16 ? 2 : 4;
-  const int64_t pageBytes = slots * dim * element;
-  const std::vector<float> x = floats(kSharing * dim), w = floats(dim);
-  const std::vector<float> cos = floats(half), sin = floats(half);
-  const std::vector<float> scores = floats(kSharing * slots);
-  std::vector<float> y = floats(kSharing * dim), p = scores;
+  std::vector<float> x = floats(kDepth), w = floats(kDepth), y = floats(kDepth);
+  Blocks blocks{1, kDepth};
+  std::vector<float> cos = floats(kHalf), sin = floats(kHalf);
+  std::vector<float> scores = floats(kSharing * kPageTokens), p = scores;
   std::vector<float> m = floats(kSharing), l = floats(kSharing);
-  std::vector<uint8_t> cache(static_cast<size_t>(pageBytes), 0x11);
-  switch (row.op) {
-  case KernelOp::RopeTable:
-    return repeat(state, 3 * kFloat * half, 0, [&] {
-      reinterpret_cast<RopeTableFn *>(kernel)(1000, cos.data(), half, y.data(),
-                                              p.data());
-    });
-  case KernelOp::Rope:
-    return repeat(state, 3 * headBytes, 0, [&] {
-      reinterpret_cast<RopeFn *>(kernel)(x.data(), cos.data(), sin.data(), half,
-                                         y.data());
-    });
-  case KernelOp::NormRope:
-    return repeat(state, 4 * headBytes, 0, [&] {
-      reinterpret_cast<NormRopeFn *>(kernel)(x.data(), w.data(), cos.data(),
-                                             sin.data(), half, 1e-6f, y.data());
-    });
-  case KernelOp::AppendK:
-  case KernelOp::AppendV:
-    return repeat(state, headBytes + dim * element, 0, [&] {
-      reinterpret_cast<AppendKFn *>(kernel)(x.data(), dim, cache.data());
-    });
-  case KernelOp::AttentionScores:
-    return repeat(state, queryBytes + pageBytes + scoreBytes, macs, [&] {
-      reinterpret_cast<AttentionScoresFn *>(kernel)(x.data(), cache.data(),
-                                                    0.125f, p.data(), kSharing,
-                                                    dim, slots, cache.data());
-    });
-  case KernelOp::AttentionValues:
-    return repeat(state, scoreBytes + pageBytes + queryBytes, macs, [&] {
-      reinterpret_cast<AttentionValuesFn *>(kernel)(scores.data(), cache.data(),
-                                                    y.data(), kSharing, dim,
-                                                    slots, cache.data());
-    });
-  case KernelOp::SoftmaxPage:
-    return repeat(state, 2 * scoreBytes + 2 * kFloat * kSharing, 0, [&] {
-      reinterpret_cast<SoftmaxPageFn *>(kernel)(scores.data(), kSharing, slots,
-                                                p.data(), m.data(), l.data());
-    });
-  case KernelOp::MergePage: {
-    constexpr int64_t padded = alignTo(kSharing, kStateQueries);
-    constexpr int64_t size = 2 * padded + kSharing * dim;
-    const std::vector<float> old = floats(size), page = floats(size);
-    std::vector<float> merged = floats(size);
-    return repeat(state, 3 * (2 * kFloat * kSharing + queryBytes), 0, [&] {
-      reinterpret_cast<MergePageFn *>(kernel)(old.data(), page.data(), kSharing,
-                                              dim, merged.data());
-    });
-  }
-  case KernelOp::FinishAttention:
-    return repeat(state, 2 * headBytes, 0, [&] {
-      reinterpret_cast<FinishAttentionFn *>(kernel)(x.data(), 2.0f, dim,
-                                                    y.data());
-    });
-  default:
-    return runOnRow(state, row, kernel);
-  }
+  std::vector<float> old = floats(kState), merged = floats(kState);
+  std::vector<uint8_t> page =
+      std::vector<uint8_t>(kPageTokens * kHeadDim * kFloat, 0x11);
+};
+static_assert(kSharing * kHeadDim <= kDepth);
+
+/// Bytes of a token, of a head, of the queries that share a key and of their
+/// scores in a page.
+constexpr int64_t kTokenBytes = kFloat * kDepth;
+constexpr int64_t kHeadBytes = kFloat * kHeadDim;
+constexpr int64_t kQueryBytes = kSharing * kHeadBytes;
+constexpr int64_t kScoreBytes = kFloat * kSharing * kPageTokens;
+constexpr int64_t kPageMacs = kSharing * kPageTokens * kHeadDim;
+constexpr float kEps = 1e-6f;
+} // namespace
+
+/// Bytes of a number of the cache.
+static int64_t elementBytes(const KernelInfo &kernel) {
+  return kernel.format == KernelFormat::F16 ? 2 : 4;
 }
 
+/// Runs a kernel that is no product with a matrix.
+template <KernelOp Op>
+static void runOn(benchmark::State &, const KernelInfo &, KernelFn<Op> *,
+                  Operands &) {
+  static_assert(isLinear(Op));
+}
+
+#define QWEN_RUN(Op)                                                           \
+  template <>                                                                  \
+  void runOn<KernelOp::Op>(benchmark::State & state, const KernelInfo &kernel, \
+                           Op##Fn *function, Operands &o)
+
+QWEN_RUN(Embed) {
+  const int64_t bytes = panelBytes(*weightFormat(kernel.format), kDepth);
+  repeat(state, bytes / kPanelOutputs + kTokenBytes, 0,
+         [&] { function(weightMemory().data(), 1, kDepth, o.y.data()); });
+}
+QWEN_RUN(RmsNormF32) {
+  repeat(state, 3 * kTokenBytes, 0,
+         [&] { function(o.x.data(), o.w.data(), kDepth, kEps, o.y.data()); });
+}
+QWEN_RUN(RmsNormQ8) {
+  repeat(state, 2 * kTokenBytes + o.blocks.bytes(), 0, [&] {
+    function(o.x.data(), o.w.data(), kDepth, kEps, o.blocks.q.data(),
+             o.blocks.d.data(), o.blocks.sums.data());
+  });
+}
+QWEN_RUN(QuantizeQ8) {
+  repeat(state, kTokenBytes + o.blocks.bytes(), 0, [&] {
+    function(o.x.data(), kDepth, o.blocks.q.data(), o.blocks.d.data(),
+             o.blocks.sums.data());
+  });
+}
+QWEN_RUN(SwiGluF32) {
+  repeat(state, 3 * kTokenBytes, 0,
+         [&] { function(o.x.data(), o.w.data(), kDepth, o.y.data()); });
+}
+QWEN_RUN(SwiGluQ8) {
+  Blocks block(1, kActivationBlock);
+  repeat(state, 2 * kFloat * kActivationBlock + block.bytes(), 0, [&] {
+    function(o.x.data(), o.w.data(), kActivationBlock, block.q.data(),
+             block.d.data(), block.sums.data());
+  });
+}
+QWEN_RUN(CheckFinite) {
+  repeat(state, kTokenBytes, 0,
+         [&] { benchmark::DoNotOptimize(function(o.x.data(), kDepth)); });
+}
+QWEN_RUN(RopeTable) {
+  repeat(state, 3 * kFloat * Operands::kHalf, 0, [&] {
+    function(1000, o.cos.data(), Operands::kHalf, o.y.data(), o.p.data());
+  });
+}
+QWEN_RUN(Rope) {
+  repeat(state, 3 * kHeadBytes, 0, [&] {
+    function(o.x.data(), o.cos.data(), o.sin.data(), Operands::kHalf,
+             o.y.data());
+  });
+}
+QWEN_RUN(NormRope) {
+  repeat(state, 4 * kHeadBytes, 0, [&] {
+    function(o.x.data(), o.w.data(), o.cos.data(), o.sin.data(),
+             Operands::kHalf, kEps, o.y.data());
+  });
+}
+QWEN_RUN(AppendK) {
+  repeat(state, kHeadBytes + kHeadDim * elementBytes(kernel), 0,
+         [&] { function(o.x.data(), kHeadDim, o.page.data()); });
+}
+QWEN_RUN(AppendV) { runOn<KernelOp::AppendK>(state, kernel, function, o); }
+QWEN_RUN(AttentionScores) {
+  const int64_t pageBytes = kPageTokens * kHeadDim * elementBytes(kernel);
+  repeat(state, kQueryBytes + pageBytes + kScoreBytes, kPageMacs, [&] {
+    function(o.x.data(), o.page.data(), 0.125f, o.p.data(), kSharing, kHeadDim,
+             kPageTokens, o.page.data());
+  });
+}
+QWEN_RUN(AttentionValues) {
+  const int64_t pageBytes = kPageTokens * kHeadDim * elementBytes(kernel);
+  repeat(state, kScoreBytes + pageBytes + kQueryBytes, kPageMacs, [&] {
+    function(o.scores.data(), o.page.data(), o.y.data(), kSharing, kHeadDim,
+             kPageTokens, o.page.data());
+  });
+}
+QWEN_RUN(SoftmaxPage) {
+  repeat(state, 2 * kScoreBytes + 2 * kFloat * kSharing, 0, [&] {
+    function(o.scores.data(), kSharing, kPageTokens, o.p.data(), o.m.data(),
+             o.l.data());
+  });
+}
+QWEN_RUN(MergePage) {
+  const std::vector<float> page = o.old;
+  repeat(state, 3 * (2 * kFloat * kSharing + kQueryBytes), 0, [&] {
+    function(o.old.data(), page.data(), kSharing, kHeadDim, o.merged.data());
+  });
+}
+QWEN_RUN(FinishAttention) {
+  repeat(state, 2 * kHeadBytes, 0,
+         [&] { function(o.x.data(), 2.0f, kHeadDim, o.y.data()); });
+}
+#undef QWEN_RUN
+
 //===----------------------------------------------------------------------===//
-// Rows
+// Kernels of a file
 //===----------------------------------------------------------------------===//
 
-/// Makes a benchmark of `run(state)`, named after a row and where its operands
-/// are.
+/// Makes a benchmark of `run(state)`, named after a kernel and where its
+/// operands are.
 template <typename Run>
-static void add(const KernelInfo &row, const char *where, Run run) {
+static void add(const KernelInfo &kernel, const char *where, Run run) {
   // The library owns what it is given.
   // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks)
-  benchmark::RegisterBenchmark((std::string(row.name) + "/" + where).c_str(),
+  benchmark::RegisterBenchmark((std::string(kernel.name) + "/" + where).c_str(),
                                run);
 }
 
-/// The functions of `image` that are rows for this machine.
-static void registerRows(const ElfMapping &image) {
+static void addProduct(const KernelInfo &kernel, void *function) {
+  const int64_t bytes = panelBytes(*weightFormat(kernel.format), kDepth);
+  const auto addFor = [&](const char *where, int64_t m, int64_t panels) {
+    add(kernel, where, [&kernel, function, m, panels](benchmark::State &state) {
+      multiply(state, kernel, function, m, panels);
+    });
+  };
+  // Half of a small second cache, and as many tokens as a prompt has.
+  addFor("cache", kernel.m == 1 ? 1 : 48, std::max<int64_t>(131072 / bytes, 1));
+  addFor("memory", kernel.m,
+         static_cast<int64_t>(weightMemory().size()) / bytes);
+}
+
+/// The functions of `image` that are kernels for this machine.
+static void registerKernels(const ElfMapping &image) {
   for (const auto &[name, address] : image.entries()) {
-    const KernelInfo *row = findKernel(name.substr(0, name.find('.')));
-    if (!row || !hostFeatures().containsAll(row->features()))
+    const KernelInfo *kernel = findKernel(name.substr(0, name.find('.')));
+    if (!kernel || !hostFeatures().containsAll(kernel->features()))
       continue;
-    void *kernel = address;
-    if (!isLinear(row->op)) {
-      add(*row, "cache", [row, kernel](benchmark::State &state) {
-        runOnHeads(state, *row, kernel);
-      });
+    if (isLinear(kernel->op)) {
+      addProduct(*kernel, address);
       continue;
     }
-    const int64_t bytes = panelBytes(*weightFormat(row->format), kDepth);
-    const auto addProduct = [&](const char *where, int64_t m, int64_t panels) {
-      add(*row, where, [row, kernel, m, panels](benchmark::State &state) {
-        multiply(state, *row, kernel, m, panels);
+    visitKernelOp(kernel->op, [&]<KernelOp Op>() {
+      auto *function = reinterpret_cast<KernelFn<Op> *>(address);
+      add(*kernel, "cache", [kernel, function](benchmark::State &state) {
+        Operands operands;
+        runOn<Op>(state, *kernel, function, operands);
       });
-    };
-    // Half of a small second cache, and as many tokens as a prompt has.
-    addProduct("cache", row->m == 1 ? 1 : 48,
-               std::max<int64_t>(131072 / bytes, 1));
-    addProduct("memory", row->m,
-               static_cast<int64_t>(weightMemory().size()) / bytes);
+    });
   }
 }
 
@@ -300,7 +311,7 @@ int main(int argc, char **argv) {
              peaks.readGB, peaks.floatGMac, peaks.integerGMac,
              peaks.integerInstruction.c_str());
     benchmark::AddCustomContext("peaks of one thread", text);
-    registerRows(image);
+    registerKernels(image);
     benchmark::RunSpecifiedBenchmarks();
   } catch (const Error &error) {
     fprintf(stderr, "bench-kernels: %s\n", error.what());
