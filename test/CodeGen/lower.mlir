@@ -41,7 +41,7 @@ qwen.packed @down [@d_w] : tensor<64x160xf32> in #qwen.layout<q4_0, panel = 16, 
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: (%[[CTX:.*]]: !llvm.ptr, %[[T:.*]]: i32, %{{.*}}: i32)
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x40xf32> {
-  // CHECK-NOT: @barrier
+  // CHECK-NOT: @qwenDriverBarrier
   // CHECK: %[[W:.*]] = arith.constant 16384 : i64
   // CHECK: %[[K:.*]] = arith.constant 64 : i64
   // CHECK: %[[OUT:.*]] = arith.constant 1024 : i64
@@ -59,9 +59,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], %{{.*}}, %{{.*}}, %[[ALL]], {{.*}}, %[[ID]])
   %q0 = qwen.rms_norm %x, @norm eps 1.0e-06 {kernel = "rms_norm_q8_avx512", plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>> loc("layers.0.input_layernorm")
   // Where there is a barrier, the op begins behind it.
-  // CHECK: call @barrier(%[[CTX]], %[[T]])
+  // CHECK: call @qwenDriverBarrier(%[[CTX]], %[[T]])
   // CHECK-NEXT: %[[NUMBER:.*]] = arith.constant 3 : i32
-  // CHECK-NEXT: call @trace(%[[CTX]], %[[T]], %[[NUMBER]])
+  // CHECK-NEXT: call @qwenDriverTrace(%[[CTX]], %[[T]], %[[NUMBER]])
   // CHECK: %[[IN:.*]] = arith.constant 2048 : i64
   // CHECK: %[[SCALES:.*]] = arith.constant 4096 : i64
   // CHECK: %[[SUMS:.*]] = arith.constant 4352 : i64
@@ -71,10 +71,10 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: %[[NO_RESIDUAL:.*]] = arith.constant -1 : i64
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(%[[CTX]], %[[T]], %[[IN]], %[[SCALES]], %[[SUMS]], %{{.*}}, %{{.*}}, %[[PANELS]], %[[BIAS]], %[[NO_RESIDUAL]]
   %q, %k, %v = qwen.linear %q0, [@q_w, @k_w, @v_w] bias [@q_b, @k_b, @v_b] packed @qkv packed_bias @bias {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 128>, #qwen.buffer<offset = 8448, stride = 128>, #qwen.buffer<offset = 8576, stride = 128>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32> loc("layers.0.self_attn.qkv_proj")
-  // CHECK: call @barrier
+  // CHECK: call @qwenDriverBarrier
   // CHECK: call @append(%[[CTX]], %[[T]]
   qwen.append %k, %v, %cos, %sin layer 0 norm @head_norm eps 1.0e-06 {rope_kernel = "norm_rope_avx512", append_k_kernel = "append_k_f16_avx512", append_v_kernel = "append_v_f16_avx512", plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
-  // CHECK: call @barrier
+  // CHECK: call @qwenDriverBarrier
   // CHECK: call @attention(%[[CTX]], %[[T]]
   %a = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @head_norm eps 1.0e-06 {rope_kernel = "norm_rope_avx512", scores_kernel = "attention_scores_f16_avx512", values_kernel = "attention_values_f16_avx512", softmax_kernel = "softmax_page_avx512", merge_kernel = "merge_page_avx512", finish_kernel = "finish_attention_avx512", plan = #qwen.plan<id = 5, barrier = true, buffers = [#qwen.buffer<offset = 16384, stride = 64>]>} : tensor<?x64xf32>
   // CHECK: call @quantize.quantize_q8_avx512
@@ -91,8 +91,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   %y = qwen.linear %s, [@d_w] residual(%h : tensor<?x64xf32>) packed @down {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 11, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x160xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   %rows = qwen.wanted_rows %y : tensor<?x64xf32>
   // Hidden rows, or the norm of the output rows and their logits.
-  // CHECK: call @barrier
-  // CHECK: %[[HIDDEN:.*]] = call @want_hidden
+  // CHECK: call @qwenDriverBarrier
+  // CHECK: %[[HIDDEN:.*]] = call @qwenDriverWantHidden
   // CHECK: scf.if %[[HIDDEN]] {
   // CHECK: call @hidden_rows.rms_norm_f32_avx512
   // CHECK: } else {
@@ -100,70 +100,67 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], %{{.*}}, %{{.*}}, %[[ROWS]]
   // CHECK: }
   %final = qwen.rms_norm %rows, @norm eps 1.0e-06 {kernel = "rms_norm_q8_avx512", hidden_kernel = "rms_norm_f32_avx512", plan = #qwen.plan<id = 12, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  // CHECK-NOT: @barrier
+  // CHECK-NOT: @qwenDriverBarrier
   // CHECK: scf.if
-  // CHECK: call @barrier
+  // CHECK: call @qwenDriverBarrier
   // CHECK: %[[N:.*]] = arith.constant 3 : i64
   // CHECK: %[[LD:.*]] = arith.constant 48 : i64
   // CHECK: call @lm_head.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[N]], %[[LD]], %{{.*}})
   // CHECK: }
   // CHECK-NEXT: %[[COUNT:.*]] = arith.constant 14 : i32
-  // CHECK-NEXT: call @trace(%[[CTX]], %[[T]], %[[COUNT]])
+  // CHECK-NEXT: call @qwenDriverTrace(%[[CTX]], %[[T]], %[[COUNT]])
   // CHECK-NEXT: return
   %logits = qwen.lm_head %final, @e packed @embed {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", check_kernel = "check_finite_avx512", plan = #qwen.plan<id = 13, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x40xf32>
   return %logits : tensor<?x40xf32>
 }
 }
-// A thread's share of the panels, then what is left of all, which it takes: one
-// panel at a time will do, for VNNI's rows do nothing to activations first.
+// An instance adds its constants to what the driver takes: values along K that
+// stay in a cache, panels that follow each other, panels that share work (1:
+// VNNI's kernels do nothing to activations first), and the kernels with their
+// M, the largest first.
 // PRODUCT-LABEL: func.func private @linear.linear_q4_0_8x16x4_avx512vnni(
-// PRODUCT: %[[MOST:.*]] = arith.constant 1 : i64
-// PRODUCT: %[[TAKES:.*]]:2 = call @least_panels({{.*}}, %[[MOST]]) :
-// PRODUCT: %[[SHARED:.*]] = call @shared(%{{.*}}, %[[PANELS:.*]], %[[TAKES]]#0) :
-// PRODUCT: %[[SHARE:.*]]:2 = call @range(%{{.*}}, %{{.*}}, %[[SHARED]]) :
-// PRODUCT: scf.while (%[[FROM:.*]] = %[[SHARE]]#0, %[[TO:.*]] = %[[SHARE]]#1) :
-// PRODUCT: call @product.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[FROM]], %[[TO]]) :
-// PRODUCT: %[[NEXT:.*]]:2 = func.call @take({{.*}}, %[[SHARED]], %[[PANELS]], %[[TAKES]]#1) :
-// PRODUCT: arith.cmpi ult, %[[NEXT]]#0, %[[NEXT]]#1
-// The largest tiles first, on panels that stay in a cache.
-// PRODUCT-LABEL: func.func private @product.linear_q4_0_8x16x4_avx512vnni(
-// PRODUCT: scf.for %[[FIRST:.*]] = %{{.*}} to %[[END:.*]] step
-// PRODUCT: %[[LAST:.*]] = arith.minsi %{{.*}}, %[[END]]
-// PRODUCT: %[[LEFT8:.*]] = arith.remui %{{.*}}, %c8_i64
-// PRODUCT: call @linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
-// PRODUCT: %[[LEFT4:.*]] = arith.remui %[[LEFT8]], %c4_i64
-// PRODUCT: call @linear_q4_0_4x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
-// PRODUCT: %[[LEFT3:.*]] = arith.remui %[[LEFT4]], %c3_i64
-// PRODUCT: call @linear_q4_0_3x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
-// PRODUCT: %[[LEFT2:.*]] = arith.remui %[[LEFT3]], %c2_i64
-// PRODUCT: call @linear_q4_0_2x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
-// PRODUCT: arith.remui %[[LEFT2]], %c1_i64
-// PRODUCT: call @linear_q4_0_1x16x4_avx512vnni({{.*}}, %[[FIRST]], %[[LAST]])
+// PRODUCT-SAME: passthrough = ["noinline"]
+// PRODUCT: %[[CACHED:.*]] = arith.constant 4096 : i64
+// PRODUCT: %[[LEAST:.*]] = arith.constant 4 : i64
+// PRODUCT: %[[TOGETHER:.*]] = arith.constant 1 : i64
+// PRODUCT: %[[KERNELS:.*]] = llvm.alloca
+// PRODUCT: constant @linear_q4_0_8x16x4_avx512vnni
+// PRODUCT: arith.constant 8 : i64
+// PRODUCT: constant @linear_q4_0_4x16x4_avx512vnni
+// PRODUCT: arith.constant 4 : i64
+// PRODUCT: constant @linear_q4_0_3x16x4_avx512vnni
+// PRODUCT: arith.constant 3 : i64
+// PRODUCT: constant @linear_q4_0_2x16x4_avx512vnni
+// PRODUCT: arith.constant 2 : i64
+// PRODUCT: constant @linear_q4_0_1x16x4_avx512vnni
+// PRODUCT: arith.constant 1 : i64
+// PRODUCT: %[[COUNT:.*]] = arith.constant 5 : i64
+// PRODUCT: call @qwenDriverLinearQ8({{.*}}, %[[CACHED]], %[[LEAST]], %[[TOGETHER]], %[[KERNELS]], %[[COUNT]])
 // AMX leaves what 16 do not divide to VNNI, and shares activations among more panels.
 // TILES-LABEL: func.func private @linear.linear_q4_0_16x16x4_amx_int8(
-// TILES: %[[MOST:.*]] = arith.constant 4 : i64
-// TILES: call @least_panels({{.*}}, %[[MOST]]) :
-// TILES-LABEL: func.func private @product.linear_q4_0_16x16x4_amx_int8(
 // TILES: arith.constant 32768 : i64
-// TILES: call @linear_q4_0_16x16x4_amx_int8(
-// TILES: call @linear_q4_0_8x16x4_avx512vnni(
-// TILES: call @linear_q4_0_1x16x4_avx512vnni(
-// Kernels are declared only.
-// CHECK: func.func private @check_finite_avx512(!llvm.ptr, i64) -> i32
+// TILES: arith.constant 4 : i64
+// TILES: arith.constant 4 : i64
+// TILES: constant @linear_q4_0_16x16x4_amx_int8
+// TILES: constant @linear_q4_0_8x16x4_avx512vnni
+// TILES: constant @linear_q4_0_1x16x4_avx512vnni
+// The driver and kernels are declared only.
+// CHECK: func.func private @qwenDriverEmbedding(!llvm.ptr, i32, i64, i64, i64, i64, !llvm.ptr){{$}}
 // CHECK: func.func private @linear_q4_0_1x16x4_avx512vnni(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64){{$}}
-// CHECK: func.func private @append
-// CHECK: call @norm_rope_avx512
-// CHECK: call @append_k_f16_avx512
-// Blocks of tokens are handed out as panels are.
+// A head has 32 values, a page of f16 8192 bytes; there is a norm, so that the rotation alone is absent.
+// CHECK: func.func private @append(
+// CHECK: %[[PAGE:.*]] = arith.constant 8192 : i64
+// CHECK: %[[SCRATCH:.*]] = llvm.alloca %{{.*}} x f32
+// CHECK: %[[ROPE:.*]] = llvm.mlir.zero
+// CHECK: constant @norm_rope_avx512
+// CHECK: constant @append_k_f16_avx512
+// CHECK: constant @append_v_f16_avx512
+// CHECK: call @qwenDriverAppend({{.*}}, %[[PAGE]], %[[SCRATCH]], %[[ROPE]],
 // CHECK: func.func private @attention(
-// CHECK: call @shared(
-// CHECK: call @attention_run(
-// CHECK: call @take(
-// A product knows what is read next: the page's values, then the next page's keys.
-// CHECK: call @attention_scores_f16_avx512({{.*}}, %[[VALUES:[0-9a-z_]+]]) :
-// CHECK: call @softmax_page_avx512
-// CHECK: %[[NEXT:[0-9a-z_]+]] = func.call @page(
-// CHECK: %[[KEYS:[0-9a-z_]+]] = func.call @bytes(%[[NEXT]],
-// CHECK: call @attention_values_f16_avx512(%{{[^,]+}}, %[[VALUES]], {{.*}}, %[[KEYS]]) :
-// CHECK: call @merge_page_avx512
-// CHECK: call @finish_attention_avx512
+// CHECK: constant @attention_scores_f16_avx512
+// CHECK: constant @attention_values_f16_avx512
+// CHECK: constant @softmax_page_avx512
+// CHECK: constant @merge_page_avx512
+// CHECK: constant @finish_attention_avx512
+// CHECK: call @qwenDriverAttention(
+// CHECK: func.func private @check_finite_avx512(!llvm.ptr, i64) -> i32

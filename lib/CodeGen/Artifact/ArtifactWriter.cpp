@@ -39,7 +39,9 @@ generateTarget(mlir::ModuleOp module, const Target &target,
   for (auto function : module.getOps<mlir::func::FuncOp>())
     functions->push_back(function.clone());
   std::unique_ptr<llvm::Module> whole = translateToLLVM(*functions, context);
-  setTarget(*whole, target, usedFeatures(module, target.arch));
+  const CpuFeatureSet features = usedFeatures(module, target.arch);
+  setTarget(*whole, target, features);
+  linkDriver(*whole, target, features);
 
   entries.push_back(nameForTarget(kForwardName, target));
   for (const std::string &name : calledKernels(module)) {

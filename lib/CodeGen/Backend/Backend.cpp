@@ -25,7 +25,10 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/CodeGen/Driver/Bitcode.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Analysis/TargetLibraryInfo.h"
+#include "llvm/Bitcode/BitcodeReader.h"
 #include "llvm/IR/AttributeMask.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
@@ -203,6 +206,30 @@ void qwen::linkModule(llvm::Module &into, std::unique_ptr<llvm::Module> from) {
   const std::string name = from->getName().str();
   if (llvm::Linker::linkModules(into, std::move(from)))
     throw Error("cannot link module '" + name + "' with the generated code");
+}
+
+void qwen::linkDriver(llvm::Module &into, const Target &target,
+                      CpuFeatureSet features) {
+  llvm::StringSet<> names;
+  for (std::string_view bitcode : driverBitcode(target.arch)) {
+    llvm::Expected<std::unique_ptr<llvm::Module>> part = llvm::parseBitcodeFile(
+        llvm::MemoryBufferRef(bitcode, "driver"), into.getContext());
+    if (!part)
+      throw Error("llvm cannot read the driver's bitcode: " +
+                  llvm::toString(part.takeError()));
+    setTarget(**part, target, features);
+    for (const llvm::GlobalObject &object : (*part)->global_objects())
+      if (!object.isDeclaration())
+        names.insert(object.getName());
+    // Sources share the definitions of inline functions.
+    if (llvm::Linker::linkModules(into, std::move(*part)))
+      throw Error("cannot link the driver with the generated code");
+  }
+  for (const auto &name : names) {
+    auto *object = cast<llvm::GlobalObject>(into.getNamedValue(name.getKey()));
+    object->setComdat(nullptr);
+    object->setLinkage(llvm::GlobalValue::InternalLinkage);
+  }
 }
 
 //===----------------------------------------------------------------------===//

@@ -2,7 +2,7 @@
 
 #include "qwen/CodeGen/Lower/Lower.h"
 
-#include "LowerFunctions.h"
+#include "Instances.h"
 
 #include "qwen/CodeGen/Lower/Work.h"
 #include "qwen/Dialect/QwenDialect.h"
@@ -11,7 +11,6 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "mlir/Parser/Parser.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -74,7 +73,7 @@ class ForwardLowering {
 public:
   ForwardLowering(ModuleOp module, func::FuncOp planned)
       : module(module), planned(planned),
-        builder(planned.getLoc(), planned->getContext()) {}
+        builder(planned.getLoc(), planned->getContext()), functions(module) {}
 
   LogicalResult run();
 
@@ -130,7 +129,7 @@ private:
   ModuleOp module;
   func::FuncOp planned;
   ImplicitLocOpBuilder builder;
-  LowerFunctions functions;
+  Instances functions;
   AttentionShape shape{};
   /// Offsets by the names of packed parts.
   llvm::StringMap<int64_t> offsets;
@@ -216,13 +215,7 @@ LogicalResult ForwardLowering::run() {
   call(functions.trace(), i32(static_cast<int64_t>(opNames.size())));
   func::ReturnOp::create(builder);
 
-  OwningOpRef<ModuleOp> text = parseSourceString<ModuleOp>(
-      functions.text(), ParserConfig(module.getContext()));
-  if (!text)
-    return failure();
   planned.erase();
-  module.getBody()->getOperations().splice(module.getBody()->end(),
-                                           text->getBody()->getOperations());
   module->setAttr(kOpsAttr, builder.getArrayAttr(opNames));
   module->setAttr(kWorkAttr, builder.getArrayAttr(opWork));
   SmallVector<Attribute> kernels;
@@ -390,12 +383,9 @@ LogicalResult ForwardLowering::lowerOp(RmsNormOp op) {
     add(arguments, {weight(op.getWeightAttr()), k});
     arguments.push_back(f32(op.getEps().convertToDouble()));
     add(arguments, {out.getOffset(), out.getStride()});
-    if (!isQuantized(op.getResult())) {
-      call(functions.rmsNormF32(*norm), arguments);
-      return;
-    }
-    addScalesAndSums(arguments, out, op);
-    call(functions.rmsNormQ8(*norm), arguments);
+    if (isQuantized(op.getResult()))
+      addScalesAndSums(arguments, out, op);
+    call(functions.rmsNorm(*norm), arguments);
   };
   if (!head) {
     normRows();
@@ -446,12 +436,9 @@ LogicalResult ForwardLowering::lowerOp(SwiGluOp op) {
   SmallVector<Value> arguments;
   add(arguments, {gate.getOffset(), up.getOffset(), gate.getStride(),
                   columns(op.getResult()), out.getOffset(), out.getStride()});
-  if (!isQuantized(op.getResult())) {
-    call(functions.swiGluF32(*swiglu), arguments);
-    return success();
-  }
-  addScalesAndSums(arguments, out, op);
-  call(functions.swiGluQ8(*swiglu), arguments);
+  if (isQuantized(op.getResult()))
+    addScalesAndSums(arguments, out, op);
+  call(functions.swiGlu(*swiglu), arguments);
   return success();
 }
 

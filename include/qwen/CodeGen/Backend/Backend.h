@@ -6,6 +6,7 @@
 //   module = translateToLLVM(mlirModule, context);   for each part; Halide's
 //   setTarget(module, target, features);             parts come as bitcode
 //   linkModule(part, std::move(module));
+//   linkDriver(part, target, features);
 //   nameForTarget(part, target);                     for each target
 //   linkModule(whole, std::move(part));
 //   addEntryTable(whole, functions);                 Link.h
@@ -68,6 +69,11 @@ void nameForTarget(llvm::Module &module, const Target &target);
 /// Moves the functions of `from` into `into`. Both must have passed setTarget.
 /// Throws Error for a symbol that both define.
 void linkModule(llvm::Module &into, std::unique_ptr<llvm::Module> from);
+
+/// Links the driver (Driver.h) into `into`, whose functions call it, as code
+/// for `target` that uses `features`. The driver's functions become local.
+void linkDriver(llvm::Module &into, const Target &target,
+                CpuFeatureSet features);
 
 /// Makes all but the entry table internal, drops what it does not reach, and
 /// runs LLVM's O2 pipeline without vectorizers. Verifies the result with

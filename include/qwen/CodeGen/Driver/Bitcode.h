@@ -1,0 +1,19 @@
+//===- Bitcode.h - The driver as bitcode ------------------------*- C++ -*-===//
+
+#ifndef QWEN_CODEGEN_DRIVER_BITCODE_H
+#define QWEN_CODEGEN_DRIVER_BITCODE_H
+
+#include "qwen/ABI/CpuFeatures.h"
+
+#include <array>
+#include <string_view>
+
+namespace qwen {
+
+/// LLVM bitcode of the driver's sources (Driver.h) for `arch`, not optimized. It
+/// uses the architecture's least features.
+std::array<std::string_view, 3> driverBitcode(Arch arch);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_DRIVER_BITCODE_H

@@ -1,0 +1,166 @@
+//===- Driver.h - The functions between forward and kernels -----*- C++ -*-===//
+//
+// The driver has one function for each kind of op. `forward` calls it through
+// an instance: a function that passes the op's places on and adds constants
+// (decision 0012). A driver function gives the calling thread its units of the
+// op's work, computes addresses and calls kernels.
+//
+// Parameters come in this order: the call's context and thread; what differs
+// from op to op (places, sizes, the op's id); what an instance fixes (kernels,
+// schedules, shapes). Places are bytes from the arena's base, or from the base
+// of the weight image, where -1 stands for none; strides are in elements.
+//
+// The sources are compiled twice: to bitcode, which qwen-opt links with the
+// kernels, and natively, for tests and sanitizers.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_CODEGEN_DRIVER_DRIVER_H
+#define QWEN_CODEGEN_DRIVER_DRIVER_H
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/KernelABI.h"
+
+namespace qwen {
+
+/// A kernel of a product and the number of tokens that it multiplies together.
+template <typename Fn> struct DriverTile {
+  Fn *kernel;
+  int64_t m;
+};
+
+extern "C" {
+
+/// Waits until all threads of the call have arrived.
+void qwenDriverBarrier(const Context *context, int32_t thread);
+
+/// Says that the thread begins op `op`, where the call is traced.
+void qwenDriverTrace(const Context *context, int32_t thread, int32_t op);
+
+/// Whether the call wants hidden values rather than logits.
+bool qwenDriverWantHidden(const Context *context, int32_t thread);
+
+/// The rows of the embedding, f32 [tokens][k].
+void qwenDriverEmbedding(const Context *context, int32_t thread, int64_t weight,
+                         int64_t k, int64_t out, int64_t stride,
+                         EmbedFn *kernel);
+
+/// cos and sin of each token's position, f32 [tokens][half].
+void qwenDriverRopeTable(const Context *context, int32_t thread,
+                         int64_t frequencies, int64_t half, int64_t cos,
+                         int64_t sin, int64_t stride, RopeTableFn *kernel);
+
+/// RMSNorm of all tokens, or of the wanted ones, where token i of the result is
+/// wanted token i.
+void qwenDriverRmsNormF32(const Context *context, int32_t thread, int64_t in,
+                          int64_t inStride, bool wanted, int64_t weight,
+                          int64_t k, float eps, int64_t out, int64_t stride,
+                          RmsNormF32Fn *kernel);
+/// The same with a quantized result.
+void qwenDriverRmsNormQ8(const Context *context, int32_t thread, int64_t in,
+                         int64_t inStride, bool wanted, int64_t weight,
+                         int64_t k, float eps, int64_t out, int64_t stride,
+                         int64_t scales, int64_t sums, int32_t op,
+                         RmsNormQ8Fn *kernel);
+/// RMSNorm of the wanted tokens as the call's result, tested for values that
+/// are not finite.
+void qwenDriverHiddenRows(const Context *context, int32_t thread, int64_t in,
+                          int64_t inStride, int64_t weight, int64_t k,
+                          float eps, int32_t op, RmsNormF32Fn *norm,
+                          CheckFiniteFn *check);
+
+/// Quantizes the activations of all tokens.
+void qwenDriverQuantize(const Context *context, int32_t thread, int64_t in,
+                        int64_t inStride, int64_t k, int64_t out,
+                        int64_t stride, int64_t scales, int64_t sums,
+                        int32_t op, QuantizeQ8Fn *kernel);
+
+/// silu(gate) * up for n values of each token. A unit is a block of a token.
+void qwenDriverSwiGluF32(const Context *context, int32_t thread, int64_t gate,
+                         int64_t up, int64_t inStride, int64_t n, int64_t out,
+                         int64_t stride, SwiGluF32Fn *kernel);
+void qwenDriverSwiGluQ8(const Context *context, int32_t thread, int64_t gate,
+                        int64_t up, int64_t inStride, int64_t n, int64_t out,
+                        int64_t stride, int64_t scales, int64_t sums,
+                        int32_t op, SwiGluQ8Fn *kernel);
+
+/// The product of all tokens with `panels` panels, plus bias and residual,
+/// which may be absent. residual and out have the same stride. `tiles` come
+/// from the largest M to 1. `cached` is the number of values along K of the
+/// panels that fit in a core's cache; `together` panels share what a kernel
+/// does to activations before it multiplies.
+void qwenDriverLinearF32(const Context *context, int32_t thread, int64_t in,
+                         int64_t weight, int64_t k, int64_t panels,
+                         int64_t bias, int64_t residual, int64_t out,
+                         int64_t stride, int32_t op, int64_t cached,
+                         int64_t least, int64_t together,
+                         const DriverTile<LinearF32Fn> *tiles,
+                         int64_t tileCount);
+void qwenDriverLinearQ8(const Context *context, int32_t thread, int64_t in,
+                        int64_t scales, int64_t sums, int64_t weight, int64_t k,
+                        int64_t panels, int64_t bias, int64_t residual,
+                        int64_t out, int64_t stride, int32_t op, int64_t cached,
+                        int64_t least, int64_t together,
+                        const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount);
+
+/// The logits of the wanted tokens as the call's result, tested for values that
+/// are not finite.
+void qwenDriverLmHeadF32(const Context *context, int32_t thread, int64_t in,
+                         int64_t weight, int64_t k, int64_t panels,
+                         int64_t stride, int32_t op, CheckFiniteFn *check,
+                         int64_t cached, int64_t least, int64_t together,
+                         const DriverTile<LinearF32Fn> *tiles,
+                         int64_t tileCount);
+void qwenDriverLmHeadQ8(const Context *context, int32_t thread, int64_t in,
+                        int64_t scales, int64_t sums, int64_t weight, int64_t k,
+                        int64_t panels, int64_t stride, int32_t op,
+                        CheckFiniteFn *check, int64_t cached, int64_t least,
+                        int64_t together, const DriverTile<LinearQ8Fn> *tiles,
+                        int64_t tileCount);
+
+/// Rotates keys and appends keys and values to the cache. `layer` is the byte
+/// of the layer in a page; either `rope` or `normRope` is null.
+void qwenDriverAppend(const Context *context, int32_t thread, int64_t keys,
+                      int64_t keyStride, int64_t values, int64_t valueStride,
+                      int64_t cos, int64_t sin, int64_t ropeStride,
+                      int64_t norm, float eps, int64_t layer, int32_t op,
+                      int64_t kvHeads, int64_t headDim, int64_t elementBytes,
+                      int64_t pageBytes, float *scratch, RopeFn *rope,
+                      NormRopeFn *normRope, AppendKFn *appendK,
+                      AppendVFn *appendV);
+
+/// Floats of `scratch` that qwenDriverAppend needs.
+constexpr int64_t appendScratch(int64_t headDim) { return headDim; }
+
+/// Attention of all tokens over the cache. `groupQueries` query heads share a
+/// KV head, and the queries of up to `blockTokens` tokens read a page together.
+void qwenDriverAttention(const Context *context, int32_t thread,
+                         int64_t queries, int64_t queryStride, int64_t cos,
+                         int64_t sin, int64_t ropeStride, int64_t norm,
+                         float eps, int64_t layer, int64_t out,
+                         int64_t outStride, int32_t op, int64_t kvHeads,
+                         int64_t groupQueries, int64_t headDim,
+                         int64_t elementBytes, int64_t pageBytes, float scale,
+                         int64_t blockTokens, float *scratch, RopeFn *rope,
+                         NormRopeFn *normRope, AttentionScoresFn *scores,
+                         AttentionValuesFn *values, SoftmaxPageFn *softmax,
+                         MergePageFn *merge, FinishAttentionFn *finish);
+
+/// Floats of one state (M, L, O) of attention for `queries` queries.
+constexpr int64_t attentionState(int64_t queries, int64_t headDim) {
+  return 2 * alignTo(queries, kStateQueries) + queries * headDim;
+}
+/// Floats of `scratch` that qwenDriverAttention needs: rotated queries, scores
+/// and weights of a page, three states. Each starts at a multiple of 16.
+constexpr int64_t attentionScratch(int64_t groupQueries, int64_t headDim,
+                                   int64_t blockTokens) {
+  const int64_t queries = groupQueries * blockTokens;
+  return alignTo(queries * headDim, 16) + 2 * queries * kPageTokens +
+         3 * alignTo(attentionState(queries, headDim), 16);
+}
+
+} // extern "C"
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_DRIVER_DRIVER_H

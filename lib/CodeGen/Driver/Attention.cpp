@@ -1,0 +1,270 @@
+//===- Attention.cpp - Cache append and attention -------------------------===//
+
+#include "Places.h"
+
+#include "qwen/CodeGen/Driver/Driver.h"
+
+using namespace qwen;
+using namespace qwen::driver;
+
+namespace {
+/// The rotation of one head, behind the per-head norm where there is one.
+struct Rotation {
+  RopeFn *rope;
+  NormRopeFn *normRope;
+  const float *norm;
+  float eps;
+  /// cos and sin of all tokens.
+  const float *cos, *sin;
+  int64_t stride, half;
+
+  QWEN_SPECIALISED void call(const float *x, int64_t token, float *y) const {
+    const float *c = cos + token * stride, *s = sin + token * stride;
+    if (normRope)
+      normRope(x, norm, c, s, half, eps, y);
+    else
+      rope(x, c, s, half, y);
+  }
+};
+
+/// Where the cache of a layer lies in a page.
+struct CacheLayout {
+  /// Bytes of one head's keys, which are those of its values; of the layer's
+  /// keys; of a page; and the byte of the layer in a page.
+  int64_t headBytes, keyBytes, pageBytes, layer;
+
+  CacheLayout(int64_t kvHeads, int64_t headDim, int64_t elementBytes,
+              int64_t pageBytes, int64_t layer)
+      : headBytes(headDim * kPageTokens * elementBytes),
+        keyBytes(kvHeads * headBytes), pageBytes(pageBytes), layer(layer) {}
+
+  /// The keys of a head in page `page` of the sequence of `token`.
+  uint8_t *keys(const Context *context, int64_t token, int64_t page,
+                int64_t head) const {
+    return pageOf(context, token, page, pageBytes) + layer + head * headBytes;
+  }
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Append
+//===----------------------------------------------------------------------===//
+
+/// A unit is a KV head of one token.
+QWEN_ENTRY void qwen::qwenDriverAppend(
+    const Context *context, int32_t thread, int64_t keys, int64_t keyStride,
+    int64_t values, int64_t valueStride, int64_t cos, int64_t sin,
+    int64_t ropeStride, int64_t norm, float eps, int64_t layer, int32_t op,
+    int64_t kvHeads, int64_t headDim, int64_t elementBytes, int64_t pageBytes,
+    float *scratch, RopeFn *rope, NormRopeFn *normRope, AppendKFn *appendK,
+    AppendVFn *appendV) {
+  const float *k = arenaAt(context, keys), *v = arenaAt(context, values);
+  const Rotation rotation = {rope,
+                             normRope,
+                             weightsAt(context, norm),
+                             eps,
+                             arenaAt(context, cos),
+                             arenaAt(context, sin),
+                             ropeStride,
+                             headDim / 2};
+  const CacheLayout cache(kvHeads, headDim, elementBytes, pageBytes, layer);
+  forUnits(context, thread, context->tokens * kvHeads, [&](int64_t unit) {
+    const int64_t token = unit / kvHeads, head = unit % kvHeads;
+    const auto [page, slot] = slotOf(context, token);
+    uint8_t *keysOfHead = cache.keys(context, token, page, head);
+    uint8_t *valuesOfHead = keysOfHead + cache.keyBytes;
+    rotation.call(k + token * keyStride + head * headDim, token, scratch);
+    const int32_t badK =
+        appendK(scratch, headDim, keysOfHead + slot * elementBytes);
+    const int32_t badV =
+        appendV(v + token * valueStride + head * headDim, headDim,
+                valuesOfHead + slot * headDim * elementBytes);
+    flag(context, token, op, badK | badV);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+/// How many of the tokens [start, last) follow each other in one page of one
+/// sequence.
+static inline int64_t runLength(const Context *context, int64_t start,
+                                int64_t last) {
+  const int64_t page = slotOf(context, start).page;
+  int64_t token = start;
+  while (token < last &&
+         context->sequences[token] == context->sequences[start] &&
+         context->positions[token] ==
+             context->positions[start] + (token - start) &&
+         slotOf(context, token).page == page)
+    ++token;
+  return token - start;
+}
+
+namespace {
+/// Attention with an instance's constants.
+struct Attention {
+  const Context *context;
+  Rotation rotation;
+  CacheLayout cache;
+  const float *queries;
+  int64_t queryStride;
+  float *out;
+  int64_t outStride;
+  int64_t groupQueries, headDim;
+  float scale;
+  int64_t blockTokens;
+  float *scratch;
+  AttentionScoresFn *scores;
+  AttentionValuesFn *values;
+  SoftmaxPageFn *softmax;
+  MergePageFn *merge;
+  FinishAttentionFn *finish;
+
+  QWEN_SPECIALISED void run(int64_t start, int64_t count, int64_t head) const;
+
+private:
+  /// Tokens that see the same pages, all of each but of the last one.
+  struct Run {
+    int64_t start, count, head;
+    /// Queries of all tokens, those of a token side by side.
+    int64_t queries;
+    /// Rotated queries [queries][headDim]; scores and weights
+    /// [queries][kPageTokens].
+    float *query, *score, *weight;
+  };
+  /// M, L and O of the queries of a run.
+  struct State {
+    float *m, *l, *o;
+  };
+
+  State stateAt(float *m, int64_t count) const {
+    const int64_t padded = alignTo(count, kStateQueries);
+    return {m, m + padded, m + 2 * padded};
+  }
+  QWEN_SPECIALISED void rotate(const Run &of) const;
+  QWEN_SPECIALISED void lastPage(const Run &of, const uint8_t *v,
+                                 const State &to) const;
+  QWEN_SPECIALISED void write(const Run &of, const State &from) const;
+};
+} // namespace
+
+void Attention::rotate(const Run &of) const {
+  const int64_t size = groupQueries * headDim;
+  for (int64_t i = 0; i < of.count; ++i) {
+    const float *x = queries + (of.start + i) * queryStride + of.head * size;
+    for (int64_t g = 0; g < groupQueries; ++g)
+      rotation.call(x + g * headDim, of.start + i,
+                    of.query + i * size + g * headDim);
+  }
+}
+
+/// The page with the run's own positions: each token sees one slot more.
+void Attention::lastPage(const Run &of, const uint8_t *v,
+                         const State &to) const {
+  const int64_t visible = slotOf(context, of.start).slot + 1;
+  for (int64_t i = 0; i < of.count; ++i) {
+    const int64_t first = i * groupQueries;
+    softmax(of.score + first * kPageTokens, groupQueries, visible + i,
+            of.weight + first * kPageTokens, to.m + first, to.l + first);
+    values(of.weight + first * kPageTokens, v, to.o + first * headDim,
+           groupQueries, headDim, visible + i, v);
+  }
+}
+
+void Attention::write(const Run &of, const State &from) const {
+  for (int64_t i = 0; i < of.count; ++i) {
+    float *y =
+        out + (of.start + i) * outStride + of.head * groupQueries * headDim;
+    for (int64_t g = 0; g < groupQueries; ++g) {
+      const int64_t query = i * groupQueries + g;
+      finish(from.o + query * headDim, from.l[query], headDim, y + g * headDim);
+    }
+  }
+}
+
+/// The state of the run starts as the first page's; the following pages are
+/// merged to the other of two states in turn. The products know what is read
+/// next, the page's values and then the next page's keys: a page is too short
+/// for the processor to see what follows.
+void Attention::run(int64_t start, int64_t count, int64_t head) const {
+  const int64_t most = groupQueries * blockTokens;
+  const int64_t stateSize = alignTo(attentionState(most, headDim), 16);
+  Run of = {start,   count,   head,   groupQueries * count,
+            scratch, nullptr, nullptr};
+  of.score = of.query + alignTo(most * headDim, 16);
+  of.weight = of.score + most * kPageTokens;
+  float *ofPage = of.weight + most * kPageTokens;
+  float *state = ofPage + stateSize, *spare = state + stateSize;
+  rotate(of);
+  const auto [last, slot] = slotOf(context, start);
+  for (int64_t page = 0; page <= last; ++page) {
+    const uint8_t *k = cache.keys(context, start, page, head);
+    const uint8_t *v = k + cache.keyBytes;
+    const State to = stateAt(page == 0 ? state : ofPage, of.queries);
+    scores(of.query, k, scale, of.score, of.queries, headDim,
+           page < last ? kPageTokens : slot + count, v);
+    if (page < last) {
+      softmax(of.score, of.queries, kPageTokens, of.weight, to.m, to.l);
+      values(of.weight, v, to.o, of.queries, headDim, kPageTokens,
+             cache.keys(context, start, page + 1, head));
+    } else {
+      lastPage(of, v, to);
+    }
+    if (page == 0)
+      continue;
+    merge(state, ofPage, of.queries, headDim, spare);
+    std::swap(state, spare);
+  }
+  write(of, stateAt(state, of.queries));
+}
+
+/// A unit is a KV head of a block of tokens, with all query heads that share
+/// it: what is read of the cache serves all of them. The first and the last
+/// block follow each other, then the second and the one before the last, so
+/// that threads have equal work although later tokens of a prompt see more.
+QWEN_ENTRY void qwen::qwenDriverAttention(
+    const Context *context, int32_t thread, int64_t queries,
+    int64_t queryStride, int64_t cos, int64_t sin, int64_t ropeStride,
+    int64_t norm, float eps, int64_t layer, int64_t out, int64_t outStride,
+    int32_t op, int64_t kvHeads, int64_t groupQueries, int64_t headDim,
+    int64_t elementBytes, int64_t pageBytes, float scale, int64_t blockTokens,
+    float *scratch, RopeFn *rope, NormRopeFn *normRope,
+    AttentionScoresFn *scores, AttentionValuesFn *values,
+    SoftmaxPageFn *softmax, MergePageFn *merge, FinishAttentionFn *finish) {
+  const Attention attention = {
+      context,
+      {rope, normRope, weightsAt(context, norm), eps, arenaAt(context, cos),
+       arenaAt(context, sin), ropeStride, headDim / 2},
+      CacheLayout(kvHeads, headDim, elementBytes, pageBytes, layer),
+      arenaAt(context, queries),
+      queryStride,
+      arenaAt(context, out),
+      outStride,
+      groupQueries,
+      headDim,
+      scale,
+      blockTokens,
+      scratch,
+      scores,
+      values,
+      softmax,
+      merge,
+      finish};
+  const int64_t tokens = context->tokens;
+  const int64_t blocks = ceilDiv(tokens, blockTokens);
+  const auto compute = [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t turn = unit / kvHeads, head = unit % kvHeads;
+      const int64_t block = turn % 2 ? blocks - 1 - turn / 2 : turn / 2;
+      const int64_t last = std::min((block + 1) * blockTokens, tokens);
+      for (int64_t start = block * blockTokens; start < last;) {
+        const int64_t count = runLength(context, start, last);
+        attention.run(start, count, head);
+        start += count;
+      }
+    }
+  };
+  forStolenUnits(context, thread, op, blocks * kvHeads, 1, 1, compute);
+}

@@ -1,0 +1,156 @@
+//===- Elementwise.cpp - Embedding, norms, quantization, SwiGLU -----------===//
+
+#include "Places.h"
+
+#include "qwen/CodeGen/Driver/Driver.h"
+
+using namespace qwen;
+using namespace qwen::driver;
+
+void qwen::qwenDriverBarrier(const Context *context, int32_t thread) {
+  context->barrier(context->barrierState, thread);
+}
+
+[[gnu::noinline]] void qwen::qwenDriverTrace(const Context *context,
+                                             int32_t thread, int32_t op) {
+  if (context->trace)
+    context->trace(context->traceState, thread, op);
+}
+
+bool qwen::qwenDriverWantHidden(const Context *context, int32_t thread) {
+  return context->wantHidden != 0;
+}
+
+QWEN_ENTRY void qwen::qwenDriverEmbedding(const Context *context,
+                                          int32_t thread, int64_t weight,
+                                          int64_t k, int64_t out,
+                                          int64_t stride, EmbedFn *kernel) {
+  const auto *table = weightsAt<uint8_t>(context, weight);
+  float *y = arenaAt(context, out);
+  forUnits(context, thread, context->tokens, [&](int64_t token) {
+    kernel(table, context->tokenIds[token], k, y + token * stride);
+  });
+}
+
+QWEN_ENTRY void qwen::qwenDriverRopeTable(const Context *context,
+                                          int32_t thread, int64_t frequencies,
+                                          int64_t half, int64_t cos,
+                                          int64_t sin, int64_t stride,
+                                          RopeTableFn *kernel) {
+  const float *inverse = weightsAt(context, frequencies);
+  float *c = arenaAt(context, cos), *s = arenaAt(context, sin);
+  forUnits(context, thread, context->tokens, [&](int64_t token) {
+    kernel(context->positions[token], inverse, half, c + token * stride,
+           s + token * stride);
+  });
+}
+
+/// Calls compute(i, token) for the thread's share of all tokens, or of the
+/// wanted ones: result i is of token `token`.
+template <typename Compute>
+QWEN_SPECIALISED static void forTokens(const Context *context, int32_t thread,
+                                       bool wanted, const Compute &compute) {
+  forUnits(
+      context, thread, wanted ? context->rows : context->tokens,
+      [&](int64_t i) { compute(i, wanted ? wantedToken(context, i) : i); });
+}
+
+QWEN_ENTRY void qwen::qwenDriverRmsNormF32(const Context *context,
+                                           int32_t thread, int64_t in,
+                                           int64_t inStride, bool wanted,
+                                           int64_t weight, int64_t k, float eps,
+                                           int64_t out, int64_t stride,
+                                           RmsNormF32Fn *kernel) {
+  const float *x = arenaAt(context, in), *w = weightsAt(context, weight);
+  float *y = arenaAt(context, out);
+  forTokens(context, thread, wanted, [&](int64_t i, int64_t token) {
+    kernel(x + token * inStride, w, k, eps, y + i * stride);
+  });
+}
+
+QWEN_ENTRY void qwen::qwenDriverRmsNormQ8(const Context *context,
+                                          int32_t thread, int64_t in,
+                                          int64_t inStride, bool wanted,
+                                          int64_t weight, int64_t k, float eps,
+                                          int64_t out, int64_t stride,
+                                          int64_t scales, int64_t sums,
+                                          int32_t op, RmsNormQ8Fn *kernel) {
+  const float *x = arenaAt(context, in), *w = weightsAt(context, weight);
+  const Quantized y = quantizedAt(context, out, scales, sums, k);
+  forTokens(context, thread, wanted, [&](int64_t i, int64_t token) {
+    const auto [q, d, s, size] = y.at(i, stride);
+    flag(context, token, op,
+         kernel(x + token * inStride, w, size, eps, q, d, s));
+  });
+}
+
+QWEN_ENTRY void qwen::qwenDriverHiddenRows(const Context *context,
+                                           int32_t thread, int64_t in,
+                                           int64_t inStride, int64_t weight,
+                                           int64_t k, float eps, int32_t op,
+                                           RmsNormF32Fn *norm,
+                                           CheckFiniteFn *check) {
+  const float *x = arenaAt(context, in), *w = weightsAt(context, weight);
+  forTokens(context, thread, true, [&](int64_t row, int64_t token) {
+    float *y = context->result + row * k;
+    norm(x + token * inStride, w, k, eps, y);
+    flag(context, token, op, check(y, k));
+  });
+}
+
+QWEN_ENTRY void qwen::qwenDriverQuantize(const Context *context, int32_t thread,
+                                         int64_t in, int64_t inStride,
+                                         int64_t k, int64_t out, int64_t stride,
+                                         int64_t scales, int64_t sums,
+                                         int32_t op, QuantizeQ8Fn *kernel) {
+  const float *x = arenaAt(context, in);
+  const Quantized y = quantizedAt(context, out, scales, sums, k);
+  forUnits(context, thread, context->tokens, [&](int64_t token) {
+    const auto [q, d, s, size] = y.at(token, stride);
+    flag(context, token, op, kernel(x + token * inStride, size, q, d, s));
+  });
+}
+
+/// Calls compute(token, first, size) for the thread's share of the blocks of n
+/// values of each token.
+template <typename Compute>
+QWEN_SPECIALISED static void forBlocks(const Context *context, int32_t thread,
+                                       int64_t n, const Compute &compute) {
+  const int64_t blocks = ceilDiv(n, kActivationBlock);
+  forUnits(context, thread, context->tokens * blocks, [&](int64_t unit) {
+    const int64_t first = unit % blocks * kActivationBlock;
+    compute(unit / blocks, first, std::min(n - first, kActivationBlock));
+  });
+}
+
+QWEN_ENTRY void qwen::qwenDriverSwiGluF32(const Context *context,
+                                          int32_t thread, int64_t gate,
+                                          int64_t up, int64_t inStride,
+                                          int64_t n, int64_t out,
+                                          int64_t stride, SwiGluF32Fn *kernel) {
+  const float *g = arenaAt(context, gate), *u = arenaAt(context, up);
+  float *y = arenaAt(context, out);
+  forBlocks(context, thread, n,
+            [&](int64_t token, int64_t first, int64_t size) {
+              const int64_t from = token * inStride + first;
+              kernel(g + from, u + from, size, y + token * stride + first);
+            });
+}
+
+QWEN_ENTRY void qwen::qwenDriverSwiGluQ8(const Context *context, int32_t thread,
+                                         int64_t gate, int64_t up,
+                                         int64_t inStride, int64_t n,
+                                         int64_t out, int64_t stride,
+                                         int64_t scales, int64_t sums,
+                                         int32_t op, SwiGluQ8Fn *kernel) {
+  const float *g = arenaAt(context, gate), *u = arenaAt(context, up);
+  const Quantized y = quantizedAt(context, out, scales, sums, n);
+  forBlocks(context, thread, n,
+            [&](int64_t token, int64_t first, int64_t size) {
+              const int64_t from = token * inStride + first;
+              const auto [q, d, s, all] = y.at(token, stride);
+              flag(context, token, op,
+                   kernel(g + from, u + from, size, q + first,
+                          d + first / kActivationBlock, s + first / kGroup));
+            });
+}

@@ -1,0 +1,186 @@
+//===- Products.cpp - Linear and lm_head ----------------------------------===//
+
+#include "Places.h"
+
+#include "qwen/CodeGen/Driver/Driver.h"
+
+using namespace qwen;
+using namespace qwen::driver;
+
+namespace {
+/// The activations that a product of floats reads.
+struct FloatInput {
+  const float *x;
+  int64_t k;
+
+  /// Calls `kernel` for the tokens from `token` on.
+  QWEN_SPECIALISED void call(LinearF32Fn *kernel, int64_t token,
+                             const uint8_t *weights, const float *bias,
+                             const float *residual, float *out, int64_t m,
+                             int64_t stride, Range panels) const {
+    kernel(x + token * k, weights, bias, residual, out, m, k, stride,
+           panels.begin, panels.end);
+  }
+};
+
+/// The activations that a product of integers reads. Tokens have no gap.
+struct QuantizedInput {
+  Quantized x;
+  int64_t k = x.k;
+
+  QWEN_SPECIALISED void call(LinearQ8Fn *kernel, int64_t token,
+                             const uint8_t *weights, const float *bias,
+                             const float *residual, float *out, int64_t m,
+                             int64_t stride, Range panels) const {
+    const auto [q, d, s, size] = x.at(token, k);
+    kernel(q, d, s, weights, bias, residual, out, m, size, stride, panels.begin,
+           panels.end);
+  }
+};
+
+/// What a product needs beside its activations.
+template <typename Fn> struct Product {
+  const uint8_t *weights;
+  const float *bias, *residual;
+  float *out;
+  int64_t m, stride;
+  int64_t cached, least;
+  const DriverTile<Fn> *tiles;
+  int64_t tileCount;
+};
+} // namespace
+
+/// Multiplies all tokens with the panels of `range`. Each tile takes the
+/// largest multiple of its M that the ones before it have left; tokens are
+/// independent, so that the split never shows in the result. Where tiles follow
+/// each other, panels that fit in a core's cache are the outer loop: memory is
+/// read once (docs/decisions/0006-small-batches.md). Tokens that are one tile
+/// take all panels at once, so that their streams are long.
+template <typename Input, typename Fn>
+QWEN_SPECIALISED static void multiply(const Input &input, const Product<Fn> &of,
+                                      Range range) {
+  bool single = false;
+#pragma clang loop unroll(full)
+  for (int64_t i = 0; i < of.tileCount; ++i)
+    single |= of.tiles[i].m == of.m;
+  const int64_t step = std::max(
+      single ? range.end - range.begin : of.cached / input.k, of.least);
+  for (int64_t first = range.begin; first < range.end; first += step) {
+    const Range panels = {first, std::min(first + step, range.end)};
+    int64_t left = of.m;
+#pragma clang loop unroll(full)
+    for (int64_t i = 0; i < of.tileCount; ++i) {
+      const auto [kernel, size] = of.tiles[i];
+      const int64_t done = of.m - left, count = left - left % size;
+      left -= count;
+      if (count > 0)
+        input.call(kernel, done, of.weights, of.bias,
+                   of.residual ? of.residual + done * of.stride : nullptr,
+                   of.out + done * of.stride, count, of.stride, panels);
+    }
+  }
+}
+
+/// Calls compute(range) for the thread's panels. A thread steals as many panels
+/// as share work, of one token 1, and at least 32768 weights, which are a
+/// stream that is worth starting.
+template <typename Compute>
+QWEN_SPECIALISED static void
+forPanels(const Context *context, int32_t thread, int32_t op, int64_t m,
+          int64_t k, int64_t panels, int64_t most, const Compute &compute) {
+  const int64_t together = m == 1 ? 1 : most;
+  const int64_t least = std::max(32768 / kPanelOutputs / k, together);
+  forStolenUnits(
+      context, thread, op, panels, together, least,
+      [&](int64_t begin, int64_t end) { compute(Range{begin, end}); });
+}
+
+template <typename Input, typename Fn>
+QWEN_SPECIALISED static void
+linear(const Context *context, int32_t thread, const Input &input,
+       int64_t weight, int64_t panels, int64_t bias, int64_t residual,
+       int64_t out, int64_t stride, int32_t op, int64_t cached, int64_t least,
+       int64_t together, const DriverTile<Fn> *tiles, int64_t tileCount) {
+  const Product<Fn> product = {weightsAt<uint8_t>(context, weight),
+                               weightsAt(context, bias),
+                               residual < 0 ? nullptr
+                                            : arenaAt(context, residual),
+                               arenaAt(context, out),
+                               context->tokens,
+                               stride,
+                               cached,
+                               least,
+                               tiles,
+                               tileCount};
+  forPanels(context, thread, op, product.m, input.k, panels, together,
+            [&](Range range) { multiply(input, product, range); });
+}
+
+template <typename Input, typename Fn>
+QWEN_SPECIALISED static void
+lmHead(const Context *context, int32_t thread, const Input &input,
+       int64_t weight, int64_t panels, int64_t stride, int32_t op,
+       CheckFiniteFn *check, int64_t cached, int64_t least, int64_t together,
+       const DriverTile<Fn> *tiles, int64_t tileCount) {
+  const Product<Fn> product = {weightsAt<uint8_t>(context, weight),
+                               nullptr,
+                               nullptr,
+                               context->result,
+                               context->rows,
+                               stride,
+                               cached,
+                               least,
+                               tiles,
+                               tileCount};
+  forPanels(
+      context, thread, op, product.m, input.k, panels, together,
+      [&](Range range) {
+        multiply(input, product, range);
+        // Each thread tests the outputs that it wrote.
+        for (int64_t row = 0; row < product.m; ++row)
+          flag(context, wantedToken(context, row), op,
+               check(product.out + row * stride + range.begin * kPanelOutputs,
+                     (range.end - range.begin) * kPanelOutputs));
+      });
+}
+
+QWEN_ENTRY void qwen::qwenDriverLinearF32(
+    const Context *context, int32_t thread, int64_t in, int64_t weight,
+    int64_t k, int64_t panels, int64_t bias, int64_t residual, int64_t out,
+    int64_t stride, int32_t op, int64_t cached, int64_t least, int64_t together,
+    const DriverTile<LinearF32Fn> *tiles, int64_t tileCount) {
+  linear(context, thread, FloatInput{arenaAt(context, in), k}, weight, panels,
+         bias, residual, out, stride, op, cached, least, together, tiles,
+         tileCount);
+}
+
+QWEN_ENTRY void qwen::qwenDriverLinearQ8(
+    const Context *context, int32_t thread, int64_t in, int64_t scales,
+    int64_t sums, int64_t weight, int64_t k, int64_t panels, int64_t bias,
+    int64_t residual, int64_t out, int64_t stride, int32_t op, int64_t cached,
+    int64_t least, int64_t together, const DriverTile<LinearQ8Fn> *tiles,
+    int64_t tileCount) {
+  linear(context, thread,
+         QuantizedInput{quantizedAt(context, in, scales, sums, k)}, weight,
+         panels, bias, residual, out, stride, op, cached, least, together,
+         tiles, tileCount);
+}
+
+QWEN_ENTRY void qwen::qwenDriverLmHeadF32(
+    const Context *context, int32_t thread, int64_t in, int64_t weight,
+    int64_t k, int64_t panels, int64_t stride, int32_t op, CheckFiniteFn *check,
+    int64_t cached, int64_t least, int64_t together,
+    const DriverTile<LinearF32Fn> *tiles, int64_t tileCount) {
+  lmHead(context, thread, FloatInput{arenaAt(context, in), k}, weight, panels,
+         stride, op, check, cached, least, together, tiles, tileCount);
+}
+
+QWEN_ENTRY void qwen::qwenDriverLmHeadQ8(
+    const Context *context, int32_t thread, int64_t in, int64_t scales,
+    int64_t sums, int64_t weight, int64_t k, int64_t panels, int64_t stride,
+    int32_t op, CheckFiniteFn *check, int64_t cached, int64_t least,
+    int64_t together, const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount) {
+  lmHead(context, thread,
+         QuantizedInput{quantizedAt(context, in, scales, sums, k)}, weight,
+         panels, stride, op, check, cached, least, together, tiles, tileCount);
+}

@@ -1,0 +1,112 @@
+//===- Units.h - How threads divide the units of an op ----------*- C++ -*-===//
+//
+// Threads have speeds that change within an op: memory serves now one and now
+// another, a thread that reads alone gets little more than its part of the
+// bandwidth, and another program or virtual machine may be on a core. So the
+// last units of an op are its tail, which is in nobody's share: a thread that
+// is done steals some of them, ever fewer. No result depends on it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_CODEGEN_DRIVER_UNITS_H
+#define QWEN_LIB_CODEGEN_DRIVER_UNITS_H
+
+#include "qwen/ABI/KernelABI.h"
+
+#include <algorithm>
+#include <atomic>
+
+/// Code that an instance specialises: with the instance's constants in place it
+/// is a few calls.
+#define QWEN_SPECIALISED [[gnu::always_inline]] inline
+/// A function of Driver.h that an instance specialises.
+#define QWEN_ENTRY [[gnu::always_inline]]
+
+namespace qwen::driver {
+
+/// Units [begin, end).
+struct Range {
+  int64_t begin, end;
+};
+
+/// The thread's share of `units` units.
+inline Range shareOf(const Context *context, int32_t thread, int64_t units) {
+  const auto count = static_cast<uint64_t>(units);
+  const uint32_t *shares = context->shares + thread;
+  return {static_cast<int64_t>((count * shares[0]) >> 16),
+          static_cast<int64_t>((count * shares[1]) >> 16)};
+}
+
+/// The number of units that are in somebody's share: all of them for one
+/// thread, and where an eighth of them is too little for each thread to steal
+/// `together` units twice; else all but that eighth.
+inline int64_t sharedUnits(const Context *context, int64_t units,
+                           int64_t together) {
+  const int64_t eighth = units >> 3;
+  const int64_t ofFirst = shareOf(context, 0, eighth).end;
+  return ofFirst >= 2 * together && ofFirst < eighth ? units - eighth : units;
+}
+
+/// Steals units of the tail, which begins at `shared`: half of the thread's
+/// share of what is left, and at least `least`. The range is empty where
+/// nothing is left.
+[[gnu::noinline]] inline Range steal(const Context *context, int32_t thread,
+                                     int32_t op, int64_t shared, int64_t units,
+                                     int64_t least) {
+  const std::atomic_ref<uint32_t> taken(context->taken[op]);
+  uint32_t before = taken.load(std::memory_order_relaxed);
+  for (;;) {
+    const int64_t begin = shared + before;
+    const int64_t left = units - begin;
+    const Range share = shareOf(context, thread, left);
+    const int64_t half = (share.end - share.begin) >> 1;
+    const int64_t count = std::min(std::max(half, least), left);
+    // Where nothing is left, the counter stays in every thread's cache.
+    if (count == 0 || taken.compare_exchange_strong(
+                          before, before + static_cast<uint32_t>(count),
+                          std::memory_order_relaxed))
+      return {begin, begin + count};
+  }
+}
+
+/// Calls compute(begin, end) for the thread's share of `units` units, then for
+/// the units that it steals.
+template <typename Compute>
+QWEN_SPECIALISED void forStolenUnits(const Context *context, int32_t thread,
+                                     int32_t op, int64_t units,
+                                     int64_t together, int64_t least,
+                                     const Compute &compute) {
+  const int64_t shared = sharedUnits(context, units, together);
+  Range range = shareOf(context, thread, shared);
+  do {
+    compute(range.begin, range.end);
+    range = steal(context, thread, op, shared, units, least);
+  } while (range.begin < range.end);
+}
+
+/// Calls compute(unit) for the thread's share of `units` units.
+template <typename Compute>
+QWEN_SPECIALISED void forUnits(const Context *context, int32_t thread,
+                               int64_t units, const Compute &compute) {
+  const Range range = shareOf(context, thread, units);
+  for (int64_t unit = range.begin; unit < range.end; ++unit)
+    compute(unit);
+}
+
+/// Notes that op `op` saw a value of `token` that is not finite, where `bad` is
+/// not 0. The first op stays.
+inline void flag(const Context *context, int64_t token, int32_t op,
+                 int32_t bad) {
+  if (!bad)
+    return;
+  const std::atomic_ref<uint32_t> seen(context->flags[token]);
+  const auto number = static_cast<uint32_t>(op);
+  uint32_t first = seen.load(std::memory_order_relaxed);
+  while (number < first &&
+         !seen.compare_exchange_weak(first, number, std::memory_order_relaxed))
+    ;
+}
+
+} // namespace qwen::driver
+
+#endif // QWEN_LIB_CODEGEN_DRIVER_UNITS_H

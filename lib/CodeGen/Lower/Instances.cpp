@@ -1,0 +1,302 @@
+//===- Instances.cpp - Driver functions with their constants --------------===//
+
+#include "Instances.h"
+
+#include "qwen/ABI/KernelABI.h"
+#include "qwen/CodeGen/Driver/Driver.h"
+#include "qwen/CodeGen/Schedule/Schedule.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+
+#include <cmath>
+#include <functional>
+#include <map>
+
+using namespace mlir;
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// Types
+//===----------------------------------------------------------------------===//
+
+template <typename T> static Type typeOf(MLIRContext *context) {
+  if constexpr (std::is_pointer_v<T>)
+    return LLVM::LLVMPointerType::get(context);
+  else if constexpr (std::is_same_v<T, float>)
+    return Float32Type::get(context);
+  else if constexpr (std::is_same_v<T, bool>)
+    return IntegerType::get(context, 1);
+  else
+    return IntegerType::get(context, 8 * sizeof(T));
+}
+
+template <typename Result, typename... Parameters>
+static FunctionType typeOf(Result (*)(Parameters...), MLIRContext *context) {
+  SmallVector<Type, 1> results;
+  if constexpr (!std::is_void_v<Result>)
+    results.push_back(typeOf<Result>(context));
+  return FunctionType::get(context, {typeOf<Parameters>(context)...}, results);
+}
+
+/// The type of the functions of a kind of kernel.
+static FunctionType kernelType(KernelOp op, MLIRContext *context) {
+  return visitKernelOp(op, [&]<KernelOp Op>() {
+    return typeOf(static_cast<KernelFn<Op> *>(nullptr), context);
+  });
+}
+
+/// A function of the driver, by its declaration.
+#define QWEN_DRIVER(Symbol)                                                    \
+  Function { #Symbol, typeOf(Symbol, module.getContext()) }
+
+//===----------------------------------------------------------------------===//
+// Functions
+//===----------------------------------------------------------------------===//
+
+Instances::Instances(ModuleOp module)
+    : module(module), builder(module.getLoc(), module.getContext()) {}
+
+void Instances::declare(const std::string &name, FunctionType type) {
+  if (module.lookupSymbol(name))
+    return;
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToEnd(module.getBody());
+  func::FuncOp::create(builder, name, type).setPrivate();
+}
+
+std::string Instances::add(const std::string &name, const Function &driver,
+                           ArrayRef<Constant> constants) {
+  declare(driver.name, driver.type);
+  if (module.lookupSymbol(name))
+    return name;
+  size_t fixed = 0;
+  for (const Constant &constant : constants)
+    fixed += std::holds_alternative<Tiles>(constant) ? 2 : 1;
+  builder.setInsertionPointToEnd(module.getBody());
+  auto instance = func::FuncOp::create(
+      builder, name,
+      builder.getFunctionType(driver.type.getInputs().drop_back(fixed), {}));
+  instance.setPrivate();
+  instance->setAttr("passthrough", builder.getStrArrayAttr({"noinline"}));
+  builder.setInsertionPointToStart(instance.addEntryBlock());
+  SmallVector<Value> arguments(instance.getArguments());
+  for (const Constant &constant : constants) {
+    arguments.push_back(value(constant));
+    if (const auto *tiles = std::get_if<Tiles>(&constant))
+      arguments.push_back(value(static_cast<int64_t>(tiles->size())));
+  }
+  func::CallOp::create(builder, driver.name, TypeRange(), arguments);
+  func::ReturnOp::create(builder);
+  return name;
+}
+
+Value Instances::address(const KernelInfo *kernel) {
+  const Type pointer = LLVM::LLVMPointerType::get(module.getContext());
+  if (!kernel)
+    return LLVM::ZeroOp::create(builder, pointer);
+  const std::string name(kernel->name);
+  const FunctionType type = kernelType(kernel->op, module.getContext());
+  declare(name, type);
+  Value function = func::ConstantOp::create(builder, type, name);
+  return UnrealizedConversionCastOp::create(builder, pointer, function)
+      .getResult(0);
+}
+
+namespace {
+template <typename... Cases> struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases> Overloaded(Cases...) -> Overloaded<Cases...>;
+} // namespace
+
+Value Instances::value(const Constant &constant) {
+  const Type pointer = LLVM::LLVMPointerType::get(module.getContext());
+  const auto integer = [&](int64_t number) -> Value {
+    return arith::ConstantIntOp::create(builder, number, 64);
+  };
+  const auto allocate = [&](Type element, int64_t count) -> Value {
+    return LLVM::AllocaOp::create(builder, pointer, element, integer(count),
+                                  /*alignment=*/64);
+  };
+  return std::visit(
+      Overloaded{integer,
+                 [&](float number) -> Value {
+                   return arith::ConstantFloatOp::create(
+                       builder, builder.getF32Type(), APFloat(number));
+                 },
+                 [&](const KernelInfo *kernel) { return address(kernel); },
+                 [&](Scratch scratch) {
+                   return allocate(builder.getF32Type(), scratch.floats);
+                 },
+                 [&](const Tiles &tiles) {
+                   // DriverTile: a pointer and an int64.
+                   Value array =
+                       allocate(builder.getI64Type(),
+                                2 * static_cast<int64_t>(tiles.size()));
+                   const auto store = [&](Value field, size_t index) {
+                     Value at = LLVM::GEPOp::create(
+                         builder, pointer, builder.getI64Type(), array,
+                         LLVM::GEPArg(static_cast<int32_t>(index)));
+                     LLVM::StoreOp::create(builder, field, at);
+                   };
+                   for (size_t i = 0; i < tiles.size(); ++i) {
+                     store(address(tiles[i]), 2 * i);
+                     store(integer(tiles[i]->m), 2 * i + 1);
+                   }
+                   return array;
+                 }},
+      constant);
+}
+
+static std::string named(const char *op, const KernelInfo &kernel) {
+  return std::string(op) + "." + std::string(kernel.name);
+}
+
+std::string Instances::barrier() {
+  const Function driver = QWEN_DRIVER(qwenDriverBarrier);
+  declare(driver.name, driver.type);
+  return driver.name;
+}
+std::string Instances::trace() {
+  const Function driver = QWEN_DRIVER(qwenDriverTrace);
+  declare(driver.name, driver.type);
+  return driver.name;
+}
+std::string Instances::wantHidden() {
+  const Function driver = QWEN_DRIVER(qwenDriverWantHidden);
+  declare(driver.name, driver.type);
+  return driver.name;
+}
+
+//===----------------------------------------------------------------------===//
+// Ops whose units are tokens
+//===----------------------------------------------------------------------===//
+
+std::string Instances::embedding(const KernelInfo &kernel) {
+  return add(named("embedding", kernel), QWEN_DRIVER(qwenDriverEmbedding),
+             {&kernel});
+}
+std::string Instances::ropeTable(const KernelInfo &kernel) {
+  return add(named("rope_table", kernel), QWEN_DRIVER(qwenDriverRopeTable),
+             {&kernel});
+}
+std::string Instances::rmsNorm(const KernelInfo &kernel) {
+  return add(named("rms_norm", kernel),
+             kernel.op == KernelOp::RmsNormF32
+                 ? QWEN_DRIVER(qwenDriverRmsNormF32)
+                 : QWEN_DRIVER(qwenDriverRmsNormQ8),
+             {&kernel});
+}
+std::string Instances::hiddenRows(const KernelInfo &norm,
+                                  const KernelInfo &check) {
+  return add(named("hidden_rows", norm), QWEN_DRIVER(qwenDriverHiddenRows),
+             {&norm, &check});
+}
+std::string Instances::quantize(const KernelInfo &kernel) {
+  return add(named("quantize", kernel), QWEN_DRIVER(qwenDriverQuantize),
+             {&kernel});
+}
+std::string Instances::swiGlu(const KernelInfo &kernel) {
+  return add(named("swiglu", kernel),
+             kernel.op == KernelOp::SwiGluF32 ? QWEN_DRIVER(qwenDriverSwiGluF32)
+                                              : QWEN_DRIVER(qwenDriverSwiGluQ8),
+             {&kernel});
+}
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+/// The GEMM, the kernels for fewer tokens that run where it and the GEMV do,
+/// and the GEMV. `gemm` may be null.
+static std::vector<const KernelInfo *> tilesOf(const KernelInfo &gemv,
+                                               const KernelInfo *gemm) {
+  std::map<int64_t, const KernelInfo *, std::greater<>> tiles;
+  if (gemm) {
+    const CpuFeatureSet features = gemv.features() | gemm->features();
+    for (const KernelInfo &kernel : kernelTable())
+      if (kernel.op == gemv.op && kernel.format == gemv.format &&
+          kernel.m < gemm->m && features.containsAll(kernel.features()))
+        tiles[kernel.m] = &kernel;
+    tiles[gemm->m] = gemm;
+  }
+  tiles[1] = &gemv;
+  std::vector<const KernelInfo *> result;
+  result.reserve(tiles.size());
+  for (const auto &[m, kernel] : tiles)
+    result.push_back(kernel);
+  return result;
+}
+
+std::vector<Instances::Constant>
+Instances::productConstants(const KernelInfo &gemv, const KernelInfo *gemm) {
+  const KernelInfo &largest = gemm ? *gemm : gemv;
+  const KernelSchedule &schedule = scheduleOf(largest);
+  const LoopNest loops = loopNest(largest, schedule);
+  const bool arranges = loops == LoopNest::UnpackOnce || loops == LoopNest::Amx;
+  return {schedule.cached / kPanelOutputs, schedule.panels,
+          arranges ? schedule.panels : int64_t{1}, tilesOf(gemv, gemm)};
+}
+
+std::string Instances::linear(const KernelInfo &gemv, const KernelInfo *gemm) {
+  return add(named("linear", gemm ? *gemm : gemv),
+             gemv.op == KernelOp::LinearF32 ? QWEN_DRIVER(qwenDriverLinearF32)
+                                            : QWEN_DRIVER(qwenDriverLinearQ8),
+             productConstants(gemv, gemm));
+}
+
+std::string Instances::lmHead(const KernelInfo &gemv, const KernelInfo *gemm,
+                              const KernelInfo &check) {
+  std::vector<Constant> constants = productConstants(gemv, gemm);
+  constants.insert(constants.begin(), &check);
+  return add(named("lm_head", gemm ? *gemm : gemv),
+             gemv.op == KernelOp::LinearF32 ? QWEN_DRIVER(qwenDriverLmHeadF32)
+                                            : QWEN_DRIVER(qwenDriverLmHeadQ8),
+             constants);
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+/// The kernel as the driver's parameter for a kernel of kind `op`.
+static const KernelInfo *ofKind(const KernelInfo &kernel, KernelOp op) {
+  return kernel.op == op ? &kernel : nullptr;
+}
+
+std::string Instances::append(const AttentionShape &shape,
+                              const KernelInfo &rope, const KernelInfo &appendK,
+                              const KernelInfo &appendV) {
+  return add("append", QWEN_DRIVER(qwenDriverAppend),
+             {shape.kvHeads, shape.headDim, kvElementBytes(shape.format),
+              shape.pageBytes(), Scratch{appendScratch(shape.headDim)},
+              ofKind(rope, KernelOp::Rope), ofKind(rope, KernelOp::NormRope),
+              &appendK, &appendV});
+}
+
+/// Tokens of a unit of attention with `groupQueries` queries a token: about a
+/// strip of queries, and whole tiles of them where tokens allow it.
+static int64_t blockTokens(const KernelSchedule &schedule,
+                           int64_t groupQueries) {
+  const int64_t tokens = std::max<int64_t>(1, schedule.strip / groupQueries);
+  const int64_t tile = schedule.tokens;
+  return tokens < tile ? tokens : tokens / tile * tile;
+}
+
+std::string
+Instances::attention(const AttentionShape &shape, const KernelInfo &rope,
+                     const KernelInfo &scores, const KernelInfo &values,
+                     const KernelInfo &softmax, const KernelInfo &merge,
+                     const KernelInfo &finish) {
+  const int64_t groupQueries = shape.heads / shape.kvHeads;
+  const int64_t tokens = blockTokens(scheduleOf(scores), groupQueries);
+  return add(
+      "attention", QWEN_DRIVER(qwenDriverAttention),
+      {shape.kvHeads, groupQueries, shape.headDim, kvElementBytes(shape.format),
+       shape.pageBytes(),
+       static_cast<float>(1 / std::sqrt(static_cast<double>(shape.headDim))),
+       tokens, Scratch{attentionScratch(groupQueries, shape.headDim, tokens)},
+       ofKind(rope, KernelOp::Rope), ofKind(rope, KernelOp::NormRope), &scores,
+       &values, &softmax, &merge, &finish});
+}
