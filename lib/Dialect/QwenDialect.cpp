@@ -10,6 +10,7 @@ using namespace mlir;
 using namespace qwen;
 
 #include "qwen/Dialect/QwenDialect.cpp.inc"
+#include "qwen/Dialect/QwenEnums.cpp.inc"
 
 //===----------------------------------------------------------------------===//
 // Types
@@ -19,6 +20,10 @@ bool qwen::isTokenIntegers(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   return tensor && tensor.getRank() == 1 && tensor.isDynamicDim(0) &&
          tensor.getElementType().isInteger(32) && !tensor.getEncoding();
+}
+
+int64_t qwen::widthOf(Value activations) {
+  return cast<RankedTensorType>(activations.getType()).getDimSize(1);
 }
 
 static bool isRows(RankedTensorType tensor) {
@@ -41,6 +46,10 @@ bool qwen::isQuantizedActivations(Type type) {
 //===----------------------------------------------------------------------===//
 // Attributes
 //===----------------------------------------------------------------------===//
+
+llvm::hash_code qwen::hash_value(CpuFeatureSet features) {
+  return llvm::hash_value(toString(features));
+}
 
 #define GET_ATTRDEF_CLASSES
 #include "qwen/Dialect/QwenAttributes.cpp.inc"
@@ -104,6 +113,65 @@ void KvFormatAttr::print(AsmPrinter &printer) const {
   printer << '<' << kvFormatName(getValue()) << '>';
 }
 
+Attribute FeaturesAttr::parse(AsmParser &parser, Type) {
+  CpuFeatureSet features;
+  const auto parseOne = [&]() -> ParseResult {
+    SMLoc location = parser.getCurrentLocation();
+    std::string text;
+    if (parser.parseKeywordOrString(&text))
+      return failure();
+    const std::optional<CpuFeature> feature = parseFeature(text);
+    if (!feature)
+      return parser.emitError(location)
+             << "unknown CPU feature '" << text << "'";
+    features.insert(*feature);
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::LessGreater,
+                                     parseOne))
+    return {};
+  return get(parser.getContext(), features);
+}
+
+void FeaturesAttr::print(AsmPrinter &printer) const {
+  printer << '<';
+  llvm::interleaveComma(getValue().names(), printer, [&](StringRef name) {
+    printer.printKeywordOrString(name);
+  });
+  printer << '>';
+}
+
+Attribute KernelAttr::parse(AsmParser &parser, Type) {
+  StringRef text;
+  if (parser.parseLess())
+    return {};
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseKeyword(&text) || parser.parseGreater())
+    return {};
+  if (const KernelInfo *kernel = findKernel(std::string_view(text)))
+    return get(parser.getContext(), kernel);
+  parser.emitError(location) << "unknown kernel '" << text << "'";
+  return {};
+}
+
+void KernelAttr::print(AsmPrinter &printer) const {
+  printer << '<' << getInfo()->name << '>';
+}
+
+Attribute FrequenciesAttr::parse(AsmParser &parser, Type) {
+  double theta;
+  if (parser.parseLess() || parser.parseKeyword("theta") ||
+      parser.parseEqual() || parser.parseFloat(theta) || parser.parseGreater())
+    return {};
+  return get(parser.getContext(), APFloat(theta));
+}
+
+void FrequenciesAttr::print(AsmPrinter &printer) const {
+  printer << "<theta = ";
+  printer.printFloat(getTheta());
+  printer << '>';
+}
+
 Attribute LayoutAttr::parse(AsmParser &parser, Type) {
   SMLoc location = parser.getCurrentLocation();
   int64_t panel, chunk;
@@ -138,4 +206,77 @@ LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                        << " is needed for "
                        << weightFormatName(format.getValue());
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Attributes of the module
+//===----------------------------------------------------------------------===//
+
+/// Whether `attribute` is an i64 from `least` to `most`.
+static bool isI64(Attribute attribute, int64_t least,
+                  int64_t most = INT64_MAX) {
+  auto integer = dyn_cast<IntegerAttr>(attribute);
+  return integer && integer.getType().isSignlessInteger(64) &&
+         integer.getInt() >= least && integer.getInt() <= most;
+}
+
+template <typename Kind> static bool isA(Attribute attribute) {
+  return isa<Kind>(attribute);
+}
+
+template <typename Element> static bool isArrayOf(Attribute attribute) {
+  auto array = dyn_cast<ArrayAttr>(attribute);
+  return array && llvm::all_of(array, isA<Element>);
+}
+
+namespace {
+struct ModuleAttribute {
+  StringRef name;
+  bool (*isValid)(Attribute);
+  StringRef needed;
+};
+} // namespace
+
+static bool isStage(Attribute attribute) {
+  auto name = dyn_cast<StringAttr>(attribute);
+  return name && symbolizeStage(name.getValue());
+}
+static bool isLimit(Attribute attribute) {
+  return isI64(attribute, 1, kMostTokens);
+}
+static bool isSize(Attribute attribute) { return isI64(attribute, 0); }
+
+static constexpr StringRef kLimit = "an i64 from 1 to 1048576";
+static_assert(kMostTokens == 1048576);
+static constexpr StringRef kSize = "an i64 of 0 or more";
+
+static const ModuleAttribute kModuleAttributes[] = {
+    {kStageAttr, isStage, "a stage"},
+    {kModelAttr, isA<DictionaryAttr>, "a dictionary"},
+    {kKvFormatAttr, isA<KvFormatAttr>, "a #qwen.kv_format"},
+    {kMaxTokensAttr, isLimit, kLimit},
+    {kMaxRowsAttr, isLimit, kLimit},
+    {kWeightBytesAttr, isSize, kSize},
+    {kArenaBytesAttr, isSize, kSize},
+    {kTargetFeaturesAttr, isA<FeaturesAttr>, "a #qwen.features"},
+    {kOpsAttr, isArrayOf<StringAttr>, "an array of strings"},
+    {kWorkAttr, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
+    {kOpKernelsAttr, isArrayOf<ArrayAttr>, "an array of arrays"},
+    {kResultStrideAttr, isSize, kSize},
+};
+
+LogicalResult QwenDialect::verifyOperationAttribute(Operation *op,
+                                                    NamedAttribute attribute) {
+  const auto *known =
+      llvm::find_if(kModuleAttributes, [&](const ModuleAttribute &row) {
+        return row.name == attribute.getName();
+      });
+  if (known == std::end(kModuleAttributes) || !isa<ModuleOp>(op))
+    return op->emitError() << attribute.getName() << " is not an attribute of '"
+                           << op->getName() << "'";
+  if (known->isValid(attribute.getValue()))
+    return success();
+  return op->emitError() << attribute.getName() << " is "
+                         << attribute.getValue() << " when " << known->needed
+                         << " is needed";
 }

@@ -3,8 +3,26 @@
 #include "qwen/ABI/Artifact.h"
 #include "qwen/Dialect/QwenDialect.h"
 
+#include "mlir/IR/Builders.h"
+
+#include <cmath>
+
 using namespace mlir;
 using namespace qwen;
+
+void WeightOp::build(OpBuilder &builder, OperationState &state, StringRef name,
+                     RankedTensorType type, StringRef file, uint64_t offset) {
+  build(builder, state, builder.getStringAttr(name), TypeAttr::get(type),
+        builder.getStringAttr(file),
+        builder.getI64IntegerAttr(static_cast<int64_t>(offset)),
+        /*frequencies=*/nullptr, /*format=*/nullptr);
+}
+
+void WeightOp::build(OpBuilder &builder, OperationState &state, StringRef name,
+                     RankedTensorType type, FrequenciesAttr frequencies) {
+  build(builder, state, builder.getStringAttr(name), TypeAttr::get(type),
+        /*file=*/nullptr, /*offset=*/nullptr, frequencies, /*format=*/nullptr);
+}
 
 /// Checks rank and dimensions of a weight's `type`.
 static LogicalResult verifyShape(Operation *op, RankedTensorType type,
@@ -35,11 +53,21 @@ LogicalResult WeightOp::verify() {
   if (!element.isF32() && !element.isF16() && !element.isBF16())
     return emitOpError() << "has values of " << element
                          << " when f32, f16 or bf16 is needed";
-  if (getFile().empty())
+  if (getFrequencies()) {
+    if (getFile() || getOffset() || type.getRank() != 1 || !element.isF32())
+      return emitOpError() << "has frequencies when only a vector of f32 "
+                              "without file can have them";
+    const auto theta =
+        static_cast<float>(getFrequencies()->getTheta().convertToDouble());
+    if (!std::isfinite(theta) || theta <= 0)
+      return emitOpError() << "theta is " << theta
+                           << " when a positive number is needed";
+  } else if (!getFile() || getFile()->empty() || !getOffset()) {
     return emitOpError() << "has no file";
-  if (static_cast<int64_t>(getOffset()) < 0)
-    return emitOpError() << "offset is " << static_cast<int64_t>(getOffset())
+  } else if (static_cast<int64_t>(*getOffset()) < 0) {
+    return emitOpError() << "offset is " << static_cast<int64_t>(*getOffset())
                          << " when 0 or more is needed";
+  }
   if (getFormat() && type.getRank() == 1 &&
       getFormat()->getValue() != WeightFormat::F32)
     return emitOpError() << "has format "

@@ -69,9 +69,7 @@ static LogicalResult fuse(AttentionOp op) {
 
   OpBuilder builder(op);
   AppendOp::create(builder, op.getLoc(), k->heads, op.getValues(), k->cos,
-                   k->sin, op.getLayerAttr(), k->norm, k->eps,
-                   /*plan=*/nullptr, /*rope_kernel=*/nullptr,
-                   /*append_k_kernel=*/nullptr, /*append_v_kernel=*/nullptr);
+                   k->sin, op.getLayerAttr(), k->norm, k->eps);
   op.getKeysMutable().clear();
   op.getValuesMutable().clear();
   op.getQueriesMutable().assign(q->heads);

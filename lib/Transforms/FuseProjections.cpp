@@ -28,12 +28,10 @@ static void fuse(ArrayRef<LinearOp> linears) {
 
   LinearOp first = linears.front();
   OpBuilder builder(first);
-  auto fused = LinearOp::create(
-      builder, builder.getFusedLoc(locations), types, first.getInput(),
-      /*residual=*/nullptr, builder.getArrayAttr(weights),
-      biases.empty() ? ArrayAttr() : builder.getArrayAttr(biases),
-      /*packed=*/nullptr, /*packed_bias=*/nullptr, /*plan=*/nullptr,
-      /*gemv=*/nullptr, /*gemm=*/nullptr);
+  auto fused = LinearOp::create(builder, builder.getFusedLoc(locations), types,
+                                first.getInput(), builder.getArrayAttr(weights),
+                                biases.empty() ? ArrayAttr()
+                                               : builder.getArrayAttr(biases));
   ValueRange results = fused.getResults();
   for (LinearOp linear : linears) {
     const size_t count = linear->getNumResults();

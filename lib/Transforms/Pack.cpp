@@ -1,13 +1,11 @@
 //===- Pack.cpp - The weight image ----------------------------------------===//
 
 #include "qwen/ABI/Artifact.h"
-#include "qwen/ABI/KernelTable.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace qwen;
@@ -16,16 +14,6 @@ namespace qwen {
 #define GEN_PASS_DEF_PACK
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
-
-/// The layout that a row of the kernel table reads; none for rows that read no
-/// matrix of the image.
-static LayoutAttr layoutOf(MLIRContext *context, KernelFormat format) {
-  const std::optional<WeightFormat> weights = weightFormat(format);
-  if (!weights)
-    return nullptr;
-  return LayoutAttr::get(context, FormatAttr::get(context, *weights),
-                         kPanelOutputs, chunkValues(*weights));
-}
 
 /// A name for what is packed of `segments`: what their names share, with the
 /// parts that differ joined: a.q.weight and a.k.weight give
@@ -87,60 +75,30 @@ public:
   /// Bytes of the image so far.
   int64_t size() const { return bytes; }
 
-  /// Room for `count` values of f32; returns its offset.
-  int64_t reserveFloats(int64_t count) { return reserve(count * 4); }
-
-  /// The matrix of `segments` that `op` reads with rows `kernels` of the table.
-  FailureOr<FlatSymbolRefAttr>
-  matrix(Operation *op, ArrayAttr segments,
-         ArrayRef<std::optional<StringRef>> kernels) {
-    LayoutAttr layout;
-    for (std::optional<StringRef> kernel : kernels) {
-      const KernelInfo *row =
-          kernel ? findKernel({kernel->data(), kernel->size()}) : nullptr;
-      if (!row) {
-        op->emitOpError() << "has no kernel; run qwen-select-kernels first";
+  /// The part that holds the weights of `use`, which `op` reads.
+  FailureOr<FlatSymbolRefAttr> part(ForwardOp op, const WeightUse &use) {
+    FormatAttr format;
+    for (auto segment : use.segments.getAsRange<FlatSymbolRefAttr>()) {
+      const std::optional<FormatAttr> found =
+          symbols.lookup<WeightOp>(segment.getValue()).getFormat();
+      if (!found) {
+        op->emitOpError() << "reads " << segment
+                          << ", which has no format; run qwen-quantize first";
         return failure();
       }
-      LayoutAttr needed = layoutOf(context, row->format);
-      if (layout && layout != needed) {
-        op->emitOpError() << "has kernels '" << *kernels.front() << "' and '"
-                          << *kernel << "', which do not share a layout";
+      if (format && format != *found) {
+        op->emitOpError() << "reads " << use.segments[0] << " in "
+                          << weightFormatName(format.getValue()) << " and "
+                          << segment << " in "
+                          << weightFormatName(found->getValue())
+                          << " when the weights of a product need one format";
         return failure();
       }
-      layout = needed;
+      format = *found;
     }
-
-    for (auto segment : segments.getAsRange<FlatSymbolRefAttr>()) {
-      const FailureOr<FormatAttr> format = formatOf(op, segment);
-      if (failed(format))
-        return failure();
-      if (layout && *format == layout.getFormat())
-        continue;
-      op->emitOpError() << "reads " << segment << " in "
-                        << weightFormatName(format->getValue())
-                        << " with kernel '" << *kernels.front()
-                        << "', which reads another format: the weights of a "
-                           "product have one format";
-      return failure();
-    }
-    return pack(op, segments, layout);
-  }
-
-  /// The vectors `segments`, one after another.
-  FailureOr<FlatSymbolRefAttr> vector(Operation *op, ArrayAttr segments) {
-    for (auto segment : segments.getAsRange<FlatSymbolRefAttr>()) {
-      const FailureOr<FormatAttr> format = formatOf(op, segment);
-      if (failed(format))
-        return failure();
-      if (format->getValue() == WeightFormat::F32)
-        continue;
-      op->emitOpError() << "reads the vector " << segment << " in "
-                        << weightFormatName(format->getValue())
-                        << " when f32 is needed";
-      return failure();
-    }
-    return pack(op, segments, nullptr);
+    return pack(op, use.segments,
+                use.role == WeightRole::Vector ? LayoutAttr()
+                                               : LayoutAttr::get(format));
   }
 
 private:
@@ -150,19 +108,7 @@ private:
     return offset;
   }
 
-  FailureOr<FormatAttr> formatOf(Operation *op, FlatSymbolRefAttr symbol) {
-    auto weight = symbols.lookup<WeightOp>(symbol.getValue());
-    if (!weight || !weight.getFormat()) {
-      op->emitOpError() << "reads " << symbol
-                        << ", which is not a weight with a format; run "
-                           "qwen-quantize first, and qwen-pack once";
-      return failure();
-    }
-    return *weight.getFormat();
-  }
-
-  FailureOr<FlatSymbolRefAttr> pack(Operation *op, ArrayAttr segments,
-                                    LayoutAttr layout) {
+  FlatSymbolRefAttr pack(Operation *op, ArrayAttr segments, LayoutAttr layout) {
     FlatSymbolRefAttr &part = parts[{segments, layout}];
     if (part)
       return part;
@@ -200,7 +146,7 @@ struct Pack final : qwen::impl::PackBase<Pack> {
     ModuleOp module = getOperation();
     Image image(module);
     const WalkResult result = module.walk(
-        [&](Operation *op) { return WalkResult(packOp(op, image)); });
+        [&](ForwardOp op) { return WalkResult(packWeights(op, image)); });
     if (result.wasInterrupted())
       return signalPassFailure();
     module->setAttr(kWeightBytesAttr,
@@ -208,74 +154,16 @@ struct Pack final : qwen::impl::PackBase<Pack> {
   }
 
 private:
-  /// The list of one symbol.
-  static ArrayAttr only(FlatSymbolRefAttr symbol) {
-    return ArrayAttr::get(symbol.getContext(), symbol);
-  }
-
-  static LogicalResult packOp(Operation *op, Image &image) {
-    return llvm::TypeSwitch<Operation *, LogicalResult>(op)
-        .Case([&](EmbeddingOp o) { return pack(o, image); })
-        .Case([&](RopeTableOp o) {
-          o.setFrequencies(image.reserveFloats(
-              cast<ShapedType>(o.getCos().getType()).getDimSize(1)));
-          return success();
-        })
-        .Case([&](RmsNormOp o) { return pack(o, image); })
-        .Case([&](LinearOp o) { return pack(o, image); })
-        .Case<AppendOp, AttentionOp>([&](auto o) {
-          return o.getNormAttr() ? packNorm(o, image) : success();
-        })
-        .Case([&](LmHeadOp o) { return pack(o, image); })
-        .Default(success());
-  }
-
-  static LogicalResult pack(EmbeddingOp op, Image &image) {
-    auto packed = image.matrix(op, only(op.getWeightAttr()), {op.getKernel()});
-    if (failed(packed))
-      return failure();
-    op.setWeightAttr(*packed);
-    return success();
-  }
-
-  static LogicalResult pack(RmsNormOp op, Image &image) {
-    auto packed = image.vector(op, only(op.getWeightAttr()));
-    if (failed(packed))
-      return failure();
-    op.setWeightAttr(*packed);
-    return success();
-  }
-
-  static LogicalResult pack(LinearOp op, Image &image) {
-    auto packed =
-        image.matrix(op, op.getWeightsAttr(), {op.getGemv(), op.getGemm()});
-    if (failed(packed))
-      return failure();
-    op.setPackedAttr(*packed);
-    if (!op.getBiasAttr())
-      return success();
-    auto bias = image.vector(op, op.getBiasAttr());
-    if (failed(bias))
-      return failure();
-    op.setPackedBiasAttr(*bias);
-    return success();
-  }
-
-  template <typename HeadsOp>
-  static LogicalResult packNorm(HeadsOp op, Image &image) {
-    auto packed = image.vector(op, only(op.getNormAttr()));
-    if (failed(packed))
-      return failure();
-    op.setNormAttr(*packed);
-    return success();
-  }
-
-  static LogicalResult pack(LmHeadOp op, Image &image) {
-    auto packed = image.matrix(op, only(op.getWeightAttr()),
-                               {op.getGemv(), op.getGemm()});
-    if (failed(packed))
-      return failure();
-    op.setPackedAttr(*packed);
+  static LogicalResult packWeights(ForwardOp op, Image &image) {
+    SmallVector<Attribute> parts;
+    for (const WeightUse &use : op.getWeightUses()) {
+      const FailureOr<FlatSymbolRefAttr> part = image.part(op, use);
+      if (failed(part))
+        return failure();
+      parts.push_back(*part);
+    }
+    if (!parts.empty())
+      op.setPackedAttr(ArrayAttr::get(op->getContext(), parts));
     return success();
   }
 };

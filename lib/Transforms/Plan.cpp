@@ -35,8 +35,8 @@ public:
   explicit Planner(PlanInput input)
       : maxTokens(input.maxTokens), maxRows(input.maxRows) {
     for (Operation &op : input.forward.front()) {
-      if (isPlanned(&op))
-        ops.push_back(&op);
+      if (auto forward = dyn_cast<ForwardOp>(op))
+        ops.push_back(forward);
       if (isa<WantedRowsOp>(op) || llvm::any_of(op.getOperands(), [&](Value v) {
             return pastWantedRows.contains(v.getDefiningOp());
           }))
@@ -45,35 +45,40 @@ public:
   }
 
   LogicalResult run() {
-    for (Operation *op : ops)
+    for (ForwardOp op : ops)
       if (failed(checkOperands(op)))
         return failure();
     placeBarriers();
-    for (Operation *op : ops)
+    for (ForwardOp op : ops)
       layOut(op);
     placeBuffers();
     for (auto [id, op] : llvm::enumerate(ops))
-      op->setAttr(kPlanName, PlanAttr::get(op->getContext(), id, barriers[id],
-                                           absolutePlaces(op)));
+      op.setPlanAttr(PlanAttr::get(op->getContext(), id, barriers[id],
+                                   absolutePlaces(op)));
     return success();
   }
 
   int64_t arenaBytes() const { return bytes; }
 
 private:
-  LogicalResult checkOperands(Operation *op) const;
+  LogicalResult checkOperands(ForwardOp op) const;
   void placeBarriers();
-  void layOut(Operation *op);
+  void layOut(ForwardOp op);
+  int64_t layOutInOneBuffer(ForwardOp op);
+  int64_t layOutApart(ForwardOp op);
   void placeBuffers();
   SmallVector<BufferAttr> absolutePlaces(Operation *op) const;
 
-  bool readsOtherUnits(Operation *op, Value operand, Operation *writer) const;
+  bool readsOtherUnits(ForwardOp op, Value operand, ForwardOp writer) const;
   unsigned lastReader(Operation *op) const;
-  bool writesOverResidual(LinearOp op) const;
+  bool writesInPlace(ForwardOp op) const;
+  int64_t tokensOf(Operation *op) const {
+    return pastWantedRows.contains(op) ? maxRows : maxTokens;
+  }
 
   const int64_t maxTokens, maxRows;
-  SmallVector<Operation *> ops;
-  /// The ops that work on wanted rows, not on tokens.
+  SmallVector<ForwardOp> ops;
+  /// The ops that work on wanted tokens only.
   llvm::DenseSet<Operation *> pastWantedRows;
 
   SmallVector<bool> barriers;
@@ -87,16 +92,16 @@ private:
 };
 } // namespace
 
-/// Rows that an op reads must lie in the arena.
-LogicalResult Planner::checkOperands(Operation *op) const {
+/// Activations that an op reads must lie in the arena.
+LogicalResult Planner::checkOperands(ForwardOp op) const {
   for (Value operand : op->getOperands()) {
-    if (cast<RankedTensorType>(operand.getType()).getRank() != 2)
+    if (isTokenIntegers(operand.getType()))
       continue;
     Operation *writer = writerOf(operand);
     if (!writer)
       return op->emitOpError() << "reads rows that are an argument of the "
                                   "function and have no place in the arena";
-    if (!isPlanned(writer))
+    if (!isa<ForwardOp>(writer))
       return op->emitOpError()
              << "reads the result of '" << writer->getName()
              << "', which is not planned; run the fusion passes first";
@@ -108,40 +113,36 @@ LogicalResult Planner::checkOperands(Operation *op) const {
 // Barriers
 //===----------------------------------------------------------------------===//
 
-/// Whether a thread may read of `operand` what another one has written, if
-/// `writer` and `op` run in the same phase.
-bool Planner::readsOtherUnits(Operation *op, Value operand,
-                              Operation *writer) const {
-  // A view's rows are other rows of what the writer has written.
-  return operand.getDefiningOp() != writer || !isDividedByTokens(op) ||
-         !isDividedByTokens(writer);
+/// Whether a thread may read values of `operand` that another one has written,
+/// if `writer` and `op` run in the same phase.
+bool Planner::readsOtherUnits(ForwardOp op, Value operand,
+                              ForwardOp writer) const {
+  // A view has other tokens than its writer.
+  return operand.getDefiningOp() != writer ||
+         op.getWorkUnit() != WorkUnit::Token ||
+         writer.getWorkUnit() != WorkUnit::Token;
 }
 
 void Planner::placeBarriers() {
   unsigned phase = 0;
-  llvm::DenseSet<int64_t> appended, attended;
-  for (Operation *op : ops) {
+  SmallVector<CacheUse> cacheUses;
+  for (ForwardOp op : ops) {
     bool barrier = llvm::any_of(op->getOperands(), [&](Value operand) {
-      Operation *writer = writerOf(operand);
+      auto writer = dyn_cast_or_null<ForwardOp>(writerOf(operand));
       return writer && phases.lookup_or(writer, ~0u) == phase &&
              readsOtherUnits(op, operand, writer);
     });
-    auto append = dyn_cast<AppendOp>(op);
-    auto attention = dyn_cast<AttentionOp>(op);
-    if (append)
-      barrier |= attended.contains(append.getLayer());
-    if (attention)
-      barrier |= appended.contains(attention.getLayer());
-
+    const std::optional<CacheUse> use = op.getCacheUse();
+    if (use)
+      barrier |= llvm::any_of(cacheUses, [&](const CacheUse &other) {
+        return other.layer == use->layer && (other.writes || use->writes);
+      });
     if (barrier) {
       ++phase;
-      appended.clear();
-      attended.clear();
+      cacheUses.clear();
     }
-    if (append)
-      appended.insert(append.getLayer());
-    if (attention)
-      attended.insert(attention.getLayer());
+    if (use)
+      cacheUses.push_back(*use);
     barriers.push_back(barrier);
     phases[op] = phase;
   }
@@ -167,105 +168,108 @@ unsigned Planner::lastReader(Operation *op) const {
   return last;
 }
 
-/// Whether `op` may write where its residual is: nobody reads that in the phase
-/// of `op` or later, and whole panels of it can be written.
-bool Planner::writesOverResidual(LinearOp op) const {
-  Value residual = op.getResidual();
-  if (!residual)
+/// Whether `op` may write over its in-place operand: no other use is in the
+/// phase of `op` or later, and whole panels of it can be written.
+bool Planner::writesInPlace(ForwardOp op) const {
+  OpOperand *inPlace = op.getInPlaceOperand();
+  if (!inPlace)
     return false;
-  Operation *writer = residual.getDefiningOp();
-  // Columns behind those of one of several results belong to the next result.
+  Operation *writer = inPlace->get().getDefiningOp();
+  // The padding of one of several results is the next result.
   if (isa<WantedRowsOp>(writer) || writer->getNumResults() != 1)
     return false;
-  SmallVector<OpOperand *> uses(llvm::make_pointer_range(residual.getUses()));
+  SmallVector<OpOperand *> uses(
+      llvm::make_pointer_range(inPlace->get().getUses()));
   while (!uses.empty()) {
     OpOperand *use = uses.pop_back_val();
     Operation *reader = use->getOwner();
     if (isa<WantedRowsOp>(reader)) {
-      for (OpOperand &viewUse : reader->getUses())
-        uses.push_back(&viewUse);
+      llvm::append_range(uses, llvm::make_pointer_range(reader->getUses()));
       continue;
     }
     auto found = phases.find(reader);
-    if (found == phases.end())
-      return false;
-    const bool isResidual = use == &*op.getResidualMutable().begin();
-    if (!isResidual && found->second >= phases.lookup(op))
+    if (found == phases.end() ||
+        (use != inPlace && found->second >= phases.lookup(op)))
       return false;
   }
   return true;
 }
 
-/// Places the results of `op` within a buffer of its own, or over its residual.
-void Planner::layOut(Operation *op) {
-  MLIRContext *context = op->getContext();
-  SmallVector<BufferAttr> &result = places[op];
-  if (auto head = dyn_cast<LmHeadOp>(op)) {
-    result.push_back(BufferAttr::get(
-        context, -1, alignTo(widthOf(head.getResult()), kPanelOutputs), -1,
-        -1));
+/// Places the results of `op` within a buffer of its own, or over its in-place
+/// operand.
+void Planner::layOut(ForwardOp op) {
+  const ResultPlace place = op.getResultPlace();
+  if (place == ResultPlace::CallResult) {
+    places[op] = {BufferAttr::get(
+        op->getContext(), -1, alignTo(widthOf(op->getResult(0)), kPanelOutputs),
+        -1, -1)};
     return;
   }
   if (op->getNumResults() == 0)
     return;
-
-  auto linear = dyn_cast<LinearOp>(op);
-  if (linear && writesOverResidual(linear)) {
-    Operation *writer = linear.getResidual().getDefiningOp();
+  if (writesInPlace(op)) {
+    Operation *writer = op.getInPlaceOperand()->get().getDefiningOp();
     const unsigned buffer = bufferOf.lookup(writer);
     bufferOf[op] = buffer;
-    result = SmallVector<BufferAttr>(places[writer]);
+    places[op] = SmallVector<BufferAttr>(places[writer]);
     buffers[buffer].lastPhase =
         std::max(buffers[buffer].lastPhase, lastReader(op));
     return;
   }
+  const int64_t size =
+      place == ResultPlace::OneBuffer ? layOutInOneBuffer(op) : layOutApart(op);
+  bufferOf[op] = buffers.size();
+  buffers.push_back({size, phases.lookup(op), lastReader(op)});
+}
 
-  const int64_t rows = pastWantedRows.contains(op) ? maxRows : maxTokens;
-  const int64_t align = kTensorAlign;
+/// Places the results side by side for each token; returns the size in bytes.
+int64_t Planner::layOutInOneBuffer(ForwardOp op) {
+  int64_t width = 0;
+  for (Value value : op->getResults())
+    width += widthOf(value);
+  int64_t stride = alignTo(width, kPanelOutputs);
+  // Kernels step through result and residual with one stride.
+  if (OpOperand *inPlace = op.getInPlaceOperand()) {
+    Value residual = inPlace->get();
+    while (auto view = residual.getDefiningOp<WantedRowsOp>())
+      residual = view.getInput();
+    stride = places[residual.getDefiningOp()]
+                   [cast<OpResult>(residual).getResultNumber()]
+                       .getStride();
+  }
+  int64_t first = 0;
+  for (Value value : op->getResults()) {
+    places[op].push_back(
+        BufferAttr::get(op->getContext(), first * 4, stride, -1, -1));
+    first += widthOf(value);
+  }
+  return alignTo(tokensOf(op) * stride * 4, kTensorAlign);
+}
+
+/// Places each result, and the scales and sums of a quantized one, behind the
+/// one before; returns the size in bytes.
+int64_t Planner::layOutApart(ForwardOp op) {
+  const int64_t tokens = tokensOf(op);
   int64_t size = 0;
   auto reserve = [&](int64_t count) {
     const int64_t offset = size;
-    size = alignTo(size + count, align);
+    size = alignTo(size + count, kTensorAlign);
     return offset;
   };
-  if (linear) {
-    int64_t columns = 0;
-    for (Value value : linear.getResults())
-      columns += widthOf(value);
-    int64_t stride = alignTo(columns, kPanelOutputs);
-    // Kernels step through result and residual with one stride.
-    if (Value residual = linear.getResidual()) {
-      Operation *writer = writerOf(residual);
-      while (auto view = residual.getDefiningOp<WantedRowsOp>())
-        residual = view.getInput();
-      stride = places[writer][cast<OpResult>(residual).getResultNumber()]
-                   .getStride();
+  for (Value value : op->getResults()) {
+    int64_t stride = widthOf(value), offset, scales = -1, sums = -1;
+    if (isQuantizedActivations(value.getType())) {
+      offset = reserve(tokens * stride);
+      scales = reserve(tokens * ceilDiv(stride, kActivationBlock) * 4);
+      sums = reserve(tokens * (stride / kGroup) * 4);
+    } else {
+      stride = alignTo(stride, kPanelOutputs);
+      offset = reserve(tokens * stride * 4);
     }
-    int64_t column = 0;
-    for (Value value : linear.getResults()) {
-      result.push_back(BufferAttr::get(context, column * 4, stride, -1, -1));
-      column += widthOf(value);
-    }
-    reserve(rows * stride * 4);
-  } else {
-    for (Value value : op->getResults()) {
-      const int64_t columns = widthOf(value);
-      if (getElementTypeOrSelf(value.getType()).isInteger(8)) {
-        const int64_t values = reserve(rows * columns);
-        const int64_t scales =
-            reserve(rows * ceilDiv(columns, kActivationBlock) * 4);
-        const int64_t sums = reserve(rows * (columns / kGroup) * 4);
-        result.push_back(
-            BufferAttr::get(context, values, columns, scales, sums));
-      } else {
-        const int64_t stride = alignTo(columns, kPanelOutputs);
-        result.push_back(BufferAttr::get(context, reserve(rows * stride * 4),
-                                         stride, -1, -1));
-      }
-    }
+    places[op].push_back(
+        BufferAttr::get(op->getContext(), offset, stride, scales, sums));
   }
-  bufferOf[op] = buffers.size();
-  buffers.push_back({size, phases.lookup(op), lastReader(op)});
+  return size;
 }
 
 /// Gives each buffer the lowest place that no buffer alive with it has.

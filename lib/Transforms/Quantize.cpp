@@ -39,18 +39,13 @@ struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
 private:
   /// `rows` in blocks; quantized once for all users, right behind their source.
   Value quantized(Value rows) {
-    auto type = cast<RankedTensorType>(rows.getType());
-    if (type.getElementType().isInteger(8))
+    if (isQuantizedActivations(rows.getType()))
       return rows;
     Value &value = quantizedRows[rows];
     if (!value) {
       OpBuilder builder(&getContext());
       builder.setInsertionPointAfterValue(rows);
-      auto blocks = RankedTensorType::get(
-          type.getShape(), builder.getI8Type(),
-          BlocksAttr::get(&getContext(), kActivationBlock));
-      value = QuantizeOp::create(builder, rows.getLoc(), blocks, rows,
-                                 /*plan=*/nullptr, /*kernel=*/nullptr);
+      value = QuantizeOp::create(builder, rows.getLoc(), rows);
     }
     return value;
   }

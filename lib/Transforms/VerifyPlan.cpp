@@ -29,25 +29,16 @@ namespace qwen {
 /// The phase of what reads a value after all ops: the function's return.
 static constexpr unsigned kAfterAll = ~0u;
 
-static PlanAttr planOf(Operation *op) {
-  return op->getAttrOfType<PlanAttr>(kPlanName);
-}
-
-static bool isRows(Value value) {
-  return isFloatActivations(value.getType()) ||
-         isQuantizedActivations(value.getType());
-}
-
-/// Whether `op` has a unit for each wanted output row instead of each token.
-/// Only a norm can gather them; the output of lm_head is not in the arena.
-static bool isOverWantedRows(Operation *op) {
-  auto norm = dyn_cast<RmsNormOp>(op);
-  return norm && norm.getInput().getDefiningOp<WantedRowsOp>();
-}
-
-/// Whether the same thread has the same rows of both ops.
-static bool haveSameUnits(Operation *a, Operation *b) {
-  return isDividedByTokens(a) && isDividedByTokens(b) &&
+/// Whether the same thread has the same tokens of both ops.
+static bool haveSameUnits(ForwardOp a, ForwardOp b) {
+  // Only a norm gathers wanted tokens; the result of lm_head is not in the
+  // arena.
+  const auto isOverWantedRows = [](ForwardOp op) {
+    auto norm = dyn_cast<RmsNormOp>(op.getOperation());
+    return norm && norm.isOverWantedRows();
+  };
+  return a.getWorkUnit() == WorkUnit::Token &&
+         b.getWorkUnit() == WorkUnit::Token &&
          isOverWantedRows(a) == isOverWantedRows(b);
 }
 
@@ -62,13 +53,13 @@ struct Lifetime {
 
 /// Bytes [begin, end) of the arena that `writer` writes.
 struct Region {
-  Operation *writer;
+  ForwardOp writer;
   uint64_t begin, end;
 };
 
-/// The last ops that wrote and read one layer of the cache.
+/// The last ops that wrote and read the cache of a layer.
 struct LayerCache {
-  Operation *append = nullptr, *attention = nullptr;
+  Operation *writer = nullptr, *reader = nullptr;
 };
 
 class PlanVerifier {
@@ -85,16 +76,16 @@ public:
 
 private:
   LogicalResult visit(Operation *op);
-  LogicalResult beginPhase(Operation *op);
+  LogicalResult beginPhase(ForwardOp op);
   LogicalResult visitReads(Operation *op);
-  LogicalResult visitCache(AppendOp op);
-  LogicalResult visitCache(AttentionOp op);
-  LogicalResult addRegions(Operation *op);
-  LogicalResult addRegion(Operation *op, int64_t offset, int64_t stride,
+  LogicalResult visitCache(ForwardOp op);
+  LogicalResult addRegions(ForwardOp op);
+  LogicalResult addRegion(ForwardOp op, int64_t offset, int64_t stride,
                           uint64_t elementBytes);
   LogicalResult verifyDisjoint();
 
   unsigned phaseOf(Operation *op) const { return lifetimes.lookup(op).first; }
+  bool isInPhase(Operation *op) const { return op && phaseOf(op) == phase; }
   bool isInPlace(const Region &region, const Region &old) const;
   InFlightDiagnostic overlap(const Region &region, const Region &old) const;
 
@@ -104,7 +95,7 @@ private:
   Operation *lmHead = nullptr;
   llvm::DenseMap<Operation *, Lifetime> lifetimes;
   /// By the layer's number.
-  std::map<uint64_t, LayerCache> caches;
+  std::map<int64_t, LayerCache> caches;
   /// In the order of their first phases.
   std::vector<Region> regions;
 };
@@ -117,20 +108,16 @@ private:
 LogicalResult PlanVerifier::visit(Operation *op) {
   if (isa<WantedRowsOp>(op))
     return success();
-  if (isPlanned(op) && failed(beginPhase(op)))
-    return failure();
-  if (failed(visitReads(op)))
-    return failure();
-  if (auto append = dyn_cast<AppendOp>(op))
-    return visitCache(append);
-  if (auto attention = dyn_cast<AttentionOp>(op);
-      attention && failed(visitCache(attention)))
-    return failure();
-  return isPlanned(op) ? addRegions(op) : success();
+  auto forward = dyn_cast<ForwardOp>(op);
+  if (!forward)
+    return visitReads(op);
+  return success(succeeded(beginPhase(forward)) && succeeded(visitReads(op)) &&
+                 succeeded(visitCache(forward)) &&
+                 succeeded(addRegions(forward)));
 }
 
-LogicalResult PlanVerifier::beginPhase(Operation *op) {
-  const PlanAttr plan = planOf(op);
+LogicalResult PlanVerifier::beginPhase(ForwardOp op) {
+  const PlanAttr plan = op.getPlanAttr();
   if (!plan)
     return op->emitOpError() << "has no plan; run qwen-plan first";
   if (lmHead) {
@@ -141,32 +128,32 @@ LogicalResult PlanVerifier::beginPhase(Operation *op) {
     error.attachNote(lmHead->getLoc()) << "this must be the last op";
     return error;
   }
-  if (isa<LmHeadOp>(op))
+  if (isa<LmHeadOp>(op.getOperation()))
     lmHead = op;
   phase += plan.getBarrier() ? 1 : 0;
   lifetimes[op] = {phase, phase};
   return success();
 }
 
-/// Extends the lifetimes of what `op` reads. Where `op` is planned, checks that
-/// a barrier lies between it and what other threads write.
+/// Extends the lifetimes of the values that `op` reads. If `op` computes,
+/// checks that a barrier lies between it and writes of other threads.
 LogicalResult PlanVerifier::visitReads(Operation *op) {
-  const bool planned = isPlanned(op);
+  auto forward = dyn_cast<ForwardOp>(op);
   for (Value operand : op->getOperands()) {
-    if (!isRows(operand))
+    if (isTokenIntegers(operand.getType()))
       continue;
-    Operation *writer = writerOf(operand);
+    auto writer = dyn_cast_or_null<ForwardOp>(writerOf(operand));
     auto written = lifetimes.find(writer);
     if (written == lifetimes.end()) {
-      if (planned)
+      if (forward)
         return op->emitOpError()
                << "reads rows that have no place in the arena";
       continue;
     }
     Lifetime &lifetime = written->second;
     const bool isView = operand.getDefiningOp() != writer;
-    if (planned && lifetime.first == phase &&
-        (isView || !haveSameUnits(op, writer))) {
+    if (forward && lifetime.first == phase &&
+        (isView || !haveSameUnits(forward, writer))) {
       InFlightDiagnostic error =
           op->emitOpError() << "reads the result of '" << writer->getName()
                             << "', which other threads write in phase " << phase
@@ -174,56 +161,57 @@ LogicalResult PlanVerifier::visitReads(Operation *op) {
       error.attachNote(writer->getLoc()) << "written here";
       return error;
     }
-    const unsigned reading = planned ? phase : kAfterAll;
+    const unsigned reading = forward ? phase : kAfterAll;
     lifetime.lastReads = reading == lifetime.last ? lifetime.lastReads + 1 : 1;
     lifetime.last = reading;
   }
   return success();
 }
 
-LogicalResult PlanVerifier::visitCache(AppendOp op) {
-  LayerCache &cache = caches[op.getLayer()];
-  cache.append = op;
-  if (!cache.attention || phaseOf(cache.attention) != phase)
+/// Checks that a barrier lies between `op` and an op that writes the cache that
+/// `op` reads or writes, or reads the one that it writes.
+LogicalResult PlanVerifier::visitCache(ForwardOp op) {
+  const std::optional<CacheUse> use = op.getCacheUse();
+  if (!use)
     return success();
-  InFlightDiagnostic error = op.emitOpError()
-                             << "writes the cache of layer " << op.getLayer()
-                             << " in phase " << phase << ", in which '"
-                             << cache.attention->getName()
-                             << "' reads it; a barrier is needed between them";
-  error.attachNote(cache.attention->getLoc()) << "read here";
-  return error;
-}
-
-LogicalResult PlanVerifier::visitCache(AttentionOp op) {
-  LayerCache &cache = caches[op.getLayer()];
-  cache.attention = op;
-  if (!cache.append)
-    return op.emitOpError() << "reads the cache of layer " << op.getLayer()
-                            << ", to which no op before it appends";
-  if (phaseOf(cache.append) != phase)
-    return success();
-  InFlightDiagnostic error = op.emitOpError()
-                             << "reads the cache of layer " << op.getLayer()
-                             << " in phase " << phase << ", in which '"
-                             << cache.append->getName()
-                             << "' writes it; a barrier is needed between them";
-  error.attachNote(cache.append->getLoc()) << "written here";
-  return error;
+  LayerCache &cache = caches[use->layer];
+  if (use->reads && !cache.writer)
+    return op->emitOpError() << "reads the cache of layer " << use->layer
+                             << ", to which no op before it appends";
+  const bool isWritten = isInPhase(cache.writer);
+  if (isWritten || (use->writes && isInPhase(cache.reader))) {
+    Operation *other = isWritten ? cache.writer : cache.reader;
+    InFlightDiagnostic error = op->emitOpError()
+                               << (use->writes ? "writes" : "reads")
+                               << " the cache of layer " << use->layer
+                               << " in phase " << phase << ", in which '"
+                               << other->getName() << "' "
+                               << (isWritten ? "writes" : "reads")
+                               << " it; a barrier is needed between them";
+    error.attachNote(other->getLoc())
+        << (isWritten ? "written here" : "read here");
+    return error;
+  }
+  if (use->writes)
+    cache.writer = op;
+  if (use->reads)
+    cache.reader = op;
+  return success();
 }
 
 //===----------------------------------------------------------------------===//
 // Regions
 //===----------------------------------------------------------------------===//
 
-/// Collects what `op` writes: the rows of each result with the space between
-/// them, and of quantized rows their scales and sums. A product writes all its
-/// results as columns of one buffer, in whole panels.
-LogicalResult PlanVerifier::addRegions(Operation *op) {
-  if (isa<LmHeadOp>(op) || op->getNumResults() == 0)
+/// Collects the bytes that `op` writes: each result with the space between
+/// tokens, and the scales and sums of a quantized one. Results in one buffer
+/// are written in whole panels.
+LogicalResult PlanVerifier::addRegions(ForwardOp op) {
+  if (op.getResultPlace() == ResultPlace::CallResult ||
+      op->getNumResults() == 0)
     return success();
-  const ArrayRef<BufferAttr> buffers = planOf(op).getBuffers();
-  if (isa<LinearOp>(op)) {
+  const ArrayRef<BufferAttr> buffers = op.getPlanAttr().getBuffers();
+  if (op.getResultPlace() == ResultPlace::OneBuffer) {
     int64_t columns = 0;
     for (Value result : op->getResults())
       columns += widthOf(result);
@@ -251,9 +239,11 @@ LogicalResult PlanVerifier::addRegions(Operation *op) {
 
 /// Collects the rows of `op` from `offset` on, which follow each other in steps
 /// of `stride` elements. The op's verifier has found neither to be negative.
-LogicalResult PlanVerifier::addRegion(Operation *op, int64_t offset,
+LogicalResult PlanVerifier::addRegion(ForwardOp op, int64_t offset,
                                       int64_t stride, uint64_t elementBytes) {
-  const int64_t rows = isOverWantedRows(op) ? input.maxRows : input.maxTokens;
+  auto norm = dyn_cast<RmsNormOp>(op.getOperation());
+  const int64_t rows =
+      norm && norm.isOverWantedRows() ? input.maxRows : input.maxTokens;
   const auto begin = static_cast<uint64_t>(offset);
   // Sums and products from a file: a region too large ends past any arena.
   const uint64_t bytes =
@@ -272,20 +262,20 @@ LogicalResult PlanVerifier::addRegion(Operation *op, int64_t offset,
   return success();
 }
 
-/// Whether `region` is the result of a product that writes over its residual,
-/// which is all that `old` is read for from then on. Each unit reads its panels
+/// Whether `region` is written over the in-place operand of its writer, which
+/// is all that `old` is read for from then on. Each unit reads its panels
 /// before it writes them.
 bool PlanVerifier::isInPlace(const Region &region, const Region &old) const {
-  auto linear = dyn_cast<LinearOp>(region.writer);
-  Value residual = linear ? linear.getResidual() : Value();
-  if (!residual || residual.getDefiningOp() != old.writer ||
+  ForwardOp op = region.writer, writer = old.writer;
+  OpOperand *operand = op.getInPlaceOperand();
+  if (!operand || operand->get().getDefiningOp() != writer ||
       region.begin != old.begin || region.end != old.end)
     return false;
-  const auto number = cast<OpResult>(residual).getResultNumber();
-  const Lifetime &read = lifetimes.at(old.writer);
-  return planOf(old.writer).getBuffers()[number] ==
-             planOf(linear).getBuffers()[0] &&
-         read.last == phaseOf(linear) && read.lastReads == 1;
+  const auto number = cast<OpResult>(operand->get()).getResultNumber();
+  const Lifetime &read = lifetimes.at(writer);
+  return writer.getPlanAttr().getBuffers()[number] ==
+             op.getPlanAttr().getBuffers()[0] &&
+         read.last == phaseOf(op) && read.lastReads == 1;
 }
 
 InFlightDiagnostic PlanVerifier::overlap(const Region &region,
@@ -342,10 +332,9 @@ struct VerifyPlan final : qwen::impl::VerifyPlanBase<VerifyPlan> {
     if (failed(input))
       return signalPassFailure();
     auto arenaBytes = module->getAttrOfType<IntegerAttr>(kArenaBytesAttr);
-    if (!arenaBytes || !arenaBytes.getType().isSignlessInteger(64) ||
-        arenaBytes.getInt() < 0) {
+    if (!arenaBytes) {
       module.emitError() << "the module has no " << kArenaBytesAttr
-                         << " of 0 or more; run qwen-plan first";
+                         << "; run qwen-plan first";
       return signalPassFailure();
     }
     PlanVerifier verifier(*input, static_cast<uint64_t>(arenaBytes.getInt()));

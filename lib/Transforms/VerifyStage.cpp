@@ -13,28 +13,6 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
-std::string_view qwen::stageName(Stage stage) {
-  switch (stage) {
-  case Stage::Graph:
-    return "graph";
-  case Stage::Quantized:
-    return "quantized";
-  case Stage::Packed:
-    return "packed";
-  case Stage::Calls:
-    return "calls";
-  }
-  __builtin_unreachable();
-}
-
-std::optional<Stage> qwen::parseStage(std::string_view name) {
-  for (Stage stage :
-       {Stage::Graph, Stage::Quantized, Stage::Packed, Stage::Calls})
-    if (name == stageName(stage))
-      return stage;
-  return std::nullopt;
-}
-
 namespace {
 /// Checks one op at a time against what `stage` promises.
 class Contract {
@@ -48,27 +26,29 @@ public:
       return verifyCalls(op);
     if (failed(verifyQuantized(op)))
       return failure();
-    return stage == Stage::Packed ? verifyPacked(op) : success();
+    auto forward = dyn_cast<ForwardOp>(op);
+    return stage == Stage::Packed && forward ? verifyPacked(forward)
+                                             : success();
   }
 
 private:
-  std::string name() const { return std::string(stageName(stage)); }
-
   LogicalResult verifyGraph(Operation *op);
   LogicalResult verifyQuantized(Operation *op);
-  LogicalResult verifyProduct(Operation *op, Value input, ArrayAttr weights);
-  LogicalResult verifyPacked(Operation *op);
+  LogicalResult verifyProduct(ForwardOp op);
+  LogicalResult verifyPacked(ForwardOp op);
   LogicalResult verifyCalls(Operation *op);
 
   /// `op` must not be there: `pass` removes it.
   LogicalResult refuse(Operation *op, StringRef pass) {
-    return op->emitOpError() << "is not a part of stage " << name() << "; run "
-                             << pass << " first";
+    return op->emitOpError()
+           << "is not a part of stage " << stringifyStage(stage) << "; run "
+           << pass << " first";
   }
   /// `op` needs `what`, which `pass` gives.
   LogicalResult lacks(Operation *op, StringRef what, StringRef pass) {
-    return op->emitOpError() << "has no " << what << " in stage " << name()
-                             << "; run " << pass << " first";
+    return op->emitOpError()
+           << "has no " << what << " in stage " << stringifyStage(stage)
+           << "; run " << pass << " first";
   }
 
   SymbolTable symbols;
@@ -77,26 +57,31 @@ private:
 } // namespace
 
 LogicalResult Contract::verifyGraph(Operation *op) {
-  if (isa<PackedOp, QuantizeOp, AppendOp>(op) || op->hasAttr("plan"))
+  auto forward = dyn_cast<ForwardOp>(op);
+  if (isa<PackedOp, QuantizeOp, AppendOp>(op) ||
+      (forward && forward.getPlanAttr()))
     return op->emitOpError()
            << "belongs to a later stage than graph; start from an imported "
               "module";
   return success();
 }
 
-LogicalResult Contract::verifyProduct(Operation *op, Value input,
-                                      ArrayAttr weights) {
-  const bool quantizedRows = getElementTypeOrSelf(input.getType()).isInteger(8);
-  for (auto symbol : weights.getAsRange<FlatSymbolRefAttr>()) {
-    auto weight = symbols.lookup<WeightOp>(symbol.getValue());
-    if (!weight || !weight.getFormat())
-      continue; // Said at the weight.
-    const WeightFormat format = weight.getFormat()->getValue();
-    if (quantizedRows != isQuantized(format))
-      return op->emitOpError()
-             << "reads " << (quantizedRows ? "quantized" : "f32")
-             << " rows when weight " << symbol << " is "
-             << weightFormatName(format) << "; run qwen-quantize first";
+/// Checks that `op` reads activations of the type that its matrices require.
+LogicalResult Contract::verifyProduct(ForwardOp op) {
+  for (const WeightUse &use : op.getWeightUses()) {
+    if (use.role != WeightRole::Matrix)
+      continue;
+    const bool quantized = isQuantizedActivations(op->getOperand(0).getType());
+    for (auto symbol : use.segments.getAsRange<FlatSymbolRefAttr>()) {
+      const auto format =
+          symbols.lookup<WeightOp>(symbol.getValue()).getFormat();
+      if (format && quantized != isQuantized(format->getValue()))
+        return op->emitOpError()
+               << "reads " << (quantized ? "quantized" : "f32")
+               << " rows when weight " << symbol << " is "
+               << weightFormatName(format->getValue())
+               << "; run qwen-quantize first";
+    }
   }
   return success();
 }
@@ -117,62 +102,16 @@ LogicalResult Contract::verifyQuantized(Operation *op) {
       .Case<WeightOp>([&](WeightOp o) {
         return o.getFormat() ? success() : lacks(o, "format", "qwen-quantize");
       })
-      .Case<LinearOp>([&](LinearOp o) {
-        return verifyProduct(o, o.getInput(), o.getWeightsAttr());
-      })
-      .Case<LmHeadOp>([&](LmHeadOp o) {
-        return verifyProduct(o, o.getInput(),
-                             Builder(o).getArrayAttr(o.getWeightAttr()));
-      })
+      .Case<ForwardOp>([&](ForwardOp o) { return verifyProduct(o); })
       .Default(success());
 }
 
-LogicalResult Contract::verifyPacked(Operation *op) {
-  // What each op must have by now, by the names of the attributes.
-  SmallVector<StringAttr> kernels;
-  SmallVector<FlatSymbolRefAttr> parts;
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<EmbeddingOp, RmsNormOp>([&](auto o) {
-        kernels = {o.getKernelAttr()};
-        parts = {o.getWeightAttr()};
-      })
-      .Case<RopeTableOp, SwiGluOp, QuantizeOp>(
-          [&](auto o) { kernels = {o.getKernelAttr()}; })
-      .Case<LinearOp>([&](LinearOp o) {
-        kernels = {o.getGemvAttr(), o.getGemmAttr()};
-        parts = {o.getPackedAttr()};
-        if (o.getBias())
-          parts.push_back(o.getPackedBiasAttr());
-      })
-      .Case<LmHeadOp>([&](LmHeadOp o) {
-        kernels = {o.getGemvAttr(), o.getGemmAttr(), o.getCheckKernelAttr()};
-        parts = {o.getPackedAttr()};
-      })
-      .Case<AppendOp>([&](AppendOp o) {
-        kernels = {o.getRopeKernelAttr(), o.getAppendKKernelAttr(),
-                   o.getAppendVKernelAttr()};
-        if (o.getNorm())
-          parts = {o.getNormAttr()};
-      })
-      .Case<AttentionOp>([&](AttentionOp o) {
-        kernels = {o.getRopeKernelAttr(),   o.getScoresKernelAttr(),
-                   o.getValuesKernelAttr(), o.getSoftmaxKernelAttr(),
-                   o.getMergeKernelAttr(),  o.getFinishKernelAttr()};
-        if (o.getNorm())
-          parts = {o.getNormAttr()};
-      });
-  if (kernels.empty())
-    return success();
-  if (llvm::is_contained(kernels, StringAttr()))
-    return lacks(op, "kernel", "qwen-select-kernels");
-  for (FlatSymbolRefAttr part : parts)
-    if (!part || !symbols.lookup<PackedOp>(part.getValue()))
-      return lacks(op, "packed weights", "qwen-pack");
-  if (auto table = dyn_cast<RopeTableOp>(op); table && !table.getFrequencies())
-    return lacks(op, "frequencies in the weight image", "qwen-pack");
-  if (!op->hasAttr("plan"))
-    return lacks(op, "plan", "qwen-plan");
-  return success();
+LogicalResult Contract::verifyPacked(ForwardOp op) {
+  if (!op.getKernelsAttr())
+    return lacks(op, "kernels", "qwen-select-kernels");
+  if (!op.getPackedAttr() && !op.getWeightUses().empty())
+    return lacks(op, "packed weights", "qwen-pack");
+  return op.getPlanAttr() ? success() : lacks(op, "plan", "qwen-plan");
 }
 
 LogicalResult Contract::verifyCalls(Operation *op) {
@@ -193,10 +132,8 @@ struct VerifyStage final : qwen::impl::VerifyStageBase<VerifyStage> {
         [&](Operation *op) { return WalkResult(contract.verify(op)); });
     if (result.wasInterrupted() || failed(verifyModule()))
       return signalPassFailure();
-    const std::string_view name = stageName(stage);
-    module->setAttr(
-        kStageAttr,
-        StringAttr::get(&getContext(), StringRef(name.data(), name.size())));
+    module->setAttr(kStageAttr,
+                    StringAttr::get(&getContext(), stringifyStage(stage)));
   }
 
 private:

@@ -107,14 +107,16 @@ def main():
         end = tensor["offset"] + tensor["bytes"]
         image = data[begin : begin + tensor["bytes"]]
         names = [segment["name"] for segment in tensor["segments"]]
-        seen.update(names)
-        if tensor["name"] == "rope.frequencies":
+        if names == ["rope.frequencies"]:
             d = facts["model"]["head_dim"]
             exponents = np.arange(0, d, 2, dtype=np.float32) / np.float32(d)
             power = facts["model"]["rope_theta"] ** exponents.astype(np.float64)
             expected = np.float32(1) / power.astype(np.float32)
-            assert np.array_equal(np.frombuffer(image, "<f4"), expected)
+            found = np.frombuffer(image, "<f4")
+            assert np.array_equal(found[: expected.size], expected)
+            assert found.size % 16 == 0 and not found[expected.size :].any()
             continue
+        seen.update(names)
         rows = np.concatenate([checkpoint[name] for name in names])
         assert list(rows.shape) == tensor["shape"]
         if rows.ndim == 1:

@@ -21,8 +21,8 @@ module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  // expected-error @+1 {{has no plan for each result; run qwen-plan first}}
-  %x = qwen.embedding %ids, @t.packed : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{has no plan; run qwen-plan first}}
+  %x = qwen.embedding %ids, @t packed [@t.packed] : tensor<?xi32> -> tensor<?x32xf32>
   return
 }
 }
@@ -35,7 +35,7 @@ qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   // expected-error @+1 {{has plan id 3 when 0 is next}}
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   return
 }
 }
@@ -47,7 +47,7 @@ module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   // expected-error @+1 {{cannot be lowered to calls}}
   %y = qwen.add %x, %x {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?x32xf32>
   return
@@ -61,8 +61,8 @@ module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  // expected-error @+1 {{has no 'kernel'; run qwen-select-kernels first}}
-  %x = qwen.embedding %ids, @t.packed {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{has no kernels; run qwen-select-kernels first}}
+  %x = qwen.embedding %ids, @t packed [@t.packed] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   return
 }
 }
@@ -74,19 +74,8 @@ module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  // expected-error @+1 {{refers to @t, which is not packed; run qwen-pack first}}
-  %x = qwen.embedding %ids, @t {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  return
-}
-}
-
-// -----
-
-// The frequencies have a place.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  // expected-error @+1 {{has no 'frequencies'; run qwen-pack first}}
-  %cos, %sin = qwen.rope_table %positions theta 1.0e+04 {kernel = "rope_table_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 8>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  // expected-error @+1 {{has no packed weights; run qwen-pack first}}
+  %x = qwen.embedding %ids, @t kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   return
 }
 }
@@ -95,9 +84,11 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // cos and sin lie alike.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @rope.frequencies : tensor<8xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
+qwen.packed @rope.packed [@rope.frequencies] : tensor<8xf32> at 8192
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   // expected-error @+1 {{has results of different strides}}
-  %cos, %sin = qwen.rope_table %positions theta 1.0e+04 frequencies 0 {kernel = "rope_table_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 16>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 16>]>} : tensor<?xi32> -> tensor<?x8xf32>
   return
 }
 }
@@ -111,9 +102,9 @@ qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, 
 qwen.weight @h : tensor<16xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @h.packed [@h] : tensor<16xf32> at 8192
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   // expected-error @+1 {{over heads is not fused; run qwen-fuse-attention first}}
-  %y = qwen.rms_norm %x, @h.packed eps 1.0e-06 heads 16 {kernel = "rms_norm_f32_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  %y = qwen.rms_norm %x, @h eps 1.0e-06 heads 16 packed [@h.packed] kernels [#qwen.kernel<rms_norm_f32_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   return
 }
 }
@@ -127,9 +118,9 @@ qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, 
 qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @m.packed [@m] : tensor<32x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 48>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 48>]>} : tensor<?xi32> -> tensor<?x32xf32>
   // expected-error @+1 {{reads rows with a stride of 48 when products need 32}}
-  %y = qwen.linear %x, [@m] packed @m.packed {gemv = "linear_f32_1x16_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  %y = qwen.linear %x, [@m] packed [@m.packed] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   return
 }
 }
@@ -143,9 +134,9 @@ qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, 
 qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @m.packed [@m] : tensor<32x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  // expected-error @+1 {{has no 'packed'; run qwen-pack first}}
-  %y = qwen.linear %x, [@m] {gemv = "linear_f32_1x16_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{has no packed weights; run qwen-pack first}}
+  %y = qwen.linear %x, [@m] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   return
 }
 }
@@ -160,9 +151,9 @@ qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.weight @m2 : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @both [@m, @m2] : tensor<64x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   // expected-error @+1 {{has results that do not lie side by side}}
-  %y, %z = qwen.linear %x, [@m, @m2] packed @both {gemv = "linear_f32_1x16_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 64>, #qwen.buffer<offset = 8256, stride = 64>]>} : tensor<?x32xf32> -> tensor<?x32xf32>, tensor<?x32xf32>
+  %y, %z = qwen.linear %x, [@m, @m2] packed [@both] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 64>, #qwen.buffer<offset = 8256, stride = 64>]>} : tensor<?x32xf32> -> tensor<?x32xf32>, tensor<?x32xf32>
   return
 }
 }
@@ -176,9 +167,9 @@ qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, 
 qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @m.packed [@m] : tensor<32x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   // expected-error @+1 {{has a residual with a stride of 32 when 48 is needed}}
-  %y = qwen.linear %x, [@m] residual(%x : tensor<?x32xf32>) packed @m.packed {gemv = "linear_f32_1x16_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  %y = qwen.linear %x, [@m] residual(%x : tensor<?x32xf32>) packed [@m.packed] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   return
 }
 }
@@ -192,10 +183,10 @@ qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, 
 qwen.weight @n : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @n.packed [@n] : tensor<32xf32> at 8192
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  %g = qwen.rms_norm %x, @n.packed eps 1.0e-06 {kernel = "rms_norm_f32_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %g = qwen.rms_norm %x, @n eps 1.0e-06 packed [@n.packed] kernels [#qwen.kernel<rms_norm_f32_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   // expected-error @+1 {{reads rows of different strides}}
-  %y = qwen.swiglu %x, %g {kernel = "swiglu_f32_avx2", plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 16384, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  %y = qwen.swiglu %x, %g kernels [#qwen.kernel<swiglu_f32_avx2>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 16384, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   return
 }
 }
@@ -207,9 +198,9 @@ module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   // expected-error @+1 {{is not fused; run qwen-fuse-attention first}}
-  %y = qwen.attention %x append(%x, %x : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 2 {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  %y = qwen.attention %x append(%x, %x : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 2 kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
   return
 }
 }
@@ -219,13 +210,15 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // All layers have one shape.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @rope.frequencies : tensor<8xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @rope.packed [@rope.frequencies] : tensor<8xf32> at 8192
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  %cos, %sin = qwen.rope_table %positions theta 1.0e+04 frequencies 0 {kernel = "rope_table_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 8>]>} : tensor<?xi32> -> tensor<?x8xf32>
-  %a = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 2 {rope_kernel = "rope_avx2", scores_kernel = "attention_scores_f32_avx2", values_kernel = "attention_values_f32_avx2", softmax_kernel = "softmax_page_avx2", merge_kernel = "merge_page_avx2", finish_kernel = "finish_attention_avx2", plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 8>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  %a = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 2 kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
   // expected-error @+1 {{has another shape than the attention of the other layers}}
-  %b = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 1 heads 2 kv_heads 1 {rope_kernel = "rope_avx2", scores_kernel = "attention_scores_f32_avx2", values_kernel = "attention_values_f32_avx2", softmax_kernel = "softmax_page_avx2", merge_kernel = "merge_page_avx2", finish_kernel = "finish_attention_avx2", plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  %b = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 1 heads 2 kv_heads 1 kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
   return
 }
 }
@@ -237,9 +230,9 @@ module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  // expected-error @+1 {{has no 'packed'; run qwen-pack first}}
-  %l = qwen.lm_head %x, @t {gemv = "linear_f32_1x16_avx2", check_kernel = "check_finite_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x48xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  // expected-error @+1 {{has no packed weights; run qwen-pack first}}
+  %l = qwen.lm_head %x, @t kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>, #qwen.kernel<check_finite_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x48xf32>
   return
 }
 }
@@ -251,9 +244,9 @@ module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t.packed {kernel = "embed_f32_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   // expected-error @+1 {{needs the rows of a norm}}
-  %l = qwen.lm_head %x, @t packed @t.packed {gemv = "linear_f32_1x16_avx2", check_kernel = "check_finite_avx2", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x48xf32>
+  %l = qwen.lm_head %x, @t packed [@t.packed] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>, #qwen.kernel<check_finite_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x48xf32>
   return
 }
 }

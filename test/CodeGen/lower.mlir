@@ -7,11 +7,10 @@
 // thread's share, after a barrier where the plan has one.
 
 // FACTS: module attributes
-// FACTS-SAME: qwen.frequencies = 8192 : i64
 // FACTS-SAME: qwen.ops = ["embed_tokens", "rope_table.1", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj", "append.4", "attention.5", "quantize.6", "linear.7", "rms_norm.8", "linear.9", "swiglu.10", "linear.11", "rms_norm.12", "lm_head.13"]
 // FACTS-SAME: qwen.result_stride = 48 : i64
 // A row of the embedding is 36 bytes of its panel and 64 floats; weights have their bias; a row of the cache is f16.
-// FACTS-SAME: qwen.work = [{kind = "embedding", row_bytes = 292 : i64}, {kind = "rope_table", row_bytes = 128 : i64}, {kind = "rms_norm", row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "linear", macs = 8192 : i64, row_bytes = 588 : i64, weight_bytes = 5120 : i64}, {kind = "append", row_bytes = 512 : i64, weight_bytes = 128 : i64}, {kind = "attention", position_bytes = 128 : i64, position_macs = 128 : i64, row_bytes = 640 : i64, weight_bytes = 128 : i64}, {kind = "quantize"
+// FACTS-SAME: qwen.work = [{kind = "embedding", row_bytes = 292 : i64}, {kind = "rope_table", row_bytes = 128 : i64, weight_bytes = 64 : i64}, {kind = "rms_norm", row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "linear", macs = 8192 : i64, row_bytes = 588 : i64, weight_bytes = 5120 : i64}, {kind = "append", row_bytes = 512 : i64, weight_bytes = 128 : i64}, {kind = "attention", position_bytes = 128 : i64, position_macs = 128 : i64, row_bytes = 640 : i64, weight_bytes = 128 : i64}, {kind = "quantize"
 // FACTS-SAME: {kind = "rms_norm", output_rows = true, row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "lm_head", macs = 2560 : i64, output_rows = true, row_bytes = 236 : i64, weight_bytes = 1728 : i64}]
 // FACTS: qwen.weight @w
 
@@ -29,6 +28,7 @@ qwen.weight @o_w : tensor<64x64xf32> from "model.safetensors" at 0 as #qwen.form
 qwen.weight @g_w : tensor<160x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
 qwen.weight @u_w : tensor<160x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
 qwen.weight @d_w : tensor<64x160xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
+qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 qwen.packed @norm [@w] : tensor<64xf32> at 0
 qwen.packed @head_norm [@hn] : tensor<32xf32> at 256
 qwen.packed @bias [@q_b, @k_b, @v_b] : tensor<128xf32> at 1024
@@ -37,6 +37,7 @@ qwen.packed @qkv [@q_w, @k_w, @v_w] : tensor<128x64xf32> in #qwen.layout<q4_0, p
 qwen.packed @o [@o_w] : tensor<64x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 32768
 qwen.packed @gate_up [@g_w, @u_w] : tensor<320x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 36864
 qwen.packed @down [@d_w] : tensor<64x160xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 49152
+qwen.packed @rope.packed [@rope.frequencies] : tensor<16xf32> at 8192
 
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: (%[[CTX:.*]]: !llvm.ptr, %[[T:.*]]: i32, %{{.*}}: i32)
@@ -47,17 +48,17 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: %[[OUT:.*]] = arith.constant 1024 : i64
   // CHECK: %[[STRIDE:.*]] = arith.constant 64 : i64
   // CHECK: call @embedding.embed_q4_0_avx512(%[[CTX]], %[[T]], %[[W]], %[[K]], %[[OUT]], %[[STRIDE]])
-  %x = qwen.embedding %ids, @embed {kernel = "embed_q4_0_avx512", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?xi32> -> tensor<?x64xf32> loc("embed_tokens")
+  %x = qwen.embedding %ids, @e packed [@embed] kernels [#qwen.kernel<embed_q4_0_avx512>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?xi32> -> tensor<?x64xf32> loc("embed_tokens")
   // CHECK: %[[FREQUENCIES:.*]] = arith.constant 8192 : i64
   // CHECK: %[[HALF:.*]] = arith.constant 16 : i64
   // CHECK: call @rope_table.rope_table_avx512(%[[CTX]], %[[T]], %[[FREQUENCIES]], %[[HALF]]
-  %cos, %sin = qwen.rope_table %positions theta 1.0e+06 frequencies 8192 {kernel = "rope_table_avx512", plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 16>, #qwen.buffer<offset = 128, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
+  %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx512>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 16>, #qwen.buffer<offset = 128, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   // All tokens' rows; quantized at once.
   // CHECK: %[[ALL:.*]] = arith.constant false
   // CHECK: arith.constant 9.99999997E-7 : f32
   // CHECK: %[[ID:.*]] = arith.constant 2 : i32
   // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], %{{.*}}, %{{.*}}, %[[ALL]], {{.*}}, %[[ID]])
-  %q0 = qwen.rms_norm %x, @norm eps 1.0e-06 {kernel = "rms_norm_q8_avx512", plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>> loc("layers.0.input_layernorm")
+  %q0 = qwen.rms_norm %x, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>> loc("layers.0.input_layernorm")
   // Where there is a barrier, the op begins behind it.
   // CHECK: call @qwenDriverBarrier(%[[CTX]], %[[T]])
   // CHECK-NEXT: %[[NUMBER:.*]] = arith.constant 3 : i32
@@ -70,25 +71,25 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: %[[BIAS:.*]] = arith.constant 1024 : i64
   // CHECK: %[[NO_RESIDUAL:.*]] = arith.constant -1 : i64
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(%[[CTX]], %[[T]], %[[IN]], %[[SCALES]], %[[SUMS]], %{{.*}}, %{{.*}}, %[[PANELS]], %[[BIAS]], %[[NO_RESIDUAL]]
-  %q, %k, %v = qwen.linear %q0, [@q_w, @k_w, @v_w] bias [@q_b, @k_b, @v_b] packed @qkv packed_bias @bias {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 128>, #qwen.buffer<offset = 8448, stride = 128>, #qwen.buffer<offset = 8576, stride = 128>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32> loc("layers.0.self_attn.qkv_proj")
+  %q, %k, %v = qwen.linear %q0, [@q_w, @k_w, @v_w] bias [@q_b, @k_b, @v_b] packed [@qkv, @bias] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 128>, #qwen.buffer<offset = 8448, stride = 128>, #qwen.buffer<offset = 8576, stride = 128>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32> loc("layers.0.self_attn.qkv_proj")
   // CHECK: call @qwenDriverBarrier
   // CHECK: call @append(%[[CTX]], %[[T]]
-  qwen.append %k, %v, %cos, %sin layer 0 norm @head_norm eps 1.0e-06 {rope_kernel = "norm_rope_avx512", append_k_kernel = "append_k_f16_avx512", append_v_kernel = "append_v_f16_avx512", plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
+  qwen.append %k, %v, %cos, %sin layer 0 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<append_k_f16_avx512>, #qwen.kernel<append_v_f16_avx512>] {plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
   // CHECK: call @qwenDriverBarrier
   // CHECK: call @attention(%[[CTX]], %[[T]]
-  %a = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @head_norm eps 1.0e-06 {rope_kernel = "norm_rope_avx512", scores_kernel = "attention_scores_f16_avx512", values_kernel = "attention_values_f16_avx512", softmax_kernel = "softmax_page_avx512", merge_kernel = "merge_page_avx512", finish_kernel = "finish_attention_avx512", plan = #qwen.plan<id = 5, barrier = true, buffers = [#qwen.buffer<offset = 16384, stride = 64>]>} : tensor<?x64xf32>
+  %a = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<attention_scores_f16_avx512>, #qwen.kernel<attention_values_f16_avx512>, #qwen.kernel<softmax_page_avx512>, #qwen.kernel<merge_page_avx512>, #qwen.kernel<finish_attention_avx512>] {plan = #qwen.plan<id = 5, barrier = true, buffers = [#qwen.buffer<offset = 16384, stride = 64>]>} : tensor<?x64xf32>
   // CHECK: call @quantize.quantize_q8_avx512
-  %aq = qwen.quantize %a {kernel = "quantize_q8_avx512", plan = #qwen.plan<id = 6, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %aq = qwen.quantize %a kernels [#qwen.kernel<quantize_q8_avx512>] {plan = #qwen.plan<id = 6, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // In place: the residual is the result's memory.
   // CHECK: %[[NO_BIAS:.*]] = arith.constant -1 : i64
   // CHECK: %[[RESIDUAL:.*]] = arith.constant 1024 : i64
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[NO_BIAS]], %[[RESIDUAL]]
-  %h = qwen.linear %aq, [@o_w] residual(%x : tensor<?x64xf32>) packed @o {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 7, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
-  %q1 = qwen.rms_norm %h, @norm eps 1.0e-06 {kernel = "rms_norm_q8_avx512", plan = #qwen.plan<id = 8, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  %gate, %up = qwen.linear %q1, [@g_w, @u_w] packed @gate_up {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 320>, #qwen.buffer<offset = 8832, stride = 320>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x160xf32>, tensor<?x160xf32>
+  %h = qwen.linear %aq, [@o_w] residual(%x : tensor<?x64xf32>) packed [@o] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 7, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
+  %q1 = qwen.rms_norm %h, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 8, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %gate, %up = qwen.linear %q1, [@g_w, @u_w] packed [@gate_up] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 320>, #qwen.buffer<offset = 8832, stride = 320>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x160xf32>, tensor<?x160xf32>
   // CHECK: call @swiglu.swiglu_q8_avx512
-  %s = qwen.swiglu %gate, %up {kernel = "swiglu_q8_avx512", plan = #qwen.plan<id = 10, barrier = true, buffers = [#qwen.buffer<offset = 4416, stride = 160, scales = 6400, sums = 6464>]>} : tensor<?x160xf32> -> tensor<?x160xi8, #qwen.blocks<128>>
-  %y = qwen.linear %s, [@d_w] residual(%h : tensor<?x64xf32>) packed @down {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", plan = #qwen.plan<id = 11, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x160xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
+  %s = qwen.swiglu %gate, %up kernels [#qwen.kernel<swiglu_q8_avx512>] {plan = #qwen.plan<id = 10, barrier = true, buffers = [#qwen.buffer<offset = 4416, stride = 160, scales = 6400, sums = 6464>]>} : tensor<?x160xf32> -> tensor<?x160xi8, #qwen.blocks<128>>
+  %y = qwen.linear %s, [@d_w] residual(%h : tensor<?x64xf32>) packed [@down] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 11, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x160xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   %rows = qwen.wanted_rows %y : tensor<?x64xf32>
   // Hidden rows, or the norm of the output rows and their logits.
   // CHECK: call @qwenDriverBarrier
@@ -99,7 +100,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: %[[ROWS:.*]] = arith.constant true
   // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], %{{.*}}, %{{.*}}, %[[ROWS]]
   // CHECK: }
-  %final = qwen.rms_norm %rows, @norm eps 1.0e-06 {kernel = "rms_norm_q8_avx512", hidden_kernel = "rms_norm_f32_avx512", plan = #qwen.plan<id = 12, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %final = qwen.rms_norm %rows, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>, #qwen.kernel<rms_norm_f32_avx512>] {plan = #qwen.plan<id = 12, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK-NOT: @qwenDriverBarrier
   // CHECK: scf.if
   // CHECK: call @qwenDriverBarrier
@@ -110,7 +111,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK-NEXT: %[[COUNT:.*]] = arith.constant 14 : i32
   // CHECK-NEXT: call @qwenDriverTrace(%[[CTX]], %[[T]], %[[COUNT]])
   // CHECK-NEXT: return
-  %logits = qwen.lm_head %final, @e packed @embed {gemv = "linear_q4_0_1x16x4_avx512vnni", gemm = "linear_q4_0_8x16x4_avx512vnni", check_kernel = "check_finite_avx512", plan = #qwen.plan<id = 13, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x40xf32>
+  %logits = qwen.lm_head %final, @e packed [@embed] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, #qwen.kernel<check_finite_avx512>] {plan = #qwen.plan<id = 13, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x40xf32>
   return %logits : tensor<?x40xf32>
 }
 }

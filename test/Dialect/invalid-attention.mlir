@@ -5,25 +5,20 @@
 // qwen.rope_table, qwen.rope
 //===----------------------------------------------------------------------===//
 
-func.func @f(%p: tensor<?xi32>) {
-  // expected-error@+1 {{theta is -1.000000e+04 when a positive number is needed}}
-  %c, %s = qwen.rope_table %p theta -1.0e+04 : tensor<?xi32> -> tensor<?x16xf32>
-  return
-}
+// expected-error@+1 {{theta is -1.000000e+04 when a positive number is needed}}
+qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = -1.0e+04>
 
 // -----
 
-func.func @f(%p: tensor<?xi32>) {
-  // expected-error@+1 {{frequencies is -64 when 0 or more is needed}}
-  %c, %s = qwen.rope_table %p theta 1.0e+04 frequencies -64 : tensor<?xi32> -> tensor<?x16xf32>
-  return
-}
+// expected-error@+1 {{has frequencies when only a vector of f32 without file can have them}}
+qwen.weight @rope.frequencies : tensor<16xf32> from "m" at 0 frequencies #qwen.frequencies<theta = 1.0e+04>
 
 // -----
 
+qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
 func.func @f(%p: tensor<?xi32>) {
-  // expected-error@+1 {{frequencies is 32 when a multiple of 64 is needed}}
-  %c, %s = qwen.rope_table %p theta 1.0e+04 frequencies 32 : tensor<?xi32> -> tensor<?x16xf32>
+  // expected-error@+1 {{weight @rope.frequencies is [16] when [8] is needed}}
+  %c, %s = qwen.rope_table %p, @rope.frequencies : tensor<?xi32> -> tensor<?x8xf32>
   return
 }
 

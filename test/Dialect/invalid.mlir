@@ -50,6 +50,55 @@ module attributes {test = #qwen.layout<q8_0, panel = 16, chunk = 1>} {}
 
 // -----
 
+// expected-error@+1 {{unknown CPU feature 'sse9'}}
+module attributes {test = #qwen.features<avx2, sse9>} {}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Attributes of the module
+//===----------------------------------------------------------------------===//
+
+// expected-error@+1 {{"qwen.tokens" is not an attribute of 'builtin.module'}}
+module attributes {qwen.tokens = 1 : i64} {}
+
+// -----
+
+// expected-error@+1 {{"qwen.stage" is not an attribute of 'func.func'}}
+func.func private @f() attributes {qwen.stage = "graph"}
+
+// -----
+
+// expected-error@+1 {{"qwen.stage" is "done" when a stage is needed}}
+module attributes {qwen.stage = "done"} {}
+
+// -----
+
+// expected-error@+1 {{"qwen.max_tokens" is 0 : i64 when an i64 from 1 to 1048576 is needed}}
+module attributes {qwen.max_tokens = 0 : i64} {}
+
+// -----
+
+// expected-error@+1 {{"qwen.max_rows" is 1048577 : i64 when an i64 from 1 to 1048576 is needed}}
+module attributes {qwen.max_rows = 1048577 : i64} {}
+
+// -----
+
+// expected-error@+1 {{"qwen.arena_bytes" is 1267650600228229401496703205376 : i128 when an i64 of 0 or more is needed}}
+module attributes {qwen.arena_bytes = 1267650600228229401496703205376 : i128} {}
+
+// -----
+
+// expected-error@+1 {{"qwen.target_features" is ["avx2"] when a #qwen.features is needed}}
+module attributes {qwen.target_features = ["avx2"]} {}
+
+// -----
+
+// expected-error@+1 {{"qwen.ops" is [1] when an array of strings is needed}}
+module attributes {qwen.ops = [1]} {}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // Types of rows
 //===----------------------------------------------------------------------===//
@@ -78,9 +127,10 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
+qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
 func.func @f(%p: tensor<?xi64>) {
   // expected-error@+1 {{operand #0 must be one i32 for each token, tensor<?xi32>}}
-  %c, %s = qwen.rope_table %p theta 1.0e+04 : tensor<?xi64> -> tensor<?x16xf32>
+  %c, %s = qwen.rope_table %p, @rope.frequencies : tensor<?xi64> -> tensor<?x16xf32>
   return
 }
 
@@ -204,7 +254,7 @@ qwen.packed @p [@v] : tensor<128xf32> at 0
 //===----------------------------------------------------------------------===//
 
 func.func @f(%ids: tensor<?xi32>) {
-  // expected-error@+1 {{names @none, which is not a weight}}
+  // expected-error@+1 {{names @none, which is not a qwen.weight}}
   %x = qwen.embedding %ids, @none : tensor<?xi32> -> tensor<?x64xf32>
   return
 }
@@ -213,7 +263,7 @@ func.func @f(%ids: tensor<?xi32>) {
 
 qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
 func.func @f(%ids: tensor<?xi32>) {
-  // expected-error@+1 {{weight @v is a vector when a matrix is needed}}
+  // expected-error@+1 {{weight @v is [64] when [?, 64] is needed}}
   %x = qwen.embedding %ids, @v : tensor<?xi32> -> tensor<?x64xf32>
   return
 }
@@ -222,7 +272,7 @@ func.func @f(%ids: tensor<?xi32>) {
 
 qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
 func.func @f(%ids: tensor<?xi32>) {
-  // expected-error@+1 {{result is 64 wide when 32 is needed}}
+  // expected-error@+1 {{weight @w is [64, 32] when [?, 64] is needed}}
   %x = qwen.embedding %ids, @w : tensor<?xi32> -> tensor<?x64xf32>
   return
 }
@@ -377,8 +427,8 @@ qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
-  // expected-error@+1 {{has packed_bias without bias}}
-  %y = qwen.linear %x, [@w] packed @p packed_bias @pb : tensor<?x64xf32> -> tensor<?x32xf32>
+  // expected-error@+1 {{has 2 parts when 1 is needed}}
+  %y = qwen.linear %x, [@w] packed [@p, @pb] : tensor<?x64xf32> -> tensor<?x32xf32>
   return
 }
 
@@ -414,7 +464,7 @@ qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk =
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
   // expected-error@+1 {{names @w, which is not a qwen.packed}}
-  %y = qwen.linear %x, [@w] packed @w : tensor<?x64xf32> -> tensor<?x32xf32>
+  %y = qwen.linear %x, [@w] packed [@w] : tensor<?x64xf32> -> tensor<?x32xf32>
   return
 }
 
@@ -426,7 +476,7 @@ qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk =
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
   // expected-error@+1 {{@p has other segments than the op}}
-  %y:2 = qwen.linear %x, [@w, @w] packed @p : tensor<?x64xf32> -> tensor<?x32xf32>, tensor<?x32xf32>
+  %y:2 = qwen.linear %x, [@w, @w] packed [@p] : tensor<?x64xf32> -> tensor<?x32xf32>, tensor<?x32xf32>
   return
 }
 
@@ -438,7 +488,7 @@ qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk =
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
   // expected-error@+1 {{@p has other segments than the op}}
-  %y = qwen.linear %x, [@w] bias [@b] packed @p packed_bias @p : tensor<?x64xf32> -> tensor<?x32xf32>
+  %y = qwen.linear %x, [@w] bias [@b] packed [@p, @p] : tensor<?x64xf32> -> tensor<?x32xf32>
   return
 }
 
@@ -498,7 +548,7 @@ qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk =
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{@pb has other segments than the op}}
-  %y = qwen.lm_head %x, @w packed @pb : tensor<?x64xf32> -> tensor<?x32xf32>
+  %y = qwen.lm_head %x, @w packed [@pb] : tensor<?x64xf32> -> tensor<?x32xf32>
   return
 }
 
@@ -509,8 +559,8 @@ func.func @f(%x: tensor<?x64xf32>) {
 //===----------------------------------------------------------------------===//
 
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{has kernel 'quantize', which is not in the kernel table}}
-  %y = qwen.quantize %x {kernel = "quantize"} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // expected-error@+1 {{unknown kernel 'quantize'}}
+  %y = qwen.quantize %x kernels [#qwen.kernel<quantize>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return
 }
 
@@ -518,7 +568,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{has kernel 'rope_avx2', which computes something else}}
-  %y = qwen.quantize %x {kernel = "rope_avx2"} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %y = qwen.quantize %x kernels [#qwen.kernel<rope_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return
 }
 
@@ -530,7 +580,7 @@ qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk =
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{has kernel 'linear_f32_4x16_avx2', which computes something else}}
-  %y = qwen.linear %x, [@w] {gemv = "linear_f32_4x16_avx2"} : tensor<?x64xf32> -> tensor<?x32xf32>
+  %y = qwen.linear %x, [@w] kernels [#qwen.kernel<linear_f32_4x16_avx2>, #qwen.kernel<linear_f32_1x16_avx2>] : tensor<?x64xf32> -> tensor<?x32xf32>
   return
 }
 
@@ -542,7 +592,7 @@ qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk =
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{has kernel 'linear_f32_1x16_avx2', which computes something else}}
-  %y = qwen.linear %x, [@w] {gemm = "linear_f32_1x16_avx2"} : tensor<?x64xf32> -> tensor<?x32xf32>
+  %y = qwen.linear %x, [@w] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_1x16_avx2>] : tensor<?x64xf32> -> tensor<?x32xf32>
   return
 }
 
@@ -550,7 +600,24 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{has kernel 'linear_q4_0_1x16x4_avx2', which computes something else}}
-  %y = qwen.linear %x, [@w] {gemv = "linear_q4_0_1x16x4_avx2"} : tensor<?x64xf32> -> tensor<?x32xf32>
+  %y = qwen.linear %x, [@w] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx2>, #qwen.kernel<linear_q4_0_2x16x4_avx2>] : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has 2 kernels when 1 is needed}}
+  %y = qwen.quantize %x kernels [#qwen.kernel<quantize_q8_avx2>, #qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<bf16>
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has kernel 'linear_f32_1x16_avx2' when weight @w is bf16}}
+  %y = qwen.linear %x, [@w] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>] : tensor<?x64xf32> -> tensor<?x32xf32>
   return
 }
 

@@ -6,6 +6,7 @@
 // CHECK-SAME: qwen.kv_format = #qwen.kv_format<f16>
 // CHECK-SAME: test.blocks = #qwen.blocks<128>
 // CHECK-SAME: test.buffer = #qwen.buffer<offset = 4096, stride = 896, scales = 8192, sums = 8256>
+// CHECK-SAME: test.features = #qwen.features<avx2, fma, "amx-tile">
 // CHECK-SAME: test.format = #qwen.format<q4_0>
 // CHECK-SAME: test.format128 = #qwen.format<q4_g128>
 // CHECK-SAME: test.format16 = #qwen.format<bf16>
@@ -16,6 +17,7 @@ module attributes {
   qwen.kv_format = #qwen.kv_format<f16>,
   test.blocks = #qwen.blocks<128>,
   test.buffer = #qwen.buffer<offset = 4096, stride = 896, scales = 8192, sums = 8256>,
+  test.features = #qwen.features<fma, avx2, "amx-tile">,
   test.format = #qwen.format<q4_0>,
   test.format8 = #qwen.format<q8_0>,
   test.format16 = #qwen.format<bf16>,
@@ -36,6 +38,8 @@ qwen.weight @q : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_0>
 qwen.weight @k : tensor<32x64xbf16> from "m" at 0 as #qwen.format<q4_0>
 qwen.weight @q.bias : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
 qwen.weight @k.bias : tensor<32xbf16> from "m" at 0 as #qwen.format<f32>
+// CHECK: qwen.weight @rope.frequencies : tensor<16xf32> frequencies <theta = 1.000000e+06>
+qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
 
 // CHECK: qwen.packed @embed.packed [@embed] : tensor<256x64xf32> in <q4_0, panel = 16, chunk = 4> at 0
 qwen.packed @embed.packed [@embed] : tensor<256x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 0
@@ -48,13 +52,13 @@ qwen.packed @qk.bias [@q.bias, @k.bias] : tensor<96xf32> at 12928
 func.func @rows(%ids: tensor<?xi32>, %r: tensor<?x64xf32>) {
   // CHECK: %[[X:.*]] = qwen.embedding %{{.*}}, @embed : tensor<?xi32> -> tensor<?x64xf32>
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
-  // CHECK: qwen.embedding %{{.*}}, @embed.packed {kernel = "embed_q4_0_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 64>]>} :
-  %x1 = qwen.embedding %ids, @embed.packed {kernel = "embed_q4_0_avx2", plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 64>]>} : tensor<?xi32> -> tensor<?x64xf32>
+  // CHECK: qwen.embedding %{{.*}}, @embed packed [@embed.packed] kernels [#qwen.kernel<embed_q4_0_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 64>]>} :
+  %x1 = qwen.embedding %ids, @embed packed [@embed.packed] kernels [#qwen.kernel<embed_q4_0_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 64>]>} : tensor<?xi32> -> tensor<?x64xf32>
 
   // CHECK: qwen.rms_norm %[[X]], @norm eps 1.000000e-03 : tensor<?x64xf32> -> tensor<?x64xf32>
   %n = qwen.rms_norm %x, @norm eps 1.0e-03 : tensor<?x64xf32> -> tensor<?x64xf32>
-  // CHECK: %[[Q:.*]] = qwen.rms_norm %[[X]], @norm.packed eps 1.000000e-03 {hidden_kernel = "rms_norm_f32_neon", kernel = "rms_norm_q8_neon", plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 64, stride = 64, scales = 128, sums = 192>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  %nq = qwen.rms_norm %x, @norm.packed eps 1.0e-03 {hidden_kernel = "rms_norm_f32_neon", kernel = "rms_norm_q8_neon", plan = #qwen.plan<id = 1, barrier = true, buffers = [#qwen.buffer<offset = 64, stride = 64, scales = 128, sums = 192>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // CHECK: %[[Q:.*]] = qwen.rms_norm %[[X]], @norm eps 1.000000e-03 packed [@norm.packed] kernels [#qwen.kernel<rms_norm_q8_neon>] {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 64, stride = 64, scales = 128, sums = 192>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %nq = qwen.rms_norm %x, @norm eps 1.0e-03 packed [@norm.packed] kernels [#qwen.kernel<rms_norm_q8_neon>] {plan = #qwen.plan<id = 1, barrier = true, buffers = [#qwen.buffer<offset = 64, stride = 64, scales = 128, sums = 192>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK: qwen.rms_norm %[[X]], @head_norm eps 1.000000e-03 heads 32 : tensor<?x64xf32> -> tensor<?x64xf32>
   %nh = qwen.rms_norm %x, @head_norm eps 1.0e-03 heads 32 : tensor<?x64xf32> -> tensor<?x64xf32>
 
@@ -64,10 +68,10 @@ func.func @rows(%ids: tensor<?xi32>, %r: tensor<?x64xf32>) {
   %y1 = qwen.linear %x, [@q] residual(%r : tensor<?x64xf32>) : tensor<?x64xf32> -> tensor<?x64xf32>
   // CHECK: qwen.linear %[[X]], [@q] bias [@q.bias] residual(%{{.*}} : tensor<?x64xf32>) : tensor<?x64xf32> -> tensor<?x64xf32>
   %y2 = qwen.linear %x, [@q] bias [@q.bias] residual(%r : tensor<?x64xf32>) : tensor<?x64xf32> -> tensor<?x64xf32>
-  // CHECK: qwen.linear %[[Q]], [@q, @k] bias [@q.bias, @k.bias] packed @qk packed_bias @qk.bias
-  // CHECK-SAME: {gemm = "linear_q4_0_2x16x4_avx2", gemv = "linear_q4_0_1x16x4_avx2", plan = #qwen.plan<id = 2, barrier = true, buffers = [<offset = 0, stride = 96>, <offset = 256, stride = 96>]>}
+  // CHECK: qwen.linear %[[Q]], [@q, @k] bias [@q.bias, @k.bias] packed [@qk, @qk.bias]
+  // CHECK-SAME: kernels [#qwen.kernel<linear_q4_0_1x16x4_avx2>, #qwen.kernel<linear_q4_0_2x16x4_avx2>] {plan = #qwen.plan<id = 2, barrier = true, buffers = [<offset = 0, stride = 96>, <offset = 256, stride = 96>]>}
   // CHECK-SAME: : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>
-  %q, %k = qwen.linear %nq, [@q, @k] bias [@q.bias, @k.bias] packed @qk packed_bias @qk.bias {gemm = "linear_q4_0_2x16x4_avx2", gemv = "linear_q4_0_1x16x4_avx2", plan = #qwen.plan<id = 2, barrier = true, buffers = [#qwen.buffer<offset = 0, stride = 96>, #qwen.buffer<offset = 256, stride = 96>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>
+  %q, %k = qwen.linear %nq, [@q, @k] bias [@q.bias, @k.bias] packed [@qk, @qk.bias] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx2>, #qwen.kernel<linear_q4_0_2x16x4_avx2>] {plan = #qwen.plan<id = 2, barrier = true, buffers = [#qwen.buffer<offset = 0, stride = 96>, #qwen.buffer<offset = 256, stride = 96>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>
 
   // CHECK: qwen.add_bias %[[Y]], @q.bias : tensor<?x64xf32>
   %b = qwen.add_bias %y, @q.bias : tensor<?x64xf32>
@@ -75,35 +79,35 @@ func.func @rows(%ids: tensor<?xi32>, %r: tensor<?x64xf32>) {
   %a = qwen.add %r, %y : tensor<?x64xf32>
   // CHECK: qwen.swiglu %[[Y]], %[[X]] : tensor<?x64xf32> -> tensor<?x64xf32>
   %s = qwen.swiglu %y, %x : tensor<?x64xf32> -> tensor<?x64xf32>
-  // CHECK: qwen.swiglu %[[Y]], %[[X]] {kernel = "swiglu_q8_avx512"} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  %sq = qwen.swiglu %y, %x {kernel = "swiglu_q8_avx512"} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  // CHECK: qwen.quantize %[[X]] {kernel = "quantize_q8_avx2"} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  %xq = qwen.quantize %x {kernel = "quantize_q8_avx2"} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // CHECK: qwen.swiglu %[[Y]], %[[X]] kernels [#qwen.kernel<swiglu_q8_avx512>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %sq = qwen.swiglu %y, %x kernels [#qwen.kernel<swiglu_q8_avx512>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // CHECK: qwen.quantize %[[X]] kernels [#qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %xq = qwen.quantize %x kernels [#qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return
 }
 
 // CHECK-LABEL: func.func @heads
 func.func @heads(%positions: tensor<?xi32>, %q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %v: tensor<?x32xf32>) {
-  // CHECK: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table %{{.*}} theta 1.000000e+06 : tensor<?xi32> -> tensor<?x16xf32>
-  %cos, %sin = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x16xf32>
-  // CHECK: qwen.rope_table %{{.*}} theta 1.000000e+06 frequencies 128 {kernel = "rope_table_neon"} : tensor<?xi32> -> tensor<?x16xf32>
-  %cos1, %sin1 = qwen.rope_table %positions theta 1.0e+06 frequencies 128 {kernel = "rope_table_neon"} : tensor<?xi32> -> tensor<?x16xf32>
+  // CHECK: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table %{{.*}}, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
+  %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
+  // CHECK: qwen.rope_table %{{.*}}, @rope.frequencies kernels [#qwen.kernel<rope_table_neon>] : tensor<?xi32> -> tensor<?x16xf32>
+  %cos1, %sin1 = qwen.rope_table %positions, @rope.frequencies kernels [#qwen.kernel<rope_table_neon>] : tensor<?xi32> -> tensor<?x16xf32>
   // CHECK: qwen.rope %{{.*}}, %[[COS]], %[[SIN]] : tensor<?x64xf32>, tensor<?x16xf32>
   %r = qwen.rope %q, %cos, %sin : tensor<?x64xf32>, tensor<?x16xf32>
 
   // CHECK: qwen.append %{{.*}}, %{{.*}}, %[[COS]], %[[SIN]] layer 3 : tensor<?x32xf32>, tensor<?x16xf32>
   qwen.append %k, %v, %cos, %sin layer 3 : tensor<?x32xf32>, tensor<?x16xf32>
   // CHECK: qwen.append %{{.*}}, %{{.*}}, %[[COS]], %[[SIN]] layer 3 norm @head_norm eps 1.000000e-03
-  // CHECK-SAME: {append_k_kernel = "append_k_f16_neon", append_v_kernel = "append_v_f16_neon", plan = #qwen.plan<id = 7, barrier = true>, rope_kernel = "norm_rope_neon"} : tensor<?x32xf32>, tensor<?x16xf32>
-  qwen.append %k, %v, %cos, %sin layer 3 norm @head_norm eps 1.0e-03 {append_k_kernel = "append_k_f16_neon", append_v_kernel = "append_v_f16_neon", plan = #qwen.plan<id = 7, barrier = true>, rope_kernel = "norm_rope_neon"} : tensor<?x32xf32>, tensor<?x16xf32>
+  // CHECK-SAME: kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] {plan = #qwen.plan<id = 7, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
+  qwen.append %k, %v, %cos, %sin layer 3 norm @head_norm eps 1.0e-03 kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] {plan = #qwen.plan<id = 7, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
 
   // CHECK: qwen.attention %{{.*}} append(%{{.*}}, %{{.*}} : tensor<?x32xf32>, tensor<?x32xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
   %a0 = qwen.attention %q append(%k, %v : tensor<?x32xf32>, tensor<?x32xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
   // CHECK: qwen.attention %{{.*}} rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
   %a1 = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
   // CHECK: qwen.attention %{{.*}} rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.000000e-03
-  // CHECK-SAME: {finish_kernel = "finish_attention_avx2", merge_kernel = "merge_page_avx2", rope_kernel = "norm_rope_avx2", scores_kernel = "attention_scores_f32_avx2", softmax_kernel = "softmax_page_avx2", values_kernel = "attention_values_f32_avx2"} : tensor<?x64xf32>
-  %a2 = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.0e-03 {finish_kernel = "finish_attention_avx2", merge_kernel = "merge_page_avx2", rope_kernel = "norm_rope_avx2", scores_kernel = "attention_scores_f32_avx2", softmax_kernel = "softmax_page_avx2", values_kernel = "attention_values_f32_avx2"} : tensor<?x64xf32>
+  // CHECK-SAME: kernels [#qwen.kernel<norm_rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] : tensor<?x64xf32>
+  %a2 = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.0e-03 kernels [#qwen.kernel<norm_rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] : tensor<?x64xf32>
   return
 }
 
@@ -113,9 +117,9 @@ func.func @output(%x: tensor<?x64xf32>, %xq: tensor<?x64xi8, #qwen.blocks<128>>)
   %last = qwen.wanted_rows %x : tensor<?x64xf32>
   // CHECK: qwen.lm_head %[[LAST]], @embed : tensor<?x64xf32> -> tensor<?x256xf32>
   %l0 = qwen.lm_head %last, @embed : tensor<?x64xf32> -> tensor<?x256xf32>
-  // CHECK: qwen.lm_head %{{.*}}, @embed packed @embed.packed
-  // CHECK-SAME: {check_kernel = "check_finite_avx2", gemm = "linear_q4_0_2x16x4_avx2", gemv = "linear_q4_0_1x16x4_avx2", plan = #qwen.plan<id = 9, barrier = true, buffers = [<offset = -1, stride = 256>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x256xf32>
-  %l1 = qwen.lm_head %xq, @embed packed @embed.packed {check_kernel = "check_finite_avx2", gemm = "linear_q4_0_2x16x4_avx2", gemv = "linear_q4_0_1x16x4_avx2", plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 256>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x256xf32>
+  // CHECK: qwen.lm_head %{{.*}}, @embed packed [@embed.packed]
+  // CHECK-SAME: kernels [#qwen.kernel<linear_q4_0_1x16x4_avx2>, #qwen.kernel<linear_q4_0_2x16x4_avx2>, #qwen.kernel<check_finite_avx2>] {plan = #qwen.plan<id = 9, barrier = true, buffers = [<offset = -1, stride = 256>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x256xf32>
+  %l1 = qwen.lm_head %xq, @embed packed [@embed.packed] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx2>, #qwen.kernel<linear_q4_0_2x16x4_avx2>, #qwen.kernel<check_finite_avx2>] {plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 256>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x256xf32>
   return
 }
 

@@ -6,9 +6,9 @@
 // Parts lie in program order at multiples of 64. The tied embedding lies there
 // once, and so does a norm that two ops share.
 // CHECK: module attributes {qwen.weight_bytes = 14912 : i64}
-// CHECK: qwen.weight @last :
+// CHECK: qwen.weight @rope.frequencies :
 // CHECK-NEXT: qwen.packed @embed.packed [@embed] : tensor<250x64xf32> in <q4_0, panel = 16, chunk = 4> at 0
-// The 12 frequencies of rope_table lie between, at 9216.
+// CHECK-NEXT: qwen.packed @rope.frequencies.packed [@rope.frequencies] : tensor<12xf32> at 9216
 // CHECK-NEXT: qwen.packed @l0.norm.packed [@l0.norm] : tensor<64xf32> at 9280
 // CHECK-NEXT: qwen.packed @l0.q_k.weight.packed [@l0.q.weight, @l0.k.weight] : tensor<72x64xf32> in <q4_0, panel = 16, chunk = 4> at 9536
 // CHECK-NEXT: qwen.packed @l0.q_k.bias.packed [@l0.q.bias, @l0.k.bias] : tensor<72xf32> at 12416
@@ -27,52 +27,35 @@ qwen.weight @l0.k.bias : tensor<24xbf16> from "m" at 0 as #qwen.format<f32>
 // A name that packing would give.
 qwen.weight @last.packed : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
 qwen.weight @last : tensor<8x32xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @rope.frequencies : tensor<12xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>, %h: tensor<?x32xf32>) -> (tensor<?x8xf32>, tensor<?x250xf32>) {
-  // CHECK: qwen.embedding %{{.*}}, @embed.packed
-  %x = qwen.embedding %ids, @embed {kernel = "embed_q4_0_avx2"} : tensor<?xi32> -> tensor<?x64xf32>
-  // CHECK: qwen.rope_table {{.*}} frequencies 9216
-  %cos, %sin = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x12xf32>
-  // CHECK: qwen.rms_norm %{{.*}}, @l0.norm.packed
+  // CHECK: qwen.embedding %{{.*}}, @embed packed [@embed.packed]
+  %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
+  // CHECK: qwen.rope_table {{.*}} packed [@rope.frequencies.packed]
+  %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x12xf32>
+  // CHECK: qwen.rms_norm %{{.*}}, @l0.norm eps {{.*}} packed [@l0.norm.packed]
   %n = qwen.rms_norm %x, @l0.norm eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  // CHECK: qwen.linear %{{.*}}, [@l0.q.weight, @l0.k.weight] bias [@l0.q.bias, @l0.k.bias] packed @l0.q_k.weight.packed packed_bias @l0.q_k.bias.packed
-  %q, %k = qwen.linear %n, [@l0.q.weight, @l0.k.weight] bias [@l0.q.bias, @l0.k.bias] {gemv = "linear_q4_0_1x16x4_avx2", gemm = "linear_q4_0_2x16x4_avx2"} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x48xf32>, tensor<?x24xf32>
-  // CHECK: qwen.append {{.*}} norm @l0.head_norm.packed
+  // CHECK: qwen.linear %{{.*}}, [@l0.q.weight, @l0.k.weight] bias [@l0.q.bias, @l0.k.bias] packed [@l0.q_k.weight.packed, @l0.q_k.bias.packed]
+  %q, %k = qwen.linear %n, [@l0.q.weight, @l0.k.weight] bias [@l0.q.bias, @l0.k.bias] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x48xf32>, tensor<?x24xf32>
+  // CHECK: qwen.append {{.*}} norm @l0.head_norm eps {{.*}} packed [@l0.head_norm.packed]
   qwen.append %k, %k, %cos, %sin layer 0 norm @l0.head_norm eps 1.0e-06 : tensor<?x24xf32>, tensor<?x12xf32>
-  // CHECK: qwen.attention {{.*}} norm @l0.head_norm.packed
+  // CHECK: qwen.attention {{.*}} norm @l0.head_norm eps {{.*}} packed [@l0.head_norm.packed]
   %a = qwen.attention %q rope(%cos, %sin : tensor<?x12xf32>, tensor<?x12xf32>) layer 0 heads 2 kv_heads 1 norm @l0.head_norm eps 1.0e-06 : tensor<?x48xf32>
-  // CHECK: qwen.linear %{{.*}}, [@last] packed @last.packed_0
-  %y = qwen.linear %h, [@last] {gemv = "linear_f32_1x16_avx2", gemm = "linear_f32_4x16_avx2"} : tensor<?x32xf32> -> tensor<?x8xf32>
-  // CHECK: qwen.lm_head %{{.*}}, @embed packed @embed.packed
-  %l = qwen.lm_head %n, @embed {gemv = "linear_q4_0_1x16x4_avx2", gemm = "linear_q4_0_2x16x4_avx2"} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x250xf32>
+  // CHECK: qwen.linear %{{.*}}, [@last] packed [@last.packed_0]
+  %y = qwen.linear %h, [@last] : tensor<?x32xf32> -> tensor<?x8xf32>
+  // CHECK: qwen.lm_head %{{.*}}, @embed packed [@embed.packed]
+  %l = qwen.lm_head %n, @embed : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x250xf32>
   return %y, %l : tensor<?x8xf32>, tensor<?x250xf32>
 }
 }
 
 //--- invalid.mlir
 qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64x64xbf16> from "m" at 0 as #qwen.format<bf16>
 func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{has no kernel; run qwen-select-kernels first}}
-  %y = qwen.linear %x, [@w] {gemv = "linear_f32_1x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
-  return
-}
-
-// -----
-
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
-func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{has kernels 'linear_f32_1x16_avx2' and 'linear_bf16_2x16_avx2', which do not share a layout}}
-  %y = qwen.linear %x, [@w] {gemv = "linear_f32_1x16_avx2", gemm = "linear_bf16_2x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
-  return
-}
-
-// -----
-
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @v : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_0>
-func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{reads @v in q4_0 with kernel 'linear_f32_1x16_avx2', which reads another format: the weights of a product have one format}}
-  %y, %z = qwen.linear %x, [@w, @v] {gemv = "linear_f32_1x16_avx2", gemm = "linear_f32_4x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>, tensor<?x64xf32>
+  // expected-error@+1 {{reads @w in f32 and @v in bf16 when the weights of a product need one format}}
+  %y, %z = qwen.linear %x, [@w, @v] : tensor<?x64xf32> -> tensor<?x64xf32>, tensor<?x64xf32>
   return
 }
 
@@ -80,8 +63,8 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 qwen.weight @w : tensor<64x64xbf16> from "m" at 0
 func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{reads @w, which is not a weight with a format; run qwen-quantize first, and qwen-pack once}}
-  %y = qwen.linear %x, [@w] {gemv = "linear_f32_1x16_avx2", gemm = "linear_f32_4x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  // expected-error@+1 {{reads @w, which has no format; run qwen-quantize first}}
+  %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
 
@@ -89,7 +72,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 qwen.weight @w : tensor<64xbf16> from "m" at 0
 func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{reads @w, which is not a weight with a format; run qwen-quantize first, and qwen-pack once}}
+  // expected-error@+1 {{reads @w, which has no format; run qwen-quantize first}}
   %y = qwen.rms_norm %x, @w eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }

@@ -21,6 +21,7 @@
 // CHECK-SAME: qwen.stage = "packed"
 // CHECK-SAME: qwen.weight_bytes = 34752
 // CHECK: qwen.packed @embed.packed [@embed] {{.*}}q4_0
+// CHECK-NEXT: qwen.packed @rope.frequencies.packed
 // CHECK-NEXT: qwen.packed @l0.norm1.weight.packed
 // CHECK-NEXT: qwen.packed @l0.q_k_v.weight.packed [@l0.q.weight, @l0.k.weight, @l0.v.weight] : tensor<128x64xf32>
 // CHECK-NEXT: qwen.packed @l0.q_k_v.bias.packed
@@ -31,10 +32,10 @@
 // CHECK-NEXT: qwen.packed @norm.weight.packed
 // The ops: one quantization for q, k, v and one for gate, up, both by the norm.
 // CHECK-NEXT: func.func @forward
-// CHECK-NEXT: %[[X:.*]] = qwen.embedding %{{.*}}, @embed.packed {{.*}}barrier = false
+// CHECK-NEXT: %[[X:.*]] = qwen.embedding %{{.*}}, @embed packed [@embed.packed] {{.*}}barrier = false
 // CHECK-NEXT: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table {{.*}}barrier = false
 // CHECK-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]], {{.*}}barrier = false{{.*}} -> tensor<?x64xi8, #qwen.blocks<128>>
-// CHECK-NEXT: %[[QKV:.*]]:3 = qwen.linear %[[N]], [@l0.q.weight, @l0.k.weight, @l0.v.weight] bias [{{.*}}] packed @l0.q_k_v.weight.packed packed_bias @l0.q_k_v.bias.packed {{.*}}barrier = true
+// CHECK-NEXT: %[[QKV:.*]]:3 = qwen.linear %[[N]], [@l0.q.weight, @l0.k.weight, @l0.v.weight] bias [{{.*}}] packed [@l0.q_k_v.weight.packed, @l0.q_k_v.bias.packed] {{.*}}barrier = true
 // CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2, %[[COS]], %[[SIN]] layer 0 {{.*}}barrier = true
 // CHECK-NEXT: %[[A:.*]] = qwen.attention %[[QKV]]#0 rope(%[[COS]], %[[SIN]] : {{.*}}barrier = true
 // CHECK-NEXT: %[[AQ:.*]] = qwen.quantize %[[A]] {{.*}}barrier = true
@@ -44,10 +45,10 @@
 // CHECK-NEXT: %[[S:.*]] = qwen.swiglu %[[GU]]#0, %[[GU]]#1 {{.*}}barrier = true{{.*}} -> tensor<?x160xi8, #qwen.blocks<128>>
 // CHECK-NEXT: %[[Y:.*]] = qwen.linear %[[S]], [@l0.down.weight] residual(%[[H]] : {{.*}}barrier = true
 // CHECK-NEXT: %[[R:.*]] = qwen.wanted_rows %[[Y]]
-// CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}}hidden_kernel = "rms_norm_f32_avx2"{{.*}}barrier = true
-// CHECK-NEXT: %[[L:.*]] = qwen.lm_head %[[F]], @embed packed @embed.packed {{.*}}barrier = true
+// CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}}#qwen.kernel<rms_norm_f32_avx2>]{{.*}}barrier = true
+// CHECK-NEXT: %[[L:.*]] = qwen.lm_head %[[F]], @embed packed [@embed.packed] {{.*}}barrier = true
 // CHECK-NEXT: return %[[L]]
-module attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64, qwen.target_features = ["avx2", "fma", "f16c"]} {
+module attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64, qwen.target_features = #qwen.features<avx2, fma, f16c>} {
 qwen.weight @embed : tensor<256x64xbf16> from "m" at 0
 qwen.weight @l0.norm1.weight : tensor<64xbf16> from "m" at 0
 qwen.weight @l0.q.weight : tensor<64x64xbf16> from "m" at 0
@@ -62,9 +63,10 @@ qwen.weight @l0.gate.weight : tensor<160x64xbf16> from "m" at 0
 qwen.weight @l0.up.weight : tensor<160x64xbf16> from "m" at 0
 qwen.weight @l0.down.weight : tensor<64x160xbf16> from "m" at 0
 qwen.weight @norm.weight : tensor<64xbf16> from "m" at 0
+qwen.weight @rope.frequencies : tensor<8xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
-  %cos, %sin = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x8xf32>
+  %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x8xf32>
   %n = qwen.rms_norm %x, @l0.norm1.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   %q0 = qwen.linear %n, [@l0.q.weight] : tensor<?x64xf32> -> tensor<?x64xf32>
   %q1 = qwen.add_bias %q0, @l0.q.bias : tensor<?x64xf32>
@@ -95,17 +97,17 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 // CHECK: qwen.kv_format = #qwen.kv_format<f32>
 // CHECK-SAME: qwen.stage = "packed"
 // CHECK: func.func @forward
-// CHECK-NEXT: %[[X:.*]] = qwen.embedding %{{.*}}, @embed.packed
+// CHECK-NEXT: %[[X:.*]] = qwen.embedding %{{.*}}, @embed packed [@embed.packed]
 // CHECK-NEXT: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table
 // CHECK-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]], {{.*}} -> tensor<?x64xf32>
-// CHECK-NEXT: %[[QKV:.*]]:3 = qwen.linear %[[N]], [@l0.q.weight, @l0.k.weight, @l0.v.weight] packed {{.*}}"linear_f32_4x16_neon"
-// CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2, %[[COS]], %[[SIN]] layer 0 norm @l0.k_norm.weight.packed {{.*}}"append_k_f32_neon"
-// CHECK-NEXT: %[[A:.*]] = qwen.attention %[[QKV]]#0 rope(%[[COS]], %[[SIN]] : {{.*}} norm @l0.q_norm.weight.packed
+// CHECK-NEXT: %[[QKV:.*]]:3 = qwen.linear %[[N]], [@l0.q.weight, @l0.k.weight, @l0.v.weight] packed {{.*}}#qwen.kernel<linear_f32_4x16_neon>
+// CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2, %[[COS]], %[[SIN]] layer 0 norm @l0.k_norm.weight eps {{.*}} packed [@l0.k_norm.weight.packed] {{.*}}#qwen.kernel<append_k_f32_neon>
+// CHECK-NEXT: %[[A:.*]] = qwen.attention %[[QKV]]#0 rope(%[[COS]], %[[SIN]] : {{.*}} norm @l0.q_norm.weight eps {{.*}} packed [@l0.q_norm.weight.packed]
 // CHECK-NEXT: %[[H:.*]] = qwen.linear %[[A]], [@l0.o.weight] residual(%[[X]] :
 // CHECK-NEXT: %[[R:.*]] = qwen.wanted_rows %[[H]]
 // CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}} -> tensor<?x64xf32>
-// CHECK-NEXT: qwen.lm_head %[[F]], @head packed @head.packed
-module attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64, qwen.target_features = ["neon", "dotprod"]} {
+// CHECK-NEXT: qwen.lm_head %[[F]], @head packed [@head.packed]
+module attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64, qwen.target_features = #qwen.features<neon, dotprod>} {
 qwen.weight @embed : tensor<256x64xbf16> from "m" at 0
 qwen.weight @l0.norm1.weight : tensor<64xbf16> from "m" at 0
 qwen.weight @l0.q.weight : tensor<128x64xbf16> from "m" at 0
@@ -116,9 +118,10 @@ qwen.weight @l0.k_norm.weight : tensor<32xbf16> from "m" at 0
 qwen.weight @l0.o.weight : tensor<64x128xbf16> from "m" at 0
 qwen.weight @norm.weight : tensor<64xbf16> from "m" at 0
 qwen.weight @head : tensor<256x64xbf16> from "m" at 0
+qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
-  %cos, %sin = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x16xf32>
+  %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
   %n = qwen.rms_norm %x, @l0.norm1.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   %q0 = qwen.linear %n, [@l0.q.weight] : tensor<?x64xf32> -> tensor<?x128xf32>
   %k0 = qwen.linear %n, [@l0.k.weight] : tensor<?x64xf32> -> tensor<?x64xf32>

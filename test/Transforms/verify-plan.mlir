@@ -71,20 +71,18 @@
 // CHECK: error: 'qwen.rope_table' op follows 'qwen.lm_head', whose barrier is skipped where hidden rows are wanted
 // CHECK: note: this must be the last op
 // RUN: %{edit} 's/qwen.arena_bytes = 9856 : i64, //' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: the module has no qwen.arena_bytes of 0 or more; run qwen-plan first
-// RUN: %{edit} 's/qwen.arena_bytes = 9856 : i64/qwen.arena_bytes = 1267650600228229401496703205376 : i128/' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: the module has no qwen.arena_bytes of 0 or more; run qwen-plan first
+// CHECK: error: the module has no qwen.arena_bytes; run qwen-plan first
 
 // The empty module behind the last edit.
 // CHECK: error: the module has no qwen.max_tokens
-// CHECK: error: the module has no qwen.max_rows
 // RUN: not qwen-opt %t/edits.mlir --qwen-verify-plan -split-input-file -o /dev/null 2>&1 | FileCheck %s --implicit-check-not=error:
 
 //--- invalid-plans.mlir
 module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64, qwen.arena_bytes = 4096 : i64} {
+qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
 func.func @forward(%positions: tensor<?xi32>) {
   // expected-error@+1 {{has no plan; run qwen-plan first}}
-  %c, %s = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x16xf32>
+  %c, %s = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
   return
 }
 }

@@ -178,7 +178,7 @@ func.func @forward() {
 // -----
 
 func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{'qwen.swiglu' op has no kernel in stage packed; run qwen-select-kernels first}}
+  // expected-error@+1 {{'qwen.swiglu' op has no kernels in stage packed; run qwen-select-kernels first}}
   %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
@@ -187,8 +187,8 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
 func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{'qwen.linear' op has no kernel in stage packed; run qwen-select-kernels first}}
-  %y = qwen.linear %x, [@w] {gemv = "linear_f32_1x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  // expected-error@+1 {{'qwen.linear' op has no kernels in stage packed; run qwen-select-kernels first}}
+  %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
 
@@ -197,18 +197,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{'qwen.linear' op has no packed weights in stage packed; run qwen-pack first}}
-  %y = qwen.linear %x, [@w] {gemv = "linear_f32_1x16_avx2", gemm = "linear_f32_4x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
-  return
-}
-
-// -----
-
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.packed @p [@w] : tensor<64x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
-func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{'qwen.linear' op has no packed weights in stage packed; run qwen-pack first}}
-  %y = qwen.linear %x, [@w] bias [@b] packed @p {gemv = "linear_f32_1x16_avx2", gemm = "linear_f32_4x16_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  %y = qwen.linear %x, [@w] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>] : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
 
@@ -217,15 +206,16 @@ func.func @forward(%x: tensor<?x64xf32>) {
 qwen.weight @w : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{'qwen.rms_norm' op has no packed weights in stage packed; run qwen-pack first}}
-  %y = qwen.rms_norm %x, @w eps 1.0e-06 {kernel = "rms_norm_f32_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  %y = qwen.rms_norm %x, @w eps 1.0e-06 kernels [#qwen.kernel<rms_norm_f32_avx2>] : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
 
 // -----
 
+qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 func.func @forward(%p: tensor<?xi32>) {
-  // expected-error@+1 {{'qwen.rope_table' op has no frequencies in the weight image in stage packed; run qwen-pack first}}
-  %cos, %sin = qwen.rope_table %p theta 1.0e+06 {kernel = "rope_table_avx2"} : tensor<?xi32> -> tensor<?x16xf32>
+  // expected-error@+1 {{'qwen.rope_table' op has no packed weights in stage packed; run qwen-pack first}}
+  %cos, %sin = qwen.rope_table %p, @rope.frequencies kernels [#qwen.kernel<rope_table_avx2>] : tensor<?xi32> -> tensor<?x16xf32>
   return
 }
 
@@ -233,7 +223,7 @@ func.func @forward(%p: tensor<?xi32>) {
 
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{'qwen.swiglu' op has no plan in stage packed; run qwen-plan first}}
-  %s = qwen.swiglu %x, %x {kernel = "swiglu_f32_avx2"} : tensor<?x64xf32> -> tensor<?x64xf32>
+  %s = qwen.swiglu %x, %x kernels [#qwen.kernel<swiglu_f32_avx2>] : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
 

@@ -29,7 +29,6 @@ protected:
       module attributes {qwen.arena_bytes = 1024 : i64,
                          qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64,
                          qwen.weight_bytes = 2048 : i64,
-                         qwen.frequencies = 1024 : i64,
                          qwen.result_stride = 48 : i64,
                          qwen.kv_format = #qwen.kv_format<f16>,
                          qwen.ops = ["embedding"]} {
@@ -116,7 +115,7 @@ TEST_F(TargetCodeTest, TargetsOfOneFileShareEverythingButCode) {
   mlir::Builder builder(&context);
   for (const char *name :
        {"qwen.arena_bytes", "qwen.max_tokens", "qwen.max_rows",
-        "qwen.weight_bytes", "qwen.frequencies", "qwen.result_stride"}) {
+        "qwen.weight_bytes", "qwen.result_stride"}) {
     TargetCode other = make("zen4");
     const int64_t value =
         (*other.module)->getAttrOfType<mlir::IntegerAttr>(name).getInt();

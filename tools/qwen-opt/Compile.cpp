@@ -113,15 +113,12 @@ static void runPasses(mlir::ModuleOp module, const Options &options,
 
 /// Sets the facts that passes read from the module.
 static void setOptions(mlir::ModuleOp module, const Target &target) {
-  mlir::Builder builder(module.getContext());
-  std::vector<llvm::StringRef> features;
-  for (std::string_view name : target.features.names())
-    features.push_back(name);
-  module->setAttr(kTargetFeaturesAttr, builder.getStrArrayAttr(features));
+  module->setAttr(kTargetFeaturesAttr,
+                  FeaturesAttr::get(module.getContext(), target.features));
 }
 
 static Stage stageToReach(const std::string &emit) {
-  return parseStage(emit).value_or(Stage::Calls);
+  return symbolizeStage(emit).value_or(Stage::Calls);
 }
 
 /// Brings the model to the requested stage, once for each target. At stage

@@ -24,6 +24,7 @@ def Qwen_Dialect : Dialect {
     docs/numerics.md defines the result of each op, to the bit.
   }];
   let useDefaultAttributePrinterParser = 1;
+  let hasOperationAttrVerify = 1;
   let dependentDialects = ["::mlir::func::FuncDialect"];
 }
 
@@ -78,6 +79,44 @@ def Qwen_LayoutAttr : Qwen_Attr<"Layout", "layout"> {
                         "int64_t":$chunk);
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
+  let builders = [AttrBuilderWithInferredContext<(ins "::qwen::FormatAttr":$format), [{
+    return $_get(format.getContext(), format, ::qwen::kPanelOutputs,
+                 ::qwen::chunkValues(format.getValue()));
+  }]>];
+}
+
+def Qwen_FeaturesAttr : Qwen_Attr<"Features", "features"> {
+  let summary = "CPU features of a target";
+  let description = [{
+    The names of qwen/ABI/CpuFeatures.def.
+
+    Example: `#qwen.features<avx2, fma, f16c>`
+  }];
+  let parameters = (ins "::qwen::CpuFeatureSet":$value);
+  let hasCustomAssemblyFormat = 1;
+}
+
+def Qwen_KernelAttr : Qwen_Attr<"Kernel", "kernel"> {
+  let summary = "A kernel of the kernel table";
+  let description = [{
+    The name of a row of qwen/ABI/Kernels.def.
+
+    Example: `#qwen.kernel<linear_q4_0_1x16x4_avx2>`
+  }];
+  let parameters = (ins "const ::qwen::KernelInfo *":$info);
+  let hasCustomAssemblyFormat = 1;
+}
+
+def Qwen_FrequenciesAttr : Qwen_Attr<"Frequencies", "frequencies"> {
+  let summary = "Inverse frequencies of the rotary embedding";
+  let description = [{
+    The formula of a weight of n values: value j is theta^(-j / n). The compiler
+    computes the values (docs/numerics.md).
+
+    Example: `#qwen.frequencies<theta = 1.000000e+06>`
+  }];
+  let parameters = (ins APFloatParameter<"base of the frequencies">:$theta);
+  let hasCustomAssemblyFormat = 1;
 }
 
 def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {

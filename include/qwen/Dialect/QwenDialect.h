@@ -8,6 +8,8 @@
 #define QWEN_DIALECT_QWENDIALECT_H
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/KernelTable.h"
+#include "qwen/ABI/OpWork.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -20,6 +22,11 @@
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 #include "qwen/Dialect/QwenDialect.h.inc"
+#include "qwen/Dialect/QwenEnums.h.inc"
+
+namespace qwen {
+llvm::hash_code hash_value(CpuFeatureSet features);
+}
 
 #define GET_ATTRDEF_CLASSES
 #include "qwen/Dialect/QwenAttributes.h.inc"
@@ -44,27 +51,97 @@ struct KvCacheResource : mlir::SideEffects::Resource::Base<KvCacheResource> {
   mlir::StringRef getName() final { return "KvCache"; }
 };
 
-/// Module attribute: the stage that the module has reached ("graph",
-/// "quantized", "packed" or "calls").
+// Attributes of the module. QwenDialect::verifyOperationAttribute checks type
+// and range of each.
+
+/// The name of the Stage that the module has reached.
 inline constexpr char kStageAttr[] = "qwen.stage";
-/// Module attribute: dictionary of the model's facts, as in the manifest's
-/// "model" (docs/artifact.md).
+/// The model's facts, as in the manifest's "model" (docs/artifact.md): a
+/// dictionary.
 inline constexpr char kModelAttr[] = "qwen.model";
-/// Module attribute: format of the KV cache, a KvFormatAttr.
+/// Format of the KV cache, a KvFormatAttr.
 inline constexpr char kKvFormatAttr[] = "qwen.kv_format";
-/// Module attributes: most tokens and output rows of one call, i64.
+/// Most tokens and wanted tokens of one call, i64 from 1 to kMostTokens.
 inline constexpr char kMaxTokensAttr[] = "qwen.max_tokens";
 inline constexpr char kMaxRowsAttr[] = "qwen.max_rows";
-/// Module attributes set by the packer and planner: bytes, i64.
+inline constexpr int64_t kMostTokens = int64_t{1} << 20;
+/// Bytes of the weight image and of the arena, i64.
 inline constexpr char kWeightBytesAttr[] = "qwen.weight_bytes";
 inline constexpr char kArenaBytesAttr[] = "qwen.arena_bytes";
-/// Module attribute: the target's CPU features by name, an array of strings.
+/// The target's CPU features, a FeaturesAttr.
 inline constexpr char kTargetFeaturesAttr[] = "qwen.target_features";
+/// Names of the ops of `forward` by their plan's id, an array of strings (the
+/// manifest's "ops"). qwen-lower sets this and the following ones.
+inline constexpr char kOpsAttr[] = "qwen.ops";
+/// The work of these ops, an array of dictionaries (the manifest's "work").
+inline constexpr char kWorkAttr[] = "qwen.work";
+/// The kernels of these ops, an array of arrays of KernelAttr.
+inline constexpr char kOpKernelsAttr[] = "qwen.op_kernels";
+/// Floats from one row of logits to the next, i64.
+inline constexpr char kResultStrideAttr[] = "qwen.result_stride";
+
 /// Name of the model's function.
 inline constexpr char kForwardName[] = "forward";
+
+//===----------------------------------------------------------------------===//
+// What ForwardOp says of an op
+//===----------------------------------------------------------------------===//
+
+/// A kind of kernel that an op calls; for many tokens at once if `gemm`.
+struct KernelUse {
+  KernelOp kind;
+  bool gemm = false;
+};
+
+/// How an op reads a weight: all of a matrix, the row of a token's id, or a
+/// vector.
+enum class WeightRole : uint8_t { Matrix, Gathered, Vector };
+
+/// Weights that an op reads as one part of the image.
+struct WeightUse {
+  /// Names of qwen.weight ops.
+  mlir::ArrayAttr segments;
+  WeightRole role;
+  /// The outputs that each segment must have; dynamic if the op takes any.
+  llvm::SmallVector<int64_t> outputs;
+  /// The values along K that matrices must have.
+  int64_t k = 0;
+};
+
+/// The cache that an op reads or writes: that of a layer.
+struct CacheUse {
+  int64_t layer;
+  bool reads, writes;
+};
+
+class ForwardOp;
+
+namespace detail {
+/// Checks kernels and plan of `op`.
+mlir::LogicalResult verifyForwardOp(ForwardOp op);
+/// Checks that `symbol` is a weight of `shape`, in which a dynamic size stands
+/// for any.
+mlir::LogicalResult verifyWeight(mlir::Operation *op,
+                                 mlir::SymbolTableCollection &symbols,
+                                 mlir::FlatSymbolRefAttr symbol,
+                                 llvm::ArrayRef<int64_t> shape);
+/// Checks the weights of `op`, and the parts of the image that hold them.
+mlir::LogicalResult verifyWeightUses(ForwardOp op,
+                                     mlir::SymbolTableCollection &symbols);
+} // namespace detail
 } // namespace qwen
+
+#include "qwen/Dialect/QwenInterfaces.h.inc"
 
 #define GET_OP_CLASSES
 #include "qwen/Dialect/QwenOps.h.inc"
+
+namespace qwen {
+/// The kernel of `kind` that `op` has; null before qwen-select-kernels.
+const KernelInfo *kernelOf(ForwardOp op, KernelOp kind, bool gemm = false);
+
+/// The number of values of a token in `activations`.
+int64_t widthOf(mlir::Value activations);
+} // namespace qwen
 
 #endif // QWEN_DIALECT_QWENDIALECT_H

@@ -3,6 +3,7 @@
 #ifndef QWEN_DIALECT_QWENOPS_TD
 #define QWEN_DIALECT_QWENOPS_TD
 
+include "qwen/Dialect/QwenInterfaces.td"
 include "qwen/Dialect/QwenWeights.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
@@ -26,16 +27,33 @@ def Qwen_Activations : AnyTypeOf<[Qwen_FloatActivations, Qwen_QuantizedActivatio
 /// The KV cache: the ops of a layer append to it and read it, in program order.
 def Qwen_KvCache : Resource<"::qwen::KvCacheResource">;
 
-/// An op that refers to weights. Its verifier checks them against the operands.
-class Qwen_WeightUserOp<string mnemonic, list<Trait> traits = []>
+/// An op of `forward` that computes. `methods` are those of ForwardOp that it
+/// has beside the required ones. Passes set the last three attributes.
+class Qwen_ComputeOp<string mnemonic, list<Trait> traits, list<string> methods,
+                     dag operands, string syntax, string types>
     : Qwen_Op<mnemonic,
-              traits # [DeclareOpInterfaceMethods<SymbolUserOpInterface>]>;
+              traits # [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
+                        DeclareOpInterfaceMethods<Qwen_ForwardOp, methods>]> {
+  let arguments = !con(operands, (ins
+      OptionalAttr<FlatSymbolRefArrayAttr>:$packed,
+      OptionalAttr<TypedArrayAttrBase<Qwen_KernelAttr, "kernels">>:$kernels,
+      OptionalAttr<Qwen_PlanAttr>:$plan));
+  let assemblyFormat = syntax
+      # " (`packed` $packed^)? (`kernels` $kernels^)? attr-dict `:` " # types;
+  let extraClassDefinition = [{
+    ::llvm::LogicalResult $cppClass::verifySymbolUses(::mlir::SymbolTableCollection &symbols) {
+      return ::qwen::detail::verifyWeightUses(*this, symbols);
+    }
+  }];
+}
 
 //===----------------------------------------------------------------------===//
 // Rows in, rows out
 //===----------------------------------------------------------------------===//
 
-def Qwen_EmbeddingOp : Qwen_WeightUserOp<"embedding", [Pure]> {
+def Qwen_EmbeddingOp : Qwen_ComputeOp<"embedding", [Pure], ["getWeightUses"],
+    (ins Qwen_TokenIntegers:$ids, FlatSymbolRefAttr:$weight),
+    "$ids `,` $weight", "type($ids) `->` type($result)"> {
   let summary = "Looks up the embedding of each token";
   let description = [{
     Token i of the result is row `ids[i]` of the weight [vocab][hidden],
@@ -47,24 +65,21 @@ def Qwen_EmbeddingOp : Qwen_WeightUserOp<"embedding", [Pure]> {
     %x = qwen.embedding %ids, @model.embed_tokens.weight : tensor<?xi32> -> tensor<?x896xf32>
     ```
   }];
-  let arguments = (ins Qwen_TokenIntegers:$ids, FlatSymbolRefAttr:$weight,
-                       OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$kernel);
   let results = (outs Qwen_FloatActivations:$result);
-  let assemblyFormat = [{
-    $ids `,` $weight attr-dict `:` type($ids) `->` type($result)
-  }];
-  let hasVerifier = 1;
 }
 
-def Qwen_RmsNormOp : Qwen_WeightUserOp<"rms_norm", [Pure]> {
+def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", [Pure], ["getWeightUses", "addWork"],
+    (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, F64Attr:$eps,
+         OptionalAttr<I64Attr>:$head_dim),
+    "$input `,` $weight `eps` custom<Float>($eps) (`heads` $head_dim^)?",
+    "type($input) `->` type($result)"> {
   let summary = "Root-mean-square norm";
   let description = [{
     y = (x * (1 / sqrt(mean(x * x) + eps))) * w over all values of a token, or
     over each of its heads of `head_dim` values. With a quantized result type,
     the op also quantizes its result in blocks. The norm before `qwen.lm_head`
-    has a `hidden_kernel` too: if the caller wants hidden values instead of
-    logits, it writes them, in f32, to the result of the call.
+    has a second kernel: if the caller wants hidden values instead of logits, it
+    writes them, in f32, to the result of the call.
 
     Example:
 
@@ -74,27 +89,28 @@ def Qwen_RmsNormOp : Qwen_WeightUserOp<"rms_norm", [Pure]> {
     %h = qwen.rms_norm %x, @q_norm.weight eps 1.0e-06 heads 128 : tensor<?x2048xf32> -> tensor<?x2048xf32>
     ```
   }];
-  let arguments = (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight,
-                       F64Attr:$eps, OptionalAttr<I64Attr>:$head_dim,
-                       OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$kernel,
-                       OptionalAttr<StrAttr>:$hidden_kernel);
   let results = (outs Qwen_Activations:$result);
-  let assemblyFormat = [{
-    $input `,` $weight `eps` custom<Float>($eps) (`heads` $head_dim^)?
-        attr-dict `:` type($input) `->` type($result)
-  }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Whether the op norms the wanted tokens only.
+    bool isOverWantedRows();
+    /// The `qwen.lm_head` that reads the result, or null.
+    LmHeadOp getLmHead();
+  }];
 }
 
-def Qwen_LinearOp : Qwen_WeightUserOp<"linear", [Pure]> {
+def Qwen_LinearOp : Qwen_ComputeOp<"linear", [Pure],
+    ["getWeightUses", "getResultPlace", "getInPlaceOperand", "addWork"],
+    (ins Qwen_Activations:$input, Optional<Qwen_FloatActivations>:$residual,
+         FlatSymbolRefArrayAttr:$weights, OptionalAttr<FlatSymbolRefArrayAttr>:$bias),
+    "$input `,` $weights (`bias` $bias^)? (`residual` `(` $residual^ `:` type($residual) `)`)?",
+    "type($input) `->` type($results)"> {
   let summary = "Product with one or more weights";
   let description = [{
     Result i is input * transpose(weights[i]) + bias[i] + residual; `bias` and
     `residual` are optional. Several weights form a fused product: they share
     the input, and each keeps its name, format and result. `residual` requires a
-    single weight. K is a multiple of 32. After packing, `packed` names the part
-    of the image with the weights, and `packed_bias` the part with the biases.
+    single weight. K is a multiple of 32.
 
     Example:
 
@@ -104,23 +120,17 @@ def Qwen_LinearOp : Qwen_WeightUserOp<"linear", [Pure]> {
         : tensor<?x896xf32> -> tensor<?x896xf32>, tensor<?x128xf32>, tensor<?x128xf32>
     ```
   }];
-  let arguments = (ins Qwen_Activations:$input, Optional<Qwen_FloatActivations>:$residual,
-                       FlatSymbolRefArrayAttr:$weights,
-                       OptionalAttr<FlatSymbolRefArrayAttr>:$bias,
-                       OptionalAttr<FlatSymbolRefAttr>:$packed,
-                       OptionalAttr<FlatSymbolRefAttr>:$packed_bias,
-                       OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$gemv, OptionalAttr<StrAttr>:$gemm);
   let results = (outs Variadic<Qwen_FloatActivations>:$results);
-  let assemblyFormat = [{
-    $input `,` $weights (`bias` $bias^)? (`residual` `(` $residual^ `:` type($residual) `)`)?
-        (`packed` $packed^)? (`packed_bias` $packed_bias^)?
-        attr-dict `:` type($input) `->` type($results)
-  }];
   let hasVerifier = 1;
+  let builders = [OpBuilder<(ins "::mlir::TypeRange":$results, "::mlir::Value":$input,
+                                 "::mlir::ArrayAttr":$weights, "::mlir::ArrayAttr":$bias), [{
+    build($_builder, $_state, results, input, /*residual=*/nullptr, weights, bias,
+          /*packed=*/nullptr, /*kernels=*/nullptr, /*plan=*/nullptr);
+  }]>];
 }
 
-def Qwen_AddBiasOp : Qwen_WeightUserOp<"add_bias", [Pure, SameOperandsAndResultType]> {
+def Qwen_AddBiasOp : Qwen_Op<"add_bias", [Pure, SameOperandsAndResultType,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Adds a bias to each token";
   let description = [{
     qwen-fuse-epilogues makes it the `bias` of the linear before it.
@@ -153,7 +163,9 @@ def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType]> {
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
 }
 
-def Qwen_SwiGluOp : Qwen_Op<"swiglu", [Pure, AllTypesMatch<["gate", "up"]>]> {
+def Qwen_SwiGluOp : Qwen_ComputeOp<"swiglu", [Pure, AllTypesMatch<["gate", "up"]>], [],
+    (ins Qwen_FloatActivations:$gate, Qwen_FloatActivations:$up),
+    "$gate `,` $up", "type($gate) `->` type($result)"> {
   let summary = "silu(gate) * up";
   let description = [{
     silu(x) = x / (1 + exp(-x)). With a quantized result type, the op also
@@ -165,17 +177,12 @@ def Qwen_SwiGluOp : Qwen_Op<"swiglu", [Pure, AllTypesMatch<["gate", "up"]>]> {
     %y = qwen.swiglu %gate, %up : tensor<?x4864xf32> -> tensor<?x4864xf32>
     ```
   }];
-  let arguments = (ins Qwen_FloatActivations:$gate, Qwen_FloatActivations:$up,
-                       OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$kernel);
   let results = (outs Qwen_Activations:$result);
-  let assemblyFormat = [{
-    $gate `,` $up attr-dict `:` type($gate) `->` type($result)
-  }];
   let hasVerifier = 1;
 }
 
-def Qwen_QuantizeOp : Qwen_Op<"quantize", [Pure]> {
+def Qwen_QuantizeOp : Qwen_ComputeOp<"quantize", [Pure], [],
+    (ins Qwen_FloatActivations:$input), "$input", "type($input) `->` type($result)"> {
   let summary = "Quantizes activations in blocks";
   let description = [{
     Quantizes each token once, for all users.
@@ -186,40 +193,31 @@ def Qwen_QuantizeOp : Qwen_Op<"quantize", [Pure]> {
     %q = qwen.quantize %x : tensor<?x896xf32> -> tensor<?x896xi8, #qwen.blocks<128>>
     ```
   }];
-  let arguments = (ins Qwen_FloatActivations:$input, OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$kernel);
   let results = (outs Qwen_QuantizedActivations:$result);
-  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
   let hasVerifier = 1;
+  let builders = [OpBuilder<(ins "::mlir::Value":$input)>];
 }
 
 //===----------------------------------------------------------------------===//
 // Attention
 //===----------------------------------------------------------------------===//
 
-def Qwen_RopeTableOp : Qwen_Op<"rope_table", [Pure, AllTypesMatch<["cos", "sin"]>]> {
+def Qwen_RopeTableOp : Qwen_ComputeOp<"rope_table", [Pure, AllTypesMatch<["cos", "sin"]>],
+    ["getWeightUses"],
+    (ins Qwen_TokenIntegers:$positions, FlatSymbolRefAttr:$frequencies),
+    "$positions `,` $frequencies", "type($positions) `->` type($cos)"> {
   let summary = "Rotations of each token's position";
   let description = [{
-    cos and sin of positions[i] * theta^(-2j / head_dim), j < head_dim / 2. All
-    layers and heads share them. The compiler computes the inverse frequencies;
-    after packing they lie at `frequencies` in the weight image.
+    cos and sin of positions[i] * frequencies[j], j < head_dim / 2. All layers
+    and heads share them.
 
     Example:
 
     ```mlir
-    %cos, %sin = qwen.rope_table %positions theta 1.0e+06 : tensor<?xi32> -> tensor<?x32xf32>
+    %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x32xf32>
     ```
   }];
-  let arguments = (ins Qwen_TokenIntegers:$positions, F64Attr:$theta,
-                       OptionalAttr<I64Attr>:$frequencies,
-                       OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$kernel);
   let results = (outs Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin);
-  let assemblyFormat = [{
-    $positions `theta` custom<Float>($theta) (`frequencies` $frequencies^)?
-        attr-dict `:` type($positions) `->` type($cos)
-  }];
-  let hasVerifier = 1;
 }
 
 def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
@@ -247,9 +245,15 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
   }]>];
 }
 
-def Qwen_AppendOp : Qwen_WeightUserOp<"append",
-    [MemoryEffects<[MemWrite<Qwen_KvCache>]>, AllTypesMatch<["keys", "values"]>,
-     AllTypesMatch<["cos", "sin"]>]> {
+def Qwen_AppendOp : Qwen_ComputeOp<"append",
+    [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["keys", "values"]>,
+     AllTypesMatch<["cos", "sin"]>],
+    ["getWeightUses", "getCacheUse", "addWork"],
+    (ins Qwen_FloatActivations:$keys, Qwen_FloatActivations:$values,
+         Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin, I64Attr:$layer,
+         OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps),
+    [{$keys `,` $values `,` $cos `,` $sin `layer` custom<Integer>($layer)
+      (`norm` $norm^ `eps` $eps)?}], "type($keys) `,` type($cos)"> {
   let summary = "Appends keys and values to the cache";
   let description = [{
     For each token and KV head: norms the key (if `norm` is given, with `eps`),
@@ -264,25 +268,29 @@ def Qwen_AppendOp : Qwen_WeightUserOp<"append",
         : tensor<?x128xf32>, tensor<?x32xf32>
     ```
   }];
-  let arguments = (ins Qwen_FloatActivations:$keys, Qwen_FloatActivations:$values,
-                       Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin, I64Attr:$layer,
-                       OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps,
-                       OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$rope_kernel,
-                       OptionalAttr<StrAttr>:$append_k_kernel,
-                       OptionalAttr<StrAttr>:$append_v_kernel);
   let results = (outs);
-  let assemblyFormat = [{
-    $keys `,` $values `,` $cos `,` $sin `layer` custom<Integer>($layer)
-        (`norm` $norm^ `eps` $eps)?
-        attr-dict `:` type($keys) `,` type($cos)
-  }];
   let hasVerifier = 1;
+  let builders = [OpBuilder<(ins "::mlir::Value":$keys, "::mlir::Value":$values, "::mlir::Value":$cos,
+                                 "::mlir::Value":$sin, "::mlir::IntegerAttr":$layer,
+                                 "::mlir::FlatSymbolRefAttr":$norm, "::mlir::FloatAttr":$eps), [{
+    build($_builder, $_state, keys, values, cos, sin, layer, norm, eps,
+          /*packed=*/nullptr, /*kernels=*/nullptr, /*plan=*/nullptr);
+  }]>];
 }
 
-def Qwen_AttentionOp : Qwen_WeightUserOp<"attention",
+def Qwen_AttentionOp : Qwen_ComputeOp<"attention",
     [AttrSizedOperandSegments, AllTypesMatch<["queries", "result"]>,
-     MemoryEffects<[MemRead<Qwen_KvCache>, MemWrite<Qwen_KvCache>]>]> {
+     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>],
+    ["getWeightUses", "getCacheUse", "addWork"],
+    (ins Qwen_FloatActivations:$queries, Optional<Qwen_FloatActivations>:$keys,
+         Optional<Qwen_FloatActivations>:$values, Optional<Qwen_FloatActivations>:$cos,
+         Optional<Qwen_FloatActivations>:$sin, I64Attr:$layer, I64Attr:$heads,
+         I64Attr:$kv_heads, OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps),
+    [{$queries (`append` `(` $keys^ `,` $values `:` type($keys) `,` type($values) `)`)?
+      (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)?
+      `layer` custom<Integer>($layer) `heads` custom<Integer>($heads)
+      `kv_heads` custom<Integer>($kv_heads) (`norm` $norm^ `eps` $eps)?}],
+    "type($queries)"> {
   let summary = "Causal attention over the paged KV cache";
   let description = [{
     Each query head of a token attends to the positions of its sequence up to
@@ -300,26 +308,7 @@ def Qwen_AttentionOp : Qwen_WeightUserOp<"attention",
         : tensor<?x896xf32>
     ```
   }];
-  let arguments = (ins Qwen_FloatActivations:$queries, Optional<Qwen_FloatActivations>:$keys,
-                       Optional<Qwen_FloatActivations>:$values, Optional<Qwen_FloatActivations>:$cos,
-                       Optional<Qwen_FloatActivations>:$sin, I64Attr:$layer, I64Attr:$heads,
-                       I64Attr:$kv_heads, OptionalAttr<FlatSymbolRefAttr>:$norm,
-                       OptionalAttr<F64Attr>:$eps, OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$rope_kernel,
-                       OptionalAttr<StrAttr>:$scores_kernel,
-                       OptionalAttr<StrAttr>:$values_kernel,
-                       OptionalAttr<StrAttr>:$softmax_kernel,
-                       OptionalAttr<StrAttr>:$merge_kernel,
-                       OptionalAttr<StrAttr>:$finish_kernel);
   let results = (outs Qwen_FloatActivations:$result);
-  let assemblyFormat = [{
-    $queries (`append` `(` $keys^ `,` $values `:` type($keys) `,` type($values) `)`)?
-        (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)?
-        `layer` custom<Integer>($layer) `heads` custom<Integer>($heads)
-        `kv_heads` custom<Integer>($kv_heads)
-        (`norm` $norm^ `eps` $eps)?
-        attr-dict `:` type($queries)
-  }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     int64_t getHeadDim() {
@@ -351,7 +340,10 @@ def Qwen_WantedRowsOp : Qwen_Op<"wanted_rows", [Pure, SameOperandsAndResultType]
   let assemblyFormat = "$input attr-dict `:` type($input)";
 }
 
-def Qwen_LmHeadOp : Qwen_WeightUserOp<"lm_head", [Pure]> {
+def Qwen_LmHeadOp : Qwen_ComputeOp<"lm_head", [Pure],
+    ["getWeightUses", "getResultPlace", "addWork"],
+    (ins Qwen_Activations:$input, FlatSymbolRefAttr:$weight),
+    "$input `,` $weight", "type($input) `->` type($result)"> {
   let summary = "Computes the logits of the wanted tokens";
   let description = [{
     logits = input * transpose(weight) with weight [vocab][hidden], possibly the
@@ -365,15 +357,7 @@ def Qwen_LmHeadOp : Qwen_WeightUserOp<"lm_head", [Pure]> {
     %logits = qwen.lm_head %x, @model.embed_tokens.weight : tensor<?x896xf32> -> tensor<?x151936xf32>
     ```
   }];
-  let arguments = (ins Qwen_Activations:$input, FlatSymbolRefAttr:$weight,
-                       OptionalAttr<FlatSymbolRefAttr>:$packed,
-                       OptionalAttr<Qwen_PlanAttr>:$plan,
-                       OptionalAttr<StrAttr>:$gemv, OptionalAttr<StrAttr>:$gemm,
-                       OptionalAttr<StrAttr>:$check_kernel);
   let results = (outs Qwen_FloatActivations:$result);
-  let assemblyFormat = [{
-    $input `,` $weight (`packed` $packed^)? attr-dict `:` type($input) `->` type($result)
-  }];
   let hasVerifier = 1;
 }
 

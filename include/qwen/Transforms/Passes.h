@@ -9,19 +9,10 @@
 #define QWEN_TRANSFORMS_PASSES_H
 
 #include "mlir/Pass/Pass.h"
-#include "qwen/ABI/Blocks.h"
+#include "qwen/Dialect/QwenDialect.h"
 #include "llvm/Support/CommandLine.h"
-#include <optional>
-#include <string_view>
 
 namespace qwen {
-
-/// Stages of a module, in order.
-enum class Stage : uint8_t { Graph, Quantized, Packed, Calls };
-
-/// Returns "graph", "quantized", "packed" or "calls".
-std::string_view stageName(Stage stage);
-std::optional<Stage> parseStage(std::string_view name);
 
 /// The formats of weights, as an option of a pass takes them.
 llvm::cl::ValuesClass weightFormatValues();

@@ -80,14 +80,9 @@ def FuseQuantize : Qwen_Pass<"qwen-fuse-quantize"> {
 def SelectKernels : Qwen_Pass<"qwen-select-kernels"> {
   let summary = "Selects kernels for each op";
   let description = [{
-    Each op gets the last kernels of the table that the target can run. The
-    target's features come from `qwen.target_features` or from the option;
-    CpuFeatures.def lists their names.
+    Each op gets, for each kind of kernel that it uses, the last kernel of the
+    table that a target with `qwen.target_features` can run.
   }];
-  let options = [
-    ListOption<"features", "features", "std::string",
-               "CPU features that replace those of the module">,
-  ];
 }
 
 def Pack : Qwen_Pass<"qwen-pack"> {
@@ -98,8 +93,7 @@ def Pack : Qwen_Pass<"qwen-pack"> {
     the ops refer to it. Weights that several ops read in the same layout are
     packed once: a tied embedding is also the weight of the lm_head. The
     segments of a product have one format and no padding between them; neither
-    have biases. The inverse frequencies of `qwen.rope_table` get an offset too.
-    Sets `qwen.weight_bytes`.
+    have biases. Sets `qwen.weight_bytes`.
   }];
 }
 
@@ -116,11 +110,11 @@ def Plan : Qwen_Pass<"qwen-plan"> {
     | swiglu | token and block of 128 values |
 
     Ops with the same units give a thread the same units. An op starts with a
-    barrier in three cases, each counted from the last barrier on:
+    barrier in two cases, each counted from the last barrier on:
 
     - It reads a value that an op with other units wrote.
-    - It appends to the cache of a layer after attention read it.
-    - It is attention and reads the cache of a layer after an append to it.
+    - It writes the cache of a layer that another op reads or writes, or reads
+      one that another op writes.
 
     The ops between two barriers form a phase. A value is alive from the phase
     that writes it to the last phase that reads it, both included. Two values

@@ -47,7 +47,7 @@ static json describeKv(const ModelConfig &config, KvFormat format) {
           {"token_bytes", bytes}};
 }
 
-static json describeTensors(mlir::ModuleOp module, const ModelConfig &config) {
+static json describeTensors(mlir::ModuleOp module) {
   const mlir::SymbolTable symbols(module);
   json tensors = json::array();
   for (PackedOp packed : module.getOps<PackedOp>()) {
@@ -71,12 +71,6 @@ static json describeTensors(mlir::ModuleOp module, const ModelConfig &config) {
          {"bytes", packed.getByteSize()},
          {"segments", std::move(segments)}});
   }
-  tensors.push_back({{"name", "rope.frequencies"},
-                     {"shape", {config.headDim / 2}},
-                     {"format", weightFormatName(WeightFormat::F32)},
-                     {"offset", integer(module, kFrequenciesAttr)},
-                     {"bytes", config.headDim / 2 * int64_t{sizeof(float)}},
-                     {"segments", json::array()}});
   return tensors;
 }
 
@@ -100,8 +94,9 @@ static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
                         ->getAttrOfType<mlir::ArrayAttr>(kOpKernelsAttr)
                         .getAsRange<mlir::ArrayAttr>()) {
     json indices = json::array();
-    for (auto name : names.getAsRange<mlir::StringAttr>())
-      indices.push_back(llvm::find(kernels, name.getValue()) - kernels.begin());
+    for (auto kernel : names.getAsRange<KernelAttr>())
+      indices.push_back(llvm::find(kernels, kernel.getInfo()->name) -
+                        kernels.begin());
     opKernels.push_back(std::move(indices));
   }
   return {{"name", code.target.name},
@@ -151,7 +146,7 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
       {"output_stride", integer(module, kResultStrideAttr)},
       {"ops", std::move(ops)},
       {"work", std::move(work)},
-      {"tensors", describeTensors(module, *input.config)},
+      {"tensors", describeTensors(module)},
       {"generation", describeGeneration(*input.generation)},
   };
 }

@@ -3,7 +3,6 @@
 #include "qwen/CodeGen/Artifact/Pack.h"
 
 #include "qwen/ABI/Error.h"
-#include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Float16.h"
@@ -22,9 +21,11 @@ namespace {
 /// A weight as rows of `columns` values; a vector is one row.
 struct Segment {
   std::string name;
+  /// In the checkpoint, or in `computed`.
   std::span<const uint8_t> bytes;
   mlir::Type type;
   int64_t rows;
+  std::vector<float> computed = {};
 };
 
 /// A part of the image and the rows that it is made of.
@@ -46,6 +47,37 @@ struct Task {
 };
 } // namespace
 
+/// The inverse frequencies of the rotary embedding.
+static std::vector<float> computeFrequencies(FrequenciesAttr frequencies,
+                                             int64_t count) {
+  const double theta = frequencies.getTheta().convertToDouble();
+  std::vector<float> values;
+  values.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i)
+    values.push_back(numerics::ropeInvFreq(theta, i, 2 * count));
+  return values;
+}
+
+static Segment readSegment(WeightOp weight, const Checkpoint &checkpoint) {
+  const auto type = llvm::cast<mlir::ShapedType>(weight.getType());
+  Segment segment{weight.getSymName().str(),
+                  {},
+                  type.getElementType(),
+                  type.getRank() == 2 ? type.getDimSize(0) : 1};
+  if (const auto frequencies = weight.getFrequencies()) {
+    segment.computed = computeFrequencies(*frequencies, type.getNumElements());
+    segment.bytes = {reinterpret_cast<const uint8_t *>(segment.computed.data()),
+                     segment.computed.size() * sizeof(float)};
+    return segment;
+  }
+  const auto size = static_cast<uint64_t>(type.getNumElements()) *
+                    (type.getElementTypeBitWidth() / 8);
+  segment.bytes =
+      checkpoint.bytes(std::string_view(*weight.getFile()),
+                       static_cast<uint64_t>(*weight.getOffset()), size);
+  return segment;
+}
+
 static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
                      const Checkpoint &checkpoint) {
   Part part{static_cast<uint64_t>(packed.getOffset()),
@@ -55,18 +87,9 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
     part.format = layout->getFormat().getValue();
     part.columns = llvm::cast<mlir::ShapedType>(packed.getType()).getDimSize(1);
   }
-  for (auto symbol :
-       packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>()) {
-    auto weight = symbols.lookup<WeightOp>(symbol.getValue());
-    const auto type = llvm::cast<mlir::ShapedType>(weight.getType());
-    const auto size = static_cast<uint64_t>(type.getNumElements()) *
-                      (type.getElementTypeBitWidth() / 8);
+  for (auto symbol : packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>())
     part.segments.push_back(
-        {symbol.getValue().str(),
-         checkpoint.bytes(std::string_view(weight.getFile()),
-                          static_cast<uint64_t>(weight.getOffset()), size),
-         type.getElementType(), part.isMatrix() ? type.getDimSize(0) : 1});
-  }
+        readSegment(symbols.lookup<WeightOp>(symbol.getValue()), checkpoint));
   return part;
 }
 
@@ -241,19 +264,5 @@ void qwen::packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
     for (int64_t panel = 0; panel < panels; ++panel)
       tasks.push_back({&part, panel});
   }
-
-  const auto model = module->getAttrOfType<mlir::DictionaryAttr>(kModelAttr);
-  const double theta =
-      model.getAs<mlir::FloatAttr>("rope_theta").getValueAsDouble();
-  const int64_t headDim = model.getAs<mlir::IntegerAttr>("head_dim").getInt();
-  std::vector<float> frequencies;
-  frequencies.reserve(static_cast<size_t>(headDim / 2));
-  for (int64_t i = 0; i < headDim / 2; ++i)
-    frequencies.push_back(numerics::ropeInvFreq(theta, i, headDim));
-  write(
-      static_cast<uint64_t>(
-          module->getAttrOfType<mlir::IntegerAttr>(kFrequenciesAttr).getInt()),
-      {reinterpret_cast<const uint8_t *>(frequencies.data()),
-       frequencies.size() * sizeof(float)});
   TaskRunner(tasks, write, progress, total).run(std::max(threads, 1u));
 }

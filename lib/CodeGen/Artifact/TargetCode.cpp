@@ -73,8 +73,7 @@ public:
   void check() const {
     for (const char *name :
          {kMaxTokensAttr, kMaxRowsAttr, kKvFormatAttr, kArenaBytesAttr,
-          kWeightBytesAttr, kFrequenciesAttr, kResultStrideAttr, kOpsAttr,
-          kWorkAttr})
+          kWeightBytesAttr, kResultStrideAttr, kOpsAttr, kWorkAttr})
       checkEqual(name, (*first.module)->getAttr(name),
                  (*other.module)->getAttr(name));
     checkSymbols<WeightOp>();

@@ -43,23 +43,12 @@ static std::string opName(Operation *op, int64_t id) {
   return isa<AppendOp, QuantizeOp>(op) ? name + "." + mnemonic : name;
 }
 
-static int64_t columns(Value rows) {
-  return cast<RankedTensorType>(rows.getType()).getDimSize(1);
-}
-
-static bool isQuantized(Value rows) {
-  return cast<RankedTensorType>(rows.getType()).getElementType().isInteger();
-}
-
-static PlanAttr planOf(Operation *op) {
-  return op->getAttrOfType<PlanAttr>("plan");
-}
-
 /// Where a value lies. qwen.wanted_rows is a view of its input.
 static BufferAttr bufferOf(Value value) {
   if (auto view = value.getDefiningOp<WantedRowsOp>())
     return bufferOf(view.getInput());
-  return planOf(value.getDefiningOp())
+  return cast<ForwardOp>(value.getDefiningOp())
+      .getPlanAttr()
       .getBuffers()[cast<OpResult>(value).getResultNumber()];
 }
 
@@ -81,7 +70,7 @@ private:
   LogicalResult check();
   /// What the manifest says of an op's work; numbers that are 0 are left out.
   DictionaryAttr describe(const OpWork &work);
-  LogicalResult lower(Operation *op);
+  LogicalResult lower(ForwardOp op);
   LogicalResult lowerOp(EmbeddingOp op);
   LogicalResult lowerOp(RopeTableOp op);
   LogicalResult lowerOp(RmsNormOp op);
@@ -109,20 +98,17 @@ private:
   /// Places of a value's parts: offset; with scales and sums where quantized.
   void addOperand(SmallVectorImpl<Value> &arguments, Value value);
   void addScalesAndSums(SmallVectorImpl<Value> &arguments, BufferAttr buffer,
-                        Operation *op);
+                        ForwardOp op);
   func::CallOp call(const std::string &function, ArrayRef<Value> arguments = {},
                     TypeRange results = {});
 
   /// Says that the thread begins `op`.
-  void trace(Operation *op) {
-    call(functions.trace(), i32(planOf(op).getId()));
+  void trace(ForwardOp op) {
+    call(functions.trace(), i32(op.getPlanAttr().getId()));
   }
 
-  /// The kernel that an attribute of `op` names, noted as one of the op that is
-  /// lowered; null (and an error) where there is none.
-  const KernelInfo *kernel(Operation *op, StringRef attribute);
-  /// Place in the weight image of what `symbol` names, or -1 for none.
-  int64_t weight(FlatSymbolRefAttr symbol) const;
+  /// Place in the weight image of part `i` of `op`, or -1 for none.
+  int64_t part(ForwardOp op, size_t i = 0) const;
   /// Whether the quantized operand of a product lies as its kernels read it.
   LogicalResult checkOperand(Operation *op, Value operand);
 
@@ -134,10 +120,8 @@ private:
   /// Offsets by the names of packed parts.
   llvm::StringMap<int64_t> offsets;
   Value context, thread;
-  SmallVector<Attribute> opNames, opWork;
-  /// Kernels of each op.
-  std::vector<SmallVector<StringRef>> opKernels;
-  int64_t frequencies = 0, resultStride = 0;
+  SmallVector<Attribute> opNames, opWork, opKernels;
+  int64_t resultStride = 0;
 };
 
 struct Lower final : qwen::impl::LowerBase<Lower> {
@@ -167,10 +151,16 @@ LogicalResult ForwardLowering::check() {
   for (Operation &op : planned.front().without_terminator()) {
     if (isa<WantedRowsOp>(op))
       continue;
-    auto plan = planOf(&op);
-    if (!plan || plan.getBuffers().size() != op.getNumResults())
+    auto forward = dyn_cast<ForwardOp>(op);
+    if (!forward)
+      return op.emitOpError() << "cannot be lowered to calls";
+    if (!forward.getPlanAttr())
+      return op.emitOpError() << "has no plan; run qwen-plan first";
+    if (!forward.getKernelsAttr())
       return op.emitOpError()
-             << "has no plan for each result; run qwen-plan first";
+             << "has no kernels; run qwen-select-kernels first";
+    if (!forward.getPackedAttr() && !forward.getWeightUses().empty())
+      return op.emitOpError() << "has no packed weights; run qwen-pack first";
     if (auto attention = dyn_cast<AttentionOp>(op)) {
       if (!attention.getCos())
         return op.emitOpError() << "is not fused; run "
@@ -208,8 +198,8 @@ LogicalResult ForwardLowering::run() {
   builder.setInsertionPointToStart(entry);
   context = entry->getArgument(0);
   thread = entry->getArgument(1);
-  for (Operation &op : planned.front().without_terminator())
-    if (failed(lower(&op)))
+  for (ForwardOp op : planned.front().getOps<ForwardOp>())
+    if (failed(lower(op)))
       return failure();
   builder.setLoc(planned.getLoc());
   call(functions.trace(), i32(static_cast<int64_t>(opNames.size())));
@@ -218,11 +208,7 @@ LogicalResult ForwardLowering::run() {
   planned.erase();
   module->setAttr(kOpsAttr, builder.getArrayAttr(opNames));
   module->setAttr(kWorkAttr, builder.getArrayAttr(opWork));
-  SmallVector<Attribute> kernels;
-  for (const SmallVector<StringRef> &names : opKernels)
-    kernels.push_back(builder.getStrArrayAttr(names));
-  module->setAttr(kOpKernelsAttr, builder.getArrayAttr(kernels));
-  module->setAttr(kFrequenciesAttr, builder.getI64IntegerAttr(frequencies));
+  module->setAttr(kOpKernelsAttr, builder.getArrayAttr(opKernels));
   module->setAttr(kResultStrideAttr, builder.getI64IntegerAttr(resultStride));
   return success();
 }
@@ -246,27 +232,17 @@ DictionaryAttr ForwardLowering::describe(const OpWork &work) {
   return builder.getDictionaryAttr(fields);
 }
 
-LogicalResult ForwardLowering::lower(Operation *op) {
-  if (isa<WantedRowsOp>(op))
-    return success();
-  for (StringRef attribute : {"weight", "norm", "packed", "packed_bias"}) {
-    auto symbol = op->getAttrOfType<FlatSymbolRefAttr>(attribute);
-    if (!symbol || offsets.contains(symbol.getValue()) ||
-        (isa<LmHeadOp>(op) && attribute == "weight"))
-      continue;
-    return op->emitOpError() << "refers to " << symbol
-                             << ", which is not packed; run qwen-pack first";
-  }
+LogicalResult ForwardLowering::lower(ForwardOp op) {
   builder.setLoc(op->getLoc());
-  const PlanAttr plan = planOf(op);
+  const PlanAttr plan = op.getPlanAttr();
   if (plan.getId() != static_cast<int64_t>(opNames.size()))
     return op->emitOpError() << "has plan id " << plan.getId() << " when "
                              << opNames.size() << " is next";
   opNames.push_back(builder.getStringAttr(opName(op, plan.getId())));
   opWork.push_back(describe(workOf(op, module, shape.format)));
-  opKernels.emplace_back();
+  opKernels.push_back(op.getKernelsAttr());
   // lm_head waits where it computes: all threads agree whether it does.
-  if (!isa<LmHeadOp>(op)) {
+  if (op.getResultPlace() != ResultPlace::CallResult) {
     if (plan.getBarrier())
       call(functions.barrier());
     trace(op);
@@ -274,10 +250,7 @@ LogicalResult ForwardLowering::lower(Operation *op) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case<EmbeddingOp, RopeTableOp, RmsNormOp, QuantizeOp, SwiGluOp, LinearOp,
             LmHeadOp, AppendOp, AttentionOp>(
-          [&](auto typed) { return lowerOp(typed); })
-      .Default([](Operation *other) {
-        return other->emitOpError() << "cannot be lowered to calls";
-      });
+          [&](auto typed) { return lowerOp(typed); });
 }
 
 func::CallOp ForwardLowering::call(const std::string &function,
@@ -288,42 +261,33 @@ func::CallOp ForwardLowering::call(const std::string &function,
   return func::CallOp::create(builder, function, results, all);
 }
 
-const KernelInfo *ForwardLowering::kernel(Operation *op, StringRef attribute) {
-  auto name = op->getAttrOfType<StringAttr>(attribute);
-  if (!name) {
-    op->emitOpError() << "has no '" << attribute
-                      << "'; run qwen-select-kernels first";
-    return nullptr;
-  }
-  opKernels.back().push_back(name.getValue());
-  // The ops' verifiers have looked it up.
-  return findKernel(std::string_view(name.getValue()));
-}
-
-int64_t ForwardLowering::weight(FlatSymbolRefAttr symbol) const {
-  return symbol ? offsets.lookup(symbol.getValue()) : -1;
+int64_t ForwardLowering::part(ForwardOp op, size_t i) const {
+  ArrayAttr parts = op.getPackedAttr();
+  return parts && i < parts.size()
+             ? offsets.lookup(cast<FlatSymbolRefAttr>(parts[i]).getValue())
+             : -1;
 }
 
 void ForwardLowering::addOperand(SmallVectorImpl<Value> &arguments,
                                  Value value) {
   const BufferAttr buffer = bufferOf(value);
   add(arguments, {buffer.getOffset()});
-  if (isQuantized(value))
+  if (isQuantizedActivations(value.getType()))
     add(arguments, {buffer.getScales(), buffer.getSums()});
 }
 
 void ForwardLowering::addScalesAndSums(SmallVectorImpl<Value> &arguments,
-                                       BufferAttr buffer, Operation *op) {
+                                       BufferAttr buffer, ForwardOp op) {
   add(arguments, {buffer.getScales(), buffer.getSums()});
-  arguments.push_back(i32(planOf(op).getId()));
+  arguments.push_back(i32(op.getPlanAttr().getId()));
 }
 
 LogicalResult ForwardLowering::checkOperand(Operation *op, Value operand) {
   const int64_t stride = bufferOf(operand).getStride();
-  if (stride == columns(operand))
+  if (stride == widthOf(operand))
     return success();
   return op->emitOpError() << "reads rows with a stride of " << stride
-                           << " when products need " << columns(operand);
+                           << " when products need " << widthOf(operand);
 }
 
 //===----------------------------------------------------------------------===//
@@ -331,59 +295,45 @@ LogicalResult ForwardLowering::checkOperand(Operation *op, Value operand) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ForwardLowering::lowerOp(EmbeddingOp op) {
-  const KernelInfo *embed = kernel(op, "kernel");
-  if (!embed)
-    return failure();
+  const KernelInfo *embed = kernelOf(op, KernelOp::Embed);
   const BufferAttr out = bufferOf(op.getResult());
   SmallVector<Value> arguments;
-  add(arguments, {weight(op.getWeightAttr()), columns(op.getResult()),
-                  out.getOffset(), out.getStride()});
+  add(arguments,
+      {part(op), widthOf(op.getResult()), out.getOffset(), out.getStride()});
   call(functions.embedding(*embed), arguments);
   return success();
 }
 
 LogicalResult ForwardLowering::lowerOp(RopeTableOp op) {
-  const KernelInfo *table = kernel(op, "kernel");
-  if (!table)
-    return failure();
-  const IntegerAttr place = op.getFrequenciesAttr();
-  if (!place)
-    return op.emitOpError() << "has no 'frequencies'; run qwen-pack first";
+  const KernelInfo *table = kernelOf(op, KernelOp::RopeTable);
   const BufferAttr cos = bufferOf(op.getCos()), sin = bufferOf(op.getSin());
   if (cos.getStride() != sin.getStride())
     return op.emitOpError() << "has results of different strides";
-  frequencies = place.getInt();
   SmallVector<Value> arguments;
-  add(arguments, {frequencies, columns(op.getCos()), cos.getOffset(),
+  add(arguments, {part(op), widthOf(op.getCos()), cos.getOffset(),
                   sin.getOffset(), cos.getStride()});
   call(functions.ropeTable(*table), arguments);
   return success();
 }
 
 LogicalResult ForwardLowering::lowerOp(RmsNormOp op) {
-  const KernelInfo *norm = kernel(op, "kernel");
-  if (!norm)
-    return failure();
+  const KernelInfo *norm = kernelOf(op, op.getKernelUses().front().kind);
   if (op.getHeadDim())
     return op.emitOpError() << "over heads is not fused; run "
                                "qwen-fuse-attention first";
   const BufferAttr in = bufferOf(op.getInput()), out = bufferOf(op.getResult());
-  const int64_t k = columns(op.getResult());
-  const bool wantedRows =
-      op.getInput().getDefiningOp<WantedRowsOp>() != nullptr;
-  LmHeadOp head;
-  for (Operation *user : op.getResult().getUsers())
-    if (auto found = dyn_cast<LmHeadOp>(user))
-      head = found;
+  const int64_t k = widthOf(op.getResult());
+  LmHeadOp head = op.getLmHead();
 
   const auto normRows = [&] {
     SmallVector<Value> arguments;
     add(arguments, {in.getOffset(), in.getStride()});
-    arguments.push_back(arith::ConstantIntOp::create(builder, wantedRows, 1));
-    add(arguments, {weight(op.getWeightAttr()), k});
+    arguments.push_back(
+        arith::ConstantIntOp::create(builder, op.isOverWantedRows(), 1));
+    add(arguments, {part(op), k});
     arguments.push_back(f32(op.getEps().convertToDouble()));
     add(arguments, {out.getOffset(), out.getStride()});
-    if (isQuantized(op.getResult()))
+    if (isQuantizedActivations(op.getResult().getType()))
       addScalesAndSums(arguments, out, op);
     call(functions.rmsNorm(*norm), arguments);
   };
@@ -392,20 +342,17 @@ LogicalResult ForwardLowering::lowerOp(RmsNormOp op) {
     return success();
   }
 
-  const KernelInfo *hiddenNorm = kernel(op, "hidden_kernel");
-  const KernelInfo *finite = kernel(head, "check_kernel");
-  if (!hiddenNorm || !finite)
-    return failure();
+  const KernelInfo *hiddenNorm = kernelOf(op, KernelOp::RmsNormF32);
+  const KernelInfo *finite = kernelOf(head, KernelOp::CheckFinite);
   Value wanted =
       call(functions.wantHidden(), {}, {builder.getI1Type()}).getResult(0);
   auto branch = scf::IfOp::create(builder, wanted, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(branch.thenBlock());
   SmallVector<Value> arguments;
-  add(arguments,
-      {in.getOffset(), in.getStride(), weight(op.getWeightAttr()), k});
+  add(arguments, {in.getOffset(), in.getStride(), part(op), k});
   arguments.push_back(f32(op.getEps().convertToDouble()));
-  arguments.push_back(i32(planOf(op).getId()));
+  arguments.push_back(i32(op.getPlanAttr().getId()));
   call(functions.hiddenRows(*hiddenNorm, *finite), arguments);
   builder.setInsertionPointToStart(branch.elseBlock());
   normRows();
@@ -413,12 +360,10 @@ LogicalResult ForwardLowering::lowerOp(RmsNormOp op) {
 }
 
 LogicalResult ForwardLowering::lowerOp(QuantizeOp op) {
-  const KernelInfo *quantize = kernel(op, "kernel");
-  if (!quantize)
-    return failure();
+  const KernelInfo *quantize = kernelOf(op, KernelOp::QuantizeQ8);
   const BufferAttr in = bufferOf(op.getInput()), out = bufferOf(op.getResult());
   SmallVector<Value> arguments;
-  add(arguments, {in.getOffset(), in.getStride(), columns(op.getResult()),
+  add(arguments, {in.getOffset(), in.getStride(), widthOf(op.getResult()),
                   out.getOffset(), out.getStride()});
   addScalesAndSums(arguments, out, op);
   call(functions.quantize(*quantize), arguments);
@@ -426,17 +371,15 @@ LogicalResult ForwardLowering::lowerOp(QuantizeOp op) {
 }
 
 LogicalResult ForwardLowering::lowerOp(SwiGluOp op) {
-  const KernelInfo *swiglu = kernel(op, "kernel");
-  if (!swiglu)
-    return failure();
+  const KernelInfo *swiglu = kernelOf(op, op.getKernelUses().front().kind);
   const BufferAttr gate = bufferOf(op.getGate()), up = bufferOf(op.getUp()),
                    out = bufferOf(op.getResult());
   if (gate.getStride() != up.getStride())
     return op.emitOpError() << "reads rows of different strides";
   SmallVector<Value> arguments;
   add(arguments, {gate.getOffset(), up.getOffset(), gate.getStride(),
-                  columns(op.getResult()), out.getOffset(), out.getStride()});
-  if (isQuantized(op.getResult()))
+                  widthOf(op.getResult()), out.getOffset(), out.getStride()});
+  if (isQuantizedActivations(op.getResult().getType()))
     addScalesAndSums(arguments, out, op);
   call(functions.swiGlu(*swiglu), arguments);
   return success();
@@ -447,20 +390,18 @@ LogicalResult ForwardLowering::lowerOp(SwiGluOp op) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ForwardLowering::lowerOp(LinearOp op) {
-  const KernelInfo *gemv = kernel(op, "gemv");
-  const KernelInfo *gemm = op.getGemm() ? kernel(op, "gemm") : nullptr;
-  if (!gemv || (op.getGemm() && !gemm) ||
-      failed(checkOperand(op, op.getInput())))
+  const KernelOp kind = op.getKernelUses().front().kind;
+  const KernelInfo *gemv = kernelOf(op, kind);
+  const KernelInfo *gemm = kernelOf(op, kind, /*gemm=*/true);
+  if (failed(checkOperand(op, op.getInput())))
     return failure();
-  if (!op.getPacked())
-    return op.emitOpError() << "has no 'packed'; run qwen-pack first";
   const BufferAttr out = bufferOf(op.getResult(0));
   int64_t n = 0;
   for (Value result : op.getResults()) {
     if (bufferOf(result).getOffset() != out.getOffset() + n * 4 ||
         bufferOf(result).getStride() != out.getStride())
       return op.emitOpError() << "has results that do not lie side by side";
-    n += columns(result);
+    n += widthOf(result);
   }
   int64_t residual = -1;
   if (Value rows = op.getResidual()) {
@@ -472,23 +413,20 @@ LogicalResult ForwardLowering::lowerOp(LinearOp op) {
   }
   SmallVector<Value> arguments;
   addOperand(arguments, op.getInput());
-  add(arguments, {weight(op.getPackedAttr()), columns(op.getInput()),
-                  ceilDiv(n, kPanelOutputs), weight(op.getPackedBiasAttr()),
-                  residual, out.getOffset(), out.getStride()});
-  arguments.push_back(i32(planOf(op).getId()));
+  add(arguments, {part(op), widthOf(op.getInput()), ceilDiv(n, kPanelOutputs),
+                  part(op, 1), residual, out.getOffset(), out.getStride()});
+  arguments.push_back(i32(op.getPlanAttr().getId()));
   call(functions.linear(*gemv, gemm), arguments);
   return success();
 }
 
 LogicalResult ForwardLowering::lowerOp(LmHeadOp op) {
-  const KernelInfo *gemv = kernel(op, "gemv");
-  const KernelInfo *gemm = op.getGemm() ? kernel(op, "gemm") : nullptr;
-  const KernelInfo *finite = kernel(op, "check_kernel");
-  if (!gemv || !finite || (op.getGemm() && !gemm) ||
-      failed(checkOperand(op, op.getInput())))
+  const KernelOp kind = op.getKernelUses().front().kind;
+  const KernelInfo *gemv = kernelOf(op, kind);
+  const KernelInfo *gemm = kernelOf(op, kind, /*gemm=*/true);
+  const KernelInfo *finite = kernelOf(op, KernelOp::CheckFinite);
+  if (failed(checkOperand(op, op.getInput())))
     return failure();
-  if (!op.getPacked())
-    return op.emitOpError() << "has no 'packed'; run qwen-pack first";
   if (!op.getInput().getDefiningOp<RmsNormOp>())
     return op.emitOpError() << "needs the rows of a norm";
   resultStride = bufferOf(op.getResult()).getStride();
@@ -500,15 +438,15 @@ LogicalResult ForwardLowering::lowerOp(LmHeadOp op) {
   auto branch = scf::IfOp::create(builder, logits, /*withElseRegion=*/false);
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(branch.thenBlock());
-  if (planOf(op).getBarrier())
+  if (op.getPlanAttr().getBarrier())
     call(functions.barrier());
   trace(op);
   SmallVector<Value> arguments;
   addOperand(arguments, op.getInput());
   add(arguments,
-      {weight(op.getPackedAttr()), columns(op.getInput()),
-       ceilDiv(columns(op.getResult()), kPanelOutputs), resultStride});
-  arguments.push_back(i32(planOf(op).getId()));
+      {part(op), widthOf(op.getInput()),
+       ceilDiv(widthOf(op.getResult()), kPanelOutputs), resultStride});
+  arguments.push_back(i32(op.getPlanAttr().getId()));
   call(functions.lmHead(*gemv, gemm, *finite), arguments);
   return success();
 }
@@ -518,46 +456,42 @@ LogicalResult ForwardLowering::lowerOp(LmHeadOp op) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ForwardLowering::lowerOp(AppendOp op) {
-  const KernelInfo *rope = kernel(op, "rope_kernel");
-  const KernelInfo *appendK = kernel(op, "append_k_kernel");
-  const KernelInfo *appendV = kernel(op, "append_v_kernel");
-  if (!rope || !appendK || !appendV)
-    return failure();
+  const KernelInfo *rope = kernelOf(op, op.getKernelUses().front().kind);
+  const KernelInfo *appendK = kernelOf(op, KernelOp::AppendK);
+  const KernelInfo *appendV = kernelOf(op, KernelOp::AppendV);
   const BufferAttr keys = bufferOf(op.getKeys()),
                    values = bufferOf(op.getValues()),
                    cos = bufferOf(op.getCos()), sin = bufferOf(op.getSin());
   SmallVector<Value> arguments;
   add(arguments, {keys.getOffset(), keys.getStride(), values.getOffset(),
                   values.getStride(), cos.getOffset(), sin.getOffset(),
-                  cos.getStride(), weight(op.getNormAttr())});
+                  cos.getStride(), part(op)});
   arguments.push_back(
       f32(op.getEpsAttr() ? op.getEpsAttr().getValueAsDouble() : 0));
   add(arguments, {static_cast<int64_t>(op.getLayer()) * shape.layerBytes()});
-  arguments.push_back(i32(planOf(op).getId()));
+  arguments.push_back(i32(op.getPlanAttr().getId()));
   call(functions.append(shape, *rope, *appendK, *appendV), arguments);
   return success();
 }
 
 LogicalResult ForwardLowering::lowerOp(AttentionOp op) {
-  const KernelInfo *rope = kernel(op, "rope_kernel");
-  const KernelInfo *scores = kernel(op, "scores_kernel");
-  const KernelInfo *values = kernel(op, "values_kernel");
-  const KernelInfo *softmax = kernel(op, "softmax_kernel");
-  const KernelInfo *merge = kernel(op, "merge_kernel");
-  const KernelInfo *finish = kernel(op, "finish_kernel");
-  if (!rope || !scores || !values || !softmax || !merge || !finish)
-    return failure();
+  const KernelInfo *rope = kernelOf(op, op.getKernelUses().front().kind);
+  const KernelInfo *scores = kernelOf(op, KernelOp::AttentionScores);
+  const KernelInfo *values = kernelOf(op, KernelOp::AttentionValues);
+  const KernelInfo *softmax = kernelOf(op, KernelOp::SoftmaxPage);
+  const KernelInfo *merge = kernelOf(op, KernelOp::MergePage);
+  const KernelInfo *finish = kernelOf(op, KernelOp::FinishAttention);
   const BufferAttr queries = bufferOf(op.getQueries()),
                    cos = bufferOf(op.getCos()), sin = bufferOf(op.getSin()),
                    out = bufferOf(op.getResult());
   SmallVector<Value> arguments;
   add(arguments, {queries.getOffset(), queries.getStride(), cos.getOffset(),
-                  sin.getOffset(), cos.getStride(), weight(op.getNormAttr())});
+                  sin.getOffset(), cos.getStride(), part(op)});
   arguments.push_back(
       f32(op.getEpsAttr() ? op.getEpsAttr().getValueAsDouble() : 0));
   add(arguments, {static_cast<int64_t>(op.getLayer()) * shape.layerBytes(),
                   out.getOffset(), out.getStride()});
-  arguments.push_back(i32(planOf(op).getId()));
+  arguments.push_back(i32(op.getPlanAttr().getId()));
   call(functions.attention(shape, *rope, *scores, *values, *softmax, *merge,
                            *finish),
        arguments);

@@ -99,7 +99,7 @@ FlatSymbolRefAttr GraphBuilder::weight(const Twine &tensor,
   }
   WeightOp::create(weights, at(name), name,
                    RankedTensorType::get(shape, element), stored->file,
-                   stored->offset, /*format=*/nullptr);
+                   stored->offset);
   return symbol;
 }
 
@@ -200,7 +200,7 @@ void GraphBuilder::setFacts() {
           builder.getNamedAttr("tied", builder.getBoolAttr(config.tied)),
           number("max_position", config.maxPosition),
       }));
-  op->setAttr(kStageAttr, builder.getStringAttr("graph"));
+  op->setAttr(kStageAttr, builder.getStringAttr(stringifyStage(Stage::Graph)));
   op->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(kDefaultMaxTokens));
   op->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(kDefaultMaxRows));
 }
@@ -227,11 +227,18 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   Value x = EmbeddingOp::create(builder, at("embed_tokens"),
                                 TypeRange(rows(config.hiddenSize)),
                                 ValueRange(body->getArgument(0)), gather);
-  RopeTableOp::Properties rotations;
-  rotations.setTheta(builder.getF64FloatAttr(config.ropeTheta));
-  const Type half = rows(config.headDim / 2);
-  auto table = RopeTableOp::create(builder, at("rotary_emb"), {half, half},
-                                   ValueRange(body->getArgument(1)), rotations);
+  const int64_t rotations = config.headDim / 2;
+  constexpr char kFrequencies[] = "rope.frequencies";
+  WeightOp::create(weights, at(kFrequencies), kFrequencies,
+                   RankedTensorType::get(rotations, builder.getF32Type()),
+                   FrequenciesAttr::get(builder.getContext(),
+                                        llvm::APFloat(config.ropeTheta)));
+  RopeTableOp::Properties frequencies;
+  frequencies.setFrequencies(
+      FlatSymbolRefAttr::get(builder.getContext(), kFrequencies));
+  auto table = RopeTableOp::create(
+      builder, at("rotary_emb"), {rows(rotations), rows(rotations)},
+      ValueRange(body->getArgument(1)), frequencies);
   cos = table.getCos();
   sin = table.getSin();
 

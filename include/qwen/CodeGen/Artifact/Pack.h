@@ -27,8 +27,8 @@ using WriteFn =
 /// time.
 using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
-/// Packs the weights of all qwen.packed ops of `module` (stage "calls") and the
-/// frequencies of the rotary embedding, with `threads` threads. Does not write
+/// Packs the weights of all qwen.packed ops of `module` (stage "calls") with
+/// `threads` threads. Does not write
 /// the padding between the parts, which counts as zeros. The bytes depend only
 /// on module and checkpoint. Throws Error, naming the tensor, for a weight that
 /// is not finite or has a scale too large for f16.

@@ -18,23 +18,6 @@
 
 namespace qwen {
 
-/// Module attribute set by the lowering: names of the ops of `forward` by their
-/// plan's id, an array of strings (the manifest's "ops").
-inline constexpr char kOpsAttr[] = "qwen.ops";
-/// Module attribute set by the lowering: the work of these ops, an array of
-/// dictionaries (the manifest's "work").
-inline constexpr char kWorkAttr[] = "qwen.work";
-/// Module attribute set by the lowering: the kernels that each of these ops
-/// was given by qwen-select-kernels, an array of arrays of names: of a product
-/// those of one token and of many.
-inline constexpr char kOpKernelsAttr[] = "qwen.op_kernels";
-/// Module attribute set by the lowering: where the inverse frequencies of the
-/// rotary embedding lie in the weight image, i64.
-inline constexpr char kFrequenciesAttr[] = "qwen.frequencies";
-/// Module attribute set by the lowering: floats from one row of logits to the
-/// next, i64.
-inline constexpr char kResultStrideAttr[] = "qwen.result_stride";
-
 #define GEN_PASS_DECL
 #define GEN_PASS_REGISTRATION
 #include "qwen/CodeGen/Lower/Passes.h.inc"

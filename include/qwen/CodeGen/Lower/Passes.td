@@ -23,7 +23,7 @@ def Lower : Pass<"qwen-lower", "::mlir::ModuleOp"> {
 
     The module declares kernels and does not define them. `qwen.weight` and
     `qwen.packed` stay for the packer of weights. Sets `qwen.ops`, `qwen.work`,
-    `qwen.op_kernels`, `qwen.frequencies` and `qwen.result_stride`.
+    `qwen.op_kernels` and `qwen.result_stride`.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::func::FuncDialect",

@@ -3,16 +3,13 @@
 #ifndef QWEN_CODEGEN_LOWER_WORK_H
 #define QWEN_CODEGEN_LOWER_WORK_H
 
-#include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/OpWork.h"
-
-#include "mlir/IR/BuiltinOps.h"
+#include "qwen/Dialect/QwenDialect.h"
 
 namespace qwen {
 
 /// The work of an op of stage "packed" in `module`, with a cache of format
-/// `kv`. Weights that are not packed count as zero bytes.
-OpWork workOf(mlir::Operation *op, mlir::ModuleOp module, KvFormat kv);
+/// `kv`.
+OpWork workOf(ForwardOp op, mlir::ModuleOp module, KvFormat kv);
 
 } // namespace qwen
 

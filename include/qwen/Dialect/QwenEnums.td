@@ -1,0 +1,39 @@
+//===- QwenEnums.td - Enumerations of the dialect ----------*- tablegen -*-===//
+
+#ifndef QWEN_DIALECT_QWENENUMS_TD
+#define QWEN_DIALECT_QWENENUMS_TD
+
+include "mlir/IR/EnumAttr.td"
+
+class Qwen_Enum<string name, string summary, list<I32EnumAttrCase> cases>
+    : I32EnumAttr<name, summary, cases> {
+  let cppNamespace = "::qwen";
+  let genSpecializedAttr = 0;
+}
+
+/// Of tokens, a thread runs exactly its share, so two ops with this unit give a
+/// thread the same tokens. Of other units, it may steal some from a tail.
+def Qwen_WorkUnit : Qwen_Enum<"WorkUnit", "What the work of an op consists of", [
+  I32EnumAttrCase<"Token", 0, "token">,
+  I32EnumAttrCase<"Panel", 1, "panel">,
+  I32EnumAttrCase<"TokenHead", 2, "token_head">,
+  I32EnumAttrCase<"TokenBlock", 3, "token_block">
+]>;
+
+/// OwnBuffers: each result has its own. OneBuffer: results lie side by side for
+/// each token, in whole panels. CallResult: the result of the call, which is not
+/// in the arena.
+def Qwen_ResultPlace : Qwen_Enum<"ResultPlace", "Where the results of an op lie", [
+  I32EnumAttrCase<"OwnBuffers", 0, "own_buffers">,
+  I32EnumAttrCase<"OneBuffer", 1, "one_buffer">,
+  I32EnumAttrCase<"CallResult", 2, "call_result">
+]>;
+
+def Qwen_Stage : Qwen_Enum<"Stage", "Stages of a module, in order", [
+  I32EnumAttrCase<"Graph", 0, "graph">,
+  I32EnumAttrCase<"Quantized", 1, "quantized">,
+  I32EnumAttrCase<"Packed", 2, "packed">,
+  I32EnumAttrCase<"Calls", 3, "calls">
+]>;
+
+#endif // QWEN_DIALECT_QWENENUMS_TD

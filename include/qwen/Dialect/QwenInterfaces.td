@@ -1,0 +1,53 @@
+//===- QwenInterfaces.td - What passes ask of an op --------*- tablegen -*-===//
+
+#ifndef QWEN_DIALECT_QWENINTERFACES_TD
+#define QWEN_DIALECT_QWENINTERFACES_TD
+
+include "qwen/Dialect/QwenEnums.td"
+include "mlir/IR/OpBase.td"
+
+def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
+  let description = [{
+    An op of `forward` that computes. Passes are loops over this interface:
+    docs/adding-an-op.md lists them.
+  }];
+  let cppNamespace = "::qwen";
+  let methods = [
+    InterfaceMethod<"Kinds of the kernels that the op calls; `kernels` has one for each.",
+        "::llvm::SmallVector<::qwen::KernelUse>", "getKernelUses">,
+    InterfaceMethod<"Weights that the op reads; `packed` has a part for each.",
+        "::llvm::SmallVector<::qwen::WeightUse>", "getWeightUses", (ins), "", [{ return {}; }]>,
+    InterfaceMethod<"What the work of the op consists of.",
+        "::qwen::WorkUnit", "getWorkUnit">,
+    InterfaceMethod<"The cache that the op reads or writes.",
+        "::std::optional<::qwen::CacheUse>", "getCacheUse", (ins), "",
+        [{ return ::std::nullopt; }]>,
+    InterfaceMethod<"Where the results lie.", "::qwen::ResultPlace", "getResultPlace",
+        (ins), "", [{ return ::qwen::ResultPlace::OwnBuffers; }]>,
+    InterfaceMethod<"The operand over which the op may write its only result, or null.",
+        "::mlir::OpOperand *", "getInPlaceOperand", (ins), "", [{ return nullptr; }]>,
+    InterfaceMethod<[{
+        Adds multiplications, and bytes beside those of operands, results and
+        weights, with a cache of format `kv`.
+      }], "void", "addWork", (ins "::qwen::OpWork &":$work, "::qwen::KvFormat":$kv), "", [{ return; }]>,
+
+    // The attributes that passes set.
+    InterfaceMethod<"Sets the kernels.", "void", "setKernelsAttr",
+        (ins "::mlir::ArrayAttr":$kernels), [{ $_op.setKernelsAttr(kernels); }]>,
+    InterfaceMethod<"The kernels, or null before qwen-select-kernels.",
+        "::mlir::ArrayAttr", "getKernelsAttr", (ins), [{ return $_op.getKernelsAttr(); }]>,
+    InterfaceMethod<"Sets the parts of the weight image.", "void", "setPackedAttr",
+        (ins "::mlir::ArrayAttr":$packed), [{ $_op.setPackedAttr(packed); }]>,
+    InterfaceMethod<"The parts of the weight image, or null before qwen-pack.",
+        "::mlir::ArrayAttr", "getPackedAttr", (ins), [{ return $_op.getPackedAttr(); }]>,
+    InterfaceMethod<"Sets the plan.", "void", "setPlanAttr",
+        (ins "::qwen::PlanAttr":$plan), [{ $_op.setPlanAttr(plan); }]>,
+    InterfaceMethod<"The plan, or null before qwen-plan.", "::qwen::PlanAttr", "getPlanAttr",
+        (ins), [{ return $_op.getPlanAttr(); }]>,
+  ];
+  let verify = [{
+    return ::qwen::detail::verifyForwardOp(::llvm::cast<::qwen::ForwardOp>($_op));
+  }];
+}
+
+#endif // QWEN_DIALECT_QWENINTERFACES_TD

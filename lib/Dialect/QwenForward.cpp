@@ -1,0 +1,405 @@
+//===- QwenForward.cpp - The facts of ForwardOp, op by op -----------------===//
+//
+// First the facts that each op gives to passes, then the checks that all ops
+// share.
+//
+//===----------------------------------------------------------------------===//
+
+#include "qwen/Dialect/QwenDialect.h"
+
+using namespace mlir;
+using namespace qwen;
+
+/// The only weight of a part.
+static ArrayAttr only(FlatSymbolRefAttr symbol) {
+  return ArrayAttr::get(symbol.getContext(), symbol);
+}
+
+/// A norm's vector of `width` values, if there is one.
+static SmallVector<WeightUse> vectorUse(FlatSymbolRefAttr symbol,
+                                        int64_t width) {
+  if (!symbol)
+    return {};
+  return {{only(symbol), WeightRole::Vector, {width}}};
+}
+
+/// The kernels of a product with `input`.
+static SmallVector<KernelUse> productUses(Value input) {
+  const KernelOp kind = isQuantizedActivations(input.getType())
+                            ? KernelOp::LinearQ8
+                            : KernelOp::LinearF32;
+  return {{kind}, {kind, /*gemm=*/true}};
+}
+
+static SmallVector<int64_t> widthsOf(ValueRange values) {
+  return SmallVector<int64_t>(llvm::map_range(values, widthOf));
+}
+
+/// Multiplications of a product for one token.
+static int64_t productMacs(Value input, ValueRange results) {
+  return widthOf(input) * llvm::sum_of(widthsOf(results));
+}
+
+//===----------------------------------------------------------------------===//
+// Activations of each token
+//===----------------------------------------------------------------------===//
+
+SmallVector<KernelUse> EmbeddingOp::getKernelUses() {
+  return {{KernelOp::Embed}};
+}
+
+SmallVector<WeightUse> EmbeddingOp::getWeightUses() {
+  return {{only(getWeightAttr()),
+           WeightRole::Gathered,
+           {ShapedType::kDynamic},
+           widthOf(getResult())}};
+}
+
+WorkUnit EmbeddingOp::getWorkUnit() { return WorkUnit::Token; }
+
+SmallVector<KernelUse> RopeTableOp::getKernelUses() {
+  return {{KernelOp::RopeTable}};
+}
+
+SmallVector<WeightUse> RopeTableOp::getWeightUses() {
+  return vectorUse(getFrequenciesAttr(), widthOf(getCos()));
+}
+
+WorkUnit RopeTableOp::getWorkUnit() { return WorkUnit::Token; }
+
+SmallVector<KernelUse> RmsNormOp::getKernelUses() {
+  SmallVector<KernelUse> uses = {{isQuantizedActivations(getResult().getType())
+                                      ? KernelOp::RmsNormQ8
+                                      : KernelOp::RmsNormF32}};
+  if (getLmHead())
+    uses.push_back({KernelOp::RmsNormF32});
+  return uses;
+}
+
+SmallVector<WeightUse> RmsNormOp::getWeightUses() {
+  return vectorUse(getWeightAttr(), static_cast<int64_t>(getHeadDim().value_or(
+                                        widthOf(getInput()))));
+}
+
+WorkUnit RmsNormOp::getWorkUnit() { return WorkUnit::Token; }
+
+void RmsNormOp::addWork(OpWork &work, KvFormat) {
+  work.wantedRows = isOverWantedRows();
+}
+
+bool RmsNormOp::isOverWantedRows() {
+  return getInput().getDefiningOp<WantedRowsOp>() != nullptr;
+}
+
+LmHeadOp RmsNormOp::getLmHead() {
+  for (Operation *user : getResult().getUsers())
+    if (auto head = dyn_cast<LmHeadOp>(user))
+      return head;
+  return nullptr;
+}
+
+SmallVector<KernelUse> QuantizeOp::getKernelUses() {
+  return {{KernelOp::QuantizeQ8}};
+}
+
+WorkUnit QuantizeOp::getWorkUnit() { return WorkUnit::Token; }
+
+SmallVector<KernelUse> SwiGluOp::getKernelUses() {
+  return {{isQuantizedActivations(getResult().getType())
+               ? KernelOp::SwiGluQ8
+               : KernelOp::SwiGluF32}};
+}
+
+WorkUnit SwiGluOp::getWorkUnit() { return WorkUnit::TokenBlock; }
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+SmallVector<KernelUse> LinearOp::getKernelUses() {
+  return productUses(getInput());
+}
+
+SmallVector<WeightUse> LinearOp::getWeightUses() {
+  const SmallVector<int64_t> outputs = widthsOf(getResults());
+  SmallVector<WeightUse> uses = {
+      {getWeightsAttr(), WeightRole::Matrix, outputs, widthOf(getInput())}};
+  if (getBias())
+    uses.push_back({getBiasAttr(), WeightRole::Vector, outputs});
+  return uses;
+}
+
+WorkUnit LinearOp::getWorkUnit() { return WorkUnit::Panel; }
+
+ResultPlace LinearOp::getResultPlace() { return ResultPlace::OneBuffer; }
+
+OpOperand *LinearOp::getInPlaceOperand() {
+  return getResidual() ? &*getResidualMutable().begin() : nullptr;
+}
+
+void LinearOp::addWork(OpWork &work, KvFormat) {
+  work.macs = productMacs(getInput(), getResults());
+}
+
+SmallVector<KernelUse> LmHeadOp::getKernelUses() {
+  SmallVector<KernelUse> uses = productUses(getInput());
+  uses.push_back({KernelOp::CheckFinite});
+  return uses;
+}
+
+SmallVector<WeightUse> LmHeadOp::getWeightUses() {
+  return {{only(getWeightAttr()),
+           WeightRole::Matrix,
+           {widthOf(getResult())},
+           widthOf(getInput())}};
+}
+
+WorkUnit LmHeadOp::getWorkUnit() { return WorkUnit::Panel; }
+
+ResultPlace LmHeadOp::getResultPlace() { return ResultPlace::CallResult; }
+
+void LmHeadOp::addWork(OpWork &work, KvFormat) {
+  work.macs = productMacs(getInput(), getResult());
+  work.wantedRows = true;
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+/// The effects of an op on its cache.
+static void
+addCacheEffects(ForwardOp op,
+                SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
+  const std::optional<CacheUse> use = op.getCacheUse();
+  if (use->reads)
+    effects.emplace_back(MemoryEffects::Read::get(), KvCacheResource::get());
+  if (use->writes)
+    effects.emplace_back(MemoryEffects::Write::get(), KvCacheResource::get());
+}
+
+SmallVector<KernelUse> AppendOp::getKernelUses() {
+  return {{getNorm() ? KernelOp::NormRope : KernelOp::Rope},
+          {KernelOp::AppendK},
+          {KernelOp::AppendV}};
+}
+
+SmallVector<WeightUse> AppendOp::getWeightUses() {
+  return vectorUse(getNormAttr(), 2 * widthOf(getCos()));
+}
+
+WorkUnit AppendOp::getWorkUnit() { return WorkUnit::TokenHead; }
+
+std::optional<CacheUse> AppendOp::getCacheUse() {
+  return CacheUse{static_cast<int64_t>(getLayer()), false, true};
+}
+
+void AppendOp::getEffects(
+    SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
+  addCacheEffects(*this, effects);
+}
+
+void AppendOp::addWork(OpWork &work, KvFormat kv) {
+  work.tokenBytes +=
+      (widthOf(getKeys()) + widthOf(getValues())) * kvElementBytes(kv);
+}
+
+SmallVector<KernelUse> AttentionOp::getKernelUses() {
+  return {{getNorm() ? KernelOp::NormRope : KernelOp::Rope},
+          {KernelOp::AttentionScores},
+          {KernelOp::AttentionValues},
+          {KernelOp::SoftmaxPage},
+          {KernelOp::MergePage},
+          {KernelOp::FinishAttention}};
+}
+
+SmallVector<WeightUse> AttentionOp::getWeightUses() {
+  return vectorUse(getNormAttr(), getHeadDim());
+}
+
+WorkUnit AttentionOp::getWorkUnit() { return WorkUnit::TokenHead; }
+
+/// In the graph, the op appends too.
+std::optional<CacheUse> AttentionOp::getCacheUse() {
+  return CacheUse{static_cast<int64_t>(getLayer()), true, getKeys() != nullptr};
+}
+
+void AttentionOp::getEffects(
+    SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
+  addCacheEffects(*this, effects);
+}
+
+void AttentionOp::addWork(OpWork &work, KvFormat kv) {
+  work.positionBytes = 2 * static_cast<int64_t>(getKvHeads()) * getHeadDim() *
+                       kvElementBytes(kv);
+  work.positionMacs = 2 * static_cast<int64_t>(getHeads()) * getHeadDim();
+}
+
+//===----------------------------------------------------------------------===//
+// Checks of kernels and plan
+//===----------------------------------------------------------------------===//
+
+const KernelInfo *qwen::kernelOf(ForwardOp op, KernelOp kind, bool gemm) {
+  if (ArrayAttr kernels = op.getKernelsAttr())
+    for (auto kernel : kernels.getAsRange<KernelAttr>())
+      if (kernel.getInfo()->op == kind && (kernel.getInfo()->m > 1) == gemm)
+        return kernel.getInfo();
+  return nullptr;
+}
+
+static LogicalResult verifyKernels(ForwardOp op) {
+  ArrayAttr kernels = op.getKernelsAttr();
+  if (!kernels)
+    return success();
+  const SmallVector<KernelUse> uses = op.getKernelUses();
+  if (kernels.size() != uses.size())
+    return op->emitOpError() << "has " << kernels.size() << " kernels when "
+                             << uses.size() << " is needed";
+  for (auto [kernel, use] :
+       llvm::zip_equal(kernels.getAsRange<KernelAttr>(), uses)) {
+    const KernelInfo &info = *kernel.getInfo();
+    if (info.op != use.kind || (info.m > 1) != use.gemm)
+      return op->emitOpError() << "has kernel '" << info.name
+                               << "', which computes something else";
+  }
+  return success();
+}
+
+/// Checks the place of one result.
+static LogicalResult verifyBuffer(ForwardOp op, BufferAttr buffer,
+                                  Value result) {
+  const int64_t offset = buffer.getOffset(), width = widthOf(result);
+  if (op.getResultPlace() == ResultPlace::CallResult) {
+    if (offset != -1)
+      return op->emitOpError() << "offset of logits is " << offset
+                               << " when -1 is needed: they are not in the "
+                                  "arena";
+  } else if (offset < 0) {
+    return op->emitOpError()
+           << "offset is " << offset << " when 0 or more is needed";
+  }
+  if (buffer.getStride() < width)
+    return op->emitOpError() << "stride is " << buffer.getStride() << " when "
+                             << width << " or more is needed";
+  const bool quantized = isQuantizedActivations(result.getType());
+  if (quantized != (buffer.getScales() >= 0) ||
+      quantized != (buffer.getSums() >= 0))
+    return op->emitOpError()
+           << "has a buffer with scales = " << buffer.getScales()
+           << " and sums = " << buffer.getSums() << " for "
+           << (quantized ? "quantized" : "f32") << " rows";
+  return success();
+}
+
+LogicalResult qwen::detail::verifyForwardOp(ForwardOp op) {
+  if (failed(verifyKernels(op)))
+    return failure();
+  const PlanAttr plan = op.getPlanAttr();
+  if (!plan)
+    return success();
+  if (plan.getId() < 0)
+    return op->emitOpError()
+           << "id is " << plan.getId() << " when 0 or more is needed";
+  const size_t count = plan.getBuffers().size();
+  if (count != op->getNumResults())
+    return op->emitOpError()
+           << "has " << count << " buffers when " << op->getNumResults()
+           << " is needed, one for each result";
+  for (auto [buffer, result] :
+       llvm::zip_equal(plan.getBuffers(), op->getResults()))
+    if (failed(verifyBuffer(op, buffer, result)))
+      return failure();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Checks of weights
+//===----------------------------------------------------------------------===//
+
+/// Prints `shape` as [32, 64], with ? for any number.
+static void printShape(InFlightDiagnostic &diagnostic,
+                       ArrayRef<int64_t> shape) {
+  diagnostic << '[';
+  llvm::interleave(
+      shape,
+      [&](int64_t size) {
+        if (ShapedType::isDynamic(size))
+          diagnostic << '?';
+        else
+          diagnostic << size;
+      },
+      [&] { diagnostic << ", "; });
+  diagnostic << ']';
+}
+
+LogicalResult qwen::detail::verifyWeight(Operation *op,
+                                         SymbolTableCollection &symbols,
+                                         FlatSymbolRefAttr symbol,
+                                         ArrayRef<int64_t> shape) {
+  auto weight = symbols.lookupNearestSymbolFrom<WeightOp>(op, symbol);
+  if (!weight)
+    return op->emitOpError()
+           << "names " << symbol << ", which is not a qwen.weight";
+  const ArrayRef<int64_t> found =
+      cast<RankedTensorType>(weight.getType()).getShape();
+  if (llvm::equal(found, shape, [](int64_t size, int64_t needed) {
+        return size == needed || ShapedType::isDynamic(needed);
+      }))
+    return success();
+  InFlightDiagnostic diagnostic = op->emitOpError()
+                                  << "weight " << symbol << " is ";
+  printShape(diagnostic, found);
+  diagnostic << " when ";
+  printShape(diagnostic, shape);
+  return diagnostic << " is needed";
+}
+
+/// Checks that the kernels of `op` read matrices in the format of `weight`.
+static LogicalResult verifyFormat(ForwardOp op, WeightOp weight) {
+  if (!weight.getFormat() || !op.getKernelsAttr())
+    return success();
+  const WeightFormat format = weight.getFormat()->getValue();
+  for (auto kernel : op.getKernelsAttr().getAsRange<KernelAttr>()) {
+    const KernelFormat reads = kernel.getInfo()->format;
+    if (reads != KernelFormat::None && reads != kernelFormat(format))
+      return op->emitOpError()
+             << "has kernel '" << kernel.getInfo()->name << "' when weight @"
+             << weight.getSymName() << " is " << weightFormatName(format);
+  }
+  return success();
+}
+
+LogicalResult qwen::detail::verifyWeightUses(ForwardOp op,
+                                             SymbolTableCollection &symbols) {
+  const SmallVector<WeightUse> uses = op.getWeightUses();
+  for (const WeightUse &use : uses)
+    for (auto [symbol, outputs] : llvm::zip_equal(
+             use.segments.getAsRange<FlatSymbolRefAttr>(), use.outputs)) {
+      SmallVector<int64_t> shape = {outputs};
+      if (use.role != WeightRole::Vector)
+        shape.push_back(use.k);
+      if (failed(verifyWeight(op, symbols, symbol, shape)))
+        return failure();
+      if (use.role != WeightRole::Vector &&
+          failed(verifyFormat(
+              op, symbols.lookupNearestSymbolFrom<WeightOp>(op, symbol))))
+        return failure();
+    }
+
+  ArrayAttr parts = op.getPackedAttr();
+  if (!parts)
+    return success();
+  if (parts.size() != uses.size())
+    return op->emitOpError() << "has " << parts.size() << " parts when "
+                             << uses.size() << " is needed";
+  for (auto [symbol, use] :
+       llvm::zip_equal(parts.getAsRange<FlatSymbolRefAttr>(), uses)) {
+    auto part = symbols.lookupNearestSymbolFrom<PackedOp>(op, symbol);
+    if (!part)
+      return op->emitOpError()
+             << "names " << symbol << ", which is not a qwen.packed";
+    if (part.getSegments() != use.segments)
+      return op->emitOpError() << symbol << " has other segments than the op";
+  }
+  return success();
+}
