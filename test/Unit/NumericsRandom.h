@@ -20,6 +20,10 @@ public:
       x = value() * scale;
     return result;
   }
+  /// A uniform integer of [low, high].
+  int64_t between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(generator()) % (high - low + 1);
+  }
 
 private:
   std::mt19937 generator;

@@ -1,0 +1,305 @@
+//===- DriverTest.cpp - Units, flags and products of the driver -----------===//
+//
+// The driver's own functions, natively and with threads that meet: the
+// sanitizers see the code that qwen-opt links as bitcode.
+//
+//===----------------------------------------------------------------------===//
+
+#include "DriverCall.h"
+#include "Units.h"
+
+#include "qwen/CodeGen/Driver/Driver.h"
+#include "qwen/Numerics/Kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+using namespace qwen;
+using namespace qwen::driver;
+using namespace qwen::test;
+
+//===----------------------------------------------------------------------===//
+// Units
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// How often each unit was computed.
+using Counts = std::vector<std::atomic<int32_t>>;
+
+struct Division {
+  int64_t units, together, least;
+};
+constexpr Division kDivisions[] = {
+    {0, 1, 1},   {1, 1, 1},    {2, 1, 1},     {7, 1, 3},      {8, 1, 1},
+    {63, 1, 1},  {64, 1, 2},   {100, 2, 5},   {513, 3, 3},    {1000, 1, 1},
+    {999, 4, 9}, {4096, 1, 1}, {4096, 8, 64}, {4099, 8, 300}, {4099, 1, 5000}};
+
+void expectOnce(const Counts &counts, const char *what, size_t op) {
+  for (size_t unit = 0; unit < counts.size(); ++unit)
+    ASSERT_EQ(counts[unit], 1)
+        << what << ", unit " << unit << " of " << kDivisions[op].units;
+}
+
+/// Divides all of kDivisions, an op each, among threads with `shares`.
+void checkDivisions(std::vector<uint32_t> shares) {
+  DriverCall call(std::move(shares), 0, std::size(kDivisions));
+  std::vector<Counts> fixed, stolen;
+  for (const Division &division : kDivisions) {
+    fixed.emplace_back(static_cast<size_t>(division.units));
+    stolen.emplace_back(static_cast<size_t>(division.units));
+  }
+  call.run([&](int32_t thread) {
+    for (size_t op = 0; op < std::size(kDivisions); ++op) {
+      const auto [units, together, least] = kDivisions[op];
+      forUnits(&call.context, thread, units,
+               [&](int64_t unit) { ++fixed[op][static_cast<size_t>(unit)]; });
+      forStolenUnits(&call.context, thread, static_cast<int32_t>(op), units,
+                     together, least, [&](int64_t begin, int64_t end) {
+                       for (int64_t unit = begin; unit < end; ++unit)
+                         ++stolen[op][static_cast<size_t>(unit)];
+                     });
+    }
+  });
+  for (size_t op = 0; op < std::size(kDivisions); ++op) {
+    expectOnce(fixed[op], "forUnits", op);
+    expectOnce(stolen[op], "forStolenUnits", op);
+  }
+}
+} // namespace
+
+TEST(Units, EachIsComputedOnce) {
+  Random random(1);
+  for (int64_t threads = 1; threads <= 8; ++threads) {
+    SCOPED_TRACE(threads);
+    checkDivisions(equalShares(threads));
+    for (int i = 0; i < 4; ++i)
+      checkDivisions(randomShares(threads, random));
+    // All units in the share of one thread.
+    std::vector<uint32_t> shares(static_cast<size_t>(threads) + 1, 65536);
+    shares[0] = 0;
+    checkDivisions(shares);
+  }
+}
+
+TEST(Units, ThreadsThatMeetStealEachUnitOnce) {
+  // Threads without a share steal one unit at a time.
+  constexpr int64_t kUnits = 1000000;
+  std::vector<uint32_t> shares(9);
+  shares.back() = 65536;
+  DriverCall call(shares, 0, 1);
+  Counts counts(kUnits);
+  call.run([&](int32_t thread) {
+    if (thread == 7)
+      return;
+    for (;;) {
+      const auto [begin, end] = steal(&call.context, thread, 0, 0, kUnits, 1);
+      if (begin == end)
+        break;
+      ASSERT_EQ(end, begin + 1);
+      ++counts[static_cast<size_t>(begin)];
+    }
+  });
+  for (size_t unit = 0; unit < kUnits; ++unit)
+    ASSERT_EQ(counts[unit], 1) << unit;
+  EXPECT_EQ(call.taken[0], kUnits);
+}
+
+TEST(Units, AThreadStealsHalfOfItsShareAndAtLeastSome) {
+  DriverCall call(equalShares(2), 0, 1);
+  const auto expect = [&](int32_t thread, int64_t begin, int64_t end) {
+    const Range range =
+        steal(&call.context, thread, 0, /*shared=*/10, /*units=*/110,
+              /*least=*/6);
+    EXPECT_EQ(range.begin, begin);
+    EXPECT_EQ(range.end, end);
+  };
+  expect(0, 10, 35);
+  expect(1, 35, 54);
+  expect(0, 54, 68);
+  expect(0, 68, 78);
+  expect(1, 78, 86);
+  expect(0, 86, 92);
+  expect(0, 92, 98);
+  expect(1, 98, 104);
+  expect(0, 104, 110);
+  expect(1, 110, 110);
+  expect(0, 110, 110);
+  EXPECT_EQ(call.taken[0], 100u);
+}
+
+TEST(Units, TheLastStealTakesWhatIsLeft) {
+  DriverCall call(equalShares(2), 0, 1);
+  const Range range = steal(&call.context, 1, 0, 90, 94, 6);
+  EXPECT_EQ(range.begin, 90);
+  EXPECT_EQ(range.end, 94);
+}
+
+TEST(Units, TheTailIsAnEighthOrNothing) {
+  const auto shared = [](std::vector<uint32_t> shares, int64_t units,
+                         int64_t together) {
+    DriverCall call(std::move(shares), 0, 0);
+    return sharedUnits(&call.context, units, together);
+  };
+  // Of an eighth of 96, each of two threads can steal 3 units twice.
+  EXPECT_EQ(shared(equalShares(2), 96, 3), 84);
+  EXPECT_EQ(shared(equalShares(2), 95, 3), 95);
+  EXPECT_EQ(shared(equalShares(2), 32, 1), 28);
+  EXPECT_EQ(shared(equalShares(2), 31, 1), 31);
+  EXPECT_EQ(shared(equalShares(8), 128, 1), 112);
+  EXPECT_EQ(shared(equalShares(8), 127, 1), 127);
+  EXPECT_EQ(shared(equalShares(1), 1000, 1), 1000);
+  EXPECT_EQ(shared({0, 0, 65536}, 1000, 1), 1000);
+}
+
+//===----------------------------------------------------------------------===//
+// Flags
+//===----------------------------------------------------------------------===//
+
+TEST(Flags, TheLowestOpStays) {
+  constexpr int64_t kTurns = 20000, kTokens = 100;
+  DriverCall call(equalShares(2), kTurns * kTokens, 0);
+  std::atomic<int64_t> arrived = 0;
+  call.run([&](int32_t thread) {
+    for (int64_t turn = 0; turn < kTurns; ++turn) {
+      for (++arrived; arrived < 2 * (turn + 1);)
+        std::this_thread::yield();
+      // From both ends, so that the threads meet.
+      for (int64_t i = 0; i < kTokens; ++i) {
+        const int64_t token =
+            turn * kTokens + (thread == 0 ? i : kTokens - 1 - i);
+        flag(&call.context, token, 0, /*bad=*/0);
+        // One token in three has nothing to flag.
+        for (int32_t op = 5; op > 1; op -= 2)
+          flag(&call.context, token, op - thread, token % 3 != 0);
+      }
+    }
+  });
+  for (int64_t token = 0; token < kTurns * kTokens; ++token)
+    ASSERT_EQ(call.flags[static_cast<size_t>(token)],
+              token % 3 != 0 ? 2 : kNoFlag)
+        << token;
+}
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+namespace {
+constexpr int64_t kLength = 32;
+
+struct KernelCall {
+  int64_t tile, tokens, panels;
+};
+std::vector<KernelCall> kernelCalls;
+
+/// In place of a product: adds the first activation of each token to its
+/// outputs, and the residual.
+template <int64_t M>
+void addFirst(const float *x, const uint8_t *, const float *,
+              const float *residual, float *out, int64_t m, int64_t k,
+              int64_t ld, int64_t panelBegin, int64_t panelEnd) {
+  kernelCalls.push_back({M, m, panelEnd - panelBegin});
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t n = panelBegin * kPanelOutputs; n < panelEnd * kPanelOutputs;
+         ++n)
+      out[i * ld + n] += x[i * k] + residual[i * ld + n];
+}
+
+template <int64_t... M> std::vector<DriverTile<LinearF32Fn>> tilesOf() {
+  return {{addFirst<M>, M}...};
+}
+const std::vector<DriverTile<LinearF32Fn>> kTileLists[] = {
+    tilesOf<1>(),       tilesOf<2, 1>(),    tilesOf<4, 2, 1>(),
+    tilesOf<6, 4, 1>(), tilesOf<8, 3, 1>(), tilesOf<16, 8, 4, 3, 2, 1>()};
+
+/// What a product is cut by.
+struct Cut {
+  int64_t cached, least;
+};
+
+/// Multiplies `tokens` tokens with 7 panels; `out` starts as zeros.
+void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
+                  int64_t tokens, Cut cut) {
+  constexpr int64_t kPanels = 7, kStride = kPanels * kPanelOutputs + 5;
+  const auto residualOf = [](int64_t i, int64_t n) {
+    return static_cast<float>(100 * (i * kStride + n));
+  };
+  Memory arena;
+  const int64_t in = arena.reserve(tokens * kLength);
+  const int64_t residual = arena.reserve(tokens * kStride);
+  const int64_t out = arena.reserve(tokens * kStride);
+  for (int64_t i = 0; i < tokens; ++i) {
+    arena.at(in)[i * kLength] = static_cast<float>(i + 1);
+    for (int64_t n = 0; n < kStride; ++n) {
+      arena.at(residual)[i * kStride + n] = residualOf(i, n);
+      arena.at(out)[i * kStride + n] = 0;
+    }
+  }
+  DriverCall call(equalShares(1), tokens, 1);
+  call.context.arena = arena.at<uint8_t>(0);
+  kernelCalls.clear();
+  qwenDriverLinearF32(&call.context, 0, in, 0, kLength, kPanels, -1, residual,
+                      out, kStride, 0, cut.cached, cut.least, 1, tiles.data(),
+                      static_cast<int64_t>(tiles.size()));
+  for (int64_t i = 0; i < tokens; ++i)
+    for (int64_t n = 0; n < kStride; ++n) {
+      const bool computed = n < kPanels * kPanelOutputs;
+      ASSERT_EQ(arena.at(out)[i * kStride + n],
+                computed ? static_cast<float>(i + 1) + residualOf(i, n) : 0.0f)
+          << "token " << i << ", output " << n;
+    }
+  const bool isTile =
+      std::ranges::any_of(tiles, [&](const auto &t) { return t.m == tokens; });
+  if (isTile) {
+    ASSERT_EQ(kernelCalls.size(), 1u);
+    EXPECT_EQ(kernelCalls[0].panels, kPanels);
+  }
+  for (const KernelCall &kernel : kernelCalls) {
+    ASSERT_GT(kernel.tokens, 0);
+    ASSERT_EQ(kernel.tokens % kernel.tile, 0);
+    if (!isTile)
+      ASSERT_LE(kernel.panels, std::max(cut.cached / kLength, cut.least));
+  }
+}
+} // namespace
+
+TEST(Product, MultipliesEachTokenOnce) {
+  for (const auto &tiles : kTileLists)
+    for (int64_t tokens = 0; tokens <= 37; ++tokens)
+      for (Cut cut : {Cut{0, 1}, Cut{0, 3}, Cut{2 * kLength + 1, 1},
+                      Cut{4 * kLength, 2}, Cut{1000 * kLength, 1}}) {
+        SCOPED_TRACE(testing::Message()
+                     << "tile of " << tiles[0].m << ", " << tokens
+                     << " tokens, " << cut.cached << ", " << cut.least);
+        checkProduct(tiles, tokens, cut);
+        if (testing::Test::HasFatalFailure())
+          return;
+      }
+}
+
+TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
+  const int32_t wanted[] = {1, 4, 6};
+  constexpr int64_t kPanels = 3, kStride = kPanels * kPanelOutputs;
+  Random random(1);
+  std::vector<float> activations = random.values(3 * kLength);
+  activations[kLength] = INFINITY;
+  Memory arena, image;
+  const int64_t in = arena.add(activations);
+  const int64_t weight = image.add(random.values(kStride * kLength));
+  std::vector<float> result(3 * kStride);
+  DriverCall call(equalShares(4), 7, 6);
+  call.context.arena = arena.at<uint8_t>(0);
+  call.context.weights = image.at<uint8_t>(0);
+  call.context.wantedRows = wanted;
+  call.context.rows = std::size(wanted);
+  call.context.result = result.data();
+  const DriverTile<LinearF32Fn> tile = {
+      numerics::reference<KernelOp::LinearF32>(KernelFormat::F32), 1};
+  call.run([&](int32_t thread) {
+    qwenDriverLmHeadF32(&call.context, thread, in, weight, kLength, kPanels,
+                        kStride, 5, numerics::checkFinite, 0, 1, 1, &tile, 1);
+  });
+  EXPECT_EQ(call.flags, (std::vector<uint32_t>{kNoFlag, kNoFlag, kNoFlag,
+                                               kNoFlag, 5, kNoFlag, kNoFlag}));
+}
