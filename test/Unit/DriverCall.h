@@ -57,7 +57,6 @@ public:
 
   /// Calls work(thread) in each thread. All begin together.
   template <typename Work> void run(const Work &work) {
-    std::vector<std::jthread> others;
     std::atomic<int32_t> ready = 0;
     const auto begin = [&](int32_t thread) {
       // Awake, unlike at the barrier: threads on other cores meet.
@@ -65,6 +64,7 @@ public:
         std::this_thread::yield();
       work(thread);
     };
+    std::vector<std::jthread> others;
     for (int32_t thread = 1; thread < threads(); ++thread)
       others.emplace_back(begin, thread);
     begin(0);
