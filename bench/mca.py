@@ -21,6 +21,8 @@ import json
 import subprocess
 import tempfile
 
+from formats import weight_formats
+
 CPUS = ["neoverse-n2", "neoverse-v1", "neoverse-v2", "neoverse-n1", "cortex-a76", "cortex-a72"]
 # 0: NEON alone, 1: dotprod, 2 (all others): i8mm and SVE.
 LEVEL = {"cortex-a72": 0, "neoverse-n1": 1, "cortex-a76": 1}
@@ -47,7 +49,7 @@ def needs(name):
 
 def ours(options, cpu, folder):
     for form in ROWS:
-        for weights in ("q4_0", "q4_g128", "q8_0"):
+        for weights in weight_formats(quantized=True):
             name = form.format(f=weights)
             if options.row not in name or needs(name) > LEVEL.get(cpu, 2):
                 continue

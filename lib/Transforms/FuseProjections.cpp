@@ -45,13 +45,22 @@ namespace {
 struct FuseProjections final
     : qwen::impl::FuseProjectionsBase<FuseProjections> {
   void runOnOperation() override {
-    getOperation().walk([](Block *block) {
-      llvm::MapVector<std::pair<Value, unsigned>, SmallVector<LinearOp>>
+    const SymbolTable symbols(getOperation());
+    getOperation().walk([&](Block *block) {
+      // By input, format of the weights and whether they have a bias.
+      llvm::MapVector<std::tuple<Value, Attribute, unsigned>,
+                      SmallVector<LinearOp>>
           sharing;
-      for (LinearOp linear : block->getOps<LinearOp>())
-        if (!linear.getResidual())
-          sharing[{linear.getInput(), linear.getBias().has_value()}].push_back(
-              linear);
+      for (LinearOp linear : block->getOps<LinearOp>()) {
+        if (linear.getResidual())
+          continue;
+        auto weight = symbols.lookup<WeightOp>(
+            cast<FlatSymbolRefAttr>(linear.getWeights()[0]).getValue());
+        if (weight)
+          sharing[{linear.getInput(), weight.getFormatAttr(),
+                   linear.getBias().has_value()}]
+              .push_back(linear);
+      }
       for (auto &[key, linears] : sharing)
         if (linears.size() > 1)
           fuse(linears);

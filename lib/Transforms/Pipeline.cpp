@@ -27,9 +27,10 @@ void qwen::buildPipeline(OpPassManager &manager,
   if (options.last == Stage::Graph)
     return;
   manager.addPass(createFuseEpilogues());
+  manager.addPass(
+      createQuantize({options.weights, options.tensorWeights, options.kv}));
   manager.addPass(createFuseProjections());
   manager.addPass(createFuseAttention());
-  manager.addPass(createQuantize({options.weights, options.kv}));
   manager.addPass(createFuseQuantize());
   addStageVerifier(manager, Stage::Quantized);
   if (options.last == Stage::Quantized)
@@ -47,6 +48,9 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
   Option<WeightFormat> weights{
       *this, "weights", llvm::cl::desc("format of the matrices"),
       llvm::cl::init(PipelineOptions().weights), weightFormatValues()};
+  ListOption<std::string> tensorWeights{
+      *this, "tensor-weights",
+      llvm::cl::desc("formats of single matrices, as REGEX=FORMAT")};
   Option<KvFormat> kv{
       *this, "kv", llvm::cl::desc("format of the KV cache"),
       llvm::cl::init(PipelineOptions().kv),
@@ -67,6 +71,9 @@ void qwen::registerPipeline() {
   PassPipelineRegistration<TextOptions>(
       "qwen-pipeline", "Brings an imported graph to the packed stage",
       [](OpPassManager &manager, const TextOptions &text) {
-        buildPipeline(manager, {text.weights, text.kv, text.last});
+        buildPipeline(manager,
+                      {text.weights,
+                       llvm::to_vector_of<std::string>(text.tensorWeights),
+                       text.kv, text.last});
       });
 }

@@ -1,9 +1,11 @@
 //===- Quantize.cpp - Formats of weights and activations ------------------===//
 
+#include "qwen/ABI/Text.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "llvm/ADT/DenseMap.h"
+#include <re2/re2.h>
 
 using namespace mlir;
 using namespace qwen;
@@ -14,42 +16,107 @@ namespace qwen {
 } // namespace qwen
 
 namespace {
+/// A rule of `tensor-weights`: the format of the matrices with these names.
+struct Rule {
+  std::unique_ptr<RE2> names;
+  WeightFormat format;
+  /// Whether it matched a matrix.
+  bool isUsed = false;
+};
+
 struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
   using QuantizeBase::QuantizeBase;
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
     module->setAttr(kKvFormatAttr, KvFormatAttr::get(&getContext(), kv));
-    module.walk([&](WeightOp weight) {
-      const bool isMatrix = cast<ShapedType>(weight.getType()).getRank() == 2;
-      weight.setFormatAttr(FormatAttr::get(
-          &getContext(), isMatrix ? weights : WeightFormat::F32));
-    });
-    if (!isQuantized(weights))
-      return;
-
+    if (failed(setFormats()))
+      return signalPassFailure();
+    const SymbolTable symbols(module);
+    const auto quantize = [&](OpOperand &input, FlatSymbolRefAttr weight) {
+      auto matrix = symbols.lookup<WeightOp>(weight.getValue());
+      if (matrix && isQuantized(matrix.getFormat()->getValue()))
+        input.assign(quantized(input.get()));
+    };
     module.walk([&](Operation *op) {
       if (auto linear = dyn_cast<LinearOp>(op))
-        linear.getInputMutable().assign(quantized(linear.getInput()));
+        quantize(linear.getInputMutable(),
+                 cast<FlatSymbolRefAttr>(linear.getWeights()[0]));
       else if (auto head = dyn_cast<LmHeadOp>(op))
-        head.getInputMutable().assign(quantized(head.getInput()));
+        quantize(head.getInputMutable(), head.getWeightAttr());
     });
   }
 
 private:
-  /// `rows` in blocks; quantized once for all users, right behind their source.
-  Value quantized(Value rows) {
-    if (isQuantizedActivations(rows.getType()))
-      return rows;
-    Value &value = quantizedRows[rows];
+  InFlightDiagnostic emitRuleError(StringRef rule) {
+    InFlightDiagnostic error = getOperation().emitError();
+    error << "--tensor-weights '" << printable(rule) << "' ";
+    return error;
+  }
+
+  FailureOr<Rule> parseRule(StringRef text) {
+    if (!text.contains('='))
+      return emitRuleError(text)
+             << "has no format when 'REGEX=FORMAT' is needed";
+    const auto [regex, name] = text.rsplit('=');
+    const auto format = parseWeightFormat(name);
+    if (!format)
+      return emitRuleError(text)
+             << "names format '" << printable(name) << "' when "
+             << weightFormatList() << " is needed";
+    Rule rule = {std::make_unique<RE2>(std::string_view(regex), RE2::Quiet),
+                 *format};
+    if (!rule.names->ok())
+      return emitRuleError(text) << "is not a regular expression: "
+                                 << printable(rule.names->error());
+    return rule;
+  }
+
+  /// Gives each weight its format: a matrix that of the last rule with its
+  /// name, else `weights`.
+  LogicalResult setFormats() {
+    SmallVector<Rule> rules;
+    for (StringRef text : tensorWeights) {
+      FailureOr<Rule> rule = parseRule(text);
+      if (failed(rule))
+        return failure();
+      rules.push_back(std::move(*rule));
+    }
+    for (WeightOp weight : getOperation().getOps<WeightOp>()) {
+      WeightFormat format = WeightFormat::F32;
+      if (cast<ShapedType>(weight.getType()).getRank() == 2) {
+        format = weights;
+        for (Rule &rule : rules)
+          if (RE2::PartialMatch(std::string_view(weight.getSymName()),
+                                *rule.names)) {
+            format = rule.format;
+            rule.isUsed = true;
+          }
+      }
+      weight.setFormatAttr(FormatAttr::get(&getContext(), format));
+    }
+    for (const auto &[text, rule] : llvm::zip_equal(tensorWeights, rules))
+      if (!rule.isUsed)
+        return emitRuleError(text)
+               << "matches no matrix of the checkpoint; qwen-opt DIR "
+                  "--emit=graph prints their names";
+    return success();
+  }
+
+  /// `activations` in blocks; quantized once for all users, right behind their
+  /// source.
+  Value quantized(Value activations) {
+    if (isQuantizedActivations(activations.getType()))
+      return activations;
+    Value &value = quantizedValues[activations];
     if (!value) {
       OpBuilder builder(&getContext());
-      builder.setInsertionPointAfterValue(rows);
-      value = QuantizeOp::create(builder, rows.getLoc(), rows);
+      builder.setInsertionPointAfterValue(activations);
+      value = QuantizeOp::create(builder, activations.getLoc(), activations);
     }
     return value;
   }
 
-  llvm::DenseMap<Value, Value> quantizedRows;
+  llvm::DenseMap<Value, Value> quantizedValues;
 };
 } // namespace

@@ -83,21 +83,10 @@ static TargetInfo parseTarget(const JsonValue &value) {
   return target;
 }
 
-/// "f32", "bf16", ... or "q4_g128".
-static std::string quotedWeightFormats() {
-  std::string text;
-  for (WeightFormat format : kWeightFormats) {
-    if (!text.empty())
-      text += format == std::end(kWeightFormats)[-1] ? " or " : ", ";
-    text += quote(weightFormatName(format));
-  }
-  return text;
-}
-
 static WeightFormat parseFormat(const JsonValue &value) {
   const std::optional<WeightFormat> format = parseWeightFormat(value.string());
   if (!format)
-    value.fail(quotedWeightFormats());
+    value.fail(weightFormatList());
   return *format;
 }
 
@@ -195,6 +184,16 @@ std::string ModelInfo::describeContext() const {
   return text;
 }
 
+std::string Manifest::weightFormats() const {
+  std::string names;
+  for (WeightFormat format : kWeightFormats)
+    if (std::ranges::any_of(tensors, [&](const TensorInfo &tensor) {
+          return tensor.shape.size() == 2 && tensor.format == format;
+        }))
+      names.append(names.empty() ? "" : "+").append(weightFormatName(format));
+  return names;
+}
+
 const TargetInfo *Manifest::bestTarget(Arch arch,
                                        CpuFeatureSet features) const {
   for (const TargetInfo &target : targets)
@@ -229,7 +228,6 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
   }
   if (manifest.targets.empty())
     root.at("targets").fail("at least one target");
-  manifest.weights = parseFormat(root.at("weights").at("format"));
   manifest.kv = parseKv(root.at("kv"), manifest.model);
   const JsonValue limits = root.at("limits");
   manifest.limits.tokens = limits.at("tokens").integer(1, 1 << 20);

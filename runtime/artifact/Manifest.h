@@ -117,7 +117,6 @@ struct Manifest {
   ModelInfo model;
   /// At least one, all of one architecture, the best first.
   std::vector<TargetInfo> targets;
-  WeightFormat weights;
   KvInfo kv;
   LimitsInfo limits;
   int64_t arenaBytes;
@@ -130,6 +129,8 @@ struct Manifest {
   std::vector<TensorInfo> tensors;
   GenerationConfig generation;
 
+  /// The formats of the matrices, joined: "q8_0+q4_0".
+  std::string weightFormats() const;
   Arch arch() const { return targets.front().arch; }
   /// The first target that `features` of `arch` can run, or null.
   const TargetInfo *bestTarget(Arch arch, CpuFeatureSet features) const;

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-from checks import Checks, compile_model, full, run
+from checks import Checks, compile_model, full, run, weight_formats
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSWERS = pathlib.Path(__file__).with_name("answers.json")
@@ -27,7 +27,7 @@ CHECKPOINTS = {
     "stories": ROOT / "models/stories",
     "qwen3": ROOT / "test/Inputs/checkpoints/qwen3-tied-bf16",
 }
-WEIGHTS = ("f32", "q8_0", "q4_0", "q4_g128", "bf16")
+WEIGHTS = weight_formats()
 KV = ("f16", "f32")
 
 # Values of the ways to run: threads, tokens in a call at most (0: all), sequences at once, what the cache holds.
@@ -118,7 +118,8 @@ def check(name, work, aarch64):
 
 def write():
     old = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {"format_version": 0, "answers": {}}
-    new = {}
+    # Old answers keep their places in the file.
+    new = {name: dict(of) for name, of in old["answers"].items()}
     with tempfile.TemporaryDirectory() as work:
         for name, weights, kv in itertools.product(CHECKPOINTS, WEIGHTS, KV):
             model = compile_model(CHECKPOINTS[name], pathlib.Path(work) / "model.qwen", "--weights", weights, "--kv", kv)

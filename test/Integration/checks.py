@@ -10,6 +10,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from formats import weight_formats  # noqa: E402, F401
 from make_checkpoint import config, tensors, values  # noqa: E402
 
 DTYPES = {"F32": np.float32, "I64": np.int64, "U8": np.uint8}

@@ -2,16 +2,17 @@
 
   random_models.py WORKDIR AARCH64_QWEN_RUN [COUNT [FIRST_SEED]]
 
-Every seed gives a checkpoint, formats and a way to run them, here and, every fourth one, on an emulated machine. A failure names
-its seed.
+Every seed gives a checkpoint, formats and a way to run them, here and, every fourth one, on an emulated machine. Half of the seeds
+draw a format for each matrix. A failure names its seed.
 """
 import math
 import pathlib
+import re
 import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, full, join, logits, run, write_checkpoint
+from checks import Checks, compile_model, full, join, logits, run, tensors, weight_formats, write_checkpoint
 
 WORK, AARCH64 = pathlib.Path(sys.argv[1]), sys.argv[2]
 COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 200 if full() else 8
@@ -33,16 +34,17 @@ def random_shape(rng):
             int(rng.integers(2, 700)), bool(rng.integers(2)))
 
 
-def compare(checks, what, checkpoint, ids, weights, kv, machine, *options):
-    """`machine` is a target and the CPU that is emulated; None is this one."""
+def compare(checks, what, checkpoint, ids, weights, mix, kv, machine, *options):
+    """`mix` has the formats of matrices by name, `machine` a target and the CPU that is emulated; None is this one."""
     target, runner = ("native", ("qwen-run",)) if machine is None else \
         (machine[0], ("qemu-aarch64-static", "-cpu", machine[1], AARCH64))
-    model = compile_model(checkpoint, WORK / "model.qwen", "--target", target, "--weights", weights, "--kv", kv)
+    rules = [part for name, format in mix.items() for part in ("--tensor-weights", f"^{re.escape(name)}$={format}")]
+    model = compile_model(checkpoint, WORK / "model.qwen", "--target", target, "--weights", weights, *rules, "--kv", kv)
     found = logits(model, ids, WORK / "logits.npy", *options, runner=runner)
-    run(["reference-logits", checkpoint, weights, kv, join(ids), WORK / "reference"])
+    run(["reference-logits", checkpoint, weights, kv, join(ids), WORK / "reference", *(f"{n}={f}" for n, f in mix.items())])
     expected = np.fromfile(WORK / "reference", np.float32).reshape(len(ids), -1)
     same = found.shape == expected.shape and np.array_equal(found.view(np.uint32), expected.view(np.uint32))
-    checks.check(same and np.isfinite(found).all() and found.any(), f"{what}, {weights}, kv {kv}, {machine or 'here'}, {options}")
+    checks.check(same and np.isfinite(found).all() and found.any(), f"{what}, {weights}, {mix}, kv {kv}, {machine or 'here'}, {options}")
 
 
 def random_model(checks, seed):
@@ -56,11 +58,13 @@ def random_model(checks, seed):
     options = ["-t", int(rng.integers(1, 5))]
     if piece := int(rng.choice([0, 1, 3, 16, 50])):
         options += ["--piece", piece]
-    weights, kv = str(rng.choice(["f32", "bf16", "q8_0", "q4_0", "q4_g128"])), str(rng.choice(["f16", "f32"]))
+    weights, kv = str(rng.choice(weight_formats())), str(rng.choice(["f16", "f32"]))
     what = f"seed {seed}: {shape}, {more}, {len(ids)} tokens"
-    compare(checks, what, WORK / "checkpoint", ids, weights, kv, None, *options)
-    if seed % 4 == 0:
-        compare(checks, what, WORK / "checkpoint", ids, weights, kv, MACHINES[int(rng.integers(len(MACHINES)))], *options)
+    machines = [None] + [MACHINES[int(rng.integers(len(MACHINES)))]] * (seed % 4 == 0)
+    matrices = [name for name, dims in tensors(*shape) if len(dims) == 2] if seed % 4 in (0, 1) else []
+    mix = {name: str(rng.choice(weight_formats())) for name in matrices}
+    for machine in machines:
+        compare(checks, what, WORK / "checkpoint", ids, weights, mix, kv, machine, *options)
 
 
 def long_context(checks):
@@ -69,7 +73,7 @@ def long_context(checks):
     shape = ("qwen3", 32, 1, 2, 1, 16, 32, 10, True)
     write_checkpoint(WORK / "checkpoint", shape, rng, max_position_embeddings=32768)
     ids = rng.integers(0, 10, 32768 if full() else 2500).tolist()
-    compare(checks, f"{len(ids)} tokens", WORK / "checkpoint", ids, "q8_0", "f16", None, "-t", 2)
+    compare(checks, f"{len(ids)} tokens", WORK / "checkpoint", ids, "q8_0", {}, "f16", None, "-t", 2)
 
 
 checks = Checks()

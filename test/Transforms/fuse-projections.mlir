@@ -47,6 +47,21 @@ func.func @some_biases(%x: tensor<?x64xf32>) -> (tensor<?x64xf32>, tensor<?x32xf
   return %q, %k, %v : tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>
 }
 
+// Weights of one product have one format.
+// CHECK-LABEL: func.func @formats
+// CHECK-NEXT: %[[A:.*]]:2 = qwen.linear %{{.*}}, [@q4, @k4] :
+// CHECK-NEXT: %[[B:.*]] = qwen.linear %{{.*}}, [@k8] :
+// CHECK-NEXT: return %[[A]]#0, %[[B]], %[[A]]#1
+qwen.weight @q4 : tensor<64x64xbf16> from "m" at 0 as <q4_0>
+qwen.weight @k8 : tensor<32x64xbf16> from "m" at 0 as <q8_0>
+qwen.weight @k4 : tensor<32x64xbf16> from "m" at 0 as <q4_0>
+func.func @formats(%x: tensor<?x64xi8, #qwen.blocks<128>>) -> (tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>) {
+  %q = qwen.linear %x, [@q4] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
+  %k = qwen.linear %x, [@k8] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x32xf32>
+  %v = qwen.linear %x, [@k4] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x32xf32>
+  return %q, %k, %v : tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>
+}
+
 // CHECK-LABEL: func.func @residual
 // CHECK: qwen.linear %{{.*}}, [@q] :
 // CHECK: qwen.linear %{{.*}}, [@q] residual(

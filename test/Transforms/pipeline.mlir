@@ -4,6 +4,15 @@
 // RUN: qwen-opt %t/qwen2.mlir --qwen-pipeline="weights=q4_0 kv=f16" | FileCheck %t/qwen2.mlir
 // RUN: qwen-opt %t/qwen3.mlir --qwen-pipeline="weights=f32 kv=f32" | FileCheck %t/qwen3.mlir
 
+// A projection with another format is a product of its own; norms and quantize
+// have separate results where some products read f32.
+// RUN: qwen-opt %t/qwen2.mlir --qwen-pipeline="weights=q4_0 tensor-weights=v.weight=f32" | FileCheck %s --check-prefix=MIXED
+// MIXED: %[[N:.*]] = qwen.rms_norm {{.*}} -> tensor<?x64xf32>
+// MIXED-NEXT: %[[NQ:.*]] = qwen.quantize %[[N]]
+// MIXED-NEXT: %[[QK:.*]]:2 = qwen.linear %[[NQ]], [@l0.q.weight, @l0.k.weight] bias {{.*}}linear_q4_0_1x16x4_avx2
+// MIXED-NEXT: %[[V:.*]] = qwen.linear %[[N]], [@l0.v.weight] bias {{.*}}linear_f32_1x16_avx2
+// MIXED-NEXT: qwen.append %[[QK]]#1, %[[V]],
+
 // The pipeline can stop at an earlier stage.
 // RUN: qwen-opt %t/qwen2.mlir --qwen-pipeline=last=graph | FileCheck %s --check-prefix=GRAPH
 // RUN: qwen-opt %t/qwen2.mlir --qwen-pipeline=last=quantized | FileCheck %s --check-prefix=QUANTIZED

@@ -4,6 +4,26 @@
 // RUN: qwen-opt %s --qwen-quantize=weights=q8_0 | FileCheck %s --check-prefix=Q8
 // RUN: qwen-opt %s --qwen-quantize=weights=q4_g128 | FileCheck %s --check-prefix=G128
 
+// The last rule that matches a matrix wins, whatever the rules before it say.
+// RUN: qwen-opt %s --qwen-quantize="weights=q8_0 tensor-weights=.=q4_g128,q=q4_0,^em.*d=bf16" | FileCheck %s --check-prefix=RULES
+// RUN: qwen-opt %s --qwen-quantize="weights=q8_0 tensor-weights=q|embed=f32,^q=q4_0,embed=bf16" | FileCheck %s --check-prefix=RULES
+// RULES: qwen.weight @embed : {{.*}} as <bf16>
+// RULES: qwen.weight @q : {{.*}} as <q4_0>
+// RULES: qwen.weight @norm : {{.*}} as <f32>
+// RULES: %[[XQ:.*]] = qwen.quantize
+// RULES: qwen.linear %[[XQ]], [@q] :
+// RULES: %[[S:.*]] = qwen.swiglu
+// RULES-NEXT: qwen.lm_head %[[S]], @embed :
+
+// RUN: not qwen-opt %s --qwen-quantize="tensor-weights=down_proj" 2>&1 | FileCheck %s --check-prefix=NOFORMAT
+// NOFORMAT: error: --tensor-weights 'down_proj' has no format when 'REGEX=FORMAT' is needed
+// RUN: not qwen-opt %s --qwen-quantize="tensor-weights=q=q4_0,q[=q8_0" 2>&1 | FileCheck %s --check-prefix=NOREGEX
+// NOREGEX: error: --tensor-weights 'q[=q8_0' is not a regular expression: missing ]: [
+// RUN: not qwen-opt %s --qwen-quantize="tensor-weights=q=q9" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
+// UNKNOWN: error: --tensor-weights 'q=q9' names format 'q9' when f32, bf16, q8_0, q4_0 or q4_g128 is needed
+// RUN: not qwen-opt %s --qwen-quantize="tensor-weights=q=q4_0,norm=f32" 2>&1 | FileCheck %s --check-prefix=NOMATCH
+// NOMATCH: error: --tensor-weights 'norm=f32' matches no matrix of the checkpoint; qwen-opt DIR --emit=graph prints their names
+
 // Q4: qwen.kv_format = #qwen.kv_format<f16>
 // F32: qwen.kv_format = #qwen.kv_format<f32>
 // BF16: qwen.kv_format = #qwen.kv_format<f16>

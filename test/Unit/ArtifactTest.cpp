@@ -52,6 +52,7 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   EXPECT_TRUE(manifest.work[1].wantedRows);
   ASSERT_EQ(manifest.tensors.size(), 1u);
   EXPECT_EQ(manifest.tensors[0].shape, (std::vector<int64_t>{4, 4}));
+  EXPECT_EQ(manifest.weightFormats(), "f32");
   // GenerationConfig's own values where the checkpoint has none.
   EXPECT_FALSE(manifest.generation.doSample);
   EXPECT_EQ(manifest.generation.topK, 50);
@@ -365,9 +366,9 @@ TEST(ManifestTest, ChecksEveryField) {
         std::string("targets[1].arch is ") +
             (x86 ? "\"aarch64\"" : "\"x86-64\"") + " when \"" + arch +
             "\" is needed");
-  check("/weights/format", "q5",
-        "weights.format is \"q5\" when \"f32\", \"bf16\", \"q8_0\", "
-        "\"q4_0\" or \"q4_g128\" is needed");
+  check("/tensors/0/format", "q5",
+        "tensors[0].format is \"q5\" when f32, bf16, q8_0, q4_0 or q4_g128 is "
+        "needed");
   check("/kv/format", "f8",
         "kv.format is \"f8\" when \"f32\" or \"f16\" is needed");
   check("/kv/page_tokens", 32,

@@ -29,7 +29,7 @@ std::string qwen::test::handmadeManifest() {
     "context": 100}, "targets": [{"name": "test", "arch": ")" +
          arch + R"(", "features": [")" + feature + R"("], "kernels": ["k"],
     "op_kernels": [[0], []]}],
-    "weights": {"format": "f32"}, "kv": {"format": "f32", "page_tokens": 64,
+    "kv": {"format": "f32", "page_tokens": 64,
     "page_bytes": 8192, "token_bytes": 128}, "limits": {"tokens": 8,
     "rows": 2}, "arena_bytes": 1024, "output_stride": 48, "ops":
     ["first", "second"], "work": [{"kind": "linear", "weight_bytes": 64,

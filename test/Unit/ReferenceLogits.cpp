@@ -1,11 +1,12 @@
 //===- ReferenceLogits.cpp - A checkpoint's logits in plain C++ -----------===//
 //
-// reference-logits CHECKPOINT WEIGHTS KV IDS OUT
+// reference-logits CHECKPOINT WEIGHTS KV IDS OUT [NAME=FORMAT]...
 //
 // The model written out with the kernels of lib/Numerics, one token after the
 // other. Reads config.json and model.safetensors itself, so that it has nothing
 // in common with the compiler but the encoders, and writes the logits of all
-// positions as f32. test/Integration/random_models.py compares them.
+// positions as f32. NAME is a matrix with another format than WEIGHTS.
+// test/Integration/random_models.py compares them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,6 +21,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <span>
 #include <sstream>
 
 using namespace qwen;
@@ -86,8 +89,11 @@ struct Matrix {
 
 class Model {
 public:
-  Model(const std::string &folder, WeightFormat weights, KvFormat kv)
-      : file(folder + "/model.safetensors"), format(weights), cache(kv) {
+  /// Matrices have the format `weights`, but those that `others` names.
+  Model(const std::string &folder, WeightFormat weights,
+        std::map<std::string, WeightFormat> others, KvFormat kv)
+      : file(folder + "/model.safetensors"), format(weights),
+        formats(std::move(others)), cache(kv) {
     std::ifstream text(folder + "/config.json");
     const auto config = nlohmann::json::parse(text);
     heads = config.at("num_attention_heads");
@@ -176,8 +182,11 @@ private:
     return result;
   }
 
-  Matrix matrix(const std::string &name, int64_t n, int64_t k) const {
-    return {format, n, k, vector(name + ".weight")};
+  Matrix matrix(const std::string &path, int64_t n, int64_t k) const {
+    const std::string name = path + ".weight";
+    const auto other = formats.find(name);
+    return {other == formats.end() ? format : other->second, n, k,
+            vector(name)};
   }
 
   Row normed(const Row &x, const Row &w) const {
@@ -263,6 +272,7 @@ private:
 
   Safetensors file;
   WeightFormat format;
+  std::map<std::string, WeightFormat> formats;
   KvFormat cache;
   int64_t heads, kvHeads, headDim, hidden, ffn, vocab;
   float eps;
@@ -274,12 +284,21 @@ private:
   int64_t position = 0;
 };
 
-void write(char **arguments) {
-  const auto weights = parseWeightFormat(arguments[1]);
-  const auto kv = parseKvFormat(arguments[2]);
-  if (!weights || !kv)
-    throw Error("an unknown format");
-  Model model(arguments[0], *weights, *kv);
+WeightFormat formatOf(const std::string &name) {
+  if (const auto format = parseWeightFormat(name))
+    return *format;
+  throw Error("format '" + name + "' when " + weightFormatList() +
+              " is needed");
+}
+
+void write(const std::vector<std::string> &arguments) {
+  std::map<std::string, WeightFormat> others;
+  for (const std::string &rule : std::span(arguments).subspan(5)) {
+    const size_t split = rule.rfind('=');
+    others[rule.substr(0, split)] = formatOf(rule.substr(split + 1));
+  }
+  Model model(arguments[0], formatOf(arguments[1]), std::move(others),
+              parseKvFormat(arguments[2]).value());
   std::ofstream out(arguments[4], std::ios::binary);
   std::istringstream ids(arguments[3]);
   for (std::string id; std::getline(ids, id, ',');) {
@@ -289,15 +308,16 @@ void write(char **arguments) {
   }
   out.close();
   if (!out)
-    throw Error("cannot write " + std::string(arguments[4]));
+    throw Error("cannot write " + arguments[4]);
 }
 } // namespace
 
 int main(int argc, char **argv) {
   try {
-    if (argc != 6)
-      throw Error("usage: reference-logits CHECKPOINT WEIGHTS KV IDS OUT");
-    write(argv + 1);
+    if (argc < 6)
+      throw Error("usage: reference-logits CHECKPOINT WEIGHTS KV IDS OUT "
+                  "[NAME=FORMAT]...");
+    write({argv + 1, argv + argc});
   } catch (const std::exception &error) {
     fprintf(stderr, "reference-logits: %s\n", error.what());
     return 1;

@@ -41,6 +41,7 @@ struct Options {
   std::string output;
   std::string target = "native";
   std::string weights = "q4_0";
+  std::vector<std::string> tensorWeights;
   std::string kv;
   std::string emit;
   std::optional<int64_t> context;
@@ -94,8 +95,10 @@ private:
 static void runPasses(mlir::ModuleOp module, const Options &options,
                       Stage last) {
   mlir::PassManager manager(module.getContext());
-  buildPipeline(manager, {options.weightFormat(), options.kvFormat(),
-                          std::min(last, Stage::Packed)});
+  buildPipeline(manager,
+                {options.weightFormat(),
+                 llvm::to_vector_of<std::string>(options.tensorWeights),
+                 options.kvFormat(), std::min(last, Stage::Packed)});
   if (last == Stage::Calls) {
     manager.addPass(createLower());
     manager.addPass(createVerifyStage({Stage::Calls}));
@@ -406,6 +409,12 @@ int qwen::compileMain(int argc, char **argv) {
   app.add_option("--weights", options.weights, "format of the weights")
       ->check(CLI::IsMember(weightFormatNames()))
       ->capture_default_str();
+  app.add_option(
+         "--tensor-weights", options.tensorWeights,
+         "format of the matrices whose names match a regular expression "
+         "(RE2); repeatable, the last match wins")
+      ->type_name("REGEX=FORMAT")
+      ->allow_extra_args(false);
   app.add_option("--kv", options.kv,
                  "format of the KV cache; default is f32 with f32 weights, "
                  "else f16")

@@ -224,12 +224,10 @@ static void report(const Options &options) {
       workload.ops.push_back(costOf(manifest, target, op, step, cycles));
 
   if (options.json) {
-    ordered_json result = {{"model", manifest.model.name},
-                           {"weights", weightFormatName(manifest.weights)},
-                           {"target", target.name},
-                           {"cpu", cpu},
-                           {"context", context},
-                           {"prompt", prompt}};
+    ordered_json result = {
+        {"model", manifest.model.name}, {"weights", manifest.weightFormats()},
+        {"target", target.name},        {"cpu", cpu},
+        {"context", context},           {"prompt", prompt}};
     for (const auto &[workload, step] : llvm::zip_equal(workloads, steps)) {
       result[workload.key] = toJson(manifest, workload);
       if (options.hasMachine())
@@ -241,9 +239,9 @@ static void report(const Options &options) {
     llvm::outs() << result.dump(1) << '\n';
     return;
   }
-  llvm::outs() << manifest.model.name << ", "
-               << weightFormatName(manifest.weights) << ", code for "
-               << target.name << ", cycles of " << cpu << " by llvm-mca\n";
+  llvm::outs() << manifest.model.name << ", " << manifest.weightFormats()
+               << ", code for " << target.name << ", cycles of " << cpu
+               << " by llvm-mca\n";
   for (const Workload &workload : workloads)
     printWorkload(manifest, workload);
   if (!cycles.failures().empty())

@@ -91,9 +91,8 @@ Profiles::Profiles(const BenchCommand &command, const Artifact &artifact,
       prefill(artifact.manifest()), decode(artifact.manifest()) {
   Tracer tracer(engine.threads());
   engine.trace(&tracer);
-  const std::string of =
-      artifact.manifest().model.name + ", " +
-      std::string(weightFormatName(artifact.manifest().weights));
+  const std::string of = artifact.manifest().model.name + ", " +
+                         artifact.manifest().weightFormats();
   std::string parts;
   int height = 0;
   for (int64_t i = 0; i < command.repetitions; ++i) {
@@ -158,21 +157,20 @@ void qwen::run::bench(const BenchCommand &command) {
   finishCheck(engine, artifact);
 
   const TargetInfo &target = artifact.selectTarget(hostArch(), hostFeatures());
-  ordered_json result = {
-      {"model", model.name},
-      {"target", target.name},
-      {"weights", weightFormatName(artifact.manifest().weights)},
-      {"threads", engine.threads()},
-      {"repetitions", command.repetitions},
-      {"sequences", command.batch},
-      {"prompt_tokens", command.prompt},
-      {"decode_tokens", command.count},
-      {"prefill_tokens_per_second", summary(prefill)},
-      {"decode_tokens_per_second", summary(decode)},
-      {"load_seconds", loadSeconds},
-      {"peak_rss_bytes", processBytes("VmHWM")},
-      {"vm_bytes", processBytes("VmSize")},
-      {"file_bytes", artifact.fileSize()}};
+  ordered_json result = {{"model", model.name},
+                         {"target", target.name},
+                         {"weights", artifact.manifest().weightFormats()},
+                         {"threads", engine.threads()},
+                         {"repetitions", command.repetitions},
+                         {"sequences", command.batch},
+                         {"prompt_tokens", command.prompt},
+                         {"decode_tokens", command.count},
+                         {"prefill_tokens_per_second", summary(prefill)},
+                         {"decode_tokens_per_second", summary(decode)},
+                         {"load_seconds", loadSeconds},
+                         {"peak_rss_bytes", processBytes("VmHWM")},
+                         {"vm_bytes", processBytes("VmSize")},
+                         {"file_bytes", artifact.fileSize()}};
   if (profiles)
     result["profile"] = {
         {"limits",

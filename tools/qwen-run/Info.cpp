@@ -88,7 +88,7 @@ static void printText(const Artifact &artifact,
       << "vocabulary " << model.vocabSize << " rows, " << model.tokenizerVocab
       << " tokens, " << (model.tied ? "tied" : "untied") << "\n"
       << "context    " << model.context << " positions\n"
-      << "weights    " << weightFormatName(manifest.weights) << ", "
+      << "weights    " << manifest.weightFormats() << ", "
       << bytesText(header.weights.size) << " in " << manifest.tensors.size()
       << " tensors\n"
       << "kv cache   " << kvFormatName(manifest.kv.format) << ", "

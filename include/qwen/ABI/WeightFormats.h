@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace qwen {
@@ -84,6 +85,9 @@ constexpr std::optional<WeightFormat> parseWeightFormat(std::string_view name) {
       return format;
   return std::nullopt;
 }
+
+/// The names, for errors: "f32, bf16, ... or q4_g128".
+std::string weightFormatList();
 
 /// Whether weights are integers with scales, whose products take quantized
 /// activations.

@@ -22,6 +22,8 @@ llvm::cl::ValuesClass weightFormatValues();
 
 struct PipelineOptions {
   WeightFormat weights = WeightFormat::Q4_0;
+  /// Rules 'REGEX=FORMAT' for single matrices; the last one that matches wins.
+  llvm::SmallVector<std::string> tensorWeights = {};
   KvFormat kv = KvFormat::F16;
   /// The pipeline ends once this stage is reached and verified.
   Stage last = Stage::Packed;

@@ -23,12 +23,43 @@ def FuseEpilogues : Qwen_Pass<"qwen-fuse-epilogues"> {
   }];
 }
 
+//===----------------------------------------------------------------------===//
+// Quantized
+//===----------------------------------------------------------------------===//
+
+def Quantize : Qwen_Pass<"qwen-quantize"> {
+  let summary = "Chooses formats and quantizes activations";
+  let description = [{
+    Sets the format of every weight and of the KV cache. Vectors are f32. A
+    matrix has the format of the last rule of `tensor-weights` that matches, or
+    `weights`. A rule is `REGEX=FORMAT`, split at its last `=`. The regular
+    expression has RE2's syntax and matches anywhere in the weight's name. A rule
+    that matches no matrix is an error.
+
+    Products with quantized weights read quantized activations: the pass inserts
+    one `qwen.quantize` for all such products with the same input.
+  }];
+  let options = [
+    Option<"weights", "weights", "::qwen::WeightFormat",
+           "::qwen::WeightFormat::Q4_0", "format of the matrices",
+           "::qwen::weightFormatValues()">,
+    ListOption<"tensorWeights", "tensor-weights", "std::string",
+               "formats of single matrices, as REGEX=FORMAT">,
+    Option<"kv", "kv", "::qwen::KvFormat", "::qwen::KvFormat::F16",
+           "format of the KV cache",
+           [{::llvm::cl::values(
+              clEnumValN(::qwen::KvFormat::F32, "f32", "32-bit floats"),
+              clEnumValN(::qwen::KvFormat::F16, "f16", "16-bit floats"))}]>,
+  ];
+}
+
 def FuseProjections : Qwen_Pass<"qwen-fuse-projections"> {
   let summary = "Fuses linears with the same input";
   let description = [{
-    Fuses linears with the same input and without residual into one linear with
-    all their weights, in program order (q, k, v; gate, up). Linears with a bias
-    and linears without one are fused separately. Run after qwen-fuse-epilogues.
+    Fuses linears with the same input, without residual and with weights of the
+    same format into one linear with all their weights, in program order (q, k,
+    v; gate, up). Linears with a bias and linears without one are fused
+    separately. Run after qwen-fuse-epilogues and qwen-quantize.
   }];
 }
 
@@ -39,29 +70,6 @@ def FuseAttention : Qwen_Pass<"qwen-fuse-attention"> {
     and rotates the keys, and `qwen.attention rope(...)`, which norms and
     rotates the queries. Queries and keys must come from `qwen.rope`.
   }];
-}
-
-//===----------------------------------------------------------------------===//
-// Quantized
-//===----------------------------------------------------------------------===//
-
-def Quantize : Qwen_Pass<"qwen-quantize"> {
-  let summary = "Chooses formats and quantizes activations";
-  let description = [{
-    Sets the format of every weight (matrices: `weights`; vectors: f32) and of
-    the KV cache. Products with quantized weights read quantized activations:
-    the pass inserts one `qwen.quantize` for all products with the same input.
-  }];
-  let options = [
-    Option<"weights", "weights", "::qwen::WeightFormat",
-           "::qwen::WeightFormat::Q4_0", "format of the matrices",
-           "::qwen::weightFormatValues()">,
-    Option<"kv", "kv", "::qwen::KvFormat", "::qwen::KvFormat::F16",
-           "format of the KV cache",
-           [{::llvm::cl::values(
-              clEnumValN(::qwen::KvFormat::F32, "f32", "32-bit floats"),
-              clEnumValN(::qwen::KvFormat::F16, "f16", "16-bit floats"))}]>,
-  ];
 }
 
 def FuseQuantize : Qwen_Pass<"qwen-fuse-quantize"> {

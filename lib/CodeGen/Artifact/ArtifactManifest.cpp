@@ -47,6 +47,19 @@ static json describeKv(const ModelConfig &config, KvFormat format) {
           {"token_bytes", bytes}};
 }
 
+/// The format of all matrices, or "mixed".
+static std::string_view weightsFormat(mlir::ModuleOp module) {
+  std::optional<WeightFormat> found;
+  for (PackedOp packed : module.getOps<PackedOp>())
+    if (const auto layout = packed.getLayout()) {
+      const WeightFormat format = layout->getFormat().getValue();
+      if (found.value_or(format) != format)
+        return "mixed";
+      found = format;
+    }
+  return weightFormatName(found.value_or(WeightFormat::F32));
+}
+
 static json describeTensors(mlir::ModuleOp module) {
   const mlir::SymbolTable symbols(module);
   json tensors = json::array();
@@ -109,11 +122,6 @@ static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
 /// Everything but the targets is that of any target's module.
 static json describe(mlir::ModuleOp module, const ArtifactInput &input,
                      json targets) {
-  // The model's format is that of its matrices, which share one.
-  WeightFormat format = WeightFormat::F32;
-  for (PackedOp packed : module.getOps<PackedOp>())
-    if (const auto layout = packed.getLayout())
-      format = layout->getFormat().getValue();
   json ops = json::array();
   for (auto name : module->getAttrOfType<mlir::ArrayAttr>(kOpsAttr)
                        .getAsRange<mlir::StringAttr>())
@@ -137,7 +145,7 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
       {"compiler", std::string("qwen-opt ") + projectVersion()},
       {"model", describeModel(input)},
       {"targets", std::move(targets)},
-      {"weights", {{"format", weightFormatName(format)}}},
+      {"weights", {{"format", weightsFormat(module)}}},
       {"kv", describeKv(*input.config, kv.getValue())},
       {"limits",
        {{"tokens", integer(module, kMaxTokensAttr)},
