@@ -144,37 +144,6 @@ static OpWork parseWork(const JsonValue &value) {
   return work;
 }
 
-static GenerationConfig parseGeneration(const JsonValue &value,
-                                        const ModelInfo &model) {
-  GenerationConfig result;
-  const auto number = [&](const char *key, double least, double most,
-                          double &to) {
-    if (const auto found = value.findValue(key))
-      to = found->number(least, most);
-  };
-  if (const auto found = value.findValue("do_sample"))
-    result.doSample = found->boolean();
-  number("temperature", 0, 1e6, result.temperature);
-  if (const auto found = value.findValue("top_k"))
-    result.topK = found->integer(0, kMaxDimension);
-  number("top_p", 0, 1, result.topP);
-  number("min_p", 0, 1, result.minP);
-  number("repetition_penalty", 1e-6, 1e6, result.repetitionPenalty);
-  const auto id = [&](const JsonValue &token) {
-    return static_cast<int32_t>(token.integer(0, model.vocabSize - 1));
-  };
-  if (const auto found = value.findValue("bos_token_id"))
-    result.bosTokenId = id(*found);
-  if (const auto found = value.findValue("eos_token_id")) {
-    if (found->isArray())
-      for (const JsonValue &token : found->elements())
-        result.eosTokenIds.push_back(id(token));
-    else
-      result.eosTokenIds.push_back(id(*found));
-  }
-  return result;
-}
-
 std::string ModelInfo::describeContext() const {
   std::string text =
       "the model was compiled for a context of " + std::to_string(context);
@@ -252,6 +221,8 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
                               std::to_string(manifest.ops.size()) + " ops");
   for (const JsonValue &value : root.at("tensors").elements())
     manifest.tensors.push_back(parseTensor(value, weightBytes));
-  manifest.generation = parseGeneration(root.at("generation"), manifest.model);
+  const JsonValue generation = root.at("generation");
+  parseSampling(generation, manifest.generation);
+  parseSpecialTokens(generation, manifest.model.vocabSize, manifest.generation);
   return manifest;
 }

@@ -14,6 +14,8 @@
 
 namespace qwen {
 
+class JsonValue;
+
 /// The sampling options that the checkpoint recommends. A missing option has
 /// the default of transformers.
 struct GenerationConfig {
@@ -28,6 +30,15 @@ struct GenerationConfig {
   /// Ids that end an answer; may be none.
   std::vector<int32_t> eosTokenIds;
 };
+
+/// Reads the sampling options that the object `root` has. A top_k of null keeps
+/// all; other options of null are missing. Throws Error for types and ranges.
+void parseSampling(const JsonValue &root, GenerationConfig &generation);
+
+/// Reads the special tokens that `root` has and `generation` lacks. Throws
+/// Error for ids that are not below `vocabSize`.
+void parseSpecialTokens(const JsonValue &root, int64_t vocabSize,
+                        GenerationConfig &generation);
 
 } // namespace qwen
 

@@ -184,52 +184,19 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
 // generation_config.json
 //===----------------------------------------------------------------------===//
 
-/// Reads the special tokens that `root` names and `generation` doesn't have.
-static void parseTokens(const JsonValue &root, const ModelConfig &model,
-                        GenerationConfig &generation) {
-  const auto id = [&](const JsonValue &value) {
-    return static_cast<int32_t>(value.integer(0, model.vocabSize - 1));
-  };
-  if (const auto eos = root.findValue("eos_token_id");
-      eos && generation.eosTokenIds.empty()) {
-    if (eos->isArray())
-      for (const JsonValue &element : eos->elements())
-        generation.eosTokenIds.push_back(id(element));
-    else
-      generation.eosTokenIds.push_back(id(*eos));
-  }
-  if (const auto bos = root.findValue("bos_token_id");
-      bos && !generation.bosTokenId)
-    generation.bosTokenId = id(*bos);
-}
-
 GenerationConfig qwen::readGenerationConfig(const std::filesystem::path &dir,
                                             const ModelConfig &model) {
   GenerationConfig result;
-  const std::string path = (dir / "generation_config.json").string();
-  if (const std::optional<json> config = readJsonObject(path)) {
+  for (const char *name : {"generation_config.json", "config.json"}) {
+    const std::string path = (dir / name).string();
+    const std::optional<json> config = readJsonObject(path);
+    if (!config)
+      continue;
     const JsonSource source = sourceOf(path);
     const JsonValue root(*config, source);
-    const auto number = [&](const char *key, double least, double most,
-                            double &to) {
-      if (const auto found = root.findValue(key))
-        to = found->number(least, most);
-    };
-    if (const auto found = root.findValue("do_sample"))
-      result.doSample = found->boolean();
-    number("temperature", 0, 1e6, result.temperature);
-    // Where null is not the default, it switches the limit off.
-    if (const auto found = root.find("top_k"))
-      result.topK = found->isNull() ? 0 : found->integer(0, INT32_MAX);
-    number("top_p", 0, 1, result.topP);
-    number("min_p", 0, 1, result.minP);
-    number("repetition_penalty", 1e-6, 1e6, result.repetitionPenalty);
-    parseTokens(root, model, result);
-  }
-  const std::string modelPath = (dir / "config.json").string();
-  if (const std::optional<json> config = readJsonObject(modelPath)) {
-    const JsonSource source = sourceOf(modelPath);
-    parseTokens(JsonValue(*config, source), model, result);
+    if (name == std::string_view("generation_config.json"))
+      parseSampling(root, result);
+    parseSpecialTokens(root, model.vocabSize, result);
   }
   return result;
 }
