@@ -1,5 +1,4 @@
-//===- EncodeBlocks.cpp - Weight encoders as a filter
-//----------------------===//
+//===- EncodeBlocks.cpp - Weight encoders as a filter ---------------------===//
 //
 // encode-blocks q4_0|q8_0 reads f32 values from standard input, 32 a block, and
 // writes their blocks to standard output; test/Integration/gguf_blocks.py
@@ -7,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "qwen/Numerics/Encode.h"
+#include "GgmlBlocks.h"
 
 #include <cstdio>
 #include <string_view>
@@ -36,9 +35,9 @@ static int run(numerics::EncodeStatus (*encode)(const float[32],
 int main(int argc, char **argv) {
   const std::string_view format = argc == 2 ? argv[1] : "";
   if (format == "q4_0")
-    return run(numerics::encodeQ4_0);
+    return run(encodeQ4_0);
   if (format == "q8_0")
-    return run(numerics::encodeQ8_0);
+    return run(encodeQ8_0);
   std::fprintf(stderr, "usage: encode-blocks q4_0|q8_0\n");
   return 2;
 }

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "GgmlBlocks.h"
 #include "NumericsRandom.h"
 #include "Safetensors.h"
 #include "qwen/Numerics/Encode.h"
@@ -209,7 +210,7 @@ TEST(Encode, Q4_0GivesGgufsBytes) {
   ASSERT_GT(rows.size(), 3000u);
   for (size_t i = 0; i < rows.size() / 32; ++i) {
     BlockQ4_0 block;
-    ASSERT_EQ(ref::encodeQ4_0(&rows[i * 32], block), ref::EncodeStatus::Ok);
+    ASSERT_EQ(encodeQ4_0(&rows[i * 32], block), ref::EncodeStatus::Ok);
     ASSERT_EQ(std::memcmp(&block, &want[i * sizeof(block)], sizeof(block)), 0)
         << "block " << i;
   }
@@ -220,14 +221,14 @@ TEST(Encode, Q4_0Refuses) {
   for (float bad : {kNaN, kInf, -kInf}) {
     float x[32] = {1.0f};
     x[31] = bad;
-    EXPECT_EQ(ref::encodeQ4_0(x, block), ref::EncodeStatus::NotFinite);
+    EXPECT_EQ(encodeQ4_0(x, block), ref::EncodeStatus::NotFinite);
   }
   float x[32] = {8 * 65519.0f};
-  EXPECT_EQ(ref::encodeQ4_0(x, block), ref::EncodeStatus::Ok);
+  EXPECT_EQ(encodeQ4_0(x, block), ref::EncodeStatus::Ok);
   x[0] = 8 * 65520.0f;
-  EXPECT_EQ(ref::encodeQ4_0(x, block), ref::EncodeStatus::ScaleOverflow);
+  EXPECT_EQ(encodeQ4_0(x, block), ref::EncodeStatus::ScaleOverflow);
   x[0] = -8 * 65520.0f;
-  EXPECT_EQ(ref::encodeQ4_0(x, block), ref::EncodeStatus::ScaleOverflow);
+  EXPECT_EQ(encodeQ4_0(x, block), ref::EncodeStatus::ScaleOverflow);
   EXPECT_EQ(ref::encodeStatusMessage(ref::EncodeStatus::ScaleOverflow),
             "has a block whose scale overflows f16");
   EXPECT_EQ(ref::encodeStatusMessage(ref::EncodeStatus::NotFinite),
@@ -241,7 +242,7 @@ TEST(Encode, Q8_0GivesGgufsBytes) {
   ASSERT_EQ(rows.size() / 32 * sizeof(BlockQ8_0), want.size());
   for (size_t i = 0; i < rows.size() / 32; ++i) {
     BlockQ8_0 block;
-    ASSERT_EQ(ref::encodeQ8_0(&rows[i * 32], block), ref::EncodeStatus::Ok);
+    ASSERT_EQ(encodeQ8_0(&rows[i * 32], block), ref::EncodeStatus::Ok);
     ASSERT_EQ(std::memcmp(&block, &want[i * sizeof(block)], sizeof(block)), 0)
         << "block " << i;
   }
@@ -252,46 +253,47 @@ TEST(Encode, Q8_0Refuses) {
   for (float bad : {kNaN, kInf, -kInf}) {
     float x[32] = {1.0f};
     x[31] = bad;
-    EXPECT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::NotFinite);
+    EXPECT_EQ(encodeQ8_0(x, block), ref::EncodeStatus::NotFinite);
   }
   float x[32] = {127 * 65519.0f};
-  EXPECT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::Ok);
+  EXPECT_EQ(encodeQ8_0(x, block), ref::EncodeStatus::Ok);
   x[0] = -127 * 65520.0f;
-  EXPECT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::ScaleOverflow);
+  EXPECT_EQ(encodeQ8_0(x, block), ref::EncodeStatus::ScaleOverflow);
 }
 
 TEST(Encode, Q8_0RoundsHalvesAwayFromZero) {
   float x[32] = {127.0f, 0.5f, -0.5f, 1.5f, -2.5f};
   BlockQ8_0 block;
-  ASSERT_EQ(ref::encodeQ8_0(x, block), ref::EncodeStatus::Ok);
+  ASSERT_EQ(encodeQ8_0(x, block), ref::EncodeStatus::Ok);
   EXPECT_EQ(block.d, f32ToF16(1.0f));
   const int8_t want[] = {127, 1, -1, 2, -3, 0};
   for (int i = 0; i < 6; ++i)
     EXPECT_EQ(block.q[i], want[i]) << i;
   // A scale that f16 cannot hold is zero.
   float tiny[32] = {0x1p-149f, -0x1p-140f};
-  ASSERT_EQ(ref::encodeQ8_0(tiny, block), ref::EncodeStatus::Ok);
+  ASSERT_EQ(encodeQ8_0(tiny, block), ref::EncodeStatus::Ok);
   EXPECT_EQ(block.d, 0);
 }
 
 TEST(Encode, Q4OfManyValuesHasOneScale) {
   std::vector<float> x = Random(7).values(128);
   x[100] = -16.0f;
-  uint16_t d = 0;
-  std::vector<uint8_t> q(128);
-  ASSERT_EQ(ref::encodeQ4(x.data(), 128, d, q.data()), ref::EncodeStatus::Ok);
-  EXPECT_EQ(d, f32ToF16(2.0f));
-  EXPECT_EQ(q[100], 0);
+  ref::WeightBlock block;
+  ASSERT_EQ(ref::encode<ref::Encoder::Signed4>(x.data(), 128, block),
+            ref::EncodeStatus::Ok);
+  EXPECT_EQ(block.scale, f32ToF16(2.0f));
+  EXPECT_EQ(block.codes[100], 0);
   for (size_t i = 0; i < 128; ++i)
-    EXPECT_EQ(q[i], static_cast<uint8_t>(std::trunc(x[i] * 0.5f + 8.5f)));
+    EXPECT_EQ(block.codes[i],
+              static_cast<uint8_t>(std::trunc(x[i] * 0.5f + 8.5f)));
 }
 
 TEST(Encode, Q4_0OfSubnormalsIsZero) {
   float x[32] = {0x1p-149f, -0x1p-140f};
   BlockQ4_0 block;
-  ASSERT_EQ(ref::encodeQ4_0(x, block), ref::EncodeStatus::Ok);
+  ASSERT_EQ(encodeQ4_0(x, block), ref::EncodeStatus::Ok);
   float y[32];
-  ref::decodeQ4_0(block, y);
+  decodeQ4_0(block, y);
   for (float value : y)
     EXPECT_EQ(value, 0.0f);
 }
@@ -302,7 +304,7 @@ TEST(Encode, DecodeIsExact) {
   for (int j = 0; j < 16; ++j)
     block.q[j] = static_cast<uint8_t>(j | (15 - j) << 4);
   float x[32];
-  ref::decodeQ4_0(block, x);
+  decodeQ4_0(block, x);
   for (int j = 0; j < 16; ++j) {
     EXPECT_EQ(x[j], -0.25f * static_cast<float>(j - 8));
     EXPECT_EQ(x[j + 16], -0.25f * static_cast<float>(7 - j));
@@ -367,14 +369,14 @@ TEST(Encode, PanelOfQ4_0InterleavesBlocks) {
       BlockQ4_0 block = {};
       std::fill_n(block.q, 16, uint8_t{0x88});
       if (r != 5) {
-        ref::encodeQ4_0(rows[r] + g * 32, block);
+        encodeQ4_0(rows[r] + g * 32, block);
       }
       const uint8_t *group = panel.data() + g * 288;
       EXPECT_EQ(std::memcmp(group + 2 * r, &block.d, 2), 0);
       for (int64_t j = 0; j < 16; ++j)
         EXPECT_EQ(group[32 + j / 4 * 64 + r * 4 + j % 4], block.q[j]);
       float want[32];
-      ref::decodeQ4_0(block, want);
+      decodeQ4_0(block, want);
       EXPECT_EQ(std::memcmp(want, &decoded[static_cast<size_t>(g * 32)], 128),
                 0);
     }
@@ -398,7 +400,7 @@ TEST(Encode, PanelOfQ8_0InterleavesBlocks) {
     for (int64_t g = 0; g < k / 32; ++g) {
       BlockQ8_0 block = {};
       if (r != 5) {
-        ref::encodeQ8_0(rows[r] + g * 32, block);
+        encodeQ8_0(rows[r] + g * 32, block);
       }
       const uint8_t *group = panel.data() + g * 544;
       EXPECT_EQ(std::memcmp(group + 2 * r, &block.d, 2), 0);
@@ -427,20 +429,19 @@ TEST(Encode, PanelOfQ4_G128HasAShortLastBlock) {
     ref::reference<KernelOp::Embed>(KernelFormat::Q4_G128)(
         panel.data(), static_cast<int32_t>(r), k, decoded.data());
     for (int64_t begin = 0; begin < k; begin += 128) {
-      uint16_t d = 0;
-      uint8_t q[128] = {};
-      if (r != 5) {
-        ref::encodeQ4(rows[r] + begin, std::min(k - begin, int64_t{128}), d, q);
-      }
+      ref::WeightBlock want = {};
+      if (r != 5)
+        ref::encode<ref::Encoder::Signed4>(
+            rows[r] + begin, std::min(k - begin, int64_t{128}), want);
       const uint8_t *block = panel.data() + begin / 128 * 1056;
-      EXPECT_EQ(std::memcmp(block + 2 * r, &d, 2), 0);
+      EXPECT_EQ(std::memcmp(block + 2 * r, &want.scale, 2), 0);
       for (int64_t j = begin; j < std::min(k, begin + 128); ++j) {
         const int64_t g = (j - begin) / 32, i = j % 32;
         const int byte = block[32 + g * 256 + i % 16 / 4 * 64 + r * 4 + i % 4];
         const int nibble = byte >> (i / 16 * 4) & 15;
-        EXPECT_EQ(nibble, r == 5 ? 8 : q[j - begin]);
+        EXPECT_EQ(nibble, r == 5 ? 8 : want.codes[j - begin]);
         EXPECT_EQ(decoded[static_cast<size_t>(j)],
-                  static_cast<float>(nibble - 8) * f16ToF32(d));
+                  static_cast<float>(nibble - 8) * f16ToF32(want.scale));
       }
     }
   }

@@ -47,24 +47,6 @@ constexpr int64_t kvElementBytes(KvFormat format) {
   return format == KvFormat::F32 ? 4 : 2;
 }
 
-/// ggml's Q4_0 block: 32 values of one row.
-struct BlockQ4_0 {
-  /// f16 bits of the scale.
-  uint16_t d;
-  /// Byte j holds value j in its low nibble and value j + 16 in its high one,
-  /// each plus 8.
-  uint8_t q[16];
-};
-static_assert(sizeof(BlockQ4_0) == 18);
-
-/// ggml's Q8_0 block: 32 values of one row.
-struct BlockQ8_0 {
-  /// f16 bits of the scale.
-  uint16_t d;
-  int8_t q[32];
-};
-static_assert(sizeof(BlockQ8_0) == 34);
-
 /// How a matrix [n][k] of one format lies in the weight image.
 ///
 /// Rows are taken in panels of kPanelOutputs; the last panel is filled with

@@ -62,7 +62,7 @@ struct WeightFormatInfo {
   int64_t block;
 };
 inline constexpr WeightFormatInfo kWeightFormatInfos[] = {
-#define QWEN_WEIGHT_FORMAT(Id, Name, CodingId, Scales, Block, Help)            \
+#define QWEN_WEIGHT_FORMAT(Id, Name, CodingId, Scales, Block, ...)             \
   {#Name, Coding::CodingId, ScaleKind::Scales, Block},
 #include "qwen/ABI/WeightFormats.def"
 };
@@ -104,6 +104,19 @@ constexpr int64_t weightBlock(WeightFormat format) {
 /// Values along K of one output that lie together in a panel.
 constexpr int64_t chunkValues(WeightFormat format) {
   return isQuantized(format) ? 4 : 1;
+}
+
+/// Calls visitor.operator()<Format>() for `format`.
+template <typename Visitor>
+constexpr decltype(auto) visitWeightFormat(WeightFormat format,
+                                           Visitor &&visitor) {
+  switch (format) {
+#define QWEN_WEIGHT_FORMAT(Id, ...)                                            \
+  case WeightFormat::Id:                                                       \
+    return visitor.template operator()<WeightFormat::Id>();
+#include "qwen/ABI/WeightFormats.def"
+  }
+  __builtin_unreachable();
 }
 
 } // namespace qwen

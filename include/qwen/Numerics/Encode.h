@@ -1,4 +1,4 @@
-//===- Encode.h - Quantizing and packing weights ----------------*- C++ -*-===//
+//===- Encode.h - Encoding and packing weights ------------------*- C++ -*-===//
 //
 // The weight encoders of docs/numerics.md and the layouts of ABI/Blocks.h. A
 // matrix is packed panel by panel, so that memory stays bounded.
@@ -30,29 +30,48 @@ enum class EncodeStatus : uint8_t {
 /// a value that is not finite". Empty for Ok.
 std::string_view encodeStatusMessage(EncodeStatus status);
 
-/// Quantizes 32 values by the rule that gives gguf's bytes: m = the first
-/// value of largest magnitude, d = m / -8, q = clip(trunc(x / d + 8.5), 0, 15)
-/// with the reciprocal of the unrounded d. Where the result is not Ok, the
-/// block is not written.
-EncodeStatus encodeQ4_0(const float x[32], BlockQ4_0 &block);
+/// The rules by which numbers become codes: a column of WeightFormats.def.
+enum class Encoder : uint8_t {
+  /// The number itself.
+  Float32,
+  /// Rounded to nearest, ties to even.
+  BFloat16,
+  /// gguf's rule for Q8_0: d = largest magnitude / 127, value = x / d rounded
+  /// half away from zero, with the reciprocal of the unrounded d.
+  Absolute8,
+  /// gguf's rule for Q4_0: m = the first value of largest magnitude, d = m /
+  /// -8, code = clip(trunc(x / d + 8.5), 0, 15) with the reciprocal of the
+  /// unrounded d.
+  Signed4,
+};
 
-/// x[i] = f32(q[i] - 8) * f32(d), which is exact.
-void decodeQ4_0(const BlockQ4_0 &block, float x[32]);
+/// Weights of one output: the codes of at most 128 values and, where their
+/// format has one, their scale d.
+struct WeightBlock {
+  /// f16 bits.
+  uint16_t scale;
+  /// A code of less than 8 bits has a byte, others have 1, 2 or 4.
+  uint8_t codes[128 * 4];
+};
 
-/// Quantizes 32 values by the rule that gives gguf's bytes: d = largest
-/// magnitude / 127, q = x / d rounded half away from zero, with the reciprocal
-/// of the unrounded d. Where the result is not Ok, the block is not written.
-EncodeStatus encodeQ8_0(const float x[32], BlockQ8_0 &block);
+/// Encodes `count` values. Where the result is not Ok, `block` is unspecified.
+template <Encoder Rule>
+EncodeStatus encode(const float *x, int64_t count, WeightBlock &block);
+template <>
+EncodeStatus encode<Encoder::Float32>(const float *, int64_t, WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::BFloat16>(const float *, int64_t, WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::Absolute8>(const float *, int64_t, WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::Signed4>(const float *, int64_t, WeightBlock &);
 
-/// The rule of q4_0 over `count` values, at most 128: `q` are integers 0..15,
-/// `d` is the scale as f16. Where the result is not Ok, nothing is written.
-EncodeStatus encodeQ4(const float *x, int64_t count, uint16_t &d, uint8_t *q);
-
-/// Packs kPanelOutputs rows of `k` values into one panel of panelBytes(format,
-/// k) bytes. A null row is a row of zeros with scale +0. `k` is a multiple of
-/// kGroup. Where the result is not Ok, the panel's bytes are unspecified.
+/// Packs the `k` weights of each of kPanelOutputs outputs into one panel of
+/// panelBytes(format, k) bytes. A null output has zeros with scale +0. `k` is a
+/// multiple of kGroup. Where the result is not Ok, the panel's bytes are
+/// unspecified.
 EncodeStatus packPanel(WeightFormat format,
-                       const float *const rows[kPanelOutputs], int64_t k,
+                       const float *const outputs[kPanelOutputs], int64_t k,
                        uint8_t *panel);
 
 } // namespace qwen::numerics

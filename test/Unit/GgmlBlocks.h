@@ -1,0 +1,66 @@
+//===- GgmlBlocks.h - ggml's blocks of weights ------------------*- C++ -*-===//
+//
+// What gguf files hold, made of the codes and scales of Numerics/Encode.h.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_TEST_UNIT_GGMLBLOCKS_H
+#define QWEN_TEST_UNIT_GGMLBLOCKS_H
+
+#include "qwen/Numerics/Encode.h"
+#include "qwen/Numerics/Float16.h"
+
+#include <cstring>
+
+namespace qwen {
+
+/// 32 values of one row.
+struct BlockQ4_0 {
+  /// f16 bits of the scale.
+  uint16_t d;
+  /// Byte j holds value j in its low nibble and value j + 16 in its high one,
+  /// each plus 8.
+  uint8_t q[16];
+};
+static_assert(sizeof(BlockQ4_0) == 18);
+
+/// 32 values of one row.
+struct BlockQ8_0 {
+  /// f16 bits of the scale.
+  uint16_t d;
+  int8_t q[32];
+};
+static_assert(sizeof(BlockQ8_0) == 34);
+
+inline numerics::EncodeStatus encodeQ4_0(const float x[32], BlockQ4_0 &block) {
+  numerics::WeightBlock codes = {};
+  const auto status =
+      numerics::encode<numerics::Encoder::Signed4>(x, 32, codes);
+  block.d = codes.scale;
+  for (int j = 0; j < 16; ++j)
+    block.q[j] =
+        static_cast<uint8_t>(codes.codes[j] | codes.codes[j + 16] << 4);
+  return status;
+}
+
+inline numerics::EncodeStatus encodeQ8_0(const float x[32], BlockQ8_0 &block) {
+  numerics::WeightBlock codes = {};
+  const auto status =
+      numerics::encode<numerics::Encoder::Absolute8>(x, 32, codes);
+  block.d = codes.scale;
+  std::memcpy(block.q, codes.codes, sizeof(block.q));
+  return status;
+}
+
+/// x[i] = f32(q[i] - 8) * f32(d), which is exact.
+inline void decodeQ4_0(const BlockQ4_0 &block, float x[32]) {
+  const float d = f16ToF32(block.d);
+  for (int j = 0; j < 16; ++j) {
+    x[j] = static_cast<float>((block.q[j] & 15) - 8) * d;
+    x[j + 16] = static_cast<float>((block.q[j] >> 4) - 8) * d;
+  }
+}
+
+} // namespace qwen
+
+#endif // QWEN_TEST_UNIT_GGMLBLOCKS_H
