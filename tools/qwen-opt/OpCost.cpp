@@ -74,8 +74,8 @@ kernelsOf(const TargetInfo &target, size_t op, const OpWork &work, bool many) {
   return others;
 }
 
-/// Values of a row that is read as f32 and written in blocks of int8, each with
-/// its scale, and groups, each with its sum.
+/// Values of a token that are read as f32 and written in blocks of int8, each
+/// with its scale, and groups, each with its sum.
 static int64_t quantizedValues(const OpWork &work) {
   constexpr int64_t group = kGroup * (4 + 1) + 4;
   constexpr int64_t block = kBlockGroups * group + 4;

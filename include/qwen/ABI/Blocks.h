@@ -18,7 +18,7 @@
 namespace qwen {
 
 /// Activations are quantized in blocks of this many values along K; the last
-/// block of a row may be shorter.
+/// block of a token may be shorter.
 inline constexpr int64_t kActivationBlock = 128;
 
 /// Sums of quantized activations are kept for groups of this many values, and
@@ -30,8 +30,8 @@ inline constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
 /// Positions in one page of the KV cache.
 inline constexpr int64_t kPageTokens = 64;
 
-/// Output columns in one panel of a packed matrix. Rows of outputs in the
-/// arena are padded to a multiple of it, so that kernels have no column tail.
+/// Outputs in one panel of a packed matrix. Products are padded to a multiple
+/// of it in the arena, so that kernels have no tail.
 inline constexpr int64_t kPanelOutputs = 16;
 
 constexpr int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -49,17 +49,18 @@ constexpr int64_t kvElementBytes(KvFormat format) {
 
 /// How a matrix [n][k] of one format lies in the weight image.
 ///
-/// Rows are taken in panels of kPanelOutputs; the last panel is filled with
-/// zero rows (scale +0). Panels follow each other without gaps.
+/// Outputs are taken in panels of kPanelOutputs; the last panel is filled with
+/// outputs of zeros (scale +0). Panels follow each other without gaps.
 ///
 /// * f32, bf16: panel = float [k][16] or their upper halves, so that outputs
 ///   lie in lanes.
 /// * Quantized formats: panel = [ceil(k / weightBlock)] blocks: 16 f16 scales,
 ///   then the block's groups of 32 values. A group is chunks of 64 bytes, 4
-///   bytes of each of the 16 rows in turn:
-///   * q8_0: 8 chunks; byte j of row r in chunk c is value 4c + j as int8.
-///   * q4_0, q4_g128: 4 chunks; byte j of row r in chunk c is value 4c + j in
-///     the low nibble and 4c + j + 16 in the high one, each plus 8.
+///   bytes of each of the 16 outputs in turn:
+///   * 8 bits: 8 chunks; byte j of output r in chunk c is the code of value
+///     4c + j.
+///   * 4 bits: 4 chunks; byte j of output r in chunk c has the code of value
+///     4c + j in the low nibble and that of 4c + j + 16 in the high one.
 ///   (q4_0 is the x16 sibling of ggml's interleaved Q4_0, with unsigned
 ///   nibbles.)
 int64_t panelBytes(WeightFormat format, int64_t k);
