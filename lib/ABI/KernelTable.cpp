@@ -43,6 +43,13 @@ static_assert(std::ranges::all_of(kKernels,
                                   }),
               "a kernel has a format that its kind does not read");
 
+std::optional<WeightFormat> qwen::weightFormat(KernelFormat format) {
+  const int number = static_cast<int>(format) - kFirstWeightFormat;
+  if (number < 0)
+    return std::nullopt;
+  return static_cast<WeightFormat>(number);
+}
+
 std::span<const KernelInfo> qwen::kernelTable() { return kKernels; }
 
 const KernelInfo *qwen::findKernel(std::string_view name) {

@@ -15,6 +15,11 @@ using namespace qwen::numerics;
 // Weights
 //===----------------------------------------------------------------------===//
 
+/// The format of weights that a reference reads.
+template <KernelFormat Format>
+static constexpr auto kWeights =
+    static_cast<WeightFormat>(static_cast<int>(Format) - kFirstWeightFormat);
+
 /// Stores product(token, panel, output of the panel) and adds the bias and then
 /// the residual, one addition each.
 template <WeightFormat Format, typename Product>
@@ -40,16 +45,15 @@ template <KernelFormat Format>
 static void linearF32(const float *x, const uint8_t *weights, const float *bias,
                       const float *residual, float *out, int64_t m, int64_t k,
                       int64_t ld, int64_t panelBegin, int64_t panelEnd) {
-  constexpr WeightFormat format = *weightFormat(Format);
-  storeOutputs<format>(weights, bias, residual, out, m, k, ld, panelBegin,
-                       panelEnd,
-                       [&](int64_t i, const uint8_t *panel, int64_t output) {
-                         float acc = 0.0f;
-                         for (int64_t j = 0; j < k; ++j)
-                           acc = std::fma(weightValue<format>(panel, output, j),
-                                          x[i * k + j], acc);
-                         return acc;
-                       });
+  storeOutputs<kWeights<Format>>(
+      weights, bias, residual, out, m, k, ld, panelBegin, panelEnd,
+      [&](int64_t i, const uint8_t *panel, int64_t output) {
+        float acc = 0.0f;
+        for (int64_t j = 0; j < k; ++j)
+          acc = std::fma(weightValue<kWeights<Format>>(panel, output, j),
+                         x[i * k + j], acc);
+        return acc;
+      });
 }
 
 template <KernelFormat Format>
@@ -57,10 +61,9 @@ static void linearQ8(const int8_t *q, const float *d, const int32_t *,
                      const uint8_t *weights, const float *bias,
                      const float *residual, float *out, int64_t m, int64_t k,
                      int64_t ld, int64_t panelBegin, int64_t panelEnd) {
-  constexpr WeightFormat format = *weightFormat(Format);
-  constexpr int64_t size = weightBlock(format);
+  constexpr int64_t size = weightBlock(kWeights<Format>);
   const int64_t blocks = ceilDiv(k, kActivationBlock);
-  storeOutputs<format>(
+  storeOutputs<kWeights<Format>>(
       weights, bias, residual, out, m, k, ld, panelBegin, panelEnd,
       [&](int64_t i, const uint8_t *panel, int64_t output) {
         float acc = 0.0f;
@@ -70,9 +73,10 @@ static void linearQ8(const int8_t *q, const float *d, const int32_t *,
           for (int64_t j = begin; j < end; j += size) {
             int32_t sum = 0;
             for (int64_t l = j; l < std::min(end, j + size); ++l)
-              sum += q[i * k + l] * weightInteger<format>(panel, output, l);
+              sum += q[i * k + l] *
+                     weightInteger<kWeights<Format>>(panel, output, l);
             const auto isum = static_cast<float>(sum);
-            const float dw = weightScale<format>(panel, output, j);
+            const float dw = weightScale<kWeights<Format>>(panel, output, j);
             t = j == begin ? isum * dw : std::fma(isum, dw, t);
           }
           acc = std::fma(t, d[i * blocks + begin / kActivationBlock], acc);
@@ -83,10 +87,10 @@ static void linearQ8(const int8_t *q, const float *d, const int32_t *,
 
 template <KernelFormat Format>
 static void embed(const uint8_t *weights, int32_t id, int64_t k, float *out) {
-  constexpr WeightFormat format = *weightFormat(Format);
-  const uint8_t *panel = weights + id / kPanelOutputs * panelBytes(format, k);
+  const uint8_t *panel =
+      weights + id / kPanelOutputs * panelBytes(kWeights<Format>, k);
   for (int64_t i = 0; i < k; ++i)
-    out[i] = weightValue<format>(panel, id % kPanelOutputs, i);
+    out[i] = weightValue<kWeights<Format>>(panel, id % kPanelOutputs, i);
 }
 
 //===----------------------------------------------------------------------===//
@@ -175,14 +179,17 @@ static KernelFn<Op> *instanceFor(KernelFormat format, Instance instance) {
   return result;
 }
 
-#define QWEN_KERNEL_OP(Op, Function, Provider, Reads, ...)                     \
-  template <>                                                                  \
-  KernelFn<KernelOp::Op> *numerics::reference<KernelOp::Op>(                   \
-      [[maybe_unused]] KernelFormat format) {                                  \
+template <KernelOp Op>
+KernelFn<Op> *numerics::reference([[maybe_unused]] KernelFormat format) {
+#define QWEN_KERNEL_OP(Kind, Function, Provider, Reads, ...)                   \
+  if constexpr (Op == KernelOp::Kind)                                          \
     return QWEN_REFERENCE_##Reads(                                             \
-        Function,                                                              \
-        (instanceFor<KernelOp::Op>(format, []<KernelFormat Format>() {         \
+        Function, (instanceFor<Op>(format, []<KernelFormat Format>() {         \
           return &Function<Format>;                                            \
-        })));                                                                  \
-  }
+        })));
+#include "qwen/ABI/KernelOps.def"
+}
+#define QWEN_KERNEL_OP(Op, ...)                                                \
+  template decltype(numerics::reference<KernelOp::Op>)                         \
+      numerics::reference<KernelOp::Op>;
 #include "qwen/ABI/KernelOps.def"

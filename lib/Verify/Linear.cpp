@@ -144,6 +144,7 @@ static void checkLinear(Cases &cases, const Compared<Op> &of) {
   static constexpr int64_t ranges[][3] = {{1, 0, 1},   {2, 0, 2}, {3, 1, 2},
                                           {10, 0, 10}, {2, 1, 2}, {3, 1, 3},
                                           {3, 2, 2}};
+  const WeightFormat format = *weightFormat(of.info.format);
   Random random(1);
   int64_t turn = 0;
   for (int64_t k : cases.sizes.depths)
@@ -167,9 +168,7 @@ static void checkLinear(Cases &cases, const Compared<Op> &of) {
                   : shape.residual ? ", residual"
                                    : "",
                   ", values ", valuesName(kind));
-      compareLinear(
-          cases, of,
-          LinearOperands(shape, *weightFormat(of.info.format), kind, random));
+      compareLinear(cases, of, LinearOperands(shape, format, kind, random));
     }
 }
 
@@ -180,25 +179,25 @@ void verify::checkKernel(Cases &cases,
 
 void verify::checkKernel(Cases &cases, const Compared<KernelOp::LinearQ8> &of) {
   checkLinear(cases, of);
+  const WeightFormat format = *weightFormat(of.info.format);
   Random random(2);
   for (int64_t k = kActivationBlock + kGroup; k <= 2 * kActivationBlock;
        k += kGroup) {
     const LinearShape shape = {of.info.m, k, 1, 0, 1, 16, false, false, false};
     cases.start("m ", shape.m, ", k ", k, ", products that are -0");
-    LinearOperands operands(shape, *weightFormat(of.info.format), Values::Zeros,
-                            random);
+    LinearOperands operands(shape, format, Values::Zeros, random);
     operands.makeNegativeZeros();
     compareLinear(cases, of, operands);
   }
 }
 
 void verify::checkKernel(Cases &cases, const Compared<KernelOp::Embed> &of) {
+  const WeightFormat format = *weightFormat(of.info.format);
   Random random(14);
   for (int64_t k : cases.sizes.depths) {
     const LinearShape shape = {1,     k,     3,    0, 3, 3 * kPanelOutputs,
                                false, false, false};
-    const LinearOperands operands(shape, *weightFormat(of.info.format),
-                                  Values::Magnitudes, random);
+    const LinearOperands operands(shape, format, Values::Magnitudes, random);
     for (int32_t id = 0; id < 3 * kPanelOutputs; ++id) {
       cases.start("k ", k, ", id ", id);
       cases.compare(of, Guarded<float>(k, kNaN), "out",

@@ -25,6 +25,17 @@ namespace ref = qwen::numerics;
 static constexpr float kInf = std::numeric_limits<float>::infinity();
 static constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
+static const auto linearF32 =
+    ref::reference<KernelOp::LinearF32>(KernelFormat::F32);
+static const auto appendKF32 =
+    ref::reference<KernelOp::AppendK>(KernelFormat::F32);
+static const auto appendKF16 =
+    ref::reference<KernelOp::AppendK>(KernelFormat::F16);
+static const auto appendVF32 =
+    ref::reference<KernelOp::AppendV>(KernelFormat::F32);
+static const auto appendVF16 =
+    ref::reference<KernelOp::AppendV>(KernelFormat::F16);
+
 //===----------------------------------------------------------------------===//
 // Products
 //===----------------------------------------------------------------------===//
@@ -81,9 +92,8 @@ struct Product {
 TEST(Linear, F32) {
   const Product p(WeightFormat::F32, 3, 160, 2);
   std::vector<float> out(static_cast<size_t>(p.m * p.n), kNaN);
-  ref::reference<KernelOp::LinearF32>(KernelFormat::F32)(
-      p.x.data(), p.packed.data(), p.bias.data(), p.residual.data(), out.data(),
-      p.m, p.k, p.n, 0, 2);
+  linearF32(p.x.data(), p.packed.data(), p.bias.data(), p.residual.data(),
+            out.data(), p.m, p.k, p.n, 0, 2);
   p.check(
       out, [&](int64_t j, int64_t l) { return p.w[size_t(j * p.k + l)]; },
       [&](int64_t i, int64_t l) { return p.x[size_t(i * p.k + l)]; });
@@ -141,12 +151,10 @@ TEST(Linear, Quantized) {
 TEST(Linear, ComputesOnlyItsPanels) {
   const Product p(WeightFormat::F32, 2, 32, 3);
   std::vector<float> all(size_t(p.m * p.n)), part(size_t(p.m * p.n), kNaN);
-  ref::reference<KernelOp::LinearF32>(KernelFormat::F32)(
-      p.x.data(), p.packed.data(), nullptr, nullptr, all.data(), p.m, p.k, p.n,
-      0, 3);
-  ref::reference<KernelOp::LinearF32>(KernelFormat::F32)(
-      p.x.data(), p.packed.data(), nullptr, nullptr, part.data(), p.m, p.k, p.n,
-      1, 2);
+  linearF32(p.x.data(), p.packed.data(), nullptr, nullptr, all.data(), p.m, p.k,
+            p.n, 0, 3);
+  linearF32(p.x.data(), p.packed.data(), nullptr, nullptr, part.data(), p.m,
+            p.k, p.n, 1, 2);
   for (size_t i = 0; i < all.size(); ++i) {
     if (i % 48 >= 16 && i % 48 < 32)
       EXPECT_EQ(part[i], all[i]);
@@ -160,9 +168,8 @@ TEST(Linear, AddsTheBiasFirst) {
   const std::vector<float> w(32 * 16, 0x1p19f), x(32, 1.0f);
   const std::vector<float> bias(16, 1.0f), residual(16, -1.0f);
   std::vector<float> out(16);
-  ref::reference<KernelOp::LinearF32>(KernelFormat::F32)(
-      x.data(), reinterpret_cast<const uint8_t *>(w.data()), bias.data(),
-      residual.data(), out.data(), 1, 32, 16, 0, 1);
+  linearF32(x.data(), reinterpret_cast<const uint8_t *>(w.data()), bias.data(),
+            residual.data(), out.data(), 1, 32, 16, 0, 1);
   EXPECT_EQ(out[0], 0x1p24f - 1.0f);
 }
 
@@ -268,14 +275,10 @@ TEST(Flags, ShowEveryNonFiniteInput) {
             ref::rmsNormQ8(x.data(), w.data(), 160, 1e-6f, q, d, sums),
             ref::swiGluQ8(x.data() + at / 128 * 32, w.data(), 128, q, d, sums),
             ref::swiGluQ8(w.data(), x.data() + at / 128 * 32, 128, q, d, sums),
-            ref::reference<KernelOp::AppendK>(KernelFormat::F32)(x.data(), 160,
-                                                                 slots.data()),
-            ref::reference<KernelOp::AppendK>(KernelFormat::F16)(x.data(), 160,
-                                                                 slots.data()),
-            ref::reference<KernelOp::AppendV>(KernelFormat::F32)(x.data(), 160,
-                                                                 slots.data()),
-            ref::reference<KernelOp::AppendV>(KernelFormat::F16)(x.data(), 160,
-                                                                 slots.data()),
+            appendKF32(x.data(), 160, slots.data()),
+            appendKF16(x.data(), 160, slots.data()),
+            appendVF32(x.data(), 160, slots.data()),
+            appendVF16(x.data(), 160, slots.data()),
             ref::checkFinite(x.data(), 160)};
       };
       for (int32_t flag : flags())
@@ -289,36 +292,22 @@ TEST(Flags, ShowEveryNonFiniteInput) {
 TEST(Append, WritesSlotsAndFlagsHalfOverflow) {
   const std::vector<float> x = {1.5f, -2.0f, 65519.0f};
   std::vector<uint16_t> half(3 * 64, 0xeeee);
-  EXPECT_EQ(ref::reference<KernelOp::AppendK>(KernelFormat::F16)(
-                x.data(), 3, half.data() + 5),
-            0);
+  EXPECT_EQ(appendKF16(x.data(), 3, half.data() + 5), 0);
   EXPECT_EQ(half[5], f32ToF16(1.5f));
   EXPECT_EQ(half[64 + 5], f32ToF16(-2.0f));
   EXPECT_EQ(half[128 + 5], 0x7bff);
   EXPECT_EQ(std::count(half.begin(), half.end(), 0xeeee), 3 * 64 - 3);
-  EXPECT_EQ(ref::reference<KernelOp::AppendV>(KernelFormat::F16)(x.data(), 3,
-                                                                 half.data()),
-            0);
+  EXPECT_EQ(appendVF16(x.data(), 3, half.data()), 0);
   EXPECT_EQ(half[1], f32ToF16(-2.0f));
   std::vector<float> single(3 * 64, -1.0f);
-  EXPECT_EQ(ref::reference<KernelOp::AppendK>(KernelFormat::F32)(x.data(), 3,
-                                                                 single.data()),
-            0);
+  EXPECT_EQ(appendKF32(x.data(), 3, single.data()), 0);
   EXPECT_EQ(single[128], 65519.0f);
-  EXPECT_EQ(ref::reference<KernelOp::AppendV>(KernelFormat::F32)(x.data(), 3,
-                                                                 single.data()),
-            0);
+  EXPECT_EQ(appendVF32(x.data(), 3, single.data()), 0);
   EXPECT_EQ(single[2], 65519.0f);
   for (float large : {65520.0f, -65520.0f, 1e30f}) {
-    EXPECT_EQ(ref::reference<KernelOp::AppendK>(KernelFormat::F16)(&large, 1,
-                                                                   half.data()),
-              1);
-    EXPECT_EQ(ref::reference<KernelOp::AppendV>(KernelFormat::F16)(&large, 1,
-                                                                   half.data()),
-              1);
-    EXPECT_EQ(ref::reference<KernelOp::AppendV>(KernelFormat::F32)(
-                  &large, 1, single.data()),
-              0);
+    EXPECT_EQ(appendKF16(&large, 1, half.data()), 1);
+    EXPECT_EQ(appendVF16(&large, 1, half.data()), 1);
+    EXPECT_EQ(appendVF32(&large, 1, single.data()), 0);
   }
 }
 

@@ -45,18 +45,7 @@ constexpr KernelFormat kernelFormat(KvFormat format) {
 
 /// The format of weights that a kernel reads; none where it reads no matrix of
 /// the image.
-constexpr std::optional<WeightFormat> weightFormat(KernelFormat format) {
-  const int number = static_cast<int>(format) - kFirstWeightFormat;
-  if (number < 0)
-    return std::nullopt;
-  return static_cast<WeightFormat>(number);
-}
-
-/// Whether a product in `format` takes quantized activations.
-constexpr bool isQuantized(KernelFormat format) {
-  const std::optional<WeightFormat> weights = weightFormat(format);
-  return weights && isQuantized(*weights);
-}
+std::optional<WeightFormat> weightFormat(KernelFormat format);
 
 /// A set of formats: a bit for each KernelFormat.
 using FormatSet = uint32_t;
@@ -84,6 +73,11 @@ enum : FormatSet {
   Cache = F32 | F16,
 };
 } // namespace formats
+
+/// Whether a product in `format` takes quantized activations.
+constexpr bool isQuantized(KernelFormat format) {
+  return (formats::Integers & setOf(format)) != 0;
+}
 
 /// What an integer parameter of a kernel is.
 enum class SizeRole : uint8_t {

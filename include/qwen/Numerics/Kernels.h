@@ -31,8 +31,7 @@ KernelFn<Op> *reference(KernelFormat format = KernelFormat::None);
 
 // The references of kinds that read no format have names.
 #define QWEN_KERNEL_OP(Op, Function, Provider, Reads, ...)                     \
-  QWEN_REFERENCE_##Reads(Op##Fn Function;, ) template <>                       \
-  KernelFn<KernelOp::Op> *reference<KernelOp::Op>(KernelFormat);
+  QWEN_REFERENCE_##Reads(Op##Fn Function;, )
 #include "qwen/ABI/KernelOps.def"
 
 } // namespace qwen::numerics
