@@ -67,9 +67,12 @@ public:
     return mlir::VectorType::get({lanes}, element, {scalable});
   }
   Value splat(mlir::VectorType type, Value scalar);
+  Value constant(Type type, int64_t value);
   Value zeros(mlir::VectorType type, float value = 0.0f);
   /// `lanes` values of type f32, or of f16 or bf16 widened, which is exact.
   Value loadFloats(int64_t lanes, Type stored, Value pointer);
+  /// 128 bits of elements, in each 128 bits of a vector.
+  Value loadQuad(Type element, Value pointer);
   Value intrinsic(Type result, llvm::StringRef name, ValueRange arguments);
   /// Arm's instruction zip, uzp or trn on elements of `bits`: the first or the
   /// second half of what it makes of two vectors, in the type of `a`.
@@ -124,8 +127,6 @@ public:
   Value predicate(int64_t lanes);
 
 private:
-  /// Four floats, in each 128 bits of a vector.
-  Value loadFour(Value pointer);
   /// fma(w, element i of each 128 bits of four, sum).
   Value fmaByElement(Value w, Value four, int64_t i, Value sum);
 
@@ -137,15 +138,11 @@ private:
   Value active;
 };
 
-/// The emitters of Products.h, by LoopNest.
-void emitAttention(const KernelInfo &kernel, const KernelSchedule &schedule,
-                   mlir::ModuleOp module);
-void emitLinear(const KernelInfo &kernel, const KernelSchedule &schedule,
-                mlir::ModuleOp module);
-void emitBlocked(const KernelInfo &kernel, const KernelSchedule &schedule,
-                 mlir::ModuleOp module);
-void emitTiled(const KernelInfo &kernel, const KernelSchedule &schedule,
-               mlir::ModuleOp module);
+/// The orders: each emits the code of one kernel.
+using Emitter = void(const KernelInfo &kernel, const KernelSchedule &schedule,
+                     mlir::ModuleOp module);
+Emitter emitAttention, emitChains, emitGroupDots, emitPairDots, emitHeldOrder,
+    emitUnpackOnce, emitAmx;
 
 } // namespace qwen
 

@@ -4,14 +4,20 @@
 #include "ProductBuilder.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "qwen/ABI/Error.h"
-#include <array>
 
 using namespace qwen;
 using namespace mlir;
+
+/// Whether registers are so short that code has to stay in its order.
+static bool holdsOrder(const KernelInfo &kernel,
+                       const KernelSchedule &schedule) {
+  const IsaInfo &isa = isaInfo(kernel.isa);
+  return isa.dot.kind == DotKind::Maddubs && isa.registers == 16 &&
+         schedule.inTurn == 0 && (schedule.tokens > 1 || schedule.streams > 1);
+}
 
 void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
                        ModuleOp module) {
@@ -22,12 +28,17 @@ void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
   case LoopNest::Attention:
     return emitAttention(kernel, schedule, module);
   case LoopNest::Chains:
+    return emitChains(kernel, schedule, module);
   case LoopNest::Dots:
-    return emitLinear(kernel, schedule, module);
+    if (isaInfo(kernel.isa).dot.tokens == 2)
+      return emitPairDots(kernel, schedule, module);
+    if (holdsOrder(kernel, schedule))
+      return emitHeldOrder(kernel, schedule, module);
+    return emitGroupDots(kernel, schedule, module);
   case LoopNest::UnpackOnce:
-    return emitBlocked(kernel, schedule, module);
+    return emitUnpackOnce(kernel, schedule, module);
   case LoopNest::Amx:
-    return emitTiled(kernel, schedule, module);
+    return emitAmx(kernel, schedule, module);
   }
 }
 
@@ -118,6 +129,12 @@ Value ProductBuilder::predicate(int64_t lanes) {
 
 Value ProductBuilder::splat(VectorType type, Value scalar) {
   return vector::BroadcastOp::create(*this, type, scalar);
+}
+Value ProductBuilder::constant(Type type, int64_t value) {
+  TypedAttr attribute = getIntegerAttr(getElementTypeOrSelf(type), value);
+  if (auto vectorType = dyn_cast<VectorType>(type))
+    attribute = DenseElementsAttr::get(vectorType, Attribute(attribute));
+  return arith::ConstantOp::create(*this, attribute);
 }
 Value ProductBuilder::zeros(VectorType type, float value) {
   return arith::ConstantOp::create(
@@ -252,85 +269,18 @@ Value ProductBuilder::scaled(int64_t distance) {
   return mul(LLVM::vscale::create(*this, getI64Type()), distance);
 }
 
-Value ProductBuilder::loadFour(Value pointer) {
-  const VectorType type = vector(4, getF32Type());
+Value ProductBuilder::loadQuad(Type element, Value pointer) {
+  const unsigned bits = element.getIntOrFloatBitWidth();
+  const VectorType type = vector(128 / bits, element);
   if (!scalable)
     return load(type, pointer);
-  Value all = arith::ConstantOp::create(
-      *this, DenseElementsAttr::get(vector(4, getI1Type()), true));
-  return intrinsic(type, "llvm.aarch64.sve.ld1rq.nxv4f32", {all, pointer});
-}
-
-Value ProductBuilder::fmaByElement(Value w, Value four, int64_t i, Value sum) {
-  if (!scalable)
-    return math::FmaOp::create(*this, w,
-                               splat(cast<VectorType>(w.getType()),
-                                     vector::ExtractOp::create(*this, four, i)),
-                               sum);
-  Value element = arith::ConstantOp::create(
-      *this, getI32IntegerAttr(static_cast<int32_t>(i)));
-  return intrinsic(w.getType(), "llvm.aarch64.sve.fmla.lane.nxv4f32",
-                   {sum, w, four, element});
+  Value all = constant(vector(128 / bits, getI1Type()), 1);
+  const std::string name = "llvm.aarch64.sve.ld1rq.nxv" +
+                           std::to_string(128 / bits) +
+                           (element.isF32() ? "f" : "i") + std::to_string(bits);
+  return intrinsic(type, name, {all, pointer});
 }
 
 void ProductBuilder::prefetch(Value address) {
   LLVM::Prefetch::create(*this, address, /*rw=*/0, /*hint=*/2, /*cache=*/1);
-}
-
-Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
-                              Type stored, Value count, int64_t columns,
-                              int64_t lanes, const ReadAhead &ahead) {
-  const VectorType type = vector(lanes, getF32Type());
-  const int64_t vectors = columns / lanes;
-  const int64_t vectorBytes = lanes * stored.getIntOrFloatBitWidth() / 8;
-  auto loadLine = [&](Value step) {
-    for (int64_t i = 0; i < ahead.lines; ++i)
-      prefetch(at(at(ahead.pointer, mul(step, ahead.stride)), i * kCacheLine));
-    Value line = at(weights, mul(step, stride));
-    Values w;
-    for (int64_t v = 0; v < vectors; ++v)
-      w.push_back(loadFloats(lanes, stored, at(line, scaled(v * vectorBytes))));
-    return w;
-  };
-  auto addStep = [&](Value step, ValueRange sums) {
-    const Values w = loadLine(step);
-    Values result;
-    for (auto [r, row] : llvm::enumerate(x)) {
-      Value factor = splat(type, load(getF32Type(), at(row, mul(step, 4))));
-      for (int64_t v = 0; v < vectors; ++v)
-        result.push_back(
-            math::FmaOp::create(*this, w[v], factor, sums[r * vectors + v]));
-    }
-    return result;
-  };
-  // An fma of Arm multiplies by one of four factors in a register, where a
-  // splat takes a slot of its own. Four steps of four rows at a time fit in the
-  // eight registers that such a factor may be in with SVE.
-  auto addFourSteps = [&](Value step, ValueRange before) {
-    std::array<Values, 4> w;
-    for (int64_t i = 0; i < 4; ++i)
-      w[i] = loadLine(add(step, integer(i)));
-    Values sums(before);
-    for (size_t first = 0; first < x.size(); first += 4) {
-      const ArrayRef<Value> rows = x.drop_front(first).take_front(4);
-      Values factors;
-      for (Value row : rows)
-        factors.push_back(loadFour(at(row, mul(step, 4))));
-      for (int64_t i = 0; i < 4; ++i)
-        for (size_t r = 0; r < rows.size(); ++r)
-          for (int64_t v = 0; v < vectors; ++v) {
-            Value &sum = sums[(first + r) * vectors + v];
-            sum = fmaByElement(w[i][v], factors[r], i, sum);
-          }
-    }
-    return sums;
-  };
-  Values sums(x.size() * vectors, zeros(type));
-  Value done = integer(0);
-  if (arch == Arch::AArch64) {
-    Value whole = mul(shiftRight(count, 2), 4);
-    sums = loop(done, whole, 4, sums, addFourSteps);
-    done = whole;
-  }
-  return loop(done, count, 1, sums, addStep);
 }

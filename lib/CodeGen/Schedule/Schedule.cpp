@@ -70,7 +70,7 @@ const KernelSchedule &qwen::scheduleOf(const KernelInfo &kernel) {
                          "'");
 }
 
-/// What ProductsBlocked.cpp has code for.
+/// What UnpackOnce.cpp has code for.
 static bool unpacksOnce(KernelIsa isa) {
   const DotKind kind = isaInfo(isa).dot.kind;
   return kind == DotKind::Sdot || kind == DotKind::Smmla;

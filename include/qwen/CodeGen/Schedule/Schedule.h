@@ -58,14 +58,15 @@ struct KernelSchedule {
 
 /// The loops that a kernel with a schedule has.
 enum class LoopNest : uint8_t {
-  /// ProductsAttention.cpp.
+  /// Attention.cpp.
   Attention,
-  /// ProductsLinear.cpp, of floats and of integers.
+  /// Chains.cpp: sums of floats.
   Chains,
+  /// GroupDots.cpp, PairDots.cpp, HeldOrder.cpp: each tile unpacks weights.
   Dots,
-  /// ProductsBlocked.cpp.
+  /// UnpackOnce.cpp: many tokens share unpacked weights.
   UnpackOnce,
-  /// ProductsAmx.cpp.
+  /// Amx.cpp.
   Amx,
 };
 

@@ -1,0 +1,361 @@
+//===- Amx.cpp - The order of products on AMX -----------------------------===//
+//
+// A tile register of AMX has 16 lines of 64 bytes, and one instruction
+// multiplies 16 tokens by 16 outputs, 64 deep. Each group of weights has its
+// own scales, so that AVX-512 follows each instruction along K: the dots leave
+// their tile register through memory, become floats and are scaled.
+//
+//   for every strip of tokens
+//     for each panel of 16 outputs
+//       for every depth of groups along K
+//         arrange: weights as int8 in the order of tile registers, scales as
+//         f32 for every 16 tokens: accumulate
+//       + bias, + residual, store
+//
+// So what is arranged stays in the first cache, the sums of 16 tokens in
+// registers, and codes are unpacked once for a strip. Why so:
+// docs/decisions/0009-amx.md.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Linear.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace qwen;
+using namespace mlir;
+
+/// Lines of a tile register and bytes of one of them.
+static constexpr int64_t kTileLines = 16, kLineBytes = 64;
+static constexpr int64_t kTileBytes = kTileLines * kLineBytes;
+
+/// Bytes of an arranged group: a line for 4 values of 16 outputs.
+static constexpr int64_t kArrangedBytes = kGroup * kPanelOutputs;
+
+namespace {
+class Amx : public Linear {
+public:
+  Amx(const KernelInfo &kernel, const KernelSchedule &schedule,
+      ModuleOp module);
+
+  void emit();
+
+private:
+  /// What 16 tokens are multiplied with: arranged groups and blocks from these
+  /// on.
+  struct Operands {
+    Value activations, firstGroup, firstBlock;
+  };
+
+  void amx(StringRef name, ValueRange operands);
+  Value tile(int64_t number) { return b.constant(b.getI8Type(), number); }
+  void configure();
+  void arrange(Value panel, Value first, Value last);
+  void arrangeValues(Value panel, Value group, Value to);
+  void accumulate(Value token, Value sums, Value first, Value last);
+  void arrangeFactors(Value token, Value first, Value last);
+  Values advance(const Operands &operands, Value next, Value done, Values sums);
+  void multiply(const Operands &operands, Value block, int64_t turn);
+  void addDots(const Operands &operands, int64_t dot, int64_t pair, Value group,
+               Value from);
+  void addLines(const Operands &operands, Value block, ArrayRef<Value> scales,
+                int64_t first, int64_t last, Values &sums);
+
+  Value subtract(Value a, Value b_) { return arith::SubIOp::create(b, a, b_); }
+
+  /// Blocks of activations in the first `count` groups, the last one included.
+  Value blocksOf(Value count) {
+    return b.shiftRight(b.add(count, b.integer(kBlockGroups - 1)), 2);
+  }
+
+  /// Headers of the first `count` groups.
+  Value headersOf(Value count) {
+    return scaleGroups == 1 ? count : blocksOf(count);
+  }
+
+  /// Where the dots of a block are, of which two are under way.
+  Value dotsOf(Value block) {
+    Value parity = arith::AndIOp::create(b, block, b.integer(1));
+    return b.at(dots, b.mul(parity, blockDots * kTileBytes));
+  }
+
+  const Scaling &scaling = scalingOf(format);
+  /// Bytes of the arranged scales of a header.
+  const int64_t scaleBytes = scaling.count() * kLineBytes;
+  /// Blocks that are arranged at a time, and bytes of a token's scales in them.
+  const int64_t arrangedBlocks = schedule.depth / kBlockGroups;
+  const int64_t factorBytes = arrangedBlocks * int64_t(sizeof(float));
+  /// Groups that share scales, and tile registers that a block's dots take.
+  const int64_t scaleGroups = weightBlock(format) / kGroup;
+  const int64_t blockDots = kBlockGroups / scaleGroups;
+  const VectorType bytes = b.vector(kLineBytes, b.getI8Type());
+  const VectorType integers = b.vector(kPanelOutputs, b.getI32Type());
+  const VectorType floats = b.vector(kPanelOutputs, b.getF32Type());
+  const Value allGroups = groups(), blocks = blocksOf(allGroups);
+  /// On the stack: arranged weights and scales, scales of activations, dots,
+  /// sums of the strip.
+  const Value arranged = b.scratch(schedule.depth * kArrangedBytes);
+  const Value arrangedScales = b.scratch(schedule.depth * scaleBytes);
+  const Value factors = b.scratch(kTileLines * factorBytes);
+  const Value dots = b.scratch(2 * blockDots * kTileBytes);
+  const Value stripSums = b.scratch(schedule.strip * kLineBytes);
+};
+} // namespace
+
+Amx::Amx(const KernelInfo &kernel, const KernelSchedule &schedule,
+         ModuleOp module)
+    : Linear(kernel, schedule, module, ByteForm::Exact) {}
+
+void Amx::amx(StringRef name, ValueRange operands) {
+  LLVM::CallIntrinsicOp::create(b, b.getStringAttr(("llvm.x86." + name).str()),
+                                operands);
+}
+
+/// Tiles 0 to 3 have dots. Where each group has its own dots, 4 and 5 have the
+/// operands of even groups, 6 and 7 those of odd ones; else 4 and 5 have two
+/// groups, and 6 and 7 one that is left.
+static constexpr int64_t kPairs[] = {4, 6};
+
+void Amx::emit() {
+  configure();
+  Value panelBytes = panelStride();
+  b.loop(b.integer(0), m, schedule.strip, [&](Value firstToken) {
+    Value lastToken =
+        b.smaller(m, b.add(firstToken, b.integer(schedule.strip)));
+    auto sumOf = [&](Value token) {
+      Value index = subtract(token, firstToken);
+      return b.at(stripSums, b.mul(index, kLineBytes));
+    };
+    b.loop(panelBegin, panelEnd, 1, [&](Value panel) {
+      Value panelWeights = b.at(weights, b.mul(panel, panelBytes));
+      b.loop(firstToken, lastToken, 1,
+             [&](Value token) { b.store(b.zeros(floats), sumOf(token)); });
+      b.loop(b.integer(0), allGroups, schedule.depth, [&](Value first) {
+        Value last =
+            b.smaller(allGroups, b.add(first, b.integer(schedule.depth)));
+        arrange(panelWeights, first, last);
+        b.loop(firstToken, lastToken, kernel.m, [&](Value token) {
+          accumulate(token, sumOf(token), first, last);
+        });
+      });
+      b.loop(firstToken, lastToken, 1, [&](Value token) {
+        store(b.mul(panel, kPanelOutputs), token,
+              {b.load(floats, sumOf(token))}, kPanelOutputs);
+      });
+    });
+  });
+  amx("tilerelease", {});
+  b.finish();
+}
+
+/// The palette, then for each tile register bytes of a line, then lines.
+void Amx::configure() {
+  SmallVector<int8_t> values(64, 0);
+  auto shape = [&](int64_t number, int64_t lines, int64_t lineBytes) {
+    values[16 + 2 * number] = int8_t(lineBytes);
+    values[48 + number] = int8_t(lines);
+  };
+  values[0] = 1;
+  for (int64_t i = 0; i < blockDots; ++i)
+    shape(i, kTileLines, kLineBytes);
+  for (int64_t pair : kPairs) {
+    const int64_t deep = scaleGroups > 1 && pair == kPairs[0] ? 2 : 1;
+    shape(pair, kTileLines, deep * kGroup);
+    shape(pair + 1, deep * kGroup / 4, kLineBytes);
+  }
+  Value config = b.scratch(64);
+  b.store(arith::ConstantOp::create(
+              b, DenseElementsAttr::get(bytes, ArrayRef<int8_t>(values))),
+          config);
+  amx("ldtilecfg", config);
+}
+
+/// Makes the groups [first, last) of a panel what tiles are loaded from.
+void Amx::arrange(Value panel, Value first, Value last) {
+  auto place = [&](Value base, Value index, int64_t size) {
+    return b.at(base, b.mul(subtract(index, first), size));
+  };
+  b.loop(first, last, 1, [&](Value group) {
+    arrangeValues(panel, group, place(arranged, group, kArrangedBytes));
+  });
+  Value firstHeader = headersOf(first);
+  b.loop(firstHeader, headersOf(last), 1, [&](Value number) {
+    Value index = subtract(number, firstHeader);
+    Value header = b.at(panel, b.mul(number, panelBlockBytes(format)));
+    const Values scales =
+        scaling.scales(b, unpack->range.factor, [&](int64_t i) {
+          return b.loadFloats(kPanelOutputs, b.getF16Type(),
+                              b.at(header, i * kPanelOutputs * 2));
+        });
+    Value to = b.at(arrangedScales, b.mul(index, scaleBytes));
+    for (auto [i, scale] : llvm::enumerate(scales))
+      b.store(scale, b.at(to, int64_t(i) * kLineBytes));
+  });
+  if (scaleGroups > 1)
+    return;
+  // Groups that the last block lacks: fma(0, -0, t) is t, a zero's sign
+  // included.
+  Value end = b.mul(blocksOf(last), kBlockGroups);
+  b.loop(last, end, 1, [&](Value group) {
+    for (int64_t i = 0; i < kArrangedBytes; i += kLineBytes)
+      b.store(b.constant(bytes, 0),
+              b.at(place(arranged, group, kArrangedBytes), i));
+    for (int64_t i = 0; i < scaleBytes; i += kLineBytes)
+      b.store(b.zeros(floats, -0.0f),
+              b.at(place(arrangedScales, group, scaleBytes), i));
+  });
+}
+
+/// 8 lines, each with 4 values of every output.
+void Amx::arrangeValues(Value panel, Value group, Value to) {
+  Value header = scaleGroups == 1 ? group : b.shiftRight(group, 2);
+  Value offset =
+      b.add(b.mul(group, panelGroupBytes(format)),
+            b.mul(b.add(header, b.integer(1)), panelHeaderBytes(format)));
+  Value from = b.at(panel, offset);
+  for (int64_t i = 0; i < unpack->chunks(); ++i) {
+    Value codes = b.load(bytes, b.at(from, i * kChunkBytes));
+    for (int64_t part = 0; part < unpack->parts; ++part)
+      b.store(unpack->bytes(b, codes, part),
+              b.at(to, (i + part * unpack->chunks()) * kLineBytes));
+  }
+}
+
+/// acc = fma(t, d_a, acc) over the blocks of arranged groups, for 16 tokens.
+/// The dots of a block are under way while those of the one before are added.
+void Amx::accumulate(Value token, Value sums, Value first, Value last) {
+  Value activations = b.at(q, b.mul(token, k));
+  Value firstBlock = blocksOf(first);
+  Value end = blocksOf(last);
+  arrangeFactors(token, firstBlock, end);
+  Values acc;
+  for (int64_t r = 0; r < kTileLines; ++r)
+    acc.push_back(b.load(floats, b.at(sums, r * kLineBytes)));
+  const Operands operands = {activations, first, firstBlock};
+  auto before = [&](Value block) -> Value {
+    return subtract(block, b.integer(1));
+  };
+  acc = advance(operands, firstBlock, Value(), acc);
+  acc = b.loop(b.add(firstBlock, b.integer(1)), end, 1, acc,
+               [&](Value block, ValueRange values) {
+                 return advance(operands, block, before(block), Values(values));
+               });
+  acc = advance(operands, Value(), before(end), acc);
+  for (int64_t r = 0; r < kTileLines; ++r)
+    b.store(acc[r], b.at(sums, r * kLineBytes));
+}
+
+/// The scales of 16 tokens in the blocks [first, last), four of each token.
+void Amx::arrangeFactors(Value token, Value first, Value last) {
+  const VectorType type = b.vector(arrangedBlocks, b.getF32Type());
+  Value mask = b.intrinsic(b.vector(arrangedBlocks, b.getI1Type()),
+                           "llvm.get.active.lane.mask.v" +
+                               std::to_string(arrangedBlocks) + "i1.i64",
+                           {first, last});
+  Value from =
+      b.at(d, b.mul(b.add(b.mul(token, blocks), first), sizeof(float)));
+  b.loop(b.integer(0), b.integer(kTileLines), 1, [&](Value r) {
+    Value at = b.at(from, b.mul(b.mul(r, blocks), sizeof(float)));
+    Value scales = LLVM::MaskedLoadOp::create(b, type, at, mask, b.zeros(type),
+                                              alignof(float));
+    b.store(scales, b.at(factors, b.mul(r, factorBytes)));
+  });
+}
+
+/// Starts the dots of block `next` and adds those of block `done` to `sums`, in
+/// turns; either may be null. LLVM moves no load across an instruction on
+/// tiles, so that turns keep what it holds in registers small, too.
+Values Amx::advance(const Operands &operands, Value next, Value done,
+                    Values sums) {
+  const int64_t turns = scaleGroups == 1 ? kBlockGroups : kBlockGroups / 2;
+  const int64_t lines = kTileLines / turns;
+  Values scales;
+  if (done) {
+    Value index = subtract(done, operands.firstBlock);
+    for (int64_t i = 0; i < blockDots * scaling.count(); ++i)
+      scales.push_back(
+          b.load(floats, b.at(arrangedScales,
+                              b.add(b.mul(index, blockDots * scaleBytes),
+                                    b.integer(i * kLineBytes)))));
+  }
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    if (next)
+      multiply(operands, next, turn);
+    if (done)
+      addLines(operands, done, scales, turn * lines, (turn + 1) * lines, sums);
+    if (next && (scaleGroups == 1 || turn + 1 == turns)) {
+      const int64_t dot = scaleGroups == 1 ? turn : 0;
+      amx("tilestored64", {tile(dot), b.at(dotsOf(next), dot * kTileBytes),
+                           b.integer(kLineBytes)});
+    }
+  }
+  return sums;
+}
+
+/// A turn of the dots of a block: one group, or two that share a scale.
+void Amx::multiply(const Operands &operands, Value block, int64_t turn) {
+  if (scaleGroups == 1) {
+    // Weights are zero in groups that the last block lacks.
+    Value group = b.add(b.mul(block, kBlockGroups), b.integer(turn));
+    Value lastGroup = subtract(allGroups, b.integer(1));
+    amx("tilezero", tile(turn));
+    return addDots(operands, turn, kPairs[turn % 2], group,
+                   b.smaller(group, lastGroup));
+  }
+  if (turn == 0)
+    amx("tilezero", tile(0));
+  Value group = b.add(b.mul(block, kBlockGroups), b.integer(2 * turn));
+  auto isThere = [&](Value value) -> Value {
+    return arith::CmpIOp::create(b, arith::CmpIPredicate::slt, value,
+                                 allGroups);
+  };
+  b.branch(
+      isThere(b.add(group, b.integer(1))),
+      [&] { addDots(operands, 0, kPairs[0], group, group); },
+      [&] {
+        b.branch(
+            isThere(group),
+            [&] { addDots(operands, 0, kPairs[1], group, group); }, [] {});
+      });
+}
+
+/// Adds the products of 16 tokens in group `from` with the arranged weights of
+/// `group`, by tiles `pair` and `pair` + 1, to tile `dot`.
+void Amx::addDots(const Operands &operands, int64_t dot, int64_t pair,
+                  Value group, Value from) {
+  Value index = subtract(group, operands.firstGroup);
+  amx("tileloadd64",
+      {tile(pair), b.at(operands.activations, b.mul(from, kGroup)), k});
+  amx("tileloadd64",
+      {tile(pair + 1), b.at(arranged, b.mul(index, kArrangedBytes)),
+       b.integer(kLineBytes)});
+  amx("tdpbssd", {tile(dot), tile(pair), tile(pair + 1)});
+}
+
+/// t = the fma chain of isum * d_w over a block's scales, from -0, with which
+/// the first fma is the rounded product; then fma(t, d_a, sum): for tokens
+/// [first, last) of 16.
+void Amx::addLines(const Operands &operands, Value block,
+                   ArrayRef<Value> scales, int64_t first, int64_t last,
+                   Values &sums) {
+  Value index = subtract(block, operands.firstBlock);
+  Value factor = b.at(factors, b.mul(index, sizeof(float)));
+  Value from = dotsOf(block);
+  for (int64_t r = first; r < last; ++r) {
+    Value t = b.zeros(floats, -0.0f);
+    for (int64_t i = 0; i < blockDots; ++i) {
+      Value isum =
+          b.load(integers, b.at(from, i * kTileBytes + r * kLineBytes));
+      t = scaling.add(b, arith::SIToFPOp::create(b, floats, isum),
+                      scales.slice(i * scaling.count(), scaling.count()), t);
+    }
+    Value x = b.load(b.getF32Type(), b.at(factor, r * factorBytes));
+    sums[r] = math::FmaOp::create(b, t, b.splat(floats, x), sums[r]);
+  }
+}
+
+void qwen::emitAmx(const KernelInfo &kernel, const KernelSchedule &schedule,
+                   ModuleOp module) {
+  Amx(kernel, schedule, module).emit();
+}

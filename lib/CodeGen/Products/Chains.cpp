@@ -1,0 +1,114 @@
+//===- Chains.cpp - Chains of fma along K ---------------------------------===//
+//
+// The sums of products with float weights and of attention's products.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Linear.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include <array>
+
+using namespace qwen;
+using namespace mlir;
+
+Value ProductBuilder::fmaByElement(Value w, Value four, int64_t i, Value sum) {
+  if (!scalable)
+    return math::FmaOp::create(*this, w,
+                               splat(cast<VectorType>(w.getType()),
+                                     vector::ExtractOp::create(*this, four, i)),
+                               sum);
+  Value element = arith::ConstantOp::create(
+      *this, getI32IntegerAttr(static_cast<int32_t>(i)));
+  return intrinsic(w.getType(), "llvm.aarch64.sve.fmla.lane.nxv4f32",
+                   {sum, w, four, element});
+}
+
+Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
+                              Type stored, Value count, int64_t columns,
+                              int64_t lanes, const ReadAhead &ahead) {
+  const VectorType type = vector(lanes, getF32Type());
+  const int64_t vectors = columns / lanes;
+  const int64_t vectorBytes = lanes * stored.getIntOrFloatBitWidth() / 8;
+  auto loadLine = [&](Value step) {
+    for (int64_t i = 0; i < ahead.lines; ++i)
+      prefetch(at(at(ahead.pointer, mul(step, ahead.stride)), i * kCacheLine));
+    Value line = at(weights, mul(step, stride));
+    Values w;
+    for (int64_t v = 0; v < vectors; ++v)
+      w.push_back(loadFloats(lanes, stored, at(line, scaled(v * vectorBytes))));
+    return w;
+  };
+  auto addStep = [&](Value step, ValueRange sums) {
+    const Values w = loadLine(step);
+    Values result;
+    for (auto [r, row] : llvm::enumerate(x)) {
+      Value factor = splat(type, load(getF32Type(), at(row, mul(step, 4))));
+      for (int64_t v = 0; v < vectors; ++v)
+        result.push_back(
+            math::FmaOp::create(*this, w[v], factor, sums[r * vectors + v]));
+    }
+    return result;
+  };
+  // An fma of Arm multiplies by one of four factors in a register, where a
+  // splat takes a slot of its own. Four steps of four rows at a time fit in the
+  // eight registers that such a factor may be in with SVE.
+  auto addFourSteps = [&](Value step, ValueRange before) {
+    std::array<Values, 4> w;
+    for (int64_t i = 0; i < 4; ++i)
+      w[i] = loadLine(add(step, integer(i)));
+    Values sums(before);
+    for (size_t first = 0; first < x.size(); first += 4) {
+      const ArrayRef<Value> rows = x.drop_front(first).take_front(4);
+      Values factors;
+      for (Value row : rows)
+        factors.push_back(loadQuad(getF32Type(), at(row, mul(step, 4))));
+      for (int64_t i = 0; i < 4; ++i)
+        for (size_t r = 0; r < rows.size(); ++r)
+          for (int64_t v = 0; v < vectors; ++v) {
+            Value &sum = sums[(first + r) * vectors + v];
+            sum = fmaByElement(w[i][v], factors[r], i, sum);
+          }
+    }
+    return sums;
+  };
+  Values sums(x.size() * vectors, zeros(type));
+  Value done = integer(0);
+  if (arch == Arch::AArch64) {
+    Value whole = mul(shiftRight(count, 2), 4);
+    sums = loop(done, whole, 4, sums, addFourSteps);
+    done = whole;
+  }
+  return loop(done, count, 1, sums, addStep);
+}
+
+namespace {
+class Chains final : public TileOrder {
+public:
+  Chains(const KernelInfo &kernel, const KernelSchedule &schedule,
+         ModuleOp module)
+      : TileOrder(kernel, schedule, module, ByteForm::Exact) {}
+
+private:
+  SmallVector<Values> tileSums(ArrayRef<Panel> panels, Value output,
+                               ArrayRef<Value> tokens) override {
+    Values x;
+    for (Value token : tokens)
+      x.push_back(b.at(q, b.mul(b.mul(token, k), 4)));
+    const Type stored =
+        format == WeightFormat::BF16 ? b.getBF16Type() : b.getF32Type();
+    const int64_t bytes = stored.getIntOrFloatBitWidth() / 8;
+    SmallVector<Values> tiles;
+    for (const Panel &panel : panels)
+      tiles.push_back(b.chains(x, b.at(panel.weights, b.mul(output, bytes)),
+                               b.integer(kPanelOutputs * bytes), stored, k,
+                               vectors * lanes, lanes));
+    return tiles;
+  }
+};
+} // namespace
+
+void qwen::emitChains(const KernelInfo &kernel, const KernelSchedule &schedule,
+                      ModuleOp module) {
+  Chains(kernel, schedule, module).emit();
+}

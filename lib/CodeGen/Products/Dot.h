@@ -1,0 +1,43 @@
+//===- Dot.h - Dots of integers in one group --------------------*- C++ -*-===//
+//
+// What instruction sets do differently in products with quantized weights: the
+// dot of 4 weights of each output with 4 activations.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_CODEGEN_PRODUCTS_DOT_H
+#define QWEN_LIB_CODEGEN_PRODUCTS_DOT_H
+
+#include "Unpack.h"
+
+namespace qwen {
+
+/// The dots of one group of 32 for as many outputs as a vector has lanes: a
+/// class for each row of QWEN_DOT but AMX's. A step multiplies 4 weights of
+/// each output with 4 activations; 8 steps make the group. smmla multiplies 8
+/// weights of two outputs in each 128 bits with 8 activations of two tokens, in
+/// 4 steps.
+class Dot {
+public:
+  virtual ~Dot() = default;
+
+  /// w: i8 vector of weights. x: activations, -127..127. x86: the same 4 for
+  /// every output. Arm: 16 in each 128 bits, of which word `word` counts;
+  /// smmla: 8 of each token.
+  virtual void step(Value w, Value x, int64_t word) = 0;
+
+  /// Has LLVM add the products of the steps so far before those of others.
+  virtual void keepOrder() = 0;
+
+  /// i32 for each output; of smmla, for each output and token.
+  virtual Value finish() = 0;
+};
+
+/// The dots of `isa` with weights of this range, to which `start` (i32 for each
+/// output) is added; null is zero.
+std::unique_ptr<Dot> makeDot(ProductBuilder &b, const IsaInfo &isa,
+                             const ByteRange &weights, Value start);
+
+} // namespace qwen
+
+#endif // QWEN_LIB_CODEGEN_PRODUCTS_DOT_H

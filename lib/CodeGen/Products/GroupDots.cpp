@@ -1,0 +1,289 @@
+//===- GroupDots.cpp - The order of tiles of integer dots -----------------===//
+//
+// Each tile unpacks the weights that it multiplies (Linear.cpp has the loops
+// around):
+//
+//   for each block of 128 activations
+//     for each group of 32 along K
+//       for each chunk: unpack, dots of all tokens with it
+//       scales, where each group has its own
+//     scales, where the block shares them; the activations' scales
+//
+//===----------------------------------------------------------------------===//
+
+#include "GroupDots.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include <bit>
+
+using namespace qwen;
+using namespace mlir;
+
+//===----------------------------------------------------------------------===//
+// Dots of a group
+//===----------------------------------------------------------------------===//
+
+/// LLVM's models of CPUs take a prefetch for a load whose latency is to be
+/// hidden, and move all of a loop's to its front, where they delay its loads.
+void GroupDots::prefetch(Value line) {
+  if (schedule.prefetch == 0)
+    return;
+  if (schedule.streams > 0)
+    b.keepLoadsInOrder();
+  b.prefetch(b.at(line, schedule.prefetch));
+}
+
+Value GroupDots::loadVector(Value chunks, int64_t chunk, int64_t v) {
+  const int64_t bytes = 4 * lanes;
+  return b.load(b.vector(bytes, b.getI8Type()),
+                b.at(b.at(chunks, chunk * kChunkBytes), b.scaled(v * bytes)));
+}
+
+Value GroupDots::activations(Value q, int64_t step) {
+  if (isa.arch == Arch::AArch64)
+    return b.loadQuad(b.getI8Type(), b.at(q, step / 4 * 16));
+  Value word = LLVM::LoadOp::create(b, b.getI32Type(), b.at(q, 4 * step), 1);
+  return vector::BitCastOp::create(b, b.vector(4 * lanes, b.getI8Type()),
+                                   b.splat(integers(), word));
+}
+
+void GroupDots::addGroup(const Group &group) {
+  const int64_t tokens = schedule.tokens, chunks = unpack->chunks();
+  Values starts;
+  for (size_t i = 0; i < group.panels * tokens * vectors; ++i)
+    starts.push_back(group.start(int64_t(i)));
+  for (size_t p = 0; p < group.panels; ++p) {
+    const auto first = int64_t(p) * tokens * vectors;
+    SmallVector<std::unique_ptr<Dot>> dots;
+    Value from = b.at(group.chunks(p), b.mul(group.output, 4));
+    for (int64_t i = 0; i < tokens * vectors; ++i)
+      dots.push_back(dotFrom(starts[first + i]));
+    auto addChunk = [&](int64_t chunk, int64_t v) {
+      if (v == 0)
+        prefetch(b.at(from, chunk * kChunkBytes));
+      Value codes = loadVector(from, chunk, v);
+      for (int64_t part = 0; part < unpack->parts; ++part) {
+        Value w = unpack->bytes(b, codes, part);
+        const int64_t step = chunk + part * chunks;
+        for (int64_t t = 0; t < tokens; ++t)
+          dots[t * vectors + v]->step(w, activations(group.q[t], step),
+                                      step % 4);
+      }
+    };
+    auto finishVector = [&](int64_t v) {
+      for (int64_t i = v; i < tokens * vectors; i += vectors)
+        group.use(first + i, dots[i]->finish());
+    };
+    // All vectors at once, or in turn.
+    const int64_t each = schedule.inTurn != 0 ? 1 : vectors;
+    for (int64_t begin = 0; begin < vectors; begin += each) {
+      for (int64_t chunk = 0; chunk < chunks; ++chunk)
+        for (int64_t v = begin; v < begin + each; ++v)
+          addChunk(chunk, v);
+      for (int64_t v = begin; v < begin + each; ++v)
+        finishVector(v);
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Dots to floats
+//===----------------------------------------------------------------------===//
+
+/// Without a correction, what dots start from would take the slot that this
+/// saves.
+bool GroupDots::startsFromMagic() const {
+  return isa.arch == Arch::AArch64 && unpack->range.bias != 0;
+}
+
+/// No two vectors of a token start from the same value: LLVM would copy one
+/// register, which takes a slot of the vectors' pipes, and a splat of a general
+/// register takes none.
+float GroupDots::magic(int64_t i) const { return kMagic + float(i % vectors); }
+
+/// Bytes have a bias: sum(q * (w - bias)) = sum(q * w) - bias * sum(q).
+Value GroupDots::lacking(Value activationSum, int64_t i) {
+  const Type type = activationSum.getType();
+  const int64_t from = startsFromMagic() ? std::bit_cast<int32_t>(magic(i)) : 0;
+  return b.add(b.mul(activationSum, b.constant(type, -unpack->range.bias)),
+               b.constant(type, from));
+}
+
+Value GroupDots::correction(OfToken activationSum, int64_t i) {
+  if (unpack->range.bias == 0)
+    return nullptr;
+  return b.splat(integers(), lacking(activationSum(tokenOf(i)), i));
+}
+
+/// t after the dots of accumulator `i` that started from correction().
+Value GroupDots::scaled(Value dot, Value header, const Tile &tile, int64_t i,
+                        Value t) {
+  const Scaling &scaling = scalingOf(format);
+  const Values scales =
+      scaling.scales(b, unpack->range.factor, [&](int64_t number) {
+        Value from = b.at(header, number * kPanelOutputs * 2);
+        Value values = b.loadFloats(lanes, b.getF16Type(),
+                                    b.at(b.at(from, b.mul(tile.output, 2)),
+                                         b.scaled(i % vectors * lanes * 2)));
+        return forOutputs(values, i);
+      });
+  Value isum;
+  if (startsFromMagic())
+    isum = arith::SubFOp::create(b, vector::BitCastOp::create(b, floats(), dot),
+                                 b.zeros(floats(), magic(i)));
+  else
+    isum = arith::SIToFPOp::create(b, floats(), dot);
+  return scaling.add(b, isum, scales, t);
+}
+
+//===----------------------------------------------------------------------===//
+// Blocks and groups
+//===----------------------------------------------------------------------===//
+
+Value GroupDots::headerOf(const Panel &panel, Value block) {
+  return b.at(panel.weights, b.mul(block, panelBlockBytes(format)));
+}
+
+/// The sum of a token's activations of group `g`.
+Value GroupDots::activationSum(const Activations &token, Value g) {
+  return b.load(b.getI32Type(), b.at(token.sums, b.mul(g, 4)));
+}
+
+Values GroupDots::allSums(const Values &carried, VectorType type,
+                          size_t count) {
+  Values sums;
+  for (size_t i = 0; i < count; ++i)
+    sums.push_back(sum(carried, type, int64_t(i)));
+  return sums;
+}
+
+/// t = the fma chain of isum * d_w over the groups of `span`, which have their
+/// own scales. t starts from -0, with which the first fma is the rounded
+/// product that docs/numerics.md asks for.
+Values GroupDots::narrowSums(const Tile &tile, const GroupSpan &span) {
+  Values carried = startSums(b.zeros(floats(), -0.0f), tile.size);
+  overGroups(span, carried, [&](Value g) {
+    Values headers, q, sums(tile.tokens.size());
+    for (const Panel &panel : tile.panels)
+      headers.push_back(headerOf(panel, g));
+    auto sumOf = [&](size_t t) {
+      if (!sums[t])
+        sums[t] = activationSum(tile.tokens[t], g);
+      return sums[t];
+    };
+    for (auto [t, token] : llvm::enumerate(tile.tokens)) {
+      q.push_back(b.at(token.q, b.mul(g, kGroup)));
+      if (!held())
+        sumOf(t);
+    }
+    auto chunks = [&](size_t p) {
+      prefetch(headers[p]);
+      return b.at(headers[p], panelHeaderBytes(format));
+    };
+    addGroup({tile.panels.size(), tile.output, chunks, q,
+              [&](int64_t i) { return correction(sumOf, i); },
+              [&](int64_t i, Value dot) {
+                setSum(carried, i,
+                       scaled(dot, headers[panelOf(i)], tile, i,
+                              sum(carried, floats(), i)));
+              }});
+  });
+  return allSums(carried, floats(), tile.size);
+}
+
+/// t where the groups of an activation block share scales: their dots are added
+/// as integers.
+Values GroupDots::wideSums(const Tile &tile, Value block,
+                           const GroupSpan &span) {
+  Values headers;
+  for (const Panel &panel : tile.panels) {
+    headers.push_back(headerOf(panel, block));
+    prefetch(headers.back());
+  }
+  // The sums of activations are carried behind those of accumulators.
+  Values carried = startSums(b.constant(integers(), 0), tile.size);
+  const size_t behind = carried.size();
+  carried.append(tile.tokens.size(), b.constant(b.getI32Type(), 0));
+  overGroups(span, carried, [&](Value g) {
+    Value offset =
+        b.mul(arith::SubIOp::create(b, g, span.first), panelGroupBytes(format));
+    Values q;
+    for (auto [t, token] : llvm::enumerate(tile.tokens)) {
+      q.push_back(b.at(token.q, b.mul(g, kGroup)));
+      carried[behind + t] = b.add(carried[behind + t], activationSum(token, g));
+    }
+    auto chunks = [&](size_t p) {
+      return b.at(b.at(headers[p], panelHeaderBytes(format)), offset);
+    };
+    addGroup({tile.panels.size(), tile.output, chunks, q,
+              [&](int64_t i) { return sum(carried, integers(), i); },
+              [&](int64_t i, Value dot) { setSum(carried, i, dot); }});
+  });
+  Values t;
+  for (auto [i, sum] :
+       llvm::enumerate(allSums(carried, integers(), tile.size))) {
+    Value dot = sum;
+    if (Value lacking =
+            correction([&](size_t t) { return carried[behind + t]; }, i))
+      dot = b.add(dot, lacking);
+    t.push_back(
+        scaled(dot, headers[panelOf(i)], tile, i, b.zeros(floats(), -0.0f)));
+  }
+  return t;
+}
+
+/// acc = fma(t, d_a, acc) over an activation block.
+Values GroupDots::addBlock(const Tile &tile, Value block, ValueRange totals,
+                           const GroupSpan &span) {
+  const Values t = weightBlock(format) == kGroup ? narrowSums(tile, span)
+                                                 : wideSums(tile, block, span);
+  Values scales, result;
+  for (const Activations &token : tile.tokens)
+    scales.push_back(b.load(b.getF32Type(), b.at(token.d, b.mul(block, 4))));
+  for (size_t i = 0; i < tile.size; ++i) {
+    Value scale =
+        forToken(floats(), [&](size_t t) { return scales[t]; }, int64_t(i));
+    result.push_back(math::FmaOp::create(b, t[i], scale, totals[i]));
+  }
+  return result;
+}
+
+SmallVector<Values> GroupDots::tileSums(ArrayRef<Panel> panels, Value output,
+                                        ArrayRef<Value> tokens) {
+  Value allGroups = groups(), blocks = activationBlocks();
+  Tile tile = {panels, output, {}, panels.size() * tokens.size() * vectors};
+  for (Value token : tokens)
+    tile.tokens.push_back({b.at(q, b.mul(token, k)),
+                           b.at(d, b.mul(b.mul(token, blocks), 4)),
+                           b.at(sums, b.mul(b.mul(token, allGroups), 4))});
+  Values totals(tile.size, b.zeros(floats()));
+  auto addBlocks = [&](Value first, Value last, int64_t each) {
+    totals =
+        b.loop(first, last, 1, totals, [&](Value block, ValueRange before) {
+          Value group = b.mul(block, kBlockGroups);
+          Value end = b.add(group, b.integer(kBlockGroups));
+          if (each == 1)
+            end = b.smaller(allGroups, end);
+          return addBlock(tile, block, before, {group, end, each});
+        });
+  };
+  Value done = b.integer(0);
+  if (schedule.unroll > 1) {
+    Value whole = b.shiftRight(allGroups, 2);
+    addBlocks(done, whole, schedule.unroll);
+    done = whole;
+  }
+  addBlocks(done, blocks, 1);
+  SmallVector<Values> tiles;
+  for (size_t p = 0; p < panels.size(); ++p)
+    tiles.emplace_back(ArrayRef(totals).slice(p * tile.size / panels.size(),
+                                              tile.size / panels.size()));
+  return tiles;
+}
+
+void qwen::emitGroupDots(const KernelInfo &kernel,
+                         const KernelSchedule &schedule, ModuleOp module) {
+  GroupDots(kernel, schedule, module).emit();
+}

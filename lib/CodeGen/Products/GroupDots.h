@@ -1,0 +1,112 @@
+//===- GroupDots.h - The order of tiles of integer dots ---------*- C++ -*-===//
+//
+// The loop nest Dots, and what PairDots.cpp and HeldOrder.cpp change of it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_CODEGEN_PRODUCTS_GROUPDOTS_H
+#define QWEN_LIB_CODEGEN_PRODUCTS_GROUPDOTS_H
+
+#include "Dot.h"
+#include "Linear.h"
+
+namespace qwen {
+
+/// Accumulator i of a tile is (panel * tokens + token) * vectors + vector.
+class GroupDots : public TileOrder {
+public:
+  GroupDots(const KernelInfo &kernel, const KernelSchedule &schedule,
+            mlir::ModuleOp module)
+      : TileOrder(kernel, schedule, module, ByteForm::Biased) {}
+
+protected:
+  /// Something of each token of the tile.
+  using OfToken = llvm::function_ref<Value(size_t token)>;
+
+  /// One group of 32 in several panels.
+  struct Group {
+    size_t panels;
+    /// The first output of the tile, and where the chunks begin in a panel.
+    Value output;
+    llvm::function_ref<Value(size_t panel)> chunks;
+    /// Activations.
+    llvm::ArrayRef<Value> q;
+    /// What the dots of accumulators are added to, and what takes the sums.
+    llvm::function_ref<Value(int64_t i)> start;
+    llvm::function_ref<void(int64_t i, Value dot)> use;
+  };
+  /// Emits the dots of a group.
+  virtual void addGroup(const Group &group);
+
+  llvm::SmallVector<Values> tileSums(llvm::ArrayRef<Panel> panels, Value output,
+                                     llvm::ArrayRef<Value> tokens) override;
+
+  virtual bool held() const { return false; }
+  /// Values of accumulators between groups: startSums() gives those that loops
+  /// carry, here all.
+  virtual Values startSums(Value zero, size_t count) {
+    return Values(count, zero);
+  }
+  virtual Value sum(const Values &carried, mlir::VectorType, int64_t i) {
+    return carried[i];
+  }
+  Values allSums(const Values &carried, mlir::VectorType type, size_t count);
+  virtual void setSum(Values &carried, int64_t i, Value value) {
+    carried[i] = value;
+  }
+
+  /// Scalars of tokens, or vectors of outputs, in the lanes of accumulator `i`.
+  virtual Value forToken(mlir::VectorType type, OfToken scalar, int64_t i) {
+    return b.splat(type, scalar(tokenOf(i)));
+  }
+  virtual Value forOutputs(Value values, int64_t) { return values; }
+  /// What the dots of accumulator `i` lack, by the sums of activations; null
+  /// where it is nothing.
+  virtual Value correction(OfToken activationSum, int64_t i);
+  /// What dots start from where a subtraction makes them floats.
+  virtual float magic(int64_t i) const;
+
+  /// -bias * sum, and the magic number.
+  Value lacking(Value activationSum, int64_t i);
+  /// Vector `v` of a chunk of the group whose chunks begin at `chunks`.
+  Value loadVector(Value chunks, int64_t chunk, int64_t v);
+  /// Activations 4 * step .. 4 * step + 3 of a group, as Dot takes them.
+  Value activations(Value q, int64_t step);
+  /// Fetches what lies as far behind `line` as the schedule says.
+  void prefetch(Value line);
+  std::unique_ptr<Dot> dotFrom(Value start) {
+    return makeDot(b, isa, unpack->range, start);
+  }
+
+  size_t tokenOf(int64_t i) const { return i / vectors % schedule.tokens; }
+  size_t panelOf(int64_t i) const { return i / vectors / schedule.tokens; }
+  mlir::VectorType floats() { return b.vector(lanes, b.getF32Type()); }
+  mlir::VectorType integers() { return b.vector(lanes, b.getI32Type()); }
+
+private:
+  /// Where quantized activations of a token are.
+  struct Activations {
+    Value q, d, sums;
+  };
+  /// What a tile multiplies.
+  struct Tile {
+    llvm::ArrayRef<Panel> panels;
+    Value output;
+    llvm::SmallVector<Activations> tokens;
+    /// Number of accumulators.
+    size_t size;
+  };
+
+  Values addBlock(const Tile &tile, Value block, ValueRange totals,
+                  const GroupSpan &span);
+  Values narrowSums(const Tile &tile, const GroupSpan &span);
+  Values wideSums(const Tile &tile, Value block, const GroupSpan &span);
+  bool startsFromMagic() const;
+  Value scaled(Value dot, Value header, const Tile &tile, int64_t i, Value t);
+  Value headerOf(const Panel &panel, Value block);
+  Value activationSum(const Activations &token, Value g);
+};
+
+} // namespace qwen
+
+#endif // QWEN_LIB_CODEGEN_PRODUCTS_GROUPDOTS_H

@@ -1,0 +1,112 @@
+//===- HeldOrder.cpp - Dots in the order of their code --------------------===//
+//
+// GroupDots where registers are short: code runs in the order in which it is
+// emitted, with the sums of a block on the stack, where a group reads and
+// writes each once. A tile's sums and dots would be all of AVX2's registers,
+// and LLVM, which moves loads ahead and adds to what is ready, would keep
+// activations there as well.
+//
+//===----------------------------------------------------------------------===//
+
+#include "GroupDots.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include <algorithm>
+
+using namespace qwen;
+using namespace mlir;
+
+namespace {
+class HeldOrder final : public GroupDots {
+public:
+  HeldOrder(const KernelInfo &kernel, const KernelSchedule &schedule,
+            ModuleOp module)
+      : GroupDots(kernel, schedule, module),
+        memory(b.scratch(std::max<int64_t>(schedule.streams, 1) *
+                             schedule.tokens * vectors * bytes,
+                         bytes)) {}
+
+private:
+  void addGroup(const Group &group) override;
+  void addChunk(ArrayRef<Value> panels, int64_t chunk, ArrayRef<Value> q,
+                ArrayRef<std::unique_ptr<Dot>> dots);
+
+  bool held() const override { return true; }
+  Values startSums(Value zero, size_t count) override {
+    Values carried;
+    for (size_t i = 0; i < count; ++i)
+      setSum(carried, int64_t(i), zero);
+    return carried;
+  }
+  // Volatile, or LLVM would have the sums in registers.
+  Value sum(const Values &, VectorType type, int64_t i) override {
+    return LLVM::LoadOp::create(b, type, b.at(memory, i * bytes), bytes,
+                                /*isVolatile=*/true);
+  }
+  void setSum(Values &, int64_t i, Value value) override {
+    LLVM::StoreOp::create(b, value, b.at(memory, i * bytes), bytes,
+                          /*isVolatile=*/true);
+  }
+
+  const int64_t bytes = 4 * lanes;
+  Value memory;
+};
+} // namespace
+
+/// The dots of one chunk of a group in all panels, whose chunks are at
+/// `panels`.
+void HeldOrder::addChunk(ArrayRef<Value> panels, int64_t chunk,
+                         ArrayRef<Value> q,
+                         ArrayRef<std::unique_ptr<Dot>> dots) {
+  const int64_t tokens = schedule.tokens, parts = unpack->parts;
+  auto step = [&](int64_t part) { return chunk + part * unpack->chunks(); };
+  // Those of several tokens are loaded again for each panel.
+  Values shared;
+  if (tokens == 1) {
+    b.keepLoadsInOrder();
+    for (int64_t part = 0; part < parts; ++part)
+      shared.push_back(activations(q[0], step(part)));
+  }
+  for (size_t p = 0; p < panels.size(); ++p) {
+    prefetch(b.at(panels[p], chunk * kChunkBytes));
+    Values codes;
+    for (int64_t v = 0; v < vectors; ++v)
+      codes.push_back(loadVector(panels[p], chunk, v));
+    for (int64_t part = 0; part < parts; ++part) {
+      Values w;
+      for (Value vector : codes)
+        w.push_back(unpack->bytes(b, vector, part));
+      for (int64_t t = 0; t < tokens; ++t) {
+        b.keepLoadsInOrder();
+        Value x = tokens == 1 ? shared[part] : activations(q[t], step(part));
+        for (int64_t v = 0; v < vectors; ++v) {
+          Dot &dot = *dots[(p * tokens + t) * vectors + v];
+          dot.step(w[v], x, step(part) % 4);
+          dot.keepOrder();
+        }
+      }
+    }
+  }
+}
+
+void HeldOrder::addGroup(const Group &group) {
+  SmallVector<std::unique_ptr<Dot>> dots;
+  for (size_t i = 0; i < group.panels * schedule.tokens * vectors; ++i)
+    dots.push_back(dotFrom(nullptr));
+  Values panels;
+  for (size_t p = 0; p < group.panels; ++p)
+    panels.push_back(b.at(group.chunks(p), b.mul(group.output, 4)));
+  for (int64_t chunk = 0; chunk < unpack->chunks(); ++chunk)
+    addChunk(panels, chunk, group.q, dots);
+  b.keepLoadsInOrder();
+  for (auto [i, dot] : llvm::enumerate(dots)) {
+    Value value = dot->finish();
+    // Computed or loaded where it is first added.
+    Value start = group.start(int64_t(i));
+    group.use(int64_t(i), start ? b.add(value, start) : value);
+  }
+}
+
+void qwen::emitHeldOrder(const KernelInfo &kernel,
+                         const KernelSchedule &schedule, ModuleOp module) {
+  HeldOrder(kernel, schedule, module).emit();
+}

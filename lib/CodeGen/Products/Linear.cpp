@@ -1,0 +1,161 @@
+//===- Linear.cpp - Products with a packed matrix -------------------------===//
+//
+// What the orders of products share, and the loops of those that have the sums
+// of a tile in registers:
+//
+//   for each panel of 16 outputs, or of each of several streams of them
+//     for each tile of tokens and outputs
+//       sums along K: Chains.cpp, GroupDots.cpp
+//       + bias, + residual, store
+//
+// Where the length of vectors is known only at run time, a panel is a loop over
+// vectors of its outputs, whose last may have lanes without an output.
+//
+// Panels are outermost so that each weight is read from memory once a call.
+// The order of every accumulation is docs/numerics.md's; layouts are
+// Blocks.h's.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Linear.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include <bit>
+
+using namespace qwen;
+using namespace mlir;
+
+/// The types of the arguments of LinearF32Fn or LinearQ8Fn.
+static SmallVector<Type> linearSignature(const KernelInfo &kernel,
+                                         MLIRContext *context) {
+  const unsigned pointers = kernel.op == KernelOp::LinearQ8 ? 7 : 5;
+  SmallVector<Type> types(pointers, ProductBuilder::pointerType(context));
+  types.append(5, IntegerType::get(context, 64));
+  return types;
+}
+
+Linear::Linear(const KernelInfo &kernel, const KernelSchedule &schedule,
+               ModuleOp module, ByteForm form)
+    : kernel(kernel), schedule(schedule), isa(isaInfo(kernel.isa)),
+      format(*weightFormat(kernel.format)),
+      unpack(makeUnpack(format, form, isa.dot)),
+      b(kernel, module, linearSignature(kernel, module.getContext())) {
+  unsigned next = 0;
+  q = b.argument(next++);
+  if (unpack) {
+    d = b.argument(next++);
+    sums = b.argument(next++);
+  }
+  for (Value *value :
+       {&weights, &bias, &residual, &out, &m, &k, &ld, &panelBegin, &panelEnd})
+    *value = b.argument(next++);
+}
+
+Value Linear::panelStride() {
+  Value values = b.mul(groups(), panelGroupBytes(format));
+  if (!unpack)
+    return values;
+  const int64_t block = weightBlock(format);
+  Value blocks = b.shiftRight(b.add(k, b.integer(block - 1)),
+                              std::countr_zero(uint64_t(block)));
+  return b.add(values, b.mul(blocks, panelHeaderBytes(format)));
+}
+
+Value Linear::activationBlocks() {
+  return b.shiftRight(b.add(k, b.integer(kActivationBlock - 1)), 7);
+}
+
+void Linear::overGroups(const GroupSpan &span, Values &carried,
+                        llvm::function_ref<void(Value)> body) {
+  auto pass = [&](Value g, ValueRange before) {
+    carried = Values(before);
+    for (int64_t i = 0; i < span.each; ++i)
+      body(b.add(g, b.integer(i)));
+    return carried;
+  };
+  const Values start = carried;
+  carried = span.each == kBlockGroups
+                ? pass(span.first, start)
+                : b.loop(span.first, span.last, span.each, start, pass);
+}
+
+void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,
+                   int64_t lanes) {
+  const auto vectors = int64_t(tile.size() / tokens.size());
+  Value outputBytes = b.mul(output, 4);
+  auto addressOf = [&](Value base, Value token, int64_t v) {
+    Value offset = b.add(b.mul(b.mul(token, ld), 4), outputBytes);
+    return b.at(b.at(base, offset), b.scaled(v * lanes * 4));
+  };
+  auto addLoaded = [&](auto address) {
+    Values sum;
+    for (size_t t = 0; t < tokens.size(); ++t)
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value other =
+            b.loadFloats(lanes, b.getF32Type(), address(tokens[t], v));
+        sum.push_back(arith::AddFOp::create(b, tile[t * vectors + v], other));
+      }
+    return sum;
+  };
+  tile = b.unlessNull(bias, tile, [&] {
+    return addLoaded([&](Value, int64_t v) {
+      return b.at(b.at(bias, outputBytes), b.scaled(v * lanes * 4));
+    });
+  });
+  tile = b.unlessNull(residual, tile, [&] {
+    return addLoaded(
+        [&](Value token, int64_t v) { return addressOf(residual, token, v); });
+  });
+  for (size_t t = 0; t < tokens.size(); ++t)
+    for (int64_t v = 0; v < vectors; ++v)
+      b.store(tile[t * vectors + v], addressOf(out, tokens[t], v));
+}
+
+void TileOrder::emit() {
+  Value stride = panelStride();
+  Value first = panelBegin;
+  // What is left of few panels has fewer streams.
+  for (int64_t streams = schedule.streams; streams > 1; streams /= 2) {
+    Value stream = b.shiftRight(arith::SubIOp::create(b, panelEnd, first),
+                                std::countr_zero(uint64_t(streams)));
+    Value end = b.add(first, stream);
+    b.loop(first, end, 1, [&](Value panel) {
+      Values numbers = {panel};
+      while (int64_t(numbers.size()) < streams)
+        numbers.push_back(b.add(numbers.back(), stream));
+      emitPanels(numbers, stride);
+    });
+    first = b.add(first, b.mul(stream, streams));
+  }
+  b.loop(first, panelEnd, 1, [&](Value panel) { emitPanels(panel, stride); });
+  b.finish();
+}
+
+/// The panels of these numbers together.
+void TileOrder::emitPanels(ArrayRef<Value> numbers, Value stride) {
+  SmallVector<Panel> panels;
+  for (Value number : numbers)
+    panels.push_back({number, b.at(weights, b.mul(number, stride))});
+  if (b.isScalable())
+    return b.forEachVector(b.integer(kPanelOutputs), schedule.vectors,
+                           [&](Value output, int64_t count) {
+                             vectors = count;
+                             emitTiles(panels, output);
+                           });
+  if (vectors * lanes == kPanelOutputs)
+    return emitTiles(panels, b.integer(0));
+  b.loop(b.integer(0), b.integer(kPanelOutputs), vectors * lanes,
+         [&](Value output) { emitTiles(panels, output); });
+}
+
+/// The tiles of the panels' outputs from `output` on.
+void TileOrder::emitTiles(ArrayRef<Panel> panels, Value output) {
+  b.loop(b.integer(0), m, schedule.tokens, [&](Value first) {
+    Values tokens;
+    for (int64_t t = 0; t < schedule.tokens; ++t)
+      tokens.push_back(b.add(first, b.integer(t)));
+    SmallVector<Values> tiles = tileSums(panels, output, tokens);
+    for (auto [panel, tile] : llvm::zip_equal(panels, tiles))
+      store(b.add(b.mul(panel.number, kPanelOutputs), output), tokens, tile,
+            lanes);
+  });
+}

@@ -1,0 +1,103 @@
+//===- Linear.h - Products with a packed matrix -----------------*- C++ -*-===//
+//
+// What the orders of products share. A product with quantized weights has four
+// parts: what turns codes into bytes (Unpack.h), what multiplies bytes (Dot.h),
+// what turns dots into floats (Scaling.h), and the order, the loop nest: a file
+// each.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_CODEGEN_PRODUCTS_LINEAR_H
+#define QWEN_LIB_CODEGEN_PRODUCTS_LINEAR_H
+
+#include "Scaling.h"
+#include "Unpack.h"
+
+namespace qwen {
+
+/// 1.5 * 2^23. An i32 below 2^22 in magnitude, added to its bits, gives the
+/// float that is as much larger: a dot that starts from these bits becomes a
+/// float by one subtraction, which is exact and gives +0 for 0. Arm's
+/// conversion takes the slots of two.
+inline constexpr float kMagic = 12582912.0f;
+
+/// Bytes of a chunk: 4 values of each output.
+inline constexpr int64_t kChunkBytes = kPanelOutputs * 4;
+
+/// One kernel, the function that is made of it, and its arguments.
+class Linear {
+protected:
+  /// Starts the function in `module`. Bytes of quantized formats are of `form`.
+  Linear(const KernelInfo &kernel, const KernelSchedule &schedule,
+         mlir::ModuleOp module, ByteForm form);
+
+  /// Bytes of a panel of the matrix.
+  Value panelStride();
+  /// Groups of a token.
+  Value groups() { return b.shiftRight(k, 5); }
+  /// Blocks of a token's activations.
+  Value activationBlocks();
+  /// Activations of `token` from value `first` on, and its scale of a block.
+  Value activationsOf(Value token, Value first) {
+    return b.at(q, b.add(b.mul(token, k), first));
+  }
+
+  /// Calls body(g) for the groups [first, last), `each` of them in a pass of a
+  /// loop, or all without one where that is a whole block. `carried` has what
+  /// passes of the loop hand over, and then what the last one did.
+  struct GroupSpan {
+    Value first, last;
+    int64_t each;
+  };
+  void overGroups(const GroupSpan &span, Values &carried,
+                  llvm::function_ref<void(Value)> body);
+
+  /// Adds bias and residual, one addition each, to a tile of sums, token by
+  /// token in vectors of `lanes`, and stores it at the outputs from `output`.
+  void store(Value output, llvm::ArrayRef<Value> tokens, Values tile,
+             int64_t lanes);
+
+  const KernelInfo &kernel;
+  const KernelSchedule &schedule;
+  const IsaInfo &isa;
+  const WeightFormat format;
+  /// Null for floats.
+  const std::unique_ptr<Unpack> unpack;
+  ProductBuilder b;
+  /// Arguments of LinearF32Fn (whose x is `q`) or LinearQ8Fn.
+  Value q, d, sums, weights, bias, residual, out, m, k, ld, panelBegin,
+      panelEnd;
+};
+
+/// A panel and where its weights are.
+struct Panel {
+  Value number, weights;
+};
+
+/// Orders that have the sums of a tile of outputs and tokens in registers.
+class TileOrder : public Linear {
+public:
+  virtual ~TileOrder() = default;
+  void emit();
+
+protected:
+  using Linear::Linear;
+
+  /// For each panel, the sums of the tile at its outputs from `output` on,
+  /// token by token in vectors.
+  virtual llvm::SmallVector<Values> tileSums(llvm::ArrayRef<Panel> panels,
+                                             Value output,
+                                             llvm::ArrayRef<Value> tokens) = 0;
+
+  const int64_t lanes = isa.lanes;
+  /// Vectors of outputs in the tile that is emitted now.
+  int64_t vectors = schedule.vectors;
+
+private:
+  void emitPanels(llvm::ArrayRef<Value> numbers, Value stride);
+  void emitTiles(llvm::ArrayRef<Panel> panels, Value output);
+};
+
+} // namespace qwen
+
+#endif // QWEN_LIB_CODEGEN_PRODUCTS_LINEAR_H

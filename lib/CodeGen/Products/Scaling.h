@@ -1,0 +1,39 @@
+//===- Scaling.h - Dots of integers to sums of floats -----------*- C++ -*-===//
+//
+// What kinds of scales do differently in products with quantized weights: a
+// class for each row of QWEN_SCALES. docs/numerics.md defines t, the sum of a
+// block of activations.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_CODEGEN_PRODUCTS_SCALING_H
+#define QWEN_LIB_CODEGEN_PRODUCTS_SCALING_H
+
+#include "ProductBuilder.h"
+
+namespace qwen {
+
+class Scaling {
+public:
+  virtual ~Scaling() = default;
+
+  /// Vectors of f32 that add() takes of a block.
+  virtual int64_t count() const = 0;
+
+  /// These vectors for bytes that are `factor` times the values. `number(i)` is
+  /// number i of the block's header for each output, as f32.
+  virtual Values scales(ProductBuilder &b, int64_t factor,
+                        llvm::function_ref<Value(int64_t)> number) const = 0;
+
+  /// t after a block, from t before it. `dot` is the exact sum of the products
+  /// of bytes and activations.
+  virtual Value add(ProductBuilder &b, Value dot, llvm::ArrayRef<Value> scales,
+                    Value t) const = 0;
+};
+
+/// The scaling of a quantized format.
+const Scaling &scalingOf(WeightFormat format);
+
+} // namespace qwen
+
+#endif // QWEN_LIB_CODEGEN_PRODUCTS_SCALING_H

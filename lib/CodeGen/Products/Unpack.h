@@ -1,0 +1,59 @@
+//===- Unpack.h - Codes to the bytes that dots take -------------*- C++ -*-===//
+//
+// What formats do differently in products with quantized weights: a class for
+// each coding of integers.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_CODEGEN_PRODUCTS_UNPACK_H
+#define QWEN_LIB_CODEGEN_PRODUCTS_UNPACK_H
+
+#include "ProductBuilder.h"
+
+#include <memory>
+
+namespace qwen {
+
+/// What an order takes as bytes.
+enum class ByteForm : uint8_t {
+  /// Factor 1, any bias: the fewest instructions, where each tile unpacks.
+  Biased,
+  /// Bias 0, any factor: the fewest for a dot, where many tokens share the
+  /// unpacked bytes.
+  Scaled,
+  /// The value of the code.
+  Exact,
+};
+
+/// A byte is factor * value + bias, from `least` to `most`.
+struct ByteRange {
+  int64_t factor, bias, least, most;
+};
+
+/// Turns the chunks of a group into bytes.
+class Unpack {
+public:
+  virtual ~Unpack() = default;
+
+  /// The bytes of step chunk + part * chunks(): 4 values of each output.
+  /// `codes` is an i8 vector of that chunk, or of any permutation of two
+  /// chunks.
+  virtual Value bytes(ProductBuilder &b, Value codes, int64_t part) const = 0;
+
+  /// Chunks of a group, and the codes that a byte of one has.
+  int64_t chunks() const { return kGroup / 4 / parts; }
+
+  const int64_t parts;
+  const ByteRange range;
+
+protected:
+  Unpack(int64_t parts, ByteRange range) : parts(parts), range(range) {}
+};
+
+/// The bytes of `format` for dots of this kind; null for formats of floats.
+std::unique_ptr<Unpack> makeUnpack(WeightFormat format, ByteForm form,
+                                   const DotInfo &dot);
+
+} // namespace qwen
+
+#endif // QWEN_LIB_CODEGEN_PRODUCTS_UNPACK_H
