@@ -20,7 +20,7 @@ public:
   AttentionEmitter(const KernelInfo &kernel, const KernelSchedule &schedule,
                    ModuleOp module)
       : kernel(kernel), schedule(schedule), lanes(isaInfo(kernel.isa).lanes),
-        b(kernel, module, signature(kernel, module.getContext())),
+        b(kernel, module),
         stored(kernel.format == KernelFormat::F16 ? Type(b.getF16Type())
                                                   : Type(b.getF32Type())),
         storedBytes(stored.getIntOrFloatBitWidth() / 8) {}
@@ -57,18 +57,6 @@ public:
   }
 
 private:
-  /// AttentionScoresFn or AttentionValuesFn.
-  static SmallVector<Type> signature(const KernelInfo &kernel,
-                                     MLIRContext *context) {
-    Type pointer = ProductBuilder::pointerType(context);
-    SmallVector<Type> types = {pointer, pointer, pointer};
-    if (kernel.op == KernelOp::AttentionScores)
-      types.insert(types.begin() + 2, Float32Type::get(context));
-    types.append(3, IntegerType::get(context, 64));
-    types.push_back(pointer);
-    return types;
-  }
-
   /// out[g][c] = (chain over i < count of x[g][i] * page[i][c]) * scale, for
   /// c < columns.
   struct Product {

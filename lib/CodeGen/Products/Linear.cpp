@@ -24,21 +24,11 @@
 using namespace qwen;
 using namespace mlir;
 
-/// The types of the arguments of LinearF32Fn or LinearQ8Fn.
-static SmallVector<Type> linearSignature(const KernelInfo &kernel,
-                                         MLIRContext *context) {
-  const unsigned pointers = kernel.op == KernelOp::LinearQ8 ? 7 : 5;
-  SmallVector<Type> types(pointers, ProductBuilder::pointerType(context));
-  types.append(5, IntegerType::get(context, 64));
-  return types;
-}
-
 Linear::Linear(const KernelInfo &kernel, const KernelSchedule &schedule,
                ModuleOp module, ByteForm form)
     : kernel(kernel), schedule(schedule), isa(isaInfo(kernel.isa)),
       format(*weightFormat(kernel.format)),
-      unpack(makeUnpack(format, form, isa.dot)),
-      b(kernel, module, linearSignature(kernel, module.getContext())) {
+      unpack(makeUnpack(format, form, isa.dot)), b(kernel, module) {
   unsigned next = 0;
   q = b.argument(next++);
   if (unpack) {

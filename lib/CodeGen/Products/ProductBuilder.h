@@ -24,11 +24,7 @@ using Values = llvm::SmallVector<Value>;
 class ProductBuilder : public mlir::ImplicitLocOpBuilder {
 public:
   /// Starts the body of the function of `kernel` at the end of `module`.
-  ProductBuilder(const KernelInfo &kernel, mlir::ModuleOp module,
-                 llvm::ArrayRef<Type> arguments);
-
-  /// The types that signatures are made of.
-  static Type pointerType(mlir::MLIRContext *context);
+  ProductBuilder(const KernelInfo &kernel, mlir::ModuleOp module);
 
   Value argument(unsigned index) { return function.getArgument(index); }
   void finish();

@@ -42,18 +42,34 @@ void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
   }
 }
 
-ProductBuilder::ProductBuilder(const KernelInfo &kernel, ModuleOp module,
-                               ArrayRef<Type> arguments)
+/// The types of the parameters of a function.
+template <typename... Parameters>
+static SmallVector<Type> parameterTypes(OpBuilder &builder,
+                                        void (*)(Parameters...)) {
+  auto type = [&]<typename T>(std::type_identity<T>) -> Type {
+    if constexpr (std::is_pointer_v<T>)
+      return LLVM::LLVMPointerType::get(builder.getContext());
+    else if constexpr (std::is_floating_point_v<T>)
+      return builder.getF32Type();
+    else
+      return builder.getI64Type();
+  };
+  return {type(std::type_identity<Parameters>())...};
+}
+
+ProductBuilder::ProductBuilder(const KernelInfo &kernel, ModuleOp module)
     : ImplicitLocOpBuilder(module.getLoc(), module.getBodyRegion()),
       arch(kernel.arch()), scalable(isaInfo(kernel.isa).isScalable) {
   setInsertionPointToEnd(module.getBody());
+  const auto arguments =
+      visitKernelOp(kernel.op, [&]<KernelOp Op>() -> SmallVector<Type> {
+        if constexpr (infoOf(Op).provider == KernelProvider::MLIR)
+          return parameterTypes(*this, static_cast<KernelFn<Op> *>(nullptr));
+        llvm_unreachable("Halide makes these kernels");
+      });
   function = func::FuncOp::create(*this, StringRef(kernel.name),
                                   getFunctionType(arguments, {}));
   setInsertionPointToStart(function.addEntryBlock());
-}
-
-Type ProductBuilder::pointerType(MLIRContext *context) {
-  return LLVM::LLVMPointerType::get(context);
 }
 
 void ProductBuilder::finish() { func::ReturnOp::create(*this); }
@@ -103,8 +119,8 @@ void ProductBuilder::store(Value value, Value pointer) {
 }
 
 Value ProductBuilder::scratch(int64_t bytes, int64_t alignment) {
-  return LLVM::AllocaOp::create(*this, pointerType(getContext()), getI8Type(),
-                                integer(bytes), alignment);
+  return LLVM::AllocaOp::create(*this, LLVM::LLVMPointerType::get(getContext()),
+                                getI8Type(), integer(bytes), alignment);
 }
 
 void ProductBuilder::keepLoadsInOrder() {
