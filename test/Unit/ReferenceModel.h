@@ -1,0 +1,116 @@
+//===- ReferenceModel.h - A model in plain C++ ------------------*- C++ -*-===//
+//
+// Qwen written out with the references of lib/Numerics, one token after the
+// other. It has nothing in common with the compiler and the driver but these
+// and the encoders.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_TEST_UNIT_REFERENCEMODEL_H
+#define QWEN_TEST_UNIT_REFERENCEMODEL_H
+
+#include "qwen/ABI/Blocks.h"
+
+#include <optional>
+#include <vector>
+
+namespace qwen::test {
+
+using Values = std::vector<float>;
+
+/// A packed matrix [n][k].
+struct Matrix {
+  WeightFormat format;
+  int64_t n, k;
+  std::vector<uint8_t> panels;
+
+  /// Packs values [n][k]. Throws Error where they cannot be encoded.
+  Matrix(WeightFormat format, int64_t n, int64_t k, const Values &values);
+
+  /// The weights of output `id`.
+  Values output(int32_t id) const;
+  /// The product with x [k], plus bias and residual [n], which may be empty.
+  Values times(const Values &x, Values bias = {}, Values residual = {}) const;
+};
+
+/// What attention does to the heads of queries and keys.
+struct Rotation {
+  int64_t headDim;
+  float eps;
+  /// cos and sin of the position [headDim / 2].
+  Values cos, sin;
+
+  /// The rotated heads of x, normed first where `norm` is not empty.
+  Values rotated(const Values &x, const Values &norm) const;
+};
+
+/// The keys and values of one layer and one sequence.
+class AttentionCache {
+public:
+  AttentionCache(KvFormat format, int64_t kvHeads, int64_t headDim)
+      : format(format), kvHeads(kvHeads), headDim(headDim) {}
+
+  /// Appends those of the next position [kvHeads][headDim]. Throws Error where
+  /// one is not finite.
+  void append(const Values &k, const Values &v);
+  /// The attention of rotated queries [heads][headDim] over all positions.
+  Values attend(const Values &queries) const;
+
+private:
+  /// Bytes of one head of a page.
+  int64_t headBytes() const {
+    return headDim * kPageTokens * kvElementBytes(format);
+  }
+
+  KvFormat format;
+  int64_t kvHeads, headDim;
+  int64_t positions = 0;
+  /// Pages of keys [kv head][d][64] and of values [kv head][64][d].
+  std::vector<std::vector<uint8_t>> keys, values;
+};
+
+/// The weights of a layer. Norms of heads and biases are empty in models
+/// without them.
+struct ReferenceLayer {
+  Values inputNorm, postNorm, qNorm, kNorm, qBias, kBias, vBias;
+  Matrix q, k, v, o, gate, up, down;
+};
+
+/// A model of one or more layers.
+struct ReferenceModel {
+  int64_t kvHeads, headDim;
+  float eps;
+  KvFormat cache;
+  /// Of rotary embedding [headDim / 2].
+  Values frequencies;
+  Values finalNorm;
+  Matrix embedding;
+  /// None if the embedding is the head, too.
+  std::optional<Matrix> head;
+  std::vector<ReferenceLayer> layers;
+
+  /// The logits of a token with these hidden values.
+  Values logits(const Values &hidden) const {
+    return (head ? *head : embedding).times(hidden);
+  }
+};
+
+/// A sequence that a model runs.
+class ReferenceSequence {
+public:
+  /// `model` must outlive the sequence.
+  explicit ReferenceSequence(const ReferenceModel &model);
+
+  /// Runs token `id` at the next position and returns its hidden values.
+  Values next(int32_t id);
+
+private:
+  const ReferenceModel &model;
+  /// Of each layer.
+  std::vector<AttentionCache> caches;
+  int32_t position = 0;
+};
+
+} // namespace qwen::test
+
+#endif // QWEN_TEST_UNIT_REFERENCEMODEL_H
