@@ -1,19 +1,14 @@
-//===- DriverTest.cpp - Units, flags and products of the driver -----------===//
+//===- DriverTest.cpp - The driver's functions ----------------------------===//
 //
 // The driver's own functions, natively and with threads that meet: the
 // sanitizers see the code that qwen-opt links as bitcode.
 //
 //===----------------------------------------------------------------------===//
 
-#include "DriverCall.h"
+#include "DriverAttention.h"
 #include "Units.h"
 
-#include "qwen/CodeGen/Driver/Driver.h"
-#include "qwen/Numerics/Kernels.h"
-
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 using namespace qwen;
 using namespace qwen::driver;
@@ -302,4 +297,120 @@ TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
   });
   EXPECT_EQ(call.flags, (std::vector<uint32_t>{kNoFlag, kNoFlag, kNoFlag,
                                                kNoFlag, 5, kNoFlag, kNoFlag}));
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Queries, keys and values of a token, and its attention.
+struct AttentionToken {
+  Values projected, expected;
+};
+
+/// The tokens of a sequence, with attention of a plain loop over them.
+std::vector<AttentionToken>
+plainAttention(const AttentionOps &ops, int64_t tokens, const Values &queryNorm,
+               const Values &keyNorm, Random &random) {
+  AttentionCache cache(ops.cache, ops.kvHeads, ops.headDim);
+  const Values frequencies = frequenciesOf(ops.headDim);
+  const auto half = static_cast<size_t>(ops.headDim / 2);
+  std::vector<AttentionToken> result;
+  for (int64_t position = 0; position < tokens; ++position) {
+    const Values x = random.values(ops.projectedValues(), 4);
+    Rotation rotation = {ops.headDim, ops.eps, Values(half), Values(half)};
+    numerics::ropeTable(static_cast<int32_t>(position), frequencies.data(),
+                        ops.headDim / 2, rotation.cos.data(),
+                        rotation.sin.data());
+    const auto keys = x.begin() + ops.heads() * ops.headDim;
+    const auto values = keys + ops.kvHeads * ops.headDim;
+    cache.append(rotation.rotated({keys, values}, keyNorm), {values, x.end()});
+    result.push_back(
+        {x, cache.attend(rotation.rotated({x.begin(), keys}, queryNorm))});
+  }
+  return result;
+}
+
+/// Tokens that the cache has already, with gaps between them.
+Batch someTokens(const std::vector<int64_t> &lengths, Random &random) {
+  Batch batch;
+  for (size_t s = 0; s < lengths.size(); ++s)
+    for (int32_t position = 0; position < lengths[s]; ++position)
+      if (random.between(0, 3) > 0) {
+        batch.sequences.push_back(static_cast<int32_t>(s));
+        batch.positions.push_back(position);
+      }
+  return batch;
+}
+
+void checkAttention(uint32_t seed) {
+  Random random(seed);
+  constexpr int64_t kLayer = 1;
+  AttentionOps ops{};
+  ops.kvHeads = random.between(1, 3);
+  ops.groupQueries = random.between(1, 4);
+  ops.headDim = 8 * random.between(1, 6);
+  ops.cache = random.between(0, 1) ? KvFormat::F32 : KvFormat::F16;
+  ops.pageBytes = 2 * ops.layerBytes() + 64 * random.between(0, 1);
+  ops.blockTokens = random.between(1, 12);
+  ops.eps = 1e-6f;
+  Values queryNorm, keyNorm;
+  if (random.between(0, 1)) {
+    queryNorm = random.values(ops.headDim);
+    keyNorm = random.values(ops.headDim);
+  }
+  std::vector<int64_t> lengths;
+  std::vector<std::vector<AttentionToken>> tokens;
+  for (int64_t s = random.between(1, 3); s > 0; --s) {
+    lengths.push_back(random.between(1, 150));
+    tokens.push_back(
+        plainAttention(ops, lengths.back(), queryNorm, keyNorm, random));
+  }
+  Memory image;
+  const int64_t frequencies = image.add(frequenciesOf(ops.headDim));
+  const int64_t norms[] = {image.add(queryNorm), image.add(keyNorm)};
+  Pages pages(ops.pageBytes, lengths, random);
+  std::vector<Batch> batches = randomBatches(lengths, random);
+  batches.push_back(someTokens(lengths, random));
+  for (const Batch &batch : batches) {
+    const auto count = static_cast<int64_t>(batch.positions.size());
+    const auto tokenOf = [&](int64_t i) -> const AttentionToken & {
+      const auto index = static_cast<size_t>(i);
+      return tokens[static_cast<size_t>(batch.sequences[index])]
+                   [static_cast<size_t>(batch.positions[index])];
+    };
+    Memory arena;
+    ops.reserve(arena, count, 16 * random.between(0, 1));
+    for (int64_t i = 0; i < count; ++i)
+      std::ranges::copy(tokenOf(i).projected,
+                        arena.at(ops.projected) + i * ops.stride);
+    DriverCall call(randomShares(random.between(1, 8), random), count, 3);
+    bind(call.context, batch, pages, arena, image);
+    call.run([&](int32_t thread) {
+      ops.makeTable(&call.context, thread, frequencies);
+      qwenDriverBarrier(&call.context, thread);
+      ops.append(&call.context, thread, norms[1], kLayer, 1);
+      qwenDriverBarrier(&call.context, thread);
+      ops.attend(&call.context, thread, norms[0], kLayer, 2);
+    });
+    for (int64_t i = 0; i < count; ++i) {
+      const auto index = static_cast<size_t>(i);
+      ASSERT_TRUE(
+          isSame(arena.at(ops.out) + i * ops.outStride, tokenOf(i).expected))
+          << "position " << batch.positions[index] << " of sequence "
+          << batch.sequences[index] << ", blocks of " << ops.blockTokens;
+      ASSERT_EQ(call.flags[index], kNoFlag);
+    }
+  }
+}
+} // namespace
+
+TEST(Attention, IsThatOfEachTokenAlone) {
+  for (uint32_t seed = 0; seed < 16; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    checkAttention(seed);
+    if (testing::Test::HasFatalFailure())
+      return;
+  }
 }

@@ -1,0 +1,166 @@
+//===- DriverAttention.h - Batches and attention of the driver --*- C++ -*-===//
+
+#ifndef QWEN_TEST_UNIT_DRIVERATTENTION_H
+#define QWEN_TEST_UNIT_DRIVERATTENTION_H
+
+#include "DriverCall.h"
+#include "ReferenceModel.h"
+
+#include "qwen/CodeGen/Driver/Driver.h"
+#include "qwen/Numerics/Kernels.h"
+#include "qwen/Numerics/Math.h"
+
+#include <cmath>
+
+namespace qwen::test {
+
+/// The tokens of one call.
+struct Batch {
+  std::vector<int32_t> sequences, positions;
+};
+
+/// Cuts sequences of `lengths` tokens into calls. A call has any part of each
+/// sequence; sequences follow each other or are mixed.
+inline std::vector<Batch> randomBatches(const std::vector<int64_t> &lengths,
+                                        Random &random) {
+  std::vector<Batch> batches;
+  std::vector<int64_t> done(lengths.size());
+  while (done != lengths) {
+    std::vector<int64_t> end;
+    for (size_t s = 0; s < lengths.size(); ++s)
+      end.push_back(random.between(done[s], lengths[s]));
+    const bool mixed = random.between(0, 2) == 0;
+    Batch batch;
+    while (done != end) {
+      const auto s = static_cast<size_t>(
+          random.between(0, static_cast<int64_t>(lengths.size()) - 1));
+      const int64_t stop =
+          mixed ? std::min(end[s], done[s] + random.between(1, 3)) : end[s];
+      for (; done[s] < stop; ++done[s]) {
+        batch.sequences.push_back(static_cast<int32_t>(s));
+        batch.positions.push_back(static_cast<int32_t>(done[s]));
+      }
+    }
+    if (!batch.positions.empty())
+      batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
+/// The cache: pages of all sequences, in no order.
+struct Pages {
+  int64_t bytes, perSequence;
+  std::vector<int32_t> tables;
+  std::vector<uint8_t> pool;
+
+  Pages(int64_t bytes, const std::vector<int64_t> &lengths, Random &random)
+      : bytes(bytes),
+        perSequence(ceilDiv(*std::ranges::max_element(lengths), kPageTokens)),
+        tables(lengths.size() * static_cast<size_t>(perSequence)),
+        pool(tables.size() * static_cast<size_t>(bytes), 0xFF) {
+    for (size_t i = 0; i < tables.size(); ++i) {
+      const auto other =
+          static_cast<size_t>(random.between(0, static_cast<int64_t>(i)));
+      tables[i] = tables[other];
+      tables[other] = static_cast<int32_t>(i);
+    }
+  }
+};
+
+/// Sets what a call of `batch` reads. All must outlive the call.
+inline void bind(Context &context, const Batch &batch, Pages &pages,
+                 Memory &arena, Memory &image) {
+  context.weights = image.at<uint8_t>(0);
+  context.arena = arena.at<uint8_t>(0);
+  context.kvPool = pages.pool.data();
+  context.pageTables = pages.tables.data();
+  context.pageTableStride = pages.perSequence;
+  context.sequences = batch.sequences.data();
+  context.positions = batch.positions.data();
+}
+
+/// Whether all bits are the same.
+inline bool isSame(const float *found, const Values &expected) {
+  return std::memcmp(found, expected.data(), expected.size() * sizeof(float)) ==
+         0;
+}
+
+inline Values frequenciesOf(int64_t headDim) {
+  Values frequencies;
+  for (int64_t i = 0; i < headDim / 2; ++i)
+    frequencies.push_back(numerics::ropeInvFreq(10000, i, headDim));
+  return frequencies;
+}
+
+/// Constants of attention, and where its values lie.
+struct AttentionOps {
+  int64_t kvHeads, groupQueries, headDim;
+  KvFormat cache;
+  int64_t pageBytes, blockTokens;
+  float eps;
+  /// Queries, keys and values of a token lie side by side.
+  int64_t projected, stride;
+  int64_t cos, sin, ropeStride;
+  int64_t out, outStride;
+
+  int64_t heads() const { return kvHeads * groupQueries; }
+  /// Values of the queries, the keys and the values of a token.
+  int64_t projectedValues() const { return (heads() + 2 * kvHeads) * headDim; }
+  /// Bytes of a layer in a page.
+  int64_t layerBytes() const {
+    return 2 * kvHeads * headDim * kPageTokens * kvElementBytes(cache);
+  }
+
+  void reserve(Memory &arena, int64_t tokens, int64_t padding) {
+    stride = projectedValues() + padding;
+    ropeStride = headDim / 2 + padding;
+    outStride = heads() * headDim + padding;
+    projected = arena.reserve(tokens * stride);
+    cos = arena.reserve(tokens * ropeStride);
+    sin = arena.reserve(tokens * ropeStride);
+    out = arena.reserve(tokens * outStride);
+  }
+
+  void makeTable(const Context *context, int32_t thread,
+                 int64_t frequencies) const {
+    qwenDriverRopeTable(context, thread, frequencies, headDim / 2, cos, sin,
+                        ropeStride, numerics::ropeTable);
+  }
+
+  /// `norm` is the place of the weights of the heads' norm, or -1.
+  void append(const Context *context, int32_t thread, int64_t norm,
+              int64_t layer, int32_t op) const {
+    const KernelFormat format = kernelFormat(cache);
+    const int64_t keys = projected + 4 * heads() * headDim;
+    Values scratch(static_cast<size_t>(appendScratch(headDim)));
+    qwenDriverAppend(context, thread, keys, stride,
+                     keys + 4 * kvHeads * headDim, stride, cos, sin, ropeStride,
+                     norm, eps, layer * layerBytes(), op, kvHeads, headDim,
+                     kvElementBytes(cache), pageBytes, scratch.data(),
+                     norm < 0 ? numerics::rope : nullptr,
+                     norm < 0 ? nullptr : numerics::normRope,
+                     numerics::reference<KernelOp::AppendK>(format),
+                     numerics::reference<KernelOp::AppendV>(format));
+  }
+
+  void attend(const Context *context, int32_t thread, int64_t norm,
+              int64_t layer, int32_t op) const {
+    const KernelFormat format = kernelFormat(cache);
+    Values scratch(static_cast<size_t>(
+        attentionScratch(groupQueries, headDim, blockTokens)));
+    qwenDriverAttention(
+        context, thread, projected, stride, cos, sin, ropeStride, norm, eps,
+        layer * layerBytes(), out, outStride, op, kvHeads, groupQueries,
+        headDim, kvElementBytes(cache), pageBytes,
+        static_cast<float>(1 / std::sqrt(static_cast<double>(headDim))),
+        blockTokens, scratch.data(), norm < 0 ? numerics::rope : nullptr,
+        norm < 0 ? nullptr : numerics::normRope,
+        numerics::reference<KernelOp::AttentionScores>(format),
+        numerics::reference<KernelOp::AttentionValues>(format),
+        numerics::softmaxPage, numerics::mergePage, numerics::finishAttention);
+  }
+};
+
+} // namespace qwen::test
+
+#endif // QWEN_TEST_UNIT_DRIVERATTENTION_H

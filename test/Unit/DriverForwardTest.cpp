@@ -1,0 +1,448 @@
+//===- DriverForwardTest.cpp - A model on the driver ----------------------===//
+//
+// `forward` of random models, written in C++ with the driver's functions and
+// the references as kernels: calls of several sequences by several threads give
+// what each token alone gives, bit for bit.
+//
+//===----------------------------------------------------------------------===//
+
+#include "DriverAttention.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+using namespace qwen;
+using namespace qwen::test;
+
+namespace {
+/// A matrix of uniform values, in a random format if none is given.
+Matrix randomMatrix(int64_t n, int64_t k, WeightFormat format, Random &random) {
+  const float scale = 2 / std::sqrt(static_cast<float>(k));
+  return {format, n, k, random.values(n * k, scale)};
+}
+
+WeightFormat randomFormat(Random &random) {
+  const auto last = static_cast<int64_t>(std::size(kWeightFormats)) - 1;
+  return kWeightFormats[random.between(0, last)];
+}
+
+/// Matrices that one product multiplies with have one format.
+ReferenceLayer randomLayer(int64_t hidden, int64_t heads, int64_t kvHeads,
+                           int64_t headDim, bool norms, bool biases,
+                           Random &random) {
+  const int64_t q = heads * headDim, k = kvHeads * headDim;
+  const int64_t ffn = 32 * (random.between(0, 3) ? random.between(1, 3) : 5);
+  const WeightFormat qkv = randomFormat(random), pair = randomFormat(random);
+  const auto some = [&](bool has, int64_t n) {
+    return has ? random.values(n) : Values();
+  };
+  return {random.values(hidden),
+          random.values(hidden),
+          some(norms, headDim),
+          some(norms, headDim),
+          some(biases, q),
+          some(biases, k),
+          some(biases, k),
+          randomMatrix(q, hidden, qkv, random),
+          randomMatrix(k, hidden, qkv, random),
+          randomMatrix(k, hidden, qkv, random),
+          randomMatrix(hidden, q, randomFormat(random), random),
+          randomMatrix(ffn, hidden, pair, random),
+          randomMatrix(ffn, hidden, pair, random),
+          randomMatrix(hidden, ffn, randomFormat(random), random)};
+}
+
+ReferenceModel randomModel(Random &random) {
+  const int64_t headDim = 16 << random.between(0, 2);
+  const int64_t kvHeads = random.between(1, 3);
+  int64_t groupQueries = random.between(1, 4);
+  // K of a product is a multiple of 32.
+  if (headDim * kvHeads * groupQueries % kGroup)
+    ++groupQueries;
+  // Mostly small; sometimes of more than one block of activations.
+  const int64_t hidden = 32 * (random.between(0, 3) ? random.between(1, 2) : 5);
+  const int64_t vocab = random.between(5, 90);
+  ReferenceModel model = {
+      kvHeads,
+      headDim,
+      1e-6f,
+      random.between(0, 1) ? KvFormat::F32 : KvFormat::F16,
+      frequenciesOf(headDim),
+      random.values(hidden),
+      randomMatrix(vocab, hidden, randomFormat(random), random),
+      {},
+      {}};
+  if (random.between(0, 1))
+    model.head = randomMatrix(vocab, hidden, randomFormat(random), random);
+  const bool norms = random.between(0, 1), biases = random.between(0, 1);
+  for (int64_t i = random.between(1, 3); i > 0; --i)
+    model.layers.push_back(randomLayer(hidden, kvHeads * groupQueries, kvHeads,
+                                       headDim, norms, biases, random));
+  return model;
+}
+
+/// The activations that a product reads, in the arena.
+struct Activations {
+  bool quantized;
+  int64_t k, place, scales, sums;
+
+  Activations(Memory &arena, WeightFormat format, int64_t tokens, int64_t k)
+      : quantized(isQuantized(format)), k(k),
+        place(quantized ? arena.reserve<int8_t>(tokens * k)
+                        : arena.reserve(tokens * k)),
+        scales(arena.reserve(tokens * ceilDiv(k, kActivationBlock))),
+        sums(arena.reserve<int32_t>(tokens * k / kGroup)) {}
+
+  /// The references of products do not read sums: compares them with the codes.
+  void checkSums(Memory &arena, int64_t tokens) const {
+    const int8_t *codes = arena.at<int8_t>(place);
+    const int32_t *found = arena.at<int32_t>(sums);
+    for (int64_t group = 0; quantized && group < tokens * k / kGroup; ++group)
+      ASSERT_EQ(found[group], std::reduce(codes + group * kGroup,
+                                          codes + (group + 1) * kGroup, 0))
+          << "group " << group;
+  }
+};
+
+/// A product with matrices of one format that lie side by side.
+struct Product {
+  WeightFormat format;
+  int64_t k, panels = 0, weight, bias;
+
+  Product(Memory &image, const std::vector<const Matrix *> &matrices,
+          const std::vector<const Values *> &biases = {})
+      : format(matrices[0]->format), k(matrices[0]->k) {
+    std::vector<uint8_t> bytes;
+    for (const Matrix *matrix : matrices) {
+      panels += ceilDiv(matrix->n, kPanelOutputs);
+      bytes.insert(bytes.end(), matrix->panels.begin(), matrix->panels.end());
+    }
+    weight = image.add(bytes);
+    Values all;
+    for (const Values *values : biases)
+      all.insert(all.end(), values->begin(), values->end());
+    bias = image.add(all);
+  }
+};
+
+/// A layer in the image.
+struct Layer {
+  int64_t inputNorm, postNorm, queryNorm, keyNorm;
+  Product qkv, o, gateUp, down;
+  /// Activations of the products.
+  Activations normed, attended, postNormed, gated;
+
+  Layer(Memory &image, Memory &arena, const ReferenceLayer &layer,
+        int64_t tokens)
+      : inputNorm(image.add(layer.inputNorm)),
+        postNorm(image.add(layer.postNorm)), queryNorm(image.add(layer.qNorm)),
+        keyNorm(image.add(layer.kNorm)),
+        qkv(image, {&layer.q, &layer.k, &layer.v},
+            {&layer.qBias, &layer.kBias, &layer.vBias}),
+        o(image, {&layer.o}), gateUp(image, {&layer.gate, &layer.up}),
+        down(image, {&layer.down}), normed(arena, qkv.format, tokens, qkv.k),
+        attended(arena, o.format, tokens, o.k),
+        postNormed(arena, gateUp.format, tokens, gateUp.k),
+        gated(arena, down.format, tokens, down.k) {}
+};
+
+/// A model as the driver runs it: at places of the image and the arena.
+class DriverModel {
+public:
+  /// For calls of at most `tokens` tokens.
+  DriverModel(const ReferenceModel &model, int64_t tokens, Random &random);
+
+  /// What each thread of a call does, as the compiled function.
+  void forward(const Context *context, int32_t thread) const;
+
+  /// Checks the quantized activations of the last call.
+  void checkSums(const Context &context) {
+    for (const Layer &layer : layers)
+      for (const auto *part :
+           {&layer.normed, &layer.attended, &layer.postNormed, &layer.gated})
+        part->checkSums(arena, context.tokens);
+    if (!context.wantHidden)
+      finalNormed.checkSums(arena, context.rows);
+  }
+
+  int64_t ops() const { return 3 + 10 * static_cast<int64_t>(layers.size()); }
+  int64_t hidden() const { return head.k; }
+  int64_t resultStride() const { return head.panels * kPanelOutputs; }
+
+  Memory image, arena;
+  AttentionOps attention{};
+
+private:
+  friend struct ForwardCall;
+
+  float eps;
+  WeightFormat embeddingFormat;
+  int64_t embedding, frequencies, finalNorm;
+  Product head;
+  Activations finalNormed;
+  std::vector<Layer> layers;
+  /// f32 activations: of the residual stream, of the gate and up.
+  int64_t x, xStride, gates, gateStride;
+  /// What products are cut by.
+  std::vector<int64_t> tiles;
+  int64_t cached, least, together;
+};
+
+DriverModel::DriverModel(const ReferenceModel &model, int64_t tokens,
+                         Random &random)
+    : eps(model.eps), embeddingFormat(model.embedding.format),
+      embedding(image.add(model.embedding.panels)),
+      frequencies(image.add(model.frequencies)),
+      finalNorm(image.add(model.finalNorm)),
+      head(image, {model.head ? &*model.head : &model.embedding}),
+      finalNormed(arena, head.format, tokens, head.k) {
+  attention.kvHeads = model.kvHeads;
+  attention.headDim = model.headDim;
+  attention.groupQueries = model.layers[0].q.n / model.headDim / model.kvHeads;
+  attention.cache = model.cache;
+  attention.pageBytes =
+      static_cast<int64_t>(model.layers.size()) * attention.layerBytes();
+  attention.blockTokens = random.between(1, 9);
+  attention.eps = eps;
+  attention.reserve(arena, tokens, 0);
+  int64_t gateValues = 0;
+  for (const ReferenceLayer &layer : model.layers) {
+    layers.emplace_back(image, arena, layer, tokens);
+    gateValues = std::max(gateValues, 2 * layer.gate.n);
+  }
+  xStride = hidden() + 16;
+  gateStride = gateValues;
+  x = arena.reserve(tokens * xStride);
+  gates = arena.reserve(tokens * gateStride);
+  const std::vector<int64_t> lists[] = {{1}, {4, 1}, {6, 2, 1}, {8, 4, 3, 1}};
+  tiles = lists[random.between(0, 3)];
+  cached = hidden() * random.between(0, 4);
+  least = random.between(1, 3);
+  together = random.between(1, 3);
+}
+
+/// The ops of one thread of a call, in order.
+struct ForwardCall {
+  const DriverModel &model;
+  const Context *context;
+  int32_t thread;
+  int32_t op = 0;
+
+  /// Waits for the ops before.
+  void next() {
+    qwenDriverBarrier(context, thread);
+    ++op;
+  }
+
+  void normTo(const Activations &to, int64_t norm, bool wanted) const {
+    if (to.quantized)
+      qwenDriverRmsNormQ8(context, thread, model.x, model.xStride, wanted, norm,
+                          to.k, model.eps, to.place, to.k, to.scales, to.sums,
+                          op, numerics::rmsNormQ8);
+    else
+      qwenDriverRmsNormF32(context, thread, model.x, model.xStride, wanted,
+                           norm, to.k, model.eps, to.place, to.k,
+                           numerics::rmsNormF32);
+  }
+
+  void attendTo(const Activations &to, const Layer &layer, int64_t index) {
+    // Floats are where the product reads them.
+    AttentionOps attention = model.attention;
+    if (!to.quantized) {
+      attention.out = to.place;
+      attention.outStride = to.k;
+    }
+    attention.append(context, thread, layer.keyNorm, index, op);
+    next();
+    attention.attend(context, thread, layer.queryNorm, index, op);
+    if (!to.quantized)
+      return;
+    next();
+    qwenDriverQuantize(context, thread, attention.out, attention.outStride,
+                       to.k, to.place, to.k, to.scales, to.sums, op,
+                       numerics::quantizeQ8);
+  }
+
+  void gateTo(const Activations &to) const {
+    const int64_t up = model.gates + 4 * to.k;
+    if (to.quantized)
+      qwenDriverSwiGluQ8(context, thread, model.gates, up, model.gateStride,
+                         to.k, to.place, to.k, to.scales, to.sums, op,
+                         numerics::swiGluQ8);
+    else
+      qwenDriverSwiGluF32(context, thread, model.gates, up, model.gateStride,
+                          to.k, to.place, to.k, numerics::swiGluF32);
+  }
+
+  template <KernelOp Op>
+  std::vector<DriverTile<KernelFn<Op>>> tilesOf(WeightFormat format) const {
+    std::vector<DriverTile<KernelFn<Op>>> tiles;
+    for (int64_t m : model.tiles)
+      tiles.push_back({numerics::reference<Op>(kernelFormat(format)), m});
+    return tiles;
+  }
+
+  /// The product of `in`, plus what is at `residual` if that is not -1.
+  void multiply(const Product &product, const Activations &in, int64_t residual,
+                int64_t out, int64_t stride) const {
+    const auto [cached, least, together] =
+        std::tie(model.cached, model.least, model.together);
+    if (in.quantized) {
+      const auto tiles = tilesOf<KernelOp::LinearQ8>(product.format);
+      qwenDriverLinearQ8(context, thread, in.place, in.scales, in.sums,
+                         product.weight, product.k, product.panels,
+                         product.bias, residual, out, stride, op, cached, least,
+                         together, tiles.data(), std::ssize(tiles));
+    } else {
+      const auto tiles = tilesOf<KernelOp::LinearF32>(product.format);
+      qwenDriverLinearF32(context, thread, in.place, product.weight, product.k,
+                          product.panels, product.bias, residual, out, stride,
+                          op, cached, least, together, tiles.data(),
+                          std::ssize(tiles));
+    }
+  }
+
+  void logits() const {
+    const Product &head = model.head;
+    const Activations &in = model.finalNormed;
+    const int64_t stride = model.resultStride();
+    if (in.quantized) {
+      const auto tiles = tilesOf<KernelOp::LinearQ8>(head.format);
+      qwenDriverLmHeadQ8(context, thread, in.place, in.scales, in.sums,
+                         head.weight, head.k, head.panels, stride, op,
+                         numerics::checkFinite, model.cached, model.least,
+                         model.together, tiles.data(), std::ssize(tiles));
+    } else {
+      const auto tiles = tilesOf<KernelOp::LinearF32>(head.format);
+      qwenDriverLmHeadF32(context, thread, in.place, head.weight, head.k,
+                          head.panels, stride, op, numerics::checkFinite,
+                          model.cached, model.least, model.together,
+                          tiles.data(), std::ssize(tiles));
+    }
+  }
+};
+
+void DriverModel::forward(const Context *context, int32_t thread) const {
+  ForwardCall call = {*this, context, thread};
+  qwenDriverEmbedding(
+      context, thread, embedding, hidden(), x, xStride,
+      numerics::reference<KernelOp::Embed>(kernelFormat(embeddingFormat)));
+  attention.makeTable(context, thread, frequencies);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Layer &layer = layers[i];
+    call.next();
+    call.normTo(layer.normed, layer.inputNorm, /*wanted=*/false);
+    call.next();
+    call.multiply(layer.qkv, layer.normed, -1, attention.projected,
+                  attention.stride);
+    call.next();
+    call.attendTo(layer.attended, layer, static_cast<int64_t>(i));
+    call.next();
+    call.multiply(layer.o, layer.attended, x, x, xStride);
+    call.next();
+    call.normTo(layer.postNormed, layer.postNorm, /*wanted=*/false);
+    call.next();
+    call.multiply(layer.gateUp, layer.postNormed, -1, gates, gateStride);
+    call.next();
+    call.gateTo(layer.gated);
+    call.next();
+    call.multiply(layer.down, layer.gated, x, x, xStride);
+  }
+  call.next();
+  if (qwenDriverWantHidden(context, thread)) {
+    qwenDriverHiddenRows(context, thread, x, xStride, finalNorm, hidden(), eps,
+                         call.op, numerics::rmsNormF32, numerics::checkFinite);
+    return;
+  }
+  call.normTo(finalNormed, finalNorm, /*wanted=*/true);
+  call.next();
+  call.logits();
+}
+
+/// The ids of a sequence, and the hidden values of each token.
+struct Sequence {
+  std::vector<int32_t> ids;
+  std::vector<Values> hidden;
+};
+
+/// Runs a batch and compares the rows of wanted tokens.
+void checkCall(const ReferenceModel &reference, DriverModel &model,
+               const std::vector<Sequence> &sequences, const Batch &batch,
+               Pages &pages, int64_t threads, Random &random) {
+  std::vector<int32_t> ids, wanted;
+  std::vector<const Values *> expected;
+  const auto count = static_cast<int64_t>(batch.positions.size());
+  const int64_t scarcity = random.between(1, 8);
+  for (size_t i = 0; i < batch.positions.size(); ++i) {
+    const Sequence &sequence =
+        sequences[static_cast<size_t>(batch.sequences[i])];
+    const auto position = static_cast<size_t>(batch.positions[i]);
+    ids.push_back(sequence.ids[position]);
+    if (random.between(1, scarcity) > 1)
+      continue;
+    wanted.push_back(static_cast<int32_t>(i));
+    expected.push_back(&sequence.hidden[position]);
+  }
+  DriverCall call(randomShares(threads, random), count, model.ops());
+  Context &context = call.context;
+  bind(context, batch, pages, model.arena, model.image);
+  context.tokenIds = ids.data();
+  context.wantedRows = wanted.data();
+  context.rows = std::ssize(wanted);
+  context.wantHidden = random.between(0, 3) == 0;
+  const int64_t stride =
+      context.wantHidden ? model.hidden() : model.resultStride();
+  Values result(static_cast<size_t>(context.rows * stride));
+  context.result = result.data();
+  call.run([&](int32_t thread) { model.forward(&context, thread); });
+  for (size_t row = 0; row < wanted.size(); ++row) {
+    const Values values =
+        context.wantHidden ? *expected[row] : reference.logits(*expected[row]);
+    const auto token = static_cast<size_t>(wanted[row]);
+    ASSERT_TRUE(
+        isSame(result.data() + static_cast<int64_t>(row) * stride, values))
+        << (context.wantHidden ? "hidden values" : "logits") << " of position "
+        << batch.positions[token] << " of sequence " << batch.sequences[token];
+  }
+  model.checkSums(context);
+  for (uint32_t flag : call.flags)
+    ASSERT_EQ(flag, kNoFlag);
+}
+
+void checkForward(uint32_t seed) {
+  Random random(seed);
+  const ReferenceModel reference = randomModel(random);
+  std::vector<int64_t> lengths;
+  std::vector<Sequence> sequences;
+  int64_t tokens = 0;
+  for (int64_t s = random.between(1, 3); s > 0; --s) {
+    lengths.push_back(random.between(1, random.between(0, 2) ? 30 : 80));
+    tokens += lengths.back();
+    Sequence sequence;
+    ReferenceSequence run(reference);
+    for (int64_t i = 0; i < lengths.back(); ++i) {
+      sequence.ids.push_back(
+          static_cast<int32_t>(random.between(0, reference.embedding.n - 1)));
+      sequence.hidden.push_back(run.next(sequence.ids.back()));
+    }
+    sequences.push_back(std::move(sequence));
+  }
+  DriverModel model(reference, tokens, random);
+  Pages pages(model.attention.pageBytes, lengths, random);
+  for (const Batch &batch : randomBatches(lengths, random)) {
+    checkCall(reference, model, sequences, batch, pages, seed % 8 + 1, random);
+    if (testing::Test::HasFatalFailure())
+      return;
+  }
+}
+} // namespace
+
+TEST(Forward, IsThatOfEachTokenAlone) {
+  for (uint32_t seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    checkForward(seed);
+    if (testing::Test::HasFatalFailure())
+      return;
+  }
+}
