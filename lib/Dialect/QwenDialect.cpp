@@ -250,7 +250,7 @@ static constexpr StringRef kLimit = "an i64 from 1 to 1048576";
 static_assert(kMostTokens == 1048576);
 static constexpr StringRef kSize = "an i64 of 0 or more";
 
-static const ModuleAttribute kModuleAttributes[] = {
+static constexpr ModuleAttribute kModuleAttributes[] = {
     {kStageAttr, isStage, "a stage"},
     {kModelAttr, isA<DictionaryAttr>, "a dictionary"},
     {kKvFormatAttr, isA<KvFormatAttr>, "a #qwen.kv_format"},

@@ -26,7 +26,7 @@
 
 namespace qwen {
 llvm::hash_code hash_value(CpuFeatureSet features);
-}
+} // namespace qwen
 
 #define GET_ATTRDEF_CLASSES
 #include "qwen/Dialect/QwenAttributes.h.inc"

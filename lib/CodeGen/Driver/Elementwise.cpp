@@ -17,7 +17,7 @@ void qwen::qwenDriverBarrier(const Context *context, int32_t thread) {
     context->trace(context->traceState, thread, op);
 }
 
-bool qwen::qwenDriverWantHidden(const Context *context, int32_t thread) {
+bool qwen::qwenDriverWantHidden(const Context *context, int32_t) {
   return context->wantHidden != 0;
 }
 

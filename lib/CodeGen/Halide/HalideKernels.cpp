@@ -29,17 +29,13 @@ static Halide::Target target(const KernelInfo &kernel) {
 }
 
 static halide::Kernel build(const KernelInfo &kernel) {
-  switch (kernel.op) {
-#define QWEN_BUILD_MLIR(Op, Function)                                          \
-  case KernelOp::Op:                                                           \
-    break;
+#define QWEN_BUILD_MLIR(Op, Function)
 #define QWEN_BUILD_Halide(Op, Function)                                        \
-  case KernelOp::Op:                                                           \
+  if (kernel.op == KernelOp::Op)                                               \
     return halide::Function(kernel);
 #define QWEN_KERNEL_OP(Op, Function, Provider, ...)                            \
   QWEN_BUILD_##Provider(Op, Function)
 #include "qwen/ABI/KernelOps.def"
-  }
   throw Error("kernel '" + std::string(kernel.name) +
               "' is not one that halide provides");
 }

@@ -104,6 +104,8 @@ Value Instances::address(const KernelInfo *kernel) {
 }
 
 namespace {
+/// The cases of std::visit.
+// NOLINTNEXTLINE(misc-multiple-inheritance)
 template <typename... Cases> struct Overloaded : Cases... {
   using Cases::operator()...;
 };

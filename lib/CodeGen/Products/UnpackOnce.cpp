@@ -69,7 +69,7 @@ private:
   void multiply(Value panelSums, const Strip &strip, const Block &block);
   Tile tileOf(const Strip &strip, const Block &block, Value v, Value bundle);
   Values blockSums(const Tile &tile, const Block &block);
-  Values addGroup(const Tile &tile, Value g, Values dots);
+  Values addGroup(const Tile &tile, Value g, const Values &before);
   Values scaled(const Tile &tile, Value g, ArrayRef<Value> dots, ValueRange t);
   void finish(Value panelSums, Value output, const Strip &strip);
 
@@ -385,7 +385,7 @@ Values UnpackOnce::blockSums(const Tile &tile, const Block &block) {
 }
 
 /// The dots of a group, from what they were before.
-Values UnpackOnce::addGroup(const Tile &tile, Value g, Values before) {
+Values UnpackOnce::addGroup(const Tile &tile, Value g, const Values &before) {
   Value from = b.at(atRegister(unpacked, g, 8 * vectors),
                     b.mul(tile.first, b.scaled(16)));
   // Registers of activations.
