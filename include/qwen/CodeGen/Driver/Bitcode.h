@@ -10,8 +10,8 @@
 
 namespace qwen {
 
-/// LLVM bitcode of the driver's sources (Driver.h) for `arch`, not optimized. It
-/// uses the architecture's least features.
+/// LLVM bitcode of the driver's sources (Driver.h) for `arch`, not optimized.
+/// It uses the architecture's least features.
 std::array<std::string_view, 3> driverBitcode(Arch arch);
 
 } // namespace qwen
