@@ -37,9 +37,9 @@ inline Range shareOf(const Context *context, int32_t thread, int64_t units) {
           static_cast<int64_t>((count * shares[1]) >> 16)};
 }
 
-/// The number of units that are in somebody's share: all of them for one
-/// thread, and where an eighth of them is too little for each thread to steal
-/// `together` units twice; else all but that eighth.
+/// The number of units that threads have as shares. The others are the tail: an
+/// eighth, but none for one thread, or if the first thread's share of that
+/// eighth is less than twice `together` units.
 inline int64_t sharedUnits(const Context *context, int64_t units,
                            int64_t together) {
   const int64_t eighth = units >> 3;
@@ -48,8 +48,8 @@ inline int64_t sharedUnits(const Context *context, int64_t units,
 }
 
 /// Steals units of the tail, which begins at `shared`: half of the thread's
-/// share of what is left, and at least `least`. The range is empty where
-/// nothing is left.
+/// share of the units left, and at least `least`. The range is empty if no unit
+/// is left.
 [[gnu::noinline]] inline Range steal(const Context *context, int32_t thread,
                                      int32_t op, int64_t shared, int64_t units,
                                      int64_t least) {

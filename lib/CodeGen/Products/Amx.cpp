@@ -74,7 +74,7 @@ private:
     return scaleGroups == 1 ? count : blocksOf(count);
   }
 
-  /// Where the dots of a block are, of which two are under way.
+  /// The address of the dots of a block. Two blocks are in progress at a time.
   Value dotsOf(Value block) {
     Value parity = arith::AndIOp::create(b, block, b.integer(1));
     return b.at(dots, b.mul(parity, blockDots * kTileBytes));

@@ -31,7 +31,7 @@ protected:
     llvm::function_ref<Value(size_t panel)> chunks;
     /// Activations.
     llvm::ArrayRef<Value> q;
-    /// What the dots of accumulators are added to, and what takes the sums.
+    /// The start value of the dots of accumulator i; the receiver of their sum.
     llvm::function_ref<Value(int64_t i)> start;
     llvm::function_ref<void(int64_t i, Value dot)> use;
   };
@@ -42,8 +42,8 @@ protected:
                                      llvm::ArrayRef<Value> tokens) override;
 
   virtual bool held() const { return false; }
-  /// Values of accumulators between groups: startSums() gives those that loops
-  /// carry, here all.
+  /// The values of accumulators that loops over groups carry: here all, in
+  /// HeldOrder none.
   virtual Values startSums(Value zero, size_t count) {
     return Values(count, zero);
   }
@@ -63,7 +63,7 @@ protected:
   /// What the dots of accumulator `i` lack, by the sums of activations; null
   /// where it is nothing.
   virtual Value correction(OfToken activationSum, int64_t i);
-  /// What dots start from where a subtraction makes them floats.
+  /// The start value of dots that one subtraction turns into floats (kMagic).
   virtual float magic(int64_t i) const;
 
   /// -bias * sum, and the magic number.

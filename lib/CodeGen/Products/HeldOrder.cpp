@@ -2,9 +2,9 @@
 //
 // GroupDots where registers are short: code runs in the order in which it is
 // emitted, with the sums of a block on the stack, where a group reads and
-// writes each once. A tile's sums and dots would be all of AVX2's registers,
-// and LLVM, which moves loads ahead and adds to what is ready, would keep
-// activations there as well.
+// writes each once. A tile's sums and dots fill all registers of AVX2. LLVM
+// moves loads ahead and reorders additions, so it would also keep activations
+// in registers.
 //
 //===----------------------------------------------------------------------===//
 

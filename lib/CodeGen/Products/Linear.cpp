@@ -1,7 +1,7 @@
 //===- Linear.cpp - Products with a packed matrix -------------------------===//
 //
-// What the orders of products share, and the loops of those that have the sums
-// of a tile in registers:
+// The base of all orders, and the loops of the orders that hold the sums of a
+// tile in registers:
 //
 //   for each panel of 16 outputs, or of each of several streams of them
 //     for each tile of tokens and outputs

@@ -1,9 +1,8 @@
 //===- Linear.h - Products with a packed matrix -----------------*- C++ -*-===//
 //
-// What the orders of products share. A product with quantized weights has four
-// parts: what turns codes into bytes (Unpack.h), what multiplies bytes (Dot.h),
-// what turns dots into floats (Scaling.h), and the order, the loop nest: a file
-// each.
+// The base of all orders. A product with quantized weights has four parts:
+// Unpack.h turns codes into bytes, Dot.h multiplies bytes, Scaling.h turns dots
+// into floats, and the order is the loop nest. Each order has a file.
 //
 //===----------------------------------------------------------------------===//
 
@@ -42,9 +41,9 @@ protected:
     return b.at(q, b.add(b.mul(token, k), first));
   }
 
-  /// Calls body(g) for the groups [first, last), `each` of them in a pass of a
-  /// loop, or all without one where that is a whole block. `carried` has what
-  /// passes of the loop hand over, and then what the last one did.
+  /// Calls body(g) for the groups [first, last): a loop with `each` groups an
+  /// iteration, or no loop if `each` is a whole block. `carried` has the values
+  /// that iterations carry, and after the call those of the last iteration.
   struct GroupSpan {
     Value first, last;
     int64_t each;

@@ -87,8 +87,9 @@ void qwenDriverSwiGluQ8(const Context *context, int32_t thread, int64_t gate,
 /// The product of all tokens with `panels` panels, plus bias and residual,
 /// which may be absent. residual and out have the same stride. `tiles` come
 /// from the largest M to 1. `cached` is the number of values along K of the
-/// panels that fit in a core's cache; `together` panels share what a kernel
-/// does to activations before it multiplies.
+/// panels that fit in a core's cache, and a kernel takes at least `least`
+/// panels at a time. `together` panels share the work of a kernel on
+/// activations before it multiplies.
 void qwenDriverLinearF32(const Context *context, int32_t thread, int64_t in,
                          int64_t weight, int64_t k, int64_t panels,
                          int64_t bias, int64_t residual, int64_t out,
