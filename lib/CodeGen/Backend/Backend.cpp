@@ -26,7 +26,6 @@
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/CodeGen/Driver/Bitcode.h"
-#include "llvm/ADT/StringSet.h"
 #include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/Bitcode/BitcodeReader.h"
 #include "llvm/IR/AttributeMask.h"
@@ -210,23 +209,20 @@ void qwen::linkModule(llvm::Module &into, std::unique_ptr<llvm::Module> from) {
 
 void qwen::linkDriver(llvm::Module &into, const Target &target,
                       CpuFeatureSet features) {
-  llvm::StringSet<> names;
-  for (std::string_view bitcode : driverBitcode(target.arch)) {
-    llvm::Expected<std::unique_ptr<llvm::Module>> part = llvm::parseBitcodeFile(
-        llvm::MemoryBufferRef(bitcode, "driver"), into.getContext());
-    if (!part)
-      throw Error("llvm cannot read the driver's bitcode: " +
-                  llvm::toString(part.takeError()));
-    setTarget(**part, target, features);
-    for (const llvm::GlobalObject &object : (*part)->global_objects())
-      if (!object.isDeclaration())
-        names.insert(object.getName());
-    // Sources share the definitions of inline functions.
-    if (llvm::Linker::linkModules(into, std::move(*part)))
-      throw Error("cannot link the driver with the generated code");
-  }
-  for (const auto &name : names) {
-    auto *object = cast<llvm::GlobalObject>(into.getNamedValue(name.getKey()));
+  llvm::Expected<std::unique_ptr<llvm::Module>> driver = llvm::parseBitcodeFile(
+      llvm::MemoryBufferRef(driverBitcode(target.arch), "driver"),
+      into.getContext());
+  if (!driver)
+    throw Error("llvm cannot read the driver's bitcode: " +
+                llvm::toString(driver.takeError()));
+  setTarget(**driver, target, features);
+  std::vector<std::string> names;
+  for (const llvm::GlobalObject &object : (*driver)->global_objects())
+    if (!object.isDeclaration())
+      names.push_back(object.getName().str());
+  linkModule(into, std::move(*driver));
+  for (const std::string &name : names) {
+    auto *object = llvm::cast<llvm::GlobalObject>(into.getNamedValue(name));
     object->setComdat(nullptr);
     object->setLinkage(llvm::GlobalValue::InternalLinkage);
   }

@@ -5,23 +5,11 @@
 using namespace qwen;
 
 // clang-format off
-alignas(8) static constexpr unsigned char kAttentionX86[] = {
-#embed "Attention.x86_64.bc"
+alignas(8) static constexpr unsigned char kX86[] = {
+#embed "Driver.x86_64.bc"
 };
-alignas(8) static constexpr unsigned char kElementwiseX86[] = {
-#embed "Elementwise.x86_64.bc"
-};
-alignas(8) static constexpr unsigned char kProductsX86[] = {
-#embed "Products.x86_64.bc"
-};
-alignas(8) static constexpr unsigned char kAttentionArm[] = {
-#embed "Attention.aarch64.bc"
-};
-alignas(8) static constexpr unsigned char kElementwiseArm[] = {
-#embed "Elementwise.aarch64.bc"
-};
-alignas(8) static constexpr unsigned char kProductsArm[] = {
-#embed "Products.aarch64.bc"
+alignas(8) static constexpr unsigned char kArm[] = {
+#embed "Driver.aarch64.bc"
 };
 // clang-format on
 
@@ -30,8 +18,6 @@ static std::string_view text(const unsigned char (&bytes)[N]) {
   return {reinterpret_cast<const char *>(bytes), N};
 }
 
-std::array<std::string_view, 3> qwen::driverBitcode(Arch arch) {
-  if (arch == Arch::X86_64)
-    return {text(kAttentionX86), text(kElementwiseX86), text(kProductsX86)};
-  return {text(kAttentionArm), text(kElementwiseArm), text(kProductsArm)};
+std::string_view qwen::driverBitcode(Arch arch) {
+  return arch == Arch::X86_64 ? text(kX86) : text(kArm);
 }

@@ -24,17 +24,14 @@ struct FloatInput {
 };
 
 /// The activations that a product of integers reads. Tokens have no gap.
-struct QuantizedInput {
-  Quantized x;
-  int64_t k = x.k;
-
+struct QuantizedInput : Quantized {
   QWEN_SPECIALISED void call(LinearQ8Fn *kernel, int64_t token,
                              const uint8_t *weights, const float *bias,
                              const float *residual, float *out, int64_t m,
                              int64_t stride, Range panels) const {
-    const auto [q, d, s, size] = x.at(token, k);
-    kernel(q, d, s, weights, bias, residual, out, m, size, stride, panels.begin,
-           panels.end);
+    const Quantized x = at(token, k);
+    kernel(x.codes, x.scales, x.sums, weights, bias, residual, out, m, k,
+           stride, panels.begin, panels.end);
   }
 };
 

@@ -2,8 +2,8 @@
 
 #include "Instances.h"
 
-#include "qwen/ABI/KernelABI.h"
 #include "qwen/CodeGen/Driver/Driver.h"
+#include "qwen/CodeGen/FunctionTypes.h"
 #include "qwen/CodeGen/Schedule/Schedule.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -16,39 +16,12 @@
 using namespace mlir;
 using namespace qwen;
 
-//===----------------------------------------------------------------------===//
-// Types
-//===----------------------------------------------------------------------===//
-
-template <typename T> static Type typeOf(MLIRContext *context) {
-  if constexpr (std::is_pointer_v<T>)
-    return LLVM::LLVMPointerType::get(context);
-  else if constexpr (std::is_same_v<T, float>)
-    return Float32Type::get(context);
-  else if constexpr (std::is_same_v<T, bool>)
-    return IntegerType::get(context, 1);
-  else
-    return IntegerType::get(context, 8 * sizeof(T));
-}
-
-template <typename Result, typename... Parameters>
-static FunctionType typeOf(Result (*)(Parameters...), MLIRContext *context) {
-  SmallVector<Type, 1> results;
-  if constexpr (!std::is_void_v<Result>)
-    results.push_back(typeOf<Result>(context));
-  return FunctionType::get(context, {typeOf<Parameters>(context)...}, results);
-}
-
-/// The type of the functions of a kind of kernel.
-static FunctionType kernelType(KernelOp op, MLIRContext *context) {
-  return visitKernelOp(op, [&]<KernelOp Op>() {
-    return typeOf(static_cast<KernelFn<Op> *>(nullptr), context);
-  });
-}
-
 /// A function of the driver, by its declaration.
 #define QWEN_DRIVER(Symbol)                                                    \
-  Function { #Symbol, typeOf(Symbol, module.getContext()) }
+  Function {                                                                   \
+    #Symbol,                                                                   \
+        typeOf(static_cast<decltype(&(Symbol))>(nullptr), module.getContext()) \
+  }
 
 //===----------------------------------------------------------------------===//
 // Functions
@@ -57,98 +30,84 @@ static FunctionType kernelType(KernelOp op, MLIRContext *context) {
 Instances::Instances(ModuleOp module)
     : module(module), builder(module.getLoc(), module.getContext()) {}
 
-void Instances::declare(const std::string &name, FunctionType type) {
-  if (module.lookupSymbol(name))
-    return;
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToEnd(module.getBody());
-  func::FuncOp::create(builder, name, type).setPrivate();
+std::string Instances::declare(const Function &function) {
+  if (!module.lookupSymbol(function.name)) {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToEnd(module.getBody());
+    func::FuncOp::create(builder, function.name, function.type).setPrivate();
+  }
+  return function.name;
 }
 
 std::string Instances::add(const std::string &name, const Function &driver,
                            ArrayRef<Constant> constants) {
-  declare(driver.name, driver.type);
+  declare(driver);
   if (module.lookupSymbol(name))
     return name;
-  size_t fixed = 0;
-  for (const Constant &constant : constants)
-    fixed += std::holds_alternative<Tiles>(constant) ? 2 : 1;
   builder.setInsertionPointToEnd(module.getBody());
   auto instance = func::FuncOp::create(
       builder, name,
-      builder.getFunctionType(driver.type.getInputs().drop_back(fixed), {}));
+      builder.getFunctionType(
+          driver.type.getInputs().drop_back(constants.size()), {}));
   instance.setPrivate();
   instance->setAttr("passthrough", builder.getStrArrayAttr({"noinline"}));
   builder.setInsertionPointToStart(instance.addEntryBlock());
   SmallVector<Value> arguments(instance.getArguments());
-  for (const Constant &constant : constants) {
-    arguments.push_back(value(constant));
-    if (const auto *tiles = std::get_if<Tiles>(&constant))
-      arguments.push_back(value(static_cast<int64_t>(tiles->size())));
-  }
+  for (const Constant &constant : constants)
+    arguments.push_back(
+        std::visit([&](const auto &of) { return value(of); }, constant));
   func::CallOp::create(builder, driver.name, TypeRange(), arguments);
   func::ReturnOp::create(builder);
   return name;
 }
 
-Value Instances::address(const KernelInfo *kernel) {
+Value Instances::value(int64_t number) {
+  return arith::ConstantIntOp::create(builder, number, 64);
+}
+
+Value Instances::value(float number) {
+  return arith::ConstantFloatOp::create(builder, builder.getF32Type(),
+                                        APFloat(number));
+}
+
+Value Instances::value(const KernelInfo *kernel) {
   const Type pointer = LLVM::LLVMPointerType::get(module.getContext());
   if (!kernel)
     return LLVM::ZeroOp::create(builder, pointer);
-  const std::string name(kernel->name);
-  const FunctionType type = kernelType(kernel->op, module.getContext());
-  declare(name, type);
-  Value function = func::ConstantOp::create(builder, type, name);
-  return UnrealizedConversionCastOp::create(builder, pointer, function)
+  const Function function = {std::string(kernel->name),
+                             kernelType(kernel->op, module.getContext())};
+  declare(function);
+  Value address =
+      func::ConstantOp::create(builder, function.type, function.name);
+  return UnrealizedConversionCastOp::create(builder, pointer, address)
       .getResult(0);
 }
 
-namespace {
-/// The cases of std::visit.
-// NOLINTNEXTLINE(misc-multiple-inheritance)
-template <typename... Cases> struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-template <typename... Cases> Overloaded(Cases...) -> Overloaded<Cases...>;
-} // namespace
+Value Instances::value(Scratch scratch) {
+  return allocate(builder.getF32Type(), scratch.floats);
+}
 
-Value Instances::value(const Constant &constant) {
-  const Type pointer = LLVM::LLVMPointerType::get(module.getContext());
-  const auto integer = [&](int64_t number) -> Value {
-    return arith::ConstantIntOp::create(builder, number, 64);
+Value Instances::value(const Tiles &tiles) {
+  // DriverTile: a pointer and an int64.
+  Value array =
+      allocate(builder.getI64Type(), 2 * static_cast<int64_t>(tiles.size()));
+  const auto store = [&](Value field, size_t index) {
+    Value at =
+        LLVM::GEPOp::create(builder, array.getType(), builder.getI64Type(),
+                            array, LLVM::GEPArg(static_cast<int32_t>(index)));
+    LLVM::StoreOp::create(builder, field, at);
   };
-  const auto allocate = [&](Type element, int64_t count) -> Value {
-    return LLVM::AllocaOp::create(builder, pointer, element, integer(count),
-                                  /*alignment=*/64);
-  };
-  return std::visit(
-      Overloaded{integer,
-                 [&](float number) -> Value {
-                   return arith::ConstantFloatOp::create(
-                       builder, builder.getF32Type(), APFloat(number));
-                 },
-                 [&](const KernelInfo *kernel) { return address(kernel); },
-                 [&](Scratch scratch) {
-                   return allocate(builder.getF32Type(), scratch.floats);
-                 },
-                 [&](const Tiles &tiles) {
-                   // DriverTile: a pointer and an int64.
-                   Value array =
-                       allocate(builder.getI64Type(),
-                                2 * static_cast<int64_t>(tiles.size()));
-                   const auto store = [&](Value field, size_t index) {
-                     Value at = LLVM::GEPOp::create(
-                         builder, pointer, builder.getI64Type(), array,
-                         LLVM::GEPArg(static_cast<int32_t>(index)));
-                     LLVM::StoreOp::create(builder, field, at);
-                   };
-                   for (size_t i = 0; i < tiles.size(); ++i) {
-                     store(address(tiles[i]), 2 * i);
-                     store(integer(tiles[i]->m), 2 * i + 1);
-                   }
-                   return array;
-                 }},
-      constant);
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    store(value(tiles[i]), 2 * i);
+    store(value(tiles[i]->m), 2 * i + 1);
+  }
+  return array;
+}
+
+Value Instances::allocate(Type element, int64_t count) {
+  return LLVM::AllocaOp::create(builder,
+                                LLVM::LLVMPointerType::get(module.getContext()),
+                                element, value(count), /*alignment=*/64);
 }
 
 static std::string named(const char *op, const KernelInfo &kernel) {
@@ -156,19 +115,11 @@ static std::string named(const char *op, const KernelInfo &kernel) {
 }
 
 std::string Instances::barrier() {
-  const Function driver = QWEN_DRIVER(qwenDriverBarrier);
-  declare(driver.name, driver.type);
-  return driver.name;
+  return declare(QWEN_DRIVER(qwenDriverBarrier));
 }
-std::string Instances::trace() {
-  const Function driver = QWEN_DRIVER(qwenDriverTrace);
-  declare(driver.name, driver.type);
-  return driver.name;
-}
+std::string Instances::trace() { return declare(QWEN_DRIVER(qwenDriverTrace)); }
 std::string Instances::wantHidden() {
-  const Function driver = QWEN_DRIVER(qwenDriverWantHidden);
-  declare(driver.name, driver.type);
-  return driver.name;
+  return declare(QWEN_DRIVER(qwenDriverWantHidden));
 }
 
 //===----------------------------------------------------------------------===//
@@ -237,8 +188,10 @@ Instances::productConstants(const KernelInfo &gemv, const KernelInfo *gemm) {
   const KernelSchedule &schedule = scheduleOf(largest);
   const LoopNest loops = loopNest(largest, schedule);
   const bool arranges = loops == LoopNest::UnpackOnce || loops == LoopNest::Amx;
+  const Tiles tiles = tilesOf(gemv, gemm);
   return {schedule.cached / kPanelOutputs, schedule.panels,
-          arranges ? schedule.panels : int64_t{1}, tilesOf(gemv, gemm)};
+          arranges ? schedule.panels : int64_t{1}, tiles,
+          static_cast<int64_t>(tiles.size())};
 }
 
 std::string Instances::linear(const KernelInfo &gemv, const KernelInfo *gemm) {

@@ -38,9 +38,10 @@ struct AttentionShape {
   int64_t pageBytes() const { return layers * layerBytes(); }
 };
 
-/// Adds to a module the functions that `forward` calls. Each member names a
-/// function, which it adds at its first use. Arguments are those of the driver
-/// function with the same name up to the first one that an instance fixes.
+/// Adds to a module the functions that `forward` calls. The first call of a
+/// member adds its function; every call returns the function's name. The
+/// function takes the arguments of the driver function with the same name, up
+/// to the first one that an instance fixes.
 class Instances {
 public:
   explicit Instances(mlir::ModuleOp module);
@@ -87,11 +88,18 @@ private:
   /// `constants`; returns the name.
   std::string add(const std::string &name, const Function &driver,
                   llvm::ArrayRef<Constant> constants);
-  /// Declares a function where the module has none of that name.
-  void declare(const std::string &name, mlir::FunctionType type);
-  mlir::Value value(const Constant &constant);
-  /// The address of a kernel.
-  mlir::Value address(const KernelInfo *kernel);
+  /// Declares a function if the module has none of that name; returns the name.
+  std::string declare(const Function &function);
+
+  // A constant in the instance that is made now.
+  mlir::Value value(int64_t number);
+  mlir::Value value(float number);
+  mlir::Value value(const KernelInfo *kernel);
+  mlir::Value value(Scratch scratch);
+  mlir::Value value(const Tiles &tiles);
+  /// Memory on the stack, aligned to 64 bytes.
+  mlir::Value allocate(mlir::Type element, int64_t count);
+
   /// The parameters cached, least, together, tiles and tileCount of a product.
   std::vector<Constant> productConstants(const KernelInfo &gemv,
                                          const KernelInfo *gemm);

@@ -7,6 +7,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "qwen/ABI/Error.h"
+#include "qwen/CodeGen/FunctionTypes.h"
 
 using namespace qwen;
 using namespace mlir;
@@ -42,33 +43,12 @@ void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
   }
 }
 
-/// The types of the parameters of a function.
-template <typename... Parameters>
-static SmallVector<Type> parameterTypes(OpBuilder &builder,
-                                        void (*)(Parameters...)) {
-  auto type = [&]<typename T>(std::type_identity<T>) -> Type {
-    if constexpr (std::is_pointer_v<T>)
-      return LLVM::LLVMPointerType::get(builder.getContext());
-    else if constexpr (std::is_floating_point_v<T>)
-      return builder.getF32Type();
-    else
-      return builder.getI64Type();
-  };
-  return {type(std::type_identity<Parameters>())...};
-}
-
 ProductBuilder::ProductBuilder(const KernelInfo &kernel, ModuleOp module)
     : ImplicitLocOpBuilder(module.getLoc(), module.getBodyRegion()),
       arch(kernel.arch()), scalable(isaInfo(kernel.isa).isScalable) {
   setInsertionPointToEnd(module.getBody());
-  const auto arguments =
-      visitKernelOp(kernel.op, [&]<KernelOp Op>() -> SmallVector<Type> {
-        if constexpr (infoOf(Op).provider == KernelProvider::MLIR)
-          return parameterTypes(*this, static_cast<KernelFn<Op> *>(nullptr));
-        llvm_unreachable("Halide makes these kernels");
-      });
   function = func::FuncOp::create(*this, StringRef(kernel.name),
-                                  getFunctionType(arguments, {}));
+                                  kernelType(kernel.op, getContext()));
   setInsertionPointToStart(function.addEntryBlock());
 }
 

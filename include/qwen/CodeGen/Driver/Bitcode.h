@@ -5,14 +5,13 @@
 
 #include "qwen/ABI/CpuFeatures.h"
 
-#include <array>
 #include <string_view>
 
 namespace qwen {
 
 /// LLVM bitcode of the driver's sources (Driver.h) for `arch`, not optimized.
 /// It uses the architecture's least features.
-std::array<std::string_view, 3> driverBitcode(Arch arch);
+std::string_view driverBitcode(Arch arch);
 
 } // namespace qwen
 

@@ -1,0 +1,9 @@
+//===- Driver.cpp - The driver as one source ------------------------------===//
+//
+// The source of the driver's bitcode, so that it is one module.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Attention.cpp"
+#include "Elementwise.cpp"
+#include "Products.cpp"
