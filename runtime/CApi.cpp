@@ -66,13 +66,13 @@ static ResultType guard(ResultType failed, BodyType body) {
   return failed;
 }
 
-/// Throws Error where an argument is NULL; `name` is "function: argument".
+/// Throws Error if an argument is NULL; `name` is "function: argument".
 static void needArgument(const char *name, const void *argument) {
   if (!argument)
     throw Error(std::string(name) + " is NULL");
 }
 
-/// Throws Error where an option of qwen_load is not in [0, most].
+/// Throws Error if an option of qwen_load is not in [0, most].
 static void checkOption(const char *name, int32_t value, int32_t most) {
   if (value < 0 || value > most)
     throw Error(std::string("qwen_load: ") + name + " is " +
@@ -80,8 +80,8 @@ static void checkOption(const char *name, int32_t value, int32_t most) {
                 std::to_string(most) + " is needed");
 }
 
-/// Whether a struct of options has values; without them, the defaults stand.
-/// Throws Error where it is none of this version.
+/// Whether a struct of options has values; without them every option has its
+/// default. Throws Error if its size is not this version's.
 template <typename StructType>
 static bool hasValues(const char *function, const StructType &options) {
   if (options.size == 0)

@@ -46,15 +46,15 @@ Artifact::Artifact(const std::string &path)
     return;
   weightMap =
       Mapping::file(file, h.weights.offset, h.weights.size, kWeightsAlign);
-  // A hint only: a system that does not know it runs as well.
+  // Only a hint, so a failure is ignored.
   madvise(weightMap.data(), weightMap.size(), MADV_HUGEPAGE);
 }
 
 void Artifact::readAhead() const {
   if (weightMap.size() == 0)
     return;
-  // The file's pages come in huge pages where they are not in memory yet, which
-  // those that MADV_WILLNEED reads do not.
+  // MADV_POPULATE_READ reads missing data into huge memory pages; MADV_WILLNEED
+  // does not.
   if (madvise(weightMap.data(), weightMap.size(), MADV_POPULATE_READ) != 0)
     madvise(weightMap.data(), weightMap.size(), MADV_WILLNEED);
 }

@@ -1,7 +1,7 @@
 //===- Artifact.h - A compiled model, opened --------------------*- C++ -*-===//
 //
-// Everything of an artifact but its code (ElfMapping.h): the manifest, the
-// tokenizer, the chat template, and the weights, mapped and shared.
+// The manifest, the tokenizer, the chat template and the mapped weights of an
+// artifact. ElfMapping.h maps its code.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,39 +22,39 @@ namespace qwen {
 /// An artifact of any architecture, open for reading.
 class Artifact {
 public:
-  /// Opens `path`, and checks the header, the manifest, the tokenizer and the
-  /// template. Weights are mapped and neither read nor checked. Throws Error.
+  /// Opens `path` and checks the header, the manifest, the tokenizer and the
+  /// chat template. Maps the weights without reading or checking them. Throws
+  /// Error.
   explicit Artifact(const std::string &path);
 
   const std::string &path() const { return file.path(); }
   uint64_t fileSize() const { return file.size(); }
   const ArtifactHeader &header() const { return layout.header; }
   const Manifest &manifest() const { return facts; }
-  /// The JSON that it was parsed from.
+  /// The JSON text of the manifest.
   std::string_view manifestText() const { return text(layout.header.manifest); }
 
-  /// TokenizerFormat.h; empty where the checkpoint had no tokenizer.
+  /// Bytes of TokenizerFormat.h; empty if the checkpoint had no tokenizer.
   std::span<const uint8_t> tokenizer() const {
     return part(layout.header.tokenizer);
   }
-  /// Jinja; empty where the checkpoint had none.
+  /// Jinja source; empty if the checkpoint had no template.
   std::string_view chatTemplate() const {
     return text(layout.header.chatTemplate);
   }
   /// The weight image, at a multiple of kWeightsAlign.
   const uint8_t *weights() const { return weightMap.data(); }
 
-  /// Has the system read all weights that are not in memory, in huge pages
-  /// where it can, and map them: a few milliseconds where all are there.
+  /// Makes the system read and map all weights, in huge memory pages if
+  /// possible. Takes a few milliseconds if they are in memory already.
   void readAhead() const;
 
-  /// Keeps the weights in memory, whatever else needs it. Throws Error where
-  /// the system does not allow it.
+  /// Locks the weights in memory. Throws Error if the system does not allow it.
   void lock() const;
 
-  /// The best target that `features` of `arch` can run: the first such one of
-  /// the manifest. Throws Error that names, for each target, the features that
-  /// this machine lacks.
+  /// The best target that `features` of `arch` can run, which is the manifest's
+  /// first such target. Throws Error, which names the missing features of each
+  /// target.
   const TargetInfo &selectTarget(Arch arch, CpuFeatureSet features) const;
 
   /// Maps the code; see ElfMapping.
@@ -62,16 +62,17 @@ public:
     return ElfMapping(file, layout, memory);
   }
 
-  /// MiB of the weights, each with a checksum; the last may be shorter.
+  /// Number of MiB of the weights, each with a checksum; the last may be
+  /// shorter.
   uint64_t weightMiBs() const;
-  /// Reads the weights from MiB `first` on, to the end or until `enough`, which
-  /// is asked before each MiB, returns true. Returns the first MiB that was not
-  /// read. Throws Error where one is damaged.
+  /// Checks the weights from MiB `first` on, to the end or until `enough`
+  /// returns true, which is called before each MiB. Returns the first unchecked
+  /// MiB. Throws Error if one is damaged.
   uint64_t checkWeights(uint64_t first = 0,
                         const std::function<bool()> &enough = {}) const;
 
-  /// Reads the whole file and throws Error where the code or a MiB of the
-  /// weights is damaged. Returns the bytes that were checked.
+  /// Checks the code and all weights. Returns the number of checked bytes.
+  /// Throws Error if the code or a MiB of the weights is damaged.
   uint64_t check() const;
 
 private:
@@ -80,7 +81,7 @@ private:
 
   File file;
   ElfLayout layout;
-  /// From the file's start to the weights.
+  /// The file from its start to the weights.
   Mapping front;
   Mapping weightMap;
   Manifest facts;

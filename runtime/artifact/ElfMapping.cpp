@@ -1,5 +1,4 @@
-//===- ElfMapping.cpp - Generated code of an artifact
-//-----------------------===//
+//===- ElfMapping.cpp - Generated code of an artifact ---------------------===//
 
 #include "artifact/ElfMapping.h"
 
@@ -21,14 +20,15 @@ using namespace qwen;
 
 static_assert(std::endian::native == std::endian::little);
 
-/// More program headers than any linker writes for our code.
+/// Greater than the number of program headers that any linker writes for our
+/// code.
 static constexpr unsigned kMaxProgramHeaders = 64;
 /// Addresses are below this, so that sums never overflow.
 static constexpr uint64_t kMaxAddress = uint64_t{1} << 40;
 static constexpr size_t kMaxName = 256;
 
 namespace {
-/// Reads the parts of one file's ELF and checks them.
+/// Reads and checks the parts of a file's ELF.
 class LayoutReader {
 public:
   explicit LayoutReader(const File &file) : file(file) {}
@@ -152,14 +152,14 @@ void LayoutReader::readNotes(const Elf64_Phdr &header) {
 
 void LayoutReader::checkHeader(uint64_t descriptorSize) {
   ArtifactHeader &header = layout.header;
-  // Magic and format version have their places in every version.
+  // Every version has magic and format version at these offsets.
   constexpr size_t kFixed = offsetof(ArtifactHeader, kernelAbiVersion);
   if (descriptorSize < kFixed)
     damaged("its header has " + std::to_string(descriptorSize) + " bytes");
   file.read(layout.headerOffset, &header, kFixed);
   if (memcmp(header.magic, kArtifactMagic, sizeof(kArtifactMagic)) != 0)
     notAnArtifact("its header starts with other letters");
-  // These come before the checksum: they say more.
+  // Before the checksum, because errors about versions say more.
   const auto version = [this](const char *what, uint32_t found,
                               uint32_t needed) {
     if (found != needed)

@@ -1,9 +1,9 @@
-//===- ElfMapping.h - Generated code of an artifact ---------------*- C++
-//-*-===//
+//===- ElfMapping.h - Generated code of an artifact -------------*- C++ -*-===//
 //
 // Reads the ELF at the start of an artifact as hostile input, and maps it
-// without the system's loader: a static program has none, and the file needs
-// none (no relocations, no writable segments, no undefined symbols).
+// without the system's loader, which a static program does not have. The file
+// needs no loader: it has no relocations, no writable segments and no undefined
+// symbols.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,8 +30,7 @@ struct ElfSegment {
   bool executable;
 };
 
-/// What is known of an artifact's ELF before it is mapped. Works for artifacts
-/// of any architecture.
+/// The parts of an artifact's ELF, for artifacts of any architecture.
 struct ElfLayout {
   ArtifactHeader header;
   /// Offset of the header in the file.
@@ -43,44 +42,44 @@ struct ElfLayout {
 /// Reads the ELF header, the program headers, the dynamic section and the
 /// ArtifactHeader of `file`, and checks all but the checksum of the code.
 ///
-/// Throws Error where the file is not an artifact; is of another format
-/// version, kernel ABI version or context size; is truncated or damaged; or
-/// has a segment that is writable, not aligned to kSegmentAlign, larger in
-/// memory than in the file or outside of the code; an executable stack;
-/// relocations; needed libraries; constructors or thread-local data.
+/// Throws Error if the file is not an artifact; if it has another format
+/// version, kernel ABI version or context size; if it is truncated or damaged;
+/// if a segment is writable, not aligned to kSegmentAlign, larger in memory
+/// than in the file or outside of the code; or if it has an executable stack,
+/// relocations, needed libraries, constructors or thread-local data.
 ElfLayout readElfLayout(const File &file);
 
-/// Throws Error where the bytes of the code are not those of its checksum.
+/// Throws Error if the code differs from its checksum.
 void checkCode(const File &file, const ElfLayout &layout);
 
-/// Where executable segments come from.
+/// The source of executable segments.
 enum class CodeMemory {
-  /// The file, or a copy where the system does not allow that (noexec mounts,
+  /// The file, or a copy if the system does not allow that (noexec mounts,
   /// SELinux).
   FileOrCopy,
   /// Always a copy in anonymous memory.
   Copy,
 };
 
-/// The generated code of an artifact, mapped: read-only data, and functions to
-/// call by name. Memory is never writable and executable at once.
+/// The mapped code of an artifact: read-only data and named functions. Memory
+/// is never writable and executable at the same time.
 class ElfMapping {
 public:
-  /// Maps the code. Throws Error where it is for another architecture than
-  /// this program's, its checksum does not match, an entry of its table lies
-  /// outside of the segments, or the system refuses executable memory.
+  /// Maps the code. Throws Error if it is for another architecture than this
+  /// program, if its checksum does not match, if an entry of its table is
+  /// outside of the segments, or if the system refuses executable memory.
   ElfMapping(const File &file, const ElfLayout &layout,
              CodeMemory memory = CodeMemory::FileOrCopy);
 
-  /// Opens and maps an artifact, or a file of kernels alone.
+  /// Opens and maps an artifact or a file that has only kernels.
   explicit ElfMapping(const std::string &path);
 
-  /// The address of a function, null where there is none of that name. Names
-  /// are "forward.<target>" and "<kernel>.<target>".
+  /// The address of a function, or null. Names are "forward.<target>" and
+  /// "<kernel>.<target>".
   void *find(std::string_view name) const;
 
-  /// As find, as a function type of KernelABI.h:
-  /// `image.function<LinearF32Fn>("linear_f32_4x16_avx2.znver4")`.
+  /// Like find, with a function type of KernelABI.h:
+  /// `code.function<LinearF32Fn>("linear_f32_4x16_avx2.znver4")`.
   template <typename FnType> FnType *function(std::string_view name) const {
     return reinterpret_cast<FnType *>(find(name));
   }

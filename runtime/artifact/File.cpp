@@ -111,7 +111,7 @@ Mapping Mapping::reserve(size_t size, size_t align, const std::string &what) {
   auto *first = static_cast<uint8_t *>(start);
   if (!align)
     return Mapping(first, size);
-  // Give back what lies before and behind the aligned part.
+  // Unmap the bytes before and after the aligned part.
   const size_t before = roundUp(reinterpret_cast<uintptr_t>(first), align) -
                         reinterpret_cast<uintptr_t>(first);
   if (before)

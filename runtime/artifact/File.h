@@ -16,10 +16,10 @@
 
 namespace qwen {
 
-/// A regular file, opened for reading.
+/// A regular file that is open for reading.
 class File {
 public:
-  /// Throws Error where the file is missing, unreadable or not a regular file.
+  /// Throws Error if the file is missing, unreadable or not a regular file.
   explicit File(std::string path);
   ~File();
   File(File &&other) noexcept;
@@ -28,10 +28,10 @@ public:
 
   const std::string &path() const { return filePath; }
   int descriptor() const { return fd; }
-  /// Bytes of the file when it was opened.
+  /// Size of the file when it was opened.
   uint64_t size() const { return bytes; }
 
-  /// Reads `count` bytes at `offset`. Throws Error where the file ends before.
+  /// Reads `count` bytes at `offset`. Throws Error if the file has fewer.
   void read(uint64_t offset, void *buffer, size_t count) const;
 
 private:
@@ -49,22 +49,22 @@ public:
   Mapping(const Mapping &) = delete;
   ~Mapping();
 
-  /// Reserves `size` bytes without access at a multiple of `align` (a power of
-  /// two, a multiple of the page). `what` names them in the Error thrown where
-  /// there is no room.
+  /// Reserves `size` bytes without access at a multiple of `align`, a power of
+  /// two and a multiple of the memory page. Throws Error, which calls the bytes
+  /// `what`, if there is no room.
   static Mapping reserve(size_t size, size_t align, const std::string &what);
 
-  /// Zeroed memory to read and write, taken from the system page by page as
-  /// it is touched, at a multiple of 2 MiB where it is larger than that.
+  /// Zeroed memory for reading and writing, at a multiple of 2 MiB if it is
+  /// larger than that. The system provides each memory page at its first use.
   /// `what` as for reserve.
   static Mapping memory(size_t size, const char *what);
 
-  /// Maps `size` bytes of `file` at `offset` (a multiple of the page) for
-  /// reading, shared, at a multiple of `align`.
+  /// Maps `size` bytes of `file` at `offset` (a multiple of the memory page)
+  /// for reading, shared, at a multiple of `align`.
   static Mapping file(const File &file, uint64_t offset, size_t size,
                       size_t align);
 
-  /// Names `path` as the file that this memory maps (MappedRange).
+  /// Registers this memory as a mapping of the file `path` (MappedRange).
   void setFile(const std::string &path);
 
   uint8_t *data() const { return base; }
@@ -78,11 +78,11 @@ private:
   std::unique_ptr<const MappedRange> fileRange;
 };
 
-/// Bytes of a page of this system.
+/// Size of a memory page in bytes.
 size_t pageSize();
 
-/// For messages about memory: where the process may not have all the address
-/// space it wants, what it may have and what it has. Else empty.
+/// For messages about memory: the limit of the process's address space and its
+/// use. Empty without a limit.
 std::string addressSpaceLimit();
 
 } // namespace qwen

@@ -14,7 +14,7 @@ static constexpr int64_t kMaxDimension = int64_t{1} << 31;
 static constexpr int64_t kMaxContext = int64_t{1} << 30;
 static constexpr int64_t kMaxBytes = int64_t{1} << 46;
 
-/// A name, safe on a terminal: commands print it.
+/// A name for commands to print, made safe for terminals.
 static std::string nameOf(const JsonValue &value) {
   return printable(value.string());
 }

@@ -33,10 +33,9 @@
 //                    "bos_token_id": 4093, "eos_token_id": [4095, 4093]}
 //   }
 //
-// Every key is needed but those of "generation", where an absent one has the
-// value that Hugging Face's GenerationConfig gives it, those of "work"
-// beside "kind", which are 0 or false, "max_context", which is "context", and
-// "op_kernels". Other keys are ignored.
+// All keys are required, except: keys of "generation" (default: as in Hugging
+// Face's GenerationConfig), keys of "work" other than "kind" (0 or false),
+// "max_context" ("context") and "op_kernels". Other keys are ignored.
 //
 //===----------------------------------------------------------------------===//
 
@@ -59,28 +58,28 @@ namespace qwen {
 struct ModelInfo : ModelShape {
   std::string architecture;
   std::string name;
-  /// Ids at and past this one are padding rows and are never sampled;
-  /// vocabSize where there is no tokenizer.
+  /// Number of the tokenizer's ids, or vocabSize without a tokenizer. Ids from
+  /// here to vocabSize are padding and are never sampled.
   int64_t tokenizerVocab;
-  /// Positions that a sequence can have.
+  /// Maximum number of positions in a sequence.
   int64_t context;
-  /// Positions that the checkpoint was made for: at least `context`.
+  /// Maximum of the checkpoint, at least `context`.
   int64_t maxContext;
 
-  /// For errors where `context` is too short: the context, and how to get a
-  /// longer one where the checkpoint allows it.
+  /// For errors about a context that is too short: its length and, if the
+  /// checkpoint allows a longer one, how to get it.
   std::string describeContext() const;
 };
 
-/// Code for one kind of processor. Its entry is "forward.<name>".
+/// The code for one target. Its entry is "forward.<name>".
 struct TargetInfo {
   std::string name;
   Arch arch;
-  /// What a machine must have to run it.
+  /// Features that a machine must have to run it.
   CpuFeatureSet features;
   std::vector<std::string> kernels;
-  /// Of each op, indices of its kernels: of a product those of one token and
-  /// of many. Empty where the file does not say.
+  /// For each op the indices of its kernels; a product has GEMV and GEMM
+  /// kernels. Empty if the file lacks them.
   std::vector<std::vector<size_t>> opKernels;
 };
 
@@ -90,15 +89,15 @@ struct KvInfo {
   int64_t tokenBytes;
 };
 
-/// What one call of `forward` takes at most.
+/// Maximum numbers of tokens and rows in one call.
 struct LimitsInfo {
   int64_t tokens;
   int64_t rows;
 };
 
-/// One packed tensor of the weight image.
+/// One part of the weight image.
 struct TensorInfo {
-  /// A part of a fused tensor: `rows` rows of its own name.
+  /// A weight in the part: its name in the checkpoint and its outputs (`rows`).
   struct Segment {
     std::string name;
     int64_t rows;
@@ -115,7 +114,7 @@ struct TensorInfo {
 struct Manifest {
   std::string compiler;
   ModelInfo model;
-  /// At least one, all of one architecture, the best first.
+  /// At least one target, all of one architecture, the best first.
   std::vector<TargetInfo> targets;
   KvInfo kv;
   LimitsInfo limits;
@@ -124,7 +123,7 @@ struct Manifest {
   int64_t resultStride;
   /// Names of the ops that Context::flags counts.
   std::vector<std::string> ops;
-  /// What each of them moves and computes.
+  /// Bytes and multiplications of each op.
   std::vector<OpWork> work;
   std::vector<TensorInfo> tensors;
   GenerationConfig generation;
@@ -136,9 +135,9 @@ struct Manifest {
   const TargetInfo *bestTarget(Arch arch, CpuFeatureSet features) const;
 };
 
-/// Parses and checks a manifest. `file` names the artifact in errors and
-/// `weightBytes` is the size of its weight image. Throws Error that names the
-/// key, what was found and what was needed.
+/// Parses and checks a manifest. `file` names the artifact in errors, and
+/// `weightBytes` is the size of its weight image. Throws Error, which names the
+/// key, the found and the needed value.
 Manifest parseManifest(std::string_view json, const std::string &file,
                        uint64_t weightBytes);
 

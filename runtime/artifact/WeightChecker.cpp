@@ -12,11 +12,11 @@
 
 using namespace qwen;
 
-/// So many MiB are checked in the time that a thread takes to start and end.
+/// MiB that can be checked in the time that a thread takes to start and end.
 static constexpr uint64_t kFewMiBs = 8;
 
-/// Memory has no priorities: with a pause after each MiB the thread takes at
-/// most about 1 GB/s, a small part of what any machine reads.
+/// Pause after each MiB. Memory has no priorities; with the pause the thread
+/// reads at most about 1 GB/s, a small part of any machine's bandwidth.
 static constexpr std::chrono::milliseconds kPause{1};
 
 WeightCheck qwen::usableCheck(WeightCheck wanted, uint64_t bytes) {
@@ -58,7 +58,7 @@ void WeightChecker::check(const std::function<bool()> &enough) {
 }
 
 bool WeightChecker::start() {
-  // Signals are for the thread that runs the program.
+  // The main thread handles signals.
   const SignalsBlocked blocked;
   try {
     thread = std::thread([this] { serve(); });
@@ -69,8 +69,8 @@ bool WeightChecker::start() {
 }
 
 void WeightChecker::serve() {
-  // On Linux, of this thread alone. Not SCHED_IDLE: on a machine where others
-  // use all CPUs, such a thread takes a second or two to see that it shall end.
+  // On Linux this sets the priority of this thread alone. With SCHED_IDLE the
+  // thread would need a second or two to stop on a busy machine.
   setpriority(PRIO_PROCESS, 0, 19);
   check([this] {
     std::this_thread::sleep_for(kPause);

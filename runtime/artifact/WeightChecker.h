@@ -26,42 +26,40 @@ enum class WeightCheck {
   Off,
 };
 
-/// `wanted`, but Off for Background where a file of `bytes` is larger than the
-/// free memory: the check would drive out of it what the model needs.
+/// `wanted`, or Off in place of Background if a file of `bytes` is larger than
+/// the free memory: the check would evict what the model needs.
 WeightCheck usableCheck(WeightCheck wanted, uint64_t bytes);
 
-/// Reads the weights of an artifact on a thread of low priority.
+/// Checks the weights of an artifact on a thread of low priority.
 class WeightChecker {
 public:
-  /// Starts the thread. Checks the weights itself where they are few or the
-  /// system gives no thread. `artifact` must outlive the checker.
+  /// Starts the thread. If the weights are few or the system gives no thread,
+  /// checks them before it returns. `artifact` must outlive the checker.
   explicit WeightChecker(const Artifact &artifact);
   /// Stops the thread.
   ~WeightChecker();
   WeightChecker(const WeightChecker &) = delete;
   WeightChecker &operator=(const WeightChecker &) = delete;
 
-  /// Throws Error where damage was found so far. Costs no more than reading a
-  /// flag.
+  /// Throws Error if damage was found so far. Only reads a flag.
   void throwIfDamaged() const;
 
-  /// Stops the thread and checks the rest itself, until `enough` returns true.
-  /// Returns the MiB that nobody has checked. Throws Error where damage was
-  /// found.
+  /// Stops the thread and checks the rest until `enough` returns true. Returns
+  /// the number of unchecked MiB. Throws Error if damage was found.
   uint64_t finish(const std::function<bool()> &enough = {});
 
 private:
-  /// Artifact::checkWeights from `next` on; keeps the Error that it throws.
+  /// Calls Artifact::checkWeights from `next` on and keeps its Error.
   void check(const std::function<bool()> &enough);
-  /// Starts the thread; false where the system has none.
+  /// Starts the thread. Returns false if the system gives none.
   bool start();
   void serve();
   void stop();
 
   const Artifact &artifact;
-  /// The next MiB; the thread's own while it runs.
+  /// The next MiB to check. While the thread runs, only it may access it.
   uint64_t next = 0;
-  /// What is wrong, set before `damaged`.
+  /// The message about the damage, set before `damaged`.
   std::string damage;
   std::atomic<bool> damaged{false};
   std::atomic<bool> stopping{false};

@@ -16,7 +16,7 @@ using namespace qwen;
 
 std::vector<int> qwen::affinityCpus() {
   std::vector<int> cpus;
-  // The kernel refuses a mask smaller than its own.
+  // The Linux kernel rejects a mask that is smaller than its own.
   for (int size = 1024; size <= 1 << 20; size *= 2) {
     cpu_set_t *mask = CPU_ALLOC(size);
     const size_t bytes = CPU_ALLOC_SIZE(size);
@@ -61,7 +61,7 @@ int qwen::physicalCores(const std::vector<int> &cpus, const std::string &root) {
       siblings = firstLine(topology + "thread_siblings_list");
     const std::set<int> threads =
         siblings ? parseCpuList(*siblings) : std::set<int>{};
-    // A core is known by the first of its threads.
+    // The first hardware thread identifies the core.
     cores.insert(threads.empty() ? cpu : *threads.begin());
   }
   const double count = std::min(static_cast<double>(cores.size()),
@@ -81,7 +81,7 @@ int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
   std::optional<std::set<int>> hybrid;
   if (const auto text = firstLine(root + "/sys/devices/cpu_core/cpus")) {
     hybrid = parseCpuList(*text);
-    // Only efficient cores in the mask: those, then.
+    // A mask of efficient cores alone leaves no choice.
     if (std::ranges::none_of(cpus,
                              [&](int cpu) { return hybrid->contains(cpu); }))
       hybrid.reset();

@@ -12,22 +12,22 @@
 
 using namespace qwen;
 
-/// Bytes of Engine::outputs.
-static size_t outputBytes(const Manifest &manifest) {
+/// Bytes of Engine::result.
+static size_t resultBytes(const Manifest &manifest) {
   return static_cast<size_t>(
              manifest.limits.rows *
              std::max(manifest.resultStride, manifest.model.hiddenSize)) *
          sizeof(float);
 }
 
-/// Memory of a running model beside arena, output and KV cache: 4 MiB with the
-/// shape of Qwen2.5-0.5B, and some more. The mapped file is not in it, as the
-/// system takes its pages back where it must.
+/// Memory of a running model besides arena, result and KV cache: 4 MiB with the
+/// shape of Qwen2.5-0.5B, and a reserve. The mapped file does not count,
+/// because the system can take its memory pages back.
 static constexpr uint64_t kProcessBytes = uint64_t{16} << 20;
 
-/// The cache that the options ask for, or as much of it as a control group has
-/// memory for, so that one that grows ends with an Error and not with the
-/// process. Throws Error where there is not even memory for one page.
+/// Makes the cache that the options ask for, or a smaller one if a control
+/// group limits memory: a full cache is an Error, but a full control group
+/// kills the process. Throws Error if there is no memory for one page.
 static KvCache makeCache(const Manifest &manifest,
                          const EngineOptions &options) {
   int64_t pages = options.kvPages;
@@ -40,7 +40,7 @@ static KvCache makeCache(const Manifest &manifest,
                                std::to_string(*limit) + " bytes of memory";
     const auto page = static_cast<uint64_t>(manifest.kv.pageBytes);
     const uint64_t fixed = static_cast<uint64_t>(manifest.arenaBytes) +
-                           outputBytes(manifest) + kProcessBytes;
+                           resultBytes(manifest) + kProcessBytes;
     if (*limit < fixed + page)
       throw Error(manifest.model.name + " needs " +
                   std::to_string(fixed + page) + " bytes to run when " +
@@ -77,7 +77,8 @@ ForwardFn *qwen::findForward(const Artifact &artifact, const ElfMapping &code) {
 
 Engine::Engine(const Artifact &artifact, const EngineOptions &options)
     : Engine(artifact.manifest(), artifact.weights(), nullptr, options) {
-  // The processor before the code: a target's name says more than a checksum.
+  // Before the code is checked: an error about the target says more than one
+  // about a checksum.
   artifact.selectTarget(hostArch(), hostFeatures());
   code = std::make_unique<const ElfMapping>(artifact.loadCode());
   if (options.lock)
@@ -99,11 +100,11 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
       callTokens(tokensPerCall(manifest, options)),
       arena(Mapping::memory(static_cast<size_t>(manifest.arenaBytes),
                             "the arena")),
-      outputs(Mapping::memory(outputBytes(manifest), "the output")) {
+      result(Mapping::memory(resultBytes(manifest), "the result")) {
   const auto tokens = static_cast<size_t>(callTokens);
   for (std::vector<int32_t> *list : {&ids, &sequences, &positions})
     list->resize(tokens);
-  rows.resize(static_cast<size_t>(manifest.limits.rows));
+  wantedRows.resize(static_cast<size_t>(manifest.limits.rows));
   flags.resize(tokens);
   taken.resize(manifest.ops.size());
   nextPositions.resize(static_cast<size_t>(options.sequences));
@@ -115,9 +116,9 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   context.sequences = sequences.data();
   context.positions = positions.data();
   context.pageTables = kv.pageTables();
-  context.wantedRows = rows.data();
+  context.wantedRows = wantedRows.data();
   context.flags = flags.data();
-  context.result = reinterpret_cast<float *>(outputs.data());
+  context.result = reinterpret_cast<float *>(result.data());
   context.pageTableStride = kv.pageTableStride();
   context.taken = taken.data();
   pool.bind(context);
@@ -166,17 +167,17 @@ size_t Engine::callSize(std::span<const Token> rest) const {
   const size_t most = std::min(rest.size(), static_cast<size_t>(callTokens));
   int64_t wanted = 0;
   for (size_t i = 0; i < most; ++i)
-    if (rest[i].output && ++wanted > model.limits.rows)
+    if (rest[i].wanted && ++wanted > model.limits.rows)
       return i;
   return most;
 }
 
-void Engine::forward(std::span<const Token> batch, const OutputFn &output,
-                     OutputKind kind) {
+void Engine::forward(std::span<const Token> batch, const RowFn &receive,
+                     RowKind kind) {
   if (checker)
     checker->throwIfDamaged();
   check(batch);
-  const bool hidden = kind == OutputKind::Hidden;
+  const bool hidden = kind == RowKind::Hidden;
   const auto width = static_cast<size_t>(hidden ? model.model.hiddenSize
                                                 : model.model.vocabSize);
   const auto stride =
@@ -187,15 +188,15 @@ void Engine::forward(std::span<const Token> batch, const OutputFn &output,
     call(part, kind);
     float *row = context.result;
     for (size_t i = 0; i < part.size(); ++i)
-      if (part[i].output) {
-        output(done + i, {row, width});
+      if (part[i].wanted) {
+        receive(done + i, {row, width});
         row += stride;
       }
     done += part.size();
   }
 }
 
-void Engine::call(std::span<const Token> part, OutputKind kind) {
+void Engine::call(std::span<const Token> part, RowKind kind) {
   const auto undo = [&] {
     for (size_t i = part.size(); i-- > 0;)
       if (kv.length(part[i].sequence) > part[i].position)
@@ -209,11 +210,12 @@ void Engine::call(std::span<const Token> part, OutputKind kind) {
       sequences[i] = part[i].sequence;
       positions[i] = static_cast<int32_t>(part[i].position);
       flags[i] = kNoFlag;
-      if (part[i].output)
-        rows[static_cast<size_t>(context.rows++)] = static_cast<int32_t>(i);
+      if (part[i].wanted)
+        wantedRows[static_cast<size_t>(context.rows++)] =
+            static_cast<int32_t>(i);
     }
     context.tokens = static_cast<int64_t>(part.size());
-    context.wantHidden = kind == OutputKind::Hidden;
+    context.wantHidden = kind == RowKind::Hidden;
     std::ranges::fill(taken, 0);
     pool.run(entry, context);
     checkFlags(part);

@@ -1,8 +1,7 @@
 //===- Engine.h - Runs ragged batches through a model -----------*- C++ -*-===//
 //
-// What stands between a list of tokens and the compiled `forward`: calls of a
-// size that the code takes, the KV cache, threads, and the check that all
-// numbers were finite.
+// The engine splits a batch into calls of the compiled `forward`. It owns the
+// threads and the KV cache, and checks that all numbers were finite.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,20 +23,20 @@
 namespace qwen {
 
 struct EngineOptions {
-  /// 0: one for each physical performance core that this process may use.
-  /// Others are taken as they are; see usableThreads.
+  /// 0: one for each physical performance core that this process may use. The
+  /// engine starts any other number of threads as given; see usableThreads.
   int32_t threads = 0;
-  /// Sequences that can be open at once.
+  /// Maximum number of open sequences.
   int32_t sequences = 1;
-  /// Pages of the KV cache; 0: enough for all sequences at full context. Fewer
-  /// where a control group has memory for fewer.
+  /// Pages of the KV cache; 0: enough for all sequences at full context. The
+  /// memory of a control group may reduce the number.
   int64_t kvPages = 0;
-  /// Tokens in one call of `forward` at most; 0: what the code takes.
-  /// Results do not depend on it.
+  /// Maximum number of tokens in a call; 0: the manifest's limit. Results do
+  /// not depend on it.
   int64_t callTokens = 0;
   /// Keep the artifact's weights in memory (Artifact::lock).
   bool lock = false;
-  /// When the weights are checked for damage; see also usableCheck.
+  /// When to compare the weights with their checksums; see also usableCheck.
   WeightCheck check = WeightCheck::Background;
 };
 
@@ -45,34 +44,34 @@ struct EngineOptions {
 struct Token {
   int32_t id;
   SequenceId sequence;
-  /// Its position: the one behind the last of its sequence.
+  /// The number of tokens before it in its sequence.
   int64_t position;
-  /// Whether its output is wanted.
-  bool output;
+  /// Whether the caller wants its row of the result.
+  bool wanted;
 };
 
-/// Which output a batch gives for each wanted token.
-enum class OutputKind {
-  /// f32 [vocabSize].
+/// The rows that a batch gives for its wanted tokens.
+enum class RowKind {
+  /// Logits, f32 [vocabSize].
   Logits,
-  /// f32 [hiddenSize]: the final norm's row.
+  /// Hidden values, f32 [hiddenSize].
   Hidden,
 };
 
-/// A model that is ready to run. Not for use by two threads at once. `forward`
-/// allocates no memory.
+/// A model that is ready to run. Only one thread may use it at a time.
+/// `forward` allocates no memory.
 class Engine {
 public:
-  /// Gets the output of batch[index]; `row` is valid during the call.
-  using OutputFn = std::function<void(size_t index, std::span<float> row)>;
+  /// Receives the row of batch[index]; `row` is valid during the call.
+  using RowFn = std::function<void(size_t index, std::span<float> row)>;
 
-  /// Maps the code for this machine. `artifact` must outlive the engine.
-  /// Throws Error where this machine cannot run it, memory lacks, or the
-  /// weights are checked now and damaged.
+  /// Maps the code for this machine. `artifact` must outlive the engine. Throws
+  /// Error if this machine cannot run it, if memory is missing, or if
+  /// WeightCheck::Now finds damage.
   explicit Engine(const Artifact &artifact, const EngineOptions &options = {});
 
-  /// Runs `forward` of this process over `weights`, for tests and embedders
-  /// that link the code. `manifest` must outlive the engine.
+  /// Runs a `forward` that is linked into this process, over `weights`.
+  /// `manifest` must outlive the engine.
   Engine(const Manifest &manifest, const uint8_t *weights, ForwardFn *forward,
          const EngineOptions &options = {});
 
@@ -81,33 +80,33 @@ public:
   KvCache &cache() { return kv; }
   const KvCache &cache() const { return kv; }
 
-  /// Runs tokens of any number of open sequences, in calls of at most the
-  /// manifest's limits, and hands out the wanted rows in the batch's order.
-  /// Tokens of one sequence come in the order of their positions. Throws Error
-  /// where an id is no row of the embedding, a position is not the next one of
-  /// its sequence or is past the context, the KV cache is full, a number was
-  /// not finite (with sequence, position and op), or the weights are known to
-  /// be damaged; the sequences then have the positions of the calls that
-  /// succeeded.
-  void forward(std::span<const Token> batch, const OutputFn &output,
-               OutputKind kind = OutputKind::Logits);
+  /// Runs tokens of any number of open sequences, in calls within the
+  /// manifest's limits, and passes the wanted rows to `receive` in the batch's
+  /// order. Tokens of one sequence must be in the order of their positions.
+  ///
+  /// Throws Error if an id is outside of the vocabulary, if a position is not
+  /// the next one of its sequence or is past the context, if the KV cache is
+  /// full, if a number was not finite (with sequence, position and op), or if
+  /// the check has found damaged weights. The sequences then keep the positions
+  /// of the calls that succeeded.
+  void forward(std::span<const Token> batch, const RowFn &receive,
+               RowKind kind = RowKind::Logits);
 
-  /// Ends the check of the weights in the background: checks what it has not
-  /// reached, until `enough` returns true. Returns the MiB that are left
-  /// unchecked, 0 without such a check. Throws Error where the weights are
-  /// damaged.
+  /// Ends the background check of the weights: checks the rest until `enough`
+  /// returns true. Returns the MiB that are still unchecked, 0 without such a
+  /// check. Throws Error if the weights are damaged.
   uint64_t finishCheck(const std::function<bool()> &enough = {});
 
-  /// Records the calls from now on in `tracer`, which is for threads() threads;
-  /// null ends it.
+  /// Records all later calls in `tracer`, which must have threads() threads.
+  /// Null stops the recording.
   void trace(Tracer *tracer);
 
 private:
-  /// Throws Error where a token cannot be run.
+  /// Throws Error if a token cannot run.
   void check(std::span<const Token> batch);
-  /// Tokens from the front of `rest` that fit in one call.
+  /// The number of tokens at the front of `rest` that fit in one call.
   size_t callSize(std::span<const Token> rest) const;
-  void call(std::span<const Token> part, OutputKind kind);
+  void call(std::span<const Token> part, RowKind kind);
   void checkFlags(std::span<const Token> part) const;
 
   std::unique_ptr<const ElfMapping> code;
@@ -118,8 +117,9 @@ private:
   int64_t callTokens;
 
   Mapping arena;
-  Mapping outputs;
-  std::vector<int32_t> ids, sequences, positions, rows;
+  /// Rows of one call.
+  Mapping result;
+  std::vector<int32_t> ids, sequences, positions, wantedRows;
   std::vector<uint32_t> flags, taken;
   /// Next position of each sequence, while a batch is checked.
   std::vector<int64_t> nextPositions;
@@ -127,8 +127,8 @@ private:
   std::optional<WeightChecker> checker;
 };
 
-/// The entry of the target of `artifact` that this machine runs best, in
-/// `code`. Throws Error where there is none.
+/// Finds `forward` of the best target for this machine in `code`. Throws Error
+/// if `artifact` has none.
 ForwardFn *findForward(const Artifact &artifact, const ElfMapping &code);
 
 } // namespace qwen

@@ -27,8 +27,8 @@ KvCache::KvCache(int64_t pageCount, int64_t pageBytes, int32_t sequenceCount,
       memory(Mapping::memory(poolBytes(pageCount, pageBytes), "the KV cache")) {
   if (sequenceCount < 1)
     throw Error("a KV cache needs at least one sequence");
-  // A head's part of a page of the cache is only some KiB, and the next page's
-  // lies far from it. Where the system has no huge pages, small ones do.
+  // A KV head's part of a page is only a few KiB, and its part of the next page
+  // is far away. Without huge memory pages this advice has no effect.
   madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
   tables.assign(static_cast<size_t>(sequenceCount * stride), 0);
   sequences.resize(static_cast<size_t>(sequenceCount));
@@ -123,7 +123,7 @@ void KvCache::truncate(SequenceId sequence, int64_t newLength) {
                 std::to_string(newLength));
   int32_t *pagesOf = table(sequence);
   const int64_t kept = ceilDiv(newLength, kPageTokens);
-  // What is behind is written again, and others still read it.
+  // This sequence will write to the rest of the page, which others still read.
   if (newLength % kPageTokens && newLength < entry.length &&
       references[pagesOf[kept - 1]] > 1) {
     const int32_t copy = copyPage(pagesOf[kept - 1]);

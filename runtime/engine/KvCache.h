@@ -1,8 +1,8 @@
 //===- KvCache.h - Paged cache of keys and values ---------------*- C++ -*-===//
 //
-// A pool of pages of 64 positions, and for each sequence the table of its
-// pages. Sequences may share pages: a branch starts with those of another
-// sequence and copies only the last, partial one.
+// A pool of pages of 64 positions, and a page table for each sequence.
+// Sequences may share pages: a branch starts with the pages of another sequence
+// and copies only the last one if it is partial.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,16 +17,16 @@
 
 namespace qwen {
 
-/// Number of a sequence of a KvCache; its row in the page tables.
+/// Number of a sequence in a KvCache: the index of its page table.
 using SequenceId = int32_t;
 
-/// Allocates nothing after its construction; the system gives memory to a page
-/// when it is first written.
+/// Allocates nothing after its construction. A page takes memory from its first
+/// use on.
 class KvCache {
 public:
-  /// A pool of `pages` pages of `pageBytes`, for at most `sequences` open
-  /// sequences of at most `context` positions. `whyNotMore` ends the Error of
-  /// a full cache. Throws Error where there is no address space for it.
+  /// Makes a pool of `pages` pages of `pageBytes`, for at most `sequences` open
+  /// sequences of at most `context` positions. `whyNotMore` ends the Error of a
+  /// full cache. Throws Error if there is no address space for the pool.
   KvCache(int64_t pages, int64_t pageBytes, int32_t sequences, int64_t context,
           std::string whyNotMore = "");
 
@@ -37,24 +37,22 @@ public:
   const int32_t *pageTables() const { return tables.data(); }
   int64_t pageTableStride() const { return stride; }
 
-  /// Opens an empty sequence. Throws Error where all are open.
+  /// Opens an empty sequence. Throws Error if all are open.
   SequenceId open();
   /// Opens a sequence with the positions of `parent`. Full pages are shared; a
-  /// partial one is copied. Throws Error where sequences or pages run out.
+  /// partial one is copied. Throws Error if no sequence or no page is left.
   SequenceId branch(SequenceId parent);
-  /// Gives back a sequence and the pages that no other one shares.
+  /// Frees a sequence and the pages that no other sequence shares.
   void close(SequenceId sequence);
   bool isOpen(SequenceId sequence) const;
 
-  /// Positions of a sequence that have been written.
+  /// Number of positions in a sequence.
   int64_t length(SequenceId sequence) const;
-  /// Forgets the positions at and past `length` (at most the present length),
-  /// and gives back the pages that are empty then. A page that is now partial
-  /// and shared is copied.
+  /// Removes the positions from `length` (at most the present length) on and
+  /// frees the empty pages. Copies the last page if it is partial and shared.
   void truncate(SequenceId sequence, int64_t length);
-  /// Makes room for positions up to `length`, which the sequence then has.
-  /// Throws Error where `length` is past the context or pages run out; the
-  /// sequence is then as before.
+  /// Extends a sequence to `length` positions. Throws Error and changes nothing
+  /// if `length` is past the context or too few pages are free.
   void extend(SequenceId sequence, int64_t length);
 
 private:
@@ -68,7 +66,7 @@ private:
   }
   int32_t takePage();
   void releasePage(int32_t page);
-  /// A page of one's own with the contents of `page`.
+  /// Takes a page and copies `page` into it.
   int32_t copyPage(int32_t page);
   void checkOpen(SequenceId sequence) const;
 
@@ -79,9 +77,9 @@ private:
   Mapping memory;
   std::vector<int32_t> tables;
   std::vector<Sequence> sequences;
-  /// Sequences that hold each page.
+  /// Number of sequences that hold each page.
   std::vector<int32_t> references;
-  /// Pages that none holds; the next one to take is last.
+  /// Pages that no sequence holds; the next one to take is last.
   std::vector<int32_t> freeList;
 };
 

@@ -97,10 +97,10 @@ float Sampler::penalized(std::span<const float> logits, size_t id) const {
                    : logit * options.repetitionPenalty;
 }
 
-/// Throws Error where no token can be drawn.
+/// Throws Error if no token can be drawn.
 static void checkLogits(std::span<const float> logits) {
   const auto isInvalid = [](float logit) { return !(logit < INFINITY); };
-  // Unlike a search, counts of all logits are made with vectors.
+  // Compilers vectorize a count, but not a search.
   if (std::ranges::count_if(logits, isInvalid))
     throw Error(
         "the logit of token " +
@@ -163,7 +163,7 @@ int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
   const float first = keyLogit(keys[0]);
   for (uint64_t key : keys) {
     const float logit = keyLogit(key);
-    // Infinity - infinity, where a tiny temperature has made all the same.
+    // A tiny temperature makes logits infinite, and infinity - infinity is NaN.
     weights.push_back(numerics::exp(logit == first ? 0 : logit - first));
   }
 

@@ -12,7 +12,7 @@ Session::Session(Engine &sessionEngine, const SamplerOptions &options)
     : engine(sessionEngine), sampler(options, engine.manifest().model.vocabSize,
                                      engine.manifest().model.tokenizerVocab),
       sequence(engine.cache().open()) {
-  // The last token that is drawn never runs.
+  // The last drawn token never runs.
   ids.reserve(static_cast<size_t>(engine.manifest().model.context) + 1);
   batch.reserve(static_cast<size_t>(engine.manifest().limits.tokens));
 }
@@ -32,7 +32,7 @@ void Session::setTokens(std::span<const int32_t> tokens) {
                   " is not in the model's vocabulary of " +
                   std::to_string(model.vocabSize));
   const auto differ = std::ranges::mismatch(ids, tokens);
-  // The last token runs again where it has run: its logits are gone.
+  // The last token runs again even if it has run: its logits are gone.
   const int64_t same = std::min<int64_t>(
       {differ.in1 - ids.begin(), static_cast<int64_t>(tokens.size()) - 1,
        engine.cache().length(sequence)});
@@ -48,7 +48,7 @@ std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
   if (total > engine.manifest().model.context)
     return std::nullopt;
   int32_t drawn = 0;
-  const Engine::OutputFn draw = [&](size_t, std::span<float> logits) {
+  const Engine::RowFn draw = [&](size_t, std::span<float> logits) {
     drawn = sampler.sample(logits, ids.size());
   };
   for (int64_t at = engine.cache().length(sequence); at < total;) {

@@ -1,8 +1,7 @@
 //===- Session.h - One sequence that is continued ---------------*- C++ -*-===//
 //
-// A prompt, and the tokens drawn after it: what `qwen-run generate` and
-// `qwen-run chat` have in common above the engine. Users of the C API call the
-// engine and the sampler themselves.
+// A prompt and the tokens drawn after it, for `qwen-run generate` and `qwen-run
+// chat`. Users of the C interface call the engine and the sampler themselves.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,25 +21,25 @@ namespace qwen {
 /// Owns a sequence of an engine's KV cache. `next` allocates no memory.
 class Session {
 public:
-  /// Throws Error where no sequence is free or a sampling option is out of
-  /// range. `engine` must outlive the session.
+  /// Throws Error if no sequence is free or a sampling option is out of range.
+  /// `engine` must outlive the session.
   Session(Engine &engine, const SamplerOptions &options);
   ~Session();
   Session(const Session &) = delete;
   Session &operator=(const Session &) = delete;
 
-  /// Sets all tokens of the sequence. Those that it begins with already stay
-  /// in the KV cache; the others run with the next token. Throws Error where
-  /// there are none or they are more than the context.
+  /// Sets all tokens of the sequence. A prefix that the KV cache already has is
+  /// kept; `next` runs the others. Throws Error if there are no tokens or more
+  /// than the context.
   void setTokens(std::span<const int32_t> tokens);
 
-  /// Runs what has not run yet and draws the next token, which the sequence
-  /// then has. Returns nothing where the context is full, or where `stop`
-  /// returns true (it is asked between calls of `forward`). Throws Error as
+  /// Runs the tokens that have not run yet, draws the next token and appends
+  /// it. Returns nothing if the context is full, or if `stop` returns true,
+  /// which is called between calls of `forward`. Throws Error as
   /// Engine::forward does.
   std::optional<int32_t> next(const std::function<bool()> &stop = {});
 
-  /// The prompt and what was drawn.
+  /// The prompt and the drawn tokens.
   std::span<const int32_t> tokens() const { return ids; }
 
 private:

@@ -1,4 +1,4 @@
-//===- SteadyClock.h - The time that threads are measured by ----*- C++ -*-===//
+//===- SteadyClock.h - A clock for measurements -----------------*- C++ -*-===//
 
 #ifndef QWEN_RUNTIME_ENGINE_STEADYCLOCK_H
 #define QWEN_RUNTIME_ENGINE_STEADYCLOCK_H

@@ -1,4 +1,4 @@
-//===- ThreadPool.cpp - Threads that run one forward ----------------------===//
+//===- ThreadPool.cpp - Threads that run calls ----------------------------===//
 
 #include "engine/ThreadPool.h"
 
@@ -40,12 +40,12 @@ FloatEnvironment::FloatEnvironment() {
 FloatEnvironment::~FloatEnvironment() {
   __asm__ volatile("msr fpcr, %0" : : "r"(saved));
 }
-// Unlike yield, isb waits for some cycles on the cores that there are.
+// On existing cores isb waits for several cycles; yield does not.
 static void relax() { __asm__ volatile("isb" : : : "memory"); }
 #endif
 
-/// How long a thread waits awake: longer than most threads wait for each other
-/// in one token and than it takes to draw the next, and little power.
+/// Time that a thread spins before it sleeps. Most waits at a barrier and the
+/// drawing of a token are shorter, and the power is small.
 static constexpr int64_t kSpinNanoseconds = 100'000;
 
 static uint32_t *word(std::atomic<uint32_t> &value) {
@@ -64,12 +64,12 @@ static int32_t checked(int32_t count) {
 
 ThreadPool::ThreadPool(int32_t threadCount)
     : count(checked(threadCount)),
-      // A quota is used up by waiting as it is by work.
+      // Spinning uses up a quota just as work does.
       cpus(static_cast<int32_t>(
           std::min(static_cast<double>(affinityCpus().size()),
                    std::ceil(controlGroupCpus())))),
       work(count), places(static_cast<size_t>(count)) {
-  // Signals are for the thread that runs the program.
+  // The main thread handles signals.
   const SignalsBlocked blocked;
   try {
     threads->reserve(static_cast<size_t>(count) - 1);
@@ -84,8 +84,8 @@ ThreadPool::ThreadPool(int32_t threadCount)
 }
 
 ThreadPool::~ThreadPool() {
-  // A child of fork has no threads to join, and nothing else ends their
-  // handles.
+  // A child of fork has no threads to join. Their handles must leak, for their
+  // destructors would end the process.
   if (getpid() == owner)
     stop();
   else
@@ -117,7 +117,7 @@ void ThreadPool::run(ForwardFn *newForward, const Context &newContext) {
   const FloatEnvironment environment;
   forward(context, 0, count);
   waitForOthers(0);
-  // The others do nothing now that would read the shares.
+  // No other thread reads the shares now.
   work.adapt(places[0].phase);
   places[0].phase = 0;
 }
@@ -130,8 +130,8 @@ void ThreadPool::serve(int32_t thread) {
     places[static_cast<size_t>(thread)].phase = 0;
     const FloatEnvironment environment;
     forward(context, thread, count);
-    // No thread starts the next run before all have ended this one, so that
-    // `runs` is never more than one ahead.
+    // All threads end this run before one starts the next, so `runs` is never
+    // more than one ahead.
     waitForOthers(thread);
   }
 }
@@ -159,8 +159,8 @@ void ThreadPool::waitForOthers(int32_t thread) {
 }
 
 void ThreadPool::change(Event &event) {
-  // In one order with a sleeper's addition and the system's look at the value,
-  // so that either this sees the sleeper or it sees the change.
+  // One total order with the sleeper's addition and the system's read of the
+  // value: either this thread sees the sleeper, or the sleeper sees the change.
   const uint32_t old = event.value.fetch_add(1, std::memory_order_seq_cst);
   if (event.sleepers[old % 2].exchange(0, std::memory_order_seq_cst) != 0)
     syscall(SYS_futex, word(event.value), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr,
@@ -184,7 +184,7 @@ void ThreadPool::waitChange(Event &event, uint32_t old, int32_t thread) const {
     return event.value.load(std::memory_order_acquire) != old;
   };
   std::atomic<int32_t> &sleepers = event.sleepers[old % 2];
-  // Who waits awake must not keep a CPU from a thread that still works.
+  // A spinning thread must not keep a CPU from a thread that still works.
   if (count - sleepers.load(std::memory_order_relaxed) <= cpus &&
       !inTheWay(thread)) {
     const int64_t end = steadyNanoseconds() + kSpinNanoseconds;
@@ -197,8 +197,8 @@ void ThreadPool::waitChange(Event &event, uint32_t old, int32_t thread) const {
     } while (steadyNanoseconds() < end);
   }
   sleepers.fetch_add(1, std::memory_order_seq_cst);
-  // The system's call and not std::atomic::wait, which would first yield: to
-  // whatever other program there is, for milliseconds. It ends for signals too.
+  // std::atomic::wait would first yield to other programs, for milliseconds.
+  // The loop is needed because signals end the system call too.
   while (!changed())
     syscall(SYS_futex, word(event.value), FUTEX_WAIT_PRIVATE, old, nullptr,
             nullptr, 0);

@@ -1,7 +1,7 @@
-//===- ThreadPool.h - Threads that run one forward --------------*- C++ -*-===//
+//===- ThreadPool.h - Threads that run calls --------------------*- C++ -*-===//
 //
-// SPMD: all threads of the pool run `forward` with the same context, and meet
-// at barriers that the generated code calls.
+// SPMD: all threads of the pool run `forward` with the same context and wait
+// for each other at barriers that the generated code calls.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,8 +22,8 @@
 
 namespace qwen {
 
-/// Sets the floating-point environment of docs/numerics.md (round to nearest,
-/// subnormals kept, no traps) for a scope: MXCSR = 0x1F80, FPCR = 0.
+/// Sets the floating-point environment of docs/numerics.md for a scope: round
+/// to nearest, keep subnormals, no traps (MXCSR = 0x1F80, FPCR = 0).
 class FloatEnvironment {
 public:
   FloatEnvironment();
@@ -35,11 +35,11 @@ private:
   uint64_t saved;
 };
 
-/// A fixed number of threads, of which the caller of run is the first. The
-/// others sleep between runs.
+/// A fixed number of threads. The caller of `run` is the first; the others
+/// sleep between runs.
 class ThreadPool {
 public:
-  /// Throws Error where the system gives no threads or `threads` is not in
+  /// Throws Error if the system cannot start the threads or `threads` is not in
   /// [1, kMaxThreads].
   explicit ThreadPool(int32_t threads);
   ~ThreadPool();
@@ -50,31 +50,30 @@ public:
 
   int32_t size() const { return count; }
 
-  /// What Context::shares wants, [size() + 1]: equal parts at first, then by
-  /// the speed that threads show.
+  /// Static shares for Context::shares, [size() + 1]. They start equal and
+  /// follow the measured speed of the threads.
   std::span<const uint32_t> shares() const { return work.table(); }
 
   /// Runs forward(context, t, size()) on every thread t and returns when all
-  /// have. `context` must have this pool's barrier, barrierState and shares
-  /// (see bind). Not to be called from two threads at once. Throws Error in a
-  /// child of fork, where the threads are not.
+  /// have ended. `context` must have this pool's barrier, barrierState and
+  /// shares (see bind). Only one thread may call it at a time. Throws Error in
+  /// a child of fork, which does not have the threads.
   void run(ForwardFn *forward, const Context &context);
 
   /// Fills barrier, barrierState and shares of `context`.
   void bind(Context &context);
 
 private:
-  /// A value that threads wait to see changed: in a loop first, then asleep.
+  /// A value whose change threads await: they spin first, then sleep.
   struct alignas(64) Event {
     std::atomic<uint32_t> value{0};
-    /// Threads that sleep until an even or an odd value changes. Who changes
-    /// it sets them to 0: those that are woken up run again, though maybe not
-    /// yet. One that comes too late to sleep is still counted, which wakes
-    /// nobody once more.
+    /// Number of threads that sleep until an even or an odd value changes. The
+    /// changing thread sets it to 0 and wakes them. A thread that arrives too
+    /// late to sleep still counts itself; this costs one wake of nobody.
     std::atomic<int32_t> sleepers[2] = {0, 0};
   };
-  /// Where a thread was last seen, the barriers that it has come to, and those
-  /// of this run.
+  /// The CPU on which a thread was last seen, the number of barriers that it
+  /// has reached, and its phase in this run.
   struct alignas(64) Place {
     std::atomic<int32_t> cpu{-1};
     std::atomic<uint32_t> barriers{0};
@@ -87,16 +86,16 @@ private:
   void stop();
   static void change(Event &event);
   void waitChange(Event &event, uint32_t old, int32_t thread) const;
-  /// Whether a thread that has not come to this one's barrier was last seen on
-  /// this one's CPU, so that it may be waiting for it.
+  /// Whether another thread that has not reached the barrier was last seen on
+  /// this thread's CPU and may wait for it.
   bool inTheWay(int32_t thread) const;
 
   const int32_t count;
-  /// That the threads may use.
+  /// CPUs that the threads may use.
   const int32_t cpus;
   WorkShares work;
   std::vector<Place> places;
-  /// The process that has the threads.
+  /// The process that owns the threads.
   const pid_t owner = getpid();
   std::unique_ptr<std::vector<std::thread>> threads =
       std::make_unique<std::vector<std::thread>>();
@@ -107,10 +106,10 @@ private:
 
   /// Counts runs.
   Event runs;
-  /// Threads that have come to the barrier.
+  /// Number of threads that have reached the barrier.
   alignas(64) std::atomic<int32_t> arrived{0};
-  /// When the last of them came, in nanoseconds of the steady clock: this phase
-  /// began then.
+  /// When the last thread reached the previous barrier and this phase began, in
+  /// nanoseconds of the steady clock.
   int64_t phaseStart = 0;
   /// Counts barriers passed.
   Event passed;

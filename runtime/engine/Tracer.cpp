@@ -1,4 +1,4 @@
-//===- Tracer.cpp - When threads begin ops and wait -----------------------===//
+//===- Tracer.cpp - Times at which threads begin ops and wait -------------===//
 
 #include "engine/Tracer.h"
 

@@ -1,8 +1,8 @@
-//===- Tracer.h - When threads begin ops and wait ---------------*- C++ -*-===//
+//===- Tracer.h - Times at which threads begin ops and wait -----*- C++ -*-===//
 //
-// What a profile is made of: the moments at which each thread of a call began
-// an op and came to a barrier. Compiled code tells the first by Context::trace;
-// the second is seen between it and the thread pool.
+// The events of a profile: the times at which each thread of a call begins an
+// op and reaches a barrier. Generated code reports ops by Context::trace. The
+// tracer replaces Context::barrier to record barriers.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,26 +18,25 @@ namespace qwen {
 
 class Tracer {
 public:
-  /// Value of Event::op where the thread comes to a barrier. It has left it at
-  /// its next event.
+  /// Value of Event::op when the thread reaches a barrier. Its next event is
+  /// after the barrier.
   static constexpr int32_t kBarrier = -1;
 
   struct Event {
-    /// Of a steady clock.
+    /// Time of the steady clock.
     int64_t nanoseconds;
-    /// Index of the op that begins, the number of ops where a call ends, or
+    /// Index of the op that begins, the number of ops at the end of a call, or
     /// kBarrier.
     int32_t op;
   };
 
   explicit Tracer(int32_t threads) : lists(static_cast<size_t>(threads)) {}
 
-  /// Records the calls that have this context from now on. It must have its
-  /// barrier.
+  /// Records all later calls with this context. Its barrier must be set.
   void bind(Context &context);
 
   int32_t threads() const { return static_cast<int32_t>(lists.size()); }
-  /// Events of one thread in order, of all calls since `clear`.
+  /// Events of one thread in all calls since `clear`, in order.
   const std::vector<Event> &events(int32_t thread) const {
     return lists[static_cast<size_t>(thread)].events;
   }

@@ -1,4 +1,4 @@
-//===- WorkShares.cpp - How much each thread does -------------------------===//
+//===- WorkShares.cpp - Static shares of the threads ----------------------===//
 
 #include "engine/WorkShares.h"
 
@@ -8,20 +8,21 @@
 
 using namespace qwen;
 
-/// Shorter phases are mostly barrier.
+/// Shorter phases mostly wait and do not count.
 static constexpr double kLeastNanoseconds = 5000;
-/// A thread that took less than this part of the time of another did nothing,
-/// or the other was interrupted.
+/// A phase does not count if one thread took less than this part of another's
+/// time: it had no units, or the other was interrupted.
 static constexpr double kLeastPart = 0.1;
-/// Part of the way to what a run would have wanted: a thread that was
-/// interrupted once keeps most of its share.
+/// Part of the way that a share moves after a run, so that a thread keeps most
+/// of its share after one interruption.
 static constexpr double kStep = 0.25;
-/// Shares that differ from equal ones by this part at most are made equal.
+/// Shares become equal if none differs from an equal share by more than this
+/// part of it.
 static constexpr double kNearlyEqual = 0.06;
-/// A share is left as it is until it is off by this part of it.
+/// Shares stay until one is off by this part of it.
 static constexpr double kTolerance = 0.03;
-/// Of an equal share, what a thread always has: less would be no measurement,
-/// and a core that is free again would not be noticed.
+/// Part of an equal share that a thread always keeps. With less, its time would
+/// not show that its core is free again.
 static constexpr double kLeastShare = 0.125;
 
 WorkShares::WorkShares(int32_t threads)
@@ -45,7 +46,7 @@ void WorkShares::adapt(size_t phases) {
       shortest = std::min(shortest, time);
       longest = std::max(longest, time);
     }
-    // Where units are fewer than threads, some have none.
+    // If there are fewer units than threads, some threads have none.
     if (longest < kLeastNanoseconds || shortest < kLeastPart * longest)
       continue;
     for (size_t t = 0; t < threads; ++t)

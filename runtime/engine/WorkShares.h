@@ -1,8 +1,8 @@
-//===- WorkShares.h - How much each thread does -----------------*- C++ -*-===//
+//===- WorkShares.h - Static shares of the threads --------------*- C++ -*-===//
 //
 // Cores differ in speed (big.LITTLE), and other programs run on some of them.
-// Shares of work follow what threads took for what they had. No result depends
-// on them.
+// So the share of a thread follows its measured speed. No result depends on the
+// shares.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,8 +16,8 @@
 
 namespace qwen {
 
-/// What Context::shares points to, and the measurements behind it. A run has
-/// phases, the same for all threads, that end at barriers.
+/// The table of Context::shares and its measurements. Barriers divide a run
+/// into phases, the same for all threads.
 class WorkShares {
 public:
   /// Equal shares.
@@ -26,25 +26,25 @@ public:
   /// [threads + 1] in 16.16: 0, ..., 65536, ascending.
   std::span<const uint32_t> table() const { return bounds; }
 
-  /// Thread `thread` ended phase `phase` (from 0) of this run `nanoseconds`
-  /// after it began for all. Threads may call this at once, each for itself.
+  /// Records that thread `thread` took `nanoseconds` for phase `phase` (from 0)
+  /// of this run. Each thread may call it for itself at any time of a run.
   void record(int32_t thread, size_t phase, int64_t nanoseconds) {
     if (phase < kPhases)
       times[static_cast<size_t>(thread) * kPhases + phase] = nanoseconds;
   }
 
   /// Moves the shares towards those with which all threads would have ended the
-  /// first `phases` phases at once. Between runs. Phases that were not divided
-  /// among all threads say nothing and do not count. Small changes are not
-  /// made: units of work are whole, and equal shares divide them best.
+  /// run's `phases` phases at the same time. Call it between runs. Phases that
+  /// were not divided among all threads do not count. Ignores small changes,
+  /// because equal shares divide whole units best.
   void adapt(size_t phases);
 
 private:
-  /// Phases of a run that are measured; a layer has 10.
+  /// Maximum number of measured phases of a run; a layer has 10.
   static constexpr size_t kPhases = 1024;
 
-  /// Share of each thread; the sum is 1. What `bounds` was made of is in
-  /// `current`, and `wanted` follows each run.
+  /// Share of each thread; the sum is 1. `bounds` has the shares of `current`;
+  /// `wanted` changes with each run.
   std::vector<double> current, wanted;
   std::vector<uint32_t> bounds;
   /// [threads][kPhases]

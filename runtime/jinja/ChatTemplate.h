@@ -2,7 +2,7 @@
 //
 // Renders the Jinja chat template of a checkpoint as Hugging Face transformers
 // does (trim_blocks, lstrip_blocks, its tojson and raise_exception).
-// docs/decisions/0002-chat-templates.md says what of Jinja there is.
+// docs/decisions/0002-chat-templates.md lists the supported parts of Jinja.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,21 +22,22 @@ namespace jinja {
 struct Template;
 } // namespace jinja
 
-/// Immutable: any number of threads may render one template at once.
+/// Immutable, so any number of threads may render it at the same time.
 class ChatTemplate {
 public:
-  /// Throws Error, with the line, for source that is no template, uses what is
-  /// not supported or has more than 1 MiB.
+  /// Throws Error, with the line, if `source` is not a template, uses something
+  /// that is not supported or is larger than 1 MiB.
   static ChatTemplate parse(std::string_view source);
 
-  /// Renders with the variables of the object `context`: `messages`, and where
-  /// wanted `tools`, `documents`, `add_generation_prompt`, `bos_token`,
-  /// `eos_token`, and what else the template reads (`enable_thinking`).
-  /// `tools` and `documents` are none and `add_generation_prompt` is false
-  /// where they are missing. Throws Error, with the line, where the template
-  /// fails or calls raise_exception, takes more time (about a second), memory
-  /// or depth than any honest one, or `stop` returns true. `stop` is called
-  /// every millisecond or so.
+  /// Renders with the variables of the object `context`: `messages`, optionally
+  /// `tools`, `documents`, `add_generation_prompt`, `bos_token`, `eos_token`,
+  /// and any others that the template reads (`enable_thinking`). By default
+  /// `tools` and `documents` are none and `add_generation_prompt` is false.
+  ///
+  /// Throws Error, with the line, if the template fails or calls
+  /// raise_exception, if it exceeds the limits of time (about a second), memory
+  /// or depth, or if `stop` returns true, which is called about every
+  /// millisecond.
   std::string render(const nlohmann::ordered_json &context,
                      const std::function<bool()> &stop = {}) const;
 

@@ -1,6 +1,7 @@
 //===- JinjaBuiltins.h - Filters, tests, methods, functions -----*- C++ -*-===//
 //
-// What templates can call without defining it. All throw Failure.
+// The filters, tests, methods and functions of every template. All throw
+// Failure.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,17 +15,18 @@
 
 namespace qwen::jinja {
 
-/// Arguments of a builtin by place or name.
+/// Reads the arguments of a builtin by position or name.
 class ArgumentReader {
 public:
   ArgumentReader(std::string_view calledName, const Arguments &given)
       : callee(calledName), arguments(given) {}
 
-  /// Argument `index`, or the one called `name`; throws where there is none.
+  /// Argument `index`, or the one called `name`. Throws Failure if both are
+  /// missing.
   const Value &need(size_t index, std::string_view name) const;
   Value optional(size_t index, std::string_view name,
                  const Value &byDefault) const;
-  /// An int, with 'none' for the default, too.
+  /// An int; `byDefault` if it is missing or none.
   int64_t integer(size_t index, std::string_view name, int64_t byDefault) const;
   /// A string.
   const std::string &text(size_t index, std::string_view name) const;
@@ -39,9 +41,9 @@ private:
   const Arguments &arguments;
 };
 
-/// Finds the first place of a text in others, or the last one (`FromEnd`). By
-/// the algorithm of Knuth, Morris and Pratt, this takes linear time, where
-/// std::string::find takes the product of both lengths.
+/// Finds the first occurrence of a text in others, or the last one (`FromEnd`).
+/// The algorithm of Knuth, Morris and Pratt takes linear time; the time of
+/// std::string::find is the product of both lengths.
 template <bool FromEnd> class TextSearch {
 public:
   /// `wanted` must outlive this object.
@@ -54,8 +56,8 @@ private:
   static char at(std::string_view text, size_t i) {
     return text[FromEnd ? text.size() - 1 - i : i];
   }
-  /// The length of the match that `next` extends or ends, after `matched`
-  /// characters that match.
+  /// The length of the match after the character `next`, if it was `matched`
+  /// before.
   size_t extend(size_t matched, char next) const;
 
   std::string_view wanted;
@@ -64,8 +66,8 @@ private:
   std::vector<uint32_t> shorter;
 };
 
-/// `text` without the characters of `chars` (white space where it is null) at
-/// its ends.
+/// `text` without the characters of `chars` (white space if it is null) at its
+/// ends.
 std::string_view strip(std::string_view text, const std::string *chars,
                        bool atBegin, bool atEnd);
 std::string toLower(std::string_view text);
@@ -77,14 +79,13 @@ Value applyFilter(Interpreter &interpreter, std::string_view name,
 bool applyTest(Interpreter &interpreter, std::string_view name,
                const Value &input, const Arguments &arguments);
 
-/// Calls a method of a string, list or dict. Returns nullopt where it has none
-/// of that name.
+/// Calls a method of a string, list or dict. Returns nullopt if there is no
+/// such method.
 std::optional<Value> callMethod(Interpreter &interpreter, const Value &object,
                                 std::string_view name,
                                 const Arguments &arguments);
 
-/// Calls a function that every template knows. Returns nullopt where there is
-/// none of that name.
+/// Calls a builtin function. Returns nullopt if there is no such function.
 std::optional<Value> callFunction(Interpreter &interpreter,
                                   std::string_view name,
                                   const Arguments &arguments);

@@ -7,10 +7,10 @@
 using namespace qwen;
 using namespace qwen::jinja;
 
-// The functions go from the operators that bind loosest to those that bind
-// tightest.
+// The functions are in the order of precedence; the operators of the first one
+// bind loosest.
 
-/// Expressions with commas between are a tuple.
+/// One expression, or several separated by commas: a tuple.
 ExpressionPtr Parser::parseTuple() {
   const int line = peek().line;
   ExpressionPtr first = parseExpression();
@@ -216,8 +216,8 @@ ExpressionPtr Parser::parsePrimary() {
   }
 }
 
-/// What is in brackets: a list, a tuple (or, with one item and no comma, just
-/// that item) or a dict.
+/// The contents of brackets: a list, a dict, a tuple or, without a comma, a
+/// single item.
 ExpressionPtr Parser::parseItems(Expression::Kind kind, const char *close) {
   ExpressionPtr node = make(kind, peek().line);
   bool hasComma = false;

@@ -111,8 +111,8 @@ Value Interpreter::call(const Value &callee, const Arguments &arguments) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// One level of expressions. Their depth is bounded by the parser, and what
-/// they call checks the sum.
+/// One level of expressions. The parser limits their depth; the calls in them
+/// check the sum.
 struct Level {
   explicit Level(int &counter) : levels(counter) { ++levels; }
   ~Level() { --levels; }
@@ -184,7 +184,7 @@ Value Interpreter::evaluate(const Expression &node, Scope *scope) {
   }
   case Expression::And:
   case Expression::Or: {
-    // The last value looked at, as in Python.
+    // As in Python, the result is the last evaluated operand.
     Value value;
     for (const ExpressionPtr &part : node.operands) {
       value = evaluate(*part, scope);
@@ -255,7 +255,7 @@ Value Interpreter::evaluateCall(const Expression &node, Scope *scope) {
   return call(function, arguments);
 }
 
-/// `input` is what is filtered where the expression does not have it.
+/// `input` is the filtered value if the expression does not have it.
 Value Interpreter::evaluateFilter(const Expression &node, Scope *scope,
                                   const Value *input) {
   const Level guard(nesting);
@@ -290,7 +290,7 @@ Value Interpreter::evaluateSlice(const Expression &node, Scope *scope) {
   const int64_t step = bound(3).value_or(1);
   if (step == 0)
     throw Failure{"the step of a part is 0"};
-  // As Python has it: negative bounds count from the end, all are clamped.
+  // As in Python, negative bounds count from the end, and all are clamped.
   const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
   const auto clamp = [&](std::optional<int64_t> value, int64_t byDefault) {
     if (!value)
@@ -413,7 +413,8 @@ Value Interpreter::evaluateBinary(const Expression &node, Scope *scope) {
         a.isString() ? a.string()->size() : 32 * a.list()->items.size();
     if (size == 0 || count == 0)
       return a.isString() ? makeString("") : makeList({});
-    // Before it is made; the product may overflow where a part does not.
+    // Charged before the result is made. The first charge ensures that the
+    // product does not overflow.
     charge(count);
     charge(count * size);
     if (a.isString()) {

@@ -24,7 +24,8 @@ static std::string textOf(Interpreter &interpreter, const Value &value) {
 // Filters of lists
 //===----------------------------------------------------------------------===//
 
-/// What a filter's `attribute` argument means of `value`: "a.b" or "0".
+/// The attribute of `value` that a filter's `attribute` argument names: "a.b"
+/// or "0".
 static Value attributePath(Interpreter &interpreter, Value value,
                            const Value &path) {
   interpreter.charge(path.weight());
@@ -67,7 +68,7 @@ static Value join(Interpreter &interpreter, const Value &value,
   return interpreter.makeString(std::move(text));
 }
 
-/// The order of sort, unique, min and max: without regard to case unless asked.
+/// The key of sort, unique, min and max, which ignore case by default.
 static Value sortKey(Interpreter &interpreter, const Value &value,
                      bool isCaseSensitive, const Value &path) {
   Value key = path.isNone() ? value : attributePath(interpreter, value, path);
@@ -159,8 +160,8 @@ static Value extreme(Interpreter &interpreter, const Value &value,
   return best;
 }
 
-/// select, reject and their attribute forms: items for which the test that the
-/// arguments name (or their truth) is `Wanted`.
+/// select, reject and their attribute forms: the items for which the named
+/// test, or without one their truth, is `Wanted`.
 template <bool Wanted, bool OfAttribute>
 static Value select(Interpreter &interpreter, const Value &value,
                     const ArgumentReader &arguments) {
@@ -355,7 +356,7 @@ static Value toJsonFilter(Interpreter &interpreter, const Value &value,
     style.keySeparator = toText(pair->items[1]);
   }
   style.sortKeys = arguments.optional(3, "sort_keys", false).isTrue();
-  // What is between the parts counts, too.
+  // The text between the parts counts too.
   const uint64_t between =
       style.itemSeparator.size() + style.keySeparator.size() +
       (style.indent ? style.indent->size() * value.depth() : 0);
@@ -413,7 +414,7 @@ static Value escapeHtml(Interpreter &interpreter, const Value &value,
   return interpreter.makeString(std::move(text));
 }
 
-/// Unlike the method of that name, begins words after these alone.
+/// Unlike the method `title`, begins words only after these characters.
 static Value title(Interpreter &interpreter, const Value &value,
                    const ArgumentReader &) {
   std::string text;
@@ -438,7 +439,7 @@ static Value defaultValue(Interpreter &, const Value &value,
   return value;
 }
 
-/// A filter that is a string's method of the same name, or of another one.
+/// A filter that calls the string method `method`.
 static Value viaMethod(Interpreter &interpreter, const Value &value,
                        const ArgumentReader &arguments, const char *method) {
   const Value text = value.isString()
@@ -512,7 +513,7 @@ Value jinja::applyFilter(Interpreter &interpreter, std::string_view name,
   if (found == filters().end())
     throw Failure{"the filter '" + std::string(name) + "' is not supported"};
   const ArgumentReader reader(name, arguments);
-  // Filters of lists charge for the items that they look at.
+  // Filters of lists charge for the items that they read.
   interpreter.charge(kStep + (input.isString() ? input.size() : 0) +
                      reader.weight());
   return found->second(interpreter, input, reader);

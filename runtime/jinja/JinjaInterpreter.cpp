@@ -10,13 +10,14 @@ using namespace qwen;
 using namespace qwen::jinja;
 using nlohmann::ordered_json;
 
-/// The work of about a second; a conversation of 10,000 messages takes half.
+/// The limit of work, about a second. A conversation of 10,000 messages takes
+/// half of it.
 static constexpr uint64_t kMaxWork = uint64_t(1) << 26;
-/// The work between two calls of `stop`.
+/// Work between two calls of `stop`.
 static constexpr uint64_t kWorkOfStopCheck = uint64_t(1) << 16;
-/// Statements and expressions within each other, macros' included.
+/// Maximum depth of statements and expressions, macros included.
 static constexpr int kMaxNesting = 500;
-/// Lists and dicts within each other.
+/// Maximum depth of lists and dicts.
 static constexpr uint32_t kMaxValueDepth = 100;
 
 //===----------------------------------------------------------------------===//
@@ -198,7 +199,7 @@ Value Interpreter::fromJson(const ordered_json &json, uint32_t depth) {
   case ordered_json::value_t::number_integer:
     return json.get<int64_t>();
   case ordered_json::value_t::number_unsigned:
-    // Past int64, as a float: templates do not count that far.
+    // Values above INT64_MAX become floats; templates do not need them.
     if (json.get<uint64_t>() > uint64_t(INT64_MAX))
       return json.get<double>();
     return json.get<int64_t>();
@@ -426,7 +427,7 @@ Value Interpreter::runMacro(const Statement &macro, Scope *closure,
   Scope *scope = newScope(closure);
   const std::vector<std::string> &names = macro.targets;
   charge((kStep + arguments.named.size()) * names.size());
-  // Those of a call block begin with the call itself.
+  // The expressions of a call block begin with the call itself.
   const size_t firstDefault = macro.kind == Statement::CallBlock;
   const size_t defaults = macro.expressions.size() - firstDefault;
   if (arguments.positional.size() > names.size())

@@ -1,7 +1,7 @@
 //===- JinjaInterpreter.h - Runs a template ---------------------*- C++ -*-===//
 //
-// Walks the tree of JinjaSyntax.h. One interpreter renders once and counts what
-// it does: a template is input from a file of somebody else's.
+// Walks the tree of JinjaSyntax.h. An interpreter renders once. It counts and
+// limits its work, because templates are untrusted input.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,7 +18,7 @@
 
 namespace qwen::jinja {
 
-/// The work of an expression, a statement or a call beside that on bytes.
+/// The work of an expression, a statement or a call, besides its bytes.
 inline constexpr uint64_t kStep = 4;
 
 /// Names of one scope.
@@ -31,7 +31,7 @@ struct Scope {
 struct Sequence {
   /// The string, or null.
   const std::string *text;
-  /// Offsets of its characters, and its size.
+  /// Offsets of the characters, then the size of the string.
   std::vector<uint32_t> starts;
   const ListData *list;
 
@@ -46,44 +46,43 @@ struct Sequence {
 
 class Interpreter {
 public:
-  /// The rendering ends when `stop`, which may be empty, returns true. It is
-  /// called every millisecond or so.
+  /// The rendering ends when `stop` returns true, which may be empty. It is
+  /// called about every millisecond.
   explicit Interpreter(const std::function<bool()> &stop) : stop(stop) {}
 
-  /// Renders `source` with the members of the object `context` as its names,
-  /// and `defaults` where those are missing. Throws Error.
+  /// Renders `source` with the members of the object `context` as variables.
+  /// `defaults` are the values of missing variables. Throws Error.
   std::string
   render(const Template &source, const nlohmann::ordered_json &context,
          std::initializer_list<std::pair<const char *, Value>> defaults);
 
   /// Counts work before it is done. A unit is a byte that is read, compared or
-  /// made, or 15 nanoseconds of something else. Throws Failure past the limit,
-  /// and when `stop` ends the rendering.
+  /// made, or 15 nanoseconds of other work. Throws Failure past the limit, or
+  /// if `stop` ends the rendering.
   void charge(uint64_t units);
 
   Value makeString(std::string text);
   Value makeList(std::vector<Value> items, bool isTuple = false);
   Value makeDict(std::vector<std::pair<std::string, Value>> items);
 
-  /// The items that a loop over `value` sees. Throws Failure where it cannot
-  /// be looped over.
+  /// The items of a loop over `value`. Throws Failure if it is not iterable.
   std::vector<Value> iterate(const Value &value);
 
-  /// `object.name` and `object[index]`; undefined where there is none.
+  /// `object.name` and `object[index]`, or undefined.
   Value attribute(const Value &object, std::string_view name);
   Value item(const Value &object, const Value &index);
 
   /// Python's `value in container`.
   bool contains(const Value &container, const Value &value);
-  /// The value of a dict's key, or null.
+  /// The value of a key in a dict, or null.
   const Value *find(const DictData &dict, std::string_view key);
-  /// Python's items[key] = value, for a dict that is being made.
+  /// Python's items[key] = value for a dict under construction.
   void setItem(std::vector<std::pair<std::string, Value>> &items,
                const std::string &key, Value value);
 
   Value call(const Value &callee, const Arguments &arguments);
 
-  /// Keeps an object until the end of the rendering.
+  /// Makes an object that lives until the end of the rendering.
   template <typename T, typename... Args> T *own(Args &&...args) {
     charge(64);
     auto object = std::make_unique<T>(std::forward<Args>(args)...);
@@ -92,10 +91,11 @@ public:
     return pointer;
   }
 
-  /// Renders the body of a macro or call block with parameters bound.
+  /// Renders the body of a macro or call block with bound parameters.
   Value runMacro(const Statement &macro, Scope *closure, const Value *caller,
                  const Arguments &arguments);
-  /// Runs a loop's body for each of `items`, `depth` loops deep in itself.
+  /// Runs a loop's body for each of `items`; `depth` is the depth of the loop's
+  /// recursion.
   std::string runRecursiveLoop(const Statement &loop, Scope *scope,
                                const Value &items, int64_t depth);
 
@@ -109,7 +109,7 @@ private:
   void runSet(const Statement &statement, Scope *scope, const Value &value);
   void bindTargets(const std::vector<std::string> &targets, Scope *scope,
                    const Value &value);
-  /// What the body prints.
+  /// Renders the body to a string.
   std::string capture(const Body &body, Scope *scope);
   void print(const Value &value);
 
@@ -132,7 +132,7 @@ private:
   /// The work at which `stop` is called again.
   uint64_t nextStopCheck = 0;
   int nesting = 0;
-  /// Where the template is, for messages.
+  /// The current line of the template, for messages.
   int line = 1;
   std::string *output = nullptr;
   std::deque<Scope> scopes;

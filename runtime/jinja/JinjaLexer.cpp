@@ -1,4 +1,4 @@
-//===- JinjaLexer.cpp - Cuts a template into tokens -----------------------===//
+//===- JinjaLexer.cpp - Splits a template into tokens ---------------------===//
 
 #include "jinja/JinjaSyntax.h"
 #include "text/Unicode.h"
@@ -34,8 +34,8 @@ private:
   void lexTag(char kind);
   void lexComment();
   bool lexRaw();
-  /// Takes the end of a tag where it stands, with what is to be removed after
-  /// it.
+  /// Takes the end of a tag, if it is next, and the removed newline or blanks
+  /// after it.
   bool takeTagEnd(char first);
   void lexToken();
   void lexNumber();
@@ -62,14 +62,14 @@ private:
   std::string_view source;
   size_t at = 0;
   int line = 1;
-  /// What was last passed ends a line, or nothing was.
+  /// Whether the cursor is at the start of a line.
   bool isLineStart = true;
   std::vector<Token> tokens;
 };
 
 } // namespace
 
-/// Adds the text before a tag: `tagKind` is the second character of the tag,
+/// Adds the text before a tag. `tagKind` is the second character of the tag,
 /// `sign` the - or + after it.
 void Lexer::addText(std::string_view text, char tagKind, char sign) {
   const size_t size = text.size();
@@ -260,7 +260,7 @@ void Lexer::lexNumber() {
   add(kind, std::move(digits));
 }
 
-/// The value of the `digits` hexadecimal digits at the cursor, taken.
+/// Takes `digits` hexadecimal digits and returns their value.
 std::optional<char32_t> Lexer::hexCode(size_t digits) {
   char32_t code = 0;
   for (size_t i = 0; i < digits; ++i) {
@@ -296,7 +296,7 @@ void Lexer::lexString() {
     if (const size_t known = kEscaped.find(c); known != kEscaped.npos) {
       text += kMeant[known];
     } else if (c == '\n') {
-      // A line that goes on.
+      // The string continues on the next line.
     } else if (c >= '0' && c <= '7') {
       char32_t code = char32_t(c - '0');
       for (int i = 0; i < 2 && peek() >= '0' && peek() <= '7'; ++i) {

@@ -133,8 +133,8 @@ std::string_view jinja::strip(std::string_view text, const std::string *chars,
   return text;
 }
 
-/// Each character through `change`, which is also told whether the one before
-/// was a letter.
+/// Applies `change` to each character. Its second argument is whether the
+/// previous character is a letter.
 template <typename Change>
 static std::string changeCase(std::string_view text, Change change) {
   std::string result;
@@ -191,7 +191,7 @@ static Value splitMethod(Interpreter &interpreter, const std::string &source,
     parts.push_back(interpreter.makeString(std::string(part)));
   };
   if (separator.isNone()) {
-    // Runs of white space count as one; what is left over keeps its other end.
+    // Runs of white space count as one separator. The rest keeps its other end.
     text = strip(text, nullptr, !FromEnd, FromEnd);
     while (!text.empty()) {
       size_t cut = FromEnd ? text.size() : 0;
@@ -285,7 +285,7 @@ static Value replaceMethod(Interpreter &interpreter, const std::string &text,
   std::string result;
   std::string_view rest = text;
   for (; left > 0; --left) {
-    // Of an empty string, there is one before each character and at the end.
+    // An empty string occurs before each character and at the end.
     const size_t found = search.find(rest);
     if (found == rest.npos)
       break;
@@ -486,7 +486,7 @@ static Value range(Interpreter &interpreter, const ArgumentReader &arguments) {
   const int64_t step = arguments.integer(2, "step", 1);
   if (step == 0)
     throw Failure{"the step of range is 0"};
-  // Hugging Face's sandbox has this limit, too.
+  // Hugging Face's sandbox has the same limit.
   constexpr size_t kMaxRange = 100'000;
   std::vector<Value> items;
   for (int64_t i = start; step > 0 ? i < stop : i > stop;) {

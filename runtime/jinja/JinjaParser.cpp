@@ -36,8 +36,8 @@ void Parser::fail(const std::string &what) const {
 // Statements
 //===----------------------------------------------------------------------===//
 
-/// Statements up to a tag whose name is of `ends` (or the end of the template,
-/// where there are none), which is taken and put into `end`.
+/// Parses statements up to a tag whose name is in `ends`, or to the end of the
+/// template if `ends` is empty. Takes that name and stores it in `end`.
 Body Parser::parseBody(std::initializer_list<std::string_view> ends,
                        std::string &end) {
   const Nesting guard(*this);
@@ -151,7 +151,7 @@ std::string Parser::parseTarget() {
   return name;
 }
 
-/// One name, or several with commas between and perhaps parentheses around.
+/// One name or several, separated by commas, with optional parentheses.
 std::vector<std::string> Parser::parseTargets() {
   const bool isEnclosed = takeOperator("(");
   std::vector<std::string> targets = {parseTarget()};
@@ -173,7 +173,7 @@ Statement Parser::parseFor() {
   if (std::ranges::find(statement.targets, "loop") != statement.targets.end())
     failAt(line, "a loop cannot set 'loop'");
   expectName("in");
-  // Not a whole expression: `if` is the loop's.
+  // Not parseExpression, because `if` belongs to the loop.
   ExpressionPtr iterable = parseOr();
   if (isOperator(",")) {
     ExpressionPtr tuple = make(Expression::Tuple, line);
@@ -218,7 +218,7 @@ Statement Parser::parseSet() {
   return statement;
 }
 
-/// "(a, b=1)", appended to the targets and expressions.
+/// Appends the parameters "(a, b=1)" to the targets and expressions.
 void Parser::parseParameters(Statement &statement) {
   expectOperator("(");
   bool hasDefaults = false;

@@ -1,6 +1,6 @@
 //===- JinjaParser.h - From tokens to a template ----------------*- C++ -*-===//
 //
-// A parser by recursive descent: statements in JinjaParser.cpp, expressions in
+// A recursive descent parser: statements in JinjaParser.cpp, expressions in
 // JinjaExpressionParser.cpp.
 //
 //===----------------------------------------------------------------------===//
@@ -15,7 +15,7 @@
 
 namespace qwen::jinja {
 
-/// Deeper nesting than any honest template has would end the stack.
+/// Maximum nesting: more would overflow the stack, and templates need less.
 inline constexpr int kMaxNesting = 100;
 
 class Parser {
@@ -120,7 +120,7 @@ private:
     node->line = line;
     return node;
   }
-  /// Adds an operand (which may be null) and keeps the depth in bounds.
+  /// Adds an operand, which may be null, and checks the depth.
   void add(Expression &node, ExpressionPtr operand) {
     if (operand)
       deepen(node, *operand);
@@ -132,7 +132,7 @@ private:
       failAt(node.line, "the expression is nested too deeply");
   }
 
-  /// Counts the levels of the parser's own recursion.
+  /// Counts and limits the levels of the parser's own recursion.
   struct Nesting {
     explicit Nesting(Parser &owner) : parser(owner) {
       if (++parser.nesting > kMaxNesting)

@@ -1,7 +1,7 @@
-//===- JinjaSyntax.h - A template, parsed -----------------------*- C++ -*-===//
+//===- JinjaSyntax.h - The syntax tree of a template ------------*- C++ -*-===//
 //
-// Tokens, expressions and statements of Jinja, and the two steps that make
-// them of text.
+// Tokens, expressions and statements of Jinja, and the functions that make them
+// from text.
 //
 //===----------------------------------------------------------------------===//
 
@@ -41,12 +41,12 @@ struct Token {
   };
   Kind kind;
   int line;
-  /// The text, with strings unescaped.
+  /// The text; of strings, without quotes and escapes.
   std::string text;
 };
 
-/// Cuts a template into tokens, with blanks and newlines around tags removed as
-/// trim_blocks and lstrip_blocks ask for. Throws Error.
+/// Splits a template into tokens. Removes blanks and newlines around tags like
+/// trim_blocks and lstrip_blocks. Throws Error.
 std::vector<Token> tokenize(std::string_view source);
 
 //===----------------------------------------------------------------------===//
@@ -88,14 +88,14 @@ struct Expression {
     Concat,
     /// left, right; `name` is the operator
     Binary,
-    /// operands; `operators` stand between
+    /// operands; `operators` between them
     Compare,
     /// value, condition, other value (may be null)
     Conditional,
   };
   Kind kind;
   int line;
-  /// Levels of expressions, this one included.
+  /// Depth of the expression tree, this node included.
   int depth = 1;
   std::string name;
   Value constant;
@@ -123,7 +123,7 @@ struct Statement {
     For,
     /// value; `targets`, or one with `attribute`
     Set,
-    /// filter (may be null); body; one of `targets`, may be with `attribute`
+    /// filter (may be null); body; one of `targets`, perhaps with `attribute`
     SetBlock,
     /// `name`, `targets` are the parameters, expressions the defaults of the
     /// last ones; body
@@ -154,7 +154,8 @@ struct Template {
   Body body;
 };
 
-/// Throws Error for what is no template or is not supported.
+/// Throws Error if `source` is not a template or uses something that is not
+/// supported.
 Template parseTemplate(std::string_view source);
 
 } // namespace qwen::jinja

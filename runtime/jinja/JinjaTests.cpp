@@ -1,6 +1,6 @@
 //===- JinjaTests.cpp - Tests of values -----------------------------------===//
 //
-// What a template asks by "is": `messages is defined`.
+// The tests of the operator "is": `messages is defined`.
 //
 //===----------------------------------------------------------------------===//
 
@@ -99,7 +99,7 @@ bool jinja::applyTest(Interpreter &interpreter, std::string_view name,
                       const Value &input, const Arguments &arguments) {
   const ArgumentReader reader(name, arguments);
   interpreter.charge(kStep + reader.weight());
-  // The other tests without arguments look at the kind alone.
+  // Other tests without arguments only read the type.
   if (name == "lower" || name == "upper" || reader.weight() > 0)
     interpreter.charge(4 * input.weight());
   if (name == "in")

@@ -170,8 +170,8 @@ bool jinja::equal(const Value &a, const Value &b) {
   return (a.isNone() && b.isNone()) || (a.isUndefined() && b.isUndefined());
 }
 
-/// Compares two values, and items of lists in one pass. Throws Failure for
-/// values without an order, but for equal items: Python looks past them.
+/// Compares two values, and the items of lists in one pass. Throws Failure for
+/// values without an order, except for equal items, which Python skips.
 static std::partial_ordering order(const Value &a, const Value &b,
                                    bool isItem) {
   if (a.isNumber() && b.isNumber()) {
@@ -203,7 +203,7 @@ bool jinja::less(const Value &a, const Value &b) {
 // Text
 //===----------------------------------------------------------------------===//
 
-/// Python's repr of a float: the fewest digits that give it back, without an
+/// Python's repr of a float: the fewest digits that identify it, without an
 /// exponent from 1e-4 to below 1e16.
 static std::string floatText(double value) {
   if (std::isnan(value))

@@ -1,7 +1,7 @@
 //===- JinjaValue.h - Values of a template ----------------------*- C++ -*-===//
 //
-// What Python values a template computes with, and Python's rules for them:
-// truth, equality, order, str() and json.dumps(). Values are immutable but for
+// The Python values of a template, and Python's rules for them: truth,
+// equality, order, str() and json.dumps(). Values are immutable except for
 // objects (namespaces, loops), which the interpreter owns.
 //
 //===----------------------------------------------------------------------===//
@@ -25,7 +25,7 @@ namespace qwen::jinja {
 class Interpreter;
 class Value;
 
-/// What goes wrong while a template runs; the interpreter adds the line.
+/// An error while a template runs; the interpreter adds the line.
 struct Failure {
   std::string what;
 };
@@ -36,7 +36,7 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-/// A namespace, a loop or something to call.
+/// A namespace, a loop or something callable.
 class Object {
 public:
   virtual ~Object() = default;
@@ -53,7 +53,7 @@ struct DictData;
 
 /// The value of a name that is not defined.
 struct Undefined {
-  /// What is not defined, for messages.
+  /// The name or path that is not defined, for messages.
   std::shared_ptr<const std::string> hint;
 };
 
@@ -82,7 +82,7 @@ public:
   bool isList() const { return list() != nullptr; }
   bool isDict() const { return dict() != nullptr; }
 
-  /// The string, list, dict or object, or null where it is something else.
+  /// The string, list, dict or object, or null for other types.
   const std::string *string() const;
   const ListData *list() const;
   const DictData *dict() const;
@@ -91,7 +91,7 @@ public:
   std::optional<int64_t> integer() const;
   /// The number as a float; 0 for others.
   double number() const;
-  /// What is not defined.
+  /// The hint of an undefined value.
   const std::string &undefinedHint() const;
 
   bool isTrue() const;
@@ -99,10 +99,10 @@ public:
   std::string_view typeName() const;
   /// Bytes of a string, items of a list or dict; 0 for others.
   uint64_t size() const;
-  /// Levels of lists and dicts.
+  /// Depth of nested lists and dicts.
   uint32_t depth() const;
-  /// Bytes that text made of it has, roughly. Lists may share parts, so this
-  /// may be far more than the memory they take.
+  /// Approximate size of its text in bytes. Lists may share parts, so this may
+  /// be far more than their memory.
   uint64_t weight() const;
 
 private:
@@ -128,7 +128,7 @@ struct DictData {
   const Value *find(std::string_view key) const;
 };
 
-/// Python's ==. Takes the time of the values' weight, as `less` does.
+/// Python's ==. Its time is linear in the weight of the values, as for `less`.
 bool equal(const Value &a, const Value &b);
 
 /// Python's <. Throws Failure for values without an order.
@@ -147,7 +147,7 @@ struct JsonStyle {
   std::string keySeparator = ": ";
 };
 
-/// Python's json.dumps. Throws Failure for what JSON cannot hold.
+/// Python's json.dumps. Throws Failure for values that JSON does not have.
 std::string toJson(const Value &value, const JsonStyle &style);
 
 } // namespace qwen::jinja

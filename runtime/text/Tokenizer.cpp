@@ -1,7 +1,7 @@
 //===- Tokenizer.cpp - Text to token ids and back -------------------------===//
 //
-// A text is cut at its added tokens, what is between is brought to NFC and cut
-// into words, and each word is merged on its own (TokenizerWords.cpp).
+// The encoder splits a text at its added tokens, converts the rest to NFC,
+// splits it into words and merges the bytes of each word (TokenizerWords.cpp).
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,7 +29,7 @@ using namespace qwen;
 
 namespace {
 
-/// Takes arrays off the front of the blob.
+/// Reads arrays from the front of the blob.
 struct BlobReader {
   std::span<const uint8_t> rest;
 
@@ -47,8 +47,8 @@ struct BlobReader {
 } // namespace
 
 static void checkMerges(std::span<const MergeSlot> merges, uint32_t vocabSize) {
-  // No early exit, so that the loop is vector code: all of the table is read at
-  // every start.
+  // Every start reads the whole table, so the loop has no early exit and
+  // compilers vectorize it.
   uint32_t bad = 0, used = 0;
   for (const MergeSlot &slot : merges) {
     const uint32_t isFree =
@@ -128,7 +128,7 @@ Tokenizer Tokenizer::fromBlob(std::span<const uint8_t> blob) {
         token.flags & AddedNormalized ? result.addedAfter : result.addedBefore;
     index.byFirstByte[uint8_t(text[0])].push_back(token);
   }
-  // The longest is found first.
+  // Longer tokens have precedence.
   const auto isBefore = [&](const AddedToken &a, const AddedToken &b) {
     const size_t sizeA = result.tokenBytes(int32_t(a.id)).size();
     const size_t sizeB = result.tokenBytes(int32_t(b.id)).size();
@@ -154,8 +154,8 @@ std::string_view Tokenizer::tokenBytes(int32_t id) const {
 }
 
 uint64_t Tokenizer::mostBytes(int64_t tokens) const {
-  // NFC leaves 2 bytes of 7 (U+1FBE U+0308 U+0301 becomes U+0390), and of no
-  // other character less.
+  // NFC shrinks a text most where 7 bytes become 2: U+1FBE U+0308 U+0301
+  // becomes U+0390.
   constexpr uint64_t kShrinks = 4;
   uint64_t longest = 1;
   for (size_t id = 0; id + 1 < tokenOffsets.size(); ++id)
@@ -192,7 +192,7 @@ std::optional<int32_t> Tokenizer::findAddedToken(std::string_view text) const {
 // Encoding
 //===----------------------------------------------------------------------===//
 
-/// The character that ends before `end`.
+/// The character before `end`.
 static char32_t charBefore(std::string_view text, size_t end) {
   size_t begin = end - 1;
   while (begin > 0 && (text[begin] & 0xc0) == 0x80)
@@ -261,7 +261,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text,
   if (text.size() > kMaxTextBytes)
     throw Error("a text of " + std::to_string(text.size()) +
                 " bytes is too long for the tokenizer");
-  // Grows to at most three times the size.
+  // Replacing invalid bytes can triple the size.
   std::string repaired;
   if (!isValidUtf8(text)) {
     repaired = toValidUtf8(text);
@@ -269,7 +269,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text,
   }
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 4);
-  // Words are remembered by where they stand, so normalized text stays.
+  // WordEncoder refers to earlier words, so normalized text must live on.
   std::deque<std::string> normalized;
   WordEncoder words(*header, merges, text.size(), ids);
   const auto onToken = [&](int32_t id) { ids.push_back(id); };

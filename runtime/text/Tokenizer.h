@@ -1,7 +1,7 @@
 //===- Tokenizer.h - Text to token ids and back -----------------*- C++ -*-===//
 //
-// Byte-level BPE over the bytes of TokenizerFormat.h, used in place. Gives the
-// ids that Hugging Face's tokenizers gives for the Qwen family.
+// Byte-level BPE that reads the bytes of TokenizerFormat.h in place. Its ids
+// are those of Hugging Face's tokenizers for the Qwen family.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,19 +21,19 @@
 
 namespace qwen {
 
-/// Immutable: any number of threads may use one tokenizer at once.
+/// Immutable, so any number of threads may use it at the same time.
 class Tokenizer {
 public:
   /// Checks `blob` and refers to it: it must outlive the tokenizer and begin at
-  /// a multiple of kTokenizerAlign. Throws Error for bytes that break any rule
-  /// of TokenizerFormat.h.
+  /// a multiple of kTokenizerAlign. Throws Error if it violates a rule of
+  /// TokenizerFormat.h.
   static Tokenizer fromBlob(std::span<const uint8_t> blob);
 
-  /// Last id + 1, added tokens included. A model may have more rows than that;
-  /// none of them is a token.
+  /// Last id + 1, added tokens included. A model may have more logits than
+  /// that, as padding.
   int32_t vocabSize() const { return static_cast<int32_t>(header->vocabSize); }
 
-  /// Bytes of the longest text that `encode` takes.
+  /// Maximum size of a text for `encode`.
   static constexpr uint64_t kMaxTextBytes =
       std::numeric_limits<int32_t>::max() / 3;
 
@@ -41,23 +41,23 @@ public:
   /// has spaces that an added token strips. At most kMaxTextBytes.
   uint64_t mostBytes(int64_t tokens) const;
 
-  /// Ids of `text`. Bytes that are no UTF-8 count as U+FFFD. With
-  /// `allowSpecial` false, special tokens that `text` spells out are ordinary
-  /// text (added tokens that are not special are found all the same).
+  /// Ids of `text`. Bytes that are not UTF-8 count as U+FFFD. If `allowSpecial`
+  /// is false, special tokens in `text` are ordinary text; other added tokens
+  /// are still found.
   std::vector<int32_t> encode(std::string_view text,
                               bool allowSpecial = true) const;
 
-  /// The bytes of `ids`, exactly; they are not always UTF-8 (see Utf8Stream).
-  /// Throws Error for an id that is no token.
+  /// The exact bytes of `ids`, which are not always UTF-8 (see Utf8Stream).
+  /// Throws Error for an invalid id.
   std::string decode(std::span<const int32_t> ids) const;
 
-  /// The bytes of one token. Throws Error for an id that is no token.
+  /// The bytes of one token. Throws Error for an invalid id.
   std::string_view tokenBytes(int32_t id) const;
 
-  /// True for special tokens, which readers of generated text are not shown.
+  /// True for special tokens, which are not part of the text of an answer.
   bool isSpecial(int32_t id) const;
 
-  /// The added token that is spelled exactly so.
+  /// The added token with exactly this text.
   std::optional<int32_t> findAddedToken(std::string_view text) const;
 
   std::optional<int32_t> bosToken() const {
@@ -92,20 +92,19 @@ private:
   std::span<const AddedToken> added;
   std::span<const uint32_t> tokenOffsets;
   const char *bytes = nullptr;
-  /// Those that are looked for before and after normalization.
+  /// Added tokens to find before and after normalization.
   AddedIndex addedBefore, addedAfter;
 };
 
-/// Puts text that comes in pieces together so that no character is cut: a piece
-/// that ends inside a character is held back until the rest has come. Bytes
-/// that can be no UTF-8 become U+FFFD, one for each maximal part of a
-/// character.
+/// Joins bytes to whole characters. Holds back the start of a character until
+/// the rest arrives. Bytes that are not UTF-8 become U+FFFD, one for each
+/// maximal part of a character.
 class Utf8Stream {
 public:
-  /// Takes more bytes and returns the whole characters there are now.
+  /// Adds bytes and returns the characters that are complete now.
   std::string push(std::string_view bytes);
-  /// Returns U+FFFD where bytes of a character that never ended are held, else
-  /// an empty string, and is as new.
+  /// Ends the text. Returns U+FFFD if its last character is incomplete, else an
+  /// empty string.
   std::string finish();
 
 private:

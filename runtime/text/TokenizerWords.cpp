@@ -18,7 +18,7 @@ using namespace qwen;
 
 namespace {
 
-/// A character and its class; at the end of the text `size` is 0.
+/// A character and its class; `size` is 0 at the end of the text.
 struct ClassedChar {
   char32_t codePoint;
   CharClass kind;
@@ -36,7 +36,7 @@ static ClassedChar charAt(std::string_view text, size_t at) {
   return {c.codePoint, charClass(c.codePoint), c.length};
 }
 
-/// First place from `at` on where a character is of another class.
+/// The offset of the first character from `at` on that has another class.
 static size_t skip(std::string_view text, size_t at, CharClass kind) {
   for (;;) {
     const ClassedChar c = charAt(text, at);
@@ -46,8 +46,8 @@ static size_t skip(std::string_view text, size_t at, CharClass kind) {
   }
 }
 
-/// The letter that stands at `at` without regard to case, of those that the
-/// contractions have; 0 for any other. Case folding knows one more s.
+/// The lower-case letter at `at` if contractions have it, else 0. Case folding
+/// also turns U+017F into s.
 static char foldedLetter(std::string_view text, size_t at) {
   const ClassedChar c = charAt(text, at);
   if (c.codePoint == 0x17f)
@@ -57,8 +57,8 @@ static char foldedLetter(std::string_view text, size_t at) {
   return c.codePoint >= 'a' && c.codePoint <= 'z' ? char(c.codePoint) : char(0);
 }
 
-/// End of the contraction at `begin`, where an apostrophe stands; `begin` where
-/// there is none.
+/// The end of the contraction that begins with the apostrophe at `begin`, or
+/// `begin` if there is none.
 static size_t contractionEnd(std::string_view text, size_t begin) {
   const size_t first = begin + 1;
   switch (foldedLetter(text, first)) {
@@ -78,8 +78,8 @@ static size_t contractionEnd(std::string_view text, size_t begin) {
   }
 }
 
-/// End of the word at `begin`, where white space stands that belongs to no
-/// letters or marks after it.
+/// The end of a word of white space at `begin`, which belongs to no letters or
+/// marks after it.
 static size_t spaceEnd(std::string_view text, size_t begin) {
   size_t end = begin, lastBegin = begin, newlineEnd = begin;
   for (;;) {
@@ -93,7 +93,7 @@ static size_t spaceEnd(std::string_view text, size_t begin) {
   }
   if (newlineEnd > begin)
     return newlineEnd;
-  // The last space is left to the word after it.
+  // The last space belongs to the word after it.
   if (end < text.size() && lastBegin > begin)
     return lastBegin;
   return end;
@@ -131,7 +131,7 @@ size_t qwen::wordEnd(std::string_view text, size_t begin) {
 // Merging
 //===----------------------------------------------------------------------===//
 
-/// Longer words are not remembered: they hardly come twice.
+/// Longer words rarely occur twice, so their ids are not kept.
 static constexpr size_t kMaxSeenSize = 64;
 
 WordEncoder::WordEncoder(const TokenizerHeader &tokenizerHeader,
@@ -158,7 +158,7 @@ void WordEncoder::encodeWord(std::string_view word) {
   const uint64_t hash = XXH3_64bits(word.data(), word.size());
   Seen &slot = seen[hash & (seen.size() - 1)];
   if (slot.hash == hash && std::string_view(slot.word, slot.size) == word) {
-    // Not by iterator: the vector may grow.
+    // By index, because the vector may grow.
     for (size_t i = 0; i < slot.idCount; ++i)
       ids.push_back(ids[slot.firstId + i]);
     return;
@@ -206,7 +206,7 @@ void WordEncoder::merge(std::string_view word) {
     const Candidate best = candidates.back();
     candidates.pop_back();
     Symbol &left = symbols[size_t(best.left)];
-    // Merges done since may have taken either side away.
+    // An earlier merge may have replaced either side.
     if (left.id != best.merge->left || left.next < 0 ||
         symbols[size_t(left.next)].id != best.merge->right)
       continue;

@@ -17,27 +17,28 @@
 
 namespace qwen {
 
-/// Where the word ends that begins at `begin` of valid UTF-8: the match of
+/// The end of the word that begins at `begin` of valid UTF-8. It is the match
+/// of
 ///
 ///   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|
 ///    ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 ///
-/// (one expression) as Oniguruma finds it: alternatives in this order, each as
-/// long as it gets. Every character is part of some word.
+/// (one expression) by the rules of Oniguruma: it tries alternatives in this
+/// order, each greedily. Every character is part of a word.
 size_t wordEnd(std::string_view text, size_t begin);
 
 /// Encodes the words of one text, appending to `ids`.
 class WordEncoder {
 public:
-  /// `sizeHint`: bytes of text to expect. What is encoded must stay in place
-  /// until the last call.
+  /// `sizeHint` is the expected size of all texts. They must outlive the last
+  /// call of encode.
   WordEncoder(const TokenizerHeader &header, std::span<const MergeSlot> merges,
               size_t sizeHint, std::vector<int32_t> &ids);
 
   void encode(std::string_view text);
 
 private:
-  /// A word met before: where it stands and which part of `ids` is its.
+  /// An earlier word: its text and its part of `ids`.
   struct Seen {
     const char *word = nullptr;
     uint32_t size = 0;
@@ -57,7 +58,7 @@ private:
     int32_t left;
     const MergeSlot *merge;
 
-    /// Least rank on top of the heap, of equals the leftmost.
+    /// The heap's top has the least rank; of equals, it is the leftmost.
     bool operator<(const Candidate &other) const {
       return rank != other.rank ? rank > other.rank : left > other.left;
     }

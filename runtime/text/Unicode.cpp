@@ -57,9 +57,9 @@ size_t qwen::countCodePoints(std::string_view text) {
 // Other versions of Unicode
 //===----------------------------------------------------------------------===//
 
-// The models were trained, and Hugging Face encodes, with whatever versions of
-// Unicode its libraries have: classes of characters of 16.0, NFC of 9.0.
-// utf8proc has 15.0 for both. These tables are the difference.
+// Hugging Face's libraries, with which the models were trained, have the
+// character classes of Unicode 16.0 and the NFC of 9.0. utf8proc has 15.0 for
+// both. These tables are the difference.
 
 namespace {
 struct CharRange {
@@ -85,8 +85,8 @@ static constexpr CharRange kNewNumbers[] = {
     {0x16130, 0x16139}, {0x16d70, 0x16d79}, {0x1ccf0, 0x1ccf9},
     {0x1e5f1, 0x1e5fa}};
 
-/// Characters of 15.0 that are marks with a combining class or compose, and
-/// that 9.0 lacks: to its NFC they are nothing special.
+/// Characters of 15.0 that 9.0 lacks and that compose or have a combining
+/// class. NFC of 9.0 leaves them alone.
 static constexpr CharRange kInertMarks[] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},
     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},     {0xd3b, 0xd3c},
@@ -212,11 +212,11 @@ bool qwen::isSurelyNfc(std::string_view text) {
 
 namespace {
 
-/// Collects characters, decomposed, and writes them composed.
+/// Decomposes characters, collects them and composes them again.
 class NfcRun {
 public:
   void add(char32_t c);
-  /// Appends the text so far to `result` and begins anew.
+  /// Appends the composed characters to `result` and removes them.
   void flush(std::string &result);
 
 private:
@@ -256,8 +256,8 @@ void NfcRun::add(char32_t c) {
   }
 }
 
-/// Sorts the marks at the end by their class, equals in the order they stand
-/// in. (utf8proc can do that, too, but takes time quadratic in their number.)
+/// Sorts the marks at the end by their class; equals keep their order.
+/// (utf8proc needs quadratic time for this.)
 void NfcRun::orderMarks() {
   if (chars.size() - marks < 2)
     return;

@@ -1,6 +1,6 @@
 //===- Unicode.h - UTF-8, classes of characters, NFC ------------*- C++ -*-===//
 //
-// What the tokenizer and the templates need of Unicode, over utf8proc.
+// Unicode for the tokenizer and the chat templates, based on utf8proc.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,7 +19,7 @@ void appendUtf8(std::string &text, char32_t codePoint);
 
 bool isValidUtf8(std::string_view text);
 
-/// `text` with U+FFFD in place of what is no UTF-8, as Python has it with
+/// `text` with U+FFFD in place of bytes that are not UTF-8, like Python's
 /// errors="replace".
 std::string toValidUtf8(std::string_view text);
 
@@ -41,14 +41,14 @@ enum class CharClass : uint8_t {
 };
 CharClass charClass(char32_t codePoint);
 
-/// True for what a regular expression calls \w.
+/// Whether \w of a regular expression matches the character.
 bool isWordChar(char32_t codePoint);
 
-/// `text`, which is valid UTF-8, in Normalization Form C (of Unicode 9.0).
-/// Takes linear time but for the sorting of marks.
+/// `text`, which must be valid UTF-8, in Normalization Form C of Unicode 9.0.
+/// Takes linear time except for the sorting of marks.
 std::string toNfc(std::string_view text);
 
-/// True where toNfc is known to change nothing, found by a quick look.
+/// A quick check: true if toNfc certainly changes nothing.
 bool isSurelyNfc(std::string_view text);
 
 } // namespace qwen

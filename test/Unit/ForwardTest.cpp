@@ -24,7 +24,7 @@ const char *path() {
 }
 
 /// Output rows of the tokens with an index in `wanted`, in one call.
-Rows run(const Artifact &artifact, OutputKind kind,
+Rows run(const Artifact &artifact, RowKind kind,
          const std::vector<size_t> &wanted, int32_t threads = 1) {
   EngineOptions options;
   options.threads = threads;
@@ -69,8 +69,8 @@ std::vector<float> embeddingRow(const Artifact &artifact, int64_t id) {
 
 TEST(Forward, LogitsAreHiddenRowsTimesTheTiedEmbedding) {
   const Artifact artifact(path());
-  const Rows hidden = run(artifact, OutputKind::Hidden, kAll, 2);
-  const Rows logits = run(artifact, OutputKind::Logits, kAll, 2);
+  const Rows hidden = run(artifact, RowKind::Hidden, kAll, 2);
+  const Rows logits = run(artifact, RowKind::Logits, kAll, 2);
   ASSERT_EQ(hidden.size(), std::size(kIds));
   for (int64_t id = 0; id < artifact.manifest().model.vocabSize; ++id) {
     const std::vector<float> row = embeddingRow(artifact, id);
@@ -87,7 +87,7 @@ TEST(Forward, LogitsAreHiddenRowsTimesTheTiedEmbedding) {
 
 TEST(Forward, WantedRowsAreThoseOfAllRows) {
   const Artifact artifact(path());
-  for (OutputKind kind : {OutputKind::Logits, OutputKind::Hidden}) {
+  for (RowKind kind : {RowKind::Logits, RowKind::Hidden}) {
     const Rows all = run(artifact, kind, kAll);
     for (const std::vector<size_t> &wanted :
          {std::vector<size_t>{6}, {0}, {1, 4}, {0, 2, 3, 5, 6}, {}}) {

@@ -142,14 +142,14 @@ protected:
     flaggedPosition = -1;
   }
 
-  std::vector<std::pair<size_t, float>>
-  run(Engine &engine, const std::vector<Token> &batch,
-      OutputKind kind = OutputKind::Logits) {
+  std::vector<std::pair<size_t, float>> run(Engine &engine,
+                                            const std::vector<Token> &batch,
+                                            RowKind kind = RowKind::Logits) {
     std::vector<std::pair<size_t, float>> result;
     engine.forward(
         batch,
         [&](size_t index, std::span<float> row) {
-          EXPECT_EQ(row.size(), kind == OutputKind::Hidden ? 32u : 40u);
+          EXPECT_EQ(row.size(), kind == RowKind::Hidden ? 32u : 40u);
           result.emplace_back(index, row[0]);
         },
         kind);
@@ -174,7 +174,7 @@ TEST_F(EngineTest, SplitsAtTokensAndRows) {
   trace.clear();
   for (Token &token : batch) {
     token.position += 10;
-    token.output = true;
+    token.wanted = true;
   }
   EXPECT_EQ(run(engine, batch).size(), 10u);
   EXPECT_EQ(std::count(trace.begin(), trace.end(), '|'), 5);
@@ -202,7 +202,7 @@ TEST_F(EngineTest, EverySplitAndMixtureGivesTheSame) {
 TEST_F(EngineTest, GivesHiddenRows) {
   Engine engine(manifest, nullptr, fakeForward, {.threads = 1});
   const SequenceId s = engine.cache().open();
-  EXPECT_EQ(run(engine, {{4, s, 0, true}, {5, s, 1, true}}, OutputKind::Hidden),
+  EXPECT_EQ(run(engine, {{4, s, 0, true}, {5, s, 1, true}}, RowKind::Hidden),
             (Rows{{0, 4}, {1, 9}}));
 }
 

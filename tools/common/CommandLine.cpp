@@ -10,8 +10,8 @@
 
 using namespace qwen;
 
-/// An argument in quotes, cut where it is long. Control characters become
-/// escapes, so that the error stays one line.
+/// An argument in quotes; a long one is cut. Control characters become escapes,
+/// so that the error stays one line.
 static std::string quoted(const std::string &argument) {
   constexpr size_t kMost = 60;
   const bool cut = argument.size() > kMost;
@@ -36,7 +36,7 @@ T qwen::parseNumber(const std::string &option, const std::string &text, T least,
   T value = 0;
   const char *end = text.data() + text.size();
   const auto [last, error] = std::from_chars(text.data(), end, value);
-  // Not a number (NaN) is in no range.
+  // NaN is in no range.
   if (error == std::errc() && last == end && value >= least && value <= most)
     return value;
   throw CLI::ValidationError(
@@ -75,7 +75,7 @@ static std::string commandList(const CLI::App &app) {
              [](const CLI::App *command) { return command->get_name(); }, ", ");
 }
 
-/// Says why an argument has no meaning for `app`.
+/// Describes an argument that `app` does not accept.
 static std::string describeUnknown(const CLI::App &app,
                                    const std::string &argument) {
   if (argument.size() > 1 && argument.starts_with('-')) {
@@ -90,7 +90,7 @@ static std::string describeUnknown(const CLI::App &app,
   return "unexpected argument " + quoted(argument);
 }
 
-/// Says which required argument is missing.
+/// Describes the required argument that is missing.
 static std::string describeMissing(const CLI::App &app) {
   for (const CLI::Option *option : app.get_options())
     if (option->get_required() && option->count() == 0)
@@ -98,8 +98,8 @@ static std::string describeMissing(const CLI::App &app) {
   return "a command is missing; " + commandList(app);
 }
 
-/// Says which option has too many values, or none: then it is the last
-/// argument.
+/// Describes an option with too many values, or the last argument, which lacks
+/// its value.
 static std::string describeMismatch(const CLI::App &app,
                                     const std::string &lastArgument) {
   for (const CLI::Option *option : app.get_options())
@@ -132,7 +132,7 @@ static UsageError describe(const CLI::App &app, const CLI::ParseError &error,
 // Parsing
 //===----------------------------------------------------------------------===//
 
-/// Makes the flags of an app and its commands refuse values (--json=7).
+/// Makes the flags of an app and its commands reject values (--json=7).
 static void checkFlags(CLI::App &app) {
   for (CLI::Option *option : app.get_options())
     if (option->get_items_expected_max() == 0)

@@ -38,7 +38,7 @@ template <typename T>
 T parseNumber(const std::string &option, const std::string &text, T least,
               T most);
 
-/// The type of the number that a variable holds, which may be optional.
+/// The type of the number in a variable or in its std::optional.
 template <typename T> struct NumberOf {
   using Type = T;
 };
@@ -46,7 +46,7 @@ template <typename T> struct NumberOf<std::optional<T>> {
   using Type = T;
 };
 
-/// An option with a number from `least` to `most`, which parseNumber reads.
+/// Adds an option for a number from `least` to `most`, read by parseNumber.
 template <typename Target, typename T = typename NumberOf<Target>::Type>
 CLI::Option *
 addNumber(CLI::App *app, const std::string &names, Target &to,

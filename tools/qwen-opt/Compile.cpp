@@ -91,7 +91,7 @@ private:
 // The passes
 //===----------------------------------------------------------------------===//
 
-/// Runs the passes up to `last`. What they report becomes an Error.
+/// Runs the passes up to `last`. Throws their first error as Error.
 static void runPasses(mlir::ModuleOp module, const Options &options,
                       Stage last) {
   mlir::PassManager manager(module.getContext());
@@ -114,7 +114,7 @@ static void runPasses(mlir::ModuleOp module, const Options &options,
     throw Error(message.empty() ? "a pass failed" : message);
 }
 
-/// Sets the facts that passes read from the module.
+/// Sets the module attributes that passes read.
 static void setOptions(mlir::ModuleOp module, const Target &target) {
   module->setAttr(kTargetFeaturesAttr,
                   FeaturesAttr::get(module.getContext(), target.features));
@@ -166,7 +166,7 @@ static void emitStage(const std::string &stage,
 }
 
 //===----------------------------------------------------------------------===//
-// What the user sees
+// The summary
 //===----------------------------------------------------------------------===//
 
 static std::string withUnit(uint64_t bytes) {
@@ -219,7 +219,7 @@ static void printSummary(const Options &options, const ImportedModel &model,
       << withUnit(summary.weightBytes) << ")\n"
       << "  arena: " << integer(kArenaBytesAttr) << " bytes for "
       << integer(kMaxTokensAttr) << " tokens and " << integer(kMaxRowsAttr)
-      << " output rows a call\n"
+      << " rows a call\n"
       << "  kv cache: " << kvFormatName(options.kvFormat()) << ", "
       << kvTokenBytes(model.config, options.kvFormat()) << " bytes a token, "
       << kvTokenBytes(model.config, options.kvFormat()) * kPageTokens
@@ -232,7 +232,7 @@ static void printSummary(const Options &options, const ImportedModel &model,
   out << llvm::format("  %.1f seconds\n", seconds);
 }
 
-/// The name of the checkpoint's folder, however it was spelled.
+/// The name of the checkpoint's folder; `path` may end with "." or "/".
 static std::string folderName(const std::string &path) {
   std::error_code error;
   const std::filesystem::path full = std::filesystem::canonical(path, error);
@@ -243,7 +243,7 @@ static std::string folderName(const std::string &path) {
 // The command
 //===----------------------------------------------------------------------===//
 
-/// Address space of a compile, without the mapped weight files: 160 MiB for
+/// Address space of a compile without the mapped weight files: 160 MiB for
 /// models/stories, and a reserve.
 static constexpr uint64_t kWorkBytes = uint64_t{192} << 20;
 
@@ -296,8 +296,8 @@ static void checkFileSize(const std::string &checkpoint) {
                 withUnit(limit.rlim_cur));
 }
 
-/// Prints the warnings about a tokenizer's files. A template that chat cannot
-/// read is one of them: `generate` does not need it.
+/// Prints the warnings about a tokenizer's files. A chat template with an error
+/// is only a warning, because `generate` does not need it.
 static void printWarnings(const TokenizerImport &tokenizer) {
   for (const std::string &warning : tokenizer.warnings)
     llvm::errs() << "qwen-opt: warning: " << warning << '\n';

@@ -5,12 +5,12 @@
 
 namespace qwen {
 
-/// Compiles as the arguments say. Returns the exit status: 0, 1 for an error
-/// (one line on stderr), 2 for wrong usage.
+/// Runs the command line of the compiler. Returns the exit status: 0, 1 for an
+/// error (one line on standard error), 2 for an invalid command line.
 int compileMain(int argc, char **argv);
 
-/// Prints namedTargets() on standard output, with their features and their
-/// kernels for products in each weight format, for one token and for more.
+/// Prints namedTargets() on standard output, with their features and, for each
+/// weight format, their GEMV and GEMM kernels.
 void listTargets(bool json);
 
 } // namespace qwen

@@ -1,4 +1,4 @@
-//===- ListTargets.cpp - The machines that have names ---------------------===//
+//===- ListTargets.cpp - The list of named targets ------------------------===//
 
 #include "Compile.h"
 
@@ -14,8 +14,7 @@
 using namespace qwen;
 using nlohmann::ordered_json;
 
-/// The rows for single tokens and for many of products with matrices of
-/// `format`.
+/// The GEMV and the GEMM kernel of products with matrices in `format`.
 static std::pair<std::string_view, std::string_view>
 productKernels(WeightFormat format, CpuFeatureSet features) {
   const auto name = [&](bool gemm) {
@@ -29,21 +28,21 @@ static void printJson() {
   ordered_json result = ordered_json::array();
   for (const NamedTarget &named : namedTargets()) {
     const Target target = resolveTarget(named.name);
-    ordered_json rows;
+    ordered_json kernels;
     for (WeightFormat format : kWeightFormats) {
       const auto [gemv, gemm] = productKernels(format, target.features);
-      rows[weightFormatName(format)] = {{"gemv", gemv}, {"gemm", gemm}};
+      kernels[weightFormatName(format)] = {{"gemv", gemv}, {"gemm", gemm}};
     }
     result.push_back({{"name", target.name},
                       {"cpu", named.cpu},
                       {"arch", archName(target.arch)},
                       {"features", target.features.names()},
-                      {"rows", std::move(rows)}});
+                      {"rows", std::move(kernels)}});
   }
   llvm::outs() << result.dump(1) << '\n';
 }
 
-/// Prints `words` behind two spaces, in lines of at most 120 columns.
+/// Prints `words` in lines of at most 120 columns, indented by two spaces.
 static void printWrapped(llvm::ArrayRef<std::string> words) {
   size_t column = 0;
   for (const std::string &word : words) {

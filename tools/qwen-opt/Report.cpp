@@ -1,7 +1,7 @@
 //===- Report.cpp - The performance certificate of a compiled model -------===//
 //
-// Bytes and multiplications are the manifest's; cycles are those of the code in
-// the file, by llvm-mca's library (lib/CostModel). Nothing is run.
+// The manifest gives bytes and multiplications. llvm-mca's library
+// (lib/CostModel) gives the cycles of the file's code. Nothing is run.
 //
 //===----------------------------------------------------------------------===//
 
@@ -39,14 +39,14 @@ struct Options {
   bool hasMachine() const { return gigahertz > 0; }
 };
 
-/// Ops that differ in their layer only.
+/// Ops that differ only in their layer.
 struct CostRow {
   std::string name;
   int64_t ops = 0;
   OpCost cost;
 };
 
-/// One workload of a model's work, for a token.
+/// The costs of prefill or of decode, for each token.
 struct Workload {
   /// Key in JSON.
   const char *key;
@@ -66,8 +66,8 @@ struct Workload {
 // Ceilings
 //===----------------------------------------------------------------------===//
 
-/// Upper bound on tokens a second: each op takes the longer of two times, that
-/// of its reads (weights, KV cache) and that of its instructions.
+/// Upper bound on tokens a second. Each op takes the longer of two times: the
+/// time of its reads (weights, KV cache) and the time of its instructions.
 static double ceiling(const Options &options, const Manifest &manifest,
                       const Workload &workload, const SequenceStep &step) {
   const double cyclesASecond =
@@ -76,7 +76,7 @@ static double ceiling(const Options &options, const Manifest &manifest,
   for (const auto &[cost, work] :
        llvm::zip_equal(workload.ops, manifest.work)) {
     OpWork memory = work;
-    // Rows of activations are in a core's cache.
+    // Activations are in the caches of the cores.
     memory.tokenBytes = 0;
     const double bytes =
         workOfStep(memory, step).bytes / static_cast<double>(step.tokens);
@@ -181,7 +181,7 @@ static const TargetInfo &chooseTarget(const Manifest &manifest,
                          ", "));
 }
 
-/// The CPU that the target's code was scheduled for.
+/// The CPU for which LLVM scheduled the target's code.
 static std::string defaultCpu(const TargetInfo &target) {
   const std::string cpu = resolveTarget(target.name).tuneCpu;
   if (cpu.empty() || cpu == "generic")
@@ -190,8 +190,8 @@ static std::string defaultCpu(const TargetInfo &target) {
   return cpu;
 }
 
-/// Positions that an option asks for; by default some hundreds, at most the
-/// model's context.
+/// The positions that an option asks for; the default is the smaller of 512 and
+/// the model's context.
 static int64_t positionsOf(const Manifest &manifest,
                            std::optional<int64_t> asked, const char *option) {
   constexpr int64_t kUsual = 512;
@@ -245,7 +245,8 @@ static void report(const Options &options) {
   for (const Workload &workload : workloads)
     printWorkload(manifest, workload);
   if (!cycles.failures().empty())
-    llvm::outs() << "\nwithout cycles, as their ops are\n";
+    llvm::outs()
+        << "\nkernels without a cost model, whose ops have no cycles\n";
   for (const auto &[kernel, reason] : cycles.failures())
     llvm::outs() << "  " << kernel << ": " << reason << '\n';
   if (!options.hasMachine())
@@ -300,7 +301,7 @@ int qwen::reportMain(int argc, char **argv) {
   try {
     report(options);
   } catch (const std::exception &error) {
-    // Errors of the reader name the file.
+    // The reader's errors already name the file.
     const llvm::StringRef what = error.what();
     llvm::errs() << "qwen-opt report: "
                  << (what.contains(options.file) ? "" : options.file + ": ")

@@ -1,4 +1,4 @@
-//===- Verify.cpp - Kernels verified before a file has its name -----------===//
+//===- Verify.cpp - Verification of the kernels of a new file -------------===//
 
 #include "Verify.h"
 
@@ -22,7 +22,8 @@
 
 using namespace qwen;
 
-/// The entries that `qwen-run verify --json`, run as `name`, has printed.
+/// The entries in the `output` of `qwen-run verify --json`. An error calls that
+/// program `name`.
 static std::vector<std::string> verifiedKernels(const std::string &output,
                                                 const std::string &name) {
   try {
@@ -39,7 +40,8 @@ static std::vector<std::string> verifiedKernels(const std::string &output,
   }
 }
 
-/// Runs `command` verify FILE --json, which must name all of `kernels`.
+/// Runs `command` verify FILE --json. Throws Error if it does not verify all of
+/// `kernels`.
 static void run(llvm::ArrayRef<std::string> command, const std::string &file,
                 llvm::ArrayRef<std::string> kernels) {
   const std::string name = llvm::join(command, " ");
@@ -72,13 +74,13 @@ static void run(llvm::ArrayRef<std::string> command, const std::string &file,
   }
   const std::vector<std::string> verified =
       verifiedKernels(output.contents(), name);
-  const std::string *forgotten =
+  const std::string *missing =
       llvm::find_if_not(kernels, [&](const std::string &kernel) {
         return llvm::is_contained(verified, kernel);
       });
-  if (forgotten != kernels.end())
+  if (missing != kernels.end())
     throw Error("cannot verify with '" + name +
-                "': it says nothing about kernel " + *forgotten);
+                "': it says nothing about kernel " + *missing);
 }
 
 /// The qwen-run in the folder of this program.
@@ -107,8 +109,8 @@ static std::vector<std::string> entriesOf(const TargetCode &code) {
   return names;
 }
 
-/// Verifies what this machine cannot run as it is in the file, for it lacks
-/// `missing`. Returns how.
+/// Verifies a target's kernels with models of the instructions that need
+/// `missing`, which this machine lacks. Returns the method for the summary.
 static std::string verifyModelled(const TargetCode &code,
                                   const ArtifactInput &input,
                                   const std::string &native,
@@ -138,7 +140,7 @@ qwen::verifyArtifact(const std::string &file, const std::string &runner,
   if (runner.empty() && !llvm::sys::fs::can_execute(native))
     return {"not verified: there is no " + native};
 
-  // One run for all targets that the runner, or this machine, can run.
+  // One run verifies all targets that the runner or this machine can run.
   std::vector<CpuFeatureSet> missing;
   std::vector<std::string> entries;
   for (const TargetCode &code : targets) {

@@ -1,8 +1,7 @@
 //===- qwen-opt.cpp - The Qwen compiler -----------------------------------===//
 //
-// qwen-opt DIR -o model.qwen compiles a checkpoint; qwen-opt report FILE says
-// what a compiled model costs; qwen-opt FILE.mlir --PASS... runs passes over
-// IR.
+// qwen-opt DIR -o model.qwen compiles a checkpoint; qwen-opt report FILE prints
+// the cost of a compiled model; qwen-opt FILE.mlir --PASS... runs passes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,8 +24,8 @@
 
 using namespace llvm;
 
-/// Whether the arguments ask for the pass driver: one is "-" or the name of an
-/// MLIR file, or there are none and something is piped in.
+/// Whether the arguments select the pass driver: one of them is "-" or names an
+/// MLIR file, or there are none and standard input is a pipe.
 static bool isPassDriver(int argc, char **argv) {
   if (argc == 1)
     return isatty(STDIN_FILENO) == 0;
@@ -41,8 +40,8 @@ static bool isPassDriver(int argc, char **argv) {
   return false;
 }
 
-/// Ends the program with one line, and no memory, where LLVM would abort or
-/// print a stack trace.
+/// Ends the program with one line, without allocating memory. LLVM would abort
+/// or print a stack trace.
 [[noreturn]] static void die(StringRef reason) {
   qwen::removeTemporaryFile();
   for (StringRef part :
@@ -66,7 +65,8 @@ static int runPassDriver(int argc, char **argv) {
       mlir::MlirOptMain(argc, argv, "Qwen compiler, pass driver\n", registry));
 }
 
-/// The exit status, which is not 0 where standard output did not take all.
+/// Flushes the streams. Returns `status`, or 1 if writing to standard output
+/// failed.
 static int closeStreams(int status) {
   raw_fd_ostream &out = outs();
   out.flush();

@@ -1,8 +1,8 @@
 //===- Bandwidth.cpp - How fast this machine reads a model ----------------===//
 //
-// Decoding reads all weights for each token, so the bandwidth of memory bounds
-// it. The limit is measured over the artifact's own mapping, advised as it is
-// for running, by as many threads as run it.
+// Decoding reads all weights for each token, so memory bandwidth limits it. The
+// limit is measured on the artifact's own mapping, with the advice (madvise)
+// and the number of threads that decoding has.
 //
 //===----------------------------------------------------------------------===//
 
@@ -45,9 +45,9 @@ static std::vector<Pattern> patterns() {
   return result;
 }
 
-/// Bytes a second at which `threads` threads read all of the memory once, from
-/// the first to begin to the last to end. They take the times: a thread that
-/// waits for others reads the clock late.
+/// Bytes a second at which `threads` threads read all of the memory once. The
+/// time runs from the first begin to the last end. Each thread reads the clock
+/// itself, because a thread that waits for others reads it late.
 static double readSpeed(const Pattern &pattern, const uint8_t *base,
                         size_t bytes, int32_t threads) {
   const size_t part = bytes / static_cast<size_t>(threads);
@@ -74,7 +74,7 @@ static double readSpeed(const Pattern &pattern, const uint8_t *base,
   return static_cast<double>(bytes) / seconds.count();
 }
 
-/// Bytes of the mapping at `base` that huge pages map, from smaps.
+/// Bytes of the mapping at `base` in huge memory pages, from smaps.
 static uint64_t hugeBytes(const uint8_t *base) {
   std::ifstream maps("/proc/self/smaps");
   std::string line;
@@ -92,8 +92,8 @@ static uint64_t hugeBytes(const uint8_t *base) {
   return kilobytes * 1024;
 }
 
-/// Bytes of the weights that a decoded token reads: all, but of an embedding
-/// that is not the head's too only a row.
+/// Bytes of the weights that a decoded token reads: all weights, except an
+/// embedding that `lm_head` does not share.
 static uint64_t weightBytesOfToken(const Manifest &manifest) {
   uint64_t bytes = 0;
   for (const TensorInfo &tensor : manifest.tensors)
@@ -121,11 +121,11 @@ void qwen::run::bandwidth(const BenchCommand &command) {
                          true};
     engine.forward({&token, 1}, nothing);
   };
-  // Warms caches, the branch predictors' among them.
+  // Warms caches and branch predictors.
   decode(0);
 
-  // Reads and tokens take turns, and both are judged one by one: the bandwidth
-  // of a machine that others use as well changes within a second.
+  // Reads and tokens alternate, and each is one measurement, because the
+  // bandwidth of a shared machine changes within a second.
   const std::vector<Pattern> all = patterns();
   std::vector<std::vector<double>> reads(all.size());
   std::vector<double> decoded;
@@ -148,7 +148,7 @@ void qwen::run::bandwidth(const BenchCommand &command) {
   finishCheck(engine, artifact);
   const uint64_t huge = hugeBytes(artifact.weights());
 
-  // A check of the measurement: memory of the usual kind is not read faster.
+  // Checks the measurement: anonymous memory must not be faster.
   const Mapping anonymous = Mapping::memory(size, "a copy of the weights");
   madvise(anonymous.data(), anonymous.size(), MADV_NOHUGEPAGE);
   memset(anonymous.data(), 1, anonymous.size());

@@ -34,8 +34,8 @@ int32_t qwen::run::benchToken(const Manifest &manifest, int64_t i) {
 /// Called after each step of a run.
 using StepFn = std::function<void(const SequenceStep &step, double seconds)>;
 
-/// A prompt and the tokens after it: seconds of both. Without `stepDone` the
-/// clock is not read in between.
+/// Runs a prompt and the tokens after it, and returns the seconds of both.
+/// Without `stepDone` nothing reads the clock in between.
 static std::pair<double, double>
 runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
   const auto nothing = [](size_t, std::span<float>) {};
@@ -75,7 +75,7 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
 namespace {
 /// The times of each op over the repetitions of a benchmark.
 struct Profiles {
-  /// Draws the last repetition in `picture`, where there is one.
+  /// Draws the last repetition in `picture` if it is not null.
   Profiles(const BenchCommand &command, const Artifact &artifact,
            Engine &engine, OutputFile *picture);
 

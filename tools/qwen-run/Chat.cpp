@@ -24,7 +24,7 @@ static volatile sig_atomic_t interrupted = 0;
 
 static void interrupt(int) { interrupted = 1; }
 
-/// Makes Ctrl-C set `interrupted`, and reads end with EINTR.
+/// Makes Ctrl-C set `interrupted` and end reads with EINTR.
 static void catchInterrupts() {
   struct sigaction action = {};
   action.sa_handler = interrupt;
@@ -35,10 +35,10 @@ namespace {
 /// Reads standard input line by line, with a prompt on a terminal.
 class LineReader {
 public:
-  /// Lines are cut after `mostBytes` and one more.
+  /// Cuts a longer line after `mostBytes` + 1 bytes.
   explicit LineReader(uint64_t mostBytes) : mostBytes(mostBytes) {}
 
-  /// The next line without its end; nothing at the end of the input.
+  /// The next line without its newline, or nothing at the end of the input.
   std::optional<std::string> next();
 
 private:
@@ -53,15 +53,15 @@ public:
   Conversation(const Artifact &artifact, const Tokenizer &tokenizer,
                std::optional<bool> thinking);
 
-  /// Adds a line of the user and returns the prompt for its answer. Forgets
-  /// the oldest turns where not all fit the context. Returns nothing, and
-  /// changes nothing, where the line does not fit without them and where
-  /// Ctrl-C ends the rendering. Prints a line on standard error in all cases.
+  /// Adds a line of the user and returns the prompt for its answer. Forgets the
+  /// oldest turns if the context is too small for all. Returns nothing and
+  /// changes nothing if the line does not fit even so, or if Ctrl-C ends the
+  /// rendering. Reports each of the three on standard error.
   std::optional<std::vector<int32_t>> addLine(const std::string &line);
   void addAnswer(const std::string &text);
 
 private:
-  /// The first message after so many turns.
+  /// The first message after `turns` turns.
   ordered_json::array_t::const_iterator messageOf(size_t turns) const {
     return messages.begin() + static_cast<std::ptrdiff_t>(2 * turns);
   }
@@ -77,7 +77,7 @@ private:
   const Tokenizer &tokenizer;
   const ChatTemplate chatTemplate;
   ordered_json variables;
-  /// Of user and assistant in turns.
+  /// Messages of user and assistant alternate.
   ordered_json::array_t messages;
 };
 } // namespace
@@ -149,7 +149,7 @@ Conversation::Conversation(const Artifact &artifact,
     variables["enable_thinking"] = *thinking;
 }
 
-/// The tokens of the conversation without its oldest turns.
+/// The tokens of the conversation without its `turns` oldest turns.
 std::vector<int32_t> Conversation::promptWithout(size_t turns) const {
   ordered_json context = variables;
   context["messages"] = ordered_json::array_t(messageOf(turns), messages.end());
@@ -157,8 +157,8 @@ std::vector<int32_t> Conversation::promptWithout(size_t turns) const {
       chatTemplate.render(context, [] { return interrupted != 0; }));
 }
 
-/// How many of the oldest turns must go so that a quarter of the context is
-/// free for the answer, or all if that does not help.
+/// The number of oldest turns to forget, so that a quarter of the context is
+/// free for the answer. It is the number of all turns if that does not help.
 size_t Conversation::turnsToForget() const {
   const int64_t most = model.context - model.context / 4;
   size_t least = 1;
@@ -177,7 +177,7 @@ void Conversation::sayRefused(const std::string &length) const {
       model.describeContext());
 }
 
-/// addLine without Ctrl-C, which leaves the line and throws Error.
+/// addLine, except that Ctrl-C keeps the line and throws Error.
 std::optional<std::vector<int32_t>>
 Conversation::fitLine(const std::string &line) {
   const uint64_t mostBytes = tokenizer.mostBytes(model.context);
@@ -185,7 +185,8 @@ Conversation::fitLine(const std::string &line) {
     sayRefused("more than " + std::to_string(mostBytes) + " bytes");
     return std::nullopt;
   }
-  // Not rendered: a template may run out of steps on a very long line.
+  // Checked before rendering, for a template may run out of steps on a very
+  // long line.
   const std::vector<int32_t> alone = tokenizer.encode(line);
   if (!fits(alone)) {
     sayRefused(std::to_string(alone.size()) + " tokens");
@@ -236,8 +237,8 @@ void Conversation::addAnswer(const std::string &text) {
 // Answers
 //===----------------------------------------------------------------------===//
 
-/// Ids that end an answer: those of the generation config, and ChatML's end of
-/// a turn, which the config of base models lacks.
+/// Ids that end an answer: the generation config's, the tokenizer's, and
+/// ChatML's end of a turn, which the config of base models lacks.
 static std::vector<int32_t> endIds(const Artifact &artifact,
                                    const Tokenizer &tokenizer) {
   std::vector<int32_t> ids = artifact.manifest().generation.eosTokenIds;
@@ -248,7 +249,8 @@ static std::vector<int32_t> endIds(const Artifact &artifact,
   return ids;
 }
 
-/// Streams one answer and returns its text. Says where the context ended it.
+/// Streams one answer and returns its text. Reports a full context on standard
+/// error.
 static std::string answer(Session &session, const Tokenizer &tokenizer,
                           const ModelInfo &model,
                           const std::vector<int32_t> &ends,
@@ -312,7 +314,7 @@ void qwen::run::chat(const ChatCommand &command) {
         answer(session, tokenizer, manifest.model, ends, command.count));
   }
   finishCheck(engine, artifact);
-  // Nobody has read the lines on standard error.
+  // The status tells a script what it cannot see on standard error.
   if (refused && !isTerminal(STDIN_FILENO))
     throw Error(std::to_string(refused) + " of the lines got no answer");
 }

@@ -59,7 +59,7 @@ struct ChatCommand {
   std::string file;
   std::optional<int64_t> count;
   SamplingFlags sampling;
-  /// The template's enable_thinking, where it is given.
+  /// The template's enable_thinking; nothing if no flag sets it.
   std::optional<bool> thinking;
   int32_t threads = 0;
   WeightCheck check = WeightCheck::Background;
@@ -71,7 +71,7 @@ struct BenchCommand {
   std::string file;
   int64_t prompt = 128;
   int64_t count = 32;
-  /// Sequences that run together; prompt and count are of each.
+  /// Sequences that run together; each has `prompt` and `count` tokens.
   int64_t batch = 1;
   int64_t repetitions = 5;
   int32_t threads = 0;
@@ -82,14 +82,14 @@ struct BenchCommand {
   bool json = false;
   /// Repeats all runs with a profile of each op.
   bool profile = false;
-  /// File for a picture of the last of these runs; empty for none.
+  /// File for a picture of the last profiled run; empty for none.
   std::string svg;
 };
-/// The i-th token of a benchmark's text: speed does not depend on which tokens
-/// they are, and these are not all the same.
+/// The i-th token of a benchmark's text. The tokens differ, although speed does
+/// not depend on them.
 int32_t benchToken(const Manifest &manifest, int64_t i);
 
-/// {"median", "least", "greatest"} of `values`, of which there is one at least.
+/// {"median", "least", "greatest"} of `values`, which are not empty.
 nlohmann::ordered_json summary(std::vector<double> values);
 void bench(const BenchCommand &command);
 /// Compares the memory bandwidth over the weights with that of decoding, in
@@ -122,7 +122,7 @@ void tokenize(const TokenizeCommand &command);
 
 struct LogitsCommand {
   std::string file;
-  /// One text of ids for each sequence; they run together.
+  /// Ids of each sequence; all sequences run together.
   std::vector<std::string> ids;
   std::string output;
   int32_t threads = 0;
@@ -145,7 +145,7 @@ void perplexity(const PerplexityCommand &command);
 /// Whether this machine can run the code of `target`.
 bool runsHere(const TargetInfo &target);
 
-/// The artifact's tokenizer. Throws Error where it has none.
+/// The artifact's tokenizer. Throws Error if it has none.
 Tokenizer openTokenizer(const Artifact &artifact);
 
 /// The reason for the limit Tokenizer::kMaxTextBytes, for errors.

@@ -14,7 +14,7 @@
 using namespace qwen;
 using namespace qwen::run;
 
-/// Tokens of a new sequence, with the output of all of them.
+/// The tokens of a new sequence, all wanted.
 static std::vector<Token> wholeBatch(Engine &engine,
                                      std::span<const int32_t> ids) {
   const SequenceId sequence = engine.cache().open();
@@ -45,9 +45,9 @@ static std::string npyHeader(size_t rows, int64_t columns) {
   return std::string(before, kBefore) + header;
 }
 
-/// The tokens of several sequences of their own, taken in turns, so that every
-/// call of `forward` is a ragged batch; `rowOf` gets each one's place in the
-/// order of the sequences.
+/// The tokens of new sequences, one of each in turn, so that every call is a
+/// ragged batch. `rowOf` gets the row of each token in the order of the
+/// sequences.
 static std::vector<Token>
 raggedBatch(Engine &engine, std::span<const std::vector<int32_t>> sequences,
             std::vector<size_t> &rowOf) {
@@ -95,7 +95,7 @@ void qwen::run::logits(const LogitsCommand &command) {
 
   const std::string header = npyHeader(batch.size(), model.vocabSize);
   output.write(header.data(), header.size());
-  // Rows that came before one of an earlier sequence wait for it.
+  // A row waits until all rows of earlier sequences are written.
   std::vector<std::vector<float>> waiting(batch.size());
   size_t written = 0;
   engine.forward(batch, [&](size_t index, std::span<float> row) {
@@ -109,7 +109,7 @@ void qwen::run::logits(const LogitsCommand &command) {
   output.commit();
 }
 
-/// -log of the softmax of `id`, in double.
+/// -log of the softmax of `id`, computed in double.
 static double negativeLogLikelihood(std::span<const float> logits, int32_t id) {
   const double most = *std::ranges::max_element(logits);
   double sum = 0;
@@ -118,13 +118,14 @@ static double negativeLogLikelihood(std::span<const float> logits, int32_t id) {
   return most + std::log(sum) - logits[static_cast<size_t>(id)];
 }
 
-/// Sum of -log p of the ids from the one at `first` on, given those before.
+/// Sum of -log p of the ids from index `first` on, each given the ids before
+/// it.
 static double scoreWindow(Engine &engine, std::span<const int32_t> ids,
                           size_t first) {
   std::vector<Token> batch = wholeBatch(engine, ids);
-  // The token before a label has its logits; the last one has no label.
+  // The row of a token scores the token after it, so the last has no use.
   for (size_t i = 0; i < batch.size(); ++i)
-    batch[i].output = i + 1 >= first && i + 1 < ids.size();
+    batch[i].wanted = i + 1 >= first && i + 1 < ids.size();
   double sum = 0;
   engine.forward(batch, [&](size_t index, std::span<float> row) {
     sum += negativeLogLikelihood(row, ids[index + 1]);
@@ -162,7 +163,7 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
 
   double sum = 0;
   int64_t scored = 0;
-  // Tokens before `next` have been in a window.
+  // Earlier windows have seen the tokens before `next`.
   for (int64_t begin = 0, next = 0; next < total; begin += stride) {
     const int64_t end = std::min(begin + window, total);
     const int64_t first = std::max(next, begin + 1);

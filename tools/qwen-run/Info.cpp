@@ -32,7 +32,7 @@ static const TargetInfo *targetOfThisMachine(const Manifest &manifest) {
   return manifest.bestTarget(hostArch(), hostFeatures());
 }
 
-/// Whether this machine runs a target, and what it lacks for it.
+/// Whether this machine runs a target, and the features that it lacks.
 static std::string verdict(const TargetInfo &target, bool chosen) {
   if (runsHere(target))
     return chosen ? "runs here, and is chosen" : "runs here";
@@ -65,8 +65,8 @@ static void printJson(const Artifact &artifact,
       chosen ? ordered_json(chosen->name) : ordered_json(nullptr);
   if (checked)
     result["verified_bytes"] = *checked;
-  // Ordered objects search all their keys for each one that is added, and
-  // writing calls itself once a level of nesting.
+  // Adding a key to an ordered object searches all its keys, and dump recurses
+  // once per level of nesting.
   checkJson(artifact.manifestText(), artifact.path() + ": its manifest",
             {.depth = 16, .keys = 64});
   result.update(ordered_json::parse(artifact.manifestText()));
@@ -96,7 +96,7 @@ static void printText(const Artifact &artifact,
       << " a page of " << kPageTokens << "\n"
       << "arena      " << bytesText(static_cast<uint64_t>(manifest.arenaBytes))
       << " for calls of " << manifest.limits.tokens << " tokens and "
-      << manifest.limits.rows << " outputs\n"
+      << manifest.limits.rows << " rows\n"
       << "code       " << bytesText(header.code.size) << "\n"
       << "tokenizer  " << (header.tokenizer.size ? "yes" : "no")
       << ", chat template " << (header.chatTemplate.size ? "yes" : "no") << "\n"

@@ -127,7 +127,7 @@ static std::vector<int32_t> parseJsonIds(std::string_view text,
                                          const char *what) {
   using nlohmann::json;
   const json whole = json::parse(text, nullptr, false);
-  // No copy: copying calls itself once a level of nesting.
+  // A reference, because copying recurses once per level of nesting.
   const json &value =
       whole.is_object() && whole.contains("ids") ? whole["ids"] : whole;
   std::vector<int32_t> ids;
@@ -139,7 +139,7 @@ static std::vector<int32_t> parseJsonIds(std::string_view text,
       ids.push_back(value[i].get<int32_t>());
   }
   if (!good)
-    throw Error(std::string(what) + " is no list of token ids");
+    throw Error(std::string(what) + " is not a list of token ids");
   return ids;
 }
 

@@ -30,11 +30,11 @@ bool isTerminal(int descriptor);
 /// with a line on standard error if that is fewer. 0 stays 0.
 int32_t limitThreads(int32_t threads);
 
-/// All of standard input. Throws Error, also after `most` bytes; then the error
-/// gives `why`, the reason for the limit.
+/// All of standard input. Throws Error; an error about more than `most` bytes
+/// ends with `why`, the reason for the limit.
 std::string readInput(uint64_t most, const std::string &why);
 
-/// Likewise all of a file, of any kind.
+/// All of a file of any kind, with the same errors.
 std::string readFile(const std::string &path, uint64_t most,
                      const std::string &why);
 
@@ -67,8 +67,8 @@ std::vector<int32_t> parseIds(std::string_view text, const char *what);
 /// Seconds since `start`.
 double secondsSince(std::chrono::steady_clock::time_point start);
 
-/// A line of /proc/self/status in bytes ("VmHWM", "VmSize"), 0 where there is
-/// none.
+/// The value of a line of /proc/self/status ("VmHWM", "VmSize") in bytes; 0 if
+/// the line is missing.
 uint64_t processBytes(std::string_view key);
 
 } // namespace qwen::run

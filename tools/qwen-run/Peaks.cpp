@@ -1,8 +1,8 @@
-//===- Peaks.cpp - What this machine can do at most -----------------------===//
+//===- Peaks.cpp - Measured limits of this machine ------------------------===//
 //
-// Loops whose operands stay in registers: enough independent chains for the
-// latency of any core, written as assembly so that no compiler removes or
-// reorders them.
+// The operands of the measured loops stay in registers. Each loop has enough
+// independent chains to hide the latency of any core. The loops are assembly,
+// so that no compiler removes or reorders them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,7 +22,7 @@ using namespace qwen::run;
 using Clock = std::chrono::steady_clock;
 
 namespace {
-/// `count` rounds of a loop that multiplies `macs` times in each.
+/// `run` executes `count` rounds of a loop with `macs` multiplications each.
 struct Loop {
   void (*run)(int64_t count);
   int64_t macs;
@@ -32,8 +32,8 @@ struct Loop {
 } // namespace
 
 #if defined(__x86_64__)
-/// Repeats an instruction, in which \r is the chain, for chains 0 to 9;
-/// operands, zeros, are in 10 and 11, products in 12.
+/// Repeats an instruction for chains 0 to 9; \r is the chain. Registers 10 and
+/// 11 hold operands (zeros), 12 the products.
 #define QWEN_LOOP(Instruction)                                                 \
   __asm__ volatile("vzeroall\n1:\n.irp r,0,1,2,3,4,5,6,7,8,9\n" Instruction    \
                    "\n.endr\ndecq %0\njnz 1b\nvzeroupper"                      \
@@ -49,8 +49,8 @@ static void fmaAvx2(int64_t count) {
 static void fmaAvx512(int64_t count) {
   QWEN_LOOP("vfmadd231ps %%zmm10, %%zmm11, %%zmm\\r");
 }
-/// Eight products of pairs are added in 16 bits before they are widened, as the
-/// q4_0 rows do.
+/// Adds products in 16 bits without widening them: the q4_0 kernels widen only
+/// after eight.
 static void dotAvx2(int64_t count) {
   QWEN_LOOP("vpmaddubsw %%ymm10, %%ymm11, %%ymm12\n"
             "vpaddw %%ymm12, %%ymm\\r, %%ymm\\r");
@@ -61,9 +61,9 @@ static void dotAvxVnni(int64_t count) {
 static void dotAvx512Vnni(int64_t count) {
   QWEN_LOOP("vpdpbusd %%zmm10, %%zmm11, %%zmm\\r");
 }
-/// Six tiles of 16 rows of 64 bytes.
+/// Six sums, in tile registers of 16 lines of 64 bytes.
 static void dotAmx(int64_t count) {
-  // The palette; for each tile, bytes of a row and rows.
+  // The palette, then for each tile register the bytes of a line and the lines.
   uint8_t config[64] = {1};
   for (int tile = 0; tile < 8; ++tile) {
     config[16 + 2 * tile] = 64;
@@ -93,8 +93,8 @@ static Loop integerLoop() {
   return {dotAvx2, 320, "vpmaddubsw and vpaddw"};
 }
 #elif defined(__aarch64__)
-/// Repeats an instruction, in which \r is the chain, for chains 0 to 15;
-/// operands, zeros, are in 16 and 17.
+/// Repeats an instruction for chains 0 to 15; \r is the chain. Registers 16 and
+/// 17 hold operands (zeros).
 #define QWEN_LOOP(Instruction)                                                 \
   __asm__ volatile(                                                            \
       ".arch_extension dotprod\n.arch_extension i8mm\n"                        \
@@ -131,7 +131,7 @@ static Loop integerLoop() {
 #endif
 
 namespace {
-/// What the threads share, in place of a model: Context has its address.
+/// The work of the threads. Context::arena holds its address.
 struct Job {
   const uint8_t *data;
   size_t size;
@@ -143,7 +143,7 @@ struct Job {
 };
 } // namespace
 
-/// A "forward" that reads its part or runs the loop.
+/// Takes the place of `forward`: runs the loop or reads the thread's part.
 static void work(const Context *context, int32_t thread, int32_t threads) {
   auto &job = *reinterpret_cast<Job *>(context->arena);
   const auto t = static_cast<size_t>(thread);
@@ -158,7 +158,7 @@ static void work(const Context *context, int32_t thread, int32_t threads) {
   job.seconds[t] = std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Seconds of the slowest thread in the best of `passes`.
+/// Seconds of the slowest thread in the fastest of `passes` passes.
 static double best(ThreadPool &pool, Job &job, int passes) {
   Context context = {};
   pool.bind(context);

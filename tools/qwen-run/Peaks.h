@@ -9,20 +9,20 @@
 
 namespace qwen::run {
 
-/// Limits of `threads` threads together, measured: 10^9 a second.
+/// Measured limits of all threads together, in 10^9 a second.
 struct Peaks {
-  /// Bytes read of a mapped range, the best of some passes.
+  /// Bytes read from a mapped range in the fastest of several passes.
   double readGB;
-  /// f32 fma with operands in registers.
+  /// f32 multiplications by fma with operands in registers.
   double floatGMac;
-  /// Multiplications of int8 by the best dot instruction that is known here,
-  /// with operands in registers.
+  /// int8 multiplications by the CPU's best supported dot instruction, with
+  /// operands in registers.
   double integerGMac;
   std::string integerInstruction;
 };
 
-/// Measures with `threads` threads, which read `size` bytes at `data`. Takes
-/// about half a second.
+/// Measures the limits of `threads` threads in about half a second. They read
+/// the `size` bytes at `data`.
 Peaks measurePeaks(int32_t threads, const uint8_t *data, size_t size);
 
 } // namespace qwen::run

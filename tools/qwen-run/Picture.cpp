@@ -11,7 +11,7 @@ using namespace qwen::run;
 
 static constexpr int kLeft = 70, kWidth = 1600, kRow = 34, kMargin = 12;
 
-/// Colours of kinds of ops; products are one kind.
+/// The colour of each kind of op.
 static const std::map<std::string, const char *> &colours() {
   static const std::map<std::string, const char *> map = {
       {"embedding", "#8c6bb1"}, {"rope_table", "#c994c7"},
@@ -22,7 +22,7 @@ static const std::map<std::string, const char *> &colours() {
   return map;
 }
 
-/// Text for XML: a manifest's names may hold anything.
+/// Escapes text for XML: a manifest's names may contain any characters.
 static std::string escaped(const std::string &text) {
   std::string result;
   for (const char c : text)

@@ -1,4 +1,4 @@
-//===- Profile.cpp - Where the time of a model goes -----------------------===//
+//===- Profile.cpp - Times of the ops of a model --------------------------===//
 
 #include "Profile.h"
 
@@ -21,7 +21,7 @@ int64_t qwen::run::layerOf(const std::string &op) {
   return layer;
 }
 
-/// "linear o_proj" for a product of layers, else the kind.
+/// "linear o_proj" for a product, else the kind of the op.
 static std::string className(const OpWork &work, const std::string &op) {
   if (work.kind != "linear")
     return work.kind;

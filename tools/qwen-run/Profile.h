@@ -20,19 +20,19 @@ class Profile {
 public:
   explicit Profile(const Manifest &manifest);
 
-  /// Keeps the times that `tracer` has of `step`, which took `seconds`, if it
-  /// is the fastest so far.
+  /// Keeps the times of `step` in `tracer` if no step before it took fewer
+  /// `seconds`.
   void add(const Tracer &tracer, const SequenceStep &step, double seconds);
 
-  /// Times of that step by class of op and by layer, with bytes moved and
-  /// multiplications: milliseconds, megabytes (10^6), millions.
+  /// Milliseconds of that step by class of op and by layer, with megabytes
+  /// (10^6) moved and millions of multiplications.
   nlohmann::ordered_json toJson() const;
   /// The same as a table, compared with the limits of the machine.
   std::string toText(const std::string &title, const Peaks &peaks) const;
 
 private:
-  /// Seconds are of a thread in the mean, or the step's. `waited` is at the
-  /// barrier before the op.
+  /// Seconds are the mean over the threads. `waited` is the time at the barrier
+  /// before the op.
   struct Times {
     double seconds = 0;
     double waited = 0;
@@ -62,13 +62,13 @@ private:
 /// The layer in an op's name ("layers.3.mlp.down_proj"), or -1.
 int64_t layerOf(const std::string &op);
 
-/// The events of one step by thread as SVG: a row for each thread, a box for
-/// each op, a gap for each wait. `title` stands above; `y` is the place of the
-/// upper edge, which is moved to the lower one.
+/// The events of one step as SVG below `title`: a line for each thread, a box
+/// for each op, a gap for each wait. `y` is the upper edge of the drawing and
+/// becomes its lower edge.
 std::string drawStep(const std::string &title, const Manifest &manifest,
                      const Tracer &tracer, int &y);
 
-/// The whole picture of `parts` (drawStep) of `height` in all.
+/// The whole picture of `parts` from drawStep, which have `height` together.
 std::string drawPicture(const std::string &parts, int height);
 
 } // namespace qwen::run

@@ -11,9 +11,10 @@
 
 namespace qwen::run {
 
-/// Reads lines of 64 bytes of `streams` parts in turn, each with a prefetch
-/// `distance` bytes ahead; 0 is none. Returns a sum, so that nothing is left
-/// out; what does not fill a line of each part is not read.
+/// Splits the memory into `streams` parts and reads a line of 64 bytes of each
+/// part in turn. Prefetches `distance` bytes ahead, or not at all if it is 0.
+/// Bytes that do not fill a line of every part are skipped. Returns a sum, so
+/// that no compiler removes the reads.
 template <size_t streams>
 uint64_t readStreams(const uint8_t *base, size_t bytes, size_t distance) {
   using Words = uint64_t __attribute__((vector_size(16)));

@@ -8,7 +8,7 @@
 using namespace qwen;
 using namespace qwen::run;
 
-/// {"text": ...}, with U+FFFD for bytes that are no UTF-8.
+/// {"text": ...}, with U+FFFD for bytes that are not UTF-8.
 static std::string textObject(const std::string &bytes) {
   Utf8Stream characters;
   std::string text = characters.push(bytes);

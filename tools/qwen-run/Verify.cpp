@@ -21,7 +21,7 @@ using nlohmann::ordered_json;
 // Faults
 //===----------------------------------------------------------------------===//
 
-/// The kernel and the case that run, as a line about a fault begins.
+/// The start of the line about a fault: the running kernel and its case.
 static char running[1024];
 static size_t runningSize;
 
@@ -37,8 +37,7 @@ static void setRunning(std::string_view kernel,
 static void reportFault(int number, siginfo_t *info, void *) {
   static constexpr char illegal[] =
       "has an instruction that this machine lacks\n";
-  static constexpr char memory[] =
-      "touches memory that is none of its operands\n";
+  static constexpr char memory[] = "accesses memory outside of its operands\n";
   if (number == SIGBUS)
     endOnFileFault(info->si_addr);
   (void)!write(STDERR_FILENO, running, runningSize);
@@ -49,7 +48,7 @@ static void reportFault(int number, siginfo_t *info, void *) {
   _exit(1);
 }
 
-/// Faults of kernels end the program with one line.
+/// Makes a kernel's fault end the program with one line.
 static void catchFaults() {
   struct sigaction action = {};
   action.sa_sigaction = reportFault;
@@ -62,7 +61,7 @@ static void catchFaults() {
 // The command
 //===----------------------------------------------------------------------===//
 
-/// The model's own sizes, and small ones with a shorter last block.
+/// The model's sizes, and small sizes with a shorter last block.
 static VerifySizes sizesOf(const ModelInfo &model) {
   VerifySizes sizes = {{32, 96, 160, 288}, {16, 24}, {1, 2, 9, 17}};
   for (int64_t k :
@@ -85,8 +84,8 @@ struct Verified {
 static Verified verifyEntry(const VerifySizes &sizes, std::string_view name,
                             void *function) {
   const size_t dot = name.find('.');
-  const KernelInfo *row = findKernel(name.substr(0, dot));
-  if (row == nullptr)
+  const KernelInfo *kernel = findKernel(name.substr(0, dot));
+  if (kernel == nullptr)
     throw Error("kernel " + std::string(name) +
                 " is not in the table of this version; recompile the model "
                 "with qwen-opt");
@@ -94,7 +93,8 @@ static Verified verifyEntry(const VerifySizes &sizes, std::string_view name,
     setRunning(name, description);
   });
   try {
-    return {row->name, name.substr(dot + 1), verifier.verify(*row, function)};
+    return {kernel->name, name.substr(dot + 1),
+            verifier.verify(*kernel, function)};
   } catch (const Error &difference) {
     throw Error("kernel " + std::string(name) + ": " + difference.what());
   }
@@ -156,8 +156,9 @@ void qwen::run::verify(const VerifyCommand &command) {
     return;
   }
   char line[128];
-  snprintf(line, sizeof(line),
-           "%zu kernels are the reference bit for bit in %lld cases (%.1f s)\n",
-           kernels.size(), static_cast<long long>(cases), secondsSince(start));
+  snprintf(
+      line, sizeof(line),
+      "%zu kernels match the reference bit for bit in %lld cases (%.1f s)\n",
+      kernels.size(), static_cast<long long>(cases), secondsSince(start));
   writeOut(line);
 }

@@ -6,8 +6,8 @@
 using namespace qwen;
 using namespace qwen::run;
 
-/// The time for what is left after the last token: enough for some GiB, and
-/// short for a user who waits for the end.
+/// Time for the rest of the check after the last token: enough for several GiB,
+/// and short for a user who waits for the end.
 static constexpr double kFinishSeconds = 1;
 
 WeightCheck qwen::run::limitCheck(WeightCheck check, const Artifact &artifact) {

@@ -54,7 +54,7 @@ static void addPiece(CLI::App *app, int64_t &piece) {
 }
 
 static void addSampling(CLI::App *app, SamplingFlags &flags) {
-  // The sampler checks the ranges of numbers that are not whole.
+  // The sampler checks the ranges of floating-point numbers.
   constexpr float kFloats = std::numeric_limits<float>::max();
   constexpr double kDoubles = std::numeric_limits<double>::max();
   addNumber(app, "--temperature", flags.temperature,
@@ -104,7 +104,7 @@ static void addChat(CLI::App &app, ChatCommand &command) {
   addNumber(sub, "-n,--count", command.count, "Maximum tokens of an answer", 0,
             kMost);
   addSampling(sub, command.sampling);
-  // Not bound to the optional itself: CLI11 would fill it where no flag is.
+  // A function, because CLI11 would fill a bound optional without a flag too.
   sub->add_flag_function(
       "--think,!--no-think",
       [&command](int64_t count) { command.thinking = count > 0; },
@@ -225,7 +225,7 @@ static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
   sub->callback([&command] { perplexity(command); });
 }
 
-// Code outside of `try` fails only if memory for the options is missing.
+// The code outside of `try` throws only if there is no memory for the options.
 // NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char **argv) {
   prepareProcess("qwen-run");
