@@ -19,8 +19,8 @@ std::optional<std::string> qwen::firstLine(const std::string &path) {
   return line;
 }
 
-/// Calls `visit` with the folder of each group that this process is in for
-/// `controller`, the innermost first, and whether it is one of version 2.
+/// Calls `visit` for each group of this process that has `controller`, the
+/// innermost first, with its folder and whether it is a group of version 2.
 static void
 forEachGroup(std::string_view controller, const std::string &root,
              const std::function<void(const std::string &, bool)> &visit) {
@@ -78,14 +78,14 @@ double qwen::controlGroupCpus(const std::string &root) {
 }
 
 std::optional<uint64_t> qwen::controlGroupMemory(const std::string &root) {
-  // Version 1 writes "no limit" as the greatest multiple of a page.
+  // Version 1 writes "no limit" as the greatest multiple of a memory page.
   constexpr uint64_t kNoLimit = uint64_t{1} << 60;
   uint64_t least = kNoLimit;
   forEachGroup("memory", root, [&](const std::string &group, bool unified) {
     const auto limit =
         firstLine(group + (unified ? "/memory.max" : "/memory.limit_in_bytes"));
     char *end = nullptr;
-    // "max" is no number.
+    // "max" is not a number and means no limit.
     const uint64_t bytes = limit ? strtoull(limit->c_str(), &end, 10) : 0;
     if (limit && end != limit->c_str())
       least = std::min(least, bytes);

@@ -83,9 +83,9 @@ static uint64_t enabledState() {
   return uint64_t{high} << 32 | low;
 }
 
-/// Whether this process may use AMX's tiles, which make a thread's saved state
-/// so large (8 KiB) that Linux wants to be asked. An older kernel knows no such
-/// request and never enables the state.
+/// Requests AMX's tile registers and returns whether this process may use them.
+/// Linux requires the request, because they add 8 KiB to the saved state of a
+/// thread. Older Linux kernels reject it and never enable the state.
 static bool tilesGranted() {
   constexpr unsigned long kTileData = 18;
   static const bool granted =

@@ -1,4 +1,4 @@
-//===- Error.cpp - What stops a command -----------------------------------===//
+//===- Error.cpp - The exception of this project --------------------------===//
 
 #include "qwen/ABI/Error.h"
 

@@ -14,8 +14,8 @@ using namespace qwen;
 using nlohmann::json;
 
 namespace {
-/// Checks what the SAX parser reports. (The DOM parser with a callback searches
-/// an object again after each object in it.)
+/// Checks the events of the SAX parser. (The DOM parser with a callback
+/// searches an object again after each object in it.)
 class Checker final : public json::json_sax_t {
 public:
   Checker(const std::string &what, const JsonLimits &limits)

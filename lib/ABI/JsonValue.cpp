@@ -31,7 +31,7 @@ void JsonValue::refuse(const std::string &supported) const {
 }
 
 int64_t JsonValue::integer(int64_t least, int64_t most) const {
-  // Unsigned values above INT64_MAX are not taken for negative ones.
+  // get<int64_t> would turn values above INT64_MAX into negative ones.
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() ||
                      value.get<uint64_t>() <= uint64_t(INT64_MAX)) &&

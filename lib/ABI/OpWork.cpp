@@ -1,4 +1,4 @@
-//===- OpWork.cpp - What an op of forward moves and computes --------------===//
+//===- OpWork.cpp - Bytes and multiplications of an op --------------------===//
 
 #include "qwen/ABI/OpWork.h"
 
@@ -16,10 +16,10 @@ StepWork qwen::workOfStep(const OpWork &work, const SequenceStep &step) {
     cached += before + tokens;
     seen += tokens * (before + (tokens + 1) / 2);
   }
-  const double rows = work.wantedRows ? 1 : static_cast<double>(step.tokens);
+  const double tokens = work.wantedRows ? 1 : static_cast<double>(step.tokens);
   return {static_cast<double>(work.weightBytes) * calls +
-              static_cast<double>(work.tokenBytes) * rows +
+              static_cast<double>(work.tokenBytes) * tokens +
               static_cast<double>(work.positionBytes) * cached,
-          static_cast<double>(work.macs) * rows +
+          static_cast<double>(work.macs) * tokens +
               static_cast<double>(work.positionMacs) * seen};
 }

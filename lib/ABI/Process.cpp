@@ -1,4 +1,4 @@
-//===- Process.cpp - What the system does to a tool -----------------------===//
+//===- Process.cpp - Streams and signals of a tool ------------------------===//
 
 #include "qwen/ABI/Process.h"
 
@@ -20,7 +20,7 @@ static const char *toolName = "";
 // Mapped files
 //===----------------------------------------------------------------------===//
 
-// A list and not a container of the library: a signal handler reads it.
+// A linked list of atomics, because a signal handler reads it.
 static std::atomic<MappedRange *> firstRange;
 static std::mutex changeOfRanges;
 
@@ -49,7 +49,7 @@ void qwen::endOnFileFault(const void *address) {
     range = range->next;
   if (!range)
     return;
-  // Other threads may have met the same fault: one line for all.
+  // Other threads may have the same fault; only one prints the line.
   static std::atomic_flag taken;
   while (taken.test_and_set())
     pause();
@@ -63,8 +63,8 @@ void qwen::endOnFileFault(const void *address) {
 // Signals
 //===----------------------------------------------------------------------===//
 
-/// Has `number` do what it does by default. It arrives, again, once the handler
-/// returns.
+/// Restores the default action of the signal `number` and raises it again. It
+/// arrives when the handler returns.
 static void dieOf(int number) {
   signal(number, SIG_DFL);
   raise(number);
@@ -83,7 +83,8 @@ static void handleBusError(int number, siginfo_t *info, void *) {
 }
 
 SignalsBlocked::SignalsBlocked() {
-  // Faults are a thread's own: blocked, they end the program past its handlers.
+  // A fault belongs to its thread: if it is blocked, it ends the program
+  // without a call of the handler.
   sigset_t others;
   sigfillset(&others);
   for (int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE, SIGTRAP})
@@ -102,7 +103,7 @@ static void prepareSignals() {
         action.sa_handler == SIG_DFL)
       signal(number, removeAndDie);
   }
-  // A closed pipe ends the program as it ends other tools.
+  // A closed pipe ends the program, as with other tools.
   signal(SIGPIPE, removeAndDie);
   signal(SIGXFSZ, SIG_IGN);
   struct sigaction action = {};
@@ -117,7 +118,7 @@ void qwen::prepareProcess(const char *name) {
   std::atexit(removeTemporaryFile);
   for (int descriptor = 0; descriptor < 3; ++descriptor)
     if (fcntl(descriptor, F_GETFD) < 0)
-      // Opened the wrong way round, so that using it still fails.
+      // Opened in the opposite direction, so that its use still fails.
       (void)!open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);
   prepareSignals();
 }

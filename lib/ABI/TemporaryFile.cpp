@@ -1,4 +1,4 @@
-//===- TemporaryFile.cpp - A file that is whole or not there --------------===//
+//===- TemporaryFile.cpp - A file that is complete or absent --------------===//
 
 #include "qwen/ABI/TemporaryFile.h"
 
@@ -15,7 +15,7 @@
 
 using namespace qwen;
 
-/// The path of the TemporaryFile that there is, else null.
+/// The path of the existing TemporaryFile, or null.
 static std::atomic<const char *> currentPath;
 
 void qwen::removeTemporaryFile() {
@@ -34,9 +34,9 @@ TemporaryFile::TemporaryFile(std::string target)
   } else if (errno != ENOENT || targetPath.empty()) {
     fail(errno);
   }
-  // What a killed process of the same number has left.
+  // A killed process with the same number may have left the file.
   unlink(temporaryPath.c_str());
-  // Handlers of signals know the path before the file is there.
+  // Signal handlers know the path before the file exists.
   currentPath = temporaryPath.c_str();
   fd = open(temporaryPath.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) {

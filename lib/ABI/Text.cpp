@@ -1,4 +1,4 @@
-//===- Text.cpp - UTF-8, and text that a terminal may see -----------------===//
+//===- Text.cpp - UTF-8 and printable text --------------------------------===//
 
 #include "qwen/ABI/Text.h"
 
@@ -12,8 +12,8 @@ DecodedChar qwen::decodeUtf8(std::string_view text) {
   const uint8_t lead = at(0);
   if (lead < 0x80)
     return {lead, 1, DecodedChar::Valid};
-  // The second byte's range excludes overlong forms, surrogates and what is
-  // past U+10FFFF.
+  // The range of the second byte excludes overlong forms, surrogates and code
+  // points above U+10FFFF.
   uint8_t length = 0, low = 0x80, high = 0xbf;
   if (lead >= 0xc2 && lead <= 0xdf) {
     length = 2;
@@ -45,8 +45,8 @@ DecodedChar qwen::decodeUtf8(std::string_view text) {
   return {codePoint, length, DecodedChar::Valid};
 }
 
-/// Whether `c` is a control character, ends a line or sets the direction of
-/// writing.
+/// Whether `c` is a control character, ends a line or sets the writing
+/// direction.
 static bool isControl(char32_t c) {
   const auto isWithin = [&](char32_t first, char32_t last) {
     return c >= first && c <= last;

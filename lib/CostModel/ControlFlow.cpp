@@ -1,4 +1,4 @@
-//===- ControlFlow.cpp - Loops of a function and what they execute --------===//
+//===- ControlFlow.cpp - Loops of a function ------------------------------===//
 
 #include "ControlFlow.h"
 
@@ -10,8 +10,8 @@
 
 using namespace qwen;
 
-/// Instructions of a function at most: the largest kernel has 6,000. Loops take
-/// memory that grows as their square.
+/// Maximum number of instructions of a function; the largest kernel has 6,000.
+/// The memory for loops is quadratic in it.
 static constexpr size_t kMostInstructions = 1 << 15;
 
 //===----------------------------------------------------------------------===//
@@ -36,13 +36,14 @@ ControlFlow::ControlFlow(llvm::ArrayRef<MachineInstruction> body)
     for (size_t to : successors[i])
       predecessors[to].push_back(i);
   }
-  // Not what fills up to an aligned address.
+  // Leaves out padding between aligned addresses.
   const llvm::BitVector alive = reachable(0, llvm::BitVector(body.size()));
   for (size_t head = 0; head < body.size(); ++head) {
-    // The first instruction is come to by the call as well.
+    // The call is another predecessor of the first instruction.
     if (predecessors[head].size() + (head == 0 ? 1 : 0) < 2)
       continue;
-    // Whatever comes back to the head, which is on every way there.
+    // The loop has all instructions that lead back to the head and that only
+    // the head leads to.
     llvm::BitVector without(body.size());
     without.set(head);
     const llvm::BitVector before = reachable(0, without);
@@ -134,7 +135,7 @@ public:
   }
 
 private:
-  /// Counts a pass of the loop whose head this is.
+  /// Counts a pass of the loop if `at` is its head.
   void enter(size_t at, size_t last) {
     const auto pass = passes.find(at);
     if (pass == passes.end())
@@ -145,7 +146,7 @@ private:
     missing.reset(at);
   }
 
-  /// The innermost loop within the outer one that an instruction is in.
+  /// The innermost loop in the outer one that contains an instruction.
   std::optional<size_t> innermost(size_t at) const {
     std::optional<size_t> result;
     for (const auto &[head, count] : passes)
@@ -168,7 +169,7 @@ private:
       const bool first = flow.contains(*inner, ways[0]);
       if (first != flow.contains(*inner, ways[1])) {
         const auto count = counts.find(*inner);
-        // A test before the latch is passed once more than the loop runs.
+        // A test at the start of the loop is passed once more than its body.
         const bool isLatch = ways[first ? 0 : 1] == *inner;
         const int64_t wanted =
             (count == counts.end() ? 1 : count->second) + (isLatch ? 0 : 1);
@@ -197,9 +198,9 @@ private:
   const ControlFlow &flow;
   const size_t outer;
   const std::map<size_t, int64_t> &counts;
-  /// How often each loop in the outer one has been begun since it was entered.
+  /// Passes of each loop in the outer one since it was entered.
   std::map<size_t, int64_t> passes;
-  /// Heads of `counts` that have not been seen.
+  /// Heads of `counts` that were not reached yet.
   llvm::BitVector missing;
 };
 

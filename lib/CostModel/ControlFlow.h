@@ -1,5 +1,4 @@
-//===- ControlFlow.h - Loops of a function and what they execute -*- C++
-//-*-===//
+//===- ControlFlow.h - Loops of a function ----------------------*- C++ -*-===//
 
 #ifndef QWEN_LIB_COSTMODEL_CONTROLFLOW_H
 #define QWEN_LIB_COSTMODEL_CONTROLFLOW_H
@@ -13,29 +12,29 @@
 
 namespace qwen {
 
-/// The control flow of a function. Loops are natural ones and go by the index
-/// of their first instruction, their head.
+/// The control flow of a function. Loops are natural loops. Their name is their
+/// head, the index of the first instruction.
 class ControlFlow {
 public:
-  /// `body` must live as long as this. Throws Error for more code than a kernel
-  /// has.
+  /// `body` must outlive this object. Throws Error if it is larger than any
+  /// kernel.
   explicit ControlFlow(llvm::ArrayRef<MachineInstruction> body);
 
   llvm::ArrayRef<MachineInstruction> body() const { return instructions; }
-  /// Of each loop, the instructions in it.
+  /// The instructions of each loop, by its head.
   const std::map<size_t, llvm::BitVector> &loops() const { return inside; }
   bool contains(size_t loop, size_t instruction) const {
     return inside.at(loop).test(instruction);
   }
-  /// Whether a loop lies in another one.
+  /// Whether `inner` is nested in `outer`.
   bool isNested(size_t inner, size_t outer) const;
   /// The loops around a loop, the innermost first.
   std::vector<size_t> around(size_t loop) const;
 
-  /// One pass of the loop `outer` as it is executed where the loops in it run
-  /// as often as `counts` says, else once. Where a branch leaves open which way
-  /// is taken, one that leads to a loop of `counts` is, or the next
-  /// instruction. Throws Error where that never comes back to the head.
+  /// Executes one pass of the loop `outer`. A loop in it runs as often as
+  /// `counts` says, or once if it is not there. Any other branch goes towards a
+  /// loop of `counts`, else to the next instruction. Throws Error if the
+  /// execution never returns to the head.
   Trace execute(size_t outer, const std::map<size_t, int64_t> &counts) const;
 
 private:

@@ -1,4 +1,4 @@
-//===- CpuModel.cpp - A processor as LLVM's schedules know it -------------===//
+//===- CpuModel.cpp - LLVM's model of a processor -------------------------===//
 
 #include "qwen/CostModel/CpuModel.h"
 
@@ -28,11 +28,11 @@
 
 using namespace qwen;
 
-/// Instructions that are priced for one figure, in passes: enough that the
-/// first ones do not show.
+/// Number of instructions in one simulation: enough passes to make the first
+/// ones negligible.
 static constexpr size_t kPricedInstructions = 20000;
 
-/// What llvm-mca takes for the latency of a call, which no loop here has.
+/// llvm-mca's latency of a call; no loop here has calls.
 static constexpr unsigned kCallLatency = 100;
 
 //===----------------------------------------------------------------------===//
@@ -55,7 +55,7 @@ struct CpuModel::Impl {
   std::unique_ptr<llvm::MCContext> context;
   std::unique_ptr<llvm::MCDisassembler> disassembler;
   std::unique_ptr<llvm::MCInstPrinter> printer;
-  /// Conversions with a fraction, by opcode, and the ones without.
+  /// Opcodes of conversions with a fraction, and of the same ones without.
   llvm::DenseMap<unsigned, unsigned> plainConversions;
 };
 
@@ -87,12 +87,12 @@ CpuModel::Impl::Impl(Arch arch, const std::string &cpu)
   assembly.reset(target.createMCAsmInfo(*registers, triple, options));
   instructions.reset(target.createMCInstrInfo());
   analysis.reset(target.createMCInstrAnalysis(instructions.get()));
-  // LLVM prints its own complaint where it makes a CPU that it does not know.
+  // LLVM would print its own message about an unknown CPU.
   subtarget.reset(target.createMCSubtargetInfo(triple, "", ""));
   if (!subtarget->isCPUStringValid(cpu))
     throw Error("llvm does not know the cpu '" + cpu + "' of " +
                 std::string(archName(arch)));
-  // What code uses is in the code: the disassembler is to know all of it.
+  // The disassembler must know all instructions that the code may have.
   subtarget.reset(target.createMCSubtargetInfo(
       triple, cpu, arch == Arch::AArch64 ? "+all" : ""));
   if (!subtarget->getSchedModel().hasInstrSchedModel())
@@ -122,7 +122,7 @@ CpuModel::~CpuModel() = default;
 Arch CpuModel::arch() const { return impl->arch; }
 
 int64_t CpuModel::vectorBits() const {
-  // Architectures leave it open; these are the cores that have more.
+  // The architecture does not fix the length; these cores have more.
   if (impl->cpu == "neoverse-v1" || impl->cpu == "neoverse-512tvb")
     return 256;
   return impl->cpu == "a64fx" ? 512 : 128;
@@ -178,9 +178,9 @@ CpuModel::disassemble(llvm::ArrayRef<uint8_t> code, uint64_t address) const {
 // Instructions to cycles
 //===----------------------------------------------------------------------===//
 
-/// The instruction as it is priced: where the model and Arm's guide differ the
-/// dearer counts, and the guide has scvtf with a fraction at two slots as the
-/// one without.
+/// The instruction whose cost LLVM's model takes. If the model and Arm's
+/// optimization guide differ, the higher cost counts; in the guide, scvtf takes
+/// two slots with a fraction as without one.
 llvm::MCInst CpuModel::Impl::priced(const llvm::MCInst &inst) const {
   const auto plain = plainConversions.find(inst.getOpcode());
   if (plain == plainConversions.end())
@@ -193,8 +193,8 @@ llvm::MCInst CpuModel::Impl::priced(const llvm::MCInst &inst) const {
 }
 
 namespace {
-/// A trace as llvm-mca takes it. What describes the instructions belongs to
-/// the builder, which has to live as long as they do.
+/// The input of llvm-mca for a trace. The builder owns the descriptions of the
+/// instructions and must outlive them.
 class PricedTrace {
 public:
   template <typename ImplType>
@@ -211,8 +211,8 @@ public:
         throw Error("llvm's model of '" + impl.cpu +
                     "' lacks the instruction '" + instruction->text + "'");
       }
-      // The library takes a move that renaming does for another name of its
-      // source, also after that has been written again.
+      // The library treats the result of an eliminated move as its source, even
+      // after the source changes.
       (*built)->clearOptimizableMove();
       sequence.push_back(std::move(*built));
     }
@@ -236,8 +236,8 @@ double CpuModel::cycles(const Trace &trace) const {
   llvm::mca::CircularSourceMgr source(priced.get(), passes);
   llvm::mca::CustomBehaviour behaviour(*impl->subtarget, source,
                                        *impl->instructions);
-  // Zeros are what the CPU has; loads may pass stores, as they do where they
-  // do not meet.
+  // 0 selects the CPU's own value. Loads may pass stores, for their addresses
+  // differ.
   const llvm::mca::PipelineOptions options(0, 0, 0, 0, 0, 0, /*NoAlias=*/true);
   llvm::mca::Context mca(*impl->registers, *impl->subtarget);
   const std::unique_ptr<llvm::mca::Pipeline> pipeline =

@@ -1,4 +1,4 @@
-//===- Execution.cpp - What a call of a function executes -----------------===//
+//===- Execution.cpp - Execution of a call of a function ------------------===//
 
 #include "Execution.h"
 
@@ -10,7 +10,7 @@
 
 using namespace qwen;
 
-/// Where the stack is, far from whatever arguments point to.
+/// Address of the stack, far from all arguments.
 static constexpr uint64_t kStack = uint64_t{1} << 60;
 
 uint64_t qwen::truncate(uint64_t value, unsigned bits) {

@@ -1,8 +1,8 @@
-//===- Execution.h - What a call of a function executes ---------*- C++ -*-===//
+//===- Execution.h - Execution of a call of a function ----------*- C++ -*-===//
 //
-// Where a kernel's loops turn and end follows from its arguments: pointers and
-// sizes. Their whole numbers are computed as a processor does; data, which is
-// whatever comes from memory or from vectors, is not.
+// The control flow of a kernel follows from its arguments: pointers and sizes.
+// The interpreter computes these integers like a processor. It does not compute
+// data: values from memory or from vectors.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,11 +20,11 @@
 
 namespace qwen {
 
-/// A whole number; none where it comes from data.
+/// An integer; none if it depends on data.
 using Word = std::optional<uint64_t>;
 
-/// Flags of a comparison. Carry is what an addition carries; of subtractions,
-/// what that of the complement does (as on Arm).
+/// Flags of a comparison. Carry of a subtraction is that of the addition of the
+/// complement, as on Arm.
 struct ConditionFlags {
   bool negative;
   bool zero;
@@ -32,33 +32,33 @@ struct ConditionFlags {
   bool overflow;
 };
 
-/// The lowest bits of a number; the others are zeros.
+/// The lowest bits of an integer; the others become zeros.
 uint64_t truncate(uint64_t value, unsigned bits);
-/// The number that the lowest bits are in two's complement.
+/// The integer that the lowest bits represent in two's complement.
 int64_t signExtend(uint64_t value, unsigned bits);
 
-/// The registers, flags and stack of a processor while it runs a function. What
-/// an instruction does is up to the architecture's.
+/// The registers, flags and stack of a processor while it runs a function.
+/// Subclasses execute the instructions of an architecture.
 class Processor {
 public:
   virtual ~Processor() = default;
 
-  /// Gives the first registers for whole numbers of a call these values.
+  /// Sets the registers of the first integer arguments.
   void setArguments(llvm::ArrayRef<uint64_t> arguments);
 
   /// Executes an instruction and returns whether it jumps to its target.
-  /// Branches on data do not. Throws Error for an instruction that computes a
-  /// whole number in a way that is not known.
+  /// Branches on data do not jump. Throws Error if an unsupported instruction
+  /// computes an integer.
   bool execute(const MachineInstruction &instruction);
 
 protected:
-  /// Whether a conditional branch jumps; none where data decides.
+  /// Whether a conditional branch jumps; none if it depends on data.
   virtual std::optional<bool> branches(const llvm::MCInst &inst) const = 0;
-  /// Executes an instruction that is no jump.
+  /// Executes an instruction that is not a jump.
   virtual void executeStraight(const MachineInstruction &instruction) = 0;
 
-  /// `classOfWords` is LLVM's name for the registers for whole numbers, of
-  /// which `arguments` are those of a call and `stack` points to the stack.
+  /// `classOfWords` is LLVM's name of the class of integer registers. Of these,
+  /// `arguments` hold the arguments of a call and `stack` is the stack pointer.
   Processor(const CpuModel &cpu, llvm::StringRef classOfWords,
             llvm::StringRef flags, llvm::StringRef stack,
             llvm::ArrayRef<llvm::StringRef> arguments);
@@ -71,23 +71,23 @@ protected:
   }
   llvm::MCRegister findRegister(llvm::StringRef name) const;
 
-  /// All bits of the register that `part` is a part of, or none.
+  /// All bits of the register that contains `part`, or none.
   Word get(llvm::MCRegister part) const;
-  /// Sets all bits of the register that `part` is a part of.
+  /// Sets all bits of the register that contains `part`.
   void set(llvm::MCRegister part, Word value);
 
-  /// What the stack holds at an address.
+  /// The value at an address of the stack.
   Word load(Word address, unsigned bits) const;
   void store(Word address, Word value);
 
-  /// a + b + carry in so many bits, and its flags.
+  /// a + b + carry in `bits` bits, and its flags in `result`.
   Word add(Word a, Word b, bool carry, unsigned bits,
            std::optional<ConditionFlags> &result) const;
-  /// Flags of a number as a result of logic.
+  /// Flags of the result of a logical instruction.
   static std::optional<ConditionFlags> logicFlags(Word value, unsigned bits);
 
-  /// Executes an instruction that is not interpreted: what it writes is data if
-  /// anything that it reads is.
+  /// Executes an instruction that is not interpreted. Its results are data if
+  /// one of its operands is.
   void executeOther(const MachineInstruction &instruction);
 
   std::optional<ConditionFlags> flags;
@@ -95,7 +95,7 @@ protected:
 private:
   const llvm::MCInstrInfo &instructions;
   const llvm::MCRegisterInfo &registers;
-  /// Of each register for whole numbers and each part of one, the whole.
+  /// The whole register of each integer register and of each part of one.
   llvm::DenseMap<unsigned, unsigned> whole;
   llvm::MCRegister flagsRegister;
   std::vector<llvm::MCRegister> argumentRegisters;

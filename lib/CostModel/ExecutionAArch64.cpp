@@ -1,4 +1,4 @@
-//===- ExecutionAArch64.cpp - Whole numbers of aarch64 --------------------===//
+//===- ExecutionAArch64.cpp - Integer instructions of AArch64 -------------===//
 
 #include "Execution.h"
 
@@ -41,7 +41,7 @@ private:
   Word secondSource(const llvm::MCInst &inst, const Opcode &opcode,
                     bool isLogic) const;
   void write(const llvm::MCInst &inst, Word value, unsigned bits);
-  /// Whether a condition, by the number it has in machine code, holds.
+  /// Whether a condition holds; the number is its encoding in machine code.
   std::optional<bool> holds(int64_t condition) const;
   bool compute(const llvm::MCInst &inst, const Opcode &opcode);
   bool select(const llvm::MCInst &inst, const Opcode &opcode);
@@ -57,7 +57,7 @@ private:
 // Operands
 //===----------------------------------------------------------------------===//
 
-/// The mask that the 13 bits N:immr:imms of a logical instruction stand for.
+/// The mask that the 13 bits N:immr:imms of a logical instruction encode.
 static uint64_t logicalMask(uint64_t encoded, unsigned bits) {
   const unsigned rotation = (encoded >> 6) & 63;
   const unsigned sizes = ((encoded >> 12) << 6) | (~encoded & 63);
@@ -82,7 +82,7 @@ Word AArch64Processor::read(const llvm::MCInst &inst, unsigned operand) const {
   return get(from.getReg());
 }
 
-/// The last source of an instruction with its shift.
+/// The last source of an instruction, shifted.
 Word AArch64Processor::secondSource(const llvm::MCInst &inst,
                                     const Opcode &opcode, bool isLogic) const {
   const Word value = read(inst, 2);
@@ -178,7 +178,7 @@ bool AArch64Processor::select(const llvm::MCInst &inst, const Opcode &opcode) {
   return true;
 }
 
-/// Shifts by constants, and whatever else moves a field of bits.
+/// Shifts by constants and other moves of bit fields.
 bool AArch64Processor::moveBits(const llvm::MCInst &inst,
                                 const Opcode &opcode) {
   const llvm::StringRef name = opcode.name;
@@ -188,7 +188,7 @@ bool AArch64Processor::moveBits(const llvm::MCInst &inst,
   const Word from = read(inst, first);
   const unsigned right = inst.getOperand(first + 1).getImm();
   const unsigned last = inst.getOperand(first + 2).getImm();
-  // A field of `size` bits goes down to bit 0, or up from it.
+  // Moves a field of `size` bits down to bit 0, or up from it.
   const bool goesDown = last >= right;
   const unsigned size = goesDown ? last - right + 1 : last + 1;
   const unsigned left = goesDown ? 0 : opcode.bits - right;
@@ -270,7 +270,7 @@ bool AArch64Processor::compute(const llvm::MCInst &inst, const Opcode &opcode) {
 // Memory
 //===----------------------------------------------------------------------===//
 
-/// The number behind `mark` in an instruction's text: "#0x10".
+/// The number after `mark` in an instruction's text: "#0x10".
 static std::optional<int64_t> immediateAfter(llvm::StringRef text,
                                              llvm::StringRef mark) {
   const size_t at = text.find(mark);
@@ -281,8 +281,8 @@ static std::optional<int64_t> immediateAfter(llvm::StringRef text,
   return value;
 }
 
-/// Moves the base of an address that its instruction steps: "[x1], #16",
-/// "[x1], x2" or "[x1, #16]!".
+/// Updates the base register of an address with write-back: "[x1], #16", "[x1],
+/// x2" or "[x1, #16]!".
 void AArch64Processor::stepBase(const MachineInstruction &instruction,
                                 Word base) {
   const llvm::MCInst &inst = instruction.inst;
@@ -297,7 +297,7 @@ void AArch64Processor::stepBase(const MachineInstruction &instruction,
   set(inst.getOperand(0).getReg(), base && by ? Word(*base + *by) : Word());
 }
 
-/// Loads and stores of whole numbers, one or a pair, at a base with a constant.
+/// Loads and stores of one integer or a pair, at a base plus a constant.
 bool AArch64Processor::accessStack(const MachineInstruction &instruction) {
   const llvm::MCInst &inst = instruction.inst;
   llvm::StringRef name = opcodeOf(inst);

@@ -1,4 +1,4 @@
-//===- ExecutionX86.cpp - Whole numbers of x86-64 -------------------------===//
+//===- ExecutionX86.cpp - Integer instructions of x86-64 ------------------===//
 
 #include "Execution.h"
 
@@ -20,7 +20,7 @@ struct Opcode {
   }
   /// Whether the accumulator is the first source and the result: "ADD64i32".
   bool isShort() const { return form.starts_with("i"); }
-  /// Bits of what MOVSX and MOVZX widen: the number at the end.
+  /// Source bits of MOVSX and MOVZX: the number at the end of the name.
   unsigned sourceBits() const {
     unsigned result = 0;
     form.drop_until(llvm::isDigit).consumeInteger(10, result);
@@ -48,9 +48,9 @@ private:
   Word addressAt(const llvm::MCInst &inst, unsigned operand) const;
   std::vector<Word> sourcesOf(const llvm::MCInst &inst, unsigned bits) const;
   bool isMemory(const llvm::MCInst &inst, unsigned operand) const;
-  /// Whether a condition, by the number it has in machine code, holds.
+  /// Whether a condition holds; the number is its encoding in machine code.
   std::optional<bool> holds(int64_t condition) const;
-  /// Writes a register; small parts leave other bits alone.
+  /// Writes a register; small parts keep the other bits.
   void write(llvm::MCRegister to, Word value, unsigned bits);
   bool compute(const llvm::MCInst &inst, const Opcode &opcode);
   Word shift(const Opcode &opcode, Word value, Word by);
@@ -158,8 +158,8 @@ Word X86Processor::shift(const Opcode &opcode, Word value, Word by) {
   return result;
 }
 
-/// Executes what writes a register or flags. Returns false for what is not
-/// known.
+/// Executes an instruction that writes a register or flags. Returns false if it
+/// is not supported.
 bool X86Processor::compute(const llvm::MCInst &inst, const Opcode &opcode) {
   const unsigned bits = opcode.bits;
   std::vector<Word> sources = sourcesOf(inst, bits);
@@ -175,7 +175,7 @@ bool X86Processor::compute(const llvm::MCInst &inst, const Opcode &opcode) {
   };
   const auto subtract = [&](Word from, Word what) {
     const Word result = add(from, negated(what), true, bits, flags);
-    // x86 has the borrow for a carry.
+    // The carry of x86 is the borrow.
     if (flags)
       flags->carry = !flags->carry;
     return result;
@@ -187,7 +187,7 @@ bool X86Processor::compute(const llvm::MCInst &inst, const Opcode &opcode) {
       flags->carry = carry;
     return result;
   };
-  // x ^ x is a zero, whatever x is.
+  // x ^ x is 0 even if x is data.
   const bool same = inst.getNumOperands() == 3 && inst.getOperand(1).isReg() &&
                     inst.getOperand(2).isReg() &&
                     inst.getOperand(1).getReg() == inst.getOperand(2).getReg();

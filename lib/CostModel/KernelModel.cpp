@@ -1,4 +1,4 @@
-//===- KernelModel.cpp - What a kernel's loops reach on a CPU -------------===//
+//===- KernelModel.cpp - Cycles of a kernel's loops on a CPU --------------===//
 
 #include "qwen/CostModel/KernelModel.h"
 
@@ -16,8 +16,8 @@ using namespace qwen;
 // Multiplications of an instruction
 //===----------------------------------------------------------------------===//
 
-/// Of a dot instruction of integers those for 128 bits of its registers, of
-/// AMX's all; 0 for other instructions.
+/// Multiplications of an integer dot instruction for each 128 bits of its
+/// registers, or all of an AMX instruction; 0 for other instructions.
 static int64_t integerMacs(const MachineInstruction &instruction) {
   const llvm::StringRef text = instruction.text;
   return llvm::StringSwitch<int64_t>(instruction.name())
@@ -30,7 +30,8 @@ static int64_t integerMacs(const MachineInstruction &instruction) {
       .Default(0);
 }
 
-/// Of a multiplication of f32 with addition, those for 128 bits.
+/// Multiplications of an f32 fma instruction for each 128 bits of its
+/// registers; 0 for other instructions.
 static int64_t floatMacs(const MachineInstruction &instruction) {
   const llvm::StringRef name = instruction.name(), text = instruction.text;
   if (name.starts_with("vfmadd") && name.ends_with("ps"))
@@ -49,7 +50,7 @@ static int64_t registerBits(const CpuModel &cpu,
 }
 
 namespace {
-/// Counts what a kernel's instructions multiply.
+/// Counts the multiplications of a kernel's instructions.
 class MacCounter {
 public:
   MacCounter(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body)
@@ -88,9 +89,9 @@ static int64_t macsOf(const ControlFlow &flow, size_t loop,
   return result;
 }
 
-/// The loop that has the most multiplications of those without another such
-/// one in them; of equals, the first. SVE's kernels may have code for vectors
-/// of 128 bits, in NEON's registers, and for longer ones: the CPU's counts.
+/// The innermost loop with the most multiplications; of equals, the first. If a
+/// kernel of SVE has code for vectors of 128 bits, in NEON's registers, and
+/// code for longer ones, only the loops for this CPU's vectors count.
 static size_t findHotLoop(const ControlFlow &flow, const CpuModel &cpu,
                           const MacCounter &macs) {
   std::map<size_t, int64_t> counts;
@@ -122,8 +123,8 @@ static size_t findHotLoop(const ControlFlow &flow, const CpuModel &cpu,
   return *hot;
 }
 
-/// The loop over blocks of 128: the first around the hot one in which scales
-/// are widened, if any.
+/// The loop over activation blocks, if any: the innermost loop around the hot
+/// one that widens scales.
 static std::optional<size_t> findBlockLoop(const ControlFlow &flow,
                                            size_t hot) {
   for (size_t head : flow.around(hot))
@@ -140,9 +141,9 @@ static bool isDirectlyIn(const ControlFlow &flow, size_t inner, size_t outer) {
   return !around.empty() && around.front() == outer;
 }
 
-/// How often the loops of a kernel that unpacks weights for many tokens run
-/// within `outer`, where activations are arranged and, for each panel, its
-/// weights are unpacked, then multiplied. `passes` of the hot loop make a block
+/// The counts of the loops in `outer`, for a kernel that unpacks weights once
+/// for many tokens. `outer` arranges activations; then, for each panel, it
+/// unpacks weights and multiplies. `passes` of the hot loop process one block
 /// of a tile.
 static std::map<size_t, int64_t>
 countsForMany(const ControlFlow &flow, const CpuModel &cpu,
@@ -157,8 +158,9 @@ countsForMany(const ControlFlow &flow, const CpuModel &cpu,
         !llvm::is_contained(around, head))
       counts[head] = kBlockGroups;
   }
-  // Around the hot loop, innermost first: one over the tiles of tokens, unless
-  // it is that itself, and one over those of outputs, unless there is but one.
+  // Around the hot loop, innermost first: a loop over the tiles of tokens,
+  // unless the hot loop is that one, then a loop over the tiles of outputs, if
+  // there are several.
   size_t tokens = hot;
   auto next = around.begin();
   if (passes > 1) {
@@ -174,8 +176,8 @@ countsForMany(const ControlFlow &flow, const CpuModel &cpu,
   return counts;
 }
 
-/// The instructions of one pass of the loop over blocks; of kernels without
-/// one, and of AMX's, whose model says little, of the hot loop.
+/// The instructions of one pass of the loop over blocks. For kernels without
+/// such a loop, and for AMX, whose model is poor, one pass of the hot loop.
 static Trace blockPass(const ControlFlow &flow, const CpuModel &cpu,
                        const MacCounter &macs, const KernelInfo &kernel,
                        const KernelSchedule &schedule) {
@@ -184,14 +186,15 @@ static Trace blockPass(const ControlFlow &flow, const CpuModel &cpu,
   if (nest != LoopNest::Dots && nest != LoopNest::UnpackOnce)
     return flow.execute(hot, {});
   const int64_t passes = kBlockGroups / schedule.unroll;
-  // The loop over blocks is the hot one, if that takes all groups of one.
+  // If one pass takes all groups of a block, the hot loop is the loop over
+  // blocks.
   if (nest == LoopNest::Dots && passes == 1)
     return flow.execute(hot, {});
   const std::optional<size_t> block = findBlockLoop(flow, hot);
   if (!block)
     throw Error("there is no loop over blocks");
   if (nest == LoopNest::Dots) {
-    // Each stream of panels has a loop over groups of its own.
+    // Each stream has its own loop over groups.
     std::map<size_t, int64_t> counts;
     for (const auto &[head, body] : flow.loops())
       if (isDirectlyIn(flow, head, *block))

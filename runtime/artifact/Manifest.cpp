@@ -36,9 +36,9 @@ static ModelInfo parseModel(const JsonValue &value) {
         .fail("a divisor of heads, " + std::to_string(model.heads) + ",");
   model.headDim = value.at("head_dim").multiple(8, 16, 256);
   if (model.heads * model.headDim % kGroup != 0)
-    value.at("heads").fail("a number that gives rows of a multiple of " +
-                           std::to_string(kGroup) + " with heads of " +
-                           std::to_string(model.headDim) + " values");
+    value.at("heads").fail("a number whose product with head_dim " +
+                           std::to_string(model.headDim) +
+                           " is a multiple of " + std::to_string(kGroup));
   model.intermediateSize =
       value.at("intermediate_size").multiple(kGroup, kGroup, kMaxDimension);
   model.ropeTheta = value.at("rope_theta").number(1e-30, 1e30);

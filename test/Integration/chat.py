@@ -1,4 +1,4 @@
-"""Chat through a pipe is generate on what the template renders, turn by turn; sampling follows the generation config.
+"""Chat through a pipe gives the answers of generate on the rendered template; sampling follows the generation config.
 
   chat.py MODEL_FOLDER TEMPLATES MODEL WORKDIR      MODEL is MODEL_FOLDER (models/stories), compiled
 """
@@ -34,7 +34,7 @@ def expect(name, got, expected):
 
 
 def turns(model):
-    """The second answer follows the first one; an empty line is no turn, and the last line needs no end."""
+    """The second answer follows the first one. An empty line is not a turn, and the last line needs no newline."""
     first = generate(model, turn("user", "Tell a story.") + "<|im_start|>assistant\n")
     history = turn("user", "Tell a story.") + turn("assistant", first.removesuffix("\n"))
     second = generate(model, history + turn("user", "Go on.") + "<|im_start|>assistant\n")
@@ -44,7 +44,7 @@ def turns(model):
 
 
 def thinking(work):
-    """Qwen3's template closes an empty thought where thinking is switched off."""
+    """Qwen3's template closes an empty thought if thinking is disabled."""
     folder = work / "thinking"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("golden"))
     (folder / "chat_template.jinja").write_text((TEMPLATES / "Qwen-Qwen3-0.6B.jinja").read_text())
@@ -63,7 +63,7 @@ def piped(model, lines, *options):
 
 
 def refused_lines(model):
-    """A line that cannot fit gets no answer, and the conversation goes on as if it had not been there."""
+    """A line that cannot fit gets no answer, and the conversation continues without it."""
     result = piped(model, ["Hello.", "x" * 100_000, "word " * 200, "word " * 90, "Go on.", "y" * 100_000], *OPTIONS)
     limit = f"the model was compiled for a context of {CONTEXT}; recompile it with qwen-opt --context for up to 1024"
     expect("refused", result.stderr.splitlines(),
@@ -75,12 +75,12 @@ def refused_lines(model):
 
 
 def full_context(model):
-    """The context ends an answer, and the oldest turns go where not all fit with a quarter of it free."""
+    """A full context ends an answer. Chat forgets the oldest turns to keep a quarter of the context free."""
     lines = ["Tell a story.", "Go on.", "And then?", "What was it?", "Who was it?"]
     result = piped(model, lines, *OPTIONS)
     expect("status of a full context", result.returncode, 0)
     expect("notes", [line.split(":")[1] for line in result.stderr.splitlines()],
-           [" the answer ends where the context is full", " the conversation forgets the oldest 1 of 3 turns",
+           [" the answer ends because the context is full", " the conversation forgets the oldest 1 of 3 turns",
             " the conversation forgets the oldest 2 of 3 turns"])
     answers = []
     prompts = [turn("user", line) for line in lines]
@@ -91,7 +91,7 @@ def full_context(model):
 
 
 def sampling(model):
-    """Options stand for single values of the generation config."""
+    """Options replace single values of the generation config."""
     config = json.loads((FOLDER / "generation_config.json").read_text())
     given = [part for key in ("temperature", "top_k", "top_p", "repetition_penalty")
              for part in ("--" + key.replace("_", "-"), str(config[key]))]

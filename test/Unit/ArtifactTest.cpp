@@ -53,7 +53,7 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   ASSERT_EQ(manifest.tensors.size(), 1u);
   EXPECT_EQ(manifest.tensors[0].shape, (std::vector<int64_t>{4, 4}));
   EXPECT_EQ(manifest.weightFormats(), "f32");
-  // GenerationConfig's own values where the checkpoint has none.
+  // Missing keys have the defaults of GenerationConfig.
   EXPECT_FALSE(manifest.generation.doSample);
   EXPECT_EQ(manifest.generation.topK, 50);
   EXPECT_EQ(manifest.generation.temperature, 1.0);
@@ -99,7 +99,7 @@ TEST_F(ArtifactTest, FindsFlippedBytes) {
 }
 
 namespace {
-/// Weights that are checked on a thread; `damaged` has the last byte flipped.
+/// Weights for a check on a thread; `damaged` has its last byte flipped.
 class WeightCheckTest : public ArtifactTest {
 protected:
   void SetUp() override {
@@ -270,7 +270,7 @@ TEST_F(ArtifactTest, SelectsTheFirstTargetThatRuns) {
   EXPECT_EQ(select({least, newer}), "b");
   EXPECT_EQ(select({least, newer, newest}), "c");
   EXPECT_EQ(select({newest}), "c");
-  // All targets and what each of them lacks here.
+  // All targets, each with the features that it lacks here.
   const auto name = [](CpuFeature feature) {
     return std::string(featureName(feature));
   };
@@ -328,8 +328,8 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/model/kv_heads", 3,
         "model.kv_heads is 3 when an integer from 1 to 2 is needed");
   check("/model/heads", 3,
-        "model.heads is 3 when a number that gives rows of a multiple of 32 "
-        "with heads of 16 values is needed");
+        "model.heads is 3 when a number whose product with head_dim 16 is a "
+        "multiple of 32 is needed");
   check("/model/head_dim", 20,
         "model.head_dim is 20 when a multiple of 8 is needed");
   check("/model/head_dim", 264,

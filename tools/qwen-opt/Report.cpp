@@ -173,7 +173,7 @@ static const TargetInfo &chooseTarget(const Manifest &manifest,
   for (const TargetInfo &target : manifest.targets)
     if (target.name == name)
       return target;
-  throw Error("it has no code for '" + name + "' but for " +
+  throw Error("it has no code for '" + name + "', only for " +
               llvm::join(llvm::map_range(manifest.targets,
                                          [](const TargetInfo &target) {
                                            return target.name;

@@ -274,7 +274,7 @@ static std::string answer(Session &session, const Tokenizer &tokenizer,
   write(characters.finish());
   writeOut("\n");
   if (stopped && std::cmp_greater(session.tokens().size(), model.context))
-    say("the answer ends where the context is full: " +
+    say("the answer ends because the context is full: " +
         model.describeContext());
   return text;
 }

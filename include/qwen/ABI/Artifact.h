@@ -27,12 +27,12 @@ inline constexpr char kNoteSection[] = ".note.qwen";
 inline constexpr char kArtifactMagic[8] = {'Q', 'W', 'E', 'N',
                                            'A', 'O', 'T', 0};
 
-/// Alignment of ELF segments, in file and address (Arm kernels have pages of
-/// 4, 16 or 64 KiB).
+/// Alignment of ELF segments, in file and address (Linux on Arm has memory
+/// pages of 4, 16 or 64 KiB).
 inline constexpr uint64_t kSegmentAlign = uint64_t{64} << 10;
-/// Alignment of the weight image, in file and address (huge pages).
+/// Alignment of the weight image, in file and address (huge memory pages).
 inline constexpr uint64_t kWeightsAlign = uint64_t{2} << 20;
-/// Alignment of each tensor in the weight image and buffer in the arena.
+/// Alignment of each part of the weight image and each buffer of the arena.
 inline constexpr uint64_t kTensorAlign = 64;
 /// Bytes of the weight image that one checksum covers.
 inline constexpr uint64_t kChecksumBytes = uint64_t{1} << 20;
@@ -58,23 +58,23 @@ struct ArtifactHeader {
   FileRange code;
   /// JSON, UTF-8.
   FileRange manifest;
-  /// TokenizerFormat.h; empty where the checkpoint has none.
+  /// TokenizerFormat.h; empty if the checkpoint has no tokenizer.
   FileRange tokenizer;
-  /// Jinja, UTF-8; empty where the checkpoint has none.
+  /// Jinja, UTF-8; empty if the checkpoint has no chat template.
   FileRange chatTemplate;
   /// uint64_t [ceil(weights.size / kChecksumBytes)].
   FileRange weightChecksums;
   FileRange weights;
-  /// Address (in the ELF's own terms) of the EntryTable.
+  /// Virtual address of the EntryTable in the ELF.
   uint64_t entryTable;
-  /// Of the ELF with this header taken as zeros.
+  /// Checksum of the ELF, with zeros in place of this header.
   uint64_t codeChecksum;
   uint64_t manifestChecksum;
   uint64_t tokenizerChecksum;
   uint64_t chatTemplateChecksum;
-  /// Of the checksums, not of the weights.
+  /// Checksum of the checksums, not of the weights.
   uint64_t weightChecksumsChecksum;
-  /// Of this header up to here.
+  /// Checksum of this header up to here.
   uint64_t headerChecksum;
 };
 static_assert(sizeof(ArtifactHeader) == 32 + 6 * 16 + 7 * 8);
@@ -87,8 +87,7 @@ struct EntryPoint {
   int32_t name;
 };
 
-/// In the ELF's read-only data, at a multiple of 4. That many of EntryPoint
-/// follow it.
+/// In the ELF's read-only data, at a multiple of 4. `count` EntryPoints follow.
 struct EntryTable {
   uint32_t count;
 };

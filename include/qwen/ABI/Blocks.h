@@ -1,8 +1,8 @@
 //===- Blocks.h - Block formats and packed layouts --------------*- C++ -*-===//
 //
-// The bytes of quantized tensors: what one block holds, and how a packed
-// matrix is arranged in the weight image. docs/numerics.md says what the
-// numbers mean; docs/artifact.md draws the bytes.
+// The sizes of blocks, groups, panels and pages, and the layout of a matrix in
+// the weight image. docs/numerics.md defines the numbers; docs/artifact.md
+// shows the bytes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,21 +17,21 @@
 
 namespace qwen {
 
-/// Activations are quantized in blocks of this many values along K; the last
-/// block of a token may be shorter.
+/// Values along K in an activation block; the last block of a token may be
+/// shorter.
 inline constexpr int64_t kActivationBlock = 128;
 
-/// Sums of quantized activations are kept for groups of this many values, and
-/// K is a multiple of it in every product.
+/// Values along K in a group. K of every product is a multiple of it.
 inline constexpr int64_t kGroup = 32;
-/// Groups of a whole block of activations.
+/// Groups in a whole activation block.
 inline constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
 
 /// Positions in one page of the KV cache.
 inline constexpr int64_t kPageTokens = 64;
 
-/// Outputs in one panel of a packed matrix. Products are padded to a multiple
-/// of it in the arena, so that kernels have no tail.
+/// Outputs in one panel of a matrix. The outputs of a token in the arena are
+/// padded to a multiple of it, so that kernels need no code for a partial
+/// panel.
 inline constexpr int64_t kPanelOutputs = 16;
 
 constexpr int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -47,22 +47,17 @@ constexpr int64_t kvElementBytes(KvFormat format) {
   return format == KvFormat::F32 ? 4 : 2;
 }
 
-/// How a matrix [n][k] of one format lies in the weight image.
+/// Bytes of a panel, kPanelOutputs outputs of a matrix [n][k]. Panels follow
+/// each other without gaps; zeros (scale +0) fill the last one.
 ///
-/// Outputs are taken in panels of kPanelOutputs; the last panel is filled with
-/// outputs of zeros (scale +0). Panels follow each other without gaps.
-///
-/// * f32, bf16: panel = float [k][16] or their upper halves, so that outputs
-///   lie in lanes.
-/// * Quantized formats: panel = [ceil(k / weightBlock)] blocks: 16 f16 scales,
-///   then the block's groups of 32 values. A group is chunks of 64 bytes, 4
-///   bytes of each of the 16 outputs in turn:
-///   * 8 bits: 8 chunks; byte j of output r in chunk c is the code of value
+/// * f32, bf16: float [k][16] or their upper halves, so that outputs are lanes.
+/// * Quantized formats: [ceil(k / weightBlock)] blocks of 16 f16 scales, then
+///   groups of 32 values. A group is chunks of 64 bytes, 4 bytes of each
+///   output:
+///   * 8 bits: 8 chunks; byte j of an output in chunk c is the code of value
 ///     4c + j.
-///   * 4 bits: 4 chunks; byte j of output r in chunk c has the code of value
+///   * 4 bits: 4 chunks; byte j of an output in chunk c has the code of value
 ///     4c + j in the low nibble and that of 4c + j + 16 in the high one.
-///   (q4_0 is the x16 sibling of ggml's interleaved Q4_0, with unsigned
-///   nibbles.)
 int64_t panelBytes(WeightFormat format, int64_t k);
 
 /// Bytes of the scales of one block of a panel, which precede its codes.

@@ -14,7 +14,7 @@
 
 namespace qwen {
 
-// `root` stands before "/sys" and "/proc"; empty but in tests.
+// Tests set `root`, a prefix of "/sys" and "/proc".
 
 /// The lowest processor quota, in CPUs, of this process's group and its
 /// parents; infinity if there is none.
@@ -25,11 +25,10 @@ double controlGroupCpus(const std::string &root = "");
 std::optional<uint64_t> controlGroupMemory(const std::string &root = "");
 
 /// Bytes of memory that programs can still get without swapping, at most
-/// controlGroupMemory; nullopt where the system does not say.
+/// controlGroupMemory; nullopt if unknown.
 std::optional<uint64_t> freeMemory(const std::string &root = "");
 
-/// The first line of a file of /sys or /proc, which have one fact each;
-/// nullopt where it cannot be read.
+/// The first line of a file of /sys or /proc; nullopt if it cannot be read.
 std::optional<std::string> firstLine(const std::string &path);
 
 } // namespace qwen

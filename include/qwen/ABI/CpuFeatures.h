@@ -1,7 +1,7 @@
 //===- CpuFeatures.h - Typed set of CPU features ----------------*- C++ -*-===//
 //
-// What a kernel needs and what a machine has, as a set of enumerators. Strings
-// appear only where text enters or leaves the program.
+// The features that a kernel needs or a machine has, as a set of enumerators.
+// Strings appear only where text enters or leaves the program.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,8 +17,7 @@
 
 namespace qwen {
 
-/// Instruction set architectures that artifacts are made for. The values are
-/// stored in artifacts.
+/// The supported architectures. Artifacts store the values.
 enum class Arch : uint32_t { X86_64 = 1, AArch64 = 2 };
 
 /// Returns "x86-64" or "aarch64".
@@ -84,8 +83,8 @@ std::optional<CpuFeature> parseFeature(std::string_view name);
 /// Joins the spellings with ", " for messages.
 std::string toString(CpuFeatureSet features);
 
-/// The least features that any target of `arch` must have: AVX2, FMA and F16C
-/// on x86-64; NEON on AArch64 (docs/numerics.md, "Domain and environment").
+/// The features that every target of `arch` must have: AVX2, FMA and F16C on
+/// x86-64; NEON on AArch64 (docs/numerics.md, "Domain and environment").
 constexpr CpuFeatureSet leastFeatures(Arch arch) {
   if (arch == Arch::X86_64)
     return {CpuFeature::AVX2, CpuFeature::FMA, CpuFeature::F16C};
@@ -95,9 +94,9 @@ constexpr CpuFeatureSet leastFeatures(Arch arch) {
 /// The architecture that this program was built for.
 Arch hostArch();
 
-/// The features of this machine that both the processor has and the operating
-/// system grants (XCR0 on x86-64, HWCAP on AArch64). Linux grants AMX's tiles
-/// to processes that ask: the first call asks, for all threads of this one.
+/// The features of this machine that the processor has and the operating system
+/// grants (XCR0 on x86-64, HWCAP on AArch64). Linux grants AMX's tile registers
+/// on request; the first call requests them for all threads of this process.
 CpuFeatureSet hostFeatures();
 
 } // namespace qwen

@@ -1,4 +1,4 @@
-//===- Error.h - What stops a command ---------------------------*- C++ -*-===//
+//===- Error.h - The exception of this project ------------------*- C++ -*-===//
 //
 // The one exception type of this project. Readers of files and the runtime
 // throw it, mains catch it and print one line.
@@ -13,8 +13,9 @@
 
 namespace qwen {
 
-/// One line, lower case, without the program's name: the file, the tensor or
-/// op, what was found and what was needed, and the way out where there is one.
+/// One line in lower case, without the program's name. It names the file, the
+/// tensor or op, what was found and what was needed and, if possible, the
+/// remedy.
 class Error : public std::runtime_error {
 public:
   /// Makes `what` printable and cuts it after 4000 bytes, so that callers need

@@ -27,7 +27,7 @@ struct GenerationConfig {
   double minP = 0.0;
   double repetitionPenalty = 1.0;
   std::optional<int32_t> bosTokenId;
-  /// Ids that end an answer; may be none.
+  /// Ids that end an answer; may be empty.
   std::vector<int32_t> eosTokenIds;
 };
 

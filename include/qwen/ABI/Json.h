@@ -10,9 +10,9 @@
 
 namespace qwen {
 
-/// What a file's JSON may have; more than that is hostile.
+/// Limits of the JSON in a file, far above those of real files.
 struct JsonLimits {
-  /// Arrays and objects within each other.
+  /// Depth of nested arrays and objects.
   size_t depth = 64;
   /// Elements of an array.
   size_t elements = SIZE_MAX;
@@ -20,10 +20,10 @@ struct JsonLimits {
   size_t keys = SIZE_MAX;
 };
 
-/// Throws Error unless `text` is JSON within `limits` and none of its objects
-/// has a key twice (parsers silently take one of the two). Stops at the first
-/// thing that is wrong, builds no values, and takes O(n log n) time. `what`
-/// begins the error: the file, or "FILE: its header".
+/// Throws Error unless `text` is JSON within `limits` and no object has a key
+/// twice (parsers silently take one of the two). Stops at the first error,
+/// builds no values, and takes O(n log n) time. `what` begins the message: the
+/// file, or "FILE: its header".
 void checkJson(std::string_view text, const std::string &what,
                const JsonLimits &limits);
 

@@ -1,8 +1,7 @@
 //===- JsonValue.h - Checked values of JSON in files ------------*- C++ -*-===//
 //
-// What the readers of JSON share: each value is of the kind and in the range
-// that its reader needs, or an error names it. Errors are one line, whatever
-// the file has in its strings.
+// The readers of JSON files share these checks of the kind and range of each
+// value. An error names the value in one line, whatever its strings contain.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,8 +17,8 @@
 
 namespace qwen {
 
-/// A value for an error message: strings, numbers and the like as JSON spells
-/// them, and only the kind of arrays and objects.
+/// A value for an error message: the kind of an array or object, the JSON text
+/// of any other value.
 std::string describe(const nlohmann::json &value);
 
 /// How errors name a JSON text.
@@ -31,20 +30,20 @@ struct JsonSource {
 };
 
 /// A value with the key that names it in errors: "targets[0].name". All
-/// functions but isNull and isArray throw Error for a value that is not what
-/// they return.
+/// functions except isNull and isArray throw Error if the value does not have
+/// the kind or range of their result.
 class JsonValue {
 public:
-  /// The whole text. `value` and `source` must outlive this and what is taken
-  /// from it.
+  /// The value of a whole text. `value` and `source` must outlive this object
+  /// and all values taken from it.
   JsonValue(const nlohmann::json &value, const JsonSource &source)
       : JsonValue(value, "", source) {}
 
-  /// Throws Error: the key, then `what`.
+  /// Throws Error with the key and `what`.
   [[noreturn]] void error(const std::string &what) const;
-  /// Throws Error: the value is not the `needed` one.
+  /// Throws Error: the value is not what is `needed`.
   [[noreturn]] void fail(const std::string &needed) const;
-  /// Throws Error: the value is not supported, but `supported`.
+  /// Throws Error: the value is not supported; `supported` is.
   [[noreturn]] void refuse(const std::string &supported) const;
 
   bool isNull() const { return value.is_null(); }
@@ -55,13 +54,13 @@ public:
   int64_t multiple(int64_t divisor, int64_t least, int64_t most) const;
   double number(double least, double most) const;
   bool boolean() const;
-  /// As the file has it: not safe on a terminal (printable).
+  /// The string of the file, which is not safe on a terminal (see printable).
   const std::string &string() const;
   std::vector<JsonValue> elements() const;
 
-  /// The value of `inner` in this object, or nullopt where it has none.
+  /// The value of the key `inner`, or nullopt if it is missing.
   std::optional<JsonValue> find(const char *inner) const;
-  /// The same, or nullopt where it is null.
+  /// The value of the key `inner`, or nullopt if it is missing or null.
   std::optional<JsonValue> findValue(const char *inner) const;
   JsonValue at(const char *inner) const;
 
@@ -70,7 +69,7 @@ private:
             const JsonSource &source)
       : value(value), key(std::move(key)), source(source) {}
 
-  /// The key of `inner` in this object.
+  /// The name of the key `inner` in errors.
   std::string keyOf(const char *inner) const {
     return key.empty() ? inner : key + "." + inner;
   }

@@ -1,6 +1,6 @@
 //===- MemoryFile.h - Files in memory ---------------------------*- C++ -*-===//
 //
-// For libraries and programs that take or leave their data in a file by path.
+// For libraries and programs that read or write files by path.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,9 +18,9 @@
 
 namespace qwen {
 
-/// A file in memory that this process and its children reach by a path, and
-/// that goes with this process however it ends. All throw Error where the
-/// system refuses.
+/// A file in memory with a path for this process and its children. It
+/// disappears with this process, however that ends. All functions throw Error
+/// if the system fails.
 class MemoryFile {
 public:
   MemoryFile() : descriptor(memfd_create("qwen", MFD_CLOEXEC)) {
@@ -48,7 +48,7 @@ public:
     }
   }
 
-  /// All that was written, by whomever.
+  /// The whole contents, including the bytes that other processes wrote.
   std::string contents() const {
     const off_t size = lseek(descriptor, 0, SEEK_END);
     if (size < 0)

@@ -1,7 +1,7 @@
 //===- ModelShape.h - Sizes of a model --------------------------*- C++ -*-===//
 //
-// What the importer reads from config.json and the manifest carries ("model"
-// in docs/artifact.md).
+// The importer reads these facts from config.json; the manifest stores them
+// ("model" in docs/artifact.md).
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,7 +18,7 @@ namespace qwen {
 /// heads * headDim and intermediateSize are multiples of kGroup; headDim is a
 /// multiple of 8 from 16 to 256.
 struct ModelShape {
-  /// Rows of the embedding, and logits of a token.
+  /// Number of ids of the embedding and of logits of a token.
   int64_t vocabSize;
   int64_t hiddenSize;
   int64_t layers;
@@ -28,11 +28,11 @@ struct ModelShape {
   int64_t intermediateSize;
   double ropeTheta;
   double rmsNormEps;
-  /// The embedding is the lm_head, too.
+  /// Whether the embedding is also the matrix of lm_head.
   bool tied;
 };
 
-/// Bytes that one token takes in the KV cache.
+/// Bytes of one token in the KV cache.
 constexpr int64_t kvTokenBytes(const ModelShape &shape, KvFormat format) {
   return shape.layers * shape.kvHeads * shape.headDim * 2 *
          kvElementBytes(format);

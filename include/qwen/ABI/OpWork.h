@@ -1,7 +1,7 @@
-//===- OpWork.h - What an op of forward moves and computes ------*- C++ -*-===//
+//===- OpWork.h - Bytes and multiplications of an op ------------*- C++ -*-===//
 //
 // The work that the compiler writes for each op (the manifest's "work"), and
-// its sum for a step. Profiles and reports divide times by it.
+// its sum for a step. Profiles and reports divide it by times.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,9 +13,9 @@
 
 namespace qwen {
 
-/// The minimum of bytes that one op moves, each counted once, and its
-/// multiplications (MACs). A kernel may read a byte twice; the second time it
-/// comes from a CPU cache and costs no memory bandwidth.
+/// The least number of bytes that an op moves, and its multiplications (MACs).
+/// Each byte counts once: if a kernel reads it again, it comes from a CPU cache
+/// and costs no memory bandwidth.
 struct OpWork {
   /// The op's name in the dialect: "linear", "attention", ...
   std::string kind;

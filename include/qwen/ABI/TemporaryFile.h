@@ -17,9 +17,8 @@ namespace qwen {
 /// at a time.
 class TemporaryFile {
 public:
-  /// Makes the file, empty. Throws Error where `target` cannot be written: its
-  /// folder is missing or read-only, or it names something other than a
-  /// regular file.
+  /// Makes an empty file. Throws Error if `target` cannot be written: its
+  /// folder is missing or read-only, or it is not a regular file.
   explicit TemporaryFile(std::string target);
   ~TemporaryFile();
   TemporaryFile(const TemporaryFile &) = delete;

@@ -1,6 +1,6 @@
-//===- Text.h - UTF-8, and text that a terminal may see ---------*- C++ -*-===//
+//===- Text.h - UTF-8 and printable text ------------------------*- C++ -*-===//
 //
-// What readers of files and writers of messages share.
+// Functions that readers of files and writers of messages share.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,7 +15,7 @@ namespace qwen {
 
 inline constexpr char32_t kReplacementCharacter = 0xfffd;
 
-/// What UTF-8 text begins with.
+/// The first character of a text, or the invalid bytes in its place.
 struct DecodedChar {
   enum Kind : uint8_t {
     Valid,
@@ -26,8 +26,8 @@ struct DecodedChar {
   };
   /// U+FFFD unless valid.
   char32_t codePoint;
-  /// Bytes of it, at least 1: unless valid, the longest start of a character
-  /// that they are (what Python and Rust replace by one U+FFFD).
+  /// Number of its bytes, at least 1. Of invalid bytes, the longest start of a
+  /// character, which Python and Rust replace by one U+FFFD.
   uint8_t length;
   Kind kind;
 };
@@ -36,11 +36,11 @@ struct DecodedChar {
 DecodedChar decodeUtf8(std::string_view text);
 
 /// `text` as one line that is safe on a terminal. Control characters (C0, DEL,
-/// C1), ends of lines and controls of the writing direction become escapes as
-/// "\n" and "\u001b"; bytes that are not UTF-8 become U+FFFD.
+/// C1), ends of lines and controls of the writing direction become escapes such
+/// as "\n" and "\u001b"; bytes that are not UTF-8 become U+FFFD.
 std::string printable(std::string_view text);
 
-/// `text` in quotes, printable, cut after 200 bytes.
+/// `text` in quotes, printable and cut after 200 bytes.
 std::string quote(std::string_view text);
 
 } // namespace qwen

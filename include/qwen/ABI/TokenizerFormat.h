@@ -1,8 +1,8 @@
 //===- TokenizerFormat.h - Bytes of a compiled tokenizer --------*- C++ -*-===//
 //
-// A byte-level BPE tokenizer as it lies in the artifact, used in place. The
-// parts follow each other without gaps, and the counts of the header alone say
-// where each begins:
+// The byte-level BPE tokenizer in an artifact, which the runtime reads in
+// place. The parts follow each other without gaps; the counts of the header
+// give their offsets:
 //
 //   TokenizerHeader
 //   MergeSlot      merges[mergeSlots]
@@ -28,20 +28,20 @@ inline constexpr uint32_t kTokenizerVersion = 1;
 /// The blob begins at a multiple of this in the file and in memory.
 inline constexpr uint64_t kTokenizerAlign = 16;
 
-/// Ids are below this.
+/// All ids are below this limit.
 inline constexpr uint32_t kMaxVocabSize = 1u << 24;
 
-/// At most this many added tokens.
+/// Maximum number of added tokens.
 inline constexpr uint32_t kMaxAddedTokens = 1u << 14;
 
 inline constexpr uint32_t kMaxMergeSlots = 1u << 26;
 
-/// Stands for "no such token" where an id is stored.
+/// The stored id of a missing token.
 inline constexpr uint32_t kNoToken = 0xffffffffu;
 
 /// Bits of TokenizerHeader::flags.
 enum TokenizerFlags : uint32_t {
-  /// Text is brought to NFC before it is split into words.
+  /// Text is converted to NFC before it is split into words.
   TokenizerNormalizesNfc = 1,
 };
 
@@ -54,24 +54,24 @@ struct TokenizerHeader {
   /// Last id + 1, added tokens included. Every id below it has a token.
   uint32_t vocabSize;
   uint32_t addedCount;
-  /// Slots of the merge table: a power of two, at most kMaxMergeSlots, more
-  /// than there are merges.
+  /// Slots of the merge table: a power of two, at most kMaxMergeSlots, and more
+  /// than the number of merges.
   uint32_t mergeSlots;
-  /// Tokens that a chat template may name; kNoToken where there is none.
+  /// Tokens that a chat template may name, or kNoToken.
   uint32_t bosToken;
   uint32_t eosToken;
   uint32_t padToken;
   uint32_t reserved[2];
-  /// Token of each single byte.
+  /// The token of each single byte.
   uint32_t byteTokens[256];
 };
 static_assert(sizeof(TokenizerHeader) == 48 + 1024);
 
-/// One merge: `left` followed by `right` may become `result`; of all merges
-/// that a word allows, the one of least rank is done first, and of equals the
-/// leftmost. An open-addressing table: a pair is found by looking from slot
-/// mergeHash(left, right, mergeSlots) on, one by one and around the end, until
-/// the pair or a free slot (rank kNoToken, the other fields too) is met.
+/// One merge: the tokens `left` and `right` become `result`. Of all possible
+/// merges in a word, the one with the least rank comes first; of equals, the
+/// leftmost. The table has open addressing: the search for a pair begins at
+/// slot mergeHash(left, right, mergeSlots) and goes on slot by slot, around the
+/// end, until it meets the pair or a free slot (all fields kNoToken).
 struct MergeSlot {
   uint32_t left;
   uint32_t right;
@@ -80,8 +80,8 @@ struct MergeSlot {
 };
 static_assert(sizeof(MergeSlot) == 16);
 
-/// Slot of a merge table of `slots` (a power of two) where the search for a
-/// pair begins.
+/// The first slot in the search for a pair in a table of `slots` slots (a power
+/// of two).
 constexpr uint32_t mergeHash(uint32_t left, uint32_t right, uint32_t slots) {
   const uint64_t pair = uint64_t(left) << 32 | right;
   return uint32_t((pair * 0x9e3779b97f4a7c15u) >> 32) & (slots - 1);
@@ -89,20 +89,20 @@ constexpr uint32_t mergeHash(uint32_t left, uint32_t right, uint32_t slots) {
 
 /// Bits of AddedToken::flags, named as in tokenizer.json.
 enum AddedTokenFlags : uint32_t {
-  /// A control token: not matched in text that must not hold any.
+  /// A control token, which is not matched in untrusted text.
   AddedSpecial = 1,
   /// Matched after normalization rather than before.
   AddedNormalized = 2,
-  /// Takes the white space before it.
+  /// Includes the white space before it.
   AddedLstrip = 4,
-  /// Takes the white space after it.
+  /// Includes the white space after it.
   AddedRstrip = 8,
-  /// Matched only where no word character is beside it.
+  /// Matched only if no word character is next to it.
   AddedSingleWord = 16,
 };
 
-/// A token that is found in text as a whole; its bytes, which are UTF-8 and not
-/// empty, are what is looked for. Ids ascend.
+/// A token that is matched in text as a whole. Its bytes are UTF-8 and not
+/// empty. Ids ascend.
 struct AddedToken {
   uint32_t id;
   /// AddedTokenFlags.

@@ -1,6 +1,6 @@
 //===- Version.h - The version of this project ------------------*- C++ -*-===//
 //
-// CMakeLists.txt has it; formats have versions of their own (Artifact.h).
+// CMakeLists.txt defines it. File formats have their own versions (Artifact.h).
 //
 //===----------------------------------------------------------------------===//
 

@@ -44,11 +44,11 @@ struct MachineInstruction {
   }
 };
 
-/// Instructions in the order in which they are executed.
+/// Instructions in the order of execution.
 using Trace = std::vector<const MachineInstruction *>;
 
-/// Instructions of a trace at most: a pass of the largest kernel has 60,000, a
-/// call (the check of 151,936 logits on Arm) 170,000.
+/// Maximum number of instructions in a trace. A pass of the largest kernel has
+/// 60,000, a call (the check of 151,936 logits on Arm) 170,000.
 inline constexpr size_t kLongestTrace = 1'000'000;
 
 /// LLVM's model of one CPU.
@@ -60,21 +60,21 @@ public:
   ~CpuModel();
 
   Arch arch() const;
-  /// Bits of a vector register: of a scalable one those that this CPU has.
-  /// For x86, where instructions name their size, 128.
+  /// Bits of a vector register; of a scalable one, its bits on this CPU. 128
+  /// for x86, whose instructions name their size.
   int64_t vectorBits() const;
   /// LLVM's tables of the architecture.
   const llvm::MCInstrInfo &instructionInfo() const;
   const llvm::MCRegisterInfo &registerInfo() const;
 
-  /// The instructions of `code`, whose first byte has the given address.
-  /// Throws Error where a byte begins no instruction.
+  /// The instructions of `code`, whose first byte has the given address. Throws
+  /// Error if bytes are not an instruction.
   std::vector<MachineInstruction> disassemble(llvm::ArrayRef<uint8_t> code,
                                               uint64_t address) const;
 
-  /// Cycles of one of many passes of a trace that is executed again and again,
-  /// in program order between dependences. Moves between registers take
-  /// their pipes. Throws Error for an instruction without a schedule.
+  /// Cycles of one pass of a trace that is executed many times. Instructions
+  /// wait only for their operands and pipes. Moves between registers take pipes
+  /// too. Throws Error for an instruction without a schedule.
   double cycles(const Trace &trace) const;
 
   /// Lower bound on the cycles of the trace in any order, from the number of

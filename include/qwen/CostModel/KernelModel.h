@@ -12,21 +12,21 @@ namespace qwen {
 struct KernelRate {
   /// Multiplications of the pass.
   int64_t macs;
-  /// Cycles of it among many such passes.
+  /// Cycles of the pass, one of many.
   double cycles;
-  /// Multiplications a cycle of its dot instructions alone.
+  /// Multiplications a cycle if its dot instructions ran alone.
   double peak;
 
   double macsPerCycle() const { return double(macs) / cycles; }
 };
 
-/// Models the kernel `kernel` with the function `body`, made with `schedule`.
-/// The model covers the innermost loop with the most dots (integer dots, else
-/// f32 fmas). If the loop around it widens scales, the model covers that whole
-/// loop over blocks: loads, unpacking, scales, the update after the block,
-/// stores. For kernels that unpack weights once for many tokens, it covers one
-/// strip of tokens and the schedule's panels. Branches go as in a long product.
-/// Throws Error if there is no such loop.
+/// Models the kernel `kernel` with the function `body` and `schedule`. The
+/// model covers the innermost loop with the most dots (integer dots, else f32
+/// fmas). If the loop around it widens scales, the model covers that whole loop
+/// over blocks: loads, unpacking, scales, the update after the block, stores.
+/// For kernels that unpack weights once for many tokens, it covers one strip of
+/// tokens and the schedule's panels. Branches go as in a long product. Throws
+/// Error if there is no such loop.
 KernelRate modelKernel(const CpuModel &cpu,
                        llvm::ArrayRef<MachineInstruction> body,
                        const KernelInfo &kernel,

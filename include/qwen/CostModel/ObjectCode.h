@@ -26,8 +26,8 @@ struct FunctionCode {
 /// An object file, a shared object or a compiled model, open for reading.
 class ObjectCode {
 public:
-  /// Throws Error where `path` cannot be read or is no ELF file of an
-  /// architecture that kernels are made for.
+  /// Throws Error if `path` cannot be read or is not an ELF file of a supported
+  /// architecture.
   explicit ObjectCode(const std::string &path);
 
   Arch arch() const;

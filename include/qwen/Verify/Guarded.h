@@ -1,4 +1,4 @@
-//===- Guarded.h - Memory that ends at a forbidden page ---------*- C++ -*-===//
+//===- Guarded.h - Memory before an inaccessible page -----------*- C++ -*-===//
 
 #ifndef QWEN_VERIFY_GUARDED_H
 #define QWEN_VERIFY_GUARDED_H
@@ -12,9 +12,9 @@
 
 namespace qwen {
 
-/// An array that ends at the end of a page, followed by an inaccessible page:
-/// generated code that accesses memory past the end raises SIGSEGV. The bytes
-/// before the array hold a pattern that must not change.
+/// An array that ends at an inaccessible memory page, so that an access past
+/// the end raises SIGSEGV. The bytes before the array hold a pattern that must
+/// not change.
 template <typename T> class Guarded {
 public:
   explicit Guarded(int64_t count, T value = T())

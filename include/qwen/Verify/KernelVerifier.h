@@ -1,4 +1,4 @@
-//===- KernelVerifier.h - Kernels against their reference -------*- C++ -*-===//
+//===- KernelVerifier.h - Compares kernels with the reference ---*- C++ -*-===//
 //
 // Runs a generated kernel and its reference (Numerics/Kernels.h) on the same
 // random and extreme operands. Results must be equal bit for bit, except where
@@ -29,11 +29,11 @@ public:
       std::function<void(const std::string &)> started = [](const auto &) {})
       : sizes(std::move(sizes)), started(std::move(started)) {}
 
-  /// Runs the function of `kernel`, which this machine must support, and
-  /// returns the number of cases. Throws Error at the first difference, with
-  /// case, element, found and expected value, and also if the kernel writes
-  /// before the start of an output. An access past the end of an operand raises
-  /// SIGSEGV.
+  /// Verifies `function`, the code of `kernel`, which this machine must
+  /// support, and returns the number of cases. Throws Error at the first
+  /// difference, with case, element, found and expected value, and also if the
+  /// kernel writes before the start of an operand. An access past the end of an
+  /// operand raises SIGSEGV.
   int64_t verify(const KernelInfo &kernel, void *function);
 
 private:

@@ -11,7 +11,7 @@
 
 namespace qwen {
 
-/// What the floats of a case are drawn from.
+/// The distribution of the floats of a case.
 enum class Values { Uniform, Magnitudes, Edges, Zeros, Subnormals, Large };
 inline constexpr Values kValues[] = {Values::Uniform,    Values::Magnitudes,
                                      Values::Edges,      Values::Zeros,
@@ -36,7 +36,7 @@ constexpr const char *valuesName(Values values) {
   __builtin_unreachable();
 }
 
-/// The same operands on every machine.
+/// Draws operands, the same ones on every machine.
 class Random {
 public:
   explicit Random(uint32_t seed) : generator(seed) {}

@@ -8,11 +8,11 @@
 
 namespace qwen {
 
-/// What the cases of a kernel are made from.
+/// The sizes of the cases of a kernel.
 struct VerifySizes {
-  /// Values of a token: multiples of 32.
+  /// Values of K: multiples of 32.
   std::vector<int64_t> depths;
-  /// Values of a head: multiples of 8, 16 to 256.
+  /// Sizes of a head: multiples of 8 from 16 to 256.
   std::vector<int64_t> headDims;
   /// Tokens of a product; a kernel for M tokens takes the next multiple of M.
   std::vector<int64_t> tokens;

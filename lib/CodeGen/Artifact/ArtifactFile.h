@@ -13,23 +13,22 @@
 
 namespace qwen {
 
-/// A file of known size that several threads write.
+/// A file of known size for several writing threads.
 class ArtifactFile {
 public:
-  /// Gives `file` `size` bytes of zeros, which the disk then has for it. Throws
-  /// Error, for a full disk with the bytes that are needed.
+  /// Gives `file` `size` bytes of zeros and allocates them on the disk. Throws
+  /// Error; the message about a full disk has the needed size.
   ArtifactFile(const TemporaryFile &file, uint64_t size);
 
-  /// Both throw Error and may be called from several threads at once.
+  /// Several threads may call both at the same time. Both throw Error.
   void write(uint64_t offset, std::span<const uint8_t> bytes) const;
   void read(uint64_t offset, std::span<uint8_t> bytes) const;
 
 private:
   [[noreturn]] void fail(int error) const;
-  /// Has the system's cache hold these bytes in huge pages where it can, by
-  /// reading them before they are written: what is written piece by piece it
-  /// holds in small pages, and so does every process that runs the file then,
-  /// decoding slower by a sixth.
+  /// Reads these bytes before they are written, so that the system caches them
+  /// in huge memory pages if it can. Bytes that are written without this are
+  /// cached in small pages, which makes decoding a sixth slower.
   void cacheInHugePages(uint64_t offset, uint64_t count) const;
 
   const TemporaryFile &file;

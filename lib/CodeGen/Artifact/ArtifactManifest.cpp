@@ -119,7 +119,8 @@ static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
           {"op_kernels", std::move(opKernels)}};
 }
 
-/// Everything but the targets is that of any target's module.
+/// The manifest with `targets`. Its other facts come from the module of any
+/// target.
 static json describe(mlir::ModuleOp module, const ArtifactInput &input,
                      json targets) {
   json ops = json::array();
@@ -160,7 +161,7 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
 }
 
 static std::string toText(const json &manifest) {
-  // Names that are not UTF-8 become readable rather than an exception.
+  // Replaces bytes of names that are not UTF-8; by default, dump would throw.
   return manifest.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

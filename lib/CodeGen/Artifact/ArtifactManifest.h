@@ -12,12 +12,13 @@
 
 namespace qwen {
 
-/// The manifest, JSON in UTF-8 (docs/artifact.md). `targets` are as
-/// writeArtifact takes them.
+/// The manifest, JSON in UTF-8 (docs/artifact.md). `targets` must have passed
+/// orderTargets and checkShared.
 std::string writeManifest(llvm::ArrayRef<TargetCode> targets,
                           const ArtifactInput &input);
 
-/// The manifest of the same model without tensors, whose code uses `features`.
+/// The manifest of modelledArtifact: without tensors, for code that uses
+/// `features`.
 std::string writeKernelManifest(const TargetCode &code,
                                 const ArtifactInput &input,
                                 CpuFeatureSet features);

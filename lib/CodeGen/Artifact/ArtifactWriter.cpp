@@ -29,11 +29,12 @@ using namespace qwen;
 // Code
 //===----------------------------------------------------------------------===//
 
-/// Code for one target, not yet optimized; appends its entries' names.
+/// Generates code for one target without optimizing it. Appends the names of
+/// its entries to `entries`.
 static std::unique_ptr<llvm::Module>
 generateTarget(mlir::ModuleOp module, const Target &target,
                llvm::LLVMContext &context, std::vector<std::string> &entries) {
-  // The functions alone: weights are not translated.
+  // Only functions are translated, not weights.
   mlir::OwningOpRef<mlir::ModuleOp> functions =
       mlir::ModuleOp::create(module.getLoc());
   for (auto function : module.getOps<mlir::func::FuncOp>())
@@ -98,10 +99,10 @@ checksumWeights(const ArtifactFile &file, FileRange range, unsigned threads) {
       std::vector<uint8_t> bytes(kChecksumBytes);
       for (size_t i; (i = next++) < checksums.size();) {
         const uint64_t offset = i * kChecksumBytes;
-        const std::span<uint8_t> chunk(
+        const std::span<uint8_t> checked(
             bytes.data(), std::min(kChecksumBytes, range.size - offset));
-        file.read(range.offset + offset, chunk);
-        checksums[i] = XXH3_64bits(chunk.data(), chunk.size());
+        file.read(range.offset + offset, checked);
+        checksums[i] = XXH3_64bits(checked.data(), checked.size());
       }
     } catch (...) {
       const std::lock_guard lock(mutex);
@@ -124,7 +125,7 @@ checksumWeights(const ArtifactFile &file, FileRange range, unsigned threads) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Gives the parts of a file their places, one after another.
+/// Places the parts of a file one after another.
 class FileLayout {
 public:
   FileRange place(uint64_t size, uint64_t alignment) {
@@ -154,7 +155,7 @@ ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
                                     const ArtifactInput &input,
                                     const ProgressFn &progress,
                                     const CheckFn &check) {
-  // What the targets share is that of any of them.
+  // Shared facts come from the first target.
   const auto &[target, first] = targets.front();
   mlir::ModuleOp module = *first;
   llvm::LLVMContext context;

@@ -18,26 +18,27 @@
 using namespace qwen;
 
 namespace {
-/// A weight as rows of `columns` values; a vector is one row.
+/// A weight in a part of the image.
 struct Segment {
   std::string name;
-  /// In the checkpoint, or in `computed`.
+  /// In the checkpoint or in `computed`.
   std::span<const uint8_t> bytes;
   mlir::Type type;
-  int64_t rows;
+  /// 1 for a vector.
+  int64_t outputs;
   std::vector<float> computed = {};
 };
 
-/// A part of the image and the rows that it is made of.
+/// A part of the image.
 struct Part {
   uint64_t offset;
   uint64_t size;
   std::vector<Segment> segments;
-  /// Of the rows of a matrix; 0 for vectors.
-  int64_t columns = 0;
+  /// K of a matrix; 0 for vectors.
+  int64_t k = 0;
   WeightFormat format = WeightFormat::F32;
 
-  bool isMatrix() const { return columns > 0; }
+  bool isMatrix() const { return k > 0; }
 };
 
 /// One panel of a matrix, or a whole vector.
@@ -85,7 +86,7 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
             {}};
   if (auto layout = packed.getLayout()) {
     part.format = layout->getFormat().getValue();
-    part.columns = llvm::cast<mlir::ShapedType>(packed.getType()).getDimSize(1);
+    part.k = llvm::cast<mlir::ShapedType>(packed.getType()).getDimSize(1);
   }
   for (auto symbol : packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>())
     part.segments.push_back(
@@ -93,8 +94,8 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
   return part;
 }
 
-/// Widens `count` stored values from value `first` on. They need not be
-/// aligned.
+/// Converts `count` stored values from value `first` on to f32. They need not
+/// be aligned.
 static void widen(const Segment &segment, int64_t first, int64_t count,
                   float *to) {
   if (segment.type.isF32()) {
@@ -112,12 +113,12 @@ static void widen(const Segment &segment, int64_t first, int64_t count,
 }
 
 namespace {
-/// What one thread needs to pack.
+/// Packs panels and vectors on one thread.
 class Packer {
 public:
   explicit Packer(const WriteFn &write) : write(write) {}
 
-  /// Returns the bytes that it wrote.
+  /// Returns the number of written bytes.
   uint64_t run(const Task &task) {
     return task.part->isMatrix() ? packPanel(*task.part, task.panel)
                                  : packVector(*task.part);
@@ -125,40 +126,41 @@ public:
 
 private:
   uint64_t packPanel(const Part &part, int64_t panel) {
-    const int64_t k = part.columns;
+    const int64_t k = part.k;
     values.resize(static_cast<size_t>(kPanelOutputs * k));
-    const float *rows[kPanelOutputs] = {};
+    const float *outputs[kPanelOutputs] = {};
     const Segment *owners[kPanelOutputs] = {};
     int64_t count = 0, first = panel * kPanelOutputs;
     for (const Segment &segment : part.segments) {
-      for (; count < kPanelOutputs && first + count < segment.rows; ++count) {
-        float *row = values.data() + count * k;
-        widen(segment, (first + count) * k, k, row);
-        rows[count] = row;
+      for (; count < kPanelOutputs && first + count < segment.outputs;
+           ++count) {
+        float *output = values.data() + count * k;
+        widen(segment, (first + count) * k, k, output);
+        outputs[count] = output;
         owners[count] = &segment;
       }
-      first -= segment.rows;
+      first -= segment.outputs;
     }
     bytes.resize(static_cast<size_t>(panelBytes(part.format, k)));
     const numerics::EncodeStatus status =
-        numerics::packPanel(part.format, rows, k, bytes.data());
+        numerics::packPanel(part.format, outputs, k, bytes.data());
     if (status != numerics::EncodeStatus::Ok)
-      throw culprit(part, rows, owners);
+      throw culprit(part, outputs, owners);
     write(part.offset + static_cast<uint64_t>(panel) * bytes.size(), bytes);
     return bytes.size();
   }
 
-  /// The error for the first row that cannot be packed.
-  Error culprit(const Part &part, const float *const (&rows)[kPanelOutputs],
+  /// The error for the first output that cannot be packed.
+  Error culprit(const Part &part, const float *const (&outputs)[kPanelOutputs],
                 const Segment *const (&owners)[kPanelOutputs]) {
-    for (int64_t i = 0; i < kPanelOutputs && rows[i]; ++i) {
-      const float *only[kPanelOutputs] = {rows[i]};
+    for (int64_t i = 0; i < kPanelOutputs && outputs[i]; ++i) {
+      const float *only[kPanelOutputs] = {outputs[i]};
       const numerics::EncodeStatus status =
-          numerics::packPanel(part.format, only, part.columns, bytes.data());
+          numerics::packPanel(part.format, only, part.k, bytes.data());
       if (status != numerics::EncodeStatus::Ok)
         return refusal(*owners[i], status);
     }
-    return Error("a panel cannot be packed, but each of its rows can");
+    return Error("a panel cannot be packed, but each of its outputs can");
   }
 
   static Error refusal(const Segment &segment, numerics::EncodeStatus status) {
@@ -187,14 +189,13 @@ private:
   }
 
   const WriteFn &write;
-  /// Rows of one panel in f32, and the panel.
+  /// The weights of one panel in f32, and the packed panel.
   std::vector<float> values;
   std::vector<uint8_t> bytes;
 };
 
-/// Runs tasks on several threads. Where some fail, the error is that of the
-/// first in order, on every machine: tasks are taken in order, and all that
-/// were taken before it are finished.
+/// Runs tasks on several threads. If several tasks fail, the error is always
+/// that of the first: tasks start in order, and every started task is finished.
 class TaskRunner {
 public:
   TaskRunner(std::span<const Task> tasks, const WriteFn &write,
@@ -257,10 +258,9 @@ void qwen::packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
   }
   std::vector<Task> tasks;
   for (const Part &part : parts) {
-    const int64_t panels = part.isMatrix()
-                               ? static_cast<int64_t>(part.size) /
-                                     panelBytes(part.format, part.columns)
-                               : 1;
+    const int64_t panels = part.isMatrix() ? static_cast<int64_t>(part.size) /
+                                                 panelBytes(part.format, part.k)
+                                           : 1;
     for (int64_t panel = 0; panel < panels; ++panel)
       tasks.push_back({&part, panel});
   }

@@ -23,8 +23,8 @@ CpuFeatureSet qwen::usedFeatures(mlir::ModuleOp module, Arch arch) {
 // The best target
 //===----------------------------------------------------------------------===//
 
-/// The instruction sets of the rows that a module calls, a bit for each
-/// enumerator of KernelIsa: the newer they are, the larger is the number.
+/// The instruction sets of the kernels that a module calls, as a set of bits by
+/// KernelIsa. Newer instruction sets give a larger number.
 static uint64_t instructionSets(mlir::ModuleOp module) {
   uint64_t sets = 0;
   for (const std::string &name : calledKernels(module))
@@ -34,7 +34,7 @@ static uint64_t instructionSets(mlir::ModuleOp module) {
 
 std::vector<std::string> qwen::orderTargets(std::vector<TargetCode> &targets) {
   std::vector<std::string> warnings;
-  // Newest first; among equals, none stays but the first.
+  // Newest first; of equals, only the first stays.
   std::vector<TargetCode> kept;
   for (TargetCode &code : targets) {
     const uint64_t sets = instructionSets(*code.module);
@@ -54,7 +54,7 @@ std::vector<std::string> qwen::orderTargets(std::vector<TargetCode> &targets) {
 }
 
 //===----------------------------------------------------------------------===//
-// What targets share
+// Shared facts
 //===----------------------------------------------------------------------===//
 
 static std::string print(mlir::Attribute attribute) {
@@ -64,7 +64,7 @@ static std::string print(mlir::Attribute attribute) {
 }
 
 namespace {
-/// Compares what two targets would share.
+/// Compares the facts that two targets would share.
 class SharedFacts {
 public:
   SharedFacts(const TargetCode &first, const TargetCode &other)

@@ -1,4 +1,4 @@
-//===- AmxModel.cpp - AMX's tiles in plain IR ----------------------------===//
+//===- AmxModel.cpp - AMX in plain IR -------------------------------------===//
 
 #include "AmxModel.h"
 #include "qwen/ABI/Error.h"
@@ -10,8 +10,8 @@
 
 using namespace qwen;
 
-/// The instructions as functions of the state: tiles, of which what lies
-/// outside of a shape is zero, then the 64 bytes that ldtilecfg has read.
+/// The instructions as functions of the state: the tile registers, with zeros
+/// outside of their shapes, then the 64 bytes that ldtilecfg read.
 static constexpr char kFunctions[] = R"(
 %tile = type [16 x <16 x i32>]
 %state = type { [8 x %tile], [64 x i8] }
@@ -22,22 +22,22 @@ define void @model.init(ptr %state) {
   ret void
 }
 
-define ptr @model.row(ptr %state, i8 %tile, i64 %row) {
-  %at = getelementptr %state, ptr %state, i64 0, i32 0, i8 %tile, i64 %row
+define ptr @model.line(ptr %state, i8 %tile, i64 %line) {
+  %at = getelementptr %state, ptr %state, i64 0, i32 0, i8 %tile, i64 %line
   ret ptr %at
 }
 
-define i64 @model.rows(ptr %state, i8 %tile) {
+define i64 @model.lines(ptr %state, i8 %tile) {
   %palette.at = getelementptr %state, ptr %state, i64 0, i32 1, i64 0
   %palette = load i8, ptr %palette.at
   %configured = icmp eq i8 %palette, 1
   call void @model.check(i1 %configured)
   %at = getelementptr %state, ptr %state, i64 0, i32 1, i64 48
   %own = getelementptr i8, ptr %at, i8 %tile
-  %rows = load i8, ptr %own
-  %some = icmp ne i8 %rows, 0
+  %lines = load i8, ptr %own
+  %some = icmp ne i8 %lines, 0
   call void @model.check(i1 %some)
-  %result = zext i8 %rows to i64
+  %result = zext i8 %lines to i64
   ret i64 %result
 }
 
@@ -77,7 +77,7 @@ entry:
   br label %each
 each:
   %r = phi i64 [ 0, %entry ], [ %next, %each ]
-  %at = call ptr @model.row(ptr %state, i8 %tile, i64 %r)
+  %at = call ptr @model.line(ptr %state, i8 %tile, i64 %r)
   store <16 x i32> zeroinitializer, ptr %at
   %next = add i64 %r, 1
   %more = icmp ult i64 %next, 16
@@ -95,12 +95,12 @@ entry:
   %reserved = load i112, ptr %after.start, align 1
   %after.bytes = getelementptr i8, ptr %from, i64 32
   %no.bytes = load i128, ptr %after.bytes, align 1
-  %after.rows = getelementptr i8, ptr %from, i64 56
-  %no.rows = load i64, ptr %after.rows, align 1
+  %after.lines = getelementptr i8, ptr %from, i64 56
+  %no.lines = load i64, ptr %after.lines, align 1
   %wide.reserved = zext i112 %reserved to i128
-  %wide.rows = zext i64 %no.rows to i128
+  %wide.lines = zext i64 %no.lines to i128
   %some = or i128 %wide.reserved, %no.bytes
-  %any = or i128 %some, %wide.rows
+  %any = or i128 %some, %wide.lines
   %unused = icmp eq i128 %any, 0
   call void @model.check(i1 %unused)
   %config = getelementptr %state, ptr %state, i64 0, i32 1
@@ -113,10 +113,10 @@ each:
   %own.bytes = getelementptr i16, ptr %bytes.at, i8 %tile
   %bytes = load i16, ptr %own.bytes, align 1
   %narrow = icmp ule i16 %bytes, 64
-  %rows.at = getelementptr i8, ptr %from, i64 48
-  %own.rows = getelementptr i8, ptr %rows.at, i8 %tile
-  %rows = load i8, ptr %own.rows
-  %short = icmp ule i8 %rows, 16
+  %lines.at = getelementptr i8, ptr %from, i64 48
+  %own.lines = getelementptr i8, ptr %lines.at, i8 %tile
+  %lines = load i8, ptr %own.lines
+  %short = icmp ule i8 %lines, 16
   %fits = and i1 %narrow, %short
   call void @model.check(i1 %fits)
   call void @model.clear(ptr %state, i8 %tile)
@@ -133,14 +133,14 @@ define void @model.tilerelease(ptr %state) {
 }
 
 define void @model.tilezero(ptr %state, i8 %tile) {
-  %rows = call i64 @model.rows(ptr %state, i8 %tile)
+  %lines = call i64 @model.lines(ptr %state, i8 %tile)
   call void @model.clear(ptr %state, i8 %tile)
   ret void
 }
 
 define void @model.tileloadd64(ptr %state, i8 %tile, ptr %from, i64 %stride) {
 entry:
-  %rows = call i64 @model.rows(ptr %state, i8 %tile)
+  %lines = call i64 @model.lines(ptr %state, i8 %tile)
   %words = call i64 @model.words(ptr %state, i8 %tile)
   %mask = call <16 x i1> @model.columns(i64 %words)
   call void @model.clear(ptr %state, i8 %tile)
@@ -150,10 +150,10 @@ each:
   %offset = mul i64 %r, %stride
   %line = getelementptr i8, ptr %from, i64 %offset
   %value = call <16 x i32> @llvm.masked.load.v16i32.p0(ptr align 1 %line, <16 x i1> %mask, <16 x i32> zeroinitializer)
-  %at = call ptr @model.row(ptr %state, i8 %tile, i64 %r)
+  %at = call ptr @model.line(ptr %state, i8 %tile, i64 %r)
   store <16 x i32> %value, ptr %at
   %next = add i64 %r, 1
-  %more = icmp ult i64 %next, %rows
+  %more = icmp ult i64 %next, %lines
   br i1 %more, label %each, label %done
 done:
   ret void
@@ -161,19 +161,19 @@ done:
 
 define void @model.tilestored64(ptr %state, i8 %tile, ptr %to, i64 %stride) {
 entry:
-  %rows = call i64 @model.rows(ptr %state, i8 %tile)
+  %lines = call i64 @model.lines(ptr %state, i8 %tile)
   %words = call i64 @model.words(ptr %state, i8 %tile)
   %mask = call <16 x i1> @model.columns(i64 %words)
   br label %each
 each:
   %r = phi i64 [ 0, %entry ], [ %next, %each ]
-  %at = call ptr @model.row(ptr %state, i8 %tile, i64 %r)
+  %at = call ptr @model.line(ptr %state, i8 %tile, i64 %r)
   %value = load <16 x i32>, ptr %at
   %offset = mul i64 %r, %stride
   %line = getelementptr i8, ptr %to, i64 %offset
   call void @llvm.masked.store.v16i32.p0(<16 x i32> %value, ptr align 1 %line, <16 x i1> %mask)
   %next = add i64 %r, 1
-  %more = icmp ult i64 %next, %rows
+  %more = icmp ult i64 %next, %lines
   br i1 %more, label %each, label %done
 done:
   ret void
@@ -181,33 +181,33 @@ done:
 
 define void @model.tdpbssd(ptr %state, i8 %c, i8 %a, i8 %b) {
 entry:
-  %rows = call i64 @model.rows(ptr %state, i8 %c)
+  %lines = call i64 @model.lines(ptr %state, i8 %c)
   %columns = call i64 @model.words(ptr %state, i8 %c)
-  %a.rows = call i64 @model.rows(ptr %state, i8 %a)
+  %a.lines = call i64 @model.lines(ptr %state, i8 %a)
   %depth = call i64 @model.words(ptr %state, i8 %a)
-  %b.rows = call i64 @model.rows(ptr %state, i8 %b)
+  %b.lines = call i64 @model.lines(ptr %state, i8 %b)
   %b.columns = call i64 @model.words(ptr %state, i8 %b)
-  %same.rows = icmp eq i64 %rows, %a.rows
-  call void @model.check(i1 %same.rows)
+  %same.lines = icmp eq i64 %lines, %a.lines
+  call void @model.check(i1 %same.lines)
   %same.columns = icmp eq i64 %columns, %b.columns
   call void @model.check(i1 %same.columns)
-  %same.depth = icmp eq i64 %depth, %b.rows
+  %same.depth = icmp eq i64 %depth, %b.lines
   call void @model.check(i1 %same.depth)
-  br label %row
-row:
-  %r = phi i64 [ 0, %entry ], [ %r.next, %row.end ]
-  %c.at = call ptr @model.row(ptr %state, i8 %c, i64 %r)
-  %a.at = call ptr @model.row(ptr %state, i8 %a, i64 %r)
+  br label %line
+line:
+  %r = phi i64 [ 0, %entry ], [ %r.next, %line.end ]
+  %c.at = call ptr @model.line(ptr %state, i8 %c, i64 %r)
+  %a.at = call ptr @model.line(ptr %state, i8 %a, i64 %r)
   %before = load <16 x i32>, ptr %c.at
   br label %step
 step:
-  %d = phi i64 [ 0, %row ], [ %d.next, %step ]
-  %sum = phi <16 x i32> [ %before, %row ], [ %sum.3, %step ]
+  %d = phi i64 [ 0, %line ], [ %d.next, %step ]
+  %sum = phi <16 x i32> [ %before, %line ], [ %sum.3, %step ]
   %word.at = getelementptr i32, ptr %a.at, i64 %d
   %word = load i32, ptr %word.at
   %first = insertelement <16 x i32> poison, i32 %word, i64 0
   %x = shufflevector <16 x i32> %first, <16 x i32> poison, <16 x i32> zeroinitializer
-  %b.at = call ptr @model.row(ptr %state, i8 %b, i64 %d)
+  %b.at = call ptr @model.line(ptr %state, i8 %b, i64 %d)
   %w = load <16 x i32>, ptr %b.at
   %x.up0 = shl <16 x i32> %x, splat (i32 24)
   %w.up0 = shl <16 x i32> %w, splat (i32 24)
@@ -233,12 +233,12 @@ step:
   %sum.3 = add <16 x i32> %sum.2, %product.3
   %d.next = add i64 %d, 1
   %deeper = icmp ult i64 %d.next, %depth
-  br i1 %deeper, label %step, label %row.end
-row.end:
+  br i1 %deeper, label %step, label %line.end
+line.end:
   store <16 x i32> %sum.3, ptr %c.at
   %r.next = add i64 %r, 1
-  %more = icmp ult i64 %r.next, %rows
-  br i1 %more, label %row, label %done
+  %more = icmp ult i64 %r.next, %lines
+  br i1 %more, label %line, label %done
 done:
   ret void
 }

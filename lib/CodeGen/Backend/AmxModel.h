@@ -1,7 +1,7 @@
-//===- AmxModel.h - AMX's tiles in plain IR --------------------*- C++ -*-===//
+//===- AmxModel.h - AMX in plain IR -----------------------------*- C++ -*-===//
 //
-// The tiles of AMX are state: a configuration and eight registers of 1 KiB. A
-// function whose tile instructions are modelled keeps that state in its frame.
+// AMX has state: a configuration and eight tile registers of 1 KiB. A function
+// with modelled AMX instructions keeps that state in its stack frame.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,26 +12,27 @@
 
 namespace qwen {
 
-/// Replaces AMX's intrinsics, function by function. What the processor would
-/// refuse (a configuration that is none, a tile that has no shape, shapes that
-/// do not go together) is a trap, as it is there an exception.
+/// Replaces AMX's intrinsics, function by function. A trap replaces each
+/// exception of the processor (an invalid configuration, a tile register
+/// without a shape, shapes that do not match).
 class AmxModel {
 public:
-  /// `features` is the "target-features" of the functions that model.
+  /// `features` is the "target-features" of the functions that model
+  /// instructions.
   AmxModel(llvm::Module &module, llvm::StringRef features)
       : module(module), features(features) {}
 
-  /// Replaces `call` and returns true where it is of AMX.
+  /// Replaces `call` and returns true if it is an intrinsic of AMX.
   bool replace(llvm::IntrinsicInst &call);
 
 private:
-  /// Adds the functions that model instructions to the module.
+  /// Adds the functions that model instructions.
   void link();
   llvm::Value *stateOf(llvm::Function &function);
 
   llvm::Module &module;
   const llvm::StringRef features;
-  /// The function that was met last, and its state.
+  /// The last function and its state.
   llvm::Function *current = nullptr;
   llvm::Value *state = nullptr;
 };

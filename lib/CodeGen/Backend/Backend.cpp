@@ -73,7 +73,7 @@ qwen::translateToLLVM(mlir::ModuleOp module, llvm::LLVMContext &context) {
   passes.addPass(mlir::createConvertControlFlowToLLVMPass());
   passes.addPass(mlir::createConvertFuncToLLVMPass());
   passes.addPass(mlir::createReconcileUnrealizedCastsPass());
-  // What the passes report is kept for the one line that an Error is.
+  // The first message of the passes becomes the Error.
   std::string message;
   mlir::ScopedDiagnosticHandler handler(module.getContext(),
                                         [&](mlir::Diagnostic &diagnostic) {
@@ -115,7 +115,7 @@ createTargetMachine(const Target &target) {
                 message);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  // The instruction set comes from each function's attributes.
+  // The attributes of each function give its features.
   return std::unique_ptr<llvm::TargetMachine>(llvmTarget->createTargetMachine(
       triple, "", "", options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
       llvm::CodeGenOptLevel::Default));
@@ -153,7 +153,7 @@ void qwen::setTarget(llvm::Module &module, const Target &target,
     if (function.isIntrinsic())
       continue;
     removeStringAttributes(function);
-    // All parts end up in one image, where nothing is resolved at run time.
+    // All parts are linked into one ELF, and nothing is resolved at run time.
     if (!function.hasLocalLinkage())
       function.setVisibility(llvm::GlobalValue::HiddenVisibility);
     function.setDSOLocal(true);
@@ -166,8 +166,8 @@ void qwen::setTarget(llvm::Module &module, const Target &target,
                        target.arch == Arch::X86_64 ? "x86-64" : "generic");
     function.addFnAttr("target-features", attribute);
     function.addFnAttr("tune-cpu", target.tuneCpu);
-    // A caller's stack is a multiple of 16 bytes: vectors that are spilled
-    // there would lie across two lines of the cache, for one thread or for all.
+    // Callers align the stack to 16 bytes only. Spilled vectors could then lie
+    // across two cache lines, on some threads or on all.
     if (target.arch == Arch::X86_64)
       function.addFnAttr("stackrealign");
     if (findKernel(std::string_view(function.getName())) &&
@@ -235,8 +235,8 @@ void qwen::linkDriver(llvm::Module &into, const Target &target,
 void qwen::optimize(llvm::Module &module, const Target &target) {
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target);
   llvm::PipelineTuningOptions tuning;
-  // The emitters have chosen the vectors; what LLVM adds around them is code
-  // for trip counts that do not occur.
+  // The emitters choose the vectors. LLVM's vectorizers would only add code for
+  // trip counts that do not occur.
   tuning.LoopVectorization = false;
   tuning.LoopInterleaving = false;
   tuning.SLPVectorization = false;
@@ -245,7 +245,7 @@ void qwen::optimize(llvm::Module &module, const Target &target) {
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager components;
   llvm::ModuleAnalysisManager modules;
-  // There is no libc behind the code: no loop may become memset or memcpy.
+  // The code has no libc, so no loop may become memset or memcpy.
   llvm::TargetLibraryInfoImpl library(llvm::Triple(target.triple));
   library.disableAllFunctions();
   functions.registerPass([&] { return llvm::TargetLibraryAnalysis(library); });
@@ -266,7 +266,7 @@ void qwen::optimize(llvm::Module &module, const Target &target) {
   verifyGenerated(module);
 }
 
-/// What is wrong with one instruction, or "".
+/// The reason why an instruction is not exact, or "".
 static std::string findInexact(const llvm::Instruction &instruction) {
   if (const auto *call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction))
     if (call->getIntrinsicID() == llvm::Intrinsic::fmuladd)
@@ -312,7 +312,8 @@ static llvm::SmallVector<char, 0> emitFile(const llvm::Module &module,
                                            const Target &target,
                                            llvm::CodeGenFileType type) {
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target);
-  // Code generation changes the module, and the next file is to be the same.
+  // Code generation changes the module, so it gets a copy. The same module then
+  // gives the same file again.
   std::unique_ptr<llvm::Module> copy = llvm::CloneModule(module);
   copy->setSourceFileName("qwen-opt");
   llvm::SmallVector<char, 0> bytes;
@@ -333,7 +334,7 @@ std::vector<char> qwen::emitObject(const llvm::Module &module,
   if (!object)
     throw Error("llvm wrote an object that it cannot read: " +
                 llvm::toString(object.takeError()));
-  // Code generation may still call a library for what has no instruction.
+  // Code generation calls a library for operations without an instruction.
   for (const llvm::object::SymbolRef &symbol : (*object)->symbols()) {
     llvm::Expected<uint32_t> flags = symbol.getFlags();
     llvm::Expected<llvm::StringRef> name = symbol.getName();

@@ -16,8 +16,8 @@ using llvm::Value;
 
 static constexpr char kFeatures[] = "target-features";
 
-/// vpdpbusd: each word of `sums` plus the products of its four bytes, unsigned
-/// of `w` and signed of `x`. Nothing saturates.
+/// vpdpbusd: adds to each word of `sums` the products of four unsigned bytes of
+/// `w` and four signed bytes of `x`, without saturation.
 static Value *dotBytes(llvm::IRBuilder<> &builder, Value *sums, Value *w,
                        Value *x) {
   llvm::Type *type = sums->getType();
@@ -32,7 +32,7 @@ static Value *dotBytes(llvm::IRBuilder<> &builder, Value *sums, Value *w,
   return sums;
 }
 
-/// The value of `call` in plain IR, or null where it has no model.
+/// The result of `call` in plain IR, or null if it has no model.
 static Value *model(llvm::IntrinsicInst &call) {
   llvm::IRBuilder<> builder(&call);
   switch (call.getIntrinsicID()) {
@@ -45,7 +45,7 @@ static Value *model(llvm::IntrinsicInst &call) {
   }
 }
 
-/// Whether every machine that artifacts are made for has the instruction.
+/// Whether every supported machine has the instruction.
 static bool isLeast(const llvm::IntrinsicInst &call) {
   const llvm::StringRef name = call.getCalledFunction()->getName();
   return !name.starts_with("llvm.x86.") || name.starts_with("llvm.x86.sse") ||

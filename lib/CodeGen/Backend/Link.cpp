@@ -1,4 +1,4 @@
-//===- Link.cpp - ELF image of generated code -----------------------------===//
+//===- Link.cpp - ELF of generated code -----------------------------------===//
 
 #define XXH_INLINE_ALL
 #include "qwen/CodeGen/Backend/Link.h"
@@ -30,7 +30,7 @@ static constexpr char kNoteSymbol[] = "qwen.note";
 // Entry table and note
 //===----------------------------------------------------------------------===//
 
-/// A constant that is kept and found by name, but not exported.
+/// Adds a constant that stays under its name but is not exported.
 static llvm::GlobalVariable *addConstant(llvm::Module &module, llvm::Type *type,
                                          const char *name,
                                          const char *section) {
@@ -96,8 +96,8 @@ void qwen::addEntryTable(llvm::Module &module,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// A file for the linker's output, which only has a name on disk. It goes with
-/// this object, and on signals that end the program.
+/// A temporary file for the linker, which can only write to a path on disk. It
+/// is removed with this object, and by signals that end the program.
 class LinkedFile {
 public:
   LinkedFile() {
@@ -109,7 +109,7 @@ public:
   LinkedFile(const LinkedFile &) = delete;
   LinkedFile &operator=(const LinkedFile &) = delete;
   ~LinkedFile() {
-    // One that cannot be removed stays in the folder for temporary files.
+    // A file that cannot be removed stays in the folder for temporary files.
     std::ignore = llvm::sys::fs::remove(name);
     llvm::sys::DontRemoveFileOnSignal(name);
   }
@@ -127,8 +127,8 @@ static std::vector<char> runLinker(llvm::ArrayRef<std::vector<char>> objects,
   std::vector<std::string> arguments = {
       "ld.lld", "-m", arch == Arch::X86_64 ? "elf_x86_64" : "aarch64linux",
       "-shared", "-o", output.path(), "--build-id=none", "--hash-style=gnu",
-      // The runtime maps each segment with its own protection, at a page size
-      // that the compiler does not know.
+      // The runtime maps each segment with its own protection. The compiler
+      // does not know the size of its memory pages.
       "-z", "separate-loadable-segments", "-z",
       "max-page-size=" + std::to_string(kSegmentAlign),
       // Nothing is writable, so there is nothing to protect after relocation.

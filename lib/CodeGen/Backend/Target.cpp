@@ -1,4 +1,4 @@
-//===- Target.cpp - What code is made for ---------------------------------===//
+//===- Target.cpp - Targets of generated code -----------------------------===//
 
 #include "qwen/CodeGen/Backend/Target.h"
 #include "qwen/ABI/Error.h"
@@ -69,16 +69,16 @@ static constexpr NamedTarget kNamedTargets[] = {
     {"zen5", "znver5"},
 };
 
-/// What is known of a CPU beyond LLVM's own list of its features.
+/// Tuning features that LLVM's lists lack.
 static constexpr struct {
   /// LLVM's name.
   StringRef cpu;
   /// Target::tuneFeatures.
   StringRef features;
 } kTunedCpus[] = {
-    // A load of two vectors of 128 bits costs more than two loads: three
-    // micro-operations, where five or six are dispatched a cycle. Found by
-    // bench/mca.py (docs/notebook/arm-static-model.md).
+    // A load of two vectors of 128 bits has three micro-operations and is
+    // slower than two loads. bench/mca.py shows it
+    // (docs/notebook/arm-static-model.md).
     {"neoverse-n2", "+slow-paired-128"},
     {"neoverse-v2", "+slow-paired-128"},
 };
@@ -108,7 +108,7 @@ std::vector<std::string> qwen::targetCpuNames(Arch arch) {
     llvm::AArch64::fillValidCPUArchList(names);
   else
     llvm::X86::fillValidCPUArchList(names, /*Only64Bit=*/true);
-  // Both architectures have a "generic", so alone it says nothing.
+  // Both architectures have a "generic", so the name alone is ambiguous.
   llvm::erase(names, "generic");
   for (const NamedTarget &target : kNamedTargets)
     if (llvm::is_contained(names, target.cpu) &&
@@ -118,10 +118,11 @@ std::vector<std::string> qwen::targetCpuNames(Arch arch) {
   return {names.begin(), names.end()};
 }
 
-/// The error for a name that nothing knows, with the nearest that is known.
+/// The error for an unknown name, with the most similar known name.
 static Error unknownTarget(StringRef spec, StringRef name) {
   std::string nearest;
-  // More than a third of the letters wrong is another name, not a typing slip.
+  // A name that differs in more than a third of its letters is not a
+  // misspelling.
   unsigned best = static_cast<unsigned>(name.size() / 3 + 1);
   for (Arch arch : {Arch::AArch64, Arch::X86_64})
     for (const std::string &known : targetCpuNames(arch)) {

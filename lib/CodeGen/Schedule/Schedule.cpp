@@ -1,4 +1,4 @@
-//===- Schedule.cpp - How the code of products is arranged ----------------===//
+//===- Schedule.cpp - Schedules of the products ---------------------------===//
 
 #include "qwen/CodeGen/Schedule/Schedule.h"
 #include "qwen/ABI/Blocks.h"
@@ -16,7 +16,7 @@ using namespace qwen;
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Schedules.def's line.
+/// A line of Schedules.def.
 struct Entry {
   KernelOp op;
   KernelIsa isa;
@@ -40,7 +40,7 @@ static constexpr bool isFor(const Entry &entry, const KernelInfo &kernel) {
          entry.m == kernel.m && (entry.formats & setOf(kernel.format)) != 0;
 }
 
-/// Whether each kernel of MLIR has one line, and no line is without a kernel.
+/// Whether each kernel of MLIR has one schedule and each schedule has a kernel.
 static constexpr bool isComplete() {
   constexpr KernelInfo kernels[] = {
 #define QWEN_KERNEL(Stem, Op, Format, M, Isa)                                  \
@@ -171,7 +171,7 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &kernel,
   const int64_t widest = kPanelOutputs / isaInfo(kernel.isa).lanes;
   switch (nest) {
   case LoopNest::Attention:
-    // Halves of a panel at least: a head is a multiple of 8 values.
+    // At least half a panel, because heads are multiples of 8 values.
     if (is(&KernelSchedule::vectors))
       return doubling(std::max<int64_t>(widest / 2, 1), widest);
     if (is(&KernelSchedule::prefetch))

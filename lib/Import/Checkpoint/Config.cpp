@@ -1,4 +1,4 @@
-//===- Config.cpp - What a checkpoint says about its model ----------------===//
+//===- Config.cpp - Configuration of a checkpoint's model -----------------===//
 
 #include "qwen/Import/Checkpoint/Config.h"
 
@@ -39,7 +39,7 @@ static Architecture parseArchitecture(const JsonValue &root) {
                   "Qwen3ForCausalLM");
 }
 
-/// Refuses a `key` that is true.
+/// Rejects a `key` that is true.
 static void refuseTrue(const JsonValue &root, const char *key) {
   if (const auto found = root.findValue(key); found && found->boolean())
     found->refuse("supported is false");
@@ -51,8 +51,8 @@ static void refusePartialRotary(const JsonValue &object) {
     found->refuse("supported is 1");
 }
 
-/// Refuses a rope_parameters or rope_scaling that changes the rotations, and
-/// returns whether it says its type.
+/// Rejects a rope_parameters or rope_scaling that changes the rotations.
+/// Returns whether it has a type.
 static bool checkRopeType(const JsonValue &rope) {
   refusePartialRotary(rope);
   bool typed = false;
@@ -87,7 +87,7 @@ static double parseRope(const JsonValue &root) {
   return result;
 }
 
-/// Refuses what would make another model of the same sizes.
+/// Rejects features that would change the model but not its sizes.
 static void refuseUnsupported(const JsonValue &root, const ModelConfig &model) {
   if (const auto act = root.find("hidden_act"); act && act->string() != "silu")
     act->refuse("supported is \"silu\"");
@@ -102,7 +102,7 @@ static void refuseUnsupported(const JsonValue &root, const ModelConfig &model) {
       if (type.string() != "full_attention")
         type.refuse("supported is \"full_attention\"");
   }
-  // Qwen2 has its biases whatever this key says.
+  // Qwen2 has biases regardless of this key.
   if (model.architecture == Architecture::Qwen3)
     refuseTrue(root, "attention_bias");
   if (const auto found = root.findValue("quantization_config"))
@@ -110,7 +110,7 @@ static void refuseUnsupported(const JsonValue &root, const ModelConfig &model) {
                  "F16 or BF16, are needed");
 }
 
-/// Refuses a K, the length of `tensor`'s rows, that is not whole groups.
+/// Rejects a K of `tensor` that is not a multiple of a group.
 static void checkK(const std::string &path, const char *tensor, int64_t k) {
   if (k % kGroup != 0)
     throw Error(path + ": K of model.layers.0." + tensor + " is " +
@@ -127,7 +127,7 @@ static void parseSizes(const JsonValue &root, const std::string &path,
   model.layers = root.at("num_hidden_layers").integer(1, kMaxCount);
   model.heads = root.at("num_attention_heads").integer(1, kMaxCount);
   const JsonValue kvHeads = root.at("num_key_value_heads");
-  // null is how transformers spells "no grouping".
+  // In transformers, null means no head groups.
   model.kvHeads =
       kvHeads.isNull() ? model.heads : kvHeads.integer(1, kMaxCount);
   model.intermediateSize = root.at("intermediate_size").integer(1, kMaxRow);
@@ -139,7 +139,7 @@ static void parseSizes(const JsonValue &root, const std::string &path,
         .fail("a multiple of num_key_value_heads, " +
               std::to_string(model.kvHeads) + ",");
 
-  // Qwen3 says its head_dim, which need not be hidden_size / heads.
+  // The head_dim of Qwen3 need not be hidden_size / heads.
   if (const auto headDim = root.findValue("head_dim")) {
     model.headDim = headDim->integer(1, kMaxCount);
   } else if (model.architecture == Architecture::Qwen3) {

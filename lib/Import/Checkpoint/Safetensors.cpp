@@ -23,10 +23,11 @@ using nlohmann::json;
 // One file
 //===----------------------------------------------------------------------===//
 
-/// Bytes before the header: its length, little-endian.
+/// Bytes of the header's length, which comes first, little-endian.
 static constexpr uint64_t kLengthBytes = 8;
 static constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-/// The longest and deepest array of a header is a shape, of 8 dimensions here.
+/// The longest and deepest array of a header is a shape, here of at most 8
+/// dimensions.
 static constexpr JsonLimits kHeaderLimits = {.depth = 3, .elements = 8};
 
 namespace {
@@ -61,7 +62,8 @@ static constexpr TypeInfo kTypes[] = {
     {"F4", 4},
 };
 
-/// The non-negative integer `value`, where it fits in int64_t.
+/// The value of a non-negative integer, or nullopt if it does not fit in
+/// int64_t.
 static std::optional<int64_t> asSize(const json &value) {
   if (!value.is_number_unsigned() ||
       value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
@@ -69,7 +71,7 @@ static std::optional<int64_t> asSize(const json &value) {
   return value.get<int64_t>();
 }
 
-/// Parses the entry of one tensor. `data` is what follows the header.
+/// Parses the entry of one tensor. `data` are the bytes after the header.
 static StoredTensor parseEntry(const std::string &name, const json &entry,
                                std::span<const uint8_t> data,
                                uint64_t dataOffset, const std::string &file,
@@ -169,7 +171,7 @@ std::vector<StoredTensor> qwen::parseSafetensors(std::span<const uint8_t> bytes,
     if (name != "__metadata__")
       tensors.push_back(parseEntry(name, entry, data, dataOffset, file, path));
 
-  // The format demands that the tensors cover the data without gaps.
+  // The format requires tensors to cover the data without gaps.
   std::ranges::sort(tensors, [](const StoredTensor &a, const StoredTensor &b) {
     return std::pair(a.offset, a.bytes.size()) <
            std::pair(b.offset, b.bytes.size());
@@ -206,7 +208,7 @@ static constexpr char kIndexFile[] = "model.safetensors.index.json";
 class Checkpoint::MappedFile {
 public:
   explicit MappedFile(const std::string &path) {
-    // Without O_NONBLOCK, a pipe of that name would be waited for.
+    // A FIFO would block in open without O_NONBLOCK.
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat status;
     if (fd < 0 || fstat(fd, &status) != 0)
@@ -262,7 +264,7 @@ std::vector<StoredTensor> Checkpoint::map(const std::string &file) {
   return parseSafetensors(bytes, file, path);
 }
 
-/// Tensor names and the names of their files, as the index in `path` has them.
+/// The file name of each tensor in the index, which is in `path`.
 static std::map<std::string, std::string> parseIndex(const json &index,
                                                      const std::string &path) {
   const auto found = index.find("weight_map");
@@ -277,7 +279,7 @@ static std::map<std::string, std::string> parseIndex(const json &index,
       throw Error(path + ": the file of tensor " + quote(name) + " is " +
                   describe(file) + " when a name is needed");
     const std::string &plain = file.get_ref<const std::string &>();
-    // What lies outside of the checkpoint's folder is none of its files.
+    // Files outside of the checkpoint's folder do not belong to it.
     const bool odd = std::ranges::any_of(plain, [](unsigned char c) {
       return c == '/' || c == '\\' || c < 0x20;
     });

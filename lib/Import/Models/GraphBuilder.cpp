@@ -39,8 +39,9 @@ private:
   Location at(const Twine &path) {
     return NameLoc::get(builder.getStringAttr(path));
   }
-  RankedTensorType rows(int64_t columns) {
-    return RankedTensorType::get({ShapedType::kDynamic, columns},
+  /// The type of f32 activations with `size` values for each token.
+  RankedTensorType activations(int64_t size) {
+    return RankedTensorType::get({ShapedType::kDynamic, size},
                                  builder.getF32Type());
   }
 
@@ -103,19 +104,19 @@ FlatSymbolRefAttr GraphBuilder::weight(const Twine &tensor,
   return symbol;
 }
 
-/// `path`'s product, with the bias that Qwen2's q, k and v have.
+/// The product `path`.
 Value GraphBuilder::linear(const std::string &path, Value input,
                            int64_t outputs) {
   const int64_t k = cast<RankedTensorType>(input.getType()).getDimSize(1);
   LinearOp::Properties properties;
   properties.setWeights(
       builder.getArrayAttr(weight("model." + path + ".weight", {outputs, k})));
-  return LinearOp::create(builder, at(path), TypeRange(rows(outputs)),
+  return LinearOp::create(builder, at(path), TypeRange(activations(outputs)),
                           ValueRange(input), properties)
       .getResult(0);
 }
 
-/// The norm of whole rows, or of each head.
+/// The norm `path` of a token's activations, or of each of their heads.
 Value GraphBuilder::rmsNorm(const std::string &path, Value input, bool heads) {
   const Type type = input.getType();
   const int64_t size =
@@ -129,11 +130,11 @@ Value GraphBuilder::rmsNorm(const std::string &path, Value input, bool heads) {
                            ValueRange(input), properties);
 }
 
-/// Attention of one layer, from normed rows to the output of o_proj.
+/// Attention of one layer, from the normed activations to the result of o_proj.
 Value GraphBuilder::attention(int64_t layer, Value input) {
   const std::string path = "layers." + std::to_string(layer) + ".self_attn";
-  const int64_t queryRow = config.heads * config.headDim;
-  const int64_t keyRow = config.kvHeads * config.headDim;
+  const int64_t querySize = config.heads * config.headDim;
+  const int64_t keySize = config.kvHeads * config.headDim;
   const auto project = [&](const char *name, int64_t outputs) -> Value {
     const std::string projection = path + name;
     Value result = linear(projection, input, outputs);
@@ -143,9 +144,9 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
     return AddBiasOp::create(builder, at(bias), result,
                              weight("model." + bias, {outputs}));
   };
-  Value q = project(".q_proj", queryRow);
-  Value k = project(".k_proj", keyRow);
-  Value v = project(".v_proj", keyRow);
+  Value q = project(".q_proj", querySize);
+  Value k = project(".k_proj", keySize);
+  Value v = project(".v_proj", keySize);
   if (config.architecture == Architecture::Qwen3) {
     q = rmsNorm(path + ".q_norm", q, /*heads=*/true);
     k = rmsNorm(path + ".k_norm", k, /*heads=*/true);
@@ -209,7 +210,7 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   setFacts();
   const Type tokens =
       RankedTensorType::get({ShapedType::kDynamic}, builder.getI32Type());
-  const Type logits = rows(config.vocabSize);
+  const Type logits = activations(config.vocabSize);
   builder.setInsertionPointToEnd(module->getBody());
   auto forward =
       func::FuncOp::create(builder, at(kForwardName), kForwardName,
@@ -225,7 +226,7 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   EmbeddingOp::Properties gather;
   gather.setWeight(embedding);
   Value x = EmbeddingOp::create(builder, at("embed_tokens"),
-                                TypeRange(rows(config.hiddenSize)),
+                                TypeRange(activations(config.hiddenSize)),
                                 ValueRange(body->getArgument(0)), gather);
   const int64_t rotations = config.headDim / 2;
   constexpr char kFrequencies[] = "rope.frequencies";
@@ -236,9 +237,10 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   RopeTableOp::Properties frequencies;
   frequencies.setFrequencies(
       FlatSymbolRefAttr::get(builder.getContext(), kFrequencies));
-  auto table = RopeTableOp::create(
-      builder, at("rotary_emb"), {rows(rotations), rows(rotations)},
-      ValueRange(body->getArgument(1)), frequencies);
+  auto table =
+      RopeTableOp::create(builder, at("rotary_emb"),
+                          {activations(rotations), activations(rotations)},
+                          ValueRange(body->getArgument(1)), frequencies);
   cos = table.getCos();
   sin = table.getSin();
 

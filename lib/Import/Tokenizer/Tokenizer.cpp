@@ -24,8 +24,8 @@ using namespace qwen;
 // The byte-level alphabet
 //===----------------------------------------------------------------------===//
 
-/// The character that stands for `byte` in vocabularies: itself where it is
-/// printable Latin-1, else the next one from U+0100 on.
+/// The characters that represent bytes in vocabularies: a byte itself if it is
+/// printable Latin-1, else the next character from U+0100 on.
 static std::array<char32_t, 256> makeAlphabet() {
   std::array<char32_t, 256> alphabet;
   char32_t next = 0x100;
@@ -56,8 +56,8 @@ public:
 
   char32_t character(size_t byte) const { return charOfByte[byte]; }
 
-  /// Appends the bytes that `word` spells and returns true, or returns false
-  /// and the first character that spells none.
+  /// Appends the bytes of `word` and returns true. Returns false if a character
+  /// represents no byte, and sets `odd` to the first one.
   bool appendBytes(std::string &bytes, std::string_view word,
                    char32_t &odd) const {
     for (size_t i = 0; i < word.size();) {
@@ -99,11 +99,11 @@ static bool isNfc(const std::string &text) {
   throw Error(file.string() + ": " + what);
 }
 
-/// Bytes of every token, by id.
+/// The bytes of every token, by id.
 static std::vector<std::string> tokensById(const TokenizerFiles &files,
                                            const ByteAlphabet &alphabet) {
   const std::filesystem::path &file = files.vocabFile;
-  // Added tokens may stand in the vocabulary too, with the same id.
+  // The vocabulary may contain added tokens, with the same ids.
   size_t count = files.vocab.size();
   for (const auto &[id, added] : files.added) {
     const auto found = files.vocab.find(added.text);
@@ -117,7 +117,7 @@ static std::vector<std::string> tokensById(const TokenizerFiles &files,
   if (count == 0)
     fail(file, "has no tokens");
 
-  // Ids below `count` that are all different leave no holes.
+  // `count` different ids below `count` have no gaps.
   std::vector<const std::string *> names(count);
   const auto claim = [&](uint32_t id, const std::string &name) {
     if (id >= count)

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
   throw Error(file.string() + ": " + what);
 }
 
-/// The member of `object`, or null where it is missing or null.
+/// The member `key` of `object`, or null if it is missing.
 static const json &member(const json &object, const char *key) {
   static const json null;
   if (!object.is_object())
@@ -125,7 +125,7 @@ static void readMergesJson(const fs::path &file, const json &merges,
   }
 }
 
-/// A token may be named again with the same id; the first naming decides.
+/// Adds an added token. A later entry with the same id and text is ignored.
 static void addAdded(const fs::path &file, uint32_t id, const std::string &text,
                      uint32_t flags, TokenizerFiles &result) {
   if (text.empty())
@@ -163,8 +163,8 @@ static void readAdded(const fs::path &file, uint32_t id, const json &token,
   addAdded(file, id, text.get<std::string>(), flags, result);
 }
 
-/// The text of a token that a config names: a string, or an object that has it
-/// as content.
+/// The text of a token in a config: a string, or an object with the string as
+/// content.
 static std::optional<std::string>
 tokenText(const fs::path &file, const char *key, const json &value) {
   if (value.is_null())
@@ -176,7 +176,8 @@ tokenText(const fs::path &file, const char *key, const json &value) {
   return text.get<std::string>();
 }
 
-/// Takes the names of tokens, and the texts of special ones into `specials`.
+/// Reads the named tokens of `config` and adds the texts of special tokens to
+/// `specials`.
 static void readNames(const fs::path &file, const json &config,
                       TokenizerFiles &result, std::set<std::string> &specials) {
   const std::pair<const char *, std::optional<std::string> *> names[] = {
@@ -220,7 +221,7 @@ static std::string readTemplate(const fs::path &file, const json &value) {
 // tokenizer.json
 //===----------------------------------------------------------------------===//
 
-/// The two ways to write the Qwen pre-tokenizer's expression. They match alike.
+/// Two equivalent forms of the Qwen pre-tokenizer's expression.
 static const char *const kWordPatterns[] = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",

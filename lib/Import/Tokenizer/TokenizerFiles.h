@@ -1,7 +1,6 @@
-//===- TokenizerFiles.h - What tokenizer files say --------------*- C++ -*-===//
+//===- TokenizerFiles.h - Contents of tokenizer files -----------*- C++ -*-===//
 //
-// Between the readers of the files (TokenizerFiles.cpp) and the writer of the
-// blob (Tokenizer.cpp).
+// TokenizerFiles.cpp reads the files; Tokenizer.cpp writes the blob.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,13 +17,13 @@
 
 namespace qwen {
 
-/// One tokenizer as its files spell it: words of the vocabulary and of the
-/// merges are in the byte-level alphabet, added tokens are plain text.
+/// The tokenizer of a checkpoint. Words of the vocabulary and of merges are in
+/// the byte-level alphabet; added tokens are plain text.
 struct TokenizerFiles {
   struct Merge {
     std::string left;
     std::string right;
-    /// Where it stands: "line 3" or "merge 2", for messages.
+    /// Its place in the file, for messages: "line 3" or "merge 2".
     std::string where;
   };
   struct Added {
@@ -35,20 +34,20 @@ struct TokenizerFiles {
 
   std::filesystem::path vocabFile, mergesFile;
   std::map<std::string, uint32_t, std::less<>> vocab;
-  /// Best first.
+  /// In the order of their ranks.
   std::vector<Merge> merges;
   std::map<uint32_t, Added> added;
   std::map<std::string, uint32_t, std::less<>> addedIds;
   bool normalizesNfc = true;
-  /// Texts of the tokens that have a name, where they have one.
+  /// Texts of the special tokens that a config names.
   std::optional<std::string> bosToken, eosToken, padToken;
   std::string chatTemplate;
   std::filesystem::path chatTemplateFile;
   std::vector<std::string> warnings;
 };
 
-/// Reads all files of a tokenizer that `dir` has, or nullopt where there is
-/// none. Throws Error as buildTokenizer does.
+/// Reads all tokenizer files in `dir`. Returns nullopt if there is no
+/// tokenizer. Throws Error like buildTokenizer.
 std::optional<TokenizerFiles>
 readTokenizerFiles(const std::filesystem::path &dir);
 

@@ -1,4 +1,4 @@
-//===- ArtifactInput.h - The parts of an artifact but its code --*- C++ -*-===//
+//===- ArtifactInput.h - Parts of an artifact besides its code --*- C++ -*-===//
 
 #ifndef QWEN_CODEGEN_ARTIFACT_ARTIFACTINPUT_H
 #define QWEN_CODEGEN_ARTIFACT_ARTIFACTINPUT_H
@@ -13,11 +13,11 @@
 
 namespace qwen {
 
-/// What the artifact holds besides the code.
+/// The source of all parts of the artifact except the code.
 struct ArtifactInput {
   /// Name of the model: the name of the checkpoint's folder.
   std::string name;
-  /// Positions that a sequence can have.
+  /// Maximum number of positions in a sequence.
   int64_t context;
   const ModelConfig *config;
   const GenerationConfig *generation;

@@ -1,6 +1,6 @@
 //===- ArtifactWriter.h - Writes a compiled model ---------------*- C++ -*-===//
 //
-// From modules of stage "calls" to the file of docs/artifact.md.
+// Writes the file of docs/artifact.md from modules of stage "calls".
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,13 +23,13 @@
 
 namespace qwen {
 
-/// The code of the modules of `targets` and of the kernels that they call, each
-/// for its target, optimized, with the entry table. At least one target; all of
-/// one architecture.
+/// Generates and optimizes the code of all `targets`: their modules, the
+/// kernels that these call, and the entry table. There must be at least one
+/// target, and all must have the same architecture.
 std::unique_ptr<llvm::Module> generateCode(llvm::ArrayRef<TargetCode> targets,
                                            llvm::LLVMContext &context);
 
-/// What was written, for the closing summary.
+/// Sizes of a written file, for the closing summary.
 struct ArtifactSummary {
   uint64_t fileBytes = 0;
   uint64_t codeBytes = 0;
@@ -41,16 +41,17 @@ struct ArtifactSummary {
 using CheckFn = std::function<void(const std::string &file)>;
 
 /// Writes the artifact to `output`, which gets its final name after `check`.
-/// `targets` have passed orderTargets and checkShared. The same input gives the
-/// same bytes. Throws Error; for a full disk it gives the required size.
+/// `targets` must have passed orderTargets and checkShared. The same input
+/// gives the same bytes. Throws Error; the message about a full disk has the
+/// needed size.
 ArtifactSummary writeArtifact(TemporaryFile &output,
                               llvm::ArrayRef<TargetCode> targets,
                               const ArtifactInput &input,
                               const ProgressFn &progress, const CheckFn &check);
 
-/// An artifact without weights whose kernels a machine with `features` runs:
-/// those of `code`, with models of the instructions that it lacks
-/// (InstructionModels.h). For `qwen-run verify` only.
+/// An artifact without weights, for `qwen-run verify`. It has the kernels of
+/// `code`, with models (InstructionModels.h) of the instructions that a machine
+/// with `features` lacks.
 std::vector<char> modelledArtifact(const TargetCode &code,
                                    const ArtifactInput &input,
                                    CpuFeatureSet features);

@@ -1,7 +1,7 @@
 //===- Pack.h - The weight image --------------------------------*- C++ -*-===//
 //
-// Writes the weights in their final layout, panel by panel from the mapped
-// checkpoint, with all cores and little memory.
+// Packs the weights panel by panel from the mapped checkpoint, with all cores
+// and little memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,20 +18,18 @@
 
 namespace qwen {
 
-/// Takes `bytes` at `offset` of the image. Called from several threads at once.
-/// Throws Error.
+/// Writes `bytes` at `offset` of the image. Several threads may call it at the
+/// same time. Throws Error.
 using WriteFn =
     std::function<void(uint64_t offset, std::span<const uint8_t> bytes)>;
 
-/// Told how many of the image's bytes are done; called from one thread at a
-/// time.
+/// Receives the number of packed bytes. Only one thread calls it at a time.
 using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
 /// Packs the weights of all qwen.packed ops of `module` (stage "calls") with
-/// `threads` threads. Does not write
-/// the padding between the parts, which counts as zeros. The bytes depend only
-/// on module and checkpoint. Throws Error, naming the tensor, for a weight that
-/// is not finite or has a scale too large for f16.
+/// `threads` threads. Does not write the padding between the parts, which must
+/// be zeros. The bytes depend only on module and checkpoint. Throws Error, with
+/// the tensor, if a weight is not finite or its scale is too large for f16.
 void packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
                  unsigned threads, const WriteFn &write,
                  const ProgressFn &progress);

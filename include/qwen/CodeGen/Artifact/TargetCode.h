@@ -20,7 +20,7 @@
 
 namespace qwen {
 
-/// A target and the module of stage "calls" that was made for it.
+/// A target and its module of stage "calls".
 struct TargetCode {
   Target target;
   mlir::OwningOpRef<mlir::ModuleOp> module;
@@ -33,13 +33,12 @@ CpuFeatureSet usedFeatures(mlir::ModuleOp module, Arch arch);
 /// Sorts the targets, best first. To compare two targets, it sorts the
 /// instruction sets of their kernels, newest first, in the order of KernelIsa;
 /// at the first difference the newer one is better. Targets with the same
-/// instruction sets run on the same machines, and none of them is better there.
-/// So it keeps only the one that was named first. Returns a warning for each
-/// target that it removes.
+/// instruction sets run equally well on the same machines, so only the first of
+/// them stays. Returns a warning for each removed target.
 std::vector<std::string> orderTargets(std::vector<TargetCode> &targets);
 
 /// Throws Error unless all modules have the same weight image, limits, arena,
-/// ops and output, so that they can share one manifest and one image. The error
+/// ops and result, so that they can share one manifest and one image. The error
 /// names two targets and the difference.
 void checkShared(llvm::ArrayRef<TargetCode> targets);
 

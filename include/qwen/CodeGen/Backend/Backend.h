@@ -1,6 +1,6 @@
 //===- Backend.h - MLIR to machine code -------------------------*- C++ -*-===//
 //
-// The way from func / scf / cf / arith / math / vector / llvm / arm_neon to an
+// From the dialects func, scf, cf, arith, math, vector, llvm and arm_neon to an
 // object file. In order:
 //
 //   module = translateToLLVM(mlirModule, context);   for each part; Halide's
@@ -38,36 +38,34 @@ class ModuleOp;
 
 namespace qwen {
 
-/// Registers the dialects that generated code is written in, with their
-/// translations to LLVM IR.
+/// Registers the dialects of generated code and their translations to LLVM IR.
 void registerCodeGenDialects(mlir::DialectRegistry &registry);
 
 /// Lowers `module` to the LLVM dialect, in place, and translates it. Throws
-/// Error where an op has no lowering.
+/// Error if an op has no lowering.
 std::unique_ptr<llvm::Module> translateToLLVM(mlir::ModuleOp module,
                                               llvm::LLVMContext &context);
 
-/// What LLVM's function attribute "target-features" says for `features`:
+/// The value of LLVM's function attribute "target-features" for `features`:
 /// "+avx2,+fma".
 std::string featureAttribute(CpuFeatureSet features);
 
-/// Makes every function of `module` code for `target` that uses the
-/// instructions of `features` only: what the target has beyond them stays
-/// unused, so that an artifact runs wherever its rows' features are. Whatever
-/// attributes and module flags the producer has set are replaced. Kernels of
-/// the table become noinline.
+/// Sets the target of every function of `module`. The functions may use only
+/// the instructions of `features`, so that an artifact runs on every machine
+/// with the features of its kernels, even if `target` has more. Replaces all
+/// attributes and module flags of the producer. Kernels become noinline.
 void setTarget(llvm::Module &module, const Target &target,
                CpuFeatureSet features);
 
 /// The name of `function` in code for `target`: "<function>.<target>".
 std::string nameForTarget(llvm::StringRef function, const Target &target);
 
-/// Gives every function that `module` defines and exports its name for
-/// `target`, so that code for several targets can lie side by side.
+/// Renames every function that `module` defines and exports to its name for
+/// `target`, so that one file can have code for several targets.
 void nameForTarget(llvm::Module &module, const Target &target);
 
 /// Moves the functions of `from` into `into`. Both must have passed setTarget.
-/// Throws Error for a symbol that both define.
+/// Throws Error if both define a symbol.
 void linkModule(llvm::Module &into, std::unique_ptr<llvm::Module> from);
 
 /// Links the driver (Driver.h) into `into`, whose functions call it, as code
@@ -75,18 +73,18 @@ void linkModule(llvm::Module &into, std::unique_ptr<llvm::Module> from);
 void linkDriver(llvm::Module &into, const Target &target,
                 CpuFeatureSet features);
 
-/// Makes all but the entry table internal, drops what it does not reach, and
-/// runs LLVM's O2 pipeline without vectorizers. Verifies the result with
-/// verifyGenerated.
+/// Makes all symbols except the entry table internal, removes unreachable
+/// functions, and runs LLVM's O2 pipeline without vectorizers. Checks the
+/// result with verifyGenerated.
 void optimize(llvm::Module &module, const Target &target);
 
-/// Throws Error, naming the function, for IR that could compute another result
-/// than docs/numerics.md defines or that would not link: fmuladd, fast-math
-/// flags (reassociating reductions included), a function without body.
+/// Throws Error, with the function, if IR could compute another result than
+/// docs/numerics.md defines, or would not link: fmuladd, fast-math flags
+/// (reassociating reductions included), a function without a body.
 void verifyGenerated(const llvm::Module &module);
 
-/// The object file (ELF). Throws Error, naming the symbol, if the code refers
-/// to something that it does not define.
+/// The object file (ELF). Throws Error, with the symbol, if the code needs a
+/// symbol that it does not define.
 std::vector<char> emitObject(const llvm::Module &module, const Target &target);
 
 /// The code as text, for --emit=asm and --emit=llvm.

@@ -14,12 +14,11 @@ class Module;
 
 namespace qwen {
 
-/// A module with one external definition, `kernel.name`, with the signature
-/// that KernelABI.h gives to `kernel.op`. It calls Halide's function, which is
-/// internal and alwaysinline; what the module declares besides are intrinsics
-/// only. The functions carry no target attributes; the caller sets them, and
-/// the data layout, for the target. `kernel.provider` must be Halide. Throws
-/// Error.
+/// A module with one external definition, `kernel.name`, which has the
+/// signature of `kernel.op` in KernelABI.h. It calls Halide's function, which
+/// is internal and alwaysinline. All other declarations are intrinsics. The
+/// functions have no target attributes; the caller sets these and the data
+/// layout. `kernel.provider` must be Halide. Throws Error.
 std::unique_ptr<llvm::Module> emitHalideKernel(const KernelInfo &kernel,
                                                llvm::LLVMContext &context);
 

@@ -1,9 +1,9 @@
 //===- InstructionModels.h - Instructions in plain IR -----------*- C++ -*-===//
 //
-// Models make it possible to test a kernel without a machine or an emulator
-// that has its instructions. Plain IR with the same meaning replaces these
-// instructions in the final IR, and LLVM splits wide vectors into narrow ones.
-// The rest is the kernel's real code.
+// Models test a kernel without a machine or an emulator that has its
+// instructions. Plain IR with the same meaning replaces these instructions in
+// the final IR, and LLVM splits wide vectors into narrow ones. The rest is the
+// kernel's real code.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +20,7 @@ namespace qwen {
 
 /// Rewrites `module` (x86-64, from optimize) for a machine that has only
 /// `features`. A function that needs no other features stays unchanged. Throws
-/// Error, naming function and intrinsic, for an intrinsic without a model.
+/// Error, with function and intrinsic, if an intrinsic has no model.
 void modelInstructions(llvm::Module &module, CpuFeatureSet features);
 
 } // namespace qwen

@@ -1,7 +1,7 @@
-//===- Link.h - ELF image of generated code ---------------------*- C++ -*-===//
+//===- Link.h - ELF of generated code ---------------------------*- C++ -*-===//
 //
-// From object files to the shared object at the start of an artifact
-// (docs/artifact.md), by lld in this process.
+// Links object files to the shared object at the start of an artifact
+// (docs/artifact.md), with lld in this process.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,28 +21,29 @@ class Module;
 namespace qwen {
 
 /// Adds the EntryTable of `functions` and the header's note to `module`. Throws
-/// Error for a function that the module does not define.
+/// Error if the module does not define one of them.
 void addEntryTable(llvm::Module &module, llvm::ArrayRef<std::string> functions);
 
-/// An ELF shared object that maps as it lies in the file: read-only and
+/// An ELF shared object that is mapped without changes: read-only and
 /// executable segments at multiples of kSegmentAlign, no relocations.
 struct SharedObject {
   std::vector<char> bytes;
-  /// Where in `bytes` the ArtifactHeader lies, still all zeros.
+  /// Offset of the ArtifactHeader in `bytes`, which is all zeros until
+  /// writeHeader.
   uint64_t headerOffset = 0;
   /// Address of the EntryTable, for ArtifactHeader::entryTable.
   uint64_t entryTable = 0;
 };
 
-/// Links object files, one of which holds the entry table. The same input
-/// gives the same bytes. Throws Error with lld's message, or where the result
-/// would need relocation, a writable segment or another symbol. Not to be
-/// called from two threads at once.
+/// Links object files, one of which has the entry table. The same input gives
+/// the same bytes. Throws Error with lld's message, or if the result would need
+/// relocations, a writable segment or another symbol. Only one thread may call
+/// it at a time.
 SharedObject linkSharedObject(llvm::ArrayRef<std::vector<char>> objects,
                               const Target &target);
 
-/// The header of a file that starts with `object`: magic, versions, `code`,
-/// `entryTable` and `codeChecksum` are filled, the rest is zero.
+/// The header of a file that starts with `object`. Sets magic, versions,
+/// `code`, `entryTable` and `codeChecksum`; the rest is zero.
 ArtifactHeader codeHeader(const SharedObject &object, Arch arch);
 
 /// Sets header.headerChecksum and writes the header at object.headerOffset.

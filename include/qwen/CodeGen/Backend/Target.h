@@ -1,7 +1,7 @@
-//===- Target.h - What code is made for -------------------------*- C++ -*-===//
+//===- Target.h - Targets of generated code ---------------------*- C++ -*-===//
 //
-// A named CPU or a list of features, resolved to the typed feature set that
-// kernel selection works on.
+// Resolves a named CPU or a list of features to the feature set from which
+// kernels are selected.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,53 +16,53 @@
 
 namespace qwen {
 
-/// A machine to generate code for.
+/// A set of features with a name, for which the compiler makes code.
 struct Target {
-  /// Suffix of the generated functions: the name that was asked for, or this
-  /// machine's CPU for "native".
+  /// The requested name, or this machine's CPU for "native". It is the suffix
+  /// of the generated functions.
   std::string name;
   Arch arch = Arch::X86_64;
-  /// The features of CpuFeatures.def that the machine has.
+  /// The features of the machine that are in CpuFeatures.def.
   CpuFeatureSet features;
-  /// LLVM's name of the CPU to schedule for; "generic" where only features
-  /// were named. It never adds instructions.
+  /// LLVM's name of the CPU to schedule for, or "generic" if the name is a list
+  /// of features. It never adds instructions.
   std::string tuneCpu;
-  /// LLVM's features of that CPU that choose among instructions and add none,
-  /// where LLVM does not know better: "+slow-paired-128", or "".
+  /// LLVM's tuning features that it lacks for that CPU: "+slow-paired-128", or
+  /// "". They choose among instructions and never add any.
   std::string tuneFeatures;
   /// LLVM's target triple.
   std::string triple;
 };
 
-/// A core or a machine that people have.
+/// A named core or machine.
 struct NamedTarget {
-  /// What `--target` takes.
+  /// The name for `--target`.
   const char *name;
   /// LLVM's name of its CPU.
   const char *cpu;
 };
 
-/// The names that `--list-targets` shows, by architecture. Where LLVM
-/// has no such name, the CPU is the one that the machine is built of; of a
-/// machine with two kinds of cores, it has the features of both.
+/// The list of `--list-targets`, by architecture. If LLVM does not have the
+/// name, the CPU is that of the machine. If the machine has two kinds of cores,
+/// it is one with the features of both.
 std::span<const NamedTarget> namedTargets();
 
-/// Resolves what `--target` takes:
+/// Resolves one target of `--target`:
 ///  * "native": the features of this machine, tuned for its CPU;
 ///  * a CPU as clang's -mcpu (AArch64) or -march (x86-64) names it, or one of
 ///    namedTargets();
 ///  * an architecture with features: "armv8.2-a+dotprod", "x86-64-v3",
 ///    "x86-64-v4+avx512vnni".
-/// Throws Error for a name that it does not know, with the nearest one that it
-/// knows, and for a machine that lacks one of leastFeatures().
+/// Throws Error for an unknown name, with the most similar known name, and for
+/// a target that lacks one of leastFeatures().
 Target resolveTarget(llvm::StringRef spec);
 
-/// Resolves a list of what resolveTarget takes, separated by commas. Throws
-/// Error for an empty item, for a name that is there twice and for targets of
-/// two architectures.
+/// Resolves a list of targets that are separated by commas. Throws Error like
+/// resolveTarget, and for an empty item, a repeated name and targets of two
+/// architectures.
 std::vector<Target> resolveTargets(llvm::StringRef list);
 
-/// The CPU names that resolveTarget takes for `arch`, sorted.
+/// The sorted CPU names that resolveTarget accepts for `arch`.
 std::vector<std::string> targetCpuNames(Arch arch);
 
 } // namespace qwen

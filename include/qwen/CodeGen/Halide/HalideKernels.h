@@ -1,8 +1,8 @@
-//===- HalideKernels.h - Kernels around the products ------------*- C++ -*-===//
+//===- HalideKernels.h - Kernels made by Halide -----------------*- C++ -*-===//
 //
-// The kernels of Kernels.def that Halide makes, as LLVM bitcode. Halide has its
-// own LLVM, so this interface passes bitcode only; it includes neither Halide
-// nor LLVM.
+// The kernels of Kernels.def with provider Halide, as LLVM bitcode. Halide has
+// its own LLVM, so this interface only passes bitcode. It includes neither
+// Halide nor LLVM.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,14 +15,13 @@
 
 namespace qwen {
 
-/// Bitcode of a module that defines halideFunctionName(kernel) in Halide's own
-/// calling convention (HalideAdapter.cpp gives it the C signature of
-/// KernelABI.h). The same bytes each time for one kernel, whatever was compiled
-/// before it. Throws Error where Halide refuses the kernel; `kernel.provider`
-/// must be Halide.
+/// Bitcode of a module that defines halideFunctionName(kernel) with Halide's
+/// calling convention (HalideAdapter.cpp adds the C signature of KernelABI.h).
+/// The bytes depend only on the kernel. `kernel.provider` must be Halide.
+/// Throws Error if Halide rejects the kernel.
 std::string halideBitcode(const KernelInfo &kernel);
 
-/// The kernel's name with "_halide" behind it.
+/// The kernel's name, then "_halide".
 std::string halideFunctionName(const KernelInfo &kernel);
 
 } // namespace qwen

@@ -15,11 +15,11 @@ class ModuleOp;
 
 namespace qwen {
 
-/// Adds to `module` a func.func named kernel.name with the C signature that
-/// KernelABI.h gives for kernel.op: pointers are !llvm.ptr, sizes i64, `scale`
-/// f32. `kernel` must be a kernel of Provider MLIR. The module's context must
-/// have the dialects of registerCodeGenDialects (Backend.h). Throws Error for a
-/// schedule that the kernel cannot have (checkSchedule).
+/// Adds to `module` a func.func named kernel.name with the C signature of
+/// kernel.op in KernelABI.h: pointers are !llvm.ptr, sizes i64, `scale` f32.
+/// `kernel.provider` must be MLIR. The module's context must have the dialects
+/// of registerCodeGenDialects (Backend.h). Throws Error if the kernel cannot
+/// have the schedule (checkSchedule).
 void emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
                  mlir::ModuleOp module);
 

@@ -1,8 +1,8 @@
-//===- Schedule.h - How the code of products is arranged --------*- C++ -*-===//
+//===- Schedule.h - Schedules of the products -------------------*- C++ -*-===//
 //
-// Schedules.def expanded: a schedule for each kernel that MLIR makes. A
-// schedule changes the speed of a product and never its result
-// (docs/numerics.md), so bench/tune.py can search for the best one.
+// Schedules.def has a schedule for each kernel with provider MLIR. A schedule
+// changes the speed of a product and never its result (docs/numerics.md), so
+// bench/tune.py can search for the best one.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,20 +18,18 @@ namespace qwen {
 
 /// A field that the loops of a kernel do not read is 0.
 struct KernelSchedule {
-  /// Tokens (in attention: query heads) of the tile whose sums are in
-  /// registers. Divides the kernel's M.
+  /// Tokens (in attention: queries) of a tile. Divides the kernel's M.
   int64_t tokens = 0;
-  /// Vectors of outputs of that tile. A scalable vector counts as 128 bits; a
+  /// Vectors of outputs in a tile. A scalable vector counts as 128 bits; a
   /// panel has fewer vectors if they are longer.
   int64_t vectors = 0;
   /// Groups of 32 along K in one pass of the innermost loop.
   int64_t unroll = 0;
-  /// 1: the tile's vectors of outputs process a group one after the other, with
-  /// the fewest sums in registers. 0: each activation goes to all vectors at
-  /// once.
+  /// 1: one vector of outputs after the other processes a group, with the
+  /// fewest sums in registers. 0: all vectors process each activation together.
   int64_t inTurn = 0;
   /// Prefetch distance in bytes; 0 if the processor's own prefetcher suffices.
-  /// In attention, 1: the steps of a page prefetch the data that is read next.
+  /// In attention, 1: the loops of a page prefetch the page that is read next.
   int64_t prefetch = 0;
   /// Number of distant places in the panels of a call that the loops read in
   /// turn, one group of weights each: a core reads several streams faster than
@@ -39,7 +37,7 @@ struct KernelSchedule {
   /// order.
   int64_t streams = 0;
   /// Tokens that share one unpacking of the weights; 0 if each tile unpacks
-  /// them. In attention: query heads of several tokens that a thread processes
+  /// them. In attention: queries of several tokens that a thread processes
   /// together, with their state in the L1 cache.
   int64_t strip = 0;
   /// Groups of 32 along K that are unpacked at once, if the kernel has a
@@ -48,15 +46,15 @@ struct KernelSchedule {
   /// Panels of 16 outputs that share a transformation of the activations. A
   /// call has at least as many.
   int64_t panels = 0;
-  /// Bytes, as int8, of the panels of a call that stay in a core's cache for
-  /// the kernels for other numbers of tokens
+  /// Bytes of the panels of a call, counted as int8, which stay in a core's
+  /// cache for the kernels for other numbers of tokens
   /// (docs/decisions/0006-small-batches.md).
   int64_t cached = 0;
 
   bool operator==(const KernelSchedule &) const = default;
 };
 
-/// The loops that a kernel with a schedule has.
+/// The loop nests of kernels with a schedule.
 enum class LoopNest : uint8_t {
   /// Attention.cpp.
   Attention,
@@ -103,8 +101,8 @@ void checkSchedule(const KernelInfo &kernel, const KernelSchedule &schedule);
 /// Error for an unknown field or an invalid number. Does not check the result.
 KernelSchedule parseSchedule(KernelSchedule schedule, std::string_view text);
 
-/// The kernel's schedule with the changes that `text` makes (parseSchedule), or
-/// none where it is empty; checked (checkSchedule).
+/// The kernel's schedule with the fields of `text`, which may be empty. Throws
+/// Error like parseSchedule and checkSchedule.
 KernelSchedule changedSchedule(const KernelInfo &kernel, std::string_view text);
 
 /// A line for each field of a kernel, with its choices: "unroll = 4 of 1 2 4".

@@ -17,8 +17,8 @@
 
 namespace qwen {
 
-/// Qwen2 is Qwen2.5's architecture, too: biases on q, k and v. Qwen3 has no
-/// biases, and norms the heads of q and k.
+/// Qwen2, also the architecture of Qwen2.5, has biases of q, k and v. Qwen3 has
+/// no biases and norms the heads of q and k.
 enum class Architecture : uint8_t { Qwen2, Qwen3 };
 
 /// Returns "Qwen2ForCausalLM" or "Qwen3ForCausalLM".
@@ -27,11 +27,11 @@ std::string_view architectureName(Architecture architecture);
 /// A model of a supported architecture.
 struct ModelConfig : ModelShape {
   Architecture architecture;
-  /// Positions that the model was made for.
+  /// Maximum number of positions (max_position_embeddings).
   int64_t maxPosition;
 };
 
-/// Reads `dir`/config.json. Throws Error that names the file and the key for
+/// Reads `dir`/config.json. Throws Error, with the file and the key, for
 ///  * a file that is missing, unreadable or not a JSON object;
 ///  * a key that is missing, of a wrong type or out of range;
 ///  * sizes that disagree;
@@ -40,9 +40,9 @@ struct ModelConfig : ModelShape {
 ///    weights.
 ModelConfig readModelConfig(const std::filesystem::path &dir);
 
-/// Reads `dir`/generation_config.json, which may be absent. `dir`/config.json
-/// gives the special tokens that it lacks. Throws Error as above, and for ids
-/// outside of the embedding.
+/// Reads `dir`/generation_config.json, which may be missing. Special tokens
+/// that it lacks come from `dir`/config.json. Throws Error like
+/// readModelConfig, and for ids outside of the vocabulary.
 GenerationConfig readGenerationConfig(const std::filesystem::path &dir,
                                       const ModelConfig &model);
 

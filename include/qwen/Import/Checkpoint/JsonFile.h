@@ -1,7 +1,6 @@
 //===- JsonFile.h - Small files of a checkpoint -----------------*- C++ -*-===//
 //
-// What the readers of JSON files share. Error messages are one line, whatever
-// the file has in its strings.
+// Functions that the readers of a checkpoint share.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,21 +20,21 @@
 
 namespace qwen {
 
-/// Throws Error unless `dir` is a folder that can be read.
+/// Throws Error unless `dir` is a readable folder.
 void requireDirectory(const std::filesystem::path &dir);
 
-/// The bytes of `path`, or nullopt where there is no such file. Throws Error
-/// for a file that cannot be read or is above 64 MiB (far more than any
-/// configuration, index or tokenizer has).
+/// The bytes of `path`, or nullopt if there is no such file. Throws Error if
+/// the file cannot be read or exceeds 64 MiB (configurations, indices and
+/// tokenizers are far smaller).
 std::optional<std::string> readSmallFile(const std::filesystem::path &path);
 
-/// The JSON object that `text` is. Throws Error, which begins with `what`, as
-/// checkJson does and for JSON of another kind.
+/// Parses `text`, which must be a JSON object. Throws Error, which begins with
+/// `what`, like checkJson, and for JSON that is not an object.
 nlohmann::json parseJsonObject(std::string_view text, const std::string &what,
                                const JsonLimits &limits);
 
-/// The JSON object in `path`, or nullopt where there is no such file. Throws
-/// Error as readSmallFile and parseJsonObject do.
+/// The JSON object in `path`, or nullopt if there is no such file. Throws Error
+/// like readSmallFile and parseJsonObject.
 std::optional<nlohmann::json> readJsonObject(const std::filesystem::path &path);
 
 } // namespace qwen

@@ -21,8 +21,8 @@
 
 namespace qwen {
 
-/// Types of the stored values that a model's weights may have, and all others
-/// of the format, which only tensors that no one uses may have.
+/// Types of stored values. Only unused tensors may have a type of the format
+/// that is not supported, Other.
 enum class StoredType : uint8_t { F32, F16, BF16, Other };
 
 /// A tensor of a file.
@@ -33,37 +33,35 @@ struct StoredTensor {
   StoredType type;
   /// The type as the file spells it: "F32", "BF16", "I64", ...
   std::string typeName;
-  /// Outermost dimension first. Its product fits in int64_t.
+  /// Outermost dimension first. The product of the dimensions fits in int64_t.
   std::vector<int64_t> shape;
-  /// First byte, counted from the start of the file.
+  /// Offset of the first byte from the start of the file.
   uint64_t offset;
-  /// The values, row-major, little-endian, in the mapping of the file. They
-  /// need not be aligned.
+  /// The values in the mapping of the file: row-major, little-endian, perhaps
+  /// not aligned.
   std::span<const uint8_t> bytes;
 };
 
 /// Parses a whole file. `file` names it in the result and `path` in errors.
-/// Throws Error where the header's length is beyond the file or 100 MB (the
-/// reference implementation's limit), the header isn't a JSON object of
-/// tensors, a name is there twice, a shape has more than 8 dimensions, a dtype
-/// is unknown, a byte range is outside the data or doesn't match dtype and
-/// shape, ranges overlap, or bytes of the data belong to no tensor (the format
-/// allows no holes).
+/// Throws Error if the header is longer than the file or 100 MB (the limit of
+/// the reference implementation), if it is not a JSON object of tensors, if a
+/// name occurs twice, if a shape has more than 8 dimensions, if a dtype is
+/// unknown, if a byte range is outside of the data or does not match dtype and
+/// shape, if ranges overlap, or if a byte of the data belongs to no tensor.
 std::vector<StoredTensor> parseSafetensors(std::span<const uint8_t> bytes,
                                            const std::string &file,
                                            const std::string &path);
 
-/// The weights of a Hugging Face directory, mapped read-only for as long as
-/// this object (or what it was moved to) lives.
+/// The weights of a Hugging Face checkpoint, mapped read-only during the
+/// lifetime of this object (or of the object that it is moved to).
 class Checkpoint {
 public:
-  /// Opens `dir`/model.safetensors, or where there is none the files that the
-  /// weight_map of `dir`/model.safetensors.index.json names. This is the order
-  /// in which transformers looks; other files are never read. A tensor must be
-  /// in the file that the index says, and tensors that the index doesn't name
-  /// don't exist. Throws Error for a folder or file that is missing or
-  /// unreadable, names of files with a folder in them, and for whatever
-  /// parseSafetensors refuses.
+  /// Opens `dir`/model.safetensors. If it is missing, opens the files that the
+  /// weight_map of `dir`/model.safetensors.index.json names; then every tensor
+  /// must be in the file that the index gives, and tensors outside of the index
+  /// are ignored. This is the order of transformers. No other file is read.
+  /// Throws Error if a folder or file is missing or unreadable, if the name of
+  /// a file contains a folder, and like parseSafetensors.
   static Checkpoint open(const std::filesystem::path &dir);
 
   Checkpoint(Checkpoint &&) noexcept;
@@ -80,8 +78,8 @@ public:
   /// The tensor `name`, or null.
   const StoredTensor *find(std::string_view name) const;
 
-  /// `size` bytes at `offset` of `file`, as a qwen.weight names them. Throws
-  /// Error where the checkpoint has no such file or it ends before.
+  /// `size` bytes at `offset` of `file`, the terms of a qwen.weight. Throws
+  /// Error if the checkpoint has no such file or the file is too short.
   std::span<const uint8_t> bytes(std::string_view file, uint64_t offset,
                                  uint64_t size) const;
 

@@ -15,28 +15,29 @@
 
 namespace qwen {
 
-/// Default maximum of tokens and of rows of one call.
+/// Maximum numbers of tokens and of rows in one call.
 inline constexpr int64_t kDefaultMaxTokens = 512;
 inline constexpr int64_t kDefaultMaxRows = 32;
 
 struct ImportedModel {
-  /// At stage "graph". `kModelAttr` has the manifest's facts that the
-  /// checkpoint knows: architecture, vocab_size, hidden_size, layers, heads,
+  /// At stage "graph". `kModelAttr` has the facts of the manifest that come
+  /// from the checkpoint: architecture, vocab_size, hidden_size, layers, heads,
   /// kv_heads, head_dim, intermediate_size (i64), rope_theta, rms_norm_eps
   /// (f64), tied (bool), and max_position (i64).
   mlir::OwningOpRef<mlir::ModuleOp> module;
   ModelConfig config;
   GenerationConfig generation;
-  /// Where the module's weights are.
+  /// The files of the module's weights.
   Checkpoint checkpoint;
-  /// Names of the checkpoint's tensors that the model doesn't use, sorted.
+  /// Sorted names of the checkpoint's tensors that the model does not use.
   std::vector<std::string> unusedTensors;
 };
 
-/// Builds `forward(%ids, %positions) -> logits`: one qwen op for each operation
-/// of the model, each with a name location of its path in the Hugging Face
-/// model without the leading "model." ("layers.0.self_attn.q_proj"). Weights
-/// are symbols with the names of their tensors, by reference.
+/// Builds `forward(%ids, %positions) -> logits`, with one qwen op for each
+/// operation of the model. The location of an op is its path in the Hugging
+/// Face model without the leading "model." ("layers.0.self_attn.q_proj").
+/// Weights are symbols with the names of their tensors; their bytes stay in the
+/// files.
 ///
 /// Loads the required dialects into `context`. Throws Error like the readers of
 /// the configuration and the checkpoint. Also throws Error, naming tensor and
