@@ -1,11 +1,10 @@
-//===- ModelKernel.cpp - What a kernel reaches on a CPU, by model ---------===//
+//===- ModelKernel.cpp - Cycles of a kernel's loop, by static model -------===//
 //
-// model-kernel OBJECT FUNCTION CPU [FIELD=VALUE,...] prints, as one line of
-// JSON, the multiplications and the cycles of a pass of the loop of a kernel,
-// and the peak of its dot instructions (KernelModel.h). FUNCTION is a row of
-// the kernel table, whose schedule has these fields instead of its own, or a
-// part of a name that one function of another project has. For bench/mca.py and
-// bench/tune.py.
+// model-kernel OBJECT FUNCTION CPU [FIELD=VALUE,...] prints one line of JSON:
+// multiplications and cycles of one pass of a kernel's loop, and the peak of
+// its dot instructions (KernelModel.h). FUNCTION is a kernel of the table,
+// whose schedule the fields change, or a part of the name of one function of
+// another project. For bench/mca.py and bench/tune.py.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,10 +35,10 @@ static const FunctionCode &findFunction(const ObjectCode &object,
 static KernelRate model(const CpuModel &cpu,
                         llvm::ArrayRef<MachineInstruction> body,
                         std::string_view function, std::string_view changes) {
-  const KernelInfo *row = findKernel(function);
-  if (!row)
+  const KernelInfo *kernel = findKernel(function);
+  if (!kernel)
     return modelLoop(cpu, body);
-  return modelKernel(cpu, body, *row, changedSchedule(*row, changes));
+  return modelKernel(cpu, body, *kernel, changedSchedule(*kernel, changes));
 }
 
 int main(int argc, char **argv) {

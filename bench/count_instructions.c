@@ -1,8 +1,8 @@
 //===- count_instructions.c - Executed instructions under emulation -------===//
 //
-// A plugin for QEMU's user-mode emulation: when the program ends, prints how
-// many instructions it has executed. For programs of one thread; built and
-// loaded by bench/instructions.py.
+// A plugin for QEMU's user-mode emulation, which prints the number of executed
+// instructions when the program ends. For programs with one thread.
+// bench/instructions.py builds and loads it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-// QEMU's plugin interface of version 1, as far as it is used here. Debian has
-// no package with its header.
+// The needed part of QEMU's plugin interface, version 1. Debian has no package
+// with its header.
 typedef uint64_t PluginId;
 struct qemu_plugin_tb;
 enum { kAddU64 };

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What quantization costs: perplexity of a checkpoint in PyTorch, in f32 and fake-quantized.
+"""Measures the cost of quantization: the perplexity of a checkpoint in PyTorch, in f32 and fake-quantized.
 
   python3 -m venv v && v/bin/pip install torch transformers numpy
   v/bin/python bench/fakequant.py CHECKPOINT TEXT [--window 512] [--tokens N]
 
-Weights: every matrix in q4_0, the embedding and a tied head too. Activations: the input of every matrix in int8 blocks
-along K. Both by the rules of docs/numerics.md, computed in f32; sums are PyTorch's. Windows follow each other without
-overlap, and the first token of each is not scored.
+Weights: every matrix is in q4_0, including the embedding and a tied head. Activations: the input of every matrix is in int8
+blocks along K. Both follow docs/numerics.md, computed in f32; PyTorch computes the sums. Windows do not overlap, and the
+first token of each is not scored.
 """
 import argparse
 import math
@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def q4_0(w):
-    """Weights after encoding to q4_0 and decoding."""
+    """Weights after encoding to q4_0 and dequantizing."""
     x = w.detach().to(torch.float32).numpy().reshape(-1, 32)
     largest = np.take_along_axis(x, np.abs(x).argmax(1)[:, None], 1)
     d = largest / np.float32(-8)
@@ -29,7 +29,7 @@ def q4_0(w):
 
 
 def int8(x, block):
-    """Activations after quantization in blocks of `block` values; the last block of a row may be shorter."""
+    """Activations after quantization in blocks of `block` values; the last block of a token may be shorter."""
     k = x.shape[-1]
     padded = torch.nn.functional.pad(x, (0, -k % block))
     blocks = padded.reshape(*x.shape[:-1], -1, block)
@@ -74,7 +74,7 @@ def main():
     parser.add_argument("checkpoint")
     parser.add_argument("text")
     parser.add_argument("--window", type=int, default=512)
-    parser.add_argument("--tokens", type=int, help="score the first TOKENS tokens of the text only")
+    parser.add_argument("--tokens", type=int, help="score only the first TOKENS tokens of the text")
     args = parser.parse_args()
 
     tokenizer = AutoTokenizer.from_pretrained(args.checkpoint)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Instructions executed for a token, ours and llama.cpp's, on AArch64 with the same features, counted under emulation.
+"""Counts the instructions for a token on AArch64 under emulation, of qwen-run and of llama.cpp with the same features.
 
     .venv/bin/python bench/instructions.py WORKDIR --llama LLAMA_CPP [--build build] [--features dotprod+i8mm]
 
-WORKDIR is that of bench/peers.py, which leaves the checkpoint and llama.cpp's q4_0 file there. LLAMA_CPP is the source of
-llama.cpp (vendor/llama.cpp of llama-cpp-python's source package), which is cross-compiled here for the features. Debian's
-dynamic qemu-user, which can load plugins where qemu-user-static cannot, is unpacked into WORKDIR; nothing is installed.
+WORKDIR is the folder of bench/peers.py, which leaves the checkpoint and llama.cpp's q4_0 file there. LLAMA_CPP is the source
+of llama.cpp (vendor/llama.cpp of llama-cpp-python's source package); the script cross-compiles it for the features. It
+unpacks Debian's dynamic qemu-user into WORKDIR, because qemu-user-static cannot load plugins, and installs nothing.
 
-One thread each, a KV cache in f16 each. What is counted is the difference of two runs that differ in the number of
-tokens, so that loading does not count. Instructions are no time: a load and a dot count the same.
+Both programs use one thread and a KV cache in f16. The count is the difference of two runs with different numbers of
+tokens, so loading does not count. Instructions are not time: a load and a dot count the same.
 """
 import argparse
 import os
@@ -72,7 +72,7 @@ def build_llama(work, source, features):
 
 
 def count(emulator, environment, plugin, command, runs):
-    """Instructions of a decoded token and of one of a prompt. `command` has PROMPT and COUNT in it and runs them `runs`
+    """Instructions of a decoded token and of a prompt token. `command` contains PROMPT and COUNT and runs them `runs`
     times."""
     def executed(prompt, tokens):
         words = [str(word).replace("PROMPT", str(prompt)).replace("COUNT", str(tokens)) for word in command]

@@ -3,10 +3,10 @@
 
   .venv/bin/python bench/make_checkpoint.py qwen2.5-0.5b OUT [--tokenizer DIR] [--seed N] [--layers N] [--zeros]
 
-Weights are bf16, drawn so that activations stay of order 1, in shards of at most 2 GB with an index where one file
-would be larger, named as the published checkpoints name them. --tokenizer copies vocab.json, merges.txt and the
-tokenizer's configs. --zeros makes all weights zeros in sparse files that take no disk. Needs NumPy only; memory stays below two
-tensors.
+Weights are bf16, drawn so that activations stay of order 1. Tensors have the names of the published checkpoints. If one file
+would exceed 2 GB, there are shards of at most 2 GB and an index. --tokenizer copies vocab.json, merges.txt and the
+tokenizer's configs. --zeros makes sparse files of zeros, which take no disk space. Needs only NumPy, and memory for less than
+two tensors.
 """
 import argparse
 import json
@@ -27,7 +27,7 @@ SHARD_BYTES = 2_000_000_000
 
 
 def tensors(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied):
-    """Names and shapes, in the order in which they are written."""
+    """Names and shapes of the tensors, in the order of the files."""
     yield "model.embed_tokens.weight", (vocab, hidden)
     for i in range(layers):
         p = f"model.layers.{i}."

@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
-"""Cycles of the Arm kernels' loops by llvm-mca, a whole block of 128 values at a time.
+"""Prints the cycles of the Arm kernels' loops by llvm-mca, for a whole block of 128 values.
 
-    bench/mca.py [--build build/host] [--cpu neoverse-n2]... [--row SUBSTRING]
+    bench/mca.py [--build build/host] [--cpu neoverse-n2]... [--kernel SUBSTRING]
                  [--llama LLAMA_CPP] [--kleidiai KLEIDIAI]
 
-Prints one table: row, CPU, multiplications a cycle, share of the peak of the row's dot instruction, and cycles for a
-block of 32 of 4 outputs. The two folders are sources of the peers (`pip download --no-deps --no-binary
-llama-cpp-python llama-cpp-python` has llama.cpp in vendor/); their Q4_0 loops are compiled with clang for the same CPU.
+Prints one table: kernel, CPU, multiplications a cycle, share of the peak of the kernel's dot instruction, and cycles for
+32 values of 4 outputs. LLAMA_CPP and KLEIDIAI are the sources of the peers (`pip download --no-deps --no-binary
+llama-cpp-python llama-cpp-python` has llama.cpp in vendor/). clang compiles their Q4_0 loops for the same CPU.
 
-What is counted: the instructions of one pass of the loop over blocks of 128, in the order in which they are executed,
-with everything in it: loads, unpacking, scales, the update after the block, stores. Where weights are unpacked for
-many tokens, the pass is one of all its loops over the tokens and the panels of 16 outputs that its schedule has
-together. Branches are taken as in a long product. model-kernel (lib/CostModel) does it, as it does for `qwen-opt report`.
-
-Where the model and Arm's guide differ the dearer counts: `scvtf` with a fraction becomes `scvtf`.
+model-kernel (lib/CostModel) counts the instructions of one pass of the loop over blocks of 128, as for `qwen-opt report`:
+loads, unpacking, scales, the update after the block, stores. For kernels that unpack weights once for many tokens, it counts
+one strip of tokens and the schedule's panels. Branches go as in a long product. If LLVM's model and Arm's optimization guide
+differ, the higher cost counts: `scvtf` with a fraction becomes `scvtf`.
 """
 
 import argparse
@@ -24,7 +22,7 @@ import tempfile
 from formats import weight_formats
 
 CPUS = ["neoverse-n2", "neoverse-v1", "neoverse-v2", "neoverse-n1", "cortex-a76", "cortex-a72"]
-# 0: NEON alone, 1: dotprod, 2 (all others): i8mm and SVE.
+# 0: NEON only, 1: dotprod, 2 (all other CPUs): i8mm and SVE.
 LEVEL = {"cortex-a72": 0, "neoverse-n1": 1, "cortex-a76": 1}
 
 
@@ -37,10 +35,10 @@ def print_rate(options, name, cpu, file, function):
     print(f"{name:52} {cpu:12} {rate:6.1f} {100 * rate / found['peak']:4.0f}% {128 / rate:6.2f}", flush=True)
 
 
-ROWS = ["linear_{f}_1x16x4_neon", "linear_{f}_4x16x4_neon",
-        "linear_{f}_1x16x4_neon_dotprod", "linear_{f}_4x16x4_neon_dotprod", "linear_{f}_8x16x4_neon_dotprod",
-        "linear_{f}_1x16x4_sve", "linear_{f}_8x16x4_sve",
-        "linear_{f}_8x16x4_neon_i8mm", "linear_{f}_8x16x4_sve_i8mm"]
+KERNELS = ["linear_{f}_1x16x4_neon", "linear_{f}_4x16x4_neon",
+           "linear_{f}_1x16x4_neon_dotprod", "linear_{f}_4x16x4_neon_dotprod", "linear_{f}_8x16x4_neon_dotprod",
+           "linear_{f}_1x16x4_sve", "linear_{f}_8x16x4_sve",
+           "linear_{f}_8x16x4_neon_i8mm", "linear_{f}_8x16x4_sve_i8mm"]
 
 
 def needs(name):
@@ -48,10 +46,10 @@ def needs(name):
 
 
 def ours(options, cpu, folder):
-    for form in ROWS:
+    for form in KERNELS:
         for weights in weight_formats(quantized=True):
             name = form.format(f=weights)
-            if options.row not in name or needs(name) > LEVEL.get(cpu, 2):
+            if options.kernel not in name or needs(name) > LEVEL.get(cpu, 2):
                 continue
             file = f"{folder}/kernel.so"
             subprocess.run([f"{options.build}/bin/make-kernels", f"--kernel={name}", cpu, file], check=True)
@@ -75,7 +73,7 @@ PEERS = {
 def peers(options, cpu, folder, name):
     root = getattr(options, name)
     for source, function, level in PEERS[name] if root else []:
-        if level > LEVEL.get(cpu, 2) or options.row not in function:
+        if level > LEVEL.get(cpu, 2) or options.kernel not in function:
             continue
         includes = ["", "ggml/include", "ggml/src", "ggml/src/ggml-cpu"]
         file = f"{folder}/peer.o"
@@ -88,7 +86,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/host")
     parser.add_argument("--cpu", action="append")
-    parser.add_argument("--row", default="")
+    parser.add_argument("--kernel", default="")
     parser.add_argument("--llama")
     parser.add_argument("--kleidiai")
     options = parser.parse_args()

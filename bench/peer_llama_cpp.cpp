@@ -1,7 +1,7 @@
 //===- peer_llama_cpp.cpp - llama.cpp under emulation ---------------------===//
 //
-// peer_llama_cpp GGUF PROMPT COUNT: runs a prompt and then single tokens on one
-// thread. Built by bench/instructions.py, with llama.cpp's headers.
+// peer_llama_cpp GGUF PROMPT COUNT runs a prompt and then single tokens on one
+// thread. bench/instructions.py builds it with llama.cpp's headers.
 //
 //===----------------------------------------------------------------------===//
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""llama.cpp for bench/peers.py, which runs this with the python of an environment that has llama-cpp-python and gguf.
+"""llama.cpp for bench/peers.py, which runs this script in an environment with llama-cpp-python and gguf.
 
   peer_llama_cpp.py convert CHECKPOINT OUT_F16.gguf       a checkpoint of bench/make_checkpoint.py
   peer_llama_cpp.py quantize F16.gguf OUT.gguf FORMAT     q4_0, q8_0 (all matrices), q4_k_m (llama.cpp's own mixture)
   peer_llama_cpp.py bench GGUF PROMPT COUNT THREADS       one JSON object on stdout
   peer_llama_cpp.py first GGUF PROMPT THREADS             seconds from loading to the first token
 
-Times begin after the library is loaded, which leaves python's own start out.
+Times begin after the library is loaded, so they exclude the start of Python.
 """
 import ctypes
 import json
@@ -112,7 +112,7 @@ class Model:
         self.vocabulary = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(self.model))
 
     def decode(self, ids):
-        """Runs `ids`, at most 512 at a time. Logits are those of the last."""
+        """Runs `ids`, at most 512 at a time. The logits are those of the last one."""
         for first in range(0, len(ids), 512):
             part = (ll.llama_token * len(ids[first:first + 512]))(*ids[first:first + 512])
             if ll.llama_decode(self.context, ll.llama_batch_get_one(part, len(part))):

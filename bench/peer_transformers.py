@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hugging Face transformers for bench/peers.py, which runs this with the python of an environment that has it.
+"""Hugging Face transformers for bench/peers.py, which runs this script in an environment that has it.
 
   peer_transformers.py CHECKPOINT DTYPE PROMPT COUNT THREADS       one JSON object on stdout
 """

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Speed of compiled models beside llama.cpp and Hugging Face transformers, in alternating runs on this machine.
+"""Compares the speed of compiled models with llama.cpp and Hugging Face transformers, in alternating runs on this machine.
 
   .venv/bin/python bench/peers.py WORKDIR [--model NAME] [--rounds N] [--threads N] [--target CPU] [--transformers] [--json]
 
-Installs the peers into WORKDIR/peers: llama.cpp as llama-cpp-python from its source package, so that it is built for this
-CPU, and with --transformers torch and transformers (f32 and bf16). Makes a checkpoint with random weights (bench/make_checkpoint.py),
-compiles it to q4_0 and q8_0, and writes llama.cpp's files of it: all matrices q4_0, all q8_0, and its Q4_K_M.
+Installs the peers into WORKDIR/peers: llama-cpp-python from its source package, so that llama.cpp is built for this CPU, and
+with --transformers torch and transformers (f32 and bf16). Makes a checkpoint with random weights (bench/make_checkpoint.py),
+compiles it to q4_0 and q8_0, and makes three files for llama.cpp: all matrices in q4_0, all in q8_0, and its Q4_K_M.
 
-Each round runs each program once, ours and theirs in turn. Printed are median, least and greatest over the rounds of prefill
-(512 tokens) and decode (64 tokens) in tokens/s, the seconds to the first token of a 16-token prompt from process start (for
-llama.cpp from the loading of the file on: python's own start is left out), the sizes of the files, and the ratios of ours
-to the fastest of llama.cpp's, round by round. --target compiles for another CPU than this one (x86-64-v3: AVX2 only).
+Each round runs every program once. Prints median, least and greatest over the rounds of prefill (512 tokens) and decode (64
+tokens) in tokens/s, and of the seconds from process start to the first token after a prompt of 16 tokens (llama.cpp: from
+loading the file, without the start of Python). Also prints the sizes of the files, and the ratios of qwen-run to the fastest
+llama.cpp file, round by round. --target compiles for another CPU than this one (x86-64-v3: AVX2 only).
 """
 import argparse
 import json
@@ -83,7 +83,7 @@ class Transformers:
 
 
 def prepare(args):
-    """Programs by name, and the files of those that have one."""
+    """Programs and their files, by name."""
     python = install(args.workdir / "peers", args.transformers)
     checkpoint = args.workdir / args.model
     if not (checkpoint / "config.json").exists():
@@ -125,7 +125,7 @@ def spread(values):
 
 
 def measure(programs, rounds):
-    """Lists of figures by program and kind, one figure a round."""
+    """Lists of figures by program and kind, with one figure for each round."""
     figures = {name: {"prefill": [], "decode": [], "first": []} for name in programs}
     for number in range(1, rounds + 1):
         for name, program in programs.items():
@@ -141,7 +141,7 @@ def measure(programs, rounds):
 
 
 def ratios(figures):
-    """Ours to theirs, round by round; above 1 ours is faster."""
+    """Ratios of qwen-run to the peers, round by round; above 1, qwen-run is faster."""
     def against(kind, ours, theirs, better):
         best = [better(values) for values in zip(*(figures[name][kind] for name in theirs))]
         pairs = zip(figures[ours][kind], best)
@@ -195,7 +195,7 @@ def main():
             return f"{s['median'] * scale:.{digits}f} ({s['least'] * scale:.{digits}f} to {s['greatest'] * scale:.{digits}f})"
         print(f"{name:24}{cell('prefill', 1, 0):>26}{cell('decode', 1, 1):>24}{cell('first', 1e3, 0):>24}"
               f"{result['bytes'].get(name, ''):>12}")
-    print("\nours to the fastest of theirs, above 1 where ours is faster: median (least to greatest)")
+    print("\nratio of qwen-run to the fastest peer (above 1: qwen-run is faster), median (least to greatest)")
     for name, s in result["ratios"].items():
         print(f"{name:26}{s['median']:6.2f} ({s['least']:.2f} to {s['greatest']:.2f})")
 

@@ -3,11 +3,11 @@
 
   .venv/bin/python bench/sizes.py WORKDIR [--models NAME ...] [--weights FORMAT ...] [--limit GIB] [--no-run]
 
-For each model and weight format one line: compile seconds, the greatest anonymous memory of qwen-opt beside the bytes of
-the largest tensor (of bf16), the file; then prefill and decode tokens/s, load milliseconds, and peak resident memory
-beside its bound 1.02 x file + arena + KV pages + 16 MiB. --limit runs qwen-opt in a cgroup of that many GiB, its page
-cache counted (needs root and cgroup v1 or v2). Checkpoints are made where missing (15 GB for 7b) and kept; compiled files
-are removed. A file of more than half of the memory is not run; --no-run runs none.
+Prints one line for each model and weight format: compile seconds, the peak anonymous memory of qwen-opt and the bytes of the
+largest tensor (in bf16), the size of the file, prefill and decode tokens/s, load milliseconds, and the peak resident memory
+and its bound 1.02 x file + arena + KV pages + 16 MiB. --limit runs qwen-opt in a control group of GIB GiB, including its page
+cache (needs root and cgroup v1 or v2). Missing checkpoints are made (15 GB for 7b) and kept; compiled files are removed. A
+file that is larger than half of the memory does not run; --no-run runs none.
 """
 import argparse
 import json
@@ -26,7 +26,7 @@ PROMPT, DECODE = 512, 64
 
 
 class Cgroup:
-    """A group of processes whose memory is limited, or no limit where `gib` is None."""
+    """A group of processes with limited memory, or without a limit if `gib` is None."""
 
     def __init__(self, gib):
         self.path = None
@@ -58,7 +58,7 @@ def status_bytes(pid, key):
 
 
 def compile_model(checkpoint, out, weights, cgroup):
-    """(seconds, greatest RssAnon) of qwen-opt."""
+    """Seconds and peak RssAnon of qwen-opt."""
     start = time.monotonic()
     process = subprocess.Popen([BIN / "qwen-opt", checkpoint, "-o", out, "--weights", weights], preexec_fn=cgroup.enter,
                                stderr=subprocess.PIPE, text=True)

@@ -1,14 +1,14 @@
-"""Writes what the tools say into the documentation; `make docs` runs it.
+"""Generates the parts of the documentation that come from the tools; `make docs` runs it.
 
   generate.py            refresh docs/dialect.md and the IR in docs/stages/*.md
   generate.py --check    change nothing; fail and print a diff if something is stale
 
 qwen-opt and mlir-tblgen must be in PATH.
 
-docs/dialect.md is made from the ODS files. In docs/stages a comment `<!-- PART of STAGE -->` says what the block of code
-below it shows, for neoverse-n1:
+The ODS files give docs/dialect.md. In docs/stages a comment `<!-- PART of STAGE -->` defines the contents of the code block
+below it, for neoverse-n1:
 
-  ops of STAGE        the ops of the first layer, and what computes them in stage calls
+  ops of STAGE        the ops of the first layer; in stage calls, their calls of kernels
   weights of STAGE    the symbols of the first layer's weights
   NAME of calls       one function
 """
@@ -51,7 +51,7 @@ def function(stage, name):
 
 
 def layer_ops(stage):
-    """Lines of `forward` from the first that names a weight of layer 0 up to the first of layer 1, and how many ops precede them."""
+    """The lines of `forward` from the first with a weight of layer 0 to the first of layer 1, and the number of ops before them."""
     lines = function(stage, "forward")[1:]
     begin = next(i for i, line in enumerate(lines) if ".layers.0." in line)
     end = next(i for i, line in enumerate(lines) if ".layers.1." in line)
@@ -59,7 +59,7 @@ def layer_ops(stage):
 
 
 def layer_calls():
-    """The calls that the ops of layer 0 in stage packed became, with their barriers, traces and constants."""
+    """The calls of the ops of layer 0, with their barriers, traces and constants."""
     ops, before = layer_ops("packed")
     pieces, piece = [], []
     for line in function("calls", "forward")[1:]:
