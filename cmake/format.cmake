@@ -1,4 +1,4 @@
-# ctest's "format": fails where clang-format would change a C or C++ file.
+# ctest's "format": fails if clang-format would change a C or C++ file.
 #   cmake -DCLANG_FORMAT=... -P cmake/format.cmake
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs what the build needs and is missing: Debian packages, and a virtual
-# environment in .venv for the few things that Debian lacks. Does nothing on a
-# machine that has it all. Prints to stderr only.
+# Installs missing dependencies of the build: Debian packages, and a virtual
+# environment in .venv for the few packages that Debian lacks. Does nothing if
+# all are installed. Prints to standard error only.
 set -eu
 cd "$(dirname "$0")/.."
 exec >&2

@@ -1,7 +1,7 @@
-# make test: build for this machine and for AArch64, run all tests of both, and
-# under sanitizers those of whatever reads files or runs threads. Each fuzz
-# target runs for 5 seconds. make test-full has everything under
-# AddressSanitizer, and 15 seconds (docs/testing.md).
+# make test: builds for this machine and for AArch64, runs all tests of both, and
+# runs the tests that read files or run threads under sanitizers. Each fuzz
+# target runs for 5 seconds. make test-full runs all tests under
+# AddressSanitizer, and fuzz targets for 15 seconds (docs/testing.md).
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 
 # qwen_test(PRESET [CTEST OPTIONS...])

@@ -61,7 +61,7 @@ def check_floats(image, rows, encode, stored):
 
 
 def check_quantized(image, rows, bits, block):
-    """Panels of blocks: 16 scales, then groups of 32 values in chunks of 4 bytes a row."""
+    """Panels of blocks: 16 scales, then groups of 32 values in chunks of 4 bytes of each output."""
     n, k = rows.shape
     padded = np.zeros((-(-n // 16) * 16, k), np.float32)
     padded[:n] = rows

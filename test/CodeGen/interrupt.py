@@ -56,13 +56,13 @@ def make_checkpoint(folder):
 
 
 def stop(folder, number):
-    """What is left beside the checkpoint after signal `number`."""
+    """The files besides the checkpoint after signal `number`."""
     output = folder / "out" / "model.qwen"
     output.parent.mkdir()
     process = subprocess.Popen(
         ["qwen-opt", str(folder / "big"), "--weights", "f32",
          "--target", "x86-64-v3", "-o", str(output)],
-        # In the background of a script, SIGINT is ignored.
+        # A script's background process ignores SIGINT by default.
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)
         if number != signal.SIGKILL else None,
     )  # fmt: skip

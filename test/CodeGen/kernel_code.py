@@ -1,11 +1,11 @@
-"""Facts of the code of kernels, from the files that KernelTest runs (kernels-TARGET.so).
+"""Checks facts of the code of kernels in the files of KernelTest (kernels-TARGET.so).
 
   kernel_code.py FILE...
 
-A matrix product multiplies in an innermost loop, with the instruction that the kernel's name states; no instruction rounds
-otherwise or belongs to another kernel; and its main loop does not spill. A kernel around the products computes roots, quotients and
-roundings with the instructions that docs/numerics.md needs, and never fuses a multiplication with an addition. Attention's products
-are fma, their f16 pages are widened by the instruction for it, and on x86 they prefetch.
+A matrix product multiplies in an innermost loop, with the instruction that the kernel's name states. It has no instruction with
+another rounding or of another instruction set, and its main loop does not spill. All other kernels compute roots, quotients and
+roundings with the instructions that docs/numerics.md needs, and never fuse a multiplication with an addition. Attention's products
+use fma, widen f16 with the instruction for it, and prefetch on x86.
 """
 import re
 import subprocess
@@ -13,10 +13,10 @@ import sys
 
 from checks import Checks
 
-# Instruction set: how integer weights are multiplied, how f32 and bf16 weights are, and how many vector registers of the
-# main loop's multiplications may go to the stack for each 100 of them.
-#   avx2, avxvnni: 16 registers do not hold a tile, and its sums lie on the stack by design.
-#   neon_dotprod, neon_i8mm, sve_i8mm: LLVM orders a tile's loads for no CPU in particular, and needs some more than 32.
+# For each instruction set: the instruction for integer weights, the one for f32 and bf16 weights, and the number of spilled
+# vector registers that the main loop may have for each 100 multiplications.
+#   avx2, avxvnni: 16 registers are too few for a tile, so its sums are on the stack.
+#   neon_dotprod, neon_i8mm, sve_i8mm: LLVM orders a tile's loads for no particular CPU and needs a few more than 32 registers.
 PRODUCTS = {
     "avx2": (r"vpmaddubsw .*%ymm", r"vfmadd\d+ps .*%ymm", 60),
     "avxvnni": (r"\{vex\} vpdpbusd .*%ymm", None, 60),
@@ -30,16 +30,16 @@ PRODUCTS = {
     "sve_i8mm": (r"smmla [vz]\d+\.(4s|s)", None, 10),
 }
 INTEGER_DOT = re.compile(r"vpmaddubsw|vpdp|tdp|\bu?sdot\b|\budot\b|u?smmla|\bs(mull|mlal)2? v\d+\.8h")
-# bf16 is widened by a shift: each instruction for it rounds in a way of its own.
+# A shift widens bf16, because each bf16 instruction rounds in its own way.
 BF16 = re.compile(r"dpbf16|vcvtne|bfdot|bfml|bfmmla|bfcvt")
-# A store of a vector register to a place of its own on the stack. Indexed places are those of arrays.
+# A store of a vector register to the stack. Stores with an index write to arrays and do not count.
 SPILL = re.compile(r"%[yz]mm\d+, -?\w*\(%r[sb]p\)$|\bst[rp] q\d+.*\[(sp|x29)(, #-?\w+)?\]$|\bstr z\d+, \[sp")
 
 # Attention's products: fma in an innermost loop, the instruction that widens f16, and a prefetch.
 ATTENTION = {"avx2": (r"vfmadd\d+ps .*%ymm", "vcvtph2ps .*%ymm", "prefetch"), "avx512": (r"vfmadd\d+ps .*%zmm", "vcvtph2ps .*%zmm", "prefetch"),
              "neon": (r"fmla v\d+\.4s", r"fcvtl2? v\d+\.4s", ""), "sve": (r"fmla z\d+\.s", r"fcvt z\d+\.s", "")}
 
-# What must occur in kernels around the products, by their names without the instruction set.
+# Instructions that other kernels must have, by their names without the instruction set.
 X86 = {"rms_norm_q8": ["vsqrtss", "vdivss", "vrndscaleps|vroundps"], "swiglu_f32": ["vrndscaleps|vroundps", "vdivps"],
        "append_v_f16": [r"vcvtps2ph \$[04x]"], "embed_q4_0": ["vcvtph2ps"]}
 ARM = {"rms_norm_q8": ["fsqrt", "fdiv", "frintn"], "swiglu_f32": ["frintn", "fdiv"], "append_v_f16": [r"fcvtn v\d+\.4h"],
@@ -66,7 +66,7 @@ def functions(path):
 
 
 def innermost_loops(code):
-    """The instructions of each loop that holds no other: from the target of a branch back to the branch."""
+    """The instructions of each innermost loop, from the target of a backward branch to the branch."""
     spans = sorted({(int(m[1], 16), address) for address, text in code
                     if (m := BRANCH.match(text)) and int(m[1], 16) <= address})
     return [[text for address, text in code if begin <= address <= end] for begin, end in spans

@@ -1,4 +1,4 @@
-"""Compares what --list-targets says with a list made by hand and not from LLVM: list_targets.py TARGETS.json"""
+"""Compares --list-targets with a list that was written by hand, without LLVM: list_targets.py TARGETS.json"""
 import json
 import sys
 
@@ -26,6 +26,6 @@ for features, names in HAVE.items():
 assert named == set(targets), named ^ set(targets)
 for target in targets.values():
     assert target["arch"] == ("x86-64" if "avx2" in target["features"] else "aarch64"), target
-    for name, rows in target["rows"].items():
-        for row in rows.values():
-            assert row.startswith(f"linear_{name}_"), (name, row)
+    for name, kernels in target["rows"].items():
+        for kernel in kernels.values():
+            assert kernel.startswith(f"linear_{name}_"), (name, kernel)

@@ -1,4 +1,4 @@
-"""Runs a command with a terminal for its stderr and prints what that shows: on_terminal.py COMMAND..."""
+"""Runs a command with a terminal as standard error and prints the terminal's text: on_terminal.py COMMAND..."""
 
 import os
 import pty
@@ -13,7 +13,7 @@ try:
     while piece := os.read(ours, 65536):
         shown += piece
 except OSError:
-    # The end of a terminal that nobody has open.
+    # A terminal ends with this error when no process has it open.
     pass
 sys.stdout.write(shown.decode().replace("\r", "\n"))
 sys.exit(process.wait())

@@ -1,10 +1,8 @@
-//===- ArtifactFuzz.cpp - ELF and layout of artifacts -------------------===//
-
+//===- ArtifactFuzz.cpp - ELF and layout of artifacts ---------------------===//
 //
-// The input changes the parts of a small artifact, made by hand, that say where
-// things are (kParts, one after another): a byte is flipped where one of the
-// input is not zero. Checksums are computed anew, else nothing would pass them.
-// Nothing is mapped to be executed.
+// The input is a mask of bits to flip in the parts of a small handmade artifact
+// that have offsets (kParts, one after another). Checksums are computed again;
+// otherwise no input would pass them. No code is mapped for execution.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +18,7 @@
 using namespace qwen;
 using test::HandmadeArtifact;
 
-/// Where the parts of an input go.
+/// The places of the parts of an input.
 static constexpr FileRange kParts[] = {
     {0, sizeof(Elf64_Ehdr) + 5 * sizeof(Elf64_Phdr)},
     {HandmadeArtifact::kHeader - sizeof(Elf64_Nhdr) - 8,
@@ -75,7 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     try {
       opened.check();
     } catch (const Error &) {
-      // The code's checksum need not match where parts overlap.
+      // The checksum of the code may not match if parts overlap.
     }
   });
   memcpy(artifact.bytes.data(), whole.bytes.data(), kFront);

@@ -23,15 +23,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       "parameters": {"type": "object", "properties": {}}}}],
     "add_generation_prompt": true, "enable_thinking": false, "n": 3})");
   std::optional<ChatTemplate> parsed;
-  // A node of the tree takes more than four bytes of source; sources of at
-  // most 4 KiB (CMakeLists.txt) stay within the MiB all the same.
+  // A node of the tree takes more memory than four times its source. Sources of
+  // at most 4 KiB (CMakeLists.txt) still stay within the MiB.
   if (!fuzz::parses(size, [&] {
         parsed = ChatTemplate::parse(fuzz::asText(data, size));
       }))
     return 0;
-  // A template is a program. The interpreter's own bound on work is what keeps
-  // its memory in bounds (docs/decisions/0002-chat-templates.md); -rss_limit_mb
-  // watches over it.
+  // A template is a program. The interpreter's limit of work also limits its
+  // memory (docs/decisions/0002-chat-templates.md); -rss_limit_mb checks it.
   try {
     parsed->render(context);
   } catch (const Error &error) {

@@ -1,8 +1,8 @@
 //===- CommandLineFuzz.cpp - Arguments of qwen-run ----------------------===//
 
 //
-// The input is arguments, one a line. qwen-run's own main parses them; its
-// commands are the ones below, which only look at what they get.
+// The input has one argument in each line. qwen-run's own main parses them. Its
+// commands are replaced by the ones below, which only read their options.
 //
 //===----------------------------------------------------------------------===//
 

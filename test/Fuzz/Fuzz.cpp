@@ -31,7 +31,7 @@ static void onMalloc(const volatile void *, size_t size) {
   live += static_cast<int64_t>(size);
   if (live <= most)
     return;
-  // What reports it may need memory, too.
+  // The report may need memory too.
   counting = false;
   fail(std::to_string(live) + " bytes in use after an allocation of " +
        std::to_string(size) + " when at most " + std::to_string(most) +
@@ -72,8 +72,8 @@ Folder::~Folder() {
 }
 
 void Folder::write(const char *name, std::string_view bytes) const {
-  // Not truncated first: ext4 takes that for a file that replaces another and
-  // writes it to the disk.
+  // The file is not truncated first: ext4 would write it to the disk, as a file
+  // that replaces another.
   const int fd =
       open((folder / name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   const auto size = static_cast<ssize_t>(bytes.size());

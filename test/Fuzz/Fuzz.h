@@ -1,8 +1,7 @@
 //===- Fuzz.h - What every fuzz target promises -----------------*- C++ -*-===//
 //
-// A parser may refuse its input with an Error of one line. It may not crash,
-// throw anything else, or hold more memory at once than four times its input
-// and a MiB.
+// A parser may reject its input with an Error of one line. It must not crash,
+// throw anything else, or use more memory than four times its input and a MiB.
 //
 //===----------------------------------------------------------------------===//
 

@@ -1,7 +1,7 @@
 //===- MlirFuzz.cpp - Modules of the qwen dialect -----------------------===//
 //
-// MLIR itself is not instrumented: what guides this target is the dialect's own
-// code, and what it watches are its verifiers.
+// MLIR itself is not instrumented. The branches of the dialect's own code guide
+// this target, which tests the verifiers.
 //
 //===----------------------------------------------------------------------===//
 

@@ -7,7 +7,7 @@
 using namespace qwen;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  // A copy, so that a byte read past the end is seen.
+  // A copy, so that AddressSanitizer sees a read past the end.
   const std::vector<uint8_t> file = fuzz::copyOf(data, size);
   fuzz::parses(size, [&] {
     uint64_t total = 0;

@@ -16,7 +16,7 @@ void qwen::fuzz::buildAndUse(const Folder &folder, size_t inputBytes) {
       parses(inputBytes, [&] { import = buildTokenizer(folder.path()); });
   if (!parsed || !import)
     return;
-  // What the compiler writes, the runtime must take: no Error here.
+  // The runtime must accept every blob of the compiler, without an Error.
   const Tokenizer tokenizer = Tokenizer::fromBlob(import->blob);
   require(static_cast<uint32_t>(tokenizer.vocabSize()) == import->vocabSize,
           "the runtime reads another number of tokens");

@@ -14,7 +14,7 @@ INPUTS = HERE.parent / "Inputs"
 CHECKPOINTS = INPUTS / "checkpoints"
 OUT = HERE / "corpus"
 END = "\x1e"
-# Deep enough to end the stack of whatever calls itself once a level.
+# Deep enough to overflow the stack of a function that recurses once per level.
 DEEP = 20000
 
 
@@ -145,7 +145,7 @@ def artifacts():
                        "repetition_penalty": 1.1, "bos_token_id": 35, "eos_token_id": [36]}}
     put("Manifest", "good", json.dumps(manifest))
     put("Manifest", "deep", "[" * 500 + "]" * 500)
-    # What ArtifactFuzz.cpp flips of an artifact made by hand: by place in its input, bits of one byte.
+    # The flipped bits of one byte of the handmade artifact in ArtifactFuzz.cpp, by offset in its input.
     elf, programs, note, dynamic, size = 0, 64, 64 + 5 * 56, 64 + 5 * 56 + 20 + 184, 64 + 5 * 56 + 20 + 184 + 32
     for name, flips in {
         "good": {}, "elf": {elf + 16: 1}, "headers": {elf + 56: 0x40}, "writable": {programs + 4: 2},

@@ -1,12 +1,12 @@
-"""One answer: a checkpoint's logits and drawn tokens are the same, bit for bit, on every target and however it is run.
+"""A checkpoint's logits and drawn tokens are the same, bit for bit, on every target and in every way of running it.
 
   answers.py check CHECKPOINT WORKDIR AARCH64_ANSWER_HASHES
   PATH=build/host/bin:$PATH .venv/bin/python test/Integration/answers.py write
 
-`check` compiles CHECKPOINT (a name of CHECKPOINTS) for each target, runs `answer-hashes` (test/Unit/AnswerHashes.cpp) here and
-emulated in many ways, and compares with answers.json: so machines are held to one answer that never meet. Where QWEN_TEST_FULL is
-not set, emulated machines get a sample in which each pair of values of any two dimensions occurs. The best target of this machine
-gets all formats with each checkpoint, its other targets all formats with one checkpoint.
+`check` compiles CHECKPOINT (a name of CHECKPOINTS) for each target, runs `answer-hashes` (test/Unit/AnswerHashes.cpp) in many
+ways, natively and emulated, and compares the hashes with answers.json. So different machines must give the same answer. Unless
+QWEN_TEST_FULL is set, emulated machines run a sample, in which each pair of values of any two dimensions occurs. The best target
+of this machine runs all formats with each checkpoint, its other targets all formats with one checkpoint.
 
 `write` makes answers.json on this machine. It adds answers; it changes one only after kFormatVersion has changed
 (docs/numerics.md).
@@ -30,10 +30,10 @@ CHECKPOINTS = {
 WEIGHTS = weight_formats()
 KV = ("f16", "f32")
 
-# Values of the ways to run: threads, tokens in a call at most (0: all), sequences at once, what the cache holds.
+# The ways to run: threads, maximum tokens in a call (0: all), sequences in a batch, contents of the cache.
 WAYS = ((1, 2, 3, 4), (1, 3, 16, 0), (1, 2, 3, 8), ("cold", "preempted", "shared"))
 
-# SVE code is one for all lengths of vectors (here in bytes); neoverse-n2 has i8mm besides.
+# SVE code works with all lengths of vectors (here in bytes). neoverse-n2 also has i8mm.
 EMULATED = {
     "armv8.2-a+sve": [f"max,sve-default-vector-length={length}" for length in (16, 32, 64)],
     "neoverse-n1": ["neoverse-n1"],
@@ -42,7 +42,7 @@ EMULATED = {
 }
 
 
-# Targets of this machine, and what /proc/cpuinfo must name for them.
+# Targets of this machine, with the flag of /proc/cpuinfo that each needs.
 HERE = {"x86-64-v3": "avx2", "x86-64-v3+avxvnni": "avx_vnni", "x86-64-v4+avx512vnni": "avx512_vnni",
         "x86-64-v4+avx512vnni+amx-int8": "amx_int8"}
 FLAGS = pathlib.Path("/proc/cpuinfo").read_text().split()
@@ -75,7 +75,7 @@ def plan(name):
 
 
 def check_sample():
-    """What the three tests together run emulated has every pair."""
+    """Checks that the emulated runs of the three tests together contain every pair."""
     rows = [(("checkpoint", name), ("machine", target, cpu), ("weights", weights), ("kv", kv), *enumerate(way))
             for name in CHECKPOINTS for target, cpu, weights, kv, ways in plan(name) if cpu for way in ways]
     values = [list(CHECKPOINTS), [(t, cpu) for t, cpus in EMULATED.items() for cpu in cpus], WEIGHTS, KV, *WAYS]
@@ -85,7 +85,7 @@ def check_sample():
 
 
 def answers(command, model, ways):
-    """The hashes of each way, and the tokens drawn."""
+    """The hashes of each way, and the drawn tokens."""
     lines = run([*command, model, *(":".join(map(str, way)) for way in ways)]).splitlines()
     return [line.split() for line in lines[:-1]], lines[-1]
 

@@ -84,12 +84,12 @@ def prompts(model):
     refuse("other architecture", "generate", arm, "--ids", "2", needles=["aarch64", "x86-64"])
     refuse("feature that lacks", "generate", arm, "--ids", "2", needles=["dotprod"],
            runner=["qemu-aarch64-static", "-cpu", "cortex-a72", AARCH64])
-    # Told before this file of another architecture is.
+    # This error comes before the one about another architecture.
     refuse("output folder", "logits", arm, "--ids", "2", "-o", WORK / "no" / "x.npy", needles=["x.npy"])
 
 
 def interrupted():
-    """A kill at any moment of the compile leaves nothing under the final name; a polite one leaves nothing at all."""
+    """A killed compile leaves nothing under the final name; SIGTERM and SIGINT leave no file at all."""
     out = WORK / "killed"
     out.mkdir(exist_ok=True)
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
@@ -110,7 +110,7 @@ def interrupted():
 
 
 def disk_full():
-    """/dev/full cannot be renamed onto; a limit on the file's size is what a full disk looks like to a writer."""
+    """A limit on the file's size is like a full disk to a writer. (/dev/full is not a regular file.)"""
     out = WORK / "full"
     out.mkdir(exist_ok=True)
     result = subprocess.run(["sh", "-c", f"ulimit -f 2000; exec qwen-opt {CHECKPOINT} -o {out}/model.qwen"],

@@ -1,4 +1,4 @@
-"""What the integration tests share: running the two programs, reading goldens, counting differences."""
+"""Functions that the integration tests share: running the two programs, reading goldens, counting differences."""
 import hashlib
 import json
 import os
@@ -37,7 +37,7 @@ def run(command, **kwargs):
 
 
 def own_lines(stderr):
-    """Lines of a program, without what AddressSanitizer says of Halide's switching of stacks."""
+    """Lines of a program, without AddressSanitizer's warnings about Halide's switching of stacks."""
     return [line for line in stderr.splitlines() if "ASan doesn't fully support makecontext" not in line]
 
 
@@ -93,5 +93,5 @@ class Checks:
 
 
 def full():
-    """Whether the full matrix was asked for (make test-full)."""
+    """Whether to run the full matrix (make test-full)."""
     return bool(os.environ.get("QWEN_TEST_FULL"))

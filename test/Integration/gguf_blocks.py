@@ -16,7 +16,7 @@ def blocks(rng, count, bf16):
     x = (rng.standard_normal((count, 32)) * scale).astype(np.float32)
     if bf16:
         x = (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-    # Blocks with zeros, and blocks whose largest magnitude is there with both signs.
+    # Blocks with zeros, and blocks that have their largest magnitude with both signs.
     x[::97, 5:] = 0
     x[1::97, 7] = -x[1::97, 3]
     return x

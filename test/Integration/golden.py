@@ -1,4 +1,4 @@
-"""Compares a compiled checkpoint in f32 with what Hugging Face transformers computed.
+"""Compares a compiled checkpoint in f32 with results of Hugging Face transformers.
 
   golden.py CHECKPOINT GOLDEN.safetensors WORKDIR
 
@@ -14,7 +14,7 @@ from checks import Checks, compile_model, join, logits, read_safetensors, run
 
 
 def cases(golden):
-    """(prompt, logits, greedy) of each case: a file has one, or several with a number before each name."""
+    """(prompt, logits, greedy) of each case. A file has one case, or several with a number before each name."""
     prefixes = sorted({name.rpartition(".")[0] for name in golden})
     for prefix in prefixes:
         dot = prefix + "." if prefix else ""

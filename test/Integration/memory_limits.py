@@ -1,4 +1,4 @@
-"""With too little address space or memory, one line says what was needed; with enough, the answer is the usual one.
+"""With too little address space or memory, one line states the need; with enough, the answer is the usual one.
 
   memory_limits.py CHECKPOINT MODEL WORKDIR      MODEL is CHECKPOINT, compiled
 """
@@ -23,7 +23,7 @@ def limited(kib, *command):
 
 
 def sweep(name, first, last, step, needed, expected, *command):
-    """Both outcomes must be met on the way. Below its own size a program does not start: its loader says so."""
+    """Both outcomes must occur. Below its own size a program does not start, and its loader reports that."""
     refused = good = 0
     for kib in range(first, last, step):
         result = limited(kib, *command)
@@ -60,7 +60,7 @@ GROUP = GROUPS / f"qwen-test-{os.getpid()}"
 
 
 def grouped(mib, *command):
-    """Runs a command in a control group of so much memory."""
+    """Runs a command in a control group with limited memory."""
     limit = "memory.limit_in_bytes" if GROUPS.name == "memory" else "memory.max"
     GROUP.mkdir()
     try:
@@ -72,7 +72,7 @@ def grouped(mib, *command):
 
 
 def group_sweep(name, limits, needed, expected, *command):
-    """The least limit is too small and the greatest is not."""
+    """The smallest limit fails, and the largest one does not."""
     for mib in limits:
         result = grouped(mib, *command)
         what = f"{name} in a group of {mib} MiB: {result}"

@@ -1,4 +1,4 @@
-"""The memory of a running model: pages of the cache as needed, one copy of the weights, no allocation a token.
+"""The memory of a running model: pages of the cache on demand, one copy of the weights, no allocation for a token.
 
   memory_use.py F32 Q4_0 WORKDIR COUNT_ALLOCATIONS.so      F32 and Q4_0 are compiled models
 """
@@ -21,14 +21,14 @@ checks = Checks()
 
 
 def pages_as_needed():
-    """A context of 32768 costs nothing before it is used, and then what is printed."""
+    """A context of 32768 takes no memory before its use, and then the size that `info` prints."""
     shape = ("qwen3", 64, 8, 4, 4, 64, 64, 300, True)
     write_checkpoint(WORK / "checkpoint", shape, np.random.default_rng(1), max_position_embeddings=32768)
     model = compile_model(WORK / "checkpoint", WORK / "long.qwen")
     info = json.loads(run(["qwen-run", "info", model, "--json"]))
     token_bytes = info["kv"]["token_bytes"]
     checks.check(token_bytes == 2 * 8 * 4 * 64 * 2, f"{token_bytes} bytes a token")
-    # All calls of both are as large as they can be.
+    # All calls of both prompts have the maximum size.
     short = info["limits"]["tokens"]
     long = short + 1024
     resident = {}
@@ -45,7 +45,7 @@ def pages_as_needed():
 
 
 def weights_of(process, model, begin):
-    """Bytes in /proc/PID/smaps of what is mapped of `model` at and past offset `begin`."""
+    """Bytes in /proc/PID/smaps of the mappings of `model` from offset `begin` on."""
     sums, inside = {"Rss": 0, "Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}, False
     for line in pathlib.Path(f"/proc/{process.pid}/smaps").read_text().splitlines():
         if found := re.match(r"[0-9a-f]+-[0-9a-f]+ \S+ ([0-9a-f]+) \S+ \d+ *(.*)", line):
@@ -56,7 +56,7 @@ def weights_of(process, model, begin):
 
 
 def one_copy():
-    """Two processes that have read all weights. The file is one that no other test maps."""
+    """Two processes read all weights of a file that no other test maps."""
     model = pathlib.Path(shutil.copy(F32, WORK / "f32.qwen")).resolve()
     size = json.loads(run(["qwen-run", "info", model, "--json"]))["bytes"]["weights"]
     command = ["qwen-run", "generate", str(model), "--ids", "5,6,7", "-n", "900", "--ignore-eos", "-t", "1"]
@@ -84,7 +84,7 @@ def allocations(*command):
 
 
 def no_allocation():
-    """56 tokens more are no allocation more."""
+    """56 more tokens need no more allocations."""
     for prompt in (["--ids", "5,6,7"], ["-p", "Once upon a time"]):
         counts = [allocations("generate", Q4_0, *prompt, "-n", n, "--ignore-eos", "--seed", 3, "--temperature", "0.8", "-t", 2)
                   for n in (8, 64)]

@@ -26,7 +26,7 @@ def anonymous_bytes(pid):
 
 
 def compile_watched(checkpoint, model):
-    """Compiles and returns the most anonymous memory that was seen."""
+    """Compiles and returns the peak of the anonymous memory."""
     most = 0
     process = subprocess.Popen(["qwen-opt", checkpoint, "-o", model, "--context", "2048"], stderr=subprocess.DEVNULL)
     while process.poll() is None:

@@ -1,9 +1,9 @@
-"""Models of random shapes: the compiled model's logits are those of the plain C++ reference, bit for bit.
+"""Compares the logits of compiled models of random shapes with those of the plain C++ reference, bit for bit.
 
   random_models.py WORKDIR AARCH64_QWEN_RUN [COUNT [FIRST_SEED]]
 
-Every seed gives a checkpoint, formats and a way to run them, here and, every fourth one, on an emulated machine. Half of the seeds
-draw a format for each matrix. A failure names its seed.
+Every seed gives a checkpoint, formats and a way to run them. Half of the seeds draw a format for each matrix. Every fourth one
+also runs on an emulated machine. A failure names its seed.
 """
 import math
 import pathlib
@@ -35,7 +35,7 @@ def random_shape(rng):
 
 
 def compare(checks, what, checkpoint, ids, weights, mix, kv, machine, *options):
-    """`mix` has the formats of matrices by name, `machine` a target and the CPU that is emulated; None is this one."""
+    """`mix` has the formats of matrices by name, `machine` a target and the emulated CPU; None is this machine."""
     target, runner = ("native", ("qwen-run",)) if machine is None else \
         (machine[0], ("qemu-aarch64-static", "-cpu", machine[1], AARCH64))
     rules = [part for name, format in mix.items() for part in ("--tensor-weights", f"^{re.escape(name)}$={format}")]
@@ -68,7 +68,7 @@ def random_model(checks, seed):
 
 
 def long_context(checks):
-    """The whole context of 32768, or a part of it."""
+    """Fills the context of 32768, or a part of it."""
     rng = np.random.default_rng(0)
     shape = ("qwen3", 32, 1, 2, 1, 16, 32, 10, True)
     write_checkpoint(WORK / "checkpoint", shape, rng, max_position_embeddings=32768)

@@ -1,4 +1,4 @@
-"""Ctrl-C stops an answer and not the chat; neither a kill nor a file that is truncated in use leaves a half file.
+"""Ctrl-C stops an answer but not the chat. Neither a kill nor a truncated model leaves an incomplete output file.
 
   signals.py ARTIFACT CHECKPOINT WORKDIR
 """
@@ -26,7 +26,7 @@ def uninterrupted():
 
 
 def wait_until_still(reader, more_than):
-    """Until the pipe holds more than so many bytes and no more come."""
+    """Waits until the pipe has more than this number of bytes and receives no more."""
     held, since = 0, time.monotonic()
     while held <= more_than or time.monotonic() - since < 0.3:
         (now,) = struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, b"\0" * 4))
@@ -36,7 +36,7 @@ def wait_until_still(reader, more_than):
 
 
 def interrupted(room):
-    """Two answers, where Ctrl-C comes after about `room` bytes of the first."""
+    """Two answers, with Ctrl-C after about `room` bytes of the first."""
     reader, writer = os.pipe()
     size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     # A pipe that is almost full holds the program in the middle of its answer.
@@ -78,7 +78,7 @@ def leaves_nothing():
 
 
 def truncated(original, path, *command):
-    """`path`, a copy of `original`, is cut to its half while `command` has it mapped."""
+    """Truncates `path`, a copy of `original`, to its half while `command` has it mapped."""
     for _ in range(20):
         shutil.copy(original, path)
         before = sorted(work.iterdir())

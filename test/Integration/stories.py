@@ -15,7 +15,7 @@ WORK.mkdir(parents=True, exist_ok=True)
 checks = Checks()
 golden = json.loads((FOLDER / "golden" / "golden.json").read_text())
 tensors = read_safetensors(FOLDER / "golden" / "golden.safetensors")
-# Perplexities of the same model fake-quantized in torch; bench/fakequant.py writes the file.
+# Perplexities of the same model, fake-quantized in PyTorch. bench/fakequant.py writes the file.
 fake = json.loads((pathlib.Path(__file__).parent / "fakequant.json").read_text())
 
 
@@ -40,7 +40,7 @@ near("f32 against transformers", f32_perplexity, golden["perplexity"]["value"], 
 near("q4_0 against torch's fake quantization", q4_0_perplexity, fake["q4_0"], 1e-3)
 near("q4_0 against f32", q4_0_perplexity, f32_perplexity, 0.06)
 
-# The definition: each token is scored once, in the first window that has it and a token before it.
+# The definition: each token is scored once, in the first window that contains it and a token before it.
 text = WORK / "text"
 text.write_text("Once upon a time there was a king.")
 ids = json.loads(run(["qwen-run", "tokenize", f32, "-p", text.read_text(), "--json"]))["ids"]

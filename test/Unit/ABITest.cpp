@@ -83,7 +83,7 @@ TEST(KernelTable, SelectionPrefersTheNewestInstructionSet) {
       "linear_q8_0_8x16x4_neon_i8mm");
   EXPECT_EQ(selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0, i8mm)->name,
             "linear_q4_0_1x16x4_neon_dotprod");
-  // Without a row of its own, an op is served by the older instructions.
+  // If an instruction set has no kernel of a kind, an older one has it.
   EXPECT_EQ(selectKernel(KernelOp::CheckFinite, KernelFormat::None, sve)->name,
             "check_finite_neon");
 }
@@ -177,7 +177,7 @@ TEST(JsonValue, IsOfItsKindAndInItsRange) {
     }
     return "";
   };
-  // Not taken for -1.
+  // UINT64_MAX must not be read as -1.
   EXPECT_EQ(error([&] { root.at("a").elements()[0].at("n").integer(-1, 9); }),
             "f: in it, a[0].n is 18446744073709551615 when an integer from -1 "
             "to 9 is needed");

@@ -2,11 +2,11 @@
 //
 // answer-hashes MODEL THREADS:PIECE:SEQUENCES:CACHE...
 //
-// Runs the first SEQUENCES of eight fixed prompts together, in calls of at most
-// PIECE tokens (0: as many as the code takes), once for each argument, and
-// prints a line with a hash of each prompt's logits (all bits of all
-// positions). CACHE is cold, preempted or shared. The last line has tokens that
-// are drawn with a seed. test/Integration/answers.py compares them.
+// For each argument, runs the first SEQUENCES of eight fixed prompts together,
+// in calls of at most PIECE tokens (0: the manifest's limit), and prints a line
+// with a hash of each prompt's logits (all bits of all positions). CACHE is
+// cold, preempted or shared. The last line has tokens that are drawn with a
+// seed. test/Integration/answers.py compares the lines.
 //
 //===----------------------------------------------------------------------===//
 
@@ -99,8 +99,9 @@ public:
   }
 
 private:
-  /// Runs every prompt up to position upTo(its length), all together and in
-  /// turns, so that calls are ragged. `others` run with them, unseen.
+  /// Runs every prompt up to position upTo(its length). One token of each
+  /// prompt follows the other, so that calls are ragged. `others` run with
+  /// them.
   template <typename UpTo>
   void advance(UpTo upTo, std::vector<Token> others = {}) {
     std::vector<Token> batch;
@@ -126,7 +127,7 @@ private:
     });
   }
 
-  /// A row that comes a second time must be the same.
+  /// Stores a row. A row that is already stored must be the same.
   void keep(size_t i, size_t position, std::span<const float> row) {
     float *to = logits[i].data() + position * row.size();
     if (known[i][position] && memcmp(to, row.data(), row.size_bytes()) != 0)
@@ -136,8 +137,8 @@ private:
     known[i][position] = true;
   }
 
-  /// Halfway the first prompt loses its pages to another sequence; it has to
-  /// run again while the others go on.
+  /// Halfway, another sequence takes the pages of the first prompt, which must
+  /// run again while the others continue.
   void preempt() {
     advance([](int64_t length) { return length / 2; });
     engine.cache().close(open[0]);
@@ -150,8 +151,8 @@ private:
     open[0] = engine.cache().open();
   }
 
-  /// Every prompt goes on in a branch, while the sequence that began it goes on
-  /// with other tokens.
+  /// Every prompt continues in a branch, and its first sequence continues with
+  /// other tokens.
   void share() {
     advance([](int64_t length) { return length - length / 12 - 1; });
     std::vector<Token> others;

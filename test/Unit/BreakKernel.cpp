@@ -2,9 +2,9 @@
 //
 // break-kernel FILE OUT KERNEL [OTHER]
 //
-// Copies an artifact in which KERNEL ("<kernel>.<target>") is the function
-// OTHER, or starts with an instruction that no machine has. The checksums are
-// right.
+// Copies an artifact and replaces KERNEL ("<kernel>.<target>") by the function
+// OTHER, or its first instruction by one that no machine has. The checksums are
+// correct.
 //
 //===----------------------------------------------------------------------===//
 
@@ -58,7 +58,7 @@ public:
   }
 
 private:
-  /// Where the file has what lies at an address.
+  /// The bytes of the file that are mapped at an address.
   char *at(uint64_t address) {
     for (const ElfSegment &segment : layout.segments)
       if (address >= segment.address &&

@@ -84,9 +84,9 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
   ASSERT_NE(sampler, nullptr);
   logits[5] = 3;
   logits[6] = 2;
-  logits[38] = 9; // a padding row
+  logits[38] = 9; // padding
   EXPECT_EQ(qwen_sample(sampler, logits.data(), 2), 5);
-  EXPECT_EQ(qwen_sample(sampler, logits.data(), 3), 6); // 5 was there
+  EXPECT_EQ(qwen_sample(sampler, logits.data(), 3), 6); // 5 is already seen
   EXPECT_EQ(qwen_sampler_accept(sampler, 40), -1);
   EXPECT_STREQ(qwen_last_error(), "token id 40 is not in the vocabulary of 40");
   qwen_sampler_free(sampler);
@@ -135,7 +135,7 @@ TEST_F(CApiTest, NoSizeMeansAllDefaults) {
   }
   qwen_model *model = qwen_load(path.c_str(), nullptr);
   ASSERT_NE(model, nullptr) << qwen_last_error();
-  // Greedy, as the model's own options are, and not with 1000.
+  // Uses the model's own options (greedy), not a temperature of 1000.
   qwen_sampling sampling = {};
   sampling.temperature = 1000;
   qwen_sampler *sampler = qwen_sampler_new(model, &sampling, 0);
@@ -229,8 +229,8 @@ TEST_F(CApiTest, DamagedWeightsStopTheModel) {
 TEST(CApi, HasAVersion) { EXPECT_STREQ(qwen_version(), projectVersion()); }
 
 namespace {
-/// Says why `model`, loaded before fork, does not run, and frees it while one
-/// that was loaded after fork runs.
+/// Prints why `model`, loaded before fork, does not run, and frees it while a
+/// model that was loaded after fork runs.
 [[noreturn]] void runInChild(qwen_model *model, const std::string &path) {
   alarm(60); // a child that hangs fails the test
   const qwen_options options = {sizeof(options), 2, 1, 0, 0};
@@ -327,7 +327,7 @@ TEST_F(SessionTest, EndsAtTheContext) {
   EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
             "the prompt has 101 tokens when the model was compiled for a "
             "context of 100");
-  // Advice that helps: the checkpoint was made for more.
+  // The checkpoint supports a longer context, so the error says how to get it.
   manifest.model.maxContext = 200;
   EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
             "the prompt has 101 tokens when the model was compiled for a "
@@ -343,7 +343,7 @@ TEST_F(SessionTest, StopsBetweenCalls) {
   Session session(engine, {.temperature = 0});
   session.setTokens(std::vector<int32_t>(20, 3));
   int asked = 0;
-  // Calls take 8 tokens: the third one is not made.
+  // Calls have 8 tokens; the third call does not happen.
   EXPECT_EQ(session.next([&] { return ++asked == 3; }), std::nullopt);
   EXPECT_EQ(ran.size(), 16u);
   EXPECT_EQ(session.next(), 4);

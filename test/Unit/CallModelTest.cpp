@@ -1,6 +1,6 @@
 //===- CallModelTest.cpp - Models of calls --------------------------------===//
 //
-// Whole numbers that instructions compute are seen by how often a loop runs.
+// The number of passes of a loop shows the integers that instructions compute.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,7 +16,8 @@ using test::messageOf;
 static constexpr uint64_t kFirst = 1, kSecond = 100, kThird = 7;
 static constexpr uint32_t kRet = 0xd65f03c0;
 
-/// Instructions that a call of this code with three arguments executes.
+/// Number of instructions that a call of this code with three arguments
+/// executes.
 static size_t execute(const CpuModel &cpu, llvm::ArrayRef<uint8_t> code) {
   return executeCall(cpu, cpu.disassemble(code, 0x1000),
                      {kFirst, kSecond, kThird})
@@ -32,8 +33,8 @@ static std::vector<uint8_t> bytesOf(llvm::ArrayRef<uint32_t> words) {
 }
 
 namespace {
-/// The number that instructions leave in a register, counted by a loop of two
-/// instructions behind them.
+/// The integer that instructions leave in a register. A loop of two
+/// instructions after them counts it.
 struct Computed {
   const char *text;
   std::vector<uint32_t> words;

@@ -49,7 +49,7 @@ TEST(ChatTemplate, EqualsTransformers) {
     source << file.rdbuf();
     ordered_json context = entry["kwargs"];
     context["messages"] = entry["messages"];
-    // What the tokenizer of the cases names.
+    // The tokens of the tokenizer of the cases.
     context["eos_token"] = "<|im_end|>";
     context["pad_token"] = "<|endoftext|>";
     const std::string text = ChatTemplate::parse(source.str()).render(context);
@@ -65,8 +65,7 @@ TEST(ChatTemplate, EqualsTransformers) {
 // The language
 //===----------------------------------------------------------------------===//
 
-// What is expected here is what Jinja2 3.1 gives with trim_blocks and
-// lstrip_blocks.
+// Jinja2 3.1 gives the expected texts, with trim_blocks and lstrip_blocks.
 
 TEST(ChatTemplate, ControlsWhiteSpace) {
   EXPECT_EQ(render("a\n  {% if true %}\n  b\n  {% endif %}\nc\n"), "a\n  b\nc");
@@ -356,7 +355,7 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
   EXPECT_NE(errorOf("{{ a }}", deep.c_str()).find(tooDeep), std::string::npos);
 }
 
-// With searches of quadratic time, and uncounted ones, this takes hours.
+// With searches that take quadratic time or are not counted, this takes hours.
 TEST(ChatTemplate, WorkIsCountedByBytes) {
   const std::string setup = "{% set t = 'a' * 1000000 %}"
                             "{% set p = 'a' * 500000 ~ 'b' %}"
@@ -372,7 +371,7 @@ TEST(ChatTemplate, WorkIsCountedByBytes) {
               std::string::npos)
         << expression;
 
-  // Once is not much.
+  // A single search is within the limit.
   EXPECT_EQ(render(setup + "{{ p in t }} {{ t.rfind(q) }} {{ t.count(p) }}"),
             "False -1 0");
   // 2^40 comparisons if each level is compared twice.

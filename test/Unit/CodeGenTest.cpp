@@ -91,7 +91,7 @@ TEST(Backend, RefusesWhatCouldRoundOtherwise) {
   }
 }
 
-/// exp has no instruction: code generation calls a library.
+/// exp has no instruction, so code generation calls a library.
 TEST(Backend, RefusesLibraryCalls) {
   const Target target = resolveTarget("x86-64-v3");
   EXPECT_EQ(messageOf([&] {
@@ -104,8 +104,8 @@ TEST(Backend, RefusesLibraryCalls) {
             "generated code calls 'expf', which nothing defines");
 }
 
-/// Loops that fill and copy stay loops, and products and sums stay apart even
-/// where the machine has fma.
+/// Loops that fill and copy stay loops. Multiplications and additions stay
+/// separate even if the machine has fma.
 TEST(Backend, KeepsLoopsAndRoundings) {
   const char *text =
       "define float @f(ptr %to, ptr %from, i64 %n, float %a, float %b) {\n"
@@ -301,7 +301,7 @@ TEST(Schedule, HasLimits) {
 // InstructionModels
 //===----------------------------------------------------------------------===//
 
-/// IR after its instructions were modelled for a machine with `features`.
+/// IR after modelInstructions for a machine with `features`.
 static std::string modelled(llvm::StringRef text, CpuFeatureSet features) {
   llvm::LLVMContext context;
   auto module = parse(context, text);
@@ -445,7 +445,7 @@ TEST(Link, RefusesWhatIsNotThere) {
             std::string::npos);
 }
 
-/// Objects that the verifier would have refused.
+/// Objects that verifyGenerated would have rejected.
 TEST(Link, RefusesWhatCannotBeMapped) {
   const Target target = resolveTarget("x86-64-v3");
   LLVMInitializeX86AsmParser();

@@ -7,7 +7,7 @@
 using namespace qwen;
 
 namespace {
-/// A program with two commands, as qwen-run is one.
+/// A program with two commands, like qwen-run.
 struct Program {
   Program() {
     app.require_subcommand(1);
@@ -87,7 +87,8 @@ TEST(CommandLineTest, NamesWhatIsUnknown) {
   EXPECT_EQ(errorOf({"wriet", "read"}), "unknown command \"wriet\"" + commands);
   EXPECT_EQ(errorOf({"write", "f", "--cuont", "1"}),
             "unknown option \"--cuont\"" + options);
-  // The misspelled option matters more than the file that it hides.
+  // The misspelled option is the error, not the file that is missing because of
+  // it.
   EXPECT_EQ(errorOf({"write", "-x"}), "unknown option \"-x\"" + options);
   EXPECT_EQ(errorOf({"write", "f", "g"}),
             "unexpected argument \"g\" (see tool write --help)");

@@ -47,7 +47,7 @@ static ModelConfig read(const json &config) {
   return readModelConfig(dir.path());
 }
 
-/// What is wrong with `config`, without the file's path and ": ".
+/// The error about `config`, without the file's path and ": ".
 static std::string errorOf(const json &config) {
   TempDir dir;
   dir.write("config.json", config.dump());
@@ -59,7 +59,7 @@ static std::string errorOf(const json &config) {
   return message.substr(path.size() + (message[path.size()] == ':' ? 2 : 1));
 }
 
-/// What is wrong once `key` (a path with slashes) has `value`.
+/// The error about `config` if `key` (a path with slashes) has `value`.
 static std::string errorWith(json config, const std::string &key,
                              const json &value) {
   config[json::json_pointer("/" + key)] = value;
@@ -105,7 +105,7 @@ TEST(Config, TakesDefaults) {
   EXPECT_FALSE(found.tied);
   EXPECT_EQ(found.kvHeads, 4);
 
-  // Keys that are there but change nothing.
+  // Keys that change nothing.
   config["rope_scaling"] = nullptr;
   config["rope_theta"] = 5000000;
   config["partial_rotary_factor"] = 1.0;
@@ -361,7 +361,7 @@ TEST(GenerationConfig, TakesDefaults) {
   EXPECT_EQ(found.eosTokenIds, (std::vector<int32_t>{5, 6}));
   EXPECT_EQ(found.bosTokenId, 7);
 
-  // The file wins over config.json, and null switches top_k off.
+  // The file has precedence over config.json, and null disables top_k.
   const GenerationConfig other = readGeneration(
       {{"eos_token_id", 9}, {"top_k", nullptr}, {"top_p", nullptr}}, config);
   EXPECT_EQ(other.eosTokenIds, std::vector<int32_t>{9});

@@ -1,6 +1,6 @@
 //===- CostModelTest.cpp - Models of machine code -------------------------===//
 //
-// Loops written by hand, whose multiplications and least cycles are plain.
+// Small loops with known multiplications and minimum cycles.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,7 +26,7 @@ constexpr uint32_t kStep0 = 0xf1000400; // subs x0, x0, #1
 constexpr uint32_t kBack7 = 0x54ffff21; // b.ne, seven instructions back
 constexpr uint32_t kRet = 0xd65f03c0;
 
-/// A loop over groups in one over blocks.
+/// A loop over groups in a loop over blocks.
 constexpr uint32_t kBlocks[] = {kFcvtl, kMov,   kSdot,  kStep1, kBack2,
                                 kFmla,  kStep0, kBack7, kRet};
 
@@ -50,7 +50,7 @@ TEST(CpuModelTest, InstructionsKnowWhereTheyLead) {
 }
 
 TEST(CpuModelTest, DotsTakeTheirPipes) {
-  // Two dots a cycle; one that waits for itself every third.
+  // Two dots a cycle; a dot that waits for itself takes three cycles.
   const CpuModel cpu(Arch::AArch64, "neoverse-n2");
   const std::vector<MachineInstruction> body = disassemble(cpu, {kSdot, kSdot});
   const Trace trace = {&body[0], &body[1]};
@@ -91,13 +91,14 @@ TEST(CpuModelTest, UnknownIsRefused) {
             "no instruction of aarch64 at address 0x1004");
 }
 
-/// The body as a row of dots, of which the innermost loop has `unroll` groups.
+/// Models the body as a product of LoopNest::Dots whose innermost loop has
+/// `unroll` groups.
 KernelRate modelDots(const CpuModel &cpu,
                      llvm::ArrayRef<MachineInstruction> body, int64_t unroll) {
-  const KernelInfo &row = *findKernel("linear_q4_0_1x16x4_neon_dotprod");
-  KernelSchedule schedule = scheduleOf(row);
+  const KernelInfo &kernel = *findKernel("linear_q4_0_1x16x4_neon_dotprod");
+  KernelSchedule schedule = scheduleOf(kernel);
   schedule.unroll = unroll;
-  return modelKernel(cpu, body, row, schedule);
+  return modelKernel(cpu, body, kernel, schedule);
 }
 
 TEST(KernelModelTest, ABlockIsFourGroups) {
@@ -132,28 +133,28 @@ TEST(KernelModelTest, CodeForTheLengthOfVectorsCounts) {
 }
 
 TEST(KernelModelTest, ALoopOfAnotherIsOneGroup) {
-  // Sums that are not scaled in the loop are scaled in the one around it.
+  // If a loop does not scale its sums, the loop around it does.
   const CpuModel cpu(Arch::AArch64, "neoverse-n2");
   EXPECT_EQ(modelLoop(cpu, disassemble(cpu, kBlocks)).macs, 16);
 }
 
 TEST(KernelModelTest, FloatsCountWhereThereAreNoIntegers) {
   const CpuModel cpu(Arch::AArch64, "neoverse-n2");
-  const KernelInfo &row = *findKernel("linear_f32_1x16_neon");
+  const KernelInfo &kernel = *findKernel("linear_f32_1x16_neon");
   EXPECT_EQ(modelKernel(cpu, disassemble(cpu, {kFmla, kStep1, kBack2, kRet}),
-                        row, scheduleOf(row))
+                        kernel, scheduleOf(kernel))
                 .macs,
             4);
 }
 
 TEST(KernelModelTest, WidenedFloatsAreNoScales) {
-  // The innermost loop is all of it, whatever is converted around it.
+  // Conversions around the innermost loop do not count.
   const CpuModel cpu(Arch::AArch64, "neoverse-n2");
-  const KernelInfo &row = *findKernel("attention_scores_f16_neon");
+  const KernelInfo &kernel = *findKernel("attention_scores_f16_neon");
   EXPECT_EQ(modelKernel(cpu,
                         disassemble(cpu, {kFcvtl, kMov, kFmla, kStep1, kBack2,
                                           kMov, kStep0, kBack7, kRet}),
-                        row, scheduleOf(row))
+                        kernel, scheduleOf(kernel))
                 .macs,
             4);
 }

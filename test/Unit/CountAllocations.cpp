@@ -1,7 +1,7 @@
 //===- CountAllocations.cpp - Counts a program's calls of malloc ----------===//
 //
-// A library to preload. At its end, a program prints on standard error how
-// often it has asked for memory; test/Integration/memory_use.py compares.
+// A library to preload. It makes a program print the number of its allocations
+// on standard error at the end; test/Integration/memory_use.py compares them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -10,7 +10,7 @@
 #include <cstdio>
 
 extern "C" {
-// glibc's own names of what is defined below.
+// glibc's own names of the functions defined below.
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *memory, size_t size);

@@ -1,5 +1,4 @@
-//===- ElfMappingTest.cpp - Loading of generated code
-//-----------------------===//
+//===- ElfMappingTest.cpp - Loading of generated code ---------------------===//
 
 #include "artifact/ElfMapping.h"
 #include "HandmadeArtifact.h"

@@ -1,8 +1,8 @@
 //===- EncodeBlocks.cpp - Weight encoders as a filter ---------------------===//
 //
-// encode-blocks q4_0|q8_0 reads f32 values from standard input, 32 a block, and
-// writes their blocks to standard output; test/Integration/gguf_blocks.py
-// compares them.
+// encode-blocks q4_0|q8_0 reads f32 values from standard input, 32 for each
+// block, and writes the blocks to standard output.
+// test/Integration/gguf_blocks.py compares them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,7 +13,7 @@
 
 using namespace qwen;
 
-/// Filters with one encoder.
+/// Encodes all blocks with one encoder.
 template <typename Block>
 static int run(numerics::EncodeStatus (*encode)(const float[32],
                                                 Block &block)) {

@@ -1,8 +1,8 @@
 //===- FaultTest.cpp - A compiled model with one fault at a time ----------===//
 //
-// Whatever is flipped or cut off a file, opening it and running a token gives
-// a clear error or the answer of the whole file: never another one. The file is
-// one in memory, so that there is time for tens of thousands of faults.
+// If bits of a file are flipped or its end is cut off, opening it and running a
+// token gives a clear error or the answer of the whole file, never another
+// answer. The file is in memory, which allows tens of thousands of faults.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,13 +27,13 @@ using namespace qwen;
 namespace {
 using Answer = std::vector<float>;
 
-/// The whole matrix (make test-full) rather than a part of it.
+/// Whether to run the whole matrix (make test-full).
 bool full() { return std::getenv("QWEN_TEST_FULL") != nullptr; }
 
 class FaultTest : public testing::Test {
 protected:
   void SetUp() override {
-    // models/stories in q4_0: it has every part that an artifact can have.
+    // models/stories in q4_0 has all parts of an artifact.
     const char *file = std::getenv("QWEN_FAULT");
     std::ifstream stream(file ? file : "stories.qwen", std::ios::binary);
     whole.assign(std::istreambuf_iterator<char>(stream), {});
@@ -79,7 +79,7 @@ protected:
     EXPECT_EQ(message.find('\n'), std::string::npos) << what << ": " << message;
   }
 
-  /// Runs the file as it is and returns whether it was refused.
+  /// Runs the file and returns whether it was rejected.
   bool isRefused(const std::string &what) const {
     try {
       EXPECT_TRUE(run() == expected) << what << " gives another answer";
@@ -119,7 +119,7 @@ protected:
 } // namespace
 
 TEST_F(FaultTest, EveryFlippedByteOfAPartIsRefused) {
-  // Primes, so that all bits and places within structures have their turn.
+  // Primes reach all bits and all offsets within structures.
 #if __has_feature(address_sanitizer)
   const uint64_t sampled = 499; // a checksum is slow there
 #else
@@ -227,7 +227,7 @@ TEST_F(FaultTest, EveryFileCutAtABorderIsRefused) {
   for (uint64_t at = 0; at < header.weights.size; at += kChecksumBytes)
     add(header.weights.offset + at, 0);
 
-  // From the longest to the shortest: nothing needs to be written again.
+  // From the longest to the shortest, so that the file is written only once.
   for (auto border = borders.rbegin(); border != borders.rend(); ++border) {
     ASSERT_EQ(ftruncate(fd, static_cast<off_t>(*border)), 0);
     const std::string what = "a file of " + std::to_string(*border) + " bytes";

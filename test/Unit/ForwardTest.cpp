@@ -1,7 +1,7 @@
 //===- ForwardTest.cpp - A compiled model through the engine --------------===//
 //
-// What only generated code shows: hidden rows, and the wanted rows alone. The
-// logits themselves are compared with goldens in test/Integration.
+// Rows of generated code: hidden values, and the rows of wanted tokens only.
+// test/Integration compares the logits themselves with goldens.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,7 +23,7 @@ const char *path() {
   return file ? file : "forward.qwen";
 }
 
-/// Output rows of the tokens with an index in `wanted`, in one call.
+/// The rows of the tokens with an index in `wanted`, in one call.
 Rows run(const Artifact &artifact, RowKind kind,
          const std::vector<size_t> &wanted, int32_t threads = 1) {
   EngineOptions options;
@@ -48,7 +48,7 @@ Rows run(const Artifact &artifact, RowKind kind,
 
 const std::vector<size_t> kAll = {0, 1, 2, 3, 4, 5, 6};
 
-/// Row `id` of the embedding, from its panel of 16 rows.
+/// The embedding of `id`, from its panel.
 std::vector<float> embeddingRow(const Artifact &artifact, int64_t id) {
   for (const TensorInfo &tensor : artifact.manifest().tensors) {
     if (tensor.segments.empty() ||

@@ -26,7 +26,7 @@ struct Model {
   json config;
   std::map<std::string, Tensor> tensors;
 
-  /// Writes both files. The tensors' bytes are a hole of the file.
+  /// Writes both files. The bytes of the tensors are a hole in the file.
   void write(const TempDir &dir) const {
     dir.write("config.json", config.dump());
     json header = json::object();
@@ -93,8 +93,8 @@ static Model makeModel(const char *architecture) {
 static Model qwen2() { return makeModel("Qwen2ForCausalLM"); }
 static Model qwen3() { return makeModel("Qwen3ForCausalLM"); }
 
-/// The ops of `forward`, each as "<op> <name>(<operands>)", where a name is
-/// that of the location and an operand is the name of what makes it.
+/// The ops of `forward` as "<op> <name>(<operands>)". The name of an op is its
+/// location; an operand is the name of the op that defines it.
 static std::vector<std::string> opsOf(mlir::ModuleOp module) {
   const auto nameOf = [](mlir::Operation *op) {
     return llvm::cast<mlir::NameLoc>(op->getLoc()).getName().str();
@@ -118,7 +118,7 @@ static std::vector<std::string> opsOf(mlir::ModuleOp module) {
   return ops;
 }
 
-/// What is wrong with `model`; "DIR" stands for the folder.
+/// The error about `model`, with "DIR" in place of the folder.
 static std::string errorOf(const Model &model) {
   TempDir dir;
   model.write(dir);

@@ -1,6 +1,7 @@
 //===- HalideTest.cpp - What the Halide kernels are made of ---------------===//
 //
-// KernelTest compares their results; here is what must hold of the code.
+// KernelTest compares the results of these kernels; this file checks their
+// code.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,33 +20,33 @@
 
 using namespace qwen;
 
-static std::vector<KernelInfo> halideRows() {
-  std::vector<KernelInfo> rows;
-  for (const KernelInfo &row : kernelTable())
-    if (row.provider() == KernelProvider::Halide)
-      rows.push_back(row);
-  return rows;
+static std::vector<KernelInfo> halideKernels() {
+  std::vector<KernelInfo> kernels;
+  for (const KernelInfo &kernel : kernelTable())
+    if (kernel.provider() == KernelProvider::Halide)
+      kernels.push_back(kernel);
+  return kernels;
 }
 
-static std::string emitText(const KernelInfo &row) {
+static std::string emitText(const KernelInfo &kernel) {
   llvm::LLVMContext context;
-  return printIR(*emitHalideKernel(row, context));
+  return printIR(*emitHalideKernel(kernel, context));
 }
 
-// The same input gives the same artifact, byte for byte, whatever this process
-// has compiled before.
+// The same input gives the same artifact, byte for byte, regardless of earlier
+// compilations in this process.
 TEST(HalideKernels, DoNotDependOnTheOrderOfCalls) {
-  std::vector<KernelInfo> rows = halideRows();
+  std::vector<KernelInfo> kernels = halideKernels();
   std::map<std::string_view, std::string> first;
-  for (const KernelInfo &row : rows)
-    first[row.name] = emitText(row);
-  std::reverse(rows.begin(), rows.end());
-  for (const KernelInfo &row : rows)
-    EXPECT_TRUE(emitText(row) == first[row.name]) << row.name;
+  for (const KernelInfo &kernel : kernels)
+    first[kernel.name] = emitText(kernel);
+  std::reverse(kernels.begin(), kernels.end());
+  for (const KernelInfo &kernel : kernels)
+    EXPECT_TRUE(emitText(kernel) == first[kernel.name]) << kernel.name;
 }
 
-/// The ABI promises that vectors are aligned to their elements, and two kernels
-/// may know the same memory by other names.
+/// The ABI only guarantees that vectors are aligned to their elements, and two
+/// kernels may access the same memory under different names.
 static void expectNothingAssumedOfMemory(const llvm::Function &kernel) {
   for (const llvm::Instruction &instruction : llvm::instructions(kernel)) {
     EXPECT_EQ(instruction.getMetadata(llvm::LLVMContext::MD_tbaa), nullptr);
@@ -57,23 +58,25 @@ static void expectNothingAssumedOfMemory(const llvm::Function &kernel) {
 }
 
 TEST(HalideKernels, FitIntoOtherCode) {
-  for (const KernelInfo &row : halideRows()) {
-    SCOPED_TRACE(row.name);
+  for (const KernelInfo &kernel : halideKernels()) {
+    SCOPED_TRACE(kernel.name);
     llvm::LLVMContext context;
-    const std::unique_ptr<llvm::Module> module = emitHalideKernel(row, context);
+    const std::unique_ptr<llvm::Module> module =
+        emitHalideKernel(kernel, context);
     EXPECT_FALSE(llvm::verifyModule(*module, &llvm::errs()));
     EXPECT_NO_THROW(verifyGenerated(*module));
-    const llvm::Function *kernel = module->getFunction(halideFunctionName(row));
-    const llvm::Function *adapter = module->getFunction(row.name);
-    ASSERT_NE(kernel, nullptr);
+    const llvm::Function *inner =
+        module->getFunction(halideFunctionName(kernel));
+    const llvm::Function *adapter = module->getFunction(kernel.name);
+    ASSERT_NE(inner, nullptr);
     ASSERT_NE(adapter, nullptr);
     for (const llvm::Function &function : *module)
-      EXPECT_TRUE(function.isIntrinsic() || &function == kernel ||
+      EXPECT_TRUE(function.isIntrinsic() || &function == inner ||
                   &function == adapter)
           << function.getName().str();
-    EXPECT_TRUE(kernel->hasInternalLinkage());
+    EXPECT_TRUE(inner->hasInternalLinkage());
     EXPECT_TRUE(adapter->hasExternalLinkage());
-    expectNothingAssumedOfMemory(*kernel);
+    expectNothingAssumedOfMemory(*inner);
   }
 }
 

@@ -140,7 +140,7 @@ void HandmadeArtifact::sealHeader() {
 }
 
 std::string HandmadeArtifact::write(const std::string &name) const {
-  // The same test may run at the same time, for another CPU.
+  // The same test may run for another CPU at the same time.
   const std::string path =
       testing::TempDir() + "/" + std::to_string(getpid()) + "-" + name;
   std::ofstream stream(path, std::ios::binary | std::ios::trunc);

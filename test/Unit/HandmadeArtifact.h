@@ -1,6 +1,6 @@
 //===- HandmadeArtifact.h - Artifacts for tests -----------------*- C++ -*-===//
 //
-// Writes small artifacts byte by byte, so that tests can break each of them.
+// Writes small artifacts byte by byte, so that tests can damage each byte.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,8 +21,8 @@ namespace qwen::test {
 /// bytes of weights.
 std::string handmadeManifest();
 
-/// The bytes of an artifact and where its parts are. Its two functions are
-/// "answer.test", which returns 42, and "forward.test", which returns.
+/// The bytes of an artifact and the places of its parts. Its two functions are
+/// "answer.test", which returns 42, and "forward.test", which does nothing.
 struct HandmadeArtifact {
   explicit HandmadeArtifact(const std::string &manifest = handmadeManifest());
 
@@ -43,7 +43,7 @@ struct HandmadeArtifact {
                                           sizeof(EntryTable))[index];
   }
 
-  /// Makes the weights so many bytes long, and seals.
+  /// Sets the size of the weights and seals the artifact.
   void resizeWeights(uint64_t size);
   /// Computes every checksum again, from the last to the first.
   void seal();
@@ -56,7 +56,7 @@ struct HandmadeArtifact {
   std::vector<uint8_t> bytes;
 };
 
-/// The message of the Error that `run` throws, "" where it throws none.
+/// The message of the Error that `run` throws, or "".
 template <typename RunType> std::string errorOf(RunType run);
 
 } // namespace qwen::test

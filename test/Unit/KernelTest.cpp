@@ -1,10 +1,9 @@
 //===- KernelTest.cpp - Generated kernels against the reference -----------===//
 //
-// Every row of the kernel table must compute what its reference computes: bit
-// for bit, and without touching other memory. Each comes from the files of
-// kernels that the environment names, separated by ':': QWEN_KERNELS, for rows
-// that this machine can run, and QWEN_MODELLED_KERNELS, whose instructions
-// every machine has.
+// Every kernel of the table must compute the bits of its reference and must not
+// access other memory. The environment names the files of kernels, separated by
+// ':': QWEN_KERNELS for kernels that this machine can run, and
+// QWEN_MODELLED_KERNELS, whose instructions every machine has.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +19,7 @@
 using namespace qwen;
 
 /// The files that an environment variable names.
-static std::vector<ElfMapping> openImages(const char *variable) {
+static std::vector<ElfMapping> openFiles(const char *variable) {
   const char *paths = std::getenv(variable);
   if (paths == nullptr)
     throw Error(std::string("set ") + variable +
@@ -32,56 +31,56 @@ static std::vector<ElfMapping> openImages(const char *variable) {
   return files;
 }
 
-static const std::vector<ElfMapping> &images() {
-  static const std::vector<ElfMapping> result = openImages("QWEN_KERNELS");
+static const std::vector<ElfMapping> &kernelFiles() {
+  static const std::vector<ElfMapping> result = openFiles("QWEN_KERNELS");
   return result;
 }
 
-static const std::vector<ElfMapping> &modelledImages() {
+static const std::vector<ElfMapping> &modelledFiles() {
   static const std::vector<ElfMapping> result =
-      openImages("QWEN_MODELLED_KERNELS");
+      openFiles("QWEN_MODELLED_KERNELS");
   return result;
 }
 
-/// The function of a row in a file, whatever target it is for; or null.
-static void *lookup(const ElfMapping &image, std::string_view kernel) {
-  for (const auto &[name, address] : image.entries())
+/// The function of a kernel in a file, for any target, or null.
+static void *lookup(const ElfMapping &file, std::string_view kernel) {
+  for (const auto &[name, address] : file.entries())
     if (name.substr(0, name.find('.')) == kernel)
       return address;
   return nullptr;
 }
 
-/// Values along K are less than a block, whole blocks, and shorter last blocks.
+/// K is less than a block, whole blocks, and blocks with a shorter last one.
 static VerifySizes allSizes() {
   VerifySizes sizes;
   sizes.depths = {32, 64, 96, 128, 160, 192, 224, 256, 288, 416, 896, 1056};
   for (int64_t headDim = 16; headDim <= 256; headDim += 8)
     sizes.headDims.push_back(headDim);
-  // In tiles of each M: one, two and more, with an odd number of them too.
+  // One, two and more tiles of each M, also an odd number.
   sizes.tokens = {1, 5, 9, 17, 72};
   return sizes;
 }
 
-/// More tokens than any row takes at a time.
-static VerifySizes manyRows() {
+/// More tokens than any kernel takes at a time.
+static VerifySizes manyTokens() {
   VerifySizes sizes;
   sizes.depths = {672};
   sizes.tokens = {144};
   return sizes;
 }
 
-/// Compares the function of `row`, in each file that has it, with its
+/// Compares the function of `kernel`, in each file that has it, with its
 /// reference. Returns how many there are.
-static int checkRow(const KernelInfo &row,
-                    const std::vector<ElfMapping> &files) {
+static int checkKernel(const KernelInfo &kernel,
+                       const std::vector<ElfMapping> &files) {
   int found = 0;
-  for (const ElfMapping &image : files)
-    if (void *kernel = lookup(image, row.name)) {
-      SCOPED_TRACE(image.entries().front().first);
+  for (const ElfMapping &file : files)
+    if (void *function = lookup(file, kernel.name)) {
+      SCOPED_TRACE(file.entries().front().first);
       try {
-        EXPECT_GT(KernelVerifier(allSizes()).verify(row, kernel), 0);
-        if (isLinear(row.op))
-          EXPECT_GT(KernelVerifier(manyRows()).verify(row, kernel), 0);
+        EXPECT_GT(KernelVerifier(allSizes()).verify(kernel, function), 0);
+        if (isLinear(kernel.op))
+          EXPECT_GT(KernelVerifier(manyTokens()).verify(kernel, function), 0);
       } catch (const Error &difference) {
         ADD_FAILURE() << difference.what();
       }
@@ -91,43 +90,44 @@ static int checkRow(const KernelInfo &row,
 }
 
 namespace qwen {
-/// How GoogleTest prints a row.
-static void PrintTo(const KernelInfo &row, std::ostream *stream) {
-  *stream << row.name;
+/// How GoogleTest prints a kernel.
+static void PrintTo(const KernelInfo &kernel, std::ostream *stream) {
+  *stream << kernel.name;
 }
 } // namespace qwen
 
 class KernelTest : public testing::TestWithParam<KernelInfo> {};
 
 TEST_P(KernelTest, IsItsReference) {
-  const KernelInfo &row = GetParam();
-  const int modelled = checkRow(row, modelledImages());
-  const CpuFeatureSet missing = row.features() - hostFeatures();
+  const KernelInfo &kernel = GetParam();
+  const int modelled = checkKernel(kernel, modelledFiles());
+  const CpuFeatureSet missing = kernel.features() - hostFeatures();
   if (missing.empty())
-    EXPECT_GT(checkRow(row, images()), 0) << "no file has this kernel";
+    EXPECT_GT(checkKernel(kernel, kernelFiles()), 0)
+        << "no file has this kernel";
   else if (modelled == 0)
     GTEST_SKIP() << "this machine lacks " << toString(missing);
 }
 
-static std::vector<KernelInfo> rowsOfThisArchitecture() {
-  std::vector<KernelInfo> rows;
-  for (const KernelInfo &row : kernelTable())
-    if (row.arch() == hostArch())
-      rows.push_back(row);
-  return rows;
+static std::vector<KernelInfo> kernelsOfThisArchitecture() {
+  std::vector<KernelInfo> kernels;
+  for (const KernelInfo &kernel : kernelTable())
+    if (kernel.arch() == hostArch())
+      kernels.push_back(kernel);
+  return kernels;
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, KernelTest,
-                         testing::ValuesIn(rowsOfThisArchitecture()),
-                         [](const auto &row) {
-                           return std::string(row.param.name);
+INSTANTIATE_TEST_SUITE_P(Kernels, KernelTest,
+                         testing::ValuesIn(kernelsOfThisArchitecture()),
+                         [](const auto &kernel) {
+                           return std::string(kernel.param.name);
                          });
 
 TEST(KernelFiles, HaveRowsThatThisMachineRuns) {
-  int rows = 0;
-  for (const ElfMapping &image : images())
-    for (const KernelInfo &row : rowsOfThisArchitecture())
-      if (hostFeatures().containsAll(row.features()))
-        rows += lookup(image, row.name) != nullptr;
-  EXPECT_GT(rows, 0);
+  int found = 0;
+  for (const ElfMapping &file : kernelFiles())
+    for (const KernelInfo &kernel : kernelsOfThisArchitecture())
+      if (hostFeatures().containsAll(kernel.features()))
+        found += lookup(file, kernel.name) != nullptr;
+  EXPECT_GT(found, 0);
 }

@@ -3,14 +3,14 @@
 // make-kernels [--emit=so|asm|llvm|schedule] [--model] [--kernel=NAME]...
 //              [--schedule FIELD=VALUE,...] TARGET OUT
 //
-// Generates every kernel of the table that TARGET can run, or those that are
-// named, each with its own row's instructions. The shared object is an artifact
-// with nothing but code, which the runtime's loader takes; KernelTest compares
-// it with the reference kernels. --model generates the kernels that need more
-// than every machine has, with models of their instructions
-// (InstructionModels.h), so that every machine runs them. --schedule changes
-// fields of the schedule of one kernel (Schedule.h), --emit=schedule prints it
-// with what each field could be.
+// Generates every kernel of the table that TARGET can run, or the named
+// kernels, each with the features of its own instruction set. The shared object
+// is an artifact with only code, which the runtime can load; KernelTest
+// compares its kernels with the reference. --model generates the kernels that
+// not every machine can run, with models of their instructions
+// (InstructionModels.h).
+// --schedule changes fields of the schedule of one kernel (Schedule.h).
+// --emit=schedule prints the schedule with the choices of each field.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,28 +31,28 @@
 
 using namespace qwen;
 
-/// The rows to generate, in the order of the table.
-static std::vector<KernelInfo> selectRows(const std::vector<std::string> &names,
-                                          const Target &target, bool model) {
+/// The kernels to generate, in the order of the table.
+static std::vector<KernelInfo>
+selectKernels(const std::vector<std::string> &names, const Target &target,
+              bool model) {
   for (const std::string &name : names)
     if (!findKernel(name))
       throw Error("no kernel '" + name + "' in the table");
-  std::vector<KernelInfo> rows;
-  for (const KernelInfo &row : kernelTable())
-    if (row.arch() == target.arch &&
-        target.features.containsAll(row.features()) &&
-        (!model || row.features() != leastFeatures(row.arch())) &&
-        (names.empty() || llvm::is_contained(names, row.name)))
-      rows.push_back(row);
-  if (rows.empty())
+  std::vector<KernelInfo> kernels;
+  for (const KernelInfo &kernel : kernelTable())
+    if (kernel.arch() == target.arch &&
+        target.features.containsAll(kernel.features()) &&
+        (!model || kernel.features() != leastFeatures(kernel.arch())) &&
+        (names.empty() || llvm::is_contained(names, kernel.name)))
+      kernels.push_back(kernel);
+  if (kernels.empty())
     throw Error("target '" + target.name + "' can run none of these kernels");
-  return rows;
+  return kernels;
 }
 
-static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
-                                              llvm::LLVMContext &context,
-                                              const Target &target, bool model,
-                                              const std::string &changes) {
+static std::unique_ptr<llvm::Module>
+generate(llvm::ArrayRef<KernelInfo> kernels, llvm::LLVMContext &context,
+         const Target &target, bool model, const std::string &changes) {
   mlir::DialectRegistry registry;
   registerCodeGenDialects(registry);
   mlir::MLIRContext mlirContext(registry,
@@ -61,19 +61,19 @@ static std::unique_ptr<llvm::Module> generate(llvm::ArrayRef<KernelInfo> rows,
   auto whole = std::make_unique<llvm::Module>("kernels", context);
   setTarget(*whole, target, {});
   std::vector<std::string> names;
-  for (const KernelInfo &row : rows) {
+  for (const KernelInfo &kernel : kernels) {
     std::unique_ptr<llvm::Module> part;
-    if (row.provider() == KernelProvider::Halide) {
-      part = emitHalideKernel(row, context);
+    if (kernel.provider() == KernelProvider::Halide) {
+      part = emitHalideKernel(kernel, context);
     } else {
       mlir::OwningOpRef<mlir::ModuleOp> module =
           mlir::ModuleOp::create(mlir::UnknownLoc::get(&mlirContext));
-      emitProduct(row, changedSchedule(row, changes), *module);
+      emitProduct(kernel, changedSchedule(kernel, changes), *module);
       part = translateToLLVM(*module, context);
     }
-    setTarget(*part, target, row.features());
+    setTarget(*part, target, kernel.features());
     linkModule(*whole, std::move(part));
-    names.push_back(nameForTarget(llvm::StringRef(row.name), target));
+    names.push_back(nameForTarget(llvm::StringRef(kernel.name), target));
   }
   nameForTarget(*whole, target);
   addEntryTable(*whole, names);
@@ -106,12 +106,12 @@ static std::string makeSharedObject(const llvm::Module &module,
 
 int main(int argc, char **argv) {
   std::string emit = "so", changes, spec, out;
-  std::vector<std::string> kernels;
+  std::vector<std::string> names;
   bool model = false;
   CLI::App app("Generates the kernels of the table");
   app.add_option("--emit", emit)
       ->check(CLI::IsMember({"so", "asm", "llvm", "schedule"}));
-  app.add_option("--kernel", kernels);
+  app.add_option("--kernel", names);
   app.add_flag("--model", model);
   app.add_option("--schedule", changes);
   app.add_option("TARGET", spec)->required();
@@ -119,17 +119,18 @@ int main(int argc, char **argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     const Target target = resolveTarget(spec);
-    const std::vector<KernelInfo> rows = selectRows(kernels, target, model);
+    const std::vector<KernelInfo> kernels = selectKernels(names, target, model);
     if ((!changes.empty() || emit == "schedule") &&
-        (rows.size() != 1 || rows[0].provider() != KernelProvider::MLIR))
+        (kernels.size() != 1 || kernels[0].provider() != KernelProvider::MLIR))
       throw Error("a schedule is of one product; name it with --kernel");
     if (emit == "schedule") {
-      write(out, printSchedule(rows[0], changedSchedule(rows[0], changes)));
+      write(out,
+            printSchedule(kernels[0], changedSchedule(kernels[0], changes)));
       return 0;
     }
     llvm::LLVMContext context;
     const std::unique_ptr<llvm::Module> module =
-        generate(rows, context, target, model, changes);
+        generate(kernels, context, target, model, changes);
     write(out, emit == "so"    ? makeSharedObject(*module, target)
                : emit == "asm" ? emitAssembly(*module, target)
                                : printIR(*module));

@@ -1,9 +1,9 @@
 //===- NumericsBitsTest.cpp - The reference is one on all machines --------===//
 //
-// KernelTest compares kernels with the reference of the same machine. Here each
-// reference function's bits on fixed operands are pinned by a checksum that is
-// the same for every architecture and compiler. A change of one of these is a
-// change of docs/numerics.md and a new format version.
+// KernelTest compares kernels with the reference on the same machine. This test
+// pins the bits of each reference function on fixed operands by a checksum,
+// which is the same for every architecture and compiler. A change of a checksum
+// needs a change of docs/numerics.md and a new format version.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,7 +23,7 @@
 using namespace qwen;
 namespace ref = qwen::numerics;
 
-/// Collects results, by their bytes.
+/// Collects the bytes of results.
 class Bits {
 public:
   template <typename T> void add(const T *values, int64_t n) {

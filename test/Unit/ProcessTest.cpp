@@ -20,7 +20,7 @@ class ProcessTest : public testing::Test {
 protected:
   void SetUp() override { dir.write("model", std::string(100'000, 'x')); }
 
-  /// The files of the folder, beside the model.
+  /// The files of the folder except the model.
   std::vector<std::string> others() const {
     std::vector<std::string> names;
     for (const auto &entry : std::filesystem::directory_iterator(dir.path()))
@@ -85,10 +85,10 @@ TEST_F(ProcessTest, PrintsNoControlCharactersOfAPath) {
 }
 
 TEST_F(ProcessTest, OtherFaultsKillTheProgram) {
-  // An emulator says what its program died of.
+  // An emulator prints the signal of its program.
   EXPECT_EXIT(readTruncated(model, output, [] { raise(SIGBUS); }),
               testing::KilledBySignal(SIGBUS), "^(qemu: .*)?$");
-  // A range that is gone is no reason.
+  // A range that is no longer mapped does not count.
   EXPECT_EXIT(
       {
         {

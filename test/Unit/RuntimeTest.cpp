@@ -45,10 +45,10 @@ TEST(KvCache, BranchesShareFullPagesAndCopyThePartialOne) {
   EXPECT_NE(tables[b * stride + 1], tables[a * stride + 1]);
   EXPECT_EQ(cache.pool()[tables[b * stride + 1] * 64 + 63], 'x');
   EXPECT_EQ(cache.freePages(), 3);
-  // The shared page stays until both are gone.
+  // The shared page stays until both sequences are closed.
   cache.close(a);
   EXPECT_EQ(cache.freePages(), 4);
-  // What is truncated into a shared page gets a copy of its own.
+  // A sequence that is truncated within a shared page gets a copy of the page.
   const SequenceId c = cache.branch(b);
   const int32_t shared = tables[b * stride];
   cache.truncate(c, 10);
@@ -91,8 +91,8 @@ TEST(KvCache, SaysWhatRanOut) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// What the fake model saw, a line a token: "id sequence position" and "*"
-/// where its output was wanted; "|" after each call.
+/// The tokens of the fake model, one in a line: "id sequence position", and "*"
+/// if it was wanted; "|" after each call.
 std::string trace;
 int64_t flaggedPosition;
 
@@ -104,8 +104,8 @@ float &slot(const Context *context, int64_t sequence, int64_t position) {
                                    int64_t{page} * 8192)[position % 64];
 }
 
-/// Stores each id in the cache, and puts out the sum of the ids of the
-/// sequence so far: what a model with one attention would need.
+/// Stores each id in the cache, and returns the sum of the ids of the sequence
+/// so far. A model with one attention needs the same calls.
 void fakeForward(const Context *context, int32_t thread, int32_t) {
   context->barrier(context->barrierState, thread);
   if (thread == 0) {
@@ -253,7 +253,7 @@ TEST_F(EngineTest, AFlagNamesSequencePositionAndOp) {
       "a number is not finite at sequence 0, position 3, in second; the file "
       "may be damaged, which qwen-run info --check finds";
   EXPECT_EQ(error(), message);
-  // The first call stays; the second one is undone.
+  // The positions of the first call stay; those of the second are undone.
   EXPECT_EQ(engine.cache().length(s), 2);
   engine.cache().truncate(s, 0);
   manifest.kv.format = KvFormat::F16;

@@ -1,7 +1,7 @@
 //===- Safetensors.h - Golden tensors for tests -----------------*- C++ -*-===//
 //
-// Reads the trusted files of test/Inputs whole; the compiler's own reader is
-// another and is tested elsewhere.
+// Reads the trusted files of test/Inputs. It is not the compiler's reader,
+// which has its own tests.
 //
 //===----------------------------------------------------------------------===//
 

@@ -17,7 +17,7 @@ using namespace qwen::test;
 // One file
 //===----------------------------------------------------------------------===//
 
-/// A file of `header` and `bytes` bytes of data, which count from 0.
+/// A file of `header` and `bytes` bytes of data with the values 0, 1, 2, ...
 static std::string makeFile(const std::string &header, size_t bytes = 0) {
   std::string file;
   for (int i = 0; i < 8; ++i)
@@ -34,7 +34,7 @@ static std::vector<StoredTensor> parse(const std::string &file) {
       "dir/f");
 }
 
-/// What is wrong with a file of `header` and `bytes` bytes of data.
+/// The error about a file of `header` and `bytes` bytes of data.
 static std::string errorOf(const std::string &header, size_t bytes = 0) {
   return messageOf([&] { parse(makeFile(header, bytes)); });
 }
@@ -115,7 +115,7 @@ TEST(Safetensors, RefusesNamesTwice) {
       "dir/f: its header has \"a\" twice");
   EXPECT_EQ(errorOf(R"({"a": {"dtype": "U8", "shape": [1], "shape": [2]}})"),
             "dir/f: its header has \"shape\" twice in \"a\"");
-  // The same key in two tensors is no repetition.
+  // The same key in two tensors is not a duplicate.
   EXPECT_EQ(
       errorOf(R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
                         "b": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})",
@@ -131,7 +131,7 @@ TEST(Safetensors, ReadsManyTensors) {
               R"(": {"dtype": "U8", "shape": [1], "data_offsets": [)" + place +
               ", " + std::to_string(i + 1) + "]}";
   }
-  // 0.3 s of the CPU; 25 s where an object's keys are searched for each one.
+  // 0.3 s of CPU time; 25 s if each key searches all keys of its object.
   const std::clock_t start = std::clock();
   EXPECT_EQ(parse(makeFile(header + "}", 100'000)).size(), 100'000u);
   EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC);
@@ -283,7 +283,7 @@ TEST(Checkpoint, ReadsWhatTheIndexNames) {
   dir.write("model.safetensors.index.json",
             R"({"metadata": {}, "weight_map": {"a": "one", "b": "two"}})");
   Checkpoint opened = Checkpoint::open(dir.path());
-  // What it maps moves with it.
+  // The mappings move with it.
   const Checkpoint checkpoint = std::move(opened);
   EXPECT_EQ(checkpoint.directory(), dir.path());
   EXPECT_EQ(checkpoint.tensors().size(), 2u);
@@ -365,7 +365,7 @@ TEST(Checkpoint, RefusesWhatIsNotAFile) {
 }
 
 namespace {
-/// A user who may read only what all may read, for root reads everything.
+/// Becomes a user without rights, because root can read every file.
 class PlainUser {
 public:
   PlainUser() {

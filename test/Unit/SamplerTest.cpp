@@ -12,7 +12,7 @@
 using namespace qwen;
 using qwen::test::errorOf;
 
-/// The share of each id among 4096 draws, one a position.
+/// The share of each id among 4096 draws at different positions.
 static std::vector<double> shares(const SamplerOptions &options,
                                   const std::vector<float> &logits,
                                   int64_t tokens = 0) {
@@ -25,7 +25,7 @@ static std::vector<double> shares(const SamplerOptions &options,
 }
 
 TEST(Philox, KnownAnswers) {
-  // The vectors that come with Random123.
+  // The test vectors of Random123.
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
             (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -65,7 +65,7 @@ TEST(Sampler, RepetitionPenaltyCountsAnIdOnce) {
   sampler.accept(0);
   sampler.accept(0);
   EXPECT_EQ(sampler.sample(logits, 0), 1); // 4 / 2 = 2 < 3
-  EXPECT_EQ(sampler.sample(std::vector<float>{7, 3, -1}, 0), 0); // 3.5: once
+  EXPECT_EQ(sampler.sample(std::vector<float>{7, 3, -1}, 0), 0); // 7 / 2 = 3.5
   sampler.accept(1);
   sampler.accept(2);
   // -1 * 2 = -2 is worse than 0.5 / 2.
@@ -95,11 +95,11 @@ TEST(Sampler, TopKBreaksTiesByTheLesserId) {
 }
 
 TEST(Sampler, TopPKeepsTheShortestHead) {
-  // Four equal tokens: two have half of the sum, exactly.
+  // Of four equal tokens, two have exactly half of the sum.
   EXPECT_EQ(shares({.topP = 0.5}, {1, 1, 1, 1})[2], 0);
   EXPECT_GT(shares({.topP = 0.5}, {1, 1, 1, 1})[1], 0.4);
   EXPECT_GT(shares({.topP = 0.500001}, {1, 1, 1, 1})[2], 0.25);
-  // At least one, however small p is.
+  // At least one token is kept, even if p is tiny.
   EXPECT_EQ(shares({.topP = 1e-9}, {1, 2, 1})[1], 1);
   // p is a share of what top-k left: 1 + e^-1 of three.
   EXPECT_EQ(shares({.topK = 2, .topP = 0.7}, {5, 4, 3.9f})[0], 1);
@@ -114,11 +114,11 @@ TEST(Sampler, MinPIsAShareOfTheGreatest) {
 
 TEST(Sampler, DrawIsTheFirstWhoseSumExceeds) {
   const double u = uniform(3, 4, 5);
-  // Of 1000 equal tokens, the one that u falls on.
+  // u selects one of 1000 equal tokens.
   const std::vector<float> logits(1000, -2.5f);
   Sampler sampler({.seed = 3}, 1000, 1000, 4);
   EXPECT_EQ(sampler.sample(logits, 5), static_cast<int>(u * 1000));
-  // The same again, and another for another answer.
+  // The same token again, and another token for another answer.
   EXPECT_EQ(sampler.sample(logits, 5), static_cast<int>(u * 1000));
   Sampler other({.seed = 3}, 1000, 1000, 5);
   EXPECT_EQ(other.sample(logits, 5), static_cast<int>(uniform(3, 5, 5) * 1000));
@@ -131,7 +131,7 @@ TEST(Sampler, TinyTemperaturesDoNotOverflow) {
 }
 
 TEST(Sampler, ExcludedTokensAreNeverDrawn) {
-  // Neither where the penalty or the temperature makes all logits -infinity.
+  // Also if the penalty or the temperature makes all logits -infinity.
   const std::vector<float> logits = {-INFINITY, -3e38f, -3e38f, -INFINITY};
   Sampler greedy({.temperature = 0, .repetitionPenalty = 2}, 4, 4);
   greedy.accept(1);
@@ -159,7 +159,7 @@ TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
     EXPECT_EQ(error({1, INFINITY, 2, 1}), "the logit of token 1" + invalid);
     EXPECT_EQ(error({-INFINITY, -INFINITY, -INFINITY, 1}),
               "all logits are -infinity: no token is left to draw");
-    EXPECT_EQ(error({1, 2, 3, NAN}), ""); // a padding row
+    EXPECT_EQ(error({1, 2, 3, NAN}), ""); // padding
   }
 }
 

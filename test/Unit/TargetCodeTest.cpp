@@ -13,7 +13,7 @@
 using namespace qwen;
 
 namespace {
-/// Modules of stage "calls", as far as their targets' facts go.
+/// Modules of stage "calls" with only the facts of their targets.
 class TargetCodeTest : public testing::Test {
 protected:
   TargetCodeTest() {
@@ -80,7 +80,7 @@ TEST_F(TargetCodeTest, NewerInstructionSetsAreBetter) {
   EXPECT_TRUE(orderTargets(targets).empty());
   EXPECT_EQ(names(targets), "zen4 alderlake haswell");
 
-  // The newest decides, then the next.
+  // The newest instruction set decides, then the next.
   targets.clear();
   targets.push_back(make("armv8.2-a+sve",
                          {"linear_q4_0_1x16x4_sve", "linear_q4_0_8x16x4_sve"}));

@@ -13,7 +13,7 @@
 
 namespace qwen::test {
 
-/// A new folder, gone with this object.
+/// A new folder, which is removed with this object.
 class TempDir {
 public:
   TempDir() {
@@ -38,7 +38,7 @@ private:
   std::filesystem::path folder;
 };
 
-/// The message of the Error that `function` throws; empty where it doesn't.
+/// The message of the Error that `function` throws, or "".
 template <typename FnType> std::string messageOf(FnType function) {
   try {
     function();

@@ -70,7 +70,7 @@ TEST(ThreadPool, BarriersHoldEveryThread) {
   }
 }
 
-// Where threads share a CPU, one that waits must let the others run.
+// If threads share a CPU, a waiting thread must let the others run.
 TEST(ThreadPool, BarriersHoldOnOneCpu) {
   cpu_set_t before, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
@@ -120,7 +120,7 @@ TEST(Tracer, SeesOpsAndBarriersOfEveryThread) {
         last = event.nanoseconds;
       }
       EXPECT_EQ(ops, (std::vector<int32_t>{0, Tracer::kBarrier, 1, 2}));
-      // Nobody has left before all have come.
+      // No thread leaves before all have arrived.
       for (int32_t other = 0; other < 3; ++other)
         EXPECT_GE(tracer.events(thread)[2].nanoseconds,
                   tracer.events(other)[1].nanoseconds);
@@ -140,8 +140,8 @@ TEST(WorkShares, CoverEverything) {
 }
 
 namespace {
-/// Runs phases of `nanoseconds` each, were all of the speed 1, on cores of
-/// these speeds, `runs` times.
+/// Simulates `runs` runs on cores of these speeds. A phase takes `nanoseconds`
+/// if all speeds are 1.
 void runOn(WorkShares &work, const std::vector<double> &speeds, int runs,
            double nanoseconds = 1e6) {
   for (int run = 0; run < runs; ++run) {
@@ -152,7 +152,7 @@ void runOn(WorkShares &work, const std::vector<double> &speeds, int runs,
                   static_cast<int64_t>(share / 65536 * nanoseconds *
                                        static_cast<double>(speeds.size()) /
                                        speeds[t]));
-      // One row, which the first thread takes, and a barrier.
+      // One token, which the first thread runs, and a barrier.
       work.record(thread, 1, t == 0 ? 4'000'000 : 0);
       work.record(thread, 2, t == 0 ? 0 : 4000);
     }
@@ -187,7 +187,7 @@ TEST(WorkShares, StayEqualWhereSpeedsAre) {
   const std::vector<double> before = sharesOf(work);
   runOn(work, {1, 0.97, 1.02}, 50);
   EXPECT_EQ(sharesOf(work), before);
-  // Phases that are mostly barrier say nothing.
+  // Phases that mostly wait do not count.
   runOn(work, {1, 3, 1}, 50, 3000);
   EXPECT_EQ(sharesOf(work), before);
 }

@@ -351,7 +351,7 @@ TEST_F(TokenizerFilesTest, TakesTokensThatAreNamedOften) {
   for (int i = 0; i < 200'000; ++i)
     added.push_back(added[i % 2 ? 0 : 15'000]);
   write("tokenizer.json", file.dump());
-  // 1 s of the CPU; minutes where all tokens are searched for each one.
+  // 1 s of CPU time; minutes if each token searches all tokens.
   const std::clock_t start = std::clock();
   EXPECT_EQ(buildTokenizer(dir)->vocabSize, 16'000u);
   EXPECT_LT(std::clock() - start, 15 * CLOCKS_PER_SEC);

@@ -140,7 +140,7 @@ TEST(Tokenizer, RoundTripsRandomText) {
       bytes.push_back(char(random() % (round % 2 ? 256 : 128)));
     const std::vector<int32_t> ids = tokenizer.encode(bytes);
     const std::string text = tokenizer.decode(ids);
-    // Text that was normalized and repaired stays as it is.
+    // Normalized and repaired text does not change again.
     EXPECT_EQ(tokenizer.encode(text), ids);
     if (round % 2 == 0) {
       EXPECT_EQ(text, bytes);
@@ -182,7 +182,8 @@ TEST(Tokenizer, HasUnicodeOfHuggingFace) {
   EXPECT_EQ(charClass(0x10d49), CharClass::Number);
   EXPECT_EQ(charClass(0x17f), CharClass::Letter);
   EXPECT_EQ(charClass(0x85), CharClass::Space);
-  // U+1ACD is newer than the NFC of Hugging Face: what follows does not pass.
+  // U+1ACD is newer than the NFC of Hugging Face, so marks after it do not move
+  // before it.
   EXPECT_EQ(toNfc("e\u1acd\u0323\u0301"), "e\u1acd\u0323\u0301");
   EXPECT_EQ(toNfc("e\u0301\u0323"), "\u1eb9\u0301");
 }

@@ -1,6 +1,6 @@
 //===- VerifyTest.cpp - The verifier itself -------------------------------===//
 //
-// The reference must verify, and whatever differs from it must not.
+// The reference must pass verification, and everything else must fail.
 //
 //===----------------------------------------------------------------------===//
 
