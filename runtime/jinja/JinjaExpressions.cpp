@@ -120,6 +120,45 @@ struct Level {
 };
 } // namespace
 
+Value Interpreter::evaluateItems(const Expression &node, Scope *scope) {
+  if (node.kind != Expression::Dict) {
+    std::vector<Value> items;
+    items.reserve(node.operands.size());
+    for (const ExpressionPtr &part : node.operands)
+      items.push_back(evaluate(*part, scope));
+    return makeList(std::move(items), node.kind == Expression::Tuple);
+  }
+  std::vector<std::pair<std::string, Value>> items;
+  for (size_t i = 0; i < node.operands.size(); i += 2) {
+    const Value key = evaluate(*node.operands[i], scope);
+    if (!key.isString())
+      throw Failure{"the key of a dict is a " + std::string(key.typeName()) +
+                    " where a string is needed"};
+    setItem(items, *key.string(), evaluate(*node.operands[i + 1], scope));
+  }
+  return makeDict(std::move(items));
+}
+
+Value Interpreter::evaluateConcat(const Expression &node, Scope *scope) {
+  std::string text;
+  for (const ExpressionPtr &part : node.operands) {
+    const Value value = evaluate(*part, scope);
+    charge(value.weight());
+    text += toText(value);
+  }
+  return makeString(std::move(text));
+}
+
+/// -value or +value.
+static Value withSign(const Value &value, bool isNegative) {
+  if (const std::optional<int64_t> number = value.integer();
+      number && *number != std::numeric_limits<int64_t>::min())
+    return isNegative ? -*number : *number;
+  if (value.isFloat())
+    return isNegative ? -value.number() : value.number();
+  throw Failure{"a " + std::string(value.typeName()) + " has no sign"};
+}
+
 Value Interpreter::evaluate(const Expression &node, Scope *scope) {
   const Level guard(nesting);
   charge(kStep);
@@ -133,24 +172,9 @@ Value Interpreter::evaluate(const Expression &node, Scope *scope) {
   case Expression::Name:
     return evaluateName(node, scope);
   case Expression::List:
-  case Expression::Tuple: {
-    std::vector<Value> items;
-    items.reserve(node.operands.size());
-    for (const ExpressionPtr &part : node.operands)
-      items.push_back(evaluate(*part, scope));
-    return makeList(std::move(items), node.kind == Expression::Tuple);
-  }
-  case Expression::Dict: {
-    std::vector<std::pair<std::string, Value>> items;
-    for (size_t i = 0; i < node.operands.size(); i += 2) {
-      const Value key = operand(i);
-      if (!key.isString())
-        throw Failure{"the key of a dict is a " + std::string(key.typeName()) +
-                      " where a string is needed"};
-      setItem(items, *key.string(), operand(i + 1));
-    }
-    return makeDict(std::move(items));
-  }
+  case Expression::Tuple:
+  case Expression::Dict:
+    return evaluateItems(node, scope);
   case Expression::Attribute:
     return attribute(operand(0), node.name);
   case Expression::Item: {
@@ -172,16 +196,8 @@ Value Interpreter::evaluate(const Expression &node, Scope *scope) {
   case Expression::Not:
     return !operand(0).isTrue();
   case Expression::Negative:
-  case Expression::Positive: {
-    const Value value = operand(0);
-    const bool isNegative = node.kind == Expression::Negative;
-    if (const std::optional<int64_t> number = value.integer();
-        number && *number != std::numeric_limits<int64_t>::min())
-      return isNegative ? -*number : *number;
-    if (value.isFloat())
-      return isNegative ? -value.number() : value.number();
-    throw Failure{"a " + std::string(value.typeName()) + " has no sign"};
-  }
+  case Expression::Positive:
+    return withSign(operand(0), node.kind == Expression::Negative);
   case Expression::And:
   case Expression::Or: {
     // As in Python, the result is the last evaluated operand.
@@ -193,15 +209,8 @@ Value Interpreter::evaluate(const Expression &node, Scope *scope) {
     }
     return value;
   }
-  case Expression::Concat: {
-    std::string text;
-    for (const ExpressionPtr &part : node.operands) {
-      const Value value = evaluate(*part, scope);
-      charge(value.weight());
-      text += toText(value);
-    }
-    return makeString(std::move(text));
-  }
+  case Expression::Concat:
+    return evaluateConcat(node, scope);
   case Expression::Binary:
     return evaluateBinary(node, scope);
   case Expression::Compare:

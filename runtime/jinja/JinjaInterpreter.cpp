@@ -279,6 +279,17 @@ Interpreter::Flow Interpreter::run(const Body &body, Scope *scope) {
   return Flow::Normal;
 }
 
+void Interpreter::runCallBlock(const Statement &statement, Scope *scope) {
+  const Expression &call = *statement.expressions[0];
+  const Value callee = evaluate(*call.operands[0], scope);
+  const auto *macro = dynamic_cast<const Macro *>(callee.object());
+  if (!macro)
+    throw Failure{"a call block needs a macro"};
+  const Value caller = own<Macro>(statement, scope);
+  print(runMacro(macro->statement, macro->closure, &caller,
+                 evaluateArguments(call, scope)));
+}
+
 Interpreter::Flow Interpreter::run(const Statement &statement, Scope *scope) {
   const Nesting guard(nesting);
   charge(kStep);
@@ -314,17 +325,9 @@ Interpreter::Flow Interpreter::run(const Statement &statement, Scope *scope) {
   case Statement::Macro:
     scope->names[statement.name] = own<Macro>(statement, scope);
     break;
-  case Statement::CallBlock: {
-    const Expression &call = *statement.expressions[0];
-    const Value callee = evaluate(*call.operands[0], scope);
-    const auto *macro = dynamic_cast<const Macro *>(callee.object());
-    if (!macro)
-      throw Failure{"a call block needs a macro"};
-    const Value caller = own<Macro>(statement, scope);
-    print(runMacro(macro->statement, macro->closure, &caller,
-                   evaluateArguments(call, scope)));
+  case Statement::CallBlock:
+    runCallBlock(statement, scope);
     break;
-  }
   case Statement::FilterBlock: {
     const Value text =
         makeString(capture(statement.bodies[0], newScope(scope)));

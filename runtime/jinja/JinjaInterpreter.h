@@ -107,6 +107,7 @@ private:
   void runLoop(const Statement &loop, Scope *scope, const Value &iterable,
                int64_t depth);
   void runSet(const Statement &statement, Scope *scope, const Value &value);
+  void runCallBlock(const Statement &statement, Scope *scope);
   void bindTargets(const std::vector<std::string> &targets, Scope *scope,
                    const Value &value);
   /// Renders the body to a string.
@@ -115,6 +116,9 @@ private:
 
   Value evaluate(const Expression &node, Scope *scope);
   Value evaluateName(const Expression &node, Scope *scope);
+  /// A list, a tuple or a dict.
+  Value evaluateItems(const Expression &node, Scope *scope);
+  Value evaluateConcat(const Expression &node, Scope *scope);
   Value evaluateCall(const Expression &node, Scope *scope);
   Value evaluateFilter(const Expression &node, Scope *scope,
                        const Value *input);

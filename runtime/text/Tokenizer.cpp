@@ -65,13 +65,7 @@ static void checkMerges(std::span<const MergeSlot> merges, uint32_t vocabSize) {
     fail("its merge table has no free slot");
 }
 
-Tokenizer Tokenizer::fromBlob(std::span<const uint8_t> blob) {
-  if (reinterpret_cast<uintptr_t>(blob.data()) % kTokenizerAlign)
-    fail("it is not aligned to " + std::to_string(kTokenizerAlign) + " bytes");
-  Tokenizer result;
-  BlobReader reader{blob};
-  result.header = reader.take<TokenizerHeader>(1).data();
-  const TokenizerHeader &header = *result.header;
+static void checkHeader(const TokenizerHeader &header) {
   if (std::memcmp(header.magic, kTokenizerMagic, sizeof(header.magic)) != 0)
     fail("its magic number is missing");
   if (header.version != kTokenizerVersion)
@@ -92,7 +86,17 @@ Tokenizer Tokenizer::fromBlob(std::span<const uint8_t> blob) {
   for (uint32_t id : {header.bosToken, header.eosToken, header.padToken})
     if (id != kNoToken && id >= size)
       fail("id " + std::to_string(id) + " of a named token is no token");
+}
 
+Tokenizer Tokenizer::fromBlob(std::span<const uint8_t> blob) {
+  if (reinterpret_cast<uintptr_t>(blob.data()) % kTokenizerAlign)
+    fail("it is not aligned to " + std::to_string(kTokenizerAlign) + " bytes");
+  Tokenizer result;
+  BlobReader reader{blob};
+  result.header = reader.take<TokenizerHeader>(1).data();
+  const TokenizerHeader &header = *result.header;
+  checkHeader(header);
+  const uint32_t size = header.vocabSize;
   result.merges = reader.take<MergeSlot>(header.mergeSlots);
   result.added = reader.take<AddedToken>(header.addedCount);
   result.tokenOffsets = reader.take<uint32_t>(uint64_t(size) + 1);

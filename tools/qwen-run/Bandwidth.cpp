@@ -102,18 +102,22 @@ static uint64_t weightBytesOfToken(const Manifest &manifest) {
   return bytes;
 }
 
-void qwen::run::bandwidth(const BenchCommand &command) {
-  const Artifact artifact(command.file);
-  EngineOptions options;
-  options.threads = limitThreads(command.threads);
-  options.lock = command.lock;
-  options.check = limitCheck(command.check, artifact);
-  Engine engine(artifact, options);
-  const Manifest &manifest = artifact.manifest();
-  const size_t size = artifact.header().weights.size;
-  if (size == 0)
-    throw Error(command.file + " has no weights to read");
+namespace {
+/// Bytes a second.
+struct Measurements {
+  /// For each pattern, one number for each repetition.
+  std::vector<std::vector<double>> reads;
+  /// One number for each token.
+  std::vector<double> decode;
+};
+} // namespace
 
+/// Reads and decoded tokens alternate, and each is one measurement, because the
+/// bandwidth of a shared machine changes within a second.
+static Measurements measure(const BenchCommand &command,
+                            const Artifact &artifact, Engine &engine,
+                            const std::vector<Pattern> &all) {
+  const Manifest &manifest = artifact.manifest();
   const SequenceId sequence = engine.cache().open();
   const auto nothing = [](size_t, std::span<float>) {};
   const auto decode = [&](int64_t position) {
@@ -124,17 +128,15 @@ void qwen::run::bandwidth(const BenchCommand &command) {
   // Warms caches and branch predictors.
   decode(0);
 
-  // Reads and tokens alternate, and each is one measurement, because the
-  // bandwidth of a shared machine changes within a second.
-  const std::vector<Pattern> all = patterns();
-  std::vector<std::vector<double>> reads(all.size());
-  std::vector<double> decoded;
+  Measurements result;
+  result.reads.resize(all.size());
   const int64_t tokens = std::min(command.count, manifest.model.context - 1);
   const uint64_t weightBytes = weightBytesOfToken(manifest);
   for (int64_t repetition = 0; repetition < command.repetitions; ++repetition) {
     for (size_t i = 0; i < all.size(); ++i)
-      reads[i].push_back(
-          readSpeed(all[i], artifact.weights(), size, engine.threads()));
+      result.reads[i].push_back(readSpeed(all[i], artifact.weights(),
+                                          artifact.header().weights.size,
+                                          engine.threads()));
     engine.cache().truncate(sequence, 1);
     for (int64_t i = 1; i <= tokens; ++i) {
       const auto start = Clock::now();
@@ -142,51 +144,32 @@ void qwen::run::bandwidth(const BenchCommand &command) {
       const double seconds = secondsSince(start);
       const auto bytes =
           weightBytes + static_cast<uint64_t>(manifest.kv.tokenBytes * (i + 1));
-      decoded.push_back(static_cast<double>(bytes) / seconds);
+      result.decode.push_back(static_cast<double>(bytes) / seconds);
     }
   }
-  finishCheck(engine, artifact);
-  const uint64_t huge = hugeBytes(artifact.weights());
+  return result;
+}
 
-  // Checks the measurement: anonymous memory must not be faster.
+/// The best median of reads of `size` bytes of anonymous memory in small pages.
+/// It checks the measurement, for this memory must not be faster.
+static double smallPageSpeed(const BenchCommand &command, size_t size,
+                             int32_t threads, const std::vector<Pattern> &all) {
   const Mapping anonymous = Mapping::memory(size, "a copy of the weights");
   madvise(anonymous.data(), anonymous.size(), MADV_NOHUGEPAGE);
   memset(anonymous.data(), 1, anonymous.size());
-  double smallPages = 0;
+  double best = 0;
   for (const Pattern &pattern : all) {
     std::vector<double> speeds(static_cast<size_t>(command.repetitions));
     for (double &speed : speeds)
-      speed = readSpeed(pattern, anonymous.data(), size, engine.threads());
-    smallPages = std::max(smallPages, summary(speeds)["median"].get<double>());
+      speed = readSpeed(pattern, anonymous.data(), size, threads);
+    best = std::max(best, summary(speeds)["median"].get<double>());
   }
+  return best;
+}
 
-  ordered_json result = {{"threads", engine.threads()},
-                         {"weight_bytes", size},
-                         {"weight_bytes_in_huge_pages", huge},
-                         {"patterns", ordered_json::array()}};
-  std::vector<double> medians;
-  double fastestRead = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const ordered_json speed = summary(reads[i]);
-    medians.push_back(speed["median"]);
-    fastestRead = std::max(fastestRead, speed["greatest"].get<double>());
-    result["patterns"].push_back({{"streams", all[i].streams},
-                                  {"prefetch_bytes", all[i].distance},
-                                  {"bytes_per_second", speed}});
-  }
-  const double best = std::ranges::max(medians);
-  const ordered_json speed = summary(decoded);
-  const double median = speed["median"], fastest = speed["greatest"];
-  result["best_bytes_per_second"] = best;
-  result["fastest_read_bytes_per_second"] = fastestRead;
-  result["small_pages_bytes_per_second"] = smallPages;
-  result["decode_bytes_per_second"] = speed;
-  result["decode_share"] = median / best;
-  result["fastest_decode_share"] = fastest / fastestRead;
-  if (command.json) {
-    writeOut(result.dump(2) + "\n");
-    return;
-  }
+/// The figures of `result` for a terminal.
+static std::string toText(const ordered_json &result, int64_t repetitions,
+                          size_t tokens) {
   constexpr double kGB = 1e9, kMiB = 1024 * 1024;
   char line[160];
   std::string text;
@@ -194,20 +177,75 @@ void qwen::run::bandwidth(const BenchCommand &command) {
     snprintf(line, sizeof(line), format, values...);
     text += line;
   };
+  const auto number = [&](const char *key) {
+    return result[key].get<double>();
+  };
   print("%d threads, %.1f MiB of weights, %.1f MiB of them in huge pages\n",
-        engine.threads(), static_cast<double>(size) / kMiB,
-        static_cast<double>(huge) / kMiB);
+        result["threads"].get<int>(), number("weight_bytes") / kMiB,
+        number("weight_bytes_in_huge_pages") / kMiB);
   text += "GB/s by streams:      1      2      4      8\n";
+  const ordered_json &all = result["patterns"];
+  const auto read = [&](size_t i) {
+    return all[i]["bytes_per_second"]["median"].get<double>() / kGB;
+  };
   for (size_t i = 0; i < all.size(); i += 4)
-    print("prefetch %4zu bytes %6.1f %6.1f %6.1f %6.1f\n", all[i].distance,
-          medians[i] / kGB, medians[i + 1] / kGB, medians[i + 2] / kGB,
-          medians[i + 3] / kGB);
+    print("prefetch %4zu bytes %6.1f %6.1f %6.1f %6.1f\n",
+          all[i]["prefetch_bytes"].get<size_t>(), read(i), read(i + 1),
+          read(i + 2), read(i + 3));
+  const ordered_json &decode = result["decode_bytes_per_second"];
   print("best     %.1f GB/s; %.1f GB/s of anonymous pages of %zu bytes\n",
-        best / kGB, smallPages / kGB, pageSize());
+        number("best_bytes_per_second") / kGB,
+        number("small_pages_bytes_per_second") / kGB, pageSize());
   print("decode   %.1f GB/s, %.1f%% of the best; medians of %lld and %zu\n",
-        median / kGB, 100 * median / best,
-        static_cast<long long>(command.repetitions), decoded.size());
+        decode["median"].get<double>() / kGB, 100 * number("decode_share"),
+        static_cast<long long>(repetitions), tokens);
   print("fastest  %.1f GB/s read, %.1f GB/s decoded, %.1f%%\n",
-        fastestRead / kGB, fastest / kGB, 100 * fastest / fastestRead);
-  writeOut(text);
+        number("fastest_read_bytes_per_second") / kGB,
+        decode["greatest"].get<double>() / kGB,
+        100 * number("fastest_decode_share"));
+  return text;
+}
+
+void qwen::run::bandwidth(const BenchCommand &command) {
+  const Artifact artifact(command.file);
+  EngineOptions options;
+  options.threads = limitThreads(command.threads);
+  options.lock = command.lock;
+  options.check = limitCheck(command.check, artifact);
+  Engine engine(artifact, options);
+  const size_t size = artifact.header().weights.size;
+  if (size == 0)
+    throw Error(command.file + " has no weights to read");
+
+  const std::vector<Pattern> all = patterns();
+  const Measurements measured = measure(command, artifact, engine, all);
+  finishCheck(engine, artifact);
+  const uint64_t huge = hugeBytes(artifact.weights());
+  const double smallPages =
+      smallPageSpeed(command, size, engine.threads(), all);
+
+  ordered_json result = {{"threads", engine.threads()},
+                         {"weight_bytes", size},
+                         {"weight_bytes_in_huge_pages", huge},
+                         {"patterns", ordered_json::array()}};
+  double best = 0, fastestRead = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const ordered_json speed = summary(measured.reads[i]);
+    best = std::max(best, speed["median"].get<double>());
+    fastestRead = std::max(fastestRead, speed["greatest"].get<double>());
+    result["patterns"].push_back({{"streams", all[i].streams},
+                                  {"prefetch_bytes", all[i].distance},
+                                  {"bytes_per_second", speed}});
+  }
+  const ordered_json speed = summary(measured.decode);
+  const double median = speed["median"], fastest = speed["greatest"];
+  result["best_bytes_per_second"] = best;
+  result["fastest_read_bytes_per_second"] = fastestRead;
+  result["small_pages_bytes_per_second"] = smallPages;
+  result["decode_bytes_per_second"] = speed;
+  result["decode_share"] = median / best;
+  result["fastest_decode_share"] = fastest / fastestRead;
+  writeOut(command.json
+               ? result.dump(2) + "\n"
+               : toText(result, command.repetitions, measured.decode.size()));
 }

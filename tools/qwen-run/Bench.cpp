@@ -79,6 +79,10 @@ struct Profiles {
   Profiles(const BenchCommand &command, const Artifact &artifact,
            Engine &engine, OutputFile *picture);
 
+  ordered_json toJson() const;
+  /// Tables of both, for a terminal.
+  std::string toText(const BenchCommand &command) const;
+
   Peaks peaks;
   Profile prefill, decode;
 };
@@ -117,6 +121,78 @@ Profiles::Profiles(const BenchCommand &command, const Artifact &artifact,
   picture->commit();
 }
 
+ordered_json Profiles::toJson() const {
+  return {{"limits",
+           {{"read_gb_per_second", peaks.readGB},
+            {"f32_gmac_per_second", peaks.floatGMac},
+            {"int8_gmac_per_second", peaks.integerGMac},
+            {"int8_instruction", peaks.integerInstruction}}},
+          {"prefill", prefill.toJson()},
+          {"decode", decode.toJson()}};
+}
+
+std::string Profiles::toText(const BenchCommand &command) const {
+  const std::string prompt = std::to_string(command.prompt);
+  const std::string last = std::to_string(command.prompt + command.count - 1);
+  return prefill.toText("prefill of " + prompt, peaks) +
+         decode.toText("decode at " + prompt + " to " + last, peaks);
+}
+
+namespace {
+/// Tokens a second, one number for each repetition.
+struct Speeds {
+  std::vector<double> prefill, decode;
+};
+} // namespace
+
+static Speeds measureSpeeds(const BenchCommand &command, Engine &engine) {
+  const auto tokens = [&](int64_t each) {
+    return static_cast<double>(each * command.batch);
+  };
+  Speeds speeds;
+  // The first repetition warms caches and is not counted.
+  for (int64_t i = 0; i <= command.repetitions; ++i) {
+    const auto [prefillSeconds, decodeSeconds] = runSteps(command, engine, {});
+    if (i == 0)
+      continue;
+    speeds.prefill.push_back(tokens(command.prompt) / prefillSeconds);
+    speeds.decode.push_back(tokens(command.count) / decodeSeconds);
+  }
+  return speeds;
+}
+
+/// The figures of `result` for a terminal.
+static std::string toText(const ordered_json &result) {
+  const auto speed = [&](const char *key, const char *which) {
+    return result[key][which].get<double>();
+  };
+  const auto mib = [&](const char *key) {
+    return result[key].get<double>() / (1024 * 1024);
+  };
+  const auto whole = [&](const char *key) {
+    return result[key].get<long long>();
+  };
+  char text[640];
+  snprintf(text, sizeof(text),
+           "%s, %s, %lld threads, median of %lld (least to greatest)\n"
+           "prefill  %.1f tokens/s (%.1f to %.1f), %lld tokens\n"
+           "decode   %.1f tokens/s (%.1f to %.1f), %lld tokens\n"
+           "load     %.2f ms\n"
+           "memory   %.1f MiB resident at most, %.1f MiB virtual, "
+           "file %.1f MiB\n",
+           result["target"].get<std::string>().c_str(),
+           result["weights"].get<std::string>().c_str(), whole("threads"),
+           whole("repetitions"), speed("prefill_tokens_per_second", "median"),
+           speed("prefill_tokens_per_second", "least"),
+           speed("prefill_tokens_per_second", "greatest"),
+           whole("prompt_tokens"), speed("decode_tokens_per_second", "median"),
+           speed("decode_tokens_per_second", "least"),
+           speed("decode_tokens_per_second", "greatest"),
+           whole("decode_tokens"), result["load_seconds"].get<double>() * 1e3,
+           mib("peak_rss_bytes"), mib("vm_bytes"), mib("file_bytes"));
+  return text;
+}
+
 void qwen::run::bench(const BenchCommand &command) {
   std::optional<OutputFile> picture;
   if (!command.svg.empty())
@@ -139,18 +215,7 @@ void qwen::run::bench(const BenchCommand &command) {
                 std::to_string(model.context) +
                 " that the model was compiled for");
 
-  std::vector<double> prefill, decode;
-  // The first repetition warms caches and is not counted.
-  for (int64_t i = 0; i <= command.repetitions; ++i) {
-    const auto [prefillSeconds, decodeSeconds] = runSteps(command, engine, {});
-    if (i == 0)
-      continue;
-    const auto tokens = [&](int64_t each) {
-      return static_cast<double>(each * command.batch);
-    };
-    prefill.push_back(tokens(command.prompt) / prefillSeconds);
-    decode.push_back(tokens(command.count) / decodeSeconds);
-  }
+  const Speeds speeds = measureSpeeds(command, engine);
   std::optional<Profiles> profiles;
   if (command.profile)
     profiles.emplace(command, artifact, engine, picture ? &*picture : nullptr);
@@ -165,57 +230,19 @@ void qwen::run::bench(const BenchCommand &command) {
                          {"sequences", command.batch},
                          {"prompt_tokens", command.prompt},
                          {"decode_tokens", command.count},
-                         {"prefill_tokens_per_second", summary(prefill)},
-                         {"decode_tokens_per_second", summary(decode)},
+                         {"prefill_tokens_per_second", summary(speeds.prefill)},
+                         {"decode_tokens_per_second", summary(speeds.decode)},
                          {"load_seconds", loadSeconds},
                          {"peak_rss_bytes", processBytes("VmHWM")},
                          {"vm_bytes", processBytes("VmSize")},
                          {"file_bytes", artifact.fileSize()}};
   if (profiles)
-    result["profile"] = {
-        {"limits",
-         {{"read_gb_per_second", profiles->peaks.readGB},
-          {"f32_gmac_per_second", profiles->peaks.floatGMac},
-          {"int8_gmac_per_second", profiles->peaks.integerGMac},
-          {"int8_instruction", profiles->peaks.integerInstruction}}},
-        {"prefill", profiles->prefill.toJson()},
-        {"decode", profiles->decode.toJson()}};
+    result["profile"] = profiles->toJson();
   if (command.json) {
     writeOut(result.dump(2) + "\n");
     return;
   }
-  constexpr double kMiB = 1024 * 1024;
-  char text[640];
-  const auto of = [&](const char *key, const char *which) {
-    return result[key][which].get<double>();
-  };
-  snprintf(text, sizeof(text),
-           "%s, %s, %d threads, median of %lld (least to greatest)\n"
-           "prefill  %.1f tokens/s (%.1f to %.1f), %lld tokens\n"
-           "decode   %.1f tokens/s (%.1f to %.1f), %lld tokens\n"
-           "load     %.2f ms\n"
-           "memory   %.1f MiB resident at most, %.1f MiB virtual, "
-           "file %.1f MiB\n",
-           target.name.c_str(), result["weights"].get<std::string>().c_str(),
-           engine.threads(), static_cast<long long>(command.repetitions),
-           of("prefill_tokens_per_second", "median"),
-           of("prefill_tokens_per_second", "least"),
-           of("prefill_tokens_per_second", "greatest"),
-           static_cast<long long>(command.prompt),
-           of("decode_tokens_per_second", "median"),
-           of("decode_tokens_per_second", "least"),
-           of("decode_tokens_per_second", "greatest"),
-           static_cast<long long>(command.count), loadSeconds * 1e3,
-           static_cast<double>(processBytes("VmHWM")) / kMiB,
-           static_cast<double>(processBytes("VmSize")) / kMiB,
-           static_cast<double>(artifact.fileSize()) / kMiB);
-  writeOut(text);
-  if (!profiles)
-    return;
-  const std::string prompt = std::to_string(command.prompt);
-  writeOut(profiles->prefill.toText("prefill of " + prompt, profiles->peaks) +
-           profiles->decode.toText(
-               "decode at " + prompt + " to " +
-                   std::to_string(command.prompt + command.count - 1),
-               profiles->peaks));
+  writeOut(toText(result));
+  if (profiles)
+    writeOut(profiles->toText(command));
 }

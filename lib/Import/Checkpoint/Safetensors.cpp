@@ -71,6 +71,28 @@ static std::optional<int64_t> asSize(const json &value) {
   return value.get<int64_t>();
 }
 
+/// Parses a shape of values of `bits` bits and returns its number of bytes.
+/// `what` begins errors.
+static int64_t parseShape(const std::string &what, const json &shape,
+                          int64_t bits, std::vector<int64_t> &result) {
+  if (!shape.is_array())
+    throw Error(what + " has the shape " + describe(shape) +
+                " when an array is needed");
+  for (const json &element : shape) {
+    const std::optional<int64_t> size = asSize(element);
+    if (!size)
+      throw Error(what + " has " + describe(element) +
+                  " in its shape when a size is needed");
+    if (__builtin_mul_overflow(bits, *size, &bits))
+      throw Error(what + " has a shape of more than 2^63 bits");
+    result.push_back(*size);
+  }
+  if (bits % 8 != 0)
+    throw Error(what + " has " + std::to_string(bits) +
+                " bits when whole bytes are needed");
+  return bits / 8;
+}
+
 /// Parses the entry of one tensor. `data` are the bytes after the header.
 static StoredTensor parseEntry(const std::string &name, const json &entry,
                                std::span<const uint8_t> data,
@@ -100,23 +122,7 @@ static StoredTensor parseEntry(const std::string &name, const json &entry,
   tensor.type = type->type;
   tensor.typeName = type->name;
 
-  const json &shape = at("shape");
-  if (!shape.is_array())
-    throw Error(what + " has the shape " + describe(shape) +
-                " when an array is needed");
-  int64_t bits = type->bits;
-  for (const json &element : shape) {
-    const std::optional<int64_t> size = asSize(element);
-    if (!size)
-      throw Error(what + " has " + describe(element) +
-                  " in its shape when a size is needed");
-    if (__builtin_mul_overflow(bits, *size, &bits))
-      throw Error(what + " has a shape of more than 2^63 bits");
-    tensor.shape.push_back(*size);
-  }
-  if (bits % 8 != 0)
-    throw Error(what + " has " + std::to_string(bits) +
-                " bits when whole bytes are needed");
+  const int64_t bytes = parseShape(what, at("shape"), type->bits, tensor.shape);
 
   const json &range = at("data_offsets");
   const bool pair = range.is_array() && range.size() == 2;
@@ -133,9 +139,9 @@ static StoredTensor parseEntry(const std::string &name, const json &entry,
     throw Error(what + " has " + place + " when the file has " +
                 std::to_string(data.size()) +
                 " bytes of data; it may be truncated");
-  if (end - begin != bits / 8)
+  if (end - begin != bytes)
     throw Error(what + " has " + place + " when its dtype and shape need " +
-                std::to_string(bits / 8) + " bytes");
+                std::to_string(bytes) + " bytes");
   tensor.offset = dataOffset + static_cast<uint64_t>(begin);
   tensor.bytes = data.subspan(begin, end - begin);
   return tensor;

@@ -210,6 +210,39 @@ static void append(std::vector<uint8_t> &blob, const T *data, size_t count) {
   blob.insert(blob.end(), bytes, bytes + count * sizeof(T));
 }
 
+static void setByteTokens(const TokenizerFiles &files,
+                          const ByteAlphabet &alphabet,
+                          TokenizerHeader &header) {
+  for (size_t byte = 0; byte < 256; ++byte) {
+    const auto found = files.vocab.find(toUtf8(alphabet.character(byte)));
+    if (found == files.vocab.end())
+      fail(files.vocabFile, "has no token for byte " + std::to_string(byte) +
+                                ": not a byte-level vocabulary");
+    header.byteTokens[byte] = found->second;
+  }
+}
+
+/// Sets the tokens that a config names. Warns about names of other tokens.
+static void setNamedTokens(const std::string &dir, TokenizerFiles &files,
+                           TokenizerImport &result, TokenizerHeader &header) {
+  using Named = std::tuple<const char *, const std::optional<std::string> &,
+                           std::optional<uint32_t> &, uint32_t &>;
+  for (const auto &[key, text, id, field] :
+       {Named{"bos_token", files.bosToken, result.bosToken, header.bosToken},
+        Named{"eos_token", files.eosToken, result.eosToken, header.eosToken},
+        Named{"pad_token", files.padToken, result.padToken, header.padToken}}) {
+    field = kNoToken;
+    if (!text)
+      continue;
+    const auto found = files.addedIds.find(*text);
+    if (found != files.addedIds.end())
+      id = field = found->second;
+    else
+      files.warnings.push_back(dir + ": " + key + " " + quote(*text) +
+                               " is not an added token and is ignored");
+  }
+}
+
 std::optional<TokenizerImport>
 qwen::buildTokenizer(const std::filesystem::path &dir) {
   static_assert(std::endian::native == std::endian::little);
@@ -234,30 +267,8 @@ qwen::buildTokenizer(const std::filesystem::path &dir) {
   header.vocabSize = result.vocabSize;
   header.addedCount = uint32_t(added.size());
   header.mergeSlots = uint32_t(merges.size());
-  for (size_t byte = 0; byte < 256; ++byte) {
-    const auto found = files->vocab.find(toUtf8(alphabet.character(byte)));
-    if (found == files->vocab.end())
-      fail(files->vocabFile, "has no token for byte " + std::to_string(byte) +
-                                 ": not a byte-level vocabulary");
-    header.byteTokens[byte] = found->second;
-  }
-  using Named = std::tuple<const char *, const std::optional<std::string> &,
-                           std::optional<uint32_t> &, uint32_t &>;
-  for (const auto &[key, text, id, field] :
-       {Named{"bos_token", files->bosToken, result.bosToken, header.bosToken},
-        Named{"eos_token", files->eosToken, result.eosToken, header.eosToken},
-        Named{"pad_token", files->padToken, result.padToken,
-              header.padToken}}) {
-    field = kNoToken;
-    if (!text)
-      continue;
-    const auto found = files->addedIds.find(*text);
-    if (found != files->addedIds.end())
-      id = field = found->second;
-    else
-      files->warnings.push_back(dir.string() + ": " + key + " " + quote(*text) +
-                                " is not an added token and is ignored");
-  }
+  setByteTokens(*files, alphabet, header);
+  setNamedTokens(dir.string(), *files, result, header);
   result.warnings = std::move(files->warnings);
 
   std::vector<uint32_t> offsets = {0};
