@@ -97,10 +97,10 @@ struct LimitsInfo {
 
 /// One part of the weight image.
 struct TensorInfo {
-  /// A weight in the part: its name in the checkpoint and its outputs (`rows`).
+  /// A weight in the part: its name in the checkpoint and its outputs ("rows").
   struct Segment {
     std::string name;
-    int64_t rows;
+    int64_t outputs;
   };
 
   std::string name;
