@@ -69,7 +69,7 @@ static std::string errorWith(json config, const std::string &key,
 TEST(Config, ReadsPublishedKeys) {
   const ModelConfig config = read(qwen2());
   EXPECT_EQ(config.architecture, Architecture::Qwen2);
-  EXPECT_EQ(architectureName(config.architecture), "Qwen2ForCausalLM");
+  EXPECT_EQ(infoOf(config.architecture).name, "Qwen2ForCausalLM");
   EXPECT_EQ(config.vocabSize, 151936);
   EXPECT_EQ(config.hiddenSize, 896);
   EXPECT_EQ(config.layers, 24);
@@ -86,7 +86,7 @@ TEST(Config, ReadsPublishedKeys) {
 TEST(Config, ReadsTransformers5Keys) {
   const ModelConfig config = read(qwen3());
   EXPECT_EQ(config.architecture, Architecture::Qwen3);
-  EXPECT_EQ(architectureName(config.architecture), "Qwen3ForCausalLM");
+  EXPECT_EQ(infoOf(config.architecture).name, "Qwen3ForCausalLM");
   EXPECT_EQ(config.headDim, 32);
   EXPECT_EQ(config.ropeTheta, 5e6);
   EXPECT_EQ(config.rmsNormEps, 1e-5);

@@ -80,7 +80,7 @@ static Model makeModel(const char *architecture) {
                    {layer + "mlp.down_proj.weight", {{64, 96}}},
                    {"model.norm.weight", {{64}}},
                    {"lm_head.weight", {{200, 64}}}};
-  if (architecture == architectureName(Architecture::Qwen2)) {
+  if (architecture == infoOf(Architecture::Qwen2).name) {
     model.tensors[layer + "self_attn.q_proj.bias"] = {{96}};
     model.tensors[layer + "self_attn.k_proj.bias"] = {{32}};
     model.tensors[layer + "self_attn.v_proj.bias"] = {{32}};

@@ -200,7 +200,7 @@ static void printSummary(const Options &options, const ImportedModel &model,
   }
 
   llvm::raw_ostream &out = llvm::errs();
-  out << options.output << ": " << architectureName(model.config.architecture)
+  out << options.output << ": " << infoOf(model.config.architecture).name
       << " for "
       << llvm::join(llvm::map_range(codes,
                                     [](const TargetCode &code) {

@@ -22,7 +22,7 @@ static json describeModel(const ArtifactInput &input) {
   int64_t tokens = config.vocabSize;
   if (*input.tokenizer)
     tokens = std::min<int64_t>(tokens, (*input.tokenizer)->vocabSize);
-  return {{"architecture", architectureName(config.architecture)},
+  return {{"architecture", infoOf(config.architecture).name},
           {"name", input.name},
           {"vocab_size", config.vocabSize},
           {"tokenizer_vocab", tokens},

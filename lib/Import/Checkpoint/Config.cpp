@@ -11,14 +11,6 @@
 using namespace qwen;
 using nlohmann::json;
 
-static constexpr Architecture kArchitectures[] = {Architecture::Qwen2,
-                                                  Architecture::Qwen3};
-
-std::string_view qwen::architectureName(Architecture architecture) {
-  return architecture == Architecture::Qwen2 ? "Qwen2ForCausalLM"
-                                             : "Qwen3ForCausalLM";
-}
-
 /// How errors name the JSON of the file `path`.
 static JsonSource sourceOf(const std::string &path) {
   return {path + ": ", path};
@@ -32,9 +24,9 @@ static Architecture parseArchitecture(const JsonValue &root) {
   const std::vector<JsonValue> names = root.at("architectures").elements();
   if (names.size() != 1)
     root.at("architectures").fail("an array of one name");
-  for (Architecture architecture : kArchitectures)
-    if (names[0].string() == architectureName(architecture))
-      return architecture;
+  for (const ArchitectureInfo &info : kArchitectures)
+    if (names[0].string() == info.name)
+      return static_cast<Architecture>(&info - kArchitectures);
   names[0].refuse("supported are Qwen2ForCausalLM (Qwen2, Qwen2.5) and "
                   "Qwen3ForCausalLM");
 }
@@ -103,7 +95,7 @@ static void refuseUnsupported(const JsonValue &root, const ModelConfig &model) {
         type.refuse("supported is \"full_attention\"");
   }
   // Qwen2 has biases regardless of this key.
-  if (model.architecture == Architecture::Qwen3)
+  if (!infoOf(model.architecture).hasBiases)
     refuseTrue(root, "attention_bias");
   if (const auto found = root.findValue("quantization_config"))
     found->error("is not supported; the weights of the original model, in F32, "

@@ -138,7 +138,7 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
   const auto project = [&](const char *name, int64_t outputs) -> Value {
     const std::string projection = path + name;
     Value result = linear(projection, input, outputs);
-    if (config.architecture != Architecture::Qwen2)
+    if (!infoOf(config.architecture).hasBiases)
       return result;
     const std::string bias = projection + ".bias";
     return AddBiasOp::create(builder, at(bias), result,
@@ -147,7 +147,7 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
   Value q = project(".q_proj", querySize);
   Value k = project(".k_proj", keySize);
   Value v = project(".v_proj", keySize);
-  if (config.architecture == Architecture::Qwen3) {
+  if (infoOf(config.architecture).hasHeadNorms) {
     q = rmsNorm(path + ".q_norm", q, /*heads=*/true);
     k = rmsNorm(path + ".k_norm", k, /*heads=*/true);
   }
@@ -181,7 +181,7 @@ void GraphBuilder::setFacts() {
   const auto real = [&](const char *name, double value) {
     return builder.getNamedAttr(name, builder.getF64FloatAttr(value));
   };
-  const std::string_view architecture = architectureName(config.architecture);
+  const std::string_view architecture = infoOf(config.architecture).name;
   ModuleOp op = *module;
   op->setAttr(
       kModelAttr,

@@ -17,12 +17,25 @@
 
 namespace qwen {
 
-/// Qwen2, also the architecture of Qwen2.5, has biases of q, k and v. Qwen3 has
-/// no biases and norms the heads of q and k.
+/// The rows of kArchitectures. Qwen2 is Qwen2.5's architecture, too.
 enum class Architecture : uint8_t { Qwen2, Qwen3 };
 
-/// Returns "Qwen2ForCausalLM" or "Qwen3ForCausalLM".
-std::string_view architectureName(Architecture architecture);
+/// How the layers of an architecture differ from those of the others.
+struct ArchitectureInfo {
+  /// The name in config.json.
+  std::string_view name;
+  /// Whether q, k and v have biases.
+  bool hasBiases;
+  /// Whether the heads of q and k are normed.
+  bool hasHeadNorms;
+};
+inline constexpr ArchitectureInfo kArchitectures[] = {
+    {"Qwen2ForCausalLM", /*hasBiases=*/true, /*hasHeadNorms=*/false},
+    {"Qwen3ForCausalLM", /*hasBiases=*/false, /*hasHeadNorms=*/true},
+};
+constexpr const ArchitectureInfo &infoOf(Architecture architecture) {
+  return kArchitectures[static_cast<size_t>(architecture)];
+}
 
 /// A model of a supported architecture.
 struct ModelConfig : ModelShape {
