@@ -47,6 +47,44 @@ bool qwen::isQuantizedActivations(Type type) {
 // Attributes
 //===----------------------------------------------------------------------===//
 
+/// Parses a name that `find` knows.
+template <typename T>
+static FailureOr<T> parseName(AsmParser &parser, StringRef what,
+                              std::optional<T> (*find)(std::string_view)) {
+  SMLoc location = parser.getCurrentLocation();
+  std::string name;
+  if (parser.parseKeywordOrString(&name))
+    return failure();
+  if (std::optional<T> found = find(name))
+    return *found;
+  return parser.emitError(location)
+         << "unknown " << what << " '" << name << "'";
+}
+
+/// Parses an attribute that is only a name, `<name>`.
+template <typename Named, typename T>
+static Attribute parseNamed(AsmParser &parser, StringRef what,
+                            std::optional<T> (*find)(std::string_view)) {
+  if (parser.parseLess())
+    return {};
+  FailureOr<T> value = parseName(parser, what, find);
+  if (failed(value) || parser.parseGreater())
+    return {};
+  return Named::get(parser.getContext(), *value);
+}
+
+static ParseResult parseTheta(AsmParser &parser, FailureOr<APFloat> &theta) {
+  double number;
+  if (parser.parseFloat(number))
+    return failure();
+  theta = APFloat(number);
+  return success();
+}
+
+static void printTheta(AsmPrinter &printer, const APFloat &theta) {
+  printer.printFloat(theta);
+}
+
 llvm::hash_code qwen::hash_value(CpuFeatureSet features) {
   return llvm::hash_value(toString(features));
 }
@@ -73,27 +111,8 @@ LogicalResult BlocksAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
-/// Parses the name of a number format with `parseName`.
-template <typename T>
-static FailureOr<T>
-parseFormatName(AsmParser &parser,
-                std::optional<T> (*parseName)(std::string_view)) {
-  SMLoc location = parser.getCurrentLocation();
-  StringRef name;
-  if (failed(parser.parseKeyword(&name)))
-    return failure();
-  if (std::optional<T> format = parseName({name.data(), name.size()}))
-    return *format;
-  return parser.emitError(location) << "unknown format '" << name << "'";
-}
-
 Attribute FormatAttr::parse(AsmParser &parser, Type) {
-  if (parser.parseLess())
-    return {};
-  FailureOr<WeightFormat> format = parseFormatName(parser, parseWeightFormat);
-  if (failed(format) || parser.parseGreater())
-    return {};
-  return get(parser.getContext(), *format);
+  return parseNamed<FormatAttr>(parser, "format", parseWeightFormat);
 }
 
 void FormatAttr::print(AsmPrinter &printer) const {
@@ -101,31 +120,57 @@ void FormatAttr::print(AsmPrinter &printer) const {
 }
 
 Attribute KvFormatAttr::parse(AsmParser &parser, Type) {
-  if (parser.parseLess())
-    return {};
-  FailureOr<KvFormat> format = parseFormatName(parser, parseKvFormat);
-  if (failed(format) || parser.parseGreater())
-    return {};
-  return get(parser.getContext(), *format);
+  return parseNamed<KvFormatAttr>(parser, "format", parseKvFormat);
 }
 
 void KvFormatAttr::print(AsmPrinter &printer) const {
   printer << '<' << kvFormatName(getValue()) << '>';
 }
 
+/// As parseName takes it.
+static std::optional<const KernelInfo *> parseKernel(std::string_view name) {
+  const KernelInfo *kernel = findKernel(name);
+  return kernel ? std::optional(kernel) : std::nullopt;
+}
+
+Attribute KernelAttr::parse(AsmParser &parser, Type) {
+  return parseNamed<KernelAttr>(parser, "kernel", parseKernel);
+}
+
+void KernelAttr::print(AsmPrinter &printer) const {
+  printer << '<' << getInfo()->name << '>';
+}
+
+Attribute LayoutAttr::parse(AsmParser &parser, Type) {
+  SMLoc location = parser.getCurrentLocation();
+  int64_t panel, chunk;
+  if (parser.parseLess())
+    return {};
+  FailureOr<WeightFormat> format =
+      parseName(parser, "format", parseWeightFormat);
+  if (failed(format) || parser.parseComma() || parser.parseKeyword("panel") ||
+      parser.parseEqual() || parser.parseInteger(panel) ||
+      parser.parseComma() || parser.parseKeyword("chunk") ||
+      parser.parseEqual() || parser.parseInteger(chunk) ||
+      parser.parseGreater())
+    return {};
+  return getChecked([&] { return parser.emitError(location); },
+                    parser.getContext(), *format, panel, chunk);
+}
+
+void LayoutAttr::print(AsmPrinter &printer) const {
+  printer << '<' << weightFormatName(getFormat()) << ", panel = " << getPanel()
+          << ", chunk = " << getChunk() << '>';
+}
+
 Attribute FeaturesAttr::parse(AsmParser &parser, Type) {
   CpuFeatureSet features;
   const auto parseOne = [&]() -> ParseResult {
-    SMLoc location = parser.getCurrentLocation();
-    std::string text;
-    if (parser.parseKeywordOrString(&text))
-      return failure();
-    const std::optional<CpuFeature> feature = parseFeature(text);
-    if (!feature)
-      return parser.emitError(location)
-             << "unknown CPU feature '" << text << "'";
-    features.insert(*feature);
-    return success();
+    FailureOr<CpuFeature> feature =
+        parseName(parser, "CPU feature", parseFeature);
+    if (succeeded(feature))
+      features.insert(*feature);
+    return LogicalResult(feature);
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::LessGreater,
                                      parseOne))
@@ -141,70 +186,16 @@ void FeaturesAttr::print(AsmPrinter &printer) const {
   printer << '>';
 }
 
-Attribute KernelAttr::parse(AsmParser &parser, Type) {
-  StringRef text;
-  if (parser.parseLess())
-    return {};
-  SMLoc location = parser.getCurrentLocation();
-  if (parser.parseKeyword(&text) || parser.parseGreater())
-    return {};
-  if (const KernelInfo *kernel = findKernel(std::string_view(text)))
-    return get(parser.getContext(), kernel);
-  parser.emitError(location) << "unknown kernel '" << text << "'";
-  return {};
-}
-
-void KernelAttr::print(AsmPrinter &printer) const {
-  printer << '<' << getInfo()->name << '>';
-}
-
-Attribute FrequenciesAttr::parse(AsmParser &parser, Type) {
-  double theta;
-  if (parser.parseLess() || parser.parseKeyword("theta") ||
-      parser.parseEqual() || parser.parseFloat(theta) || parser.parseGreater())
-    return {};
-  return get(parser.getContext(), APFloat(theta));
-}
-
-void FrequenciesAttr::print(AsmPrinter &printer) const {
-  printer << "<theta = ";
-  printer.printFloat(getTheta());
-  printer << '>';
-}
-
-Attribute LayoutAttr::parse(AsmParser &parser, Type) {
-  SMLoc location = parser.getCurrentLocation();
-  int64_t panel, chunk;
-  if (parser.parseLess())
-    return {};
-  FailureOr<WeightFormat> format = parseFormatName(parser, parseWeightFormat);
-  if (failed(format) || parser.parseComma() || parser.parseKeyword("panel") ||
-      parser.parseEqual() || parser.parseInteger(panel) ||
-      parser.parseComma() || parser.parseKeyword("chunk") ||
-      parser.parseEqual() || parser.parseInteger(chunk) ||
-      parser.parseGreater())
-    return {};
-  return getChecked(
-      [&] { return parser.emitError(location); }, parser.getContext(),
-      FormatAttr::get(parser.getContext(), *format), panel, chunk);
-}
-
-void LayoutAttr::print(AsmPrinter &printer) const {
-  printer << '<' << weightFormatName(getFormat().getValue())
-          << ", panel = " << getPanel() << ", chunk = " << getChunk() << '>';
-}
-
 LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                 FormatAttr format, int64_t panel,
+                                 WeightFormat format, int64_t panel,
                                  int64_t chunk) {
-  const int64_t needed = chunkValues(format.getValue());
+  const int64_t needed = chunkValues(format);
   if (panel != kPanelOutputs)
     return emitError() << "panel is " << panel << " when " << kPanelOutputs
                        << " is needed";
   if (chunk != needed)
     return emitError() << "chunk is " << chunk << " when " << needed
-                       << " is needed for "
-                       << weightFormatName(format.getValue());
+                       << " is needed for " << weightFormatName(format);
   return success();
 }
 

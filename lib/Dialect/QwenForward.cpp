@@ -7,6 +7,8 @@
 
 #include "qwen/Dialect/QwenDialect.h"
 
+#include "mlir/IR/TypeUtilities.h"
+
 using namespace mlir;
 using namespace qwen;
 
@@ -55,8 +57,6 @@ SmallVector<WeightUse> EmbeddingOp::getWeightUses() {
            widthOf(getResult())}};
 }
 
-WorkUnit EmbeddingOp::getWorkUnit() { return WorkUnit::Token; }
-
 SmallVector<KernelUse> RopeTableOp::getKernelUses() {
   return {{KernelOp::RopeTable}};
 }
@@ -64,8 +64,6 @@ SmallVector<KernelUse> RopeTableOp::getKernelUses() {
 SmallVector<WeightUse> RopeTableOp::getWeightUses() {
   return vectorUse(getFrequenciesAttr(), widthOf(getCos()));
 }
-
-WorkUnit RopeTableOp::getWorkUnit() { return WorkUnit::Token; }
 
 SmallVector<KernelUse> RmsNormOp::getKernelUses() {
   SmallVector<KernelUse> uses = {{isQuantizedActivations(getResult().getType())
@@ -80,8 +78,6 @@ SmallVector<WeightUse> RmsNormOp::getWeightUses() {
   return vectorUse(getWeightAttr(), static_cast<int64_t>(getHeadDim().value_or(
                                         widthOf(getInput()))));
 }
-
-WorkUnit RmsNormOp::getWorkUnit() { return WorkUnit::Token; }
 
 void RmsNormOp::addWork(OpWork &work, KvFormat) {
   work.wantedRows = isOverWantedRows();
@@ -102,15 +98,11 @@ SmallVector<KernelUse> QuantizeOp::getKernelUses() {
   return {{KernelOp::QuantizeQ8}};
 }
 
-WorkUnit QuantizeOp::getWorkUnit() { return WorkUnit::Token; }
-
 SmallVector<KernelUse> SwiGluOp::getKernelUses() {
   return {{isQuantizedActivations(getResult().getType())
                ? KernelOp::SwiGluQ8
                : KernelOp::SwiGluF32}};
 }
-
-WorkUnit SwiGluOp::getWorkUnit() { return WorkUnit::TokenBlock; }
 
 //===----------------------------------------------------------------------===//
 // Products
@@ -128,8 +120,6 @@ SmallVector<WeightUse> LinearOp::getWeightUses() {
     uses.push_back({getBiasAttr(), WeightRole::Vector, outputs});
   return uses;
 }
-
-WorkUnit LinearOp::getWorkUnit() { return WorkUnit::Panel; }
 
 ResultPlace LinearOp::getResultPlace() { return ResultPlace::OneBuffer; }
 
@@ -153,8 +143,6 @@ SmallVector<WeightUse> LmHeadOp::getWeightUses() {
            {widthOf(getResult())},
            widthOf(getInput())}};
 }
-
-WorkUnit LmHeadOp::getWorkUnit() { return WorkUnit::Panel; }
 
 ResultPlace LmHeadOp::getResultPlace() { return ResultPlace::CallResult; }
 
@@ -188,8 +176,6 @@ SmallVector<WeightUse> AppendOp::getWeightUses() {
   return vectorUse(getNormAttr(), 2 * widthOf(getCos()));
 }
 
-WorkUnit AppendOp::getWorkUnit() { return WorkUnit::TokenHead; }
-
 std::optional<CacheUse> AppendOp::getCacheUse() {
   return CacheUse{static_cast<int64_t>(getLayer()), false, true};
 }
@@ -216,8 +202,6 @@ SmallVector<KernelUse> AttentionOp::getKernelUses() {
 SmallVector<WeightUse> AttentionOp::getWeightUses() {
   return vectorUse(getNormAttr(), getHeadDim());
 }
-
-WorkUnit AttentionOp::getWorkUnit() { return WorkUnit::TokenHead; }
 
 /// In the graph, the op appends too.
 std::optional<CacheUse> AttentionOp::getCacheUse() {
@@ -316,22 +300,6 @@ LogicalResult qwen::detail::verifyForwardOp(ForwardOp op) {
 // Checks of weights
 //===----------------------------------------------------------------------===//
 
-/// Prints `shape` as [32, 64], with ? for any number.
-static void printShape(InFlightDiagnostic &diagnostic,
-                       ArrayRef<int64_t> shape) {
-  diagnostic << '[';
-  llvm::interleave(
-      shape,
-      [&](int64_t size) {
-        if (ShapedType::isDynamic(size))
-          diagnostic << '?';
-        else
-          diagnostic << size;
-      },
-      [&] { diagnostic << ", "; });
-  diagnostic << ']';
-}
-
 LogicalResult qwen::detail::verifyWeight(Operation *op,
                                          SymbolTableCollection &symbols,
                                          FlatSymbolRefAttr symbol,
@@ -340,18 +308,12 @@ LogicalResult qwen::detail::verifyWeight(Operation *op,
   if (!weight)
     return op->emitOpError()
            << "names " << symbol << ", which is not a qwen.weight";
-  const ArrayRef<int64_t> found =
-      cast<RankedTensorType>(weight.getType()).getShape();
-  if (llvm::equal(found, shape, [](int64_t size, int64_t needed) {
-        return size == needed || ShapedType::isDynamic(needed);
-      }))
+  auto found = cast<RankedTensorType>(weight.getType());
+  auto needed = RankedTensorType::get(shape, found.getElementType());
+  if (succeeded(verifyCompatibleShape(found, needed)))
     return success();
-  InFlightDiagnostic diagnostic = op->emitOpError()
-                                  << "weight " << symbol << " is ";
-  printShape(diagnostic, found);
-  diagnostic << " when ";
-  printShape(diagnostic, shape);
-  return diagnostic << " is needed";
+  return op->emitOpError() << "weight " << symbol << " is " << found << " when "
+                           << needed << " is needed";
 }
 
 /// Checks that the kernels of `op` read matrices in the format of `weight`.

@@ -97,7 +97,7 @@ LogicalResult PackedOp::verify() {
 LogicalResult PackedOp::verifySymbolUses(SymbolTableCollection &symbols) {
   auto type = cast<RankedTensorType>(getType());
   const WeightFormat needed =
-      getLayout() ? getLayout()->getFormat().getValue() : WeightFormat::F32;
+      getLayout() ? getLayout()->getFormat() : WeightFormat::F32;
   int64_t rows = 0;
   for (auto symbol : getSegments().getAsRange<FlatSymbolRefAttr>()) {
     auto weight = symbols.lookupNearestSymbolFrom<WeightOp>(*this, symbol);
@@ -126,6 +126,6 @@ int64_t PackedOp::getByteSize() {
   auto type = cast<RankedTensorType>(getType());
   if (!getLayout())
     return alignTo(type.getNumElements(), kPanelOutputs) * 4;
-  return packedBytes(getLayout()->getFormat().getValue(), type.getDimSize(0),
+  return packedBytes(getLayout()->getFormat(), type.getDimSize(0),
                      type.getDimSize(1));
 }

@@ -97,8 +97,9 @@ public:
       format = *found;
     }
     return pack(op, use.segments,
-                use.role == WeightRole::Vector ? LayoutAttr()
-                                               : LayoutAttr::get(format));
+                use.role == WeightRole::Vector
+                    ? LayoutAttr()
+                    : LayoutAttr::get(context, format.getValue()));
   }
 
 private:

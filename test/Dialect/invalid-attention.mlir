@@ -17,7 +17,7 @@ qwen.weight @rope.frequencies : tensor<16xf32> from "m" at 0 frequencies #qwen.f
 
 qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
 func.func @f(%p: tensor<?xi32>) {
-  // expected-error@+1 {{weight @rope.frequencies is [16] when [8] is needed}}
+  // expected-error@+1 {{weight @rope.frequencies is 'tensor<16xf32>' when 'tensor<8xf32>' is needed}}
   %c, %s = qwen.rope_table %p, @rope.frequencies : tensor<?xi32> -> tensor<?x8xf32>
   return
 }
@@ -89,7 +89,7 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 qwen.weight @n : tensor<32xf32> from "m" at 0
 qwen.weight @n8 : tensor<8xf32> from "m" at 0
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
-  // expected-error@+1 {{weight @n8 is [8] when [32] is needed}}
+  // expected-error@+1 {{weight @n8 is 'tensor<8xf32>' when 'tensor<32xf32>' is needed}}
   qwen.append %k, %k, %c, %c layer 0 norm @n8 eps 1.0e-06 : tensor<?x64xf32>, tensor<?x16xf32>
   return
 }
@@ -263,7 +263,7 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 qwen.weight @n : tensor<32xf32> from "m" at 0
 qwen.weight @n8 : tensor<8xf32> from "m" at 0
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{weight @n8 is [8] when [32] is needed}}
+  // expected-error@+1 {{weight @n8 is 'tensor<8xf32>' when 'tensor<32xf32>' is needed}}
   %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @n8 eps 1.0e-06 : tensor<?x64xf32>
   return
 }

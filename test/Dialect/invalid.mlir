@@ -263,7 +263,7 @@ func.func @f(%ids: tensor<?xi32>) {
 
 qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
 func.func @f(%ids: tensor<?xi32>) {
-  // expected-error@+1 {{weight @v is [64] when [?, 64] is needed}}
+  // expected-error@+1 {{weight @v is 'tensor<64xf32>' when 'tensor<?x64xf32>' is needed}}
   %x = qwen.embedding %ids, @v : tensor<?xi32> -> tensor<?x64xf32>
   return
 }
@@ -272,7 +272,7 @@ func.func @f(%ids: tensor<?xi32>) {
 
 qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
 func.func @f(%ids: tensor<?xi32>) {
-  // expected-error@+1 {{weight @w is [64, 32] when [?, 64] is needed}}
+  // expected-error@+1 {{weight @w is 'tensor<64x32xf32>' when 'tensor<?x64xf32>' is needed}}
   %x = qwen.embedding %ids, @w : tensor<?xi32> -> tensor<?x64xf32>
   return
 }
@@ -281,7 +281,7 @@ func.func @f(%ids: tensor<?xi32>) {
 
 qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
 func.func @f(%x: tensor<?x32xf32>) {
-  // expected-error@+1 {{weight @v is [64] when [32] is needed}}
+  // expected-error@+1 {{weight @v is 'tensor<64xf32>' when 'tensor<32xf32>' is needed}}
   %y = qwen.add_bias %x, @v : tensor<?x32xf32>
   return
 }
@@ -339,7 +339,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{weight @v is [64] when [32] is needed}}
+  // expected-error@+1 {{weight @v is 'tensor<64xf32>' when 'tensor<32xf32>' is needed}}
   %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 32 : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
@@ -439,7 +439,7 @@ qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
-  // expected-error@+1 {{weight @w is [32, 64] when [64, 64] is needed}}
+  // expected-error@+1 {{weight @w is 'tensor<32x64xf32>' when 'tensor<64x64xf32>' is needed}}
   %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
@@ -451,7 +451,7 @@ qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
-  // expected-error@+1 {{weight @w is [32, 64] when [32] is needed}}
+  // expected-error@+1 {{weight @w is 'tensor<32x64xf32>' when 'tensor<32xf32>' is needed}}
   %y = qwen.linear %x, [@w] bias [@w] : tensor<?x64xf32> -> tensor<?x32xf32>
   return
 }
@@ -535,7 +535,7 @@ qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{weight @w is [32, 64] when [64, 64] is needed}}
+  // expected-error@+1 {{weight @w is 'tensor<32x64xf32>' when 'tensor<64x64xf32>' is needed}}
   %y = qwen.lm_head %x, @w : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }

@@ -134,8 +134,7 @@ TEST_F(TargetCodeTest, TargetsOfOneFileShareEverythingButCode) {
 
   other = make("zen4");
   auto packed = *other.module->getOps<PackedOp>().begin();
-  packed.setLayoutAttr(LayoutAttr::get(
-      &context, FormatAttr::get(&context, WeightFormat::Q4_0), 16, 4));
+  packed.setLayoutAttr(LayoutAttr::get(&context, WeightFormat::Q4_0));
   const std::string message = messageOf(first, other);
   EXPECT_EQ(message.rfind(start + "w.packed is ", 0), 0u) << message;
   EXPECT_NE(message.find("#qwen.layout<q8_0"), std::string::npos) << message;

@@ -192,9 +192,9 @@ static void printSummary(const Options &options, const ImportedModel &model,
   std::map<std::string, std::pair<int, uint64_t>> formats;
   for (PackedOp packed : module.getOps<PackedOp>()) {
     const auto layout = packed.getLayout();
-    auto &[count, bytes] = formats[std::string(
-        layout ? weightFormatName(layout->getFormat().getValue())
-               : std::string_view("f32 vectors"))];
+    auto &[count, bytes] =
+        formats[std::string(layout ? weightFormatName(layout->getFormat())
+                                   : std::string_view("f32 vectors"))];
     count += static_cast<int>(packed.getSegments().size());
     bytes += static_cast<uint64_t>(packed.getByteSize());
   }

@@ -75,13 +75,12 @@ def Qwen_LayoutAttr : Qwen_Attr<"Layout", "layout"> {
 
     Example: `#qwen.layout<q4_0, panel = 16, chunk = 4>`
   }];
-  let parameters = (ins "::qwen::FormatAttr":$format, "int64_t":$panel,
+  let parameters = (ins "::qwen::WeightFormat":$format, "int64_t":$panel,
                         "int64_t":$chunk);
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
-  let builders = [AttrBuilderWithInferredContext<(ins "::qwen::FormatAttr":$format), [{
-    return $_get(format.getContext(), format, ::qwen::kPanelOutputs,
-                 ::qwen::chunkValues(format.getValue()));
+  let builders = [AttrBuilder<(ins "::qwen::WeightFormat":$format), [{
+    return $_get($_ctxt, format, ::qwen::kPanelOutputs, ::qwen::chunkValues(format));
   }]>];
 }
 
@@ -116,7 +115,7 @@ def Qwen_FrequenciesAttr : Qwen_Attr<"Frequencies", "frequencies"> {
     Example: `#qwen.frequencies<theta = 1.000000e+06>`
   }];
   let parameters = (ins APFloatParameter<"base of the frequencies">:$theta);
-  let hasCustomAssemblyFormat = 1;
+  let assemblyFormat = "`<` `theta` `=` custom<Theta>($theta) `>`";
 }
 
 def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {

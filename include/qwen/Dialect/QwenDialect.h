@@ -25,6 +25,8 @@
 #include "qwen/Dialect/QwenEnums.h.inc"
 
 namespace qwen {
+// Parameters of attributes.
+using KernelPointer = const KernelInfo *;
 llvm::hash_code hash_value(CpuFeatureSet features);
 } // namespace qwen
 

@@ -27,10 +27,11 @@ def Qwen_Activations : AnyTypeOf<[Qwen_FloatActivations, Qwen_QuantizedActivatio
 /// The KV cache: the ops of a layer append to it and read it, in program order.
 def Qwen_KvCache : Resource<"::qwen::KvCacheResource">;
 
-/// An op of `forward` that computes. `methods` are those of ForwardOp that it
-/// has beside the required ones. Passes set the last three attributes.
-class Qwen_ComputeOp<string mnemonic, list<Trait> traits, list<string> methods,
-                     dag operands, string syntax, string types>
+/// An op of `forward` that computes. `unit` is its WorkUnit, `methods` are those
+/// of ForwardOp that it has beside the required ones. Passes set the last three
+/// attributes.
+class Qwen_ComputeOp<string mnemonic, string unit, list<Trait> traits,
+                     list<string> methods, dag operands, string syntax, string types>
     : Qwen_Op<mnemonic,
               traits # [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
                         DeclareOpInterfaceMethods<Qwen_ForwardOp, methods>]> {
@@ -41,6 +42,7 @@ class Qwen_ComputeOp<string mnemonic, list<Trait> traits, list<string> methods,
   let assemblyFormat = syntax
       # " (`packed` $packed^)? (`kernels` $kernels^)? attr-dict `:` " # types;
   let extraClassDefinition = [{
+    ::qwen::WorkUnit $cppClass::getWorkUnit() { return ::qwen::WorkUnit::}] # unit # [{; }
     ::llvm::LogicalResult $cppClass::verifySymbolUses(::mlir::SymbolTableCollection &symbols) {
       return ::qwen::detail::verifyWeightUses(*this, symbols);
     }
@@ -51,7 +53,7 @@ class Qwen_ComputeOp<string mnemonic, list<Trait> traits, list<string> methods,
 // Rows in, rows out
 //===----------------------------------------------------------------------===//
 
-def Qwen_EmbeddingOp : Qwen_ComputeOp<"embedding", [Pure], ["getWeightUses"],
+def Qwen_EmbeddingOp : Qwen_ComputeOp<"embedding", "Token", [Pure], ["getWeightUses"],
     (ins Qwen_TokenIntegers:$ids, FlatSymbolRefAttr:$weight),
     "$ids `,` $weight", "type($ids) `->` type($result)"> {
   let summary = "Looks up the embedding of each token";
@@ -68,7 +70,7 @@ def Qwen_EmbeddingOp : Qwen_ComputeOp<"embedding", [Pure], ["getWeightUses"],
   let results = (outs Qwen_FloatActivations:$result);
 }
 
-def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", [Pure], ["getWeightUses", "addWork"],
+def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token", [Pure], ["getWeightUses", "addWork"],
     (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, F64Attr:$eps,
          OptionalAttr<I64Attr>:$head_dim),
     "$input `,` $weight `eps` custom<Float>($eps) (`heads` $head_dim^)?",
@@ -99,7 +101,7 @@ def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", [Pure], ["getWeightUses", "addWo
   }];
 }
 
-def Qwen_LinearOp : Qwen_ComputeOp<"linear", [Pure],
+def Qwen_LinearOp : Qwen_ComputeOp<"linear", "Panel", [Pure],
     ["getWeightUses", "getResultPlace", "getInPlaceOperand", "addWork"],
     (ins Qwen_Activations:$input, Optional<Qwen_FloatActivations>:$residual,
          FlatSymbolRefArrayAttr:$weights, OptionalAttr<FlatSymbolRefArrayAttr>:$bias),
@@ -163,7 +165,7 @@ def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType]> {
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
 }
 
-def Qwen_SwiGluOp : Qwen_ComputeOp<"swiglu", [Pure, AllTypesMatch<["gate", "up"]>], [],
+def Qwen_SwiGluOp : Qwen_ComputeOp<"swiglu", "TokenBlock", [Pure, AllTypesMatch<["gate", "up"]>], [],
     (ins Qwen_FloatActivations:$gate, Qwen_FloatActivations:$up),
     "$gate `,` $up", "type($gate) `->` type($result)"> {
   let summary = "silu(gate) * up";
@@ -181,7 +183,7 @@ def Qwen_SwiGluOp : Qwen_ComputeOp<"swiglu", [Pure, AllTypesMatch<["gate", "up"]
   let hasVerifier = 1;
 }
 
-def Qwen_QuantizeOp : Qwen_ComputeOp<"quantize", [Pure], [],
+def Qwen_QuantizeOp : Qwen_ComputeOp<"quantize", "Token", [Pure], [],
     (ins Qwen_FloatActivations:$input), "$input", "type($input) `->` type($result)"> {
   let summary = "Quantizes activations in blocks";
   let description = [{
@@ -202,7 +204,7 @@ def Qwen_QuantizeOp : Qwen_ComputeOp<"quantize", [Pure], [],
 // Attention
 //===----------------------------------------------------------------------===//
 
-def Qwen_RopeTableOp : Qwen_ComputeOp<"rope_table", [Pure, AllTypesMatch<["cos", "sin"]>],
+def Qwen_RopeTableOp : Qwen_ComputeOp<"rope_table", "Token", [Pure, AllTypesMatch<["cos", "sin"]>],
     ["getWeightUses"],
     (ins Qwen_TokenIntegers:$positions, FlatSymbolRefAttr:$frequencies),
     "$positions `,` $frequencies", "type($positions) `->` type($cos)"> {
@@ -245,7 +247,7 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
   }]>];
 }
 
-def Qwen_AppendOp : Qwen_ComputeOp<"append",
+def Qwen_AppendOp : Qwen_ComputeOp<"append", "TokenHead",
     [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["keys", "values"]>,
      AllTypesMatch<["cos", "sin"]>],
     ["getWeightUses", "getCacheUse", "addWork"],
@@ -278,7 +280,7 @@ def Qwen_AppendOp : Qwen_ComputeOp<"append",
   }]>];
 }
 
-def Qwen_AttentionOp : Qwen_ComputeOp<"attention",
+def Qwen_AttentionOp : Qwen_ComputeOp<"attention", "TokenHead",
     [AttrSizedOperandSegments, AllTypesMatch<["queries", "result"]>,
      DeclareOpInterfaceMethods<MemoryEffectsOpInterface>],
     ["getWeightUses", "getCacheUse", "addWork"],
@@ -340,7 +342,7 @@ def Qwen_WantedRowsOp : Qwen_Op<"wanted_rows", [Pure, SameOperandsAndResultType]
   let assemblyFormat = "$input attr-dict `:` type($input)";
 }
 
-def Qwen_LmHeadOp : Qwen_ComputeOp<"lm_head", [Pure],
+def Qwen_LmHeadOp : Qwen_ComputeOp<"lm_head", "Panel", [Pure],
     ["getWeightUses", "getResultPlace", "addWork"],
     (ins Qwen_Activations:$input, FlatSymbolRefAttr:$weight),
     "$input `,` $weight", "type($input) `->` type($result)"> {

@@ -52,7 +52,7 @@ static std::string_view weightsFormat(mlir::ModuleOp module) {
   std::optional<WeightFormat> found;
   for (PackedOp packed : module.getOps<PackedOp>())
     if (const auto layout = packed.getLayout()) {
-      const WeightFormat format = layout->getFormat().getValue();
+      const WeightFormat format = layout->getFormat();
       if (found.value_or(format) != format)
         return "mixed";
       found = format;
@@ -75,14 +75,13 @@ static json describeTensors(mlir::ModuleOp module) {
             llvm::cast<mlir::ShapedType>(weight.getType()).getDimSize(0)}});
     }
     const auto layout = packed.getLayout();
-    tensors.push_back(
-        {{"name", packed.getSymName().str()},
-         {"shape", type.getShape().vec()},
-         {"format", weightFormatName(layout ? layout->getFormat().getValue()
-                                            : WeightFormat::F32)},
-         {"offset", packed.getOffset()},
-         {"bytes", packed.getByteSize()},
-         {"segments", std::move(segments)}});
+    tensors.push_back({{"name", packed.getSymName().str()},
+                       {"shape", type.getShape().vec()},
+                       {"format", weightFormatName(layout ? layout->getFormat()
+                                                          : WeightFormat::F32)},
+                       {"offset", packed.getOffset()},
+                       {"bytes", packed.getByteSize()},
+                       {"segments", std::move(segments)}});
   }
   return tensors;
 }

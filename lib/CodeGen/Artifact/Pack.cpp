@@ -85,7 +85,7 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
             static_cast<uint64_t>(packed.getByteSize()),
             {}};
   if (auto layout = packed.getLayout()) {
-    part.format = layout->getFormat().getValue();
+    part.format = layout->getFormat();
     part.k = llvm::cast<mlir::ShapedType>(packed.getType()).getDimSize(1);
   }
   for (auto symbol : packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>())
