@@ -223,10 +223,10 @@ void AttentionOp::addWork(OpWork &work, KvFormat kv) {
 // Checks of kernels and plan
 //===----------------------------------------------------------------------===//
 
-const KernelInfo *qwen::kernelOf(ForwardOp op, KernelOp kind, bool gemm) {
+const KernelInfo *qwen::kernelOf(ForwardOp op, KernelOp kind) {
   if (ArrayAttr kernels = op.getKernelsAttr())
     for (auto kernel : kernels.getAsRange<KernelAttr>())
-      if (kernel.getInfo()->op == kind && (kernel.getInfo()->m > 1) == gemm)
+      if (kernel.getInfo()->op == kind)
         return kernel.getInfo();
   return nullptr;
 }

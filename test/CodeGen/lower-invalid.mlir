@@ -82,19 +82,6 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // -----
 
-// cos and sin lie alike.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @rope.frequencies : tensor<8xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
-qwen.packed @rope.packed [@rope.frequencies] : tensor<8xf32> at 8192
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  // expected-error @+1 {{has results of different strides}}
-  %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 16>]>} : tensor<?xi32> -> tensor<?x8xf32>
-  return
-}
-}
-
-// -----
-
 // Norms of heads are parts of attention.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
@@ -170,23 +157,6 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   // expected-error @+1 {{has a residual with a stride of 32 when 48 is needed}}
   %y = qwen.linear %x, [@m] residual(%x : tensor<?x32xf32>) packed [@m.packed] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
-  return
-}
-}
-
-// -----
-
-// gate and up lie alike.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
-qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
-qwen.weight @n : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
-qwen.packed @n.packed [@n] : tensor<32xf32> at 8192
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  %g = qwen.rms_norm %x, @n eps 1.0e-06 packed [@n.packed] kernels [#qwen.kernel<rms_norm_f32_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
-  // expected-error @+1 {{reads rows of different strides}}
-  %y = qwen.swiglu %x, %g kernels [#qwen.kernel<swiglu_f32_avx2>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 16384, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   return
 }
 }

@@ -44,20 +44,22 @@ qwen.packed @rope.packed [@rope.frequencies] : tensor<16xf32> at 8192
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x40xf32> {
   // CHECK-NOT: @qwenDriverBarrier
   // CHECK: %[[W:.*]] = arith.constant 16384 : i64
-  // CHECK: %[[K:.*]] = arith.constant 64 : i64
   // CHECK: %[[OUT:.*]] = arith.constant 1024 : i64
   // CHECK: %[[STRIDE:.*]] = arith.constant 64 : i64
-  // CHECK: call @embedding.embed_q4_0_avx512(%[[CTX]], %[[T]], %[[W]], %[[K]], %[[OUT]], %[[STRIDE]])
+  // CHECK: %[[K:.*]] = arith.constant 64 : i64
+  // CHECK: call @embedding.embed_q4_0_avx512(%[[CTX]], %[[T]], %[[W]], %[[OUT]], %[[STRIDE]], %[[K]], %{{.*}})
   %x = qwen.embedding %ids, @e packed [@embed] kernels [#qwen.kernel<embed_q4_0_avx512>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?xi32> -> tensor<?x64xf32> loc("embed_tokens")
   // CHECK: %[[FREQUENCIES:.*]] = arith.constant 8192 : i64
-  // CHECK: %[[HALF:.*]] = arith.constant 16 : i64
-  // CHECK: call @rope_table.rope_table_avx512(%[[CTX]], %[[T]], %[[FREQUENCIES]], %[[HALF]]
+  // CHECK: %[[COS:.*]] = arith.constant 64 : i64
+  // CHECK: %[[STRIDE:.*]] = arith.constant 16 : i64
+  // CHECK: %[[SIN:.*]] = arith.constant 128 : i64
+  // CHECK: call @rope_table.rope_table_avx512(%[[CTX]], %[[T]], %[[FREQUENCIES]], %[[COS]], %[[STRIDE]], %[[SIN]],
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx512>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 16>, #qwen.buffer<offset = 128, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   // All tokens' rows; quantized at once.
+  // CHECK: %[[EPS:.*]] = arith.constant 9.99999997E-7 : f32
   // CHECK: %[[ALL:.*]] = arith.constant false
-  // CHECK: arith.constant 9.99999997E-7 : f32
   // CHECK: %[[ID:.*]] = arith.constant 2 : i32
-  // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], %{{.*}}, %{{.*}}, %[[ALL]], {{.*}}, %[[ID]])
+  // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], {{.*}}, %[[EPS]], %[[ALL]], %[[ID]])
   %q0 = qwen.rms_norm %x, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>> loc("layers.0.input_layernorm")
   // Where there is a barrier, the op begins behind it.
   // CHECK: call @qwenDriverBarrier(%[[CTX]], %[[T]])
@@ -66,11 +68,12 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: %[[IN:.*]] = arith.constant 2048 : i64
   // CHECK: %[[SCALES:.*]] = arith.constant 4096 : i64
   // CHECK: %[[SUMS:.*]] = arith.constant 4352 : i64
-  // CHECK: arith.constant 20480 : i64
-  // CHECK: %[[PANELS:.*]] = arith.constant 8 : i64
+  // CHECK: %[[WEIGHTS:.*]] = arith.constant 20480 : i64
   // CHECK: %[[BIAS:.*]] = arith.constant 1024 : i64
+  // CHECK: %[[OUT:.*]] = arith.constant 8192 : i64
+  // CHECK: %[[PANELS:.*]] = arith.constant 8 : i64
   // CHECK: %[[NO_RESIDUAL:.*]] = arith.constant -1 : i64
-  // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(%[[CTX]], %[[T]], %[[IN]], %[[SCALES]], %[[SUMS]], %{{.*}}, %{{.*}}, %[[PANELS]], %[[BIAS]], %[[NO_RESIDUAL]]
+  // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(%[[CTX]], %[[T]], %[[IN]], %{{.*}}, %[[SCALES]], %[[SUMS]], %[[WEIGHTS]], %[[BIAS]], %[[OUT]], %{{.*}}, %{{.*}}, %[[PANELS]], %[[NO_RESIDUAL]], %{{.*}})
   %q, %k, %v = qwen.linear %q0, [@q_w, @k_w, @v_w] bias [@q_b, @k_b, @v_b] packed [@qkv, @bias] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 128>, #qwen.buffer<offset = 8448, stride = 128>, #qwen.buffer<offset = 8576, stride = 128>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32> loc("layers.0.self_attn.qkv_proj")
   // CHECK: call @qwenDriverBarrier
   // CHECK: call @append(%[[CTX]], %[[T]]
@@ -82,8 +85,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   %aq = qwen.quantize %a kernels [#qwen.kernel<quantize_q8_avx512>] {plan = #qwen.plan<id = 6, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // In place: the residual is the result's memory.
   // CHECK: %[[NO_BIAS:.*]] = arith.constant -1 : i64
+  // CHECK: %[[OUT:.*]] = arith.constant 1024 : i64
   // CHECK: %[[RESIDUAL:.*]] = arith.constant 1024 : i64
-  // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[NO_BIAS]], %[[RESIDUAL]]
+  // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[NO_BIAS]], %[[OUT]], %{{.*}}, %{{.*}}, %{{.*}}, %[[RESIDUAL]], %{{.*}})
   %h = qwen.linear %aq, [@o_w] residual(%x : tensor<?x64xf32>) packed [@o] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 7, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   %q1 = qwen.rms_norm %h, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 8, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   %gate, %up = qwen.linear %q1, [@g_w, @u_w] packed [@gate_up] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 320>, #qwen.buffer<offset = 8832, stride = 320>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x160xf32>, tensor<?x160xf32>
@@ -98,7 +102,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @hidden_rows.rms_norm_f32_avx512
   // CHECK: } else {
   // CHECK: %[[ROWS:.*]] = arith.constant true
-  // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], %{{.*}}, %{{.*}}, %[[ROWS]]
+  // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], {{.*}}, %[[ROWS]], %{{.*}})
   // CHECK: }
   %final = qwen.rms_norm %rows, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>, #qwen.kernel<rms_norm_f32_avx512>] {plan = #qwen.plan<id = 12, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK-NOT: @qwenDriverBarrier
@@ -146,7 +150,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // TILES: constant @linear_q4_0_8x16x4_avx512vnni
 // TILES: constant @linear_q4_0_1x16x4_avx512vnni
 // The driver and kernels are declared only.
-// CHECK: func.func private @qwenDriverEmbedding(!llvm.ptr, i32, i64, i64, i64, i64, !llvm.ptr){{$}}
+// CHECK: func.func private @qwenDriverEmbedding(!llvm.ptr, i32, i64, i64, i64, i64, i32, !llvm.ptr){{$}}
 // CHECK: func.func private @linear_q4_0_1x16x4_avx512vnni(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64){{$}}
 // A head has 32 values, a page of f16 8192 bytes; there is a norm, so that the rotation alone is absent.
 // CHECK: func.func private @append(

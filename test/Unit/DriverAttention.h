@@ -123,8 +123,8 @@ struct AttentionOps {
 
   void makeTable(const Context *context, int32_t thread,
                  int64_t frequencies) const {
-    qwenDriverRopeTable(context, thread, frequencies, headDim / 2, cos, sin,
-                        ropeStride, numerics::ropeTable);
+    qwenDriverRopeTable(context, thread, frequencies, cos, ropeStride, sin,
+                        ropeStride, headDim / 2, /*op=*/0, numerics::ropeTable);
   }
 
   /// `norm` is the place of the weights of the heads' norm, or -1.
@@ -134,9 +134,9 @@ struct AttentionOps {
     const int64_t keys = projected + 4 * heads() * headDim;
     Values scratch(static_cast<size_t>(appendScratch(headDim)));
     qwenDriverAppend(context, thread, keys, stride,
-                     keys + 4 * kvHeads * headDim, stride, cos, sin, ropeStride,
-                     norm, eps, layer * layerBytes(), op, kvHeads, headDim,
-                     kvElementBytes(cache), pageBytes, scratch.data(),
+                     keys + 4 * kvHeads * headDim, stride, cos, ropeStride, sin,
+                     ropeStride, norm, eps, layer * layerBytes(), op, kvHeads,
+                     headDim, kvElementBytes(cache), pageBytes, scratch.data(),
                      norm < 0 ? numerics::rope : nullptr,
                      norm < 0 ? nullptr : numerics::normRope,
                      numerics::reference<KernelOp::AppendK>(format),
@@ -149,9 +149,9 @@ struct AttentionOps {
     Values scratch(static_cast<size_t>(
         attentionScratch(groupQueries, headDim, blockTokens)));
     qwenDriverAttention(
-        context, thread, projected, stride, cos, sin, ropeStride, norm, eps,
-        layer * layerBytes(), out, outStride, op, kvHeads, groupQueries,
-        headDim, kvElementBytes(cache), pageBytes,
+        context, thread, projected, stride, cos, ropeStride, sin, ropeStride,
+        norm, out, outStride, eps, layer * layerBytes(), op, kvHeads,
+        groupQueries, headDim, kvElementBytes(cache), pageBytes,
         static_cast<float>(1 / std::sqrt(static_cast<double>(headDim))),
         blockTokens, scratch.data(), norm < 0 ? numerics::rope : nullptr,
         norm < 0 ? nullptr : numerics::normRope,

@@ -237,12 +237,12 @@ struct ForwardCall {
 
   void normTo(const Activations &to, int64_t norm, bool wanted) const {
     if (to.quantized)
-      qwenDriverRmsNormQ8(context, thread, model.x, model.xStride, wanted, norm,
-                          to.k, model.eps, to.place, to.k, to.scales, to.sums,
-                          op, numerics::rmsNormQ8);
+      qwenDriverRmsNormQ8(context, thread, model.x, model.xStride, norm,
+                          to.place, to.k, to.scales, to.sums, to.k, model.eps,
+                          wanted, op, numerics::rmsNormQ8);
     else
-      qwenDriverRmsNormF32(context, thread, model.x, model.xStride, wanted,
-                           norm, to.k, model.eps, to.place, to.k,
+      qwenDriverRmsNormF32(context, thread, model.x, model.xStride, norm,
+                           to.place, to.k, to.k, model.eps, wanted, op,
                            numerics::rmsNormF32);
   }
 
@@ -260,19 +260,20 @@ struct ForwardCall {
       return;
     next();
     qwenDriverQuantize(context, thread, attention.out, attention.outStride,
-                       to.k, to.place, to.k, to.scales, to.sums, op,
+                       to.place, to.k, to.scales, to.sums, to.k, op,
                        numerics::quantizeQ8);
   }
 
   void gateTo(const Activations &to) const {
     const int64_t up = model.gates + 4 * to.k;
     if (to.quantized)
-      qwenDriverSwiGluQ8(context, thread, model.gates, up, model.gateStride,
-                         to.k, to.place, to.k, to.scales, to.sums, op,
-                         numerics::swiGluQ8);
+      qwenDriverSwiGluQ8(context, thread, model.gates, model.gateStride, up,
+                         model.gateStride, to.place, to.k, to.scales, to.sums,
+                         to.k, op, numerics::swiGluQ8);
     else
-      qwenDriverSwiGluF32(context, thread, model.gates, up, model.gateStride,
-                          to.k, to.place, to.k, numerics::swiGluF32);
+      qwenDriverSwiGluF32(context, thread, model.gates, model.gateStride, up,
+                          model.gateStride, to.place, to.k, to.k, op,
+                          numerics::swiGluF32);
   }
 
   template <KernelOp Op>
@@ -290,15 +291,15 @@ struct ForwardCall {
         std::tie(model.cached, model.least, model.together);
     if (in.quantized) {
       const auto tiles = tilesOf<KernelOp::LinearQ8>(product.format);
-      qwenDriverLinearQ8(context, thread, in.place, in.scales, in.sums,
-                         product.weight, product.k, product.panels,
-                         product.bias, residual, out, stride, op, cached, least,
-                         together, tiles.data(), std::ssize(tiles));
+      qwenDriverLinearQ8(context, thread, in.place, in.k, in.scales, in.sums,
+                         product.weight, product.bias, out, stride, product.k,
+                         product.panels, residual, op, cached, least, together,
+                         tiles.data(), std::ssize(tiles));
     } else {
       const auto tiles = tilesOf<KernelOp::LinearF32>(product.format);
-      qwenDriverLinearF32(context, thread, in.place, product.weight, product.k,
-                          product.panels, product.bias, residual, out, stride,
-                          op, cached, least, together, tiles.data(),
+      qwenDriverLinearF32(context, thread, in.place, in.k, product.weight,
+                          product.bias, out, stride, product.k, product.panels,
+                          residual, op, cached, least, together, tiles.data(),
                           std::ssize(tiles));
     }
   }
@@ -309,13 +310,13 @@ struct ForwardCall {
     const int64_t stride = model.resultStride();
     if (in.quantized) {
       const auto tiles = tilesOf<KernelOp::LinearQ8>(head.format);
-      qwenDriverLmHeadQ8(context, thread, in.place, in.scales, in.sums,
+      qwenDriverLmHeadQ8(context, thread, in.place, in.k, in.scales, in.sums,
                          head.weight, head.k, head.panels, stride, op,
                          numerics::checkFinite, model.cached, model.least,
                          model.together, tiles.data(), std::ssize(tiles));
     } else {
       const auto tiles = tilesOf<KernelOp::LinearF32>(head.format);
-      qwenDriverLmHeadF32(context, thread, in.place, head.weight, head.k,
+      qwenDriverLmHeadF32(context, thread, in.place, in.k, head.weight, head.k,
                           head.panels, stride, op, numerics::checkFinite,
                           model.cached, model.least, model.together,
                           tiles.data(), std::ssize(tiles));
@@ -326,7 +327,7 @@ struct ForwardCall {
 void DriverModel::forward(const Context *context, int32_t thread) const {
   ForwardCall call = {*this, context, thread};
   qwenDriverEmbedding(
-      context, thread, embedding, hidden(), x, xStride,
+      context, thread, embedding, x, xStride, hidden(), call.op,
       numerics::reference<KernelOp::Embed>(kernelFormat(embeddingFormat)));
   attention.makeTable(context, thread, frequencies);
   for (size_t i = 0; i < layers.size(); ++i) {

@@ -234,9 +234,9 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
   DriverCall call(equalShares(1), tokens, 1);
   call.context.arena = arena.at<uint8_t>(0);
   kernelCalls.clear();
-  qwenDriverLinearF32(&call.context, 0, in, 0, kLength, kPanels, -1, residual,
-                      out, kStride, 0, cut.cached, cut.least, 1, tiles.data(),
-                      static_cast<int64_t>(tiles.size()));
+  qwenDriverLinearF32(&call.context, 0, in, kLength, 0, -1, out, kStride,
+                      kLength, kPanels, residual, 0, cut.cached, cut.least, 1,
+                      tiles.data(), static_cast<int64_t>(tiles.size()));
   for (int64_t i = 0; i < tokens; ++i)
     for (int64_t n = 0; n < kStride; ++n) {
       const bool computed = n < kPanels * kPanelOutputs;
@@ -292,8 +292,9 @@ TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
   const DriverTile<LinearF32Fn> tile = {
       numerics::reference<KernelOp::LinearF32>(KernelFormat::F32), 1};
   call.run([&](int32_t thread) {
-    qwenDriverLmHeadF32(&call.context, thread, in, weight, kLength, kPanels,
-                        kStride, 5, numerics::checkFinite, 0, 1, 1, &tile, 1);
+    qwenDriverLmHeadF32(&call.context, thread, in, kLength, weight, kLength,
+                        kPanels, kStride, 5, numerics::checkFinite, 0, 1, 1,
+                        &tile, 1);
   });
   EXPECT_EQ(call.flags, (std::vector<uint32_t>{kNoFlag, kNoFlag, kNoFlag,
                                                kNoFlag, 5, kNoFlag, kNoFlag}));

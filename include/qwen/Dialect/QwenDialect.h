@@ -25,8 +25,6 @@
 #include "qwen/Dialect/QwenEnums.h.inc"
 
 namespace qwen {
-// Parameters of attributes.
-using KernelPointer = const KernelInfo *;
 llvm::hash_code hash_value(CpuFeatureSet features);
 } // namespace qwen
 
@@ -140,7 +138,7 @@ mlir::LogicalResult verifyWeightUses(ForwardOp op,
 
 namespace qwen {
 /// The kernel of `kind` that `op` has; null before qwen-select-kernels.
-const KernelInfo *kernelOf(ForwardOp op, KernelOp kind, bool gemm = false);
+const KernelInfo *kernelOf(ForwardOp op, KernelOp kind);
 
 /// The number of values of a token in `activations`.
 int64_t widthOf(mlir::Value activations);

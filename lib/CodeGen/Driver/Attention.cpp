@@ -16,10 +16,10 @@ struct Rotation {
   float eps;
   /// cos and sin of all tokens.
   const float *cos, *sin;
-  int64_t stride, half;
+  int64_t cosStride, sinStride, half;
 
   QWEN_SPECIALISED void call(const float *x, int64_t token, float *y) const {
-    const float *c = cos + token * stride, *s = sin + token * stride;
+    const float *c = cos + token * cosStride, *s = sin + token * sinStride;
     if (normRope)
       normRope(x, norm, c, s, half, eps, y);
     else
@@ -53,11 +53,11 @@ struct CacheLayout {
 /// A unit is a KV head of one token.
 QWEN_ENTRY void qwen::qwenDriverAppend(
     const Context *context, int32_t thread, int64_t keys, int64_t keyStride,
-    int64_t values, int64_t valueStride, int64_t cos, int64_t sin,
-    int64_t ropeStride, int64_t norm, float eps, int64_t layer, int32_t op,
-    int64_t kvHeads, int64_t headDim, int64_t elementBytes, int64_t pageBytes,
-    float *scratch, RopeFn *rope, NormRopeFn *normRope, AppendKFn *appendK,
-    AppendVFn *appendV) {
+    int64_t values, int64_t valueStride, int64_t cos, int64_t cosStride,
+    int64_t sin, int64_t sinStride, int64_t norm, float eps, int64_t layer,
+    int32_t op, int64_t kvHeads, int64_t headDim, int64_t elementBytes,
+    int64_t pageBytes, float *scratch, RopeFn *rope, NormRopeFn *normRope,
+    AppendKFn *appendK, AppendVFn *appendV) {
   const float *k = arenaAt(context, keys), *v = arenaAt(context, values);
   const Rotation rotation = {rope,
                              normRope,
@@ -65,7 +65,8 @@ QWEN_ENTRY void qwen::qwenDriverAppend(
                              eps,
                              arenaAt(context, cos),
                              arenaAt(context, sin),
-                             ropeStride,
+                             cosStride,
+                             sinStride,
                              headDim / 2};
   const CacheLayout cache(kvHeads, headDim, elementBytes, pageBytes, layer);
   forUnits(context, thread, context->tokens * kvHeads, [&](int64_t unit) {
@@ -226,17 +227,17 @@ void Attention::run(int64_t start, int64_t count, int64_t head) const {
 /// that threads have equal work although later tokens of a prompt see more.
 QWEN_ENTRY void qwen::qwenDriverAttention(
     const Context *context, int32_t thread, int64_t queries,
-    int64_t queryStride, int64_t cos, int64_t sin, int64_t ropeStride,
-    int64_t norm, float eps, int64_t layer, int64_t out, int64_t outStride,
-    int32_t op, int64_t kvHeads, int64_t groupQueries, int64_t headDim,
-    int64_t elementBytes, int64_t pageBytes, float scale, int64_t blockTokens,
-    float *scratch, RopeFn *rope, NormRopeFn *normRope,
+    int64_t queryStride, int64_t cos, int64_t cosStride, int64_t sin,
+    int64_t sinStride, int64_t norm, int64_t out, int64_t outStride, float eps,
+    int64_t layer, int32_t op, int64_t kvHeads, int64_t groupQueries,
+    int64_t headDim, int64_t elementBytes, int64_t pageBytes, float scale,
+    int64_t blockTokens, float *scratch, RopeFn *rope, NormRopeFn *normRope,
     AttentionScoresFn *scores, AttentionValuesFn *values,
     SoftmaxPageFn *softmax, MergePageFn *merge, FinishAttentionFn *finish) {
   const Attention attention = {
       context,
       {rope, normRope, weightsAt(context, norm), eps, arenaAt(context, cos),
-       arenaAt(context, sin), ropeStride, headDim / 2},
+       arenaAt(context, sin), cosStride, sinStride, headDim / 2},
       CacheLayout(kvHeads, headDim, elementBytes, pageBytes, layer),
       arenaAt(context, queries),
       queryStride,

@@ -23,8 +23,9 @@ bool qwen::qwenDriverWantHidden(const Context *context, int32_t) {
 
 QWEN_ENTRY void qwen::qwenDriverEmbedding(const Context *context,
                                           int32_t thread, int64_t weight,
-                                          int64_t k, int64_t out,
-                                          int64_t stride, EmbedFn *kernel) {
+                                          int64_t out, int64_t stride,
+                                          int64_t k, int32_t /*op*/,
+                                          EmbedFn *kernel) {
   const auto *table = weightsAt<uint8_t>(context, weight);
   float *y = arenaAt(context, out);
   forUnits(context, thread, context->tokens, [&](int64_t token) {
@@ -34,14 +35,15 @@ QWEN_ENTRY void qwen::qwenDriverEmbedding(const Context *context,
 
 QWEN_ENTRY void qwen::qwenDriverRopeTable(const Context *context,
                                           int32_t thread, int64_t frequencies,
-                                          int64_t half, int64_t cos,
-                                          int64_t sin, int64_t stride,
+                                          int64_t cos, int64_t cosStride,
+                                          int64_t sin, int64_t sinStride,
+                                          int64_t half, int32_t /*op*/,
                                           RopeTableFn *kernel) {
   const float *inverse = weightsAt(context, frequencies);
   float *c = arenaAt(context, cos), *s = arenaAt(context, sin);
   forUnits(context, thread, context->tokens, [&](int64_t token) {
-    kernel(context->positions[token], inverse, half, c + token * stride,
-           s + token * stride);
+    kernel(context->positions[token], inverse, half, c + token * cosStride,
+           s + token * sinStride);
   });
 }
 
@@ -55,12 +57,11 @@ QWEN_SPECIALISED static void forTokens(const Context *context, int32_t thread,
       [&](int64_t i) { compute(i, wanted ? wantedToken(context, i) : i); });
 }
 
-QWEN_ENTRY void qwen::qwenDriverRmsNormF32(const Context *context,
-                                           int32_t thread, int64_t in,
-                                           int64_t inStride, bool wanted,
-                                           int64_t weight, int64_t k, float eps,
-                                           int64_t out, int64_t stride,
-                                           RmsNormF32Fn *kernel) {
+QWEN_ENTRY void
+qwen::qwenDriverRmsNormF32(const Context *context, int32_t thread, int64_t in,
+                           int64_t inStride, int64_t weight, int64_t out,
+                           int64_t stride, int64_t k, float eps, bool wanted,
+                           int32_t /*op*/, RmsNormF32Fn *kernel) {
   const float *x = arenaAt(context, in), *w = weightsAt(context, weight);
   float *y = arenaAt(context, out);
   forTokens(context, thread, wanted, [&](int64_t i, int64_t token) {
@@ -68,13 +69,10 @@ QWEN_ENTRY void qwen::qwenDriverRmsNormF32(const Context *context,
   });
 }
 
-QWEN_ENTRY void qwen::qwenDriverRmsNormQ8(const Context *context,
-                                          int32_t thread, int64_t in,
-                                          int64_t inStride, bool wanted,
-                                          int64_t weight, int64_t k, float eps,
-                                          int64_t out, int64_t stride,
-                                          int64_t scales, int64_t sums,
-                                          int32_t op, RmsNormQ8Fn *kernel) {
+QWEN_ENTRY void qwen::qwenDriverRmsNormQ8(
+    const Context *context, int32_t thread, int64_t in, int64_t inStride,
+    int64_t weight, int64_t out, int64_t stride, int64_t scales, int64_t sums,
+    int64_t k, float eps, bool wanted, int32_t op, RmsNormQ8Fn *kernel) {
   const float *x = arenaAt(context, in), *w = weightsAt(context, weight);
   const Quantized y = quantizedAt(context, out, scales, sums, k);
   forTokens(context, thread, wanted, [&](int64_t i, int64_t token) {
@@ -100,9 +98,10 @@ QWEN_ENTRY void qwen::qwenDriverHiddenRows(const Context *context,
 
 QWEN_ENTRY void qwen::qwenDriverQuantize(const Context *context, int32_t thread,
                                          int64_t in, int64_t inStride,
-                                         int64_t k, int64_t out, int64_t stride,
+                                         int64_t out, int64_t stride,
                                          int64_t scales, int64_t sums,
-                                         int32_t op, QuantizeQ8Fn *kernel) {
+                                         int64_t k, int32_t op,
+                                         QuantizeQ8Fn *kernel) {
   const float *x = arenaAt(context, in);
   const Quantized y = quantizedAt(context, out, scales, sums, k);
   forUnits(context, thread, context->tokens, [&](int64_t token) {
@@ -125,32 +124,31 @@ QWEN_SPECIALISED static void forBlocks(const Context *context, int32_t thread,
 
 QWEN_ENTRY void qwen::qwenDriverSwiGluF32(const Context *context,
                                           int32_t thread, int64_t gate,
-                                          int64_t up, int64_t inStride,
-                                          int64_t n, int64_t out,
-                                          int64_t stride, SwiGluF32Fn *kernel) {
+                                          int64_t gateStride, int64_t up,
+                                          int64_t upStride, int64_t out,
+                                          int64_t stride, int64_t n,
+                                          int32_t /*op*/, SwiGluF32Fn *kernel) {
   const float *g = arenaAt(context, gate), *u = arenaAt(context, up);
   float *y = arenaAt(context, out);
-  forBlocks(context, thread, n,
-            [&](int64_t token, int64_t first, int64_t size) {
-              const int64_t from = token * inStride + first;
-              kernel(g + from, u + from, size, y + token * stride + first);
-            });
+  forBlocks(
+      context, thread, n, [&](int64_t token, int64_t first, int64_t size) {
+        kernel(g + token * gateStride + first, u + token * upStride + first,
+               size, y + token * stride + first);
+      });
 }
 
-QWEN_ENTRY void qwen::qwenDriverSwiGluQ8(const Context *context, int32_t thread,
-                                         int64_t gate, int64_t up,
-                                         int64_t inStride, int64_t n,
-                                         int64_t out, int64_t stride,
-                                         int64_t scales, int64_t sums,
-                                         int32_t op, SwiGluQ8Fn *kernel) {
+QWEN_ENTRY void qwen::qwenDriverSwiGluQ8(
+    const Context *context, int32_t thread, int64_t gate, int64_t gateStride,
+    int64_t up, int64_t upStride, int64_t out, int64_t stride, int64_t scales,
+    int64_t sums, int64_t n, int32_t op, SwiGluQ8Fn *kernel) {
   const float *g = arenaAt(context, gate), *u = arenaAt(context, up);
   const Quantized y = quantizedAt(context, out, scales, sums, n);
   forBlocks(context, thread, n,
             [&](int64_t token, int64_t first, int64_t size) {
-              const int64_t from = token * inStride + first;
               const auto [q, d, s, all] = y.at(token, stride);
               flag(context, token, op,
-                   kernel(g + from, u + from, size, q + first,
+                   kernel(g + token * gateStride + first,
+                          u + token * upStride + first, size, q + first,
                           d + first / kActivationBlock, s + first / kGroup));
             });
 }

@@ -142,21 +142,21 @@ lmHead(const Context *context, int32_t thread, const Input &input,
 }
 
 QWEN_ENTRY void qwen::qwenDriverLinearF32(
-    const Context *context, int32_t thread, int64_t in, int64_t weight,
-    int64_t k, int64_t panels, int64_t bias, int64_t residual, int64_t out,
-    int64_t stride, int32_t op, int64_t cached, int64_t least, int64_t together,
-    const DriverTile<LinearF32Fn> *tiles, int64_t tileCount) {
+    const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
+    int64_t weight, int64_t bias, int64_t out, int64_t stride, int64_t k,
+    int64_t panels, int64_t residual, int32_t op, int64_t cached, int64_t least,
+    int64_t together, const DriverTile<LinearF32Fn> *tiles, int64_t tileCount) {
   linear(context, thread, FloatInput{arenaAt(context, in), k}, weight, panels,
          bias, residual, out, stride, op, cached, least, together, tiles,
          tileCount);
 }
 
 QWEN_ENTRY void qwen::qwenDriverLinearQ8(
-    const Context *context, int32_t thread, int64_t in, int64_t scales,
-    int64_t sums, int64_t weight, int64_t k, int64_t panels, int64_t bias,
-    int64_t residual, int64_t out, int64_t stride, int32_t op, int64_t cached,
-    int64_t least, int64_t together, const DriverTile<LinearQ8Fn> *tiles,
-    int64_t tileCount) {
+    const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
+    int64_t scales, int64_t sums, int64_t weight, int64_t bias, int64_t out,
+    int64_t stride, int64_t k, int64_t panels, int64_t residual, int32_t op,
+    int64_t cached, int64_t least, int64_t together,
+    const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount) {
   linear(context, thread,
          QuantizedInput{quantizedAt(context, in, scales, sums, k)}, weight,
          panels, bias, residual, out, stride, op, cached, least, together,
@@ -164,19 +164,20 @@ QWEN_ENTRY void qwen::qwenDriverLinearQ8(
 }
 
 QWEN_ENTRY void qwen::qwenDriverLmHeadF32(
-    const Context *context, int32_t thread, int64_t in, int64_t weight,
-    int64_t k, int64_t panels, int64_t stride, int32_t op, CheckFiniteFn *check,
-    int64_t cached, int64_t least, int64_t together,
+    const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
+    int64_t weight, int64_t k, int64_t panels, int64_t stride, int32_t op,
+    CheckFiniteFn *check, int64_t cached, int64_t least, int64_t together,
     const DriverTile<LinearF32Fn> *tiles, int64_t tileCount) {
   lmHead(context, thread, FloatInput{arenaAt(context, in), k}, weight, panels,
          stride, op, check, cached, least, together, tiles, tileCount);
 }
 
 QWEN_ENTRY void qwen::qwenDriverLmHeadQ8(
-    const Context *context, int32_t thread, int64_t in, int64_t scales,
-    int64_t sums, int64_t weight, int64_t k, int64_t panels, int64_t stride,
-    int32_t op, CheckFiniteFn *check, int64_t cached, int64_t least,
-    int64_t together, const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount) {
+    const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
+    int64_t scales, int64_t sums, int64_t weight, int64_t k, int64_t panels,
+    int64_t stride, int32_t op, CheckFiniteFn *check, int64_t cached,
+    int64_t least, int64_t together, const DriverTile<LinearQ8Fn> *tiles,
+    int64_t tileCount) {
   lmHead(context, thread,
          QuantizedInput{quantizedAt(context, in, scales, sums, k)}, weight,
          panels, stride, op, check, cached, least, together, tiles, tileCount);

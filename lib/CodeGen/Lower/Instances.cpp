@@ -110,8 +110,8 @@ Value Instances::allocate(Type element, int64_t count) {
                                 element, value(count), /*alignment=*/64);
 }
 
-static std::string named(const char *op, const KernelInfo &kernel) {
-  return std::string(op) + "." + std::string(kernel.name);
+static std::string named(StringRef op, const KernelInfo &kernel) {
+  return (op + "." + StringRef(kernel.name)).str();
 }
 
 std::string Instances::barrier() {
@@ -122,39 +122,37 @@ std::string Instances::wantHidden() {
   return declare(QWEN_DRIVER(qwenDriverWantHidden));
 }
 
-//===----------------------------------------------------------------------===//
-// Ops whose units are tokens
-//===----------------------------------------------------------------------===//
-
-std::string Instances::embedding(const KernelInfo &kernel) {
-  return add(named("embedding", kernel), QWEN_DRIVER(qwenDriverEmbedding),
-             {&kernel});
-}
-std::string Instances::ropeTable(const KernelInfo &kernel) {
-  return add(named("rope_table", kernel), QWEN_DRIVER(qwenDriverRopeTable),
-             {&kernel});
-}
-std::string Instances::rmsNorm(const KernelInfo &kernel) {
-  return add(named("rms_norm", kernel),
-             kernel.op == KernelOp::RmsNormF32
-                 ? QWEN_DRIVER(qwenDriverRmsNormF32)
-                 : QWEN_DRIVER(qwenDriverRmsNormQ8),
-             {&kernel});
-}
 std::string Instances::hiddenRows(const KernelInfo &norm,
                                   const KernelInfo &check) {
   return add(named("hidden_rows", norm), QWEN_DRIVER(qwenDriverHiddenRows),
              {&norm, &check});
 }
-std::string Instances::quantize(const KernelInfo &kernel) {
-  return add(named("quantize", kernel), QWEN_DRIVER(qwenDriverQuantize),
-             {&kernel});
-}
-std::string Instances::swiGlu(const KernelInfo &kernel) {
-  return add(named("swiglu", kernel),
-             kernel.op == KernelOp::SwiGluF32 ? QWEN_DRIVER(qwenDriverSwiGluF32)
-                                              : QWEN_DRIVER(qwenDriverSwiGluQ8),
-             {&kernel});
+
+std::string Instances::instance(StringRef op, Kernels kernels,
+                                const AttentionShape &shape) {
+  if (op == "linear")
+    return linear(kernels);
+  if (op == "lm_head")
+    return lmHead(kernels);
+  if (op == "append")
+    return append(kernels, shape);
+  if (op == "attention")
+    return attention(kernels, shape);
+  // The functions with one kernel.
+  const std::pair<KernelOp, Function> functions[] = {
+      {KernelOp::Embed, QWEN_DRIVER(qwenDriverEmbedding)},
+      {KernelOp::RopeTable, QWEN_DRIVER(qwenDriverRopeTable)},
+      {KernelOp::RmsNormF32, QWEN_DRIVER(qwenDriverRmsNormF32)},
+      {KernelOp::RmsNormQ8, QWEN_DRIVER(qwenDriverRmsNormQ8)},
+      {KernelOp::QuantizeQ8, QWEN_DRIVER(qwenDriverQuantize)},
+      {KernelOp::SwiGluF32, QWEN_DRIVER(qwenDriverSwiGluF32)},
+      {KernelOp::SwiGluQ8, QWEN_DRIVER(qwenDriverSwiGluQ8)},
+  };
+  const KernelInfo &kernel = *kernels.front();
+  for (const auto &[kind, driver] : functions)
+    if (kind == kernel.op)
+      return add(named(op, kernel), driver, {&kernel});
+  llvm_unreachable("an op without a function of the driver");
 }
 
 //===----------------------------------------------------------------------===//
@@ -162,31 +160,25 @@ std::string Instances::swiGlu(const KernelInfo &kernel) {
 //===----------------------------------------------------------------------===//
 
 /// The GEMM, the kernels for fewer tokens that run where it and the GEMV do,
-/// and the GEMV. `gemm` may be null.
+/// and the GEMV.
 static std::vector<const KernelInfo *> tilesOf(const KernelInfo &gemv,
-                                               const KernelInfo *gemm) {
+                                               const KernelInfo &gemm) {
   std::map<int64_t, const KernelInfo *, std::greater<>> tiles;
-  if (gemm) {
-    const CpuFeatureSet features = gemv.features() | gemm->features();
-    for (const KernelInfo &kernel : kernelTable())
-      if (kernel.op == gemv.op && kernel.format == gemv.format &&
-          kernel.m < gemm->m && features.containsAll(kernel.features()))
-        tiles[kernel.m] = &kernel;
-    tiles[gemm->m] = gemm;
-  }
+  const CpuFeatureSet features = gemv.features() | gemm.features();
+  for (const KernelInfo &kernel : kernelTable())
+    if (kernel.op == gemv.op && kernel.format == gemv.format &&
+        kernel.m < gemm.m && features.containsAll(kernel.features()))
+      tiles[kernel.m] = &kernel;
+  tiles[gemm.m] = &gemm;
   tiles[1] = &gemv;
-  std::vector<const KernelInfo *> result;
-  result.reserve(tiles.size());
-  for (const auto &[m, kernel] : tiles)
-    result.push_back(kernel);
-  return result;
+  const auto kernels = llvm::make_second_range(tiles);
+  return {kernels.begin(), kernels.end()};
 }
 
-std::vector<Instances::Constant>
-Instances::productConstants(const KernelInfo &gemv, const KernelInfo *gemm) {
-  const KernelInfo &largest = gemm ? *gemm : gemv;
-  const KernelSchedule &schedule = scheduleOf(largest);
-  const LoopNest loops = loopNest(largest, schedule);
+std::vector<Instances::Constant> Instances::productConstants(Kernels kernels) {
+  const KernelInfo &gemv = *kernels[0], &gemm = *kernels[1];
+  const KernelSchedule &schedule = scheduleOf(gemm);
+  const LoopNest loops = loopNest(gemm, schedule);
   const bool arranges = loops == LoopNest::UnpackOnce || loops == LoopNest::Amx;
   const Tiles tiles = tilesOf(gemv, gemm);
   return {schedule.cached / kPanelOutputs, schedule.panels,
@@ -194,20 +186,21 @@ Instances::productConstants(const KernelInfo &gemv, const KernelInfo *gemm) {
           static_cast<int64_t>(tiles.size())};
 }
 
-std::string Instances::linear(const KernelInfo &gemv, const KernelInfo *gemm) {
-  return add(named("linear", gemm ? *gemm : gemv),
-             gemv.op == KernelOp::LinearF32 ? QWEN_DRIVER(qwenDriverLinearF32)
-                                            : QWEN_DRIVER(qwenDriverLinearQ8),
-             productConstants(gemv, gemm));
+std::string Instances::linear(Kernels kernels) {
+  return add(named("linear", *kernels[1]),
+             kernels[0]->op == KernelOp::LinearF32
+                 ? QWEN_DRIVER(qwenDriverLinearF32)
+                 : QWEN_DRIVER(qwenDriverLinearQ8),
+             productConstants(kernels));
 }
 
-std::string Instances::lmHead(const KernelInfo &gemv, const KernelInfo *gemm,
-                              const KernelInfo &check) {
-  std::vector<Constant> constants = productConstants(gemv, gemm);
-  constants.insert(constants.begin(), &check);
-  return add(named("lm_head", gemm ? *gemm : gemv),
-             gemv.op == KernelOp::LinearF32 ? QWEN_DRIVER(qwenDriverLmHeadF32)
-                                            : QWEN_DRIVER(qwenDriverLmHeadQ8),
+std::string Instances::lmHead(Kernels kernels) {
+  std::vector<Constant> constants = productConstants(kernels);
+  constants.insert(constants.begin(), kernels[2]);
+  return add(named("lm_head", *kernels[1]),
+             kernels[0]->op == KernelOp::LinearF32
+                 ? QWEN_DRIVER(qwenDriverLmHeadF32)
+                 : QWEN_DRIVER(qwenDriverLmHeadQ8),
              constants);
 }
 
@@ -220,14 +213,12 @@ static const KernelInfo *ofKind(const KernelInfo &kernel, KernelOp op) {
   return kernel.op == op ? &kernel : nullptr;
 }
 
-std::string Instances::append(const AttentionShape &shape,
-                              const KernelInfo &rope, const KernelInfo &appendK,
-                              const KernelInfo &appendV) {
+std::string Instances::append(Kernels kernels, const AttentionShape &shape) {
   return add("append", QWEN_DRIVER(qwenDriverAppend),
              {shape.kvHeads, shape.headDim, kvElementBytes(shape.format),
               shape.pageBytes(), Scratch{appendScratch(shape.headDim)},
-              ofKind(rope, KernelOp::Rope), ofKind(rope, KernelOp::NormRope),
-              &appendK, &appendV});
+              ofKind(*kernels[0], KernelOp::Rope),
+              ofKind(*kernels[0], KernelOp::NormRope), kernels[1], kernels[2]});
 }
 
 /// Tokens of a unit of attention with `groupQueries` queries a token: about a
@@ -239,19 +230,20 @@ static int64_t blockTokens(const KernelSchedule &schedule,
   return tokens < tile ? tokens : tokens / tile * tile;
 }
 
-std::string
-Instances::attention(const AttentionShape &shape, const KernelInfo &rope,
-                     const KernelInfo &scores, const KernelInfo &values,
-                     const KernelInfo &softmax, const KernelInfo &merge,
-                     const KernelInfo &finish) {
+std::string Instances::attention(Kernels kernels, const AttentionShape &shape) {
   const int64_t groupQueries = shape.heads / shape.kvHeads;
-  const int64_t tokens = blockTokens(scheduleOf(scores), groupQueries);
-  return add(
-      "attention", QWEN_DRIVER(qwenDriverAttention),
-      {shape.kvHeads, groupQueries, shape.headDim, kvElementBytes(shape.format),
-       shape.pageBytes(),
-       static_cast<float>(1 / std::sqrt(static_cast<double>(shape.headDim))),
-       tokens, Scratch{attentionScratch(groupQueries, shape.headDim, tokens)},
-       ofKind(rope, KernelOp::Rope), ofKind(rope, KernelOp::NormRope), &scores,
-       &values, &softmax, &merge, &finish});
+  const int64_t tokens = blockTokens(scheduleOf(*kernels[1]), groupQueries);
+  std::vector<Constant> constants = {
+      shape.kvHeads,
+      groupQueries,
+      shape.headDim,
+      kvElementBytes(shape.format),
+      shape.pageBytes(),
+      static_cast<float>(1 / std::sqrt(static_cast<double>(shape.headDim))),
+      tokens,
+      Scratch{attentionScratch(groupQueries, shape.headDim, tokens)},
+      ofKind(*kernels[0], KernelOp::Rope),
+      ofKind(*kernels[0], KernelOp::NormRope)};
+  llvm::append_range(constants, kernels.drop_front());
+  return add("attention", QWEN_DRIVER(qwenDriverAttention), constants);
 }

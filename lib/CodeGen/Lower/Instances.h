@@ -38,6 +38,9 @@ struct AttentionShape {
   int64_t pageBytes() const { return layers * layerBytes(); }
 };
 
+/// The kernels of an op, in the order of its `kernels`.
+using Kernels = llvm::ArrayRef<const KernelInfo *>;
+
 /// Adds to a module the functions that `forward` calls. The first call of a
 /// member adds its function; every call returns the function's name. The
 /// function takes the arguments of the driver function with the same name, up
@@ -49,24 +52,11 @@ public:
   std::string barrier();
   std::string trace();
   std::string wantHidden();
-  std::string embedding(const KernelInfo &kernel);
-  std::string ropeTable(const KernelInfo &kernel);
-  /// rmsNormF32 or rmsNormQ8, by the kind of the kernel.
-  std::string rmsNorm(const KernelInfo &kernel);
+  /// The instance for an op with this mnemonic. Its arguments are those of the
+  /// driver function up to the first one that an instance fixes.
+  std::string instance(llvm::StringRef op, Kernels kernels,
+                       const AttentionShape &shape);
   std::string hiddenRows(const KernelInfo &norm, const KernelInfo &check);
-  std::string quantize(const KernelInfo &kernel);
-  /// swiGluF32 or swiGluQ8.
-  std::string swiGlu(const KernelInfo &kernel);
-  /// linearF32 or linearQ8. `gemm` may be null.
-  std::string linear(const KernelInfo &gemv, const KernelInfo *gemm);
-  std::string lmHead(const KernelInfo &gemv, const KernelInfo *gemm,
-                     const KernelInfo &check);
-  std::string append(const AttentionShape &shape, const KernelInfo &rope,
-                     const KernelInfo &appendK, const KernelInfo &appendV);
-  std::string attention(const AttentionShape &shape, const KernelInfo &rope,
-                        const KernelInfo &scores, const KernelInfo &values,
-                        const KernelInfo &softmax, const KernelInfo &merge,
-                        const KernelInfo &finish);
 
 private:
   /// A function of the driver: its symbol and its type.
@@ -101,8 +91,11 @@ private:
   mlir::Value allocate(mlir::Type element, int64_t count);
 
   /// The parameters cached, least, together, tiles and tileCount of a product.
-  std::vector<Constant> productConstants(const KernelInfo &gemv,
-                                         const KernelInfo *gemm);
+  std::vector<Constant> productConstants(Kernels kernels);
+  std::string linear(Kernels kernels);
+  std::string lmHead(Kernels kernels);
+  std::string append(Kernels kernels, const AttentionShape &shape);
+  std::string attention(Kernels kernels, const AttentionShape &shape);
 
   mlir::ModuleOp module;
   mlir::ImplicitLocOpBuilder builder;

@@ -52,6 +52,14 @@ static BufferAttr bufferOf(Value value) {
       .getBuffers()[cast<OpResult>(value).getResultNumber()];
 }
 
+/// Whether an op of `forward` writes `value` or the input of the view.
+static bool hasBuffer(Value value) {
+  if (auto view = value.getDefiningOp<WantedRowsOp>())
+    return hasBuffer(view.getInput());
+  auto writer = dyn_cast_or_null<ForwardOp>(value.getDefiningOp());
+  return writer && writer.getPlanAttr();
+}
+
 namespace {
 //===----------------------------------------------------------------------===//
 // The pass
@@ -70,16 +78,12 @@ private:
   LogicalResult check();
   /// What the manifest says of an op's work; numbers that are 0 are left out.
   DictionaryAttr describe(const OpWork &work);
+  LogicalResult checkAttention(AttentionOp op);
+  LogicalResult checkPlaces(ForwardOp op);
   LogicalResult lower(ForwardOp op);
-  LogicalResult lowerOp(EmbeddingOp op);
-  LogicalResult lowerOp(RopeTableOp op);
-  LogicalResult lowerOp(RmsNormOp op);
-  LogicalResult lowerOp(QuantizeOp op);
-  LogicalResult lowerOp(SwiGluOp op);
-  LogicalResult lowerOp(LinearOp op);
-  LogicalResult lowerOp(LmHeadOp op);
-  LogicalResult lowerOp(AppendOp op);
-  LogicalResult lowerOp(AttentionOp op);
+  void lowerOp(ForwardOp op);
+  void lowerNormOrHidden(RmsNormOp op);
+  LogicalResult lowerLmHead(LmHeadOp op);
 
   Value i64(int64_t value) {
     return arith::ConstantIntOp::create(builder, value, 64);
@@ -91,14 +95,13 @@ private:
     return arith::ConstantFloatOp::create(builder, builder.getF32Type(),
                                           APFloat(static_cast<float>(value)));
   }
-  void add(SmallVectorImpl<Value> &arguments, ArrayRef<int64_t> numbers) {
-    for (int64_t number : numbers)
-      arguments.push_back(i64(number));
-  }
-  /// Places of a value's parts: offset; with scales and sums where quantized.
-  void addOperand(SmallVectorImpl<Value> &arguments, Value value);
-  void addScalesAndSums(SmallVectorImpl<Value> &arguments, BufferAttr buffer,
-                        ForwardOp op);
+  /// The place of a value: offset and stride, and scales and sums of a
+  /// quantized one.
+  void addPlace(SmallVectorImpl<Value> &arguments, Value value);
+  /// The places of all operands but the in-place one, then those of the parts.
+  void addInputs(SmallVectorImpl<Value> &arguments, ForwardOp op);
+  /// The numbers that only `op` has.
+  void addOwn(SmallVectorImpl<Value> &arguments, ForwardOp op);
   func::CallOp call(const std::string &function, ArrayRef<Value> arguments = {},
                     TypeRange results = {});
 
@@ -106,11 +109,6 @@ private:
   void trace(ForwardOp op) {
     call(functions.trace(), i32(op.getPlanAttr().getId()));
   }
-
-  /// Place in the weight image of part `i` of `op`, or -1 for none.
-  int64_t part(ForwardOp op, size_t i = 0) const;
-  /// Whether the quantized operand of a product lies as its kernels read it.
-  LogicalResult checkOperand(Operation *op, Value operand);
 
   ModuleOp module;
   func::FuncOp planned;
@@ -161,25 +159,65 @@ LogicalResult ForwardLowering::check() {
              << "has no kernels; run qwen-select-kernels first";
     if (!forward.getPackedAttr() && !forward.getWeightUses().empty())
       return op.emitOpError() << "has no packed weights; run qwen-pack first";
-    if (auto attention = dyn_cast<AttentionOp>(op)) {
-      if (!attention.getCos())
-        return op.emitOpError() << "is not fused; run "
-                                   "qwen-fuse-attention first";
-      const int64_t heads = attention.getHeads(),
-                    kvHeads = attention.getKvHeads(),
-                    headDim = attention.getHeadDim();
-      if (shape.layers > 0 &&
-          (heads != shape.heads || kvHeads != shape.kvHeads ||
-           headDim != shape.headDim))
-        return op.emitOpError()
-               << "has another shape than the attention of the other layers";
-      shape.heads = heads;
-      shape.kvHeads = kvHeads;
-      shape.headDim = headDim;
-      shape.layers = std::max<int64_t>(shape.layers, attention.getLayer() + 1);
-    }
+    auto norm = dyn_cast<RmsNormOp>(op);
+    if (norm && norm.getHeadDim())
+      return op.emitOpError()
+             << "over heads is not fused; run qwen-fuse-attention first";
+    auto attention = dyn_cast<AttentionOp>(op);
+    if (attention && failed(checkAttention(attention)))
+      return failure();
+    if (failed(checkPlaces(forward)))
+      return failure();
   }
   return success();
+}
+
+LogicalResult ForwardLowering::checkAttention(AttentionOp op) {
+  if (!op.getCos())
+    return op.emitOpError() << "is not fused; run qwen-fuse-attention first";
+  const int64_t heads = op.getHeads(), kvHeads = op.getKvHeads(),
+                headDim = op.getHeadDim();
+  if (shape.layers > 0 && (heads != shape.heads || kvHeads != shape.kvHeads ||
+                           headDim != shape.headDim))
+    return op.emitOpError()
+           << "has another shape than the attention of the other layers";
+  shape.heads = heads;
+  shape.kvHeads = kvHeads;
+  shape.headDim = headDim;
+  shape.layers = std::max<int64_t>(shape.layers, op.getLayer() + 1);
+  return success();
+}
+
+/// Checks that operands and results lie as the functions expect.
+LogicalResult ForwardLowering::checkPlaces(ForwardOp op) {
+  for (Value operand : op->getOperands()) {
+    if (!isTokenIntegers(operand.getType()) && !hasBuffer(operand))
+      return op->emitOpError() << "reads rows that have no place in the arena";
+  }
+  if (op.getWorkUnit() == WorkUnit::Panel) {
+    const Value input = op->getOperand(0);
+    if (bufferOf(input).getStride() != widthOf(input))
+      return op->emitOpError()
+             << "reads rows with a stride of " << bufferOf(input).getStride()
+             << " when products need " << widthOf(input);
+  }
+  if (op.getResultPlace() != ResultPlace::OneBuffer)
+    return success();
+  const BufferAttr first = bufferOf(op->getResult(0));
+  int64_t width = 0;
+  for (Value result : op->getResults()) {
+    const BufferAttr buffer = bufferOf(result);
+    if (buffer.getOffset() != first.getOffset() + width * 4 ||
+        buffer.getStride() != first.getStride())
+      return op->emitOpError() << "has results that do not lie side by side";
+    width += widthOf(result);
+  }
+  OpOperand *residual = op.getInPlaceOperand();
+  if (!residual || bufferOf(residual->get()).getStride() == first.getStride())
+    return success();
+  return op->emitOpError() << "has a residual with a stride of "
+                           << bufferOf(residual->get()).getStride() << " when "
+                           << first.getStride() << " is needed";
 }
 
 LogicalResult ForwardLowering::run() {
@@ -247,10 +285,14 @@ LogicalResult ForwardLowering::lower(ForwardOp op) {
       call(functions.barrier());
     trace(op);
   }
-  return llvm::TypeSwitch<Operation *, LogicalResult>(op)
-      .Case<EmbeddingOp, RopeTableOp, RmsNormOp, QuantizeOp, SwiGluOp, LinearOp,
-            LmHeadOp, AppendOp, AttentionOp>(
-          [&](auto typed) { return lowerOp(typed); });
+  if (auto head = dyn_cast<LmHeadOp>(op.getOperation()))
+    return lowerLmHead(head);
+  auto norm = dyn_cast<RmsNormOp>(op.getOperation());
+  if (norm && norm.getLmHead())
+    lowerNormOrHidden(norm);
+  else
+    lowerOp(op);
+  return success();
 }
 
 func::CallOp ForwardLowering::call(const std::string &function,
@@ -261,176 +303,122 @@ func::CallOp ForwardLowering::call(const std::string &function,
   return func::CallOp::create(builder, function, results, all);
 }
 
-int64_t ForwardLowering::part(ForwardOp op, size_t i) const {
-  ArrayAttr parts = op.getPackedAttr();
-  return parts && i < parts.size()
-             ? offsets.lookup(cast<FlatSymbolRefAttr>(parts[i]).getValue())
-             : -1;
-}
+//===----------------------------------------------------------------------===//
+// Arguments
+//===----------------------------------------------------------------------===//
 
-void ForwardLowering::addOperand(SmallVectorImpl<Value> &arguments,
-                                 Value value) {
+void ForwardLowering::addPlace(SmallVectorImpl<Value> &arguments, Value value) {
   const BufferAttr buffer = bufferOf(value);
-  add(arguments, {buffer.getOffset()});
+  arguments.append({i64(buffer.getOffset()), i64(buffer.getStride())});
   if (isQuantizedActivations(value.getType()))
-    add(arguments, {buffer.getScales(), buffer.getSums()});
+    arguments.append({i64(buffer.getScales()), i64(buffer.getSums())});
 }
 
-void ForwardLowering::addScalesAndSums(SmallVectorImpl<Value> &arguments,
-                                       BufferAttr buffer, ForwardOp op) {
-  add(arguments, {buffer.getScales(), buffer.getSums()});
-  arguments.push_back(i32(op.getPlanAttr().getId()));
+void ForwardLowering::addInputs(SmallVectorImpl<Value> &arguments,
+                                ForwardOp op) {
+  for (OpOperand &operand : op->getOpOperands())
+    if (&operand != op.getInPlaceOperand() &&
+        !isTokenIntegers(operand.get().getType()))
+      addPlace(arguments, operand.get());
+  SmallVector<int64_t> places;
+  if (ArrayAttr parts = op.getPackedAttr())
+    for (auto part : parts.getAsRange<FlatSymbolRefAttr>())
+      places.push_back(offsets.lookup(part.getValue()));
+  // A bias or the norm of heads may be absent.
+  if (isa<LinearOp>(op.getOperation()))
+    places.resize(2, -1);
+  else if (op.getCacheUse())
+    places.resize(1, -1);
+  for (int64_t place : places)
+    arguments.push_back(i64(place));
 }
 
-LogicalResult ForwardLowering::checkOperand(Operation *op, Value operand) {
-  const int64_t stride = bufferOf(operand).getStride();
-  if (stride == widthOf(operand))
-    return success();
-  return op->emitOpError() << "reads rows with a stride of " << stride
-                           << " when products need " << widthOf(operand);
-}
-
-//===----------------------------------------------------------------------===//
-// Rows in, rows out
-//===----------------------------------------------------------------------===//
-
-LogicalResult ForwardLowering::lowerOp(EmbeddingOp op) {
-  const KernelInfo *embed = kernelOf(op, KernelOp::Embed);
-  const BufferAttr out = bufferOf(op.getResult());
-  SmallVector<Value> arguments;
-  add(arguments,
-      {part(op), widthOf(op.getResult()), out.getOffset(), out.getStride()});
-  call(functions.embedding(*embed), arguments);
-  return success();
-}
-
-LogicalResult ForwardLowering::lowerOp(RopeTableOp op) {
-  const KernelInfo *table = kernelOf(op, KernelOp::RopeTable);
-  const BufferAttr cos = bufferOf(op.getCos()), sin = bufferOf(op.getSin());
-  if (cos.getStride() != sin.getStride())
-    return op.emitOpError() << "has results of different strides";
-  SmallVector<Value> arguments;
-  add(arguments, {part(op), widthOf(op.getCos()), cos.getOffset(),
-                  sin.getOffset(), cos.getStride()});
-  call(functions.ropeTable(*table), arguments);
-  return success();
-}
-
-LogicalResult ForwardLowering::lowerOp(RmsNormOp op) {
-  const KernelInfo *norm = kernelOf(op, op.getKernelUses().front().kind);
-  if (op.getHeadDim())
-    return op.emitOpError() << "over heads is not fused; run "
-                               "qwen-fuse-attention first";
-  const BufferAttr in = bufferOf(op.getInput()), out = bufferOf(op.getResult());
-  const int64_t k = widthOf(op.getResult());
-  LmHeadOp head = op.getLmHead();
-
-  const auto normRows = [&] {
-    SmallVector<Value> arguments;
-    add(arguments, {in.getOffset(), in.getStride()});
-    arguments.push_back(
-        arith::ConstantIntOp::create(builder, op.isOverWantedRows(), 1));
-    add(arguments, {part(op), k});
-    arguments.push_back(f32(op.getEps().convertToDouble()));
-    add(arguments, {out.getOffset(), out.getStride()});
-    if (isQuantizedActivations(op.getResult().getType()))
-      addScalesAndSums(arguments, out, op);
-    call(functions.rmsNorm(*norm), arguments);
+void ForwardLowering::addOwn(SmallVectorImpl<Value> &arguments, ForwardOp op) {
+  const auto addWidth = [&](Value value) {
+    arguments.push_back(i64(widthOf(value)));
   };
-  if (!head) {
-    normRows();
-    return success();
-  }
+  const auto addPanels = [&] {
+    int64_t width = 0;
+    for (Value result : op->getResults())
+      width += widthOf(result);
+    addWidth(op->getOperand(0));
+    arguments.push_back(i64(ceilDiv(width, kPanelOutputs)));
+  };
+  const auto addHeads = [&](auto heads) {
+    const auto eps = heads.getEps();
+    const auto layer = static_cast<int64_t>(heads.getLayer());
+    arguments.append({f32(eps ? eps->convertToDouble() : 0),
+                      i64(layer * shape.layerBytes())});
+  };
+  llvm::TypeSwitch<Operation *>(op)
+      .Case([&](RmsNormOp norm) {
+        addWidth(norm.getInput());
+        arguments.append({f32(norm.getEps().convertToDouble()),
+                          arith::ConstantIntOp::create(
+                              builder, norm.isOverWantedRows(), 1)});
+      })
+      .Case([&](LinearOp linear) {
+        addPanels();
+        const Value residual = linear.getResidual();
+        arguments.push_back(
+            i64(residual ? bufferOf(residual).getOffset() : -1));
+      })
+      .Case([&](LmHeadOp head) {
+        addPanels();
+        arguments.push_back(i64(bufferOf(head.getResult()).getStride()));
+      })
+      .Case<AppendOp, AttentionOp>(addHeads)
+      .Default([&](Operation *other) { addWidth(other->getResult(0)); });
+}
 
-  const KernelInfo *hiddenNorm = kernelOf(op, KernelOp::RmsNormF32);
-  const KernelInfo *finite = kernelOf(head, KernelOp::CheckFinite);
+//===----------------------------------------------------------------------===//
+// Ops
+//===----------------------------------------------------------------------===//
+
+/// Calls the function of `op` with its places in the order of Driver.h.
+void ForwardLowering::lowerOp(ForwardOp op) {
+  SmallVector<Value> arguments;
+  addInputs(arguments, op);
+  // Results in one buffer have the place of the first.
+  if (op.getResultPlace() == ResultPlace::OneBuffer)
+    addPlace(arguments, op->getResult(0));
+  else if (op.getResultPlace() == ResultPlace::OwnBuffers)
+    for (Value result : op->getResults())
+      addPlace(arguments, result);
+  addOwn(arguments, op);
+  arguments.push_back(i32(op.getPlanAttr().getId()));
+  SmallVector<const KernelInfo *> kernels(
+      llvm::map_range(op.getKernelsAttr().getAsRange<KernelAttr>(),
+                      [](KernelAttr kernel) { return kernel.getInfo(); }));
+  call(functions.instance(op->getName().stripDialect(), kernels, shape),
+       arguments);
+}
+
+/// If the caller wants hidden values, the norm writes them to the result of the
+/// call.
+void ForwardLowering::lowerNormOrHidden(RmsNormOp op) {
   Value wanted =
       call(functions.wantHidden(), {}, {builder.getI1Type()}).getResult(0);
   auto branch = scf::IfOp::create(builder, wanted, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(branch.thenBlock());
   SmallVector<Value> arguments;
-  add(arguments, {in.getOffset(), in.getStride(), part(op), k});
-  arguments.push_back(f32(op.getEps().convertToDouble()));
+  addInputs(arguments, op);
+  addOwn(arguments, op);
+  arguments.pop_back(); // Hidden values are those of wanted tokens.
   arguments.push_back(i32(op.getPlanAttr().getId()));
-  call(functions.hiddenRows(*hiddenNorm, *finite), arguments);
+  call(functions.hiddenRows(*kernelOf(op, KernelOp::RmsNormF32),
+                            *kernelOf(op.getLmHead(), KernelOp::CheckFinite)),
+       arguments);
   builder.setInsertionPointToStart(branch.elseBlock());
-  normRows();
-  return success();
+  lowerOp(op);
 }
 
-LogicalResult ForwardLowering::lowerOp(QuantizeOp op) {
-  const KernelInfo *quantize = kernelOf(op, KernelOp::QuantizeQ8);
-  const BufferAttr in = bufferOf(op.getInput()), out = bufferOf(op.getResult());
-  SmallVector<Value> arguments;
-  add(arguments, {in.getOffset(), in.getStride(), widthOf(op.getResult()),
-                  out.getOffset(), out.getStride()});
-  addScalesAndSums(arguments, out, op);
-  call(functions.quantize(*quantize), arguments);
-  return success();
-}
-
-LogicalResult ForwardLowering::lowerOp(SwiGluOp op) {
-  const KernelInfo *swiglu = kernelOf(op, op.getKernelUses().front().kind);
-  const BufferAttr gate = bufferOf(op.getGate()), up = bufferOf(op.getUp()),
-                   out = bufferOf(op.getResult());
-  if (gate.getStride() != up.getStride())
-    return op.emitOpError() << "reads rows of different strides";
-  SmallVector<Value> arguments;
-  add(arguments, {gate.getOffset(), up.getOffset(), gate.getStride(),
-                  widthOf(op.getResult()), out.getOffset(), out.getStride()});
-  if (isQuantizedActivations(op.getResult().getType()))
-    addScalesAndSums(arguments, out, op);
-  call(functions.swiGlu(*swiglu), arguments);
-  return success();
-}
-
-//===----------------------------------------------------------------------===//
-// Products
-//===----------------------------------------------------------------------===//
-
-LogicalResult ForwardLowering::lowerOp(LinearOp op) {
-  const KernelOp kind = op.getKernelUses().front().kind;
-  const KernelInfo *gemv = kernelOf(op, kind);
-  const KernelInfo *gemm = kernelOf(op, kind, /*gemm=*/true);
-  if (failed(checkOperand(op, op.getInput())))
-    return failure();
-  const BufferAttr out = bufferOf(op.getResult(0));
-  int64_t n = 0;
-  for (Value result : op.getResults()) {
-    if (bufferOf(result).getOffset() != out.getOffset() + n * 4 ||
-        bufferOf(result).getStride() != out.getStride())
-      return op.emitOpError() << "has results that do not lie side by side";
-    n += widthOf(result);
-  }
-  int64_t residual = -1;
-  if (Value rows = op.getResidual()) {
-    if (bufferOf(rows).getStride() != out.getStride())
-      return op.emitOpError()
-             << "has a residual with a stride of " << bufferOf(rows).getStride()
-             << " when " << out.getStride() << " is needed";
-    residual = bufferOf(rows).getOffset();
-  }
-  SmallVector<Value> arguments;
-  addOperand(arguments, op.getInput());
-  add(arguments, {part(op), widthOf(op.getInput()), ceilDiv(n, kPanelOutputs),
-                  part(op, 1), residual, out.getOffset(), out.getStride()});
-  arguments.push_back(i32(op.getPlanAttr().getId()));
-  call(functions.linear(*gemv, gemm), arguments);
-  return success();
-}
-
-LogicalResult ForwardLowering::lowerOp(LmHeadOp op) {
-  const KernelOp kind = op.getKernelUses().front().kind;
-  const KernelInfo *gemv = kernelOf(op, kind);
-  const KernelInfo *gemm = kernelOf(op, kind, /*gemm=*/true);
-  const KernelInfo *finite = kernelOf(op, KernelOp::CheckFinite);
-  if (failed(checkOperand(op, op.getInput())))
-    return failure();
+/// Waits and computes if the caller wants logits.
+LogicalResult ForwardLowering::lowerLmHead(LmHeadOp op) {
   if (!op.getInput().getDefiningOp<RmsNormOp>())
     return op.emitOpError() << "needs the rows of a norm";
   resultStride = bufferOf(op.getResult()).getStride();
-
   Value wanted =
       call(functions.wantHidden(), {}, {builder.getI1Type()}).getResult(0);
   Value one = arith::ConstantIntOp::create(builder, 1, 1);
@@ -441,60 +429,7 @@ LogicalResult ForwardLowering::lowerOp(LmHeadOp op) {
   if (op.getPlanAttr().getBarrier())
     call(functions.barrier());
   trace(op);
-  SmallVector<Value> arguments;
-  addOperand(arguments, op.getInput());
-  add(arguments,
-      {part(op), widthOf(op.getInput()),
-       ceilDiv(widthOf(op.getResult()), kPanelOutputs), resultStride});
-  arguments.push_back(i32(op.getPlanAttr().getId()));
-  call(functions.lmHead(*gemv, gemm, *finite), arguments);
-  return success();
-}
-
-//===----------------------------------------------------------------------===//
-// Attention
-//===----------------------------------------------------------------------===//
-
-LogicalResult ForwardLowering::lowerOp(AppendOp op) {
-  const KernelInfo *rope = kernelOf(op, op.getKernelUses().front().kind);
-  const KernelInfo *appendK = kernelOf(op, KernelOp::AppendK);
-  const KernelInfo *appendV = kernelOf(op, KernelOp::AppendV);
-  const BufferAttr keys = bufferOf(op.getKeys()),
-                   values = bufferOf(op.getValues()),
-                   cos = bufferOf(op.getCos()), sin = bufferOf(op.getSin());
-  SmallVector<Value> arguments;
-  add(arguments, {keys.getOffset(), keys.getStride(), values.getOffset(),
-                  values.getStride(), cos.getOffset(), sin.getOffset(),
-                  cos.getStride(), part(op)});
-  arguments.push_back(
-      f32(op.getEpsAttr() ? op.getEpsAttr().getValueAsDouble() : 0));
-  add(arguments, {static_cast<int64_t>(op.getLayer()) * shape.layerBytes()});
-  arguments.push_back(i32(op.getPlanAttr().getId()));
-  call(functions.append(shape, *rope, *appendK, *appendV), arguments);
-  return success();
-}
-
-LogicalResult ForwardLowering::lowerOp(AttentionOp op) {
-  const KernelInfo *rope = kernelOf(op, op.getKernelUses().front().kind);
-  const KernelInfo *scores = kernelOf(op, KernelOp::AttentionScores);
-  const KernelInfo *values = kernelOf(op, KernelOp::AttentionValues);
-  const KernelInfo *softmax = kernelOf(op, KernelOp::SoftmaxPage);
-  const KernelInfo *merge = kernelOf(op, KernelOp::MergePage);
-  const KernelInfo *finish = kernelOf(op, KernelOp::FinishAttention);
-  const BufferAttr queries = bufferOf(op.getQueries()),
-                   cos = bufferOf(op.getCos()), sin = bufferOf(op.getSin()),
-                   out = bufferOf(op.getResult());
-  SmallVector<Value> arguments;
-  add(arguments, {queries.getOffset(), queries.getStride(), cos.getOffset(),
-                  sin.getOffset(), cos.getStride(), part(op)});
-  arguments.push_back(
-      f32(op.getEpsAttr() ? op.getEpsAttr().getValueAsDouble() : 0));
-  add(arguments, {static_cast<int64_t>(op.getLayer()) * shape.layerBytes(),
-                  out.getOffset(), out.getStride()});
-  arguments.push_back(i32(op.getPlanAttr().getId()));
-  call(functions.attention(shape, *rope, *scores, *values, *softmax, *merge,
-                           *finish),
-       arguments);
+  lowerOp(op);
   return success();
 }
 

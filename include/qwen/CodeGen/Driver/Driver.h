@@ -5,10 +5,19 @@
 // (decision 0012). A driver function gives the calling thread its units of the
 // op's work, computes addresses and calls kernels.
 //
-// Parameters come in this order: the call's context and thread; what differs
-// from op to op (places, sizes, the op's id); what an instance fixes (kernels,
-// schedules, shapes). Places are bytes from the arena's base, or from the base
-// of the weight image, where -1 stands for none; strides are in elements.
+// Parameters come in this order:
+//
+// * the call's context and thread;
+// * the place of each operand but ids, positions and the residual: bytes from
+//   the arena's base, stride in elements, and scales and sums if it is
+//   quantized;
+// * for each weight bytes from the base of the weight image, -1 for an absent
+//   bias or norm of heads;
+// * the place of each result in the arena;
+// * numbers that only the op has: sizes, eps, the residual (-1 if absent), the
+//   layer;
+// * the op's id;
+// * what an instance fixes: kernels, schedules, shapes.
 //
 // The sources are compiled twice: to bitcode, which qwen-opt links with the
 // kernels, and natively, for tests and sanitizers.
@@ -42,25 +51,26 @@ bool qwenDriverWantHidden(const Context *context, int32_t thread);
 
 /// The rows of the embedding, f32 [tokens][k].
 void qwenDriverEmbedding(const Context *context, int32_t thread, int64_t weight,
-                         int64_t k, int64_t out, int64_t stride,
+                         int64_t out, int64_t stride, int64_t k, int32_t op,
                          EmbedFn *kernel);
 
 /// cos and sin of each token's position, f32 [tokens][half].
 void qwenDriverRopeTable(const Context *context, int32_t thread,
-                         int64_t frequencies, int64_t half, int64_t cos,
-                         int64_t sin, int64_t stride, RopeTableFn *kernel);
+                         int64_t frequencies, int64_t cos, int64_t cosStride,
+                         int64_t sin, int64_t sinStride, int64_t half,
+                         int32_t op, RopeTableFn *kernel);
 
 /// RMSNorm of all tokens, or of the wanted ones, where token i of the result is
 /// wanted token i.
 void qwenDriverRmsNormF32(const Context *context, int32_t thread, int64_t in,
-                          int64_t inStride, bool wanted, int64_t weight,
-                          int64_t k, float eps, int64_t out, int64_t stride,
-                          RmsNormF32Fn *kernel);
+                          int64_t inStride, int64_t weight, int64_t out,
+                          int64_t stride, int64_t k, float eps, bool wanted,
+                          int32_t op, RmsNormF32Fn *kernel);
 /// The same with a quantized result.
 void qwenDriverRmsNormQ8(const Context *context, int32_t thread, int64_t in,
-                         int64_t inStride, bool wanted, int64_t weight,
-                         int64_t k, float eps, int64_t out, int64_t stride,
-                         int64_t scales, int64_t sums, int32_t op,
+                         int64_t inStride, int64_t weight, int64_t out,
+                         int64_t stride, int64_t scales, int64_t sums,
+                         int64_t k, float eps, bool wanted, int32_t op,
                          RmsNormQ8Fn *kernel);
 /// RMSNorm of the wanted tokens as the call's result, tested for values that
 /// are not finite.
@@ -71,18 +81,20 @@ void qwenDriverHiddenRows(const Context *context, int32_t thread, int64_t in,
 
 /// Quantizes the activations of all tokens.
 void qwenDriverQuantize(const Context *context, int32_t thread, int64_t in,
-                        int64_t inStride, int64_t k, int64_t out,
-                        int64_t stride, int64_t scales, int64_t sums,
-                        int32_t op, QuantizeQ8Fn *kernel);
+                        int64_t inStride, int64_t out, int64_t stride,
+                        int64_t scales, int64_t sums, int64_t k, int32_t op,
+                        QuantizeQ8Fn *kernel);
 
 /// silu(gate) * up for n values of each token. A unit is a block of a token.
 void qwenDriverSwiGluF32(const Context *context, int32_t thread, int64_t gate,
-                         int64_t up, int64_t inStride, int64_t n, int64_t out,
-                         int64_t stride, SwiGluF32Fn *kernel);
+                         int64_t gateStride, int64_t up, int64_t upStride,
+                         int64_t out, int64_t stride, int64_t n, int32_t op,
+                         SwiGluF32Fn *kernel);
 void qwenDriverSwiGluQ8(const Context *context, int32_t thread, int64_t gate,
-                        int64_t up, int64_t inStride, int64_t n, int64_t out,
-                        int64_t stride, int64_t scales, int64_t sums,
-                        int32_t op, SwiGluQ8Fn *kernel);
+                        int64_t gateStride, int64_t up, int64_t upStride,
+                        int64_t out, int64_t stride, int64_t scales,
+                        int64_t sums, int64_t n, int32_t op,
+                        SwiGluQ8Fn *kernel);
 
 /// The product of all tokens with `panels` panels, plus bias and residual,
 /// which may be absent. residual and out have the same stride. `tiles` come
@@ -91,43 +103,44 @@ void qwenDriverSwiGluQ8(const Context *context, int32_t thread, int64_t gate,
 /// panels at a time. `together` panels share the work of a kernel on
 /// activations before it multiplies.
 void qwenDriverLinearF32(const Context *context, int32_t thread, int64_t in,
-                         int64_t weight, int64_t k, int64_t panels,
-                         int64_t bias, int64_t residual, int64_t out,
-                         int64_t stride, int32_t op, int64_t cached,
+                         int64_t inStride, int64_t weight, int64_t bias,
+                         int64_t out, int64_t stride, int64_t k, int64_t panels,
+                         int64_t residual, int32_t op, int64_t cached,
                          int64_t least, int64_t together,
                          const DriverTile<LinearF32Fn> *tiles,
                          int64_t tileCount);
 void qwenDriverLinearQ8(const Context *context, int32_t thread, int64_t in,
-                        int64_t scales, int64_t sums, int64_t weight, int64_t k,
-                        int64_t panels, int64_t bias, int64_t residual,
-                        int64_t out, int64_t stride, int32_t op, int64_t cached,
+                        int64_t inStride, int64_t scales, int64_t sums,
+                        int64_t weight, int64_t bias, int64_t out,
+                        int64_t stride, int64_t k, int64_t panels,
+                        int64_t residual, int32_t op, int64_t cached,
                         int64_t least, int64_t together,
                         const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount);
 
 /// The logits of the wanted tokens as the call's result, tested for values that
 /// are not finite.
 void qwenDriverLmHeadF32(const Context *context, int32_t thread, int64_t in,
-                         int64_t weight, int64_t k, int64_t panels,
-                         int64_t stride, int32_t op, CheckFiniteFn *check,
-                         int64_t cached, int64_t least, int64_t together,
-                         const DriverTile<LinearF32Fn> *tiles,
+                         int64_t inStride, int64_t weight, int64_t k,
+                         int64_t panels, int64_t stride, int32_t op,
+                         CheckFiniteFn *check, int64_t cached, int64_t least,
+                         int64_t together, const DriverTile<LinearF32Fn> *tiles,
                          int64_t tileCount);
 void qwenDriverLmHeadQ8(const Context *context, int32_t thread, int64_t in,
-                        int64_t scales, int64_t sums, int64_t weight, int64_t k,
-                        int64_t panels, int64_t stride, int32_t op,
-                        CheckFiniteFn *check, int64_t cached, int64_t least,
-                        int64_t together, const DriverTile<LinearQ8Fn> *tiles,
-                        int64_t tileCount);
+                        int64_t inStride, int64_t scales, int64_t sums,
+                        int64_t weight, int64_t k, int64_t panels,
+                        int64_t stride, int32_t op, CheckFiniteFn *check,
+                        int64_t cached, int64_t least, int64_t together,
+                        const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount);
 
 /// Rotates keys and appends keys and values to the cache. `layer` is the byte
 /// of the layer in a page; either `rope` or `normRope` is null.
 void qwenDriverAppend(const Context *context, int32_t thread, int64_t keys,
                       int64_t keyStride, int64_t values, int64_t valueStride,
-                      int64_t cos, int64_t sin, int64_t ropeStride,
-                      int64_t norm, float eps, int64_t layer, int32_t op,
-                      int64_t kvHeads, int64_t headDim, int64_t elementBytes,
-                      int64_t pageBytes, float *scratch, RopeFn *rope,
-                      NormRopeFn *normRope, AppendKFn *appendK,
+                      int64_t cos, int64_t cosStride, int64_t sin,
+                      int64_t sinStride, int64_t norm, float eps, int64_t layer,
+                      int32_t op, int64_t kvHeads, int64_t headDim,
+                      int64_t elementBytes, int64_t pageBytes, float *scratch,
+                      RopeFn *rope, NormRopeFn *normRope, AppendKFn *appendK,
                       AppendVFn *appendV);
 
 /// Floats of `scratch` that qwenDriverAppend needs.
@@ -137,9 +150,9 @@ constexpr int64_t appendScratch(int64_t headDim) { return headDim; }
 /// KV head, and the queries of up to `blockTokens` tokens read a page together.
 void qwenDriverAttention(const Context *context, int32_t thread,
                          int64_t queries, int64_t queryStride, int64_t cos,
-                         int64_t sin, int64_t ropeStride, int64_t norm,
-                         float eps, int64_t layer, int64_t out,
-                         int64_t outStride, int32_t op, int64_t kvHeads,
+                         int64_t cosStride, int64_t sin, int64_t sinStride,
+                         int64_t norm, int64_t out, int64_t outStride,
+                         float eps, int64_t layer, int32_t op, int64_t kvHeads,
                          int64_t groupQueries, int64_t headDim,
                          int64_t elementBytes, int64_t pageBytes, float scale,
                          int64_t blockTokens, float *scratch, RopeFn *rope,
