@@ -35,3 +35,35 @@ function(qwen_add_executable name)
   qwen_target_defaults(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
+
+# qwen_add_bitcode(SOURCE EMBEDS [INCLUDE FOLDERS...]): compiles SOURCE.cpp to
+# LLVM bitcode in SOURCE.<architecture>.bc, one file an architecture. Nothing is
+# optimized: constants and the target's features come later. EMBEDS, a source of
+# the calling folder, embeds these files.
+function(qwen_add_bitcode source embeds)
+  cmake_parse_arguments(ARG "" "" "INCLUDE" ${ARGN})
+  set(flags -std=c++20 -O1 -Xclang -disable-llvm-passes -ffreestanding -fno-exceptions -fno-rtti
+    -fno-strict-aliasing -ffp-contract=off -fPIC ${QWEN_WARNINGS} -I${CMAKE_SOURCE_DIR}/include)
+  foreach(folder ${ARG_INCLUDE})
+    list(APPEND flags -isystem ${folder})
+  endforeach()
+  set(flags_aarch64 -mno-outline-atomics)
+  foreach(arch x86_64 aarch64)
+    set(bitcode ${CMAKE_CURRENT_BINARY_DIR}/${source}.${arch}.bc)
+    add_custom_command(OUTPUT ${bitcode}
+      COMMAND ${CMAKE_CXX_COMPILER} --target=${arch}-linux-gnu ${flags} ${flags_${arch}} -emit-llvm
+        -MD -MF ${bitcode}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source}.cpp -o ${bitcode}
+      DEPENDS ${source}.cpp DEPFILE ${bitcode}.d VERBATIM)
+    set_property(SOURCE ${embeds} APPEND PROPERTY OBJECT_DEPENDS ${bitcode})
+  endforeach()
+endfunction()
+
+# qwen_add_embedding_library(NAME SOURCE): a library of one source that embeds
+# files of the build folder.
+function(qwen_add_embedding_library name source)
+  qwen_add_library(${name} ${source} LINK QwenABI)
+  target_compile_options(${name} PRIVATE -Wno-c23-extensions --embed-dir=${CMAKE_CURRENT_BINARY_DIR})
+  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
+  # A compiler cache does not see what #embed reads.
+  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "")
+endfunction()

@@ -14,10 +14,3 @@ std::optional<KvFormat> qwen::parseKvFormat(std::string_view name) {
       return format;
   return std::nullopt;
 }
-
-int64_t qwen::panelBytes(WeightFormat format, int64_t k) {
-  const int64_t values = k / kGroup * panelGroupBytes(format);
-  if (!isQuantized(format))
-    return values;
-  return values + ceilDiv(k, weightBlock(format)) * panelHeaderBytes(format);
-}

@@ -47,19 +47,6 @@ constexpr int64_t kvElementBytes(KvFormat format) {
   return format == KvFormat::F32 ? 4 : 2;
 }
 
-/// Bytes of a panel, kPanelOutputs outputs of a matrix [n][k]. Panels follow
-/// each other without gaps; zeros (scale +0) fill the last one.
-///
-/// * f32, bf16: float [k][16] or their upper halves, so that outputs are lanes.
-/// * Quantized formats: [ceil(k / weightBlock)] blocks of 16 f16 scales, then
-///   groups of 32 values. A group is chunks of 64 bytes, 4 bytes of each
-///   output:
-///   * 8 bits: 8 chunks; byte j of an output in chunk c is the code of value
-///     4c + j.
-///   * 4 bits: 4 chunks; byte j of an output in chunk c has the code of value
-///     4c + j in the low nibble and that of 4c + j + 16 in the high one.
-int64_t panelBytes(WeightFormat format, int64_t k);
-
 /// Bytes of the scales of one block of a panel, which precede its codes.
 constexpr int64_t panelHeaderBytes(WeightFormat format) {
   return kPanelOutputs * kScaleBytes[size_t(infoOf(format).scales)];
@@ -74,6 +61,24 @@ constexpr int64_t panelGroupBytes(WeightFormat format) {
 constexpr int64_t panelBlockBytes(WeightFormat format) {
   return panelHeaderBytes(format) +
          weightBlock(format) / kGroup * panelGroupBytes(format);
+}
+
+/// Bytes of a panel, kPanelOutputs outputs of a matrix [n][k]. Panels follow
+/// each other without gaps; zeros (scale +0) fill the last one.
+///
+/// * f32, bf16: float [k][16] or their upper halves, so that outputs are lanes.
+/// * Quantized formats: [ceil(k / weightBlock)] blocks of 16 f16 scales, then
+///   groups of 32 values. A group is chunks of 64 bytes, 4 bytes of each
+///   output:
+///   * 8 bits: 8 chunks; byte j of an output in chunk c is the code of value
+///     4c + j.
+///   * 4 bits: 4 chunks; byte j of an output in chunk c has the code of value
+///     4c + j in the low nibble and that of 4c + j + 16 in the high one.
+constexpr int64_t panelBytes(WeightFormat format, int64_t k) {
+  const int64_t values = k / kGroup * panelGroupBytes(format);
+  if (!isQuantized(format))
+    return values;
+  return values + ceilDiv(k, weightBlock(format)) * panelHeaderBytes(format);
 }
 
 /// Bytes of a whole packed matrix.

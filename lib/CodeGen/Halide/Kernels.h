@@ -1,8 +1,8 @@
 //===- Kernels.h - Algorithms and schedules of the kernels ------*- C++ -*-===//
 //
 // One function for each kind that Halide makes. Each states the algorithm of
-// docs/numerics.md first and the schedule behind it. HalideAdapter.cpp
-// passes the parameters of each pipeline, in this order.
+// docs/numerics.md first and the schedule behind it. Shims.cpp passes the
+// parameters of each pipeline, in this order.
 //
 // Floats are strict: every operation is rounded by itself and in the order
 // written. Sizes come at run time; which multiples they are is stated in

@@ -1,0 +1,44 @@
+//===- Bitcode.cpp - Halide's kernels, as the build made them -------------===//
+
+#include "qwen/CodeGen/Halide/Bitcode.h"
+
+#include "qwen/ABI/Error.h"
+
+using namespace qwen;
+
+// clang-format off
+alignas(8) static constexpr unsigned char kKernels[] = {
+#embed "Kernels.bc"
+};
+alignas(8) static constexpr unsigned char kShimsX86[] = {
+#embed "Shims.x86_64.bc"
+};
+alignas(8) static constexpr unsigned char kShimsArm[] = {
+#embed "Shims.aarch64.bc"
+};
+// clang-format on
+
+/// Where a kernel lies in kKernels.
+static constexpr struct {
+  std::string_view name;
+  size_t offset, size;
+} kIndex[] = {
+#include "Kernels.inc"
+};
+
+static std::string_view text(const unsigned char *bytes, size_t size) {
+  return {reinterpret_cast<const char *>(bytes), size};
+}
+
+std::string_view qwen::halideBitcode(const KernelInfo &kernel) {
+  for (const auto &[name, offset, size] : kIndex)
+    if (name == kernel.name)
+      return text(kKernels + offset, size);
+  throw Error("kernel '" + std::string(kernel.name) +
+              "' is not one that halide provides");
+}
+
+std::string_view qwen::halideShims(Arch arch) {
+  return arch == Arch::X86_64 ? text(kShimsX86, sizeof kShimsX86)
+                              : text(kShimsArm, sizeof kShimsArm);
+}
