@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <type_traits>
 
 using namespace qwen;
 
@@ -39,6 +40,8 @@ struct qwen_model {
   Engine engine;
   std::optional<Tokenizer> tokenizer;
   std::vector<Token> batch;
+  /// Of the last qwen_forward.
+  std::span<const Failure> failures;
 };
 
 struct qwen_sampler {
@@ -50,20 +53,38 @@ static_assert(static_cast<int>(WeightCheck::Background) ==
                   QWEN_CHECK_BACKGROUND &&
               static_cast<int>(WeightCheck::Now) == QWEN_CHECK_NOW &&
               static_cast<int>(WeightCheck::Off) == QWEN_CHECK_OFF);
+static_assert(
+    -static_cast<int>(ErrorKind::General) == QWEN_ERROR_GENERAL &&
+    -static_cast<int>(ErrorKind::NotFinite) == QWEN_ERROR_NOT_FINITE &&
+    -static_cast<int>(ErrorKind::NoPage) == QWEN_ERROR_NO_PAGE &&
+    -static_cast<int>(ErrorKind::PastContext) == QWEN_ERROR_PAST_CONTEXT &&
+    -static_cast<int>(ErrorKind::InvalidToken) == QWEN_ERROR_INVALID_TOKEN &&
+    -static_cast<int>(ErrorKind::NoSequence) == QWEN_ERROR_NO_SEQUENCE &&
+    -static_cast<int>(ErrorKind::NoMemory) == QWEN_ERROR_NO_MEMORY &&
+    -static_cast<int>(ErrorKind::QueueFull) == QWEN_ERROR_QUEUE_FULL);
 
 static thread_local std::string lastError;
 
-/// Runs `body`; an exception becomes lastError and `failed`.
+/// Runs `body`. An exception becomes lastError and the result: the negative
+/// ErrorKind if it is a number, else zeros.
 template <typename ResultType, typename BodyType>
-static ResultType guard(ResultType failed, BodyType body) {
+static ResultType guard(BodyType body) {
+  ErrorKind kind = ErrorKind::General;
   try {
     return body();
   } catch (const std::bad_alloc &) {
     lastError = "out of memory";
+    kind = ErrorKind::NoMemory;
+  } catch (const Error &error) {
+    lastError = error.what();
+    kind = error.kind();
   } catch (const std::exception &error) {
     lastError = error.what();
   }
-  return failed;
+  if constexpr (std::is_integral_v<ResultType>)
+    return -static_cast<ResultType>(kind);
+  else
+    return {};
 }
 
 /// Throws Error if an argument is NULL; `name` is "function: argument".
@@ -99,7 +120,7 @@ const char *qwen_last_error(void) { return lastError.c_str(); }
 const char *qwen_version(void) { return projectVersion(); }
 
 qwen_model *qwen_load(const char *path, const qwen_options *options) {
-  return guard<qwen_model *>(nullptr, [&] {
+  return guard<qwen_model *>([&] {
     needArgument("qwen_load: path", path);
     EngineOptions engineOptions;
     if (options && hasValues("qwen_load", *options)) {
@@ -118,7 +139,7 @@ qwen_model *qwen_load(const char *path, const qwen_options *options) {
 void qwen_free(qwen_model *model) { delete model; }
 
 int32_t qwen_finish_check(qwen_model *model) {
-  return guard<int32_t>(-1, [&] {
+  return guard<int32_t>([&] {
     needArgument("qwen_finish_check: model", model);
     model->engine.finishCheck();
     return 0;
@@ -126,21 +147,21 @@ int32_t qwen_finish_check(qwen_model *model) {
 }
 
 int32_t qwen_vocab_size(const qwen_model *model) {
-  return guard<int32_t>(-1, [&] {
+  return guard<int32_t>([&] {
     needArgument("qwen_vocab_size: model", model);
     return static_cast<int32_t>(model->artifact.manifest().model.vocabSize);
   });
 }
 
 int64_t qwen_context_size(const qwen_model *model) {
-  return guard<int64_t>(-1, [&] {
+  return guard<int64_t>([&] {
     needArgument("qwen_context_size: model", model);
     return model->artifact.manifest().model.context;
   });
 }
 
 int32_t qwen_is_end(const qwen_model *model, int32_t id) {
-  return guard<int32_t>(-1, [&] {
+  return guard<int32_t>([&] {
     needArgument("qwen_is_end: model", model);
     const std::vector<int32_t> &ends =
         model->artifact.manifest().generation.eosTokenIds;
@@ -150,7 +171,7 @@ int32_t qwen_is_end(const qwen_model *model, int32_t id) {
 
 int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
                       int32_t *ids, size_t capacity) {
-  return guard<int64_t>(-1, [&] {
+  return guard<int64_t>([&] {
     needArgument("qwen_tokenize: model", model);
     if (size)
       needArgument("qwen_tokenize: text", text);
@@ -164,7 +185,7 @@ int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
 
 int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
                         size_t count, char *text, size_t capacity) {
-  return guard<int64_t>(-1, [&] {
+  return guard<int64_t>([&] {
     needArgument("qwen_detokenize: model", model);
     if (count)
       needArgument("qwen_detokenize: ids", ids);
@@ -177,43 +198,45 @@ int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
 }
 
 int32_t qwen_open_sequence(qwen_model *model) {
-  return guard<int32_t>(-1, [&] {
+  return guard<int32_t>([&] {
     needArgument("qwen_open_sequence: model", model);
-    return model->engine.cache().open();
+    return model->engine.state().open();
   });
 }
 
-int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence) {
-  return guard<int32_t>(-1, [&] {
+int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
+                             int64_t length) {
+  return guard<int32_t>([&] {
     needArgument("qwen_branch_sequence: model", model);
-    return model->engine.cache().branch(sequence);
+    return model->engine.state().branch(sequence, length);
   });
 }
 
 int32_t qwen_close_sequence(qwen_model *model, int32_t sequence) {
-  return guard<int32_t>(-1, [&] {
+  return guard<int32_t>([&] {
     needArgument("qwen_close_sequence: model", model);
-    model->engine.cache().close(sequence);
+    model->engine.state().close(sequence);
     return 0;
   });
 }
 
 int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
                                int64_t length) {
-  return guard<int32_t>(-1, [&] {
+  return guard<int32_t>([&] {
     needArgument("qwen_truncate_sequence: model", model);
-    model->engine.cache().truncate(sequence, length);
+    model->engine.state().truncate(sequence, length);
     return 0;
   });
 }
 
 int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
                      float *logits) {
-  return guard<int32_t>(-1, [&] {
+  return guard<int32_t>([&] {
     needArgument("qwen_forward: model", model);
     if (count)
       needArgument("qwen_forward: tokens", tokens);
     model->batch.clear();
+    model->failures = {};
     for (const qwen_token &token : std::span(tokens, count)) {
       const bool output = token.want_logits != 0;
       if (output)
@@ -221,15 +244,67 @@ int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
       model->batch.push_back(
           {token.id, token.sequence, token.position, output});
     }
-    model->engine.forward(model->batch, [&](size_t, std::span<float> row) {
-      logits = std::ranges::copy(row, logits).out;
-    });
-    return 0;
+    // A token that does not run leaves its row as it is.
+    size_t seen = 0;
+    model->failures = model->engine.run(
+        model->batch, [&](size_t index, std::span<float> row) {
+          for (; seen < index; ++seen)
+            logits += model->batch[seen].wanted ? row.size() : 0;
+          std::ranges::copy(row, logits);
+        });
+    if (model->failures.empty())
+      return 0;
+    const Failure &first = model->failures.front();
+    throw Error(model->engine.describe(first), first.kind);
+  });
+}
+
+int64_t qwen_failures(const qwen_model *model, qwen_failure *failures,
+                      size_t capacity) {
+  return guard<int64_t>([&] {
+    needArgument("qwen_failures: model", model);
+    if (capacity)
+      needArgument("qwen_failures: failures", failures);
+    const std::span<const Failure> all = model->failures;
+    for (size_t i = 0; i < std::min(all.size(), capacity); ++i)
+      failures[i] = {all[i].sequence, -static_cast<int32_t>(all[i].kind),
+                     all[i].position};
+    return static_cast<int64_t>(all.size());
+  });
+}
+
+int64_t qwen_describe_failure(const qwen_model *model, size_t index, char *text,
+                              size_t capacity) {
+  return guard<int64_t>([&] {
+    needArgument("qwen_describe_failure: model", model);
+    if (capacity)
+      needArgument("qwen_describe_failure: text", text);
+    if (index >= model->failures.size())
+      throw Error("qwen_describe_failure: index is " + std::to_string(index) +
+                  " when " + std::to_string(model->failures.size()) +
+                  " sequences failed");
+    const std::string all = model->engine.describe(model->failures[index]);
+    std::copy_n(all.begin(), std::min(all.size(), capacity), text);
+    return static_cast<int64_t>(all.size());
+  });
+}
+
+int64_t qwen_pages(const qwen_model *model) {
+  return guard<int64_t>([&] {
+    needArgument("qwen_pages: model", model);
+    return model->engine.state().pages();
+  });
+}
+
+int64_t qwen_free_pages(const qwen_model *model) {
+  return guard<int64_t>([&] {
+    needArgument("qwen_free_pages: model", model);
+    return model->engine.state().freePages();
   });
 }
 
 qwen_sampling qwen_default_sampling(const qwen_model *model) {
-  return guard<qwen_sampling>({}, [&] {
+  return guard<qwen_sampling>([&] {
     needArgument("qwen_default_sampling: model", model);
     const SamplerOptions options =
         samplerOptions(model->artifact.manifest().generation);
@@ -242,7 +317,7 @@ qwen_sampling qwen_default_sampling(const qwen_model *model) {
 
 qwen_sampler *qwen_sampler_new(const qwen_model *model,
                                const qwen_sampling *sampling, uint64_t answer) {
-  return guard<qwen_sampler *>(nullptr, [&] {
+  return guard<qwen_sampler *>([&] {
     needArgument("qwen_sampler_new: model", model);
     needArgument("qwen_sampler_new: sampling", sampling);
     SamplerOptions options =
@@ -265,7 +340,7 @@ qwen_sampler *qwen_sampler_new(const qwen_model *model,
 void qwen_sampler_free(qwen_sampler *sampler) { delete sampler; }
 
 int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id) {
-  return guard<int32_t>(-1, [&] {
+  return guard<int32_t>([&] {
     needArgument("qwen_sampler_accept: sampler", sampler);
     sampler->sampler.accept(id);
     return 0;
@@ -274,7 +349,7 @@ int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id) {
 
 int32_t qwen_sample(qwen_sampler *sampler, const float *logits,
                     int64_t position) {
-  return guard<int32_t>(-1, [&] {
+  return guard<int32_t>([&] {
     needArgument("qwen_sample: sampler", sampler);
     needArgument("qwen_sample: logits", logits);
     const int32_t id = sampler->sampler.sample({logits, sampler->vocab},

@@ -8,6 +8,7 @@ using namespace qwen;
 
 static constexpr size_t kMost = 4000;
 
-Error::Error(const std::string &what)
+Error::Error(const std::string &what, ErrorKind kind)
     : std::runtime_error(printable(what.substr(0, kMost)) +
-                         (what.size() > kMost ? "..." : "")) {}
+                         (what.size() > kMost ? "..." : "")),
+      errorKind(kind) {}

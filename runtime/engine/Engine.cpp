@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 using namespace qwen;
 
@@ -28,8 +29,8 @@ static constexpr uint64_t kProcessBytes = uint64_t{16} << 20;
 /// Makes the cache that the options ask for, or a smaller one if a control
 /// group limits memory: a full cache is an Error, but a full control group
 /// kills the process. Throws Error if there is no memory for one page.
-static KvCache makeCache(const Manifest &manifest,
-                         const EngineOptions &options) {
+static SequenceState makeState(const Manifest &manifest,
+                               const EngineOptions &options) {
   int64_t pages = options.kvPages;
   if (!pages)
     pages = std::max(1, options.sequences) *
@@ -96,7 +97,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
                ForwardFn *forward, const EngineOptions &options)
     : model(manifest), entry(forward),
       pool(options.threads ? options.threads : defaultThreads()),
-      kv(makeCache(manifest, options)),
+      sequenceState(makeState(manifest, options)),
       callTokens(tokensPerCall(manifest, options)),
       arena(Mapping::memory(static_cast<size_t>(manifest.arenaBytes),
                             "the arena")),
@@ -107,19 +108,23 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   wantedRows.resize(static_cast<size_t>(manifest.limits.rows));
   flags.resize(tokens);
   taken.resize(manifest.ops.size());
-  nextPositions.resize(static_cast<size_t>(options.sequences));
+  indices.resize(tokens);
+  const auto count = static_cast<size_t>(options.sequences);
+  nextPositions.resize(count);
+  stopped.resize(count);
+  failures.reserve(count);
 
   context.weights = weights;
   context.arena = arena.data();
-  context.kvPool = kv.pool();
+  context.kvPool = sequenceState.pool();
   context.tokenIds = ids.data();
   context.sequences = sequences.data();
   context.positions = positions.data();
-  context.pageTables = kv.pageTables();
+  context.pageTables = sequenceState.pageTables();
   context.wantedRows = wantedRows.data();
   context.flags = flags.data();
   context.result = reinterpret_cast<float *>(result.data());
-  context.pageTableStride = kv.pageTableStride();
+  context.pageTableStride = sequenceState.pageTableStride();
   context.taken = taken.data();
   pool.bind(context);
 }
@@ -135,111 +140,141 @@ void Engine::trace(Tracer *tracer) {
     tracer->bind(context);
 }
 
-static std::string where(const Token &token) {
-  return "sequence " + std::to_string(token.sequence);
-}
-
 void Engine::check(std::span<const Token> batch) {
   for (const Token &token : batch) {
-    const int64_t length = kv.length(token.sequence);
+    const int64_t length = sequenceState.length(token.sequence);
     nextPositions[static_cast<size_t>(token.sequence)] = length;
+    stopped[static_cast<size_t>(token.sequence)] = 0;
   }
   for (const Token &token : batch) {
-    if (token.id < 0 || token.id >= model.model.vocabSize)
-      throw Error("token id " + std::to_string(token.id) + " of " +
-                  where(token) + " is not in the model's vocabulary of " +
-                  std::to_string(model.model.vocabSize));
     int64_t &next = nextPositions[static_cast<size_t>(token.sequence)];
     if (token.position != next)
-      throw Error("position " + std::to_string(token.position) + " of " +
-                  where(token) + " does not follow: " + std::to_string(next) +
-                  " is next");
-    if (token.position >= model.model.context)
-      throw Error("position " + std::to_string(token.position) + " of " +
-                  where(token) + " is past the context of " +
-                  std::to_string(model.model.context) +
-                  " that the model was compiled for");
+      throw Error("position " + std::to_string(token.position) +
+                  " of sequence " + std::to_string(token.sequence) +
+                  " does not follow: " + std::to_string(next) + " is next");
     ++next;
   }
 }
 
-size_t Engine::callSize(std::span<const Token> rest) const {
-  const size_t most = std::min(rest.size(), static_cast<size_t>(callTokens));
-  int64_t wanted = 0;
-  for (size_t i = 0; i < most; ++i)
-    if (rest[i].wanted && ++wanted > model.limits.rows)
-      return i;
-  return most;
+void Engine::stop(const Token &token, ErrorKind kind, uint32_t op) {
+  // A token before the one that had no page may have another failure.
+  if (std::exchange(stopped[static_cast<size_t>(token.sequence)], 1))
+    std::erase_if(failures, [&](const Failure &failure) {
+      return failure.sequence == token.sequence;
+    });
+  failures.push_back({token.sequence, kind, token.id, token.position, op});
 }
 
-void Engine::forward(std::span<const Token> batch, const RowFn &receive,
-                     RowKind kind) {
-  if (checker)
-    checker->throwIfDamaged();
-  check(batch);
-  const bool hidden = kind == RowKind::Hidden;
+size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
+  context.tokens = context.rows = 0;
+  for (; next < batch.size() && context.tokens < callTokens; ++next) {
+    const Token &token = batch[next];
+    if (stopped[static_cast<size_t>(token.sequence)])
+      continue;
+    if (token.wanted && context.rows == model.limits.rows)
+      break;
+    if (token.id < 0 || token.id >= model.model.vocabSize) {
+      stop(token, ErrorKind::InvalidToken);
+      continue;
+    }
+    if (const auto kind =
+            sequenceState.extend(token.sequence, token.position + 1)) {
+      stop(token, *kind);
+      continue;
+    }
+    const auto i = static_cast<size_t>(context.tokens++);
+    indices[i] = next;
+    ids[i] = token.id;
+    sequences[i] = token.sequence;
+    positions[i] = static_cast<int32_t>(token.position);
+    flags[i] = kNoFlag;
+    if (token.wanted)
+      wantedRows[static_cast<size_t>(context.rows++)] = static_cast<int32_t>(i);
+  }
+  return next;
+}
+
+void Engine::call(std::span<const Token> batch) {
+  const auto count = static_cast<size_t>(context.tokens);
+  std::ranges::fill(taken, 0);
+  try {
+    pool.run(entry, context);
+  } catch (...) {
+    for (size_t i = count; i-- > 0;)
+      sequenceState.truncate(sequences[i], positions[i]);
+    throw;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const Token &token = batch[indices[i]];
+    if (flags[i] == kNoFlag ||
+        sequenceState.length(token.sequence) <= token.position)
+      continue;
+    stop(token, ErrorKind::NotFinite, flags[i]);
+    sequenceState.truncate(token.sequence, token.position);
+  }
+}
+
+void Engine::giveRows(std::span<const Token> batch,
+                      const RowFn &receive) const {
+  const bool hidden = context.wantHidden != 0;
   const auto width = static_cast<size_t>(hidden ? model.model.hiddenSize
                                                 : model.model.vocabSize);
   const auto stride =
       static_cast<size_t>(hidden ? model.model.hiddenSize : model.resultStride);
-  for (size_t done = 0; done < batch.size();) {
-    const std::span<const Token> part =
-        batch.subspan(done, callSize(batch.subspan(done)));
-    call(part, kind);
-    float *row = context.result;
-    for (size_t i = 0; i < part.size(); ++i)
-      if (part[i].wanted) {
-        receive(done + i, {row, width});
-        row += stride;
-      }
-    done += part.size();
+  for (size_t i = 0; i < static_cast<size_t>(context.rows); ++i) {
+    const size_t index = indices[static_cast<size_t>(wantedRows[i])];
+    const Token &token = batch[index];
+    if (sequenceState.length(token.sequence) > token.position)
+      receive(index, {context.result + i * stride, width});
   }
 }
 
-void Engine::call(std::span<const Token> part, RowKind kind) {
-  const auto undo = [&] {
-    for (size_t i = part.size(); i-- > 0;)
-      if (kv.length(part[i].sequence) > part[i].position)
-        kv.truncate(part[i].sequence, part[i].position);
-  };
-  try {
-    context.rows = 0;
-    for (size_t i = 0; i < part.size(); ++i) {
-      kv.extend(part[i].sequence, part[i].position + 1);
-      ids[i] = part[i].id;
-      sequences[i] = part[i].sequence;
-      positions[i] = static_cast<int32_t>(part[i].position);
-      flags[i] = kNoFlag;
-      if (part[i].wanted)
-        wantedRows[static_cast<size_t>(context.rows++)] =
-            static_cast<int32_t>(i);
-    }
-    context.tokens = static_cast<int64_t>(part.size());
-    context.wantHidden = kind == RowKind::Hidden;
-    std::ranges::fill(taken, 0);
-    pool.run(entry, context);
-    checkFlags(part);
-  } catch (...) {
-    undo();
-    throw;
+std::span<const Failure> Engine::run(std::span<const Token> batch,
+                                     const RowFn &receive, RowKind kind) {
+  if (checker)
+    checker->throwIfDamaged();
+  check(batch);
+  failures.clear();
+  context.wantHidden = kind == RowKind::Hidden;
+  for (size_t next = 0; next < batch.size();) {
+    next = fillCall(batch, next);
+    if (context.tokens == 0)
+      break;
+    call(batch);
+    giveRows(batch, receive);
   }
+  return failures;
 }
 
-void Engine::checkFlags(std::span<const Token> part) const {
-  for (size_t i = 0; i < part.size(); ++i) {
-    if (flags[i] == kNoFlag)
-      continue;
-    const std::string op = flags[i] < model.ops.size()
-                               ? model.ops[flags[i]]
-                               : "op " + std::to_string(flags[i]);
-    std::string message = "a number is not finite at sequence " +
-                          std::to_string(part[i].sequence) + ", position " +
-                          std::to_string(part[i].position) + ", in " + op;
-    message += "; the file may be damaged, which qwen-run info --check finds";
-    if (model.kv.format == KvFormat::F16 && flags[i] < model.work.size() &&
-        model.work[flags[i]].kind == "append")
-      message += ", or keys or values are too large for f16, which qwen-opt "
-                 "--kv f32 avoids";
-    throw Error(message);
-  }
+void Engine::forward(std::span<const Token> batch, const RowFn &receive,
+                     RowKind kind) {
+  const std::span<const Failure> stops = run(batch, receive, kind);
+  if (!stops.empty())
+    throw Error(describe(stops.front()), stops.front().kind);
+}
+
+std::string Engine::describe(const Failure &failure) const {
+  const std::string sequence = "sequence " + std::to_string(failure.sequence);
+  const std::string position = "position " + std::to_string(failure.position);
+  if (failure.kind == ErrorKind::InvalidToken)
+    return "token id " + std::to_string(failure.id) + " of " + sequence +
+           " is not in the model's vocabulary of " +
+           std::to_string(model.model.vocabSize);
+  if (failure.kind == ErrorKind::PastContext)
+    return position + " of " + sequence + " is past the context of " +
+           std::to_string(model.model.context) +
+           " that the model was compiled for";
+  if (failure.kind == ErrorKind::NoPage)
+    return sequence + " has no page for " + position + ": " +
+           sequenceState.describeFull();
+  std::string message =
+      "a number is not finite at " + sequence + ", " + position + ", in " +
+      (failure.op < model.ops.size() ? model.ops[failure.op]
+                                     : "op " + std::to_string(failure.op)) +
+      "; the file may be damaged, which qwen-run info --check finds";
+  if (model.kv.format == KvFormat::F16 && failure.op < model.work.size() &&
+      model.work[failure.op].kind == "append")
+    message += ", or keys or values are too large for f16, which qwen-opt "
+               "--kv f32 avoids";
+  return message;
 }

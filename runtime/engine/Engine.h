@@ -10,7 +10,7 @@
 
 #include "artifact/Artifact.h"
 #include "artifact/WeightChecker.h"
-#include "engine/KvCache.h"
+#include "engine/SequenceState.h"
 #include "engine/ThreadPool.h"
 #include "engine/Tracer.h"
 
@@ -50,6 +50,18 @@ struct Token {
   bool wanted;
 };
 
+/// A sequence of a batch that stopped before its last token.
+struct Failure {
+  SequenceId sequence;
+  /// NotFinite, NoPage, PastContext or InvalidToken.
+  ErrorKind kind;
+  /// Id and position of the token that did not run.
+  int32_t id;
+  int64_t position;
+  /// NotFinite: the index of the op in the manifest.
+  uint32_t op;
+};
+
 /// The rows that a batch gives for its wanted tokens.
 enum class RowKind {
   /// Logits, f32 [vocabSize].
@@ -58,8 +70,8 @@ enum class RowKind {
   Hidden,
 };
 
-/// A model that is ready to run. Only one thread may use it at a time.
-/// `forward` allocates no memory.
+/// A model that is ready to run. Only one thread may use it at a time. `run`
+/// allocates no memory.
 class Engine {
 public:
   /// Receives the row of batch[index]; `row` is valid during the call.
@@ -77,20 +89,35 @@ public:
 
   const Manifest &manifest() const { return model; }
   int32_t threads() const { return pool.size(); }
-  KvCache &cache() { return kv; }
-  const KvCache &cache() const { return kv; }
+  /// Maximum number of tokens in a call.
+  int64_t maxCallTokens() const { return callTokens; }
+  SequenceState &state() { return sequenceState; }
+  const SequenceState &state() const { return sequenceState; }
 
   /// Runs tokens of any number of open sequences, in calls within the
   /// manifest's limits, and passes the wanted rows to `receive` in the batch's
   /// order. Tokens of one sequence must be in the order of their positions.
   ///
-  /// Throws Error if an id is outside of the vocabulary, if a position is not
-  /// the next one of its sequence or is past the context, if the KV cache is
-  /// full, if a number was not finite (with sequence, position and op), or if
-  /// the check has found damaged weights. The sequences then keep the positions
-  /// of the calls that succeeded.
+  /// A sequence stops at its first token that cannot run: its id is not in the
+  /// vocabulary, its position is past the context, no page is free, or one of
+  /// its numbers is not finite. The sequence keeps the positions before this
+  /// token, and the other sequences run as without it. Returns the sequences
+  /// that stopped; the list is valid until the next run.
+  ///
+  /// Throws Error and runs nothing if a sequence is not open, if a position is
+  /// not the next one of its sequence, or if the check has found damaged
+  /// weights.
+  [[nodiscard]] std::span<const Failure> run(std::span<const Token> batch,
+                                             const RowFn &receive,
+                                             RowKind kind = RowKind::Logits);
+
+  /// Runs a batch; if sequences stop, throws the first failure as Error, after
+  /// the others have run.
   void forward(std::span<const Token> batch, const RowFn &receive,
                RowKind kind = RowKind::Logits);
+
+  /// A failure in one line.
+  std::string describe(const Failure &failure) const;
 
   /// Ends the background check of the weights: checks the rest until `enough`
   /// returns true. Returns the MiB that are still unchecked, 0 without such a
@@ -102,18 +129,22 @@ public:
   void trace(Tracer *tracer);
 
 private:
-  /// Throws Error if a token cannot run.
+  /// Throws Error if a token does not follow in its sequence.
   void check(std::span<const Token> batch);
-  /// The number of tokens at the front of `rest` that fit in one call.
-  size_t callSize(std::span<const Token> rest) const;
-  void call(std::span<const Token> part, RowKind kind);
-  void checkFlags(std::span<const Token> part) const;
+  /// Fills the context with tokens from batch[next] on, as many as one call
+  /// may have, and returns the index of the first token after them.
+  size_t fillCall(std::span<const Token> batch, size_t next);
+  /// Runs the call and stops the sequences with a flag.
+  void call(std::span<const Token> batch);
+  /// Passes the rows of the call to `receive`.
+  void giveRows(std::span<const Token> batch, const RowFn &receive) const;
+  void stop(const Token &token, ErrorKind kind, uint32_t op = kNoFlag);
 
   std::unique_ptr<const ElfMapping> code;
   const Manifest &model;
   ForwardFn *entry;
   ThreadPool pool;
-  KvCache kv;
+  SequenceState sequenceState;
   int64_t callTokens;
 
   Mapping arena;
@@ -121,8 +152,13 @@ private:
   Mapping result;
   std::vector<int32_t> ids, sequences, positions, wantedRows;
   std::vector<uint32_t> flags, taken;
+  /// Index in the batch of each token of a call.
+  std::vector<size_t> indices;
   /// Next position of each sequence, while a batch is checked.
   std::vector<int64_t> nextPositions;
+  /// Whether each sequence has stopped in this run.
+  std::vector<uint8_t> stopped;
+  std::vector<Failure> failures;
   Context context = {};
   std::optional<WeightChecker> checker;
 };

@@ -11,13 +11,13 @@ using namespace qwen;
 Session::Session(Engine &sessionEngine, const SamplerOptions &options)
     : engine(sessionEngine), sampler(options, engine.manifest().model.vocabSize,
                                      engine.manifest().model.tokenizerVocab),
-      sequence(engine.cache().open()) {
+      sequence(engine.state().open()) {
   // The last drawn token never runs.
   ids.reserve(static_cast<size_t>(engine.manifest().model.context) + 1);
   batch.reserve(static_cast<size_t>(engine.manifest().limits.tokens));
 }
 
-Session::~Session() { engine.cache().close(sequence); }
+Session::~Session() { engine.state().close(sequence); }
 
 void Session::setTokens(std::span<const int32_t> tokens) {
   const ModelInfo &model = engine.manifest().model;
@@ -35,8 +35,8 @@ void Session::setTokens(std::span<const int32_t> tokens) {
   // The last token runs again even if it has run: its logits are gone.
   const int64_t same = std::min<int64_t>(
       {differ.in1 - ids.begin(), static_cast<int64_t>(tokens.size()) - 1,
-       engine.cache().length(sequence)});
-  engine.cache().truncate(sequence, same);
+       engine.state().length(sequence)});
+  engine.state().truncate(sequence, same);
   ids.assign(tokens.begin(), tokens.end());
   sampler.reset();
   for (int32_t id : ids)
@@ -51,7 +51,7 @@ std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
   const Engine::RowFn draw = [&](size_t, std::span<float> logits) {
     drawn = sampler.sample(logits, ids.size());
   };
-  for (int64_t at = engine.cache().length(sequence); at < total;) {
+  for (int64_t at = engine.state().length(sequence); at < total;) {
     if (stop && stop())
       return std::nullopt;
     const int64_t end = std::min(total, at + engine.manifest().limits.tokens);

@@ -4,8 +4,8 @@
 |* nothing else. Link libqwenrt.a, libQwenNumerics.a, libQwenABI.a, utf8proc,
 |* pthread and the C++ library.
 |*
-|* A function that fails returns a negative number or NULL; qwen_last_error()
-|* then gives the reason in one line. A NULL argument is an error unless the
+|* A function that fails returns a QWEN_ERROR number, which is negative, or NULL;
+|* qwen_last_error() then gives the reason in one line. A NULL argument is an error unless the
 |* comment allows it.
 |*
 |* Only one thread may use a model at a time (the model has its own threads for
@@ -36,6 +36,26 @@ typedef struct qwen_model qwen_model;
 
 /* Draws the tokens of one answer. */
 typedef struct qwen_sampler qwen_sampler;
+
+/* Why a function failed, or a sequence stopped. */
+enum {
+  /* All that has no number of its own. */
+  QWEN_ERROR_GENERAL = -1,
+  /* A number was not finite while a token ran. */
+  QWEN_ERROR_NOT_FINITE = -2,
+  /* No page of the KV cache is free. */
+  QWEN_ERROR_NO_PAGE = -3,
+  /* A position is past the context. */
+  QWEN_ERROR_PAST_CONTEXT = -4,
+  /* A token id is not in the vocabulary. */
+  QWEN_ERROR_INVALID_TOKEN = -5,
+  /* The maximum number of sequences is open. */
+  QWEN_ERROR_NO_SEQUENCE = -6,
+  /* The system has no memory left. */
+  QWEN_ERROR_NO_MEMORY = -7,
+  /* The maximum number of requests waits. */
+  QWEN_ERROR_QUEUE_FULL = -8
+};
 
 /* When the library compares a model's weights with their checksums. */
 enum {
@@ -77,6 +97,15 @@ typedef struct qwen_token {
   /* Not 0 if qwen_forward writes its row of logits. */
   int32_t want_logits;
 } qwen_token;
+
+/* A sequence that stopped in qwen_forward. */
+typedef struct qwen_failure {
+  int32_t sequence;
+  /* QWEN_ERROR_NOT_FINITE, _NO_PAGE, _PAST_CONTEXT or _INVALID_TOKEN. */
+  int32_t error;
+  /* Of the token that did not run. */
+  int64_t position;
+} qwen_failure;
 
 /* Options of a sampler. qwen_default_sampling returns the defaults. */
 typedef struct qwen_sampling {
@@ -144,11 +173,13 @@ int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
    maximum number of sequences is open. */
 int32_t qwen_open_sequence(qwen_model *model);
 
-/* Opens a copy of `sequence` and returns its number. Both share the full pages
-   of the KV cache, so that a common prefix runs only once. Returns a negative
-   number if the maximum number of sequences is open, or if no page is left to
-   copy the last one. */
-int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence);
+/* Opens a copy of the first `length` positions of `sequence` and returns its
+   number. Both share the full pages of the KV cache, so that a common prefix
+   runs only once. Returns a negative number if the sequence is shorter, if the
+   maximum number of sequences is open, or if no page is left to copy the last
+   one. */
+int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
+                             int64_t length);
 
 /* Closes a sequence and frees its part of the KV cache. Returns 0, or a
    negative number if the sequence is not open. */
@@ -164,10 +195,32 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
    to `logits` for each token with want_logits, in the order of the tokens.
    `logits` may be NULL if no token wants a row, `tokens` may be NULL if `count`
    is 0. Splitting tokens over several calls does not change the results.
-   Returns 0, or a negative number if a token cannot run; the KV cache then
-   keeps the positions of the tokens that ran. */
+
+   A sequence stops at its first token that cannot run, and keeps the positions
+   before it. The other sequences run as without it. Rows of tokens that did not
+   run are not written. Returns 0, or the error of a sequence that stopped
+   (qwen_failures lists all). Runs nothing and returns a negative number if a
+   sequence is not open, if a position is not the next one of its sequence, or
+   if the weights are damaged. */
 int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
                      float *logits);
+
+/* Returns the number of sequences that stopped in the last qwen_forward, and
+   writes at most `capacity` of them to `failures`, which may be NULL if
+   `capacity` is 0. */
+int64_t qwen_failures(const qwen_model *model, qwen_failure *failures,
+                      size_t capacity);
+
+/* Writes the reason of failure `index` of the last qwen_forward, one line
+   without a terminating zero, and at most `capacity` bytes of it. Returns its
+   number of bytes. */
+int64_t qwen_describe_failure(const qwen_model *model, size_t index, char *text,
+                              size_t capacity);
+
+/* Number of pages of the KV cache, of 64 positions each, and number of those
+   that no sequence holds. */
+int64_t qwen_pages(const qwen_model *model);
+int64_t qwen_free_pages(const qwen_model *model);
 
 /* The sampling options that the model's authors recommend, with `size` set. If
    `model` is NULL, all fields are 0. */

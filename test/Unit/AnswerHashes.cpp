@@ -74,12 +74,12 @@ public:
       logits.emplace_back(prompts[i].size() *
                           static_cast<size_t>(model.vocabSize));
       known.emplace_back(prompts[i].size());
-      open.push_back(engine.cache().open());
+      open.push_back(engine.state().open());
     }
   }
   ~Runner() {
     for (SequenceId sequence : open)
-      engine.cache().close(sequence);
+      engine.state().close(sequence);
   }
   Runner(const Runner &) = delete;
   Runner &operator=(const Runner &) = delete;
@@ -109,7 +109,7 @@ private:
     for (int64_t position = 0; position < *std::ranges::max_element(kLengths);
          ++position) {
       for (size_t i = 0; i < prompts.size(); ++i)
-        if (position >= engine.cache().length(open[i]) &&
+        if (position >= engine.state().length(open[i]) &&
             position < upTo(kLengths[i])) {
           batch.push_back({prompts[i][static_cast<size_t>(position)], open[i],
                            position, true});
@@ -141,14 +141,14 @@ private:
   /// run again while the others continue.
   void preempt() {
     advance([](int64_t length) { return length / 2; });
-    engine.cache().close(open[0]);
-    const SequenceId intruder = engine.cache().open();
+    engine.state().close(open[0]);
+    const SequenceId intruder = engine.state().open();
     std::vector<Token> tokens;
     for (int64_t i = 0; i < kLengths[0] / 2; ++i)
       tokens.push_back({prompts[0].back(), intruder, i, false});
     engine.forward(tokens, [](size_t, std::span<float>) {});
-    engine.cache().close(intruder);
-    open[0] = engine.cache().open();
+    engine.state().close(intruder);
+    open[0] = engine.state().open();
   }
 
   /// Every prompt continues in a branch, and its first sequence continues with
@@ -158,13 +158,14 @@ private:
     std::vector<Token> others;
     std::vector<SequenceId> parents = open;
     for (size_t i = 0; i < prompts.size(); ++i) {
-      open[i] = engine.cache().branch(parents[i]);
+      open[i] =
+          engine.state().branch(parents[i], engine.state().length(parents[i]));
       others.push_back({prompts[i].front(), parents[i],
-                        engine.cache().length(parents[i]), false});
+                        engine.state().length(parents[i]), false});
     }
     advance([](int64_t length) { return length; }, others);
     for (SequenceId parent : parents)
-      engine.cache().close(parent);
+      engine.state().close(parent);
   }
 
   Engine &engine;

@@ -119,7 +119,7 @@ protected:
   }
 
   static void runToken(Engine &engine) {
-    const Token token = {1, engine.cache().open(), 0, true};
+    const Token token = {1, engine.state().open(), 0, true};
     engine.forward({&token, 1}, [](size_t, std::span<float>) {});
   }
 

@@ -69,10 +69,10 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
   EXPECT_EQ(qwen_truncate_sequence(model, sequence, 0), 0);
   EXPECT_EQ(qwen_forward(model, tokens, 2, logits.data()), 0);
 
-  EXPECT_EQ(qwen_branch_sequence(model, sequence), 2);
+  EXPECT_EQ(qwen_branch_sequence(model, sequence, 2), 2);
   const qwen_token next = {3, 2, 2, 1};
   EXPECT_EQ(qwen_forward(model, &next, 1, logits.data()), 0);
-  EXPECT_EQ(qwen_branch_sequence(model, sequence), -1);
+  EXPECT_EQ(qwen_branch_sequence(model, sequence, 2), QWEN_ERROR_NO_SEQUENCE);
   EXPECT_STREQ(qwen_last_error(), "all 3 sequences are open");
 
   qwen_sampling sampling = qwen_default_sampling(model);
@@ -98,6 +98,43 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
   qwen_free(model);
   qwen_free(nullptr);
   qwen_sampler_free(nullptr);
+}
+
+TEST_F(CApiTest, ASequenceStopsAlone) {
+  const qwen_options options = {sizeof(options), 2, 3, 0, 2};
+  qwen_model *model = qwen_load(path.c_str(), &options);
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  EXPECT_EQ(qwen_pages(model), 2);
+  for (int32_t sequence = 0; sequence < 3; ++sequence)
+    EXPECT_EQ(qwen_open_sequence(model), sequence);
+  const qwen_token tokens[] = {
+      {40, 0, 0, 1}, {1, 1, 0, 1}, {1, 2, 0, 0}, {1, 0, 1, 1}, {2, 2, 1, 1}};
+  std::vector<float> logits(160, -1);
+  EXPECT_EQ(qwen_forward(model, tokens, 5, logits.data()),
+            QWEN_ERROR_INVALID_TOKEN);
+  EXPECT_EQ(qwen_free_pages(model), 0);
+  // The rows of the sequence that stopped are as before.
+  std::vector<float> expected(160, 0);
+  std::fill_n(expected.begin(), 40, -1.f);
+  std::fill_n(expected.begin() + 80, 40, -1.f);
+  EXPECT_EQ(logits, expected);
+  qwen_failure failure;
+  EXPECT_EQ(qwen_failures(model, &failure, 1), 1);
+  EXPECT_EQ(failure.sequence, 0);
+  EXPECT_EQ(failure.error, QWEN_ERROR_INVALID_TOKEN);
+  EXPECT_EQ(failure.position, 0);
+  char text[100] = {};
+  EXPECT_EQ(qwen_describe_failure(model, 0, text, 99), 64);
+  EXPECT_STREQ(text, qwen_last_error());
+  EXPECT_EQ(qwen_describe_failure(model, 1, text, 99), QWEN_ERROR_GENERAL);
+  EXPECT_STREQ(qwen_last_error(), "qwen_describe_failure: index is 1 when 1 "
+                                  "sequences failed");
+  EXPECT_EQ(qwen_forward(model, tokens, 1, logits.data()),
+            QWEN_ERROR_INVALID_TOKEN);
+  EXPECT_EQ(qwen_failures(model, nullptr, 0), 1);
+  const qwen_token good = {1, 0, 0, 0};
+  EXPECT_EQ(qwen_forward(model, &good, 1, nullptr), QWEN_ERROR_NO_PAGE);
+  qwen_free(model);
 }
 
 TEST_F(CApiTest, SaysWhyAModelDoesNotLoad) {
@@ -130,7 +167,7 @@ TEST_F(CApiTest, NoSizeMeansAllDefaults) {
     qwen_model *model = qwen_load(path.c_str(), &each);
     ASSERT_NE(model, nullptr) << qwen_last_error();
     EXPECT_EQ(qwen_open_sequence(model), 0);
-    EXPECT_EQ(qwen_open_sequence(model), -1);
+    EXPECT_EQ(qwen_open_sequence(model), QWEN_ERROR_NO_SEQUENCE);
     qwen_free(model);
   }
   qwen_model *model = qwen_load(path.c_str(), nullptr);
@@ -168,10 +205,16 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   expectNull(qwen_detokenize(nullptr, nullptr, 0, nullptr, 0),
              "qwen_detokenize: model");
   expectNull(qwen_open_sequence(nullptr), "qwen_open_sequence: model");
-  expectNull(qwen_branch_sequence(nullptr, 0), "qwen_branch_sequence: model");
+  expectNull(qwen_branch_sequence(nullptr, 0, 0),
+             "qwen_branch_sequence: model");
   expectNull(qwen_close_sequence(nullptr, 0), "qwen_close_sequence: model");
   expectNull(qwen_truncate_sequence(nullptr, 0, 0),
              "qwen_truncate_sequence: model");
+  expectNull(qwen_failures(nullptr, nullptr, 0), "qwen_failures: model");
+  expectNull(qwen_describe_failure(nullptr, 0, nullptr, 0),
+             "qwen_describe_failure: model");
+  expectNull(qwen_pages(nullptr), "qwen_pages: model");
+  expectNull(qwen_free_pages(nullptr), "qwen_free_pages: model");
   expectNull(qwen_forward(nullptr, nullptr, 0, nullptr), "qwen_forward: model");
   EXPECT_EQ(qwen_default_sampling(nullptr).size, 0u);
   EXPECT_STREQ(qwen_last_error(), "qwen_default_sampling: model is NULL");

@@ -64,7 +64,7 @@ protected:
     Engine engine(artifact, options);
     if (!artifact.tokenizer().empty())
       Tokenizer::fromBlob(artifact.tokenizer());
-    const SequenceId sequence = engine.cache().open();
+    const SequenceId sequence = engine.state().open();
     const Token batch[] = {{5, sequence, 0, true}, {17, sequence, 1, true}};
     Answer answer;
     engine.forward(batch, [&](size_t, std::span<float> row) {

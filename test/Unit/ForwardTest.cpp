@@ -29,7 +29,7 @@ Rows run(const Artifact &artifact, RowKind kind,
   EngineOptions options;
   options.threads = threads;
   Engine engine(artifact, options);
-  const SequenceId sequence = engine.cache().open();
+  const SequenceId sequence = engine.state().open();
   std::vector<Token> batch;
   for (size_t i = 0; i < std::size(kIds); ++i)
     batch.push_back(

@@ -1,8 +1,9 @@
-//===- RuntimeTest.cpp - KV cache and engine ------------------------------===//
+//===- RuntimeTest.cpp - State of sequences, engine
+//--------------------------===//
 
 #include "HandmadeArtifact.h"
 #include "engine/Engine.h"
-#include "engine/KvCache.h"
+#include "engine/SequenceState.h"
 
 #include <gtest/gtest.h>
 
@@ -12,78 +13,123 @@ using namespace qwen;
 using namespace qwen::test;
 
 //===----------------------------------------------------------------------===//
-// KV cache
+// State of sequences
 //===----------------------------------------------------------------------===//
 
-TEST(KvCache, PagesAreTakenAsPositionsComeAndGivenBack) {
-  KvCache cache(4, 4096, 2, 200);
-  EXPECT_EQ(cache.pageTableStride(), 4);
-  const SequenceId a = cache.open();
-  cache.extend(a, 64);
-  EXPECT_EQ(cache.freePages(), 3);
-  cache.extend(a, 65);
-  EXPECT_EQ(cache.freePages(), 2);
-  EXPECT_EQ(cache.length(a), 65);
-  EXPECT_NE(cache.pageTables()[0], cache.pageTables()[1]);
-  cache.truncate(a, 64);
-  EXPECT_EQ(cache.freePages(), 3);
-  cache.close(a);
-  EXPECT_EQ(cache.freePages(), 4);
-  EXPECT_FALSE(cache.isOpen(a));
+TEST(SequenceState, PagesAreTakenAsPositionsComeAndGivenBack) {
+  SequenceState state(4, 4096, 2, 200);
+  EXPECT_EQ(state.pageTableStride(), 4);
+  const SequenceId a = state.open();
+  state.extend(a, 64);
+  EXPECT_EQ(state.freePages(), 3);
+  state.extend(a, 65);
+  EXPECT_EQ(state.freePages(), 2);
+  EXPECT_EQ(state.length(a), 65);
+  EXPECT_NE(state.pageTables()[0], state.pageTables()[1]);
+  state.truncate(a, 64);
+  EXPECT_EQ(state.freePages(), 3);
+  state.close(a);
+  EXPECT_EQ(state.freePages(), 4);
+  EXPECT_FALSE(state.isOpen(a));
 }
 
-TEST(KvCache, BranchesShareFullPagesAndCopyThePartialOne) {
-  KvCache cache(6, 64, 3, 300);
-  const SequenceId a = cache.open();
-  cache.extend(a, 100);
-  const int32_t *tables = cache.pageTables();
-  const int64_t stride = cache.pageTableStride();
-  memset(cache.pool() + tables[1] * 64, 'x', 64);
-  const SequenceId b = cache.branch(a);
-  EXPECT_EQ(cache.length(b), 100);
+TEST(SequenceState, BranchesShareFullPagesAndCopyThePartialOne) {
+  SequenceState state(6, 64, 3, 300);
+  const SequenceId a = state.open();
+  state.extend(a, 100);
+  const int32_t *tables = state.pageTables();
+  const int64_t stride = state.pageTableStride();
+  memset(state.pool() + tables[1] * 64, 'x', 64);
+  const SequenceId b = state.branch(a, 100);
+  EXPECT_EQ(state.length(b), 100);
   EXPECT_EQ(tables[b * stride], tables[a * stride]);
   EXPECT_NE(tables[b * stride + 1], tables[a * stride + 1]);
-  EXPECT_EQ(cache.pool()[tables[b * stride + 1] * 64 + 63], 'x');
-  EXPECT_EQ(cache.freePages(), 3);
+  EXPECT_EQ(state.pool()[tables[b * stride + 1] * 64 + 63], 'x');
+  EXPECT_EQ(state.freePages(), 3);
   // The shared page stays until both sequences are closed.
-  cache.close(a);
-  EXPECT_EQ(cache.freePages(), 4);
+  state.close(a);
+  EXPECT_EQ(state.freePages(), 4);
   // A sequence that is truncated within a shared page gets a copy of the page.
-  const SequenceId c = cache.branch(b);
   const int32_t shared = tables[b * stride];
-  cache.truncate(c, 10);
+  const SequenceId c = state.branch(b, 64);
+  EXPECT_EQ(state.freePages(), 4);
+  state.truncate(c, 10);
   EXPECT_EQ(tables[b * stride], shared);
   EXPECT_NE(tables[c * stride], shared);
-  cache.close(b);
-  cache.close(c);
-  EXPECT_EQ(cache.freePages(), 6);
+  state.close(b);
+  state.close(c);
+  EXPECT_EQ(state.freePages(), 6);
 }
 
-TEST(KvCache, SaysWhatRanOut) {
-  KvCache cache(2, 64, 2, 200, " (why)");
-  const SequenceId a = cache.open();
-  EXPECT_EQ(errorOf([&] { cache.extend(a, 201); }),
-            "sequence 0 would have 201 positions when the model was compiled "
-            "for a context of 200");
-  cache.extend(a, 64);
-  EXPECT_EQ(errorOf([&] { cache.extend(a, 200); }),
-            "the KV cache is full: sequence 0 needs 3 more pages and 1 of 2 "
-            "are free (why)");
-  EXPECT_EQ(cache.length(a), 64);
-  EXPECT_EQ(cache.freePages(), 1);
-  cache.extend(a, 128);
-  cache.truncate(a, 100);
-  EXPECT_EQ(errorOf([&] { cache.branch(a); }),
-            "the KV cache is full: all of its 2 pages are in use (why)");
-  const SequenceId b = cache.open();
-  EXPECT_EQ(errorOf([&] { cache.open(); }), "all 2 sequences are open");
-  EXPECT_EQ(errorOf([&] { cache.truncate(b, 1); }),
+TEST(SequenceState, SaysWhatRanOut) {
+  SequenceState state(2, 64, 2, 200, " (why)");
+  const SequenceId a = state.open();
+  EXPECT_EQ(state.extend(a, 201), ErrorKind::PastContext);
+  state.extend(a, 64);
+  EXPECT_EQ(state.extend(a, 200), ErrorKind::NoPage);
+  EXPECT_EQ(state.length(a), 64);
+  EXPECT_EQ(state.freePages(), 1);
+  state.extend(a, 128);
+  state.truncate(a, 100);
+  EXPECT_EQ(errorOf([&] { state.branch(a, 100); }),
+            "all 2 pages of the KV cache are in use (why)");
+  EXPECT_EQ(errorOf([&] { state.branch(a, 101); }),
+            "sequence 0 has 100 positions and cannot keep 101");
+  const SequenceId b = state.open();
+  EXPECT_EQ(errorOf([&] { state.open(); }), "all 2 sequences are open");
+  EXPECT_EQ(errorOf([&] { state.truncate(b, 1); }),
             "sequence 1 has 0 positions and cannot keep 1");
-  cache.close(b);
-  EXPECT_EQ(errorOf([&] { cache.length(b); }), "sequence 1 is not open");
-  EXPECT_EQ(errorOf([&] { cache.close(-1); }), "sequence -1 is not open");
-  EXPECT_NE(errorOf([] { KvCache(INT64_MAX, 64, 1, 1); }), "");
-  EXPECT_NE(errorOf([] { KvCache(1 << 30, int64_t{1} << 40, 1, 1); }), "");
+  state.close(b);
+  EXPECT_EQ(errorOf([&] { state.length(b); }), "sequence 1 is not open");
+  EXPECT_EQ(errorOf([&] { state.close(-1); }), "sequence -1 is not open");
+  EXPECT_NE(errorOf([] { SequenceState(INT64_MAX, 64, 1, 1); }), "");
+  EXPECT_NE(errorOf([] { SequenceState(1 << 30, int64_t{1} << 40, 1, 1); }),
+            "");
+}
+
+TEST(SequenceState, KeptPagesAreTakenLastAndMayBeSharedUntilThen) {
+  SequenceState state(4, 64, 3, 300);
+  const SequenceId a = state.open();
+  state.extend(a, 150);
+  const PageId pages[] = {state.page(a, 0), state.page(a, 1), state.page(a, 2)};
+  state.keep(pages[0]);
+  state.keep(pages[1]);
+  state.close(a);
+  EXPECT_EQ(state.freePages(), 4);
+  const SequenceId b = state.open();
+  state.share(b, pages[0]);
+  EXPECT_EQ(state.length(b), 64);
+  EXPECT_EQ(state.freePages(), 3);
+  // The pages that nobody keeps come first, then the one that became free
+  // first.
+  state.extend(b, 192);
+  EXPECT_TRUE(state.isKept(pages[0]));
+  EXPECT_TRUE(state.isKept(pages[1]));
+  state.extend(b, 256);
+  EXPECT_FALSE(state.isKept(pages[1]));
+  EXPECT_EQ(state.page(b, 3), pages[1]);
+  EXPECT_EQ(state.freePages(), 0);
+  // A kept page is never written: within it, truncation makes a copy.
+  EXPECT_NE(errorOf([&] { state.truncate(b, 10); }), "");
+  state.truncate(b, 64);
+  state.truncate(b, 10);
+  EXPECT_NE(state.page(b, 0), pages[0]);
+  EXPECT_EQ(state.freePages(), 3);
+}
+
+TEST(SequenceState, EqualPagesBecomeOne) {
+  SequenceState state(4, 64, 2, 300);
+  const SequenceId a = state.open(), b = state.open();
+  state.extend(a, 64);
+  state.extend(b, 100);
+  state.keep(state.page(a, 0));
+  state.merge(b, 0, state.page(a, 0));
+  EXPECT_EQ(state.page(b, 0), state.page(a, 0));
+  EXPECT_EQ(state.freePages(), 2);
+  state.close(a);
+  EXPECT_EQ(state.freePages(), 2);
+  state.close(b);
+  EXPECT_EQ(state.freePages(), 4);
 }
 
 //===----------------------------------------------------------------------===//
@@ -163,7 +209,7 @@ protected:
 
 TEST_F(EngineTest, SplitsAtTokensAndRows) {
   Engine engine(manifest, nullptr, fakeForward, {.threads = 2});
-  const SequenceId s = engine.cache().open();
+  const SequenceId s = engine.state().open();
   std::vector<Token> batch;
   for (int i = 0; i < 10; ++i)
     batch.push_back({i, s, i, i >= 6});
@@ -186,8 +232,8 @@ TEST_F(EngineTest, EverySplitAndMixtureGivesTheSame) {
       Engine engine(
           manifest, nullptr, fakeForward,
           {.threads = threads, .sequences = 2, .callTokens = callTokens});
-      const SequenceId a = engine.cache().open();
-      const SequenceId b = engine.cache().open();
+      const SequenceId a = engine.state().open();
+      const SequenceId b = engine.state().open();
       std::vector<Token> batch;
       for (int i = 0; i < 70; ++i) {
         batch.push_back({i % 40, a, i, i == 69});
@@ -201,14 +247,14 @@ TEST_F(EngineTest, EverySplitAndMixtureGivesTheSame) {
 
 TEST_F(EngineTest, GivesHiddenRows) {
   Engine engine(manifest, nullptr, fakeForward, {.threads = 1});
-  const SequenceId s = engine.cache().open();
+  const SequenceId s = engine.state().open();
   EXPECT_EQ(run(engine, {{4, s, 0, true}, {5, s, 1, true}}, RowKind::Hidden),
             (Rows{{0, 4}, {1, 9}}));
 }
 
 TEST_F(EngineTest, RefusesTokensThatCannotRun) {
   Engine engine(manifest, nullptr, fakeForward, {.threads = 1});
-  const SequenceId s = engine.cache().open();
+  const SequenceId s = engine.state().open();
   const auto error = [&](const std::vector<Token> &batch) {
     return errorOf([&] { run(engine, batch); });
   };
@@ -218,6 +264,7 @@ TEST_F(EngineTest, RefusesTokensThatCannotRun) {
   EXPECT_EQ(error({{-1, s, 0, true}}),
             "token id -1 of sequence 0 is not in the model's vocabulary of "
             "40");
+  EXPECT_EQ(trace, "");
   EXPECT_EQ(error({{1, s, 1, true}}),
             "position 1 of sequence 0 does not follow: 0 is next");
   EXPECT_EQ(error({{1, s, 0, true}, {1, s, 0, true}}),
@@ -228,8 +275,7 @@ TEST_F(EngineTest, RefusesTokensThatCannotRun) {
     batch.push_back({1, s, i, false});
   EXPECT_EQ(error(batch), "position 100 of sequence 0 is past the context of "
                           "100 that the model was compiled for");
-  EXPECT_EQ(trace, "");
-  EXPECT_EQ(engine.cache().length(s), 0);
+  EXPECT_EQ(engine.state().length(s), 100);
   EXPECT_NE(errorOf([&] {
               Engine(manifest, nullptr, fakeForward, {.callTokens = -1});
             }),
@@ -239,7 +285,7 @@ TEST_F(EngineTest, RefusesTokensThatCannotRun) {
 TEST_F(EngineTest, AFlagNamesSequencePositionAndOp) {
   Engine engine(manifest, nullptr, fakeForward,
                 {.threads = 2, .callTokens = 2});
-  const SequenceId s = engine.cache().open();
+  const SequenceId s = engine.state().open();
   flaggedPosition = 3;
   const auto error = [&] {
     return errorOf([&] {
@@ -253,34 +299,107 @@ TEST_F(EngineTest, AFlagNamesSequencePositionAndOp) {
       "a number is not finite at sequence 0, position 3, in second; the file "
       "may be damaged, which qwen-run info --check finds";
   EXPECT_EQ(error(), message);
-  // The positions of the first call stay; those of the second are undone.
-  EXPECT_EQ(engine.cache().length(s), 2);
-  engine.cache().truncate(s, 0);
+  // The positions before it stay.
+  EXPECT_EQ(engine.state().length(s), 3);
+  engine.state().truncate(s, 0);
   manifest.kv.format = KvFormat::F16;
   EXPECT_EQ(error(), message);
-  engine.cache().truncate(s, 0);
+  engine.state().truncate(s, 0);
   manifest.work[1].kind = "append";
   EXPECT_EQ(error(), message + ", or keys or values are too large for f16, "
                                "which qwen-opt --kv f32 avoids");
 }
 
-TEST_F(EngineTest, AFullCacheLeavesSequencesAsTheyWere) {
+TEST_F(EngineTest, AFullCacheLeavesOtherSequencesAsTheyWere) {
   Engine engine(manifest, nullptr, fakeForward,
                 {.threads = 1, .sequences = 2, .kvPages = 1});
-  const SequenceId a = engine.cache().open();
-  const SequenceId b = engine.cache().open();
+  const SequenceId a = engine.state().open();
+  const SequenceId b = engine.state().open();
   EXPECT_EQ(errorOf([&] { run(engine, {{1, a, 0, true}, {1, b, 0, true}}); }),
-            "the KV cache is full: sequence 1 needs 1 more pages and 0 of 1 "
-            "are free");
-  EXPECT_EQ(engine.cache().length(a), 0);
-  EXPECT_EQ(run(engine, {{7, a, 0, true}}), (Rows{{0, 7}}));
+            "sequence 1 has no page for position 0: all 1 pages of the KV "
+            "cache are in use");
+  EXPECT_EQ(engine.state().length(a), 1);
+  EXPECT_EQ(engine.state().length(b), 0);
+  EXPECT_EQ(run(engine, {{7, a, 1, true}}), (Rows{{0, 8}}));
+}
+
+// Each of four sequences stops for another reason, and one runs to its end. The
+// result does not depend on the calls.
+TEST_F(EngineTest, ASequenceStopsAlone) {
+  for (int64_t callTokens : {1, 3, 8}) {
+    Engine engine(
+        manifest, nullptr, fakeForward,
+        {.threads = 2, .sequences = 5, .kvPages = 6, .callTokens = callTokens});
+    SequenceId open[5];
+    for (SequenceId &sequence : open)
+      sequence = engine.state().open();
+    const auto [fine, pastContext, noPage, invalid, notFinite] = open;
+    std::vector<Token> batch;
+    for (int i = 0; i <= 100; ++i) {
+      if (i < 100)
+        batch.push_back({1, fine, i, i == 99});
+      batch.push_back({2, pastContext, i, i >= 99});
+      if (i < 70)
+        batch.push_back({3, noPage, i, i == 63});
+      if (i < 9)
+        batch.push_back({i == 5 ? 99 : 4, invalid, i, i == 4 || i == 8});
+    }
+    std::vector<std::pair<size_t, float>> rows;
+    const auto keep = [&](size_t index, std::span<float> row) {
+      rows.emplace_back(index, row[0]);
+    };
+    std::span<const Failure> failures = engine.run(batch, keep);
+    std::vector<std::string> texts;
+    for (const Failure &failure : failures)
+      texts.push_back(engine.describe(failure));
+    EXPECT_EQ(texts, (std::vector<std::string>{
+                         "token id 99 of sequence 3 is not in the model's "
+                         "vocabulary of 40",
+                         "sequence 2 has no page for position 64: all 6 pages "
+                         "of the KV cache are in use",
+                         "position 100 of sequence 1 is past the context of "
+                         "100 that the model was compiled for"}));
+    std::vector<float> sums;
+    for (const auto &row : rows)
+      sums.push_back(row.second);
+    EXPECT_EQ(sums, (std::vector<float>{20, 192, 100, 200}));
+    EXPECT_EQ(engine.state().length(fine), 100);
+    EXPECT_EQ(engine.state().length(pastContext), 100);
+    EXPECT_EQ(engine.state().length(noPage), 64);
+    EXPECT_EQ(engine.state().length(invalid), 5);
+
+    // A number that is not finite, in a call with a token that has no page.
+    for (SequenceId sequence : open)
+      engine.state().close(sequence);
+    for (SequenceId &sequence : open)
+      sequence = engine.state().open();
+    EXPECT_EQ(engine.state().extend(invalid, 100), std::nullopt);
+    EXPECT_EQ(engine.state().extend(noPage, 100), std::nullopt);
+    rows.clear();
+    batch.clear();
+    flaggedPosition = 62;
+    for (int i = 0; i < 4; ++i)
+      batch.push_back({1, fine, i, false});
+    for (int i = 0; i < 66; ++i)
+      batch.push_back({1, notFinite, i, i == 61 || i == 65});
+    for (int i = 4; i < 60; ++i)
+      batch.push_back({1, fine, i, i == 59});
+    failures = engine.run(batch, keep);
+    ASSERT_EQ(failures.size(), 1u);
+    EXPECT_EQ(failures[0].kind, ErrorKind::NotFinite);
+    EXPECT_EQ(failures[0].position, 62);
+    EXPECT_EQ(failures[0].op, 1u);
+    EXPECT_EQ(engine.state().length(notFinite), 62);
+    EXPECT_EQ(rows, (Rows{{65, 62}, {125, 60}}));
+    flaggedPosition = -1;
+  }
 }
 
 TEST(EngineArtifact, RunsTheCodeOfAnArtifact) {
   const std::string path = HandmadeArtifact().write("engine.qwen");
   const Artifact artifact(path);
   Engine engine(artifact, {.threads = 2});
-  const SequenceId s = engine.cache().open();
+  const SequenceId s = engine.state().open();
   int rows = 0;
   const std::vector<Token> batch = {{1, s, 0, true}};
   engine.forward(batch, [&](size_t, std::span<float>) { ++rows; });

@@ -118,7 +118,7 @@ static Measurements measure(const BenchCommand &command,
                             const Artifact &artifact, Engine &engine,
                             const std::vector<Pattern> &all) {
   const Manifest &manifest = artifact.manifest();
-  const SequenceId sequence = engine.cache().open();
+  const SequenceId sequence = engine.state().open();
   const auto nothing = [](size_t, std::span<float>) {};
   const auto decode = [&](int64_t position) {
     const Token token = {benchToken(manifest, position), sequence, position,
@@ -137,7 +137,7 @@ static Measurements measure(const BenchCommand &command,
       result.reads[i].push_back(readSpeed(all[i], artifact.weights(),
                                           artifact.header().weights.size,
                                           engine.threads()));
-    engine.cache().truncate(sequence, 1);
+    engine.state().truncate(sequence, 1);
     for (int64_t i = 1; i <= tokens; ++i) {
       const auto start = Clock::now();
       decode(i);

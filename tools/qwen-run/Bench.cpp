@@ -44,7 +44,7 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
   std::vector<Token> batch;
   batch.reserve(static_cast<size_t>(command.prompt * command.batch));
   for (SequenceId &sequence : sequences) {
-    sequence = engine.cache().open();
+    sequence = engine.state().open();
     for (int64_t i = 0; i < command.prompt; ++i)
       batch.push_back({benchToken(engine.manifest(), i), sequence, i,
                        i + 1 == command.prompt});
@@ -68,7 +68,7 @@ runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
   }
   const double decode = secondsSince(start);
   for (const SequenceId sequence : sequences)
-    engine.cache().close(sequence);
+    engine.state().close(sequence);
   return {prefill, decode};
 }
 

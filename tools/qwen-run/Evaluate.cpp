@@ -17,7 +17,7 @@ using namespace qwen::run;
 /// The tokens of a new sequence, all wanted.
 static std::vector<Token> wholeBatch(Engine &engine,
                                      std::span<const int32_t> ids) {
-  const SequenceId sequence = engine.cache().open();
+  const SequenceId sequence = engine.state().open();
   std::vector<Token> batch;
   for (int32_t id : ids)
     batch.push_back({id, sequence, static_cast<int64_t>(batch.size()), true});
@@ -55,7 +55,7 @@ raggedBatch(Engine &engine, std::span<const std::vector<int32_t>> sequences,
   std::vector<SequenceId> open;
   size_t longest = 0;
   for (const std::vector<int32_t> &ids : sequences) {
-    open.push_back(engine.cache().open());
+    open.push_back(engine.state().open());
     longest = std::max(longest, ids.size());
   }
   for (size_t position = 0; position < longest; ++position) {
@@ -130,7 +130,7 @@ static double scoreWindow(Engine &engine, std::span<const int32_t> ids,
   engine.forward(batch, [&](size_t index, std::span<float> row) {
     sum += negativeLogLikelihood(row, ids[index + 1]);
   });
-  engine.cache().close(batch.front().sequence);
+  engine.state().close(batch.front().sequence);
   return sum;
 }
 
