@@ -2,6 +2,7 @@
 
 #include "Commands.h"
 #include "Output.h"
+#include "engine/Logprobs.h"
 
 #include "qwen/ABI/Error.h"
 
@@ -109,15 +110,6 @@ void qwen::run::logits(const LogitsCommand &command) {
   output.commit();
 }
 
-/// -log of the softmax of `id`, computed in double.
-static double negativeLogLikelihood(std::span<const float> logits, int32_t id) {
-  const double most = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (float logit : logits)
-    sum += std::exp(logit - most);
-  return most + std::log(sum) - logits[static_cast<size_t>(id)];
-}
-
 /// Sum of -log p of the ids from index `first` on, each given the ids before
 /// it.
 static double scoreWindow(Engine &engine, std::span<const int32_t> ids,
@@ -128,7 +120,7 @@ static double scoreWindow(Engine &engine, std::span<const int32_t> ids,
     batch[i].wanted = i + 1 >= first && i + 1 < ids.size();
   double sum = 0;
   engine.forward(batch, [&](size_t index, std::span<float> row) {
-    sum += negativeLogLikelihood(row, ids[index + 1]);
+    sum += logSumExp(row) - row[static_cast<size_t>(ids[index + 1])];
   });
   engine.state().close(batch.front().sequence);
   return sum;

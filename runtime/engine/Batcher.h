@@ -1,0 +1,141 @@
+//===- Batcher.h - Runs requests in steps -----------------------*- C++ -*-===//
+//
+// A step has one batch: the next token of every request that decodes, and
+// prompt tokens within the limit of StepPace. docs/decisions/0013 has the
+// rules.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_ENGINE_BATCHER_H
+#define QWEN_RUNTIME_ENGINE_BATCHER_H
+
+#include "engine/Engine.h"
+#include "engine/PrefixCache.h"
+#include "engine/Request.h"
+#include "engine/StepPace.h"
+
+#include <memory>
+
+namespace qwen {
+
+struct BatcherOptions {
+  /// Maximum number of prompt tokens in a step; 0: as many as a call has.
+  int64_t promptTokens = 0;
+  /// Whether requests share pages with earlier ones.
+  bool prefixCache = true;
+};
+
+/// Sums since the start.
+struct BatcherCounts {
+  int64_t steps = 0;
+  /// Prompt tokens that ran (some again, after a preemption), and tokens that
+  /// the prefix cache had instead.
+  int64_t promptTokens = 0;
+  int64_t cachedTokens = 0;
+  int64_t drawnTokens = 0;
+  int64_t preemptions = 0;
+};
+
+/// A request in a batcher.
+struct Job {
+  /// Throws Error if the request cannot run in `model`.
+  Job(Request request, RequestId id, const ModelInfo &model);
+
+  Request request;
+  RequestId id;
+  Sampler sampler;
+  /// The prompt and the drawn tokens.
+  std::vector<int32_t> tokens;
+  /// Number of tokens at which the answer ends.
+  size_t mostTokens;
+  /// Requests with the smallest number come first.
+  int64_t deadline = 0;
+  /// Its sequence while it runs.
+  SequenceId sequence = -1;
+  PrefixCache::Prefix prefix;
+  bool wasPreempted = false;
+  /// Tokens that the prefix cache had before a preemption.
+  int64_t cachedTokens = 0;
+  /// Tokens of the prompt that onToken has seen.
+  size_t scored = 1;
+  /// Set when the request ends in this step.
+  std::optional<EndReason> ended;
+  ErrorKind kind = ErrorKind::General;
+  std::string error;
+  std::vector<int32_t> topIds;
+  std::vector<TokenLogprob> top;
+};
+
+/// One thread uses a batcher, and no one else opens sequences of its engine. A
+/// step allocates nothing unless a request starts or ends.
+class Batcher {
+public:
+  /// `engine` must outlive the batcher.
+  Batcher(Engine &engine, const BatcherOptions &options = {});
+
+  void add(std::unique_ptr<Job> job);
+  /// Ends a request. Does nothing if it has ended.
+  void cancel(RequestId id);
+  void cancelAll();
+  bool isIdle() const { return waiting.empty() && running.empty(); }
+  /// Number of requests without a sequence, and with one.
+  size_t waitingCount() const { return waiting.size(); }
+  size_t runningCount() const { return running.size(); }
+  const BatcherCounts &counts() const { return sums; }
+
+  /// Runs one batch.
+  void step();
+
+private:
+  using Jobs = std::vector<std::unique_ptr<Job>>;
+
+  /// Gives waiting requests a sequence, in order, while their tokens fit.
+  void startWaiting();
+  /// Opens a sequence for a request if its tokens fit.
+  bool start(Job &job);
+  /// Appends pages of the prefix cache to the request's sequence. Returns their
+  /// number of tokens.
+  int64_t share(Job &job);
+  void countShared(Job &job, int64_t shared);
+  /// Gives every running request a page for its next token. Those that come
+  /// last lose their sequence if there are too few.
+  void reservePages();
+  /// Fills `batch` with tokens for which there are pages.
+  void plan();
+  void append(Job &job, int64_t count);
+  void run();
+  void receive(size_t index, std::span<float> logits);
+  /// Draws the next token.
+  void draw(Job &job, std::span<float> logits);
+  void tell(Job &job, std::span<const float> logits, int32_t id,
+            int64_t position);
+  /// Keeps full pages and reports progress after a step.
+  void advance(Job &job);
+  void preemptLast();
+  void fail(Job &job, const Error &error);
+  void removeEnded();
+  void end(Job &job, EndReason reason);
+  int64_t remaining(const Job &job) const;
+  static void insert(Jobs &jobs, std::unique_ptr<Job> job);
+
+  Engine &engine;
+  SequenceState &state;
+  const BatcherOptions options;
+  PrefixCache prefixCache;
+  StepPace pace;
+  /// Both in the order of requests.
+  Jobs waiting, running;
+  std::vector<Token> batch;
+  /// The request of each token of the batch.
+  std::vector<Job *> owners;
+  const Engine::RowFn receiver;
+  size_t decoding = 0;
+  int64_t promptTokens = 0;
+  /// Pages that reservePages promised.
+  int64_t reserved = 0;
+  BatcherCounts sums;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ENGINE_BATCHER_H

@@ -1,0 +1,41 @@
+//===- Logprobs.cpp - Logs of probabilities -------------------------------===//
+
+#include "engine/Logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace qwen;
+
+double qwen::logSumExp(std::span<const float> logits) {
+  const double most = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (float logit : logits)
+    sum += std::exp(logit - most);
+  return most + std::log(sum);
+}
+
+void qwen::topTokens(std::span<const float> logits, size_t count,
+                     std::vector<int32_t> &ids) {
+  const auto isBefore = [&](int32_t a, int32_t b) {
+    const float first = logits[static_cast<size_t>(a)];
+    const float second = logits[static_cast<size_t>(b)];
+    return first > second || (first == second && a < b);
+  };
+  ids.clear();
+  count = std::min(count, logits.size());
+  if (count == 0)
+    return;
+  // A heap with the last of the best tokens on top.
+  for (int32_t id = 0; id < std::ssize(logits); ++id) {
+    if (ids.size() == count) {
+      if (!isBefore(id, ids.front()))
+        continue;
+      std::ranges::pop_heap(ids, isBefore);
+      ids.pop_back();
+    }
+    ids.push_back(id);
+    std::ranges::push_heap(ids, isBefore);
+  }
+  std::ranges::sort_heap(ids, isBefore);
+}

@@ -1,0 +1,24 @@
+//===- Logprobs.h - Logs of probabilities -----------------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_ENGINE_LOGPROBS_H
+#define QWEN_RUNTIME_ENGINE_LOGPROBS_H
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace qwen {
+
+/// The log of the sum of exp(logit), computed in double. The log of the
+/// probability of a token is its logit minus this number.
+double logSumExp(std::span<const float> logits);
+
+/// Sets `ids` to the tokens with the `count` greatest logits, in descending
+/// order; of equals, the smallest id is first. Allocates nothing if `ids` has
+/// room for `count`.
+void topTokens(std::span<const float> logits, size_t count,
+               std::vector<int32_t> &ids);
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ENGINE_LOGPROBS_H

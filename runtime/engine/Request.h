@@ -1,0 +1,94 @@
+//===- Request.h - What a scheduler is asked for ----------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_ENGINE_REQUEST_H
+#define QWEN_RUNTIME_ENGINE_REQUEST_H
+
+#include "engine/Sampler.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace qwen {
+
+/// Number of a request in its scheduler, from 1.
+using RequestId = uint64_t;
+
+/// A token and the log of its probability, from the raw logits.
+struct TokenLogprob {
+  int32_t id;
+  float logprob;
+};
+
+/// A drawn token, or a token of the prompt with its score.
+struct TokenEvent {
+  int32_t id;
+  int64_t position;
+  /// Whether it belongs to the prompt.
+  bool isPrompt;
+  /// With Request::logprobs: the log of its probability, and the most likely
+  /// tokens in its place; of equals, the smallest id is first.
+  float logprob;
+  std::span<const TokenLogprob> top;
+};
+
+enum class EndReason {
+  /// A stop token was drawn.
+  Stop,
+  /// The answer has maxTokens tokens, or the context is full.
+  Length,
+  /// onToken returned false.
+  Callback,
+  /// Scheduler::cancel, or the end of the scheduler.
+  Cancelled,
+  /// Ending::error says why.
+  Failed,
+};
+
+/// The end of a request.
+struct Ending {
+  EndReason reason;
+  /// Failed: the kind and one line.
+  ErrorKind kind;
+  std::string error;
+  int64_t promptTokens;
+  /// Tokens of the prompt that the prefix cache had.
+  int64_t cachedTokens;
+  int64_t drawnTokens;
+};
+
+/// A prompt and how to answer it. A scheduler calls the functions on its own
+/// thread; they must not block or throw. Each may be empty.
+struct Request {
+  std::vector<int32_t> prompt;
+  SamplerOptions sampling;
+  /// See Sampler.
+  uint64_t answer = 0;
+  /// Maximum number of drawn tokens; 0 only runs the prompt.
+  int64_t maxTokens = std::numeric_limits<int64_t>::max();
+  /// Tokens that end the answer. They are drawn and passed to onToken.
+  std::vector<int32_t> stopTokens;
+  /// Requests of a higher priority come first.
+  int32_t priority = 0;
+  /// Only requests with the same salt share pages.
+  uint64_t salt = 0;
+  /// The number of most likely tokens that events have; nothing: no logprobs.
+  std::optional<int64_t> logprobs;
+  /// Pass the tokens of the prompt, from the second on, to onToken too. Needs
+  /// logprobs. All of the prompt runs then, whatever the prefix cache has.
+  bool scorePrompt = false;
+
+  /// Receives each token once, in order. Returns whether to go on.
+  std::function<bool(const TokenEvent &)> onToken;
+  /// Called after each step that ran a part of the prompt.
+  std::function<void(int64_t done, int64_t total)> onProgress;
+  /// Called once, after all other functions.
+  std::function<void(const Ending &)> onEnd;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ENGINE_REQUEST_H

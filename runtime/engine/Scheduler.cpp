@@ -1,0 +1,98 @@
+//===- Scheduler.cpp - Answers requests of any number of threads ----------===//
+
+#include "engine/Scheduler.h"
+
+#include "qwen/ABI/Process.h"
+
+#include <system_error>
+
+using namespace qwen;
+
+Scheduler::Scheduler(Engine &engine, const SchedulerOptions &options)
+    : model(engine.manifest().model), queue(options.queue),
+      state(engine.state()), batcher(engine, options.batcher) {
+  latest.freePages = state.freePages();
+  // The main thread handles signals.
+  const SignalsBlocked blocked;
+  try {
+    thread = std::thread([this] { serve(); });
+  } catch (const std::system_error &) {
+    throw Error("cannot start the scheduler's thread", ErrorKind::NoMemory);
+  }
+}
+
+Scheduler::~Scheduler() {
+  {
+    const std::lock_guard lock(mutex);
+    ending = true;
+  }
+  changed.notify_one();
+  thread.join();
+}
+
+RequestId Scheduler::submit(Request request) {
+  RequestId id;
+  {
+    const std::lock_guard lock(mutex);
+    id = ++lastId;
+  }
+  auto job = std::make_unique<Job>(std::move(request), id, model);
+  {
+    const std::lock_guard lock(mutex);
+    if (arrived.size() + latest.waiting >= queue)
+      throw Error("the queue is full: " + std::to_string(queue) +
+                      " requests wait",
+                  ErrorKind::QueueFull);
+    arrived.push_back(std::move(job));
+  }
+  changed.notify_one();
+  return id;
+}
+
+void Scheduler::cancel(RequestId id) {
+  {
+    const std::lock_guard lock(mutex);
+    cancels.push_back(id);
+  }
+  changed.notify_one();
+}
+
+SchedulerCounts Scheduler::counts() const {
+  const std::lock_guard lock(mutex);
+  return latest;
+}
+
+bool Scheduler::takeArrived() {
+  {
+    std::unique_lock lock(mutex);
+    const auto note = [&] {
+      latest = {batcher.waitingCount(), batcher.runningCount(),
+                state.freePages(), batcher.counts()};
+    };
+    note();
+    changed.wait(lock, [&] {
+      return ending || !arrived.empty() || !cancels.empty() ||
+             !batcher.isIdle();
+    });
+    taken.swap(arrived);
+    takenCancels.swap(cancels);
+    latest.waiting += taken.size();
+    if (ending)
+      return false;
+  }
+  for (std::unique_ptr<Job> &job : taken)
+    batcher.add(std::move(job));
+  taken.clear();
+  for (RequestId id : takenCancels)
+    batcher.cancel(id);
+  takenCancels.clear();
+  return true;
+}
+
+void Scheduler::serve() {
+  while (takeArrived())
+    batcher.step();
+  for (std::unique_ptr<Job> &job : taken)
+    batcher.add(std::move(job));
+  batcher.cancelAll();
+}

@@ -1,0 +1,83 @@
+//===- Scheduler.h - Answers requests of any number of threads --*- C++ -*-===//
+//
+// Owns the thread that uses the engine, and the queue to it. Answers are the
+// same, bit for bit, whatever else runs. docs/decisions/0013 has the rules.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_ENGINE_SCHEDULER_H
+#define QWEN_RUNTIME_ENGINE_SCHEDULER_H
+
+#include "engine/Batcher.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace qwen {
+
+struct SchedulerOptions {
+  /// Maximum number of requests that wait.
+  size_t queue = 64;
+  BatcherOptions batcher;
+};
+
+/// What a scheduler does now, and sums since its start.
+struct SchedulerCounts {
+  size_t waiting = 0;
+  size_t running = 0;
+  int64_t freePages = 0;
+  BatcherCounts sums;
+};
+
+/// All threads may call all functions at the same time, also from a request's
+/// functions.
+class Scheduler {
+public:
+  /// Nothing else may use `engine`, which must outlive the scheduler. Throws
+  /// Error if the system gives no thread.
+  explicit Scheduler(Engine &engine, const SchedulerOptions &options = {});
+  /// Cancels all requests.
+  ~Scheduler();
+  Scheduler(const Scheduler &) = delete;
+  Scheduler &operator=(const Scheduler &) = delete;
+
+  /// Adds a request. Throws Error if the queue is full or the request cannot
+  /// run; none of its functions is called then.
+  RequestId submit(Request request);
+
+  /// Ends a request before its next step. Does nothing if it has ended.
+  void cancel(RequestId id);
+
+  /// As of the last step.
+  SchedulerCounts counts() const;
+
+private:
+  void serve();
+  /// Moves what has arrived to the batcher, and waits if there is nothing to
+  /// do. Returns false if the scheduler ends.
+  bool takeArrived();
+
+  const ModelInfo &model;
+  const size_t queue;
+  /// Of the scheduler's thread.
+  SequenceState &state;
+  Batcher batcher;
+  std::vector<std::unique_ptr<Job>> taken;
+  std::vector<RequestId> takenCancels;
+
+  /// Guards all below it.
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::unique_ptr<Job>> arrived;
+  std::vector<RequestId> cancels;
+  SchedulerCounts latest;
+  RequestId lastId = 0;
+  bool ending = false;
+
+  std::thread thread;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ENGINE_SCHEDULER_H

@@ -1,0 +1,55 @@
+//===- StepPace.h - Prompt tokens that a step may run -----------*- C++ -*-===//
+//
+// Prompts delay the sequences that decode. From measured times, this class
+// computes how many prompt tokens keep a step short enough.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_ENGINE_STEPPACE_H
+#define QWEN_RUNTIME_ENGINE_STEPPACE_H
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace qwen {
+
+class StepPace {
+public:
+  /// For steps with at most `decoding` tokens that decode and `mostPrompt`
+  /// prompt tokens.
+  StepPace(size_t decoding, int64_t mostPrompt);
+
+  /// The greatest number of prompt tokens in a step with `decoding` tokens that
+  /// decode. With these, the step should take at most twice as long as
+  /// without; without any that decode, at most half a second. The number is at
+  /// least kLeastPrompt, or 0 if a step without prompt tokens must be measured.
+  int64_t promptTokens(size_t decoding) const;
+
+  /// Records the time of a step.
+  void record(size_t decoding, int64_t prompt, double seconds);
+
+  static constexpr int64_t kLeastPrompt = 4;
+
+private:
+  /// Seconds of a step with `decoding` tokens and no prompt, or 0 if neither it
+  /// nor a shorter one is measured.
+  double decodeSeconds(size_t decoding) const;
+
+  int64_t mostPrompt;
+  /// Seconds of steps without prompt tokens, by the number of tokens; 0: not
+  /// measured.
+  std::vector<double> withoutPrompt;
+  /// Steps with both since the last one without prompt tokens.
+  int64_t unmeasured = 0;
+  /// Seconds that a prompt token adds, and prompt tokens of the last step,
+  /// while others decode (1) and while nobody does (0).
+  double perToken[2] = {0, 0};
+  int64_t last[2] = {kFirstPrompt, kFirstPrompt};
+
+  static constexpr int64_t kFirstPrompt = 16;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ENGINE_STEPPACE_H
