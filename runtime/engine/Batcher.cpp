@@ -349,17 +349,14 @@ void Batcher::tell(Job &job, std::span<const float> logits, int32_t id,
 }
 
 void Batcher::advance(Job &job) {
-  const int64_t length = state.length(job.sequence);
   if (options.prefixCache)
     prefixCache.keep(job.sequence, job.tokens, job.prefix);
-  if (job.ended)
-    return;
-  if (job.tokens.size() == job.mostTokens &&
-      length >= std::ssize(job.request.prompt))
+  const int64_t length = state.length(job.sequence);
+  const int64_t prompt = std::ssize(job.request.prompt);
+  if (job.request.onProgress && length <= prompt && !job.wasPreempted)
+    job.request.onProgress(length, prompt);
+  if (!job.ended && job.tokens.size() == job.mostTokens && length >= prompt)
     job.ended = EndReason::Length;
-  else if (job.request.onProgress &&
-           job.tokens.size() == job.request.prompt.size())
-    job.request.onProgress(length, std::ssize(job.tokens));
 }
 
 void Batcher::fail(Job &job, const Error &error) {

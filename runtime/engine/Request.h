@@ -64,29 +64,29 @@ struct Ending {
 /// thread; they must not block or throw. Each may be empty.
 struct Request {
   std::vector<int32_t> prompt;
-  SamplerOptions sampling;
+  SamplerOptions sampling = {};
   /// See Sampler.
   uint64_t answer = 0;
   /// Maximum number of drawn tokens; 0 only runs the prompt.
   int64_t maxTokens = std::numeric_limits<int64_t>::max();
   /// Tokens that end the answer. They are drawn and passed to onToken.
-  std::vector<int32_t> stopTokens;
+  std::vector<int32_t> stopTokens = {};
   /// Requests of a higher priority come first.
   int32_t priority = 0;
   /// Only requests with the same salt share pages.
   uint64_t salt = 0;
   /// The number of most likely tokens that events have; nothing: no logprobs.
-  std::optional<int64_t> logprobs;
+  std::optional<int64_t> logprobs = {};
   /// Pass the tokens of the prompt, from the second on, to onToken too. Needs
   /// logprobs. All of the prompt runs then, whatever the prefix cache has.
   bool scorePrompt = false;
 
   /// Receives each token once, in order. Returns whether to go on.
-  std::function<bool(const TokenEvent &)> onToken;
+  std::function<bool(const TokenEvent &)> onToken = {};
   /// Called after each step that ran a part of the prompt.
-  std::function<void(int64_t done, int64_t total)> onProgress;
+  std::function<void(int64_t done, int64_t total)> onProgress = {};
   /// Called once, after all other functions.
-  std::function<void(const Ending &)> onEnd;
+  std::function<void(const Ending &)> onEnd = {};
 };
 
 } // namespace qwen

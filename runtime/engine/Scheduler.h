@@ -19,7 +19,7 @@ namespace qwen {
 struct SchedulerOptions {
   /// Maximum number of requests that wait.
   size_t queue = 64;
-  BatcherOptions batcher;
+  BatcherOptions batcher = {};
 };
 
 /// What a scheduler does now, and sums since its start.

@@ -14,10 +14,6 @@ static constexpr double kPieceSeconds = 0.4;
 /// takes at most twice its time, so this costs less than 1/32 of prefill.
 static constexpr int64_t kMeasureAfter = 32;
 
-/// The number of prompt tokens grows by at most this factor from step to step,
-/// because the time of few tokens says little of many.
-static constexpr int64_t kGrowth = 4;
-
 StepPace::StepPace(size_t decoding, int64_t most)
     : mostPrompt(most), withoutPrompt(decoding + 1) {}
 
@@ -28,38 +24,31 @@ double StepPace::decodeSeconds(size_t decoding) const {
 }
 
 int64_t StepPace::promptTokens(size_t decoding) const {
-  const bool mixed = decoding != 0;
-  double seconds = kPieceSeconds;
-  if (mixed) {
-    seconds = decodeSeconds(decoding);
-    if (seconds == 0 || unmeasured >= kMeasureAfter)
+  double most = kPieceSeconds;
+  if (decoding) {
+    const double alone = decodeSeconds(decoding);
+    if (alone == 0 || unmeasured >= kMeasureAfter)
       return 0;
+    most = 2 * alone;
   }
-  const double growth = static_cast<double>(last[mixed] * kGrowth);
-  const double fitting = perToken[mixed] > 0
-                             ? std::min(growth, seconds / perToken[mixed])
-                             : static_cast<double>(last[mixed]);
+  if (seconds == 0)
+    return kLeastPrompt;
+  const double fitting =
+      most * tokens / seconds - static_cast<double>(decoding);
   return std::min(mostPrompt,
                   std::max(kLeastPrompt, static_cast<int64_t>(fitting)));
 }
 
-/// An average that follows its last few values.
-static void follow(double &average, double value) {
-  average = average == 0 ? value : (average + value) / 2;
-}
-
-void StepPace::record(size_t decoding, int64_t prompt, double seconds) {
+void StepPace::record(size_t decoding, int64_t prompt, double taken) {
   if (prompt == 0) {
-    follow(withoutPrompt[decoding], seconds);
+    double &average = withoutPrompt[decoding];
+    average = average == 0 ? taken : (average + taken) / 2;
     unmeasured = 0;
     return;
   }
-  const bool mixed = decoding != 0;
-  if (mixed)
+  if (decoding)
     ++unmeasured;
-  // Noise may make a step shorter than one without prompt tokens.
-  const double added =
-      std::max(seconds - (mixed ? decodeSeconds(decoding) : 0), seconds / 16);
-  follow(perToken[mixed], added / static_cast<double>(prompt));
-  last[mixed] = prompt;
+  seconds = seconds / 2 + taken;
+  tokens =
+      tokens / 2 + static_cast<double>(decoding) + static_cast<double>(prompt);
 }

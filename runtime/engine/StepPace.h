@@ -1,7 +1,8 @@
 //===- StepPace.h - Prompt tokens that a step may run -----------*- C++ -*-===//
 //
 // Prompts delay the sequences that decode. From measured times, this class
-// computes how many prompt tokens keep a step short enough.
+// computes how many prompt tokens keep a step short enough. It assumes only
+// that n times as many tokens take at most n times as long.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,7 +28,7 @@ public:
   int64_t promptTokens(size_t decoding) const;
 
   /// Records the time of a step.
-  void record(size_t decoding, int64_t prompt, double seconds);
+  void record(size_t decoding, int64_t prompt, double taken);
 
   static constexpr int64_t kLeastPrompt = 4;
 
@@ -42,12 +43,8 @@ private:
   std::vector<double> withoutPrompt;
   /// Steps with both since the last one without prompt tokens.
   int64_t unmeasured = 0;
-  /// Seconds that a prompt token adds, and prompt tokens of the last step,
-  /// while others decode (1) and while nobody does (0).
-  double perToken[2] = {0, 0};
-  int64_t last[2] = {kFirstPrompt, kFirstPrompt};
-
-  static constexpr int64_t kFirstPrompt = 16;
+  /// Sums over steps with prompt tokens; the last steps count most.
+  double seconds = 0, tokens = 0;
 };
 
 } // namespace qwen

@@ -1,0 +1,359 @@
+//===- BatcherTest.cpp - Steps, their order and pages ---------------------===//
+
+#include "engine/Batcher.h"
+#include "HashModel.h"
+#include "engine/Logprobs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+using namespace qwen;
+using namespace qwen::test;
+
+//===----------------------------------------------------------------------===//
+// Pace
+//===----------------------------------------------------------------------===//
+
+// A machine reads weights for `base` seconds and needs `each` for a token; one
+// of the two hides the other.
+TEST(StepPace, KeepsStepsShort) {
+  for (double base : {1e-4, 3e-3, 0.1})
+    for (double each : {1e-5, 1e-3, 4e-2}) {
+      const auto seconds = [&](double tokens) {
+        return std::max(base, each * tokens);
+      };
+      StepPace pace(64, 512);
+      for (int step = 0; step < 20; ++step) {
+        const int64_t prompt = pace.promptTokens(0);
+        const double taken = seconds(static_cast<double>(prompt));
+        EXPECT_GE(prompt, StepPace::kLeastPrompt);
+        EXPECT_TRUE(taken <= 0.5 || prompt == StepPace::kLeastPrompt ||
+                    step == 0)
+            << taken;
+        pace.record(0, prompt, taken);
+      }
+      // By now the pieces are as long as they may be.
+      const double most = std::min(512., std::floor(0.4 / each));
+      EXPECT_GE(static_cast<double>(pace.promptTokens(0)), most * 0.99);
+
+      // The first step with others has no prompt tokens: it is measured.
+      for (size_t decoding : {8, 8, 8, 1, 3, 33}) {
+        int64_t greatest = 0;
+        for (int step = 0; step < 40; ++step) {
+          const int64_t prompt = pace.promptTokens(decoding);
+          const double taken = seconds(static_cast<double>(decoding) +
+                                       static_cast<double>(prompt));
+          EXPECT_TRUE(prompt == StepPace::kLeastPrompt ||
+                      taken <= 2.01 * seconds(static_cast<double>(decoding)))
+              << base << " " << each << " " << decoding << " " << prompt;
+          pace.record(decoding, prompt, taken);
+          greatest = std::max(greatest, prompt);
+        }
+        EXPECT_GE(greatest, StepPace::kLeastPrompt);
+      }
+      // Where weights cost most, many tokens fit.
+      if (base == 0.1 && each == 1e-3)
+        EXPECT_GE(pace.promptTokens(1), 100);
+    }
+}
+
+TEST(StepPace, MeasuresAgain) {
+  StepPace pace(4, 512);
+  EXPECT_EQ(pace.promptTokens(2), 0);
+  pace.record(2, 0, 1);
+  int64_t steps = 0;
+  for (; pace.promptTokens(3) != 0; ++steps)
+    pace.record(3, pace.promptTokens(3), 1.5);
+  EXPECT_EQ(steps, 32);
+}
+
+TEST(Logprobs, OrderTokensAndSumToOne) {
+  const std::vector<float> logits = {1, 3, -2, 3, 0.5f, -INFINITY};
+  double sum = 0;
+  for (float logit : logits)
+    sum += std::exp(logit - logSumExp(logits));
+  EXPECT_NEAR(sum, 1, 1e-12);
+  std::vector<int32_t> ids;
+  for (size_t count : {0, 1, 3, 6, 9}) {
+    topTokens(logits, count, ids);
+    const std::vector<int32_t> all = {1, 3, 0, 4, 2, 5};
+    EXPECT_EQ(ids, std::vector<int32_t>(
+                       all.begin(), all.begin() + static_cast<int64_t>(std::min(
+                                                      count, size_t{6}))));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Batcher
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// What the functions of a request have been told.
+struct Told {
+  std::vector<int32_t> drawn;
+  std::vector<TokenLogprob> prompt;
+  std::vector<int64_t> progress;
+  std::optional<Ending> ending;
+  int64_t firstStep = -1;
+};
+
+class BatcherTest : public testing::Test {
+protected:
+  void open(const EngineOptions &options, const BatcherOptions &rules = {},
+            int64_t context = 400, int64_t tokens = 8) {
+    manifest = hashManifest(context, tokens);
+    engine.emplace(manifest, nullptr, hashForward, options);
+    batcher.emplace(*engine, rules);
+  }
+
+  static std::vector<int32_t> tokens(int64_t count, int32_t first = 0) {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < count; ++i)
+      ids.push_back(static_cast<int32_t>((first + i * i) % 37));
+    return ids;
+  }
+
+  RequestId add(Request request) {
+    const RequestId id = ++last;
+    Told &entry = told[id];
+    request.onToken = [&entry, this](const TokenEvent &event) {
+      EXPECT_FALSE(entry.ending);
+      if (event.isPrompt) {
+        entry.prompt.push_back({event.id, event.logprob});
+        return true;
+      }
+      if (entry.drawn.empty())
+        entry.firstStep = batcher->counts().steps + 1;
+      entry.drawn.push_back(event.id);
+      return true;
+    };
+    request.onProgress = [&](int64_t done, int64_t) {
+      entry.progress.push_back(done);
+    };
+    request.onEnd = [&](const Ending &ending) {
+      EXPECT_FALSE(entry.ending);
+      entry.ending = ending;
+    };
+    requests[id] = request;
+    batcher->add(std::make_unique<Job>(std::move(request), id, manifest.model));
+    return id;
+  }
+
+  RequestId add(std::vector<int32_t> prompt, int64_t maxTokens,
+                int32_t priority = 0) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.sampling.seed = last;
+    request.maxTokens = maxTokens;
+    request.priority = priority;
+    return add(std::move(request));
+  }
+
+  void finish() {
+    while (!batcher->isIdle())
+      batcher->step();
+    EXPECT_EQ(engine->state().freePages(), engine->state().pages());
+  }
+
+  /// Whether a request drew the tokens that it must.
+  void expectAnswer(RequestId id) {
+    EXPECT_EQ(told[id].drawn, hashAnswer(requests[id])) << "request " << id;
+  }
+
+  Manifest manifest;
+  std::optional<Engine> engine;
+  std::optional<Batcher> batcher;
+  std::map<RequestId, Told> told;
+  std::map<RequestId, Request> requests;
+  RequestId last = 0;
+};
+} // namespace
+
+TEST_F(BatcherTest, EndsEachRequestOnceAndForItsReason) {
+  open({.threads = 2, .sequences = 3});
+  const RequestId length = add(tokens(70), 20);
+  Request request;
+  request.prompt = tokens(3);
+  request.maxTokens = 200;
+  request.stopTokens = {7, 8, 9};
+  const RequestId stopped = add(request);
+  const RequestId nothing = add(tokens(5), 0);
+  request.prompt = {1, 2, kNotFiniteId, 3};
+  const RequestId failed = add(request);
+  const RequestId cancelled = add(tokens(9), 1000);
+  const RequestId full = add(tokens(390), 1000);
+  for (int i = 0; i < 60; ++i)
+    batcher->step();
+  batcher->cancel(cancelled);
+  batcher->cancel(99);
+  finish();
+  for (RequestId id : {length, stopped, nothing})
+    expectAnswer(id);
+  EXPECT_EQ(told[length].ending->reason, EndReason::Length);
+  EXPECT_EQ(told[length].ending->promptTokens, 70);
+  EXPECT_EQ(told[length].ending->drawnTokens, 20);
+  EXPECT_EQ(told[stopped].ending->reason, EndReason::Stop);
+  EXPECT_EQ(told[nothing].ending->reason, EndReason::Length);
+  EXPECT_EQ(told[cancelled].ending->reason, EndReason::Cancelled);
+  EXPECT_EQ(told[failed].ending->reason, EndReason::Failed);
+  EXPECT_EQ(told[failed].ending->kind, ErrorKind::NotFinite);
+  EXPECT_NE(told[failed].ending->error.find("position 2, in second"),
+            std::string::npos);
+  // The last token of a full context is drawn but never runs.
+  EXPECT_EQ(told[full].drawn.size(), 11u);
+  EXPECT_EQ(told[full].ending->reason, EndReason::Length);
+  EXPECT_EQ(told[length].progress.back(), 70);
+}
+
+TEST_F(BatcherTest, RefusesWhatCannotRun) {
+  open({.threads = 1});
+  EXPECT_EQ(errorOf([&] { add({}, 1); }),
+            "the prompt is empty: at least one token is needed");
+  EXPECT_NE(errorOf([&] { add(tokens(401), 1); }), "");
+  EXPECT_NE(errorOf([&] { add({40}, 1); }), "");
+  EXPECT_NE(errorOf([&] { add({1}, -1); }), "");
+  EXPECT_TRUE(batcher->isIdle());
+  open({.threads = 1, .kvPages = 2});
+  const RequestId id = add(tokens(200), 1);
+  finish();
+  EXPECT_EQ(told[id].ending->kind, ErrorKind::NoPage);
+  EXPECT_EQ(told[id].ending->error,
+            "the request has 200 tokens when all 2 pages of the KV cache have "
+            "room for 128");
+  // An answer may grow until it has all pages.
+  const RequestId grown = add(tokens(100), 100);
+  finish();
+  EXPECT_EQ(told[grown].drawn.size(), 29u);
+  EXPECT_EQ(told[grown].ending->kind, ErrorKind::NoPage);
+}
+
+TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
+  open({.threads = 1, .sequences = 4}, {.promptTokens = 64}, 400, 64);
+  for (int i = 0; i < 4; ++i)
+    add(tokens(300), 10);
+  finish();
+  for (const auto &[id, entry] : told)
+    expectAnswer(id);
+  // The first runs all of it, the others little more than the last page.
+  EXPECT_LT(batcher->counts().promptTokens, 700);
+  const int64_t before = batcher->counts().promptTokens;
+  const RequestId again = add(tokens(300), 10);
+  finish();
+  expectAnswer(again);
+  EXPECT_EQ(told[again].ending->cachedTokens, 256);
+  EXPECT_EQ(batcher->counts().promptTokens, before + 44);
+  // Answers are kept too, but not for other salts.
+  std::vector<int32_t> turn = tokens(300);
+  turn.insert(turn.end(), told[1].drawn.begin(), told[1].drawn.end());
+  turn.insert(turn.end(), 60, 5);
+  const RequestId other = add(turn, 3);
+  finish();
+  expectAnswer(other);
+  EXPECT_EQ(told[other].ending->cachedTokens, 256);
+  Request request;
+  request.prompt = tokens(300);
+  request.maxTokens = 2;
+  request.salt = 1;
+  const RequestId salted = add(request);
+  finish();
+  EXPECT_EQ(told[salted].ending->cachedTokens, 0);
+  expectAnswer(salted);
+}
+
+TEST_F(BatcherTest, AShortPromptPassesALongOne) {
+  for (bool decoding : {false, true}) {
+    open({.threads = 1, .sequences = 3}, {.promptTokens = decoding ? 4 : 64},
+         20000, 64);
+    if (decoding)
+      add(tokens(2), 10000);
+    for (int i = 0; i < 3; ++i)
+      batcher->step();
+    const RequestId longer = add(tokens(16000), 1);
+    for (int i = 0; i < 40; ++i)
+      batcher->step();
+    const int64_t before = batcher->counts().steps;
+    const RequestId quick = add(tokens(16, 5), 4);
+    for (int i = 0; i < 8; ++i)
+      batcher->step();
+    // One more step is the one in which it may have come.
+    EXPECT_LE(told[quick].firstStep - before, decoding ? 16 / 4 + 1 : 2);
+    EXPECT_EQ(told[longer].firstStep, -1);
+    batcher->cancelAll();
+    EXPECT_EQ(engine->state().freePages(), engine->state().pages());
+  }
+}
+
+// Short prompts come all the time.
+TEST_F(BatcherTest, ALongPromptDoesNotStarve) {
+  open({.threads = 1, .sequences = 3}, {.promptTokens = 16}, 2000, 64);
+  const RequestId longer = add(tokens(1000), 1);
+  for (int i = 0; i < 200 && told[longer].drawn.empty(); ++i) {
+    add(tokens(16, i), 1);
+    batcher->step();
+  }
+  // At most as many prompt tokens of others have passed it.
+  EXPECT_LE(told[longer].firstStep, 2 * 1000 / 16 + 3);
+  EXPECT_GE(told[longer].firstStep, 1000 / 16);
+  finish();
+}
+
+TEST_F(BatcherTest, PrioritiesComeFirst) {
+  open({.threads = 1, .sequences = 1}, {}, 400, 8);
+  const RequestId low = add(tokens(50), 30);
+  batcher->step();
+  const RequestId high = add(tokens(100), 20, 1);
+  const RequestId same = add(tokens(1), 1);
+  finish();
+  for (RequestId id : {low, high, same})
+    expectAnswer(id);
+  EXPECT_LT(told[high].firstStep, told[low].firstStep);
+  EXPECT_EQ(batcher->counts().preemptions, 1);
+}
+
+TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
+  for (bool prefixCache : {false, true}) {
+    open({.threads = 1, .sequences = 6, .kvPages = 7},
+         {.prefixCache = prefixCache});
+    std::vector<RequestId> ids;
+    for (int i = 0; i < 6; ++i)
+      ids.push_back(add(tokens(30 + 10 * i, i), 100));
+    finish();
+    for (RequestId id : ids)
+      expectAnswer(id);
+    EXPECT_GT(batcher->counts().preemptions, 0);
+  }
+}
+
+TEST_F(BatcherTest, ScoresPromptsOnce) {
+  open({.threads = 1, .sequences = 4, .kvPages = 6});
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 4; ++i) {
+    Request request;
+    request.prompt = tokens(60 + i);
+    request.maxTokens = 70;
+    request.logprobs = 2;
+    request.scorePrompt = true;
+    ids.push_back(add(std::move(request)));
+  }
+  finish();
+  EXPECT_GT(batcher->counts().preemptions, 0);
+  for (RequestId id : ids) {
+    expectAnswer(id);
+    const std::vector<int32_t> &prompt = requests[id].prompt;
+    ASSERT_EQ(told[id].prompt.size(), prompt.size() - 1);
+    uint64_t hash = 0;
+    for (size_t i = 0; i + 1 < prompt.size(); ++i) {
+      hash = hashAfter(hash, prompt[i]);
+      std::vector<float> logits;
+      for (int32_t token = 0; token < 40; ++token)
+        logits.push_back(hashLogit(hash, token));
+      EXPECT_EQ(told[id].prompt[i].id, prompt[i + 1]);
+      EXPECT_EQ(told[id].prompt[i].logprob,
+                static_cast<float>(logits[static_cast<size_t>(prompt[i + 1])] -
+                                   logSumExp(logits)));
+    }
+  }
+}

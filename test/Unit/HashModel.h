@@ -1,0 +1,101 @@
+//===- HashModel.h - A model whose logits are hashes ------------*- C++ -*-===//
+//
+// Each logit is a hash of all tokens up to its own, which are read back from
+// the pages. So a page with other content, or a token that ran twice or not at
+// all, gives another answer. It needs no compiled code.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_TEST_UNIT_HASHMODEL_H
+#define QWEN_TEST_UNIT_HASHMODEL_H
+
+#include "HandmadeArtifact.h"
+#include "engine/Engine.h"
+#include "engine/Request.h"
+
+#include "qwen/ABI/Blocks.h"
+
+#include <algorithm>
+
+namespace qwen::test {
+
+/// The token whose numbers are not finite.
+inline constexpr int32_t kNotFiniteId = 38;
+
+/// The logits after a token with id `id`, and the hash of the tokens up to it,
+/// from the hash of the tokens before it.
+inline uint64_t hashAfter(uint64_t before, int32_t id) {
+  uint64_t z = (before + static_cast<uint64_t>(id) + 1) * 0x9E3779B97F4A7C15;
+  return z ^ z >> 29;
+}
+inline float hashLogit(uint64_t hash, int32_t id) {
+  return static_cast<float>(hashAfter(hash, id) >> 40) * 0x1p-22f;
+}
+
+inline void hashForward(const Context *context, int32_t thread, int32_t) {
+  if (thread == 0) {
+    // Of a token: its id, and the hash up to it.
+    struct Slot {
+      int64_t id;
+      uint64_t hash;
+    };
+    const auto slot = [&](int64_t token, int64_t position) -> Slot & {
+      const int32_t page = context->pageTables[context->sequences[token] *
+                                                   context->pageTableStride +
+                                               position / kPageTokens];
+      return reinterpret_cast<Slot *>(context->kvPool +
+                                      int64_t{page} * 8192)[position % 64];
+    };
+    int64_t row = 0;
+    for (int64_t t = 0; t < context->tokens; ++t) {
+      const int32_t id = context->tokenIds[t];
+      const int32_t position = context->positions[t];
+      const uint64_t before = position ? slot(t, position - 1).hash : 0;
+      const uint64_t hash = hashAfter(before, id);
+      slot(t, position) = {id, hash};
+      if (id == kNotFiniteId)
+        context->flags[t] = 1;
+      if (row < context->rows && context->wantedRows[row] == t) {
+        for (int32_t i = 0; i < 40; ++i)
+          context->result[row * 48 + i] = hashLogit(hash, i);
+        ++row;
+      }
+    }
+  }
+  context->barrier(context->barrierState, thread);
+}
+
+/// The manifest of a hash model.
+inline Manifest hashManifest(int64_t context, int64_t tokens) {
+  Manifest manifest = parseManifest(handmadeManifest(), "f", 64);
+  manifest.model.context = context;
+  manifest.limits = {tokens, 2};
+  return manifest;
+}
+
+/// The drawn tokens of a request, without an engine.
+inline std::vector<int32_t> hashAnswer(const Request &request) {
+  Sampler sampler(request.sampling, 40, 37, request.answer);
+  uint64_t hash = 0;
+  for (int32_t id : request.prompt) {
+    hash = hashAfter(hash, id);
+    sampler.accept(id);
+  }
+  std::vector<int32_t> drawn;
+  std::vector<float> logits(40);
+  while (std::ssize(drawn) < request.maxTokens) {
+    for (int32_t i = 0; i < 40; ++i)
+      logits[static_cast<size_t>(i)] = hashLogit(hash, i);
+    drawn.push_back(
+        sampler.sample(logits, request.prompt.size() + drawn.size()));
+    sampler.accept(drawn.back());
+    hash = hashAfter(hash, drawn.back());
+    if (std::ranges::count(request.stopTokens, drawn.back()))
+      break;
+  }
+  return drawn;
+}
+
+} // namespace qwen::test
+
+#endif // QWEN_TEST_UNIT_HASHMODEL_H

@@ -1,0 +1,159 @@
+//===- SchedulerModelTest.cpp - A compiled model at any load --------------===//
+//
+// The tokens and logprobs of a request are the same alone, with others, from
+// every state of the prefix cache, with scarce pages, in pieces of any size and
+// on any number of threads.
+//
+//===----------------------------------------------------------------------===//
+
+#include "engine/Scheduler.h"
+#include "engine/Session.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <random>
+
+using namespace qwen;
+
+namespace {
+bool full() { return std::getenv("QWEN_TEST_FULL") != nullptr; }
+
+/// The tokens of an answer and their logprobs.
+struct Answer {
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs;
+  bool operator==(const Answer &) const = default;
+};
+
+/// One of the ways to run all requests.
+struct Way {
+  int32_t sequences;
+  int64_t pages;
+  int64_t piece;
+  int32_t threads;
+  bool prefixCache;
+  /// Number of times that all requests run.
+  int rounds;
+};
+
+class SchedulerModelTest : public testing::Test {
+protected:
+  SchedulerModelTest() : artifact(path()) {
+    std::mt19937_64 random(7);
+    const auto below = [&](int64_t n) {
+      return static_cast<int32_t>(random() % static_cast<uint64_t>(n));
+    };
+    const int64_t vocab = artifact.manifest().model.tokenizerVocab;
+    std::vector<int32_t> common;
+    for (int i = 0; i < 200; ++i)
+      common.push_back(below(vocab));
+    for (int i = 0; i < (full() ? 50 : 12); ++i) {
+      Request request;
+      if (i % 2)
+        request.prompt.assign(common.begin(), common.begin() + below(200));
+      for (int j = i % 3 ? below(8) : below(150); j >= 0; --j)
+        request.prompt.push_back(below(vocab));
+      request.sampling = {.temperature = i % 4 ? 0.8f : 0.f,
+                          .topK = 40,
+                          .topP = 0.95,
+                          .repetitionPenalty = i % 5 ? 1.f : 1.2f,
+                          .seed = random()};
+      request.maxTokens = 1 + below(200);
+      if (i % 2)
+        request.stopTokens = artifact.manifest().generation.eosTokenIds;
+      request.logprobs = 3;
+      requests.push_back(std::move(request));
+    }
+  }
+
+  static const char *path() {
+    const char *file = std::getenv("QWEN_STORIES");
+    return file ? file : "stories.qwen";
+  }
+
+  std::vector<Answer> run(const Way &way) {
+    Engine engine(artifact, {.threads = way.threads,
+                             .sequences = way.sequences,
+                             .kvPages = way.pages});
+    std::vector<Answer> answers(requests.size());
+    {
+      Scheduler scheduler(engine,
+                          {.queue = 1000,
+                           .batcher = {.promptTokens = way.piece,
+                                       .prefixCache = way.prefixCache}});
+      for (int round = 0; round < way.rounds; ++round) {
+        std::atomic<size_t> left = requests.size();
+        for (size_t i = 0; i < requests.size(); ++i) {
+          answers[i] = {};
+          Request request = requests[i];
+          request.onToken = [&answer = answers[i]](const TokenEvent &event) {
+            answer.ids.push_back(event.id);
+            answer.logprobs.push_back(event.logprob);
+            for (const TokenLogprob &other : event.top)
+              answer.logprobs.push_back(other.logprob);
+            return true;
+          };
+          request.onEnd = [&](const Ending &ending) {
+            EXPECT_NE(ending.reason, EndReason::Failed) << ending.error;
+            left.fetch_sub(1);
+            left.notify_all();
+          };
+          scheduler.submit(std::move(request));
+        }
+        for (size_t now = left; now; now = left)
+          left.wait(now);
+      }
+      sums = scheduler.counts().sums;
+    }
+    EXPECT_EQ(engine.state().freePages(), engine.state().pages());
+    return answers;
+  }
+
+  const Artifact artifact;
+  std::vector<Request> requests;
+  BatcherCounts sums;
+};
+} // namespace
+
+TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
+  const std::vector<Answer> expected = run({.sequences = 1,
+                                            .pages = 0,
+                                            .piece = 0,
+                                            .threads = 1,
+                                            .prefixCache = false,
+                                            .rounds = 1});
+  // The alone answer is what qwen-run generate draws.
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Engine engine(artifact, {.threads = 1});
+    Session session(engine, requests[i].sampling);
+    session.setTokens(requests[i].prompt);
+    for (int32_t id : expected[i].ids)
+      ASSERT_EQ(session.next(), id) << i;
+  }
+  std::vector<Way> ways = {{2, 0, 0, 2, true, 2},     {4, 8, 64, 1, true, 2},
+                           {4, 8, 7, 3, false, 1},    {17, 10, 0, 4, true, 2},
+                           {17, 0, 512, 1, false, 1}, {3, 16, 1, 2, true, 1}};
+  if (full())
+    for (int32_t sequences : {2, 4, 17})
+      for (int64_t pages : {8, 20, 0})
+        for (int64_t piece : {1, 5, 64, 512})
+          for (int32_t threads : {1, 2, 3, 4})
+            for (bool prefixCache : {false, true})
+              ways.push_back(
+                  {sequences, pages, piece, threads, prefixCache, 2});
+  int64_t preemptions = 0, cached = 0;
+  for (const Way &way : ways) {
+    const std::vector<Answer> answers = run(way);
+    for (size_t i = 0; i < requests.size(); ++i)
+      ASSERT_TRUE(answers[i] == expected[i])
+          << "request " << i << " with " << way.sequences << " sequences, "
+          << way.pages << " pages, pieces of " << way.piece << ", "
+          << way.threads << " threads";
+    preemptions += sums.preemptions;
+    cached += sums.cachedTokens;
+  }
+  EXPECT_GT(preemptions, 0);
+  EXPECT_GT(cached, 0);
+}

@@ -1,0 +1,202 @@
+//===- SchedulerTest.cpp - Requests of several threads --------------------===//
+
+#include "engine/Scheduler.h"
+#include "HashModel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <random>
+
+using namespace qwen;
+using namespace qwen::test;
+
+namespace {
+/// A random request and what its functions have been told.
+struct Sample {
+  Request request;
+  /// Tokens after which onToken returns false.
+  size_t patience = 1000;
+  bool isInvalid = false;
+
+  std::vector<int32_t> drawn;
+  int endings = 0;
+  EndReason reason = EndReason::Failed;
+  ErrorKind kind = ErrorKind::General;
+
+  explicit Sample(uint64_t seed);
+  void check() const;
+};
+} // namespace
+
+Sample::Sample(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](uint64_t n) {
+    return static_cast<int32_t>(random() % n);
+  };
+  // Requests have one of three prefixes in common.
+  const int32_t prefix = below(3);
+  const int32_t common = below(160);
+  for (int32_t i = 0; i < common; ++i)
+    request.prompt.push_back((i * i + prefix) % 37);
+  for (int32_t i = below(20); i >= 0; --i)
+    request.prompt.push_back(below(37));
+  isInvalid = below(20) == 0;
+  if (isInvalid)
+    request.prompt.push_back(kNotFiniteId);
+  request.sampling = {.temperature = below(2) ? 0.f : 1.f, .seed = seed};
+  request.maxTokens = below(90);
+  if (below(2))
+    request.stopTokens = {below(37)};
+  request.priority = below(8) == 0;
+  request.salt = below(8) == 0;
+  if (below(8) == 0)
+    patience = static_cast<size_t>(1 + below(20));
+  request.onToken = [this](const TokenEvent &event) {
+    EXPECT_EQ(endings, 0);
+    EXPECT_EQ(event.position, std::ssize(request.prompt) + std::ssize(drawn));
+    drawn.push_back(event.id);
+    return drawn.size() < patience;
+  };
+}
+
+void Sample::check() const {
+  EXPECT_EQ(endings, 1);
+  std::vector<int32_t> expected =
+      isInvalid ? std::vector<int32_t>() : hashAnswer(request);
+  if (reason == EndReason::Failed) {
+    EXPECT_TRUE(isInvalid);
+    EXPECT_EQ(kind, ErrorKind::NotFinite);
+  } else if (reason == EndReason::Callback) {
+    expected.resize(patience);
+  } else if (reason == EndReason::Cancelled) {
+    ASSERT_LE(drawn.size(), expected.size());
+    expected.resize(drawn.size());
+  } else {
+    EXPECT_EQ(reason == EndReason::Stop,
+              !expected.empty() &&
+                  std::ranges::count(request.stopTokens, expected.back()) > 0);
+  }
+  EXPECT_EQ(drawn, expected);
+}
+
+namespace {
+class SchedulerTest : public testing::Test {
+protected:
+  /// Submits a sample until the queue has room.
+  RequestId submit(Scheduler &scheduler, Sample &sample) {
+    for (;;) {
+      Request request = sample.request;
+      request.onEnd = [&](const Ending &ending) {
+        ++sample.endings;
+        sample.reason = ending.reason;
+        sample.kind = ending.kind;
+        EXPECT_EQ(ending.drawnTokens, std::ssize(sample.drawn));
+        ended.fetch_add(1);
+        ended.notify_all();
+      };
+      try {
+        return scheduler.submit(std::move(request));
+      } catch (const Error &error) {
+        EXPECT_EQ(error.kind(), ErrorKind::QueueFull);
+        refused.fetch_add(1);
+        std::this_thread::yield();
+      }
+    }
+  }
+
+  void awaitEnded(size_t count) {
+    for (size_t now = ended; now < count; now = ended)
+      ended.wait(now);
+  }
+
+  std::atomic<size_t> ended = 0;
+  std::atomic<size_t> refused = 0;
+};
+} // namespace
+
+// Submits, cancellations, failures and preemptions of several threads.
+TEST_F(SchedulerTest, NothingIsLostAndNothingComesTwice) {
+  const size_t total = std::getenv("QWEN_TEST_FULL") ? 10000 : 800;
+  constexpr size_t kThreads = 4;
+  const Manifest manifest = hashManifest(300, 16);
+  Engine engine(manifest, nullptr, hashForward,
+                {.threads = 2, .sequences = 6, .kvPages = 13});
+  std::vector<std::unique_ptr<Sample>> samples;
+  for (size_t i = 0; i < total; ++i)
+    samples.push_back(std::make_unique<Sample>(i));
+  {
+    Scheduler scheduler(engine, {.queue = 24});
+    const auto submitAll = [&](size_t first) {
+      std::mt19937_64 random(first);
+      for (size_t i = first; i < total; i += kThreads) {
+        const RequestId id = submit(scheduler, *samples[i]);
+        EXPECT_LE(scheduler.counts().running, 6u);
+        if (random() % 8 == 0)
+          scheduler.cancel(id - random() % 8);
+      }
+    };
+    {
+      std::vector<std::thread> threads;
+      for (size_t t = 0; t < kThreads; ++t)
+        threads.emplace_back(submitAll, t);
+      for (std::thread &thread : threads)
+        thread.join();
+    }
+    awaitEnded(total);
+    EXPECT_GT(scheduler.counts().sums.preemptions, 0);
+    EXPECT_GT(scheduler.counts().sums.cachedTokens, 0);
+    EXPECT_GT(refused, 0u);
+  }
+  EXPECT_EQ(engine.state().freePages(), engine.state().pages());
+  std::vector<size_t> reasons(5);
+  for (const std::unique_ptr<Sample> &sample : samples) {
+    sample->check();
+    ++reasons[static_cast<size_t>(sample->reason)];
+  }
+  for (size_t count : reasons)
+    EXPECT_GT(count, 0u);
+}
+
+TEST_F(SchedulerTest, ItsEndCancelsAll) {
+  const Manifest manifest = hashManifest(300, 16);
+  Engine engine(manifest, nullptr, hashForward, {.threads = 1, .sequences = 2});
+  std::vector<std::unique_ptr<Sample>> samples;
+  {
+    Scheduler scheduler(engine);
+    for (size_t i = 0; i < 20; ++i)
+      submit(scheduler, *samples.emplace_back(std::make_unique<Sample>(i)));
+  }
+  EXPECT_EQ(ended, 20u);
+  for (const std::unique_ptr<Sample> &sample : samples)
+    sample->check();
+  EXPECT_EQ(engine.state().freePages(), engine.state().pages());
+}
+
+// A request's functions may use the scheduler.
+TEST_F(SchedulerTest, ARequestMayFollowAnother) {
+  const Manifest manifest = hashManifest(300, 16);
+  Engine engine(manifest, nullptr, hashForward, {.threads = 1});
+  Scheduler scheduler(engine);
+  Sample second(2);
+  Request first;
+  first.prompt = {1, 2, 3};
+  first.onToken = [&](const TokenEvent &) {
+    submit(scheduler, second);
+    return false;
+  };
+  scheduler.submit(std::move(first));
+  awaitEnded(1);
+  second.check();
+}
+
+TEST_F(SchedulerTest, TheQueueIsBounded) {
+  const Manifest manifest = hashManifest(300, 16);
+  Engine engine(manifest, nullptr, hashForward, {.threads = 1});
+  Scheduler scheduler(engine, {.queue = 0});
+  EXPECT_EQ(errorOf([&] { scheduler.submit({.prompt = {1}}); }),
+            "the queue is full: 0 requests wait");
+  EXPECT_EQ(errorOf([&] { scheduler.submit({.prompt = {40}}); }),
+            "token id 40 is not in the model's vocabulary of 40");
+}
