@@ -35,7 +35,7 @@ static SharedObject compile(llvm::StringRef text, const Target &target) {
   nameForTarget(*module, target);
   addEntryTable(*module, {nameForTarget("f", target)});
   optimize(*module, target);
-  return linkSharedObject(emitObject(*module, target), target);
+  return linkSharedObject(emitObjects(*module, target), target);
 }
 
 //===----------------------------------------------------------------------===//
@@ -308,7 +308,7 @@ static std::string modelled(llvm::StringRef text, CpuFeatureSet features) {
   const Target target = resolveTarget("x86-64-v3+avxvnni");
   setTarget(*module, target, target.features);
   modelInstructions(*module, features);
-  emitObject(*module, target);
+  emitObjects(*module, target);
   return printIR(*module);
 }
 
@@ -436,9 +436,10 @@ TEST(Link, RefusesWhatIsNotThere) {
             "no function 'g' for the entry table");
   module = parse(context, kFunction);
   setTarget(*module, target, {});
-  EXPECT_EQ(
-      messageOf([&] { linkSharedObject(emitObject(*module, target), target); }),
-      "no object to link has an entry table");
+  EXPECT_EQ(messageOf([&] {
+              linkSharedObject(emitObjects(*module, target), target);
+            }),
+            "no object to link has an entry table");
   EXPECT_NE(messageOf([&] {
               linkSharedObject(std::vector<char>{'x'}, target);
             }).find("cannot link the generated code: ld.lld: error: "),
@@ -468,7 +469,7 @@ TEST(Link, RefusesWhatCannotBeMapped) {
     nameForTarget(*module, target);
     addEntryTable(*module, {nameForTarget("f", target)});
     const std::string message = messageOf(
-        [&] { linkSharedObject(emitObject(*module, target), target); });
+        [&] { linkSharedObject(emitObjects(*module, target), target); });
     EXPECT_EQ(message.rfind(test.message, 0), 0u) << message;
   }
 }

@@ -97,7 +97,7 @@ static void write(const std::string &path, llvm::StringRef bytes) {
 
 static std::string makeSharedObject(const llvm::Module &module,
                                     const Target &target) {
-  SharedObject object = linkSharedObject(emitObject(module, target), target);
+  SharedObject object = linkSharedObject(emitObjects(module, target), target);
   ArtifactHeader header = codeHeader(object, target.arch);
   header.fileSize = object.bytes.size();
   writeHeader(object, header);

@@ -162,7 +162,7 @@ ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
   SharedObject object;
   {
     const std::unique_ptr<llvm::Module> code = generateCode(targets, context);
-    object = linkSharedObject(emitObject(*code, target), target);
+    object = linkSharedObject(emitObjects(*code, target), target);
   }
   const std::string manifest = writeManifest(targets, input);
   const std::optional<TokenizerImport> &tokenizer = *input.tokenizer;
@@ -218,7 +218,8 @@ std::vector<char> qwen::modelledArtifact(const TargetCode &code,
   llvm::LLVMContext context;
   const std::unique_ptr<llvm::Module> modelled = generateCode(code, context);
   modelInstructions(*modelled, features);
-  SharedObject object = linkSharedObject(emitObject(*modelled, target), target);
+  SharedObject object =
+      linkSharedObject(emitObjects(*modelled, target), target);
   const std::string manifest =
       writeKernelManifest(code, input, used - (used - features));
 

@@ -28,6 +28,7 @@
 #include "qwen/CodeGen/Driver/Bitcode.h"
 #include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/Bitcode/BitcodeReader.h"
+#include "llvm/Bitcode/BitcodeWriter.h"
 #include "llvm/IR/AttributeMask.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
@@ -45,6 +46,8 @@
 #include "llvm/Transforms/IPO/GlobalDCE.h"
 #include "llvm/Transforms/IPO/Internalize.h"
 #include "llvm/Transforms/Utils/Cloning.h"
+#include "llvm/Transforms/Utils/SplitModule.h"
+#include <future>
 #include <mutex>
 
 using namespace qwen;
@@ -308,49 +311,85 @@ void qwen::verifyGenerated(const llvm::Module &module) {
 // LLVM IR to files
 //===----------------------------------------------------------------------===//
 
-static llvm::SmallVector<char, 0> emitFile(const llvm::Module &module,
+/// Code generation changes the module.
+static llvm::SmallVector<char, 0> emitFile(llvm::Module &module,
                                            const Target &target,
                                            llvm::CodeGenFileType type) {
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target);
-  // Code generation changes the module, so it gets a copy. The same module then
-  // gives the same file again.
-  std::unique_ptr<llvm::Module> copy = llvm::CloneModule(module);
-  copy->setSourceFileName("qwen-opt");
+  module.setSourceFileName("qwen-opt");
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager passes;
   if (machine->addPassesToEmitFile(passes, stream, nullptr, type))
     throw Error("llvm cannot write files for " + target.triple);
-  passes.run(*copy);
+  passes.run(module);
   return bytes;
 }
 
-std::vector<char> qwen::emitObject(const llvm::Module &module,
-                                   const Target &target) {
-  const llvm::SmallVector<char, 0> bytes =
-      emitFile(module, target, llvm::CodeGenFileType::ObjectFile);
+/// Throws Error if `object` needs a symbol that `module`, of which it is a
+/// part, does not define: code generation calls a library for operations
+/// without an instruction.
+static void checkSymbols(llvm::StringRef bytes, const llvm::Module &module) {
   auto object = llvm::object::ObjectFile::createELFObjectFile(
-      llvm::MemoryBufferRef(llvm::StringRef(bytes.data(), bytes.size()), ""));
+      llvm::MemoryBufferRef(bytes, ""));
   if (!object)
     throw Error("llvm wrote an object that it cannot read: " +
                 llvm::toString(object.takeError()));
-  // Code generation calls a library for operations without an instruction.
   for (const llvm::object::SymbolRef &symbol : (*object)->symbols()) {
     llvm::Expected<uint32_t> flags = symbol.getFlags();
     llvm::Expected<llvm::StringRef> name = symbol.getName();
     if (!flags || !name)
       throw Error("llvm wrote an object with a broken symbol table");
-    if ((*flags & llvm::object::SymbolRef::SF_Undefined) && !name->empty())
+    if (!(*flags & llvm::object::SymbolRef::SF_Undefined) || name->empty())
+      continue;
+    const llvm::GlobalValue *value = module.getNamedValue(*name);
+    if (!value || value->isDeclaration())
       throw Error("generated code calls '" + name->str() +
                   "', which nothing defines");
   }
-  return {bytes.begin(), bytes.end()};
+}
+
+/// Bitcode of `module` in `count` parts. An LLVMContext, and so a module, is
+/// for one thread; each part is read in a context of its own.
+static std::vector<llvm::SmallVector<char, 0>> split(llvm::Module &module,
+                                                     unsigned count) {
+  std::vector<llvm::SmallVector<char, 0>> parts;
+  llvm::SplitModule(module, count, [&](std::unique_ptr<llvm::Module> part) {
+    llvm::raw_svector_ostream stream(parts.emplace_back());
+    llvm::WriteBitcodeToFile(*part, stream);
+  });
+  return parts;
+}
+
+std::vector<std::vector<char>> qwen::emitObjects(const llvm::Module &module,
+                                                 const Target &target) {
+  // The number of parts changes the bytes of the result, so it is the same on
+  // every machine.
+  constexpr unsigned kParts = 4;
+  const std::unique_ptr<llvm::Module> copy = llvm::CloneModule(module);
+  const auto parts = split(*copy, kParts);
+  std::vector<std::vector<char>> objects(parts.size());
+  std::vector<std::future<void>> emitted;
+  for (size_t i = 0; i < parts.size(); ++i)
+    emitted.push_back(std::async(std::launch::async, [&, i] {
+      llvm::LLVMContext context;
+      auto part = llvm::cantFail(llvm::parseBitcodeFile(
+          llvm::MemoryBufferRef({parts[i].data(), parts[i].size()}, ""),
+          context));
+      const auto bytes =
+          emitFile(*part, target, llvm::CodeGenFileType::ObjectFile);
+      checkSymbols({bytes.data(), bytes.size()}, *copy);
+      objects[i] = {bytes.begin(), bytes.end()};
+    }));
+  for (std::future<void> &part : emitted)
+    part.get();
+  return objects;
 }
 
 std::string qwen::emitAssembly(const llvm::Module &module,
                                const Target &target) {
-  const llvm::SmallVector<char, 0> bytes =
-      emitFile(module, target, llvm::CodeGenFileType::AssemblyFile);
+  const llvm::SmallVector<char, 0> bytes = emitFile(
+      *llvm::CloneModule(module), target, llvm::CodeGenFileType::AssemblyFile);
   return {bytes.begin(), bytes.end()};
 }
 

@@ -1,7 +1,7 @@
 //===- Backend.h - MLIR to machine code -------------------------*- C++ -*-===//
 //
-// From the dialects func, scf, cf, arith, math, vector, llvm and arm_neon to an
-// object file. In order:
+// From the dialects func, scf, cf, arith, math, vector, llvm and arm_neon to
+// object files. In order:
 //
 //   module = translateToLLVM(mlirModule, context);   for each part; Halide's
 //   setTarget(module, target, features);             parts come as bitcode
@@ -11,7 +11,7 @@
 //   linkModule(whole, std::move(part));
 //   addEntryTable(whole, functions);                 Link.h
 //   optimize(whole, target);
-//   object = emitObject(whole, target);
+//   objects = emitObjects(whole, target);
 //
 // Float semantics stay those of the source at every step: no contraction, no
 // fast-math flags, no reassociation (docs/numerics.md).
@@ -83,9 +83,11 @@ void optimize(llvm::Module &module, const Target &target);
 /// (reassociating reductions included), a function without a body.
 void verifyGenerated(const llvm::Module &module);
 
-/// The object file (ELF). Throws Error, with the symbol, if the code needs a
-/// symbol that it does not define.
-std::vector<char> emitObject(const llvm::Module &module, const Target &target);
+/// Object files (ELF) of the parts of `module`, which threads emit side by
+/// side. Throws Error, with the symbol, if the code needs a symbol that it does
+/// not define.
+std::vector<std::vector<char>> emitObjects(const llvm::Module &module,
+                                           const Target &target);
 
 /// The code as text, for --emit=asm and --emit=llvm.
 std::string emitAssembly(const llvm::Module &module, const Target &target);
