@@ -2,14 +2,24 @@
 
 #include "qwen/ABI/WeightFormats.h"
 
+#include "qwen/ABI/StoredTypes.h"
+
+#include <iterator>
+
 using namespace qwen;
 
-std::string qwen::weightFormatList() {
+/// The names of all `rows`: "a, b or c".
+template <typename RowType, size_t Count>
+static std::string listNames(const RowType (&rows)[Count]) {
   std::string text;
-  for (WeightFormat format : kWeightFormats) {
+  for (const RowType &row : rows) {
     if (!text.empty())
-      text += format == std::end(kWeightFormats)[-1] ? " or " : ", ";
-    text += weightFormatName(format);
+      text += &row == std::end(rows) - 1 ? " or " : ", ";
+    text += row.name;
   }
   return text;
 }
+
+std::string qwen::weightFormatList() { return listNames(kWeightFormatInfos); }
+
+std::string qwen::storedTypeList() { return listNames(kStoredTypeInfos); }

@@ -3,6 +3,7 @@
 #include "qwen/Numerics/Encode.h"
 
 #include "qwen/Numerics/Float16.h"
+#include "qwen/Numerics/Stored.h"
 
 #include <algorithm>
 #include <cmath>
@@ -136,9 +137,42 @@ static void packGroup(const uint8_t *codes, int64_t output, uint8_t *chunks) {
     std::memcpy(chunks + at * kPanelOutputs + output * size, codes + at, size);
 }
 
+/// Adds the errors of the `count` codes that `x` became. `count` is a multiple
+/// of kGroup.
+template <WeightFormat Format>
+static void addErrors(const float *x, int64_t count, const WeightBlock &block,
+                      EncodeError &sums) {
+  constexpr CodingInfo coding = codingOf(Format);
+  const auto valueOf = [&](int64_t i) {
+    if constexpr (coding.isFloat && coding.bits == 32) {
+      return x[i];
+    } else if constexpr (coding.isFloat) {
+      uint16_t half;
+      std::memcpy(&half, block.codes + i * 2, sizeof(half));
+      return bf16ToF32(half);
+    } else {
+      const int code = coding.bits == 8 ? static_cast<int8_t>(block.codes[i])
+                                        : block.codes[i];
+      return static_cast<float>(code - coding.bias) * f16ToF32(block.scale);
+    }
+  };
+  // Several sums, so that they are lanes of a vector.
+  constexpr int64_t kLanes = 8;
+  float errors[kLanes] = {}, values[kLanes] = {};
+  for (int64_t i = 0; i < count; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const float value = x[i + lane], error = value - valueOf(i + lane);
+      errors[lane] += error * error;
+      values[lane] += value * value;
+    }
+  for (int64_t lane = 0; lane < kLanes; ++lane)
+    sums += {errors[lane], values[lane]};
+}
+
 template <WeightFormat Format>
 static EncodeStatus packPanelAs(const float *const outputs[kPanelOutputs],
-                                int64_t k, uint8_t *panel) {
+                                int64_t k, uint8_t *panel,
+                                EncodeError *errors) {
   constexpr CodingInfo coding = codingOf(Format);
   constexpr int64_t most = coding.isFloat ? kGroup : weightBlock(Format);
   constexpr int64_t codeBytes = std::max<int64_t>(coding.bits / 8, 1);
@@ -156,6 +190,9 @@ static EncodeStatus packPanelAs(const float *const outputs[kPanelOutputs],
                        outputs[output] + begin, count, block);
                status != EncodeStatus::Ok)
         return status;
+      else if (errors != nullptr)
+        addErrors<Format>(outputs[output] + begin, count, block,
+                          errors[output]);
       if constexpr (infoOf(Format).scales == ScaleKind::F16)
         std::memcpy(panel + output * 2, &block.scale, 2);
       for (int64_t i = 0; i < count; i += kGroup)
@@ -169,8 +206,45 @@ static EncodeStatus packPanelAs(const float *const outputs[kPanelOutputs],
 
 EncodeStatus numerics::packPanel(WeightFormat format,
                                  const float *const outputs[kPanelOutputs],
-                                 int64_t k, uint8_t *panel) {
+                                 int64_t k, uint8_t *panel,
+                                 EncodeError *errors) {
   return visitWeightFormat(format, [&]<WeightFormat Format>() {
-    return packPanelAs<Format>(outputs, k, panel);
+    return packPanelAs<Format>(outputs, k, panel, errors);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Kept integers
+//===----------------------------------------------------------------------===//
+
+bool numerics::canKeep(WeightFormat format, StoredType type,
+                       const uint8_t *from, int64_t k) {
+  if (infoOf(format).scales != ScaleKind::F16 || weightBlock(format) != 32 ||
+      (codingOf(format).bits < 8 && infoOf(type).kept != format))
+    return false;
+  IntegerBlock block;
+  for (int64_t i = 0; i < k; i += 32, from += infoOf(type).bytes)
+    if (!readIntegers(type, from, block))
+      return false;
+  return true;
+}
+
+void numerics::keepOutput(WeightFormat format, StoredType type,
+                          const uint8_t *from, int64_t k, int64_t output,
+                          uint8_t *panel) {
+  visitWeightFormat(format, [&]<WeightFormat Format>() {
+    if constexpr (isQuantized(Format)) {
+      IntegerBlock block;
+      uint8_t codes[kGroup];
+      for (int64_t i = 0; i < k; i += 32, from += infoOf(type).bytes) {
+        readIntegers(type, from, block);
+        for (int64_t j = 0; j < kGroup; ++j)
+          codes[j] =
+              static_cast<uint8_t>(block.integers[j] + codingOf(Format).bias);
+        std::memcpy(panel + output * 2, &block.scale, 2);
+        packGroup<Format>(codes, output, panel + panelHeaderBytes(Format));
+        panel += panelBlockBytes(Format);
+      }
+    }
   });
 }

@@ -9,6 +9,7 @@
 #define QWEN_NUMERICS_ENCODE_H
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/StoredTypes.h"
 
 #include <string_view>
 
@@ -66,13 +67,35 @@ EncodeStatus encode<Encoder::Absolute8>(const float *, int64_t, WeightBlock &);
 template <>
 EncodeStatus encode<Encoder::Signed4>(const float *, int64_t, WeightBlock &);
 
+/// Sums of squares of an encoder's errors and of the numbers that it encoded.
+struct EncodeError {
+  double errors = 0;
+  double values = 0;
+
+  EncodeError &operator+=(const EncodeError &other) {
+    errors += other.errors;
+    values += other.values;
+    return *this;
+  }
+};
+
 /// Packs the `k` weights of each of kPanelOutputs outputs into one panel of
 /// panelBytes(format, k) bytes. A null output has zeros with scale +0. `k` is a
 /// multiple of kGroup. Where the result is not Ok, the panel's bytes are
-/// unspecified.
+/// unspecified. Adds the errors of each output to `errors`, unless it is null.
 EncodeStatus packPanel(WeightFormat format,
                        const float *const outputs[kPanelOutputs], int64_t k,
-                       uint8_t *panel);
+                       uint8_t *panel, EncodeError *errors = nullptr);
+
+/// Whether `format` holds the integers and scales of the `k` values of `type`
+/// at `from`.
+bool canKeep(WeightFormat format, StoredType type, const uint8_t *from,
+             int64_t k);
+
+/// Puts these integers and scales into a panel, as those of output `output`.
+/// `canKeep` is true.
+void keepOutput(WeightFormat format, StoredType type, const uint8_t *from,
+                int64_t k, int64_t output, uint8_t *panel);
 
 } // namespace qwen::numerics
 

@@ -1,0 +1,67 @@
+//===- StoredTypes.h - The types of tensors in checkpoints ------*- C++ -*-===//
+//
+// StoredTypes.def expanded into enumerators and facts.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_STOREDTYPES_H
+#define QWEN_ABI_STOREDTYPES_H
+
+#include "qwen/ABI/WeightFormats.h"
+
+namespace qwen {
+
+/// Types of the values of a tensor in a checkpoint.
+enum class StoredType : uint8_t {
+#define QWEN_STORED_TYPE(Id, ...) Id,
+#include "qwen/ABI/StoredTypes.def"
+};
+inline constexpr StoredType kStoredTypes[] = {
+#define QWEN_STORED_TYPE(Id, ...) StoredType::Id,
+#include "qwen/ABI/StoredTypes.def"
+};
+
+/// A row of QWEN_STORED_TYPE.
+struct StoredTypeInfo {
+  std::string_view name;
+  uint32_t ggmlType;
+  int64_t values;
+  int64_t bytes;
+  WeightFormat kept;
+};
+inline constexpr StoredTypeInfo kStoredTypeInfos[] = {
+#define QWEN_STORED_TYPE(Id, GgmlType, Values, Bytes, Kept)                    \
+  {#Id, GgmlType, Values, Bytes, WeightFormat::Kept},
+#include "qwen/ABI/StoredTypes.def"
+};
+
+constexpr const StoredTypeInfo &infoOf(StoredType type) {
+  return kStoredTypeInfos[static_cast<size_t>(type)];
+}
+
+/// Whether values are blocks of integers; else they are floats.
+constexpr bool isBlocks(StoredType type) { return infoOf(type).values > 1; }
+
+/// The name in files and messages: "BF16", "Q4_K".
+constexpr std::string_view storedTypeName(StoredType type) {
+  return infoOf(type).name;
+}
+/// The type of that name, or none.
+constexpr std::optional<StoredType> parseStoredType(std::string_view name) {
+  for (StoredType type : kStoredTypes)
+    if (name == storedTypeName(type))
+      return type;
+  return std::nullopt;
+}
+
+/// Bytes of `count` values, a multiple of a block.
+constexpr int64_t storedBytes(StoredType type, int64_t count) {
+  return count / infoOf(type).values * infoOf(type).bytes;
+}
+
+/// The names, for errors: "F32, F16, ... or MXFP4".
+std::string storedTypeList();
+
+} // namespace qwen
+
+#endif // QWEN_ABI_STOREDTYPES_H

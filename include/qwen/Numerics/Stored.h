@@ -1,0 +1,33 @@
+//===- Stored.h - Numbers of stored tensors ---------------------*- C++ -*-===//
+//
+// The values of the types of ABI/StoredTypes.h, to the bit those of ggml's
+// reference. A block need not be aligned.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_NUMERICS_STORED_H
+#define QWEN_NUMERICS_STORED_H
+
+#include "qwen/ABI/StoredTypes.h"
+
+#include <cstdint>
+
+namespace qwen::numerics {
+
+/// Converts `count` values of `type` to f32. `count` is a multiple of a block.
+void dequantize(StoredType type, const uint8_t *from, int64_t count, float *to);
+
+/// A block whose values are integers times one scale that f16 holds.
+struct IntegerBlock {
+  /// f16 bits; finite.
+  uint16_t scale;
+  int8_t integers[32];
+};
+
+/// Reads the block at `from`. Returns false if the blocks of `type` are not of
+/// this kind or f16 does not hold the scale.
+bool readIntegers(StoredType type, const uint8_t *from, IntegerBlock &block);
+
+} // namespace qwen::numerics
+
+#endif // QWEN_NUMERICS_STORED_H

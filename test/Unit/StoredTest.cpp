@@ -1,0 +1,163 @@
+//===- StoredTest.cpp - The types of tensors in checkpoints ---------------===//
+//
+// quants/ggml.safetensors has random blocks of each type, and the values that
+// the gguf package gives them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "qwen/Numerics/Stored.h"
+#include "GgmlBlocks.h"
+#include "NumericsRandom.h"
+#include "Safetensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+using namespace qwen;
+namespace ref = qwen::numerics;
+
+static const Safetensors &golden() {
+  static const Safetensors file(QWEN_SOURCE_DIR
+                                "/test/Inputs/quants/ggml.safetensors");
+  return file;
+}
+
+TEST(Stored, DequantizesAsGgml) {
+  for (StoredType type : kStoredTypes) {
+    if (!isBlocks(type))
+      continue;
+    const std::string name(storedTypeName(type));
+    const auto bytes = golden().get<uint8_t>(name + ".bytes");
+    const auto values = golden().get<float>(name + ".values");
+    const auto count = static_cast<int64_t>(values.size());
+    ASSERT_EQ(static_cast<int64_t>(bytes.size()), storedBytes(type, count));
+    std::vector<float> found(values.size());
+    ref::dequantize(type, bytes.data(), count, found.data());
+    // Equal bits, but for the sign of a zero.
+    EXPECT_EQ(found, values) << name;
+  }
+}
+
+TEST(Stored, WidensFloats) {
+  const uint8_t bytes[] = {0, 0, 0xc0, 0xbf};
+  float value = 0;
+  ref::dequantize(StoredType::F32, bytes, 1, &value);
+  EXPECT_EQ(value, -1.5F);
+  ref::dequantize(StoredType::BF16, bytes + 2, 1, &value);
+  EXPECT_EQ(value, -1.5F);
+  ref::dequantize(StoredType::F16, bytes + 2, 1, &value);
+  EXPECT_EQ(value, f16ToF32(0xbfc0));
+}
+
+/// Value `i` of output `output` of a q8_0 panel of one block.
+static float valueInQ8(const std::vector<uint8_t> &panel, int64_t output,
+                       int64_t i) {
+  uint16_t scale;
+  std::memcpy(&scale, panel.data() + output * 2, 2);
+  const int64_t at = 32 + (i / 4 * kPanelOutputs + output) * 4 + i % 4;
+  return static_cast<float>(
+             static_cast<int8_t>(panel[static_cast<size_t>(at)])) *
+         f16ToF32(scale);
+}
+
+TEST(Stored, KeepsIntegersInQ8) {
+  std::vector<StoredType> kept;
+  for (StoredType type : kStoredTypes) {
+    const bool small = infoOf(type).values == 32;
+    const auto bytes = small ? golden().get<uint8_t>(
+                                   std::string(storedTypeName(type)) + ".bytes")
+                             : std::vector<uint8_t>(512);
+    if (!ref::canKeep(WeightFormat::Q8_0, type, bytes.data(),
+                      infoOf(type).values))
+      continue;
+    kept.push_back(type);
+    std::vector<uint8_t> panel(
+        static_cast<size_t>(panelBytes(WeightFormat::Q8_0, 32)));
+    ref::keepOutput(WeightFormat::Q8_0, type, bytes.data(), 32, 5,
+                    panel.data());
+    float values[32];
+    ref::dequantize(type, bytes.data(), 32, values);
+    for (int64_t i = 0; i < 32; ++i)
+      EXPECT_EQ(valueInQ8(panel, 5, i), values[i]) << storedTypeName(type);
+  }
+  EXPECT_EQ(kept,
+            (std::vector{StoredType::Q4_0, StoredType::Q5_0, StoredType::Q8_0,
+                         StoredType::IQ4_NL, StoredType::MXFP4}));
+}
+
+/// A panel of the numbers, and one of the blocks that they are encoded to, are
+/// the same bytes.
+template <typename Block, typename EncodeFn>
+static void expectSamePanels(WeightFormat format, StoredType type,
+                             EncodeFn encode) {
+  constexpr int64_t kBlocks = 3, kK = kBlocks * 32;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kPanelOutputs * kK);
+  for (float &value : values)
+    value = normal(random);
+  const float *outputs[kPanelOutputs];
+  std::vector<uint8_t> expected(static_cast<size_t>(panelBytes(format, kK)));
+  std::vector<uint8_t> found = expected;
+  for (int64_t output = 0; output < kPanelOutputs; ++output) {
+    outputs[output] = values.data() + output * kK;
+    Block blocks[kBlocks];
+    for (int64_t i = 0; i < kBlocks; ++i)
+      ASSERT_EQ(encode(outputs[output] + i * 32, blocks[i]),
+                ref::EncodeStatus::Ok);
+    const auto *bytes = reinterpret_cast<const uint8_t *>(blocks);
+    ASSERT_TRUE(ref::canKeep(format, type, bytes, kK));
+    ref::keepOutput(format, type, bytes, kK, output, found.data());
+  }
+  ASSERT_EQ(ref::packPanel(format, outputs, kK, expected.data()),
+            ref::EncodeStatus::Ok);
+  EXPECT_EQ(found, expected);
+}
+
+TEST(Stored, KeepsWhatTheEncodersGive) {
+  expectSamePanels<BlockQ4_0>(WeightFormat::Q4_0, StoredType::Q4_0, encodeQ4_0);
+  expectSamePanels<BlockQ8_0>(WeightFormat::Q8_0, StoredType::Q8_0, encodeQ8_0);
+}
+
+TEST(Stored, KeepsOnlyWhatAFormatHolds) {
+  std::vector<uint8_t> bytes(64);
+  for (WeightFormat format :
+       {WeightFormat::F32, WeightFormat::BF16, WeightFormat::Q4_G128})
+    EXPECT_FALSE(ref::canKeep(format, StoredType::Q4_0, bytes.data(), 32));
+  EXPECT_FALSE(
+      ref::canKeep(WeightFormat::Q4_0, StoredType::IQ4_NL, bytes.data(), 32));
+  EXPECT_TRUE(
+      ref::canKeep(WeightFormat::Q4_0, StoredType::Q4_0, bytes.data(), 32));
+  // A scale that is NaN, and one below the least of f16.
+  bytes[1] = 0x7e;
+  EXPECT_FALSE(
+      ref::canKeep(WeightFormat::Q4_0, StoredType::Q4_0, bytes.data(), 32));
+  bytes[0] = 60;
+  EXPECT_FALSE(
+      ref::canKeep(WeightFormat::Q8_0, StoredType::MXFP4, bytes.data(), 32));
+  bytes[0] = 128 - 24;
+  EXPECT_TRUE(
+      ref::canKeep(WeightFormat::Q8_0, StoredType::MXFP4, bytes.data(), 32));
+}
+
+TEST(Stored, SumsTheErrorsOfEncoders) {
+  // 0.5 becomes 1 of the scale 1, which the value 127 gives.
+  std::vector<float> values(32, 0.5F);
+  values[3] = 127;
+  const float *outputs[kPanelOutputs] = {nullptr, values.data()};
+  std::vector<uint8_t> panel(4096);
+  ref::EncodeError errors[kPanelOutputs];
+  ASSERT_EQ(
+      ref::packPanel(WeightFormat::Q8_0, outputs, 32, panel.data(), errors),
+      ref::EncodeStatus::Ok);
+  EXPECT_EQ(errors[0].values, 0);
+  EXPECT_EQ(errors[1].values, 127.0 * 127.0 + 31 * 0.25);
+  EXPECT_EQ(errors[1].errors, 31 * 0.25);
+  for (WeightFormat format : {WeightFormat::F32, WeightFormat::BF16}) {
+    ref::EncodeError exact[kPanelOutputs];
+    ASSERT_EQ(ref::packPanel(format, outputs, 32, panel.data(), exact),
+              ref::EncodeStatus::Ok);
+    EXPECT_EQ(exact[1].errors, 0);
+  }
+}
