@@ -119,6 +119,20 @@ void FormatAttr::print(AsmPrinter &printer) const {
   printer << '<' << weightFormatName(getValue()) << '>';
 }
 
+/// As parseName takes it.
+static std::optional<StoredType> parseBlockType(std::string_view name) {
+  const std::optional<StoredType> type = parseStoredType(name);
+  return type && isBlocks(*type) ? type : std::nullopt;
+}
+
+Attribute StoredAttr::parse(AsmParser &parser, Type) {
+  return parseNamed<StoredAttr>(parser, "type of blocks", parseBlockType);
+}
+
+void StoredAttr::print(AsmPrinter &printer) const {
+  printer << '<' << storedTypeName(getValue()) << '>';
+}
+
 Attribute KvFormatAttr::parse(AsmParser &parser, Type) {
   return parseNamed<KvFormatAttr>(parser, "format", parseKvFormat);
 }

@@ -11,17 +11,27 @@ using namespace mlir;
 using namespace qwen;
 
 void WeightOp::build(OpBuilder &builder, OperationState &state, StringRef name,
-                     RankedTensorType type, StringRef file, uint64_t offset) {
-  build(builder, state, builder.getStringAttr(name), TypeAttr::get(type),
+                     ArrayRef<int64_t> shape, StoredType stored, StringRef file,
+                     uint64_t offset) {
+  Type element = builder.getF32Type();
+  if (stored == StoredType::F16)
+    element = builder.getF16Type();
+  else if (stored == StoredType::BF16)
+    element = builder.getBF16Type();
+  build(builder, state, builder.getStringAttr(name),
+        TypeAttr::get(RankedTensorType::get(shape, element)),
         builder.getStringAttr(file),
         builder.getI64IntegerAttr(static_cast<int64_t>(offset)),
+        isBlocks(stored) ? StoredAttr::get(builder.getContext(), stored)
+                         : StoredAttr(),
         /*frequencies=*/nullptr, /*format=*/nullptr);
 }
 
 void WeightOp::build(OpBuilder &builder, OperationState &state, StringRef name,
                      RankedTensorType type, FrequenciesAttr frequencies) {
   build(builder, state, builder.getStringAttr(name), TypeAttr::get(type),
-        /*file=*/nullptr, /*offset=*/nullptr, frequencies, /*format=*/nullptr);
+        /*file=*/nullptr, /*offset=*/nullptr, /*stored=*/nullptr, frequencies,
+        /*format=*/nullptr);
 }
 
 /// Checks rank and dimensions of a weight's `type`.
@@ -53,6 +63,17 @@ LogicalResult WeightOp::verify() {
   if (!element.isF32() && !element.isF16() && !element.isBF16())
     return emitOpError() << "has values of " << element
                          << " when f32, f16 or bf16 is needed";
+  if (getStored()) {
+    const StoredTypeInfo &info = infoOf(getStoredType());
+    if (!getFile() || type.getRank() != 2 || !element.isF32())
+      return emitOpError()
+             << "is stored in blocks when only a matrix of f32 in "
+                "a file can be";
+    if (type.getDimSize(1) % info.values != 0)
+      return emitOpError() << "has K " << type.getDimSize(1)
+                           << " when blocks of " << info.name
+                           << " need a multiple of " << info.values;
+  }
   if (getFrequencies()) {
     if (getFile() || getOffset() || type.getRank() != 1 || !element.isF32())
       return emitOpError() << "has frequencies when only a vector of f32 "
@@ -74,6 +95,15 @@ LogicalResult WeightOp::verify() {
                          << weightFormatName(getFormat()->getValue())
                          << " when f32 is needed for a vector";
   return success();
+}
+
+StoredType WeightOp::getStoredType() {
+  if (getStored())
+    return getStored()->getValue();
+  const Type element = cast<RankedTensorType>(getType()).getElementType();
+  if (element.isF16())
+    return StoredType::F16;
+  return element.isBF16() ? StoredType::BF16 : StoredType::F32;
 }
 
 LogicalResult PackedOp::verify() {

@@ -15,11 +15,15 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
+/// The name in place of a format that keeps that of the checkpoint.
+static constexpr StringLiteral kKeep = "keep";
+
 namespace {
 /// A rule of `tensor-weights`: the format of the matrices with these names.
 struct Rule {
   std::unique_ptr<RE2> names;
-  WeightFormat format;
+  /// None keeps the format of the checkpoint.
+  std::optional<WeightFormat> format;
   /// Whether it matched a matrix.
   bool isUsed = false;
 };
@@ -60,12 +64,12 @@ private:
              << "has no format when 'REGEX=FORMAT' is needed";
     const auto [regex, name] = text.rsplit('=');
     const auto format = parseWeightFormat(name);
-    if (!format)
+    if (!format && name != kKeep)
       return emitRuleError(text)
-             << "names format '" << printable(name) << "' when "
-             << weightFormatList() << " is needed";
+             << "names format '" << printable(name) << "' when " << kKeep
+             << ", " << weightFormatList() << " is needed";
     Rule rule = {std::make_unique<RE2>(std::string_view(regex), RE2::Quiet),
-                 *format};
+                 format};
     if (!rule.names->ok())
       return emitRuleError(text) << "is not a regular expression: "
                                  << printable(rule.names->error());
@@ -89,7 +93,7 @@ private:
         for (Rule &rule : rules)
           if (RE2::PartialMatch(std::string_view(weight.getSymName()),
                                 *rule.names)) {
-            format = rule.format;
+            format = rule.format.value_or(infoOf(weight.getStoredType()).kept);
             rule.isUsed = true;
           }
       }

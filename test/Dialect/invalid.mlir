@@ -180,6 +180,26 @@ qwen.weight @w : tensor<64xf32> from "m" at 0 as #qwen.format<q4_0>
 
 // -----
 
+// expected-error@+1 {{is stored in blocks when only a matrix of f32 in a file can be}}
+qwen.weight @w : tensor<2x64xbf16> from "m" at 0 stored #qwen.stored<Q4_0>
+
+// -----
+
+// expected-error@+1 {{is stored in blocks when only a matrix of f32 in a file can be}}
+qwen.weight @w : tensor<64xf32> from "m" at 0 stored #qwen.stored<Q4_0>
+
+// -----
+
+// expected-error@+1 {{has K 48 when blocks of Q4_0 need a multiple of 32}}
+qwen.weight @w : tensor<2x48xf32> from "m" at 0 stored #qwen.stored<Q4_0>
+
+// -----
+
+// expected-error@+1 {{unknown type of blocks 'F16'}}
+qwen.weight @w : tensor<2x64xf32> from "m" at 0 stored #qwen.stored<F16>
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // qwen.packed
 //===----------------------------------------------------------------------===//

@@ -38,6 +38,8 @@ qwen.weight @q : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_0>
 qwen.weight @k : tensor<32x64xbf16> from "m" at 0 as #qwen.format<q4_0>
 qwen.weight @q.bias : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
 qwen.weight @k.bias : tensor<32xbf16> from "m" at 0 as #qwen.format<f32>
+// CHECK: qwen.weight @stored : tensor<2x256xf32> from "m.gguf" at 32 stored <Q4_K> as <q8_0>
+qwen.weight @stored : tensor<2x256xf32> from "m.gguf" at 32 stored #qwen.stored<Q4_K> as #qwen.format<q8_0>
 // CHECK: qwen.weight @rope.frequencies : tensor<16xf32> frequencies <theta = 1.000000e+06>
 qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
 

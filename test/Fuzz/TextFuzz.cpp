@@ -31,7 +31,7 @@ static constexpr size_t kBytesPerByte = 256;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const TokenizerImport import =
-      *buildTokenizer(QWEN_SOURCE_DIR "/models/stories");
+      buildTokenizer(*readTokenizerFiles(QWEN_SOURCE_DIR "/models/stories"));
   static const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
   const fuzz::MemoryLimit limit((size_t{1} << 20) + kBytesPerByte * size);
   const std::string_view text = fuzz::asText(data, size);

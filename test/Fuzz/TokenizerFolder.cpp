@@ -12,8 +12,10 @@ using namespace qwen;
 
 void qwen::fuzz::buildAndUse(const Folder &folder, size_t inputBytes) {
   std::optional<TokenizerImport> import;
-  const bool parsed =
-      parses(inputBytes, [&] { import = buildTokenizer(folder.path()); });
+  const bool parsed = parses(inputBytes, [&] {
+    if (auto found = readTokenizerFiles(folder.path()))
+      import = buildTokenizer(std::move(*found));
+  });
   if (!parsed || !import)
     return;
   // The runtime must accept every blob of the compiler, without an Error.

@@ -15,12 +15,19 @@
 // RULES: %[[S:.*]] = qwen.swiglu
 // RULES-NEXT: qwen.lm_head %[[S]], @embed :
 
+// The format of the checkpoint, or the one that is nearest.
+// RUN: qwen-opt %s --qwen-quantize="tensor-weights==keep" | FileCheck %s --check-prefix=KEEP
+// RUN: qwen-opt %s --qwen-quantize="weights=f32 tensor-weights=embed|q=keep" | FileCheck %s --check-prefix=KEEP
+// KEEP: qwen.weight @embed : {{.*}} as <bf16>
+// KEEP: qwen.weight @q : {{.*}} as <bf16>
+// KEEP: qwen.weight @norm : {{.*}} as <f32>
+
 // RUN: not qwen-opt %s --qwen-quantize="tensor-weights=down_proj" 2>&1 | FileCheck %s --check-prefix=NOFORMAT
 // NOFORMAT: error: --tensor-weights 'down_proj' has no format when 'REGEX=FORMAT' is needed
 // RUN: not qwen-opt %s --qwen-quantize="tensor-weights=q=q4_0,q[=q8_0" 2>&1 | FileCheck %s --check-prefix=NOREGEX
 // NOREGEX: error: --tensor-weights 'q[=q8_0' is not a regular expression: missing ]: [
 // RUN: not qwen-opt %s --qwen-quantize="tensor-weights=q=q9" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
-// UNKNOWN: error: --tensor-weights 'q=q9' names format 'q9' when f32, bf16, q8_0, q4_0 or q4_g128 is needed
+// UNKNOWN: error: --tensor-weights 'q=q9' names format 'q9' when keep, f32, bf16, q8_0, q4_0 or q4_g128 is needed
 // RUN: not qwen-opt %s --qwen-quantize="tensor-weights=q=q4_0,norm=f32" 2>&1 | FileCheck %s --check-prefix=NOMATCH
 // NOMATCH: error: --tensor-weights 'norm=f32' matches no matrix of the checkpoint; qwen-opt DIR --emit=graph prints their names
 

@@ -171,7 +171,7 @@ TEST(GraphBuilder, BuildsQwen2) {
           "lm_head lm_head(norm)",
           "return return(lm_head)"}));
   EXPECT_TRUE(model.unusedTensors.empty());
-  EXPECT_EQ(model.config.heads, 6);
+  EXPECT_EQ(model.checkpoint->config().heads, 6);
 }
 
 TEST(GraphBuilder, BuildsQwen3) {
@@ -210,7 +210,7 @@ TEST(GraphBuilder, RefersToTheBytes) {
       continue;
     }
     const StoredTensor *stored =
-        model.checkpoint.find(weight.getSymName().str());
+        model.checkpoint->tensors().find(weight.getSymName().str());
     ASSERT_TRUE(stored);
     EXPECT_EQ(weight.getFile(), "model.safetensors");
     EXPECT_EQ(weight.getOffset(), stored->offset);
@@ -281,7 +281,7 @@ TEST(GraphBuilder, RefusesMissingTensors) {
       model.tensors.erase(name);
       EXPECT_EQ(errorOf(model),
                 "DIR has no tensor \"" + name +
-                    "\", which its config.json demands with shape [" + shape +
+                    "\", which its configuration demands with shape [" + shape +
                     "]");
       model.tensors[name] = tensor;
     }
@@ -338,7 +338,7 @@ TEST(GraphBuilder, CopiesNoWeights) {
   mlir::MLIRContext context;
   const int64_t before = anonymousMemory();
   const ImportedModel imported = importCheckpoint(dir.path(), context);
-  EXPECT_EQ(imported.checkpoint.find("lm_head.weight")->bytes.size(),
+  EXPECT_EQ(imported.checkpoint->tensors().find("lm_head.weight")->bytes.size(),
             uint64_t{1} << 32);
   EXPECT_GT(before, 0);
   EXPECT_LT(anonymousMemory() - before, 32 * 1024);
@@ -355,6 +355,7 @@ TEST(GraphBuilder, ImportsEachKind) {
         context);
     EXPECT_TRUE(mlir::succeeded(mlir::verify(*model.module)));
     EXPECT_TRUE(model.unusedTensors.empty()) << name;
-    EXPECT_EQ(model.generation.eosTokenIds, std::vector<int32_t>{1});
+    EXPECT_EQ(model.checkpoint->generation().eosTokenIds,
+              std::vector<int32_t>{1});
   }
 }

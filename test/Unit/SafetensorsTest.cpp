@@ -62,7 +62,7 @@ TEST(Safetensors, Reads) {
   EXPECT_EQ(tensors[1].bytes[0], 8);
   EXPECT_EQ(tensors[2].name, "none");
   EXPECT_EQ(tensors[2].type, StoredType::F16);
-  EXPECT_EQ(tensors[3].type, StoredType::Other);
+  EXPECT_EQ(tensors[3].type, std::nullopt);
   EXPECT_EQ(tensors[3].typeName, "I64");
   EXPECT_EQ(tensors[3].bytes.size(), 8u);
 
@@ -255,21 +255,21 @@ static std::string fileWith(const std::string &name, int count = 4) {
 }
 
 static std::string openError(const std::filesystem::path &dir) {
-  return messageOf([&] { Checkpoint::open(dir); });
+  return messageOf([&] { openSafetensors(dir); });
 }
 
-TEST(Checkpoint, PrefersTheSingleFile) {
+TEST(StoredTensors, PrefersTheSingleFile) {
   TempDir dir;
   dir.write("model.safetensors", fileWith("single"));
   dir.write("model-00001-of-00001.safetensors", fileWith("shard"));
   dir.write("model.safetensors.index.json",
             R"({"weight_map": {"shard": "model-00001-of-00001.safetensors"}})");
-  const Checkpoint checkpoint = Checkpoint::open(dir.path());
-  EXPECT_TRUE(checkpoint.find("single"));
-  EXPECT_FALSE(checkpoint.find("shard"));
+  const StoredTensors tensors = openSafetensors(dir.path());
+  EXPECT_TRUE(tensors.find("single"));
+  EXPECT_FALSE(tensors.find("shard"));
 }
 
-TEST(Checkpoint, ReadsWhatTheIndexNames) {
+TEST(StoredTensors, ReadsWhatTheIndexNames) {
   TempDir dir;
   // "one" has a "b", too, but the index says "two".
   dir.write("one",
@@ -282,29 +282,29 @@ TEST(Checkpoint, ReadsWhatTheIndexNames) {
   dir.write("model-3.safetensors", "not read");
   dir.write("model.safetensors.index.json",
             R"({"metadata": {}, "weight_map": {"a": "one", "b": "two"}})");
-  Checkpoint opened = Checkpoint::open(dir.path());
+  StoredTensors opened = openSafetensors(dir.path());
   // The mappings move with it.
-  const Checkpoint checkpoint = std::move(opened);
-  EXPECT_EQ(checkpoint.directory(), dir.path());
-  EXPECT_EQ(checkpoint.tensors().size(), 2u);
-  const StoredTensor *a = checkpoint.find("a");
+  const StoredTensors tensors = std::move(opened);
+  EXPECT_EQ(tensors.directory(), dir.path());
+  EXPECT_EQ(tensors.tensors().size(), 2u);
+  const StoredTensor *a = tensors.find("a");
   ASSERT_TRUE(a);
   EXPECT_EQ(a->file, "one");
   ASSERT_EQ(a->bytes.size(), 3u);
   EXPECT_EQ(a->bytes[2], 2);
-  EXPECT_EQ(checkpoint.bytes(a->file, a->offset, 3).data(), a->bytes.data());
-  EXPECT_EQ(checkpoint.find("b")->file, "two");
-  EXPECT_EQ(checkpoint.find("c"), nullptr);
+  EXPECT_EQ(tensors.bytes(a->file, a->offset, 3).data(), a->bytes.data());
+  EXPECT_EQ(tensors.find("b")->file, "two");
+  EXPECT_EQ(tensors.find("c"), nullptr);
 
-  EXPECT_EQ(messageOf([&] { checkpoint.bytes("model-3.safetensors", 0, 1); }),
+  EXPECT_EQ(messageOf([&] { tensors.bytes("model-3.safetensors", 0, 1); }),
             dir.string() + " has no weights in a file \"model-3.safetensors\"");
   for (const uint64_t offset : {a->offset + 5, UINT64_MAX})
-    EXPECT_EQ(messageOf([&] { checkpoint.bytes("one", offset, 3); }),
+    EXPECT_EQ(messageOf([&] { tensors.bytes("one", offset, 3); }),
               dir.string() + "/one has " + std::to_string(a->offset + 7) +
                   " bytes when 3 are needed at " + std::to_string(offset));
 }
 
-TEST(Checkpoint, RefusesIndexes) {
+TEST(StoredTensors, RefusesIndexes) {
   TempDir dir;
   const std::string index = dir.string() + "/model.safetensors.index.json";
   const auto errorOfIndex = [&](std::string_view text) {
@@ -333,7 +333,7 @@ TEST(Checkpoint, RefusesIndexes) {
   EXPECT_EQ(errorOfIndex(R"({"weight_map": {"a": "one"}})"), "");
 }
 
-TEST(Checkpoint, RefusesFolders) {
+TEST(StoredTensors, RefusesFolders) {
   TempDir dir;
   dir.write("file", "");
   EXPECT_EQ(openError(dir.path() / "none"),
@@ -352,7 +352,7 @@ TEST(Checkpoint, RefusesFolders) {
                 "with 8 for the length of its header");
 }
 
-TEST(Checkpoint, RefusesWhatIsNotAFile) {
+TEST(StoredTensors, RefusesWhatIsNotAFile) {
   TempDir folder;
   std::filesystem::create_directory(folder.path() / "model.safetensors");
   EXPECT_EQ(openError(folder.path()), "cannot read " + folder.string() +
@@ -382,7 +382,7 @@ private:
 };
 } // namespace
 
-TEST(Checkpoint, RefusesWhatIsUnreadable) {
+TEST(StoredTensors, RefusesWhatIsUnreadable) {
   TempDir dir;
   std::filesystem::permissions(dir.path(), std::filesystem::perms(0755));
   dir.write("model.safetensors", fileWith("a"));

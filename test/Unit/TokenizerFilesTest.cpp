@@ -73,14 +73,14 @@ protected:
   }
 
   std::vector<int32_t> encode(const char *text, bool allowSpecial = true) {
-    const TokenizerImport import = *buildTokenizer(dir);
+    const TokenizerImport import = buildTokenizer(*readTokenizerFiles(dir));
     return Tokenizer::fromBlob(import.blob).encode(text, allowSpecial);
   }
 
   /// Message of the Error that importing throws.
   std::string importError() {
     try {
-      buildTokenizer(dir);
+      buildTokenizer(*readTokenizerFiles(dir));
     } catch (const Error &error) {
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
       return error.what();
@@ -102,7 +102,7 @@ protected:
 } // namespace
 
 TEST_F(TokenizerFilesTest, NoFilesAreNoTokenizer) {
-  EXPECT_FALSE(buildTokenizer(dir).has_value());
+  EXPECT_FALSE(readTokenizerFiles(dir).has_value());
 }
 
 TEST_F(TokenizerFilesTest, ReadsPairs) {
@@ -136,7 +136,7 @@ TEST_F(TokenizerFilesTest, RepeatedMergesAreWarnedOf) {
   merges = "a b\nb c\na b\nab c\n";
   vocab["bc"] = 258;
   writePair();
-  ASSERT_EQ(buildTokenizer(dir)->warnings.size(), 1u);
+  ASSERT_EQ(buildTokenizer(*readTokenizerFiles(dir)).warnings.size(), 1u);
   EXPECT_EQ(encode("abc"), (std::vector<int32_t>{'a', 258}));
 }
 
@@ -163,7 +163,7 @@ TEST_F(TokenizerFilesTest, ReadsAddedTokensWithoutFlags) {
   write("added_tokens.json", R"({"<tag>": 258, "<s>": 259})");
   write("special_tokens_map.json",
         R"({"eos_token": {"content": "<s>"}, "bos_token": "none"})");
-  const TokenizerImport import = *buildTokenizer(dir);
+  const TokenizerImport import = buildTokenizer(*readTokenizerFiles(dir));
   const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
   EXPECT_FALSE(tokenizer.isSpecial(258));
   EXPECT_TRUE(tokenizer.isSpecial(259));
@@ -175,20 +175,21 @@ TEST_F(TokenizerFilesTest, ReadsAddedTokensWithoutFlags) {
 
 TEST_F(TokenizerFilesTest, FindsChatTemplates) {
   writePair();
-  EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "");
+  EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "");
   write("tokenizer_config.json", R"({"chat_template": "one"})");
-  EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "one");
+  EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "one");
   write("tokenizer_config.json", R"({"chat_template": [
     {"name": "tool_use", "template": "no"},
     {"name": "default", "template": "two"}]})");
-  EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "two");
-  EXPECT_EQ(buildTokenizer(dir)->chatTemplateFile,
+  EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "two");
+  EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplateFile,
             dir / "tokenizer_config.json");
   write("chat_template.jinja", "three\n");
-  EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "three\n");
-  EXPECT_EQ(buildTokenizer(dir)->chatTemplateFile, dir / "chat_template.jinja");
+  EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "three\n");
+  EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplateFile,
+            dir / "chat_template.jinja");
   write("chat_template.jinja", "");
-  EXPECT_EQ(buildTokenizer(dir)->chatTemplate, "");
+  EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "");
   std::filesystem::remove(dir / "chat_template.jinja");
   write("tokenizer_config.json", R"({"chat_template": [{"name": "rag"}]})");
   expectError("chat_template is an array where a string");
@@ -321,7 +322,7 @@ TEST_F(TokenizerFilesTest, WarnsOfWhatIsIgnored) {
   const std::string path = (dir / "tokenizer.json").string();
   const auto warnings = [&] {
     write("tokenizer.json", file.dump());
-    return buildTokenizer(dir)->warnings;
+    return buildTokenizer(*readTokenizerFiles(dir)).warnings;
   };
   file["truncation"] = file["padding"] = nullptr;
   EXPECT_TRUE(warnings().empty());
@@ -353,7 +354,7 @@ TEST_F(TokenizerFilesTest, TakesTokensThatAreNamedOften) {
   write("tokenizer.json", file.dump());
   // 1 s of CPU time; minutes if each token searches all tokens.
   const std::clock_t start = std::clock();
-  EXPECT_EQ(buildTokenizer(dir)->vocabSize, 16'000u);
+  EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).vocabSize, 16'000u);
   EXPECT_LT(std::clock() - start, 15 * CLOCKS_PER_SEC);
 }
 
@@ -363,7 +364,8 @@ TEST_F(TokenizerFilesTest, TakesTokensThatAreNamedOften) {
 
 TEST_F(TokenizerFilesTest, RefusesDamagedBlobs) {
   write("tokenizer.json", wholeFile().dump());
-  const std::vector<uint8_t> good = buildTokenizer(dir)->blob;
+  const std::vector<uint8_t> good =
+      buildTokenizer(*readTokenizerFiles(dir)).blob;
   const auto expect = [&](const std::vector<uint8_t> &blob,
                           const std::string &part) {
     try {
@@ -424,7 +426,8 @@ TEST_F(TokenizerFilesTest, RefusesDamagedBlobs) {
 
 TEST_F(TokenizerFilesTest, AnyDamageIsHarmless) {
   write("tokenizer.json", wholeFile().dump());
-  const std::vector<uint8_t> good = buildTokenizer(dir)->blob;
+  const std::vector<uint8_t> good =
+      buildTokenizer(*readTokenizerFiles(dir)).blob;
   std::mt19937 random(2);
   for (int round = 0; round < 2000; ++round) {
     std::vector<uint8_t> blob = good;

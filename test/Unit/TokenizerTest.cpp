@@ -23,7 +23,8 @@ static const std::filesystem::path kInputs =
 
 /// The real vocabulary, imported once.
 static const TokenizerImport &qwen2() {
-  static const TokenizerImport import = *buildTokenizer(kInputs / "qwen2");
+  static const TokenizerImport import =
+      buildTokenizer(*readTokenizerFiles(kInputs / "qwen2"));
   return import;
 }
 
@@ -51,8 +52,8 @@ TEST(Tokenizer, EqualsHuggingFace) {
 }
 
 TEST(Tokenizer, ReadsTheStoriesModel) {
-  const TokenizerImport import = *buildTokenizer(
-      std::filesystem::path(QWEN_SOURCE_DIR) / "models/stories");
+  const TokenizerImport import = buildTokenizer(*readTokenizerFiles(
+      std::filesystem::path(QWEN_SOURCE_DIR) / "models/stories"));
   EXPECT_TRUE(import.warnings.empty());
   EXPECT_EQ(import.vocabSize, 4096u);
   EXPECT_EQ(import.eosToken, 4095u);

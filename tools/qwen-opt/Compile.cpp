@@ -35,12 +35,15 @@
 
 using namespace qwen;
 
+/// The value of --weights that keeps the formats of the checkpoint.
+static constexpr std::string_view kKeep = "keep";
+
 namespace {
 struct Options {
   std::string checkpoint;
   std::string output;
   std::string target = "native";
-  std::string weights = "q4_0";
+  std::string weights;
   std::vector<std::string> tensorWeights;
   std::string kv;
   std::string emit;
@@ -48,12 +51,28 @@ struct Options {
   bool verify = false;
   std::string runner;
 
-  WeightFormat weightFormat() const {
-    return parseWeightFormat(weights).value_or(WeightFormat::Q4_0);
+  /// Chooses the format of the weights, if no option does.
+  void setWeights(mlir::ModuleOp model) {
+    if (weights.empty())
+      weights = llvm::any_of(model.getOps<WeightOp>(),
+                             [](WeightOp w) { return w.getStored(); })
+                    ? kKeep
+                    : weightFormatName(WeightFormat::Q4_0);
+  }
+
+  PipelineOptions pipelineOptions(Stage last) const {
+    PipelineOptions options{.kv = kvFormat(), .last = last};
+    if (const auto format = parseWeightFormat(weights))
+      options.weights = *format;
+    else
+      options.tensorWeights.push_back("=" + weights);
+    llvm::append_range(options.tensorWeights, tensorWeights);
+    return options;
   }
   KvFormat kvFormat() const {
     return parseKvFormat(kv).value_or(
-        weightFormat() == WeightFormat::F32 ? KvFormat::F32 : KvFormat::F16);
+        parseWeightFormat(weights) == WeightFormat::F32 ? KvFormat::F32
+                                                        : KvFormat::F16);
   }
 };
 
@@ -96,9 +115,7 @@ static void runPasses(mlir::ModuleOp module, const Options &options,
                       Stage last) {
   mlir::PassManager manager(module.getContext());
   buildPipeline(manager,
-                {options.weightFormat(),
-                 llvm::to_vector_of<std::string>(options.tensorWeights),
-                 options.kvFormat(), std::min(last, Stage::Packed)});
+                options.pipelineOptions(std::min(last, Stage::Packed)));
   if (last == Stage::Calls) {
     manager.addPass(createLower());
     manager.addPass(createVerifyStage({Stage::Calls}));
@@ -179,6 +196,22 @@ static std::string withUnit(uint64_t bytes) {
   return text;
 }
 
+/// Prints what became of each type of the checkpoint.
+static void printConversions(llvm::ArrayRef<Conversion> conversions,
+                             llvm::raw_ostream &out) {
+  for (const Conversion &conversion : conversions) {
+    out << "  from " << storedTypeName(conversion.from) << ": "
+        << conversion.matrices << " matrices, "
+        << withUnit(conversion.bytesBefore) << ", "
+        << (conversion.error > 0 ? "converted to " : "kept exactly in ")
+        << weightFormatName(conversion.to) << ", "
+        << withUnit(conversion.bytesAfter);
+    if (conversion.error > 0)
+      out << llvm::format(", with an error of %.3g%%", conversion.error * 100);
+    out << '\n';
+  }
+}
+
 static void printSummary(const Options &options, const ImportedModel &model,
                          llvm::ArrayRef<TargetCode> codes,
                          const ArtifactSummary &summary,
@@ -199,9 +232,9 @@ static void printSummary(const Options &options, const ImportedModel &model,
     bytes += static_cast<uint64_t>(packed.getByteSize());
   }
 
+  const ModelConfig &config = model.checkpoint->config();
   llvm::raw_ostream &out = llvm::errs();
-  out << options.output << ": " << infoOf(model.config.architecture).name
-      << " for "
+  out << options.output << ": " << infoOf(config.architecture).name << " for "
       << llvm::join(llvm::map_range(codes,
                                     [](const TargetCode &code) {
                                       return code.target.name;
@@ -211,6 +244,7 @@ static void printSummary(const Options &options, const ImportedModel &model,
   for (const auto &[format, tensors] : formats)
     out << "  " << format << ": " << tensors.first << " tensors, "
         << withUnit(tensors.second) << '\n';
+  printConversions(summary.conversions, out);
   if (!model.unusedTensors.empty())
     out << "  not used: " << printable(llvm::join(model.unusedTensors, ", "))
         << '\n';
@@ -221,22 +255,15 @@ static void printSummary(const Options &options, const ImportedModel &model,
       << integer(kMaxTokensAttr) << " tokens and " << integer(kMaxRowsAttr)
       << " rows a call\n"
       << "  kv cache: " << kvFormatName(options.kvFormat()) << ", "
-      << kvTokenBytes(model.config, options.kvFormat()) << " bytes a token, "
-      << kvTokenBytes(model.config, options.kvFormat()) * kPageTokens
-      << " a page of " << kPageTokens << '\n';
+      << kvTokenBytes(config, options.kvFormat()) << " bytes a token, "
+      << kvTokenBytes(config, options.kvFormat()) * kPageTokens << " a page of "
+      << kPageTokens << '\n';
   for (const auto &[target, calls] : codes)
     out << "  kernels" << (codes.size() > 1 ? " of " + target.name : "") << ": "
         << llvm::join(calledKernels(*calls), ", ") << '\n';
   for (const std::string &line : verified)
     out << "  " << line << '\n';
   out << llvm::format("  %.1f seconds\n", seconds);
-}
-
-/// The name of the checkpoint's folder; `path` may end with "." or "/".
-static std::string folderName(const std::string &path) {
-  std::error_code error;
-  const std::filesystem::path full = std::filesystem::canonical(path, error);
-  return error || full.filename().empty() ? "model" : full.filename().string();
 }
 
 //===----------------------------------------------------------------------===//
@@ -249,23 +276,17 @@ static constexpr uint64_t kWorkBytes = uint64_t{192} << 20;
 
 /// Throws Error if a limit (ulimit -v) leaves too little address space.
 /// Otherwise the compiler's libraries would abort the process.
-static void checkAddressSpace(const std::filesystem::path &checkpoint) {
+static void checkAddressSpace(const std::string &checkpoint) {
   rlimit limit;
   uint64_t pages = 0;
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
       !(std::ifstream("/proc/self/statm") >> pages))
     return;
-  uint64_t needed =
-      pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + kWorkBytes;
-  std::error_code ignored;
-  for (const auto &entry :
-       std::filesystem::directory_iterator(checkpoint, ignored))
-    if (entry.path().extension() == ".safetensors" &&
-        entry.is_regular_file(ignored))
-      needed += entry.file_size(ignored);
+  const uint64_t needed = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) +
+                          kWorkBytes + weightFileBytes(checkpoint);
   if (limit.rlim_cur < needed)
-    throw Error("compiling " + checkpoint.string() + " needs about " +
-                withUnit(needed) + " of address space when ulimit -v allows " +
+    throw Error("compiling " + checkpoint + " needs about " + withUnit(needed) +
+                " of address space when ulimit -v allows " +
                 withUnit(limit.rlim_cur));
 }
 
@@ -313,7 +334,7 @@ static void printWarnings(const TokenizerImport &tokenizer) {
   }
 }
 
-static void compile(const Options &options) {
+static void compile(Options options) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Target> targets = resolveTargets(options.target);
   checkAddressSpace(options.checkpoint);
@@ -330,12 +351,14 @@ static void compile(const Options &options) {
   context.loadAllAvailableDialects();
 
   ImportedModel model = importCheckpoint(options.checkpoint, context);
-  const int64_t positions = options.context.value_or(model.config.maxPosition);
-  if (positions > model.config.maxPosition)
+  options.setWeights(*model.module);
+  const ModelConfig &config = model.checkpoint->config();
+  const int64_t positions = options.context.value_or(config.maxPosition);
+  if (positions > config.maxPosition)
     throw Error("--context " + std::to_string(positions) + " is beyond the " +
-                std::to_string(model.config.maxPosition) +
+                std::to_string(config.maxPosition) +
                 " positions that the model was made for "
-                "(max_position_embeddings)");
+                "(max_position_embeddings or context_length)");
   const std::vector<TargetCode> codes =
       compileTargets(*model.module, options, std::move(targets));
   if (!options.emit.empty()) {
@@ -343,21 +366,17 @@ static void compile(const Options &options) {
     return;
   }
 
-  const std::optional<TokenizerImport> tokenizer =
-      buildTokenizer(options.checkpoint);
-  if (tokenizer) {
+  std::optional<TokenizerImport> tokenizer;
+  if (auto from = model.checkpoint->readTokenizer()) {
+    tokenizer = buildTokenizer(std::move(*from));
     printWarnings(*tokenizer);
-    if (tokenizer->vocabSize > model.config.vocabSize)
+    if (tokenizer->vocabSize > config.vocabSize)
       throw Error("the tokenizer has " + std::to_string(tokenizer->vocabSize) +
                   " tokens when the embedding has " +
-                  std::to_string(model.config.vocabSize) + " rows");
+                  std::to_string(config.vocabSize) + " rows");
   }
-  const ArtifactInput input = {folderName(options.checkpoint),
-                               positions,
-                               &model.config,
-                               &model.generation,
-                               &model.checkpoint,
-                               &tokenizer};
+  const ArtifactInput input = {checkpointName(options.checkpoint), positions,
+                               model.checkpoint.get(), &tokenizer};
   ArtifactSummary summary;
   std::vector<std::string> verified;
   {
@@ -376,7 +395,7 @@ static void compile(const Options &options) {
 }
 
 static std::vector<std::string> weightFormatNames() {
-  std::vector<std::string> names;
+  std::vector<std::string> names = {std::string(kKeep)};
   for (WeightFormat format : kWeightFormats)
     names.emplace_back(weightFormatName(format));
   return names;
@@ -392,8 +411,9 @@ int qwen::compileMain(int argc, char **argv) {
   app.set_version_flag("--version",
                        std::string("qwen-opt ") + projectVersion());
   CLI::Option *checkpoint = app.add_option(
-      "DIR", options.checkpoint,
-      "folder of the checkpoint (config.json, *.safetensors, ...)");
+      "CHECKPOINT", options.checkpoint,
+      "a Hugging Face folder (config.json, *.safetensors, ...) or a GGUF file; "
+      "of a split one, the first file");
   CLI::Option *output =
       app.add_option("-o", options.output, "file to write")->type_name("FILE");
   app.add_option("--target", options.target,
@@ -406,9 +426,11 @@ int qwen::compileMain(int argc, char **argv) {
       app.add_flag("--list-targets", list,
                    "print the named CPUs, their features and their kernels");
   app.add_flag("--json", json, "print that list as JSON")->needs(listOption);
-  app.add_option("--weights", options.weights, "format of the weights")
-      ->check(CLI::IsMember(weightFormatNames()))
-      ->capture_default_str();
+  app.add_option("--weights", options.weights,
+                 "format of the matrices; keep is that of the checkpoint, or "
+                 "the nearest; default is keep for a file of integers, else "
+                 "q4_0")
+      ->check(CLI::IsMember(weightFormatNames()));
   app.add_option(
          "--tensor-weights", options.tensorWeights,
          "format of the matrices whose names match a regular expression "
@@ -447,7 +469,7 @@ int qwen::compileMain(int argc, char **argv) {
       return 0;
     }
     if (checkpoint->empty())
-      throw UsageError(app, "DIR is missing");
+      throw UsageError(app, "CHECKPOINT is missing");
     if (emit->empty() && output->empty())
       throw UsageError(app, "-o or --emit is missing");
   } catch (const CLI::Success &request) {

@@ -1,7 +1,8 @@
 //===- qwen-opt.cpp - The Qwen compiler -----------------------------------===//
 //
-// qwen-opt DIR -o model.qwen compiles a checkpoint; qwen-opt report FILE prints
-// the cost of a compiled model; qwen-opt FILE.mlir --PASS... runs passes.
+// qwen-opt CHECKPOINT -o model.qwen compiles a checkpoint; qwen-opt report FILE
+// prints the cost of a compiled model; qwen-opt FILE.mlir --PASS... runs
+// passes.
 //
 //===----------------------------------------------------------------------===//
 

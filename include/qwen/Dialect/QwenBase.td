@@ -56,6 +56,17 @@ def Qwen_FormatAttr : Qwen_Attr<"Format", "format"> {
   let hasCustomAssemblyFormat = 1;
 }
 
+def Qwen_StoredAttr : Qwen_Attr<"Stored", "stored"> {
+  let summary = "Type of a weight's blocks in the checkpoint";
+  let description = [{
+    A type of qwen/ABI/StoredTypes.def whose values are blocks of integers.
+
+    Example: `#qwen.stored<Q4_K>`
+  }];
+  let parameters = (ins "::qwen::StoredType":$value);
+  let hasCustomAssemblyFormat = 1;
+}
+
 def Qwen_KvFormatAttr : Qwen_Attr<"KvFormat", "kv_format"> {
   let summary = "Number format of the KV cache";
   let description = [{

@@ -10,6 +10,7 @@
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/OpWork.h"
+#include "qwen/ABI/StoredTypes.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"

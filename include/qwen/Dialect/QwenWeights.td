@@ -14,8 +14,9 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
   let summary = "A tensor of the checkpoint, or one that the compiler computes";
   let description = [{
     The values lie at byte `offset` of `file`, row-major, in the element type of
-    `type`: f32, f16 or bf16. `file` is relative to the checkpoint's folder. A
-    vector of f32 may have a formula, `frequencies`, in place of a file.
+    `type`: f32, f16 or bf16. A matrix of f32 may have blocks of the type `stored`
+    in place of floats. `file` is relative to the checkpoint's folder. A vector of
+    f32 may have a formula, `frequencies`, in place of a file.
     `format` is the weight's format in the compiled model; qwen-quantize sets it
     on every weight.
 
@@ -24,24 +25,31 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
     ```mlir
     qwen.weight @model.norm.weight : tensor<896xbf16> from "model.safetensors" at 136192
     qwen.weight @lm_head.weight : tensor<151936x896xbf16> from "model.safetensors" at 0 as #qwen.format<q4_0>
+    qwen.weight @model.layers.0.mlp.up_proj.weight : tensor<4864x896xf32> from "model.gguf" at 4096 stored #qwen.stored<Q5_0>
     qwen.weight @rope.frequencies : tensor<32xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type,
                        OptionalAttr<StrAttr>:$file, OptionalAttr<I64Attr>:$offset,
+                       OptionalAttr<Qwen_StoredAttr>:$stored,
                        OptionalAttr<Qwen_FrequenciesAttr>:$frequencies,
                        OptionalAttr<Qwen_FormatAttr>:$format);
   let assemblyFormat = [{
-    $sym_name `:` $type (`from` $file^ `at` custom<Integer>($offset))?
+    $sym_name `:` $type (`from` $file^ `at` custom<Integer>($offset))? (`stored` $stored^)?
         (`frequencies` $frequencies^)? (`as` $format^)? attr-dict
   }];
   let hasVerifier = 1;
   let builders = [
-    OpBuilder<(ins "::llvm::StringRef":$name, "::mlir::RankedTensorType":$type,
-                   "::llvm::StringRef":$file, "uint64_t":$offset)>,
+    OpBuilder<(ins "::llvm::StringRef":$name, "::llvm::ArrayRef<int64_t>":$shape,
+                   "::qwen::StoredType":$stored, "::llvm::StringRef":$file,
+                   "uint64_t":$offset)>,
     OpBuilder<(ins "::llvm::StringRef":$name, "::mlir::RankedTensorType":$type,
                    "::qwen::FrequenciesAttr":$frequencies)>,
   ];
+  let extraClassDeclaration = [{
+    /// The type of the values in the checkpoint.
+    ::qwen::StoredType getStoredType();
+  }];
 }
 
 def Qwen_PackedOp : Qwen_Op<"packed", [Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {

@@ -33,8 +33,9 @@ def Quantize : Qwen_Pass<"qwen-quantize"> {
     Sets the format of every weight and of the KV cache. Vectors are f32. A
     matrix has the format of the last rule of `tensor-weights` that matches, or
     `weights`. A rule is `REGEX=FORMAT`, split at its last `=`. The regular
-    expression has RE2's syntax and matches anywhere in the weight's name. A rule
-    that matches no matrix is an error.
+    expression has RE2's syntax and matches anywhere in the weight's name. The
+    format `keep` is the one of qwen/ABI/StoredTypes.def for the type that the
+    matrix has in the checkpoint. A rule that matches no matrix is an error.
 
     Products with quantized weights read quantized activations: the pass inserts
     one `qwen.quantize` for all such products with the same input.

@@ -18,7 +18,7 @@ static int64_t integer(mlir::ModuleOp module, const char *attribute) {
 }
 
 static json describeModel(const ArtifactInput &input) {
-  const ModelConfig &config = *input.config;
+  const ModelConfig &config = input.checkpoint->config();
   int64_t tokens = config.vocabSize;
   if (*input.tokenizer)
     tokens = std::min<int64_t>(tokens, (*input.tokenizer)->vocabSize);
@@ -146,7 +146,7 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
       {"model", describeModel(input)},
       {"targets", std::move(targets)},
       {"weights", {{"format", weightsFormat(module)}}},
-      {"kv", describeKv(*input.config, kv.getValue())},
+      {"kv", describeKv(input.checkpoint->config(), kv.getValue())},
       {"limits",
        {{"tokens", integer(module, kMaxTokensAttr)},
         {"rows", integer(module, kMaxRowsAttr)}}},
@@ -155,7 +155,7 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
       {"ops", std::move(ops)},
       {"work", std::move(work)},
       {"tensors", describeTensors(module)},
-      {"generation", describeGeneration(*input.generation)},
+      {"generation", describeGeneration(input.checkpoint->generation())},
   };
 }
 

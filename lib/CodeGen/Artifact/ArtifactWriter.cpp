@@ -193,8 +193,8 @@ ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
   file.write(header.tokenizer.offset, tokenizerBytes);
   file.write(header.chatTemplate.offset, templateBytes);
   const unsigned threads = std::max(std::thread::hardware_concurrency(), 1u);
-  packWeights(
-      module, *input.checkpoint, threads,
+  std::vector<Conversion> conversions = packWeights(
+      module, input.checkpoint->tensors(), threads,
       [&](uint64_t offset, std::span<const uint8_t> bytes) {
         file.write(header.weights.offset + offset, bytes);
       },
@@ -207,7 +207,8 @@ ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
   file.write(0, asBytes(object.bytes));
   check(output.path());
   output.commit();
-  return {header.fileSize, header.code.size, weightBytes};
+  return {header.fileSize, header.code.size, weightBytes,
+          std::move(conversions)};
 }
 
 std::vector<char> qwen::modelledArtifact(const TargetCode &code,

@@ -5,13 +5,13 @@
 #include "qwen/ABI/Error.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Numerics/Encode.h"
-#include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Math.h"
+#include "qwen/Numerics/Stored.h"
 
 #include <atomic>
 #include <cmath>
-#include <cstring>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -23,11 +23,16 @@ struct Segment {
   std::string name;
   /// In the checkpoint or in `computed`.
   std::span<const uint8_t> bytes;
-  mlir::Type type;
+  StoredType type;
+  int64_t values;
   /// 1 for a vector.
   int64_t outputs;
   std::vector<float> computed = {};
 };
+
+/// A conversion, as a key.
+using TypePair = std::pair<StoredType, WeightFormat>;
+using ErrorsByTypes = std::map<TypePair, numerics::EncodeError>;
 
 /// A part of the image.
 struct Part {
@@ -59,11 +64,12 @@ static std::vector<float> computeFrequencies(FrequenciesAttr frequencies,
   return values;
 }
 
-static Segment readSegment(WeightOp weight, const Checkpoint &checkpoint) {
+static Segment readSegment(WeightOp weight, const StoredTensors &tensors) {
   const auto type = llvm::cast<mlir::ShapedType>(weight.getType());
   Segment segment{weight.getSymName().str(),
                   {},
-                  type.getElementType(),
+                  weight.getStoredType(),
+                  type.getNumElements(),
                   type.getRank() == 2 ? type.getDimSize(0) : 1};
   if (const auto frequencies = weight.getFrequencies()) {
     segment.computed = computeFrequencies(*frequencies, type.getNumElements());
@@ -71,16 +77,15 @@ static Segment readSegment(WeightOp weight, const Checkpoint &checkpoint) {
                      segment.computed.size() * sizeof(float)};
     return segment;
   }
-  const auto size = static_cast<uint64_t>(type.getNumElements()) *
-                    (type.getElementTypeBitWidth() / 8);
-  segment.bytes =
-      checkpoint.bytes(std::string_view(*weight.getFile()),
-                       static_cast<uint64_t>(*weight.getOffset()), size);
+  segment.bytes = tensors.bytes(
+      std::string_view(*weight.getFile()),
+      static_cast<uint64_t>(*weight.getOffset()),
+      static_cast<uint64_t>(storedBytes(segment.type, segment.values)));
   return segment;
 }
 
 static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
-                     const Checkpoint &checkpoint) {
+                     const StoredTensors &tensors) {
   Part part{static_cast<uint64_t>(packed.getOffset()),
             static_cast<uint64_t>(packed.getByteSize()),
             {}};
@@ -90,26 +95,8 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
   }
   for (auto symbol : packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>())
     part.segments.push_back(
-        readSegment(symbols.lookup<WeightOp>(symbol.getValue()), checkpoint));
+        readSegment(symbols.lookup<WeightOp>(symbol.getValue()), tensors));
   return part;
-}
-
-/// Converts `count` stored values from value `first` on to f32. They need not
-/// be aligned.
-static void widen(const Segment &segment, int64_t first, int64_t count,
-                  float *to) {
-  if (segment.type.isF32()) {
-    std::memcpy(to, segment.bytes.data() + first * 4,
-                static_cast<size_t>(count) * 4);
-    return;
-  }
-  const uint8_t *from = segment.bytes.data() + first * 2;
-  const bool bf16 = segment.type.isBF16();
-  for (int64_t i = 0; i < count; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, from + i * 2, 2);
-    to[i] = bf16 ? bf16ToF32(bits) : f16ToF32(bits);
-  }
 }
 
 namespace {
@@ -124,28 +111,43 @@ public:
                                  : packVector(*task.part);
   }
 
+  const ErrorsByTypes &errors() const { return sums; }
+
 private:
   uint64_t packPanel(const Part &part, int64_t panel) {
     const int64_t k = part.k;
     values.resize(static_cast<size_t>(kPanelOutputs * k));
-    const float *outputs[kPanelOutputs] = {};
     const Segment *owners[kPanelOutputs] = {};
+    const uint8_t *stored[kPanelOutputs] = {};
+    /// The numbers of the outputs that are encoded.
+    const float *outputs[kPanelOutputs] = {};
     int64_t count = 0, first = panel * kPanelOutputs;
     for (const Segment &segment : part.segments) {
       for (; count < kPanelOutputs && first + count < segment.outputs;
            ++count) {
-        float *output = values.data() + count * k;
-        widen(segment, (first + count) * k, k, output);
-        outputs[count] = output;
         owners[count] = &segment;
+        stored[count] = segment.bytes.data() +
+                        storedBytes(segment.type, (first + count) * k);
+        if (numerics::canKeep(part.format, segment.type, stored[count], k))
+          continue;
+        float *output = values.data() + count * k;
+        numerics::dequantize(segment.type, stored[count], k, output);
+        outputs[count] = output;
       }
       first -= segment.outputs;
     }
     bytes.resize(static_cast<size_t>(panelBytes(part.format, k)));
+    numerics::EncodeError errors[kPanelOutputs];
     const numerics::EncodeStatus status =
-        numerics::packPanel(part.format, outputs, k, bytes.data());
+        numerics::packPanel(part.format, outputs, k, bytes.data(), errors);
     if (status != numerics::EncodeStatus::Ok)
       throw culprit(part, outputs, owners);
+    for (int64_t i = 0; i < count; ++i)
+      if (outputs[i])
+        sums[{owners[i]->type, part.format}] += errors[i];
+      else
+        numerics::keepOutput(part.format, owners[i]->type, stored[i], k, i,
+                             bytes.data());
     write(part.offset + static_cast<uint64_t>(panel) * bytes.size(), bytes);
     return bytes.size();
   }
@@ -153,7 +155,7 @@ private:
   /// The error for the first output that cannot be packed.
   Error culprit(const Part &part, const float *const (&outputs)[kPanelOutputs],
                 const Segment *const (&owners)[kPanelOutputs]) {
-    for (int64_t i = 0; i < kPanelOutputs && outputs[i]; ++i) {
+    for (int64_t i = 0; i < kPanelOutputs; ++i) {
       const float *only[kPanelOutputs] = {outputs[i]};
       const numerics::EncodeStatus status =
           numerics::packPanel(part.format, only, part.k, bytes.data());
@@ -175,13 +177,12 @@ private:
     values.assign(part.size / sizeof(float), 0);
     int64_t at = 0;
     for (const Segment &segment : part.segments) {
-      const auto count = static_cast<int64_t>(
-          segment.bytes.size() / (segment.type.getIntOrFloatBitWidth() / 8));
-      widen(segment, 0, count, values.data() + at);
-      for (int64_t i = at; i < at + count; ++i)
-        if (!std::isfinite(values[static_cast<size_t>(i)]))
+      const int64_t end = at + segment.values;
+      numerics::dequantize(segment.type, segment.bytes.data(), segment.values,
+                           values.data() + at);
+      for (; at < end; ++at)
+        if (!std::isfinite(values[static_cast<size_t>(at)]))
           throw refusal(segment, numerics::EncodeStatus::NotFinite);
-      at += count;
     }
     write(part.offset, {reinterpret_cast<const uint8_t *>(values.data()),
                         values.size() * sizeof(float)});
@@ -192,6 +193,8 @@ private:
   /// The weights of one panel in f32, and the packed panel.
   std::vector<float> values;
   std::vector<uint8_t> bytes;
+  /// Of the encoded outputs.
+  ErrorsByTypes sums;
 };
 
 /// Runs tasks on several threads. If several tasks fail, the error is always
@@ -202,7 +205,8 @@ public:
              const ProgressFn &progress, uint64_t total)
       : tasks(tasks), write(write), progress(progress), total(total) {}
 
-  void run(unsigned threads) {
+  /// Returns the errors of the encoded outputs.
+  ErrorsByTypes run(unsigned threads) {
     std::vector<std::thread> others;
     for (unsigned i = 1; i < threads; ++i)
       others.emplace_back([this] { work(); });
@@ -211,6 +215,7 @@ public:
       thread.join();
     if (error)
       std::rethrow_exception(error);
+    return std::move(sums);
   }
 
 private:
@@ -231,6 +236,9 @@ private:
         }
       }
     }
+    const std::lock_guard lock(mutex);
+    for (const auto &[types, errors] : packer.errors())
+      sums[types] += errors;
   }
 
   const std::span<const Task> tasks;
@@ -243,17 +251,47 @@ private:
   uint64_t done = 0;
   size_t failed = SIZE_MAX;
   std::exception_ptr error;
+  ErrorsByTypes sums;
 };
 } // namespace
 
-void qwen::packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
-                       unsigned threads, const WriteFn &write,
-                       const ProgressFn &progress) {
+/// The conversions of the matrices of `parts`.
+static std::vector<Conversion> conversionsOf(std::span<const Part> parts,
+                                             const ErrorsByTypes &sums) {
+  std::map<TypePair, Conversion> conversions;
+  for (const Part &part : parts) {
+    if (!part.isMatrix())
+      continue;
+    for (const Segment &segment : part.segments) {
+      Conversion &to = conversions[{segment.type, part.format}];
+      to.matrices += 1;
+      to.bytesBefore += segment.bytes.size();
+      to.bytesAfter += static_cast<uint64_t>(panelBytes(part.format, part.k) /
+                                             kPanelOutputs * segment.outputs);
+    }
+  }
+  std::vector<Conversion> result;
+  for (auto &[types, conversion] : conversions) {
+    conversion.from = types.first;
+    conversion.to = types.second;
+    if (const auto found = sums.find(types);
+        found != sums.end() && found->second.values > 0)
+      conversion.error = std::sqrt(found->second.errors / found->second.values);
+    result.push_back(conversion);
+  }
+  return result;
+}
+
+std::vector<Conversion> qwen::packWeights(mlir::ModuleOp module,
+                                          const StoredTensors &tensors,
+                                          unsigned threads,
+                                          const WriteFn &write,
+                                          const ProgressFn &progress) {
   const mlir::SymbolTable symbols(module);
   std::vector<Part> parts;
   uint64_t total = 0;
   for (PackedOp packed : module.getOps<PackedOp>()) {
-    parts.push_back(readPart(packed, symbols, checkpoint));
+    parts.push_back(readPart(packed, symbols, tensors));
     total += parts.back().size;
   }
   std::vector<Task> tasks;
@@ -264,5 +302,7 @@ void qwen::packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
     for (int64_t panel = 0; panel < panels; ++panel)
       tasks.push_back({&part, panel});
   }
-  TaskRunner(tasks, write, progress, total).run(std::max(threads, 1u));
+  return conversionsOf(
+      parts,
+      TaskRunner(tasks, write, progress, total).run(std::max(threads, 1u)));
 }

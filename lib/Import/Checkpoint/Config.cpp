@@ -110,21 +110,31 @@ static void checkK(const std::string &path, const char *tensor, int64_t k) {
                 std::to_string(kGroup) + " is needed");
 }
 
+void qwen::checkSizes(const std::string &path, const ModelShape &model) {
+  if (model.headDim < 16 || model.headDim > 256 || model.headDim % 8 != 0)
+    throw Error(path + ": head_dim is " + std::to_string(model.headDim) +
+                " when a multiple of 8 from 16 to 256 is needed");
+
+  checkK(path, "self_attn.q_proj.weight", model.hiddenSize);
+  checkK(path, "self_attn.o_proj.weight", model.heads * model.headDim);
+  checkK(path, "mlp.down_proj.weight", model.intermediateSize);
+}
+
 /// Reads the sizes and checks that they agree with each other.
 static void parseSizes(const JsonValue &root, const std::string &path,
                        ModelConfig &model) {
-  constexpr int64_t kMaxRow = 1 << 24, kMaxCount = 1 << 16;
   model.vocabSize = root.at("vocab_size").integer(1, INT32_MAX);
-  model.hiddenSize = root.at("hidden_size").integer(1, kMaxRow);
-  model.layers = root.at("num_hidden_layers").integer(1, kMaxCount);
-  model.heads = root.at("num_attention_heads").integer(1, kMaxCount);
+  model.hiddenSize = root.at("hidden_size").integer(1, kMaxModelWidth);
+  model.layers = root.at("num_hidden_layers").integer(1, kMaxModelCount);
+  model.heads = root.at("num_attention_heads").integer(1, kMaxModelCount);
   const JsonValue kvHeads = root.at("num_key_value_heads");
   // In transformers, null means no head groups.
   model.kvHeads =
-      kvHeads.isNull() ? model.heads : kvHeads.integer(1, kMaxCount);
-  model.intermediateSize = root.at("intermediate_size").integer(1, kMaxRow);
+      kvHeads.isNull() ? model.heads : kvHeads.integer(1, kMaxModelCount);
+  model.intermediateSize =
+      root.at("intermediate_size").integer(1, kMaxModelWidth);
   model.maxPosition =
-      root.at("max_position_embeddings").integer(1, int64_t{1} << 30);
+      root.at("max_position_embeddings").integer(1, kMaxModelPosition);
 
   if (model.heads % model.kvHeads != 0)
     root.at("num_attention_heads")
@@ -133,7 +143,7 @@ static void parseSizes(const JsonValue &root, const std::string &path,
 
   // The head_dim of Qwen3 need not be hidden_size / heads.
   if (const auto headDim = root.findValue("head_dim")) {
-    model.headDim = headDim->integer(1, kMaxCount);
+    model.headDim = headDim->integer(1, kMaxModelCount);
   } else if (model.architecture == Architecture::Qwen3) {
     root.at("head_dim").fail("an integer from 16 to 256");
   } else {
@@ -143,13 +153,7 @@ static void parseSizes(const JsonValue &root, const std::string &path,
                 std::to_string(model.heads) + ",");
     model.headDim = model.hiddenSize / model.heads;
   }
-  if (model.headDim < 16 || model.headDim > 256 || model.headDim % 8 != 0)
-    throw Error(path + ": head_dim is " + std::to_string(model.headDim) +
-                " when a multiple of 8 from 16 to 256 is needed");
-
-  checkK(path, "self_attn.q_proj.weight", model.hiddenSize);
-  checkK(path, "self_attn.o_proj.weight", model.heads * model.headDim);
-  checkK(path, "mlp.down_proj.weight", model.intermediateSize);
+  checkSizes(path, model);
 }
 
 ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {

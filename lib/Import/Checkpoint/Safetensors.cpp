@@ -1,20 +1,14 @@
-//===- Safetensors.cpp - The tensors of a checkpoint ----------------------===//
+//===- Safetensors.cpp - Reader of safetensors files
+//-----------------------===//
 
 #include "qwen/Import/Checkpoint/Safetensors.h"
 
 #include "qwen/Import/Checkpoint/JsonFile.h"
 
 #include "qwen/ABI/Error.h"
-#include "qwen/ABI/Process.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
 #include <optional>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 using namespace qwen;
 using nlohmann::json;
@@ -35,31 +29,15 @@ namespace {
 struct TypeInfo {
   std::string_view name;
   int64_t bits;
-  StoredType type = StoredType::Other;
 };
 } // namespace
 
 static constexpr TypeInfo kTypes[] = {
-    {"F32", 32, StoredType::F32},
-    {"F16", 16, StoredType::F16},
-    {"BF16", 16, StoredType::BF16},
-    {"BOOL", 8},
-    {"U8", 8},
-    {"I8", 8},
-    {"U16", 16},
-    {"I16", 16},
-    {"U32", 32},
-    {"I32", 32},
-    {"U64", 64},
-    {"I64", 64},
-    {"F64", 64},
-    {"C64", 64},
-    {"F8_E4M3", 8},
-    {"F8_E5M2", 8},
-    {"F8_E8M0", 8},
-    {"F6_E2M3", 6},
-    {"F6_E3M2", 6},
-    {"F4", 4},
+    {"F32", 32},    {"F16", 16},    {"BF16", 16},   {"BOOL", 8},
+    {"U8", 8},      {"I8", 8},      {"U16", 16},    {"I16", 16},
+    {"U32", 32},    {"I32", 32},    {"U64", 64},    {"I64", 64},
+    {"F64", 64},    {"C64", 64},    {"F8_E4M3", 8}, {"F8_E5M2", 8},
+    {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
 };
 
 /// The value of a non-negative integer, or nullopt if it does not fit in
@@ -119,7 +97,7 @@ static StoredTensor parseEntry(const std::string &name, const json &entry,
   });
   if (type == std::end(kTypes))
     throw Error(what + " has the unknown dtype " + describe(dtype));
-  tensor.type = type->type;
+  tensor.type = parseStoredType(type->name);
   tensor.typeName = type->name;
 
   const int64_t bytes = parseShape(what, at("shape"), type->bits, tensor.shape);
@@ -210,66 +188,6 @@ std::vector<StoredTensor> qwen::parseSafetensors(std::span<const uint8_t> bytes,
 static constexpr char kSingleFile[] = "model.safetensors";
 static constexpr char kIndexFile[] = "model.safetensors.index.json";
 
-/// A whole file, mapped for reading.
-class Checkpoint::MappedFile {
-public:
-  explicit MappedFile(const std::string &path) {
-    // A FIFO would block in open without O_NONBLOCK.
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat status;
-    if (fd < 0 || fstat(fd, &status) != 0)
-      fail(path, std::strerror(errno), fd);
-    if (!S_ISREG(status.st_mode))
-      fail(path, "it is not a file", fd);
-    size = static_cast<size_t>(status.st_size);
-    // An empty file cannot be mapped.
-    if (size != 0) {
-      base = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
-      if (base == MAP_FAILED)
-        fail(path, std::strerror(errno), fd);
-      range.emplace(base, size, path);
-    }
-    close(fd);
-  }
-  ~MappedFile() {
-    if (size != 0)
-      munmap(base, size);
-  }
-  MappedFile(const MappedFile &) = delete;
-  MappedFile &operator=(const MappedFile &) = delete;
-
-  std::span<const uint8_t> bytes() const {
-    return {static_cast<const uint8_t *>(base), size};
-  }
-
-private:
-  [[noreturn]] static void fail(const std::string &path, const char *why,
-                                int fd) {
-    const std::string message = "cannot read " + path + ": " + why;
-    if (fd >= 0)
-      close(fd);
-    throw Error(message);
-  }
-
-  void *base = nullptr;
-  size_t size = 0;
-  std::optional<MappedRange> range;
-};
-
-Checkpoint::Checkpoint(std::filesystem::path dir) : dir(std::move(dir)) {}
-Checkpoint::Checkpoint(Checkpoint &&) noexcept = default;
-Checkpoint &Checkpoint::operator=(Checkpoint &&) noexcept = default;
-Checkpoint::~Checkpoint() = default;
-
-/// Maps `file` and parses it.
-std::vector<StoredTensor> Checkpoint::map(const std::string &file) {
-  const std::string path = (dir / file).string();
-  auto mapped = std::make_unique<MappedFile>(path);
-  const std::span<const uint8_t> bytes = mapped->bytes();
-  files.emplace(file, std::move(mapped));
-  return parseSafetensors(bytes, file, path);
-}
-
 /// The file name of each tensor in the index, which is in `path`.
 static std::map<std::string, std::string> parseIndex(const json &index,
                                                      const std::string &path) {
@@ -297,18 +215,18 @@ static std::map<std::string, std::string> parseIndex(const json &index,
   return fileOf;
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path &dir) {
+StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
   requireDirectory(dir);
-  Checkpoint checkpoint(dir);
-  const auto add = [&](StoredTensor tensor) {
-    checkpoint.byName.emplace(tensor.name, std::move(tensor));
+  StoredTensors tensors(dir);
+  const auto parse = [&](const std::string &file) {
+    return parseSafetensors(tensors.map(file), file, (dir / file).string());
   };
 
   std::error_code error;
   if (std::filesystem::exists(dir / kSingleFile, error) || error) {
-    for (StoredTensor &tensor : checkpoint.map(kSingleFile))
-      add(std::move(tensor));
-    return checkpoint;
+    for (StoredTensor &tensor : parse(kSingleFile))
+      tensors.add(tensor.name, std::move(tensor));
+    return tensors;
   }
 
   const std::string indexPath = (dir / kIndexFile).string();
@@ -318,36 +236,18 @@ Checkpoint Checkpoint::open(const std::filesystem::path &dir) {
                 kIndexFile);
   const auto fileOf = parseIndex(*index, indexPath);
   for (const auto &[name, file] : fileOf) {
-    if (checkpoint.files.contains(file))
+    if (tensors.hasMapped(file))
       continue;
-    for (StoredTensor &tensor : checkpoint.map(file)) {
+    for (StoredTensor &tensor : parse(file)) {
       const auto named = fileOf.find(tensor.name);
       if (named != fileOf.end() && named->second == file)
-        add(std::move(tensor));
+        tensors.add(tensor.name, std::move(tensor));
     }
   }
   const auto missing = std::ranges::find_if(
-      fileOf, [&](const auto &entry) { return !checkpoint.find(entry.first); });
+      fileOf, [&](const auto &entry) { return !tensors.find(entry.first); });
   if (missing != fileOf.end())
     throw Error(indexPath + ": tensor " + quote(missing->first) +
                 " is not in " + missing->second);
-  return checkpoint;
-}
-
-const StoredTensor *Checkpoint::find(std::string_view name) const {
-  const auto found = byName.find(name);
-  return found == byName.end() ? nullptr : &found->second;
-}
-
-std::span<const uint8_t>
-Checkpoint::bytes(std::string_view file, uint64_t offset, uint64_t size) const {
-  const auto found = files.find(file);
-  if (found == files.end())
-    throw Error(dir.string() + " has no weights in a file " + quote(file));
-  const std::span<const uint8_t> all = found->second->bytes();
-  if (offset > all.size() || size > all.size() - offset)
-    throw Error((dir / file).string() + " has " + std::to_string(all.size()) +
-                " bytes when " + std::to_string(size) + " are needed at " +
-                std::to_string(offset));
-  return all.subspan(offset, size);
+  return tensors;
 }

@@ -2,9 +2,8 @@
 
 #include "qwen/Import/Models/Import.h"
 
-#include "qwen/Import/Checkpoint/JsonFile.h"
-
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/Text.h"
 #include "qwen/Dialect/QwenDialect.h"
 
 #include "mlir/IR/Builders.h"
@@ -25,9 +24,8 @@ namespace {
 /// Builds the module of one model.
 class GraphBuilder {
 public:
-  GraphBuilder(const ModelConfig &config, const Checkpoint &checkpoint,
-               MLIRContext &context)
-      : config(config), checkpoint(checkpoint), builder(&context),
+  GraphBuilder(const Checkpoint &checkpoint, MLIRContext &context)
+      : config(checkpoint.config()), checkpoint(checkpoint), builder(&context),
         module(ModuleOp::create(at("model"))), weights(&context) {}
 
   OwningOpRef<ModuleOp> build();
@@ -73,33 +71,22 @@ FlatSymbolRefAttr GraphBuilder::weight(const Twine &tensor,
   if (!used.insert(name).second)
     return symbol;
 
-  const StoredTensor *stored = checkpoint.find(name);
+  const StoredTensors &tensors = checkpoint.tensors();
+  const StoredTensor *stored = tensors.find(name);
   if (!stored)
-    throw Error(checkpoint.directory().string() + " has no tensor " +
-                quote(name) + ", which its config.json demands with shape " +
+    throw Error(checkpoint.path().string() + " has no tensor " +
+                quote(checkpoint.ownName(name)) +
+                ", which its configuration demands with shape " +
                 shapeText(shape));
-  const std::string what = (checkpoint.directory() / stored->file).string() +
-                           ": tensor " + quote(name);
+  const std::string what = (tensors.directory() / stored->file).string() +
+                           ": tensor " + quote(stored->name);
   if (llvm::ArrayRef(stored->shape) != shape)
     throw Error(what + " has shape " + shapeText(stored->shape) + " when " +
                 shapeText(shape) + " is needed");
-  Type element;
-  switch (stored->type) {
-  case StoredType::F32:
-    element = builder.getF32Type();
-    break;
-  case StoredType::F16:
-    element = builder.getF16Type();
-    break;
-  case StoredType::BF16:
-    element = builder.getBF16Type();
-    break;
-  case StoredType::Other:
+  if (!stored->type || (shape.size() == 1 && isBlocks(*stored->type)))
     throw Error(what + " has dtype " + stored->typeName +
                 " when F32, F16 or BF16 is needed");
-  }
-  WeightOp::create(weights, at(name), name,
-                   RankedTensorType::get(shape, element), stored->file,
+  WeightOp::create(weights, at(name), name, shape, *stored->type, stored->file,
                    stored->offset);
   return symbol;
 }
@@ -265,18 +252,15 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   return std::move(module);
 }
 
-ImportedModel qwen::importCheckpoint(const std::filesystem::path &dir,
+ImportedModel qwen::importCheckpoint(const std::filesystem::path &path,
                                      MLIRContext &context) {
   context.loadDialect<QwenDialect, func::FuncDialect>();
-  ModelConfig config = readModelConfig(dir);
-  GenerationConfig generation = readGenerationConfig(dir, config);
-  Checkpoint checkpoint = Checkpoint::open(dir);
-  GraphBuilder graph(config, checkpoint, context);
+  std::unique_ptr<Checkpoint> checkpoint = openCheckpoint(path);
+  GraphBuilder graph(*checkpoint, context);
   OwningOpRef<ModuleOp> module = graph.build();
   std::vector<std::string> unused;
-  for (const auto &[name, tensor] : checkpoint.tensors())
+  for (const auto &[name, tensor] : checkpoint->tensors().tensors())
     if (!graph.uses(name))
-      unused.push_back(name);
-  return {std::move(module), config, std::move(generation),
-          std::move(checkpoint), std::move(unused)};
+      unused.push_back(tensor.name);
+  return {std::move(module), std::move(checkpoint), std::move(unused)};
 }

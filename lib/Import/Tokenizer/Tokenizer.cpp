@@ -2,10 +2,9 @@
 
 #include "qwen/Import/Tokenizer/Tokenizer.h"
 
-#include "TokenizerFiles.h"
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/Text.h"
 #include "qwen/ABI/TokenizerFormat.h"
-#include "qwen/Import/Checkpoint/JsonFile.h"
 
 #include <utf8proc.h>
 
@@ -91,7 +90,7 @@ static bool isNfc(const std::string &text) {
 }
 
 //===----------------------------------------------------------------------===//
-// From files to tables
+// From the checkpoint's tokenizer to tables
 //===----------------------------------------------------------------------===//
 
 [[noreturn]] static void fail(const std::filesystem::path &file,
@@ -100,14 +99,14 @@ static bool isNfc(const std::string &text) {
 }
 
 /// The bytes of every token, by id.
-static std::vector<std::string> tokensById(const TokenizerFiles &files,
+static std::vector<std::string> tokensById(const CheckpointTokenizer &from,
                                            const ByteAlphabet &alphabet) {
-  const std::filesystem::path &file = files.vocabFile;
+  const std::filesystem::path &file = from.vocabFile;
   // The vocabulary may contain added tokens, with the same ids.
-  size_t count = files.vocab.size();
-  for (const auto &[id, added] : files.added) {
-    const auto found = files.vocab.find(added.text);
-    if (found == files.vocab.end())
+  size_t count = from.vocab.size();
+  for (const auto &[id, added] : from.added) {
+    const auto found = from.vocab.find(added.text);
+    if (found == from.vocab.end())
       ++count;
     else if (found->second != id)
       fail(file, "token " + quote(added.text) + " has id " +
@@ -127,9 +126,9 @@ static std::vector<std::string> tokensById(const TokenizerFiles &files,
                      " both have id " + std::to_string(id));
     names[id] = &name;
   };
-  for (const auto &[word, id] : files.vocab)
+  for (const auto &[word, id] : from.vocab)
     claim(id, word);
-  for (const auto &[id, added] : files.added)
+  for (const auto &[id, added] : from.added)
     claim(id, added.text);
   const auto hole = std::find(names.begin(), names.end(), nullptr);
   if (hole != names.end())
@@ -138,8 +137,8 @@ static std::vector<std::string> tokensById(const TokenizerFiles &files,
                    " tokens have holes or are used twice");
 
   std::vector<std::string> tokens(count);
-  for (const auto &[word, id] : files.vocab) {
-    if (files.added.count(id))
+  for (const auto &[word, id] : from.vocab) {
+    if (from.added.count(id))
       continue;
     char32_t odd = 0;
     if (!alphabet.appendBytes(tokens[id], word, odd)) {
@@ -149,26 +148,26 @@ static std::vector<std::string> tokensById(const TokenizerFiles &files,
                      ", which is not of the byte-level alphabet");
     }
   }
-  for (const auto &[id, added] : files.added)
+  for (const auto &[id, added] : from.added)
     tokens[id] = added.text;
   return tokens;
 }
 
-static std::vector<MergeSlot> mergeTable(TokenizerFiles &files) {
-  const uint64_t wanted = files.merges.size() + files.merges.size() / 2 + 1;
+static std::vector<MergeSlot> mergeTable(CheckpointTokenizer &from) {
+  const uint64_t wanted = from.merges.size() + from.merges.size() / 2 + 1;
   if (wanted > kMaxMergeSlots)
-    fail(files.mergesFile,
-         std::to_string(files.merges.size()) + " merges are too many");
+    fail(from.mergesFile,
+         std::to_string(from.merges.size()) + " merges are too many");
   const uint32_t slots = std::bit_ceil(uint32_t(wanted));
   std::vector<MergeSlot> table(slots, {kNoToken, kNoToken, kNoToken, kNoToken});
   size_t repeated = 0;
-  for (size_t rank = 0; rank < files.merges.size(); ++rank) {
-    const TokenizerFiles::Merge &merge = files.merges[rank];
+  for (size_t rank = 0; rank < from.merges.size(); ++rank) {
+    const CheckpointTokenizer::Merge &merge = from.merges[rank];
     const auto id = [&](const std::string &word) {
-      const auto found = files.vocab.find(word);
-      if (found == files.vocab.end())
-        fail(files.mergesFile, merge.where + " needs the token " + quote(word) +
-                                   ", which is not in the vocabulary");
+      const auto found = from.vocab.find(word);
+      if (found == from.vocab.end())
+        fail(from.mergesFile, merge.where + " needs the token " + quote(word) +
+                                  ", which is not in the vocabulary");
       return found->second;
     };
     const uint32_t left = id(merge.left), right = id(merge.right);
@@ -181,20 +180,20 @@ static std::vector<MergeSlot> mergeTable(TokenizerFiles &files) {
     table[i] = {left, right, uint32_t(rank), result};
   }
   if (repeated)
-    files.warnings.push_back(files.mergesFile.string() + ": " +
-                             std::to_string(repeated) +
-                             " merges stand there twice; the last one counts");
+    from.warnings.push_back(from.mergesFile.string() + ": " +
+                            std::to_string(repeated) +
+                            " merges stand there twice; the last one counts");
   return table;
 }
 
-static std::vector<AddedToken> addedTable(const TokenizerFiles &files) {
+static std::vector<AddedToken> addedTable(const CheckpointTokenizer &from) {
   std::vector<AddedToken> table;
-  for (const auto &[id, added] : files.added) {
-    if (files.normalizesNfc && (added.flags & AddedNormalized) &&
+  for (const auto &[id, added] : from.added) {
+    if (from.normalizesNfc && (added.flags & AddedNormalized) &&
         !isNfc(added.text))
-      fail(files.vocabFile, "added token " + quote(added.text) +
-                                " is matched in normalized text and is not "
-                                "normalized (NFC) itself");
+      fail(from.vocabFile, "added token " + quote(added.text) +
+                               " is matched in normalized text and is not "
+                               "normalized (NFC) itself");
     table.push_back({id, added.flags});
   }
   return table;
@@ -210,73 +209,69 @@ static void append(std::vector<uint8_t> &blob, const T *data, size_t count) {
   blob.insert(blob.end(), bytes, bytes + count * sizeof(T));
 }
 
-static void setByteTokens(const TokenizerFiles &files,
+static void setByteTokens(const CheckpointTokenizer &from,
                           const ByteAlphabet &alphabet,
                           TokenizerHeader &header) {
   for (size_t byte = 0; byte < 256; ++byte) {
-    const auto found = files.vocab.find(toUtf8(alphabet.character(byte)));
-    if (found == files.vocab.end())
-      fail(files.vocabFile, "has no token for byte " + std::to_string(byte) +
-                                ": not a byte-level vocabulary");
+    const auto found = from.vocab.find(toUtf8(alphabet.character(byte)));
+    if (found == from.vocab.end())
+      fail(from.vocabFile, "has no token for byte " + std::to_string(byte) +
+                               ": not a byte-level vocabulary");
     header.byteTokens[byte] = found->second;
   }
 }
 
 /// Sets the tokens that a config names. Warns about names of other tokens.
-static void setNamedTokens(const std::string &dir, TokenizerFiles &files,
-                           TokenizerImport &result, TokenizerHeader &header) {
+static void setNamedTokens(CheckpointTokenizer &from, TokenizerImport &result,
+                           TokenizerHeader &header) {
   using Named = std::tuple<const char *, const std::optional<std::string> &,
                            std::optional<uint32_t> &, uint32_t &>;
   for (const auto &[key, text, id, field] :
-       {Named{"bos_token", files.bosToken, result.bosToken, header.bosToken},
-        Named{"eos_token", files.eosToken, result.eosToken, header.eosToken},
-        Named{"pad_token", files.padToken, result.padToken, header.padToken}}) {
+       {Named{"bos_token", from.bosToken, result.bosToken, header.bosToken},
+        Named{"eos_token", from.eosToken, result.eosToken, header.eosToken},
+        Named{"pad_token", from.padToken, result.padToken, header.padToken}}) {
     field = kNoToken;
     if (!text)
       continue;
-    const auto found = files.addedIds.find(*text);
-    if (found != files.addedIds.end())
+    const auto found = from.addedIds.find(*text);
+    if (found != from.addedIds.end())
       id = field = found->second;
     else
-      files.warnings.push_back(dir + ": " + key + " " + quote(*text) +
-                               " is not an added token and is ignored");
+      from.warnings.push_back(from.checkpoint.string() + ": " + key + " " +
+                              quote(*text) +
+                              " is not an added token and is ignored");
   }
 }
 
-std::optional<TokenizerImport>
-qwen::buildTokenizer(const std::filesystem::path &dir) {
+TokenizerImport qwen::buildTokenizer(CheckpointTokenizer from) {
   static_assert(std::endian::native == std::endian::little);
-  std::optional<TokenizerFiles> files = readTokenizerFiles(dir);
-  if (!files)
-    return std::nullopt;
-
   const ByteAlphabet alphabet;
-  const std::vector<std::string> tokens = tokensById(*files, alphabet);
-  const std::vector<MergeSlot> merges = mergeTable(*files);
-  const std::vector<AddedToken> added = addedTable(*files);
+  const std::vector<std::string> tokens = tokensById(from, alphabet);
+  const std::vector<MergeSlot> merges = mergeTable(from);
+  const std::vector<AddedToken> added = addedTable(from);
 
   TokenizerImport result;
   result.vocabSize = uint32_t(tokens.size());
-  result.chatTemplate = std::move(files->chatTemplate);
-  result.chatTemplateFile = std::move(files->chatTemplateFile);
+  result.chatTemplate = std::move(from.chatTemplate);
+  result.chatTemplateFile = std::move(from.chatTemplateFile);
 
   TokenizerHeader header{};
   std::memcpy(header.magic, kTokenizerMagic, sizeof(header.magic));
   header.version = kTokenizerVersion;
-  header.flags = files->normalizesNfc ? TokenizerNormalizesNfc : 0;
+  header.flags = from.normalizesNfc ? TokenizerNormalizesNfc : 0;
   header.vocabSize = result.vocabSize;
   header.addedCount = uint32_t(added.size());
   header.mergeSlots = uint32_t(merges.size());
-  setByteTokens(*files, alphabet, header);
-  setNamedTokens(dir.string(), *files, result, header);
-  result.warnings = std::move(files->warnings);
+  setByteTokens(from, alphabet, header);
+  setNamedTokens(from, result, header);
+  result.warnings = std::move(from.warnings);
 
   std::vector<uint32_t> offsets = {0};
   uint64_t size = 0;
   for (const std::string &token : tokens) {
     size += token.size();
     if (size >= kNoToken)
-      fail(files->vocabFile, "has tokens of more than 4 GiB");
+      fail(from.vocabFile, "has tokens of more than 4 GiB");
     offsets.push_back(uint32_t(size));
   }
   append(result.blob, &header, 1);

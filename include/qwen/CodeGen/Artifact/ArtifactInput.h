@@ -3,8 +3,7 @@
 #ifndef QWEN_CODEGEN_ARTIFACT_ARTIFACTINPUT_H
 #define QWEN_CODEGEN_ARTIFACT_ARTIFACTINPUT_H
 
-#include "qwen/Import/Checkpoint/Config.h"
-#include "qwen/Import/Checkpoint/Safetensors.h"
+#include "qwen/Import/Checkpoint/Checkpoint.h"
 #include "qwen/Import/Tokenizer/Tokenizer.h"
 
 #include <cstdint>
@@ -15,12 +14,10 @@ namespace qwen {
 
 /// The source of all parts of the artifact except the code.
 struct ArtifactInput {
-  /// Name of the model: the name of the checkpoint's folder.
+  /// Name of the model (checkpointName).
   std::string name;
   /// Maximum number of positions in a sequence.
   int64_t context;
-  const ModelConfig *config;
-  const GenerationConfig *generation;
   const Checkpoint *checkpoint;
   const std::optional<TokenizerImport> *tokenizer;
 };

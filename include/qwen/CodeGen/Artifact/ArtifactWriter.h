@@ -29,11 +29,12 @@ namespace qwen {
 std::unique_ptr<llvm::Module> generateCode(llvm::ArrayRef<TargetCode> targets,
                                            llvm::LLVMContext &context);
 
-/// Sizes of a written file, for the closing summary.
+/// Facts of a written file, for the closing summary.
 struct ArtifactSummary {
   uint64_t fileBytes = 0;
   uint64_t codeBytes = 0;
   uint64_t weightBytes = 0;
+  std::vector<Conversion> conversions;
 };
 
 /// Checks a complete artifact before it gets its final name. Throws Error to

@@ -8,13 +8,14 @@
 #ifndef QWEN_CODEGEN_ARTIFACT_PACK_H
 #define QWEN_CODEGEN_ARTIFACT_PACK_H
 
-#include "qwen/Import/Checkpoint/Safetensors.h"
+#include "qwen/Import/Checkpoint/StoredTensors.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 namespace qwen {
 
@@ -26,13 +27,27 @@ using WriteFn =
 /// Receives the number of packed bytes. Only one thread calls it at a time.
 using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
+/// What became of the matrices of one stored type.
+struct Conversion {
+  StoredType from;
+  WeightFormat to;
+  int64_t matrices = 0;
+  uint64_t bytesBefore = 0;
+  uint64_t bytesAfter = 0;
+  /// Root mean square of the errors, as a share of that of the values. 0 if all
+  /// values are exact.
+  double error = 0;
+};
+
 /// Packs the weights of all qwen.packed ops of `module` (stage "calls") with
 /// `threads` threads. Does not write the padding between the parts, which must
 /// be zeros. The bytes depend only on module and checkpoint. Throws Error, with
 /// the tensor, if a weight is not finite or its scale is too large for f16.
-void packWeights(mlir::ModuleOp module, const Checkpoint &checkpoint,
-                 unsigned threads, const WriteFn &write,
-                 const ProgressFn &progress);
+/// Returns the conversions of the matrices, sorted by types.
+std::vector<Conversion> packWeights(mlir::ModuleOp module,
+                                    const StoredTensors &tensors,
+                                    unsigned threads, const WriteFn &write,
+                                    const ProgressFn &progress);
 
 } // namespace qwen
 

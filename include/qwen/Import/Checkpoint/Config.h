@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 namespace qwen {
@@ -24,14 +25,16 @@ enum class Architecture : uint8_t { Qwen2, Qwen3 };
 struct ArchitectureInfo {
   /// The name in config.json.
   std::string_view name;
+  /// The name in GGUF files.
+  std::string_view ggufName;
   /// Whether q, k and v have biases.
   bool hasBiases;
   /// Whether the heads of q and k are normed.
   bool hasHeadNorms;
 };
 inline constexpr ArchitectureInfo kArchitectures[] = {
-    {"Qwen2ForCausalLM", /*hasBiases=*/true, /*hasHeadNorms=*/false},
-    {"Qwen3ForCausalLM", /*hasBiases=*/false, /*hasHeadNorms=*/true},
+    {"Qwen2ForCausalLM", "qwen2", /*hasBiases=*/true, /*hasHeadNorms=*/false},
+    {"Qwen3ForCausalLM", "qwen3", /*hasBiases=*/false, /*hasHeadNorms=*/true},
 };
 constexpr const ArchitectureInfo &infoOf(Architecture architecture) {
   return kArchitectures[static_cast<size_t>(architecture)];
@@ -43,6 +46,16 @@ struct ModelConfig : ModelShape {
   /// Maximum number of positions (max_position_embeddings).
   int64_t maxPosition;
 };
+
+/// The largest sizes that readers accept: values of a token, layers or heads,
+/// and positions.
+inline constexpr int64_t kMaxModelWidth = 1 << 24;
+inline constexpr int64_t kMaxModelCount = 1 << 16;
+inline constexpr int64_t kMaxModelPosition = int64_t{1} << 30;
+
+/// Throws Error, which begins with `path`, for a head_dim or a K of a product
+/// that is not supported (ModelShape).
+void checkSizes(const std::string &path, const ModelShape &model);
 
 /// Reads `dir`/config.json. Throws Error, with the file and the key, for
 ///  * a file that is missing, unreadable or not a JSON object;

@@ -1,12 +1,14 @@
-//===- Tokenizer.h - Reads a checkpoint's tokenizer -------------*- C++ -*-===//
+//===- Tokenizer.h - The tokenizer of an artifact ---------------*- C++ -*-===//
 //
-// Converts the files of a Hugging Face checkpoint to the bytes of
-// TokenizerFormat.h and the source of the chat template.
+// Converts the tokenizer of a checkpoint to the bytes of TokenizerFormat.h and
+// the source of the chat template.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef QWEN_IMPORT_TOKENIZER_TOKENIZER_H
 #define QWEN_IMPORT_TOKENIZER_TOKENIZER_H
+
+#include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +23,7 @@ struct TokenizerImport {
   std::vector<uint8_t> blob;
   /// Last id + 1, added tokens included.
   uint32_t vocabSize;
-  /// Tokens that tokenizer_config.json names.
+  /// Tokens that the checkpoint names.
   std::optional<uint32_t> bosToken, eosToken, padToken;
   /// Jinja source; empty if the checkpoint has no chat template.
   std::string chatTemplate;
@@ -31,13 +33,9 @@ struct TokenizerImport {
   std::vector<std::string> warnings;
 };
 
-/// Reads the tokenizer of the checkpoint in `dir`: tokenizer.json, or else
-/// vocab.json and merges.txt, with the optional files tokenizer_config.json,
-/// added_tokens.json and special_tokens_map.json. Returns nullopt if there is
-/// no tokenizer. Throws Error if a file is invalid, if files contradict each
-/// other, or if the tokenizer is not of Qwen's kind (byte-level BPE, Qwen's
-/// regular expression, NFC or no normalization).
-std::optional<TokenizerImport> buildTokenizer(const std::filesystem::path &dir);
+/// Makes the tables of `from`. Throws Error, with the file, if its parts
+/// contradict each other or its vocabulary is not byte-level.
+TokenizerImport buildTokenizer(CheckpointTokenizer from);
 
 } // namespace qwen
 

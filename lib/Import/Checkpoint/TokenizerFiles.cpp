@@ -1,6 +1,6 @@
 //===- TokenizerFiles.cpp - Readers of tokenizer files --------------------===//
 
-#include "TokenizerFiles.h"
+#include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/TokenizerFormat.h"
@@ -64,7 +64,7 @@ static void requireNone(const fs::path &file, const json &object,
 //===----------------------------------------------------------------------===//
 
 static void readVocab(const fs::path &file, const json &vocab,
-                      TokenizerFiles &result) {
+                      CheckpointTokenizer &result) {
   if (!vocab.is_object())
     fail(file,
          "the vocabulary is " + describe(vocab) + " where an object is needed");
@@ -74,21 +74,8 @@ static void readVocab(const fs::path &file, const json &vocab,
                               readId(file, token, id));
 }
 
-/// Splits "left right".
-static void addMerge(const fs::path &file, std::string_view text,
-                     std::string where, TokenizerFiles &result) {
-  const size_t space = text.find(' ');
-  if (space == text.npos || space == 0 || space + 1 == text.size() ||
-      text.find(' ', space + 1) != text.npos)
-    fail(file, where + " is " + quote(text) +
-                   " where two tokens with a space between are needed");
-  result.merges.push_back({std::string(text.substr(0, space)),
-                           std::string(text.substr(space + 1)),
-                           std::move(where)});
-}
-
 static void readMergesText(const fs::path &file, std::string_view text,
-                           TokenizerFiles &result) {
+                           CheckpointTokenizer &result) {
   result.mergesFile = file;
   for (size_t line = 1, begin = 0; begin < text.size(); ++line) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -98,12 +85,12 @@ static void readMergesText(const fs::path &file, std::string_view text,
       content.remove_suffix(1);
     if (content.empty() || (line == 1 && content.starts_with("#version")))
       continue;
-    addMerge(file, content, "line " + std::to_string(line), result);
+    result.addMerge(file, content, "line " + std::to_string(line));
   }
 }
 
 static void readMergesJson(const fs::path &file, const json &merges,
-                           TokenizerFiles &result) {
+                           CheckpointTokenizer &result) {
   if (!merges.is_array())
     fail(file,
          "model.merges is " + describe(merges) + " where an array is needed");
@@ -112,8 +99,8 @@ static void readMergesJson(const fs::path &file, const json &merges,
     const json &merge = merges[i];
     std::string where = "merge " + std::to_string(i);
     if (merge.is_string()) {
-      addMerge(file, merge.get_ref<const std::string &>(), std::move(where),
-               result);
+      result.addMerge(file, merge.get_ref<const std::string &>(),
+                      std::move(where));
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
                merge[1].is_string()) {
       result.merges.push_back({merge[0].get<std::string>(),
@@ -125,26 +112,8 @@ static void readMergesJson(const fs::path &file, const json &merges,
   }
 }
 
-/// Adds an added token. A later entry with the same id and text is ignored.
-static void addAdded(const fs::path &file, uint32_t id, const std::string &text,
-                     uint32_t flags, TokenizerFiles &result) {
-  if (text.empty())
-    fail(file, "added token " + std::to_string(id) + " has no text");
-  const uint32_t idOfText = result.addedIds.try_emplace(text, id).first->second;
-  result.added.try_emplace(id, TokenizerFiles::Added{text, flags});
-  const uint32_t other = idOfText != id ? idOfText : id;
-  if (const std::string &otherText = result.added.at(other).text;
-      other != id || otherText != text)
-    fail(file, "added token " + quote(text) + " with id " + std::to_string(id) +
-                   " contradicts " + quote(otherText) + " with id " +
-                   std::to_string(other));
-  if (result.added.size() > kMaxAddedTokens)
-    fail(file,
-         "more than " + std::to_string(kMaxAddedTokens) + " added tokens");
-}
-
 static void readAdded(const fs::path &file, uint32_t id, const json &token,
-                      TokenizerFiles &result) {
+                      CheckpointTokenizer &result) {
   const json &text = member(token, "content");
   if (!text.is_string())
     fail(file, "added token " + std::to_string(id) + " is " + describe(token) +
@@ -160,7 +129,7 @@ static void readAdded(const fs::path &file, uint32_t id, const json &token,
   set("lstrip", false, AddedLstrip);
   set("rstrip", false, AddedRstrip);
   set("single_word", false, AddedSingleWord);
-  addAdded(file, id, text.get<std::string>(), flags, result);
+  result.addAdded(file, id, text.get<std::string>(), flags);
 }
 
 /// The text of a token in a config: a string, or an object with the string as
@@ -179,7 +148,8 @@ tokenText(const fs::path &file, const char *key, const json &value) {
 /// Reads the named tokens of `config` and adds the texts of special tokens to
 /// `specials`.
 static void readNames(const fs::path &file, const json &config,
-                      TokenizerFiles &result, std::set<std::string> &specials) {
+                      CheckpointTokenizer &result,
+                      std::set<std::string> &specials) {
   const std::pair<const char *, std::optional<std::string> *> names[] = {
       {"bos_token", &result.bosToken},
       {"eos_token", &result.eosToken},
@@ -228,7 +198,7 @@ static const char *const kWordPatterns[] = {
 };
 
 static void checkNormalizer(const fs::path &file, const json &normalizer,
-                            TokenizerFiles &result) {
+                            CheckpointTokenizer &result) {
   if (normalizer.is_null()) {
     result.normalizesNfc = false;
     return;
@@ -275,7 +245,7 @@ static void checkPreTokenizer(const fs::path &file, const json &value) {
 }
 
 static void readTokenizerJson(const fs::path &file, const json &tokenizer,
-                              TokenizerFiles &result) {
+                              CheckpointTokenizer &result) {
   const json &model = member(tokenizer, "model");
   if (member(model, "type") != "BPE")
     fail(file, "model type " + describe(member(model, "type")) +
@@ -326,7 +296,7 @@ static uint32_t parseId(const fs::path &file, const std::string &key) {
 }
 
 /// tokenizer_config.json, special_tokens_map.json and added_tokens.json.
-static void readConfigs(const fs::path &dir, TokenizerFiles &result) {
+static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
   std::set<std::string> specials;
   const fs::path configFile = dir / "tokenizer_config.json";
   if (const std::optional<json> config = readJsonObject(configFile)) {
@@ -348,8 +318,8 @@ static void readConfigs(const fs::path &dir, TokenizerFiles &result) {
   const fs::path addedFile = dir / "added_tokens.json";
   if (const std::optional<json> added = readJsonObject(addedFile))
     for (const auto &[text, id] : added->items())
-      addAdded(addedFile, readId(addedFile, text, id), text,
-               specials.count(text) ? AddedSpecial : 0, result);
+      result.addAdded(addedFile, readId(addedFile, text, id), text,
+                      specials.count(text) ? AddedSpecial : 0);
   const fs::path templateFile = dir / "chat_template.jinja";
   if (std::optional<std::string> source = readSmallFile(templateFile)) {
     result.chatTemplate = std::move(*source);
@@ -357,8 +327,10 @@ static void readConfigs(const fs::path &dir, TokenizerFiles &result) {
   }
 }
 
-std::optional<TokenizerFiles> qwen::readTokenizerFiles(const fs::path &dir) {
-  TokenizerFiles result;
+std::optional<CheckpointTokenizer>
+qwen::readTokenizerFiles(const fs::path &dir) {
+  CheckpointTokenizer result;
+  result.checkpoint = dir;
   const fs::path whole = dir / "tokenizer.json";
   const fs::path vocabFile = dir / "vocab.json";
   const fs::path mergesFile = dir / "merges.txt";

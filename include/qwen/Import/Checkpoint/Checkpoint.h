@@ -1,0 +1,75 @@
+//===- Checkpoint.h - What the compiler reads -------------------*- C++ -*-===//
+//
+// A checkpoint is a Hugging Face folder or a GGUF file. The code that compiles
+// one does not know which.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_IMPORT_CHECKPOINT_CHECKPOINT_H
+#define QWEN_IMPORT_CHECKPOINT_CHECKPOINT_H
+
+#include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
+#include "qwen/Import/Checkpoint/Config.h"
+#include "qwen/Import/Checkpoint/StoredTensors.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace qwen {
+
+class Checkpoint {
+public:
+  virtual ~Checkpoint() = default;
+  Checkpoint(const Checkpoint &) = delete;
+  Checkpoint &operator=(const Checkpoint &) = delete;
+
+  /// The folder or file.
+  const std::filesystem::path &path() const { return where; }
+  const ModelConfig &config() const { return model; }
+  const GenerationConfig &generation() const { return sampling; }
+  /// The tensors, by the names of the Hugging Face model.
+  const StoredTensors &tensors() const { return stored; }
+
+  /// The name that the tensor `name` of the Hugging Face model has in this
+  /// checkpoint.
+  virtual std::string ownName(std::string_view name) const {
+    return std::string(name);
+  }
+
+  /// Reads the tokenizer. Returns nullopt if there is none. Throws Error if it
+  /// is invalid or not of Qwen's kind.
+  virtual std::optional<CheckpointTokenizer> readTokenizer() const = 0;
+
+protected:
+  Checkpoint(std::filesystem::path path, ModelConfig model,
+             GenerationConfig sampling, StoredTensors stored)
+      : where(std::move(path)), model(model), sampling(std::move(sampling)),
+        stored(std::move(stored)) {}
+
+private:
+  std::filesystem::path where;
+  ModelConfig model;
+  GenerationConfig sampling;
+  StoredTensors stored;
+};
+
+/// Opens a Hugging Face folder or a GGUF file; of a split one, the first file.
+/// Throws Error, which names file and key or tensor, if it is invalid or not
+/// supported.
+std::unique_ptr<Checkpoint> openCheckpoint(const std::filesystem::path &path);
+
+/// The name of the model: that of the folder or the file, without the endings
+/// of a GGUF file.
+std::string checkpointName(const std::filesystem::path &path);
+
+/// Bytes of the files with weights, which openCheckpoint maps. Files that
+/// cannot be read count as empty.
+uint64_t weightFileBytes(const std::filesystem::path &path);
+
+} // namespace qwen
+
+#endif // QWEN_IMPORT_CHECKPOINT_CHECKPOINT_H

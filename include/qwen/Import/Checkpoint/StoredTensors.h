@@ -1,0 +1,89 @@
+//===- StoredTensors.h - The tensors of a checkpoint ------------*- C++ -*-===//
+//
+// Files are mapped, never read into memory.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_IMPORT_CHECKPOINT_STOREDTENSORS_H
+#define QWEN_IMPORT_CHECKPOINT_STOREDTENSORS_H
+
+#include "qwen/ABI/StoredTypes.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qwen {
+
+/// A tensor of a file.
+struct StoredTensor {
+  /// As in the file.
+  std::string name;
+  /// Plain name of its file.
+  std::string file;
+  /// None for a type that is not supported; only unused tensors may have one.
+  std::optional<StoredType> type;
+  /// The type as the file spells it: "F32", "BF16", "I64", ...
+  std::string typeName;
+  /// Outermost dimension first. The product of the dimensions fits in int64_t.
+  std::vector<int64_t> shape;
+  /// Offset of the first byte from the start of the file.
+  uint64_t offset;
+  /// The values in the mapping of the file: row-major, little-endian, perhaps
+  /// not aligned.
+  std::span<const uint8_t> bytes;
+};
+
+/// The tensors of a checkpoint, mapped read-only during the lifetime of this
+/// object (or of the object that it is moved to).
+class StoredTensors {
+public:
+  /// No tensors, of files in the folder `dir`.
+  explicit StoredTensors(std::filesystem::path dir);
+
+  StoredTensors(StoredTensors &&) noexcept;
+  StoredTensors &operator=(StoredTensors &&) noexcept;
+  ~StoredTensors();
+
+  /// Maps `file` of the folder and returns its bytes. Throws Error if it is
+  /// missing or unreadable.
+  std::span<const uint8_t> map(const std::string &file);
+  bool hasMapped(std::string_view file) const { return files.contains(file); }
+
+  /// Adds a tensor of a mapped file under the name that the model gives it.
+  /// Returns false if there is one of that name.
+  bool add(std::string name, StoredTensor tensor);
+
+  const std::filesystem::path &directory() const { return dir; }
+
+  /// All tensors in the order of the model's names.
+  const std::map<std::string, StoredTensor, std::less<>> &tensors() const {
+    return byName;
+  }
+
+  /// The tensor that the model calls `name`, or null.
+  const StoredTensor *find(std::string_view name) const;
+
+  /// `size` bytes at `offset` of `file`, the terms of a qwen.weight. Throws
+  /// Error if no such file is mapped or the file is too short.
+  std::span<const uint8_t> bytes(std::string_view file, uint64_t offset,
+                                 uint64_t size) const;
+
+private:
+  class MappedFile;
+
+  std::filesystem::path dir;
+  std::map<std::string, std::unique_ptr<MappedFile>, std::less<>> files;
+  std::map<std::string, StoredTensor, std::less<>> byName;
+};
+
+} // namespace qwen
+
+#endif // QWEN_IMPORT_CHECKPOINT_STOREDTENSORS_H

@@ -1,0 +1,386 @@
+//===- GgufCheckpoint.cpp - A model in GGUF files -------------------------===//
+
+#include "qwen/Import/Checkpoint/Gguf.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/JsonValue.h"
+#include "qwen/ABI/Text.h"
+
+#include <algorithm>
+
+using namespace qwen;
+namespace fs = std::filesystem;
+
+//===----------------------------------------------------------------------===//
+// Names of tensors
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A module's name in the Hugging Face model and in a GGUF file.
+struct ModuleName {
+  std::string_view model;
+  std::string_view own;
+};
+} // namespace
+
+static constexpr ModuleName kModules[] = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
+};
+/// The modules of a layer, behind "model.layers.N." and "blk.N.".
+static constexpr ModuleName kLayerModules[] = {
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+};
+static constexpr ModuleName kLayer = {"model.layers.", "blk."};
+/// The name of q, k and v in one tensor.
+static constexpr std::string_view kFused = "attn_qkv";
+
+/// `name` with its module's member `from` replaced by the member `to`. Returns
+/// the name unchanged if no module has it.
+static std::string rename(std::string_view name,
+                          std::string_view ModuleName::*from,
+                          std::string_view ModuleName::*to) {
+  const size_t end = name.rfind('.');
+  if (end == name.npos)
+    return std::string(name);
+  std::string_view module = name.substr(0, end);
+  std::span<const ModuleName> modules = kModules;
+  std::string prefix;
+  if (module.starts_with(kLayer.*from)) {
+    const size_t begin = (kLayer.*from).size();
+    const size_t dot = module.find('.', begin);
+    if (dot == module.npos)
+      return std::string(name);
+    prefix = std::string(kLayer.*to) +
+             std::string(module.substr(begin, dot + 1 - begin));
+    module.remove_prefix(dot + 1);
+    modules = kLayerModules;
+  }
+  const auto found = std::ranges::find(modules, module, from);
+  if (found == modules.end())
+    return std::string(name);
+  return prefix + std::string((*found).*to) + std::string(name.substr(end));
+}
+
+namespace {
+/// Adds the tensors of files under the names of the model.
+class TensorAdder {
+public:
+  TensorAdder(StoredTensors &tensors, fs::path dir)
+      : tensors(tensors), dir(std::move(dir)) {}
+
+  void add(const StoredTensor &tensor) {
+    add(rename(tensor.name, &ModuleName::own, &ModuleName::model), tensor);
+  }
+
+  /// Adds q, k and v, which have these numbers of outputs, of the tensors that
+  /// have all three.
+  void addFused(const std::vector<StoredTensor> &fused,
+                std::span<const int64_t> outputs) {
+    for (const StoredTensor &all : fused) {
+      int64_t needed = 0;
+      for (int64_t count : outputs)
+        needed += count;
+      if (all.shape.front() != needed)
+        throw Error(nameOf(all) + " has " + std::to_string(all.shape.front()) +
+                    " outputs when " + std::to_string(needed) +
+                    " of q, k and v are needed");
+      const size_t bytes = all.bytes.size() / static_cast<size_t>(needed);
+      size_t first = 0;
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        StoredTensor tensor = all;
+        tensor.shape.front() = outputs[i];
+        tensor.offset += first;
+        const size_t size = bytes * static_cast<size_t>(outputs[i]);
+        tensor.bytes = all.bytes.subspan(first, size);
+        first += size;
+        std::string own = all.name;
+        own.replace(own.find(kFused), kFused.size(), kProjections[i]);
+        add(rename(own, &ModuleName::own, &ModuleName::model), tensor);
+      }
+    }
+  }
+
+  std::string nameOf(const StoredTensor &tensor) const {
+    return (dir / tensor.file).string() + ": tensor " + quote(tensor.name);
+  }
+
+private:
+  static constexpr std::string_view kProjections[] = {"attn_q", "attn_k",
+                                                      "attn_v"};
+
+  void add(std::string name, const StoredTensor &tensor) {
+    if (!tensors.add(std::move(name), tensor))
+      throw Error(nameOf(tensor) + " is there twice");
+  }
+
+  StoredTensors &tensors;
+  const fs::path dir;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Configuration
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The keys of the first file.
+class ConfigReader {
+public:
+  ConfigReader(const GgufFile &gguf, const std::string &path)
+      : path(path), source{path + ": ", path}, root(gguf.values, source) {}
+
+  /// Reads all but what the tensors say: vocabSize and tied.
+  ModelConfig readModel();
+  GenerationConfig readGeneration(const GgufFile &gguf, int64_t vocabSize);
+
+private:
+  /// Keys of the architecture, such as "block_count".
+  JsonValue at(const std::string &key) { return root.at(nameOf(key).c_str()); }
+  std::optional<JsonValue> find(const std::string &key) {
+    return root.findValue(nameOf(key).c_str());
+  }
+  std::string nameOf(const std::string &key) const {
+    return std::string(infoOf(architecture).ggufName) + "." + key;
+  }
+
+  void readArchitecture();
+  void refuseUnsupported(const ModelConfig &model);
+
+  const std::string &path;
+  const JsonSource source;
+  const JsonValue root;
+  Architecture architecture = {};
+};
+} // namespace
+
+void ConfigReader::readArchitecture() {
+  if (const auto type = root.findValue("general.type");
+      type && type->string() != "model")
+    type->refuse("supported is \"model\", the file of a whole model");
+  const JsonValue name = root.at("general.architecture");
+  for (const ArchitectureInfo &info : kArchitectures)
+    if (name.string() == info.ggufName) {
+      architecture = static_cast<Architecture>(&info - kArchitectures);
+      return;
+    }
+  name.refuse("supported are qwen2 (Qwen2, Qwen2.5) and qwen3");
+}
+
+/// Rejects features that would change the model but not its sizes.
+void ConfigReader::refuseUnsupported(const ModelConfig &model) {
+  const auto type = find("rope.scaling.type");
+  if (type && type->string() != "none")
+    type->refuse("supported is \"none\"");
+  for (const char *key : {"rope.scaling.factor", "rope.scale_linear"})
+    if (const auto factor = find(key); factor && !type &&
+                                       factor->number(0, 1e9) != 0 &&
+                                       factor->number(0, 1e9) != 1)
+      factor->refuse("supported is 1");
+  if (const auto rotated = find("rope.dimension_count");
+      rotated && rotated->integer(0, INT32_MAX) != model.headDim)
+    rotated->refuse("supported are all " + std::to_string(model.headDim) +
+                    " values of a head");
+  for (const char *key : {"expert_count", "attention.sliding_window"})
+    if (const auto found = find(key); found && found->integer(0, INT32_MAX) > 0)
+      found->refuse("supported is 0");
+  if (const auto causal = find("attention.causal");
+      causal && !causal->boolean())
+    causal->refuse("supported is true");
+}
+
+ModelConfig ConfigReader::readModel() {
+  readArchitecture();
+  ModelConfig model = {};
+  model.architecture = architecture;
+  model.hiddenSize = at("embedding_length").integer(1, kMaxModelWidth);
+  model.layers = at("block_count").integer(1, kMaxModelCount);
+  const JsonValue heads = at("attention.head_count");
+  model.heads = heads.integer(1, kMaxModelCount);
+  model.kvHeads = at("attention.head_count_kv").integer(1, kMaxModelCount);
+  if (model.heads % model.kvHeads != 0)
+    heads.fail("a multiple of attention.head_count_kv, " +
+               std::to_string(model.kvHeads) + ",");
+  model.intermediateSize = at("feed_forward_length").integer(1, kMaxModelWidth);
+  model.maxPosition = at("context_length").integer(1, kMaxModelPosition);
+  if (const auto keys = find("attention.key_length"))
+    model.headDim = keys->integer(1, kMaxModelCount);
+  else if (model.hiddenSize % model.heads == 0)
+    model.headDim = model.hiddenSize / model.heads;
+  else
+    heads.fail("a divisor of embedding_length, " +
+               std::to_string(model.hiddenSize) + ",");
+  if (const auto values = find("attention.value_length");
+      values && values->integer(1, kMaxModelCount) != model.headDim)
+    values->fail(std::to_string(model.headDim) + ", as in key_length,");
+  checkSizes(path, model);
+  model.ropeTheta = at("rope.freq_base").number(1e-30, 1e30);
+  model.rmsNormEps = at("attention.layer_norm_rms_epsilon").number(1e-30, 1);
+  refuseUnsupported(model);
+  return model;
+}
+
+/// The tokens that end an answer of Qwen's models, besides the named ones.
+static constexpr std::string_view kEndTokens[] = {"<|im_end|>",
+                                                  "<|endoftext|>"};
+
+GenerationConfig ConfigReader::readGeneration(const GgufFile &gguf,
+                                              int64_t vocabSize) {
+  GenerationConfig generation;
+  const auto number = [&](const char *key, double least, double most,
+                          double &to) {
+    const auto found = root.findValue(key);
+    if (found)
+      to = found->number(least, most);
+    generation.doSample |= found.has_value();
+  };
+  number("general.sampling.temp", 0, 1e6, generation.temperature);
+  number("general.sampling.top_p", 0, 1, generation.topP);
+  number("general.sampling.min_p", 0, 1, generation.minP);
+  if (const auto topK = root.findValue("general.sampling.top_k")) {
+    generation.topK = topK->integer(0, INT32_MAX);
+    generation.doSample = true;
+  }
+  if (const auto penalty = root.findValue("general.sampling.penalty_repeat"))
+    generation.repetitionPenalty = penalty->number(1e-6, 1e6);
+  generation.doSample &= generation.temperature > 0;
+
+  const auto addEnd = [&](int64_t id) {
+    if (std::ranges::find(generation.eosTokenIds, id) ==
+        generation.eosTokenIds.end())
+      generation.eosTokenIds.push_back(static_cast<int32_t>(id));
+  };
+  for (const char *key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"})
+    if (const auto id = root.findValue(key))
+      addEnd(id->integer(0, vocabSize - 1));
+  if (gguf.arrays.contains("tokenizer.ggml.tokens")) {
+    const auto tokens = ggufStrings(gguf, path, "tokenizer.ggml.tokens");
+    for (std::string_view name : kEndTokens)
+      if (const auto found = std::ranges::find(tokens, name);
+          found != tokens.end() && found - tokens.begin() < vocabSize)
+        addEnd(found - tokens.begin());
+  }
+  if (const auto bos = root.findValue("tokenizer.ggml.bos_token_id"))
+    generation.bosTokenId =
+        static_cast<int32_t>(bos->integer(0, vocabSize - 1));
+  return generation;
+}
+
+//===----------------------------------------------------------------------===//
+// Files
+//===----------------------------------------------------------------------===//
+
+namespace {
+class GgufCheckpoint final : public Checkpoint {
+public:
+  GgufCheckpoint(fs::path path, ModelConfig model, GenerationConfig sampling,
+                 StoredTensors stored, GgufFile gguf)
+      : Checkpoint(std::move(path), model, std::move(sampling),
+                   std::move(stored)),
+        gguf(std::move(gguf)) {}
+
+  std::string ownName(std::string_view name) const override {
+    return rename(name, &ModuleName::model, &ModuleName::own);
+  }
+
+  std::optional<CheckpointTokenizer> readTokenizer() const override {
+    return readGgufTokenizer(gguf, path());
+  }
+
+private:
+  /// The first file, with all keys.
+  const GgufFile gguf;
+};
+} // namespace
+
+/// Adds the tensors of the other split files to `gguf`, the first one.
+static void addSplitFiles(StoredTensors &tensors, const std::string &file,
+                          GgufFile &gguf) {
+  const auto pathOf = [&](const std::string &name) {
+    return (tensors.directory() / name).string();
+  };
+  const auto integer = [&](const GgufFile &of, const std::string &path,
+                           const char *key, int64_t most) {
+    const JsonSource source = {path + ": ", path};
+    return JsonValue(of.values, source).at(key).integer(0, most);
+  };
+  if (!gguf.values.contains("split.count"))
+    return;
+  const std::string first = pathOf(file);
+  const int64_t count = integer(gguf, first, "split.count", UINT16_MAX);
+  if (count < 2)
+    return;
+  const auto checkPlace = [&](const GgufFile &of, const std::string &name,
+                              int64_t number) {
+    const int64_t foundNumber =
+        integer(of, pathOf(name), "split.no", UINT16_MAX);
+    const int64_t foundCount =
+        integer(of, pathOf(name), "split.count", UINT16_MAX);
+    if (foundNumber != number || foundCount != count)
+      throw Error(pathOf(name) + " says that it is file " +
+                  std::to_string(foundNumber + 1) + " of " +
+                  std::to_string(foundCount) + " when file " +
+                  std::to_string(number + 1) + " of " + std::to_string(count) +
+                  " is needed");
+  };
+  checkPlace(gguf, file, 0);
+  for (int64_t number = 1; number < count; ++number) {
+    const auto name = ggufSplitName(file, static_cast<uint64_t>(number));
+    if (!name)
+      throw Error(first + " is one of " + std::to_string(count) +
+                  " files when its name is not of the form "
+                  "NAME-00001-of-0000N.gguf");
+    GgufFile other = parseGguf(tensors.map(*name), *name, pathOf(*name));
+    checkPlace(other, *name, number);
+    std::ranges::move(other.tensors, std::back_inserter(gguf.tensors));
+  }
+  const int64_t total = integer(gguf, first, "split.tensors.count", INT32_MAX);
+  if (static_cast<size_t>(total) != gguf.tensors.size())
+    throw Error(first + ": split.tensors.count is " + std::to_string(total) +
+                " when the files have " + std::to_string(gguf.tensors.size()) +
+                " tensors");
+}
+
+std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
+  const std::string where = path.string(), file = path.filename().string();
+  StoredTensors tensors(path.parent_path());
+  GgufFile gguf = parseGguf(tensors.map(file), file, where);
+  addSplitFiles(tensors, file, gguf);
+
+  ConfigReader reader(gguf, where);
+  ModelConfig model = reader.readModel();
+  TensorAdder adder(tensors, path.parent_path());
+  std::vector<StoredTensor> fused;
+  for (const StoredTensor &tensor : gguf.tensors)
+    if (tensor.name.find("." + std::string(kFused) + ".") != tensor.name.npos)
+      fused.push_back(tensor);
+    else
+      adder.add(tensor);
+  const int64_t keys = model.kvHeads * model.headDim;
+  adder.addFused(fused, std::array{model.heads * model.headDim, keys, keys});
+  gguf.tensors.clear();
+
+  const StoredTensor *embedding = tensors.find("model.embed_tokens.weight");
+  if (!embedding)
+    throw Error(where + " has no tensor \"token_embd.weight\"");
+  model.vocabSize = embedding->shape.front();
+  if (model.vocabSize > INT32_MAX)
+    throw Error(adder.nameOf(*embedding) + " has " +
+                std::to_string(model.vocabSize) + " outputs");
+  model.tied = !tensors.find("lm_head.weight");
+  GenerationConfig generation = reader.readGeneration(gguf, model.vocabSize);
+  return std::make_unique<GgufCheckpoint>(path, model, std::move(generation),
+                                          std::move(tensors), std::move(gguf));
+}

@@ -1,0 +1,120 @@
+//===- GgufTokenizer.cpp - The tokenizer in a GGUF file -------------------===//
+
+#include "qwen/Import/Checkpoint/Gguf.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/JsonValue.h"
+#include "qwen/ABI/Text.h"
+#include "qwen/ABI/TokenizerFormat.h"
+
+#include <algorithm>
+
+using namespace qwen;
+
+/// Values of tokenizer.ggml.pre whose words are those of Qwen's expression.
+static constexpr std::string_view kWordRules[] = {"qwen2", "deepseek-r1-qwen"};
+
+/// Values of tokenizer.ggml.token_type.
+enum TokenKind : int64_t {
+  Normal = 1,
+  Control = 3,
+  UserDefined = 4,
+  Unused = 5,
+};
+
+static bool isUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const DecodedChar c = decodeUtf8(text);
+    if (c.kind != DecodedChar::Valid)
+      return false;
+    text.remove_prefix(c.length);
+  }
+  return true;
+}
+
+/// Adds the tokens. Unused ones at the end are padding and left out.
+static void addTokens(const GgufFile &gguf, const std::string &path,
+                      CheckpointTokenizer &result) {
+  auto tokens = ggufStrings(gguf, path, "tokenizer.ggml.tokens");
+  const auto kinds = ggufIntegers(gguf, path, "tokenizer.ggml.token_type");
+  if (kinds.size() != tokens.size() || tokens.size() > kMaxVocabSize)
+    throw Error(path + ": tokenizer.ggml.token_type has " +
+                std::to_string(kinds.size()) + " values for " +
+                std::to_string(tokens.size()) +
+                " tokens when as many, and at "
+                "most " +
+                std::to_string(kMaxVocabSize) + ", are needed");
+  while (!tokens.empty() && kinds[tokens.size() - 1] == Unused)
+    tokens.pop_back();
+  for (uint32_t id = 0; id < tokens.size(); ++id) {
+    const std::string text(tokens[id]);
+    const std::string what =
+        path + ": token " + std::to_string(id) + " " + quote(text);
+    if (!isUtf8(text))
+      throw Error(what + " is not UTF-8");
+    switch (kinds[id]) {
+    case Normal:
+    case Unused:
+      if (const auto [found, isNew] = result.vocab.try_emplace(text, id);
+          !isNew)
+        throw Error(what + " is also token " + std::to_string(found->second));
+      break;
+    case Control:
+      result.addAdded(path, id, text, AddedSpecial);
+      break;
+    case UserDefined:
+      result.addAdded(path, id, text, 0);
+      break;
+    default:
+      throw Error(what + " has type " + std::to_string(kinds[id]) +
+                  " when 1, 3, 4 or 5 is needed");
+    }
+  }
+}
+
+std::optional<CheckpointTokenizer>
+qwen::readGgufTokenizer(const GgufFile &gguf,
+                        const std::filesystem::path &file) {
+  const std::string path = file.string();
+  const JsonSource source = {path + ": ", path};
+  const JsonValue root(gguf.values, source);
+  const auto model = root.findValue("tokenizer.ggml.model");
+  if (!model)
+    return std::nullopt;
+  if (model->string() != "gpt2")
+    model->refuse("supported is \"gpt2\"");
+  const JsonValue words = root.at("tokenizer.ggml.pre");
+  if (std::ranges::find(kWordRules, words.string()) == std::end(kWordRules))
+    words.refuse("supported is \"qwen2\"");
+
+  CheckpointTokenizer result;
+  result.checkpoint = result.vocabFile = result.mergesFile =
+      result.chatTemplateFile = file;
+  addTokens(gguf, path, result);
+  const auto merges = ggufStrings(gguf, path, "tokenizer.ggml.merges");
+  for (size_t i = 0; i < merges.size(); ++i)
+    result.addMerge(file, merges[i], "merge " + std::to_string(i));
+
+  const std::pair<const char *, std::optional<std::string> *> names[] = {
+      {"tokenizer.ggml.bos_token_id", &result.bosToken},
+      {"tokenizer.ggml.eos_token_id", &result.eosToken},
+      {"tokenizer.ggml.padding_token_id", &result.padToken},
+  };
+  for (const auto &[key, name] : names)
+    if (const auto id = root.findValue(key))
+      if (const auto added = result.added.find(
+              static_cast<uint32_t>(id->integer(0, kMaxVocabSize - 1)));
+          added != result.added.end())
+        *name = added->second.text;
+  if (const auto add = root.findValue("tokenizer.ggml.add_bos_token");
+      add && add->boolean())
+    result.warnings.push_back(path +
+                              ": tokenizer.ggml.add_bos_token is ignored: no "
+                              "token is put around a text");
+  if (const auto chat = root.findValue("tokenizer.chat_template")) {
+    result.chatTemplate = chat->string();
+    if (!isUtf8(result.chatTemplate))
+      chat->error("is not UTF-8");
+  }
+  return result;
+}

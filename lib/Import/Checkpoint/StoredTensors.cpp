@@ -1,0 +1,97 @@
+//===- StoredTensors.cpp - The tensors of a checkpoint --------------------===//
+
+#include "qwen/Import/Checkpoint/StoredTensors.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/Process.h"
+#include "qwen/ABI/Text.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace qwen;
+
+/// A whole file, mapped for reading.
+class StoredTensors::MappedFile {
+public:
+  explicit MappedFile(const std::string &path) {
+    // A FIFO would block in open without O_NONBLOCK.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) != 0)
+      fail(path, std::strerror(errno), fd);
+    if (!S_ISREG(status.st_mode))
+      fail(path, "it is not a file", fd);
+    size = static_cast<size_t>(status.st_size);
+    // An empty file cannot be mapped.
+    if (size != 0) {
+      base = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+      if (base == MAP_FAILED)
+        fail(path, std::strerror(errno), fd);
+      range.emplace(base, size, path);
+    }
+    close(fd);
+  }
+  ~MappedFile() {
+    if (size != 0)
+      munmap(base, size);
+  }
+  MappedFile(const MappedFile &) = delete;
+  MappedFile &operator=(const MappedFile &) = delete;
+
+  std::span<const uint8_t> bytes() const {
+    return {static_cast<const uint8_t *>(base), size};
+  }
+
+private:
+  [[noreturn]] static void fail(const std::string &path, const char *why,
+                                int fd) {
+    const std::string message = "cannot read " + path + ": " + why;
+    if (fd >= 0)
+      close(fd);
+    throw Error(message);
+  }
+
+  void *base = nullptr;
+  size_t size = 0;
+  std::optional<MappedRange> range;
+};
+
+StoredTensors::StoredTensors(std::filesystem::path dir) : dir(std::move(dir)) {}
+StoredTensors::StoredTensors(StoredTensors &&) noexcept = default;
+StoredTensors &StoredTensors::operator=(StoredTensors &&) noexcept = default;
+StoredTensors::~StoredTensors() = default;
+
+std::span<const uint8_t> StoredTensors::map(const std::string &file) {
+  auto mapped = std::make_unique<MappedFile>((dir / file).string());
+  const std::span<const uint8_t> bytes = mapped->bytes();
+  files.insert_or_assign(file, std::move(mapped));
+  return bytes;
+}
+
+bool StoredTensors::add(std::string name, StoredTensor tensor) {
+  return byName.try_emplace(std::move(name), std::move(tensor)).second;
+}
+
+const StoredTensor *StoredTensors::find(std::string_view name) const {
+  const auto found = byName.find(name);
+  return found == byName.end() ? nullptr : &found->second;
+}
+
+std::span<const uint8_t> StoredTensors::bytes(std::string_view file,
+                                              uint64_t offset,
+                                              uint64_t size) const {
+  const auto found = files.find(file);
+  if (found == files.end())
+    throw Error(dir.string() + " has no weights in a file " + quote(file));
+  const std::span<const uint8_t> all = found->second->bytes();
+  if (offset > all.size() || size > all.size() - offset)
+    throw Error((dir / file).string() + " has " + std::to_string(all.size()) +
+                " bytes when " + std::to_string(size) + " are needed at " +
+                std::to_string(offset));
+  return all.subspan(offset, size);
+}

@@ -1,0 +1,186 @@
+"""GGUF files: the goldens of test/Inputs/gguf, and checkpoints as a folder and as a file.
+
+  gguf_files.py INPUTS WORKDIR
+
+INPUTS/gguf/NAME has the first file of a model, golden.safetensors (prompt.I and logits.I, which transformers computes in f32
+with the dequantized weights) and weights.json (the SHA-256 of each dequantized tensor in f32, with -0 as +0). All models have
+the tokenizer of INPUTS/gguf/tokenizer.
+"""
+import hashlib
+import json
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+
+import gguf
+import numpy as np
+
+from checks import Checks, compile_model, logits, read_safetensors, run
+
+INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+checks = Checks()
+
+MODULES = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}
+
+
+# Goldens
+
+
+def weights_of(model):
+    """The tensors of a model compiled with --weights f32, by name."""
+    data = model.read_bytes()
+    header = struct.unpack_from("<8s4I20Q", data, data.index(b"QWENAOT\0"))
+    manifest, weights = header[8:10], header[16:18]
+    result = {}
+    for part in json.loads(data[manifest[0]:sum(manifest)])["tensors"]:
+        image = np.frombuffer(data, "<f4", part["bytes"] // 4, weights[0] + part["offset"])
+        shape = part["shape"]
+        if len(shape) == 2:
+            image = image.reshape(-1, shape[1], 16).swapaxes(1, 2).reshape(-1, shape[1])
+        first = 0
+        for segment in part["segments"]:
+            result[segment["name"]] = image[first:first + segment["rows"]]
+            first += segment["rows"]
+    return result
+
+
+def check_tokenizer(model):
+    for line in (INPUTS / "gguf/tokenizer/cases.jsonl").read_text().splitlines():
+        case = json.loads(line)
+        output = subprocess.run(["qwen-run", "tokenize", model, "--json"], input=case["text"].encode(),
+                                capture_output=True, check=True).stdout
+        ids = json.loads(output)["ids"]
+        checks.check(ids == case["ids"], f"ids of {case['text']!r} are {ids}")
+    chat = json.loads((INPUTS / "gguf/tokenizer/chat.json").read_text())
+    checks.check(chat["template"].encode() in model.read_bytes(), "the chat template is another")
+    generation = json.loads(run(["qwen-run", "info", model, "--json"]))["generation"]
+    wanted = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "eos_token_id": chat["stop"]}
+    for key, value in wanted.items():
+        checks.check(generation[key] == value, f"{key} is {generation[key]}")
+
+
+def check_golden(name):
+    folder = INPUTS / "gguf" / name
+    file = sorted(folder.glob("*.gguf"))[0]
+    model = compile_model(file, WORK / f"{name}.qwen", "--weights", "f32")
+    golden = read_safetensors(folder / "golden.safetensors")
+    for i in range(2):
+        expected = golden[f"logits.{i}"]
+        found = logits(model, golden[f"prompt.{i}"], WORK / "logits.npy")
+        error = np.abs(found - expected).max() / (expected.max() - expected.min())
+        checks.check(error <= 1e-5, f"{name}: logits {i} differ by {error:.1e} of their range")
+    weights = weights_of(model)
+    for tensor, facts in json.loads((folder / "weights.json").read_text()).items():
+        digest = hashlib.sha256((weights[tensor] + np.float32(0)).tobytes()).hexdigest()
+        checks.check(digest == facts["sha256"], f"{name}: {tensor} has other values")
+
+
+def check_kept(name, kept):
+    """`kept` are the lines of the summary about types, with the formats of the checkpoint."""
+    file = sorted((INPUTS / "gguf" / name).glob("*.gguf"))[0]
+    model = WORK / f"{name}.qwen"
+    result = subprocess.run(["qwen-opt", file, "-o", model], capture_output=True, text=True, check=True)
+    lines = [line.strip() for line in result.stderr.splitlines() if line.startswith("  from ")]
+    checks.check(lines == kept, f"{name}: the types became {lines}")
+    check_tokenizer(model)
+
+
+# A folder and a file of the same model
+
+
+def write_value(value):
+    if isinstance(value, str):
+        return struct.pack("<IQ", 8, len(value)) + value.encode()
+    return struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value)
+
+
+def write_gguf(path, keys, tensors):
+    """`tensors` are (name, gguf.GGMLQuantizationType, shape, bytes)."""
+    text = lambda s: struct.pack("<Q", len(s)) + s.encode()
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys))
+    head += b"".join(text(key) + write_value(value) for key, value in keys.items())
+    data = b""
+    for name, kind, shape, raw in tensors:
+        head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), int(kind), len(data))
+        data += raw + bytes(-len(raw) % 32)
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+
+
+def own_name(name):
+    module, _, kind = name.rpartition(".")
+    if module.startswith("model.layers."):
+        _, _, layer, module = module.split(".", 3)
+        return f"blk.{layer}.{MODULES[module]}.{kind}"
+    return f"{MODULES[module]}.{kind}"
+
+
+def keys_of(config):
+    name = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}[config["architectures"][0]]
+    theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
+    keys = {"block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
+            "embedding_length": config["hidden_size"], "feed_forward_length": config["intermediate_size"],
+            "attention.head_count": config["num_attention_heads"],
+            "attention.head_count_kv": config["num_key_value_heads"], "rope.freq_base": theta,
+            "attention.layer_norm_rms_epsilon": config["rms_norm_eps"]}
+    if "head_dim" in config:
+        keys["attention.key_length"] = config["head_dim"]
+    return {"general.architecture": name} | {f"{name}.{key}": value for key, value in keys.items()} | {
+        "tokenizer.ggml.bos_token_id": config["bos_token_id"], "tokenizer.ggml.eos_token_id": config["eos_token_id"]}
+
+
+def encode(raw, dtype, shape, kind):
+    """The bytes of a tensor in `kind`; None keeps its own type."""
+    types = gguf.GGMLQuantizationType
+    own = {"F32": types.F32, "F16": types.F16, "BF16": types.BF16}[dtype]
+    if kind is None:
+        return own, raw
+    values = {types.F32: lambda: np.frombuffer(raw, "<f4"), types.F16: lambda: np.frombuffer(raw, "<f2"),
+              types.BF16: lambda: (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)}[own]()
+    values = values.astype(np.float32).reshape(shape)
+    return kind, np.ascontiguousarray(gguf.quants.quantize(values, kind)).tobytes()
+
+
+def check_twins(name, kind, *options):
+    """The folder, compiled with `options`, is the same file as a GGUF file whose matrices have type `kind`."""
+    folder = INPUTS / "checkpoints" / name
+    raw = (folder / "model.safetensors").read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    tensors = []
+    for tensor, facts in json.loads(raw[8:8 + size]).items():
+        if tensor == "__metadata__":
+            continue
+        begin, end = (8 + size + at for at in facts["data_offsets"])
+        shape = facts["shape"]
+        own, data = encode(raw[begin:end], facts["dtype"], shape,
+                           kind if len(shape) == 2 else gguf.GGMLQuantizationType.F32)
+        tensors.append((own_name(tensor), own, shape, data))
+    file = WORK / f"{name}.gguf"
+    write_gguf(file, keys_of(json.loads((folder / "config.json").read_text())), tensors)
+    expected = compile_model(folder, WORK / "folder.qwen", *options)
+    found = compile_model(file, WORK / "file.qwen")
+    checks.check(expected.read_bytes() == found.read_bytes(), f"{name}: a file in {kind} gives another model")
+
+
+shutil.rmtree(WORK, ignore_errors=True)
+WORK.mkdir(parents=True)
+for model in ("qwen2-fused_qkv", "qwen3-split", "qwen3-q4_k_m"):
+    check_golden(model)
+check_kept("qwen3-q4_k_m", [
+    "from Q5_0: 2 matrices, 44.0 KiB, kept exactly in q8_0, 68.0 KiB",
+    "from Q4_K: 10 matrices, 243.0 KiB, converted to q8_0, 459.0 KiB, with an error of 0.532%",
+    "from Q6_K: 3 matrices, 131.2 KiB, converted to q8_0, 170.0 KiB, with an error of 0.527%",
+])
+check_twins("qwen2-tied-f32", None)
+check_twins("qwen2-mha-f16", None)
+check_twins("qwen3-tied-bf16", None)
+check_twins("qwen3-tied-bf16", gguf.GGMLQuantizationType.Q4_0, "--weights", "q4_0")
+check_twins("qwen2-tied-f32", gguf.GGMLQuantizationType.Q8_0, "--weights", "q8_0")
+checks.finish()

@@ -1,0 +1,387 @@
+//===- GgufModelTest.cpp - Models in GGUF files ---------------------------===//
+
+#include "GgufBytes.h"
+#include "TempDir.h"
+
+#include <gtest/gtest.h>
+
+using namespace qwen;
+using namespace qwen::test;
+
+//===----------------------------------------------------------------------===//
+// Models
+//===----------------------------------------------------------------------===//
+
+/// The files of a model of one layer with 2 heads of 32 and 1 KV head.
+static GgufBytes makeModel(const std::string &architecture = "qwen3") {
+  const std::string a = architecture + ".";
+  GgufBytes file;
+  file.keys = {string("general.architecture", architecture),
+               string("general.type", "model"),
+               u32(a + "block_count", 1),
+               u32(a + "context_length", 256),
+               u32(a + "embedding_length", 64),
+               u32(a + "feed_forward_length", 96),
+               u32(a + "attention.head_count", 2),
+               u32(a + "attention.head_count_kv", 1),
+               u32(a + "attention.key_length", 32),
+               u32(a + "attention.value_length", 32),
+               f32(a + "attention.layer_norm_rms_epsilon", 1e-6F),
+               f32(a + "rope.freq_base", 1e6F)};
+  file.tensors = {{"token_embd.weight", {64, 40}, StoredType::Q8_0},
+                  {"blk.0.attn_q.weight", {64, 64}, StoredType::Q4_0},
+                  {"blk.0.attn_norm.weight", {64}},
+                  {"odd", {1}}};
+  return file;
+}
+
+namespace {
+class GgufModel : public testing::Test {
+protected:
+  /// Writes the file and opens it.
+  std::unique_ptr<Checkpoint> open(const GgufBytes &file) {
+    dir.write("m.gguf", file.make());
+    return openCheckpoint(dir.path() / "m.gguf");
+  }
+
+  /// The error about `file` without its path.
+  std::string errorOf(const GgufBytes &file) {
+    std::string message = messageOf([&] { open(file); });
+    const std::string path = dir.string() + "/m.gguf";
+    if (message.starts_with(path))
+      message.erase(0, path.size());
+    return message;
+  }
+
+  /// The error about a model in which `with` is the key of that name.
+  std::string errorWith(const std::string &name, const std::string &with) {
+    GgufBytes file = makeModel();
+    replaceKey(file, name, with);
+    return errorOf(file);
+  }
+
+  static void replaceKey(GgufBytes &file, const std::string &name,
+                         const std::string &with) {
+    std::erase_if(file.keys, [&](const std::string &key) {
+      return key.starts_with(text(name));
+    });
+    file.keys.push_back(with);
+  }
+
+  const TempDir dir;
+};
+} // namespace
+
+TEST_F(GgufModel, ReadsConfiguration) {
+  const auto checkpoint = open(makeModel());
+  const ModelConfig &config = checkpoint->config();
+  EXPECT_EQ(config.architecture, Architecture::Qwen3);
+  EXPECT_EQ(config.vocabSize, 40);
+  EXPECT_EQ(config.hiddenSize, 64);
+  EXPECT_EQ(config.layers, 1);
+  EXPECT_EQ(config.heads, 2);
+  EXPECT_EQ(config.kvHeads, 1);
+  EXPECT_EQ(config.headDim, 32);
+  EXPECT_EQ(config.intermediateSize, 96);
+  EXPECT_EQ(config.maxPosition, 256);
+  EXPECT_EQ(config.ropeTheta, 1e6);
+  EXPECT_EQ(config.rmsNormEps, 1e-6);
+  EXPECT_TRUE(config.tied);
+  const GenerationConfig &generation = checkpoint->generation();
+  EXPECT_FALSE(generation.doSample);
+  EXPECT_TRUE(generation.eosTokenIds.empty());
+  EXPECT_FALSE(checkpoint->readTokenizer().has_value());
+
+  const StoredTensors &tensors = checkpoint->tensors();
+  EXPECT_EQ(tensors.tensors().size(), 4u);
+  EXPECT_TRUE(tensors.find("model.embed_tokens.weight"));
+  EXPECT_TRUE(tensors.find("model.layers.0.input_layernorm.weight"));
+  EXPECT_TRUE(tensors.find("odd"));
+  const StoredTensor *q =
+      tensors.find("model.layers.0.self_attn.q_proj.weight");
+  ASSERT_TRUE(q);
+  EXPECT_EQ(q->name, "blk.0.attn_q.weight");
+  EXPECT_EQ(checkpoint->ownName("model.layers.11.mlp.up_proj.weight"),
+            "blk.11.ffn_up.weight");
+  EXPECT_EQ(checkpoint->ownName("lm_head.weight"), "output.weight");
+}
+
+TEST_F(GgufModel, ReadsSampling) {
+  GgufBytes file = makeModel();
+  file.keys.push_back(f32("general.sampling.temp", 0.7F));
+  file.keys.push_back(f32("general.sampling.top_p", 0.8F));
+  file.keys.push_back(f32("general.sampling.min_p", 0.05F));
+  file.keys.push_back(u32("general.sampling.top_k", 20));
+  file.keys.push_back(f32("general.sampling.penalty_repeat", 1.05F));
+  file.keys.push_back(u32("tokenizer.ggml.eos_token_id", 39));
+  file.keys.push_back(u32("tokenizer.ggml.bos_token_id", 3));
+  file.keys.push_back(
+      strings("tokenizer.ggml.tokens", {"a", "<|endoftext|>", "<|im_end|>"}));
+  const auto checkpoint = open(file);
+  const GenerationConfig &found = checkpoint->generation();
+  EXPECT_TRUE(found.doSample);
+  EXPECT_EQ(found.temperature, 0.7);
+  EXPECT_EQ(found.topP, 0.8);
+  EXPECT_EQ(found.minP, 0.05);
+  EXPECT_EQ(found.topK, 20);
+  EXPECT_EQ(found.repetitionPenalty, 1.05);
+  EXPECT_EQ(found.eosTokenIds, (std::vector<int32_t>{39, 2, 1}));
+  EXPECT_EQ(found.bosTokenId, 3);
+
+  replaceKey(file, "general.sampling.temp", f32("general.sampling.temp", 0));
+  EXPECT_FALSE(open(file)->generation().doSample);
+  EXPECT_EQ(errorWith("tokenizer.ggml.eos_token_id",
+                      u32("tokenizer.ggml.eos_token_id", 40)),
+            ": tokenizer.ggml.eos_token_id is 40 when an integer from 0 to 39 "
+            "is needed");
+}
+
+TEST_F(GgufModel, RefusesKeys) {
+  EXPECT_EQ(errorWith("qwen3.block_count", u32("x", 0)),
+            " has no qwen3.block_count");
+  EXPECT_EQ(errorWith("qwen3.block_count", string("qwen3.block_count", "1")),
+            ": qwen3.block_count is \"1\" when an integer from 1 to 65536 is "
+            "needed");
+  EXPECT_EQ(errorWith("qwen3.attention.head_count_kv",
+                      array("qwen3.attention.head_count_kv", GgufType::U32, 1,
+                            raw(1U))),
+            ": qwen3.attention.head_count_kv is an array when an integer from "
+            "1 to 65536 is needed");
+  EXPECT_EQ(errorWith("general.architecture",
+                      string("general.architecture", "llama")),
+            ": general.architecture \"llama\" is not supported; supported are "
+            "qwen2 (Qwen2, Qwen2.5) and qwen3");
+  EXPECT_EQ(errorWith("general.type", string("general.type", "adapter")),
+            ": general.type \"adapter\" is not supported; supported is "
+            "\"model\", the file of a whole model");
+  EXPECT_EQ(errorWith("x", string("qwen3.rope.scaling.type", "yarn")),
+            ": qwen3.rope.scaling.type \"yarn\" is not supported; supported is "
+            "\"none\"");
+  EXPECT_EQ(errorWith("x", f32("qwen3.rope.scaling.factor", 4)),
+            ": qwen3.rope.scaling.factor 4.0 is not supported; supported is 1");
+  EXPECT_EQ(errorWith("x", u32("qwen3.rope.dimension_count", 16)),
+            ": qwen3.rope.dimension_count 16 is not supported; supported are "
+            "all 32 values of a head");
+  EXPECT_EQ(errorWith("x", u32("qwen3.expert_count", 8)),
+            ": qwen3.expert_count 8 is not supported; supported is 0");
+  EXPECT_EQ(errorWith("x", key("qwen3.attention.causal", GgufType::Bool,
+                               raw(uint8_t{0}))),
+            ": qwen3.attention.causal false is not supported; supported is "
+            "true");
+}
+
+TEST_F(GgufModel, RefusesSizesThatDisagree) {
+  EXPECT_EQ(errorWith("qwen3.attention.value_length",
+                      u32("qwen3.attention.value_length", 64)),
+            ": qwen3.attention.value_length is 64 when 32, as in key_length, "
+            "is needed");
+  EXPECT_EQ(errorWith("qwen3.attention.key_length",
+                      u32("qwen3.attention.key_length", 31)),
+            ": qwen3.attention.value_length is 32 when 31, as in key_length, "
+            "is needed");
+  EXPECT_EQ(errorWith("qwen3.attention.head_count_kv",
+                      u32("qwen3.attention.head_count_kv", 4)),
+            ": qwen3.attention.head_count is 2 when a multiple of "
+            "attention.head_count_kv, 4, is needed");
+  EXPECT_EQ(errorWith("qwen3.feed_forward_length",
+                      u32("qwen3.feed_forward_length", 90)),
+            ": K of model.layers.0.mlp.down_proj.weight is 90 when a multiple "
+            "of 32 is needed");
+  GgufBytes twice = makeModel();
+  twice.tensors.push_back(twice.tensors[1]);
+  EXPECT_EQ(errorOf(twice), ": tensor \"blk.0.attn_q.weight\" is there twice");
+  GgufBytes none = makeModel();
+  none.tensors.erase(none.tensors.begin());
+  EXPECT_EQ(errorOf(none), " has no tensor \"token_embd.weight\"");
+}
+
+TEST_F(GgufModel, DividesFusedProjections) {
+  GgufBytes file = makeModel("qwen2");
+  file.tensors[1] = {"blk.0.attn_qkv.weight", {64, 128}, StoredType::Q4_0};
+  file.tensors.push_back({"blk.0.attn_qkv.bias", {128}});
+  const auto checkpoint = open(file);
+  const StoredTensors &tensors = checkpoint->tensors();
+  const std::string layer = "model.layers.0.self_attn.";
+  const StoredTensor *q = tensors.find(layer + "q_proj.weight");
+  const StoredTensor *k = tensors.find(layer + "k_proj.weight");
+  const StoredTensor *v = tensors.find(layer + "v_proj.weight");
+  const StoredTensor *bias = tensors.find(layer + "v_proj.bias");
+  ASSERT_TRUE(q && k && v && bias);
+  EXPECT_EQ(q->shape, (std::vector<int64_t>{64, 64}));
+  EXPECT_EQ(k->shape, (std::vector<int64_t>{32, 64}));
+  EXPECT_EQ(q->bytes.size(), 64u * 36);
+  EXPECT_EQ(k->offset, q->offset + 64 * 36);
+  EXPECT_EQ(v->bytes.data(), k->bytes.data() + 32 * 36);
+  EXPECT_EQ(bias->shape, std::vector<int64_t>{32});
+  EXPECT_EQ(bias->bytes.size(), 128u);
+  EXPECT_EQ(q->name, "blk.0.attn_qkv.weight");
+
+  file.tensors[1].dimensions[1] = 127;
+  EXPECT_EQ(errorOf(file), ": tensor \"blk.0.attn_qkv.weight\" has 127 outputs "
+                           "when 128 of q, k and v are needed");
+}
+
+//===----------------------------------------------------------------------===//
+// Split files
+//===----------------------------------------------------------------------===//
+
+namespace {
+class GgufSplit : public testing::Test {
+protected:
+  static void setPlace(GgufBytes &file, uint16_t number, uint16_t count,
+                       int32_t total) {
+    file.keys.push_back(key("split.no", GgufType::U16, raw(number)));
+    file.keys.push_back(key("split.count", GgufType::U16, raw(count)));
+    file.keys.push_back(key("split.tensors.count", GgufType::I32, raw(total)));
+  }
+
+  /// Writes a model whose second tensor and those behind it are in a second
+  /// file that has these keys, and opens it.
+  std::unique_ptr<Checkpoint> open(uint16_t number, uint16_t count,
+                                   int32_t total, bool keepsAll = false) {
+    GgufBytes first = makeModel();
+    GgufBytes second;
+    second.tensors.assign(first.tensors.begin() + 1, first.tensors.end());
+    if (!keepsAll)
+      first.tensors.resize(1);
+    setPlace(first, 0, 2, total);
+    setPlace(second, number, count, total);
+    dir.write("m-00001-of-00002.gguf", first.make());
+    dir.write("m-00002-of-00002.gguf", second.make());
+    return openCheckpoint(dir.path() / "m-00001-of-00002.gguf");
+  }
+  std::string errorOf(uint16_t number, uint16_t count, int32_t total,
+                      bool keepsAll = false) {
+    return messageOf([&] { open(number, count, total, keepsAll); });
+  }
+
+  const TempDir dir;
+  const std::string firstPath = dir.string() + "/m-00001-of-00002.gguf";
+  const std::string secondPath = dir.string() + "/m-00002-of-00002.gguf";
+};
+} // namespace
+
+TEST_F(GgufSplit, ReadsAllFiles) {
+  const auto checkpoint = open(1, 2, 4);
+  const StoredTensors &tensors = checkpoint->tensors();
+  EXPECT_EQ(tensors.tensors().size(), 4u);
+  EXPECT_EQ(tensors.find("model.embed_tokens.weight")->file,
+            "m-00001-of-00002.gguf");
+  const StoredTensor *odd = tensors.find("odd");
+  EXPECT_EQ(odd->file, "m-00002-of-00002.gguf");
+  EXPECT_EQ(tensors.bytes(odd->file, odd->offset, 4).data(), odd->bytes.data());
+  EXPECT_EQ(checkpointName(firstPath), "m");
+  EXPECT_EQ(weightFileBytes(firstPath),
+            std::filesystem::file_size(firstPath) +
+                std::filesystem::file_size(secondPath));
+}
+
+TEST_F(GgufSplit, RefusesFilesThatDisagree) {
+  EXPECT_EQ(errorOf(0, 2, 4),
+            secondPath +
+                " says that it is file 1 of 2 when file 2 of 2 is needed");
+  EXPECT_EQ(errorOf(1, 3, 4),
+            secondPath +
+                " says that it is file 2 of 3 when file 2 of 2 is needed");
+  EXPECT_EQ(errorOf(1, 2, 5),
+            firstPath +
+                ": split.tensors.count is 5 when the files have 4 tensors");
+  EXPECT_NE(errorOf(1, 2, 7, /*keepsAll=*/true).find("is there twice"),
+            std::string::npos);
+  open(1, 2, 4);
+  EXPECT_EQ(messageOf([&] { openCheckpoint(secondPath); }),
+            secondPath +
+                " says that it is file 2 of 2 when file 1 of 2 is needed");
+  std::filesystem::remove(secondPath);
+  EXPECT_EQ(messageOf([&] { openCheckpoint(firstPath); }),
+            "cannot read " + secondPath + ": No such file or directory");
+}
+
+//===----------------------------------------------------------------------===//
+// Tokenizers
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Keys of a tokenizer, to be changed.
+struct TokenizerKeys {
+  std::string model = "gpt2";
+  std::string rule = "qwen2";
+  std::vector<std::string> tokens = {"a",       "b",      "ab",    "<|im_end|>",
+                                     "<think>", "[PAD5]", "[PAD6]"};
+  std::vector<int32_t> kinds = {1, 1, 1, 3, 4, 5, 5};
+  std::vector<std::string> merges = {"a b"};
+  std::string chat = "{{ messages }}";
+
+  GgufFile make() const {
+    std::string types;
+    for (int32_t kind : kinds)
+      types += raw(kind);
+    GgufBytes file;
+    file.keys = {
+        string("tokenizer.ggml.model", model),
+        string("tokenizer.ggml.pre", rule),
+        strings("tokenizer.ggml.tokens", tokens),
+        array("tokenizer.ggml.token_type", GgufType::I32, kinds.size(), types),
+        strings("tokenizer.ggml.merges", merges),
+        u32("tokenizer.ggml.eos_token_id", 3),
+        key("tokenizer.ggml.add_bos_token", GgufType::Bool, raw(uint8_t{1})),
+        string("tokenizer.chat_template", chat)};
+    bytes = file.make();
+    return parse(bytes);
+  }
+  std::string error() const {
+    return messageOf([&] { readGgufTokenizer(make(), "f"); });
+  }
+
+  mutable std::string bytes;
+};
+} // namespace
+
+TEST(GgufTokenizer, Reads) {
+  const TokenizerKeys keys;
+  const CheckpointTokenizer found = *readGgufTokenizer(keys.make(), "f");
+  EXPECT_EQ(found.vocab.size(), 3u);
+  EXPECT_EQ(found.vocab.at("ab"), 2u);
+  ASSERT_EQ(found.merges.size(), 1u);
+  EXPECT_EQ(found.merges[0].right, "b");
+  ASSERT_EQ(found.added.size(), 2u);
+  EXPECT_EQ(found.added.at(3).text, "<|im_end|>");
+  EXPECT_EQ(found.added.at(3).flags, 1u);
+  EXPECT_EQ(found.added.at(4).flags, 0u);
+  EXPECT_TRUE(found.normalizesNfc);
+  EXPECT_EQ(found.eosToken, "<|im_end|>");
+  EXPECT_EQ(found.bosToken, std::nullopt);
+  EXPECT_EQ(found.chatTemplate, "{{ messages }}");
+  EXPECT_EQ(found.warnings,
+            std::vector<std::string>{"f: tokenizer.ggml.add_bos_token is "
+                                     "ignored: no token is put around a text"});
+  EXPECT_FALSE(readGgufTokenizer(parse(GgufBytes{}.make()), "f").has_value());
+}
+
+TEST(GgufTokenizer, Refuses) {
+  const auto errorOf = [](auto change) {
+    TokenizerKeys keys;
+    change(keys);
+    return keys.error();
+  };
+  EXPECT_EQ(errorOf([](auto &keys) { keys.model = "bert"; }),
+            "f: tokenizer.ggml.model \"bert\" is not supported; supported is "
+            "\"gpt2\"");
+  EXPECT_EQ(errorOf([](auto &keys) { keys.rule = "llama3"; }),
+            "f: tokenizer.ggml.pre \"llama3\" is not supported; supported is "
+            "\"qwen2\"");
+  EXPECT_EQ(errorOf([](auto &keys) { keys.kinds.pop_back(); }),
+            "f: tokenizer.ggml.token_type has 6 values for 7 tokens when as "
+            "many, and at most 16777216, are needed");
+  EXPECT_EQ(errorOf([](auto &keys) { keys.kinds[1] = 99; }),
+            "f: token 1 \"b\" has type 99 when 1, 3, 4 or 5 is needed");
+  EXPECT_EQ(errorOf([](auto &keys) { keys.tokens[1] = "a"; }),
+            "f: token 1 \"a\" is also token 0");
+  EXPECT_EQ(errorOf([](auto &keys) { keys.tokens[3] = "\xff"; }),
+            "f: token 3 \"\ufffd\" is not UTF-8");
+  EXPECT_EQ(errorOf([](auto &keys) { keys.merges[0] = "ab"; }),
+            "f: merge 0 is \"ab\" where two tokens with a space between are "
+            "needed");
+  EXPECT_EQ(errorOf([](auto &keys) { keys.chat = "\xff"; }),
+            "f: tokenizer.chat_template is not UTF-8");
+}
