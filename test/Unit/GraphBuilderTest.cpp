@@ -233,7 +233,7 @@ TEST(GraphBuilder, StatesTheFacts) {
   llvm::raw_string_ostream(facts)
       << model.module.get()->getDiscardableAttrDictionary();
   EXPECT_EQ(facts,
-            "{qwen.max_rows = 32 : i64, qwen.max_tokens = 512 : i64, "
+            "{qwen.max_rows = 64 : i64, qwen.max_tokens = 512 : i64, "
             "qwen.model = {architecture = \"Qwen3ForCausalLM\", head_dim = 16 "
             ": i64, heads = 6 : i64, hidden_size = 64 : i64, intermediate_size "
             "= 96 : i64, kv_heads = 2 : i64, layers = 1 : i64, max_position = "

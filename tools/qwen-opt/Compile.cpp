@@ -48,6 +48,8 @@ struct Options {
   std::string kv;
   std::string emit;
   std::optional<int64_t> context;
+  std::optional<int64_t> maxTokens;
+  std::optional<int64_t> maxRows;
   bool verify = false;
   std::string runner;
 
@@ -253,7 +255,10 @@ static void printSummary(const Options &options, const ImportedModel &model,
       << withUnit(summary.weightBytes) << ")\n"
       << "  arena: " << integer(kArenaBytesAttr) << " bytes for "
       << integer(kMaxTokensAttr) << " tokens and " << integer(kMaxRowsAttr)
-      << " rows a call\n"
+      << " rows a call, whose logits take "
+      << withUnit(integer(kMaxRowsAttr) * integer(kResultStrideAttr) *
+                  sizeof(float))
+      << '\n'
       << "  kv cache: " << kvFormatName(options.kvFormat()) << ", "
       << kvTokenBytes(config, options.kvFormat()) << " bytes a token, "
       << kvTokenBytes(config, options.kvFormat()) * kPageTokens << " a page of "
@@ -334,6 +339,21 @@ static void printWarnings(const TokenizerImport &tokenizer) {
   }
 }
 
+/// Sets the limits of a call that the options name. Throws Error if a call
+/// would have more rows than tokens.
+static void setLimits(mlir::ModuleOp module, const Options &options) {
+  const int64_t tokens = options.maxTokens.value_or(kDefaultMaxTokens);
+  const int64_t rows =
+      options.maxRows.value_or(std::min(kDefaultMaxRows, tokens));
+  if (rows > tokens)
+    throw Error("--max-rows " + std::to_string(rows) + " is more than the " +
+                std::to_string(tokens) +
+                " tokens of a call, which --max-tokens sets");
+  mlir::Builder builder(module.getContext());
+  module->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(tokens));
+  module->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(rows));
+}
+
 static void compile(Options options) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Target> targets = resolveTargets(options.target);
@@ -359,6 +379,7 @@ static void compile(Options options) {
                 std::to_string(config.maxPosition) +
                 " positions that the model was made for "
                 "(max_position_embeddings or context_length)");
+  setLimits(*model.module, options);
   const std::vector<TargetCode> codes =
       compileTargets(*model.module, options, std::move(targets));
   if (!options.emit.empty()) {
@@ -445,6 +466,17 @@ int qwen::compileMain(int argc, char **argv) {
             "maximum length of a sequence; default is the checkpoint's "
             "maximum",
             1, int64_t{1} << 30);
+  addNumber(&app, "--max-tokens", options.maxTokens,
+            "maximum number of tokens in a call; default is " +
+                std::to_string(kDefaultMaxTokens),
+            1, kMostTokens);
+  addNumber(&app, "--max-rows", options.maxRows,
+            "maximum number of rows of logits in a call, which is the number "
+            "of sequences that decode together; default is " +
+                std::to_string(kDefaultMaxRows) +
+                ", or --max-tokens if that "
+                "is less",
+            1, kMostTokens);
   CLI::Option *verify =
       app.add_flag("--verify", options.verify,
                    "compare every kernel with the reference before the file "

@@ -17,7 +17,7 @@ namespace qwen {
 
 /// Maximum numbers of tokens and of rows in one call.
 inline constexpr int64_t kDefaultMaxTokens = 512;
-inline constexpr int64_t kDefaultMaxRows = 32;
+inline constexpr int64_t kDefaultMaxRows = 64;
 
 struct ImportedModel {
   /// At stage "graph". `kModelAttr` has the facts of the manifest that come
