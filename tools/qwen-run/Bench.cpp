@@ -31,13 +31,9 @@ int32_t qwen::run::benchToken(const Manifest &manifest, int64_t i) {
   return static_cast<int32_t>((i * 7919 + 17) % manifest.model.tokenizerVocab);
 }
 
-/// Called after each step of a run.
-using StepFn = std::function<void(const SequenceStep &step, double seconds)>;
-
-/// Runs a prompt and the tokens after it, and returns the seconds of both.
-/// Without `stepDone` nothing reads the clock in between.
-static std::pair<double, double>
-runSteps(const BenchCommand &command, Engine &engine, const StepFn &stepDone) {
+std::pair<double, double> qwen::run::runSteps(const BenchCommand &command,
+                                              Engine &engine,
+                                              const StepFn &stepDone) {
   const auto nothing = [](size_t, std::span<float>) {};
   const int64_t callTokens = engine.manifest().limits.tokens;
   std::vector<SequenceId> sequences(static_cast<size_t>(command.batch));
@@ -193,6 +189,16 @@ static std::string toText(const ordered_json &result) {
   return text;
 }
 
+void qwen::run::checkBenchLength(const BenchCommand &command,
+                                 const ModelInfo &model) {
+  if (command.prompt > model.context - command.count)
+    throw Error("a prompt of " + std::to_string(command.prompt) + " and " +
+                std::to_string(command.count) +
+                " more tokens do not fit in the context of " +
+                std::to_string(model.context) +
+                " that the model was compiled for");
+}
+
 void qwen::run::bench(const BenchCommand &command) {
   std::optional<OutputFile> picture;
   if (!command.svg.empty())
@@ -208,12 +214,7 @@ void qwen::run::bench(const BenchCommand &command) {
   const double loadSeconds = secondsSince(loadStart);
 
   const ModelInfo &model = artifact.manifest().model;
-  if (command.prompt > model.context - command.count)
-    throw Error("a prompt of " + std::to_string(command.prompt) + " and " +
-                std::to_string(command.count) +
-                " more tokens do not fit in the context of " +
-                std::to_string(model.context) +
-                " that the model was compiled for");
+  checkBenchLength(command, model);
 
   const Speeds speeds = measureSpeeds(command, engine);
   std::optional<Profiles> profiles;

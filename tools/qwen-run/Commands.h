@@ -15,8 +15,10 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace qwen::run {
@@ -73,6 +75,8 @@ struct BenchCommand {
   int64_t count = 32;
   /// Sequences that run together; each has `prompt` and `count` tokens.
   int64_t batch = 1;
+  /// Numbers of requests that a scheduler answers at once; empty: none.
+  std::vector<int64_t> clients;
   int64_t repetitions = 5;
   int32_t threads = 0;
   WeightCheck check = WeightCheck::Off;
@@ -92,6 +96,16 @@ int32_t benchToken(const Manifest &manifest, int64_t i);
 /// {"median", "least", "greatest"} of `values`, which are not empty.
 nlohmann::ordered_json summary(std::vector<double> values);
 void bench(const BenchCommand &command);
+/// Compares decoding through a scheduler with decoding without it.
+void benchClients(const BenchCommand &command);
+/// Throws Error if a run does not fit in the context.
+void checkBenchLength(const BenchCommand &command, const ModelInfo &model);
+/// Called after each step of a run.
+using StepFn = std::function<void(const SequenceStep &step, double seconds)>;
+/// Runs `batch` prompts and the tokens after them, and returns the seconds of
+/// both. Without `stepDone` nothing reads the clock in between.
+std::pair<double, double> runSteps(const BenchCommand &command, Engine &engine,
+                                   const StepFn &stepDone);
 /// Compares the memory bandwidth over the weights with that of decoding, in
 /// alternating measurements.
 void bandwidth(const BenchCommand &command);

@@ -126,6 +126,14 @@ static void addBench(CLI::App &app, BenchCommand &command) {
   CLI::Option *batch =
       addNumber(sub, "--batch", command.batch, "Sequences in a batch", 1, 1024)
           ->default_str(std::to_string(command.batch));
+  CLI::Option *clients =
+      sub->add_option("--clients", command.clients,
+                      "Numbers of requests that a scheduler answers at once, "
+                      "compared with --batch of as many")
+          ->delimiter(',')
+          ->check(CLI::Range(1, 1024))
+          ->type_name("INT,...")
+          ->excludes(batch);
   addNumber(sub, "--repetitions", command.repetitions, "Number of measurements",
             1, kMost)
       ->default_str(std::to_string(command.repetitions));
@@ -137,7 +145,7 @@ static void addBench(CLI::App &app, BenchCommand &command) {
       "--profile", command.profile,
       "Measure the time of each op in as many further runs, and compare it "
       "with the limits of this machine");
-  profile->excludes(batch);
+  profile->excludes(batch)->excludes(clients);
   sub->add_option("--svg", command.svg,
                   "File for a picture of the last profiled prefill and decode, "
                   "by thread (SVG)")
@@ -145,10 +153,13 @@ static void addBench(CLI::App &app, BenchCommand &command) {
   sub->add_flag("--bandwidth", command.bandwidth,
                 "Compare decoding with the memory bandwidth; runs no prompt")
       ->excludes(profile)
+      ->excludes(clients)
       ->excludes(batch);
   sub->callback([&command] {
     if (command.bandwidth)
       bandwidth(command);
+    else if (!command.clients.empty())
+      benchClients(command);
     else
       bench(command);
   });

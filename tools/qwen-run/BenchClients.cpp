@@ -1,0 +1,146 @@
+//===- BenchClients.cpp - Speed of a scheduler ----------------------------===//
+//
+// Decoding of requests through the scheduler, beside the same batches without
+// it, in alternating measurements.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Commands.h"
+#include "Output.h"
+#include "engine/Scheduler.h"
+
+#include "qwen/ABI/Error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <latch>
+
+using namespace qwen;
+using namespace qwen::run;
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+/// Tokens a second, and seconds until the last client has its first token.
+struct ClientSpeeds {
+  double decode, firstToken;
+};
+
+/// Measures from the first token of the last client to the end of the first.
+struct SteadyDecode {
+  explicit SteadyDecode(int64_t clients) : withoutToken(clients) {}
+
+  void onToken(bool isFirst) {
+    if (isFirst && --withoutToken == 0)
+      begin = Clock::now();
+    else if (withoutToken == 0 && !isOver) {
+      ++tokens;
+      end = Clock::now();
+    }
+  }
+
+  int64_t withoutToken;
+  bool isOver = false;
+  int64_t tokens = 0;
+  Clock::time_point start = Clock::now(), begin, end;
+};
+} // namespace
+
+static ClientSpeeds runClients(const BenchCommand &command, Engine &engine,
+                               int64_t clients) {
+  // Each repetition must read its prompts.
+  Scheduler scheduler(engine, {.queue = static_cast<size_t>(clients),
+                               .batcher = {.prefixCache = false}});
+  std::latch running(clients);
+  std::string error;
+  SteadyDecode steady(clients);
+  for (int64_t i = 0; i < clients; ++i) {
+    Request request;
+    for (int64_t j = 0; j < command.prompt; ++j)
+      request.prompt.push_back(benchToken(engine.manifest(), i + j));
+    request.sampling.temperature = 0;
+    request.maxTokens = command.count;
+    request.onToken = [&](const TokenEvent &event) {
+      steady.onToken(event.position == command.prompt);
+      return true;
+    };
+    request.onEnd = [&](const Ending &ending) {
+      steady.isOver = true;
+      error += ending.error;
+      running.count_down();
+    };
+    scheduler.submit(std::move(request));
+  }
+  running.wait();
+  if (!error.empty())
+    throw Error(error);
+  const auto seconds = [](Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  return {static_cast<double>(steady.tokens) /
+              seconds(steady.end - steady.begin),
+          seconds(steady.begin - steady.start)};
+}
+
+/// Measures a number of clients, and as many sequences without a scheduler.
+static ordered_json measureClients(const BenchCommand &command,
+                                   const Artifact &artifact, int64_t clients) {
+  BenchCommand batch = command;
+  batch.batch = clients;
+  EngineOptions options;
+  options.threads = limitThreads(command.threads);
+  options.lock = command.lock;
+  options.check = limitCheck(command.check, artifact);
+  options.sequences = static_cast<int32_t>(clients);
+  Engine engine(artifact, options);
+  std::vector<double> decode, firstToken, batchDecode;
+  // The first repetition warms caches and is not counted.
+  for (int64_t i = 0; i <= command.repetitions; ++i) {
+    const double seconds = runSteps(batch, engine, {}).second;
+    const ClientSpeeds speeds = runClients(command, engine, clients);
+    if (i == 0)
+      continue;
+    batchDecode.push_back(static_cast<double>(command.count * clients) /
+                          seconds);
+    decode.push_back(speeds.decode);
+    firstToken.push_back(speeds.firstToken);
+  }
+  finishCheck(engine, artifact);
+  return {{"clients", clients},
+          {"threads", engine.threads()},
+          {"decode_tokens_per_second", summary(decode)},
+          {"batch_decode_tokens_per_second", summary(batchDecode)},
+          {"first_token_seconds", summary(firstToken)}};
+}
+
+void qwen::run::benchClients(const BenchCommand &command) {
+  const Artifact artifact(command.file);
+  checkBenchLength(command, artifact.manifest().model);
+  ordered_json result = {{"model", artifact.manifest().model.name},
+                         {"repetitions", command.repetitions},
+                         {"prompt_tokens", command.prompt},
+                         {"decode_tokens", command.count},
+                         {"runs", ordered_json::array()}};
+  for (int64_t clients : command.clients)
+    result["runs"].push_back(measureClients(command, artifact, clients));
+  if (command.json) {
+    writeOut(result.dump(2) + "\n");
+    return;
+  }
+  for (const ordered_json &run : result["runs"]) {
+    const auto median = [&](const char *key) {
+      return run[key]["median"].get<double>();
+    };
+    char line[200];
+    snprintf(line, sizeof(line),
+             "%lld clients: decode %.1f tokens/s, %.1f without the scheduler "
+             "(%.2f); last first token after %.3f s\n",
+             static_cast<long long>(run["clients"].get<int64_t>()),
+             median("decode_tokens_per_second"),
+             median("batch_decode_tokens_per_second"),
+             median("decode_tokens_per_second") /
+                 median("batch_decode_tokens_per_second"),
+             median("first_token_seconds"));
+    writeOut(line);
+  }
+}
