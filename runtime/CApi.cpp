@@ -1,48 +1,14 @@
 //===- CApi.cpp - C interface of the runtime ------------------------------===//
 
-#include "qwenrt.h"
-
-#include "artifact/Artifact.h"
+#include "CApiModel.h"
 #include "engine/CpuCount.h"
-#include "engine/Engine.h"
-#include "engine/Sampler.h"
-#include "text/Tokenizer.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/ABI/Version.h"
 
 #include <algorithm>
-#include <memory>
-#include <optional>
-#include <type_traits>
 
 using namespace qwen;
-
-struct qwen_model {
-  qwen_model(const char *path, const EngineOptions &options)
-      : artifact(path), engine(artifact, usable(options, artifact)) {
-    if (!artifact.tokenizer().empty())
-      tokenizer = Tokenizer::fromBlob(artifact.tokenizer());
-  }
-
-  static EngineOptions usable(EngineOptions options, const Artifact &artifact) {
-    options.check = usableCheck(options.check, artifact.fileSize());
-    return options;
-  }
-
-  const Tokenizer &text() const {
-    if (!tokenizer)
-      throw Error(artifact.path() + " has no tokenizer");
-    return *tokenizer;
-  }
-
-  Artifact artifact;
-  Engine engine;
-  std::optional<Tokenizer> tokenizer;
-  std::vector<Token> batch;
-  /// Of the last qwen_forward.
-  std::span<const Failure> failures;
-};
+using namespace qwen::capi;
 
 struct qwen_sampler {
   Sampler sampler;
@@ -65,30 +31,22 @@ static_assert(
 
 static thread_local std::string lastError;
 
-/// Runs `body`. An exception becomes lastError and the result: the negative
-/// ErrorKind if it is a number, else zeros.
-template <typename ResultType, typename BodyType>
-static ResultType guard(BodyType body) {
-  ErrorKind kind = ErrorKind::General;
+ErrorKind qwen::capi::noteError() {
   try {
-    return body();
+    throw;
   } catch (const std::bad_alloc &) {
     lastError = "out of memory";
-    kind = ErrorKind::NoMemory;
+    return ErrorKind::NoMemory;
   } catch (const Error &error) {
     lastError = error.what();
-    kind = error.kind();
+    return error.kind();
   } catch (const std::exception &error) {
     lastError = error.what();
+    return ErrorKind::General;
   }
-  if constexpr (std::is_integral_v<ResultType>)
-    return -static_cast<ResultType>(kind);
-  else
-    return {};
 }
 
-/// Throws Error if an argument is NULL; `name` is "function: argument".
-static void needArgument(const char *name, const void *argument) {
+void qwen::capi::needArgument(const char *name, const void *argument) {
   if (!argument)
     throw Error(std::string(name) + " is NULL");
 }
@@ -101,18 +59,25 @@ static void checkOption(const char *name, int32_t value, int32_t most) {
                 std::to_string(most) + " is needed");
 }
 
-/// Whether a struct of options has values; without them every option has its
-/// default. Throws Error if its size is not this version's.
-template <typename StructType>
-static bool hasValues(const char *function, const StructType &options) {
-  if (options.size == 0)
-    return false;
-  if (options.size != sizeof(options))
-    throw Error(std::string(function) + ": the size of its options is " +
-                std::to_string(options.size) + " when 0 (all defaults) or " +
-                std::to_string(sizeof(options)) +
+void qwen::capi::checkSize(const std::string &what, size_t size, size_t needed,
+                           const char *orElse) {
+  if (size != needed)
+    throw Error(what + " is " + std::to_string(size) + " when " + orElse +
+                std::to_string(needed) +
                 " is needed; compile the program with the library's header");
-  return true;
+}
+
+SamplerOptions qwen::capi::samplerOptionsOf(const char *function,
+                                            const qwen_model &model,
+                                            const qwen_sampling &sampling) {
+  if (!hasValues(function, sampling))
+    return samplerOptions(model.artifact.manifest().generation);
+  return {.temperature = sampling.temperature,
+          .topK = sampling.top_k,
+          .topP = sampling.top_p,
+          .minP = sampling.min_p,
+          .repetitionPenalty = sampling.repetition_penalty,
+          .seed = sampling.seed};
 }
 
 const char *qwen_last_error(void) { return lastError.c_str(); }
@@ -320,16 +285,8 @@ qwen_sampler *qwen_sampler_new(const qwen_model *model,
   return guard<qwen_sampler *>([&] {
     needArgument("qwen_sampler_new: model", model);
     needArgument("qwen_sampler_new: sampling", sampling);
-    SamplerOptions options =
-        samplerOptions(model->artifact.manifest().generation);
-    if (hasValues("qwen_sampler_new", *sampling)) {
-      options.temperature = sampling->temperature;
-      options.topK = sampling->top_k;
-      options.topP = sampling->top_p;
-      options.minP = sampling->min_p;
-      options.repetitionPenalty = sampling->repetition_penalty;
-      options.seed = sampling->seed;
-    }
+    const SamplerOptions options =
+        samplerOptionsOf("qwen_sampler_new", *model, *sampling);
     const ModelInfo &info = model->artifact.manifest().model;
     return new qwen_sampler{
         Sampler(options, info.vocabSize, info.tokenizerVocab, answer),

@@ -1,6 +1,7 @@
 //===- CApiTest.cpp - The C interface, and one sequence -------------------===//
 
 #include "HandmadeArtifact.h"
+#include "engine/Batcher.h"
 #include "engine/Session.h"
 
 #include "qwenrt.h"
@@ -9,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
@@ -214,6 +216,11 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   expectNull(qwen_describe_failure(nullptr, 0, nullptr, 0),
              "qwen_describe_failure: model");
   expectNull(qwen_pages(nullptr), "qwen_pages: model");
+  EXPECT_EQ(qwen_scheduler_new(nullptr, nullptr), nullptr);
+  EXPECT_STREQ(qwen_last_error(), "qwen_scheduler_new: model is NULL");
+  expectNull(qwen_submit(nullptr, nullptr), "qwen_submit: scheduler");
+  expectNull(qwen_cancel(nullptr, 0), "qwen_cancel: scheduler");
+  EXPECT_EQ(qwen_scheduler_counts(nullptr).steps, 0);
   expectNull(qwen_free_pages(nullptr), "qwen_free_pages: model");
   expectNull(qwen_forward(nullptr, nullptr, 0, nullptr), "qwen_forward: model");
   EXPECT_EQ(qwen_default_sampling(nullptr).size, 0u);
@@ -267,6 +274,116 @@ TEST_F(CApiTest, DamagedWeightsStopTheModel) {
     EXPECT_EQ(qwen_finish_check(model), expected);
     qwen_free(model);
   }
+}
+
+namespace {
+/// What the functions of a C request have been told.
+struct Heard {
+  std::vector<int32_t> drawn, prompt;
+  std::vector<float> logprobs;
+  int64_t progress = 0;
+  qwen_ending ending = {};
+  std::string error;
+  std::atomic<int> endings = 0;
+};
+
+qwen_request requestOf(Heard &heard, const std::vector<int32_t> &prompt) {
+  qwen_request request = {};
+  request.size = sizeof(request);
+  request.prompt = prompt.data();
+  request.prompt_size = prompt.size();
+  request.max_tokens = 3;
+  request.logprobs = -1;
+  request.user = &heard;
+  request.on_token = [](void *user, const qwen_token_event *event) {
+    auto &to = *static_cast<Heard *>(user);
+    (event->is_prompt ? to.prompt : to.drawn).push_back(event->id);
+    for (size_t i = 0; i < event->top_count; ++i)
+      EXPECT_EQ(event->top[i].logprob, event->logprob);
+    to.logprobs.push_back(event->logprob);
+    return 1;
+  };
+  request.on_progress = [](void *user, int64_t done, int64_t) {
+    static_cast<Heard *>(user)->progress = done;
+  };
+  request.on_end = [](void *user, const qwen_ending *ending) {
+    auto &to = *static_cast<Heard *>(user);
+    to.ending = *ending;
+    to.error = ending->text;
+    ++to.endings;
+    to.endings.notify_all();
+  };
+  return request;
+}
+} // namespace
+
+// The code of the artifact only returns, so that all logits are 0.
+TEST_F(CApiTest, ASchedulerAnswersRequests) {
+  const qwen_options options = {sizeof(options), 2, 3, 0, 2};
+  qwen_model *model = qwen_load(path.c_str(), &options);
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const qwen_scheduler_options rules = {sizeof(rules), 1, 8};
+  qwen_scheduler *scheduler = qwen_scheduler_new(model, &rules);
+  ASSERT_NE(scheduler, nullptr) << qwen_last_error();
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  Heard heard;
+  qwen_request request = requestOf(heard, prompt);
+  request.logprobs = 2;
+  request.score_prompt = 1;
+  EXPECT_EQ(qwen_submit(scheduler, &request), 1);
+  heard.endings.wait(0);
+  EXPECT_EQ(heard.drawn, (std::vector<int32_t>{0, 0, 0}));
+  EXPECT_EQ(heard.prompt, (std::vector<int32_t>{2, 3}));
+  EXPECT_EQ(heard.logprobs,
+            std::vector<float>(5, static_cast<float>(-std::log(40.))));
+  EXPECT_EQ(heard.progress, 3);
+  EXPECT_EQ(heard.ending.reason, QWEN_END_LENGTH);
+  EXPECT_EQ(heard.ending.prompt_tokens, 3);
+  EXPECT_EQ(heard.ending.drawn_tokens, 3);
+
+  // Three pages are more than the model has.
+  Heard second, third;
+  request = requestOf(second, prompt);
+  request.max_tokens = -1;
+  const int32_t zero = 0;
+  request.stop_tokens = &zero;
+  request.stop_count = 1;
+  EXPECT_EQ(qwen_submit(scheduler, &request), 2);
+  const std::vector<int32_t> nothing;
+  request = requestOf(third, nothing);
+  EXPECT_EQ(qwen_submit(scheduler, &request), QWEN_ERROR_GENERAL);
+  const std::vector<int32_t> longer(101, 1), unknown = {40};
+  request = requestOf(third, longer);
+  EXPECT_EQ(qwen_submit(scheduler, &request), QWEN_ERROR_PAST_CONTEXT);
+  request = requestOf(third, unknown);
+  EXPECT_EQ(qwen_submit(scheduler, &request), QWEN_ERROR_INVALID_TOKEN);
+  request.size = 8;
+  EXPECT_EQ(qwen_submit(scheduler, &request), QWEN_ERROR_GENERAL);
+  EXPECT_EQ(std::string(qwen_last_error())
+                .rfind("qwen_submit: the size of the request is 8 when ", 0),
+            0u);
+  EXPECT_EQ(qwen_cancel(scheduler, 99), 0);
+  second.endings.wait(0);
+  EXPECT_EQ(second.ending.reason, QWEN_END_STOP);
+  qwen_scheduler_free(scheduler);
+  EXPECT_EQ(third.endings, 0);
+  EXPECT_EQ(qwen_free_pages(model), 2);
+  qwen_free(model);
+  qwen_scheduler_free(nullptr);
+}
+
+// Programs are compiled with these structs.
+TEST(CApi, StructsKeepTheirSizes) {
+  EXPECT_EQ(sizeof(qwen_options), 24u);
+  EXPECT_EQ(sizeof(qwen_token), 24u);
+  EXPECT_EQ(sizeof(qwen_failure), 16u);
+  EXPECT_EQ(sizeof(qwen_sampling), 48u);
+  EXPECT_EQ(sizeof(qwen_scheduler_options), 16u);
+  EXPECT_EQ(sizeof(qwen_logprob), 8u);
+  EXPECT_EQ(sizeof(qwen_token_event), 40u);
+  EXPECT_EQ(sizeof(qwen_ending), 40u);
+  EXPECT_EQ(sizeof(qwen_request), 152u);
+  EXPECT_EQ(sizeof(qwen_counts), 64u);
 }
 
 TEST(CApi, HasAVersion) { EXPECT_STREQ(qwen_version(), projectVersion()); }
@@ -391,6 +508,32 @@ TEST_F(SessionTest, StopsBetweenCalls) {
   EXPECT_EQ(ran.size(), 16u);
   EXPECT_EQ(session.next(), 4);
   EXPECT_EQ(ran.size(), 20u);
+}
+
+// With a steady set of requests, also while they fill and keep pages.
+TEST_F(SessionTest, StepsAllocateNothing) {
+  manifest.model.context = 1000;
+  Engine wide(manifest, nullptr, countingForward,
+              {.threads = 2, .sequences = 4});
+  Batcher batcher(wide);
+  for (RequestId id = 1; id <= 4; ++id) {
+    Request request;
+    request.prompt = {1, 2, static_cast<int32_t>(id)};
+    request.sampling = {.topK = 5, .seed = id};
+    request.logprobs = 3;
+    request.onToken = [](const TokenEvent &) { return true; };
+    batcher.add(std::make_unique<Job>(std::move(request), id, manifest.model));
+  }
+  for (int i = 0; i < 10; ++i)
+    batcher.step();
+  const int64_t before = allocations;
+  if (before < 0)
+    GTEST_SKIP() << "a sanitizer has the allocator";
+  for (int i = 0; i < 200; ++i)
+    batcher.step();
+  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(batcher.runningCount(), 4u);
+  batcher.cancelAll();
 }
 
 TEST_F(SessionTest, TheTokenLoopAllocatesNothing) {

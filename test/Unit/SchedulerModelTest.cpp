@@ -49,7 +49,7 @@ protected:
     std::vector<int32_t> common;
     for (int i = 0; i < 200; ++i)
       common.push_back(below(vocab));
-    for (int i = 0; i < (full() ? 50 : 12); ++i) {
+    for (int i = 0; i < (full() ? 50 : 8); ++i) {
       Request request;
       if (i % 2)
         request.prompt.assign(common.begin(), common.begin() + below(200));
