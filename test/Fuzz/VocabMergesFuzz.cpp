@@ -1,6 +1,6 @@
 //===- VocabMergesFuzz.cpp - vocab.json, merges.txt and their kin -------===//
 
-#include "TokenizerFolder.h"
+#include "UseTokenizer.h"
 
 using namespace qwen;
 
@@ -13,6 +13,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       fuzz::splitParts(fuzz::asText(data, size), std::size(kNames));
   for (size_t i = 0; i < parts.size(); ++i)
     folder.write(kNames[i], i > 1 && parts[i].empty() ? "{}" : parts[i]);
-  fuzz::buildAndUse(folder, size);
+  fuzz::buildAndUse([] { return readTokenizerFiles(folder.path()); }, size);
   return 0;
 }

@@ -100,6 +100,47 @@ def tokenizers():
         + struct.pack(f"<{len(offsets)}I", *offsets) + b"".join(tokens))
 
 
+def gguf(keys, tensors, version=3):
+    """`tensors` are (name, type, dimensions with K first, bytes)."""
+    text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
+
+    def value(v):
+        if isinstance(v, str):
+            return struct.pack("<I", 8) + text(v)
+        if isinstance(v, list):
+            kind = 8 if isinstance(v[0], str) else 5
+            return struct.pack("<IIQ", 9, kind, len(v)) + b"".join(text(x) if kind == 8 else struct.pack("<i", x) for x in v)
+        return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v)
+
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys))
+    head += b"".join(text(key) + value(v) for key, v in keys.items())
+    data = b""
+    for name, kind, dims, raw in tensors:
+        head += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(data))
+        data += raw + bytes(-len(raw) % 32)
+    return head + bytes(-len(head) % 32) + data
+
+
+def ggufs():
+    size = {"block_count": 1, "context_length": 64, "embedding_length": 32, "feed_forward_length": 32,
+            "attention.head_count": 2, "attention.head_count_kv": 1, "attention.layer_norm_rms_epsilon": 1e-6,
+            "rope.freq_base": 1e4}
+    model = {"general.architecture": "qwen2"} | {f"qwen2.{key}": v for key, v in size.items()}
+    tensors = [("token_embd.weight", 8, [32, 300], bytes(300 * 34)), ("blk.0.attn_qkv.weight", 2, [32, 64], bytes(64 * 18)),
+               ("output_norm.weight", 0, [32], bytes(128))]
+    put("Gguf", "model", gguf(model, tensors))
+    put("Gguf", "version2", gguf({"general.alignment": 64}, [], 2))
+    put("Gguf", "big-endian", gguf({}, [], 3 << 24))
+    put("Gguf", "split", gguf(model | {"split.no": 0, "split.count": 2, "split.tensors.count": 3}, tensors[2:]))
+    put("Gguf", "refused", gguf({"general.type": "adapter"}, [("t", 16, [256], bytes(66))]))
+    tokens = alphabet() + ["ab", "<|im_end|>", "<think>", "[PAD259]"]
+    put("Gguf", "tokenizer", gguf(model | {
+        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [1] * 257 + [3, 4, 5], "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.eos_token_id": 257, "tokenizer.chat_template": "{{ messages }}"},
+        [("token_embd.weight", 2, [32, 260], bytes(260 * 18))]))
+
+
 def texts():
     cases = [json.loads(line) for line in (INPUTS / "tokenizer" / "cases.jsonl").read_text().splitlines()]
     for i, case in enumerate(cases[:: max(1, len(cases) // 24)]):
@@ -186,6 +227,7 @@ def modules():
 shutil.rmtree(OUT, ignore_errors=True)
 checkpoints()
 tokenizers()
+ggufs()
 texts()
 templates()
 artifacts()

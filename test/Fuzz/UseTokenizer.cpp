@@ -1,19 +1,17 @@
-//===- TokenizerFolder.cpp - Tokenizers from files ----------------------===//
+//===- UseTokenizer.cpp - Tokenizers of checkpoints -----------------------===//
 
-#include "TokenizerFolder.h"
+#include "UseTokenizer.h"
 
 #include "text/Tokenizer.h"
 
 #include "qwen/Import/Tokenizer/Tokenizer.h"
 
-#include <optional>
-
 using namespace qwen;
 
-void qwen::fuzz::buildAndUse(const Folder &folder, size_t inputBytes) {
+void qwen::fuzz::buildAndUse(const ReadTokenizerFn &read, size_t inputBytes) {
   std::optional<TokenizerImport> import;
   const bool parsed = parses(inputBytes, [&] {
-    if (auto found = readTokenizerFiles(folder.path()))
+    if (auto found = read())
       import = buildTokenizer(std::move(*found));
   });
   if (!parsed || !import)
