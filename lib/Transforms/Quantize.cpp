@@ -102,7 +102,7 @@ private:
     for (const auto &[text, rule] : llvm::zip_equal(tensorWeights, rules))
       if (!rule.isUsed)
         return emitRuleError(text)
-               << "matches no matrix of the checkpoint; qwen-opt DIR "
+               << "matches no matrix of the checkpoint; qwen-opt CHECKPOINT "
                   "--emit=graph prints their names";
     return success();
   }

@@ -124,8 +124,8 @@ TEST(Config, RefusesFiles) {
     return messageOf([&] { readModelConfig(path); });
   };
   EXPECT_EQ(error(dir.path() / "none"),
-            dir.string() + "/none does not exist: the folder of a Hugging Face "
-                           "checkpoint is needed");
+            dir.string() + "/none does not exist: a Hugging Face folder or a "
+                           "GGUF file is needed");
   EXPECT_EQ(error(dir.path()),
             dir.string() + " has no config.json: the folder of a Hugging Face "
                            "checkpoint is needed");

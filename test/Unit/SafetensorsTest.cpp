@@ -337,11 +337,11 @@ TEST(StoredTensors, RefusesFolders) {
   TempDir dir;
   dir.write("file", "");
   EXPECT_EQ(openError(dir.path() / "none"),
-            dir.string() + "/none does not exist: the folder of a Hugging Face "
-                           "checkpoint is needed");
+            dir.string() + "/none does not exist: a Hugging Face folder or a "
+                           "GGUF file is needed");
   EXPECT_EQ(openError(dir.path() / "file"),
-            dir.string() + "/file is not a folder: the folder of a Hugging "
-                           "Face checkpoint is needed");
+            dir.string() + "/file is not a folder: a Hugging Face folder or a "
+                           "GGUF file is needed");
   EXPECT_EQ(openError(dir.path()), dir.string() +
                                        " has neither model.safetensors nor "
                                        "model.safetensors.index.json");

@@ -19,11 +19,13 @@ void qwen::requireDirectory(const fs::path &dir) {
   std::error_code error;
   const fs::file_status status = fs::status(dir, error);
   if (status.type() == fs::file_type::not_found)
-    throw Error(dir.string() + " does not exist: the folder of a Hugging Face "
-                               "checkpoint is needed");
+    throw Error(dir.string() +
+                " does not exist: a Hugging Face folder or a GGUF file is "
+                "needed");
   if (status.type() != fs::file_type::directory && !error)
-    throw Error(dir.string() + " is not a folder: the folder of a Hugging "
-                               "Face checkpoint is needed");
+    throw Error(dir.string() +
+                " is not a folder: a Hugging Face folder or a GGUF file is "
+                "needed");
   if (!error)
     fs::directory_iterator(dir, error);
   if (error)
