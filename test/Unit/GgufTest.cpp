@@ -195,7 +195,7 @@ TEST(Gguf, RefusesTypesByName) {
 }
 
 TEST(Gguf, ReadsManyKeysAndTensors) {
-  constexpr int kMany = 1'000'000;
+  constexpr int kMany = 200'000;
   GgufBytes file;
   for (int i = 0; i < kMany; ++i) {
     file.keys.push_back(key(std::to_string(i), GgufType::U8, raw(uint8_t{0})));
@@ -204,7 +204,7 @@ TEST(Gguf, ReadsManyKeysAndTensors) {
   const std::string bytes = file.make();
   const std::clock_t start = std::clock();
   EXPECT_EQ(parse(bytes).tensors.size(), size_t{kMany});
-  EXPECT_LT(std::clock() - start, 30 * CLOCKS_PER_SEC);
+  EXPECT_LT(std::clock() - start, 5 * CLOCKS_PER_SEC);
 }
 
 TEST(Gguf, NamesSplitFiles) {

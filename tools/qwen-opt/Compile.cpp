@@ -354,6 +354,20 @@ static void setLimits(mlir::ModuleOp module, const Options &options) {
   module->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(rows));
 }
 
+static std::optional<TokenizerImport>
+importTokenizer(const Checkpoint &checkpoint) {
+  auto from = checkpoint.readTokenizer();
+  if (!from)
+    return std::nullopt;
+  TokenizerImport tokenizer = buildTokenizer(std::move(*from));
+  printWarnings(tokenizer);
+  if (tokenizer.vocabSize > checkpoint.config().vocabSize)
+    throw Error("the tokenizer has " + std::to_string(tokenizer.vocabSize) +
+                " tokens when the embedding has " +
+                std::to_string(checkpoint.config().vocabSize) + " rows");
+  return tokenizer;
+}
+
 static void compile(Options options) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Target> targets = resolveTargets(options.target);
@@ -387,15 +401,8 @@ static void compile(Options options) {
     return;
   }
 
-  std::optional<TokenizerImport> tokenizer;
-  if (auto from = model.checkpoint->readTokenizer()) {
-    tokenizer = buildTokenizer(std::move(*from));
-    printWarnings(*tokenizer);
-    if (tokenizer->vocabSize > config.vocabSize)
-      throw Error("the tokenizer has " + std::to_string(tokenizer->vocabSize) +
-                  " tokens when the embedding has " +
-                  std::to_string(config.vocabSize) + " rows");
-  }
+  const std::optional<TokenizerImport> tokenizer =
+      importTokenizer(*model.checkpoint);
   const ArtifactInput input = {checkpointName(options.checkpoint), positions,
                                model.checkpoint.get(), &tokenizer};
   ArtifactSummary summary;

@@ -20,6 +20,7 @@ using namespace qwen;
 namespace {
 /// A weight in a part of the image.
 struct Segment {
+  /// In its file, for errors.
   std::string name;
   /// In the checkpoint or in `computed`.
   std::span<const uint8_t> bytes;
@@ -77,6 +78,8 @@ static Segment readSegment(WeightOp weight, const StoredTensors &tensors) {
                      segment.computed.size() * sizeof(float)};
     return segment;
   }
+  if (const StoredTensor *stored = tensors.find(segment.name))
+    segment.name = stored->name;
   segment.bytes = tensors.bytes(
       std::string_view(*weight.getFile()),
       static_cast<uint64_t>(*weight.getOffset()),

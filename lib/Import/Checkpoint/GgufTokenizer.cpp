@@ -14,6 +14,7 @@ using namespace qwen;
 /// Values of tokenizer.ggml.pre whose words are those of Qwen's expression.
 static constexpr std::string_view kWordRules[] = {"qwen2", "deepseek-r1-qwen"};
 
+namespace {
 /// Values of tokenizer.ggml.token_type.
 enum TokenKind : int64_t {
   Normal = 1,
@@ -21,6 +22,7 @@ enum TokenKind : int64_t {
   UserDefined = 4,
   Unused = 5,
 };
+} // namespace
 
 static bool isUtf8(std::string_view text) {
   while (!text.empty()) {

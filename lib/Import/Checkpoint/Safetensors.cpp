@@ -224,8 +224,8 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
 
   std::error_code error;
   if (std::filesystem::exists(dir / kSingleFile, error) || error) {
-    for (StoredTensor &tensor : parse(kSingleFile))
-      tensors.add(tensor.name, std::move(tensor));
+    for (const StoredTensor &tensor : parse(kSingleFile))
+      tensors.add(tensor.name, tensor);
     return tensors;
   }
 
@@ -238,10 +238,10 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
   for (const auto &[name, file] : fileOf) {
     if (tensors.hasMapped(file))
       continue;
-    for (StoredTensor &tensor : parse(file)) {
+    for (const StoredTensor &tensor : parse(file)) {
       const auto named = fileOf.find(tensor.name);
       if (named != fileOf.end() && named->second == file)
-        tensors.add(tensor.name, std::move(tensor));
+        tensors.add(tensor.name, tensor);
     }
   }
   const auto missing = std::ranges::find_if(

@@ -73,8 +73,8 @@ std::span<const uint8_t> StoredTensors::map(const std::string &file) {
   return bytes;
 }
 
-bool StoredTensors::add(std::string name, StoredTensor tensor) {
-  return byName.try_emplace(std::move(name), std::move(tensor)).second;
+bool StoredTensors::add(std::string name, const StoredTensor &tensor) {
+  return byName.try_emplace(std::move(name), tensor).second;
 }
 
 const StoredTensor *StoredTensors::find(std::string_view name) const {

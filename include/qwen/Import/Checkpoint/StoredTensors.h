@@ -59,7 +59,7 @@ public:
 
   /// Adds a tensor of a mapped file under the name that the model gives it.
   /// Returns false if there is one of that name.
-  bool add(std::string name, StoredTensor tensor);
+  bool add(std::string name, const StoredTensor &tensor);
 
   const std::filesystem::path &directory() const { return dir; }
 
