@@ -42,7 +42,8 @@ TEST(Gguf, ReadsKeys) {
       array("i", GgufType::I32, 2, raw(int32_t{-1}) + raw(int32_t{4})),
       key("j", GgufType::U16, raw(uint16_t{65535})),
   };
-  const GgufFile parsed = parse(file.make());
+  const std::string bytes = file.make();
+  const GgufFile parsed = parse(bytes);
   EXPECT_EQ(parsed.values.size(), file.keys.size());
   EXPECT_EQ(parsed.values["a"], 7);
   EXPECT_EQ(parsed.values["b"], -3);
