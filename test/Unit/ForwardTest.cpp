@@ -48,22 +48,30 @@ Rows run(const Artifact &artifact, RowKind kind,
 
 const std::vector<size_t> kAll = {0, 1, 2, 3, 4, 5, 6};
 
-/// The embedding of `id`, from its panel.
-std::vector<float> embeddingRow(const Artifact &artifact, int64_t id) {
+/// Offsets of the embedding of `id` in the weights, from its panel.
+std::vector<uint64_t> embeddingOffsets(const Artifact &artifact, int64_t id) {
   for (const TensorInfo &tensor : artifact.manifest().tensors) {
     if (tensor.segments.empty() ||
         tensor.segments[0].name != "model.embed_tokens.weight")
       continue;
     const int64_t k = tensor.shape[1];
-    const auto *values =
-        reinterpret_cast<const float *>(artifact.weights() + tensor.offset);
-    std::vector<float> row;
+    std::vector<uint64_t> offsets;
     for (int64_t i = 0; i < k; ++i)
-      row.push_back(values[(id / 16 * k + i) * 16 + id % 16]);
-    return row;
+      offsets.push_back(tensor.offset + static_cast<uint64_t>(
+                                            (id / 16 * k + i) * 16 + id % 16) *
+                                            sizeof(float));
+    return offsets;
   }
   ADD_FAILURE() << "no embedding";
   return {};
+}
+
+std::vector<float> embeddingRow(const Artifact &artifact, int64_t id) {
+  std::vector<float> row;
+  for (uint64_t offset : embeddingOffsets(artifact, id))
+    row.push_back(
+        *reinterpret_cast<const float *>(artifact.weights() + offset));
+  return row;
 }
 } // namespace
 
@@ -97,4 +105,46 @@ TEST(Forward, WantedRowsAreThoseOfAllRows) {
         EXPECT_EQ(some[i], all[wanted[i]]);
     }
   }
+}
+
+// With a token whose embedding is so large that its norm is not finite.
+TEST(Forward, ANumberThatIsNotFiniteStopsItsSequenceOnly) {
+  constexpr int32_t kLarge = 250;
+  const Artifact artifact(path());
+  const ElfMapping code = artifact.loadCode();
+  const auto size = static_cast<size_t>(artifact.header().weights.size);
+  const Mapping weights = Mapping::memory(size, "the weights");
+  std::copy_n(artifact.weights(), size, weights.data());
+  for (uint64_t offset : embeddingOffsets(artifact, kLarge))
+    *reinterpret_cast<float *>(weights.data() + offset) = 1e30f;
+  const auto rowsWith = [&](int32_t third, size_t failing) {
+    Engine engine(artifact.manifest(), weights.data(),
+                  findForward(artifact, code),
+                  {.threads = 2, .sequences = 3, .callTokens = 8});
+    std::vector<Token> batch;
+    for (int sequence = 0; sequence < 3; ++sequence)
+      engine.state().open();
+    for (int64_t position = 0; position < 5; ++position)
+      for (int32_t sequence = 0; sequence < 3; ++sequence)
+        batch.push_back({sequence == 1 && position == 3 ? third : 7 + sequence,
+                         sequence, position, true});
+    std::vector<std::pair<size_t, std::vector<float>>> rows;
+    const std::span<const Failure> failures = engine.run(
+        batch,
+        [&](size_t index, std::span<float> row) {
+          if (index % 3 != 1 || index / 3 < 3)
+            rows.emplace_back(index, std::vector(row.begin(), row.end()));
+        },
+        RowKind::Hidden);
+    EXPECT_EQ(failures.size(), failing);
+    for (const Failure &failure : failures) {
+      EXPECT_EQ(failure.kind, ErrorKind::NotFinite);
+      EXPECT_EQ(failure.sequence, 1);
+      EXPECT_EQ(failure.position, 3);
+    }
+    EXPECT_EQ(engine.state().length(0), 5);
+    EXPECT_EQ(engine.state().length(1), failing ? 3 : 5);
+    return rows;
+  };
+  EXPECT_EQ(rowsWith(kLarge, 1), rowsWith(8, 0));
 }
