@@ -11,6 +11,9 @@
 
 using namespace qwen;
 
+/// Number of tokens whose greatest logit is found first.
+static constexpr size_t kBlock = 512;
+
 SamplerOptions qwen::samplerOptions(const GenerationConfig &generation) {
   SamplerOptions options;
   options.temperature =
@@ -76,6 +79,7 @@ Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
   check(tokenCount >= 1 && tokenCount <= vocab, "the vocabulary",
         static_cast<double>(tokenCount), "at least 1 token");
   seen.assign(static_cast<size_t>(vocab), 0);
+  blocks.reserve(tokens / kBlock + 1);
   keys.reserve(tokens);
   weights.reserve(tokens);
 }
@@ -89,37 +93,73 @@ void Sampler::accept(int32_t id) {
 
 void Sampler::reset() { std::ranges::fill(seen, uint8_t{0}); }
 
-float Sampler::penalized(std::span<const float> logits, size_t id) const {
-  const float logit = logits[id];
-  if (!seen[id])
-    return logit;
+float Sampler::penalize(float logit) const {
   return logit > 0 ? logit / options.repetitionPenalty
                    : logit * options.repetitionPenalty;
 }
 
-/// Throws Error if no token can be drawn.
-static void checkLogits(std::span<const float> logits) {
-  const auto isInvalid = [](float logit) { return !(logit < INFINITY); };
-  // Compilers vectorize a count, but not a search.
-  if (std::ranges::count_if(logits, isInvalid))
+float Sampler::penalized(std::span<const float> logits, size_t id) const {
+  return seen[id] ? penalize(logits[id]) : logits[id];
+}
+
+/// The greatest of some logits, or NaN if one is NaN or +infinity.
+static float greatest(std::span<const float> logits) {
+  // Compilers vectorize a maximum in each lane, but not over all lanes.
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes];
+  uint32_t invalid[kLanes] = {};
+  std::ranges::fill(lanes, -INFINITY);
+  const auto look = [&](size_t lane, float logit) {
+    invalid[lane] |= !(logit < INFINITY);
+    lanes[lane] = logit > lanes[lane] ? logit : lanes[lane];
+  };
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      look(lane, logits[i + lane]);
+  for (; i < logits.size(); ++i)
+    look(0, logits[i]);
+  if (std::ranges::count(invalid, 0U) != kLanes)
+    return NAN;
+  return *std::ranges::max_element(lanes);
+}
+
+void Sampler::findGreatest(std::span<const float> logits) {
+  blocks.clear();
+  for (size_t begin = 0; begin < tokens; begin += kBlock) {
+    blocks.push_back(
+        greatest(logits.subspan(begin, std::min(kBlock, tokens - begin))));
+    if (!std::isnan(blocks.back()))
+      continue;
+    const auto invalid = std::ranges::find_if(
+        logits, [](float logit) { return !(logit < INFINITY); });
     throw Error(
-        "the logit of token " +
-        std::to_string(std::ranges::find_if(logits, isInvalid) -
-                       logits.begin()) +
+        "the logit of token " + std::to_string(invalid - logits.begin()) +
         " is NaN or infinity when a finite number, or -infinity for a token "
         "that is never drawn, is needed");
-  if (std::ranges::count(logits, -INFINITY) == std::ssize(logits))
+  }
+  if (std::ranges::count(blocks, -INFINITY) == std::ssize(blocks))
     throw Error("all logits are -infinity: no token is left to draw");
+}
+
+/// The greatest that a penalty makes of logits up to `most`.
+float Sampler::bound(float most) const {
+  return std::max(most, penalize(most));
 }
 
 int32_t Sampler::greedy(std::span<const float> logits) const {
   size_t best = tokens;
-  float most = 0;
-  for (size_t id = 0; id < tokens; ++id) {
-    const float logit = penalized(logits, id);
-    if (logits[id] != -INFINITY && (best == tokens || logit > most)) {
-      most = logit;
-      best = id;
+  float most = -INFINITY;
+  for (size_t block = 0; block < blocks.size(); ++block) {
+    if (bound(blocks[block]) <= most)
+      continue;
+    const size_t begin = block * kBlock;
+    for (size_t id = begin; id < std::min(begin + kBlock, tokens); ++id) {
+      const float logit = penalized(logits, id);
+      if (logits[id] != -INFINITY && (best == tokens || logit > most)) {
+        most = logit;
+        best = id;
+      }
     }
   }
   return static_cast<int32_t>(best);
@@ -139,25 +179,46 @@ static float keyLogit(uint64_t key) {
                                               : ~ascending);
 }
 
+void Sampler::selectKeys(std::span<const float> logits) {
+  const size_t most = options.topK
+                          ? std::min(static_cast<size_t>(options.topK), tokens)
+                          : tokens;
+  // From `most` on, a heap with the last of the best keys on top.
+  keys.clear();
+  for (size_t block = 0; block < blocks.size(); ++block) {
+    const size_t begin = block * kBlock;
+    if (keys.size() == most &&
+        makeKey(bound(blocks[block]) / options.temperature, begin) >
+            keys.front())
+      continue;
+    for (size_t id = begin; id < std::min(begin + kBlock, tokens); ++id) {
+      if (logits[id] == -INFINITY)
+        continue;
+      const uint64_t key =
+          makeKey(penalized(logits, id) / options.temperature, id);
+      if (keys.size() < most) {
+        keys.push_back(key);
+        if (keys.size() == most)
+          std::ranges::make_heap(keys);
+      } else if (key < keys.front()) {
+        std::ranges::pop_heap(keys);
+        keys.back() = key;
+        std::ranges::push_heap(keys);
+      }
+    }
+  }
+  std::ranges::sort(keys);
+}
+
 int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
   if (logits.size() != seen.size())
     throw Error("there are " + std::to_string(logits.size()) +
                 " logits when the vocabulary has " +
                 std::to_string(seen.size()));
-  checkLogits(logits.first(tokens));
+  findGreatest(logits);
   if (options.temperature == 0)
     return greedy(logits);
-
-  keys.clear();
-  for (size_t id = 0; id < tokens; ++id)
-    if (logits[id] != -INFINITY)
-      keys.push_back(makeKey(penalized(logits, id) / options.temperature, id));
-  const auto topK = static_cast<size_t>(options.topK);
-  if (topK && topK < keys.size()) {
-    std::nth_element(keys.begin(), keys.begin() + options.topK - 1, keys.end());
-    keys.resize(topK);
-  }
-  std::ranges::sort(keys);
+  selectKeys(logits);
 
   weights.clear();
   const float first = keyLogit(keys[0]);

@@ -70,7 +70,13 @@ public:
   int32_t sample(std::span<const float> logits, uint64_t position);
 
 private:
+  /// Fills `blocks`. Throws Error if no token can be drawn.
+  void findGreatest(std::span<const float> logits);
+  /// Fills `keys` with the candidates that top-k keeps.
+  void selectKeys(std::span<const float> logits);
+  float penalize(float logit) const;
   float penalized(std::span<const float> logits, size_t id) const;
+  float bound(float most) const;
   int32_t greedy(std::span<const float> logits) const;
 
   SamplerOptions options;
@@ -78,6 +84,9 @@ private:
   size_t tokens;
   /// Whether each id was already seen.
   std::vector<uint8_t> seen;
+  /// The greatest logit of each block of tokens. Blocks without a candidate are
+  /// skipped.
+  std::vector<float> blocks;
   /// Candidates in descending order of logits (makeKey).
   std::vector<uint64_t> keys;
   /// exp(logit - greatest logit) of each candidate.

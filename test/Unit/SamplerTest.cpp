@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 using namespace qwen;
@@ -142,6 +143,54 @@ TEST(Sampler, ExcludedTokensAreNeverDrawn) {
         shares({.temperature = temperature}, logits);
     EXPECT_EQ(drawn[0] + drawn[3], 0);
     EXPECT_NEAR(drawn[2], 0.5, 0.05);
+  }
+}
+
+// The definition of docs/numerics.md, step by step, for so many tokens that the
+// sampler skips some.
+TEST(Sampler, LargeVocabulariesFollowTheDefinition) {
+  constexpr int64_t kVocab = 5000, kTokens = 4990;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const auto draw = [&](uint64_t i) { return uniform(seed, 1, i); };
+    std::vector<float> logits;
+    for (uint64_t i = 0; i < kVocab; ++i)
+      // Few distinct numbers, so that many tie.
+      logits.push_back(
+          draw(i) < 0.1
+              ? -INFINITY
+              : static_cast<float>(std::floor((draw(i) - 0.6) * 300)) / 16);
+    SamplerOptions options = {.temperature = seed % 3 ? 0.7f : 0.f,
+                              .topK = static_cast<int64_t>(seed % 5) * 20,
+                              .repetitionPenalty =
+                                  seed % 4 ? (seed % 2 ? 1.3f : 0.8f) : 1.f,
+                              .seed = seed};
+    Sampler sampler(options, kVocab, kTokens);
+    std::vector<std::pair<float, int32_t>> order;
+    for (int32_t id = 0; id < kTokens; ++id) {
+      float logit = logits[static_cast<size_t>(id)];
+      if (draw(static_cast<uint64_t>(id) + 10000) < 0.1) {
+        sampler.accept(id);
+        logit = logit > 0 ? logit / options.repetitionPenalty
+                          : logit * options.repetitionPenalty;
+      }
+      if (logits[static_cast<size_t>(id)] != -INFINITY)
+        order.emplace_back(
+            -(options.temperature == 0 ? logit : logit / options.temperature),
+            id);
+    }
+    std::ranges::sort(order);
+    const size_t kept = options.temperature == 0 ? 1
+                        : options.topK ? static_cast<size_t>(options.topK)
+                                       : order.size();
+    double total = 0, running = 0;
+    for (size_t i = 0; i < kept; ++i)
+      total += numerics::exp(order[0].first - order[i].first);
+    size_t i = 0;
+    const double drawn = uniform(seed, 0, 9) * total;
+    while (i + 1 < kept &&
+           (running += numerics::exp(order[0].first - order[i].first)) <= drawn)
+      ++i;
+    EXPECT_EQ(sampler.sample(logits, 9), order[i].second) << seed;
   }
 }
 
