@@ -27,7 +27,8 @@ static_assert(
     -static_cast<int>(ErrorKind::InvalidToken) == QWEN_ERROR_INVALID_TOKEN &&
     -static_cast<int>(ErrorKind::NoSequence) == QWEN_ERROR_NO_SEQUENCE &&
     -static_cast<int>(ErrorKind::NoMemory) == QWEN_ERROR_NO_MEMORY &&
-    -static_cast<int>(ErrorKind::QueueFull) == QWEN_ERROR_QUEUE_FULL);
+    -static_cast<int>(ErrorKind::QueueFull) == QWEN_ERROR_QUEUE_FULL &&
+    -static_cast<int>(ErrorKind::Cancelled) == QWEN_ERROR_CANCELLED);
 
 static thread_local std::string lastError;
 
@@ -212,15 +213,29 @@ int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
     // A token that does not run leaves its row as it is.
     size_t seen = 0;
     model->failures = model->engine.run(
-        model->batch, [&](size_t index, std::span<float> row) {
+        model->batch,
+        [&](size_t index, std::span<float> row) {
           for (; seen < index; ++seen)
             logits += model->batch[seen].wanted ? row.size() : 0;
           std::ranges::copy(row, logits);
-        });
+        },
+        RowKind::Logits, model->progress);
     if (model->failures.empty())
       return 0;
     const Failure &first = model->failures.front();
     throw Error(model->engine.describe(first), first.kind);
+  });
+}
+
+int32_t qwen_set_progress(qwen_model *model,
+                          int32_t (*progress)(void *user, size_t done),
+                          void *user) {
+  return guard<int32_t>([&] {
+    needArgument("qwen_set_progress: model", model);
+    model->progress = {};
+    if (progress)
+      model->progress = [=](size_t done) { return progress(user, done) != 0; };
+    return 0;
   });
 }
 

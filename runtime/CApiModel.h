@@ -38,6 +38,7 @@ struct qwen_model {
   qwen::Engine engine;
   std::optional<qwen::Tokenizer> tokenizer;
   std::vector<qwen::Token> batch;
+  qwen::Engine::ProgressFn progress;
   /// Of the last qwen_forward.
   std::span<const qwen::Failure> failures;
 };

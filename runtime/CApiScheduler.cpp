@@ -60,6 +60,10 @@ static Request toRequest(const qwen_model &model, const qwen_request &from) {
   if (from.logprobs >= 0)
     request.logprobs = from.logprobs;
   request.scorePrompt = from.score_prompt != 0;
+  if (from.on_hidden)
+    request.onHidden = [from](std::span<const float> values) {
+      from.on_hidden(from.user, values.data(), values.size());
+    };
   if (from.on_token)
     request.onToken = [from](const TokenEvent &event) {
       return passToken(from, event) != 0;

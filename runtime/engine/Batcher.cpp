@@ -42,7 +42,9 @@ Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
   }
   // The last drawn token never runs.
   mostTokens = static_cast<size_t>(
-      size + std::min(request.maxTokens, model.context + 1 - size));
+      size + (request.onHidden
+                  ? 0
+                  : std::min(request.maxTokens, model.context + 1 - size)));
   tokens.reserve(mostTokens);
   tokens = request.prompt;
   if (request.logprobs) {
@@ -82,6 +84,7 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &batcherOptions)
   const size_t tokens = sequences + static_cast<size_t>(engine.maxCallTokens());
   batch.reserve(tokens);
   owners.reserve(tokens);
+  hidden.reserve(sequences);
 }
 
 void Batcher::add(std::unique_ptr<Job> job) {
@@ -233,7 +236,8 @@ void Batcher::append(Job &job, int64_t count) {
                           i + 1 < job.request.prompt.size();
     batch.push_back(
         {job.tokens[i], job.sequence, static_cast<int64_t>(i),
-         isScored || (isLast && job.tokens.size() < job.mostTokens)});
+         isScored || (isLast && (job.tokens.size() < job.mostTokens ||
+                                 job.request.onHidden))});
     owners.push_back(&job);
   }
 }
@@ -243,11 +247,17 @@ void Batcher::plan() {
   owners.clear();
   decoding = 0;
   promptTokens = 0;
-  for (const std::unique_ptr<Job> &job : running)
-    if (remaining(*job) == 1) {
+  hidden.clear();
+  for (const std::unique_ptr<Job> &job : running) {
+    if (remaining(*job) != 1)
+      continue;
+    if (job->request.onHidden) {
+      hidden.push_back(job.get());
+    } else {
       append(*job, 1);
       ++decoding;
     }
+  }
   int64_t spare = state.freePages() - reserved;
   const int64_t most = pace.promptTokens(decoding);
   for (const std::unique_ptr<Job> &job : running) {
@@ -257,7 +267,8 @@ void Batcher::plan() {
     const int64_t room =
         kPageTokens - state.length(job->sequence) % kPageTokens;
     const int64_t count =
-        std::min({left, most - promptTokens, room + spare * kPageTokens});
+        std::min({job->request.onHidden ? left - 1 : left, most - promptTokens,
+                  room + spare * kPageTokens});
     if (count == 0)
       continue;
     spare -= ceilDiv(std::max<int64_t>(count - room, 0), kPageTokens);
@@ -270,10 +281,11 @@ void Batcher::step() {
   startWaiting();
   reservePages();
   plan();
-  if (batch.empty())
+  if (running.empty())
     return;
   const int64_t start = steadyNanoseconds();
-  run();
+  run(RowKind::Logits);
+  runHidden();
   pace.record(decoding, promptTokens,
               static_cast<double>(steadyNanoseconds() - start) * 1e-9);
   ++sums.steps;
@@ -283,9 +295,22 @@ void Batcher::step() {
   removeEnded();
 }
 
-void Batcher::run() {
+void Batcher::runHidden() {
+  if (hidden.empty())
+    return;
+  batch.clear();
+  owners.clear();
+  for (Job *job : hidden)
+    if (!job->ended)
+      append(*job, 1);
+  run(RowKind::Hidden);
+  promptTokens += std::ssize(batch);
+}
+
+void Batcher::run(RowKind kind) {
+  rows = kind;
   try {
-    for (const Failure &failure : engine.run(batch, receiver)) {
+    for (const Failure &failure : engine.run(batch, receiver, kind)) {
       const auto owner =
           std::ranges::find(running, failure.sequence,
                             [](const auto &job) { return job->sequence; });
@@ -301,6 +326,10 @@ void Batcher::receive(size_t index, std::span<float> logits) {
   Job &job = *owners[index];
   if (job.ended)
     return;
+  if (rows == RowKind::Hidden) {
+    job.request.onHidden(logits);
+    return;
+  }
   const auto next = static_cast<size_t>(batch[index].position) + 1;
   if (next < job.request.prompt.size()) {
     tell(job, logits, job.tokens[next], batch[index].position + 1);

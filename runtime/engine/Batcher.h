@@ -103,7 +103,9 @@ private:
   /// Fills `batch` with tokens for which there are pages.
   void plan();
   void append(Job &job, int64_t count);
-  void run();
+  void run(RowKind kind);
+  /// Runs the last tokens of prompts whose hidden values are wanted.
+  void runHidden();
   void receive(size_t index, std::span<float> logits);
   /// Draws the next token.
   void draw(Job &job, std::span<float> logits);
@@ -128,6 +130,9 @@ private:
   std::vector<Token> batch;
   /// The request of each token of the batch.
   std::vector<Job *> owners;
+  /// Requests whose next token gives hidden values.
+  std::vector<Job *> hidden;
+  RowKind rows = RowKind::Logits;
   const Engine::RowFn receiver;
   size_t decoding = 0;
   int64_t promptTokens = 0;

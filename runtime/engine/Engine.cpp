@@ -230,13 +230,20 @@ void Engine::giveRows(std::span<const Token> batch,
 }
 
 std::span<const Failure> Engine::run(std::span<const Token> batch,
-                                     const RowFn &receive, RowKind kind) {
+                                     const RowFn &receive, RowKind kind,
+                                     const ProgressFn &progress) {
   if (checker)
     checker->throwIfDamaged();
   check(batch);
   failures.clear();
   context.wantHidden = kind == RowKind::Hidden;
   for (size_t next = 0; next < batch.size();) {
+    if (next && progress && !progress(next)) {
+      for (const Token &token : batch.subspan(next))
+        if (!stopped[static_cast<size_t>(token.sequence)])
+          stop(token, ErrorKind::Cancelled);
+      break;
+    }
     next = fillCall(batch, next);
     if (context.tokens == 0)
       break;
@@ -264,6 +271,8 @@ std::string Engine::describe(const Failure &failure) const {
     return position + " of " + sequence + " is past the context of " +
            std::to_string(model.model.context) +
            " that the model was compiled for";
+  if (failure.kind == ErrorKind::Cancelled)
+    return sequence + " was cancelled at " + position;
   if (failure.kind == ErrorKind::NoPage)
     return sequence + " has no page for " + position + ": " +
            sequenceState.describeFull();

@@ -53,7 +53,7 @@ struct Token {
 /// A sequence of a batch that stopped before its last token.
 struct Failure {
   SequenceId sequence;
-  /// NotFinite, NoPage, PastContext or InvalidToken.
+  /// NotFinite, NoPage, PastContext, InvalidToken or Cancelled.
   ErrorKind kind;
   /// Id and position of the token that did not run.
   int32_t id;
@@ -76,6 +76,9 @@ class Engine {
 public:
   /// Receives the row of batch[index]; `row` is valid during the call.
   using RowFn = std::function<void(size_t index, std::span<float> row)>;
+  /// Receives the number of tokens at the front of the batch that are done.
+  /// Returns whether to go on.
+  using ProgressFn = std::function<bool(size_t done)>;
 
   /// Maps the code for this machine. `artifact` must outlive the engine. Throws
   /// Error if this machine cannot run it, if memory is missing, or if
@@ -101,15 +104,17 @@ public:
   /// A sequence stops at its first token that cannot run: its id is not in the
   /// vocabulary, its position is past the context, no page is free, or one of
   /// its numbers is not finite. The sequence keeps the positions before this
-  /// token, and the other sequences run as without it. Returns the sequences
-  /// that stopped; the list is valid until the next run.
+  /// token, and the other sequences run as without it. `progress` is called
+  /// between calls; if it returns false, all sequences with tokens left stop.
+  /// Returns the sequences that stopped; the list is valid until the next run.
   ///
   /// Throws Error and runs nothing if a sequence is not open, if a position is
   /// not the next one of its sequence, or if the check has found damaged
   /// weights.
   [[nodiscard]] std::span<const Failure> run(std::span<const Token> batch,
                                              const RowFn &receive,
-                                             RowKind kind = RowKind::Logits);
+                                             RowKind kind = RowKind::Logits,
+                                             const ProgressFn &progress = {});
 
   /// Runs a batch; if sequences stop, throws the first failure as Error, after
   /// the others have run.

@@ -81,6 +81,9 @@ struct Request {
   /// logprobs. All of the prompt runs then, whatever the prefix cache has.
   bool scorePrompt = false;
 
+  /// Receives the hidden values of the last token of the prompt. Nothing is
+  /// drawn then.
+  std::function<void(std::span<const float>)> onHidden = {};
   /// Receives each token once, in order. Returns whether to go on.
   std::function<bool(const TokenEvent &)> onToken = {};
   /// Called after each step that ran a part of the prompt.

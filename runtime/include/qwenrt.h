@@ -54,7 +54,9 @@ enum {
   /* The system has no memory left. */
   QWEN_ERROR_NO_MEMORY = -7,
   /* The maximum number of requests waits. */
-  QWEN_ERROR_QUEUE_FULL = -8
+  QWEN_ERROR_QUEUE_FULL = -8,
+  /* The function of qwen_set_progress ended qwen_forward. */
+  QWEN_ERROR_CANCELLED = -9
 };
 
 /* When the library compares a model's weights with their checksums. */
@@ -101,7 +103,8 @@ typedef struct qwen_token {
 /* A sequence that stopped in qwen_forward. */
 typedef struct qwen_failure {
   int32_t sequence;
-  /* QWEN_ERROR_NOT_FINITE, _NO_PAGE, _PAST_CONTEXT or _INVALID_TOKEN. */
+  /* QWEN_ERROR_NOT_FINITE, _NO_PAGE, _PAST_CONTEXT, _INVALID_TOKEN or
+     _CANCELLED. */
   int32_t error;
   /* Of the token that did not run. */
   int64_t position;
@@ -204,6 +207,14 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
    if the weights are damaged. */
 int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
                      float *logits);
+
+/* Makes qwen_forward call `progress` from time to time, with `user` and the
+   number of tokens that are done. If it returns 0, all sequences with tokens
+   left stop. NULL ends this. Returns 0, or a negative number if `model` is
+   NULL. */
+int32_t qwen_set_progress(qwen_model *model,
+                          int32_t (*progress)(void *user, size_t done),
+                          void *user);
 
 /* Returns the number of sequences that stopped in the last qwen_forward, and
    writes at most `capacity` of them to `failures`, which may be NULL if
@@ -337,6 +348,9 @@ typedef struct qwen_request {
   /* Not 0: pass the tokens of the prompt, from the second on, to on_token. */
   int32_t score_prompt;
   void *user;
+  /* Receives the hidden values of the last token of the prompt. Nothing is
+     drawn then. */
+  void (*on_hidden)(void *user, const float *values, size_t count);
   /* Receives each token once, in order. Returns 0 to end the answer. */
   int32_t (*on_token)(void *user, const qwen_token_event *event);
   /* Called after each step that ran a part of the prompt. */

@@ -134,6 +134,25 @@ TEST_F(CApiTest, ASequenceStopsAlone) {
   EXPECT_EQ(qwen_forward(model, tokens, 1, logits.data()),
             QWEN_ERROR_INVALID_TOKEN);
   EXPECT_EQ(qwen_failures(model, nullptr, 0), 1);
+  // Calls have 8 tokens.
+  size_t told = 0;
+  EXPECT_EQ(qwen_set_progress(
+                model,
+                [](void *user, size_t done) {
+                  *static_cast<size_t *>(user) = done;
+                  return done < 16 ? 1 : 0;
+                },
+                &told),
+            0);
+  std::vector<qwen_token> many;
+  for (int32_t i = 0; i < 40; ++i)
+    many.push_back({1, 1, 1 + i, 0});
+  EXPECT_EQ(qwen_forward(model, many.data(), many.size(), nullptr),
+            QWEN_ERROR_CANCELLED);
+  EXPECT_EQ(told, 16u);
+  EXPECT_STREQ(qwen_last_error(), "sequence 1 was cancelled at position 17");
+  qwen_set_progress(model, nullptr, nullptr);
+  EXPECT_EQ(qwen_forward(model, many.data() + 16, 24, nullptr), 0);
   const qwen_token good = {1, 0, 0, 0};
   EXPECT_EQ(qwen_forward(model, &good, 1, nullptr), QWEN_ERROR_NO_PAGE);
   qwen_free(model);
@@ -216,6 +235,8 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   expectNull(qwen_describe_failure(nullptr, 0, nullptr, 0),
              "qwen_describe_failure: model");
   expectNull(qwen_pages(nullptr), "qwen_pages: model");
+  expectNull(qwen_set_progress(nullptr, nullptr, nullptr),
+             "qwen_set_progress: model");
   EXPECT_EQ(qwen_scheduler_new(nullptr, nullptr), nullptr);
   EXPECT_STREQ(qwen_last_error(), "qwen_scheduler_new: model is NULL");
   expectNull(qwen_submit(nullptr, nullptr), "qwen_submit: scheduler");
@@ -382,7 +403,7 @@ TEST(CApi, StructsKeepTheirSizes) {
   EXPECT_EQ(sizeof(qwen_logprob), 8u);
   EXPECT_EQ(sizeof(qwen_token_event), 40u);
   EXPECT_EQ(sizeof(qwen_ending), 40u);
-  EXPECT_EQ(sizeof(qwen_request), 152u);
+  EXPECT_EQ(sizeof(qwen_request), 160u);
   EXPECT_EQ(sizeof(qwen_counts), 64u);
 }
 

@@ -11,8 +11,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <latch>
 #include <random>
 
 using namespace qwen;
@@ -156,4 +158,44 @@ TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
   }
   EXPECT_GT(preemptions, 0);
   EXPECT_GT(cached, 0);
+}
+
+TEST_F(SchedulerModelTest, GivesHiddenValues) {
+  Engine alone(artifact, {.threads = 1});
+  Engine engine(artifact, {.threads = 2, .sequences = 4, .kvPages = 16});
+  std::vector<std::vector<float>> hidden(requests.size());
+  {
+    Scheduler scheduler(engine, {.batcher = {.promptTokens = 64}});
+    for (int round = 0; round < 2; ++round) {
+      std::latch left(std::ssize(requests));
+      for (size_t i = 0; i < requests.size(); ++i) {
+        Request request = requests[i];
+        // Half of the requests draw tokens at the same time.
+        if (i % 2)
+          request.onHidden = [&, i](std::span<const float> values) {
+            hidden[i].assign(values.begin(), values.end());
+          };
+        request.onEnd = [&, i](const Ending &ending) {
+          EXPECT_EQ(ending.drawnTokens == 0, i % 2 == 1);
+          left.count_down();
+        };
+        scheduler.submit(std::move(request));
+      }
+      left.wait();
+    }
+  }
+  for (size_t i = 1; i < requests.size(); i += 2) {
+    const SequenceId sequence = alone.state().open();
+    std::vector<Token> batch;
+    for (int32_t id : requests[i].prompt)
+      batch.push_back({id, sequence, std::ssize(batch),
+                       batch.size() + 1 == requests[i].prompt.size()});
+    alone.forward(
+        batch,
+        [&](size_t, std::span<float> row) {
+          EXPECT_TRUE(std::ranges::equal(row, hidden[i])) << i;
+        },
+        RowKind::Hidden);
+    alone.state().close(sequence);
+  }
 }

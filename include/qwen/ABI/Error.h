@@ -32,6 +32,8 @@ enum class ErrorKind : int32_t {
   NoMemory = 7,
   /// The maximum number of requests waits.
   QueueFull = 8,
+  /// The caller ended a run.
+  Cancelled = 9,
 };
 
 /// One line in lower case, without the program's name. It names the file, the
