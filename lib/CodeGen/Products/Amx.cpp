@@ -22,6 +22,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace qwen;
 using namespace mlir;
@@ -48,13 +49,22 @@ private:
     Value activations, firstGroup, firstBlock;
   };
 
+  /// Elements of 4 bytes, `stride` for each token, and a vector of some.
+  struct Array {
+    Value begin, stride;
+    VectorType type;
+  };
+
   void amx(StringRef name, ValueRange operands);
   Value tile(int64_t number) { return b.constant(b.getI8Type(), number); }
   void configure();
   void arrange(Value panel, Value first, Value last);
   void arrangeValues(Value panel, Value group, Value to);
   void accumulate(Value token, Value sums, Value first, Value last);
+  void forElements(Array array, Value token, Value first, Value last,
+                   llvm::function_ref<void(Value, Value)> use);
   void arrangeFactors(Value token, Value first, Value last);
+  void arrangeSums(Value token, Value first, Value last);
   Values advance(const Operands &operands, Value next, Value done, Values sums);
   void multiply(const Operands &operands, Value block, int64_t turn);
   void addDots(const Operands &operands, int64_t dot, int64_t pair, Value group,
@@ -89,15 +99,19 @@ private:
   /// Groups that share scales, and tile registers that a block's dots take.
   const int64_t scaleGroups = weightBlock(format) / kGroup;
   const int64_t blockDots = kBlockGroups / scaleGroups;
+  /// Bytes of a token's arranged sums.
+  const int64_t sumBytes = arrangedBlocks * blockDots * int64_t(sizeof(float));
   const VectorType bytes = b.vector(kLineBytes, b.getI8Type());
   const VectorType integers = b.vector(kPanelOutputs, b.getI32Type());
   const VectorType floats = b.vector(kPanelOutputs, b.getF32Type());
   const Value allGroups = groups(), blocks = blocksOf(allGroups);
-  /// On the stack: arranged weights and scales, scales of activations, dots,
-  /// sums of the strip.
+  /// On the stack: arranged weights and scales, scales and sums of activations,
+  /// dots, sums of the strip.
   const Value arranged = b.scratch(schedule.depth * kArrangedBytes);
   const Value arrangedScales = b.scratch(schedule.depth * scaleBytes);
   const Value factors = b.scratch(kTileLines * factorBytes);
+  const Value arrangedSums =
+      scaling.takesSums() ? b.scratch(kTileLines * sumBytes) : Value();
   const Value dots = b.scratch(2 * blockDots * kTileBytes);
   const Value stripSums = b.scratch(schedule.strip * kLineBytes);
 };
@@ -229,6 +243,8 @@ void Amx::accumulate(Value token, Value sums, Value first, Value last) {
   Value firstBlock = blocksOf(first);
   Value end = blocksOf(last);
   arrangeFactors(token, firstBlock, end);
+  if (scaling.takesSums())
+    arrangeSums(token, first, last);
   Values acc;
   for (int64_t r = 0; r < kTileLines; ++r)
     acc.push_back(b.load(floats, b.at(sums, r * kLineBytes)));
@@ -246,21 +262,52 @@ void Amx::accumulate(Value token, Value sums, Value first, Value last) {
     b.store(acc[r], b.at(sums, r * kLineBytes));
 }
 
+/// Calls use(r, elements [first, last) of token + r, and zeros behind them) for
+/// 16 tokens.
+void Amx::forElements(Array array, Value token, Value first, Value last,
+                      llvm::function_ref<void(Value, Value)> use) {
+  const int64_t count = array.type.getDimSize(0);
+  Value mask = b.intrinsic(b.vector(count, b.getI1Type()),
+                           "llvm.get.active.lane.mask.v" +
+                               std::to_string(count) + "i1.i64",
+                           {first, last});
+  Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(Type(array.type)));
+  Value from =
+      b.at(array.begin, b.mul(b.add(b.mul(token, array.stride), first), 4));
+  b.loop(b.integer(0), b.integer(kTileLines), 1, [&](Value r) {
+    Value at = b.at(from, b.mul(b.mul(r, array.stride), 4));
+    use(r, LLVM::MaskedLoadOp::create(b, array.type, at, mask, zeros, 4));
+  });
+}
+
 /// The scales of 16 tokens in the blocks [first, last), four of each token.
 void Amx::arrangeFactors(Value token, Value first, Value last) {
-  const VectorType type = b.vector(arrangedBlocks, b.getF32Type());
-  Value mask = b.intrinsic(b.vector(arrangedBlocks, b.getI1Type()),
-                           "llvm.get.active.lane.mask.v" +
-                               std::to_string(arrangedBlocks) + "i1.i64",
-                           {first, last});
-  Value from =
-      b.at(d, b.mul(b.add(b.mul(token, blocks), first), sizeof(float)));
-  b.loop(b.integer(0), b.integer(kTileLines), 1, [&](Value r) {
-    Value at = b.at(from, b.mul(b.mul(r, blocks), sizeof(float)));
-    Value scales = LLVM::MaskedLoadOp::create(b, type, at, mask, b.zeros(type),
-                                              alignof(float));
-    b.store(scales, b.at(factors, b.mul(r, factorBytes)));
-  });
+  forElements({d, blocks, b.vector(arrangedBlocks, b.getF32Type())}, token,
+              first, last, [&](Value r, Value scales) {
+                b.store(scales, b.at(factors, b.mul(r, factorBytes)));
+              });
+}
+
+/// The sums of 16 tokens' activations in the groups [first, last) as f32, one
+/// for each dot; +0 for groups that the last block lacks.
+void Amx::arrangeSums(Value token, Value first, Value last) {
+  forElements({sums, allGroups, b.vector(schedule.depth, b.getI32Type())},
+              token, first, last, [&](Value r, Value values) {
+                // Pairs of neighbours, until those that share a scale are one.
+                int64_t count = schedule.depth;
+                for (; count > schedule.depth / scaleGroups; count /= 2) {
+                  auto every = [&](int64_t lane) -> Value {
+                    SmallVector<int64_t> lanes;
+                    for (; lane < count; lane += 2)
+                      lanes.push_back(lane);
+                    return vector::ShuffleOp::create(b, values, values, lanes);
+                  };
+                  values = b.add(every(0), every(1));
+                }
+                b.store(arith::SIToFPOp::create(
+                            b, b.vector(count, b.getF32Type()), values),
+                        b.at(arrangedSums, b.mul(r, sumBytes)));
+              });
 }
 
 /// Starts the dots of block `next` and adds those of block `done` to `sums`, in
@@ -342,12 +389,20 @@ void Amx::addLines(const Operands &operands, Value block,
   Value index = subtract(block, operands.firstBlock);
   Value factor = b.at(factors, b.mul(index, sizeof(float)));
   Value from = dotsOf(block);
+  auto sumOf = [&](int64_t r, int64_t dot) -> Value {
+    if (!scaling.takesSums())
+      return nullptr;
+    Value line = b.at(arrangedSums, r * sumBytes);
+    Value at = b.at(line, b.mul(b.add(b.mul(index, blockDots), b.integer(dot)),
+                                sizeof(float)));
+    return b.splat(floats, b.load(b.getF32Type(), at));
+  };
   for (int64_t r = first; r < last; ++r) {
     Value t = b.zeros(floats, -0.0f);
     for (int64_t i = 0; i < blockDots; ++i) {
       Value isum =
           b.load(integers, b.at(from, i * kTileBytes + r * kLineBytes));
-      t = scaling.add(b, arith::SIToFPOp::create(b, floats, isum),
+      t = scaling.add(b, arith::SIToFPOp::create(b, floats, isum), sumOf(r, i),
                       scales.slice(i * scaling.count(), scaling.count()), t);
     }
     Value x = b.load(b.getF32Type(), b.at(factor, r * factorBytes));

@@ -118,8 +118,8 @@ Value GroupDots::correction(OfToken activationSum, int64_t i) {
 }
 
 /// t after the dots of accumulator `i` that started from correction().
-Value GroupDots::scaled(Value dot, Value header, const Tile &tile, int64_t i,
-                        Value t) {
+Value GroupDots::scaled(Value dot, OfToken activationSum, Value header,
+                        const Tile &tile, int64_t i, Value t) {
   const Scaling &scaling = scalingOf(format);
   const Values scales =
       scaling.scales(b, unpack->range.factor, [&](int64_t number) {
@@ -135,7 +135,11 @@ Value GroupDots::scaled(Value dot, Value header, const Tile &tile, int64_t i,
                                  b.zeros(floats(), magic(i)));
   else
     isum = arith::SIToFPOp::create(b, floats(), dot);
-  return scaling.add(b, isum, scales, t);
+  Value sum;
+  if (scaling.takesSums())
+    sum = arith::SIToFPOp::create(b, floats(),
+                                  forToken(integers(), activationSum, i));
+  return scaling.add(b, isum, sum, scales, t);
 }
 
 //===----------------------------------------------------------------------===//
@@ -186,7 +190,7 @@ Values GroupDots::narrowSums(const Tile &tile, const GroupSpan &span) {
               [&](int64_t i) { return correction(sumOf, i); },
               [&](int64_t i, Value dot) {
                 setSum(carried, i,
-                       scaled(dot, headers[panelOf(i)], tile, i,
+                       scaled(dot, sumOf, headers[panelOf(i)], tile, i,
                               sum(carried, floats(), i)));
               }});
   });
@@ -221,15 +225,15 @@ Values GroupDots::wideSums(const Tile &tile, Value block,
               [&](int64_t i) { return sum(carried, integers(), i); },
               [&](int64_t i, Value dot) { setSum(carried, i, dot); }});
   });
+  auto sumOf = [&](size_t t) { return carried[behind + t]; };
   Values t;
   for (auto [i, sum] :
        llvm::enumerate(allSums(carried, integers(), tile.size))) {
     Value dot = sum;
-    if (Value lacking =
-            correction([&](size_t t) { return carried[behind + t]; }, i))
+    if (Value lacking = correction(sumOf, i))
       dot = b.add(dot, lacking);
-    t.push_back(
-        scaled(dot, headers[panelOf(i)], tile, i, b.zeros(floats(), -0.0f)));
+    t.push_back(scaled(dot, sumOf, headers[panelOf(i)], tile, i,
+                       b.zeros(floats(), -0.0f)));
   }
   return t;
 }

@@ -102,7 +102,8 @@ private:
   Values narrowSums(const Tile &tile, const GroupSpan &span);
   Values wideSums(const Tile &tile, Value block, const GroupSpan &span);
   bool startsFromMagic() const;
-  Value scaled(Value dot, Value header, const Tile &tile, int64_t i, Value t);
+  Value scaled(Value dot, OfToken activationSum, Value header, const Tile &tile,
+               int64_t i, Value t);
   Value headerOf(const Panel &panel, Value block);
   Value activationSum(const Activations &token, Value g);
 };

@@ -22,7 +22,7 @@ struct F16 final : Scaling {
     return {arith::MulFOp::create(b, scale, inverse)};
   }
 
-  Value add(ProductBuilder &b, Value dot, ArrayRef<Value> scales,
+  Value add(ProductBuilder &b, Value dot, Value, ArrayRef<Value> scales,
             Value t) const override {
     return math::FmaOp::create(b, dot, scales[0], t);
   }

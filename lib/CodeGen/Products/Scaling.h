@@ -25,10 +25,14 @@ public:
   virtual Values scales(ProductBuilder &b, int64_t factor,
                         llvm::function_ref<Value(int64_t)> number) const = 0;
 
+  /// Whether add() takes sums of activations.
+  virtual bool takesSums() const { return false; }
+
   /// t after a block, from t before it. `dot` is the exact sum of the products
-  /// of bytes and activations.
-  virtual Value add(ProductBuilder &b, Value dot, llvm::ArrayRef<Value> scales,
-                    Value t) const = 0;
+  /// of bytes and activations, `sum` that of the activations (null unless
+  /// taken); both as f32.
+  virtual Value add(ProductBuilder &b, Value dot, Value sum,
+                    llvm::ArrayRef<Value> scales, Value t) const = 0;
 };
 
 /// The scaling of a quantized format.

@@ -53,16 +53,19 @@ private:
     bool whole;
   };
   /// Registers of sums: bundle by bundle, those of outputs from register
-  /// `first` of a panel on. Activations of each bundle, and their scales.
+  /// `first` of a panel on. Activations of each bundle, their scales, and where
+  /// their sums of the block are.
   struct Tile {
     Value first;
-    Values q, d;
+    Values q, d, sums;
   };
 
   void layOutScratch();
   void emitPanels(int64_t count, Value output);
   void emitStrip(Value panel, Value last, const Strip &strip, Value output);
   void arrangeActivations(const Strip &strip, const Block &block);
+  Value activationSums(Value token, const Block &block);
+  Value activationSum(Value from, Value g, const Block &block);
   void unpackBlock(Value panel, Value output, const Block &block);
   void unpackScales(Value header, Value output, Value to);
   void unpackGroup(Value from, Value to);
@@ -70,7 +73,8 @@ private:
   Tile tileOf(const Strip &strip, const Block &block, Value v, Value bundle);
   Values blockSums(const Tile &tile, const Block &block);
   Values addGroup(const Tile &tile, Value g, const Values &before);
-  Values scaled(const Tile &tile, Value g, ArrayRef<Value> dots, ValueRange t);
+  Values scaled(const Tile &tile, const Block &block, Value g,
+                ArrayRef<Value> dots, ValueRange t);
   void finish(Value panelSums, Value output, const Strip &strip);
 
   VectorType floats() { return b.vector(kLanes, b.getF32Type()); }
@@ -123,7 +127,10 @@ void UnpackOnce::layOutScratch() {
   const int64_t longest = b.isScalable() ? 4 : 1;
   const int64_t line = kPanelOutputs * 4 * longest;
   // The bundles' activations and their scales.
-  activationBytes = pairs ? 2 * kActivationBlock + 16 : 0;
+  const int64_t sumsOfBlock = !scaling.takesSums() ? 0
+                              : narrow             ? kBlockGroups
+                                                   : 1;
+  activationBytes = pairs ? 2 * kActivationBlock + 16 * (1 + sumsOfBlock) : 0;
   const int64_t bundles = schedule.strip / bundleTokens;
   const int64_t weightBytes = kBlockGroups * 8 * line;
   const int64_t scaleBytes =
@@ -223,24 +230,34 @@ void UnpackOnce::emitStrip(Value panel, Value last, const Strip &strip,
 }
 
 /// 8 values of one token of a pair, then 8 of the other, as smmla takes them;
-/// behind them the scale of the one twice, then of the other. As doubles, which
-/// load in one slot for two.
+/// behind them the scale of the one twice, then of the other, and likewise the
+/// sums that are taken. As doubles, which load in one slot for two.
 void UnpackOnce::arrangeActivations(const Strip &strip, const Block &block) {
   const Type eight = b.getF64Type(), word = b.getF32Type();
   Value blocks = activationBlocks();
   b.loop(b.integer(0), strip.bundles, 1, [&](Value bundle) {
     Value to = b.at(activations, b.mul(bundle, activationBytes));
     Value first = b.add(strip.first, b.mul(bundle, 2));
-    Value from[2];
+    Value factors = b.at(to, 2 * kActivationBlock);
+    auto storeTwice = [&](Value value, Value at, int64_t t) {
+      for (int64_t i : {0, 1})
+        LLVM::StoreOp::create(b, value, b.at(at, 8 * t + 4 * i), 4);
+    };
+    Value from[2], sumsFrom[2];
     for (int64_t t : {0, 1}) {
       Value token = b.add(first, b.integer(t));
       from[t] = activationsOf(token, b.mul(block.number, kActivationBlock));
+      sumsFrom[t] = activationSums(token, block);
       Value scale = b.mul(b.add(b.mul(token, blocks), block.number), 4);
-      Value value = LLVM::LoadOp::create(b, word, b.at(d, scale), 4);
-      for (int64_t i : {0, 1})
-        LLVM::StoreOp::create(
-            b, value, b.at(to, 2 * kActivationBlock + 8 * t + 4 * i), 4);
+      storeTwice(LLVM::LoadOp::create(b, word, b.at(d, scale), 4), factors, t);
     }
+    if (scaling.takesSums())
+      b.loop(b.integer(0), narrow ? block.groups : b.integer(1), 1,
+             [&](Value g) {
+               Value line = b.at(b.at(factors, 16), b.mul(g, 16));
+               for (int64_t t : {0, 1})
+                 storeTwice(activationSum(sumsFrom[t], g, block), line, t);
+             });
     b.loop(b.integer(0), block.groups, 1, [&](Value g) {
       Value line = b.at(to, b.mul(g, 2 * kGroup));
       for (int64_t i = 0; i < kGroup; i += 8)
@@ -251,6 +268,28 @@ void UnpackOnce::arrangeActivations(const Strip &strip, const Block &block) {
         }
     });
   });
+}
+
+/// Where the sums of a token's activations of a block begin.
+Value UnpackOnce::activationSums(Value token, const Block &block) {
+  Value group =
+      b.add(b.mul(token, groups()), b.mul(block.number, kBlockGroups));
+  return b.at(sums, b.mul(group, 4));
+}
+
+/// The sum, as f32, of the activations that share the scales of group `g`, with
+/// a block's sums at `from`.
+Value UnpackOnce::activationSum(Value from, Value g, const Block &block) {
+  auto load = [&](Value i) -> Value {
+    return LLVM::LoadOp::create(b, b.getI32Type(), b.at(from, b.mul(i, 4)), 4);
+  };
+  Value sum = load(g);
+  if (!narrow)
+    sum = b.loop(b.integer(1), block.groups, 1, sum,
+                 [&](Value i, ValueRange before) {
+                   return Values{b.add(before[0], load(i))};
+                 })[0];
+  return arith::SIToFPOp::create(b, b.getF32Type(), sum);
 }
 
 void UnpackOnce::unpackBlock(Value panel, Value output, const Block &block) {
@@ -338,7 +377,7 @@ void UnpackOnce::multiply(Value panelSums, const Strip &strip,
 
 UnpackOnce::Tile UnpackOnce::tileOf(const Strip &strip, const Block &block,
                                     Value v, Value bundle) {
-  Tile tile = {b.mul(v, bundleRegisters), {}, {}};
+  Tile tile = {b.mul(v, bundleRegisters), {}, {}, {}};
   Value blocks = activationBlocks();
   for (int64_t i = 0; i < tileBundles; ++i) {
     Value index = b.add(bundle, b.integer(i));
@@ -348,6 +387,7 @@ UnpackOnce::Tile UnpackOnce::tileOf(const Strip &strip, const Block &block,
           b, floats(),
           b.loadQuad(b.getI8Type(),
                      b.at(tile.q.back(), 2 * kActivationBlock))));
+      tile.sums.push_back(b.at(tile.q.back(), 2 * kActivationBlock + 16));
       continue;
     }
     Value token = b.add(strip.first, index);
@@ -355,6 +395,7 @@ UnpackOnce::Tile UnpackOnce::tileOf(const Strip &strip, const Block &block,
         activationsOf(token, b.mul(block.number, kActivationBlock)));
     Value scale = b.mul(b.add(b.mul(token, blocks), block.number), 4);
     tile.d.push_back(b.splat(floats(), b.load(b.getF32Type(), b.at(d, scale))));
+    tile.sums.push_back(activationSums(token, block));
   }
   return tile;
 }
@@ -375,13 +416,13 @@ Values UnpackOnce::blockSums(const Tile &tile, const Block &block) {
   if (narrow) {
     Values t = none;
     overGroups(span, t, [&](Value g) {
-      t = scaled(tile, g, addGroup(tile, g, start(g)), t);
+      t = scaled(tile, block, g, addGroup(tile, g, start(g)), t);
     });
     return t;
   }
   Values dots = start(b.integer(0));
   overGroups(span, dots, [&](Value g) { dots = addGroup(tile, g, dots); });
-  return scaled(tile, b.integer(0), dots, none);
+  return scaled(tile, block, b.integer(0), dots, none);
 }
 
 /// The dots of a group, from what they were before.
@@ -416,9 +457,15 @@ Values UnpackOnce::addGroup(const Tile &tile, Value g, const Values &before) {
 }
 
 /// t after a block of weights, whose scales are those of group `g`.
-Values UnpackOnce::scaled(const Tile &tile, Value g, ArrayRef<Value> dots,
-                          ValueRange t) {
-  Values result;
+Values UnpackOnce::scaled(const Tile &tile, const Block &block, Value g,
+                          ArrayRef<Value> dots, ValueRange t) {
+  Values result, bundleSums(tileBundles);
+  if (scaling.takesSums())
+    for (auto [sum, from] : llvm::zip_equal(bundleSums, tile.sums))
+      sum = pairs ? Value(vector::BitCastOp::create(
+                        b, floats(),
+                        b.loadQuad(b.getI8Type(), b.at(from, b.mul(g, 16)))))
+                  : b.splat(floats(), activationSum(from, g, block));
   Value from = b.at(atRegister(scales, g, scaling.count() * panelRegisters),
                     b.mul(tile.first, b.scaled(16)));
   for (auto [i, dot] : llvm::enumerate(dots)) {
@@ -430,7 +477,8 @@ Values UnpackOnce::scaled(const Tile &tile, Value g, ArrayRef<Value> dots,
     Value value =
         arith::SubFOp::create(b, vector::BitCastOp::create(b, floats(), dot),
                               b.zeros(floats(), kMagic));
-    result.push_back(scaling.add(b, value, w, t[i]));
+    result.push_back(
+        scaling.add(b, value, bundleSums[int64_t(i) / tileRegisters], w, t[i]));
   }
   return result;
 }
