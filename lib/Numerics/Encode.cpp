@@ -20,6 +20,8 @@ std::string_view qwen::numerics::encodeStatusMessage(EncodeStatus status) {
     return "has a value that is not finite";
   case EncodeStatus::ScaleOverflow:
     return "has a block whose scale overflows f16";
+  case EncodeStatus::MinimumOverflow:
+    return "has a block whose minimum overflows f16";
   case EncodeStatus::ValueOverflow:
     return "has a value that overflows bf16";
   }
@@ -54,8 +56,17 @@ EncodeStatus numerics::encode<Encoder::BFloat16>(const float *x, int64_t count,
   return EncodeStatus::Ok;
 }
 
+/// Sets the block's scale d, and `inverse` to the reciprocal of d before it is
+/// rounded to f16, 0 for 0.
+static EncodeStatus setScale(float d, WeightBlock &block, float &inverse) {
+  inverse = d == 0.0f ? 0.0f : 1.0f / d;
+  block.scale = f32ToF16(d);
+  return std::isfinite(f16ToF32(block.scale)) ? EncodeStatus::Ok
+                                              : EncodeStatus::ScaleOverflow;
+}
+
 /// Sets the block's scale d = scaleOf(first value of largest magnitude), and
-/// `inverse` to the reciprocal of d before it is rounded to f16, 0 for 0.
+/// `inverse`.
 template <typename ScaleOf>
 static EncodeStatus findScale(const float *x, int64_t count, ScaleOf scaleOf,
                               WeightBlock &block, float &inverse) {
@@ -66,11 +77,7 @@ static EncodeStatus findScale(const float *x, int64_t count, ScaleOf scaleOf,
     if (std::fabs(x[i]) > std::fabs(largest))
       largest = x[i];
   }
-  const float d = scaleOf(largest);
-  inverse = d == 0.0f ? 0.0f : 1.0f / d;
-  block.scale = f32ToF16(d);
-  return std::isfinite(f16ToF32(block.scale)) ? EncodeStatus::Ok
-                                              : EncodeStatus::ScaleOverflow;
+  return setScale(scaleOf(largest), block, inverse);
 }
 
 template <>
@@ -93,6 +100,13 @@ EncodeStatus numerics::encode<Encoder::Absolute8>(const float *x, int64_t count,
   return EncodeStatus::Ok;
 }
 
+/// A value rounded down to a code of 4 bits. NaN, 0 times the infinite
+/// reciprocal of a scale below 2^-128, becomes 0: the stored scale is zero
+/// then, and the code does not matter.
+static uint8_t code4(float value) {
+  return !(value >= 0.0f) ? 0 : static_cast<uint8_t>(std::min(value, 15.0f));
+}
+
 template <>
 EncodeStatus numerics::encode<Encoder::Signed4>(const float *x, int64_t count,
                                                 WeightBlock &block) {
@@ -101,14 +115,86 @@ EncodeStatus numerics::encode<Encoder::Signed4>(const float *x, int64_t count,
       x, count, [](float largest) { return largest / -8.0f; }, block, inverse);
   if (status != EncodeStatus::Ok)
     return status;
+  for (int64_t i = 0; i < count; ++i)
+    block.codes[i] = code4(x[i] * inverse + 8.5f);
+  return EncodeStatus::Ok;
+}
+
+template <>
+EncodeStatus numerics::encode<Encoder::Range4>(const float *x, int64_t count,
+                                               WeightBlock &block) {
+  float least = x[0], most = x[0];
   for (int64_t i = 0; i < count; ++i) {
-    const float value = std::trunc(x[i] * inverse + 8.5f);
-    // Not >= 0 includes NaN, 0 times the infinite reciprocal of a scale below
-    // 2^-128; the stored scale is zero then, and the code does not matter.
-    block.codes[i] = !(value >= 0.0f) ? 0
-                     : value >= 15.0f ? 15
-                                      : static_cast<uint8_t>(value);
+    if (!std::isfinite(x[i]))
+      return EncodeStatus::NotFinite;
+    least = x[i] < least ? x[i] : least;
+    most = x[i] > most ? x[i] : most;
   }
+  float inverse;
+  const EncodeStatus status = setScale((most - least) / 15.0f, block, inverse);
+  if (status != EncodeStatus::Ok)
+    return status;
+  block.minimum = f32ToF16(least);
+  if (!std::isfinite(f16ToF32(block.minimum)))
+    return EncodeStatus::MinimumOverflow;
+  for (int64_t i = 0; i < count; ++i)
+    block.codes[i] = code4((x[i] - least) * inverse + 0.5f);
+  return EncodeStatus::Ok;
+}
+
+static constexpr auto &kCodebook =
+    kCodingInfos[static_cast<size_t>(Coding::Nonlinear4)].codebook;
+
+/// The code of the codebook's value nearest to x, of two that are as near the
+/// greater one.
+static uint8_t nearestCode(float x) {
+  uint8_t code = 0;
+  for (size_t i = 1; i < std::size(kCodebook); ++i)
+    code += x >= static_cast<float>(kCodebook[i - 1] + kCodebook[i]) / 2.0f;
+  return code;
+}
+
+/// The best of the scales that docs/numerics.md lists for values of which
+/// `largest` is the first of largest magnitude.
+static float searchScale(const float *x, int64_t count, float largest) {
+  float best = 0.0f, scale = 0.0f;
+  const auto offer = [&](float inverse) {
+    float qx = 0.0f, qq = 0.0f;
+    for (int64_t i = 0; i < count; ++i) {
+      const float q = kCodebook[nearestCode(x[i] * inverse)];
+      const float weighted = x[i] * x[i] * q;
+      qx += weighted * x[i];
+      qq += weighted * q;
+    }
+    if (qq > 0.0f && qx * qx > best * qq) {
+      scale = qx / qq;
+      best = scale * qx;
+    }
+  };
+  const float least = kCodebook[0];
+  offer(1.0f / (-largest / least));
+  for (int i = -7; i <= 7; ++i)
+    offer((static_cast<float>(i) + least) / largest);
+  return scale;
+}
+
+template <>
+EncodeStatus numerics::encode<Encoder::Codebook4>(const float *x, int64_t count,
+                                                  WeightBlock &block) {
+  float inverse;
+  const EncodeStatus status = findScale(
+      x, count,
+      [&](float largest) {
+        // No f16 holds the scale of larger values, whose squares may overflow.
+        return std::fabs(largest) < 1e-15f    ? 0.0f
+               : std::fabs(largest) > 0x1p24f ? largest
+                                              : searchScale(x, count, largest);
+      },
+      block, inverse);
+  if (status != EncodeStatus::Ok)
+    return status;
+  for (int64_t i = 0; i < count; ++i)
+    block.codes[i] = nearestCode(x[i] * inverse);
   return EncodeStatus::Ok;
 }
 
@@ -151,9 +237,9 @@ static void addErrors(const float *x, int64_t count, const WeightBlock &block,
       std::memcpy(&half, block.codes + i * 2, sizeof(half));
       return bf16ToF32(half);
     } else {
-      const int code = coding.bits == 8 ? static_cast<int8_t>(block.codes[i])
-                                        : block.codes[i];
-      return static_cast<float>(code - coding.bias) * f16ToF32(block.scale);
+      return static_cast<float>(coding.integerOf(block.codes[i])) *
+                 f16ToF32(block.scale) +
+             f16ToF32(block.minimum);
     }
   };
   // Several sums, so that they are lanes of a vector.
@@ -181,7 +267,7 @@ static EncodeStatus packPanelAs(const float *const outputs[kPanelOutputs],
     const int64_t count = std::min(most, k - begin);
     uint8_t *groups = panel + panelHeaderBytes(Format);
     for (int64_t output = 0; output < kPanelOutputs; ++output) {
-      block.scale = 0;
+      block.scale = block.minimum = 0;
       if (outputs[output] == nullptr)
         std::memset(block.codes, static_cast<int>(coding.bias),
                     sizeof(block.codes));
@@ -193,8 +279,10 @@ static EncodeStatus packPanelAs(const float *const outputs[kPanelOutputs],
       else if (errors != nullptr)
         addErrors<Format>(outputs[output] + begin, count, block,
                           errors[output]);
-      if constexpr (infoOf(Format).scales == ScaleKind::F16)
+      if constexpr (scalesOf(Format).bytes != 0)
         std::memcpy(panel + output * 2, &block.scale, 2);
+      if constexpr (scalesOf(Format).hasMinimum)
+        std::memcpy(panel + kMinimumOffset + output * 2, &block.minimum, 2);
       for (int64_t i = 0; i < count; i += kGroup)
         packGroup<Format>(block.codes + i * codeBytes, output,
                           groups + i / kGroup * panelGroupBytes(Format));

@@ -71,13 +71,19 @@ static void linearQ8(const int8_t *q, const float *d, const int32_t *,
           const int64_t end = std::min(k, begin + kActivationBlock);
           float t = 0.0f;
           for (int64_t j = begin; j < end; j += size) {
-            int32_t sum = 0;
-            for (int64_t l = j; l < std::min(end, j + size); ++l)
-              sum += q[i * k + l] *
+            int32_t dot = 0, sum = 0;
+            for (int64_t l = j; l < std::min(end, j + size); ++l) {
+              dot += q[i * k + l] *
                      weightInteger<kWeights<Format>>(panel, output, l);
-            const auto isum = static_cast<float>(sum);
+              sum += q[i * k + l];
+            }
+            const auto isum = static_cast<float>(dot);
             const float dw = weightScale<kWeights<Format>>(panel, output, j);
             t = j == begin ? isum * dw : std::fma(isum, dw, t);
+            if constexpr (scalesOf(kWeights<Format>).hasMinimum)
+              t = std::fma(static_cast<float>(sum),
+                           weightMinimum<kWeights<Format>>(panel, output, j),
+                           t);
           }
           acc = std::fma(t, d[i * blocks + begin / kActivationBlock], acc);
         }

@@ -27,6 +27,12 @@ float weightScale(const uint8_t *panel, int64_t output, int64_t i) {
       panel + i / weightBlock(Format) * panelBlockBytes(Format) + output * 2));
 }
 
+/// The minimum of that block.
+template <WeightFormat Format>
+float weightMinimum(const uint8_t *panel, int64_t output, int64_t i) {
+  return weightScale<Format>(panel + kMinimumOffset, output, i);
+}
+
 /// The integer of value `i` of an output.
 template <WeightFormat Format>
 int weightInteger(const uint8_t *panel, int64_t output, int64_t i) {
@@ -38,20 +44,24 @@ int weightInteger(const uint8_t *panel, int64_t output, int64_t i) {
   const auto byte = [&](int64_t at) {
     return chunks[(at / 4 * kPanelOutputs + output) * 4 + at % 4];
   };
-  if constexpr (coding.bits == 8)
-    return static_cast<int8_t>(byte(j));
-  else
-    return (byte(j % 16) >> (j / 16 * 4) & 15) - static_cast<int>(coding.bias);
+  const int code =
+      coding.bits == 8 ? byte(j) : byte(j % 16) >> (j / 16 * 4) & 15;
+  return coding.integerOf(static_cast<uint8_t>(code));
 }
 
-/// Value `i` of an output; exact.
+/// Value `i` of an output; exact but for the addition of a minimum.
 template <WeightFormat Format>
 float weightValue(const uint8_t *panel, int64_t output, int64_t i) {
   const int64_t at = i * kPanelOutputs + output;
-  if constexpr (isQuantized(Format))
-    return static_cast<float>(weightInteger<Format>(panel, output, i)) *
-           weightScale<Format>(panel, output, i);
-  else if constexpr (codingOf(Format).bits == 32)
+  if constexpr (isQuantized(Format)) {
+    const float value =
+        static_cast<float>(weightInteger<Format>(panel, output, i)) *
+        weightScale<Format>(panel, output, i);
+    if constexpr (scalesOf(Format).hasMinimum)
+      return value + weightMinimum<Format>(panel, output, i);
+    else
+      return value;
+  } else if constexpr (codingOf(Format).bits == 32)
     return loadAs<float>(panel + at * 4);
   else
     return bf16ToF32(loadAs<uint16_t>(panel + at * 2));

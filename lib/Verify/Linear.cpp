@@ -42,39 +42,34 @@ struct LinearOperands {
   /// Products that are -0: the first block's is too small for f32, and those of
   /// the short block behind it are zeros of a negative scale.
   void makeNegativeZeros() {
-    std::ranges::fill(q, int8_t{1});
-    std::ranges::fill(sums, int32_t{kGroup});
+    // The first value of each token is 1, the others are 0.
+    for (int64_t i = 0; i < q.length(); ++i)
+      q[i] = i % shape.k == 0 ? 1 : 0;
+    for (int64_t i = 0; i < sums.length(); ++i)
+      sums[i] = q[i * kGroup];
     const int64_t blocks = ceilDiv(shape.k, kActivationBlock);
     for (int64_t i = 0; i < d.length(); ++i)
       d[i] = i % blocks == 0 ? std::numeric_limits<float>::denorm_min() : 1;
-    const CodingInfo &coding = codingOf(format);
-    // A byte of one or two codes of 0.
-    const auto zeros = static_cast<uint8_t>(
-        coding.bits == 8 ? coding.bias : coding.bias * 0x11);
-    std::ranges::fill(weights, zeros);
-    // The first value of each output is -1.
-    for (int64_t i = 0; i < shape.panels * kPanelOutputs; ++i)
-      weights[i / kPanelOutputs * panelBytes(format, shape.k) +
-              panelHeaderBytes(format) + i % kPanelOutputs * 4] =
-          static_cast<uint8_t>(zeros - 1);
-    // The least scale of f16.
-    setScales([](int64_t value) {
-      return uint16_t(value < kActivationBlock ? 0x0001 : 0x8001);
+    // In every format a first value above 0.
+    std::ranges::fill(weights, uint8_t{0x0f});
+    // The least negative scale of f16, and a minimum of -0.
+    setHeaders([](int64_t number) -> uint16_t {
+      return number == 0 ? 0x8001 : 0x8000;
     });
   }
 
 private:
-  /// Sets the scale of each block to scaleOf(its first value along K).
-  template <typename ScaleOf> void setScales(ScaleOf scaleOf) {
+  /// Sets number 0 of each block, the scale, and number 1, the minimum where
+  /// there is one, to valueOf(number).
+  template <typename ValueOf> void setHeaders(ValueOf valueOf) {
     for (int64_t panel = 0; panel < shape.panels; ++panel)
       for (int64_t i = 0; i < shape.k; i += weightBlock(format))
-        for (int64_t output = 0; output < kPanelOutputs; ++output) {
-          const uint16_t scale = scaleOf(i);
+        for (int64_t at = 0; at < panelHeaderBytes(format); at += 2) {
+          const uint16_t value = valueOf(at / kMinimumOffset);
           std::memcpy(
               &weights[panel * panelBytes(format, shape.k) +
-                       i / weightBlock(format) * panelBlockBytes(format) +
-                       output * 2],
-              &scale, sizeof(scale));
+                       i / weightBlock(format) * panelBlockBytes(format) + at],
+              &value, sizeof(value));
         }
   }
 
@@ -108,7 +103,7 @@ private:
       codes = saturated ? extremes[random.below(6)]
                         : static_cast<uint8_t>(random.bits());
     }
-    setScales([&](int64_t) { return random.half(); });
+    setHeaders([&](int64_t) { return random.half(); });
   }
 };
 } // namespace

@@ -30,8 +30,17 @@ def tensors_of(folder):
     return result
 
 
+def quantize_range(values):
+    """Scales and minimums (f16 [2][blocks]) and stored integers of blocks, by the rule for q4_m_32."""
+    least = values.min(axis=1)
+    d = (values.max(axis=1) - least) / np.float32(15)
+    with np.errstate(divide="ignore"):
+        scaled = (values - least[:, None]) * np.where(d == 0, np.float32(0), np.float32(1) / d)[:, None]
+    return np.stack([d, least]).astype(np.float16), np.minimum(np.trunc(scaled + np.float32(0.5)), 15).astype(np.uint8)
+
+
 def quantize(values, bits):
-    """Scales (f16) and stored integers of blocks, by the rules for q4_0 and q8_0."""
+    """Scales (f16 [1][blocks]) and stored integers of blocks, by the rules for q4_0 and q8_0."""
     first = np.abs(values).argmax(axis=1)[:, None]
     largest = np.take_along_axis(values, first, 1)
     d = largest / np.float32(-8) if bits == 4 else np.abs(largest) / np.float32(127)
@@ -43,7 +52,7 @@ def quantize(values, bits):
         size = np.abs(scaled)
         size = np.floor(size) + np.floor(2 * (size - np.floor(size)))
         q = (np.sign(scaled) * size).astype(np.int8).view(np.uint8)
-    return d[:, 0].astype(np.float16), q
+    return d.T.astype(np.float16), q
 
 
 def to_bf16(values):
@@ -60,28 +69,30 @@ def check_floats(image, rows, encode, stored):
     assert np.array_equal(found, encode(padded).reshape(panels, 16, -1).swapaxes(1, 2))
 
 
-def check_quantized(image, rows, bits, block):
-    """Panels of blocks: 16 scales, then groups of 32 values in chunks of 4 bytes of each output."""
+def check_quantized(image, rows, bits, block, encode):
+    """Panels of blocks: 16 scales, and 16 minimums where encode() gives them, then groups of 32 values in chunks of 4 bytes of
+    each output."""
     n, k = rows.shape
+    header = 32 * len(encode(np.zeros((1, block), np.float32))[0])
     padded = np.zeros((-(-n // 16) * 16, k), np.float32)
     padded[:n] = rows
     at = 0
     for panel in range(0, len(padded), 16):
         for begin in range(0, k, block):
             count = min(block, k - begin)
-            size = 32 + count * 16 * bits // 8
+            size = header + count * 16 * bits // 8
             part = np.frombuffer(image, np.uint8, size, at)
             at += size
-            q = part[32:].reshape(count // 32, -1, 16, 4)  # [group][chunk][row][byte]
+            q = part[header:].reshape(count // 32, -1, 16, 4)  # [group][chunk][row][byte]
             q = q.transpose(2, 0, 1, 3).reshape(16, count // 32, -1)
             if bits == 4:
                 q = np.concatenate([q & 15, q >> 4], axis=2)
-            d, expected = quantize(padded[panel : panel + 16, begin : begin + count], bits)
+            d, expected = encode(padded[panel : panel + 16, begin : begin + count])
             real = max(0, min(16, n - panel))
-            scales = np.ascontiguousarray(part[:32]).view(np.uint16)
-            assert np.array_equal(scales[:real], d.view(np.uint16)[:real])
+            scales = np.ascontiguousarray(part[:header]).view(np.uint16).reshape(-1, 16)
+            assert np.array_equal(scales[:, :real], np.ascontiguousarray(d).view(np.uint16)[:, :real])
             assert np.array_equal(q.reshape(16, count)[:real], expected[:real])
-            assert not scales[real:].any()
+            assert not scales[:, real:].any()
     assert at == len(image)
 
 
@@ -128,8 +139,9 @@ def main():
         elif tensor["format"] == "bf16":
             check_floats(image, rows, to_bf16, "<u2")
         else:
-            bits, block = {"q4_0": (4, 32), "q8_0": (8, 32), "q4_g128": (4, 128)}[tensor["format"]]
-            check_quantized(image, rows, bits, block)
+            four, eight = (lambda values: quantize(values, 4)), (lambda values: quantize(values, 8))
+            formats = {"q4_0": (4, 32, four), "q8_0": (8, 32, eight), "q4_g128": (4, 128, four), "q4_m_32": (4, 32, quantize_range)}
+            check_quantized(image, rows, *formats[tensor["format"]])
     assert seen == set(checkpoint), set(checkpoint) - seen
     print(f"{len(seen)} tensors, {weights[1]} bytes")
 

@@ -1,6 +1,7 @@
-"""Compares the project's q4_0 and q8_0 encoders with gguf's, byte for byte, on random blocks.
+"""Compares the project's encoders with gguf's, byte for byte, on random blocks.
 
-gguf_blocks.py ENCODE_BLOCKS q4_0|q8_0 [BLOCKS]: half of the blocks have f32 values, half bf16 values.
+gguf_blocks.py ENCODE_BLOCKS q4_0|q4_1|q8_0|iq4_nl [BLOCKS]: half of the blocks have f32 values, half bf16 values. gguf's Python
+has no encoder of iq4_nl; here is ggml's.
 """
 import subprocess
 import sys
@@ -22,18 +23,44 @@ def blocks(rng, count, bf16):
     return x
 
 
+def nearest(x):
+    """The codes of the codebook's values nearest to x; of two that are as near, the greater."""
+    codebook = np.array(gguf.quants.IQ4_NL.kvalues, np.float32)
+    return np.searchsorted((codebook[:-1] + codebook[1:]) / 2, x, side="right").astype(np.uint8), codebook
+
+
+def iq4_nl(x):
+    """quantize_iq4_nl of ggml without an importance matrix, each step rounded to f32."""
+    largest = np.take_along_axis(x, np.abs(x).argmax(1)[:, None], 1)[:, 0]
+    with np.errstate(all="ignore"):
+        inverses = [1 / (-largest / np.float32(-127))] + [np.float32(i - 127) / largest for i in range(-7, 8)]
+        best, scale = np.zeros_like(largest), np.zeros_like(largest)
+        for inverse in inverses:
+            codes, codebook = nearest(x * inverse[:, None])
+            q, qx, qq = codebook[codes], np.zeros_like(largest), np.zeros_like(largest)
+            for i in range(32):
+                qx += x[:, i] * x[:, i] * q[:, i] * x[:, i]
+                qq += x[:, i] * x[:, i] * q[:, i] * q[:, i]
+            better = (qq > 0) & (qx * qx > best * qq)
+            scale = np.where(better, qx / qq, scale)
+            best = np.where(better, scale * qx, best)
+        scale[np.abs(largest) < 1e-15] = 0
+        codes, _ = nearest(x * np.where(scale == 0, np.float32(0), 1 / scale)[:, None])
+    packed = codes[:, :16] | codes[:, 16:] << np.uint8(4)
+    return np.concatenate([scale.astype(np.float16)[:, None].view(np.uint8), packed], 1)
+
+
 def main():
     program = sys.argv[1]
     name = sys.argv[2]
-    count = int(sys.argv[3]) if len(sys.argv) > 3 else 1000000
+    count = int(sys.argv[3]) if len(sys.argv) > 3 else 200000 if name == "iq4_nl" else 1000000
     kind = gguf.GGMLQuantizationType[name.upper()]
-    size = {"q4_0": 18, "q8_0": 34}[name]
     rng = np.random.default_rng(1)
     for begin in range(0, count, CHUNK):
         x = blocks(rng, min(CHUNK, count - begin), bf16=begin // CHUNK % 2 == 1)
         got = subprocess.run([program, name], input=x.tobytes(), stdout=subprocess.PIPE, check=True).stdout
-        want = gguf.quants.quantize(x, kind)
-        got = np.frombuffer(got, np.uint8).reshape(-1, size)
+        want = iq4_nl(x) if name == "iq4_nl" else gguf.quants.quantize(x, kind)
+        got = np.frombuffer(got, np.uint8).reshape(-1, want.shape[1])
         if got.shape != want.shape:
             sys.exit(f"{len(got)} blocks came back when {len(want)} were sent")
         wrong = np.flatnonzero((got != want).any(1))

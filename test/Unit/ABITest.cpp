@@ -99,6 +99,8 @@ TEST(Blocks, PackedSizes) {
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q8_0), 544);
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_0), 288);
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_G128), 1056);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_M_32), 320);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::NL4), 288);
 }
 
 TEST(Blocks, FormatsRoundTrip) {
@@ -109,7 +111,7 @@ TEST(Blocks, FormatsRoundTrip) {
     EXPECT_EQ(weightFormat(kernelFormat(format)), format);
   }
   // Manifests list kernels in this order.
-  EXPECT_EQ(names, "f32 bf16 q8_0 q4_0 q4_g128 ");
+  EXPECT_EQ(names, "f32 bf16 q8_0 q4_0 q4_g128 q4_m_32 nl4 ");
   EXPECT_EQ(parseWeightFormat("q4_1"), std::nullopt);
   EXPECT_EQ(weightFormat(KernelFormat::F16), std::nullopt);
 }

@@ -367,8 +367,8 @@ TEST(ManifestTest, ChecksEveryField) {
             (x86 ? "\"aarch64\"" : "\"x86-64\"") + " when \"" + arch +
             "\" is needed");
   check("/tensors/0/format", "q5",
-        "tensors[0].format is \"q5\" when f32, bf16, q8_0, q4_0 or q4_g128 is "
-        "needed");
+        "tensors[0].format is \"q5\" when " + weightFormatList() +
+            " is needed");
   check("/kv/format", "f8",
         "kv.format is \"f8\" when \"f32\" or \"f16\" is needed");
   check("/kv/page_tokens", 32,

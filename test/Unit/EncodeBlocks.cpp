@@ -1,7 +1,7 @@
 //===- EncodeBlocks.cpp - Weight encoders as a filter ---------------------===//
 //
-// encode-blocks q4_0|q8_0 reads f32 values from standard input, 32 for each
-// block, and writes the blocks to standard output.
+// encode-blocks q4_0|q4_1|q8_0|iq4_nl reads f32 values from standard input, 32
+// for each block, and writes the blocks of gguf to standard output.
 // test/Integration/gguf_blocks.py compares them.
 //
 //===----------------------------------------------------------------------===//
@@ -36,8 +36,12 @@ int main(int argc, char **argv) {
   const std::string_view format = argc == 2 ? argv[1] : "";
   if (format == "q4_0")
     return run(encodeQ4_0);
+  if (format == "q4_1")
+    return run(encodeQ4_1);
   if (format == "q8_0")
     return run(encodeQ8_0);
-  std::fprintf(stderr, "usage: encode-blocks q4_0|q8_0\n");
+  if (format == "iq4_nl")
+    return run(encodeIQ4_NL);
+  std::fprintf(stderr, "usage: encode-blocks q4_0|q4_1|q8_0|iq4_nl\n");
   return 2;
 }

@@ -25,6 +25,15 @@ struct BlockQ4_0 {
 static_assert(sizeof(BlockQ4_0) == 18);
 
 /// 32 values of one row.
+struct BlockQ4_1 {
+  /// f16 bits of the scale and of the minimum.
+  uint16_t d, m;
+  /// As in BlockQ4_0, of codes from 0.
+  uint8_t q[16];
+};
+static_assert(sizeof(BlockQ4_1) == 20);
+
+/// 32 values of one row.
 struct BlockQ8_0 {
   /// f16 bits of the scale.
   uint16_t d;
@@ -32,15 +41,31 @@ struct BlockQ8_0 {
 };
 static_assert(sizeof(BlockQ8_0) == 34);
 
-inline numerics::EncodeStatus encodeQ4_0(const float x[32], BlockQ4_0 &block) {
+template <numerics::Encoder Rule, typename Block>
+numerics::EncodeStatus encodeNibbles(const float x[32], Block &block) {
   numerics::WeightBlock codes = {};
-  const auto status =
-      numerics::encode<numerics::Encoder::Signed4>(x, 32, codes);
+  const auto status = numerics::encode<Rule>(x, 32, codes);
   block.d = codes.scale;
+  if constexpr (requires { block.m; })
+    block.m = codes.minimum;
   for (int j = 0; j < 16; ++j)
     block.q[j] =
         static_cast<uint8_t>(codes.codes[j] | codes.codes[j + 16] << 4);
   return status;
+}
+
+inline numerics::EncodeStatus encodeQ4_0(const float x[32], BlockQ4_0 &block) {
+  return encodeNibbles<numerics::Encoder::Signed4>(x, block);
+}
+
+inline numerics::EncodeStatus encodeQ4_1(const float x[32], BlockQ4_1 &block) {
+  return encodeNibbles<numerics::Encoder::Range4>(x, block);
+}
+
+/// IQ4_NL has the bytes of Q4_0, with codes of the codebook.
+inline numerics::EncodeStatus encodeIQ4_NL(const float x[32],
+                                           BlockQ4_0 &block) {
+  return encodeNibbles<numerics::Encoder::Codebook4>(x, block);
 }
 
 inline numerics::EncodeStatus encodeQ8_0(const float x[32], BlockQ8_0 &block) {

@@ -235,6 +235,79 @@ TEST(Encode, Q4_0Refuses) {
             "has a value that is not finite");
 }
 
+TEST(Encode, Q4_1GivesGgufsBytes) {
+  const Safetensors golden(inputs("quants/blocks.safetensors"));
+  const std::vector<float> rows = golden.get<float>("rows");
+  const std::vector<uint8_t> want = golden.get<uint8_t>("Q4_1");
+  ASSERT_EQ(rows.size() / 32 * sizeof(BlockQ4_1), want.size());
+  for (size_t i = 0; i < rows.size() / 32; ++i) {
+    BlockQ4_1 block;
+    ASSERT_EQ(encodeQ4_1(&rows[i * 32], block), ref::EncodeStatus::Ok);
+    ASSERT_EQ(std::memcmp(&block, &want[i * sizeof(block)], sizeof(block)), 0)
+        << "block " << i;
+  }
+}
+
+TEST(Encode, Q4_1Refuses) {
+  BlockQ4_1 block;
+  float x[32] = {15 * 65519.0f};
+  EXPECT_EQ(encodeQ4_1(x, block), ref::EncodeStatus::Ok);
+  x[0] = 15 * 65520.0f;
+  EXPECT_EQ(encodeQ4_1(x, block), ref::EncodeStatus::ScaleOverflow);
+  x[0] = -65520.0f;
+  EXPECT_EQ(encodeQ4_1(x, block), ref::EncodeStatus::MinimumOverflow);
+  EXPECT_EQ(ref::encodeStatusMessage(ref::EncodeStatus::MinimumOverflow),
+            "has a block whose minimum overflows f16");
+  x[31] = kNaN;
+  EXPECT_EQ(encodeQ4_1(x, block), ref::EncodeStatus::NotFinite);
+}
+
+TEST(Encode, Q4_1HoldsConstantsAndSubnormals) {
+  // f16 holds the values themselves, as minimums.
+  for (float value : {0.0f, -3.0f, 0x1p-24f}) {
+    float x[32];
+    std::ranges::fill(x, value);
+    BlockQ4_1 block;
+    ASSERT_EQ(encodeQ4_1(x, block), ref::EncodeStatus::Ok);
+    EXPECT_EQ(block.d, 0);
+    EXPECT_EQ(block.m, f32ToF16(value));
+  }
+  // The reciprocal of the scale is infinite.
+  float tiny[32] = {0x1p-149f, -0x1p-140f};
+  BlockQ4_1 block;
+  ASSERT_EQ(encodeQ4_1(tiny, block), ref::EncodeStatus::Ok);
+  EXPECT_EQ(block.d, 0);
+}
+
+TEST(Encode, IQ4_NLRefuses) {
+  BlockQ4_0 block;
+  float x[32] = {1e7f};
+  EXPECT_EQ(encodeIQ4_NL(x, block), ref::EncodeStatus::ScaleOverflow);
+  // Squares overflow f32.
+  x[0] = 1e20f;
+  EXPECT_EQ(encodeIQ4_NL(x, block), ref::EncodeStatus::ScaleOverflow);
+  x[31] = kInf;
+  EXPECT_EQ(encodeIQ4_NL(x, block), ref::EncodeStatus::NotFinite);
+}
+
+TEST(Decode, NL4GivesGgufsValues) {
+  const Safetensors golden(inputs("quants/blocks.safetensors"));
+  const std::vector<uint8_t> blocks = golden.get<uint8_t>("IQ4_NL.bytes");
+  const std::vector<float> want = golden.get<float>("IQ4_NL.values");
+  ASSERT_EQ(blocks.size() / sizeof(BlockQ4_0), want.size() / 32);
+  for (size_t i = 0; i < want.size() / 32; ++i) {
+    const uint8_t *block = &blocks[i * sizeof(BlockQ4_0)];
+    // The first output of a panel.
+    uint8_t panel[288] = {block[0], block[1]};
+    for (size_t j = 0; j < 16; ++j)
+      panel[32 + j / 4 * 64 + j % 4] = block[2 + j];
+    float values[32];
+    ref::reference<KernelOp::Embed>(KernelFormat::NL4)(panel, 0, 32, values);
+    EXPECT_EQ(std::memcmp(values, &want[i * 32], sizeof(values)), 0)
+        << "block " << i;
+  }
+}
+
 TEST(Encode, Q8_0GivesGgufsBytes) {
   const Safetensors golden(inputs("quants/blocks.safetensors"));
   const std::vector<float> rows = golden.get<float>("rows");
@@ -409,6 +482,37 @@ TEST(Encode, PanelOfQ8_0InterleavesBlocks) {
                   block.q[j]);
         EXPECT_EQ(decoded[static_cast<size_t>(g * 32 + j)],
                   static_cast<float>(block.q[j]) * f16ToF32(block.d));
+      }
+    }
+  }
+}
+
+TEST(Encode, PanelOfQ4_M_32HasMinimumsBehindScales) {
+  const int64_t k = 64;
+  const std::vector<float> x = Random(4).values(16 * k);
+  const float *rows[kPanelOutputs];
+  for (int64_t r = 0; r < kPanelOutputs; ++r)
+    rows[r] = r == 5 ? nullptr : x.data() + r * k;
+  std::vector<uint8_t> panel(2 * 320, 0xee);
+  ASSERT_EQ(ref::packPanel(WeightFormat::Q4_M_32, rows, k, panel.data()),
+            ref::EncodeStatus::Ok);
+  std::vector<float> decoded(k);
+  for (int64_t r = 0; r < kPanelOutputs; ++r) {
+    ref::reference<KernelOp::Embed>(KernelFormat::Q4_M_32)(
+        panel.data(), static_cast<int32_t>(r), k, decoded.data());
+    for (int64_t g = 0; g < k / 32; ++g) {
+      BlockQ4_1 want = {};
+      if (r != 5)
+        encodeQ4_1(rows[r] + g * 32, want);
+      const uint8_t *block = panel.data() + g * 320;
+      EXPECT_EQ(std::memcmp(block + 2 * r, &want.d, 2), 0);
+      EXPECT_EQ(std::memcmp(block + 32 + 2 * r, &want.m, 2), 0);
+      for (int64_t j = 0; j < 32; ++j) {
+        EXPECT_EQ(block[64 + j % 16 / 4 * 64 + r * 4 + j % 4], want.q[j % 16]);
+        const int code = want.q[j % 16] >> (j / 16 * 4) & 15;
+        EXPECT_EQ(decoded[static_cast<size_t>(g * 32 + j)],
+                  static_cast<float>(code) * f16ToF32(want.d) +
+                      f16ToF32(want.m));
       }
     }
   }

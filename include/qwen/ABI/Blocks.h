@@ -47,12 +47,15 @@ constexpr int64_t kvElementBytes(KvFormat format) {
   return format == KvFormat::F32 ? 4 : 2;
 }
 
-/// Bytes of the scales of one block of a panel, which precede its codes.
+/// Bytes of the header of one block of a panel: the scales and minimums, which
+/// precede its codes.
 constexpr int64_t panelHeaderBytes(WeightFormat format) {
-  return kPanelOutputs * kScaleBytes[size_t(infoOf(format).scales)];
+  return kPanelOutputs * scalesOf(format).bytes;
 }
+/// Bytes from the scales of a header to its minimums.
+inline constexpr int64_t kMinimumOffset = kPanelOutputs * 2;
 
-/// Bytes of one group of a panel, without scales.
+/// Bytes of one group of a panel, without the header.
 constexpr int64_t panelGroupBytes(WeightFormat format) {
   return kGroup * kPanelOutputs * codingOf(format).bits / 8;
 }
@@ -67,9 +70,9 @@ constexpr int64_t panelBlockBytes(WeightFormat format) {
 /// each other without gaps; zeros (scale +0) fill the last one.
 ///
 /// * f32, bf16: float [k][16] or their upper halves, so that outputs are lanes.
-/// * Quantized formats: [ceil(k / weightBlock)] blocks of 16 f16 scales, then
-///   groups of 32 values. A group is chunks of 64 bytes, 4 bytes of each
-///   output:
+/// * Quantized formats: [ceil(k / weightBlock)] blocks of 16 f16 scales, 16 f16
+///   minimums where the format has them, then groups of 32 values. A group is
+///   chunks of 64 bytes, 4 bytes of each output:
 ///   * 8 bits: 8 chunks; byte j of an output in chunk c is the code of value
 ///     4c + j.
 ///   * 4 bits: 4 chunks; byte j of an output in chunk c has the code of value

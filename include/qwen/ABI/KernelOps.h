@@ -52,11 +52,11 @@ using FormatSet = uint32_t;
 constexpr FormatSet setOf(KernelFormat format) {
   return FormatSet{1} << static_cast<unsigned>(format);
 }
-/// The formats of weights that are quantized, or the others.
-constexpr FormatSet setOfWeights(bool quantized) {
+/// The formats of weights with blocks in [least, most]; floats have 0.
+constexpr FormatSet setOfBlocks(int64_t least, int64_t most) {
   FormatSet set = 0;
   for (WeightFormat format : kWeightFormats)
-    if (isQuantized(format) == quantized)
+    if (weightBlock(format) >= least && weightBlock(format) <= most)
       set |= setOf(kernelFormat(format));
   return set;
 }
@@ -67,8 +67,10 @@ enum : FormatSet {
   F16 = setOf(KernelFormat::F16),
 #define QWEN_WEIGHT_FORMAT(Id, ...) Id = setOf(KernelFormat::Id),
 #include "qwen/ABI/WeightFormats.def"
-  Floats = setOfWeights(false),
-  Integers = setOfWeights(true),
+  Floats = setOfBlocks(0, 0),
+  Narrow = setOfBlocks(1, kGroup),
+  Wide = setOfBlocks(kGroup + 1, kActivationBlock),
+  Integers = Narrow | Wide,
   Weights = Floats | Integers,
   Cache = F32 | F16,
 };

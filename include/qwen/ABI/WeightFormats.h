@@ -26,6 +26,16 @@ struct CodingInfo {
   int64_t bits;
   bool isFloat;
   int64_t bias;
+  int8_t codebook[16] = {};
+
+  constexpr bool hasCodebook() const { return codebook[0] != 0; }
+  /// The integer of a code.
+  constexpr int integerOf(uint8_t code) const {
+    if (hasCodebook())
+      return codebook[code];
+    return bits == 8 ? static_cast<int8_t>(code)
+                     : code - static_cast<int>(bias);
+  }
 };
 inline constexpr CodingInfo kCodingInfos[] = {
 #define QWEN_CODING(Id, ...) {__VA_ARGS__},
@@ -38,9 +48,13 @@ enum class ScaleKind : uint8_t {
 #include "qwen/ABI/WeightFormats.def"
 };
 
-/// Bytes that a block has of them for each output.
-inline constexpr int64_t kScaleBytes[] = {
-#define QWEN_SCALES(Id, Bytes) Bytes,
+/// A row of QWEN_SCALES.
+struct ScaleInfo {
+  int64_t bytes;
+  bool hasMinimum;
+};
+inline constexpr ScaleInfo kScaleInfos[] = {
+#define QWEN_SCALES(Id, ...) {__VA_ARGS__},
 #include "qwen/ABI/WeightFormats.def"
 };
 
@@ -73,6 +87,9 @@ constexpr const WeightFormatInfo &infoOf(WeightFormat format) {
 constexpr const CodingInfo &codingOf(WeightFormat format) {
   return kCodingInfos[static_cast<size_t>(infoOf(format).coding)];
 }
+constexpr const ScaleInfo &scalesOf(WeightFormat format) {
+  return kScaleInfos[static_cast<size_t>(infoOf(format).scales)];
+}
 
 /// The name on command lines, in IR and in the manifest: "q4_0".
 constexpr std::string_view weightFormatName(WeightFormat format) {
@@ -86,7 +103,7 @@ constexpr std::optional<WeightFormat> parseWeightFormat(std::string_view name) {
   return std::nullopt;
 }
 
-/// The names, for errors: "f32, bf16, ... or q4_g128".
+/// The names, for errors: "f32, bf16, ... or nl4".
 std::string weightFormatList();
 
 /// Whether weights are integers with scales, whose products take quantized

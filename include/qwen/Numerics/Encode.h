@@ -21,8 +21,11 @@ enum class EncodeStatus : uint8_t {
   /// A weight is NaN or infinite.
   NotFinite,
   /// The scale of a block is too large for f16 (largest magnitude of the
-  /// block >= 8 * 65520, in q8_0 127 * 65520).
+  /// block >= 8 * 65520, in q8_0 127 * 65520; with a minimum, the range >= 15 *
+  /// 65520).
   ScaleOverflow,
+  /// The minimum of a block is too large for f16.
+  MinimumOverflow,
   /// A weight's magnitude is too large for bf16 (0x1.ffp127 and more).
   ValueOverflow,
 };
@@ -44,13 +47,20 @@ enum class Encoder : uint8_t {
   /// -8, code = clip(trunc(x / d + 8.5), 0, 15) with the reciprocal of the
   /// unrounded d.
   Signed4,
+  /// gguf's rule for Q4_1: d = (maximum - minimum) / 15, code = min(trunc((x -
+  /// minimum) / d + 0.5), 15) with the reciprocal of the unrounded d.
+  Range4,
+  /// ggml's rule for IQ4_NL: of 16 scales around m / -127, m as in Signed4, the
+  /// one with the least error, weighted by x^2; the code of the codebook's
+  /// nearest value.
+  Codebook4,
 };
 
 /// Weights of one output: the codes of at most 128 values and, where their
-/// format has one, their scale d.
+/// format has them, their scale d and minimum.
 struct WeightBlock {
   /// f16 bits.
-  uint16_t scale;
+  uint16_t scale, minimum;
   /// A code of less than 8 bits has a byte, others have 1, 2 or 4.
   uint8_t codes[128 * 4];
 };
@@ -66,6 +76,10 @@ template <>
 EncodeStatus encode<Encoder::Absolute8>(const float *, int64_t, WeightBlock &);
 template <>
 EncodeStatus encode<Encoder::Signed4>(const float *, int64_t, WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::Range4>(const float *, int64_t, WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::Codebook4>(const float *, int64_t, WeightBlock &);
 
 /// Sums of squares of an encoder's errors and of the numbers that it encoded.
 struct EncodeError {
@@ -80,8 +94,8 @@ struct EncodeError {
 };
 
 /// Packs the `k` weights of each of kPanelOutputs outputs into one panel of
-/// panelBytes(format, k) bytes. A null output has zeros with scale +0. `k` is a
-/// multiple of kGroup. Where the result is not Ok, the panel's bytes are
+/// panelBytes(format, k) bytes. A null output has scales and minimums +0. `k`
+/// is a multiple of kGroup. Where the result is not Ok, the panel's bytes are
 /// unspecified. Adds the errors of each output to `errors`, unless it is null.
 EncodeStatus packPanel(WeightFormat format,
                        const float *const outputs[kPanelOutputs], int64_t k,

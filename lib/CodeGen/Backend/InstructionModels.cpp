@@ -32,6 +32,29 @@ static Value *dotBytes(llvm::IRBuilder<> &builder, Value *sums, Value *w,
   return sums;
 }
 
+/// vpshufb: each byte of `indices` is a place in the same 16 bytes of `table`;
+/// a negative one gives 0.
+static Value *lookUpBytes(llvm::IRBuilder<> &builder, Value *table,
+                          Value *indices) {
+  llvm::Type *type = table->getType();
+  Value *low = builder.CreateAnd(indices, uint64_t{15});
+  Value *result = llvm::Constant::getNullValue(type);
+  for (int place = 0; place < 16; ++place) {
+    llvm::SmallVector<int> lanes;
+    for (int i = 0;
+         i < int(llvm::cast<llvm::FixedVectorType>(type)->getNumElements());
+         ++i)
+      lanes.push_back(i / 16 * 16 + place);
+    Value *isHere = builder.CreateICmpEQ(
+        low, llvm::ConstantInt::get(type, uint64_t(place)));
+    result = builder.CreateSelect(
+        isHere, builder.CreateShuffleVector(table, lanes), result);
+  }
+  Value *zero = llvm::Constant::getNullValue(type);
+  return builder.CreateSelect(builder.CreateICmpSLT(indices, zero), zero,
+                              result);
+}
+
 /// The result of `call` in plain IR, or null if it has no model.
 static Value *model(llvm::IntrinsicInst &call) {
   llvm::IRBuilder<> builder(&call);
@@ -40,6 +63,8 @@ static Value *model(llvm::IntrinsicInst &call) {
   case llvm::Intrinsic::x86_avx512_vpdpbusd_512:
     return dotBytes(builder, call.getArgOperand(0), call.getArgOperand(1),
                     call.getArgOperand(2));
+  case llvm::Intrinsic::x86_avx512_pshuf_b_512:
+    return lookUpBytes(builder, call.getArgOperand(0), call.getArgOperand(1));
   default:
     return nullptr;
   }

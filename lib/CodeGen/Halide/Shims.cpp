@@ -223,7 +223,8 @@ QWEN_INLINE static void embed(Function *halide, const uint8_t *weights,
     const int64_t blocks = ceilDiv(k, block);
     // A group has a chunk for each bit of a code.
     halide(
-        Buffer(panel + output * 2, {{blocks, blockBytes / 2}}),
+        Buffer(panel + output * 2, {{scalesOf(Format).bytes / 2, kPanelOutputs},
+                                    {blocks, blockBytes / 2}}),
         Buffer(panel + panelHeaderBytes(Format) + output * 4,
                {4,
                 {bits, 4 * kPanelOutputs},
@@ -235,8 +236,8 @@ QWEN_INLINE static void embed(Function *halide, const uint8_t *weights,
   }
 }
 
-/// What Halide's function takes: the values and the result, or scales, codes
-/// and the result.
+/// What Halide's function takes: the values and the result, or the headers'
+/// numbers, codes and the result.
 template <bool IsQuantized> struct EmbedArguments {
   using Fn = int(B, B);
 };

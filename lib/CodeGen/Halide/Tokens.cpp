@@ -153,28 +153,43 @@ static Kernel embedFloats(WeightFormat format) {
   return {{panel}, {out}};
 }
 
+/// The integer of the code in a byte; of 4 bits, in nibble `half`.
+static Expr integerOf(const CodingInfo &coding, const Expr &byte,
+                      const Expr &half) {
+  if (coding.bits == 8)
+    return cast<int32_t>(reinterpret<int8_t>(byte));
+  const Expr code = cast<int32_t>((byte >> (4 * half)) & 15);
+  if (!coding.hasCodebook())
+    return code - static_cast<int>(coding.bias);
+  return Halide::mux(code, std::vector<Expr>(std::begin(coding.codebook),
+                                             std::end(coding.codebook)));
+}
+
 static Kernel embedIntegers(WeightFormat format) {
-  // One output of a panel (Blocks.h): the f16 scale of each block, and byte `b`
-  // of chunk `c` of each group `g` of each block. Of 4 bits, nibble `h` of a
-  // byte is value 16h + 4c + b of the group; of 8, a byte is value 4c + b.
+  // One output of a panel (Blocks.h): the f16 numbers of each block, a scale
+  // and the minimum where it has one, and byte `b` of chunk `c` of each group
+  // `g` of each block. Of 4 bits, nibble `h` of a byte is value 16h + 4c + b of
+  // the group; of 8, a byte is value 4c + b.
   const CodingInfo &coding = codingOf(format);
   const bool nibbles = coding.bits == 4;
   const int chunks = static_cast<int>(coding.bits);
   const int groupsPerBlock = static_cast<int>(weightBlock(format) / kGroup);
-  ImageParam scales(UInt(16), 1, "scales");
+  ImageParam numbers(UInt(16), 2, "numbers");
   ImageParam bytes(UInt(8), 4, "bytes");
   Var b("b"), c("c"), h("h"), group("group");
   Func out("out");
   const Expr byte = bytes(b, c, group % groupsPerBlock, group / groupsPerBlock);
-  const Expr value = nibbles ? cast<int32_t>((byte >> (4 * h)) & 15) -
-                                   static_cast<int>(coding.bias)
-                             : cast<int32_t>(reinterpret<int8_t>(byte));
-  const Expr scale = cast<float>(
-      reinterpret<Halide::float16_t>(scales(group / groupsPerBlock)));
-  out(b, c, h, group) = cast<float>(value) * scale;
+  const auto number = [&](int i) {
+    return cast<float>(
+        reinterpret<Halide::float16_t>(numbers(i, group / groupsPerBlock)));
+  };
+  const Expr scaled = cast<float>(integerOf(coding, byte, h)) * number(0);
+  out(b, c, h, group) =
+      scalesOf(format).hasMinimum ? scaled + number(1) : scaled;
 
   const int blockBytes = static_cast<int>(panelBlockBytes(format));
-  scales.dim(0).set_min(0).set_stride(blockBytes / 2);
+  numbers.dim(0).set_min(0).set_stride(static_cast<int>(kPanelOutputs));
+  numbers.dim(1).set_min(0).set_stride(blockBytes / 2);
   bytes.dim(0).set_bounds(0, 4);
   bytes.dim(1).set_bounds(0, chunks).set_stride(
       static_cast<int>(4 * kPanelOutputs));
@@ -187,7 +202,7 @@ static Kernel embedIntegers(WeightFormat format) {
   out.output_buffer().dim(2).set_bounds(0, nibbles ? 2 : 1).set_stride(16);
   out.output_buffer().dim(3).set_min(0).set_stride(kGroupSize);
   out.reorder(b, h, c, group).vectorize(b).unroll(h).unroll(c);
-  return {{scales, bytes}, {out}};
+  return {{numbers, bytes}, {out}};
 }
 
 Kernel halide::embed(const KernelInfo &kernel) {

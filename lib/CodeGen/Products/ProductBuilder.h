@@ -70,6 +70,8 @@ public:
   /// 128 bits of elements, in each 128 bits of a vector.
   Value loadQuad(Type element, Value pointer);
   Value intrinsic(Type result, llvm::StringRef name, ValueRange arguments);
+  /// The bytes of a table of 16 at the places that the bytes of `indices` are.
+  Value lookUp(llvm::ArrayRef<int8_t> table, Value indices);
   /// Arm's instruction zip, uzp or trn on elements of `bits`: the first or the
   /// second half of what it makes of two vectors, in the type of `a`.
   Value permuted(llvm::StringRef name, int64_t bits, Value a, Value c,

@@ -160,6 +160,29 @@ Value ProductBuilder::intrinsic(Type result, StringRef name,
       .getResult(0);
 }
 
+Value ProductBuilder::lookUp(ArrayRef<int8_t> table, Value indices) {
+  const auto type = cast<VectorType>(indices.getType());
+  // Instructions of x86 look up within each 128 bits.
+  SmallVector<int8_t> bytes;
+  while (int64_t(bytes.size()) < type.getDimSize(0))
+    bytes.append(table.begin(), table.end());
+  Value tables = arith::ConstantOp::create(
+      *this, DenseElementsAttr::get(
+                 VectorType::get(type.getShape(), type.getElementType()),
+                 ArrayRef<int8_t>(bytes)));
+  if (arch == Arch::X86_64)
+    return intrinsic(type,
+                     bytes.size() == 64 ? "llvm.x86.avx512.pshuf.b.512"
+                                        : "llvm.x86.avx2.pshuf.b",
+                     {tables, indices});
+  if (!scalable)
+    return intrinsic(type, "llvm.aarch64.neon.tbl1.v16i8", {tables, indices});
+  return intrinsic(
+      type, "llvm.aarch64.sve.tbl.nxv16i8",
+      {vector::ScalableInsertOp::create(*this, tables, constant(type, 0), 0),
+       indices});
+}
+
 Values ProductBuilder::loop(Value lower, Value upper, int64_t step,
                             ValueRange carried, LoopBody body) {
   // The nested builder is this one, moved into the body.
