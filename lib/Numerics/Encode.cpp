@@ -223,6 +223,17 @@ static void packGroup(const uint8_t *codes, int64_t output, uint8_t *chunks) {
     std::memcpy(chunks + at * kPanelOutputs + output * size, codes + at, size);
 }
 
+/// Puts the scale and the minimum that an output has in a block into the block
+/// of the panel, as far as the format has them.
+template <WeightFormat Format>
+static void putScales(uint16_t scale, uint16_t minimum, int64_t output,
+                      uint8_t *block) {
+  if constexpr (scalesOf(Format).bytes != 0)
+    std::memcpy(block + output * 2, &scale, 2);
+  if constexpr (scalesOf(Format).hasMinimum)
+    std::memcpy(block + kMinimumOffset + output * 2, &minimum, 2);
+}
+
 /// Adds the errors of the `count` codes that `x` became. `count` is a multiple
 /// of kGroup.
 template <WeightFormat Format>
@@ -279,10 +290,7 @@ static EncodeStatus packPanelAs(const float *const outputs[kPanelOutputs],
       else if (errors != nullptr)
         addErrors<Format>(outputs[output] + begin, count, block,
                           errors[output]);
-      if constexpr (scalesOf(Format).bytes != 0)
-        std::memcpy(panel + output * 2, &block.scale, 2);
-      if constexpr (scalesOf(Format).hasMinimum)
-        std::memcpy(panel + kMinimumOffset + output * 2, &block.minimum, 2);
+      putScales<Format>(block.scale, block.minimum, output, panel);
       for (int64_t i = 0; i < count; i += kGroup)
         packGroup<Format>(block.codes + i * codeBytes, output,
                           groups + i / kGroup * panelGroupBytes(Format));
@@ -305,9 +313,19 @@ EncodeStatus numerics::packPanel(WeightFormat format,
 // Kept integers
 //===----------------------------------------------------------------------===//
 
+/// The code of an integer that the coding has.
+static uint8_t codeOf(const CodingInfo &coding, int integer) {
+  if (!coding.hasCodebook())
+    return static_cast<uint8_t>(integer + coding.bias);
+  return static_cast<uint8_t>(
+      std::find(coding.codebook, std::end(coding.codebook), integer) -
+      coding.codebook);
+}
+
 bool numerics::canKeep(WeightFormat format, StoredType type,
                        const uint8_t *from, int64_t k) {
-  if (infoOf(format).scales != ScaleKind::F16 || weightBlock(format) != 32 ||
+  if (!isQuantized(format) || weightBlock(format) != 32 ||
+      scalesOf(format).hasMinimum != hasMinimum(type) ||
       (codingOf(format).bits < 8 && infoOf(type).kept != format))
     return false;
   IntegerBlock block;
@@ -327,9 +345,8 @@ void numerics::keepOutput(WeightFormat format, StoredType type,
       for (int64_t i = 0; i < k; i += 32, from += infoOf(type).bytes) {
         readIntegers(type, from, block);
         for (int64_t j = 0; j < kGroup; ++j)
-          codes[j] =
-              static_cast<uint8_t>(block.integers[j] + codingOf(Format).bias);
-        std::memcpy(panel + output * 2, &block.scale, 2);
+          codes[j] = codeOf(codingOf(Format), block.integers[j]);
+        putScales<Format>(block.scale, block.minimum, output, panel);
         packGroup<Format>(codes, output, panel + panelHeaderBytes(Format));
         panel += panelBlockBytes(Format);
       }

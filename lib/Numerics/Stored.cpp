@@ -25,8 +25,8 @@ static float loadF16(const uint8_t *from) {
 //===----------------------------------------------------------------------===//
 
 /// The integers of IQ4_NL and IQ4_XS, by code.
-static constexpr int8_t kNonlinear4[16] = {
-    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static constexpr auto &kNonlinear4 =
+    kCodingInfos[static_cast<size_t>(Coding::Nonlinear4)].codebook;
 /// The integers of MXFP4, by code: twice the values of e2m1.
 static constexpr int8_t kE2M1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                      0, -1, -2, -3, -4, -6, -8, -12};
@@ -42,13 +42,17 @@ static int nibbleAndBit(const uint8_t *from, const uint8_t *high, int64_t i) {
                                << 4;
 }
 
-/// The integer of value `i` of a block without minimum.
+/// The integer of value `i` of a block.
 template <StoredType Type>
 static int integerOf(const uint8_t *block, int64_t i) {
   if constexpr (Type == StoredType::Q4_0)
     return nibble(block + 2, i) - 8;
+  else if constexpr (Type == StoredType::Q4_1)
+    return nibble(block + 4, i);
   else if constexpr (Type == StoredType::Q5_0)
     return nibbleAndBit(block + 6, block + 2, i) - 16;
+  else if constexpr (Type == StoredType::Q5_1)
+    return nibbleAndBit(block + 8, block + 4, i);
   else if constexpr (Type == StoredType::Q8_0)
     return static_cast<int8_t>(block[2 + i]);
   else if constexpr (Type == StoredType::IQ4_NL)
@@ -59,7 +63,7 @@ static int integerOf(const uint8_t *block, int64_t i) {
   }
 }
 
-/// The scale of a block of such integers.
+/// The scale of such a block.
 template <StoredType Type> static float scaleOf(const uint8_t *block) {
   if constexpr (Type == StoredType::MXFP4)
     return std::ldexp(1.0F, block[0] - 128);
@@ -67,11 +71,18 @@ template <StoredType Type> static float scaleOf(const uint8_t *block) {
     return loadF16(block);
 }
 
+/// The minimum of such a block.
+template <StoredType Type> static float minimumOf(const uint8_t *block) {
+  return hasMinimum(Type) ? loadF16(block + 2) : 0.0F;
+}
+
 template <StoredType Type>
 static bool readIntegersOf(const uint8_t *from, IntegerBlock &block) {
-  const float scale = scaleOf<Type>(from);
+  const float scale = scaleOf<Type>(from), minimum = minimumOf<Type>(from);
   block.scale = f32ToF16(scale);
-  if (!std::isfinite(scale) || f16ToF32(block.scale) != scale)
+  block.minimum = f32ToF16(minimum);
+  if (!std::isfinite(scale) || f16ToF32(block.scale) != scale ||
+      !std::isfinite(minimum))
     return false;
   for (int64_t i = 0; i < 32; ++i)
     block.integers[i] = static_cast<int8_t>(integerOf<Type>(from, i));
@@ -83,8 +94,12 @@ bool qwen::numerics::readIntegers(StoredType type, const uint8_t *from,
   switch (type) {
   case StoredType::Q4_0:
     return readIntegersOf<StoredType::Q4_0>(from, block);
+  case StoredType::Q4_1:
+    return readIntegersOf<StoredType::Q4_1>(from, block);
   case StoredType::Q5_0:
     return readIntegersOf<StoredType::Q5_0>(from, block);
+  case StoredType::Q5_1:
+    return readIntegersOf<StoredType::Q5_1>(from, block);
   case StoredType::Q8_0:
     return readIntegersOf<StoredType::Q8_0>(from, block);
   case StoredType::IQ4_NL:
@@ -96,26 +111,16 @@ bool qwen::numerics::readIntegers(StoredType type, const uint8_t *from,
   }
 }
 
-/// Dequantizes a block of integers without minimum.
+/// Dequantizes a block of integers.
 template <StoredType Type>
 static void dequantizeBlock(const uint8_t *from, float *to) {
-  const float scale = scaleOf<Type>(from);
-  for (int64_t i = 0; i < 32; ++i)
+  const float scale = scaleOf<Type>(from), minimum = minimumOf<Type>(from);
+  for (int64_t i = 0; i < 32; ++i) {
     to[i] = static_cast<float>(integerOf<Type>(from, i)) * scale;
-}
-
-template <>
-void dequantizeBlock<StoredType::Q4_1>(const uint8_t *from, float *to) {
-  const float d = loadF16(from), m = loadF16(from + 2);
-  for (int64_t i = 0; i < 32; ++i)
-    to[i] = static_cast<float>(nibble(from + 4, i)) * d + m;
-}
-
-template <>
-void dequantizeBlock<StoredType::Q5_1>(const uint8_t *from, float *to) {
-  const float d = loadF16(from), m = loadF16(from + 2);
-  for (int64_t i = 0; i < 32; ++i)
-    to[i] = static_cast<float>(nibbleAndBit(from + 8, from + 4, i)) * d + m;
+    // A sum with +0 would change the sign of a zero.
+    if constexpr (hasMinimum(Type))
+      to[i] += minimum;
+  }
 }
 
 //===----------------------------------------------------------------------===//

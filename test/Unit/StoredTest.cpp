@@ -118,6 +118,10 @@ static void expectSamePanels(WeightFormat format, StoredType type,
 TEST(Stored, KeepsWhatTheEncodersGive) {
   expectSamePanels<BlockQ4_0>(WeightFormat::Q4_0, StoredType::Q4_0, encodeQ4_0);
   expectSamePanels<BlockQ8_0>(WeightFormat::Q8_0, StoredType::Q8_0, encodeQ8_0);
+  expectSamePanels<BlockQ4_1>(WeightFormat::Q4_M_32, StoredType::Q4_1,
+                              encodeQ4_1);
+  expectSamePanels<BlockQ4_0>(WeightFormat::NL4, StoredType::IQ4_NL,
+                              encodeIQ4_NL);
 }
 
 TEST(Stored, KeepsOnlyWhatAFormatHolds) {
@@ -129,7 +133,18 @@ TEST(Stored, KeepsOnlyWhatAFormatHolds) {
       ref::canKeep(WeightFormat::Q4_0, StoredType::IQ4_NL, bytes.data(), 32));
   EXPECT_TRUE(
       ref::canKeep(WeightFormat::Q4_0, StoredType::Q4_0, bytes.data(), 32));
-  // A scale that is NaN, and one below the least of f16.
+  // Only one of them has a minimum.
+  EXPECT_FALSE(
+      ref::canKeep(WeightFormat::Q8_0, StoredType::Q4_1, bytes.data(), 32));
+  EXPECT_FALSE(
+      ref::canKeep(WeightFormat::Q4_M_32, StoredType::Q4_0, bytes.data(), 32));
+  EXPECT_FALSE(
+      ref::canKeep(WeightFormat::Q4_M_32, StoredType::Q5_1, bytes.data(), 32));
+  // A minimum that is infinite, a scale that is NaN, and one below the least of
+  // f16.
+  bytes[3] = 0x7c;
+  EXPECT_FALSE(
+      ref::canKeep(WeightFormat::Q4_M_32, StoredType::Q4_1, bytes.data(), 32));
   bytes[1] = 0x7e;
   EXPECT_FALSE(
       ref::canKeep(WeightFormat::Q4_0, StoredType::Q4_0, bytes.data(), 32));

@@ -17,15 +17,20 @@ namespace qwen::numerics {
 /// Converts `count` values of `type` to f32. `count` is a multiple of a block.
 void dequantize(StoredType type, const uint8_t *from, int64_t count, float *to);
 
-/// A block whose values are integers times one scale that f16 holds.
+/// A block whose values are integers times a scale, plus a minimum.
 struct IntegerBlock {
-  /// f16 bits; finite.
-  uint16_t scale;
+  /// f16 bits; finite. The minimum is +0 for types without one.
+  uint16_t scale, minimum;
   int8_t integers[32];
 };
 
+/// Whether the values of such a block of `type` have a minimum.
+constexpr bool hasMinimum(StoredType type) {
+  return type == StoredType::Q4_1 || type == StoredType::Q5_1;
+}
+
 /// Reads the block at `from`. Returns false if the blocks of `type` are not of
-/// this kind or f16 does not hold the scale.
+/// this kind or f16 does not hold the scale and the minimum.
 bool readIntegers(StoredType type, const uint8_t *from, IntegerBlock &block);
 
 } // namespace qwen::numerics
