@@ -2,6 +2,7 @@
 
 #include "CApiModel.h"
 #include "engine/CpuCount.h"
+#include "engine/Logprobs.h"
 
 #include "qwen/ABI/Version.h"
 
@@ -306,6 +307,51 @@ qwen_sampler *qwen_sampler_new(const qwen_model *model,
     return new qwen_sampler{
         Sampler(options, info.vocabSize, info.tokenizerVocab, answer),
         static_cast<size_t>(info.vocabSize)};
+  });
+}
+
+qwen_sampler *qwen_sampler_copy(const qwen_sampler *sampler) {
+  return guard<qwen_sampler *>([&] {
+    needArgument("qwen_sampler_copy: sampler", sampler);
+    return new qwen_sampler(*sampler);
+  });
+}
+
+int32_t qwen_logprobs(const qwen_model *model, const float *logits,
+                      const int32_t *ids, size_t count, float *logprobs) {
+  return guard<int32_t>([&] {
+    needArgument("qwen_logprobs: model", model);
+    needArgument("qwen_logprobs: logits", logits);
+    if (count) {
+      needArgument("qwen_logprobs: ids", ids);
+      needArgument("qwen_logprobs: logprobs", logprobs);
+    }
+    const ModelInfo &info = model->artifact.manifest().model;
+    const double sum = logSumExp({logits, static_cast<size_t>(info.vocabSize)});
+    for (size_t i = 0; i < count; ++i) {
+      if (ids[i] < 0 || ids[i] >= info.vocabSize)
+        throw Error("token id " + std::to_string(ids[i]) +
+                        " is not in the vocabulary of " +
+                        std::to_string(info.vocabSize),
+                    ErrorKind::InvalidToken);
+      logprobs[i] = static_cast<float>(logits[ids[i]] - sum);
+    }
+    return 0;
+  });
+}
+
+int64_t qwen_top_tokens(const qwen_model *model, const float *logits,
+                        int32_t *ids, size_t capacity) {
+  return guard<int64_t>([&] {
+    needArgument("qwen_top_tokens: model", model);
+    needArgument("qwen_top_tokens: logits", logits);
+    if (capacity)
+      needArgument("qwen_top_tokens: ids", ids);
+    std::vector<int32_t> top;
+    topTokens({logits, static_cast<size_t>(qwen_vocab_size(model))}, capacity,
+              top);
+    std::ranges::copy(top, ids);
+    return std::ssize(top);
   });
 }
 

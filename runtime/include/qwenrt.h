@@ -9,7 +9,10 @@
 |* comment allows it.
 |*
 |* Only one thread may use a model at a time (the model has its own threads for
-|* the work). Several threads may use different models at once.
+|* the work), except that qwen_tokenize, qwen_detokenize, qwen_logprobs,
+|* qwen_top_tokens and qwen_sampler_new may run on other threads at any time.
+|* Only one thread may use a sampler at a time. Several threads may use different
+|* models and samplers at once.
 |*
 |* A model's threads belong to the process that loaded it. In a child of fork,
 |* qwen_forward fails; qwen_free and all functions that run no tokens work. Load
@@ -243,6 +246,9 @@ qwen_sampling qwen_default_sampling(const qwen_model *model);
 qwen_sampler *qwen_sampler_new(const qwen_model *model,
                                const qwen_sampling *sampling, uint64_t answer);
 
+/* A sampler that has seen the same tokens. Returns NULL if memory is missing. */
+qwen_sampler *qwen_sampler_copy(const qwen_sampler *sampler);
+
 /* Frees a sampler. NULL is allowed. */
 void qwen_sampler_free(qwen_sampler *sampler);
 
@@ -257,6 +263,17 @@ int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id);
    left. */
 int32_t qwen_sample(qwen_sampler *sampler, const float *logits,
                     int64_t position);
+
+/* Writes the logs of the probabilities of `count` tokens, computed from a row of
+   raw logits. Returns 0, or a negative number if an id is invalid. */
+int32_t qwen_logprobs(const qwen_model *model, const float *logits,
+                      const int32_t *ids, size_t count, float *logprobs);
+
+/* Writes the ids of the `capacity` greatest logits, in descending order; of
+   equals, the smallest id is first. Returns their number, which is less if the
+   vocabulary is smaller. */
+int64_t qwen_top_tokens(const qwen_model *model, const float *logits,
+                        int32_t *ids, size_t capacity);
 
 /*===- Scheduler -----------------------------------------------------------===*\
 |* Answers the requests of any number of threads, each with the same tokens as

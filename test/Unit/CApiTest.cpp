@@ -91,6 +91,23 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
   EXPECT_EQ(qwen_sample(sampler, logits.data(), 3), 6); // 5 is already seen
   EXPECT_EQ(qwen_sampler_accept(sampler, 40), -1);
   EXPECT_STREQ(qwen_last_error(), "token id 40 is not in the vocabulary of 40");
+  qwen_sampler *copy = qwen_sampler_copy(sampler);
+  ASSERT_NE(copy, nullptr);
+  logits[7] = 1;
+  EXPECT_EQ(qwen_sample(copy, logits.data(), 4), 5); // 3 / 2
+  qwen_sampler_free(copy);
+  const int32_t ids[] = {5, 0};
+  float logprobs[2];
+  const double sum =
+      std::log(std::exp(3.) + std::exp(2.) + std::exp(9.) + std::exp(1.) + 36);
+  EXPECT_EQ(qwen_logprobs(model, logits.data(), ids, 2, logprobs), 0);
+  EXPECT_NEAR(logprobs[0], 3 - sum, 1e-6);
+  EXPECT_NEAR(logprobs[1], -sum, 1e-6);
+  int32_t top[50];
+  EXPECT_EQ(qwen_top_tokens(model, logits.data(), top, 3), 3);
+  EXPECT_EQ(std::vector<int32_t>(top, top + 3),
+            (std::vector<int32_t>{38, 5, 6}));
+  EXPECT_EQ(qwen_top_tokens(model, logits.data(), top, 50), 40);
   qwen_sampler_free(sampler);
   sampling.top_p = 2;
   EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr);
@@ -235,6 +252,11 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   expectNull(qwen_describe_failure(nullptr, 0, nullptr, 0),
              "qwen_describe_failure: model");
   expectNull(qwen_pages(nullptr), "qwen_pages: model");
+  EXPECT_EQ(qwen_sampler_copy(nullptr), nullptr);
+  expectNull(qwen_logprobs(nullptr, nullptr, nullptr, 0, nullptr),
+             "qwen_logprobs: model");
+  expectNull(qwen_top_tokens(nullptr, nullptr, nullptr, 0),
+             "qwen_top_tokens: model");
   expectNull(qwen_set_progress(nullptr, nullptr, nullptr),
              "qwen_set_progress: model");
   EXPECT_EQ(qwen_scheduler_new(nullptr, nullptr), nullptr);

@@ -6,10 +6,14 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "engine/Logprobs.h"
 #include "engine/Scheduler.h"
 #include "engine/Session.h"
+#include "jinja/ChatTemplate.h"
+#include "text/Tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -198,4 +202,40 @@ TEST_F(SchedulerModelTest, GivesHiddenValues) {
         RowKind::Hidden);
     alone.state().close(sequence);
   }
+}
+
+// What one request needs beside the engine, on its own thread.
+TEST_F(SchedulerModelTest, OtherThreadsUseTextsAndSamplersMeanwhile) {
+  const Tokenizer tokenizer = Tokenizer::fromBlob(artifact.tokenizer());
+  const ChatTemplate chatTemplate =
+      ChatTemplate::parse(artifact.chatTemplate());
+  const ModelInfo &model = artifact.manifest().model;
+  const auto useAll = [&](uint64_t seed) {
+    const nlohmann::ordered_json context = {
+        {"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+        {"add_generation_prompt", true}};
+    const std::string text = chatTemplate.render(context);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+    std::vector<float> logits(static_cast<size_t>(model.vocabSize), 1);
+    logits[seed] = 1000;
+    Sampler sampler({.seed = seed}, model.vocabSize, model.tokenizerVocab);
+    EXPECT_EQ(sampler.sample(logits, 1), static_cast<int32_t>(seed));
+    EXPECT_EQ(logSumExp(logits), 1000);
+  };
+  std::atomic<bool> isOver = false;
+  std::vector<std::thread> threads;
+  for (uint64_t seed : {1, 2})
+    threads.emplace_back([&, seed] {
+      while (!isOver)
+        useAll(seed);
+    });
+  run({.sequences = 4,
+       .pages = 0,
+       .piece = 64,
+       .threads = 2,
+       .prefixCache = true,
+       .rounds = 1});
+  isOver = true;
+  for (std::thread &thread : threads)
+    thread.join();
 }
