@@ -155,6 +155,14 @@ void Batcher::countShared(Job &job, int64_t shared) {
     job.cachedTokens += shared;
 }
 
+int64_t Batcher::promisedPages() const {
+  int64_t pages = 0;
+  for (const std::unique_ptr<Job> &job : running)
+    pages += ceilDiv(std::ssize(job->tokens), kPageTokens) + 1 -
+             ceilDiv(state.length(job->sequence), kPageTokens);
+  return pages;
+}
+
 bool Batcher::start(Job &job) {
   if (static_cast<int32_t>(running.size()) == state.maxSequences())
     return false;
@@ -162,8 +170,7 @@ bool Batcher::start(Job &job) {
   const int64_t shared = share(job);
   const int64_t needed =
       ceilDiv(std::ssize(job.tokens), kPageTokens) - job.prefix.pages;
-  // Each running request may soon need a page.
-  if (needed + std::ssize(running) <= state.freePages()) {
+  if (needed + promisedPages() <= state.freePages()) {
     countShared(job, shared);
     return true;
   }

@@ -97,6 +97,8 @@ private:
   /// number of tokens.
   int64_t share(Job &job);
   void countShared(Job &job, int64_t shared);
+  /// Pages that the running requests need for their tokens, and one more each.
+  int64_t promisedPages() const;
   /// Gives every running request a page for its next token. Those that come
   /// last lose their sequence if there are too few.
   void reservePages();

@@ -86,6 +86,31 @@ TEST(Logprobs, OrderTokensAndSumToOne) {
   }
 }
 
+// All entries have the same hash.
+TEST(PrefixCache, ComparesTokensParentsAndSalts) {
+  SequenceState state(1, 64, 1, 300);
+  PrefixCache cache(state);
+  const SequenceId sequence = state.open();
+  state.extend(sequence, 64);
+  std::vector<int32_t> tokens(129, 5);
+  PrefixCache::Prefix prefix = {.salt = 3};
+  cache.keep(sequence, std::span(tokens).first(64), prefix);
+  EXPECT_EQ(prefix.pages, 1);
+  // The page is not its own successor, and the last token always runs.
+  EXPECT_EQ(cache.match(tokens, 3), 64);
+  EXPECT_EQ(cache.match(std::span(tokens).first(64), 3), 0);
+  EXPECT_EQ(cache.match(tokens, 0), 0);
+  tokens[63] = 6;
+  EXPECT_EQ(cache.match(tokens, 3), 0);
+  // Taken for other content, it is forgotten.
+  tokens[63] = 5;
+  state.close(sequence);
+  EXPECT_EQ(cache.match(tokens, 3), 64);
+  state.open();
+  state.extend(sequence, 1);
+  EXPECT_EQ(cache.match(tokens, 3), 0);
+}
+
 //===----------------------------------------------------------------------===//
 // Batcher
 //===----------------------------------------------------------------------===//
@@ -325,6 +350,18 @@ TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
       expectAnswer(id);
     EXPECT_GT(batcher->counts().preemptions, 0);
   }
+}
+
+TEST_F(BatcherTest, RequestsStartWhenTheirPromptsFit) {
+  open({.threads = 1, .sequences = 3, .kvPages = 9}, {.promptTokens = 256}, 400,
+       256);
+  const RequestId first = add(tokens(250), 20);
+  const RequestId second = add(tokens(260, 1), 20);
+  finish();
+  expectAnswer(first);
+  expectAnswer(second);
+  EXPECT_EQ(batcher->counts().preemptions, 0);
+  EXPECT_GE(told[second].firstStep, told[first].firstStep + 20);
 }
 
 TEST_F(BatcherTest, ScoresPromptsOnce) {
