@@ -18,8 +18,7 @@ using namespace qwen;
 Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
     : request(std::move(newRequest)), id(number),
       sampler(request.sampling, model.vocabSize, model.tokenizerVocab,
-              request.answer),
-      prefix({.salt = request.salt}) {
+              request.answer) {
   const auto size = static_cast<int64_t>(request.prompt.size());
   if (size == 0)
     throw Error("the prompt is empty: at least one token is needed");
@@ -89,7 +88,7 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &batcherOptions)
 
 void Batcher::add(std::unique_ptr<Job> job) {
   const int64_t known = options.prefixCache
-                            ? prefixCache.match(job->tokens, job->prefix.salt)
+                            ? prefixCache.match(job->tokens, job->request.salt)
                             : 0;
   job->deadline = sums.promptTokens + std::ssize(job->tokens) - known;
   insert(waiting, std::move(job));
@@ -134,7 +133,6 @@ void Batcher::preemptLast() {
   running.pop_back();
   state.close(job->sequence);
   job->sequence = -1;
-  job->prefix = {.salt = job->request.salt};
   job->wasPreempted = true;
   ++sums.preemptions;
   insert(waiting, std::move(job));
@@ -167,6 +165,7 @@ bool Batcher::start(Job &job) {
   if (static_cast<int32_t>(running.size()) == state.maxSequences())
     return false;
   job.sequence = state.open();
+  job.prefix = {.salt = job.request.salt};
   const int64_t shared = share(job);
   const int64_t needed =
       ceilDiv(std::ssize(job.tokens), kPageTokens) - job.prefix.pages;
@@ -176,7 +175,6 @@ bool Batcher::start(Job &job) {
   }
   state.close(job.sequence);
   job.sequence = -1;
-  job.prefix = {.salt = job.request.salt};
   return false;
 }
 

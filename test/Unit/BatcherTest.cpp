@@ -303,6 +303,7 @@ TEST_F(BatcherTest, AShortPromptPassesALongOne) {
     const RequestId quick = add(tokens(16, 5), 4);
     for (int i = 0; i < 8; ++i)
       batcher->step();
+    EXPECT_GT(told[quick].firstStep, before);
     // One more step is the one in which it may have come.
     EXPECT_LE(told[quick].firstStep - before, decoding ? 16 / 4 + 1 : 2);
     EXPECT_EQ(told[longer].firstStep, -1);
@@ -349,6 +350,8 @@ TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
     for (RequestId id : ids)
       expectAnswer(id);
     EXPECT_GT(batcher->counts().preemptions, 0);
+    // Some pages are still there when their request runs again.
+    EXPECT_EQ(batcher->counts().cachedTokens > 0, prefixCache);
   }
 }
 
