@@ -7,6 +7,7 @@
 #include "qwen/ABI/Text.h"
 
 #include <algorithm>
+#include <array>
 
 using namespace qwen;
 namespace fs = std::filesystem;
@@ -77,15 +78,14 @@ namespace {
 /// Adds the tensors of files under the names of the model.
 class TensorAdder {
 public:
-  TensorAdder(StoredTensors &tensors, fs::path dir)
-      : tensors(tensors), dir(std::move(dir)) {}
+  explicit TensorAdder(StoredTensors &tensors) : tensors(tensors) {}
 
   void add(const StoredTensor &tensor) {
     add(rename(tensor.name, &ModuleName::own, &ModuleName::model), tensor);
   }
 
-  /// Adds q, k and v, which have these numbers of outputs, of the tensors that
-  /// have all three.
+  /// Adds the parts of tensors that hold q, k and v, which have these numbers
+  /// of outputs.
   void addFused(const std::vector<StoredTensor> &fused,
                 std::span<const int64_t> outputs) {
     for (const StoredTensor &all : fused) {
@@ -113,7 +113,8 @@ public:
   }
 
   std::string nameOf(const StoredTensor &tensor) const {
-    return (dir / tensor.file).string() + ": tensor " + quote(tensor.name);
+    return (tensors.directory() / tensor.file).string() + ": tensor " +
+           quote(tensor.name);
   }
 
 private:
@@ -126,7 +127,6 @@ private:
   }
 
   StoredTensors &tensors;
-  const fs::path dir;
 };
 } // namespace
 
@@ -361,7 +361,7 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
 
   ConfigReader reader(gguf, where);
   ModelConfig model = reader.readModel();
-  TensorAdder adder(tensors, path.parent_path());
+  TensorAdder adder(tensors);
   std::vector<StoredTensor> fused;
   for (const StoredTensor &tensor : gguf.tensors)
     if (tensor.name.find("." + std::string(kFused) + ".") != tensor.name.npos)
