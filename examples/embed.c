@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
     fail("cannot load the model");
 
   /* Ids of the prompt: how many, then which. */
-  const int64_t prompt = qwen_tokenize(model, text, strlen(text), NULL, 0);
+  const int64_t prompt = qwen_tokenize(model, text, strlen(text), 1, NULL, 0);
   if (prompt < 0)
     fail("cannot read the text");
   if (prompt == 0 || prompt > qwen_context_size(model)) {
@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "embed: out of memory\n");
     exit(1);
   }
-  qwen_tokenize(model, text, strlen(text), ids, prompt);
+  qwen_tokenize(model, text, strlen(text), 1, ids, prompt);
 
   qwen_sampling sampling = qwen_default_sampling(model);
   sampling.seed = 1;

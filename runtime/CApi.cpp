@@ -3,8 +3,12 @@
 #include "CApiModel.h"
 #include "engine/CpuCount.h"
 #include "engine/Logprobs.h"
+#include "jinja/ChatTemplate.h"
 
+#include "qwen/ABI/Json.h"
 #include "qwen/ABI/Version.h"
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -51,6 +55,13 @@ ErrorKind qwen::capi::noteError() {
 void qwen::capi::needArgument(const char *name, const void *argument) {
   if (!argument)
     throw Error(std::string(name) + " is NULL");
+}
+
+/// Writes at most `capacity` elements of `all`, and returns the number of all.
+template <typename AllType, typename ElementType>
+static int64_t copyOut(const AllType &all, ElementType *to, size_t capacity) {
+  std::copy_n(all.begin(), std::min(all.size(), capacity), to);
+  return std::ssize(all);
 }
 
 /// Throws Error if an option of qwen_load is not in [0, most].
@@ -137,16 +148,35 @@ int32_t qwen_is_end(const qwen_model *model, int32_t id) {
 }
 
 int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
-                      int32_t *ids, size_t capacity) {
+                      int32_t allow_special, int32_t *ids, size_t capacity) {
   return guard<int64_t>([&] {
     needArgument("qwen_tokenize: model", model);
     if (size)
       needArgument("qwen_tokenize: text", text);
     if (capacity)
       needArgument("qwen_tokenize: ids", ids);
-    const std::vector<int32_t> all = model->text().encode({text, size});
-    std::copy_n(all.begin(), std::min(all.size(), capacity), ids);
-    return static_cast<int64_t>(all.size());
+    return copyOut(model->text().encode({text, size}, allow_special != 0), ids,
+                   capacity);
+  });
+}
+
+int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
+                         char *text, size_t capacity) {
+  return guard<int64_t>([&] {
+    needArgument("qwen_render_chat: model", model);
+    needArgument("qwen_render_chat: json", json);
+    if (capacity)
+      needArgument("qwen_render_chat: text", text);
+    const std::string_view source = model->artifact.chatTemplate();
+    if (source.empty())
+      throw Error(model->artifact.path() + " has no chat template");
+    checkJson({json, size}, "qwen_render_chat: json", {});
+    nlohmann::ordered_json context = templateVariables(model->text());
+    const auto given = nlohmann::ordered_json::parse(json, json + size);
+    if (!given.is_object())
+      throw Error("qwen_render_chat: json is not an object");
+    context.update(given);
+    return copyOut(ChatTemplate::parse(source).render(context), text, capacity);
   });
 }
 
@@ -158,9 +188,7 @@ int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
       needArgument("qwen_detokenize: ids", ids);
     if (capacity)
       needArgument("qwen_detokenize: text", text);
-    const std::string all = model->text().decode({ids, count});
-    std::copy_n(all.begin(), std::min(all.size(), capacity), text);
-    return static_cast<int64_t>(all.size());
+    return copyOut(model->text().decode({ids, count}), text, capacity);
   });
 }
 
@@ -264,9 +292,8 @@ int64_t qwen_describe_failure(const qwen_model *model, size_t index, char *text,
       throw Error("qwen_describe_failure: index is " + std::to_string(index) +
                   " when " + std::to_string(model->failures.size()) +
                   " sequences failed");
-    const std::string all = model->engine.describe(model->failures[index]);
-    std::copy_n(all.begin(), std::min(all.size(), capacity), text);
-    return static_cast<int64_t>(all.size());
+    return copyOut(model->engine.describe(model->failures[index]), text,
+                   capacity);
   });
 }
 

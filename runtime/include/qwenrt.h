@@ -9,8 +9,8 @@
 |* comment allows it.
 |*
 |* Only one thread may use a model at a time (the model has its own threads for
-|* the work), except that qwen_tokenize, qwen_detokenize, qwen_logprobs,
-|* qwen_top_tokens and qwen_sampler_new may run on other threads at any time.
+|* the work), except that qwen_tokenize, qwen_detokenize, qwen_render_chat,
+|* qwen_logprobs, qwen_top_tokens and qwen_sampler_new may run on other threads at any time.
 |* Only one thread may use a sampler at a time. Several threads may use different
 |* models and samplers at once.
 |*
@@ -161,12 +161,22 @@ int64_t qwen_context_size(const qwen_model *model);
 /* 1 if `id` ends an answer of the model, else 0. */
 int32_t qwen_is_end(const qwen_model *model, int32_t id);
 
-/* Converts `size` bytes of UTF-8 text to ids. Returns the number of ids and
-   writes at most `capacity` of them to `ids`. `ids` may be NULL if `capacity`
-   is 0, `text` may be NULL if `size` is 0. Returns a negative number if the
-   model has no tokenizer. */
+/* Converts `size` bytes of UTF-8 text to ids. If `allow_special` is 0, special
+   tokens in the text are ordinary text. Returns the number of ids and writes at
+   most `capacity` of them to `ids`. `ids` may be NULL if `capacity` is 0, `text`
+   may be NULL if `size` is 0. Returns a negative number if the model has no
+   tokenizer. */
 int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
-                      int32_t *ids, size_t capacity);
+                      int32_t allow_special, int32_t *ids, size_t capacity);
+
+/* Renders the model's chat template. `json` is an object of `size` bytes with
+   the template's variables: "messages", optionally "tools", "enable_thinking"
+   and others. add_generation_prompt is true unless it is given. Returns the
+   number of bytes of the prompt and writes at most `capacity` of them to `text`,
+   without a terminating zero. Returns a negative number if the model has no
+   template or the template fails. */
+int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
+                         char *text, size_t capacity);
 
 /* Converts `count` ids to bytes. Returns the number of bytes and writes at most
    `capacity` of them to `text`, without a terminating zero. Several ids may

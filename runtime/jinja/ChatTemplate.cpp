@@ -3,6 +3,7 @@
 #include "jinja/ChatTemplate.h"
 
 #include "jinja/JinjaInterpreter.h"
+#include "text/Tokenizer.h"
 #include "text/Unicode.h"
 
 using namespace qwen;
@@ -30,4 +31,14 @@ std::string ChatTemplate::render(const nlohmann::ordered_json &context,
                                          {{"tools", jinja::Value()},
                                           {"documents", jinja::Value()},
                                           {"add_generation_prompt", false}});
+}
+
+nlohmann::ordered_json qwen::templateVariables(const Tokenizer &tokenizer) {
+  const auto spelling = [&](std::optional<int32_t> id) {
+    return id ? nlohmann::ordered_json(std::string(tokenizer.tokenBytes(*id)))
+              : nlohmann::ordered_json();
+  };
+  return {{"add_generation_prompt", true},
+          {"bos_token", spelling(tokenizer.bosToken())},
+          {"eos_token", spelling(tokenizer.eosToken())}};
 }

@@ -18,6 +18,8 @@
 
 namespace qwen {
 
+class Tokenizer;
+
 namespace jinja {
 struct Template;
 } // namespace jinja
@@ -44,6 +46,10 @@ public:
 private:
   std::shared_ptr<const jinja::Template> root;
 };
+
+/// The variables that templates expect beside the messages:
+/// add_generation_prompt (true), bos_token and eos_token.
+nlohmann::ordered_json templateVariables(const Tokenizer &tokenizer);
 
 } // namespace qwen
 

@@ -55,7 +55,7 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
   EXPECT_EQ(qwen_context_size(model), 100);
   EXPECT_EQ(qwen_is_end(model, 36), 1);
   EXPECT_EQ(qwen_is_end(model, 35), 0);
-  EXPECT_EQ(qwen_tokenize(model, "x", 1, nullptr, 0), -1);
+  EXPECT_EQ(qwen_tokenize(model, "x", 1, 1, nullptr, 0), -1);
   EXPECT_EQ(qwen_last_error(), path + " has no tokenizer");
 
   EXPECT_EQ(qwen_open_sequence(model), 0);
@@ -239,7 +239,8 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   expectNull(qwen_vocab_size(nullptr), "qwen_vocab_size: model");
   expectNull(qwen_context_size(nullptr), "qwen_context_size: model");
   expectNull(qwen_is_end(nullptr, 0), "qwen_is_end: model");
-  expectNull(qwen_tokenize(nullptr, "", 0, nullptr, 0), "qwen_tokenize: model");
+  expectNull(qwen_tokenize(nullptr, "", 0, 1, nullptr, 0),
+             "qwen_tokenize: model");
   expectNull(qwen_detokenize(nullptr, nullptr, 0, nullptr, 0),
              "qwen_detokenize: model");
   expectNull(qwen_open_sequence(nullptr), "qwen_open_sequence: model");
@@ -251,6 +252,8 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   expectNull(qwen_failures(nullptr, nullptr, 0), "qwen_failures: model");
   expectNull(qwen_describe_failure(nullptr, 0, nullptr, 0),
              "qwen_describe_failure: model");
+  expectNull(qwen_render_chat(nullptr, "", 0, nullptr, 0),
+             "qwen_render_chat: model");
   expectNull(qwen_pages(nullptr), "qwen_pages: model");
   EXPECT_EQ(qwen_sampler_copy(nullptr), nullptr);
   expectNull(qwen_logprobs(nullptr, nullptr, nullptr, 0, nullptr),
@@ -273,8 +276,9 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   ASSERT_NE(model, nullptr) << qwen_last_error();
   int32_t id = 0;
   char byte = 0;
-  expectNull(qwen_tokenize(model, nullptr, 1, &id, 1), "qwen_tokenize: text");
-  expectNull(qwen_tokenize(model, "a", 1, nullptr, 1), "qwen_tokenize: ids");
+  expectNull(qwen_tokenize(model, nullptr, 1, 1, &id, 1),
+             "qwen_tokenize: text");
+  expectNull(qwen_tokenize(model, "a", 1, 1, nullptr, 1), "qwen_tokenize: ids");
   expectNull(qwen_detokenize(model, nullptr, 1, &byte, 1),
              "qwen_detokenize: ids");
   expectNull(qwen_detokenize(model, &id, 1, nullptr, 1),

@@ -12,6 +12,8 @@
 #include "jinja/ChatTemplate.h"
 #include "text/Tokenizer.h"
 
+#include "qwenrt.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -238,4 +240,35 @@ TEST_F(SchedulerModelTest, OtherThreadsUseTextsAndSamplersMeanwhile) {
   isOver = true;
   for (std::thread &thread : threads)
     thread.join();
+}
+
+TEST(CApiText, RendersChatsAndReadsSpecialTokensIfAsked) {
+  const char *file = std::getenv("QWEN_STORIES");
+  qwen_model *model = qwen_load(file ? file : "stories.qwen", nullptr);
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const auto render = [&](const std::string &json) {
+    std::string text(1000, 0);
+    const int64_t size = qwen_render_chat(model, json.data(), json.size(),
+                                          text.data(), text.size());
+    text.resize(static_cast<size_t>(std::max<int64_t>(size, 0)));
+    return text;
+  };
+  const std::string messages =
+      R"("messages": [{"role": "user", "content": "Hi"}])";
+  const std::string prompt = render("{" + messages + "}");
+  EXPECT_NE(prompt.find("Hi"), std::string::npos);
+  EXPECT_LT(
+      render("{\"add_generation_prompt\": false, " + messages + "}").size(),
+      prompt.size());
+  EXPECT_EQ(render("[]"), "");
+  EXPECT_STREQ(qwen_last_error(), "qwen_render_chat: json is not an object");
+  EXPECT_EQ(render("{"), "");
+  EXPECT_EQ(std::string(qwen_last_error()).rfind("qwen_render_chat: json", 0),
+            0u);
+  const auto count = [&](int32_t allowSpecial) {
+    return qwen_tokenize(model, prompt.data(), prompt.size(), allowSpecial,
+                         nullptr, 0);
+  };
+  EXPECT_LT(count(1), count(0));
+  qwen_free(model);
 }

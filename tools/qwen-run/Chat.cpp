@@ -138,13 +138,7 @@ Conversation::Conversation(const Artifact &artifact,
                            std::optional<bool> thinking)
     : model(artifact.manifest().model), tokenizer(chatTokenizer),
       chatTemplate(ChatTemplate::parse(artifact.chatTemplate())) {
-  const auto spelling = [&](std::optional<int32_t> id) {
-    return id ? ordered_json(std::string(tokenizer.tokenBytes(*id)))
-              : ordered_json();
-  };
-  variables = {{"add_generation_prompt", true},
-               {"bos_token", spelling(tokenizer.bosToken())},
-               {"eos_token", spelling(tokenizer.eosToken())}};
+  variables = templateVariables(tokenizer);
   if (thinking)
     variables["enable_thinking"] = *thinking;
 }
