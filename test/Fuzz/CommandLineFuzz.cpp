@@ -39,6 +39,13 @@ void qwen::run::generate(const GenerateCommand &command) {
     checkIds(*command.ids);
 }
 
+void qwen::run::serve(const ServeCommand &command) {
+  checkThreads(command.threads);
+  fuzz::require(command.sequences > 0 && command.queue > 0 &&
+                    command.keepAlive > 0,
+                "a number that is not positive is taken");
+}
+
 void qwen::run::chat(const ChatCommand &command) {
   checkThreads(command.threads);
   fuzz::require(!command.count || *command.count >= 0,

@@ -69,6 +69,33 @@ struct ChatCommand {
 };
 void chat(const ChatCommand &command);
 
+struct ServeCommand {
+  std::string file;
+  std::string listen = "127.0.0.1:8080";
+  /// The model's name; empty for the checkpoint's.
+  std::string name;
+  /// File with an API key in each line.
+  std::string keys;
+  bool noAuth = false;
+  bool ignoreUnknown = false;
+  bool allowSpecial = false;
+  bool noPrefixCache = false;
+  /// Maximum number of requests that run, and that wait.
+  int32_t sequences = 16;
+  int64_t queue = 64;
+  /// Pages of the KV cache; 0 for the engine's default.
+  int64_t pages = 0;
+  int64_t bodyBytes = int64_t{32} << 20;
+  /// Seconds between comments in a stream, and for requests that run when the
+  /// server shuts down.
+  double keepAlive = 5;
+  double drain = 30;
+  int32_t threads = 0;
+  WeightCheck check = WeightCheck::Background;
+  bool lock = false;
+};
+void serve(const ServeCommand &command);
+
 struct BenchCommand {
   std::string file;
   int64_t prompt = 128;

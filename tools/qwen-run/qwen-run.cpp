@@ -115,6 +115,51 @@ static void addChat(CLI::App &app, ChatCommand &command) {
   sub->callback([&command] { chat(command); });
 }
 
+static void addServe(CLI::App &app, ServeCommand &command) {
+  constexpr double kMostSeconds = 86400;
+  CLI::App *sub = app.add_subcommand(
+      "serve", "Answer HTTP requests as OpenAI's API does, until SIGTERM");
+  addFile(sub, command.file);
+  sub->add_option("--listen", command.listen, "HOST:PORT or unix:PATH")
+      ->default_str(command.listen);
+  sub->add_option("--name", command.name,
+                  "The model's name in the API; default is the checkpoint's");
+  sub->add_option("--api-key-file", command.keys,
+                  "File with an API key in each line; the variable "
+                  "QWEN_RUN_API_KEY adds one");
+  sub->add_flag("--no-auth", command.noAuth,
+                "Allow an address that other machines can reach without a key");
+  sub->add_flag("--ignore-unknown", command.ignoreUnknown,
+                "Ignore unknown parameters of requests");
+  sub->add_flag("--allow-special", command.allowSpecial,
+                "Read special tokens in the text of messages");
+  sub->add_flag("--no-prefix-cache", command.noPrefixCache,
+                "Run every prompt as a whole");
+  addNumber(sub, "--sequences", command.sequences,
+            "Maximum number of requests that run", 1, 1024)
+      ->default_str(std::to_string(command.sequences));
+  addNumber(sub, "--queue", command.queue,
+            "Maximum number of requests that wait", 1, kMost)
+      ->default_str(std::to_string(command.queue));
+  addNumber(sub, "--kv-pages", command.pages,
+            "Pages of the KV cache, of 64 tokens; default is enough for all "
+            "sequences",
+            1, kMost);
+  addNumber(sub, "--max-body", command.bodyBytes,
+            "Maximum size of a request in bytes", 1, kMost)
+      ->default_str(std::to_string(command.bodyBytes));
+  addNumber(sub, "--keep-alive", command.keepAlive,
+            "Seconds between comments in a stream", 0.01, kMostSeconds)
+      ->default_str("5");
+  addNumber(sub, "--drain", command.drain,
+            "Seconds for running requests after SIGTERM", 0, kMostSeconds)
+      ->default_str("30");
+  addThreads(sub, command.threads);
+  addCheck(sub, command.check);
+  addLock(sub, command.lock);
+  sub->callback([&command] { serve(command); });
+}
+
 static void addBench(CLI::App &app, BenchCommand &command) {
   CLI::App *sub = app.add_subcommand("bench", "Measure speed and memory");
   addFile(sub, command.file);
@@ -246,6 +291,7 @@ int main(int argc, char **argv) {
                        std::string("qwen-run ") + projectVersion());
   GenerateCommand generateCommand;
   ChatCommand chatCommand;
+  ServeCommand serveCommand;
   BenchCommand benchCommand;
   InfoCommand infoCommand;
   VerifyCommand verifyCommand;
@@ -254,6 +300,7 @@ int main(int argc, char **argv) {
   PerplexityCommand perplexityCommand;
   addGenerate(app, generateCommand);
   addChat(app, chatCommand);
+  addServe(app, serveCommand);
   addBench(app, benchCommand);
   addInfo(app, infoCommand);
   addVerify(app, verifyCommand);

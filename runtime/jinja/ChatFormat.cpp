@@ -1,0 +1,57 @@
+//===- ChatFormat.cpp - From messages to token ids ------------------------===//
+
+#include "jinja/ChatFormat.h"
+
+#include "qwen/ABI/Error.h"
+
+using namespace qwen;
+using nlohmann::ordered_json;
+
+ChatFormat::ChatFormat(std::string_view text, const Tokenizer &textTokenizer)
+    : tokenizer(textTokenizer), source(ChatTemplate::parse(text)) {
+  const auto spelling = [&](std::optional<int32_t> id) {
+    return id ? ordered_json(std::string(tokenizer.tokenBytes(*id)))
+              : ordered_json();
+  };
+  names = {{"bos_token", spelling(tokenizer.bosToken())},
+           {"eos_token", spelling(tokenizer.eosToken())}};
+}
+
+/// Cuts `prompt` after the content of the last message, as transformers does.
+static void cutAfterContent(std::string &prompt, const ordered_json &messages) {
+  const auto &content =
+      messages.back()["content"].get_ref<const std::string &>();
+  const size_t first = content.find_first_not_of(" \t\r\n");
+  const size_t last = content.find_last_not_of(" \t\r\n");
+  const std::string trimmed =
+      first == std::string::npos ? "" : content.substr(first, last + 1 - first);
+  const size_t at = trimmed.empty() ? std::string::npos : prompt.rfind(trimmed);
+  if (at == std::string::npos)
+    throw Error("the chat template does not write the last message, so that "
+                "it cannot be continued");
+  // The spaces of the content after it, if the template keeps them.
+  const std::string rest =
+      last + 1 < content.size() ? content.substr(last + 1) : "";
+  size_t end = at + trimmed.size();
+  if (prompt.compare(end, rest.size(), rest) == 0)
+    end += rest.size();
+  prompt.resize(end);
+}
+
+std::vector<int32_t> ChatFormat::encode(const ordered_json &variables,
+                                        const Options &options) const {
+  ordered_json context = names;
+  context.update(variables);
+  std::string prompt = source.render(context, options.stop);
+  if (options.continueFinalMessage)
+    cutAfterContent(prompt, context["messages"]);
+  return tokenizer.encode(prompt);
+}
+
+std::vector<int32_t> ChatFormat::endTokens(std::vector<int32_t> ends) const {
+  for (std::optional<int32_t> id :
+       {tokenizer.findAddedToken("<|im_end|>"), tokenizer.eosToken()})
+    if (id)
+      ends.push_back(*id);
+  return ends;
+}

@@ -1,0 +1,49 @@
+//===- ChatFormat.h - From messages to token ids ----------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_JINJA_CHATFORMAT_H
+#define QWEN_RUNTIME_JINJA_CHATFORMAT_H
+
+#include "jinja/ChatTemplate.h"
+#include "text/Tokenizer.h"
+
+#include <nlohmann/json.hpp>
+
+namespace qwen {
+
+/// A chat template with the tokenizer of its model. Immutable, so any number of
+/// threads may use it at the same time.
+class ChatFormat {
+public:
+  struct Options {
+    /// Special tokens in the text of messages are tokens, not text.
+    bool allowSpecial = false;
+    /// The prompt ends with the content of the last message.
+    bool continueFinalMessage = false;
+    /// Ends the rendering; see ChatTemplate.
+    std::function<bool()> stop = {};
+  };
+
+  /// `tokenizer` must outlive the format. Throws Error if the template is not
+  /// supported.
+  ChatFormat(std::string_view source, const Tokenizer &tokenizer);
+
+  /// The token ids of a conversation. `variables` are those of the template
+  /// besides `bos_token` and `eos_token`: "messages" and others. Throws Error
+  /// as ChatTemplate does.
+  std::vector<int32_t> encode(const nlohmann::ordered_json &variables,
+                              const Options &options) const;
+
+  /// Tokens that end an answer: `ends` of the model, the tokenizer's, and
+  /// ChatML's end of a turn, which the config of base models lacks.
+  std::vector<int32_t> endTokens(std::vector<int32_t> ends) const;
+
+private:
+  const Tokenizer &tokenizer;
+  const ChatTemplate source;
+  /// bos_token and eos_token.
+  nlohmann::ordered_json names;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_JINJA_CHATFORMAT_H

@@ -1,0 +1,306 @@
+//===- AnswerWriter.cpp - Answers as OpenAI's objects ---------------------===//
+
+#include "server/AnswerWriter.h"
+
+#include "text/Unicode.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <random>
+#include <utility>
+
+using namespace qwen;
+using namespace qwen::server;
+using nlohmann::ordered_json;
+
+std::string server::randomId(const std::string &prefix) {
+  std::random_device device;
+  std::string id = prefix;
+  for (int i = 0; i < 24; ++i)
+    id += "0123456789abcdef"[device() % 16];
+  return id;
+}
+
+std::string server::dump(const ordered_json &object) {
+  return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+AnswerWriter::AnswerWriter(const Generation &answers,
+                           const Tokenizer &textTokenizer,
+                           std::string modelName)
+    : generation(answers), task(answers.task()), tokenizer(textTokenizer),
+      model(std::move(modelName)),
+      id(randomId(task.isChat ? "chatcmpl-" : "cmpl-")),
+      created(std::chrono::duration_cast<std::chrono::seconds>(
+                  std::chrono::system_clock::now().time_since_epoch())
+                  .count()),
+      choices(answers.choices()) {}
+
+//===----------------------------------------------------------------------===//
+// Parts of objects
+//===----------------------------------------------------------------------===//
+
+ordered_json AnswerWriter::base(bool isChunk) const {
+  const std::string object =
+      task.isChat ? std::string("chat.completion") + (isChunk ? ".chunk" : "")
+                  : "text_completion";
+  return {{"id", id},
+          {"object", object},
+          {"created", created},
+          {"model", model},
+          {"x_seed", *task.parameters.seed}};
+}
+
+ordered_json AnswerWriter::usage(const Usage &tokens) const {
+  return {{"prompt_tokens", tokens.prompt},
+          {"completion_tokens", tokens.drawn},
+          {"total_tokens", tokens.prompt + tokens.drawn},
+          {"prompt_tokens_details", {{"cached_tokens", tokens.cached}}}};
+}
+
+ordered_json AnswerWriter::timings() const {
+  const Usage tokens = generation.usage();
+  const double first = generation.firstTokenSeconds();
+  const double rest = generation.seconds() - first;
+  const auto perSecond = [](int64_t count, double seconds) {
+    return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+  };
+  const int64_t ran = tokens.prompt - tokens.cached;
+  return {{"cache_n", tokens.cached},
+          {"prompt_n", ran},
+          {"prompt_ms", first * 1e3},
+          {"prompt_per_second", perSecond(ran, first)},
+          {"predicted_n", tokens.drawn},
+          {"predicted_ms", rest * 1e3},
+          {"predicted_per_second", perSecond(tokens.drawn, rest)}};
+}
+
+/// The text of a token, or its number as vLLM writes it.
+std::string AnswerWriter::tokenText(int32_t token) const {
+  if (task.parameters.tokensAsIds)
+    return "token_id:" + std::to_string(token);
+  // A model may have ids without a token.
+  return token < tokenizer.vocabSize()
+             ? toValidUtf8(tokenizer.tokenBytes(token))
+             : "";
+}
+
+/// JSON has no infinity.
+static double finite(float logprob) {
+  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
+}
+
+static int64_t characterCount(std::string_view text) {
+  return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+ordered_json
+AnswerWriter::completionLogprobs(const std::vector<TokenRecord> &tokens,
+                                 Choice &state) const {
+  ordered_json object = {{"text_offset", ordered_json::array()},
+                         {"token_logprobs", ordered_json::array()},
+                         {"tokens", ordered_json::array()},
+                         {"top_logprobs", ordered_json::array()}};
+  for (const TokenRecord &token : tokens) {
+    const std::string text = tokenText(token.id);
+    object["tokens"].push_back(text);
+    object["text_offset"].push_back(state.offset);
+    state.offset += characterCount(text);
+    if (!token.logprob) {
+      object["token_logprobs"].push_back(nullptr);
+      object["top_logprobs"].push_back(nullptr);
+      continue;
+    }
+    ordered_json top = ordered_json::object();
+    // Of tokens with the same text, the most likely one is first.
+    for (const TokenLogprob &each : token.top)
+      if (const std::string key = tokenText(each.id); !top.contains(key))
+        top[key] = finite(each.logprob);
+    const double logprob = finite(*token.logprob);
+    if (!top.contains(text) || top[text] < logprob)
+      top[text] = logprob;
+    object["token_logprobs"].push_back(logprob);
+    object["top_logprobs"].push_back(top);
+  }
+  return object;
+}
+
+ordered_json
+AnswerWriter::chatLogprobs(const std::vector<TokenRecord> &tokens) const {
+  const auto entry = [&](int32_t token, float logprob) {
+    ordered_json bytes = ordered_json::array();
+    if (token < tokenizer.vocabSize())
+      for (char byte : tokenizer.tokenBytes(token))
+        bytes.push_back(static_cast<uint8_t>(byte));
+    return ordered_json{{"token", tokenText(token)},
+                        {"logprob", finite(logprob)},
+                        {"bytes", bytes}};
+  };
+  ordered_json content = ordered_json::array();
+  for (const TokenRecord &token : tokens) {
+    ordered_json object = entry(token.id, *token.logprob);
+    object["top_logprobs"] = ordered_json::array();
+    for (const TokenLogprob &each : token.top)
+      object["top_logprobs"].push_back(entry(each.id, each.logprob));
+    content.push_back(object);
+  }
+  return {{"content", content}, {"refusal", nullptr}};
+}
+
+ordered_json AnswerWriter::logprobs(const Piece &piece, Choice &state) const {
+  if (!task.parameters.logprobs)
+    return nullptr;
+  return task.isChat ? chatLogprobs(piece.tokens)
+                     : completionLogprobs(piece.tokens, state);
+}
+
+ordered_json AnswerWriter::choiceOf(const Piece &piece, bool isChunk,
+                                    Choice &state) const {
+  ordered_json choice = {{"index", piece.choice}};
+  if (!task.isChat)
+    choice["text"] = piece.text;
+  else if (!isChunk)
+    choice["message"] = {{"role", "assistant"}, {"content", piece.text}};
+  else if (piece.text.empty())
+    choice["delta"] = ordered_json::object();
+  else
+    choice["delta"] = {{"content", piece.text}};
+  // The last chunk of a choice has no tokens.
+  choice["logprobs"] =
+      isChunk && piece.tokens.empty() ? ordered_json() : logprobs(piece, state);
+  choice["finish_reason"] =
+      piece.finish.empty() ? ordered_json() : ordered_json(piece.finish);
+  if (!piece.finish.empty())
+    choice["stop_reason"] = piece.stopReason;
+  if (task.parameters.returnTokenIds) {
+    const std::vector<int32_t> &prompt =
+        task.prompts[generation.promptOf(piece.choice)];
+    if (!std::exchange(state.hasPrompt, true))
+      choice["prompt_token_ids"] = prompt;
+    // The tokens of a prompt that is echoed come first.
+    size_t skip = 0;
+    if (task.parameters.echo && state.tokens < prompt.size())
+      skip = std::min(prompt.size() - state.tokens, piece.tokens.size());
+    ordered_json ids = ordered_json::array();
+    for (size_t i = skip; i < piece.tokens.size(); ++i)
+      ids.push_back(piece.tokens[i].id);
+    choice["token_ids"] = ids;
+  }
+  state.tokens += piece.tokens.size();
+  return choice;
+}
+
+//===----------------------------------------------------------------------===//
+// Streams
+//===----------------------------------------------------------------------===//
+
+std::string AnswerWriter::event(const ordered_json &object) const {
+  return "data: " + dump(object) + "\n\n";
+}
+
+ordered_json AnswerWriter::chunk(const ordered_json &choice) const {
+  ordered_json object = base(true);
+  object["choices"] = ordered_json::array();
+  if (!choice.is_null())
+    object["choices"].push_back(choice);
+  if (!task.parameters.includeUsage && !task.parameters.continuousUsage)
+    return object;
+  object["usage"] = nullptr;
+  if (task.parameters.continuousUsage) {
+    Usage tokens;
+    for (const std::vector<int32_t> &prompt : task.prompts)
+      tokens.prompt += std::ssize(prompt);
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const size_t prompt = task.parameters.echo
+                                ? task.prompts[generation.promptOf(i)].size()
+                                : 0;
+      tokens.drawn += static_cast<int64_t>(choices[i].tokens -
+                                           std::min(choices[i].tokens, prompt));
+    }
+    object["usage"] = usage(tokens);
+  }
+  return object;
+}
+
+std::string AnswerWriter::progressEvent(const Piece &piece) const {
+  ordered_json object = chunk(nullptr);
+  object["prompt_progress"] = {
+      {"total", task.prompts[generation.promptOf(piece.choice)].size()},
+      {"processed", *piece.progress}};
+  return event(object);
+}
+
+std::string AnswerWriter::events(std::vector<Piece> pieces) {
+  std::string text;
+  for (Piece &piece : pieces) {
+    Choice &state = choices[piece.choice];
+    if (piece.progress) {
+      text += progressEvent(piece);
+      continue;
+    }
+    if (task.isChat && !state.hasRole) {
+      state.hasRole = true;
+      text += event(chunk({{"index", piece.choice},
+                           {"delta", {{"role", "assistant"}, {"content", ""}}},
+                           {"logprobs", nullptr},
+                           {"finish_reason", nullptr}}));
+    }
+    Piece last{.choice = piece.choice};
+    std::swap(last.finish, piece.finish);
+    std::swap(last.stopReason, piece.stopReason);
+    if (!piece.text.empty() || !piece.tokens.empty()) {
+      const ordered_json choice = choiceOf(piece, true, state);
+      text += event(chunk(choice));
+    }
+    if (!last.finish.empty()) {
+      const ordered_json choice = choiceOf(last, true, state);
+      text += event(chunk(choice));
+    }
+  }
+  return text;
+}
+
+std::string AnswerWriter::lastEvents() {
+  std::string text;
+  if (const std::optional<ApiError> error = generation.error()) {
+    text = event(error->object());
+  } else if (task.parameters.includeUsage) {
+    ordered_json object = base(true);
+    object["choices"] = ordered_json::array();
+    object["usage"] = usage(generation.usage());
+    object["timings"] = timings();
+    text = event(object);
+  }
+  return text + "data: [DONE]\n\n";
+}
+
+//===----------------------------------------------------------------------===//
+// Whole answers
+//===----------------------------------------------------------------------===//
+
+void AnswerWriter::add(std::vector<Piece> pieces) {
+  for (Piece &piece : pieces) {
+    Piece &all = choices[piece.choice].piece;
+    all.choice = piece.choice;
+    all.text += piece.text;
+    std::ranges::move(piece.tokens, std::back_inserter(all.tokens));
+    if (!piece.finish.empty()) {
+      all.finish = piece.finish;
+      all.stopReason = piece.stopReason;
+    }
+  }
+}
+
+std::string AnswerWriter::whole() const {
+  ordered_json object = base(false);
+  ordered_json list = ordered_json::array();
+  for (const Choice &choice : choices) {
+    Choice state;
+    list.push_back(choiceOf(choice.piece, false, state));
+  }
+  object["choices"] = list;
+  object["usage"] = usage(generation.usage());
+  object["timings"] = timings();
+  return dump(object);
+}

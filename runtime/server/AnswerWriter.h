@@ -1,0 +1,75 @@
+//===- AnswerWriter.h - Answers as OpenAI's objects -------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_ANSWERWRITER_H
+#define QWEN_RUNTIME_SERVER_ANSWERWRITER_H
+
+#include "server/Generation.h"
+
+namespace qwen::server {
+
+/// Writes the pieces of one generation, as a whole answer or as events of a
+/// stream. One thread uses it.
+class AnswerWriter {
+public:
+  /// `generation` and `tokenizer` must outlive the writer. `model` is the name
+  /// of the model in the answer.
+  AnswerWriter(const Generation &generation, const Tokenizer &tokenizer,
+               std::string model);
+
+  /// The events of pieces, "data: {...}\n\n" each.
+  std::string events(std::vector<Piece> pieces);
+  /// The last events: usage or an error, and [DONE].
+  std::string lastEvents();
+
+  /// Adds pieces to the whole answer.
+  void add(std::vector<Piece> pieces);
+  /// The whole answer, after all pieces.
+  std::string whole() const;
+
+private:
+  struct Choice {
+    /// Whether the role and the prompt's ids are written.
+    bool hasRole = false, hasPrompt = false;
+    /// Number of tokens and their characters so far.
+    size_t tokens = 0;
+    int64_t offset = 0;
+    /// Of the whole answer.
+    Piece piece{.choice = 0};
+  };
+
+  nlohmann::ordered_json base(bool isChunk) const;
+  /// An event's object with one choice; null for none.
+  nlohmann::ordered_json chunk(const nlohmann::ordered_json &choice) const;
+  std::string event(const nlohmann::ordered_json &object) const;
+  std::string progressEvent(const Piece &piece) const;
+  /// A choice of a chunk or of a whole answer.
+  nlohmann::ordered_json choiceOf(const Piece &piece, bool isChunk,
+                                  Choice &state) const;
+  nlohmann::ordered_json logprobs(const Piece &piece, Choice &state) const;
+  nlohmann::ordered_json
+  completionLogprobs(const std::vector<TokenRecord> &tokens,
+                     Choice &state) const;
+  nlohmann::ordered_json
+  chatLogprobs(const std::vector<TokenRecord> &tokens) const;
+  std::string tokenText(int32_t id) const;
+  nlohmann::ordered_json usage(const Usage &tokens) const;
+  nlohmann::ordered_json timings() const;
+
+  const Generation &generation;
+  const GenerationTask &task;
+  const Tokenizer &tokenizer;
+  const std::string model;
+  const std::string id;
+  const int64_t created;
+  std::vector<Choice> choices;
+};
+
+/// A random id that begins with `prefix`.
+std::string randomId(const std::string &prefix);
+
+/// A JSON text; U+FFFD replaces bytes that are not UTF-8.
+std::string dump(const nlohmann::ordered_json &object);
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_ANSWERWRITER_H

@@ -1,0 +1,40 @@
+//===- ApiError.h - Errors that a client receives ---------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_APIERROR_H
+#define QWEN_RUNTIME_SERVER_APIERROR_H
+
+#include "qwen/ABI/Error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace qwen::server {
+
+/// An answer with an HTTP status of 4xx or 5xx.
+class ApiError : public Error {
+public:
+  /// `parameter` names the parameter at fault, if one is.
+  ApiError(unsigned status, const std::string &message,
+           std::string parameter = "", std::string code = "")
+      : Error(message), httpStatus(status), parameter(std::move(parameter)),
+        code(std::move(code)) {}
+
+  unsigned status() const { return httpStatus; }
+  /// Members of the error object besides OpenAI's.
+  nlohmann::ordered_json extra = nlohmann::ordered_json::object();
+
+  /// {"error": {"message", "type", "param", "code"}}.
+  nlohmann::ordered_json object() const;
+
+private:
+  unsigned httpStatus;
+  std::string parameter, code;
+};
+
+/// What a client receives for an error of the runtime.
+ApiError asApiError(const Error &error);
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_APIERROR_H

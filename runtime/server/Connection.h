@@ -1,0 +1,90 @@
+//===- Connection.h - One connection of a client ----------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_CONNECTION_H
+#define QWEN_RUNTIME_SERVER_CONNECTION_H
+
+#include "server/AnswerWriter.h"
+#include "server/HttpServer.h"
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/beast/core/basic_stream.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+
+namespace qwen::server {
+
+/// What all connections share.
+struct ConnectionShared {
+  boost::asio::io_context &io;
+  /// Parses requests.
+  boost::asio::thread_pool &workers;
+  Service &service;
+  const HttpOptions &options;
+  /// Whether the Host of a request must name this machine.
+  bool checksHost;
+};
+
+/// Reads requests and writes answers, one after another. Only the thread of the
+/// io_context uses it.
+class Connection {
+public:
+  using Socket = boost::asio::generic::stream_protocol::socket;
+
+  Connection(const ConnectionShared &shared, Socket socket);
+
+  /// Ends when the client or the server closes the connection.
+  boost::asio::awaitable<void> serve();
+
+  /// Closes the connection if it waits for a request.
+  void closeIdle();
+  /// Cancels the generation that runs.
+  void cancel();
+
+private:
+  using Parser =
+      boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  /// Reads a request. Returns false if there is none; the reason, if the client
+  /// should know it, has been sent.
+  boost::asio::awaitable<bool> read(Parser &parser);
+  boost::asio::awaitable<Reply> handle(HttpRequest request);
+  /// Answers a request. Returns whether the connection stays open.
+  boost::asio::awaitable<bool> answer(Parser &parser);
+  boost::asio::awaitable<bool> send(Reply reply, bool keepOpen);
+  boost::asio::awaitable<bool> sendWhole(std::string &status);
+  boost::asio::awaitable<bool> sendStream(std::string &status);
+  /// Waits until all of a generation has come, and puts it into the writer.
+  boost::asio::awaitable<bool> collect(AnswerWriter &writer);
+  boost::asio::awaitable<bool> streamEvents(AnswerWriter &writer);
+  /// Waits until the client is gone.
+  boost::asio::awaitable<bool> watch();
+  /// Waits until a generation changes. Returns false if `most` passes.
+  boost::asio::awaitable<bool> waitForChange(std::chrono::milliseconds most);
+  boost::asio::awaitable<bool> write(std::string_view text);
+  std::optional<ApiError> refuse(const Parser &parser) const;
+  void setHeaders(boost::beast::http::fields &fields) const;
+  void log(unsigned status, const std::string &more) const;
+
+  const ConnectionShared &shared;
+  boost::beast::basic_stream<boost::asio::generic::stream_protocol> stream;
+  boost::beast::flat_buffer buffer;
+  /// Cancelled when a generation changes.
+  std::shared_ptr<boost::asio::steady_timer> changed;
+  bool isIdle = true;
+
+  // Of the present request.
+  std::shared_ptr<Generation> generation;
+  std::string requestId, method, path;
+  unsigned version = 11;
+  bool keepOpen = false;
+  bool isHead = false;
+  std::chrono::steady_clock::time_point start;
+};
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_CONNECTION_H

@@ -1,0 +1,224 @@
+//===- Generation.cpp - The answers to one HTTP request -------------------===//
+
+#include "server/Generation.h"
+
+#include "engine/SteadyClock.h"
+
+#include <algorithm>
+#include <utility>
+
+using namespace qwen;
+using namespace qwen::server;
+
+/// Maximum size of what waits for a client that does not read.
+static constexpr size_t kMostPieceBytes = size_t{1} << 20;
+
+Generation::Generation(GenerationTask task, const Tokenizer &textTokenizer,
+                       Scheduler &requestScheduler, Metrics &serverMetrics,
+                       WakeFn wakeConnection)
+    : what(std::move(task)), tokenizer(textTokenizer),
+      scheduler(requestScheduler), metrics(serverMetrics),
+      wake(std::move(wakeConnection)), startTime(steadyNanoseconds()) {
+  const Parameters &parameters = what.parameters;
+  const size_t count =
+      what.prompts.size() * static_cast<size_t>(parameters.choices);
+  for (size_t i = 0; i < count; ++i)
+    states.push_back(
+        {.text = AnswerText(parameters.stop, parameters.includeStop),
+         .tokens = {}});
+  pieces.reserve(count);
+}
+
+double Generation::elapsed() const {
+  return static_cast<double>(steadyNanoseconds() - startTime) * 1e-9;
+}
+
+Request Generation::requestOf(size_t choice) {
+  const Parameters &parameters = what.parameters;
+  Request request;
+  request.prompt = what.prompts[promptOf(choice)];
+  request.sampling = parameters.sampling;
+  request.sampling.seed = *parameters.seed;
+  request.answer = choice % static_cast<size_t>(parameters.choices);
+  request.maxTokens = parameters.maxTokens.value_or(request.maxTokens);
+  if (!parameters.ignoreEos)
+    request.stopTokens = what.ends;
+  request.stopTokens.insert(request.stopTokens.end(),
+                            parameters.stopTokens.begin(),
+                            parameters.stopTokens.end());
+  request.priority = parameters.priority;
+  request.salt = what.salt;
+  if (parameters.logprobs)
+    request.logprobs = parameters.topLogprobs;
+  request.scorePrompt = parameters.logprobs && parameters.echo;
+  request.onToken = [self = shared_from_this(), choice](const auto &event) {
+    return self->onToken(choice, event);
+  };
+  request.onEnd = [self = shared_from_this(), choice](const Ending &ending) {
+    self->onEnd(choice, ending);
+  };
+  if (parameters.returnProgress)
+    request.onProgress = [self = shared_from_this(), choice](int64_t done,
+                                                             int64_t) {
+      self->give({.choice = choice, .progress = done});
+    };
+  return request;
+}
+
+void Generation::start() {
+  for (size_t choice = 0; choice < states.size(); ++choice) {
+    if (what.parameters.echo) {
+      const std::vector<int32_t> &prompt = what.prompts[promptOf(choice)];
+      std::vector<TokenRecord> &records = states[choice].tokens;
+      // Those that are scored come as events, but for the first.
+      const size_t count = what.parameters.logprobs ? 1 : prompt.size();
+      for (size_t i = 0; i < count; ++i)
+        records.push_back({.id = prompt[i]});
+      const std::lock_guard lock(mutex);
+      push({.choice = choice, .text = what.promptTexts[promptOf(choice)]});
+    }
+    try {
+      const RequestId id = scheduler.submit(requestOf(choice));
+      const std::lock_guard lock(mutex);
+      requests.push_back(id);
+    } catch (const Error &) {
+      cancel();
+      throw;
+    }
+  }
+}
+
+void Generation::cancel() {
+  const std::lock_guard lock(mutex);
+  for (RequestId id : requests)
+    scheduler.cancel(id);
+}
+
+void Generation::push(Piece piece) {
+  pieceBytes += sizeof(Piece) + piece.text.size();
+  for (const TokenRecord &token : piece.tokens)
+    pieceBytes += sizeof(token) + token.top.size() * sizeof(TokenLogprob);
+  pieces.push_back(std::move(piece));
+}
+
+void Generation::give(Piece piece) {
+  {
+    const std::lock_guard lock(mutex);
+    push(std::move(piece));
+  }
+  wake();
+}
+
+void Generation::noteTimes(Choice &state) {
+  const int64_t now = steadyNanoseconds();
+  if (state.lastTokenTime) {
+    metrics.interToken.record(static_cast<double>(now - state.lastTokenTime) *
+                              1e-9);
+  } else {
+    metrics.firstToken.record(elapsed());
+    const std::lock_guard lock(mutex);
+    if (firstToken == 0)
+      firstToken = elapsed();
+  }
+  state.lastTokenTime = now;
+}
+
+bool Generation::onToken(size_t choice, const TokenEvent &event) {
+  const Parameters &parameters = what.parameters;
+  Choice &state = states[choice];
+  TokenRecord record{.id = event.id};
+  if (parameters.logprobs) {
+    record.logprob = event.logprob;
+    record.top.assign(event.top.begin(), event.top.end());
+  }
+  state.tokens.push_back(std::move(record));
+  if (event.isPrompt)
+    return true;
+  noteTimes(state);
+  state.lastToken = event.id;
+  std::string text;
+  // A token that ends an answer is no part of its text.
+  const bool isEnd =
+      (!parameters.ignoreEos && std::ranges::count(what.ends, event.id)) ||
+      std::ranges::count(parameters.stopTokens, event.id);
+  if (!isEnd && !(parameters.skipSpecial && tokenizer.isSpecial(event.id)))
+    text = state.text.push(tokenizer.tokenBytes(event.id));
+  if (!text.empty())
+    give({.choice = choice,
+          .text = std::move(text),
+          .tokens = std::exchange(state.tokens, {})});
+  const std::lock_guard lock(mutex);
+  return !state.text.stop() && pieceBytes <= kMostPieceBytes;
+}
+
+/// The word of OpenAI's interface for a reason.
+static const char *finishOf(EndReason reason) {
+  return reason == EndReason::Length ? "length" : "stop";
+}
+
+void Generation::onEnd(size_t choice, const Ending &ending) {
+  Choice &state = states[choice];
+  Piece last{.choice = choice,
+             .text = state.text.finish(),
+             .tokens = std::exchange(state.tokens, {})};
+  last.finish = state.text.stop() ? "stop" : finishOf(ending.reason);
+  if (state.text.stop())
+    last.stopReason = *state.text.stop();
+  else if (ending.reason == EndReason::Stop &&
+           std::ranges::count(what.parameters.stopTokens, state.lastToken))
+    last.stopReason = state.lastToken;
+  metrics.countEnd(ending, elapsed());
+  {
+    const std::lock_guard lock(mutex);
+    if (choice % static_cast<size_t>(what.parameters.choices) == 0) {
+      tokens.prompt += ending.promptTokens;
+      tokens.cached += ending.cachedTokens;
+    }
+    tokens.drawn += ending.drawnTokens;
+    end = elapsed();
+    ++ended;
+    if (failure) {
+      // The first failure is told.
+    } else if (ending.reason == EndReason::Failed) {
+      failure = asApiError(Error(ending.error, ending.kind));
+    } else if (ending.reason == EndReason::Cancelled) {
+      failure = ApiError(503, "the server cancelled the request");
+    } else if (ending.reason == EndReason::Callback && !state.text.stop()) {
+      failure = ApiError(503, "the client does not read its answer");
+    } else {
+      push(std::move(last));
+    }
+  }
+  wake();
+}
+
+std::vector<Piece> Generation::take() {
+  const std::lock_guard lock(mutex);
+  pieceBytes = 0;
+  return std::exchange(pieces, {});
+}
+
+bool Generation::isDone() const {
+  const std::lock_guard lock(mutex);
+  return ended == states.size() || failure.has_value();
+}
+
+std::optional<ApiError> Generation::error() const {
+  const std::lock_guard lock(mutex);
+  return failure;
+}
+
+Usage Generation::usage() const {
+  const std::lock_guard lock(mutex);
+  return tokens;
+}
+
+double Generation::firstTokenSeconds() const {
+  const std::lock_guard lock(mutex);
+  return firstToken;
+}
+
+double Generation::seconds() const {
+  const std::lock_guard lock(mutex);
+  return end;
+}

@@ -1,0 +1,136 @@
+//===- Generation.h - The answers to one HTTP request -----------*- C++ -*-===//
+//
+// An HTTP request may have several prompts, and several choices for each: each
+// choice is a request of the scheduler. The scheduler's thread turns tokens
+// into pieces of text; the connection's thread takes the pieces.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_SERVER_GENERATION_H
+#define QWEN_RUNTIME_SERVER_GENERATION_H
+
+#include "engine/Scheduler.h"
+#include "server/AnswerText.h"
+#include "server/ApiError.h"
+#include "server/Metrics.h"
+#include "server/Parameters.h"
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace qwen::server {
+
+/// A token of a prompt or an answer.
+struct TokenRecord {
+  int32_t id;
+  /// Nothing without logprobs, and for the first token of a prompt.
+  std::optional<float> logprob = {};
+  std::vector<TokenLogprob> top = {};
+};
+
+/// What a choice has got since its last piece.
+struct Piece {
+  size_t choice;
+  std::string text = {};
+  std::vector<TokenRecord> tokens = {};
+  /// Tokens of the prompt that have run.
+  std::optional<int64_t> progress = {};
+  /// "stop" or "length" at the end of the choice.
+  std::string finish = {};
+  /// The stop string or stop token that ended it; null for the model's own.
+  nlohmann::ordered_json stopReason = {};
+};
+
+/// Numbers of tokens.
+struct Usage {
+  int64_t prompt = 0, cached = 0, drawn = 0;
+};
+
+/// Called by any thread; must not block.
+using WakeFn = std::function<void()>;
+
+/// What a generation answers and how.
+struct GenerationTask {
+  Parameters parameters;
+  bool isChat;
+  std::vector<std::vector<int32_t>> prompts;
+  /// With echo, the text of each prompt.
+  std::vector<std::string> promptTexts = {};
+  /// The model's tokens that end an answer.
+  std::vector<int32_t> ends;
+  uint64_t salt = 0;
+};
+
+/// All threads may call all functions.
+class Generation : public std::enable_shared_from_this<Generation> {
+public:
+  /// `wake` is called after each change. All references must
+  /// outlive the scheduler.
+  Generation(GenerationTask task, const Tokenizer &tokenizer,
+             Scheduler &scheduler, Metrics &metrics, WakeFn wake);
+
+  const GenerationTask &task() const { return what; }
+  size_t choices() const { return states.size(); }
+  /// The index of the prompt of a choice.
+  size_t promptOf(size_t choice) const {
+    return choice / static_cast<size_t>(what.parameters.choices);
+  }
+
+  /// Submits the requests. Throws Error and cancels all if one cannot run.
+  void start();
+  void cancel();
+
+  /// What has come since the last call.
+  std::vector<Piece> take();
+  /// Whether nothing comes any more.
+  bool isDone() const;
+  /// The error that ended the generation.
+  std::optional<ApiError> error() const;
+  Usage usage() const;
+  /// Seconds from the start to the first token and to the end, for timings.
+  double firstTokenSeconds() const;
+  double seconds() const;
+
+private:
+  /// Of the scheduler's thread.
+  struct Choice {
+    AnswerText text;
+    std::vector<TokenRecord> tokens;
+    int64_t lastTokenTime = 0;
+    int32_t lastToken = -1;
+  };
+
+  Request requestOf(size_t choice);
+  bool onToken(size_t choice, const TokenEvent &event);
+  void onEnd(size_t choice, const Ending &ending);
+  /// Seconds since the start.
+  double elapsed() const;
+  void noteTimes(Choice &state);
+  /// Adds a piece, with the mutex held.
+  void push(Piece piece);
+  void give(Piece piece);
+
+  const GenerationTask what;
+  const Tokenizer &tokenizer;
+  Scheduler &scheduler;
+  Metrics &metrics;
+  const WakeFn wake;
+  std::vector<Choice> states;
+  const int64_t startTime;
+
+  /// Guards all below it.
+  mutable std::mutex mutex;
+  std::vector<RequestId> requests;
+  std::vector<Piece> pieces;
+  /// Approximate size of the pieces.
+  size_t pieceBytes = 0;
+  size_t ended = 0;
+  std::optional<ApiError> failure;
+  Usage tokens;
+  double firstToken = 0, end = 0;
+};
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_GENERATION_H

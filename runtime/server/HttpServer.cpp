@@ -1,0 +1,228 @@
+//===- HttpServer.cpp - Connections, on one thread ------------------------===//
+
+#include "server/HttpServer.h"
+
+#include "server/Connection.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <charconv>
+#include <list>
+#include <netinet/tcp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace asio = boost::asio;
+using asio::generic::stream_protocol;
+using namespace qwen;
+using namespace qwen::server;
+
+static constexpr auto kWait = asio::as_tuple(asio::use_awaitable);
+static constexpr std::string_view kUnix = "unix:";
+
+namespace {
+/// Where a server listens.
+struct Address {
+  stream_protocol::endpoint endpoint;
+  /// Other machines cannot reach it.
+  bool isLocal;
+};
+} // namespace
+
+static Address parseAddress(const std::string &text) {
+  if (text.starts_with(kUnix)) {
+    const std::string path = text.substr(kUnix.size());
+    if (path.empty() || path.size() >= sizeof(sockaddr_un::sun_path))
+      throw Error("--listen " + text + ": the path must have 1 to " +
+                  std::to_string(sizeof(sockaddr_un::sun_path) - 1) + " bytes");
+    return {asio::local::stream_protocol::endpoint(path), true};
+  }
+  const size_t colon = text.rfind(':');
+  std::string host = text.substr(0, colon);
+  if (host == "localhost")
+    host = "127.0.0.1";
+  if (host.starts_with('[') && host.ends_with(']'))
+    host = host.substr(1, host.size() - 2);
+  uint16_t port = 0;
+  const char *const end = text.data() + text.size();
+  const char *const first =
+      colon == std::string::npos ? end : text.data() + colon + 1;
+  const auto [last, wrong] = std::from_chars(first, end, port);
+  boost::system::error_code error;
+  const asio::ip::address address = asio::ip::make_address(host, error);
+  if (error || wrong != std::errc() || last != end)
+    throw Error("--listen " + text +
+                " must be HOST:PORT with a numeric host or localhost, or "
+                "unix:PATH");
+  return {asio::ip::tcp::endpoint(address, port), address.is_loopback()};
+}
+
+struct HttpServer::State {
+  explicit State(const HttpOptions &options);
+  ~State();
+
+  void open();
+  void removeLeftSocket(const char *path);
+  asio::awaitable<void> accept(ConnectionShared &shared);
+  asio::awaitable<void> handle(const ConnectionShared &shared,
+                               Connection::Socket socket);
+  asio::awaitable<void> awaitSignals(Service &service);
+  /// Ends all work after a first signal.
+  asio::awaitable<void> drain();
+
+  const HttpOptions options;
+  const Address address;
+  asio::io_context io{1};
+  asio::basic_socket_acceptor<stream_protocol> acceptor{io};
+  std::list<Connection *> connections;
+  bool isDraining = false;
+};
+
+HttpServer::State::State(const HttpOptions &httpOptions)
+    : options(httpOptions), address(parseAddress(options.listen)) {
+  if (!address.isLocal && options.keys.empty() && !options.allowOpen)
+    throw Error("--listen " + options.listen +
+                " is reachable by other machines: it needs an API key "
+                "(--api-key-file), or --no-auth");
+  open();
+}
+
+HttpServer::State::~State() {
+  if (options.listen.starts_with(kUnix))
+    unlink(options.listen.c_str() + kUnix.size());
+}
+
+void HttpServer::State::open() {
+  const bool isUnix = options.listen.starts_with(kUnix);
+  const char *const path = options.listen.c_str() + kUnix.size();
+  if (isUnix)
+    removeLeftSocket(path);
+  try {
+    acceptor.open(address.endpoint.protocol());
+    if (!isUnix)
+      acceptor.set_option(asio::socket_base::reuse_address(true));
+    acceptor.bind(address.endpoint);
+    constexpr mode_t kOwnerAndGroup = 0660;
+    if (isUnix && chmod(path, kOwnerAndGroup) != 0)
+      throw Error("cannot set the mode of " + options.listen);
+    acceptor.listen();
+  } catch (const boost::system::system_error &error) {
+    throw Error("cannot listen on " + options.listen + ": " +
+                error.code().message());
+  }
+}
+
+/// Removes a socket that a killed server left: nobody listens on it.
+void HttpServer::State::removeLeftSocket(const char *path) {
+  struct stat status;
+  if (stat(path, &status) != 0 || !S_ISSOCK(status.st_mode))
+    return;
+  try {
+    Connection::Socket(io).connect(address.endpoint);
+  } catch (const boost::system::system_error &) {
+    unlink(path);
+  }
+}
+
+asio::awaitable<void> HttpServer::State::handle(const ConnectionShared &shared,
+                                                Connection::Socket socket) {
+  Connection connection(shared, std::move(socket));
+  const auto place = connections.insert(connections.end(), &connection);
+  try {
+    co_await connection.serve();
+  } catch (const std::exception &error) {
+    // No memory for one request does not end the others.
+    if (options.log)
+      options.log(std::string("a connection failed: ") + error.what());
+  }
+  connection.cancel();
+  connections.erase(place);
+}
+
+asio::awaitable<void> HttpServer::State::accept(ConnectionShared &shared) {
+  while (acceptor.is_open()) {
+    auto [error, socket] = co_await acceptor.async_accept(kWait);
+    if (error == asio::error::operation_aborted)
+      co_return;
+    if (!error && connections.size() < options.connections) {
+      const int on = 1;
+      setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on,
+                 sizeof(on));
+      asio::co_spawn(io, handle(shared, std::move(socket)), asio::detached);
+      continue;
+    }
+    // No descriptor is left, or too many connections are open: wait for one to
+    // close. What was accepted is closed.
+    asio::steady_timer pause(io, std::chrono::milliseconds(50));
+    co_await pause.async_wait(kWait);
+  }
+}
+
+asio::awaitable<void> HttpServer::State::drain() {
+  constexpr std::chrono::milliseconds kStep(20);
+  const auto end = std::chrono::steady_clock::now() + options.drain;
+  // Those that are cancelled still write their error.
+  const auto last = end + std::chrono::seconds(2);
+  bool isCancelled = false;
+  while (!connections.empty() && std::chrono::steady_clock::now() < last) {
+    for (Connection *connection : connections)
+      connection->closeIdle();
+    if (!isCancelled && std::chrono::steady_clock::now() > end) {
+      isCancelled = true;
+      for (Connection *connection : connections)
+        connection->cancel();
+    }
+    asio::steady_timer pause(io, kStep);
+    co_await pause.async_wait(kWait);
+  }
+  io.stop();
+}
+
+asio::awaitable<void> HttpServer::State::awaitSignals(Service &service) {
+  asio::signal_set signals(io, SIGTERM, SIGINT);
+  co_await signals.async_wait(kWait);
+  service.drain();
+  acceptor.close();
+  asio::co_spawn(io, drain(), asio::detached);
+  co_await signals.async_wait(kWait);
+  io.stop();
+}
+
+HttpServer::HttpServer(const HttpOptions &options)
+    : state(std::make_unique<State>(options)) {}
+
+HttpServer::~HttpServer() = default;
+
+std::string HttpServer::address() const {
+  const std::string &listen = state->options.listen;
+  if (listen.starts_with(kUnix))
+    return listen;
+  asio::ip::tcp::endpoint bound;
+  const stream_protocol::endpoint local = state->acceptor.local_endpoint();
+  bound.resize(local.size());
+  std::memcpy(bound.data(), local.data(), local.size());
+  return "http://" + listen.substr(0, listen.rfind(':')) + ":" +
+         std::to_string(bound.port());
+}
+
+void HttpServer::run(Service &service) {
+  State &server = *state;
+  asio::thread_pool workers(2);
+  const bool isTcp = !server.options.listen.starts_with(kUnix);
+  ConnectionShared shared{.io = server.io,
+                          .workers = workers,
+                          .service = service,
+                          .options = server.options,
+                          .checksHost = isTcp && server.address.isLocal};
+  asio::co_spawn(server.io, server.accept(shared), asio::detached);
+  asio::co_spawn(server.io, server.awaitSignals(service), asio::detached);
+  server.io.run();
+  workers.join();
+}

@@ -1,0 +1,133 @@
+//===- Metrics.cpp - What Prometheus reads --------------------------------===//
+
+#include "server/Metrics.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+using namespace qwen;
+using namespace qwen::server;
+
+/// A number as Prometheus reads it.
+static std::string number(double value) { return nlohmann::json(value).dump(); }
+
+void Histogram::record(double seconds) {
+  const auto *const bound = std::ranges::lower_bound(kBounds, seconds);
+  ++counts[static_cast<size_t>(bound - kBounds.begin())];
+  sum += seconds;
+}
+
+std::string Histogram::text(const std::string &name,
+                            const std::string &label) const {
+  std::string lines;
+  int64_t total = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    total += counts[i];
+    const std::string bound = i < kBounds.size() ? number(kBounds[i]) : "+Inf";
+    lines.append(name).append("_bucket{").append(label).append(",le=\"");
+    lines.append(bound).append("\"} ").append(std::to_string(total));
+    lines += '\n';
+  }
+  return lines + name + "_sum{" + label + "} " + number(sum) + "\n" + name +
+         "_count{" + label + "} " + std::to_string(total) + "\n";
+}
+
+void Metrics::countEnd(const Ending &ending, double seconds) {
+  // A stop string ends a request by its callback.
+  const EndReason reason =
+      ending.reason == EndReason::Callback ? EndReason::Stop : ending.reason;
+  ++ends[static_cast<size_t>(reason)];
+  promptTokens += ending.promptTokens;
+  cachedTokens += ending.cachedTokens;
+  drawnTokens += ending.drawnTokens;
+  request.record(seconds);
+}
+
+/// A label's value with Prometheus' escapes.
+static std::string escaped(const std::string &value) {
+  std::string text;
+  for (char c : value)
+    if (c == '\n')
+      text += "\\n";
+    else
+      text +=
+          (c == '\\' || c == '"') ? std::string("\\") + c : std::string(1, c);
+  return text;
+}
+
+std::string Metrics::text(const SchedulerCounts &now, int64_t pages,
+                          const std::string &model) const {
+  struct Row {
+    const char *name, *type, *help;
+    double value;
+  };
+  const auto number64 = [](int64_t value) {
+    return static_cast<double>(value);
+  };
+  const double running = number64(static_cast<int64_t>(now.running));
+  const double waiting = number64(static_cast<int64_t>(now.waiting));
+  const double used =
+      1 - number64(now.freePages) / number64(std::max<int64_t>(pages, 1));
+  const double steps = number64(now.sums.steps);
+  const double prompt = number64(promptTokens), drawn = number64(drawnTokens);
+  const double cached = number64(cachedTokens);
+  const double preemptions = number64(now.sums.preemptions);
+  const Row rows[] = {
+      {"llamacpp:prompt_tokens_total", "counter", "Prompt tokens.", prompt},
+      {"llamacpp:prompt_tokens_cached_total", "counter",
+       "Prompt tokens that the prefix cache had.", cached},
+      {"llamacpp:tokens_predicted_total", "counter", "Drawn tokens.", drawn},
+      {"llamacpp:n_decode_total", "counter", "Steps.", steps},
+      {"llamacpp:requests_processing", "gauge", "Requests that run.", running},
+      {"llamacpp:requests_deferred", "gauge", "Requests that wait.", waiting},
+      {"vllm:num_requests_running", "gauge", "Requests that run.", running},
+      {"vllm:num_requests_waiting", "gauge", "Requests that wait.", waiting},
+      {"vllm:kv_cache_usage_perc", "gauge",
+       "Fraction of the pages that sequences hold.", used},
+      {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens.", prompt},
+      {"vllm:prefix_cache_hits_total", "counter",
+       "Prompt tokens that the prefix cache had.", cached},
+      {"vllm:prompt_tokens_total", "counter", "Prompt tokens.", prompt},
+      {"vllm:generation_tokens_total", "counter", "Drawn tokens.", drawn},
+      {"vllm:num_preemptions_total", "counter",
+       "Requests that gave up their pages for a while.", preemptions},
+  };
+  const auto head = [](const std::string &name, const std::string &type,
+                       const std::string &help) {
+    std::string lines = "# HELP ";
+    lines += name + " " + help + "\n# TYPE " + name + " " + type + "\n";
+    return lines;
+  };
+  const std::string label = "model_name=\"" + escaped(model) + "\"";
+  std::string lines;
+  for (const Row &row : rows)
+    lines += head(row.name, row.type, row.help) + row.name + "{" + label +
+             "} " + number(row.value) + "\n";
+  const struct {
+    const char *name, *help;
+    const Histogram &histogram;
+  } histograms[] = {
+      {"vllm:time_to_first_token_seconds", "Time to the first token.",
+       firstToken},
+      {"vllm:inter_token_latency_seconds", "Time between tokens.", interToken},
+      {"vllm:e2e_request_latency_seconds", "Time of a request.", request},
+  };
+  for (const auto &[name, help, histogram] : histograms)
+    lines += head(name, "histogram", help) + histogram.text(name, label);
+  const struct {
+    EndReason reason;
+    const char *name;
+  } reasons[] = {{EndReason::Stop, "stop"},
+                 {EndReason::Length, "length"},
+                 {EndReason::Cancelled, "abort"},
+                 {EndReason::Failed, "error"}};
+  const std::string success = "vllm:request_success_total";
+  lines += head(success, "counter", "Requests that ended, by reason.");
+  for (const auto &[reason, word] : reasons) {
+    lines.append(success).append("{").append(label);
+    lines.append(",finished_reason=\"").append(word).append("\"} ");
+    lines += std::to_string(ends[static_cast<size_t>(reason)]) + "\n";
+  }
+  return lines;
+}

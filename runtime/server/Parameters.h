@@ -1,0 +1,132 @@
+//===- Parameters.h - The parameters of requests ----------------*- C++ -*-===//
+//
+// One table holds all parameters of all endpoints. The parser, its errors and
+// /openapi.json are loops over it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_SERVER_PARAMETERS_H
+#define QWEN_RUNTIME_SERVER_PARAMETERS_H
+
+#include "engine/Sampler.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace qwen::server {
+
+/// A text, or token ids.
+using Prompt = std::variant<std::string, std::vector<int32_t>>;
+
+/// The values of a request. What a request does not set has its default.
+struct Parameters {
+  /// The default of `sampling` is the model's.
+  explicit Parameters(const SamplerOptions &sampling) : sampling(sampling) {}
+
+  std::string model;
+  /// Each has a "role" and a "content", which is a string.
+  nlohmann::ordered_json messages;
+  std::vector<Prompt> prompts;
+  SamplerOptions sampling;
+  std::optional<uint64_t> seed;
+  std::optional<int64_t> maxTokens;
+  int64_t choices = 1;
+  std::vector<std::string> stop;
+  std::vector<int32_t> stopTokens;
+  bool ignoreEos = false;
+  bool includeStop = false;
+  bool skipSpecial = true;
+  bool echo = false;
+  bool logprobs = false;
+  int64_t topLogprobs = 0;
+  bool tokensAsIds = false;
+  bool returnTokenIds = false;
+  std::optional<int64_t> truncatePrompt;
+  bool stream = false;
+  bool hasStreamOptions = false;
+  bool includeUsage = false;
+  bool continuousUsage = false;
+  bool returnProgress = false;
+  bool addGenerationPrompt = true;
+  bool continueFinalMessage = false;
+  /// Further variables of the chat template.
+  nlohmann::ordered_json templateVariables = nlohmann::ordered_json::object();
+  std::string cacheSalt;
+  int32_t priority = 0;
+  /// /detokenize.
+  std::vector<int32_t> tokens;
+};
+
+/// The sets of parameters, as bits.
+enum ParameterSet : uint8_t {
+  kChatParameters = 1,
+  kCompletionParameters = 2,
+  kTokenizeParameters = 4,
+  kDetokenizeParameters = 8,
+};
+
+enum class ParameterKind : uint8_t {
+  Boolean,
+  Integer,
+  Number,
+  String,
+  /// An array of ids.
+  Ids,
+  Object,
+  /// A string or an array of strings.
+  Strings,
+  /// A string, an array of strings, an array of ids, or an array of arrays of
+  /// ids.
+  Prompts,
+  Messages,
+  /// Accepted without effect.
+  Ignored,
+  /// Accepted without effect if it has the value of `neutral`; no other value
+  /// is supported.
+  Neutral,
+};
+
+/// A row of the table.
+struct Parameter {
+  std::string_view name;
+  ParameterKind kind;
+  /// ParameterSet.
+  uint8_t sets;
+  std::string_view help;
+  /// Range of a number.
+  double least = 0, most = 0;
+  /// Stores a value that has the kind and the range.
+  void (*store)(Parameters &to, const nlohmann::ordered_json &value) = nullptr;
+  /// JSON text.
+  std::string_view neutral = "";
+};
+
+std::span<const Parameter> parameterTable();
+
+/// Bounds of a request.
+struct ParameterLimits {
+  int64_t vocabSize;
+  /// Number of prompts, and of choices for a prompt.
+  int64_t prompts = 64;
+  /// Accept parameters that are not in the table.
+  bool ignoreUnknown = false;
+};
+
+/// Reads the JSON text of a request with the parameters of one set into `to`.
+/// null counts as absent. Throws ApiError (400), which names the parameter,
+/// what was found and what is needed.
+void parseParameters(std::string_view body, ParameterSet set,
+                     const ParameterLimits &limits, Parameters &to);
+
+/// JSON schema of a body with the parameters of one set.
+nlohmann::ordered_json parameterSchema(ParameterSet set);
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_PARAMETERS_H

@@ -1,0 +1,350 @@
+//===- Service.cpp - The endpoints of the server --------------------------===//
+
+#include "server/Service.h"
+
+#include "server/AnswerWriter.h"
+
+#include "qwen/ABI/Text.h"
+#include "qwen/ABI/Version.h"
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+using namespace qwen;
+using namespace qwen::server;
+using nlohmann::ordered_json;
+
+static constexpr std::array kRoutes = std::to_array<Route>({
+    {"POST", "/v1/chat/completions", "Answer a conversation", kChatParameters,
+     &Service::chat},
+    {"POST", "/v1/completions", "Continue texts", kCompletionParameters,
+     &Service::complete},
+    {"GET", "/v1/models", "List the model", {}, &Service::models},
+    {"GET", "/v1/models/{model}", "Describe the model", {}, &Service::oneModel},
+    {"POST", "/tokenize", "Convert a text to token ids", kTokenizeParameters,
+     &Service::tokenize},
+    {"POST", "/detokenize", "Convert token ids to text", kDetokenizeParameters,
+     &Service::detokenize},
+    {"GET",
+     "/tokenizer_info",
+     "Describe the tokenizer",
+     {},
+     &Service::tokenizerInfo},
+    {"GET",
+     "/health",
+     "Whether the server takes requests",
+     {},
+     &Service::health,
+     true},
+    {"GET", "/v1/health", "The same as /health", {}, &Service::health, true},
+    {"GET", "/livez", "Whether the server lives", {}, &Service::live, true},
+    {"GET", "/version", "The version of the server", {}, &Service::version},
+    {"GET", "/metrics", "Metrics for Prometheus", {}, &Service::metricsText},
+    {"GET", "/openapi.json", "This description", {}, &Service::openApi},
+});
+
+std::span<const Route> server::routeTable() { return kRoutes; }
+
+Reply server::errorReply(const ApiError &error) {
+  Reply reply{.status = error.status(), .body = dump(error.object())};
+  if (error.status() == 429 || error.status() == 503)
+    reply.headers.emplace_back("Retry-After", "1");
+  if (error.status() == 401)
+    reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return reply;
+}
+
+Service::Service(const Artifact &modelArtifact, const Engine &engine,
+                 Scheduler &requestScheduler,
+                 const ServiceOptions &serviceOptions)
+    : artifact(modelArtifact), manifest(artifact.manifest()),
+      tokenizer(Tokenizer::fromBlob(artifact.tokenizer())),
+      format(artifact.chatTemplate().empty()
+                 ? std::nullopt
+                 : std::optional<ChatFormat>(
+                       std::in_place, artifact.chatTemplate(), tokenizer)),
+      scheduler(requestScheduler), pages(engine.state().pages()),
+      options(serviceOptions),
+      name(options.model.empty() ? manifest.model.name : options.model) {}
+
+//===----------------------------------------------------------------------===//
+// Routing
+//===----------------------------------------------------------------------===//
+
+/// Whether `path` is that of a route, whose last part may be a variable.
+static bool matches(std::string_view pattern, std::string_view path) {
+  const size_t variable = pattern.find('{');
+  if (variable == std::string_view::npos)
+    return path == pattern;
+  return path.size() > variable &&
+         path.starts_with(pattern.substr(0, variable));
+}
+
+static const Route &findRoute(const HttpRequest &request) {
+  std::string methods;
+  for (const Route &route : kRoutes) {
+    if (!matches(route.path, request.path))
+      continue;
+    if (request.method == route.method ||
+        (request.method == "HEAD" && std::string_view(route.method) == "GET"))
+      return route;
+    methods = route.method;
+  }
+  if (methods.empty())
+    throw ApiError(404, "no such path: " + quote(request.path));
+  throw ApiError(405, request.path + " takes " + methods + ", not " +
+                          request.method);
+}
+
+Reply Service::handle(const HttpRequest &request, const WakeFn &wake) {
+  try {
+    const Route &route = findRoute(request);
+    if (route.parameters &&
+        !request.contentType.starts_with("application/json"))
+      throw ApiError(400, "the content type must be application/json, not " +
+                              quote(request.contentType));
+    return (this->*route.answer)(request, wake);
+  } catch (const Error &error) {
+    return errorReply(asApiError(error));
+  } catch (const std::bad_alloc &) {
+    return errorReply({503, "out of memory"});
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Generations
+//===----------------------------------------------------------------------===//
+
+Parameters Service::parse(const HttpRequest &request, ParameterSet set) const {
+  Parameters parameters(samplerOptions(manifest.generation));
+  parseParameters(request.body, set,
+                  {.vocabSize = manifest.model.vocabSize,
+                   .prompts = options.choices,
+                   .ignoreUnknown = options.ignoreUnknown},
+                  parameters);
+  if (!parameters.model.empty() && parameters.model != name)
+    throw ApiError(404,
+                   "no such model: " + quote(parameters.model) +
+                       "; this server has " + quote(name),
+                   "model", "model_not_found");
+  return parameters;
+}
+
+/// Refuses a text that is far too long before it is converted.
+static void checkSize(const std::string &text, const Tokenizer &tokenizer,
+                      const ModelInfo &model) {
+  const uint64_t most = tokenizer.mostBytes(model.context);
+  if (text.size() > most)
+    throw ApiError(400,
+                   "the prompt has " + std::to_string(text.size()) +
+                       " bytes, which is more than " +
+                       std::to_string(model.context) + " tokens",
+                   "prompt", "context_length_exceeded");
+}
+
+std::vector<int32_t> Service::encode(const std::string &text) const {
+  checkSize(text, tokenizer, manifest.model);
+  return tokenizer.encode(text);
+}
+
+/// The error of a prompt with more tokens than the context, with both numbers.
+static ApiError tooLong(const std::string &parameter, int64_t tokens,
+                        const ModelInfo &model) {
+  ApiError error(400,
+                 parameter + " has " + std::to_string(tokens) +
+                     " tokens when " + model.describeContext(),
+                 parameter, "context_length_exceeded");
+  error.extra = {{"n_prompt_tokens", tokens}, {"n_ctx", model.context}};
+  return error;
+}
+
+Reply Service::generate(GenerationTask task, const WakeFn &wake) {
+  Parameters &parameters = task.parameters;
+  if (draining)
+    throw ApiError(503, "the server is shutting down");
+  const auto count =
+      std::ssize(task.prompts) * static_cast<int64_t>(parameters.choices);
+  if (count > options.choices)
+    throw ApiError(400,
+                   "n must make at most " + std::to_string(options.choices) +
+                       " choices of all prompts, not " + std::to_string(count),
+                   "n");
+  const char *const given = task.isChat ? "messages" : "prompt";
+  for (std::vector<int32_t> &prompt : task.prompts) {
+    const int64_t context = manifest.model.context;
+    const int64_t most = parameters.truncatePrompt.value_or(context + 1);
+    if (std::ssize(prompt) > most)
+      prompt.erase(prompt.begin(), prompt.end() - most);
+    if (prompt.empty())
+      throw ApiError(400, std::string(given) + " is empty", given);
+    if (std::ssize(prompt) <= context)
+      continue;
+    throw tooLong(given, std::ssize(prompt), manifest.model);
+  }
+  if (!parameters.seed) {
+    std::random_device device;
+    parameters.seed = (uint64_t{device()} << 32 | device()) >> 11;
+  }
+  // 0 is the salt of requests without one.
+  if (!parameters.cacheSalt.empty())
+    task.salt = std::hash<std::string>()(parameters.cacheSalt) | 1;
+  auto generation = std::make_shared<Generation>(std::move(task), tokenizer,
+                                                 scheduler, metrics, wake);
+  generation->start();
+  return {.body = "", .generation = generation};
+}
+
+std::vector<int32_t> Service::chatPrompt(const Parameters &parameters) const {
+  if (!format)
+    throw ApiError(400, "the model has no chat template; use /v1/completions");
+  for (const ordered_json &message : parameters.messages)
+    checkSize(message["content"].get_ref<const std::string &>(), tokenizer,
+              manifest.model);
+  ordered_json variables = parameters.templateVariables;
+  variables["messages"] = parameters.messages;
+  variables["add_generation_prompt"] =
+      parameters.addGenerationPrompt && !parameters.continueFinalMessage;
+  try {
+    return format->encode(
+        variables, {.allowSpecial = options.allowSpecial,
+                    .continueFinalMessage = parameters.continueFinalMessage});
+  } catch (const Error &error) {
+    throw ApiError(400, error.what(), "messages");
+  }
+}
+
+Reply Service::chat(const HttpRequest &request, const WakeFn &wake) {
+  Parameters parameters = parse(request, kChatParameters);
+  std::vector<std::vector<int32_t>> prompts = {chatPrompt(parameters)};
+  return generate({.parameters = std::move(parameters),
+                   .isChat = true,
+                   .prompts = std::move(prompts),
+                   .ends = format->endTokens(manifest.generation.eosTokenIds)},
+                  wake);
+}
+
+Reply Service::complete(const HttpRequest &request, const WakeFn &wake) {
+  constexpr int64_t kDefaultTokens = 16;
+  GenerationTask task{.parameters = parse(request, kCompletionParameters),
+                      .isChat = false,
+                      .prompts = {},
+                      .ends = manifest.generation.eosTokenIds};
+  Parameters &parameters = task.parameters;
+  parameters.maxTokens = parameters.maxTokens.value_or(kDefaultTokens);
+  for (const Prompt &prompt : parameters.prompts) {
+    const auto *const text = std::get_if<std::string>(&prompt);
+    task.prompts.push_back(text ? encode(*text)
+                                : std::get<std::vector<int32_t>>(prompt));
+    if (!parameters.echo)
+      continue;
+    std::string echoed = text ? *text : "";
+    if (!text)
+      for (int32_t id : task.prompts.back())
+        if (id < tokenizer.vocabSize())
+          echoed += tokenizer.tokenBytes(id);
+    task.promptTexts.push_back(echoed);
+  }
+  return generate(std::move(task), wake);
+}
+
+//===----------------------------------------------------------------------===//
+// Other answers
+//===----------------------------------------------------------------------===//
+
+ordered_json Service::modelObject() const {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", 0},
+          {"owned_by", "qwen-run"},
+          {"max_model_len", manifest.model.context}};
+}
+
+Reply Service::models(const HttpRequest &, const WakeFn &) {
+  const ordered_json object = modelObject();
+  return {.body = dump(
+              {{"object", "list"}, {"data", ordered_json::array({object})}})};
+}
+
+Reply Service::oneModel(const HttpRequest &request, const WakeFn &) {
+  const std::string asked = request.path.substr(sizeof("/v1/models/") - 1);
+  if (asked != name)
+    throw ApiError(404, "no such model: " + quote(asked), "model",
+                   "model_not_found");
+  return {.body = dump(modelObject())};
+}
+
+Reply Service::health(const HttpRequest &, const WakeFn &) {
+  if (draining)
+    throw ApiError(503, "the server is shutting down");
+  return {.body = dump({{"status", "ok"}})};
+}
+
+Reply Service::live(const HttpRequest &, const WakeFn &) {
+  return {.body = dump({{"status", "ok"}})};
+}
+
+Reply Service::version(const HttpRequest &, const WakeFn &) {
+  return {.body = dump({{"version", projectVersion()}})};
+}
+
+Reply Service::tokenize(const HttpRequest &request, const WakeFn &) {
+  const Parameters parameters = parse(request, kTokenizeParameters);
+  const std::vector<int32_t> ids =
+      encode(std::get<std::string>(parameters.prompts.front()));
+  return {.body = dump({{"tokens", ids},
+                        {"count", ids.size()},
+                        {"max_model_len", manifest.model.context}})};
+}
+
+Reply Service::detokenize(const HttpRequest &request, const WakeFn &) {
+  std::string text;
+  for (int32_t id : parse(request, kDetokenizeParameters).tokens)
+    if (id < tokenizer.vocabSize())
+      text += tokenizer.tokenBytes(id);
+  return {.body = dump({{"prompt", text}, {"content", text}})};
+}
+
+Reply Service::tokenizerInfo(const HttpRequest &, const WakeFn &) {
+  const auto spelling = [&](std::optional<int32_t> id) {
+    return id ? ordered_json(tokenizer.tokenBytes(*id)) : ordered_json();
+  };
+  return {.body = dump({{"tokenizer_class", "PreTrainedTokenizerFast"},
+                        {"bos_token", spelling(tokenizer.bosToken())},
+                        {"eos_token", spelling(tokenizer.eosToken())},
+                        {"pad_token", spelling(tokenizer.padToken())},
+                        {"vocab_size", tokenizer.vocabSize()},
+                        {"model_max_length", manifest.model.context},
+                        {"chat_template", artifact.chatTemplate()}})};
+}
+
+Reply Service::metricsText(const HttpRequest &, const WakeFn &) {
+  return {.body = metrics.text(scheduler.counts(), pages, name),
+          .contentType = "text/plain; version=0.0.4"};
+}
+
+Reply Service::openApi(const HttpRequest &, const WakeFn &) {
+  ordered_json paths = ordered_json::object();
+  for (const Route &route : kRoutes) {
+    ordered_json operation = {
+        {"summary", route.summary},
+        {"responses", {{"200", {{"description", "The answer"}}}}}};
+    if (route.parameters)
+      operation["requestBody"] = {
+          {"required", true},
+          {"content",
+           {{"application/json",
+             {{"schema", parameterSchema(*route.parameters)}}}}}};
+    if (std::string_view(route.path).ends_with("{model}"))
+      operation["parameters"].push_back({{"name", "model"},
+                                         {"in", "path"},
+                                         {"required", true},
+                                         {"schema", {{"type", "string"}}}});
+    paths[route.path][route.method[0] == 'G' ? "get" : "post"] = operation;
+  }
+  return {.body = dump(
+              {{"openapi", "3.1.0"},
+               {"info",
+                {{"title", "qwen-run serve"}, {"version", projectVersion()}}},
+               {"paths", paths}})};
+}

@@ -1,0 +1,117 @@
+//===- Service.h - The endpoints of the server ------------------*- C++ -*-===//
+//
+// From an HTTP request to an answer. Knows no sockets: HttpServer.h has these.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_SERVER_SERVICE_H
+#define QWEN_RUNTIME_SERVER_SERVICE_H
+
+#include "artifact/Artifact.h"
+#include "jinja/ChatFormat.h"
+#include "server/Generation.h"
+
+#include <atomic>
+#include <span>
+
+namespace qwen::server {
+
+struct ServiceOptions {
+  /// The model's name; empty for the manifest's.
+  std::string model;
+  /// Maximum number of choices of a request.
+  int64_t choices = 64;
+  bool ignoreUnknown = false;
+  /// Read special tokens in the text of messages.
+  bool allowSpecial = false;
+};
+
+/// A request without what only the connection needs.
+struct HttpRequest {
+  std::string method;
+  /// Without the query.
+  std::string path;
+  std::string contentType;
+  std::string body;
+};
+
+/// An answer, or a generation that gives it.
+struct Reply {
+  unsigned status = 200;
+  std::string body;
+  std::string contentType = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers = {};
+  std::shared_ptr<Generation> generation = nullptr;
+};
+
+Reply errorReply(const ApiError &error);
+
+class Service;
+
+/// A path, and what answers it.
+struct Route {
+  const char *method;
+  const char *path;
+  const char *summary;
+  /// The parameters of a POST.
+  std::optional<ParameterSet> parameters;
+  Reply (Service::*answer)(const HttpRequest &request, const WakeFn &wake);
+  /// Answers without a key.
+  bool isOpen = false;
+};
+
+std::span<const Route> routeTable();
+
+/// All threads may call all functions.
+class Service {
+public:
+  /// All references must outlive the service. Throws Error if the artifact has
+  /// no tokenizer or its chat template is not supported.
+  Service(const Artifact &artifact, const Engine &engine, Scheduler &scheduler,
+          const ServiceOptions &options);
+
+  /// Answers a request; errors become replies. `wake` is Generation's.
+  Reply handle(const HttpRequest &request, const WakeFn &wake);
+
+  /// Refuses all further generations.
+  void drain() { draining = true; }
+  bool isDraining() const { return draining; }
+  const std::string &model() const { return name; }
+  const Tokenizer &textTokenizer() const { return tokenizer; }
+
+  // The answers of the routes.
+  Reply chat(const HttpRequest &request, const WakeFn &wake);
+  Reply complete(const HttpRequest &request, const WakeFn &wake);
+  Reply models(const HttpRequest &request, const WakeFn &wake);
+  Reply oneModel(const HttpRequest &request, const WakeFn &wake);
+  Reply health(const HttpRequest &request, const WakeFn &wake);
+  Reply live(const HttpRequest &request, const WakeFn &wake);
+  Reply version(const HttpRequest &request, const WakeFn &wake);
+  Reply tokenize(const HttpRequest &request, const WakeFn &wake);
+  Reply detokenize(const HttpRequest &request, const WakeFn &wake);
+  Reply tokenizerInfo(const HttpRequest &request, const WakeFn &wake);
+  Reply metricsText(const HttpRequest &request, const WakeFn &wake);
+  Reply openApi(const HttpRequest &request, const WakeFn &wake);
+
+private:
+  Parameters parse(const HttpRequest &request, ParameterSet set) const;
+  std::vector<int32_t> encode(const std::string &text) const;
+  std::vector<int32_t> chatPrompt(const Parameters &parameters) const;
+  Reply generate(GenerationTask task, const WakeFn &wake);
+  nlohmann::ordered_json modelObject() const;
+
+  const Artifact &artifact;
+  const Manifest &manifest;
+  const Tokenizer tokenizer;
+  const std::optional<ChatFormat> format;
+  Scheduler &scheduler;
+  const int64_t pages;
+  const ServiceOptions options;
+  const std::string name;
+  Metrics metrics;
+  std::atomic<bool> draining = false;
+};
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_SERVICE_H

@@ -1,0 +1,298 @@
+"""qwen-run serve gives the answers of generate and logits, streamed or not, at any load, and refuses bad requests by name.
+
+  serve.py MODEL WORKDIR      MODEL is models/stories, compiled
+"""
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from checks import Checks, logits, run
+
+MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+JSON = {"Content-Type": "application/json"}
+checks = Checks()
+
+
+def expect(name, got, expected):
+    checks.check(got == expected, f"{name}: {got!r} is not {expected!r}")
+
+
+class Server:
+    """A server on a free port, with what it prints."""
+
+    def __init__(self, *options, listen="127.0.0.1:0", env=None):
+        command = ["qwen-run", "serve", MODEL, "--listen", listen, *options]
+        self.process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True, env=env)
+        line = self.process.stderr.readline()
+        if "answers on" not in line:
+            sys.exit(f"no server: {line}{self.process.stderr.read()}")
+        self.port = int(line.rsplit(":", 1)[1]) if listen.startswith("127") else None
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def send(self, method, path, body=None, headers=None):
+        """Status, headers and body of an answer."""
+        connection = self.connect()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request(method, path, data, {**(JSON if body is not None else {}), **(headers or {})})
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response.status, response.headers, text
+
+    def post(self, path, **body):
+        status, _, text = self.send("POST", path, body)
+        if status != 200:
+            sys.exit(f"{path} {body}: {status} {text}")
+        return json.loads(text)
+
+    def events(self, path, **body):
+        """The objects of a stream, which ends with [DONE]."""
+        status, headers, text = self.send("POST", path, {**body, "stream": True})
+        expect("status of a stream", (status, headers["Content-Type"]), (200, "text/event-stream; charset=utf-8"))
+        blocks = [b for b in text.split("\n\n") if b and not b.startswith(":")]
+        checks.check(all(b.startswith("data: ") for b in blocks), f"a stream is {text!r}")
+        expect("the end of a stream", blocks[-1], "data: [DONE]")
+        return [json.loads(b[6:]) for b in blocks[:-1]]
+
+    def metric(self, name):
+        lines = self.send("GET", "/metrics")[2].splitlines()
+        return float(next(line for line in lines if line.startswith(name + "{")).rsplit(" ", 1)[1])
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        log = self.process.stderr.read()
+        return self.process.wait(timeout=60), log
+
+
+def joined(chunks):
+    """The choices of a stream as those of a whole answer: text, tokens' logprobs, finish reason."""
+    choices = {}
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            text, entries, finish = choices.get(choice["index"], ("", [], None))
+            checks.check(finish is None, "a piece comes after the finish reason")
+            text += choice["text"] if "text" in choice else choice["delta"].get("content", "")
+            entries += entriesOf(choice["logprobs"])
+            choices[choice["index"]] = (text, entries, choice["finish_reason"])
+    return choices
+
+
+def entriesOf(logprobs):
+    if logprobs is None:
+        return []
+    if "content" in logprobs:
+        return logprobs["content"]
+    return [list(entry) for entry in zip(*(logprobs[key] for key in
+            ("tokens", "token_logprobs", "top_logprobs", "text_offset")))]
+
+
+def whole(answer):
+    return {c["index"]: (c["text"] if "text" in c else c["message"]["content"], entriesOf(c["logprobs"]),
+                         c["finish_reason"]) for c in answer["choices"]}
+
+
+def requests():
+    """Seeded requests of both endpoints: a path and a body each."""
+    texts = ["The king", "Once upon a time", "She said, \"", "It was late \u00e9\u20ac", "A"]
+    for seed in range(20):
+        more = {"seed": seed, "max_tokens": 8 + 3 * seed, "n": 1 + seed % 2}
+        if seed % 3 == 0:
+            more["stop"] = [" the", "ing", ". "]
+        if seed % 4 == 1:
+            more["temperature"] = 0
+        text = texts[seed % len(texts)]
+        yield "/v1/completions", {"prompt": text, "echo": seed % 5 == 0, "logprobs": seed % 4, **more}
+        yield "/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "logprobs": True,
+                                       "top_logprobs": seed % 3, **more}
+
+
+def same_answers(server):
+    """Streamed equals whole, alone equals under others, first equals again with the prefix cache."""
+    alone = [whole(server.post(path, **body)) for path, body in requests()]
+    for (path, body), answer in zip(requests(), alone):
+        expect(f"streamed {path} {body}", joined(server.events(path, **body)), answer)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda r: whole(server.post(r[0], **r[1])), list(requests())))
+    expect("under others", together, alone)
+
+
+def same_as_generate(server):
+    for prompt, seed in (("The king", 0), ("Once upon", 5)):
+        text = run(["qwen-run", "generate", MODEL, "-p", prompt, "-n", 40, "--seed", seed]).removesuffix("\n")
+        answer = server.post("/v1/completions", prompt=prompt, max_tokens=40, seed=seed, model="stories")
+        expect("generate", answer["choices"][0]["text"], text)
+        messages = [{"role": "user", "content": prompt}]
+        text = run(["qwen-run", "chat", MODEL, "-n", 40, "--seed", seed], input=prompt).removesuffix("\n")
+        answer = server.post("/v1/chat/completions", messages=messages, max_tokens=40, seed=seed)
+        expect("chat", answer["choices"][0]["message"]["content"], text)
+
+
+def same_as_logits(server):
+    """What lm-eval sends: scores of prompts as token ids, and the prompt's entries plus one."""
+    prompts = [[257, 1539, 220, 11], [5, 6, 7], [400] * 70]
+    body = {"temperature": 0, "logprobs": 1, "seed": 1234, "echo": True}
+    answer = server.post("/v1/completions", prompt=prompts, max_tokens=1, **body)
+    prompt_only = server.post("/v1/completions", prompt=prompts, max_tokens=0, **body)
+    again = server.post("/v1/completions", prompt=prompts, max_tokens=1, **body)
+    expect("scores with the prefix cache", whole(again), whole(answer))
+    for i, prompt in enumerate(prompts):
+        rows = logits(MODEL, prompt, WORK / "logits.npy").astype(np.float64)
+        top = rows.max(axis=1, keepdims=True)
+        rows -= top + np.log(np.exp(rows - top).sum(axis=1, keepdims=True))
+        got = answer["choices"][i]["logprobs"]
+        expect("number of entries", [len(v) for v in got.values()], [len(prompt) + 1] * 4)
+        expect("the first entry", (got["token_logprobs"][0], got["top_logprobs"][0]), (None, None))
+        expect("entries without a drawn token", prompt_only["choices"][i]["logprobs"]["token_logprobs"],
+               got["token_logprobs"][:-1])
+        ids = [*prompt[1:], int(rows[-1].argmax())]
+        for row, token, logprob, most in zip(rows, ids, got["token_logprobs"][1:], got["top_logprobs"][1:]):
+            checks.check(abs(row[token] - logprob) < 1e-5, f"logprob {logprob} is not {row[token]}")
+            expect("is greedy", max(most.values()) == logprob, row[token] == row.max())
+            checks.check(logprob in most.values(), "the token is not among its most likely ones")
+    expect("usage", answer["usage"]["prompt_tokens"], sum(map(len, prompts)))
+
+
+def streams(server):
+    """The form of a stream."""
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "ignore_eos": True}
+    chunks = server.events("/v1/chat/completions", **body, stream_options={"include_usage": True})
+    expect("the first delta", chunks[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
+    expect("the last delta", (chunks[-2]["choices"][0]["delta"], chunks[-2]["choices"][0]["finish_reason"]), ({}, "length"))
+    expect("the usage chunk", (chunks[-1]["choices"], chunks[-1]["usage"]["completion_tokens"]), ([], 5))
+    expect("usage before", {json.dumps(c["usage"]) for c in chunks[:-1]}, {"null"})
+    expect("ids", len({(c["id"], c["created"], c["model"], c["object"]) for c in chunks}), 1)
+    progress = server.events("/v1/completions", prompt="word " * 300, max_tokens=1, return_progress=True)
+    checks.check(any("prompt_progress" in c for c in progress), "no progress is reported")
+
+
+def disconnects(server):
+    """A request ends soon after its client, in a stream, without a stream, and in the queue."""
+    for stream in (True, False):
+        for _ in range(20):
+            client = server.connect()
+            client.request("POST", "/v1/completions", json.dumps({
+                "prompt": "x", "max_tokens": 1000, "ignore_eos": True, "stream": stream, "n": 2}).encode(), JSON)
+            if stream:
+                client.getresponse().read1(10)
+            client.sock.close()
+            client.close()
+    end = time.time() + 20
+    busy = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+    while any(server.metric(name) for name in busy) and time.time() < end:
+        time.sleep(0.02)
+    expect("requests without a client", [server.metric(name) for name in busy], [0, 0])
+    expect("pages in use", server.metric("vllm:kv_cache_usage_perc"), 0)
+
+
+def refused(server):
+    """Bad requests get a status and an error that names the parameter."""
+    chat, text = "/v1/chat/completions", "/v1/completions"
+    messages = {"messages": [{"role": "user", "content": "Hi"}]}
+    for path, body, status, parameter in (
+            (text, {"prompt": "x", "colour": 1}, 400, "colour"),
+            (text, {"prompt": ""}, 400, "prompt"),
+            (text, {"prompt": [4096]}, 400, "prompt"),
+            (text, {"prompt": [1] * 1025}, 400, "prompt"),
+            (text, {"prompt": "x" * 100_000}, 400, "prompt"),
+            (text, {"prompt": "x", "logprobs": 21}, 400, "logprobs"),
+            (text, {"prompt": "x", "model": "other"}, 404, "model"),
+            (text, {"prompt": ["x"] * 40, "n": 2}, 400, "n"),
+            (chat, {}, 400, "messages"),
+            (chat, {**messages, "tools": [{}]}, 400, "tools"),
+            (chat, {**messages, "temperature": "hot"}, 400, "temperature"),
+            ("/detokenize", {"tokens": [-1]}, 400, "tokens")):
+        got, _, answer = server.send("POST", path, body)
+        expect(f"refused {path} {str(body)[:80]}", (got, json.loads(answer)["error"]["param"]), (status, parameter))
+    for method, path, body, headers, status in (
+            ("POST", text, b"{", {}, 400), ("POST", text, b"[1]", {}, 400), ("POST", text, b"{}", {"Content-Type": "text/plain"}, 400),
+            ("POST", "/nothing", b"{}", {}, 404), ("GET", text, None, {}, 405), ("POST", text, b" " * 300_000, {}, 413),
+            ("GET", "/health", None, {"X-Long": "y" * 20_000}, 431), ("GET", "/health", None, {"Host": "example.org"}, 403)):
+        got, _, answer = server.send(method, path, body, headers)
+        expect(f"refused {method} {path}", (got, "message" in json.loads(answer)["error"]), (status, True))
+    too_long = json.loads(server.send("POST", text, {"prompt": [1] * 1025})[2])["error"]
+    expect("both numbers", (too_long["n_prompt_tokens"], too_long["n_ctx"]), (1025, 1024))
+    cut = server.post(text, prompt=[1] * 2000, truncate_prompt_tokens=9, max_tokens=1)
+    expect("a prompt that is cut", cut["usage"]["prompt_tokens"], 9)
+
+
+def other_endpoints(server):
+    ids = server.post("/tokenize", prompt="Hello there")["tokens"]
+    expect("tokenize", ids, json.loads(run(["qwen-run", "tokenize", MODEL, "-p", "Hello there", "--json"]))["ids"])
+    expect("detokenize", server.post("/detokenize", tokens=ids)["content"], "Hello there")
+    expect("models", json.loads(server.send("GET", "/v1/models")[2])["data"][0]["id"], "stories")
+    expect("tokenizer_info", json.loads(server.send("GET", "/tokenizer_info")[2])["eos_token"], "<|im_end|>")
+    paths = json.loads(server.send("GET", "/openapi.json")[2])["paths"]
+    checks.check("logprobs" in str(paths["/v1/completions"]), "a parameter is not described")
+    status, headers, _ = server.send("GET", "/livez", headers={"X-Request-Id": "mine"})
+    expect("X-Request-Id", (status, headers["X-Request-Id"]), (200, "mine"))
+
+
+def full_queue():
+    """Requests beyond the queue get 429 at once; SIGTERM lets those that run end."""
+    server = Server("--sequences", "1", "--queue", "1", "--keep-alive", "0.01")
+    body = {"prompt": "x", "max_tokens": 1000, "ignore_eos": True, "stream": True}
+    first = server.connect()
+    first.request("POST", "/v1/completions", json.dumps(body), JSON)
+    first.getresponse().read1(10)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: server.send("POST", "/v1/completions", body), range(8)))
+    first.close()
+    expect("statuses", {a[0] for a in answers}, {200, 429})
+    checks.check(any(a[0] == 429 and a[1]["Retry-After"] for a in answers), "no Retry-After")
+    checks.check(any(": keep-alive\n\n" in a[2] for a in answers), "no comment while a request waits")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        last = pool.submit(server.send, "POST", "/v1/completions", body)
+        while not server.metric("vllm:num_requests_running"):
+            time.sleep(0.005)
+        status, log = server.stop()
+        expect("an answer while the server stops", "data: [DONE]" in last.result()[2], True)
+    expect("status of the server", status, 0)
+    expect("a log line", "drawn=1000" in log.splitlines()[-1], True)
+
+
+def keys():
+    """A key is needed if there is one; a public address needs one."""
+    server = Server(env={**os.environ, "QWEN_RUN_API_KEY": "secret"})
+    for headers, status in (({}, 401), ({"Authorization": "Bearer secreT"}, 401), ({"Authorization": "Bearer secret"}, 200),
+                            ({"x-api-key": "secret"}, 200)):
+        expect(f"key {headers}", server.send("GET", "/v1/models", headers=headers)[0], status)
+    expect("health without a key", server.send("GET", "/health")[0], 200)
+    server.stop()
+    result = subprocess.run(["qwen-run", "serve", MODEL, "--listen", "0.0.0.0:0"], capture_output=True, text=True)
+    expect("a public address", (result.returncode, "it needs an API key" in result.stderr), (1, True))
+
+
+def unix_socket():
+    path = os.path.relpath(WORK / "socket")
+    server = Server(listen=f"unix:{path}")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        client.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        expect("a Unix socket", client.recv(12), b"HTTP/1.0 200")
+    expect("the status and the socket after the end", (server.stop()[0], os.path.exists(path)), (0, False))
+
+
+main = Server("--max-body", "200000", "--keep-alive", "0.05")
+same_answers(main)
+same_as_generate(main)
+same_as_logits(main)
+streams(main)
+other_endpoints(main)
+refused(main)
+disconnects(main)
+expect("status after SIGTERM", main.stop()[0], 0)
+full_queue()
+keys()
+unix_socket()
+checks.finish()

@@ -1,0 +1,167 @@
+//===- ServerTest.cpp - Parameters and text of the server -----------------===//
+
+#include "server/AnswerText.h"
+#include "server/ApiError.h"
+#include "server/Parameters.h"
+
+#include <gtest/gtest.h>
+
+using namespace qwen;
+using namespace qwen::server;
+
+namespace {
+
+/// The parameters of a body.
+Parameters parse(const std::string &body, ParameterSet set = kChatParameters,
+                 bool ignoreUnknown = false) {
+  Parameters parameters{SamplerOptions()};
+  parseParameters(body, set, {.vocabSize = 100, .ignoreUnknown = ignoreUnknown},
+                  parameters);
+  return parameters;
+}
+
+/// "PARAMETER: message" of the error of a body.
+std::string errorOf(const std::string &body,
+                    ParameterSet set = kChatParameters) {
+  try {
+    parse(body, set);
+  } catch (const ApiError &error) {
+    EXPECT_EQ(error.status(), 400U);
+    const auto object = error.object()["error"];
+    EXPECT_EQ(object["type"], "invalid_request_error");
+    return (object["param"].is_null() ? "" : std::string(object["param"])) +
+           ": " + std::string(object["message"]);
+  }
+  return "no error";
+}
+
+constexpr const char *kMessages =
+    R"("messages": [{"role": "user", "content": "Hi"}])";
+
+std::string chat(const std::string &more) {
+  return std::string("{") + kMessages + ", " + more + "}";
+}
+
+TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
+  const Parameters parameters = parse(R"({
+    "model": "stories", "stream": true, "max_tokens": 20, "seed": 7,
+    "stream_options": {"include_usage": true}, "temperature": 0.5,
+    "top_p": null, "stop": ["\n\n", "User:"], "frequency_penalty": 0,
+    "messages": [
+      {"role": "system", "content": "Be brief."},
+      {"role": "assistant", "content": null, "refusal": null},
+      {"role": "user", "content": [{"type": "text", "text": "a"},
+                                   {"type": "text", "text": "b"}]}]})");
+  EXPECT_TRUE(parameters.stream && parameters.includeUsage);
+  EXPECT_EQ(parameters.maxTokens, 20);
+  EXPECT_EQ(parameters.seed, 7U);
+  EXPECT_EQ(parameters.sampling.temperature, 0.5F);
+  EXPECT_EQ(parameters.sampling.topP, 1);
+  EXPECT_EQ(parameters.stop, (std::vector<std::string>{"\n\n", "User:"}));
+  ASSERT_EQ(parameters.messages.size(), 3U);
+  EXPECT_EQ(parameters.messages[1]["content"], "");
+  EXPECT_EQ(parameters.messages[2]["content"], "ab");
+}
+
+TEST(ParametersTest, ReadsAllKindsOfPrompts) {
+  const auto prompts = [](const std::string &prompt) {
+    return parse(R"({"prompt": )" + prompt + "}", kCompletionParameters)
+        .prompts;
+  };
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(prompts(R"("a")"), std::vector<Prompt>{"a"});
+  EXPECT_EQ(prompts(R"(["a", "b"])"), (std::vector<Prompt>{"a", "b"}));
+  EXPECT_EQ(prompts("[1, 2]"), (std::vector<Prompt>{Ids{1, 2}}));
+  EXPECT_EQ(prompts("[[1, 2], [3]]"), (std::vector<Prompt>{Ids{1, 2}, Ids{3}}));
+}
+
+TEST(ParametersTest, ErrorsNameTheParameter) {
+  EXPECT_EQ(errorOf("{}"), "messages: messages is missing");
+  EXPECT_EQ(errorOf(chat(R"("colour": 1)")),
+            "colour: unknown parameter colour");
+  EXPECT_EQ(errorOf(chat(R"("temperature": 3)")),
+            "temperature: temperature must be a number from 0 to 2, not \"3\"");
+  EXPECT_EQ(errorOf(chat(R"("n": 1.5)")),
+            "n: n must be an integer from 1 to 64, not \"1.5\"");
+  EXPECT_EQ(errorOf(chat(R"("n": 1e400)")),
+            ": the body is not JSON");
+  EXPECT_EQ(errorOf(chat(R"("stop": [""])")),
+            "stop: stop must be strings of 1 to 1024 bytes, not 0");
+  EXPECT_EQ(errorOf(chat(R"("stop_token_ids": [100])")),
+            "stop_token_ids: stop_token_ids: token id 100 is out of "
+            "vocabulary: the model has 100 tokens");
+  EXPECT_EQ(errorOf(chat(R"("tools": [{}])")),
+            "tools: tools is not supported; only [] is accepted");
+  EXPECT_EQ(errorOf(chat(R"("stream_options": {"include_usage": null})")),
+            "stream_options: stream_options needs stream");
+  EXPECT_EQ(errorOf(chat(R"("top_logprobs": 2)")),
+            "top_logprobs: top_logprobs needs logprobs");
+  EXPECT_EQ(errorOf(chat(R"("cache_salt": "")")),
+            "cache_salt: cache_salt must not be empty");
+  EXPECT_EQ(errorOf(R"({"messages": [{"content": "x"}]})"),
+            "messages[0]: messages[0] must be an object with a role");
+  EXPECT_EQ(errorOf(R"({"messages": [{"role": "user", "tool_calls": [1]}]})"),
+            "messages[0].tool_calls: unknown parameter messages[0].tool_calls");
+  EXPECT_EQ(errorOf(R"({"prompt": []})", kCompletionParameters).substr(0, 30),
+            "prompt: prompt must be a strin");
+  EXPECT_EQ(errorOf(R"({"prompt": [1, -1]})", kCompletionParameters),
+            "prompt: prompt: token id -1 is out of vocabulary: the model has "
+            "100 tokens");
+  EXPECT_NO_THROW(parse(chat(R"("colour": 1)"), kChatParameters, true));
+}
+
+TEST(ParametersTest, RefusesBodiesThatAreNoObject) {
+  for (const char *body : {"", "[]", "3", "{", "{\"a\": 1, \"a\": 2}", "\xff"})
+    EXPECT_NE(errorOf(body), "no error") << body;
+  const std::string deep =
+      chat("\"metadata\": " + std::string(70, '[') + std::string(70, ']'));
+  EXPECT_NE(errorOf(deep), "no error");
+}
+
+TEST(ParametersTest, SchemaHasEveryParameter) {
+  const auto properties = parameterSchema(kChatParameters)["properties"];
+  for (const Parameter &row : parameterTable())
+    if (row.sets & kChatParameters)
+      EXPECT_TRUE(properties.contains(row.name)) << row.name;
+}
+
+/// The pieces of `text`, split after each `size` bytes, joined by "|".
+std::string pieces(AnswerText answer, std::string_view text, size_t size) {
+  std::string joined;
+  for (; !text.empty(); text.remove_prefix(std::min(size, text.size())))
+    joined += answer.push(text.substr(0, size)) + "|";
+  return joined + answer.finish();
+}
+
+TEST(AnswerTextTest, HoldsWhatMayStartAStopString) {
+  const std::vector<std::string> stops = {"<end>", "\n\n"};
+  EXPECT_EQ(pieces(AnswerText(stops), "a<en<end>b", 1), "a||||<en||||||");
+  EXPECT_EQ(pieces(AnswerText(stops), "a<e", 1), "a|||<e");
+  EXPECT_EQ(pieces(AnswerText(stops), "a\nb\n\nc", 1), "a||\nb||||");
+  EXPECT_EQ(pieces(AnswerText(stops, true), "a<end>b", 2), "a||<end>||");
+}
+
+TEST(AnswerTextTest, DoesNotDependOnTokens) {
+  const std::string text = "abcd\xf0\x9f\x98\x80 \xff, bc";
+  for (const std::vector<std::string> &stops : {std::vector<std::string>{},
+                                                {"abcd", "b"},
+                                                {"cde", "\xf0\x9f\x98\x80"},
+                                                {", bcd"}}) {
+    std::string whole;
+    for (size_t size = text.size(); size > 0; --size) {
+      std::string joined = pieces(AnswerText(stops), text, size);
+      std::erase(joined, '|');
+      if (whole.empty())
+        whole = joined;
+      EXPECT_EQ(joined, whole) << size;
+    }
+  }
+}
+
+TEST(AnswerTextTest, NeverSplitsCharacters) {
+  EXPECT_EQ(pieces(AnswerText(), "\xc3\xa9\xe2\x82\xac", 1),
+            "|\xc3\xa9|||\xe2\x82\xac|");
+  EXPECT_EQ(pieces(AnswerText(), "\xe2\x82", 1), "||\xef\xbf\xbd");
+}
+
+} // namespace

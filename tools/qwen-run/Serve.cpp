@@ -1,0 +1,65 @@
+//===- Serve.cpp - Answers HTTP requests ----------------------------------===//
+
+#include "Commands.h"
+#include "Output.h"
+#include "server/HttpServer.h"
+
+#include <cstdlib>
+#include <sstream>
+
+using namespace qwen;
+using namespace qwen::run;
+
+static std::vector<std::string> readKeys(const std::string &file) {
+  constexpr uint64_t kMostBytes = 65536;
+  std::vector<std::string> keys;
+  if (const char *key = getenv("QWEN_RUN_API_KEY"); key && *key)
+    keys.emplace_back(key);
+  if (file.empty())
+    return keys;
+  std::istringstream lines(
+      readFile(file, kMostBytes, "a file of API keys is short"));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r'))
+      line.pop_back();
+    if (!line.empty())
+      keys.push_back(line);
+  }
+  if (keys.empty())
+    throw Error(file + " has no API key");
+  return keys;
+}
+
+static std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
+void qwen::run::serve(const ServeCommand &command) {
+  server::HttpServer http(
+      {.listen = command.listen,
+       .keys = readKeys(command.keys),
+       .allowOpen = command.noAuth,
+       .bodyBytes = static_cast<uint64_t>(command.bodyBytes),
+       .keepAlive = milliseconds(command.keepAlive),
+       .drain = milliseconds(command.drain),
+       .log = [](const std::string &line) { writeError(line + "\n"); }});
+  const Artifact artifact(command.file);
+  EngineOptions options;
+  options.threads = limitThreads(command.threads);
+  options.sequences = command.sequences;
+  options.kvPages = command.pages;
+  options.lock = command.lock;
+  options.check = limitCheck(command.check, artifact);
+  Engine engine(artifact, options);
+  Scheduler scheduler(engine,
+                      {.queue = static_cast<size_t>(command.queue),
+                       .batcher = {.prefixCache = !command.noPrefixCache}});
+  server::Service service(artifact, engine, scheduler,
+                          {.model = command.name,
+                           .choices = command.queue,
+                           .ignoreUnknown = command.ignoreUnknown,
+                           .allowSpecial = command.allowSpecial});
+  writeError("qwen-run: " + service.model() + " answers on " + http.address() +
+             "\n");
+  http.run(service);
+}
