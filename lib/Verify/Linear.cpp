@@ -42,11 +42,11 @@ struct LinearOperands {
   /// Products that are -0: the first block's is too small for f32, and those of
   /// the short block behind it are zeros of a negative scale.
   void makeNegativeZeros() {
-    // The first value of each token is 1, the others are 0.
-    for (int64_t i = 0; i < q.length(); ++i)
-      q[i] = i % shape.k == 0 ? 1 : 0;
-    for (int64_t i = 0; i < sums.length(); ++i)
-      sums[i] = q[i * kGroup];
+    // The first value of each token is 1, the others stay 0.
+    for (int64_t token = 0; token < shape.m; ++token) {
+      q[token * shape.k] = 1;
+      sums[token * shape.k / kGroup] = 1;
+    }
     const int64_t blocks = ceilDiv(shape.k, kActivationBlock);
     for (int64_t i = 0; i < d.length(); ++i)
       d[i] = i % blocks == 0 ? std::numeric_limits<float>::denorm_min() : 1;

@@ -6,6 +6,13 @@
 using namespace qwen;
 using namespace mlir;
 
+/// The low nibbles of bytes, or the high ones.
+static Value nibbles(ProductBuilder &b, Value codes, int64_t part) {
+  if (part == 0)
+    return arith::AndIOp::create(b, codes, b.constant(codes.getType(), 15));
+  return arith::ShRUIOp::create(b, codes, b.constant(codes.getType(), 4));
+}
+
 namespace {
 struct Signed8 final : Unpack {
   explicit Signed8(bool isUnsigned)
@@ -19,13 +26,6 @@ struct Signed8 final : Unpack {
     return arith::XOrIOp::create(b, codes, b.constant(codes.getType(), -128));
   }
 };
-
-/// The low nibbles of bytes, or the high ones.
-Value nibbles(ProductBuilder &b, Value codes, int64_t part) {
-  if (part == 0)
-    return arith::AndIOp::create(b, codes, b.constant(codes.getType(), 15));
-  return arith::ShRUIOp::create(b, codes, b.constant(codes.getType(), 4));
-}
 
 /// Nibbles are stored plus 8. With the highest bit flipped they are their
 /// values in two's complement, which are 16 times as much in the upper half of
