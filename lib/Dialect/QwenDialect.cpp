@@ -73,16 +73,16 @@ static Attribute parseNamed(AsmParser &parser, StringRef what,
   return Named::get(parser.getContext(), *value);
 }
 
-static ParseResult parseTheta(AsmParser &parser, FailureOr<APFloat> &theta) {
+static ParseResult parseFloat(AsmParser &parser, FailureOr<APFloat> &value) {
   double number;
   if (parser.parseFloat(number))
     return failure();
-  theta = APFloat(number);
+  value = APFloat(number);
   return success();
 }
 
-static void printTheta(AsmPrinter &printer, const APFloat &theta) {
-  printer.printFloat(theta);
+static void printFloat(AsmPrinter &printer, const APFloat &value) {
+  printer.printFloat(value);
 }
 
 llvm::hash_code qwen::hash_value(CpuFeatureSet features) {
@@ -108,6 +108,22 @@ LogicalResult BlocksAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   if (size != kActivationBlock)
     return emitError() << "block is " << size << " when " << kActivationBlock
                        << " is needed";
+  return success();
+}
+
+LogicalResult YarnAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                               APFloat factor, int64_t positions, APFloat fast,
+                               APFloat slow) {
+  const double least = slow.convertToDouble(), most = fast.convertToDouble();
+  if (!factor.isFinite() || factor.convertToDouble() < 1)
+    return emitError() << "factor is " << factor.convertToDouble()
+                       << " when a number from 1 on is needed";
+  if (positions < 1)
+    return emitError() << "positions is " << positions
+                       << " when 1 or more is needed";
+  if (!std::isfinite(most) || !(least > 0) || least > most)
+    return emitError() << "fast is " << most << " and slow is " << least
+                       << " when fast >= slow > 0 is needed";
   return success();
 }
 

@@ -2,9 +2,11 @@
 
 #include "qwen/Numerics/Math.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <initializer_list>
+#include <numbers>
 
 using namespace qwen::numerics;
 
@@ -34,6 +36,31 @@ float qwen::numerics::ropeInvFreq(double theta, int64_t i, int64_t headDim) {
       static_cast<float>(2 * i) / static_cast<float>(headDim);
   return 1.0f /
          static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+}
+
+float qwen::numerics::yarnInvFreq(double theta, int64_t i, int64_t headDim,
+                                  const Yarn &yarn) {
+  // The frequency, as a fraction of the index, that makes this many rotations.
+  const auto index = [&](double rotations) {
+    return static_cast<double>(headDim) *
+           std::log(static_cast<double>(yarn.positions) /
+                    (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(theta));
+  };
+  const double low = std::max(std::floor(index(yarn.fast)), 0.0);
+  double high =
+      std::min(std::ceil(index(yarn.slow)), static_cast<double>(headDim - 1));
+  if (low == high)
+    high += 0.001;
+  const auto ramp = static_cast<float>(
+      std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0));
+  const float frequency = ropeInvFreq(theta, i, headDim);
+  return frequency / static_cast<float>(yarn.factor) * ramp +
+         frequency * (1.0f - ramp);
+}
+
+double qwen::numerics::yarnAttentionFactor(double factor) {
+  return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1;
 }
 
 SinCos qwen::numerics::sinCos(float angle) {

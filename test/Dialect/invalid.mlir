@@ -136,6 +136,21 @@ func.func @f(%p: tensor<?xi64>) {
 
 // -----
 
+// expected-error@+1 {{factor is 5.000000e-01 when a number from 1 on is needed}}
+module attributes {a = #qwen.yarn<factor = 0.5, positions = 32768, fast = 32.0, slow = 1.0>} {}
+
+// -----
+
+// expected-error@+1 {{positions is 0 when 1 or more is needed}}
+module attributes {a = #qwen.yarn<factor = 4.0, positions = 0, fast = 32.0, slow = 1.0>} {}
+
+// -----
+
+// expected-error@+1 {{fast is 1.000000e+00 and slow is 2.000000e+00 when fast >= slow > 0 is needed}}
+module attributes {a = #qwen.yarn<factor = 4.0, positions = 1, fast = 1.0, slow = 2.0>} {}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // qwen.weight
 //===----------------------------------------------------------------------===//

@@ -42,6 +42,8 @@ qwen.weight @k.bias : tensor<32xbf16> from "m" at 0 as #qwen.format<f32>
 qwen.weight @stored : tensor<2x256xf32> from "m.gguf" at 32 stored #qwen.stored<Q4_K> as #qwen.format<q8_0>
 // CHECK: qwen.weight @rope.frequencies : tensor<16xf32> frequencies <theta = 1.000000e+06>
 qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
+// CHECK: qwen.weight @rope.yarn : tensor<16xf32> frequencies <theta = 1.000000e+06, yarn = <factor = 4.000000e+00, positions = 32768, fast = 3.200000e+01, slow = 1.000000e+00>>
+qwen.weight @rope.yarn : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06, yarn = <factor = 4.0, positions = 32768, fast = 32.0, slow = 1.0>>
 
 // CHECK: qwen.packed @embed.packed [@embed] : tensor<256x64xf32> in <q4_0, panel = 16, chunk = 4> at 0
 qwen.packed @embed.packed [@embed] : tensor<256x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 0
@@ -92,6 +94,8 @@ func.func @rows(%ids: tensor<?xi32>, %r: tensor<?x64xf32>) {
 func.func @heads(%positions: tensor<?xi32>, %q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %v: tensor<?x32xf32>) {
   // CHECK: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table %{{.*}}, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
+  // CHECK: qwen.rope_table %{{.*}}, @rope.yarn scale 1.250000e+00 : tensor<?xi32> -> tensor<?x16xf32>
+  %cos2, %sin2 = qwen.rope_table %positions, @rope.yarn scale 1.25 : tensor<?xi32> -> tensor<?x16xf32>
   // CHECK: qwen.rope_table %{{.*}}, @rope.frequencies kernels [#qwen.kernel<rope_table_neon>] : tensor<?xi32> -> tensor<?x16xf32>
   %cos1, %sin1 = qwen.rope_table %positions, @rope.frequencies kernels [#qwen.kernel<rope_table_neon>] : tensor<?xi32> -> tensor<?x16xf32>
   // CHECK: qwen.rope %{{.*}}, %[[COS]], %[[SIN]] : tensor<?x64xf32>, tensor<?x16xf32>

@@ -53,6 +53,9 @@ def random_model(checks, seed):
     context = int(2 ** rng.uniform(0, 15))
     more = {"max_position_embeddings": context, "rope_theta": float(rng.choice([1e4, 1e6, 5e6])),
             "rms_norm_eps": float(rng.choice([1e-5, 1e-6]))}
+    if seed % 3 == 0:
+        more["rope_scaling"] = {"type": "yarn", "factor": float(rng.choice([1.5, 4])),
+                                "original_max_position_embeddings": context}
     write_checkpoint(WORK / "checkpoint", shape, rng, **more)
     ids = rng.integers(0, shape[7], rng.integers(1, min(context, 150) + 1)).tolist()
     options = ["-t", int(rng.integers(1, 5))]

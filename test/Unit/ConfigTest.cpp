@@ -93,6 +93,33 @@ TEST(Config, ReadsTransformers5Keys) {
   EXPECT_FALSE(config.tied);
 }
 
+TEST(Config, ReadsYarn) {
+  json config = qwen2();
+  config["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
+  ModelConfig found = read(config);
+  ASSERT_TRUE(found.yarn);
+  EXPECT_EQ(found.yarn->factor, 4);
+  EXPECT_EQ(found.yarn->positions, 32768);
+  EXPECT_EQ(found.yarn->fast, 32);
+  EXPECT_EQ(found.yarn->slow, 1);
+  EXPECT_EQ(found.maxPosition, 131072);
+  EXPECT_NEAR(found.ropeScale, 1.13863, 1e-5);
+
+  config = qwen3();
+  config["rope_parameters"].update({{"rope_type", "yarn"},
+                                    {"factor", 2.5},
+                                    {"original_max_position_embeddings", 512},
+                                    {"beta_fast", 16},
+                                    {"beta_slow", 2},
+                                    {"attention_factor", 1.05}});
+  found = read(config);
+  ASSERT_TRUE(found.yarn);
+  EXPECT_EQ(found.yarn->positions, 512);
+  EXPECT_EQ(found.yarn->fast, 16);
+  EXPECT_EQ(found.yarn->slow, 2);
+  EXPECT_EQ(found.ropeScale, 1.05);
+}
+
 TEST(Config, TakesDefaults) {
   json config = qwen3();
   for (const char *key :
@@ -283,20 +310,24 @@ TEST(Config, RefusesOtherModels) {
             "Qwen3ForCausalLM");
   EXPECT_EQ(errorWith(qwen2(), "hidden_act", "gelu"),
             "hidden_act \"gelu\" is not supported; supported is \"silu\"");
-  const json yarn = {{"type", "yarn"},
-                     {"factor", 4.0},
-                     {"original_max_position_embeddings", 32768}};
-  EXPECT_EQ(errorWith(qwen2(), "rope_scaling", yarn),
-            "rope_scaling.type \"yarn\" is not supported; supported is "
-            "\"default\"");
   EXPECT_EQ(errorWith(qwen2(), "rope_scaling", {{"rope_type", "linear"}}),
-            "rope_scaling.rope_type \"linear\" is not supported; supported is "
-            "\"default\"");
+            "rope_scaling.rope_type \"linear\" is not supported; supported are "
+            "\"default\" and \"yarn\"");
   EXPECT_EQ(errorWith(qwen2(), "rope_scaling", {{"factor", 2}}),
-            "rope_scaling an object is not supported; supported is null");
+            "rope_scaling an object is not supported; supported is null or an "
+            "object with a type");
   EXPECT_EQ(errorWith(qwen3(), "rope_parameters/rope_type", "dynamic"),
             "rope_parameters.rope_type \"dynamic\" is not supported; supported "
-            "is \"default\"");
+            "are \"default\" and \"yarn\"");
+  EXPECT_EQ(errorWith(qwen2(), "rope_scaling", {{"type", "yarn"}}),
+            "has no rope_scaling.factor");
+  EXPECT_EQ(
+      errorWith(qwen2(), "rope_scaling", {{"type", "yarn"}, {"factor", 0.5}}),
+      "rope_scaling.factor is 0.5 when a number from 1.0 to 1000000.0 "
+      "is needed");
+  EXPECT_EQ(errorWith(qwen2(), "rope_scaling",
+                      {{"type", "yarn"}, {"factor", 4}, {"truncate", false}}),
+            "rope_scaling.truncate false is not supported; supported is true");
   EXPECT_EQ(errorWith(qwen2(), "use_sliding_window", true),
             "use_sliding_window true is not supported; supported is false");
   for (const char *type : {"sliding_attention", "linear_attention"})

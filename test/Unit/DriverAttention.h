@@ -102,6 +102,7 @@ struct AttentionOps {
   int64_t projected, stride;
   int64_t cos, sin, ropeStride;
   int64_t out, outStride;
+  float ropeScale = 1;
 
   int64_t heads() const { return kvHeads * groupQueries; }
   /// Values of the queries, the keys and the values of a token.
@@ -124,7 +125,8 @@ struct AttentionOps {
   void makeTable(const Context *context, int32_t thread,
                  int64_t frequencies) const {
     qwenDriverRopeTable(context, thread, frequencies, cos, ropeStride, sin,
-                        ropeStride, headDim / 2, /*op=*/0, numerics::ropeTable);
+                        ropeStride, headDim / 2, ropeScale, /*op=*/0,
+                        numerics::ropeTable);
   }
 
   /// `norm` is the place of the weights of the heads' norm, or -1.

@@ -72,7 +72,8 @@ ReferenceModel randomModel(Random &random) {
       random.values(hidden),
       randomMatrix(vocab, hidden, randomFormat(random), random),
       {},
-      {}};
+      {},
+      random.between(0, 1) ? 1.0f : 1.1f};
   if (random.between(0, 1))
     model.head = randomMatrix(vocab, hidden, randomFormat(random), random);
   const bool norms = random.between(0, 1), biases = random.between(0, 1);
@@ -205,6 +206,7 @@ DriverModel::DriverModel(const ReferenceModel &model, int64_t tokens,
       static_cast<int64_t>(model.layers.size()) * attention.layerBytes();
   attention.blockTokens = random.between(1, 9);
   attention.eps = eps;
+  attention.ropeScale = model.ropeScale;
   attention.reserve(arena, tokens, 0);
   int64_t gateValues = 0;
   for (const ReferenceLayer &layer : model.layers) {

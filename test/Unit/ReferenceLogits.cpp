@@ -51,9 +51,7 @@ public:
         matrix("model.embed_tokens", vocab, hidden),
         {},
         {}};
-    for (int64_t i = 0; i < headDim / 2; ++i)
-      model.frequencies.push_back(
-          numerics::ropeInvFreq(config.at("rope_theta"), i, headDim));
+    readRope(model);
     if (!config.at("tie_word_embeddings").get<bool>())
       model.head = matrix("lm_head", vocab, hidden);
     for (int64_t i = 0; i < config.at("num_hidden_layers"); ++i)
@@ -62,6 +60,22 @@ public:
   }
 
 private:
+  void readRope(ReferenceModel &model) const {
+    const double theta = config.at("rope_theta");
+    const auto scaling = config.find("rope_scaling");
+    const bool isYarn = scaling != config.end() && !scaling->is_null();
+    for (int64_t i = 0; i < headDim / 2; ++i)
+      model.frequencies.push_back(
+          isYarn ? numerics::yarnInvFreq(
+                       theta, i, headDim,
+                       {scaling->at("factor"),
+                        scaling->at("original_max_position_embeddings")})
+                 : numerics::ropeInvFreq(theta, i, headDim));
+    if (isYarn)
+      model.ropeScale = static_cast<float>(
+          numerics::yarnAttentionFactor(scaling->at("factor")));
+  }
+
   ReferenceLayer layer(const std::string &path) const {
     const int64_t q = heads * headDim,
                   k = config.at("num_key_value_heads").get<int64_t>() * headDim,

@@ -156,6 +156,9 @@ Values ReferenceSequence::next(int32_t id) {
   Rotation rotation = {model.headDim, model.eps, zeros(half), zeros(half)};
   numerics::ropeTable(position++, model.frequencies.data(), half,
                       rotation.cos.data(), rotation.sin.data());
+  for (Values *values : {&rotation.cos, &rotation.sin})
+    for (float &value : *values)
+      value *= model.ropeScale;
   Values x = model.embedding.output(id);
   for (size_t i = 0; i < caches.size(); ++i) {
     const ReferenceLayer &layer = model.layers[i];

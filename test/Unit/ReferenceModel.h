@@ -88,6 +88,8 @@ struct ReferenceModel {
   /// None if the embedding is the head, too.
   std::optional<Matrix> head;
   std::vector<ReferenceLayer> layers;
+  /// Factor of cos and sin.
+  float ropeScale = 1;
 
   /// The logits of a token with these hidden values.
   Values logits(const Values &hidden) const {

@@ -117,16 +117,32 @@ def Qwen_KernelAttr : Qwen_Attr<"Kernel", "kernel"> {
   let hasCustomAssemblyFormat = 1;
 }
 
+def Qwen_YarnAttr : Qwen_Attr<"Yarn", "yarn"> {
+  let summary = "Frequencies of a longer context";
+  let description = [{
+    The parameters of YaRN (qwen/Numerics/Math.h).
+
+    Example: `#qwen.yarn<factor = 4.0, positions = 32768, fast = 32.0, slow = 1.0>`
+  }];
+  let parameters = (ins APFloatParameter<"longer context">:$factor, "int64_t":$positions,
+    APFloatParameter<"most rotations">:$fast, APFloatParameter<"fewest rotations">:$slow);
+  let assemblyFormat = [{
+    `<` `factor` `=` custom<Float>($factor) `,` `positions` `=` $positions `,` `fast` `=` custom<Float>($fast) `,`
+    `slow` `=` custom<Float>($slow) `>`
+  }];
+  let genVerifyDecl = 1;
+}
+
 def Qwen_FrequenciesAttr : Qwen_Attr<"Frequencies", "frequencies"> {
   let summary = "Inverse frequencies of the rotary embedding";
   let description = [{
-    The formula of a weight of n values: value j is theta^(-j / n). The compiler
-    computes the values (docs/numerics.md).
+    The formula of a weight of n values: value j is theta^(-j / n), which `yarn`
+    changes. The compiler computes the values (docs/numerics.md).
 
     Example: `#qwen.frequencies<theta = 1.000000e+06>`
   }];
-  let parameters = (ins APFloatParameter<"base of the frequencies">:$theta);
-  let assemblyFormat = "`<` `theta` `=` custom<Theta>($theta) `>`";
+  let parameters = (ins APFloatParameter<"base of the frequencies">:$theta, OptionalParameter<"::qwen::YarnAttr">:$yarn);
+  let assemblyFormat = "`<` `theta` `=` custom<Float>($theta) (`,` `yarn` `=` $yarn^)? `>`";
 }
 
 def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {

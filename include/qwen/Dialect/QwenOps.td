@@ -206,12 +206,12 @@ def Qwen_QuantizeOp : Qwen_ComputeOp<"quantize", "Token", [Pure], [],
 
 def Qwen_RopeTableOp : Qwen_ComputeOp<"rope_table", "Token", [Pure, AllTypesMatch<["cos", "sin"]>],
     ["getWeightUses"],
-    (ins Qwen_TokenIntegers:$positions, FlatSymbolRefAttr:$frequencies),
-    "$positions `,` $frequencies", "type($positions) `->` type($cos)"> {
+    (ins Qwen_TokenIntegers:$positions, FlatSymbolRefAttr:$frequencies, OptionalAttr<F32Attr>:$scale),
+    "$positions `,` $frequencies (`scale` $scale^)?", "type($positions) `->` type($cos)"> {
   let summary = "Rotations of each token's position";
   let description = [{
-    cos and sin of positions[i] * frequencies[j], j < head_dim / 2. All layers
-    and heads share them.
+    cos and sin of positions[i] * frequencies[j], j < head_dim / 2, times
+    `scale` if it is given. All layers and heads share them.
 
     Example:
 

@@ -26,6 +26,24 @@ float silu(float x);
 /// Uses libm: for compile time only.
 float ropeInvFreq(double theta, int64_t i, int64_t headDim);
 
+/// YaRN (https://arxiv.org/abs/2309.00071), as transformers computes it.
+struct Yarn {
+  /// The number of times that the context is longer than it was in training.
+  double factor;
+  /// Positions in training.
+  int64_t positions;
+  /// Rotations within these positions: frequencies with at least `fast` stay,
+  /// those with at most `slow` are divided by `factor`, and those between them
+  /// change from one to the other.
+  double fast = 32, slow = 1;
+};
+
+/// ropeInvFreq with YaRN.
+float yarnInvFreq(double theta, int64_t i, int64_t headDim, const Yarn &yarn);
+
+/// The default of the factor of cos and sin.
+double yarnAttentionFactor(double factor);
+
 struct SinCos {
   float sin;
   float cos;

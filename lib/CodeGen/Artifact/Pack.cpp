@@ -58,10 +58,17 @@ struct Task {
 static std::vector<float> computeFrequencies(FrequenciesAttr frequencies,
                                              int64_t count) {
   const double theta = frequencies.getTheta().convertToDouble();
+  const YarnAttr yarn = frequencies.getYarn();
   std::vector<float> values;
   values.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i)
-    values.push_back(numerics::ropeInvFreq(theta, i, 2 * count));
+    values.push_back(
+        yarn ? numerics::yarnInvFreq(theta, i, 2 * count,
+                                     {yarn.getFactor().convertToDouble(),
+                                      yarn.getPositions(),
+                                      yarn.getFast().convertToDouble(),
+                                      yarn.getSlow().convertToDouble()})
+             : numerics::ropeInvFreq(theta, i, 2 * count));
   return values;
 }
 

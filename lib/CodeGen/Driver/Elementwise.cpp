@@ -37,13 +37,19 @@ QWEN_ENTRY void qwen::qwenDriverRopeTable(const Context *context,
                                           int32_t thread, int64_t frequencies,
                                           int64_t cos, int64_t cosStride,
                                           int64_t sin, int64_t sinStride,
-                                          int64_t half, int32_t /*op*/,
-                                          RopeTableFn *kernel) {
+                                          int64_t half, float scale,
+                                          int32_t /*op*/, RopeTableFn *kernel) {
   const float *inverse = weightsAt(context, frequencies);
-  float *c = arenaAt(context, cos), *s = arenaAt(context, sin);
   forUnits(context, thread, context->tokens, [&](int64_t token) {
-    kernel(context->positions[token], inverse, half, c + token * cosStride,
-           s + token * sinStride);
+    float *c = arenaAt(context, cos) + token * cosStride;
+    float *s = arenaAt(context, sin) + token * sinStride;
+    kernel(context->positions[token], inverse, half, c, s);
+    // YaRN. A few values a token: a kernel of its own would gain nothing.
+    if (scale != 1)
+      for (int64_t i = 0; i < half; ++i) {
+        c[i] *= scale;
+        s[i] *= scale;
+      }
   });
 }
 

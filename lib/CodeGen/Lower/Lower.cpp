@@ -357,6 +357,11 @@ void ForwardLowering::addOwn(SmallVectorImpl<Value> &arguments, ForwardOp op) {
                           arith::ConstantIntOp::create(
                               builder, norm.isOverWantedRows(), 1)});
       })
+      .Case([&](RopeTableOp table) {
+        addWidth(table.getCos());
+        const auto scale = table.getScale();
+        arguments.push_back(f32(scale ? scale->convertToDouble() : 1));
+      })
       .Case([&](LinearOp linear) {
         addPanels();
         const Value residual = linear.getResidual();

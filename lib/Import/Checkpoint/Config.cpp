@@ -43,40 +43,72 @@ static void refusePartialRotary(const JsonValue &object) {
     found->refuse("supported is 1");
 }
 
-/// Rejects a rope_parameters or rope_scaling that changes the rotations.
-/// Returns whether it has a type.
-static bool checkRopeType(const JsonValue &rope) {
+/// Reads YaRN's parameters. Rejects those that Qwen's models do not have.
+static void parseYarn(const JsonValue &rope, ModelConfig &model) {
+  for (const char *key : {"mscale", "mscale_all_dim"})
+    if (const auto found = rope.findValue(key))
+      found->refuse("supported is null");
+  if (const auto truncate = rope.findValue("truncate");
+      truncate && !truncate->boolean())
+    truncate->refuse("supported is true");
+  const auto number = [&](const char *key, double least, double other) {
+    const auto found = rope.findValue(key);
+    return found ? found->number(least, 1e6) : other;
+  };
+  numerics::Yarn yarn;
+  yarn.factor = rope.at("factor").number(1, 1e6);
+  const auto positions = rope.findValue("original_max_position_embeddings");
+  yarn.positions =
+      positions ? positions->integer(1, kMaxModelPosition) : model.maxPosition;
+  yarn.slow = number("beta_slow", 1e-6, yarn.slow);
+  yarn.fast = number("beta_fast", yarn.slow, yarn.fast);
+  model.yarn = yarn;
+  model.ropeScale = number("attention_factor", 1e-6,
+                           numerics::yarnAttentionFactor(yarn.factor));
+  const double longer = yarn.factor * static_cast<double>(yarn.positions);
+  model.maxPosition =
+      std::max(model.maxPosition,
+               static_cast<int64_t>(
+                   std::min(longer, static_cast<double>(kMaxModelPosition))));
+}
+
+/// Reads rope_parameters or rope_scaling without theta. Returns whether it has
+/// a type.
+static bool parseRopeType(const JsonValue &rope, ModelConfig &model) {
   refusePartialRotary(rope);
-  bool typed = false;
   // "type" is the older name.
   for (const char *key : {"rope_type", "type"})
     if (const auto type = rope.find(key)) {
-      if (type->string() != "default")
-        type->refuse("supported is \"default\"");
-      typed = true;
+      if (type->string() == "yarn")
+        parseYarn(rope, model);
+      else if (type->string() != "default")
+        type->refuse("supported are \"default\" and \"yarn\"");
+      return true;
     }
-  return typed;
+  return false;
 }
 
-/// Reads theta from rope_parameters (transformers 5) or from rope_theta.
-static double parseRope(const JsonValue &root) {
+/// Reads theta from rope_parameters (transformers 5) or from rope_theta, and
+/// YaRN's parameters from rope_parameters or from rope_scaling.
+static void parseRope(const JsonValue &root, ModelConfig &model) {
   refusePartialRotary(root);
   if (const auto scaling = root.findValue("rope_scaling"))
-    if (!checkRopeType(*scaling))
-      scaling->refuse("supported is null");
+    if (!parseRopeType(*scaling, model))
+      scaling->refuse("supported is null or an object with a type");
 
   const auto theta = [](const JsonValue &value) {
     return value.number(1e-30, 1e30);
   };
   const auto parameters = root.findValue("rope_parameters");
-  if (!parameters)
-    return theta(root.at("rope_theta"));
-  checkRopeType(*parameters);
-  const double result = theta(parameters->at("rope_theta"));
+  if (!parameters) {
+    model.ropeTheta = theta(root.at("rope_theta"));
+    return;
+  }
+  parseRopeType(*parameters, model);
+  model.ropeTheta = theta(parameters->at("rope_theta"));
   if (const auto other = root.findValue("rope_theta");
-      other && theta(*other) != result)
-    other->fail(json(result).dump() + ", as in rope_parameters,");
-  return result;
+      other && theta(*other) != model.ropeTheta)
+    other->fail(json(model.ropeTheta).dump() + ", as in rope_parameters,");
 }
 
 /// Rejects features that would change the model but not its sizes.
@@ -169,7 +201,7 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   model.architecture = parseArchitecture(root);
   parseSizes(root, path, model);
   refuseUnsupported(root, model);
-  model.ropeTheta = parseRope(root);
+  parseRope(root, model);
   model.rmsNormEps = root.at("rms_norm_eps").number(1e-30, 1);
   const auto tied = root.findValue("tie_word_embeddings");
   model.tied = tied && tied->boolean();

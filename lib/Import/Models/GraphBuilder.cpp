@@ -217,11 +217,20 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
                                 ValueRange(body->getArgument(0)), gather);
   const int64_t rotations = config.headDim / 2;
   constexpr char kFrequencies[] = "rope.frequencies";
+  YarnAttr yarn;
+  if (config.yarn)
+    yarn =
+        YarnAttr::get(builder.getContext(), llvm::APFloat(config.yarn->factor),
+                      config.yarn->positions, llvm::APFloat(config.yarn->fast),
+                      llvm::APFloat(config.yarn->slow));
   WeightOp::create(weights, at(kFrequencies), kFrequencies,
                    RankedTensorType::get(rotations, builder.getF32Type()),
                    FrequenciesAttr::get(builder.getContext(),
-                                        llvm::APFloat(config.ropeTheta)));
+                                        llvm::APFloat(config.ropeTheta), yarn));
   RopeTableOp::Properties frequencies;
+  if (config.ropeScale != 1)
+    frequencies.setScale(
+        builder.getF32FloatAttr(static_cast<float>(config.ropeScale)));
   frequencies.setFrequencies(
       FlatSymbolRefAttr::get(builder.getContext(), kFrequencies));
   auto table =

@@ -54,11 +54,11 @@ void qwenDriverEmbedding(const Context *context, int32_t thread, int64_t weight,
                          int64_t out, int64_t stride, int64_t k, int32_t op,
                          EmbedFn *kernel);
 
-/// cos and sin of each token's position, f32 [tokens][half].
+/// cos and sin of each token's position, times scale, f32 [tokens][half].
 void qwenDriverRopeTable(const Context *context, int32_t thread,
                          int64_t frequencies, int64_t cos, int64_t cosStride,
                          int64_t sin, int64_t sinStride, int64_t half,
-                         int32_t op, RopeTableFn *kernel);
+                         float scale, int32_t op, RopeTableFn *kernel);
 
 /// RMSNorm of all tokens, or of the wanted ones, where token i of the result is
 /// wanted token i.

@@ -10,9 +10,11 @@
 
 #include "qwen/ABI/GenerationConfig.h"
 #include "qwen/ABI/ModelShape.h"
+#include "qwen/Numerics/Math.h"
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -43,8 +45,12 @@ constexpr const ArchitectureInfo &infoOf(Architecture architecture) {
 /// A model of a supported architecture.
 struct ModelConfig : ModelShape {
   Architecture architecture;
-  /// Maximum number of positions (max_position_embeddings).
+  /// Maximum number of positions (max_position_embeddings, and with YaRN what
+  /// its factor makes of the positions in training).
   int64_t maxPosition;
+  std::optional<numerics::Yarn> yarn;
+  /// Factor of cos and sin.
+  double ropeScale = 1;
 };
 
 /// The largest sizes that readers accept: values of a token, layers or heads,
@@ -61,9 +67,10 @@ void checkSizes(const std::string &path, const ModelShape &model);
 ///  * a file that is missing, unreadable or not a JSON object;
 ///  * a key that is missing, of a wrong type or out of range;
 ///  * sizes that disagree;
-///  * unsupported features: architecture, activation, scaled or partial rotary
-///    embeddings, sliding windows, biases in the attention of Qwen3, quantized
-///    weights.
+///  * unsupported features: architecture, activation, rotary embeddings that
+///  are
+///    partial or scaled in other ways than YaRN, sliding windows, biases in the
+///    attention of Qwen3, quantized weights.
 ModelConfig readModelConfig(const std::filesystem::path &dir);
 
 /// Reads `dir`/generation_config.json, which may be missing. Special tokens
