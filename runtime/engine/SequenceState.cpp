@@ -1,5 +1,4 @@
-//===- SequenceState.cpp - Paged cache of keys and values
-//-----------------------===//
+//===- SequenceState.cpp - Paged cache of keys and values -----------------===//
 
 #include "engine/SequenceState.h"
 
