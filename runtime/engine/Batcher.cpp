@@ -309,7 +309,7 @@ void Batcher::runHidden() {
     if (!job->ended)
       append(*job, 1);
   run(RowKind::Hidden);
-  promptTokens += std::ssize(batch);
+  promptTokens += std::ssize(hidden);
 }
 
 void Batcher::run(RowKind kind) {

@@ -144,13 +144,13 @@ TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
                            {4, 8, 7, 3, false, 1},    {17, 10, 0, 4, true, 2},
                            {17, 0, 512, 1, false, 1}, {3, 16, 1, 2, true, 1}};
   if (full())
-    for (int32_t sequences : {2, 4, 17})
-      for (int64_t pages : {8, 20, 0})
-        for (int64_t piece : {1, 5, 64, 512})
-          for (int32_t threads : {1, 2, 3, 4})
+    for (int32_t sequences : {2, 17})
+      for (int64_t pages : {8, 0})
+        for (int64_t piece : {1, 512})
+          for (int32_t threads : {1, 2})
             for (bool prefixCache : {false, true})
-              ways.push_back(
-                  {sequences, pages, piece, threads, prefixCache, 2});
+              ways.push_back({sequences, pages, piece, threads, prefixCache,
+                              prefixCache ? 2 : 1});
   int64_t preemptions = 0, cached = 0;
   for (const Way &way : ways) {
     const std::vector<Answer> answers = run(way);
