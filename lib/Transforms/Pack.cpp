@@ -15,8 +15,8 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
-/// A name for what is packed of `segments`: what their names share, with the
-/// parts that differ joined: a.q.weight and a.k.weight give
+/// The name of the packed `segments`: the common prefix and suffix of their
+/// names around the joined rest. a.q.weight and a.k.weight give
 /// a.q_k.weight.packed.
 static std::string packedName(ArrayRef<FlatSymbolRefAttr> segments) {
   SmallVector<StringRef> prefix, suffix, parts;
@@ -130,7 +130,7 @@ private:
         TypeAttr::get(RankedTensorType::get(shape, builder.getF32Type())),
         layout, builder.getI64IntegerAttr(0));
     packed.setOffset(reserve(packed.getByteSize()));
-    // Makes the name unique where it is taken. The op is in its place already.
+    // Makes the name unique. The op is in its place already.
     part = FlatSymbolRefAttr::get(symbols.insert(packed));
     return part;
   }

@@ -15,7 +15,7 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
-/// The name in place of a format that keeps that of the checkpoint.
+/// In place of a format, keeps the format of the checkpoint.
 static constexpr StringLiteral kKeep = "keep";
 
 namespace {
@@ -76,8 +76,8 @@ private:
     return rule;
   }
 
-  /// Gives each weight its format: a matrix that of the last rule with its
-  /// name, else `weights`.
+  /// Gives each weight its format. A matrix has the format of the last rule
+  /// that matches its name, or `weights`.
   LogicalResult setFormats() {
     SmallVector<Rule> rules;
     for (StringRef text : tensorWeights) {

@@ -26,7 +26,7 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
-/// The phase of what reads a value after all ops: the function's return.
+/// The phase of the function's return, which reads values after all ops.
 static constexpr unsigned kAfterAll = ~0u;
 
 /// Whether the same thread has the same tokens of both ops.

@@ -189,7 +189,7 @@ void Batcher::startWaiting() {
     }
     if (!started && !running.empty())
       return;
-    // The first is still this one: those that were preempted come after it.
+    // The first request is still this one: preempted requests come after it.
     std::unique_ptr<Job> first = std::move(waiting.front());
     waiting.erase(waiting.begin());
     if (started) {

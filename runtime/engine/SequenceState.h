@@ -1,4 +1,4 @@
-//===- SequenceState.h - What is kept of sequences --------------*- C++ -*-===//
+//===- SequenceState.h - Paged cache of keys and values ---------*- C++ -*-===//
 //
 // A pool of pages of 64 positions, and a page table for each sequence.
 // Sequences may share full pages; a partial page belongs to one sequence.
@@ -99,7 +99,7 @@ private:
   }
   /// Takes the first page of the free list. Throws Error if there is none.
   PageId takePage();
-  /// Adds a sequence to those that hold a page.
+  /// Counts one more sequence that holds a page.
   void holdPage(PageId page);
   void releasePage(PageId page);
   void unlink(PageId page);

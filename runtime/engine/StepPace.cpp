@@ -6,8 +6,8 @@
 
 using namespace qwen;
 
-/// Of the half second; the rest is for what is not measured yet, such as the
-/// longer attention of later positions.
+/// Less than the half second, because later positions take longer in
+/// attention.
 static constexpr double kPieceSeconds = 0.4;
 
 /// Steps with prompt tokens after which one without them is measured. A step

@@ -10,7 +10,7 @@
 using namespace qwen;
 using namespace qwen::server;
 
-/// Maximum size of what waits for a client that does not read.
+/// Maximum number of bytes that wait for a client that does not read.
 static constexpr size_t kMostPieceBytes = size_t{1} << 20;
 
 Generation::Generation(GenerationTask task, const Tokenizer &textTokenizer,

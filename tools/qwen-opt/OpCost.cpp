@@ -130,8 +130,8 @@ struct Token {
 };
 } // namespace
 
-/// Calls of a kernel for each token. Products have none: their cost is that of
-/// multiplications.
+/// Calls of a kernel for each token. Products have none: their multiplications
+/// give their cost.
 template <KernelOp Op> static std::vector<Calls> callsOf(const Token &) {
   static_assert(infoOf(Op).provider == KernelProvider::MLIR);
   return {};

@@ -43,7 +43,7 @@ constexpr KernelFormat kernelFormat(KvFormat format) {
   return format == KvFormat::F32 ? KernelFormat::F32 : KernelFormat::F16;
 }
 
-/// The format of weights that a kernel reads; none where it reads no matrix of
+/// The format of the weights that a kernel reads; none if it reads no matrix of
 /// the image.
 std::optional<WeightFormat> weightFormat(KernelFormat format);
 

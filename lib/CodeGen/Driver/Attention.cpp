@@ -186,9 +186,9 @@ void Attention::write(const Run &of, const State &from) const {
 }
 
 /// The state of the run starts as the first page's; the following pages are
-/// merged to the other of two states in turn. The products know what is read
-/// next, the page's values and then the next page's keys: a page is too short
-/// for the processor to see what follows.
+/// merged to the other of two states in turn. The products prefetch the next
+/// read, the page's values and then the next page's keys: a page is too short
+/// for the prefetcher of the processor.
 void Attention::run(int64_t start, int64_t count, int64_t head) const {
   const int64_t most = groupQueries * blockTokens;
   const int64_t stateSize = alignTo(attentionState(most, headDim), 16);
@@ -222,7 +222,7 @@ void Attention::run(int64_t start, int64_t count, int64_t head) const {
 }
 
 /// A unit is a KV head of a block of tokens, with all query heads that share
-/// it: what is read of the cache serves all of them. The first and the last
+/// it: they share each read of the cache. The first and the last
 /// block follow each other, then the second and the one before the last, so
 /// that threads have equal work although later tokens of a prompt see more.
 QWEN_ENTRY void qwen::qwenDriverAttention(

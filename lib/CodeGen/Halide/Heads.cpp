@@ -60,7 +60,7 @@ Kernel halide::normRope(const KernelInfo &kernel) {
   Func squares("squares"), scale("scale");
   const Expr size = 2 * half;
   RDom r(0, size / kLanes);
-  // The size is a multiple of eight: what is left goes to the first lanes.
+  // The size is a multiple of eight: the rest goes to the first lanes.
   RDom tail(0, size % kLanes);
   squares(j) = 0.0f;
   squares(j) += x(r * kLanes + j) * x(r * kLanes + j);
@@ -148,8 +148,8 @@ Kernel halide::softmaxPage(const KernelInfo &kernel) {
   Var j("j"), query("query");
   Func tops("tops"), m("m"), reduced("reduced"), p("p"), lanes("lanes"), l("l");
   RDom r(0, slots / kLanes);
-  // Slots at and past n hold anything, so they are replaced before use; e to
-  // the power of what stands for them is +0.
+  // Slots at and past n hold anything. Minus infinity replaces them: its power
+  // is +0.
   const Expr none = -std::numeric_limits<float>::infinity();
   const auto visible = [&](const Expr &slot) {
     return Halide::select(slot < n, s(slot, query), none);
@@ -223,7 +223,7 @@ Kernel halide::mergePage(const KernelInfo &) {
     each.dim(0).set_bounds(0, headDim);
     each.dim(1).set_min(0).set_stride(headDim);
   }
-  // Eight queries together: what is done once a query is then done in vectors.
+  // Eight queries together, so that the work of each query is in vectors.
   mNew.compute_root().vectorize(query, step, TailStrategy::RoundUp);
   lNew.compute_root().vectorize(query, step, TailStrategy::RoundUp);
   // A head is a multiple of eight values.

@@ -19,15 +19,15 @@ struct ReducedPower {
   Halide::Expr r;
   Halide::Expr scale;
 };
-/// Of x <= 88.375, and of any x, whose power is that of 88.375 above it.
+/// Reduces x <= 88.375, or any x; above 88.375, x counts as 88.375.
 ReducedPower reducePower(const Halide::Expr &x);
 ReducedPower reduceAnyPower(const Halide::Expr &x);
 
-/// e^x of docs/numerics.md, and from what x was reduced to.
+/// e^x of docs/numerics.md, from x or from its reduction.
 Halide::Expr exp(const Halide::Expr &x);
 Halide::Expr exp(const ReducedPower &power);
 
-/// x / (1 + exp(-x)), and from what reduceAnyPower made of -x.
+/// x / (1 + exp(-x)), from x alone or with the reduction of -x.
 Halide::Expr silu(const Halide::Expr &x);
 Halide::Expr silu(const Halide::Expr &x, const ReducedPower &power);
 
@@ -38,8 +38,8 @@ struct SinCos {
 };
 SinCos sinCos(const Halide::Expr &angle);
 
-/// Bits of |x| as int32: ordered as |x| is, with infinities and then NaNs above
-/// all finite values, whatever an instruction set's max does with a NaN.
+/// Bits of |x| as int32. They have the order of |x|, with infinities and then
+/// NaNs above all finite values, on every instruction set.
 Halide::Expr magnitudeBits(const Halide::Expr &x);
 
 /// Whether magnitudeBits(x) are those of an infinity or a NaN, as int32 0 or 1.

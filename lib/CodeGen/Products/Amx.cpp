@@ -12,9 +12,9 @@
 //         f32 for every 16 tokens: accumulate
 //       + bias, + residual, store
 //
-// So what is arranged stays in the first cache, the sums of 16 tokens in
-// registers, and codes are unpacked once for a strip. Why so:
-// docs/decisions/0009-amx.md.
+// So arranged weights stay in the first cache, the sums of 16 tokens stay in
+// registers, and codes are unpacked once for a strip.
+// docs/decisions/0009-amx.md has the reasons.
 //
 //===----------------------------------------------------------------------===//
 
@@ -293,7 +293,7 @@ void Amx::arrangeFactors(Value token, Value first, Value last) {
 void Amx::arrangeSums(Value token, Value first, Value last) {
   forElements({sums, allGroups, b.vector(schedule.depth, b.getI32Type())},
               token, first, last, [&](Value r, Value values) {
-                // Pairs of neighbours, until those that share a scale are one.
+                // Adds pairs of neighbours until one sum is left for a scale.
                 int64_t count = schedule.depth;
                 for (; count > schedule.depth / scaleGroups; count /= 2) {
                   auto every = [&](int64_t lane) -> Value {

@@ -63,7 +63,7 @@ private:
     /// f32 [groups][xStride] and [groups][lineLength].
     Value x, xStride, out;
     Value groups, count, columns;
-    /// Of the cache's format, [count][lineLength], and what is read after it.
+    /// Of the cache's format, [count][lineLength], and the next page to read.
     Value page, lineLength, lineBytes, next;
     /// Null for 1.
     Value scale;
@@ -71,8 +71,8 @@ private:
     int64_t multiple = 0;
   };
 
-  /// Tiles of the schedule's heads, then one of those that are left, for which
-  /// a page that is in the first cache is read again.
+  /// Tiles of the schedule's heads, then one tile of the remaining heads, which
+  /// reads the page again from the first cache.
   void emitProduct(const Product &product) {
     Value done = b.integer(0);
     for (int64_t heads = schedule.tokens; heads > 0; --heads) {
@@ -136,8 +136,8 @@ private:
     const int64_t vectors = columns / width;
     ProductBuilder::ReadAhead ahead = {};
     if (schedule.prefetch > 0) {
-      // As much of what is read next as the tile has of the multiplications: a
-      // core waits for few lines at once, so that they are asked for evenly.
+      // A tile prefetches its share of the next page, by its multiplications: a
+      // core waits for few lines at once, so prefetches should be even.
       Value done =
           b.add(b.mul(first, product.lineLength), b.mul(column, heads));
       Value bytes = b.mul(b.mul(done, product.count), storedBytes);

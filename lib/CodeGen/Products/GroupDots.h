@@ -60,8 +60,8 @@ protected:
     return b.splat(type, scalar(tokenOf(i)));
   }
   virtual Value forOutputs(Value values, int64_t) { return values; }
-  /// What the dots of accumulator `i` lack, by the sums of activations; null
-  /// where it is nothing.
+  /// The correction of the dots of accumulator `i`, from sums of activations;
+  /// null if they need none.
   virtual Value correction(OfToken activationSum, int64_t i);
   /// The start value of dots that one subtraction turns into floats (kMagic).
   virtual float magic(int64_t i) const;

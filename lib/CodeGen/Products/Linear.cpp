@@ -103,7 +103,7 @@ void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,
 void TileOrder::emit() {
   Value stride = panelStride();
   Value first = panelBegin;
-  // What is left of few panels has fewer streams.
+  // Fewer panels than streams: the rest has fewer streams.
   for (int64_t streams = schedule.streams; streams > 1; streams /= 2) {
     Value stream = b.shiftRight(arith::SubIOp::create(b, panelEnd, first),
                                 std::countr_zero(uint64_t(streams)));

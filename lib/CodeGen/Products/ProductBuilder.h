@@ -46,11 +46,11 @@ public:
   void store(Value value, Value pointer);
   /// Memory of the function: `bytes`, aligned to `alignment`.
   Value scratch(int64_t bytes, int64_t alignment = 64);
-  /// LLVM moves no load past this, to where its value would wait on the stack.
-  /// The processor sees nothing of it.
+  /// LLVM moves no load past this point, from where it would spill the value.
+  /// It emits no instruction.
   void keepLoadsInOrder();
-  /// `value`, of which LLVM knows no more: what is computed from it stays as it
-  /// was written. A vector of x86.
+  /// Hides the origin of `value` from LLVM, so that LLVM does not rewrite its
+  /// uses. A vector of x86.
   Value opaque(Value value);
 
   /// Whether vectors are scalable, and code where they are not.
@@ -70,10 +70,10 @@ public:
   /// 128 bits of elements, in each 128 bits of a vector.
   Value loadQuad(Type element, Value pointer);
   Value intrinsic(Type result, llvm::StringRef name, ValueRange arguments);
-  /// The bytes of a table of 16 at the places that the bytes of `indices` are.
+  /// table[i] for each byte i of `indices`, which are 0 to 15.
   Value lookUp(llvm::ArrayRef<int8_t> table, Value indices);
-  /// Arm's instruction zip, uzp or trn on elements of `bits`: the first or the
-  /// second half of what it makes of two vectors, in the type of `a`.
+  /// Arm's instruction zip, uzp or trn on two vectors with elements of `bits`:
+  /// the first or the second half of the result, in the type of `a`.
   Value permuted(llvm::StringRef name, int64_t bits, Value a, Value c,
                  bool second);
 
@@ -105,8 +105,8 @@ public:
   /// lines at once than the first.
   void prefetch(Value address);
 
-  /// What is read later: step i of a chain prefetches `lines` lines from
-  /// pointer + i * stride on.
+  /// Prefetches: step i of a chain fetches `lines` lines from pointer +
+  /// i * stride on.
   struct ReadAhead {
     Value pointer, stride;
     int64_t lines;

@@ -29,8 +29,8 @@ public:
   virtual bool takesSums() const { return false; }
 
   /// t after a block, from t before it. `dot` is the exact sum of the products
-  /// of bytes and activations, `sum` that of the activations (null unless
-  /// taken); both as f32.
+  /// of bytes and activations, and `sum` the exact sum of the activations (null
+  /// unless takesSums()), both as f32.
   virtual Value add(ProductBuilder &b, Value dot, Value sum,
                     llvm::ArrayRef<Value> scales, Value t) const = 0;
 };

@@ -10,9 +10,9 @@
 //           the block's dots and scales, added to the tile's f32 sums
 //       + bias, + residual, store
 //
-// What is unpacked, the activations of pairs of tokens and the sums lie in a
-// scratch on the stack that fits in a core's first cache. What bounds the inner
-// loop is then the dots and what turns them into floats:
+// Unpacked weights, the activations of pairs of tokens and the sums lie in a
+// scratch on the stack that fits in a core's first cache. Dots and their
+// conversion to floats then bound the inner loop:
 // docs/notebook/arm-static-model.md.
 //
 // The order of every accumulation is docs/numerics.md's; layouts are
@@ -81,7 +81,7 @@ private:
   VectorType words() { return b.vector(kLanes, b.getI32Type()); }
   VectorType bytes() { return b.vector(16, b.getI8Type()); }
 
-  /// Whole registers of the scratch, whatever outputs are active.
+  /// Loads a whole register of the scratch, with inactive outputs.
   Value loadWhole(VectorType type, Value pointer) {
     return LLVM::LoadOp::create(b, type, pointer, 16);
   }
@@ -218,7 +218,7 @@ void UnpackOnce::emitStrip(Value panel, Value last, const Strip &strip,
   b.loop(b.integer(0), blocks, 1, [&](Value block) {
     addBlock({block, b.integer(kBlockGroups), true});
   });
-  // What is left of the last block, if anything.
+  // The last block, if it is partial.
   Value done = b.mul(blocks, kBlockGroups);
   Value rest = arith::SubIOp::create(b, allGroups, done);
   b.loop(done, allGroups, kBlockGroups,
