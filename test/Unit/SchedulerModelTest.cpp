@@ -145,8 +145,8 @@ TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
                            {17, 0, 512, 1, false, 1}, {3, 16, 1, 2, true, 1}};
   if (full())
     for (int32_t sequences : {2, 17})
-      for (int64_t pages : {8, 0})
-        for (int64_t piece : {1, 512})
+      for (int64_t pages : {9, 0})
+        for (int64_t piece : {5, 512})
           for (int32_t threads : {1, 2})
             for (bool prefixCache : {false, true})
               ways.push_back({sequences, pages, piece, threads, prefixCache,

@@ -74,6 +74,10 @@ static ClientSpeeds runClients(const BenchCommand &command, Engine &engine,
   running.wait();
   if (!error.empty())
     throw Error(error);
+  if (steady.tokens == 0)
+    throw Error("the first of " + std::to_string(clients) +
+                " clients ended before all had their first token when -n is " +
+                std::to_string(command.count) + "; use more tokens");
   const auto seconds = [](Clock::duration time) {
     return std::chrono::duration<double>(time).count();
   };
