@@ -15,7 +15,7 @@ namespace qwen {
 class ChatFormat {
 public:
   struct Options {
-    /// Special tokens in the text of messages are tokens, not text.
+    /// Read special tokens in all of the prompt.
     bool allowSpecial = false;
     /// The prompt ends with the content of the last message.
     bool continueFinalMessage = false;
@@ -40,8 +40,6 @@ public:
 private:
   const Tokenizer &tokenizer;
   const ChatTemplate source;
-  /// bos_token and eos_token.
-  nlohmann::ordered_json names;
 };
 
 } // namespace qwen

@@ -196,6 +196,9 @@ std::optional<int32_t> Tokenizer::findAddedToken(std::string_view text) const {
 // Encoding
 //===----------------------------------------------------------------------===//
 
+/// A place in a text that is not known.
+static constexpr size_t kNowhere = std::string_view::npos;
+
 /// The character before `end`.
 static char32_t charBefore(std::string_view text, size_t end) {
   size_t begin = end - 1;
@@ -210,9 +213,9 @@ static bool isSpace(char32_t c) {
 }
 
 /// Calls `onText` and `onToken` for the parts of `text`, in order.
-template <typename OnText, typename OnToken>
+template <typename MaySpecial, typename OnText, typename OnToken>
 void Tokenizer::splitAdded(const AddedIndex &index, std::string_view text,
-                           bool allowSpecial, OnText onText,
+                           MaySpecial maySpecial, OnText onText,
                            OnToken onToken) const {
   size_t done = 0;
   for (size_t i = 0; i < text.size();) {
@@ -232,7 +235,7 @@ void Tokenizer::splitAdded(const AddedIndex &index, std::string_view text,
     }
     size_t begin = i;
     i = end;
-    if (!allowSpecial && (match->flags & AddedSpecial))
+    if ((match->flags & AddedSpecial) && !maySpecial(begin))
       continue;
     if ((match->flags & AddedSingleWord) &&
         ((begin > 0 && isWordChar(charBefore(text, begin))) ||
@@ -260,8 +263,9 @@ void Tokenizer::splitAdded(const AddedIndex &index, std::string_view text,
     onText(text.substr(done));
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text,
-                                       bool allowSpecial) const {
+template <typename MaySpecial>
+std::vector<int32_t> Tokenizer::encodeWhere(std::string_view text,
+                                            MaySpecial maySpecial) const {
   if (text.size() > kMaxTextBytes)
     throw Error("a text of " + std::to_string(text.size()) +
                 " bytes is too long for the tokenizer");
@@ -278,16 +282,58 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text,
   WordEncoder words(*header, merges, text.size(), ids);
   const auto onToken = [&](int32_t id) { ids.push_back(id); };
   splitAdded(
-      addedBefore, text, allowSpecial,
+      addedBefore, text, maySpecial,
       [&](std::string_view part) {
-        if ((header->flags & TokenizerNormalizesNfc) && !isSurelyNfc(part))
+        const auto first = static_cast<size_t>(part.data() - text.data());
+        bool isChanged = false;
+        if ((header->flags & TokenizerNormalizesNfc) && !isSurelyNfc(part)) {
           part = normalized.emplace_back(toNfc(part));
+          isChanged = true;
+        }
         splitAdded(
-            addedAfter, part, allowSpecial,
+            addedAfter, part,
+            [&](size_t at) {
+              return maySpecial(isChanged ? kNowhere : first + at);
+            },
             [&](std::string_view plain) { words.encode(plain); }, onToken);
       },
       onToken);
   return ids;
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text,
+                                       bool allowSpecial) const {
+  return encodeWhere(text, [allowSpecial](size_t) { return allowSpecial; });
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text,
+                                       std::span<const size_t> plain) const {
+  return encodeWhere(text, [plain](size_t at) {
+    // The places of normalized text are not known.
+    return at == kNowhere ? plain.empty()
+                          : !std::ranges::binary_search(plain, at);
+  });
+}
+
+bool Tokenizer::beginsPlainAdded(std::string_view text) const {
+  const auto isBegin = [&](const AddedToken &token) {
+    return !(token.flags & AddedSpecial) &&
+           text.starts_with(tokenBytes(int32_t(token.id)));
+  };
+  const auto first = uint8_t(text[0]);
+  return std::ranges::any_of(addedBefore.byFirstByte[first], isBegin) ||
+         std::ranges::any_of(addedAfter.byFirstByte[first], isBegin);
+}
+
+std::u32string Tokenizer::specialStarts() const {
+  std::u32string starts;
+  for (const AddedToken &token : added)
+    if (token.flags & AddedSpecial) {
+      const char32_t c = decodeUtf8(tokenBytes(int32_t(token.id))).codePoint;
+      if (starts.find(c) == std::u32string::npos)
+        starts += c;
+    }
+  return starts;
 }
 
 //===----------------------------------------------------------------------===//

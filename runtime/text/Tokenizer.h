@@ -47,6 +47,16 @@ public:
   std::vector<int32_t> encode(std::string_view text,
                               bool allowSpecial = true) const;
 
+  /// Ids of `text`, in which no special token begins at an offset in `plain`.
+  /// The offsets ascend, and `text` is UTF-8 if there are any.
+  std::vector<int32_t> encode(std::string_view text,
+                              std::span<const size_t> plain) const;
+
+  /// The first characters of the special tokens' texts, each once.
+  std::u32string specialStarts() const;
+  /// Whether `text` begins with an added token that is not special.
+  bool beginsPlainAdded(std::string_view text) const;
+
   /// The exact bytes of `ids`, which are not always UTF-8 (see Utf8Stream).
   /// Throws Error for an invalid id.
   std::string decode(std::span<const int32_t> ids) const;
@@ -83,9 +93,13 @@ private:
   struct AddedIndex {
     std::array<std::vector<AddedToken>, 256> byFirstByte;
   };
-  template <typename OnText, typename OnToken>
+  /// `maySpecial` says whether a special token may begin at an offset.
+  template <typename MaySpecial, typename OnText, typename OnToken>
   void splitAdded(const AddedIndex &index, std::string_view text,
-                  bool allowSpecial, OnText onText, OnToken onToken) const;
+                  MaySpecial maySpecial, OnText onText, OnToken onToken) const;
+  template <typename MaySpecial>
+  std::vector<int32_t> encodeWhere(std::string_view text,
+                                   MaySpecial maySpecial) const;
 
   const TokenizerHeader *header = nullptr;
   std::span<const MergeSlot> merges;

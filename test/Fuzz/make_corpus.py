@@ -215,6 +215,24 @@ def arguments():
         put("CommandLine", name, "\n".join(words.split()))
 
 
+def requests():
+    """Bodies of HTTP requests."""
+    message = {"role": "user", "content": "Hi"}
+    bodies = {
+        "chat": {"model": "m", "messages": [{"role": "system", "content": "Be brief."}, message], "stream": True,
+                 "stream_options": {"include_usage": True}, "temperature": 0.5, "stop": ["\n\n", "User:"], "logprobs": True,
+                 "top_logprobs": 2, "chat_template_kwargs": {"enable_thinking": False}, "tools": []},
+        "parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\u00e9"}]}], "n": 2, "seed": 7,
+                  "max_completion_tokens": 5, "logit_bias": {}, "response_format": {"type": "text"}},
+        "scores": {"prompt": [[1, 2, 3], [4]], "echo": True, "logprobs": 1, "max_tokens": 0, "cache_salt": "s"},
+        "texts": {"prompt": ["a", "b"], "stop": "ab", "stop_token_ids": [1], "min_p": 0.1, "suffix": None},
+        "tokens": {"tokens": [1, 2]},
+    }
+    for name, body in bodies.items():
+        put("Request", name, json.dumps(body))
+    put("Request", "deep", '{"metadata": ' + "[" * DEEP)
+
+
 def modules():
     """The modules of the dialect's tests, without their comments."""
     for name in ("ops", "invalid", "invalid-attention"):
@@ -232,4 +250,5 @@ texts()
 templates()
 artifacts()
 arguments()
+requests()
 modules()

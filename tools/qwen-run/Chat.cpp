@@ -3,7 +3,7 @@
 #include "Commands.h"
 #include "Output.h"
 #include "engine/Session.h"
-#include "jinja/ChatTemplate.h"
+#include "jinja/ChatFormat.h"
 
 #include "qwen/ABI/Error.h"
 
@@ -50,8 +50,8 @@ private:
 /// The turns so far, as the chat template's variables.
 class Conversation {
 public:
-  Conversation(const Artifact &artifact, const Tokenizer &tokenizer,
-               std::optional<bool> thinking);
+  Conversation(const ModelInfo &model, const Tokenizer &tokenizer,
+               const ChatFormat &format, std::optional<bool> thinking);
 
   /// Adds a line of the user and returns the prompt for its answer. Forgets the
   /// oldest turns if the context is too small for all. Returns nothing and
@@ -75,8 +75,8 @@ private:
 
   const ModelInfo &model;
   const Tokenizer &tokenizer;
-  const ChatTemplate chatTemplate;
-  ordered_json variables;
+  const ChatFormat &format;
+  ordered_json variables = {{"add_generation_prompt", true}};
   /// Messages of user and assistant alternate.
   ordered_json::array_t messages;
 };
@@ -133,12 +133,11 @@ static void say(const std::string &what) {
   writeError("qwen-run: " + what + "\n");
 }
 
-Conversation::Conversation(const Artifact &artifact,
+Conversation::Conversation(const ModelInfo &chatModel,
                            const Tokenizer &chatTokenizer,
+                           const ChatFormat &chatFormat,
                            std::optional<bool> thinking)
-    : model(artifact.manifest().model), tokenizer(chatTokenizer),
-      chatTemplate(ChatTemplate::parse(artifact.chatTemplate())) {
-  variables = templateVariables(tokenizer);
+    : model(chatModel), tokenizer(chatTokenizer), format(chatFormat) {
   if (thinking)
     variables["enable_thinking"] = *thinking;
 }
@@ -147,8 +146,7 @@ Conversation::Conversation(const Artifact &artifact,
 std::vector<int32_t> Conversation::promptWithout(size_t turns) const {
   ordered_json context = variables;
   context["messages"] = ordered_json::array_t(messageOf(turns), messages.end());
-  return tokenizer.encode(
-      chatTemplate.render(context, [] { return interrupted != 0; }));
+  return format.encode(context, {.stop = [] { return interrupted != 0; }});
 }
 
 /// The number of oldest turns to forget, so that a quarter of the context is
@@ -181,7 +179,7 @@ Conversation::fitLine(const std::string &line) {
   }
   // Checked before rendering, for a template may run out of steps on a very
   // long line.
-  const std::vector<int32_t> alone = tokenizer.encode(line);
+  const std::vector<int32_t> alone = tokenizer.encode(line, false);
   if (!fits(alone)) {
     sayRefused(std::to_string(alone.size()) + " tokens");
     return std::nullopt;
@@ -231,18 +229,6 @@ void Conversation::addAnswer(const std::string &text) {
 // Answers
 //===----------------------------------------------------------------------===//
 
-/// Ids that end an answer: the generation config's, the tokenizer's, and
-/// ChatML's end of a turn, which the config of base models lacks.
-static std::vector<int32_t> endIds(const Artifact &artifact,
-                                   const Tokenizer &tokenizer) {
-  std::vector<int32_t> ids = artifact.manifest().generation.eosTokenIds;
-  for (std::optional<int32_t> id :
-       {tokenizer.findAddedToken("<|im_end|>"), tokenizer.eosToken()})
-    if (id)
-      ids.push_back(*id);
-  return ids;
-}
-
 /// Streams one answer and returns its text. Reports a full context on standard
 /// error.
 static std::string answer(Session &session, const Tokenizer &tokenizer,
@@ -279,7 +265,9 @@ void qwen::run::chat(const ChatCommand &command) {
   if (artifact.chatTemplate().empty())
     throw Error(command.file + " has no chat template, because its checkpoint "
                                "had none; use generate");
-  Conversation conversation(artifact, tokenizer, command.thinking);
+  const ChatFormat format(artifact.chatTemplate(), tokenizer);
+  Conversation conversation(artifact.manifest().model, tokenizer, format,
+                            command.thinking);
   EngineOptions options;
   options.threads = limitThreads(command.threads);
   options.lock = command.lock;
@@ -287,7 +275,8 @@ void qwen::run::chat(const ChatCommand &command) {
   Engine engine(artifact, options);
   const Manifest &manifest = artifact.manifest();
   Session session(engine, command.sampling.apply(manifest.generation));
-  const std::vector<int32_t> ends = endIds(artifact, tokenizer);
+  const std::vector<int32_t> ends =
+      format.endTokens(manifest.generation.eosTokenIds);
 
   catchInterrupts();
   LineReader lines(tokenizer.mostBytes(manifest.model.context));
