@@ -31,7 +31,7 @@ AnswerWriter::AnswerWriter(const Generation &answers,
                            std::string modelName)
     : generation(answers), task(answers.task()), tokenizer(textTokenizer),
       model(std::move(modelName)),
-      id(randomId(task.isChat ? "chatcmpl-" : "cmpl-")),
+      id(randomId(task.kind == AnswerKind::Chat ? "chatcmpl-" : "cmpl-")),
       created(std::chrono::duration_cast<std::chrono::seconds>(
                   std::chrono::system_clock::now().time_since_epoch())
                   .count()),
@@ -43,8 +43,9 @@ AnswerWriter::AnswerWriter(const Generation &answers,
 
 ordered_json AnswerWriter::base(bool isChunk) const {
   const std::string object =
-      task.isChat ? std::string("chat.completion") + (isChunk ? ".chunk" : "")
-                  : "text_completion";
+      task.kind == AnswerKind::Chat
+          ? std::string("chat.completion") + (isChunk ? ".chunk" : "")
+          : "text_completion";
   return {{"id", id},
           {"object", object},
           {"created", created},
@@ -151,14 +152,15 @@ AnswerWriter::chatLogprobs(const std::vector<TokenRecord> &tokens) const {
 ordered_json AnswerWriter::logprobs(const Piece &piece, Choice &state) const {
   if (!task.parameters.logprobs)
     return nullptr;
-  return task.isChat ? chatLogprobs(piece.tokens)
-                     : completionLogprobs(piece.tokens, state);
+  return task.kind == AnswerKind::Chat
+             ? chatLogprobs(piece.tokens)
+             : completionLogprobs(piece.tokens, state);
 }
 
 ordered_json AnswerWriter::choiceOf(const Piece &piece, bool isChunk,
                                     Choice &state) const {
   ordered_json choice = {{"index", piece.choice}};
-  if (!task.isChat)
+  if (task.kind != AnswerKind::Chat)
     choice["text"] = piece.text;
   else if (!isChunk)
     choice["message"] = {{"role", "assistant"}, {"content", piece.text}};
@@ -239,7 +241,7 @@ std::string AnswerWriter::events(std::vector<Piece> pieces) {
       text += progressEvent(piece);
       continue;
     }
-    if (task.isChat && !state.hasRole) {
+    if (task.kind == AnswerKind::Chat && !state.hasRole) {
       state.hasRole = true;
       text += event(chunk({{"index", piece.choice},
                            {"delta", {{"role", "assistant"}, {"content", ""}}},
@@ -284,6 +286,7 @@ void AnswerWriter::add(std::vector<Piece> pieces) {
     Piece &all = choices[piece.choice].piece;
     all.choice = piece.choice;
     all.text += piece.text;
+    all.hidden = std::move(piece.hidden);
     std::ranges::move(piece.tokens, std::back_inserter(all.tokens));
     if (!piece.finish.empty()) {
       all.finish = piece.finish;
@@ -292,7 +295,63 @@ void AnswerWriter::add(std::vector<Piece> pieces) {
   }
 }
 
+/// The little-endian bytes of floats.
+static std::string base64(const std::vector<float> &values) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const auto bytes = std::as_bytes(std::span(values));
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t count = std::min<size_t>(bytes.size() - i, 3);
+    uint32_t bits = 0;
+    for (size_t j = 0; j < 3; ++j)
+      bits =
+          bits << 8 | (j < count ? std::to_integer<uint32_t>(bytes[i + j]) : 0);
+    for (size_t j = 0; j < 4; ++j)
+      text += j <= count ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
+  }
+  return text;
+}
+
+/// The first `dimensions` values with the length 1.
+static std::vector<float> normalized(std::vector<float> values,
+                                     size_t dimensions) {
+  values.resize(std::min(dimensions, values.size()));
+  double squares = 0;
+  for (float value : values)
+    squares += static_cast<double>(value) * value;
+  const double length = squares > 0 ? std::sqrt(squares) : 1;
+  for (float &value : values)
+    value = static_cast<float>(value / length);
+  return values;
+}
+
+ordered_json AnswerWriter::embeddings() const {
+  const Parameters &parameters = task.parameters;
+  ordered_json data = ordered_json::array();
+  for (const Choice &choice : choices) {
+    const std::vector<float> &hidden = choice.piece.hidden;
+    const auto dimensions =
+        static_cast<size_t>(parameters.dimensions.value_or(std::ssize(hidden)));
+    const std::vector<float> vector = normalized(hidden, dimensions);
+    data.push_back(
+        {{"object", "embedding"},
+         {"index", choice.piece.choice},
+         {"embedding", parameters.base64 ? ordered_json(base64(vector))
+                                         : ordered_json(vector)}});
+  }
+  const Usage tokens = generation.usage();
+  return {
+      {"object", "list"},
+      {"data", data},
+      {"model", model},
+      {"usage",
+       {{"prompt_tokens", tokens.prompt}, {"total_tokens", tokens.prompt}}}};
+}
+
 std::string AnswerWriter::whole() const {
+  if (task.kind == AnswerKind::Embedding)
+    return dump(embeddings());
   ordered_json object = base(false);
   ordered_json list = ordered_json::array();
   for (const Choice &choice : choices) {

@@ -54,6 +54,8 @@ private:
   std::string tokenText(int32_t id) const;
   nlohmann::ordered_json usage(const Usage &tokens) const;
   nlohmann::ordered_json timings() const;
+  /// The answer of /v1/embeddings.
+  nlohmann::ordered_json embeddings() const;
 
   const Generation &generation;
   const GenerationTask &task;

@@ -57,6 +57,11 @@ Request Generation::requestOf(size_t choice) {
   request.onEnd = [self = shared_from_this(), choice](const Ending &ending) {
     self->onEnd(choice, ending);
   };
+  if (what.kind == AnswerKind::Embedding)
+    request.onHidden = [self = shared_from_this(),
+                        choice](std::span<const float> values) {
+      self->states[choice].hidden.assign(values.begin(), values.end());
+    };
   if (parameters.returnProgress)
     request.onProgress = [self = shared_from_this(), choice](int64_t done,
                                                              int64_t) {
@@ -160,7 +165,8 @@ void Generation::onEnd(size_t choice, const Ending &ending) {
   Choice &state = states[choice];
   Piece last{.choice = choice,
              .text = state.text.finish(),
-             .tokens = std::exchange(state.tokens, {})};
+             .tokens = std::exchange(state.tokens, {}),
+             .hidden = std::move(state.hidden)};
   last.finish = state.text.stop() ? "stop" : finishOf(ending.reason);
   if (state.text.stop())
     last.stopReason = *state.text.stop();

@@ -36,6 +36,8 @@ struct Piece {
   std::vector<TokenRecord> tokens = {};
   /// Tokens of the prompt that have run.
   std::optional<int64_t> progress = {};
+  /// The hidden values of the last token, for an embedding.
+  std::vector<float> hidden = {};
   /// "stop" or "length" at the end of the choice.
   std::string finish = {};
   /// The stop string or stop token that ended it; null for the model's own.
@@ -50,10 +52,12 @@ struct Usage {
 /// Called by any thread; must not block.
 using WakeFn = std::function<void()>;
 
+enum class AnswerKind : uint8_t { Chat, Completion, Embedding };
+
 /// What a generation answers and how.
 struct GenerationTask {
   Parameters parameters;
-  bool isChat;
+  AnswerKind kind;
   std::vector<std::vector<int32_t>> prompts;
   /// With echo, the text of each prompt.
   std::vector<std::string> promptTexts = {};
@@ -97,6 +101,7 @@ private:
   struct Choice {
     AnswerText text;
     std::vector<TokenRecord> tokens;
+    std::vector<float> hidden = {};
     int64_t lastTokenTime = 0;
     int32_t lastToken = -1;
   };

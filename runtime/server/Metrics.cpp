@@ -56,8 +56,16 @@ static std::string escaped(const std::string &value) {
   return text;
 }
 
-std::string Metrics::text(const SchedulerCounts &now, int64_t pages,
-                          const std::string &model) const {
+/// The lines before those of a metric.
+static std::string head(const std::string &name, const std::string &type,
+                        const std::string &help) {
+  std::string lines = "# HELP ";
+  lines += name + " " + help + "\n# TYPE " + name + " " + type + "\n";
+  return lines;
+}
+
+std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
+                            const std::string &label) const {
   struct Row {
     const char *name, *type, *help;
     double value;
@@ -93,17 +101,17 @@ std::string Metrics::text(const SchedulerCounts &now, int64_t pages,
       {"vllm:num_preemptions_total", "counter",
        "Requests that gave up their pages for a while.", preemptions},
   };
-  const auto head = [](const std::string &name, const std::string &type,
-                       const std::string &help) {
-    std::string lines = "# HELP ";
-    lines += name + " " + help + "\n# TYPE " + name + " " + type + "\n";
-    return lines;
-  };
-  const std::string label = "model_name=\"" + escaped(model) + "\"";
   std::string lines;
   for (const Row &row : rows)
     lines += head(row.name, row.type, row.help) + row.name + "{" + label +
              "} " + number(row.value) + "\n";
+  return lines;
+}
+
+std::string Metrics::text(const SchedulerCounts &now, int64_t pages,
+                          const std::string &model) const {
+  const std::string label = "model_name=\"" + escaped(model) + "\"";
+  std::string lines = values(now, pages, label);
   const struct {
     const char *name, *help;
     const Histogram &histogram;

@@ -38,6 +38,10 @@ struct Metrics {
   std::string text(const SchedulerCounts &counts, int64_t pages,
                    const std::string &model) const;
 
+  /// The lines of all metrics that are one number.
+  std::string values(const SchedulerCounts &counts, int64_t pages,
+                     const std::string &label) const;
+
   Histogram firstToken, interToken, request;
   /// By EndReason.
   std::array<std::atomic<int64_t>, 5> ends = {};

@@ -62,7 +62,7 @@ static constexpr uint8_t kChat = kChatParameters;
 static constexpr uint8_t kText = kCompletionParameters;
 static constexpr uint8_t kBoth = kChat | kText;
 static constexpr uint8_t kAll =
-    kBoth | kTokenizeParameters | kDetokenizeParameters;
+    kBoth | kTokenizeParameters | kDetokenizeParameters | kEmbeddingParameters;
 static constexpr double kMost = std::numeric_limits<int32_t>::max();
 /// Integers up to here are exact in JSON.
 static constexpr double kMostSeed = 9007199254740991;
@@ -74,6 +74,20 @@ static constexpr std::array kTable = std::to_array<Parameter>({
      [](P &to, J value) { to.messages = value; }},
     {"prompt", Kind::Prompts, kText, "Texts or lists of token ids", 0, 0,
      [](P &to, J value) { to.prompts = promptsOf(value); }},
+    {"input", Kind::Prompts, kEmbeddingParameters,
+     "Texts or lists of token ids", 0, 0,
+     [](P &to, J value) { to.prompts = promptsOf(value); }},
+    {"encoding_format", Kind::String, kEmbeddingParameters, "float or base64",
+     0, 0,
+     [](P &to, J value) {
+       if (value != "float" && value != "base64")
+         throw ApiError(400, "encoding_format must be float or base64",
+                        "encoding_format");
+       to.base64 = value == "base64";
+     }},
+    {"dimensions", Kind::Integer, kEmbeddingParameters,
+     "Number of first values of a vector that are kept", 1, kMost,
+     [](P &to, J value) { to.dimensions = value; }},
     {"max_tokens", Kind::Integer, kBoth,
      "Maximum number of tokens of an answer; default is 16 for a completion "
      "and the rest of the context for a chat",
@@ -428,6 +442,8 @@ static void checkTogether(ParameterSet set, J body, const P &parameters) {
   }
   if (set == kCompletionParameters || set == kTokenizeParameters)
     need(!parameters.prompts.empty(), "prompt", "is missing");
+  if (set == kEmbeddingParameters)
+    need(!parameters.prompts.empty(), "input", "is missing");
   if (set == kDetokenizeParameters)
     need(body.contains("tokens"), "tokens", "is missing");
   need(parameters.stream || !parameters.hasStreamOptions, "stream_options",

@@ -61,6 +61,9 @@ struct Parameters {
   int32_t priority = 0;
   /// /detokenize.
   std::vector<int32_t> tokens;
+  /// /v1/embeddings.
+  bool base64 = false;
+  std::optional<int64_t> dimensions;
 };
 
 /// The sets of parameters, as bits.
@@ -69,6 +72,7 @@ enum ParameterSet : uint8_t {
   kCompletionParameters = 2,
   kTokenizeParameters = 4,
   kDetokenizeParameters = 8,
+  kEmbeddingParameters = 16,
 };
 
 enum class ParameterKind : uint8_t {

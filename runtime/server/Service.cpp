@@ -20,6 +20,8 @@ static constexpr std::array kRoutes = std::to_array<Route>({
      &Service::chat},
     {"POST", "/v1/completions", "Continue texts", kCompletionParameters,
      &Service::complete},
+    {"POST", "/v1/embeddings", "Turn texts into vectors", kEmbeddingParameters,
+     &Service::embed},
     {"GET", "/v1/models", "List the model", {}, &Service::models},
     {"GET", "/v1/models/{model}", "Describe the model", {}, &Service::oneModel},
     {"POST", "/tokenize", "Convert a text to token ids", kTokenizeParameters,
@@ -170,7 +172,9 @@ Reply Service::generate(GenerationTask task, const WakeFn &wake) {
                    "n must make at most " + std::to_string(options.choices) +
                        " choices of all prompts, not " + std::to_string(count),
                    "n");
-  const char *const given = task.isChat ? "messages" : "prompt";
+  const char *const given = task.kind == AnswerKind::Chat         ? "messages"
+                            : task.kind == AnswerKind::Completion ? "prompt"
+                                                                  : "input";
   for (std::vector<int32_t> &prompt : task.prompts) {
     const int64_t context = manifest.model.context;
     const int64_t most = parameters.truncatePrompt.value_or(context + 1);
@@ -218,20 +222,14 @@ Reply Service::chat(const HttpRequest &request, const WakeFn &wake) {
   Parameters parameters = parse(request, kChatParameters);
   std::vector<std::vector<int32_t>> prompts = {chatPrompt(parameters)};
   return generate({.parameters = std::move(parameters),
-                   .isChat = true,
+                   .kind = AnswerKind::Chat,
                    .prompts = std::move(prompts),
                    .ends = format->endTokens(manifest.generation.eosTokenIds)},
                   wake);
 }
 
-Reply Service::complete(const HttpRequest &request, const WakeFn &wake) {
-  constexpr int64_t kDefaultTokens = 16;
-  GenerationTask task{.parameters = parse(request, kCompletionParameters),
-                      .isChat = false,
-                      .prompts = {},
-                      .ends = manifest.generation.eosTokenIds};
-  Parameters &parameters = task.parameters;
-  parameters.maxTokens = parameters.maxTokens.value_or(kDefaultTokens);
+void Service::addPrompts(GenerationTask &task) const {
+  const Parameters &parameters = task.parameters;
   for (const Prompt &prompt : parameters.prompts) {
     const auto *const text = std::get_if<std::string>(&prompt);
     task.prompts.push_back(text ? encode(*text)
@@ -245,6 +243,32 @@ Reply Service::complete(const HttpRequest &request, const WakeFn &wake) {
           echoed += tokenizer.tokenBytes(id);
     task.promptTexts.push_back(echoed);
   }
+}
+
+Reply Service::complete(const HttpRequest &request, const WakeFn &wake) {
+  constexpr int64_t kDefaultTokens = 16;
+  GenerationTask task{.parameters = parse(request, kCompletionParameters),
+                      .kind = AnswerKind::Completion,
+                      .prompts = {},
+                      .ends = manifest.generation.eosTokenIds};
+  Parameters &parameters = task.parameters;
+  parameters.maxTokens = parameters.maxTokens.value_or(kDefaultTokens);
+  addPrompts(task);
+  return generate(std::move(task), wake);
+}
+
+Reply Service::embed(const HttpRequest &request, const WakeFn &wake) {
+  GenerationTask task{.parameters = parse(request, kEmbeddingParameters),
+                      .kind = AnswerKind::Embedding,
+                      .prompts = {},
+                      .ends = {}};
+  const int64_t size = manifest.model.hiddenSize;
+  if (task.parameters.dimensions.value_or(size) > size)
+    throw ApiError(400,
+                   "dimensions must be at most " + std::to_string(size) +
+                       ", the size of the model's hidden values",
+                   "dimensions");
+  addPrompts(task);
   return generate(std::move(task), wake);
 }
 

@@ -82,6 +82,7 @@ public:
   // The answers of the routes.
   Reply chat(const HttpRequest &request, const WakeFn &wake);
   Reply complete(const HttpRequest &request, const WakeFn &wake);
+  Reply embed(const HttpRequest &request, const WakeFn &wake);
   Reply models(const HttpRequest &request, const WakeFn &wake);
   Reply oneModel(const HttpRequest &request, const WakeFn &wake);
   Reply health(const HttpRequest &request, const WakeFn &wake);
@@ -96,6 +97,8 @@ public:
 private:
   Parameters parse(const HttpRequest &request, ParameterSet set) const;
   std::vector<int32_t> encode(const std::string &text) const;
+  /// Adds the parameters' prompts as ids, with their texts for echo.
+  void addPrompts(GenerationTask &task) const;
   std::vector<int32_t> chatPrompt(const Parameters &parameters) const;
   Reply generate(GenerationTask task, const WakeFn &wake);
   nlohmann::ordered_json modelObject() const;

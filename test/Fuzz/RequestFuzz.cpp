@@ -23,8 +23,9 @@ static void checkStops(const Parameters &parameters, std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const std::string_view text = fuzz::asText(data, size);
-  for (ParameterSet set : {kChatParameters, kCompletionParameters,
-                           kTokenizeParameters, kDetokenizeParameters}) {
+  for (ParameterSet set :
+       {kChatParameters, kCompletionParameters, kTokenizeParameters,
+        kDetokenizeParameters, kEmbeddingParameters}) {
     Parameters parameters{SamplerOptions()};
     const bool isTaken = fuzz::parses(size, [&] {
       try {
