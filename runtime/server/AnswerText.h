@@ -11,8 +11,8 @@
 
 namespace qwen::server {
 
-/// Turns the bytes of tokens into pieces of text that may be shown: whole
-/// characters, and nothing that may be the start of a stop string. The pieces
+/// Turns the bytes of tokens into texts that may be shown: whole
+/// characters, and nothing that may be the start of a stop string. The texts
 /// joined do not depend on how the bytes are split.
 class AnswerText {
 public:

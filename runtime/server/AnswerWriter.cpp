@@ -149,47 +149,47 @@ AnswerWriter::chatLogprobs(const std::vector<TokenRecord> &tokens) const {
   return {{"content", content}, {"refusal", nullptr}};
 }
 
-ordered_json AnswerWriter::logprobs(const Piece &piece, Choice &state) const {
+ordered_json AnswerWriter::logprobs(const Delta &delta, Choice &state) const {
   if (!task.parameters.logprobs)
     return nullptr;
   return task.kind == AnswerKind::Chat
-             ? chatLogprobs(piece.tokens)
-             : completionLogprobs(piece.tokens, state);
+             ? chatLogprobs(delta.tokens)
+             : completionLogprobs(delta.tokens, state);
 }
 
-ordered_json AnswerWriter::choiceOf(const Piece &piece, bool isChunk,
+ordered_json AnswerWriter::choiceOf(const Delta &delta, bool isChunk,
                                     Choice &state) const {
-  ordered_json choice = {{"index", piece.choice}};
+  ordered_json choice = {{"index", delta.choice}};
   if (task.kind != AnswerKind::Chat)
-    choice["text"] = piece.text;
+    choice["text"] = delta.text;
   else if (!isChunk)
-    choice["message"] = {{"role", "assistant"}, {"content", piece.text}};
-  else if (piece.text.empty())
+    choice["message"] = {{"role", "assistant"}, {"content", delta.text}};
+  else if (delta.text.empty())
     choice["delta"] = ordered_json::object();
   else
-    choice["delta"] = {{"content", piece.text}};
+    choice["delta"] = {{"content", delta.text}};
   // The last chunk of a choice has no tokens.
   choice["logprobs"] =
-      isChunk && piece.tokens.empty() ? ordered_json() : logprobs(piece, state);
+      isChunk && delta.tokens.empty() ? ordered_json() : logprobs(delta, state);
   choice["finish_reason"] =
-      piece.finish.empty() ? ordered_json() : ordered_json(piece.finish);
-  if (!piece.finish.empty())
-    choice["stop_reason"] = piece.stopReason;
+      delta.finish.empty() ? ordered_json() : ordered_json(delta.finish);
+  if (!delta.finish.empty())
+    choice["stop_reason"] = delta.stopReason;
   if (task.parameters.returnTokenIds) {
     const std::vector<int32_t> &prompt =
-        task.prompts[generation.promptOf(piece.choice)];
+        task.prompts[generation.promptOf(delta.choice)];
     if (!std::exchange(state.hasPrompt, true))
       choice["prompt_token_ids"] = prompt;
     // The tokens of a prompt that is echoed come first.
     size_t skip = 0;
     if (task.parameters.echo && state.tokens < prompt.size())
-      skip = std::min(prompt.size() - state.tokens, piece.tokens.size());
+      skip = std::min(prompt.size() - state.tokens, delta.tokens.size());
     ordered_json ids = ordered_json::array();
-    for (size_t i = skip; i < piece.tokens.size(); ++i)
-      ids.push_back(piece.tokens[i].id);
+    for (size_t i = skip; i < delta.tokens.size(); ++i)
+      ids.push_back(delta.tokens[i].id);
     choice["token_ids"] = ids;
   }
-  state.tokens += piece.tokens.size();
+  state.tokens += delta.tokens.size();
   return choice;
 }
 
@@ -225,34 +225,34 @@ ordered_json AnswerWriter::chunk(const ordered_json &choice) const {
   return object;
 }
 
-std::string AnswerWriter::progressEvent(const Piece &piece) const {
+std::string AnswerWriter::progressEvent(const Delta &delta) const {
   ordered_json object = chunk(nullptr);
   object["prompt_progress"] = {
-      {"total", task.prompts[generation.promptOf(piece.choice)].size()},
-      {"processed", *piece.progress}};
+      {"total", task.prompts[generation.promptOf(delta.choice)].size()},
+      {"processed", *delta.progress}};
   return event(object);
 }
 
-std::string AnswerWriter::events(std::vector<Piece> pieces) {
+std::string AnswerWriter::events(std::vector<Delta> deltas) {
   std::string text;
-  for (Piece &piece : pieces) {
-    Choice &state = choices[piece.choice];
-    if (piece.progress) {
-      text += progressEvent(piece);
+  for (Delta &delta : deltas) {
+    Choice &state = choices[delta.choice];
+    if (delta.progress) {
+      text += progressEvent(delta);
       continue;
     }
     if (task.kind == AnswerKind::Chat && !state.hasRole) {
       state.hasRole = true;
-      text += event(chunk({{"index", piece.choice},
+      text += event(chunk({{"index", delta.choice},
                            {"delta", {{"role", "assistant"}, {"content", ""}}},
                            {"logprobs", nullptr},
                            {"finish_reason", nullptr}}));
     }
-    Piece last{.choice = piece.choice};
-    std::swap(last.finish, piece.finish);
-    std::swap(last.stopReason, piece.stopReason);
-    if (!piece.text.empty() || !piece.tokens.empty()) {
-      const ordered_json choice = choiceOf(piece, true, state);
+    Delta last{.choice = delta.choice};
+    std::swap(last.finish, delta.finish);
+    std::swap(last.stopReason, delta.stopReason);
+    if (!delta.text.empty() || !delta.tokens.empty()) {
+      const ordered_json choice = choiceOf(delta, true, state);
       text += event(chunk(choice));
     }
     if (!last.finish.empty()) {
@@ -281,16 +281,16 @@ std::string AnswerWriter::lastEvents() {
 // Whole answers
 //===----------------------------------------------------------------------===//
 
-void AnswerWriter::add(std::vector<Piece> pieces) {
-  for (Piece &piece : pieces) {
-    Piece &all = choices[piece.choice].piece;
-    all.choice = piece.choice;
-    all.text += piece.text;
-    all.hidden = std::move(piece.hidden);
-    std::ranges::move(piece.tokens, std::back_inserter(all.tokens));
-    if (!piece.finish.empty()) {
-      all.finish = piece.finish;
-      all.stopReason = piece.stopReason;
+void AnswerWriter::add(std::vector<Delta> deltas) {
+  for (Delta &delta : deltas) {
+    Delta &all = choices[delta.choice].delta;
+    all.choice = delta.choice;
+    all.text += delta.text;
+    all.hidden = std::move(delta.hidden);
+    std::ranges::move(delta.tokens, std::back_inserter(all.tokens));
+    if (!delta.finish.empty()) {
+      all.finish = delta.finish;
+      all.stopReason = delta.stopReason;
     }
   }
 }
@@ -330,13 +330,13 @@ ordered_json AnswerWriter::embeddings() const {
   const Parameters &parameters = task.parameters;
   ordered_json data = ordered_json::array();
   for (const Choice &choice : choices) {
-    const std::vector<float> &hidden = choice.piece.hidden;
+    const std::vector<float> &hidden = choice.delta.hidden;
     const auto dimensions =
         static_cast<size_t>(parameters.dimensions.value_or(std::ssize(hidden)));
     const std::vector<float> vector = normalized(hidden, dimensions);
     data.push_back(
         {{"object", "embedding"},
-         {"index", choice.piece.choice},
+         {"index", choice.delta.choice},
          {"embedding", parameters.base64 ? ordered_json(base64(vector))
                                          : ordered_json(vector)}});
   }
@@ -356,7 +356,7 @@ std::string AnswerWriter::whole() const {
   ordered_json list = ordered_json::array();
   for (const Choice &choice : choices) {
     Choice state;
-    list.push_back(choiceOf(choice.piece, false, state));
+    list.push_back(choiceOf(choice.delta, false, state));
   }
   object["choices"] = list;
   object["usage"] = usage(generation.usage());

@@ -7,7 +7,7 @@
 
 namespace qwen::server {
 
-/// Writes the pieces of one generation, as a whole answer or as events of a
+/// Writes the deltas of one generation, as a whole answer or as events of a
 /// stream. One thread uses it.
 class AnswerWriter {
 public:
@@ -16,14 +16,14 @@ public:
   AnswerWriter(const Generation &generation, const Tokenizer &tokenizer,
                std::string model);
 
-  /// The events of pieces, "data: {...}\n\n" each.
-  std::string events(std::vector<Piece> pieces);
+  /// The events of deltas, "data: {...}\n\n" each.
+  std::string events(std::vector<Delta> deltas);
   /// The last events: usage or an error, and [DONE].
   std::string lastEvents();
 
-  /// Adds pieces to the whole answer.
-  void add(std::vector<Piece> pieces);
-  /// The whole answer, after all pieces.
+  /// Adds deltas to the whole answer.
+  void add(std::vector<Delta> deltas);
+  /// The whole answer, after all deltas.
   std::string whole() const;
 
 private:
@@ -34,18 +34,18 @@ private:
     size_t tokens = 0;
     int64_t offset = 0;
     /// Of the whole answer.
-    Piece piece{.choice = 0};
+    Delta delta{.choice = 0};
   };
 
   nlohmann::ordered_json base(bool isChunk) const;
   /// An event's object with one choice; null for none.
   nlohmann::ordered_json chunk(const nlohmann::ordered_json &choice) const;
   std::string event(const nlohmann::ordered_json &object) const;
-  std::string progressEvent(const Piece &piece) const;
+  std::string progressEvent(const Delta &delta) const;
   /// A choice of a chunk or of a whole answer.
-  nlohmann::ordered_json choiceOf(const Piece &piece, bool isChunk,
+  nlohmann::ordered_json choiceOf(const Delta &delta, bool isChunk,
                                   Choice &state) const;
-  nlohmann::ordered_json logprobs(const Piece &piece, Choice &state) const;
+  nlohmann::ordered_json logprobs(const Delta &delta, Choice &state) const;
   nlohmann::ordered_json
   completionLogprobs(const std::vector<TokenRecord> &tokens,
                      Choice &state) const;

@@ -11,7 +11,7 @@ using namespace qwen;
 using namespace qwen::server;
 
 /// Maximum number of bytes that wait for a client that does not read.
-static constexpr size_t kMostPieceBytes = size_t{1} << 20;
+static constexpr size_t kMostDeltaBytes = size_t{1} << 20;
 
 Generation::Generation(GenerationTask task, const Tokenizer &textTokenizer,
                        Scheduler &requestScheduler, Metrics &serverMetrics,
@@ -26,7 +26,7 @@ Generation::Generation(GenerationTask task, const Tokenizer &textTokenizer,
     states.push_back(
         {.text = AnswerText(parameters.stop, parameters.includeStop),
          .tokens = {}});
-  pieces.reserve(count);
+  deltas.reserve(count);
 }
 
 double Generation::elapsed() const {
@@ -99,17 +99,17 @@ void Generation::cancel() {
     scheduler.cancel(id);
 }
 
-void Generation::push(Piece piece) {
-  pieceBytes += sizeof(Piece) + piece.text.size();
-  for (const TokenRecord &token : piece.tokens)
-    pieceBytes += sizeof(token) + token.top.size() * sizeof(TokenLogprob);
-  pieces.push_back(std::move(piece));
+void Generation::push(Delta delta) {
+  deltaBytes += sizeof(Delta) + delta.text.size();
+  for (const TokenRecord &token : delta.tokens)
+    deltaBytes += sizeof(token) + token.top.size() * sizeof(TokenLogprob);
+  deltas.push_back(std::move(delta));
 }
 
-void Generation::give(Piece piece) {
+void Generation::give(Delta delta) {
   {
     const std::lock_guard lock(mutex);
-    push(std::move(piece));
+    push(std::move(delta));
   }
   wake();
 }
@@ -153,7 +153,7 @@ bool Generation::onToken(size_t choice, const TokenEvent &event) {
           .text = std::move(text),
           .tokens = std::exchange(state.tokens, {})});
   const std::lock_guard lock(mutex);
-  return !state.text.stop() && pieceBytes <= kMostPieceBytes;
+  return !state.text.stop() && deltaBytes <= kMostDeltaBytes;
 }
 
 /// The word of OpenAI's interface for a reason.
@@ -163,7 +163,7 @@ static const char *finishOf(EndReason reason) {
 
 void Generation::onEnd(size_t choice, const Ending &ending) {
   Choice &state = states[choice];
-  Piece last{.choice = choice,
+  Delta last{.choice = choice,
              .text = state.text.finish(),
              .tokens = std::exchange(state.tokens, {}),
              .hidden = std::move(state.hidden)};
@@ -198,10 +198,10 @@ void Generation::onEnd(size_t choice, const Ending &ending) {
   wake();
 }
 
-std::vector<Piece> Generation::take() {
+std::vector<Delta> Generation::take() {
   const std::lock_guard lock(mutex);
-  pieceBytes = 0;
-  return std::exchange(pieces, {});
+  deltaBytes = 0;
+  return std::exchange(deltas, {});
 }
 
 bool Generation::isDone() const {

@@ -2,7 +2,7 @@
 //
 // An HTTP request may have several prompts, and several choices for each: each
 // choice is a request of the scheduler. The scheduler's thread turns tokens
-// into pieces of text; the connection's thread takes the pieces.
+// into deltas of text; the connection's thread takes the deltas.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,8 +29,8 @@ struct TokenRecord {
   std::vector<TokenLogprob> top = {};
 };
 
-/// What a choice has got since its last piece.
-struct Piece {
+/// What a choice has got since its last delta.
+struct Delta {
   size_t choice;
   std::string text = {};
   std::vector<TokenRecord> tokens = {};
@@ -86,7 +86,7 @@ public:
   void cancel();
 
   /// What has come since the last call.
-  std::vector<Piece> take();
+  std::vector<Delta> take();
   /// Whether nothing comes any more.
   bool isDone() const;
   /// The error that ended the generation.
@@ -112,9 +112,9 @@ private:
   /// Seconds since the start.
   double elapsed() const;
   void noteTimes(Choice &state);
-  /// Adds a piece, with the mutex held.
-  void push(Piece piece);
-  void give(Piece piece);
+  /// Adds a delta, with the mutex held.
+  void push(Delta delta);
+  void give(Delta delta);
 
   const GenerationTask what;
   const Tokenizer &tokenizer;
@@ -127,9 +127,9 @@ private:
   /// Guards all below it.
   mutable std::mutex mutex;
   std::vector<RequestId> requests;
-  std::vector<Piece> pieces;
-  /// Approximate size of the pieces.
-  size_t pieceBytes = 0;
+  std::vector<Delta> deltas;
+  /// Approximate size of the deltas.
+  size_t deltaBytes = 0;
   size_t ended = 0;
   std::optional<ApiError> failure;
   Usage tokens;
