@@ -370,6 +370,7 @@ std::vector<std::vector<char>> qwen::emitObjects(const llvm::Module &module,
   const auto parts = split(*copy, kParts);
   std::vector<std::vector<char>> objects(parts.size());
   std::vector<std::future<void>> emitted;
+  emitted.reserve(parts.size());
   for (size_t i = 0; i < parts.size(); ++i)
     emitted.push_back(std::async(std::launch::async, [&, i] {
       llvm::LLVMContext context;

@@ -38,17 +38,17 @@ static Halide::Target target(const KernelInfo &kernel) {
 
 static halide::Kernel build(const KernelInfo &kernel) {
   switch (kernel.op) {
-#define QWEN_BUILD_MLIR(Op, Function)                                          \
-  case KernelOp::Op:                                                           \
-    break;
+#define QWEN_BUILD_MLIR(Op, Function)
 #define QWEN_BUILD_Halide(Op, Function)                                        \
   case KernelOp::Op:                                                           \
     return halide::Function(kernel);
 #define QWEN_KERNEL_OP(Op, Function, Provider, ...)                            \
   QWEN_BUILD_##Provider(Op, Function)
 #include "qwen/ABI/KernelOps.def"
+  default:
+    throw Error("kernel '" + std::string(kernel.name) +
+                "' is not one that halide provides");
   }
-  __builtin_unreachable();
 }
 
 /// Bitcode of a module that defines a function named `kernel.name` in Halide's
