@@ -60,6 +60,7 @@ void qwen::run::bench(const BenchCommand &command) {
 }
 
 void qwen::run::bandwidth(const BenchCommand &command) { bench(command); }
+void qwen::run::benchClients(const BenchCommand &command) { bench(command); }
 
 void qwen::run::info(const InfoCommand &) {}
 
