@@ -111,9 +111,12 @@ LogicalResult BlocksAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
+// ODS declares the parameters by value.
+// NOLINTBEGIN(performance-unnecessary-value-param)
 LogicalResult YarnAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                APFloat factor, int64_t positions, APFloat fast,
                                APFloat slow) {
+  // NOLINTEND(performance-unnecessary-value-param)
   const double least = slow.convertToDouble(), most = fast.convertToDouble();
   if (!factor.isFinite() || factor.convertToDouble() < 1)
     return emitError() << "factor is " << factor.convertToDouble()

@@ -2,6 +2,7 @@
 
   serve.py MODEL WORKDIR      MODEL is models/stories, compiled
 """
+import atexit
 import base64
 import concurrent.futures
 import http.client
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -33,10 +35,15 @@ class Server:
     def __init__(self, *options, listen="127.0.0.1:0", env=None):
         command = ["qwen-run", "serve", MODEL, "--listen", listen, *options]
         self.process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True, env=env)
+        atexit.register(self.process.kill)
         line = self.process.stderr.readline()
         if "answers on" not in line:
             sys.exit(f"no server: {line}{self.process.stderr.read()}")
         self.port = int(line.rsplit(":", 1)[1]) if listen.startswith("127") else None
+        # A full pipe would stop the server.
+        self.log = []
+        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
+        self.reader.start()
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -72,8 +79,9 @@ class Server:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        log = self.process.stderr.read()
-        return self.process.wait(timeout=60), log
+        status = self.process.wait(timeout=60)
+        self.reader.join()
+        return status, "".join(self.log)
 
 
 def joined(chunks):
