@@ -4,15 +4,15 @@
 |* nothing else. Link libqwenrt.a, libQwenNumerics.a, libQwenABI.a, utf8proc,
 |* pthread and the C++ library.
 |*
-|* A function that fails returns a QWEN_ERROR number, which is negative, or NULL;
-|* qwen_last_error() then gives the reason in one line. A NULL argument is an error unless the
-|* comment allows it.
+|* A function that fails returns a QWEN_ERROR number, which is negative, or
+|* NULL; qwen_last_error() then gives the reason in one line. A NULL argument is
+|* an error unless the comment allows it.
 |*
 |* Only one thread may use a model at a time (the model has its own threads for
 |* the work), except that qwen_tokenize, qwen_detokenize, qwen_render_chat,
-|* qwen_logprobs, qwen_top_tokens and qwen_sampler_new may run on other threads at any time.
-|* Only one thread may use a sampler at a time. Several threads may use different
-|* models and samplers at once.
+|* qwen_logprobs, qwen_top_tokens and qwen_sampler_new may run on other threads
+|* at any time. Only one thread may use a sampler at a time. Several threads may
+|* use different models and samplers at once.
 |*
 |* A model's threads belong to the process that loaded it. In a child of fork,
 |* qwen_forward fails; qwen_free and all functions that run no tokens work. Load
@@ -163,18 +163,18 @@ int32_t qwen_is_end(const qwen_model *model, int32_t id);
 
 /* Converts `size` bytes of UTF-8 text to ids. If `allow_special` is 0, special
    tokens in the text are ordinary text. Returns the number of ids and writes at
-   most `capacity` of them to `ids`. `ids` may be NULL if `capacity` is 0, `text`
-   may be NULL if `size` is 0. Returns a negative number if the model has no
-   tokenizer. */
+   most `capacity` of them to `ids`. `ids` may be NULL if `capacity` is 0,
+   `text` may be NULL if `size` is 0. Returns a negative number if the model has
+   no tokenizer. */
 int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
                       int32_t allow_special, int32_t *ids, size_t capacity);
 
 /* Renders the model's chat template. `json` is an object of `size` bytes with
    the template's variables: "messages", optionally "tools", "enable_thinking"
    and others. add_generation_prompt is true unless it is given. Returns the
-   number of bytes of the prompt and writes at most `capacity` of them to `text`,
-   without a terminating zero. Returns a negative number if the model has no
-   template or the template fails. */
+   number of bytes of the prompt and writes at most `capacity` of them to
+   `text`, without a terminating zero. Returns a negative number if the model
+   has no template or the template fails. */
 int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
                          char *text, size_t capacity);
 
@@ -256,7 +256,7 @@ qwen_sampling qwen_default_sampling(const qwen_model *model);
 qwen_sampler *qwen_sampler_new(const qwen_model *model,
                                const qwen_sampling *sampling, uint64_t answer);
 
-/* A sampler that has seen the same tokens. Returns NULL if memory is missing. */
+/* A sampler that has seen the same tokens. Returns NULL if memory is short. */
 qwen_sampler *qwen_sampler_copy(const qwen_sampler *sampler);
 
 /* Frees a sampler. NULL is allowed. */
@@ -274,8 +274,8 @@ int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id);
 int32_t qwen_sample(qwen_sampler *sampler, const float *logits,
                     int64_t position);
 
-/* Writes the logs of the probabilities of `count` tokens, computed from a row of
-   raw logits. Returns 0, or a negative number if an id is invalid. */
+/* Writes the logs of the probabilities of `count` tokens, computed from a row
+   of raw logits. Returns 0, or a negative number if an id is invalid. */
 int32_t qwen_logprobs(const qwen_model *model, const float *logits,
                       const int32_t *ids, size_t count, float *logprobs);
 
@@ -285,7 +285,7 @@ int32_t qwen_logprobs(const qwen_model *model, const float *logits,
 int64_t qwen_top_tokens(const qwen_model *model, const float *logits,
                         int32_t *ids, size_t capacity);
 
-/*===- Scheduler -----------------------------------------------------------===*\
+/*===- Scheduler ----------------------------------------------------------===*\
 |* Answers the requests of any number of threads, each with the same tokens as
 |* if it were alone. A model has one scheduler at most. While it has one, no
 |* function may run tokens or change sequences of the model. All threads may
@@ -370,7 +370,7 @@ typedef struct qwen_request {
   size_t stop_count;
   /* Only requests with the same salt share pages. */
   uint64_t salt;
-  /* The number of most likely tokens that events have; negative: no logprobs. */
+  /* The number of most likely tokens of an event; negative: no logprobs. */
   int32_t logprobs;
   /* Not 0: pass the tokens of the prompt, from the second on, to on_token. */
   int32_t score_prompt;

@@ -92,8 +92,8 @@ def main():
                 "Qwen2ForCausalLM", "Qwen3ForCausalLM")
     with_config("mixture of experts", lambda c: c.update(architectures=["Qwen3MoeForCausalLM"]), "Qwen3MoeForCausalLM")
     with_config("other activation", lambda c: c.update(hidden_act="gelu"), "gelu", "silu")
-    with_config("rope scaling", lambda c: c.update(rope_scaling={"rope_type": "yarn", "factor": 4.0}), "rope_scaling")
-    with_config("rope type", lambda c: c.update(rope_parameters={"rope_type": "yarn", "rope_theta": 1e6}), "yarn")
+    with_config("rope scaling", lambda c: c.update(rope_scaling={"rope_type": "linear", "factor": 4.0}), "rope_scaling")
+    with_config("rope type", lambda c: c.update(rope_parameters={"rope_type": "longrope", "rope_theta": 1e6}), "longrope")
     with_config("sliding window", lambda c: c.update(use_sliding_window=True), "use_sliding_window")
     with_config("sliding layers", lambda c: c.update(layer_types=["sliding_attention"] * c["num_hidden_layers"]),
                 "sliding_attention")

@@ -83,8 +83,7 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
             "temperature: temperature must be a number from 0 to 2, not \"3\"");
   EXPECT_EQ(errorOf(chat(R"("n": 1.5)")),
             "n: n must be an integer from 1 to 64, not \"1.5\"");
-  EXPECT_EQ(errorOf(chat(R"("n": 1e400)")),
-            ": the body is not JSON");
+  EXPECT_EQ(errorOf(chat(R"("n": 1e400)")), ": the body is not JSON");
   EXPECT_EQ(errorOf(chat(R"("stop": [""])")),
             "stop: stop must be strings of 1 to 1024 bytes, not 0");
   EXPECT_EQ(errorOf(chat(R"("stop_token_ids": [100])")),
