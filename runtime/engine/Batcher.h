@@ -99,8 +99,8 @@ private:
   void countShared(Job &job, int64_t shared);
   /// Pages that the running requests need for their tokens, and one more each.
   int64_t promisedPages() const;
-  /// Gives every running request a page for its next token. Those that come
-  /// last lose their sequence if there are too few.
+  /// Gives every running request a page for its next token. If pages lack, the
+  /// last requests in the order lose their sequences.
   void reservePages();
   /// Fills `batch` with tokens for which there are pages.
   void plan();

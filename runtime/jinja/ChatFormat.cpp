@@ -20,8 +20,8 @@ namespace {
 
 /// Replaces the characters of a caller's strings that could begin a special
 /// token by stand-ins, one for one. A template may slice, trim and join the
-/// strings; what it writes itself has no stand-ins. Afterwards they tell where
-/// no special token may begin.
+/// strings; its own text has no stand-ins. After the rendering, stand-ins mark
+/// where no special token may begin.
 ///
 /// The texts of added tokens that are not special keep their first character,
 /// because templates search for them (</think>).

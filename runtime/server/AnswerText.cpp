@@ -8,6 +8,10 @@
 using namespace qwen;
 using namespace qwen::server;
 
+std::string_view server::bytesOf(const Tokenizer &tokenizer, int32_t id) {
+  return id < tokenizer.vocabSize() ? tokenizer.tokenBytes(id) : "";
+}
+
 AnswerText::AnswerText(std::vector<std::string> stopStrings, bool include)
     : stops(std::move(stopStrings)), includeStop(include) {}
 

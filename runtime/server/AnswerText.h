@@ -11,6 +11,9 @@
 
 namespace qwen::server {
 
+/// The bytes of a token; none for an id that only the model has.
+std::string_view bytesOf(const Tokenizer &tokenizer, int32_t id);
+
 /// Turns the bytes of tokens into texts that may be shown: whole
 /// characters, and nothing that may be the start of a stop string. The texts
 /// joined do not depend on how the bytes are split.

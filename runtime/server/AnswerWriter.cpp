@@ -2,6 +2,8 @@
 
 #include "server/AnswerWriter.h"
 
+#include "server/AnswerText.h"
+
 #include "text/Unicode.h"
 
 #include <algorithm>
@@ -81,10 +83,7 @@ ordered_json AnswerWriter::timings() const {
 std::string AnswerWriter::tokenText(int32_t token) const {
   if (task.parameters.tokensAsIds)
     return "token_id:" + std::to_string(token);
-  // A model may have ids without a token.
-  return token < tokenizer.vocabSize()
-             ? toValidUtf8(tokenizer.tokenBytes(token))
-             : "";
+  return toValidUtf8(bytesOf(tokenizer, token));
 }
 
 /// JSON has no infinity.
@@ -131,9 +130,8 @@ ordered_json
 AnswerWriter::chatLogprobs(const std::vector<TokenRecord> &tokens) const {
   const auto entry = [&](int32_t token, float logprob) {
     ordered_json bytes = ordered_json::array();
-    if (token < tokenizer.vocabSize())
-      for (char byte : tokenizer.tokenBytes(token))
-        bytes.push_back(static_cast<uint8_t>(byte));
+    for (char byte : bytesOf(tokenizer, token))
+      bytes.push_back(static_cast<uint8_t>(byte));
     return ordered_json{{"token", tokenText(token)},
                         {"logprob", finite(logprob)},
                         {"bytes", bytes}};

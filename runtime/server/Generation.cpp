@@ -75,7 +75,7 @@ void Generation::start() {
     if (what.parameters.echo) {
       const std::vector<int32_t> &prompt = what.prompts[promptOf(choice)];
       std::vector<TokenRecord> &records = states[choice].tokens;
-      // Those that are scored come as events, but for the first.
+      // The scheduler scores all prompt tokens but the first as events.
       const size_t count = what.parameters.logprobs ? 1 : prompt.size();
       for (size_t i = 0; i < count; ++i)
         records.push_back({.id = prompt[i]});

@@ -2,6 +2,7 @@
 
 #include "server/Service.h"
 
+#include "server/AnswerText.h"
 #include "server/AnswerWriter.h"
 
 #include "qwen/ABI/Text.h"
@@ -118,6 +119,11 @@ Reply Service::handle(const HttpRequest &request, const WakeFn &wake) {
 // Generations
 //===----------------------------------------------------------------------===//
 
+void Service::requireRunning() const {
+  if (draining)
+    throw ApiError(503, "the server is shutting down");
+}
+
 Parameters Service::parse(const HttpRequest &request, ParameterSet set) const {
   Parameters parameters(samplerOptions(manifest.generation));
   parseParameters(request.body, set,
@@ -163,8 +169,7 @@ static ApiError tooLong(const std::string &parameter, int64_t tokens,
 
 Reply Service::generate(GenerationTask task, const WakeFn &wake) {
   Parameters &parameters = task.parameters;
-  if (draining)
-    throw ApiError(503, "the server is shutting down");
+  requireRunning();
   const auto count =
       std::ssize(task.prompts) * static_cast<int64_t>(parameters.choices);
   if (count > options.choices)
@@ -239,8 +244,7 @@ void Service::addPrompts(GenerationTask &task) const {
     std::string echoed = text ? *text : "";
     if (!text)
       for (int32_t id : task.prompts.back())
-        if (id < tokenizer.vocabSize())
-          echoed += tokenizer.tokenBytes(id);
+        echoed += bytesOf(tokenizer, id);
     task.promptTexts.push_back(echoed);
   }
 }
@@ -299,8 +303,7 @@ Reply Service::oneModel(const HttpRequest &request, const WakeFn &) {
 }
 
 Reply Service::health(const HttpRequest &, const WakeFn &) {
-  if (draining)
-    throw ApiError(503, "the server is shutting down");
+  requireRunning();
   return {.body = dump({{"status", "ok"}})};
 }
 
@@ -324,8 +327,7 @@ Reply Service::tokenize(const HttpRequest &request, const WakeFn &) {
 Reply Service::detokenize(const HttpRequest &request, const WakeFn &) {
   std::string text;
   for (int32_t id : parse(request, kDetokenizeParameters).tokens)
-    if (id < tokenizer.vocabSize())
-      text += tokenizer.tokenBytes(id);
+    text += bytesOf(tokenizer, id);
   return {.body = dump({{"prompt", text}, {"content", text}})};
 }
 

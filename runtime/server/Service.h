@@ -95,6 +95,8 @@ public:
   Reply openApi(const HttpRequest &request, const WakeFn &wake);
 
 private:
+  /// Throws ApiError after drain().
+  void requireRunning() const;
   Parameters parse(const HttpRequest &request, ParameterSet set) const;
   std::vector<int32_t> encode(const std::string &text) const;
   /// Adds the parameters' prompts as ids, with their texts for echo.

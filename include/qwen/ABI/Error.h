@@ -37,8 +37,7 @@ enum class ErrorKind : int32_t {
 };
 
 /// One line in lower case, without the program's name. It names the file, the
-/// tensor or op, what was found and what was needed and, if possible, the
-/// remedy.
+/// tensor or op, the found and the needed value and, if possible, the remedy.
 class Error : public std::runtime_error {
 public:
   /// Makes `what` printable and cuts it after 4000 bytes, so that callers need

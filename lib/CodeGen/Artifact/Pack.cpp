@@ -58,17 +58,15 @@ struct Task {
 static std::vector<float> computeFrequencies(FrequenciesAttr frequencies,
                                              int64_t count) {
   const double theta = frequencies.getTheta().convertToDouble();
-  const YarnAttr yarn = frequencies.getYarn();
+  std::optional<numerics::Yarn> yarn;
+  if (const YarnAttr from = frequencies.getYarn())
+    yarn = {from.getFactor().convertToDouble(), from.getPositions(),
+            from.getFast().convertToDouble(), from.getSlow().convertToDouble()};
   std::vector<float> values;
   values.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i)
-    values.push_back(
-        yarn ? numerics::yarnInvFreq(theta, i, 2 * count,
-                                     {yarn.getFactor().convertToDouble(),
-                                      yarn.getPositions(),
-                                      yarn.getFast().convertToDouble(),
-                                      yarn.getSlow().convertToDouble()})
-             : numerics::ropeInvFreq(theta, i, 2 * count));
+    values.push_back(yarn ? numerics::yarnInvFreq(theta, i, 2 * count, *yarn)
+                          : numerics::ropeInvFreq(theta, i, 2 * count));
   return values;
 }
 

@@ -43,7 +43,7 @@ static void refusePartialRotary(const JsonValue &object) {
     found->refuse("supported is 1");
 }
 
-/// Reads YaRN's parameters. Rejects those that Qwen's models do not have.
+/// Reads YaRN's parameters. Rejects parameters that no Qwen model has.
 static void parseYarn(const JsonValue &rope, ModelConfig &model) {
   for (const char *key : {"mscale", "mscale_all_dim"})
     if (const auto found = rope.findValue(key))

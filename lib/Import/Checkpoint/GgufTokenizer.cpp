@@ -11,7 +11,7 @@
 
 using namespace qwen;
 
-/// Values of tokenizer.ggml.pre whose words are those of Qwen's expression.
+/// Values of tokenizer.ggml.pre that split text by Qwen's regular expression.
 static constexpr std::string_view kWordRules[] = {"qwen2", "deepseek-r1-qwen"};
 
 namespace {
