@@ -1,4 +1,4 @@
-//===- Math.cpp - exp, silu, sin and cos of docs/numerics.md --------------===//
+//===- Math.cpp - Elementary functions of docs/numerics.md ----------------===//
 
 #include "qwen/Numerics/Math.h"
 
@@ -30,6 +30,21 @@ float qwen::numerics::exp(float x) {
 }
 
 float qwen::numerics::silu(float x) { return x / (1.0f + exp(-x)); }
+
+float qwen::numerics::sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
+
+float qwen::numerics::softplus(float x) {
+  // log(1 + t) = 2 atanh(s) for 0 <= t <= 1, so 0 <= s <= 1/3.
+  const float t = exp(-std::fabs(x));
+  const float s = t / (2.0f + t);
+  const float z = s * s;
+  float p = 1.0f / 17;
+  for (float c : {1.0f / 15, 1.0f / 13, 1.0f / 11, 1.0f / 9, 1.0f / 7, 1.0f / 5,
+                  1.0f / 3})
+    p = p * z + c;
+  const float twice = s + s;
+  return (x > 0 ? x : 0.0f) + (twice + (twice * z) * p);
+}
 
 float qwen::numerics::ropeInvFreq(double theta, int64_t i, int64_t headDim) {
   const float exponent =

@@ -7,6 +7,7 @@
 
 #include "NumericsRandom.h"
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/Numerics/DeltaRule.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Kernels.h"
@@ -488,6 +489,89 @@ TEST(Softmax, FirstPageIsTakenAsItIs) {
   EXPECT_EQ(merged[kStateQueries], 2.7f);
   EXPECT_EQ(merged[2 * kStateQueries], 0.3f);
   EXPECT_EQ(merged[2 * kStateQueries + 1], -4.0f);
+}
+
+/// The state of a value head in double precision.
+static std::vector<double> deltaRule(const std::vector<float> &q,
+                                     const std::vector<float> &k,
+                                     const std::vector<float> &v, double decay,
+                                     double beta, std::vector<double> &state) {
+  const auto inverse = [](const std::vector<float> &x) {
+    double squares = 1e-6;
+    for (float value : x)
+      squares += double{value} * value;
+    return 1 / std::sqrt(squares);
+  };
+  const double ofQuery = inverse(q) / std::sqrt(static_cast<double>(q.size()));
+  const double ofKey = inverse(k);
+  std::vector<double> result;
+  for (size_t j = 0; j < v.size(); ++j) {
+    double change = v[j], read = 0;
+    for (size_t i = 0; i < k.size(); ++i)
+      change -= decay * state[i * v.size() + j] * k[i] * ofKey;
+    for (size_t i = 0; i < k.size(); ++i) {
+      double &s = state[i * v.size() + j];
+      s = decay * s + k[i] * ofKey * beta * change;
+      read += s * q[i] * ofQuery;
+    }
+    result.push_back(read);
+  }
+  return result;
+}
+
+TEST(DeltaRule, IsThatOfDoublePrecision) {
+  const int64_t keyDim = 64, valueDim = 32;
+  Random random(19);
+  std::vector<float> state(size_t(keyDim * valueDim)), read(size_t{32});
+  std::vector<double> exact(state.size());
+  double worst = 0, largest = 0;
+  for (int token = 0; token < 300; ++token) {
+    const std::vector<float> q = random.values(keyDim),
+                             k = random.values(keyDim),
+                             v = random.values(valueDim);
+    const float decay = 1 - std::fabs(random.value()) * 0.2f;
+    const float beta = std::fabs(random.value());
+    ref::deltaRule(q.data(), k.data(), v.data(), decay, beta, keyDim, valueDim,
+                   state.data(), read.data());
+    const auto expected = deltaRule(q, k, v, decay, beta, exact);
+    for (size_t j = 0; j < read.size(); ++j) {
+      worst = std::max(worst, std::fabs(read[j] - expected[j]));
+      largest = std::max(largest, std::fabs(expected[j]));
+    }
+  }
+  EXPECT_GT(largest, 0.05);
+  EXPECT_LT(worst, 3e-7);
+}
+
+TEST(DeltaRule, GatesAndConvolutionAreThoseOfDoublePrecision) {
+  Random random(23);
+  const int64_t n = 21;
+  const auto a = random.values(n, 20), b = random.values(n, 20),
+             bias = random.values(n, 4), weights = random.values(4 * n);
+  auto rate = random.values(n, 3);
+  for (float &value : rate)
+    value = std::fabs(value);
+  std::vector<float> decay(size_t{n}), beta(decay), state(size_t{3 * n});
+  ref::deltaGates(a.data(), b.data(), rate.data(), bias.data(), n, decay.data(),
+                  beta.data());
+  std::vector<std::vector<float>> inputs(3, std::vector<float>(size_t{n}));
+  for (size_t i = 0; i < size_t{n}; ++i) {
+    const double open = std::log1p(std::exp(double{a[i]} + bias[i]));
+    EXPECT_NEAR(decay[i], std::exp(-rate[i] * open), 1e-6);
+    EXPECT_NEAR(beta[i], 1 / (1 + std::exp(-double{b[i]})), 1e-6);
+  }
+  for (int token = 0; token < 6; ++token) {
+    inputs.push_back(random.values(n, 3));
+    std::vector<float> y(size_t{n});
+    ref::shortConvolution(inputs.back().data(), weights.data(), n, state.data(),
+                          y.data());
+    for (size_t c = 0; c < size_t{n}; ++c) {
+      double sum = 0;
+      for (size_t j = 0; j < 4; ++j)
+        sum += double{weights[4 * c + j]} * inputs[inputs.size() - 4 + j][c];
+      EXPECT_NEAR(y[c], sum / (1 + std::exp(-sum)), 2e-6);
+    }
+  }
 }
 
 TEST(Kernels, EveryKernelHasAReference) {

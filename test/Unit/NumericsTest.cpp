@@ -157,6 +157,20 @@ TEST(Math, ExpAtItsEnds) {
   EXPECT_TRUE(std::isfinite(ref::exp(88.375f)));
 }
 
+TEST(Math, SoftplusIsWithinItsBound) {
+  EXPECT_EQ(ref::softplus(0), std::log(2.0f));
+  EXPECT_EQ(ref::softplus(-200), 0);
+  EXPECT_EQ(ref::softplus(200), 200);
+  double worst = 0;
+  for (float x = -85; x < 85; x += 0.000977f) {
+    const double exact = std::log1p(std::exp(static_cast<double>(x)));
+    const auto near = static_cast<float>(exact);
+    const double ulp = std::nextafter(near, kInf) - near;
+    worst = std::max(worst, std::fabs(ref::softplus(x) - exact) / ulp);
+  }
+  EXPECT_LT(worst, 3);
+}
+
 TEST(Math, SinAndCosAreThoseOfDoublePrecision) {
   // Half a unit in the last place of 1, from the one rounding to f32.
   const double bound = 0x1p-25 * (1 + 1e-6);

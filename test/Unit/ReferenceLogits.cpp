@@ -2,7 +2,7 @@
 //
 // reference-logits CHECKPOINT WEIGHTS KV IDS OUT [NAME=FORMAT]...
 //
-// Reads config.json and model.safetensors itself, runs ReferenceModel.h and
+// Reads config.json and model*.safetensors itself, runs ReferenceModel.h and
 // writes the logits of all positions as f32. NAME is a matrix with another
 // format than WEIGHTS. test/Integration/random_models.py compares them.
 //
@@ -15,7 +15,9 @@
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Math.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <span>
 #include <sstream>
@@ -30,10 +32,18 @@ public:
   /// Matrices get the format `weights`, but those that `others` names.
   Checkpoint(const std::string &folder, WeightFormat weights,
              std::map<std::string, WeightFormat> others)
-      : file(folder + "/model.safetensors"), format(weights),
-        formats(std::move(others)) {
+      : format(weights), formats(std::move(others)) {
+    for (const auto &entry : std::filesystem::directory_iterator(folder))
+      if (const std::string name = entry.path().filename();
+          name.starts_with("model") && name.ends_with(".safetensors"))
+        files.emplace_back(entry.path());
     std::ifstream text(folder + "/config.json");
     config = nlohmann::json::parse(text);
+    if (config.contains("text_config")) {
+      prefix = "model.language_model.";
+      config = nlohmann::json(config.at("text_config"));
+    }
+    isHybrid = config.at("model_type") == "qwen3_5_text";
     heads = config.at("num_attention_heads");
     hidden = config.at("hidden_size");
     headDim = config.value("head_dim", hidden / heads);
@@ -47,82 +57,156 @@ public:
         static_cast<float>(config.at("rms_norm_eps").get<double>()),
         cache,
         {},
-        vector("model.norm.weight"),
-        matrix("model.embed_tokens", vocab, hidden),
+        norm(prefix + "norm.weight"),
+        matrix(prefix + "embed_tokens", vocab, hidden),
         {},
         {}};
     readRope(model);
     if (!config.at("tie_word_embeddings").get<bool>())
       model.head = matrix("lm_head", vocab, hidden);
     for (int64_t i = 0; i < config.at("num_hidden_layers"); ++i)
-      model.layers.push_back(layer("model.layers." + std::to_string(i) + "."));
+      model.layers.push_back(layer(i));
     return model;
   }
 
 private:
   void readRope(ReferenceModel &model) const {
-    const double theta = config.at("rope_theta");
+    const auto parameters = config.value("rope_parameters", config);
+    const double theta = parameters.at("rope_theta");
     const auto scaling = config.find("rope_scaling");
     const bool isYarn = scaling != config.end() && !scaling->is_null();
-    for (int64_t i = 0; i < headDim / 2; ++i)
+    const auto rotated =
+        static_cast<int64_t>(static_cast<double>(headDim) *
+                             parameters.value("partial_rotary_factor", 1.0));
+    for (int64_t i = 0; i < rotated / 2; ++i)
       model.frequencies.push_back(
           isYarn ? numerics::yarnInvFreq(
-                       theta, i, headDim,
+                       theta, i, rotated,
                        {scaling->at("factor"),
                         scaling->at("original_max_position_embeddings")})
-                 : numerics::ropeInvFreq(theta, i, headDim));
+                 : numerics::ropeInvFreq(theta, i, rotated));
     if (isYarn)
       model.ropeScale = static_cast<float>(
           numerics::yarnAttentionFactor(scaling->at("factor")));
   }
 
-  ReferenceLayer layer(const std::string &path) const {
+  ReferenceLayer layer(int64_t number) const {
+    const std::string path = prefix + "layers." + std::to_string(number) + ".";
+    const int64_t ffn = config.at("intermediate_size");
+    ReferenceLayer result;
+    if (isHybrid && config.at("layer_types").at(static_cast<size_t>(number)) ==
+                        "linear_attention")
+      readDeltaRule(path + "linear_attn.", result);
+    else
+      readAttention(path + "self_attn.", result);
+    result.inputNorm = norm(path + "input_layernorm.weight");
+    result.postNorm = norm(path + "post_attention_layernorm.weight");
+    result.gate = matrix(path + "mlp.gate_proj", ffn, hidden);
+    result.up = matrix(path + "mlp.up_proj", ffn, hidden);
+    result.down = matrix(path + "mlp.down_proj", hidden, ffn);
+    return result;
+  }
+
+  void readAttention(const std::string &path, ReferenceLayer &layer) const {
     const int64_t q = heads * headDim,
-                  k = config.at("num_key_value_heads").get<int64_t>() * headDim,
-                  ffn = config.at("intermediate_size");
-    const bool qwen3 = config.at("model_type") == "qwen3";
-    const std::string attention = path + "self_attn.";
-    const auto bias = [&](const std::string &name) {
-      return qwen3 ? Values() : vector(attention + name + "_proj.bias");
+                  k = config.at("num_key_value_heads").get<int64_t>() * headDim;
+    if (config.at("model_type") == "qwen2") {
+      layer.qBias = vector(path + "q_proj.bias");
+      layer.kBias = vector(path + "k_proj.bias");
+      layer.vBias = vector(path + "v_proj.bias");
+    } else {
+      layer.qNorm = norm(path + "q_norm.weight");
+      layer.kNorm = norm(path + "k_norm.weight");
+    }
+    if (isHybrid) {
+      layer.q = outputs(path + "q_proj", q, 0);
+      layer.attentionGate = outputs(path + "q_proj", q, headDim);
+    } else {
+      layer.q = matrix(path + "q_proj", q, hidden);
+    }
+    layer.k = matrix(path + "k_proj", k, hidden);
+    layer.v = matrix(path + "v_proj", k, hidden);
+    layer.o = matrix(path + "o_proj", hidden, q);
+  }
+
+  void readDeltaRule(const std::string &path, ReferenceLayer &layer) const {
+    ReferenceDeltaRule delta = {config.at("linear_num_key_heads"),
+                                config.at("linear_key_head_dim"),
+                                config.at("linear_num_value_heads"),
+                                config.at("linear_value_head_dim")};
+    const int64_t keys = delta.keyHeads * delta.keyDim,
+                  values = delta.valueHeads * delta.valueDim;
+    delta.qkv = matrix(path + "in_proj_qkv", 2 * keys + values, hidden);
+    delta.z = matrix(path + "in_proj_z", values, hidden);
+    // These keep their precision.
+    const auto exact = [&](const char *name) {
+      return Matrix(WeightFormat::F32, delta.valueHeads, hidden,
+                    vector(path + name));
     };
-    const auto norm = [&](const std::string &name) {
-      return qwen3 ? vector(attention + name + "_norm.weight") : Values();
-    };
-    return {vector(path + "input_layernorm.weight"),
-            vector(path + "post_attention_layernorm.weight"),
-            norm("q"),
-            norm("k"),
-            bias("q"),
-            bias("k"),
-            bias("v"),
-            matrix(attention + "q_proj", q, hidden),
-            matrix(attention + "k_proj", k, hidden),
-            matrix(attention + "v_proj", k, hidden),
-            matrix(attention + "o_proj", hidden, q),
-            matrix(path + "mlp.gate_proj", ffn, hidden),
-            matrix(path + "mlp.up_proj", ffn, hidden),
-            matrix(path + "mlp.down_proj", hidden, ffn)};
+    delta.a = exact("in_proj_a.weight");
+    delta.b = exact("in_proj_b.weight");
+    delta.convolution = vector(path + "conv1d.weight");
+    delta.rate = vector(path + "A_log");
+    for (float &value : delta.rate)
+      value = numerics::exp(value);
+    delta.bias = vector(path + "dt_bias");
+    delta.norm = vector(path + "norm.weight");
+    layer.o = matrix(path + "out_proj", hidden, values);
+    layer.delta = std::move(delta);
+  }
+
+  /// The weights of a norm. Those of hybrids are differences from 1.
+  Values norm(const std::string &name) const {
+    Values values = vector(name);
+    if (isHybrid)
+      for (float &value : values)
+        value = 1 + value;
+    return values;
+  }
+
+  /// The n outputs of q_proj with each head's queries (`first` 0) or gate.
+  Matrix outputs(const std::string &path, int64_t n, int64_t first) const {
+    const Values all = vector(path + ".weight");
+    Values some;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t output = i / headDim * 2 * headDim + first + i % headDim;
+      some.insert(some.end(), all.begin() + output * hidden,
+                  all.begin() + (output + 1) * hidden);
+    }
+    return {formatOfMatrix(path + ".weight"), n, hidden, some};
   }
 
   /// A tensor of any type as f32.
   Values vector(const std::string &name) const {
-    const std::string type = file.tensors().at(name).at("dtype");
+    const auto file =
+        std::ranges::find_if(files, [&](const Safetensors &candidate) {
+          return candidate.tensors().contains(name);
+        });
+    if (file == files.end())
+      throw Error("no file has tensor " + name);
+    const std::string type = file->tensors().at(name).at("dtype");
     if (type == "F32")
-      return file.get<float>(name);
+      return file->get<float>(name);
     Values result;
-    for (uint16_t bits : file.get<uint16_t>(name))
+    for (uint16_t bits : file->get<uint16_t>(name))
       result.push_back(type == "BF16" ? bf16ToF32(bits) : f16ToF32(bits));
     return result;
   }
 
   Matrix matrix(const std::string &path, int64_t n, int64_t k) const {
     const std::string name = path + ".weight";
-    const auto other = formats.find(name);
-    return {other == formats.end() ? format : other->second, n, k,
-            vector(name)};
+    return {formatOfMatrix(name), n, k, vector(name)};
   }
 
-  Safetensors file;
+  WeightFormat formatOfMatrix(const std::string &name) const {
+    const auto other = formats.find(name);
+    return other == formats.end() ? format : other->second;
+  }
+
+  std::vector<Safetensors> files;
+  /// Of the names of tensors.
+  std::string prefix = "model.";
+  bool isHybrid;
   WeightFormat format;
   std::map<std::string, WeightFormat> formats;
   nlohmann::json config;

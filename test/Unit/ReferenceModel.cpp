@@ -3,11 +3,13 @@
 #include "ReferenceModel.h"
 
 #include "qwen/ABI/Error.h"
+#include "qwen/Numerics/DeltaRule.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Kernels.h"
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 using namespace qwen;
 using namespace qwen::test;
@@ -71,13 +73,20 @@ Values Matrix::times(const Values &x, Values bias, Values residual) const {
 //===----------------------------------------------------------------------===//
 
 Values Rotation::rotated(const Values &x, const Values &norm) const {
-  Values y(x.size());
-  for (size_t i = 0; i < x.size(); i += static_cast<size_t>(headDim))
-    if (norm.empty())
-      numerics::rope(&x[i], cos.data(), sin.data(), headDim / 2, &y[i]);
-    else
-      numerics::normRope(&x[i], norm.data(), cos.data(), sin.data(),
-                         headDim / 2, eps, &y[i]);
+  const auto half = static_cast<int64_t>(cos.size());
+  Values y = x;
+  for (size_t i = 0; i < x.size(); i += static_cast<size_t>(headDim)) {
+    if (!norm.empty() && 2 * half == headDim) {
+      numerics::normRope(&x[i], norm.data(), cos.data(), sin.data(), half, eps,
+                         &y[i]);
+      continue;
+    }
+    Values head(&x[i], &x[i] + headDim);
+    if (!norm.empty())
+      numerics::rmsNormF32(&x[i], norm.data(), headDim, eps, head.data());
+    std::copy(head.begin(), head.end(), &y[i]);
+    numerics::rope(head.data(), cos.data(), sin.data(), half, &y[i]);
+  }
   return y;
 }
 
@@ -140,19 +149,76 @@ Values AttentionCache::attend(const Values &queries) const {
 // The model
 //===----------------------------------------------------------------------===//
 
+static Values normed(const Values &x, const Values &w, float eps) {
+  Values y(x.size());
+  for (size_t i = 0; i < x.size(); i += w.size())
+    numerics::rmsNormF32(&x[i], w.data(), std::ssize(w), eps, &y[i]);
+  return y;
+}
+
+static Values swiGlu(const Values &gate, const Values &up) {
+  Values y(gate.size());
+  numerics::swiGluF32(gate.data(), up.data(), std::ssize(gate), y.data());
+  return y;
+}
+
 ReferenceSequence::ReferenceSequence(const ReferenceModel &model)
     : model(model),
       caches(model.layers.size(), {model.cache, model.kvHeads, model.headDim}) {
+  for (const ReferenceLayer &layer : model.layers) {
+    DeltaState &state = states.emplace_back();
+    if (!layer.delta)
+      continue;
+    const ReferenceDeltaRule &delta = *layer.delta;
+    state.convolution = zeros((kConvolutionTaps - 1) * delta.qkv.n);
+    state.heads = zeros(delta.valueHeads * delta.keyDim * delta.valueDim);
+  }
+}
+
+Values ReferenceSequence::applyDeltaRule(const ReferenceDeltaRule &delta,
+                                         DeltaState &state,
+                                         const Values &x) const {
+  const auto &[keyHeads, keyDim, heads, valueDim] =
+      std::tie(delta.keyHeads, delta.keyDim, delta.valueHeads, delta.valueDim);
+  Values qkv = delta.qkv.times(x);
+  numerics::shortConvolution(qkv.data(), delta.convolution.data(),
+                             std::ssize(qkv), state.convolution.data(),
+                             qkv.data());
+  Values decay = zeros(heads), beta = zeros(heads);
+  numerics::deltaGates(delta.a.times(x).data(), delta.b.times(x).data(),
+                       delta.rate.data(), delta.bias.data(), heads,
+                       decay.data(), beta.data());
+  Values o = zeros(heads * valueDim);
+  for (int64_t head = 0; head < heads; ++head) {
+    const int64_t keys = head * keyHeads / heads * keyDim;
+    const float *q = qkv.data() + keys, *k = q + keyHeads * keyDim;
+    const float *v = qkv.data() + 2 * keyHeads * keyDim + head * valueDim;
+    const auto at = static_cast<size_t>(head);
+    numerics::deltaRule(q, k, v, decay[at], beta[at], keyDim, valueDim,
+                        state.heads.data() + head * keyDim * valueDim,
+                        o.data() + head * valueDim);
+  }
+  return swiGlu(delta.z.times(x), normed(o, delta.norm, model.eps));
+}
+
+Values ReferenceSequence::attend(size_t number, const Values &x,
+                                 const Rotation &rotation) {
+  const ReferenceLayer &layer = model.layers[number];
+  if (layer.delta)
+    return applyDeltaRule(*layer.delta, states[number], x);
+  const Values q = rotation.rotated(layer.q.times(x, layer.qBias), layer.qNorm);
+  AttentionCache &cache = caches[number];
+  cache.append(rotation.rotated(layer.k.times(x, layer.kBias), layer.kNorm),
+               layer.v.times(x, layer.vBias));
+  Values o = cache.attend(q);
+  if (layer.attentionGate.n)
+    numerics::sigmoidGate(o.data(), layer.attentionGate.times(x).data(),
+                          std::ssize(o), o.data());
+  return o;
 }
 
 Values ReferenceSequence::next(int32_t id) {
-  const auto normed = [&](const Values &x, const Values &w) {
-    Values y(x.size());
-    numerics::rmsNormF32(x.data(), w.data(), static_cast<int64_t>(x.size()),
-                         model.eps, y.data());
-    return y;
-  };
-  const int64_t half = model.headDim / 2;
+  const auto half = static_cast<int64_t>(model.frequencies.size());
   Rotation rotation = {model.headDim, model.eps, zeros(half), zeros(half)};
   numerics::ropeTable(position++, model.frequencies.data(), half,
                       rotation.cos.data(), rotation.sin.data());
@@ -162,18 +228,10 @@ Values ReferenceSequence::next(int32_t id) {
   Values x = model.embedding.output(id);
   for (size_t i = 0; i < caches.size(); ++i) {
     const ReferenceLayer &layer = model.layers[i];
-    const Values h = normed(x, layer.inputNorm);
-    const Values q =
-        rotation.rotated(layer.q.times(h, layer.qBias), layer.qNorm);
-    caches[i].append(
-        rotation.rotated(layer.k.times(h, layer.kBias), layer.kNorm),
-        layer.v.times(h, layer.vBias));
-    x = layer.o.times(caches[i].attend(q), {}, x);
-    const Values g = normed(x, layer.postNorm);
-    const Values gate = layer.gate.times(g), up = layer.up.times(g);
-    Values y(gate.size());
-    numerics::swiGluF32(gate.data(), up.data(), layer.gate.n, y.data());
-    x = layer.down.times(y, {}, x);
+    x = layer.o.times(
+        attend(i, normed(x, layer.inputNorm, model.eps), rotation), {}, x);
+    const Values g = normed(x, layer.postNorm, model.eps);
+    x = layer.down.times(swiGlu(layer.gate.times(g), layer.up.times(g)), {}, x);
   }
-  return normed(x, model.finalNorm);
+  return normed(x, model.finalNorm, model.eps);
 }

@@ -18,12 +18,13 @@ namespace qwen::test {
 
 using Values = std::vector<float>;
 
-/// A packed matrix [n][k].
+/// A packed matrix [n][k]; an empty one is that of a layer without it.
 struct Matrix {
-  WeightFormat format;
-  int64_t n, k;
+  WeightFormat format = WeightFormat::F32;
+  int64_t n = 0, k = 0;
   std::vector<uint8_t> panels;
 
+  Matrix() = default;
   /// Packs values [n][k]. Throws Error where they cannot be encoded.
   Matrix(WeightFormat format, int64_t n, int64_t k, const Values &values);
 
@@ -37,7 +38,8 @@ struct Matrix {
 struct Rotation {
   int64_t headDim;
   float eps;
-  /// cos and sin of the position [headDim / 2].
+  /// cos and sin of the position, for half of the values that are rotated: the
+  /// first ones of a head.
   Values cos, sin;
 
   /// The rotated heads of x, normed first where `norm` is not empty.
@@ -69,11 +71,23 @@ private:
   std::vector<std::vector<uint8_t>> keys, values;
 };
 
+/// A layer's gated delta rule. Its heads of keys and values divide the values
+/// of q, k and v of a token.
+struct ReferenceDeltaRule {
+  int64_t keyHeads, keyDim, valueHeads, valueDim;
+  Matrix qkv = {}, z = {}, a = {}, b = {};
+  /// rate is exp(A_log), bias dt_bias.
+  Values convolution = {}, rate = {}, bias = {}, norm = {};
+};
+
 /// The weights of a layer. Norms of heads and biases are empty in models
-/// without them.
+/// without them, the gate of attention too.
 struct ReferenceLayer {
   Values inputNorm, postNorm, qNorm, kNorm, qBias, kBias, vBias;
   Matrix q, k, v, o, gate, up, down;
+  Matrix attentionGate = {};
+  /// In place of q, k and v.
+  std::optional<ReferenceDeltaRule> delta = {};
 };
 
 /// A model of one or more layers.
@@ -81,7 +95,7 @@ struct ReferenceModel {
   int64_t kvHeads, headDim;
   float eps;
   KvFormat cache;
-  /// Of rotary embedding [headDim / 2].
+  /// Of rotary embedding, for half of the values that are rotated.
   Values frequencies;
   Values finalNorm;
   Matrix embedding;
@@ -107,9 +121,20 @@ public:
   Values next(int32_t id);
 
 private:
+  /// What a layer's delta rule keeps between tokens.
+  struct DeltaState {
+    Values convolution, heads;
+  };
+
+  /// The result of a layer's mixer, which o_proj takes.
+  Values attend(size_t layer, const Values &x, const Rotation &rotation);
+  Values applyDeltaRule(const ReferenceDeltaRule &delta, DeltaState &state,
+                        const Values &x) const;
+
   const ReferenceModel &model;
   /// Of each layer.
   std::vector<AttentionCache> caches;
+  std::vector<DeltaState> states;
   int32_t position = 0;
 };
 

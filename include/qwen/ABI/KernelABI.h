@@ -79,6 +79,9 @@ using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);
 /// multiple of this many.
 inline constexpr int64_t kStateQueries = 16;
 
+/// Taps of a short convolution: the token and the three before it.
+inline constexpr int64_t kConvolutionTaps = 4;
+
 // LinearF32Fn and so on: the C signature of each kind of kernel.
 #define QWEN_KERNEL_OP(Op, Function, Provider, Reads, Sizes, Result,           \
                        Parameters)                                             \

@@ -1,4 +1,4 @@
-//===- Math.h - exp, silu, sin and cos of docs/numerics.md ------*- C++ -*-===//
+//===- Math.h - Elementary functions of docs/numerics.md --------*- C++ -*-===//
 //
 // The project's own elementary functions. Generated code computes the same
 // steps in the same order, so results are equal everywhere, bit for bit. NaN
@@ -20,6 +20,12 @@ float exp(float x);
 
 /// x / (1 + exp(-x)).
 float silu(float x);
+
+/// 1 / (1 + exp(-x)).
+float sigmoid(float x);
+
+/// log(1 + e^x), each step rounded to f32: at most 3 ulp off.
+float softplus(float x);
 
 /// Frequency i < headDim / 2 of rotary embedding: 1 / f32(theta^f32(2i /
 /// headDim)), the power in double and the rest in f32 (transformers' value).

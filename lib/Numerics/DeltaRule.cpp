@@ -1,0 +1,80 @@
+//===- DeltaRule.cpp - Linear attention in plain C++ ----------------------===//
+
+#include "qwen/Numerics/DeltaRule.h"
+
+#include "Lanes.h"
+#include "qwen/Numerics/Math.h"
+
+#include <cmath>
+#include <vector>
+
+using namespace qwen;
+
+void numerics::shortConvolution(const float *x, const float *weights,
+                                int64_t channels, float *state, float *y) {
+  for (int64_t c = 0; c < channels; ++c) {
+    const float inputs[kConvolutionTaps] = {state[c], state[channels + c],
+                                            state[2 * channels + c], x[c]};
+    float acc = 0.0f;
+    for (int64_t j = 0; j < kConvolutionTaps; ++j)
+      acc = std::fma(weights[kConvolutionTaps * c + j], inputs[j], acc);
+    for (int64_t j = 1; j < kConvolutionTaps; ++j)
+      state[(j - 1) * channels + c] = inputs[j];
+    y[c] = silu(acc);
+  }
+}
+
+void numerics::deltaGates(const float *a, const float *b, const float *rate,
+                          const float *bias, int64_t n, float *decay,
+                          float *beta) {
+  for (int64_t i = 0; i < n; ++i) {
+    decay[i] = numerics::exp(-(rate[i] * softplus(a[i] + bias[i])));
+    beta[i] = sigmoid(b[i]);
+  }
+}
+
+/// x / sqrt(sum of x^2 + 1e-6), times `scale`.
+static std::vector<float> normed(const float *x, int64_t n, float scale) {
+  numerics::Lanes lanes;
+  for (int64_t i = 0; i < n; ++i)
+    lanes.add(i, x[i] * x[i]);
+  const float r = 1.0f / std::sqrt(lanes.sum() + 1e-6f);
+  std::vector<float> y(x, x + n);
+  for (float &value : y)
+    value = (value * r) * scale;
+  return y;
+}
+
+/// The sum of x[i] * s[i * stride] in four chains, i mod 4, and a tree.
+static float chains(const std::vector<float> &x, const float *s,
+                    int64_t stride) {
+  float chain[4] = {};
+  for (size_t i = 0; i < x.size(); ++i, s += stride)
+    chain[i % 4] = std::fma(x[i], *s, chain[i % 4]);
+  return (chain[0] + chain[2]) + (chain[1] + chain[3]);
+}
+
+void numerics::deltaRule(const float *q, const float *k, const float *v,
+                         float decay, float beta, int64_t keyDim,
+                         int64_t valueDim, float *state, float *y) {
+  const auto scale =
+      static_cast<float>(1 / std::sqrt(static_cast<double>(keyDim)));
+  const std::vector<float> query = normed(q, keyDim, scale);
+  const std::vector<float> key = normed(k, keyDim, 1);
+  for (int64_t j = 0; j < valueDim; ++j) {
+    float *column = state + j;
+    const float old = decay * chains(key, column, valueDim);
+    const float change = beta * (v[j] - old);
+    for (size_t i = 0; i < key.size(); ++i) {
+      float &s = column[static_cast<int64_t>(i) * valueDim];
+      s = std::fma(key[i], change, decay * s);
+    }
+    y[j] = chains(query, column, valueDim);
+  }
+}
+
+void numerics::sigmoidGate(const float *x, const float *gate, int64_t n,
+                           float *y) {
+  for (int64_t i = 0; i < n; ++i)
+    y[i] = x[i] * sigmoid(gate[i]);
+}
