@@ -120,13 +120,14 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 }
 }
 // An instance adds its constants to what the driver takes: values along K that
-// stay in a cache, panels that follow each other, panels that share work (1:
-// VNNI's kernels do nothing to activations first), and the kernels with their
-// M, the largest first.
+// stay in a cache, panels that follow each other, values along K of the tokens
+// of a call, panels that share work (1: VNNI's kernels do nothing to activations
+// first), and the kernels with their M, the largest first.
 // PRODUCT-LABEL: func.func private @linear.linear_q4_0_8x16x4_avx512vnni(
 // PRODUCT-SAME: passthrough = ["noinline"]
 // PRODUCT: %[[CACHED:.*]] = arith.constant 4096 : i64
 // PRODUCT: %[[LEAST:.*]] = arith.constant 4 : i64
+// PRODUCT: %[[REUSED:.*]] = arith.constant 262144 : i64
 // PRODUCT: %[[TOGETHER:.*]] = arith.constant 1 : i64
 // PRODUCT: %[[KERNELS:.*]] = llvm.alloca
 // PRODUCT: constant @linear_q4_0_8x16x4_avx512vnni
@@ -140,11 +141,12 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // PRODUCT: constant @linear_q4_0_1x16x4_avx512vnni
 // PRODUCT: arith.constant 1 : i64
 // PRODUCT: %[[COUNT:.*]] = arith.constant 5 : i64
-// PRODUCT: call @qwenDriverLinearQ8({{.*}}, %[[CACHED]], %[[LEAST]], %[[TOGETHER]], %[[KERNELS]], %[[COUNT]])
-// AMX leaves what 16 do not divide to VNNI, and shares activations among more panels.
+// PRODUCT: call @qwenDriverLinearQ8({{.*}}, %[[CACHED]], %[[LEAST]], %[[REUSED]], %[[TOGETHER]], %[[KERNELS]], %[[COUNT]])
+// AMX leaves what 16 do not divide to VNNI, and shares activations among more panels, of all tokens.
 // TILES-LABEL: func.func private @linear.linear_q4_0_16x16x4_amx_int8(
 // TILES: arith.constant 32768 : i64
 // TILES: arith.constant 4 : i64
+// TILES: arith.constant 0 : i64
 // TILES: arith.constant 4 : i64
 // TILES: constant @linear_q4_0_16x16x4_amx_int8
 // TILES: constant @linear_q4_0_8x16x4_avx512vnni

@@ -244,7 +244,7 @@ TEST(Schedule, IsReadAsText) {
   EXPECT_EQ(parseSchedule(start, "tokens=8,prefetch=1024"), want);
   const std::string fields =
       "in a schedule; there are tokens vectors unroll "
-      "inTurn prefetch streams strip depth panels cached";
+      "inTurn prefetch streams strip depth panels cached reused";
   const struct {
     std::string text, message;
   } cases[] = {
@@ -272,9 +272,13 @@ TEST(Schedule, HasLimits) {
       {"linear_q4_0_4x16x4_neon_dotprod", "vectors=0",
        "has vectors=0; it can be 1 2 4"},
       {"linear_q4_0_4x16x4_avx2", "vectors=4", "has vectors=4; it can be 1 2"},
+      {"linear_q4_0_32x16x4_avx512vnni", "vectors=4",
+       "has vectors=4; it can be 1 2"},
+      {"linear_q4_0_32x16x4_avx512vnni", "streams=2",
+       "has streams=2; it can be 0"},
       {"linear_q4_0_4x16x4_avx2", "unroll=8", "has unroll=8; it can be 1 2 4"},
       {"linear_q4_0_4x16x4_avx2", "prefetch=-2048",
-       "has prefetch=-2048; it can be 0 512 1024 2048 4096 8192"},
+       "has prefetch=-2048; it can be 0 1 512 1024 2048 4096 8192"},
       {"linear_q4_0_4x16x4_avx2", "strip=64", "has strip=64; it can be 0"},
       {"linear_q4_0_8x16x4_neon_i8mm", "strip=9",
        "has strip=9; it can be 0 8 16 32 64 128 256"},

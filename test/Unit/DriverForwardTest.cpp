@@ -187,7 +187,7 @@ private:
   int64_t x, xStride, gates, gateStride;
   /// What products are cut by.
   std::vector<int64_t> tiles;
-  int64_t cached, least, together;
+  int64_t cached, least, reused, together;
 };
 
 DriverModel::DriverModel(const ReferenceModel &model, int64_t tokens,
@@ -221,6 +221,7 @@ DriverModel::DriverModel(const ReferenceModel &model, int64_t tokens,
   tiles = lists[random.between(0, 3)];
   cached = hidden() * random.between(0, 4);
   least = random.between(1, 3);
+  reused = hidden() * random.between(0, 9);
   together = random.between(1, 3);
 }
 
@@ -289,20 +290,20 @@ struct ForwardCall {
   /// The product of `in`, plus what is at `residual` if that is not -1.
   void multiply(const Product &product, const Activations &in, int64_t residual,
                 int64_t out, int64_t stride) const {
-    const auto [cached, least, together] =
-        std::tie(model.cached, model.least, model.together);
+    const auto [cached, least, reused, together] =
+        std::tie(model.cached, model.least, model.reused, model.together);
     if (in.quantized) {
       const auto tiles = tilesOf<KernelOp::LinearQ8>(product.format);
       qwenDriverLinearQ8(context, thread, in.place, in.k, in.scales, in.sums,
                          product.weight, product.bias, out, stride, product.k,
-                         product.panels, residual, op, cached, least, together,
-                         tiles.data(), std::ssize(tiles));
+                         product.panels, residual, op, cached, least, reused,
+                         together, tiles.data(), std::ssize(tiles));
     } else {
       const auto tiles = tilesOf<KernelOp::LinearF32>(product.format);
       qwenDriverLinearF32(context, thread, in.place, in.k, product.weight,
                           product.bias, out, stride, product.k, product.panels,
-                          residual, op, cached, least, together, tiles.data(),
-                          std::ssize(tiles));
+                          residual, op, cached, least, reused, together,
+                          tiles.data(), std::ssize(tiles));
     }
   }
 
@@ -315,13 +316,14 @@ struct ForwardCall {
       qwenDriverLmHeadQ8(context, thread, in.place, in.k, in.scales, in.sums,
                          head.weight, head.k, head.panels, stride, op,
                          numerics::checkFinite, model.cached, model.least,
-                         model.together, tiles.data(), std::ssize(tiles));
+                         model.reused, model.together, tiles.data(),
+                         std::ssize(tiles));
     } else {
       const auto tiles = tilesOf<KernelOp::LinearF32>(head.format);
       qwenDriverLmHeadF32(context, thread, in.place, in.k, head.weight, head.k,
                           head.panels, stride, op, numerics::checkFinite,
-                          model.cached, model.least, model.together,
-                          tiles.data(), std::ssize(tiles));
+                          model.cached, model.least, model.reused,
+                          model.together, tiles.data(), std::ssize(tiles));
     }
   }
 };

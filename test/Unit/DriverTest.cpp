@@ -210,7 +210,7 @@ const std::vector<DriverTile<LinearF32Fn>> kTileLists[] = {
 
 /// What a product is cut by.
 struct Cut {
-  int64_t cached, least;
+  int64_t cached, least, reused;
 };
 
 /// Multiplies `tokens` tokens with 7 panels; `out` starts as zeros.
@@ -235,8 +235,9 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
   call.context.arena = arena.at<uint8_t>(0);
   kernelCalls.clear();
   qwenDriverLinearF32(&call.context, 0, in, kLength, 0, -1, out, kStride,
-                      kLength, kPanels, residual, 0, cut.cached, cut.least, 1,
-                      tiles.data(), static_cast<int64_t>(tiles.size()));
+                      kLength, kPanels, residual, 0, cut.cached, cut.least,
+                      cut.reused, 1, tiles.data(),
+                      static_cast<int64_t>(tiles.size()));
   for (int64_t i = 0; i < tokens; ++i)
     for (int64_t n = 0; n < kStride; ++n) {
       const bool computed = n < kPanels * kPanelOutputs;
@@ -255,6 +256,8 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
     ASSERT_EQ(kernel.tokens % kernel.tile, 0);
     if (!isTile)
       ASSERT_LE(kernel.panels, std::max(cut.cached / kLength, cut.least));
+    if (cut.reused != 0)
+      ASSERT_LE(kernel.tokens, std::max(cut.reused / kLength, tiles[0].m));
   }
 }
 } // namespace
@@ -262,11 +265,13 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
 TEST(Product, MultipliesEachTokenOnce) {
   for (const auto &tiles : kTileLists)
     for (int64_t tokens = 0; tokens <= 37; ++tokens)
-      for (Cut cut : {Cut{0, 1}, Cut{0, 3}, Cut{2 * kLength + 1, 1},
-                      Cut{4 * kLength, 2}, Cut{1000 * kLength, 1}}) {
+      for (Cut cut :
+           {Cut{0, 1, 0}, Cut{0, 3, 1}, Cut{2 * kLength + 1, 1, 13 * kLength},
+            Cut{4 * kLength, 2, 20 * kLength}, Cut{1000 * kLength, 1, 0}}) {
         SCOPED_TRACE(testing::Message()
                      << "tile of " << tiles[0].m << ", " << tokens
-                     << " tokens, " << cut.cached << ", " << cut.least);
+                     << " tokens, " << cut.cached << ", " << cut.least << ", "
+                     << cut.reused);
         checkProduct(tiles, tokens, cut);
         if (testing::Test::HasFatalFailure())
           return;
@@ -293,7 +298,7 @@ TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
       numerics::reference<KernelOp::LinearF32>(KernelFormat::F32), 1};
   call.run([&](int32_t thread) {
     qwenDriverLmHeadF32(&call.context, thread, in, kLength, weight, kLength,
-                        kPanels, kStride, 5, numerics::checkFinite, 0, 1, 1,
+                        kPanels, kStride, 5, numerics::checkFinite, 0, 1, 0, 1,
                         &tile, 1);
   });
   EXPECT_EQ(call.flags, (std::vector<uint32_t>{kNoFlag, kNoFlag, kNoFlag,

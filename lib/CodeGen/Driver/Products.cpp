@@ -41,18 +41,38 @@ template <typename Fn> struct Product {
   const float *bias, *residual;
   float *out;
   int64_t m, stride;
-  int64_t cached, least;
+  int64_t cached, least, reused;
   const DriverTile<Fn> *tiles;
   int64_t tileCount;
 };
 } // namespace
 
-/// Multiplies all tokens with the panels of `range`. Each tile takes the
-/// largest multiple of its M that the ones before it have left; tokens are
-/// independent, so that the split never shows in the result. Where tiles follow
-/// each other, panels that fit in a core's cache are the outer loop: memory is
-/// read once (docs/decisions/0006-small-batches.md). Tokens that are one tile
-/// take all panels at once, so that their streams are long.
+/// Multiplies `tokens` with `panels`. Each tile takes
+/// the largest multiple of its M that the ones before it have left; tokens are
+/// independent, so that the split never shows in the result.
+template <typename Input, typename Fn>
+QWEN_SPECIALISED static void multiplyTokens(const Input &input,
+                                            const Product<Fn> &of, Range tokens,
+                                            Range panels) {
+  int64_t token = tokens.begin;
+#pragma clang loop unroll(full)
+  for (int64_t i = 0; i < of.tileCount; ++i) {
+    const auto [kernel, size] = of.tiles[i];
+    const int64_t left = tokens.end - token, count = left - left % size;
+    if (count > 0)
+      input.call(kernel, token, of.weights, of.bias,
+                 of.residual ? of.residual + token * of.stride : nullptr,
+                 of.out + token * of.stride, count, of.stride, panels);
+    token += count;
+  }
+}
+
+/// Multiplies all tokens with the panels of `range`. Panels that fit in a
+/// core's cache are the outer loop, so that memory is read once where several
+/// calls follow each other (docs/decisions/0006-small-batches.md). The inner
+/// one is tokens that fit, too, because a kernel reads its tokens once a panel.
+/// Tokens that are one tile take all panels at once, so that their streams are
+/// long.
 template <typename Input, typename Fn>
 QWEN_SPECIALISED static void multiply(const Input &input, const Product<Fn> &of,
                                       Range range) {
@@ -60,22 +80,17 @@ QWEN_SPECIALISED static void multiply(const Input &input, const Product<Fn> &of,
 #pragma clang loop unroll(full)
   for (int64_t i = 0; i < of.tileCount; ++i)
     single |= of.tiles[i].m == of.m;
-  const int64_t step = std::max(
+  const int64_t panels = std::max(
       single ? range.end - range.begin : of.cached / input.k, of.least);
-  for (int64_t first = range.begin; first < range.end; first += step) {
-    const Range panels = {first, std::min(first + step, range.end)};
-    int64_t left = of.m;
-#pragma clang loop unroll(full)
-    for (int64_t i = 0; i < of.tileCount; ++i) {
-      const auto [kernel, size] = of.tiles[i];
-      const int64_t done = of.m - left, count = left - left % size;
-      left -= count;
-      if (count > 0)
-        input.call(kernel, done, of.weights, of.bias,
-                   of.residual ? of.residual + done * of.stride : nullptr,
-                   of.out + done * of.stride, count, of.stride, panels);
-    }
-  }
+  const int64_t largest = of.tiles[0].m;
+  const int64_t tokens =
+      of.reused == 0
+          ? of.m
+          : std::max(of.reused / input.k / largest * largest, largest);
+  for (int64_t panel = range.begin; panel < range.end; panel += panels)
+    for (int64_t token = 0; token < of.m; token += tokens)
+      multiplyTokens(input, of, {token, std::min(token + tokens, of.m)},
+                     {panel, std::min(panel + panels, range.end)});
 }
 
 /// Calls compute(range) for the thread's panels. A thread steals as many panels
@@ -97,7 +112,8 @@ QWEN_SPECIALISED static void
 linear(const Context *context, int32_t thread, const Input &input,
        int64_t weight, int64_t panels, int64_t bias, int64_t residual,
        int64_t out, int64_t stride, int32_t op, int64_t cached, int64_t least,
-       int64_t together, const DriverTile<Fn> *tiles, int64_t tileCount) {
+       int64_t reused, int64_t together, const DriverTile<Fn> *tiles,
+       int64_t tileCount) {
   const Product<Fn> product = {weightsAt<uint8_t>(context, weight),
                                weightsAt(context, bias),
                                residual < 0 ? nullptr
@@ -107,6 +123,7 @@ linear(const Context *context, int32_t thread, const Input &input,
                                stride,
                                cached,
                                least,
+                               reused,
                                tiles,
                                tileCount};
   forPanels(context, thread, op, product.m, input.k, panels, together,
@@ -117,8 +134,8 @@ template <typename Input, typename Fn>
 QWEN_SPECIALISED static void
 lmHead(const Context *context, int32_t thread, const Input &input,
        int64_t weight, int64_t panels, int64_t stride, int32_t op,
-       CheckFiniteFn *check, int64_t cached, int64_t least, int64_t together,
-       const DriverTile<Fn> *tiles, int64_t tileCount) {
+       CheckFiniteFn *check, int64_t cached, int64_t least, int64_t reused,
+       int64_t together, const DriverTile<Fn> *tiles, int64_t tileCount) {
   const Product<Fn> product = {weightsAt<uint8_t>(context, weight),
                                nullptr,
                                nullptr,
@@ -127,6 +144,7 @@ lmHead(const Context *context, int32_t thread, const Input &input,
                                stride,
                                cached,
                                least,
+                               reused,
                                tiles,
                                tileCount};
   forPanels(
@@ -145,40 +163,42 @@ QWEN_ENTRY void qwen::qwenDriverLinearF32(
     const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
     int64_t weight, int64_t bias, int64_t out, int64_t stride, int64_t k,
     int64_t panels, int64_t residual, int32_t op, int64_t cached, int64_t least,
-    int64_t together, const DriverTile<LinearF32Fn> *tiles, int64_t tileCount) {
+    int64_t reused, int64_t together, const DriverTile<LinearF32Fn> *tiles,
+    int64_t tileCount) {
   linear(context, thread, FloatInput{arenaAt(context, in), k}, weight, panels,
-         bias, residual, out, stride, op, cached, least, together, tiles,
-         tileCount);
+         bias, residual, out, stride, op, cached, least, reused, together,
+         tiles, tileCount);
 }
 
 QWEN_ENTRY void qwen::qwenDriverLinearQ8(
     const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
     int64_t scales, int64_t sums, int64_t weight, int64_t bias, int64_t out,
     int64_t stride, int64_t k, int64_t panels, int64_t residual, int32_t op,
-    int64_t cached, int64_t least, int64_t together,
+    int64_t cached, int64_t least, int64_t reused, int64_t together,
     const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount) {
   linear(context, thread,
          QuantizedInput{quantizedAt(context, in, scales, sums, k)}, weight,
-         panels, bias, residual, out, stride, op, cached, least, together,
-         tiles, tileCount);
+         panels, bias, residual, out, stride, op, cached, least, reused,
+         together, tiles, tileCount);
 }
 
 QWEN_ENTRY void qwen::qwenDriverLmHeadF32(
     const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
     int64_t weight, int64_t k, int64_t panels, int64_t stride, int32_t op,
-    CheckFiniteFn *check, int64_t cached, int64_t least, int64_t together,
-    const DriverTile<LinearF32Fn> *tiles, int64_t tileCount) {
+    CheckFiniteFn *check, int64_t cached, int64_t least, int64_t reused,
+    int64_t together, const DriverTile<LinearF32Fn> *tiles, int64_t tileCount) {
   lmHead(context, thread, FloatInput{arenaAt(context, in), k}, weight, panels,
-         stride, op, check, cached, least, together, tiles, tileCount);
+         stride, op, check, cached, least, reused, together, tiles, tileCount);
 }
 
 QWEN_ENTRY void qwen::qwenDriverLmHeadQ8(
     const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
     int64_t scales, int64_t sums, int64_t weight, int64_t k, int64_t panels,
     int64_t stride, int32_t op, CheckFiniteFn *check, int64_t cached,
-    int64_t least, int64_t together, const DriverTile<LinearQ8Fn> *tiles,
-    int64_t tileCount) {
+    int64_t least, int64_t reused, int64_t together,
+    const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount) {
   lmHead(context, thread,
          QuantizedInput{quantizedAt(context, in, scales, sums, k)}, weight,
-         panels, stride, op, check, cached, least, together, tiles, tileCount);
+         panels, stride, op, check, cached, least, reused, together, tiles,
+         tileCount);
 }

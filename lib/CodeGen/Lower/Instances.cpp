@@ -181,8 +181,11 @@ std::vector<Instances::Constant> Instances::productConstants(Kernels kernels) {
   const LoopNest loops = loopNest(gemm, schedule);
   const bool arranges = loops == LoopNest::UnpackOnce || loops == LoopNest::Amx;
   const Tiles tiles = tilesOf(gemv, gemm);
-  return {schedule.cached / kPanelOutputs, schedule.panels,
-          arranges ? schedule.panels : int64_t{1}, tiles,
+  return {schedule.cached / kPanelOutputs,
+          schedule.panels,
+          schedule.reused,
+          arranges ? schedule.panels : int64_t{1},
+          tiles,
           static_cast<int64_t>(tiles.size())};
 }
 

@@ -90,7 +90,8 @@ private:
   /// Memory on the stack, aligned to 64 bytes.
   mlir::Value allocate(mlir::Type element, int64_t count);
 
-  /// The parameters cached, least, together, tiles and tileCount of a product.
+  /// The parameters cached, least, reused, together, tiles and tileCount of a
+  /// product.
   std::vector<Constant> productConstants(Kernels kernels);
   std::string linear(Kernels kernels);
   std::string lmHead(Kernels kernels);

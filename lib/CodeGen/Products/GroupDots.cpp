@@ -32,7 +32,8 @@ void GroupDots::prefetch(Value line) {
     return;
   if (schedule.streams > 0)
     b.keepLoadsInOrder();
-  b.prefetch(b.at(line, schedule.prefetch));
+  b.prefetch(schedule.prefetch == 1 ? b.at(line, nextPanel)
+                                    : b.at(line, schedule.prefetch));
 }
 
 Value GroupDots::loadVector(Value chunks, int64_t chunk, int64_t v) {
@@ -50,41 +51,57 @@ Value GroupDots::activations(Value q, int64_t step) {
 }
 
 void GroupDots::addGroup(const Group &group) {
-  const int64_t tokens = schedule.tokens, chunks = unpack->chunks();
   Values starts;
-  for (size_t i = 0; i < group.panels * tokens * vectors; ++i)
+  for (size_t i = 0; i < group.panels * schedule.tokens * vectors; ++i)
     starts.push_back(group.start(int64_t(i)));
-  for (size_t p = 0; p < group.panels; ++p) {
-    const auto first = int64_t(p) * tokens * vectors;
-    SmallVector<std::unique_ptr<Dot>> dots;
-    Value from = b.at(group.chunks(p), b.mul(group.output, 4));
-    for (int64_t i = 0; i < tokens * vectors; ++i)
-      dots.push_back(dotFrom(starts[first + i]));
-    auto addChunk = [&](int64_t chunk, int64_t v) {
+  const size_t each = abreast > 1 ? group.panels : 1;
+  for (size_t p = 0; p < group.panels; p += each)
+    addPanels(group, p, each, starts);
+}
+
+/// The dots of `count` panels from `first` on, which share the activations.
+void GroupDots::addPanels(const Group &group, size_t first, size_t count,
+                          ArrayRef<Value> starts) {
+  const int64_t tokens = schedule.tokens, chunks = unpack->chunks();
+  const auto size = int64_t(tokens * vectors);
+  SmallVector<Value> from;
+  SmallVector<std::unique_ptr<Dot>> dots;
+  for (size_t p = 0; p < count; ++p) {
+    from.push_back(b.at(group.chunks(first + p), b.mul(group.output, 4)));
+    for (int64_t i = 0; i < size; ++i)
+      dots.push_back(dotFrom(starts[(first + p) * size + i]));
+  }
+  auto addChunk = [&](int64_t chunk, int64_t v) {
+    Values codes;
+    for (Value chunksOfPanel : from) {
       if (v == 0)
-        prefetch(b.at(from, chunk * kChunkBytes));
-      Value codes = loadVector(from, chunk, v);
-      for (int64_t part = 0; part < unpack->parts; ++part) {
-        Value w = unpack->bytes(b, codes, part);
-        const int64_t step = chunk + part * chunks;
-        for (int64_t t = 0; t < tokens; ++t)
-          dots[t * vectors + v]->step(w, activations(group.q[t], step),
-                                      step % 4);
-      }
-    };
-    auto finishVector = [&](int64_t v) {
-      for (int64_t i = v; i < tokens * vectors; i += vectors)
-        group.use(first + i, dots[i]->finish());
-    };
-    // All vectors at once, or in turn.
-    const int64_t each = schedule.inTurn != 0 ? 1 : vectors;
-    for (int64_t begin = 0; begin < vectors; begin += each) {
-      for (int64_t chunk = 0; chunk < chunks; ++chunk)
-        for (int64_t v = begin; v < begin + each; ++v)
-          addChunk(chunk, v);
-      for (int64_t v = begin; v < begin + each; ++v)
-        finishVector(v);
+        prefetch(b.at(chunksOfPanel, chunk * kChunkBytes));
+      codes.push_back(loadVector(chunksOfPanel, chunk, v));
     }
+    for (int64_t part = 0; part < unpack->parts; ++part) {
+      Values w;
+      for (Value packed : codes)
+        w.push_back(unpack->bytes(b, packed, part));
+      const int64_t step = chunk + part * chunks;
+      for (int64_t t = 0; t < tokens; ++t) {
+        Value x = activations(group.q[t], step);
+        for (size_t p = 0; p < count; ++p)
+          dots[p * size + t * vectors + v]->step(w[p], x, step % 4);
+      }
+    }
+  };
+  auto finishVector = [&](int64_t v) {
+    for (int64_t i = v; i < std::ssize(dots); i += vectors)
+      group.use(int64_t(first) * size + i, dots[i]->finish());
+  };
+  // All vectors at once, or in turn.
+  const int64_t each = schedule.inTurn != 0 ? 1 : vectors;
+  for (int64_t begin = 0; begin < vectors; begin += each) {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk)
+      for (int64_t v = begin; v < begin + each; ++v)
+        addChunk(chunk, v);
+    for (int64_t v = begin; v < begin + each; ++v)
+      finishVector(v);
   }
 }
 

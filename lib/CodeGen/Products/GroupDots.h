@@ -74,6 +74,8 @@ protected:
   Value activations(Value q, int64_t step);
   /// Fetches what lies as far behind `line` as the schedule says.
   void prefetch(Value line);
+  void addPanels(const Group &group, size_t first, size_t count,
+                 llvm::ArrayRef<Value> starts);
   std::unique_ptr<Dot> dotFrom(Value start) {
     return makeDot(b, isa, unpack->range, start);
   }

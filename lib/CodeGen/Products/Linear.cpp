@@ -102,6 +102,7 @@ void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,
 
 void TileOrder::emit() {
   Value stride = panelStride();
+  nextPanel = b.mul(stride, abreast);
   Value first = panelBegin;
   // Fewer panels than streams: the rest has fewer streams.
   for (int64_t streams = schedule.streams; streams > 1; streams /= 2) {
@@ -115,6 +116,19 @@ void TileOrder::emit() {
       emitPanels(numbers, stride);
     });
     first = b.add(first, b.mul(stream, streams));
+  }
+  if (abreast > 1) {
+    Value end = b.add(
+        first, b.mul(b.shiftRight(arith::SubIOp::create(b, panelEnd, first),
+                                  std::countr_zero(uint64_t(abreast))),
+                     abreast));
+    b.loop(first, end, abreast, [&](Value panel) {
+      Values numbers = {panel};
+      while (int64_t(numbers.size()) < abreast)
+        numbers.push_back(b.add(numbers.back(), b.integer(1)));
+      emitPanels(numbers, stride);
+    });
+    first = end;
   }
   b.loop(first, panelEnd, 1, [&](Value panel) { emitPanels(panel, stride); });
   b.finish();

@@ -89,8 +89,13 @@ protected:
                                              llvm::ArrayRef<Value> tokens) = 0;
 
   const int64_t lanes = isa.lanes;
-  /// Vectors of outputs in the tile that is emitted now.
-  int64_t vectors = schedule.vectors;
+  /// Bytes from a panel to the one that the loops read next at its place.
+  Value nextPanel;
+  /// Panels of a tile that is wider than a panel, or 1.
+  const int64_t abreast =
+      std::max<int64_t>(schedule.vectors * lanes / kPanelOutputs, 1);
+  /// Vectors of outputs of a panel in the tile that is emitted now.
+  int64_t vectors = schedule.vectors / abreast;
 
 private:
   void emitPanels(llvm::ArrayRef<Value> numbers, Value stride);

@@ -117,6 +117,7 @@ static constexpr ScheduleField kFields[] = {
     {"depth", &KernelSchedule::depth},
     {"panels", &KernelSchedule::panels},
     {"cached", &KernelSchedule::cached},
+    {"reused", &KernelSchedule::reused},
 };
 
 std::span<const ScheduleField> qwen::scheduleFields() { return kFields; }
@@ -181,8 +182,12 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &kernel,
     if (is(&KernelSchedule::inTurn) && isaInfo(kernel.isa).dot.tokens == 1)
       return {0, 1};
     if (is(&KernelSchedule::prefetch))
-      return {0, 512, 1024, 2048, 4096, 8192};
-    if (is(&KernelSchedule::streams))
+      return {0, 1, 512, 1024, 2048, 4096, 8192};
+    // A tile of several tokens may be two panels wide where a panel is one
+    // vector.
+    if (is(&KernelSchedule::vectors) && widest == 1 && kernel.m > 1)
+      return {1, 2};
+    if (is(&KernelSchedule::streams) && schedule.vectors <= widest)
       return {0, 2, 4, 8};
     [[fallthrough]];
   case LoopNest::UnpackOnce:
@@ -201,6 +206,9 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &kernel,
   if (is(&KernelSchedule::panels))
     return doubling(1, 16);
   if (is(&KernelSchedule::cached))
+    return doubling(8192, 4 << 20);
+  if (is(&KernelSchedule::reused) &&
+      (nest == LoopNest::Chains || nest == LoopNest::Dots))
     return doubling(8192, 4 << 20);
   return {0};
 }

@@ -100,13 +100,15 @@ void qwenDriverSwiGluQ8(const Context *context, int32_t thread, int64_t gate,
 /// which may be absent. residual and out have the same stride. `tiles` come
 /// from the largest M to 1. `cached` is the number of values along K of the
 /// panels that fit in a core's cache, and a kernel takes at least `least`
-/// panels at a time. `together` panels share the work of a kernel on
-/// activations before it multiplies.
+/// panels at a time. `reused` is the number of values along K of the tokens
+/// that a kernel takes at a time, where it takes at least its M; 0: all tokens.
+/// `together` panels share the work of a kernel on activations before it
+/// multiplies.
 void qwenDriverLinearF32(const Context *context, int32_t thread, int64_t in,
                          int64_t inStride, int64_t weight, int64_t bias,
                          int64_t out, int64_t stride, int64_t k, int64_t panels,
                          int64_t residual, int32_t op, int64_t cached,
-                         int64_t least, int64_t together,
+                         int64_t least, int64_t reused, int64_t together,
                          const DriverTile<LinearF32Fn> *tiles,
                          int64_t tileCount);
 void qwenDriverLinearQ8(const Context *context, int32_t thread, int64_t in,
@@ -114,7 +116,7 @@ void qwenDriverLinearQ8(const Context *context, int32_t thread, int64_t in,
                         int64_t weight, int64_t bias, int64_t out,
                         int64_t stride, int64_t k, int64_t panels,
                         int64_t residual, int32_t op, int64_t cached,
-                        int64_t least, int64_t together,
+                        int64_t least, int64_t reused, int64_t together,
                         const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount);
 
 /// The logits of the wanted tokens as the call's result, tested for values that
@@ -123,14 +125,16 @@ void qwenDriverLmHeadF32(const Context *context, int32_t thread, int64_t in,
                          int64_t inStride, int64_t weight, int64_t k,
                          int64_t panels, int64_t stride, int32_t op,
                          CheckFiniteFn *check, int64_t cached, int64_t least,
-                         int64_t together, const DriverTile<LinearF32Fn> *tiles,
+                         int64_t reused, int64_t together,
+                         const DriverTile<LinearF32Fn> *tiles,
                          int64_t tileCount);
 void qwenDriverLmHeadQ8(const Context *context, int32_t thread, int64_t in,
                         int64_t inStride, int64_t scales, int64_t sums,
                         int64_t weight, int64_t k, int64_t panels,
                         int64_t stride, int32_t op, CheckFiniteFn *check,
-                        int64_t cached, int64_t least, int64_t together,
-                        const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount);
+                        int64_t cached, int64_t least, int64_t reused,
+                        int64_t together, const DriverTile<LinearQ8Fn> *tiles,
+                        int64_t tileCount);
 
 /// Rotates keys and appends keys and values to the cache. `layer` is the byte
 /// of the layer in a page; either `rope` or `normRope` is null.

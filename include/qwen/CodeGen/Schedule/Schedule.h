@@ -29,7 +29,8 @@ struct KernelSchedule {
   /// fewest sums in registers. 0: all vectors process each activation together.
   int64_t inTurn = 0;
   /// Prefetch distance in bytes; 0 if the processor's own prefetcher suffices.
-  /// In attention, 1: the loops of a page prefetch the page that is read next.
+  /// 1: the loops prefetch the panel, or in attention the page, that is read
+  /// next at the same place.
   int64_t prefetch = 0;
   /// Number of distant places in the panels of a call that the loops read in
   /// turn, one group of weights each: a core reads several streams faster than
@@ -50,6 +51,10 @@ struct KernelSchedule {
   /// cache for the kernels for other numbers of tokens
   /// (docs/decisions/0006-small-batches.md).
   int64_t cached = 0;
+  /// Bytes of the activations of a call, counted as int8, which stay in a
+  /// core's cache while one panel after the other reads them. 0: a call has all
+  /// tokens, because its loops hold some of them themselves.
+  int64_t reused = 0;
 
   bool operator==(const KernelSchedule &) const = default;
 };
