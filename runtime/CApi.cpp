@@ -3,7 +3,7 @@
 #include "CApiModel.h"
 #include "engine/CpuCount.h"
 #include "engine/Logprobs.h"
-#include "jinja/ChatTemplate.h"
+#include "jinja/ChatFormat.h"
 
 #include "qwen/ABI/Json.h"
 #include "qwen/ABI/Version.h"
@@ -85,12 +85,17 @@ SamplerOptions qwen::capi::samplerOptionsOf(const char *function,
                                             const qwen_sampling &sampling) {
   if (!hasValues(function, sampling))
     return samplerOptions(model.artifact.manifest().generation);
-  return {.temperature = sampling.temperature,
-          .topK = sampling.top_k,
-          .topP = sampling.top_p,
-          .minP = sampling.min_p,
-          .repetitionPenalty = sampling.repetition_penalty,
-          .seed = sampling.seed};
+  if (sampling.logit_bias_count)
+    needArgument((std::string(function) + ": logit_bias").c_str(),
+                 sampling.logit_bias);
+  SamplerOptions options;
+#define QWEN_SAMPLING(Type, Field, Name, ...) options.Field = sampling.Name;
+#include "engine/SamplerOptions.def"
+  for (const qwen_bias &each :
+       std::span(sampling.logit_bias, sampling.logit_bias_count))
+    options.logitBias.push_back({each.id, each.bias});
+  options.seed = sampling.seed;
+  return options;
 }
 
 const char *qwen_last_error(void) { return lastError.c_str(); }
@@ -160,23 +165,45 @@ int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
   });
 }
 
+/// The chat template's variables in the arguments of `function`.
+static nlohmann::ordered_json variablesOf(const std::string &function,
+                                          const qwen_model *model,
+                                          const char *json, size_t size) {
+  needArgument((function + ": model").c_str(), model);
+  needArgument((function + ": json").c_str(), json);
+  if (model->artifact.chatTemplate().empty())
+    throw Error(model->artifact.path() + " has no chat template");
+  checkJson({json, size}, function + ": json", {});
+  auto variables = nlohmann::ordered_json::parse(json, json + size);
+  if (!variables.is_object())
+    throw Error(function + ": json is not an object");
+  return variables;
+}
+
 int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
                          char *text, size_t capacity) {
   return guard<int64_t>([&] {
-    needArgument("qwen_render_chat: model", model);
-    needArgument("qwen_render_chat: json", json);
+    const auto given = variablesOf("qwen_render_chat", model, json, size);
     if (capacity)
       needArgument("qwen_render_chat: text", text);
-    const std::string_view source = model->artifact.chatTemplate();
-    if (source.empty())
-      throw Error(model->artifact.path() + " has no chat template");
-    checkJson({json, size}, "qwen_render_chat: json", {});
     nlohmann::ordered_json context = templateVariables(model->text());
-    const auto given = nlohmann::ordered_json::parse(json, json + size);
-    if (!given.is_object())
-      throw Error("qwen_render_chat: json is not an object");
     context.update(given);
-    return copyOut(ChatTemplate::parse(source).render(context), text, capacity);
+    return copyOut(
+        ChatTemplate::parse(model->artifact.chatTemplate()).render(context),
+        text, capacity);
+  });
+}
+
+int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
+                         int32_t allow_special, int32_t *ids, size_t capacity) {
+  return guard<int64_t>([&] {
+    const auto variables = variablesOf("qwen_encode_chat", model, json, size);
+    if (capacity)
+      needArgument("qwen_encode_chat: ids", ids);
+    const ChatFormat format(model->artifact.chatTemplate(), model->text());
+    return copyOut(
+        format.encode(variables, {.allowSpecial = allow_special != 0}), ids,
+        capacity);
   });
 }
 
@@ -316,10 +343,11 @@ qwen_sampling qwen_default_sampling(const qwen_model *model) {
     needArgument("qwen_default_sampling: model", model);
     const SamplerOptions options =
         samplerOptions(model->artifact.manifest().generation);
-    return qwen_sampling{sizeof(qwen_sampling), options.temperature,
-                         options.topK,          options.topP,
-                         options.minP,          options.repetitionPenalty,
-                         options.seed};
+    qwen_sampling sampling = {};
+    sampling.size = sizeof(sampling);
+#define QWEN_SAMPLING(Type, Field, Name, ...) sampling.Name = options.Field;
+#include "engine/SamplerOptions.def"
+    return sampling;
   });
 }
 
@@ -330,10 +358,12 @@ qwen_sampler *qwen_sampler_new(const qwen_model *model,
     needArgument("qwen_sampler_new: sampling", sampling);
     const SamplerOptions options =
         samplerOptionsOf("qwen_sampler_new", *model, *sampling);
-    const ModelInfo &info = model->artifact.manifest().model;
-    return new qwen_sampler{
-        Sampler(options, info.vocabSize, info.tokenizerVocab, answer),
-        static_cast<size_t>(info.vocabSize)};
+    const Manifest &manifest = model->artifact.manifest();
+    const ModelInfo &info = manifest.model;
+    return new qwen_sampler{Sampler(options, info.vocabSize,
+                                    info.tokenizerVocab, answer,
+                                    manifest.generation.eosTokenIds),
+                            static_cast<size_t>(info.vocabSize)};
   });
 }
 
@@ -387,7 +417,7 @@ void qwen_sampler_free(qwen_sampler *sampler) { delete sampler; }
 int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id) {
   return guard<int32_t>([&] {
     needArgument("qwen_sampler_accept: sampler", sampler);
-    sampler->sampler.accept(id);
+    sampler->sampler.acceptPrompt(id);
     return 0;
   });
 }
@@ -399,7 +429,7 @@ int32_t qwen_sample(qwen_sampler *sampler, const float *logits,
     needArgument("qwen_sample: logits", logits);
     const int32_t id = sampler->sampler.sample({logits, sampler->vocab},
                                                static_cast<uint64_t>(position));
-    sampler->sampler.accept(id);
+    sampler->sampler.acceptDrawn(id);
     return id;
   });
 }

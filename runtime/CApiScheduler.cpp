@@ -69,8 +69,8 @@ static Request toRequest(const qwen_model &model, const qwen_request &from) {
       return passToken(from, event) != 0;
     };
   if (from.on_progress)
-    request.onProgress = [from](int64_t done, int64_t total) {
-      from.on_progress(from.user, done, total);
+    request.onProgress = [from](const Progress &progress) {
+      from.on_progress(from.user, progress.done, progress.total);
     };
   if (from.on_end)
     request.onEnd = [from](const Ending &ending) { passEnding(from, ending); };

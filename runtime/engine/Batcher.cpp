@@ -18,7 +18,7 @@ using namespace qwen;
 Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
     : request(std::move(newRequest)), id(number),
       sampler(request.sampling, model.vocabSize, model.tokenizerVocab,
-              request.answer) {
+              request.answer, request.stopTokens) {
   const auto size = static_cast<int64_t>(request.prompt.size());
   if (size == 0)
     throw Error("the prompt is empty: at least one token is needed");
@@ -37,7 +37,7 @@ Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
                       " is not in the model's vocabulary of " +
                       std::to_string(model.vocabSize),
                   ErrorKind::InvalidToken);
-    sampler.accept(token);
+    sampler.acceptPrompt(token);
   }
   // The last drawn token never runs.
   mostTokens = static_cast<size_t>(
@@ -350,8 +350,11 @@ void Batcher::receive(size_t index, std::span<float> logits) {
 
 void Batcher::draw(Job &job, std::span<float> logits) {
   const size_t position = job.tokens.size();
-  const int32_t id = job.sampler.sample(logits, position);
-  job.sampler.accept(id);
+  std::optional<int32_t> given;
+  if (job.request.onDraw)
+    given = job.request.onDraw();
+  const int32_t id = given ? *given : job.sampler.sample(logits, position);
+  job.sampler.acceptDrawn(id);
   job.tokens.push_back(id);
   ++sums.drawnTokens;
   tell(job, logits, id, static_cast<int64_t>(position));
@@ -388,7 +391,7 @@ void Batcher::advance(Job &job) {
   const int64_t length = state.length(job.sequence);
   const int64_t prompt = std::ssize(job.request.prompt);
   if (job.request.onProgress && length <= prompt && !job.wasPreempted)
-    job.request.onProgress(length, prompt);
+    job.request.onProgress({length, prompt, job.cachedTokens});
   if (!job.ended && job.tokens.size() == job.mostTokens && length >= prompt)
     job.ended = EndReason::Length;
 }

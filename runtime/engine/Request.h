@@ -35,6 +35,13 @@ struct TokenEvent {
   std::span<const TokenLogprob> top;
 };
 
+/// How much of a prompt has run.
+struct Progress {
+  int64_t done, total;
+  /// Tokens that the prefix cache had; they count as done.
+  int64_t cached;
+};
+
 enum class EndReason {
   /// A stop token was drawn.
   Stop,
@@ -84,10 +91,13 @@ struct Request {
   /// Receives the hidden values of the last token of the prompt. Nothing is
   /// drawn then.
   std::function<void(std::span<const float>)> onHidden = {};
+  /// Called before each draw. Returns a token that the answer gets instead of a
+  /// drawn one, or nothing.
+  std::function<std::optional<int32_t>()> onDraw = {};
   /// Receives each token once, in order. Returns whether to go on.
   std::function<bool(const TokenEvent &)> onToken = {};
   /// Called after each step that ran a part of the prompt.
-  std::function<void(int64_t done, int64_t total)> onProgress = {};
+  std::function<void(const Progress &)> onProgress = {};
   /// Called once, after all other functions.
   std::function<void(const Ending &)> onEnd = {};
 };

@@ -8,11 +8,19 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 
 using namespace qwen;
 
 /// Number of tokens whose greatest logit is found first.
 static constexpr size_t kBlock = 512;
+
+static constexpr const char *kNothingToDraw =
+    "all logits are -infinity: no token is left to draw";
+
+/// Bits of a mark: a token with a bias, one that ends the answer, one already
+/// seen, one that the answer has.
+static constexpr uint8_t kBiased = 1, kEnd = 2, kSeen = 4, kCounted = 8;
 
 SamplerOptions qwen::samplerOptions(const GenerationConfig &generation) {
   SamplerOptions options;
@@ -55,51 +63,113 @@ double qwen::uniform(uint64_t seed, uint64_t answer, uint64_t position) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
+static void requireToken(int32_t id, size_t vocab) {
+  if (id < 0 || static_cast<size_t>(id) >= vocab)
+    throw Error("token id " + std::to_string(id) +
+                " is not in the vocabulary of " + std::to_string(vocab));
+}
+
 Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
-                 int64_t tokenCount, uint64_t answerIndex)
+                 int64_t tokenCount, uint64_t answerIndex,
+                 std::span<const int32_t> ends)
     : options(samplerOptions), answer(answerIndex),
       tokens(static_cast<size_t>(tokenCount)) {
-  const auto check = [](bool good, const char *name, double found,
+  const auto check = [](bool good, std::string name, double found,
                         const char *needed) {
-    if (!good)
-      throw Error(std::string(name) + " is " + std::to_string(found) +
-                  " when " + needed + " is needed");
+    std::ranges::replace(name, '_', '-');
+    if (!good || !std::isfinite(found))
+      throw Error(name + " is " + std::to_string(found) + " when " + needed +
+                  " is needed");
   };
-  check(options.temperature >= 0 && std::isfinite(options.temperature),
-        "temperature", options.temperature, "0 or more");
-  check(options.topK >= 0, "top-k", static_cast<double>(options.topK),
-        "0 (all) or more");
-  check(options.topP > 0 && options.topP <= 1, "top-p", options.topP,
-        "more than 0 and at most 1");
-  check(options.minP >= 0 && options.minP <= 1, "min-p", options.minP,
-        "0 to 1");
-  check(options.repetitionPenalty > 0 &&
-            std::isfinite(options.repetitionPenalty),
-        "repetition penalty", options.repetitionPenalty, "more than 0");
+#define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
+                      Help)                                                    \
+  {                                                                            \
+    [[maybe_unused]] const Type value = options.Field;                         \
+    check(Valid, #Name, static_cast<double>(value), Needed);                   \
+  }
+#include "engine/SamplerOptions.def"
   check(tokenCount >= 1 && tokenCount <= vocab, "the vocabulary",
         static_cast<double>(tokenCount), "at least 1 token");
-  seen.assign(static_cast<size_t>(vocab), 0);
+  marks.assign(static_cast<size_t>(vocab), 0);
+  marked.reserve(tokens);
   blocks.reserve(tokens / kBlock + 1);
   keys.reserve(tokens);
   weights.reserve(tokens);
+  if (options.frequencyPenalty != 0 || options.presencePenalty != 0)
+    counts.assign(marks.size(), 0);
+  if (!options.logitBias.empty())
+    biases.assign(marks.size(), 0);
+  for (const auto &[id, bias] : options.logitBias) {
+    requireToken(id, marks.size());
+    check(true, "the logit bias", bias, "a finite number");
+    biases[static_cast<size_t>(id)] += bias;
+    mark(id, kBiased);
+  }
+  for (int32_t id : ends)
+    if (options.minTokens > 0 && id >= 0 && id < vocab)
+      mark(id, kEnd);
 }
 
-void Sampler::accept(int32_t id) {
-  if (id < 0 || static_cast<size_t>(id) >= seen.size())
-    throw Error("token id " + std::to_string(id) +
-                " is not in the vocabulary of " + std::to_string(seen.size()));
-  seen[static_cast<size_t>(id)] = 1;
+void Sampler::mark(int32_t id, uint8_t bits) {
+  const auto i = static_cast<size_t>(id);
+  // Padding cannot be drawn.
+  if (i >= tokens)
+    return;
+  if (!marks[i])
+    marked.push_back(id);
+  marks[i] |= bits;
 }
 
-void Sampler::reset() { std::ranges::fill(seen, uint8_t{0}); }
-
-float Sampler::penalize(float logit) const {
-  return logit > 0 ? logit / options.repetitionPenalty
-                   : logit * options.repetitionPenalty;
+void Sampler::acceptPrompt(int32_t id) {
+  requireToken(id, marks.size());
+  if (options.repetitionPenalty != 1)
+    mark(id, kSeen);
 }
 
-float Sampler::penalized(std::span<const float> logits, size_t id) const {
-  return seen[id] ? penalize(logits[id]) : logits[id];
+void Sampler::acceptDrawn(int32_t id) {
+  acceptPrompt(id);
+  ++drawn;
+  if (counts.empty())
+    return;
+  ++counts[static_cast<size_t>(id)];
+  mark(id, kCounted);
+}
+
+void Sampler::reset() {
+  drawn = 0;
+  std::ranges::fill(counts, 0);
+  std::erase_if(marked, [&](int32_t id) {
+    return !(marks[static_cast<size_t>(id)] &= kBiased | kEnd);
+  });
+}
+
+float Sampler::adjusted(size_t id, float logit) const {
+  const uint8_t bits = marks[id];
+  if (bits & kBiased)
+    logit += biases[id];
+  if (bits & kSeen)
+    logit = logit > 0 ? logit / options.repetitionPenalty
+                      : logit * options.repetitionPenalty;
+  if (bits & kCounted) {
+    logit -= static_cast<float>(counts[id]) * options.frequencyPenalty;
+    logit -= options.presencePenalty;
+  }
+  return logit;
+}
+
+template <typename VisitType>
+void Sampler::visitBlock(std::span<const float> logits, size_t block,
+                         VisitType visit) const {
+  const size_t begin = block * kBlock;
+  for (size_t id = begin; id < std::min(begin + kBlock, tokens); ++id) {
+    const float logit = logits[id];
+    if (logit == -INFINITY)
+      continue;
+    if (!marks[id])
+      visit(id, logit);
+    else if (!(marks[id] & kEnd) || drawn >= options.minTokens)
+      visit(id, adjusted(id, logit));
+  }
 }
 
 /// The greatest of some logits, or NaN if one is NaN or +infinity.
@@ -138,30 +208,26 @@ void Sampler::findGreatest(std::span<const float> logits) {
         " is NaN or infinity when a finite number, or -infinity for a token "
         "that is never drawn, is needed");
   }
-  if (std::ranges::count(blocks, -INFINITY) == std::ssize(blocks))
-    throw Error("all logits are -infinity: no token is left to draw");
-}
-
-/// The greatest that a penalty makes of logits up to `most`.
-float Sampler::bound(float most) const {
-  return std::max(most, penalize(most));
+  for (int32_t id : marked) {
+    const auto i = static_cast<size_t>(id);
+    if (logits[i] != -INFINITY)
+      blocks[i / kBlock] = std::max(blocks[i / kBlock], adjusted(i, logits[i]));
+  }
 }
 
 int32_t Sampler::greedy(std::span<const float> logits) const {
   size_t best = tokens;
   float most = -INFINITY;
-  for (size_t block = 0; block < blocks.size(); ++block) {
-    if (bound(blocks[block]) <= most)
-      continue;
-    const size_t begin = block * kBlock;
-    for (size_t id = begin; id < std::min(begin + kBlock, tokens); ++id) {
-      const float logit = penalized(logits, id);
-      if (logits[id] != -INFINITY && (best == tokens || logit > most)) {
-        most = logit;
-        best = id;
-      }
-    }
-  }
+  for (size_t block = 0; block < blocks.size(); ++block)
+    if (blocks[block] > most)
+      visitBlock(logits, block, [&](size_t id, float logit) {
+        if (best == tokens || logit > most) {
+          most = logit;
+          best = id;
+        }
+      });
+  if (best == tokens)
+    throw Error(kNothingToDraw);
   return static_cast<int32_t>(best);
 }
 
@@ -180,22 +246,17 @@ static float keyLogit(uint64_t key) {
 }
 
 void Sampler::selectKeys(std::span<const float> logits) {
-  const size_t most = options.topK
-                          ? std::min(static_cast<size_t>(options.topK), tokens)
-                          : tokens;
+  const size_t most =
+      options.topK ? static_cast<size_t>(options.topK) : SIZE_MAX;
   // From `most` on, a heap with the last of the best keys on top.
   keys.clear();
   for (size_t block = 0; block < blocks.size(); ++block) {
-    const size_t begin = block * kBlock;
-    if (keys.size() == most &&
-        makeKey(bound(blocks[block]) / options.temperature, begin) >
-            keys.front())
+    if (blocks[block] == -INFINITY ||
+        (keys.size() == most && makeKey(blocks[block] / options.temperature,
+                                        block * kBlock) > keys.front()))
       continue;
-    for (size_t id = begin; id < std::min(begin + kBlock, tokens); ++id) {
-      if (logits[id] == -INFINITY)
-        continue;
-      const uint64_t key =
-          makeKey(penalized(logits, id) / options.temperature, id);
+    visitBlock(logits, block, [&](size_t id, float logit) {
+      const uint64_t key = makeKey(logit / options.temperature, id);
       if (keys.size() < most) {
         keys.push_back(key);
         if (keys.size() == most)
@@ -205,51 +266,117 @@ void Sampler::selectKeys(std::span<const float> logits) {
         keys.back() = key;
         std::ranges::push_heap(keys);
       }
+    });
+  }
+  if (keys.empty())
+    throw Error(kNothingToDraw);
+}
+
+//===----------------------------------------------------------------------===//
+// Drawing
+//===----------------------------------------------------------------------===//
+
+float Sampler::weightOf(uint64_t key) const {
+  const float logit = keyLogit(key);
+  // A tiny temperature makes logits infinite, and infinity - infinity is NaN.
+  return numerics::exp(logit == first ? 0 : logit - first);
+}
+
+void Sampler::orderMore() {
+  // A token whose logit is this much less is hardly ever drawn.
+  constexpr float kFirstReach = 8, kMostReach = 64;
+  constexpr std::ptrdiff_t kFew = 1024;
+  const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(weights.size());
+  auto end = keys.end();
+  reach = reach == 0 ? kFirstReach : 2 * reach;
+  if (end - begin > kFew && reach < kMostReach)
+    end = std::partition(begin, end, [&](uint64_t key) {
+      return keyLogit(key) >= first - reach;
+    });
+  std::sort(begin, end);
+  std::transform(begin, end, std::back_inserter(weights),
+                 [&](uint64_t key) { return weightOf(key); });
+}
+
+float Sampler::weight(size_t i) {
+  while (i >= weights.size())
+    orderMore();
+  return weights[i];
+}
+
+Sampler::Bounds Sampler::boundTotal() const {
+  double sum = 0;
+  for (uint64_t key : keys)
+    sum += weightOf(key);
+  // A sum of n numbers in any order has a relative error below n * 2^-53.
+  const double error = sum * static_cast<double>(keys.size()) * 0x1p-51;
+  return {sum - error, sum + error};
+}
+
+std::optional<size_t> Sampler::countKept(const Bounds &total) {
+  size_t kept = keys.size();
+  if (options.topP < 1) {
+    double head = 0;
+    kept = 0;
+    while (kept < keys.size() && head < options.topP * total.most) {
+      if (head >= options.topP * total.least)
+        return std::nullopt;
+      head += weight(kept++);
     }
   }
-  std::ranges::sort(keys);
+  if (options.minP > 0) {
+    // Weights descend, but for their last bits. The first one is 1.
+    size_t end = 0;
+    while (end < kept && weight(end) >= options.minP / 2)
+      ++end;
+    while (weights[end - 1] < options.minP)
+      --end;
+    kept = end;
+  }
+  return kept;
+}
+
+std::optional<size_t> Sampler::findPlace(double u, const Bounds &total) {
+  const std::optional<size_t> kept = countKept(total);
+  if (!kept)
+    return std::nullopt;
+  Bounds sum = total;
+  if (*kept < keys.size()) {
+    sum.least = 0;
+    for (size_t i = 0; i < *kept; ++i)
+      sum.least += weights[i];
+    sum.most = sum.least;
+  }
+  double running = 0;
+  for (size_t i = 0; i + 1 < *kept; ++i) {
+    running += weight(i);
+    if (running > u * sum.most)
+      return i;
+    if (running > u * sum.least)
+      return std::nullopt;
+  }
+  return *kept - 1;
 }
 
 int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
-  if (logits.size() != seen.size())
+  if (logits.size() != marks.size())
     throw Error("there are " + std::to_string(logits.size()) +
                 " logits when the vocabulary has " +
-                std::to_string(seen.size()));
+                std::to_string(marks.size()));
   findGreatest(logits);
   if (options.temperature == 0)
     return greedy(logits);
   selectKeys(logits);
-
+  first = keyLogit(*std::ranges::min_element(keys));
   weights.clear();
-  const float first = keyLogit(keys[0]);
-  for (uint64_t key : keys) {
-    const float logit = keyLogit(key);
-    // A tiny temperature makes logits infinite, and infinity - infinity is NaN.
-    weights.push_back(numerics::exp(logit == first ? 0 : logit - first));
+  reach = 0;
+  const double u = uniform(options.seed, answer, position);
+  std::optional<size_t> place = findPlace(u, boundTotal());
+  if (!place) {
+    double total = 0;
+    for (size_t i = 0; i < keys.size(); ++i)
+      total += weight(i);
+    place = findPlace(u, {total, total});
   }
-
-  size_t kept = weights.size();
-  if (options.topP < 1) {
-    double total = 0, head = 0;
-    for (float weight : weights)
-      total += weight;
-    kept = 0;
-    while (kept < weights.size()) {
-      head += weights[kept++];
-      if (head >= options.topP * total)
-        break;
-    }
-  }
-  // Weights descend, and the first one is 1.
-  while (weights[kept - 1] < options.minP)
-    --kept;
-
-  double total = 0, running = 0;
-  for (size_t i = 0; i < kept; ++i)
-    total += weights[i];
-  const double drawn = uniform(options.seed, answer, position) * total;
-  size_t i = 0;
-  while (i + 1 < kept && (running += weights[i]) <= drawn)
-    ++i;
-  return static_cast<int32_t>(low(keys[i]));
+  return static_cast<int32_t>(low(keys[*place]));
 }

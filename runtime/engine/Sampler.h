@@ -2,9 +2,9 @@
 //
 // docs/numerics.md, "Sampling": the same logits, options and seed give the same
 // token everywhere. The order of steps is that of transformers' generate():
-// repetition penalty, temperature, top-k, top-p, min-p. If logits tie with the
-// k-th largest, transformers keeps all of them, and this sampler keeps the
-// smallest ids.
+// penalties, temperature, top-k, top-p, min-p. If logits tie with the k-th
+// largest, transformers keeps all of them, and this sampler keeps the smallest
+// ids.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,24 +15,24 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace qwen {
 
+/// A number that is added to the logit of a token.
+struct TokenBias {
+  int32_t id;
+  float bias;
+};
+
+/// SamplerOptions.def describes the fields.
 struct SamplerOptions {
-  /// 0: always the most likely token; of equals, the smallest id.
-  float temperature = 1;
-  /// Number of most likely tokens that are kept; 0 keeps all.
-  int64_t topK = 0;
-  /// The most likely tokens that together have this probability are kept, in
-  /// (0, 1].
-  double topP = 1;
-  /// Tokens below this fraction of the highest probability are skipped.
-  double minP = 0;
-  /// Penalty for tokens already seen: divides their positive logits and
-  /// multiplies the others; 1 disables it.
-  float repetitionPenalty = 1;
+#define QWEN_SAMPLING(Type, Field, Name, Default, ...) Type Field = Default;
+#include "engine/SamplerOptions.def"
+  /// Biases of one token add up.
+  std::vector<TokenBias> logitBias = {};
   uint64_t seed = 0;
 };
 
@@ -54,13 +54,17 @@ class Sampler {
 public:
   /// `vocab` is the number of logits. Only the first `tokens` can be drawn; the
   /// rest are padding. `answer` is the index of this answer among the answers
-  /// to a prompt. Throws Error if an option is out of range.
+  /// to a prompt. `ends` are the tokens that minTokens holds back. Throws Error
+  /// if an option is out of range.
   Sampler(const SamplerOptions &options, int64_t vocab, int64_t tokens,
-          uint64_t answer = 0);
+          uint64_t answer = 0, std::span<const int32_t> ends = {});
 
-  /// Marks a token of the prompt or the answer as already seen, for the
-  /// repetition penalty. Throws Error if it is not in the vocabulary.
-  void accept(int32_t id);
+  /// Marks a token of the prompt as already seen, for the repetition penalty.
+  /// Throws Error if it is not in the vocabulary.
+  void acceptPrompt(int32_t id);
+  /// Marks a token of the answer as already seen, for all penalties. Throws
+  /// Error if it is not in the vocabulary.
+  void acceptDrawn(int32_t id);
   /// Forgets all tokens already seen.
   void reset();
 
@@ -70,26 +74,59 @@ public:
   int32_t sample(std::span<const float> logits, uint64_t position);
 
 private:
-  /// Fills `blocks`. Throws Error if no token can be drawn.
+  /// A number that lies between two others.
+  struct Bounds {
+    double least, most;
+  };
+
+  void mark(int32_t id, uint8_t bits);
+  /// Fills `blocks`. Throws Error if a logit is no number.
   void findGreatest(std::span<const float> logits);
-  /// Fills `keys` with the candidates that top-k keeps.
-  void selectKeys(std::span<const float> logits);
-  float penalize(float logit) const;
-  float penalized(std::span<const float> logits, size_t id) const;
-  float bound(float most) const;
+  /// Calls visit(id, logit) for the candidates of a block, with what bias and
+  /// penalties make of their logits.
+  template <typename VisitType>
+  void visitBlock(std::span<const float> logits, size_t block,
+                  VisitType visit) const;
+  float adjusted(size_t id, float logit) const;
   int32_t greedy(std::span<const float> logits) const;
+  /// Fills `keys` with the candidates that top-k keeps, in any order.
+  void selectKeys(std::span<const float> logits);
+  float weightOf(uint64_t key) const;
+  /// The weight of the i-th key in order.
+  float weight(size_t i);
+  /// Orders the next keys and computes their weights.
+  void orderMore();
+  /// Bounds of the sum of all weights in order, without the order.
+  Bounds boundTotal() const;
+  /// The number of tokens that top-p and min-p keep; nothing if the bounds of
+  /// the sum of all weights leave it open.
+  std::optional<size_t> countKept(const Bounds &total);
+  /// The place of the token that the random number `u` draws; nothing if the
+  /// bounds leave it open.
+  std::optional<size_t> findPlace(double u, const Bounds &total);
 
   SamplerOptions options;
   uint64_t answer;
   size_t tokens;
-  /// Whether each id was already seen.
-  std::vector<uint8_t> seen;
-  /// The greatest logit of each block of tokens. Blocks without a candidate are
-  /// skipped.
+  /// Number of tokens of the answer.
+  int64_t drawn = 0;
+  /// What changes the logit of each id, and the ids that have such bits.
+  std::vector<uint8_t> marks;
+  std::vector<int32_t> marked;
+  /// By id; empty without an option that needs them.
+  std::vector<float> biases;
+  std::vector<int32_t> counts;
+  /// A bound of the adjusted logits of each block of tokens. Blocks without a
+  /// candidate are skipped.
   std::vector<float> blocks;
-  /// Candidates in descending order of logits (makeKey).
+  /// Candidates (makeKey). The first weights.size() of them are in descending
+  /// order of logits, and come before all others.
   std::vector<uint64_t> keys;
-  /// exp(logit - greatest logit) of each candidate.
+  /// The greatest logit of a candidate.
+  float first = 0;
+  /// The candidates in order have logits down to `first` less this.
+  float reach = 0;
+  /// exp(logit - greatest logit) of each candidate in order.
   std::vector<float> weights;
 };
 

@@ -8,9 +8,11 @@
 
 using namespace qwen;
 
-Session::Session(Engine &sessionEngine, const SamplerOptions &options)
-    : engine(sessionEngine), sampler(options, engine.manifest().model.vocabSize,
-                                     engine.manifest().model.tokenizerVocab),
+Session::Session(Engine &sessionEngine, const SamplerOptions &options,
+                 std::span<const int32_t> ends)
+    : engine(sessionEngine),
+      sampler(options, engine.manifest().model.vocabSize,
+              engine.manifest().model.tokenizerVocab, 0, ends),
       sequence(engine.state().open()) {
   // The last drawn token never runs.
   ids.reserve(static_cast<size_t>(engine.manifest().model.context) + 1);
@@ -40,7 +42,7 @@ void Session::setTokens(std::span<const int32_t> tokens) {
   ids.assign(tokens.begin(), tokens.end());
   sampler.reset();
   for (int32_t id : ids)
-    sampler.accept(id);
+    sampler.acceptPrompt(id);
 }
 
 std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
@@ -62,6 +64,6 @@ std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
     engine.forward(batch, draw);
   }
   ids.push_back(drawn);
-  sampler.accept(drawn);
+  sampler.acceptDrawn(drawn);
   return drawn;
 }

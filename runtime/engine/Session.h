@@ -21,9 +21,11 @@ namespace qwen {
 /// Owns a sequence of an engine's KV cache. `next` allocates no memory.
 class Session {
 public:
-  /// Throws Error if no sequence is free or a sampling option is out of range.
+  /// `ends` are the tokens that SamplerOptions::minTokens holds back. Throws
+  /// Error if no sequence is free or a sampling option is out of range.
   /// `engine` must outlive the session.
-  Session(Engine &engine, const SamplerOptions &options);
+  Session(Engine &engine, const SamplerOptions &options,
+          std::span<const int32_t> ends = {});
   ~Session();
   Session(const Session &) = delete;
   Session &operator=(const Session &) = delete;

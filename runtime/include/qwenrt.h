@@ -10,7 +10,8 @@
 |*
 |* Only one thread may use a model at a time (the model has its own threads for
 |* the work), except that qwen_tokenize, qwen_detokenize, qwen_render_chat,
-|* qwen_logprobs, qwen_top_tokens and qwen_sampler_new may run on other threads
+|* qwen_encode_chat, qwen_logprobs, qwen_top_tokens and qwen_sampler_new may run
+on other threads
 |* at any time. Only one thread may use a sampler at a time. Several threads may
 |* use different models and samplers at once.
 |*
@@ -113,6 +114,12 @@ typedef struct qwen_failure {
   int64_t position;
 } qwen_failure;
 
+/* A number that is added to the logit of a token. */
+typedef struct qwen_bias {
+  int32_t id;
+  float bias;
+} qwen_bias;
+
 /* Options of a sampler. qwen_default_sampling returns the defaults. */
 typedef struct qwen_sampling {
   uint32_t size;
@@ -125,8 +132,19 @@ typedef struct qwen_sampling {
   double top_p;
   /* Skip tokens below this fraction of the highest probability. */
   double min_p;
-  /* Penalty for tokens already seen; 1 disables it. */
+  /* Penalty for tokens already seen: divides their positive logits and
+     multiplies the others; 1 disables it. */
   float repetition_penalty;
+  /* Subtracted from the logit of a token for each time that the answer has it,
+     and once. */
+  float frequency_penalty;
+  float presence_penalty;
+  /* No token ends the answer before it has this many tokens: none of
+     qwen_is_end, and none of the stop_tokens of a request. */
+  int64_t min_tokens;
+  /* Added to the logits of tokens. logit_bias may be NULL if the count is 0. */
+  const qwen_bias *logit_bias;
+  size_t logit_bias_count;
   /* Seed of the random numbers. */
   uint64_t seed;
 } qwen_sampling;
@@ -169,14 +187,23 @@ int32_t qwen_is_end(const qwen_model *model, int32_t id);
 int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
                       int32_t allow_special, int32_t *ids, size_t capacity);
 
-/* Renders the model's chat template. `json` is an object of `size` bytes with
-   the template's variables: "messages", optionally "tools", "enable_thinking"
-   and others. add_generation_prompt is true unless it is given. Returns the
-   number of bytes of the prompt and writes at most `capacity` of them to
-   `text`, without a terminating zero. Returns a negative number if the model
-   has no template or the template fails. */
+/* Renders the model's chat template. Special tokens in the text of messages
+   look like those of the template; qwen_encode_chat knows them apart. `json` is
+   an object of `size` bytes with the template's variables: "messages",
+   optionally "tools", "enable_thinking" and others. add_generation_prompt is
+   true unless it is given. Returns the number of bytes of the prompt and writes
+   at most `capacity` of them to `text`, without a terminating zero. Returns a
+   negative number if the model has no template or the template fails. */
 int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
                          char *text, size_t capacity);
+
+/* Converts messages to ids by the model's chat template. `json` is as in
+   qwen_render_chat. If `allow_special` is 0, text of `json` never becomes a
+   special token: only what the template itself writes does. Returns the number
+   of ids and writes at most `capacity` of them to `ids`, which may be NULL if
+   `capacity` is 0. Returns a negative number as qwen_render_chat does. */
+int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
+                         int32_t allow_special, int32_t *ids, size_t capacity);
 
 /* Converts `count` ids to bytes. Returns the number of bytes and writes at most
    `capacity` of them to `text`, without a terminating zero. Several ids may

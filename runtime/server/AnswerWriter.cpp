@@ -56,10 +56,12 @@ ordered_json AnswerWriter::base(bool isChunk) const {
 }
 
 ordered_json AnswerWriter::usage(const Usage &tokens) const {
-  return {{"prompt_tokens", tokens.prompt},
-          {"completion_tokens", tokens.drawn},
-          {"total_tokens", tokens.prompt + tokens.drawn},
-          {"prompt_tokens_details", {{"cached_tokens", tokens.cached}}}};
+  return {
+      {"prompt_tokens", tokens.prompt},
+      {"completion_tokens", tokens.drawn},
+      {"total_tokens", tokens.prompt + tokens.drawn},
+      {"prompt_tokens_details", {{"cached_tokens", tokens.cached}}},
+      {"completion_tokens_details", {{"reasoning_tokens", tokens.reasoning}}}};
 }
 
 ordered_json AnswerWriter::timings() const {
@@ -155,17 +157,26 @@ ordered_json AnswerWriter::logprobs(const Delta &delta, Choice &state) const {
              : completionLogprobs(delta.tokens, state);
 }
 
+/// The message of a whole answer, or what a chunk adds to it.
+static ordered_json messageOf(const Delta &delta, bool isChunk) {
+  ordered_json message = ordered_json::object();
+  if (!isChunk)
+    message["role"] = "assistant";
+  if (!isChunk || !delta.text.empty())
+    message["content"] = delta.text;
+  // The names of DeepSeek and llama.cpp, and of vLLM.
+  if (!delta.reasoning.empty())
+    message["reasoning_content"] = message["reasoning"] = delta.reasoning;
+  return message;
+}
+
 ordered_json AnswerWriter::choiceOf(const Delta &delta, bool isChunk,
                                     Choice &state) const {
   ordered_json choice = {{"index", delta.choice}};
-  if (task.kind != AnswerKind::Chat)
-    choice["text"] = delta.text;
-  else if (!isChunk)
-    choice["message"] = {{"role", "assistant"}, {"content", delta.text}};
-  else if (delta.text.empty())
-    choice["delta"] = ordered_json::object();
+  if (task.kind == AnswerKind::Chat)
+    choice[isChunk ? "delta" : "message"] = messageOf(delta, isChunk);
   else
-    choice["delta"] = {{"content", delta.text}};
+    choice["text"] = delta.text;
   // The last chunk of a choice has no tokens.
   choice["logprobs"] =
       isChunk && delta.tokens.empty() ? ordered_json() : logprobs(delta, state);
@@ -225,9 +236,10 @@ ordered_json AnswerWriter::chunk(const ordered_json &choice) const {
 
 std::string AnswerWriter::progressEvent(const Delta &delta) const {
   ordered_json object = chunk(nullptr);
-  object["prompt_progress"] = {
-      {"total", task.prompts[generation.promptOf(delta.choice)].size()},
-      {"processed", *delta.progress}};
+  object["prompt_progress"] = {{"total", delta.progress->total},
+                               {"cache", delta.progress->cached},
+                               {"processed", delta.progress->done},
+                               {"time_ms", delta.seconds * 1e3}};
   return event(object);
 }
 
@@ -249,7 +261,8 @@ std::string AnswerWriter::events(std::vector<Delta> deltas) {
     Delta last{.choice = delta.choice};
     std::swap(last.finish, delta.finish);
     std::swap(last.stopReason, delta.stopReason);
-    if (!delta.text.empty() || !delta.tokens.empty()) {
+    if (!delta.text.empty() || !delta.reasoning.empty() ||
+        !delta.tokens.empty()) {
       const ordered_json choice = choiceOf(delta, true, state);
       text += event(chunk(choice));
     }
@@ -284,6 +297,7 @@ void AnswerWriter::add(std::vector<Delta> deltas) {
     Delta &all = choices[delta.choice].delta;
     all.choice = delta.choice;
     all.text += delta.text;
+    all.reasoning += delta.reasoning;
     all.hidden = std::move(delta.hidden);
     std::ranges::move(delta.tokens, std::back_inserter(all.tokens));
     if (!delta.finish.empty()) {

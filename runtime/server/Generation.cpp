@@ -25,7 +25,8 @@ Generation::Generation(GenerationTask task, const Tokenizer &textTokenizer,
   for (size_t i = 0; i < count; ++i)
     states.push_back(
         {.text = AnswerText(parameters.stop, parameters.includeStop),
-         .tokens = {}});
+         .thinking = Thinking(what.think, tokenizer, what.prompts[promptOf(i)],
+                              parameters.thinkingBudget)});
   deltas.reserve(count);
 }
 
@@ -63,9 +64,14 @@ Request Generation::requestOf(size_t choice) {
       self->states[choice].hidden.assign(values.begin(), values.end());
     };
   if (parameters.returnProgress)
-    request.onProgress = [self = shared_from_this(), choice](int64_t done,
-                                                             int64_t) {
-      self->give({.choice = choice, .progress = done});
+    request.onProgress = [self = shared_from_this(),
+                          choice](const Progress &progress) {
+      self->give(
+          {.choice = choice, .progress = progress, .seconds = self->elapsed()});
+    };
+  if (parameters.thinkingBudget)
+    request.onDraw = [self = shared_from_this(), choice] {
+      return self->states[choice].thinking.next();
     };
   return request;
 }
@@ -100,7 +106,7 @@ void Generation::cancel() {
 }
 
 void Generation::push(Delta delta) {
-  deltaBytes += sizeof(Delta) + delta.text.size();
+  deltaBytes += sizeof(Delta) + delta.text.size() + delta.reasoning.size();
   for (const TokenRecord &token : delta.tokens)
     deltaBytes += sizeof(token) + token.top.size() * sizeof(TokenLogprob);
   deltas.push_back(std::move(delta));
@@ -128,6 +134,19 @@ void Generation::noteTimes(Choice &state) {
   state.lastTokenTime = now;
 }
 
+Delta Generation::deltaOf(size_t choice, std::string text) {
+  Choice &state = states[choice];
+  Delta delta{.choice = choice};
+  if (what.parameters.splitReasoning)
+    text = state.thinking.trim(std::move(text));
+  const bool isReasoning =
+      what.parameters.splitReasoning && state.thinking.isInside();
+  (isReasoning ? delta.reasoning : delta.text) = std::move(text);
+  if (!delta.text.empty() || !delta.reasoning.empty())
+    delta.tokens = std::exchange(state.tokens, {});
+  return delta;
+}
+
 bool Generation::onToken(size_t choice, const TokenEvent &event) {
   const Parameters &parameters = what.parameters;
   Choice &state = states[choice];
@@ -147,11 +166,12 @@ bool Generation::onToken(size_t choice, const TokenEvent &event) {
       (!parameters.ignoreEos && std::ranges::count(what.ends, event.id)) ||
       std::ranges::count(parameters.stopTokens, event.id);
   if (!isEnd && !(parameters.skipSpecial && tokenizer.isSpecial(event.id)))
-    text = state.text.push(tokenizer.tokenBytes(event.id));
-  if (!text.empty())
-    give({.choice = choice,
-          .text = std::move(text),
-          .tokens = std::exchange(state.tokens, {})});
+    text = parameters.splitReasoning && state.thinking.isMark(event.id)
+               ? state.text.finish()
+               : state.text.push(tokenizer.tokenBytes(event.id));
+  if (Delta delta = deltaOf(choice, std::move(text)); !delta.tokens.empty())
+    give(std::move(delta));
+  state.thinking.push(event.id);
   const std::lock_guard lock(mutex);
   return !state.text.stop() && deltaBytes <= kMostDeltaBytes;
 }
@@ -163,10 +183,10 @@ static const char *finishOf(EndReason reason) {
 
 void Generation::onEnd(size_t choice, const Ending &ending) {
   Choice &state = states[choice];
-  Delta last{.choice = choice,
-             .text = state.text.finish(),
-             .tokens = std::exchange(state.tokens, {}),
-             .hidden = std::move(state.hidden)};
+  Delta last = deltaOf(choice, state.text.finish());
+  if (!state.tokens.empty())
+    last.tokens = std::exchange(state.tokens, {});
+  last.hidden = std::move(state.hidden);
   last.finish = state.text.stop() ? "stop" : finishOf(ending.reason);
   if (state.text.stop())
     last.stopReason = *state.text.stop();
@@ -181,6 +201,7 @@ void Generation::onEnd(size_t choice, const Ending &ending) {
       tokens.cached += ending.cachedTokens;
     }
     tokens.drawn += ending.drawnTokens;
+    tokens.reasoning += state.thinking.count();
     end = elapsed();
     ++ended;
     if (failure) {

@@ -14,6 +14,7 @@
 #include "server/ApiError.h"
 #include "server/Metrics.h"
 #include "server/Parameters.h"
+#include "server/Thinking.h"
 
 #include <functional>
 #include <memory>
@@ -33,9 +34,11 @@ struct TokenRecord {
 struct Delta {
   size_t choice;
   std::string text = {};
+  std::string reasoning = {};
   std::vector<TokenRecord> tokens = {};
-  /// Tokens of the prompt that have run.
-  std::optional<int64_t> progress = {};
+  /// After a part of the prompt has run, with the time since the start.
+  std::optional<Progress> progress = {};
+  double seconds = 0;
   /// The hidden values of the last token, for an embedding.
   std::vector<float> hidden = {};
   /// "stop" or "length" at the end of the choice.
@@ -47,6 +50,8 @@ struct Delta {
 /// Numbers of tokens.
 struct Usage {
   int64_t prompt = 0, cached = 0, drawn = 0;
+  /// Drawn tokens of the reasoning.
+  int64_t reasoning = 0;
 };
 
 /// Called by any thread; must not block.
@@ -63,6 +68,8 @@ struct GenerationTask {
   std::vector<std::string> promptTexts = {};
   /// The model's tokens that end an answer.
   std::vector<int32_t> ends;
+  /// Null if no part of an answer is reasoning.
+  const ThinkTokens *think = nullptr;
   uint64_t salt = 0;
 };
 
@@ -100,13 +107,17 @@ private:
   /// Of the scheduler's thread.
   struct Choice {
     AnswerText text;
-    std::vector<TokenRecord> tokens;
+    Thinking thinking;
+    std::vector<TokenRecord> tokens = {};
     std::vector<float> hidden = {};
     int64_t lastTokenTime = 0;
     int32_t lastToken = -1;
   };
 
   Request requestOf(size_t choice);
+  /// A delta with the tokens since the last one and `text`, as content or as
+  /// reasoning.
+  Delta deltaOf(size_t choice, std::string text);
   bool onToken(size_t choice, const TokenEvent &event);
   void onEnd(size_t choice, const Ending &ending);
   /// Seconds since the start.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -58,6 +59,17 @@ static void storeStreamOptions(P &to, J value) {
   to.hasStreamOptions = true;
 }
 
+static void requireOneOf(const std::string &name, J value,
+                         std::initializer_list<const char *> words) {
+  std::string list;
+  for (const char *word : words)
+    if (value == word)
+      return;
+    else
+      list += (list.empty() ? "" : ", ") + std::string(word);
+  throw ApiError(400, name + " must be one of " + list, name);
+}
+
 static constexpr uint8_t kChat = kChatParameters;
 static constexpr uint8_t kText = kCompletionParameters;
 static constexpr uint8_t kBoth = kChat | kText;
@@ -80,9 +92,7 @@ static constexpr std::array kTable = std::to_array<Parameter>({
     {"encoding_format", Kind::String, kEmbeddingParameters, "float or base64",
      0, 0,
      [](P &to, J value) {
-       if (value != "float" && value != "base64")
-         throw ApiError(400, "encoding_format must be float or base64",
-                        "encoding_format");
+       requireOneOf("encoding_format", value, {"float", "base64"});
        to.base64 = value == "base64";
      }},
     {"dimensions", Kind::Integer, kEmbeddingParameters,
@@ -96,23 +106,22 @@ static constexpr std::array kTable = std::to_array<Parameter>({
      kMost, [](P &to, J value) { to.maxTokens = value; }},
     {"n_predict", Kind::Integer, kBoth, "The same as max_tokens", 0, kMost,
      [](P &to, J value) { to.maxTokens = value; }},
-    {"temperature", Kind::Number, kBoth,
-     "Sampling temperature; 0 always takes the most likely token", 0, 2,
-     [](P &to, J value) { to.sampling.temperature = value; }},
-    {"top_k", Kind::Integer, kBoth,
-     "Sample from this many most likely tokens; 0 or -1 keeps all", -1, kMost,
+#define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
+                      Help)                                                    \
+  {#Name,                                                                      \
+   std::is_integral_v<Type> ? Kind::Integer : Kind::Number,                    \
+   kBoth,                                                                      \
+   Help,                                                                       \
+   Least,                                                                      \
+   Most,                                                                       \
+   [](P &to, J value) { to.sampling.Field = value; }},
+#include "engine/SamplerOptions.def"
+    {"logit_bias", Kind::Biases, kBoth,
+     "Numbers that are added to the logits of tokens, by token id", -100, 100,
      [](P &to, J value) {
-       to.sampling.topK = std::max<int64_t>(value.get<int64_t>(), 0);
+       for (const auto &[id, bias] : value.items())
+         to.sampling.logitBias.push_back({std::stoi(id), bias.get<float>()});
      }},
-    {"top_p", Kind::Number, kBoth,
-     "Sample from the most likely tokens that together have this probability",
-     1e-9, 1, [](P &to, J value) { to.sampling.topP = value; }},
-    {"min_p", Kind::Number, kBoth,
-     "Skip tokens below this fraction of the highest probability", 0, 1,
-     [](P &to, J value) { to.sampling.minP = value; }},
-    {"repetition_penalty", Kind::Number, kBoth,
-     "Penalty for tokens already seen; 1 disables it", 0.01, 100,
-     [](P &to, J value) { to.sampling.repetitionPenalty = value; }},
     {"repeat_penalty", Kind::Number, kBoth, "The same as repetition_penalty",
      0.01, 100, [](P &to, J value) { to.sampling.repetitionPenalty = value; }},
     {"seed", Kind::Integer, kBoth,
@@ -178,6 +187,24 @@ static constexpr std::array kTable = std::to_array<Parameter>({
     {"chat_template_kwargs", Kind::Object, kChat,
      "Further variables of the chat template, such as enable_thinking", 0, 0,
      [](P &to, J value) { to.templateVariables = value; }},
+    {"reasoning_effort", Kind::String, kChat,
+     "none sets enable_thinking of the chat template to false; other words "
+     "have no effect",
+     0, 0, [](P &to, J value) { to.noThinking = value == "none"; }},
+    {"reasoning_format", Kind::String, kChat,
+     "none leaves the reasoning in the content; auto and deepseek return it as "
+     "reasoning_content and as reasoning",
+     0, 0,
+     [](P &to, J value) {
+       requireOneOf("reasoning_format", value, {"none", "auto", "deepseek"});
+       to.splitReasoning = value != "none";
+     }},
+    {"thinking_token_budget", Kind::Integer, kChat,
+     "Maximum number of tokens of the reasoning, which ends then", 0, kMost,
+     [](P &to, J value) { to.thinkingBudget = value; }},
+    {"thinking_budget", Kind::Integer, kChat,
+     "The same as thinking_token_budget", 0, kMost,
+     [](P &to, J value) { to.thinkingBudget = value; }},
     {"cache_salt", Kind::String, kBoth,
      "Only requests with the same text share the prefix cache", 0, 0,
      [](P &to, J value) { to.cacheSalt = value; }},
@@ -203,10 +230,6 @@ static constexpr std::array kTable = std::to_array<Parameter>({
     {"cache_prompt", Kind::Ignored, kBoth, ""},
     {"parallel_tool_calls", Kind::Ignored, kChat, ""},
 
-    {"presence_penalty", Kind::Neutral, kBoth, "", 0, 0, nullptr, "0"},
-    {"frequency_penalty", Kind::Neutral, kBoth, "", 0, 0, nullptr, "0"},
-    {"logit_bias", Kind::Neutral, kBoth, "", 0, 0, nullptr, "{}"},
-    {"min_tokens", Kind::Neutral, kBoth, "", 0, 0, nullptr, "0"},
     {"best_of", Kind::Neutral, kText, "", 0, 0, nullptr, "1"},
     {"suffix", Kind::Neutral, kText, "", 0, 0, nullptr, "\"\""},
     {"response_format", Kind::Neutral, kBoth, "", 0, 0, nullptr,
@@ -232,7 +255,9 @@ struct Checked {
   [[noreturn]] void fail(const std::string &needed) const {
     throw ApiError(400, name + " must be " + needed, name);
   }
+  void id(double value, const std::string &text) const;
   void ids(J value) const;
+  void biases(J value, const Parameter &row) const;
   void strings(J value) const;
   void prompts(J value) const;
   void number(J value, const Parameter &row) const;
@@ -259,19 +284,37 @@ void Checked::number(J value, const Parameter &row) const {
                           ordered_json::error_handler_t::replace)));
 }
 
+void Checked::id(double value, const std::string &text) const {
+  if (value < 0 || value >= static_cast<double>(limits.vocabSize))
+    throw ApiError(400,
+                   name + ": token id " + text +
+                       " is out of vocabulary: the model has " +
+                       std::to_string(limits.vocabSize) + " tokens",
+                   name);
+}
+
 void Checked::ids(J value) const {
   if (!value.is_array())
     fail("an array of token ids");
-  for (J id : value)
-    if (!id.is_number_integer())
+  for (J each : value)
+    if (each.is_number_integer())
+      id(each.get<double>(), each.dump());
+    else
       fail("an array of token ids");
-    else if (id.get<double>() < 0 ||
-             id.get<double>() >= static_cast<double>(limits.vocabSize))
-      throw ApiError(400,
-                     name + ": token id " + id.dump() +
-                         " is out of vocabulary: the model has " +
-                         std::to_string(limits.vocabSize) + " tokens",
-                     name);
+}
+
+void Checked::biases(J value, const Parameter &row) const {
+  if (!value.is_object())
+    fail("an object with a number for each token id");
+  for (const auto &[key, bias] : value.items()) {
+    int32_t parsed = 0;
+    const auto [end, error] =
+        std::from_chars(key.data(), key.data() + key.size(), parsed);
+    if (error != std::errc() || end != key.data() + key.size())
+      fail("an object with a number for each token id, not for " + quote(key));
+    id(parsed, key);
+    number(bias, row);
+  }
 }
 
 void Checked::strings(J value) const {
@@ -401,6 +444,9 @@ static void storeParameter(const Parameter &row, J value,
   case Kind::Ids:
     checked.ids(value);
     break;
+  case Kind::Biases:
+    checked.biases(value, row);
+    break;
   case Kind::Object:
     if (!value.is_object())
       checked.fail("an object");
@@ -446,6 +492,9 @@ static void checkTogether(ParameterSet set, J body, const P &parameters) {
     need(!parameters.prompts.empty(), "input", "is missing");
   if (set == kDetokenizeParameters)
     need(body.contains("tokens"), "tokens", "is missing");
+  need(parameters.sampling.minTokens <=
+           parameters.maxTokens.value_or(parameters.sampling.minTokens),
+       "min_tokens", "must be at most max_tokens");
   need(parameters.stream || !parameters.hasStreamOptions, "stream_options",
        "needs stream");
   need(!body.contains("cache_salt") || body["cache_salt"].is_null() ||
@@ -475,6 +524,8 @@ void server::parseParameters(std::string_view text, ParameterSet set,
       throw ApiError(400, "unknown parameter " + name, name,
                      "unknown_parameter");
   }
+  // -1 keeps all tokens, as 0 does.
+  to.sampling.topK = std::max<int64_t>(to.sampling.topK, 0);
   checkTogether(set, body, to);
 }
 
@@ -486,6 +537,10 @@ static ordered_json schemaOf(const Parameter &row) {
   ordered_json text = {{"type", "string"}};
   ordered_json ids = {{"type", "array"},
                       {"items", {{"type", "integer"}, {"minimum", 0}}}};
+  ordered_json number = {
+      {"type", row.kind == Kind::Integer ? "integer" : "number"},
+      {"minimum", row.least},
+      {"maximum", row.most}};
   const auto listOf = [](const ordered_json &items) {
     return ordered_json{{"type", "array"}, {"items", items}};
   };
@@ -494,9 +549,9 @@ static ordered_json schemaOf(const Parameter &row) {
     return {{"type", "boolean"}};
   case Kind::Integer:
   case Kind::Number:
-    return {{"type", row.kind == Kind::Integer ? "integer" : "number"},
-            {"minimum", row.least},
-            {"maximum", row.most}};
+    return number;
+  case Kind::Biases:
+    return {{"type", "object"}, {"additionalProperties", number}};
   case Kind::String:
     return text;
   case Kind::Ids:

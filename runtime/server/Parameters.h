@@ -57,6 +57,10 @@ struct Parameters {
   bool continueFinalMessage = false;
   /// Further variables of the chat template.
   nlohmann::ordered_json templateVariables = nlohmann::ordered_json::object();
+  bool noThinking = false;
+  /// Reasoning is no part of the content.
+  bool splitReasoning = true;
+  std::optional<int64_t> thinkingBudget;
   std::string cacheSalt;
   int32_t priority = 0;
   /// /detokenize.
@@ -82,6 +86,8 @@ enum class ParameterKind : uint8_t {
   String,
   /// An array of ids.
   Ids,
+  /// An object with a number for each id.
+  Biases,
   Object,
   /// A string or an array of strings.
   Strings,

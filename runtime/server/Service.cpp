@@ -67,8 +67,8 @@ Service::Service(const Artifact &modelArtifact, const Engine &engine,
                  ? std::nullopt
                  : std::optional<ChatFormat>(
                        std::in_place, artifact.chatTemplate(), tokenizer)),
-      scheduler(requestScheduler), pages(engine.state().pages()),
-      options(serviceOptions),
+      think(thinkTokens(tokenizer)), scheduler(requestScheduler),
+      pages(engine.state().pages()), options(serviceOptions),
       name(options.model.empty() ? manifest.model.name : options.model) {}
 
 //===----------------------------------------------------------------------===//
@@ -225,11 +225,17 @@ std::vector<int32_t> Service::chatPrompt(const Parameters &parameters) const {
 
 Reply Service::chat(const HttpRequest &request, const WakeFn &wake) {
   Parameters parameters = parse(request, kChatParameters);
+  if (parameters.thinkingBudget && !think)
+    throw ApiError(400,
+                   "thinking_token_budget needs a model with the tokens "
+                   "<think> and </think>",
+                   "thinking_token_budget");
   std::vector<std::vector<int32_t>> prompts = {chatPrompt(parameters)};
   return generate({.parameters = std::move(parameters),
                    .kind = AnswerKind::Chat,
                    .prompts = std::move(prompts),
-                   .ends = format->endTokens(manifest.generation.eosTokenIds)},
+                   .ends = format->endTokens(manifest.generation.eosTokenIds),
+                   .think = think ? &*think : nullptr},
                   wake);
 }
 

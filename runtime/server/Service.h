@@ -109,6 +109,7 @@ private:
   const Manifest &manifest;
   const Tokenizer tokenizer;
   const std::optional<ChatFormat> format;
+  const std::optional<ThinkTokens> think;
   Scheduler &scheduler;
   const int64_t pages;
   const ServiceOptions options;

@@ -155,8 +155,8 @@ protected:
       entry.drawn.push_back(event.id);
       return true;
     };
-    request.onProgress = [&](int64_t done, int64_t) {
-      entry.progress.push_back(done);
+    request.onProgress = [&](const Progress &progress) {
+      entry.progress.push_back(progress.done);
     };
     request.onEnd = [&](const Ending &ending) {
       EXPECT_FALSE(entry.ending);

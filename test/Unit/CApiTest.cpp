@@ -109,6 +109,16 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
             (std::vector<int32_t>{38, 5, 6}));
   EXPECT_EQ(qwen_top_tokens(model, logits.data(), top, 50), 40);
   qwen_sampler_free(sampler);
+  const qwen_bias bias = {9, 5};
+  sampling.logit_bias = &bias;
+  sampling.logit_bias_count = 1;
+  sampler = qwen_sampler_new(model, &sampling, 0);
+  EXPECT_EQ(qwen_sample(sampler, logits.data(), 2), 9);
+  qwen_sampler_free(sampler);
+  sampling.logit_bias = nullptr;
+  EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr);
+  EXPECT_STREQ(qwen_last_error(), "qwen_sampler_new: logit_bias is NULL");
+  sampling.logit_bias_count = 0;
   sampling.top_p = 2;
   EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr);
 
@@ -424,12 +434,13 @@ TEST(CApi, StructsKeepTheirSizes) {
   EXPECT_EQ(sizeof(qwen_options), 24u);
   EXPECT_EQ(sizeof(qwen_token), 24u);
   EXPECT_EQ(sizeof(qwen_failure), 16u);
-  EXPECT_EQ(sizeof(qwen_sampling), 48u);
+  EXPECT_EQ(sizeof(qwen_bias), 8u);
+  EXPECT_EQ(sizeof(qwen_sampling), 80u);
   EXPECT_EQ(sizeof(qwen_scheduler_options), 16u);
   EXPECT_EQ(sizeof(qwen_logprob), 8u);
   EXPECT_EQ(sizeof(qwen_token_event), 40u);
   EXPECT_EQ(sizeof(qwen_ending), 40u);
-  EXPECT_EQ(sizeof(qwen_request), 160u);
+  EXPECT_EQ(sizeof(qwen_request), 192u);
   EXPECT_EQ(sizeof(qwen_counts), 64u);
 }
 

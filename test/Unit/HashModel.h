@@ -75,11 +75,11 @@ inline Manifest hashManifest(int64_t context, int64_t tokens) {
 
 /// The drawn tokens of a request, without an engine.
 inline std::vector<int32_t> hashAnswer(const Request &request) {
-  Sampler sampler(request.sampling, 40, 37, request.answer);
+  Sampler sampler(request.sampling, 40, 37, request.answer, request.stopTokens);
   uint64_t hash = 0;
   for (int32_t id : request.prompt) {
     hash = hashAfter(hash, id);
-    sampler.accept(id);
+    sampler.acceptPrompt(id);
   }
   std::vector<int32_t> drawn;
   std::vector<float> logits(40);
@@ -88,7 +88,7 @@ inline std::vector<int32_t> hashAnswer(const Request &request) {
       logits[static_cast<size_t>(i)] = hashLogit(hash, i);
     drawn.push_back(
         sampler.sample(logits, request.prompt.size() + drawn.size()));
-    sampler.accept(drawn.back());
+    sampler.acceptDrawn(drawn.back());
     hash = hashAfter(hash, drawn.back());
     if (std::ranges::count(request.stopTokens, drawn.back()))
       break;

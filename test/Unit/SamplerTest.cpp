@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 using namespace qwen;
 using qwen::test::errorOf;
@@ -63,12 +64,12 @@ TEST(Sampler, RepetitionPenaltyCountsAnIdOnce) {
   Sampler sampler({.temperature = 0, .repetitionPenalty = 2}, 3, 3);
   const std::vector<float> logits = {4, 3, -1};
   EXPECT_EQ(sampler.sample(logits, 0), 0);
-  sampler.accept(0);
-  sampler.accept(0);
+  sampler.acceptPrompt(0);
+  sampler.acceptPrompt(0);
   EXPECT_EQ(sampler.sample(logits, 0), 1); // 4 / 2 = 2 < 3
   EXPECT_EQ(sampler.sample(std::vector<float>{7, 3, -1}, 0), 0); // 7 / 2 = 3.5
-  sampler.accept(1);
-  sampler.accept(2);
+  sampler.acceptPrompt(1);
+  sampler.acceptPrompt(2);
   // -1 * 2 = -2 is worse than 0.5 / 2.
   EXPECT_EQ(sampler.sample(std::vector<float>{-3, 0.5, -1}, 0), 1);
   sampler.reset();
@@ -135,8 +136,8 @@ TEST(Sampler, ExcludedTokensAreNeverDrawn) {
   // Also if the penalty or the temperature makes all logits -infinity.
   const std::vector<float> logits = {-INFINITY, -3e38f, -3e38f, -INFINITY};
   Sampler greedy({.temperature = 0, .repetitionPenalty = 2}, 4, 4);
-  greedy.accept(1);
-  greedy.accept(2);
+  greedy.acceptPrompt(1);
+  greedy.acceptPrompt(2);
   EXPECT_EQ(greedy.sample(logits, 0), 1);
   for (float temperature : {1.f, 1e-44f}) {
     const std::vector<double> drawn =
@@ -146,11 +147,89 @@ TEST(Sampler, ExcludedTokensAreNeverDrawn) {
   }
 }
 
-// The definition of docs/numerics.md, step by step, for so many tokens that the
-// sampler skips some.
+// min-p keeps weights down to a part of the greatest; top-p, those whose sum is
+// too small without the last one. Sums are in order.
+static size_t countKept(const std::vector<float> &weights,
+                        const SamplerOptions &options) {
+  double total = 0, head = 0;
+  for (float weight : weights)
+    total += weight;
+  size_t kept = 0;
+  while (kept < weights.size() &&
+         (kept == 0 || options.topP == 1 || head < options.topP * total))
+    head += weights[kept++];
+  while (weights[kept - 1] < options.minP)
+    --kept;
+  return kept;
+}
+
+/// The token that docs/numerics.md defines, step by step. `seen` are tokens of
+/// the prompt, `counts` the number of times that the answer has each token.
+static int32_t defined(const std::vector<float> &logits, int32_t tokens,
+                       const std::vector<bool> &seen,
+                       const std::vector<int32_t> &counts,
+                       const std::vector<int32_t> &ends,
+                       const SamplerOptions &options, uint64_t position) {
+  const int64_t drawn = std::accumulate(counts.begin(), counts.end(), 0);
+  std::vector<std::pair<float, int32_t>> order;
+  for (int32_t id = 0; id < tokens; ++id) {
+    const auto i = static_cast<size_t>(id);
+    float logit = logits[i];
+    if (logit == -INFINITY ||
+        (drawn < options.minTokens && std::ranges::count(ends, id)))
+      continue;
+    for (const auto &[biased, bias] : options.logitBias)
+      logit += biased == id ? bias : 0;
+    if (seen[i] || counts[i])
+      logit = logit > 0 ? logit / options.repetitionPenalty
+                        : logit * options.repetitionPenalty;
+    if (counts[i]) {
+      logit -= static_cast<float>(counts[i]) * options.frequencyPenalty;
+      logit -= options.presencePenalty;
+    }
+    order.emplace_back(
+        -(options.temperature == 0 ? logit : logit / options.temperature), id);
+  }
+  std::ranges::sort(order);
+  if (options.temperature == 0)
+    return order[0].second;
+  if (options.topK)
+    order.resize(std::min(order.size(), static_cast<size_t>(options.topK)));
+  std::vector<float> weights;
+  for (const auto &[logit, id] : order)
+    weights.push_back(numerics::exp(order[0].first - logit));
+  const size_t kept = countKept(weights, options);
+  double total = 0, running = 0;
+  for (size_t i = 0; i < kept; ++i)
+    total += weights[i];
+  size_t i = 0;
+  const double u = uniform(options.seed, 0, position) * total;
+  while (i + 1 < kept && (running += weights[i]) <= u)
+    ++i;
+  return order[i].second;
+}
+
+/// Options in all combinations of their values, over many seeds.
+static SamplerOptions optionsOf(uint64_t seed) {
+  SamplerOptions options = {
+      .temperature = seed % 3 ? (seed % 9 ? 0.7f : 3.f) : 0.f,
+      .topK = static_cast<int64_t>(seed % 5) * 20,
+      .topP = seed % 7 ? 1 : 0.3 + 0.1 * static_cast<double>(seed % 8),
+      .minP = seed % 11 ? 0 : 0.001 * static_cast<double>(seed % 6),
+      .repetitionPenalty = seed % 4 ? (seed % 2 ? 1.3f : 0.8f) : 1.f,
+      .frequencyPenalty = seed % 10 < 4 ? 0.25f : 0.f,
+      .presencePenalty = seed % 10 < 2 ? -0.5f : 0.f,
+      .minTokens = seed % 6 ? 0 : 3,
+      .seed = seed};
+  if (seed % 8 < 2)
+    options.logitBias = {{7, 3.5f}, {4000, -2}, {4000, -1}, {4995, 100}};
+  return options;
+}
+
+// So many tokens that the sampler skips some.
 TEST(Sampler, LargeVocabulariesFollowTheDefinition) {
-  constexpr int64_t kVocab = 5000, kTokens = 4990;
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  constexpr int32_t kVocab = 5000, kTokens = 4990;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
     const auto draw = [&](uint64_t i) { return uniform(seed, 1, i); };
     std::vector<float> logits;
     for (uint64_t i = 0; i < kVocab; ++i)
@@ -159,39 +238,61 @@ TEST(Sampler, LargeVocabulariesFollowTheDefinition) {
           draw(i) < 0.1
               ? -INFINITY
               : static_cast<float>(std::floor((draw(i) - 0.6) * 300)) / 16);
-    SamplerOptions options = {.temperature = seed % 3 ? 0.7f : 0.f,
-                              .topK = static_cast<int64_t>(seed % 5) * 20,
-                              .repetitionPenalty =
-                                  seed % 4 ? (seed % 2 ? 1.3f : 0.8f) : 1.f,
-                              .seed = seed};
-    Sampler sampler(options, kVocab, kTokens);
-    std::vector<std::pair<float, int32_t>> order;
-    for (int32_t id = 0; id < kTokens; ++id) {
-      float logit = logits[static_cast<size_t>(id)];
+    const SamplerOptions options = optionsOf(seed);
+    // The most likely tokens end the answer.
+    const auto most = std::ranges::max_element(logits) - logits.begin();
+    const std::vector<int32_t> ends = {static_cast<int32_t>(most), 7};
+    Sampler sampler(options, kVocab, kTokens, 0, ends);
+    std::vector<bool> seen(kVocab);
+    std::vector<int32_t> counts(kVocab);
+    for (int32_t id = 0; id < kVocab; ++id)
       if (draw(static_cast<uint64_t>(id) + 10000) < 0.1) {
-        sampler.accept(id);
-        logit = logit > 0 ? logit / options.repetitionPenalty
-                          : logit * options.repetitionPenalty;
+        sampler.acceptPrompt(id);
+        seen[static_cast<size_t>(id)] = true;
       }
-      if (logits[static_cast<size_t>(id)] != -INFINITY)
-        order.emplace_back(
-            -(options.temperature == 0 ? logit : logit / options.temperature),
-            id);
+    for (uint64_t position = 9; position < 15; ++position) {
+      const int32_t expected =
+          defined(logits, kTokens, seen, counts, ends, options, position);
+      ASSERT_EQ(sampler.sample(logits, position), expected)
+          << seed << " " << position;
+      sampler.acceptDrawn(expected);
+      ++counts[static_cast<size_t>(expected)];
     }
-    std::ranges::sort(order);
-    const size_t kept = options.temperature == 0 ? 1
-                        : options.topK ? static_cast<size_t>(options.topK)
-                                       : order.size();
-    double total = 0, running = 0;
-    for (size_t i = 0; i < kept; ++i)
-      total += numerics::exp(order[0].first - order[i].first);
-    size_t i = 0;
-    const double drawn = uniform(seed, 0, 9) * total;
-    while (i + 1 < kept &&
-           (running += numerics::exp(order[0].first - order[i].first)) <= drawn)
-      ++i;
-    EXPECT_EQ(sampler.sample(logits, 9), order[i].second) << seed;
+    // A reset leaves the options, and forgets the tokens.
+    sampler.reset();
+    EXPECT_EQ(sampler.sample(logits, 9),
+              defined(logits, kTokens, std::vector<bool>(kVocab),
+                      std::vector<int32_t>(kVocab), ends, options, 9));
   }
+}
+
+TEST(Sampler, PenaltiesOfTheAnswerLeaveThePrompt) {
+  const std::vector<float> logits = {4, 3.5f, 1};
+  Sampler sampler({.temperature = 0, .presencePenalty = 1}, 3, 3);
+  sampler.acceptPrompt(0);
+  EXPECT_EQ(sampler.sample(logits, 0), 0);
+  sampler.acceptDrawn(0);
+  EXPECT_EQ(sampler.sample(logits, 0), 1);
+  sampler.acceptDrawn(1);
+  EXPECT_EQ(sampler.sample(logits, 0), 0);
+  Sampler counting({.temperature = 0, .frequencyPenalty = 0.2f}, 3, 3);
+  for (int32_t expected : {0, 0, 0, 1, 0, 1})
+    counting.acceptDrawn(expected);
+  EXPECT_EQ(counting.sample(logits, 0), 0); // 3.2 and 3.1
+}
+
+TEST(Sampler, MinTokensHoldsBackEnds) {
+  const std::vector<float> logits = {9, 5, 1};
+  const std::vector<int32_t> ends = {0, -1, 99};
+  Sampler sampler({.temperature = 0, .minTokens = 2}, 3, 3, 0, ends);
+  for (int32_t expected : {1, 1, 0, 0}) {
+    EXPECT_EQ(sampler.sample(logits, 0), expected);
+    sampler.acceptDrawn(expected);
+  }
+  const std::vector<int32_t> all = {0, 1, 2};
+  Sampler stuck({.minTokens = 1}, 3, 3, 0, all);
+  EXPECT_EQ(errorOf([&] { stuck.sample(logits, 0); }),
+            "all logits are -infinity: no token is left to draw");
 }
 
 TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
@@ -223,7 +324,14 @@ TEST(Sampler, NamesTheOptionThatIsOutOfRange) {
   EXPECT_EQ(error({.topP = 0}).rfind("top-p is", 0), 0u);
   EXPECT_EQ(error({.topP = 1.1}).rfind("top-p is", 0), 0u);
   EXPECT_EQ(error({.minP = 2}).rfind("min-p is", 0), 0u);
-  EXPECT_EQ(error({.repetitionPenalty = 0}).rfind("repetition penalty", 0), 0u);
+  EXPECT_EQ(error({.presencePenalty = INFINITY}).rfind("presence-penalty", 0),
+            0u);
+  EXPECT_EQ(error({.minTokens = -1}).rfind("min-tokens is", 0), 0u);
+  EXPECT_EQ(error({.logitBias = {{4, 1}}}),
+            "token id 4 is not in the vocabulary of 4");
+  EXPECT_EQ(error({.logitBias = {{1, NAN}}}).rfind("the logit bias is", 0), 0u);
+  EXPECT_EQ(error({.repetitionPenalty = 0}).rfind("repetition-penalty is", 0),
+            0u);
 }
 
 TEST(Sampler, DefaultsComeFromTheManifest) {

@@ -3,6 +3,9 @@
 #include "server/AnswerText.h"
 #include "server/ApiError.h"
 #include "server/Parameters.h"
+#include "server/Thinking.h"
+
+#include "qwen/Import/Tokenizer/Tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -46,7 +49,9 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
   const Parameters parameters = parse(R"({
     "model": "stories", "stream": true, "max_tokens": 20, "seed": 7,
     "stream_options": {"include_usage": true}, "temperature": 0.5,
-    "top_p": null, "stop": ["\n\n", "User:"], "frequency_penalty": 0,
+    "top_p": null, "stop": ["\n\n", "User:"], "frequency_penalty": 0.5,
+    "presence_penalty": -1, "min_p": 0.1, "top_k": -1, "repeat_penalty": 1.1,
+    "logit_bias": {"5": -100, "7": 1.5}, "reasoning_effort": "none",
     "messages": [
       {"role": "system", "content": "Be brief."},
       {"role": "assistant", "content": null, "refusal": null},
@@ -57,6 +62,15 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
   EXPECT_EQ(parameters.seed, 7U);
   EXPECT_EQ(parameters.sampling.temperature, 0.5F);
   EXPECT_EQ(parameters.sampling.topP, 1);
+  EXPECT_EQ(parameters.sampling.topK, 0);
+  EXPECT_EQ(parameters.sampling.minP, 0.1);
+  EXPECT_EQ(parameters.sampling.repetitionPenalty, 1.1F);
+  EXPECT_EQ(parameters.sampling.frequencyPenalty, 0.5F);
+  EXPECT_EQ(parameters.sampling.presencePenalty, -1);
+  ASSERT_EQ(parameters.sampling.logitBias.size(), 2U);
+  EXPECT_EQ(parameters.sampling.logitBias[1].id, 7);
+  EXPECT_EQ(parameters.sampling.logitBias[1].bias, 1.5F);
+  EXPECT_TRUE(parameters.noThinking);
   EXPECT_EQ(parameters.stop, (std::vector<std::string>{"\n\n", "User:"}));
   ASSERT_EQ(parameters.messages.size(), 3U);
   EXPECT_EQ(parameters.messages[1]["content"], "");
@@ -89,6 +103,20 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
   EXPECT_EQ(errorOf(chat(R"("stop_token_ids": [100])")),
             "stop_token_ids: stop_token_ids: token id 100 is out of "
             "vocabulary: the model has 100 tokens");
+  EXPECT_EQ(errorOf(chat(R"("logit_bias": {"100": 1})")),
+            "logit_bias: logit_bias: token id 100 is out of vocabulary: the "
+            "model has 100 tokens");
+  EXPECT_EQ(errorOf(chat(R"("logit_bias": {"x": 1})")),
+            "logit_bias: logit_bias must be an object with a number for each "
+            "token id, not for \"x\"");
+  EXPECT_EQ(errorOf(chat(R"("logit_bias": {"1": 101})")),
+            "logit_bias: logit_bias must be a number from -100 to 100, not "
+            "\"101\"");
+  EXPECT_EQ(errorOf(chat(R"("min_tokens": 3, "max_tokens": 2)")),
+            "min_tokens: min_tokens must be at most max_tokens");
+  EXPECT_EQ(errorOf(chat(R"("reasoning_format": "xml")")),
+            "reasoning_format: reasoning_format must be one of none, auto, "
+            "deepseek");
   EXPECT_EQ(errorOf(chat(R"("tools": [{}])")),
             "tools: tools is not supported; only [] is accepted");
   EXPECT_EQ(errorOf(chat(R"("stream_options": {"include_usage": null})")),
@@ -161,6 +189,60 @@ TEST(AnswerTextTest, NeverSplitsCharacters) {
   EXPECT_EQ(pieces(AnswerText(), "\xc3\xa9\xe2\x82\xac", 1),
             "|\xc3\xa9|||\xe2\x82\xac|");
   EXPECT_EQ(pieces(AnswerText(), "\xe2\x82", 1), "||\xef\xbf\xbd");
+}
+
+/// Token ids as texts of one character: the reasoning and the content of an
+/// answer, and the number of tokens that were not drawn.
+struct Thought {
+  std::string reasoning, content;
+  int64_t given = 0;
+};
+
+constexpr int32_t kOpen = 4093, kClose = 4094;
+
+/// Draws `drawn`; kOpen and kClose are the marks, others are characters.
+Thought think(const std::vector<int32_t> &drawn,
+              std::optional<int64_t> budget = {},
+              const std::vector<int32_t> &prompt = {'p'}) {
+  static const TokenizerImport import =
+      buildTokenizer(*readTokenizerFiles(QWEN_SOURCE_DIR "/models/stories"));
+  const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
+  const ThinkTokens tokens = {kOpen, kClose, {'\n', '\n'}};
+  Thinking thinking(&tokens, tokenizer, prompt, budget);
+  Thought thought;
+  for (size_t i = 0; i < drawn.size();) {
+    const std::optional<int32_t> given = thinking.next();
+    thought.given += given ? 1 : 0;
+    const int32_t id = given ? *given : drawn[i++];
+    const std::string text = thinking.trim(
+        thinking.isMark(id) ? "" : std::string(1, static_cast<char>(id)));
+    (thinking.isInside() ? thought.reasoning : thought.content) += text;
+    thinking.push(id);
+  }
+  return thought;
+}
+
+TEST(ThinkingTest, SplitsReasoningFromContent) {
+  const Thought thought =
+      think({kOpen, '\n', 'a', '\n', 'b', '\n', kClose, '\n', '\n', 'c', '\n'});
+  EXPECT_EQ(thought.reasoning, "a\nb");
+  EXPECT_EQ(thought.content, "c\n");
+  // Only the first token begins the reasoning.
+  EXPECT_EQ(think({'\n', 'a', kOpen, 'b'}).reasoning, "");
+  EXPECT_EQ(think({'\n', 'a'}).content, "\na");
+  // The chat template may have begun it, in this turn.
+  EXPECT_EQ(think({'a', kClose, 'b'}, {}, {'p', kOpen, '\n'}).reasoning, "a");
+  EXPECT_EQ(think({'a'}, {}, {kOpen, '\n', kClose, '\n'}).content, "a");
+  EXPECT_EQ(think({'a'}, {}, {kOpen, 'x', 4095, 'y'}).content, "a");
+}
+
+TEST(ThinkingTest, EndsWithItsBudget) {
+  const Thought thought = think({kOpen, 'a', 'b', 'c'}, 2);
+  EXPECT_EQ(thought.reasoning, "ab");
+  EXPECT_EQ(thought.content, "c");
+  EXPECT_EQ(thought.given, 3);
+  EXPECT_EQ(think({kOpen, 'a'}, 0).content, "a");
+  EXPECT_EQ(think({'a', kClose, 'c'}, 2, {kOpen}).given, 0);
 }
 
 } // namespace

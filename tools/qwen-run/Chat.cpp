@@ -274,9 +274,9 @@ void qwen::run::chat(const ChatCommand &command) {
   options.check = limitCheck(command.check, artifact);
   Engine engine(artifact, options);
   const Manifest &manifest = artifact.manifest();
-  Session session(engine, command.sampling.apply(manifest.generation));
   const std::vector<int32_t> ends =
       format.endTokens(manifest.generation.eosTokenIds);
+  Session session(engine, command.sampling.apply(manifest.generation), ends);
 
   catchInterrupts();
   LineReader lines(tokenizer.mostBytes(manifest.model.context));

@@ -25,11 +25,9 @@ namespace qwen::run {
 
 /// Options that replace values of the checkpoint's generation config.
 struct SamplingFlags {
-  std::optional<float> temperature;
-  std::optional<int64_t> topK;
-  std::optional<double> topP;
-  std::optional<double> minP;
-  std::optional<float> repetitionPenalty;
+#define QWEN_SAMPLING(Type, Field, Name, ...) std::optional<Type> Field;
+#include "engine/SamplerOptions.def"
+  std::vector<TokenBias> logitBias;
   std::optional<uint64_t> seed;
 
   SamplerOptions apply(const GenerationConfig &generation) const;

@@ -14,12 +14,10 @@ using namespace qwen::run;
 
 SamplerOptions SamplingFlags::apply(const GenerationConfig &generation) const {
   SamplerOptions options = samplerOptions(generation);
-  options.temperature = temperature.value_or(options.temperature);
-  options.topK = topK.value_or(options.topK);
-  options.topP = topP.value_or(options.topP);
-  options.minP = minP.value_or(options.minP);
-  options.repetitionPenalty =
-      repetitionPenalty.value_or(options.repetitionPenalty);
+#define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
+  options.Field = Field.value_or(options.Field);
+#include "engine/SamplerOptions.def"
+  options.logitBias = logitBias;
   options.seed = seed.value_or(options.seed);
   return options;
 }
@@ -64,10 +62,10 @@ void qwen::run::generate(const GenerateCommand &command) {
   options.check = limitCheck(command.check, artifact);
   options.callTokens = command.piece;
   Engine engine(artifact, options);
-  Session session(engine, command.sampling.apply(generation));
+  const std::vector<int32_t> &ends = generation.eosTokenIds;
+  Session session(engine, command.sampling.apply(generation), ends);
   session.setTokens(prompt);
 
-  const std::vector<int32_t> &ends = generation.eosTokenIds;
   const auto start = std::chrono::steady_clock::now();
   auto decodeStart = start;
   Utf8Stream characters;

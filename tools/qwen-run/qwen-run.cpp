@@ -7,9 +7,13 @@
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/Process.h"
+#include "qwen/ABI/Text.h"
 #include "qwen/ABI/Version.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <new>
+#include <sstream>
 
 using namespace qwen;
 using namespace qwen::run;
@@ -53,24 +57,42 @@ static void addPiece(CLI::App *app, int64_t &piece) {
             "Maximum tokens in one call; does not change the result", 1, kMost);
 }
 
-static void addSampling(CLI::App *app, SamplingFlags &flags) {
-  // The sampler checks the ranges of floating-point numbers.
+/// Adds an option for a field of SamplerOptions. The sampler checks the ranges
+/// of floating-point numbers.
+template <typename T>
+static void addSamplingOption(CLI::App *app, std::string name,
+                              std::optional<T> &to, const char *help) {
+  std::ranges::replace(name, '_', '-');
+  addNumber(app, "--" + name, to, help,
+            std::is_integral_v<T> ? 0 : std::numeric_limits<T>::lowest());
+}
+
+/// "ID=NUMBER".
+static TokenBias parseBias(const std::string &option, const std::string &text) {
   constexpr float kFloats = std::numeric_limits<float>::max();
-  constexpr double kDoubles = std::numeric_limits<double>::max();
-  addNumber(app, "--temperature", flags.temperature,
-            "Sampling temperature; 0 always takes the most likely token",
-            -kFloats);
-  addNumber(app, "--top-k", flags.topK,
-            "Sample from the K most likely tokens; 0 keeps all", 0);
-  addNumber(app, "--top-p", flags.topP,
-            "Sample from the most likely tokens that together have this "
-            "probability",
-            -kDoubles);
-  addNumber(app, "--min-p", flags.minP,
-            "Skip tokens below this fraction of the highest probability",
-            -kDoubles);
-  addNumber(app, "--repetition-penalty", flags.repetitionPenalty,
-            "Penalty for tokens already seen; 1 disables it", -kFloats);
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos)
+    throw CLI::ValidationError(option, quote(text) + " is not ID=NUMBER");
+  return {
+      parseNumber<int32_t>(option, text.substr(0, equals), 0, kMost),
+      parseNumber<float>(option, text.substr(equals + 1), -kFloats, kFloats)};
+}
+
+static void addSampling(CLI::App *app, SamplingFlags &flags) {
+#define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
+                      Help)                                                    \
+  addSamplingOption(app, #Name, flags.Field, Help);
+#include "engine/SamplerOptions.def"
+  app->add_option_function<std::vector<std::string>>(
+         "--logit-bias",
+         [&flags](const std::vector<std::string> &texts) {
+           for (const std::string &text : texts)
+             flags.logitBias.push_back(parseBias("--logit-bias", text));
+         },
+         "Numbers that are added to the logits of tokens")
+      ->delimiter(',')
+      ->type_name("ID=FLOAT,...")
+      ->allow_extra_args(false);
   addNumber(app, "--seed", flags.seed,
             "Seed of the random numbers; default is 0", 0);
 }
