@@ -12,8 +12,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
-#include <cerrno>
-#include <sys/socket.h>
+#include <poll.h>
 
 namespace asio = boost::asio;
 namespace beast = boost::beast;
@@ -22,11 +21,12 @@ using namespace asio::experimental::awaitable_operators;
 using namespace qwen;
 using namespace qwen::server;
 
-/// The result of an operation begins with its error.
-static constexpr auto kWait = asio::as_tuple(asio::use_awaitable);
+/// Time for the end of a connection.
+static constexpr std::chrono::milliseconds kEndTime(2000);
 
-Connection::Connection(const ConnectionShared &sharedByAll, Socket socket)
-    : shared(sharedByAll), stream(std::move(socket)),
+Connection::Connection(const ConnectionShared &sharedByAll,
+                       ByteStream::Socket socket)
+    : shared(sharedByAll), stream(std::move(socket), shared.tls),
       changed(std::make_shared<asio::steady_timer>(shared.io)) {}
 
 void Connection::closeIdle() {
@@ -39,7 +39,7 @@ void Connection::cancel() {
     generation->cancel();
 }
 
-void Connection::log(unsigned status, const std::string &more) const {
+void Connection::log(const std::string &more) const {
   if (!shared.options.log)
     return;
   const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -98,7 +98,7 @@ std::optional<ApiError> Connection::refuse(const Parser &parser) const {
       std::ranges::any_of(routeTable(), [&](const Route &route) {
         return route.isOpen && path == route.path;
       });
-  if (!shared.options.keys.empty() && !isOpen &&
+  if (!shared.options.keys.empty() && !isOpen && !isPreflight() &&
       !hasKey(fields, shared.options.keys))
     return ApiError(401, "an API key is needed: Authorization: Bearer KEY", "",
                     "invalid_api_key");
@@ -115,11 +115,22 @@ static std::string idOf(const http::fields &fields) {
   return good ? std::string(given) : randomId("req-");
 }
 
+/// The Origin of a request if it is one of `origins`, else nothing.
+static std::string allowedOrigin(const http::fields &fields,
+                                 const std::vector<std::string> &origins) {
+  const std::string_view given = fields[http::field::origin];
+  const bool isAllowed =
+      std::ranges::any_of(origins, [&](const std::string &each) {
+        return each == "*" || each == given;
+      });
+  return isAllowed ? std::string(given) : "";
+}
+
 asio::awaitable<bool> Connection::read(Parser &parser) {
   isIdle = true;
   parser.header_limit(shared.options.headerBytes);
   parser.body_limit(shared.options.bodyBytes);
-  stream.expires_after(shared.options.idle);
+  stream.expiresAfter(shared.options.idle);
   auto [error, size] =
       co_await http::async_read_header(stream, buffer, parser, kWait);
   isIdle = false;
@@ -131,6 +142,7 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
   isHead = request.method() == http::verb::head;
   keepOpen = false;
   requestId = idOf(request);
+  origin = allowedOrigin(request, shared.options.origins);
   std::optional<ApiError> refused;
   if (!error) {
     refused = refuse(parser);
@@ -139,7 +151,7 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
       if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n"))
         co_return false;
     if (!refused) {
-      stream.expires_after(shared.options.idle);
+      stream.expiresAfter(shared.options.idle);
       std::tie(error, size) =
           co_await http::async_read(stream, buffer, parser, kWait);
     }
@@ -158,7 +170,8 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
                http::make_error_code(http::error::bad_method).category())
     refused = ApiError(400, "the request is no HTTP: " + error.message());
   if (refused) {
-    log(refused->status(), "");
+    status = refused->status();
+    log();
     co_await send(errorReply(*refused), false);
   }
   keepOpen = request.keep_alive() && !shared.service.isDraining();
@@ -182,16 +195,21 @@ asio::awaitable<Reply> Connection::handle(HttpRequest request) {
 //===----------------------------------------------------------------------===//
 
 asio::awaitable<bool> Connection::write(std::string_view text) {
-  stream.expires_after(shared.options.write);
+  stream.expiresAfter(shared.options.write);
   const auto [error, size] = co_await asio::async_write(
       stream, asio::buffer(text.data(), text.size()), kWait);
-  stream.expires_never();
+  stream.expiresNever();
   co_return !error;
 }
 
 void Connection::setHeaders(http::fields &fields) const {
   fields.set(http::field::server, "qwen-run");
   fields.set("X-Request-Id", requestId);
+  if (origin.empty())
+    return;
+  fields.set(http::field::access_control_allow_origin, origin);
+  fields.set(http::field::access_control_expose_headers, "X-Request-Id");
+  fields.set(http::field::vary, "Origin");
 }
 
 asio::awaitable<bool> Connection::send(Reply reply, bool keep) {
@@ -205,10 +223,10 @@ asio::awaitable<bool> Connection::send(Reply reply, bool keep) {
   response.content_length(reply.body.size());
   if (!isHead)
     response.body() = std::move(reply.body);
-  stream.expires_after(shared.options.write);
+  stream.expiresAfter(shared.options.write);
   const auto [error, size] =
       co_await http::async_write(stream, response, kWait);
-  stream.expires_never();
+  stream.expiresNever();
   co_return !error && keep;
 }
 
@@ -221,20 +239,21 @@ Connection::waitForChange(std::chrono::milliseconds most) {
 
 asio::awaitable<bool> Connection::watch() {
   auto &socket = stream.socket();
-  char byte;
-  ssize_t size = 0;
-  do {
-    const auto [error] =
-        co_await socket.async_wait(asio::socket_base::wait_read, kWait);
-    if (error)
-      co_return false;
-    size = recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  } while (size < 0 && errno == EAGAIN);
-  if (size <= 0)
-    co_return false;
-  // The client has sent its next request; a failed write shows its end.
-  asio::steady_timer never(shared.io, asio::steady_timer::time_point::max());
-  co_await never.async_wait(kWait);
+  const auto isGone = [&] {
+    pollfd descriptor{socket.native_handle(), POLLIN | POLLRDHUP, 0};
+    poll(&descriptor, 1, 0);
+    return (descriptor.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+  };
+  const auto [error] =
+      co_await socket.async_wait(asio::socket_base::wait_read, kWait);
+  // The client may also have sent its next request, which hides its end.
+  asio::steady_timer pause(shared.io);
+  while (!error && !isGone()) {
+    pause.expires_after(std::chrono::milliseconds(50));
+    const auto [cancelled] = co_await pause.async_wait(kWait);
+    if (cancelled)
+      break;
+  }
   co_return false;
 }
 
@@ -256,19 +275,25 @@ static std::string summaryOf(const Generation &generation) {
          " drawn=" + std::to_string(usage.drawn);
 }
 
-asio::awaitable<bool> Connection::sendWhole(std::string &status) {
+asio::awaitable<bool> Connection::sendWhole() {
   AnswerWriter writer(*generation, shared.service.textTokenizer(),
                       shared.service.model());
   const auto done = co_await (collect(writer) || watch());
   if (done.index() == 1) {
-    status = " disconnected";
+    // nginx's number for a client that is gone.
+    status = 499;
+    outcome = " disconnected";
     co_return false;
   }
-  const std::optional<ApiError> error = generation->error();
-  if (error)
-    status = " failed: " + std::string(error->what());
-  co_return co_await send(
-      error ? errorReply(*error) : Reply{.body = writer.whole()}, keepOpen);
+  Reply reply;
+  if (const std::optional<ApiError> error = generation->error()) {
+    reply = errorReply(*error);
+    outcome = " failed: " + std::string(error->what());
+  } else {
+    reply.body = writer.whole();
+  }
+  status = reply.status;
+  co_return co_await send(std::move(reply), keepOpen);
 }
 
 /// A chunk of a body, or the text itself for a client without chunks.
@@ -301,7 +326,7 @@ asio::awaitable<bool> Connection::streamEvents(AnswerWriter &writer) {
   }
 }
 
-asio::awaitable<bool> Connection::sendStream(std::string &status) {
+asio::awaitable<bool> Connection::sendStream() {
   http::response<http::empty_body> response(http::status::ok, version);
   setHeaders(response);
   response.set(http::field::content_type, "text/event-stream; charset=utf-8");
@@ -311,50 +336,67 @@ asio::awaitable<bool> Connection::sendStream(std::string &status) {
   response.keep_alive(keepOpen);
   response.chunked(version >= 11);
   http::response_serializer<http::empty_body> serializer(response);
-  stream.expires_after(shared.options.write);
+  stream.expiresAfter(shared.options.write);
   const auto [error, size] =
       co_await http::async_write_header(stream, serializer, kWait);
-  stream.expires_never();
-  if (error)
-    co_return false;
-  AnswerWriter writer(*generation, shared.service.textTokenizer(),
-                      shared.service.model());
-  const auto done = co_await (streamEvents(writer) || watch());
-  if (done.index() == 1 || !std::get<0>(done)) {
-    status = " disconnected";
-    co_return false;
+  stream.expiresNever();
+  bool isSent = false;
+  if (!error) {
+    AnswerWriter writer(*generation, shared.service.textTokenizer(),
+                        shared.service.model());
+    const auto done = co_await (streamEvents(writer) || watch());
+    isSent = done.index() == 0 && std::get<0>(done);
   }
   if (const std::optional<ApiError> failure = generation->error())
-    status = " failed: " + std::string(failure->what());
-  co_return keepOpen;
+    outcome = " failed: " + std::string(failure->what());
+  else if (!isSent)
+    outcome = " disconnected";
+  co_return isSent &&keepOpen;
+}
+
+static Reply preflightReply() {
+  return {.body = "",
+          .headers = {{"Access-Control-Allow-Methods", "GET, POST"},
+                      {"Access-Control-Allow-Headers",
+                       "Authorization, Content-Type, X-Api-Key, X-Request-Id"},
+                      {"Access-Control-Max-Age", "600"}}};
 }
 
 asio::awaitable<bool> Connection::answer(Parser &parser) {
   auto request = parser.release();
-  stream.expires_never();
+  status = 200;
+  outcome = "";
+  if (isPreflight()) {
+    log();
+    co_return co_await send(preflightReply(), keepOpen);
+  }
+  stream.expiresNever();
   Reply reply = co_await handle(
       {.method = method,
        .path = path,
        .contentType = std::string(request[http::field::content_type]),
        .body = std::move(request.body())});
   if (!reply.generation) {
-    log(reply.status, "");
+    status = reply.status;
+    log();
     co_return co_await send(std::move(reply), keepOpen);
   }
   generation = reply.generation;
-  std::string status;
   bool isOpen = false;
   if (generation->task().parameters.stream)
-    isOpen = co_await sendStream(status);
+    isOpen = co_await sendStream();
   else
-    isOpen = co_await sendWhole(status);
+    isOpen = co_await sendWhole();
   generation->cancel();
-  log(200, summaryOf(*generation) + status);
+  log(summaryOf(*generation) + outcome);
   generation = nullptr;
   co_return isOpen;
 }
 
 asio::awaitable<void> Connection::serve() {
+  stream.expiresAfter(shared.options.idle);
+  if (!co_await stream.begin())
+    co_return;
   while (true) {
     Parser parser;
     if (!co_await read(parser))
@@ -362,5 +404,6 @@ asio::awaitable<void> Connection::serve() {
     if (!co_await answer(parser))
       break;
   }
-  shutdown(stream.socket().native_handle(), SHUT_WR);
+  stream.expiresAfter(kEndTime);
+  co_await stream.end();
 }

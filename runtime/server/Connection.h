@@ -4,14 +4,12 @@
 #define QWEN_RUNTIME_SERVER_CONNECTION_H
 
 #include "server/AnswerWriter.h"
+#include "server/ByteStream.h"
 #include "server/HttpServer.h"
 
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 
@@ -26,15 +24,15 @@ struct ConnectionShared {
   const HttpOptions &options;
   /// Whether the Host of a request must name this machine.
   bool checksHost;
+  /// Null without TLS.
+  TlsContext *tls;
 };
 
 /// Reads requests and writes answers, one after another. Only the thread of the
 /// io_context uses it.
 class Connection {
 public:
-  using Socket = boost::asio::generic::stream_protocol::socket;
-
-  Connection(const ConnectionShared &shared, Socket socket);
+  Connection(const ConnectionShared &shared, ByteStream::Socket socket);
 
   /// Ends when the client or the server closes the connection.
   boost::asio::awaitable<void> serve();
@@ -55,8 +53,9 @@ private:
   /// Answers a request. Returns whether the connection stays open.
   boost::asio::awaitable<bool> answer(Parser &parser);
   boost::asio::awaitable<bool> send(Reply reply, bool keepOpen);
-  boost::asio::awaitable<bool> sendWhole(std::string &status);
-  boost::asio::awaitable<bool> sendStream(std::string &status);
+  /// Both set `status` and `outcome`.
+  boost::asio::awaitable<bool> sendWhole();
+  boost::asio::awaitable<bool> sendStream();
   /// Waits until all of a generation has come, and puts it into the writer.
   boost::asio::awaitable<bool> collect(AnswerWriter &writer);
   boost::asio::awaitable<bool> streamEvents(AnswerWriter &writer);
@@ -67,10 +66,12 @@ private:
   boost::asio::awaitable<bool> write(std::string_view text);
   std::optional<ApiError> refuse(const Parser &parser) const;
   void setHeaders(boost::beast::http::fields &fields) const;
-  void log(unsigned status, const std::string &more) const;
+  /// Whether a browser asks which requests of another origin are allowed.
+  bool isPreflight() const { return method == "OPTIONS" && !origin.empty(); }
+  void log(const std::string &more = "") const;
 
   const ConnectionShared &shared;
-  boost::beast::basic_stream<boost::asio::generic::stream_protocol> stream;
+  ByteStream stream;
   boost::beast::flat_buffer buffer;
   /// Cancelled when a generation changes.
   std::shared_ptr<boost::asio::steady_timer> changed;
@@ -79,6 +80,11 @@ private:
   // Of the present request.
   std::shared_ptr<Generation> generation;
   std::string requestId, method, path;
+  /// The Origin, if it is allowed.
+  std::string origin;
+  unsigned status = 200;
+  /// What the log says of an answer that did not end well.
+  std::string outcome;
   unsigned version = 11;
   bool keepOpen = false;
   bool isHead = false;

@@ -4,14 +4,12 @@
 
 #include "server/Connection.h"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include <charconv>
 #include <list>
@@ -24,7 +22,6 @@ using asio::generic::stream_protocol;
 using namespace qwen;
 using namespace qwen::server;
 
-static constexpr auto kWait = asio::as_tuple(asio::use_awaitable);
 static constexpr std::string_view kUnix = "unix:";
 
 namespace {
@@ -64,6 +61,33 @@ static Address parseAddress(const std::string &text) {
   return {asio::ip::tcp::endpoint(address, port), address.is_loopback()};
 }
 
+/// Throws Error if the files are no certificate with its key.
+static std::unique_ptr<TlsContext>
+makeTls([[maybe_unused]] const HttpOptions &options) {
+  if (options.certificate.empty() && options.privateKey.empty())
+    return nullptr;
+#ifdef QWEN_TLS
+  auto context = std::make_unique<TlsContext>(TlsContext::tls_server);
+  context->set_options(TlsContext::no_tlsv1 | TlsContext::no_tlsv1_1);
+  const auto read = [](const char *flag, const std::string &file,
+                       const auto &use) {
+    boost::system::error_code error;
+    use(error);
+    if (error)
+      throw Error(std::string(flag) + " " + file + ": " + error.message());
+  };
+  read("--tls-cert", options.certificate, [&](auto &error) {
+    context->use_certificate_chain_file(options.certificate, error);
+  });
+  read("--tls-key", options.privateKey, [&](auto &error) {
+    context->use_private_key_file(options.privateKey, TlsContext::pem, error);
+  });
+  return context;
+#else
+  throw Error("--tls-cert: this program has no TLS; a reverse proxy adds it");
+#endif
+}
+
 struct HttpServer::State {
   explicit State(const HttpOptions &options);
   ~State();
@@ -72,13 +96,14 @@ struct HttpServer::State {
   void removeLeftSocket(const char *path);
   asio::awaitable<void> accept(ConnectionShared &shared);
   asio::awaitable<void> handle(const ConnectionShared &shared,
-                               Connection::Socket socket);
+                               ByteStream::Socket socket);
   asio::awaitable<void> awaitSignals(Service &service);
   /// Ends all work after a first signal.
   asio::awaitable<void> drain();
 
   const HttpOptions options;
   const Address address;
+  const std::unique_ptr<TlsContext> tls;
   asio::io_context io{1};
   asio::basic_socket_acceptor<stream_protocol> acceptor{io};
   std::list<Connection *> connections;
@@ -86,7 +111,8 @@ struct HttpServer::State {
 };
 
 HttpServer::State::State(const HttpOptions &httpOptions)
-    : options(httpOptions), address(parseAddress(options.listen)) {
+    : options(httpOptions), address(parseAddress(options.listen)),
+      tls(makeTls(options)) {
   if (!address.isLocal && options.keys.empty() && !options.allowOpen)
     throw Error("--listen " + options.listen +
                 " is reachable by other machines: it needs an API key "
@@ -125,14 +151,14 @@ void HttpServer::State::removeLeftSocket(const char *path) {
   if (stat(path, &status) != 0 || !S_ISSOCK(status.st_mode))
     return;
   try {
-    Connection::Socket(io).connect(address.endpoint);
+    ByteStream::Socket(io).connect(address.endpoint);
   } catch (const boost::system::system_error &) {
     unlink(path);
   }
 }
 
 asio::awaitable<void> HttpServer::State::handle(const ConnectionShared &shared,
-                                                Connection::Socket socket) {
+                                                ByteStream::Socket socket) {
   Connection connection(shared, std::move(socket));
   const auto place = connections.insert(connections.end(), &connection);
   try {
@@ -208,7 +234,8 @@ std::string HttpServer::address() const {
   const stream_protocol::endpoint local = state->acceptor.local_endpoint();
   bound.resize(local.size());
   std::memcpy(bound.data(), local.data(), local.size());
-  return "http://" + listen.substr(0, listen.rfind(':')) + ":" +
+  return std::string(state->tls ? "https://" : "http://") +
+         listen.substr(0, listen.rfind(':')) + ":" +
          std::to_string(bound.port());
 }
 
@@ -220,7 +247,8 @@ void HttpServer::run(Service &service) {
                           .workers = workers,
                           .service = service,
                           .options = server.options,
-                          .checksHost = isTcp && server.address.isLocal};
+                          .checksHost = isTcp && server.address.isLocal,
+                          .tls = server.tls.get()};
   asio::co_spawn(server.io, server.accept(shared), asio::detached);
   asio::co_spawn(server.io, server.awaitSignals(service), asio::detached);
   server.io.run();

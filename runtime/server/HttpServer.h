@@ -20,6 +20,10 @@ struct HttpOptions {
   std::string listen = "127.0.0.1:8080";
   /// Keys of which a request must have one; empty: none is needed.
   std::vector<std::string> keys;
+  /// Origins of pages whose requests browsers may send; "*" is any.
+  std::vector<std::string> origins;
+  /// PEM files of a certificate chain and of its key; empty: no TLS.
+  std::string certificate, privateKey;
   /// Allow an address that other machines can reach without a key.
   bool allowOpen = false;
   uint64_t bodyBytes = uint64_t{32} << 20;
@@ -41,7 +45,8 @@ public:
   explicit HttpServer(const HttpOptions &options);
   ~HttpServer();
 
-  /// "http://127.0.0.1:8080", with the port that the system chose for port 0.
+  /// "http://127.0.0.1:8080", or https with TLS, with the port that the system
+  /// chose for port 0.
   std::string address() const;
 
   /// Serves until SIGTERM or SIGINT, and then until all requests have ended or

@@ -210,7 +210,10 @@ std::vector<int32_t> Service::chatPrompt(const Parameters &parameters) const {
   for (const ordered_json &message : parameters.messages)
     checkSize(message["content"].get_ref<const std::string &>(), tokenizer,
               manifest.model);
-  ordered_json variables = parameters.templateVariables;
+  ordered_json variables = options.templateVariables;
+  if (parameters.noThinking)
+    variables["enable_thinking"] = false;
+  variables.update(parameters.templateVariables);
   variables["messages"] = parameters.messages;
   variables["add_generation_prompt"] =
       parameters.addGenerationPrompt && !parameters.continueFinalMessage;

@@ -21,6 +21,8 @@ struct ServiceOptions {
   std::string model;
   /// Maximum number of choices of a request.
   int64_t choices = 64;
+  /// Variables of the chat template that a request may replace.
+  nlohmann::ordered_json templateVariables = nlohmann::ordered_json::object();
   bool ignoreUnknown = false;
   /// Read special tokens in the text of messages.
   bool allowSpecial = false;

@@ -9,8 +9,11 @@ import http.client
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -21,6 +24,7 @@ import numpy as np
 from checks import Checks, logits, run
 
 MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+INPUTS = pathlib.Path(__file__).parent.parent / "Inputs" / "tls"
 JSON = {"Content-Type": "application/json"}
 checks = Checks()
 
@@ -32,8 +36,8 @@ def expect(name, got, expected):
 class Server:
     """A server on a free port, with what it prints."""
 
-    def __init__(self, *options, listen="127.0.0.1:0", env=None):
-        command = ["qwen-run", "serve", MODEL, "--listen", listen, *options]
+    def __init__(self, *options, listen="127.0.0.1:0", env=None, model=MODEL):
+        command = ["qwen-run", "serve", model, "--listen", listen, *options]
         self.process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True, env=env)
         atexit.register(self.process.kill)
         line = self.process.stderr.readline()
@@ -76,6 +80,23 @@ class Server:
     def metric(self, name):
         lines = self.send("GET", "/metrics")[2].splitlines()
         return float(next(line for line in lines if line.startswith(name + "{")).rsplit(" ", 1)[1])
+
+    def start(self, stream=True, **body):
+        """The connection of a long answer that has begun, if it is a stream."""
+        client = self.connect()
+        client.request("POST", "/v1/completions", json.dumps(
+            {"prompt": "x", "max_tokens": 1000, "ignore_eos": True, "stream": stream, **body}).encode(), JSON)
+        if stream:
+            client.getresponse().read1(10)
+        return client
+
+    def wait_idle(self):
+        """Waits until no request runs, waits or has pages."""
+        busy = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+        end = time.time() + 20
+        while any(self.metric(name) for name in busy) and time.time() < end:
+            time.sleep(0.02)
+        expect("what requests hold", [self.metric(name) for name in busy], [0, 0, 0])
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -137,9 +158,12 @@ def same_answers(server):
 
 
 def same_as_generate(server):
-    for prompt, seed in (("The king", 0), ("Once upon", 5)):
-        text = run(["qwen-run", "generate", MODEL, "-p", prompt, "-n", 40, "--seed", seed]).removesuffix("\n")
-        answer = server.post("/v1/completions", prompt=prompt, max_tokens=40, seed=seed, model="stories")
+    for prompt, seed, options in (("The king", 0, {}), ("Once upon", 5, {"frequency_penalty": 1.5, "presence_penalty": -0.5}),
+                                  ("A", 2, {"min_tokens": 40, "top_k": 0, "min_p": 0.01, "logit_bias": {"400": 3.5, "4095": 50}})):
+        flags = [part for key, value in options.items() for part in ("--" + key.replace("_", "-"), value if key != "logit_bias"
+                 else ",".join(f"{i}={b}" for i, b in value.items()))]
+        text = run(["qwen-run", "generate", MODEL, "-p", prompt, "-n", 40, "--seed", seed, *flags]).removesuffix("\n")
+        answer = server.post("/v1/completions", prompt=prompt, max_tokens=40, seed=seed, model="stories", **options)
         expect("generate", answer["choices"][0]["text"], text)
         messages = [{"role": "user", "content": prompt}]
         text = run(["qwen-run", "chat", MODEL, "-n", 40, "--seed", seed], input=prompt).removesuffix("\n")
@@ -205,27 +229,114 @@ def streams(server):
     expect("the usage chunk", (chunks[-1]["choices"], chunks[-1]["usage"]["completion_tokens"]), ([], 5))
     expect("usage before", {json.dumps(c["usage"]) for c in chunks[:-1]}, {"null"})
     expect("ids", len({(c["id"], c["created"], c["model"], c["object"]) for c in chunks}), 1)
-    progress = server.events("/v1/completions", prompt="word " * 300, max_tokens=1, return_progress=True)
-    checks.check(any("prompt_progress" in c for c in progress), "no progress is reported")
+    for cached in (0, 256):
+        chunks = server.events("/v1/completions", prompt=[7] * 300, max_tokens=1, return_progress=True)
+        last = [c["prompt_progress"] for c in chunks if "prompt_progress" in c][-1]
+        checks.check(last.pop("time_ms") > 0, "no time is reported")
+        expect("progress", last, {"total": 300, "cache": cached, "processed": 300})
 
 
 def disconnects(server):
-    """A request ends soon after its client, in a stream, without a stream, and in the queue."""
-    for stream in (True, False):
-        for _ in range(20):
-            client = server.connect()
-            client.request("POST", "/v1/completions", json.dumps({
-                "prompt": "x", "max_tokens": 1000, "ignore_eos": True, "stream": stream, "n": 2}).encode(), JSON)
-            if stream:
-                client.getresponse().read1(10)
+    """A request ends soon after its client, in a stream, without a stream, in the queue, and behind a next request."""
+    half_closed = []
+    for i in range(40):
+        client = server.start(stream=i % 2 == 0, n=2)
+        if i % 4 < 2:
+            client.sock.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            client.sock.shutdown(socket.SHUT_WR)
+            half_closed.append(client)
+        else:
             client.sock.close()
             client.close()
+    server.wait_idle()
+
+
+def slow_reader(server):
+    """A client that does not read loses its answer, and only it."""
+    client = server.start(n=32, logprobs=20)
+    expect("an answer meanwhile", len(server.post("/v1/completions", prompt="x", max_tokens=5)["choices"]), 1)
+    server.wait_idle()
+    client.close()
     end = time.time() + 20
-    busy = ("vllm:num_requests_running", "vllm:num_requests_waiting")
-    while any(server.metric(name) for name in busy) and time.time() < end:
-        time.sleep(0.02)
-    expect("requests without a client", [server.metric(name) for name in busy], [0, 0])
-    expect("pages in use", server.metric("vllm:kv_cache_usage_perc"), 0)
+    while not any("failed: the client does not read its answer" in line for line in server.log):
+        if time.time() > end:
+            return checks.check(False, "the log does not name a slow reader")
+        time.sleep(0.01)
+
+
+def drains():
+    """--drain ends requests that take longer, with an error."""
+    server = Server("--drain", "0.05")
+    stream = server.start(n=32)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        whole_answer = pool.submit(server.send, "POST", "/v1/completions", {"prompt": "x", "n": 32, "max_tokens": 1000, "ignore_eos": True})
+        while server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting") < 64:
+            time.sleep(0.002)
+        server.process.send_signal(signal.SIGTERM)
+        expect("an answer that is cancelled", whole_answer.result()[0], 503)
+    status, log = server.stop()
+    lines = [line.split()[3] + line[line.index(" failed"):] for line in log.splitlines() if "failed" in line]
+    expect("the log", sorted(lines), [f"{s} failed: the server cancelled the request" for s in (200, 503)])
+    expect("status after --drain", status, 0)
+    stream.close()
+
+
+def cross_origin(server):
+    """Only pages of --cors-origins may send requests."""
+    allowed = Server("--cors-origins", "https://a.example,https://b.example", env={**os.environ, "QWEN_RUN_API_KEY": "k"})
+    for other, origin, expected in ((server, "https://a.example", (405, None)), (allowed, "https://c.example", (401, None)),
+                                    (allowed, "https://b.example", (200, "https://b.example"))):
+        status, headers, _ = other.send("OPTIONS", "/v1/models", headers={"Origin": origin})
+        expect(f"a preflight of {origin}", (status, headers["Access-Control-Allow-Origin"]), expected)
+    status, headers, _ = allowed.send("GET", "/health", headers={"Origin": "https://b.example"})
+    expect("an answer to a page", (status, headers["Access-Control-Allow-Origin"], headers["Vary"]), (200, "https://b.example", "Origin"))
+    allowed.stop()
+
+
+def options_of_sources():
+    """The command line replaces the environment, which replaces the file."""
+    config = WORK / "config"
+    config.write_text("# a comment\n\nname = of-file\nqueue=3\n tls-cert = " + str(INPUTS / "cert.pem") + "\ntls-key = "
+                      + str(INPUTS / "key.pem") + "\nchat-template-kwargs = {\"x\": 1}\nignore-unknown = true\n")
+    server = Server("--config", config, "--queue", "5", env={**os.environ, "QWEN_RUN_NAME": "of-environment", "QWEN_RUN_QUEUE": "4"})
+    trusted = ssl.create_default_context(cafile=INPUTS / "cert.pem")
+    server.connect = lambda: http.client.HTTPSConnection("localhost", server.port, timeout=60, context=trusted)
+    expect("the name", json.loads(server.send("GET", "/v1/models")[2])["data"][0]["id"], "of-environment")
+    expect("the queue", server.send("POST", "/v1/completions", {"prompt": "x", "n": 6, "colour": 1})[0], 400)
+    expect("a stream by TLS", len(server.events("/v1/completions", prompt="x", n=5, max_tokens=3)) > 5, True)
+    for _ in range(4):
+        server.start().sock.close()
+    server.wait_idle()
+    expect("status after TLS", server.stop()[0], 0)
+    for text, error in (("colour = 1", 'config line 1: "colour = 1" is not "option = value" with an option of serve'),
+                        ("\nqueue", 'config line 2: "queue" is not "option = value" with an option of serve'),
+                        ("queue = x", '--queue: "x" is not a whole number from 1 to 2147483647'),
+                        ("config = x", 'config line 1: "config = x" is not "option = value" with an option of serve'),
+                        ("tls-cert = nothing", "--tls-cert nothing: No such file or directory")):
+        config.write_text(text)
+        result = subprocess.run(["qwen-run", "serve", MODEL, "--config", config], capture_output=True, text=True)
+        expect(f"config {text}", error in result.stderr or result.stderr, True)
+
+
+def metrics(server):
+    """The text of /metrics has the form that Prometheus reads; promtool checks it where it is installed."""
+    text = server.send("GET", "/metrics")[2]
+    types, sums = {}, {}
+    for line in text.splitlines():
+        if match := re.fullmatch(r"# TYPE ([a-z0-9_:]+) (counter|gauge|histogram)", line):
+            types[match[1]] = match[2]
+        elif not re.fullmatch(r"# HELP [a-z0-9_:]+ .+\.", line):
+            match = re.fullmatch(r'([a-z0-9_:]+?)(_bucket|_sum|_count)?\{model_name="stories"(?:,(le|finished_reason)="([^"]+)")?\} ([0-9.e+-]+)', line)
+            checks.check(match and types.get(match[1]) == ("histogram" if match[2] else types.get(match[1])), f"a metric is {line!r}")
+            if match and match[2] == "_bucket":
+                checks.check(float(match[5]) >= sums.get(match[1], 0), f"a bucket has less than the one before: {line!r}")
+                sums[match[1]] = float(match[5])
+            elif match and match[2] == "_count":
+                expect(f"the count of {match[1]}", float(match[5]), sums[match[1]])
+    checks.check(all(name.endswith("_total") == (kind == "counter") for name, kind in types.items()), f"names of counters: {types}")
+    if promtool := shutil.which("promtool"):
+        result = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
+        expect("promtool", (result.returncode, result.stdout + result.stderr), (0, ""))
 
 
 def refused(server):
@@ -277,9 +388,7 @@ def full_queue():
     """Requests beyond the queue get 429 at once; SIGTERM lets those that run end."""
     server = Server("--sequences", "1", "--queue", "1", "--keep-alive", "0.01")
     body = {"prompt": "x", "max_tokens": 1000, "ignore_eos": True, "stream": True}
-    first = server.connect()
-    first.request("POST", "/v1/completions", json.dumps(body), JSON)
-    first.getresponse().read1(10)
+    first = server.start()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: server.send("POST", "/v1/completions", body), range(8)))
     first.close()
@@ -328,8 +437,13 @@ streams(main)
 other_endpoints(main)
 refused(main)
 disconnects(main)
+slow_reader(main)
+metrics(main)
+cross_origin(main)
 expect("status after SIGTERM", main.stop()[0], 0)
 full_queue()
 keys()
 unix_socket()
+drains()
+options_of_sources()
 checks.finish()

@@ -75,6 +75,12 @@ struct ServeCommand {
   /// File with an API key in each line.
   std::string keys;
   bool noAuth = false;
+  /// Origins of pages that may send requests.
+  std::vector<std::string> origins;
+  /// PEM files of a certificate chain and of its key; empty: no TLS.
+  std::string certificate, privateKey;
+  /// A JSON object with variables of the chat template; empty: none.
+  std::string templateVariables;
   bool ignoreUnknown = false;
   bool allowSpecial = false;
   bool noPrefixCache = false;

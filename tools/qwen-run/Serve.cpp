@@ -4,6 +4,8 @@
 #include "Output.h"
 #include "server/HttpServer.h"
 
+#include "qwen/ABI/Json.h"
+
 #include <cstdlib>
 #include <sstream>
 
@@ -34,10 +36,24 @@ static std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
+static nlohmann::ordered_json variablesOf(const ServeCommand &command) {
+  const std::string &text = command.templateVariables;
+  if (text.empty())
+    return nlohmann::ordered_json::object();
+  checkJson(text, "--chat-template-kwargs", {});
+  auto object = nlohmann::ordered_json::parse(text);
+  if (!object.is_object())
+    throw Error("--chat-template-kwargs is no JSON object");
+  return object;
+}
+
 void qwen::run::serve(const ServeCommand &command) {
   server::HttpServer http(
       {.listen = command.listen,
        .keys = readKeys(command.keys),
+       .origins = command.origins,
+       .certificate = command.certificate,
+       .privateKey = command.privateKey,
        .allowOpen = command.noAuth,
        .bodyBytes = static_cast<uint64_t>(command.bodyBytes),
        .keepAlive = milliseconds(command.keepAlive),
@@ -57,6 +73,7 @@ void qwen::run::serve(const ServeCommand &command) {
   server::Service service(artifact, engine, scheduler,
                           {.model = command.name,
                            .choices = command.queue,
+                           .templateVariables = variablesOf(command),
                            .ignoreUnknown = command.ignoreUnknown,
                            .allowSpecial = command.allowSpecial});
   writeError("qwen-run: " + service.model() + " answers on " + http.address() +

@@ -137,6 +137,52 @@ static void addChat(CLI::App &app, ChatCommand &command) {
   sub->callback([&command] { chat(command); });
 }
 
+/// "--kv-pages" as QWEN_RUN_KV_PAGES.
+static std::string variableOf(const std::string &name) {
+  std::string variable = "QWEN_RUN_";
+  for (char c : name)
+    variable += c == '-' ? '_' : static_cast<char>(toupper(c));
+  return variable;
+}
+
+/// Reads lines "option = value" and "# comment". They stand behind the
+/// environment, which CLI11 reads for options that the command line lacks.
+/// Throws Error for a line that is none of these.
+static void readConfig(const CLI::App &app, const std::string &file) {
+  constexpr uint64_t kMostBytes = 65536;
+  std::istringstream lines(
+      readFile(file, kMostBytes, "a file of options is short"));
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    line = CLI::detail::trim_copy(line);
+    if (line.empty() || line.starts_with('#'))
+      continue;
+    const size_t equals = line.find('=');
+    const std::string name = CLI::detail::trim_copy(line.substr(0, equals));
+    const CLI::Option *const option = app.get_option_no_throw("--" + name);
+    if (equals == std::string::npos || !option || option->get_envname().empty())
+      throw Error(
+          file + " line " + std::to_string(number) + ": " + quote(line) +
+          " is not \"option = value\" with an option of " + app.get_name());
+    const std::string value = CLI::detail::trim_copy(line.substr(equals + 1));
+    setenv(option->get_envname().c_str(), value.c_str(), 0);
+  }
+}
+
+/// Gives each option a variable of the environment, and adds --config.
+static void addSources(CLI::App *app) {
+  for (CLI::Option *option : app->get_options())
+    if (option->nonpositional() && option != app->get_help_ptr())
+      option->envname(variableOf(option->get_single_name()));
+  app->add_option_function<std::string>(
+         "--config", [app](const std::string &file) { readConfig(*app, file); },
+         "File with lines \"option = value\"")
+      ->trigger_on_parse();
+  app->footer("An option has the value of the command line, else that of its "
+              "variable (Env),\nelse that of the file of --config.");
+}
+
 static void addServe(CLI::App &app, ServeCommand &command) {
   constexpr double kMostSeconds = 86400;
   CLI::App *sub = app.add_subcommand(
@@ -151,6 +197,18 @@ static void addServe(CLI::App &app, ServeCommand &command) {
                   "QWEN_RUN_API_KEY adds one");
   sub->add_flag("--no-auth", command.noAuth,
                 "Allow an address that other machines can reach without a key");
+  sub->add_option("--cors-origins", command.origins,
+                  "Origins of pages that may send requests, or *; default is "
+                  "none")
+      ->delimiter(',')
+      ->type_name("TEXT,...");
+  sub->add_option("--tls-cert", command.certificate,
+                  "PEM file of a certificate chain, for HTTPS");
+  sub->add_option("--tls-key", command.privateKey,
+                  "PEM file of the certificate's key");
+  sub->add_option("--chat-template-kwargs", command.templateVariables,
+                  "JSON object with variables of the chat template, which a "
+                  "request may replace");
   sub->add_flag("--ignore-unknown", command.ignoreUnknown,
                 "Ignore unknown parameters of requests");
   sub->add_flag("--allow-special", command.allowSpecial,
@@ -179,6 +237,7 @@ static void addServe(CLI::App &app, ServeCommand &command) {
   addThreads(sub, command.threads);
   addCheck(sub, command.check);
   addLock(sub, command.lock);
+  addSources(sub);
   sub->callback([&command] { serve(command); });
 }
 

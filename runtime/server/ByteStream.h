@@ -1,0 +1,107 @@
+//===- ByteStream.h - A socket, with or without TLS -------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_BYTESTREAM_H
+#define QWEN_RUNTIME_SERVER_BYTESTREAM_H
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/basic_stream.hpp>
+#ifdef QWEN_TLS
+#include <boost/asio/ssl.hpp>
+#endif
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+namespace qwen::server {
+
+#ifdef QWEN_TLS
+using TlsContext = boost::asio::ssl::context;
+#else
+/// A build without OpenSSL has none.
+struct TlsContext {};
+#endif
+
+/// The result of an operation begins with its error.
+constexpr auto kWait = boost::asio::as_tuple(boost::asio::use_awaitable);
+
+/// Boost.Beast reads and writes it (concept AsyncStream).
+class ByteStream {
+  using Plain =
+      boost::beast::basic_stream<boost::asio::generic::stream_protocol>;
+
+public:
+  using Socket = boost::asio::generic::stream_protocol::socket;
+  using executor_type = Plain::executor_type;
+
+  /// Without a context, bytes are as they are.
+  ByteStream(Socket socket, [[maybe_unused]] TlsContext *context)
+      : plain(std::move(socket)) {
+#ifdef QWEN_TLS
+    if (context)
+      tls.emplace(plain, *context);
+#endif
+  }
+
+  executor_type get_executor() { return plain.get_executor(); }
+  Plain::socket_type &socket() { return plain.socket(); }
+  void close() { plain.close(); }
+  /// The time for the next operations, each.
+  void expiresAfter(std::chrono::milliseconds time) {
+    plain.expires_after(time);
+  }
+  void expiresNever() { plain.expires_never(); }
+
+  /// Agrees on a key. Returns whether it did.
+  boost::asio::awaitable<bool> begin() {
+#ifdef QWEN_TLS
+    if (tls) {
+      const auto [error] = co_await tls->async_handshake(
+          boost::asio::ssl::stream_base::server, kWait);
+      co_return !error;
+    }
+#endif
+    co_return true;
+  }
+
+  /// Tells the client that no byte follows.
+  boost::asio::awaitable<void> end() {
+#ifdef QWEN_TLS
+    if (tls)
+      co_await tls->async_shutdown(kWait);
+#endif
+    boost::system::error_code ignored;
+    plain.socket().shutdown(boost::asio::socket_base::shutdown_send, ignored);
+    co_return;
+  }
+
+  template <typename Buffers, typename Handler>
+  auto async_read_some(const Buffers &buffers, Handler &&handler) {
+#ifdef QWEN_TLS
+    if (tls)
+      return tls->async_read_some(buffers, std::forward<Handler>(handler));
+#endif
+    return plain.async_read_some(buffers, std::forward<Handler>(handler));
+  }
+  template <typename Buffers, typename Handler>
+  auto async_write_some(const Buffers &buffers, Handler &&handler) {
+#ifdef QWEN_TLS
+    if (tls)
+      return tls->async_write_some(buffers, std::forward<Handler>(handler));
+#endif
+    return plain.async_write_some(buffers, std::forward<Handler>(handler));
+  }
+
+private:
+  Plain plain;
+#ifdef QWEN_TLS
+  std::optional<boost::asio::ssl::stream<Plain &>> tls;
+#endif
+};
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_BYTESTREAM_H
