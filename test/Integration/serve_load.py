@@ -1,0 +1,199 @@
+"""Many clients of qwen-run serve at once: some leave, some read slowly, some send damaged requests.
+
+  serve_load.py MODEL [--clients N] [--requests N] [--damaged FRACTION] [--seed N]      MODEL is models/stories, compiled
+
+The others' answers must be those that each request gets alone, and the server must hold no more memory, descriptors or pages at the
+end than at the middle.
+"""
+import argparse
+import collections
+import http.client
+import json
+import pathlib
+import random
+import re
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("model")
+parser.add_argument("--clients", type=int, default=16)
+parser.add_argument("--requests", type=int, default=400)
+parser.add_argument("--damaged", type=float, default=0.2)
+parser.add_argument("--seed", type=int, default=1)
+options = parser.parse_args()
+
+PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize")
+ODD = (None, True, -1, 0, 2**63, -2**63, 1e308, 0.5, "", "x" * 3000, "\ud800", "\0", [], {}, [[]], [None], {"a": []}, [1] * 2000, [2**40],
+       ["a", 1], [[[[[[]]]]]], {"5": 1}, {"-5": "x"})
+
+
+def body_of(number, chat):
+    """A request that has one answer."""
+    words = ("The king", "Once upon a time", "She said", "It was late", "word " * 150)[number % 5]
+    body = {"seed": number, "max_tokens": 5 + 7 * (number % 9), "n": 1 + number % 2, "logprobs": True if chat else number % 3,
+            "stream": number % 4 == 0, "frequency_penalty": number % 3 / 2}
+    return {**body, "messages": [{"role": "user", "content": words}]} if chat else {**body, "prompt": words}
+
+
+def damaged(random_numbers, body):
+    """The text of a body with a value replaced, a member added, or bytes changed."""
+    body = dict(body)
+    kind = random_numbers.randrange(3)
+    if kind == 0:
+        body[random_numbers.choice(list(body))] = random_numbers.choice(ODD)
+    elif kind == 1:
+        body[random_numbers.choice(("stop", "logit_bias", "stop_token_ids", "tools", "temperature", "top_k", "min_tokens", "stream_options",
+                                    "chat_template_kwargs", "truncate_prompt_tokens", "input", "tokens", "echo", "cache_salt", "odd"))] = \
+            random_numbers.choice(ODD)
+    text = bytearray(json.dumps(body).encode())
+    if kind == 2:
+        for _ in range(random_numbers.randrange(1, 6)):
+            at = random_numbers.randrange(len(text))
+            text[at:at + random_numbers.randrange(3)] = random_numbers.randbytes(random_numbers.randrange(3))
+            text = text or bytearray(b" ")
+    return bytes(text)
+
+
+class Load:
+    def __init__(self):
+        self.server = subprocess.Popen(["qwen-run", "serve", options.model, "--listen", "127.0.0.1:0", "--sequences", "8", "--queue", "64",
+                                        "--kv-pages", "40", "--check", "off"], stderr=subprocess.PIPE, text=True)
+        self.port = int(self.server.stderr.readline().rsplit(":", 1)[1])
+        self.log = []
+        threading.Thread(target=lambda: self.log.extend(self.server.stderr), daemon=True).start()
+        self.failures, self.counts, self.lock = [], collections.Counter(), threading.Lock()
+        self.left = options.requests
+
+    def fail(self, what):
+        with self.lock:
+            self.failures.append(what)
+
+    def send(self, path, body, half_close=False):
+        """A socket on which a request was sent."""
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=120)
+        client.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                       + body)
+        if half_close:
+            client.shutdown(socket.SHUT_WR)
+        return client
+
+    def answer(self, path, body):
+        """Status and text of an answer; waits while the queue is full."""
+        while True:
+            with self.send(path, body) as client:
+                response = http.client.HTTPResponse(client)
+                response.begin()
+                text = response.read().decode()
+            if response.status != 429:
+                return response.status, text
+            self.counts["full"] += 1
+            time.sleep(0.02)
+
+    def content(self, path, body):
+        """What does not change from one answer to the next."""
+        status, text = self.answer(path, json.dumps(body).encode())
+        if status != 200:
+            return f"{status} {text}"
+        events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")] or [json.loads(text)]
+        if any("error" in event for event in events):
+            return text
+        choices = collections.defaultdict(list)
+        for choice in (choice for event in events for choice in event["choices"]):
+            choices[choice["index"]].append([choice.get("text", choice.get("delta", choice.get("message"))), choice["logprobs"],
+                                             choice["finish_reason"]])
+        return choices
+
+    def metric(self, name):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection.request("GET", "/metrics")
+        return float(re.search(rf"^{name}{{.*}} (.*)$", connection.getresponse().read().decode(), re.M)[1])
+
+    def run_one(self, random_numbers, expected):
+        number = random_numbers.randrange(len(expected) // 2)
+        chat = random_numbers.random() < 0.5
+        path, body = PATHS[chat], body_of(number, chat)
+        long = json.dumps({**body, "max_tokens": 600, "ignore_eos": True, "stream": True}).encode()
+        if random_numbers.random() < options.damaged:
+            path = random_numbers.choice(PATHS)
+            text = damaged(random_numbers, body)
+            status, answer = self.answer(path, text)
+            self.counts[f"damaged: {status}"] += 1
+            if status != 200 and (status not in (400, 404) or not json.loads(answer)["error"]["message"]):
+                self.fail(f"{path} {text}: {status} {answer}")
+            return
+        kind = random_numbers.choice(("answer", "answer", "leaves at once", "leaves later", "half-closes", "reads slowly"))
+        self.counts[kind] += 1
+        if kind == "answer":
+            if self.content(path, body) != expected[number, chat]:
+                self.fail(f"{path} {body} has another answer")
+            return
+        with self.send(path, long, kind == "half-closes") as client:
+            if kind == "leaves later":
+                select.select([client], [], [], random_numbers.random() / 5)
+            elif kind == "half-closes":
+                while client.recv(65536):
+                    pass
+            elif kind == "reads slowly":
+                for _ in range(20):
+                    client.recv(10)
+                    time.sleep(0.005)
+
+    def work(self, seed, expected):
+        random_numbers = random.Random(seed)
+        while True:
+            with self.lock:
+                self.left -= 1
+                if self.left < 0:
+                    return
+            try:
+                self.run_one(random_numbers, expected)
+            except Exception as error:  # a thread's error must reach the end
+                self.fail(f"{type(error).__name__}: {error}")
+
+    def held(self):
+        """MiB of memory and number of descriptors of the server when nothing runs."""
+        end = time.time() + 60
+        busy = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+        while any(self.metric(name) for name in busy):
+            if time.time() > end:
+                self.fail("requests without a client hold sequences, places or pages")
+                break
+            time.sleep(0.05)
+        time.sleep(0.1)
+        process = pathlib.Path(f"/proc/{self.server.pid}")
+        memory = int(re.search(r"VmRSS:\s+(\d+) kB", (process / "status").read_text())[1]) // 1024
+        return memory, len(list((process / "fd").iterdir()))
+
+    def run(self, requests, expected, seed):
+        self.left = requests
+        threads = [threading.Thread(target=self.work, args=(seed + i, expected)) for i in range(options.clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self.held()
+
+
+load = Load()
+try:
+    expected = {(number, chat): load.content(PATHS[chat], body_of(number, chat)) for number in range(30) for chat in (False, True)}
+    memory, descriptors = load.run(options.requests // 2, expected, 1000 * options.seed)
+    memory_after, descriptors_after = load.run(options.requests // 2, expected, 1000 * options.seed + options.clients)
+    if memory_after > memory * 1.1 + 32:
+        load.fail(f"the server has {memory_after} MiB after {memory} MiB")
+    if descriptors_after > descriptors + 2:
+        load.fail(f"the server has {descriptors_after} descriptors after {descriptors}")
+    print(f"{dict(load.counts)}, {memory} and {memory_after} MiB, {descriptors} and {descriptors_after} descriptors")
+finally:
+    load.server.terminate()
+    status = load.server.wait(timeout=60)
+if status:
+    load.fail(f"the server ended with {status}: {''.join(load.log[-20:])}")
+for failure in load.failures[:10]:
+    print(failure[:1000])
+sys.exit(1 if load.failures else 0)
