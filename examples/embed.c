@@ -1,8 +1,9 @@
 /*===- embed.c - The C interface in one program -------------------*- C -*-===*\
 |*
-|* usage: embed MODEL TEXT [COUNT]
+|* usage: embed MODEL TEXT [COUNT [chat]]
 |*
-|* Continues TEXT with the model's own sampling options, seed 1.
+|* Continues TEXT with the model's own sampling options, seed 1. With chat, TEXT
+|* is {"messages": [{"role": ..., "content": ...}, ...]}, which it answers.
 |*
 \*===----------------------------------------------------------------------===*/
 
@@ -17,20 +18,29 @@ static _Noreturn void fail(const char *what) {
   exit(1);
 }
 
+/* The number of ids of the prompt, of which it writes at most `capacity`. */
+static int64_t encode(const qwen_model *model, const char *text, int chat,
+                      int32_t *ids, size_t capacity) {
+  const size_t size = strlen(text);
+  return chat ? qwen_encode_chat(model, text, size, 0, ids, capacity)
+              : qwen_tokenize(model, text, size, 1, ids, capacity);
+}
+
 int main(int argc, char **argv) {
   if (argc < 3) {
-    fprintf(stderr, "usage: embed MODEL TEXT [COUNT]\n");
+    fprintf(stderr, "usage: embed MODEL TEXT [COUNT [chat]]\n");
     return 2;
   }
   const char *text = argv[2];
   const long count = argc > 3 ? strtol(argv[3], NULL, 10) : 32;
+  const int chat = argc > 4 && strcmp(argv[4], "chat") == 0;
 
   qwen_model *model = qwen_load(argv[1], NULL);
   if (!model)
     fail("cannot load the model");
 
   /* Ids of the prompt: how many, then which. */
-  const int64_t prompt = qwen_tokenize(model, text, strlen(text), 1, NULL, 0);
+  const int64_t prompt = encode(model, text, chat, NULL, 0);
   if (prompt < 0)
     fail("cannot read the text");
   if (prompt == 0 || prompt > qwen_context_size(model)) {
@@ -44,7 +54,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "embed: out of memory\n");
     exit(1);
   }
-  qwen_tokenize(model, text, strlen(text), 1, ids, prompt);
+  encode(model, text, chat, ids, prompt);
 
   qwen_sampling sampling = qwen_default_sampling(model);
   sampling.seed = 1;

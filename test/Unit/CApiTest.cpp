@@ -264,6 +264,8 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
              "qwen_describe_failure: model");
   expectNull(qwen_render_chat(nullptr, "", 0, nullptr, 0),
              "qwen_render_chat: model");
+  expectNull(qwen_encode_chat(nullptr, "", 0, 0, nullptr, 0),
+             "qwen_encode_chat: model");
   expectNull(qwen_pages(nullptr), "qwen_pages: model");
   EXPECT_EQ(qwen_sampler_copy(nullptr), nullptr);
   expectNull(qwen_logprobs(nullptr, nullptr, nullptr, 0, nullptr),
