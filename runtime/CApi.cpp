@@ -6,6 +6,7 @@
 #include "jinja/ChatFormat.h"
 
 #include "qwen/ABI/Json.h"
+#include "qwen/ABI/Text.h"
 #include "qwen/ABI/Version.h"
 
 #include <nlohmann/json.hpp>
@@ -140,6 +141,26 @@ int64_t qwen_context_size(const qwen_model *model) {
   return guard<int64_t>([&] {
     needArgument("qwen_context_size: model", model);
     return model->artifact.manifest().model.context;
+  });
+}
+
+int64_t qwen_model_info(const qwen_model *model, char *json, size_t capacity) {
+  return guard<int64_t>([&] {
+    needArgument("qwen_model_info: model", model);
+    if (capacity)
+      needArgument("qwen_model_info: json", json);
+    return copyOut(model->artifact.manifestText(), json, capacity);
+  });
+}
+
+int32_t qwen_token_id(const qwen_model *model, const char *name) {
+  return guard<int32_t>([&] {
+    needArgument("qwen_token_id: model", model);
+    needArgument("qwen_token_id: name", name);
+    if (const std::optional<int32_t> id = model->text().findAddedToken(name))
+      return *id;
+    throw Error("qwen_token_id: " + model->artifact.path() +
+                " has no added token " + quote(name));
   });
 }
 

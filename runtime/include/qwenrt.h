@@ -1,19 +1,19 @@
 /*===- qwenrt.h - C interface of the runtime ----------------------*- C -*-===*\
 |*
-|* Loads a model compiled by qwen-opt and runs it. examples/embed.c uses
-|* nothing else. Link libqwenrt.a, libQwenNumerics.a, libQwenABI.a, utf8proc,
-|* pthread and the C++ library.
+|* Loads a model compiled by qwen-opt and runs it. The programs in examples use
+|* nothing else. Link libqwenrt.so, or libqwenrt.a, libQwenNumerics.a,
+|* libQwenABI.a, utf8proc, pthread and the C++ library.
 |*
 |* A function that fails returns a QWEN_ERROR number, which is negative, or
 |* NULL; qwen_last_error() then gives the reason in one line. A NULL argument is
 |* an error unless the comment allows it.
 |*
 |* Only one thread may use a model at a time (the model has its own threads for
-|* the work), except that qwen_tokenize, qwen_detokenize, qwen_render_chat,
-|* qwen_encode_chat, qwen_logprobs, qwen_top_tokens and qwen_sampler_new may run
-on other threads
-|* at any time. Only one thread may use a sampler at a time. Several threads may
-|* use different models and samplers at once.
+|* the work), except that qwen_model_info, qwen_token_id, qwen_tokenize,
+|* qwen_detokenize, qwen_render_chat, qwen_encode_chat, qwen_logprobs,
+|* qwen_top_tokens and qwen_sampler_new may run on other threads at any time.
+|* Only one thread may use a sampler at a time. Several threads may use
+|* different models and samplers at once.
 |*
 |* A model's threads belong to the process that loaded it. In a child of fork,
 |* qwen_forward fails; qwen_free and all functions that run no tokens work. Load
@@ -175,6 +175,16 @@ int32_t qwen_vocab_size(const qwen_model *model);
 
 /* Maximum number of positions in a sequence. */
 int64_t qwen_context_size(const qwen_model *model);
+
+/* The manifest of the model (docs/artifact.md): architecture, shapes, formats,
+   generation defaults and more, as a JSON object. Returns its number of bytes
+   and writes at most `capacity` of them to `json`, which may be NULL if
+   `capacity` is 0. */
+int64_t qwen_model_info(const qwen_model *model, char *json, size_t capacity);
+
+/* The id of the added token with this name, such as "<|im_end|>". Returns a
+   negative number if there is none. */
+int32_t qwen_token_id(const qwen_model *model, const char *name);
 
 /* 1 if `id` ends an answer of the model, else 0. */
 int32_t qwen_is_end(const qwen_model *model, int32_t id);

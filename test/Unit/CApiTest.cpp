@@ -1,8 +1,7 @@
-//===- CApiTest.cpp - The C interface, and one sequence -------------------===//
+//===- CApiTest.cpp - The C interface
+//--------------------------------------===//
 
 #include "HandmadeArtifact.h"
-#include "engine/Batcher.h"
-#include "engine/Session.h"
 
 #include "qwenrt.h"
 
@@ -10,32 +9,12 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <iostream>
-#include <new>
 #include <unistd.h>
 
 using namespace qwen;
 using namespace qwen::test;
-
-/// Allocations of this program so far; -1 under sanitizers, which have their
-/// own operator new.
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-static constexpr int64_t allocations = -1;
-#else
-static std::atomic<int64_t> allocations;
-
-void *operator new(size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void *memory = malloc(size))
-    return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void *memory) noexcept { free(memory); }
-void operator delete(void *memory, size_t) noexcept { free(memory); }
-#endif
 
 namespace {
 class CApiTest : public testing::Test {
@@ -57,6 +36,13 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
   EXPECT_EQ(qwen_is_end(model, 35), 0);
   EXPECT_EQ(qwen_tokenize(model, "x", 1, 1, nullptr, 0), -1);
   EXPECT_EQ(qwen_last_error(), path + " has no tokenizer");
+  EXPECT_EQ(qwen_token_id(model, "<|im_end|>"), -1);
+  EXPECT_EQ(qwen_last_error(), path + " has no tokenizer");
+  const std::string manifest = handmadeManifest();
+  std::string info(manifest.size() + 1, '-');
+  EXPECT_EQ(qwen_model_info(model, info.data(), info.size()),
+            std::ssize(manifest));
+  EXPECT_EQ(info, manifest + "-");
 
   EXPECT_EQ(qwen_open_sequence(model), 0);
   const int32_t sequence = qwen_open_sequence(model);
@@ -248,6 +234,8 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   expectNull(qwen_finish_check(nullptr), "qwen_finish_check: model");
   expectNull(qwen_vocab_size(nullptr), "qwen_vocab_size: model");
   expectNull(qwen_context_size(nullptr), "qwen_context_size: model");
+  expectNull(qwen_model_info(nullptr, nullptr, 0), "qwen_model_info: model");
+  expectNull(qwen_token_id(nullptr, "a"), "qwen_token_id: model");
   expectNull(qwen_is_end(nullptr, 0), "qwen_is_end: model");
   expectNull(qwen_tokenize(nullptr, "", 0, 1, nullptr, 0),
              "qwen_tokenize: model");
@@ -288,6 +276,8 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   ASSERT_NE(model, nullptr) << qwen_last_error();
   int32_t id = 0;
   char byte = 0;
+  expectNull(qwen_model_info(model, nullptr, 1), "qwen_model_info: json");
+  expectNull(qwen_token_id(model, nullptr), "qwen_token_id: name");
   expectNull(qwen_tokenize(model, nullptr, 1, 1, &id, 1),
              "qwen_tokenize: text");
   expectNull(qwen_tokenize(model, "a", 1, 1, nullptr, 1), "qwen_tokenize: ids");
@@ -482,132 +472,4 @@ TEST_F(CApiTest, RunsNothingInAChildOfFork) {
   std::vector<float> logits(40);
   EXPECT_EQ(qwen_forward(model, &token, 1, logits.data()), 0);
   qwen_free(model);
-}
-
-namespace {
-std::vector<int32_t> ran;
-
-/// Its logits prefer the token after the last one.
-void countingForward(const Context *context, int32_t thread, int32_t) {
-  if (thread != 0)
-    return;
-  for (int64_t t = 0; t < context->tokens; ++t)
-    if (ran.size() < ran.capacity())
-      ran.push_back(context->tokenIds[t]);
-  for (int64_t row = 0; row < context->rows; ++row)
-    for (int32_t id = 0; id < 40; ++id)
-      context->result[row * 48 + id] =
-          id == context->tokenIds[context->wantedRows[row]] + 1 ? 1.f : 0.f;
-}
-
-class SessionTest : public testing::Test {
-protected:
-  void SetUp() override {
-    ran.clear();
-    ran.reserve(4096);
-  }
-
-  Manifest manifest = parseManifest(handmadeManifest(), "f", 64);
-  Engine engine{manifest, nullptr, countingForward, {.threads = 2}};
-};
-} // namespace
-
-TEST_F(SessionTest, RunsEachTokenOnce) {
-  Session session(engine, {.temperature = 0});
-  session.setTokens(std::vector<int32_t>{5, 9, 3});
-  EXPECT_EQ(session.next(), 4);
-  EXPECT_EQ(session.next(), 5);
-  EXPECT_EQ(ran, (std::vector<int32_t>{5, 9, 3, 4}));
-  EXPECT_EQ(
-      std::vector<int32_t>(session.tokens().begin(), session.tokens().end()),
-      (std::vector<int32_t>{5, 9, 3, 4, 5}));
-}
-
-TEST_F(SessionTest, KeepsWhatThePromptHasInCommon) {
-  Session session(engine, {.temperature = 0});
-  session.setTokens(std::vector<int32_t>{5, 9, 3});
-  session.next();
-  session.next();
-  // 5 9 3 4 have run.
-  ran.clear();
-  session.setTokens(std::vector<int32_t>{5, 9, 3, 7, 8});
-  EXPECT_EQ(session.next(), 9);
-  EXPECT_EQ(ran, (std::vector<int32_t>{7, 8}));
-  ran.clear();
-  session.setTokens(std::vector<int32_t>{5, 9});
-  EXPECT_EQ(session.next(), 10);
-  EXPECT_EQ(ran, (std::vector<int32_t>{9}));
-}
-
-TEST_F(SessionTest, EndsAtTheContext) {
-  Session session(engine, {.temperature = 0});
-  session.setTokens(std::vector<int32_t>(100, 3));
-  EXPECT_EQ(session.next(), 4);
-  EXPECT_EQ(session.next(), std::nullopt);
-  EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
-            "the prompt has 101 tokens when the model was compiled for a "
-            "context of 100");
-  // The checkpoint supports a longer context, so the error says how to get it.
-  manifest.model.maxContext = 200;
-  EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
-            "the prompt has 101 tokens when the model was compiled for a "
-            "context of 100; recompile it with qwen-opt --context for up to "
-            "200");
-  EXPECT_EQ(errorOf([&] { session.setTokens({}); }),
-            "the prompt is empty: at least one token is needed");
-  EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>{40}); }),
-            "token id 40 is not in the model's vocabulary of 40");
-}
-
-TEST_F(SessionTest, StopsBetweenCalls) {
-  Session session(engine, {.temperature = 0});
-  session.setTokens(std::vector<int32_t>(20, 3));
-  int asked = 0;
-  // Calls have 8 tokens; the third call does not happen.
-  EXPECT_EQ(session.next([&] { return ++asked == 3; }), std::nullopt);
-  EXPECT_EQ(ran.size(), 16u);
-  EXPECT_EQ(session.next(), 4);
-  EXPECT_EQ(ran.size(), 20u);
-}
-
-// With a steady set of requests, also while they fill and keep pages.
-TEST_F(SessionTest, StepsAllocateNothing) {
-  manifest.model.context = 1000;
-  Engine wide(manifest, nullptr, countingForward,
-              {.threads = 2, .sequences = 4});
-  Batcher batcher(wide);
-  for (RequestId id = 1; id <= 4; ++id) {
-    Request request;
-    request.prompt = {1, 2, static_cast<int32_t>(id)};
-    request.sampling = {.topK = 5, .seed = id};
-    request.logprobs = 3;
-    request.onToken = [](const TokenEvent &) { return true; };
-    batcher.add(std::make_unique<Job>(std::move(request), id, manifest.model));
-  }
-  for (int i = 0; i < 10; ++i)
-    batcher.step();
-  const int64_t before = allocations;
-  if (before < 0)
-    GTEST_SKIP() << "a sanitizer has the allocator";
-  for (int i = 0; i < 200; ++i)
-    batcher.step();
-  EXPECT_EQ(allocations, before);
-  EXPECT_EQ(batcher.runningCount(), 4u);
-  batcher.cancelAll();
-}
-
-TEST_F(SessionTest, TheTokenLoopAllocatesNothing) {
-  for (const SamplerOptions &options :
-       {SamplerOptions{.temperature = 0},
-        SamplerOptions{.topK = 5, .topP = 0.9, .minP = 0.1, .seed = 3}}) {
-    Session session(engine, options);
-    session.setTokens(std::vector<int32_t>{1, 2});
-    session.next();
-    const int64_t before = allocations;
-    if (before < 0)
-      GTEST_SKIP() << "a sanitizer has the allocator";
-    for (int i = 0; i < 90; ++i)
-      session.next();
-    EXPECT_EQ(allocations, before);
-  }
 }
