@@ -1,6 +1,6 @@
 """qwen-run serve gives the answers of generate and logits, streamed or not, at any load, and refuses bad requests by name.
 
-  serve.py MODEL WORKDIR      MODEL is models/stories, compiled
+  serve.py FOLDER TEMPLATES MODEL WORKDIR      MODEL is FOLDER (models/stories), compiled
 """
 import atexit
 import base64
@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import threading
@@ -21,9 +22,9 @@ import time
 
 import numpy as np
 
-from checks import Checks, logits, run
+from checks import Checks, compile_model, logits, run
 
-MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+FOLDER, TEMPLATES, MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 INPUTS = pathlib.Path(__file__).parent.parent / "Inputs" / "tls"
 JSON = {"Content-Type": "application/json"}
 checks = Checks()
@@ -136,7 +137,7 @@ def requests():
     """Seeded requests of both endpoints: a path and a body each."""
     texts = ["The king", "Once upon a time", "She said, \"", "It was late \u00e9\u20ac", "A"]
     for seed in range(20):
-        more = {"seed": seed, "max_tokens": 8 + 3 * seed, "n": 1 + seed % 2}
+        more = {"seed": seed, "max_tokens": 8 + 8 * seed, "n": 1 + seed % 2}
         if seed % 3 == 0:
             more["stop"] = [" the", "ing", ". "]
         if seed % 4 == 1:
@@ -152,9 +153,14 @@ def same_answers(server):
     alone = [whole(server.post(path, **body)) for path, body in requests()]
     for (path, body), answer in zip(requests(), alone):
         expect(f"streamed {path} {body}", joined(server.events(path, **body)), answer)
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda r: whole(server.post(r[0], **r[1])), list(requests())))
-    expect("under others", together, alone)
+    # After a restart, with few pages, and under 3 and 16 others.
+    scarce = Server("--kv-pages", "8")
+    for other, others in ((server, 3), (scarce, 16)):
+        with concurrent.futures.ThreadPoolExecutor(1 + others) as pool:
+            together = list(pool.map(lambda r: whole(other.post(r[0], **r[1])), list(requests())))
+        expect(f"under {others} others", together, alone)
+    checks.check(scarce.metric("vllm:num_preemptions_total") > 0, "the pages are not scarce")
+    scarce.stop()
 
 
 def same_as_generate(server):
@@ -218,6 +224,85 @@ def injected(server):
         expect(f"special tokens, allowed: {allow}", sum(i > 4092 for i in ids), expected)
         if allow:
             other.stop()
+
+
+def break_token(folder, token):
+    """Makes a token's embedding so large that its squares are infinite. The head gets weights of its own, which stay."""
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, weights = json.loads(data[8:8 + size]), bytearray(data[8 + size:])
+    embedding = header["model.embed_tokens.weight"]
+    begin, end = embedding["data_offsets"]
+    header["lm_head.weight"] = {**embedding, "data_offsets": [len(weights), len(weights) + end - begin]}
+    weights += weights[begin:end]
+    row = (end - begin) // embedding["shape"][0]
+    weights[begin + token * row:begin + (token + 1) * row] = b"\x7f\x7f" * (row // 2)
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + weights)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+
+
+def thinking_model():
+    """models/stories with Qwen3's template, in which the two last tokens are <think> and </think>, and the one before is broken."""
+    folder = WORK / "thinking"
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("golden"))
+    (folder / "chat_template.jinja").write_text((TEMPLATES / "Qwen-Qwen3-0.6B.jinja").read_text())
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    model = tokenizer["model"]
+    model["vocab"] = {text: i for text, i in model["vocab"].items() if i < 4091}
+    model["merges"] = model["merges"][:-2]
+    for i, text in enumerate(("<think>", "</think>")):
+        tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 4091 + i, "content": text, "special": False})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    break_token(folder, 4090)
+    return compile_model(folder, WORK / "thinking.qwen", "--context", 256, "--tensor-weights", "embed_tokens=bf16")
+
+
+def faults(server):
+    """A number that is not finite, and a lack of pages, end one request with an error, streamed or not, and no other."""
+    good = {"prompt": [[5, 6, 7]], "max_tokens": 40, "seed": 1}
+    alone = whole(server.post("/v1/completions", **good))
+    broken = {**good, "prompt": [5, 4090, 7]}
+    long = {**good, "prompt": [5] * 200}
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda body: server.send("POST", "/v1/completions", body), [good, broken, long] * 5 + [{**broken, "stream": True}]))
+    expect("answers next to faults", [whole(json.loads(a[2])) for a in answers[:15:3]], [alone] * 5)
+    expect("statuses of faults", ([a[0] for a in answers[1:15:3]], [a[0] for a in answers[2:15:3]]), ([500] * 5, [503] * 5))
+    checks.check("not finite" in answers[1][2] and "pages" in answers[2][2], f"the errors are {answers[1][2]} {answers[2][2]}")
+    expect("a fault in a stream", ("not finite" in answers[15][2], answers[15][2].endswith("data: [DONE]\n\n")), (True, True))
+    server.wait_idle()
+
+
+def reasoning_and_faults():
+    server = Server("--kv-pages", "3", model=thinking_model())
+    faults(server)
+    reasoning(server)
+    server.stop()
+
+
+def reasoning(server):
+    """Reasoning is apart from the content, and ends with its budget."""
+    body = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "logit_bias": {"4091": 100}, "max_tokens": 20,
+            "thinking_token_budget": 5, "return_token_ids": True}
+    answer = server.post("/v1/chat/completions", **body)
+    message, ids = (answer["choices"][0][key] for key in ("message", "token_ids"))
+    newlines = len(server.post("/tokenize", prompt="\n\n")["tokens"])
+    expect("the tokens", (ids[:7], ids[7 + newlines:]), ([4091] * 6 + [4092], [4091] * (13 - newlines)))
+    expect("the message", (message["content"], message["reasoning"], message["reasoning_content"]),
+           ("<think>" * (13 - newlines), "<think>" * 5, "<think>" * 5))
+    expect("usage", answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 5)
+    deltas = [c["choices"][0]["delta"] for c in server.events("/v1/chat/completions", **body) if c["choices"]]
+    for key in ("content", "reasoning", "reasoning_content"):
+        expect(f"streamed {key}", "".join(d.get(key, "") for d in deltas), message[key])
+    answer = server.post("/v1/chat/completions", **body, reasoning_format="none")
+    expect("in one", answer["choices"][0]["message"], {"role": "assistant", "content":
+           "<think>" * 6 + "</think>\n\n" + "<think>" * (13 - newlines)})
+    prompts = [server.post("/v1/chat/completions", **body, **more)["choices"][0]["prompt_token_ids"] for more in (
+        {}, {"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "high"})]
+    expect("prompts without thoughts", (prompts[1], prompts[3]), (prompts[2], prompts[0]))
+    expect("an empty thought", prompts[1].count(4092), 1)
 
 
 def streams(server):
@@ -432,6 +517,7 @@ same_answers(main)
 same_as_generate(main)
 same_as_logits(main)
 injected(main)
+reasoning_and_faults()
 embeddings(main)
 streams(main)
 other_endpoints(main)
