@@ -34,6 +34,12 @@ void Connection::closeIdle() {
     stream.close();
 }
 
+bool Connection::closeUnread() {
+  if (!isAnswering)
+    stream.close();
+  return !isAnswering;
+}
+
 void Connection::cancel() {
   if (generation)
     generation->cancel();
@@ -128,6 +134,7 @@ static std::string allowedOrigin(const http::fields &fields,
 
 asio::awaitable<bool> Connection::read(Parser &parser) {
   isIdle = true;
+  isAnswering = false;
   parser.header_limit(shared.options.headerBytes);
   parser.body_limit(shared.options.bodyBytes);
   stream.expiresAfter(shared.options.idle);
@@ -174,6 +181,7 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
     log();
     co_await send(errorReply(*refused), false);
   }
+  isAnswering = true;
   keepOpen = request.keep_alive() && !shared.service.isDraining();
   co_return !error && !refused;
 }

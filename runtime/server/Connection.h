@@ -39,6 +39,8 @@ public:
 
   /// Closes the connection if it waits for a request.
   void closeIdle();
+  /// Closes the connection if it has no whole request. Returns whether it did.
+  bool closeUnread();
   /// Cancels the generation that runs.
   void cancel();
 
@@ -75,7 +77,8 @@ private:
   boost::beast::flat_buffer buffer;
   /// Cancelled when a generation changes.
   std::shared_ptr<boost::asio::steady_timer> changed;
-  bool isIdle = true;
+  /// It waits for a request; it has a whole one.
+  bool isIdle = true, isAnswering = false;
 
   // Of the present request.
   std::shared_ptr<Generation> generation;

@@ -11,9 +11,11 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/signal_set.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <list>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -94,6 +96,9 @@ struct HttpServer::State {
 
   void open();
   void removeLeftSocket(const char *path);
+  /// Closes the oldest connection without a whole request if there are too
+  /// many connections. Returns whether another one has room.
+  bool makeRoom();
   asio::awaitable<void> accept(ConnectionShared &shared);
   asio::awaitable<void> handle(const ConnectionShared &shared,
                                ByteStream::Socket socket);
@@ -125,7 +130,20 @@ HttpServer::State::~State() {
     unlink(options.listen.c_str() + kUnix.size());
 }
 
+/// Allows the process a descriptor for each connection and some others, if the
+/// system lets it.
+static void raiseDescriptors(size_t connections) {
+  constexpr rlim_t kOthers = 64;
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+    return;
+  limit.rlim_cur = std::max(
+      limit.rlim_cur, std::min<rlim_t>(limit.rlim_max, connections + kOthers));
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 void HttpServer::State::open() {
+  raiseDescriptors(options.connections);
   const bool isUnix = options.listen.starts_with(kUnix);
   const char *const path = options.listen.c_str() + kUnix.size();
   if (isUnix)
@@ -172,19 +190,27 @@ asio::awaitable<void> HttpServer::State::handle(const ConnectionShared &shared,
   connections.erase(place);
 }
 
+bool HttpServer::State::makeRoom() {
+  // Connections are in the order of their age.
+  return connections.size() < options.connections ||
+         std::ranges::any_of(
+             connections,
+             [](Connection *connection) { return connection->closeUnread(); });
+}
+
 asio::awaitable<void> HttpServer::State::accept(ConnectionShared &shared) {
   while (acceptor.is_open()) {
     auto [error, socket] = co_await acceptor.async_accept(kWait);
     if (error == asio::error::operation_aborted)
       co_return;
-    if (!error && connections.size() < options.connections) {
+    if (!error && makeRoom()) {
       const int on = 1;
       setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on,
                  sizeof(on));
       asio::co_spawn(io, handle(shared, std::move(socket)), asio::detached);
       continue;
     }
-    // No descriptor is left, or too many connections are open: wait for one to
+    // No descriptor is left, or all connections have requests: wait for one to
     // close. What was accepted is closed.
     asio::steady_timer pause(io, std::chrono::milliseconds(50));
     co_await pause.async_wait(kWait);

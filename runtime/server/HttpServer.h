@@ -28,6 +28,8 @@ struct HttpOptions {
   bool allowOpen = false;
   uint64_t bodyBytes = uint64_t{32} << 20;
   uint32_t headerBytes = 16384;
+  /// Maximum number of connections. One more closes the oldest that has no
+  /// whole request.
   size_t connections = 1024;
   /// Time for a request to arrive, for a client to read, between comments in
   /// streams, and for requests that run when the server shuts down.

@@ -9,6 +9,8 @@
 using namespace qwen;
 using namespace qwen::server;
 
+static constexpr int64_t kVocab = 1000;
+
 /// Checks that an answer with these stop strings does not depend on tokens.
 static void checkStops(const Parameters &parameters, std::string_view text) {
   AnswerText whole(parameters.stop), bytes(parameters.stop);
@@ -29,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Parameters parameters{SamplerOptions()};
     const bool isTaken = fuzz::parses(size, [&] {
       try {
-        parseParameters(text, set, {.vocabSize = 1000}, parameters);
+        parseParameters(text, set, {.vocabSize = kVocab}, parameters);
       } catch (const ApiError &error) {
         fuzz::require(error.status() == 400, "an error that is not 400");
         throw;
@@ -40,8 +42,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                        parameters.maxTokens.value_or(0) >= 0),
                   "a number out of range is taken");
     constexpr size_t kMostText = 512;
-    if (isTaken)
-      checkStops(parameters, text.substr(0, kMostText));
+    if (!isTaken)
+      continue;
+    checkStops(parameters, text.substr(0, kMostText));
+    // The sampler takes all options that a request may have.
+    Sampler(parameters.sampling, kVocab, kVocab, 0, parameters.stopTokens);
   }
   return 0;
 }

@@ -349,6 +349,30 @@ def slow_reader(server):
         time.sleep(0.01)
 
 
+def crowd():
+    """Connections without a request make room for those with one."""
+    server = Server("--connections", "4")
+    answer = server.start()
+    idle = []
+    for i in range(20):
+        idle.append(socket.create_connection(("127.0.0.1", server.port)))
+        idle[-1].sendall((b"", b"GET /he", b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")[i % 3])
+    expect("an answer in a crowd", server.send("GET", "/health")[0], 200)
+    # One of four answers, and one has closed.
+    closed = 0
+    for client in idle:
+        client.settimeout(0.01)
+        try:
+            closed += client.recv(1) == b""
+        except TimeoutError:
+            pass
+        except ConnectionResetError:
+            closed += 1
+    expect("connections that are closed", closed, 18)
+    answer.sock.close()
+    server.stop()
+
+
 def drains():
     """--drain ends requests that take longer, with an error."""
     server = Server("--drain", "0.05")
@@ -530,6 +554,7 @@ expect("status after SIGTERM", main.stop()[0], 0)
 full_queue()
 keys()
 unix_socket()
+crowd()
 drains()
 options_of_sources()
 checks.finish()

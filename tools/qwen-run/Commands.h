@@ -90,6 +90,7 @@ struct ServeCommand {
   /// Pages of the KV cache; 0 for the engine's default.
   int64_t pages = 0;
   int64_t bodyBytes = int64_t{32} << 20;
+  int64_t connections = 1024;
   /// Seconds between comments in a stream, and for requests that run when the
   /// server shuts down.
   double keepAlive = 5;

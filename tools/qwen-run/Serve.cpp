@@ -56,6 +56,7 @@ void qwen::run::serve(const ServeCommand &command) {
        .privateKey = command.privateKey,
        .allowOpen = command.noAuth,
        .bodyBytes = static_cast<uint64_t>(command.bodyBytes),
+       .connections = static_cast<size_t>(command.connections),
        .keepAlive = milliseconds(command.keepAlive),
        .drain = milliseconds(command.drain),
        .log = [](const std::string &line) { writeError(line + "\n"); }});

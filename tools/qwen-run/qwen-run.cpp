@@ -228,6 +228,11 @@ static void addServe(CLI::App &app, ServeCommand &command) {
   addNumber(sub, "--max-body", command.bodyBytes,
             "Maximum size of a request in bytes", 1, kMost)
       ->default_str(std::to_string(command.bodyBytes));
+  addNumber(sub, "--connections", command.connections,
+            "Maximum number of connections; one more closes the oldest that "
+            "has no whole request",
+            1, kMost)
+      ->default_str(std::to_string(command.connections));
   addNumber(sub, "--keep-alive", command.keepAlive,
             "Seconds between comments in a stream", 0.01, kMostSeconds)
       ->default_str("5");
