@@ -34,7 +34,8 @@ static_assert(
     -static_cast<int>(ErrorKind::NoSequence) == QWEN_ERROR_NO_SEQUENCE &&
     -static_cast<int>(ErrorKind::NoMemory) == QWEN_ERROR_NO_MEMORY &&
     -static_cast<int>(ErrorKind::QueueFull) == QWEN_ERROR_QUEUE_FULL &&
-    -static_cast<int>(ErrorKind::Cancelled) == QWEN_ERROR_CANCELLED);
+    -static_cast<int>(ErrorKind::Cancelled) == QWEN_ERROR_CANCELLED &&
+    -static_cast<int>(ErrorKind::NoSnapshot) == QWEN_ERROR_NO_SNAPSHOT);
 
 static thread_local std::string lastError;
 

@@ -284,6 +284,7 @@ static constexpr ModuleAttribute kModuleAttributes[] = {
     {kArenaBytesAttr, isSize, kSize},
     {kTargetFeaturesAttr, isA<FeaturesAttr>, "a #qwen.features"},
     {kOpsAttr, isArrayOf<StringAttr>, "an array of strings"},
+    {kCachesAttr, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
     {kWorkAttr, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
     {kOpKernelsAttr, isArrayOf<ArrayAttr>, "an array of arrays"},
     {kResultStrideAttr, isSize, kSize},

@@ -161,9 +161,16 @@ addCacheEffects(ForwardOp op,
                 SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
   const std::optional<CacheUse> use = op.getCacheUse();
   if (use->reads)
-    effects.emplace_back(MemoryEffects::Read::get(), KvCacheResource::get());
+    effects.emplace_back(MemoryEffects::Read::get(), CacheResource::get());
   if (use->writes)
-    effects.emplace_back(MemoryEffects::Write::get(), KvCacheResource::get());
+    effects.emplace_back(MemoryEffects::Write::get(), CacheResource::get());
+}
+
+/// Keys and values of a layer.
+static CacheUse kvCacheUse(uint64_t layer, int64_t values, bool reads,
+                           bool writes) {
+  return {CacheKind::Paged, "kv",  static_cast<int64_t>(layer),
+          values,           reads, writes};
 }
 
 SmallVector<KernelUse> AppendOp::getKernelUses() {
@@ -177,7 +184,8 @@ SmallVector<WeightUse> AppendOp::getWeightUses() {
 }
 
 std::optional<CacheUse> AppendOp::getCacheUse() {
-  return CacheUse{static_cast<int64_t>(getLayer()), false, true};
+  return kvCacheUse(getLayer(), widthOf(getKeys()) + widthOf(getValues()),
+                    /*reads=*/false, /*writes=*/true);
 }
 
 void AppendOp::getEffects(
@@ -186,8 +194,7 @@ void AppendOp::getEffects(
 }
 
 void AppendOp::addWork(OpWork &work, KvFormat kv) {
-  work.tokenBytes +=
-      (widthOf(getKeys()) + widthOf(getValues())) * kvElementBytes(kv);
+  work.tokenBytes += getCacheUse()->size * kvElementBytes(kv);
 }
 
 SmallVector<KernelUse> AttentionOp::getKernelUses() {
@@ -205,7 +212,9 @@ SmallVector<WeightUse> AttentionOp::getWeightUses() {
 
 /// In the graph, the op appends too.
 std::optional<CacheUse> AttentionOp::getCacheUse() {
-  return CacheUse{static_cast<int64_t>(getLayer()), true, getKeys() != nullptr};
+  return kvCacheUse(getLayer(),
+                    2 * static_cast<int64_t>(getKvHeads()) * getHeadDim(),
+                    /*reads=*/true, /*writes=*/getKeys() != nullptr);
 }
 
 void AttentionOp::getEffects(
@@ -214,8 +223,7 @@ void AttentionOp::getEffects(
 }
 
 void AttentionOp::addWork(OpWork &work, KvFormat kv) {
-  work.positionBytes = 2 * static_cast<int64_t>(getKvHeads()) * getHeadDim() *
-                       kvElementBytes(kv);
+  work.positionBytes = getCacheUse()->size * kvElementBytes(kv);
   work.positionMacs = 2 * static_cast<int64_t>(getHeads()) * getHeadDim();
 }
 

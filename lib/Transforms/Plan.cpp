@@ -135,7 +135,8 @@ void Planner::placeBarriers() {
     const std::optional<CacheUse> use = op.getCacheUse();
     if (use)
       barrier |= llvm::any_of(cacheUses, [&](const CacheUse &other) {
-        return other.layer == use->layer && (other.writes || use->writes);
+        return other.layer == use->layer && other.name == use->name &&
+               (other.writes || use->writes);
       });
     if (barrier) {
       ++phase;

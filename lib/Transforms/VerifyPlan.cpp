@@ -57,7 +57,7 @@ struct Region {
   uint64_t begin, end;
 };
 
-/// The last ops that wrote and read the cache of a layer.
+/// The last ops that wrote and read a cache of a layer.
 struct LayerCache {
   Operation *writer = nullptr, *reader = nullptr;
 };
@@ -94,8 +94,8 @@ private:
   unsigned phase = 0;
   Operation *lmHead = nullptr;
   llvm::DenseMap<Operation *, Lifetime> lifetimes;
-  /// By the layer's number.
-  std::map<int64_t, LayerCache> caches;
+  /// By the layer's number and the cache's name.
+  std::map<std::pair<int64_t, StringRef>, LayerCache> caches;
   /// In the order of their first phases.
   std::vector<Region> regions;
 };
@@ -174,16 +174,17 @@ LogicalResult PlanVerifier::visitCache(ForwardOp op) {
   const std::optional<CacheUse> use = op.getCacheUse();
   if (!use)
     return success();
-  LayerCache &cache = caches[use->layer];
-  if (use->reads && !cache.writer)
-    return op->emitOpError() << "reads the cache of layer " << use->layer
-                             << ", to which no op before it appends";
+  LayerCache &cache = caches[{use->layer, use->name}];
+  if (use->kind == CacheKind::Paged && use->reads && !cache.writer)
+    return op->emitOpError()
+           << "reads the " << use->name << " cache of layer " << use->layer
+           << ", to which no op before it appends";
   const bool isWritten = isInPhase(cache.writer);
   if (isWritten || (use->writes && isInPhase(cache.reader))) {
     Operation *other = isWritten ? cache.writer : cache.reader;
     InFlightDiagnostic error = op->emitOpError()
-                               << (use->writes ? "writes" : "reads")
-                               << " the cache of layer " << use->layer
+                               << (use->writes ? "writes" : "reads") << " the "
+                               << use->name << " cache of layer " << use->layer
                                << " in phase " << phase << ", in which '"
                                << other->getName() << "' "
                                << (isWritten ? "writes" : "reads")

@@ -90,7 +90,35 @@ static WeightFormat parseFormat(const JsonValue &value) {
   return *format;
 }
 
-static KvInfo parseKv(const JsonValue &value, const ModelInfo &model) {
+/// Parses one of the caches, which together have up to `most` bytes.
+static CacheInfo parseCache(const JsonValue &value, const ModelInfo &model,
+                            int64_t most) {
+  CacheInfo cache;
+  cache.name = nameOf(value.at("name"));
+  const JsonValue kind = value.at("kind");
+  const std::optional<CacheKind> parsed = parseCacheKind(kind.string());
+  if (!parsed)
+    kind.fail("\"paged\" or \"fixed\"");
+  cache.kind = *parsed;
+  const JsonValue layers = value.at("layers");
+  for (const JsonValue &layer : layers.elements()) {
+    const int64_t number = layer.integer(0, model.layers - 1);
+    if (!cache.layers.empty() && number <= cache.layers.back())
+      layer.fail("a number above " + std::to_string(cache.layers.back()));
+    cache.layers.push_back(number);
+  }
+  if (cache.layers.empty())
+    layers.fail("at least one layer");
+  const auto align = static_cast<int64_t>(kTensorAlign);
+  cache.layerBytes =
+      value.at("layer_bytes")
+          .multiple(cache.kind == CacheKind::Fixed ? align : 1, 1,
+                    most / static_cast<int64_t>(cache.layers.size()));
+  return cache;
+}
+
+static KvInfo parseKv(const JsonValue &value,
+                      std::span<const CacheInfo> caches) {
   KvInfo kv;
   const JsonValue format = value.at("format");
   const std::optional<KvFormat> parsed = parseKvFormat(format.string());
@@ -98,8 +126,7 @@ static KvInfo parseKv(const JsonValue &value, const ModelInfo &model) {
     format.fail("\"f32\" or \"f16\"");
   kv.format = *parsed;
   value.at("page_tokens").integer(kPageTokens, kPageTokens);
-  // At most 2^16 * 2^16 * 2^16 * 2^3: no overflow.
-  const int64_t tokenBytes = kvTokenBytes(model, kv.format);
+  const int64_t tokenBytes = bytesOf(caches, CacheKind::Paged);
   kv.tokenBytes = value.at("token_bytes").integer(tokenBytes, tokenBytes);
   kv.pageBytes =
       value.at("page_bytes")
@@ -197,7 +224,12 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
   }
   if (manifest.targets.empty())
     root.at("targets").fail("at least one target");
-  manifest.kv = parseKv(root.at("kv"), manifest.model);
+  int64_t most = kMaxBytes;
+  for (const JsonValue &value : root.at("caches").elements()) {
+    manifest.caches.push_back(parseCache(value, manifest.model, most));
+    most -= manifest.caches.back().bytes();
+  }
+  manifest.kv = parseKv(root.at("kv"), manifest.caches);
   const JsonValue limits = root.at("limits");
   manifest.limits.tokens = limits.at("tokens").integer(1, 1 << 20);
   manifest.limits.rows = limits.at("rows").integer(1, manifest.limits.tokens);

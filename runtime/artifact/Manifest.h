@@ -19,6 +19,8 @@
 //     "weights": {"format": "q4_0"},
 //     "kv": {"format": "f16", "page_tokens": 64, "page_bytes": 196608,
 //            "token_bytes": 3072},
+//     "caches": [{"name": "kv", "kind": "paged", "layer_bytes": 512,
+//                 "layers": [0, 1, 2, 3, 4, 5]}],
 //     "limits": {"tokens": 256, "rows": 16},
 //     "arena_bytes": 1234560,
 //     "output_stride": 4096,
@@ -42,7 +44,7 @@
 #ifndef QWEN_RUNTIME_ARTIFACT_MANIFEST_H
 #define QWEN_RUNTIME_ARTIFACT_MANIFEST_H
 
-#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/Caches.h"
 #include "qwen/ABI/CpuFeatures.h"
 #include "qwen/ABI/GenerationConfig.h"
 #include "qwen/ABI/ModelShape.h"
@@ -83,6 +85,7 @@ struct TargetInfo {
   std::vector<std::vector<size_t>> opKernels;
 };
 
+/// The paged caches together.
 struct KvInfo {
   KvFormat format;
   int64_t pageBytes;
@@ -117,6 +120,8 @@ struct Manifest {
   /// At least one target, all of one architecture, the best first.
   std::vector<TargetInfo> targets;
   KvInfo kv;
+  /// In the order of Context::caches.
+  std::vector<CacheInfo> caches;
   LimitsInfo limits;
   int64_t arenaBytes;
   /// Floats from one row of logits to the next.

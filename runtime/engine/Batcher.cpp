@@ -69,7 +69,10 @@ void Batcher::insert(Jobs &jobs, std::unique_ptr<Job> job) {
 }
 
 Batcher::Batcher(Engine &batchEngine, const BatcherOptions &batcherOptions)
-    : engine(batchEngine), state(engine.state()), options(batcherOptions),
+    : engine(batchEngine), state(engine.state()),
+      // Pages alone do not bring the fixed state back.
+      options{batcherOptions.promptTokens,
+              batcherOptions.prefixCache && state.fixedBytes() == 0},
       prefixCache(state),
       pace(static_cast<size_t>(state.maxSequences()),
            options.promptTokens

@@ -13,6 +13,8 @@
 
 using namespace qwen;
 
+static constexpr int64_t kNoStop = INT64_MAX;
+
 /// Bytes of Engine::result.
 static size_t resultBytes(const Manifest &manifest) {
   return static_cast<size_t>(
@@ -26,9 +28,9 @@ static size_t resultBytes(const Manifest &manifest) {
 /// because the system can take its memory pages back.
 static constexpr uint64_t kProcessBytes = uint64_t{16} << 20;
 
-/// Makes the cache that the options ask for, or a smaller one if a control
-/// group limits memory: a full cache is an Error, but a full control group
-/// kills the process. Throws Error if there is no memory for one page.
+/// Makes the caches that the options ask for, or fewer pages if a control group
+/// limits memory: a full cache is an Error, but a full control group kills the
+/// process. Throws Error if there is no memory for one page.
 static SequenceState makeState(const Manifest &manifest,
                                const EngineOptions &options) {
   int64_t pages = options.kvPages;
@@ -40,20 +42,29 @@ static SequenceState makeState(const Manifest &manifest,
     const std::string allows = "its control group allows " +
                                std::to_string(*limit) + " bytes of memory";
     const auto page = static_cast<uint64_t>(manifest.kv.pageBytes);
-    const uint64_t fixed = static_cast<uint64_t>(manifest.arenaBytes) +
-                           resultBytes(manifest) + kProcessBytes;
+    const uint64_t fixed =
+        static_cast<uint64_t>(manifest.arenaBytes) + resultBytes(manifest) +
+        kProcessBytes +
+        static_cast<uint64_t>(bytesOf(manifest.caches, CacheKind::Fixed)) *
+            static_cast<uint64_t>(int64_t{std::max(1, options.sequences)} +
+                                  std::max(0, options.snapshots));
     if (*limit < fixed + page)
       throw Error(manifest.model.name + " needs " +
                   std::to_string(fixed + page) + " bytes to run when " +
                   allows);
-    const auto affordable = static_cast<int64_t>((*limit - fixed) / page);
+    const auto affordable =
+        page ? static_cast<int64_t>((*limit - fixed) / page) : pages;
     if (affordable < pages) {
       pages = affordable;
       whyNotMore = " (" + allows + ")";
     }
   }
-  return {pages, manifest.kv.pageBytes, options.sequences,
-          manifest.model.context, whyNotMore};
+  return {manifest.caches,
+          {.pages = pages,
+           .sequences = options.sequences,
+           .context = manifest.model.context,
+           .snapshots = options.snapshots,
+           .whyNotMore = whyNotMore}};
 }
 
 static int64_t tokensPerCall(const Manifest &manifest,
@@ -111,12 +122,12 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   indices.resize(tokens);
   const auto count = static_cast<size_t>(options.sequences);
   nextPositions.resize(count);
-  stopped.resize(count);
+  stopPositions.resize(count);
   failures.reserve(count);
 
   context.weights = weights;
   context.arena = arena.data();
-  context.kvPool = sequenceState.pool();
+  context.caches = sequenceState.caches();
   context.tokenIds = ids.data();
   context.sequences = sequences.data();
   context.positions = positions.data();
@@ -144,7 +155,7 @@ void Engine::check(std::span<const Token> batch) {
   for (const Token &token : batch) {
     const int64_t length = sequenceState.length(token.sequence);
     nextPositions[static_cast<size_t>(token.sequence)] = length;
-    stopped[static_cast<size_t>(token.sequence)] = 0;
+    stopPositions[static_cast<size_t>(token.sequence)] = kNoStop;
   }
   for (const Token &token : batch) {
     int64_t &next = nextPositions[static_cast<size_t>(token.sequence)];
@@ -158,7 +169,8 @@ void Engine::check(std::span<const Token> batch) {
 
 void Engine::stop(const Token &token, ErrorKind kind, uint32_t op) {
   // A token before the one that had no page may have another failure.
-  if (std::exchange(stopped[static_cast<size_t>(token.sequence)], 1))
+  if (std::exchange(stopPositions[static_cast<size_t>(token.sequence)],
+                    token.position) != kNoStop)
     std::erase_if(failures, [&](const Failure &failure) {
       return failure.sequence == token.sequence;
     });
@@ -169,7 +181,7 @@ size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
   context.tokens = context.rows = 0;
   for (; next < batch.size() && context.tokens < callTokens; ++next) {
     const Token &token = batch[next];
-    if (stopped[static_cast<size_t>(token.sequence)])
+    if (isStopped(token))
       continue;
     if (token.wanted && context.rows == model.limits.rows)
       break;
@@ -200,18 +212,23 @@ void Engine::call(std::span<const Token> batch) {
   try {
     pool.run(entry, context);
   } catch (...) {
-    for (size_t i = count; i-- > 0;)
-      sequenceState.truncate(sequences[i], positions[i]);
+    for (size_t i = 0; i < count; ++i)
+      takeBack(sequences[i], positions[i]);
     throw;
   }
   for (size_t i = 0; i < count; ++i) {
     const Token &token = batch[indices[i]];
-    if (flags[i] == kNoFlag ||
-        sequenceState.length(token.sequence) <= token.position)
+    if (flags[i] == kNoFlag || isStopped(token))
       continue;
     stop(token, ErrorKind::NotFinite, flags[i]);
-    sequenceState.truncate(token.sequence, token.position);
+    takeBack(token.sequence, token.position);
   }
+}
+
+void Engine::takeBack(SequenceId sequence, int64_t position) {
+  if (position < sequenceState.length(sequence))
+    sequenceState.truncate(sequence,
+                           sequenceState.reachable(sequence, position));
 }
 
 void Engine::giveRows(std::span<const Token> batch,
@@ -224,7 +241,7 @@ void Engine::giveRows(std::span<const Token> batch,
   for (size_t i = 0; i < static_cast<size_t>(context.rows); ++i) {
     const size_t index = indices[static_cast<size_t>(wantedRows[i])];
     const Token &token = batch[index];
-    if (sequenceState.length(token.sequence) > token.position)
+    if (!isStopped(token))
       receive(index, {context.result + i * stride, width});
   }
 }
@@ -240,7 +257,7 @@ std::span<const Failure> Engine::run(std::span<const Token> batch,
   for (size_t next = 0; next < batch.size();) {
     if (next && progress && !progress(next)) {
       for (const Token &token : batch.subspan(next))
-        if (!stopped[static_cast<size_t>(token.sequence)])
+        if (!isStopped(token))
           stop(token, ErrorKind::Cancelled);
       break;
     }

@@ -1,7 +1,7 @@
 //===- Engine.h - Runs ragged batches through a model -----------*- C++ -*-===//
 //
 // The engine splits a batch into calls of the compiled `forward`. It owns the
-// threads and the KV cache, and checks that all numbers were finite.
+// threads and the state of sequences, and checks that all numbers were finite.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,6 +31,8 @@ struct EngineOptions {
   /// Pages of the KV cache; 0: enough for all sequences at full context. The
   /// memory of a control group may reduce the number.
   int64_t kvPages = 0;
+  /// Maximum number of snapshots of fixed state (SequenceState).
+  int32_t snapshots = 0;
   /// Maximum number of tokens in a call; 0: the manifest's limit. Results do
   /// not depend on it.
   int64_t callTokens = 0;
@@ -104,9 +106,12 @@ public:
   /// A sequence stops at its first token that cannot run: its id is not in the
   /// vocabulary, its position is past the context, no page is free, or one of
   /// its numbers is not finite. The sequence keeps the positions before this
-  /// token, and the other sequences run as without it. `progress` is called
-  /// between calls; if it returns false, all sequences with tokens left stop.
-  /// Returns the sequences that stopped; the list is valid until the next run.
+  /// token, and the other sequences run as without it. With fixed caches, a
+  /// number that is not finite takes it back to the last reachable length
+  /// (SequenceState::reachable), but the rows before this token are given.
+  /// `progress` is called between calls; if it returns false, all sequences
+  /// with tokens left stop. Returns the sequences that stopped; the list is
+  /// valid until the next run.
   ///
   /// Throws Error and runs nothing if a sequence is not open, if a position is
   /// not the next one of its sequence, or if the check has found damaged
@@ -144,6 +149,12 @@ private:
   /// Passes the rows of the call to `receive`.
   void giveRows(std::span<const Token> batch, const RowFn &receive) const;
   void stop(const Token &token, ErrorKind kind, uint32_t op = kNoFlag);
+  /// Removes positions that have run, from `position` on.
+  void takeBack(SequenceId sequence, int64_t position);
+  /// Whether the sequence of `token` has stopped, at this token or before it.
+  bool isStopped(const Token &token) const {
+    return stopPositions[static_cast<size_t>(token.sequence)] <= token.position;
+  }
 
   std::unique_ptr<const ElfMapping> code;
   const Manifest &model;
@@ -161,8 +172,8 @@ private:
   std::vector<size_t> indices;
   /// Next position of each sequence, while a batch is checked.
   std::vector<int64_t> nextPositions;
-  /// Whether each sequence has stopped in this run.
-  std::vector<uint8_t> stopped;
+  /// Position at which each sequence has stopped in this run, or kNoStop.
+  std::vector<int64_t> stopPositions;
   std::vector<Failure> failures;
   Context context = {};
   std::optional<WeightChecker> checker;

@@ -1,11 +1,17 @@
-//===- SequenceState.h - Paged cache of keys and values ---------*- C++ -*-===//
+//===- SequenceState.h - What the engine keeps of sequences -----*- C++ -*-===//
 //
-// A pool of pages of 64 positions, and a page table for each sequence.
-// Sequences may share full pages; a partial page belongs to one sequence.
+// The paged caches are a pool of pages of 64 positions, with a page table for
+// each sequence. A page has the positions of all paged caches. Sequences may
+// share full pages; a partial page belongs to one sequence.
 //
 // A page that no sequence holds is free. A free page may be kept: its content
 // stays until it is taken, and until then a sequence may share it again. Kept
 // pages are taken last, in the order in which they became free.
+//
+// The fixed caches have the fixed state of each sequence, which is that after
+// its last position. A snapshot is a copy of it. So a sequence of a model with
+// fixed caches can lose its last positions only if it loses all or has a
+// snapshot there.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,10 +20,12 @@
 
 #include "artifact/File.h"
 
+#include "qwen/ABI/Caches.h"
 #include "qwen/ABI/Error.h"
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,17 +37,29 @@ using SequenceId = int32_t;
 /// Number of a page in the pool.
 using PageId = int32_t;
 
-/// Allocates nothing after its construction. A page takes memory from its first
-/// use on.
+/// Number of a snapshot.
+using SnapshotId = int32_t;
+
+struct StateLimits {
+  int64_t pages;
+  /// Maximum number of open sequences, and of positions in each.
+  int32_t sequences;
+  int64_t context;
+  /// Maximum number of snapshots.
+  int32_t snapshots = 0;
+  /// Ends the text of describeFull.
+  std::string whyNotMore = {};
+};
+
+/// Allocates nothing after its construction. Pages, sequences and snapshots
+/// take memory from their first use on.
 class SequenceState {
 public:
-  /// Makes a pool of `pages` pages of `pageBytes`, for at most `sequences` open
-  /// sequences of at most `context` positions. `whyNotMore` ends the text of
-  /// describeFull. Throws Error if there is no address space for the pool.
-  SequenceState(int64_t pages, int64_t pageBytes, int32_t sequences,
-                int64_t context, std::string whyNotMore = "");
+  /// Throws Error if there is no address space for all caches.
+  SequenceState(std::span<const CacheInfo> caches, const StateLimits &limits);
 
-  uint8_t *pool() const { return memory.data(); }
+  /// The base of each cache, for Context::caches.
+  uint8_t *const *caches() const { return bases.data(); }
   int64_t pages() const { return static_cast<int64_t>(references.size()); }
   /// Number of pages that no sequence holds, kept ones too.
   int64_t freePages() const { return freeCount; }
@@ -47,6 +67,13 @@ public:
   int32_t maxSequences() const {
     return static_cast<int32_t>(sequences.size());
   }
+  /// Bytes of the fixed state of a sequence, and of a snapshot; 0 if the model
+  /// has no fixed caches.
+  int64_t fixedBytes() const { return bytesOfFixed; }
+  int32_t maxSnapshots() const {
+    return static_cast<int32_t>(snapshots.size());
+  }
+  int32_t freeSnapshots() const;
   /// [sequence][pageTableStride()], for Context::pageTables.
   const PageId *pageTables() const { return tables.data(); }
   int64_t pageTableStride() const { return stride; }
@@ -54,10 +81,12 @@ public:
   /// Opens an empty sequence. Throws Error if all are open.
   SequenceId open();
   /// Opens a sequence with the first `length` positions of `parent`. Full pages
-  /// are shared; a partial one is copied. Throws Error if `parent` is shorter,
-  /// or if no sequence or no page is left.
+  /// are shared; a partial one and the fixed state are copied. Throws Error if
+  /// `parent` cannot keep `length` positions (see truncate), or if no sequence
+  /// or no page is left.
   SequenceId branch(SequenceId parent, int64_t length);
-  /// Frees a sequence and the pages that no other sequence shares.
+  /// Frees a sequence and the pages that no other sequence shares. Snapshots
+  /// stay.
   void close(SequenceId sequence);
   bool isOpen(SequenceId sequence) const;
 
@@ -65,8 +94,13 @@ public:
   int64_t length(SequenceId sequence) const;
   /// Removes the positions from `length` (at most the present length) on and
   /// frees the empty pages. Copies the last page if it is partial and shared or
-  /// kept; throws Error if no page is left for the copy.
+  /// kept; throws Error if no page is left for the copy. With fixed caches,
+  /// throws Error(NoSnapshot) unless `length` is reachable.
   void truncate(SequenceId sequence, int64_t length);
+  /// The greatest length up to `length` at which the state of a sequence is
+  /// known: every length without fixed caches, otherwise 0, the present length
+  /// and those of the sequence's snapshots.
+  int64_t reachable(SequenceId sequence, int64_t length) const;
   /// Extends a sequence to `length` positions. Changes nothing and returns
   /// PastContext or NoPage if that is not possible.
   std::optional<ErrorKind> extend(SequenceId sequence, int64_t length);
@@ -79,11 +113,24 @@ public:
   void keep(PageId page) { kept[static_cast<size_t>(page)] = 1; }
   /// Whether the page has been kept and not taken since then.
   bool isKept(PageId page) const { return kept[static_cast<size_t>(page)]; }
-  /// Appends the 64 positions of a kept page to a sequence of full pages.
+  /// Appends the 64 positions of a kept page to a sequence of full pages. With
+  /// fixed caches, the sequence then needs a `restore`.
   void share(SequenceId sequence, PageId page);
   /// Makes a sequence use the kept `page`, which must have the same content,
   /// as its page `index`.
   void merge(SequenceId sequence, int64_t index, PageId page);
+
+  /// Copies the fixed state of a sequence. Throws Error(NoSnapshot) if the
+  /// maximum number of snapshots exists.
+  SnapshotId snapshot(SequenceId sequence);
+  /// Gives a sequence the fixed state of a snapshot, and removes the positions
+  /// after it. The sequence may be another one if it has the same tokens up to
+  /// there. Throws Error if it is shorter, and as truncate does.
+  void restore(SequenceId sequence, SnapshotId snapshot);
+  /// Frees a snapshot.
+  void drop(SnapshotId snapshot);
+  /// The length that the sequence had at the snapshot.
+  int64_t position(SnapshotId snapshot) const;
 
   /// Why no page is free.
   std::string describeFull() const;
@@ -93,6 +140,18 @@ private:
     bool open = false;
     int64_t length = 0;
   };
+  struct Snapshot {
+    bool taken = false;
+    /// The sequence that still has the snapshot's positions, or kNone.
+    SequenceId sequence = kNone;
+    int64_t position = 0;
+  };
+  struct Cache {
+    CacheKind kind;
+    int64_t stride;
+    Mapping memory;
+  };
+  static constexpr SequenceId kNone = -1;
 
   PageId *table(SequenceId sequence) {
     return tables.data() + sequence * stride;
@@ -109,14 +168,34 @@ private:
   PageId copyPage(PageId page);
   void checkOpen(SequenceId sequence) const;
   void checkLength(SequenceId sequence, int64_t length) const;
+  /// The snapshot, which must exist.
+  const Snapshot &entryOf(SnapshotId snapshot) const;
 
-  std::string whyNotMore;
-  int64_t bytesOfPage;
+  // The fixed caches have a row for each sequence, then one for each snapshot.
+  int64_t rowOf(SnapshotId snapshot) const {
+    return maxSequences() + int64_t{snapshot};
+  }
+  /// The row with the fixed state after `length` positions. At length 0, any
+  /// row: `extend` fills it with zeros. Throws Error(NoSnapshot).
+  int64_t rowAt(SequenceId sequence, int64_t length) const;
+  /// Row `row` of `cache`, which must be fixed.
+  static std::span<uint8_t> bytesOfRow(const Cache &cache, int64_t row) {
+    return {cache.memory.data() + row * cache.stride,
+            static_cast<size_t>(cache.stride)};
+  }
+  void copyRow(int64_t from, int64_t to);
+  /// Removes positions, but leaves the fixed state as it is.
+  void removePositions(SequenceId sequence, int64_t length);
+
   int64_t context;
+  std::string whyNotMore;
+  int64_t bytesOfFixed;
   int64_t stride;
-  Mapping memory;
+  std::vector<Cache> memory;
+  std::vector<uint8_t *> bases;
   std::vector<PageId> tables;
   std::vector<Sequence> sequences;
+  std::vector<Snapshot> snapshots;
   /// Number of sequences that hold each page.
   std::vector<int32_t> references;
   std::vector<uint8_t> kept;

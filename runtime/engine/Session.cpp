@@ -36,9 +36,8 @@ void Session::setTokens(std::span<const int32_t> tokens) {
   const auto differ = std::ranges::mismatch(ids, tokens);
   // The last token runs again even if it has run: its logits are gone.
   const int64_t same = std::min<int64_t>(
-      {differ.in1 - ids.begin(), static_cast<int64_t>(tokens.size()) - 1,
-       engine.state().length(sequence)});
-  engine.state().truncate(sequence, same);
+      differ.in1 - ids.begin(), static_cast<int64_t>(tokens.size()) - 1);
+  engine.state().truncate(sequence, engine.state().reachable(sequence, same));
   ids.assign(tokens.begin(), tokens.end());
   sampler.reset();
   for (int32_t id : ids)

@@ -60,7 +60,10 @@ enum {
   /* The maximum number of requests waits. */
   QWEN_ERROR_QUEUE_FULL = -8,
   /* The function of qwen_set_progress ended qwen_forward. */
-  QWEN_ERROR_CANCELLED = -9
+  QWEN_ERROR_CANCELLED = -9,
+  /* A sequence has no snapshot of its fixed state where it needs one, or no
+     more can be made. */
+  QWEN_ERROR_NO_SNAPSHOT = -10
 };
 
 /* When the library compares a model's weights with their checksums. */
@@ -230,7 +233,8 @@ int32_t qwen_open_sequence(qwen_model *model);
    number. Both share the full pages of the KV cache, so that a common prefix
    runs only once. Returns a negative number if the sequence is shorter, if the
    maximum number of sequences is open, or if no page is left to copy the last
-   one. */
+   one. Of a model with fixed state (the manifest's "caches"), only all positions
+   can be copied; else returns QWEN_ERROR_NO_SNAPSHOT. */
 int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
                              int64_t length);
 
@@ -239,7 +243,8 @@ int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
 int32_t qwen_close_sequence(qwen_model *model, int32_t sequence);
 
 /* Removes the positions from `length` on from a sequence. Returns 0, or a
-   negative number if an argument is invalid. */
+   negative number if an argument is invalid. Of a model with fixed state, only
+   all positions can be removed; else returns QWEN_ERROR_NO_SNAPSHOT. */
 int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
                                int64_t length);
 
@@ -250,7 +255,8 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
    is 0. Splitting tokens over several calls does not change the results.
 
    A sequence stops at its first token that cannot run, and keeps the positions
-   before it. The other sequences run as without it. Rows of tokens that did not
+   before it. (With QWEN_ERROR_NOT_FINITE, a sequence of a model with fixed state
+   keeps none.) The other sequences run as without it. Rows of tokens that did not
    run are not written. Returns 0, or the error of a sequence that stopped
    (qwen_failures lists all). Runs nothing and returns a negative number if a
    sequence is not open, if a position is not the next one of its sequence, or

@@ -177,7 +177,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // -----
 
-// All layers have one shape.
+// A layer has one shape.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
 qwen.weight @rope.frequencies : tensor<8xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
@@ -187,8 +187,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 8>]>} : tensor<?xi32> -> tensor<?x8xf32>
   %a = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 2 kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
-  // expected-error @+1 {{has another shape than the attention of the other layers}}
-  %b = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 1 heads 2 kv_heads 1 kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  // expected-error @+1 {{has 128 bytes in the paged kv cache of layer 0 when an op before it has 256 in a paged one}}
+  %b = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 1 kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
   return
 }
 }

@@ -7,6 +7,7 @@
 // thread's share, after a barrier where the plan has one.
 
 // FACTS: module attributes
+// FACTS-SAME: qwen.caches = [{kind = "paged", layer_bytes = 128 : i64, layers = array<i64: 0>, name = "kv"}]
 // FACTS-SAME: qwen.ops = ["embed_tokens", "rope_table.1", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj", "append.4", "attention.5", "quantize.6", "linear.7", "rms_norm.8", "linear.9", "swiglu.10", "linear.11", "rms_norm.12", "lm_head.13"]
 // FACTS-SAME: qwen.result_stride = 48 : i64
 // A row of the embedding is 36 bytes of its panel and 64 floats; weights have their bias; a row of the cache is f16.
@@ -76,10 +77,10 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(%[[CTX]], %[[T]], %[[IN]], %{{.*}}, %[[SCALES]], %[[SUMS]], %[[WEIGHTS]], %[[BIAS]], %[[OUT]], %{{.*}}, %{{.*}}, %[[PANELS]], %[[NO_RESIDUAL]], %{{.*}})
   %q, %k, %v = qwen.linear %q0, [@q_w, @k_w, @v_w] bias [@q_b, @k_b, @v_b] packed [@qkv, @bias] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 128>, #qwen.buffer<offset = 8448, stride = 128>, #qwen.buffer<offset = 8576, stride = 128>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32> loc("layers.0.self_attn.qkv_proj")
   // CHECK: call @qwenDriverBarrier
-  // CHECK: call @append(%[[CTX]], %[[T]]
+  // CHECK: call @append.norm_rope_avx512.1x32(%[[CTX]], %[[T]]
   qwen.append %k, %v, %cos, %sin layer 0 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<append_k_f16_avx512>, #qwen.kernel<append_v_f16_avx512>] {plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
   // CHECK: call @qwenDriverBarrier
-  // CHECK: call @attention(%[[CTX]], %[[T]]
+  // CHECK: call @attention.norm_rope_avx512.2x1x32(%[[CTX]], %[[T]]
   %a = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<attention_scores_f16_avx512>, #qwen.kernel<attention_values_f16_avx512>, #qwen.kernel<softmax_page_avx512>, #qwen.kernel<merge_page_avx512>, #qwen.kernel<finish_attention_avx512>] {plan = #qwen.plan<id = 5, barrier = true, buffers = [#qwen.buffer<offset = 16384, stride = 64>]>} : tensor<?x64xf32>
   // CHECK: call @quantize.quantize_q8_avx512
   %aq = qwen.quantize %a kernels [#qwen.kernel<quantize_q8_avx512>] {plan = #qwen.plan<id = 6, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
@@ -155,7 +156,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // CHECK: func.func private @qwenDriverEmbedding(!llvm.ptr, i32, i64, i64, i64, i64, i32, !llvm.ptr){{$}}
 // CHECK: func.func private @linear_q4_0_1x16x4_avx512vnni(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64){{$}}
 // A head has 32 values, a page of f16 8192 bytes; there is a norm, so that the rotation alone is absent.
-// CHECK: func.func private @append(
+// CHECK: func.func private @append.norm_rope_avx512.1x32(
 // CHECK: %[[PAGE:.*]] = arith.constant 8192 : i64
 // CHECK: %[[SCRATCH:.*]] = llvm.alloca %{{.*}} x f32
 // CHECK: %[[ROPE:.*]] = llvm.mlir.zero
@@ -163,7 +164,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // CHECK: constant @append_k_f16_avx512
 // CHECK: constant @append_v_f16_avx512
 // CHECK: call @qwenDriverAppend({{.*}}, %[[PAGE]], %[[SCRATCH]], %[[ROPE]],
-// CHECK: func.func private @attention(
+// CHECK: func.func private @attention.norm_rope_avx512.2x1x32(
 // CHECK: constant @attention_scores_f16_avx512
 // CHECK: constant @attention_values_f16_avx512
 // CHECK: constant @softmax_page_avx512

@@ -178,6 +178,8 @@ def artifacts():
         "targets": [{"name": "test", "arch": "x86-64", "features": ["avx2"], "kernels": ["k"]}],
         "weights": {"format": "f32"},
         "kv": {"format": "f32", "page_tokens": 64, "page_bytes": 8192, "token_bytes": 128},
+        "caches": [{"name": "kv", "kind": "paged", "layer_bytes": 128, "layers": [0]},
+                   {"name": "state", "kind": "fixed", "layer_bytes": 64, "layers": [0]}],
         "limits": {"tokens": 8, "rows": 2}, "arena_bytes": 1024, "output_stride": 48, "ops": ["first", "second"],
         "work": [{"kind": "linear", "macs": 16}, {"kind": "lm_head", "weight_bytes": 64, "output_rows": True}],
         "tensors": [{"name": "w", "shape": [4, 4], "format": "f32", "offset": 0, "bytes": 64,

@@ -16,15 +16,15 @@
 // RUN: %{edit} 's/id = 1, barrier = true/id = 1, barrier = false/' %t/rules-planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.rms_norm' op reads the result of 'qwen.embedding', which other threads write in phase 0, too
 // RUN: %{edit} 's/id = 5, barrier = true/id = 5, barrier = false/' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.attention' op reads the cache of layer 0 in phase 2, in which 'qwen.append' writes it; a barrier is needed between them
+// CHECK: error: 'qwen.attention' op reads the kv cache of layer 0 in phase 2, in which 'qwen.append' writes it; a barrier is needed between them
 // CHECK: note: written here
 // RUN: %{edit} 's/id = 6, barrier = true>/id = 6, barrier = false>/' %t/rules-planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.append' op writes the cache of layer 1 in phase 2, in which 'qwen.attention' reads it; a barrier is needed between them
+// CHECK: error: 'qwen.append' op writes the kv cache of layer 1 in phase 2, in which 'qwen.attention' reads it; a barrier is needed between them
 // CHECK: note: read here
 
 // Append after attention.
 // RUN: %{edit} '/qwen.append/{h;d};/qwen.attention/G' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.attention' op reads the cache of layer 0, to which no op before it appends
+// CHECK: error: 'qwen.attention' op reads the kv cache of layer 0, to which no op before it appends
 
 // A lifetime that ends a phase early: attention writes over its queries.
 // RUN: %{edit} 's/offset = 7808/offset = 3712/' %t/planned.mlir >> %t/edits.mlir

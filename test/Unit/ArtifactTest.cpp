@@ -37,6 +37,9 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   EXPECT_EQ(manifest.model.name, "handmade");
   EXPECT_EQ(manifest.model.tokenizerVocab, 37);
   EXPECT_EQ(manifest.kv.pageBytes, 8192);
+  ASSERT_EQ(manifest.caches.size(), 1u);
+  EXPECT_EQ(manifest.caches[0].kind, CacheKind::Paged);
+  EXPECT_EQ(manifest.caches[0].stride(), 8192);
   EXPECT_EQ(manifest.ops, (std::vector<std::string>{"first", "second"}));
   EXPECT_EQ(manifest.targets[0].opKernels,
             (std::vector<std::vector<size_t>>{{0}, {}}));
@@ -377,6 +380,21 @@ TEST(ManifestTest, ChecksEveryField) {
         "kv.page_bytes is 8191 when an integer from 8192 to 8192 is needed");
   check("/kv/token_bytes", 64,
         "kv.token_bytes is 64 when an integer from 128 to 128 is needed");
+  check("/caches/0/kind", "full",
+        "caches[0].kind is \"full\" when \"paged\" or \"fixed\" is needed");
+  check("/caches/0/layer_bytes", 0,
+        "caches[0].layer_bytes is 0 when an integer from 1 to 70368744177664 "
+        "is needed");
+  check("/caches/0/layers", json::array(),
+        "caches[0].layers is an array when at least one layer is needed");
+  check("/caches/0/layers/1", 0,
+        "caches[0].layers[1] is 0 when a number above 0 is needed");
+  check("/caches/1",
+        {{"name", "state"},
+         {"kind", "fixed"},
+         {"layer_bytes", 32},
+         {"layers", {0}}},
+        "caches[1].layer_bytes is 32 when a multiple of 64 is needed");
   check("/limits/rows", 9,
         "limits.rows is 9 when an integer from 1 to 8 is needed");
   check("/arena_bytes", -5,

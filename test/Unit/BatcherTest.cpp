@@ -88,7 +88,7 @@ TEST(Logprobs, OrderTokensAndSumToOne) {
 
 // All entries have the same hash.
 TEST(PrefixCache, ComparesTokensParentsAndSalts) {
-  SequenceState state(1, 64, 1, 300);
+  SequenceState state({}, {.pages = 1, .sequences = 1, .context = 300});
   PrefixCache cache(state);
   const SequenceId sequence = state.open();
   state.extend(sequence, 64);
@@ -128,9 +128,10 @@ struct Told {
 class BatcherTest : public testing::Test {
 protected:
   void open(const EngineOptions &options, const BatcherOptions &rules = {},
-            int64_t context = 400, int64_t tokens = 8) {
-    manifest = hashManifest(context, tokens);
-    engine.emplace(manifest, nullptr, hashForward, options);
+            int64_t context = 400, int64_t tokens = 8, bool fixed = false) {
+    manifest = hashManifest(context, tokens, fixed);
+    engine.emplace(manifest, nullptr, fixed ? fixedHashForward : hashForward,
+                   options);
     batcher.emplace(*engine, rules);
   }
 
@@ -340,9 +341,10 @@ TEST_F(BatcherTest, PrioritiesComeFirst) {
 }
 
 TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
-  for (bool prefixCache : {false, true}) {
+  for (int way = 0; way < 4; ++way) {
+    const bool prefixCache = way % 2, fixed = way / 2;
     open({.threads = 1, .sequences = 6, .kvPages = 7},
-         {.prefixCache = prefixCache});
+         {.prefixCache = prefixCache}, 400, 8, fixed);
     std::vector<RequestId> ids;
     for (int i = 0; i < 6; ++i)
       ids.push_back(add(tokens(30 + 10 * i, i), 100));
@@ -350,8 +352,9 @@ TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
     for (RequestId id : ids)
       expectAnswer(id);
     EXPECT_GT(batcher->counts().preemptions, 0);
-    // Some pages are still there when their request runs again.
-    EXPECT_EQ(batcher->counts().cachedTokens > 0, prefixCache);
+    // Some pages are still there when their request runs again, but fixed state
+    // is not.
+    EXPECT_EQ(batcher->counts().cachedTokens > 0, prefixCache && !fixed);
   }
 }
 

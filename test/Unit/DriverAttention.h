@@ -52,12 +52,14 @@ struct Pages {
   int64_t bytes, perSequence;
   std::vector<int32_t> tables;
   std::vector<uint8_t> pool;
+  uint8_t *base;
 
   Pages(int64_t bytes, const std::vector<int64_t> &lengths, Random &random)
       : bytes(bytes),
         perSequence(ceilDiv(*std::ranges::max_element(lengths), kPageTokens)),
         tables(lengths.size() * static_cast<size_t>(perSequence)),
-        pool(tables.size() * static_cast<size_t>(bytes), 0xFF) {
+        pool(tables.size() * static_cast<size_t>(bytes), 0xFF),
+        base(pool.data()) {
     for (size_t i = 0; i < tables.size(); ++i) {
       const auto other =
           static_cast<size_t>(random.between(0, static_cast<int64_t>(i)));
@@ -72,7 +74,7 @@ inline void bind(Context &context, const Batch &batch, Pages &pages,
                  Memory &arena, Memory &image) {
   context.weights = image.at<uint8_t>(0);
   context.arena = arena.at<uint8_t>(0);
-  context.kvPool = pages.pool.data();
+  context.caches = &pages.base;
   context.pageTables = pages.tables.data();
   context.pageTableStride = pages.perSequence;
   context.sequences = batch.sequences.data();
@@ -138,8 +140,8 @@ struct AttentionOps {
     qwenDriverAppend(context, thread, keys, stride,
                      keys + 4 * kvHeads * headDim, stride, cos, ropeStride, sin,
                      ropeStride, norm, eps, layer * layerBytes(), op, kvHeads,
-                     headDim, kvElementBytes(cache), pageBytes, scratch.data(),
-                     norm < 0 ? numerics::rope : nullptr,
+                     headDim, kvElementBytes(cache), /*cache=*/0, pageBytes,
+                     scratch.data(), norm < 0 ? numerics::rope : nullptr,
                      norm < 0 ? nullptr : numerics::normRope,
                      numerics::reference<KernelOp::AppendK>(format),
                      numerics::reference<KernelOp::AppendV>(format));
@@ -153,7 +155,7 @@ struct AttentionOps {
     qwenDriverAttention(
         context, thread, projected, stride, cos, ropeStride, sin, ropeStride,
         norm, out, outStride, eps, layer * layerBytes(), op, kvHeads,
-        groupQueries, headDim, kvElementBytes(cache), pageBytes,
+        groupQueries, headDim, kvElementBytes(cache), /*cache=*/0, pageBytes,
         static_cast<float>(1 / std::sqrt(static_cast<double>(headDim))),
         blockTokens, scratch.data(), norm < 0 ? numerics::rope : nullptr,
         norm < 0 ? nullptr : numerics::normRope,

@@ -30,7 +30,8 @@ std::string qwen::test::handmadeManifest() {
          arch + R"(", "features": [")" + feature + R"("], "kernels": ["k"],
     "op_kernels": [[0], []]}],
     "kv": {"format": "f32", "page_tokens": 64,
-    "page_bytes": 8192, "token_bytes": 128}, "limits": {"tokens": 8,
+    "page_bytes": 8192, "token_bytes": 128}, "caches": [{"name": "kv",
+    "kind": "paged", "layer_bytes": 128, "layers": [0]}], "limits": {"tokens": 8,
     "rows": 2}, "arena_bytes": 1024, "output_stride": 48, "ops":
     ["first", "second"], "work": [{"kind": "linear", "weight_bytes": 64,
     "row_bytes": 32, "macs": 16}, {"kind": "attention", "position_bytes": 8,

@@ -1,8 +1,9 @@
 //===- HashModel.h - A model whose logits are hashes ------------*- C++ -*-===//
 //
-// Each logit is a hash of all tokens up to its own, which are read back from
-// the pages. So a page with other content, or a token that ran twice or not at
-// all, gives another answer. It needs no compiled code.
+// Each logit is a hash of all tokens up to its own, which is read back from the
+// pages or from fixed state. So a page or a state with other content, or a
+// token that ran twice or not at all, gives another answer. It needs no
+// compiled code.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,7 +33,10 @@ inline float hashLogit(uint64_t hash, int32_t id) {
   return static_cast<float>(hashAfter(hash, id) >> 40) * 0x1p-22f;
 }
 
-inline void hashForward(const Context *context, int32_t thread, int32_t) {
+/// The hash before a token is that of the slot before it or, with a fixed
+/// cache, the second layer of caches[1].
+template <bool kFixed>
+void hashForwardOf(const Context *context, int32_t thread, int32_t) {
   if (thread == 0) {
     // Of a token: its id, and the hash up to it.
     struct Slot {
@@ -43,15 +47,25 @@ inline void hashForward(const Context *context, int32_t thread, int32_t) {
       const int32_t page = context->pageTables[context->sequences[token] *
                                                    context->pageTableStride +
                                                position / kPageTokens];
-      return reinterpret_cast<Slot *>(context->kvPool +
+      return reinterpret_cast<Slot *>(context->caches[0] +
                                       int64_t{page} * 8192)[position % 64];
+    };
+    [[maybe_unused]] const auto state = [&](int64_t token) -> uint64_t & {
+      return *reinterpret_cast<uint64_t *>(
+          context->caches[1] + int64_t{context->sequences[token]} * 128 + 64);
     };
     int64_t row = 0;
     for (int64_t t = 0; t < context->tokens; ++t) {
       const int32_t id = context->tokenIds[t];
       const int32_t position = context->positions[t];
-      const uint64_t before = position ? slot(t, position - 1).hash : 0;
+      uint64_t before = 0;
+      if constexpr (kFixed)
+        before = state(t);
+      else if (position)
+        before = slot(t, position - 1).hash;
       const uint64_t hash = hashAfter(before, id);
+      if constexpr (kFixed)
+        state(t) = hash;
       slot(t, position) = {id, hash};
       if (id == kNotFiniteId)
         context->flags[t] = 1;
@@ -65,11 +79,17 @@ inline void hashForward(const Context *context, int32_t thread, int32_t) {
   context->barrier(context->barrierState, thread);
 }
 
-/// The manifest of a hash model.
-inline Manifest hashManifest(int64_t context, int64_t tokens) {
+inline constexpr ForwardFn *hashForward = hashForwardOf<false>,
+                           *fixedHashForward = hashForwardOf<true>;
+
+/// The manifest of a hash model with fixed state, or without.
+inline Manifest hashManifest(int64_t context, int64_t tokens,
+                             bool fixed = false) {
   Manifest manifest = parseManifest(handmadeManifest(), "f", 64);
   manifest.model.context = context;
   manifest.limits = {tokens, 2};
+  if (fixed)
+    manifest.caches.push_back({"hash", CacheKind::Fixed, 64, {0, 1}});
   return manifest;
 }
 

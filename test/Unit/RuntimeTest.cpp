@@ -16,8 +16,20 @@ using namespace qwen::test;
 // State of sequences
 //===----------------------------------------------------------------------===//
 
+/// A state whose pages have `pageBytes`.
+static SequenceState paged(int64_t pages, int64_t pageBytes, int32_t sequences,
+                           int64_t context,
+                           const std::string &whyNotMore = "") {
+  const CacheInfo kv = {"kv", CacheKind::Paged, pageBytes / kPageTokens, {0}};
+  return {{&kv, 1},
+          {.pages = pages,
+           .sequences = sequences,
+           .context = context,
+           .whyNotMore = whyNotMore}};
+}
+
 TEST(SequenceState, PagesAreTakenAsPositionsComeAndGivenBack) {
-  SequenceState state(4, 4096, 2, 200);
+  SequenceState state = paged(4, 4096, 2, 200);
   EXPECT_EQ(state.pageTableStride(), 4);
   const SequenceId a = state.open();
   state.extend(a, 64);
@@ -34,17 +46,17 @@ TEST(SequenceState, PagesAreTakenAsPositionsComeAndGivenBack) {
 }
 
 TEST(SequenceState, BranchesShareFullPagesAndCopyThePartialOne) {
-  SequenceState state(6, 64, 3, 300);
+  SequenceState state = paged(6, 64, 3, 300);
   const SequenceId a = state.open();
   state.extend(a, 100);
   const int32_t *tables = state.pageTables();
   const int64_t stride = state.pageTableStride();
-  memset(state.pool() + tables[1] * 64, 'x', 64);
+  memset(state.caches()[0] + tables[1] * 64, 'x', 64);
   const SequenceId b = state.branch(a, 100);
   EXPECT_EQ(state.length(b), 100);
   EXPECT_EQ(tables[b * stride], tables[a * stride]);
   EXPECT_NE(tables[b * stride + 1], tables[a * stride + 1]);
-  EXPECT_EQ(state.pool()[tables[b * stride + 1] * 64 + 63], 'x');
+  EXPECT_EQ(state.caches()[0][tables[b * stride + 1] * 64 + 63], 'x');
   EXPECT_EQ(state.freePages(), 3);
   // The shared page stays until both sequences are closed.
   state.close(a);
@@ -62,7 +74,7 @@ TEST(SequenceState, BranchesShareFullPagesAndCopyThePartialOne) {
 }
 
 TEST(SequenceState, SaysWhatRanOut) {
-  SequenceState state(2, 64, 2, 200, " (why)");
+  SequenceState state = paged(2, 64, 2, 200, " (why)");
   const SequenceId a = state.open();
   EXPECT_EQ(state.extend(a, 201), ErrorKind::PastContext);
   state.extend(a, 64);
@@ -82,13 +94,12 @@ TEST(SequenceState, SaysWhatRanOut) {
   state.close(b);
   EXPECT_EQ(errorOf([&] { state.length(b); }), "sequence 1 is not open");
   EXPECT_EQ(errorOf([&] { state.close(-1); }), "sequence -1 is not open");
-  EXPECT_NE(errorOf([] { SequenceState(INT64_MAX, 64, 1, 1); }), "");
-  EXPECT_NE(errorOf([] { SequenceState(1 << 30, int64_t{1} << 40, 1, 1); }),
-            "");
+  EXPECT_NE(errorOf([] { paged(INT64_MAX, 64, 1, 1); }), "");
+  EXPECT_NE(errorOf([] { paged(1 << 30, int64_t{1} << 40, 1, 1); }), "");
 }
 
 TEST(SequenceState, KeptPagesAreTakenLastAndMayBeSharedUntilThen) {
-  SequenceState state(4, 64, 3, 300);
+  SequenceState state = paged(4, 64, 3, 300);
   const SequenceId a = state.open();
   state.extend(a, 150);
   const PageId pages[] = {state.page(a, 0), state.page(a, 1), state.page(a, 2)};
@@ -118,7 +129,7 @@ TEST(SequenceState, KeptPagesAreTakenLastAndMayBeSharedUntilThen) {
 }
 
 TEST(SequenceState, EqualPagesBecomeOne) {
-  SequenceState state(4, 64, 2, 300);
+  SequenceState state = paged(4, 64, 2, 300);
   const SequenceId a = state.open(), b = state.open();
   state.extend(a, 64);
   state.extend(b, 100);
@@ -146,7 +157,7 @@ int64_t flaggedPosition;
 float &slot(const Context *context, int64_t sequence, int64_t position) {
   const int32_t page = context->pageTables[sequence * context->pageTableStride +
                                            position / kPageTokens];
-  return reinterpret_cast<float *>(context->kvPool +
+  return reinterpret_cast<float *>(context->caches[0] +
                                    int64_t{page} * 8192)[position % 64];
 }
 

@@ -13,6 +13,7 @@
 #include "qwen/ABI/Version.h"
 #include "qwen/CodeGen/Artifact/ArtifactWriter.h"
 #include "qwen/CodeGen/Backend/Backend.h"
+#include "qwen/CodeGen/Lower/Caches.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Import/Models/Import.h"
@@ -234,6 +235,8 @@ static void printSummary(const Options &options, const ImportedModel &model,
     bytes += static_cast<uint64_t>(packed.getByteSize());
   }
 
+  const std::vector<CacheInfo> caches = cachesOf(module);
+  const int64_t positionBytes = bytesOf(caches, CacheKind::Paged);
   const ModelConfig &config = model.checkpoint->config();
   llvm::raw_ostream &out = llvm::errs();
   out << options.output << ": " << infoOf(config.architecture).name << " for "
@@ -260,9 +263,10 @@ static void printSummary(const Options &options, const ImportedModel &model,
                   sizeof(float))
       << '\n'
       << "  kv cache: " << kvFormatName(options.kvFormat()) << ", "
-      << kvTokenBytes(config, options.kvFormat()) << " bytes a token, "
-      << kvTokenBytes(config, options.kvFormat()) * kPageTokens << " a page of "
-      << kPageTokens << '\n';
+      << positionBytes << " bytes a token, " << positionBytes * kPageTokens
+      << " a page of " << kPageTokens << '\n';
+  if (const int64_t bytes = bytesOf(caches, CacheKind::Fixed))
+    out << "  state: " << bytes << " bytes a sequence\n";
   for (const auto &[target, calls] : codes)
     out << "  kernels" << (codes.size() > 1 ? " of " + target.name : "") << ": "
         << llvm::join(calledKernels(*calls), ", ") << '\n';

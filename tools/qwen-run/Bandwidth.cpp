@@ -125,25 +125,27 @@ static Measurements measure(const BenchCommand &command,
                          true};
     engine.forward({&token, 1}, nothing);
   };
-  // Warms caches and branch predictors.
-  decode(0);
-
   Measurements result;
   result.reads.resize(all.size());
   const int64_t tokens = std::min(command.count, manifest.model.context - 1);
-  const uint64_t weightBytes = weightBytesOfToken(manifest);
+  // A token reads and writes all fixed state.
+  const uint64_t constantBytes =
+      weightBytesOfToken(manifest) +
+      2 * static_cast<uint64_t>(bytesOf(manifest.caches, CacheKind::Fixed));
   for (int64_t repetition = 0; repetition < command.repetitions; ++repetition) {
     for (size_t i = 0; i < all.size(); ++i)
       result.reads[i].push_back(readSpeed(all[i], artifact.weights(),
                                           artifact.header().weights.size,
                                           engine.threads()));
-    engine.state().truncate(sequence, 1);
+    engine.state().truncate(sequence, 0);
+    // Warms caches and branch predictors.
+    decode(0);
     for (int64_t i = 1; i <= tokens; ++i) {
       const auto start = Clock::now();
       decode(i);
       const double seconds = secondsSince(start);
-      const auto bytes =
-          weightBytes + static_cast<uint64_t>(manifest.kv.tokenBytes * (i + 1));
+      const auto bytes = constantBytes + static_cast<uint64_t>(
+                                             manifest.kv.tokenBytes * (i + 1));
       result.decode.push_back(static_cast<double>(bytes) / seconds);
     }
   }

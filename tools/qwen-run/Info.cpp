@@ -93,8 +93,10 @@ static void printText(const Artifact &artifact,
       << " tensors\n"
       << "kv cache   " << kvFormatName(manifest.kv.format) << ", "
       << manifest.kv.tokenBytes << " bytes a token, " << manifest.kv.pageBytes
-      << " a page of " << kPageTokens << "\n"
-      << "arena      " << bytesText(static_cast<uint64_t>(manifest.arenaBytes))
+      << " a page of " << kPageTokens << "\n";
+  if (const int64_t bytes = bytesOf(manifest.caches, CacheKind::Fixed))
+    out << "state      " << bytes << " bytes a sequence\n";
+  out << "arena      " << bytesText(static_cast<uint64_t>(manifest.arenaBytes))
       << " for calls of " << manifest.limits.tokens << " tokens and "
       << manifest.limits.rows << " rows\n"
       << "code       " << bytesText(header.code.size) << "\n"

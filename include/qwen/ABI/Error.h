@@ -34,6 +34,9 @@ enum class ErrorKind : int32_t {
   QueueFull = 8,
   /// The caller ended a run.
   Cancelled = 9,
+  /// A sequence has no snapshot of its fixed state where it needs one, or no
+  /// more can be made.
+  NoSnapshot = 10,
 };
 
 /// One line in lower case, without the program's name. It names the file, the

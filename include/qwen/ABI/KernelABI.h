@@ -14,7 +14,7 @@
 
 namespace qwen {
 
-inline constexpr uint32_t kKernelAbiVersion = 6;
+inline constexpr uint32_t kKernelAbiVersion = 7;
 
 /// Value of Context::flags if every quantizer, cache append and row of logits
 /// of the token had finite values only. Otherwise the flag is the lowest id
@@ -28,13 +28,15 @@ struct Context {
   const uint8_t *weights;
   /// Base of the arena: the manifest's "arena_bytes" bytes.
   uint8_t *arena;
-  /// Base of the KV pool: pages of the manifest's "kv.page_bytes" bytes. In a
-  /// page, layer l has K at l * layerBytes, followed by V: K is
-  /// [kv_head][head_dim][64], V is [kv_head][64][head_dim].
-  uint8_t *kvPool;
+  /// Base of each of the manifest's "caches". Page p of a paged cache begins at
+  /// p * stride, sequence s of a fixed one at s * stride (CacheInfo). In a
+  /// page, the keys of a layer are [kv_head][head_dim][64], and its values,
+  /// which follow, are [kv_head][64][head_dim]. The bytes of a sequence in a
+  /// fixed cache are those after its last token, and 0 before its first.
+  uint8_t *const *caches;
   /// Token ids, [tokens].
   const int32_t *tokenIds;
-  /// Row of each token's sequence in pageTables, [tokens].
+  /// Number of each token's sequence, [tokens]: its row in pageTables.
   const int32_t *sequences;
   /// Position of each token in its sequence, [tokens]. Tokens of one sequence
   /// come in ascending order of position.

@@ -8,8 +8,6 @@
 #ifndef QWEN_ABI_MODELSHAPE_H
 #define QWEN_ABI_MODELSHAPE_H
 
-#include "qwen/ABI/Blocks.h"
-
 #include <cstdint>
 
 namespace qwen {
@@ -31,12 +29,6 @@ struct ModelShape {
   /// Whether the embedding is also the matrix of lm_head.
   bool tied;
 };
-
-/// Bytes of one token in the KV cache.
-constexpr int64_t kvTokenBytes(const ModelShape &shape, KvFormat format) {
-  return shape.layers * shape.kvHeads * shape.headDim * 2 *
-         kvElementBytes(format);
-}
 
 } // namespace qwen
 

@@ -7,7 +7,7 @@
 #ifndef QWEN_DIALECT_QWENDIALECT_H
 #define QWEN_DIALECT_QWENDIALECT_H
 
-#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/Caches.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/OpWork.h"
 #include "qwen/ABI/StoredTypes.h"
@@ -47,9 +47,9 @@ inline constexpr int64_t kMaxDimension = int64_t{1} << 28;
 /// A model has up to this many layers, as in the manifest.
 inline constexpr int64_t kMaxLayers = 65536;
 
-/// The paged KV cache as a side-effect resource.
-struct KvCacheResource : mlir::SideEffects::Resource::Base<KvCacheResource> {
-  mlir::StringRef getName() final { return "KvCache"; }
+/// The caches as a side-effect resource.
+struct CacheResource : mlir::SideEffects::Resource::Base<CacheResource> {
+  mlir::StringRef getName() final { return "Cache"; }
 };
 
 // Attributes of the module. QwenDialect::verifyOperationAttribute checks type
@@ -74,6 +74,9 @@ inline constexpr char kTargetFeaturesAttr[] = "qwen.target_features";
 /// Names of the ops of `forward` by their plan's id, an array of strings (the
 /// manifest's "ops"). qwen-lower sets this and the following ones.
 inline constexpr char kOpsAttr[] = "qwen.ops";
+/// The caches that these ops use, an array of dictionaries (the manifest's
+/// "caches").
+inline constexpr char kCachesAttr[] = "qwen.caches";
 /// The work of these ops, an array of dictionaries (the manifest's "work").
 inline constexpr char kWorkAttr[] = "qwen.work";
 /// The kernels of these ops, an array of arrays of KernelAttr.
@@ -109,9 +112,15 @@ struct WeightUse {
   int64_t k = 0;
 };
 
-/// The cache that an op reads or writes: that of a layer.
+/// The cache that an op reads or writes. Uses with the same name and layer are
+/// of the same bytes.
 struct CacheUse {
+  CacheKind kind;
+  llvm::StringRef name;
   int64_t layer;
+  /// Paged: values of a position, in the format of the KV cache. Fixed: bytes
+  /// of a sequence.
+  int64_t size;
   bool reads, writes;
 };
 

@@ -24,9 +24,6 @@ def Qwen_QuantizedActivations : Type<CPred<"::qwen::isQuantizedActivations($_sel
 def Qwen_Activations : AnyTypeOf<[Qwen_FloatActivations, Qwen_QuantizedActivations],
     "rows of f32 or in blocks", "::mlir::RankedTensorType">;
 
-/// The KV cache: the ops of a layer append to it and read it, in program order.
-def Qwen_KvCache : Resource<"::qwen::KvCacheResource">;
-
 /// An op of `forward` that computes. `unit` is its WorkUnit, `methods` are those
 /// of ForwardOp that it has beside the required ones. Passes set the last three
 /// attributes.

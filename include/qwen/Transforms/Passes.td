@@ -151,7 +151,8 @@ def VerifyPlan : Qwen_Pass<"qwen-verify-plan"> {
       then a thread reads the tokens that it wrote. Threads may steal units of
       products and attention, so a thread's units differ between two of those.
     - An op before `qwen.attention` appends to its layer of the cache. A barrier
-      lies between the two, and between `qwen.attention` and a later append.
+      lies between the two, and between `qwen.attention` and a later append. A
+      fixed cache may be read first: it begins with zeros.
     - Buffers that are alive in one phase are disjoint. A buffer is alive from
       the phase that writes it to the last phase that reads it, both included,
       or to the end if the function returns it. A product may write exactly over

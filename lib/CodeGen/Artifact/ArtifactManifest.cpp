@@ -5,6 +5,7 @@
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/Version.h"
+#include "qwen/CodeGen/Lower/Caches.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
 
@@ -39,12 +40,23 @@ static json describeModel(const ArtifactInput &input) {
           {"max_context", config.maxPosition}};
 }
 
-static json describeKv(const ModelConfig &config, KvFormat format) {
-  const int64_t bytes = kvTokenBytes(config, format);
-  return {{"format", kvFormatName(format)},
+static json describeKv(mlir::ModuleOp module) {
+  const int64_t bytes = bytesOf(cachesOf(module), CacheKind::Paged);
+  const auto format = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
+  return {{"format", kvFormatName(format.getValue())},
           {"page_tokens", kPageTokens},
           {"page_bytes", bytes * kPageTokens},
           {"token_bytes", bytes}};
+}
+
+static json describeCaches(mlir::ModuleOp module) {
+  json caches = json::array();
+  for (const CacheInfo &cache : cachesOf(module))
+    caches.push_back({{"name", cache.name},
+                      {"kind", cacheKindName(cache.kind)},
+                      {"layer_bytes", cache.layerBytes},
+                      {"layers", cache.layers}});
+  return caches;
 }
 
 /// The format of all matrices, or "mixed".
@@ -140,13 +152,13 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
             llvm::cast<mlir::IntegerAttr>(field.getValue()).getInt();
     work.push_back(std::move(fields));
   }
-  const auto kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
   return {
       {"compiler", std::string("qwen-opt ") + projectVersion()},
       {"model", describeModel(input)},
       {"targets", std::move(targets)},
       {"weights", {{"format", weightsFormat(module)}}},
-      {"kv", describeKv(input.checkpoint->config(), kv.getValue())},
+      {"kv", describeKv(module)},
+      {"caches", describeCaches(module)},
       {"limits",
        {{"tokens", integer(module, kMaxTokensAttr)},
         {"rows", integer(module, kMaxRowsAttr)}}},

@@ -73,7 +73,8 @@ public:
   void check() const {
     for (const char *name :
          {kMaxTokensAttr, kMaxRowsAttr, kKvFormatAttr, kArenaBytesAttr,
-          kWeightBytesAttr, kResultStrideAttr, kOpsAttr, kWorkAttr})
+          kWeightBytesAttr, kResultStrideAttr, kOpsAttr, kWorkAttr,
+          kCachesAttr})
       checkEqual(name, (*first.module)->getAttr(name),
                  (*other.module)->getAttr(name));
     checkSymbols<WeightOp>();

@@ -29,19 +29,24 @@ struct Rotation {
 
 /// Where the cache of a layer lies in a page.
 struct CacheLayout {
-  /// Bytes of one head's keys, which are those of its values; of the layer's
-  /// keys; of a page; and the byte of the layer in a page.
-  int64_t headBytes, keyBytes, pageBytes, layer;
+  /// Bytes of one head's keys, which are those of its values, and of the
+  /// layer's keys.
+  int64_t headBytes, keyBytes;
+  /// The number of the cache, the bytes of its pages, and the byte of the layer
+  /// in a page.
+  int64_t cache, pageBytes, layer;
 
   CacheLayout(int64_t kvHeads, int64_t headDim, int64_t elementBytes,
-              int64_t pageBytes, int64_t layer)
+              int64_t cache, int64_t pageBytes, int64_t layer)
       : headBytes(headDim * kPageTokens * elementBytes),
-        keyBytes(kvHeads * headBytes), pageBytes(pageBytes), layer(layer) {}
+        keyBytes(kvHeads * headBytes), cache(cache), pageBytes(pageBytes),
+        layer(layer) {}
 
   /// The keys of a head in page `page` of the sequence of `token`.
   uint8_t *keys(const Context *context, int64_t token, int64_t page,
                 int64_t head) const {
-    return pageOf(context, token, page, pageBytes) + layer + head * headBytes;
+    return pageOf(context, token, page, cache, pageBytes) + layer +
+           head * headBytes;
   }
 };
 } // namespace
@@ -56,8 +61,8 @@ QWEN_ENTRY void qwen::qwenDriverAppend(
     int64_t values, int64_t valueStride, int64_t cos, int64_t cosStride,
     int64_t sin, int64_t sinStride, int64_t norm, float eps, int64_t layer,
     int32_t op, int64_t kvHeads, int64_t headDim, int64_t elementBytes,
-    int64_t pageBytes, float *scratch, RopeFn *rope, NormRopeFn *normRope,
-    AppendKFn *appendK, AppendVFn *appendV) {
+    int64_t cache, int64_t pageBytes, float *scratch, RopeFn *rope,
+    NormRopeFn *normRope, AppendKFn *appendK, AppendVFn *appendV) {
   const float *k = arenaAt(context, keys), *v = arenaAt(context, values);
   const Rotation rotation = {rope,
                              normRope,
@@ -68,12 +73,13 @@ QWEN_ENTRY void qwen::qwenDriverAppend(
                              cosStride,
                              sinStride,
                              headDim / 2};
-  const CacheLayout cache(kvHeads, headDim, elementBytes, pageBytes, layer);
+  const CacheLayout layout(kvHeads, headDim, elementBytes, cache, pageBytes,
+                           layer);
   forUnits(context, thread, context->tokens * kvHeads, [&](int64_t unit) {
     const int64_t token = unit / kvHeads, head = unit % kvHeads;
     const auto [page, slot] = slotOf(context, token);
-    uint8_t *keysOfHead = cache.keys(context, token, page, head);
-    uint8_t *valuesOfHead = keysOfHead + cache.keyBytes;
+    uint8_t *keysOfHead = layout.keys(context, token, page, head);
+    uint8_t *valuesOfHead = keysOfHead + layout.keyBytes;
     rotation.call(k + token * keyStride + head * headDim, token, scratch);
     const int32_t badK =
         appendK(scratch, headDim, keysOfHead + slot * elementBytes);
@@ -230,15 +236,15 @@ QWEN_ENTRY void qwen::qwenDriverAttention(
     int64_t queryStride, int64_t cos, int64_t cosStride, int64_t sin,
     int64_t sinStride, int64_t norm, int64_t out, int64_t outStride, float eps,
     int64_t layer, int32_t op, int64_t kvHeads, int64_t groupQueries,
-    int64_t headDim, int64_t elementBytes, int64_t pageBytes, float scale,
-    int64_t blockTokens, float *scratch, RopeFn *rope, NormRopeFn *normRope,
-    AttentionScoresFn *scores, AttentionValuesFn *values,
+    int64_t headDim, int64_t elementBytes, int64_t cache, int64_t pageBytes,
+    float scale, int64_t blockTokens, float *scratch, RopeFn *rope,
+    NormRopeFn *normRope, AttentionScoresFn *scores, AttentionValuesFn *values,
     SoftmaxPageFn *softmax, MergePageFn *merge, FinishAttentionFn *finish) {
   const Attention attention = {
       context,
       {rope, normRope, weightsAt(context, norm), eps, arenaAt(context, cos),
        arenaAt(context, sin), cosStride, sinStride, headDim / 2},
-      CacheLayout(kvHeads, headDim, elementBytes, pageBytes, layer),
+      CacheLayout(kvHeads, headDim, elementBytes, cache, pageBytes, layer),
       arenaAt(context, queries),
       queryStride,
       arenaAt(context, out),

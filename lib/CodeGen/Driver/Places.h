@@ -56,11 +56,21 @@ inline Slot slotOf(const Context *context, int64_t token) {
   return {position / kPageTokens, position % kPageTokens};
 }
 
-/// The bytes of page `page` of the sequence of `token`; a page has `bytes`.
+/// Page `page` of the sequence of `token` in the paged cache `cache`; a page
+/// has `bytes`.
 inline uint8_t *pageOf(const Context *context, int64_t token, int64_t page,
-                       int64_t bytes) {
+                       int64_t cache, int64_t bytes) {
   const int64_t first = context->sequences[token] * context->pageTableStride;
-  return context->kvPool + context->pageTables[first + page] * bytes;
+  return context->caches[cache] + context->pageTables[first + page] * bytes;
+}
+
+/// The bytes of the sequence of `token` in the fixed cache `cache`, from byte
+/// `layer` on; a sequence has `bytes`.
+template <typename T = float>
+inline T *stateAt(const Context *context, int64_t token, int64_t cache,
+                  int64_t bytes, int64_t layer) {
+  return reinterpret_cast<T *>(context->caches[cache] +
+                               context->sequences[token] * bytes + layer);
 }
 
 } // namespace qwen::driver

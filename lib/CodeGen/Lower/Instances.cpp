@@ -128,16 +128,19 @@ std::string Instances::hiddenRows(const KernelInfo &norm,
              {&norm, &check});
 }
 
-std::string Instances::instance(StringRef op, Kernels kernels,
-                                const AttentionShape &shape) {
-  if (op == "linear")
+std::string Instances::instance(ForwardOp op, const CachePlace &place) {
+  const SmallVector<const KernelInfo *> kernels(
+      llvm::map_range(op.getKernelsAttr().getAsRange<KernelAttr>(),
+                      [](KernelAttr kernel) { return kernel.getInfo(); }));
+  Operation *operation = op;
+  if (isa<LinearOp>(operation))
     return linear(kernels);
-  if (op == "lm_head")
+  if (isa<LmHeadOp>(operation))
     return lmHead(kernels);
-  if (op == "append")
-    return append(kernels, shape);
-  if (op == "attention")
-    return attention(kernels, shape);
+  if (auto appending = dyn_cast<AppendOp>(operation))
+    return append(appending, kernels, place);
+  if (auto attending = dyn_cast<AttentionOp>(operation))
+    return attention(attending, kernels, place);
   // The functions with one kernel.
   const std::pair<KernelOp, Function> functions[] = {
       {KernelOp::Embed, QWEN_DRIVER(qwenDriverEmbedding)},
@@ -151,7 +154,8 @@ std::string Instances::instance(StringRef op, Kernels kernels,
   const KernelInfo &kernel = *kernels.front();
   for (const auto &[kind, driver] : functions)
     if (kind == kernel.op)
-      return add(named(op, kernel), driver, {&kernel});
+      return add(named(op->getName().stripDialect(), kernel), driver,
+                 {&kernel});
   llvm_unreachable("an op without a function of the driver");
 }
 
@@ -216,10 +220,26 @@ static const KernelInfo *ofKind(const KernelInfo &kernel, KernelOp op) {
   return kernel.op == op ? &kernel : nullptr;
 }
 
-std::string Instances::append(Kernels kernels, const AttentionShape &shape) {
-  return add("append", QWEN_DRIVER(qwenDriverAppend),
-             {shape.kvHeads, shape.headDim, kvElementBytes(shape.format),
-              shape.pageBytes(), Scratch{appendScratch(shape.headDim)},
+int64_t Instances::cacheElementBytes() {
+  return kvElementBytes(
+      module->getAttrOfType<KvFormatAttr>(kKvFormatAttr).getValue());
+}
+
+/// `name` with the sizes of an instance: "append.rope_neon.2x64".
+static std::string sized(std::string name, ArrayRef<int64_t> sizes) {
+  for (size_t i = 0; i < sizes.size(); ++i)
+    name += (i ? "x" : ".") + std::to_string(sizes[i]);
+  return name;
+}
+
+std::string Instances::append(AppendOp op, Kernels kernels,
+                              const CachePlace &place) {
+  const int64_t headDim = 2 * widthOf(op.getCos());
+  const int64_t kvHeads = widthOf(op.getKeys()) / headDim;
+  return add(sized(named("append", *kernels[0]), {kvHeads, headDim}),
+             QWEN_DRIVER(qwenDriverAppend),
+             {kvHeads, headDim, cacheElementBytes(), place.cache, place.stride,
+              Scratch{appendScratch(headDim)},
               ofKind(*kernels[0], KernelOp::Rope),
               ofKind(*kernels[0], KernelOp::NormRope), kernels[1], kernels[2]});
 }
@@ -233,20 +253,26 @@ static int64_t blockTokens(const KernelSchedule &schedule,
   return tokens < tile ? tokens : tokens / tile * tile;
 }
 
-std::string Instances::attention(Kernels kernels, const AttentionShape &shape) {
-  const int64_t groupQueries = shape.heads / shape.kvHeads;
+std::string Instances::attention(AttentionOp op, Kernels kernels,
+                                 const CachePlace &place) {
+  const auto kvHeads = static_cast<int64_t>(op.getKvHeads());
+  const int64_t headDim = op.getHeadDim();
+  const int64_t groupQueries = static_cast<int64_t>(op.getHeads()) / kvHeads;
   const int64_t tokens = blockTokens(scheduleOf(*kernels[1]), groupQueries);
   std::vector<Constant> constants = {
-      shape.kvHeads,
+      kvHeads,
       groupQueries,
-      shape.headDim,
-      kvElementBytes(shape.format),
-      shape.pageBytes(),
-      static_cast<float>(1 / std::sqrt(static_cast<double>(shape.headDim))),
+      headDim,
+      cacheElementBytes(),
+      place.cache,
+      place.stride,
+      static_cast<float>(1 / std::sqrt(static_cast<double>(headDim))),
       tokens,
-      Scratch{attentionScratch(groupQueries, shape.headDim, tokens)},
+      Scratch{attentionScratch(groupQueries, headDim, tokens)},
       ofKind(*kernels[0], KernelOp::Rope),
       ofKind(*kernels[0], KernelOp::NormRope)};
   llvm::append_range(constants, kernels.drop_front());
-  return add("attention", QWEN_DRIVER(qwenDriverAttention), constants);
+  return add(sized(named("attention", *kernels[0]),
+                   {kvHeads * groupQueries, kvHeads, headDim}),
+             QWEN_DRIVER(qwenDriverAttention), constants);
 }

@@ -3,7 +3,7 @@
 // `forward` calls one function for each op, with the op's places and sizes as
 // arguments. Such an instance passes them on to a function of the driver
 // (Driver.h) and adds constants: kernels, schedules, shapes. LLVM inlines the
-// driver function into it. Layers with the same constants share an instance,
+// driver function into it. Ops with the same constants share an instance,
 // which is never inlined, so that code stays small.
 //
 //===----------------------------------------------------------------------===//
@@ -11,32 +11,14 @@
 #ifndef QWEN_LIB_CODEGEN_LOWER_INSTANCES_H
 #define QWEN_LIB_CODEGEN_LOWER_INSTANCES_H
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/KernelTable.h"
+#include "qwen/CodeGen/Lower/Caches.h"
 
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace qwen {
-
-/// The shapes of attention, the same in all layers of a model.
-struct AttentionShape {
-  int64_t heads;
-  int64_t kvHeads;
-  int64_t headDim;
-  int64_t layers;
-  KvFormat format;
-
-  /// Bytes of the keys and values of one layer in a page.
-  int64_t layerBytes() const {
-    return 2 * kvHeads * headDim * kPageTokens * kvElementBytes(format);
-  }
-  int64_t pageBytes() const { return layers * layerBytes(); }
-};
 
 /// The kernels of an op, in the order of its `kernels`.
 using Kernels = llvm::ArrayRef<const KernelInfo *>;
@@ -52,10 +34,10 @@ public:
   std::string barrier();
   std::string trace();
   std::string wantHidden();
-  /// The instance for an op with this mnemonic. Its arguments are those of the
-  /// driver function up to the first one that an instance fixes.
-  std::string instance(llvm::StringRef op, Kernels kernels,
-                       const AttentionShape &shape);
+  /// The instance for an op whose cache, if it has one, lies at `place`. Its
+  /// arguments are those of the driver function up to the first one that an
+  /// instance fixes.
+  std::string instance(ForwardOp op, const CachePlace &place);
   std::string hiddenRows(const KernelInfo &norm, const KernelInfo &check);
 
 private:
@@ -75,7 +57,8 @@ private:
       std::variant<int64_t, float, const KernelInfo *, Scratch, Tiles>;
 
   /// Adds the instance `name` of `driver`, whose last parameters are
-  /// `constants`; returns the name.
+  /// `constants`; returns the name, which must tell instances with other
+  /// constants apart.
   std::string add(const std::string &name, const Function &driver,
                   llvm::ArrayRef<Constant> constants);
   /// Declares a function if the module has none of that name; returns the name.
@@ -95,8 +78,11 @@ private:
   std::vector<Constant> productConstants(Kernels kernels);
   std::string linear(Kernels kernels);
   std::string lmHead(Kernels kernels);
-  std::string append(Kernels kernels, const AttentionShape &shape);
-  std::string attention(Kernels kernels, const AttentionShape &shape);
+  /// Bytes of a key's or value's element in the cache.
+  int64_t cacheElementBytes();
+  std::string append(AppendOp op, Kernels kernels, const CachePlace &place);
+  std::string attention(AttentionOp op, Kernels kernels,
+                        const CachePlace &place);
 
   mlir::ModuleOp module;
   mlir::ImplicitLocOpBuilder builder;

@@ -4,6 +4,7 @@
 
 #include "Instances.h"
 
+#include "qwen/CodeGen/Lower/Caches.h"
 #include "qwen/CodeGen/Lower/Work.h"
 #include "qwen/Dialect/QwenDialect.h"
 
@@ -78,7 +79,6 @@ private:
   LogicalResult check();
   /// What the manifest says of an op's work; numbers that are 0 are left out.
   DictionaryAttr describe(const OpWork &work);
-  LogicalResult checkAttention(AttentionOp op);
   LogicalResult checkPlaces(ForwardOp op);
   LogicalResult lower(ForwardOp op);
   void lowerOp(ForwardOp op);
@@ -114,7 +114,8 @@ private:
   func::FuncOp planned;
   ImplicitLocOpBuilder builder;
   Instances functions;
-  AttentionShape shape{};
+  KvFormat kvFormat = KvFormat::F32;
+  CacheList caches;
   /// Offsets by the names of packed parts.
   llvm::StringMap<int64_t> offsets;
   Value context, thread;
@@ -145,7 +146,7 @@ LogicalResult ForwardLowering::check() {
   if (!kv)
     return module.emitError()
            << "has no '" << kKvFormatAttr << "'; run qwen-quantize first";
-  shape.format = kv.getValue();
+  kvFormat = kv.getValue();
   for (Operation &op : planned.front().without_terminator()) {
     if (isa<WantedRowsOp>(op))
       continue;
@@ -164,27 +165,11 @@ LogicalResult ForwardLowering::check() {
       return op.emitOpError()
              << "over heads is not fused; run qwen-fuse-attention first";
     auto attention = dyn_cast<AttentionOp>(op);
-    if (attention && failed(checkAttention(attention)))
-      return failure();
-    if (failed(checkPlaces(forward)))
+    if (attention && !attention.getCos())
+      return op.emitOpError() << "is not fused; run qwen-fuse-attention first";
+    if (failed(caches.add(forward, kvFormat)) || failed(checkPlaces(forward)))
       return failure();
   }
-  return success();
-}
-
-LogicalResult ForwardLowering::checkAttention(AttentionOp op) {
-  if (!op.getCos())
-    return op.emitOpError() << "is not fused; run qwen-fuse-attention first";
-  const int64_t heads = op.getHeads(), kvHeads = op.getKvHeads(),
-                headDim = op.getHeadDim();
-  if (shape.layers > 0 && (heads != shape.heads || kvHeads != shape.kvHeads ||
-                           headDim != shape.headDim))
-    return op.emitOpError()
-           << "has another shape than the attention of the other layers";
-  shape.heads = heads;
-  shape.kvHeads = kvHeads;
-  shape.headDim = headDim;
-  shape.layers = std::max<int64_t>(shape.layers, op.getLayer() + 1);
   return success();
 }
 
@@ -245,6 +230,7 @@ LogicalResult ForwardLowering::run() {
 
   planned.erase();
   module->setAttr(kOpsAttr, builder.getArrayAttr(opNames));
+  module->setAttr(kCachesAttr, caches.toAttribute(module.getContext()));
   module->setAttr(kWorkAttr, builder.getArrayAttr(opWork));
   module->setAttr(kOpKernelsAttr, builder.getArrayAttr(opKernels));
   module->setAttr(kResultStrideAttr, builder.getI64IntegerAttr(resultStride));
@@ -277,7 +263,7 @@ LogicalResult ForwardLowering::lower(ForwardOp op) {
     return op->emitOpError() << "has plan id " << plan.getId() << " when "
                              << opNames.size() << " is next";
   opNames.push_back(builder.getStringAttr(opName(op, plan.getId())));
-  opWork.push_back(describe(workOf(op, module, shape.format)));
+  opWork.push_back(describe(workOf(op, module, kvFormat)));
   opKernels.push_back(op.getKernelsAttr());
   // lm_head waits where it computes: all threads agree whether it does.
   if (op.getResultPlace() != ResultPlace::CallResult) {
@@ -346,9 +332,7 @@ void ForwardLowering::addOwn(SmallVectorImpl<Value> &arguments, ForwardOp op) {
   };
   const auto addHeads = [&](auto heads) {
     const auto eps = heads.getEps();
-    const auto layer = static_cast<int64_t>(heads.getLayer());
-    arguments.append({f32(eps ? eps->convertToDouble() : 0),
-                      i64(layer * shape.layerBytes())});
+    arguments.push_back(f32(eps ? eps->convertToDouble() : 0));
   };
   llvm::TypeSwitch<Operation *>(op)
       .Case([&](RmsNormOp norm) {
@@ -374,6 +358,8 @@ void ForwardLowering::addOwn(SmallVectorImpl<Value> &arguments, ForwardOp op) {
       })
       .Case<AppendOp, AttentionOp>(addHeads)
       .Default([&](Operation *other) { addWidth(other->getResult(0)); });
+  if (op.getCacheUse())
+    arguments.push_back(i64(caches.placeOf(op).layer));
 }
 
 //===----------------------------------------------------------------------===//
@@ -392,11 +378,7 @@ void ForwardLowering::lowerOp(ForwardOp op) {
       addPlace(arguments, result);
   addOwn(arguments, op);
   arguments.push_back(i32(op.getPlanAttr().getId()));
-  SmallVector<const KernelInfo *> kernels(
-      llvm::map_range(op.getKernelsAttr().getAsRange<KernelAttr>(),
-                      [](KernelAttr kernel) { return kernel.getInfo(); }));
-  call(functions.instance(op->getName().stripDialect(), kernels, shape),
-       arguments);
+  call(functions.instance(op, caches.placeOf(op)), arguments);
 }
 
 /// If the caller wants hidden values, the norm writes them to the result of the

@@ -136,33 +136,31 @@ void qwenDriverLmHeadQ8(const Context *context, int32_t thread, int64_t in,
                         int64_t together, const DriverTile<LinearQ8Fn> *tiles,
                         int64_t tileCount);
 
-/// Rotates keys and appends keys and values to the cache. `layer` is the byte
-/// of the layer in a page; either `rope` or `normRope` is null.
+/// Rotates keys and appends keys and values to the paged cache `cache`. `layer`
+/// is the byte of the layer in a page; either `rope` or `normRope` is null.
 void qwenDriverAppend(const Context *context, int32_t thread, int64_t keys,
                       int64_t keyStride, int64_t values, int64_t valueStride,
                       int64_t cos, int64_t cosStride, int64_t sin,
                       int64_t sinStride, int64_t norm, float eps, int64_t layer,
                       int32_t op, int64_t kvHeads, int64_t headDim,
-                      int64_t elementBytes, int64_t pageBytes, float *scratch,
-                      RopeFn *rope, NormRopeFn *normRope, AppendKFn *appendK,
-                      AppendVFn *appendV);
+                      int64_t elementBytes, int64_t cache, int64_t pageBytes,
+                      float *scratch, RopeFn *rope, NormRopeFn *normRope,
+                      AppendKFn *appendK, AppendVFn *appendV);
 
 /// Floats of `scratch` that qwenDriverAppend needs.
 constexpr int64_t appendScratch(int64_t headDim) { return headDim; }
 
 /// Attention of all tokens over the cache. `groupQueries` query heads share a
 /// KV head, and the queries of up to `blockTokens` tokens read a page together.
-void qwenDriverAttention(const Context *context, int32_t thread,
-                         int64_t queries, int64_t queryStride, int64_t cos,
-                         int64_t cosStride, int64_t sin, int64_t sinStride,
-                         int64_t norm, int64_t out, int64_t outStride,
-                         float eps, int64_t layer, int32_t op, int64_t kvHeads,
-                         int64_t groupQueries, int64_t headDim,
-                         int64_t elementBytes, int64_t pageBytes, float scale,
-                         int64_t blockTokens, float *scratch, RopeFn *rope,
-                         NormRopeFn *normRope, AttentionScoresFn *scores,
-                         AttentionValuesFn *values, SoftmaxPageFn *softmax,
-                         MergePageFn *merge, FinishAttentionFn *finish);
+void qwenDriverAttention(
+    const Context *context, int32_t thread, int64_t queries,
+    int64_t queryStride, int64_t cos, int64_t cosStride, int64_t sin,
+    int64_t sinStride, int64_t norm, int64_t out, int64_t outStride, float eps,
+    int64_t layer, int32_t op, int64_t kvHeads, int64_t groupQueries,
+    int64_t headDim, int64_t elementBytes, int64_t cache, int64_t pageBytes,
+    float scale, int64_t blockTokens, float *scratch, RopeFn *rope,
+    NormRopeFn *normRope, AttentionScoresFn *scores, AttentionValuesFn *values,
+    SoftmaxPageFn *softmax, MergePageFn *merge, FinishAttentionFn *finish);
 
 /// Floats of one state (M, L, O) of attention for `queries` queries.
 constexpr int64_t attentionState(int64_t queries, int64_t headDim) {

@@ -22,8 +22,8 @@ def Lower : Pass<"qwen-lower", "::mlir::ModuleOp"> {
     `qwen.lm_head` neither waits nor computes.
 
     The module declares kernels and does not define them. `qwen.weight` and
-    `qwen.packed` stay for the packer of weights. Sets `qwen.ops`, `qwen.work`,
-    `qwen.op_kernels` and `qwen.result_stride`.
+    `qwen.packed` stay for the packer of weights. Sets `qwen.ops`, `qwen.caches`,
+    `qwen.work`, `qwen.op_kernels` and `qwen.result_stride`.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::func::FuncDialect",

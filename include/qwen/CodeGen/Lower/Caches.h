@@ -1,0 +1,44 @@
+//===- Caches.h - The caches that the ops of a model use --------*- C++ -*-===//
+
+#ifndef QWEN_CODEGEN_LOWER_CACHES_H
+#define QWEN_CODEGEN_LOWER_CACHES_H
+
+#include "qwen/Dialect/QwenDialect.h"
+
+namespace qwen {
+
+/// Where the cache of an op lies.
+struct CachePlace {
+  /// Index in Context::caches.
+  int64_t cache = 0;
+  /// Bytes from one page or one sequence to the next.
+  int64_t stride = 0;
+  /// Bytes from there to the layer.
+  int64_t layer = 0;
+};
+
+/// Collects the caches of a model from its ops: uses with the same name, kind
+/// and bytes, in any layers, form one cache.
+class CacheList {
+public:
+  /// Adds the cache that `op` uses, if any; keys and values have the format
+  /// `kv`. Fails and reports an error if an op before it has other bytes in the
+  /// same cache and layer.
+  mlir::LogicalResult add(ForwardOp op, KvFormat kv);
+
+  /// The place of the cache of an op that was added, after the last `add`.
+  CachePlace placeOf(ForwardOp op) const;
+
+  /// The list as kCachesAttr has it.
+  mlir::ArrayAttr toAttribute(mlir::MLIRContext *context) const;
+
+private:
+  std::vector<CacheInfo> caches;
+};
+
+/// The caches that kCachesAttr of a module of stage "calls" names.
+std::vector<CacheInfo> cachesOf(mlir::ModuleOp module);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_LOWER_CACHES_H

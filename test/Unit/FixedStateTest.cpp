@@ -1,0 +1,207 @@
+//===- FixedStateTest.cpp - Sequences with fixed caches -------------------===//
+
+#include "HashModel.h"
+#include "engine/Session.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+using namespace qwen;
+using namespace qwen::test;
+
+namespace {
+/// What a test knows of a sequence or a snapshot of a hash model.
+using Tokens = std::vector<int32_t>;
+
+uint64_t hashOf(const Tokens &tokens) {
+  uint64_t hash = 0;
+  for (int32_t id : tokens)
+    hash = hashAfter(hash, id);
+  return hash;
+}
+
+class FixedStateTest : public testing::Test {
+protected:
+  void open(const EngineOptions &options) {
+    engine.emplace(manifest, nullptr, fixedHashForward, options);
+  }
+
+  /// Runs `ids` in a sequence that has the tokens `before`, and appends them to
+  /// these. Each row must be that of all tokens.
+  void run(SequenceId sequence, const Tokens &ids, Tokens &before) {
+    std::vector<Token> batch;
+    for (int32_t id : ids)
+      batch.push_back(
+          {id, sequence, std::ssize(before) + std::ssize(batch), true});
+    const size_t first = before.size();
+    before.insert(before.end(), ids.begin(), ids.end());
+    size_t rows = 0;
+    engine->forward(batch, [&](size_t index, std::span<float> row) {
+      const auto end = before.begin() + static_cast<int64_t>(first + index + 1);
+      const uint64_t hash = hashOf({before.begin(), end});
+      EXPECT_EQ(row[5], hashLogit(hash, 5)) << "token " << index;
+      ++rows;
+    });
+    EXPECT_EQ(rows, ids.size());
+  }
+
+  const Manifest manifest = hashManifest(200, 8, /*fixed=*/true);
+  std::optional<Engine> engine;
+};
+} // namespace
+
+TEST_F(FixedStateTest, SaysWhatIsThere) {
+  open({.threads = 1, .sequences = 2, .snapshots = 1});
+  SequenceState &state = engine->state();
+  EXPECT_EQ(state.fixedBytes(), 128);
+  EXPECT_EQ(state.maxSnapshots(), 1);
+  const SequenceId sequence = state.open();
+  Tokens tokens;
+  run(sequence, {1, 2, 3}, tokens);
+  const SnapshotId snapshot = state.snapshot(sequence);
+  EXPECT_EQ(state.position(snapshot), 3);
+  EXPECT_EQ(state.freeSnapshots(), 0);
+  EXPECT_EQ(errorOf([&] { state.snapshot(sequence); }),
+            "all 1 snapshots are in use");
+  run(sequence, {4, 5, 6, 7}, tokens);
+  EXPECT_EQ(state.reachable(sequence, 2), 0);
+  EXPECT_EQ(state.reachable(sequence, 6), 3);
+  EXPECT_EQ(state.reachable(sequence, 9), 7);
+  EXPECT_EQ(errorOf([&] { state.truncate(sequence, 2); }),
+            "sequence 0 has no snapshot at position 2: it can keep 0 positions "
+            "or 3");
+  EXPECT_EQ(errorOf([&] { state.branch(sequence, 5); }),
+            "sequence 0 has no snapshot at position 5: it can keep 3 positions "
+            "or 7");
+  EXPECT_EQ(state.length(sequence), 7);
+  // Behind other tokens, the snapshot is no longer one of the sequence.
+  state.truncate(sequence, 0);
+  EXPECT_EQ(state.reachable(sequence, 3), 0);
+  EXPECT_EQ(errorOf([&] { state.restore(sequence, snapshot); }),
+            "sequence 0 has 0 positions and cannot keep 3");
+  state.drop(snapshot);
+  EXPECT_EQ(state.freeSnapshots(), 1);
+  for (SnapshotId id : {snapshot, -1, 1})
+    EXPECT_EQ(errorOf([&] { state.drop(id); }),
+              "snapshot " + std::to_string(id) + " does not exist");
+}
+
+// Random sequences that branch, lose positions and take states back.
+TEST_F(FixedStateTest, IsThatAfterTheTokensOfItsSequence) {
+  std::mt19937_64 random(1);
+  const auto below = [&](size_t n) {
+    return static_cast<size_t>(random() % n);
+  };
+  open({.threads = 2, .sequences = 4, .snapshots = 3});
+  SequenceState &state = engine->state();
+  std::map<SequenceId, Tokens> sequences;
+  std::map<SnapshotId, Tokens> snapshots;
+  const auto any = [&](auto &map) {
+    return std::next(map.begin(), static_cast<int64_t>(below(map.size())));
+  };
+  for (int step = 0; step < 2000; ++step) {
+    if (sequences.size() < 2)
+      sequences[state.open()] = {};
+    const auto chosen = any(sequences);
+    const SequenceId sequence = chosen->first;
+    Tokens &tokens = chosen->second;
+    const auto reached = static_cast<size_t>(state.reachable(
+        sequence, static_cast<int64_t>(below(tokens.size() + 1))));
+    switch (below(6)) {
+    case 0:
+      state.truncate(sequence, static_cast<int64_t>(reached));
+      tokens.resize(reached);
+      break;
+    case 1:
+      if (sequences.size() < 4)
+        sequences[state.branch(sequence, static_cast<int64_t>(reached))] = {
+            tokens.begin(), tokens.begin() + static_cast<int64_t>(reached)};
+      break;
+    case 2:
+      if (state.freeSnapshots() > 0) {
+        snapshots[state.snapshot(sequence)] = tokens;
+      } else {
+        const auto old = any(snapshots);
+        state.drop(old->first);
+        snapshots.erase(old);
+      }
+      break;
+    case 3:
+      // A snapshot serves every sequence that begins with its tokens.
+      for (const auto &[snapshot, of] : snapshots)
+        if (of.size() <= tokens.size() &&
+            std::ranges::equal(
+                of, Tokens(tokens.begin(), tokens.begin() + std::ssize(of)))) {
+          state.restore(sequence, snapshot);
+          tokens = of;
+        }
+      break;
+    case 4:
+      if (below(4) == 0 || tokens.size() > 180) {
+        state.close(sequence);
+        sequences.erase(chosen);
+        break;
+      }
+      [[fallthrough]];
+    default: {
+      Tokens ids(1 + below(15));
+      for (int32_t &id : ids)
+        id = static_cast<int32_t>(below(kNotFiniteId));
+      if (tokens.size() + ids.size() <= 200)
+        run(sequence, ids, tokens);
+    }
+    }
+  }
+}
+
+// The tokens before the one that is not finite have their rows, but the state
+// after them is gone.
+TEST_F(FixedStateTest, ANumberThatIsNotFiniteTakesASequenceBack) {
+  for (bool hasSnapshot : {false, true}) {
+    open({.threads = 1, .sequences = 2, .snapshots = 1});
+    SequenceState &state = engine->state();
+    const SequenceId a = state.open(), b = state.open();
+    Tokens tokens;
+    run(a, {1, 2}, tokens);
+    if (hasSnapshot)
+      state.snapshot(a);
+    std::vector<size_t> rows;
+    const auto failures = engine->run(
+        {{{3, a, 2, true},
+          {4, b, 0, true},
+          {kNotFiniteId, a, 3, true},
+          {5, a, 4, true},
+          {6, b, 1, true}}},
+        [&](size_t index, std::span<float>) { rows.push_back(index); });
+    EXPECT_EQ(rows, (std::vector<size_t>{0, 1, 4}));
+    ASSERT_EQ(failures.size(), 1u);
+    EXPECT_EQ(failures[0].position, 3);
+    EXPECT_EQ(state.length(a), hasSnapshot ? 2 : 0);
+    EXPECT_EQ(state.length(b), 2);
+    tokens.resize(hasSnapshot ? 2 : 0);
+    run(a, {7, 8}, tokens);
+  }
+}
+
+// As chat does, where a template changes what came before.
+TEST_F(FixedStateTest, ASessionRunsWhatItCannotKeep) {
+  open({.threads = 1});
+  Session session(*engine, {.temperature = 0});
+  const auto answer = [&](Tokens prompt) {
+    session.setTokens(prompt);
+    const std::optional<int32_t> drawn = session.next();
+    EXPECT_EQ(drawn, hashAnswer({.prompt = prompt,
+                                 .sampling = {.temperature = 0},
+                                 .maxTokens = 1})[0]);
+    prompt.push_back(*drawn);
+    return prompt;
+  };
+  Tokens tokens = answer({1, 2, 3, 4});
+  EXPECT_EQ(engine->state().length(0), 4);
+  tokens.push_back(9);
+  tokens = answer(tokens);
+  tokens[1] = 7;
+  tokens = answer(tokens);
+}
