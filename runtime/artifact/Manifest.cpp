@@ -211,6 +211,7 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
   const JsonValue root(parsed, source);
   Manifest manifest;
   manifest.compiler = nameOf(root.at("compiler"));
+  root.at("numerics_version").integer(kNumericsVersion, kNumericsVersion);
   manifest.model = parseModel(root.at("model"));
   for (const JsonValue &value : root.at("targets").elements()) {
     TargetInfo target = parseTarget(value);

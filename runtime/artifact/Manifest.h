@@ -5,6 +5,7 @@
 //
 //   {
 //     "compiler": "qwen-opt 0.1",
+//     "numerics_version": 1,
 //     "model": {
 //       "architecture": "Qwen3ForCausalLM", "name": "stories",
 //       "vocab_size": 4096, "tokenizer_vocab": 4096, "hidden_size": 256,

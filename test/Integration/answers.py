@@ -8,7 +8,7 @@ ways, natively and emulated, and compares the hashes with answers.json. So diffe
 QWEN_TEST_FULL is set, emulated machines run a sample, in which each pair of values of any two dimensions occurs. The best target
 of this machine runs all formats with each checkpoint, its other targets all formats with one checkpoint.
 
-`write` makes answers.json on this machine. It adds answers; it changes one only after kFormatVersion has changed
+`write` makes answers.json on this machine. It adds answers; it changes one only after kNumericsVersion has changed
 (docs/numerics.md).
 """
 import itertools
@@ -90,6 +90,10 @@ def answers(command, model, ways):
     return [line.split() for line in lines[:-1]], lines[-1]
 
 
+def numerics_version(model):
+    return json.loads(run(["qwen-run", "info", model, "--json"]))["numerics_version"]
+
+
 def check(name, work, aarch64):
     work.mkdir(parents=True, exist_ok=True)
     for old in work.glob("*.qwen"):
@@ -98,7 +102,8 @@ def check(name, work, aarch64):
     for target, flag in HERE.items():
         if flag not in FLAGS:
             print(f"not run: {target}, for this machine lacks {flag}")
-    expected = json.loads(ANSWERS.read_text())["answers"][name]
+    committed = json.loads(ANSWERS.read_text())
+    expected = committed["answers"][name]
     checks = Checks()
     for target, cpu, weights, kv, ways in plan(name):
         model = work / f"{target}-{weights}-{kv}.qwen"
@@ -113,11 +118,12 @@ def check(name, work, aarch64):
             checks.check(found == logits[:way[2]], f"{where}, {way}: logits are {found}, not {logits}")
         checks.check(drawn == want["drawn"], f"{where}: drawn are {drawn}, not {want['drawn']}")
         print(f"{where}: {len(ways)} ways")
+    checks.check(numerics_version(model) == committed["numerics_version"], "answers.json has another numerics version")
     checks.finish()
 
 
 def write():
-    old = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {"format_version": 0, "answers": {}}
+    old = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {"numerics_version": 0, "answers": {}}
     # Old answers keep their places in the file.
     new = {name: dict(of) for name, of in old["answers"].items()}
     with tempfile.TemporaryDirectory() as work:
@@ -125,11 +131,11 @@ def write():
             model = compile_model(CHECKPOINTS[name], pathlib.Path(work) / "model.qwen", "--weights", weights, "--kv", kv)
             (hashes,), drawn = answers(["answer-hashes"], model, [(1, 0, 8, "cold")])
             new.setdefault(name, {})[f"{weights}, kv {kv}"] = {"logits": " ".join(hashes), "drawn": drawn}
-        version = json.loads(run(["qwen-run", "info", model, "--json"]))["format_version"]
+        version = numerics_version(model)
     changed = [f"{name}, {key}" for name, of in old["answers"].items() for key, answer in of.items() if new[name][key] != answer]
-    if changed and old["format_version"] == version:
-        sys.exit(f"a new format version (kFormatVersion) is needed, for these answers are others now: {'; '.join(changed)}")
-    ANSWERS.write_text(json.dumps({"format_version": version, "answers": new}, indent=1) + "\n")
+    if changed and old["numerics_version"] == version:
+        sys.exit(f"a new numerics version (kNumericsVersion) is needed, for these answers are others now: {'; '.join(changed)}")
+    ANSWERS.write_text(json.dumps(old | {"numerics_version": version, "answers": new}, indent=1) + "\n")
 
 
 if sys.argv[1:2] == ["write"]:

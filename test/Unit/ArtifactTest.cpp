@@ -380,6 +380,8 @@ TEST(ManifestTest, ChecksEveryField) {
         "kv.page_bytes is 8191 when an integer from 8192 to 8192 is needed");
   check("/kv/token_bytes", 64,
         "kv.token_bytes is 64 when an integer from 128 to 128 is needed");
+  check("/numerics_version", 2,
+        "numerics_version is 2 when an integer from 1 to 1 is needed");
   check("/caches/0/kind", "full",
         "caches[0].kind is \"full\" when \"paged\" or \"fixed\" is needed");
   check("/caches/0/layer_bytes", 0,

@@ -21,7 +21,7 @@ std::string qwen::test::handmadeManifest() {
   const std::string arch(archName(hostArch()));
   const std::string feature(featureName(
       hostArch() == Arch::X86_64 ? CpuFeature::AVX2 : CpuFeature::NEON));
-  return R"({"compiler": "handmade", "model": {"architecture":
+  return R"({"compiler": "handmade", "numerics_version": 1, "model": {"architecture":
     "Qwen3ForCausalLM", "name": "handmade", "vocab_size": 40,
     "tokenizer_vocab": 37, "hidden_size": 32, "layers": 1, "heads": 2,
     "kv_heads": 1, "head_dim": 16, "intermediate_size": 64,

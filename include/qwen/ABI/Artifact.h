@@ -19,6 +19,10 @@ namespace qwen {
 /// version only.
 inline constexpr uint32_t kFormatVersion = 1;
 
+/// Version of docs/numerics.md: it changes only with a definition there, and so
+/// with the bits of an answer. Readers accept this version only.
+inline constexpr uint32_t kNumericsVersion = 1;
+
 /// ELF note that holds ArtifactHeader: section ".note.qwen", owner "Qwen".
 inline constexpr char kNoteName[] = "Qwen";
 inline constexpr uint32_t kNoteType = 1;

@@ -2,7 +2,7 @@
 
 #include "ArtifactManifest.h"
 
-#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/Artifact.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/Version.h"
 #include "qwen/CodeGen/Lower/Caches.h"
@@ -154,6 +154,7 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
   }
   return {
       {"compiler", std::string("qwen-opt ") + projectVersion()},
+      {"numerics_version", kNumericsVersion},
       {"model", describeModel(input)},
       {"targets", std::move(targets)},
       {"weights", {{"format", weightsFormat(module)}}},
