@@ -313,7 +313,7 @@ void ForwardLowering::addInputs(SmallVectorImpl<Value> &arguments,
   // A bias or the norm of heads may be absent.
   if (isa<LinearOp>(op.getOperation()))
     places.resize(2, -1);
-  else if (op.getCacheUse())
+  else if (isa<AppendOp, AttentionOp>(op.getOperation()))
     places.resize(1, -1);
   for (int64_t place : places)
     arguments.push_back(i64(place));
