@@ -1,9 +1,9 @@
 """Many clients of qwen-run serve at once: some leave, some read slowly, some send damaged requests.
 
-  serve_load.py MODEL [--clients N] [--requests N] [--damaged FRACTION] [--seed N]      MODEL is models/stories, compiled
+  serve_load.py MODEL [--clients N] [--requests N] [--damaged FRACTION] [--crowd N] [--seed N]      MODEL is models/stories, compiled
 
 The others' answers must be those that each request gets alone, and the server must hold no more memory, descriptors or pages at the
-end than at the middle.
+end than at the middle. A crowd of connections with half a request must not slow down others.
 """
 import argparse
 import collections
@@ -12,8 +12,10 @@ import json
 import pathlib
 import random
 import re
+import resource
 import select
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -24,6 +26,7 @@ parser.add_argument("model")
 parser.add_argument("--clients", type=int, default=16)
 parser.add_argument("--requests", type=int, default=400)
 parser.add_argument("--damaged", type=float, default=0.2)
+parser.add_argument("--crowd", type=int, default=0)
 parser.add_argument("--seed", type=int, default=1)
 options = parser.parse_args()
 
@@ -169,6 +172,27 @@ class Load:
         memory = int(re.search(r"VmRSS:\s+(\d+) kB", (process / "status").read_text())[1]) // 1024
         return memory, len(list((process / "fd").iterdir()))
 
+    def seconds(self):
+        """The median time of a request."""
+        def one():
+            start = time.time()
+            self.answer(PATHS[0], json.dumps(body_of(1, False)).encode())
+            return time.time() - start
+        return statistics.median(one() for _ in range(30))
+
+    def crowd(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+        alone = self.seconds()
+        crowd = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(options.crowd)]
+        for client in crowd:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: loc")
+        beside = self.seconds()
+        for client in crowd:
+            client.close()
+        print(f"a request takes {1000 * alone:.1f} ms alone, {1000 * beside:.1f} ms beside {options.crowd} half requests")
+        if beside > 2 * alone:
+            self.fail("a crowd slows down the others")
+
     def run(self, requests, expected, seed):
         self.left = requests
         threads = [threading.Thread(target=self.work, args=(seed + i, expected)) for i in range(options.clients)]
@@ -183,6 +207,8 @@ load = Load()
 try:
     expected = {(number, chat): load.content(PATHS[chat], body_of(number, chat)) for number in range(30) for chat in (False, True)}
     memory, descriptors = load.run(options.requests // 2, expected, 1000 * options.seed)
+    if options.crowd:
+        load.crowd()
     memory_after, descriptors_after = load.run(options.requests // 2, expected, 1000 * options.seed + options.clients)
     if memory_after > memory * 1.1 + 32:
         load.fail(f"the server has {memory_after} MiB after {memory} MiB")
