@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <optional>
+#include <sys/socket.h>
 #include <utility>
 
 namespace qwen::server {
@@ -73,8 +74,7 @@ public:
     if (tls)
       co_await tls->async_shutdown(kWait);
 #endif
-    boost::system::error_code ignored;
-    plain.socket().shutdown(boost::asio::socket_base::shutdown_send, ignored);
+    shutdown(plain.socket().native_handle(), SHUT_WR);
     co_return;
   }
 

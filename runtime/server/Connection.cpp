@@ -245,24 +245,25 @@ Connection::waitForChange(std::chrono::milliseconds most) {
   co_return error.failed();
 }
 
+/// Whether the other end of a socket sends no more.
+static bool hasEnded(int socket) {
+  pollfd descriptor{socket, POLLIN | POLLRDHUP, 0};
+  poll(&descriptor, 1, 0);
+  return (descriptor.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
 asio::awaitable<bool> Connection::watch() {
   auto &socket = stream.socket();
-  const auto isGone = [&] {
-    pollfd descriptor{socket.native_handle(), POLLIN | POLLRDHUP, 0};
-    poll(&descriptor, 1, 0);
-    return (descriptor.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-  };
-  const auto [error] =
-      co_await socket.async_wait(asio::socket_base::wait_read, kWait);
-  // The client may also have sent its next request, which hides its end.
   asio::steady_timer pause(shared.io);
-  while (!error && !isGone()) {
+  do {
+    const auto [error] =
+        co_await socket.async_wait(asio::socket_base::wait_read, kWait);
+    if (error || hasEnded(socket.native_handle()))
+      co_return false;
+    // The client has sent its next request, and its end may follow.
     pause.expires_after(std::chrono::milliseconds(50));
-    const auto [cancelled] = co_await pause.async_wait(kWait);
-    if (cancelled)
-      break;
-  }
-  co_return false;
+    co_await pause.async_wait(kWait);
+  } while (true);
 }
 
 asio::awaitable<bool> Connection::collect(AnswerWriter &writer) {
@@ -403,14 +404,10 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
 
 asio::awaitable<void> Connection::serve() {
   stream.expiresAfter(shared.options.idle);
-  if (!co_await stream.begin())
-    co_return;
-  while (true) {
+  bool isOpen = co_await stream.begin();
+  while (isOpen) {
     Parser parser;
-    if (!co_await read(parser))
-      break;
-    if (!co_await answer(parser))
-      break;
+    isOpen = co_await read(parser) && co_await answer(parser);
   }
   stream.expiresAfter(kEndTime);
   co_await stream.end();
