@@ -283,12 +283,13 @@ float Sampler::weightOf(uint64_t key) const {
 }
 
 void Sampler::orderMore() {
-  // A token whose logit is this much less is hardly ever drawn.
-  constexpr float kFirstReach = 8, kMostReach = 64;
+  // Logits that are ordered together. Tokens further down than kMostReach have
+  // hardly any weight.
+  constexpr float kStep = 2, kMostReach = 20;
   constexpr std::ptrdiff_t kFew = 1024;
   const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(weights.size());
   auto end = keys.end();
-  reach = reach == 0 ? kFirstReach : 2 * reach;
+  reach += kStep;
   if (end - begin > kFew && reach < kMostReach)
     end = std::partition(begin, end, [&](uint64_t key) {
       return keyLogit(key) >= first - reach;
