@@ -276,9 +276,9 @@ TEST(Sampler, PenaltiesOfTheAnswerLeaveThePrompt) {
   sampler.acceptDrawn(1);
   EXPECT_EQ(sampler.sample(logits, 0), 0);
   Sampler counting({.temperature = 0, .frequencyPenalty = 0.2f}, 3, 3);
-  for (int32_t expected : {0, 0, 0, 1, 0, 1})
-    counting.acceptDrawn(expected);
-  EXPECT_EQ(counting.sample(logits, 0), 0); // 3.2 and 3.1
+  for (int32_t drawn : {0, 0, 0, 0, 1})
+    counting.acceptDrawn(drawn);
+  EXPECT_EQ(counting.sample(logits, 0), 1); // 3.3 and 3.2
 }
 
 TEST(Sampler, MinTokensHoldsBackEnds) {
