@@ -421,7 +421,8 @@ def options_of_sources():
                         ("\nqueue", 'config line 2: "queue" is not "option = value" with an option of serve'),
                         ("queue = x", '--queue: "x" is not a whole number from 1 to 2147483647'),
                         ("config = x", 'config line 1: "config = x" is not "option = value" with an option of serve'),
-                        ("tls-cert = nothing", "--tls-cert nothing: No such file or directory")):
+                        ("tls-cert = x", "--tls-cert requires --tls-key"),
+                        ("tls-cert = nothing\ntls-key = x", "--tls-cert nothing: No such file or directory")):
         config.write_text(text)
         result = subprocess.run(["qwen-run", "serve", MODEL, "--config", config], capture_output=True, text=True)
         expect(f"config {text}", error in result.stderr or result.stderr, True)

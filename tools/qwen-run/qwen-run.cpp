@@ -202,10 +202,12 @@ static void addServe(CLI::App &app, ServeCommand &command) {
                   "none")
       ->delimiter(',')
       ->type_name("TEXT,...");
-  sub->add_option("--tls-cert", command.certificate,
-                  "PEM file of a certificate chain, for HTTPS");
-  sub->add_option("--tls-key", command.privateKey,
-                  "PEM file of the certificate's key");
+  CLI::Option *certificate =
+      sub->add_option("--tls-cert", command.certificate,
+                      "PEM file of a certificate chain, for HTTPS");
+  certificate->needs(sub->add_option("--tls-key", command.privateKey,
+                                     "PEM file of the certificate's key")
+                         ->needs(certificate));
   sub->add_option("--chat-template-kwargs", command.templateVariables,
                   "JSON object with variables of the chat template, which a "
                   "request may replace");
