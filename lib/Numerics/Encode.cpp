@@ -1,9 +1,8 @@
-//===- Encode.cpp - Encoding and packing weights --------------------------===//
+//===- Encode.cpp - Encoding weights --------------------------------------===//
 
 #include "qwen/Numerics/Encode.h"
 
 #include "qwen/Numerics/Float16.h"
-#include "qwen/Numerics/Stored.h"
 
 #include <algorithm>
 #include <cmath>
@@ -32,11 +31,15 @@ std::string_view qwen::numerics::encodeStatusMessage(EncodeStatus status) {
 // Encoders
 //===----------------------------------------------------------------------===//
 
+static bool allFinite(const float *x, int64_t count) {
+  return std::all_of(x, x + count,
+                     [](float value) { return std::isfinite(value); });
+}
+
 template <>
 EncodeStatus numerics::encode<Encoder::Float32>(const float *x, int64_t count,
                                                 WeightBlock &block) {
-  if (!std::all_of(x, x + count,
-                   [](float value) { return std::isfinite(value); }))
+  if (!allFinite(x, count))
     return EncodeStatus::NotFinite;
   std::memcpy(block.codes, x, static_cast<size_t>(count) * sizeof(float));
   return EncodeStatus::Ok;
@@ -100,29 +103,47 @@ EncodeStatus numerics::encode<Encoder::Absolute8>(const float *x, int64_t count,
   return EncodeStatus::Ok;
 }
 
-/// A value rounded down to a code of 4 bits. NaN, 0 times the infinite
+/// A value rounded down to a code from 0 to `most`. NaN, 0 times the infinite
 /// reciprocal of a scale below 2^-128, becomes 0: the stored scale is zero
 /// then, and the code does not matter.
-static uint8_t code4(float value) {
-  return !(value >= 0.0f) ? 0 : static_cast<uint8_t>(std::min(value, 15.0f));
+static uint8_t codeTo(int most, float value) {
+  return !(value >= 0.0f)
+             ? 0
+             : static_cast<uint8_t>(std::min(value, static_cast<float>(most)));
+}
+
+/// Rounded to nearest, ties to even; of magnitudes below 2^22.
+static float roundEven(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
+
+/// The rules of Signed4 and Signed5, whose least integer is -half.
+static EncodeStatus encodeSigned(const float *x, int64_t count, int half,
+                                 WeightBlock &block) {
+  const auto least = static_cast<float>(-half);
+  float inverse;
+  const EncodeStatus status = findScale(
+      x, count, [&](float largest) { return largest / least; }, block, inverse);
+  if (status != EncodeStatus::Ok)
+    return status;
+  for (int64_t i = 0; i < count; ++i)
+    block.codes[i] = codeTo(2 * half - 1, x[i] * inverse + (0.5f - least));
+  return EncodeStatus::Ok;
 }
 
 template <>
 EncodeStatus numerics::encode<Encoder::Signed4>(const float *x, int64_t count,
                                                 WeightBlock &block) {
-  float inverse;
-  const EncodeStatus status = findScale(
-      x, count, [](float largest) { return largest / -8.0f; }, block, inverse);
-  if (status != EncodeStatus::Ok)
-    return status;
-  for (int64_t i = 0; i < count; ++i)
-    block.codes[i] = code4(x[i] * inverse + 8.5f);
-  return EncodeStatus::Ok;
+  return encodeSigned(x, count, 8, block);
 }
 
 template <>
-EncodeStatus numerics::encode<Encoder::Range4>(const float *x, int64_t count,
-                                               WeightBlock &block) {
+EncodeStatus numerics::encode<Encoder::Signed5>(const float *x, int64_t count,
+                                                WeightBlock &block) {
+  return encodeSigned(x, count, 16, block);
+}
+
+/// The rules of Range4 and Range5, with codes to `top`.
+static EncodeStatus encodeRange(const float *x, int64_t count, int top,
+                                WeightBlock &block) {
   float least = x[0], most = x[0];
   for (int64_t i = 0; i < count; ++i) {
     if (!std::isfinite(x[i]))
@@ -131,15 +152,28 @@ EncodeStatus numerics::encode<Encoder::Range4>(const float *x, int64_t count,
     most = x[i] > most ? x[i] : most;
   }
   float inverse;
-  const EncodeStatus status = setScale((most - least) / 15.0f, block, inverse);
+  const EncodeStatus status =
+      setScale((most - least) / static_cast<float>(top), block, inverse);
   if (status != EncodeStatus::Ok)
     return status;
   block.minimum = f32ToF16(least);
   if (!std::isfinite(f16ToF32(block.minimum)))
     return EncodeStatus::MinimumOverflow;
   for (int64_t i = 0; i < count; ++i)
-    block.codes[i] = code4((x[i] - least) * inverse + 0.5f);
+    block.codes[i] = codeTo(top, (x[i] - least) * inverse + 0.5f);
   return EncodeStatus::Ok;
+}
+
+template <>
+EncodeStatus numerics::encode<Encoder::Range4>(const float *x, int64_t count,
+                                               WeightBlock &block) {
+  return encodeRange(x, count, 15, block);
+}
+
+template <>
+EncodeStatus numerics::encode<Encoder::Range5>(const float *x, int64_t count,
+                                               WeightBlock &block) {
+  return encodeRange(x, count, 31, block);
 }
 
 static constexpr auto &kCodebook =
@@ -154,14 +188,16 @@ static uint8_t nearestCode(float x) {
   return code;
 }
 
-/// The best of the scales that docs/numerics.md lists for values of which
-/// `largest` is the first of largest magnitude.
-static float searchScale(const float *x, int64_t count, float largest) {
+/// The best of the scales that docs/numerics.md lists: those that `offerAll`
+/// offers the reciprocals of, with nearest(x / scale) as integers.
+template <typename Nearest, typename OfferAll>
+static float searchScale(const float *x, int64_t count, Nearest nearest,
+                         OfferAll offerAll) {
   float best = 0.0f, scale = 0.0f;
-  const auto offer = [&](float inverse) {
+  offerAll([&](float inverse) {
     float qx = 0.0f, qq = 0.0f;
     for (int64_t i = 0; i < count; ++i) {
-      const float q = kCodebook[nearestCode(x[i] * inverse)];
+      const float q = nearest(x[i] * inverse);
       const float weighted = x[i] * x[i] * q;
       qx += weighted * x[i];
       qq += weighted * q;
@@ -170,12 +206,23 @@ static float searchScale(const float *x, int64_t count, float largest) {
       scale = qx / qq;
       best = scale * qx;
     }
-  };
-  const float least = kCodebook[0];
-  offer(1.0f / (-largest / least));
-  for (int i = -7; i <= 7; ++i)
-    offer((static_cast<float>(i) + least) / largest);
+  });
   return scale;
+}
+
+/// For values of which `largest` is the first of largest magnitude.
+static float searchCodebookScale(const float *x, int64_t count, float largest) {
+  return searchScale(
+      x, count,
+      [](float value) {
+        return static_cast<float>(kCodebook[nearestCode(value)]);
+      },
+      [&](auto offer) {
+        const float least = kCodebook[0];
+        offer(1.0f / (-largest / least));
+        for (int i = -7; i <= 7; ++i)
+          offer((static_cast<float>(i) + least) / largest);
+      });
 }
 
 template <>
@@ -186,9 +233,10 @@ EncodeStatus numerics::encode<Encoder::Codebook4>(const float *x, int64_t count,
       x, count,
       [&](float largest) {
         // No f16 holds the scale of larger values, whose squares may overflow.
-        return std::fabs(largest) < 1e-15f    ? 0.0f
-               : std::fabs(largest) > 0x1p24f ? largest
-                                              : searchScale(x, count, largest);
+        return std::fabs(largest) < 1e-15f ? 0.0f
+               : std::fabs(largest) > 0x1p24f
+                   ? largest
+                   : searchCodebookScale(x, count, largest);
       },
       block, inverse);
   if (status != EncodeStatus::Ok)
@@ -199,157 +247,128 @@ EncodeStatus numerics::encode<Encoder::Codebook4>(const float *x, int64_t count,
 }
 
 //===----------------------------------------------------------------------===//
-// Panels
+// Encoders with sub-blocks
 //===----------------------------------------------------------------------===//
 
-static constexpr Encoder kEncoders[] = {
-#define QWEN_WEIGHT_FORMAT(Id, Name, Coding, Scales, Block, Rule, Help)        \
-  Encoder::Rule,
-#include "qwen/ABI/WeightFormats.def"
-};
-
-/// Puts the codes that an output has in a group into the group's chunks.
-template <WeightFormat Format>
-static void packGroup(const uint8_t *codes, int64_t output, uint8_t *chunks) {
-  constexpr int64_t bits = codingOf(Format).bits;
-  uint8_t nibbles[kGroup / 2];
-  if constexpr (bits == 4) {
-    for (int64_t j = 0; j < kGroup / 2; ++j)
-      nibbles[j] = static_cast<uint8_t>(codes[j] | codes[j + kGroup / 2] << 4);
-    codes = nibbles;
-  }
-  constexpr int64_t size = isQuantized(Format) ? 4 : bits / 8;
-  for (int64_t at = 0; at < kGroup * bits / 8; at += size)
-    std::memcpy(chunks + at * kPanelOutputs + output * size, codes + at, size);
+/// The value of largest magnitude, the first of several.
+static float largestOf(const float *x, int64_t count) {
+  return *std::max_element(x, x + count, [](float a, float b) {
+    return std::fabs(a) < std::fabs(b);
+  });
 }
 
-/// Puts the scale and the minimum that an output has in a block into the block
-/// of the panel, as far as the format has them.
-template <WeightFormat Format>
-static void putScales(uint16_t scale, uint16_t minimum, int64_t output,
-                      uint8_t *block) {
-  if constexpr (scalesOf(Format).bytes != 0)
-    std::memcpy(block + output * 2, &scale, 2);
-  if constexpr (scalesOf(Format).hasMinimum)
-    std::memcpy(block + kMinimumOffset + output * 2, &minimum, 2);
-}
-
-/// Adds the errors of the `count` codes that `x` became. `count` is a multiple
-/// of kGroup.
-template <WeightFormat Format>
-static void addErrors(const float *x, int64_t count, const WeightBlock &block,
-                      EncodeError &sums) {
-  constexpr CodingInfo coding = codingOf(Format);
-  const auto valueOf = [&](int64_t i) {
-    if constexpr (coding.isFloat && coding.bits == 32) {
-      return x[i];
-    } else if constexpr (coding.isFloat) {
-      uint16_t half;
-      std::memcpy(&half, block.codes + i * 2, sizeof(half));
-      return bf16ToF32(half);
-    } else {
-      return static_cast<float>(coding.integerOf(block.codes[i])) *
-                 f16ToF32(block.scale) +
-             f16ToF32(block.minimum);
-    }
-  };
-  // Several sums, so that they are lanes of a vector.
-  constexpr int64_t kLanes = 8;
-  float errors[kLanes] = {}, values[kLanes] = {};
-  for (int64_t i = 0; i < count; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const float value = x[i + lane], error = value - valueOf(i + lane);
-      errors[lane] += error * error;
-      values[lane] += value * value;
-    }
-  for (int64_t lane = 0; lane < kLanes; ++lane)
-    sums += {errors[lane], values[lane]};
-}
-
-template <WeightFormat Format>
-static EncodeStatus packPanelAs(const float *const outputs[kPanelOutputs],
-                                int64_t k, uint8_t *panel,
-                                EncodeError *errors) {
-  constexpr CodingInfo coding = codingOf(Format);
-  constexpr int64_t most = coding.isFloat ? kGroup : weightBlock(Format);
-  constexpr int64_t codeBytes = std::max<int64_t>(coding.bits / 8, 1);
-  WeightBlock block;
-  for (int64_t begin = 0; begin < k; begin += most) {
-    const int64_t count = std::min(most, k - begin);
-    uint8_t *groups = panel + panelHeaderBytes(Format);
-    for (int64_t output = 0; output < kPanelOutputs; ++output) {
-      block.scale = block.minimum = 0;
-      if (outputs[output] == nullptr)
-        std::memset(block.codes, static_cast<int>(coding.bias),
-                    sizeof(block.codes));
-      else if (const EncodeStatus status =
-                   encode<kEncoders[static_cast<size_t>(Format)]>(
-                       outputs[output] + begin, count, block);
-               status != EncodeStatus::Ok)
-        return status;
-      else if (errors != nullptr)
-        addErrors<Format>(outputs[output] + begin, count, block,
-                          errors[output]);
-      putScales<Format>(block.scale, block.minimum, output, panel);
-      for (int64_t i = 0; i < count; i += kGroup)
-        packGroup<Format>(block.codes + i * codeBytes, output,
-                          groups + i / kGroup * panelGroupBytes(Format));
-    }
-    panel = groups + count / kGroup * panelGroupBytes(Format);
+/// The rule of Search6 and Codebook4Sub: scaleOf(values, largest) is the best
+/// scale of a sub-block, codeOf(x / scale) a code.
+template <WeightFormat Format, typename ScaleOf, typename CodeOf>
+static EncodeStatus encodeSearched(const float *x, int64_t count,
+                                   ScaleOf scaleOf, CodeOf codeOf,
+                                   WeightBlock &block) {
+  constexpr ScaleInfo info = scalesOf(Format);
+  constexpr int64_t size = info.subBlock;
+  constexpr float most = 1 << (info.subBits - 1);
+  if (!allFinite(x, count))
+    return EncodeStatus::NotFinite;
+  // No f16 holds the scale of larger values, whose squares may overflow.
+  if (std::fabs(largestOf(x, count)) > 0x1p30f)
+    return EncodeStatus::ScaleOverflow;
+  float scales[16] = {};
+  for (int64_t i = 0; i < count; i += size)
+    if (const float largest = largestOf(x + i, size);
+        std::fabs(largest) >= 1e-15f)
+      scales[i / size] = scaleOf(x + i, largest);
+  float inverse;
+  const EncodeStatus status =
+      setScale(largestOf(scales, std::size(scales)) / -most, block, inverse);
+  if (status != EncodeStatus::Ok)
+    return status;
+  for (int64_t j = 0; j < weightBlock(Format) / size; ++j) {
+    const float sub = std::min(roundEven(scales[j] * inverse), most - 1);
+    const float step = f16ToF32(block.scale) * sub;
+    block.subIntegers[0][j] =
+        static_cast<uint8_t>(static_cast<int>(sub) + info.subBias);
+    for (int64_t i = j * size; i < std::min(count, (j + 1) * size); ++i)
+      block.codes[i] = codeOf(step == 0.0f ? 0.0f : x[i] / step);
   }
   return EncodeStatus::Ok;
 }
 
-EncodeStatus numerics::packPanel(WeightFormat format,
-                                 const float *const outputs[kPanelOutputs],
-                                 int64_t k, uint8_t *panel,
-                                 EncodeError *errors) {
-  return visitWeightFormat(format, [&]<WeightFormat Format>() {
-    return packPanelAs<Format>(outputs, k, panel, errors);
-  });
+/// An integer of Offset6.
+static float nearest6(float value) {
+  return std::clamp(roundEven(value), -32.0f, 31.0f);
 }
 
-//===----------------------------------------------------------------------===//
-// Kept integers
-//===----------------------------------------------------------------------===//
-
-/// The code of an integer that the coding has.
-static uint8_t codeOf(const CodingInfo &coding, int integer) {
-  if (!coding.hasCodebook())
-    return static_cast<uint8_t>(integer + coding.bias);
-  return static_cast<uint8_t>(
-      std::find(coding.codebook, std::end(coding.codebook), integer) -
-      coding.codebook);
+template <>
+EncodeStatus numerics::encode<Encoder::Search6>(const float *x, int64_t count,
+                                                WeightBlock &block) {
+  const auto scaleOf = [](const float *values, float largest) {
+    return searchScale(values, 16, nearest6, [&](auto offer) {
+      offer(-32.0f / largest);
+      for (int i = -9; i <= 9; ++i)
+        if (i != 0)
+          offer(-(32.0f + 0.1f * static_cast<float>(i)) / largest);
+    });
+  };
+  const auto codeOf = [](float value) {
+    return static_cast<uint8_t>(nearest6(value) + 32.0f);
+  };
+  return encodeSearched<WeightFormat::Q6_K>(x, count, scaleOf, codeOf, block);
 }
 
-bool numerics::canKeep(WeightFormat format, StoredType type,
-                       const uint8_t *from, int64_t k) {
-  if (!isQuantized(format) || weightBlock(format) != 32 ||
-      scalesOf(format).hasMinimum != hasMinimum(type) ||
-      (codingOf(format).bits < 8 && infoOf(type).kept != format))
-    return false;
-  IntegerBlock block;
-  for (int64_t i = 0; i < k; i += 32, from += infoOf(type).bytes)
-    if (!readIntegers(type, from, block))
-      return false;
-  return true;
+template <>
+EncodeStatus numerics::encode<Encoder::Codebook4Sub>(const float *x,
+                                                     int64_t count,
+                                                     WeightBlock &block) {
+  const auto scaleOf = [](const float *values, float largest) {
+    return searchCodebookScale(values, 32, largest);
+  };
+  return encodeSearched<WeightFormat::NL4_XS>(x, count, scaleOf, nearestCode,
+                                              block);
 }
 
-void numerics::keepOutput(WeightFormat format, StoredType type,
-                          const uint8_t *from, int64_t k, int64_t output,
-                          uint8_t *panel) {
-  visitWeightFormat(format, [&]<WeightFormat Format>() {
-    if constexpr (isQuantized(Format)) {
-      IntegerBlock block;
-      uint8_t codes[kGroup];
-      for (int64_t i = 0; i < k; i += 32, from += infoOf(type).bytes) {
-        readIntegers(type, from, block);
-        for (int64_t j = 0; j < kGroup; ++j)
-          codes[j] = codeOf(codingOf(Format), block.integers[j]);
-        putScales<Format>(block.scale, block.minimum, output, panel);
-        packGroup<Format>(codes, output, panel + panelHeaderBytes(Format));
-        panel += panelBlockBytes(Format);
-      }
-    }
-  });
+/// The rule of Ranges4 and Ranges5, with codes to `most`.
+static EncodeStatus encodeRanges(const float *x, int64_t count, int most,
+                                 WeightBlock &block) {
+  static constexpr int64_t kSize = scalesOf(WeightFormat::Q4_K).subBlock;
+  if (!allFinite(x, count))
+    return EncodeStatus::NotFinite;
+  float steps[8] = {}, depths[8] = {};
+  for (int64_t j = 0; j < count / kSize; ++j) {
+    const auto [least, greatest] =
+        std::minmax_element(x + j * kSize, x + (j + 1) * kSize);
+    depths[j] = std::max(-*least, 0.0f);
+    steps[j] = (*greatest + depths[j]) / static_cast<float>(most);
+  }
+  float inverse;
+  if (const EncodeStatus status =
+          setScale(*std::max_element(steps, steps + 8) / 63.0f, block, inverse);
+      status != EncodeStatus::Ok)
+    return status;
+  const float depth = *std::max_element(depths, depths + 8) / 63.0f;
+  const float inverseDepth = depth == 0.0f ? 0.0f : 1.0f / depth;
+  block.minimum = f32ToF16(-depth);
+  if (!std::isfinite(f16ToF32(block.minimum)))
+    return EncodeStatus::MinimumOverflow;
+  for (int64_t j = 0; j < 8; ++j) {
+    uint8_t &step = block.subIntegers[0][j], &least = block.subIntegers[1][j];
+    step = codeTo(63, steps[j] * inverse + 0.5f);
+    least = codeTo(63, depths[j] * inverseDepth + 0.5f);
+    const float scale = f16ToF32(block.scale) * static_cast<float>(step);
+    const float minimum = f16ToF32(block.minimum) * static_cast<float>(least);
+    for (int64_t i = j * kSize; i < std::min(count, (j + 1) * kSize); ++i)
+      block.codes[i] =
+          scale == 0.0f ? 0 : codeTo(most, (x[i] - minimum) / scale + 0.5f);
+  }
+  return EncodeStatus::Ok;
+}
+
+template <>
+EncodeStatus numerics::encode<Encoder::Ranges4>(const float *x, int64_t count,
+                                                WeightBlock &block) {
+  return encodeRanges(x, count, 15, block);
+}
+
+template <>
+EncodeStatus numerics::encode<Encoder::Ranges5>(const float *x, int64_t count,
+                                                WeightBlock &block) {
+  return encodeRanges(x, count, 31, block);
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <vector>
 
 using namespace qwen;
 using namespace qwen::numerics;
@@ -20,25 +21,27 @@ template <KernelFormat Format>
 static constexpr auto kWeights =
     static_cast<WeightFormat>(static_cast<int>(Format) - kFirstWeightFormat);
 
-/// Stores product(token, panel, output of the panel) and adds the bias and then
-/// the residual, one addition each.
-template <WeightFormat Format, typename Product>
+/// For each output, unpacks its weights, outputOf(panel, output of the panel),
+/// and stores product(weights, token), to which it adds the bias and then the
+/// residual, one addition each.
+template <WeightFormat Format, typename OutputOf, typename Product>
 static void storeOutputs(const uint8_t *weights, const float *bias,
                          const float *residual, float *out, int64_t m,
                          int64_t k, int64_t ld, int64_t panelBegin,
-                         int64_t panelEnd, Product product) {
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t n = panelBegin * kPanelOutputs; n < panelEnd * kPanelOutputs;
-         ++n) {
-      const uint8_t *panel =
-          weights + n / kPanelOutputs * panelBytes(Format, k);
-      float acc = product(i, panel, n % kPanelOutputs);
+                         int64_t panelEnd, OutputOf outputOf, Product product) {
+  for (int64_t n = panelBegin * kPanelOutputs; n < panelEnd * kPanelOutputs;
+       ++n) {
+    const auto output = outputOf(
+        weights + n / kPanelOutputs * panelBytes(Format, k), n % kPanelOutputs);
+    for (int64_t i = 0; i < m; ++i) {
+      float acc = product(output, i);
       if (bias != nullptr)
         acc = acc + bias[n];
       if (residual != nullptr)
         acc = acc + residual[i * ld + n];
       out[i * ld + n] = acc;
     }
+  }
 }
 
 template <KernelFormat Format>
@@ -47,44 +50,95 @@ static void linearF32(const float *x, const uint8_t *weights, const float *bias,
                       int64_t ld, int64_t panelBegin, int64_t panelEnd) {
   storeOutputs<kWeights<Format>>(
       weights, bias, residual, out, m, k, ld, panelBegin, panelEnd,
-      [&](int64_t i, const uint8_t *panel, int64_t output) {
+      [&](const uint8_t *panel, int64_t output) {
+        std::vector<float> values;
+        for (int64_t j = 0; j < k; ++j)
+          values.push_back(weightValue<kWeights<Format>>(panel, output, j));
+        return values;
+      },
+      [&](const std::vector<float> &values, int64_t i) {
         float acc = 0.0f;
         for (int64_t j = 0; j < k; ++j)
-          acc = std::fma(weightValue<kWeights<Format>>(panel, output, j),
-                         x[i * k + j], acc);
+          acc = std::fma(values[static_cast<size_t>(j)], x[i * k + j], acc);
         return acc;
       });
 }
+
+namespace {
+/// The weights of one output: integers of values, and for each block or
+/// sub-block what dots and sums are multiplied with.
+template <WeightFormat Format> class QuantizedOutput {
+public:
+  QuantizedOutput(const uint8_t *panel, int64_t output, int64_t k) {
+    for (int64_t i = 0; i < k; ++i)
+      integers.push_back(
+          static_cast<int8_t>(weightInteger<Format>(panel, output, i)));
+    for (int64_t number = 0; number < kScales.numbers; ++number) {
+      for (int64_t i = 0; i < k; i += weightBlock(Format))
+        numbers[number].push_back(
+            weightNumber<Format>(panel, output, i, number));
+      for (int64_t i = 0; i < k; i += kSize)
+        factors[number].push_back(
+            weightSubInteger<Format>(panel, output, i, number));
+    }
+  }
+
+  /// Adds the products of activations [begin, end), of one block of weights and
+  /// of activations, to t.
+  float addBlock(const int8_t *q, int64_t begin, int64_t end, float t) const {
+    int32_t isum = 0, weightedSum = 0;
+    for (int64_t i = begin; i < end; i += kSize) {
+      int32_t dot = 0, sum = 0;
+      for (int64_t j = i; j < std::min(end, i + kSize); ++j) {
+        dot += q[j] * integers[static_cast<size_t>(j)];
+        sum += q[j];
+      }
+      const auto sub = static_cast<size_t>(i / kSize);
+      isum += factors[0][sub] * dot;
+      if constexpr (kScales.hasMinimum())
+        weightedSum += factors[1][sub] * sum;
+    }
+    const auto block = static_cast<size_t>(begin / weightBlock(Format));
+    t = std::fma(static_cast<float>(isum), numbers[0][block], t);
+    if constexpr (kScales.hasMinimum())
+      t = std::fma(static_cast<float>(weightedSum), numbers[1][block], t);
+    return t;
+  }
+
+private:
+  static constexpr ScaleInfo kScales = scalesOf(Format);
+  /// Values of a sub-block, or of a block without them.
+  static constexpr int64_t kSize =
+      kScales.hasSubBlocks() ? kScales.subBlock : weightBlock(Format);
+
+  std::vector<int8_t> integers;
+  std::vector<float> numbers[2];
+  std::vector<int32_t> factors[2];
+};
+} // namespace
 
 template <KernelFormat Format>
 static void linearQ8(const int8_t *q, const float *d, const int32_t *,
                      const uint8_t *weights, const float *bias,
                      const float *residual, float *out, int64_t m, int64_t k,
                      int64_t ld, int64_t panelBegin, int64_t panelEnd) {
-  constexpr int64_t size = weightBlock(kWeights<Format>);
+  using Output = QuantizedOutput<kWeights<Format>>;
+  constexpr int64_t size =
+      std::min(weightBlock(kWeights<Format>), kActivationBlock);
   const int64_t blocks = ceilDiv(k, kActivationBlock);
   storeOutputs<kWeights<Format>>(
       weights, bias, residual, out, m, k, ld, panelBegin, panelEnd,
-      [&](int64_t i, const uint8_t *panel, int64_t output) {
+      [&](const uint8_t *panel, int64_t output) {
+        return Output(panel, output, k);
+      },
+      [&](const Output &output, int64_t i) {
         float acc = 0.0f;
         for (int64_t begin = 0; begin < k; begin += kActivationBlock) {
           const int64_t end = std::min(k, begin + kActivationBlock);
-          float t = 0.0f;
-          for (int64_t j = begin; j < end; j += size) {
-            int32_t dot = 0, sum = 0;
-            for (int64_t l = j; l < std::min(end, j + size); ++l) {
-              dot += q[i * k + l] *
-                     weightInteger<kWeights<Format>>(panel, output, l);
-              sum += q[i * k + l];
-            }
-            const auto isum = static_cast<float>(dot);
-            const float dw = weightScale<kWeights<Format>>(panel, output, j);
-            t = j == begin ? isum * dw : std::fma(isum, dw, t);
-            if constexpr (scalesOf(kWeights<Format>).hasMinimum)
-              t = std::fma(static_cast<float>(sum),
-                           weightMinimum<kWeights<Format>>(panel, output, j),
-                           t);
-          }
+          // With -0, the first fma is the rounded product.
+          float t = -0.0f;
+          for (int64_t j = begin; j < end; j += size)
+            t = output.addBlock(q + i * k, j, std::min(end, j + size), t);
           acc = std::fma(t, d[i * blocks + begin / kActivationBlock], acc);
         }
         return acc;

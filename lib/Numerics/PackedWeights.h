@@ -20,17 +20,41 @@ template <typename T> T loadAs(const uint8_t *bytes) {
   return value;
 }
 
-/// The scale of an output's block that holds value `i`.
+/// The header of the block of a panel that holds value `i`.
 template <WeightFormat Format>
-float weightScale(const uint8_t *panel, int64_t output, int64_t i) {
-  return f16ToF32(loadAs<uint16_t>(
-      panel + i / weightBlock(Format) * panelBlockBytes(Format) + output * 2));
+const uint8_t *weightHeader(const uint8_t *panel, int64_t i) {
+  return panel + i / weightBlock(Format) * panelBlockBytes(Format);
 }
 
-/// The minimum of that block.
+/// Number `number` of the output's block that holds value `i`: 0 is the scale,
+/// 1 the minimum.
 template <WeightFormat Format>
-float weightMinimum(const uint8_t *panel, int64_t output, int64_t i) {
-  return weightScale<Format>(panel + kMinimumOffset, output, i);
+float weightNumber(const uint8_t *panel, int64_t output, int64_t i,
+                   int64_t number) {
+  return f16ToF32(loadAs<uint16_t>(weightHeader<Format>(panel, i) +
+                                   number * kMinimumOffset + output * 2));
+}
+
+/// The integer that number `number` is multiplied with in the sub-block that
+/// holds value `i`; 1 without sub-blocks.
+template <WeightFormat Format>
+int weightSubInteger(const uint8_t *panel, int64_t output, int64_t i,
+                     int64_t number) {
+  constexpr ScaleInfo scales = scalesOf(Format);
+  if constexpr (!scales.hasSubBlocks()) {
+    return 1;
+  } else {
+    const uint8_t *rows = weightHeader<Format>(panel, i) +
+                          panelNumberBytes(Format) +
+                          number * panelSubScaleBytes(Format) + output;
+    const int64_t j = i % weightBlock(Format) / scales.subBlock;
+    const auto row = [&](int64_t r) { return rows[r * kPanelOutputs]; };
+    const int bits = scales.subBits == 8
+                         ? row(j)
+                         : (row(j / 2) >> (j % 2 * 4) & 15) |
+                               (row(4 + j / 4) >> (j % 4 * 2) & 3) << 4;
+    return scales.integerOf(static_cast<uint8_t>(bits));
+  }
 }
 
 /// The integer of value `i` of an output.
@@ -38,14 +62,19 @@ template <WeightFormat Format>
 int weightInteger(const uint8_t *panel, int64_t output, int64_t i) {
   constexpr CodingInfo coding = codingOf(Format);
   const int64_t inBlock = i % weightBlock(Format), j = inBlock % kGroup;
-  const uint8_t *chunks =
-      panel + i / weightBlock(Format) * panelBlockBytes(Format) +
-      panelHeaderBytes(Format) + inBlock / kGroup * panelGroupBytes(Format);
+  const uint8_t *chunks = weightHeader<Format>(panel, i) +
+                          panelHeaderBytes(Format) +
+                          inBlock / kGroup * panelGroupBytes(Format);
   const auto byte = [&](int64_t at) {
     return chunks[(at / 4 * kPanelOutputs + output) * 4 + at % 4];
   };
-  const int code =
-      coding.bits == 8 ? byte(j) : byte(j % 16) >> (j / 16 * 4) & 15;
+  int code = coding.bits == 8 ? byte(j) : byte(j % 16) >> (j / 16 * 4) & 15;
+  if constexpr (constexpr int64_t upper = coding.bits - 4;
+                upper == 1 || upper == 2) {
+    const int64_t step = j / 4;
+    const int bits = byte(16 + step % upper * 4 + j % 4);
+    code |= (bits >> (step / upper * upper) & ((1 << upper) - 1)) << 4;
+  }
   return coding.integerOf(static_cast<uint8_t>(code));
 }
 
@@ -54,11 +83,15 @@ template <WeightFormat Format>
 float weightValue(const uint8_t *panel, int64_t output, int64_t i) {
   const int64_t at = i * kPanelOutputs + output;
   if constexpr (isQuantized(Format)) {
+    const auto number = [&](int64_t number) {
+      return static_cast<float>(
+                 weightSubInteger<Format>(panel, output, i, number)) *
+             weightNumber<Format>(panel, output, i, number);
+    };
     const float value =
-        static_cast<float>(weightInteger<Format>(panel, output, i)) *
-        weightScale<Format>(panel, output, i);
-    if constexpr (scalesOf(Format).hasMinimum)
-      return value + weightMinimum<Format>(panel, output, i);
+        static_cast<float>(weightInteger<Format>(panel, output, i)) * number(0);
+    if constexpr (scalesOf(Format).hasMinimum())
+      return value + number(1);
     else
       return value;
   } else if constexpr (codingOf(Format).bits == 32)

@@ -21,7 +21,7 @@ static float loadF16(const uint8_t *from) {
 }
 
 //===----------------------------------------------------------------------===//
-// Blocks of 32 values
+// Blocks of integers
 //===----------------------------------------------------------------------===//
 
 /// The integers of IQ4_NL and IQ4_XS, by code.
@@ -42,9 +42,23 @@ static int nibbleAndBit(const uint8_t *from, const uint8_t *high, int64_t i) {
                                << 4;
 }
 
-/// The integer of value `i` of a block.
+/// Code `l` of 32 in sub-block `j` of Q4_K and Q5_K; two sub-blocks share
+/// bytes.
+static int pairNibble(const uint8_t *codes, int64_t j, int64_t l) {
+  return codes[j / 2 * 32 + l] >> (j % 2 * 4) & 15;
+}
+
+/// Two bits of run `run` of 4, which share bytes, of value `l` of a half of
+/// Q6_K, Q3_K and Q2_K.
+static int runBits(const uint8_t *from, int64_t half, int64_t run, int64_t l) {
+  return from[32 * half + l] >> (run * 2) & 3;
+}
+
+/// The integer of value `i` of a block. Those of 256 values are 8 runs of 32,
+/// in two halves.
 template <StoredType Type>
 static int integerOf(const uint8_t *block, int64_t i) {
+  const int64_t j = i / 32, half = i / 128, run = j % 4, l = i % 32;
   if constexpr (Type == StoredType::Q4_0)
     return nibble(block + 2, i) - 8;
   else if constexpr (Type == StoredType::Q4_1)
@@ -57,69 +71,128 @@ static int integerOf(const uint8_t *block, int64_t i) {
     return static_cast<int8_t>(block[2 + i]);
   else if constexpr (Type == StoredType::IQ4_NL)
     return kNonlinear4[nibble(block + 2, i)];
-  else {
-    static_assert(Type == StoredType::MXFP4);
+  else if constexpr (Type == StoredType::MXFP4)
     return kE2M1[nibble(block + 1, i)];
+  else if constexpr (Type == StoredType::Q4_K)
+    return pairNibble(block + 16, j, l);
+  else if constexpr (Type == StoredType::Q5_K)
+    return pairNibble(block + 48, j, l) | (block[16 + l] >> j & 1) << 4;
+  else if constexpr (Type == StoredType::Q6_K)
+    return ((block[64 * half + 32 * (run % 2) + l] >> (run / 2 * 4) & 15) |
+            runBits(block + 128, half, run, l) << 4) -
+           32;
+  else if constexpr (Type == StoredType::Q3_K)
+    return runBits(block + 32, half, run, l) -
+           ((block[l] >> j & 1) != 0 ? 0 : 4);
+  else if constexpr (Type == StoredType::Q2_K)
+    return runBits(block + 16, half, run, l);
+  else {
+    static_assert(Type == StoredType::IQ4_XS);
+    return kNonlinear4[nibble(block + 8 + j * 16, l)];
   }
 }
 
-/// The scale of such a block.
-template <StoredType Type> static float scaleOf(const uint8_t *block) {
-  if constexpr (Type == StoredType::MXFP4)
-    return std::ldexp(1.0F, block[0] - 128);
-  else
-    return loadF16(block);
+/// The integer that the scale of a block is multiplied with in sub-block `j`,
+/// or the minimum if `number` is 1.
+template <StoredType Type>
+static int subIntegerOf(const uint8_t *block, int64_t number, int64_t j) {
+  if constexpr (Type == StoredType::Q4_K || Type == StoredType::Q5_K) {
+    const uint8_t *s = block + 4;
+    if (j < 4)
+      return s[j + 4 * number] & 63;
+    return (s[j + 4] >> (4 * number) & 15) | (s[j - 4 + 4 * number] >> 6) << 4;
+  } else if constexpr (Type == StoredType::Q6_K) {
+    return static_cast<int8_t>(block[192 + j]);
+  } else if constexpr (Type == StoredType::Q3_K) {
+    const uint8_t *s = block + 96;
+    return ((s[j % 8] >> (j / 8 * 4) & 15) | (s[8 + j % 4] >> (j / 4 * 2) & 3)
+                                                 << 4) -
+           32;
+  } else if constexpr (Type == StoredType::Q2_K) {
+    return block[j] >> (4 * number) & 15;
+  } else {
+    static_assert(Type == StoredType::IQ4_XS);
+    return ((block[4 + j / 2] >> (j % 2 * 4) & 15) |
+            (loadAs<uint16_t>(block + 2) >> (j * 2) & 3) << 4) -
+           32;
+  }
 }
 
-/// The minimum of such a block.
-template <StoredType Type> static float minimumOf(const uint8_t *block) {
-  return hasMinimum(Type) ? loadF16(block + 2) : 0.0F;
+/// Where the scale of a block lies; the minimum follows.
+template <StoredType Type> static constexpr int64_t kScaleOffset = 0;
+template <> constexpr int64_t kScaleOffset<StoredType::Q6_K> = 208;
+template <> constexpr int64_t kScaleOffset<StoredType::Q3_K> = 108;
+template <> constexpr int64_t kScaleOffset<StoredType::Q2_K> = 80;
+
+/// Number `number` of a block: the scale or the minimum, which is added. Blocks
+/// of 256 store what is subtracted.
+template <StoredType Type>
+static float numberOf(const uint8_t *block, int64_t number) {
+  if constexpr (Type == StoredType::MXFP4) {
+    return number == 0 ? std::ldexp(1.0F, block[0] - 128) : 0.0F;
+  } else {
+    if (number != 0 && !hasMinimum(Type))
+      return 0.0F;
+    const float value = loadF16(block + kScaleOffset<Type> + 2 * number);
+    return number != 0 && subBlock(Type) != 0 ? -value : value;
+  }
 }
 
 template <StoredType Type>
 static bool readIntegersOf(const uint8_t *from, IntegerBlock &block) {
-  const float scale = scaleOf<Type>(from), minimum = minimumOf<Type>(from);
+  const float scale = numberOf<Type>(from, 0);
+  const float minimum = numberOf<Type>(from, 1);
   block.scale = f32ToF16(scale);
   block.minimum = f32ToF16(minimum);
   if (!std::isfinite(scale) || f16ToF32(block.scale) != scale ||
       !std::isfinite(minimum))
     return false;
-  for (int64_t i = 0; i < 32; ++i)
+  for (int64_t i = 0; i < infoOf(Type).values; ++i)
     block.integers[i] = static_cast<int8_t>(integerOf<Type>(from, i));
+  if constexpr (constexpr int64_t size = subBlock(Type); size != 0)
+    for (int64_t number : {0, 1})
+      for (int64_t j = 0; j < infoOf(Type).values / size; ++j)
+        block.subIntegers[number][j] =
+            number != 0 && !hasMinimum(Type)
+                ? int8_t{0}
+                : static_cast<int8_t>(subIntegerOf<Type>(from, number, j));
   return true;
 }
 
 bool qwen::numerics::readIntegers(StoredType type, const uint8_t *from,
                                   IntegerBlock &block) {
   switch (type) {
-  case StoredType::Q4_0:
-    return readIntegersOf<StoredType::Q4_0>(from, block);
-  case StoredType::Q4_1:
-    return readIntegersOf<StoredType::Q4_1>(from, block);
-  case StoredType::Q5_0:
-    return readIntegersOf<StoredType::Q5_0>(from, block);
-  case StoredType::Q5_1:
-    return readIntegersOf<StoredType::Q5_1>(from, block);
-  case StoredType::Q8_0:
-    return readIntegersOf<StoredType::Q8_0>(from, block);
-  case StoredType::IQ4_NL:
-    return readIntegersOf<StoredType::IQ4_NL>(from, block);
-  case StoredType::MXFP4:
-    return readIntegersOf<StoredType::MXFP4>(from, block);
-  default:
+#define QWEN_STORED_TYPE(Id, ...)                                              \
+  case StoredType::Id:                                                         \
+    if constexpr (isBlocks(StoredType::Id))                                    \
+      return readIntegersOf<StoredType::Id>(from, block);                      \
     return false;
+#include "qwen/ABI/StoredTypes.def"
   }
+  __builtin_unreachable();
 }
 
 /// Dequantizes a block of integers.
 template <StoredType Type>
 static void dequantizeBlock(const uint8_t *from, float *to) {
-  const float scale = scaleOf<Type>(from), minimum = minimumOf<Type>(from);
-  for (int64_t i = 0; i < 32; ++i) {
-    to[i] = static_cast<float>(integerOf<Type>(from, i)) * scale;
-    // A sum with +0 would change the sign of a zero.
-    if constexpr (hasMinimum(Type))
-      to[i] += minimum;
+  constexpr int64_t values = infoOf(Type).values;
+  constexpr int64_t size = subBlock(Type) != 0 ? subBlock(Type) : values;
+  const float scale = numberOf<Type>(from, 0);
+  const float minimum = numberOf<Type>(from, 1);
+  for (int64_t begin = 0; begin < values; begin += size) {
+    float step = scale, least = minimum;
+    if constexpr (size != values) {
+      const int64_t j = begin / size;
+      step *= static_cast<float>(subIntegerOf<Type>(from, 0, j));
+      if constexpr (hasMinimum(Type))
+        least *= static_cast<float>(subIntegerOf<Type>(from, 1, j));
+    }
+    for (int64_t i = begin; i < begin + size; ++i) {
+      to[i] = static_cast<float>(integerOf<Type>(from, i)) * step;
+      // A sum with +0 would change the sign of a zero.
+      if constexpr (hasMinimum(Type))
+        to[i] += least;
+    }
   }
 }
 
@@ -140,110 +213,6 @@ void dequantizeBlock<StoredType::F16>(const uint8_t *from, float *to) {
 template <>
 void dequantizeBlock<StoredType::BF16>(const uint8_t *from, float *to) {
   *to = bf16ToF32(loadAs<uint16_t>(from));
-}
-
-//===----------------------------------------------------------------------===//
-// Blocks of 256 values
-//===----------------------------------------------------------------------===//
-
-/// Dequantizes Q4_K and Q5_K: sub-blocks of 32 with pairs of a 6-bit scale and
-/// a 6-bit minimum. `code(j, l)` is the code of value l of sub-block j.
-template <typename CodeFn>
-static void dequantizePairs(const uint8_t *from, float *to, CodeFn code) {
-  const float d = loadF16(from), dMinimum = loadF16(from + 2);
-  const uint8_t *s = from + 4;
-  for (int64_t j = 0; j < 8; ++j) {
-    const int scale =
-        j < 4 ? s[j] & 63 : (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
-    const int minimum =
-        j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | (s[j] >> 6) << 4;
-    const float step = d * static_cast<float>(scale);
-    const float least = dMinimum * static_cast<float>(minimum);
-    for (int64_t l = 0; l < 32; ++l)
-      *to++ = step * static_cast<float>(code(j, l)) - least;
-  }
-}
-
-/// The code of value l of sub-block j of Q4_K; two sub-blocks share bytes.
-static int pairNibble(const uint8_t *codes, int64_t j, int64_t l) {
-  return codes[j / 2 * 32 + l] >> (j % 2 * 4) & 15;
-}
-
-template <>
-void dequantizeBlock<StoredType::Q4_K>(const uint8_t *from, float *to) {
-  dequantizePairs(from, to, [from](int64_t j, int64_t l) {
-    return pairNibble(from + 16, j, l);
-  });
-}
-
-template <>
-void dequantizeBlock<StoredType::Q5_K>(const uint8_t *from, float *to) {
-  dequantizePairs(from, to, [from](int64_t j, int64_t l) {
-    return pairNibble(from + 48, j, l) | (from[16 + l] >> j & 1) << 4;
-  });
-}
-
-/// Calls value(i, half, run, l) for the values i of a block in order, which are
-/// 2 halves of 4 runs of 32 values.
-template <typename ValueFn>
-static void forEachOfRuns(float *to, ValueFn value) {
-  for (int64_t half = 0; half < 2; ++half)
-    for (int64_t run = 0; run < 4; ++run)
-      for (int64_t l = 0; l < 32; ++l)
-        *to++ = value(half * 8 + run * 2 + l / 16, half, run, l);
-}
-
-template <>
-void dequantizeBlock<StoredType::Q6_K>(const uint8_t *from, float *to) {
-  const uint8_t *low = from, *high = from + 128, *scales = from + 192;
-  const float d = loadF16(from + 208);
-  forEachOfRuns(to, [=](int64_t sub, int64_t half, int64_t run, int64_t l) {
-    const int code =
-        (low[64 * half + 32 * (run % 2) + l] >> (run / 2 * 4) & 15) |
-        (high[32 * half + l] >> (run * 2) & 3) << 4;
-    const float step = d * static_cast<float>(static_cast<int8_t>(scales[sub]));
-    return step * static_cast<float>(code - 32);
-  });
-}
-
-template <>
-void dequantizeBlock<StoredType::Q3_K>(const uint8_t *from, float *to) {
-  const uint8_t *high = from, *low = from + 32, *scales = from + 96;
-  const float d = loadF16(from + 108);
-  forEachOfRuns(to, [=](int64_t sub, int64_t half, int64_t run, int64_t l) {
-    const int code = low[32 * half + l] >> (run * 2) & 3;
-    const int offset = (high[l] >> (half * 4 + run) & 1) != 0 ? 0 : 4;
-    const int scale = (scales[sub % 8] >> (sub / 8 * 4) & 15) |
-                      (scales[8 + sub % 4] >> (sub / 4 * 2) & 3) << 4;
-    const float step = d * static_cast<float>(scale - 32);
-    return step * static_cast<float>(code - offset);
-  });
-}
-
-template <>
-void dequantizeBlock<StoredType::Q2_K>(const uint8_t *from, float *to) {
-  const uint8_t *scales = from, *low = from + 16;
-  const float d = loadF16(from + 80), dMinimum = loadF16(from + 82);
-  forEachOfRuns(to, [=](int64_t sub, int64_t half, int64_t run, int64_t l) {
-    const int code = low[32 * half + l] >> (run * 2) & 3;
-    const float step = d * static_cast<float>(scales[sub] & 15);
-    const float least = dMinimum * static_cast<float>(scales[sub] >> 4);
-    return step * static_cast<float>(code) - least;
-  });
-}
-
-template <>
-void dequantizeBlock<StoredType::IQ4_XS>(const uint8_t *from, float *to) {
-  const float d = loadF16(from);
-  const auto high = loadAs<uint16_t>(from + 2);
-  for (int64_t j = 0; j < 8; ++j) {
-    const int scale =
-        (from[4 + j / 2] >> (j % 2 * 4) & 15) | (high >> (j * 2) & 3) << 4;
-    const float step = d * static_cast<float>(scale - 32);
-    for (int64_t l = 0; l < 32; ++l)
-      *to++ =
-          step * static_cast<float>(kNonlinear4[nibble(from + 8 + j * 16, l)]);
-  }
 }
 
 //===----------------------------------------------------------------------===//

@@ -50,10 +50,11 @@ struct LinearOperands {
     const int64_t blocks = ceilDiv(shape.k, kActivationBlock);
     for (int64_t i = 0; i < d.length(); ++i)
       d[i] = i % blocks == 0 ? std::numeric_limits<float>::denorm_min() : 1;
-    // In every format a first value above 0.
+    // In every format a first value above 0, and sub-blocks with integers above
+    // 0.
     std::ranges::fill(weights, uint8_t{0x0f});
     // The least negative scale of f16, and a minimum of -0.
-    setHeaders([](int64_t number) -> uint16_t {
+    setNumbers([](int64_t number) -> uint16_t {
       return number == 0 ? 0x8001 : 0x8000;
     });
   }
@@ -61,10 +62,10 @@ struct LinearOperands {
 private:
   /// Sets number 0 of each block, the scale, and number 1, the minimum where
   /// there is one, to valueOf(number).
-  template <typename ValueOf> void setHeaders(ValueOf valueOf) {
+  template <typename ValueOf> void setNumbers(ValueOf valueOf) {
     for (int64_t panel = 0; panel < shape.panels; ++panel)
       for (int64_t i = 0; i < shape.k; i += weightBlock(format))
-        for (int64_t at = 0; at < panelHeaderBytes(format); at += 2) {
+        for (int64_t at = 0; at < panelNumberBytes(format); at += 2) {
           const uint16_t value = valueOf(at / kMinimumOffset);
           std::memcpy(
               &weights[panel * panelBytes(format, shape.k) +
@@ -97,13 +98,13 @@ private:
     for (float &scale : d)
       scale = std::fabs(random.value(kind));
     for (uint8_t &codes : weights) {
-      // Of 4 bits and of 8.
+      // Of codes of 4 bits and of 8, and of the integers of sub-blocks.
       static constexpr uint8_t extremes[] = {0x00, 0xff, 0x0f,
                                              0xf0, 0x80, 0x7f};
       codes = saturated ? extremes[random.below(6)]
                         : static_cast<uint8_t>(random.bits());
     }
-    setHeaders([&](int64_t) { return random.half(); });
+    setNumbers([&](int64_t) { return random.half(); });
   }
 };
 } // namespace

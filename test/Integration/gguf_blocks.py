@@ -1,6 +1,6 @@
 """Compares the project's encoders with gguf's, byte for byte, on random blocks.
 
-gguf_blocks.py ENCODE_BLOCKS q4_0|q4_1|q8_0|iq4_nl [BLOCKS]: half of the blocks have f32 values, half bf16 values. gguf's Python
+gguf_blocks.py ENCODE_BLOCKS q4_0|q4_1|q5_0|q5_1|q8_0|iq4_nl [BLOCKS]: half of the blocks have f32 values, half bf16 values. gguf's Python
 has no encoder of iq4_nl; here is ggml's.
 """
 import subprocess
@@ -53,7 +53,7 @@ def iq4_nl(x):
 def main():
     program = sys.argv[1]
     name = sys.argv[2]
-    count = int(sys.argv[3]) if len(sys.argv) > 3 else 200000 if name == "iq4_nl" else 1000000
+    count = int(sys.argv[3]) if len(sys.argv) > 3 else 1000000 if name in ("q4_0", "q4_1", "q8_0") else 200000
     kind = gguf.GGMLQuantizationType[name.upper()]
     rng = np.random.default_rng(1)
     for begin in range(0, count, CHUNK):

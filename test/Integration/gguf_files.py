@@ -181,9 +181,9 @@ WORK.mkdir(parents=True)
 for model in ("qwen2-fused_qkv", "qwen3-split", "qwen3-q4_k_m"):
     check_golden(model)
 check_kept("qwen3-q4_k_m", [
-    "from Q5_0: 2 matrices, 44.0 KiB, kept exactly in q8_0, 68.0 KiB",
-    "from Q4_K: 10 matrices, 243.0 KiB, converted to q8_0, 459.0 KiB, with an error of 0.532%",
-    "from Q6_K: 3 matrices, 131.2 KiB, converted to q8_0, 170.0 KiB, with an error of 0.527%",
+    "from Q5_0: 2 matrices, 44.0 KiB, kept exactly in q5_0, 44.0 KiB",
+    "from Q4_K: 10 matrices, 243.0 KiB, kept exactly in q4_k, 243.0 KiB",
+    "from Q6_K: 3 matrices, 131.2 KiB, kept exactly in q6_k, 131.2 KiB",
 ])
 check_twins("qwen2-tied-f32", None)
 check_twins("qwen2-mha-f16", None)

@@ -101,6 +101,14 @@ TEST(Blocks, PackedSizes) {
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_G128), 1056);
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_M_32), 320);
   EXPECT_EQ(panelBlockBytes(WeightFormat::NL4), 288);
+  // As many bytes as ggml's blocks of 256 have.
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q6_K), 16 * 210);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_K), 16 * 144);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q5_K), 16 * 176);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::NL4_XS), 16 * 136);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q5_0), 16 * 22);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q5_M_32), 16 * 24);
+  EXPECT_EQ(panelBytes(WeightFormat::Q6_K, 288), 16 * 210 + 288 + 16 * 24);
 }
 
 TEST(Blocks, FormatsRoundTrip) {
@@ -111,7 +119,8 @@ TEST(Blocks, FormatsRoundTrip) {
     EXPECT_EQ(weightFormat(kernelFormat(format)), format);
   }
   // Manifests list kernels in this order.
-  EXPECT_EQ(names, "f32 bf16 q8_0 q4_0 q4_g128 q4_m_32 nl4 ");
+  EXPECT_EQ(names, "f32 bf16 q8_0 q4_0 q4_g128 q4_m_32 nl4 q6_k q4_k q5_k "
+                   "nl4_xs q5_0 q5_m_32 ");
   EXPECT_EQ(parseWeightFormat("q4_1"), std::nullopt);
   EXPECT_EQ(weightFormat(KernelFormat::F16), std::nullopt);
 }

@@ -1,7 +1,7 @@
 //===- EncodeBlocks.cpp - Weight encoders as a filter ---------------------===//
 //
-// encode-blocks q4_0|q4_1|q8_0|iq4_nl reads f32 values from standard input, 32
-// for each block, and writes the blocks of gguf to standard output.
+// encode-blocks q4_0|q4_1|q5_0|q5_1|q8_0|iq4_nl reads f32 values from standard
+// input, 32 for each block, and writes the blocks of gguf to standard output.
 // test/Integration/gguf_blocks.py compares them.
 //
 //===----------------------------------------------------------------------===//
@@ -38,10 +38,15 @@ int main(int argc, char **argv) {
     return run(encodeQ4_0);
   if (format == "q4_1")
     return run(encodeQ4_1);
+  if (format == "q5_0")
+    return run(encodeQ5_0);
+  if (format == "q5_1")
+    return run(encodeQ5_1);
   if (format == "q8_0")
     return run(encodeQ8_0);
   if (format == "iq4_nl")
     return run(encodeIQ4_NL);
-  std::fprintf(stderr, "usage: encode-blocks q4_0|q4_1|q8_0|iq4_nl\n");
+  std::fprintf(stderr,
+               "usage: encode-blocks q4_0|q4_1|q5_0|q5_1|q8_0|iq4_nl\n");
   return 2;
 }

@@ -34,6 +34,26 @@ struct BlockQ4_1 {
 static_assert(sizeof(BlockQ4_1) == 20);
 
 /// 32 values of one row.
+struct BlockQ5_0 {
+  /// f16 bits of the scale.
+  uint16_t d;
+  /// Bit j of these 32 is the fifth bit of value j plus 16.
+  uint8_t h[4];
+  /// The others, as in BlockQ4_0.
+  uint8_t q[16];
+};
+static_assert(sizeof(BlockQ5_0) == 22);
+
+/// 32 values of one row.
+struct BlockQ5_1 {
+  /// f16 bits of the scale and of the minimum.
+  uint16_t d, m;
+  /// As in BlockQ5_0, of codes from 0.
+  uint8_t h[4], q[16];
+};
+static_assert(sizeof(BlockQ5_1) == 24);
+
+/// 32 values of one row.
 struct BlockQ8_0 {
   /// f16 bits of the scale.
   uint16_t d;
@@ -50,7 +70,12 @@ numerics::EncodeStatus encodeNibbles(const float x[32], Block &block) {
     block.m = codes.minimum;
   for (int j = 0; j < 16; ++j)
     block.q[j] =
-        static_cast<uint8_t>(codes.codes[j] | codes.codes[j + 16] << 4);
+        static_cast<uint8_t>((codes.codes[j] & 15) | codes.codes[j + 16] << 4);
+  if constexpr (requires { block.h; }) {
+    std::memset(block.h, 0, sizeof(block.h));
+    for (int j = 0; j < 32; ++j)
+      block.h[j / 8] |= static_cast<uint8_t>((codes.codes[j] >> 4) << j % 8);
+  }
   return status;
 }
 
@@ -60,6 +85,14 @@ inline numerics::EncodeStatus encodeQ4_0(const float x[32], BlockQ4_0 &block) {
 
 inline numerics::EncodeStatus encodeQ4_1(const float x[32], BlockQ4_1 &block) {
   return encodeNibbles<numerics::Encoder::Range4>(x, block);
+}
+
+inline numerics::EncodeStatus encodeQ5_0(const float x[32], BlockQ5_0 &block) {
+  return encodeNibbles<numerics::Encoder::Signed5>(x, block);
+}
+
+inline numerics::EncodeStatus encodeQ5_1(const float x[32], BlockQ5_1 &block) {
+  return encodeNibbles<numerics::Encoder::Range5>(x, block);
 }
 
 /// IQ4_NL has the bytes of Q4_0, with codes of the codebook.

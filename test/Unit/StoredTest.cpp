@@ -9,6 +9,7 @@
 #include "GgmlBlocks.h"
 #include "NumericsRandom.h"
 #include "Safetensors.h"
+#include "qwen/Numerics/Kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -120,8 +121,39 @@ TEST(Stored, KeepsWhatTheEncodersGive) {
   expectSamePanels<BlockQ8_0>(WeightFormat::Q8_0, StoredType::Q8_0, encodeQ8_0);
   expectSamePanels<BlockQ4_1>(WeightFormat::Q4_M_32, StoredType::Q4_1,
                               encodeQ4_1);
+  expectSamePanels<BlockQ5_0>(WeightFormat::Q5_0, StoredType::Q5_0, encodeQ5_0);
+  expectSamePanels<BlockQ5_1>(WeightFormat::Q5_M_32, StoredType::Q5_1,
+                              encodeQ5_1);
   expectSamePanels<BlockQ4_0>(WeightFormat::NL4, StoredType::IQ4_NL,
                               encodeIQ4_NL);
+}
+
+TEST(Stored, KeepsSubBlocks) {
+  for (StoredType type : kStoredTypes) {
+    const WeightFormat format = infoOf(type).kept;
+    if (weightBlock(format) != 256)
+      continue;
+    const std::string name(storedTypeName(type));
+    const auto bytes = golden().get<uint8_t>(name + ".bytes");
+    const auto expected = golden().get<float>(name + ".values");
+    const auto k = static_cast<int64_t>(expected.size());
+    ASSERT_TRUE(ref::canKeep(format, type, bytes.data(), k)) << name;
+    // Every bit of the output is set, and no other.
+    std::vector<uint8_t> panel(static_cast<size_t>(panelBytes(format, k)));
+    for (int64_t output : {4, 5, 6}) {
+      const std::vector<uint8_t> zeros(bytes.size());
+      ref::keepOutput(format, type, output == 5 ? bytes.data() : zeros.data(),
+                      k, output, panel.data());
+    }
+    std::vector<float> values(expected.size());
+    ref::reference<KernelOp::Embed>(kernelFormat(format))(panel.data(), 5, k,
+                                                          values.data());
+    EXPECT_EQ(values, expected) << name;
+    ref::reference<KernelOp::Embed>(kernelFormat(format))(panel.data(), 4, k,
+                                                          values.data());
+    EXPECT_EQ(values, std::vector<float>(expected.size())) << name;
+    EXPECT_FALSE(ref::canKeep(WeightFormat::Q8_0, type, bytes.data(), k));
+  }
 }
 
 TEST(Stored, KeepsOnlyWhatAFormatHolds) {

@@ -47,13 +47,26 @@ constexpr int64_t kvElementBytes(KvFormat format) {
   return format == KvFormat::F32 ? 4 : 2;
 }
 
-/// Bytes of the header of one block of a panel: the scales and minimums, which
-/// precede its codes.
-constexpr int64_t panelHeaderBytes(WeightFormat format) {
-  return kPanelOutputs * scalesOf(format).bytes;
-}
-/// Bytes from the scales of a header to its minimums.
+/// Bytes of a number of all outputs of a panel, from the scales of a header to
+/// its minimums.
 inline constexpr int64_t kMinimumOffset = kPanelOutputs * 2;
+
+/// Bytes of the f16 numbers at the front of a header.
+constexpr int64_t panelNumberBytes(WeightFormat format) {
+  return scalesOf(format).numbers * kMinimumOffset;
+}
+/// Bytes of the sub-scales behind them, and of the sub-minimums behind those.
+constexpr int64_t panelSubScaleBytes(WeightFormat format) {
+  const ScaleInfo &scales = scalesOf(format);
+  return scales.hasSubBlocks() ? kPanelOutputs * weightBlock(format) /
+                                     scales.subBlock * scales.subBits / 8
+                               : 0;
+}
+/// Bytes of the header of one block of a panel, which precedes its codes.
+constexpr int64_t panelHeaderBytes(WeightFormat format) {
+  return panelNumberBytes(format) +
+         scalesOf(format).numbers * panelSubScaleBytes(format);
+}
 
 /// Bytes of one group of a panel, without the header.
 constexpr int64_t panelGroupBytes(WeightFormat format) {
@@ -71,12 +84,23 @@ constexpr int64_t panelBlockBytes(WeightFormat format) {
 ///
 /// * f32, bf16: float [k][16] or their upper halves, so that outputs are lanes.
 /// * Quantized formats: [ceil(k / weightBlock)] blocks of 16 f16 scales, 16 f16
-///   minimums where the format has them, then groups of 32 values. A group is
-///   chunks of 64 bytes, 4 bytes of each output:
+///   minimums where the format has them, their sub-scales and sub-minimums,
+///   then groups of 32 values. A group is chunks of 64 bytes, 4 bytes of each
+///   output:
 ///   * 8 bits: 8 chunks; byte j of an output in chunk c is the code of value
 ///     4c + j.
 ///   * 4 bits: 4 chunks; byte j of an output in chunk c has the code of value
 ///     4c + j in the low nibble and that of 4c + j + 16 in the high one.
+///   * 5 bits: these 4 chunks, with the lower 4 bits, and a chunk whose byte j
+///     has the fifth bit of value 4s + j at bit s.
+///   * 6 bits: these 4 chunks and two more; byte j of chunk 4 + s % 2 has the
+///     upper two bits of value 4s + j from bit s / 2 * 2 on.
+///   Sub-scales, and likewise sub-minimums, are rows of 16 bytes, one for each
+///   output:
+///   * 8 bits: row j is that of sub-block j.
+///   * 6 bits, 8 sub-blocks: row r < 4 has the lower 4 bits of sub-block 2r in
+///     the low nibble and those of 2r + 1 in the high one; row 4 + r has the
+///     upper two bits of sub-block 4r + i from bit 2i on.
 constexpr int64_t panelBytes(WeightFormat format, int64_t k) {
   const int64_t values = k / kGroup * panelGroupBytes(format);
   if (!isQuantized(format))

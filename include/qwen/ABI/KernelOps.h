@@ -70,7 +70,8 @@ enum : FormatSet {
   Floats = setOfBlocks(0, 0),
   Narrow = setOfBlocks(1, kGroup),
   Wide = setOfBlocks(kGroup + 1, kActivationBlock),
-  Integers = Narrow | Wide,
+  Divided = setOfBlocks(kActivationBlock + 1, 2 * kActivationBlock),
+  Integers = Narrow | Wide | Divided,
   Weights = Floats | Integers,
   Cache = F32 | F16,
 };

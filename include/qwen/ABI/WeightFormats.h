@@ -50,8 +50,18 @@ enum class ScaleKind : uint8_t {
 
 /// A row of QWEN_SCALES.
 struct ScaleInfo {
-  int64_t bytes;
-  bool hasMinimum;
+  int64_t numbers;
+  int64_t subBlock = 0;
+  int64_t subBits = 0;
+  int64_t subBias = 0;
+
+  constexpr bool hasMinimum() const { return numbers == 2; }
+  constexpr bool hasSubBlocks() const { return subBlock != 0; }
+  /// The sub-scale or sub-minimum of stored bits.
+  constexpr int integerOf(uint8_t bits) const {
+    return subBits == 8 ? static_cast<int8_t>(bits)
+                        : bits - static_cast<int>(subBias);
+  }
 };
 inline constexpr ScaleInfo kScaleInfos[] = {
 #define QWEN_SCALES(Id, ...) {__VA_ARGS__},

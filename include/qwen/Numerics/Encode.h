@@ -47,22 +47,41 @@ enum class Encoder : uint8_t {
   /// -8, code = clip(trunc(x / d + 8.5), 0, 15) with the reciprocal of the
   /// unrounded d.
   Signed4,
+  /// The rule of gguf's Q5_0: likewise, with d = m / -16 and codes to 31.
+  Signed5,
   /// gguf's rule for Q4_1: d = (maximum - minimum) / 15, code = min(trunc((x -
   /// minimum) / d + 0.5), 15) with the reciprocal of the unrounded d.
   Range4,
+  /// gguf's rule for Q5_1: likewise, with codes to 31.
+  Range5,
   /// ggml's rule for IQ4_NL: of 16 scales around m / -127, m as in Signed4, the
   /// one with the least error, weighted by x^2; the code of the codebook's
   /// nearest value.
   Codebook4,
+  /// ggml's rule for Q6_K: for each sub-block of 16, of 19 scales around m /
+  /// -32
+  /// the one with the least error, weighted by x^2; these scales in 8 bits.
+  Search6,
+  /// ggml's rule for IQ4_XS: for each sub-block of 32 the scale of Codebook4;
+  /// these scales in 6 bits.
+  Codebook4Sub,
+  /// Codes from 0 and a minimum of at most 0 for each sub-block of 32; scales
+  /// and
+  /// minimums in 6 bits.
+  Ranges4,
+  Ranges5,
 };
 
-/// Weights of one output: the codes of at most 128 values and, where their
-/// format has them, their scale d and minimum.
+/// Weights of one output: the codes of at most 256 values and, where their
+/// format has them, their scale d, minimum and sub-blocks.
 struct WeightBlock {
   /// f16 bits.
   uint16_t scale, minimum;
+  /// The stored bits of what the scale [0] and the minimum [1] are multiplied
+  /// with in each sub-block.
+  uint8_t subIntegers[2][16];
   /// A code of less than 8 bits has a byte, others have 1, 2 or 4.
-  uint8_t codes[128 * 4];
+  uint8_t codes[256];
 };
 
 /// Encodes `count` values. Where the result is not Ok, `block` is unspecified.
@@ -77,9 +96,22 @@ EncodeStatus encode<Encoder::Absolute8>(const float *, int64_t, WeightBlock &);
 template <>
 EncodeStatus encode<Encoder::Signed4>(const float *, int64_t, WeightBlock &);
 template <>
+EncodeStatus encode<Encoder::Signed5>(const float *, int64_t, WeightBlock &);
+template <>
 EncodeStatus encode<Encoder::Range4>(const float *, int64_t, WeightBlock &);
 template <>
+EncodeStatus encode<Encoder::Range5>(const float *, int64_t, WeightBlock &);
+template <>
 EncodeStatus encode<Encoder::Codebook4>(const float *, int64_t, WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::Codebook4Sub>(const float *, int64_t,
+                                           WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::Search6>(const float *, int64_t, WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::Ranges4>(const float *, int64_t, WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::Ranges5>(const float *, int64_t, WeightBlock &);
 
 /// Sums of squares of an encoder's errors and of the numbers that it encoded.
 struct EncodeError {

@@ -219,34 +219,51 @@ QWEN_INLINE static void embed(Function *halide, const uint8_t *weights,
            Buffer(out, {k}));
   } else {
     constexpr int64_t block = weightBlock(Format),
-                      blockBytes = panelBlockBytes(Format);
+                      blockBytes = panelBlockBytes(Format),
+                      numbers = scalesOf(Format).numbers,
+                      rowBytes = numbers * panelSubScaleBytes(Format),
+                      chunks = bits < 8 ? 4 : 8;
     const int64_t blocks = ceilDiv(k, block);
-    // A group has a chunk for each bit of a code.
-    halide(
-        Buffer(panel + output * 2, {{scalesOf(Format).bytes / 2, kPanelOutputs},
-                                    {blocks, blockBytes / 2}}),
-        Buffer(panel + panelHeaderBytes(Format) + output * 4,
-               {4,
-                {bits, 4 * kPanelOutputs},
-                {block / kGroup, panelGroupBytes(Format)},
-                {blocks, blockBytes}}),
-        Buffer(
-            out,
-            {4, {bits, 4}, {kGroup / (4 * bits), 16}, {groupsOf(k), kGroup}}));
+    const auto call = [&](auto... rows) {
+      // A group has a chunk for each bit of a code.
+      halide(Buffer(panel + output * 2,
+                    {{numbers, kPanelOutputs}, {blocks, blockBytes / 2}}),
+             rows...,
+             Buffer(panel + panelHeaderBytes(Format) + output * 4,
+                    {4,
+                     {bits, 4 * kPanelOutputs},
+                     {block / kGroup, panelGroupBytes(Format)},
+                     {blocks, blockBytes}}),
+             Buffer(out, {4,
+                          {chunks, 4},
+                          {kGroup / (4 * chunks), 16},
+                          {groupsOf(k), kGroup}}));
+    };
+    if constexpr (rowBytes == 0)
+      call();
+    else
+      call(static_cast<B>(Buffer(
+          panel + panelNumberBytes(Format) + output,
+          {{rowBytes / kPanelOutputs, kPanelOutputs}, {blocks, blockBytes}})));
   }
 }
 
 /// What Halide's function takes: the values and the result, or the headers'
-/// numbers, codes and the result.
-template <bool IsQuantized> struct EmbedArguments {
+/// numbers, the rows of sub-blocks, codes and the result.
+template <int Buffers> struct EmbedArguments;
+template <> struct EmbedArguments<2> {
   using Fn = int(B, B);
 };
-template <> struct EmbedArguments<true> {
+template <> struct EmbedArguments<3> {
   using Fn = int(B, B, B);
+};
+template <> struct EmbedArguments<4> {
+  using Fn = int(B, B, B, B);
 };
 
 #define QWEN_WEIGHT_FORMAT(Id, ...)                                            \
-  extern "C" EmbedArguments<isQuantized(WeightFormat::Id)>::Fn                 \
+  extern "C" EmbedArguments<2 + isQuantized(WeightFormat::Id) +                \
+                            scalesOf(WeightFormat::Id).hasSubBlocks()>::Fn     \
       qwenHalideEmbed##Id;                                                     \
   extern "C" void qwenShimEmbed##Id(const uint8_t *weights, int32_t id,        \
                                     int64_t k, float *out) {                   \

@@ -153,46 +153,83 @@ static Kernel embedFloats(WeightFormat format) {
   return {{panel}, {out}};
 }
 
-/// The integer of the code in a byte; of 4 bits, in nibble `half`.
-static Expr integerOf(const CodingInfo &coding, const Expr &byte,
-                      const Expr &half) {
+/// The integer of a code.
+static Expr integerOf(const CodingInfo &coding, const Expr &code) {
   if (coding.bits == 8)
-    return cast<int32_t>(reinterpret<int8_t>(byte));
-  const Expr code = cast<int32_t>((byte >> (4 * half)) & 15);
+    return cast<int32_t>(reinterpret<int8_t>(code));
   if (!coding.hasCodebook())
     return code - static_cast<int>(coding.bias);
   return Halide::mux(code, std::vector<Expr>(std::begin(coding.codebook),
                                              std::end(coding.codebook)));
 }
 
+/// `bits` bits of a byte from bit `from` on.
+static Expr bitsOf(const Expr &byte, const Expr &from, int bits) {
+  return cast<int32_t>((byte >> from) & ((1 << bits) - 1));
+}
+
+/// Number `number` of sub-block `j` in block `block`, whose row r is
+/// rows(r, block).
+static Expr subInteger(WeightFormat format, const ImageParam &rows, int number,
+                       const Expr &j, const Expr &block) {
+  const ScaleInfo &scales = scalesOf(format);
+  const int first =
+      number * static_cast<int>(panelSubScaleBytes(format) / kPanelOutputs);
+  const auto row = [&](const Expr &r) { return rows(first + r, block); };
+  if (scales.subBits == 8)
+    return cast<int32_t>(reinterpret<int8_t>(row(j)));
+  const Expr lower = bitsOf(row(j / 2), j % 2 * 4, 4);
+  const Expr upper = bitsOf(row(4 + j / 4), j % 4 * 2, 2);
+  return (lower | upper << 4) - static_cast<int>(scales.subBias);
+}
+
 static Kernel embedIntegers(WeightFormat format) {
   // One output of a panel (Blocks.h): the f16 numbers of each block, a scale
-  // and the minimum where it has one, and byte `b` of chunk `c` of each group
-  // `g` of each block. Of 4 bits, nibble `h` of a byte is value 16h + 4c + b of
-  // the group; of 8, a byte is value 4c + b.
+  // and the minimum where it has one; rows of the integers of sub-blocks; and
+  // byte `b` of chunk `c` of each group `g` of each block. Of less than 8 bits,
+  // nibble `h` of a byte is value 16h + 4c + b of the group; of 8, a byte is
+  // value 4c + b.
   const CodingInfo &coding = codingOf(format);
-  const bool nibbles = coding.bits == 4;
-  const int chunks = static_cast<int>(coding.bits);
+  const ScaleInfo &scales = scalesOf(format);
+  const bool nibbles = coding.bits < 8;
+  const int chunks = nibbles ? 4 : 8, upper = static_cast<int>(coding.bits) - 4;
   const int groupsPerBlock = static_cast<int>(weightBlock(format) / kGroup);
   ImageParam numbers(UInt(16), 2, "numbers");
+  ImageParam rows(UInt(8), 2, "rows");
   ImageParam bytes(UInt(8), 4, "bytes");
   Var b("b"), c("c"), h("h"), group("group");
   Func out("out");
-  const Expr byte = bytes(b, c, group % groupsPerBlock, group / groupsPerBlock);
-  const auto number = [&](int i) {
-    return cast<float>(
-        reinterpret<Halide::float16_t>(numbers(i, group / groupsPerBlock)));
+  const Expr block = group / groupsPerBlock, inBlock = group % groupsPerBlock;
+  const auto byte = [&](const Expr &chunk) {
+    return bytes(b, chunk, inBlock, block);
   };
-  const Expr scaled = cast<float>(integerOf(coding, byte, h)) * number(0);
-  out(b, c, h, group) =
-      scalesOf(format).hasMinimum ? scaled + number(1) : scaled;
+  Expr code = nibbles ? bitsOf(byte(c), 4 * h, 4) : byte(c);
+  if (nibbles && upper > 0) {
+    const Expr step = c + 4 * h;
+    code = code | bitsOf(byte(4 + step % upper), step / upper * upper, upper)
+                      << 4;
+  }
+  const auto number = [&](int i) {
+    const Expr value =
+        cast<float>(reinterpret<Halide::float16_t>(numbers(i, block)));
+    if (!scales.hasSubBlocks())
+      return value;
+    const int subDots = static_cast<int>(kGroup / scales.subBlock);
+    const Expr j = inBlock * subDots + (subDots > 1 ? Expr(h) : Expr(0));
+    return cast<float>(subInteger(format, rows, i, j, block)) * value;
+  };
+  const Expr scaled = cast<float>(integerOf(coding, code)) * number(0);
+  out(b, c, h, group) = scales.hasMinimum() ? scaled + number(1) : scaled;
 
   const int blockBytes = static_cast<int>(panelBlockBytes(format));
   numbers.dim(0).set_min(0).set_stride(static_cast<int>(kPanelOutputs));
   numbers.dim(1).set_min(0).set_stride(blockBytes / 2);
+  rows.dim(0).set_min(0).set_stride(static_cast<int>(kPanelOutputs));
+  rows.dim(1).set_min(0).set_stride(blockBytes);
   bytes.dim(0).set_bounds(0, 4);
-  bytes.dim(1).set_bounds(0, chunks).set_stride(
-      static_cast<int>(4 * kPanelOutputs));
+  bytes.dim(1)
+      .set_bounds(0, static_cast<int>(coding.bits))
+      .set_stride(static_cast<int>(4 * kPanelOutputs));
   bytes.dim(2)
       .set_bounds(0, groupsPerBlock)
       .set_stride(static_cast<int>(panelGroupBytes(format)));
@@ -202,6 +239,8 @@ static Kernel embedIntegers(WeightFormat format) {
   out.output_buffer().dim(2).set_bounds(0, nibbles ? 2 : 1).set_stride(16);
   out.output_buffer().dim(3).set_min(0).set_stride(kGroupSize);
   out.reorder(b, h, c, group).vectorize(b).unroll(h).unroll(c);
+  if (scales.hasSubBlocks())
+    return {{numbers, rows, bytes}, {out}};
   return {{numbers, bytes}, {out}};
 }
 

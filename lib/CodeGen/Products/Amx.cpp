@@ -23,6 +23,7 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include <bit>
 
 using namespace qwen;
 using namespace mlir;
@@ -49,6 +50,11 @@ private:
     Value activations, firstGroup, firstBlock;
   };
 
+  /// The scales of a block, and the integers of its sub-blocks.
+  struct Factors {
+    Values scales, integers;
+  };
+
   /// Elements of 4 bytes, `stride` for each token, and a vector of some.
   struct Array {
     Value begin, stride;
@@ -60,6 +66,7 @@ private:
   void configure();
   void arrange(Value panel, Value first, Value last);
   void arrangeValues(Value panel, Value group, Value to);
+  void arrangeIntegers(Value panel, Value group, Value to);
   void accumulate(Value token, Value sums, Value first, Value last);
   void forElements(Array array, Value token, Value first, Value last,
                    llvm::function_ref<void(Value, Value)> use);
@@ -68,9 +75,11 @@ private:
   Values advance(const Operands &operands, Value next, Value done, Values sums);
   void multiply(const Operands &operands, Value block, int64_t turn);
   void addDots(const Operands &operands, int64_t dot, int64_t pair, Value group,
-               Value from);
-  void addLines(const Operands &operands, Value block, ArrayRef<Value> scales,
+               Value from, int64_t sub = 0);
+  void addLines(const Operands &operands, Value block, const Factors &of,
                 int64_t first, int64_t last, Values &sums);
+  Value sumOf(Value block, int64_t r, int64_t dot);
+  Value blockSum(Value block, Value from, const Factors &of, int64_t r);
 
   Value subtract(Value a, Value b_) { return arith::SubIOp::create(b, a, b_); }
 
@@ -79,9 +88,14 @@ private:
     return b.shiftRight(b.add(count, b.integer(kBlockGroups - 1)), 2);
   }
 
-  /// Headers of the first `count` groups.
+  /// Arranged scales of the first `count` groups.
   Value headersOf(Value count) {
     return scaleGroups == 1 ? count : blocksOf(count);
+  }
+
+  /// The number of the block of weights that holds a group.
+  Value headerOf(Value group) {
+    return b.shiftRight(group, std::countr_zero(uint64_t(scaleGroups)));
   }
 
   /// The address of the dots of a block. Two blocks are in progress at a time.
@@ -96,9 +110,16 @@ private:
   /// Blocks that are arranged at a time, and bytes of a token's scales in them.
   const int64_t arrangedBlocks = schedule.depth / kBlockGroups;
   const int64_t factorBytes = arrangedBlocks * int64_t(sizeof(float));
-  /// Groups that share scales, and tile registers that a block's dots take.
+  /// Whether dots are multiplied with integers, dots of a group then, and bytes
+  /// of the arranged integers of a group.
+  const bool divided = scalesOf(format).hasSubBlocks();
+  const int64_t subDots = dotsOfGroup(format);
+  const int64_t integerBytes = divided ? subDots * scaleBytes : 0;
+  /// Groups that share scales, and dots of a block.
   const int64_t scaleGroups = weightBlock(format) / kGroup;
-  const int64_t blockDots = kBlockGroups / scaleGroups;
+  const bool ownDots = divided || scaleGroups == 1;
+  const int64_t blockDots =
+      ownDots ? kBlockGroups * subDots : kBlockGroups / scaleGroups;
   /// Bytes of a token's arranged sums.
   const int64_t sumBytes = arrangedBlocks * blockDots * int64_t(sizeof(float));
   const VectorType bytes = b.vector(kLineBytes, b.getI8Type());
@@ -109,6 +130,8 @@ private:
   /// dots, sums of the strip.
   const Value arranged = b.scratch(schedule.depth * kArrangedBytes);
   const Value arrangedScales = b.scratch(schedule.depth * scaleBytes);
+  const Value arrangedIntegers =
+      divided ? b.scratch(schedule.depth * integerBytes) : Value();
   const Value factors = b.scratch(kTileLines * factorBytes);
   const Value arrangedSums =
       scaling.takesSums() ? b.scratch(kTileLines * sumBytes) : Value();
@@ -127,9 +150,9 @@ void Amx::amx(StringRef name, ValueRange operands) {
 }
 
 /// Tiles 0 to 3 have dots. Where each group has its own dots, 4 and 5 have the
-/// operands of even groups, 6 and 7 those of odd ones; else 4 and 5 have two
+/// operands of even dots, 6 and 7 those of odd ones; else 4 and 5 have two
 /// groups, and 6 and 7 one that is left.
-static constexpr int64_t kPairs[] = {4, 6};
+static constexpr int64_t kDotTiles = 4, kPairs[] = {4, 6};
 
 void Amx::emit() {
   configure();
@@ -171,12 +194,12 @@ void Amx::configure() {
     values[48 + number] = int8_t(lines);
   };
   values[0] = 1;
-  for (int64_t i = 0; i < blockDots; ++i)
+  for (int64_t i = 0; i < std::min(blockDots, kDotTiles); ++i)
     shape(i, kTileLines, kLineBytes);
   for (int64_t pair : kPairs) {
-    const int64_t deep = scaleGroups > 1 && pair == kPairs[0] ? 2 : 1;
-    shape(pair, kTileLines, deep * kGroup);
-    shape(pair + 1, deep * kGroup / 4, kLineBytes);
+    const int64_t deep = !ownDots && pair == kPairs[0] ? 2 : 1;
+    shape(pair, kTileLines, deep * kGroup / subDots);
+    shape(pair + 1, deep * kGroup / 4 / subDots, kLineBytes);
   }
   Value config = b.scratch(64);
   b.store(arith::ConstantOp::create(
@@ -192,11 +215,15 @@ void Amx::arrange(Value panel, Value first, Value last) {
   };
   b.loop(first, last, 1, [&](Value group) {
     arrangeValues(panel, group, place(arranged, group, kArrangedBytes));
+    if (divided)
+      arrangeIntegers(panel, group,
+                      place(arrangedIntegers, group, integerBytes));
   });
   Value firstHeader = headersOf(first);
   b.loop(firstHeader, headersOf(last), 1, [&](Value number) {
     Value index = subtract(number, firstHeader);
-    Value header = b.at(panel, b.mul(number, panelBlockBytes(format)));
+    Value weights = divided ? headerOf(b.mul(number, kBlockGroups)) : number;
+    Value header = b.at(panel, b.mul(weights, panelBlockBytes(format)));
     const Values scales =
         scaling.scales(b, unpack->range.factor, [&](int64_t i) {
           return b.loadFloats(kPanelOutputs, b.getF16Type(),
@@ -206,32 +233,55 @@ void Amx::arrange(Value panel, Value first, Value last) {
     for (auto [i, scale] : llvm::enumerate(scales))
       b.store(scale, b.at(to, int64_t(i) * kLineBytes));
   });
-  if (scaleGroups > 1)
+  if (!ownDots)
     return;
   // Groups that the last block lacks: fma(0, -0, t) is t, a zero's sign
   // included.
   Value end = b.mul(blocksOf(last), kBlockGroups);
   b.loop(last, end, 1, [&](Value group) {
-    for (int64_t i = 0; i < kArrangedBytes; i += kLineBytes)
-      b.store(b.constant(bytes, 0),
-              b.at(place(arranged, group, kArrangedBytes), i));
-    for (int64_t i = 0; i < scaleBytes; i += kLineBytes)
-      b.store(b.zeros(floats, -0.0f),
-              b.at(place(arrangedScales, group, scaleBytes), i));
+    auto fill = [&](Value to, int64_t size, Value line) {
+      for (int64_t i = 0; i < size; i += kLineBytes)
+        b.store(line, b.at(to, i));
+    };
+    fill(place(arranged, group, kArrangedBytes), kArrangedBytes,
+         b.constant(bytes, 0));
+    if (divided)
+      fill(place(arrangedIntegers, group, integerBytes), integerBytes,
+           b.constant(bytes, 0));
+    else
+      fill(place(arrangedScales, group, scaleBytes), scaleBytes,
+           b.zeros(floats, -0.0f));
   });
+}
+
+/// The integers of a group's sub-blocks: those of scales, then of minimums.
+void Amx::arrangeIntegers(Value panel, Value group, Value to) {
+  Value header = b.at(panel, b.mul(headerOf(group), panelBlockBytes(format)));
+  Value inBlock = arith::AndIOp::create(b, group, b.integer(scaleGroups - 1));
+  for (int64_t i = 0; i < subDots * scaling.count(); ++i) {
+    Value j = b.add(b.mul(inBlock, subDots), b.integer(i % subDots));
+    b.store(subIntegers(b, format, header, i / subDots, j,
+                        [&](Value row) {
+                          return b.load(b.vector(kPanelOutputs, b.getI8Type()),
+                                        row);
+                        }),
+            b.at(to, i * kLineBytes));
+  }
 }
 
 /// 8 lines, each with 4 values of every output.
 void Amx::arrangeValues(Value panel, Value group, Value to) {
-  Value header = scaleGroups == 1 ? group : b.shiftRight(group, 2);
+  Value header = headerOf(group);
   Value offset =
       b.add(b.mul(group, panelGroupBytes(format)),
             b.mul(b.add(header, b.integer(1)), panelHeaderBytes(format)));
   Value from = b.at(panel, offset);
   for (int64_t i = 0; i < unpack->chunks(); ++i) {
-    Value codes = b.load(bytes, b.at(from, i * kChunkBytes));
+    const Values codes = unpack->codes(b, i, [&](int64_t chunk) {
+      return b.load(bytes, b.at(from, chunk * kChunkBytes));
+    });
     for (int64_t part = 0; part < unpack->parts; ++part)
-      b.store(unpack->bytes(b, codes, part),
+      b.store(unpack->bytes(b, codes, i, part),
               b.at(to, (i + part * unpack->chunks()) * kLineBytes));
   }
 }
@@ -289,13 +339,15 @@ void Amx::arrangeFactors(Value token, Value first, Value last) {
 }
 
 /// The sums of 16 tokens' activations in the groups [first, last) as f32, one
-/// for each dot; +0 for groups that the last block lacks.
+/// for each dot, or as i32 if they are multiplied with integers; zeros for
+/// groups that the last block lacks.
 void Amx::arrangeSums(Value token, Value first, Value last) {
   forElements({sums, allGroups, b.vector(schedule.depth, b.getI32Type())},
               token, first, last, [&](Value r, Value values) {
                 // Adds pairs of neighbours until one sum is left for a scale.
                 int64_t count = schedule.depth;
-                for (; count > schedule.depth / scaleGroups; count /= 2) {
+                const int64_t needed = arrangedBlocks * blockDots;
+                for (; count > needed; count /= 2) {
                   auto every = [&](int64_t lane) -> Value {
                     SmallVector<int64_t> lanes;
                     for (; lane < count; lane += 2)
@@ -304,9 +356,10 @@ void Amx::arrangeSums(Value token, Value first, Value last) {
                   };
                   values = b.add(every(0), every(1));
                 }
-                b.store(arith::SIToFPOp::create(
-                            b, b.vector(count, b.getF32Type()), values),
-                        b.at(arrangedSums, b.mul(r, sumBytes)));
+                if (!divided)
+                  values = arith::SIToFPOp::create(
+                      b, b.vector(count, b.getF32Type()), values);
+                b.store(values, b.at(arrangedSums, b.mul(r, sumBytes)));
               });
 }
 
@@ -315,40 +368,44 @@ void Amx::arrangeSums(Value token, Value first, Value last) {
 /// tiles, so that turns keep what it holds in registers small, too.
 Values Amx::advance(const Operands &operands, Value next, Value done,
                     Values sums) {
-  const int64_t turns = scaleGroups == 1 ? kBlockGroups : kBlockGroups / 2;
+  const int64_t turns = ownDots ? blockDots : kBlockGroups / 2;
   const int64_t lines = kTileLines / turns;
-  Values scales;
+  Factors of;
   if (done) {
     Value index = subtract(done, operands.firstBlock);
-    for (int64_t i = 0; i < blockDots * scaling.count(); ++i)
-      scales.push_back(
-          b.load(floats, b.at(arrangedScales,
-                              b.add(b.mul(index, blockDots * scaleBytes),
-                                    b.integer(i * kLineBytes)))));
+    auto load = [&](Value base, int64_t size, VectorType type, Values &lines) {
+      for (int64_t i = 0; i < size; i += kLineBytes)
+        lines.push_back(
+            b.load(type, b.at(base, b.add(b.mul(index, size), b.integer(i)))));
+    };
+    load(arrangedScales, divided ? scaleBytes : blockDots * scaleBytes, floats,
+         of.scales);
+    load(arrangedIntegers, kBlockGroups * integerBytes, integers, of.integers);
   }
   for (int64_t turn = 0; turn < turns; ++turn) {
     if (next)
       multiply(operands, next, turn);
     if (done)
-      addLines(operands, done, scales, turn * lines, (turn + 1) * lines, sums);
-    if (next && (scaleGroups == 1 || turn + 1 == turns)) {
-      const int64_t dot = scaleGroups == 1 ? turn : 0;
-      amx("tilestored64", {tile(dot), b.at(dotsOf(next), dot * kTileBytes),
-                           b.integer(kLineBytes)});
+      addLines(operands, done, of, turn * lines, (turn + 1) * lines, sums);
+    if (next && (ownDots || turn + 1 == turns)) {
+      const int64_t dot = ownDots ? turn : 0;
+      amx("tilestored64",
+          {tile(dot % kDotTiles), b.at(dotsOf(next), dot * kTileBytes),
+           b.integer(kLineBytes)});
     }
   }
   return sums;
 }
 
-/// A turn of the dots of a block: one group, or two that share a scale.
+/// A turn of the dots of a block: one dot, or two groups that share a scale.
 void Amx::multiply(const Operands &operands, Value block, int64_t turn) {
-  if (scaleGroups == 1) {
+  if (ownDots) {
     // Weights are zero in groups that the last block lacks.
-    Value group = b.add(b.mul(block, kBlockGroups), b.integer(turn));
+    Value group = b.add(b.mul(block, kBlockGroups), b.integer(turn / subDots));
     Value lastGroup = subtract(allGroups, b.integer(1));
-    amx("tilezero", tile(turn));
-    return addDots(operands, turn, kPairs[turn % 2], group,
-                   b.smaller(group, lastGroup));
+    amx("tilezero", tile(turn % kDotTiles));
+    return addDots(operands, turn % kDotTiles, kPairs[turn % 2], group,
+                   b.smaller(group, lastGroup), turn % subDots);
   }
   if (turn == 0)
     amx("tilezero", tile(0));
@@ -367,44 +424,74 @@ void Amx::multiply(const Operands &operands, Value block, int64_t turn) {
       });
 }
 
-/// Adds the products of 16 tokens in group `from` with the arranged weights of
-/// `group`, by tiles `pair` and `pair` + 1, to tile `dot`.
+/// Adds the products of 16 tokens in group `from`, or in sub-block `sub` of it,
+/// with the arranged weights of `group`, by tiles `pair` and `pair` + 1, to
+/// tile `dot`.
 void Amx::addDots(const Operands &operands, int64_t dot, int64_t pair,
-                  Value group, Value from) {
+                  Value group, Value from, int64_t sub) {
   Value index = subtract(group, operands.firstGroup);
+  auto partOf = [&](Value base, Value number, int64_t size) {
+    return b.at(base,
+                b.add(b.mul(number, size), b.integer(sub * size / subDots)));
+  };
   amx("tileloadd64",
-      {tile(pair), b.at(operands.activations, b.mul(from, kGroup)), k});
-  amx("tileloadd64",
-      {tile(pair + 1), b.at(arranged, b.mul(index, kArrangedBytes)),
-       b.integer(kLineBytes)});
+      {tile(pair), partOf(operands.activations, from, kGroup), k});
+  amx("tileloadd64", {tile(pair + 1), partOf(arranged, index, kArrangedBytes),
+                      b.integer(kLineBytes)});
   amx("tdpbssd", {tile(dot), tile(pair), tile(pair + 1)});
 }
 
-/// t = the fma chain of isum * d_w over a block's scales, from -0, with which
-/// the first fma is the rounded product; then fma(t, d_a, sum): for tokens
-/// [first, last) of 16.
-void Amx::addLines(const Operands &operands, Value block,
-                   ArrayRef<Value> scales, int64_t first, int64_t last,
-                   Values &sums) {
+/// The sum of the activations of token `r` of 16 that belong to dot `dot` of a
+/// block; null without minimums. `block` counts from the first that is
+/// arranged.
+Value Amx::sumOf(Value block, int64_t r, int64_t dot) {
+  if (!scaling.takesSums())
+    return nullptr;
+  Value line = b.at(arrangedSums, r * sumBytes);
+  Value at = b.at(line, b.mul(b.add(b.mul(block, blockDots), b.integer(dot)),
+                              sizeof(float)));
+  const VectorType type = divided ? integers : floats;
+  return b.splat(type, b.load(type.getElementType(), at));
+}
+
+/// t of a block for token `r` of 16: the fma chain of isum * d_w over its
+/// scales, from -0, with which the first fma is the rounded product.
+Value Amx::blockSum(Value block, Value from, const Factors &of, int64_t r) {
+  auto dotOf = [&](int64_t i) -> Value {
+    return b.load(integers, b.at(from, i * kTileBytes + r * kLineBytes));
+  };
+  auto toFloats = [&](Value value) -> Value {
+    return arith::SIToFPOp::create(b, floats, value);
+  };
+  Value t = b.zeros(floats, -0.0f);
+  if (!divided) {
+    for (int64_t i = 0; i < blockDots; ++i)
+      t = scaling.add(
+          b, toFloats(dotOf(i)), sumOf(block, r, i),
+          ArrayRef(of.scales).slice(i * scaling.count(), scaling.count()), t);
+    return t;
+  }
+  Value isum = b.constant(integers, 0), sum;
+  for (int64_t i = 0; i < blockDots; ++i) {
+    const int64_t line = i / subDots * subDots * scaling.count() + i % subDots;
+    isum = b.add(isum, b.mul(dotOf(i), of.integers[line]));
+    if (Value activations = sumOf(block, r, i)) {
+      Value product = b.mul(activations, of.integers[line + subDots]);
+      sum = sum ? b.add(sum, product) : product;
+    }
+  }
+  return scaling.add(b, toFloats(isum), sum ? toFloats(sum) : sum, of.scales,
+                     t);
+}
+
+/// fma(t, d_a, sum) for tokens [first, last) of 16.
+void Amx::addLines(const Operands &operands, Value block, const Factors &of,
+                   int64_t first, int64_t last, Values &sums) {
   Value index = subtract(block, operands.firstBlock);
   Value factor = b.at(factors, b.mul(index, sizeof(float)));
   Value from = dotsOf(block);
-  auto sumOf = [&](int64_t r, int64_t dot) -> Value {
-    if (!scaling.takesSums())
-      return nullptr;
-    Value line = b.at(arrangedSums, r * sumBytes);
-    Value at = b.at(line, b.mul(b.add(b.mul(index, blockDots), b.integer(dot)),
-                                sizeof(float)));
-    return b.splat(floats, b.load(b.getF32Type(), at));
-  };
   for (int64_t r = first; r < last; ++r) {
-    Value t = b.zeros(floats, -0.0f);
-    for (int64_t i = 0; i < blockDots; ++i) {
-      Value isum =
-          b.load(integers, b.at(from, i * kTileBytes + r * kLineBytes));
-      t = scaling.add(b, arith::SIToFPOp::create(b, floats, isum), sumOf(r, i),
-                      scales.slice(i * scaling.count(), scaling.count()), t);
-    }
+    Value t = blockSum(index, from, of, r);
     Value x = b.load(b.getF32Type(), b.at(factor, r * factorBytes));
     sums[r] = math::FmaOp::create(b, t, b.splat(floats, x), sums[r]);
   }

@@ -6,7 +6,7 @@
 //   for each block of 128 activations
 //     for each group of 32 along K
 //       for each chunk: unpack, dots of all tokens with it
-//       scales, where each group has its own
+//       scales, where each group has its own; integers of sub-blocks
 //     scales, where the block shares them; the activations' scales
 //
 //===----------------------------------------------------------------------===//
@@ -20,6 +20,13 @@
 
 using namespace qwen;
 using namespace mlir;
+
+GroupDots::GroupDots(const KernelInfo &kernel, const KernelSchedule &schedule,
+                     ModuleOp module)
+    : TileOrder(kernel, schedule, module, ByteForm::Biased) {
+  if (subDots > 1 && unpack->range.bias != 0)
+    subStarts = b.scratch(schedule.tokens * kGroup);
+}
 
 //===----------------------------------------------------------------------===//
 // Dots of a group
@@ -50,18 +57,32 @@ Value GroupDots::activations(Value q, int64_t step) {
                                    b.splat(integers(), word));
 }
 
-void GroupDots::addGroup(const Group &group) {
-  Values starts;
-  for (size_t i = 0; i < group.panels * schedule.tokens * vectors; ++i)
-    starts.push_back(group.start(int64_t(i)));
-  const size_t each = abreast > 1 ? group.panels : 1;
-  for (size_t p = 0; p < group.panels; p += each)
-    addPanels(group, p, each, starts);
+void GroupDots::prefetchChunk(Value chunks, int64_t chunk) {
+  prefetch(b.at(chunks, chunk * kChunkBytes));
+  if (chunk < unpack->upperChunks)
+    prefetch(b.at(chunks, (unpack->chunks() + chunk) * kChunkBytes));
 }
 
-/// The dots of `count` panels from `first` on, which share the activations.
+Values GroupDots::startsOf(const Group &group) {
+  const auto count = int64_t(group.panels) * schedule.tokens * vectors;
+  Values starts;
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t sub = 0; sub < subDots; ++sub)
+      starts.push_back(group.start(i, sub));
+  return starts;
+}
+
+void GroupDots::addGroup(const Group &group) {
+  const Values starts = startsOf(group);
+  const size_t each = abreast > 1 ? group.panels : 1;
+  for (size_t p = 0; p < group.panels; p += each)
+    for (int64_t sub = 0; sub < subDots; ++sub)
+      addPanels(group, p, each, sub, starts);
+}
+
+/// Dots `sub` of `count` panels from `first` on, which share the activations.
 void GroupDots::addPanels(const Group &group, size_t first, size_t count,
-                          ArrayRef<Value> starts) {
+                          int64_t sub, ArrayRef<Value> starts) {
   const int64_t tokens = schedule.tokens, chunks = unpack->chunks();
   const auto size = int64_t(tokens * vectors);
   SmallVector<Value> from;
@@ -69,30 +90,32 @@ void GroupDots::addPanels(const Group &group, size_t first, size_t count,
   for (size_t p = 0; p < count; ++p) {
     from.push_back(b.at(group.chunks(first + p), b.mul(group.output, 4)));
     for (int64_t i = 0; i < size; ++i)
-      dots.push_back(dotFrom(starts[(first + p) * size + i]));
+      dots.push_back(dotFrom(starts[((first + p) * size + i) * subDots + sub]));
   }
   auto addChunk = [&](int64_t chunk, int64_t v) {
-    Values codes;
+    SmallVector<Values> codes;
     for (Value chunksOfPanel : from) {
-      if (v == 0)
-        prefetch(b.at(chunksOfPanel, chunk * kChunkBytes));
-      codes.push_back(loadVector(chunksOfPanel, chunk, v));
+      if (v == 0 && sub == 0)
+        prefetchChunk(chunksOfPanel, chunk);
+      codes.push_back(unpack->codes(b, chunk, [&](int64_t i) {
+        return loadVector(chunksOfPanel, i, v);
+      }));
     }
-    for (int64_t part = 0; part < unpack->parts; ++part) {
+    overParts(sub, [&](int64_t part) {
       Values w;
-      for (Value packed : codes)
-        w.push_back(unpack->bytes(b, packed, part));
+      for (const Values &packed : codes)
+        w.push_back(unpack->bytes(b, packed, chunk, part));
       const int64_t step = chunk + part * chunks;
       for (int64_t t = 0; t < tokens; ++t) {
         Value x = activations(group.q[t], step);
         for (size_t p = 0; p < count; ++p)
           dots[p * size + t * vectors + v]->step(w[p], x, step % 4);
       }
-    }
+    });
   };
   auto finishVector = [&](int64_t v) {
     for (int64_t i = v; i < std::ssize(dots); i += vectors)
-      group.use(int64_t(first) * size + i, dots[i]->finish());
+      group.use(int64_t(first) * size + i, sub, dots[i]->finish());
   };
   // All vectors at once, or in turn.
   const int64_t each = schedule.inTurn != 0 ? 1 : vectors;
@@ -135,12 +158,13 @@ Value GroupDots::correction(OfToken activationSum, int64_t i) {
 }
 
 /// t after the dots of accumulator `i` that started from correction().
-Value GroupDots::scaled(Value dot, OfToken activationSum, Value header,
-                        const Tile &tile, int64_t i, Value t) {
+/// minimumSum(i) is what its minimum is multiplied with.
+Value GroupDots::scaled(Value dot, function_ref<Value(int64_t)> minimumSum,
+                        Value header, const Tile &tile, int64_t i, Value t) {
   const Scaling &scaling = scalingOf(format);
   const Values scales =
       scaling.scales(b, unpack->range.factor, [&](int64_t number) {
-        Value from = b.at(header, number * kPanelOutputs * 2);
+        Value from = b.at(header, number * kMinimumOffset);
         Value values = b.loadFloats(lanes, b.getF16Type(),
                                     b.at(b.at(from, b.mul(tile.output, 2)),
                                          b.scaled(i % vectors * lanes * 2)));
@@ -154,8 +178,7 @@ Value GroupDots::scaled(Value dot, OfToken activationSum, Value header,
     isum = arith::SIToFPOp::create(b, floats(), dot);
   Value sum;
   if (scaling.takesSums())
-    sum = arith::SIToFPOp::create(b, floats(),
-                                  forToken(integers(), activationSum, i));
+    sum = arith::SIToFPOp::create(b, floats(), minimumSum(i));
   return scaling.add(b, isum, sum, scales, t);
 }
 
@@ -194,6 +217,7 @@ Values GroupDots::narrowSums(const Tile &tile, const GroupSpan &span) {
         sums[t] = activationSum(tile.tokens[t], g);
       return sums[t];
     };
+    auto minimumSum = [&](int64_t i) { return forToken(integers(), sumOf, i); };
     for (auto [t, token] : llvm::enumerate(tile.tokens)) {
       q.push_back(b.at(token.q, b.mul(g, kGroup)));
       if (!held())
@@ -204,10 +228,10 @@ Values GroupDots::narrowSums(const Tile &tile, const GroupSpan &span) {
       return b.at(headers[p], panelHeaderBytes(format));
     };
     addGroup({tile.panels.size(), tile.output, chunks, q,
-              [&](int64_t i) { return correction(sumOf, i); },
-              [&](int64_t i, Value dot) {
+              [&](int64_t i, int64_t) { return correction(sumOf, i); },
+              [&](int64_t i, int64_t, Value dot) {
                 setSum(carried, i,
-                       scaled(dot, sumOf, headers[panelOf(i)], tile, i,
+                       scaled(dot, minimumSum, headers[panelOf(i)], tile, i,
                               sum(carried, floats(), i)));
               }});
   });
@@ -239,27 +263,151 @@ Values GroupDots::wideSums(const Tile &tile, Value block,
       return b.at(b.at(headers[p], panelHeaderBytes(format)), offset);
     };
     addGroup({tile.panels.size(), tile.output, chunks, q,
-              [&](int64_t i) { return sum(carried, integers(), i); },
-              [&](int64_t i, Value dot) { setSum(carried, i, dot); }});
+              [&](int64_t i, int64_t) { return sum(carried, integers(), i); },
+              [&](int64_t i, int64_t, Value dot) { setSum(carried, i, dot); }});
   });
   auto sumOf = [&](size_t t) { return carried[behind + t]; };
+  auto minimumSum = [&](int64_t i) { return forToken(integers(), sumOf, i); };
   Values t;
   for (auto [i, sum] :
        llvm::enumerate(allSums(carried, integers(), tile.size))) {
     Value dot = sum;
     if (Value lacking = correction(sumOf, i))
       dot = b.add(dot, lacking);
-    t.push_back(scaled(dot, sumOf, headers[panelOf(i)], tile, i,
+    t.push_back(scaled(dot, minimumSum, headers[panelOf(i)], tile, i,
                        b.zeros(floats(), -0.0f)));
   }
+  return t;
+}
+
+/// Integers of sub-block `j`, of vector `v` of the tile.
+Value GroupDots::subIntegersOf(Value header, int64_t number, Value j,
+                               const Tile &tile, int64_t v) {
+  return subIntegers(b, format, header, number, j, [&](Value row) {
+    return b.load(b.vector(lanes, b.getI8Type()),
+                  b.at(row, b.add(tile.output, b.scaled(v * lanes))));
+  });
+}
+
+/// Stores what the dots of the sub-blocks of 16 of a group start from: -bias *
+/// the sum of their activations, for each token.
+void GroupDots::storeSubStarts(ArrayRef<Value> q) {
+  const IsaInfo &isa = isaInfo(KernelIsa::AVXVNNI);
+  const int64_t bias = unpack->range.bias;
+  const VectorType bytes = b.vector(kGroup, b.getI8Type());
+  for (auto [t, from] : llvm::enumerate(q)) {
+    std::unique_ptr<Dot> dot = makeDot(b, isa, {1, 0, bias, bias}, nullptr);
+    dot->step(b.constant(bytes, bias), b.load(bytes, from), 0);
+    // Sums of 4 values, of which 128 bits are a sub-block.
+    Value sums = dot->finish();
+    for (int64_t distance : {1, 2}) {
+      SmallVector<int64_t> order;
+      for (int64_t lane = 0; lane < isa.lanes; ++lane)
+        order.push_back(lane ^ distance);
+      sums = b.add(sums, vector::ShuffleOp::create(b, sums, sums, order));
+    }
+    b.store(arith::SubIOp::create(b, b.constant(sums.getType(), 0), sums),
+            b.at(subStarts, int64_t(t) * kGroup));
+  }
+}
+
+/// What dot `sub` of accumulator `i` in a group starts from.
+Value GroupDots::subStart(OfToken activationSum, int64_t i, int64_t sub) {
+  if (!subStarts)
+    return correction(activationSum, i);
+  Value from = b.at(subStarts, int64_t(tokenOf(i)) * kGroup + sub * kGroup / 2);
+  return b.splat(integers(), b.load(b.getI32Type(), from));
+}
+
+/// The sums of activations times the minimums' integers of their sub-blocks,
+/// for each accumulator. `first` is the first group of a block of weights.
+Values GroupDots::subMinimums(const Tile &tile, ArrayRef<Value> headers,
+                              Value first, const GroupSpan &span) {
+  Values carried(tile.size, b.constant(integers(), 0));
+  overGroups(span, carried, [&](Value g) {
+    Value j = arith::SubIOp::create(b, g, first);
+    Values sums, minimums;
+    for (const Activations &token : tile.tokens)
+      sums.push_back(activationSum(token, g));
+    for (Value header : headers)
+      for (int64_t v = 0; v < vectors; ++v)
+        minimums.push_back(subIntegersOf(header, 1, j, tile, v));
+    for (auto [i, sum] : llvm::enumerate(carried)) {
+      Value minimum = forOutputs(
+          minimums[panelOf(int64_t(i)) * vectors + i % vectors], int64_t(i));
+      Value activations =
+          forToken(integers(), [&](size_t t) { return sums[t]; }, int64_t(i));
+      sum = b.add(sum, b.mul(minimum, activations));
+    }
+  });
+  return carried;
+}
+
+/// t where sub-blocks of a block multiply its scales with integers: products of
+/// these with dots are added as integers.
+Values GroupDots::subBlockSums(const Tile &tile, Value block,
+                               const GroupSpan &span) {
+  const int64_t groups = weightBlock(format) / kGroup;
+  Value number =
+      b.shiftRight(block, std::countr_zero(uint64_t(groups / kBlockGroups)));
+  Value first = b.mul(number, groups);
+  Values headers;
+  for (const Panel &panel : tile.panels) {
+    headers.push_back(headerOf(panel, number));
+    for (int64_t line = 0; line < panelHeaderBytes(format);
+         line += ProductBuilder::kCacheLine)
+      prefetch(b.at(headers.back(), line));
+  }
+  Values carried = startSums(b.constant(integers(), 0), tile.size);
+  overGroups(span, carried, [&](Value g) {
+    Value inBlock = arith::SubIOp::create(b, g, first);
+    Values q;
+    for (const Activations &token : tile.tokens)
+      q.push_back(b.at(token.q, b.mul(g, kGroup)));
+    if (subStarts)
+      storeSubStarts(q);
+    auto chunks = [&](size_t p) {
+      return b.at(b.at(headers[p], panelHeaderBytes(format)),
+                  b.mul(inBlock, panelGroupBytes(format)));
+    };
+    auto sumOf = [&](size_t t) { return activationSum(tile.tokens[t], g); };
+    // Of a panel, sub-block and vector, which all tokens share.
+    Values integersOf(tile.panels.size() * subDots * vectors);
+    auto scaleOf = [&](int64_t i, int64_t sub) {
+      Value &scale =
+          integersOf[(panelOf(i) * subDots + sub) * vectors + i % vectors];
+      if (!scale)
+        scale = subIntegersOf(headers[panelOf(i)], 0,
+                              b.add(b.mul(inBlock, subDots), b.integer(sub)),
+                              tile, i % vectors);
+      return forOutputs(scale, i);
+    };
+    addGroup({tile.panels.size(), tile.output, chunks, q,
+              [&](int64_t i, int64_t sub) { return subStart(sumOf, i, sub); },
+              [&](int64_t i, int64_t sub, Value dot) {
+                setSum(carried, i,
+                       b.add(sum(carried, integers(), i),
+                             b.mul(dot, scaleOf(i, sub))));
+              }});
+  });
+  Values minimums, t;
+  if (scalesOf(format).hasMinimum())
+    minimums = subMinimums(tile, headers, first, span);
+  for (auto [i, dot] : llvm::enumerate(allSums(carried, integers(), tile.size)))
+    t.push_back(scaled(
+        dot, [&](int64_t i) { return minimums[i]; },
+        headers[panelOf(int64_t(i))], tile, int64_t(i),
+        b.zeros(floats(), -0.0f)));
   return t;
 }
 
 /// acc = fma(t, d_a, acc) over an activation block.
 Values GroupDots::addBlock(const Tile &tile, Value block, ValueRange totals,
                            const GroupSpan &span) {
-  const Values t = weightBlock(format) == kGroup ? narrowSums(tile, span)
-                                                 : wideSums(tile, block, span);
+  const Values t =
+      scalesOf(format).hasSubBlocks() ? subBlockSums(tile, block, span)
+      : weightBlock(format) == kGroup ? narrowSums(tile, span)
+                                      : wideSums(tile, block, span);
   Values scales, result;
   for (const Activations &token : tile.tokens)
     scales.push_back(b.load(b.getF32Type(), b.at(token.d, b.mul(block, 4))));

@@ -16,8 +16,7 @@ namespace qwen {
 class GroupDots : public TileOrder {
 public:
   GroupDots(const KernelInfo &kernel, const KernelSchedule &schedule,
-            mlir::ModuleOp module)
-      : TileOrder(kernel, schedule, module, ByteForm::Biased) {}
+            mlir::ModuleOp module);
 
 protected:
   /// Something of each token of the tile.
@@ -31,9 +30,10 @@ protected:
     llvm::function_ref<Value(size_t panel)> chunks;
     /// Activations.
     llvm::ArrayRef<Value> q;
-    /// The start value of the dots of accumulator i; the receiver of their sum.
-    llvm::function_ref<Value(int64_t i)> start;
-    llvm::function_ref<void(int64_t i, Value dot)> use;
+    /// The start value of dot `sub` of accumulator i, of dotsOfGroup(); the
+    /// receiver of its sum.
+    llvm::function_ref<Value(int64_t i, int64_t sub)> start;
+    llvm::function_ref<void(int64_t i, int64_t sub, Value dot)> use;
   };
   /// Emits the dots of a group.
   virtual void addGroup(const Group &group);
@@ -74,11 +74,25 @@ protected:
   Value activations(Value q, int64_t step);
   /// Fetches what lies as far behind `line` as the schedule says.
   void prefetch(Value line);
-  void addPanels(const Group &group, size_t first, size_t count,
+  /// Fetches the chunks of a group that begin at `chunks`, as far as those of
+  /// step `chunk` are new.
+  void prefetchChunk(Value chunks, int64_t chunk);
+  /// Start value `i * subDots + sub` is that of dot `sub` of accumulator `i`.
+  Values startsOf(const Group &group);
+  void addPanels(const Group &group, size_t first, size_t count, int64_t sub,
                  llvm::ArrayRef<Value> starts);
   std::unique_ptr<Dot> dotFrom(Value start) {
     return makeDot(b, isa, unpack->range, start);
   }
+  /// Calls body(part) for the parts of codes that dot `sub` of a group takes.
+  void overParts(int64_t sub, llvm::function_ref<void(int64_t)> body) const {
+    const int64_t count = unpack->parts / subDots;
+    for (int64_t part = sub * count; part < (sub + 1) * count; ++part)
+      body(part);
+  }
+
+  /// Dots of an accumulator in a group.
+  const int64_t subDots = dotsOfGroup(format);
 
   size_t tokenOf(int64_t i) const { return i / vectors % schedule.tokens; }
   size_t panelOf(int64_t i) const { return i / vectors / schedule.tokens; }
@@ -103,11 +117,22 @@ private:
                   const GroupSpan &span);
   Values narrowSums(const Tile &tile, const GroupSpan &span);
   Values wideSums(const Tile &tile, Value block, const GroupSpan &span);
+  Values subBlockSums(const Tile &tile, Value block, const GroupSpan &span);
+  Values subMinimums(const Tile &tile, llvm::ArrayRef<Value> headers,
+                     Value first, const GroupSpan &span);
+  Value subIntegersOf(Value header, int64_t number, Value j, const Tile &tile,
+                      int64_t v);
+  Value subStart(OfToken activationSum, int64_t i, int64_t sub);
+  void storeSubStarts(llvm::ArrayRef<Value> q);
   bool startsFromMagic() const;
-  Value scaled(Value dot, OfToken activationSum, Value header, const Tile &tile,
-               int64_t i, Value t);
+  Value scaled(Value dot, llvm::function_ref<Value(int64_t i)> minimumSum,
+               Value header, const Tile &tile, int64_t i, Value t);
   Value headerOf(const Panel &panel, Value block);
   Value activationSum(const Activations &token, Value g);
+
+  /// What dots of biased bytes of sub-blocks of 16 start from, for each token
+  /// of the tile, where bytes are biased.
+  Value subStarts;
 };
 
 } // namespace qwen

@@ -27,8 +27,8 @@ public:
 
 private:
   void addGroup(const Group &group) override;
-  void addChunk(ArrayRef<Value> panels, int64_t chunk, ArrayRef<Value> q,
-                ArrayRef<std::unique_ptr<Dot>> dots);
+  void addChunk(ArrayRef<Value> panels, int64_t chunk, int64_t sub,
+                ArrayRef<Value> q, ArrayRef<std::unique_ptr<Dot>> dots);
 
   bool held() const override { return true; }
   Values startSums(Value zero, size_t count) override {
@@ -52,29 +52,32 @@ private:
 };
 } // namespace
 
-/// The dots of one chunk of a group in all panels, whose chunks are at
-/// `panels`.
-void HeldOrder::addChunk(ArrayRef<Value> panels, int64_t chunk,
+/// What one chunk of a group adds to dots `sub` in all panels, whose chunks are
+/// at `panels`.
+void HeldOrder::addChunk(ArrayRef<Value> panels, int64_t chunk, int64_t sub,
                          ArrayRef<Value> q,
                          ArrayRef<std::unique_ptr<Dot>> dots) {
-  const int64_t tokens = schedule.tokens, parts = unpack->parts;
+  const int64_t tokens = schedule.tokens;
   auto step = [&](int64_t part) { return chunk + part * unpack->chunks(); };
   // Those of several tokens are loaded again for each panel.
-  Values shared;
+  Values shared(unpack->parts);
   if (tokens == 1) {
     b.keepLoadsInOrder();
-    for (int64_t part = 0; part < parts; ++part)
-      shared.push_back(activations(q[0], step(part)));
+    overParts(sub, [&](int64_t part) {
+      shared[part] = activations(q[0], step(part));
+    });
   }
   for (size_t p = 0; p < panels.size(); ++p) {
-    prefetch(b.at(panels[p], chunk * kChunkBytes));
-    Values codes;
+    if (sub == 0)
+      prefetchChunk(panels[p], chunk);
+    SmallVector<Values> codes;
     for (int64_t v = 0; v < vectors; ++v)
-      codes.push_back(loadVector(panels[p], chunk, v));
-    for (int64_t part = 0; part < parts; ++part) {
+      codes.push_back(unpack->codes(
+          b, chunk, [&](int64_t i) { return loadVector(panels[p], i, v); }));
+    overParts(sub, [&](int64_t part) {
       Values w;
-      for (Value vector : codes)
-        w.push_back(unpack->bytes(b, vector, part));
+      for (const Values &vector : codes)
+        w.push_back(unpack->bytes(b, vector, chunk, part));
       for (int64_t t = 0; t < tokens; ++t) {
         b.keepLoadsInOrder();
         Value x = tokens == 1 ? shared[part] : activations(q[t], step(part));
@@ -84,25 +87,27 @@ void HeldOrder::addChunk(ArrayRef<Value> panels, int64_t chunk,
           dot.keepOrder();
         }
       }
-    }
+    });
   }
 }
 
 void HeldOrder::addGroup(const Group &group) {
-  SmallVector<std::unique_ptr<Dot>> dots;
-  for (size_t i = 0; i < group.panels * schedule.tokens * vectors; ++i)
-    dots.push_back(dotFrom(nullptr));
   Values panels;
   for (size_t p = 0; p < group.panels; ++p)
     panels.push_back(b.at(group.chunks(p), b.mul(group.output, 4)));
-  for (int64_t chunk = 0; chunk < unpack->chunks(); ++chunk)
-    addChunk(panels, chunk, group.q, dots);
-  b.keepLoadsInOrder();
-  for (auto [i, dot] : llvm::enumerate(dots)) {
-    Value value = dot->finish();
-    // Computed or loaded where it is first added.
-    Value start = group.start(int64_t(i));
-    group.use(int64_t(i), start ? b.add(value, start) : value);
+  for (int64_t sub = 0; sub < subDots; ++sub) {
+    SmallVector<std::unique_ptr<Dot>> dots;
+    for (size_t i = 0; i < group.panels * schedule.tokens * vectors; ++i)
+      dots.push_back(dotFrom(nullptr));
+    for (int64_t chunk = 0; chunk < unpack->chunks(); ++chunk)
+      addChunk(panels, chunk, sub, group.q, dots);
+    b.keepLoadsInOrder();
+    for (auto [i, dot] : llvm::enumerate(dots)) {
+      Value value = dot->finish();
+      // Computed or loaded where it is first added.
+      Value start = group.start(int64_t(i), sub);
+      group.use(int64_t(i), sub, start ? b.add(value, start) : value);
+    }
   }
 }
 

@@ -56,38 +56,41 @@ SmallVector<Values> PairDots::pairActivations(ArrayRef<Value> q) {
 
 void PairDots::addGroup(const Group &group) {
   const int64_t steps = unpack->chunks() / 2;
-  Values starts;
-  for (size_t i = 0; i < group.panels * schedule.tokens * vectors; ++i)
-    starts.push_back(group.start(int64_t(i)));
+  const Values starts = startsOf(group);
   for (size_t p = 0; p < group.panels; ++p) {
     Value panel = group.chunks(p);
     const SmallVector<Values> x = pairActivations(group.q);
     Value chunks = b.at(panel, b.mul(group.output, 4));
-    for (int64_t v = 0; v < vectors; ++v) {
-      auto index = [&](size_t half, size_t pair) {
-        return int64_t(p * schedule.tokens + 2 * pair + half) * vectors + v;
-      };
-      SmallVector<std::unique_ptr<Dot>> dots[2];
-      for (size_t half : {0, 1})
-        for (size_t pair = 0; pair < x.size(); ++pair)
-          dots[half].push_back(dotFrom(starts[index(half, pair)]));
-      for (int64_t step = 0; step < steps; ++step) {
-        Value even = loadVector(chunks, 2 * step, v);
-        Value odd = loadVector(chunks, 2 * step + 1, v);
-        for (size_t half : {0, 1}) {
-          // 8 bytes of two outputs, from two chunks with 4 of each.
-          Value codes = b.permuted("zip", 32, even, odd, half != 0);
-          for (int64_t part = 0; part < unpack->parts; ++part) {
-            Value w = unpack->bytes(b, codes, part);
-            for (auto [dot, pair] : llvm::zip_equal(dots[half], x))
-              dot->step(w, pair[step + part * steps], 0);
+    for (int64_t v = 0; v < vectors; ++v)
+      for (int64_t sub = 0; sub < subDots; ++sub) {
+        auto index = [&](size_t half, size_t pair) {
+          return int64_t(p * schedule.tokens + 2 * pair + half) * vectors + v;
+        };
+        SmallVector<std::unique_ptr<Dot>> dots[2];
+        for (size_t half : {0, 1})
+          for (size_t pair = 0; pair < x.size(); ++pair)
+            dots[half].push_back(
+                dotFrom(starts[index(half, pair) * subDots + sub]));
+        for (int64_t step = 0; step < steps; ++step) {
+          auto load = [&](int64_t i) { return loadVector(chunks, i, v); };
+          const Values even = unpack->codes(b, 2 * step, load);
+          const Values odd = unpack->codes(b, 2 * step + 1, load);
+          for (size_t half : {0, 1}) {
+            // 8 bytes of two outputs, from two chunks with 4 of each.
+            Values codes;
+            for (auto [first, second] : llvm::zip_equal(even, odd))
+              codes.push_back(b.permuted("zip", 32, first, second, half != 0));
+            overParts(sub, [&](int64_t part) {
+              Value w = unpack->bytes(b, codes, 2 * step, part);
+              for (auto [dot, pair] : llvm::zip_equal(dots[half], x))
+                dot->step(w, pair[step + part * steps], 0);
+            });
           }
         }
+        for (size_t half : {0, 1})
+          for (size_t pair = 0; pair < x.size(); ++pair)
+            group.use(index(half, pair), sub, dots[half][pair]->finish());
       }
-      for (size_t half : {0, 1})
-        for (size_t pair = 0; pair < x.size(); ++pair)
-          group.use(index(half, pair), dots[half][pair]->finish());
-    }
   }
 }
 

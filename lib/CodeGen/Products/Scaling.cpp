@@ -3,7 +3,6 @@
 #include "Scaling.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "llvm/Support/ErrorHandling.h"
 
 using namespace qwen;
 using namespace mlir;
@@ -51,13 +50,45 @@ struct F16Minimum final : F16 {
 const Scaling &qwen::scalingOf(WeightFormat format) {
   static const F16 f16;
   static const F16Minimum f16Minimum;
-  switch (infoOf(format).scales) {
-  case ScaleKind::F16:
-    return f16;
-  case ScaleKind::F16Minimum:
+  if (scalesOf(format).hasMinimum())
     return f16Minimum;
-  case ScaleKind::None:
-    break;
+  return f16;
+}
+
+Value qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
+                        int64_t number, Value j,
+                        function_ref<Value(Value)> load) {
+  const ScaleInfo &scales = scalesOf(format);
+  Value rows = b.at(header, panelNumberBytes(format) +
+                                number * panelSubScaleBytes(format));
+  auto loadRow = [&](Value row) {
+    return load(b.at(rows, b.mul(row, kPanelOutputs)));
+  };
+  auto wordsOf = [&](Value bytes) {
+    return b.vector(cast<VectorType>(bytes.getType()).getDimSize(0),
+                    b.getI32Type());
+  };
+  if (scales.subBits == 8) {
+    Value row = loadRow(j);
+    return arith::ExtSIOp::create(b, wordsOf(row), row);
   }
-  llvm_unreachable("floats have no scales");
+  // `bits` bits of row `row`, whose place follows from the last bits of j.
+  auto bitsOf = [&](Value row, int64_t last, int64_t bits) -> Value {
+    Value bytes = loadRow(row);
+    const VectorType words = wordsOf(bytes);
+    Value place = b.mul(arith::AndIOp::create(b, j, b.integer(last)), bits);
+    Value shift =
+        b.splat(words, arith::TruncIOp::create(b, b.getI32Type(), place));
+    Value value = arith::ShRUIOp::create(
+        b, arith::ExtUIOp::create(b, words, bytes), shift);
+    return arith::AndIOp::create(b, value, b.constant(words, (1 << bits) - 1));
+  };
+  Value lower = bitsOf(b.shiftRight(j, 1), 1, 4);
+  Value upper = bitsOf(b.add(b.shiftRight(j, 2), b.integer(4)), 3, 2);
+  const Type words = lower.getType();
+  Value value = arith::OrIOp::create(
+      b, lower, arith::ShLIOp::create(b, upper, b.constant(words, 4)));
+  if (scales.subBias == 0)
+    return value;
+  return b.add(value, b.constant(words, -scales.subBias));
 }

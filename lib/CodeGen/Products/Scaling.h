@@ -1,8 +1,9 @@
 //===- Scaling.h - Dots of integers to sums of floats -----------*- C++ -*-===//
 //
 // What kinds of scales do differently in products with quantized weights: a
-// class for each row of QWEN_SCALES. docs/numerics.md defines t, the sum of a
-// block of activations.
+// class for blocks with a scale, one for those with a minimum too, and the
+// integers of sub-blocks. docs/numerics.md defines t, the sum of a block of
+// activations.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,6 +38,20 @@ public:
 
 /// The scaling of a quantized format.
 const Scaling &scalingOf(WeightFormat format);
+
+/// The sub-scales of sub-block `j` of the block with this header, or, if
+/// `number` is 1, the sub-minimums: i32 of the outputs whose i8 load(row) loads
+/// from a row (ABI/Blocks.h).
+Value subIntegers(ProductBuilder &b, WeightFormat format, Value header,
+                  int64_t number, Value j,
+                  llvm::function_ref<Value(Value)> load);
+
+/// Sub-blocks of a group of 32, each with a dot of its own; 1 where all have
+/// the same scales.
+constexpr int64_t dotsOfGroup(WeightFormat format) {
+  const ScaleInfo &scales = scalesOf(format);
+  return scales.hasSubBlocks() ? kGroup / scales.subBlock : 1;
+}
 
 } // namespace qwen
 

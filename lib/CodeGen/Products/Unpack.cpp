@@ -19,49 +19,66 @@ struct Signed8 final : Unpack {
       : Unpack(1, isUnsigned ? ByteRange{1, 128, 0, 255}
                              : ByteRange{1, 0, -128, 127}) {}
 
-  Value bytes(ProductBuilder &b, Value codes, int64_t) const override {
+  Value bytes(ProductBuilder &b, ArrayRef<Value> codes, int64_t,
+              int64_t) const override {
     if (range.bias == 0)
-      return codes;
+      return codes[0];
     // w + 128 is w with its sign bit flipped.
-    return arith::XOrIOp::create(b, codes, b.constant(codes.getType(), -128));
+    return arith::XOrIOp::create(b, codes[0],
+                                 b.constant(codes[0].getType(), -128));
   }
 };
 
-/// Nibbles are stored plus 8. With the highest bit flipped they are their
-/// values in two's complement, which are 16 times as much in the upper half of
-/// a byte.
-struct Offset4 final : Unpack {
-  explicit Offset4(ByteForm form)
-      : Unpack(2, form == ByteForm::Biased   ? ByteRange{1, 8, 0, 15}
-                  : form == ByteForm::Scaled ? ByteRange{16, 0, -128, 112}
-                                             : ByteRange{1, 0, -8, 7}),
-        form(form) {}
+/// Codes of 4 to 6 bits that are their value plus a bias.
+struct Offset final : Unpack {
+  Offset(const CodingInfo &coding, ByteForm form)
+      : Unpack(2, rangeOf(coding, form), coding.bits - 4), bias(coding.bias) {}
 
-  Value bytes(ProductBuilder &b, Value codes, int64_t part) const override {
+  static ByteRange rangeOf(const CodingInfo &coding, ByteForm form) {
+    const int64_t bias = coding.bias, most = (1 << coding.bits) - 1;
+    if (bias == 0 || form == ByteForm::Biased)
+      return {1, bias, 0, most};
+    if (coding.bits == 4 && form == ByteForm::Scaled)
+      return {16, 0, -128, 112};
+    return {1, 0, -bias, most - bias};
+  }
+
+  Value bytes(ProductBuilder &b, ArrayRef<Value> codes, int64_t chunk,
+              int64_t part) const override {
     auto constant = [&](int64_t value) {
-      return b.constant(codes.getType(), value);
+      return b.constant(codes[0].getType(), value);
     };
-    if (form == ByteForm::Scaled) {
-      Value w = arith::XOrIOp::create(b, codes, constant(int8_t(0x88)));
+    if (range.factor == 16) {
+      // With the highest bit flipped, nibbles are their values in two's
+      // complement, which are 16 times as much in the upper half of a byte.
+      Value w = arith::XOrIOp::create(b, codes[0], constant(int8_t(0x88)));
       if (part == 0)
         return arith::ShLIOp::create(b, w, constant(4));
       return arith::AndIOp::create(b, w, constant(int8_t(0xF0)));
     }
-    Value nibble = nibbles(b, codes, part);
-    if (form == ByteForm::Biased)
-      return nibble;
-    return arith::SubIOp::create(b, nibble, constant(8));
+    Value value = nibbles(b, codes[0], part);
+    if (upperChunks != 0)
+      value = arith::OrIOp::create(
+          b, value, upperBits(b, codes[1], chunk / 2 * 2 + 4 * part));
+    if (range.bias == bias)
+      return value;
+    return arith::SubIOp::create(b, value, constant(bias));
   }
 
-  const ByteForm form;
-};
-
-struct Unsigned4 final : Unpack {
-  Unsigned4() : Unpack(2, {1, 0, 0, 15}) {}
-
-  Value bytes(ProductBuilder &b, Value codes, int64_t part) const override {
-    return nibbles(b, codes, part);
+  /// The bits of `codes` from bit `from` on, at bit 4.
+  Value upperBits(ProductBuilder &b, Value codes, int64_t from) const {
+    auto constant = [&](int64_t value) {
+      return b.constant(codes.getType(), value);
+    };
+    if (from < 4)
+      codes = arith::ShLIOp::create(b, codes, constant(4 - from));
+    if (from > 4)
+      codes = arith::ShRUIOp::create(b, codes, constant(from - 4));
+    return arith::AndIOp::create(b, codes,
+                                 constant(((1 << upperChunks) - 1) << 4));
   }
+
+  const int64_t bias;
 };
 
 /// Nibbles are places in a codebook.
@@ -75,24 +92,44 @@ struct Nonlinear4 final : Unpack {
       table.push_back(int8_t(value + range.bias));
   }
 
-  Value bytes(ProductBuilder &b, Value codes, int64_t part) const override {
-    return b.lookUp(table, nibbles(b, codes, part));
+  Value bytes(ProductBuilder &b, ArrayRef<Value> codes, int64_t,
+              int64_t part) const override {
+    return b.lookUp(table, nibbles(b, codes[0], part));
   }
 
   SmallVector<int8_t> table;
 };
 } // namespace
 
+Values Unpack::codes(ProductBuilder &b, int64_t chunk,
+                     function_ref<Value(int64_t)> load) const {
+  Values codes = {load(chunk)};
+  if (upperChunks == 0)
+    return codes;
+  // Bits of chunks 2i and 2i + 1 have the same place in two chunks, or are
+  // neighbours in one.
+  Value upper = load(chunks() + chunk % upperChunks);
+  if (upperChunks == 1 && chunk % 2 != 0)
+    upper = arith::ShRUIOp::create(b, upper, b.constant(upper.getType(), 1));
+  codes.push_back(upper);
+  return codes;
+}
+
 std::unique_ptr<Unpack> qwen::makeUnpack(WeightFormat format, ByteForm form,
                                          const DotInfo &dot) {
+  // The corrections of a bias would need the sums of more activations.
+  if (scalesOf(format).hasSubBlocks() && !dot.isUnsigned)
+    form = form == ByteForm::Biased ? ByteForm::Exact : form;
   const bool isUnsigned = form == ByteForm::Biased && dot.isUnsigned;
   switch (infoOf(format).coding) {
   case Coding::Signed8:
     return std::make_unique<Signed8>(isUnsigned);
   case Coding::Offset4:
-    return std::make_unique<Offset4>(form);
   case Coding::Unsigned4:
-    return std::make_unique<Unsigned4>();
+  case Coding::Unsigned5:
+  case Coding::Offset5:
+  case Coding::Offset6:
+    return std::make_unique<Offset>(codingOf(format), form);
   case Coding::Nonlinear4:
     return std::make_unique<Nonlinear4>(codingOf(format).codebook, isUnsigned);
   case Coding::Float32:

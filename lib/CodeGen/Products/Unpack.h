@@ -35,19 +35,29 @@ class Unpack {
 public:
   virtual ~Unpack() = default;
 
-  /// The bytes of step chunk + part * chunks(): 4 values of each output.
-  /// `codes` is an i8 vector of that chunk, or of any permutation of two
-  /// chunks.
-  virtual Value bytes(ProductBuilder &b, Value codes, int64_t part) const = 0;
+  /// What bytes() takes of chunk `chunk`: load(chunk), an i8 vector, and the
+  /// upper bits of its codes, which other chunks have.
+  Values codes(ProductBuilder &b, int64_t chunk,
+               llvm::function_ref<Value(int64_t)> load) const;
 
-  /// Chunks of a group, and the codes that a byte of one has.
+  /// The bytes of step chunk + part * chunks(): 4 values of each output.
+  /// `codes` are those of that chunk, or any permutation of those of chunks 2i
+  /// and 2i + 1, one of which is `chunk`.
+  virtual Value bytes(ProductBuilder &b, llvm::ArrayRef<Value> codes,
+                      int64_t chunk, int64_t part) const = 0;
+
+  /// Chunks of a group that have the lower bits of codes, and the codes that a
+  /// byte of one has.
   int64_t chunks() const { return kGroup / 4 / parts; }
 
   const int64_t parts;
+  /// The chunks of upper bits behind them.
+  const int64_t upperChunks;
   const ByteRange range;
 
 protected:
-  Unpack(int64_t parts, ByteRange range) : parts(parts), range(range) {}
+  Unpack(int64_t parts, ByteRange range, int64_t upperChunks = 0)
+      : parts(parts), upperChunks(upperChunks), range(range) {}
 };
 
 /// The bytes of `format` for dots of this kind; null for formats of floats.

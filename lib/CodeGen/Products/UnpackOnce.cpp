@@ -20,8 +20,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Dot.h"
-#include "Linear.h"
+#include "UnpackOnce.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -30,119 +29,30 @@
 using namespace qwen;
 using namespace mlir;
 
-static constexpr int64_t kLanes = 4;
-
-namespace {
-class UnpackOnce : public Linear {
-public:
-  UnpackOnce(const KernelInfo &kernel, const KernelSchedule &schedule,
-             ModuleOp module)
-      : Linear(kernel, schedule, module, ByteForm::Scaled),
-        fixed(fixedSchedule(kernel, schedule)) {}
-
-  void emit();
-
-private:
-  /// Tokens [first, first + bundles * bundleTokens), of a strip.
-  struct Strip {
-    Value first, bundles;
-  };
-  /// Groups of 32 of block `block`, which is `whole` or the last one.
-  struct Block {
-    Value number, groups;
-    bool whole;
-  };
-  /// Registers of sums: bundle by bundle, those of outputs from register
-  /// `first` of a panel on. Activations of each bundle, their scales, and where
-  /// their sums of the block are.
-  struct Tile {
-    Value first;
-    Values q, d, sums;
-  };
-
-  void layOutScratch();
-  void emitPanels(int64_t count, Value output);
-  void emitStrip(Value panel, Value last, const Strip &strip, Value output);
-  void arrangeActivations(const Strip &strip, const Block &block);
-  Value activationSums(Value token, const Block &block);
-  Value activationSum(Value from, Value g, const Block &block);
-  void unpackBlock(Value panel, Value output, const Block &block);
-  void unpackScales(Value header, Value output, Value to);
-  void unpackGroup(Value from, Value to);
-  void multiply(Value panelSums, const Strip &strip, const Block &block);
-  Tile tileOf(const Strip &strip, const Block &block, Value v, Value bundle);
-  Values blockSums(const Tile &tile, const Block &block);
-  Values addGroup(const Tile &tile, Value g, const Values &before);
-  Values scaled(const Tile &tile, const Block &block, Value g,
-                ArrayRef<Value> dots, ValueRange t);
-  void finish(Value panelSums, Value output, const Strip &strip);
-
-  VectorType floats() { return b.vector(kLanes, b.getF32Type()); }
-  VectorType words() { return b.vector(kLanes, b.getI32Type()); }
-  VectorType bytes() { return b.vector(16, b.getI8Type()); }
-
-  /// Loads a whole register of the scratch, with inactive outputs.
-  Value loadWhole(VectorType type, Value pointer) {
-    return LLVM::LoadOp::create(b, type, pointer, 16);
-  }
-  void storeWhole(Value value, Value pointer) {
-    LLVM::StoreOp::create(b, value, pointer, 16);
-  }
-  /// `index` registers behind `pointer`.
-  Value atRegister(Value pointer, int64_t index) {
-    return b.at(pointer, b.scaled(16 * index));
-  }
-  Value atRegister(Value pointer, Value index, int64_t each) {
-    return b.at(pointer, b.mul(index, b.scaled(16 * each)));
-  }
-
-  /// Whether groups have scales of their own.
-  const bool narrow = weightBlock(format) == kGroup;
-  const Scaling &scaling = scalingOf(format);
-  /// What code for vectors of 128 bits has.
-  const KernelSchedule fixed;
-  /// Tokens whose sums share a register, and registers of a bundle for a vector
-  /// of outputs.
-  const int64_t bundleTokens = isa.dot.tokens, bundleRegisters = bundleTokens;
-  const bool pairs = bundleTokens == 2;
-  /// Steps of a group: an instruction multiplies 8 values of pairs, else 4.
-  const int64_t steps = kGroup / 4 / bundleTokens;
-
-  /// Vectors of outputs in a panel, registers of a bundle's sums for them, and
-  /// what the code for them has.
-  int64_t vectors = 0, panelRegisters = 0;
-  const KernelSchedule *current = nullptr;
-  /// Of a tile.
-  int64_t tileBundles = 0, tileRegisters = 0;
-  /// Parts of the scratch. Weights and scales: those of the block, by group.
-  /// Activations: those of the block, by bundle. Sums: of the strip, by bundle.
-  /// Starts: of dots.
-  Value unpacked, scales, activations, stripSums, starts;
-  int64_t activationBytes = 0;
-};
-} // namespace
-
 /// Of the longest vectors of SVE, 256 bytes, a panel needs one.
 void UnpackOnce::layOutScratch() {
   const int64_t longest = b.isScalable() ? 4 : 1;
   const int64_t line = kPanelOutputs * 4 * longest;
   // The bundles' activations and their scales.
   const int64_t sumsOfBlock = !scaling.takesSums() ? 0
-                              : narrow             ? kBlockGroups
+                              : groupSums          ? kBlockGroups
                                                    : 1;
   activationBytes = pairs ? 2 * kActivationBlock + 16 * (1 + sumsOfBlock) : 0;
   const int64_t bundles = schedule.strip / bundleTokens;
   const int64_t weightBytes = kBlockGroups * 8 * line;
   const int64_t scaleBytes =
       kBlockGroups * scaling.count() * bundleRegisters * line;
+  const int64_t integerBytes =
+      kBlockGroups * groupIntegers * bundleRegisters * line;
   const int64_t sumBytes = schedule.panels * bundles * bundleRegisters * line;
   const int64_t registers = std::max(schedule.tokens * schedule.vectors,
                                      fixed.tokens * fixed.vectors);
   const int64_t startBytes = kBlockGroups * 16 * registers + 256;
-  unpacked = b.scratch(weightBytes + scaleBytes + sumBytes + startBytes +
-                       bundles * activationBytes);
+  unpacked = b.scratch(weightBytes + scaleBytes + integerBytes + sumBytes +
+                       startBytes + bundles * activationBytes);
   scales = b.at(unpacked, weightBytes);
-  stripSums = b.at(scales, scaleBytes);
+  integers = b.at(scales, scaleBytes);
+  stripSums = b.at(integers, integerBytes);
   starts = b.at(stripSums, sumBytes);
   activations = b.at(starts, startBytes);
   // A loop, so that LLVM takes the starts from memory: loads have slots to
@@ -229,127 +139,6 @@ void UnpackOnce::emitStrip(Value panel, Value last, const Strip &strip,
   });
 }
 
-/// 8 values of one token of a pair, then 8 of the other, as smmla takes them;
-/// behind them the scale of the one twice, then of the other, and likewise the
-/// sums that are taken. As doubles, which load in one slot for two.
-void UnpackOnce::arrangeActivations(const Strip &strip, const Block &block) {
-  const Type eight = b.getF64Type(), word = b.getF32Type();
-  Value blocks = activationBlocks();
-  b.loop(b.integer(0), strip.bundles, 1, [&](Value bundle) {
-    Value to = b.at(activations, b.mul(bundle, activationBytes));
-    Value first = b.add(strip.first, b.mul(bundle, 2));
-    Value factors = b.at(to, 2 * kActivationBlock);
-    auto storeTwice = [&](Value value, Value at, int64_t t) {
-      for (int64_t i : {0, 1})
-        LLVM::StoreOp::create(b, value, b.at(at, 8 * t + 4 * i), 4);
-    };
-    Value from[2], sumsFrom[2];
-    for (int64_t t : {0, 1}) {
-      Value token = b.add(first, b.integer(t));
-      from[t] = activationsOf(token, b.mul(block.number, kActivationBlock));
-      sumsFrom[t] = activationSums(token, block);
-      Value scale = b.mul(b.add(b.mul(token, blocks), block.number), 4);
-      storeTwice(LLVM::LoadOp::create(b, word, b.at(d, scale), 4), factors, t);
-    }
-    if (scaling.takesSums())
-      b.loop(b.integer(0), narrow ? block.groups : b.integer(1), 1,
-             [&](Value g) {
-               Value line = b.at(b.at(factors, 16), b.mul(g, 16));
-               for (int64_t t : {0, 1})
-                 storeTwice(activationSum(sumsFrom[t], g, block), line, t);
-             });
-    b.loop(b.integer(0), block.groups, 1, [&](Value g) {
-      Value line = b.at(to, b.mul(g, 2 * kGroup));
-      for (int64_t i = 0; i < kGroup; i += 8)
-        for (int64_t t : {0, 1}) {
-          Value value = LLVM::LoadOp::create(
-              b, eight, b.at(b.at(from[t], b.mul(g, kGroup)), i), 1);
-          LLVM::StoreOp::create(b, value, b.at(line, 2 * i + 8 * t), 8);
-        }
-    });
-  });
-}
-
-/// Where the sums of a token's activations of a block begin.
-Value UnpackOnce::activationSums(Value token, const Block &block) {
-  Value group =
-      b.add(b.mul(token, groups()), b.mul(block.number, kBlockGroups));
-  return b.at(sums, b.mul(group, 4));
-}
-
-/// The sum, as f32, of the activations that share the scales of group `g`, with
-/// a block's sums at `from`.
-Value UnpackOnce::activationSum(Value from, Value g, const Block &block) {
-  auto load = [&](Value i) -> Value {
-    return LLVM::LoadOp::create(b, b.getI32Type(), b.at(from, b.mul(i, 4)), 4);
-  };
-  Value sum = load(g);
-  if (!narrow)
-    sum = b.loop(b.integer(1), block.groups, 1, sum,
-                 [&](Value i, ValueRange before) {
-                   return Values{b.add(before[0], load(i))};
-                 })[0];
-  return arith::SIToFPOp::create(b, b.getF32Type(), sum);
-}
-
-void UnpackOnce::unpackBlock(Value panel, Value output, const Block &block) {
-  const int64_t blockBytes = panelBlockBytes(format);
-  Value from = b.at(
-      panel, b.mul(block.number, (narrow ? kBlockGroups : 1) * blockBytes));
-  if (!narrow)
-    unpackScales(from, output, scales);
-  const int64_t stride = narrow ? blockBytes : panelGroupBytes(format);
-  b.loop(b.integer(0), block.groups, 1, [&](Value g) {
-    Value group = b.at(from, b.mul(g, stride));
-    if (narrow)
-      unpackScales(group, output,
-                   atRegister(scales, g, scaling.count() * panelRegisters));
-    unpackGroup(b.at(b.at(group, panelHeaderBytes(format)), b.mul(output, 4)),
-                atRegister(unpacked, g, 8 * vectors));
-  });
-}
-
-/// Scales of a panel's outputs as the sums' registers need them.
-void UnpackOnce::unpackScales(Value header, Value output, Value to) {
-  Value from = b.at(header, b.mul(output, 2));
-  for (int64_t v = 0; v < vectors; ++v) {
-    const Values values =
-        scaling.scales(b, unpack->range.factor, [&](int64_t number) {
-          Value numbers = b.at(from, number * kPanelOutputs * 2);
-          return b.loadFloats(kLanes, b.getF16Type(),
-                              b.at(numbers, b.scaled(v * kLanes * 2)));
-        });
-    for (auto [i, value] : llvm::enumerate(values))
-      for (int64_t half = 0; half < bundleRegisters; ++half)
-        storeWhole(pairs ? b.permuted("zip", 64, value, value, half != 0)
-                         : value,
-                   atRegister(to, int64_t(i) * panelRegisters +
-                                      v * bundleRegisters + half));
-  }
-}
-
-/// The 8 * vectors registers of a group: by step, vector, and half of a vector
-/// in pairs.
-void UnpackOnce::unpackGroup(Value from, Value to) {
-  auto chunk = [&](int64_t i, int64_t v) {
-    return b.load(bytes(), b.at(b.at(from, i * kChunkBytes), b.scaled(v * 16)));
-  };
-  const int64_t rounds = unpack->chunks() / bundleTokens;
-  for (int64_t v = 0; v < vectors; ++v)
-    for (int64_t i = 0; i < rounds; ++i) {
-      Value even = chunk(i * bundleTokens, v);
-      Value odd = pairs ? chunk(2 * i + 1, v) : Value();
-      for (int64_t half = 0; half < bundleRegisters; ++half) {
-        Value codes =
-            pairs ? b.permuted("zip", 32, even, odd, half != 0) : even;
-        for (int64_t part = 0; part < unpack->parts; ++part)
-          storeWhole(unpack->bytes(b, codes, part),
-                     atRegister(to, (i + part * rounds) * panelRegisters +
-                                        v * bundleRegisters + half));
-      }
-    }
-}
-
 /// sums = fma(t, d_a, sums) for the tiles of a strip and panel.
 void UnpackOnce::multiply(Value panelSums, const Strip &strip,
                           const Block &block) {
@@ -412,21 +201,68 @@ Values UnpackOnce::blockSums(const Tile &tile, const Block &block) {
   };
   const GroupSpan span = {b.integer(0), block.groups,
                           block.whole ? current->unroll : 1};
+  if (divided)
+    return subBlockSums(tile, block, span);
   const Values none(count, b.zeros(floats(), -0.0f));
+  auto scaledDots = [&](Value g, const Values &dots, const Values &t) {
+    const Values sums = bundleSums(tile, g, block);
+    auto isumOf = [&](int64_t i) -> Value {
+      return arith::SubFOp::create(
+          b, vector::BitCastOp::create(b, floats(), dots[i]),
+          b.zeros(floats(), kMagic));
+    };
+    return scaled(tile, g, isumOf, sums, t);
+  };
   if (narrow) {
     Values t = none;
     overGroups(span, t, [&](Value g) {
-      t = scaled(tile, block, g, addGroup(tile, g, start(g)), t);
+      t = scaledDots(g, addGroup(tile, g, 0, start(g)), t);
     });
     return t;
   }
   Values dots = start(b.integer(0));
-  overGroups(span, dots, [&](Value g) { dots = addGroup(tile, g, dots); });
-  return scaled(tile, block, b.integer(0), dots, none);
+  overGroups(span, dots, [&](Value g) { dots = addGroup(tile, g, 0, dots); });
+  return scaledDots(b.integer(0), dots, none);
 }
 
-/// The dots of a group, from what they were before.
-Values UnpackOnce::addGroup(const Tile &tile, Value g, const Values &before) {
+/// t where the dots of sub-blocks, and the sums of activations, are multiplied
+/// with integers.
+Values UnpackOnce::subBlockSums(const Tile &tile, const Block &block,
+                                const GroupSpan &span) {
+  const auto count = size_t(tileBundles * tileRegisters);
+  const Values zeros(count, b.constant(words(), 0));
+  const bool minimums = scaling.takesSums();
+  // Behind the sums of dots those of activations.
+  Values carried(minimums ? 2 * count : count, zeros[0]);
+  overGroups(span, carried, [&](Value g) {
+    Value from = b.at(atRegister(integers, g, groupIntegers * panelRegisters),
+                      b.mul(tile.first, b.scaled(16)));
+    auto addTo = [&](size_t i, int64_t set, Value factor) {
+      Value integer = loadWhole(
+          words(), atRegister(from, set * panelRegisters +
+                                        int64_t(i % count) % tileRegisters));
+      carried[i] = b.add(carried[i], b.mul(factor, integer));
+    };
+    for (int64_t sub = 0; sub < subDots; ++sub)
+      for (auto [i, dot] : llvm::enumerate(addGroup(tile, g, sub, zeros)))
+        addTo(i, sub, dot);
+    if (minimums) {
+      const Values sums = bundleSums(tile, g, block);
+      for (size_t i = 0; i < count; ++i)
+        addTo(count + i, subDots, sums[i / size_t(tileRegisters)]);
+    }
+  });
+  for (Value &value : carried)
+    value = arith::SIToFPOp::create(b, floats(), value);
+  return scaled(
+      tile, b.integer(0), [&](int64_t i) { return carried[i]; },
+      ArrayRef(carried).drop_front(count),
+      Values(count, b.zeros(floats(), -0.0f)));
+}
+
+/// Dots `sub` of a group, from what they were before.
+Values UnpackOnce::addGroup(const Tile &tile, Value g, int64_t sub,
+                            const Values &before) {
   Value from = b.at(atRegister(unpacked, g, 8 * vectors),
                     b.mul(tile.first, b.scaled(16)));
   // Registers of activations.
@@ -440,7 +276,8 @@ Values UnpackOnce::addGroup(const Tile &tile, Value g, const Values &before) {
           b.at(b.at(tile.q[i], b.mul(g, kGroup * bundleTokens)), 16 * load)));
   for (Value dot : before)
     dots.push_back(makeDot(b, isa, unpack->range, dot));
-  for (int64_t step = 0; step < steps; ++step)
+  const int64_t first = sub * steps / subDots;
+  for (int64_t step = first; step < first + steps / subDots; ++step)
     for (int64_t r = 0; r < tileRegisters; ++r) {
       // As words, whose loads have the longer offsets with SVE.
       Value w = vector::BitCastOp::create(
@@ -456,29 +293,41 @@ Values UnpackOnce::addGroup(const Tile &tile, Value g, const Values &before) {
   return sums;
 }
 
-/// t after a block of weights, whose scales are those of group `g`.
-Values UnpackOnce::scaled(const Tile &tile, const Block &block, Value g,
-                          ArrayRef<Value> dots, ValueRange t) {
-  Values result, bundleSums(tileBundles);
-  if (scaling.takesSums())
-    for (auto [sum, from] : llvm::zip_equal(bundleSums, tile.sums))
-      sum = pairs ? Value(vector::BitCastOp::create(
-                        b, floats(),
-                        b.loadQuad(b.getI8Type(), b.at(from, b.mul(g, 16)))))
-                  : b.splat(floats(), activationSum(from, g, block));
+/// The sums of activations of group `g`, or of a block with one scale, in the
+/// lanes of each bundle's registers; empty without minimums.
+Values UnpackOnce::bundleSums(const Tile &tile, Value g, const Block &block) {
+  Values result;
+  if (!scaling.takesSums())
+    return result;
+  const VectorType type = divided ? words() : floats();
+  for (Value from : tile.sums)
+    result.push_back(
+        pairs
+            ? Value(vector::BitCastOp::create(
+                  b, type, b.loadQuad(b.getI8Type(), b.at(from, b.mul(g, 16)))))
+            : b.splat(type, activationSum(from, g, block)));
+  return result;
+}
+
+/// t after a block of weights, whose scales are those of group `g`. isumOf(i)
+/// is what the scale is multiplied with in register i, and `sums` has what the
+/// minimum is, in each register or in each bundle.
+Values UnpackOnce::scaled(const Tile &tile, Value g,
+                          function_ref<Value(int64_t)> isumOf,
+                          ArrayRef<Value> sums, ValueRange t) {
+  Values result;
   Value from = b.at(atRegister(scales, g, scaling.count() * panelRegisters),
                     b.mul(tile.first, b.scaled(16)));
-  for (auto [i, dot] : llvm::enumerate(dots)) {
+  const size_t each = sums.empty() ? 1 : t.size() / sums.size();
+  for (size_t i = 0; i < t.size(); ++i) {
     Values w;
     for (int64_t n = 0; n < scaling.count(); ++n)
       w.push_back(loadWhole(
           floats(),
           atRegister(from, n * panelRegisters + int64_t(i) % tileRegisters)));
-    Value value =
-        arith::SubFOp::create(b, vector::BitCastOp::create(b, floats(), dot),
-                              b.zeros(floats(), kMagic));
+    Value isum = isumOf(int64_t(i));
     result.push_back(
-        scaling.add(b, value, bundleSums[int64_t(i) / tileRegisters], w, t[i]));
+        scaling.add(b, isum, sums.empty() ? Value() : sums[i / each], w, t[i]));
   }
   return result;
 }

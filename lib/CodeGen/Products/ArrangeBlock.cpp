@@ -1,0 +1,174 @@
+//===- ArrangeBlock.cpp - What the order UnpackOnce reads of a block ------===//
+//
+// The weights, scales and activations of a block of 128 along K, in the scratch
+// and in the order of their use.
+//
+//===----------------------------------------------------------------------===//
+
+#include "UnpackOnce.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include <bit>
+
+using namespace qwen;
+using namespace mlir;
+
+/// 8 values of one token of a pair, then 8 of the other, as smmla takes them;
+/// behind them the scale of the one twice, then of the other, and likewise the
+/// sums that are taken. As doubles, which load in one slot for two.
+void UnpackOnce::arrangeActivations(const Strip &strip, const Block &block) {
+  const Type eight = b.getF64Type(), word = b.getF32Type();
+  Value blocks = activationBlocks();
+  b.loop(b.integer(0), strip.bundles, 1, [&](Value bundle) {
+    Value to = b.at(activations, b.mul(bundle, activationBytes));
+    Value first = b.add(strip.first, b.mul(bundle, 2));
+    Value factors = b.at(to, 2 * kActivationBlock);
+    auto storeTwice = [&](Value value, Value at, int64_t t) {
+      for (int64_t i : {0, 1})
+        LLVM::StoreOp::create(b, value, b.at(at, 8 * t + 4 * i), 4);
+    };
+    Value from[2], sumsFrom[2];
+    for (int64_t t : {0, 1}) {
+      Value token = b.add(first, b.integer(t));
+      from[t] = activationsOf(token, b.mul(block.number, kActivationBlock));
+      sumsFrom[t] = activationSums(token, block);
+      Value scale = b.mul(b.add(b.mul(token, blocks), block.number), 4);
+      storeTwice(LLVM::LoadOp::create(b, word, b.at(d, scale), 4), factors, t);
+    }
+    if (scaling.takesSums())
+      b.loop(b.integer(0), groupSums ? block.groups : b.integer(1), 1,
+             [&](Value g) {
+               Value line = b.at(b.at(factors, 16), b.mul(g, 16));
+               for (int64_t t : {0, 1})
+                 storeTwice(activationSum(sumsFrom[t], g, block), line, t);
+             });
+    b.loop(b.integer(0), block.groups, 1, [&](Value g) {
+      Value line = b.at(to, b.mul(g, 2 * kGroup));
+      for (int64_t i = 0; i < kGroup; i += 8)
+        for (int64_t t : {0, 1}) {
+          Value value = LLVM::LoadOp::create(
+              b, eight, b.at(b.at(from[t], b.mul(g, kGroup)), i), 1);
+          LLVM::StoreOp::create(b, value, b.at(line, 2 * i + 8 * t), 8);
+        }
+    });
+  });
+}
+
+/// Where the sums of a token's activations of a block begin.
+Value UnpackOnce::activationSums(Value token, const Block &block) {
+  Value group =
+      b.add(b.mul(token, groups()), b.mul(block.number, kBlockGroups));
+  return b.at(sums, b.mul(group, 4));
+}
+
+/// The sum of the activations that share the scales of group `g`, with a
+/// block's sums at `from`: f32, or i32 if it is multiplied with an integer.
+Value UnpackOnce::activationSum(Value from, Value g, const Block &block) {
+  auto load = [&](Value i) -> Value {
+    return LLVM::LoadOp::create(b, b.getI32Type(), b.at(from, b.mul(i, 4)), 4);
+  };
+  Value sum = load(g);
+  if (divided)
+    return sum;
+  if (!narrow)
+    sum = b.loop(b.integer(1), block.groups, 1, sum,
+                 [&](Value i, ValueRange before) {
+                   return Values{b.add(before[0], load(i))};
+                 })[0];
+  return arith::SIToFPOp::create(b, b.getF32Type(), sum);
+}
+
+void UnpackOnce::unpackBlock(Value panel, Value output, const Block &block) {
+  const int64_t blockBytes = panelBlockBytes(format);
+  const int64_t blocks = weightBlock(format) / kActivationBlock;
+  Value number =
+      divided ? b.shiftRight(block.number, std::countr_zero(uint64_t(blocks)))
+              : block.number;
+  Value from =
+      b.at(panel, b.mul(number, (narrow ? kBlockGroups : 1) * blockBytes));
+  if (!narrow)
+    unpackScales(from, output, scales);
+  const int64_t stride = narrow ? blockBytes : panelGroupBytes(format);
+  Value before = arith::SubIOp::create(b, block.number, b.mul(number, blocks));
+  b.loop(b.integer(0), block.groups, 1, [&](Value g) {
+    Value inBlock = divided ? b.add(b.mul(before, kBlockGroups), g) : g;
+    Value group = b.at(from, b.mul(inBlock, stride));
+    if (narrow)
+      unpackScales(group, output,
+                   atRegister(scales, g, scaling.count() * panelRegisters));
+    if (divided)
+      unpackSubIntegers(
+          from, output, inBlock,
+          atRegister(integers, g, groupIntegers * panelRegisters));
+    unpackGroup(b.at(b.at(group, panelHeaderBytes(format)), b.mul(output, 4)),
+                atRegister(unpacked, g, 8 * vectors));
+  });
+}
+
+/// Stores vector `v` of outputs as the sums' registers need it, in the
+/// registers of a panel that begin with register `first`.
+void UnpackOnce::storeForSums(Value values, int64_t v, Value to,
+                              int64_t first) {
+  for (int64_t half = 0; half < bundleRegisters; ++half)
+    storeWhole(pairs ? b.permuted("zip", 64, values, values, half != 0)
+                     : values,
+               atRegister(to, first + v * bundleRegisters + half));
+}
+
+/// Scales of a panel's outputs.
+void UnpackOnce::unpackScales(Value header, Value output, Value to) {
+  Value from = b.at(header, b.mul(output, 2));
+  for (int64_t v = 0; v < vectors; ++v) {
+    const Values values =
+        scaling.scales(b, unpack->range.factor, [&](int64_t number) {
+          Value numbers = b.at(from, number * kMinimumOffset);
+          return b.loadFloats(kLanes, b.getF16Type(),
+                              b.at(numbers, b.scaled(v * kLanes * 2)));
+        });
+    for (auto [i, value] : llvm::enumerate(values))
+      storeForSums(value, v, to, int64_t(i) * panelRegisters);
+  }
+}
+
+/// The integers of group `j` of a block: those of each sub-block's scale, then
+/// those of the minimum.
+void UnpackOnce::unpackSubIntegers(Value header, Value output, Value j,
+                                   Value to) {
+  for (int64_t i = 0; i < groupIntegers; ++i) {
+    Value subBlock = b.add(b.mul(j, subDots), b.integer(i % subDots));
+    for (int64_t v = 0; v < vectors; ++v)
+      storeForSums(subIntegers(b, format, header, i / subDots, subBlock,
+                               [&](Value row) {
+                                 return b.load(b.vector(kLanes, b.getI8Type()),
+                                               b.at(b.at(row, output),
+                                                    b.scaled(v * kLanes)));
+                               }),
+                   v, to, i * panelRegisters);
+  }
+}
+
+/// The 8 * vectors registers of a group: by step, vector, and half of a vector
+/// in pairs.
+void UnpackOnce::unpackGroup(Value from, Value to) {
+  const int64_t rounds = unpack->chunks() / bundleTokens;
+  for (int64_t v = 0; v < vectors; ++v) {
+    auto load = [&](int64_t i) {
+      return b.load(bytes(),
+                    b.at(b.at(from, i * kChunkBytes), b.scaled(v * 16)));
+    };
+    for (int64_t i = 0; i < rounds; ++i) {
+      const int64_t chunk = i * bundleTokens;
+      const Values even = unpack->codes(b, chunk, load);
+      const Values odd = pairs ? unpack->codes(b, chunk + 1, load) : even;
+      for (int64_t half = 0; half < bundleRegisters; ++half) {
+        Values codes;
+        for (auto [first, second] : llvm::zip_equal(even, odd))
+          codes.push_back(
+              pairs ? b.permuted("zip", 32, first, second, half != 0) : first);
+        for (int64_t part = 0; part < unpack->parts; ++part)
+          storeWhole(unpack->bytes(b, codes, chunk, part),
+                     atRegister(to, (i + part * rounds) * panelRegisters +
+                                        v * bundleRegisters + half));
+      }
+    }
+  }
+}

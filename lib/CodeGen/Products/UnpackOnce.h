@@ -1,0 +1,121 @@
+//===- UnpackOnce.h - The order of products of many tokens ------*- C++ -*-===//
+//
+// UnpackOnce.cpp has the loops, ArrangeBlock.cpp what they read of a block.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_CODEGEN_PRODUCTS_UNPACKONCE_H
+#define QWEN_LIB_CODEGEN_PRODUCTS_UNPACKONCE_H
+
+#include "Dot.h"
+#include "Linear.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+
+namespace qwen {
+
+class UnpackOnce : public Linear {
+public:
+  UnpackOnce(const KernelInfo &kernel, const KernelSchedule &schedule,
+             mlir::ModuleOp module)
+      : Linear(kernel, schedule, module, ByteForm::Scaled),
+        fixed(fixedSchedule(kernel, schedule)) {}
+
+  void emit();
+
+private:
+  static constexpr int64_t kLanes = 4;
+
+  /// Tokens [first, first + bundles * bundleTokens), of a strip.
+  struct Strip {
+    Value first, bundles;
+  };
+  /// Groups of 32 of block `block`, which is `whole` or the last one.
+  struct Block {
+    Value number, groups;
+    bool whole;
+  };
+  /// Registers of sums: bundle by bundle, those of outputs from register
+  /// `first` of a panel on. Activations of each bundle, their scales, and where
+  /// their sums of the block are.
+  struct Tile {
+    Value first;
+    Values q, d, sums;
+  };
+
+  void layOutScratch();
+  void emitPanels(int64_t count, Value output);
+  void emitStrip(Value panel, Value last, const Strip &strip, Value output);
+  void arrangeActivations(const Strip &strip, const Block &block);
+  Value activationSums(Value token, const Block &block);
+  Value activationSum(Value from, Value g, const Block &block);
+  void unpackBlock(Value panel, Value output, const Block &block);
+  void unpackScales(Value header, Value output, Value to);
+  void unpackSubIntegers(Value header, Value output, Value j, Value to);
+  void storeForSums(Value values, int64_t v, Value to, int64_t first);
+  void unpackGroup(Value from, Value to);
+  void multiply(Value panelSums, const Strip &strip, const Block &block);
+  Tile tileOf(const Strip &strip, const Block &block, Value v, Value bundle);
+  Values blockSums(const Tile &tile, const Block &block);
+  Values subBlockSums(const Tile &tile, const Block &block,
+                      const GroupSpan &span);
+  Values addGroup(const Tile &tile, Value g, int64_t sub, const Values &before);
+  Values bundleSums(const Tile &tile, Value g, const Block &block);
+  Values scaled(const Tile &tile, Value g,
+                llvm::function_ref<Value(int64_t i)> isumOf,
+                llvm::ArrayRef<Value> sums, ValueRange t);
+  void finish(Value panelSums, Value output, const Strip &strip);
+
+  mlir::VectorType floats() { return b.vector(kLanes, b.getF32Type()); }
+  mlir::VectorType words() { return b.vector(kLanes, b.getI32Type()); }
+  mlir::VectorType bytes() { return b.vector(16, b.getI8Type()); }
+
+  /// Loads a whole register of the scratch, with inactive outputs.
+  Value loadWhole(mlir::VectorType type, Value pointer) {
+    return mlir::LLVM::LoadOp::create(b, type, pointer, 16);
+  }
+  void storeWhole(Value value, Value pointer) {
+    mlir::LLVM::StoreOp::create(b, value, pointer, 16);
+  }
+  /// `index` registers behind `pointer`.
+  Value atRegister(Value pointer, int64_t index) {
+    return b.at(pointer, b.scaled(16 * index));
+  }
+  Value atRegister(Value pointer, Value index, int64_t each) {
+    return b.at(pointer, b.mul(index, b.scaled(16 * each)));
+  }
+
+  const Scaling &scaling = scalingOf(format);
+  /// Whether groups have scales of their own, and sub-blocks integers.
+  const bool narrow = weightBlock(format) == kGroup;
+  const bool divided = scalesOf(format).hasSubBlocks();
+  /// Dots of a register in a group, and vectors of integers that a group has.
+  const int64_t subDots = dotsOfGroup(format);
+  const int64_t groupIntegers = divided ? subDots * scaling.count() : 0;
+  /// Whether an activation block has a sum for each group.
+  const bool groupSums = narrow || divided;
+  /// What code for vectors of 128 bits has.
+  const KernelSchedule fixed;
+  /// Tokens whose sums share a register, and registers of a bundle for a vector
+  /// of outputs.
+  const int64_t bundleTokens = isa.dot.tokens, bundleRegisters = bundleTokens;
+  const bool pairs = bundleTokens == 2;
+  /// Steps of a group: an instruction multiplies 8 values of pairs, else 4.
+  const int64_t steps = kGroup / 4 / bundleTokens;
+
+  /// Vectors of outputs in a panel, registers of a bundle's sums for them, and
+  /// what the code for them has.
+  int64_t vectors = 0, panelRegisters = 0;
+  const KernelSchedule *current = nullptr;
+  /// Of a tile.
+  int64_t tileBundles = 0, tileRegisters = 0;
+  /// Parts of the scratch. Weights, scales and integers of sub-blocks: those of
+  /// the block, by group.
+  /// Activations: those of the block, by bundle. Sums: of the strip, by bundle.
+  /// Starts: of dots.
+  Value unpacked, scales, integers, activations, stripSums, starts;
+  int64_t activationBytes = 0;
+};
+
+} // namespace qwen
+
+#endif // QWEN_LIB_CODEGEN_PRODUCTS_UNPACKONCE_H

@@ -1,0 +1,237 @@
+//===- Panels.cpp - Packing weights ---------------------------------------===//
+//
+// Encoded and kept weights in the layout of ABI/Blocks.h.
+//
+//===----------------------------------------------------------------------===//
+
+#include "qwen/Numerics/Encode.h"
+
+#include "qwen/Numerics/Float16.h"
+#include "qwen/Numerics/Stored.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace qwen;
+using namespace qwen::numerics;
+
+//===----------------------------------------------------------------------===//
+// Encoded numbers
+//===----------------------------------------------------------------------===//
+
+static constexpr Encoder kEncoders[] = {
+#define QWEN_WEIGHT_FORMAT(Id, Name, Coding, Scales, Block, Rule, Help)        \
+  Encoder::Rule,
+#include "qwen/ABI/WeightFormats.def"
+};
+
+/// Puts the codes that an output has in a group into the group's chunks.
+template <WeightFormat Format>
+static void packGroup(const uint8_t *codes, int64_t output, uint8_t *chunks) {
+  constexpr int64_t bits = codingOf(Format).bits, upper = bits - 4;
+  uint8_t bytes[kGroup] = {};
+  if constexpr (bits < 8) {
+    for (int64_t j = 0; j < kGroup / 2; ++j)
+      bytes[j] = static_cast<uint8_t>((codes[j] & 15) | codes[j + 16] << 4);
+    if constexpr (upper > 0)
+      for (int64_t j = 0, step = 0; j < kGroup; step = ++j / 4)
+        bytes[16 + step % upper * 4 + j % 4] |=
+            static_cast<uint8_t>(codes[j] >> 4 << (step / upper * upper));
+    codes = bytes;
+  }
+  constexpr int64_t size = isQuantized(Format) ? 4 : bits / 8;
+  for (int64_t at = 0; at < kGroup * bits / 8; at += size)
+    std::memcpy(chunks + at * kPanelOutputs + output * size, codes + at, size);
+}
+
+/// Puts the stored bits of the integers of an output's sub-blocks into rows, of
+/// which `rows` has the output's byte of the first.
+template <WeightFormat Format>
+static void putSubIntegers(const uint8_t *integers, uint8_t *rows) {
+  constexpr ScaleInfo scales = scalesOf(Format);
+  const auto put = [&](int64_t row, int64_t from, int mask, int bits) {
+    uint8_t &byte = rows[row * kPanelOutputs];
+    byte =
+        static_cast<uint8_t>((byte & ~(mask << from)) | (bits & mask) << from);
+  };
+  for (int64_t j = 0; j < weightBlock(Format) / scales.subBlock; ++j) {
+    if constexpr (scales.subBits == 8) {
+      put(j, 0, 255, integers[j]);
+    } else {
+      put(j / 2, j % 2 * 4, 15, integers[j]);
+      put(4 + j / 4, j % 4 * 2, 3, integers[j] >> 4);
+    }
+  }
+}
+
+/// Puts the numbers that an output has in a block into the header.
+template <WeightFormat Format>
+static void putHeader(const WeightBlock &block, int64_t output,
+                      uint8_t *header) {
+  constexpr ScaleInfo scales = scalesOf(Format);
+  for (int64_t number = 0; number < scales.numbers; ++number) {
+    std::memcpy(header + number * kMinimumOffset + output * 2,
+                number == 0 ? &block.scale : &block.minimum, 2);
+    if constexpr (scales.hasSubBlocks())
+      putSubIntegers<Format>(block.subIntegers[number],
+                             header + panelNumberBytes(Format) +
+                                 number * panelSubScaleBytes(Format) + output);
+  }
+}
+
+/// Number `number` of the sub-block that holds value `i`, which is multiplied
+/// with its integer there.
+template <WeightFormat Format>
+static float numberOf(const WeightBlock &block, int64_t number, int64_t i) {
+  constexpr ScaleInfo scales = scalesOf(Format);
+  if (number >= scales.numbers)
+    return 0.0f;
+  const float value = f16ToF32(number == 0 ? block.scale : block.minimum);
+  if constexpr (scales.hasSubBlocks())
+    return value * static_cast<float>(scales.integerOf(
+                       block.subIntegers[number][i / scales.subBlock]));
+  else
+    return value;
+}
+
+/// Adds the errors of the `count` codes that `x` became. `count` is a multiple
+/// of kGroup.
+template <WeightFormat Format>
+static void addErrors(const float *x, int64_t count, const WeightBlock &block,
+                      EncodeError &sums) {
+  constexpr CodingInfo coding = codingOf(Format);
+  // Several sums, so that they are lanes of a vector.
+  constexpr int64_t kLanes = 8;
+  float errors[kLanes] = {}, values[kLanes] = {};
+  for (int64_t first = 0; first < count; first += kLanes) {
+    const float scale = numberOf<Format>(block, 0, first);
+    const float minimum = numberOf<Format>(block, 1, first);
+    const auto valueOf = [&](int64_t i) {
+      if constexpr (coding.isFloat && coding.bits == 32) {
+        return x[i];
+      } else if constexpr (coding.isFloat) {
+        uint16_t half;
+        std::memcpy(&half, block.codes + i * 2, sizeof(half));
+        return bf16ToF32(half);
+      } else {
+        return static_cast<float>(coding.integerOf(block.codes[i])) * scale +
+               minimum;
+      }
+    };
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const float value = x[first + lane],
+                  error = value - valueOf(first + lane);
+      errors[lane] += error * error;
+      values[lane] += value * value;
+    }
+  }
+  for (int64_t lane = 0; lane < kLanes; ++lane)
+    sums += {errors[lane], values[lane]};
+}
+
+/// Puts the `count` values that an output has in a block into the panel, where
+/// the block begins at `to`.
+template <WeightFormat Format>
+static void putBlock(const WeightBlock &block, int64_t count, int64_t output,
+                     uint8_t *to) {
+  constexpr int64_t codeBytes = std::max<int64_t>(codingOf(Format).bits / 8, 1);
+  putHeader<Format>(block, output, to);
+  for (int64_t i = 0; i < count; i += kGroup)
+    packGroup<Format>(block.codes + i * codeBytes, output,
+                      to + panelHeaderBytes(Format) +
+                          i / kGroup * panelGroupBytes(Format));
+}
+
+template <WeightFormat Format>
+static EncodeStatus packPanelAs(const float *const outputs[kPanelOutputs],
+                                int64_t k, uint8_t *panel,
+                                EncodeError *errors) {
+  constexpr CodingInfo coding = codingOf(Format);
+  constexpr int64_t most = coding.isFloat ? kGroup : weightBlock(Format);
+  WeightBlock block;
+  for (int64_t begin = 0; begin < k; begin += most) {
+    const int64_t count = std::min(most, k - begin);
+    for (int64_t output = 0; output < kPanelOutputs; ++output) {
+      block.scale = block.minimum = 0;
+      if (outputs[output] == nullptr) {
+        block = {};
+        std::memset(block.codes, static_cast<int>(coding.bias),
+                    sizeof(block.codes));
+      } else if (const EncodeStatus status =
+                     encode<kEncoders[static_cast<size_t>(Format)]>(
+                         outputs[output] + begin, count, block);
+                 status != EncodeStatus::Ok)
+        return status;
+      else if (errors != nullptr)
+        addErrors<Format>(outputs[output] + begin, count, block,
+                          errors[output]);
+      putBlock<Format>(block, count, output, panel);
+    }
+    panel +=
+        panelHeaderBytes(Format) + count / kGroup * panelGroupBytes(Format);
+  }
+  return EncodeStatus::Ok;
+}
+
+EncodeStatus numerics::packPanel(WeightFormat format,
+                                 const float *const outputs[kPanelOutputs],
+                                 int64_t k, uint8_t *panel,
+                                 EncodeError *errors) {
+  return visitWeightFormat(format, [&]<WeightFormat Format>() {
+    return packPanelAs<Format>(outputs, k, panel, errors);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Kept integers
+//===----------------------------------------------------------------------===//
+
+/// The code of an integer that the coding has.
+static uint8_t codeOf(const CodingInfo &coding, int integer) {
+  if (!coding.hasCodebook())
+    return static_cast<uint8_t>(integer + coding.bias);
+  return static_cast<uint8_t>(
+      std::find(coding.codebook, std::end(coding.codebook), integer) -
+      coding.codebook);
+}
+
+bool numerics::canKeep(WeightFormat format, StoredType type,
+                       const uint8_t *from, int64_t k) {
+  if (!isQuantized(format) || weightBlock(format) != infoOf(type).values ||
+      scalesOf(format).hasMinimum() != hasMinimum(type) ||
+      (codingOf(format).bits < 8 && infoOf(type).kept != format))
+    return false;
+  IntegerBlock block;
+  for (int64_t i = 0; i < k;
+       i += weightBlock(format), from += infoOf(type).bytes)
+    if (!readIntegers(type, from, block))
+      return false;
+  return true;
+}
+
+void numerics::keepOutput(WeightFormat format, StoredType type,
+                          const uint8_t *from, int64_t k, int64_t output,
+                          uint8_t *panel) {
+  visitWeightFormat(format, [&]<WeightFormat Format>() {
+    if constexpr (isQuantized(Format)) {
+      constexpr int64_t count = weightBlock(Format);
+      constexpr ScaleInfo scales = scalesOf(Format);
+      IntegerBlock stored;
+      WeightBlock block;
+      for (int64_t i = 0; i < k; i += count, from += infoOf(type).bytes) {
+        readIntegers(type, from, stored);
+        block.scale = stored.scale;
+        block.minimum = stored.minimum;
+        for (int64_t j = 0; j < count; ++j)
+          block.codes[j] = codeOf(codingOf(Format), stored.integers[j]);
+        if constexpr (scales.hasSubBlocks())
+          for (int64_t number = 0; number < scales.numbers; ++number)
+            for (int64_t j = 0; j < count / scales.subBlock; ++j)
+              block.subIntegers[number][j] = static_cast<uint8_t>(
+                  stored.subIntegers[number][j] + scales.subBias);
+        putBlock<Format>(block, count, output, panel);
+        panel += panelBlockBytes(Format);
+      }
+    }
+  });
+}
