@@ -165,7 +165,7 @@ int64_t Batcher::promisedPages() const {
 }
 
 bool Batcher::start(Job &job) {
-  if (static_cast<int32_t>(running.size()) == state.maxSequences())
+  if (state.freeSequences() == 0)
     return false;
   job.sequence = state.open();
   job.prefix = {.salt = job.request.salt};

@@ -279,6 +279,11 @@ void SequenceState::copyRow(int64_t from, int64_t to) {
       std::ranges::copy(bytesOfRow(cache, from), bytesOfRow(cache, to).begin());
 }
 
+int32_t SequenceState::freeSequences() const {
+  return static_cast<int32_t>(
+      std::ranges::count(sequences, false, &Sequence::open));
+}
+
 int32_t SequenceState::freeSnapshots() const {
   return static_cast<int32_t>(
       std::ranges::count(snapshots, false, &Snapshot::taken));

@@ -67,6 +67,7 @@ public:
   int32_t maxSequences() const {
     return static_cast<int32_t>(sequences.size());
   }
+  int32_t freeSequences() const;
   /// Bytes of the fixed state of a sequence, and of a snapshot; 0 if the model
   /// has no fixed caches.
   int64_t fixedBytes() const { return bytesOfFixed; }

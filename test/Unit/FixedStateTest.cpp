@@ -58,6 +58,7 @@ TEST_F(FixedStateTest, SaysWhatIsThere) {
   EXPECT_EQ(state.fixedBytes(), 128);
   EXPECT_EQ(state.maxSnapshots(), 1);
   const SequenceId sequence = state.open();
+  EXPECT_EQ(state.freeSequences(), 1);
   Tokens tokens;
   run(sequence, {1, 2, 3}, tokens);
   const SnapshotId snapshot = state.snapshot(sequence);

@@ -15,8 +15,8 @@
 
 namespace qwen {
 
-/// Version of everything in the file except the kernel ABI. Readers accept this
-/// version only.
+/// Version of everything in the file except the kernel ABI and the numbers.
+/// Readers accept this version only.
 inline constexpr uint32_t kFormatVersion = 1;
 
 /// Version of docs/numerics.md: it changes only with a definition there, and so

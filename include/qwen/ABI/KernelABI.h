@@ -30,9 +30,9 @@ struct Context {
   uint8_t *arena;
   /// Base of each of the manifest's "caches". Page p of a paged cache begins at
   /// p * stride, sequence s of a fixed one at s * stride (CacheInfo). In a
-  /// page, the keys of a layer are [kv_head][head_dim][64], and its values,
-  /// which follow, are [kv_head][64][head_dim]. The bytes of a sequence in a
-  /// fixed cache are those after its last token, and 0 before its first.
+  /// page of "kv", a layer has keys [kv_head][head_dim][64], then values
+  /// [kv_head][64][head_dim]. The bytes of a sequence in a fixed cache are its
+  /// state after its last token, and 0 before its first.
   uint8_t *const *caches;
   /// Token ids, [tokens].
   const int32_t *tokenIds;

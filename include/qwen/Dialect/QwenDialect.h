@@ -112,8 +112,8 @@ struct WeightUse {
   int64_t k = 0;
 };
 
-/// The cache that an op reads or writes. Uses with the same name and layer are
-/// of the same bytes.
+/// The cache that an op reads or writes. Uses with the same name and layer mean
+/// the same bytes.
 struct CacheUse {
   CacheKind kind;
   llvm::StringRef name;

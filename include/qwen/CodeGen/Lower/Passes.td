@@ -12,7 +12,7 @@ def Lower : Pass<"qwen-lower", "::mlir::ModuleOp"> {
     function with the C signature of `ForwardFn` (qwen/ABI/KernelABI.h), which
     all threads run. For each op, a thread waits at the barrier, if the plan has
     one, and calls a function that runs the thread's units of the op. There is
-    one such function for each combination of kernels; all layers share it. A
+    one such function for each combination of kernels and sizes; layers share it. A
     thread that has finished its static share of a product or of attention
     steals units from the shared tail, the last eighth.
 
