@@ -101,7 +101,7 @@ def main():
     checkpoint = tensors_of(pathlib.Path(sys.argv[2]))
     at = data.index(b"QWENAOT\0")
     header = struct.unpack_from("<8s4I20Q", data, at)
-    assert header[1:4] == (1, 6, 160) and header[5] == len(data)
+    assert header[1:4] == (1, 7, 160) and header[5] == len(data)
     code, manifest, tokenizer, template, checksums, weights = (
         header[i : i + 2] for i in range(6, 18, 2)
     )
@@ -110,6 +110,9 @@ def main():
     assert checksums[1] == -(-weights[1] // (1 << 20)) * 8
 
     facts = json.loads(data[manifest[0] : sum(manifest)])
+    shape = facts["model"]
+    assert facts["caches"] == [{"name": "kv", "kind": "paged", "layers": list(range(shape["layers"])),
+                                "layer_bytes": 2 * shape["kv_heads"] * shape["head_dim"] * 2}]
     seen = set()
     end = 0
     for tensor in sorted(facts["tensors"], key=lambda t: t["offset"]):
