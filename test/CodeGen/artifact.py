@@ -110,9 +110,9 @@ def main():
     assert checksums[1] == -(-weights[1] // (1 << 20)) * 8
 
     facts = json.loads(data[manifest[0] : sum(manifest)])
-    shape = facts["model"]
+    shape, element = facts["model"], {"f16": 2, "f32": 4}[facts["kv"]["format"]]
     assert facts["caches"] == [{"name": "kv", "kind": "paged", "layers": list(range(shape["layers"])),
-                                "layer_bytes": 2 * shape["kv_heads"] * shape["head_dim"] * 2}]
+                                "layer_bytes": 2 * shape["kv_heads"] * shape["head_dim"] * element}]
     seen = set()
     end = 0
     for tensor in sorted(facts["tensors"], key=lambda t: t["offset"]):
