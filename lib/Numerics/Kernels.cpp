@@ -52,6 +52,7 @@ static void linearF32(const float *x, const uint8_t *weights, const float *bias,
       weights, bias, residual, out, m, k, ld, panelBegin, panelEnd,
       [&](const uint8_t *panel, int64_t output) {
         std::vector<float> values;
+        values.reserve(static_cast<size_t>(k));
         for (int64_t j = 0; j < k; ++j)
           values.push_back(weightValue<kWeights<Format>>(panel, output, j));
         return values;

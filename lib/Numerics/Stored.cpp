@@ -179,10 +179,9 @@ static void dequantizeBlock(const uint8_t *from, float *to) {
   constexpr int64_t size = subBlock(Type) != 0 ? subBlock(Type) : values;
   const float scale = numberOf<Type>(from, 0);
   const float minimum = numberOf<Type>(from, 1);
-  for (int64_t begin = 0; begin < values; begin += size) {
+  for (int64_t begin = 0, j = 0; begin < values; begin += size, ++j) {
     float step = scale, least = minimum;
     if constexpr (size != values) {
-      const int64_t j = begin / size;
       step *= static_cast<float>(subIntegerOf<Type>(from, 0, j));
       if constexpr (hasMinimum(Type))
         least *= static_cast<float>(subIntegerOf<Type>(from, 1, j));
