@@ -76,7 +76,8 @@ static void checkHeader(const TokenizerHeader &header) {
   const uint32_t size = header.vocabSize;
   if (size == 0 || size > kMaxVocabSize)
     fail("its vocabulary size is " + std::to_string(size));
-  if (header.flags & ~uint32_t(TokenizerNormalizesNfc))
+  if (header.flags &
+      ~uint32_t(TokenizerNormalizesNfc | TokenizerMarksJoinLetters))
     fail("unknown flags " + std::to_string(header.flags));
   if (header.addedCount > kMaxAddedTokens || header.addedCount > size)
     fail(std::to_string(header.addedCount) + " added tokens");

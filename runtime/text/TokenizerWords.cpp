@@ -29,17 +29,23 @@ struct ClassedChar {
 
 } // namespace
 
-static ClassedChar charAt(std::string_view text, size_t at) {
+/// The character at `at`; marks are letters with `marksJoinLetters`.
+static ClassedChar charAt(std::string_view text, size_t at,
+                          bool marksJoinLetters = false) {
   if (at >= text.size())
     return {0, CharClass::Other, 0};
   const DecodedChar c = decodeUtf8(text.substr(at));
-  return {c.codePoint, charClass(c.codePoint), c.length};
+  CharClass kind = charClass(c.codePoint);
+  if (marksJoinLetters && kind == CharClass::Other && isMark(c.codePoint))
+    kind = CharClass::Letter;
+  return {c.codePoint, kind, c.length};
 }
 
 /// The offset of the first character from `at` on that has another class.
-static size_t skip(std::string_view text, size_t at, CharClass kind) {
+static size_t skip(std::string_view text, size_t at, CharClass kind,
+                   bool marksJoinLetters) {
   for (;;) {
-    const ClassedChar c = charAt(text, at);
+    const ClassedChar c = charAt(text, at, marksJoinLetters);
     if (!c.is(kind))
       return at;
     at += c.size;
@@ -99,27 +105,31 @@ static size_t spaceEnd(std::string_view text, size_t begin) {
   return end;
 }
 
-size_t qwen::wordEnd(std::string_view text, size_t begin) {
-  const ClassedChar first = charAt(text, begin);
+size_t qwen::wordEnd(std::string_view text, size_t begin,
+                     bool marksJoinLetters) {
+  const auto skipAll = [&](size_t at, CharClass kind) {
+    return skip(text, at, kind, marksJoinLetters);
+  };
+  const ClassedChar first = charAt(text, begin, marksJoinLetters);
   if (first.codePoint == '\'')
     if (const size_t end = contractionEnd(text, begin); end > begin)
       return end;
   const size_t second = begin + first.size;
   switch (first.kind) {
   case CharClass::Letter:
-    return skip(text, second, CharClass::Letter);
+    return skipAll(second, CharClass::Letter);
   case CharClass::Number:
     return second;
   case CharClass::Other:
   case CharClass::Space: {
-    const ClassedChar next = charAt(text, second);
+    const ClassedChar next = charAt(text, second, marksJoinLetters);
     if (next.is(CharClass::Letter))
-      return skip(text, second, CharClass::Letter);
+      return skipAll(second, CharClass::Letter);
     if (first.kind == CharClass::Space &&
         (first.codePoint != ' ' || !next.is(CharClass::Other)))
       return spaceEnd(text, begin);
-    const size_t end = skip(text, second, CharClass::Other);
-    return skip(text, end, CharClass::Newline);
+    const size_t end = skipAll(second, CharClass::Other);
+    return skipAll(end, CharClass::Newline);
   }
   case CharClass::Newline:
     return spaceEnd(text, begin);
@@ -142,7 +152,8 @@ WordEncoder::WordEncoder(const TokenizerHeader &tokenizerHeader,
 
 void WordEncoder::encode(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
-    const size_t end = wordEnd(text, i);
+    const size_t end =
+        wordEnd(text, i, header.flags & TokenizerMarksJoinLetters);
     encodeWord(text.substr(i, end - i));
     i = end;
   }

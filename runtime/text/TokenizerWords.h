@@ -24,8 +24,11 @@ namespace qwen {
 ///    ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 ///
 /// (one expression) by the rules of Oniguruma: it tries alternatives in this
-/// order, each greedily. Every character is part of a word.
-size_t wordEnd(std::string_view text, size_t begin);
+/// order, each greedily. Every character is part of a word. With
+/// `marksJoinLetters` it is [\p{L}\p{M}]+ in place of \p{L}+, and
+/// [^\s\p{L}\p{M}\p{N}]+ in place of [^\s\p{L}\p{N}]+.
+size_t wordEnd(std::string_view text, size_t begin,
+               bool marksJoinLetters = false);
 
 /// Encodes the words of one text, appending to `ids`.
 class WordEncoder {

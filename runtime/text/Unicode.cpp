@@ -85,6 +85,13 @@ static constexpr CharRange kNewNumbers[] = {
     {0x16130, 0x16139}, {0x16d70, 0x16d79}, {0x1ccf0, 0x1ccf9},
     {0x1e5f1, 0x1e5fa}};
 
+static constexpr CharRange kNewMarks[] = {
+    {0x897, 0x897},     {0x10d69, 0x10d6d}, {0x10efc, 0x10efc},
+    {0x113b8, 0x113c0}, {0x113c2, 0x113c2}, {0x113c5, 0x113c5},
+    {0x113c7, 0x113ca}, {0x113cc, 0x113d0}, {0x113d2, 0x113d2},
+    {0x113e1, 0x113e2}, {0x11f5a, 0x11f5a}, {0x1611e, 0x1612f},
+    {0x1e5ee, 0x1e5ef}};
+
 /// Characters of 15.0 that 9.0 lacks and that compose or have a combining
 /// class. NFC of 9.0 leaves them alone.
 static constexpr CharRange kInertMarks[] = {
@@ -162,6 +169,19 @@ CharClass qwen::charClass(char32_t codePoint) {
     return table;
   }();
   return codePoint < ascii.size() ? ascii[codePoint] : classify(codePoint);
+}
+
+bool qwen::isMark(char32_t codePoint) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(codePoint))) {
+  case UTF8PROC_CATEGORY_MN:
+  case UTF8PROC_CATEGORY_MC:
+  case UTF8PROC_CATEGORY_ME:
+    return true;
+  case UTF8PROC_CATEGORY_CN:
+    return isIn(kNewMarks, codePoint);
+  default:
+    return false;
+  }
 }
 
 bool qwen::isWordChar(char32_t codePoint) {

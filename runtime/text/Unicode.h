@@ -41,6 +41,9 @@ enum class CharClass : uint8_t {
 };
 CharClass charClass(char32_t codePoint);
 
+/// \p{M} of Unicode 16.0.
+bool isMark(char32_t codePoint);
+
 /// Whether \w of a regular expression matches the character.
 bool isWordChar(char32_t codePoint);
 

@@ -358,6 +358,16 @@ TEST_F(TokenizerFilesTest, TakesTokensThatAreNamedOften) {
   EXPECT_LT(std::clock() - start, 15 * CLOCKS_PER_SEC);
 }
 
+TEST_F(TokenizerFilesTest, ReadsWhetherMarksJoinLetters) {
+  json file = wholeFile();
+  write("tokenizer.json", file.dump());
+  EXPECT_FALSE(readTokenizerFiles(dir)->marksJoinLetters);
+  file[json::json_pointer("/pre_tokenizer/pretokenizers/0/pattern/Regex")] =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  write("tokenizer.json", file.dump());
+  EXPECT_TRUE(readTokenizerFiles(dir)->marksJoinLetters);
+}
+
 //===----------------------------------------------------------------------===//
 // Damaged blobs
 //===----------------------------------------------------------------------===//
@@ -390,7 +400,7 @@ TEST_F(TokenizerFilesTest, RefusesDamagedBlobs) {
   expect(longer, "bytes of tokens");
   expectAt(0, 0, "magic");
   expectAt(offsetof(TokenizerHeader, version), 9, "format version 9");
-  expectAt(offsetof(TokenizerHeader, flags), 2, "unknown flags");
+  expectAt(offsetof(TokenizerHeader, flags), 4, "unknown flags");
   expectAt(offsetof(TokenizerHeader, vocabSize), 0, "vocabulary size is 0");
   expectAt(offsetof(TokenizerHeader, vocabSize), ~0u, "vocabulary size");
   expectAt(offsetof(TokenizerHeader, vocabSize), 1 << 24, "ends");

@@ -51,6 +51,26 @@ TEST(Tokenizer, EqualsHuggingFace) {
   EXPECT_EQ(count, 463u);
 }
 
+/// Qwen3.5's expression over the vocabulary of Qwen2, which Hugging Face
+/// tokenizers encoded.
+TEST(Tokenizer, EqualsHuggingFaceWhereMarksJoinLetters) {
+  auto files = *readTokenizerFiles(kInputs / "qwen2");
+  files.marksJoinLetters = true;
+  const Tokenizer plain = qwen2Tokenizer();
+  const Tokenizer tokenizer = Tokenizer::fromBlob(buildTokenizer(files).blob);
+  std::ifstream cases(kInputs / "marks.jsonl");
+  size_t count = 0, others = 0;
+  for (std::string line; std::getline(cases, line); ++count) {
+    const json entry = json::parse(line);
+    const auto text = entry["text"].get<std::string>();
+    const auto ids = entry["ids"].get<std::vector<int32_t>>();
+    EXPECT_EQ(tokenizer.encode(text), ids) << line;
+    others += plain.encode(text) != ids;
+  }
+  EXPECT_EQ(count, 500u);
+  EXPECT_GT(others, 100u);
+}
+
 TEST(Tokenizer, ReadsTheStoriesModel) {
   const TokenizerImport import = buildTokenizer(*readTokenizerFiles(
       std::filesystem::path(QWEN_SOURCE_DIR) / "models/stories"));

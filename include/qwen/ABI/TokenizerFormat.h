@@ -43,6 +43,8 @@ inline constexpr uint32_t kNoToken = 0xffffffffu;
 enum TokenizerFlags : uint32_t {
   /// Text is converted to NFC before it is split into words.
   TokenizerNormalizesNfc = 1,
+  /// A word of letters has marks (\p{M}), too (Qwen3.5).
+  TokenizerMarksJoinLetters = 2,
 };
 
 struct TokenizerHeader {

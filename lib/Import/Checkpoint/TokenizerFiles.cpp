@@ -191,10 +191,22 @@ static std::string readTemplate(const fs::path &file, const json &value) {
 // tokenizer.json
 //===----------------------------------------------------------------------===//
 
-/// Two equivalent forms of the Qwen pre-tokenizer's expression.
-static const char *const kWordPatterns[] = {
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+namespace {
+/// An expression that splits a text into words.
+struct WordPattern {
+  const char *regex;
+  bool marksJoinLetters;
+};
+} // namespace
+
+/// Two equivalent forms of the expression of Qwen 2 and 3, and Qwen3.5's.
+static constexpr WordPattern kWordPatterns[] = {
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     false},
+    {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     false},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     true},
 };
 
 static void checkNormalizer(const fs::path &file, const json &normalizer,
@@ -208,14 +220,17 @@ static void checkNormalizer(const fs::path &file, const json &normalizer,
                    " is not supported (NFC or none is)");
 }
 
-static bool isWordSplit(const json &step) {
+/// The pattern of a step that splits a text into words, or null.
+static const WordPattern *wordPattern(const json &step) {
   const json &pattern = member(member(step, "pattern"), "Regex");
-  return member(step, "type") == "Split" &&
-         member(step, "behavior") == "Isolated" &&
-         member(step, "invert") != true &&
-         std::ranges::any_of(kWordPatterns, [&](const auto &known) {
-           return pattern == known;
-         });
+  const auto *found =
+      std::ranges::find_if(kWordPatterns, [&](const WordPattern &known) {
+        return pattern == known.regex;
+      });
+  const bool isSplit = member(step, "type") == "Split" &&
+                       member(step, "behavior") == "Isolated" &&
+                       member(step, "invert") != true;
+  return isSplit && found != std::end(kWordPatterns) ? found : nullptr;
 }
 
 static bool isPlainByteLevel(const json &step) {
@@ -224,11 +239,15 @@ static bool isPlainByteLevel(const json &step) {
          member(step, "use_regex") == false;
 }
 
-static void checkPreTokenizer(const fs::path &file, const json &value) {
+static void readPreTokenizer(const fs::path &file, const json &value,
+                             CheckpointTokenizer &result) {
   const json &steps = member(value, "pretokenizers");
   if (member(value, "type") == "Sequence" && steps.is_array() &&
-      steps.size() == 2 && isWordSplit(steps[0]) && isPlainByteLevel(steps[1]))
-    return;
+      steps.size() == 2 && isPlainByteLevel(steps[1]))
+    if (const WordPattern *pattern = wordPattern(steps[0])) {
+      result.marksJoinLetters = pattern->marksJoinLetters;
+      return;
+    }
   std::string found = describe(member(value, "type"));
   if (steps.is_array()) {
     found += " of";
@@ -255,7 +274,7 @@ static void readTokenizerJson(const fs::path &file, const json &tokenizer,
         "byte_fallback", "ignore_merges"})
     requireNone(file, model, "model", key);
   checkNormalizer(file, member(tokenizer, "normalizer"), result);
-  checkPreTokenizer(file, member(tokenizer, "pre_tokenizer"));
+  readPreTokenizer(file, member(tokenizer, "pre_tokenizer"), result);
   const json &decoder = member(member(tokenizer, "decoder"), "type");
   if (decoder != "ByteLevel")
     fail(file,

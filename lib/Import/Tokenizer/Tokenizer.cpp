@@ -258,7 +258,8 @@ TokenizerImport qwen::buildTokenizer(CheckpointTokenizer from) {
   TokenizerHeader header{};
   std::memcpy(header.magic, kTokenizerMagic, sizeof(header.magic));
   header.version = kTokenizerVersion;
-  header.flags = from.normalizesNfc ? TokenizerNormalizesNfc : 0;
+  header.flags = (from.normalizesNfc ? TokenizerNormalizesNfc : 0) |
+                 (from.marksJoinLetters ? TokenizerMarksJoinLetters : 0);
   header.vocabSize = result.vocabSize;
   header.addedCount = uint32_t(added.size());
   header.mergeSlots = uint32_t(merges.size());

@@ -38,6 +38,8 @@ struct CheckpointTokenizer {
   std::map<uint32_t, Added> added;
   std::map<std::string, uint32_t, std::less<>> addedIds;
   bool normalizesNfc = true;
+  /// Whether words of letters have marks, too.
+  bool marksJoinLetters = false;
   /// Texts of the special tokens that a config names.
   std::optional<std::string> bosToken, eosToken, padToken;
   std::string chatTemplate;
