@@ -15,30 +15,41 @@ import shutil
 
 import numpy as np
 
-# hidden, layers, heads, KV heads, head_dim, ffn, vocabulary, tied (the models' config.json)
+# hidden, layers, heads, KV heads, head_dim, ffn, vocabulary, tied (the models' config.json); of hybrids also key heads,
+# their values, value heads and their values
 SHAPES = {
     "qwen2.5-0.5b": ("qwen2", 896, 24, 14, 2, 64, 4864, 151936, True),
     "qwen2.5-1.5b": ("qwen2", 1536, 28, 12, 2, 128, 8960, 151936, True),
     "qwen2.5-7b": ("qwen2", 3584, 28, 28, 4, 128, 18944, 152064, False),
     "qwen3-0.6b": ("qwen3", 1024, 28, 16, 8, 128, 3072, 151936, True),
     "qwen3-4b": ("qwen3", 2560, 36, 32, 8, 128, 9728, 151936, True),
+    "qwen3.5-0.8b": ("qwen3_5", 1024, 24, 8, 2, 256, 3584, 248320, True, (16, 128, 16, 128)),
+    "qwen3.5-4b": ("qwen3_5", 2560, 32, 16, 4, 256, 9216, 248320, True, (16, 128, 32, 128)),
 }
 SHARD_BYTES = 2_000_000_000
 
 
-def tensors(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied):
+def is_linear(layer, linear):
+    """Whether a layer of a hybrid has linear attention."""
+    return linear is not None and layer % 4 != 3
+
+
+def tensors(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, linear=None):
     """Names and shapes of the tensors, in the order of the files."""
     yield "model.embed_tokens.weight", (vocab, hidden)
     for i in range(layers):
         p = f"model.layers.{i}."
         yield p + "input_layernorm.weight", (hidden,)
-        for name, rows in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
-            yield p + f"self_attn.{name}_proj.weight", (rows * head_dim, hidden)
-            if kind == "qwen2":
-                yield p + f"self_attn.{name}_proj.bias", (rows * head_dim,)
-            elif name != "v":
-                yield p + f"self_attn.{name}_norm.weight", (head_dim,)
-        yield p + "self_attn.o_proj.weight", (hidden, heads * head_dim)
+        if is_linear(i, linear):
+            yield from linear_attention(p + "linear_attn.", hidden, *linear)
+        else:
+            for name, rows in (("q", heads * (1 if linear is None else 2)), ("k", kv_heads), ("v", kv_heads)):
+                yield p + f"self_attn.{name}_proj.weight", (rows * head_dim, hidden)
+                if kind == "qwen2":
+                    yield p + f"self_attn.{name}_proj.bias", (rows * head_dim,)
+                elif name != "v":
+                    yield p + f"self_attn.{name}_norm.weight", (head_dim,)
+            yield p + "self_attn.o_proj.weight", (hidden, heads * head_dim)
         yield p + "post_attention_layernorm.weight", (hidden,)
         yield p + "mlp.gate_proj.weight", (ffn, hidden)
         yield p + "mlp.up_proj.weight", (ffn, hidden)
@@ -46,6 +57,19 @@ def tensors(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied):
     yield "model.norm.weight", (hidden,)
     if not tied:
         yield "lm_head.weight", (vocab, hidden)
+
+
+def linear_attention(p, hidden, key_heads, key_dim, value_heads, value_dim):
+    channels = 2 * key_heads * key_dim + value_heads * value_dim
+    yield p + "in_proj_qkv.weight", (channels, hidden)
+    yield p + "in_proj_z.weight", (value_heads * value_dim, hidden)
+    yield p + "in_proj_a.weight", (value_heads, hidden)
+    yield p + "in_proj_b.weight", (value_heads, hidden)
+    yield p + "conv1d.weight", (channels, 1, 4)
+    yield p + "A_log", (value_heads,)
+    yield p + "dt_bias", (value_heads,)
+    yield p + "norm.weight", (value_dim,)
+    yield p + "out_proj.weight", (hidden, value_heads * value_dim)
 
 
 def values(name, shape, rng):
@@ -62,9 +86,12 @@ def values(name, shape, rng):
     return (bits >> 16).astype(np.uint16)
 
 
-def config(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied):
+ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_5": "Qwen3_5ForCausalLM"}
+
+
+def config(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, linear=None):
     result = {
-        "architectures": ["Qwen2ForCausalLM" if kind == "qwen2" else "Qwen3ForCausalLM"],
+        "architectures": [ARCHITECTURES[kind]],
         "model_type": kind, "hidden_act": "silu", "hidden_size": hidden, "intermediate_size": ffn,
         "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
         "max_position_embeddings": 32768 if kind == "qwen2" else 40960, "rms_norm_eps": 1e-6,
@@ -72,8 +99,13 @@ def config(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied):
         "tie_word_embeddings": tied, "torch_dtype": "bfloat16", "vocab_size": vocab,
         "bos_token_id": 151643, "eos_token_id": 151645,
     }
-    if kind == "qwen3":
+    if kind != "qwen2":
         result.update(head_dim=head_dim, attention_bias=False)
+    if linear is not None:
+        keys = ("linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim")
+        types = ["linear_attention" if is_linear(i, linear) else "full_attention" for i in range(layers)]
+        result.update(zip(keys, linear), model_type="qwen3_5_text", layer_types=types, linear_conv_kernel_dim=4,
+                      partial_rotary_factor=0.25, rope_theta=10000000.0, max_position_embeddings=262144)
     return result
 
 

@@ -130,6 +130,16 @@ LogicalResult YarnAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
+LogicalResult OutputsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                  int64_t period, int64_t first,
+                                  int64_t count) {
+  if (period < 1 || period > kMaxDimension || first < 0 || count < 1 ||
+      first > period - count)
+    return emitError() << "takes " << count << " outputs from " << first
+                       << " of " << period << " when some of them are needed";
+  return success();
+}
+
 Attribute FormatAttr::parse(AsmParser &parser, Type) {
   return parseNamed<FormatAttr>(parser, "format", parseWeightFormat);
 }

@@ -155,6 +155,15 @@ void LmHeadOp::addWork(OpWork &work, KvFormat) {
 // Attention
 //===----------------------------------------------------------------------===//
 
+/// The kernels that norm and rotate heads, or a part of them.
+static SmallVector<KernelUse> rotationUses(bool hasNorm, bool isPartial) {
+  if (!hasNorm)
+    return {{KernelOp::Rope}};
+  if (!isPartial)
+    return {{KernelOp::NormRope}};
+  return {{KernelOp::RmsNormF32}, {KernelOp::Rope}};
+}
+
 /// The effects of an op on its cache.
 static void
 addCacheEffects(ForwardOp op,
@@ -174,13 +183,14 @@ static CacheUse kvCacheUse(uint64_t layer, int64_t values, bool reads,
 }
 
 SmallVector<KernelUse> AppendOp::getKernelUses() {
-  return {{getNorm() ? KernelOp::NormRope : KernelOp::Rope},
-          {KernelOp::AppendK},
-          {KernelOp::AppendV}};
+  SmallVector<KernelUse> uses =
+      rotationUses(getNorm().has_value(), getHeadDim().has_value());
+  uses.append({{KernelOp::AppendK}, {KernelOp::AppendV}});
+  return uses;
 }
 
 SmallVector<WeightUse> AppendOp::getWeightUses() {
-  return vectorUse(getNormAttr(), 2 * widthOf(getCos()));
+  return vectorUse(getNormAttr(), getHeadSize());
 }
 
 std::optional<CacheUse> AppendOp::getCacheUse() {
@@ -198,12 +208,14 @@ void AppendOp::addWork(OpWork &work, KvFormat kv) {
 }
 
 SmallVector<KernelUse> AttentionOp::getKernelUses() {
-  return {{getNorm() ? KernelOp::NormRope : KernelOp::Rope},
-          {KernelOp::AttentionScores},
-          {KernelOp::AttentionValues},
-          {KernelOp::SoftmaxPage},
-          {KernelOp::MergePage},
-          {KernelOp::FinishAttention}};
+  SmallVector<KernelUse> uses =
+      rotationUses(getNorm().has_value(), getPartial());
+  uses.append({{KernelOp::AttentionScores},
+               {KernelOp::AttentionValues},
+               {KernelOp::SoftmaxPage},
+               {KernelOp::MergePage},
+               {KernelOp::FinishAttention}});
+  return uses;
 }
 
 SmallVector<WeightUse> AttentionOp::getWeightUses() {
@@ -225,6 +237,68 @@ void AttentionOp::getEffects(
 void AttentionOp::addWork(OpWork &work, KvFormat kv) {
   work.positionBytes = getCacheUse()->size * kvElementBytes(kv);
   work.positionMacs = 2 * static_cast<int64_t>(getHeads()) * getHeadDim();
+}
+
+SmallVector<KernelUse> GateOp::getKernelUses() {
+  if (isQuantizedActivations(getResult().getType()))
+    return {{KernelOp::QuantizeQ8}};
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Linear attention: the driver computes it without kernels
+//===----------------------------------------------------------------------===//
+
+SmallVector<KernelUse> ShortConvolutionOp::getKernelUses() { return {}; }
+
+SmallVector<WeightUse> ShortConvolutionOp::getWeightUses() {
+  return vectorUse(getWeightAttr(), kConvolutionTaps * widthOf(getInput()));
+}
+
+std::optional<CacheUse> ShortConvolutionOp::getCacheUse() {
+  return CacheUse{CacheKind::Fixed,
+                  "convolution",
+                  static_cast<int64_t>(getLayer()),
+                  4 * (kConvolutionTaps - 1) * widthOf(getInput()),
+                  true,
+                  true};
+}
+
+void ShortConvolutionOp::getEffects(
+    SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
+  addCacheEffects(*this, effects);
+}
+
+void ShortConvolutionOp::addWork(OpWork &work, KvFormat) {
+  work.macs = 4 * widthOf(getInput());
+}
+
+SmallVector<KernelUse> DeltaGatesOp::getKernelUses() { return {}; }
+
+SmallVector<WeightUse> DeltaGatesOp::getWeightUses() {
+  SmallVector<WeightUse> uses = vectorUse(getRateAttr(), widthOf(getA()));
+  llvm::append_range(uses, vectorUse(getBiasAttr(), widthOf(getA())));
+  return uses;
+}
+
+SmallVector<KernelUse> DeltaRuleOp::getKernelUses() { return {}; }
+
+std::optional<CacheUse> DeltaRuleOp::getCacheUse() {
+  return CacheUse{CacheKind::Fixed,
+                  "delta",
+                  static_cast<int64_t>(getLayer()),
+                  4 * getKeyDim() * widthOf(getResult()),
+                  true,
+                  true};
+}
+
+void DeltaRuleOp::getEffects(
+    SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
+  addCacheEffects(*this, effects);
+}
+
+void DeltaRuleOp::addWork(OpWork &work, KvFormat) {
+  work.macs = 4 * widthOf(getResult()) * getKeyDim();
 }
 
 //===----------------------------------------------------------------------===//

@@ -185,16 +185,31 @@ LogicalResult LmHeadOp::verify() {
 // Attention
 //===----------------------------------------------------------------------===//
 
+/// Checks that `row` has heads of `headDim` values, if it is given, of which
+/// twice as many as `cos` has are rotated.
+static LogicalResult verifyRotation(Operation *op, Value row, Value cos,
+                                    std::optional<uint64_t> headDim) {
+  const int64_t rotated = 2 * widthOf(cos);
+  const int64_t size = static_cast<int64_t>(headDim.value_or(rotated));
+  if (size < rotated)
+    return op->emitOpError() << "head is " << size << " wide when " << rotated
+                             << " or more is needed";
+  return verifyMultiple(op, "row", widthOf(row), size);
+}
+
 LogicalResult RopeOp::verify() {
-  return verifyMultiple(*this, "row", widthOf(getInput()),
-                        2 * widthOf(getCos()));
+  return verifyRotation(*this, getInput(), getCos(), getHeadDim());
+}
+
+int64_t AppendOp::getHeadSize() {
+  return static_cast<int64_t>(getHeadDim().value_or(2 * widthOf(getCos())));
 }
 
 LogicalResult AppendOp::verify() {
-  return success(succeeded(verifyMultiple(*this, "row", widthOf(getKeys()),
-                                          2 * widthOf(getCos()))) &&
-                 succeeded(verifyLayer(*this, getLayer())) &&
-                 succeeded(verifyHeadNorm(*this)));
+  return success(
+      succeeded(verifyRotation(*this, getKeys(), getCos(), getHeadDim())) &&
+      succeeded(verifyLayer(*this, getLayer())) &&
+      succeeded(verifyHeadNorm(*this)));
 }
 
 LogicalResult AttentionOp::verify() {
@@ -217,11 +232,61 @@ LogicalResult AttentionOp::verify() {
        {std::tuple<StringRef, Value, int64_t>{"keys", getKeys(),
                                               kvHeads * getHeadDim()},
         {"values", getValues(), kvHeads * getHeadDim()},
-        {"cos", getCos(), getHeadDim() / 2},
-        {"sin", getSin(), getHeadDim() / 2}})
+        {"cos", getPartial() ? nullptr : getCos(), getHeadDim() / 2},
+        {"sin", getCos() ? getSin() : nullptr,
+         getCos() ? widthOf(getCos()) : 0}})
     if (rows && failed(verifyWidth(*this, what, widthOf(rows), width)))
       return failure();
+  if (getPartial() && !getCos())
+    return emitOpError() << "is partial without rope";
+  if (getPartial() &&
+      failed(verifyRotation(*this, getQueries(), getCos(), getHeadDim())))
+    return failure();
   if (getNorm() && !getCos())
     return emitOpError() << "has norm without rope";
   return verifyHeadNorm(*this);
+}
+
+LogicalResult GateOp::verify() {
+  return verifyRowResult(*this, getInput(), getResult());
+}
+
+//===----------------------------------------------------------------------===//
+// Linear attention
+//===----------------------------------------------------------------------===//
+
+LogicalResult ShortConvolutionOp::verify() {
+  return success(succeeded(verifyMultiple(*this, "row", widthOf(getInput()),
+                                          kPanelOutputs)) &&
+                 succeeded(verifyLayer(*this, getLayer())));
+}
+
+int64_t DeltaRuleOp::getValueHeads() { return widthOf(getDecay()); }
+
+int64_t DeltaRuleOp::getKeyDim() {
+  return (widthOf(getInput()) - widthOf(getResult())) / 2 /
+         static_cast<int64_t>(getKeyHeads());
+}
+
+int64_t DeltaRuleOp::getValueDim() {
+  return widthOf(getResult()) / getValueHeads();
+}
+
+LogicalResult DeltaRuleOp::verify() {
+  const auto keyHeads = static_cast<int64_t>(getKeyHeads());
+  if (keyHeads <= 0)
+    return emitOpError() << "has " << keyHeads
+                         << " key_heads when 1 or more is needed";
+  const int64_t keys = widthOf(getInput()) - widthOf(getResult());
+  if (keys <= 0)
+    return emitOpError() << "input is " << widthOf(getInput())
+                         << " wide when more than the result's "
+                         << widthOf(getResult()) << " is needed";
+  return success(succeeded(verifyMultiple(*this, "heads of values",
+                                          getValueHeads(), keyHeads)) &&
+                 succeeded(verifyMultiple(*this, "result", widthOf(getResult()),
+                                          kGroup * getValueHeads())) &&
+                 succeeded(verifyMultiple(*this, "width of q and k", keys,
+                                          2 * kGroup * keyHeads)) &&
+                 succeeded(verifyLayer(*this, getLayer())));
 }

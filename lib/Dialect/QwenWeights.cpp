@@ -24,13 +24,15 @@ void WeightOp::build(OpBuilder &builder, OperationState &state, StringRef name,
         builder.getI64IntegerAttr(static_cast<int64_t>(offset)),
         isBlocks(stored) ? StoredAttr::get(builder.getContext(), stored)
                          : StoredAttr(),
-        /*frequencies=*/nullptr, /*format=*/nullptr);
+        /*frequencies=*/nullptr, /*map=*/nullptr, /*outputs=*/nullptr,
+        /*exact=*/nullptr, /*format=*/nullptr);
 }
 
 void WeightOp::build(OpBuilder &builder, OperationState &state, StringRef name,
                      RankedTensorType type, FrequenciesAttr frequencies) {
   build(builder, state, builder.getStringAttr(name), TypeAttr::get(type),
         /*file=*/nullptr, /*offset=*/nullptr, /*stored=*/nullptr, frequencies,
+        /*map=*/nullptr, /*outputs=*/nullptr, /*exact=*/nullptr,
         /*format=*/nullptr);
 }
 
@@ -88,6 +90,25 @@ LogicalResult WeightOp::verify() {
   } else if (static_cast<int64_t>(*getOffset()) < 0) {
     return emitOpError() << "offset is " << static_cast<int64_t>(*getOffset())
                          << " when 0 or more is needed";
+  }
+  if (getMap() && (type.getRank() != 1 || getFrequencies()))
+    return emitOpError()
+           << "has a map when only a vector in a file can have one";
+  if ((getOutputs() || getExact()) && type.getRank() != 2)
+    return emitOpError() << "has " << (getExact() ? "exact" : "outputs")
+                         << " when only a matrix can have it";
+  if (getExact() && getStored())
+    return emitOpError() << "is exact when only a matrix of floats can be";
+  if (getOutputs()) {
+    const int64_t outputs = type.getDimSize(0),
+                  count = getOutputs()->getCount();
+    if (outputs % count != 0)
+      return emitOpError() << "has " << outputs
+                           << " outputs when a multiple of " << count
+                           << " is needed";
+    if (outputs / count > kMaxDimension / getOutputs()->getPeriod())
+      return emitOpError() << "has outputs of a tensor of more than "
+                           << kMaxDimension;
   }
   if (getFormat() && type.getRank() == 1 &&
       getFormat()->getValue() != WeightFormat::F32)

@@ -15,6 +15,8 @@ namespace {
 /// Heads that are to be rotated, and normed before where `norm` is set.
 struct RotatedHeads {
   Value heads, cos, sin;
+  /// The size of a head, if only a part of it is rotated.
+  IntegerAttr headDim;
   FlatSymbolRefAttr norm;
   FloatAttr eps;
 };
@@ -31,8 +33,8 @@ static FailureOr<RotatedHeads> matchRotation(AttentionOp op, Value value,
                         "rotated as they are read";
     return failure();
   }
-  RotatedHeads rotated = {rope.getInput(), rope.getCos(), rope.getSin(),
-                          nullptr, nullptr};
+  RotatedHeads rotated = {rope.getInput(),       rope.getCos(), rope.getSin(),
+                          rope.getHeadDimAttr(), nullptr,       nullptr};
   auto norm = rope.getInput().getDefiningOp<RmsNormOp>();
   if (!norm || !norm.getHeadDim())
     return rotated;
@@ -69,12 +71,13 @@ static LogicalResult fuse(AttentionOp op) {
 
   OpBuilder builder(op);
   AppendOp::create(builder, op.getLoc(), k->heads, op.getValues(), k->cos,
-                   k->sin, op.getLayerAttr(), k->norm, k->eps);
+                   k->sin, op.getLayerAttr(), k->headDim, k->norm, k->eps);
   op.getKeysMutable().clear();
   op.getValuesMutable().clear();
   op.getQueriesMutable().assign(q->heads);
   op.getCosMutable().assign(q->cos);
   op.getSinMutable().assign(q->sin);
+  op.setPartial(q->headDim != nullptr);
   if (q->norm) {
     op.setNormAttr(q->norm);
     op.setEpsAttr(q->eps);

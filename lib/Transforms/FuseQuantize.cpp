@@ -15,7 +15,7 @@ namespace qwen {
 static bool canQuantize(Operation *op) {
   if (auto norm = dyn_cast_or_null<RmsNormOp>(op))
     return !norm.getHeadDim();
-  return isa_and_nonnull<SwiGluOp>(op);
+  return isa_and_nonnull<GateOp, SwiGluOp>(op);
 }
 
 namespace {

@@ -77,7 +77,7 @@ private:
   }
 
   /// Gives each weight its format. A matrix has the format of the last rule
-  /// that matches its name, or `weights`.
+  /// that matches its name, or `weights`, unless it is exact.
   LogicalResult setFormats() {
     SmallVector<Rule> rules;
     for (StringRef text : tensorWeights) {
@@ -96,6 +96,10 @@ private:
             format = rule.format.value_or(infoOf(weight.getStoredType()).kept);
             rule.isUsed = true;
           }
+        if (weight.getExact())
+          format = weight.getStoredType() == StoredType::BF16
+                       ? WeightFormat::BF16
+                       : WeightFormat::F32;
       }
       weight.setFormatAttr(FormatAttr::get(&getContext(), format));
     }

@@ -91,9 +91,6 @@ LogicalResult Contract::verifyQuantized(Operation *op) {
       .Case<AddBiasOp, AddOp>(
           [&](auto o) { return refuse(o, "qwen-fuse-epilogues"); })
       .Case<RopeOp>([&](auto o) { return refuse(o, "qwen-fuse-attention"); })
-      .Case<RmsNormOp>([&](RmsNormOp o) {
-        return o.getHeadDim() ? refuse(o, "qwen-fuse-attention") : success();
-      })
       .Case<AttentionOp>([&](AttentionOp o) {
         return o.getKeys()
                    ? lacks(o, "qwen.append of its own", "qwen-fuse-attention")

@@ -82,22 +82,6 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // -----
 
-// Norms of heads are parts of attention.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
-qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
-qwen.weight @h : tensor<16xf32> from "m" at 0 as #qwen.format<f32>
-qwen.packed @h.packed [@h] : tensor<16xf32> at 8192
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  // expected-error @+1 {{over heads is not fused; run qwen-fuse-attention first}}
-  %y = qwen.rms_norm %x, @h eps 1.0e-06 heads 16 packed [@h.packed] kernels [#qwen.kernel<rms_norm_f32_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
-  return
-}
-}
-
-// -----
-
 // Products read rows without gaps.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>

@@ -267,3 +267,111 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
   %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @n8 eps 1.0e-06 : tensor<?x64xf32>
   return
 }
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Partial rotation, linear attention
+//===----------------------------------------------------------------------===//
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{head is 8 wide when 16 or more is needed}}
+  %y = qwen.rope %x, %c, %c heads 8 : tensor<?x64xf32>, tensor<?x8xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{row is 64 when a multiple of 24 is needed}}
+  %y = qwen.rope %x, %c, %c heads 24 : tensor<?x64xf32>, tensor<?x8xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{head is 8 wide when 16 or more is needed}}
+  qwen.append %x, %x, %c, %c layer 0 heads 8 : tensor<?x64xf32>, tensor<?x8xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{cos is 8 wide when 16 is needed}}
+  %y = qwen.attention %x rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{head is 8 wide when 16 or more is needed}}
+  %y = qwen.attention %x rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) partial layer 0 heads 8 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{is partial without rope}}
+  %y = qwen.attention %x append(%x, %x : tensor<?x64xf32>, tensor<?x64xf32>) partial layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{has 0 key_heads when 1 or more is needed}}
+  %o = qwen.delta_rule %u, %a, %a layer 0 key_heads 0 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{heads of values is 4 when a multiple of 3 is needed}}
+  %o = qwen.delta_rule %u, %a, %a layer 0 key_heads 3 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{input is 256 wide when more than the result's 256 is needed}}
+  %o = qwen.delta_rule %u, %a, %a layer 0 key_heads 2 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x256xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{result is 64 when a multiple of 128 is needed}}
+  %o = qwen.delta_rule %u, %a, %a layer 0 key_heads 2 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{width of q and k is 128 when a multiple of 256 is needed}}
+  %o = qwen.delta_rule %u, %a, %a layer 0 key_heads 4 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
+  return
+}
+
+// -----
+
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{layer is 65536 when 0 to 65535 is needed}}
+  %o = qwen.delta_rule %u, %a, %a layer 65536 key_heads 2 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
+  return
+}
+
+// -----
+
+qwen.weight @t : tensor<512xf32> from "m" at 0
+func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
+  // expected-error@+1 {{weight @t is 'tensor<512xf32>' when 'tensor<1024xf32>' is needed}}
+  %y = qwen.short_convolution %u, @t layer 0 : tensor<?x256xf32>
+  return
+}

@@ -723,3 +723,38 @@ func.func @f(%x: tensor<?x64xf32>) {
   %y = qwen.lm_head %x, @w {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?x64xf32> -> tensor<?x32xf32>
   return
 }
+
+// -----
+
+// expected-error@+1 {{has a map when only a vector in a file can have one}}
+qwen.weight @w : tensor<32x32xf32> from "m" at 0 map exp
+
+// -----
+
+// expected-error@+1 {{has exact when only a matrix can have it}}
+qwen.weight @w : tensor<32xf32> from "m" at 0 exact
+
+// -----
+
+// expected-error@+1 {{has outputs when only a matrix can have it}}
+qwen.weight @w : tensor<32xf32> from "m" at 0 outputs #qwen.outputs<period = 2, first = 0, count = 1>
+
+// -----
+
+// expected-error@+1 {{is exact when only a matrix of floats can be}}
+qwen.weight @w : tensor<32x32xf32> from "m" at 0 stored #qwen.stored<Q8_0> exact
+
+// -----
+
+// expected-error@+1 {{has 32 outputs when a multiple of 3 is needed}}
+qwen.weight @w : tensor<32x32xf32> from "m" at 0 outputs #qwen.outputs<period = 4, first = 0, count = 3>
+
+// -----
+
+// expected-error@+1 {{has outputs of a tensor of more than 268435456}}
+qwen.weight @w : tensor<32x32xf32> from "m" at 0 outputs #qwen.outputs<period = 268435456, first = 0, count = 1>
+
+// -----
+
+// expected-error@+1 {{takes 3 outputs from 2 of 4 when some of them are needed}}
+qwen.weight @w : tensor<33x32xf32> from "m" at 0 outputs #qwen.outputs<period = 4, first = 2, count = 3>

@@ -40,6 +40,13 @@ qwen.weight @q.bias : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
 qwen.weight @k.bias : tensor<32xbf16> from "m" at 0 as #qwen.format<f32>
 // CHECK: qwen.weight @stored : tensor<2x256xf32> from "m.gguf" at 32 stored <Q4_K> as <q8_0>
 qwen.weight @stored : tensor<2x256xf32> from "m.gguf" at 32 stored #qwen.stored<Q4_K> as #qwen.format<q8_0>
+// CHECK: qwen.weight @mapped : tensor<64xbf16> from "m" at 0 map plus_one
+qwen.weight @mapped : tensor<64xbf16> from "m" at 0 map plus_one
+// CHECK: qwen.weight @rate : tensor<4xf32> from "m" at 0 map exp
+qwen.weight @rate : tensor<4xf32> from "m" at 0 map exp
+// CHECK: qwen.weight @some : tensor<64x64xbf16> from "m" at 0 outputs <period = 64, first = 32, count = 32> exact as <bf16>
+qwen.weight @some : tensor<64x64xbf16> from "m" at 0 outputs #qwen.outputs<period = 64, first = 32, count = 32> exact as #qwen.format<bf16>
+qwen.weight @taps : tensor<1024xf32> from "m" at 0
 // CHECK: qwen.weight @rope.frequencies : tensor<16xf32> frequencies <theta = 1.000000e+06>
 qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
 // CHECK: qwen.weight @rope.yarn : tensor<16xf32> frequencies <theta = 1.000000e+06, yarn = <factor = 4.000000e+00, positions = 32768, fast = 3.200000e+01, slow = 1.000000e+00>>
@@ -114,6 +121,32 @@ func.func @heads(%positions: tensor<?xi32>, %q: tensor<?x64xf32>, %k: tensor<?x3
   // CHECK: qwen.attention %{{.*}} rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.000000e-03
   // CHECK-SAME: kernels [#qwen.kernel<norm_rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] : tensor<?x64xf32>
   %a2 = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.0e-03 kernels [#qwen.kernel<norm_rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] : tensor<?x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @partial
+func.func @partial(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x8xf32>) {
+  // CHECK: qwen.rope %{{.*}}, %{{.*}}, %{{.*}} heads 32 : tensor<?x64xf32>, tensor<?x8xf32>
+  %r = qwen.rope %q, %c, %c heads 32 : tensor<?x64xf32>, tensor<?x8xf32>
+  // CHECK: qwen.append %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} layer 3 heads 32 norm @head_norm eps 1.000000e-03 : tensor<?x32xf32>, tensor<?x8xf32>
+  qwen.append %k, %k, %c, %c layer 3 heads 32 norm @head_norm eps 1.0e-03 : tensor<?x32xf32>, tensor<?x8xf32>
+  // CHECK: %[[A:.*]] = qwen.attention %{{.*}} rope(%{{.*}}, %{{.*}} : tensor<?x8xf32>, tensor<?x8xf32>) partial layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
+  %a = qwen.attention %q rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) partial layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
+  // CHECK: qwen.gate %[[A]], %{{.*}} : tensor<?x64xf32> -> tensor<?x64xf32>
+  %g = qwen.gate %a, %q : tensor<?x64xf32> -> tensor<?x64xf32>
+  // CHECK: qwen.gate %[[A]], %{{.*}} kernels [#qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %gq = qwen.gate %a, %q kernels [#qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
+
+// CHECK-LABEL: func.func @linear_attention
+func.func @linear_attention(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>) {
+  // CHECK: %[[C:.*]] = qwen.short_convolution %{{.*}}, @taps layer 2 : tensor<?x256xf32>
+  %c = qwen.short_convolution %u, @taps layer 2 : tensor<?x256xf32>
+  // CHECK: %[[D:.*]], %[[B:.*]] = qwen.delta_gates %{{.*}}, %{{.*}}, @rate, @rate kernels [] : tensor<?x4xf32>
+  %d, %b = qwen.delta_gates %a, %a, @rate, @rate kernels [] : tensor<?x4xf32>
+  // CHECK: qwen.delta_rule %[[C]], %[[D]], %[[B]] layer 2 key_heads 2 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
+  %o = qwen.delta_rule %c, %d, %b layer 2 key_heads 2 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
   return
 }
 

@@ -1,6 +1,6 @@
 """Every kind of bad checkpoint stops qwen-opt with one clear line and leaves no file.
 
-  bad_checkpoint.py CHECKPOINT WORKDIR      CHECKPOINT is a small one in a single file
+  bad_checkpoint.py CHECKPOINT HYBRID WORKDIR      both checkpoints are small ones in a single file
 """
 import json
 import os
@@ -11,7 +11,7 @@ import sys
 
 from checks import Checks
 
-SOURCE, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+SOURCE, HYBRID, WORK = map(pathlib.Path, sys.argv[1:4])
 checks = Checks()
 
 
@@ -32,16 +32,16 @@ def attempt(name, folder, *needles, options=()):
     checks.check(not list(out_folder.iterdir()), f"{name}: left {list(out_folder.iterdir())}")
 
 
-def copy():
+def copy(source=SOURCE):
     folder = WORK / "bad"
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(SOURCE, folder)
+    shutil.copytree(source, folder)
     return folder
 
 
-def with_config(name, change, *needles, file="config.json"):
+def with_config(name, change, *needles, file="config.json", source=SOURCE):
     """`change` edits the JSON in place, or returns text to write instead."""
-    folder = copy()
+    folder = copy(source)
     config = json.loads((folder / file).read_text())
     text = change(config)
     (folder / file).write_text(text if isinstance(text, str) else json.dumps(config))
@@ -59,6 +59,17 @@ def with_header(name, change, *needles):
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + size:])
     attempt(name, folder, *needles)
+
+
+def with_nan(name, tensor, *needles):
+    """A hybrid whose f32 tensor begins with a NaN."""
+    path = copy(HYBRID) / "model.safetensors"
+    raw = bytearray(path.read_bytes())
+    size = int.from_bytes(raw[:8], "little")
+    begin = 8 + size + json.loads(raw[8:8 + size])[tensor]["data_offsets"][0]
+    raw[begin:begin + 4] = b"\0\0\xc0\x7f"
+    path.write_bytes(raw)
+    attempt(name, path.parent, *needles, tensor)
 
 
 def with_bytes(name, change, *needles):
@@ -98,6 +109,19 @@ def main():
     with_config("sliding layers", lambda c: c.update(layer_types=["sliding_attention"] * c["num_hidden_layers"]),
                 "sliding_attention")
     with_config("partial rotation", lambda c: c.update(partial_rotary_factor=0.5), "partial_rotary_factor")
+    for key, value, *needles in (
+            ("layer_types", ["linear_attention"], "layer_types", "5"),
+            ("layer_types", ["mamba"] * 5, "mamba", "linear_attention"),
+            ("linear_conv_kernel_dim", 3, "linear_conv_kernel_dim", "4"),
+            ("linear_num_value_heads", 4, "model.layers.0.linear_attn.in_proj_qkv.weight", "[224, 64]", "[256, 64]"),
+            ("linear_num_key_heads", 2, "linear_num_value_heads", "multiple"),
+            ("rope_parameters", {"rope_theta": 1e5, "partial_rotary_factor": 0.2}, "partial_rotary_factor", "0.2"),
+            ("attn_output_gate", False, "attn_output_gate"),
+            ("architectures", ["Qwen3_5ForConditionalGeneration"], "text_config"),
+            ("architectures", ["Qwen3_5MoeForCausalLM"], "Qwen3_5MoeForCausalLM", "Qwen3_5ForCausalLM")):
+        with_config(f"hybrid with {key} = {value}", lambda c: c.update({key: value}), *needles, source=HYBRID)
+    for tensor in ("A_log", "dt_bias", "conv1d.weight"):
+        with_nan(f"NaN in {tensor}", f"model.layers.0.linear_attn.{tensor}")
     with_config("quantized", lambda c: c.update(quantization_config={"quant_method": "gptq"}), "quantization_config")
     with_config("generation config", lambda c: c.update(temperature="hot"), "generation_config.json", "temperature",
                 file="generation_config.json")

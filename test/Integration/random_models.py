@@ -2,8 +2,8 @@
 
   random_models.py WORKDIR AARCH64_QWEN_RUN [COUNT [FIRST_SEED]]
 
-Every seed gives a checkpoint, formats and a way to run them. Half of the seeds draw a format for each matrix. Every fourth one
-also runs on an emulated machine. A failure names its seed.
+Every seed gives a checkpoint, formats and a way to run them. Half of the seeds draw a format for each matrix, and every fourth
+one is a hybrid. Every fourth one also runs on an emulated machine. A failure names its seed.
 """
 import math
 import pathlib
@@ -20,6 +20,14 @@ FIRST = int(sys.argv[4]) if len(sys.argv) > 4 else 0
 MACHINES = [("cortex-a72", "cortex-a72"), ("neoverse-n1", "neoverse-n1")]
 MACHINES += [(target, f"max,sve-default-vector-length={length}") for target in ("armv8.2-a+sve", "neoverse-n2")
              for length in (16, 32, 64, 256)]
+
+
+def random_hybrid(rng):
+    """The shape of a hybrid, as random_shape's, with the heads of linear attention."""
+    kv_heads, key_heads = (int(n) for n in rng.integers(1, 4, 2))
+    linear = (key_heads, 32 * int(rng.integers(1, 5)), key_heads * int(rng.integers(1, 4)), 32 * int(rng.integers(1, 4)))
+    return ("qwen3_5", 32 * int(rng.integers(1, 9)), int(rng.integers(1, 6)), kv_heads * int(rng.integers(1, 4)), kv_heads,
+            32 * int(rng.integers(1, 5)), 32 * int(rng.integers(1, 9)), int(rng.integers(2, 300)), bool(rng.integers(2)), linear)
 
 
 def random_shape(rng):
@@ -49,7 +57,7 @@ def compare(checks, what, checkpoint, ids, weights, mix, kv, machine, *options):
 
 def random_model(checks, seed):
     rng = np.random.default_rng(seed)
-    shape = random_shape(rng)
+    shape = random_hybrid(rng) if seed % 4 == 1 else random_shape(rng)
     context = int(2 ** rng.uniform(0, 15))
     more = {"max_position_embeddings": context, "rope_theta": float(rng.choice([1e4, 1e6, 5e6])),
             "rms_norm_eps": float(rng.choice([1e-5, 1e-6]))}

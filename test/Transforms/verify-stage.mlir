@@ -107,15 +107,6 @@ func.func @forward(%x: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<32xbf16> from "m" at 0 as #qwen.format<f32>
-func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{'qwen.rms_norm' op is not a part of stage quantized; run qwen-fuse-attention first}}
-  %y = qwen.rms_norm %x, @w eps 1.0e-06 heads 32 : tensor<?x64xf32> -> tensor<?x64xf32>
-  return
-}
-
-// -----
-
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{'qwen.attention' op has no qwen.append of its own in stage quantized; run qwen-fuse-attention first}}
   %y = qwen.attention %x append(%x, %x : tensor<?x64xf32>, tensor<?x64xf32>) layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>

@@ -41,6 +41,31 @@ static json qwen3() {
     "use_sliding_window": false, "vocab_size": 321})");
 }
 
+/// A Qwen3.5 as it is published, with small sizes.
+static json qwen35() {
+  json text = qwen3();
+  text.erase("architectures");
+  text.update({{"num_hidden_layers", 6},
+               {"layer_types",
+                {"linear_attention", "linear_attention", "full_attention",
+                 "linear_attention", "linear_attention", "full_attention"}},
+               {"attn_output_gate", true},
+               {"linear_conv_kernel_dim", 4},
+               {"linear_num_key_heads", 2},
+               {"linear_key_head_dim", 64},
+               {"linear_num_value_heads", 6},
+               {"linear_value_head_dim", 32},
+               {"rope_parameters",
+                {{"rope_theta", 1e7},
+                 {"rope_type", "default"},
+                 {"partial_rotary_factor", 0.25},
+                 {"mrope_section", {2, 1, 1}}}}});
+  return {{"architectures", {"Qwen3_5ForConditionalGeneration"}},
+          {"text_config", text},
+          {"tie_word_embeddings", true},
+          {"vision_config", {{"depth", 1}}}};
+}
+
 static ModelConfig read(const json &config) {
   TempDir dir;
   dir.write("config.json", config.dump());
@@ -91,6 +116,79 @@ TEST(Config, ReadsTransformers5Keys) {
   EXPECT_EQ(config.ropeTheta, 5e6);
   EXPECT_EQ(config.rmsNormEps, 1e-5);
   EXPECT_FALSE(config.tied);
+}
+
+TEST(Config, ReadsHybrids) {
+  ModelConfig config = read(qwen35());
+  EXPECT_EQ(config.architecture, Architecture::Qwen3_5Vision);
+  EXPECT_EQ(config.isLinear,
+            std::vector<bool>({true, true, false, true, true, false}));
+  EXPECT_EQ(config.deltaRule.keyHeads, 2);
+  EXPECT_EQ(config.deltaRule.keyDim, 64);
+  EXPECT_EQ(config.deltaRule.valueHeads, 6);
+  EXPECT_EQ(config.deltaRule.valueDim, 32);
+  EXPECT_EQ(config.deltaRule.channels(), 448);
+  EXPECT_EQ(config.rotatedDim, 8);
+  EXPECT_EQ(config.ropeTheta, 1e7);
+  EXPECT_TRUE(config.tied);
+
+  json text = qwen35()["text_config"];
+  text["architectures"] = {"Qwen3_5ForCausalLM"};
+  text["full_attention_interval"] = 3;
+  text["rope_parameters"]["rope_type"] = "mrope";
+  text.erase("layer_types");
+  config = read(text);
+  EXPECT_EQ(config.architecture, Architecture::Qwen3_5);
+  EXPECT_EQ(config.isLinear,
+            std::vector<bool>({true, true, false, true, true, false}));
+  EXPECT_FALSE(config.tied);
+  EXPECT_EQ(read(qwen3()).rotatedDim, 32);
+}
+
+TEST(Config, RefusesOtherHybrids) {
+  const auto error = [](const char *key, const json &value) {
+    return errorWith(qwen35(), std::string("text_config/") + key, value);
+  };
+  json config = qwen35();
+  config.erase("text_config");
+  EXPECT_EQ(errorOf(config), "has no text_config");
+  EXPECT_EQ(error("layer_types", {"full_attention"}),
+            "text_config.layer_types has 1 elements when num_hidden_layers is "
+            "6");
+  EXPECT_EQ(error("layer_types/1", "mamba"),
+            "text_config.layer_types[1] \"mamba\" is not supported; supported "
+            "are \"full_attention\" and \"linear_attention\"");
+  EXPECT_EQ(error("linear_conv_kernel_dim", 3),
+            "text_config.linear_conv_kernel_dim is 3 when an integer from 4 to "
+            "4 is needed");
+  EXPECT_EQ(error("linear_num_value_heads", 5),
+            "text_config.linear_num_value_heads is 5 when a multiple of "
+            "linear_num_key_heads, 2, is needed");
+  EXPECT_EQ(error("linear_key_head_dim", 48),
+            "text_config.linear_key_head_dim is 48 when a multiple of 32 is "
+            "needed");
+  EXPECT_EQ(error("head_dim", 40),
+            "text_config.head_dim is 40 when a multiple of 32 is needed");
+  for (double factor : {0.1, 0.5625, 0.0})
+    EXPECT_EQ(
+        error("rope_parameters/partial_rotary_factor", factor),
+        "text_config.rope_parameters.partial_rotary_factor is " +
+            json(factor).dump() +
+            " when a part of head_dim, 32, that is a multiple of 8 is needed");
+  EXPECT_EQ(error("attn_output_gate", false),
+            "text_config.attn_output_gate false is not supported; supported is "
+            "true");
+  EXPECT_EQ(error("output_gate_type", "sigmoid"),
+            "text_config.output_gate_type \"sigmoid\" is not supported; "
+            "supported is \"swish\"");
+  EXPECT_EQ(error("dual_chunk_attention_config", {{"chunk_size", 1}}),
+            "text_config.dual_chunk_attention_config an object is not "
+            "supported; supported is null");
+  config = qwen35();
+  config["quantization_config"] = {{"quant_method", "fp8"}};
+  EXPECT_EQ(errorOf(config),
+            "quantization_config is not supported; the weights of the original "
+            "model, in F32, F16 or BF16, are needed");
 }
 
 TEST(Config, ReadsYarn) {
@@ -298,7 +396,8 @@ TEST(Config, RefusesOtherModels) {
     EXPECT_EQ(errorWith(qwen2(), "architectures/0", name),
               std::string("architectures[0] \"") + name +
                   "\" is not supported; supported are Qwen2ForCausalLM (Qwen2, "
-                  "Qwen2.5) and Qwen3ForCausalLM");
+                  "Qwen2.5), Qwen3ForCausalLM, Qwen3_5ForCausalLM and "
+                  "Qwen3_5ForConditionalGeneration (the text of Qwen3.5)");
   EXPECT_EQ(messageOf([] {
               readModelConfig(QWEN_SOURCE_DIR
                               "/test/Inputs/checkpoints/qwen3-moe-f32");
@@ -306,8 +405,9 @@ TEST(Config, RefusesOtherModels) {
             QWEN_SOURCE_DIR
             "/test/Inputs/checkpoints/qwen3-moe-f32/config.json: "
             "architectures[0] \"Qwen3MoeForCausalLM\" is not supported; "
-            "supported are Qwen2ForCausalLM (Qwen2, Qwen2.5) and "
-            "Qwen3ForCausalLM");
+            "supported are Qwen2ForCausalLM (Qwen2, Qwen2.5), "
+            "Qwen3ForCausalLM, Qwen3_5ForCausalLM and "
+            "Qwen3_5ForConditionalGeneration (the text of Qwen3.5)");
   EXPECT_EQ(errorWith(qwen2(), "hidden_act", "gelu"),
             "hidden_act \"gelu\" is not supported; supported is \"silu\"");
   EXPECT_EQ(errorWith(qwen2(), "rope_scaling", {{"rope_type", "linear"}}),

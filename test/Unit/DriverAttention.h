@@ -143,6 +143,7 @@ struct AttentionOps {
                      headDim, kvElementBytes(cache), /*cache=*/0, pageBytes,
                      scratch.data(), norm < 0 ? numerics::rope : nullptr,
                      norm < 0 ? nullptr : numerics::normRope,
+                     /*headNorm=*/nullptr, headDim / 2,
                      numerics::reference<KernelOp::AppendK>(format),
                      numerics::reference<KernelOp::AppendV>(format));
   }
@@ -158,8 +159,8 @@ struct AttentionOps {
         groupQueries, headDim, kvElementBytes(cache), /*cache=*/0, pageBytes,
         static_cast<float>(1 / std::sqrt(static_cast<double>(headDim))),
         blockTokens, scratch.data(), norm < 0 ? numerics::rope : nullptr,
-        norm < 0 ? nullptr : numerics::normRope,
-        numerics::reference<KernelOp::AttentionScores>(format),
+        norm < 0 ? nullptr : numerics::normRope, /*headNorm=*/nullptr,
+        headDim / 2, numerics::reference<KernelOp::AttentionScores>(format),
         numerics::reference<KernelOp::AttentionValues>(format),
         numerics::softmaxPage, numerics::mergePage, numerics::finishAttention);
   }

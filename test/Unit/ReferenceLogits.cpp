@@ -173,7 +173,8 @@ private:
       some.insert(some.end(), all.begin() + output * hidden,
                   all.begin() + (output + 1) * hidden);
     }
-    return {formatOfMatrix(path + ".weight"), n, hidden, some};
+    const std::string name = path + (first ? ".gate.weight" : ".weight");
+    return {formatOfMatrix(name), n, hidden, some};
   }
 
   /// A tensor of any type as f32.

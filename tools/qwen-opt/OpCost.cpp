@@ -225,5 +225,7 @@ OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,
       if (calls.number > 0)
         add(cycles.ofCall(*kernel, calls.size), calls.number);
   }
+  if (cost.kernels.empty())
+    cost.cycles.reset();
   return cost;
 }

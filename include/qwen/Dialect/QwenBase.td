@@ -3,6 +3,7 @@
 #ifndef QWEN_DIALECT_QWENBASE_TD
 #define QWEN_DIALECT_QWENBASE_TD
 
+include "qwen/Dialect/QwenEnums.td"
 include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/BuiltinAttributeInterfaces.td"
 include "mlir/IR/OpBase.td"
@@ -143,6 +144,27 @@ def Qwen_FrequenciesAttr : Qwen_Attr<"Frequencies", "frequencies"> {
   }];
   let parameters = (ins APFloatParameter<"base of the frequencies">:$theta, OptionalParameter<"::qwen::YarnAttr">:$yarn);
   let assemblyFormat = "`<` `theta` `=` custom<Float>($theta) (`,` `yarn` `=` $yarn^)? `>`";
+}
+
+def Qwen_OutputsAttr : Qwen_Attr<"Outputs", "outputs"> {
+  let summary = "Some outputs of a stored matrix";
+  let description = [{
+    Of each `period` outputs of the tensor, the `count` ones from `first` on.
+
+    Example: `#qwen.outputs<period = 512, first = 256, count = 256>`
+  }];
+  let parameters = (ins "int64_t":$period, "int64_t":$first, "int64_t":$count);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// The tensor's number of output `i`.
+    int64_t stored(int64_t i) const { return i / getCount() * getPeriod() + getFirst() + i % getCount(); }
+  }];
+}
+
+/// As it stands in the syntax of `qwen.weight`.
+def Qwen_WeightMapAttr : EnumAttr<Qwen_Dialect, Qwen_WeightMap, "weight_map"> {
+  let assemblyFormat = "$value";
 }
 
 def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {

@@ -17,7 +17,8 @@ def Qwen_WorkUnit : Qwen_Enum<"WorkUnit", "What the work of an op consists of", 
   I32EnumAttrCase<"Token", 0, "token">,
   I32EnumAttrCase<"Panel", 1, "panel">,
   I32EnumAttrCase<"TokenHead", 2, "token_head">,
-  I32EnumAttrCase<"TokenBlock", 3, "token_block">
+  I32EnumAttrCase<"TokenBlock", 3, "token_block">,
+  I32EnumAttrCase<"Columns", 4, "columns">
 ]>;
 
 /// OwnBuffers: each result has its own. OneBuffer: results lie side by side for
@@ -27,6 +28,12 @@ def Qwen_ResultPlace : Qwen_Enum<"ResultPlace", "Where the results of an op lie"
   I32EnumAttrCase<"OwnBuffers", 0, "own_buffers">,
   I32EnumAttrCase<"OneBuffer", 1, "one_buffer">,
   I32EnumAttrCase<"CallResult", 2, "call_result">
+]>;
+
+/// PlusOne: f32(1 + x). Exp: exp(x) of docs/numerics.md.
+def Qwen_WeightMap : Qwen_Enum<"WeightMap", "What the compiler computes of the values of a vector", [
+  I32EnumAttrCase<"PlusOne", 0, "plus_one">,
+  I32EnumAttrCase<"Exp", 1, "exp">
 ]>;
 
 def Qwen_Stage : Qwen_Enum<"Stage", "Stages of a module, in order", [

@@ -224,23 +224,27 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
   let summary = "Rotates each head by its position";
   let description = [{
     Half-split rotation: y1 = x1 * cos - x2 * sin, y2 = x2 * cos + x1 * sin,
-    where x1 and x2 are the halves of a head. qwen-fuse-attention makes it a
-    part of `qwen.append` (keys) and `qwen.attention` (queries).
+    where x1 and x2 are the halves of a head, or, with `heads`, of the first
+    values of heads of that size: twice as many as cos has. qwen-fuse-attention
+    makes it a part of `qwen.append` (keys) and `qwen.attention` (queries).
 
     Example:
 
     ```mlir
     %y = qwen.rope %x, %cos, %sin : tensor<?x896xf32>, tensor<?x32xf32>
+    %y = qwen.rope %x, %cos, %sin heads 256 : tensor<?x2048xf32>, tensor<?x32xf32>
     ```
   }];
-  let arguments = (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin);
+  let arguments = (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin,
+                       OptionalAttr<I64Attr>:$head_dim);
   let results = (outs Qwen_FloatActivations:$result);
   let assemblyFormat = [{
-    $input `,` $cos `,` $sin attr-dict `:` type($input) `,` type($cos)
+    $input `,` $cos `,` $sin (`heads` $head_dim^)? attr-dict `:` type($input) `,` type($cos)
   }];
   let hasVerifier = 1;
-  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$cos, "::mlir::Value":$sin), [{
-    build($_builder, $_state, input.getType(), input, cos, sin);
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$cos, "::mlir::Value":$sin,
+                                 CArg<"::mlir::IntegerAttr", "{}">:$headDim), [{
+    build($_builder, $_state, input.getType(), input, cos, sin, headDim);
   }]>];
 }
 
@@ -250,15 +254,15 @@ def Qwen_AppendOp : Qwen_ComputeOp<"append", "TokenHead",
     ["getWeightUses", "getCacheUse", "addWork"],
     (ins Qwen_FloatActivations:$keys, Qwen_FloatActivations:$values,
          Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin, I64Attr:$layer,
-         OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps),
-    [{$keys `,` $values `,` $cos `,` $sin `layer` custom<Integer>($layer)
+         OptionalAttr<I64Attr>:$head_dim, OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps),
+    [{$keys `,` $values `,` $cos `,` $sin `layer` custom<Integer>($layer) (`heads` $head_dim^)?
       (`norm` $norm^ `eps` $eps)?}], "type($keys) `,` type($cos)"> {
   let summary = "Appends keys and values to the cache";
   let description = [{
     For each token and KV head: norms the key (if `norm` is given, with `eps`),
-    rotates it, rounds it to the cache's format and writes it to the token's
-    slot of layer `layer`. Rounds and writes the value without norm and
-    rotation.
+    rotates it (or its first values, with `heads` as in `qwen.rope`), rounds it
+    to the cache's format and writes it to the token's slot of layer `layer`.
+    Rounds and writes the value without norm and rotation.
 
     Example:
 
@@ -270,11 +274,15 @@ def Qwen_AppendOp : Qwen_ComputeOp<"append", "TokenHead",
   let results = (outs);
   let hasVerifier = 1;
   let builders = [OpBuilder<(ins "::mlir::Value":$keys, "::mlir::Value":$values, "::mlir::Value":$cos,
-                                 "::mlir::Value":$sin, "::mlir::IntegerAttr":$layer,
+                                 "::mlir::Value":$sin, "::mlir::IntegerAttr":$layer, "::mlir::IntegerAttr":$headDim,
                                  "::mlir::FlatSymbolRefAttr":$norm, "::mlir::FloatAttr":$eps), [{
-    build($_builder, $_state, keys, values, cos, sin, layer, norm, eps,
+    build($_builder, $_state, keys, values, cos, sin, layer, headDim, norm, eps,
           /*packed=*/nullptr, /*kernels=*/nullptr, /*plan=*/nullptr);
   }]>];
+  let extraClassDeclaration = [{
+    /// Values of a KV head.
+    int64_t getHeadSize();
+  }];
 }
 
 def Qwen_AttentionOp : Qwen_ComputeOp<"attention", "TokenHead",
@@ -283,10 +291,10 @@ def Qwen_AttentionOp : Qwen_ComputeOp<"attention", "TokenHead",
     ["getWeightUses", "getCacheUse", "addWork"],
     (ins Qwen_FloatActivations:$queries, Optional<Qwen_FloatActivations>:$keys,
          Optional<Qwen_FloatActivations>:$values, Optional<Qwen_FloatActivations>:$cos,
-         Optional<Qwen_FloatActivations>:$sin, I64Attr:$layer, I64Attr:$heads,
+         Optional<Qwen_FloatActivations>:$sin, UnitAttr:$partial, I64Attr:$layer, I64Attr:$heads,
          I64Attr:$kv_heads, OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps),
     [{$queries (`append` `(` $keys^ `,` $values `:` type($keys) `,` type($values) `)`)?
-      (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)?
+      (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)? (`partial` $partial^)?
       `layer` custom<Integer>($layer) `heads` custom<Integer>($heads)
       `kv_heads` custom<Integer>($kv_heads) (`norm` $norm^ `eps` $eps)?}],
     "type($queries)"> {
@@ -296,7 +304,8 @@ def Qwen_AttentionOp : Qwen_ComputeOp<"attention", "TokenHead",
     the token's own, in layer `layer`. `heads` query heads share `kv_heads` KV
     heads. In the graph, the op first appends the keys and values in `append` to
     the cache. After qwen-fuse-attention, a `qwen.append` does that, and this op
-    norms (`norm`, `eps`) and rotates (`rope`: cos, sin) the queries.
+    norms (`norm`, `eps`) and rotates (`rope`: cos, sin) the queries; `partial`
+    rotates only the first values of each head, twice as many as cos has.
 
     Example:
 
@@ -314,6 +323,105 @@ def Qwen_AttentionOp : Qwen_ComputeOp<"attention", "TokenHead",
       return ::llvm::cast<::mlir::RankedTensorType>(getQueries().getType())
                  .getDimSize(1) / static_cast<int64_t>(getHeads());
     }
+  }];
+}
+
+def Qwen_GateOp : Qwen_ComputeOp<"gate", "TokenBlock", [Pure, AllTypesMatch<["input", "gate"]>], [],
+    (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$gate),
+    "$input `,` $gate", "type($input) `->` type($result)"> {
+  let summary = "input * sigmoid(gate)";
+  let description = [{
+    The gate of attention. With a quantized result type, the op also quantizes
+    its result in blocks.
+
+    Example:
+
+    ```mlir
+    %y = qwen.gate %o, %gate : tensor<?x2048xf32> -> tensor<?x2048xf32>
+    ```
+  }];
+  let results = (outs Qwen_Activations:$result);
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Linear attention
+//===----------------------------------------------------------------------===//
+
+def Qwen_ShortConvolutionOp : Qwen_ComputeOp<"short_convolution", "Columns",
+    [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["input", "result"]>],
+    ["getWeightUses", "getCacheUse", "addWork"],
+    (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, I64Attr:$layer),
+    "$input `,` $weight `layer` custom<Integer>($layer)", "type($input)"> {
+  let summary = "Causal convolution of each channel, then silu";
+  let description = [{
+    Channel c of token t becomes silu(sum over j < 4 of w[c][j] *
+    input[t - 3 + j][c]) over the tokens of its sequence, with zeros before the
+    first. The weight is a vector [channels][4]. The inputs of the last three
+    tokens of a sequence are its fixed cache "convolution" of layer `layer`.
+
+    Example:
+
+    ```mlir
+    %c = qwen.short_convolution %u, @conv1d.weight layer 0 : tensor<?x6144xf32>
+    ```
+  }];
+  let results = (outs Qwen_FloatActivations:$result);
+  let hasVerifier = 1;
+}
+
+def Qwen_DeltaGatesOp : Qwen_ComputeOp<"delta_gates", "Token",
+    [Pure, AllTypesMatch<["a", "b", "decay", "beta"]>], ["getWeightUses"],
+    (ins Qwen_FloatActivations:$a, Qwen_FloatActivations:$b, FlatSymbolRefAttr:$rate,
+         FlatSymbolRefAttr:$bias),
+    "$a `,` $b `,` $rate `,` $bias", "type($a)"> {
+  let summary = "Decay and strength of each value head";
+  let description = [{
+    decay = exp(-rate * softplus(a + bias)) and beta = sigmoid(b).
+
+    Example:
+
+    ```mlir
+    %decay, %beta = qwen.delta_gates %a, %b, @A_log, @dt_bias : tensor<?x16xf32>
+    ```
+  }];
+  let results = (outs Qwen_FloatActivations:$decay, Qwen_FloatActivations:$beta);
+}
+
+def Qwen_DeltaRuleOp : Qwen_ComputeOp<"delta_rule", "Columns",
+    [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["decay", "beta"]>],
+    ["getCacheUse", "addWork"],
+    (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$decay, Qwen_FloatActivations:$beta,
+         I64Attr:$layer, I64Attr:$key_heads),
+    "$input `,` $decay `,` $beta `layer` custom<Integer>($layer) `key_heads` custom<Integer>($key_heads)",
+    "type($input) `,` type($decay) `->` type($result)"> {
+  let summary = "The gated delta rule";
+  let description = [{
+    A token's input has the heads of q, then those of k (both `key_heads`), then
+    those of v. Each value head, with the heads of q and k that it shares, runs
+    the tokens of a sequence in order:
+
+        q = q / sqrt(sum q^2 + 1e-6) / sqrt(dk);  k = k / sqrt(sum k^2 + 1e-6)
+        change = beta * (v - decay * S^T k)
+        S = decay * S + k change^T;  result = S^T q
+
+    S is f32 [dk][dv], zeros before the first token. The states of all value heads
+    are the fixed cache "delta" of layer `layer`.
+
+    Example:
+
+    ```mlir
+    %o = qwen.delta_rule %c, %decay, %beta layer 0 key_heads 16
+        : tensor<?x6144xf32>, tensor<?x16xf32> -> tensor<?x2048xf32>
+    ```
+  }];
+  let results = (outs Qwen_FloatActivations:$result);
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    int64_t getValueHeads();
+    /// Values of a head of q and k, and of v.
+    int64_t getKeyDim();
+    int64_t getValueDim();
   }];
 }
 

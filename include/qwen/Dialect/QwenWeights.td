@@ -16,9 +16,12 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
     The values lie at byte `offset` of `file`, row-major, in the element type of
     `type`: f32, f16 or bf16. A matrix of f32 may have blocks of the type `stored`
     in place of floats. `file` is relative to the checkpoint's folder. A vector of
-    f32 may have a formula, `frequencies`, in place of a file.
+    f32 may have a formula, `frequencies`, in place of a file. A vector may have a
+    `map`, which the compiler applies to each value, and a matrix `outputs`, which
+    selects some of the tensor at `offset`.
     `format` is the weight's format in the compiled model; qwen-quantize sets it
-    on every weight.
+    on every weight. A matrix that is `exact` gets a format of floats that holds
+    its values.
 
     Example:
 
@@ -27,16 +30,22 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
     qwen.weight @lm_head.weight : tensor<151936x896xbf16> from "model.safetensors" at 0 as #qwen.format<q4_0>
     qwen.weight @model.layers.0.mlp.up_proj.weight : tensor<4864x896xf32> from "model.gguf" at 4096 stored #qwen.stored<Q5_0>
     qwen.weight @rope.frequencies : tensor<32xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
+    qwen.weight @q_norm.weight : tensor<256xbf16> from "model.safetensors" at 0 map plus_one
+    qwen.weight @q_proj.gate : tensor<768x96xbf16> from "model.safetensors" at 512 outputs #qwen.outputs<period = 512, first = 256, count = 256>
+    qwen.weight @in_proj_a.weight : tensor<16x96xbf16> from "model.safetensors" at 0 exact
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type,
                        OptionalAttr<StrAttr>:$file, OptionalAttr<I64Attr>:$offset,
                        OptionalAttr<Qwen_StoredAttr>:$stored,
                        OptionalAttr<Qwen_FrequenciesAttr>:$frequencies,
+                       OptionalAttr<Qwen_WeightMapAttr>:$map,
+                       OptionalAttr<Qwen_OutputsAttr>:$outputs, UnitAttr:$exact,
                        OptionalAttr<Qwen_FormatAttr>:$format);
   let assemblyFormat = [{
     $sym_name `:` $type (`from` $file^ `at` custom<Integer>($offset))? (`stored` $stored^)?
-        (`frequencies` $frequencies^)? (`as` $format^)? attr-dict
+        (`frequencies` $frequencies^)? (`map` $map^)? (`outputs` $outputs^)? (`exact` $exact^)?
+        (`as` $format^)? attr-dict
   }];
   let hasVerifier = 1;
   let builders = [

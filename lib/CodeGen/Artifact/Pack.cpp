@@ -29,6 +29,20 @@ struct Segment {
   /// 1 for a vector.
   int64_t outputs;
   std::vector<float> computed = {};
+  std::optional<WeightMap> map = {};
+  /// The outputs of the tensor in `bytes`; null for all.
+  OutputsAttr selected = {};
+
+  /// The stored bytes of output `i`, which has k values.
+  const uint8_t *output(int64_t i, int64_t k) const {
+    return bytes.data() +
+           storedBytes(type, (selected ? selected.stored(i) : i) * k);
+  }
+  float mapped(float value) const {
+    if (!map)
+      return value;
+    return *map == WeightMap::PlusOne ? 1 + value : numerics::exp(value);
+  }
 };
 
 /// A conversion, as a key.
@@ -76,7 +90,10 @@ static Segment readSegment(WeightOp weight, const StoredTensors &tensors) {
                   {},
                   weight.getStoredType(),
                   type.getNumElements(),
-                  type.getRank() == 2 ? type.getDimSize(0) : 1};
+                  type.getRank() == 2 ? type.getDimSize(0) : 1,
+                  {},
+                  weight.getMap(),
+                  weight.getOutputsAttr()};
   if (const auto frequencies = weight.getFrequencies()) {
     segment.computed = computeFrequencies(*frequencies, type.getNumElements());
     segment.bytes = {reinterpret_cast<const uint8_t *>(segment.computed.data()),
@@ -85,10 +102,14 @@ static Segment readSegment(WeightOp weight, const StoredTensors &tensors) {
   }
   if (const StoredTensor *stored = tensors.find(segment.name))
     segment.name = stored->name;
-  segment.bytes = tensors.bytes(
-      std::string_view(*weight.getFile()),
-      static_cast<uint64_t>(*weight.getOffset()),
-      static_cast<uint64_t>(storedBytes(segment.type, segment.values)));
+  const int64_t values = segment.selected
+                             ? segment.values / segment.selected.getCount() *
+                                   segment.selected.getPeriod()
+                             : segment.values;
+  segment.bytes =
+      tensors.bytes(std::string_view(*weight.getFile()),
+                    static_cast<uint64_t>(*weight.getOffset()),
+                    static_cast<uint64_t>(storedBytes(segment.type, values)));
   return segment;
 }
 
@@ -134,8 +155,7 @@ private:
       for (; count < kPanelOutputs && first + count < segment.outputs;
            ++count) {
         owners[count] = &segment;
-        stored[count] = segment.bytes.data() +
-                        storedBytes(segment.type, (first + count) * k);
+        stored[count] = segment.output(first + count, k);
         if (numerics::canKeep(part.format, segment.type, stored[count], k))
           continue;
         float *output = values.data() + count * k;
@@ -188,9 +208,12 @@ private:
       const int64_t end = at + segment.values;
       numerics::dequantize(segment.type, segment.bytes.data(), segment.values,
                            values.data() + at);
-      for (; at < end; ++at)
-        if (!std::isfinite(values[static_cast<size_t>(at)]))
+      for (; at < end; ++at) {
+        float &value = values[static_cast<size_t>(at)];
+        if (!std::isfinite(value))
           throw refusal(segment, numerics::EncodeStatus::NotFinite);
+        value = segment.mapped(value);
+      }
     }
     write(part.offset, {reinterpret_cast<const uint8_t *>(values.data()),
                         values.size() * sizeof(float)});
@@ -273,7 +296,8 @@ static std::vector<Conversion> conversionsOf(std::span<const Part> parts,
     for (const Segment &segment : part.segments) {
       Conversion &to = conversions[{segment.type, part.format}];
       to.matrices += 1;
-      to.bytesBefore += segment.bytes.size();
+      to.bytesBefore +=
+          static_cast<uint64_t>(storedBytes(segment.type, segment.values));
       to.bytesAfter += static_cast<uint64_t>(panelBytes(part.format, part.k) /
                                              kPanelOutputs * segment.outputs);
     }

@@ -8,22 +8,33 @@ using namespace qwen;
 using namespace qwen::driver;
 
 namespace {
-/// The rotation of one head, behind the per-head norm where there is one.
+/// The rotation of one head, or of its first values, behind the per-head norm
+/// where there is one.
 struct Rotation {
   RopeFn *rope;
   NormRopeFn *normRope;
+  /// The norm of heads of which a part is rotated.
+  RmsNormF32Fn *headNorm;
   const float *norm;
   float eps;
   /// cos and sin of all tokens.
   const float *cos, *sin;
-  int64_t cosStride, sinStride, half;
+  /// `half` is half of the values that are rotated.
+  int64_t cosStride, sinStride, headDim, half;
+  /// headDim floats for headNorm.
+  float *normed;
 
   QWEN_SPECIALISED void call(const float *x, int64_t token, float *y) const {
     const float *c = cos + token * cosStride, *s = sin + token * sinStride;
     if (normRope)
-      normRope(x, norm, c, s, half, eps, y);
-    else
-      rope(x, c, s, half, y);
+      return normRope(x, norm, c, s, half, eps, y);
+    if (headNorm) {
+      headNorm(x, norm, headDim, eps, normed);
+      x = normed;
+    }
+    rope(x, c, s, half, y);
+    for (int64_t i = 2 * half; i < headDim; ++i)
+      y[i] = x[i];
   }
 };
 
@@ -62,17 +73,21 @@ QWEN_ENTRY void qwen::qwenDriverAppend(
     int64_t sin, int64_t sinStride, int64_t norm, float eps, int64_t layer,
     int32_t op, int64_t kvHeads, int64_t headDim, int64_t elementBytes,
     int64_t cache, int64_t pageBytes, float *scratch, RopeFn *rope,
-    NormRopeFn *normRope, AppendKFn *appendK, AppendVFn *appendV) {
+    NormRopeFn *normRope, RmsNormF32Fn *headNorm, int64_t half,
+    AppendKFn *appendK, AppendVFn *appendV) {
   const float *k = arenaAt(context, keys), *v = arenaAt(context, values);
   const Rotation rotation = {rope,
                              normRope,
+                             headNorm,
                              weightsAt(context, norm),
                              eps,
                              arenaAt(context, cos),
                              arenaAt(context, sin),
                              cosStride,
                              sinStride,
-                             headDim / 2};
+                             headDim,
+                             half,
+                             scratch + headDim};
   const CacheLayout layout(kvHeads, headDim, elementBytes, cache, pageBytes,
                            layer);
   forUnits(context, thread, context->tokens * kvHeads, [&](int64_t unit) {
@@ -238,12 +253,15 @@ QWEN_ENTRY void qwen::qwenDriverAttention(
     int64_t layer, int32_t op, int64_t kvHeads, int64_t groupQueries,
     int64_t headDim, int64_t elementBytes, int64_t cache, int64_t pageBytes,
     float scale, int64_t blockTokens, float *scratch, RopeFn *rope,
-    NormRopeFn *normRope, AttentionScoresFn *scores, AttentionValuesFn *values,
+    NormRopeFn *normRope, RmsNormF32Fn *headNorm, int64_t half,
+    AttentionScoresFn *scores, AttentionValuesFn *values,
     SoftmaxPageFn *softmax, MergePageFn *merge, FinishAttentionFn *finish) {
   const Attention attention = {
       context,
-      {rope, normRope, weightsAt(context, norm), eps, arenaAt(context, cos),
-       arenaAt(context, sin), cosStride, sinStride, headDim / 2},
+      {rope, normRope, headNorm, weightsAt(context, norm), eps,
+       arenaAt(context, cos), arenaAt(context, sin), cosStride, sinStride,
+       headDim, half,
+       scratch + attentionScratch(groupQueries, headDim, blockTokens)},
       CacheLayout(kvHeads, headDim, elementBytes, cache, pageBytes, layer),
       arenaAt(context, queries),
       queryStride,

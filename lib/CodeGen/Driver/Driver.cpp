@@ -6,4 +6,5 @@
 
 #include "Attention.cpp"
 #include "Elementwise.cpp"
+#include "LinearAttention.cpp"
 #include "Products.cpp"

@@ -1,6 +1,7 @@
 //===- Elementwise.cpp - Embedding, norms, quantization, SwiGLU -----------===//
 
 #include "Places.h"
+#include "Vectors.h"
 
 #include "qwen/CodeGen/Driver/Driver.h"
 
@@ -102,6 +103,20 @@ QWEN_ENTRY void qwen::qwenDriverHiddenRows(const Context *context,
   });
 }
 
+QWEN_ENTRY void qwen::qwenDriverHeadNorm(const Context *context, int32_t thread,
+                                         int64_t in, int64_t inStride,
+                                         int64_t weight, int64_t out,
+                                         int64_t stride, int64_t k, float eps,
+                                         int64_t headDim, int32_t /*op*/,
+                                         RmsNormF32Fn *kernel) {
+  const float *x = arenaAt(context, in), *w = weightsAt(context, weight);
+  float *y = arenaAt(context, out);
+  forUnits(context, thread, context->tokens, [&](int64_t token) {
+    for (int64_t i = 0; i < k; i += headDim)
+      kernel(x + token * inStride + i, w, headDim, eps, y + token * stride + i);
+  });
+}
+
 QWEN_ENTRY void qwen::qwenDriverQuantize(const Context *context, int32_t thread,
                                          int64_t in, int64_t inStride,
                                          int64_t out, int64_t stride,
@@ -156,5 +171,46 @@ QWEN_ENTRY void qwen::qwenDriverSwiGluQ8(
                    kernel(g + token * gateStride + first,
                           u + token * upStride + first, size, q + first,
                           d + first / kActivationBlock, s + first / kGroup));
+            });
+}
+
+/// The gate of attention for n values of a token, in whole groups.
+QWEN_SPECIALISED static void gateValues(const float *x, const float *gate,
+                                        int64_t n, float *y) {
+  for (int64_t i = 0; i < n; i += kVector)
+    store(y + i, load(x + i) * sigmoid(load(gate + i)));
+}
+
+QWEN_ENTRY void qwen::qwenDriverGateF32(const Context *context, int32_t thread,
+                                        int64_t in, int64_t inStride,
+                                        int64_t gate, int64_t gateStride,
+                                        int64_t out, int64_t stride, int64_t n,
+                                        int32_t /*op*/) {
+  const float *x = arenaAt(context, in), *g = arenaAt(context, gate);
+  float *y = arenaAt(context, out);
+  forBlocks(
+      context, thread, n, [&](int64_t token, int64_t first, int64_t size) {
+        gateValues(x + token * inStride + first, g + token * gateStride + first,
+                   size, y + token * stride + first);
+      });
+}
+
+QWEN_ENTRY void qwen::qwenDriverGateQ8(const Context *context, int32_t thread,
+                                       int64_t in, int64_t inStride,
+                                       int64_t gate, int64_t gateStride,
+                                       int64_t out, int64_t stride,
+                                       int64_t scales, int64_t sums, int64_t n,
+                                       int32_t op, QuantizeQ8Fn *kernel) {
+  const float *x = arenaAt(context, in), *g = arenaAt(context, gate);
+  const Quantized y = quantizedAt(context, out, scales, sums, n);
+  forBlocks(context, thread, n,
+            [&](int64_t token, int64_t first, int64_t size) {
+              float gated[kActivationBlock];
+              gateValues(x + token * inStride + first,
+                         g + token * gateStride + first, size, gated);
+              const auto [q, d, s, all] = y.at(token, stride);
+              flag(context, token, op,
+                   kernel(gated, size, q + first, d + first / kActivationBlock,
+                          s + first / kGroup));
             });
 }

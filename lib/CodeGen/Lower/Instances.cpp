@@ -141,6 +141,20 @@ std::string Instances::instance(ForwardOp op, const CachePlace &place) {
     return append(appending, kernels, place);
   if (auto attending = dyn_cast<AttentionOp>(operation))
     return attention(attending, kernels, place);
+  if (auto rule = dyn_cast<DeltaRuleOp>(operation))
+    return deltaRule(rule, place);
+  if (isa<ShortConvolutionOp>(operation))
+    return add("short_convolution", QWEN_DRIVER(qwenDriverShortConvolution),
+               {place.cache, place.stride});
+  if (isa<DeltaGatesOp>(operation))
+    return add("delta_gates", QWEN_DRIVER(qwenDriverDeltaGates), {});
+  if (isa<GateOp>(operation))
+    return kernels.empty() ? add("gate", QWEN_DRIVER(qwenDriverGateF32), {})
+                           : add(named("gate", *kernels[0]),
+                                 QWEN_DRIVER(qwenDriverGateQ8), {kernels[0]});
+  if (auto norm = dyn_cast<RmsNormOp>(operation); norm && norm.getHeadDim())
+    return add(named("head_norm", *kernels[0]), QWEN_DRIVER(qwenDriverHeadNorm),
+               {kernels[0]});
   // The functions with one kernel.
   const std::pair<KernelOp, Function> functions[] = {
       {KernelOp::Embed, QWEN_DRIVER(qwenDriverEmbedding)},
@@ -215,9 +229,15 @@ std::string Instances::lmHead(Kernels kernels) {
 // Attention
 //===----------------------------------------------------------------------===//
 
-/// The kernel as the driver's parameter for a kernel of kind `op`.
-static const KernelInfo *ofKind(const KernelInfo &kernel, KernelOp op) {
-  return kernel.op == op ? &kernel : nullptr;
+/// The driver's parameter for a kernel of kind `op`.
+static const KernelInfo *ofKind(Kernels kernels, KernelOp op) {
+  const auto *found = llvm::find_if(
+      kernels, [&](const KernelInfo *kernel) { return kernel->op == op; });
+  return found == kernels.end() ? nullptr : *found;
+}
+
+static const KernelInfo *headNormOf(Kernels kernels) {
+  return ofKind(kernels, KernelOp::RmsNormF32);
 }
 
 int64_t Instances::cacheElementBytes() {
@@ -234,14 +254,19 @@ static std::string sized(std::string name, ArrayRef<int64_t> sizes) {
 
 std::string Instances::append(AppendOp op, Kernels kernels,
                               const CachePlace &place) {
-  const int64_t headDim = 2 * widthOf(op.getCos());
+  const int64_t headDim = op.getHeadSize();
   const int64_t kvHeads = widthOf(op.getKeys()) / headDim;
-  return add(sized(named("append", *kernels[0]), {kvHeads, headDim}),
-             QWEN_DRIVER(qwenDriverAppend),
-             {kvHeads, headDim, cacheElementBytes(), place.cache, place.stride,
-              Scratch{appendScratch(headDim)},
-              ofKind(*kernels[0], KernelOp::Rope),
-              ofKind(*kernels[0], KernelOp::NormRope), kernels[1], kernels[2]});
+  const KernelInfo *headNorm = headNormOf(kernels);
+  SmallVector<int64_t> sizes = {kvHeads, headDim};
+  if (op.getHeadDim())
+    sizes.push_back(2 * widthOf(op.getCos()));
+  return add(
+      sized(named("append", *kernels[0]), sizes), QWEN_DRIVER(qwenDriverAppend),
+      {kvHeads, headDim, cacheElementBytes(), place.cache, place.stride,
+       Scratch{appendScratch(headDim, headNorm != nullptr)},
+       ofKind(kernels, KernelOp::Rope), ofKind(kernels, KernelOp::NormRope),
+       headNorm, widthOf(op.getCos()), ofKind(kernels, KernelOp::AppendK),
+       ofKind(kernels, KernelOp::AppendV)});
 }
 
 /// Tokens of a unit of attention with `groupQueries` queries a token: about a
@@ -258,7 +283,9 @@ std::string Instances::attention(AttentionOp op, Kernels kernels,
   const auto kvHeads = static_cast<int64_t>(op.getKvHeads());
   const int64_t headDim = op.getHeadDim();
   const int64_t groupQueries = static_cast<int64_t>(op.getHeads()) / kvHeads;
-  const int64_t tokens = blockTokens(scheduleOf(*kernels[1]), groupQueries);
+  const KernelInfo *scores = ofKind(kernels, KernelOp::AttentionScores);
+  const KernelInfo *headNorm = headNormOf(kernels);
+  const int64_t tokens = blockTokens(scheduleOf(*scores), groupQueries);
   std::vector<Constant> constants = {
       kvHeads,
       groupQueries,
@@ -268,11 +295,32 @@ std::string Instances::attention(AttentionOp op, Kernels kernels,
       place.stride,
       static_cast<float>(1 / std::sqrt(static_cast<double>(headDim))),
       tokens,
-      Scratch{attentionScratch(groupQueries, headDim, tokens)},
-      ofKind(*kernels[0], KernelOp::Rope),
-      ofKind(*kernels[0], KernelOp::NormRope)};
-  llvm::append_range(constants, kernels.drop_front());
-  return add(sized(named("attention", *kernels[0]),
-                   {kvHeads * groupQueries, kvHeads, headDim}),
+      Scratch{attentionScratch(groupQueries, headDim, tokens) +
+              (headNorm ? headDim : 0)},
+      ofKind(kernels, KernelOp::Rope),
+      ofKind(kernels, KernelOp::NormRope),
+      headNorm,
+      widthOf(op.getCos())};
+  // Those from `scores` on.
+  llvm::append_range(constants, kernels.take_back(5));
+  SmallVector<int64_t> sizes = {kvHeads * groupQueries, kvHeads, headDim};
+  if (op.getPartial())
+    sizes.push_back(2 * widthOf(op.getCos()));
+  return add(sized(named("attention", *kernels[0]), sizes),
              QWEN_DRIVER(qwenDriverAttention), constants);
+}
+
+//===----------------------------------------------------------------------===//
+// Linear attention
+//===----------------------------------------------------------------------===//
+
+std::string Instances::deltaRule(DeltaRuleOp op, const CachePlace &place) {
+  const auto keyHeads = static_cast<int64_t>(op.getKeyHeads());
+  const int64_t heads = op.getValueHeads(), keyDim = op.getKeyDim(),
+                valueDim = op.getValueDim();
+  return add(sized("delta_rule", {keyHeads, keyDim, heads, valueDim}),
+             QWEN_DRIVER(qwenDriverDeltaRule),
+             {place.cache, place.stride, keyHeads, keyDim, heads, valueDim,
+              static_cast<float>(1 / std::sqrt(static_cast<double>(keyDim))),
+              Scratch{deltaRuleScratch(keyDim)}});
 }

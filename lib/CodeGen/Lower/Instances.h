@@ -83,6 +83,7 @@ private:
   std::string append(AppendOp op, Kernels kernels, const CachePlace &place);
   std::string attention(AttentionOp op, Kernels kernels,
                         const CachePlace &place);
+  std::string deltaRule(DeltaRuleOp op, const CachePlace &place);
 
   mlir::ModuleOp module;
   mlir::ImplicitLocOpBuilder builder;

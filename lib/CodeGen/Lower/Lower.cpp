@@ -160,10 +160,6 @@ LogicalResult ForwardLowering::check() {
              << "has no kernels; run qwen-select-kernels first";
     if (!forward.getPackedAttr() && !forward.getWeightUses().empty())
       return op.emitOpError() << "has no packed weights; run qwen-pack first";
-    auto norm = dyn_cast<RmsNormOp>(op);
-    if (norm && norm.getHeadDim())
-      return op.emitOpError()
-             << "over heads is not fused; run qwen-fuse-attention first";
     auto attention = dyn_cast<AttentionOp>(op);
     if (attention && !attention.getCos())
       return op.emitOpError() << "is not fused; run qwen-fuse-attention first";
@@ -338,9 +334,12 @@ void ForwardLowering::addOwn(SmallVectorImpl<Value> &arguments, ForwardOp op) {
       .Case([&](RmsNormOp norm) {
         addWidth(norm.getInput());
         arguments.append({f32(norm.getEps().convertToDouble()),
-                          arith::ConstantIntOp::create(
-                              builder, norm.isOverWantedRows(), 1)});
+                          norm.getHeadDim()
+                              ? i64(static_cast<int64_t>(*norm.getHeadDim()))
+                              : arith::ConstantIntOp::create(
+                                    builder, norm.isOverWantedRows(), 1)});
       })
+      .Case([](DeltaRuleOp) {})
       .Case([&](RopeTableOp table) {
         addWidth(table.getCos());
         const auto scale = table.getScale();

@@ -14,10 +14,25 @@ class FolderCheckpoint final : public Checkpoint {
 public:
   FolderCheckpoint(const fs::path &dir, const ModelConfig &model)
       : Checkpoint(dir, model, readGenerationConfig(dir, model),
-                   openSafetensors(dir)) {}
+                   openSafetensors(dir, prefixOf(model))) {}
+
+  std::string ownName(std::string_view name) const override {
+    constexpr std::string_view kModel = "model.";
+    return name.starts_with(kModel)
+               ? std::string(prefixOf(config())) +
+                     std::string(name.substr(kModel.size()))
+               : std::string(name);
+  }
 
   std::optional<CheckpointTokenizer> readTokenizer() const override {
     return readTokenizerFiles(path());
+  }
+
+private:
+  /// What the names of the text model's tensors begin with.
+  static std::string_view prefixOf(const ModelConfig &model) {
+    return infoOf(model.architecture).hasTextConfig ? "model.language_model."
+                                                    : "model.";
   }
 };
 } // namespace

@@ -7,6 +7,7 @@
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/JsonValue.h"
+#include "qwen/ABI/KernelABI.h"
 
 using namespace qwen;
 using nlohmann::json;
@@ -27,8 +28,16 @@ static Architecture parseArchitecture(const JsonValue &root) {
   for (const ArchitectureInfo &info : kArchitectures)
     if (names[0].string() == info.name)
       return static_cast<Architecture>(&info - kArchitectures);
-  names[0].refuse("supported are Qwen2ForCausalLM (Qwen2, Qwen2.5) and "
-                  "Qwen3ForCausalLM");
+  std::string supported = "supported are";
+  for (const ArchitectureInfo &info : kArchitectures) {
+    supported += &info == kArchitectures                 ? " "
+                 : &info == std::end(kArchitectures) - 1 ? " and "
+                                                         : ", ";
+    supported += info.name;
+    if (!info.models.empty())
+      supported += " (" + std::string(info.models) + ")";
+  }
+  names[0].refuse(supported);
 }
 
 /// Rejects a `key` that is true.
@@ -37,10 +46,24 @@ static void refuseTrue(const JsonValue &root, const char *key) {
     found->refuse("supported is false");
 }
 
-static void refusePartialRotary(const JsonValue &object) {
-  if (const auto found = object.findValue("partial_rotary_factor");
-      found && found->number(0, 1) != 1)
-    found->refuse("supported is 1");
+/// Reads the part of each head that is rotated, where `object` has it. Kernels
+/// rotate multiples of 8 values.
+static void parsePartialRotary(const JsonValue &object, ModelConfig &model) {
+  const auto found = object.findValue("partial_rotary_factor");
+  if (!found)
+    return;
+  const double factor = found->number(0, 1);
+  if (!infoOf(model.architecture).isHybrid) {
+    if (factor != 1)
+      found->refuse("supported is 1");
+    return;
+  }
+  const double rotated = factor * static_cast<double>(model.headDim);
+  model.rotatedDim = static_cast<int64_t>(rotated);
+  if (model.rotatedDim < 8 || model.rotatedDim % 8 != 0 ||
+      static_cast<double>(model.rotatedDim) != rotated)
+    found->fail("a part of head_dim, " + std::to_string(model.headDim) +
+                ", that is a multiple of 8");
 }
 
 /// Reads YaRN's parameters. Rejects parameters that no Qwen model has.
@@ -75,13 +98,17 @@ static void parseYarn(const JsonValue &rope, ModelConfig &model) {
 /// Reads rope_parameters or rope_scaling without theta. Returns whether it has
 /// a type.
 static bool parseRopeType(const JsonValue &rope, ModelConfig &model) {
-  refusePartialRotary(rope);
+  parsePartialRotary(rope, model);
   // "type" is the older name.
   for (const char *key : {"rope_type", "type"})
     if (const auto type = rope.find(key)) {
+      // The axes of "mrope" are equal in texts.
+      const bool isPlain =
+          type->string() == "default" ||
+          (infoOf(model.architecture).isHybrid && type->string() == "mrope");
       if (type->string() == "yarn")
         parseYarn(rope, model);
-      else if (type->string() != "default")
+      else if (!isPlain)
         type->refuse("supported are \"default\" and \"yarn\"");
       return true;
     }
@@ -91,7 +118,8 @@ static bool parseRopeType(const JsonValue &rope, ModelConfig &model) {
 /// Reads theta from rope_parameters (transformers 5) or from rope_theta, and
 /// YaRN's parameters from rope_parameters or from rope_scaling.
 static void parseRope(const JsonValue &root, ModelConfig &model) {
-  refusePartialRotary(root);
+  model.rotatedDim = model.headDim;
+  parsePartialRotary(root, model);
   if (const auto scaling = root.findValue("rope_scaling"))
     if (!parseRopeType(*scaling, model))
       scaling->refuse("supported is null or an object with a type");
@@ -116,22 +144,73 @@ static void refuseUnsupported(const JsonValue &root, const ModelConfig &model) {
   if (const auto act = root.find("hidden_act"); act && act->string() != "silu")
     act->refuse("supported is \"silu\"");
   refuseTrue(root, "use_sliding_window");
-  if (const auto types = root.findValue("layer_types")) {
-    const std::vector<JsonValue> layers = types->elements();
-    if (layers.size() != static_cast<size_t>(model.layers))
-      types->error("has " + std::to_string(layers.size()) +
-                   " elements when num_hidden_layers is " +
-                   std::to_string(model.layers));
-    for (const JsonValue &type : layers)
-      if (type.string() != "full_attention")
-        type.refuse("supported is \"full_attention\"");
-  }
+  if (const auto chunks = root.findValue("dual_chunk_attention_config"))
+    chunks->refuse("supported is null");
   // Qwen2 has biases regardless of this key.
   if (!infoOf(model.architecture).hasBiases)
     refuseTrue(root, "attention_bias");
+}
+
+static void refuseQuantized(const JsonValue &root) {
   if (const auto found = root.findValue("quantization_config"))
     found->error("is not supported; the weights of the original model, in F32, "
                  "F16 or BF16, are needed");
+}
+
+/// Reads which layers have linear attention.
+static void parseLayerTypes(const JsonValue &root, ModelConfig &model) {
+  const bool isHybrid = infoOf(model.architecture).isHybrid;
+  const auto types = root.findValue("layer_types");
+  if (!types) {
+    if (!isHybrid)
+      return;
+    const auto found = root.findValue("full_attention_interval");
+    const int64_t interval = found ? found->integer(1, kMaxModelCount) : 4;
+    for (int64_t layer = 0; layer < model.layers; ++layer)
+      model.isLinear.push_back((layer + 1) % interval != 0);
+    return;
+  }
+  const std::vector<JsonValue> layers = types->elements();
+  if (layers.size() != static_cast<size_t>(model.layers))
+    types->error("has " + std::to_string(layers.size()) +
+                 " elements when num_hidden_layers is " +
+                 std::to_string(model.layers));
+  for (const JsonValue &type : layers) {
+    const bool isLinear = isHybrid && type.string() == "linear_attention";
+    if (!isLinear && type.string() != "full_attention")
+      type.refuse(isHybrid ? "supported are \"full_attention\" and "
+                             "\"linear_attention\""
+                           : "supported is \"full_attention\"");
+    if (isHybrid)
+      model.isLinear.push_back(isLinear);
+  }
+}
+
+/// Reads the sizes of linear attention, and rejects other forms of it and of
+/// gated attention.
+static void parseHybrid(const JsonValue &root, ModelConfig &model) {
+  if (const auto gate = root.findValue("attn_output_gate");
+      gate && !gate->boolean())
+    gate->refuse("supported is true");
+  if (const auto type = root.findValue("output_gate_type");
+      type && type->string() != "swish" && type->string() != "silu")
+    type->refuse("supported is \"swish\"");
+  root.at("linear_conv_kernel_dim").integer(kConvolutionTaps, kConvolutionTaps);
+  const auto dim = [&](const char *key) {
+    return root.at(key).multiple(kGroup, kGroup, 256);
+  };
+  const auto count = [&](const char *key) {
+    return root.at(key).integer(1, kMaxModelCount);
+  };
+  model.deltaRule = {count("linear_num_key_heads"), dim("linear_key_head_dim"),
+                     count("linear_num_value_heads"),
+                     dim("linear_value_head_dim")};
+  if (model.deltaRule.valueHeads % model.deltaRule.keyHeads != 0)
+    root.at("linear_num_value_heads")
+        .fail("a multiple of linear_num_key_heads, " +
+              std::to_string(model.deltaRule.keyHeads) + ",");
+  if (model.headDim % kGroup != 0)
+    root.at("head_dim").fail("a multiple of " + std::to_string(kGroup));
 }
 
 /// Rejects a K of `tensor` that is not a multiple of a group.
@@ -176,7 +255,7 @@ static void parseSizes(const JsonValue &root, const std::string &path,
   // The head_dim of Qwen3 need not be hidden_size / heads.
   if (const auto headDim = root.findValue("head_dim")) {
     model.headDim = headDim->integer(1, kMaxModelCount);
-  } else if (model.architecture == Architecture::Qwen3) {
+  } else if (infoOf(model.architecture).hasHeadNorms) {
     root.at("head_dim").fail("an integer from 16 to 256");
   } else {
     if (model.hiddenSize % model.heads != 0)
@@ -196,14 +275,22 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
     throw Error(dir.string() + " has no config.json: the folder of a Hugging "
                                "Face checkpoint is needed");
   const JsonSource source = sourceOf(path);
-  const JsonValue root(*config, source);
+  const JsonValue whole(*config, source);
   ModelConfig model;
-  model.architecture = parseArchitecture(root);
+  model.architecture = parseArchitecture(whole);
+  const ArchitectureInfo &info = infoOf(model.architecture);
+  refuseQuantized(whole);
+  const JsonValue root = info.hasTextConfig ? whole.at("text_config") : whole;
+  refuseQuantized(root);
   parseSizes(root, path, model);
   refuseUnsupported(root, model);
+  parseLayerTypes(root, model);
+  if (info.isHybrid)
+    parseHybrid(root, model);
   parseRope(root, model);
   model.rmsNormEps = root.at("rms_norm_eps").number(1e-30, 1);
-  const auto tied = root.findValue("tie_word_embeddings");
+  const auto outer = whole.findValue("tie_word_embeddings");
+  const auto tied = outer ? outer : root.findValue("tie_word_embeddings");
   model.tied = tied && tied->boolean();
   return model;
 }
@@ -225,6 +312,8 @@ GenerationConfig qwen::readGenerationConfig(const std::filesystem::path &dir,
     if (name == std::string_view("generation_config.json"))
       parseSampling(root, result);
     parseSpecialTokens(root, model.vocabSize, result);
+    if (const auto text = root.findValue("text_config"))
+      parseSpecialTokens(*text, model.vocabSize, result);
   }
   return result;
 }

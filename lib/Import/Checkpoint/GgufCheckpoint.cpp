@@ -171,7 +171,7 @@ void ConfigReader::readArchitecture() {
     type->refuse("supported is \"model\", the file of a whole model");
   const JsonValue name = root.at("general.architecture");
   for (const ArchitectureInfo &info : kArchitectures)
-    if (name.string() == info.ggufName) {
+    if (!info.ggufName.empty() && name.string() == info.ggufName) {
       architecture = static_cast<Architecture>(&info - kArchitectures);
       return;
     }
@@ -225,6 +225,7 @@ ModelConfig ConfigReader::readModel() {
       values && values->integer(1, kMaxModelCount) != model.headDim)
     values->fail(std::to_string(model.headDim) + ", as in key_length,");
   checkSizes(path, model);
+  model.rotatedDim = model.headDim;
   model.ropeTheta = at("rope.freq_base").number(1e-30, 1e30);
   model.rmsNormEps = at("attention.layer_norm_rms_epsilon").number(1e-30, 1);
   refuseUnsupported(model);

@@ -215,9 +215,19 @@ static std::map<std::string, std::string> parseIndex(const json &index,
   return fileOf;
 }
 
-StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
+StoredTensors qwen::openSafetensors(const std::filesystem::path &dir,
+                                    std::string_view prefix) {
   requireDirectory(dir);
   StoredTensors tensors(dir);
+  const auto modelName = [&](const std::string &name) {
+    return name.starts_with(prefix) ? "model." + name.substr(prefix.size())
+                                    : name;
+  };
+  const auto add = [&](const StoredTensor &tensor, const std::string &path) {
+    if (!tensors.add(modelName(tensor.name), tensor))
+      throw Error(path + ": tensor " + quote(tensor.name) +
+                  " has the name of another tensor in the model");
+  };
   const auto parse = [&](const std::string &file) {
     return parseSafetensors(tensors.map(file), file, (dir / file).string());
   };
@@ -225,7 +235,7 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
   std::error_code error;
   if (std::filesystem::exists(dir / kSingleFile, error) || error) {
     for (const StoredTensor &tensor : parse(kSingleFile))
-      tensors.add(tensor.name, tensor);
+      add(tensor, (dir / kSingleFile).string());
     return tensors;
   }
 
@@ -241,11 +251,12 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
     for (const StoredTensor &tensor : parse(file)) {
       const auto named = fileOf.find(tensor.name);
       if (named != fileOf.end() && named->second == file)
-        tensors.add(tensor.name, tensor);
+        add(tensor, (dir / file).string());
     }
   }
-  const auto missing = std::ranges::find_if(
-      fileOf, [&](const auto &entry) { return !tensors.find(entry.first); });
+  const auto missing = std::ranges::find_if(fileOf, [&](const auto &entry) {
+    return !tensors.find(modelName(entry.first));
+  });
   if (missing != fileOf.end())
     throw Error(indexPath + ": tensor " + quote(missing->first) +
                 " is not in " + missing->second);

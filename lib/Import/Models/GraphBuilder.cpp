@@ -21,12 +21,26 @@ static std::string shapeText(llvm::ArrayRef<int64_t> shape) {
 }
 
 namespace {
+/// How a weight differs from its tensor.
+struct WeightForm {
+  /// The shape of the tensor, if it is another one.
+  llvm::SmallVector<int64_t> stored = {};
+  std::optional<WeightMap> map = {};
+  /// The outputs of the tensor that it has, under a name of their own.
+  OutputsAttr outputs = {};
+  llvm::StringRef name = {};
+  bool isExact = false;
+};
+
 /// Builds the module of one model.
 class GraphBuilder {
 public:
   GraphBuilder(const Checkpoint &checkpoint, MLIRContext &context)
       : config(checkpoint.config()), checkpoint(checkpoint), builder(&context),
-        module(ModuleOp::create(at("model"))), weights(&context) {}
+        module(ModuleOp::create(at("model"))), weights(&context) {
+    if (infoOf(config.architecture).isHybrid)
+      normForm.map = WeightMap::PlusOne;
+  }
 
   OwningOpRef<ModuleOp> build();
 
@@ -43,10 +57,15 @@ private:
                                  builder.getF32Type());
   }
 
-  FlatSymbolRefAttr weight(const Twine &tensor, llvm::ArrayRef<int64_t> shape);
-  Value linear(const std::string &path, Value input, int64_t outputs);
-  Value rmsNorm(const std::string &path, Value input, bool heads = false);
+  FlatSymbolRefAttr weight(const Twine &tensor, llvm::ArrayRef<int64_t> shape,
+                           const WeightForm &form = {});
+  Value linear(const std::string &path, Value input, int64_t outputs,
+               const WeightForm &form = {});
+  Value rmsNorm(const std::string &path, Value input, const WeightForm &form,
+                std::optional<int64_t> headDim = {});
+  std::pair<Value, Value> queriesAndGate(const std::string &path, Value input);
   Value attention(int64_t layer, Value input);
+  Value linearAttention(int64_t layer, Value input);
   Value mlp(const std::string &path, Value input);
   void setFacts();
 
@@ -57,89 +76,126 @@ private:
   OwningOpRef<ModuleOp> module;
   /// Inserts before `forward`.
   OpBuilder weights;
-  /// Names of the tensors that have a qwen.weight.
-  std::set<std::string> used;
+  /// Names of the tensors that have a qwen.weight, and of those symbols.
+  std::set<std::string> used, symbols;
+  /// The form of norms, but for that of linear attention.
+  WeightForm normForm;
   Value cos, sin;
 };
 } // namespace
 
-/// The symbol of a tensor of the checkpoint, which must have `shape`.
+/// The symbol of a weight, whose tensor must have `shape` or that of `form`.
 FlatSymbolRefAttr GraphBuilder::weight(const Twine &tensor,
-                                       llvm::ArrayRef<int64_t> shape) {
+                                       llvm::ArrayRef<int64_t> shape,
+                                       const WeightForm &form) {
   const std::string name = tensor.str();
-  const auto symbol = FlatSymbolRefAttr::get(builder.getContext(), name);
-  if (!used.insert(name).second)
-    return symbol;
+  const std::string symbol = form.name.empty() ? name : form.name.str();
+  const auto reference = FlatSymbolRefAttr::get(builder.getContext(), symbol);
+  if (!symbols.insert(symbol).second)
+    return reference;
 
+  used.insert(name);
+  const llvm::ArrayRef<int64_t> needed =
+      form.stored.empty() ? shape : form.stored;
   const StoredTensors &tensors = checkpoint.tensors();
   const StoredTensor *stored = tensors.find(name);
   if (!stored)
     throw Error(checkpoint.path().string() + " has no tensor " +
                 quote(checkpoint.ownName(name)) +
                 ", which its configuration demands with shape " +
-                shapeText(shape));
+                shapeText(needed));
   const std::string what = (tensors.directory() / stored->file).string() +
                            ": tensor " + quote(stored->name);
-  if (llvm::ArrayRef(stored->shape) != shape)
+  if (llvm::ArrayRef(stored->shape) != needed)
     throw Error(what + " has shape " + shapeText(stored->shape) + " when " +
-                shapeText(shape) + " is needed");
-  if (!stored->type || (shape.size() == 1 && isBlocks(*stored->type)))
+                shapeText(needed) + " is needed");
+  if (!stored->type ||
+      ((shape.size() == 1 || form.isExact) && isBlocks(*stored->type)))
     throw Error(what + " has dtype " + stored->typeName +
                 " when F32, F16 or BF16 is needed");
-  WeightOp::create(weights, at(name), name, shape, *stored->type, stored->file,
-                   stored->offset);
-  return symbol;
+  auto op = WeightOp::create(weights, at(symbol), symbol, shape, *stored->type,
+                             stored->file, stored->offset);
+  op.setMap(form.map);
+  if (form.outputs)
+    op.setOutputsAttr(form.outputs);
+  op.setExact(form.isExact);
+  return reference;
 }
 
 /// The product `path`.
 Value GraphBuilder::linear(const std::string &path, Value input,
-                           int64_t outputs) {
+                           int64_t outputs, const WeightForm &form) {
   const int64_t k = cast<RankedTensorType>(input.getType()).getDimSize(1);
   LinearOp::Properties properties;
-  properties.setWeights(
-      builder.getArrayAttr(weight("model." + path + ".weight", {outputs, k})));
+  properties.setWeights(builder.getArrayAttr(
+      weight("model." + path + ".weight", {outputs, k}, form)));
   return LinearOp::create(builder, at(path), TypeRange(activations(outputs)),
                           ValueRange(input), properties)
       .getResult(0);
 }
 
-/// The norm `path` of a token's activations, or of each of their heads.
-Value GraphBuilder::rmsNorm(const std::string &path, Value input, bool heads) {
-  const Type type = input.getType();
-  const int64_t size =
-      heads ? config.headDim : cast<RankedTensorType>(type).getDimSize(1);
+/// The norm `path` of a token's activations, or of each head of `headDim` of
+/// them.
+Value GraphBuilder::rmsNorm(const std::string &path, Value input,
+                            const WeightForm &form,
+                            std::optional<int64_t> headDim) {
   RmsNormOp::Properties properties;
-  properties.setWeight(weight("model." + path + ".weight", {size}));
+  properties.setWeight(weight("model." + path + ".weight",
+                              {headDim.value_or(widthOf(input))}, form));
   properties.setEps(builder.getF64FloatAttr(config.rmsNormEps));
-  if (heads)
-    properties.setHeadDim(builder.getI64IntegerAttr(size));
-  return RmsNormOp::create(builder, at(path), TypeRange(type),
+  if (headDim)
+    properties.setHeadDim(builder.getI64IntegerAttr(*headDim));
+  return RmsNormOp::create(builder, at(path), TypeRange(input.getType()),
                            ValueRange(input), properties);
+}
+
+/// The queries of a layer. In hybrids q_proj has the queries of each head and
+/// then their gate.
+std::pair<Value, Value> GraphBuilder::queriesAndGate(const std::string &path,
+                                                     Value input) {
+  const int64_t size = config.heads * config.headDim, head = config.headDim;
+  if (!infoOf(config.architecture).isHybrid)
+    return {linear(path, input, size), Value()};
+  const auto part = [&](int64_t first, const std::string &name) {
+    return linear(path, input, size,
+                  {.stored = {2 * size, config.hiddenSize},
+                   .outputs = OutputsAttr::get(builder.getContext(), 2 * head,
+                                               first, head),
+                   .name = name});
+  };
+  const std::string name = "model." + path;
+  Value queries = part(0, name + ".weight");
+  return {queries, part(head, name + ".gate.weight")};
 }
 
 /// Attention of one layer, from the normed activations to the result of o_proj.
 Value GraphBuilder::attention(int64_t layer, Value input) {
   const std::string path = "layers." + std::to_string(layer) + ".self_attn";
-  const int64_t querySize = config.heads * config.headDim;
+  const ArchitectureInfo &info = infoOf(config.architecture);
   const int64_t keySize = config.kvHeads * config.headDim;
-  const auto project = [&](const char *name, int64_t outputs) -> Value {
-    const std::string projection = path + name;
-    Value result = linear(projection, input, outputs);
-    if (!infoOf(config.architecture).hasBiases)
+  const auto biased = [&](const std::string &projection, Value result) {
+    if (!info.hasBiases)
       return result;
     const std::string bias = projection + ".bias";
-    return AddBiasOp::create(builder, at(bias), result,
-                             weight("model." + bias, {outputs}));
+    return Value(AddBiasOp::create(builder, at(bias), result,
+                                   weight("model." + bias, {widthOf(result)})));
   };
-  Value q = project(".q_proj", querySize);
-  Value k = project(".k_proj", keySize);
-  Value v = project(".v_proj", keySize);
-  if (infoOf(config.architecture).hasHeadNorms) {
-    q = rmsNorm(path + ".q_norm", q, /*heads=*/true);
-    k = rmsNorm(path + ".k_norm", k, /*heads=*/true);
+  auto [q, gate] = queriesAndGate(path + ".q_proj", input);
+  q = biased(path + ".q_proj", q);
+  const auto project = [&](const std::string &name) {
+    return biased(path + name, linear(path + name, input, keySize));
+  };
+  Value k = project(".k_proj");
+  Value v = project(".v_proj");
+  if (info.hasHeadNorms) {
+    q = rmsNorm(path + ".q_norm", q, normForm, config.headDim);
+    k = rmsNorm(path + ".k_norm", k, normForm, config.headDim);
   }
-  q = RopeOp::create(builder, at(path + ".q_rope"), q, cos, sin);
-  k = RopeOp::create(builder, at(path + ".k_rope"), k, cos, sin);
+  IntegerAttr partOf;
+  if (config.rotatedDim != config.headDim)
+    partOf = builder.getI64IntegerAttr(config.headDim);
+  q = RopeOp::create(builder, at(path + ".q_rope"), q, cos, sin, partOf);
+  k = RopeOp::create(builder, at(path + ".k_rope"), k, cos, sin, partOf);
 
   AttentionOp::Properties properties;
   properties.setLayer(builder.getI64IntegerAttr(layer));
@@ -148,7 +204,51 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
   properties.setOperandSegmentSizes({1, 1, 1, 0, 0});
   Value o = AttentionOp::create(builder, at(path), TypeRange(q.getType()),
                                 ValueRange({q, k, v}), properties);
+  if (gate)
+    o = GateOp::create(builder, at(path + ".gate"), TypeRange(o.getType()),
+                       ValueRange({o, gate}), GateOp::Properties());
   return linear(path + ".o_proj", o, config.hiddenSize);
+}
+
+/// Linear attention of one layer, from the normed activations to the result of
+/// out_proj.
+Value GraphBuilder::linearAttention(int64_t layer, Value input) {
+  const std::string path = "layers." + std::to_string(layer) + ".linear_attn";
+  const std::string tensor = "model." + path;
+  const auto &[keyHeads, keyDim, heads, valueDim] = config.deltaRule;
+  const int64_t channels = config.deltaRule.channels();
+  const WeightForm exact = {.isExact = true};
+  Value qkv = linear(path + ".in_proj_qkv", input, channels);
+  Value z = linear(path + ".in_proj_z", input, heads * valueDim);
+  Value b = linear(path + ".in_proj_b", input, heads, exact);
+  Value a = linear(path + ".in_proj_a", input, heads, exact);
+
+  ShortConvolutionOp::Properties convolution;
+  convolution.setWeight(weight(tensor + ".conv1d.weight",
+                               {kConvolutionTaps * channels},
+                               {.stored = {channels, 1, kConvolutionTaps}}));
+  convolution.setLayer(builder.getI64IntegerAttr(layer));
+  qkv = ShortConvolutionOp::create(builder, at(path + ".conv1d"),
+                                   TypeRange(qkv.getType()), ValueRange(qkv),
+                                   convolution);
+
+  DeltaGatesOp::Properties gates;
+  gates.setRate(weight(tensor + ".A_log", {heads}, {.map = WeightMap::Exp}));
+  gates.setBias(weight(tensor + ".dt_bias", {heads}));
+  auto gate = DeltaGatesOp::create(builder, at(path + ".gates"),
+                                   TypeRange({a.getType(), a.getType()}),
+                                   ValueRange({a, b}), gates);
+
+  DeltaRuleOp::Properties rule;
+  rule.setLayer(builder.getI64IntegerAttr(layer));
+  rule.setKeyHeads(builder.getI64IntegerAttr(keyHeads));
+  Value o = DeltaRuleOp::create(
+      builder, at(path), TypeRange(z.getType()),
+      ValueRange({qkv, gate.getDecay(), gate.getBeta()}), rule);
+  o = rmsNorm(path + ".norm", o, {}, valueDim);
+  o = SwiGluOp::create(builder, at(path + ".gate"), TypeRange(o.getType()),
+                       ValueRange({z, o}), SwiGluOp::Properties());
+  return linear(path + ".out_proj", o, config.hiddenSize);
 }
 
 Value GraphBuilder::mlp(const std::string &path, Value input) {
@@ -215,7 +315,7 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   Value x = EmbeddingOp::create(builder, at("embed_tokens"),
                                 TypeRange(activations(config.hiddenSize)),
                                 ValueRange(body->getArgument(0)), gather);
-  const int64_t rotations = config.headDim / 2;
+  const int64_t rotations = config.rotatedDim / 2;
   constexpr char kFrequencies[] = "rope.frequencies";
   YarnAttr yarn;
   if (config.yarn)
@@ -242,16 +342,23 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
 
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const std::string path = "layers." + std::to_string(layer);
-    const Value attended =
-        attention(layer, rmsNorm(path + ".input_layernorm", x));
-    x = AddOp::create(builder, at(path + ".self_attn.residual"), x, attended);
+    const bool isLinear =
+        !config.isLinear.empty() && config.isLinear[static_cast<size_t>(layer)];
+    const Value normed = rmsNorm(path + ".input_layernorm", x, normForm);
+    const Value mixed =
+        isLinear ? linearAttention(layer, normed) : attention(layer, normed);
+    x = AddOp::create(
+        builder,
+        at(path + (isLinear ? ".linear_attn" : ".self_attn") + ".residual"), x,
+        mixed);
     const Value computed =
-        mlp(path + ".mlp", rmsNorm(path + ".post_attention_layernorm", x));
+        mlp(path + ".mlp",
+            rmsNorm(path + ".post_attention_layernorm", x, normForm));
     x = AddOp::create(builder, at(path + ".mlp.residual"), x, computed);
   }
 
   x = WantedRowsOp::create(builder, at("wanted_rows"), x);
-  x = rmsNorm("norm", x);
+  x = rmsNorm("norm", x, normForm);
   LmHeadOp::Properties head;
   head.setWeight(config.tied ? embedding
                              : weight("lm_head.weight", vocabulary));

@@ -79,6 +79,12 @@ void qwenDriverHiddenRows(const Context *context, int32_t thread, int64_t in,
                           float eps, int32_t op, RmsNormF32Fn *norm,
                           CheckFiniteFn *check);
 
+/// RMSNorm of each head of headDim values.
+void qwenDriverHeadNorm(const Context *context, int32_t thread, int64_t in,
+                        int64_t inStride, int64_t weight, int64_t out,
+                        int64_t stride, int64_t k, float eps, int64_t headDim,
+                        int32_t op, RmsNormF32Fn *kernel);
+
 /// Quantizes the activations of all tokens.
 void qwenDriverQuantize(const Context *context, int32_t thread, int64_t in,
                         int64_t inStride, int64_t out, int64_t stride,
@@ -95,6 +101,47 @@ void qwenDriverSwiGluQ8(const Context *context, int32_t thread, int64_t gate,
                         int64_t out, int64_t stride, int64_t scales,
                         int64_t sums, int64_t n, int32_t op,
                         SwiGluQ8Fn *kernel);
+
+/// in * sigmoid(gate) for n values of each token. A unit is a block of a token.
+void qwenDriverGateF32(const Context *context, int32_t thread, int64_t in,
+                       int64_t inStride, int64_t gate, int64_t gateStride,
+                       int64_t out, int64_t stride, int64_t n, int32_t op);
+void qwenDriverGateQ8(const Context *context, int32_t thread, int64_t in,
+                      int64_t inStride, int64_t gate, int64_t gateStride,
+                      int64_t out, int64_t stride, int64_t scales, int64_t sums,
+                      int64_t n, int32_t op, QuantizeQ8Fn *kernel);
+
+/// Decay and beta of each of `heads` value heads.
+void qwenDriverDeltaGates(const Context *context, int32_t thread, int64_t a,
+                          int64_t aStride, int64_t b, int64_t bStride,
+                          int64_t rate, int64_t bias, int64_t decay,
+                          int64_t decayStride, int64_t beta, int64_t betaStride,
+                          int64_t heads, int32_t op);
+
+/// silu of the convolution of each channel with the tokens before, which are
+/// in the fixed cache `cache`: f32 [3][channels] for each layer.
+void qwenDriverShortConvolution(const Context *context, int32_t thread,
+                                int64_t in, int64_t inStride, int64_t weight,
+                                int64_t out, int64_t stride, int64_t channels,
+                                int64_t layer, int32_t op, int64_t cache,
+                                int64_t cacheStride);
+
+/// Columns of a state that a unit of the gated delta rule has.
+inline constexpr int64_t kDeltaColumns = 32;
+
+/// The gated delta rule of all tokens. An input has the heads of q, of k and of
+/// v. The fixed cache `cache` has the states of each layer, f32
+/// [heads][valueDim / 16][keyDim][16]. `scale` is the factor of queries.
+void qwenDriverDeltaRule(const Context *context, int32_t thread, int64_t in,
+                         int64_t inStride, int64_t decay, int64_t decayStride,
+                         int64_t beta, int64_t betaStride, int64_t out,
+                         int64_t stride, int64_t layer, int32_t op,
+                         int64_t cache, int64_t cacheStride, int64_t keyHeads,
+                         int64_t keyDim, int64_t heads, int64_t valueDim,
+                         float scale, float *scratch);
+
+/// Floats of `scratch` that qwenDriverDeltaRule needs: a query and a key.
+constexpr int64_t deltaRuleScratch(int64_t keyDim) { return 2 * keyDim; }
 
 /// The product of all tokens with `panels` panels, plus bias and residual,
 /// which may be absent. residual and out have the same stride. `tiles` come
@@ -137,7 +184,9 @@ void qwenDriverLmHeadQ8(const Context *context, int32_t thread, int64_t in,
                         int64_t tileCount);
 
 /// Rotates keys and appends keys and values to the paged cache `cache`. `layer`
-/// is the byte of the layer in a page; either `rope` or `normRope` is null.
+/// is the byte of the layer in a page. `normRope` norms and rotates whole
+/// heads; or `rope` rotates the first 2 * half values of a head, behind
+/// `headNorm`, which may be null.
 void qwenDriverAppend(const Context *context, int32_t thread, int64_t keys,
                       int64_t keyStride, int64_t values, int64_t valueStride,
                       int64_t cos, int64_t cosStride, int64_t sin,
@@ -145,10 +194,13 @@ void qwenDriverAppend(const Context *context, int32_t thread, int64_t keys,
                       int32_t op, int64_t kvHeads, int64_t headDim,
                       int64_t elementBytes, int64_t cache, int64_t pageBytes,
                       float *scratch, RopeFn *rope, NormRopeFn *normRope,
-                      AppendKFn *appendK, AppendVFn *appendV);
+                      RmsNormF32Fn *headNorm, int64_t half, AppendKFn *appendK,
+                      AppendVFn *appendV);
 
-/// Floats of `scratch` that qwenDriverAppend needs.
-constexpr int64_t appendScratch(int64_t headDim) { return headDim; }
+/// Floats of `scratch` that qwenDriverAppend needs, with or without `headNorm`.
+constexpr int64_t appendScratch(int64_t headDim, bool hasHeadNorm = false) {
+  return hasHeadNorm ? 2 * headDim : headDim;
+}
 
 /// Attention of all tokens over the cache. `groupQueries` query heads share a
 /// KV head, and the queries of up to `blockTokens` tokens read a page together.
@@ -159,7 +211,8 @@ void qwenDriverAttention(
     int64_t layer, int32_t op, int64_t kvHeads, int64_t groupQueries,
     int64_t headDim, int64_t elementBytes, int64_t cache, int64_t pageBytes,
     float scale, int64_t blockTokens, float *scratch, RopeFn *rope,
-    NormRopeFn *normRope, AttentionScoresFn *scores, AttentionValuesFn *values,
+    NormRopeFn *normRope, RmsNormF32Fn *headNorm, int64_t half,
+    AttentionScoresFn *scores, AttentionValuesFn *values,
     SoftmaxPageFn *softmax, MergePageFn *merge, FinishAttentionFn *finish);
 
 /// Floats of one state (M, L, O) of attention for `queries` queries.
@@ -167,7 +220,8 @@ constexpr int64_t attentionState(int64_t queries, int64_t headDim) {
   return 2 * alignTo(queries, kStateQueries) + queries * headDim;
 }
 /// Floats of `scratch` that qwenDriverAttention needs: rotated queries, scores
-/// and weights of a page, three states. Each starts at a multiple of 16.
+/// and weights of a page, three states. Each starts at a multiple of 16. With
+/// `headNorm` it needs headDim floats behind these.
 constexpr int64_t attentionScratch(int64_t groupQueries, int64_t headDim,
                                    int64_t blockTokens) {
   const int64_t queries = groupQueries * blockTokens;

@@ -17,11 +17,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qwen {
 
-/// The rows of kArchitectures. Qwen2 is Qwen2.5's architecture, too.
-enum class Architecture : uint8_t { Qwen2, Qwen3 };
+/// The rows of kArchitectures. Qwen2 is Qwen2.5's architecture, too. Qwen3_5
+/// is the text model of Qwen3_5Vision alone.
+enum class Architecture : uint8_t { Qwen2, Qwen3, Qwen3_5, Qwen3_5Vision };
 
 /// How the layers of an architecture differ from those of the others.
 struct ArchitectureInfo {
@@ -33,18 +35,47 @@ struct ArchitectureInfo {
   bool hasBiases;
   /// Whether the heads of q and k are normed.
   bool hasHeadNorms;
+  /// Whether layers have linear or gated attention, norms by 1 + w and a
+  /// rotation of a part of each head.
+  bool isHybrid = false;
+  /// Whether text_config has the keys of the model, and the names of its
+  /// tensors begin with "model.language_model.".
+  bool hasTextConfig = false;
+  /// What users call it, if that is something else.
+  std::string_view models = "";
 };
 inline constexpr ArchitectureInfo kArchitectures[] = {
-    {"Qwen2ForCausalLM", "qwen2", /*hasBiases=*/true, /*hasHeadNorms=*/false},
+    {"Qwen2ForCausalLM", "qwen2", /*hasBiases=*/true, /*hasHeadNorms=*/false,
+     /*isHybrid=*/false, /*hasTextConfig=*/false, "Qwen2, Qwen2.5"},
     {"Qwen3ForCausalLM", "qwen3", /*hasBiases=*/false, /*hasHeadNorms=*/true},
+    {"Qwen3_5ForCausalLM", "", /*hasBiases=*/false, /*hasHeadNorms=*/true,
+     /*isHybrid=*/true},
+    {"Qwen3_5ForConditionalGeneration", "", /*hasBiases=*/false,
+     /*hasHeadNorms=*/true, /*isHybrid=*/true, /*hasTextConfig=*/true,
+     "the text of Qwen3.5"},
 };
 constexpr const ArchitectureInfo &infoOf(Architecture architecture) {
   return kArchitectures[static_cast<size_t>(architecture)];
 }
 
+/// The heads of linear attention.
+struct DeltaRuleShape {
+  int64_t keyHeads, keyDim, valueHeads, valueDim;
+
+  /// Values of a token that the short convolution takes: q, k and v.
+  int64_t channels() const {
+    return 2 * keyHeads * keyDim + valueHeads * valueDim;
+  }
+};
+
 /// A model of a supported architecture.
 struct ModelConfig : ModelShape {
   Architecture architecture;
+  /// Whether each layer has linear attention; empty in models without it.
+  std::vector<bool> isLinear;
+  DeltaRuleShape deltaRule{};
+  /// The values of a head that are rotated, its first ones.
+  int64_t rotatedDim;
   /// Maximum number of positions (max_position_embeddings, and with YaRN what
   /// its factor makes of the positions in training).
   int64_t maxPosition;
@@ -68,9 +99,9 @@ void checkSizes(const std::string &path, const ModelShape &model);
 ///  * a key that is missing, of a wrong type or out of range;
 ///  * sizes that disagree;
 ///  * unsupported features: architecture, activation, rotary embeddings that
-///  are
-///    partial or scaled in other ways than YaRN, sliding windows, biases in the
-///    attention of Qwen3, quantized weights.
+///    are scaled in other ways than YaRN, or partial where the architecture is
+///    not a hybrid, sliding windows, biases in the attention of Qwen3,
+///    quantized weights.
 ModelConfig readModelConfig(const std::filesystem::path &dir);
 
 /// Reads `dir`/generation_config.json, which may be missing. Special tokens

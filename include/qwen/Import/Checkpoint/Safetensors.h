@@ -28,7 +28,10 @@ std::vector<StoredTensor> parseSafetensors(std::span<const uint8_t> bytes,
 /// are ignored. This is the order of transformers. No other file is read.
 /// Throws Error if a folder or file is missing or unreadable, if the name of a
 /// file contains a folder, and like parseSafetensors.
-StoredTensors openSafetensors(const std::filesystem::path &dir);
+///
+/// A tensor whose name begins with `prefix` has "model." there for the model.
+StoredTensors openSafetensors(const std::filesystem::path &dir,
+                              std::string_view prefix = "model.");
 
 } // namespace qwen
 

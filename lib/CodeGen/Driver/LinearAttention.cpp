@@ -1,0 +1,205 @@
+//===- LinearAttention.cpp - Short convolution and gated delta rule -------===//
+
+#include "Places.h"
+#include "Vectors.h"
+
+#include "qwen/CodeGen/Driver/Driver.h"
+
+using namespace qwen;
+using namespace qwen::driver;
+
+//===----------------------------------------------------------------------===//
+// Gates
+//===----------------------------------------------------------------------===//
+
+/// Calls compute(i, count) for the first of each `count` of n values: a vector
+/// of them, or the rest.
+template <typename Compute>
+QWEN_SPECIALISED static void forVectors(int64_t n, const Compute &compute) {
+  for (int64_t i = 0; i < n; i += kVector)
+    compute(i, std::min(n - i, kVector));
+}
+
+/// The first `count` values at `at`, and zeros.
+QWEN_SPECIALISED static Floats loadSome(const float *at, int64_t count) {
+  if (count == kVector)
+    return load(at);
+  Floats values = 0;
+  for (int64_t i = 0; i < count; ++i)
+    values[i] = at[i];
+  return values;
+}
+
+QWEN_SPECIALISED static void storeSome(float *at, Floats values,
+                                       int64_t count) {
+  if (count == kVector)
+    return store(at, values);
+  for (int64_t i = 0; i < count; ++i)
+    at[i] = values[i];
+}
+
+QWEN_ENTRY void
+qwen::qwenDriverDeltaGates(const Context *context, int32_t thread, int64_t a,
+                           int64_t aStride, int64_t b, int64_t bStride,
+                           int64_t rate, int64_t bias, int64_t decay,
+                           int64_t decayStride, int64_t beta,
+                           int64_t betaStride, int64_t heads, int32_t /*op*/) {
+  const float *rates = weightsAt(context, rate);
+  const float *biases = weightsAt(context, bias);
+  forUnits(context, thread, context->tokens, [&](int64_t token) {
+    const float *x = arenaAt(context, a) + token * aStride;
+    const float *y = arenaAt(context, b) + token * bStride;
+    float *decays = arenaAt(context, decay) + token * decayStride;
+    float *betas = arenaAt(context, beta) + token * betaStride;
+    forVectors(heads, [&](int64_t i, int64_t count) {
+      const Floats open =
+          softplus(loadSome(x + i, count) + loadSome(biases + i, count));
+      storeSome(decays + i, driver::exp(-(loadSome(rates + i, count) * open)),
+                count);
+      storeSome(betas + i, sigmoid(loadSome(y + i, count)), count);
+    });
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Short convolution
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The taps of 16 channels, whose weights are [16][4].
+struct Taps {
+  Floats first, second, third, last;
+
+  QWEN_SPECIALISED explicit Taps(const float *weights) {
+    const Floats a = load(weights), b = load(weights + 16),
+                 c = load(weights + 32), d = load(weights + 48);
+#define QWEN_TAP(J)                                                            \
+  __builtin_shufflevector(                                                     \
+      __builtin_shufflevector(a, b, J, J + 4, J + 8, J + 12, J + 16, J + 20,   \
+                              J + 24, J + 28),                                 \
+      __builtin_shufflevector(c, d, J, J + 4, J + 8, J + 12, J + 16, J + 20,   \
+                              J + 24, J + 28),                                 \
+      0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+    first = QWEN_TAP(0);
+    second = QWEN_TAP(1);
+    third = QWEN_TAP(2);
+    last = QWEN_TAP(3);
+#undef QWEN_TAP
+  }
+};
+} // namespace
+
+/// A unit is 16 channels of all tokens.
+QWEN_ENTRY void qwen::qwenDriverShortConvolution(
+    const Context *context, int32_t thread, int64_t in, int64_t inStride,
+    int64_t weight, int64_t out, int64_t stride, int64_t channels,
+    int64_t layer, int32_t /*op*/, int64_t cache, int64_t cacheStride) {
+  forUnits(context, thread, channels / kVector, [&](int64_t unit) {
+    const int64_t first = unit * kVector;
+    const Taps taps(weightsAt(context, weight) + first * kConvolutionTaps);
+    for (int64_t token = 0; token < context->tokens; ++token) {
+      float *state = stateAt(context, token, cache, cacheStride, layer) + first;
+      const Floats x = load(arenaAt(context, in) + token * inStride + first);
+      const Floats second = load(state + channels);
+      const Floats third = load(state + 2 * channels);
+      Floats acc = fma(taps.first, load(state), Floats(0));
+      acc = fma(taps.second, second, acc);
+      acc = fma(taps.third, third, acc);
+      acc = fma(taps.last, x, acc);
+      store(state, second);
+      store(state + channels, third);
+      store(state + 2 * channels, x);
+      store(arenaAt(context, out) + token * stride + first, silu(acc));
+    }
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Gated delta rule
+//===----------------------------------------------------------------------===//
+
+/// y = x / sqrt(sum of x^2 + 1e-6), times `scale`.
+QWEN_SPECIALISED static void normHead(const float *x, int64_t n, float scale,
+                                      float *y) {
+  Floats squares = 0;
+  for (int64_t i = 0; i < n; i += kVector)
+    squares = squares + load(x + i) * load(x + i);
+  const float r =
+      1.0f / __builtin_elementwise_sqrt(sumOfLanes(squares) + 1e-6f);
+  for (int64_t i = 0; i < n; i += kVector)
+    store(y + i, load(x + i) * r * scale);
+}
+
+/// Adds up next(i, chain) for i of [0, n) in four chains, i mod 4. LLVM would
+/// not keep an array of them in registers.
+template <typename Next>
+QWEN_SPECIALISED static Floats sumInChains(int64_t n, const Next &next) {
+  Floats a = 0, b = 0, c = 0, d = 0;
+  for (int64_t i = 0; i < n; i += 4) {
+    a = next(i, a);
+    b = next(i + 1, b);
+    c = next(i + 2, c);
+    d = next(i + 3, d);
+  }
+  return (a + c) + (b + d);
+}
+
+/// One token of 16 columns of a state, [keyDim][16]. Returns what the query
+/// reads.
+QWEN_SPECIALISED static Floats stepColumns(const float *q, const float *k,
+                                           Floats v, float decay, float beta,
+                                           int64_t keyDim, float *state) {
+  const Floats old =
+      decay *
+      sumInChains(keyDim,
+                  [&](int64_t i, Floats chain) __attribute__((always_inline)) {
+                    return fma(k[i], load(state + i * kVector), chain);
+                  });
+  const Floats change = beta * (v - old);
+  return sumInChains(
+      keyDim, [&](int64_t i, Floats chain) __attribute__((always_inline)) {
+        float *at = state + i * kVector;
+        const Floats s = fma(k[i], change, decay * load(at));
+        store(at, s);
+        return fma(q[i], s, chain);
+      });
+}
+
+/// A unit is a value head and kDeltaColumns columns of its state, for all
+/// tokens: they stay in the first cache.
+QWEN_ENTRY void qwen::qwenDriverDeltaRule(
+    const Context *context, int32_t thread, int64_t in, int64_t inStride,
+    int64_t decay, int64_t decayStride, int64_t beta, int64_t betaStride,
+    int64_t out, int64_t stride, int64_t layer, int32_t op, int64_t cache,
+    int64_t cacheStride, int64_t keyHeads, int64_t keyDim, int64_t heads,
+    int64_t valueDim, float scale, float *scratch) {
+  const int64_t unitsOfHead = valueDim / kDeltaColumns;
+  const int64_t keys = keyHeads * keyDim;
+  float *query = scratch, *key = scratch + keyDim;
+  const auto compute = [&](int64_t token, int64_t head, int64_t first) {
+    const float *q = arenaAt(context, in) + token * inStride +
+                     head * keyHeads / heads * keyDim;
+    normHead(q, keyDim, scale, query);
+    normHead(q + keys, keyDim, 1, key);
+    const int64_t column = head * valueDim + first;
+    const float *v = arenaAt(context, in) + token * inStride + 2 * keys;
+    float *y = arenaAt(context, out) + token * stride;
+    float *state =
+        stateAt(context, token, cache, cacheStride, layer) + column * keyDim;
+    Integers bad = 0;
+    for (int64_t j = 0; j < kDeltaColumns; j += kVector) {
+      const Floats read =
+          stepColumns(query, key, load(v + column + j),
+                      arenaAt(context, decay)[token * decayStride + head],
+                      arenaAt(context, beta)[token * betaStride + head], keyDim,
+                      state + j * keyDim);
+      bad = bad | notFinite(read);
+      store(y + column + j, read);
+    }
+    flag(context, token, op, __builtin_reduce_or(bad));
+  };
+  forUnits(context, thread, heads * unitsOfHead, [&](int64_t unit) {
+    for (int64_t token = 0; token < context->tokens; ++token)
+      compute(token, unit / unitsOfHead, unit % unitsOfHead * kDeltaColumns);
+  });
+}

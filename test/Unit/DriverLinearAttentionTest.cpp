@@ -1,0 +1,232 @@
+//===- DriverLinearAttentionTest.cpp - Linear attention of the driver -----===//
+//
+// Calls of several sequences by several threads give what the references give
+// for each token alone, bit for bit.
+//
+//===----------------------------------------------------------------------===//
+
+#include "DriverAttention.h"
+
+#include "qwen/Numerics/DeltaRule.h"
+
+#include <gtest/gtest.h>
+
+using namespace qwen;
+using namespace qwen::test;
+
+namespace {
+/// What a token of a sequence gets.
+struct Expected {
+  Values input, a, b, output;
+};
+
+/// A layer of linear attention from the products before it to its states.
+struct Layer {
+  int64_t keyHeads, keyDim, heads, valueDim;
+  Values taps, rate, bias;
+
+  explicit Layer(Random &random)
+      : keyHeads(random.between(1, 3)), keyDim(32 * random.between(1, 4)),
+        heads(keyHeads * random.between(1, 6)),
+        valueDim(32 * random.between(1, 3)),
+        taps(random.values(kConvolutionTaps * channels())),
+        rate(random.values(heads)), bias(random.values(heads, 3)) {
+    for (float &value : rate)
+      value = std::fabs(value);
+  }
+
+  int64_t values() const { return heads * valueDim; }
+  int64_t channels() const { return 2 * keyHeads * keyDim + values(); }
+
+  /// The tokens of one sequence.
+  std::vector<Expected> run(int64_t tokens, Random &random) const;
+};
+
+/// Places of a layer and of the tokens of a call.
+struct Places {
+  Memory image, arena;
+  int64_t taps, rate, bias, input, a, b, decay, beta, mixed, output;
+  int64_t inputStride, gateStride, outputStride;
+
+  Places(const Layer &layer, int64_t tokens, Random &random)
+      : taps(image.add(layer.taps)), rate(image.add(layer.rate)),
+        bias(image.add(layer.bias)),
+        inputStride(layer.channels() + 4 * random.between(0, 8)),
+        gateStride(layer.heads + random.between(0, 3)),
+        outputStride(layer.values() + random.between(0, 16)) {
+    input = arena.reserve(tokens * inputStride);
+    mixed = arena.reserve(tokens * inputStride);
+    output = arena.reserve(tokens * outputStride);
+    for (int64_t *gate : {&a, &b, &decay, &beta})
+      *gate = arena.reserve(tokens * gateStride);
+  }
+};
+} // namespace
+
+std::vector<Expected> Layer::run(int64_t tokens, Random &random) const {
+  const auto zeros = [](int64_t n) { return Values(static_cast<size_t>(n)); };
+  Values before = zeros(3 * channels()), state = zeros(keyDim * values());
+  std::vector<Expected> result;
+  while (std::ssize(result) < tokens) {
+    Expected token = {random.values(channels(), 3), random.values(heads, 10),
+                      random.values(heads, 10), zeros(values())};
+    Values mixed = zeros(channels()), decay = zeros(heads), beta = zeros(heads);
+    numerics::shortConvolution(token.input.data(), taps.data(), channels(),
+                               before.data(), mixed.data());
+    numerics::deltaGates(token.a.data(), token.b.data(), rate.data(),
+                         bias.data(), heads, decay.data(), beta.data());
+    for (int64_t head = 0; head < heads; ++head) {
+      const float *q = mixed.data() + head * keyHeads / heads * keyDim;
+      const float *v = mixed.data() + 2 * keyHeads * keyDim + head * valueDim;
+      const auto at = static_cast<size_t>(head);
+      numerics::deltaRule(q, q + keyHeads * keyDim, v, decay[at], beta[at],
+                          keyDim, valueDim,
+                          state.data() + head * keyDim * valueDim,
+                          token.output.data() + head * valueDim);
+    }
+    result.push_back(std::move(token));
+  }
+  return result;
+}
+
+static void checkCall(const Layer &layer, const Batch &batch,
+                      const std::vector<std::vector<Expected>> &sequences,
+                      std::vector<std::vector<uint8_t>> &caches,
+                      Random &random) {
+  const auto tokens = std::ssize(batch.positions);
+  Places at(layer, tokens, random);
+  const auto expected = [&](int64_t i) -> const Expected & {
+    const auto token = static_cast<size_t>(i);
+    return sequences[static_cast<size_t>(batch.sequences[token])]
+                    [static_cast<size_t>(batch.positions[token])];
+  };
+  for (int64_t i = 0; i < tokens; ++i) {
+    const Expected &token = expected(i);
+    std::ranges::copy(token.input, at.arena.at(at.input) + i * at.inputStride);
+    std::ranges::copy(token.a, at.arena.at(at.a) + i * at.gateStride);
+    std::ranges::copy(token.b, at.arena.at(at.b) + i * at.gateStride);
+  }
+  DriverCall call(randomShares(random.between(1, 4), random), tokens, 2);
+  Context &context = call.context;
+  uint8_t *bases[] = {caches[0].data(), caches[1].data()};
+  context.caches = bases;
+  context.weights = at.image.at<uint8_t>(0);
+  context.arena = at.arena.at<uint8_t>(0);
+  context.sequences = batch.sequences.data();
+  context.positions = batch.positions.data();
+  const auto bytes = [&](size_t cache) {
+    return std::ssize(caches[cache]) / std::ssize(sequences);
+  };
+  const auto scale =
+      static_cast<float>(1 / std::sqrt(static_cast<double>(layer.keyDim)));
+  call.run([&](int32_t thread) {
+    Values scratch(static_cast<size_t>(deltaRuleScratch(layer.keyDim)));
+    qwenDriverShortConvolution(&context, thread, at.input, at.inputStride,
+                               at.taps, at.mixed, at.inputStride,
+                               layer.channels(), /*layer=*/0, /*op=*/0,
+                               /*cache=*/0, bytes(0));
+    qwenDriverDeltaGates(&context, thread, at.a, at.gateStride, at.b,
+                         at.gateStride, at.rate, at.bias, at.decay,
+                         at.gateStride, at.beta, at.gateStride, layer.heads,
+                         /*op=*/0);
+    qwenDriverBarrier(&context, thread);
+    qwenDriverDeltaRule(&context, thread, at.mixed, at.inputStride, at.decay,
+                        at.gateStride, at.beta, at.gateStride, at.output,
+                        at.outputStride, /*layer=*/0, /*op=*/1, /*cache=*/1,
+                        bytes(1), layer.keyHeads, layer.keyDim, layer.heads,
+                        layer.valueDim, scale, scratch.data());
+  });
+  for (int64_t i = 0; i < tokens; ++i)
+    ASSERT_TRUE(isSame(at.arena.at(at.output) + i * at.outputStride,
+                       expected(i).output))
+        << "token " << i;
+  for (uint32_t flag : call.flags)
+    ASSERT_EQ(flag, kNoFlag);
+}
+
+TEST(LinearAttention, IsThatOfEachTokenAlone) {
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const Layer layer(random);
+    std::vector<int64_t> lengths;
+    std::vector<std::vector<Expected>> sequences;
+    for (int64_t s = random.between(1, 3); s > 0; --s) {
+      lengths.push_back(random.between(1, 20));
+      sequences.push_back(layer.run(lengths.back(), random));
+    }
+    std::vector<std::vector<uint8_t>> caches;
+    for (int64_t floats : {3 * layer.channels(), layer.keyDim * layer.values()})
+      caches.emplace_back(sequences.size() * sizeof(float) *
+                          static_cast<size_t>(floats));
+    for (const Batch &batch : randomBatches(lengths, random)) {
+      checkCall(layer, batch, sequences, caches, random);
+      if (testing::Test::HasFatalFailure())
+        return;
+    }
+  }
+}
+
+TEST(LinearAttention, FlagsAStateThatIsNotFinite) {
+  constexpr int64_t kDim = 32;
+  Memory image, arena;
+  Values token(size_t{3 * kDim}, 1);
+  token.back() = 3e38f;
+  const int64_t input = arena.add(token), decay = arena.add(Values{1}),
+                beta = arena.add(Values{2}), output = arena.reserve(kDim);
+  alignas(64) float state[kDim * kDim] = {};
+  auto *base = reinterpret_cast<uint8_t *>(state);
+  const int32_t zero = 0;
+  DriverCall call(equalShares(1), 1, 5);
+  call.context.arena = arena.at<uint8_t>(0);
+  call.context.caches = &base;
+  call.context.sequences = call.context.positions = &zero;
+  float scratch[deltaRuleScratch(kDim)];
+  const auto run = [&] {
+    qwenDriverDeltaRule(&call.context, 0, input, 3 * kDim, decay, 1, beta, 1,
+                        output, kDim, 0, /*op=*/4, 0, sizeof(state), 1, kDim, 1,
+                        kDim, 1, scratch);
+  };
+  run();
+  EXPECT_EQ(call.flags[0], 4u);
+  *arena.at(beta) = 0.5f;
+  std::ranges::fill(state, 0.0f);
+  call.flags[0] = kNoFlag;
+  run();
+  EXPECT_EQ(call.flags[0], kNoFlag);
+}
+
+TEST(LinearAttention, GatesAttention) {
+  Random random(5);
+  for (int64_t n : {32, 128, 160, 416}) {
+    constexpr int64_t kTokens = 3;
+    const Values x = random.values(kTokens * n), g = random.values(kTokens * n);
+    Memory arena;
+    const int64_t in = arena.add(x), gate = arena.add(g),
+                  out = arena.reserve(kTokens * n),
+                  codes = arena.reserve<int8_t>(kTokens * n),
+                  scales =
+                      arena.reserve(kTokens * ceilDiv(n, kActivationBlock)),
+                  sums = arena.reserve<int32_t>(kTokens * n / kGroup);
+    DriverCall call(equalShares(2), kTokens, 1);
+    call.context.arena = arena.at<uint8_t>(0);
+    call.run([&](int32_t thread) {
+      qwenDriverGateF32(&call.context, thread, in, n, gate, n, out, n, n, 0);
+      qwenDriverGateQ8(&call.context, thread, in, n, gate, n, codes, n, scales,
+                       sums, n, 0, numerics::quantizeQ8);
+    });
+    Values gated(x.size());
+    numerics::sigmoidGate(x.data(), g.data(), std::ssize(x), gated.data());
+    EXPECT_TRUE(isSame(arena.at(out), gated));
+    for (int64_t i = 0; i < kTokens; ++i) {
+      std::vector<int8_t> q(static_cast<size_t>(n));
+      std::vector<int32_t> s(static_cast<size_t>(n / kGroup));
+      Values d(static_cast<size_t>(ceilDiv(n, kActivationBlock)));
+      numerics::quantizeQ8(gated.data() + i * n, n, q.data(), d.data(),
+                           s.data());
+      EXPECT_TRUE(std::ranges::equal(
+          q, std::span(arena.at<int8_t>(codes) + i * n, q.size())));
+      EXPECT_TRUE(isSame(arena.at(scales) + i * std::ssize(d), d));
+    }
+  }
+}
