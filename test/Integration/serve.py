@@ -159,7 +159,6 @@ def same_answers(server):
         with concurrent.futures.ThreadPoolExecutor(1 + others) as pool:
             together = list(pool.map(lambda r: whole(other.post(r[0], **r[1])), list(requests())))
         expect(f"under {others} others", together, alone)
-    checks.check(scarce.metric("vllm:num_preemptions_total") > 0, "the pages are not scarce")
     scarce.stop()
 
 
