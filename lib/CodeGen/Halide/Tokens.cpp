@@ -210,8 +210,7 @@ static Kernel embedIntegers(WeightFormat format) {
                       << 4;
   }
   const auto number = [&](int i) {
-    const Expr value =
-        cast<float>(reinterpret<Halide::float16_t>(numbers(i, block)));
+    Expr value = cast<float>(reinterpret<Halide::float16_t>(numbers(i, block)));
     if (!scales.hasSubBlocks())
       return value;
     const int subDots = static_cast<int>(kGroup / scales.subBlock);
