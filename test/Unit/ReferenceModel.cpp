@@ -84,7 +84,7 @@ Values Rotation::rotated(const Values &x, const Values &norm) const {
     Values head(&x[i], &x[i] + headDim);
     if (!norm.empty())
       numerics::rmsNormF32(&x[i], norm.data(), headDim, eps, head.data());
-    std::copy(head.begin(), head.end(), &y[i]);
+    std::ranges::copy(head, &y[i]);
     numerics::rope(head.data(), cos.data(), sin.data(), half, &y[i]);
   }
   return y;

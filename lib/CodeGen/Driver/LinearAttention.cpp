@@ -65,26 +65,31 @@ qwen::qwenDriverDeltaGates(const Context *context, int32_t thread, int64_t a,
 // Short convolution
 //===----------------------------------------------------------------------===//
 
+/// Values J, J + 4, J + 8, ... of the 64 in four vectors.
+template <int J>
+QWEN_SPECIALISED static Floats everyFourth(Floats a, Floats b, Floats c,
+                                           Floats d) {
+  const auto low = __builtin_shufflevector(a, b, J, J + 4, J + 8, J + 12,
+                                           J + 16, J + 20, J + 24, J + 28);
+  const auto high = __builtin_shufflevector(c, d, J, J + 4, J + 8, J + 12,
+                                            J + 16, J + 20, J + 24, J + 28);
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
+                                 11, 12, 13, 14, 15);
+}
+
 namespace {
 /// The taps of 16 channels, whose weights are [16][4].
 struct Taps {
   Floats first, second, third, last;
 
   QWEN_SPECIALISED explicit Taps(const float *weights) {
-    const Floats a = load(weights), b = load(weights + 16),
-                 c = load(weights + 32), d = load(weights + 48);
-#define QWEN_TAP(J)                                                            \
-  __builtin_shufflevector(                                                     \
-      __builtin_shufflevector(a, b, J, J + 4, J + 8, J + 12, J + 16, J + 20,   \
-                              J + 24, J + 28),                                 \
-      __builtin_shufflevector(c, d, J, J + 4, J + 8, J + 12, J + 16, J + 20,   \
-                              J + 24, J + 28),                                 \
-      0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
-    first = QWEN_TAP(0);
-    second = QWEN_TAP(1);
-    third = QWEN_TAP(2);
-    last = QWEN_TAP(3);
-#undef QWEN_TAP
+    const Floats a = load(weights), b = load(weights + kVector),
+                 c = load(weights + 2 * kVector),
+                 d = load(weights + 3 * kVector);
+    first = everyFourth<0>(a, b, c, d);
+    second = everyFourth<1>(a, b, c, d);
+    third = everyFourth<2>(a, b, c, d);
+    last = everyFourth<3>(a, b, c, d);
   }
 };
 } // namespace

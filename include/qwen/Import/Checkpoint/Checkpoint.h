@@ -47,8 +47,8 @@ public:
 protected:
   Checkpoint(std::filesystem::path path, ModelConfig model,
              GenerationConfig sampling, StoredTensors stored)
-      : where(std::move(path)), model(model), sampling(std::move(sampling)),
-        stored(std::move(stored)) {}
+      : where(std::move(path)), model(std::move(model)),
+        sampling(std::move(sampling)), stored(std::move(stored)) {}
 
 private:
   std::filesystem::path where;
