@@ -2,7 +2,8 @@
 """llama.cpp for bench/peers.py, which runs this script in an environment with llama-cpp-python and gguf.
 
   peer_llama_cpp.py convert CHECKPOINT OUT_F16.gguf       a checkpoint of bench/make_checkpoint.py
-  peer_llama_cpp.py quantize F16.gguf OUT.gguf FORMAT     q4_0, q8_0 (all matrices), q4_k_m (llama.cpp's own mixture)
+  peer_llama_cpp.py quantize F16.gguf OUT.gguf FORMAT     q4_0, q8_0 (all matrices); q4_k_m, q4_0_mix, iq4_xs_mix, q8_0_mix (llama.cpp's own
+                                                          mixtures, as published files have them)
   peer_llama_cpp.py bench GGUF PROMPT COUNT THREADS       one JSON object on stdout
   peer_llama_cpp.py first GGUF PROMPT THREADS             seconds from loading to the first token
 
@@ -18,7 +19,7 @@ import llama_cpp as ll
 import numpy as np
 
 # ggml_type and llama_ftype of ggml.h and llama.h
-FORMATS = {"q4_0": (2, 2), "q8_0": (8, 7), "q4_k_m": (None, 15)}
+FORMATS = {"q4_0": (2, 2), "q8_0": (8, 7), "q4_k_m": (None, 15), "q4_0_mix": (None, 2), "iq4_xs_mix": (None, 30), "q8_0_mix": (None, 7)}
 
 
 @ll.llama_log_callback

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the speed of compiled models with llama.cpp and Hugging Face transformers, in alternating runs on this machine.
 
-  .venv/bin/python bench/peers.py WORKDIR [--model NAME] [--rounds N] [--threads N] [--target CPU] [--transformers] [--json]
+  .venv/bin/python bench/peers.py WORKDIR [--model NAME] [--rounds N] [--threads N] [--target CPU] [--gguf | --transformers] [--json]
 
 Installs the peers into WORKDIR/peers: llama-cpp-python from its source package, so that llama.cpp is built for this CPU, and
 with --transformers torch and transformers (f32 and bf16). Makes a checkpoint with random weights (bench/make_checkpoint.py),
@@ -11,6 +11,9 @@ Each round runs every program once. Prints median, least and greatest over the r
 tokens) in tokens/s, and of the seconds from process start to the first token after a prompt of 16 tokens (llama.cpp: from
 loading the file, without the start of Python). Also prints the sizes of the files, and the ratios of qwen-run to the fastest
 llama.cpp file, round by round. --target compiles for another CPU than this one (x86-64-v3: AVX2 only).
+
+--gguf runs the same GGUF files on both sides: Q4_K_M, Q4_0, IQ4_XS and Q8_0, each llama.cpp's own mixture, compiled with their
+integers. The ratios are for each file.
 """
 import argparse
 import json
@@ -27,6 +30,7 @@ BIN = ROOT / "build/host/bin"
 BENCH = ROOT / "bench"
 PROMPT, DECODE, FIRST_PROMPT = 512, 64, 16
 GGUF = ("q4_0", "q8_0", "q4_k_m")
+MIXTURES = ("q4_k_m", "q4_0_mix", "iq4_xs_mix", "q8_0_mix")
 
 
 def output(*command, **options):
@@ -90,15 +94,17 @@ def prepare(args):
         output(sys.executable, BENCH / "make_checkpoint.py", args.model, checkpoint, "--tokenizer",
                ROOT / "test/Inputs/tokenizer/qwen2")
     programs, files = {}, {}
-    for weights in ("q4_0", "q8_0"):
-        name = f"qwen-run {weights}"
-        files[name] = args.workdir / f"{args.model}.{weights}.{args.target}.qwen"
-        output(BIN / "qwen-opt", checkpoint, "-o", files[name], "--weights", weights, "--target", args.target,
-               stderr=subprocess.DEVNULL)
+
+    def compile_to(name, source, out, *options):
+        files[name] = args.workdir / f"{args.model}.{out}.{args.target}.qwen"
+        output(BIN / "qwen-opt", source, "-o", files[name], "--target", args.target, *options, stderr=subprocess.DEVNULL)
         programs[name] = Ours(files[name], args.threads)
+
+    for weights in () if args.gguf else ("q4_0", "q8_0"):
+        compile_to(f"qwen-run {weights}", checkpoint, weights, "--weights", weights)
     llama = [python, BENCH / "peer_llama_cpp.py"]
     source = args.workdir / f"{args.model}.f16.gguf"
-    for weights in GGUF:
+    for weights in MIXTURES if args.gguf else GGUF:
         name = f"llama.cpp {weights}"
         files[name] = args.workdir / f"{args.model}.{weights}.gguf"
         if not files[name].exists():
@@ -106,6 +112,8 @@ def prepare(args):
                 output(*llama, "convert", checkpoint, source)
             output(*llama, "quantize", source, files[name], weights)
         programs[name] = LlamaCpp(python, files[name], args.threads)
+        if args.gguf:
+            compile_to(f"qwen-run {weights}", files[name], f"gguf-{weights}")
     if args.transformers:
         for dtype in ("float32", "bfloat16"):
             programs[f"transformers {dtype}"] = Transformers(python, checkpoint, dtype, args.threads)
@@ -147,6 +155,9 @@ def ratios(figures):
         pairs = zip(figures[ours][kind], best)
         return spread([b / a if kind == "first" else a / b for a, b in pairs])
 
+    if "qwen-run q4_k_m" in figures:
+        return {f"{kind} {weights}": against(kind, f"qwen-run {weights}", (f"llama.cpp {weights}",), max)
+                for weights in MIXTURES for kind in ("prefill", "decode")}
     four = ("llama.cpp q4_0", "llama.cpp q4_k_m")
     result = {
         "prefill q4_0": against("prefill", "qwen-run q4_0", four, max),
@@ -169,7 +180,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--target", default="native")
-    parser.add_argument("--transformers", action="store_true")
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument("--gguf", action="store_true")
+    others.add_argument("--transformers", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     args.workdir = args.workdir.resolve()

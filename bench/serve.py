@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""Compares `qwen-run serve` with llama.cpp's llama-server under several clients, in alternating runs on this machine.
+
+  .venv/bin/python bench/serve.py WORKDIR [--model NAME] [--rounds N] [--clients 1,4,8,16] [--threads N] [--json]
+
+Makes a checkpoint with random weights, compiles it to q4_0 and makes a GGUF file of llama.cpp in q4_0 (bench/peers.py). Builds
+llama-server, without its page, from the source package of llama-cpp-python in WORKDIR/llama-server, unless it is there.
+
+Each round starts every server once and measures, with prompts of random token ids and greedy sampling:
+  load     N clients send requests of 128 tokens that draw 64, three each: requests a second, and the median time to the first token
+  turn     a prompt of 4,000 tokens of which 3,900 have run: seconds to the first token, warm; and cold, with no token known
+  pace     the gaps between the tokens of a stream while another client's prompt of 4,000 tokens is read: median and greatest, beside
+           the median before
+  decode   8 and 32 clients with prompts of 16 tokens that draw 128, from the last first token to the first end; qwen-run only,
+           beside `qwen-run bench --batch`
+"""
+import argparse
+import contextlib
+import http.client
+import json
+import pathlib
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+
+import peers
+
+CONTEXT, LONG, KNOWN = 4352, 4000, 3900
+SOURCE = "https://pypi.org/pypi/llama-cpp-python/json"
+
+
+def llama_server(folder):
+    """Builds llama-server in `folder`; the path of the program."""
+    program = folder / "build/bin/llama-server"
+    if program.exists():
+        return program
+    folder.mkdir(parents=True, exist_ok=True)
+    with urllib.request.urlopen(SOURCE) as answer:
+        package = next(file for file in json.load(answer)["urls"] if file["packagetype"] == "sdist")
+    archive = folder / pathlib.PurePosixPath(urllib.parse.urlparse(package["url"]).path).name
+    urllib.request.urlretrieve(package["url"], archive)
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    source = next(folder.glob("llama_cpp_python-*/vendor/llama.cpp"))
+    off = [f"-DLLAMA_{name}=OFF" for name in ("BUILD_UI", "USE_PREBUILT_UI", "BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_APP", "OPENSSL")]
+    peers.output("cmake", "-S", source, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF", *off)
+    peers.output("cmake", "--build", folder / "build", "--target", "llama-server", "--parallel", peers.os.cpu_count())
+    return program
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Server:
+    """A running server. `command` gets the number of sequences and the port."""
+
+    def __init__(self, command, sequences):
+        self.port = free_port()
+        self.process = subprocess.Popen(list(map(str, command(sequences, self.port))), stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+        end = time.time() + 120
+        while True:
+            with contextlib.suppress(OSError):
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+                connection.request("GET", "/health")
+                if connection.getresponse().status == 200:
+                    return
+            if time.time() > end or self.process.poll() is not None:
+                sys.exit(f"{self.process.args[0]} does not start")
+            time.sleep(0.05)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+    def stream(self, prompt, count, on_token=None):
+        """The times of the tokens of an answer, from the moment that the request is sent."""
+        body = json.dumps({"prompt": prompt, "max_tokens": count, "temperature": 0, "ignore_eos": True, "stream": True})
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        start = time.perf_counter()
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status != 200:
+            sys.exit(f"{self.process.args[0]}: {response.status} {response.read().decode()}")
+        times = []
+        while line := response.readline():
+            if line.startswith(b"data: {") and not json.loads(line[6:])["choices"][0].get("finish_reason"):
+                times.append(time.perf_counter() - start)
+                if on_token:
+                    on_token(len(times))
+        return times
+
+
+def ids(random_numbers, count):
+    return [random_numbers.randrange(1000, 100000) for _ in range(count)]
+
+
+def together(count, work):
+    """Runs work(i) in `count` threads; the seconds that all take."""
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - start
+
+
+def load(server, clients, random_numbers):
+    prompts = [[ids(random_numbers, 128) for _ in range(3)] for _ in range(clients)]
+    first = []
+    seconds = together(clients, lambda i: first.extend([server.stream(prompt, 64)[0] for prompt in prompts[i]]))
+    return {"requests per second": 3 * clients / seconds, "first token": statistics.median(first)}
+
+
+def turn(server, random_numbers):
+    prompt, other = ids(random_numbers, LONG), ids(random_numbers, LONG)
+    server.stream(prompt[:KNOWN], 2)
+    return {"warm": server.stream(prompt, 2)[0], "cold": server.stream(other, 2)[0]}
+
+
+def pace(server, random_numbers):
+    reading, done, spans = threading.Event(), threading.Event(), []
+
+    def long_prompt():
+        reading.wait()
+        start = time.perf_counter()
+        server.stream(ids(random_numbers, LONG), 2)
+        spans.append((start, time.perf_counter()))
+        done.set()
+
+    other = threading.Thread(target=long_prompt)
+    other.start()
+    moments = []
+
+    def on_token(number):
+        moments.append(time.perf_counter())
+        if number == 50:
+            reading.set()
+
+    server.stream(ids(random_numbers, 16), 300, on_token)
+    other.join()
+    begin, end = spans[0]
+    gaps = [(b - a, b) for a, b in zip(moments, moments[1:])]
+    before = [gap for gap, at in gaps if at < begin][5:]
+    during = [gap for gap, at in gaps if begin <= at <= end]
+    return {"before": statistics.median(before), "median": statistics.median(during), "greatest": max(during)}
+
+
+def decode(server, clients, random_numbers):
+    prompts = [ids(random_numbers, 16) for _ in range(clients)]
+    answers = [None] * clients
+    start = time.perf_counter()
+
+    def work(i):
+        sent = time.perf_counter() - start
+        answers[i] = [sent + moment for moment in server.stream(prompts[i], 128)]
+
+    together(clients, work)
+    begin, end = max(times[0] for times in answers), min(times[-1] for times in answers)
+    return sum(begin < moment <= end for times in answers for moment in times) / (end - begin)
+
+
+def batch(file, clients, threads):
+    result = json.loads(peers.output(peers.BIN / "qwen-run", "bench", file, "--json", "--batch", clients, "--prompt-tokens", 16, "-n", 128,
+                                     "--repetitions", 1, "-t", threads))
+    return result["decode_tokens_per_second"]["median"]
+
+
+def measure(name, command, args, seed):
+    """The figures of one server in one round."""
+    random_numbers = random.Random(seed)
+    figures = {}
+    with Server(command, max(args.clients)) as server:
+        server.stream(ids(random_numbers, 128), 8)
+        for clients in args.clients:
+            for kind, value in load(server, clients, random_numbers).items():
+                figures[f"{clients} clients, {kind}"] = value
+    with Server(command, 2) as server:
+        server.stream(ids(random_numbers, 128), 8)
+        for kind, value in turn(server, random_numbers).items():
+            figures[f"turn, {kind}"] = value
+        for kind, value in pace(server, random_numbers).items():
+            figures[f"gap, {kind}"] = value
+    if name == "qwen-run":
+        for clients in (8, 32):
+            with Server(command, clients) as server:
+                server.stream(ids(random_numbers, 128), 8)
+                figures[f"{clients} clients, decode tokens per second"] = decode(server, clients, random_numbers)
+            figures[f"{clients} clients, of bench --batch"] = (figures[f"{clients} clients, decode tokens per second"]
+                                                               / batch(args.file, clients, args.threads))
+    return figures
+
+
+def commands(args):
+    """How the servers start, by name."""
+    args.workdir = args.workdir.resolve()
+    python = peers.install(args.workdir / "peers", False)
+    checkpoint = args.workdir / args.model
+    if not (checkpoint / "config.json").exists():
+        peers.output(sys.executable, peers.BENCH / "make_checkpoint.py", args.model, checkpoint, "--tokenizer",
+                     peers.ROOT / "test/Inputs/tokenizer/qwen2")
+    args.file = args.workdir / f"{args.model}.serve.qwen"
+    peers.output(peers.BIN / "qwen-opt", checkpoint, "-o", args.file, "--context", CONTEXT, stderr=subprocess.DEVNULL)
+    gguf, source = args.workdir / f"{args.model}.q4_0.gguf", args.workdir / f"{args.model}.f16.gguf"
+    if not gguf.exists():
+        llama = [python, peers.BENCH / "peer_llama_cpp.py"]
+        peers.output(*llama, "convert", checkpoint, source)
+        peers.output(*llama, "quantize", source, gguf, "q4_0")
+    program = llama_server(args.workdir / "llama-server")
+    return {
+        "qwen-run": lambda sequences, port: [peers.BIN / "qwen-run", "serve", args.file, "--listen", f"127.0.0.1:{port}", "--sequences",
+                                             sequences, "-t", args.threads, "--check", "off"],
+        "llama-server": lambda sequences, port: [program, "-m", gguf, "--port", port, "-np", sequences, "-c", sequences * CONTEXT, "-t",
+                                                 args.threads, "-tb", args.threads],
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workdir", type=pathlib.Path)
+    parser.add_argument("--model", default="qwen2.5-0.5b")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clients", type=lambda text: list(map(int, text.split(","))), default=[1, 4, 8, 16])
+    parser.add_argument("--threads", type=int, default=len(peers.os.sched_getaffinity(0)))
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    servers = commands(args)
+    rounds = {name: [] for name in servers}
+    for number in range(args.rounds):
+        for name, command in servers.items():
+            if sys.stderr.isatty():
+                print(f"\rround {number + 1} of {args.rounds}: {name:<16}", end="", file=sys.stderr, flush=True)
+            rounds[name].append(measure(name, command, args, number))
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    result = {name: {kind: peers.spread([figures[kind] for figures in all_rounds]) for kind in all_rounds[0]}
+              for name, all_rounds in rounds.items()}
+    if args.json:
+        print(json.dumps({"cpu": peers.cpu_name(), "threads": args.threads, "rounds": args.rounds, "figures": result}, indent=2))
+        return
+    print(f"{peers.cpu_name()}, {args.threads} threads, {args.rounds} rounds: median (least to greatest)")
+    for kind in result["qwen-run"]:
+        cells = [f"{s['median']:9.4g} ({s['least']:.4g} to {s['greatest']:.4g})"
+                 for s in (result[name].get(kind) for name in servers) if s]
+        print(f"{kind:38}" + "".join(f"{cell:36}" for cell in cells))
+
+
+if __name__ == "__main__":
+    main()
