@@ -391,25 +391,29 @@ TEST(Config, RefusesKsThatAreNoWholeGroups) {
 }
 
 TEST(Config, RefusesOtherModels) {
+  const std::string supported =
+      "supported are Qwen2ForCausalLM (Qwen2, Qwen2.5), Qwen3ForCausalLM, "
+      "Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration (the text of "
+      "Qwen3.5), Qwen2_5_VLForConditionalGeneration (the text of Qwen2.5-VL) "
+      "and Qwen3VLForConditionalGeneration (the text of Qwen3-VL)";
   for (const char *name : {"Qwen3MoeForCausalLM", "LlamaForCausalLM",
                            "QWenLMHeadModel", "Qwen2ForSequenceClassification"})
     EXPECT_EQ(errorWith(qwen2(), "architectures/0", name),
               std::string("architectures[0] \"") + name +
-                  "\" is not supported; supported are Qwen2ForCausalLM (Qwen2, "
-                  "Qwen2.5), Qwen3ForCausalLM, Qwen3_5ForCausalLM and "
-                  "Qwen3_5ForConditionalGeneration (the text of Qwen3.5)");
+                  "\" is not supported; " + supported);
   EXPECT_EQ(messageOf([] {
               readModelConfig(QWEN_SOURCE_DIR
                               "/test/Inputs/checkpoints/qwen3-moe-f32");
             }),
             QWEN_SOURCE_DIR
-            "/test/Inputs/checkpoints/qwen3-moe-f32/config.json: "
-            "architectures[0] \"Qwen3MoeForCausalLM\" is not supported; "
-            "supported are Qwen2ForCausalLM (Qwen2, Qwen2.5), "
-            "Qwen3ForCausalLM, Qwen3_5ForCausalLM and "
-            "Qwen3_5ForConditionalGeneration (the text of Qwen3.5)");
+                "/test/Inputs/checkpoints/qwen3-moe-f32/config.json: "
+                "architectures[0] \"Qwen3MoeForCausalLM\" is not supported; " +
+                supported);
   EXPECT_EQ(errorWith(qwen2(), "hidden_act", "gelu"),
             "hidden_act \"gelu\" is not supported; supported is \"silu\"");
+  EXPECT_EQ(errorWith(qwen2(), "rope_scaling", {{"type", "mrope"}}),
+            "rope_scaling.type \"mrope\" is not supported; supported are "
+            "\"default\" and \"yarn\"");
   EXPECT_EQ(errorWith(qwen2(), "rope_scaling", {{"rope_type", "linear"}}),
             "rope_scaling.rope_type \"linear\" is not supported; supported are "
             "\"default\" and \"yarn\"");

@@ -17,6 +17,8 @@ public:
                    openSafetensors(dir, prefixOf(model))) {}
 
   std::string ownName(std::string_view name) const override {
+    if (const StoredTensor *tensor = tensors().find(name))
+      return tensor->name;
     constexpr std::string_view kModel = "model.";
     return name.starts_with(kModel)
                ? std::string(prefixOf(config())) +

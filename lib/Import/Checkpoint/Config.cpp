@@ -105,7 +105,7 @@ static bool parseRopeType(const JsonValue &rope, ModelConfig &model) {
       // The axes of "mrope" are equal in texts.
       const bool isPlain =
           type->string() == "default" ||
-          (infoOf(model.architecture).isHybrid && type->string() == "mrope");
+          (infoOf(model.architecture).hasAxes && type->string() == "mrope");
       if (type->string() == "yarn")
         parseYarn(rope, model);
       else if (!isPlain)

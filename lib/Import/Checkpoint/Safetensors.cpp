@@ -215,13 +215,20 @@ static std::map<std::string, std::string> parseIndex(const json &index,
   return fileOf;
 }
 
+/// Whether a base model, without a head, has a tensor of this name.
+static bool isOfBaseModel(std::string_view name) {
+  return name.starts_with("embed_tokens.") || name.starts_with("layers.") ||
+         name.starts_with("norm.");
+}
+
 StoredTensors qwen::openSafetensors(const std::filesystem::path &dir,
                                     std::string_view prefix) {
   requireDirectory(dir);
   StoredTensors tensors(dir);
   const auto modelName = [&](const std::string &name) {
-    return name.starts_with(prefix) ? "model." + name.substr(prefix.size())
-                                    : name;
+    if (name.starts_with(prefix))
+      return "model." + name.substr(prefix.size());
+    return isOfBaseModel(name) ? "model." + name : name;
   };
   const auto add = [&](const StoredTensor &tensor, const std::string &path) {
     if (!tensors.add(modelName(tensor.name), tensor))

@@ -21,9 +21,16 @@
 
 namespace qwen {
 
-/// The rows of kArchitectures. Qwen2 is Qwen2.5's architecture, too. Qwen3_5
-/// is the text model of Qwen3_5Vision alone.
-enum class Architecture : uint8_t { Qwen2, Qwen3, Qwen3_5, Qwen3_5Vision };
+/// The rows of kArchitectures. Qwen2 is Qwen2.5's architecture, too. Of models
+/// with vision, only the text is read; Qwen3_5 is Qwen3_5Vision without it.
+enum class Architecture : uint8_t {
+  Qwen2,
+  Qwen3,
+  Qwen3_5,
+  Qwen3_5Vision,
+  Qwen2_5Vision,
+  Qwen3Vision
+};
 
 /// How the layers of an architecture differ from those of the others.
 struct ArchitectureInfo {
@@ -38,6 +45,8 @@ struct ArchitectureInfo {
   /// Whether layers have linear or gated attention, norms by 1 + w and a
   /// rotation of a part of each head.
   bool isHybrid = false;
+  /// Whether positions may have three axes ("mrope"), which are equal in texts.
+  bool hasAxes = false;
   /// Whether text_config has the keys of the model, and the names of its
   /// tensors begin with "model.language_model.".
   bool hasTextConfig = false;
@@ -46,13 +55,20 @@ struct ArchitectureInfo {
 };
 inline constexpr ArchitectureInfo kArchitectures[] = {
     {"Qwen2ForCausalLM", "qwen2", /*hasBiases=*/true, /*hasHeadNorms=*/false,
-     /*isHybrid=*/false, /*hasTextConfig=*/false, "Qwen2, Qwen2.5"},
+     /*isHybrid=*/false, /*hasAxes=*/false, /*hasTextConfig=*/false,
+     "Qwen2, Qwen2.5"},
     {"Qwen3ForCausalLM", "qwen3", /*hasBiases=*/false, /*hasHeadNorms=*/true},
     {"Qwen3_5ForCausalLM", "", /*hasBiases=*/false, /*hasHeadNorms=*/true,
-     /*isHybrid=*/true},
+     /*isHybrid=*/true, /*hasAxes=*/true},
     {"Qwen3_5ForConditionalGeneration", "", /*hasBiases=*/false,
-     /*hasHeadNorms=*/true, /*isHybrid=*/true, /*hasTextConfig=*/true,
-     "the text of Qwen3.5"},
+     /*hasHeadNorms=*/true, /*isHybrid=*/true, /*hasAxes=*/true,
+     /*hasTextConfig=*/true, "the text of Qwen3.5"},
+    {"Qwen2_5_VLForConditionalGeneration", "", /*hasBiases=*/true,
+     /*hasHeadNorms=*/false, /*isHybrid=*/false, /*hasAxes=*/true,
+     /*hasTextConfig=*/false, "the text of Qwen2.5-VL"},
+    {"Qwen3VLForConditionalGeneration", "", /*hasBiases=*/false,
+     /*hasHeadNorms=*/true, /*isHybrid=*/false, /*hasAxes=*/true,
+     /*hasTextConfig=*/true, "the text of Qwen3-VL"},
 };
 constexpr const ArchitectureInfo &infoOf(Architecture architecture) {
   return kArchitectures[static_cast<size_t>(architecture)];

@@ -30,6 +30,8 @@ std::vector<StoredTensor> parseSafetensors(std::span<const uint8_t> bytes,
 /// file contains a folder, and like parseSafetensors.
 ///
 /// A tensor whose name begins with `prefix` has "model." there for the model.
+/// Those of a base model without a head, as of Qwen3-Embedding, have nothing
+/// there.
 StoredTensors openSafetensors(const std::filesystem::path &dir,
                               std::string_view prefix = "model.");
 
