@@ -233,8 +233,8 @@ int32_t qwen_open_sequence(qwen_model *model);
    number. Both share the full pages of the KV cache, so that a common prefix
    runs only once. Returns a negative number if the sequence is shorter, if the
    maximum number of sequences is open, or if no page is left to copy the last
-   one. Of a model with fixed state (the manifest's "caches"), only all positions
-   can be copied; else returns QWEN_ERROR_NO_SNAPSHOT. */
+   one. Of a model with fixed state (the manifest's "caches"), only all
+   positions can be copied; else returns QWEN_ERROR_NO_SNAPSHOT. */
 int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
                              int64_t length);
 
@@ -255,12 +255,12 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
    is 0. Splitting tokens over several calls does not change the results.
 
    A sequence stops at its first token that cannot run, and keeps the positions
-   before it. (With QWEN_ERROR_NOT_FINITE, a sequence of a model with fixed state
-   keeps none.) The other sequences run as without it. Rows of tokens that did not
-   run are not written. Returns 0, or the error of a sequence that stopped
-   (qwen_failures lists all). Runs nothing and returns a negative number if a
-   sequence is not open, if a position is not the next one of its sequence, or
-   if the weights are damaged. */
+   before it. (With QWEN_ERROR_NOT_FINITE, a sequence of a model with fixed
+   state keeps none.) The other sequences run as without it. Rows of tokens that
+   did not run are not written. Returns 0, or the error of a sequence that
+   stopped (qwen_failures lists all). Runs nothing and returns a negative number
+   if a sequence is not open, if a position is not the next one of its sequence,
+   or if the weights are damaged. */
 int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
                      float *logits);
 

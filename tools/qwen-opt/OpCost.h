@@ -51,8 +51,8 @@ private:
 struct OpCost {
   double bytes = 0;
   double macs = 0;
-  /// None where one of the op's kernels has no model, or the driver computes the
-  /// op without kernels.
+  /// None where one of the op's kernels has no model, or the driver computes
+  /// the op without kernels.
   std::optional<double> cycles;
   /// Names of the kernels that do it.
   std::vector<std::string> kernels;
