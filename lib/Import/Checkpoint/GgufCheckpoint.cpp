@@ -288,7 +288,7 @@ class GgufCheckpoint final : public Checkpoint {
 public:
   GgufCheckpoint(fs::path path, ModelConfig model, GenerationConfig sampling,
                  StoredTensors stored, GgufFile gguf)
-      : Checkpoint(std::move(path), model, std::move(sampling),
+      : Checkpoint(std::move(path), std::move(model), std::move(sampling),
                    std::move(stored)),
         gguf(std::move(gguf)) {}
 
