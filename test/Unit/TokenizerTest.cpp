@@ -57,7 +57,8 @@ TEST(Tokenizer, EqualsHuggingFaceWhereMarksJoinLetters) {
   auto files = *readTokenizerFiles(kInputs / "qwen2");
   files.marksJoinLetters = true;
   const Tokenizer plain = qwen2Tokenizer();
-  const Tokenizer tokenizer = Tokenizer::fromBlob(buildTokenizer(files).blob);
+  const TokenizerImport import = buildTokenizer(files);
+  const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
   std::ifstream cases(kInputs / "marks.jsonl");
   size_t count = 0, others = 0;
   for (std::string line; std::getline(cases, line); ++count) {
