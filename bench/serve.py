@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import os
 import pathlib
 import random
 import socket
@@ -51,7 +52,7 @@ def llama_server(folder):
     source = next(folder.glob("llama_cpp_python-*/vendor/llama.cpp"))
     off = [f"-DLLAMA_{name}=OFF" for name in ("BUILD_UI", "USE_PREBUILT_UI", "BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_APP", "OPENSSL")]
     peers.output("cmake", "-S", source, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF", *off)
-    peers.output("cmake", "--build", folder / "build", "--target", "llama-server", "--parallel", peers.os.cpu_count())
+    peers.output("cmake", "--build", folder / "build", "--target", "llama-server", "--parallel", os.cpu_count())
     return program
 
 
@@ -234,7 +235,7 @@ def main():
     parser.add_argument("--model", default="qwen2.5-0.5b")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=lambda text: list(map(int, text.split(","))), default=[1, 4, 8, 16])
-    parser.add_argument("--threads", type=int, default=len(peers.os.sched_getaffinity(0)))
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     servers = commands(args)

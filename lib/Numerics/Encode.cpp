@@ -68,19 +68,20 @@ static EncodeStatus setScale(float d, WeightBlock &block, float &inverse) {
                                               : EncodeStatus::ScaleOverflow;
 }
 
-/// Sets the block's scale d = scaleOf(first value of largest magnitude), and
-/// `inverse`.
+/// The value of largest magnitude, the first of several.
+static float largestOf(const float *x, int64_t count) {
+  return *std::max_element(x, x + count, [](float a, float b) {
+    return std::fabs(a) < std::fabs(b);
+  });
+}
+
+/// Sets the block's scale d = scaleOf(largestOf(x)), and `inverse`.
 template <typename ScaleOf>
 static EncodeStatus findScale(const float *x, int64_t count, ScaleOf scaleOf,
                               WeightBlock &block, float &inverse) {
-  float largest = x[0];
-  for (int64_t i = 0; i < count; ++i) {
-    if (!std::isfinite(x[i]))
-      return EncodeStatus::NotFinite;
-    if (std::fabs(x[i]) > std::fabs(largest))
-      largest = x[i];
-  }
-  return setScale(scaleOf(largest), block, inverse);
+  if (!allFinite(x, count))
+    return EncodeStatus::NotFinite;
+  return setScale(scaleOf(largestOf(x, count)), block, inverse);
 }
 
 template <>
@@ -144,13 +145,11 @@ EncodeStatus numerics::encode<Encoder::Signed5>(const float *x, int64_t count,
 /// The rules of Range4 and Range5, with codes to `top`.
 static EncodeStatus encodeRange(const float *x, int64_t count, int top,
                                 WeightBlock &block) {
-  float least = x[0], most = x[0];
-  for (int64_t i = 0; i < count; ++i) {
-    if (!std::isfinite(x[i]))
-      return EncodeStatus::NotFinite;
-    least = x[i] < least ? x[i] : least;
-    most = x[i] > most ? x[i] : most;
-  }
+  if (!allFinite(x, count))
+    return EncodeStatus::NotFinite;
+  // The first of equals each, as zeros have two signs.
+  const float least = *std::min_element(x, x + count);
+  const float most = *std::max_element(x, x + count);
   float inverse;
   const EncodeStatus status =
       setScale((most - least) / static_cast<float>(top), block, inverse);
@@ -188,8 +187,8 @@ static uint8_t nearestCode(float x) {
   return code;
 }
 
-/// The best of the scales that docs/numerics.md lists: those that `offerAll`
-/// offers the reciprocals of, with nearest(x / scale) as integers.
+/// The scale with the least error (docs/numerics.md). `offerAll` offers the
+/// reciprocals of the candidates; nearest(x / scale) is an integer.
 template <typename Nearest, typename OfferAll>
 static float searchScale(const float *x, int64_t count, Nearest nearest,
                          OfferAll offerAll) {
@@ -249,13 +248,6 @@ EncodeStatus numerics::encode<Encoder::Codebook4>(const float *x, int64_t count,
 //===----------------------------------------------------------------------===//
 // Encoders with sub-blocks
 //===----------------------------------------------------------------------===//
-
-/// The value of largest magnitude, the first of several.
-static float largestOf(const float *x, int64_t count) {
-  return *std::max_element(x, x + count, [](float a, float b) {
-    return std::fabs(a) < std::fabs(b);
-  });
-}
 
 /// The rule of Search6 and Codebook4Sub: scaleOf(values, largest) is the best
 /// scale of a sub-block, codeOf(x / scale) a code.

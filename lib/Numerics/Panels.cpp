@@ -198,7 +198,7 @@ static uint8_t codeOf(const CodingInfo &coding, int integer) {
 bool numerics::canKeep(WeightFormat format, StoredType type,
                        const uint8_t *from, int64_t k) {
   if (!isQuantized(format) || weightBlock(format) != infoOf(type).values ||
-      scalesOf(format).hasMinimum() != hasMinimum(type) ||
+      scalesOf(format).hasMinimum() != infoOf(type).hasMinimum ||
       (codingOf(format).bits < 8 && infoOf(type).kept != format))
     return false;
   IntegerBlock block;

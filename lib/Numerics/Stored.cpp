@@ -131,10 +131,10 @@ static float numberOf(const uint8_t *block, int64_t number) {
   if constexpr (Type == StoredType::MXFP4) {
     return number == 0 ? std::ldexp(1.0F, block[0] - 128) : 0.0F;
   } else {
-    if (number != 0 && !hasMinimum(Type))
+    if (number != 0 && !infoOf(Type).hasMinimum)
       return 0.0F;
     const float value = loadF16(block + kScaleOffset<Type> + 2 * number);
-    return number != 0 && subBlock(Type) != 0 ? -value : value;
+    return number != 0 && infoOf(Type).subBlock != 0 ? -value : value;
   }
 }
 
@@ -149,11 +149,11 @@ static bool readIntegersOf(const uint8_t *from, IntegerBlock &block) {
     return false;
   for (int64_t i = 0; i < infoOf(Type).values; ++i)
     block.integers[i] = static_cast<int8_t>(integerOf<Type>(from, i));
-  if constexpr (constexpr int64_t size = subBlock(Type); size != 0)
+  if constexpr (constexpr int64_t size = infoOf(Type).subBlock; size != 0)
     for (int64_t number : {0, 1})
       for (int64_t j = 0; j < infoOf(Type).values / size; ++j)
         block.subIntegers[number][j] =
-            number != 0 && !hasMinimum(Type)
+            number != 0 && !infoOf(Type).hasMinimum
                 ? int8_t{0}
                 : static_cast<int8_t>(subIntegerOf<Type>(from, number, j));
   return true;
@@ -176,20 +176,21 @@ bool qwen::numerics::readIntegers(StoredType type, const uint8_t *from,
 template <StoredType Type>
 static void dequantizeBlock(const uint8_t *from, float *to) {
   constexpr int64_t values = infoOf(Type).values;
-  constexpr int64_t size = subBlock(Type) != 0 ? subBlock(Type) : values;
+  constexpr int64_t size =
+      infoOf(Type).subBlock != 0 ? infoOf(Type).subBlock : values;
   const float scale = numberOf<Type>(from, 0);
   const float minimum = numberOf<Type>(from, 1);
   for (int64_t begin = 0, j = 0; begin < values; begin += size, ++j) {
     float step = scale, least = minimum;
     if constexpr (size != values) {
       step *= static_cast<float>(subIntegerOf<Type>(from, 0, j));
-      if constexpr (hasMinimum(Type))
+      if constexpr (infoOf(Type).hasMinimum)
         least *= static_cast<float>(subIntegerOf<Type>(from, 1, j));
     }
     for (int64_t i = begin; i < begin + size; ++i) {
       to[i] = static_cast<float>(integerOf<Type>(from, i)) * step;
       // A sum with +0 would change the sign of a zero.
-      if constexpr (hasMinimum(Type))
+      if constexpr (infoOf(Type).hasMinimum)
         to[i] += least;
     }
   }

@@ -97,9 +97,7 @@ private:
             rule.isUsed = true;
           }
         if (weight.getExact())
-          format = weight.getStoredType() == StoredType::BF16
-                       ? WeightFormat::BF16
-                       : WeightFormat::F32;
+          format = infoOf(weight.getStoredType()).kept;
       }
       weight.setFormatAttr(FormatAttr::get(&getContext(), format));
     }

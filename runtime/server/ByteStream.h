@@ -80,22 +80,27 @@ public:
 
   template <typename Buffers, typename Handler>
   auto async_read_some(const Buffers &buffers, Handler &&handler) {
-#ifdef QWEN_TLS
-    if (tls)
-      return tls->async_read_some(buffers, std::forward<Handler>(handler));
-#endif
-    return plain.async_read_some(buffers, std::forward<Handler>(handler));
+    return onStream([&](auto &stream) {
+      return stream.async_read_some(buffers, std::forward<Handler>(handler));
+    });
   }
   template <typename Buffers, typename Handler>
   auto async_write_some(const Buffers &buffers, Handler &&handler) {
-#ifdef QWEN_TLS
-    if (tls)
-      return tls->async_write_some(buffers, std::forward<Handler>(handler));
-#endif
-    return plain.async_write_some(buffers, std::forward<Handler>(handler));
+    return onStream([&](auto &stream) {
+      return stream.async_write_some(buffers, std::forward<Handler>(handler));
+    });
   }
 
 private:
+  /// Starts an operation on the stream that has the client's bytes.
+  template <typename Operation> auto onStream(const Operation &start) {
+#ifdef QWEN_TLS
+    if (tls)
+      return start(*tls);
+#endif
+    return start(plain);
+  }
+
   Plain plain;
 #ifdef QWEN_TLS
   std::optional<boost::asio::ssl::stream<Plain &>> tls;

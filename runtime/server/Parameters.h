@@ -58,7 +58,7 @@ struct Parameters {
   /// Further variables of the chat template.
   nlohmann::ordered_json templateVariables = nlohmann::ordered_json::object();
   bool noThinking = false;
-  /// Reasoning is no part of the content.
+  /// Whether an answer has its reasoning apart from its content.
   bool splitReasoning = true;
   std::optional<int64_t> thinkingBudget;
   std::string cacheSalt;

@@ -2,8 +2,8 @@
 
   serve_load.py MODEL [--clients N] [--requests N] [--damaged FRACTION] [--crowd N] [--seed N]      MODEL is models/stories, compiled
 
-The others' answers must be those that each request gets alone, and the server must hold no more memory, descriptors or pages at the
-end than at the middle. A crowd of connections with half a request must not slow down others.
+Every other request must get the answer that it gets alone. At the end the server must hold no more memory, descriptors or pages than
+halfway. A crowd of connections with half a request must not slow down others.
 """
 import argparse
 import collections

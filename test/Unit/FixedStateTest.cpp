@@ -186,7 +186,7 @@ TEST_F(FixedStateTest, ANumberThatIsNotFiniteTakesASequenceBack) {
   }
 }
 
-// As chat does, where a template changes what came before.
+// chat needs this: a template may change earlier turns.
 TEST_F(FixedStateTest, ASessionRunsWhatItCannotKeep) {
   open({.threads = 1});
   Session session(*engine, {.temperature = 0});

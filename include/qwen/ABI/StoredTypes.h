@@ -28,10 +28,12 @@ struct StoredTypeInfo {
   int64_t values;
   int64_t bytes;
   WeightFormat kept;
+  bool hasMinimum = false;
+  int64_t subBlock = 0;
 };
 inline constexpr StoredTypeInfo kStoredTypeInfos[] = {
-#define QWEN_STORED_TYPE(Id, GgmlType, Values, Bytes, Kept)                    \
-  {#Id, GgmlType, Values, Bytes, WeightFormat::Kept},
+#define QWEN_STORED_TYPE(Id, GgmlType, Values, Bytes, Kept, ...)               \
+  {#Id, GgmlType, Values, Bytes, WeightFormat::Kept __VA_OPT__(, ) __VA_ARGS__},
 #include "qwen/ABI/StoredTypes.def"
 };
 

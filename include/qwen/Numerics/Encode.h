@@ -58,16 +58,15 @@ enum class Encoder : uint8_t {
   /// one with the least error, weighted by x^2; the code of the codebook's
   /// nearest value.
   Codebook4,
-  /// ggml's rule for Q6_K: for each sub-block of 16, of 19 scales around m /
-  /// -32
-  /// the one with the least error, weighted by x^2; these scales in 8 bits.
+  /// ggml's rule for Q6_K: each sub-block of 16 has, of 19 scales around
+  /// m / -32, the one with the least error, weighted by x^2; these scales in 8
+  /// bits.
   Search6,
   /// ggml's rule for IQ4_XS: for each sub-block of 32 the scale of Codebook4;
   /// these scales in 6 bits.
   Codebook4Sub,
   /// Codes from 0 and a minimum of at most 0 for each sub-block of 32; scales
-  /// and
-  /// minimums in 6 bits.
+  /// and minimums in 6 bits.
   Ranges4,
   Ranges5,
 };
@@ -77,8 +76,7 @@ enum class Encoder : uint8_t {
 struct WeightBlock {
   /// f16 bits.
   uint16_t scale, minimum;
-  /// The stored bits of what the scale [0] and the minimum [1] are multiplied
-  /// with in each sub-block.
+  /// The stored bits of the sub-scales [0] and of the sub-minimums [1].
   uint8_t subIntegers[2][16];
   /// A code of less than 8 bits has a byte, others have 1, 2 or 4.
   uint8_t codes[256];

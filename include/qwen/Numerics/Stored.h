@@ -17,42 +17,11 @@ namespace qwen::numerics {
 /// Converts `count` values of `type` to f32. `count` is a multiple of a block.
 void dequantize(StoredType type, const uint8_t *from, int64_t count, float *to);
 
-/// Whether the values of a block of `type` have a minimum.
-constexpr bool hasMinimum(StoredType type) {
-  switch (type) {
-  case StoredType::Q4_1:
-  case StoredType::Q5_1:
-  case StoredType::Q2_K:
-  case StoredType::Q4_K:
-  case StoredType::Q5_K:
-    return true;
-  default:
-    return false;
-  }
-}
-
-/// Values of a sub-block of `type`; 0 without sub-blocks.
-constexpr int64_t subBlock(StoredType type) {
-  switch (type) {
-  case StoredType::Q2_K:
-  case StoredType::Q3_K:
-  case StoredType::Q6_K:
-    return 16;
-  case StoredType::Q4_K:
-  case StoredType::Q5_K:
-  case StoredType::IQ4_XS:
-    return 32;
-  default:
-    return 0;
-  }
-}
-
 /// A block whose values are integers times a scale, plus a minimum.
 struct IntegerBlock {
   /// f16 bits; finite. The minimum is a zero for types without one.
   uint16_t scale, minimum;
-  /// What the scale [0] and the minimum [1] are multiplied with in each
-  /// sub-block, if there are sub-blocks.
+  /// The sub-scales [0] and sub-minimums [1], if there are sub-blocks.
   int8_t subIntegers[2][16];
   int8_t integers[256];
 };

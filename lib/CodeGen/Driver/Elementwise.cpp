@@ -131,16 +131,59 @@ QWEN_ENTRY void qwen::qwenDriverQuantize(const Context *context, int32_t thread,
   });
 }
 
-/// Calls compute(token, first, size) for the thread's share of the blocks of n
-/// values of each token.
+namespace {
+/// An input of an op with two.
+struct Input {
+  const float *values;
+  int64_t stride;
+};
+} // namespace
+
+/// Calls compute(token, first, size, a, b) for the thread's share of the blocks
+/// of n values of each token. The block begins with value `first` and at `a`
+/// and `b` in the inputs.
 template <typename Compute>
 QWEN_SPECIALISED static void forBlocks(const Context *context, int32_t thread,
-                                       int64_t n, const Compute &compute) {
+                                       int64_t n, Input x, Input y,
+                                       const Compute &compute) {
   const int64_t blocks = ceilDiv(n, kActivationBlock);
   forUnits(context, thread, context->tokens * blocks, [&](int64_t unit) {
+    const int64_t token = unit / blocks;
     const int64_t first = unit % blocks * kActivationBlock;
-    compute(unit / blocks, first, std::min(n - first, kActivationBlock));
+    compute(token, first, std::min(n - first, kActivationBlock),
+            x.values + token * x.stride + first,
+            y.values + token * y.stride + first);
   });
+}
+
+/// Calls compute(a, b, size, result) for each block.
+template <typename Compute>
+QWEN_SPECIALISED static void
+combineF32(const Context *context, int32_t thread, Input x, Input y,
+           int64_t out, int64_t stride, int64_t n, const Compute &compute) {
+  float *result = arenaAt(context, out);
+  forBlocks(context, thread, n, x, y,
+            [&](int64_t token, int64_t first, int64_t size, const float *a,
+                const float *b) {
+              compute(a, b, size, result + token * stride + first);
+            });
+}
+
+/// Calls compute(a, b, size, codes, scale, sums) for each block, and flags the
+/// token if that returns not 0.
+template <typename Compute>
+QWEN_SPECIALISED static void
+combineQ8(const Context *context, int32_t thread, Input x, Input y,
+          const Quantized &result, int64_t stride, int64_t n, int32_t op,
+          const Compute &compute) {
+  forBlocks(context, thread, n, x, y,
+            [&](int64_t token, int64_t first, int64_t size, const float *a,
+                const float *b) {
+              const auto [q, d, s, all] = result.at(token, stride);
+              flag(context, token, op,
+                   compute(a, b, size, q + first, d + first / kActivationBlock,
+                           s + first / kGroup));
+            });
 }
 
 QWEN_ENTRY void qwen::qwenDriverSwiGluF32(const Context *context,
@@ -149,29 +192,17 @@ QWEN_ENTRY void qwen::qwenDriverSwiGluF32(const Context *context,
                                           int64_t upStride, int64_t out,
                                           int64_t stride, int64_t n,
                                           int32_t /*op*/, SwiGluF32Fn *kernel) {
-  const float *g = arenaAt(context, gate), *u = arenaAt(context, up);
-  float *y = arenaAt(context, out);
-  forBlocks(
-      context, thread, n, [&](int64_t token, int64_t first, int64_t size) {
-        kernel(g + token * gateStride + first, u + token * upStride + first,
-               size, y + token * stride + first);
-      });
+  combineF32(context, thread, {arenaAt(context, gate), gateStride},
+             {arenaAt(context, up), upStride}, out, stride, n, kernel);
 }
 
 QWEN_ENTRY void qwen::qwenDriverSwiGluQ8(
     const Context *context, int32_t thread, int64_t gate, int64_t gateStride,
     int64_t up, int64_t upStride, int64_t out, int64_t stride, int64_t scales,
     int64_t sums, int64_t n, int32_t op, SwiGluQ8Fn *kernel) {
-  const float *g = arenaAt(context, gate), *u = arenaAt(context, up);
-  const Quantized y = quantizedAt(context, out, scales, sums, n);
-  forBlocks(context, thread, n,
-            [&](int64_t token, int64_t first, int64_t size) {
-              const auto [q, d, s, all] = y.at(token, stride);
-              flag(context, token, op,
-                   kernel(g + token * gateStride + first,
-                          u + token * upStride + first, size, q + first,
-                          d + first / kActivationBlock, s + first / kGroup));
-            });
+  combineQ8(context, thread, {arenaAt(context, gate), gateStride},
+            {arenaAt(context, up), upStride},
+            quantizedAt(context, out, scales, sums, n), stride, n, op, kernel);
 }
 
 /// The gate of attention for n values of a token, in whole groups.
@@ -186,13 +217,8 @@ QWEN_ENTRY void qwen::qwenDriverGateF32(const Context *context, int32_t thread,
                                         int64_t gate, int64_t gateStride,
                                         int64_t out, int64_t stride, int64_t n,
                                         int32_t /*op*/) {
-  const float *x = arenaAt(context, in), *g = arenaAt(context, gate);
-  float *y = arenaAt(context, out);
-  forBlocks(
-      context, thread, n, [&](int64_t token, int64_t first, int64_t size) {
-        gateValues(x + token * inStride + first, g + token * gateStride + first,
-                   size, y + token * stride + first);
-      });
+  combineF32(context, thread, {arenaAt(context, in), inStride},
+             {arenaAt(context, gate), gateStride}, out, stride, n, gateValues);
 }
 
 QWEN_ENTRY void qwen::qwenDriverGateQ8(const Context *context, int32_t thread,
@@ -201,16 +227,13 @@ QWEN_ENTRY void qwen::qwenDriverGateQ8(const Context *context, int32_t thread,
                                        int64_t out, int64_t stride,
                                        int64_t scales, int64_t sums, int64_t n,
                                        int32_t op, QuantizeQ8Fn *kernel) {
-  const float *x = arenaAt(context, in), *g = arenaAt(context, gate);
-  const Quantized y = quantizedAt(context, out, scales, sums, n);
-  forBlocks(context, thread, n,
-            [&](int64_t token, int64_t first, int64_t size) {
+  combineQ8(context, thread, {arenaAt(context, in), inStride},
+            {arenaAt(context, gate), gateStride},
+            quantizedAt(context, out, scales, sums, n), stride, n, op,
+            [&](const float *x, const float *g, int64_t size, int8_t *q,
+                float *d, int32_t *s) {
               float gated[kActivationBlock];
-              gateValues(x + token * inStride + first,
-                         g + token * gateStride + first, size, gated);
-              const auto [q, d, s, all] = y.at(token, stride);
-              flag(context, token, op,
-                   kernel(gated, size, q + first, d + first / kActivationBlock,
-                          s + first / kGroup));
+              gateValues(x, g, size, gated);
+              return kernel(gated, size, q, d, s);
             });
 }

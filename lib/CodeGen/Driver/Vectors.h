@@ -1,8 +1,7 @@
 //===- Vectors.h - Sixteen floats at a time ---------------------*- C++ -*-===//
 //
-// What the driver computes itself, without kernels, it computes with vectors of
-// 16 floats, which LLVM splits into the target's. The steps are those of
-// docs/numerics.md.
+// Ops without kernels compute with vectors of 16 floats, which LLVM splits into
+// those of the target. docs/numerics.md defines the steps.
 //
 //===----------------------------------------------------------------------===//
 

@@ -245,6 +245,11 @@ int64_t Instances::cacheElementBytes() {
       module->getAttrOfType<KvFormatAttr>(kKvFormatAttr).getValue());
 }
 
+/// The factor of queries with `size` values.
+static float queryScale(int64_t size) {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
+}
+
 /// `name` with the sizes of an instance: "append.rope_neon.2x64".
 static std::string sized(std::string name, ArrayRef<int64_t> sizes) {
   for (size_t i = 0; i < sizes.size(); ++i)
@@ -293,7 +298,7 @@ std::string Instances::attention(AttentionOp op, Kernels kernels,
       cacheElementBytes(),
       place.cache,
       place.stride,
-      static_cast<float>(1 / std::sqrt(static_cast<double>(headDim))),
+      queryScale(headDim),
       tokens,
       Scratch{attentionScratch(groupQueries, headDim, tokens) +
               (headNorm ? headDim : 0)},
@@ -321,6 +326,5 @@ std::string Instances::deltaRule(DeltaRuleOp op, const CachePlace &place) {
   return add(sized("delta_rule", {keyHeads, keyDim, heads, valueDim}),
              QWEN_DRIVER(qwenDriverDeltaRule),
              {place.cache, place.stride, keyHeads, keyDim, heads, valueDim,
-              static_cast<float>(1 / std::sqrt(static_cast<double>(keyDim))),
-              Scratch{deltaRuleScratch(keyDim)}});
+              queryScale(keyDim), Scratch{deltaRuleScratch(keyDim)}});
 }

@@ -52,8 +52,8 @@ private:
 };
 } // namespace
 
-/// What one chunk of a group adds to dots `sub` in all panels, whose chunks are
-/// at `panels`.
+/// Adds one chunk of a group to dots `sub` of all panels. The chunks of panel p
+/// begin at panels[p].
 void HeldOrder::addChunk(ArrayRef<Value> panels, int64_t chunk, int64_t sub,
                          ArrayRef<Value> q,
                          ArrayRef<std::unique_ptr<Dot>> dots) {

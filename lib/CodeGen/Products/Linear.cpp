@@ -105,33 +105,30 @@ void TileOrder::emit() {
   nextPanel = b.mul(stride, abreast);
   Value first = panelBegin;
   // Fewer panels than streams: the rest has fewer streams.
-  for (int64_t streams = schedule.streams; streams > 1; streams /= 2) {
-    Value stream = b.shiftRight(arith::SubIOp::create(b, panelEnd, first),
-                                std::countr_zero(uint64_t(streams)));
-    Value end = b.add(first, stream);
-    b.loop(first, end, 1, [&](Value panel) {
-      Values numbers = {panel};
-      while (int64_t(numbers.size()) < streams)
-        numbers.push_back(b.add(numbers.back(), stream));
-      emitPanels(numbers, stride);
-    });
-    first = b.add(first, b.mul(stream, streams));
-  }
-  if (abreast > 1) {
-    Value end = b.add(
-        first, b.mul(b.shiftRight(arith::SubIOp::create(b, panelEnd, first),
-                                  std::countr_zero(uint64_t(abreast))),
-                     abreast));
-    b.loop(first, end, abreast, [&](Value panel) {
-      Values numbers = {panel};
-      while (int64_t(numbers.size()) < abreast)
-        numbers.push_back(b.add(numbers.back(), b.integer(1)));
-      emitPanels(numbers, stride);
-    });
-    first = end;
-  }
+  for (int64_t streams = schedule.streams; streams > 1; streams /= 2)
+    first = emitTogether(first, streams, /*neighbours=*/false, stride);
+  if (abreast > 1)
+    first = emitTogether(first, abreast, /*neighbours=*/true, stride);
   b.loop(first, panelEnd, 1, [&](Value panel) { emitPanels(panel, stride); });
   b.finish();
+}
+
+/// The panels from `first` on, `count` together: neighbours, or one of each of
+/// `count` streams. Returns the first of the panels that are left.
+Value TileOrder::emitTogether(Value first, int64_t count, bool neighbours,
+                              Value stride) {
+  Value each = b.shiftRight(arith::SubIOp::create(b, panelEnd, first),
+                            std::countr_zero(uint64_t(count)));
+  auto rest = [&] { return b.add(first, b.mul(each, count)); };
+  Value end = neighbours ? rest() : b.add(first, each);
+  Value distance = neighbours ? b.integer(1) : each;
+  b.loop(first, end, neighbours ? count : 1, [&](Value panel) {
+    Values numbers = {panel};
+    while (int64_t(numbers.size()) < count)
+      numbers.push_back(b.add(numbers.back(), distance));
+    emitPanels(numbers, stride);
+  });
+  return neighbours ? end : rest();
 }
 
 /// The panels of these numbers together.

@@ -98,6 +98,7 @@ protected:
   int64_t vectors = schedule.vectors / abreast;
 
 private:
+  Value emitTogether(Value first, int64_t count, bool neighbours, Value stride);
   void emitPanels(llvm::ArrayRef<Value> numbers, Value stride);
   void emitTiles(llvm::ArrayRef<Panel> panels, Value output);
 };

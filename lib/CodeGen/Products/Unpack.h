@@ -41,8 +41,8 @@ public:
                llvm::function_ref<Value(int64_t)> load) const;
 
   /// The bytes of step chunk + part * chunks(): 4 values of each output.
-  /// `codes` are those of that chunk, or any permutation of those of chunks 2i
-  /// and 2i + 1, one of which is `chunk`.
+  /// `codes` has the codes of that chunk, or those of chunks 2i and 2i + 1 in
+  /// any order, where one of the two is `chunk`.
   virtual Value bytes(ProductBuilder &b, llvm::ArrayRef<Value> codes,
                       int64_t chunk, int64_t part) const = 0;
 

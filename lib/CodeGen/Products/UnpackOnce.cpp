@@ -309,9 +309,9 @@ Values UnpackOnce::bundleSums(const Tile &tile, Value g, const Block &block) {
   return result;
 }
 
-/// t after a block of weights, whose scales are those of group `g`. isumOf(i)
-/// is what the scale is multiplied with in register i, and `sums` has what the
-/// minimum is, in each register or in each bundle.
+/// Adds a block of weights with the scales of group `g` to t. In register i the
+/// scale multiplies isumOf(i), and the minimum multiplies a value of `sums`,
+/// which has one for each register or for each bundle.
 Values UnpackOnce::scaled(const Tile &tile, Value g,
                           function_ref<Value(int64_t)> isumOf,
                           ArrayRef<Value> sums, ValueRange t) {
