@@ -50,8 +50,15 @@ answer = subprocess.run(command, capture_output=True, text=True, check=True).std
 sweep("qwen-run", 8 << 10, 64 << 10, 1999, r"cannot get \d+ bytes for .*ulimit -v allows \d+"
       r"|cannot start \d+ threads|out of memory .*ulimit -v allows \d+", answer, *command, "-t", "2")
 out = WORK / "limited.qwen"
-sweep("qwen-opt", 400 << 10, 1100 << 10, 100 << 10, r"needs about [\d.]+ MiB of address space when ulimit -v allows",
-      "", "qwen-opt", CHECKPOINT, "-o", out)
+need = re.compile(r"qwen-opt: .* needs about ([\d.]+) MiB of address space when ulimit -v allows [\d.]+ MiB\n")
+told = need.fullmatch(limited(400 << 10, "qwen-opt", CHECKPOINT, "-o", out).stderr)
+checks.check(told, "qwen-opt in 400 MiB does not say what it needs")
+if told:
+    least = int(float(told[1])) << 10
+    checks.check(need.fullmatch(limited(least - 1024, "qwen-opt", CHECKPOINT, "-o", out).stderr), "one MiB less")
+    for kib in range(least + 1024, least + (64 << 10), 16 << 10):
+        result = limited(kib, "qwen-opt", CHECKPOINT, "-o", out)
+        checks.check(result.returncode == 0, f"qwen-opt in {kib} KiB, which it said to be enough: {result}")
 
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 if (GROUPS / "memory").is_dir():

@@ -30,8 +30,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <malloc.h>
 #include <new>
+#include <pthread.h>
 #include <sys/resource.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace qwen;
@@ -279,20 +282,37 @@ static void printSummary(const Options &options, const ImportedModel &model,
 // The command
 //===----------------------------------------------------------------------===//
 
-/// Address space of a compile without the mapped weight files: 160 MiB for
-/// models/stories, and a reserve.
+/// Address space of a compile with one malloc arena, without the mapped weight
+/// files and the stacks of threads: 50 MiB for models/stories, and a reserve.
 static constexpr uint64_t kWorkBytes = uint64_t{192} << 20;
 
+/// Bytes of the stacks of the threads of a compile: those that emit code, and
+/// later one a core to pack weights.
+static uint64_t stackBytes() {
+  pthread_attr_t defaults;
+  size_t bytes = size_t{8} << 20;
+  if (pthread_getattr_default_np(&defaults) == 0) {
+    pthread_attr_getstacksize(&defaults, &bytes);
+    pthread_attr_destroy(&defaults);
+  }
+  return std::max<uint64_t>(std::thread::hardware_concurrency(), kEmitThreads) *
+         bytes;
+}
+
 /// Throws Error if a limit (ulimit -v) leaves too little address space.
-/// Otherwise the compiler's libraries would abort the process.
+/// Otherwise the compiler's libraries would abort the process. Under a limit,
+/// all threads share one malloc arena: glibc reserves up to 128 MiB for each
+/// other one, so the need would depend on the number of cores.
 static void checkAddressSpace(const std::string &checkpoint) {
   rlimit limit;
   uint64_t pages = 0;
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
       !(std::ifstream("/proc/self/statm") >> pages))
     return;
+  mallopt(M_ARENA_MAX, 1);
   const uint64_t needed = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) +
-                          kWorkBytes + weightFileBytes(checkpoint);
+                          kWorkBytes + stackBytes() +
+                          weightFileBytes(checkpoint);
   if (limit.rlim_cur < needed)
     throw Error("compiling " + checkpoint + " needs about " + withUnit(needed) +
                 " of address space when ulimit -v allows " +

@@ -363,11 +363,8 @@ static std::vector<llvm::SmallVector<char, 0>> split(llvm::Module &module,
 
 std::vector<std::vector<char>> qwen::emitObjects(const llvm::Module &module,
                                                  const Target &target) {
-  // The number of parts changes the bytes of the result, so it is the same on
-  // every machine.
-  constexpr unsigned kParts = 4;
   const std::unique_ptr<llvm::Module> copy = llvm::CloneModule(module);
-  const auto parts = split(*copy, kParts);
+  const auto parts = split(*copy, kEmitThreads);
   std::vector<std::vector<char>> objects(parts.size());
   std::vector<std::future<void>> emitted;
   emitted.reserve(parts.size());

@@ -83,6 +83,10 @@ void optimize(llvm::Module &module, const Target &target);
 /// (reassociating reductions included), a function without a body.
 void verifyGenerated(const llvm::Module &module);
 
+/// Number of parts into which a module is split, and of threads that emit them.
+/// It changes the bytes of the result, so it is the same on every machine.
+inline constexpr unsigned kEmitThreads = 4;
+
 /// Object files (ELF) of the parts of `module`, which threads emit side by
 /// side. Throws Error, with the symbol, if the code needs a symbol that it does
 /// not define.
