@@ -208,11 +208,10 @@ int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
     const auto given = variablesOf("qwen_render_chat", model, json, size);
     if (capacity)
       needArgument("qwen_render_chat: text", text);
-    nlohmann::ordered_json context = templateVariables(model->text());
-    context.update(given);
-    return copyOut(
-        ChatTemplate::parse(model->artifact.chatTemplate()).render(context),
-        text, capacity);
+    return copyOut(ChatTemplate::parse(model->artifact.chatTemplate())
+                       .render(given, templateVariables(model->text()))
+                       .bytes(),
+                   text, capacity);
   });
 }
 

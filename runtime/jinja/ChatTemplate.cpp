@@ -23,14 +23,16 @@ ChatTemplate ChatTemplate::parse(std::string_view source) {
   return result;
 }
 
-std::string ChatTemplate::render(const nlohmann::ordered_json &context,
-                                 const std::function<bool()> &stop) const {
-  if (!context.is_object())
+MarkedText ChatTemplate::render(const nlohmann::ordered_json &input,
+                                const nlohmann::ordered_json &own,
+                                const std::function<bool()> &stop) const {
+  if (!input.is_object())
     throw Error("the values for a chat template are no JSON object");
-  return jinja::Interpreter(stop).render(*root, context,
-                                         {{"tools", jinja::Value()},
-                                          {"documents", jinja::Value()},
-                                          {"add_generation_prompt", false}});
+  nlohmann::ordered_json defaults = {{"tools", nullptr},
+                                     {"documents", nullptr},
+                                     {"add_generation_prompt", false}};
+  defaults.update(own);
+  return jinja::Interpreter(stop).render(*root, input, defaults);
 }
 
 nlohmann::ordered_json qwen::templateVariables(const Tokenizer &tokenizer) {

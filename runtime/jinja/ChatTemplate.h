@@ -9,6 +9,8 @@
 #ifndef QWEN_RUNTIME_JINJA_CHATTEMPLATE_H
 #define QWEN_RUNTIME_JINJA_CHATTEMPLATE_H
 
+#include "text/MarkedText.h"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <functional>
@@ -31,23 +33,26 @@ public:
   /// that is not supported or is larger than 1 MiB.
   static ChatTemplate parse(std::string_view source);
 
-  /// Renders with the variables of the object `context`: `messages`, optionally
-  /// `tools`, `documents`, `add_generation_prompt`, `bos_token`, `eos_token`,
-  /// and any others that the template reads (`enable_thinking`). By default
-  /// `tools` and `documents` are none and `add_generation_prompt` is false.
+  /// Renders with the variables of the object `input`: `messages`, optionally
+  /// `tools`, `documents`, `add_generation_prompt`, and any others that the
+  /// template reads (`enable_thinking`). The object `own` has those of the
+  /// model, whose texts count as the template's; `input` comes before it. By
+  /// default `tools` and `documents` are none and `add_generation_prompt` is
+  /// false.
   ///
   /// Throws Error, with the line, if the template fails or calls
   /// raise_exception, if it exceeds the limits of time (about a second), memory
   /// or depth, or if `stop` returns true, which is called about every
   /// millisecond.
-  std::string render(const nlohmann::ordered_json &context,
-                     const std::function<bool()> &stop = {}) const;
+  MarkedText render(const nlohmann::ordered_json &input,
+                    const nlohmann::ordered_json &own,
+                    const std::function<bool()> &stop = {}) const;
 
 private:
   std::shared_ptr<const jinja::Template> root;
 };
 
-/// The variables that templates expect beside the messages:
+/// The variables of a model that templates expect beside the messages:
 /// add_generation_prompt (true), bos_token and eos_token.
 nlohmann::ordered_json templateVariables(const Tokenizer &tokenizer);
 

@@ -29,7 +29,7 @@ public:
   /// An int; `byDefault` if it is missing or none.
   int64_t integer(size_t index, std::string_view name, int64_t byDefault) const;
   /// A string.
-  const std::string &text(size_t index, std::string_view name) const;
+  const MarkedText &text(size_t index, std::string_view name) const;
 
   const Arguments &all() const { return arguments; }
   uint64_t weight() const;

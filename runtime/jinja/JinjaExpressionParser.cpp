@@ -193,7 +193,8 @@ ExpressionPtr Parser::parsePrimary() {
     std::string text;
     while (peek().kind == Token::String)
       text += next().text;
-    return withConstant(std::move(node), std::move(text));
+    return withConstant(std::move(node),
+                        MarkedText(std::move(text), Origin::Template));
   }
   case Token::Integer: {
     const std::string digits = next().text;

@@ -24,12 +24,10 @@ std::vector<Value> Interpreter::iterate(const Value &value) {
   if (const DictData *dict = value.dict()) {
     for (const auto &[name, member] : dict->items)
       items.push_back(makeString(name));
-  } else if (const std::string *text = value.string()) {
-    for (size_t i = 0; i < text->size();) {
-      const size_t size = decodeUtf8(std::string_view(*text).substr(i)).length;
-      items.push_back(makeString(text->substr(i, size)));
-      i += size;
-    }
+  } else if (value.isString()) {
+    const Sequence sequence = sequenceOf(value);
+    for (int64_t i = 0; i < sequence.size(); ++i)
+      items.push_back(makeString(sequence.text->part(sequence.character(i))));
   } else if (!value.isUndefined()) {
     throw Failure{"cannot loop over a " + std::string(value.typeName())};
   }
@@ -41,11 +39,12 @@ const Value *Interpreter::find(const DictData &dict, std::string_view key) {
   return dict.find(key);
 }
 
-void Interpreter::setItem(std::vector<std::pair<std::string, Value>> &items,
-                          const std::string &key, Value value) {
-  charge((1 + items.size()) * (4 + key.size() / 16));
-  const auto found =
-      std::ranges::find(items, key, &std::pair<std::string, Value>::first);
+void Interpreter::setItem(DictItems &items, const MarkedText &key,
+                          Value value) {
+  charge((1 + items.size()) * (4 + key.bytes().size() / 16));
+  const auto found = std::ranges::find_if(items, [&](const auto &item) {
+    return item.first.bytes() == key.bytes();
+  });
   if (found == items.end())
     items.emplace_back(key, std::move(value));
   else
@@ -70,19 +69,20 @@ Value Interpreter::attribute(const Value &object, std::string_view name) {
 
 Sequence Interpreter::sequenceOf(const Value &object) {
   Sequence sequence = {object.string(), {}, object.list()};
-  if (const std::string *text = sequence.text) {
-    charge(2 * text->size());
-    for (size_t i = 0; i < text->size();
-         i += decodeUtf8(std::string_view(*text).substr(i)).length)
+  if (sequence.text) {
+    const std::string_view bytes = sequence.text->bytes();
+    charge(2 * bytes.size());
+    for (size_t i = 0; i < bytes.size();
+         i += decodeUtf8(bytes.substr(i)).length)
       sequence.starts.push_back(uint32_t(i));
-    sequence.starts.push_back(uint32_t(text->size()));
+    sequence.starts.push_back(uint32_t(bytes.size()));
   }
   return sequence;
 }
 
 Value Interpreter::item(const Value &object, const Value &index) {
   if (index.isString())
-    return attribute(object, *index.string());
+    return attribute(object, index.string()->bytes());
   if (object.isUndefined())
     throw Failure{object.undefinedHint() + ", so it has no items"};
   const std::optional<int64_t> number = index.integer();
@@ -90,12 +90,14 @@ Value Interpreter::item(const Value &object, const Value &index) {
     const Sequence sequence = sequenceOf(object);
     const int64_t at = *number < 0 ? *number + sequence.size() : *number;
     if (at >= 0 && at < sequence.size())
-      return sequence.text ? makeString(std::string(sequence.character(at)))
-                           : sequence.list->items[size_t(at)];
+      return sequence.text
+                 ? makeString(sequence.text->part(sequence.character(at)))
+                 : sequence.list->items[size_t(at)];
   }
   charge(index.weight());
   return Value::undefined("a " + std::string(object.typeName()) +
-                          " has no item " + toText(index).substr(0, 40));
+                          " has no item " +
+                          toText(index).bytes().substr(0, 40));
 }
 
 Value Interpreter::call(const Value &callee, const Arguments &arguments) {
@@ -128,7 +130,7 @@ Value Interpreter::evaluateItems(const Expression &node, Scope *scope) {
       items.push_back(evaluate(*part, scope));
     return makeList(std::move(items), node.kind == Expression::Tuple);
   }
-  std::vector<std::pair<std::string, Value>> items;
+  DictItems items;
   for (size_t i = 0; i < node.operands.size(); i += 2) {
     const Value key = evaluate(*node.operands[i], scope);
     if (!key.isString())
@@ -140,11 +142,11 @@ Value Interpreter::evaluateItems(const Expression &node, Scope *scope) {
 }
 
 Value Interpreter::evaluateConcat(const Expression &node, Scope *scope) {
-  std::string text;
+  MarkedText text;
   for (const ExpressionPtr &part : node.operands) {
     const Value value = evaluate(*part, scope);
     charge(value.weight());
-    text += toText(value);
+    text.append(toText(value));
   }
   return makeString(std::move(text));
 }
@@ -308,13 +310,13 @@ Value Interpreter::evaluateSlice(const Expression &node, Scope *scope) {
   };
   const int64_t begin = clamp(first, step > 0 ? 0 : size - 1);
   const int64_t end = clamp(last, step > 0 ? size : -1);
-  std::string text;
+  MarkedText text;
   std::vector<Value> items;
   // Steps past the ends would overflow.
   const int64_t stride = std::clamp(step, -size - 1, size + 1);
   for (int64_t i = begin; stride > 0 ? i < end : i > end; i += stride)
     if (sequence.text)
-      text += sequence.character(i);
+      text.append(*sequence.text, sequence.character(i));
     else
       items.push_back(sequence.list->items[size_t(i)]);
   return sequence.text ? makeString(std::move(text))
@@ -407,8 +409,10 @@ Value Interpreter::evaluateBinary(const Expression &node, Scope *scope) {
   if (a.isNumber() && b.isNumber())
     return floatResult(op, a.number(), b.number());
   if (op == "+" && a.isString() && b.isString()) {
-    charge(a.string()->size() + b.string()->size());
-    return makeString(*a.string() + *b.string());
+    charge(a.size() + b.size());
+    MarkedText text = *a.string();
+    text.append(*b.string());
+    return makeString(std::move(text));
   }
   if (op == "+" && a.isList() && b.isList()) {
     std::vector<Value> items = iterate(a);
@@ -418,18 +422,17 @@ Value Interpreter::evaluateBinary(const Expression &node, Scope *scope) {
   }
   if (op == "*" && (a.isString() || a.isList()) && right) {
     const auto count = uint64_t(std::max<int64_t>(*right, 0));
-    const uint64_t size =
-        a.isString() ? a.string()->size() : 32 * a.list()->items.size();
+    const uint64_t size = a.isString() ? a.size() : 32 * a.list()->items.size();
     if (size == 0 || count == 0)
-      return a.isString() ? makeString("") : makeList({});
+      return a.isString() ? makeString({}) : makeList({});
     // Charged before the result is made. The first charge ensures that the
     // product does not overflow.
     charge(count);
     charge(count * size);
     if (a.isString()) {
-      std::string text;
+      MarkedText text;
       for (uint64_t i = 0; i < count; ++i)
-        text += *a.string();
+        text.append(*a.string());
       return makeString(std::move(text));
     }
     std::vector<Value> items;
@@ -442,14 +445,15 @@ Value Interpreter::evaluateBinary(const Expression &node, Scope *scope) {
 }
 
 bool Interpreter::contains(const Value &container, const Value &value) {
-  if (const std::string *text = container.string()) {
+  if (const MarkedText *text = container.string()) {
     if (!value.isString())
       throw Failure{"a string contains strings and no " +
                     std::string(value.typeName())};
-    return TextSearch<false>(*value.string()).find(*text) != text->npos;
+    return TextSearch<false>(value.string()->bytes()).find(text->bytes()) !=
+           std::string::npos;
   }
   if (const DictData *dict = container.dict()) {
-    return value.isString() && find(*dict, *value.string());
+    return value.isString() && find(*dict, value.string()->bytes());
   }
   if (const ListData *list = container.list()) {
     return std::ranges::any_of(

@@ -15,7 +15,7 @@ using namespace qwen::jinja;
 using Filter = Value (*)(Interpreter &, const Value &, const ArgumentReader &);
 
 /// str() of a value that may be large.
-static std::string textOf(Interpreter &interpreter, const Value &value) {
+static MarkedText textOf(Interpreter &interpreter, const Value &value) {
   interpreter.charge(value.weight());
   return toText(value);
 }
@@ -31,7 +31,7 @@ static Value attributePath(Interpreter &interpreter, Value value,
   interpreter.charge(path.weight());
   if (path.integer())
     return interpreter.item(value, path);
-  const std::string names = toText(path);
+  const std::string names = toText(path).bytes();
   for (size_t begin = 0; begin <= names.size();) {
     const size_t end = std::min(names.find('.', begin), names.size());
     value = interpreter.attribute(value, names.substr(begin, end - begin));
@@ -41,8 +41,8 @@ static Value attributePath(Interpreter &interpreter, Value value,
 }
 
 static Value length(Interpreter &, const Value &value, const ArgumentReader &) {
-  if (const std::string *text = value.string())
-    return int64_t(countCodePoints(*text));
+  if (const MarkedText *text = value.string())
+    return int64_t(countCodePoints(text->bytes()));
   if (value.isDict() || value.isList())
     return int64_t(value.size());
   if (value.isUndefined())
@@ -54,16 +54,16 @@ static Value join(Interpreter &interpreter, const Value &value,
                   const ArgumentReader &arguments) {
   const Value separator = arguments.optional(0, "d", "");
   const Value path = arguments.optional(1, "attribute", Value());
-  std::string text;
+  MarkedText text;
   bool isFirst = true;
   for (const Value &item : interpreter.iterate(value)) {
     if (!isFirst)
-      text += toText(separator);
+      text.append(toText(separator));
     isFirst = false;
     const Value part =
         path.isNone() ? item : attributePath(interpreter, item, path);
     interpreter.charge(part.weight() + separator.weight());
-    text += toText(part);
+    text.append(toText(part));
   }
   return interpreter.makeString(std::move(text));
 }
@@ -74,7 +74,7 @@ static Value sortKey(Interpreter &interpreter, const Value &value,
   Value key = path.isNone() ? value : attributePath(interpreter, value, path);
   if (!isCaseSensitive && key.isString()) {
     interpreter.charge(key.size());
-    key = interpreter.makeString(toLower(*key.string()));
+    key = interpreter.makeString(key.string()->transform(toLower));
   }
   return key;
 }
@@ -110,7 +110,7 @@ static Value dictSort(Interpreter &interpreter, const Value &value,
   std::vector<std::pair<std::string, size_t>> keys;
   keys.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i)
-    keys.emplace_back(toLower(items[i].first), i);
+    keys.emplace_back(toLower(items[i].first.bytes()), i);
   std::ranges::sort(keys);
   std::vector<Value> sorted;
   sorted.reserve(items.size());
@@ -171,7 +171,7 @@ static Value select(Interpreter &interpreter, const Value &value,
   Arguments rest;
   std::string test;
   if (at < all.size()) {
-    test = toText(all[at++]);
+    test = toText(all[at++]).bytes();
     rest.positional.assign(all.begin() + ptrdiff_t(at), all.end());
   }
   std::vector<Value> kept;
@@ -198,7 +198,7 @@ static Value map(Interpreter &interpreter, const Value &value,
       Arguments rest = arguments.all();
       if (rest.positional.empty())
         throw Failure{"map needs the name of a filter or an attribute"};
-      const std::string name = toText(rest.positional[0]);
+      const std::string name = toText(rest.positional[0]).bytes();
       rest.positional.erase(rest.positional.begin());
       result.push_back(applyFilter(interpreter, name, item, rest));
       continue;
@@ -237,9 +237,9 @@ static Value reverse(Interpreter &interpreter, const Value &value,
   std::reverse(items.begin(), items.end());
   if (!value.isString())
     return interpreter.makeList(std::move(items));
-  std::string text;
+  MarkedText text;
   for (const Value &item : items)
-    text += *item.string();
+    text.append(*item.string());
   return interpreter.makeString(std::move(text));
 }
 
@@ -272,8 +272,8 @@ static Value toInteger(Interpreter &, const Value &value,
   if (value.integer())
     return *value.integer();
   double number = value.number();
-  if (const std::string *text = value.string()) {
-    const std::string_view digits = strip(*text, nullptr, true, true);
+  if (const MarkedText *text = value.string()) {
+    const std::string_view digits = strip(text->bytes(), nullptr, true, true);
     int64_t whole = 0;
     const std::from_chars_result end =
         std::from_chars(digits.data(), digits.data() + digits.size(), whole);
@@ -296,8 +296,8 @@ static Value toFloat(Interpreter &, const Value &value,
                      const ArgumentReader &arguments) {
   if (value.isNumber())
     return value.number();
-  if (const std::string *text = value.string()) {
-    const std::string_view digits = strip(*text, nullptr, true, true);
+  if (const MarkedText *text = value.string()) {
+    const std::string_view digits = strip(text->bytes(), nullptr, true, true);
     double number = 0;
     const std::from_chars_result end =
         std::from_chars(digits.data(), digits.data() + digits.size(), number);
@@ -326,7 +326,8 @@ static Value roundTo(Interpreter &, const Value &value,
   if (digits < 0 || digits > 15)
     throw Failure{"round to " + std::to_string(digits) +
                   " digits is not supported"};
-  const std::string method = toText(arguments.optional(1, "method", "common"));
+  const std::string method =
+      toText(arguments.optional(1, "method", "common")).bytes();
   if (value.integer() && method == "common")
     return *value.integer();
   const double scale = std::pow(10.0, double(digits));
@@ -337,6 +338,11 @@ static Value roundTo(Interpreter &, const Value &value,
          scale;
 }
 
+static MarkedText spaces(int64_t count) {
+  return {std::string(size_t(std::max<int64_t>(count, 0)), ' '),
+          Origin::Template};
+}
+
 static Value toJsonFilter(Interpreter &interpreter, const Value &value,
                           const ArgumentReader &arguments) {
   JsonStyle style;
@@ -345,10 +351,9 @@ static Value toJsonFilter(Interpreter &interpreter, const Value &value,
   if (indent.isString())
     style.indent = *indent.string();
   else if (indent.integer())
-    style.indent =
-        std::string(size_t(std::clamp<int64_t>(*indent.integer(), 0, 32)), ' ');
+    style.indent = spaces(std::min<int64_t>(*indent.integer(), 32));
   if (style.indent)
-    style.itemSeparator = ",";
+    style.itemSeparator = {",", Origin::Template};
   const Value separators = arguments.optional(2, "separators", Value());
   if (const ListData *pair = separators.list();
       pair && pair->items.size() == 2) {
@@ -358,8 +363,8 @@ static Value toJsonFilter(Interpreter &interpreter, const Value &value,
   style.sortKeys = arguments.optional(3, "sort_keys", false).isTrue();
   // The text between the parts counts too.
   const uint64_t between =
-      style.itemSeparator.size() + style.keySeparator.size() +
-      (style.indent ? style.indent->size() * value.depth() : 0);
+      style.itemSeparator.bytes().size() + style.keySeparator.bytes().size() +
+      (style.indent ? style.indent->bytes().size() * value.depth() : 0);
   interpreter.charge(value.weight() * (1 + between));
   return interpreter.makeString(toJson(value, style));
 }
@@ -369,28 +374,31 @@ static Value indent(Interpreter &interpreter, const Value &value,
   const Value width = arguments.optional(0, "width", int64_t(4));
   const bool first = arguments.optional(1, "first", false).isTrue();
   const bool blank = arguments.optional(2, "blank", false).isTrue();
-  const std::string margin =
-      width.isString() ? *width.string()
-                       : std::string(size_t(std::clamp<int64_t>(
-                                         width.integer().value_or(4), 0, 1000)),
-                                     ' ');
-  const std::string source = textOf(interpreter, value);
-  const auto lines = uint64_t(std::ranges::count(source, '\n'));
-  interpreter.charge(source.size() + (lines + 1) * margin.size());
-  std::string text = first ? margin : "";
-  for (size_t i = 0; i < source.size(); ++i) {
-    text += source[i];
-    if (source[i] == '\n' &&
-        (blank || (i + 1 < source.size() && source[i + 1] != '\n')))
-      text += margin;
+  const MarkedText margin =
+      width.isString()
+          ? *width.string()
+          : spaces(std::min<int64_t>(width.integer().value_or(4), 1000));
+  const MarkedText source = textOf(interpreter, value);
+  const std::string_view bytes = source.bytes();
+  const auto lines = uint64_t(std::ranges::count(bytes, '\n'));
+  interpreter.charge(bytes.size() + (lines + 1) * margin.bytes().size());
+  MarkedText text;
+  if (first)
+    text.append(margin);
+  for (size_t begin = 0; begin < bytes.size();) {
+    const size_t end = std::min(bytes.find('\n', begin), bytes.size() - 1) + 1;
+    text.append(source, bytes.substr(begin, end - begin));
+    if (bytes[end - 1] == '\n' &&
+        (blank || (end < bytes.size() && bytes[end] != '\n')))
+      text.append(margin);
+    begin = end;
   }
   return interpreter.makeString(std::move(text));
 }
 
-static Value escapeHtml(Interpreter &interpreter, const Value &value,
-                        const ArgumentReader &) {
+static std::string escapeHtml(std::string_view source) {
   std::string text;
-  for (char c : textOf(interpreter, value)) {
+  for (char c : source) {
     switch (c) {
     case '&':
       text += "&amp;";
@@ -411,24 +419,27 @@ static Value escapeHtml(Interpreter &interpreter, const Value &value,
       text += c;
     }
   }
-  return interpreter.makeString(std::move(text));
+  return text;
 }
 
 /// Unlike the method `title`, begins words only after these characters.
 static Value title(Interpreter &interpreter, const Value &value,
                    const ArgumentReader &) {
-  std::string text;
   bool isStart = true;
-  const std::string source = textOf(interpreter, value);
-  for (size_t i = 0; i < source.size();) {
-    const size_t size = decodeUtf8(std::string_view(source).substr(i)).length;
-    const std::string_view character(source.data() + i, size);
-    text += isStart ? toUpper(character) : toLower(character);
-    isStart = std::string_view("-({[<").find(character) != std::string::npos ||
-              strip(character, nullptr, true, false).empty();
-    i += size;
-  }
-  return interpreter.makeString(std::move(text));
+  const auto change = [&](std::string_view source) {
+    std::string text;
+    while (!source.empty()) {
+      const std::string_view character =
+          source.substr(0, decodeUtf8(source).length);
+      text += isStart ? toUpper(character) : toLower(character);
+      isStart =
+          std::string_view("-({[<").find(character) != std::string::npos ||
+          strip(character, nullptr, true, false).empty();
+      source.remove_prefix(character.size());
+    }
+    return text;
+  };
+  return interpreter.makeString(textOf(interpreter, value).transform(change));
 }
 
 static Value defaultValue(Interpreter &, const Value &value,
@@ -452,11 +463,14 @@ static Value viaMethod(Interpreter &interpreter, const Value &value,
 static const std::map<std::string_view, Filter> &filters() {
   using In = Interpreter;
   using Args = ArgumentReader;
+  static const Filter escape = [](In &in, const Value &v, const Args &) {
+    return in.makeString(textOf(in, v).transform(escapeHtml));
+  };
   static const std::map<std::string_view, Filter> table = {
       {"abs", absolute},
       {"attr",
        [](In &in, const Value &v, const Args &a) {
-         return in.attribute(v, toText(a.need(0, "name")));
+         return in.attribute(v, toText(a.need(0, "name")).bytes());
        }},
       {"capitalize",
        [](In &in, const Value &v, const Args &a) {
@@ -466,8 +480,8 @@ static const std::map<std::string_view, Filter> &filters() {
       {"d", defaultValue},
       {"default", defaultValue},
       {"dictsort", dictSort},
-      {"e", escapeHtml},
-      {"escape", escapeHtml},
+      {"e", escape},
+      {"escape", escape},
       {"first", endItem<false>},
       {"float", toFloat},
       {"indent", indent},

@@ -3,6 +3,7 @@
 #include "jinja/JinjaInterpreter.h"
 
 #include "jinja/JinjaBuiltins.h"
+#include "text/Unicode.h"
 
 #include <algorithm>
 
@@ -132,8 +133,8 @@ Object *jinja::makeNamespace(Interpreter &interpreter,
     if (!value.isDict())
       throw Failure{"namespace() takes dicts and named values"};
     for (const auto &[name, member] : value.dict()->items) {
-      interpreter.charge(kStep + name.size());
-      object->names[name] = member;
+      interpreter.charge(kStep + name.bytes().size());
+      object->names[name.bytes()] = member;
     }
   }
   for (const auto &[name, value] : arguments.named)
@@ -156,8 +157,8 @@ void Interpreter::charge(uint64_t units) {
     throw Failure{"the rendering was stopped"};
 }
 
-Value Interpreter::makeString(std::string text) {
-  charge(16 + text.size());
+Value Interpreter::makeString(MarkedText text) {
+  charge(24 + text.bytes().size());
   return Value(std::move(text));
 }
 
@@ -179,18 +180,19 @@ Value Interpreter::makeList(std::vector<Value> items, bool isTuple) {
   return Value(std::shared_ptr<const ListData>(std::move(list)));
 }
 
-Value Interpreter::makeDict(std::vector<std::pair<std::string, Value>> items) {
-  charge(16 + 64 * items.size());
+Value Interpreter::makeDict(DictItems items) {
+  charge(16 + 96 * items.size());
   auto dict = std::make_shared<DictData>();
   for (const auto &[name, value] : items) {
     include(*dict, value);
-    dict->weight += name.size();
+    dict->weight += name.bytes().size();
   }
   dict->items = std::move(items);
   return Value(std::shared_ptr<const DictData>(std::move(dict)));
 }
 
-Value Interpreter::fromJson(const ordered_json &json, uint32_t depth) {
+Value Interpreter::fromJson(const ordered_json &json, Origin origin,
+                            uint32_t depth) {
   if (depth > kMaxValueDepth)
     throw Failure{"a value is nested too deeply"};
   switch (json.type()) {
@@ -206,17 +208,19 @@ Value Interpreter::fromJson(const ordered_json &json, uint32_t depth) {
   case ordered_json::value_t::number_float:
     return json.get<double>();
   case ordered_json::value_t::string:
-    return makeString(json.get<std::string>());
+    return makeString(
+        {toValidUtf8(json.get_ref<const std::string &>()), origin});
   case ordered_json::value_t::array: {
     std::vector<Value> items;
     for (const ordered_json &value : json)
-      items.push_back(fromJson(value, depth + 1));
+      items.push_back(fromJson(value, origin, depth + 1));
     return makeList(std::move(items));
   }
   case ordered_json::value_t::object: {
-    std::vector<std::pair<std::string, Value>> items;
+    DictItems items;
     for (const auto &[name, value] : json.items())
-      items.emplace_back(name, fromJson(value, depth + 1));
+      items.emplace_back(MarkedText(toValidUtf8(name), origin),
+                         fromJson(value, origin, depth + 1));
     return makeDict(std::move(items));
   }
   default:
@@ -228,17 +232,18 @@ Value Interpreter::fromJson(const ordered_json &json, uint32_t depth) {
 // Rendering
 //===----------------------------------------------------------------------===//
 
-std::string Interpreter::render(
-    const Template &source, const ordered_json &context,
-    std::initializer_list<std::pair<const char *, Value>> defaults) {
-  std::string text;
+MarkedText Interpreter::render(const Template &source,
+                               const ordered_json &input,
+                               const ordered_json &own) {
+  MarkedText text;
   output = &text;
   try {
     Scope *root = newScope(nullptr);
-    for (const auto &[name, value] : context.items())
-      root->names[name] = fromJson(value, 1);
-    for (const auto &[name, value] : defaults)
-      root->names.emplace(name, value);
+    for (const auto &[name, value] : input.items())
+      root->names[name] = fromJson(value, Origin::Input, 1);
+    for (const auto &[name, value] : own.items())
+      if (!input.contains(name))
+        root->names[name] = fromJson(value, Origin::Template, 1);
     run(source.body, root);
   } catch (const Failure &failure) {
     failAt(line, failure.what);
@@ -253,20 +258,13 @@ Scope *Interpreter::newScope(Scope *parent) {
 }
 
 void Interpreter::print(const Value &value) {
-  const std::string *text = value.string();
-  std::string made;
-  if (!text) {
-    charge(value.weight());
-    made = toText(value);
-    text = &made;
-  }
-  charge(text->size());
-  *output += *text;
+  charge(value.weight());
+  output->append(toText(value));
 }
 
-std::string Interpreter::capture(const Body &body, Scope *scope) {
-  std::string text;
-  std::string *const outer = std::exchange(output, &text);
+MarkedText Interpreter::capture(const Body &body, Scope *scope) {
+  MarkedText text;
+  MarkedText *const outer = std::exchange(output, &text);
   run(body, scope);
   output = outer;
   return text;
@@ -297,7 +295,7 @@ Interpreter::Flow Interpreter::run(const Statement &statement, Scope *scope) {
   switch (statement.kind) {
   case Statement::Text:
     charge(statement.name.size());
-    *output += statement.name;
+    output->write(statement.name);
     break;
   case Statement::Output:
     print(evaluate(*statement.expressions[0], scope));
@@ -414,11 +412,11 @@ void Interpreter::runLoop(const Statement &statement, Scope *scope,
   loop->items.clear();
 }
 
-std::string Interpreter::runRecursiveLoop(const Statement &loop, Scope *scope,
-                                          const Value &items, int64_t depth) {
+MarkedText Interpreter::runRecursiveLoop(const Statement &loop, Scope *scope,
+                                         const Value &items, int64_t depth) {
   const Nesting guard(nesting);
-  std::string text;
-  std::string *const outer = std::exchange(output, &text);
+  MarkedText text;
+  MarkedText *const outer = std::exchange(output, &text);
   runLoop(loop, scope, items, depth);
   output = outer;
   return text;

@@ -30,7 +30,7 @@ struct Scope {
 /// The characters of a string, or the items of a list.
 struct Sequence {
   /// The string, or null.
-  const std::string *text;
+  const MarkedText *text;
   /// Offsets of the characters, then the size of the string.
   std::vector<uint32_t> starts;
   const ListData *list;
@@ -40,7 +40,8 @@ struct Sequence {
   }
   std::string_view character(int64_t i) const {
     const uint32_t begin = starts[size_t(i)];
-    return std::string_view(*text).substr(begin, starts[size_t(i) + 1] - begin);
+    return std::string_view(text->bytes())
+        .substr(begin, starts[size_t(i) + 1] - begin);
   }
 };
 
@@ -50,20 +51,20 @@ public:
   /// called about every millisecond.
   explicit Interpreter(const std::function<bool()> &stop) : stop(stop) {}
 
-  /// Renders `source` with the members of the object `context` as variables.
-  /// `defaults` are the values of missing variables. Throws Error.
-  std::string
-  render(const Template &source, const nlohmann::ordered_json &context,
-         std::initializer_list<std::pair<const char *, Value>> defaults);
+  /// Renders `source` with the members of the objects `input` and `own` as
+  /// variables; the former hide the latter, whose strings count as the
+  /// template's. Throws Error.
+  MarkedText render(const Template &source, const nlohmann::ordered_json &input,
+                    const nlohmann::ordered_json &own);
 
   /// Counts work before it is done. A unit is a byte that is read, compared or
   /// made, or 15 nanoseconds of other work. Throws Failure past the limit, or
   /// if `stop` ends the rendering.
   void charge(uint64_t units);
 
-  Value makeString(std::string text);
+  Value makeString(MarkedText text);
   Value makeList(std::vector<Value> items, bool isTuple = false);
-  Value makeDict(std::vector<std::pair<std::string, Value>> items);
+  Value makeDict(DictItems items);
 
   /// The items of a loop over `value`. Throws Failure if it is not iterable.
   std::vector<Value> iterate(const Value &value);
@@ -77,8 +78,7 @@ public:
   /// The value of a key in a dict, or null.
   const Value *find(const DictData &dict, std::string_view key);
   /// Python's items[key] = value for a dict under construction.
-  void setItem(std::vector<std::pair<std::string, Value>> &items,
-               const std::string &key, Value value);
+  void setItem(DictItems &items, const MarkedText &key, Value value);
 
   Value call(const Value &callee, const Arguments &arguments);
 
@@ -96,8 +96,8 @@ public:
                  const Arguments &arguments);
   /// Runs a loop's body for each of `items`; `depth` is the depth of the loop's
   /// recursion.
-  std::string runRecursiveLoop(const Statement &loop, Scope *scope,
-                               const Value &items, int64_t depth);
+  MarkedText runRecursiveLoop(const Statement &loop, Scope *scope,
+                              const Value &items, int64_t depth);
 
 private:
   enum class Flow : uint8_t { Normal, Break, Continue };
@@ -111,7 +111,7 @@ private:
   void bindTargets(const std::vector<std::string> &targets, Scope *scope,
                    const Value &value);
   /// Renders the body to a string.
-  std::string capture(const Body &body, Scope *scope);
+  MarkedText capture(const Body &body, Scope *scope);
   void print(const Value &value);
 
   Value evaluate(const Expression &node, Scope *scope);
@@ -128,7 +128,8 @@ private:
   Value evaluateCompare(const Expression &node, Scope *scope);
   Arguments evaluateArguments(const Expression &node, Scope *scope);
 
-  Value fromJson(const nlohmann::ordered_json &json, uint32_t depth);
+  Value fromJson(const nlohmann::ordered_json &json, Origin origin,
+                 uint32_t depth);
   Scope *newScope(Scope *parent);
 
   const std::function<bool()> &stop;
@@ -138,7 +139,7 @@ private:
   int nesting = 0;
   /// The current line of the template, for messages.
   int line = 1;
-  std::string *output = nullptr;
+  MarkedText *output = nullptr;
   std::deque<Scope> scopes;
   std::vector<std::unique_ptr<Object>> objects;
 };

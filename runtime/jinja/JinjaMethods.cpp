@@ -50,8 +50,8 @@ int64_t ArgumentReader::integer(size_t index, std::string_view name,
   return *value->integer();
 }
 
-const std::string &ArgumentReader::text(size_t index,
-                                        std::string_view name) const {
+const MarkedText &ArgumentReader::text(size_t index,
+                                       std::string_view name) const {
   const Value &value = need(index, name);
   if (!value.isString())
     throw Failure{"'" + callee + "' needs a string as '" + std::string(name) +
@@ -133,62 +133,57 @@ std::string_view jinja::strip(std::string_view text, const std::string *chars,
   return text;
 }
 
-/// Applies `change` to each character. Its second argument is whether the
-/// previous character is a letter.
+/// Applies `change` to each character.
 template <typename Change>
 static std::string changeCase(std::string_view text, Change change) {
   std::string result;
-  bool afterLetter = false;
   for (size_t i = 0; i < text.size();) {
     const DecodedChar c = decodeUtf8(text.substr(i));
-    appendUtf8(result, char32_t(change(utf8proc_int32_t(c.codePoint),
-                                       afterLetter, i == 0)));
-    afterLetter = charClass(c.codePoint) == CharClass::Letter;
+    appendUtf8(result, char32_t(change(utf8proc_int32_t(c.codePoint))));
     i += c.length;
   }
   return result;
 }
 
 std::string jinja::toLower(std::string_view text) {
-  return changeCase(
-      text, [](utf8proc_int32_t c, bool, bool) { return utf8proc_tolower(c); });
+  return changeCase(text, utf8proc_tolower);
 }
 
 std::string jinja::toUpper(std::string_view text) {
-  return changeCase(
-      text, [](utf8proc_int32_t c, bool, bool) { return utf8proc_toupper(c); });
+  return changeCase(text, utf8proc_toupper);
 }
 
 //===----------------------------------------------------------------------===//
 // Methods of strings
 //===----------------------------------------------------------------------===//
 
-using Method = Value (*)(Interpreter &, const std::string &,
+using Method = Value (*)(Interpreter &, const MarkedText &,
                          const ArgumentReader &);
 
 template <bool AtBegin, bool AtEnd>
-static Value stripMethod(Interpreter &interpreter, const std::string &text,
+static Value stripMethod(Interpreter &interpreter, const MarkedText &text,
                          const ArgumentReader &arguments) {
   const Value chars = arguments.optional(0, "chars", Value());
   if (!chars.isNone() && !chars.isString())
     throw Failure{"strip needs a string and not a " +
                   std::string(chars.typeName())};
-  interpreter.charge(text.size() * chars.size() / 16);
-  return interpreter.makeString(
-      std::string(strip(text, chars.string(), AtBegin, AtEnd)));
+  interpreter.charge(text.bytes().size() * chars.size() / 16);
+  return interpreter.makeString(text.part(
+      strip(text.bytes(), chars.isNone() ? nullptr : &chars.string()->bytes(),
+            AtBegin, AtEnd)));
 }
 
 /// split and rsplit.
 template <bool FromEnd>
-static Value splitMethod(Interpreter &interpreter, const std::string &source,
+static Value splitMethod(Interpreter &interpreter, const MarkedText &source,
                          const ArgumentReader &arguments) {
   const Value separator = arguments.optional(0, "sep", Value());
   const int64_t given = arguments.integer(1, "maxsplit", -1);
   auto splits = given < 0 ? SIZE_MAX : size_t(given);
   std::vector<Value> parts;
-  std::string_view text = source;
+  std::string_view text = source.bytes();
   const auto add = [&](std::string_view part) {
-    parts.push_back(interpreter.makeString(std::string(part)));
+    parts.push_back(interpreter.makeString(source.part(part)));
   };
   if (separator.isNone()) {
     // Runs of white space count as one separator. The rest keeps its other end.
@@ -214,7 +209,7 @@ static Value splitMethod(Interpreter &interpreter, const std::string &source,
       text = strip(text, nullptr, !FromEnd, FromEnd);
     }
   } else {
-    const std::string &mark = arguments.text(0, "sep");
+    const std::string &mark = arguments.text(0, "sep").bytes();
     if (mark.empty())
       throw Failure{"split by an empty string"};
     const TextSearch<FromEnd> search(mark);
@@ -232,8 +227,9 @@ static Value splitMethod(Interpreter &interpreter, const std::string &source,
   return interpreter.makeList(std::move(parts));
 }
 
-static Value splitLines(Interpreter &interpreter, const std::string &text,
+static Value splitLines(Interpreter &interpreter, const MarkedText &source,
                         const ArgumentReader &arguments) {
+  const std::string_view text = source.bytes();
   const bool keepsEnds = arguments.optional(0, "keepends", false).isTrue();
   std::vector<Value> lines;
   for (size_t begin = 0; begin < text.size();) {
@@ -242,7 +238,7 @@ static Value splitLines(Interpreter &interpreter, const std::string &text,
     if (end + 1 < text.size() && text[end] == '\r' && text[end + 1] == '\n')
       ++next;
     lines.push_back(interpreter.makeString(
-        text.substr(begin, (keepsEnds ? next : end) - begin)));
+        source.part(text.substr(begin, (keepsEnds ? next : end) - begin))));
     begin = next;
   }
   return interpreter.makeList(std::move(lines));
@@ -250,10 +246,11 @@ static Value splitLines(Interpreter &interpreter, const std::string &text,
 
 /// startswith and endswith, of one string or any of a tuple.
 template <bool AtEnd>
-static Value hasAffix(Interpreter &, const std::string &text,
+static Value hasAffix(Interpreter &, const MarkedText &text,
                       const ArgumentReader &arguments) {
-  const auto has = [&](const std::string &part) {
-    return AtEnd ? text.ends_with(part) : text.starts_with(part);
+  const auto has = [&](const MarkedText &part) {
+    return AtEnd ? text.bytes().ends_with(part.bytes())
+                 : text.bytes().starts_with(part.bytes());
   };
   const Value &wanted = arguments.need(0, "prefix");
   if (const ListData *any = wanted.list())
@@ -265,61 +262,65 @@ static Value hasAffix(Interpreter &, const std::string &text,
 }
 
 template <bool AtEnd>
-static Value removeAffix(Interpreter &interpreter, const std::string &text,
+static Value removeAffix(Interpreter &interpreter, const MarkedText &source,
                          const ArgumentReader &arguments) {
-  const std::string &part = arguments.text(0, "prefix");
-  if (AtEnd ? !text.ends_with(part) : !text.starts_with(part))
-    return interpreter.makeString(text);
-  return interpreter.makeString(AtEnd
-                                    ? text.substr(0, text.size() - part.size())
-                                    : text.substr(part.size()));
+  const std::string_view affix = arguments.text(0, "prefix").bytes();
+  std::string_view text = source.bytes();
+  if (AtEnd && text.ends_with(affix))
+    text.remove_suffix(affix.size());
+  else if (!AtEnd && text.starts_with(affix))
+    text.remove_prefix(affix.size());
+  return interpreter.makeString(source.part(text));
 }
 
-static Value replaceMethod(Interpreter &interpreter, const std::string &text,
+static Value replaceMethod(Interpreter &interpreter, const MarkedText &text,
                            const ArgumentReader &arguments) {
-  const std::string &from = arguments.text(0, "old");
-  const std::string &to = arguments.text(1, "new");
+  const std::string &from = arguments.text(0, "old").bytes();
+  const MarkedText &to = arguments.text(1, "new");
   const int64_t given = arguments.integer(2, "count", -1);
   auto left = given < 0 ? UINT64_MAX : uint64_t(given);
   const TextSearch<false> search(from);
-  std::string result;
-  std::string_view rest = text;
+  MarkedText result;
+  std::string_view rest = text.bytes();
   for (; left > 0; --left) {
     // An empty string occurs before each character and at the end.
     const size_t found = search.find(rest);
     if (found == rest.npos)
       break;
-    interpreter.charge(to.size());
-    result.append(rest, 0, found).append(to);
+    interpreter.charge(to.bytes().size());
+    result.append(text, rest.substr(0, found));
+    result.append(to);
     rest.remove_prefix(found + from.size());
     if (!from.empty())
       continue;
     if (rest.empty())
       break;
     const size_t size = decodeUtf8(rest).length;
-    result.append(rest, 0, size);
+    result.append(text, rest.substr(0, size));
     rest.remove_prefix(size);
   }
-  return interpreter.makeString(result.append(rest));
+  result.append(text, rest);
+  return interpreter.makeString(std::move(result));
 }
 
 template <bool FromEnd>
-static Value findMethod(Interpreter &, const std::string &text,
+static Value findMethod(Interpreter &, const MarkedText &source,
                         const ArgumentReader &arguments) {
-  const std::string &part = arguments.text(0, "sub");
-  const size_t at = TextSearch<FromEnd>(part).find(text);
+  const std::string_view text = source.bytes();
+  const size_t at =
+      TextSearch<FromEnd>(arguments.text(0, "sub").bytes()).find(text);
   if (at == text.npos)
     return int64_t(-1);
-  return int64_t(countCodePoints(std::string_view(text).substr(0, at)));
+  return int64_t(countCodePoints(text.substr(0, at)));
 }
 
-static Value countMethod(Interpreter &, const std::string &text,
+static Value countMethod(Interpreter &, const MarkedText &text,
                          const ArgumentReader &arguments) {
-  const std::string &part = arguments.text(0, "sub");
+  const std::string &part = arguments.text(0, "sub").bytes();
+  std::string_view rest = text.bytes();
   if (part.empty())
-    return int64_t(countCodePoints(text) + 1);
+    return int64_t(countCodePoints(rest) + 1);
   const TextSearch<false> search(part);
-  std::string_view rest = text;
   int64_t count = 0;
   for (size_t at = search.find(rest); at != rest.npos; at = search.find(rest)) {
     rest.remove_prefix(at + part.size());
@@ -330,16 +331,32 @@ static Value countMethod(Interpreter &, const std::string &text,
 
 /// isdigit, isalpha and isspace.
 template <CharClass Wanted>
-static Value consistsOf(Interpreter &, const std::string &text,
+static Value consistsOf(Interpreter &, const MarkedText &source,
                         const ArgumentReader &) {
+  const std::string_view text = source.bytes();
   for (size_t i = 0; i < text.size();) {
-    const DecodedChar c = decodeUtf8(std::string_view(text).substr(i));
+    const DecodedChar c = decodeUtf8(text.substr(i));
     if (Wanted == CharClass::Space ? !isSpace(c.codePoint)
                                    : charClass(c.codePoint) != Wanted)
       return false;
     i += c.length;
   }
   return !text.empty();
+}
+
+/// title, which begins a word after each character that is no letter, and
+/// capitalize, which has one word.
+template <bool SeveralWords>
+static Value titleMethod(Interpreter &interpreter, const MarkedText &text,
+                         const ArgumentReader &) {
+  bool isStart = true;
+  const auto change = [&](utf8proc_int32_t c) {
+    const bool wasStart = std::exchange(
+        isStart, SeveralWords && charClass(char32_t(c)) != CharClass::Letter);
+    return wasStart ? utf8proc_totitle(c) : utf8proc_tolower(c);
+  };
+  return interpreter.makeString(text.transform(
+      [&](std::string_view run) { return changeCase(run, change); }));
 }
 
 static const std::map<std::string_view, Method> &stringMethods() {
@@ -363,37 +380,29 @@ static const std::map<std::string_view, Method> &stringMethods() {
       {"isdigit", consistsOf<CharClass::Number>},
       {"isalpha", consistsOf<CharClass::Letter>},
       {"isspace", consistsOf<CharClass::Space>},
-      {"lower", [](In &in, const std::string &text,
-                   const Args &) { return in.makeString(toLower(text)); }},
-      {"upper", [](In &in, const std::string &text,
-                   const Args &) { return in.makeString(toUpper(text)); }},
-      {"title",
-       [](In &in, const std::string &text, const Args &) {
-         return in.makeString(
-             changeCase(text, [](utf8proc_int32_t c, bool afterLetter, bool) {
-               return afterLetter ? utf8proc_tolower(c) : utf8proc_totitle(c);
-             }));
+      {"lower",
+       [](In &in, const MarkedText &text, const Args &) {
+         return in.makeString(text.transform(toLower));
        }},
-      {"capitalize",
-       [](In &in, const std::string &text, const Args &) {
-         return in.makeString(
-             changeCase(text, [](utf8proc_int32_t c, bool, bool isFirst) {
-               return isFirst ? utf8proc_totitle(c) : utf8proc_tolower(c);
-             }));
+      {"upper",
+       [](In &in, const MarkedText &text, const Args &) {
+         return in.makeString(text.transform(toUpper));
        }},
+      {"title", titleMethod<true>},
+      {"capitalize", titleMethod<false>},
       {"join",
-       [](In &in, const std::string &text, const Args &arguments) {
-         std::string joined;
+       [](In &in, const MarkedText &text, const Args &arguments) {
+         MarkedText joined;
          bool isFirst = true;
          for (const Value &part : in.iterate(arguments.need(0, "iterable"))) {
            if (!part.isString())
              throw Failure{"join needs strings and not a " +
                            std::string(part.typeName())};
-           in.charge(text.size() + part.weight());
+           in.charge(text.bytes().size() + part.weight());
            if (!isFirst)
-             joined += text;
+             joined.append(text);
            isFirst = false;
-           joined += *part.string();
+           joined.append(*part.string());
          }
          return in.makeString(std::move(joined));
        }},
@@ -411,8 +420,9 @@ static std::optional<Value> dictMethod(Interpreter &interpreter,
                                        const ArgumentReader &arguments) {
   if (name == "get") {
     const Value &key = arguments.need(0, "key");
-    const Value *found =
-        key.isString() ? interpreter.find(dict, *key.string()) : nullptr;
+    const Value *found = key.isString()
+                             ? interpreter.find(dict, key.string()->bytes())
+                             : nullptr;
     return found ? *found : arguments.optional(1, "default", Value());
   }
   if (name != "items" && name != "keys" && name != "values")
@@ -502,14 +512,17 @@ static Value range(Interpreter &interpreter, const ArgumentReader &arguments) {
 
 static Value timeText(Interpreter &interpreter,
                       const ArgumentReader &arguments) {
-  const std::string &format = arguments.text(0, "format");
+  const MarkedText &marked = arguments.text(0, "format");
+  const std::string &format = marked.bytes();
   interpreter.charge(16 * (1 + format.size()));
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   localtime_r(&now, &parts);
   std::string text(256 + format.size(), '\0');
   text.resize(std::strftime(text.data(), text.size(), format.c_str(), &parts));
-  return interpreter.makeString(std::move(text));
+  return interpreter.makeString(
+      {std::move(text),
+       marked.isWritten(0, format.size()) ? Origin::Template : Origin::Input});
 }
 
 std::optional<Value> jinja::callFunction(Interpreter &interpreter,
@@ -518,7 +531,8 @@ std::optional<Value> jinja::callFunction(Interpreter &interpreter,
   const ArgumentReader reader(name, arguments);
   interpreter.charge(reader.weight());
   if (name == "raise_exception")
-    throw Failure{"the template says: " + toText(reader.need(0, "message"))};
+    throw Failure{"the template says: " +
+                  toText(reader.need(0, "message")).bytes()};
   if (name == "namespace")
     return Value(makeNamespace(interpreter, arguments));
   if (name == "range")
@@ -526,7 +540,7 @@ std::optional<Value> jinja::callFunction(Interpreter &interpreter,
   if (name == "strftime_now")
     return timeText(interpreter, reader);
   if (name == "dict") {
-    std::vector<std::pair<std::string, Value>> items;
+    DictItems items;
     for (const Value &value : arguments.positional) {
       if (!value.isDict())
         throw Failure{"dict() takes dicts and named values"};
@@ -534,7 +548,7 @@ std::optional<Value> jinja::callFunction(Interpreter &interpreter,
         interpreter.setItem(items, key, member);
     }
     for (const auto &[key, member] : arguments.named)
-      interpreter.setItem(items, key, member);
+      interpreter.setItem(items, {key, Origin::Template}, member);
     return interpreter.makeDict(std::move(items));
   }
   return std::nullopt;

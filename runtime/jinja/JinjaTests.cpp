@@ -71,12 +71,12 @@ static const std::map<std::string_view, Test> &tests() {
        }},
       {"lower",
        [](const Value &v, const Args &) {
-         const std::string text = toText(v);
+         const std::string text = toText(v).bytes();
          return toLower(text) == text && toUpper(text) != text;
        }},
       {"upper",
        [](const Value &v, const Args &) {
-         const std::string text = toText(v);
+         const std::string text = toText(v).bytes();
          return toUpper(text) == text && toLower(text) != text;
        }},
       {"eq", equalTo},

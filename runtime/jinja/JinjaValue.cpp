@@ -39,9 +39,7 @@ static const T *pointerIn(const Data &data) {
   return found ? found->get() : nullptr;
 }
 
-const std::string *Value::string() const {
-  return pointerIn<std::string>(data);
-}
+const MarkedText *Value::string() const { return pointerIn<MarkedText>(data); }
 const ListData *Value::list() const { return pointerIn<ListData>(data); }
 const DictData *Value::dict() const { return pointerIn<DictData>(data); }
 
@@ -73,8 +71,8 @@ bool Value::isTrue() const {
     return false;
   if (isNumber())
     return number() != 0;
-  if (const std::string *text = string())
-    return !text->empty();
+  if (const MarkedText *text = string())
+    return !text->bytes().empty();
   if (const ListData *items = list())
     return !items->items.empty();
   if (const DictData *items = dict())
@@ -103,8 +101,8 @@ std::string_view Value::typeName() const {
 }
 
 uint64_t Value::size() const {
-  if (const std::string *text = string())
-    return text->size();
+  if (const MarkedText *text = string())
+    return text->bytes().size();
   if (const ListData *items = list())
     return items->items.size();
   if (const DictData *items = dict())
@@ -121,8 +119,8 @@ uint32_t Value::depth() const {
 }
 
 uint64_t Value::weight() const {
-  if (const std::string *text = string())
-    return 4 + text->size();
+  if (const MarkedText *text = string())
+    return 4 + text->bytes().size();
   if (const ListData *items = list())
     return items->weight;
   if (const DictData *items = dict())
@@ -133,7 +131,7 @@ uint64_t Value::weight() const {
 
 const Value *DictData::find(std::string_view key) const {
   for (const auto &[name, value] : items)
-    if (name == key)
+    if (name.bytes() == key)
       return &value;
   return nullptr;
 }
@@ -149,7 +147,7 @@ bool jinja::equal(const Value &a, const Value &b) {
     return a.integer() == b.integer();
   }
   if (a.isString() && b.isString())
-    return *a.string() == *b.string();
+    return a.string()->bytes() == b.string()->bytes();
   if (a.isList() && b.isList())
     return a.list()->isTuple == b.list()->isTuple &&
            std::equal(a.list()->items.begin(), a.list()->items.end(),
@@ -159,9 +157,9 @@ bool jinja::equal(const Value &a, const Value &b) {
       return false;
     std::map<std::string_view, const Value *> others;
     for (const auto &[key, value] : b.dict()->items)
-      others.emplace(key, &value);
+      others.emplace(key.bytes(), &value);
     return std::ranges::all_of(a.dict()->items, [&](const auto &item) {
-      const auto other = others.find(item.first);
+      const auto other = others.find(item.first.bytes());
       return other != others.end() && equal(item.second, *other->second);
     });
   }
@@ -181,7 +179,7 @@ static std::partial_ordering order(const Value &a, const Value &b,
   }
   // UTF-8 has the order of its code points.
   if (a.isString() && b.isString())
-    return a.string()->compare(*b.string()) <=> 0;
+    return a.string()->bytes() <=> b.string()->bytes();
   if (a.isList() && b.isList()) {
     const std::vector<Value> &left = a.list()->items, &right = b.list()->items;
     for (size_t i = 0; i < std::min(left.size(), right.size()); ++i)
@@ -223,13 +221,9 @@ static std::string floatText(double value) {
   return text;
 }
 
-/// Python's repr of a string.
-static void appendQuoted(std::string &text, std::string_view content) {
-  const char quote =
-      content.find('\'') != content.npos && content.find('"') == content.npos
-          ? '"'
-          : '\'';
-  text += quote;
+/// The characters of Python's repr in place of `content`.
+static std::string escapeRepr(std::string_view content, char quote) {
+  std::string text;
   for (char c : content) {
     const auto byte = static_cast<uint8_t>(c);
     if (c == quote || c == '\\')
@@ -247,51 +241,62 @@ static void appendQuoted(std::string &text, std::string_view content) {
     } else
       text += c;
   }
-  text += quote;
+  return text;
 }
 
-static void appendText(std::string &text, const Value &value, bool isRepr) {
-  if (const std::string *content = value.string()) {
-    if (isRepr)
-      appendQuoted(text, *content);
-    else
-      text += *content;
+/// Python's repr of a string.
+static MarkedText quoted(const MarkedText &content) {
+  const std::string &bytes = content.bytes();
+  const char quote =
+      bytes.find('\'') != bytes.npos && bytes.find('"') == bytes.npos ? '"'
+                                                                      : '\'';
+  MarkedText result;
+  result.write({&quote, 1});
+  result.append(content.transform(
+      [quote](std::string_view run) { return escapeRepr(run, quote); }));
+  result.write({&quote, 1});
+  return result;
+}
+
+static void appendText(MarkedText &text, const Value &value, bool isRepr) {
+  if (const MarkedText *content = value.string()) {
+    text.append(isRepr ? quoted(*content) : *content);
   } else if (value.isUndefined()) {
     if (isRepr)
-      text += "Undefined";
+      text.write("Undefined");
   } else if (value.isNone()) {
-    text += "None";
+    text.write("None");
   } else if (value.isBool()) {
-    text += value.isTrue() ? "True" : "False";
+    text.write(value.isTrue() ? "True" : "False");
   } else if (const std::optional<int64_t> integer = value.integer()) {
-    text += std::to_string(*integer);
+    text.write(std::to_string(*integer));
   } else if (value.isFloat()) {
-    text += floatText(value.number());
+    text.write(floatText(value.number()));
   } else if (const ListData *list = value.list()) {
-    text += list->isTuple ? '(' : '[';
+    text.write(list->isTuple ? "(" : "[");
     for (size_t i = 0; i < list->items.size(); ++i) {
-      text += i ? ", " : "";
+      text.write(i ? ", " : "");
       appendText(text, list->items[i], true);
     }
     if (list->isTuple && list->items.size() == 1)
-      text += ',';
-    text += list->isTuple ? ')' : ']';
+      text.write(",");
+    text.write(list->isTuple ? ")" : "]");
   } else if (const DictData *dict = value.dict()) {
-    text += '{';
+    text.write("{");
     for (size_t i = 0; i < dict->items.size(); ++i) {
-      text += i ? ", " : "";
-      appendQuoted(text, dict->items[i].first);
-      text += ": ";
+      text.write(i ? ", " : "");
+      text.append(quoted(dict->items[i].first));
+      text.write(": ");
       appendText(text, dict->items[i].second, true);
     }
-    text += '}';
+    text.write("}");
   } else {
-    ((text += '<') += value.typeName()) += '>';
+    text.write("<" + std::string(value.typeName()) + ">");
   }
 }
 
-std::string jinja::toText(const Value &value) {
-  std::string text;
+MarkedText jinja::toText(const Value &value) {
+  MarkedText text;
   appendText(text, value, false);
   return text;
 }
@@ -306,9 +311,9 @@ static void appendEscape(std::string &text, uint32_t unit) {
   text += code.data();
 }
 
-static void appendJsonString(std::string &text, std::string_view content,
-                             bool ensureAscii) {
-  text += '"';
+/// The characters of a JSON string in place of `content`.
+static std::string escapeJson(std::string_view content, bool ensureAscii) {
+  std::string text;
   for (size_t i = 0; i < content.size();) {
     const DecodedChar c = decodeUtf8(content.substr(i));
     switch (c.codePoint) {
@@ -347,65 +352,74 @@ static void appendJsonString(std::string &text, std::string_view content,
     }
     i += c.length;
   }
-  text += '"';
+  return text;
 }
 
-static void appendJson(std::string &text, const Value &value,
+static void appendJsonString(MarkedText &text, const MarkedText &content,
+                             bool ensureAscii) {
+  text.write("\"");
+  text.append(content.transform([ensureAscii](std::string_view run) {
+    return escapeJson(run, ensureAscii);
+  }));
+  text.write("\"");
+}
+
+static void appendJson(MarkedText &text, const Value &value,
                        const JsonStyle &style, size_t level);
 
 /// Appends `count` items between `open` and `close`.
 template <typename Append>
-static void appendJsonItems(std::string &text, size_t count, char open,
-                            char close, const JsonStyle &style, size_t level,
-                            Append append) {
+static void appendJsonItems(MarkedText &text, size_t count, const char *open,
+                            const char *close, const JsonStyle &style,
+                            size_t level, Append append) {
   const auto newLine = [&](size_t depth) {
     if (!style.indent || count == 0)
       return;
-    text += '\n';
+    text.write("\n");
     for (size_t i = 0; i < depth; ++i)
-      text += *style.indent;
+      text.append(*style.indent);
   };
-  text += open;
+  text.write(open);
   for (size_t i = 0; i < count; ++i) {
     if (i)
-      text += style.itemSeparator;
+      text.append(style.itemSeparator);
     newLine(level + 1);
     append(i);
   }
   newLine(level);
-  text += close;
+  text.write(close);
 }
 
-static void appendJson(std::string &text, const Value &value,
+static void appendJson(MarkedText &text, const Value &value,
                        const JsonStyle &style, size_t level) {
   if (value.isNone()) {
-    text += "null";
+    text.write("null");
   } else if (value.isBool()) {
-    text += value.isTrue() ? "true" : "false";
+    text.write(value.isTrue() ? "true" : "false");
   } else if (value.isFloat() && !std::isfinite(value.number())) {
-    text += std::isnan(value.number()) ? "NaN"
-            : value.number() < 0       ? "-Infinity"
-                                       : "Infinity";
+    text.write(std::isnan(value.number()) ? "NaN"
+               : value.number() < 0       ? "-Infinity"
+                                          : "Infinity");
   } else if (value.isNumber()) {
-    text += toText(value);
-  } else if (const std::string *content = value.string()) {
+    text.append(toText(value));
+  } else if (const MarkedText *content = value.string()) {
     appendJsonString(text, *content, style.ensureAscii);
   } else if (const ListData *list = value.list()) {
     appendJsonItems(
-        text, list->items.size(), '[', ']', style, level,
+        text, list->items.size(), "[", "]", style, level,
         [&](size_t i) { appendJson(text, list->items[i], style, level + 1); });
   } else if (const DictData *dict = value.dict()) {
-    std::vector<const std::pair<std::string, Value> *> items;
+    std::vector<const DictItems::value_type *> items;
     items.reserve(dict->items.size());
     for (const auto &item : dict->items)
       items.push_back(&item);
     if (style.sortKeys)
       std::sort(items.begin(), items.end(), [](const auto *a, const auto *b) {
-        return a->first < b->first;
+        return a->first.bytes() < b->first.bytes();
       });
-    appendJsonItems(text, items.size(), '{', '}', style, level, [&](size_t i) {
+    appendJsonItems(text, items.size(), "{", "}", style, level, [&](size_t i) {
       appendJsonString(text, items[i]->first, style.ensureAscii);
-      text += style.keySeparator;
+      text.append(style.keySeparator);
       appendJson(text, items[i]->second, style, level + 1);
     });
   } else {
@@ -414,8 +428,8 @@ static void appendJson(std::string &text, const Value &value,
   }
 }
 
-std::string jinja::toJson(const Value &value, const JsonStyle &style) {
-  std::string text;
+MarkedText jinja::toJson(const Value &value, const JsonStyle &style) {
+  MarkedText text;
   appendJson(text, value, style, 0);
   return text;
 }

@@ -9,6 +9,8 @@
 #ifndef QWEN_RUNTIME_JINJA_JINJAVALUE_H
 #define QWEN_RUNTIME_JINJA_JINJAVALUE_H
 
+#include "text/MarkedText.h"
+
 #include "qwen/ABI/Error.h"
 
 #include <cstdint>
@@ -63,9 +65,10 @@ public:
   Value(bool value) : data(value) {}
   Value(int64_t value) : data(value) {}
   Value(double value) : data(value) {}
-  Value(std::string value)
-      : data(std::make_shared<const std::string>(std::move(value))) {}
-  Value(const char *value) : Value(std::string(value)) {}
+  Value(MarkedText value)
+      : data(std::make_shared<const MarkedText>(std::move(value))) {}
+  /// A string of the template.
+  Value(const char *value) : Value(MarkedText(value, Origin::Template)) {}
   Value(std::shared_ptr<const ListData> value) : data(std::move(value)) {}
   Value(std::shared_ptr<const DictData> value) : data(std::move(value)) {}
   Value(Object *value) : data(value) {}
@@ -83,7 +86,7 @@ public:
   bool isDict() const { return dict() != nullptr; }
 
   /// The string, list, dict or object, or null for other types.
-  const std::string *string() const;
+  const MarkedText *string() const;
   const ListData *list() const;
   const DictData *dict() const;
   Object *object() const;
@@ -107,7 +110,7 @@ public:
 
 private:
   std::variant<Undefined, std::nullptr_t, bool, int64_t, double,
-               std::shared_ptr<const std::string>,
+               std::shared_ptr<const MarkedText>,
                std::shared_ptr<const ListData>, std::shared_ptr<const DictData>,
                Object *>
       data;
@@ -120,8 +123,11 @@ struct ListData {
   bool isTuple = false;
 };
 
+/// The items of a dict under construction, or of a whole one.
+using DictItems = std::vector<std::pair<MarkedText, Value>>;
+
 struct DictData {
-  std::vector<std::pair<std::string, Value>> items;
+  DictItems items;
   uint32_t depth = 1;
   uint64_t weight = 1;
 
@@ -134,21 +140,22 @@ bool equal(const Value &a, const Value &b);
 /// Python's <. Throws Failure for values without an order.
 bool less(const Value &a, const Value &b);
 
-/// Python's str(), and repr() of strings within lists.
-std::string toText(const Value &value);
+/// Python's str(), and repr() of strings within lists. Numbers count as written
+/// by the template.
+MarkedText toText(const Value &value);
 
 /// Options of json.dumps.
 struct JsonStyle {
   bool ensureAscii = false;
   bool sortKeys = false;
   /// Spaces or text of one level; nullopt for one line.
-  std::optional<std::string> indent;
-  std::string itemSeparator = ", ";
-  std::string keySeparator = ": ";
+  std::optional<MarkedText> indent;
+  MarkedText itemSeparator = {", ", Origin::Template};
+  MarkedText keySeparator = {": ", Origin::Template};
 };
 
 /// Python's json.dumps. Throws Failure for values that JSON does not have.
-std::string toJson(const Value &value, const JsonStyle &style);
+MarkedText toJson(const Value &value, const JsonStyle &style);
 
 } // namespace qwen::jinja
 

@@ -197,9 +197,6 @@ std::optional<int32_t> Tokenizer::findAddedToken(std::string_view text) const {
 // Encoding
 //===----------------------------------------------------------------------===//
 
-/// A place in a text that is not known.
-static constexpr size_t kNowhere = std::string_view::npos;
-
 /// The character before `end`.
 static char32_t charBefore(std::string_view text, size_t end) {
   size_t begin = end - 1;
@@ -224,9 +221,10 @@ void Tokenizer::splitAdded(const AddedIndex &index, std::string_view text,
     size_t end = 0;
     for (const AddedToken &token : index.byFirstByte[uint8_t(text[i])]) {
       const std::string_view spelled = tokenBytes(int32_t(token.id));
-      if (text.substr(i, spelled.size()) == spelled) {
+      end = i + spelled.size();
+      if (text.substr(i, spelled.size()) == spelled &&
+          (!(token.flags & AddedSpecial) || maySpecial(i, end))) {
         match = &token;
-        end = i + spelled.size();
         break;
       }
     }
@@ -236,8 +234,6 @@ void Tokenizer::splitAdded(const AddedIndex &index, std::string_view text,
     }
     size_t begin = i;
     i = end;
-    if ((match->flags & AddedSpecial) && !maySpecial(begin))
-      continue;
     if ((match->flags & AddedSingleWord) &&
         ((begin > 0 && isWordChar(charBefore(text, begin))) ||
          (end < text.size() &&
@@ -286,6 +282,8 @@ std::vector<int32_t> Tokenizer::encodeWhere(std::string_view text,
       addedBefore, text, maySpecial,
       [&](std::string_view part) {
         const auto first = static_cast<size_t>(part.data() - text.data());
+        const size_t size = part.size();
+        // The places in a normalized text are not known: all of it counts.
         bool isChanged = false;
         if ((header->flags & TokenizerNormalizesNfc) && !isSurelyNfc(part)) {
           part = normalized.emplace_back(toNfc(part));
@@ -293,8 +291,9 @@ std::vector<int32_t> Tokenizer::encodeWhere(std::string_view text,
         }
         splitAdded(
             addedAfter, part,
-            [&](size_t at) {
-              return maySpecial(isChanged ? kNowhere : first + at);
+            [&](size_t begin, size_t end) {
+              return maySpecial(first + (isChanged ? 0 : begin),
+                                first + (isChanged ? size : end));
             },
             [&](std::string_view plain) { words.encode(plain); }, onToken);
       },
@@ -304,37 +303,14 @@ std::vector<int32_t> Tokenizer::encodeWhere(std::string_view text,
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text,
                                        bool allowSpecial) const {
-  return encodeWhere(text, [allowSpecial](size_t) { return allowSpecial; });
+  return encodeWhere(text,
+                     [allowSpecial](size_t, size_t) { return allowSpecial; });
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text,
-                                       std::span<const size_t> plain) const {
-  return encodeWhere(text, [plain](size_t at) {
-    // The places of normalized text are not known.
-    return at == kNowhere ? plain.empty()
-                          : !std::ranges::binary_search(plain, at);
+std::vector<int32_t> Tokenizer::encode(const MarkedText &text) const {
+  return encodeWhere(text.bytes(), [&](size_t begin, size_t end) {
+    return text.isWritten(begin, end);
   });
-}
-
-bool Tokenizer::beginsPlainAdded(std::string_view text) const {
-  const auto isBegin = [&](const AddedToken &token) {
-    return !(token.flags & AddedSpecial) &&
-           text.starts_with(tokenBytes(int32_t(token.id)));
-  };
-  const auto first = uint8_t(text[0]);
-  return std::ranges::any_of(addedBefore.byFirstByte[first], isBegin) ||
-         std::ranges::any_of(addedAfter.byFirstByte[first], isBegin);
-}
-
-std::u32string Tokenizer::specialStarts() const {
-  std::u32string starts;
-  for (const AddedToken &token : added)
-    if (token.flags & AddedSpecial) {
-      const char32_t c = decodeUtf8(tokenBytes(int32_t(token.id))).codePoint;
-      if (starts.find(c) == std::u32string::npos)
-        starts += c;
-    }
-  return starts;
 }
 
 //===----------------------------------------------------------------------===//

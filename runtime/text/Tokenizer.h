@@ -9,6 +9,7 @@
 #define QWEN_RUNTIME_TEXT_TOKENIZER_H
 
 #include "qwen/ABI/TokenizerFormat.h"
+#include "text/MarkedText.h"
 
 #include <array>
 #include <cstdint>
@@ -47,15 +48,9 @@ public:
   std::vector<int32_t> encode(std::string_view text,
                               bool allowSpecial = true) const;
 
-  /// Ids of `text`, in which no special token begins at an offset in `plain`.
-  /// The offsets ascend, and `text` is UTF-8 if there are any.
-  std::vector<int32_t> encode(std::string_view text,
-                              std::span<const size_t> plain) const;
-
-  /// The first characters of the special tokens' texts, each once.
-  std::u32string specialStarts() const;
-  /// Whether `text` begins with an added token that is not special.
-  bool beginsPlainAdded(std::string_view text) const;
+  /// Ids of `text`, which is UTF-8. A special token is ordinary text unless the
+  /// template wrote all of it.
+  std::vector<int32_t> encode(const MarkedText &text) const;
 
   /// The exact bytes of `ids`, which are not always UTF-8 (see Utf8Stream).
   /// Throws Error for an invalid id.
@@ -93,7 +88,8 @@ private:
   struct AddedIndex {
     std::array<std::vector<AddedToken>, 256> byFirstByte;
   };
-  /// `maySpecial` says whether a special token may begin at an offset.
+  /// `maySpecial` says whether a special token may have the bytes between two
+  /// offsets.
   template <typename MaySpecial, typename OnText, typename OnToken>
   void splitAdded(const AddedIndex &index, std::string_view text,
                   MaySpecial maySpecial, OnText onText, OnToken onToken) const;

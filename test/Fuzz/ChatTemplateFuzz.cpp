@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   // A template is a program. The interpreter's limit of work also limits its
   // memory (docs/decisions/0002-chat-templates.md); -rss_limit_mb checks it.
   try {
-    parsed->render(context);
+    parsed->render(context, nlohmann::ordered_json::object());
   } catch (const Error &error) {
     fuzz::require(*error.what() != 0, "an error without a message");
   }

@@ -20,7 +20,9 @@ static const std::filesystem::path kInputs =
 
 static std::string render(std::string_view source,
                           const char *context = R"({})") {
-  return ChatTemplate::parse(source).render(ordered_json::parse(context));
+  return ChatTemplate::parse(source)
+      .render(ordered_json::parse(context), ordered_json::object())
+      .bytes();
 }
 
 /// Message of the Error that parsing or rendering throws.
@@ -52,7 +54,9 @@ TEST(ChatTemplate, EqualsTransformers) {
     // The tokens of the tokenizer of the cases.
     context["eos_token"] = "<|im_end|>";
     context["pad_token"] = "<|endoftext|>";
-    const std::string text = ChatTemplate::parse(source.str()).render(context);
+    const std::string text = ChatTemplate::parse(source.str())
+                                 .render(context, ordered_json::object())
+                                 .bytes();
     EXPECT_EQ(text, entry["text"].get<std::string>()) << line;
     matches[name] += text == entry["text"].get<std::string>();
   }
@@ -278,7 +282,9 @@ TEST(ChatTemplate, NamesLineAndConstruct) {
     EXPECT_NE(found.find(part), std::string::npos)
         << source << "\n  gave: " << found;
   }
-  EXPECT_THROW(ChatTemplate::parse("x").render(ordered_json::array()), Error);
+  EXPECT_THROW(ChatTemplate::parse("x").render(ordered_json::array(),
+                                               ordered_json::object()),
+               Error);
 }
 
 /// `text`, `count` times.
@@ -392,7 +398,8 @@ TEST(ChatTemplate, StopsWhereItIsAsked) {
                           "range(99999) %}{% endfor %}{% endfor %}");
   int questions = 0;
   try {
-    forever.render(ordered_json::object(), [&] { return ++questions == 100; });
+    forever.render(ordered_json::object(), ordered_json::object(),
+                   [&] { return ++questions == 100; });
     ADD_FAILURE() << "it ends";
   } catch (const Error &error) {
     EXPECT_STREQ(error.what(),
@@ -411,6 +418,8 @@ TEST(ChatTemplate, LongConversationsRender) {
   source << file.rdbuf();
   const std::string text =
       ChatTemplate::parse(source.str())
-          .render({{"messages", messages}, {"add_generation_prompt", true}});
+          .render({{"messages", messages}, {"add_generation_prompt", true}},
+                  ordered_json::object())
+          .bytes();
   EXPECT_GT(text.size(), 10'000u * 400u);
 }

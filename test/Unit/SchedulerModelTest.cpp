@@ -216,7 +216,8 @@ TEST_F(SchedulerModelTest, OtherThreadsUseTextsAndSamplersMeanwhile) {
     const nlohmann::ordered_json context = {
         {"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
         {"add_generation_prompt", true}};
-    const std::string text = chatTemplate.render(context);
+    const std::string text =
+        chatTemplate.render(context, templateVariables(tokenizer)).bytes();
     EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
     std::vector<float> logits(static_cast<size_t>(model.vocabSize), 1);
     logits[seed] = 1000;
