@@ -5,7 +5,7 @@
 #include "engine/Logprobs.h"
 #include "jinja/ChatFormat.h"
 
-#include "qwen/ABI/Json.h"
+#include "qwen/ABI/JsonValue.h"
 #include "qwen/ABI/Text.h"
 #include "qwen/ABI/Version.h"
 
@@ -195,11 +195,8 @@ static nlohmann::ordered_json variablesOf(const std::string &function,
   needArgument((function + ": json").c_str(), json);
   if (model->artifact.chatTemplate().empty())
     throw Error(model->artifact.path() + " has no chat template");
-  checkJson({json, size}, function + ": json", {});
-  auto variables = nlohmann::ordered_json::parse(json, json + size);
-  if (!variables.is_object())
-    throw Error(function + ": json is not an object");
-  return variables;
+  return parseJsonObject<nlohmann::ordered_json>({json, size},
+                                                 function + ": json");
 }
 
 int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,

@@ -2,7 +2,6 @@
 
 #include "qwen/ABI/JsonValue.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/ABI/Text.h"
 
 using namespace qwen;

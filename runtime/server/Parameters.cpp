@@ -4,7 +4,7 @@
 
 #include "server/ApiError.h"
 
-#include "qwen/ABI/Json.h"
+#include "qwen/ABI/JsonValue.h"
 #include "qwen/ABI/Text.h"
 
 #include <algorithm>
@@ -504,15 +504,15 @@ static void checkTogether(ParameterSet set, J body, const P &parameters) {
 
 void server::parseParameters(std::string_view text, ParameterSet set,
                              const ParameterLimits &limits, Parameters &to) {
-  try {
-    checkJson(text, "the body",
-              {.depth = 64, .elements = size_t{1} << 20, .keys = 1024});
-  } catch (const Error &error) {
-    throw ApiError(400, error.what());
-  }
-  const ordered_json body = ordered_json::parse(text);
-  if (!body.is_object())
-    throw ApiError(400, "the body must be a JSON object");
+  const ordered_json body = [&] {
+    try {
+      return parseJsonObject<ordered_json>(
+          text, "the body",
+          {.depth = 64, .elements = size_t{1} << 20, .keys = 1024});
+    } catch (const Error &error) {
+      throw ApiError(400, error.what());
+    }
+  }();
   for (const auto &[key, value] : body.items()) {
     const auto row = std::ranges::find_if(kTable, [&](const Parameter &each) {
       return each.name == key && (each.sets & set);

@@ -262,7 +262,9 @@ TEST(CApiText, RendersChatsAndReadsSpecialTokensIfAsked) {
       render("{\"add_generation_prompt\": false, " + messages + "}").size(),
       prompt.size());
   EXPECT_EQ(render("[]"), "");
-  EXPECT_STREQ(qwen_last_error(), "qwen_render_chat: json is not an object");
+  EXPECT_STREQ(
+      qwen_last_error(),
+      "qwen_render_chat: json has an array when a JSON object is needed");
   EXPECT_EQ(render("{"), "");
   EXPECT_EQ(std::string(qwen_last_error()).rfind("qwen_render_chat: json", 0),
             0u);

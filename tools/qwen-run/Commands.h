@@ -79,8 +79,8 @@ struct ServeCommand {
   std::vector<std::string> origins;
   /// PEM files of a certificate chain and of its key; empty: no TLS.
   std::string certificate, privateKey;
-  /// A JSON object with variables of the chat template; empty: none.
-  std::string templateVariables;
+  /// A JSON object with variables of the chat template.
+  std::string templateVariables = "{}";
   bool ignoreUnknown = false;
   bool allowSpecial = false;
   bool noPrefixCache = false;

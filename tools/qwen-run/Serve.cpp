@@ -4,7 +4,7 @@
 #include "Output.h"
 #include "server/HttpServer.h"
 
-#include "qwen/ABI/Json.h"
+#include "qwen/ABI/JsonValue.h"
 
 #include <cstdlib>
 #include <sstream>
@@ -36,17 +36,6 @@ static std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-static nlohmann::ordered_json variablesOf(const ServeCommand &command) {
-  const std::string &text = command.templateVariables;
-  if (text.empty())
-    return nlohmann::ordered_json::object();
-  checkJson(text, "--chat-template-kwargs", {});
-  auto object = nlohmann::ordered_json::parse(text);
-  if (!object.is_object())
-    throw Error("--chat-template-kwargs is no JSON object");
-  return object;
-}
-
 void qwen::run::serve(const ServeCommand &command) {
   server::HttpServer http(
       {.listen = command.listen,
@@ -71,12 +60,14 @@ void qwen::run::serve(const ServeCommand &command) {
   Scheduler scheduler(engine,
                       {.queue = static_cast<size_t>(command.queue),
                        .batcher = {.prefixCache = !command.noPrefixCache}});
-  server::Service service(artifact, engine, scheduler,
-                          {.model = command.name,
-                           .choices = command.queue,
-                           .templateVariables = variablesOf(command),
-                           .ignoreUnknown = command.ignoreUnknown,
-                           .allowSpecial = command.allowSpecial});
+  server::Service service(
+      artifact, engine, scheduler,
+      {.model = command.name,
+       .choices = command.queue,
+       .templateVariables = parseJsonObject<nlohmann::ordered_json>(
+           command.templateVariables, "--chat-template-kwargs"),
+       .ignoreUnknown = command.ignoreUnknown,
+       .allowSpecial = command.allowSpecial});
   writeError("qwen-run: " + service.model() + " answers on " + http.address() +
              "\n");
   http.run(service);

@@ -8,6 +8,9 @@
 #ifndef QWEN_ABI_JSONVALUE_H
 #define QWEN_ABI_JSONVALUE_H
 
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/Json.h"
+
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
@@ -20,6 +23,20 @@ namespace qwen {
 /// A value for an error message: the kind of an array or object, the JSON text
 /// of any other value.
 std::string describe(const nlohmann::json &value);
+
+/// Parses `text`, which must be a JSON object, as nlohmann::json or
+/// nlohmann::ordered_json. Throws Error, which begins with `what`, like
+/// checkJson, and for JSON that is not an object.
+template <typename Json>
+Json parseJsonObject(std::string_view text, const std::string &what,
+                     const JsonLimits &limits = {}) {
+  checkJson(text, what, limits);
+  Json value = Json::parse(text);
+  if (!value.is_object())
+    throw Error(what + " has " + describe(value) +
+                " when a JSON object is needed");
+  return value;
+}
 
 /// How errors name a JSON text.
 struct JsonSource {

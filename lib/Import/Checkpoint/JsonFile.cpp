@@ -56,19 +56,9 @@ std::optional<std::string> qwen::readSmallFile(const fs::path &path) {
   return text;
 }
 
-json qwen::parseJsonObject(std::string_view text, const std::string &what,
-                           const JsonLimits &limits) {
-  checkJson(text, what, limits);
-  json value = json::parse(text);
-  if (!value.is_object())
-    throw Error(what + " has " + describe(value) +
-                " when a JSON object is needed");
-  return value;
-}
-
 std::optional<json> qwen::readJsonObject(const fs::path &path) {
   const std::optional<std::string> text = readSmallFile(path);
   if (!text)
     return std::nullopt;
-  return parseJsonObject(*text, path.string(), {});
+  return parseJsonObject<json>(*text, path.string());
 }

@@ -147,7 +147,7 @@ std::vector<StoredTensor> qwen::parseSafetensors(std::span<const uint8_t> bytes,
   const uint64_t dataOffset = kLengthBytes + length;
   const std::span<const uint8_t> data = bytes.subspan(dataOffset);
 
-  const json header = parseJsonObject(
+  const auto header = parseJsonObject<json>(
       {reinterpret_cast<const char *>(bytes.data()) + kLengthBytes, length},
       path + ": its header", kHeaderLimits);
   std::vector<StoredTensor> tensors;

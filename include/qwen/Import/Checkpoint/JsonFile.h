@@ -7,7 +7,6 @@
 #ifndef QWEN_IMPORT_CHECKPOINT_JSONFILE_H
 #define QWEN_IMPORT_CHECKPOINT_JSONFILE_H
 
-#include "qwen/ABI/Json.h"
 #include "qwen/ABI/JsonValue.h"
 #include "qwen/ABI/Text.h"
 
@@ -27,11 +26,6 @@ void requireDirectory(const std::filesystem::path &dir);
 /// the file cannot be read or exceeds 64 MiB (configurations, indices and
 /// tokenizers are far smaller).
 std::optional<std::string> readSmallFile(const std::filesystem::path &path);
-
-/// Parses `text`, which must be a JSON object. Throws Error, which begins with
-/// `what`, like checkJson, and for JSON that is not an object.
-nlohmann::json parseJsonObject(std::string_view text, const std::string &what,
-                               const JsonLimits &limits);
 
 /// The JSON object in `path`, or nullopt if there is no such file. Throws Error
 /// like readSmallFile and parseJsonObject.
