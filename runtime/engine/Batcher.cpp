@@ -196,6 +196,8 @@ void Batcher::startWaiting() {
     std::unique_ptr<Job> first = std::move(waiting.front());
     waiting.erase(waiting.begin());
     if (started) {
+      if (first->request.onStart && !first->wasPreempted)
+        first->request.onStart();
       insert(running, std::move(first));
       continue;
     }

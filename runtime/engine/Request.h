@@ -88,6 +88,8 @@ struct Request {
   /// logprobs. All of the prompt runs then, whatever the prefix cache has.
   bool scorePrompt = false;
 
+  /// Called when the request starts, before all other functions.
+  std::function<void()> onStart = {};
   /// Receives the hidden values of the last token of the prompt. Nothing is
   /// drawn then.
   std::function<void(std::span<const float>)> onHidden = {};

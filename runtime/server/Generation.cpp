@@ -52,6 +52,9 @@ Request Generation::requestOf(size_t choice) {
   if (parameters.logprobs)
     request.logprobs = parameters.topLogprobs;
   request.scorePrompt = parameters.logprobs && parameters.echo;
+  request.onStart = [self = shared_from_this(), choice] {
+    self->states[choice].times.start = self->elapsed();
+  };
   request.onToken = [self = shared_from_this(), choice](const auto &event) {
     return self->onToken(choice, event);
   };
@@ -121,15 +124,15 @@ void Generation::give(Delta delta) {
 }
 
 void Generation::noteTimes(Choice &state) {
-  const int64_t now = steadyNanoseconds();
-  if (state.lastTokenTime) {
-    metrics.interToken.record(static_cast<double>(now - state.lastTokenTime) *
-                              1e-9);
+  const double now = elapsed();
+  if (state.times.firstToken > 0) {
+    metrics.interToken.record(now - state.lastTokenTime);
   } else {
-    metrics.firstToken.record(elapsed());
+    state.times.firstToken = now;
+    metrics.firstToken.record(now);
     const std::lock_guard lock(mutex);
     if (firstToken == 0)
-      firstToken = elapsed();
+      firstToken = now;
   }
   state.lastTokenTime = now;
 }
@@ -193,7 +196,8 @@ void Generation::onEnd(size_t choice, const Ending &ending) {
   else if (ending.reason == EndReason::Stop &&
            std::ranges::count(what.parameters.stopTokens, state.lastToken))
     last.stopReason = state.lastToken;
-  metrics.countEnd(ending, elapsed());
+  state.times.end = elapsed();
+  metrics.countEnd(ending, state.times);
   {
     const std::lock_guard lock(mutex);
     if (choice % static_cast<size_t>(what.parameters.choices) == 0) {
@@ -202,7 +206,7 @@ void Generation::onEnd(size_t choice, const Ending &ending) {
     }
     tokens.drawn += ending.drawnTokens;
     tokens.reasoning += state.thinking.count();
-    end = elapsed();
+    end = state.times.end;
     ++ended;
     if (failure) {
       // The first failure is told.

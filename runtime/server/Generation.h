@@ -110,7 +110,9 @@ private:
     Thinking thinking;
     std::vector<TokenRecord> tokens = {};
     std::vector<float> hidden = {};
-    int64_t lastTokenTime = 0;
+    RequestTimes times = {};
+    /// Seconds from the arrival to the last token.
+    double lastTokenTime = 0;
     int32_t lastToken = -1;
   };
 

@@ -12,28 +12,28 @@ using namespace qwen::server;
 /// A number as Prometheus reads it.
 static std::string number(double value) { return nlohmann::json(value).dump(); }
 
-void Histogram::record(double seconds) {
-  const auto *const bound = std::ranges::lower_bound(kBounds, seconds);
-  ++counts[static_cast<size_t>(bound - kBounds.begin())];
-  sum += seconds;
+void Histogram::record(double value) {
+  const auto bound = std::ranges::lower_bound(bounds, value);
+  ++counts[static_cast<size_t>(bound - bounds.begin())];
+  sum += value;
 }
 
 std::string Histogram::text(const std::string &name,
                             const std::string &label) const {
   std::string lines;
-  int64_t total = 0;
+  int64_t count = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
-    total += counts[i];
-    const std::string bound = i < kBounds.size() ? number(kBounds[i]) : "+Inf";
+    count += counts[i];
+    const std::string bound = i < bounds.size() ? number(bounds[i]) : "+Inf";
     lines.append(name).append("_bucket{").append(label).append(",le=\"");
-    lines.append(bound).append("\"} ").append(std::to_string(total));
+    lines.append(bound).append("\"} ").append(std::to_string(count));
     lines += '\n';
   }
   return lines + name + "_sum{" + label + "} " + number(sum) + "\n" + name +
-         "_count{" + label + "} " + std::to_string(total) + "\n";
+         "_count{" + label + "} " + std::to_string(count) + "\n";
 }
 
-void Metrics::countEnd(const Ending &ending, double seconds) {
+void Metrics::countEnd(const Ending &ending, const RequestTimes &times) {
   // A stop string ends a request by its callback.
   const EndReason reason =
       ending.reason == EndReason::Callback ? EndReason::Stop : ending.reason;
@@ -41,7 +41,20 @@ void Metrics::countEnd(const Ending &ending, double seconds) {
   promptTokens += ending.promptTokens;
   cachedTokens += ending.cachedTokens;
   drawnTokens += ending.drawnTokens;
-  request.record(seconds);
+  promptLength.record(static_cast<double>(ending.promptTokens));
+  answerLength.record(static_cast<double>(ending.drawnTokens));
+  request.record(times.end);
+  if (times.start > 0) {
+    queue.record(times.start);
+    inference.record(times.end - times.start);
+  }
+  if (times.firstToken > 0) {
+    prefill.record(times.firstToken - times.start);
+    decode.record(times.end - times.firstToken);
+  }
+  if (ending.drawnTokens > 1)
+    perToken.record((times.end - times.firstToken) /
+                    static_cast<double>(ending.drawnTokens - 1));
 }
 
 /// A label's value with Prometheus' escapes.
@@ -86,6 +99,11 @@ std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
       {"llamacpp:prompt_tokens_cached_total", "counter",
        "Prompt tokens that the prefix cache had.", cached},
       {"llamacpp:tokens_predicted_total", "counter", "Drawn tokens.", drawn},
+      {"llamacpp:prompt_seconds_total", "counter",
+       "Time from the start of requests to their first token.",
+       prefill.total()},
+      {"llamacpp:tokens_predicted_seconds_total", "counter",
+       "Time from the first token of requests to their end.", decode.total()},
       {"llamacpp:n_decode_total", "counter", "Steps.", steps},
       {"llamacpp:requests_processing", "gauge", "Requests that run.", running},
       {"llamacpp:requests_deferred", "gauge", "Requests that wait.", waiting},
@@ -119,7 +137,24 @@ std::string Metrics::text(const SchedulerCounts &now, int64_t pages,
       {"vllm:time_to_first_token_seconds", "Time to the first token.",
        firstToken},
       {"vllm:inter_token_latency_seconds", "Time between tokens.", interToken},
+      // Its name before version 0.11.
+      {"vllm:time_per_output_token_seconds", "Time between tokens.",
+       interToken},
+      {"vllm:request_time_per_output_token_seconds",
+       "Mean time between the tokens of a request.", perToken},
       {"vllm:e2e_request_latency_seconds", "Time of a request.", request},
+      {"vllm:request_queue_time_seconds", "Time until a request started.",
+       queue},
+      {"vllm:request_prefill_time_seconds",
+       "Time from the start of a request to its first token.", prefill},
+      {"vllm:request_decode_time_seconds",
+       "Time from the first token of a request to its end.", decode},
+      {"vllm:request_inference_time_seconds",
+       "Time from the start of a request to its end.", inference},
+      {"vllm:request_prompt_tokens", "Prompt tokens of a request.",
+       promptLength},
+      {"vllm:request_generation_tokens", "Drawn tokens of a request.",
+       answerLength},
   };
   for (const auto &[name, help, histogram] : histograms)
     lines += head(name, "histogram", help) + histogram.text(name, label);

@@ -443,6 +443,13 @@ def metrics(server):
             elif match and match[2] == "_count":
                 expect(f"the count of {match[1]}", float(match[5]), sums[match[1]])
     checks.check(all(name.endswith("_total") == (kind == "counter") for name, kind in types.items()), f"names of counters: {types}")
+    # vLLM's, with their bounds.
+    for name, bounds in (("time_to_first_token_seconds", 23), ("inter_token_latency_seconds", 20), ("time_per_output_token_seconds", 20),
+                         ("request_time_per_output_token_seconds", 20), ("e2e_request_latency_seconds", 22),
+                         ("request_queue_time_seconds", 22), ("request_prefill_time_seconds", 22), ("request_decode_time_seconds", 22),
+                         ("request_inference_time_seconds", 22), ("request_prompt_tokens", 17), ("request_generation_tokens", 17)):
+        expect(f"buckets of {name}", text.count(f"vllm:{name}_bucket"), bounds)
+        checks.check(sums.get(f"vllm:{name}", 0) > 0, f"{name} has no value")
     if promtool := shutil.which("promtool"):
         # It warns of the colons that llama.cpp and vLLM have in their names.
         result = subprocess.run([promtool, "check", "metrics"], input=re.sub("(llamacpp|vllm):", r"\1_", text), capture_output=True, text=True)
