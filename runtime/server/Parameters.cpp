@@ -462,7 +462,7 @@ static void storeParameter(const Parameter &row, J value,
   case Kind::Ignored:
     return;
   case Kind::Neutral:
-    if (value != ordered_json::parse(row.neutral))
+    if (!limits.ignoreUnknown && value != ordered_json::parse(row.neutral))
       throw ApiError(400,
                      name + " is not supported; only " +
                          std::string(row.neutral) + " is accepted",

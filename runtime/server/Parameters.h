@@ -124,7 +124,8 @@ struct ParameterLimits {
   int64_t vocabSize;
   /// Number of prompts, and of choices for a prompt.
   int64_t prompts = 64;
-  /// Accept parameters that are not in the table.
+  /// Ignore parameters that are not in the table, and values that are not
+  /// supported (Neutral).
   bool ignoreUnknown = false;
 };
 

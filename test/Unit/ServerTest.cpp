@@ -45,18 +45,22 @@ std::string chat(const std::string &more) {
   return std::string("{") + kMessages + ", " + more + "}";
 }
 
+// Open WebUI 0.12.4 sends these (generate_chat_completion of its
+// routers/openai.py): a chat with all of its controls that OpenAI has too, a
+// chat that goes on, and a task of its own, such as a title.
 TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
   const Parameters parameters = parse(R"({
-    "model": "stories", "stream": true, "max_tokens": 20, "seed": 7,
-    "stream_options": {"include_usage": true}, "temperature": 0.5,
-    "top_p": null, "stop": ["\n\n", "User:"], "frequency_penalty": 0.5,
-    "presence_penalty": -1, "min_p": 0.1, "top_k": -1, "repeat_penalty": 1.1,
-    "logit_bias": {"5": -100, "7": 1.5}, "reasoning_effort": "none",
+    "stream": true, "model": "stories",
     "messages": [
       {"role": "system", "content": "Be brief."},
-      {"role": "assistant", "content": null, "refusal": null},
+      {"role": "assistant", "content": null, "reasoning_content": "Hm."},
       {"role": "user", "content": [{"type": "text", "text": "a"},
-                                   {"type": "text", "text": "b"}]}]})");
+                                   {"type": "text", "text": "b"}]}],
+    "temperature": 0.5, "top_p": null, "min_p": 0.1, "top_k": -1,
+    "max_tokens": 20, "seed": 7, "stop": ["\n\n", "User:"],
+    "frequency_penalty": 0.5, "presence_penalty": -1, "repeat_penalty": 1.1,
+    "logit_bias": {"5": -100, "7": 1.5}, "reasoning_effort": "none",
+    "stream_options": {"include_usage": true}})");
   EXPECT_TRUE(parameters.stream && parameters.includeUsage);
   EXPECT_EQ(parameters.maxTokens, 20);
   EXPECT_EQ(parameters.seed, 7U);
@@ -75,6 +79,20 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
   ASSERT_EQ(parameters.messages.size(), 3U);
   EXPECT_EQ(parameters.messages[1]["content"], "");
   EXPECT_EQ(parameters.messages[2]["content"], "ab");
+
+  const Parameters more = parse(chat(
+      R"("continue_final_message": true, "add_generation_prompt": false)"));
+  EXPECT_TRUE(more.continueFinalMessage && !more.addGenerationPrompt);
+  EXPECT_EQ(parse(chat(R"("model": "m", "stream": false, "max_tokens": 1000)"))
+                .maxTokens,
+            1000);
+
+  // Chats have tools, unless its function calling is "legacy".
+  const std::string tools = chat(
+      R"("tools": [{"type": "function", "function": {"name": "ask_user"}}])");
+  EXPECT_EQ(errorOf(tools),
+            "tools: tools is not supported; only [] is accepted");
+  EXPECT_NO_THROW(parse(tools, kChatParameters, true));
 }
 
 TEST(ParametersTest, ReadsAllKindsOfPrompts) {

@@ -212,7 +212,8 @@ static void addServe(CLI::App &app, ServeCommand &command) {
                   "JSON object with variables of the chat template, which a "
                   "request may replace");
   sub->add_flag("--ignore-unknown", command.ignoreUnknown,
-                "Ignore unknown parameters of requests");
+                "Ignore parameters of requests that are unknown or not "
+                "supported, such as tools");
   sub->add_flag("--allow-special", command.allowSpecial,
                 "Read special tokens in the text of messages");
   sub->add_flag("--no-prefix-cache", command.noPrefixCache,
