@@ -69,11 +69,8 @@ void Batcher::insert(Jobs &jobs, std::unique_ptr<Job> job) {
 }
 
 Batcher::Batcher(Engine &batchEngine, const BatcherOptions &batcherOptions)
-    : engine(batchEngine), state(engine.state()),
-      // Pages alone do not bring the fixed state back.
-      options{batcherOptions.promptTokens,
-              batcherOptions.prefixCache && state.fixedBytes() == 0},
-      prefixCache(state),
+    : engine(batchEngine), state(engine.state()), options(batcherOptions),
+      prefixCache(state, options.snapshotEvery),
       pace(static_cast<size_t>(state.maxSequences()),
            options.promptTokens
                ? std::min(options.promptTokens, engine.maxCallTokens())
@@ -90,16 +87,15 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &batcherOptions)
 }
 
 void Batcher::add(std::unique_ptr<Job> job) {
-  const int64_t known = options.prefixCache
-                            ? prefixCache.match(job->tokens, job->request.salt)
-                            : 0;
-  job->deadline = sums.promptTokens + std::ssize(job->tokens) - known;
+  job->prefix = {.salt = job->request.salt,
+                 .snapshotAt = job->request.snapshotAt};
+  job->deadline = sums.promptTokens + std::ssize(job->tokens) - find(*job).gain;
   insert(waiting, std::move(job));
 }
 
 void Batcher::end(Job &job, EndReason reason) {
   if (job.sequence >= 0)
-    state.close(job.sequence);
+    leave(job);
   const int64_t prompt = std::ssize(job.request.prompt);
   if (job.request.onEnd)
     job.request.onEnd({reason, job.kind, job.error, prompt, job.cachedTokens,
@@ -134,26 +130,37 @@ int64_t Batcher::remaining(const Job &job) const {
 void Batcher::preemptLast() {
   std::unique_ptr<Job> job = std::move(running.back());
   running.pop_back();
-  state.close(job->sequence);
-  job->sequence = -1;
+  leave(*job);
   job->wasPreempted = true;
   ++sums.preemptions;
   insert(waiting, std::move(job));
 }
 
-int64_t Batcher::share(Job &job) {
-  if (!options.prefixCache ||
-      (job.request.scorePrompt && job.scored < job.request.prompt.size()))
-    return 0;
-  const int64_t before = state.length(job.sequence);
-  prefixCache.share(job.sequence, job.tokens, job.prefix);
-  return state.length(job.sequence) - before;
+void Batcher::leave(Job &job) {
+  if (options.prefixCache && !job.request.onHidden)
+    prefixCache.snapshot(job.sequence, job.tokens, job.prefix);
+  close(job);
 }
 
-void Batcher::countShared(Job &job, int64_t shared) {
-  sums.cachedTokens += shared;
+void Batcher::close(Job &job) {
+  state.close(job.sequence);
+  job.sequence = -1;
+  job.prefix.pages = 0;
+  job.prefix.last = 0;
+}
+
+PrefixCache::Hit Batcher::find(const Job &job) const {
+  if (!options.prefixCache ||
+      (job.request.scorePrompt && job.scored < job.request.prompt.size()))
+    return {.pages = job.prefix.pages};
+  return prefixCache.find(job.tokens, job.prefix);
+}
+
+void Batcher::resume(Job &job, const PrefixCache::Hit &hit) {
+  prefixCache.resume(job.sequence, hit);
+  sums.cachedTokens += hit.gain;
   if (!job.wasPreempted)
-    job.cachedTokens += shared;
+    job.cachedTokens += hit.gain;
 }
 
 int64_t Batcher::promisedPages() const {
@@ -168,17 +175,16 @@ bool Batcher::start(Job &job) {
   if (state.freeSequences() == 0)
     return false;
   job.sequence = state.open();
-  job.prefix = {.salt = job.request.salt};
-  const int64_t shared = share(job);
+  const PrefixCache::Hit hit = find(job);
+  prefixCache.share(job.sequence, job.tokens, job.prefix, hit);
   const int64_t needed =
-      ceilDiv(std::ssize(job.tokens), kPageTokens) - job.prefix.pages;
-  if (needed + promisedPages() <= state.freePages()) {
-    countShared(job, shared);
-    return true;
+      ceilDiv(std::ssize(job.tokens), kPageTokens) - hit.pages;
+  if (needed + promisedPages() > state.freePages()) {
+    close(job);
+    return false;
   }
-  state.close(job.sequence);
-  job.sequence = -1;
-  return false;
+  resume(job, hit);
+  return true;
 }
 
 void Batcher::startWaiting() {
@@ -217,7 +223,14 @@ void Batcher::reservePages() {
     Job &job = *running[i];
     if (state.length(job.sequence) % kPageTokens)
       continue;
-    countShared(job, share(job));
+    const PrefixCache::Hit hit = find(job);
+    // A snapshot may need one more page.
+    if (state.freePages() - (hit.pages - job.prefix.pages) > reserved) {
+      prefixCache.share(job.sequence, job.tokens, job.prefix, hit);
+      resume(job, hit);
+    }
+    if (state.length(job.sequence) % kPageTokens)
+      continue;
     while (state.freePages() <= reserved && i + 1 < running.size())
       preemptLast();
     if (state.freePages() > reserved) {
@@ -276,9 +289,10 @@ void Batcher::plan() {
       continue;
     const int64_t room =
         kPageTokens - state.length(job->sequence) % kPageTokens;
-    const int64_t count =
-        std::min({job->request.onHidden ? left - 1 : left, most - promptTokens,
-                  room + spare * kPageTokens});
+    const int64_t count = std::min(
+        {job->request.onHidden ? left - 1 : left, most - promptTokens,
+         room + spare * kPageTokens,
+         prefixCache.untilSnapshot(job->prefix, state.length(job->sequence))});
     if (count == 0)
       continue;
     spare -= ceilDiv(std::max<int64_t>(count - room, 0), kPageTokens);

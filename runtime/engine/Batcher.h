@@ -21,8 +21,10 @@ namespace qwen {
 struct BatcherOptions {
   /// Maximum number of prompt tokens in a step; 0: as many as a call has.
   int64_t promptTokens = 0;
-  /// Whether requests share pages with earlier ones.
+  /// Whether requests share pages and snapshots with earlier ones.
   bool prefixCache = true;
+  /// Positions of a sequence from one snapshot of its fixed state to the next.
+  int64_t snapshotEvery = PrefixCache::kSnapshotEvery;
 };
 
 /// Sums since the start.
@@ -93,10 +95,10 @@ private:
   void startWaiting();
   /// Opens a sequence for a request if its tokens fit.
   bool start(Job &job);
-  /// Appends pages of the prefix cache to the request's sequence. Returns their
-  /// number of tokens.
-  int64_t share(Job &job);
-  void countShared(Job &job, int64_t shared);
+  /// What the prefix cache has of the request's tokens after its prefix.
+  PrefixCache::Hit find(const Job &job) const;
+  /// Restores the snapshot of a hit whose pages the sequence has.
+  void resume(Job &job, const PrefixCache::Hit &hit);
   /// Pages that the running requests need for their tokens, and one more each.
   int64_t promisedPages() const;
   /// Gives every running request a page for its next token. If pages lack, the
@@ -116,6 +118,9 @@ private:
   /// Keeps full pages and reports progress after a step.
   void advance(Job &job);
   void preemptLast();
+  /// Takes a snapshot for the tokens of a request, and closes its sequence.
+  void leave(Job &job);
+  void close(Job &job);
   void fail(Job &job, const Error &error);
   void removeEnded();
   void end(Job &job, EndReason reason);

@@ -28,11 +28,17 @@ static size_t resultBytes(const Manifest &manifest) {
 /// because the system can take its memory pages back.
 static constexpr uint64_t kProcessBytes = uint64_t{16} << 20;
 
-/// Makes the caches that the options ask for, or fewer pages if a control group
-/// limits memory: a full cache is an Error, but a full control group kills the
-/// process. Throws Error if there is no memory for one page.
+/// Makes the caches that the options ask for, or fewer pages and snapshots if a
+/// control group limits memory: a full cache is an Error, but a full control
+/// group kills the process. Throws Error if there is no memory for one page.
 static SequenceState makeState(const Manifest &manifest,
                                const EngineOptions &options) {
+  // Looking for a snapshot reads the entries of all.
+  constexpr int64_t kMostSnapshots = 1024;
+  const int64_t stateBytes = bytesOf(manifest.caches, CacheKind::Fixed);
+  int64_t snapshots =
+      stateBytes ? std::min(kMostSnapshots, options.snapshotBytes / stateBytes)
+                 : 0;
   int64_t pages = options.kvPages;
   if (!pages)
     pages = std::max(1, options.sequences) *
@@ -45,15 +51,17 @@ static SequenceState makeState(const Manifest &manifest,
     const uint64_t fixed =
         static_cast<uint64_t>(manifest.arenaBytes) + resultBytes(manifest) +
         kProcessBytes +
-        static_cast<uint64_t>(bytesOf(manifest.caches, CacheKind::Fixed)) *
-            static_cast<uint64_t>(int64_t{std::max(1, options.sequences)} +
-                                  std::max(0, options.snapshots));
+        static_cast<uint64_t>(stateBytes) * std::max(1, options.sequences);
     if (*limit < fixed + page)
       throw Error(manifest.model.name + " needs " +
                   std::to_string(fixed + page) + " bytes to run when " +
                   allows);
-    const auto affordable =
-        page ? static_cast<int64_t>((*limit - fixed) / page) : pages;
+    auto spare = static_cast<int64_t>(*limit - fixed);
+    // Without pages, snapshots are of no use.
+    if (stateBytes)
+      snapshots = std::min(snapshots, spare / 4 / stateBytes);
+    spare -= snapshots * stateBytes;
+    const auto affordable = page ? spare / static_cast<int64_t>(page) : pages;
     if (affordable < pages) {
       pages = affordable;
       whyNotMore = " (" + allows + ")";
@@ -63,7 +71,7 @@ static SequenceState makeState(const Manifest &manifest,
           {.pages = pages,
            .sequences = options.sequences,
            .context = manifest.model.context,
-           .snapshots = options.snapshots,
+           .snapshots = static_cast<int32_t>(snapshots),
            .whyNotMore = whyNotMore}};
 }
 

@@ -22,6 +22,9 @@
 
 namespace qwen {
 
+/// The default of programs for EngineOptions::snapshotBytes.
+inline constexpr int64_t kSnapshotBytes = int64_t{1} << 30;
+
 struct EngineOptions {
   /// 0: one for each physical performance core that this process may use. The
   /// engine starts any other number of threads as given; see usableThreads.
@@ -31,8 +34,9 @@ struct EngineOptions {
   /// Pages of the KV cache; 0: enough for all sequences at full context. The
   /// memory of a control group may reduce the number.
   int64_t kvPages = 0;
-  /// Maximum number of snapshots of fixed state (SequenceState).
-  int32_t snapshots = 0;
+  /// Maximum memory of snapshots of fixed state (SequenceState) in bytes. The
+  /// memory of a control group may reduce it.
+  int64_t snapshotBytes = 0;
   /// Maximum number of tokens in a call; 0: the manifest's limit. Results do
   /// not depend on it.
   int64_t callTokens = 0;

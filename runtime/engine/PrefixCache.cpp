@@ -6,14 +6,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 using namespace qwen;
 
-PrefixCache::PrefixCache(SequenceState &sequences)
-    : state(sequences), entries(static_cast<size_t>(state.pages())),
+PrefixCache::PrefixCache(SequenceState &sequences, int64_t every)
+    : state(sequences), snapshotEvery(every), snapshots(sequences),
+      entries(static_cast<size_t>(state.pages())),
       tokens(entries.size() * kPageTokens),
       buckets(std::bit_ceil(entries.size()), kNone) {}
 
@@ -29,12 +31,13 @@ size_t PrefixCache::bucketOf(std::span<const int32_t> ids,
          (buckets.size() - 1);
 }
 
-PageId PrefixCache::find(std::span<const int32_t> ids,
-                         const Prefix &prefix) const {
+PageId PrefixCache::findPage(std::span<const int32_t> ids,
+                             const Prefix &prefix) const {
   PageId page = buckets[bucketOf(ids, prefix)];
   const auto matches = [&](const Entry &entry) {
     return entry.parent == prefix.last && entry.salt == prefix.salt &&
-           state.isKept(page) && std::ranges::equal(tokensOf(page), ids);
+           entry.serial == state.serial(page) &&
+           std::ranges::equal(tokensOf(page), ids);
   };
   while (page != kNone && !matches(entries[static_cast<size_t>(page)]))
     page = entries[static_cast<size_t>(page)].next;
@@ -55,10 +58,9 @@ void PrefixCache::insert(PageId page, std::span<const int32_t> ids,
   if (entry.serial)
     remove(page);
   const size_t bucket = bucketOf(ids, prefix);
-  entry = {++lastSerial, prefix.last, prefix.salt, bucket, buckets[bucket]};
+  entry = {state.keep(page), prefix.last, prefix.salt, bucket, buckets[bucket]};
   buckets[bucket] = page;
   std::ranges::copy(ids, tokens.begin() + int64_t{page} * kPageTokens);
-  state.keep(page);
 }
 
 /// The tokens of page `index` of a sequence.
@@ -72,40 +74,85 @@ static bool endsBeforeLast(std::span<const int32_t> tokens, int64_t index) {
   return (index + 1) * kPageTokens < std::ssize(tokens);
 }
 
-int64_t PrefixCache::match(std::span<const int32_t> ids, uint64_t salt) const {
-  Prefix prefix = {.salt = salt};
-  for (; endsBeforeLast(ids, prefix.pages); ++prefix.pages) {
-    const PageId page = find(pageTokens(ids, prefix.pages), prefix);
+Snapshots::Key PrefixCache::keyOf(std::span<const int32_t> ids,
+                                  const Prefix &prefix) const {
+  return {prefix.salt, prefix.last,
+          ids.subspan(static_cast<size_t>(prefix.pages * kPageTokens))};
+}
+
+PrefixCache::Hit PrefixCache::find(std::span<const int32_t> ids,
+                                   const Prefix &prefix) const {
+  const bool fixed = state.fixedBytes() != 0;
+  const auto beforeLast = ids.first(ids.size() - 1);
+  Hit hit{.pages = prefix.pages};
+  const auto note = [&](int64_t pages, int64_t positions) {
+    hit.pages = pages;
+    hit.gain = positions - prefix.pages * kPageTokens;
+  };
+  for (Prefix at = prefix;; ++at.pages) {
+    if (const auto found =
+            fixed ? snapshots.find(keyOf(beforeLast, at)) : std::nullopt;
+        found && state.position(*found) > prefix.pages * kPageTokens) {
+      note(at.pages, state.position(*found));
+      hit.snapshot = found;
+    }
+    if (!fixed)
+      note(at.pages, at.pages * kPageTokens);
+    if (!endsBeforeLast(ids, at.pages))
+      return hit;
+    const PageId page = findPage(pageTokens(ids, at.pages), at);
     if (page == kNone)
-      break;
-    prefix.last = entries[static_cast<size_t>(page)].serial;
+      return hit;
+    at.last = state.serial(page);
   }
-  return prefix.pages * kPageTokens;
 }
 
 void PrefixCache::share(SequenceId sequence, std::span<const int32_t> ids,
-                        Prefix &prefix) {
-  for (; endsBeforeLast(ids, prefix.pages); ++prefix.pages) {
-    const PageId page = find(pageTokens(ids, prefix.pages), prefix);
-    if (page == kNone)
-      return;
+                        Prefix &prefix, const Hit &hit) {
+  for (; prefix.pages < hit.pages; ++prefix.pages) {
+    const PageId page = findPage(pageTokens(ids, prefix.pages), prefix);
     state.share(sequence, page);
-    prefix.last = entries[static_cast<size_t>(page)].serial;
+    prefix.last = state.serial(page);
   }
+}
+
+void PrefixCache::resume(SequenceId sequence, const Hit &hit) {
+  if (hit.snapshot)
+    snapshots.restore(sequence, *hit.snapshot);
 }
 
 void PrefixCache::keep(SequenceId sequence, std::span<const int32_t> ids,
                        Prefix &prefix) {
-  for (; (prefix.pages + 1) * kPageTokens <= state.length(sequence);
-       ++prefix.pages) {
+  const int64_t length = state.length(sequence);
+  for (; (prefix.pages + 1) * kPageTokens <= length; ++prefix.pages) {
     const std::span<const int32_t> own = pageTokens(ids, prefix.pages);
-    PageId page = find(own, prefix);
+    PageId page = findPage(own, prefix);
     if (page != kNone) {
       state.merge(sequence, prefix.pages, page);
     } else {
       page = state.page(sequence, prefix.pages);
       insert(page, own, prefix);
     }
-    prefix.last = entries[static_cast<size_t>(page)].serial;
+    prefix.last = state.serial(page);
   }
+  if (length == prefix.snapshotAt || length % snapshotEvery == 0)
+    snapshot(sequence, ids, prefix);
+}
+
+void PrefixCache::snapshot(SequenceId sequence, std::span<const int32_t> ids,
+                           const Prefix &prefix) {
+  const int64_t length = state.length(sequence);
+  // A sequence that failed has lost positions.
+  if (state.fixedBytes() && length && length / kPageTokens == prefix.pages)
+    snapshots.take(sequence,
+                   keyOf(ids.first(static_cast<size_t>(length)), prefix));
+}
+
+int64_t PrefixCache::untilSnapshot(const Prefix &prefix, int64_t length) const {
+  if (state.maxSnapshots() == 0)
+    return std::numeric_limits<int64_t>::max();
+  const int64_t periodic = snapshotEvery - length % snapshotEvery;
+  return length < prefix.snapshotAt
+             ? std::min(periodic, prefix.snapshotAt - length)
+             : periodic;
 }

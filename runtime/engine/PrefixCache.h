@@ -5,14 +5,15 @@
 // other content at any time when no sequence holds it; the prefix cache then no
 // longer finds it.
 //
+// Pages alone do not bring fixed state back. With fixed caches, a sequence
+// shares pages up to a snapshot.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef QWEN_RUNTIME_ENGINE_PREFIXCACHE_H
 #define QWEN_RUNTIME_ENGINE_PREFIXCACHE_H
 
-#include "engine/SequenceState.h"
-
-#include <span>
+#include "engine/Snapshots.h"
 
 namespace qwen {
 
@@ -23,35 +24,61 @@ public:
   struct Prefix {
     /// Only sequences with the same salt share pages.
     uint64_t salt = 0;
+    /// A position at which `keep` takes a snapshot; 0: none.
+    int64_t snapshotAt = 0;
     int64_t pages = 0;
     /// Serial number of the last page; 0 if there is none.
     uint64_t last = 0;
   };
 
-  /// `state` must outlive the cache.
-  explicit PrefixCache(SequenceState &state);
+  /// What the cache has of some tokens after a prefix.
+  struct Hit {
+    /// Number of pages, those of the prefix too.
+    int64_t pages;
+    /// With fixed caches: the snapshot after these pages.
+    std::optional<SnapshotId> snapshot = {};
+    /// Number of positions that the prefix lacks.
+    int64_t gain = 0;
+  };
 
-  /// Number of positions of `tokens` that the cache has, without the last
-  /// token.
-  int64_t match(std::span<const int32_t> tokens, uint64_t salt) const;
+  /// `keep` takes a snapshot every `snapshotEvery` positions. `state` must
+  /// outlive the cache.
+  explicit PrefixCache(SequenceState &state,
+                       int64_t snapshotEvery = kSnapshotEvery);
 
-  /// Appends the pages that follow `prefix` to a sequence, which must have all
-  /// pages of `prefix` and no other positions. Leaves out the page with the
-  /// last token, whose logits are needed.
+  /// What follows `prefix`, without the last token, whose logits are needed.
+  Hit find(std::span<const int32_t> tokens, const Prefix &prefix) const;
+
+  /// Appends the pages of a hit to a sequence, which must have all pages of
+  /// `prefix` and no other positions.
   void share(SequenceId sequence, std::span<const int32_t> tokens,
-             Prefix &prefix);
+             Prefix &prefix, const Hit &hit);
+  /// Restores the snapshot of a hit after `share`, which may need a page.
+  /// Throws Error(NoPage).
+  void resume(SequenceId sequence, const Hit &hit);
 
-  /// Keeps the full pages of a sequence of `tokens` that `prefix` lacks. If the
-  /// cache has an equal page, the sequence uses it and gives up its own.
+  /// Keeps the full pages of a sequence of `tokens` that `prefix` lacks, and
+  /// takes a snapshot if one is due. If the cache has an equal page, the
+  /// sequence uses it and gives up its own.
   void keep(SequenceId sequence, std::span<const int32_t> tokens,
             Prefix &prefix);
+  /// Takes a snapshot of a sequence whose full pages are kept. Does nothing
+  /// without fixed caches.
+  void snapshot(SequenceId sequence, std::span<const int32_t> tokens,
+                const Prefix &prefix);
+  /// Number of tokens after `length` positions to the next snapshot that is
+  /// due. A call must end there.
+  int64_t untilSnapshot(const Prefix &prefix, int64_t length) const;
+
+  static constexpr int64_t kSnapshotEvery = 1024;
 
 private:
   static constexpr PageId kNone = -1;
 
   /// What the cache knows of a page.
   struct Entry {
-    /// Never used twice, so that an entry whose parent was taken is not found.
+    /// That of the page when it was kept. So an entry is not found after the
+    /// page or its parent was taken.
     uint64_t serial = 0;
     /// Serial number of the page before it, and the salt.
     uint64_t parent = 0, salt = 0;
@@ -63,17 +90,21 @@ private:
   std::span<const int32_t> tokensOf(PageId page) const;
   size_t bucketOf(std::span<const int32_t> tokens, const Prefix &prefix) const;
   /// The kept page that follows `prefix` with these tokens, or kNone.
-  PageId find(std::span<const int32_t> tokens, const Prefix &prefix) const;
+  PageId findPage(std::span<const int32_t> tokens, const Prefix &prefix) const;
+  /// The snapshots that follow `prefix`.
+  Snapshots::Key keyOf(std::span<const int32_t> tokens,
+                       const Prefix &prefix) const;
   void insert(PageId page, std::span<const int32_t> tokens,
               const Prefix &prefix);
   void remove(PageId page);
 
   SequenceState &state;
+  const int64_t snapshotEvery;
+  Snapshots snapshots;
   /// An entry for each page of the pool, and the tokens of its positions.
   std::vector<Entry> entries;
   std::vector<int32_t> tokens;
   std::vector<PageId> buckets;
-  uint64_t lastSerial = 0;
 };
 
 } // namespace qwen

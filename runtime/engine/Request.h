@@ -82,6 +82,9 @@ struct Request {
   int32_t priority = 0;
   /// Only requests with the same salt share pages.
   uint64_t salt = 0;
+  /// A number of tokens of the prompt that later prompts will begin with; 0:
+  /// unknown. A model with fixed state gets a snapshot there.
+  int64_t snapshotAt = 0;
   /// The number of most likely tokens that events have; nothing: no logprobs.
   std::optional<int64_t> logprobs = {};
   /// Pass the tokens of the prompt, from the second on, to onToken too. Needs

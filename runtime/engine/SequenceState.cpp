@@ -50,7 +50,7 @@ SequenceState::SequenceState(std::span<const CacheInfo> caches,
   snapshots.resize(static_cast<size_t>(limits.snapshots));
   const auto count = static_cast<size_t>(limits.pages);
   references.assign(count, 0);
-  kept.assign(count, 0);
+  serials.assign(count, 0);
   nextFree.resize(count + 1);
   previousFree.resize(count + 1);
   const auto head = static_cast<PageId>(limits.pages);
@@ -105,7 +105,7 @@ PageId SequenceState::takePage() {
   const PageId page = nextFree.back();
   if (page == pages())
     throw Error(describeFull(), ErrorKind::NoPage);
-  kept[page] = 0;
+  serials[page] = 0;
   holdPage(page);
   return page;
 }
@@ -118,7 +118,7 @@ void SequenceState::holdPage(PageId page) {
 void SequenceState::releasePage(PageId page) {
   if (--references[page] == 0)
     linkBefore(page,
-               kept[page] ? static_cast<PageId>(pages()) : nextFree.back());
+               serial(page) ? static_cast<PageId>(pages()) : nextFree.back());
 }
 
 PageId SequenceState::copyPage(PageId page) {
@@ -185,11 +185,14 @@ void SequenceState::removePositions(SequenceId sequence, int64_t newLength) {
   PageId *pagesOf = table(sequence);
   const int64_t last = newLength / kPageTokens;
   // This sequence will write to the rest of the page, which others still read.
-  if (newLength % kPageTokens && newLength < entry.length &&
-      (references[pagesOf[last]] > 1 || isKept(pagesOf[last]))) {
-    const PageId copy = copyPage(pagesOf[last]);
-    releasePage(pagesOf[last]);
-    pagesOf[last] = copy;
+  if (newLength % kPageTokens && newLength < entry.length) {
+    PageId &page = pagesOf[last];
+    if (references[page] > 1) {
+      const PageId copy = copyPage(page);
+      releasePage(page);
+      page = copy;
+    }
+    serials[page] = 0;
   }
   // The last page becomes free first, so that a kept page is taken before the
   // pages that it follows.
@@ -221,11 +224,35 @@ std::optional<ErrorKind> SequenceState::extend(SequenceId sequence,
   return std::nullopt;
 }
 
+uint64_t SequenceState::keep(PageId page) {
+  uint64_t &serial = serials[static_cast<size_t>(page)];
+  if (!serial)
+    serial = ++lastSerial;
+  return serial;
+}
+
 void SequenceState::share(SequenceId sequence, PageId page) {
   Sequence &entry = sequences[sequence];
   holdPage(page);
   table(sequence)[entry.length / kPageTokens] = page;
   entry.length += kPageTokens;
+}
+
+void SequenceState::shareFront(SequenceId sequence, PageId page,
+                               int64_t positions) {
+  if (freeCount == 0)
+    throw Error(describeFull(), ErrorKind::NoPage);
+  Sequence &entry = sequences[sequence];
+  PageId &to = table(sequence)[entry.length / kPageTokens];
+  holdPage(page);
+  if (freeCount) {
+    to = copyPage(page);
+    releasePage(page);
+  } else {
+    serials[page] = 0;
+    to = page;
+  }
+  entry.length += positions;
 }
 
 void SequenceState::merge(SequenceId sequence, int64_t index, PageId page) {

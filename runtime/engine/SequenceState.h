@@ -5,8 +5,9 @@
 // share full pages; a partial page belongs to one sequence.
 //
 // A page that no sequence holds is free. A free page may be kept: its content
-// stays until it is taken, and until then a sequence may share it again. Kept
-// pages are taken last, in the order in which they became free.
+// stays until it is taken, and until then a sequence may share it again, or
+// copy its first positions. Kept pages are taken last, in the order in which
+// they became free.
 //
 // The fixed caches have the fixed state of each sequence, which is that after
 // its last position. A snapshot is a copy of it. So a sequence of a model with
@@ -94,9 +95,10 @@ public:
   /// Number of positions in a sequence.
   int64_t length(SequenceId sequence) const;
   /// Removes the positions from `length` (at most the present length) on and
-  /// frees the empty pages. Copies the last page if it is partial and shared or
-  /// kept; throws Error if no page is left for the copy. With fixed caches,
-  /// throws Error(NoSnapshot) unless `length` is reachable.
+  /// frees the empty pages. Copies the last page if it becomes partial and is
+  /// shared; throws Error if no page is left for the copy. If only this
+  /// sequence holds it, it is no longer kept. With fixed caches, throws
+  /// Error(NoSnapshot) unless `length` is reachable.
   void truncate(SequenceId sequence, int64_t length);
   /// The greatest length up to `length` at which the state of a sequence is
   /// known: every length without fixed caches, otherwise 0, the present length
@@ -110,13 +112,21 @@ public:
   PageId page(SequenceId sequence, int64_t index) const {
     return tables[static_cast<size_t>(sequence * stride + index)];
   }
-  /// Keeps a full page that a sequence holds.
-  void keep(PageId page) { kept[static_cast<size_t>(page)] = 1; }
-  /// Whether the page has been kept and not taken since then.
-  bool isKept(PageId page) const { return kept[static_cast<size_t>(page)]; }
+  /// Keeps a page that a sequence holds, and returns its serial number. A
+  /// partial page may get more positions, but those that it has stay.
+  uint64_t keep(PageId page);
+  /// The serial number of a page that has been kept and not taken since then,
+  /// else 0. No two contents have the same number.
+  uint64_t serial(PageId page) const {
+    return serials[static_cast<size_t>(page)];
+  }
   /// Appends the 64 positions of a kept page to a sequence of full pages. With
   /// fixed caches, the sequence then needs a `restore`.
   void share(SequenceId sequence, PageId page);
+  /// Appends a copy of the first `positions` of a kept page to a sequence of
+  /// full pages, as `share` does. Takes the page itself if no other is free.
+  /// Throws Error(NoPage).
+  void shareFront(SequenceId sequence, PageId page, int64_t positions);
   /// Makes a sequence use the kept `page`, which must have the same content,
   /// as its page `index`.
   void merge(SequenceId sequence, int64_t index, PageId page);
@@ -199,7 +209,9 @@ private:
   std::vector<Snapshot> snapshots;
   /// Number of sequences that hold each page.
   std::vector<int32_t> references;
-  std::vector<uint8_t> kept;
+  /// Serial number of each page, or 0 if it is not kept.
+  std::vector<uint64_t> serials;
+  uint64_t lastSerial = 0;
   /// The free pages as a ring; entry pages() is its head. The next page to take
   /// is first.
   std::vector<PageId> nextFree, previousFree;

@@ -9,11 +9,13 @@
 using namespace qwen;
 
 Session::Session(Engine &sessionEngine, const SamplerOptions &options,
-                 std::span<const int32_t> ends)
+                 std::span<const int32_t> ends, int64_t snapshotEvery)
     : engine(sessionEngine),
       sampler(options, engine.manifest().model.vocabSize,
               engine.manifest().model.tokenizerVocab, 0, ends),
       sequence(engine.state().open()) {
+  if (engine.state().maxSnapshots())
+    cache.emplace(engine.state(), snapshotEvery);
   // The last drawn token never runs.
   ids.reserve(static_cast<size_t>(engine.manifest().model.context) + 1);
   batch.reserve(static_cast<size_t>(engine.manifest().limits.tokens));
@@ -21,7 +23,25 @@ Session::Session(Engine &sessionEngine, const SamplerOptions &options,
 
 Session::~Session() { engine.state().close(sequence); }
 
-void Session::setTokens(std::span<const int32_t> tokens) {
+void Session::keepPrefix(std::span<const int32_t> tokens, int64_t snapshotAt) {
+  SequenceState &state = engine.state();
+  if (cache) {
+    cache->snapshot(sequence, ids, prefix);
+    state.truncate(sequence, 0);
+    prefix = {.snapshotAt = snapshotAt};
+    const PrefixCache::Hit hit = cache->find(tokens, prefix);
+    cache->share(sequence, tokens, prefix, hit);
+    cache->resume(sequence, hit);
+    return;
+  }
+  const auto differ = std::ranges::mismatch(ids, tokens);
+  // The last token runs again even if it has run: its logits are gone.
+  const int64_t same = std::min<int64_t>(
+      differ.in1 - ids.begin(), static_cast<int64_t>(tokens.size()) - 1);
+  state.truncate(sequence, state.reachable(sequence, same));
+}
+
+void Session::setTokens(std::span<const int32_t> tokens, int64_t snapshotAt) {
   const ModelInfo &model = engine.manifest().model;
   if (tokens.empty())
     throw Error("the prompt is empty: at least one token is needed");
@@ -33,11 +53,7 @@ void Session::setTokens(std::span<const int32_t> tokens) {
       throw Error("token id " + std::to_string(id) +
                   " is not in the model's vocabulary of " +
                   std::to_string(model.vocabSize));
-  const auto differ = std::ranges::mismatch(ids, tokens);
-  // The last token runs again even if it has run: its logits are gone.
-  const int64_t same = std::min<int64_t>(
-      differ.in1 - ids.begin(), static_cast<int64_t>(tokens.size()) - 1);
-  engine.state().truncate(sequence, engine.state().reachable(sequence, same));
+  keepPrefix(tokens, snapshotAt);
   ids.assign(tokens.begin(), tokens.end());
   sampler.reset();
   for (int32_t id : ids)
@@ -55,12 +71,16 @@ std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
   for (int64_t at = engine.state().length(sequence); at < total;) {
     if (stop && stop())
       return std::nullopt;
-    const int64_t end = std::min(total, at + engine.manifest().limits.tokens);
+    int64_t end = std::min(total, at + engine.manifest().limits.tokens);
+    if (cache)
+      end = std::min(end, at + cache->untilSnapshot(prefix, at));
     batch.clear();
     for (; at < end; ++at)
       batch.push_back(
           {ids[static_cast<size_t>(at)], sequence, at, at + 1 == total});
     engine.forward(batch, draw);
+    if (cache)
+      cache->keep(sequence, ids, prefix);
   }
   ids.push_back(drawn);
   sampler.acceptDrawn(drawn);

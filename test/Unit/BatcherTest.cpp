@@ -90,6 +90,9 @@ TEST(Logprobs, OrderTokensAndSumToOne) {
 TEST(PrefixCache, ComparesTokensParentsAndSalts) {
   SequenceState state({}, {.pages = 1, .sequences = 1, .context = 300});
   PrefixCache cache(state);
+  const auto match = [&](std::span<const int32_t> ids, uint64_t salt) {
+    return cache.find(ids, {.salt = salt}).gain;
+  };
   const SequenceId sequence = state.open();
   state.extend(sequence, 64);
   std::vector<int32_t> tokens(129, 5);
@@ -97,18 +100,52 @@ TEST(PrefixCache, ComparesTokensParentsAndSalts) {
   cache.keep(sequence, std::span(tokens).first(64), prefix);
   EXPECT_EQ(prefix.pages, 1);
   // The page is not its own successor, and the last token always runs.
-  EXPECT_EQ(cache.match(tokens, 3), 64);
-  EXPECT_EQ(cache.match(std::span(tokens).first(64), 3), 0);
-  EXPECT_EQ(cache.match(tokens, 0), 0);
+  EXPECT_EQ(match(tokens, 3), 64);
+  EXPECT_EQ(match(std::span(tokens).first(64), 3), 0);
+  EXPECT_EQ(match(tokens, 0), 0);
   tokens[63] = 6;
-  EXPECT_EQ(cache.match(tokens, 3), 0);
+  EXPECT_EQ(match(tokens, 3), 0);
   // Taken for other content, it is forgotten.
   tokens[63] = 5;
   state.close(sequence);
-  EXPECT_EQ(cache.match(tokens, 3), 64);
+  EXPECT_EQ(match(tokens, 3), 64);
   state.open();
   state.extend(sequence, 1);
-  EXPECT_EQ(cache.match(tokens, 3), 0);
+  EXPECT_EQ(match(tokens, 3), 0);
+}
+
+TEST(Snapshots, TheLeastUsefulOneGoes) {
+  const std::vector<CacheInfo> caches = {{"hash", CacheKind::Fixed, 64, {0}}};
+  SequenceState state(
+      caches, {.pages = 4, .sequences = 3, .context = 300, .snapshots = 2});
+  Snapshots snapshots(state);
+  const std::vector<int32_t> tokens(50, 5), others(50, 6);
+  const auto key = [](const auto &ids, size_t size, uint64_t salt = 0) {
+    return Snapshots::Key{salt, 0, std::span(ids).first(size)};
+  };
+  const SequenceId a = state.open(), b = state.open(), c = state.open();
+  state.extend(a, 10);
+  snapshots.take(a, key(tokens, 10));
+  state.extend(b, 20);
+  snapshots.take(b, key(others, 20));
+  EXPECT_FALSE(snapshots.find(key(tokens, 9)));
+  EXPECT_FALSE(snapshots.find(key(tokens, 50, 1)));
+  EXPECT_TRUE(snapshots.find(key(others, 50)));
+  // A snapshot whose page is taken is of no use.
+  state.close(b);
+  state.extend(c, 192);
+  EXPECT_FALSE(snapshots.find(key(others, 50)));
+  state.truncate(c, 0);
+  state.extend(c, 30);
+  snapshots.take(c, key(others, 30));
+  EXPECT_TRUE(snapshots.find(key(tokens, 50)));
+  // Of equal tokens, there is one snapshot.
+  snapshots.take(a, key(tokens, 10));
+  state.extend(a, 40);
+  snapshots.take(a, key(tokens, 40));
+  EXPECT_EQ(state.position(*snapshots.find(key(tokens, 50))), 40);
+  EXPECT_EQ(state.position(*snapshots.find(key(tokens, 39))), 10);
+  EXPECT_FALSE(snapshots.find(key(others, 50)));
 }
 
 //===----------------------------------------------------------------------===//
@@ -129,6 +166,7 @@ class BatcherTest : public testing::Test {
 protected:
   void open(const EngineOptions &options, const BatcherOptions &rules = {},
             int64_t context = 400, int64_t tokens = 8, bool fixed = false) {
+    batcher.reset();
     manifest = hashManifest(context, tokens, fixed);
     engine.emplace(manifest, nullptr, fixed ? fixedHashForward : hashForward,
                    options);
@@ -289,6 +327,101 @@ TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
   expectAnswer(salted);
 }
 
+// As turns of a chat: a template writes an answer without its thoughts.
+TEST_F(BatcherTest, ASnapshotServesTheTokensUpToIt) {
+  open({.threads = 1, .sequences = 2, .snapshotBytes = 4 * 128},
+       {.snapshotEvery = 128}, 400, 64, /*fixed=*/true);
+  const auto cached = [&](Request request) {
+    const RequestId id = add(std::move(request));
+    finish();
+    expectAnswer(id);
+    return told[id].ending->cachedTokens;
+  };
+  Request request;
+  request.prompt = tokens(90);
+  request.snapshotAt = 85;
+  request.maxTokens = 30;
+  EXPECT_EQ(cached(request), 0);
+  std::vector<int32_t> all = request.prompt;
+  all.insert(all.end(), told[last].drawn.begin(), told[last].drawn.end());
+  // At the end of the answer, whose last token has not run.
+  request.prompt = all;
+  request.prompt.push_back(4);
+  request.maxTokens = 0;
+  EXPECT_EQ(cached(request), 119);
+  // Without the answer.
+  request.prompt.assign(all.begin(), all.begin() + 85);
+  request.prompt.insert(request.prompt.end(), 70, 3);
+  EXPECT_EQ(cached(request), 85);
+  // Every 128 positions.
+  request.prompt.resize(130);
+  EXPECT_EQ(cached(request), 128);
+  // That has made two snapshots, but the one that was of use is still there.
+  request.prompt = all;
+  EXPECT_EQ(cached(request), 85);
+  // The last token has to run.
+  request.prompt.resize(85);
+  EXPECT_EQ(cached(request), 0);
+  request.prompt.push_back(7);
+  EXPECT_EQ(cached(request), 85);
+  request.salt = 1;
+  EXPECT_EQ(cached(request), 0);
+  EXPECT_EQ(engine->state().freeSnapshots(), 0);
+}
+
+// A snapshot is of use as long as its pages are kept.
+TEST_F(BatcherTest, ASnapshotNeedsItsPages) {
+  for (auto [size, others, cached] :
+       {std::array<int64_t, 3>{64, 310, 64}, {64, 380, 0}, {90, 310, 0}}) {
+    open({.threads = 1, .kvPages = 6, .snapshotBytes = 1024}, {}, 400, 64,
+         /*fixed=*/true);
+    Request request;
+    request.prompt = tokens(size);
+    request.maxTokens = 0;
+    add(request);
+    finish();
+    request.prompt.push_back(2);
+    const RequestId again = add(request);
+    finish();
+    EXPECT_EQ(told[again].ending->cachedTokens, size);
+    add(tokens(others, 1), 0);
+    finish();
+    const RequestId late = add(request);
+    finish();
+    EXPECT_EQ(told[late].ending->cachedTokens, cached);
+  }
+}
+
+// It has gone back to a position where a snapshot is due, and lost pages.
+TEST_F(BatcherTest, AFailedRequestTakesNoSnapshot) {
+  open({.threads = 1, .snapshotBytes = 1024}, {}, 400, 64, /*fixed=*/true);
+  Request request;
+  request.prompt = tokens(100);
+  request.prompt.push_back(kNotFiniteId);
+  request.snapshotAt = 20;
+  const RequestId failed = add(request);
+  finish();
+  EXPECT_EQ(told[failed].ending->kind, ErrorKind::NotFinite);
+  EXPECT_EQ(engine->state().freeSnapshots(), 7);
+  const RequestId again = add(tokens(30), 2);
+  finish();
+  expectAnswer(again);
+}
+
+TEST_F(BatcherTest, APreemptedRequestGoesOnAtItsState) {
+  open({.threads = 1, .sequences = 1, .snapshotBytes = 1024}, {}, 400, 8,
+       /*fixed=*/true);
+  const RequestId low = add(tokens(100), 30);
+  for (int i = 0; i < 20; ++i)
+    batcher->step();
+  const RequestId high = add(tokens(100, 1), 20, 1);
+  finish();
+  expectAnswer(low);
+  expectAnswer(high);
+  EXPECT_EQ(batcher->counts().preemptions, 1);
+  EXPECT_EQ(batcher->counts().promptTokens, 200);
+}
+
 TEST_F(BatcherTest, AShortPromptPassesALongOne) {
   for (bool decoding : {false, true}) {
     open({.threads = 1, .sequences = 3}, {.promptTokens = decoding ? 4 : 64},
@@ -343,8 +476,9 @@ TEST_F(BatcherTest, PrioritiesComeFirst) {
 TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
   for (int way = 0; way < 4; ++way) {
     const bool prefixCache = way % 2, fixed = way / 2;
-    open({.threads = 1, .sequences = 6, .kvPages = 7},
-         {.prefixCache = prefixCache}, 400, 8, fixed);
+    open(
+        {.threads = 1, .sequences = 6, .kvPages = 7, .snapshotBytes = 32 * 128},
+        {.prefixCache = prefixCache, .snapshotEvery = 32}, 400, 8, fixed);
     std::vector<RequestId> ids;
     for (int i = 0; i < 6; ++i)
       ids.push_back(add(tokens(30 + 10 * i, i), 100));
@@ -352,9 +486,8 @@ TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
     for (RequestId id : ids)
       expectAnswer(id);
     EXPECT_GT(batcher->counts().preemptions, 0);
-    // Some pages are still there when their request runs again, but fixed state
-    // is not.
-    EXPECT_EQ(batcher->counts().cachedTokens > 0, prefixCache && !fixed);
+    // Some pages are still there when their request runs again, and snapshots.
+    EXPECT_EQ(batcher->counts().cachedTokens > 0, prefixCache);
   }
 }
 

@@ -390,9 +390,10 @@ TEST(Caches, LayersWithOtherHeadsAndFixedStateGiveTheBitsOfPlainCpp) {
   const PlainModel plain;
   const std::vector<Values> rows[] = {plain.logits(ids[0]),
                                       plain.logits(ids[1])};
-  Engine engine(
-      artifact,
-      {.threads = 3, .sequences = 2, .snapshots = 1, .callTokens = 7});
+  Engine engine(artifact, {.threads = 3,
+                           .sequences = 2,
+                           .snapshotBytes = 2 * 384,
+                           .callTokens = 7});
   SequenceState &state = engine.state();
   const auto run = [&](int64_t end) {
     std::vector<Token> batch;

@@ -53,7 +53,7 @@ protected:
 } // namespace
 
 TEST_F(FixedStateTest, SaysWhatIsThere) {
-  open({.threads = 1, .sequences = 2, .snapshots = 1});
+  open({.threads = 1, .sequences = 2, .snapshotBytes = 128});
   SequenceState &state = engine->state();
   EXPECT_EQ(state.fixedBytes(), 128);
   EXPECT_EQ(state.maxSnapshots(), 1);
@@ -95,7 +95,7 @@ TEST_F(FixedStateTest, IsThatAfterTheTokensOfItsSequence) {
   const auto below = [&](size_t n) {
     return static_cast<size_t>(random() % n);
   };
-  open({.threads = 2, .sequences = 4, .snapshots = 3});
+  open({.threads = 2, .sequences = 4, .snapshotBytes = 3 * 128 + 1});
   SequenceState &state = engine->state();
   std::map<SequenceId, Tokens> sequences;
   std::map<SnapshotId, Tokens> snapshots;
@@ -161,7 +161,7 @@ TEST_F(FixedStateTest, IsThatAfterTheTokensOfItsSequence) {
 // after them is gone.
 TEST_F(FixedStateTest, ANumberThatIsNotFiniteTakesASequenceBack) {
   for (bool hasSnapshot : {false, true}) {
-    open({.threads = 1, .sequences = 2, .snapshots = 1});
+    open({.threads = 1, .sequences = 2, .snapshotBytes = 128});
     SequenceState &state = engine->state();
     const SequenceId a = state.open(), b = state.open();
     Tokens tokens;
@@ -188,10 +188,11 @@ TEST_F(FixedStateTest, ANumberThatIsNotFiniteTakesASequenceBack) {
 
 // chat needs this: a template may change earlier turns.
 TEST_F(FixedStateTest, ASessionRunsWhatItCannotKeep) {
-  open({.threads = 1});
-  Session session(*engine, {.temperature = 0});
-  const auto answer = [&](Tokens prompt) {
-    session.setTokens(prompt);
+  open({.threads = 1, .snapshotBytes = 3 * 128});
+  Session session(*engine, {.temperature = 0}, {}, /*snapshotEvery=*/100);
+  const auto answer = [&](Tokens prompt, int64_t snapshotAt, int64_t kept) {
+    session.setTokens(prompt, snapshotAt);
+    EXPECT_EQ(engine->state().length(0), kept);
     const std::optional<int32_t> drawn = session.next();
     EXPECT_EQ(drawn, hashAnswer({.prompt = prompt,
                                  .sampling = {.temperature = 0},
@@ -199,10 +200,15 @@ TEST_F(FixedStateTest, ASessionRunsWhatItCannotKeep) {
     prompt.push_back(*drawn);
     return prompt;
   };
-  Tokens tokens = answer({1, 2, 3, 4});
-  EXPECT_EQ(engine->state().length(0), 4);
+  Tokens tokens = answer({1, 2, 3, 4}, 3, 0);
   tokens.push_back(9);
-  tokens = answer(tokens);
+  tokens = answer(tokens, 0, 4);
+  tokens[3] = 7;
+  tokens = answer(tokens, 0, 3);
   tokens[1] = 7;
-  tokens = answer(tokens);
+  tokens = answer(tokens, 0, 0);
+  tokens.resize(150, 5);
+  tokens = answer(tokens, 0, 8);
+  tokens.resize(101);
+  tokens = answer(tokens, 0, 100);
 }

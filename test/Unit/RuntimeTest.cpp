@@ -103,8 +103,9 @@ TEST(SequenceState, KeptPagesAreTakenLastAndMayBeSharedUntilThen) {
   const SequenceId a = state.open();
   state.extend(a, 150);
   const PageId pages[] = {state.page(a, 0), state.page(a, 1), state.page(a, 2)};
-  state.keep(pages[0]);
-  state.keep(pages[1]);
+  const uint64_t first = state.keep(pages[0]);
+  EXPECT_EQ(state.keep(pages[0]), first);
+  EXPECT_NE(state.keep(pages[1]), first);
   state.close(a);
   EXPECT_EQ(state.freePages(), 4);
   const SequenceId b = state.open();
@@ -114,18 +115,42 @@ TEST(SequenceState, KeptPagesAreTakenLastAndMayBeSharedUntilThen) {
   // The pages that nobody keeps come first, then the one that became free
   // first.
   state.extend(b, 192);
-  EXPECT_TRUE(state.isKept(pages[0]));
-  EXPECT_TRUE(state.isKept(pages[1]));
+  EXPECT_EQ(state.serial(pages[0]), first);
+  EXPECT_NE(state.serial(pages[1]), 0u);
   state.extend(b, 256);
-  EXPECT_FALSE(state.isKept(pages[1]));
+  EXPECT_EQ(state.serial(pages[1]), 0u);
   EXPECT_EQ(state.page(b, 3), pages[1]);
   EXPECT_EQ(state.freePages(), 0);
-  // A kept page is never written: within it, truncation makes a copy.
-  EXPECT_NE(errorOf([&] { state.truncate(b, 10); }), "");
-  state.truncate(b, 64);
+  // A kept page is never written: within it, it is no longer kept.
   state.truncate(b, 10);
-  EXPECT_NE(state.page(b, 0), pages[0]);
-  EXPECT_EQ(state.freePages(), 3);
+  EXPECT_EQ(state.page(b, 0), pages[0]);
+  EXPECT_EQ(state.serial(pages[0]), 0u);
+  EXPECT_NE(state.keep(pages[0]), first);
+}
+
+TEST(SequenceState, TheFrontOfAKeptPageIsCopied) {
+  SequenceState state = paged(2, 64, 2, 300);
+  const SequenceId a = state.open(), b = state.open();
+  state.extend(a, 30);
+  const PageId page = state.page(a, 0);
+  std::ranges::fill(std::span(state.caches()[0] + page * 64, 64), uint8_t{7});
+  const uint64_t serial = state.keep(page);
+  state.close(a);
+  state.shareFront(b, page, 20);
+  EXPECT_EQ(state.length(b), 20);
+  EXPECT_NE(state.page(b, 0), page);
+  EXPECT_EQ(state.caches()[0][state.page(b, 0) * 64 + 63], 7);
+  EXPECT_EQ(state.serial(page), serial);
+  // The last free page is taken itself.
+  const SequenceId c = state.open();
+  state.shareFront(c, page, 30);
+  EXPECT_EQ(state.page(c, 0), page);
+  EXPECT_EQ(state.serial(page), 0u);
+  state.truncate(b, 0);
+  state.close(b);
+  state.open();
+  state.extend(b, 64);
+  EXPECT_NE(errorOf([&] { state.shareFront(b, page, 1); }), "");
 }
 
 TEST(SequenceState, EqualPagesBecomeOne) {
