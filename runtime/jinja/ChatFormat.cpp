@@ -42,6 +42,14 @@ std::vector<int32_t> ChatFormat::encode(const ordered_json &variables,
                               : tokenizer.encode(prompt);
 }
 
+int64_t ChatFormat::conversationLength(std::span<const int32_t> prompt,
+                                       ordered_json variables,
+                                       const Options &options) const {
+  variables["add_generation_prompt"] = false;
+  const std::vector<int32_t> conversation = encode(variables, options);
+  return std::ranges::mismatch(conversation, prompt).in1 - conversation.begin();
+}
+
 std::vector<int32_t> ChatFormat::endTokens(std::vector<int32_t> ends) const {
   for (std::optional<int32_t> id :
        {tokenizer.findAddedToken("<|im_end|>"), tokenizer.eosToken()})

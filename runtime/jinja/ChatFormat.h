@@ -33,6 +33,13 @@ public:
   std::vector<int32_t> encode(const nlohmann::ordered_json &variables,
                               const Options &options) const;
 
+  /// The number of tokens at the front of `prompt`, which encode gave for the
+  /// same arguments, that the conversation has without a generation prompt.
+  /// Prompts that continue the conversation begin with these.
+  int64_t conversationLength(std::span<const int32_t> prompt,
+                             nlohmann::ordered_json variables,
+                             const Options &options) const;
+
   /// Tokens that end an answer: `ends` of the model, the tokenizer's, and
   /// ChatML's end of a turn, which the config of base models lacks.
   std::vector<int32_t> endTokens(std::vector<int32_t> ends) const;

@@ -49,6 +49,7 @@ Request Generation::requestOf(size_t choice) {
                             parameters.stopTokens.end());
   request.priority = parameters.priority;
   request.salt = what.salt;
+  request.snapshotAt = what.snapshotAt;
   if (parameters.logprobs)
     request.logprobs = parameters.topLogprobs;
   request.scorePrompt = parameters.logprobs && parameters.echo;

@@ -71,6 +71,8 @@ struct GenerationTask {
   /// Null if no part of an answer is reasoning.
   const ThinkTokens *think = nullptr;
   uint64_t salt = 0;
+  /// Request::snapshotAt of all prompts.
+  int64_t snapshotAt = 0;
 };
 
 /// All threads may call all functions.

@@ -68,7 +68,8 @@ Service::Service(const Artifact &modelArtifact, const Engine &engine,
                  : std::optional<ChatFormat>(
                        std::in_place, artifact.chatTemplate(), tokenizer)),
       think(thinkTokens(tokenizer)), scheduler(requestScheduler),
-      pages(engine.state().pages()), options(serviceOptions),
+      pages(engine.state().pages()),
+      hasSnapshots(engine.state().maxSnapshots() > 0), options(serviceOptions),
       name(options.model.empty() ? manifest.model.name : options.model) {}
 
 //===----------------------------------------------------------------------===//
@@ -204,7 +205,8 @@ Reply Service::generate(GenerationTask task, const WakeFn &wake) {
   return {.body = "", .generation = generation};
 }
 
-std::vector<int32_t> Service::chatPrompt(const Parameters &parameters) const {
+void Service::addChatPrompt(GenerationTask &task) const {
+  const Parameters &parameters = task.parameters;
   if (!format)
     throw ApiError(400, "the model has no chat template; use /v1/completions");
   for (const ordered_json &message : parameters.messages)
@@ -218,28 +220,32 @@ std::vector<int32_t> Service::chatPrompt(const Parameters &parameters) const {
   variables["add_generation_prompt"] =
       parameters.addGenerationPrompt && !parameters.continueFinalMessage;
   try {
-    return format->encode(
-        variables, {.allowSpecial = options.allowSpecial,
-                    .continueFinalMessage = parameters.continueFinalMessage});
+    const ChatFormat::Options how = {.allowSpecial = options.allowSpecial,
+                                     .continueFinalMessage =
+                                         parameters.continueFinalMessage};
+    task.prompts = {format->encode(variables, how)};
+    if (hasSnapshots)
+      task.snapshotAt =
+          format->conversationLength(task.prompts[0], variables, how);
   } catch (const Error &error) {
     throw ApiError(400, error.what(), "messages");
   }
 }
 
 Reply Service::chat(const HttpRequest &request, const WakeFn &wake) {
-  Parameters parameters = parse(request, kChatParameters);
-  if (parameters.thinkingBudget && !think)
+  GenerationTask task{.parameters = parse(request, kChatParameters),
+                      .kind = AnswerKind::Chat,
+                      .prompts = {},
+                      .ends = {},
+                      .think = think ? &*think : nullptr};
+  if (task.parameters.thinkingBudget && !think)
     throw ApiError(400,
                    "thinking_token_budget needs a model with the tokens "
                    "<think> and </think>",
                    "thinking_token_budget");
-  std::vector<std::vector<int32_t>> prompts = {chatPrompt(parameters)};
-  return generate({.parameters = std::move(parameters),
-                   .kind = AnswerKind::Chat,
-                   .prompts = std::move(prompts),
-                   .ends = format->endTokens(manifest.generation.eosTokenIds),
-                   .think = think ? &*think : nullptr},
-                  wake);
+  addChatPrompt(task);
+  task.ends = format->endTokens(manifest.generation.eosTokenIds);
+  return generate(std::move(task), wake);
 }
 
 void Service::addPrompts(GenerationTask &task) const {

@@ -103,7 +103,8 @@ private:
   std::vector<int32_t> encode(const std::string &text) const;
   /// Adds the parameters' prompts as ids, with their texts for echo.
   void addPrompts(GenerationTask &task) const;
-  std::vector<int32_t> chatPrompt(const Parameters &parameters) const;
+  /// Gives a task its only prompt, the conversation of its parameters.
+  void addChatPrompt(GenerationTask &task) const;
   Reply generate(GenerationTask task, const WakeFn &wake);
   nlohmann::ordered_json modelObject() const;
 
@@ -114,6 +115,7 @@ private:
   const std::optional<ThinkTokens> think;
   Scheduler &scheduler;
   const int64_t pages;
+  const bool hasSnapshots;
   const ServiceOptions options;
   const std::string name;
   Metrics metrics;

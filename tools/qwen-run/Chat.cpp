@@ -59,12 +59,19 @@ public:
   /// rendering. Reports each of the three on standard error.
   std::optional<std::vector<int32_t>> addLine(const std::string &line);
   void addAnswer(const std::string &text);
+  /// The number of tokens of `prompt`, the last that addLine returned, that the
+  /// next prompt may begin with.
+  int64_t snapshotAt(std::span<const int32_t> prompt) const {
+    return format.conversationLength(prompt, variablesWithout(0), {});
+  }
 
 private:
   /// The first message after `turns` turns.
   ordered_json::array_t::const_iterator messageOf(size_t turns) const {
     return messages.begin() + static_cast<std::ptrdiff_t>(2 * turns);
   }
+  /// The template's variables without the `turns` oldest turns.
+  ordered_json variablesWithout(size_t turns) const;
   std::vector<int32_t> promptWithout(size_t turns) const;
   std::optional<std::vector<int32_t>> fitLine(const std::string &line);
   size_t turnsToForget() const;
@@ -142,11 +149,16 @@ Conversation::Conversation(const ModelInfo &chatModel,
     variables["enable_thinking"] = *thinking;
 }
 
-/// The tokens of the conversation without its `turns` oldest turns.
-std::vector<int32_t> Conversation::promptWithout(size_t turns) const {
+ordered_json Conversation::variablesWithout(size_t turns) const {
   ordered_json context = variables;
   context["messages"] = ordered_json::array_t(messageOf(turns), messages.end());
-  return format.encode(context, {.stop = [] { return interrupted != 0; }});
+  return context;
+}
+
+/// The tokens of the conversation without its `turns` oldest turns.
+std::vector<int32_t> Conversation::promptWithout(size_t turns) const {
+  return format.encode(variablesWithout(turns),
+                       {.stop = [] { return interrupted != 0; }});
 }
 
 /// The number of oldest turns to forget, so that a quarter of the context is
@@ -272,11 +284,13 @@ void qwen::run::chat(const ChatCommand &command) {
   options.threads = limitThreads(command.threads);
   options.lock = command.lock;
   options.check = limitCheck(command.check, artifact);
+  options.snapshotBytes = command.snapshots.bytes;
   Engine engine(artifact, options);
   const Manifest &manifest = artifact.manifest();
   const std::vector<int32_t> ends =
       format.endTokens(manifest.generation.eosTokenIds);
-  Session session(engine, command.sampling.apply(manifest.generation), ends);
+  Session session(engine, command.sampling.apply(manifest.generation), ends,
+                  command.snapshots.every);
 
   catchInterrupts();
   LineReader lines(tokenizer.mostBytes(manifest.model.context));
@@ -292,7 +306,9 @@ void qwen::run::chat(const ChatCommand &command) {
       refused += interrupted == 0;
       continue;
     }
-    session.setTokens(*prompt);
+    session.setTokens(*prompt, engine.state().maxSnapshots()
+                                   ? conversation.snapshotAt(*prompt)
+                                   : 0);
     conversation.addAnswer(
         answer(session, tokenizer, manifest.model, ends, command.count));
   }

@@ -9,6 +9,7 @@
 #define QWEN_RUN_COMMANDS_H
 
 #include "engine/Engine.h"
+#include "engine/PrefixCache.h"
 #include "engine/Sampler.h"
 #include "text/Tokenizer.h"
 
@@ -41,6 +42,12 @@ WeightCheck limitCheck(WeightCheck check, const Artifact &artifact);
 /// damaged.
 void finishCheck(Engine &engine, const Artifact &artifact);
 
+/// Snapshots of the fixed state of sequences, for models that have some.
+struct SnapshotFlags {
+  int64_t every = PrefixCache::kSnapshotEvery;
+  int64_t bytes = kSnapshotBytes;
+};
+
 struct GenerateCommand {
   std::string file;
   std::optional<std::string> prompt;
@@ -61,6 +68,7 @@ struct ChatCommand {
   SamplingFlags sampling;
   /// The template's enable_thinking; nothing if no flag sets it.
   std::optional<bool> thinking;
+  SnapshotFlags snapshots;
   int32_t threads = 0;
   WeightCheck check = WeightCheck::Background;
   bool lock = false;
@@ -84,6 +92,7 @@ struct ServeCommand {
   bool ignoreUnknown = false;
   bool allowSpecial = false;
   bool noPrefixCache = false;
+  SnapshotFlags snapshots;
   /// Maximum number of requests that run, and that wait.
   int32_t sequences = 16;
   int64_t queue = 64;

@@ -54,12 +54,15 @@ void qwen::run::serve(const ServeCommand &command) {
   options.threads = limitThreads(command.threads);
   options.sequences = command.sequences;
   options.kvPages = command.pages;
+  if (!command.noPrefixCache)
+    options.snapshotBytes = command.snapshots.bytes;
   options.lock = command.lock;
   options.check = limitCheck(command.check, artifact);
   Engine engine(artifact, options);
   Scheduler scheduler(engine,
                       {.queue = static_cast<size_t>(command.queue),
-                       .batcher = {.prefixCache = !command.noPrefixCache}});
+                       .batcher = {.prefixCache = !command.noPrefixCache,
+                                   .snapshotEvery = command.snapshots.every}});
   server::Service service(
       artifact, engine, scheduler,
       {.model = command.name,

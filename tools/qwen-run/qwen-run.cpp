@@ -57,6 +57,18 @@ static void addPiece(CLI::App *app, int64_t &piece) {
             "Maximum tokens in one call; does not change the result", 1, kMost);
 }
 
+static void addSnapshots(CLI::App *app, SnapshotFlags &snapshots) {
+  addNumber(app, "--snapshot-every", snapshots.every,
+            "Tokens from one snapshot of a sequence's fixed state to the next "
+            "(models with linear attention)",
+            1, kMost)
+      ->default_str(std::to_string(snapshots.every));
+  addNumber(app, "--snapshot-bytes", snapshots.bytes,
+            "Maximum memory of snapshots in bytes; 0: take none", 0,
+            std::numeric_limits<int64_t>::max())
+      ->default_str(std::to_string(snapshots.bytes));
+}
+
 /// Adds an option for a field of SamplerOptions. The sampler checks the ranges
 /// of floating-point numbers.
 template <typename T>
@@ -131,6 +143,7 @@ static void addChat(CLI::App &app, ChatCommand &command) {
       "--think,!--no-think",
       [&command](int64_t count) { command.thinking = count > 0; },
       "Set enable_thinking of the chat template to true or false");
+  addSnapshots(sub, command.snapshots);
   addThreads(sub, command.threads);
   addCheck(sub, command.check);
   addLock(sub, command.lock);
@@ -218,6 +231,7 @@ static void addServe(CLI::App &app, ServeCommand &command) {
                 "Read special tokens in the text of messages");
   sub->add_flag("--no-prefix-cache", command.noPrefixCache,
                 "Run every prompt as a whole");
+  addSnapshots(sub, command.snapshots);
   addNumber(sub, "--sequences", command.sequences,
             "Maximum number of requests that run", 1, 1024)
       ->default_str(std::to_string(command.sequences));

@@ -1,0 +1,90 @@
+"""generate, chat and serve with a hybrid: snapshots change no answer, and a turn reads only what no earlier turn has read.
+
+  hybrid.py MODEL_FOLDER TEMPLATES WORKDIR      the tokenizer is that of MODEL_FOLDER (models/stories)
+"""
+import atexit
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import urllib.request
+
+import numpy as np
+
+from checks import Checks, compile_model, run, write_checkpoint
+
+FOLDER, TEMPLATES, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+SHAPE = ("qwen3_5", 64, 4, 2, 1, 32, 96, 4096, True, (1, 32, 2, 32))
+LINES = ["Tell a story.", "Go on. " * 30, "And then?"]
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+checks = Checks()
+
+
+def compiled():
+    checkpoint = WORK / "checkpoint"
+    write_checkpoint(checkpoint, SHAPE, np.random.default_rng(3), max_position_embeddings=1024, bos_token_id=4093, eos_token_id=4095)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(FOLDER / name, checkpoint)
+    shutil.copy(TEMPLATES / "Qwen3.5-4B.jinja", checkpoint / "chat_template.jinja")
+    return compile_model(checkpoint, WORK / "hybrid.qwen")
+
+
+def turn(role, text):
+    return f"<|im_start|>{role}\n{text.strip()}<|im_end|>\n"
+
+
+def chat_answers_as_generate(model):
+    """The template leaves out the empty thought of earlier turns."""
+    history, answers = "", ""
+    for line in LINES:
+        history += turn("user", line)
+        answer = run(["qwen-run", "generate", model, "-n", "24"],
+                     input=history + "<|im_start|>assistant\n<think>\n\n</think>\n\n")
+        history += turn("assistant", answer.removesuffix("\n"))
+        answers += answer
+    for options in ([], ["--snapshot-every", "7"], ["--snapshot-bytes", "0"], ["--snapshot-bytes", "60000", "-t", "2"]):
+        found = run(["qwen-run", "chat", model, "--no-think", "-n", "24", *options], input="\n".join(LINES))
+        checks.check(found == answers, f"chat {options}: {found!r} is not {answers!r}")
+
+
+class Server:
+    def __init__(self, model, *options):
+        self.process = subprocess.Popen(["qwen-run", "serve", model, "--listen", "127.0.0.1:0", *options],
+                                        stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)
+        self.port = self.process.stderr.readline().rsplit(":", 1)[1].strip()
+
+    def chat(self, messages, **more):
+        """The answer's text, and the tokens of the prompt: all, and those that were not read."""
+        body = {"messages": messages, "max_tokens": 40, "seed": 1, "ignore_eos": True, **more}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/chat/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as reply:
+            answer = json.load(reply)
+        message, usage = answer["choices"][0]["message"], answer["usage"]
+        return message["content"], usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+
+
+def turns_read_what_is_new(model):
+    """A turn reads at most its message, the answer before it and the generation prompt."""
+    server, plain = Server(model), Server(model, "--no-prefix-cache")
+    for thinking in (True, False):
+        for tools in (None, TOOLS):
+            what = {"chat_template_kwargs": {"enable_thinking": thinking, "tools": tools}}
+            messages = [{"role": "system", "content": f"Be brief. {thinking}"}]
+            before = 0
+            for line in LINES:
+                messages.append({"role": "user", "content": line})
+                answer, size, cached = server.chat(messages, **what)
+                checks.check(before <= cached < size, f"{what}: {cached} of {size} tokens were cached, not {before}")
+                checks.check((answer, size, 0) == plain.chat(messages, **what), f"{what}: the answer depends on snapshots")
+                before = plain.chat(messages, add_generation_prompt=False, **what)[1]
+                checks.check(before < size, f"{what}: no generation prompt")
+                messages.append({"role": "assistant", "content": answer})
+
+
+model = compiled()
+chat_answers_as_generate(model)
+turns_read_what_is_new(model)
+checks.finish()
