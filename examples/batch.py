@@ -13,7 +13,8 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int32, c_int64
 
 
 class Options(ctypes.Structure):
-    _fields_ = [("size", c_uint32), ("threads", c_int32), ("sequences", c_int32), ("check", c_int32), ("kv_pages", c_int64)]
+    _fields_ = [("size", c_uint32), ("threads", c_int32), ("sequences", c_int32), ("check", c_int32), ("kv_pages", c_int64),
+                ("snapshot_bytes", c_int64)]
 
 
 class Sampling(ctypes.Structure):
@@ -41,8 +42,8 @@ OnEnd = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Ending))
 class Request(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("priority", c_int32), ("prompt", POINTER(c_int32)), ("prompt_size", c_size_t),
                 ("sampling", Sampling), ("answer", c_uint64), ("max_tokens", c_int64), ("stop_tokens", POINTER(c_int32)),
-                ("stop_count", c_size_t), ("salt", c_uint64), ("logprobs", c_int32), ("score_prompt", c_int32), ("user", c_void_p),
-                ("on_hidden", OnHidden), ("on_token", OnToken), ("on_progress", OnProgress), ("on_end", OnEnd)]
+                ("stop_count", c_size_t), ("salt", c_uint64), ("snapshot_at", c_int64), ("logprobs", c_int32),
+                ("score_prompt", c_int32), ("user", c_void_p), ("on_hidden", OnHidden), ("on_token", OnToken), ("on_progress", OnProgress), ("on_end", OnEnd)]
 
 
 END_FAILED = 4

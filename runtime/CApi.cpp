@@ -107,7 +107,7 @@ const char *qwen_version(void) { return projectVersion(); }
 qwen_model *qwen_load(const char *path, const qwen_options *options) {
   return guard<qwen_model *>([&] {
     needArgument("qwen_load: path", path);
-    EngineOptions engineOptions;
+    EngineOptions engineOptions{.snapshotBytes = kSnapshotBytes};
     if (options && hasValues("qwen_load", *options)) {
       checkOption("threads", options->threads, ThreadPool::kMaxThreads);
       checkOption("sequences", options->sequences, INT32_MAX);
@@ -115,6 +115,9 @@ qwen_model *qwen_load(const char *path, const qwen_options *options) {
       engineOptions.threads = usableThreads(options->threads);
       engineOptions.sequences = std::max(1, options->sequences);
       engineOptions.kvPages = options->kv_pages;
+      if (options->snapshot_bytes)
+        engineOptions.snapshotBytes =
+            std::max<int64_t>(0, options->snapshot_bytes);
       engineOptions.check = static_cast<WeightCheck>(options->check);
     }
     return new qwen_model(path, engineOptions);

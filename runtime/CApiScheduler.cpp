@@ -57,6 +57,7 @@ static Request toRequest(const qwen_model &model, const qwen_request &from) {
                             from.stop_tokens + from.stop_count);
   request.priority = from.priority;
   request.salt = from.salt;
+  request.snapshotAt = from.snapshot_at;
   if (from.logprobs >= 0)
     request.logprobs = from.logprobs;
   request.scorePrompt = from.score_prompt != 0;
@@ -85,6 +86,8 @@ qwen_scheduler *qwen_scheduler_new(qwen_model *model,
     if (options && hasValues("qwen_scheduler_new", *options)) {
       if (options->queue > 0)
         to.queue = static_cast<size_t>(options->queue);
+      if (options->snapshot_every > 0)
+        to.batcher.snapshotEvery = options->snapshot_every;
       to.batcher.prefixCache = options->no_prefix_cache == 0;
     }
     return new qwen_scheduler{*model, Scheduler(model->engine, to)};

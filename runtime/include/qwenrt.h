@@ -94,6 +94,10 @@ typedef struct qwen_options {
   /* Pages of the KV cache, of 64 positions each. 0: enough for all sequences at
      full context. A page takes memory from its first use on. */
   int64_t kv_pages;
+  /* Maximum memory in bytes of snapshots: copies of the fixed state of
+     sequences (the manifest's "caches"), which a scheduler takes. 0: 1 GiB;
+     negative: no snapshots. A snapshot takes memory from its first use on. */
+  int64_t snapshot_bytes;
 } qwen_options;
 
 /* One token to run. */
@@ -344,6 +348,10 @@ typedef struct qwen_scheduler_options {
   int32_t no_prefix_cache;
   /* Maximum number of requests that wait. 0: 64. */
   int64_t queue;
+  /* Positions from one snapshot of a sequence to the next. 0: 1024. With fixed
+     state, requests share pages up to a snapshot only. The scheduler also takes
+     one at the end of each answer, and at snapshot_at of a request. */
+  int64_t snapshot_every;
 } qwen_scheduler_options;
 
 /* A token and the log of its probability, from the raw logits. */
@@ -413,6 +421,10 @@ typedef struct qwen_request {
   size_t stop_count;
   /* Only requests with the same salt share pages. */
   uint64_t salt;
+  /* A number of tokens of the prompt that later prompts will begin with, such
+     as those that qwen_encode_chat gives with add_generation_prompt false. A
+     model with fixed state gets a snapshot there. 0: unknown. */
+  int64_t snapshot_at;
   /* The number of most likely tokens of an event; negative: no logprobs. */
   int32_t logprobs;
   /* Not 0: pass the tokens of the prompt, from the second on, to on_token. */

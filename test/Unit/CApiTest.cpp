@@ -27,7 +27,7 @@ protected:
 } // namespace
 
 TEST_F(CApiTest, LoadsRunsAndSamples) {
-  const qwen_options options = {sizeof(options), 2, 3, 0, 0};
+  const qwen_options options = {sizeof(options), 2, 3, 0, 0, 0};
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
   EXPECT_EQ(qwen_vocab_size(model), 40);
@@ -116,7 +116,7 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
 }
 
 TEST_F(CApiTest, ASequenceStopsAlone) {
-  const qwen_options options = {sizeof(options), 2, 3, 0, 2};
+  const qwen_options options = {sizeof(options), 2, 3, 0, 2, 0};
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
   EXPECT_EQ(qwen_pages(model), 2);
@@ -181,22 +181,23 @@ TEST_F(CApiTest, SaysWhyAModelDoesNotLoad) {
   };
   const uint32_t size = sizeof(qwen_options);
   const std::string threads = " when 0 (the default) to 1024 is needed";
-  EXPECT_EQ(error({size, 100000, 0, 0, 0}),
+  EXPECT_EQ(error({size, 100000, 0, 0, 0, 0}),
             "qwen_load: threads is 100000" + threads);
-  EXPECT_EQ(error({size, -1, 0, 0, 0}), "qwen_load: threads is -1" + threads);
-  EXPECT_EQ(error({size, 0, -1, 0, 0}),
+  EXPECT_EQ(error({size, -1, 0, 0, 0, 0}),
+            "qwen_load: threads is -1" + threads);
+  EXPECT_EQ(error({size, 0, -1, 0, 0, 0}),
             "qwen_load: sequences is -1 when 0 (the default) to 2147483647 is "
             "needed");
-  EXPECT_EQ(error({size, 0, 0, 3, 0}),
+  EXPECT_EQ(error({size, 0, 0, 3, 0, 0}),
             "qwen_load: check is 3 when 0 (the default) to 2 is needed");
-  EXPECT_EQ(error({size - 8, 0, 0, 0, 0}),
-            "qwen_load: the size of its options is 16 when 0 (all defaults) or "
-            "24 is needed; compile the program with the library's header");
+  EXPECT_EQ(error({size - 8, 0, 0, 0, 0, 0}),
+            "qwen_load: the size of its options is 24 when 0 (all defaults) or "
+            "32 is needed; compile the program with the library's header");
 }
 
 TEST_F(CApiTest, NoSizeMeansAllDefaults) {
-  const qwen_options options[] = {{0, -1, 5, 7, -1},
-                                  {sizeof(qwen_options), 0, 0, 0, 0}};
+  const qwen_options options[] = {{0, -1, 5, 7, -1, -1},
+                                  {sizeof(qwen_options), 0, 0, 0, 0, 0}};
   for (const qwen_options &each : options) {
     qwen_model *model = qwen_load(path.c_str(), &each);
     ASSERT_NE(model, nullptr) << qwen_last_error();
@@ -308,7 +309,7 @@ TEST_F(CApiTest, DamagedWeightsStopTheModel) {
   damaged.bytes.back() ^= 1;
   damaged.write("capi.qwen");
   const auto load = [&](int32_t check) {
-    const qwen_options options = {sizeof(options), 0, 0, check, 0};
+    const qwen_options options = {sizeof(options), 0, 0, check, 0, 0};
     return qwen_load(path.c_str(), &options);
   };
   EXPECT_EQ(load(QWEN_CHECK_NOW), nullptr);
@@ -368,10 +369,10 @@ qwen_request requestOf(Heard &heard, const std::vector<int32_t> &prompt) {
 
 // The code of the artifact only returns, so that all logits are 0.
 TEST_F(CApiTest, ASchedulerAnswersRequests) {
-  const qwen_options options = {sizeof(options), 2, 3, 0, 2};
+  const qwen_options options = {sizeof(options), 2, 3, 0, 2, 0};
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
-  const qwen_scheduler_options rules = {sizeof(rules), 1, 8};
+  const qwen_scheduler_options rules = {sizeof(rules), 1, 8, 0};
   qwen_scheduler *scheduler = qwen_scheduler_new(model, &rules);
   ASSERT_NE(scheduler, nullptr) << qwen_last_error();
   const std::vector<int32_t> prompt = {1, 2, 3};
@@ -421,18 +422,55 @@ TEST_F(CApiTest, ASchedulerAnswersRequests) {
   qwen_scheduler_free(nullptr);
 }
 
+TEST(CApi, ASchedulerTakesSnapshots) {
+  std::string manifest = handmadeManifest();
+  const std::string layers = R"("layers": [0]})";
+  manifest.insert(manifest.find(layers) + layers.size(),
+                  R"(, {"name": "state", "kind": "fixed", "layer_bytes": 64,
+                        "layers": [0]})");
+  const std::string path = HandmadeArtifact(manifest).write("state.qwen");
+  for (const int64_t bytes : {0, 64, -1}) {
+    const qwen_options options = {sizeof(options), 1, 1, 0, 0, bytes};
+    qwen_model *model = qwen_load(path.c_str(), &options);
+    ASSERT_NE(model, nullptr) << qwen_last_error();
+    const qwen_scheduler_options rules = {sizeof(rules), 0, 0, 6};
+    qwen_scheduler *scheduler = qwen_scheduler_new(model, &rules);
+    std::vector<int64_t> cached;
+    // The answers have one token, which does not run.
+    for (const std::vector<int32_t> &prompt :
+         {std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8},
+          {1, 2, 3, 5},
+          {1, 2, 3, 4, 5, 6, 9},
+          {1, 2, 3, 4, 5, 6, 9, 0}}) {
+      Heard heard;
+      qwen_request request = requestOf(heard, prompt);
+      request.max_tokens = 1;
+      request.snapshot_at = 3;
+      EXPECT_GT(qwen_submit(scheduler, &request), 0);
+      heard.endings.wait(0);
+      cached.push_back(heard.ending.cached_tokens);
+    }
+    EXPECT_EQ(cached, bytes == 0
+                          ? (std::vector<int64_t>{0, 3, 6, 7})
+                          : (std::vector<int64_t>{0, 0, 0, bytes > 0 ? 7 : 0}));
+    qwen_scheduler_free(scheduler);
+    qwen_free(model);
+  }
+  unlink(path.c_str());
+}
+
 // Programs are compiled with these structs.
 TEST(CApi, StructsKeepTheirSizes) {
-  EXPECT_EQ(sizeof(qwen_options), 24u);
+  EXPECT_EQ(sizeof(qwen_options), 32u);
   EXPECT_EQ(sizeof(qwen_token), 24u);
   EXPECT_EQ(sizeof(qwen_failure), 16u);
   EXPECT_EQ(sizeof(qwen_bias), 8u);
   EXPECT_EQ(sizeof(qwen_sampling), 80u);
-  EXPECT_EQ(sizeof(qwen_scheduler_options), 16u);
+  EXPECT_EQ(sizeof(qwen_scheduler_options), 24u);
   EXPECT_EQ(sizeof(qwen_logprob), 8u);
   EXPECT_EQ(sizeof(qwen_token_event), 40u);
   EXPECT_EQ(sizeof(qwen_ending), 40u);
-  EXPECT_EQ(sizeof(qwen_request), 192u);
+  EXPECT_EQ(sizeof(qwen_request), 200u);
   EXPECT_EQ(sizeof(qwen_counts), 64u);
 }
 
@@ -443,7 +481,7 @@ namespace {
 /// model that was loaded after fork runs.
 [[noreturn]] void runInChild(qwen_model *model, const std::string &path) {
   alarm(60); // a child that hangs fails the test
-  const qwen_options options = {sizeof(options), 2, 1, 0, 0};
+  const qwen_options options = {sizeof(options), 2, 1, 0, 0, 0};
   const qwen_token token = {1, 0, 0, 1};
   std::vector<float> logits(40);
   if (qwen_forward(model, &token, 1, logits.data()) == -1)
@@ -462,7 +500,7 @@ namespace {
 } // namespace
 
 TEST_F(CApiTest, RunsNothingInAChildOfFork) {
-  const qwen_options options = {sizeof(options), 2, 1, 0, 0};
+  const qwen_options options = {sizeof(options), 2, 1, 0, 0, 0};
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
   const qwen_token token = {1, qwen_open_sequence(model), 0, 1};
