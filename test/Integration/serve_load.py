@@ -1,12 +1,15 @@
 """Many clients of qwen-run serve at once: some leave, some read slowly, some send damaged requests.
 
-  serve_load.py MODEL [--clients N] [--requests N] [--damaged FRACTION] [--crowd N] [--seed N]      MODEL is models/stories, compiled
+  serve_load.py MODEL [--shape NAME] [--clients N] [--requests N] [--damaged FRACTION] [--crowd N] [--seed N]
+
+MODEL is a compiled model. With --shape, it is made if there is none: random weights in the shape of bench/make_checkpoint.py.
 
 Every other request must get the answer that it gets alone. At the end the server must hold no more memory, descriptors or pages than
-halfway. A crowd of connections with half a request must not slow down others.
+halfway. A crowd of connections with half a request must not slow down others; slowhttptest makes further crowds where it is installed.
 """
 import argparse
 import collections
+import contextlib
 import http.client
 import json
 import pathlib
@@ -14,6 +17,7 @@ import random
 import re
 import resource
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,12 +26,14 @@ import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("model")
+parser.add_argument("--shape")
 parser.add_argument("--clients", type=int, default=16)
 parser.add_argument("--requests", type=int, default=400)
 parser.add_argument("--damaged", type=float, default=0.2)
 parser.add_argument("--crowd", type=int, default=0)
 parser.add_argument("--seed", type=int, default=1)
 options = parser.parse_args()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize")
 ODD = (None, True, -1, 0, 2**63, -2**63, 1e308, 0.5, "", "x" * 3000, "\ud800", "\0", [], {}, [[]], [None], {"a": []}, [1] * 2000, [2**40],
@@ -179,18 +185,41 @@ class Load:
             return time.time() - start
         return min(one() for _ in range(100))
 
+    @contextlib.contextmanager
+    def half_requests(self):
+        with contextlib.ExitStack() as stack:
+            for _ in range(options.crowd):
+                client = stack.enter_context(socket.create_connection(("127.0.0.1", self.port)))
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: loc")
+            yield
+
+    @contextlib.contextmanager
+    def slow_requests(self, kind):
+        """Requests whose header (-H), body (-B) or reading (-X) is slow."""
+        command = ["slowhttptest", kind, "-c", options.crowd, "-r", 1000, "-i", 1, "-l", 600, "-f", "application/json", "-u",
+                   f"http://127.0.0.1:{self.port}{PATHS[0] if kind == '-B' else '/openapi.json'}"]
+        attack = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
+        try:
+            time.sleep(options.crowd / 1000 + 1)
+            yield
+            if attack.poll() is not None:
+                self.fail(f"slowhttptest {kind} ended with {attack.returncode}")
+        finally:
+            attack.terminate()
+            attack.wait()
+
     def crowd(self):
         resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-        alone = self.seconds()
-        crowd = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(options.crowd)]
-        for client in crowd:
-            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: loc")
-        beside = self.seconds()
-        for client in crowd:
-            client.close()
-        print(f"a request takes {1000 * alone:.1f} ms alone, {1000 * beside:.1f} ms beside {options.crowd} half requests")
-        if beside > 2 * alone:
-            self.fail("a crowd slows down the others")
+        crowds = {"half requests": self.half_requests()}
+        if shutil.which("slowhttptest"):
+            crowds |= {f"slowhttptest {kind}": self.slow_requests(kind) for kind in ("-H", "-B", "-X")}
+        for name, crowd in crowds.items():
+            alone = self.seconds()
+            with crowd:
+                beside = self.seconds()
+            print(f"a request takes {1000 * alone:.1f} ms alone, {1000 * beside:.1f} ms beside {options.crowd} connections of {name}")
+            if beside > 2 * alone:
+                self.fail(f"a crowd of {name} slows down the others")
 
     def run(self, requests, expected, seed):
         self.left = requests
@@ -202,6 +231,16 @@ class Load:
         return self.held()
 
 
+def make_model():
+    checkpoint = options.model + ".checkpoint"
+    tokenizer = ROOT / "test/Inputs/tokenizer/qwen2"
+    subprocess.run([sys.executable, ROOT / "bench/make_checkpoint.py", options.shape, checkpoint, "--tokenizer", tokenizer], check=True)
+    subprocess.run(["qwen-opt", checkpoint, "-o", options.model], check=True, stderr=subprocess.DEVNULL)
+    shutil.rmtree(checkpoint)
+
+
+if options.shape and not pathlib.Path(options.model).exists():
+    make_model()
 load = Load()
 try:
     expected = {(number, chat): load.content(PATHS[chat], body_of(number, chat)) for number in range(30) for chat in (False, True)}
