@@ -28,6 +28,18 @@ std::string server::dump(const ordered_json &object) {
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
+/// An event with the JSON `text`.
+static std::string event(const std::string &text) {
+  return "data: " + text + "\n\n";
+}
+
+/// The text of `object` with another member, choices, which has only begun.
+static std::string headOf(const ordered_json &object) {
+  std::string text = dump(object);
+  text.pop_back();
+  return text + ",\"choices\":[";
+}
+
 AnswerWriter::AnswerWriter(const Generation &answers,
                            const Tokenizer &textTokenizer,
                            std::string modelName)
@@ -37,7 +49,7 @@ AnswerWriter::AnswerWriter(const Generation &answers,
       created(std::chrono::duration_cast<std::chrono::seconds>(
                   std::chrono::system_clock::now().time_since_epoch())
                   .count()),
-      choices(answers.choices()) {}
+      head(headOf(base(true))), choices(answers.choices()) {}
 
 //===----------------------------------------------------------------------===//
 // Parts of objects
@@ -206,18 +218,8 @@ ordered_json AnswerWriter::choiceOf(const Delta &delta, bool isChunk,
 // Streams
 //===----------------------------------------------------------------------===//
 
-std::string AnswerWriter::event(const ordered_json &object) const {
-  return "data: " + dump(object) + "\n\n";
-}
-
-ordered_json AnswerWriter::chunk(const ordered_json &choice) const {
-  ordered_json object = base(true);
-  object["choices"] = ordered_json::array();
-  if (!choice.is_null())
-    object["choices"].push_back(choice);
-  if (!task.parameters.includeUsage && !task.parameters.continuousUsage)
-    return object;
-  object["usage"] = nullptr;
+std::string AnswerWriter::chunk(const ordered_json &choice,
+                                ordered_json more) const {
   if (task.parameters.continuousUsage) {
     Usage tokens;
     for (const std::vector<int32_t> &prompt : task.prompts)
@@ -229,18 +231,23 @@ ordered_json AnswerWriter::chunk(const ordered_json &choice) const {
       tokens.drawn += static_cast<int64_t>(choices[i].tokens -
                                            std::min(choices[i].tokens, prompt));
     }
-    object["usage"] = usage(tokens);
+    more["usage"] = usage(tokens);
+  } else if (task.parameters.includeUsage) {
+    more["usage"] = nullptr;
   }
-  return object;
+  std::string text = head;
+  if (!choice.is_null())
+    text += dump(choice);
+  text += more.empty() ? "]}" : "]," + dump(more).substr(1);
+  return event(text);
 }
 
 std::string AnswerWriter::progressEvent(const Delta &delta) const {
-  ordered_json object = chunk(nullptr);
-  object["prompt_progress"] = {{"total", delta.progress->total},
-                               {"cache", delta.progress->cached},
-                               {"processed", delta.progress->done},
-                               {"time_ms", delta.seconds * 1e3}};
-  return event(object);
+  return chunk(nullptr, {{"prompt_progress",
+                          {{"total", delta.progress->total},
+                           {"cache", delta.progress->cached},
+                           {"processed", delta.progress->done},
+                           {"time_ms", delta.seconds * 1e3}}}});
 }
 
 std::string AnswerWriter::events(std::vector<Delta> deltas) {
@@ -253,10 +260,10 @@ std::string AnswerWriter::events(std::vector<Delta> deltas) {
     }
     if (task.kind == AnswerKind::Chat && !state.hasRole) {
       state.hasRole = true;
-      text += event(chunk({{"index", delta.choice},
-                           {"delta", {{"role", "assistant"}, {"content", ""}}},
-                           {"logprobs", nullptr},
-                           {"finish_reason", nullptr}}));
+      text += chunk({{"index", delta.choice},
+                     {"delta", {{"role", "assistant"}, {"content", ""}}},
+                     {"logprobs", nullptr},
+                     {"finish_reason", nullptr}});
     }
     Delta last{.choice = delta.choice};
     std::swap(last.finish, delta.finish);
@@ -264,11 +271,11 @@ std::string AnswerWriter::events(std::vector<Delta> deltas) {
     if (!delta.text.empty() || !delta.reasoning.empty() ||
         !delta.tokens.empty()) {
       const ordered_json choice = choiceOf(delta, true, state);
-      text += event(chunk(choice));
+      text += chunk(choice);
     }
     if (!last.finish.empty()) {
       const ordered_json choice = choiceOf(last, true, state);
-      text += event(chunk(choice));
+      text += chunk(choice);
     }
   }
   return text;
@@ -277,15 +284,15 @@ std::string AnswerWriter::events(std::vector<Delta> deltas) {
 std::string AnswerWriter::lastEvents() {
   std::string text;
   if (const std::optional<ApiError> error = generation.error()) {
-    text = event(error->object());
+    text = event(dump(error->object()));
   } else if (task.parameters.includeUsage) {
     ordered_json object = base(true);
     object["choices"] = ordered_json::array();
     object["usage"] = usage(generation.usage());
     object["timings"] = timings();
-    text = event(object);
+    text = event(dump(object));
   }
-  return text + "data: [DONE]\n\n";
+  return text + event("[DONE]");
 }
 
 //===----------------------------------------------------------------------===//

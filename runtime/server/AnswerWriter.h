@@ -38,9 +38,10 @@ private:
   };
 
   nlohmann::ordered_json base(bool isChunk) const;
-  /// An event's object with one choice; null for none.
-  nlohmann::ordered_json chunk(const nlohmann::ordered_json &choice) const;
-  std::string event(const nlohmann::ordered_json &object) const;
+  /// An event with one choice, or with none if it is null, and the members of
+  /// `more`.
+  std::string chunk(const nlohmann::ordered_json &choice,
+                    nlohmann::ordered_json more = {}) const;
   std::string progressEvent(const Delta &delta) const;
   /// A choice of a chunk or of a whole answer.
   nlohmann::ordered_json choiceOf(const Delta &delta, bool isChunk,
@@ -63,6 +64,8 @@ private:
   const std::string model;
   const std::string id;
   const int64_t created;
+  /// What every chunk of a stream begins with, up to its choices.
+  const std::string head;
   std::vector<Choice> choices;
 };
 
