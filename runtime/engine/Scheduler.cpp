@@ -10,7 +10,8 @@ using namespace qwen;
 
 Scheduler::Scheduler(Engine &engine, const SchedulerOptions &options)
     : model(engine.manifest().model), queue(options.queue),
-      state(engine.state()), batcher(engine, options.batcher) {
+      onStep(options.onStep), state(engine.state()),
+      batcher(engine, options.batcher) {
   latest.freePages = state.freePages();
   // The main thread handles signals.
   const SignalsBlocked blocked;
@@ -90,9 +91,12 @@ bool Scheduler::takeArrived() {
 }
 
 void Scheduler::serve() {
-  while (takeArrived())
+  while (takeArrived()) {
     batcher.step();
+    onStep();
+  }
   for (std::unique_ptr<Job> &job : taken)
     batcher.add(std::move(job));
   batcher.cancelAll();
+  onStep();
 }

@@ -11,6 +11,7 @@
 #include "engine/Batcher.h"
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -20,6 +21,9 @@ struct SchedulerOptions {
   /// Maximum number of requests that wait.
   size_t queue = 64;
   BatcherOptions batcher = {};
+  /// Called on the scheduler's thread after each step, when all functions of
+  /// requests have been called for it.
+  std::function<void()> onStep = [] {};
 };
 
 /// What a scheduler does now, and sums since its start.
@@ -60,6 +64,7 @@ private:
 
   const ModelInfo &model;
   const size_t queue;
+  const std::function<void()> onStep;
   /// Of the scheduler's thread.
   SequenceState &state;
   Batcher batcher;

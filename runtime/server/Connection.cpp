@@ -8,7 +8,6 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
@@ -187,8 +186,9 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
 }
 
 asio::awaitable<Reply> Connection::handle(HttpRequest request) {
-  const auto wake = [timer = changed, &io = shared.io] {
-    asio::post(io, [timer] { timer->cancel(); });
+  const auto wake = [timer = changed, &changes = shared.changes] {
+    const std::lock_guard lock(changes.mutex);
+    changes.timers.push_back(timer);
   };
   co_return co_await asio::co_spawn(
       shared.workers,

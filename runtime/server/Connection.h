@@ -15,12 +15,20 @@
 
 namespace qwen::server {
 
+/// The timers of connections whose generations have changed since the last
+/// step.
+struct Changes {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<boost::asio::steady_timer>> timers;
+};
+
 /// What all connections share.
 struct ConnectionShared {
   boost::asio::io_context &io;
   /// Parses requests.
   boost::asio::thread_pool &workers;
   Service &service;
+  Changes &changes;
   const HttpOptions &options;
   /// Whether the Host of a request must name this machine.
   bool checksHost;

@@ -9,6 +9,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 
 #include <algorithm>
@@ -111,6 +112,7 @@ struct HttpServer::State {
   const std::unique_ptr<TlsContext> tls;
   asio::io_context io{1};
   asio::basic_socket_acceptor<stream_protocol> acceptor{io};
+  Changes changes;
   std::list<Connection *> connections;
   bool isDraining = false;
 };
@@ -265,6 +267,19 @@ std::string HttpServer::address() const {
          std::to_string(bound.port());
 }
 
+void HttpServer::wake() {
+  decltype(Changes::timers) timers;
+  {
+    const std::lock_guard lock(state->changes.mutex);
+    timers.swap(state->changes.timers);
+  }
+  if (!timers.empty())
+    asio::post(state->io, [timers = std::move(timers)] {
+      for (const auto &timer : timers)
+        timer->cancel();
+    });
+}
+
 void HttpServer::run(Service &service) {
   State &server = *state;
   asio::thread_pool workers(2);
@@ -272,6 +287,7 @@ void HttpServer::run(Service &service) {
   ConnectionShared shared{.io = server.io,
                           .workers = workers,
                           .service = service,
+                          .changes = server.changes,
                           .options = server.options,
                           .checksHost = isTcp && server.address.isLocal,
                           .tls = server.tls.get()};

@@ -51,6 +51,10 @@ public:
   /// chose for port 0.
   std::string address() const;
 
+  /// Lets connections go on whose generations have changed. Called after each
+  /// step of the scheduler, so that a step wakes this server's thread once.
+  void wake();
+
   /// Serves until SIGTERM or SIGINT, and then until all requests have ended or
   /// `drain` has passed. A second signal ends it at once.
   void run(Service &service);

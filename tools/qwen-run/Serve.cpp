@@ -62,7 +62,8 @@ void qwen::run::serve(const ServeCommand &command) {
   Scheduler scheduler(engine,
                       {.queue = static_cast<size_t>(command.queue),
                        .batcher = {.prefixCache = !command.noPrefixCache,
-                                   .snapshotEvery = command.snapshots.every}});
+                                   .snapshotEvery = command.snapshots.every},
+                       .onStep = [&http] { http.wake(); }});
   server::Service service(
       artifact, engine, scheduler,
       {.model = command.name,
