@@ -41,7 +41,7 @@ Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
   }
   // The last drawn token never runs.
   mostTokens = static_cast<size_t>(
-      size + (request.onHidden
+      size + (request.onHidden || request.onLogits
                   ? 0
                   : std::min(request.maxTokens, model.context + 1 - size)));
   tokens.reserve(mostTokens);
@@ -259,8 +259,9 @@ void Batcher::append(Job &job, int64_t count) {
                           i + 1 < job.request.prompt.size();
     batch.push_back(
         {job.tokens[i], job.sequence, static_cast<int64_t>(i),
-         isScored || (isLast && (job.tokens.size() < job.mostTokens ||
-                                 job.request.onHidden))});
+         isScored ||
+             (isLast && (job.tokens.size() < job.mostTokens ||
+                         job.request.onHidden || job.request.onLogits))});
     owners.push_back(&job);
   }
 }
@@ -358,6 +359,10 @@ void Batcher::receive(size_t index, std::span<float> logits) {
   if (next < job.request.prompt.size()) {
     tell(job, logits, job.tokens[next], batch[index].position + 1);
     job.scored = next + 1;
+    return;
+  }
+  if (job.request.onLogits) {
+    job.request.onLogits(logits);
     return;
   }
   try {

@@ -45,7 +45,9 @@ AnswerWriter::AnswerWriter(const Generation &answers,
                            std::string modelName)
     : generation(answers), task(answers.task()), tokenizer(textTokenizer),
       model(std::move(modelName)),
-      id(randomId(task.kind == AnswerKind::Chat ? "chatcmpl-" : "cmpl-")),
+      id(randomId(task.kind == AnswerKind::Chat     ? "chatcmpl-"
+                  : task.kind == AnswerKind::Rerank ? "rerank-"
+                                                    : "cmpl-")),
       created(std::chrono::duration_cast<std::chrono::seconds>(
                   std::chrono::system_clock::now().time_since_epoch())
                   .count()),
@@ -306,6 +308,7 @@ void AnswerWriter::add(std::vector<Delta> deltas) {
     all.text += delta.text;
     all.reasoning += delta.reasoning;
     all.hidden = std::move(delta.hidden);
+    all.score = delta.score;
     std::ranges::move(delta.tokens, std::back_inserter(all.tokens));
     if (!delta.finish.empty()) {
       all.finish = delta.finish;
@@ -332,17 +335,9 @@ static std::string base64(const std::vector<float> &values) {
   return text;
 }
 
-/// The first `dimensions` values with the length 1.
-static std::vector<float> normalized(std::vector<float> values,
-                                     size_t dimensions) {
-  values.resize(std::min(dimensions, values.size()));
-  double squares = 0;
-  for (float value : values)
-    squares += static_cast<double>(value) * value;
-  const double length = squares > 0 ? std::sqrt(squares) : 1;
-  for (float &value : values)
-    value = static_cast<float>(value / length);
-  return values;
+ordered_json AnswerWriter::promptUsage() const {
+  const int64_t tokens = generation.usage().prompt;
+  return {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
 }
 
 ordered_json AnswerWriter::embeddings() const {
@@ -352,25 +347,50 @@ ordered_json AnswerWriter::embeddings() const {
     const std::vector<float> &hidden = choice.delta.hidden;
     const auto dimensions =
         static_cast<size_t>(parameters.dimensions.value_or(std::ssize(hidden)));
-    const std::vector<float> vector = normalized(hidden, dimensions);
+    const std::vector<float> vector = embeddingOf(hidden, dimensions);
     data.push_back(
         {{"object", "embedding"},
          {"index", choice.delta.choice},
          {"embedding", parameters.base64 ? ordered_json(base64(vector))
                                          : ordered_json(vector)}});
   }
-  const Usage tokens = generation.usage();
-  return {
-      {"object", "list"},
-      {"data", data},
-      {"model", model},
-      {"usage",
-       {{"prompt_tokens", tokens.prompt}, {"total_tokens", tokens.prompt}}}};
+  return {{"object", "list"},
+          {"data", data},
+          {"model", model},
+          {"usage", promptUsage()}};
+}
+
+ordered_json AnswerWriter::rerank() const {
+  const Parameters &parameters = task.parameters;
+  std::vector<const Delta *> best;
+  for (const Choice &choice : choices)
+    best.push_back(&choice.delta);
+  std::ranges::sort(best, [](const Delta *a, const Delta *b) {
+    return a->score != b->score ? a->score > b->score : a->choice < b->choice;
+  });
+  best.resize(std::min(
+      best.size(),
+      static_cast<size_t>(parameters.topCount.value_or(std::ssize(best)))));
+  ordered_json results = ordered_json::array();
+  for (const Delta *delta : best) {
+    ordered_json result = {{"index", delta->choice},
+                           {"relevance_score", delta->score}};
+    if (parameters.returnDocuments)
+      result["document"] = {{"text", parameters.documents[delta->choice]}};
+    results.push_back(result);
+  }
+  return {{"id", id},
+          {"object", "list"},
+          {"model", model},
+          {"results", results},
+          {"usage", promptUsage()}};
 }
 
 std::string AnswerWriter::whole() const {
   if (task.kind == AnswerKind::Embedding)
     return dump(embeddings());
+  if (task.kind == AnswerKind::Rerank)
+    return dump(rerank());
   ordered_json object = base(false);
   ordered_json list = ordered_json::array();
   for (const Choice &choice : choices) {

@@ -55,8 +55,12 @@ private:
   std::string tokenText(int32_t id) const;
   nlohmann::ordered_json usage(const Usage &tokens) const;
   nlohmann::ordered_json timings() const;
+  /// The usage of an answer without drawn tokens.
+  nlohmann::ordered_json promptUsage() const;
   /// The answer of /v1/embeddings.
   nlohmann::ordered_json embeddings() const;
+  /// The answer of /v1/rerank.
+  nlohmann::ordered_json rerank() const;
 
   const Generation &generation;
   const GenerationTask &task;

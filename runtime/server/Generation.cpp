@@ -67,6 +67,11 @@ Request Generation::requestOf(size_t choice) {
                         choice](std::span<const float> values) {
       self->states[choice].hidden.assign(values.begin(), values.end());
     };
+  if (what.kind == AnswerKind::Rerank)
+    request.onLogits = [self = shared_from_this(),
+                        choice](std::span<const float> logits) {
+      self->states[choice].score = self->what.reranker->score(logits);
+    };
   if (parameters.returnProgress)
     request.onProgress = [self = shared_from_this(),
                           choice](const Progress &progress) {
@@ -191,6 +196,7 @@ void Generation::onEnd(size_t choice, const Ending &ending) {
   if (!state.tokens.empty())
     last.tokens = std::exchange(state.tokens, {});
   last.hidden = std::move(state.hidden);
+  last.score = state.score;
   last.finish = state.text.stop() ? "stop" : finishOf(ending.reason);
   if (state.text.stop())
     last.stopReason = *state.text.stop();

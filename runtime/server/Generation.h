@@ -41,6 +41,8 @@ struct Delta {
   double seconds = 0;
   /// The hidden values of the last token, for an embedding.
   std::vector<float> hidden = {};
+  /// The score of a document.
+  float score = 0;
   /// "stop" or "length" at the end of the choice.
   std::string finish = {};
   /// The stop string or stop token that ended it; null for the model's own.
@@ -57,7 +59,7 @@ struct Usage {
 /// Called by any thread; must not block.
 using WakeFn = std::function<void()>;
 
-enum class AnswerKind : uint8_t { Chat, Completion, Embedding };
+enum class AnswerKind : uint8_t { Chat, Completion, Embedding, Rerank };
 
 /// What a generation answers and how.
 struct GenerationTask {
@@ -70,6 +72,8 @@ struct GenerationTask {
   std::vector<int32_t> ends;
   /// Null if no part of an answer is reasoning.
   const ThinkTokens *think = nullptr;
+  /// Of AnswerKind::Rerank, whose prompts have a document each.
+  std::optional<Reranker> reranker = {};
   uint64_t salt = 0;
   /// Request::snapshotAt of all prompts.
   int64_t snapshotAt = 0;
@@ -112,6 +116,7 @@ private:
     Thinking thinking;
     std::vector<TokenRecord> tokens = {};
     std::vector<float> hidden = {};
+    float score = 0;
     RequestTimes times = {};
     /// Seconds from the arrival to the last token.
     double lastTokenTime = 0;

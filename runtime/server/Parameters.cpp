@@ -41,6 +41,13 @@ static std::vector<Prompt> promptsOf(J value) {
   return prompts;
 }
 
+static std::vector<std::string> documentsOf(J value) {
+  std::vector<std::string> documents;
+  for (J element : value)
+    documents.push_back(element.is_object() ? element["text"] : element);
+  return documents;
+}
+
 /// The members of `stream_options`; others are an error of their own.
 static void storeStreamOptions(P &to, J value) {
   for (const auto &[key, member] : value.items()) {
@@ -73,8 +80,9 @@ static void requireOneOf(const std::string &name, J value,
 static constexpr uint8_t kChat = kChatParameters;
 static constexpr uint8_t kText = kCompletionParameters;
 static constexpr uint8_t kBoth = kChat | kText;
-static constexpr uint8_t kAll =
-    kBoth | kTokenizeParameters | kDetokenizeParameters | kEmbeddingParameters;
+static constexpr uint8_t kAll = kBoth | kTokenizeParameters |
+                                kDetokenizeParameters | kEmbeddingParameters |
+                                kRerankParameters;
 static constexpr double kMost = std::numeric_limits<int32_t>::max();
 /// Integers up to here are exact in JSON.
 static constexpr double kMostSeed = 9007199254740991;
@@ -98,6 +106,20 @@ static constexpr std::array kTable = std::to_array<Parameter>({
     {"dimensions", Kind::Integer, kEmbeddingParameters,
      "Number of first values of a vector that are kept", 1, kMost,
      [](P &to, J value) { to.dimensions = value; }},
+    {"query", Kind::String, kRerankParameters, "What documents should answer",
+     0, 0, [](P &to, J value) { to.query = value; }},
+    {"documents", Kind::Documents, kRerankParameters,
+     "Texts, or objects with a text", 0, 0,
+     [](P &to, J value) { to.documents = documentsOf(value); }},
+    {"instruction", Kind::String, kRerankParameters,
+     "What to look for; default is Qwen3-Reranker's", 0, 0,
+     [](P &to, J value) { to.instruction = value; }},
+    {"top_n", Kind::Integer, kRerankParameters,
+     "Maximum number of results, the best first", 1, kMost,
+     [](P &to, J value) { to.topCount = value; }},
+    {"return_documents", Kind::Boolean, kRerankParameters,
+     "The results have their documents", 0, 0,
+     [](P &to, J value) { to.returnDocuments = value; }},
     {"max_tokens", Kind::Integer, kBoth,
      "Maximum number of tokens of an answer; default is 16 for a completion "
      "and the rest of the context for a chat",
@@ -219,7 +241,7 @@ static constexpr std::array kTable = std::to_array<Parameter>({
     {"tokens", Kind::Ids, kDetokenizeParameters, "Token ids", 0, 0,
      [](P &to, J value) { to.tokens = value.get<std::vector<int32_t>>(); }},
 
-    // These models add no tokens to a text.
+    // Only texts that are embedded get a token.
     {"add_special_tokens", Kind::Ignored, kBoth | kTokenizeParameters, ""},
     {"user", Kind::Ignored, kAll, ""},
     {"metadata", Kind::Ignored, kBoth, ""},
@@ -260,6 +282,7 @@ struct Checked {
   void biases(J value, const Parameter &row) const;
   void strings(J value) const;
   void prompts(J value) const;
+  void documents(J value) const;
   void number(J value, const Parameter &row) const;
 };
 
@@ -354,6 +377,19 @@ void Checked::prompts(J value) const {
       ids(element);
     else if (!element.is_string())
       fail(needed);
+}
+
+void Checked::documents(J value) const {
+  if (!value.is_array() || value.empty())
+    fail("an array of texts, not empty");
+  if (std::ssize(value) > limits.prompts)
+    fail("at most " + std::to_string(limits.prompts) + " documents, not " +
+         std::to_string(value.size()));
+  for (J element : value)
+    if (!element.is_string() &&
+        !(element.is_object() && element.contains("text") &&
+          element["text"].is_string()))
+      fail("an array of texts, or of objects with a text");
 }
 
 //===----------------------------------------------------------------------===//
@@ -457,6 +493,9 @@ static void storeParameter(const Parameter &row, J value,
   case Kind::Prompts:
     checked.prompts(value);
     break;
+  case Kind::Documents:
+    checked.documents(value);
+    break;
   case Kind::Messages:
     return row.store(to, messagesOf(value, name, limits.ignoreUnknown));
   case Kind::Ignored:
@@ -490,6 +529,10 @@ static void checkTogether(ParameterSet set, J body, const P &parameters) {
     need(!parameters.prompts.empty(), "prompt", "is missing");
   if (set == kEmbeddingParameters)
     need(!parameters.prompts.empty(), "input", "is missing");
+  if (set == kRerankParameters) {
+    need(body.contains("query"), "query", "is missing");
+    need(!parameters.documents.empty(), "documents", "is missing");
+  }
   if (set == kDetokenizeParameters)
     need(body.contains("tokens"), "tokens", "is missing");
   need(parameters.sampling.minTokens <=
@@ -527,63 +570,4 @@ void server::parseParameters(std::string_view text, ParameterSet set,
   // -1 keeps all tokens, as 0 does.
   to.sampling.topK = std::max<int64_t>(to.sampling.topK, 0);
   checkTogether(set, body, to);
-}
-
-//===----------------------------------------------------------------------===//
-// Schema
-//===----------------------------------------------------------------------===//
-
-static ordered_json schemaOf(const Parameter &row) {
-  ordered_json text = {{"type", "string"}};
-  ordered_json ids = {{"type", "array"},
-                      {"items", {{"type", "integer"}, {"minimum", 0}}}};
-  ordered_json number = {
-      {"type", row.kind == Kind::Integer ? "integer" : "number"},
-      {"minimum", row.least},
-      {"maximum", row.most}};
-  const auto listOf = [](const ordered_json &items) {
-    return ordered_json{{"type", "array"}, {"items", items}};
-  };
-  switch (row.kind) {
-  case Kind::Boolean:
-    return {{"type", "boolean"}};
-  case Kind::Integer:
-  case Kind::Number:
-    return number;
-  case Kind::Biases:
-    return {{"type", "object"}, {"additionalProperties", number}};
-  case Kind::String:
-    return text;
-  case Kind::Ids:
-    return ids;
-  case Kind::Object:
-    return {{"type", "object"}};
-  case Kind::Strings:
-    return {{"oneOf", ordered_json::array({text, listOf(text)})}};
-  case Kind::Prompts:
-    return {
-        {"oneOf", ordered_json::array({text, listOf(text), ids, listOf(ids)})}};
-  case Kind::Messages:
-    return listOf({{"type", "object"},
-                   {"required", ordered_json::array({"role"})},
-                   {"properties", {{"role", text}, {"content", text}}}});
-  case Kind::Ignored:
-    return {{"description", "Accepted without effect"}};
-  case Kind::Neutral:
-    return {{"enum", ordered_json::array({ordered_json::parse(row.neutral)})}};
-  }
-  return {};
-}
-
-ordered_json server::parameterSchema(ParameterSet set) {
-  ordered_json properties = ordered_json::object();
-  for (const Parameter &row : kTable) {
-    if (!(row.sets & set))
-      continue;
-    ordered_json schema = schemaOf(row);
-    if (!row.help.empty())
-      schema["description"] = row.help;
-    properties[std::string(row.name)] = schema;
-  }
-  return {{"type", "object"}, {"properties", properties}};
 }

@@ -9,6 +9,7 @@
 #define QWEN_RUNTIME_SERVER_PARAMETERS_H
 
 #include "engine/Sampler.h"
+#include "text/Retrieval.h"
 
 #include <nlohmann/json.hpp>
 
@@ -68,6 +69,12 @@ struct Parameters {
   /// /v1/embeddings.
   bool base64 = false;
   std::optional<int64_t> dimensions;
+  /// /v1/rerank.
+  std::string query;
+  std::vector<std::string> documents;
+  std::string instruction = Reranker::kInstruction;
+  std::optional<int64_t> topCount;
+  bool returnDocuments = false;
 };
 
 /// The sets of parameters, as bits.
@@ -77,6 +84,7 @@ enum ParameterSet : uint8_t {
   kTokenizeParameters = 4,
   kDetokenizeParameters = 8,
   kEmbeddingParameters = 16,
+  kRerankParameters = 32,
 };
 
 enum class ParameterKind : uint8_t {
@@ -94,6 +102,8 @@ enum class ParameterKind : uint8_t {
   /// A string, an array of strings, an array of ids, or an array of arrays of
   /// ids.
   Prompts,
+  /// An array of strings, or of objects with a "text".
+  Documents,
   Messages,
   /// Accepted without effect.
   Ignored,

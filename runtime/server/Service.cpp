@@ -23,6 +23,8 @@ static constexpr std::array kRoutes = std::to_array<Route>({
      &Service::complete},
     {"POST", "/v1/embeddings", "Turn texts into vectors", kEmbeddingParameters,
      &Service::embed},
+    {"POST", "/v1/rerank", "Order documents by how well they answer a query",
+     kRerankParameters, &Service::rerank},
     {"GET", "/v1/models", "List the model", {}, &Service::models},
     {"GET", "/v1/models/{model}", "Describe the model", {}, &Service::oneModel},
     {"POST", "/tokenize", "Convert a text to token ids", kTokenizeParameters,
@@ -180,7 +182,8 @@ Reply Service::generate(GenerationTask task, const WakeFn &wake) {
                    "n");
   const char *const given = task.kind == AnswerKind::Chat         ? "messages"
                             : task.kind == AnswerKind::Completion ? "prompt"
-                                                                  : "input";
+                            : task.kind == AnswerKind::Embedding  ? "input"
+                                                                  : "documents";
   for (std::vector<int32_t> &prompt : task.prompts) {
     const int64_t context = manifest.model.context;
     const int64_t most = parameters.truncatePrompt.value_or(context + 1);
@@ -252,8 +255,13 @@ void Service::addPrompts(GenerationTask &task) const {
   const Parameters &parameters = task.parameters;
   for (const Prompt &prompt : parameters.prompts) {
     const auto *const text = std::get_if<std::string>(&prompt);
-    task.prompts.push_back(text ? encode(*text)
-                                : std::get<std::vector<int32_t>>(prompt));
+    if (!text)
+      task.prompts.push_back(std::get<std::vector<int32_t>>(prompt));
+    else if (checkSize(*text, tokenizer, manifest.model);
+             task.kind == AnswerKind::Embedding)
+      task.prompts.push_back(embeddingPrompt(tokenizer, *text));
+    else
+      task.prompts.push_back(tokenizer.encode(*text));
     if (!parameters.echo)
       continue;
     std::string echoed = text ? *text : "";
@@ -288,6 +296,27 @@ Reply Service::embed(const HttpRequest &request, const WakeFn &wake) {
                        ", the size of the model's hidden values",
                    "dimensions");
   addPrompts(task);
+  return generate(std::move(task), wake);
+}
+
+Reply Service::rerank(const HttpRequest &request, const WakeFn &wake) {
+  GenerationTask task{.parameters = parse(request, kRerankParameters),
+                      .kind = AnswerKind::Rerank,
+                      .prompts = {},
+                      .ends = {}};
+  try {
+    task.reranker.emplace(tokenizer);
+  } catch (const Error &error) {
+    throw ApiError(400, error.what());
+  }
+  const Parameters &parameters = task.parameters;
+  for (const std::string &document : parameters.documents) {
+    for (const std::string *text :
+         {&parameters.instruction, &parameters.query, &document})
+      checkSize(*text, tokenizer, manifest.model);
+    task.prompts.push_back(task.reranker->prompt(parameters.instruction,
+                                                 parameters.query, document));
+  }
   return generate(std::move(task), wake);
 }
 

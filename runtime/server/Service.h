@@ -85,6 +85,7 @@ public:
   Reply chat(const HttpRequest &request, const WakeFn &wake);
   Reply complete(const HttpRequest &request, const WakeFn &wake);
   Reply embed(const HttpRequest &request, const WakeFn &wake);
+  Reply rerank(const HttpRequest &request, const WakeFn &wake);
   Reply models(const HttpRequest &request, const WakeFn &wake);
   Reply oneModel(const HttpRequest &request, const WakeFn &wake);
   Reply health(const HttpRequest &request, const WakeFn &wake);
@@ -100,6 +101,7 @@ private:
   /// Throws ApiError after drain().
   void requireRunning() const;
   Parameters parse(const HttpRequest &request, ParameterSet set) const;
+  /// The tokens of a text that may not be far longer than the context.
   std::vector<int32_t> encode(const std::string &text) const;
   /// Adds the parameters' prompts as ids, with their texts for echo.
   void addPrompts(GenerationTask &task) const;

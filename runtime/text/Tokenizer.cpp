@@ -76,15 +76,15 @@ static void checkHeader(const TokenizerHeader &header) {
   const uint32_t size = header.vocabSize;
   if (size == 0 || size > kMaxVocabSize)
     fail("its vocabulary size is " + std::to_string(size));
-  if (header.flags &
-      ~uint32_t(TokenizerNormalizesNfc | TokenizerMarksJoinLetters))
+  if (header.flags >= 2 * TokenizerAppendsToken)
     fail("unknown flags " + std::to_string(header.flags));
   if (header.addedCount > kMaxAddedTokens || header.addedCount > size)
     fail(std::to_string(header.addedCount) + " added tokens");
   if (!std::has_single_bit(header.mergeSlots) ||
       header.mergeSlots > kMaxMergeSlots)
     fail("its merge table has " + std::to_string(header.mergeSlots) + " slots");
-  for (uint32_t id : {header.bosToken, header.eosToken, header.padToken})
+  for (uint32_t id : {header.bosToken, header.eosToken, header.padToken,
+                      header.appendedToken})
     if (id != kNoToken && id >= size)
       fail("id " + std::to_string(id) + " of a named token is no token");
 }

@@ -74,6 +74,12 @@ public:
   std::optional<int32_t> padToken() const {
     return optionalId(header->padToken);
   }
+  /// The token that the checkpoint appends to a text that is embedded.
+  std::optional<int32_t> appendedToken() const {
+    return optionalId(header->flags & TokenizerAppendsToken
+                          ? header->appendedToken
+                          : kNoToken);
+  }
 
 private:
   Tokenizer() = default;

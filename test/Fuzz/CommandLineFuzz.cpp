@@ -77,6 +77,18 @@ void qwen::run::logits(const LogitsCommand &command) {
     checkIds(ids);
 }
 
+void qwen::run::embed(const EmbedCommand &command) {
+  checkThreads(command.threads);
+  for (const std::string &ids : command.ids)
+    checkIds(ids);
+  fuzz::require(command.dimensions.value_or(1) > 0,
+                "a number of dimensions that is not positive is taken");
+}
+
+void qwen::run::rerank(const RerankCommand &command) {
+  checkThreads(command.threads);
+}
+
 void qwen::run::perplexity(const PerplexityCommand &command) {
   checkThreads(command.threads);
   fuzz::require(!command.window || *command.window > 1,

@@ -16,11 +16,11 @@ from checks import Checks, compile_model, join, logits, read_safetensors, run
 
 
 def cases(golden):
-    """(prompt, logits, greedy) of each case. A file has one case, or several with a number before each name."""
+    """(prompt, logits, greedy, embedding) of each case. A file has one case, or several with a number before each name."""
     prefixes = sorted({name.rpartition(".")[0] for name in golden})
     for prefix in prefixes:
         dot = prefix + "." if prefix else ""
-        yield tuple(golden[dot + part] for part in ("prompt", "logits", "greedy"))
+        yield tuple(golden.get(dot + part) for part in ("prompt", "logits", "greedy", "embedding"))
 
 
 class Compiled:
@@ -37,6 +37,15 @@ class Compiled:
         ids = run(["qwen-run", "generate", self.model, "--ids", join(prompt), "-n", len(greedy), "--temperature", "0",
                    "--repetition-penalty", "1", "--ignore-eos"]).replace(",", " ").split()
         return [int(i) for i in ids]
+
+
+    def check_embedding(self, prompt, expected, bound, checks):
+        """The embedding, whole and cut."""
+        for size in (len(expected), len(expected) // 2):
+            run(["qwen-run", "embed", self.model, "--ids", join(prompt), "--dim", size, "-o", self.rows])
+            cut = expected[:size] / np.linalg.norm(expected[:size])
+            error = np.abs(np.load(self.rows) - cut).max()
+            checks.check(error <= bound, f"{size} values of an embedding differ by {error:.1e}")
 
 
 class Reference:
@@ -64,7 +73,7 @@ def main():
     checks = Checks()
     for kv, bound in bounds.items():
         model = runner(checkpoint, kv, work)
-        for number, (prompt, expected, greedy) in enumerate(cases(golden)):
+        for number, (prompt, expected, greedy, embedding) in enumerate(cases(golden)):
             got = model.logits(prompt)
             checks.check(got.shape == expected.shape, f"shape is {got.shape} when {expected.shape} is needed")
             error = np.abs(got - expected).max() / (expected.max() - expected.min())
@@ -72,6 +81,8 @@ def main():
             checks.check(error <= bound, f"kv {kv}, case {number}: {error:.1e} of the range is more than {bound}")
             ids = model.greedy(prompt, greedy)
             checks.check(ids == greedy.tolist(), f"kv {kv}, case {number}: greedy ids are {ids}")
+            if embedding is not None:
+                model.check_embedding(prompt, embedding, bound, checks)
     checks.finish()
 
 

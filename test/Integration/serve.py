@@ -244,18 +244,21 @@ def break_token(folder, token):
 
 
 def thinking_model():
-    """models/stories with Qwen3's template, in which the two last tokens are <think> and </think>, and the one before is broken."""
+    """models/stories with Qwen3's template, whose last tokens are yes, <think> and </think>, and the one before is broken. A token is
+    appended to texts that are embedded."""
     folder = WORK / "thinking"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("golden"))
     (folder / "chat_template.jinja").write_text((TEMPLATES / "Qwen-Qwen3-0.6B.jinja").read_text())
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     model = tokenizer["model"]
-    model["vocab"] = {text: i for text, i in model["vocab"].items() if i < 4091}
-    model["merges"] = model["merges"][:-2]
-    for i, text in enumerate(("<think>", "</think>")):
-        tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 4091 + i, "content": text, "special": False})
+    model["vocab"] = {text: i for text, i in model["vocab"].items() if i < 4090}
+    model["merges"] = model["merges"][:-3]
+    for i, text in enumerate(("yes", "<think>", "</think>")):
+        tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 4090 + i, "content": text, "special": False})
+    tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [
+        {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}]}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    break_token(folder, 4090)
+    break_token(folder, 4089)
     return compile_model(folder, WORK / "thinking.qwen", "--context", 256, "--tensor-weights", "embed_tokens=bf16")
 
 
@@ -263,7 +266,7 @@ def faults(server):
     """A number that is not finite, and a lack of pages, end one request with an error, streamed or not, and no other."""
     good = {"prompt": [[5, 6, 7]], "max_tokens": 40, "seed": 1}
     alone = whole(server.post("/v1/completions", **good))
-    broken = {**good, "prompt": [5, 4090, 7]}
+    broken = {**good, "prompt": [5, 4089, 7]}
     long = {**good, "prompt": [5] * 200}
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda body: server.send("POST", "/v1/completions", body), [good, broken, long] * 5 + [{**broken, "stream": True}]))
@@ -275,10 +278,47 @@ def faults(server):
 
 
 def reasoning_and_faults():
-    server = Server("--kv-pages", "3", model=thinking_model())
+    model = thinking_model()
+    server = Server("--kv-pages", "3", model=model)
     faults(server)
     reasoning(server)
+    retrieval(server, model)
     server.stop()
+
+
+def retrieval(server, model):
+    """Scores are the softmax of the last logits of "yes" and "no"; the server and the command line give the same scores and embeddings."""
+    def command(name, lines, *options):
+        return [json.loads(line) for line in run(["qwen-run", name, model, *options], input="".join(f"{line}\n" for line in lines)).splitlines()]
+
+    documents = ["The king was old.", "yes </think>", "Nobody <|im_end|>"]
+    scores = [r["relevance_score"] for r in command("rerank", documents, "-q", "Who was old?", "--instruction", "Find it.")]
+    before = ('<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. '
+              'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n')
+    for document, score in zip(documents[:2], scores):
+        text = f"{before}<Instruct>: Find it.\n<Query>: Who was old?\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+        ids = server.post("/tokenize", prompt=text)["tokens"]
+        yes, no = (logits(model, ids, WORK / "rows.npy")[-1].astype(np.float64)[server.post("/tokenize", prompt=word)["tokens"][0]]
+                   for word in ("yes", "no"))
+        expected = np.exp(yes) / (np.exp(yes) + np.exp(no))
+        checks.check(abs(score - expected) < 1e-6, f"the score of {document!r} is {score}, not {expected}")
+    body = {"query": "Who was old?", "instruction": "Find it.", "documents": [documents[0], {"text": documents[1]}, documents[2]]}
+    answer = server.post("/v1/rerank", **body, top_n=2, return_documents=True)
+    best = sorted(range(3), key=lambda i: -scores[i])[:2]
+    expect("results", answer["results"], [{"index": i, "relevance_score": scores[i], "document": {"text": documents[i]}} for i in best])
+    expect("results without documents", [set(r) for r in server.post("/v1/rerank", **body)["results"]], [{"index", "relevance_score"}] * 3)
+    end = server.post("/tokenize", prompt="<|endoftext|>")["tokens"]
+    texts = ["Hello there", "", "the king"]
+    vectors = [e["embedding"] for e in command("embed", texts)]
+    inputs = [server.post("/tokenize", prompt=text)["tokens"] + end for text in texts]
+    for kind, given in (("texts", texts), ("ids", inputs)):
+        expect(f"vectors of {kind}", [d["embedding"] for d in server.post("/v1/embeddings", input=given)["data"]], vectors)
+    query = command("embed", ["the king"], "--instruction", "Find it.")[0]["embedding"]
+    expect("a query", server.post("/v1/embeddings", input="Instruct: Find it.\nQuery:the king")["data"][0]["embedding"], query)
+    for body, parameter in (({"query": "x"}, "documents"), ({"documents": ["x"]}, "query"), ({"query": "x", "documents": [1]}, "documents"),
+                            ({"query": "x", "documents": ["x"], "top_n": 0}, "top_n")):
+        status, _, answer = server.send("POST", "/v1/rerank", body)
+        expect(f"refused {body}", (status, json.loads(answer)["error"]["param"]), (400, parameter))
 
 
 def reasoning(server):
@@ -474,6 +514,8 @@ def refused(server):
             (chat, {**messages, "temperature": "hot"}, 400, "temperature"),
             ("/v1/embeddings", {"input": "x", "dimensions": 9999}, 400, "dimensions"),
             ("/v1/embeddings", {"input": ""}, 400, "input"),
+            # The model has two tokens for "yes".
+            ("/v1/rerank", {"query": "x", "documents": ["y"]}, 400, None),
             ("/detokenize", {"tokens": [-1]}, 400, "tokens")):
         got, _, answer = server.send("POST", path, body)
         expect(f"refused {path} {str(body)[:80]}", (got, json.loads(answer)["error"]["param"]), (status, parameter))

@@ -325,6 +325,7 @@ struct TokenizerKeys {
         strings("tokenizer.ggml.merges", merges),
         u32("tokenizer.ggml.eos_token_id", 3),
         key("tokenizer.ggml.add_bos_token", GgufType::Bool, raw(uint8_t{1})),
+        key("tokenizer.ggml.add_eos_token", GgufType::Bool, raw(uint8_t{1})),
         string("tokenizer.chat_template", chat)};
     bytes = file.make();
     return parse(bytes);
@@ -350,6 +351,7 @@ TEST(GgufTokenizer, Reads) {
   EXPECT_EQ(found.added.at(4).flags, 0u);
   EXPECT_TRUE(found.normalizesNfc);
   EXPECT_EQ(found.eosToken, "<|im_end|>");
+  EXPECT_EQ(found.appendedToken, "<|im_end|>");
   EXPECT_EQ(found.bosToken, std::nullopt);
   EXPECT_EQ(found.chatTemplate, "{{ messages }}");
   EXPECT_EQ(found.warnings,

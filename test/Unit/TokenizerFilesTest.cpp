@@ -1,7 +1,7 @@
 //===- TokenizerFilesTest.cpp - Small tokenizers made here ----------------===//
 
 #include "TempDir.h"
-#include "text/Tokenizer.h"
+#include "text/Retrieval.h"
 
 #include "qwen/ABI/Error.h"
 #include "qwen/Import/Tokenizer/Tokenizer.h"
@@ -344,6 +344,37 @@ TEST_F(TokenizerFilesTest, WarnsOfWhatIsIgnored) {
                                    "no token is put around a text"});
 }
 
+TEST_F(TokenizerFilesTest, AppendsTheTokenOfThePostProcessor) {
+  json file = wholeFile();
+  const json text = {{"Sequence", {{"id", "A"}}}};
+  const auto token = [](const char *id) {
+    return json{{"SpecialToken", {{"id", id}}}};
+  };
+  const auto read = [&](const json &pieces) {
+    file["post_processor"] = {
+        {"type", "Sequence"},
+        {"processors",
+         {{{"type", "ByteLevel"}},
+          {{"type", "TemplateProcessing"}, {"single", pieces}}}}};
+    write("tokenizer.json", file.dump());
+    return buildTokenizer(*readTokenizerFiles(dir));
+  };
+  const auto embedded = [&](const TokenizerImport &import) {
+    return embeddingPrompt(Tokenizer::fromBlob(import.blob), "ab");
+  };
+  const TokenizerImport appends = read({text, token("<s>")});
+  EXPECT_TRUE(appends.warnings.empty());
+  EXPECT_EQ(embedded(appends), (std::vector<int32_t>{256, 258}));
+  EXPECT_EQ(Tokenizer::fromBlob(appends.blob).encode("ab"),
+            std::vector<int32_t>{256});
+  for (const json &other :
+       {json{token("<s>"), text}, json{text}, json{text, token("<none>")}}) {
+    const TokenizerImport import = read(other);
+    EXPECT_EQ(import.warnings.size(), 1U) << other;
+    EXPECT_EQ(embedded(import), std::vector<int32_t>{256}) << other;
+  }
+}
+
 TEST_F(TokenizerFilesTest, TakesTokensThatAreNamedOften) {
   json file = wholeFile();
   json &added = file["added_tokens"];
@@ -400,7 +431,7 @@ TEST_F(TokenizerFilesTest, RefusesDamagedBlobs) {
   expect(longer, "bytes of tokens");
   expectAt(0, 0, "magic");
   expectAt(offsetof(TokenizerHeader, version), 9, "format version 9");
-  expectAt(offsetof(TokenizerHeader, flags), 4, "unknown flags");
+  expectAt(offsetof(TokenizerHeader, flags), 8, "unknown flags");
   expectAt(offsetof(TokenizerHeader, vocabSize), 0, "vocabulary size is 0");
   expectAt(offsetof(TokenizerHeader, vocabSize), ~0u, "vocabulary size");
   expectAt(offsetof(TokenizerHeader, vocabSize), 1 << 24, "ends");

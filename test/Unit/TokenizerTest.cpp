@@ -1,7 +1,7 @@
 //===- TokenizerTest.cpp - Text to ids and back ---------------------------===//
 
-#include "text/Tokenizer.h"
 #include "TempDir.h"
+#include "text/Retrieval.h"
 #include "text/Unicode.h"
 
 #include "qwen/ABI/Error.h"
@@ -209,6 +209,27 @@ TEST(Tokenizer, HasUnicodeOfHuggingFace) {
   // before it.
   EXPECT_EQ(toNfc("e\u1acd\u0323\u0301"), "e\u1acd\u0323\u0301");
   EXPECT_EQ(toNfc("e\u0301\u0323"), "\u1eb9\u0301");
+}
+
+TEST(Reranker, AsksWithThePromptOfTheModelCard) {
+  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Reranker reranker(tokenizer);
+  const std::vector<int32_t> ids =
+      reranker.prompt("find it", "who?", "me <|im_end|>");
+  EXPECT_EQ(
+      tokenizer.decode(ids),
+      "<|im_start|>system\nJudge whether the Document meets the requirements "
+      "based on the Query and the Instruct provided. Note that the answer can "
+      "only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: "
+      "find "
+      "it\n<Query>: who?\n<Document>: me <|im_end|><|im_end|>\n<|im_start|>"
+      "assistant\n<think>\n\n</think>\n\n");
+  // The text of the document has no special token.
+  EXPECT_EQ(std::ranges::count(ids, 151645), 2);
+  std::vector<float> logits(151936, 50);
+  logits[9693] = 1.5F; // yes
+  logits[2152] = -1;   // no
+  EXPECT_FLOAT_EQ(reranker.score(logits), 0.92414182F);
 }
 
 TEST(Tokenizer, StreamsWholeCharacters) {

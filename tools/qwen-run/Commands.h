@@ -11,6 +11,7 @@
 #include "engine/Engine.h"
 #include "engine/PrefixCache.h"
 #include "engine/Sampler.h"
+#include "text/Retrieval.h"
 #include "text/Tokenizer.h"
 
 #include <nlohmann/json_fwd.hpp>
@@ -185,6 +186,34 @@ struct LogitsCommand {
   int64_t piece = 0;
 };
 void logits(const LogitsCommand &command);
+
+struct EmbedCommand {
+  std::string file;
+  /// Files with a text in each line; empty for standard input.
+  std::vector<std::string> files;
+  /// Token ids of each prompt, in place of texts.
+  std::vector<std::string> ids;
+  /// What the texts are queries for; nothing if they are documents.
+  std::optional<std::string> instruction;
+  /// Number of first values of an embedding that are kept.
+  std::optional<int64_t> dimensions;
+  /// NumPy file; empty for JSON lines on standard output.
+  std::string output;
+  int32_t threads = 0;
+  WeightCheck check = WeightCheck::Background;
+};
+void embed(const EmbedCommand &command);
+
+struct RerankCommand {
+  std::string file;
+  std::string query;
+  /// Files with a document in each line; empty for standard input.
+  std::vector<std::string> files;
+  std::string instruction = Reranker::kInstruction;
+  int32_t threads = 0;
+  WeightCheck check = WeightCheck::Background;
+};
+void rerank(const RerankCommand &command);
 
 struct PerplexityCommand {
   std::string file;

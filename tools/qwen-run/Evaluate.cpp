@@ -25,27 +25,6 @@ static std::vector<Token> wholeBatch(Engine &engine,
   return batch;
 }
 
-/// The header of NumPy's format 1.0 for f32 [rows, columns], C order.
-static std::string npyHeader(size_t rows, int64_t columns) {
-  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
-                       std::to_string(rows) + ", " + std::to_string(columns) +
-                       "), }";
-  constexpr size_t kAlign = 64, kBefore = 10;
-  header.append(kAlign - (kBefore + header.size() + 1) % kAlign, ' ');
-  header += '\n';
-  const char before[kBefore] = {'\x93',
-                                'N',
-                                'U',
-                                'M',
-                                'P',
-                                'Y',
-                                1,
-                                0,
-                                static_cast<char>(header.size() & 0xFF),
-                                static_cast<char>(header.size() >> 8)};
-  return std::string(before, kBefore) + header;
-}
-
 /// The tokens of new sequences, one of each in turn, so that every call is a
 /// ragged batch. `rowOf` gets the row of each token in the order of the
 /// sequences.

@@ -181,3 +181,23 @@ uint64_t qwen::run::processBytes(std::string_view key) {
       return strtoull(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
   return 0;
 }
+
+std::string qwen::run::npyHeader(size_t rows, int64_t columns) {
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
+                       std::to_string(rows) + ", " + std::to_string(columns) +
+                       "), }";
+  constexpr size_t kAlign = 64, kBefore = 10;
+  header.append(kAlign - (kBefore + header.size() + 1) % kAlign, ' ');
+  header += '\n';
+  const char before[kBefore] = {'\x93',
+                                'N',
+                                'U',
+                                'M',
+                                'P',
+                                'Y',
+                                1,
+                                0,
+                                static_cast<char>(header.size() & 0xFF),
+                                static_cast<char>(header.size() >> 8)};
+  return std::string(before, kBefore) + header;
+}

@@ -60,6 +60,9 @@ private:
   int device = -1;
 };
 
+/// The header of NumPy's format 1.0 for f32 [rows, columns], C order.
+std::string npyHeader(size_t rows, int64_t columns);
+
 /// Ids separated by commas, spaces or newlines, or JSON: an array of ids or an
 /// object with the array "ids". `what` names the text in errors.
 std::vector<int32_t> parseIds(std::string_view text, const char *what);

@@ -362,6 +362,49 @@ static void addLogits(CLI::App &app, LogitsCommand &command) {
   sub->callback([&command] { logits(command); });
 }
 
+static void addEmbed(CLI::App &app, EmbedCommand &command) {
+  CLI::App *sub = app.add_subcommand(
+      "embed", "Turn texts into vectors of length 1, one text per line");
+  addFile(sub, command.file);
+  CLI::Option *texts = sub->add_option(
+      "TEXT", command.files,
+      "Files with a text in each line; default is standard input");
+  CLI::Option *instruction = sub->add_option(
+      "--instruction", command.instruction,
+      "What the texts are queries for: each becomes \"Instruct: "
+      "INSTRUCTION\", a newline and \"Query:TEXT\"");
+  sub->add_option("--ids", command.ids,
+                  "Token ids (1,2,3) in place of texts; repeat the option for "
+                  "each prompt")
+      ->allow_extra_args(false)
+      ->excludes(texts)
+      ->excludes(instruction);
+  addNumber(sub, "--dim", command.dimensions,
+            "Number of first values of a vector that are kept", 1, kMost);
+  sub->add_option("-o,--output", command.output,
+                  "File for the vectors, f32 [N, D], for NumPy (.npy); default "
+                  "is a JSON object per line on standard output");
+  addThreads(sub, command.threads);
+  addCheck(sub, command.check);
+  sub->callback([&command] { embed(command); });
+}
+
+static void addRerank(CLI::App &app, RerankCommand &command) {
+  CLI::App *sub = app.add_subcommand(
+      "rerank", "Score documents, one per line, by how well they answer a "
+                "query: from 0 to 1");
+  addFile(sub, command.file);
+  sub->add_option("DOCUMENTS", command.files,
+                  "Files with a document in each line; default is standard "
+                  "input");
+  sub->add_option("-q,--query", command.query, "The query")->required();
+  sub->add_option("--instruction", command.instruction, "What to look for")
+      ->default_str(command.instruction);
+  addThreads(sub, command.threads);
+  addCheck(sub, command.check);
+  sub->callback([&command] { rerank(command); });
+}
+
 static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
   CLI::App *sub =
       app.add_subcommand("perplexity", "Compute the perplexity of a text");
@@ -400,6 +443,8 @@ int main(int argc, char **argv) {
   VerifyCommand verifyCommand;
   TokenizeCommand tokenizeCommand;
   LogitsCommand logitsCommand;
+  EmbedCommand embedCommand;
+  RerankCommand rerankCommand;
   PerplexityCommand perplexityCommand;
   addGenerate(app, generateCommand);
   addChat(app, chatCommand);
@@ -409,6 +454,8 @@ int main(int argc, char **argv) {
   addVerify(app, verifyCommand);
   addTokenize(app, tokenizeCommand);
   addLogits(app, logitsCommand);
+  addEmbed(app, embedCommand);
+  addRerank(app, rerankCommand);
   addPerplexity(app, perplexityCommand);
   const auto fail = [](const std::string &message) {
     writeError("qwen-run: " + message + "\n");

@@ -45,6 +45,8 @@ enum TokenizerFlags : uint32_t {
   TokenizerNormalizesNfc = 1,
   /// A word of letters has marks (\p{M}), too (Qwen3.5).
   TokenizerMarksJoinLetters = 2,
+  /// A text that is embedded ends with TokenizerHeader::appendedToken.
+  TokenizerAppendsToken = 4,
 };
 
 struct TokenizerHeader {
@@ -63,7 +65,9 @@ struct TokenizerHeader {
   uint32_t bosToken;
   uint32_t eosToken;
   uint32_t padToken;
-  uint32_t reserved[2];
+  /// 0 without TokenizerAppendsToken.
+  uint32_t appendedToken;
+  uint32_t reserved;
   /// The token of each single byte.
   uint32_t byteTokens[256];
 };

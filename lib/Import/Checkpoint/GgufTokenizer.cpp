@@ -108,6 +108,9 @@ qwen::readGgufTokenizer(const GgufFile &gguf,
               static_cast<uint32_t>(id->integer(0, kMaxVocabSize - 1)));
           added != result.added.end())
         *name = added->second.text;
+  if (const auto add = root.findValue("tokenizer.ggml.add_eos_token");
+      add && add->boolean())
+    result.appendedToken = result.eosToken;
   if (const auto add = root.findValue("tokenizer.ggml.add_bos_token");
       add && add->boolean())
     result.warnings.push_back(path +

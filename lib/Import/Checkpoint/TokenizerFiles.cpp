@@ -263,6 +263,35 @@ static void readPreTokenizer(const fs::path &file, const json &value,
                  "and ByteLevel without prefix space or regex is)");
 }
 
+/// The token that `processor` appends to a text, if that is all it does.
+static std::optional<std::string> appendedToken(const json &processor) {
+  const json &pieces = member(processor, "single");
+  if (member(processor, "type") != "TemplateProcessing" || !pieces.is_array() ||
+      pieces.size() != 2 || member(member(pieces[0], "Sequence"), "id") != "A")
+    return std::nullopt;
+  const json &token = member(member(pieces[1], "SpecialToken"), "id");
+  return token.is_string() ? std::optional(token.get<std::string>())
+                           : std::nullopt;
+}
+
+/// Reads the token that is appended to texts. Warns about other steps that put
+/// tokens around a text.
+static void readPostProcessor(const fs::path &file, const json &value,
+                              CheckpointTokenizer &result) {
+  const json &steps = member(value, "processors");
+  for (const json &step : steps.is_array() ? steps : json::array({value})) {
+    const json &type = member(step, "type");
+    if (type.is_null() || type == "ByteLevel")
+      continue;
+    if (const auto token = appendedToken(step))
+      result.appendedToken = token;
+    else
+      result.warnings.push_back(file.string() + ": post_processor " +
+                                describe(type) +
+                                " is ignored: no token is put around a text");
+  }
+}
+
 static void readTokenizerJson(const fs::path &file, const json &tokenizer,
                               CheckpointTokenizer &result) {
   const json &model = member(tokenizer, "model");
@@ -279,11 +308,7 @@ static void readTokenizerJson(const fs::path &file, const json &tokenizer,
   if (decoder != "ByteLevel")
     fail(file,
          "decoder " + describe(decoder) + " is not supported (ByteLevel is)");
-  const json &post = member(member(tokenizer, "post_processor"), "type");
-  if (!post.is_null() && post != "ByteLevel")
-    result.warnings.push_back(file.string() + ": post_processor " +
-                              describe(post) +
-                              " is ignored: no token is put around a text");
+  readPostProcessor(file, member(tokenizer, "post_processor"), result);
   for (const char *key : {"truncation", "padding"})
     if (!member(tokenizer, key).is_null())
       result.warnings.push_back(file.string() + ": " + key +

@@ -226,10 +226,13 @@ static void setNamedTokens(CheckpointTokenizer &from, TokenizerImport &result,
                            TokenizerHeader &header) {
   using Named = std::tuple<const char *, const std::optional<std::string> &,
                            std::optional<uint32_t> &, uint32_t &>;
+  std::optional<uint32_t> appended;
   for (const auto &[key, text, id, field] :
        {Named{"bos_token", from.bosToken, result.bosToken, header.bosToken},
         Named{"eos_token", from.eosToken, result.eosToken, header.eosToken},
-        Named{"pad_token", from.padToken, result.padToken, header.padToken}}) {
+        Named{"pad_token", from.padToken, result.padToken, header.padToken},
+        Named{"the appended token", from.appendedToken, appended,
+              header.appendedToken}}) {
     field = kNoToken;
     if (!text)
       continue;
@@ -241,6 +244,10 @@ static void setNamedTokens(CheckpointTokenizer &from, TokenizerImport &result,
                               quote(*text) +
                               " is not an added token and is ignored");
   }
+  if (appended)
+    header.flags |= TokenizerAppendsToken;
+  else
+    header.appendedToken = 0;
 }
 
 TokenizerImport qwen::buildTokenizer(CheckpointTokenizer from) {

@@ -42,6 +42,8 @@ struct CheckpointTokenizer {
   bool marksJoinLetters = false;
   /// Texts of the special tokens that a config names.
   std::optional<std::string> bosToken, eosToken, padToken;
+  /// Text of the token that ends a text that is embedded.
+  std::optional<std::string> appendedToken;
   std::string chatTemplate;
   std::filesystem::path chatTemplateFile;
   std::vector<std::string> warnings;
