@@ -74,12 +74,15 @@ def main():
     for kv, bound in bounds.items():
         model = runner(checkpoint, kv, work)
         for number, (prompt, expected, greedy, embedding) in enumerate(cases(golden)):
+            # A Qwen 1 has these positions here; those before do not depend on later ones.
+            context = config.get("seq_length", len(prompt) + len(greedy))
+            prompt, expected, greedy = prompt[:context], expected[:context], greedy[:max(context - len(prompt), 0)]
             got = model.logits(prompt)
             checks.check(got.shape == expected.shape, f"shape is {got.shape} when {expected.shape} is needed")
             error = np.abs(got - expected).max() / (expected.max() - expected.min())
             print(f"kv {kv}, case {number}: greatest difference {error:.1e} of the range")
             checks.check(error <= bound, f"kv {kv}, case {number}: {error:.1e} of the range is more than {bound}")
-            ids = model.greedy(prompt, greedy)
+            ids = model.greedy(prompt, greedy) if len(greedy) else []
             checks.check(ids == greedy.tolist(), f"kv {kv}, case {number}: greedy ids are {ids}")
             if embedding is not None:
                 model.check_embedding(prompt, embedding, bound, checks)

@@ -167,3 +167,47 @@ TEST(ChatFormat, ContinuesTheLastMessage) {
             "<|im_start|>assistant\nOnce <|im_end|> ");
   EXPECT_THROW(prompt("  "), Error);
 }
+
+/// The tokens of DeepSeek-R1-Distill-Qwen: Qwen2's with other added ones, whose
+/// bars are fullwidth.
+TEST(ChatFormat, ReadsTheTokensOfDeepSeek) {
+  const std::filesystem::path inputs =
+      std::filesystem::path(QWEN_SOURCE_DIR) / "test/Inputs/tokenizer";
+  CheckpointTokenizer files = *readTokenizerFiles(inputs / "qwen2");
+  files.added.clear();
+  files.addedIds.clear();
+  uint32_t id = 151643;
+  for (const auto &[text, flags] :
+       {std::pair("<｜end▁of▁sentence｜>", AddedSpecial),
+        std::pair("<｜User｜>", AddedTokenFlags()),
+        std::pair("<｜Assistant｜>", AddedTokenFlags()),
+        std::pair("<｜begin▁of▁sentence｜>", AddedSpecial),
+        std::pair("<|EOT|>", AddedTokenFlags()),
+        std::pair("<think>", AddedTokenFlags()),
+        std::pair("</think>", AddedTokenFlags())})
+    files.addAdded("tokenizer.json", id++, text, flags);
+  files.bosToken = "<｜begin▁of▁sentence｜>";
+  files.eosToken = "<｜end▁of▁sentence｜>";
+  const TokenizerImport import = buildTokenizer(files);
+  const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
+  std::ifstream file(inputs / "templates" /
+                     "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja");
+  const ChatFormat format(std::string(std::istreambuf_iterator<char>(file), {}),
+                          tokenizer);
+  const std::vector<int32_t> ids = format.encode(
+      {{"messages",
+        {{{"role", "user"}, {"content", "Hi"}},
+         {{"role", "assistant"}, {"content", "<｜end▁of▁sentence｜>"}},
+         {{"role", "user"}, {"content", "So"}}}}},
+      {});
+  const std::string text =
+      "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜><｜end▁of▁sentence｜>"
+      "<｜end▁of▁sentence｜><｜User｜>So<｜Assistant｜><think>\n</think>";
+  EXPECT_EQ(tokenizer.decode(ids), text);
+  std::vector<int32_t> added = ids;
+  std::erase_if(added, [](int32_t each) { return each < 151643; });
+  // The text of a message has no special token.
+  EXPECT_EQ(added, (std::vector<int32_t>{151646, 151644, 151645, 151643, 151644,
+                                         151645, 151648, 151649}));
+  EXPECT_EQ(format.endTokens({}), std::vector<int32_t>{151643});
+}

@@ -118,6 +118,73 @@ TEST(Config, ReadsTransformers5Keys) {
   EXPECT_FALSE(config.tied);
 }
 
+/// A small Qwen 1 as it is published.
+static json qwen1() {
+  return json::parse(R"({
+    "architectures": ["QWenLMHeadModel"], "hidden_size": 96,
+    "intermediate_size": 448, "kv_channels": 32, "layer_norm_epsilon": 1e-05,
+    "max_position_embeddings": 512, "model_type": "qwen", "no_bias": true,
+    "num_attention_heads": 3, "num_hidden_layers": 2,
+    "rotary_emb_base": 10000, "rotary_pct": 1.0, "scale_attn_weights": true,
+    "seq_length": 64, "tie_word_embeddings": false, "use_dynamic_ntk": true,
+    "use_logn_attn": true, "vocab_size": 320})");
+}
+
+TEST(Config, ReadsQwen1) {
+  json old = qwen1();
+  for (const auto &[key, name] :
+       {std::pair("hidden_size", "n_embd"),
+        std::pair("num_hidden_layers", "n_layer"),
+        std::pair("num_attention_heads", "n_head"),
+        std::pair("intermediate_size", "ffn_hidden_size"),
+        std::pair("max_position_embeddings", "n_positions")}) {
+    old[name] = old[key];
+    old.erase(key);
+  }
+  for (const json &keys : {qwen1(), old}) {
+    const ModelConfig config = read(keys);
+    EXPECT_EQ(config.architecture, Architecture::Qwen1);
+    EXPECT_EQ(config.hiddenSize, 96);
+    EXPECT_EQ(config.layers, 2);
+    EXPECT_EQ(config.heads, 3);
+    EXPECT_EQ(config.kvHeads, 3);
+    EXPECT_EQ(config.headDim, 32);
+    EXPECT_EQ(config.rotatedDim, 32);
+    EXPECT_EQ(config.intermediateSize, 224);
+    EXPECT_EQ(config.ropeTheta, 1e4);
+    EXPECT_EQ(config.rmsNormEps, 1e-5);
+    EXPECT_FALSE(config.tied);
+    EXPECT_EQ(config.maxPosition, 64);
+  }
+  // As in the 72B.
+  json plain = qwen1();
+  plain["use_logn_attn"] = plain["use_dynamic_ntk"] = false;
+  EXPECT_EQ(read(plain).maxPosition, 512);
+  // Both are on without a key.
+  plain.erase("use_logn_attn");
+  EXPECT_EQ(read(plain).maxPosition, 64);
+}
+
+TEST(Config, RefusesOtherQwen1) {
+  for (const auto &[key, value, error] :
+       {std::tuple("no_bias", json(false), "supported is true"),
+        std::tuple("scale_attn_weights", json(false), "supported is true"),
+        std::tuple("use_cache_quantization", json(true), "supported is false"),
+        std::tuple("apply_residual_connection_post_layernorm", json(true),
+                   "supported is false"),
+        std::tuple("activation", json("gelu"), "supported is \"swiglu\""),
+        std::tuple("pos_emb", json("alibi"), "supported is \"rotary\""),
+        std::tuple("rotary_pct", json(0.5), "supported is 1")})
+    EXPECT_EQ(errorWith(qwen1(), key, value),
+              std::string(key) + " " + value.dump() + " is not supported; " +
+                  error);
+  EXPECT_EQ(errorWith(qwen1(), "intermediate_size", 447),
+            "intermediate_size is 447 when a multiple of 2 is needed");
+  json config = qwen1();
+  config.erase("hidden_size");
+  EXPECT_EQ(errorOf(config), "has no hidden_size");
+}
+
 TEST(Config, ReadsHybrids) {
   ModelConfig config = read(qwen35());
   EXPECT_EQ(config.architecture, Architecture::Qwen3_5Vision);
@@ -394,10 +461,12 @@ TEST(Config, RefusesOtherModels) {
   const std::string supported =
       "supported are Qwen2ForCausalLM (Qwen2, Qwen2.5), Qwen3ForCausalLM, "
       "Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration (the text of "
-      "Qwen3.5), Qwen2_5_VLForConditionalGeneration (the text of Qwen2.5-VL) "
-      "and Qwen3VLForConditionalGeneration (the text of Qwen3-VL)";
-  for (const char *name : {"Qwen3MoeForCausalLM", "LlamaForCausalLM",
-                           "QWenLMHeadModel", "Qwen2ForSequenceClassification"})
+      "Qwen3.5), Qwen2_5_VLForConditionalGeneration (the text of Qwen2.5-VL)"
+      ", Qwen3VLForConditionalGeneration (the text of Qwen3-VL) and "
+      "QWenLMHeadModel (Qwen 1)";
+  for (const char *name :
+       {"Qwen3MoeForCausalLM", "LlamaForCausalLM",
+        "Qwen4ExpForConditionalGeneration", "Qwen2ForSequenceClassification"})
     EXPECT_EQ(errorWith(qwen2(), "architectures/0", name),
               std::string("architectures[0] \"") + name +
                   "\" is not supported; " + supported);

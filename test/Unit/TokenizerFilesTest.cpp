@@ -344,6 +344,32 @@ TEST_F(TokenizerFilesTest, WarnsOfWhatIsIgnored) {
                                    "no token is put around a text"});
 }
 
+TEST_F(TokenizerFilesTest, ReadsTiktoken) {
+  // "a", "b", "ab", "aba".
+  write("qwen.tiktoken", "YQ== 0\nYg== 1\nYWI= 2\nYWJh 3\n");
+  const CheckpointTokenizer found = *readTokenizerFiles(dir);
+  ASSERT_EQ(found.merges.size(), 2U);
+  EXPECT_EQ(found.merges[1].left, "ab");
+  EXPECT_EQ(found.added.size(), 208U);
+  EXPECT_EQ(found.added.at(4).text, "<|endoftext|>");
+  EXPECT_EQ(found.chatTemplateFile, dir / "qwen.tiktoken");
+  EXPECT_NE(found.chatTemplate.find("<|im_start|>assistant"),
+            std::string::npos);
+  const auto error = [&](const std::string &lines) {
+    write("qwen.tiktoken", lines);
+    return messageOf([&] { readTokenizerFiles(dir); });
+  };
+  const std::string file = dir.string() + "/qwen.tiktoken ";
+  for (const char *line : {"YQ==", "YQ== 1", "YQ 0", "Y?== 0", "==== 0", " 0",
+                           "YQ==  0", "YQ== 0 "})
+    EXPECT_EQ(error(line), file + "line 1 is \"" + line +
+                               "\" when a token of 1 to 1024 bytes in base64 "
+                               "and its id, 0, are needed");
+  EXPECT_EQ(error("YQ== 0\nYQ== 1\n"), file + "line 2 repeats the token \"a\"");
+  EXPECT_EQ(error("YQ== 0\nYg== 1\nYWJh 2\n"),
+            file + "line 3: no tokens before \"aba\" merge to it");
+}
+
 TEST_F(TokenizerFilesTest, AppendsTheTokenOfThePostProcessor) {
   json file = wholeFile();
   const json text = {{"Sequence", {{"id", "A"}}}};

@@ -51,6 +51,42 @@ TEST(Tokenizer, EqualsHuggingFace) {
   EXPECT_EQ(count, 463u);
 }
 
+static std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t bits = 0;
+    for (size_t j = i; j < i + 3; ++j)
+      bits = bits << 8 | (j < bytes.size() ? uint8_t(bytes[j]) : 0);
+    for (size_t j = 0; j < 4; ++j)
+      text += i + j <= bytes.size() ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
+  }
+  return text;
+}
+
+/// Qwen 1 has the same tokens, in its own file and without merges.
+TEST(Tokenizer, FindsTheMergesOfTiktoken) {
+  const Tokenizer tokenizer = qwen2Tokenizer();
+  std::string lines;
+  for (int32_t id = 0; id < 151643; ++id)
+    lines += base64(tokenizer.tokenBytes(id)) + " " + std::to_string(id) + "\n";
+  const CheckpointTokenizer found = readTiktoken("qwen.tiktoken", lines);
+  const CheckpointTokenizer expected = *readTokenizerFiles(kInputs / "qwen2");
+  ASSERT_EQ(found.merges.size(), expected.merges.size());
+  for (size_t i = 0; i < found.merges.size(); ++i) {
+    ASSERT_EQ(found.merges[i].left, expected.merges[i].left) << i;
+    ASSERT_EQ(found.merges[i].right, expected.merges[i].right) << i;
+  }
+  EXPECT_EQ(found.vocab, expected.vocab);
+  const TokenizerImport import = buildTokenizer(found);
+  const Tokenizer qwen1 = Tokenizer::fromBlob(import.blob);
+  EXPECT_EQ(qwen1.vocabSize(), 151851);
+  EXPECT_EQ(qwen1.findAddedToken("<|im_end|>"), 151645);
+  EXPECT_EQ(qwen1.findAddedToken("<|extra_204|>"), 151850);
+  EXPECT_EQ(qwen1.eosToken(), 151643);
+}
+
 /// Qwen3.5's expression over the vocabulary of Qwen2, which Hugging Face
 /// tokenizers encoded.
 TEST(Tokenizer, EqualsHuggingFaceWhereMarksJoinLetters) {

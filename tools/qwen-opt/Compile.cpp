@@ -416,7 +416,8 @@ static void compile(Options options) {
     throw Error("--context " + std::to_string(positions) + " is beyond the " +
                 std::to_string(config.maxPosition) +
                 " positions that the model was made for "
-                "(max_position_embeddings or context_length)");
+                "(max_position_embeddings, context_length, or seq_length of a "
+                "Qwen 1)");
   setLimits(*model.module, options);
   const std::vector<TargetCode> codes =
       compileTargets(*model.module, options, std::move(targets));

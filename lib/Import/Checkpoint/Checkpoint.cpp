@@ -2,6 +2,8 @@
 
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 
+#include "Qwen1.h"
+
 #include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Import/Checkpoint/Safetensors.h"
 
@@ -14,11 +16,13 @@ class FolderCheckpoint final : public Checkpoint {
 public:
   FolderCheckpoint(const fs::path &dir, const ModelConfig &model)
       : Checkpoint(dir, model, readGenerationConfig(dir, model),
-                   openSafetensors(dir, prefixOf(model))) {}
+                   openTensors(dir, model)) {}
 
   std::string ownName(std::string_view name) const override {
     if (const StoredTensor *tensor = tensors().find(name))
       return tensor->name;
+    if (config().architecture == Architecture::Qwen1)
+      return qwen1Name(name);
     constexpr std::string_view kModel = "model.";
     return name.starts_with(kModel)
                ? std::string(prefixOf(config())) +
@@ -31,6 +35,14 @@ public:
   }
 
 private:
+  static StoredTensors openTensors(const fs::path &dir,
+                                   const ModelConfig &model) {
+    StoredTensors tensors = openSafetensors(dir, prefixOf(model));
+    return model.architecture == Architecture::Qwen1
+               ? nameAsQwen2(std::move(tensors))
+               : std::move(tensors);
+  }
+
   /// What the names of the text model's tensors begin with.
   static std::string_view prefixOf(const ModelConfig &model) {
     return infoOf(model.architecture).hasTextConfig ? "model.language_model."

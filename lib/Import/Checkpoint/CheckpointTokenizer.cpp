@@ -6,11 +6,42 @@
 #include "qwen/ABI/Text.h"
 #include "qwen/ABI/TokenizerFormat.h"
 
+#include <array>
+
 using namespace qwen;
 namespace fs = std::filesystem;
 
 [[noreturn]] static void fail(const fs::path &file, const std::string &what) {
   throw Error(file.string() + ": " + what);
+}
+
+char32_t qwen::byteCharacter(uint8_t byte) {
+  static const auto kAlphabet = [] {
+    std::array<char32_t, 256> alphabet;
+    char32_t next = 0x100;
+    for (char32_t i = 0; i < 256; ++i) {
+      const bool isPrintable =
+          (i >= 0x21 && i <= 0x7e) || (i >= 0xa1 && i != 0xad);
+      alphabet[i] = isPrintable ? i : next++;
+    }
+    return alphabet;
+  }();
+  return kAlphabet[byte];
+}
+
+std::string qwen::byteLevel(std::string_view bytes) {
+  std::string text;
+  for (char byte : bytes) {
+    // All are below U+0800.
+    const char32_t c = byteCharacter(static_cast<uint8_t>(byte));
+    if (c < 0x80) {
+      text += static_cast<char>(c);
+    } else {
+      text += static_cast<char>(0xc0 | c >> 6);
+      text += static_cast<char>(0x80 | (c & 0x3f));
+    }
+  }
+  return text;
 }
 
 void CheckpointTokenizer::addMerge(const fs::path &file, std::string_view text,

@@ -2,6 +2,7 @@
 
 #include "qwen/Import/Checkpoint/Config.h"
 
+#include "Qwen1.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"
 
 #include "qwen/ABI/Blocks.h"
@@ -282,6 +283,10 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   refuseQuantized(whole);
   const JsonValue root = info.hasTextConfig ? whole.at("text_config") : whole;
   refuseQuantized(root);
+  if (model.architecture == Architecture::Qwen1) {
+    parseQwen1Config(root, path, model);
+    return model;
+  }
   parseSizes(root, path, model);
   refuseUnsupported(root, model);
   parseLayerTypes(root, model);

@@ -352,9 +352,12 @@ static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
                            " where an object is needed");
     for (const auto &[id, token] : added.items())
       readAdded(configFile, parseId(configFile, id), token, result);
-    result.chatTemplate =
-        readTemplate(configFile, member(*config, "chat_template"));
-    result.chatTemplateFile = configFile;
+    if (std::string source =
+            readTemplate(configFile, member(*config, "chat_template"));
+        !source.empty()) {
+      result.chatTemplate = std::move(source);
+      result.chatTemplateFile = configFile;
+    }
   }
   const fs::path mapFile = dir / "special_tokens_map.json";
   if (const std::optional<json> map = readJsonObject(mapFile))
@@ -374,24 +377,30 @@ static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
 std::optional<CheckpointTokenizer>
 qwen::readTokenizerFiles(const fs::path &dir) {
   CheckpointTokenizer result;
-  result.checkpoint = dir;
   const fs::path whole = dir / "tokenizer.json";
   const fs::path vocabFile = dir / "vocab.json";
   const fs::path mergesFile = dir / "merges.txt";
+  const fs::path tiktokenFile = dir / "qwen.tiktoken";
   if (const std::optional<json> tokenizer = readJsonObject(whole)) {
     readTokenizerJson(whole, *tokenizer, result);
   } else {
     const std::optional<json> vocab = readJsonObject(vocabFile);
     const std::optional<std::string> merges = readSmallFile(mergesFile);
-    if (!vocab && !merges)
-      return std::nullopt;
-    if (!vocab || !merges)
+    if (!vocab && !merges) {
+      const std::optional<std::string> tiktoken = readSmallFile(tiktokenFile);
+      if (!tiktoken)
+        return std::nullopt;
+      result = readTiktoken(tiktokenFile, *tiktoken);
+    } else if (!vocab || !merges) {
       fail(vocab ? mergesFile : vocabFile,
            "is missing (" + (vocab ? vocabFile : mergesFile).string() +
                " needs it)");
-    readVocab(vocabFile, *vocab, result);
-    readMergesText(mergesFile, *merges, result);
+    } else {
+      readVocab(vocabFile, *vocab, result);
+      readMergesText(mergesFile, *merges, result);
+    }
   }
+  result.checkpoint = dir;
   readConfigs(dir, result);
   return result;
 }

@@ -23,37 +23,15 @@ using namespace qwen;
 // The byte-level alphabet
 //===----------------------------------------------------------------------===//
 
-/// The characters that represent bytes in vocabularies: a byte itself if it is
-/// printable Latin-1, else the next character from U+0100 on.
-static std::array<char32_t, 256> makeAlphabet() {
-  std::array<char32_t, 256> alphabet;
-  char32_t next = 0x100;
-  for (char32_t byte = 0; byte < 256; ++byte) {
-    const bool isPrintable =
-        (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
-    alphabet[byte] = isPrintable ? byte : next++;
-  }
-  return alphabet;
-}
-
-static std::string toUtf8(char32_t c) {
-  std::array<utf8proc_uint8_t, 4> bytes;
-  const utf8proc_ssize_t size =
-      utf8proc_encode_char(utf8proc_int32_t(c), bytes.data());
-  return std::string(bytes.begin(), bytes.begin() + size);
-}
-
 namespace {
 
 class ByteAlphabet {
 public:
-  ByteAlphabet() : charOfByte(makeAlphabet()) {
+  ByteAlphabet() {
     byteOfChar.fill(-1);
     for (int byte = 0; byte < 256; ++byte)
-      byteOfChar[charOfByte[size_t(byte)]] = int16_t(byte);
+      byteOfChar[byteCharacter(uint8_t(byte))] = int16_t(byte);
   }
-
-  char32_t character(size_t byte) const { return charOfByte[byte]; }
 
   /// Appends the bytes of `word` and returns true. Returns false if a character
   /// represents no byte, and sets `odd` to the first one.
@@ -76,7 +54,6 @@ public:
   }
 
 private:
-  std::array<char32_t, 256> charOfByte;
   std::array<int16_t, 0x180> byteOfChar;
 };
 
@@ -210,10 +187,9 @@ static void append(std::vector<uint8_t> &blob, const T *data, size_t count) {
 }
 
 static void setByteTokens(const CheckpointTokenizer &from,
-                          const ByteAlphabet &alphabet,
                           TokenizerHeader &header) {
   for (size_t byte = 0; byte < 256; ++byte) {
-    const auto found = from.vocab.find(toUtf8(alphabet.character(byte)));
+    const auto found = from.vocab.find(byteLevel(std::string(1, char(byte))));
     if (found == from.vocab.end())
       fail(from.vocabFile, "has no token for byte " + std::to_string(byte) +
                                ": not a byte-level vocabulary");
@@ -270,7 +246,7 @@ TokenizerImport qwen::buildTokenizer(CheckpointTokenizer from) {
   header.vocabSize = result.vocabSize;
   header.addedCount = uint32_t(added.size());
   header.mergeSlots = uint32_t(merges.size());
-  setByteTokens(from, alphabet, header);
+  setByteTokens(from, header);
   setNamedTokens(from, result, header);
   result.warnings = std::move(from.warnings);
 

@@ -59,13 +59,26 @@ struct CheckpointTokenizer {
 };
 
 /// Reads the tokenizer in the folder `dir`: tokenizer.json, or else vocab.json
-/// and merges.txt, with the optional files tokenizer_config.json,
-/// added_tokens.json and special_tokens_map.json. Returns nullopt if there is
-/// no tokenizer. Throws Error if a file is invalid, if files contradict each
-/// other, or if the tokenizer is not of Qwen's kind (byte-level BPE, Qwen's
-/// regular expression, NFC or no normalization).
+/// and merges.txt, or else qwen.tiktoken, with the optional files
+/// tokenizer_config.json, added_tokens.json and special_tokens_map.json.
+/// Returns nullopt if there is no tokenizer. Throws Error if a file is invalid,
+/// if files contradict each other, or if the tokenizer is not of Qwen's kind
+/// (byte-level BPE, Qwen's regular expression, NFC or no normalization).
 std::optional<CheckpointTokenizer>
 readTokenizerFiles(const std::filesystem::path &dir);
+
+/// Reads the text of the file `file`, Qwen 1's qwen.tiktoken. The tokenizer has
+/// Qwen 1's special tokens, and ChatML as template. Throws Error for a line
+/// that is not a token and its id, from 0 without holes, and for a token that
+/// earlier ones do not merge to.
+CheckpointTokenizer readTiktoken(const std::filesystem::path &file,
+                                 std::string_view text);
+
+/// The character of the byte-level alphabet for `byte`: the byte itself if it
+/// is printable Latin-1, else one from U+0100 on.
+char32_t byteCharacter(uint8_t byte);
+/// `bytes` in the byte-level alphabet.
+std::string byteLevel(std::string_view bytes);
 
 } // namespace qwen
 

@@ -29,7 +29,8 @@ enum class Architecture : uint8_t {
   Qwen3_5,
   Qwen3_5Vision,
   Qwen2_5Vision,
-  Qwen3Vision
+  Qwen3Vision,
+  Qwen1
 };
 
 /// How the layers of an architecture differ from those of the others.
@@ -69,6 +70,8 @@ inline constexpr ArchitectureInfo kArchitectures[] = {
     {"Qwen3VLForConditionalGeneration", "", /*hasBiases=*/false,
      /*hasHeadNorms=*/true, /*isHybrid=*/false, /*hasAxes=*/true,
      /*hasTextConfig=*/true, "the text of Qwen3-VL"},
+    {"QWenLMHeadModel", "", /*hasBiases=*/true, /*hasHeadNorms=*/false,
+     /*isHybrid=*/false, /*hasAxes=*/false, /*hasTextConfig=*/false, "Qwen 1"},
 };
 constexpr const ArchitectureInfo &infoOf(Architecture architecture) {
   return kArchitectures[static_cast<size_t>(architecture)];
@@ -92,8 +95,8 @@ struct ModelConfig : ModelShape {
   DeltaRuleShape deltaRule{};
   /// The values of a head that are rotated, its first ones.
   int64_t rotatedDim;
-  /// Maximum number of positions (max_position_embeddings, and with YaRN what
-  /// its factor makes of the positions in training).
+  /// Maximum number of positions: max_position_embeddings, with YaRN what its
+  /// factor makes of the positions in training, of a Qwen 1 seq_length.
   int64_t maxPosition;
   std::optional<numerics::Yarn> yarn;
   /// Factor of cos and sin.

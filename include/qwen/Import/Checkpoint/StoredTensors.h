@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace qwen {
@@ -60,6 +61,11 @@ public:
   /// Adds a tensor of a mapped file under the name that the model gives it.
   /// Returns false if there is one of that name.
   bool add(std::string name, const StoredTensor &tensor);
+
+  /// Removes all tensors and returns them. Their files stay mapped.
+  std::map<std::string, StoredTensor, std::less<>> takeAll() {
+    return std::exchange(byName, {});
+  }
 
   const std::filesystem::path &directory() const { return dir; }
 

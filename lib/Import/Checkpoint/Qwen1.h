@@ -1,0 +1,33 @@
+//===- Qwen1.h - Keys and tensors of Qwen 1 ---------------------*- C++ -*-===//
+//
+// A Qwen 1 is a Qwen2 whose tensors have other names, and whose q, k and v are
+// one tensor.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_IMPORT_CHECKPOINT_QWEN1_H
+#define QWEN_LIB_IMPORT_CHECKPOINT_QWEN1_H
+
+#include "qwen/ABI/JsonValue.h"
+#include "qwen/Import/Checkpoint/Config.h"
+#include "qwen/Import/Checkpoint/StoredTensors.h"
+
+namespace qwen {
+
+/// Reads the config.json `root`, the file `path`, with the keys of Qwen 1 or of
+/// its first checkpoints. Where use_dynamic_ntk or use_logn_attn is true, the
+/// model has the seq_length positions at which both change nothing. Throws
+/// Error like readModelConfig.
+void parseQwen1Config(const JsonValue &root, const std::string &path,
+                      ModelConfig &model);
+
+/// The tensors with the names of a Qwen2, and q, k and v apart. Throws Error
+/// for outputs that three does not divide, and for names of other tensors.
+StoredTensors nameAsQwen2(StoredTensors tensors);
+
+/// The name of a Qwen 1's tensor that has `name` in a Qwen2.
+std::string qwen1Name(std::string_view name);
+
+} // namespace qwen
+
+#endif // QWEN_LIB_IMPORT_CHECKPOINT_QWEN1_H

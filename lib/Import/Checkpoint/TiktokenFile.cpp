@@ -1,0 +1,137 @@
+//===- TiktokenFile.cpp - The tokenizer of Qwen 1 -------------------------===//
+//
+// A line of qwen.tiktoken has the bytes of a token in base64, and its id. The
+// order of ids is the order of merges.
+//
+//===----------------------------------------------------------------------===//
+
+#include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/Text.h"
+#include "qwen/ABI/TokenizerFormat.h"
+
+#include <algorithm>
+
+using namespace qwen;
+
+/// A turn as in Qwen 1's own code, which no file of the checkpoint has.
+static constexpr const char *kChatTemplate =
+    R"({% for message in messages %}{% if loop.first and message['role'] != 'system' %}{{ '<|im_start|>system
+You are a helpful assistant.<|im_end|>
+' }}{% endif %}{{ '<|im_start|>' + message['role'] + '
+' + message['content'] + '<|im_end|>
+' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
+' }}{% endif %})";
+
+/// Tokens of Qwen 1 for any use, behind those of texts and ChatML.
+static constexpr int kExtraTokens = 205;
+
+/// The bytes of `text` in base64, or nullopt if it is none.
+static std::optional<std::string> fromBase64(std::string_view text) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes;
+  uint32_t bits = 0;
+  int count = 0;
+  const std::string_view digits =
+      text.substr(0, text.find_last_not_of('=') + 1);
+  for (char c : digits) {
+    const size_t digit = kDigits.find(c);
+    if (digit == kDigits.npos)
+      return std::nullopt;
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    count += 6;
+    if (count >= 8) {
+      count -= 8;
+      bytes += static_cast<char>(bits >> count);
+    }
+  }
+  if (text.size() % 4 != 0 || text.size() - digits.size() > 2 || bytes.empty())
+    return std::nullopt;
+  return bytes;
+}
+
+/// The two tokens that the last merge of `token` joins: tokens before it, `id`,
+/// merged in the order of their ids.
+static std::optional<std::pair<std::string, std::string>>
+lastMerge(const std::map<std::string, uint32_t, std::less<>> &ids,
+          const std::string &token, uint32_t id) {
+  std::vector<std::string> parts;
+  for (char byte : token)
+    parts.emplace_back(1, byte);
+  while (parts.size() > 2) {
+    uint32_t least = id;
+    size_t at = 0;
+    for (size_t i = 0; i + 1 < parts.size(); ++i)
+      if (const auto found = ids.find(parts[i] + parts[i + 1]);
+          found != ids.end() && found->second < least) {
+        least = found->second;
+        at = i;
+      }
+    if (least == id)
+      return std::nullopt;
+    parts[at] += parts[at + 1];
+    parts.erase(parts.begin() + static_cast<ptrdiff_t>(at) + 1);
+  }
+  return std::pair(parts[0], parts[1]);
+}
+
+/// The tokens of `text` by their ids, which have no holes.
+static std::vector<std::string> tokensById(const std::filesystem::path &file,
+                                           std::string_view text) {
+  // The longest of Qwen 1 has 128.
+  constexpr size_t kMostBytes = 1024;
+  std::vector<std::string> tokens;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t space = std::min(line.find(' '), line.size());
+    const auto bytes = fromBase64(line.substr(0, space));
+    const std::string_view number =
+        line.substr(std::min(space + 1, line.size()));
+    if (!bytes || bytes->size() > kMostBytes ||
+        number != std::to_string(tokens.size()))
+      throw Error(file.string() + " line " + std::to_string(tokens.size() + 1) +
+                  " is " + quote(line) + " when a token of 1 to " +
+                  std::to_string(kMostBytes) + " bytes in base64 and its id, " +
+                  std::to_string(tokens.size()) + ", are needed");
+    tokens.push_back(*bytes);
+  }
+  return tokens;
+}
+
+CheckpointTokenizer qwen::readTiktoken(const std::filesystem::path &file,
+                                       std::string_view text) {
+  CheckpointTokenizer result;
+  result.vocabFile = result.mergesFile = result.chatTemplateFile = file;
+  const std::vector<std::string> tokens = tokensById(file, text);
+  std::map<std::string, uint32_t, std::less<>> ids;
+  for (uint32_t id = 0; id < tokens.size(); ++id) {
+    const std::string where = "line " + std::to_string(id + 1);
+    const std::string name = quote(tokens[id]);
+    if (!ids.emplace(tokens[id], id).second)
+      throw Error(file.string() + " " + where + " repeats the token " + name);
+    result.vocab.emplace(byteLevel(tokens[id]), id);
+    if (tokens[id].size() == 1)
+      continue;
+    const auto merge = lastMerge(ids, tokens[id], id);
+    if (!merge)
+      throw Error(file.string() + " " + where + ": no tokens before " + name +
+                  " merge to it");
+    result.merges.push_back(
+        {byteLevel(merge->first), byteLevel(merge->second), where});
+  }
+  auto next = static_cast<uint32_t>(tokens.size());
+  const auto add = [&](const std::string &special) {
+    result.addAdded(file, next++, special, AddedSpecial);
+  };
+  for (const char *special : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"})
+    add(special);
+  for (int i = 0; i < kExtraTokens; ++i)
+    add("<|extra_" + std::to_string(i) + "|>");
+  result.eosToken = "<|endoftext|>";
+  result.chatTemplate = kChatTemplate;
+  return result;
+}
