@@ -8,6 +8,7 @@
 #include "qwen/ABI/Blocks.h"
 
 #include <algorithm>
+#include <tuple>
 
 using namespace qwen;
 
@@ -84,6 +85,7 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &batcherOptions)
   batch.reserve(tokens);
   owners.reserve(tokens);
   hidden.reserve(sequences);
+  reading.reserve(sequences);
 }
 
 void Batcher::add(std::unique_ptr<Job> job) {
@@ -282,19 +284,37 @@ void Batcher::plan() {
       ++decoding;
     }
   }
-  int64_t spare = state.freePages() - reserved;
+  planPrompts();
+}
+
+void Batcher::planPrompts() {
+  reading.clear();
+  for (const std::unique_ptr<Job> &job : running)
+    if (remaining(*job) > 1)
+      reading.push_back(job.get());
+  if (reading.empty())
+    return;
+  // The first request gets a part of each step, so that it does not wait for
+  // ever. The rest goes to short prompts, which should not wait for a long one.
+  const Job *const first = reading.front();
+  std::ranges::sort(reading, {}, [&](const Job *job) {
+    return std::tuple(-int64_t{job->request.priority}, remaining(*job),
+                      job->deadline, job->id);
+  });
   const int64_t most = pace.promptTokens(decoding);
-  for (const std::unique_ptr<Job> &job : running) {
+  int64_t kept = std::max<int64_t>(1, most / 4);
+  int64_t spare = state.freePages() - reserved;
+  for (Job *job : reading) {
+    if (job == first)
+      kept = 0;
+    const int64_t length = state.length(job->sequence);
     const int64_t left = remaining(*job);
-    if (left == 1)
-      continue;
-    const int64_t room =
-        kPageTokens - state.length(job->sequence) % kPageTokens;
-    const int64_t count = std::min(
-        {job->request.onHidden ? left - 1 : left, most - promptTokens,
-         room + spare * kPageTokens,
-         prefixCache.untilSnapshot(job->prefix, state.length(job->sequence))});
-    if (count == 0)
+    const int64_t room = kPageTokens - length % kPageTokens;
+    const int64_t count =
+        std::min({job->request.onHidden ? left - 1 : left,
+                  most - promptTokens - kept, room + spare * kPageTokens,
+                  prefixCache.untilSnapshot(job->prefix, length)});
+    if (count <= 0)
       continue;
     spare -= ceilDiv(std::max<int64_t>(count - room, 0), kPageTokens);
     append(*job, count);

@@ -106,6 +106,8 @@ private:
   void reservePages();
   /// Fills `batch` with tokens for which there are pages.
   void plan();
+  /// Adds the prompt tokens of a step.
+  void planPrompts();
   void append(Job &job, int64_t count);
   void run(RowKind kind);
   /// Runs the last tokens of prompts whose hidden values are wanted.
@@ -137,8 +139,9 @@ private:
   std::vector<Token> batch;
   /// The request of each token of the batch.
   std::vector<Job *> owners;
-  /// Requests whose next token gives hidden values.
-  std::vector<Job *> hidden;
+  /// Requests whose next token gives hidden values, and those that read their
+  /// prompts.
+  std::vector<Job *> hidden, reading;
   RowKind rows = RowKind::Logits;
   const Engine::RowFn receiver;
   size_t decoding = 0;

@@ -10,6 +10,10 @@ using namespace qwen;
 /// attention.
 static constexpr double kPieceSeconds = 0.4;
 
+/// How much longer a step may be than one without prompt tokens. Less than
+/// twice, because measured times vary.
+static constexpr double kMostSlowdown = 1.8;
+
 /// Steps with prompt tokens after which one without them is measured. A step
 /// takes at most twice its time, so this costs less than 1/32 of prefill.
 static constexpr int64_t kMeasureAfter = 32;
@@ -29,7 +33,7 @@ int64_t StepPace::promptTokens(size_t decoding) const {
     const double alone = decodeSeconds(decoding);
     if (alone == 0 || unmeasured >= kMeasureAfter)
       return 0;
-    most = 2 * alone;
+    most = kMostSlowdown * alone;
   }
   if (seconds == 0)
     return kLeastPrompt;

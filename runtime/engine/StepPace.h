@@ -22,7 +22,7 @@ public:
   StepPace(size_t decoding, int64_t mostPrompt);
 
   /// The greatest number of prompt tokens in a step with `decoding` tokens that
-  /// decode. With these, the step should take at most twice as long as
+  /// decode. With these, the step should take less than twice as long as
   /// without; without any that decode, at most half a second. The number is at
   /// least kLeastPrompt, or 0 if a step without prompt tokens must be measured.
   int64_t promptTokens(size_t decoding) const;
