@@ -48,9 +48,9 @@ def with_config(name, change, *needles, file="config.json", source=SOURCE):
     attempt(name, folder, *needles)
 
 
-def with_header(name, change, *needles):
+def with_header(name, change, *needles, source=SOURCE):
     """Edits the JSON header of model.safetensors; the data stay."""
-    folder = copy()
+    folder = copy(source)
     path = folder / "model.safetensors"
     raw = path.read_bytes()
     size = int.from_bytes(raw[:8], "little")
@@ -116,13 +116,26 @@ def main():
             ("linear_num_value_heads", 4, "model.layers.0.linear_attn.in_proj_qkv.weight", "[224, 64]", "[256, 64]"),
             ("linear_num_key_heads", 2, "linear_num_value_heads", "multiple"),
             ("rope_parameters", {"rope_theta": 1e5, "partial_rotary_factor": 0.2}, "partial_rotary_factor", "0.2"),
+            ("rope_parameters", {"rope_theta": 1e5, "partial_rotary_factor": 0.28125}, "partial_rotary_factor", "multiple of 8"),
             ("attn_output_gate", False, "attn_output_gate"),
             ("architectures", ["Qwen3_5ForConditionalGeneration"], "text_config"),
             ("architectures", ["Qwen3_5MoeForCausalLM"], "Qwen3_5MoeForCausalLM", "Qwen3_5ForCausalLM")):
         with_config(f"hybrid with {key} = {value}", lambda c: c.update({key: value}), *needles, source=HYBRID)
+    for rope, *needles in (
+            ({"type": "yarn", "factor": 0.0}, "factor", "0"), ({"type": "yarn", "factor": -4.0}, "factor", "-4.0"),
+            ({"type": "yarn"}, "has no rope_scaling.factor"), ({"type": "yarn", "factor": "4"}, "factor", "number"),
+            ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 0}, "original_max_position_embeddings", "0"),
+            ({"type": "yarn", "factor": 4.0, "beta_slow": 0.0}, "beta_slow"), ({"type": "yarn", "factor": 4.0, "mscale": 1.0}, "mscale"),
+            ({"type": "yarn", "factor": 4.0, "attention_factor": 0.0}, "attention_factor"),
+            ({"type": "yarn", "factor": 4.0, "truncate": False}, "truncate")):
+        with_config(f"rope_scaling = {rope}", lambda c: c.update(rope_scaling=rope), *needles)
+    name = "model.layers.0.linear_attn.conv1d.weight"
+    with_header("a convolution of two taps", lambda h: h[name].update(shape=[h[name]["shape"][0], 1, 2], dtype="F64"),
+                name, "1, 2]", "1, 4]", source=HYBRID)
     for tensor in ("A_log", "dt_bias", "conv1d.weight"):
         with_nan(f"NaN in {tensor}", f"model.layers.0.linear_attn.{tensor}")
-    with_config("quantized", lambda c: c.update(quantization_config={"quant_method": "gptq"}), "quantization_config")
+    for key in ("quantization_config", "compression_config"):
+        with_config(key, lambda c: c.update({key: {"quant_method": "gptq"}}), key)
     with_config("generation config", lambda c: c.update(temperature="hot"), "generation_config.json", "temperature",
                 file="generation_config.json")
 

@@ -62,8 +62,10 @@ def random_model(checks, seed):
     more = {"max_position_embeddings": context, "rope_theta": float(rng.choice([1e4, 1e6, 5e6])),
             "rms_norm_eps": float(rng.choice([1e-5, 1e-6]))}
     if seed % 3 == 0:
-        more["rope_scaling"] = {"type": "yarn", "factor": float(rng.choice([1.5, 4])),
-                                "original_max_position_embeddings": context}
+        yarn = {"type": "yarn", "factor": float(rng.choice([1.5, 4])), "original_max_position_embeddings": context}
+        # The older keys, and all of transformers 5.
+        more |= {"rope_scaling": yarn} if seed % 2 else {"rope_parameters": yarn | {
+            "rope_theta": more["rope_theta"], "rope_type": yarn.pop("type"), "beta_fast": 16.0, "beta_slow": 2.0, "attention_factor": 1.25}}
     write_checkpoint(WORK / "checkpoint", shape, rng, **more)
     ids = rng.integers(0, shape[7], rng.integers(1, min(context, 150) + 1)).tolist()
     options = ["-t", int(rng.integers(1, 5))]

@@ -23,6 +23,7 @@
 #include <sstream>
 
 using namespace qwen;
+using nlohmann::json;
 using namespace qwen::test;
 
 namespace {
@@ -70,24 +71,38 @@ public:
   }
 
 private:
+  /// YaRN's parameters in rope_parameters or in rope_scaling, or null.
+  json yarnParameters() const {
+    for (const char *key : {"rope_parameters", "rope_scaling"}) {
+      const json rope = config.value(key, json());
+      if (rope.is_object() &&
+          rope.value("rope_type", rope.value("type", "")) == "yarn")
+        return rope;
+    }
+    return nullptr;
+  }
+
   void readRope(ReferenceModel &model) const {
-    const auto parameters = config.value("rope_parameters", config);
+    const json parameters = config.value("rope_parameters", config);
     const double theta = parameters.at("rope_theta");
-    const auto scaling = config.find("rope_scaling");
-    const bool isYarn = scaling != config.end() && !scaling->is_null();
+    const double part = parameters.value(
+        "partial_rotary_factor", config.value("partial_rotary_factor", 1.0));
     const auto rotated =
-        static_cast<int64_t>(static_cast<double>(headDim) *
-                             parameters.value("partial_rotary_factor", 1.0));
+        static_cast<int64_t>(static_cast<double>(headDim) * part);
+    const json rope = yarnParameters();
+    numerics::Yarn yarn{};
+    if (!rope.is_null()) {
+      yarn.factor = rope.at("factor");
+      yarn.positions = rope.at("original_max_position_embeddings");
+      yarn.fast = rope.value("beta_fast", yarn.fast);
+      yarn.slow = rope.value("beta_slow", yarn.slow);
+      model.ropeScale = static_cast<float>(rope.value(
+          "attention_factor", numerics::yarnAttentionFactor(yarn.factor)));
+    }
     for (int64_t i = 0; i < rotated / 2; ++i)
       model.frequencies.push_back(
-          isYarn ? numerics::yarnInvFreq(
-                       theta, i, rotated,
-                       {scaling->at("factor"),
-                        scaling->at("original_max_position_embeddings")})
-                 : numerics::ropeInvFreq(theta, i, rotated));
-    if (isYarn)
-      model.ropeScale = static_cast<float>(
-          numerics::yarnAttentionFactor(scaling->at("factor")));
+          rope.is_null() ? numerics::ropeInvFreq(theta, i, rotated)
+                         : numerics::yarnInvFreq(theta, i, rotated, yarn));
   }
 
   ReferenceLayer layer(int64_t number) const {
@@ -210,7 +225,7 @@ private:
   bool isHybrid;
   WeightFormat format;
   std::map<std::string, WeightFormat> formats;
-  nlohmann::json config;
+  json config;
   int64_t heads, headDim, hidden;
 };
 

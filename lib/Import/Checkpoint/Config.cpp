@@ -153,9 +153,12 @@ static void refuseUnsupported(const JsonValue &root, const ModelConfig &model) {
 }
 
 static void refuseQuantized(const JsonValue &root) {
-  if (const auto found = root.findValue("quantization_config"))
-    found->error("is not supported; the weights of the original model, in F32, "
-                 "F16 or BF16, are needed");
+  // The second is the older name of compressed-tensors.
+  for (const char *key : {"quantization_config", "compression_config"})
+    if (const auto found = root.findValue(key))
+      found->error(
+          "is not supported; the weights of the original model, in F32, "
+          "F16 or BF16, are needed");
 }
 
 /// Reads which layers have linear attention.
