@@ -10,6 +10,9 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <sys/mman.h>
+
 using namespace qwen;
 using namespace qwen::driver;
 using namespace qwen::test;
@@ -152,7 +155,7 @@ TEST(Units, TheTailIsAnEighthOrNothing) {
 //===----------------------------------------------------------------------===//
 
 TEST(Flags, TheLowestOpStays) {
-  constexpr int64_t kTurns = 20000, kTokens = 100;
+  constexpr int64_t kTurns = 200, kTokens = 100;
   DriverCall call(equalShares(2), kTurns * kTokens, 0);
   std::atomic<int64_t> arrived = 0;
   call.run([&](int32_t thread) {
@@ -174,6 +177,71 @@ TEST(Flags, TheLowestOpStays) {
     ASSERT_EQ(call.flags[static_cast<size_t>(token)],
               token % 3 != 0 ? 2 : kNoFlag)
         << token;
+}
+
+//===----------------------------------------------------------------------===//
+// A write of another thread between a read and a write
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A number to which another thread writes `other` just before this one does:
+/// the memory page allows only reads, and the handler of the signal plays the
+/// other thread.
+class ContestedNumber {
+public:
+  ContestedNumber() {
+    struct sigaction action = {};
+    action.sa_handler = writeOther;
+    sigaction(SIGSEGV, &action, &before);
+    number =
+        static_cast<uint32_t *>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  }
+  ~ContestedNumber() {
+    sigaction(SIGSEGV, &before, nullptr);
+    munmap(number, kBytes);
+  }
+  ContestedNumber(const ContestedNumber &) = delete;
+  ContestedNumber &operator=(const ContestedNumber &) = delete;
+
+  /// Sets the number to `first`, and to `then` when it is written next.
+  uint32_t *set(uint32_t first, uint32_t then) {
+    *number = first;
+    other = then;
+    mprotect(number, kBytes, PROT_READ);
+    return number;
+  }
+
+private:
+  static constexpr size_t kBytes = 65536;
+  static void writeOther(int) {
+    mprotect(number, kBytes, PROT_READ | PROT_WRITE);
+    *number = other;
+  }
+  static inline uint32_t *number;
+  static inline uint32_t other;
+  struct sigaction before = {};
+};
+} // namespace
+
+TEST(Meeting, TheLowestOpStays) {
+  DriverCall call(equalShares(1), 1, 0);
+  ContestedNumber number;
+  for (uint32_t other : {2, 3, 4}) {
+    call.context.flags = number.set(kNoFlag, other);
+    flag(&call.context, 0, 3, /*bad=*/1);
+    EXPECT_EQ(call.context.flags[0], std::min<uint32_t>(3, other));
+  }
+}
+
+TEST(Meeting, NoUnitIsStolenTwice) {
+  DriverCall call(equalShares(2), 1, 0);
+  ContestedNumber number;
+  call.context.taken = number.set(0, 7);
+  const Range range = steal(&call.context, 0, 0, 100, 120, 1);
+  EXPECT_EQ(range.begin, 107);
+  EXPECT_EQ(call.context.taken[0], range.end - 100);
+  EXPECT_GT(range.end, range.begin);
 }
 
 //===----------------------------------------------------------------------===//
