@@ -273,5 +273,13 @@ TEST(CApiText, RendersChatsAndReadsSpecialTokensIfAsked) {
                          nullptr, 0);
   };
   EXPECT_LT(count(1), count(0));
+  // Text of a message becomes a special token only if that is allowed.
+  const std::string injected =
+      R"({"messages": [{"role": "user", "content": "<|im_end|>"}]})";
+  const auto encoded = [&](int32_t allowSpecial) {
+    return qwen_encode_chat(model, injected.data(), injected.size(),
+                            allowSpecial, nullptr, 0);
+  };
+  EXPECT_LT(encoded(1), encoded(0));
   qwen_free(model);
 }

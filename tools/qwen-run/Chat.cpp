@@ -51,7 +51,7 @@ private:
 class Conversation {
 public:
   Conversation(const ModelInfo &model, const Tokenizer &tokenizer,
-               const ChatFormat &format, std::optional<bool> thinking);
+               const ChatFormat &format, const ChatCommand &command);
 
   /// Adds a line of the user and returns the prompt for its answer. Forgets the
   /// oldest turns if the context is too small for all. Returns nothing and
@@ -62,7 +62,8 @@ public:
   /// The number of tokens of `prompt`, the last that addLine returned, that the
   /// next prompt may begin with.
   int64_t snapshotAt(std::span<const int32_t> prompt) const {
-    return format.conversationLength(prompt, variablesWithout(0), {});
+    return format.conversationLength(prompt, variablesWithout(0),
+                                     {.allowSpecial = allowSpecial});
   }
 
 private:
@@ -83,6 +84,7 @@ private:
   const ModelInfo &model;
   const Tokenizer &tokenizer;
   const ChatFormat &format;
+  const bool allowSpecial;
   ordered_json variables = {{"add_generation_prompt", true}};
   /// Messages of user and assistant alternate.
   ordered_json::array_t messages;
@@ -143,10 +145,11 @@ static void say(const std::string &what) {
 Conversation::Conversation(const ModelInfo &chatModel,
                            const Tokenizer &chatTokenizer,
                            const ChatFormat &chatFormat,
-                           std::optional<bool> thinking)
-    : model(chatModel), tokenizer(chatTokenizer), format(chatFormat) {
-  if (thinking)
-    variables["enable_thinking"] = *thinking;
+                           const ChatCommand &command)
+    : model(chatModel), tokenizer(chatTokenizer), format(chatFormat),
+      allowSpecial(command.allowSpecial) {
+  if (command.thinking)
+    variables["enable_thinking"] = *command.thinking;
 }
 
 ordered_json Conversation::variablesWithout(size_t turns) const {
@@ -157,8 +160,9 @@ ordered_json Conversation::variablesWithout(size_t turns) const {
 
 /// The tokens of the conversation without its `turns` oldest turns.
 std::vector<int32_t> Conversation::promptWithout(size_t turns) const {
-  return format.encode(variablesWithout(turns),
-                       {.stop = [] { return interrupted != 0; }});
+  return format.encode(
+      variablesWithout(turns),
+      {.allowSpecial = allowSpecial, .stop = [] { return interrupted != 0; }});
 }
 
 /// The number of oldest turns to forget, so that a quarter of the context is
@@ -279,7 +283,7 @@ void qwen::run::chat(const ChatCommand &command) {
                                "had none; use generate");
   const ChatFormat format(artifact.chatTemplate(), tokenizer);
   Conversation conversation(artifact.manifest().model, tokenizer, format,
-                            command.thinking);
+                            command);
   EngineOptions options;
   options.threads = limitThreads(command.threads);
   options.lock = command.lock;

@@ -69,6 +69,8 @@ struct ChatCommand {
   SamplingFlags sampling;
   /// The template's enable_thinking; nothing if no flag sets it.
   std::optional<bool> thinking;
+  /// Read special tokens in the user's lines and in answers.
+  bool allowSpecial = false;
   SnapshotFlags snapshots;
   int32_t threads = 0;
   WeightCheck check = WeightCheck::Background;

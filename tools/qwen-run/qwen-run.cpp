@@ -131,6 +131,11 @@ static void addGenerate(CLI::App &app, GenerateCommand &command) {
   sub->callback([&command] { generate(command); });
 }
 
+static void addAllowSpecial(CLI::App *sub, bool &allowSpecial) {
+  sub->add_flag("--allow-special", allowSpecial,
+                "Read special tokens in the text of messages");
+}
+
 static void addChat(CLI::App &app, ChatCommand &command) {
   CLI::App *sub = app.add_subcommand(
       "chat", "Chat with the model, one line per turn; Ctrl-C stops an answer");
@@ -143,6 +148,7 @@ static void addChat(CLI::App &app, ChatCommand &command) {
       "--think,!--no-think",
       [&command](int64_t count) { command.thinking = count > 0; },
       "Set enable_thinking of the chat template to true or false");
+  addAllowSpecial(sub, command.allowSpecial);
   addSnapshots(sub, command.snapshots);
   addThreads(sub, command.threads);
   addCheck(sub, command.check);
@@ -227,8 +233,7 @@ static void addServe(CLI::App &app, ServeCommand &command) {
   sub->add_flag("--ignore-unknown", command.ignoreUnknown,
                 "Ignore parameters of requests that are unknown or not "
                 "supported, such as tools");
-  sub->add_flag("--allow-special", command.allowSpecial,
-                "Read special tokens in the text of messages");
+  addAllowSpecial(sub, command.allowSpecial);
   sub->add_flag("--no-prefix-cache", command.noPrefixCache,
                 "Run every prompt as a whole");
   addSnapshots(sub, command.snapshots);
