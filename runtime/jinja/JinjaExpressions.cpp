@@ -409,7 +409,7 @@ Value Interpreter::evaluateBinary(const Expression &node, Scope *scope) {
   if (a.isNumber() && b.isNumber())
     return floatResult(op, a.number(), b.number());
   if (op == "+" && a.isString() && b.isString()) {
-    charge(a.size() + b.size());
+    charge(a.weight() + b.weight());
     MarkedText text = *a.string();
     text.append(*b.string());
     return makeString(std::move(text));
@@ -422,7 +422,8 @@ Value Interpreter::evaluateBinary(const Expression &node, Scope *scope) {
   }
   if (op == "*" && (a.isString() || a.isList()) && right) {
     const auto count = uint64_t(std::max<int64_t>(*right, 0));
-    const uint64_t size = a.isString() ? a.size() : 32 * a.list()->items.size();
+    const uint64_t size =
+        a.isString() ? a.string()->memory() : 32 * a.list()->items.size();
     if (size == 0 || count == 0)
       return a.isString() ? makeString({}) : makeList({});
     // Charged before the result is made. The first charge ensures that the

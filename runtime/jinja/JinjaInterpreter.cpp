@@ -158,7 +158,7 @@ void Interpreter::charge(uint64_t units) {
 }
 
 Value Interpreter::makeString(MarkedText text) {
-  charge(24 + text.bytes().size());
+  charge(24 + text.memory());
   return Value(std::move(text));
 }
 

@@ -120,7 +120,7 @@ uint32_t Value::depth() const {
 
 uint64_t Value::weight() const {
   if (const MarkedText *text = string())
-    return 4 + text->bytes().size();
+    return 4 + text->memory();
   if (const ListData *items = list())
     return items->weight;
   if (const DictData *items = dict())

@@ -26,6 +26,10 @@ public:
   MarkedText(std::string text, Origin origin);
 
   const std::string &bytes() const { return text; }
+  /// Bytes of memory, with those of the marks.
+  size_t memory() const {
+    return text.size() + borders.size() * sizeof(uint32_t);
+  }
 
   /// Appends characters of one origin.
   void append(std::string_view characters, Origin origin);

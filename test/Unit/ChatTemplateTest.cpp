@@ -352,6 +352,10 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
     EXPECT_NE(found.find(part), std::string::npos)
         << source.substr(0, 100) << "\n  gave: " << found.substr(0, 200);
   }
+  // Marks of origin take memory too.
+  EXPECT_NE(
+      errorOf("{{ (a ~ 'b') * 12000000 }}", R"({"a": "x"})").find(tooMuch),
+      std::string::npos);
   // The size of the source.
   EXPECT_EQ(errorOf(repeat("x", (1 << 20) + 1)),
             "the chat template has 1048577 bytes when at most 1048576 are "
