@@ -24,8 +24,7 @@ std::vector<Value> Interpreter::iterate(const Value &value) {
   if (const DictData *dict = value.dict()) {
     for (const auto &[name, member] : dict->items)
       items.push_back(makeString(name));
-  } else if (value.isString()) {
-    const Sequence sequence = sequenceOf(value);
+  } else if (const Sequence sequence = sequenceOf(value); sequence.text) {
     for (int64_t i = 0; i < sequence.size(); ++i)
       items.push_back(makeString(sequence.text->part(sequence.character(i))));
   } else if (!value.isUndefined()) {
