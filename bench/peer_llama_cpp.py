@@ -42,12 +42,49 @@ def read_checkpoint(folder):
             yield name, (bits.astype(np.uint32) << 16).view(np.float32).reshape(tensor["shape"])
 
 
+def of_hybrid(name, values, config):
+    """Name and values of a hybrid's tensor as llama.cpp's converter makes them: value heads in the order of their number within a
+    key head, the 1 added to norms, and rates in place of A_log."""
+    keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+
+    def tiled(first, axis=0):
+        moved = np.moveaxis(values, axis, 0)
+        after = moved[first:].reshape(keys, heads // keys, -1, *moved.shape[1:]).swapaxes(0, 1)
+        return np.moveaxis(np.concatenate([moved[:first], after.reshape(-1, *moved.shape[1:])]), 0, axis)
+
+    member = name.rpartition("linear_attn.")[2]
+    first = 2 * keys * config["linear_key_head_dim"] if member.startswith(("in_proj_qkv", "conv1d")) else 0
+    if member == name:
+        return name, values + 1 if name.endswith("norm.weight") else values
+    if member == "norm.weight":
+        return name, values
+    if member == "A_log":
+        values = -np.exp(values)
+    if member == "conv1d.weight":
+        values = values[:, 0]
+    return name.replace("dt_bias", "dt_proj.bias"), np.ascontiguousarray(tiled(first, axis=member == "out_proj.weight"))
+
+
+def add_hybrid_keys(writer, config):
+    rotated = int(config["head_dim"] * config["partial_rotary_factor"])
+    writer.add_rope_dimension_count(rotated)
+    # The three position axes, which are equal in texts, take the frequencies in turn.
+    writer.add_rope_dimension_sections([(rotated // 2 + 2 - axis) // 3 for axis in range(3)] + [0])
+    writer.add_full_attention_interval(config["layer_types"].index("full_attention") + 1)
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(config["linear_num_key_heads"])
+    writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
+    writer.add_ssm_inner_size(config["linear_value_head_dim"] * config["linear_num_value_heads"])
+
+
 def convert(folder, out):
     import gguf
     config = json.loads((folder / "config.json").read_text())
     kind = config["model_type"]
-    arch = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}[kind]
-    writer = gguf.GGUFWriter(out, kind)
+    arch = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3, "qwen3_5_text": gguf.MODEL_ARCH.QWEN35}[kind]
+    is_hybrid = arch == gguf.MODEL_ARCH.QWEN35
+    writer = gguf.GGUFWriter(out, gguf.MODEL_ARCH_NAMES[arch])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -60,6 +97,8 @@ def convert(folder, out):
     if "head_dim" in config:
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
+    if is_hybrid:
+        add_hybrid_keys(writer, config)
 
     vocabulary = json.loads((folder / "vocab.json").read_text())
     tokens = [f"[PAD{i}]" for i in range(config["vocab_size"])]
@@ -79,8 +118,11 @@ def convert(folder, out):
 
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     for name, values in read_checkpoint(folder):
+        if is_hybrid:
+            name, values = of_hybrid(name, values, config)
         new = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        writer.add_tensor(new, values.astype(np.float16) if values.ndim == 2 else values)
+        is_matrix = values.ndim == 2 and "conv1d" not in name
+        writer.add_tensor(new, values.astype(np.float16) if is_matrix else values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

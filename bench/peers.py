@@ -13,7 +13,7 @@ loading the file, without the start of Python). Also prints the sizes of the fil
 llama.cpp file, round by round. --target compiles for another CPU than this one (x86-64-v3: AVX2 only).
 
 --gguf runs the same GGUF files on both sides: Q4_K_M, Q4_0, IQ4_XS and Q8_0, each llama.cpp's own mixture, compiled with their
-integers. The ratios are for each file.
+integers. The ratios are for each file. A hybrid (--model qwen3.5-0.8b, qwen3.5-4b) needs a llama.cpp that has qwen35.
 """
 import argparse
 import json
