@@ -93,11 +93,11 @@ private:
         for (Rule &rule : rules)
           if (RE2::PartialMatch(std::string_view(weight.getSymName()),
                                 *rule.names)) {
-            format = rule.format.value_or(infoOf(weight.getStoredType()).kept);
+            format = rule.format.value_or(weight.getKeptFormat());
             rule.isUsed = true;
           }
         if (weight.getExact())
-          format = infoOf(weight.getStoredType()).kept;
+          format = weight.getKeptFormat();
       }
       weight.setFormatAttr(FormatAttr::get(&getContext(), format));
     }

@@ -46,6 +46,8 @@ qwen.weight @mapped : tensor<64xbf16> from "m" at 0 map plus_one
 qwen.weight @rate : tensor<4xf32> from "m" at 0 map exp
 // CHECK: qwen.weight @some : tensor<64x64xbf16> from "m" at 0 outputs <period = 64, first = 32, count = 32> exact as <bf16>
 qwen.weight @some : tensor<64x64xbf16> from "m" at 0 outputs #qwen.outputs<period = 64, first = 32, count = 32> exact as #qwen.format<bf16>
+// CHECK: qwen.weight @order : tensor<6xf32> from "m" at 0 map negate tiled <axis = 0, first = 0, keys = 2, size = 1>
+qwen.weight @order : tensor<6xf32> from "m" at 0 map negate tiled #qwen.tiled<axis = 0, first = 0, keys = 2, size = 1>
 qwen.weight @taps : tensor<1024xf32> from "m" at 0
 // CHECK: qwen.weight @rope.frequencies : tensor<16xf32> frequencies <theta = 1.000000e+06>
 qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>

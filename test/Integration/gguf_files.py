@@ -17,7 +17,7 @@ import sys
 import gguf
 import numpy as np
 
-from checks import Checks, compile_model, logits, read_safetensors, run
+from checks import Checks, compile_model, logits, read_safetensors, run, write_checkpoint
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 checks = Checks()
@@ -27,7 +27,10 @@ MODULES = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias", "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out",
 }
 
 
@@ -35,12 +38,14 @@ MODULES = {
 
 
 def weights_of(model):
-    """The tensors of a model compiled with --weights f32, by name."""
+    """The tensors in f32 of a compiled model, by name."""
     data = model.read_bytes()
     header = struct.unpack_from("<8s4I20Q", data, data.index(b"QWENAOT\0"))
     manifest, weights = header[8:10], header[16:18]
     result = {}
     for part in json.loads(data[manifest[0]:sum(manifest)])["tensors"]:
+        if part["format"] != "f32":
+            continue
         image = np.frombuffer(data, "<f4", part["bytes"] // 4, weights[0] + part["offset"])
         shape = part["shape"]
         if len(shape) == 2:
@@ -121,16 +126,21 @@ def write_gguf(path, keys, tensors):
     path.write_bytes(head + bytes(-len(head) % 32) + data)
 
 
-def own_name(name):
+def own_name(name, is_hybrid):
+    prefix = ""
+    if name.startswith("model.layers."):
+        _, _, layer, name = name.split(".", 3)
+        prefix = f"blk.{layer}."
+    if name in MODULES:
+        return prefix + MODULES[name]
     module, _, kind = name.rpartition(".")
-    if module.startswith("model.layers."):
-        _, _, layer, module = module.split(".", 3)
-        return f"blk.{layer}.{MODULES[module]}.{kind}"
-    return f"{MODULES[module]}.{kind}"
+    if is_hybrid and module == "post_attention_layernorm":
+        return f"{prefix}post_attention_norm.{kind}"
+    return f"{prefix}{MODULES[module]}.{kind}"
 
 
 def keys_of(config):
-    name = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}[config["architectures"][0]]
+    name = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3_5ForCausalLM": "qwen35"}[config["architectures"][0]]
     theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
     keys = {"block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
             "embedding_length": config["hidden_size"], "feed_forward_length": config["intermediate_size"],
@@ -139,6 +149,16 @@ def keys_of(config):
             "attention.layer_norm_rms_epsilon": config["rms_norm_eps"]}
     if "head_dim" in config:
         keys["attention.key_length"] = config["head_dim"]
+    if scaling := config.get("rope_scaling"):
+        keys |= {"rope.scaling.type": scaling["type"], "rope.scaling.factor": scaling["factor"],
+                 "rope.scaling.original_context_length": scaling["original_max_position_embeddings"]}
+    if name == "qwen35":
+        heads = config["linear_num_value_heads"]
+        keys |= {"block_count": keys["block_count"] + 1, "nextn_predict_layers": 1,
+                 "rope.dimension_count": int(config["head_dim"] * config["partial_rotary_factor"]),
+                 "ssm.conv_kernel": 4, "ssm.state_size": config["linear_key_head_dim"],
+                 "ssm.group_count": config["linear_num_key_heads"], "ssm.time_step_rank": heads,
+                 "ssm.inner_size": config["linear_value_head_dim"] * heads}
     return {"general.architecture": name} | {f"{name}.{key}": value for key, value in keys.items()} | {
         "tokenizer.ggml.bos_token_id": config["bos_token_id"], "tokenizer.ggml.eos_token_id": config["eos_token_id"]}
 
@@ -155,9 +175,44 @@ def encode(raw, dtype, shape, kind):
     return kind, np.ascontiguousarray(gguf.quants.quantize(values, kind)).tobytes()
 
 
+def tiled(values, first, config, axis=0):
+    """`values` with the value heads, which begin at `first`, in the order of GGUF files, as llama.cpp's converter writes them."""
+    values = np.moveaxis(values, axis, 0)
+    keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    moved = values[first:].reshape(keys, heads // keys, -1, *values.shape[1:]).swapaxes(0, 1).reshape(-1, *values.shape[1:])
+    return np.ascontiguousarray(np.moveaxis(np.concatenate([values[:first], moved]), 0, axis))
+
+
+def convert(name, raw, facts, config, rates):
+    """The bytes and facts of a tensor of a hybrid, changed as llama.cpp's converter does. `rates` has exp(A_log) by name."""
+    dtype, shape = facts["dtype"], facts["shape"]
+    values = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}[dtype]).reshape(shape)
+    member = name.rpartition("linear_attn.")[2]
+    keys = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    if name.endswith("norm.weight") and member != "norm.weight" or name.endswith((".A_log", ".conv1d.weight")):
+        values = (values.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else values.astype(np.float32)
+        dtype = "F32"
+    if member == "A_log":
+        values = tiled(-rates[name], 0, config)
+    elif member == "conv1d.weight":
+        values = tiled(values.reshape(len(values), -1), keys, config)
+    elif member == "in_proj_qkv.weight":
+        values = tiled(values, keys, config)
+    elif member == "out_proj.weight":
+        values = tiled(values, 0, config, axis=1)
+    elif member != "norm.weight" and member != name:
+        values = tiled(values, 0, config)
+    elif dtype == "F32" and member == name and name.endswith("norm.weight"):
+        values = values + np.float32(1)
+    return values.tobytes(), {"dtype": dtype, "shape": list(values.shape)}
+
+
 def check_twins(name, kind, *options):
     """The folder, compiled with `options`, is the same file as a GGUF file whose matrices have type `kind`."""
-    folder = INPUTS / "checkpoints" / name
+    folder = WORK / name if (WORK / name).is_dir() else INPUTS / "checkpoints" / name
+    config = json.loads((folder / "config.json").read_text())
+    is_hybrid = "linear_num_key_heads" in config
+    rates = weights_of(compile_model(folder, WORK / "folder.qwen", "--weights", "f32")) if is_hybrid else {}
     raw = (folder / "model.safetensors").read_bytes()
     size = int.from_bytes(raw[:8], "little")
     tensors = []
@@ -165,12 +220,17 @@ def check_twins(name, kind, *options):
         if tensor == "__metadata__":
             continue
         begin, end = (8 + size + at for at in facts["data_offsets"])
+        data = raw[begin:end]
+        if is_hybrid:
+            data, facts = convert(tensor, data, facts, config, rates)
         shape = facts["shape"]
-        own, data = encode(raw[begin:end], facts["dtype"], shape,
-                           kind if len(shape) == 2 else gguf.GGMLQuantizationType.F32)
-        tensors.append((own_name(tensor), own, shape, data))
+        is_vector = len(shape) != 2 or "conv1d" in tensor
+        is_exact = "in_proj_a" in tensor or "in_proj_b" in tensor
+        own, data = encode(data, facts["dtype"], shape,
+                           gguf.GGMLQuantizationType.F32 if is_vector else None if is_exact else kind)
+        tensors.append((own_name(tensor, is_hybrid), own, shape, data))
     file = WORK / f"{name}.gguf"
-    write_gguf(file, keys_of(json.loads((folder / "config.json").read_text())), tensors)
+    write_gguf(file, keys_of(config), tensors)
     expected = compile_model(folder, WORK / "folder.qwen", *options)
     found = compile_model(file, WORK / "file.qwen")
     checks.check(expected.read_bytes() == found.read_bytes(), f"{name}: a file in {kind} gives another model")
@@ -185,6 +245,12 @@ check_kept("qwen3-q4_k_m", [
     "from Q4_K: 10 matrices, 243.0 KiB, kept exactly in q4_k, 243.0 KiB",
     "from Q6_K: 3 matrices, 131.2 KiB, kept exactly in q6_k, 131.2 KiB",
 ])
+for model in ("qwen2-yarn-bf16", "qwen3_5-text-f32"):
+    shutil.copytree(INPUTS / "checkpoints" / model, WORK / model, ignore=shutil.ignore_patterns("generation_config.json"))
+    check_twins(model, None)
+write_checkpoint(WORK / "hybrid", ("qwen3_5", 64, 4, 2, 1, 64, 64, 96, True, (2, 32, 6, 64)), np.random.default_rng(1))
+check_twins("hybrid", None)
+check_twins("hybrid", gguf.GGMLQuantizationType.Q8_0, "--weights", "q8_0")
 check_twins("qwen2-tied-f32", None)
 check_twins("qwen2-mha-f16", None)
 check_twins("qwen3-tied-bf16", None)

@@ -136,6 +136,59 @@ TEST_F(GgufModel, ReadsSampling) {
             "is needed");
 }
 
+TEST_F(GgufModel, ReadsYarn) {
+  GgufBytes file = makeModel();
+  file.keys.push_back(string("qwen3.rope.scaling.type", "yarn"));
+  file.keys.push_back(f32("qwen3.rope.scaling.factor", 4));
+  file.keys.push_back(u32("qwen3.rope.scaling.original_context_length", 128));
+  file.keys.push_back(f32("qwen3.rope.scaling.yarn_beta_fast", 16));
+  file.keys.push_back(f32("qwen3.rope.scaling.attn_factor", 0.5F));
+  const ModelConfig config = open(file)->config();
+  ASSERT_TRUE(config.yarn);
+  EXPECT_EQ(config.yarn->factor, 4);
+  EXPECT_EQ(config.yarn->positions, 128);
+  EXPECT_EQ(config.yarn->fast, 16);
+  EXPECT_EQ(config.yarn->slow, 1);
+  EXPECT_EQ(config.ropeScale, 0.5 * numerics::yarnAttentionFactor(4));
+  EXPECT_EQ(config.maxPosition, 512);
+
+  file.keys.push_back(f32("qwen3.rope.scaling.yarn_ext_factor", 0));
+  EXPECT_EQ(errorOf(file), ": qwen3.rope.scaling.yarn_ext_factor 0.0 is not "
+                           "supported; supported is 1");
+}
+
+TEST_F(GgufModel, ReadsHybrid) {
+  GgufBytes file = makeModel("qwen35");
+  replaceKey(file, "qwen35.block_count", u32("qwen35.block_count", 2));
+  for (const auto &[key, value] :
+       {std::pair("nextn_predict_layers", 1), std::pair("ssm.conv_kernel", 4),
+        std::pair("ssm.state_size", 64), std::pair("ssm.group_count", 2),
+        std::pair("ssm.time_step_rank", 6), std::pair("ssm.inner_size", 192),
+        std::pair("rope.dimension_count", 8)})
+    file.keys.push_back(
+        u32("qwen35." + std::string(key), static_cast<uint32_t>(value)));
+  file.tensors.push_back({"blk.0.ssm_out.weight", {192, 64}});
+  file.tensors.push_back({"blk.0.ssm_a", {6}});
+  const auto checkpoint = open(file);
+  const ModelConfig &config = checkpoint->config();
+  EXPECT_EQ(config.architecture, Architecture::Qwen3_5);
+  EXPECT_EQ(config.layers, 1);
+  EXPECT_EQ(config.rotatedDim, 8);
+  EXPECT_EQ(config.deltaRule.keyDim, 64);
+  EXPECT_EQ(config.deltaRule.valueDim, 32);
+  EXPECT_EQ(config.isLinear, std::vector<bool>{true});
+  EXPECT_TRUE(checkpoint->tensors().find("model.layers.0.linear_attn.A_log"));
+  EXPECT_EQ(checkpoint->ownName("model.layers.0.linear_attn.dt_bias"),
+            "blk.0.ssm_dt.bias");
+  EXPECT_EQ(
+      checkpoint->ownName("model.layers.0.linear_attn.in_proj_qkv.weight"),
+      "blk.0.attn_qkv.weight");
+
+  replaceKey(file, "qwen35.ssm.inner_size", u32("qwen35.ssm.inner_size", 96));
+  EXPECT_EQ(errorOf(file), ": qwen35.ssm.inner_size is 96 when an integer "
+                           "from 192 to 1536 is needed");
+}
+
 TEST_F(GgufModel, RefusesKeys) {
   EXPECT_EQ(errorWith("qwen3.block_count", u32("x", 0)),
             " has no qwen3.block_count");
@@ -150,13 +203,13 @@ TEST_F(GgufModel, RefusesKeys) {
   EXPECT_EQ(errorWith("general.architecture",
                       string("general.architecture", "llama")),
             ": general.architecture \"llama\" is not supported; supported are "
-            "qwen2 (Qwen2, Qwen2.5) and qwen3");
+            "qwen2 (Qwen2, Qwen2.5), qwen3 and qwen35");
   EXPECT_EQ(errorWith("general.type", string("general.type", "adapter")),
             ": general.type \"adapter\" is not supported; supported is "
             "\"model\", the file of a whole model");
-  EXPECT_EQ(errorWith("x", string("qwen3.rope.scaling.type", "yarn")),
-            ": qwen3.rope.scaling.type \"yarn\" is not supported; supported is "
-            "\"none\"");
+  EXPECT_EQ(errorWith("x", string("qwen3.rope.scaling.type", "linear")),
+            ": qwen3.rope.scaling.type \"linear\" is not supported; supported "
+            "are \"none\" and \"yarn\"");
   EXPECT_EQ(errorWith("x", f32("qwen3.rope.scaling.factor", 4)),
             ": qwen3.rope.scaling.factor 4.0 is not supported; supported is 1");
   EXPECT_EQ(errorWith("x", u32("qwen3.rope.dimension_count", 16)),
@@ -370,8 +423,8 @@ TEST(GgufTokenizer, Refuses) {
             "f: tokenizer.ggml.model \"bert\" is not supported; supported is "
             "\"gpt2\"");
   EXPECT_EQ(errorOf([](auto &keys) { keys.rule = "llama3"; }),
-            "f: tokenizer.ggml.pre \"llama3\" is not supported; supported is "
-            "\"qwen2\"");
+            "f: tokenizer.ggml.pre \"llama3\" is not supported; supported "
+            "are \"qwen2\" and \"qwen35\"");
   EXPECT_EQ(errorOf([](auto &keys) { keys.kinds.pop_back(); }),
             "f: tokenizer.ggml.token_type has 6 values for 7 tokens when as "
             "many, and at most 16777216, are needed");

@@ -18,7 +18,8 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
     in place of floats. `file` is relative to the checkpoint's folder. A vector of
     f32 may have a formula, `frequencies`, in place of a file. A vector may have a
     `map`, which the compiler applies to each value, and a matrix `outputs`, which
-    selects some of the tensor at `offset`.
+    selects some of the tensor at `offset`. The tensor may have its value heads
+    in another order, `tiled`.
     `format` is the weight's format in the compiled model; qwen-quantize sets it
     on every weight. A matrix that is `exact` gets a format of floats that holds
     its values.
@@ -40,12 +41,13 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
                        OptionalAttr<Qwen_StoredAttr>:$stored,
                        OptionalAttr<Qwen_FrequenciesAttr>:$frequencies,
                        OptionalAttr<Qwen_WeightMapAttr>:$map,
-                       OptionalAttr<Qwen_OutputsAttr>:$outputs, UnitAttr:$exact,
+                       OptionalAttr<Qwen_OutputsAttr>:$outputs,
+                       OptionalAttr<Qwen_TiledAttr>:$tiled, UnitAttr:$exact,
                        OptionalAttr<Qwen_FormatAttr>:$format);
   let assemblyFormat = [{
     $sym_name `:` $type (`from` $file^ `at` custom<Integer>($offset))? (`stored` $stored^)?
-        (`frequencies` $frequencies^)? (`map` $map^)? (`outputs` $outputs^)? (`exact` $exact^)?
-        (`as` $format^)? attr-dict
+        (`frequencies` $frequencies^)? (`map` $map^)? (`outputs` $outputs^)? (`tiled` $tiled^)?
+        (`exact` $exact^)? (`as` $format^)? attr-dict
   }];
   let hasVerifier = 1;
   let builders = [
@@ -58,6 +60,9 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
   let extraClassDeclaration = [{
     /// The type of the values in the checkpoint.
     ::qwen::StoredType getStoredType();
+    /// The format of `--weights keep`: that of the stored type, of floats if
+    /// the matrix is exact, and q8_0 if `tiled` divides the stored blocks.
+    ::qwen::WeightFormat getKeptFormat();
   }];
 }
 

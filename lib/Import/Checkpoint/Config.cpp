@@ -67,6 +67,17 @@ static void parsePartialRotary(const JsonValue &object, ModelConfig &model) {
                 ", that is a multiple of 8");
 }
 
+void qwen::setYarn(ModelConfig &model, const numerics::Yarn &yarn,
+                   double attentionFactor) {
+  model.yarn = yarn;
+  model.ropeScale = attentionFactor;
+  const double longer = yarn.factor * static_cast<double>(yarn.positions);
+  model.maxPosition =
+      std::max(model.maxPosition,
+               static_cast<int64_t>(
+                   std::min(longer, static_cast<double>(kMaxModelPosition))));
+}
+
 /// Reads YaRN's parameters. Rejects parameters that no Qwen model has.
 static void parseYarn(const JsonValue &rope, ModelConfig &model) {
   for (const char *key : {"mscale", "mscale_all_dim"})
@@ -86,14 +97,9 @@ static void parseYarn(const JsonValue &rope, ModelConfig &model) {
       positions ? positions->integer(1, kMaxModelPosition) : model.maxPosition;
   yarn.slow = number("beta_slow", 1e-6, yarn.slow);
   yarn.fast = number("beta_fast", yarn.slow, yarn.fast);
-  model.yarn = yarn;
-  model.ropeScale = number("attention_factor", 1e-6,
-                           numerics::yarnAttentionFactor(yarn.factor));
-  const double longer = yarn.factor * static_cast<double>(yarn.positions);
-  model.maxPosition =
-      std::max(model.maxPosition,
-               static_cast<int64_t>(
-                   std::min(longer, static_cast<double>(kMaxModelPosition))));
+  setYarn(model, yarn,
+          number("attention_factor", 1e-6,
+                 numerics::yarnAttentionFactor(yarn.factor)));
 }
 
 /// Reads rope_parameters or rope_scaling without theta. Returns whether it has

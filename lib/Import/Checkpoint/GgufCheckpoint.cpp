@@ -2,8 +2,10 @@
 
 #include "qwen/Import/Checkpoint/Gguf.h"
 
+#include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/JsonValue.h"
+#include "qwen/ABI/KernelABI.h"
 #include "qwen/ABI/Text.h"
 
 #include <algorithm>
@@ -17,7 +19,8 @@ namespace fs = std::filesystem;
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// A module's name in the Hugging Face model and in a GGUF file.
+/// The name of a module or a tensor in the Hugging Face model and in a GGUF
+/// file.
 struct ModuleName {
   std::string_view model;
   std::string_view own;
@@ -43,46 +46,69 @@ static constexpr ModuleName kLayerModules[] = {
     {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
 };
+/// Those of a hybrid's layer that it does not share with others.
+static constexpr ModuleName kHybridModules[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"linear_attn.in_proj_qkv", "attn_qkv"},
+    {"linear_attn.in_proj_z", "attn_gate"},
+    {"linear_attn.in_proj_a", "ssm_alpha"},
+    {"linear_attn.in_proj_b", "ssm_beta"},
+    {"linear_attn.A_log", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"linear_attn.conv1d", "ssm_conv1d"},
+    {"linear_attn.norm", "ssm_norm"},
+    {"linear_attn.out_proj", "ssm_out"},
+};
 static constexpr ModuleName kLayer = {"model.layers.", "blk."};
 /// The name of q, k and v in one tensor.
 static constexpr std::string_view kFused = "attn_qkv";
 
-/// `name` with its module's member `from` replaced by the member `to`. Returns
-/// the name unchanged if no module has it.
-static std::string rename(std::string_view name,
+/// `name` with the member `from` of its row in `modules` replaced by the member
+/// `to`, or nullopt.
+static std::optional<std::string> renameIn(std::span<const ModuleName> modules,
+                                           std::string_view name,
+                                           std::string_view ModuleName::*from,
+                                           std::string_view ModuleName::*to) {
+  for (const ModuleName &module : modules) {
+    const std::string_view own = module.*from;
+    if (name.starts_with(own) &&
+        (name.size() == own.size() || name[own.size()] == '.'))
+      return std::string(module.*to) + std::string(name.substr(own.size()));
+  }
+  return std::nullopt;
+}
+
+/// The other name of the tensor `name` of a model, from `from` to `to`. Returns
+/// the name unchanged if no row has it.
+static std::string rename(const ModelConfig &model, std::string_view name,
                           std::string_view ModuleName::*from,
                           std::string_view ModuleName::*to) {
-  const size_t end = name.rfind('.');
-  if (end == name.npos)
+  if (!name.starts_with(kLayer.*from))
+    return renameIn(kModules, name, from, to).value_or(std::string(name));
+  const size_t begin = (kLayer.*from).size();
+  const size_t dot = name.find('.', begin);
+  if (dot == name.npos)
     return std::string(name);
-  std::string_view module = name.substr(0, end);
-  std::span<const ModuleName> modules = kModules;
-  std::string prefix;
-  if (module.starts_with(kLayer.*from)) {
-    const size_t begin = (kLayer.*from).size();
-    const size_t dot = module.find('.', begin);
-    if (dot == module.npos)
-      return std::string(name);
-    prefix = std::string(kLayer.*to) +
-             std::string(module.substr(begin, dot + 1 - begin));
-    module.remove_prefix(dot + 1);
-    modules = kLayerModules;
-  }
-  const auto found = std::ranges::find(modules, module, from);
-  if (found == modules.end())
+  const std::string_view tensor = name.substr(dot + 1);
+  std::optional<std::string> found;
+  if (infoOf(model.architecture).isHybrid)
+    found = renameIn(kHybridModules, tensor, from, to);
+  if (!found)
+    found = renameIn(kLayerModules, tensor, from, to);
+  if (!found)
     return std::string(name);
-  return prefix + std::string((*found).*to) + std::string(name.substr(end));
+  return std::string(kLayer.*to) +
+         std::string(name.substr(begin, dot + 1 - begin)) + *found;
 }
 
 namespace {
 /// Adds the tensors of files under the names of the model.
 class TensorAdder {
 public:
-  explicit TensorAdder(StoredTensors &tensors) : tensors(tensors) {}
+  TensorAdder(const ModelConfig &model, StoredTensors &tensors)
+      : model(model), tensors(tensors) {}
 
-  void add(const StoredTensor &tensor) {
-    add(rename(tensor.name, &ModuleName::own, &ModuleName::model), tensor);
-  }
+  void add(const StoredTensor &tensor) { add(tensor.name, tensor); }
 
   /// Adds the parts of tensors that hold q, k and v, which have these numbers
   /// of outputs.
@@ -107,7 +133,7 @@ public:
         first += size;
         std::string own = all.name;
         own.replace(own.find(kFused), kFused.size(), kProjections[i]);
-        add(rename(own, &ModuleName::own, &ModuleName::model), tensor);
+        add(own, tensor);
       }
     }
   }
@@ -121,11 +147,14 @@ private:
   static constexpr std::string_view kProjections[] = {"attn_q", "attn_k",
                                                       "attn_v"};
 
-  void add(std::string name, const StoredTensor &tensor) {
-    if (!tensors.add(std::move(name), tensor))
+  /// Adds a tensor that has the name `own` in files.
+  void add(std::string_view own, const StoredTensor &tensor) {
+    if (!tensors.add(rename(model, own, &ModuleName::own, &ModuleName::model),
+                     tensor))
       throw Error(nameOf(tensor) + " is there twice");
   }
 
+  const ModelConfig &model;
   StoredTensors &tensors;
 };
 } // namespace
@@ -156,7 +185,10 @@ private:
   }
 
   void readArchitecture();
-  void refuseUnsupported(const ModelConfig &model);
+  void readRope(ModelConfig &model);
+  void readYarn(ModelConfig &model);
+  void readHybrid(ModelConfig &model);
+  void refuseUnsupported();
 
   const std::string &path;
   const JsonSource source;
@@ -175,23 +207,82 @@ void ConfigReader::readArchitecture() {
       architecture = static_cast<Architecture>(&info - kArchitectures);
       return;
     }
-  name.refuse("supported are qwen2 (Qwen2, Qwen2.5) and qwen3");
+  name.refuse("supported are qwen2 (Qwen2, Qwen2.5), qwen3 and qwen35");
 }
 
-/// Rejects features that would change the model but not its sizes.
-void ConfigReader::refuseUnsupported(const ModelConfig &model) {
+/// Reads YaRN's parameters, by the names and rules of llama.cpp.
+void ConfigReader::readYarn(ModelConfig &model) {
+  const auto number = [&](const std::string &key, double least, double most,
+                          double other) {
+    const auto found = find("rope.scaling." + key);
+    return found ? found->number(least, most) : other;
+  };
+  for (const auto &[key, value] : {std::pair("yarn_log_multiplier", 0.0),
+                                   std::pair("yarn_ext_factor", 1.0)})
+    if (number(key, -1e6, 1e6, value) != value)
+      at("rope.scaling." + std::string(key))
+          .refuse("supported is " + std::to_string(static_cast<int>(value)));
+  numerics::Yarn yarn;
+  yarn.factor = at("rope.scaling.factor").number(1, 1e6);
+  const auto positions = find("rope.scaling.original_context_length");
+  yarn.positions =
+      positions ? positions->integer(1, kMaxModelPosition) : model.maxPosition;
+  yarn.slow = number("yarn_beta_slow", 1e-6, 1e6, yarn.slow);
+  yarn.fast = number("yarn_beta_fast", yarn.slow, 1e6, yarn.fast);
+  double attentionFactor = numerics::yarnAttentionFactor(yarn.factor);
+  for (const char *key : {"attn_factor", "yarn_attn_factor"})
+    attentionFactor *= number(key, 1e-6, 1e6, 1);
+  setYarn(model, yarn, attentionFactor);
+}
+
+/// Reads the rotary embedding. Kernels rotate multiples of 8 values.
+void ConfigReader::readRope(ModelConfig &model) {
+  model.ropeTheta = at("rope.freq_base").number(1e-30, 1e30);
+  model.rotatedDim = model.headDim;
+  if (const auto rotated = find("rope.dimension_count")) {
+    model.rotatedDim = rotated->integer(0, INT32_MAX);
+    if (infoOf(architecture).isHybrid)
+      rotated->multiple(8, 8, model.headDim);
+    else if (model.rotatedDim != model.headDim)
+      rotated->refuse("supported are all " + std::to_string(model.headDim) +
+                      " values of a head");
+  }
   const auto type = find("rope.scaling.type");
+  if (type && type->string() == "yarn")
+    return readYarn(model);
   if (type && type->string() != "none")
-    type->refuse("supported is \"none\"");
+    type->refuse("supported are \"none\" and \"yarn\"");
   for (const char *key : {"rope.scaling.factor", "rope.scale_linear"})
     if (const auto factor = find(key); factor && !type &&
                                        factor->number(0, 1e9) != 0 &&
                                        factor->number(0, 1e9) != 1)
       factor->refuse("supported is 1");
-  if (const auto rotated = find("rope.dimension_count");
-      rotated && rotated->integer(0, INT32_MAX) != model.headDim)
-    rotated->refuse("supported are all " + std::to_string(model.headDim) +
-                    " values of a head");
+}
+
+/// Reads the sizes of linear attention. The tensors say which layers have it.
+void ConfigReader::readHybrid(ModelConfig &model) {
+  model.isConverted = true;
+  if (const auto draft = find("nextn_predict_layers"))
+    model.layers -= draft->integer(0, model.layers - 1);
+  at("ssm.conv_kernel").integer(kConvolutionTaps, kConvolutionTaps);
+  const JsonValue heads = at("ssm.time_step_rank");
+  DeltaRuleShape &shape = model.deltaRule;
+  shape.keyHeads = at("ssm.group_count").integer(1, kMaxModelCount);
+  shape.keyDim = at("ssm.state_size").multiple(kGroup, kGroup, 256);
+  shape.valueHeads = heads.integer(1, kMaxModelCount);
+  if (shape.valueHeads % shape.keyHeads != 0)
+    heads.fail("a multiple of ssm.group_count, " +
+               std::to_string(shape.keyHeads) + ",");
+  const JsonValue values = at("ssm.inner_size");
+  shape.valueDim = values.integer(1, kMaxModelWidth) / shape.valueHeads;
+  values.multiple(kGroup * shape.valueHeads, kGroup * shape.valueHeads,
+                  256 * shape.valueHeads);
+  if (model.headDim % kGroup != 0)
+    at("attention.key_length").fail("a multiple of " + std::to_string(kGroup));
+}
+
+/// Rejects features that would change the model but not its sizes.
+void ConfigReader::refuseUnsupported() {
   for (const char *key : {"expert_count", "attention.sliding_window"})
     if (const auto found = find(key); found && found->integer(0, INT32_MAX) > 0)
       found->refuse("supported is 0");
@@ -225,10 +316,11 @@ ModelConfig ConfigReader::readModel() {
       values && values->integer(1, kMaxModelCount) != model.headDim)
     values->fail(std::to_string(model.headDim) + ", as in key_length,");
   checkSizes(path, model);
-  model.rotatedDim = model.headDim;
-  model.ropeTheta = at("rope.freq_base").number(1e-30, 1e30);
+  readRope(model);
   model.rmsNormEps = at("attention.layer_norm_rms_epsilon").number(1e-30, 1);
-  refuseUnsupported(model);
+  if (infoOf(architecture).isHybrid)
+    readHybrid(model);
+  refuseUnsupported();
   return model;
 }
 
@@ -293,7 +385,7 @@ public:
         gguf(std::move(gguf)) {}
 
   std::string ownName(std::string_view name) const override {
-    return rename(name, &ModuleName::model, &ModuleName::own);
+    return rename(config(), name, &ModuleName::model, &ModuleName::own);
   }
 
   std::optional<CheckpointTokenizer> readTokenizer() const override {
@@ -362,16 +454,22 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
 
   ConfigReader reader(gguf, where);
   ModelConfig model = reader.readModel();
-  TensorAdder adder(tensors);
+  const bool isHybrid = infoOf(model.architecture).isHybrid;
+  TensorAdder adder(model, tensors);
   std::vector<StoredTensor> fused;
   for (const StoredTensor &tensor : gguf.tensors)
-    if (tensor.name.find("." + std::string(kFused) + ".") != tensor.name.npos)
+    if (!isHybrid &&
+        tensor.name.find("." + std::string(kFused) + ".") != tensor.name.npos)
       fused.push_back(tensor);
     else
       adder.add(tensor);
   const int64_t keys = model.kvHeads * model.headDim;
   adder.addFused(fused, std::array{model.heads * model.headDim, keys, keys});
   gguf.tensors.clear();
+  for (int64_t layer = 0; isHybrid && layer < model.layers; ++layer)
+    model.isLinear.push_back(
+        tensors.find("model.layers." + std::to_string(layer) +
+                     ".linear_attn.out_proj.weight") != nullptr);
 
   const StoredTensor *embedding = tensors.find("model.embed_tokens.weight");
   if (!embedding)

@@ -11,8 +11,9 @@
 
 using namespace qwen;
 
-/// Values of tokenizer.ggml.pre that split text by Qwen's regular expression.
-static constexpr std::string_view kWordRules[] = {"qwen2", "deepseek-r1-qwen"};
+/// Values of tokenizer.ggml.pre that split text by Qwen's regular expressions.
+static constexpr std::string_view kWordRules[] = {"qwen2", "deepseek-r1-qwen",
+                                                  "qwen35"};
 
 namespace {
 /// Values of tokenizer.ggml.token_type.
@@ -87,9 +88,10 @@ qwen::readGgufTokenizer(const GgufFile &gguf,
     model->refuse("supported is \"gpt2\"");
   const JsonValue words = root.at("tokenizer.ggml.pre");
   if (std::ranges::find(kWordRules, words.string()) == std::end(kWordRules))
-    words.refuse("supported is \"qwen2\"");
+    words.refuse("supported are \"qwen2\" and \"qwen35\"");
 
   CheckpointTokenizer result;
+  result.marksJoinLetters = words.string() == "qwen35";
   result.checkpoint = result.vocabFile = result.mergesFile =
       result.chatTemplateFile = file;
   addTokens(gguf, path, result);

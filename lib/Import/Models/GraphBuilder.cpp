@@ -29,6 +29,7 @@ struct WeightForm {
   /// The outputs of the tensor that it has, under a name of their own.
   OutputsAttr outputs = {};
   llvm::StringRef name = {};
+  TiledAttr tiled = {};
   bool isExact = false;
 };
 
@@ -38,7 +39,7 @@ public:
   GraphBuilder(const Checkpoint &checkpoint, MLIRContext &context)
       : config(checkpoint.config()), checkpoint(checkpoint), builder(&context),
         module(ModuleOp::create(at("model"))), weights(&context) {
-    if (infoOf(config.architecture).isHybrid)
+    if (infoOf(config.architecture).isHybrid && !config.isConverted)
       normForm.map = WeightMap::PlusOne;
   }
 
@@ -65,6 +66,7 @@ private:
                 std::optional<int64_t> headDim = {});
   std::pair<Value, Value> queriesAndGate(const std::string &path, Value input);
   Value attention(int64_t layer, Value input);
+  TiledAttr tiled(int64_t axis, int64_t first, int64_t size);
   Value linearAttention(int64_t layer, Value input);
   Value mlp(const std::string &path, Value input);
   void setFacts();
@@ -109,8 +111,7 @@ FlatSymbolRefAttr GraphBuilder::weight(const Twine &tensor,
   if (llvm::ArrayRef(stored->shape) != needed)
     throw Error(what + " has shape " + shapeText(stored->shape) + " when " +
                 shapeText(needed) + " is needed");
-  if (!stored->type ||
-      ((shape.size() == 1 || form.isExact) && isBlocks(*stored->type)))
+  if (!stored->type || (shape.size() == 1 && isBlocks(*stored->type)))
     throw Error(what + " has dtype " + stored->typeName +
                 " when F32, F16 or BF16 is needed");
   auto op = WeightOp::create(weights, at(symbol), symbol, shape, *stored->type,
@@ -118,6 +119,8 @@ FlatSymbolRefAttr GraphBuilder::weight(const Twine &tensor,
   op.setMap(form.map);
   if (form.outputs)
     op.setOutputsAttr(form.outputs);
+  if (form.tiled)
+    op.setTiledAttr(form.tiled);
   op.setExact(form.isExact);
   return reference;
 }
@@ -210,6 +213,15 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
   return linear(path + ".o_proj", o, config.hiddenSize);
 }
 
+/// The order of value heads of `size` from `first` on; null where the tensors
+/// have that of the graph.
+TiledAttr GraphBuilder::tiled(int64_t axis, int64_t first, int64_t size) {
+  const int64_t keys = config.deltaRule.keyHeads;
+  if (!config.isConverted || keys == 1 || keys == config.deltaRule.valueHeads)
+    return {};
+  return TiledAttr::get(builder.getContext(), axis, first, keys, size);
+}
+
 /// Linear attention of one layer, from the normed activations to the result of
 /// out_proj.
 Value GraphBuilder::linearAttention(int64_t layer, Value input) {
@@ -217,24 +229,35 @@ Value GraphBuilder::linearAttention(int64_t layer, Value input) {
   const std::string tensor = "model." + path;
   const auto &[keyHeads, keyDim, heads, valueDim] = config.deltaRule;
   const int64_t channels = config.deltaRule.channels();
-  const WeightForm exact = {.isExact = true};
-  Value qkv = linear(path + ".in_proj_qkv", input, channels);
-  Value z = linear(path + ".in_proj_z", input, heads * valueDim);
+  const int64_t keys = 2 * keyHeads * keyDim;
+  const WeightForm exact = {.tiled = tiled(0, 0, 1), .isExact = true};
+  Value qkv = linear(path + ".in_proj_qkv", input, channels,
+                     {.tiled = tiled(0, keys, valueDim)});
+  Value z = linear(path + ".in_proj_z", input, heads * valueDim,
+                   {.tiled = tiled(0, 0, valueDim)});
   Value b = linear(path + ".in_proj_b", input, heads, exact);
   Value a = linear(path + ".in_proj_a", input, heads, exact);
 
+  WeightForm taps = {
+      .stored = {channels, 1, kConvolutionTaps},
+      .tiled = tiled(0, kConvolutionTaps * keys, kConvolutionTaps * valueDim)};
+  if (config.isConverted)
+    taps.stored = {channels, kConvolutionTaps};
   ShortConvolutionOp::Properties convolution;
-  convolution.setWeight(weight(tensor + ".conv1d.weight",
-                               {kConvolutionTaps * channels},
-                               {.stored = {channels, 1, kConvolutionTaps}}));
+  convolution.setWeight(
+      weight(tensor + ".conv1d.weight", {kConvolutionTaps * channels}, taps));
   convolution.setLayer(builder.getI64IntegerAttr(layer));
   qkv = ShortConvolutionOp::create(builder, at(path + ".conv1d"),
                                    TypeRange(qkv.getType()), ValueRange(qkv),
                                    convolution);
 
   DeltaGatesOp::Properties gates;
-  gates.setRate(weight(tensor + ".A_log", {heads}, {.map = WeightMap::Exp}));
-  gates.setBias(weight(tensor + ".dt_bias", {heads}));
+  gates.setRate(
+      weight(tensor + ".A_log", {heads},
+             {.map = config.isConverted ? WeightMap::Negate : WeightMap::Exp,
+              .tiled = tiled(0, 0, 1)}));
+  gates.setBias(
+      weight(tensor + ".dt_bias", {heads}, {.tiled = tiled(0, 0, 1)}));
   auto gate = DeltaGatesOp::create(builder, at(path + ".gates"),
                                    TypeRange({a.getType(), a.getType()}),
                                    ValueRange({a, b}), gates);
@@ -248,7 +271,8 @@ Value GraphBuilder::linearAttention(int64_t layer, Value input) {
   o = rmsNorm(path + ".norm", o, {}, valueDim);
   o = SwiGluOp::create(builder, at(path + ".gate"), TypeRange(o.getType()),
                        ValueRange({z, o}), SwiGluOp::Properties());
-  return linear(path + ".out_proj", o, config.hiddenSize);
+  return linear(path + ".out_proj", o, config.hiddenSize,
+                {.tiled = tiled(1, 0, valueDim)});
 }
 
 Value GraphBuilder::mlp(const std::string &path, Value input) {

@@ -59,7 +59,7 @@ inline constexpr ArchitectureInfo kArchitectures[] = {
      /*isHybrid=*/false, /*hasAxes=*/false, /*hasTextConfig=*/false,
      "Qwen2, Qwen2.5"},
     {"Qwen3ForCausalLM", "qwen3", /*hasBiases=*/false, /*hasHeadNorms=*/true},
-    {"Qwen3_5ForCausalLM", "", /*hasBiases=*/false, /*hasHeadNorms=*/true,
+    {"Qwen3_5ForCausalLM", "qwen35", /*hasBiases=*/false, /*hasHeadNorms=*/true,
      /*isHybrid=*/true, /*hasAxes=*/true},
     {"Qwen3_5ForConditionalGeneration", "", /*hasBiases=*/false,
      /*hasHeadNorms=*/true, /*isHybrid=*/true, /*hasAxes=*/true,
@@ -93,6 +93,10 @@ struct ModelConfig : ModelShape {
   /// Whether each layer has linear attention; empty in models without it.
   std::vector<bool> isLinear;
   DeltaRuleShape deltaRule{};
+  /// Whether the tensors of a hybrid have what llama.cpp makes of them: norms
+  /// with the 1 added, rates -exp(A_log) in place of A_log, and value heads in
+  /// the order of WeightOp's `tiled`.
+  bool isConverted = false;
   /// The values of a head that are rotated, its first ones.
   int64_t rotatedDim;
   /// Maximum number of positions: max_position_embeddings, with YaRN what its
@@ -108,6 +112,11 @@ struct ModelConfig : ModelShape {
 inline constexpr int64_t kMaxModelWidth = 1 << 24;
 inline constexpr int64_t kMaxModelCount = 1 << 16;
 inline constexpr int64_t kMaxModelPosition = int64_t{1} << 30;
+
+/// Gives `model` these parameters of YaRN and as many positions as they make
+/// of those in training. `attentionFactor` is the factor of cos and sin.
+void setYarn(ModelConfig &model, const numerics::Yarn &yarn,
+             double attentionFactor);
 
 /// Throws Error, which begins with `path`, for a head_dim or a K of a product
 /// that is not supported (ModelShape).
