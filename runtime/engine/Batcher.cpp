@@ -139,7 +139,8 @@ void Batcher::preemptLast() {
 }
 
 void Batcher::leave(Job &job) {
-  if (options.prefixCache && !job.request.onHidden)
+  const bool hasAnswer = !job.request.onHidden && !job.request.onLogits;
+  if (options.prefixCache && hasAnswer)
     prefixCache.snapshot(job.sequence, job.tokens, job.prefix);
   close(job);
 }

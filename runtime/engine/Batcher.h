@@ -120,7 +120,8 @@ private:
   /// Keeps full pages and reports progress after a step.
   void advance(Job &job);
   void preemptLast();
-  /// Takes a snapshot for the tokens of a request, and closes its sequence.
+  /// Closes the sequence of a request. Takes a snapshot first, unless the
+  /// request gets no answer.
   void leave(Job &job);
   void close(Job &job);
   void fail(Job &job, const Error &error);

@@ -351,6 +351,20 @@ TEST_F(BatcherTest, ASnapshotNeedsItsPages) {
   }
 }
 
+TEST_F(BatcherTest, OnlyAnswersAreContinued) {
+  open({.threads = 1, .sequences = 3, .snapshotBytes = 1024}, {}, 400, 64,
+       /*fixed=*/true);
+  Request request;
+  request.prompt = tokens(20);
+  request.onHidden = [](std::span<const float>) {};
+  add(request);
+  request.onHidden = {};
+  request.onLogits = [](std::span<const float>) {};
+  add(request);
+  finish();
+  EXPECT_EQ(engine->state().freeSnapshots(), 8);
+}
+
 // It has gone back to a position where a snapshot is due, and lost pages.
 TEST_F(BatcherTest, AFailedRequestTakesNoSnapshot) {
   open({.threads = 1, .snapshotBytes = 1024}, {}, 400, 64, /*fixed=*/true);
