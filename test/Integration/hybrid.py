@@ -3,6 +3,7 @@
   hybrid.py MODEL_FOLDER TEMPLATES WORKDIR      the tokenizer is that of MODEL_FOLDER (models/stories)
 """
 import atexit
+import concurrent.futures
 import json
 import pathlib
 import shutil
@@ -55,6 +56,10 @@ class Server:
         atexit.register(self.process.kill)
         self.port = self.process.stderr.readline().rsplit(":", 1)[1].strip()
 
+    def metric(self, name):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as reply:
+            return float(next(line for line in reply.read().decode().splitlines() if line.startswith(name + "{")).split()[-1])
+
     def chat(self, messages, **more):
         """The answer's text, and the tokens of the prompt: all, and those that were not read."""
         body = {"messages": messages, "max_tokens": 40, "seed": 1, "ignore_eos": True, **more}
@@ -84,7 +89,22 @@ def turns_read_what_is_new(model):
                 messages.append({"role": "assistant", "content": answer})
 
 
+def answers_at_load(model):
+    """Preempted requests go on with the same bits, from snapshots at many positions."""
+    plain = Server(model, "--no-prefix-cache")
+    busy = Server(model, "--kv-pages", "9", "--sequences", "4", "--snapshot-every", "50", "--snapshot-bytes", "300000")
+    conversations = [[{"role": "user", "content": f"{line} {'Why? ' * (20 * i)}"}] for i in range(4) for line in LINES]
+    expected = [plain.chat(messages, max_tokens=120)[0] for messages in conversations]
+    for _ in range(2):
+        with concurrent.futures.ThreadPoolExecutor(len(conversations)) as pool:
+            found = list(pool.map(lambda messages: busy.chat(messages, max_tokens=120), conversations))
+        checks.check([answer for answer, _, _ in found] == expected, "the answers depend on the load")
+    checks.check(any(cached for _, _, cached in found), "no snapshot was of use")
+    checks.check(busy.metric("vllm:num_preemptions_total") > 0, "no request was preempted")
+
+
 model = compiled()
 chat_answers_as_generate(model)
 turns_read_what_is_new(model)
+answers_at_load(model)
 checks.finish()
