@@ -17,7 +17,7 @@ import sys
 import gguf
 import numpy as np
 
-from checks import Checks, compile_model, logits, read_safetensors, run, write_checkpoint
+from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, write_checkpoint
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 checks = Checks()
@@ -103,6 +103,17 @@ def check_kept(name, kept):
     # The activations are quantized.
     check_logits(name, model, 2e-2)
     check_tokenizer(model)
+    check_reference(file, model)
+
+
+def check_reference(file, model):
+    """The logits of a file compiled with `--weights keep` are those of the plain C++ model, bit for bit."""
+    ids = list(range(1, 40, 3))
+    found = logits(model, ids, WORK / "logits.npy")
+    run(["reference-logits", file, "keep", "f16", join(ids), WORK / "reference"])
+    expected = np.fromfile(WORK / "reference", np.float32).reshape(len(ids), -1)
+    checks.check(np.isfinite(found).all() and np.array_equal(found.view(np.uint32), expected.view(np.uint32)),
+                 f"{file.name}: the logits are not those of the reference")
 
 
 # A folder and a file of the same model
@@ -236,6 +247,39 @@ def check_twins(name, kind, *options):
     checks.check(expected.read_bytes() == found.read_bytes(), f"{name}: a file in {kind} gives another model")
 
 
+def random_blocks(rng, kind, shape):
+    """Random bytes with small scales and minimums."""
+    types = gguf.GGMLQuantizationType
+    values, size = gguf.GGML_QUANT_SIZES[kind]
+    data = rng.integers(0, 256, (shape[0] * shape[1] // values, size), dtype=np.uint8)
+    if kind == types.MXFP4:
+        data[:, 0] = rng.integers(115, 120, len(data))
+        return data.tobytes()
+    places = {types.Q2_K: (80, 82), types.Q3_K: (108,), types.Q6_K: (208,), types.Q5_K: (0, 2), types.Q5_1: (0, 2)}
+    for place in places.get(kind, (0,)):
+        scales = rng.uniform(1, 3, len(data)) * (2e-5 if values == 256 else 5e-4)
+        data[:, place:place + 2] = scales.astype("<f2").view(np.uint8).reshape(-1, 2)
+    return data.tobytes()
+
+
+def check_random_blocks():
+    """A model with a matrix of each type of integers that the goldens lack."""
+    types = gguf.GGMLQuantizationType
+    kinds = [types.Q5_1, types.Q5_K, types.IQ4_XS, types.IQ4_NL, types.Q3_K, types.Q2_K, types.MXFP4, types.Q6_K]
+    shape, rng = ("qwen3", 256, 1, 4, 2, 64, 256, 64, True), np.random.default_rng(3)
+    tensors, matrices = [], 0
+    for name, dims in tensors_of(*shape):
+        if len(dims) == 2:
+            kind, matrices = kinds[matrices % len(kinds)], matrices + 1
+            tensors.append((own_name(name, False), kind, dims, random_blocks(rng, kind, dims)))
+        else:
+            tensors.append((own_name(name, False), types.F32, dims, np.ones(dims, "<f4").tobytes()))
+    checks.check(matrices == len(kinds), "a type has no matrix")
+    file = WORK / "random.gguf"
+    write_gguf(file, keys_of(config_of(*shape) | {"bos_token_id": 0, "eos_token_id": 1}), tensors)
+    check_reference(file, compile_model(file, WORK / "random.qwen"))
+
+
 shutil.rmtree(WORK, ignore_errors=True)
 WORK.mkdir(parents=True)
 for model in ("qwen2-fused_qkv", "qwen3-split", "qwen3-q4_k_m"):
@@ -245,6 +289,7 @@ check_kept("qwen3-q4_k_m", [
     "from Q4_K: 10 matrices, 243.0 KiB, kept exactly in q4_k, 243.0 KiB",
     "from Q6_K: 3 matrices, 131.2 KiB, kept exactly in q6_k, 131.2 KiB",
 ])
+check_random_blocks()
 for model in ("qwen2-yarn-bf16", "qwen3_5-text-f32"):
     shutil.copytree(INPUTS / "checkpoints" / model, WORK / model, ignore=shutil.ignore_patterns("generation_config.json"))
     check_twins(model, None)

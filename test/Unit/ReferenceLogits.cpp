@@ -2,9 +2,10 @@
 //
 // reference-logits CHECKPOINT WEIGHTS KV IDS OUT [NAME=FORMAT]...
 //
-// Reads config.json and model*.safetensors itself, runs ReferenceModel.h and
-// writes the logits of all positions as f32. NAME is a matrix with another
-// format than WEIGHTS. test/Integration/random_models.py compares them.
+// Reads config.json and model*.safetensors itself, or a GGUF file of a Qwen2 or
+// Qwen3, runs ReferenceModel.h and writes the logits of all positions as f32.
+// NAME is a matrix with another format than WEIGHTS, which may be "keep".
+// test/Integration/random_models.py and gguf_files.py compare them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,8 +13,10 @@
 #include "Safetensors.h"
 
 #include "qwen/ABI/Error.h"
+#include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Math.h"
+#include "qwen/Numerics/Stored.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -27,23 +30,18 @@ using nlohmann::json;
 using namespace qwen::test;
 
 namespace {
-/// Reads a model from a folder.
-class Checkpoint {
+/// Reads a model from a folder or a GGUF file.
+class ModelReader {
 public:
-  /// Matrices get the format `weights`, but those that `others` names.
-  Checkpoint(const std::string &folder, WeightFormat weights,
-             std::map<std::string, WeightFormat> others)
+  /// Matrices get the format `weights`, or that of their stored type, but those
+  /// that `others` names.
+  ModelReader(const std::string &path, std::optional<WeightFormat> weights,
+              std::map<std::string, WeightFormat> others)
       : format(weights), formats(std::move(others)) {
-    for (const auto &entry : std::filesystem::directory_iterator(folder))
-      if (const std::string name = entry.path().filename();
-          name.starts_with("model") && name.ends_with(".safetensors"))
-        files.emplace_back(entry.path());
-    std::ifstream text(folder + "/config.json");
-    config = nlohmann::json::parse(text);
-    if (config.contains("text_config")) {
-      prefix = "model.language_model.";
-      config = nlohmann::json(config.at("text_config"));
-    }
+    if (std::filesystem::is_directory(path))
+      readFolder(path);
+    else
+      readGguf(path);
     isHybrid = config.at("model_type") == "qwen3_5_text";
     heads = config.at("num_attention_heads");
     hidden = config.at("hidden_size");
@@ -71,6 +69,42 @@ public:
   }
 
 private:
+  void readFolder(const std::string &folder) {
+    for (const auto &entry : std::filesystem::directory_iterator(folder))
+      if (const std::string name = entry.path().filename();
+          name.starts_with("model") && name.ends_with(".safetensors"))
+        files.emplace_back(entry.path());
+    std::ifstream text(folder + "/config.json");
+    config = nlohmann::json::parse(text);
+    if (config.contains("text_config")) {
+      prefix = "model.language_model.";
+      config = nlohmann::json(config.at("text_config"));
+    }
+  }
+
+  void readGguf(const std::string &path) {
+    gguf = openGguf(path);
+    const ModelConfig &model = gguf->config();
+    config = {{"model_type", infoOf(model.architecture).ggufName},
+              {"vocab_size", model.vocabSize},
+              {"hidden_size", model.hiddenSize},
+              {"num_hidden_layers", model.layers},
+              {"num_attention_heads", model.heads},
+              {"num_key_value_heads", model.kvHeads},
+              {"head_dim", model.headDim},
+              {"intermediate_size", model.intermediateSize},
+              {"rope_theta", model.ropeTheta},
+              {"rms_norm_eps", model.rmsNormEps},
+              {"tie_word_embeddings", model.tied}};
+  }
+
+  /// A tensor of the GGUF file.
+  const StoredTensor &stored(const std::string &name) const {
+    if (const StoredTensor *found = gguf ? gguf->tensors().find(name) : nullptr)
+      return *found;
+    throw Error("no GGUF file has tensor " + name);
+  }
+
   /// YaRN's parameters in rope_parameters or in rope_scaling, or null.
   json yarnParameters() const {
     for (const char *key : {"rope_parameters", "rope_scaling"}) {
@@ -194,6 +228,12 @@ private:
 
   /// A tensor of any type as f32.
   Values vector(const std::string &name) const {
+    if (gguf) {
+      Values values(static_cast<size_t>(stored(name).shape[0]));
+      numerics::dequantize(*stored(name).type, stored(name).bytes.data(),
+                           std::ssize(values), values.data());
+      return values;
+    }
     const auto file =
         std::ranges::find_if(files, [&](const Safetensors &candidate) {
           return candidate.tensors().contains(name);
@@ -211,19 +251,27 @@ private:
 
   Matrix matrix(const std::string &path, int64_t n, int64_t k) const {
     const std::string name = path + ".weight";
+    if (gguf)
+      return {formatOfMatrix(name), n, k, *stored(name).type,
+              stored(name).bytes.data()};
     return {formatOfMatrix(name), n, k, vector(name)};
   }
 
   WeightFormat formatOfMatrix(const std::string &name) const {
     const auto other = formats.find(name);
-    return other == formats.end() ? format : other->second;
+    if (other != formats.end())
+      return other->second;
+    return format ? *format : infoOf(*stored(name).type).kept;
   }
 
+  /// Of a folder.
   std::vector<Safetensors> files;
+  /// None for a folder.
+  std::unique_ptr<Checkpoint> gguf;
   /// Of the names of tensors.
   std::string prefix = "model.";
   bool isHybrid;
-  WeightFormat format;
+  std::optional<WeightFormat> format;
   std::map<std::string, WeightFormat> formats;
   json config;
   int64_t heads, headDim, hidden;
@@ -242,9 +290,11 @@ void write(const std::vector<std::string> &arguments) {
     const size_t split = rule.rfind('=');
     others[rule.substr(0, split)] = formatOf(rule.substr(split + 1));
   }
-  const ReferenceModel model =
-      Checkpoint(arguments[0], formatOf(arguments[1]), std::move(others))
-          .read(parseKvFormat(arguments[2]).value());
+  std::optional<WeightFormat> weights;
+  if (arguments[1] != "keep")
+    weights = formatOf(arguments[1]);
+  const ModelReader reader(arguments[0], weights, std::move(others));
+  const ReferenceModel model = reader.read(parseKvFormat(arguments[2]).value());
   ReferenceSequence sequence(model);
   std::ofstream out(arguments[4], std::ios::binary);
   std::istringstream ids(arguments[3]);

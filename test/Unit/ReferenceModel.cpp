@@ -6,6 +6,7 @@
 #include "qwen/Numerics/DeltaRule.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Kernels.h"
+#include "qwen/Numerics/Stored.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,17 +22,33 @@ static Values zeros(int64_t n) { return Values(static_cast<size_t>(n)); }
 //===----------------------------------------------------------------------===//
 
 Matrix::Matrix(WeightFormat format, int64_t n, int64_t k, const Values &values)
+    : Matrix(format, n, k, StoredType::F32,
+             reinterpret_cast<const uint8_t *>(values.data())) {}
+
+Matrix::Matrix(WeightFormat format, int64_t n, int64_t k, StoredType type,
+               const uint8_t *stored)
     : format(format), n(n), k(k),
       panels(static_cast<size_t>(packedBytes(format, n, k))) {
+  Values values = zeros(kPanelOutputs * k);
   for (int64_t begin = 0; begin < n; begin += kPanelOutputs) {
+    const int64_t count = std::min(kPanelOutputs, n - begin);
+    const auto storedOutput = [&](int64_t i) {
+      return stored + storedBytes(type, (begin + i) * k);
+    };
     const float *outputs[kPanelOutputs] = {};
-    for (int64_t r = 0; r < std::min(kPanelOutputs, n - begin); ++r)
-      outputs[r] = values.data() + (begin + r) * k;
+    for (int64_t i = 0; i < count; ++i)
+      if (!numerics::canKeep(format, type, storedOutput(i), k)) {
+        numerics::dequantize(type, storedOutput(i), k, values.data() + i * k);
+        outputs[i] = values.data() + i * k;
+      }
     uint8_t *panel =
         panels.data() + begin / kPanelOutputs * panelBytes(format, k);
     if (numerics::packPanel(format, outputs, k, panel) !=
         numerics::EncodeStatus::Ok)
       throw Error("a matrix cannot be packed");
+    for (int64_t i = 0; i < count; ++i)
+      if (!outputs[i])
+        numerics::keepOutput(format, type, storedOutput(i), k, i, panel);
   }
 }
 

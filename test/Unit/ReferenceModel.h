@@ -10,6 +10,7 @@
 #define QWEN_TEST_UNIT_REFERENCEMODEL_H
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/StoredTypes.h"
 
 #include <optional>
 #include <vector>
@@ -27,6 +28,10 @@ struct Matrix {
   Matrix() = default;
   /// Packs values [n][k]. Throws Error where they cannot be encoded.
   Matrix(WeightFormat format, int64_t n, int64_t k, const Values &values);
+  /// Packs stored values. Keeps the integers and scales of an output where
+  /// `format` holds them.
+  Matrix(WeightFormat format, int64_t n, int64_t k, StoredType type,
+         const uint8_t *stored);
 
   /// The weights of output `id`.
   Values output(int32_t id) const;
