@@ -363,7 +363,7 @@ TEST_F(TokenizerFilesTest, ReadsTiktoken) {
   for (const char *line : {"YQ==", "YQ== 1", "YQ 0", "Y?== 0", "==== 0", " 0",
                            "YQ==  0", "YQ== 0 "})
     EXPECT_EQ(error(line), file + "line 1 is \"" + line +
-                               "\" when a token of 1 to 1024 bytes in base64 "
+                               "\" when a token of 1 to 256 bytes in base64 "
                                "and its id, 0, are needed");
   EXPECT_EQ(error("YQ== 0\nYQ== 1\n"), file + "line 2 repeats the token \"a\"");
   EXPECT_EQ(error("YQ== 0\nYg== 1\nYWJh 2\n"),

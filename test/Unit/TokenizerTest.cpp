@@ -67,24 +67,27 @@ static std::string base64(std::string_view bytes) {
 
 /// Qwen 1 has the same tokens, in its own file and without merges.
 TEST(Tokenizer, FindsTheMergesOfTiktoken) {
+  // All would take seconds.
+  constexpr int32_t kTokens = 30'000;
   const Tokenizer tokenizer = qwen2Tokenizer();
   std::string lines;
-  for (int32_t id = 0; id < 151643; ++id)
+  for (int32_t id = 0; id < kTokens; ++id)
     lines += base64(tokenizer.tokenBytes(id)) + " " + std::to_string(id) + "\n";
   const CheckpointTokenizer found = readTiktoken("qwen.tiktoken", lines);
   const CheckpointTokenizer expected = *readTokenizerFiles(kInputs / "qwen2");
-  ASSERT_EQ(found.merges.size(), expected.merges.size());
+  ASSERT_EQ(found.merges.size(), kTokens - 256U);
   for (size_t i = 0; i < found.merges.size(); ++i) {
     ASSERT_EQ(found.merges[i].left, expected.merges[i].left) << i;
     ASSERT_EQ(found.merges[i].right, expected.merges[i].right) << i;
   }
-  EXPECT_EQ(found.vocab, expected.vocab);
+  for (const auto &[word, id] : found.vocab)
+    ASSERT_EQ(expected.vocab.at(word), id);
   const TokenizerImport import = buildTokenizer(found);
   const Tokenizer qwen1 = Tokenizer::fromBlob(import.blob);
-  EXPECT_EQ(qwen1.vocabSize(), 151851);
-  EXPECT_EQ(qwen1.findAddedToken("<|im_end|>"), 151645);
-  EXPECT_EQ(qwen1.findAddedToken("<|extra_204|>"), 151850);
-  EXPECT_EQ(qwen1.eosToken(), 151643);
+  EXPECT_EQ(qwen1.vocabSize(), kTokens + 208);
+  EXPECT_EQ(qwen1.findAddedToken("<|im_end|>"), kTokens + 2);
+  EXPECT_EQ(qwen1.findAddedToken("<|extra_204|>"), kTokens + 207);
+  EXPECT_EQ(qwen1.eosToken(), kTokens);
 }
 
 /// Qwen3.5's expression over the vocabulary of Qwen2, which Hugging Face

@@ -12,6 +12,7 @@
 #include "qwen/ABI/TokenizerFormat.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 using namespace qwen;
 
@@ -52,27 +53,33 @@ static std::optional<std::string> fromBase64(std::string_view text) {
   return bytes;
 }
 
-/// The two tokens that the last merge of `token` joins: tokens before it, `id`,
-/// merged in the order of their ids.
+/// The two tokens that the last merge of `token` joins, if tokens before `id`
+/// merge in the order of their ids.
 static std::optional<std::pair<std::string, std::string>>
-lastMerge(const std::map<std::string, uint32_t, std::less<>> &ids,
+lastMerge(const std::unordered_map<std::string, uint32_t> &ids,
           const std::string &token, uint32_t id) {
   std::vector<std::string> parts;
   for (char byte : token)
     parts.emplace_back(1, byte);
+  // The id of each part joined with the next one.
+  std::vector<uint32_t> joined(parts.size() - 1);
+  const auto join = [&](size_t i) {
+    const auto found = ids.find(parts[i] + parts[i + 1]);
+    joined[i] = found == ids.end() ? kNoToken : found->second;
+  };
+  for (size_t i = 0; i < joined.size(); ++i)
+    join(i);
   while (parts.size() > 2) {
-    uint32_t least = id;
-    size_t at = 0;
-    for (size_t i = 0; i + 1 < parts.size(); ++i)
-      if (const auto found = ids.find(parts[i] + parts[i + 1]);
-          found != ids.end() && found->second < least) {
-        least = found->second;
-        at = i;
-      }
-    if (least == id)
+    const auto least = std::ranges::min_element(joined);
+    if (*least >= id)
       return std::nullopt;
-    parts[at] += parts[at + 1];
-    parts.erase(parts.begin() + static_cast<ptrdiff_t>(at) + 1);
+    const auto at = least - joined.begin();
+    parts[static_cast<size_t>(at)] += parts[static_cast<size_t>(at) + 1];
+    parts.erase(parts.begin() + at + 1);
+    joined.erase(least);
+    for (auto i = static_cast<size_t>(std::max<ptrdiff_t>(at - 1, 0));
+         i <= static_cast<size_t>(at) && i < joined.size(); ++i)
+      join(i);
   }
   return std::pair(parts[0], parts[1]);
 }
@@ -81,7 +88,7 @@ lastMerge(const std::map<std::string, uint32_t, std::less<>> &ids,
 static std::vector<std::string> tokensById(const std::filesystem::path &file,
                                            std::string_view text) {
   // The longest of Qwen 1 has 128.
-  constexpr size_t kMostBytes = 1024;
+  constexpr size_t kMostBytes = 256;
   std::vector<std::string> tokens;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -107,7 +114,7 @@ CheckpointTokenizer qwen::readTiktoken(const std::filesystem::path &file,
   CheckpointTokenizer result;
   result.vocabFile = result.mergesFile = result.chatTemplateFile = file;
   const std::vector<std::string> tokens = tokensById(file, text);
-  std::map<std::string, uint32_t, std::less<>> ids;
+  std::unordered_map<std::string, uint32_t> ids;
   for (uint32_t id = 0; id < tokens.size(); ++id) {
     const std::string where = "line " + std::to_string(id + 1);
     const std::string name = quote(tokens[id]);
