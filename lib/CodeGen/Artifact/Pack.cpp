@@ -231,7 +231,7 @@ private:
   /// The error for the first output that cannot be packed.
   Error culprit(const Part &part, const float *const (&outputs)[kPanelOutputs],
                 const Segment *const (&owners)[kPanelOutputs]) {
-    for (int64_t i = 0; i < kPanelOutputs; ++i) {
+    for (int64_t i = 0; i < kPanelOutputs && owners[i]; ++i) {
       const float *only[kPanelOutputs] = {outputs[i]};
       const numerics::EncodeStatus status =
           numerics::packPanel(part.format, only, part.k, bytes.data());
