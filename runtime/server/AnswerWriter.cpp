@@ -363,6 +363,7 @@ ordered_json AnswerWriter::embeddings() const {
 ordered_json AnswerWriter::rerank() const {
   const Parameters &parameters = task.parameters;
   std::vector<const Delta *> best;
+  best.reserve(choices.size());
   for (const Choice &choice : choices)
     best.push_back(&choice.delta);
   std::ranges::sort(best, [](const Delta *a, const Delta *b) {

@@ -117,6 +117,7 @@ static void runPrompts(const Artifact &artifact, int32_t threads,
 static std::vector<Input> embedInputs(const EmbedCommand &command,
                                       const Artifact &artifact) {
   std::vector<Input> inputs;
+  inputs.reserve(command.ids.size());
   for (const std::string &ids : command.ids)
     inputs.push_back({"--ids", {}, parseIds(ids, "--ids")});
   if (!inputs.empty())

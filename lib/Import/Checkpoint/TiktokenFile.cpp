@@ -28,6 +28,16 @@ You are a helpful assistant.<|im_end|>
 /// Tokens of Qwen 1 for any use, behind those of texts and ChatML.
 static constexpr int kExtraTokens = 205;
 
+/// The line of a token, in errors and as the place of a merge.
+static std::string lineOf(size_t id) {
+  return "line " + std::to_string(id + 1);
+}
+
+[[noreturn]] static void fail(const std::filesystem::path &file, size_t id,
+                              const std::string &what) {
+  throw Error(file.string() + " " + lineOf(id) + what);
+}
+
 /// The bytes of `text` in base64, or nullopt if it is none.
 static std::optional<std::string> fromBase64(std::string_view text) {
   constexpr std::string_view kDigits =
@@ -100,10 +110,10 @@ static std::vector<std::string> tokensById(const std::filesystem::path &file,
         line.substr(std::min(space + 1, line.size()));
     if (!bytes || bytes->size() > kMostBytes ||
         number != std::to_string(tokens.size()))
-      throw Error(file.string() + " line " + std::to_string(tokens.size() + 1) +
-                  " is " + quote(line) + " when a token of 1 to " +
-                  std::to_string(kMostBytes) + " bytes in base64 and its id, " +
-                  std::to_string(tokens.size()) + ", are needed");
+      fail(file, tokens.size(),
+           " is " + quote(line) + " when a token of 1 to " +
+               std::to_string(kMostBytes) + " bytes in base64 and its id, " +
+               std::to_string(tokens.size()) + ", are needed");
     tokens.push_back(*bytes);
   }
   return tokens;
@@ -116,19 +126,17 @@ CheckpointTokenizer qwen::readTiktoken(const std::filesystem::path &file,
   const std::vector<std::string> tokens = tokensById(file, text);
   std::unordered_map<std::string, uint32_t> ids;
   for (uint32_t id = 0; id < tokens.size(); ++id) {
-    const std::string where = "line " + std::to_string(id + 1);
-    const std::string name = quote(tokens[id]);
     if (!ids.emplace(tokens[id], id).second)
-      throw Error(file.string() + " " + where + " repeats the token " + name);
+      fail(file, id, " repeats the token " + quote(tokens[id]));
     result.vocab.emplace(byteLevel(tokens[id]), id);
     if (tokens[id].size() == 1)
       continue;
     const auto merge = lastMerge(ids, tokens[id], id);
     if (!merge)
-      throw Error(file.string() + " " + where + ": no tokens before " + name +
-                  " merge to it");
+      fail(file, id,
+           ": no tokens before " + quote(tokens[id]) + " merge to it");
     result.merges.push_back(
-        {byteLevel(merge->first), byteLevel(merge->second), where});
+        {byteLevel(merge->first), byteLevel(merge->second), lineOf(id)});
   }
   auto next = static_cast<uint32_t>(tokens.size());
   const auto add = [&](const std::string &special) {
