@@ -184,10 +184,10 @@ QWEN_RUN(SwiGluF32) {
          [&] { function(o.x.data(), o.w.data(), kDepth, o.y.data()); });
 }
 QWEN_RUN(SwiGluQ8) {
-  Blocks block(1, kActivationBlock);
-  repeat(state, 2 * kFloat * kActivationBlock + block.bytes(), 0, [&] {
-    function(o.x.data(), o.w.data(), kActivationBlock, block.q.data(),
-             block.d.data(), block.sums.data());
+  Blocks blocks(1, kStackValues);
+  repeat(state, 2 * kFloat * kStackValues + blocks.bytes(), 0, [&] {
+    function(o.x.data(), o.w.data(), kStackValues, blocks.q.data(),
+             blocks.d.data(), blocks.sums.data());
   });
 }
 QWEN_RUN(CheckFinite) {

@@ -100,9 +100,9 @@ void numerics::swiGluF32(const float *gate, const float *up, int64_t n,
 
 int32_t numerics::swiGluQ8(const float *gate, const float *up, int64_t n,
                            int8_t *q, float *d, int32_t *sums) {
-  float y[kActivationBlock];
+  float y[kStackValues];
   swiGluF32(gate, up, n, y);
-  return quantizeBlock(y, n, q, d, sums);
+  return quantizeQ8(y, n, q, d, sums);
 }
 
 void numerics::rope(const float *x, const float *cos, const float *sin,

@@ -93,7 +93,8 @@ void verify::checkKernel(Cases &cases,
 
 void verify::checkKernel(Cases &cases, const Compared<KernelOp::SwiGluQ8> &of) {
   Random random(10);
-  for (int64_t n = kGroup; n <= kActivationBlock; n += kGroup)
+  for (int64_t n = kGroup; n <= kStackValues;
+       n += n < kActivationBlock ? kGroup : kActivationBlock + kGroup)
     for (Values kind : kValues)
       for (int round = 0; round < 8; ++round) {
         const std::string name = describe('n', n, kind);

@@ -32,7 +32,10 @@ ReferenceLayer randomLayer(int64_t hidden, int64_t heads, int64_t kvHeads,
                            int64_t headDim, bool norms, bool biases,
                            Random &random) {
   const int64_t q = heads * headDim, k = kvHeads * headDim;
-  const int64_t ffn = 32 * (random.between(0, 3) ? random.between(1, 3) : 5);
+  // Seldom more than a call of SwiGLU takes.
+  const int64_t ffn = 32 * (random.between(0, 3)   ? random.between(1, 3)
+                            : random.between(0, 7) ? 5
+                                                   : 37);
   const WeightFormat qkv = randomFormat(random), pair = randomFormat(random);
   const auto some = [&](bool has, int64_t n) {
     return has ? random.values(n) : Values();

@@ -157,10 +157,9 @@ std::vector<Calls> callsOf<KernelOp::QuantizeQ8>(const Token &token) {
 }
 template <>
 std::vector<Calls> callsOf<KernelOp::SwiGluF32>(const Token &token) {
-  // A call is a block.
   const int64_t n = token.shape().intermediateSize;
-  const int64_t blocks = n / kActivationBlock, rest = n % kActivationBlock;
-  return {{{kActivationBlock}, static_cast<double>(blocks)},
+  const int64_t whole = n / kStackValues, rest = n % kStackValues;
+  return {{{kStackValues}, static_cast<double>(whole)},
           {{rest}, rest != 0 ? 1.0 : 0.0}};
 }
 template <> std::vector<Calls> callsOf<KernelOp::SwiGluQ8>(const Token &token) {

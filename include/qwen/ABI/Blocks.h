@@ -26,6 +26,10 @@ inline constexpr int64_t kGroup = 32;
 /// Groups in a whole activation block.
 inline constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
 
+/// Most values of a token in a call of a kernel that keeps them on the stack:
+/// 8 activation blocks, whose chains of operations overlap.
+inline constexpr int64_t kStackValues = 8 * kActivationBlock;
+
 /// Positions in one page of the KV cache.
 inline constexpr int64_t kPageTokens = 64;
 

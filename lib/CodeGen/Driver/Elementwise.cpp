@@ -140,23 +140,28 @@ struct Input {
 } // namespace
 
 /// Calls compute(token, first, size, a, b) for the thread's share of the blocks
-/// of n values of each token. The block begins with value `first` and at `a`
-/// and `b` in the inputs.
+/// of n values of each token. A call takes blocks of one token, up to
+/// kStackValues: `size` values from value `first` on, at `a` and `b` in the
+/// inputs.
 template <typename Compute>
 QWEN_SPECIALISED static void forBlocks(const Context *context, int32_t thread,
                                        int64_t n, Input x, Input y,
                                        const Compute &compute) {
   const int64_t blocks = ceilDiv(n, kActivationBlock);
-  forUnits(context, thread, context->tokens * blocks, [&](int64_t unit) {
-    const int64_t token = unit / blocks;
-    const int64_t first = unit % blocks * kActivationBlock;
-    compute(token, first, std::min(n - first, kActivationBlock),
+  const Range range = shareOf(context, thread, context->tokens * blocks);
+  for (int64_t unit = range.begin; unit < range.end;) {
+    const int64_t token = unit / blocks, block = unit % blocks;
+    const int64_t count = std::min({range.end - unit, blocks - block,
+                                    kStackValues / kActivationBlock});
+    const int64_t first = block * kActivationBlock;
+    compute(token, first, std::min(n - first, count * kActivationBlock),
             x.values + token * x.stride + first,
             y.values + token * y.stride + first);
-  });
+    unit += count;
+  }
 }
 
-/// Calls compute(a, b, size, result) for each block.
+/// Calls compute(a, b, size, result) for the blocks of each call.
 template <typename Compute>
 QWEN_SPECIALISED static void
 combineF32(const Context *context, int32_t thread, Input x, Input y,
@@ -169,8 +174,8 @@ combineF32(const Context *context, int32_t thread, Input x, Input y,
             });
 }
 
-/// Calls compute(a, b, size, codes, scale, sums) for each block, and flags the
-/// token if that returns not 0.
+/// Calls compute(a, b, size, codes, scales, sums) for the blocks of each call,
+/// and flags the token if that returns not 0.
 template <typename Compute>
 QWEN_SPECIALISED static void
 combineQ8(const Context *context, int32_t thread, Input x, Input y,
@@ -232,7 +237,7 @@ QWEN_ENTRY void qwen::qwenDriverGateQ8(const Context *context, int32_t thread,
             quantizedAt(context, out, scales, sums, n), stride, n, op,
             [&](const float *x, const float *g, int64_t size, int8_t *q,
                 float *d, int32_t *s) {
-              float gated[kActivationBlock];
+              float gated[kStackValues];
               gateValues(x, g, size, gated);
               return kernel(gated, size, q, d, s);
             });

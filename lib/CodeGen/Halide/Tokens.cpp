@@ -331,11 +331,11 @@ Kernel halide::swiGluQ8(const KernelInfo &kernel) {
                          {reduced(i, group)[0], reduced(i, group)[1]}) *
                     up.values(i, group);
 
-  // One block: its values are computed once and kept. Up to four vectors at
-  // once and in two halves, as softmax's.
+  // The values are computed once and kept. Up to four vectors at once and in
+  // two halves, as softmax's.
   const int together = std::min(4 * widthOf(kernel), kGroupSize);
   value.compute_root()
-      .bound_storage(group, kGroupsPerBlock)
+      .bound_storage(group, static_cast<int>(kStackValues / kGroup))
       .store_in(Halide::MemoryType::Stack)
       .vectorize(i, together)
       .unroll(i);
