@@ -119,6 +119,7 @@ static void checkCall(const Layer &layer, const Batch &batch,
   };
   const auto scale =
       static_cast<float>(1 / std::sqrt(static_cast<double>(layer.keyDim)));
+  const int64_t together = 16 * random.between(1, 2);
   call.run([&](int32_t thread) {
     Values scratch(static_cast<size_t>(deltaRuleScratch(layer.keyDim)));
     qwenDriverShortConvolution(&context, thread, at.input, at.inputStride,
@@ -134,7 +135,7 @@ static void checkCall(const Layer &layer, const Batch &batch,
                         at.gateStride, at.beta, at.gateStride, at.output,
                         at.outputStride, /*layer=*/0, /*op=*/1, /*cache=*/1,
                         bytes(1), layer.keyHeads, layer.keyDim, layer.heads,
-                        layer.valueDim, scale, scratch.data());
+                        layer.valueDim, scale, together, scratch.data());
   });
   for (int64_t i = 0; i < tokens; ++i)
     ASSERT_TRUE(isSame(at.arena.at(at.output) + i * at.outputStride,
@@ -185,7 +186,7 @@ TEST(LinearAttention, FlagsAStateThatIsNotFinite) {
   const auto run = [&] {
     qwenDriverDeltaRule(&call.context, 0, input, 3 * kDim, decay, 1, beta, 1,
                         output, kDim, 0, /*op=*/4, 0, sizeof(state), 1, kDim, 1,
-                        kDim, 1, scratch);
+                        kDim, 1, /*together=*/32, scratch);
   };
   run();
   EXPECT_EQ(call.flags[0], 4u);

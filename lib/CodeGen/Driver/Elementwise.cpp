@@ -151,8 +151,8 @@ QWEN_SPECIALISED static void forBlocks(const Context *context, int32_t thread,
   const Range range = shareOf(context, thread, context->tokens * blocks);
   for (int64_t unit = range.begin; unit < range.end;) {
     const int64_t token = unit / blocks, block = unit % blocks;
-    const int64_t count = std::min({range.end - unit, blocks - block,
-                                    kStackValues / kActivationBlock});
+    const int64_t count = std::min(
+        {range.end - unit, blocks - block, kStackValues / kActivationBlock});
     const int64_t first = block * kActivationBlock;
     compute(token, first, std::min(n - first, count * kActivationBlock),
             x.values + token * x.stride + first,

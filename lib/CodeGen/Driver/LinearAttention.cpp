@@ -5,6 +5,8 @@
 
 #include "qwen/CodeGen/Driver/Driver.h"
 
+#include <type_traits>
+
 using namespace qwen;
 using namespace qwen::driver;
 
@@ -135,11 +137,38 @@ QWEN_SPECIALISED static void normHead(const float *x, int64_t n, float scale,
     store(y + i, load(x + i) * r * scale);
 }
 
+/// Two blocks of 16 columns.
+using Pair = float __attribute__((ext_vector_type(2 * kVector)));
+
+/// The blocks of 16 values at `at`, `distance` values apart.
+template <typename Columns>
+QWEN_SPECIALISED static Columns loadBlocks(const float *at, int64_t distance) {
+  Columns values;
+  if constexpr (std::is_same_v<Columns, Pair>) {
+    values.lo = load(at);
+    values.hi = load(at + distance);
+  } else {
+    values = load(at);
+  }
+  return values;
+}
+
+template <typename Columns>
+QWEN_SPECIALISED static void storeBlocks(float *at, int64_t distance,
+                                         Columns values) {
+  if constexpr (std::is_same_v<Columns, Pair>) {
+    store(at, values.lo);
+    store(at + distance, values.hi);
+  } else {
+    store(at, values);
+  }
+}
+
 /// Adds up next(i, chain) for i of [0, n) in four chains, i mod 4. LLVM would
 /// not keep an array of them in registers.
-template <typename Next>
-QWEN_SPECIALISED static Floats sumInChains(int64_t n, const Next &next) {
-  Floats a = 0, b = 0, c = 0, d = 0;
+template <typename Columns, typename Next>
+QWEN_SPECIALISED static Columns sumInChains(int64_t n, const Next &next) {
+  Columns a = 0, b = 0, c = 0, d = 0;
   for (int64_t i = 0; i < n; i += 4) {
     a = next(i, a);
     b = next(i + 1, b);
@@ -149,25 +178,36 @@ QWEN_SPECIALISED static Floats sumInChains(int64_t n, const Next &next) {
   return (a + c) + (b + d);
 }
 
-/// One token of 16 columns of a state, [keyDim][16]. Returns what the query
-/// reads.
-QWEN_SPECIALISED static Floats stepColumns(const float *q, const float *k,
-                                           Floats v, float decay, float beta,
-                                           int64_t keyDim, float *state) {
-  const Floats old =
-      decay *
-      sumInChains(keyDim,
-                  [&](int64_t i, Floats chain) __attribute__((always_inline)) {
-                    return fma(k[i], load(state + i * kVector), chain);
-                  });
-  const Floats change = beta * (v - old);
-  return sumInChains(
-      keyDim, [&](int64_t i, Floats chain) __attribute__((always_inline)) {
-        float *at = state + i * kVector;
-        const Floats s = fma(k[i], change, decay * load(at));
-        store(at, s);
-        return fma(q[i], s, chain);
+/// One token of some columns of a state, whose blocks are [keyDim][16]. Returns
+/// what the query reads.
+template <typename Columns>
+QWEN_SPECIALISED static Columns stepColumns(const float *q, const float *k,
+                                            Columns v, float decay, float beta,
+                                            int64_t keyDim, float *state) {
+  const int64_t distance = keyDim * kVector;
+  const auto row = [&](int64_t i) __attribute__((always_inline)) {
+    return loadBlocks<Columns>(state + i * kVector, distance);
+  };
+  const Columns old =
+      decay * sumInChains<Columns>(keyDim, [&](int64_t i, Columns chain)
+                                               __attribute__((always_inline)) {
+                                                 return fma(Columns(k[i]),
+                                                            row(i), chain);
+                                               });
+  const Columns change = beta * (v - old);
+  return sumInChains<Columns>(
+      keyDim, [&](int64_t i, Columns chain) __attribute__((always_inline)) {
+        const Columns s = fma(Columns(k[i]), change, decay * row(i));
+        storeBlocks(state + i * kVector, distance, s);
+        return fma(Columns(q[i]), s, chain);
       });
+}
+
+QWEN_SPECIALISED static bool hasNotFinite(Floats values) {
+  return __builtin_reduce_or(notFinite(values)) != 0;
+}
+QWEN_SPECIALISED static bool hasNotFinite(Pair values) {
+  return __builtin_reduce_or(notFinite(values.lo) | notFinite(values.hi)) != 0;
 }
 
 /// A unit is a value head and kDeltaColumns columns of its state, for all
@@ -177,7 +217,7 @@ QWEN_ENTRY void qwen::qwenDriverDeltaRule(
     int64_t decay, int64_t decayStride, int64_t beta, int64_t betaStride,
     int64_t out, int64_t stride, int64_t layer, int32_t op, int64_t cache,
     int64_t cacheStride, int64_t keyHeads, int64_t keyDim, int64_t heads,
-    int64_t valueDim, float scale, float *scratch) {
+    int64_t valueDim, float scale, int64_t together, float *scratch) {
   const int64_t unitsOfHead = valueDim / kDeltaColumns;
   const int64_t keys = keyHeads * keyDim;
   float *query = scratch, *key = scratch + keyDim;
@@ -191,17 +231,20 @@ QWEN_ENTRY void qwen::qwenDriverDeltaRule(
     float *y = arenaAt(context, out) + token * stride;
     float *state =
         stateAt(context, token, cache, cacheStride, layer) + column * keyDim;
-    Integers bad = 0;
-    for (int64_t j = 0; j < kDeltaColumns; j += kVector) {
-      const Floats read =
-          stepColumns(query, key, load(v + column + j),
+    const auto step = [&]<typename Columns>(int64_t j, Columns) {
+      const Columns read =
+          stepColumns(query, key, loadBlocks<Columns>(v + column + j, kVector),
                       arenaAt(context, decay)[token * decayStride + head],
                       arenaAt(context, beta)[token * betaStride + head], keyDim,
                       state + j * keyDim);
-      bad = bad | notFinite(read);
-      store(y + column + j, read);
-    }
-    flag(context, token, op, __builtin_reduce_or(bad));
+      flag(context, token, op, hasNotFinite(read));
+      storeBlocks(y + column + j, kVector, read);
+    };
+    for (int64_t j = 0; j < kDeltaColumns; j += together)
+      if (together == kVector)
+        step(j, Floats());
+      else
+        step(j, Pair());
   };
   forUnits(context, thread, heads * unitsOfHead, [&](int64_t unit) {
     for (int64_t token = 0; token < context->tokens; ++token)

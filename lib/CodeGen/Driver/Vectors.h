@@ -27,7 +27,8 @@ QWEN_SPECIALISED Floats load(const float *at) {
 QWEN_SPECIALISED void store(float *at, Floats values) {
   *reinterpret_cast<StoredFloats *>(at) = values;
 }
-QWEN_SPECIALISED Floats fma(Floats a, Floats b, Floats c) {
+template <typename Vector>
+QWEN_SPECIALISED Vector fma(Vector a, Vector b, Vector c) {
   return __builtin_elementwise_fma(a, b, c);
 }
 

@@ -323,8 +323,13 @@ std::string Instances::deltaRule(DeltaRuleOp op, const CachePlace &place) {
   const auto keyHeads = static_cast<int64_t>(op.getKeyHeads());
   const int64_t heads = op.getValueHeads(), keyDim = op.getKeyDim(),
                 valueDim = op.getValueDim();
+  // Four chains of 16 floats are enough where each takes several registers.
+  const bool wide = module->getAttrOfType<FeaturesAttr>(kTargetFeaturesAttr)
+                        .getValue()
+                        .contains(CpuFeature::AVX512F);
   return add(sized("delta_rule", {keyHeads, keyDim, heads, valueDim}),
              QWEN_DRIVER(qwenDriverDeltaRule),
              {place.cache, place.stride, keyHeads, keyDim, heads, valueDim,
-              queryScale(keyDim), Scratch{deltaRuleScratch(keyDim)}});
+              queryScale(keyDim), int64_t{wide ? 32 : 16},
+              Scratch{deltaRuleScratch(keyDim)}});
 }
