@@ -84,6 +84,7 @@ namespace {
 struct Taps {
   Floats first, second, third, last;
 
+  Taps() = default;
   QWEN_SPECIALISED explicit Taps(const float *weights) {
     const Floats a = load(weights), b = load(weights + kVector),
                  c = load(weights + 2 * kVector),
@@ -96,28 +97,52 @@ struct Taps {
 };
 } // namespace
 
-/// A unit is 16 channels of all tokens.
+/// Adds a token to 16 channels: their three last inputs are at `state`, rows
+/// of `channels` values.
+QWEN_SPECIALISED static Floats convolve(const Taps &taps, Floats x,
+                                        int64_t channels, float *state) {
+  const Floats second = load(state + channels);
+  const Floats third = load(state + 2 * channels);
+  Floats acc = fma(taps.first, load(state), Floats(0));
+  acc = fma(taps.second, second, acc);
+  acc = fma(taps.third, third, acc);
+  acc = fma(taps.last, x, acc);
+  store(state, second);
+  store(state + channels, third);
+  store(state + 2 * channels, x);
+  return silu(acc);
+}
+
+/// A unit is up to four vectors of channels of all tokens: a token's are side
+/// by side in memory, and their chains of operations overlap.
 QWEN_ENTRY void qwen::qwenDriverShortConvolution(
     const Context *context, int32_t thread, int64_t in, int64_t inStride,
     int64_t weight, int64_t out, int64_t stride, int64_t channels,
     int64_t layer, int32_t /*op*/, int64_t cache, int64_t cacheStride) {
-  forUnits(context, thread, channels / kVector, [&](int64_t unit) {
-    const int64_t first = unit * kVector;
-    const Taps taps(weightsAt(context, weight) + first * kConvolutionTaps);
+  const float *weights = weightsAt(context, weight);
+  const auto compute = [&]<int64_t Vectors>(
+                           int64_t first,
+                           std::integral_constant<int64_t, Vectors>) {
+    Taps taps[Vectors];
+    for (int64_t j = 0; j < Vectors; ++j)
+      taps[j] = Taps(weights + (first + j * kVector) * kConvolutionTaps);
     for (int64_t token = 0; token < context->tokens; ++token) {
       float *state = stateAt(context, token, cache, cacheStride, layer) + first;
-      const Floats x = load(arenaAt(context, in) + token * inStride + first);
-      const Floats second = load(state + channels);
-      const Floats third = load(state + 2 * channels);
-      Floats acc = fma(taps.first, load(state), Floats(0));
-      acc = fma(taps.second, second, acc);
-      acc = fma(taps.third, third, acc);
-      acc = fma(taps.last, x, acc);
-      store(state, second);
-      store(state + channels, third);
-      store(state + 2 * channels, x);
-      store(arenaAt(context, out) + token * stride + first, silu(acc));
+      const float *x = arenaAt(context, in) + token * inStride + first;
+      float *y = arenaAt(context, out) + token * stride + first;
+#pragma clang loop unroll(full)
+      for (int64_t j = 0; j < Vectors; ++j)
+        store(y + j * kVector, convolve(taps[j], load(x + j * kVector),
+                                        channels, state + j * kVector));
     }
+  };
+  constexpr int64_t most = 4 * kVector;
+  forUnits(context, thread, ceilDiv(channels, most), [&](int64_t unit) {
+    int64_t first = unit * most;
+    if (first + most <= channels)
+      return compute(first, std::integral_constant<int64_t, 4>());
+    for (; first < channels; first += kVector)
+      compute(first, std::integral_constant<int64_t, 1>());
   });
 }
 
