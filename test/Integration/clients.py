@@ -10,6 +10,8 @@ import subprocess
 import sys
 import venv
 
+from server import Server
+
 PYTHON_CLIENT, NODE_CLIENT = "openai==3.54.0", "openai@4.104.0"  # the latter is for Node 18 of Debian
 HERE = pathlib.Path(__file__).parent
 
@@ -49,10 +51,10 @@ def node_client(packages):
 
 
 model, packages = (pathlib.Path(a).resolve() for a in sys.argv[1:])
-server = subprocess.Popen(["qwen-run", "serve", model, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True)
+server = Server(model)
 status = 0
 try:
-    address = server.stderr.readline().split()[-1] + "/v1"
+    address = server.address + "/v1"
     if python := python_client(packages):
         status |= subprocess.run([python, HERE / "client.py", address]).returncode
     else:
@@ -63,6 +65,5 @@ try:
     else:
         print("skipped: no client for Node")
 finally:
-    server.terminate()
-    server.communicate()
+    server.stop()
 sys.exit(status)

@@ -2,18 +2,15 @@
 
   hybrid.py MODEL_FOLDER TEMPLATES WORKDIR      the tokenizer is that of MODEL_FOLDER (models/stories)
 """
-import atexit
 import concurrent.futures
-import json
 import pathlib
 import shutil
-import subprocess
 import sys
-import urllib.request
 
 import numpy as np
 
 from checks import Checks, compile_model, run, write_checkpoint
+from server import Server
 
 FOLDER, TEMPLATES, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 SHAPE = ("qwen3_5", 64, 4, 2, 1, 32, 96, 4096, True, (1, 32, 2, 32))
@@ -49,31 +46,18 @@ def chat_answers_as_generate(model):
         checks.check(found == answers, f"chat {options}: {found!r} is not {answers!r}")
 
 
-class Server:
-    def __init__(self, model, *options):
-        self.process = subprocess.Popen(["qwen-run", "serve", model, "--listen", "127.0.0.1:0", *options],
-                                        stderr=subprocess.PIPE, text=True)
-        atexit.register(self.process.kill)
-        self.port = self.process.stderr.readline().rsplit(":", 1)[1].strip()
-
-    def metric(self, name):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as reply:
-            return float(next(line for line in reply.read().decode().splitlines() if line.startswith(name + "{")).split()[-1])
-
+class ChatServer(Server):
     def chat(self, messages, **more):
         """The answer's text, and the tokens of the prompt: all, and those that were not read."""
         body = {"messages": messages, "max_tokens": 40, "seed": 1, "ignore_eos": True, **more}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/chat/completions", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as reply:
-            answer = json.load(reply)
+        answer = self.post("/v1/chat/completions", **body)
         message, usage = answer["choices"][0]["message"], answer["usage"]
         return message["content"], usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
 
 
 def turns_read_what_is_new(model):
     """A turn reads at most its message, the answer before it and the generation prompt."""
-    server, plain = Server(model), Server(model, "--no-prefix-cache")
+    server, plain = ChatServer(model), ChatServer(model, "--no-prefix-cache")
     for thinking in (True, False):
         for tools in (None, TOOLS):
             what = {"chat_template_kwargs": {"enable_thinking": thinking, "tools": tools}}
@@ -91,8 +75,8 @@ def turns_read_what_is_new(model):
 
 def answers_at_load(model):
     """Preempted requests go on with the same bits, from snapshots at many positions."""
-    plain = Server(model, "--no-prefix-cache")
-    busy = Server(model, "--kv-pages", "9", "--sequences", "4", "--snapshot-every", "50", "--snapshot-bytes", "300000")
+    plain = ChatServer(model, "--no-prefix-cache")
+    busy = ChatServer(model, "--kv-pages", "9", "--sequences", "4", "--snapshot-every", "50", "--snapshot-bytes", "300000")
     conversations = [[{"role": "user", "content": f"{line} {'Why? ' * (20 * i)}"}] for i in range(4) for line in LINES]
     expected = [plain.chat(messages, max_tokens=120)[0] for messages in conversations]
     for _ in range(2):

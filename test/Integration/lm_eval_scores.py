@@ -18,6 +18,7 @@ os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALL
 import lm_eval  # noqa: E402
 import numpy as np  # noqa: E402
 from lm_eval.tasks import TaskManager  # noqa: E402
+from server import Server  # noqa: E402
 
 MODEL, DATA = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 LIMIT = int(sys.argv[3]) if len(sys.argv) > 3 else 40
@@ -77,19 +78,15 @@ def scores(pairs, folder):
 
 def evaluate(folder, names, *options):
     """What lm-eval sent and got: {task: [((context, continuation), log-likelihood, is_greedy)]}."""
-    server = subprocess.Popen(["qwen-run", "serve", MODEL, "--listen", "127.0.0.1:0", *options], stderr=subprocess.PIPE, text=True)
-    address = server.stderr.readline().split()[-1]
-    # Its log is not read.
-    subprocess.Popen(["cat"], stdin=server.stderr, stdout=subprocess.DEVNULL)
+    server = Server(MODEL, *options)
     try:
         result = lm_eval.simple_evaluate(
             model="local-completions", tasks=names, limit=LIMIT, batch_size=8, log_samples=True, bootstrap_iters=0,
             task_manager=TaskManager(include_path=str(folder), include_defaults=False),
-            model_args={"base_url": address + "/v1/completions", "model": "stories", "tokenizer_backend": "remote", "max_length": 1024,
+            model_args={"base_url": server.address + "/v1/completions", "model": "stories", "tokenizer_backend": "remote", "max_length": 1024,
                         "num_concurrent": 8})
     finally:
-        server.terminate()
-        server.wait()
+        server.stop()
     print({name: {k: v for k, v in result["results"][name].items() if "stderr" not in k} for name in names})
     return {name: [(tuple(arguments), *answer[0]) for sample in sorted(result["samples"][name], key=lambda s: s["doc_id"])
                    for arguments, answer in zip(sample["arguments"], sample["resps"])] for name in names}

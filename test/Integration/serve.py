@@ -2,7 +2,6 @@
 
   serve.py FOLDER TEMPLATES MODEL WORKDIR      MODEL is FOLDER (models/stories), compiled
 """
-import atexit
 import base64
 import concurrent.futures
 import http.client
@@ -17,16 +16,15 @@ import ssl
 import struct
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
 
 from checks import Checks, compile_model, logits, run
+from server import JSON, Server as AnyServer
 
 FOLDER, TEMPLATES, MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 INPUTS = pathlib.Path(__file__).parent.parent / "Inputs" / "tls"
-JSON = {"Content-Type": "application/json"}
 checks = Checks()
 
 
@@ -34,40 +32,9 @@ def expect(name, got, expected):
     checks.check(got == expected, f"{name}: {got!r} is not {expected!r}")
 
 
-class Server:
-    """A server on a free port, with what it prints."""
-
-    def __init__(self, *options, listen="127.0.0.1:0", env=None, model=MODEL):
-        command = ["qwen-run", "serve", model, "--listen", listen, *options]
-        self.process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True, env=env)
-        atexit.register(self.process.kill)
-        line = self.process.stderr.readline()
-        if "answers on" not in line:
-            sys.exit(f"no server: {line}{self.process.stderr.read()}")
-        self.port = int(line.rsplit(":", 1)[1]) if listen.startswith("127") else None
-        # A full pipe would stop the server.
-        self.log = []
-        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
-        self.reader.start()
-
-    def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-
-    def send(self, method, path, body=None, headers=None):
-        """Status, headers and body of an answer."""
-        connection = self.connect()
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request(method, path, data, {**(JSON if body is not None else {}), **(headers or {})})
-        response = connection.getresponse()
-        text = response.read().decode()
-        connection.close()
-        return response.status, response.headers, text
-
-    def post(self, path, **body):
-        status, _, text = self.send("POST", path, body)
-        if status != 200:
-            sys.exit(f"{path} {body}: {status} {text}")
-        return json.loads(text)
+class Server(AnyServer):
+    def __init__(self, *options, model=MODEL, **more):
+        super().__init__(model, *options, **more)
 
     def events(self, path, **body):
         """The objects of a stream, which ends with [DONE]."""
@@ -77,10 +44,6 @@ class Server:
         checks.check(all(b.startswith("data: ") for b in blocks), f"a stream is {text!r}")
         expect("the end of a stream", blocks[-1], "data: [DONE]")
         return [json.loads(b[6:]) for b in blocks[:-1]]
-
-    def metric(self, name):
-        lines = self.send("GET", "/metrics")[2].splitlines()
-        return float(next(line for line in lines if line.startswith(name + "{")).rsplit(" ", 1)[1])
 
     def start(self, stream=True, **body):
         """The connection of a long answer that has begun, if it is a stream."""
@@ -98,12 +61,6 @@ class Server:
         while any(self.metric(name) for name in busy) and time.time() < end:
             time.sleep(0.02)
         expect("what requests hold", [self.metric(name) for name in busy], [0, 0, 0])
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=60)
-        self.reader.join()
-        return status, "".join(self.log)
 
 
 def joined(chunks):

@@ -24,6 +24,8 @@ import sys
 import threading
 import time
 
+from server import Server
+
 parser = argparse.ArgumentParser()
 parser.add_argument("model")
 parser.add_argument("--shape")
@@ -69,11 +71,8 @@ def damaged(random_numbers, body):
 
 class Load:
     def __init__(self):
-        self.server = subprocess.Popen(["qwen-run", "serve", options.model, "--listen", "127.0.0.1:0", "--sequences", "8", "--queue", "64",
-                                        "--kv-pages", "40", "--check", "off"], stderr=subprocess.PIPE, text=True)
-        self.port = int(self.server.stderr.readline().rsplit(":", 1)[1])
-        self.log = []
-        threading.Thread(target=lambda: self.log.extend(self.server.stderr), daemon=True).start()
+        self.server = Server(options.model, "--sequences", "8", "--queue", "64", "--kv-pages", "40", "--check", "off")
+        self.port = self.server.port
         self.failures, self.counts, self.lock = [], collections.Counter(), threading.Lock()
         self.left = options.requests
 
@@ -173,7 +172,7 @@ class Load:
                 break
             time.sleep(0.05)
         time.sleep(0.1)
-        process = pathlib.Path(f"/proc/{self.server.pid}")
+        process = pathlib.Path(f"/proc/{self.server.process.pid}")
         memory = int(re.search(r"VmRSS:\s+(\d+) kB", (process / "status").read_text())[1]) // 1024
         return memory, len(list((process / "fd").iterdir()))
 
@@ -254,10 +253,9 @@ try:
         load.fail(f"the server has {descriptors_after} descriptors after {descriptors}")
     print(f"{dict(load.counts)}, {memory} and {memory_after} MiB, {descriptors} and {descriptors_after} descriptors")
 finally:
-    load.server.terminate()
-    status = load.server.wait(timeout=60)
+    status, log = load.server.stop()
 if status:
-    load.fail(f"the server ended with {status}: {''.join(load.log[-20:])}")
+    load.fail(f"the server ended with {status}: {log[-2000:]}")
 for failure in load.failures[:10]:
     print(failure[:1000])
 sys.exit(1 if load.failures else 0)

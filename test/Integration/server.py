@@ -1,0 +1,57 @@
+"""Starts and stops `qwen-run serve` for the tests of the server."""
+import atexit
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Server:
+    """A server on a free port, with what it prints."""
+
+    def __init__(self, model, *options, listen="127.0.0.1:0", env=None):
+        command = ["qwen-run", "serve", model, "--listen", listen, *options]
+        self.process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True, env=env)
+        atexit.register(self.process.kill)
+        line = self.process.stderr.readline()
+        if "answers on" not in line:
+            sys.exit(f"no server: {line}{self.process.stderr.read()}")
+        self.address = line.split()[-1]
+        self.port = int(line.rsplit(":", 1)[1]) if listen.startswith("127") else None
+        # A full pipe would stop the server.
+        self.log = []
+        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
+        self.reader.start()
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+    def send(self, method, path, body=None, headers=None):
+        """Status, headers and body of an answer."""
+        connection = self.connect()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request(method, path, data, {**(JSON if body is not None else {}), **(headers or {})})
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response.status, response.headers, text
+
+    def post(self, path, **body):
+        status, _, text = self.send("POST", path, body)
+        if status != 200:
+            sys.exit(f"{path} {body}: {status} {text}")
+        return json.loads(text)
+
+    def metric(self, name):
+        lines = self.send("GET", "/metrics")[2].splitlines()
+        return float(next(line for line in lines if line.startswith(name + "{")).rsplit(" ", 1)[1])
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(timeout=60)
+        self.reader.join()
+        return status, "".join(self.log)
