@@ -104,7 +104,9 @@ def truncated_in_use():
     folder = work / "checkpoint"
     shutil.copytree(checkpoint, folder, dirs_exist_ok=True)
     weights = folder / "model.safetensors"
-    truncated(checkpoint / weights.name, weights, "qwen-opt", folder, "-o", work / "of_truncated.qwen")
+    # Two threads may read the file in the same moment.
+    for _ in range(6):
+        truncated(checkpoint / weights.name, weights, "qwen-opt", folder, "-o", work / "of_truncated.qwen")
 
 
 whole = uninterrupted()

@@ -112,6 +112,10 @@ public:
     // A file that cannot be removed stays in the folder for temporary files.
     std::ignore = llvm::sys::fs::remove(name);
     llvm::sys::DontRemoveFileOnSignal(name);
+    // LLVM's handlers give a signal its default action while they run. If
+    // several threads then read a truncated file, SIGBUS would end the program
+    // without its line.
+    llvm::sys::unregisterHandlers();
   }
 
   std::string path() const { return std::string(name); }
