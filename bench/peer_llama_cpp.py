@@ -18,6 +18,8 @@ import time
 import llama_cpp as ll
 import numpy as np
 
+from hybrid_gguf import hybrid_keys, tiled
+
 # ggml_type and llama_ftype of ggml.h and llama.h
 FORMATS = {"q4_0": (2, 2), "q8_0": (8, 7), "q4_k_m": (None, 15), "q4_0_mix": (None, 2), "iq4_xs_mix": (None, 30), "q8_0_mix": (None, 7)}
 
@@ -43,39 +45,23 @@ def read_checkpoint(folder):
 
 
 def of_hybrid(name, values, config):
-    """Name and values of a hybrid's tensor as llama.cpp's converter makes them: value heads in the order of their number within a
-    key head, the 1 added to norms, and rates in place of A_log."""
-    keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
-
-    def tiled(first, axis=0):
-        moved = np.moveaxis(values, axis, 0)
-        after = moved[first:].reshape(keys, heads // keys, -1, *moved.shape[1:]).swapaxes(0, 1)
-        return np.moveaxis(np.concatenate([moved[:first], after.reshape(-1, *moved.shape[1:])]), 0, axis)
-
+    """Name and values of a hybrid's tensor as llama.cpp's converter makes them."""
     member = name.rpartition("linear_attn.")[2]
-    first = 2 * keys * config["linear_key_head_dim"] if member.startswith(("in_proj_qkv", "conv1d")) else 0
     if member == name:
         return name, values + 1 if name.endswith("norm.weight") else values
     if member == "norm.weight":
         return name, values
-    if member == "A_log":
-        values = -np.exp(values)
-    if member == "conv1d.weight":
-        values = values[:, 0]
-    return name.replace("dt_bias", "dt_proj.bias"), np.ascontiguousarray(tiled(first, axis=member == "out_proj.weight"))
+    return name.replace("dt_bias", "dt_proj.bias"), tiled(member, -np.exp(values) if member == "A_log" else values, config)
 
 
 def add_hybrid_keys(writer, config):
-    rotated = int(config["head_dim"] * config["partial_rotary_factor"])
-    writer.add_rope_dimension_count(rotated)
+    keys = hybrid_keys(config)
+    for key, value in keys.items():
+        writer.add_uint32(f"qwen35.{key}", value)
     # The three position axes, which are equal in texts, take the frequencies in turn.
-    writer.add_rope_dimension_sections([(rotated // 2 + 2 - axis) // 3 for axis in range(3)] + [0])
+    pairs = keys["rope.dimension_count"] // 2
+    writer.add_rope_dimension_sections([(pairs + 2 - axis) // 3 for axis in range(3)] + [0])
     writer.add_full_attention_interval(config["layer_types"].index("full_attention") + 1)
-    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
-    writer.add_ssm_state_size(config["linear_key_head_dim"])
-    writer.add_ssm_group_count(config["linear_num_key_heads"])
-    writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
-    writer.add_ssm_inner_size(config["linear_value_head_dim"] * config["linear_num_value_heads"])
 
 
 def convert(folder, out):

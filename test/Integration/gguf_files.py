@@ -18,6 +18,7 @@ import gguf
 import numpy as np
 
 from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, write_checkpoint
+from hybrid_gguf import hybrid_keys, tiled
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 checks = Checks()
@@ -164,12 +165,7 @@ def keys_of(config):
         keys |= {"rope.scaling.type": scaling["type"], "rope.scaling.factor": scaling["factor"],
                  "rope.scaling.original_context_length": scaling["original_max_position_embeddings"]}
     if name == "qwen35":
-        heads = config["linear_num_value_heads"]
-        keys |= {"block_count": keys["block_count"] + 1, "nextn_predict_layers": 1,
-                 "rope.dimension_count": int(config["head_dim"] * config["partial_rotary_factor"]),
-                 "ssm.conv_kernel": 4, "ssm.state_size": config["linear_key_head_dim"],
-                 "ssm.group_count": config["linear_num_key_heads"], "ssm.time_step_rank": heads,
-                 "ssm.inner_size": config["linear_value_head_dim"] * heads}
+        keys |= {"block_count": keys["block_count"] + 1, "nextn_predict_layers": 1} | hybrid_keys(config)
     return {"general.architecture": name} | {f"{name}.{key}": value for key, value in keys.items()} | {
         "tokenizer.ggml.bos_token_id": config["bos_token_id"], "tokenizer.ggml.eos_token_id": config["eos_token_id"]}
 
@@ -186,34 +182,19 @@ def encode(raw, dtype, shape, kind):
     return kind, np.ascontiguousarray(gguf.quants.quantize(values, kind)).tobytes()
 
 
-def tiled(values, first, config, axis=0):
-    """`values` with the value heads, which begin at `first`, in the order of GGUF files, as llama.cpp's converter writes them."""
-    values = np.moveaxis(values, axis, 0)
-    keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
-    moved = values[first:].reshape(keys, heads // keys, -1, *values.shape[1:]).swapaxes(0, 1).reshape(-1, *values.shape[1:])
-    return np.ascontiguousarray(np.moveaxis(np.concatenate([values[:first], moved]), 0, axis))
-
-
 def convert(name, raw, facts, config, rates):
     """The bytes and facts of a tensor of a hybrid, changed as llama.cpp's converter does. `rates` has exp(A_log) by name."""
     dtype, shape = facts["dtype"], facts["shape"]
     values = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}[dtype]).reshape(shape)
     member = name.rpartition("linear_attn.")[2]
-    keys = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
     if name.endswith("norm.weight") and member != "norm.weight" or name.endswith((".A_log", ".conv1d.weight")):
         values = (values.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else values.astype(np.float32)
         dtype = "F32"
     if member == "A_log":
-        values = tiled(-rates[name], 0, config)
-    elif member == "conv1d.weight":
-        values = tiled(values.reshape(len(values), -1), keys, config)
-    elif member == "in_proj_qkv.weight":
-        values = tiled(values, keys, config)
-    elif member == "out_proj.weight":
-        values = tiled(values, 0, config, axis=1)
-    elif member != "norm.weight" and member != name:
-        values = tiled(values, 0, config)
-    elif dtype == "F32" and member == name and name.endswith("norm.weight"):
+        values = -rates[name]
+    if member not in ("norm.weight", name):
+        values = tiled(member, values, config)
+    elif member == name and name.endswith("norm.weight"):
         values = values + np.float32(1)
     return values.tobytes(), {"dtype": dtype, "shape": list(values.shape)}
 
