@@ -140,9 +140,10 @@ private:
   std::vector<Token> batch;
   /// The request of each token of the batch.
   std::vector<Job *> owners;
-  /// Requests whose next token gives hidden values, and those that read their
-  /// prompts.
-  std::vector<Job *> hidden, reading;
+  /// Requests whose next token gives hidden values.
+  std::vector<Job *> hidden;
+  /// Requests that read their prompts.
+  std::vector<Job *> reading;
   RowKind rows = RowKind::Logits;
   const Engine::RowFn receiver;
   size_t decoding = 0;

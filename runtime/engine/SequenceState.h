@@ -112,8 +112,8 @@ public:
   PageId page(SequenceId sequence, int64_t index) const {
     return tables[static_cast<size_t>(sequence * stride + index)];
   }
-  /// Keeps a page that a sequence holds, and returns its serial number. A
-  /// partial page may get more positions, but those that it has stay.
+  /// Keeps a page that a sequence holds, and returns its serial number. The
+  /// sequence may append positions to a partial page; the present ones stay.
   uint64_t keep(PageId page);
   /// The serial number of a page that has been kept and not taken since then,
   /// else 0. No two contents have the same number.

@@ -137,7 +137,7 @@ TEST(ChatFormat, TokensOfTheTemplateAreRead) {
                   ? std::vector<int32_t>{*tokenizer.eosToken()}
                   : expected)
         << source;
-  // A caller's variable is no token of the model.
+  // A variable that the caller sets does not count as a token of the model.
   EXPECT_NE(ChatFormat("{{ eos_token }}", tokenizer)
                 .encode({{"eos_token", "<|im_end|>"}}, {}),
             expected);

@@ -25,8 +25,8 @@ namespace qwen {
 std::string describe(const nlohmann::json &value);
 
 /// Parses `text`, which must be a JSON object, as nlohmann::json or
-/// nlohmann::ordered_json. Throws Error, which begins with `what`, like
-/// checkJson, and for JSON that is not an object.
+/// nlohmann::ordered_json. Throws Error like checkJson, and for JSON that is
+/// not an object. The message begins with `what`.
 template <typename Json>
 Json parseJsonObject(std::string_view text, const std::string &what,
                      const JsonLimits &limits = {}) {

@@ -1,7 +1,7 @@
 //===- Qwen1.h - Keys and tensors of Qwen 1 ---------------------*- C++ -*-===//
 //
-// A Qwen 1 is a Qwen2 whose tensors have other names, and whose q, k and v are
-// one tensor.
+// Qwen 1 computes as Qwen2 does. Its tensors have other names, and one tensor
+// holds q, k and v.
 //
 //===----------------------------------------------------------------------===//
 
