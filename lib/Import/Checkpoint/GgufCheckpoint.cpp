@@ -2,6 +2,8 @@
 
 #include "qwen/Import/Checkpoint/Gguf.h"
 
+#include "ModuleNames.h"
+
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/JsonValue.h"
@@ -18,22 +20,24 @@ namespace fs = std::filesystem;
 // Names of tensors
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// The name of a module or a tensor in the Hugging Face model and in a GGUF
-/// file.
-struct ModuleName {
-  std::string_view model;
-  std::string_view own;
-};
-} // namespace
-
 static constexpr ModuleName kModules[] = {
     {"model.embed_tokens", "token_embd"},
     {"model.norm", "output_norm"},
     {"lm_head", "output"},
 };
-/// The modules of a layer, behind "model.layers.N." and "blk.N.".
+/// The modules of a layer, behind "model.layers.N." and "blk.N.": first those
+/// that only hybrids have.
 static constexpr ModuleName kLayerModules[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"linear_attn.in_proj_qkv", "attn_qkv"},
+    {"linear_attn.in_proj_z", "attn_gate"},
+    {"linear_attn.in_proj_a", "ssm_alpha"},
+    {"linear_attn.in_proj_b", "ssm_beta"},
+    {"linear_attn.A_log", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"linear_attn.conv1d", "ssm_conv1d"},
+    {"linear_attn.norm", "ssm_norm"},
+    {"linear_attn.out_proj", "ssm_out"},
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "ffn_norm"},
     {"self_attn.q_proj", "attn_q"},
@@ -46,59 +50,16 @@ static constexpr ModuleName kLayerModules[] = {
     {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
 };
-/// Those of a hybrid's layer that it does not share with others.
-static constexpr ModuleName kHybridModules[] = {
-    {"post_attention_layernorm", "post_attention_norm"},
-    {"linear_attn.in_proj_qkv", "attn_qkv"},
-    {"linear_attn.in_proj_z", "attn_gate"},
-    {"linear_attn.in_proj_a", "ssm_alpha"},
-    {"linear_attn.in_proj_b", "ssm_beta"},
-    {"linear_attn.A_log", "ssm_a"},
-    {"linear_attn.dt_bias", "ssm_dt.bias"},
-    {"linear_attn.conv1d", "ssm_conv1d"},
-    {"linear_attn.norm", "ssm_norm"},
-    {"linear_attn.out_proj", "ssm_out"},
-};
-static constexpr ModuleName kLayer = {"model.layers.", "blk."};
+static constexpr size_t kHybridModules = 10;
 /// The name of q, k and v in one tensor.
 static constexpr std::string_view kFused = "attn_qkv";
 
-/// `name` with the member `from` of its row in `modules` replaced by the member
-/// `to`, or nullopt.
-static std::optional<std::string> renameIn(std::span<const ModuleName> modules,
-                                           std::string_view name,
-                                           std::string_view ModuleName::*from,
-                                           std::string_view ModuleName::*to) {
-  for (const ModuleName &module : modules) {
-    const std::string_view own = module.*from;
-    if (name.starts_with(own) &&
-        (name.size() == own.size() || name[own.size()] == '.'))
-      return std::string(module.*to) + std::string(name.substr(own.size()));
-  }
-  return std::nullopt;
-}
-
-/// The other name of the tensor `name` of a model, from `from` to `to`. Returns
-/// the name unchanged if no row has it.
-static std::string rename(const ModelConfig &model, std::string_view name,
-                          std::string_view ModuleName::*from,
-                          std::string_view ModuleName::*to) {
-  if (!name.starts_with(kLayer.*from))
-    return renameIn(kModules, name, from, to).value_or(std::string(name));
-  const size_t begin = (kLayer.*from).size();
-  const size_t dot = name.find('.', begin);
-  if (dot == name.npos)
-    return std::string(name);
-  const std::string_view tensor = name.substr(dot + 1);
-  std::optional<std::string> found;
-  if (infoOf(model.architecture).isHybrid)
-    found = renameIn(kHybridModules, tensor, from, to);
-  if (!found)
-    found = renameIn(kLayerModules, tensor, from, to);
-  if (!found)
-    return std::string(name);
-  return std::string(kLayer.*to) +
-         std::string(name.substr(begin, dot + 1 - begin)) + *found;
+static ModuleNames namesOf(const ModelConfig &model) {
+  const std::span<const ModuleName> all = kLayerModules;
+  return {{"model.layers.", "blk."},
+          kModules,
+          infoOf(model.architecture).isHybrid ? all
+                                              : all.subspan(kHybridModules)};
 }
 
 namespace {
@@ -106,7 +67,7 @@ namespace {
 class TensorAdder {
 public:
   TensorAdder(const ModelConfig &model, StoredTensors &tensors)
-      : model(model), tensors(tensors) {}
+      : names(namesOf(model)), tensors(tensors) {}
 
   void add(const StoredTensor &tensor) { add(tensor.name, tensor); }
 
@@ -122,15 +83,10 @@ public:
         throw Error(nameOf(all) + " has " + std::to_string(all.shape.front()) +
                     " outputs when " + std::to_string(needed) +
                     " of q, k and v are needed");
-      const size_t bytes = all.bytes.size() / static_cast<size_t>(needed);
-      size_t first = 0;
+      int64_t first = 0;
       for (size_t i = 0; i < outputs.size(); ++i) {
-        StoredTensor tensor = all;
-        tensor.shape.front() = outputs[i];
-        tensor.offset += first;
-        const size_t size = bytes * static_cast<size_t>(outputs[i]);
-        tensor.bytes = all.bytes.subspan(first, size);
-        first += size;
+        const StoredTensor tensor = outputsOf(all, first, outputs[i]);
+        first += outputs[i];
         std::string own = all.name;
         own.replace(own.find(kFused), kFused.size(), kProjections[i]);
         add(own, tensor);
@@ -149,12 +105,12 @@ private:
 
   /// Adds a tensor that has the name `own` in files.
   void add(std::string_view own, const StoredTensor &tensor) {
-    if (!tensors.add(rename(model, own, &ModuleName::own, &ModuleName::model),
+    if (!tensors.add(names.rename(own, &ModuleName::own, &ModuleName::model),
                      tensor))
       throw Error(nameOf(tensor) + " is there twice");
   }
 
-  const ModelConfig &model;
+  const ModuleNames names;
   StoredTensors &tensors;
 };
 } // namespace
@@ -385,7 +341,7 @@ public:
         gguf(std::move(gguf)) {}
 
   std::string ownName(std::string_view name) const override {
-    return rename(config(), name, &ModuleName::model, &ModuleName::own);
+    return namesOf(config()).rename(name, &ModuleName::model, &ModuleName::own);
   }
 
   std::optional<CheckpointTokenizer> readTokenizer() const override {

@@ -2,6 +2,8 @@
 
 #include "Qwen1.h"
 
+#include "ModuleNames.h"
+
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/Text.h"
 
@@ -74,86 +76,59 @@ void qwen::parseQwen1Config(const JsonValue &root, const std::string &path,
 // Tensors
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// The name of a module in a Qwen 1 and in a Qwen2.
-struct ModuleName {
-  std::string_view own;
-  std::string_view model;
-};
-} // namespace
-
 static constexpr ModuleName kModules[] = {
-    {"transformer.wte.", "model.embed_tokens."},
-    {"transformer.ln_f.", "model.norm."},
+    {"model.embed_tokens", "transformer.wte"},
+    {"model.norm", "transformer.ln_f"},
 };
-static constexpr ModuleName kLayer = {"transformer.h.", "model.layers."};
 static constexpr std::string_view kFused = ".attn.c_attn.";
+static constexpr std::string_view kProjections[] = {"q_proj", "k_proj",
+                                                    "v_proj"};
 static constexpr ModuleName kLayerModules[] = {
-    {".ln_1.", ".input_layernorm."},
-    {".ln_2.", ".post_attention_layernorm."},
-    {kFused, ".self_attn.q_proj."},
-    {kFused, ".self_attn.k_proj."},
-    {kFused, ".self_attn.v_proj."},
-    {".attn.c_proj.", ".self_attn.o_proj."},
+    {"input_layernorm", "ln_1"},
+    {"post_attention_layernorm", "ln_2"},
+    {"self_attn.q_proj", "attn.c_attn"},
+    {"self_attn.k_proj", "attn.c_attn"},
+    {"self_attn.v_proj", "attn.c_attn"},
+    {"self_attn.o_proj", "attn.c_proj"},
     // c_proj(w1(x) * silu(w2(x))).
-    {".mlp.w1.", ".mlp.up_proj."},
-    {".mlp.w2.", ".mlp.gate_proj."},
-    {".mlp.c_proj.", ".mlp.down_proj."},
+    {"mlp.up_proj", "mlp.w1"},
+    {"mlp.gate_proj", "mlp.w2"},
+    {"mlp.down_proj", "mlp.c_proj"},
 };
-
-/// The names that the tensor `name` has by `to`, if it has one by `from`.
-static std::vector<std::string> renamed(std::string_view name,
-                                        std::string_view ModuleName::*from,
-                                        std::string_view ModuleName::*to) {
-  for (const ModuleName &module : kModules)
-    if (name.starts_with(module.*from))
-      return {std::string(module.*to) +
-              std::string(name.substr((module.*from).size()))};
-  std::vector<std::string> names;
-  if (name.starts_with(kLayer.*from)) {
-    const size_t begin = (kLayer.*from).size();
-    const size_t dot = std::min(name.find('.', begin), name.size());
-    const std::string_view number = name.substr(begin, dot - begin);
-    const std::string_view rest = name.substr(dot);
-    for (const ModuleName &module : kLayerModules)
-      if (rest.starts_with(module.*from))
-        names.push_back(std::string(kLayer.*to) + std::string(number) +
-                        std::string(module.*to) +
-                        std::string(rest.substr((module.*from).size())));
-  }
-  return names.empty() ? std::vector{std::string(name)} : names;
-}
+static constexpr ModuleNames kNames = {
+    {"model.layers.", "transformer.h."}, kModules, kLayerModules};
 
 std::string qwen::qwen1Name(std::string_view name) {
-  return renamed(name, &ModuleName::model, &ModuleName::own).front();
-}
-
-/// Part `index` of `count` equal parts of the outputs of `tensor`.
-static StoredTensor partOf(const StoredTensor &tensor, size_t index,
-                           size_t count, const std::string &path) {
-  const auto parts = static_cast<int64_t>(count);
-  if (tensor.shape.empty() || tensor.shape.front() % parts != 0)
-    throw Error(path + ": tensor " + quote(tensor.name) +
-                " has no equal parts for q, k and v");
-  StoredTensor part = tensor;
-  part.shape.front() /= parts;
-  const size_t bytes = tensor.bytes.size() / count;
-  part.offset += index * bytes;
-  part.bytes = tensor.bytes.subspan(index * bytes, bytes);
-  return part;
+  return kNames.rename(name, &ModuleName::model, &ModuleName::own);
 }
 
 StoredTensors qwen::nameAsQwen2(StoredTensors tensors) {
   const auto all = tensors.takeAll();
   for (const auto &[own, tensor] : all) {
     const std::string path = (tensors.directory() / tensor.file).string();
-    const auto names = renamed(own, &ModuleName::own, &ModuleName::model);
-    const size_t parts = names.size();
-    for (size_t i = 0; i < parts; ++i)
-      if (!tensors.add(names[i],
-                       parts == 1 ? tensor : partOf(tensor, i, parts, path)))
+    const std::string name =
+        kNames.rename(own, &ModuleName::own, &ModuleName::model);
+    const auto add = [&](const std::string &newName, const StoredTensor &part) {
+      if (!tensors.add(newName, part))
         throw Error(path + ": tensor " + quote(tensor.name) +
                     " has the name of another tensor in the model");
+    };
+    const size_t at = name.find(kProjections[0]);
+    if (name == own || own.find(kFused) == own.npos || at == name.npos) {
+      add(name, tensor);
+      continue;
+    }
+    constexpr int64_t parts = std::size(kProjections);
+    if (tensor.shape.empty() || tensor.shape.front() == 0 ||
+        tensor.shape.front() % parts != 0)
+      throw Error(path + ": tensor " + quote(tensor.name) +
+                  " has no equal parts for q, k and v");
+    const int64_t outputs = tensor.shape.front() / parts;
+    for (int64_t i = 0; i < parts; ++i) {
+      std::string projection = name;
+      projection.replace(at, kProjections[0].size(), kProjections[i]);
+      add(projection, outputsOf(tensor, i * outputs, outputs));
+    }
   }
   return tensors;
 }

@@ -15,6 +15,18 @@
 
 using namespace qwen;
 
+StoredTensor qwen::outputsOf(const StoredTensor &tensor, int64_t first,
+                             int64_t count) {
+  StoredTensor part = tensor;
+  const size_t bytes =
+      tensor.bytes.size() / static_cast<size_t>(tensor.shape.front());
+  part.shape.front() = count;
+  part.offset += bytes * static_cast<size_t>(first);
+  part.bytes = tensor.bytes.subspan(bytes * static_cast<size_t>(first),
+                                    bytes * static_cast<size_t>(count));
+  return part;
+}
+
 /// A whole file, mapped for reading.
 class StoredTensors::MappedFile {
 public:

@@ -42,6 +42,11 @@ struct StoredTensor {
   std::span<const uint8_t> bytes;
 };
 
+/// The `count` outputs of a matrix or a vector from output `first` on. It must
+/// have outputs.
+StoredTensor outputsOf(const StoredTensor &tensor, int64_t first,
+                       int64_t count);
+
 /// The tensors of a checkpoint, mapped read-only during the lifetime of this
 /// object (or of the object that it is moved to).
 class StoredTensors {
