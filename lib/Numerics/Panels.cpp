@@ -10,6 +10,7 @@
 #include "qwen/Numerics/Stored.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 using namespace qwen;
@@ -33,10 +34,16 @@ static void packGroup(const uint8_t *codes, int64_t output, uint8_t *chunks) {
   if constexpr (bits < 8) {
     for (int64_t j = 0; j < kGroup / 2; ++j)
       bytes[j] = static_cast<uint8_t>((codes[j] & 15) | codes[j + 16] << 4);
+    // Four codes at a time, whose upper bits stay in their bytes.
     if constexpr (upper > 0)
-      for (int64_t j = 0, step = 0; j < kGroup; step = ++j / 4)
-        bytes[16 + step % upper * 4 + j % 4] |=
-            static_cast<uint8_t>(codes[j] >> 4 << (step / upper * upper));
+      for (int64_t step = 0; step < kGroup / 4; ++step) {
+        uint32_t four, to;
+        std::memcpy(&four, codes + step * 4, 4);
+        uint8_t *at = bytes + 16 + step % upper * 4;
+        std::memcpy(&to, at, 4);
+        to |= (four >> 4 & 0x0F0F0F0F) << (step / upper * upper);
+        std::memcpy(at, &to, 4);
+      }
     codes = bytes;
   }
   constexpr int64_t size = isQuantized(Format) ? 4 : bits / 8;
@@ -186,13 +193,22 @@ EncodeStatus numerics::packPanel(WeightFormat format,
 // Kept integers
 //===----------------------------------------------------------------------===//
 
-/// The code of an integer that the coding has.
-static uint8_t codeOf(const CodingInfo &coding, int integer) {
-  if (!coding.hasCodebook())
-    return static_cast<uint8_t>(integer + coding.bias);
-  return static_cast<uint8_t>(
-      std::find(coding.codebook, std::end(coding.codebook), integer) -
-      coding.codebook);
+/// The codes of a codebook's integers, by the integer as a byte.
+template <WeightFormat Format>
+static constexpr auto kCodes = [] {
+  std::array<uint8_t, 256> codes = {};
+  for (size_t i = 0; i < std::size(codingOf(Format).codebook); ++i)
+    codes[static_cast<uint8_t>(codingOf(Format).codebook[i])] =
+        static_cast<uint8_t>(i);
+  return codes;
+}();
+
+/// The code of an integer that the format has.
+template <WeightFormat Format> static uint8_t codeOf(int8_t integer) {
+  if constexpr (codingOf(Format).hasCodebook())
+    return kCodes<Format>[static_cast<uint8_t>(integer)];
+  else
+    return static_cast<uint8_t>(integer + codingOf(Format).bias);
 }
 
 bool numerics::canKeep(WeightFormat format, StoredType type,
@@ -201,10 +217,9 @@ bool numerics::canKeep(WeightFormat format, StoredType type,
       scalesOf(format).hasMinimum() != infoOf(type).hasMinimum ||
       (codingOf(format).bits < 8 && infoOf(type).kept != format))
     return false;
-  IntegerBlock block;
   for (int64_t i = 0; i < k;
        i += weightBlock(format), from += infoOf(type).bytes)
-    if (!readIntegers(type, from, block))
+    if (!hasIntegers(type, from))
       return false;
   return true;
 }
@@ -223,7 +238,7 @@ void numerics::keepOutput(WeightFormat format, StoredType type,
         block.scale = stored.scale;
         block.minimum = stored.minimum;
         for (int64_t j = 0; j < count; ++j)
-          block.codes[j] = codeOf(codingOf(Format), stored.integers[j]);
+          block.codes[j] = codeOf<Format>(stored.integers[j]);
         if constexpr (scales.hasSubBlocks())
           for (int64_t number = 0; number < scales.numbers; ++number)
             for (int64_t j = 0; j < count / scales.subBlock; ++j)

@@ -138,15 +138,16 @@ static float numberOf(const uint8_t *block, int64_t number) {
   }
 }
 
-template <StoredType Type>
-static bool readIntegersOf(const uint8_t *from, IntegerBlock &block) {
+template <StoredType Type> static bool hasIntegersOf(const uint8_t *from) {
   const float scale = numberOf<Type>(from, 0);
-  const float minimum = numberOf<Type>(from, 1);
-  block.scale = f32ToF16(scale);
-  block.minimum = f32ToF16(minimum);
-  if (!std::isfinite(scale) || f16ToF32(block.scale) != scale ||
-      !std::isfinite(minimum))
-    return false;
+  return std::isfinite(scale) && f16ToF32(f32ToF16(scale)) == scale &&
+         std::isfinite(numberOf<Type>(from, 1));
+}
+
+template <StoredType Type>
+static void readIntegersOf(const uint8_t *from, IntegerBlock &block) {
+  block.scale = f32ToF16(numberOf<Type>(from, 0));
+  block.minimum = f32ToF16(numberOf<Type>(from, 1));
   for (int64_t i = 0; i < infoOf(Type).values; ++i)
     block.integers[i] = static_cast<int8_t>(integerOf<Type>(from, i));
   if constexpr (constexpr int64_t size = infoOf(Type).subBlock; size != 0)
@@ -156,20 +157,31 @@ static bool readIntegersOf(const uint8_t *from, IntegerBlock &block) {
             number != 0 && !infoOf(Type).hasMinimum
                 ? int8_t{0}
                 : static_cast<int8_t>(subIntegerOf<Type>(from, number, j));
-  return true;
 }
 
-bool qwen::numerics::readIntegers(StoredType type, const uint8_t *from,
-                                  IntegerBlock &block) {
+/// body<Type>() for a type of blocks, a value of its type for others.
+template <typename Body> static auto visitBlocks(StoredType type, Body body) {
+  using Result = decltype(body.template operator()<StoredType::Q8_0>());
   switch (type) {
 #define QWEN_STORED_TYPE(Id, ...)                                              \
   case StoredType::Id:                                                         \
     if constexpr (isBlocks(StoredType::Id))                                    \
-      return readIntegersOf<StoredType::Id>(from, block);                      \
-    return false;
+      return body.template operator()<StoredType::Id>();                       \
+    return Result();
 #include "qwen/ABI/StoredTypes.def"
   }
   __builtin_unreachable();
+}
+
+bool qwen::numerics::hasIntegers(StoredType type, const uint8_t *from) {
+  return visitBlocks(
+      type, [&]<StoredType Type>() { return hasIntegersOf<Type>(from); });
+}
+
+void qwen::numerics::readIntegers(StoredType type, const uint8_t *from,
+                                  IntegerBlock &block) {
+  visitBlocks(type,
+              [&]<StoredType Type>() { readIntegersOf<Type>(from, block); });
 }
 
 /// Dequantizes a block of integers.

@@ -26,9 +26,12 @@ struct IntegerBlock {
   int8_t integers[256];
 };
 
-/// Reads the block at `from`. Returns false if `type` has floats or f16 does
-/// not hold the scale and the minimum.
-bool readIntegers(StoredType type, const uint8_t *from, IntegerBlock &block);
+/// Whether the block at `from` has integers, and f16 holds its scale and its
+/// minimum.
+bool hasIntegers(StoredType type, const uint8_t *from);
+
+/// Reads the block at `from`, for which hasIntegers() is true.
+void readIntegers(StoredType type, const uint8_t *from, IntegerBlock &block);
 
 } // namespace qwen::numerics
 
