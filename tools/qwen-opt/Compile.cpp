@@ -286,8 +286,8 @@ static void printSummary(const Options &options, const ImportedModel &model,
 /// files and the stacks of threads: 50 MiB for models/stories, and a reserve.
 static constexpr uint64_t kWorkBytes = uint64_t{192} << 20;
 
-/// Bytes of the stacks of all threads of a compile. Some emit code; when they
-/// have ended, each core has one that packs weights.
+/// Bytes of the stacks of all threads of a compile. Some emit code while each
+/// core has one that packs weights.
 static uint64_t stackBytes() {
   pthread_attr_t defaults;
   size_t bytes = size_t{8} << 20;
@@ -295,8 +295,7 @@ static uint64_t stackBytes() {
     pthread_attr_getstacksize(&defaults, &bytes);
     pthread_attr_destroy(&defaults);
   }
-  return std::max<uint64_t>(std::thread::hardware_concurrency(), kEmitThreads) *
-         bytes;
+  return (uint64_t{std::thread::hardware_concurrency()} + kEmitThreads) * bytes;
 }
 
 /// Throws Error if a limit (ulimit -v) leaves too little address space.

@@ -14,6 +14,8 @@ using namespace qwen;
 
 ArtifactFile::ArtifactFile(const TemporaryFile &file, uint64_t size)
     : file(file), size(size), cachedPages(size / kHugePage + 1) {
+  if (ftruncate(file.descriptor(), 0) != 0)
+    fail(errno);
   int error = 0;
   do
     error = posix_fallocate(file.descriptor(), 0, static_cast<off_t>(size));

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #define XXH_INLINE_ALL
@@ -150,6 +151,48 @@ static uint64_t checksum(std::span<const uint8_t> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
+namespace {
+/// All parts of a file but the code and the weights.
+struct Metadata {
+  Metadata(llvm::ArrayRef<TargetCode> targets, const ArtifactInput &input)
+      : manifest(writeManifest(targets, input)) {
+    if (const std::optional<TokenizerImport> &from = *input.tokenizer) {
+      tokenizer = asBytes(from->blob);
+      chatTemplate = asBytes(from->chatTemplate);
+    }
+  }
+
+  const std::string manifest;
+  std::span<const uint8_t> tokenizer, chatTemplate;
+};
+} // namespace
+
+/// `header` with the places of all parts of a file, of which the code gets
+/// `codeBytes`.
+static ArtifactHeader layOut(ArtifactHeader header, uint64_t codeBytes,
+                             const Metadata &metadata, uint64_t weightBytes) {
+  FileLayout layout;
+  layout.place(codeBytes, 1);
+  header.manifest = layout.place(metadata.manifest.size(), kTensorAlign);
+  header.tokenizer = layout.place(metadata.tokenizer.size(), kTensorAlign);
+  header.chatTemplate =
+      layout.place(metadata.chatTemplate.size(), kTensorAlign);
+  header.weightChecksums = layout.place((weightBytes + kChecksumBytes - 1) /
+                                            kChecksumBytes * sizeof(uint64_t),
+                                        kTensorAlign);
+  header.weights = layout.place(weightBytes, kWeightsAlign);
+  header.fileSize = layout.size();
+  header.manifestChecksum = checksum(asBytes(metadata.manifest));
+  header.tokenizerChecksum = checksum(metadata.tokenizer);
+  header.chatTemplateChecksum = checksum(metadata.chatTemplate);
+  return header;
+}
+
+/// Bytes of a file for the code of a target. Weights lie behind the code and
+/// are packed while it is generated, so their place cannot depend on its size.
+/// They are packed again if it needs more.
+static constexpr uint64_t kCodeRoom = uint64_t{512} << 10;
+
 ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
                                     llvm::ArrayRef<TargetCode> targets,
                                     const ArtifactInput &input,
@@ -158,53 +201,43 @@ ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
   // Shared facts come from the first target.
   const auto &[target, first] = targets.front();
   mlir::ModuleOp module = *first;
-  llvm::LLVMContext context;
-  SharedObject object;
-  {
-    const std::unique_ptr<llvm::Module> code = generateCode(targets, context);
-    object = linkSharedObject(emitObjects(*code, target), target);
-  }
-  const std::string manifest = writeManifest(targets, input);
-  const std::optional<TokenizerImport> &tokenizer = *input.tokenizer;
-  const std::span<const uint8_t> tokenizerBytes =
-      tokenizer ? asBytes(tokenizer->blob) : std::span<const uint8_t>();
-  const std::span<const uint8_t> templateBytes =
-      tokenizer ? asBytes(tokenizer->chatTemplate) : std::span<const uint8_t>();
+  const Metadata metadata(targets, input);
   const auto weightBytes = static_cast<uint64_t>(
       module->getAttrOfType<mlir::IntegerAttr>(kWeightBytesAttr).getInt());
-
-  FileLayout layout;
-  ArtifactHeader header = codeHeader(object, target.arch);
-  layout.place(object.bytes.size(), 1);
-  header.manifest = layout.place(manifest.size(), kTensorAlign);
-  header.tokenizer = layout.place(tokenizerBytes.size(), kTensorAlign);
-  header.chatTemplate = layout.place(templateBytes.size(), kTensorAlign);
-  header.weightChecksums = layout.place((weightBytes + kChecksumBytes - 1) /
-                                            kChecksumBytes * sizeof(uint64_t),
-                                        kTensorAlign);
-  header.weights = layout.place(weightBytes, kWeightsAlign);
-  header.fileSize = layout.size();
-  header.manifestChecksum = checksum(asBytes(manifest));
-  header.tokenizerChecksum = checksum(tokenizerBytes);
-  header.chatTemplateChecksum = checksum(templateBytes);
-
-  const ArtifactFile file(output, header.fileSize);
-  file.write(header.manifest.offset, asBytes(manifest));
-  file.write(header.tokenizer.offset, tokenizerBytes);
-  file.write(header.chatTemplate.offset, templateBytes);
+  const uint64_t room = kCodeRoom * targets.size();
+  ArtifactHeader header = layOut({}, room, metadata, weightBytes);
   const unsigned threads = std::max(std::thread::hardware_concurrency(), 1u);
-  std::vector<Conversion> conversions = packWeights(
-      module, input.checkpoint->tensors(), threads,
-      [&](uint64_t offset, std::span<const uint8_t> bytes) {
-        file.write(header.weights.offset + offset, bytes);
-      },
-      progress);
+  std::optional<ArtifactFile> file;
+  const auto pack = [&](llvm::function_ref<void()> meanwhile) {
+    file.emplace(output, header.fileSize);
+    return packWeights(
+        module, input.checkpoint->tensors(), threads,
+        [&](uint64_t offset, std::span<const uint8_t> bytes) {
+          file->write(header.weights.offset + offset, bytes);
+        },
+        progress, meanwhile);
+  };
+  SharedObject object;
+  std::vector<Conversion> conversions = pack([&] {
+    llvm::LLVMContext context;
+    const std::unique_ptr<llvm::Module> code = generateCode(targets, context);
+    object = linkSharedObject(emitObjects(*code, target), target);
+  });
+  const uint64_t weightsOffset = header.weights.offset;
+  header = layOut(codeHeader(object, target.arch),
+                  std::max(room, object.bytes.size()), metadata, weightBytes);
+  if (header.weights.offset != weightsOffset)
+    conversions = pack([] {});
+
+  file->write(header.manifest.offset, asBytes(metadata.manifest));
+  file->write(header.tokenizer.offset, metadata.tokenizer);
+  file->write(header.chatTemplate.offset, metadata.chatTemplate);
   const std::vector<uint64_t> checksums =
-      checksumWeights(file, header.weights, threads);
-  file.write(header.weightChecksums.offset, asBytes(checksums));
+      checksumWeights(*file, header.weights, threads);
+  file->write(header.weightChecksums.offset, asBytes(checksums));
   header.weightChecksumsChecksum = checksum(asBytes(checksums));
   writeHeader(object, header);
-  file.write(0, asBytes(object.bytes));
+  file->write(0, asBytes(object.bytes));
   check(output.path());
   output.commit();
   return {header.fileSize, header.code.size, weightBytes,

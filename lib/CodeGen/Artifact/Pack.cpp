@@ -289,11 +289,17 @@ public:
              const ProgressFn &progress, uint64_t total)
       : tasks(tasks), write(write), progress(progress), total(total) {}
 
-  /// Returns the errors of the encoded outputs.
-  ErrorsByTypes run(unsigned threads) {
+  /// Returns the errors of the encoded outputs. An error of `meanwhile` comes
+  /// before those of tasks.
+  ErrorsByTypes run(unsigned threads, llvm::function_ref<void()> meanwhile) {
     std::vector<std::thread> others;
     for (unsigned i = 1; i < threads; ++i)
       others.emplace_back([this] { work(); });
+    try {
+      meanwhile();
+    } catch (...) {
+      stop(0);
+    }
     work();
     for (std::thread &thread : others)
       thread.join();
@@ -312,17 +318,22 @@ private:
         done += written;
         progress(done, total);
       } catch (...) {
-        const std::lock_guard lock(mutex);
-        stopped = true;
-        if (i < failed) {
-          failed = i;
-          error = std::current_exception();
-        }
+        stop(i + 1);
       }
     }
     const std::lock_guard lock(mutex);
     for (const auto &[types, errors] : packer.errors())
       sums[types] += errors;
+  }
+
+  /// Keeps the current exception, unless there is one of a lower number.
+  void stop(size_t number) {
+    const std::lock_guard lock(mutex);
+    stopped = true;
+    if (number < failed) {
+      failed = number;
+      error = std::current_exception();
+    }
   }
 
   const std::span<const Task> tasks;
@@ -367,11 +378,11 @@ static std::vector<Conversion> conversionsOf(std::span<const Part> parts,
   return result;
 }
 
-std::vector<Conversion> qwen::packWeights(mlir::ModuleOp module,
-                                          const StoredTensors &tensors,
-                                          unsigned threads,
-                                          const WriteFn &write,
-                                          const ProgressFn &progress) {
+std::vector<Conversion>
+qwen::packWeights(mlir::ModuleOp module, const StoredTensors &tensors,
+                  unsigned threads, const WriteFn &write,
+                  const ProgressFn &progress,
+                  llvm::function_ref<void()> meanwhile) {
   const mlir::SymbolTable symbols(module);
   std::vector<Part> parts;
   uint64_t total = 0;
@@ -388,6 +399,5 @@ std::vector<Conversion> qwen::packWeights(mlir::ModuleOp module,
       tasks.push_back({&part, panel});
   }
   return conversionsOf(
-      parts,
-      TaskRunner(tasks, write, progress, total).run(std::max(threads, 1u)));
+      parts, TaskRunner(tasks, write, progress, total).run(threads, meanwhile));
 }

@@ -11,6 +11,7 @@
 #include "qwen/Import/Checkpoint/StoredTensors.h"
 
 #include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <cstdint>
 #include <functional>
@@ -40,14 +41,16 @@ struct Conversion {
 };
 
 /// Packs the weights of all qwen.packed ops of `module` (stage "calls") with
-/// `threads` threads. Does not write the padding between the parts, which must
-/// be zeros. The bytes depend only on module and checkpoint. Throws Error, with
-/// the tensor, if a weight is not finite or its scale is too large for f16.
-/// Returns the conversions of the matrices, sorted by types.
+/// `threads` threads: the calling one runs `meanwhile` first. Does not write
+/// the padding between the parts, which must be zeros. The bytes depend only on
+/// module and checkpoint. Throws Error, with the tensor, if a weight is not
+/// finite or its scale is too large for f16. Returns the conversions of the
+/// matrices, sorted by types.
 std::vector<Conversion> packWeights(mlir::ModuleOp module,
                                     const StoredTensors &tensors,
                                     unsigned threads, const WriteFn &write,
-                                    const ProgressFn &progress);
+                                    const ProgressFn &progress,
+                                    llvm::function_ref<void()> meanwhile);
 
 } // namespace qwen
 
