@@ -44,10 +44,7 @@ AnswerWriter::AnswerWriter(const Generation &answers,
                            const Tokenizer &textTokenizer,
                            std::string modelName)
     : generation(answers), task(answers.task()), tokenizer(textTokenizer),
-      model(std::move(modelName)),
-      id(randomId(task.kind == AnswerKind::Chat     ? "chatcmpl-"
-                  : task.kind == AnswerKind::Rerank ? "rerank-"
-                                                    : "cmpl-")),
+      model(std::move(modelName)), id(randomId(infoOf(task.kind).idPrefix)),
       created(std::chrono::duration_cast<std::chrono::seconds>(
                   std::chrono::system_clock::now().time_since_epoch())
                   .count()),
@@ -58,12 +55,9 @@ AnswerWriter::AnswerWriter(const Generation &answers,
 //===----------------------------------------------------------------------===//
 
 ordered_json AnswerWriter::base(bool isChunk) const {
-  const std::string object =
-      task.kind == AnswerKind::Chat
-          ? std::string("chat.completion") + (isChunk ? ".chunk" : "")
-          : "text_completion";
+  const AnswerKindInfo &kind = infoOf(task.kind);
   return {{"id", id},
-          {"object", object},
+          {"object", isChunk ? kind.chunk : kind.object},
           {"created", created},
           {"model", model},
           {"x_seed", *task.parameters.seed}};
@@ -354,7 +348,7 @@ ordered_json AnswerWriter::embeddings() const {
          {"embedding", parameters.base64 ? ordered_json(base64(vector))
                                          : ordered_json(vector)}});
   }
-  return {{"object", "list"},
+  return {{"object", infoOf(task.kind).object},
           {"data", data},
           {"model", model},
           {"usage", promptUsage()}};
@@ -381,7 +375,7 @@ ordered_json AnswerWriter::rerank() const {
     results.push_back(result);
   }
   return {{"id", id},
-          {"object", "list"},
+          {"object", infoOf(task.kind).object},
           {"model", model},
           {"results", results},
           {"usage", promptUsage()}};

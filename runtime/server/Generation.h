@@ -61,6 +61,28 @@ using WakeFn = std::function<void()>;
 
 enum class AnswerKind : uint8_t { Chat, Completion, Embedding, Rerank };
 
+/// What tells answers of one kind from others.
+struct AnswerKindInfo {
+  /// The parameter that has the prompts.
+  const char *input;
+  /// What the ids of answers begin with; empty if they have none.
+  const char *idPrefix;
+  /// The "object" of an answer, and of a chunk of a stream.
+  const char *object, *chunk = "";
+};
+
+/// In the order of AnswerKind.
+inline constexpr AnswerKindInfo kAnswerKinds[] = {
+    {"messages", "chatcmpl-", "chat.completion", "chat.completion.chunk"},
+    {"prompt", "cmpl-", "text_completion", "text_completion"},
+    {"input", "", "list"},
+    {"documents", "rerank-", "list"},
+};
+
+constexpr const AnswerKindInfo &infoOf(AnswerKind kind) {
+  return kAnswerKinds[static_cast<size_t>(kind)];
+}
+
 /// What a generation answers and how.
 struct GenerationTask {
   Parameters parameters;

@@ -180,10 +180,7 @@ Reply Service::generate(GenerationTask task, const WakeFn &wake) {
                    "n must make at most " + std::to_string(options.choices) +
                        " choices of all prompts, not " + std::to_string(count),
                    "n");
-  const char *const given = task.kind == AnswerKind::Chat         ? "messages"
-                            : task.kind == AnswerKind::Completion ? "prompt"
-                            : task.kind == AnswerKind::Embedding  ? "input"
-                                                                  : "documents";
+  const char *const given = infoOf(task.kind).input;
   for (std::vector<int32_t> &prompt : task.prompts) {
     const int64_t context = manifest.model.context;
     const int64_t most = parameters.truncatePrompt.value_or(context + 1);
