@@ -252,6 +252,14 @@ static constexpr std::array kTable = std::to_array<Parameter>({
     {"cache_prompt", Kind::Ignored, kBoth, ""},
     {"parallel_tool_calls", Kind::Ignored, kChat, ""},
 
+    // Without mirostat, these two have no effect.
+    {"mirostat_eta", Kind::Ignored, kBoth, ""},
+    {"mirostat_tau", Kind::Ignored, kBoth, ""},
+
+    {"mirostat", Kind::Neutral, kBoth, "", 0, 0, nullptr, "0"},
+    {"tfs_z", Kind::Neutral, kBoth, "", 0, 0, nullptr, "1"},
+    // The repetition penalty is for all tokens already seen.
+    {"repeat_last_n", Kind::Neutral, kBoth, "", 0, 0, nullptr, "-1"},
     {"best_of", Kind::Neutral, kText, "", 0, 0, nullptr, "1"},
     {"suffix", Kind::Neutral, kText, "", 0, 0, nullptr, "\"\""},
     {"response_format", Kind::Neutral, kBoth, "", 0, 0, nullptr,

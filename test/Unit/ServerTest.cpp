@@ -45,54 +45,86 @@ std::string chat(const std::string &more) {
   return std::string("{") + kMessages + ", " + more + "}";
 }
 
-// Open WebUI 0.12.4 sends these (generate_chat_completion of its
-// routers/openai.py): a chat with all of its controls that OpenAI has too, a
-// chat that goes on, and a task of its own, such as a title.
+// Open WebUI 0.12.4 sent these to a recording proxy: a chat of its page with
+// all controls that OpenAI's and llama.cpp's servers have, a chat without any,
+// and two tasks of its own.
 TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
-  const Parameters parameters = parse(R"({
-    "stream": true, "model": "stories",
-    "messages": [
-      {"role": "system", "content": "Be brief."},
-      {"role": "assistant", "content": null, "reasoning_content": "Hm."},
-      {"role": "user", "content": [{"type": "text", "text": "a"},
-                                   {"type": "text", "text": "b"}]}],
-    "temperature": 0.5, "top_p": null, "min_p": 0.1, "top_k": -1,
-    "max_tokens": 20, "seed": 7, "stop": ["\n\n", "User:"],
-    "frequency_penalty": 0.5, "presence_penalty": -1, "repeat_penalty": 1.1,
-    "logit_bias": {"5": -100, "7": 1.5}, "reasoning_effort": "none",
-    "stream_options": {"include_usage": true}})");
-  EXPECT_TRUE(parameters.stream && parameters.includeUsage);
+  const Parameters parameters = parse(
+      R"({"stream":true,"messages":[{"role":"system","content":"Be brief."},)"
+      R"({"role":"user","content":[{"type":"text","text":"a"},)"
+      R"({"type":"text","text":"b"}]}],"model":"stories","stop":["User:"],)"
+      R"("temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.05,)"
+      R"("max_tokens":20,"seed":7,"frequency_penalty":0.5,)"
+      R"("presence_penalty":-1,"repeat_penalty":1.1,)"
+      R"("logit_bias":{"5":-100,"7":1},"reasoning_effort":"none",)"
+      R"("repeat_last_n":-1,"mirostat":0,"mirostat_eta":0.1,)"
+      R"("mirostat_tau":5,"tfs_z":1,)"
+      R"("chat_template_kwargs":{"enable_thinking":false}})");
+  EXPECT_TRUE(parameters.stream);
   EXPECT_EQ(parameters.maxTokens, 20);
   EXPECT_EQ(parameters.seed, 7U);
   EXPECT_EQ(parameters.sampling.temperature, 0.5F);
-  EXPECT_EQ(parameters.sampling.topP, 1);
-  EXPECT_EQ(parameters.sampling.topK, 0);
-  EXPECT_EQ(parameters.sampling.minP, 0.1);
+  EXPECT_EQ(parameters.sampling.topP, 0.9);
+  EXPECT_EQ(parameters.sampling.topK, 40);
+  EXPECT_EQ(parameters.sampling.minP, 0.05);
   EXPECT_EQ(parameters.sampling.repetitionPenalty, 1.1F);
   EXPECT_EQ(parameters.sampling.frequencyPenalty, 0.5F);
   EXPECT_EQ(parameters.sampling.presencePenalty, -1);
   ASSERT_EQ(parameters.sampling.logitBias.size(), 2U);
   EXPECT_EQ(parameters.sampling.logitBias[1].id, 7);
-  EXPECT_EQ(parameters.sampling.logitBias[1].bias, 1.5F);
+  EXPECT_EQ(parameters.sampling.logitBias[1].bias, 1);
   EXPECT_TRUE(parameters.noThinking);
-  EXPECT_EQ(parameters.stop, (std::vector<std::string>{"\n\n", "User:"}));
-  ASSERT_EQ(parameters.messages.size(), 3U);
-  EXPECT_EQ(parameters.messages[1]["content"], "");
-  EXPECT_EQ(parameters.messages[2]["content"], "ab");
+  EXPECT_EQ(parameters.templateVariables["enable_thinking"], false);
+  EXPECT_EQ(parameters.stop, (std::vector<std::string>{"User:"}));
+  ASSERT_EQ(parameters.messages.size(), 2U);
+  EXPECT_EQ(parameters.messages[1]["content"], "ab");
 
+  const Parameters plain = parse(
+      R"({"stream":true,"messages":[{"role":"user","content":"Tell a story."},)"
+      R"({"role":"assistant","content":"Once."},)"
+      R"({"role":"user","content":"Go on."}],"model":"stories"})");
+  EXPECT_EQ(plain.messages.size(), 3U);
+  EXPECT_FALSE(plain.seed || plain.maxTokens);
+  EXPECT_EQ(
+      parse(chat(R"("model":"m","stream":false,"max_tokens":1000)")).maxTokens,
+      1000);
+  EXPECT_FALSE(parse(chat(R"("model":"m","stream":false)")).stream);
+  // Its source adds these: for a connection of the type llama.cpp that
+  // continues an answer, and for a model with the capability "usage".
   const Parameters more = parse(chat(
-      R"("continue_final_message": true, "add_generation_prompt": false)"));
+      R"("continue_final_message": true, "add_generation_prompt": false,
+         "stream": true, "stream_options": {"include_usage": true})"));
   EXPECT_TRUE(more.continueFinalMessage && !more.addGenerationPrompt);
-  EXPECT_EQ(parse(chat(R"("model": "m", "stream": false, "max_tokens": 1000)"))
-                .maxTokens,
-            1000);
+  EXPECT_TRUE(more.includeUsage);
 
-  // Chats have tools, unless its function calling is "legacy".
-  const std::string tools = chat(
-      R"("tools": [{"type": "function", "function": {"name": "ask_user"}}])");
-  EXPECT_EQ(errorOf(tools),
+  // Other values of its controls have no effect on this server.
+  EXPECT_EQ(errorOf(chat(R"("mirostat":2)")),
+            "mirostat: mirostat is not supported; only 0 is accepted");
+  EXPECT_EQ(errorOf(chat(R"("repeat_last_n":64)")),
+            "repeat_last_n: repeat_last_n is not supported; only -1 is "
+            "accepted");
+  // Those of Ollama alone, and tools, which each chat has unless its function
+  // calling is "legacy", need --ignore-unknown.
+  const std::string tools = R"("tools":[{"type":"function","function":)"
+                            R"({"name":"get_current_timestamp"}}])";
+  EXPECT_EQ(errorOf(chat(tools)),
             "tools: tools is not supported; only [] is accepted");
-  EXPECT_NO_THROW(parse(tools, kChatParameters, true));
+  EXPECT_EQ(errorOf(chat(R"("num_ctx":2048)")),
+            "num_ctx: unknown parameter num_ctx");
+  EXPECT_NO_THROW(parse(chat(tools + R"(,"num_ctx":2048,"mirostat":2)"),
+                        kChatParameters, true));
+}
+
+TEST(ParametersTest, NullIsAbsent) {
+  const Parameters parameters = parse(R"({
+    "messages": [{"role": "assistant", "content": null,
+                  "reasoning_content": "Hm."}],
+    "top_p": null, "top_k": -1, "seed": null})");
+  EXPECT_EQ(parameters.messages[0]["content"], "");
+  EXPECT_EQ(parameters.sampling.topP, 1);
+  EXPECT_FALSE(parameters.seed);
+  // -1 keeps all tokens, as 0 does.
+  EXPECT_EQ(parameters.sampling.topK, 0);
 }
 
 TEST(ParametersTest, ReadsAllKindsOfPrompts) {
