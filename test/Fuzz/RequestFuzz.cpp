@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const std::string_view text = fuzz::asText(data, size);
   for (ParameterSet set :
        {kChatParameters, kCompletionParameters, kTokenizeParameters,
-        kDetokenizeParameters, kEmbeddingParameters}) {
+        kDetokenizeParameters, kEmbeddingParameters, kRerankParameters}) {
     Parameters parameters{SamplerOptions()};
     const bool isTaken = fuzz::parses(size, [&] {
       try {
