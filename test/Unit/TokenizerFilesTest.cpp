@@ -1,6 +1,7 @@
 //===- TokenizerFilesTest.cpp - Small tokenizers made here ----------------===//
 
 #include "TempDir.h"
+#include "text/MarkedText.h"
 #include "text/Retrieval.h"
 
 #include "qwen/ABI/Error.h"
@@ -9,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -156,6 +158,34 @@ TEST_F(TokenizerFilesTest, AddedTokensHonourTheirFlags) {
   EXPECT_EQ(encode("\u00e9one").size(), 5u);
   EXPECT_EQ(encode("<l><r>"), (std::vector<int32_t>{261}));
   EXPECT_EQ(encode("ae\u0301u"), (std::vector<int32_t>{'a', 262}));
+}
+
+// A part of a text that NFC changes has no place in the text any more, so the
+// template must have written all of it.
+TEST_F(TokenizerFilesTest, NormalizedTextKeepsItsOrigin) {
+  writePair();
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {
+    "258": {"content": "\u00e9u", "normalized": true, "special": true}}})");
+  const TokenizerImport import = buildTokenizer(*readTokenizerFiles(dir));
+  const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
+  const auto hasToken = [&](std::initializer_list<const char *> parts) {
+    MarkedText text;
+    Origin origin = Origin::Template;
+    for (const char *part : parts) {
+      text.append(part, origin);
+      origin = origin == Origin::Input ? Origin::Template : Origin::Input;
+    }
+    return std::ranges::count(tokenizer.encode(text), 258) > 0;
+  };
+  EXPECT_TRUE(hasToken({"a\u00e9u", "a"}));
+  EXPECT_TRUE(hasToken({"ae\u0301u"}));
+  EXPECT_FALSE(hasToken({"a", "\u00e9u"}));
+  EXPECT_FALSE(hasToken({"a", "e\u0301u"}));
+  // The accent of a message composes with the letter of the template.
+  EXPECT_FALSE(hasToken({"ae", "\u0301", "u"}));
+  EXPECT_FALSE(hasToken({"a", "e", "\u0301u"}));
+  // After NFC the text of a message lies where that of the template was.
+  EXPECT_FALSE(hasToken({"e\u0301e\u0301e\u0301", "\u00e9u"}));
 }
 
 TEST_F(TokenizerFilesTest, ReadsAddedTokensWithoutFlags) {
