@@ -1,8 +1,9 @@
 """Many clients of qwen-run serve at once: some leave, some read slowly, some send damaged requests.
 
-  serve_load.py MODEL [--shape NAME] [--clients N] [--requests N] [--damaged FRACTION] [--crowd N] [--seed N]
+  serve_load.py MODEL [--shape NAME] [--clients N] [--requests N] [--tokens N] [--damaged FRACTION] [--crowd N] [--seed N]
 
-MODEL is a compiled model. With --shape, it is made if there is none: random weights in the shape of bench/make_checkpoint.py.
+MODEL is a compiled model. With --shape, it is made if there is none: random weights in the shape of bench/make_checkpoint.py. Answers have
+up to --tokens tokens. Clients leave while their request waits in the queue, while its prompt runs and while it is answered.
 
 Every other request must get the answer that it gets alone. At the end the server must hold no more memory, descriptors or pages than
 halfway. A crowd of connections with half a request must not slow down others; slowhttptest makes further crowds where it is installed.
@@ -16,7 +17,6 @@ import pathlib
 import random
 import re
 import resource
-import select
 import shutil
 import socket
 import subprocess
@@ -31,6 +31,7 @@ parser.add_argument("model")
 parser.add_argument("--shape")
 parser.add_argument("--clients", type=int, default=16)
 parser.add_argument("--requests", type=int, default=400)
+parser.add_argument("--tokens", type=int, default=61)
 parser.add_argument("--damaged", type=float, default=0.2)
 parser.add_argument("--crowd", type=int, default=0)
 parser.add_argument("--seed", type=int, default=1)
@@ -38,6 +39,10 @@ options = parser.parse_args()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize")
+# The server is stopped for a minute where a machine is shared.
+PATIENCE = 600
+# Kinds of clients, beside those that send damaged requests.
+KINDS = ("answer", "answer", "leaves at once", "leaves later", "leaves in prefill", "leaves in decode", "half-closes", "reads slowly")
 ODD = (None, True, -1, 0, 2**63, -2**63, 1e308, 0.5, "", "x" * 3000, "\ud800", "\0", [], {}, [[]], [None], {"a": []}, [1] * 2000, [2**40],
        ["a", 1], [[[[[[]]]]]], {"5": 1}, {"-5": "x"})
 
@@ -45,7 +50,7 @@ ODD = (None, True, -1, 0, 2**63, -2**63, 1e308, 0.5, "", "x" * 3000, "\ud800", "
 def body_of(number, chat):
     """A request that has one answer."""
     words = ("The king", "Once upon a time", "She said", "It was late", "word " * 150)[number % 5]
-    body = {"seed": number, "max_tokens": 5 + 7 * (number % 9), "n": 1 + number % 2, "logprobs": True if chat else number % 3,
+    body = {"seed": number, "max_tokens": 1 + (5 + 7 * number) % options.tokens, "n": 1 + number % 2, "logprobs": True if chat else number % 3,
             "stream": number % 4 == 0, "frequency_penalty": number % 3 / 2}
     return {**body, "messages": [{"role": "user", "content": words}]} if chat else {**body, "prompt": words}
 
@@ -71,7 +76,7 @@ def damaged(random_numbers, body):
 
 class Load:
     def __init__(self):
-        self.server = Server(options.model, "--sequences", "8", "--queue", "64", "--kv-pages", "40", "--check", "off")
+        self.server = Server(options.model, "--sequences", "8", "--queue", "96", "--kv-pages", "40", "--check", "off")
         self.port = self.server.port
         self.failures, self.counts, self.lock = [], collections.Counter(), threading.Lock()
         self.left = options.requests
@@ -82,9 +87,9 @@ class Load:
 
     def send(self, path, body, half_close=False):
         """A socket on which a request was sent."""
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=120)
-        client.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-                       + body)
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        client.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                       f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
         if half_close:
             client.shutdown(socket.SHUT_WR)
         return client
@@ -116,7 +121,7 @@ class Load:
         return choices
 
     def metric(self, name):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         connection.request("GET", "/metrics")
         return float(re.search(rf"^{name}{{.*}} (.*)$", connection.getresponse().read().decode(), re.M)[1])
 
@@ -124,7 +129,6 @@ class Load:
         number = random_numbers.randrange(len(expected) // 2)
         chat = random_numbers.random() < 0.5
         path, body = PATHS[chat], body_of(number, chat)
-        long = json.dumps({**body, "max_tokens": 600, "ignore_eos": True, "stream": True}).encode()
         if random_numbers.random() < options.damaged:
             path = random_numbers.choice(PATHS)
             text = damaged(random_numbers, body)
@@ -133,15 +137,31 @@ class Load:
             if status != 200 and (status not in (400, 404) or not json.loads(answer)["error"]["message"]):
                 self.fail(f"{path} {text}: {status} {answer}")
             return
-        kind = random_numbers.choice(("answer", "answer", "leaves at once", "leaves later", "half-closes", "reads slowly"))
+        kind = random_numbers.choice(KINDS)
+        if kind != "answer":
+            kind = self.leave(kind, path, body, random_numbers)
+        elif self.content(path, body) != expected[number, chat]:
+            self.fail(f"{path} {body} has another answer")
         self.counts[kind] += 1
-        if kind == "answer":
-            if self.content(path, body) != expected[number, chat]:
-                self.fail(f"{path} {body} has another answer")
-            return
-        with self.send(path, long, kind == "half-closes") as client:
+
+    def leave(self, kind, path, body, random_numbers):
+        """Sends a request whose answer is long and leaves before its end; what it did."""
+        body = {**body, "max_tokens": 600, "ignore_eos": True, "stream": True, "return_progress": True}
+        if kind == "leaves in prefill":
+            words = " ".join(random_numbers.choices(("king", "sea", "old", "she", "ran", "gold"), k=400))
+            body |= {"messages": [{"role": "user", "content": words}]} if "messages" in body else {"prompt": words}
+        text = b""
+        with self.send(path, json.dumps(body).encode(), kind == "half-closes") as client:
             if kind == "leaves later":
-                select.select([client], [], [], random_numbers.random() / 5)
+                time.sleep(random_numbers.random() / 5)
+            elif kind == "leaves in prefill":
+                text = self.read_until(client, b'"prompt_progress"')
+                done, total = (re.search(rb'"%s":(\d+)' % name, text) for name in (b"processed", b"total"))
+                if done and done[1] == total[1]:
+                    kind = "leaves after prefill"
+            elif kind == "leaves in decode":
+                for _ in range(random_numbers.randrange(1, 9)):
+                    text += self.read_until(client, b'"text":' if "prompt" in body else b'"content":')
             elif kind == "half-closes":
                 while client.recv(65536):
                     pass
@@ -149,6 +169,15 @@ class Load:
                 for _ in range(20):
                     client.recv(10)
                     time.sleep(0.005)
+        return "is turned away" if text.startswith(b"HTTP/1.1 429") else kind
+
+    @staticmethod
+    def read_until(client, mark):
+        """What comes up to a part with `mark`, or to the end."""
+        text = b""
+        while mark not in text and (part := client.recv(65536)):
+            text += part
+        return text
 
     def work(self, seed, expected):
         random_numbers = random.Random(seed)
@@ -164,7 +193,7 @@ class Load:
 
     def held(self):
         """MiB of memory and number of descriptors of the server when nothing runs."""
-        end = time.time() + 60
+        end = time.time() + PATIENCE
         busy = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
         while any(self.metric(name) for name in busy):
             if time.time() > end:

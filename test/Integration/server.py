@@ -52,6 +52,6 @@ class Server:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=60)
+        status = self.process.wait(timeout=300)
         self.reader.join()
         return status, "".join(self.log)
