@@ -177,10 +177,11 @@ static float greatest(std::span<const float> logits) {
   // Compilers vectorize a maximum in each lane, but not over all lanes.
   constexpr size_t kLanes = 16;
   float lanes[kLanes];
-  uint32_t invalid[kLanes] = {};
+  uint32_t nans[kLanes] = {};
   std::ranges::fill(lanes, -INFINITY);
   const auto look = [&](size_t lane, float logit) {
-    invalid[lane] |= !(logit < INFINITY);
+    // All bits, as a vector's comparison gives them.
+    nans[lane] |= -static_cast<uint32_t>(std::isnan(logit));
     lanes[lane] = logit > lanes[lane] ? logit : lanes[lane];
   };
   size_t i = 0;
@@ -189,9 +190,13 @@ static float greatest(std::span<const float> logits) {
       look(lane, logits[i + lane]);
   for (; i < logits.size(); ++i)
     look(0, logits[i]);
-  if (std::ranges::count(invalid, 0U) != kLanes)
-    return NAN;
-  return *std::ranges::max_element(lanes);
+  uint32_t nan = 0;
+  float most = -INFINITY;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    nan |= nans[lane];
+    most = lanes[lane] > most ? lanes[lane] : most;
+  }
+  return nan || most == INFINITY ? NAN : most;
 }
 
 void Sampler::findGreatest(std::span<const float> logits) {
