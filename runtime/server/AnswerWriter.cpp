@@ -18,10 +18,10 @@ using nlohmann::ordered_json;
 
 std::string server::randomId(const std::string &prefix) {
   std::random_device device;
-  std::string id = prefix;
-  for (int i = 0; i < 24; ++i)
-    id += "0123456789abcdef"[device() % 16];
-  return id;
+  char digits[25];
+  snprintf(digits, sizeof(digits), "%08x%08x%08x", device(), device(),
+           device());
+  return prefix + digits;
 }
 
 std::string server::dump(const ordered_json &object) {
