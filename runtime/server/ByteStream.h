@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <sys/socket.h>
 #include <utility>
 
@@ -76,6 +77,18 @@ public:
 #endif
     shutdown(plain.socket().native_handle(), SHUT_WR);
     co_return;
+  }
+
+  /// Sends what the system takes at once, and returns its size. Costs a small
+  /// part of an asynchronous write.
+  size_t writeNow(std::string_view text) {
+#ifdef QWEN_TLS
+    if (tls)
+      return 0;
+#endif
+    const ssize_t size = send(plain.socket().native_handle(), text.data(),
+                              text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    return size > 0 ? static_cast<size_t>(size) : 0;
   }
 
   template <typename Buffers, typename Handler>

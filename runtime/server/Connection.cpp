@@ -203,6 +203,9 @@ asio::awaitable<Reply> Connection::handle(HttpRequest request) {
 //===----------------------------------------------------------------------===//
 
 asio::awaitable<bool> Connection::write(std::string_view text) {
+  text.remove_prefix(stream.writeNow(text));
+  if (text.empty())
+    co_return true;
   stream.expiresAfter(shared.options.write);
   const auto [error, size] = co_await asio::async_write(
       stream, asio::buffer(text.data(), text.size()), kWait);
