@@ -13,6 +13,7 @@ Each round starts every server once and measures, with prompts of random token i
            the median before
   decode   8 and 32 clients with prompts of 16 tokens that draw 128, from the last first token to the first end; qwen-run only,
            beside `qwen-run bench --batch`
+The clients are one program (bench/Clients.cpp), because they share the CPU with the server.
 """
 import argparse
 import contextlib
@@ -26,7 +27,6 @@ import statistics
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 import urllib.parse
 import urllib.request
@@ -86,52 +86,33 @@ class Server:
         self.process.terminate()
         self.process.wait()
 
-    def stream(self, prompt, count, on_token=None):
-        """The times of the tokens of an answer, from the moment that the request is sent.
+    def answers(self, requests):
+        """When each of the requests (client, after, prompt, count) was sent and when its tokens came, in seconds. Those of a client follow
+        each other, and each waits until `after` tokens of all clients have come."""
+        text = b""
+        for client, after, prompt, count in requests:
+            body = json.dumps({"prompt": prompt, "max_tokens": count, "temperature": 0, "ignore_eos": True, "stream": True})
+            header = ("POST /v1/completions HTTP/1.1", "Host: localhost", "Connection: close", "Content-Type: application/json",
+                      f"Content-Length: {len(body)}", "", body)
+            request = "\r\n".join(header).encode()
+            text += f"{client} {after} {len(request)}\n".encode() + request
+        clients = subprocess.run([peers.BIN / "bench-clients", str(self.port)], input=text, stdout=subprocess.PIPE, check=True)
+        return [[float(word) for word in line.split()] for line in clients.stdout.decode().splitlines()]
 
-        It counts the events without a finish reason and does not parse them, because the clients share the CPU with the server.
-        """
-        body = json.dumps({"prompt": prompt, "max_tokens": count, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
-        header = ("POST /v1/completions HTTP/1.1", "Host: localhost", "Connection: close", "Content-Type: application/json",
-                  f"Content-Length: {len(body)}", "", "")
-        event, times, answer = b'"finish_reason":null', [], b""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=600) as connection:
-            start = time.perf_counter()
-            connection.sendall("\r\n".join(header).encode() + body)
-            while data := connection.recv(1 << 16):
-                now = time.perf_counter() - start
-                answer += data
-                for _ in range(answer.count(event)):
-                    times.append(now)
-                    if on_token:
-                        on_token(len(times))
-                # An event may end in the next part.
-                answer = answer[-len(event) + 1:] if times else answer
-        if not times:
-            sys.exit(f"{self.process.args[0]}: {answer.decode(errors='replace')}")
-        return times
+    def stream(self, prompt, count):
+        """The times of the tokens of an answer, from the moment that the request is sent."""
+        sent, *times = self.answers([(0, 0, prompt, count)])[0]
+        return [time - sent for time in times]
 
 
 def ids(random_numbers, count):
     return [random_numbers.randrange(1000, 100000) for _ in range(count)]
 
 
-def together(count, work):
-    """Runs work(i) in `count` threads; the seconds that all take."""
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return time.perf_counter() - start
-
-
-def load(server, clients, random_numbers):
-    prompts = [[ids(random_numbers, 128) for _ in range(3)] for _ in range(clients)]
-    first = []
-    seconds = together(clients, lambda i: first.extend([server.stream(prompt, 64)[0] for prompt in prompts[i]]))
-    return {"requests per second": 3 * clients / seconds, "first token": statistics.median(first)}
+def load(server, count, random_numbers):
+    answers = server.answers([(client, 0, ids(random_numbers, 128), 64) for client in range(count) for _ in range(3)])
+    return {"requests per second": len(answers) / max(times[-1] for times in answers),
+            "first token": statistics.median(first - sent for sent, first, *_ in answers)}
 
 
 def turn(server, random_numbers):
@@ -141,43 +122,15 @@ def turn(server, random_numbers):
 
 
 def pace(server, random_numbers):
-    reading, done, spans = threading.Event(), threading.Event(), []
-
-    def long_prompt():
-        reading.wait()
-        start = time.perf_counter()
-        server.stream(ids(random_numbers, LONG), 2)
-        spans.append((start, time.perf_counter()))
-        done.set()
-
-    other = threading.Thread(target=long_prompt)
-    other.start()
-    moments = []
-
-    def on_token(number):
-        moments.append(time.perf_counter())
-        if number == 50:
-            reading.set()
-
-    server.stream(ids(random_numbers, 16), 300, on_token)
-    other.join()
-    begin, end = spans[0]
-    gaps = [(b - a, b) for a, b in zip(moments, moments[1:])]
+    (_, *times), (begin, *_, end) = server.answers([(0, 0, ids(random_numbers, 16), 300), (1, 50, ids(random_numbers, LONG), 2)])
+    gaps = [(b - a, b) for a, b in zip(times, times[1:])]
     before = [gap for gap, at in gaps if at < begin][5:]
     during = [gap for gap, at in gaps if begin <= at <= end]
     return {"before": statistics.median(before), "median": statistics.median(during), "greatest": max(during)}
 
 
-def decode(server, clients, random_numbers):
-    prompts = [ids(random_numbers, 16) for _ in range(clients)]
-    answers = [None] * clients
-    start = time.perf_counter()
-
-    def work(i):
-        sent = time.perf_counter() - start
-        answers[i] = [sent + moment for moment in server.stream(prompts[i], 128)]
-
-    together(clients, work)
+def decode(server, count, random_numbers):
+    answers = [times for _, *times in server.answers([(client, 0, ids(random_numbers, 16), 128) for client in range(count)])]
     begin, end = max(times[0] for times in answers), min(times[-1] for times in answers)
     return sum(begin < moment <= end for times in answers for moment in times) / (end - begin)
 
@@ -206,7 +159,8 @@ def measure(name, command, args, seed):
     if name == "qwen-run":
         for clients in (8, 32):
             with Server(command, clients) as server:
-                server.stream(ids(random_numbers, 128), 8)
+                # As in bench, the first run warms caches and is not counted.
+                decode(server, clients, random_numbers)
                 figures[f"{clients} clients, decode tokens per second"] = decode(server, clients, random_numbers)
             figures[f"{clients} clients, of bench --batch"] = (figures[f"{clients} clients, decode tokens per second"]
                                                                / batch(args.file, clients, args.threads))
