@@ -46,8 +46,7 @@ Artifact::Artifact(const std::string &path)
     return;
   weightMap =
       Mapping::file(file, h.weights.offset, h.weights.size, kWeightsAlign);
-  // Only a hint, so a failure is ignored.
-  madvise(weightMap.data(), weightMap.size(), MADV_HUGEPAGE);
+  weightMap.useHugePages();
 }
 
 void Artifact::readAhead() const {

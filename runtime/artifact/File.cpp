@@ -140,6 +140,11 @@ Mapping Mapping::file(const File &file, uint64_t offset, size_t size,
   return result;
 }
 
+void Mapping::useHugePages() const {
+  // Only a hint, so a failure is ignored.
+  madvise(base, bytes, MADV_HUGEPAGE);
+}
+
 void Mapping::setFile(const std::string &path) {
   fileRange = std::make_unique<const MappedRange>(base, bytes, path);
 }

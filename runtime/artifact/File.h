@@ -64,6 +64,10 @@ public:
   static Mapping file(const File &file, uint64_t offset, size_t size,
                       size_t align);
 
+  /// Asks the system for huge memory pages, which save translations of
+  /// addresses. Has no effect where the system has none.
+  void useHugePages() const;
+
   /// Registers this memory as a mapping of the file `path` (MappedRange).
   void setFile(const std::string &path);
 

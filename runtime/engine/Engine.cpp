@@ -134,6 +134,8 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   failures.reserve(count);
 
   context.weights = weights;
+  // A tile of a product stores to tokens that lie far apart.
+  arena.useHugePages();
   context.arena = arena.data();
   context.caches = sequenceState.caches();
   context.tokenIds = ids.data();

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <sys/mman.h>
 
 using namespace qwen;
 
 /// Memory for `count` pages or rows of a cache. In a page, the part of a KV
 /// head is only a few KiB, and its part of the next page is far away, so huge
-/// memory pages help; without them this advice has no effect.
+/// memory pages help.
 static Mapping cacheMemory(const CacheInfo &cache, int64_t count) {
   int64_t bytes;
   if (__builtin_mul_overflow(count, cache.stride(), &bytes))
@@ -21,7 +20,7 @@ static Mapping cacheMemory(const CacheInfo &cache, int64_t count) {
   Mapping memory = Mapping::memory(
       static_cast<size_t>(bytes),
       cache.kind == CacheKind::Paged ? "the KV cache" : "the fixed state");
-  madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
+  memory.useHugePages();
   return memory;
 }
 
