@@ -210,11 +210,7 @@ static std::string toText(const ordered_json &result, int64_t repetitions,
 
 void qwen::run::bandwidth(const BenchCommand &command) {
   const Artifact artifact(command.file);
-  EngineOptions options;
-  options.threads = limitThreads(command.threads);
-  options.lock = command.lock;
-  options.check = limitCheck(command.check, artifact);
-  Engine engine(artifact, options);
+  Engine engine(artifact, command.options(artifact));
   const size_t size = artifact.header().weights.size;
   if (size == 0)
     throw Error(command.file + " has no weights to read");

@@ -205,10 +205,7 @@ void qwen::run::bench(const BenchCommand &command) {
     picture.emplace(command.svg);
   const auto loadStart = Clock::now();
   const Artifact artifact(command.file);
-  EngineOptions options;
-  options.threads = limitThreads(command.threads);
-  options.lock = command.lock;
-  options.check = limitCheck(command.check, artifact);
+  EngineOptions options = command.options(artifact);
   options.sequences = static_cast<int32_t>(command.batch);
   Engine engine(artifact, options);
   const double loadSeconds = secondsSince(loadStart);

@@ -91,10 +91,7 @@ static ordered_json measureClients(const BenchCommand &command,
                                    const Artifact &artifact, int64_t clients) {
   BenchCommand batch = command;
   batch.batch = clients;
-  EngineOptions options;
-  options.threads = limitThreads(command.threads);
-  options.lock = command.lock;
-  options.check = limitCheck(command.check, artifact);
+  EngineOptions options = command.options(artifact);
   options.sequences = static_cast<int32_t>(clients);
   Engine engine(artifact, options);
   std::vector<double> decode, firstToken, batchDecode;

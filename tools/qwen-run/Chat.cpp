@@ -284,10 +284,7 @@ void qwen::run::chat(const ChatCommand &command) {
   const ChatFormat format(artifact.chatTemplate(), tokenizer);
   Conversation conversation(artifact.manifest().model, tokenizer, format,
                             command);
-  EngineOptions options;
-  options.threads = limitThreads(command.threads);
-  options.lock = command.lock;
-  options.check = limitCheck(command.check, artifact);
+  EngineOptions options = command.options(artifact);
   options.snapshotBytes = command.snapshots.bytes;
   Engine engine(artifact, options);
   const Manifest &manifest = artifact.manifest();

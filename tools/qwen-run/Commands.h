@@ -35,9 +35,6 @@ struct SamplingFlags {
   SamplerOptions apply(const GenerationConfig &generation) const;
 };
 
-/// Turns WeightCheck::Background into Off if the file exceeds the free memory,
-/// and reports this on standard error.
-WeightCheck limitCheck(WeightCheck check, const Artifact &artifact);
 /// Finishes the check of the weights, for at most a second, and reports weights
 /// that are still unchecked on standard error. Throws Error if weights are
 /// damaged.
@@ -49,22 +46,31 @@ struct SnapshotFlags {
   int64_t bytes = kSnapshotBytes;
 };
 
-struct GenerateCommand {
+/// The options of all commands that run a model.
+struct RunFlags {
   std::string file;
+  int32_t threads = 0;
+  /// Whether there may be more threads than cores.
+  bool anyThreads = false;
+  WeightCheck check = WeightCheck::Background;
+  bool lock = false;
+
+  /// Options with these flags, as far as this machine can follow them. Reports
+  /// on standard error what it cannot follow.
+  EngineOptions options(const Artifact &artifact) const;
+};
+
+struct GenerateCommand : RunFlags {
   std::optional<std::string> prompt;
   std::optional<std::string> ids;
   std::optional<int64_t> count;
   SamplingFlags sampling;
   bool ignoreEos = false;
-  int32_t threads = 0;
-  WeightCheck check = WeightCheck::Background;
-  bool lock = false;
   int64_t piece = 0;
 };
 void generate(const GenerateCommand &command);
 
-struct ChatCommand {
-  std::string file;
+struct ChatCommand : RunFlags {
   std::optional<int64_t> count;
   SamplingFlags sampling;
   /// The template's enable_thinking; nothing if no flag sets it.
@@ -72,14 +78,10 @@ struct ChatCommand {
   /// Read special tokens in the user's lines and in answers.
   bool allowSpecial = false;
   SnapshotFlags snapshots;
-  int32_t threads = 0;
-  WeightCheck check = WeightCheck::Background;
-  bool lock = false;
 };
 void chat(const ChatCommand &command);
 
-struct ServeCommand {
-  std::string file;
+struct ServeCommand : RunFlags {
   std::string listen = "127.0.0.1:8080";
   /// The model's name; empty for the checkpoint's.
   std::string name;
@@ -107,14 +109,12 @@ struct ServeCommand {
   /// server shuts down.
   double keepAlive = 5;
   double drain = 30;
-  int32_t threads = 0;
-  WeightCheck check = WeightCheck::Background;
-  bool lock = false;
 };
 void serve(const ServeCommand &command);
 
-struct BenchCommand {
-  std::string file;
+struct BenchCommand : RunFlags {
+  BenchCommand() { check = WeightCheck::Off; }
+
   int64_t prompt = 128;
   int64_t count = 32;
   /// Sequences that run together; each has `prompt` and `count` tokens.
@@ -122,9 +122,6 @@ struct BenchCommand {
   /// Numbers of requests that a scheduler answers at once; empty: none.
   std::vector<int64_t> clients;
   int64_t repetitions = 5;
-  int32_t threads = 0;
-  WeightCheck check = WeightCheck::Off;
-  bool lock = false;
   /// Also measures the memory bandwidth.
   bool bandwidth = false;
   bool json = false;
@@ -178,19 +175,17 @@ struct TokenizeCommand {
 };
 void tokenize(const TokenizeCommand &command);
 
-struct LogitsCommand {
-  std::string file;
+struct LogitsCommand : RunFlags {
+  LogitsCommand() { anyThreads = true; }
+
   /// Ids of each sequence; all sequences run together.
   std::vector<std::string> ids;
   std::string output;
-  int32_t threads = 0;
-  WeightCheck check = WeightCheck::Background;
   int64_t piece = 0;
 };
 void logits(const LogitsCommand &command);
 
-struct EmbedCommand {
-  std::string file;
+struct EmbedCommand : RunFlags {
   /// Files with a text in each line; empty for standard input.
   std::vector<std::string> files;
   /// Token ids of each prompt, in place of texts.
@@ -201,29 +196,21 @@ struct EmbedCommand {
   std::optional<int64_t> dimensions;
   /// NumPy file; empty for JSON lines on standard output.
   std::string output;
-  int32_t threads = 0;
-  WeightCheck check = WeightCheck::Background;
 };
 void embed(const EmbedCommand &command);
 
-struct RerankCommand {
-  std::string file;
+struct RerankCommand : RunFlags {
   std::string query;
   /// Files with a document in each line; empty for standard input.
   std::vector<std::string> files;
   std::string instruction = Reranker::kInstruction;
-  int32_t threads = 0;
-  WeightCheck check = WeightCheck::Background;
 };
 void rerank(const RerankCommand &command);
 
-struct PerplexityCommand {
-  std::string file;
+struct PerplexityCommand : RunFlags {
   std::string text;
   std::optional<int64_t> window;
   std::optional<int64_t> stride;
-  int32_t threads = 0;
-  WeightCheck check = WeightCheck::Background;
   bool json = false;
 };
 void perplexity(const PerplexityCommand &command);

@@ -64,9 +64,7 @@ void qwen::run::logits(const LogitsCommand &command) {
                   model.describeContext());
   }
   OutputFile output(command.output);
-  EngineOptions options;
-  options.threads = command.threads;
-  options.check = limitCheck(command.check, artifact);
+  EngineOptions options = command.options(artifact);
   options.sequences = static_cast<int32_t>(sequences.size());
   options.callTokens = command.piece;
   Engine engine(artifact, options);
@@ -127,10 +125,7 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
   if (total < 2)
     throw Error(command.text + " has " + std::to_string(total) +
                 " tokens when at least 2 are needed");
-  EngineOptions options;
-  options.threads = limitThreads(command.threads);
-  options.check = limitCheck(command.check, artifact);
-  Engine engine(artifact, options);
+  Engine engine(artifact, command.options(artifact));
 
   double sum = 0;
   int64_t scored = 0;

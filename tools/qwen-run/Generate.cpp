@@ -56,10 +56,7 @@ void qwen::run::generate(const GenerateCommand &command) {
   const std::vector<int32_t> prompt = promptIds(command, artifact, tokenizer);
 
   const GenerationConfig &generation = artifact.manifest().generation;
-  EngineOptions options;
-  options.threads = limitThreads(command.threads);
-  options.lock = command.lock;
-  options.check = limitCheck(command.check, artifact);
+  EngineOptions options = command.options(artifact);
   options.callTokens = command.piece;
   Engine engine(artifact, options);
   const std::vector<int32_t> &ends = generation.eosTokenIds;

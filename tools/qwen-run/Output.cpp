@@ -2,8 +2,6 @@
 
 #include "Output.h"
 
-#include "engine/CpuCount.h"
-
 #include "qwen/ABI/Error.h"
 
 #include <nlohmann/json.hpp>
@@ -27,16 +25,6 @@ void qwen::run::writeOut(std::string_view text) {
 
 void qwen::run::writeError(std::string_view text) {
   (void)writeAll(STDERR_FILENO, text.data(), text.size());
-}
-
-int32_t qwen::run::limitThreads(int32_t threads) {
-  const int32_t usable = usableThreads(threads);
-  if (usable < threads)
-    writeError("qwen-run: -t " + std::to_string(threads) +
-               " is more than the physical cores that this process may use; "
-               "it runs with " +
-               std::to_string(usable) + "\n");
-  return usable;
 }
 
 bool qwen::run::isTerminal(int descriptor) { return isatty(descriptor); }

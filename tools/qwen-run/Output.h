@@ -26,10 +26,6 @@ void writeError(std::string_view text);
 
 bool isTerminal(int descriptor);
 
-/// The number of threads for the option -t `threads`: at most usableThreads,
-/// with a line on standard error if that is fewer. 0 stays 0.
-int32_t limitThreads(int32_t threads);
-
 /// All of standard input. Throws Error; an error about more than `most` bytes
 /// ends with `why`, the reason for the limit.
 std::string readInput(uint64_t most, const std::string &why);

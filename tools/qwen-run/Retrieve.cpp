@@ -73,14 +73,12 @@ static void checkPrompts(const std::vector<Input> &inputs,
 
 /// Runs the prompts and passes the rows of their last tokens to `receive`, in
 /// order. The prompts share their common beginnings.
-static void runPrompts(const Artifact &artifact, int32_t threads,
-                       WeightCheck check, const std::vector<Input> &inputs,
-                       RowKind kind, const RowFn &receive) {
+static void runPrompts(const RunFlags &command, const Artifact &artifact,
+                       const std::vector<Input> &inputs, RowKind kind,
+                       const RowFn &receive) {
   constexpr size_t kRunning = 16, kSubmitted = 64;
   checkPrompts(inputs, artifact.manifest().model);
-  EngineOptions options;
-  options.threads = limitThreads(threads);
-  options.check = limitCheck(check, artifact);
+  EngineOptions options = command.options(artifact);
   options.sequences =
       static_cast<int32_t>(std::clamp<size_t>(inputs.size(), 1, kRunning));
   Engine engine(artifact, options);
@@ -147,7 +145,7 @@ void qwen::run::embed(const EmbedCommand &command) {
     const std::string header = npyHeader(inputs.size(), dimensions);
     file->write(header.data(), header.size());
   }
-  runPrompts(artifact, command.threads, command.check, inputs, RowKind::Hidden,
+  runPrompts(command, artifact, inputs, RowKind::Hidden,
              [&](size_t index, std::span<const float> row) {
                const std::vector<float> embedding =
                    embeddingOf(row, static_cast<size_t>(dimensions));
@@ -171,7 +169,7 @@ void qwen::run::rerank(const RerankCommand &command) {
   std::vector<Input> inputs = readLines(command.files);
   for (Input &input : inputs)
     input.ids = reranker.prompt(command.instruction, command.query, input.text);
-  runPrompts(artifact, command.threads, command.check, inputs, RowKind::Logits,
+  runPrompts(command, artifact, inputs, RowKind::Logits,
              [&](size_t index, std::span<const float> row) {
                writeOut(nlohmann::ordered_json(
                             {{"index", index},

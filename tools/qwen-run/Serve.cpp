@@ -50,14 +50,11 @@ void qwen::run::serve(const ServeCommand &command) {
        .drain = milliseconds(command.drain),
        .log = [](const std::string &line) { writeError(line + "\n"); }});
   const Artifact artifact(command.file);
-  EngineOptions options;
-  options.threads = limitThreads(command.threads);
+  EngineOptions options = command.options(artifact);
   options.sequences = command.sequences;
   options.kvPages = command.pages;
   if (!command.noPrefixCache)
     options.snapshotBytes = command.snapshots.bytes;
-  options.lock = command.lock;
-  options.check = limitCheck(command.check, artifact);
   Engine engine(artifact, options);
   Scheduler scheduler(engine,
                       {.queue = static_cast<size_t>(command.queue),

@@ -24,19 +24,6 @@ static void addFile(CLI::App *app, std::string &file) {
   app->add_option("FILE", file, "Compiled model")->required();
 }
 
-static CLI::Option *addThreads(CLI::App *app, int32_t &threads) {
-  return addNumber(
-      app, "-t,--threads", threads,
-      "Threads; default is the number of physical performance cores, maximum "
-      "the number of physical cores",
-      1, ThreadPool::kMaxThreads);
-}
-
-static void addLock(CLI::App *app, bool &lock) {
-  app->add_flag("--lock", lock,
-                "Lock the weights in memory, so that they are never paged out");
-}
-
 static void addCheck(CLI::App *app, WeightCheck &check) {
   app->add_option_function<std::string>(
          "--check",
@@ -50,6 +37,20 @@ static void addCheck(CLI::App *app, WeightCheck &check) {
                      "is ") +
              (check == WeightCheck::Off ? "off" : "background"))
       ->check(CLI::IsMember({"background", "now", "off"}));
+}
+
+/// Adds the flags but the file, which stands first.
+static void addRun(CLI::App *app, RunFlags &flags) {
+  addNumber(app, "-t,--threads", flags.threads,
+            flags.anyThreads
+                ? "Threads, possibly more than cores; does not change the "
+                  "result"
+                : "Threads; default is the number of physical performance "
+                  "cores, maximum the number of physical cores",
+            1, ThreadPool::kMaxThreads);
+  addCheck(app, flags.check);
+  app->add_flag("--lock", flags.lock,
+                "Lock the weights in memory, so that they are never paged out");
 }
 
 static void addPiece(CLI::App *app, int64_t &piece) {
@@ -124,9 +125,7 @@ static void addGenerate(CLI::App &app, GenerateCommand &command) {
   addSampling(sub, command.sampling);
   sub->add_flag("--ignore-eos", command.ignoreEos,
                 "Continue past the tokens that end an answer");
-  addThreads(sub, command.threads);
-  addCheck(sub, command.check);
-  addLock(sub, command.lock);
+  addRun(sub, command);
   addPiece(sub, command.piece);
   sub->callback([&command] { generate(command); });
 }
@@ -150,9 +149,7 @@ static void addChat(CLI::App &app, ChatCommand &command) {
       "Set enable_thinking of the chat template to true or false");
   addAllowSpecial(sub, command.allowSpecial);
   addSnapshots(sub, command.snapshots);
-  addThreads(sub, command.threads);
-  addCheck(sub, command.check);
-  addLock(sub, command.lock);
+  addRun(sub, command);
   sub->callback([&command] { chat(command); });
 }
 
@@ -261,9 +258,7 @@ static void addServe(CLI::App &app, ServeCommand &command) {
   addNumber(sub, "--drain", command.drain,
             "Seconds for running requests after SIGTERM", 0, kMostSeconds)
       ->default_str("30");
-  addThreads(sub, command.threads);
-  addCheck(sub, command.check);
-  addLock(sub, command.lock);
+  addRun(sub, command);
   addSources(sub);
   sub->callback([&command] { serve(command); });
 }
@@ -290,9 +285,7 @@ static void addBench(CLI::App &app, BenchCommand &command) {
   addNumber(sub, "--repetitions", command.repetitions, "Number of measurements",
             1, kMost)
       ->default_str(std::to_string(command.repetitions));
-  addThreads(sub, command.threads);
-  addCheck(sub, command.check);
-  addLock(sub, command.lock);
+  addRun(sub, command);
   sub->add_flag("--json", command.json, "Print JSON");
   CLI::Option *profile = sub->add_flag(
       "--profile", command.profile,
@@ -359,10 +352,7 @@ static void addLogits(CLI::App &app, LogitsCommand &command) {
       ->allow_extra_args(false);
   sub->add_option("-o,--output", command.output, "File to write (.npy)")
       ->required();
-  addThreads(sub, command.threads)
-      ->description(
-          "Threads, possibly more than cores; does not change the result");
-  addCheck(sub, command.check);
+  addRun(sub, command);
   addPiece(sub, command.piece);
   sub->callback([&command] { logits(command); });
 }
@@ -389,8 +379,7 @@ static void addEmbed(CLI::App &app, EmbedCommand &command) {
   sub->add_option("-o,--output", command.output,
                   "File for the vectors, f32 [N, D], for NumPy (.npy); default "
                   "is a JSON object per line on standard output");
-  addThreads(sub, command.threads);
-  addCheck(sub, command.check);
+  addRun(sub, command);
   sub->callback([&command] { embed(command); });
 }
 
@@ -405,8 +394,7 @@ static void addRerank(CLI::App &app, RerankCommand &command) {
   sub->add_option("-q,--query", command.query, "The query")->required();
   sub->add_option("--instruction", command.instruction, "What to look for")
       ->default_str(command.instruction);
-  addThreads(sub, command.threads);
-  addCheck(sub, command.check);
+  addRun(sub, command);
   sub->callback([&command] { rerank(command); });
 }
 
@@ -426,8 +414,7 @@ static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
             "Tokens between the starts of two windows; default is the window, "
             "at most 512",
             1, kMost);
-  addThreads(sub, command.threads);
-  addCheck(sub, command.check);
+  addRun(sub, command);
   sub->add_flag("--json", command.json, "Print JSON");
   sub->callback([&command] { perplexity(command); });
 }

@@ -1,7 +1,9 @@
-//===- WeightCheck.cpp - When the weights are checked ---------------------===//
+//===- RunFlags.cpp - The flags of commands that run a model --------------===//
 
 #include "Commands.h"
 #include "Output.h"
+
+#include "engine/CpuCount.h"
 
 using namespace qwen;
 using namespace qwen::run;
@@ -10,13 +12,35 @@ using namespace qwen::run;
 /// and short for a user who waits for the end.
 static constexpr double kFinishSeconds = 1;
 
-WeightCheck qwen::run::limitCheck(WeightCheck check, const Artifact &artifact) {
+/// The number of threads for the option -t `threads`: at most usableThreads,
+/// with a line on standard error if that is fewer. 0 stays 0.
+static int32_t limitThreads(int32_t threads) {
+  const int32_t usable = usableThreads(threads);
+  if (usable < threads)
+    writeError("qwen-run: -t " + std::to_string(threads) +
+               " is more than the physical cores that this process may use; "
+               "it runs with " +
+               std::to_string(usable) + "\n");
+  return usable;
+}
+
+/// Turns WeightCheck::Background into Off if the file exceeds the free memory,
+/// and reports this on standard error.
+static WeightCheck limitCheck(WeightCheck check, const Artifact &artifact) {
   const WeightCheck usable = usableCheck(check, artifact.fileSize());
   if (usable != check)
     writeError("qwen-run: " + artifact.path() +
                " is larger than the free memory, so its weights are not "
                "checked; qwen-run info --check checks them\n");
   return usable;
+}
+
+EngineOptions RunFlags::options(const Artifact &artifact) const {
+  EngineOptions options;
+  options.threads = anyThreads ? threads : limitThreads(threads);
+  options.check = limitCheck(check, artifact);
+  options.lock = lock;
+  return options;
 }
 
 void qwen::run::finishCheck(Engine &engine, const Artifact &artifact) {
