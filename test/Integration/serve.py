@@ -1,6 +1,8 @@
 """qwen-run serve gives the answers of generate and logits, streamed or not, at any load, and refuses bad requests by name.
 
-  serve.py FOLDER TEMPLATES MODEL WORKDIR      MODEL is FOLDER (models/stories), compiled
+  serve.py FOLDER TEMPLATES MODEL WORKDIR [SEEDS]      MODEL is FOLDER (models/stories), compiled
+
+Requests with as many seeds, 25 by default, go to each endpoint.
 """
 import base64
 import concurrent.futures
@@ -23,7 +25,8 @@ import numpy as np
 from checks import Checks, compile_model, logits, run
 from server import JSON, Server as AnyServer
 
-FOLDER, TEMPLATES, MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+FOLDER, TEMPLATES, MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:5])
+SEEDS = int(sys.argv[5]) if len(sys.argv) > 5 else 25
 INPUTS = pathlib.Path(__file__).parent.parent / "Inputs" / "tls"
 checks = Checks()
 
@@ -93,8 +96,8 @@ def whole(answer):
 def requests():
     """Seeded requests of both endpoints: a path and a body each."""
     texts = ["The king", "Once upon a time", "She said, \"", "It was late \u00e9\u20ac", "A"]
-    for seed in range(20):
-        more = {"seed": seed, "max_tokens": 8 + 8 * seed, "n": 1 + seed % 2}
+    for seed in range(SEEDS):
+        more = {"seed": seed, "max_tokens": 8 + 8 * (seed % 20), "n": 1 + seed % 2}
         if seed % 3 == 0:
             more["stop"] = [" the", "ing", ". "]
         if seed % 4 == 1:
@@ -110,9 +113,9 @@ def same_answers(server):
     alone = [whole(server.post(path, **body)) for path, body in requests()]
     for (path, body), answer in zip(requests(), alone):
         expect(f"streamed {path} {body}", joined(server.events(path, **body)), answer)
-    # After a restart, with few pages, and under 3 and 16 others.
+    # After a restart, with few pages, and under 1, 3 and 16 others.
     scarce = Server("--kv-pages", "8")
-    for other, others in ((server, 3), (scarce, 16)):
+    for other, others in ((server, 1), (server, 3), (scarce, 16)):
         with concurrent.futures.ThreadPoolExecutor(1 + others) as pool:
             together = list(pool.map(lambda r: whole(other.post(r[0], **r[1])), list(requests())))
         expect(f"under {others} others", together, alone)

@@ -76,7 +76,7 @@ def damaged(random_numbers, body):
 
 class Load:
     def __init__(self):
-        self.server = Server(options.model, "--sequences", "8", "--queue", "96", "--kv-pages", "40", "--check", "off")
+        self.server = Server(options.model, "--sequences", "8", "--queue", "96", "--kv-pages", "72", "--check", "off")
         self.port = self.server.port
         self.failures, self.counts, self.lock = [], collections.Counter(), threading.Lock()
         self.left = options.requests
