@@ -86,6 +86,9 @@ std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
   const auto number64 = [](int64_t value) {
     return static_cast<double>(value);
   };
+  const auto perSecond = [](double count, double seconds) {
+    return seconds > 0 ? count / seconds : 0;
+  };
   const double running = number64(static_cast<int64_t>(now.running));
   const double waiting = number64(static_cast<int64_t>(now.waiting));
   const double used =
@@ -104,6 +107,12 @@ std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
        prefill.total()},
       {"llamacpp:tokens_predicted_seconds_total", "counter",
        "Time from the first token of requests to their end.", decode.total()},
+      {"llamacpp:prompt_tokens_seconds", "gauge",
+       "Prompt tokens a second, on average.",
+       perSecond(prompt - cached, prefill.total())},
+      {"llamacpp:predicted_tokens_seconds", "gauge",
+       "Drawn tokens a second and request, on average.",
+       perSecond(drawn, decode.total())},
       {"llamacpp:n_decode_total", "counter", "Steps.", steps},
       {"llamacpp:requests_processing", "gauge", "Requests that run.", running},
       {"llamacpp:requests_deferred", "gauge", "Requests that wait.", waiting},

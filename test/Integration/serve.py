@@ -450,6 +450,8 @@ def metrics(server):
                          ("request_inference_time_seconds", 22), ("request_prompt_tokens", 17), ("request_generation_tokens", 17)):
         expect(f"buckets of {name}", text.count(f"vllm:{name}_bucket"), bounds)
         checks.check(sums.get(f"vllm:{name}", 0) > 0, f"{name} has no value")
+    for name in ("prompt_tokens_seconds", "predicted_tokens_seconds"):
+        checks.check(server.metric(f"llamacpp:{name}") > 0, f"{name} has no value")
     if promtool := shutil.which("promtool"):
         # It warns of the colons that llama.cpp and vLLM have in their names.
         result = subprocess.run([promtool, "check", "metrics"], input=re.sub("(llamacpp|vllm):", r"\1_", text), capture_output=True, text=True)
