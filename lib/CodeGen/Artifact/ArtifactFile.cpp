@@ -52,12 +52,13 @@ void ArtifactFile::cacheInHugePages(uint64_t offset, uint64_t count) const {
   }
 }
 
-void ArtifactFile::write(uint64_t offset,
-                         std::span<const uint8_t> bytes) const {
-  cacheInHugePages(offset, bytes.size());
+/// Passes all bytes to `step`, pread or pwrite, which may take some at a time.
+template <typename Byte, typename Step>
+void ArtifactFile::transfer(const Step &step, uint64_t offset,
+                            std::span<Byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t count = pwrite(file.descriptor(), bytes.data(), bytes.size(),
-                                 static_cast<off_t>(offset));
+    const ssize_t count = step(file.descriptor(), bytes.data(), bytes.size(),
+                               static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR)
       continue;
     if (count <= 0)
@@ -67,15 +68,12 @@ void ArtifactFile::write(uint64_t offset,
   }
 }
 
+void ArtifactFile::write(uint64_t offset,
+                         std::span<const uint8_t> bytes) const {
+  cacheInHugePages(offset, bytes.size());
+  transfer(pwrite, offset, bytes);
+}
+
 void ArtifactFile::read(uint64_t offset, std::span<uint8_t> bytes) const {
-  while (!bytes.empty()) {
-    const ssize_t count = pread(file.descriptor(), bytes.data(), bytes.size(),
-                                static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR)
-      continue;
-    if (count <= 0)
-      fail(count < 0 ? errno : EIO);
-    bytes = bytes.subspan(static_cast<size_t>(count));
-    offset += static_cast<uint64_t>(count);
-  }
+  transfer(pread, offset, bytes);
 }
