@@ -166,6 +166,7 @@ def embeddings(server):
     ids = server.post("/tokenize", prompt="Hello there")["tokens"]
     answer = server.post("/v1/embeddings", input=[ids, [5], [6] * 300])
     vectors = [np.array(d["embedding"], np.float32) for d in answer["data"]]
+    expect("the form of embeddings", (answer["object"], "id" in answer), ("list", False))
     expect("usage of embeddings", answer["usage"]["prompt_tokens"], len(ids) + 301)
     checks.check(all(abs(np.linalg.norm(v) - 1) < 1e-6 for v in vectors), "a vector is not normalized")
     alone = server.post("/v1/embeddings", input="Hello there", encoding_format="base64")["data"][0]["embedding"]
@@ -264,6 +265,7 @@ def retrieval(server, model):
         checks.check(abs(score - expected) < 1e-6, f"the score of {document!r} is {score}, not {expected}")
     body = {"query": "Who was old?", "instruction": "Find it.", "documents": [documents[0], {"text": documents[1]}, documents[2]]}
     answer = server.post("/v1/rerank", **body, top_n=2, return_documents=True)
+    expect("the form of scores", (answer["object"], answer["id"].partition("-")[0]), ("list", "rerank"))
     best = sorted(range(3), key=lambda i: -scores[i])[:2]
     expect("results", answer["results"], [{"index": i, "relevance_score": scores[i], "document": {"text": documents[i]}} for i in best])
     expect("results without documents", [set(r) for r in server.post("/v1/rerank", **body)["results"]], [{"index", "relevance_score"}] * 3)
@@ -313,6 +315,14 @@ def streams(server):
     expect("the usage chunk", (chunks[-1]["choices"], chunks[-1]["usage"]["completion_tokens"]), ([], 5))
     expect("usage before", {json.dumps(c["usage"]) for c in chunks[:-1]}, {"null"})
     expect("ids", len({(c["id"], c["created"], c["model"], c["object"]) for c in chunks}), 1)
+    def form(answer):
+        return answer["object"], answer["id"].partition("-")[0]
+
+    for path, more, name, prefix in (("/v1/chat/completions", body, "chat.completion", "chatcmpl"),
+                                     ("/v1/completions", {"prompt": "x"}, "text_completion", "cmpl")):
+        chunk = name + (".chunk" if path.startswith("/v1/chat") else "")
+        expect(f"forms of {path}", (form(server.post(path, **more)), {form(c) for c in server.events(path, **more)}),
+               ((name, prefix), {(chunk, prefix)}))
     for cached in (0, 256):
         chunks = server.events("/v1/completions", prompt=[7] * 300, max_tokens=1, return_progress=True)
         last = [c["prompt_progress"] for c in chunks if "prompt_progress" in c][-1]
