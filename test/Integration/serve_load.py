@@ -39,7 +39,7 @@ options = parser.parse_args()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize")
-# The server is stopped for a minute where a machine is shared.
+# Seconds; a machine with other work may stop the server for a minute.
 PATIENCE = 600
 # Kinds of clients, beside those that send damaged requests.
 KINDS = ("answer", "answer", "leaves at once", "leaves later", "leaves in prefill", "leaves in decode", "half-closes", "reads slowly")
