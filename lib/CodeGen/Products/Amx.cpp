@@ -260,11 +260,8 @@ void Amx::arrangeIntegers(Value panel, Value group, Value to) {
   Value inBlock = arith::AndIOp::create(b, group, b.integer(scaleGroups - 1));
   for (int64_t i = 0; i < subDots * scaling.count(); ++i) {
     Value j = b.add(b.mul(inBlock, subDots), b.integer(i % subDots));
-    b.store(subIntegers(b, format, header, i / subDots, j,
-                        [&](Value row) {
-                          return b.load(b.vector(kPanelOutputs, b.getI8Type()),
-                                        row);
-                        }),
+    b.store(subIntegers(b, format, header, i / subDots, j, b.integer(0), 1,
+                        kPanelOutputs)[0],
             b.at(to, i * kLineBytes));
   }
 }

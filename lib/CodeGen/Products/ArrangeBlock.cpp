@@ -135,14 +135,10 @@ void UnpackOnce::unpackSubIntegers(Value header, Value output, Value j,
                                    Value to) {
   for (int64_t i = 0; i < groupIntegers; ++i) {
     Value subBlock = b.add(b.mul(j, subDots), b.integer(i % subDots));
-    for (int64_t v = 0; v < vectors; ++v)
-      storeForSums(subIntegers(b, format, header, i / subDots, subBlock,
-                               [&](Value row) {
-                                 return b.load(b.vector(kLanes, b.getI8Type()),
-                                               b.at(b.at(row, output),
-                                                    b.scaled(v * kLanes)));
-                               }),
-                   v, to, i * panelRegisters);
+    const Values values = subIntegers(b, format, header, i / subDots, subBlock,
+                                      output, vectors, kLanes);
+    for (auto [v, value] : llvm::enumerate(values))
+      storeForSums(value, int64_t(v), to, i * panelRegisters);
   }
 }
 

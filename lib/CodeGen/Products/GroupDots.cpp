@@ -280,13 +280,10 @@ Values GroupDots::wideSums(const Tile &tile, Value block,
   return t;
 }
 
-/// Integers of sub-block `j`, of vector `v` of the tile.
-Value GroupDots::subIntegersOf(Value header, int64_t number, Value j,
-                               const Tile &tile, int64_t v) {
-  return subIntegers(b, format, header, number, j, [&](Value row) {
-    return b.load(b.vector(lanes, b.getI8Type()),
-                  b.at(row, b.add(tile.output, b.scaled(v * lanes))));
-  });
+/// Integers of sub-block `j`, for each vector of the tile.
+Values GroupDots::subIntegersOf(Value header, int64_t number, Value j,
+                                const Tile &tile) {
+  return subIntegers(b, format, header, number, j, tile.output, vectors, lanes);
 }
 
 /// Stores what the dots of the sub-blocks of 16 of a group start from: -bias *
@@ -330,8 +327,7 @@ Values GroupDots::subMinimums(const Tile &tile, ArrayRef<Value> headers,
     for (const Activations &token : tile.tokens)
       sums.push_back(activationSum(token, g));
     for (Value header : headers)
-      for (int64_t v = 0; v < vectors; ++v)
-        minimums.push_back(subIntegersOf(header, 1, j, tile, v));
+      minimums.append(subIntegersOf(header, 1, j, tile));
     for (auto [i, sum] : llvm::enumerate(carried)) {
       Value minimum = forOutputs(
           minimums[panelOf(int64_t(i)) * vectors + i % vectors], int64_t(i));
@@ -371,16 +367,15 @@ Values GroupDots::subBlockSums(const Tile &tile, Value block,
                   b.mul(inBlock, panelGroupBytes(format)));
     };
     auto sumOf = [&](size_t t) { return activationSum(tile.tokens[t], g); };
-    // Of a panel, sub-block and vector, which all tokens share.
-    Values integersOf(tile.panels.size() * subDots * vectors);
+    // Of a panel and sub-block, which all tokens share.
+    SmallVector<Values> integersOf(tile.panels.size() * subDots);
     auto scaleOf = [&](int64_t i, int64_t sub) {
-      Value &scale =
-          integersOf[(panelOf(i) * subDots + sub) * vectors + i % vectors];
-      if (!scale)
-        scale = subIntegersOf(headers[panelOf(i)], 0,
-                              b.add(b.mul(inBlock, subDots), b.integer(sub)),
-                              tile, i % vectors);
-      return forOutputs(scale, i);
+      Values &scales = integersOf[panelOf(i) * subDots + sub];
+      if (scales.empty())
+        scales =
+            subIntegersOf(headers[panelOf(i)], 0,
+                          b.add(b.mul(inBlock, subDots), b.integer(sub)), tile);
+      return forOutputs(scales[i % vectors], i);
     };
     addGroup({tile.panels.size(), tile.output, chunks, q,
               [&](int64_t i, int64_t sub) { return subStart(sumOf, i, sub); },

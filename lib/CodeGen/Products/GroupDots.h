@@ -120,8 +120,7 @@ private:
   Values subBlockSums(const Tile &tile, Value block, const GroupSpan &span);
   Values subMinimums(const Tile &tile, llvm::ArrayRef<Value> headers,
                      Value first, const GroupSpan &span);
-  Value subIntegersOf(Value header, int64_t number, Value j, const Tile &tile,
-                      int64_t v);
+  Values subIntegersOf(Value header, int64_t number, Value j, const Tile &tile);
   Value subStart(OfToken activationSum, int64_t i, int64_t sub);
   void storeSubStarts(llvm::ArrayRef<Value> q);
   bool startsFromMagic() const;

@@ -2,7 +2,9 @@
 
 #include "Scaling.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace qwen;
 using namespace mlir;
@@ -55,40 +57,94 @@ const Scaling &qwen::scalingOf(WeightFormat format) {
   return f16;
 }
 
-Value qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
-                        int64_t number, Value j,
-                        function_ref<Value(Value)> load) {
-  const ScaleInfo &scales = scalesOf(format);
-  Value rows = b.at(header, panelNumberBytes(format) +
-                                number * panelSubScaleBytes(format));
-  auto loadRow = [&](Value row) {
-    return load(b.at(rows, b.mul(row, kPanelOutputs)));
-  };
-  auto wordsOf = [&](Value bytes) {
-    return b.vector(cast<VectorType>(bytes.getType()).getDimSize(0),
-                    b.getI32Type());
-  };
-  if (scales.subBits == 8) {
-    Value row = loadRow(j);
-    return arith::ExtSIOp::create(b, wordsOf(row), row);
-  }
-  // `bits` bits of row `row`, whose place follows from the last bits of j.
-  auto bitsOf = [&](Value row, int64_t last, int64_t bits) -> Value {
-    Value bytes = loadRow(row);
-    const VectorType words = wordsOf(bytes);
+/// `values` in lanes of `bits` bits.
+static Value widened(ProductBuilder &b, Value values, bool isSigned,
+                     unsigned bits) {
+  const VectorType type =
+      cast<VectorType>(values.getType()).clone(b.getIntegerType(bits));
+  if (isSigned)
+    return arith::ExtSIOp::create(b, type, values);
+  return arith::ExtUIOp::create(b, type, values);
+}
+
+/// Integers of the outputs whose bytes loadRow() loads: as bytes, or as i32.
+static Value integersOf(ProductBuilder &b, const ScaleInfo &scales, Value j,
+                        bool inBytes, function_ref<Value(Value)> loadRow) {
+  if (scales.subBits == 8)
+    return widened(b, loadRow(j), true, 32);
+  // x86 has no shift of bytes, so bytes move in pairs.
+  const bool inPairs = inBytes && !b.isScalable();
+  // The bits of row `row` whose place follows from the last bits of j, at bit
+  // `to`.
+  auto bitsOf = [&](Value row, int64_t last, int64_t bits,
+                    int64_t to) -> Value {
+    Value from = loadRow(row);
+    if (inPairs)
+      from = vector::BitCastOp::create(
+          b,
+          b.vector(cast<VectorType>(from.getType()).getDimSize(0) / 2,
+                   b.getI16Type()),
+          from);
+    else if (!inBytes)
+      from = widened(b, from, false, 32);
+    const auto type = cast<VectorType>(from.getType());
     Value place = b.mul(arith::AndIOp::create(b, j, b.integer(last)), bits);
-    Value shift =
-        b.splat(words, arith::TruncIOp::create(b, b.getI32Type(), place));
     Value value = arith::ShRUIOp::create(
-        b, arith::ExtUIOp::create(b, words, bytes), shift);
-    return arith::AndIOp::create(b, value, b.constant(words, (1 << bits) - 1));
+        b, from,
+        b.splat(type,
+                arith::TruncIOp::create(b, type.getElementType(), place)));
+    if (to != 0)
+      value = arith::ShLIOp::create(b, value, b.constant(type, to));
+    const int64_t mask = ((1 << bits) - 1) << to;
+    return arith::AndIOp::create(
+        b, value, b.constant(type, inPairs ? mask * 0x0101 : mask));
   };
-  Value lower = bitsOf(b.shiftRight(j, 1), 1, 4);
-  Value upper = bitsOf(b.add(b.shiftRight(j, 2), b.integer(4)), 3, 2);
-  const Type words = lower.getType();
-  Value value = arith::OrIOp::create(
-      b, lower, arith::ShLIOp::create(b, upper, b.constant(words, 4)));
+  Value lower = bitsOf(b.shiftRight(j, 1), 1, 4, 0);
+  Value upper = bitsOf(b.add(b.shiftRight(j, 2), b.integer(4)), 3, 2, 4);
+  Value value = arith::OrIOp::create(b, lower, upper);
+  if (inPairs)
+    value = vector::BitCastOp::create(
+        b,
+        b.vector(2 * cast<VectorType>(value.getType()).getDimSize(0),
+                 b.getI8Type()),
+        value);
   if (scales.subBias == 0)
     return value;
-  return b.add(value, b.constant(words, -scales.subBias));
+  return b.add(value, b.constant(value.getType(), -scales.subBias));
+}
+
+Values qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
+                         int64_t number, Value j, Value output, int64_t vectors,
+                         int64_t lanes) {
+  const ScaleInfo &scales = scalesOf(format);
+  Value rows = b.at(b.at(header, panelNumberBytes(format) +
+                                     number * panelSubScaleBytes(format)),
+                    output);
+  auto integersFrom = [&](int64_t first, int64_t count, bool inBytes) {
+    return integersOf(b, scales, j, inBytes, [&](Value row) {
+      return b.load(
+          b.vector(count, b.getI8Type()),
+          b.at(b.at(rows, b.mul(row, kPanelOutputs)), b.scaled(first)));
+    });
+  };
+  // Whole bytes have no bits to move, and the bits of few outputs move in the
+  // lanes that they are loaded into.
+  Values result;
+  if (scales.subBits == 8 || lanes * vectors < 8) {
+    for (int64_t v = 0; v < vectors; ++v)
+      result.push_back(integersFrom(v * lanes, lanes, false));
+    return result;
+  }
+  const bool isSigned = scales.subBias != 0;
+  Value integers = integersFrom(0, lanes * vectors, true);
+  if (vectors == 1)
+    return {widened(b, integers, isSigned, 32)};
+  // LLVM widens to i32 in few instructions only in two steps.
+  integers = widened(b, integers, isSigned, 16);
+  for (int64_t v = 0; v < vectors; ++v) {
+    Value part = LLVM::vector_extract::create(
+        b, b.vector(lanes, b.getI16Type()), integers, v * lanes);
+    result.push_back(widened(b, part, isSigned, 32));
+  }
+  return result;
 }

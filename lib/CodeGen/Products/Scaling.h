@@ -40,11 +40,11 @@ public:
 const Scaling &scalingOf(WeightFormat format);
 
 /// The sub-scales of sub-block `j` of the block with this header, or, if
-/// `number` is 1, the sub-minimums: i32 of the outputs whose i8 load(row) loads
-/// from a row (ABI/Blocks.h).
-Value subIntegers(ProductBuilder &b, WeightFormat format, Value header,
-                  int64_t number, Value j,
-                  llvm::function_ref<Value(Value)> load);
+/// `number` is 1, the sub-minimums: `vectors` vectors of i32, each of `lanes`
+/// outputs, from output `output` on.
+Values subIntegers(ProductBuilder &b, WeightFormat format, Value header,
+                   int64_t number, Value j, Value output, int64_t vectors,
+                   int64_t lanes);
 
 /// Sub-blocks of a group of 32, each with a dot of its own; 1 where all have
 /// the same scales.
