@@ -31,10 +31,9 @@ PRODUCTS = {
     "sve_i8mm": (r"smmla [vz]\d+\.(4s|s)", None, 10),
 }
 # The same number of spills for formats with bits apart from the others or with sub-blocks: unpacking them takes registers of the tile,
-# whose schedule is mostly that of all integers. No more than LLVM 22 needs. avx512vnni: a block at once needs 21 with the model of any
-# CPU, 46 without, and is faster by 5 to 14%.
+# whose schedule is mostly that of all integers. No more than LLVM 22 needs.
 APART = {"q4_k", "q5_k", "q6_k", "nl4_xs", "q5_0", "q5_m_32"}
-SPILLS_APART = {"avx2": 113, "avxvnni": 85, "avx512vnni": 46, "amx_int8": 250, "neon": 32, "neon_dotprod": 33, "neon_i8mm": 75, "sve": 0,
+SPILLS_APART = {"avx2": 113, "avxvnni": 85, "avx512vnni": 11, "amx_int8": 250, "neon": 32, "neon_dotprod": 33, "neon_i8mm": 75, "sve": 0,
                 "sve_i8mm": 10}
 # The sums of 16 activations of q6_k: 8 values at a time.
 SUMS_OF_16 = {("q6_k", "avx512vnni"): re.compile(r"vpdpbusd .*%ymm")}
