@@ -175,6 +175,26 @@ EncodeStatus numerics::encode<Encoder::Range5>(const float *x, int64_t count,
   return encodeRange(x, count, 31, block);
 }
 
+template <>
+EncodeStatus numerics::encode<Encoder::Zero4>(const float *x, int64_t count,
+                                              WeightBlock &block) {
+  if (!allFinite(x, count))
+    return EncodeStatus::NotFinite;
+  const float least = std::min(*std::min_element(x, x + count), 0.0f);
+  const float most = std::max(*std::max_element(x, x + count), 0.0f);
+  float inverse;
+  const EncodeStatus status = setScale((most - least) / 15.0f, block, inverse);
+  if (status != EncodeStatus::Ok)
+    return status;
+  if (!std::isfinite(inverse))
+    inverse = 0.0f;
+  block.minimum = f32ToF16((0.0f - least) * inverse);
+  const float zero = f16ToF32(block.minimum);
+  for (int64_t i = 0; i < count; ++i)
+    block.codes[i] = codeTo(15, x[i] * inverse + zero + 0.5f);
+  return EncodeStatus::Ok;
+}
+
 static constexpr auto &kCodebook =
     kCodingInfos[static_cast<size_t>(Coding::Nonlinear4)].codebook;
 

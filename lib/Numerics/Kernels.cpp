@@ -96,11 +96,14 @@ public:
       }
       const auto sub = static_cast<size_t>(i / kSize);
       isum += factors[0][sub] * dot;
-      if constexpr (kScales.hasMinimum())
+      if constexpr (kScales.numbers == 2)
         weightedSum += factors[1][sub] * sum;
     }
     const auto block = static_cast<size_t>(begin / weightBlock(Format));
-    t = std::fma(static_cast<float>(isum), numbers[0][block], t);
+    auto u = static_cast<float>(isum);
+    if constexpr (kScales.hasZero)
+      u = std::fma(-numbers[1][block], static_cast<float>(weightedSum), u);
+    t = std::fma(u, numbers[0][block], t);
     if constexpr (kScales.hasMinimum())
       t = std::fma(static_cast<float>(weightedSum), numbers[1][block], t);
     return t;

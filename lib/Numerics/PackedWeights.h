@@ -27,7 +27,7 @@ const uint8_t *weightHeader(const uint8_t *panel, int64_t i) {
 }
 
 /// Number `number` of the output's block that holds value `i`: 0 is the scale,
-/// 1 the minimum.
+/// 1 the minimum or the zero point.
 template <WeightFormat Format>
 float weightNumber(const uint8_t *panel, int64_t output, int64_t i,
                    int64_t number) {
@@ -78,7 +78,7 @@ int weightInteger(const uint8_t *panel, int64_t output, int64_t i) {
   return coding.integerOf(static_cast<uint8_t>(code));
 }
 
-/// Value `i` of an output; exact but for the addition of a minimum.
+/// Value `i` of an output; docs/numerics.md has its roundings.
 template <WeightFormat Format>
 float weightValue(const uint8_t *panel, int64_t output, int64_t i) {
   const int64_t at = i * kPanelOutputs + output;
@@ -88,8 +88,10 @@ float weightValue(const uint8_t *panel, int64_t output, int64_t i) {
                  weightSubInteger<Format>(panel, output, i, number)) *
              weightNumber<Format>(panel, output, i, number);
     };
-    const float value =
-        static_cast<float>(weightInteger<Format>(panel, output, i)) * number(0);
+    auto integer = static_cast<float>(weightInteger<Format>(panel, output, i));
+    if constexpr (scalesOf(Format).hasZero)
+      integer = integer - number(1);
+    const float value = integer * number(0);
     if constexpr (scalesOf(Format).hasMinimum())
       return value + number(1);
     else

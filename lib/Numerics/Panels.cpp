@@ -112,7 +112,8 @@ static void addErrors(const float *x, int64_t count, const WeightBlock &block,
   float errors[kLanes] = {}, values[kLanes] = {};
   for (int64_t first = 0; first < count; first += kLanes) {
     const float scale = numberOf<Format>(block, 0, first);
-    const float minimum = numberOf<Format>(block, 1, first);
+    // A minimum or a zero point.
+    const float other = numberOf<Format>(block, 1, first);
     const auto valueOf = [&](int64_t i) {
       if constexpr (coding.isFloat && coding.bits == 32) {
         return x[i];
@@ -121,8 +122,10 @@ static void addErrors(const float *x, int64_t count, const WeightBlock &block,
         std::memcpy(&half, block.codes + i * 2, sizeof(half));
         return bf16ToF32(half);
       } else {
-        return static_cast<float>(coding.integerOf(block.codes[i])) * scale +
-               minimum;
+        const auto integer =
+            static_cast<float>(coding.integerOf(block.codes[i]));
+        return scalesOf(Format).hasZero ? (integer - other) * scale
+                                        : integer * scale + other;
       }
     };
     for (int64_t lane = 0; lane < kLanes; ++lane) {

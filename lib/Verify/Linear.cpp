@@ -60,8 +60,8 @@ struct LinearOperands {
   }
 
 private:
-  /// Sets number 0 of each block, the scale, and number 1, the minimum where
-  /// there is one, to valueOf(number).
+  /// Sets number 0 of each block, the scale, and where there is one number 1,
+  /// the minimum or zero point, to valueOf(number).
   template <typename ValueOf> void setNumbers(ValueOf valueOf) {
     for (int64_t panel = 0; panel < shape.panels; ++panel)
       for (int64_t i = 0; i < shape.k; i += weightBlock(format))
@@ -104,7 +104,12 @@ private:
       codes = saturated ? extremes[random.below(6)]
                         : static_cast<uint8_t>(random.bits());
     }
-    setNumbers([&](int64_t) { return random.half(); });
+    setNumbers([&](int64_t number) {
+      // Zero points are integers of codes, or any numbers.
+      return number == 1 && scalesOf(format).hasZero && random.below(2) != 0
+                 ? f32ToF16(static_cast<float>(random.below(16)))
+                 : random.half();
+    });
   }
 };
 } // namespace

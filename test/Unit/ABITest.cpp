@@ -109,6 +109,10 @@ TEST(Blocks, PackedSizes) {
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q5_0), 16 * 22);
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q5_M_32), 16 * 24);
   EXPECT_EQ(panelBytes(WeightFormat::Q6_K, 288), 16 * 210 + 288 + 16 * 24);
+  // A block of 64 and one of the 32 that remain.
+  EXPECT_EQ(panelBytes(WeightFormat::Q4_M_64, 96), 64 + 2 * 256 + 64 + 256);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_M_128), 64 + 4 * 256);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_Z_32), 320);
 }
 
 TEST(Blocks, FormatsRoundTrip) {
@@ -120,7 +124,8 @@ TEST(Blocks, FormatsRoundTrip) {
   }
   // Manifests list kernels in this order.
   EXPECT_EQ(names, "f32 bf16 q8_0 q4_0 q4_g128 q4_m_32 nl4 q6_k q4_k q5_k "
-                   "nl4_xs q5_0 q5_m_32 ");
+                   "nl4_xs q5_0 q5_m_32 q4_m_64 q4_m_128 q4_z_32 q4_z_64 "
+                   "q4_z_128 ");
   EXPECT_EQ(parseWeightFormat("q4_1"), std::nullopt);
   EXPECT_EQ(weightFormat(KernelFormat::F16), std::nullopt);
 }

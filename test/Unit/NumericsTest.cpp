@@ -375,6 +375,89 @@ TEST(Encode, Q4OfManyValuesHasOneScale) {
               static_cast<uint8_t>(std::trunc(x[i] * 0.5f + 8.5f)));
 }
 
+TEST(Encode, ZeroPointsOfIntegersAreKept) {
+  Random random(8);
+  ref::WeightBlock block;
+  for (int zero = 0; zero <= 15; ++zero) {
+    const float scale =
+        f16ToF32(f32ToF16(0.01f + std::fabs(random.value()) * 0.1f));
+    float x[128];
+    for (int i = 0; i < 128; ++i)
+      x[i] = static_cast<float>(i * 5 % 16 - zero) * scale;
+    ASSERT_EQ(ref::encode<ref::Encoder::Zero4>(x, 128, block),
+              ref::EncodeStatus::Ok);
+    EXPECT_EQ(f16ToF32(block.scale), scale);
+    EXPECT_EQ(f16ToF32(block.minimum), static_cast<float>(zero));
+    for (int i = 0; i < 128; ++i)
+      EXPECT_EQ(block.codes[i], i * 5 % 16) << zero;
+  }
+}
+
+TEST(Encode, ZeroPointsNeedNotBeIntegers) {
+  Random random(9);
+  ref::WeightBlock block;
+  for (int turn = 0; turn < 100; ++turn) {
+    std::vector<float> x = random.values(64);
+    // Also blocks whose values have one sign.
+    for (float &value : x)
+      value += static_cast<float>(turn % 3 - 1);
+    ASSERT_EQ(ref::encode<ref::Encoder::Zero4>(x.data(), 64, block),
+              ref::EncodeStatus::Ok);
+    const float scale = f16ToF32(block.scale), zero = f16ToF32(block.minimum);
+    EXPECT_GE(zero, 0.0f);
+    EXPECT_LE(zero, 15.0f);
+    for (size_t i = 0; i < x.size(); ++i)
+      EXPECT_NEAR((block.codes[i] - zero) * scale, x[i], 0.51f * scale);
+  }
+}
+
+TEST(Encode, ZeroPointsOfExtremes) {
+  ref::WeightBlock block;
+  const auto encode = [&](float first, float second) {
+    const float x[32] = {first, second};
+    return ref::encode<ref::Encoder::Zero4>(x, 32, block);
+  };
+  EXPECT_EQ(encode(kNaN, 0.0f), ref::EncodeStatus::NotFinite);
+  EXPECT_EQ(encode(1e6f, 0.0f), ref::EncodeStatus::ScaleOverflow);
+  EXPECT_EQ(encode(-3e38f, 3e38f), ref::EncodeStatus::ScaleOverflow);
+  for (const float tiny : {0.0f, -0.0f, 0x1p-149f, -0x1p-140f}) {
+    ASSERT_EQ(encode(tiny, 0.0f), ref::EncodeStatus::Ok);
+    EXPECT_EQ(block.scale, 0);
+    EXPECT_EQ(block.minimum, 0);
+    EXPECT_EQ(block.codes[0], 0);
+  }
+}
+
+TEST(Encode, ValuesWithZeroPointsAreDifferencesTimesTheScale) {
+  const int64_t k = 96;
+  const std::vector<float> x = Random(5).values(16 * k);
+  const float *rows[kPanelOutputs];
+  for (int64_t r = 0; r < kPanelOutputs; ++r)
+    rows[r] = x.data() + r * k;
+  // A block of 64 and one of the 32 that remain, whose header is as long.
+  std::vector<uint8_t> panel(64 + 2 * 256 + 64 + 256, 0xee);
+  ASSERT_EQ(ref::packPanel(WeightFormat::Q4_Z_64, rows, k, panel.data()),
+            ref::EncodeStatus::Ok);
+  std::vector<float> decoded(k);
+  for (int64_t r = 0; r < kPanelOutputs; ++r) {
+    ref::reference<KernelOp::Embed>(KernelFormat::Q4_Z_64)(
+        panel.data(), static_cast<int32_t>(r), k, decoded.data());
+    for (int64_t begin = 0; begin < k; begin += 64) {
+      ref::WeightBlock want;
+      ref::encode<ref::Encoder::Zero4>(rows[r] + begin,
+                                       std::min(k - begin, int64_t{64}), want);
+      const uint8_t *block = panel.data() + begin / 64 * 576;
+      EXPECT_EQ(std::memcmp(block + 2 * r, &want.scale, 2), 0);
+      EXPECT_EQ(std::memcmp(block + 32 + 2 * r, &want.minimum, 2), 0);
+      for (int64_t j = begin; j < std::min(k, begin + 64); ++j)
+        EXPECT_EQ(decoded[static_cast<size_t>(j)],
+                  (static_cast<float>(want.codes[j - begin]) -
+                   f16ToF32(want.minimum)) *
+                      f16ToF32(want.scale));
+    }
+  }
+}
+
 TEST(Encode, Q4_0OfSubnormalsIsZero) {
   float x[32] = {0x1p-149f, -0x1p-140f};
   BlockQ4_0 block;

@@ -52,7 +52,7 @@ constexpr int64_t kvElementBytes(KvFormat format) {
 }
 
 /// Bytes of a number of all outputs of a panel, from the scales of a header to
-/// its minimums.
+/// its minimums or zero points.
 inline constexpr int64_t kMinimumOffset = kPanelOutputs * 2;
 
 /// Bytes of the f16 numbers at the front of a header.
@@ -88,9 +88,9 @@ constexpr int64_t panelBlockBytes(WeightFormat format) {
 ///
 /// * f32, bf16: float [k][16] or their upper halves, so that outputs are lanes.
 /// * Quantized formats: [ceil(k / weightBlock)] blocks of 16 f16 scales, 16 f16
-///   minimums where the format has them, their sub-scales and sub-minimums,
-///   then groups of 32 values. A group is chunks of 64 bytes, 4 bytes of each
-///   output:
+///   minimums or zero points where the format has them, their sub-scales and
+///   sub-minimums, then groups of 32 values. A group is chunks of 64 bytes, 4
+///   bytes of each output:
 ///   * 8 bits: 8 chunks; byte j of an output in chunk c is the code of value
 ///     4c + j.
 ///   * 4 bits: 4 chunks; byte j of an output in chunk c has the code of value

@@ -68,8 +68,8 @@ enum : FormatSet {
 #define QWEN_WEIGHT_FORMAT(Id, ...) Id = setOf(KernelFormat::Id),
 #include "qwen/ABI/WeightFormats.def"
   Floats = setOfBlocks(0, 0),
-  Narrow = setOfBlocks(1, kGroup),
-  Wide = setOfBlocks(kGroup + 1, kActivationBlock),
+  Narrow = setOfBlocks(1, kActivationBlock - 1),
+  Wide = setOfBlocks(kActivationBlock, kActivationBlock),
   Divided = setOfBlocks(kActivationBlock + 1, 2 * kActivationBlock),
   Integers = Narrow | Wide | Divided,
   Weights = Floats | Integers,

@@ -51,11 +51,12 @@ enum class ScaleKind : uint8_t {
 /// A row of QWEN_SCALES.
 struct ScaleInfo {
   int64_t numbers;
+  bool hasZero;
   int64_t subBlock = 0;
   int64_t subBits = 0;
   int64_t subBias = 0;
 
-  constexpr bool hasMinimum() const { return numbers == 2; }
+  constexpr bool hasMinimum() const { return numbers == 2 && !hasZero; }
   constexpr bool hasSubBlocks() const { return subBlock != 0; }
   /// The sub-scale or sub-minimum of stored bits.
   constexpr int integerOf(uint8_t bits) const {

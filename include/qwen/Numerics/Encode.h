@@ -54,6 +54,10 @@ enum class Encoder : uint8_t {
   Range4,
   /// gguf's rule for Q5_1: likewise, with codes to 31.
   Range5,
+  /// d = (maximum - minimum) / 15, where the range includes 0, and the zero
+  /// point -minimum / d, which need not be an integer; code = x / d + zero
+  /// point, rounded to nearest.
+  Zero4,
   /// ggml's rule for IQ4_NL: of 16 scales around m / -127, m as in Signed4, the
   /// one with the least error, weighted by x^2; the code of the codebook's
   /// nearest value.
@@ -72,9 +76,9 @@ enum class Encoder : uint8_t {
 };
 
 /// Weights of one output: the codes of at most 256 values and, where their
-/// format has them, their scale d, minimum and sub-blocks.
+/// format has them, their scale d, minimum or zero point, and sub-blocks.
 struct WeightBlock {
-  /// f16 bits.
+  /// f16 bits; a zero point is in place of the minimum.
   uint16_t scale, minimum;
   /// The stored bits of the sub-scales [0] and of the sub-minimums [1].
   uint8_t subIntegers[2][16];
@@ -99,6 +103,8 @@ template <>
 EncodeStatus encode<Encoder::Range4>(const float *, int64_t, WeightBlock &);
 template <>
 EncodeStatus encode<Encoder::Range5>(const float *, int64_t, WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::Zero4>(const float *, int64_t, WeightBlock &);
 template <>
 EncodeStatus encode<Encoder::Codebook4>(const float *, int64_t, WeightBlock &);
 template <>

@@ -185,7 +185,8 @@ static Expr subInteger(WeightFormat format, const ImageParam &rows, int number,
 
 static Kernel embedIntegers(WeightFormat format) {
   // One output of a panel (Blocks.h): the f16 numbers of each block, a scale
-  // and the minimum where it has one; rows of the integers of sub-blocks; and
+  // and where it has one the minimum or zero point; rows of the integers of
+  // sub-blocks; and
   // byte `b` of chunk `c` of each group `g` of each block. Of less than 8 bits,
   // nibble `h` of a byte is value 16h + 4c + b of the group; of 8, a byte is
   // value 4c + b.
@@ -217,7 +218,10 @@ static Kernel embedIntegers(WeightFormat format) {
     const Expr j = inBlock * subDots + (subDots > 1 ? Expr(h) : Expr(0));
     return cast<float>(subInteger(format, rows, i, j, block)) * value;
   };
-  const Expr scaled = cast<float>(integerOf(coding, code)) * number(0);
+  Expr integer = cast<float>(integerOf(coding, code));
+  if (scales.hasZero)
+    integer = integer - number(1);
+  const Expr scaled = integer * number(0);
   out(b, c, h, group) = scales.hasMinimum() ? scaled + number(1) : scaled;
 
   const int blockBytes = static_cast<int>(panelBlockBytes(format));

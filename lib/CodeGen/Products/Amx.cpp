@@ -90,12 +90,8 @@ private:
 
   /// Arranged scales of the first `count` groups.
   Value headersOf(Value count) {
-    return scaleGroups == 1 ? count : blocksOf(count);
-  }
-
-  /// The number of the block of weights that holds a group.
-  Value headerOf(Value group) {
-    return b.shiftRight(group, std::countr_zero(uint64_t(scaleGroups)));
+    return divided ? blocksOf(count)
+                   : blockOf(b.add(count, b.integer(scaleGroups - 1)));
   }
 
   /// The address of the dots of a block. Two blocks are in progress at a time.
@@ -120,6 +116,8 @@ private:
   const bool ownDots = divided || scaleGroups == 1;
   const int64_t blockDots =
       ownDots ? kBlockGroups * subDots : kBlockGroups / scaleGroups;
+  /// Turns that a dot takes: two groups a turn, or its own groups.
+  const int64_t dotTurns = ownDots ? 1 : scaleGroups / 2;
   /// Bytes of a token's arranged sums.
   const int64_t sumBytes = arrangedBlocks * blockDots * int64_t(sizeof(float));
   const VectorType bytes = b.vector(kLineBytes, b.getI8Type());
@@ -222,7 +220,7 @@ void Amx::arrange(Value panel, Value first, Value last) {
   Value firstHeader = headersOf(first);
   b.loop(firstHeader, headersOf(last), 1, [&](Value number) {
     Value index = subtract(number, firstHeader);
-    Value weights = divided ? headerOf(b.mul(number, kBlockGroups)) : number;
+    Value weights = divided ? blockOf(b.mul(number, kBlockGroups)) : number;
     Value header = b.at(panel, b.mul(weights, panelBlockBytes(format)));
     const Values scales =
         scaling.scales(b, unpack->range.factor, [&](int64_t i) {
@@ -233,30 +231,32 @@ void Amx::arrange(Value panel, Value first, Value last) {
     for (auto [i, scale] : llvm::enumerate(scales))
       b.store(scale, b.at(to, int64_t(i) * kLineBytes));
   });
-  if (!ownDots)
-    return;
-  // Groups that the last block lacks: fma(0, -0, t) is t, a zero's sign
-  // included.
+  // Groups and scales that the last block lacks: fma(0, -0, t) is t, a zero's
+  // sign included.
   Value end = b.mul(blocksOf(last), kBlockGroups);
-  b.loop(last, end, 1, [&](Value group) {
-    auto fill = [&](Value to, int64_t size, Value line) {
-      for (int64_t i = 0; i < size; i += kLineBytes)
-        b.store(line, b.at(to, i));
-    };
-    fill(place(arranged, group, kArrangedBytes), kArrangedBytes,
-         b.constant(bytes, 0));
-    if (divided)
-      fill(place(arrangedIntegers, group, integerBytes), integerBytes,
+  auto fill = [&](Value to, int64_t size, Value line) {
+    for (int64_t i = 0; i < size; i += kLineBytes)
+      b.store(line, b.at(to, i));
+  };
+  if (ownDots)
+    b.loop(last, end, 1, [&](Value group) {
+      fill(place(arranged, group, kArrangedBytes), kArrangedBytes,
            b.constant(bytes, 0));
-    else
-      fill(place(arrangedScales, group, scaleBytes), scaleBytes,
+      if (divided)
+        fill(place(arrangedIntegers, group, integerBytes), integerBytes,
+             b.constant(bytes, 0));
+    });
+  if (!divided)
+    b.loop(headersOf(last), headersOf(end), 1, [&](Value number) {
+      Value index = subtract(number, firstHeader);
+      fill(b.at(arrangedScales, b.mul(index, scaleBytes)), scaleBytes,
            b.zeros(floats, -0.0f));
-  });
+    });
 }
 
 /// The integers of a group's sub-blocks: those of scales, then of minimums.
 void Amx::arrangeIntegers(Value panel, Value group, Value to) {
-  Value header = b.at(panel, b.mul(headerOf(group), panelBlockBytes(format)));
+  Value header = b.at(panel, b.mul(blockOf(group), panelBlockBytes(format)));
   Value inBlock = arith::AndIOp::create(b, group, b.integer(scaleGroups - 1));
   for (int64_t i = 0; i < subDots * scaling.count(); ++i) {
     Value j = b.add(b.mul(inBlock, subDots), b.integer(i % subDots));
@@ -268,7 +268,7 @@ void Amx::arrangeIntegers(Value panel, Value group, Value to) {
 
 /// 8 lines, each with 4 values of every output.
 void Amx::arrangeValues(Value panel, Value group, Value to) {
-  Value header = headerOf(group);
+  Value header = blockOf(group);
   Value offset =
       b.add(b.mul(group, panelGroupBytes(format)),
             b.mul(b.add(header, b.integer(1)), panelHeaderBytes(format)));
@@ -365,7 +365,7 @@ void Amx::arrangeSums(Value token, Value first, Value last) {
 /// tiles, so that turns keep what it holds in registers small, too.
 Values Amx::advance(const Operands &operands, Value next, Value done,
                     Values sums) {
-  const int64_t turns = ownDots ? blockDots : kBlockGroups / 2;
+  const int64_t turns = blockDots * dotTurns;
   const int64_t lines = kTileLines / turns;
   Factors of;
   if (done) {
@@ -384,8 +384,8 @@ Values Amx::advance(const Operands &operands, Value next, Value done,
       multiply(operands, next, turn);
     if (done)
       addLines(operands, done, of, turn * lines, (turn + 1) * lines, sums);
-    if (next && (ownDots || turn + 1 == turns)) {
-      const int64_t dot = ownDots ? turn : 0;
+    if (next && (turn + 1) % dotTurns == 0) {
+      const int64_t dot = turn / dotTurns;
       amx("tilestored64",
           {tile(dot % kDotTiles), b.at(dotsOf(next), dot * kTileBytes),
            b.integer(kLineBytes)});
@@ -404,8 +404,9 @@ void Amx::multiply(const Operands &operands, Value block, int64_t turn) {
     return addDots(operands, turn % kDotTiles, kPairs[turn % 2], group,
                    b.smaller(group, lastGroup), turn % subDots);
   }
-  if (turn == 0)
-    amx("tilezero", tile(0));
+  const int64_t dot = turn / dotTurns;
+  if (turn % dotTurns == 0)
+    amx("tilezero", tile(dot));
   Value group = b.add(b.mul(block, kBlockGroups), b.integer(2 * turn));
   auto isThere = [&](Value value) -> Value {
     return arith::CmpIOp::create(b, arith::CmpIPredicate::slt, value,
@@ -413,11 +414,11 @@ void Amx::multiply(const Operands &operands, Value block, int64_t turn) {
   };
   b.branch(
       isThere(b.add(group, b.integer(1))),
-      [&] { addDots(operands, 0, kPairs[0], group, group); },
+      [&] { addDots(operands, dot, kPairs[0], group, group); },
       [&] {
         b.branch(
             isThere(group),
-            [&] { addDots(operands, 0, kPairs[1], group, group); }, [] {});
+            [&] { addDots(operands, dot, kPairs[1], group, group); }, [] {});
       });
 }
 

@@ -35,12 +35,11 @@ void UnpackOnce::arrangeActivations(const Strip &strip, const Block &block) {
       storeTwice(LLVM::LoadOp::create(b, word, b.at(d, scale), 4), factors, t);
     }
     if (scaling.takesSums())
-      b.loop(b.integer(0), groupSums ? block.groups : b.integer(1), 1,
-             [&](Value g) {
-               Value line = b.at(b.at(factors, 16), b.mul(g, 16));
-               for (int64_t t : {0, 1})
-                 storeTwice(activationSum(sumsFrom[t], g, block), line, t);
-             });
+      b.loop(b.integer(0), sumsOf(block), 1, [&](Value i) {
+        Value line = b.at(b.at(factors, 16), b.mul(i, 16));
+        for (int64_t t : {0, 1})
+          storeTwice(activationSum(sumsFrom[t], i, block), line, t);
+      });
     b.loop(b.integer(0), block.groups, 1, [&](Value g) {
       Value line = b.at(to, b.mul(g, 2 * kGroup));
       for (int64_t i = 0; i < kGroup; i += 8)
@@ -60,47 +59,55 @@ Value UnpackOnce::activationSums(Value token, const Block &block) {
   return b.at(sums, b.mul(group, 4));
 }
 
-/// The sum of the activations that share the scales of group `g`, with a
-/// block's sums at `from`: f32, or i32 if it is multiplied with an integer.
-Value UnpackOnce::activationSum(Value from, Value g, const Block &block) {
+/// Sums of activations that a block has.
+Value UnpackOnce::sumsOf(const Block &block) {
+  if (sumGroups == kBlockGroups)
+    return b.integer(1);
+  return b.shiftRight(b.add(block.groups, b.integer(sumGroups - 1)),
+                      std::countr_zero(uint64_t(sumGroups)));
+}
+
+/// Sum `i` of the activations of a block, whose groups' sums are at `from`:
+/// f32, or i32 if it is multiplied with an integer.
+Value UnpackOnce::activationSum(Value from, Value i, const Block &block) {
   auto load = [&](Value i) -> Value {
     return LLVM::LoadOp::create(b, b.getI32Type(), b.at(from, b.mul(i, 4)), 4);
   };
-  Value sum = load(g);
+  Value first = b.mul(i, sumGroups);
+  Value sum = load(first);
   if (divided)
     return sum;
-  if (!narrow)
-    sum = b.loop(b.integer(1), block.groups, 1, sum,
-                 [&](Value i, ValueRange before) {
-                   return Values{b.add(before[0], load(i))};
+  if (sumGroups > 1)
+    sum = b.loop(b.add(first, b.integer(1)),
+                 b.smaller(block.groups, b.add(first, b.integer(sumGroups))), 1,
+                 sum, [&](Value g, ValueRange before) {
+                   return Values{b.add(before[0], load(g))};
                  })[0];
   return arith::SIToFPOp::create(b, b.getF32Type(), sum);
 }
 
 void UnpackOnce::unpackBlock(Value panel, Value output, const Block &block) {
-  const int64_t blockBytes = panelBlockBytes(format);
-  const int64_t blocks = weightBlock(format) / kActivationBlock;
-  Value number =
-      divided ? b.shiftRight(block.number, std::countr_zero(uint64_t(blocks)))
-              : block.number;
-  Value from =
-      b.at(panel, b.mul(number, (narrow ? kBlockGroups : 1) * blockBytes));
-  if (!narrow)
-    unpackScales(from, output, scales);
-  const int64_t stride = narrow ? blockBytes : panelGroupBytes(format);
-  Value before = arith::SubIOp::create(b, block.number, b.mul(number, blocks));
-  b.loop(b.integer(0), block.groups, 1, [&](Value g) {
-    Value inBlock = divided ? b.add(b.mul(before, kBlockGroups), g) : g;
-    Value group = b.at(from, b.mul(inBlock, stride));
-    if (narrow)
-      unpackScales(group, output,
-                   atRegister(scales, g, scaling.count() * panelRegisters));
-    if (divided)
-      unpackSubIntegers(
-          from, output, inBlock,
-          atRegister(integers, g, groupIntegers * panelRegisters));
-    unpackGroup(b.at(b.at(group, panelHeaderBytes(format)), b.mul(output, 4)),
-                atRegister(unpacked, g, 8 * vectors));
+  Value begin = b.mul(block.number, kBlockGroups);
+  Values none;
+  overBlocks({b.integer(0), block.groups, 1}, none, [&](const GroupSpan &span) {
+    Value number = blockOf(b.add(begin, span.first));
+    Value header = b.at(panel, b.mul(number, panelBlockBytes(format)));
+    unpackScales(header, output,
+                 atRegister(scales, blockOf(span.first),
+                            scaling.count() * panelRegisters));
+    Value before = arith::SubIOp::create(
+        b, begin, b.mul(number, weightBlock(format) / kGroup));
+    overGroups(span, none, [&](Value g) {
+      Value inBlock = b.add(before, g);
+      if (divided)
+        unpackSubIntegers(
+            header, output, inBlock,
+            atRegister(integers, g, groupIntegers * panelRegisters));
+      Value chunks = b.at(b.at(header, panelHeaderBytes(format)),
+                          b.mul(inBlock, panelGroupBytes(format)));
+      unpackGroup(b.at(chunks, b.mul(output, 4)),
+                  atRegister(unpacked, g, 8 * vectors));
+    });
   });
 }
 

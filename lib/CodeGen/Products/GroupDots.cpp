@@ -238,13 +238,24 @@ Values GroupDots::narrowSums(const Tile &tile, const GroupSpan &span) {
   return allSums(carried, floats(), tile.size);
 }
 
-/// t where the groups of an activation block share scales: their dots are added
-/// as integers.
+/// t where several groups of an activation block share scales.
 Values GroupDots::wideSums(const Tile &tile, Value block,
                            const GroupSpan &span) {
+  Values t(tile.size, b.zeros(floats(), -0.0f));
+  overBlocks(span, t, [&](const GroupSpan &groups) {
+    Value number =
+        weightBlock(format) == kActivationBlock ? block : blockOf(groups.first);
+    t = addWide(tile, number, groups, t);
+  });
+  return t;
+}
+
+/// t after a block of weights, whose dots are added as integers.
+Values GroupDots::addWide(const Tile &tile, Value number, const GroupSpan &span,
+                          const Values &before) {
   Values headers;
   for (const Panel &panel : tile.panels) {
-    headers.push_back(headerOf(panel, block));
+    headers.push_back(headerOf(panel, number));
     prefetch(headers.back());
   }
   // The sums of activations are carried behind those of accumulators.
@@ -274,8 +285,8 @@ Values GroupDots::wideSums(const Tile &tile, Value block,
     Value dot = sum;
     if (Value lacking = correction(sumOf, i))
       dot = b.add(dot, lacking);
-    t.push_back(scaled(dot, minimumSum, headers[panelOf(i)], tile, i,
-                       b.zeros(floats(), -0.0f)));
+    t.push_back(
+        scaled(dot, minimumSum, headers[panelOf(i)], tile, i, before[i]));
   }
   return t;
 }

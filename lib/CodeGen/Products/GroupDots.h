@@ -117,6 +117,8 @@ private:
                   const GroupSpan &span);
   Values narrowSums(const Tile &tile, const GroupSpan &span);
   Values wideSums(const Tile &tile, Value block, const GroupSpan &span);
+  Values addWide(const Tile &tile, Value number, const GroupSpan &span,
+                 const Values &before);
   Values subBlockSums(const Tile &tile, Value block, const GroupSpan &span);
   Values subMinimums(const Tile &tile, llvm::ArrayRef<Value> headers,
                      Value first, const GroupSpan &span);

@@ -55,7 +55,7 @@ Value Linear::activationBlocks() {
 }
 
 void Linear::overGroups(const GroupSpan &span, Values &carried,
-                        llvm::function_ref<void(Value)> body) {
+                        function_ref<void(Value)> body) {
   auto pass = [&](Value g, ValueRange before) {
     carried = Values(before);
     for (int64_t i = 0; i < span.each; ++i)
@@ -63,9 +63,37 @@ void Linear::overGroups(const GroupSpan &span, Values &carried,
     return carried;
   };
   const Values start = carried;
-  carried = span.each == kBlockGroups
+  carried = span.each == span.most
                 ? pass(span.first, start)
                 : b.loop(span.first, span.last, span.each, start, pass);
+}
+
+void Linear::overBlocks(const GroupSpan &span, Values &carried,
+                        function_ref<void(const GroupSpan &)> body) {
+  const int64_t size = weightBlock(format) / kGroup;
+  if (size >= kBlockGroups)
+    return body(span);
+  const int64_t each = std::max(span.each, size);
+  auto pass = [&](Value g, ValueRange before) {
+    carried = Values(before);
+    for (int64_t i = 0; i < each; i += size) {
+      Value first = b.add(g, b.integer(i)),
+            last = b.add(first, b.integer(size));
+      if (span.each < size)
+        last = b.smaller(last, span.last);
+      body({first, last, std::min(span.each, size), size});
+    }
+    return carried;
+  };
+  const Values start = carried;
+  carried = span.each == span.most
+                ? pass(span.first, start)
+                : b.loop(span.first, span.last, each, start, pass);
+}
+
+Value Linear::blockOf(Value g) {
+  return b.shiftRight(g,
+                      std::countr_zero(uint64_t(weightBlock(format) / kGroup)));
 }
 
 void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,

@@ -41,15 +41,22 @@ protected:
     return b.at(q, b.add(b.mul(token, k), first));
   }
 
-  /// Calls body(g) for the groups [first, last): a loop with `each` groups an
-  /// iteration, or no loop if `each` is a whole block. `carried` has the values
-  /// that iterations carry, and after the call those of the last iteration.
+  /// The groups [first, last), at most `most`, of which an iteration of a loop
+  /// has `each`. If that is `most`, all are there, and there is no loop.
   struct GroupSpan {
     Value first, last;
-    int64_t each;
+    int64_t each, most = kBlockGroups;
   };
+  /// Calls body(g) for the groups of a span. `carried` has the values that
+  /// iterations carry, and after the call those of the last iteration.
   void overGroups(const GroupSpan &span, Values &carried,
                   llvm::function_ref<void(Value)> body);
+  /// Likewise body(groups) for the parts of a span of an activation block that
+  /// have the same scales.
+  void overBlocks(const GroupSpan &span, Values &carried,
+                  llvm::function_ref<void(const GroupSpan &)> body);
+  /// The number of the block of weights that group `g` belongs to.
+  Value blockOf(Value g);
 
   /// Adds bias and residual, one addition each, to a tile of sums, token by
   /// token in vectors of `lanes`, and stores it at the outputs from `output`.

@@ -47,11 +47,35 @@ struct F16Minimum final : F16 {
     return math::FmaOp::create(b, sum, scales[1], t);
   }
 };
+
+/// A scale and a zero point, which is held as what sums are multiplied with.
+struct F16Zero final : F16 {
+  int64_t count() const override { return 2; }
+  bool takesSums() const override { return true; }
+
+  Values scales(ProductBuilder &b, int64_t factor,
+                llvm::function_ref<Value(int64_t)> number) const override {
+    Values numbers = F16::scales(b, factor, number);
+    Value zero = number(1);
+    Value negative = b.zeros(cast<VectorType>(zero.getType()), float(-factor));
+    numbers.push_back(arith::MulFOp::create(b, zero, negative));
+    return numbers;
+  }
+
+  Value add(ProductBuilder &b, Value dot, Value sum, ArrayRef<Value> scales,
+            Value t) const override {
+    Value u = math::FmaOp::create(b, sum, scales[1], dot);
+    return F16::add(b, u, sum, scales, t);
+  }
+};
 } // namespace
 
 const Scaling &qwen::scalingOf(WeightFormat format) {
   static const F16 f16;
   static const F16Minimum f16Minimum;
+  static const F16Zero f16Zero;
+  if (scalesOf(format).hasZero)
+    return f16Zero;
   if (scalesOf(format).hasMinimum())
     return f16Minimum;
   return f16;

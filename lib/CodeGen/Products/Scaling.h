@@ -1,9 +1,9 @@
 //===- Scaling.h - Dots of integers to sums of floats -----------*- C++ -*-===//
 //
 // What kinds of scales do differently in products with quantized weights: a
-// class for blocks with a scale, one for those with a minimum too, and the
-// integers of sub-blocks. docs/numerics.md defines t, the sum of a block of
-// activations.
+// class for blocks with a scale, for those with a minimum too and for those
+// with a zero point, and the integers of sub-blocks. docs/numerics.md defines
+// t, the sum of a block of activations.
 //
 //===----------------------------------------------------------------------===//
 

@@ -34,9 +34,8 @@ void UnpackOnce::layOutScratch() {
   const int64_t longest = b.isScalable() ? 4 : 1;
   const int64_t line = kPanelOutputs * 4 * longest;
   // The bundles' activations and their scales.
-  const int64_t sumsOfBlock = !scaling.takesSums() ? 0
-                              : groupSums          ? kBlockGroups
-                                                   : 1;
+  const int64_t sumsOfBlock =
+      scaling.takesSums() ? kBlockGroups / sumGroups : 0;
   activationBytes = pairs ? 2 * kActivationBlock + 16 * (1 + sumsOfBlock) : 0;
   const int64_t bundles = schedule.strip / bundleTokens;
   const int64_t weightBytes = kBlockGroups * 8 * line;
@@ -203,26 +202,21 @@ Values UnpackOnce::blockSums(const Tile &tile, const Block &block) {
                           block.whole ? current->unroll : 1};
   if (divided)
     return subBlockSums(tile, block, span);
-  const Values none(count, b.zeros(floats(), -0.0f));
-  auto scaledDots = [&](Value g, const Values &dots, const Values &t) {
-    const Values sums = bundleSums(tile, g, block);
+  Values t(count, b.zeros(floats(), -0.0f));
+  overBlocks(span, t, [&](const GroupSpan &groups) {
+    Values dots = start(groups.first);
+    overGroups(groups, dots,
+               [&](Value g) { dots = addGroup(tile, g, 0, dots); });
+    Value number = blockOf(groups.first);
+    const Values sums = bundleSums(tile, number, block);
     auto isumOf = [&](int64_t i) -> Value {
       return arith::SubFOp::create(
           b, vector::BitCastOp::create(b, floats(), dots[i]),
           b.zeros(floats(), kMagic));
     };
-    return scaled(tile, g, isumOf, sums, t);
-  };
-  if (narrow) {
-    Values t = none;
-    overGroups(span, t, [&](Value g) {
-      t = scaledDots(g, addGroup(tile, g, 0, start(g)), t);
-    });
-    return t;
-  }
-  Values dots = start(b.integer(0));
-  overGroups(span, dots, [&](Value g) { dots = addGroup(tile, g, 0, dots); });
-  return scaledDots(b.integer(0), dots, none);
+    t = scaled(tile, number, isumOf, sums, t);
+  });
+  return t;
 }
 
 /// t where the dots of sub-blocks, and the sums of activations, are multiplied
@@ -293,9 +287,9 @@ Values UnpackOnce::addGroup(const Tile &tile, Value g, int64_t sub,
   return sums;
 }
 
-/// The sums of activations of group `g`, or of a block with one scale, in the
-/// lanes of each bundle's registers; empty without minimums.
-Values UnpackOnce::bundleSums(const Tile &tile, Value g, const Block &block) {
+/// Sum `i` of the activations of a block (activationSum) in the lanes of each
+/// bundle's registers; empty without minimums.
+Values UnpackOnce::bundleSums(const Tile &tile, Value i, const Block &block) {
   Values result;
   if (!scaling.takesSums())
     return result;
@@ -304,20 +298,21 @@ Values UnpackOnce::bundleSums(const Tile &tile, Value g, const Block &block) {
     result.push_back(
         pairs
             ? Value(vector::BitCastOp::create(
-                  b, type, b.loadQuad(b.getI8Type(), b.at(from, b.mul(g, 16)))))
-            : b.splat(type, activationSum(from, g, block)));
+                  b, type, b.loadQuad(b.getI8Type(), b.at(from, b.mul(i, 16)))))
+            : b.splat(type, activationSum(from, i, block)));
   return result;
 }
 
-/// Adds a block of weights with the scales of group `g` to t. In register i the
-/// scale multiplies isumOf(i), and the minimum multiplies a value of `sums`,
-/// which has one for each register or for each bundle.
-Values UnpackOnce::scaled(const Tile &tile, Value g,
+/// Adds a block of weights to t, `number` in the activation block. In register
+/// i the scale multiplies isumOf(i), and the minimum multiplies a value of
+/// `sums`, which has one for each register or for each bundle.
+Values UnpackOnce::scaled(const Tile &tile, Value number,
                           function_ref<Value(int64_t)> isumOf,
                           ArrayRef<Value> sums, ValueRange t) {
   Values result;
-  Value from = b.at(atRegister(scales, g, scaling.count() * panelRegisters),
-                    b.mul(tile.first, b.scaled(16)));
+  Value from =
+      b.at(atRegister(scales, number, scaling.count() * panelRegisters),
+           b.mul(tile.first, b.scaled(16)));
   const size_t each = sums.empty() ? 1 : t.size() / sums.size();
   for (size_t i = 0; i < t.size(); ++i) {
     Values w;

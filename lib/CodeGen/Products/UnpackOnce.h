@@ -47,7 +47,8 @@ private:
   void emitStrip(Value panel, Value last, const Strip &strip, Value output);
   void arrangeActivations(const Strip &strip, const Block &block);
   Value activationSums(Value token, const Block &block);
-  Value activationSum(Value from, Value g, const Block &block);
+  Value sumsOf(const Block &block);
+  Value activationSum(Value from, Value i, const Block &block);
   void unpackBlock(Value panel, Value output, const Block &block);
   void unpackScales(Value header, Value output, Value to);
   void unpackSubIntegers(Value header, Value output, Value j, Value to);
@@ -59,8 +60,8 @@ private:
   Values subBlockSums(const Tile &tile, const Block &block,
                       const GroupSpan &span);
   Values addGroup(const Tile &tile, Value g, int64_t sub, const Values &before);
-  Values bundleSums(const Tile &tile, Value g, const Block &block);
-  Values scaled(const Tile &tile, Value g,
+  Values bundleSums(const Tile &tile, Value i, const Block &block);
+  Values scaled(const Tile &tile, Value number,
                 llvm::function_ref<Value(int64_t i)> isumOf,
                 llvm::ArrayRef<Value> sums, ValueRange t);
   void finish(Value panelSums, Value output, const Strip &strip);
@@ -85,14 +86,13 @@ private:
   }
 
   const Scaling &scaling = scalingOf(format);
-  /// Whether groups have scales of their own, and sub-blocks integers.
-  const bool narrow = weightBlock(format) == kGroup;
+  /// Whether sub-blocks have integers.
   const bool divided = scalesOf(format).hasSubBlocks();
   /// Dots of a register in a group, and vectors of integers that a group has.
   const int64_t subDots = dotsOfGroup(format);
   const int64_t groupIntegers = divided ? subDots * scaling.count() : 0;
-  /// Whether an activation block has a sum for each group.
-  const bool groupSums = narrow || divided;
+  /// Groups whose activations have a sum together.
+  const int64_t sumGroups = divided ? 1 : weightBlock(format) / kGroup;
   /// What code for vectors of 128 bits has.
   const KernelSchedule fixed;
   /// Tokens whose sums share a register, and registers of a bundle for a vector
