@@ -246,6 +246,34 @@ QWEN_RUN(FinishAttention) {
   repeat(state, 2 * kHeadBytes, 0,
          [&] { function(o.x.data(), 2.0f, kHeadDim, o.y.data()); });
 }
+QWEN_RUN(SigmoidGate) {
+  repeat(state, 3 * kTokenBytes, 0,
+         [&] { function(o.x.data(), o.w.data(), kDepth, o.y.data()); });
+}
+QWEN_RUN(DeltaGates) {
+  repeat(state, 6 * kFloat * kSharing, 0, [&] {
+    function(o.x.data(), o.w.data(), o.m.data(), o.l.data(), kSharing,
+             o.y.data(), o.p.data());
+  });
+}
+QWEN_RUN(ShortConvolution) {
+  constexpr int64_t n = 64;
+  repeat(state,
+         (2 + kConvolutionTaps + 2 * (kConvolutionTaps - 1)) * kFloat * n,
+         n * kConvolutionTaps, [&] {
+           function(o.x.data(), n, o.w.data(), 1, n, n, o.old.data(),
+                    o.y.data(), n);
+         });
+}
+QWEN_RUN(DeltaRule) {
+  constexpr int64_t keyDim = 128, elements = keyDim * kDeltaColumns;
+  std::vector<float> columns = floats(elements), scratch(2 * keyDim);
+  repeat(state, 2 * kFloat * elements, 4 * elements, [&] {
+    benchmark::DoNotOptimize(function(o.x.data(), o.w.data(), o.x.data(), 0.9f,
+                                      0.5f, keyDim, 0.1f, columns.data(),
+                                      o.y.data(), scratch.data()));
+  });
+}
 #undef QWEN_RUN
 
 //===----------------------------------------------------------------------===//

@@ -2,14 +2,15 @@
 //
 // model-kernel OBJECT FUNCTION CPU [FIELD=VALUE,...] prints one line of JSON:
 // multiplications and cycles of one pass of a kernel's loop, and the peak of
-// its dot instructions (KernelModel.h). FUNCTION is a kernel of the table,
-// whose schedule the fields change, or a part of the name of one function of
-// another project. For bench/mca.py and bench/tune.py.
+// its dot instructions (KernelModel.h), or of a call of the gated delta rule
+// (CallModel.h). FUNCTION is a kernel of the table, whose schedule the fields
+// change, or a part of the name of one function of another project. For
+// bench/mca.py and bench/tune.py.
 //
 //===----------------------------------------------------------------------===//
 
 #include "qwen/ABI/Error.h"
-#include "qwen/CostModel/KernelModel.h"
+#include "qwen/CostModel/CallModel.h"
 #include "qwen/CostModel/ObjectCode.h"
 
 #include "llvm/Support/FormatVariadic.h"
@@ -38,6 +39,8 @@ static KernelRate model(const CpuModel &cpu,
   const KernelInfo *kernel = findKernel(function);
   if (!kernel)
     return modelLoop(cpu, body);
+  if (kernel->op == KernelOp::DeltaRule)
+    return modelDeltaRule(cpu, body, *kernel, 128);
   return modelKernel(cpu, body, *kernel, changedSchedule(*kernel, changes));
 }
 

@@ -11,7 +11,8 @@ llama-cpp-python llama-cpp-python` has llama.cpp in vendor/). clang compiles the
 model-kernel (lib/CostModel) counts the instructions of one pass of the loop over blocks of 128, as for `qwen-opt report`:
 loads, unpacking, scales, the update after the block, stores. For kernels that unpack weights once for many tokens, it counts
 one strip of tokens and the schedule's panels. Branches go as in a long product. If LLVM's model and Arm's optimization guide
-differ, the higher cost counts: `scvtf` with a fraction becomes `scvtf`.
+differ, the higher cost counts: `scvtf` with a fraction becomes `scvtf`. Of the gated delta rule it counts a call with a key of 128
+values, and the peak is that of its multiplications (four for each element of the state), loads and stores.
 """
 
 import argparse
@@ -39,6 +40,7 @@ KERNELS = ["linear_{f}_1x16x4_neon", "linear_{f}_4x16x4_neon",
            "linear_{f}_1x16x4_neon_dotprod", "linear_{f}_4x16x4_neon_dotprod", "linear_{f}_8x16x4_neon_dotprod",
            "linear_{f}_1x16x4_sve", "linear_{f}_8x16x4_sve",
            "linear_{f}_8x16x4_neon_i8mm", "linear_{f}_8x16x4_sve_i8mm"]
+NAMES = [form.format(f=weights) for form in KERNELS for weights in weight_formats(quantized=True)] + ["delta_rule_neon"]
 
 
 def needs(name):
@@ -46,14 +48,12 @@ def needs(name):
 
 
 def ours(options, cpu, folder):
-    for form in KERNELS:
-        for weights in weight_formats(quantized=True):
-            name = form.format(f=weights)
-            if options.kernel not in name or needs(name) > LEVEL.get(cpu, 2):
-                continue
-            file = f"{folder}/kernel.so"
-            subprocess.run([f"{options.build}/bin/make-kernels", f"--kernel={name}", cpu, file], check=True)
-            print_rate(options, name, cpu, file, name)
+    for name in NAMES:
+        if options.kernel not in name or needs(name) > LEVEL.get(cpu, 2):
+            continue
+        file = f"{folder}/kernel.so"
+        subprocess.run([f"{options.build}/bin/make-kernels", f"--kernel={name}", cpu, file], check=True)
+        print_rate(options, name, cpu, file, name)
 
 
 # Sources of the peers' loops, by the option that names their folder: file, function, least level.

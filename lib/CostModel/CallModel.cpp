@@ -34,13 +34,24 @@ static std::vector<uint64_t> argumentsOf(Result (*)(Parameters...),
 
 static std::vector<uint64_t> argumentsOf(const KernelInfo &kernel,
                                          CallSize size) {
-  if (kernel.provider() != KernelProvider::Halide)
+  if (kernel.provider() == KernelProvider::MLIR)
     throw Error("kernel '" + std::string(kernel.name) +
                 "' is a product, which has no model of a call");
   return visitKernelOp(kernel.op, [&]<KernelOp Op>() {
     return argumentsOf(static_cast<KernelFn<Op> *>(nullptr), infoOf(Op).sizes,
                        size);
   });
+}
+
+/// Whether an instruction multiplies floats, loads or stores.
+static bool isBound(const CpuModel &cpu,
+                    const MachineInstruction &instruction) {
+  const llvm::MCInstrDesc &description =
+      cpu.instructionInfo().get(instruction.inst.getOpcode());
+  const llvm::StringRef name = instruction.name();
+  return description.mayLoad() || description.mayStore() ||
+         name.starts_with("fmul") || name.starts_with("fmla") ||
+         name.starts_with("vmulps") || name.starts_with("vfmadd");
 }
 
 /// What sets the registers for arguments, so that a call does not wait for the
@@ -79,4 +90,17 @@ double qwen::modelCall(const CpuModel &cpu,
     trace.push_back(&instruction);
   trace.insert(trace.end(), call.begin(), call.end());
   return cpu.cycles(trace);
+}
+
+KernelRate qwen::modelDeltaRule(const CpuModel &cpu,
+                                llvm::ArrayRef<MachineInstruction> body,
+                                const KernelInfo &kernel, int64_t keyDim) {
+  Trace bound;
+  for (const MachineInstruction *instruction :
+       executeCall(cpu, body, argumentsOf(kernel, {keyDim})))
+    if (isBound(cpu, *instruction))
+      bound.push_back(instruction);
+  const int64_t macs = 4 * kDeltaColumns * keyDim;
+  return {macs, modelCall(cpu, body, kernel, {keyDim}),
+          double(macs) / cpu.leastCycles(bound)};
 }

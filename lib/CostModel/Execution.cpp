@@ -28,7 +28,9 @@ int64_t qwen::signExtend(uint64_t value, unsigned bits) {
 Processor::Processor(const CpuModel &cpu, llvm::StringRef classOfWords,
                      llvm::StringRef flagsName, llvm::StringRef stackName,
                      llvm::ArrayRef<llvm::StringRef> arguments)
-    : instructions(cpu.instructionInfo()), registers(cpu.registerInfo()) {
+    : instructions(cpu.instructionInfo()), registers(cpu.registerInfo()),
+      // On x86 behind the return address.
+      firstOnStack(kStack + (cpu.arch() == Arch::X86_64 ? 8 : 0)) {
   for (const llvm::MCRegisterClass &each : registers.regclasses())
     if (classOfWords == registers.getRegClassName(&each))
       for (const llvm::MCPhysReg reg : each)
@@ -48,12 +50,11 @@ llvm::MCRegister Processor::findRegister(llvm::StringRef name) const {
 }
 
 void Processor::setArguments(llvm::ArrayRef<uint64_t> arguments) {
-  if (arguments.size() > argumentRegisters.size())
-    throw Error("a call has " + std::to_string(arguments.size()) +
-                " arguments when registers hold " +
-                std::to_string(argumentRegisters.size()));
   for (const auto &[reg, value] : llvm::zip(argumentRegisters, arguments))
     set(reg, value);
+  uint64_t at = firstOnStack;
+  for (size_t i = argumentRegisters.size(); i < arguments.size(); ++i, at += 8)
+    stack[at] = arguments[i];
 }
 
 Word Processor::get(llvm::MCRegister part) const {

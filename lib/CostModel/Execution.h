@@ -43,7 +43,8 @@ class Processor {
 public:
   virtual ~Processor() = default;
 
-  /// Sets the registers of the first integer arguments.
+  /// Sets the integer arguments: the first in registers, the others on the
+  /// stack.
   void setArguments(llvm::ArrayRef<uint64_t> arguments);
 
   /// Executes an instruction and returns whether it jumps to its target.
@@ -99,6 +100,8 @@ private:
   llvm::DenseMap<unsigned, unsigned> whole;
   llvm::MCRegister flagsRegister;
   std::vector<llvm::MCRegister> argumentRegisters;
+  /// Address of the first argument that has no register.
+  uint64_t firstOnStack;
   llvm::DenseMap<unsigned, uint64_t> words;
   std::map<uint64_t, uint64_t> stack;
 };

@@ -241,15 +241,17 @@ void AttentionOp::addWork(OpWork &work, KvFormat kv) {
 
 SmallVector<KernelUse> GateOp::getKernelUses() {
   if (isQuantizedActivations(getResult().getType()))
-    return {{KernelOp::QuantizeQ8}};
-  return {};
+    return {{KernelOp::SigmoidGate}, {KernelOp::QuantizeQ8}};
+  return {{KernelOp::SigmoidGate}};
 }
 
 //===----------------------------------------------------------------------===//
-// Linear attention: the driver computes it without kernels
+// Linear attention
 //===----------------------------------------------------------------------===//
 
-SmallVector<KernelUse> ShortConvolutionOp::getKernelUses() { return {}; }
+SmallVector<KernelUse> ShortConvolutionOp::getKernelUses() {
+  return {{KernelOp::ShortConvolution}};
+}
 
 SmallVector<WeightUse> ShortConvolutionOp::getWeightUses() {
   return vectorUse(getWeightAttr(), kConvolutionTaps * widthOf(getInput()));
@@ -273,7 +275,9 @@ void ShortConvolutionOp::addWork(OpWork &work, KvFormat) {
   work.macs = 4 * widthOf(getInput());
 }
 
-SmallVector<KernelUse> DeltaGatesOp::getKernelUses() { return {}; }
+SmallVector<KernelUse> DeltaGatesOp::getKernelUses() {
+  return {{KernelOp::DeltaGates}};
+}
 
 SmallVector<WeightUse> DeltaGatesOp::getWeightUses() {
   SmallVector<WeightUse> uses = vectorUse(getRateAttr(), widthOf(getA()));
@@ -281,7 +285,9 @@ SmallVector<WeightUse> DeltaGatesOp::getWeightUses() {
   return uses;
 }
 
-SmallVector<KernelUse> DeltaRuleOp::getKernelUses() { return {}; }
+SmallVector<KernelUse> DeltaRuleOp::getKernelUses() {
+  return {{KernelOp::DeltaRule}};
+}
 
 std::optional<CacheUse> DeltaRuleOp::getCacheUse() {
   return CacheUse{CacheKind::Fixed,

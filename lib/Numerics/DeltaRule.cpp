@@ -1,6 +1,6 @@
-//===- DeltaRule.cpp - Linear attention in plain C++ ----------------------===//
+//===- DeltaRule.cpp - References of linear attention ---------------------===//
 
-#include "qwen/Numerics/DeltaRule.h"
+#include "qwen/Numerics/Kernels.h"
 
 #include "Lanes.h"
 #include "qwen/Numerics/Math.h"
@@ -10,18 +10,22 @@
 
 using namespace qwen;
 
-void numerics::shortConvolution(const float *x, const float *weights,
-                                int64_t channels, float *state, float *y) {
-  for (int64_t c = 0; c < channels; ++c) {
-    const float inputs[kConvolutionTaps] = {state[c], state[channels + c],
-                                            state[2 * channels + c], x[c]};
-    float acc = 0.0f;
-    for (int64_t j = 0; j < kConvolutionTaps; ++j)
-      acc = std::fma(weights[kConvolutionTaps * c + j], inputs[j], acc);
-    for (int64_t j = 1; j < kConvolutionTaps; ++j)
-      state[(j - 1) * channels + c] = inputs[j];
-    y[c] = silu(acc);
-  }
+void numerics::shortConvolution(const float *x, int64_t stride,
+                                const float *weights, int64_t tokens, int64_t n,
+                                int64_t channels, float *state, float *y,
+                                int64_t resultStride) {
+  for (int64_t token = 0; token < tokens;
+       ++token, x += stride, y += resultStride)
+    for (int64_t c = 0; c < n; ++c) {
+      const float inputs[kConvolutionTaps] = {state[c], state[channels + c],
+                                              state[2 * channels + c], x[c]};
+      float acc = 0.0f;
+      for (int64_t j = 0; j < kConvolutionTaps; ++j)
+        acc = std::fma(weights[kConvolutionTaps * c + j], inputs[j], acc);
+      for (int64_t j = 1; j < kConvolutionTaps; ++j)
+        state[(j - 1) * channels + c] = inputs[j];
+      y[c] = silu(acc);
+    }
 }
 
 void numerics::deltaGates(const float *a, const float *b, const float *rate,
@@ -45,32 +49,32 @@ static std::vector<float> normed(const float *x, int64_t n, float scale) {
   return y;
 }
 
-/// The sum of x[i] * s[i * stride] in four chains, i mod 4, and a tree.
-static float chains(const std::vector<float> &x, const float *s,
-                    int64_t stride) {
+/// The sum of x[i] times row i of a column in four chains, i mod 4, and a tree.
+/// Rows are 16 floats apart.
+static float chains(const std::vector<float> &x, const float *column) {
   float chain[4] = {};
-  for (size_t i = 0; i < x.size(); ++i, s += stride)
-    chain[i % 4] = std::fma(x[i], *s, chain[i % 4]);
+  for (size_t i = 0; i < x.size(); ++i)
+    chain[i % 4] = std::fma(x[i], column[16 * i], chain[i % 4]);
   return (chain[0] + chain[2]) + (chain[1] + chain[3]);
 }
 
-void numerics::deltaRule(const float *q, const float *k, const float *v,
-                         float decay, float beta, int64_t keyDim,
-                         int64_t valueDim, float *state, float *y) {
-  const auto scale =
-      static_cast<float>(1 / std::sqrt(static_cast<double>(keyDim)));
+int32_t numerics::deltaRule(const float *q, const float *k, const float *v,
+                            float decay, float beta, int64_t keyDim,
+                            float scale, float *state, float *y,
+                            float * /*scratch*/) {
   const std::vector<float> query = normed(q, keyDim, scale);
   const std::vector<float> key = normed(k, keyDim, 1);
-  for (int64_t j = 0; j < valueDim; ++j) {
-    float *column = state + j;
-    const float old = decay * chains(key, column, valueDim);
+  for (int64_t j = 0; j < kDeltaColumns; ++j) {
+    float *column = state + j / 16 * 16 * keyDim + j % 16;
+    const float old = decay * chains(key, column);
     const float change = beta * (v[j] - old);
     for (size_t i = 0; i < key.size(); ++i) {
-      float &s = column[static_cast<int64_t>(i) * valueDim];
+      float &s = column[16 * i];
       s = std::fma(key[i], change, decay * s);
     }
-    y[j] = chains(query, column, valueDim);
+    y[j] = chains(query, column);
   }
+  return checkFinite(y, kDeltaColumns);
 }
 
 void numerics::sigmoidGate(const float *x, const float *gate, int64_t n,

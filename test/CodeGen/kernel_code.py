@@ -4,8 +4,9 @@
 
 A matrix product multiplies in an innermost loop, with the instruction that the kernel's name states. It has no instruction with
 another rounding or of another instruction set, and its main loop does not spill. All other kernels compute roots, quotients and
-roundings with the instructions that docs/numerics.md needs, and never fuse a multiplication with an addition. Attention's products
-use fma, widen f16 with the instruction for it, and prefetch on x86.
+roundings with the instructions that docs/numerics.md needs, and never fuse a multiplication with an addition, but for the sums of the
+short convolution and of the gated delta rule. Attention's products use fma, widen f16 with the instruction for it, and prefetch on
+x86.
 """
 import re
 import subprocess
@@ -52,12 +53,14 @@ ATTENTION = {"avx2": (r"vfmadd\d+ps .*%ymm", "vcvtph2ps .*%ymm", "prefetch"), "a
 
 # Instructions that other kernels must have, by their names without the instruction set.
 X86 = {"rms_norm_q8": ["vsqrtss", "vdivss", "vrndscaleps|vroundps"], "swiglu_f32": ["vrndscaleps|vroundps", "vdivps"],
-       "append_v_f16": [r"vcvtps2ph \$[04x]"], "embed_q4_0": ["vcvtph2ps"]}
+       "append_v_f16": [r"vcvtps2ph \$[04x]"], "embed_q4_0": ["vcvtph2ps"], "short_convolution": ["vfmadd"], "delta_rule": ["vfmadd"]}
 ARM = {"rms_norm_q8": ["fsqrt", "fdiv", "frintn"], "swiglu_f32": ["frintn", "fdiv"], "append_v_f16": [r"fcvtn v\d+\.4h"],
-       "embed_q4_0": ["fcvt s"]}
+       "embed_q4_0": ["fcvt s"], "short_convolution": ["fmla"], "delta_rule": ["fmla"]}
 NEEDED = {"avx2": X86, "avx512": X86, "neon": ARM}
-# Fused operations, estimates, and calls.
-FORBIDDEN = re.compile(r"vfn?m(add|sub)|vrcp|vrsqrt|fn?m(la|ls|add|sub)\b|frecp|frsqrt|callq?\b|blr?\b")
+# Estimates and calls, and fused operations where sums are no chains of fma.
+FORBIDDEN = re.compile(r"vrcp|vrsqrt|frecp|frsqrt|callq?\b|blr?\b")
+FUSED = re.compile(r"vfn?m(add|sub)|fn?m(la|ls|add|sub)\b")
+WITH_CHAINS = {"short_convolution", "delta_rule"}
 
 HEADER = re.compile(r"[0-9a-f]+ <(\w+)\.[^>]*>:$")
 PRODUCT = re.compile(r"linear_(\w+?)_\d+x16(?:x4)?_(\w+)$")
@@ -114,7 +117,7 @@ def check_attention(checks, name, cache, isa, code):
 
 
 def check_other(checks, name, kind, isa, code):
-    wrong = [text for _, text in code if FORBIDDEN.match(text)]
+    wrong = [text for _, text in code if FORBIDDEN.match(text) or (kind not in WITH_CHAINS and FUSED.match(text))]
     checks.check(not wrong, f"{name} has {wrong[:3]}")
     for needed in NEEDED[isa].get(kind, []):
         checks.check(any(re.match(needed, text) for _, text in code), f"{name} has no {needed}")

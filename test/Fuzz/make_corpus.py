@@ -4,6 +4,7 @@
 
 Each is small: what a parser meets first should fit in a few hundred bytes.
 """
+import base64
 import json
 import pathlib
 import shutil
@@ -81,6 +82,12 @@ def tokenizers():
     put("VocabMerges", "plain", dump(vocab) + END + text)
     put("VocabMerges", "whole", END.join([dump(vocab), text, dump(config),
                                          dump({"pad_token": {"content": "<|im_end|>"}}), dump(names)]))
+
+    line = lambda i, token: f"{base64.b64encode(token).decode()} {i}\n"
+    put("Tiktoken", "small", "".join(line(i, token) for i, token in enumerate([b"a", b"b", b"ab", b"aba"])))
+    put("Tiktoken", "unmerged", "".join(line(i, token) for i, token in enumerate([b"a", b"b", b"abab"])))
+    put("Tiktoken", "bytes", "".join(line(i, token) for i, token in enumerate(
+        [*(bytes([b]) for b in range(256)), b"he", b"ll", b"hell", b"hello", b" hello"])))
 
     tokens = [bytes([i]) for i in range(256)] + [b"ab", b"abc", b" a", b"he", b"ll", b"hell", b"hello"]
     tokens += [b"<|im_end|>", b"<think>"]

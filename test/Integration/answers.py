@@ -15,6 +15,7 @@ the cache.
 import itertools
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,9 +29,12 @@ CHECKPOINTS = {
     "stories": ROOT / "models/stories",
     "qwen3": ROOT / "test/Inputs/checkpoints/qwen3-tied-bf16",
     "qwen3_5": ROOT / "test/Inputs/checkpoints/qwen3_5-bf16",
+    "qwen1": ROOT / "test/Inputs/checkpoints/qwen1-bf16",
 }
-# The first three share all formats and machines among them. The last one runs every format here and one a machine: what is
-# new in it knows no format.
+# Qwen 1 with positions for the longest prompt.
+CHANGES = {"qwen1": {"seq_length": 128}}
+# The first three share all formats and machines among them. qwen3_5 runs every format here and one a machine, qwen1 one
+# everywhere: what is new in them knows no format.
 SAMPLED = list(CHECKPOINTS)[:3]
 WEIGHTS = weight_formats()
 KV = ("f16", "f32")
@@ -71,7 +75,9 @@ def plan(name):
     number = list(CHECKPOINTS).index(name)
     here = [target for target in HERE if HERE[target] in FLAGS]
     for (t, target), (w, weights), (k, kv) in itertools.product(enumerate(here), enumerate(WEIGHTS), enumerate(KV)):
-        if full() or ((number if target == here[-1] else t) + w) % 2 == k and (target == here[-1] or (t + w) % 3 == number):
+        sampled = (w, k) == (t, t % 2) if name == "qwen1" else \
+            ((number if target == here[-1] else t) + w) % 2 == k and (target == here[-1] or (t + w) % 3 == number)
+        if full() or sampled:
             yield target, None, weights, kv, list(itertools.product(*WAYS)) if full() else group(number + w + k)
     for (t, target), (w, weights), (k, kv) in itertools.product(enumerate(EMULATED), enumerate(WEIGHTS), enumerate(KV)):
         if full() or ((t + w) % 3 == number and (t + w) % 2 == k if name in SAMPLED else (w, k) == (t, t % 2)):
@@ -87,6 +93,18 @@ def check_sample():
     found = {pair for row in rows for pair in itertools.combinations(row, 2)}
     wanted = sum(len(a) * len(b) for a, b in itertools.combinations(values, 2))
     assert len(found) == wanted, f"{len(found)} of {wanted} pairs are in the sample"
+
+
+def checkpoint(name, work):
+    """The folder of a checkpoint, a changed copy of it in `work` if that is needed."""
+    source = CHECKPOINTS[name]
+    if name not in CHANGES:
+        return source
+    copy = work / name
+    shutil.copytree(source, copy, dirs_exist_ok=True)
+    config = json.loads((source / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | CHANGES[name]))
+    return copy
 
 
 def answers(command, model, ways):
@@ -113,7 +131,7 @@ def check(name, work, aarch64):
     for target, cpu, weights, kv, ways in plan(name):
         model = work / f"{target}-{weights}-{kv}.qwen"
         if not model.exists():
-            compile_model(CHECKPOINTS[name], model, "--target", target, "--weights", weights, "--kv", kv)
+            compile_model(checkpoint(name, work), model, "--target", target, "--weights", weights, "--kv", kv)
         command = ["qemu-aarch64-static", "-cpu", cpu, aarch64] if cpu else ["answer-hashes"]
         hashes, drawn = answers(command, model, ways)
         want = expected[f"{weights}, kv {kv}"]
@@ -133,7 +151,7 @@ def write():
     new = {name: dict(of) for name, of in old["answers"].items()}
     with tempfile.TemporaryDirectory() as work:
         for name, weights, kv in itertools.product(CHECKPOINTS, WEIGHTS, KV):
-            model = compile_model(CHECKPOINTS[name], pathlib.Path(work) / "model.qwen", "--weights", weights, "--kv", kv)
+            model = compile_model(checkpoint(name, pathlib.Path(work)), pathlib.Path(work) / "model.qwen", "--weights", weights, "--kv", kv)
             (hashes,), drawn = answers(["answer-hashes"], model, [(1, 0, 8, "cold")])
             new.setdefault(name, {})[f"{weights}, kv {kv}"] = {"logits": " ".join(hashes), "drawn": drawn}
         version = numerics_version(model)

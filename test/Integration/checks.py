@@ -46,18 +46,25 @@ def compile_model(checkpoint, out, *options):
     return out
 
 
-def write_checkpoint(folder, shape, rng, **more):
-    """A checkpoint with random weights; `shape` is as in bench/make_checkpoint.py, `more` is for config.json."""
+def write_bf16(folder, weights, facts):
+    """A checkpoint of `weights`, bits of bf16 by name, and of `facts`, its config.json."""
     header, data = {}, b""
-    for name, dims in tensors(*shape):
-        bits = values(name, dims, rng).tobytes()
-        header[name] = {"dtype": "BF16", "shape": dims, "data_offsets": [len(data), len(data) + len(bits)]}
-        data += bits
+    for name, bits in weights.items():
+        header[name] = {"dtype": "BF16", "shape": bits.shape, "data_offsets": [len(data), len(data) + bits.nbytes]}
+        data += bits.tobytes()
     text = json.dumps(header).encode()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
-    (folder / "config.json").write_text(json.dumps(config(*shape) | {"head_dim": shape[5], "bos_token_id": 0, "eos_token_id": 1} | more))
+    (folder / "config.json").write_text(json.dumps(facts))
+
+
+def write_checkpoint(folder, shape, rng, **more):
+    """A checkpoint with random weights; `shape` is as in bench/make_checkpoint.py, `more` is for config.json. Returns both."""
+    weights = {name: values(name, dims, rng) for name, dims in tensors(*shape)}
+    facts = config(*shape) | {"head_dim": shape[5], "bos_token_id": 0, "eos_token_id": 1} | more
+    write_bf16(folder, weights, facts)
+    return weights, facts
 
 
 def join(ids):

@@ -2,8 +2,9 @@
 
   random_models.py WORKDIR AARCH64_QWEN_RUN [COUNT [FIRST_SEED]]
 
-Every seed gives a checkpoint, formats and a way to run them. Half of the seeds draw a format for each matrix, and every fourth
-one is a hybrid. Every fourth one also runs on an emulated machine. A failure names its seed.
+Every seed gives a checkpoint, formats and a way to run them. Half of the seeds draw a format for each matrix, every fourth
+one is a hybrid, and every eighth one a Qwen 1, whose reference is the same model as a Qwen2. Every fourth one also runs on an
+emulated machine. A failure names its seed.
 """
 import math
 import pathlib
@@ -12,7 +13,7 @@ import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, full, join, logits, run, tensors, weight_formats, write_checkpoint
+from checks import Checks, compile_model, full, join, logits, run, tensors, weight_formats, write_bf16, write_checkpoint
 
 WORK, AARCH64 = pathlib.Path(sys.argv[1]), sys.argv[2]
 COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 200 if full() else 8
@@ -42,14 +43,37 @@ def random_shape(rng):
             int(rng.integers(2, 700)), bool(rng.integers(2)))
 
 
-def compare(checks, what, checkpoint, ids, weights, mix, kv, machine, *options):
-    """`mix` has the formats of matrices by name, `machine` a target and the emulated CPU; None is this machine."""
+# The parts of a Qwen 1's modules, by the names of Qwen2.
+QWEN1 = {"model.embed_tokens": "transformer.wte", "model.norm": "transformer.ln_f", "input_layernorm": "ln_1",
+         "post_attention_layernorm": "ln_2", "self_attn.q_proj": "attn.c_attn", "self_attn.k_proj": "attn.c_attn",
+         "self_attn.v_proj": "attn.c_attn", "self_attn.o_proj": "attn.c_proj", "mlp.up_proj": "mlp.w1", "mlp.gate_proj": "mlp.w2",
+         "mlp.down_proj": "mlp.c_proj"}
+
+
+def write_qwen1(folder, weights, facts):
+    """The Qwen2 of `weights` and `facts` as a Qwen 1."""
+    own = {}
+    for name, bits in weights.items():
+        for module, other in QWEN1.items():
+            name = name.replace(module + ".", other + ".")
+        own.setdefault(name.replace("model.layers.", "transformer.h."), []).append(bits)
+    config = {key: facts[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+                                          "tie_word_embeddings", "max_position_embeddings")}
+    write_bf16(folder, {name: np.concatenate(parts) for name, parts in own.items()}, config | {
+        "architectures": ["QWenLMHeadModel"], "model_type": "qwen", "kv_channels": facts["head_dim"], "no_bias": True,
+        "intermediate_size": 2 * facts["intermediate_size"], "layer_norm_epsilon": facts["rms_norm_eps"],
+        "rotary_emb_base": facts["rope_theta"], "use_dynamic_ntk": False, "use_logn_attn": False})
+
+
+def compare(checks, what, checkpoint, reference, ids, weights, mix, kv, machine, *options):
+    """`reference` is the checkpoint of the reference. `mix` has the formats of matrices by name, `machine` a target and the
+    emulated CPU; None is this machine."""
     target, runner = ("native", ("qwen-run",)) if machine is None else \
         (machine[0], ("qemu-aarch64-static", "-cpu", machine[1], AARCH64))
     rules = [part for name, format in mix.items() for part in ("--tensor-weights", f"^{re.escape(name)}$={format}")]
     model = compile_model(checkpoint, WORK / "model.qwen", "--target", target, "--weights", weights, *rules, "--kv", kv)
     found = logits(model, ids, WORK / "logits.npy", *options, runner=runner)
-    run(["reference-logits", checkpoint, weights, kv, join(ids), WORK / "reference", *(f"{n}={f}" for n, f in mix.items())])
+    run(["reference-logits", reference, weights, kv, join(ids), WORK / "reference", *(f"{n}={f}" for n, f in mix.items())])
     expected = np.fromfile(WORK / "reference", np.float32).reshape(len(ids), -1)
     same = found.shape == expected.shape and np.array_equal(found.view(np.uint32), expected.view(np.uint32))
     checks.check(same and np.isfinite(found).all() and found.any(), f"{what}, {weights}, {mix}, kv {kv}, {machine or 'here'}, {options}")
@@ -61,12 +85,20 @@ def random_model(checks, seed):
     context = int(2 ** rng.uniform(0, 15))
     more = {"max_position_embeddings": context, "rope_theta": float(rng.choice([1e4, 1e6, 5e6])),
             "rms_norm_eps": float(rng.choice([1e-5, 1e-6]))}
-    if seed % 3 == 0:
+    is_qwen1 = seed % 8 == 2
+    if is_qwen1:
+        kind, hidden, layers, heads, kv_heads, *rest = shape
+        shape = ("qwen2", heads * rest[0], layers, heads, heads, *rest)
+    elif seed % 3 == 0:
         yarn = {"type": "yarn", "factor": float(rng.choice([1.5, 4])), "original_max_position_embeddings": context}
         # The older keys, and all of transformers 5.
         more |= {"rope_scaling": yarn} if seed % 2 else {"rope_parameters": yarn | {
             "rope_theta": more["rope_theta"], "rope_type": yarn.pop("type"), "beta_fast": 16.0, "beta_slow": 2.0, "attention_factor": 1.25}}
-    write_checkpoint(WORK / "checkpoint", shape, rng, **more)
+    checkpoint = WORK / "checkpoint"
+    facts = write_checkpoint(checkpoint, shape, rng, **more)
+    if is_qwen1:
+        checkpoint = WORK / "qwen1"
+        write_qwen1(checkpoint, *facts)
     ids = rng.integers(0, shape[7], rng.integers(1, min(context, 150) + 1)).tolist()
     options = ["-t", int(rng.integers(1, 5))]
     if piece := int(rng.choice([0, 1, 3, 16, 50])):
@@ -77,7 +109,7 @@ def random_model(checks, seed):
     matrices = [name for name, dims in tensors(*shape) if len(dims) == 2] if seed % 4 in (0, 1) else []
     mix = {name: str(rng.choice(weight_formats())) for name in matrices}
     for machine in machines:
-        compare(checks, what, WORK / "checkpoint", ids, weights, mix, kv, machine, *options)
+        compare(checks, what, checkpoint, WORK / "checkpoint", ids, weights, mix, kv, machine, *options)
 
 
 def long_context(checks):
@@ -86,7 +118,7 @@ def long_context(checks):
     shape = ("qwen3", 32, 1, 2, 1, 16, 32, 10, True)
     write_checkpoint(WORK / "checkpoint", shape, rng, max_position_embeddings=32768)
     ids = rng.integers(0, 10, 32768 if full() else 2500).tolist()
-    compare(checks, f"{len(ids)} tokens", WORK / "checkpoint", ids, "q8_0", {}, "f16", None, "-t", 2)
+    compare(checks, f"{len(ids)} tokens", WORK / "checkpoint", WORK / "checkpoint", ids, "q8_0", {}, "f16", None, "-t", 2)
 
 
 checks = Checks()

@@ -7,8 +7,6 @@
 
 #include "DriverAttention.h"
 
-#include "qwen/Numerics/DeltaRule.h"
-
 #include <gtest/gtest.h>
 
 using namespace qwen;
@@ -36,6 +34,9 @@ struct Layer {
   }
 
   int64_t values() const { return heads * valueDim; }
+  float queryScale() const {
+    return static_cast<float>(1 / std::sqrt(static_cast<double>(keyDim)));
+  }
   int64_t channels() const { return 2 * keyHeads * keyDim + values(); }
 
   /// The tokens of one sequence.
@@ -71,18 +72,19 @@ std::vector<Expected> Layer::run(int64_t tokens, Random &random) const {
     Expected token = {random.values(channels(), 3), random.values(heads, 10),
                       random.values(heads, 10), zeros(values())};
     Values mixed = zeros(channels()), decay = zeros(heads), beta = zeros(heads);
-    numerics::shortConvolution(token.input.data(), taps.data(), channels(),
-                               before.data(), mixed.data());
+    numerics::shortConvolution(token.input.data(), 0, taps.data(), 1,
+                               channels(), channels(), before.data(),
+                               mixed.data(), 0);
     numerics::deltaGates(token.a.data(), token.b.data(), rate.data(),
                          bias.data(), heads, decay.data(), beta.data());
-    for (int64_t head = 0; head < heads; ++head) {
+    for (int64_t column = 0; column < values(); column += kDeltaColumns) {
+      const int64_t head = column / valueDim;
       const float *q = mixed.data() + head * keyHeads / heads * keyDim;
-      const float *v = mixed.data() + 2 * keyHeads * keyDim + head * valueDim;
+      const float *v = mixed.data() + 2 * keyHeads * keyDim + column;
       const auto at = static_cast<size_t>(head);
       numerics::deltaRule(q, q + keyHeads * keyDim, v, decay[at], beta[at],
-                          keyDim, valueDim,
-                          state.data() + head * keyDim * valueDim,
-                          token.output.data() + head * valueDim);
+                          keyDim, queryScale(), state.data() + column * keyDim,
+                          token.output.data() + column, nullptr);
     }
     result.push_back(std::move(token));
   }
@@ -117,25 +119,23 @@ static void checkCall(const Layer &layer, const Batch &batch,
   const auto bytes = [&](size_t cache) {
     return std::ssize(caches[cache]) / std::ssize(sequences);
   };
-  const auto scale =
-      static_cast<float>(1 / std::sqrt(static_cast<double>(layer.keyDim)));
-  const int64_t together = 16 * random.between(1, 2);
   call.run([&](int32_t thread) {
     Values scratch(static_cast<size_t>(deltaRuleScratch(layer.keyDim)));
-    qwenDriverShortConvolution(&context, thread, at.input, at.inputStride,
-                               at.taps, at.mixed, at.inputStride,
-                               layer.channels(), /*layer=*/0, /*op=*/0,
-                               /*cache=*/0, bytes(0));
+    qwenDriverShortConvolution(
+        &context, thread, at.input, at.inputStride, at.taps, at.mixed,
+        at.inputStride, layer.channels(), /*layer=*/0, /*op=*/0,
+        /*cache=*/0, bytes(0), numerics::shortConvolution);
     qwenDriverDeltaGates(&context, thread, at.a, at.gateStride, at.b,
                          at.gateStride, at.rate, at.bias, at.decay,
                          at.gateStride, at.beta, at.gateStride, layer.heads,
-                         /*op=*/0);
+                         /*op=*/0, numerics::deltaGates);
     qwenDriverBarrier(&context, thread);
     qwenDriverDeltaRule(&context, thread, at.mixed, at.inputStride, at.decay,
                         at.gateStride, at.beta, at.gateStride, at.output,
                         at.outputStride, /*layer=*/0, /*op=*/1, /*cache=*/1,
                         bytes(1), layer.keyHeads, layer.keyDim, layer.heads,
-                        layer.valueDim, scale, together, scratch.data());
+                        layer.valueDim, layer.queryScale(), scratch.data(),
+                        numerics::deltaRule);
   });
   for (int64_t i = 0; i < tokens; ++i)
     ASSERT_TRUE(isSame(at.arena.at(at.output) + i * at.outputStride,
@@ -186,7 +186,7 @@ TEST(LinearAttention, FlagsAStateThatIsNotFinite) {
   const auto run = [&] {
     qwenDriverDeltaRule(&call.context, 0, input, 3 * kDim, decay, 1, beta, 1,
                         output, kDim, 0, /*op=*/4, 0, sizeof(state), 1, kDim, 1,
-                        kDim, 1, /*together=*/32, scratch);
+                        kDim, 1, scratch, numerics::deltaRule);
   };
   run();
   EXPECT_EQ(call.flags[0], 4u);
@@ -212,9 +212,10 @@ TEST(LinearAttention, GatesAttention) {
     DriverCall call(equalShares(2), kTokens, 1);
     call.context.arena = arena.at<uint8_t>(0);
     call.run([&](int32_t thread) {
-      qwenDriverGateF32(&call.context, thread, in, n, gate, n, out, n, n, 0);
+      qwenDriverGateF32(&call.context, thread, in, n, gate, n, out, n, n, 0,
+                        numerics::sigmoidGate);
       qwenDriverGateQ8(&call.context, thread, in, n, gate, n, codes, n, scales,
-                       sums, n, 0, numerics::quantizeQ8);
+                       sums, n, 0, numerics::sigmoidGate, numerics::quantizeQ8);
     });
     Values gated(x.size());
     numerics::sigmoidGate(x.data(), g.data(), std::ssize(x), gated.data());

@@ -7,7 +7,7 @@
 
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend/Backend.h"
-#include "qwen/CodeGen/Backend/HalideAdapter.h"
+#include "qwen/CodeGen/Backend/BitcodeKernels.h"
 #include "qwen/CodeGen/Halide/Bitcode.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/InstIterator.h"
@@ -44,7 +44,7 @@ TEST(HalideKernels, FitIntoOtherCode) {
     SCOPED_TRACE(kernel.name);
     llvm::LLVMContext context;
     const std::unique_ptr<llvm::Module> module =
-        emitHalideKernel(kernel, context);
+        emitBitcodeKernel(kernel, context);
     EXPECT_FALSE(llvm::verifyModule(*module, &llvm::errs()));
     EXPECT_NO_THROW(verifyGenerated(*module));
     int bodies = 0;

@@ -18,7 +18,7 @@
 #include "mlir/IR/MLIRContext.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend/Backend.h"
-#include "qwen/CodeGen/Backend/HalideAdapter.h"
+#include "qwen/CodeGen/Backend/BitcodeKernels.h"
 #include "qwen/CodeGen/Backend/InstructionModels.h"
 #include "qwen/CodeGen/Backend/Link.h"
 #include "qwen/CodeGen/Products/Products.h"
@@ -63,8 +63,8 @@ generate(llvm::ArrayRef<KernelInfo> kernels, llvm::LLVMContext &context,
   std::vector<std::string> names;
   for (const KernelInfo &kernel : kernels) {
     std::unique_ptr<llvm::Module> part;
-    if (kernel.provider() == KernelProvider::Halide) {
-      part = emitHalideKernel(kernel, context);
+    if (kernel.provider() != KernelProvider::MLIR) {
+      part = emitBitcodeKernel(kernel, context);
     } else {
       mlir::OwningOpRef<mlir::ModuleOp> module =
           mlir::ModuleOp::create(mlir::UnknownLoc::get(&mlirContext));

@@ -531,8 +531,8 @@ TEST(DeltaRule, IsThatOfDoublePrecision) {
                              v = random.values(valueDim);
     const float decay = 1 - std::fabs(random.value()) * 0.2f;
     const float beta = std::fabs(random.value());
-    ref::deltaRule(q.data(), k.data(), v.data(), decay, beta, keyDim, valueDim,
-                   state.data(), read.data());
+    ref::deltaRule(q.data(), k.data(), v.data(), decay, beta, keyDim, 0.125f,
+                   state.data(), read.data(), nullptr);
     const auto expected = deltaRule(q, k, v, decay, beta, exact);
     for (size_t j = 0; j < read.size(); ++j) {
       worst = std::max(worst, std::fabs(read[j] - expected[j]));
@@ -563,8 +563,8 @@ TEST(DeltaRule, GatesAndConvolutionAreThoseOfDoublePrecision) {
   for (int token = 0; token < 6; ++token) {
     inputs.push_back(random.values(n, 3));
     std::vector<float> y(size_t{n});
-    ref::shortConvolution(inputs.back().data(), weights.data(), n, state.data(),
-                          y.data());
+    ref::shortConvolution(inputs.back().data(), 0, weights.data(), 1, n, n,
+                          state.data(), y.data(), 0);
     for (size_t c = 0; c < size_t{n}; ++c) {
       double sum = 0;
       for (size_t j = 0; j < 4; ++j)

@@ -3,7 +3,6 @@
 #include "ReferenceModel.h"
 
 #include "qwen/ABI/Error.h"
-#include "qwen/Numerics/DeltaRule.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Kernels.h"
 #include "qwen/Numerics/Stored.h"
@@ -198,22 +197,25 @@ Values ReferenceSequence::applyDeltaRule(const ReferenceDeltaRule &delta,
   const auto &[keyHeads, keyDim, heads, valueDim] =
       std::tie(delta.keyHeads, delta.keyDim, delta.valueHeads, delta.valueDim);
   Values qkv = delta.qkv.times(x);
-  numerics::shortConvolution(qkv.data(), delta.convolution.data(),
-                             std::ssize(qkv), state.convolution.data(),
-                             qkv.data());
+  numerics::shortConvolution(qkv.data(), 0, delta.convolution.data(), 1,
+                             std::ssize(qkv), std::ssize(qkv),
+                             state.convolution.data(), qkv.data(), 0);
   Values decay = zeros(heads), beta = zeros(heads);
   numerics::deltaGates(delta.a.times(x).data(), delta.b.times(x).data(),
                        delta.rate.data(), delta.bias.data(), heads,
                        decay.data(), beta.data());
   Values o = zeros(heads * valueDim);
-  for (int64_t head = 0; head < heads; ++head) {
-    const int64_t keys = head * keyHeads / heads * keyDim;
-    const float *q = qkv.data() + keys, *k = q + keyHeads * keyDim;
-    const float *v = qkv.data() + 2 * keyHeads * keyDim + head * valueDim;
+  const auto scale =
+      static_cast<float>(1 / std::sqrt(static_cast<double>(keyDim)));
+  for (int64_t column = 0; column < std::ssize(o); column += kDeltaColumns) {
+    const int64_t head = column / valueDim;
+    const float *q = qkv.data() + head * keyHeads / heads * keyDim;
+    const float *k = q + keyHeads * keyDim;
+    const float *v = qkv.data() + 2 * keyHeads * keyDim + column;
     const auto at = static_cast<size_t>(head);
-    numerics::deltaRule(q, k, v, decay[at], beta[at], keyDim, valueDim,
-                        state.heads.data() + head * keyDim * valueDim,
-                        o.data() + head * valueDim);
+    numerics::deltaRule(q, k, v, decay[at], beta[at], keyDim, scale,
+                        state.heads.data() + column * keyDim, o.data() + column,
+                        nullptr);
   }
   return swiGlu(delta.z.times(x), normed(o, delta.norm, model.eps));
 }

@@ -151,16 +151,25 @@ template <>
 std::vector<Calls> callsOf<KernelOp::RopeTable>(const Token &token) {
   return {{{token.shape().headDim / 2}, token.rows()}};
 }
+/// Calls that take up to kStackValues of n values.
+static std::vector<Calls> blockCalls(int64_t n) {
+  const int64_t whole = n / kStackValues, rest = n % kStackValues;
+  return {{{kStackValues}, static_cast<double>(whole)},
+          {{rest}, rest != 0 ? 1.0 : 0.0}};
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::SigmoidGate>(const Token &token) {
+  return blockCalls(token.shape().heads * token.shape().headDim);
+}
 template <>
 std::vector<Calls> callsOf<KernelOp::QuantizeQ8>(const Token &token) {
+  if (token.work.kind == "gate")
+    return callsOf<KernelOp::SigmoidGate>(token);
   return {{{quantizedValues(token.work)}, token.rows()}};
 }
 template <>
 std::vector<Calls> callsOf<KernelOp::SwiGluF32>(const Token &token) {
-  const int64_t n = token.shape().intermediateSize;
-  const int64_t whole = n / kStackValues, rest = n % kStackValues;
-  return {{{kStackValues}, static_cast<double>(whole)},
-          {{rest}, rest != 0 ? 1.0 : 0.0}};
+  return blockCalls(token.shape().intermediateSize);
 }
 template <> std::vector<Calls> callsOf<KernelOp::SwiGluQ8>(const Token &token) {
   return callsOf<KernelOp::SwiGluF32>(token);
@@ -194,6 +203,24 @@ std::vector<Calls> callsOf<KernelOp::MergePage>(const Token &token) {
 template <>
 std::vector<Calls> callsOf<KernelOp::CheckFinite>(const Token &token) {
   return {{{token.manifest.resultStride}, token.rows()}};
+}
+
+/// A token has a, b, decay and beta.
+template <>
+std::vector<Calls> callsOf<KernelOp::DeltaGates>(const Token &token) {
+  return {{{token.work.tokenBytes / (4 * 4)}, token.rows()}};
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::ShortConvolution>(const Token &token) {
+  const int64_t channels = token.work.macs / kConvolutionTaps;
+  return {{{64}, static_cast<double>(channels) / 64}};
+}
+/// The manifest does not say how many values a key has. A call takes as many
+/// cycles for each element of a state with any number of them.
+template <>
+std::vector<Calls> callsOf<KernelOp::DeltaRule>(const Token &token) {
+  constexpr int64_t keyDim = 128, macs = 4 * kDeltaColumns * keyDim;
+  return {{{keyDim}, static_cast<double>(token.work.macs) / macs}};
 }
 
 OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,

@@ -22,8 +22,9 @@ enum class KernelOp : uint8_t {
 #include "qwen/ABI/KernelOps.def"
 };
 
-/// What makes kernels: the emitters of products in MLIR, or Halide.
-enum class KernelProvider : uint8_t { MLIR, Halide };
+/// What makes kernels: the emitters of products in MLIR, Halide, or Clang from
+/// C++.
+enum class KernelProvider : uint8_t { MLIR, Halide, Cpp };
 
 /// Format of the operand that a kernel reads from the image or the cache.
 enum class KernelFormat : uint8_t {

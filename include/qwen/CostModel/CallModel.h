@@ -4,7 +4,7 @@
 #define QWEN_COSTMODEL_CALLMODEL_H
 
 #include "qwen/ABI/KernelTable.h"
-#include "qwen/CostModel/CpuModel.h"
+#include "qwen/CostModel/KernelModel.h"
 
 namespace qwen {
 
@@ -17,19 +17,26 @@ struct CallSize {
 };
 
 /// The instructions that a call executes, in order. `arguments` are its integer
-/// arguments in registers. A branch that depends on data (values from memory or
-/// from vectors) is not taken. Throws Error if the function calls another one,
-/// does not end, or computes an integer with an unsupported instruction.
+/// arguments; those that registers do not hold are on the stack. A branch that
+/// depends on data (values from memory or from vectors) is not taken. Throws
+/// Error if the function calls another one, does not end, or computes an
+/// integer with an unsupported instruction.
 Trace executeCall(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body,
                   llvm::ArrayRef<uint64_t> arguments);
 
-/// Cycles of one of many calls of `kernel`, a kernel of Halide with the
+/// Cycles of one of many calls of `kernel`, which is no product and has the
 /// function `body`. executeCall gives the instructions for `size`; the
 /// instructions that set the arguments count too. The model assumes that all
 /// data is in the L1 cache and that quantizers see no block of zeros. Throws
-/// Error like executeCall, and for kernels that Halide does not make.
+/// Error like executeCall, and for products.
 double modelCall(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body,
                  const KernelInfo &kernel, CallSize size);
+
+/// A call of `kernel`, of the gated delta rule, for a key of `keyDim` values.
+/// The peak is that of its multiplications, loads and stores alone.
+KernelRate modelDeltaRule(const CpuModel &cpu,
+                          llvm::ArrayRef<MachineInstruction> body,
+                          const KernelInfo &kernel, int64_t keyDim);
 
 } // namespace qwen
 

@@ -8,7 +8,7 @@
 #include "qwen/ABI/Artifact.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend/Backend.h"
-#include "qwen/CodeGen/Backend/HalideAdapter.h"
+#include "qwen/CodeGen/Backend/BitcodeKernels.h"
 #include "qwen/CodeGen/Backend/InstructionModels.h"
 #include "qwen/CodeGen/Backend/Link.h"
 #include "qwen/CodeGen/Lower/Lower.h"
@@ -49,8 +49,8 @@ generateTarget(mlir::ModuleOp module, const Target &target,
   for (const std::string &name : calledKernels(module)) {
     const KernelInfo &kernel = *findKernel(name);
     std::unique_ptr<llvm::Module> part;
-    if (kernel.provider() == KernelProvider::Halide) {
-      part = emitHalideKernel(kernel, context);
+    if (kernel.provider() != KernelProvider::MLIR) {
+      part = emitBitcodeKernel(kernel, context);
     } else {
       mlir::OwningOpRef<mlir::ModuleOp> product =
           mlir::ModuleOp::create(module.getLoc());

@@ -1,7 +1,6 @@
 //===- Elementwise.cpp - Embedding, norms, quantization, SwiGLU -----------===//
 
 #include "Places.h"
-#include "Vectors.h"
 
 #include "qwen/CodeGen/Driver/Driver.h"
 
@@ -210,20 +209,13 @@ QWEN_ENTRY void qwen::qwenDriverSwiGluQ8(
             quantizedAt(context, out, scales, sums, n), stride, n, op, kernel);
 }
 
-/// The gate of attention for n values of a token, in whole groups.
-QWEN_SPECIALISED static void gateValues(const float *x, const float *gate,
-                                        int64_t n, float *y) {
-  for (int64_t i = 0; i < n; i += kVector)
-    store(y + i, load(x + i) * sigmoid(load(gate + i)));
-}
-
 QWEN_ENTRY void qwen::qwenDriverGateF32(const Context *context, int32_t thread,
                                         int64_t in, int64_t inStride,
                                         int64_t gate, int64_t gateStride,
                                         int64_t out, int64_t stride, int64_t n,
-                                        int32_t /*op*/) {
+                                        int32_t /*op*/, SigmoidGateFn *kernel) {
   combineF32(context, thread, {arenaAt(context, in), inStride},
-             {arenaAt(context, gate), gateStride}, out, stride, n, gateValues);
+             {arenaAt(context, gate), gateStride}, out, stride, n, kernel);
 }
 
 QWEN_ENTRY void qwen::qwenDriverGateQ8(const Context *context, int32_t thread,
@@ -231,14 +223,15 @@ QWEN_ENTRY void qwen::qwenDriverGateQ8(const Context *context, int32_t thread,
                                        int64_t gate, int64_t gateStride,
                                        int64_t out, int64_t stride,
                                        int64_t scales, int64_t sums, int64_t n,
-                                       int32_t op, QuantizeQ8Fn *kernel) {
+                                       int32_t op, SigmoidGateFn *kernel,
+                                       QuantizeQ8Fn *quantize) {
   combineQ8(context, thread, {arenaAt(context, in), inStride},
             {arenaAt(context, gate), gateStride},
             quantizedAt(context, out, scales, sums, n), stride, n, op,
             [&](const float *x, const float *g, int64_t size, int8_t *q,
                 float *d, int32_t *s) {
               float gated[kStackValues];
-              gateValues(x, g, size, gated);
-              return kernel(gated, size, q, d, s);
+              kernel(x, g, size, gated);
+              return quantize(gated, size, q, d, s);
             });
 }

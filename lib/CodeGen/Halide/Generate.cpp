@@ -39,6 +39,7 @@ static Halide::Target target(const KernelInfo &kernel) {
 static halide::Kernel build(const KernelInfo &kernel) {
   switch (kernel.op) {
 #define QWEN_BUILD_MLIR(Op, Function)
+#define QWEN_BUILD_Cpp(Op, Function)
 #define QWEN_BUILD_Halide(Op, Function)                                        \
   case KernelOp::Op:                                                           \
     return halide::Function(kernel);

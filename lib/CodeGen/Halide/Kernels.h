@@ -35,11 +35,13 @@ inline int widthOf(const KernelInfo &kernel) {
 
 // halide::<Function> of KernelOps.def for each kind that Halide makes.
 #define QWEN_DECLARE_MLIR(Function)
+#define QWEN_DECLARE_Cpp(Function)
 #define QWEN_DECLARE_Halide(Function) Kernel Function(const KernelInfo &kernel);
 #define QWEN_KERNEL_OP(Op, Function, Provider, ...)                            \
   QWEN_DECLARE_##Provider(Function)
 #include "qwen/ABI/KernelOps.def"
 #undef QWEN_DECLARE_MLIR
+#undef QWEN_DECLARE_Cpp
 #undef QWEN_DECLARE_Halide
 
 } // namespace qwen::halide

@@ -2,7 +2,7 @@
 //
 // A shim has the C signature of a kind of kernel. It fills Halide's buffers and
 // calls Halide's function, whose parameters Heads.cpp and Tokens.cpp give. The
-// build compiles this file to bitcode; HalideAdapter.cpp links a shim to each
+// build compiles this file to bitcode; BitcodeKernels.cpp links a shim to each
 // kernel and has LLVM inline Halide's function into it.
 //
 //===----------------------------------------------------------------------===//
@@ -66,6 +66,7 @@ using B = halide_buffer_t *;
 // qwenShim<Op>, and for a matrix in a format qwenShim<Op><Format>, calls
 // qwenHalide<Op>, or qwenHalide<Op><Format>.
 #define QWEN_DECLARE_MLIR(Op)
+#define QWEN_DECLARE_Cpp(Op)
 #define QWEN_DECLARE_Halide(Op) extern "C" Op##Fn qwenShim##Op;
 #define QWEN_KERNEL_OP(Op, Function, Provider, ...) QWEN_DECLARE_##Provider(Op)
 #include "qwen/ABI/KernelOps.def"

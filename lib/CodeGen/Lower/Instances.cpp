@@ -142,16 +142,14 @@ std::string Instances::instance(ForwardOp op, const CachePlace &place) {
   if (auto attending = dyn_cast<AttentionOp>(operation))
     return attention(attending, kernels, place);
   if (auto rule = dyn_cast<DeltaRuleOp>(operation))
-    return deltaRule(rule, place);
+    return deltaRule(rule, kernels, place);
   if (isa<ShortConvolutionOp>(operation))
-    return add("short_convolution", QWEN_DRIVER(qwenDriverShortConvolution),
-               {place.cache, place.stride});
-  if (isa<DeltaGatesOp>(operation))
-    return add("delta_gates", QWEN_DRIVER(qwenDriverDeltaGates), {});
-  if (isa<GateOp>(operation))
-    return kernels.empty() ? add("gate", QWEN_DRIVER(qwenDriverGateF32), {})
-                           : add(named("gate", *kernels[0]),
-                                 QWEN_DRIVER(qwenDriverGateQ8), {kernels[0]});
+    return add(named("short_convolution", *kernels[0]),
+               QWEN_DRIVER(qwenDriverShortConvolution),
+               {place.cache, place.stride, kernels[0]});
+  if (isa<GateOp>(operation) && kernels.size() == 2)
+    return add(named("gate", *kernels[1]), QWEN_DRIVER(qwenDriverGateQ8),
+               {kernels[0], kernels[1]});
   if (auto norm = dyn_cast<RmsNormOp>(operation); norm && norm.getHeadDim())
     return add(named("head_norm", *kernels[0]), QWEN_DRIVER(qwenDriverHeadNorm),
                {kernels[0]});
@@ -164,6 +162,8 @@ std::string Instances::instance(ForwardOp op, const CachePlace &place) {
       {KernelOp::QuantizeQ8, QWEN_DRIVER(qwenDriverQuantize)},
       {KernelOp::SwiGluF32, QWEN_DRIVER(qwenDriverSwiGluF32)},
       {KernelOp::SwiGluQ8, QWEN_DRIVER(qwenDriverSwiGluQ8)},
+      {KernelOp::SigmoidGate, QWEN_DRIVER(qwenDriverGateF32)},
+      {KernelOp::DeltaGates, QWEN_DRIVER(qwenDriverDeltaGates)},
   };
   const KernelInfo &kernel = *kernels.front();
   for (const auto &[kind, driver] : functions)
@@ -319,17 +319,15 @@ std::string Instances::attention(AttentionOp op, Kernels kernels,
 // Linear attention
 //===----------------------------------------------------------------------===//
 
-std::string Instances::deltaRule(DeltaRuleOp op, const CachePlace &place) {
+std::string Instances::deltaRule(DeltaRuleOp op, Kernels kernels,
+                                 const CachePlace &place) {
   const auto keyHeads = static_cast<int64_t>(op.getKeyHeads());
   const int64_t heads = op.getValueHeads(), keyDim = op.getKeyDim(),
                 valueDim = op.getValueDim();
-  // Four chains of 16 floats are enough where each takes several registers.
-  const bool wide = module->getAttrOfType<FeaturesAttr>(kTargetFeaturesAttr)
-                        .getValue()
-                        .contains(CpuFeature::AVX512F);
-  return add(sized("delta_rule", {keyHeads, keyDim, heads, valueDim}),
+  return add(sized(named("delta_rule", *kernels[0]),
+                   {keyHeads, keyDim, heads, valueDim}),
              QWEN_DRIVER(qwenDriverDeltaRule),
              {place.cache, place.stride, keyHeads, keyDim, heads, valueDim,
-              queryScale(keyDim), int64_t{wide ? 32 : 16},
-              Scratch{deltaRuleScratch(keyDim)}});
+              queryScale(keyDim), Scratch{deltaRuleScratch(keyDim)},
+              kernels[0]});
 }

@@ -83,7 +83,8 @@ private:
   std::string append(AppendOp op, Kernels kernels, const CachePlace &place);
   std::string attention(AttentionOp op, Kernels kernels,
                         const CachePlace &place);
-  std::string deltaRule(DeltaRuleOp op, const CachePlace &place);
+  std::string deltaRule(DeltaRuleOp op, Kernels kernels,
+                        const CachePlace &place);
 
   mlir::ModuleOp module;
   mlir::ImplicitLocOpBuilder builder;

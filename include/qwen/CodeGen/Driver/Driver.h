@@ -105,18 +105,20 @@ void qwenDriverSwiGluQ8(const Context *context, int32_t thread, int64_t gate,
 /// in * sigmoid(gate) for n values of each token. A unit is a block of a token.
 void qwenDriverGateF32(const Context *context, int32_t thread, int64_t in,
                        int64_t inStride, int64_t gate, int64_t gateStride,
-                       int64_t out, int64_t stride, int64_t n, int32_t op);
+                       int64_t out, int64_t stride, int64_t n, int32_t op,
+                       SigmoidGateFn *kernel);
 void qwenDriverGateQ8(const Context *context, int32_t thread, int64_t in,
                       int64_t inStride, int64_t gate, int64_t gateStride,
                       int64_t out, int64_t stride, int64_t scales, int64_t sums,
-                      int64_t n, int32_t op, QuantizeQ8Fn *kernel);
+                      int64_t n, int32_t op, SigmoidGateFn *kernel,
+                      QuantizeQ8Fn *quantize);
 
 /// Decay and beta of each of `heads` value heads.
 void qwenDriverDeltaGates(const Context *context, int32_t thread, int64_t a,
                           int64_t aStride, int64_t b, int64_t bStride,
                           int64_t rate, int64_t bias, int64_t decay,
                           int64_t decayStride, int64_t beta, int64_t betaStride,
-                          int64_t heads, int32_t op);
+                          int64_t heads, int32_t op, DeltaGatesFn *kernel);
 
 /// silu of the convolution of each channel with the tokens before, which are
 /// in the fixed cache `cache`: f32 [3][channels] for each layer.
@@ -124,22 +126,20 @@ void qwenDriverShortConvolution(const Context *context, int32_t thread,
                                 int64_t in, int64_t inStride, int64_t weight,
                                 int64_t out, int64_t stride, int64_t channels,
                                 int64_t layer, int32_t op, int64_t cache,
-                                int64_t cacheStride);
-
-/// Columns of a state that a unit of the gated delta rule has.
-inline constexpr int64_t kDeltaColumns = 32;
+                                int64_t cacheStride,
+                                ShortConvolutionFn *kernel);
 
 /// The gated delta rule of all tokens. An input has the heads of q, of k and of
 /// v. The fixed cache `cache` has the states of each layer, f32
 /// [heads][valueDim / 16][keyDim][16]. `scale` is the factor of
-/// queries. `together` is 16 or 32: the columns whose chains run side by side.
+/// queries.
 void qwenDriverDeltaRule(const Context *context, int32_t thread, int64_t in,
                          int64_t inStride, int64_t decay, int64_t decayStride,
                          int64_t beta, int64_t betaStride, int64_t out,
                          int64_t stride, int64_t layer, int32_t op,
                          int64_t cache, int64_t cacheStride, int64_t keyHeads,
                          int64_t keyDim, int64_t heads, int64_t valueDim,
-                         float scale, int64_t together, float *scratch);
+                         float scale, float *scratch, DeltaRuleFn *kernel);
 
 /// Floats of `scratch` that qwenDriverDeltaRule needs: a query and a key.
 constexpr int64_t deltaRuleScratch(int64_t keyDim) { return 2 * keyDim; }

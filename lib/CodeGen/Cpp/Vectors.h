@@ -1,19 +1,22 @@
 //===- Vectors.h - Sixteen floats at a time ---------------------*- C++ -*-===//
 //
-// Ops without kernels compute with vectors of 16 floats, which LLVM splits into
-// those of the target. docs/numerics.md defines the steps.
+// LLVM splits these vectors into those of the target. docs/numerics.md defines
+// the steps.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_LIB_CODEGEN_DRIVER_VECTORS_H
-#define QWEN_LIB_CODEGEN_DRIVER_VECTORS_H
+#ifndef QWEN_LIB_CODEGEN_CPP_VECTORS_H
+#define QWEN_LIB_CODEGEN_CPP_VECTORS_H
 
-#include "Units.h"
+#include <cstdint>
+#include <initializer_list>
+
+#define QWEN_INLINE [[gnu::always_inline]] inline
 
 // All functions are inlined, so no vector is ever passed.
 #pragma clang diagnostic ignored "-Wpsabi"
 
-namespace qwen::driver {
+namespace qwen::cpp {
 
 inline constexpr int64_t kVector = 16;
 using Floats = float __attribute__((ext_vector_type(kVector)));
@@ -21,18 +24,18 @@ using Integers = int32_t __attribute__((ext_vector_type(kVector)));
 /// Floats at any address of one.
 using StoredFloats [[gnu::aligned(alignof(float))]] = Floats;
 
-QWEN_SPECIALISED Floats load(const float *at) {
+QWEN_INLINE Floats load(const float *at) {
   return *reinterpret_cast<const StoredFloats *>(at);
 }
-QWEN_SPECIALISED void store(float *at, Floats values) {
+QWEN_INLINE void store(float *at, Floats values) {
   *reinterpret_cast<StoredFloats *>(at) = values;
 }
 template <typename Vector>
-QWEN_SPECIALISED Vector fma(Vector a, Vector b, Vector c) {
+QWEN_INLINE Vector fma(Vector a, Vector b, Vector c) {
   return __builtin_elementwise_fma(a, b, c);
 }
 
-QWEN_SPECIALISED Floats exp(Floats x) {
+QWEN_INLINE Floats exp(Floats x) {
   const Integers isLow = x < -87.3f;
   // Before the conversion to integers, so that it is defined.
   x = isLow ? Floats(0) : x;
@@ -52,10 +55,10 @@ QWEN_SPECIALISED Floats exp(Floats x) {
   return isLow ? Floats(0) : p * __builtin_bit_cast(Floats, exponent);
 }
 
-QWEN_SPECIALISED Floats sigmoid(Floats x) { return 1.0f / (1.0f + exp(-x)); }
-QWEN_SPECIALISED Floats silu(Floats x) { return x / (1.0f + exp(-x)); }
+QWEN_INLINE Floats sigmoid(Floats x) { return 1.0f / (1.0f + exp(-x)); }
+QWEN_INLINE Floats silu(Floats x) { return x / (1.0f + exp(-x)); }
 
-QWEN_SPECIALISED Floats softplus(Floats x) {
+QWEN_INLINE Floats softplus(Floats x) {
   const Floats t = exp(-__builtin_elementwise_abs(x));
   const Floats s = t / (2.0f + t);
   const Floats z = s * s;
@@ -68,7 +71,7 @@ QWEN_SPECIALISED Floats softplus(Floats x) {
 }
 
 /// The sum of the lanes, by a tree: j and j + 8, then 4, 2 and 1.
-QWEN_SPECIALISED float sumOfLanes(Floats x) {
+QWEN_INLINE float sumOfLanes(Floats x) {
   using Eight = float __attribute__((ext_vector_type(8)));
   using Four = float __attribute__((ext_vector_type(4)));
   const Eight eight = x.lo + x.hi;
@@ -78,11 +81,11 @@ QWEN_SPECIALISED float sumOfLanes(Floats x) {
 }
 
 /// Not 0 where a value has an exponent of all ones: NaN or infinity.
-QWEN_SPECIALISED Integers notFinite(Floats x) {
+QWEN_INLINE Integers notFinite(Floats x) {
   constexpr int32_t kExponent = 0x7f800000;
   return (__builtin_bit_cast(Integers, x) & kExponent) == kExponent;
 }
 
-} // namespace qwen::driver
+} // namespace qwen::cpp
 
-#endif // QWEN_LIB_CODEGEN_DRIVER_VECTORS_H
+#endif // QWEN_LIB_CODEGEN_CPP_VECTORS_H

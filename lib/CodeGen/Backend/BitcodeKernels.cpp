@@ -1,11 +1,13 @@
-//===- HalideAdapter.cpp - Halide kernels behind C signatures -------------===//
+//===- BitcodeKernels.cpp - Kernels that the build compiled ---------------===//
 
-#include "qwen/CodeGen/Backend/HalideAdapter.h"
+#include "qwen/CodeGen/Backend/BitcodeKernels.h"
 
 #include "qwen/ABI/Error.h"
+#include "qwen/CodeGen/Cpp/Bitcode.h"
 #include "qwen/CodeGen/Halide/Bitcode.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/Bitcode/BitcodeReader.h"
+#include "llvm/IR/Constants.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Linker/Linker.h"
@@ -14,8 +16,9 @@
 using namespace qwen;
 using llvm::Value;
 
-/// What the names of a kernel's functions in Shims.cpp end with.
-static std::string shimSuffix(const KernelInfo &kernel) {
+/// What the names of a kernel's functions in Shims.cpp and Cpp/Kernels.cpp end
+/// with.
+static std::string suffixOf(const KernelInfo &kernel) {
   static constexpr const char *kOps[] = {
 #define QWEN_KERNEL_OP(Op, ...) #Op,
 #include "qwen/ABI/KernelOps.def"
@@ -66,19 +69,20 @@ static std::unique_ptr<llvm::Module> parse(std::string_view bitcode,
   return std::move(*module);
 }
 
-std::unique_ptr<llvm::Module>
-qwen::emitHalideKernel(const KernelInfo &kernel, llvm::LLVMContext &context) {
-  const std::string name(kernel.name), suffix = shimSuffix(kernel);
+/// Halide's function and its shim, which calls it.
+static std::unique_ptr<llvm::Module> linkShim(const KernelInfo &kernel,
+                                              const std::string &shim,
+                                              llvm::LLVMContext &context) {
+  const std::string name(kernel.name);
   std::unique_ptr<llvm::Module> module =
       parse(halideBitcode(kernel), name, context);
   llvm::Function *body = module->getFunction(name);
-  body->setName("qwenHalide" + suffix);
+  body->setName("qwenHalide" + suffixOf(kernel));
   cleanKernel(*body);
 
   // The module needs the shim, and the shim needs Halide's function.
   std::unique_ptr<llvm::Module> shims =
       parse(halideShims(kernel.arch()), name, context);
-  const std::string shim = "qwenShim" + suffix;
   module->getOrInsertFunction(shim,
                               shims->getFunction(shim)->getFunctionType());
   shims->setDataLayout(module->getDataLayout());
@@ -86,15 +90,37 @@ qwen::emitHalideKernel(const KernelInfo &kernel, llvm::LLVMContext &context) {
   if (llvm::Linker::linkModules(*module, std::move(shims),
                                 llvm::Linker::LinkOnlyNeeded))
     throw Error("kernel '" + name + "' cannot be linked with its shim");
+  return module;
+}
+
+/// The functions of all kinds, for the lanes of the kernel's registers.
+static std::unique_ptr<llvm::Module> readCpp(const KernelInfo &kernel,
+                                             llvm::LLVMContext &context) {
+  std::unique_ptr<llvm::Module> module =
+      parse(cppBitcode(kernel.arch()), std::string(kernel.name), context);
+  llvm::GlobalVariable *lanes = module->getGlobalVariable("qwenLanes");
+  lanes->setInitializer(llvm::ConstantInt::get(
+      lanes->getValueType(), static_cast<uint64_t>(isaInfo(kernel.isa).lanes)));
+  return module;
+}
+
+std::unique_ptr<llvm::Module>
+qwen::emitBitcodeKernel(const KernelInfo &kernel, llvm::LLVMContext &context) {
+  const std::string name(kernel.name);
+  const bool isHalide = kernel.provider() == KernelProvider::Halide;
+  const std::string entry =
+      (isHalide ? "qwenShim" : "qwenCpp") + suffixOf(kernel);
+  std::unique_ptr<llvm::Module> module =
+      isHalide ? linkShim(kernel, entry, context) : readCpp(kernel, context);
   for (llvm::GlobalObject &object : module->global_objects()) {
     if (object.isDeclaration())
       continue;
     object.setComdat(nullptr);
     object.setLinkage(llvm::GlobalValue::InternalLinkage);
   }
-  llvm::Function *adapter = module->getFunction(shim);
-  adapter->setName(name);
-  adapter->setLinkage(llvm::GlobalValue::ExternalLinkage);
+  llvm::Function *function = module->getFunction(entry);
+  function->setName(name);
+  function->setLinkage(llvm::GlobalValue::ExternalLinkage);
 
   while (!module->named_metadata_empty())
     module->eraseNamedMetadata(&*module->named_metadata_begin());

@@ -1,0 +1,19 @@
+//===- Bitcode.h - Kernels in C++ as bitcode --------------------*- C++ -*-===//
+
+#ifndef QWEN_CODEGEN_CPP_BITCODE_H
+#define QWEN_CODEGEN_CPP_BITCODE_H
+
+#include "qwen/ABI/CpuFeatures.h"
+
+#include <string_view>
+
+namespace qwen {
+
+/// LLVM bitcode of lib/CodeGen/Cpp/Kernels.cpp for `arch`, not optimized. It
+/// has a function qwenCpp<Op> for each kind with provider Cpp, and declares the
+/// constant qwenLanes.
+std::string_view cppBitcode(Arch arch);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_CPP_BITCODE_H
