@@ -4,6 +4,8 @@
 
 #include "qwen/ABI/Error.h"
 
+#include "llvm/MC/MCInstrInfo.h"
+
 using namespace qwen;
 
 /// The value of a size in a call.

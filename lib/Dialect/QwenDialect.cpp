@@ -140,29 +140,6 @@ LogicalResult OutputsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
-LogicalResult TiledAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                int64_t axis, int64_t first, int64_t keys,
-                                int64_t size) {
-  if (axis < 0 || axis > 1)
-    return emitError() << "axis is " << axis << " when 0 or 1 is needed";
-  if (first < 0 || keys < 1 || size < 1 || first > kMaxDimension ||
-      keys > kMaxDimension || size > kMaxDimension)
-    return emitError() << "has " << keys << " key heads with value heads of "
-                       << size << " from " << first
-                       << " when one or more from 0 on are needed";
-  return success();
-}
-
-int64_t TiledAttr::stored(int64_t i, int64_t count) const {
-  const int64_t at = i - getFirst();
-  if (at < 0)
-    return i;
-  const int64_t head = at / getSize();
-  const int64_t perKey = (count - getFirst()) / getSize() / getKeys();
-  return getFirst() + (head % perKey * getKeys() + head / perKey) * getSize() +
-         at % getSize();
-}
-
 Attribute FormatAttr::parse(AsmParser &parser, Type) {
   return parseNamed<FormatAttr>(parser, "format", parseWeightFormat);
 }

@@ -263,6 +263,12 @@ LogicalResult ShortConvolutionOp::verify() {
 
 int64_t DeltaRuleOp::getValueHeads() { return widthOf(getDecay()); }
 
+int64_t DeltaRuleOp::getSharing() {
+  return getInterleaved()
+             ? 1
+             : getValueHeads() / static_cast<int64_t>(getKeyHeads());
+}
+
 int64_t DeltaRuleOp::getKeyDim() {
   return (widthOf(getInput()) - widthOf(getResult())) / 2 /
          static_cast<int64_t>(getKeyHeads());

@@ -25,14 +25,14 @@ void WeightOp::build(OpBuilder &builder, OperationState &state, StringRef name,
         isBlocks(stored) ? StoredAttr::get(builder.getContext(), stored)
                          : StoredAttr(),
         /*frequencies=*/nullptr, /*map=*/nullptr, /*outputs=*/nullptr,
-        /*tiled=*/nullptr, /*exact=*/nullptr, /*format=*/nullptr);
+        /*exact=*/nullptr, /*format=*/nullptr);
 }
 
 void WeightOp::build(OpBuilder &builder, OperationState &state, StringRef name,
                      RankedTensorType type, FrequenciesAttr frequencies) {
   build(builder, state, builder.getStringAttr(name), TypeAttr::get(type),
         /*file=*/nullptr, /*offset=*/nullptr, /*stored=*/nullptr, frequencies,
-        /*map=*/nullptr, /*outputs=*/nullptr, /*tiled=*/nullptr,
+        /*map=*/nullptr, /*outputs=*/nullptr,
         /*exact=*/nullptr, /*format=*/nullptr);
 }
 
@@ -97,19 +97,6 @@ LogicalResult WeightOp::verify() {
   if ((getOutputs() || getExact()) && type.getRank() != 2)
     return emitOpError() << "has " << (getExact() ? "exact" : "outputs")
                          << " when only a matrix can have it";
-  if (getTiled()) {
-    const TiledAttr tiled = *getTiled();
-    if (!getFile() || getOutputs() || tiled.getAxis() >= type.getRank())
-      return emitOpError() << "is tiled along axis " << tiled.getAxis()
-                           << " when only an axis of a whole tensor can be";
-    const int64_t count =
-                      type.getDimSize(static_cast<unsigned>(tiled.getAxis())),
-                  heads = tiled.getKeys() * tiled.getSize();
-    if (tiled.getFirst() > count || (count - tiled.getFirst()) % heads != 0)
-      return emitOpError() << "has " << count - tiled.getFirst()
-                           << " values of value heads when a multiple of "
-                           << heads << " is needed";
-  }
   if (getOutputs()) {
     const int64_t outputs = type.getDimSize(0),
                   count = getOutputs()->getCount();
@@ -142,9 +129,6 @@ WeightFormat WeightOp::getKeptFormat() {
   const StoredTypeInfo &stored = infoOf(getStoredType());
   if (getExact() && getStored())
     return WeightFormat::F32;
-  if (getTiled() && getTiled()->getAxis() == 1 &&
-      getTiled()->getSize() % stored.values != 0)
-    return WeightFormat::Q8_0;
   return stored.kept;
 }
 

@@ -741,26 +741,6 @@ qwen.weight @w : tensor<32xf32> from "m" at 0 outputs #qwen.outputs<period = 2, 
 
 // -----
 
-// expected-error@+1 {{is tiled along axis 1 when only an axis of a whole tensor can be}}
-qwen.weight @w : tensor<32xf32> from "m" at 0 tiled #qwen.tiled<axis = 1, first = 0, keys = 2, size = 1>
-
-// -----
-
-// expected-error@+1 {{has 24 values of value heads when a multiple of 16 is needed}}
-qwen.weight @w : tensor<32x32xf32> from "m" at 0 tiled #qwen.tiled<axis = 1, first = 8, keys = 2, size = 8>
-
-// -----
-
-// expected-error@+1 {{axis is 2 when 0 or 1 is needed}}
-qwen.weight @w : tensor<32x32xf32> from "m" at 0 tiled #qwen.tiled<axis = 2, first = 8, keys = 2, size = 8>
-
-// -----
-
-// expected-error@+1 {{has 0 key heads with value heads of 8 from 8 when one or more from 0 on are needed}}
-qwen.weight @w : tensor<32x32xf32> from "m" at 0 tiled #qwen.tiled<axis = 1, first = 8, keys = 0, size = 8>
-
-// -----
-
 // expected-error@+1 {{has 32 outputs when a multiple of 3 is needed}}
 qwen.weight @w : tensor<32x32xf32> from "m" at 0 outputs #qwen.outputs<period = 4, first = 0, count = 3>
 

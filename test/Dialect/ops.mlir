@@ -46,8 +46,8 @@ qwen.weight @mapped : tensor<64xbf16> from "m" at 0 map plus_one
 qwen.weight @rate : tensor<4xf32> from "m" at 0 map exp
 // CHECK: qwen.weight @some : tensor<64x64xbf16> from "m" at 0 outputs <period = 64, first = 32, count = 32> exact as <bf16>
 qwen.weight @some : tensor<64x64xbf16> from "m" at 0 outputs #qwen.outputs<period = 64, first = 32, count = 32> exact as #qwen.format<bf16>
-// CHECK: qwen.weight @order : tensor<6xf32> from "m" at 0 map negate tiled <axis = 0, first = 0, keys = 2, size = 1>
-qwen.weight @order : tensor<6xf32> from "m" at 0 map negate tiled #qwen.tiled<axis = 0, first = 0, keys = 2, size = 1>
+// CHECK: qwen.weight @negative : tensor<6xf32> from "m" at 0 map negate
+qwen.weight @negative : tensor<6xf32> from "m" at 0 map negate
 qwen.weight @taps : tensor<1024xf32> from "m" at 0
 // CHECK: qwen.weight @rope.frequencies : tensor<16xf32> frequencies <theta = 1.000000e+06>
 qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
@@ -136,8 +136,8 @@ func.func @partial(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x8xf3
   %a = qwen.attention %q rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) partial layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
   // CHECK: qwen.gate %[[A]], %{{.*}} : tensor<?x64xf32> -> tensor<?x64xf32>
   %g = qwen.gate %a, %q : tensor<?x64xf32> -> tensor<?x64xf32>
-  // CHECK: qwen.gate %[[A]], %{{.*}} kernels [#qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  %gq = qwen.gate %a, %q kernels [#qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // CHECK: qwen.gate %[[A]], %{{.*}} kernels [#qwen.kernel<sigmoid_gate_avx2>, #qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %gq = qwen.gate %a, %q kernels [#qwen.kernel<sigmoid_gate_avx2>, #qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return
 }
 
@@ -145,10 +145,12 @@ func.func @partial(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x8xf3
 func.func @linear_attention(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>) {
   // CHECK: %[[C:.*]] = qwen.short_convolution %{{.*}}, @taps layer 2 : tensor<?x256xf32>
   %c = qwen.short_convolution %u, @taps layer 2 : tensor<?x256xf32>
-  // CHECK: %[[D:.*]], %[[B:.*]] = qwen.delta_gates %{{.*}}, %{{.*}}, @rate, @rate kernels [] : tensor<?x4xf32>
-  %d, %b = qwen.delta_gates %a, %a, @rate, @rate kernels [] : tensor<?x4xf32>
+  // CHECK: %[[D:.*]], %[[B:.*]] = qwen.delta_gates %{{.*}}, %{{.*}}, @rate, @rate kernels [#qwen.kernel<delta_gates_avx2>] : tensor<?x4xf32>
+  %d, %b = qwen.delta_gates %a, %a, @rate, @rate kernels [#qwen.kernel<delta_gates_avx2>] : tensor<?x4xf32>
   // CHECK: qwen.delta_rule %[[C]], %[[D]], %[[B]] layer 2 key_heads 2 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
   %o = qwen.delta_rule %c, %d, %b layer 2 key_heads 2 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
+  // CHECK: qwen.delta_rule %[[C]], %[[D]], %[[B]] layer 3 key_heads 2 interleaved : tensor<?x256xf32>
+  %i = qwen.delta_rule %c, %d, %b layer 3 key_heads 2 interleaved : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
   return
 }
 

@@ -4,7 +4,8 @@
 
 The greatest difference of the logits is at most 1e-5 of their range with the KV cache in f32 and 1e-3 in f16, and the
 greedy continuation is the same. In models with linear attention transformers is off by 5e-6 itself, and the bound is 2e-5.
-With `reference`, the logits are those of the model in plain C++, and the cache is in f32.
+A bf16 checkpoint gives the same logits with bf16 weights, bit for bit. With `reference`, the logits are those of the model in
+plain C++, and the cache is in f32.
 """
 import json
 import pathlib
@@ -26,9 +27,9 @@ def cases(golden):
 class Compiled:
     """The compiled model."""
 
-    def __init__(self, checkpoint, kv, work):
+    def __init__(self, checkpoint, kv, work, weights="f32"):
         self.rows = work / "logits.npy"
-        self.model = compile_model(checkpoint, work / f"{kv}.qwen", "--weights", "f32", "--kv", kv)
+        self.model = compile_model(checkpoint, work / f"{kv}.qwen", "--weights", weights, "--kv", kv)
 
     def logits(self, prompt):
         return logits(self.model, prompt, self.rows)
@@ -86,6 +87,10 @@ def main():
             checks.check(ids == greedy.tolist(), f"kv {kv}, case {number}: greedy ids are {ids}")
             if embedding is not None:
                 model.check_embedding(prompt, embedding, bound, checks)
+    if runner is Compiled and checkpoint.endswith("-bf16"):
+        prompt = next(cases(golden))[0][:config.get("seq_length")]
+        whole, half = (Compiled(checkpoint, "f32", work, weights).logits(prompt) for weights in ("f32", "bf16"))
+        checks.check(np.array_equal(whole.view(np.uint32), half.view(np.uint32)), "bf16 weights give other logits than f32 weights")
     checks.finish()
 
 

@@ -17,7 +17,7 @@
 
 // The format of the checkpoint, or the one that is nearest.
 // RUN: qwen-opt %s --qwen-quantize="tensor-weights==keep" | FileCheck %s --check-prefix=KEEP
-// RUN: qwen-opt %s --qwen-quantize="weights=f32 tensor-weights=embed|q|divided|whole=keep" | FileCheck %s --check-prefix=KEEP
+// RUN: qwen-opt %s --qwen-quantize="weights=f32 tensor-weights=embed|q|whole=keep" | FileCheck %s --check-prefix=KEEP
 // KEEP: qwen.weight @embed : {{.*}} as <bf16>
 // KEEP: qwen.weight @q : {{.*}} as <bf16>
 
@@ -45,11 +45,8 @@ qwen.weight @embed : tensor<256x64xbf16> from "m" at 0
 // G128: qwen.weight @q : {{.*}} as <q4_g128>
 // G128: qwen.quantize
 qwen.weight @q : tensor<64x64xbf16> from "m" at 0
-// An order of heads divides the blocks of @divided, but not those of @whole.
-// KEEP: qwen.weight @divided : {{.*}} as <q8_0>
-qwen.weight @divided : tensor<64x256xf32> from "m" at 0 stored #qwen.stored<Q4_K> tiled #qwen.tiled<axis = 1, first = 0, keys = 2, size = 64>
 // KEEP: qwen.weight @whole : {{.*}} as <q5_0>
-qwen.weight @whole : tensor<64x256xf32> from "m" at 0 stored #qwen.stored<Q5_0> tiled #qwen.tiled<axis = 1, first = 0, keys = 2, size = 64>
+qwen.weight @whole : tensor<64x256xf32> from "m" at 0 stored #qwen.stored<Q5_0>
 // Q4: qwen.weight @exact : {{.*}} as <f32>
 qwen.weight @exact : tensor<64x256xf32> from "m" at 0 stored #qwen.stored<Q4_K> exact
 // CHECK: qwen.weight @norm : {{.*}} as <f32>

@@ -168,6 +168,95 @@ TEST(ChatFormat, ContinuesTheLastMessage) {
   EXPECT_THROW(prompt("  "), Error);
 }
 
+namespace {
+/// A chat with tools, by the template of Qwen3.5. Its snapshots are where those
+/// of fixed state are: at the end of each conversation without a generation
+/// prompt.
+class ToolChat {
+public:
+  explicit ToolChat(bool isThinking)
+      : variables({{"messages", ordered_json::array()},
+                   {"tools", {{{"name", "look"}}}},
+                   {"enable_thinking", isThinking}}) {}
+
+  void add(const char *role, const ordered_json &more) {
+    ordered_json message = {{"role", role}};
+    message.update(more);
+    variables["messages"].push_back(message);
+  }
+
+  /// Tokens that a prompt for an answer to these messages reads, when the
+  /// longest snapshot serves it.
+  int64_t reads() {
+    variables["add_generation_prompt"] = true;
+    const std::vector<int32_t> prompt = format.encode(variables, {});
+    size_t known = 0;
+    for (const std::vector<int32_t> &snapshot : snapshots)
+      if (std::ranges::mismatch(snapshot, prompt).in1 == snapshot.end())
+        known = std::max(known, snapshot.size());
+    const int64_t length = format.conversationLength(prompt, variables, {});
+    snapshots.emplace_back(prompt.begin(), prompt.begin() + length);
+    return std::ssize(prompt) - static_cast<int64_t>(known);
+  }
+
+  /// Tokens of these messages behind the first `count`, and of what precedes an
+  /// answer.
+  int64_t sizeBehind(size_t count) const {
+    ordered_json first = variables;
+    first["add_generation_prompt"] = false;
+    auto &messages = first["messages"];
+    messages.erase(messages.begin() + static_cast<ptrdiff_t>(count),
+                   messages.end());
+    return std::ssize(format.encode(variables, {})) -
+           std::ssize(format.encode(first, {}));
+  }
+
+private:
+  static std::string source() {
+    std::ifstream file(std::filesystem::path(QWEN_SOURCE_DIR) /
+                       "test/Inputs/tokenizer/templates/Qwen3.5-4B.jinja");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  Tokenizer tokenizer = tokenizerWithThoughts();
+  ChatFormat format = ChatFormat(source(), tokenizer);
+  ordered_json variables;
+  std::vector<std::vector<int32_t>> snapshots;
+};
+} // namespace
+
+/// A tool's answer makes a prompt read again the call before it. After the next
+/// question, the template leaves out thoughts since the question before it, so
+/// a prompt reads again all since that.
+TEST(ChatFormat, TurnsWithToolCallsReadAgainWhatIsSinceTheLastQuestion) {
+  const ordered_json call = {
+      {"content", ""},
+      {"reasoning_content", "Where? " + std::string(60, 'x')},
+      {"tool_calls",
+       {{{"type", "function"},
+         {"function",
+          {{"name", "look"}, {"arguments", {{"at", "the sea"}}}}}}}}};
+  for (bool isThinking : {true, false}) {
+    SCOPED_TRACE(isThinking);
+    ToolChat chat(isThinking);
+    chat.add("user", {{"content", "What is there? " + std::string(90, 'y')}});
+    EXPECT_GT(chat.reads(), 100);
+    chat.add("assistant", call);
+    chat.add("tool", {{"content", "A ship."}});
+    EXPECT_EQ(chat.reads(), chat.sizeBehind(1));
+    // A second call in the same turn.
+    chat.add("assistant", call);
+    chat.add("tool", {{"content", "A gull."}});
+    EXPECT_EQ(chat.reads(), chat.sizeBehind(3));
+    chat.add("assistant", {{"content", "A ship and a gull."}});
+    chat.add("user", {{"content", "And then?"}});
+    EXPECT_EQ(chat.reads(), chat.sizeBehind(1));
+    chat.add("assistant", {{"content", "Nothing."}});
+    chat.add("user", {{"content", "Why?"}});
+    EXPECT_EQ(chat.reads(), chat.sizeBehind(7));
+  }
+}
+
 /// The tokens of DeepSeek-R1-Distill-Qwen: Qwen2's with other added ones, whose
 /// bars are fullwidth.
 TEST(ChatFormat, ReadsTheTokensOfDeepSeek) {

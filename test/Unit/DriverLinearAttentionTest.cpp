@@ -20,13 +20,14 @@ struct Expected {
 
 /// A layer of linear attention from the products before it to its states.
 struct Layer {
-  int64_t keyHeads, keyDim, heads, valueDim;
+  int64_t keyHeads, keyDim, heads, valueDim, sharing;
   Values taps, rate, bias;
 
   explicit Layer(Random &random)
       : keyHeads(random.between(1, 3)), keyDim(32 * random.between(1, 4)),
         heads(keyHeads * random.between(1, 6)),
         valueDim(32 * random.between(1, 3)),
+        sharing(random.between(0, 1) ? heads / keyHeads : 1),
         taps(random.values(kConvolutionTaps * channels())),
         rate(random.values(heads)), bias(random.values(heads, 3)) {
     for (float &value : rate)
@@ -79,7 +80,7 @@ std::vector<Expected> Layer::run(int64_t tokens, Random &random) const {
                          bias.data(), heads, decay.data(), beta.data());
     for (int64_t column = 0; column < values(); column += kDeltaColumns) {
       const int64_t head = column / valueDim;
-      const float *q = mixed.data() + head * keyHeads / heads * keyDim;
+      const float *q = mixed.data() + head / sharing % keyHeads * keyDim;
       const float *v = mixed.data() + 2 * keyHeads * keyDim + column;
       const auto at = static_cast<size_t>(head);
       numerics::deltaRule(q, q + keyHeads * keyDim, v, decay[at], beta[at],
@@ -134,8 +135,8 @@ static void checkCall(const Layer &layer, const Batch &batch,
                         at.gateStride, at.beta, at.gateStride, at.output,
                         at.outputStride, /*layer=*/0, /*op=*/1, /*cache=*/1,
                         bytes(1), layer.keyHeads, layer.keyDim, layer.heads,
-                        layer.valueDim, layer.queryScale(), scratch.data(),
-                        numerics::deltaRule);
+                        layer.valueDim, layer.sharing, layer.queryScale(),
+                        scratch.data(), numerics::deltaRule);
   });
   for (int64_t i = 0; i < tokens; ++i)
     ASSERT_TRUE(isSame(at.arena.at(at.output) + i * at.outputStride,
@@ -186,7 +187,7 @@ TEST(LinearAttention, FlagsAStateThatIsNotFinite) {
   const auto run = [&] {
     qwenDriverDeltaRule(&call.context, 0, input, 3 * kDim, decay, 1, beta, 1,
                         output, kDim, 0, /*op=*/4, 0, sizeof(state), 1, kDim, 1,
-                        kDim, 1, scratch, numerics::deltaRule);
+                        kDim, 1, 1, scratch, numerics::deltaRule);
   };
   run();
   EXPECT_EQ(call.flags[0], 4u);

@@ -7,7 +7,6 @@
 
 #include "NumericsRandom.h"
 #include "qwen/ABI/KernelTable.h"
-#include "qwen/Numerics/DeltaRule.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Kernels.h"

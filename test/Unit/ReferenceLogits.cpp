@@ -2,9 +2,9 @@
 //
 // reference-logits CHECKPOINT WEIGHTS KV IDS OUT [NAME=FORMAT]...
 //
-// Reads config.json and model*.safetensors itself, or a GGUF file of a Qwen2 or
-// Qwen3, runs ReferenceModel.h and writes the logits of all positions as f32.
-// NAME is a matrix with another format than WEIGHTS, which may be "keep".
+// Reads config.json and model*.safetensors itself, or a GGUF file, runs
+// ReferenceModel.h and writes the logits of all positions as f32. NAME is a
+// matrix with another format than WEIGHTS, which may be "keep".
 // test/Integration/random_models.py and gguf_files.py compare them.
 //
 //===----------------------------------------------------------------------===//
@@ -42,7 +42,6 @@ public:
       readFolder(path);
     else
       readGguf(path);
-    isHybrid = config.at("model_type") == "qwen3_5_text";
     heads = config.at("num_attention_heads");
     hidden = config.at("hidden_size");
     headDim = config.value("head_dim", hidden / heads);
@@ -80,11 +79,13 @@ private:
       prefix = "model.language_model.";
       config = nlohmann::json(config.at("text_config"));
     }
+    isHybrid = config.at("model_type") == "qwen3_5_text";
   }
 
   void readGguf(const std::string &path) {
     gguf = openGguf(path);
     const ModelConfig &model = gguf->config();
+    isHybrid = infoOf(model.architecture).isHybrid;
     config = {{"model_type", infoOf(model.architecture).ggufName},
               {"vocab_size", model.vocabSize},
               {"hidden_size", model.hiddenSize},
@@ -94,8 +95,25 @@ private:
               {"head_dim", model.headDim},
               {"intermediate_size", model.intermediateSize},
               {"rope_theta", model.ropeTheta},
+              {"partial_rotary_factor", static_cast<double>(model.rotatedDim) /
+                                            static_cast<double>(model.headDim)},
               {"rms_norm_eps", model.rmsNormEps},
-              {"tie_word_embeddings", model.tied}};
+              {"tie_word_embeddings", model.tied},
+              {"linear_num_key_heads", model.deltaRule.keyHeads},
+              {"linear_key_head_dim", model.deltaRule.keyDim},
+              {"linear_num_value_heads", model.deltaRule.valueHeads},
+              {"linear_value_head_dim", model.deltaRule.valueDim}};
+    for (bool isLinear : model.isLinear)
+      config["layer_types"].push_back(isLinear ? "linear_attention"
+                                               : "full_attention");
+    if (model.yarn)
+      config["rope_scaling"] = {
+          {"type", "yarn"},
+          {"factor", model.yarn->factor},
+          {"original_max_position_embeddings", model.yarn->positions},
+          {"beta_fast", model.yarn->fast},
+          {"beta_slow", model.yarn->slow},
+          {"attention_factor", model.ropeScale}};
   }
 
   /// A tensor of the GGUF file.
@@ -182,7 +200,10 @@ private:
     ReferenceDeltaRule delta = {config.at("linear_num_key_heads"),
                                 config.at("linear_key_head_dim"),
                                 config.at("linear_num_value_heads"),
-                                config.at("linear_value_head_dim")};
+                                config.at("linear_value_head_dim"), 1};
+    // A GGUF file has the first value head of each key head first.
+    if (!gguf)
+      delta.sharing = delta.valueHeads / delta.keyHeads;
     const int64_t keys = delta.keyHeads * delta.keyDim,
                   values = delta.valueHeads * delta.valueDim;
     delta.qkv = matrix(path + "in_proj_qkv", 2 * keys + values, hidden);
@@ -197,17 +218,17 @@ private:
     delta.convolution = vector(path + "conv1d.weight");
     delta.rate = vector(path + "A_log");
     for (float &value : delta.rate)
-      value = numerics::exp(value);
+      value = gguf ? -value : numerics::exp(value);
     delta.bias = vector(path + "dt_bias");
     delta.norm = vector(path + "norm.weight");
     layer.o = matrix(path + "out_proj", hidden, values);
     layer.delta = std::move(delta);
   }
 
-  /// The weights of a norm. Those of hybrids are differences from 1.
+  /// The weights of a norm. Those of hybrids in folders are differences from 1.
   Values norm(const std::string &name) const {
     Values values = vector(name);
-    if (isHybrid)
+    if (isHybrid && !gguf)
       for (float &value : values)
         value = 1 + value;
     return values;
@@ -215,21 +236,33 @@ private:
 
   /// The n outputs of q_proj with each head's queries (`first` 0) or gate.
   Matrix outputs(const std::string &path, int64_t n, int64_t first) const {
-    const Values all = vector(path + ".weight");
-    Values some;
+    StoredType type = StoredType::F32;
+    const uint8_t *all = nullptr;
+    Values values;
+    if (gguf) {
+      type = *stored(path + ".weight").type;
+      all = stored(path + ".weight").bytes.data();
+    } else {
+      values = vector(path + ".weight");
+      all = reinterpret_cast<const uint8_t *>(values.data());
+    }
+    const int64_t bytes = storedBytes(type, hidden);
+    std::vector<uint8_t> some;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t output = i / headDim * 2 * headDim + first + i % headDim;
-      some.insert(some.end(), all.begin() + output * hidden,
-                  all.begin() + (output + 1) * hidden);
+      some.insert(some.end(), all + output * bytes, all + (output + 1) * bytes);
     }
     const std::string name = path + (first ? ".gate.weight" : ".weight");
-    return {formatOfMatrix(name), n, hidden, some};
+    return {formatOfMatrix(name, type), n, hidden, type, some.data()};
   }
 
   /// A tensor of any type as f32.
   Values vector(const std::string &name) const {
     if (gguf) {
-      Values values(static_cast<size_t>(stored(name).shape[0]));
+      int64_t count = 1;
+      for (int64_t size : stored(name).shape)
+        count *= size;
+      Values values(static_cast<size_t>(count));
       numerics::dequantize(*stored(name).type, stored(name).bytes.data(),
                            std::ssize(values), values.data());
       return values;
@@ -252,16 +285,16 @@ private:
   Matrix matrix(const std::string &path, int64_t n, int64_t k) const {
     const std::string name = path + ".weight";
     if (gguf)
-      return {formatOfMatrix(name), n, k, *stored(name).type,
-              stored(name).bytes.data()};
-    return {formatOfMatrix(name), n, k, vector(name)};
+      return {formatOfMatrix(name, *stored(name).type), n, k,
+              *stored(name).type, stored(name).bytes.data()};
+    return {formatOfMatrix(name, StoredType::F32), n, k, vector(name)};
   }
 
-  WeightFormat formatOfMatrix(const std::string &name) const {
+  WeightFormat formatOfMatrix(const std::string &name, StoredType type) const {
     const auto other = formats.find(name);
     if (other != formats.end())
       return other->second;
-    return format ? *format : infoOf(*stored(name).type).kept;
+    return format ? *format : infoOf(type).kept;
   }
 
   /// Of a folder.

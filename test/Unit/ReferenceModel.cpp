@@ -209,7 +209,7 @@ Values ReferenceSequence::applyDeltaRule(const ReferenceDeltaRule &delta,
       static_cast<float>(1 / std::sqrt(static_cast<double>(keyDim)));
   for (int64_t column = 0; column < std::ssize(o); column += kDeltaColumns) {
     const int64_t head = column / valueDim;
-    const float *q = qkv.data() + head * keyHeads / heads * keyDim;
+    const float *q = qkv.data() + head / delta.sharing % keyHeads * keyDim;
     const float *k = q + keyHeads * keyDim;
     const float *v = qkv.data() + 2 * keyHeads * keyDim + column;
     const auto at = static_cast<size_t>(head);

@@ -80,6 +80,8 @@ private:
 /// of q, k and v of a token.
 struct ReferenceDeltaRule {
   int64_t keyHeads, keyDim, valueHeads, valueDim;
+  /// Consecutive value heads that share a key head.
+  int64_t sharing;
   Matrix qkv = {}, z = {}, a = {}, b = {};
   /// rate is exp(A_log), bias dt_bias.
   Values convolution = {}, rate = {}, bias = {}, norm = {};

@@ -162,26 +162,6 @@ def Qwen_OutputsAttr : Qwen_Attr<"Outputs", "outputs"> {
   }];
 }
 
-def Qwen_TiledAttr : Qwen_Attr<"Tiled", "tiled"> {
-  let summary = "The order of value heads that a GGUF file has";
-  let description = [{
-    The order of the values of a vector, of the outputs of a matrix (`axis` 0) or
-    of its values along K (`axis` 1). From place `first` on, they are those of
-    value heads, `size` for each head. The weight has the value heads of one of
-    `keys` key heads after those of another. The tensor has the first value head
-    of each key head, then the second of each, and so on.
-
-    Example: `#qwen.tiled<axis = 0, first = 128, keys = 2, size = 32>`
-  }];
-  let parameters = (ins "int64_t":$axis, "int64_t":$first, "int64_t":$keys, "int64_t":$size);
-  let assemblyFormat = "`<` struct(params) `>`";
-  let genVerifyDecl = 1;
-  let extraClassDeclaration = [{
-    /// The tensor's place of place `i` of `count`.
-    int64_t stored(int64_t i, int64_t count) const;
-  }];
-}
-
 /// As it stands in the syntax of `qwen.weight`.
 def Qwen_WeightMapAttr : EnumAttr<Qwen_Dialect, Qwen_WeightMap, "weight_map"> {
   let assemblyFormat = "$value";

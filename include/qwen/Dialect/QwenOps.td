@@ -392,8 +392,8 @@ def Qwen_DeltaRuleOp : Qwen_ComputeOp<"delta_rule", "Columns",
     [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["decay", "beta"]>],
     ["getCacheUse", "addWork"],
     (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$decay, Qwen_FloatActivations:$beta,
-         I64Attr:$layer, I64Attr:$key_heads),
-    "$input `,` $decay `,` $beta `layer` custom<Integer>($layer) `key_heads` custom<Integer>($key_heads)",
+         I64Attr:$layer, I64Attr:$key_heads, UnitAttr:$interleaved),
+    "$input `,` $decay `,` $beta `layer` custom<Integer>($layer) `key_heads` custom<Integer>($key_heads) (`interleaved` $interleaved^)?",
     "type($input) `,` type($decay) `->` type($result)"> {
   let summary = "The gated delta rule";
   let description = [{
@@ -405,6 +405,8 @@ def Qwen_DeltaRuleOp : Qwen_ComputeOp<"delta_rule", "Columns",
         change = beta * (v - decay * S^T k)
         S = decay * S + k change^T;  result = S^T q
 
+    The value heads of a key head follow each other. If they are `interleaved`,
+    the first value head of each key head comes first, then the second of each.
     S is f32 [dk][dv], zeros before the first token. The states of all value heads
     are the fixed cache "delta" of layer `layer`.
 
@@ -419,6 +421,8 @@ def Qwen_DeltaRuleOp : Qwen_ComputeOp<"delta_rule", "Columns",
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     int64_t getValueHeads();
+    /// Consecutive value heads that share a key head.
+    int64_t getSharing();
     /// Values of a head of q and k, and of v.
     int64_t getKeyDim();
     int64_t getValueDim();

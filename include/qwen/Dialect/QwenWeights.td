@@ -18,8 +18,7 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
     in place of floats. `file` is relative to the checkpoint's folder. A vector of
     f32 may have a formula, `frequencies`, in place of a file. A vector may have a
     `map`, which the compiler applies to each value, and a matrix `outputs`, which
-    selects some of the tensor at `offset`. The tensor may have its value heads
-    in another order, `tiled`.
+    selects some of the tensor at `offset`.
     `format` is the weight's format in the compiled model; qwen-quantize sets it
     on every weight. A matrix that is `exact` gets a format of floats that holds
     its values.
@@ -41,12 +40,11 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
                        OptionalAttr<Qwen_StoredAttr>:$stored,
                        OptionalAttr<Qwen_FrequenciesAttr>:$frequencies,
                        OptionalAttr<Qwen_WeightMapAttr>:$map,
-                       OptionalAttr<Qwen_OutputsAttr>:$outputs,
-                       OptionalAttr<Qwen_TiledAttr>:$tiled, UnitAttr:$exact,
+                       OptionalAttr<Qwen_OutputsAttr>:$outputs, UnitAttr:$exact,
                        OptionalAttr<Qwen_FormatAttr>:$format);
   let assemblyFormat = [{
     $sym_name `:` $type (`from` $file^ `at` custom<Integer>($offset))? (`stored` $stored^)?
-        (`frequencies` $frequencies^)? (`map` $map^)? (`outputs` $outputs^)? (`tiled` $tiled^)?
+        (`frequencies` $frequencies^)? (`map` $map^)? (`outputs` $outputs^)?
         (`exact` $exact^)? (`as` $format^)? attr-dict
   }];
   let hasVerifier = 1;
@@ -61,7 +59,7 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
     /// The type of the values in the checkpoint.
     ::qwen::StoredType getStoredType();
     /// The format of `--weights keep`: that of the stored type, of floats if
-    /// the matrix is exact, and q8_0 if `tiled` divides the stored blocks.
+    /// the matrix is exact.
     ::qwen::WeightFormat getKeptFormat();
   }];
 }

@@ -33,15 +33,11 @@ struct Segment {
   std::optional<WeightMap> map = {};
   /// The outputs of the tensor in `bytes`; null for all.
   OutputsAttr selected = {};
-  /// The order of the tensor's outputs or values along K; null for the same.
-  TiledAttr tiled = {};
 
   /// The stored bytes of output `i`, which has k values.
   const uint8_t *output(int64_t i, int64_t k) const {
     if (selected)
       i = selected.stored(i);
-    else if (tiled && tiled.getAxis() == 0)
-      i = tiled.stored(i, outputs);
     return bytes.data() + storedBytes(type, i * k);
   }
   float mapped(float value) const {
@@ -57,12 +53,6 @@ struct Segment {
     }
     llvm_unreachable("all maps are listed");
   }
-};
-
-/// The stored values of an output, in the order of the weight.
-struct StoredOutput {
-  StoredType type;
-  const uint8_t *bytes;
 };
 
 /// A conversion, as a key.
@@ -113,8 +103,7 @@ static Segment readSegment(WeightOp weight, const StoredTensors &tensors) {
                   type.getRank() == 2 ? type.getDimSize(0) : 1,
                   {},
                   weight.getMap(),
-                  weight.getOutputsAttr(),
-                  weight.getTiledAttr()};
+                  weight.getOutputsAttr()};
   if (const auto frequencies = weight.getFrequencies()) {
     segment.computed = computeFrequencies(*frequencies, type.getNumElements());
     segment.bytes = {reinterpret_cast<const uint8_t *>(segment.computed.data()),
@@ -168,7 +157,7 @@ private:
     const int64_t k = part.k;
     values.resize(static_cast<size_t>(kPanelOutputs * k));
     const Segment *owners[kPanelOutputs] = {};
-    StoredOutput stored[kPanelOutputs] = {};
+    const uint8_t *stored[kPanelOutputs] = {};
     /// The numbers of the outputs that are encoded.
     const float *outputs[kPanelOutputs] = {};
     int64_t count = 0, first = panel * kPanelOutputs;
@@ -176,13 +165,11 @@ private:
       for (; count < kPanelOutputs && first + count < segment.outputs;
            ++count) {
         owners[count] = &segment;
-        stored[count] = storedOutput(segment, first + count, k,
-                                     reordered[static_cast<size_t>(count)]);
-        const auto &[type, from] = stored[count];
-        if (numerics::canKeep(part.format, type, from, k))
+        stored[count] = segment.output(first + count, k);
+        if (numerics::canKeep(part.format, segment.type, stored[count], k))
           continue;
         float *output = values.data() + count * k;
-        numerics::dequantize(type, from, k, output);
+        numerics::dequantize(segment.type, stored[count], k, output);
         outputs[count] = output;
       }
       first -= segment.outputs;
@@ -197,35 +184,10 @@ private:
       if (outputs[i])
         sums[{owners[i]->type, part.format}] += errors[i];
       else
-        numerics::keepOutput(part.format, stored[i].type, stored[i].bytes, k, i,
+        numerics::keepOutput(part.format, owners[i]->type, stored[i], k, i,
                              bytes.data());
     write(part.offset + static_cast<uint64_t>(panel) * bytes.size(), bytes);
     return bytes.size();
-  }
-
-  /// Output `i` of `segment`. Where value heads are tiled along K, its bytes
-  /// are in `to`: blocks, or floats where a head has a part of a block.
-  StoredOutput storedOutput(const Segment &segment, int64_t i, int64_t k,
-                            std::vector<uint8_t> &to) {
-    StoredOutput from = {segment.type, segment.output(i, k)};
-    if (!segment.tiled || segment.tiled.getAxis() != 1)
-      return from;
-    const int64_t head = segment.tiled.getSize();
-    if (head % infoOf(from.type).values != 0) {
-      floats.resize(static_cast<size_t>(k));
-      numerics::dequantize(from.type, from.bytes, k, floats.data());
-      from = {StoredType::F32,
-              reinterpret_cast<const uint8_t *>(floats.data())};
-    }
-    const auto bytesOf = [&](int64_t values) {
-      return static_cast<size_t>(storedBytes(from.type, values));
-    };
-    to.resize(bytesOf(k));
-    for (int64_t at = 0; at < k; at += head)
-      std::memcpy(to.data() + bytesOf(at),
-                  from.bytes + bytesOf(segment.tiled.stored(at, k)),
-                  bytesOf(head));
-    return {from.type, to.data()};
   }
 
   /// The error for the first output that cannot be packed.
@@ -256,9 +218,7 @@ private:
       floats.resize(static_cast<size_t>(segment.values));
       numerics::dequantize(segment.type, segment.bytes.data(), segment.values,
                            floats.data());
-      for (int64_t i = 0; i < segment.values; ++i) {
-        const float value = floats[static_cast<size_t>(
-            segment.tiled ? segment.tiled.stored(i, segment.values) : i)];
+      for (float value : floats) {
         if (!std::isfinite(value))
           throw refusal(segment, numerics::EncodeStatus::NotFinite);
         values[at++] = segment.mapped(value);
@@ -273,10 +233,8 @@ private:
   /// The weights of one panel in f32, and the packed panel.
   std::vector<float> values;
   std::vector<uint8_t> bytes;
-  /// The values of a vector or an output in the order of the tensor, and the
-  /// outputs in that of the weight.
+  /// The values of a vector.
   std::vector<float> floats;
-  std::vector<uint8_t> reordered[kPanelOutputs];
   /// Of the encoded outputs.
   ErrorsByTypes sums;
 };

@@ -1,4 +1,4 @@
-//===- Kernels.cpp - Kernels of linear attention --------------------------===//
+//===- Kernels.cpp - Kernels of hybrids -----------------------------------===//
 //
 // A function qwenCpp<Op> for each kind with provider Cpp. The build compiles
 // this file to bitcode. The compiler makes a kernel of a function: it gives it
@@ -11,7 +11,6 @@
 #include "qwen/ABI/KernelABI.h"
 
 #include <algorithm>
-#include <type_traits>
 
 using namespace qwen;
 using namespace qwen::cpp;
@@ -28,14 +27,6 @@ extern "C" const int64_t qwenLanes;
 //===----------------------------------------------------------------------===//
 // Gates
 //===----------------------------------------------------------------------===//
-
-/// Calls compute(i, count) for the first of each `count` of n values: a vector
-/// of them, or the rest.
-template <typename Compute>
-QWEN_INLINE static void forVectors(int64_t n, const Compute &compute) {
-  for (int64_t i = 0; i < n; i += kVector)
-    compute(i, std::min(n - i, kVector));
-}
 
 /// The first `count` values at `at`, and zeros.
 QWEN_INLINE static Floats loadSome(const float *at, int64_t count) {
@@ -57,12 +48,13 @@ QWEN_INLINE static void storeSome(float *at, Floats values, int64_t count) {
 void qwenCppDeltaGates(const float *a, const float *b, const float *rate,
                        const float *bias, int64_t n, float *decay,
                        float *beta) {
-  forVectors(n, [&](int64_t i, int64_t count) {
+  for (int64_t i = 0; i < n; i += kVector) {
+    const int64_t count = std::min(n - i, kVector);
     const Floats open =
         softplus(loadSome(a + i, count) + loadSome(bias + i, count));
     storeSome(decay + i, cpp::exp(-(loadSome(rate + i, count) * open)), count);
     storeSome(beta + i, sigmoid(loadSome(b + i, count)), count);
-  });
+  }
 }
 
 void qwenCppSigmoidGate(const float *x, const float *gate, int64_t n,

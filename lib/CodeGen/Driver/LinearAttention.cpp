@@ -51,14 +51,15 @@ QWEN_ENTRY void qwen::qwenDriverDeltaRule(
     int64_t decay, int64_t decayStride, int64_t beta, int64_t betaStride,
     int64_t out, int64_t stride, int64_t layer, int32_t op, int64_t cache,
     int64_t cacheStride, int64_t keyHeads, int64_t keyDim, int64_t heads,
-    int64_t valueDim, float scale, float *scratch, DeltaRuleFn *kernel) {
+    int64_t valueDim, int64_t sharing, float scale, float *scratch,
+    DeltaRuleFn *kernel) {
   const int64_t unitsOfHead = valueDim / kDeltaColumns;
   const int64_t keys = keyHeads * keyDim;
   forUnits(context, thread, heads * unitsOfHead, [&](int64_t unit) {
     const int64_t head = unit / unitsOfHead, column = unit * kDeltaColumns;
     for (int64_t token = 0; token < context->tokens; ++token) {
       const float *x = arenaAt(context, in) + token * inStride;
-      const float *q = x + head * keyHeads / heads * keyDim;
+      const float *q = x + head / sharing % keyHeads * keyDim;
       flag(context, token, op,
            kernel(q, q + keys, x + 2 * keys + column,
                   arenaAt(context, decay)[token * decayStride + head],

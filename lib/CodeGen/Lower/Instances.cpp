@@ -323,11 +323,11 @@ std::string Instances::deltaRule(DeltaRuleOp op, Kernels kernels,
                                  const CachePlace &place) {
   const auto keyHeads = static_cast<int64_t>(op.getKeyHeads());
   const int64_t heads = op.getValueHeads(), keyDim = op.getKeyDim(),
-                valueDim = op.getValueDim();
+                valueDim = op.getValueDim(), sharing = op.getSharing();
   return add(sized(named("delta_rule", *kernels[0]),
-                   {keyHeads, keyDim, heads, valueDim}),
+                   {keyHeads, keyDim, heads, valueDim, sharing}),
              QWEN_DRIVER(qwenDriverDeltaRule),
              {place.cache, place.stride, keyHeads, keyDim, heads, valueDim,
-              queryScale(keyDim), Scratch{deltaRuleScratch(keyDim)},
+              sharing, queryScale(keyDim), Scratch{deltaRuleScratch(keyDim)},
               kernels[0]});
 }

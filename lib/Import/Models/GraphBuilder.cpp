@@ -29,7 +29,6 @@ struct WeightForm {
   /// The outputs of the tensor that it has, under a name of their own.
   OutputsAttr outputs = {};
   llvm::StringRef name = {};
-  TiledAttr tiled = {};
   bool isExact = false;
 };
 
@@ -66,7 +65,6 @@ private:
                 std::optional<int64_t> headDim = {});
   std::pair<Value, Value> queriesAndGate(const std::string &path, Value input);
   Value attention(int64_t layer, Value input);
-  TiledAttr tiled(int64_t axis, int64_t first, int64_t size);
   Value linearAttention(int64_t layer, Value input);
   Value mlp(const std::string &path, Value input);
   void setFacts();
@@ -119,8 +117,6 @@ FlatSymbolRefAttr GraphBuilder::weight(const Twine &tensor,
   op.setMap(form.map);
   if (form.outputs)
     op.setOutputsAttr(form.outputs);
-  if (form.tiled)
-    op.setTiledAttr(form.tiled);
   op.setExact(form.isExact);
   return reference;
 }
@@ -213,15 +209,6 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
   return linear(path + ".o_proj", o, config.hiddenSize);
 }
 
-/// The order of value heads of `size` from `first` on; null where the tensors
-/// have that of the graph.
-TiledAttr GraphBuilder::tiled(int64_t axis, int64_t first, int64_t size) {
-  const int64_t keys = config.deltaRule.keyHeads;
-  if (!config.isConverted || keys == 1 || keys == config.deltaRule.valueHeads)
-    return {};
-  return TiledAttr::get(builder.getContext(), axis, first, keys, size);
-}
-
 /// Linear attention of one layer, from the normed activations to the result of
 /// out_proj.
 Value GraphBuilder::linearAttention(int64_t layer, Value input) {
@@ -229,18 +216,13 @@ Value GraphBuilder::linearAttention(int64_t layer, Value input) {
   const std::string tensor = "model." + path;
   const auto &[keyHeads, keyDim, heads, valueDim] = config.deltaRule;
   const int64_t channels = config.deltaRule.channels();
-  const int64_t keys = 2 * keyHeads * keyDim;
-  const WeightForm exact = {.tiled = tiled(0, 0, 1), .isExact = true};
-  Value qkv = linear(path + ".in_proj_qkv", input, channels,
-                     {.tiled = tiled(0, keys, valueDim)});
-  Value z = linear(path + ".in_proj_z", input, heads * valueDim,
-                   {.tiled = tiled(0, 0, valueDim)});
+  const WeightForm exact = {.isExact = true};
+  Value qkv = linear(path + ".in_proj_qkv", input, channels);
+  Value z = linear(path + ".in_proj_z", input, heads * valueDim);
   Value b = linear(path + ".in_proj_b", input, heads, exact);
   Value a = linear(path + ".in_proj_a", input, heads, exact);
 
-  WeightForm taps = {
-      .stored = {channels, 1, kConvolutionTaps},
-      .tiled = tiled(0, kConvolutionTaps * keys, kConvolutionTaps * valueDim)};
+  WeightForm taps = {.stored = {channels, 1, kConvolutionTaps}};
   if (config.isConverted)
     taps.stored = {channels, kConvolutionTaps};
   ShortConvolutionOp::Properties convolution;
@@ -254,10 +236,8 @@ Value GraphBuilder::linearAttention(int64_t layer, Value input) {
   DeltaGatesOp::Properties gates;
   gates.setRate(
       weight(tensor + ".A_log", {heads},
-             {.map = config.isConverted ? WeightMap::Negate : WeightMap::Exp,
-              .tiled = tiled(0, 0, 1)}));
-  gates.setBias(
-      weight(tensor + ".dt_bias", {heads}, {.tiled = tiled(0, 0, 1)}));
+             {.map = config.isConverted ? WeightMap::Negate : WeightMap::Exp}));
+  gates.setBias(weight(tensor + ".dt_bias", {heads}));
   auto gate = DeltaGatesOp::create(builder, at(path + ".gates"),
                                    TypeRange({a.getType(), a.getType()}),
                                    ValueRange({a, b}), gates);
@@ -265,14 +245,15 @@ Value GraphBuilder::linearAttention(int64_t layer, Value input) {
   DeltaRuleOp::Properties rule;
   rule.setLayer(builder.getI64IntegerAttr(layer));
   rule.setKeyHeads(builder.getI64IntegerAttr(keyHeads));
+  if (config.isConverted && keyHeads != 1 && keyHeads != heads)
+    rule.setInterleaved(builder.getUnitAttr());
   Value o = DeltaRuleOp::create(
       builder, at(path), TypeRange(z.getType()),
       ValueRange({qkv, gate.getDecay(), gate.getBeta()}), rule);
   o = rmsNorm(path + ".norm", o, {}, valueDim);
   o = SwiGluOp::create(builder, at(path + ".gate"), TypeRange(o.getType()),
                        ValueRange({z, o}), SwiGluOp::Properties());
-  return linear(path + ".out_proj", o, config.hiddenSize,
-                {.tiled = tiled(1, 0, valueDim)});
+  return linear(path + ".out_proj", o, config.hiddenSize);
 }
 
 Value GraphBuilder::mlp(const std::string &path, Value input) {

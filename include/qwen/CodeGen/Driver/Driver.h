@@ -131,15 +131,17 @@ void qwenDriverShortConvolution(const Context *context, int32_t thread,
 
 /// The gated delta rule of all tokens. An input has the heads of q, of k and of
 /// v. The fixed cache `cache` has the states of each layer, f32
-/// [heads][valueDim / 16][keyDim][16]. `scale` is the factor of
-/// queries.
+/// [heads][valueDim / 16][keyDim][16]. `sharing` consecutive value
+/// heads share a key head, and the key heads take turns. `scale` is the factor
+/// of queries.
 void qwenDriverDeltaRule(const Context *context, int32_t thread, int64_t in,
                          int64_t inStride, int64_t decay, int64_t decayStride,
                          int64_t beta, int64_t betaStride, int64_t out,
                          int64_t stride, int64_t layer, int32_t op,
                          int64_t cache, int64_t cacheStride, int64_t keyHeads,
                          int64_t keyDim, int64_t heads, int64_t valueDim,
-                         float scale, float *scratch, DeltaRuleFn *kernel);
+                         int64_t sharing, float scale, float *scratch,
+                         DeltaRuleFn *kernel);
 
 /// Floats of `scratch` that qwenDriverDeltaRule needs: a query and a key.
 constexpr int64_t deltaRuleScratch(int64_t keyDim) { return 2 * keyDim; }

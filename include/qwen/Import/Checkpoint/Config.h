@@ -94,8 +94,8 @@ struct ModelConfig : ModelShape {
   std::vector<bool> isLinear;
   DeltaRuleShape deltaRule{};
   /// Whether the tensors of a hybrid have what llama.cpp makes of them: norms
-  /// with the 1 added, rates -exp(A_log) in place of A_log, and value heads in
-  /// the order of WeightOp's `tiled`.
+  /// with the 1 added, rates -exp(A_log) in place of A_log, and interleaved
+  /// value heads (DeltaRuleOp).
   bool isConverted = false;
   /// The values of a head that are rotated, its first ones.
   int64_t rotatedDim;
