@@ -205,10 +205,10 @@ std::vector<Calls> callsOf<KernelOp::CheckFinite>(const Token &token) {
   return {{{token.manifest.resultStride}, token.rows()}};
 }
 
-/// A token has a, b, decay and beta.
+/// A token has a, b, decay and beta, 4 bytes each.
 template <>
 std::vector<Calls> callsOf<KernelOp::DeltaGates>(const Token &token) {
-  return {{{token.work.tokenBytes / (4 * 4)}, token.rows()}};
+  return {{{token.work.tokenBytes / 16}, token.rows()}};
 }
 template <>
 std::vector<Calls> callsOf<KernelOp::ShortConvolution>(const Token &token) {
