@@ -57,6 +57,12 @@ class Server(AnyServer):
             client.getresponse().read1(10)
         return client
 
+    def wait_running(self):
+        """Waits until a request runs, for at most 20 seconds."""
+        end = time.time() + 20
+        while not self.metric("vllm:num_requests_running") and time.time() < end:
+            time.sleep(0.005)
+
     def wait_idle(self):
         """Waits until no request runs, waits or has pages."""
         busy = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
@@ -520,6 +526,8 @@ def full_queue():
     server = Server("--sequences", "1", "--queue", "1", "--keep-alive", "0.01")
     body = {"prompt": "x", "max_tokens": 1000, "ignore_eos": True, "stream": True}
     first = server.start()
+    # What it has read may be a comment for a request that waits, and then the queue is full.
+    server.wait_running()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: server.send("POST", "/v1/completions", body), range(8)))
     first.close()
@@ -528,8 +536,7 @@ def full_queue():
     checks.check(any(": keep-alive\n\n" in a[2] for a in answers), "no comment while a request waits")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         last = pool.submit(server.send, "POST", "/v1/completions", body)
-        while not server.metric("vllm:num_requests_running"):
-            time.sleep(0.005)
+        server.wait_running()
         status, log = server.stop()
         expect("an answer while the server stops", "data: [DONE]" in last.result()[2], True)
     expect("status of the server", status, 0)
