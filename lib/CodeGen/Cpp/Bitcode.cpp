@@ -1,6 +1,7 @@
 //===- Bitcode.cpp - Kernels in C++, as the build made them ---------------===//
 
 #include "qwen/CodeGen/Cpp/Bitcode.h"
+#include "../EmbeddedBitcode.h"
 
 using namespace qwen;
 
@@ -13,11 +14,6 @@ alignas(8) static constexpr unsigned char kArm[] = {
 };
 // clang-format on
 
-template <size_t N>
-static std::string_view text(const unsigned char (&bytes)[N]) {
-  return {reinterpret_cast<const char *>(bytes), N};
-}
-
 std::string_view qwen::cppBitcode(Arch arch) {
-  return arch == Arch::X86_64 ? text(kX86) : text(kArm);
+  return embeddedBitcode(arch, kX86, kArm);
 }

@@ -1,6 +1,7 @@
 //===- Bitcode.cpp - The driver's bitcode, as the build made it -----------===//
 
 #include "qwen/CodeGen/Driver/Bitcode.h"
+#include "../EmbeddedBitcode.h"
 
 using namespace qwen;
 
@@ -13,11 +14,6 @@ alignas(8) static constexpr unsigned char kArm[] = {
 };
 // clang-format on
 
-template <size_t N>
-static std::string_view text(const unsigned char (&bytes)[N]) {
-  return {reinterpret_cast<const char *>(bytes), N};
-}
-
 std::string_view qwen::driverBitcode(Arch arch) {
-  return arch == Arch::X86_64 ? text(kX86) : text(kArm);
+  return embeddedBitcode(arch, kX86, kArm);
 }

@@ -1,6 +1,7 @@
 //===- Bitcode.cpp - Halide's kernels, as the build made them -------------===//
 
 #include "qwen/CodeGen/Halide/Bitcode.h"
+#include "../EmbeddedBitcode.h"
 
 #include "qwen/ABI/Error.h"
 
@@ -26,19 +27,14 @@ static constexpr struct {
 #include "Kernels.inc"
 };
 
-static std::string_view text(const unsigned char *bytes, size_t size) {
-  return {reinterpret_cast<const char *>(bytes), size};
-}
-
 std::string_view qwen::halideBitcode(const KernelInfo &kernel) {
   for (const auto &[name, offset, size] : kIndex)
     if (name == kernel.name)
-      return text(kKernels + offset, size);
+      return {reinterpret_cast<const char *>(kKernels) + offset, size};
   throw Error("kernel '" + std::string(kernel.name) +
               "' is not one that halide provides");
 }
 
 std::string_view qwen::halideShims(Arch arch) {
-  return arch == Arch::X86_64 ? text(kShimsX86, sizeof kShimsX86)
-                              : text(kShimsArm, sizeof kShimsArm);
+  return embeddedBitcode(arch, kShimsX86, kShimsArm);
 }
