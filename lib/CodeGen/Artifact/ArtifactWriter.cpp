@@ -182,9 +182,6 @@ static ArtifactHeader layOut(ArtifactHeader header, uint64_t codeBytes,
                                         kTensorAlign);
   header.weights = layout.place(weightBytes, kWeightsAlign);
   header.fileSize = layout.size();
-  header.manifestChecksum = checksum(asBytes(metadata.manifest));
-  header.tokenizerChecksum = checksum(metadata.tokenizer);
-  header.chatTemplateChecksum = checksum(metadata.chatTemplate);
   return header;
 }
 
@@ -229,6 +226,9 @@ ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
   if (header.weights.offset != weightsOffset)
     conversions = pack([] {});
 
+  header.manifestChecksum = checksum(asBytes(metadata.manifest));
+  header.tokenizerChecksum = checksum(metadata.tokenizer);
+  header.chatTemplateChecksum = checksum(metadata.chatTemplate);
   file->write(header.manifest.offset, asBytes(metadata.manifest));
   file->write(header.tokenizer.offset, metadata.tokenizer);
   file->write(header.chatTemplate.offset, metadata.chatTemplate);
