@@ -41,7 +41,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize")
 # Seconds; a machine with other work may stop the server for a minute.
 PATIENCE = 600
-# Kinds of clients, beside those that send damaged requests.
+# What a client does. Clients with damaged requests are apart.
 KINDS = ("answer", "answer", "leaves at once", "leaves later", "leaves in prefill", "leaves in decode", "half-closes", "reads slowly")
 ODD = (None, True, -1, 0, 2**63, -2**63, 1e308, 0.5, "", "x" * 3000, "\ud800", "\0", [], {}, [[]], [None], {"a": []}, [1] * 2000, [2**40],
        ["a", 1], [[[[[[]]]]]], {"5": 1}, {"-5": "x"})

@@ -199,8 +199,8 @@ public:
     return std::ssize(prompt) - static_cast<int64_t>(known);
   }
 
-  /// Tokens of these messages behind the first `count`, and of what precedes an
-  /// answer.
+  /// Number of tokens of the messages after the first `count` and of the
+  /// generation prompt.
   int64_t sizeBehind(size_t count) const {
     ordered_json first = variables;
     first["add_generation_prompt"] = false;

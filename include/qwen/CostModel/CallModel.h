@@ -17,9 +17,9 @@ struct CallSize {
 };
 
 /// The instructions that a call executes, in order. `arguments` are its integer
-/// arguments; those that registers do not hold are on the stack. A branch that
-/// depends on data (values from memory or from vectors) is not taken. Throws
-/// Error if the function calls another one, does not end, or computes an
+/// arguments: the first are in registers, the others on the stack. A branch
+/// that depends on data (values from memory or from vectors) is not taken.
+/// Throws Error if the function calls another one, does not end, or computes an
 /// integer with an unsupported instruction.
 Trace executeCall(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body,
                   llvm::ArrayRef<uint64_t> arguments);

@@ -48,7 +48,8 @@ struct F16Minimum final : F16 {
   }
 };
 
-/// A scale and a zero point, which is held as what sums are multiplied with.
+/// A scale and a zero point. The code keeps the factor of the sums of
+/// activations, -zero point.
 struct F16Zero final : F16 {
   int64_t count() const override { return 2; }
   bool takesSums() const override { return true; }
