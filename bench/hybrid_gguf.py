@@ -11,7 +11,7 @@ def hybrid_keys(config):
             "ssm.inner_size": config["linear_value_head_dim"] * heads}
 
 
-def tiled(member, values, config):
+def interleaved(member, values, config):
     """The values of a module's tensor, such as out_proj.weight, in the file's order: the first value head of each key head, then
     the second of each. The convolution loses its axis of size 1."""
     keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]

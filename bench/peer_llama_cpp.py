@@ -18,7 +18,7 @@ import time
 import llama_cpp as ll
 import numpy as np
 
-from hybrid_gguf import hybrid_keys, tiled
+from hybrid_gguf import hybrid_keys, interleaved
 
 # ggml_type and llama_ftype of ggml.h and llama.h
 FORMATS = {"q4_0": (2, 2), "q8_0": (8, 7), "q4_k_m": (None, 15), "q4_0_mix": (None, 2), "iq4_xs_mix": (None, 30), "q8_0_mix": (None, 7)}
@@ -51,7 +51,7 @@ def of_hybrid(name, values, config):
         return name, values + 1 if name.endswith("norm.weight") else values
     if member == "norm.weight":
         return name, values
-    return name.replace("dt_bias", "dt_proj.bias"), tiled(member, -np.exp(values) if member == "A_log" else values, config)
+    return name.replace("dt_bias", "dt_proj.bias"), interleaved(member, -np.exp(values) if member == "A_log" else values, config)
 
 
 def add_hybrid_keys(writer, config):

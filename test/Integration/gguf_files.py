@@ -18,7 +18,7 @@ import gguf
 import numpy as np
 
 from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, write_checkpoint
-from hybrid_gguf import hybrid_keys, tiled
+from hybrid_gguf import hybrid_keys, interleaved
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 checks = Checks()
@@ -193,7 +193,7 @@ def convert(name, raw, facts, config, rates):
     if member == "A_log":
         values = -rates[name]
     if member not in ("norm.weight", name):
-        values = tiled(member, values, config)
+        values = interleaved(member, values, config)
     elif member == name and name.endswith("norm.weight"):
         values = values + np.float32(1)
     return values.tobytes(), {"dtype": dtype, "shape": list(values.shape)}
