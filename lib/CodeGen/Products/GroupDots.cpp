@@ -35,12 +35,33 @@ GroupDots::GroupDots(const KernelInfo &kernel, const KernelSchedule &schedule,
 /// LLVM's models of CPUs take a prefetch for a load whose latency is to be
 /// hidden, and move all of a loop's to its front, where they delay its loads.
 void GroupDots::prefetch(Value line) {
-  if (schedule.prefetch == 0)
+  if (schedule.prefetch <= 1)
     return;
   if (schedule.streams > 0)
     b.keepLoadsInOrder();
-  b.prefetch(schedule.prefetch == 1 ? b.at(line, nextPanel)
-                                    : b.at(line, schedule.prefetch));
+  b.prefetch(b.at(line, schedule.prefetch));
+}
+
+/// The kernel's M tokens share the lines evenly, by tile and block: a core
+/// waits for few lines at once.
+void GroupDots::prefetchShare(const Tile &tile, Value block) {
+  if (schedule.prefetch != 1)
+    return;
+  const int64_t bytes =
+      kBlockGroups * panelGroupBytes(format) +
+      panelHeaderBytes(format) * kActivationBlock / weightBlock(format);
+  const int64_t tiles = kernel.m / schedule.tokens;
+  const auto lines = int64_t(llvm::divideCeil(
+      int64_t(tile.panels.size()) * bytes, ProductBuilder::kCacheLine * tiles));
+  // A call with more tokens has fetched all lines before its last tiles.
+  Value number = b.smaller(
+      arith::DivUIOp::create(b, tile.first, b.integer(schedule.tokens)),
+      b.integer(tiles - 1));
+  Value done = b.add(b.mul(number, activationBlocks()), block);
+  Value next = b.at(tile.panels.front().weights, nextPanel);
+  for (int64_t i = 0; i < lines; ++i)
+    b.prefetch(b.at(b.at(next, b.mul(done, lines * ProductBuilder::kCacheLine)),
+                    i * ProductBuilder::kCacheLine));
 }
 
 Value GroupDots::loadVector(Value chunks, int64_t chunk, int64_t v) {
@@ -151,6 +172,13 @@ Value GroupDots::lacking(Value activationSum, int64_t i) {
                b.constant(type, from));
 }
 
+/// A tile has 8 dots, x86-64's cores start two a cycle, and each takes four to
+/// five: in chains of a block of 128 they would wait. A core overlaps the short
+/// chains of two groups.
+bool GroupDots::shortChains() const {
+  return isa.arch == Arch::X86_64 && weightBlock(format) == kActivationBlock;
+}
+
 Value GroupDots::correction(OfToken activationSum, int64_t i) {
   if (unpack->range.bias == 0)
     return nullptr;
@@ -259,7 +287,8 @@ Values GroupDots::addWide(const Tile &tile, Value number, const GroupSpan &span,
     prefetch(headers.back());
   }
   // The sums of activations are carried behind those of accumulators.
-  Values carried = startSums(b.constant(integers(), 0), tile.size);
+  Value zero = b.constant(integers(), 0);
+  Values carried = startSums(zero, tile.size);
   const size_t behind = carried.size();
   carried.append(tile.tokens.size(), b.constant(b.getI32Type(), 0));
   overGroups(span, carried, [&](Value g) {
@@ -274,8 +303,14 @@ Values GroupDots::addWide(const Tile &tile, Value number, const GroupSpan &span,
       return b.at(b.at(headers[p], panelHeaderBytes(format)), offset);
     };
     addGroup({tile.panels.size(), tile.output, chunks, q,
-              [&](int64_t i, int64_t) { return sum(carried, integers(), i); },
-              [&](int64_t i, int64_t, Value dot) { setSum(carried, i, dot); }});
+              [&](int64_t i, int64_t) {
+                return shortChains() ? zero : sum(carried, integers(), i);
+              },
+              [&](int64_t i, int64_t, Value dot) {
+                if (shortChains())
+                  dot = b.add(sum(carried, integers(), i), dot);
+                setSum(carried, i, dot);
+              }});
   });
   auto sumOf = [&](size_t t) { return carried[behind + t]; };
   auto minimumSum = [&](int64_t i) { return forToken(integers(), sumOf, i); };
@@ -410,6 +445,7 @@ Values GroupDots::subBlockSums(const Tile &tile, Value block,
 /// acc = fma(t, d_a, acc) over an activation block.
 Values GroupDots::addBlock(const Tile &tile, Value block, ValueRange totals,
                            const GroupSpan &span) {
+  prefetchShare(tile, block);
   const Values t =
       scalesOf(format).hasSubBlocks() ? subBlockSums(tile, block, span)
       : weightBlock(format) == kGroup ? narrowSums(tile, span)
@@ -428,7 +464,11 @@ Values GroupDots::addBlock(const Tile &tile, Value block, ValueRange totals,
 SmallVector<Values> GroupDots::tileSums(ArrayRef<Panel> panels, Value output,
                                         ArrayRef<Value> tokens) {
   Value allGroups = groups(), blocks = activationBlocks();
-  Tile tile = {panels, output, {}, panels.size() * tokens.size() * vectors};
+  Tile tile = {panels,
+               output,
+               tokens.front(),
+               {},
+               panels.size() * tokens.size() * vectors};
   for (Value token : tokens)
     tile.tokens.push_back({b.at(q, b.mul(token, k)),
                            b.at(d, b.mul(b.mul(token, blocks), 4)),

@@ -107,12 +107,15 @@ private:
   /// What a tile multiplies.
   struct Tile {
     llvm::ArrayRef<Panel> panels;
-    Value output;
+    /// Its first output and token.
+    Value output, first;
     llvm::SmallVector<Activations> tokens;
     /// Number of accumulators.
     size_t size;
   };
 
+  /// Fetches this tile's share, in `block`, of the panels that are read next.
+  void prefetchShare(const Tile &tile, Value block);
   Values addBlock(const Tile &tile, Value block, ValueRange totals,
                   const GroupSpan &span);
   Values narrowSums(const Tile &tile, const GroupSpan &span);
@@ -126,6 +129,8 @@ private:
   Value subStart(OfToken activationSum, int64_t i, int64_t sub);
   void storeSubStarts(llvm::ArrayRef<Value> q);
   bool startsFromMagic() const;
+  /// Whether dots of a group do not go on from those of the group before.
+  bool shortChains() const;
   Value scaled(Value dot, llvm::function_ref<Value(int64_t i)> minimumSum,
                Value header, const Tile &tile, int64_t i, Value t);
   Value headerOf(const Panel &panel, Value block);

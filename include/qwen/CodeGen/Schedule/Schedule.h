@@ -29,8 +29,8 @@ struct KernelSchedule {
   /// fewest sums in registers. 0: all vectors process each activation together.
   int64_t inTurn = 0;
   /// Prefetch distance in bytes; 0 if the processor's own prefetcher suffices.
-  /// 1: the loops prefetch the panel, or in attention the page, that is read
-  /// next at the same place.
+  /// 1: each tile prefetches its share of the panels, or in attention of the
+  /// page, that are read next.
   int64_t prefetch = 0;
   /// Number of distant places in the panels of a call that the loops read in
   /// turn, one group of weights each: a core reads several streams faster than
