@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -266,12 +267,19 @@ QWEN_RUN(ShortConvolution) {
          });
 }
 QWEN_RUN(DeltaRule) {
-  constexpr int64_t keyDim = 128, elements = keyDim * kDeltaColumns;
-  std::vector<float> columns = floats(elements), scratch(2 * keyDim);
-  repeat(state, 2 * kFloat * elements, 4 * elements, [&] {
-    benchmark::DoNotOptimize(function(o.x.data(), o.w.data(), o.x.data(), 0.9f,
-                                      0.5f, keyDim, 0.1f, columns.data(),
-                                      o.y.data(), scratch.data()));
+  constexpr int64_t tokens = 256, keyDim = 128;
+  constexpr int64_t elements = keyDim * kDeltaColumns;
+  constexpr int64_t stride = 2 * keyDim + kDeltaColumns;
+  // As in a sequence's state, no vector crosses a line of the cache.
+  alignas(64) static std::array<float, elements> columns;
+  const std::vector<float> x = floats(tokens * stride);
+  const std::vector<float> gate(tokens, 0.5f);
+  std::vector<float> y(tokens * kDeltaColumns), scratch(4 * keyDim);
+  repeat(state, 2 * kFloat * elements * tokens, 4 * elements * tokens, [&] {
+    benchmark::DoNotOptimize(
+        function(x.data(), x.data() + keyDim, x.data() + 2 * keyDim, stride,
+                 gate.data(), 1, gate.data(), 1, tokens, keyDim, 0.1f,
+                 columns.data(), y.data(), kDeltaColumns, scratch.data()));
   });
 }
 #undef QWEN_RUN

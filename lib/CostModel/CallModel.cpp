@@ -10,9 +10,16 @@ using namespace qwen;
 
 /// The value of a size in a call.
 static uint64_t valueOf(SizeRole role, CallSize size) {
-  if (role == SizeRole::Length)
+  switch (role) {
+  case SizeRole::Length:
     return static_cast<uint64_t>(size.n);
-  return role == SizeRole::Queries ? static_cast<uint64_t>(size.queries) : 1;
+  case SizeRole::Queries:
+    return static_cast<uint64_t>(size.queries);
+  case SizeRole::Tokens:
+    return static_cast<uint64_t>(size.tokens);
+  default:
+    return 1;
+  }
 }
 
 /// Arguments in the order of the signature, without floats, which have
@@ -97,12 +104,13 @@ double qwen::modelCall(const CpuModel &cpu,
 KernelRate qwen::modelDeltaRule(const CpuModel &cpu,
                                 llvm::ArrayRef<MachineInstruction> body,
                                 const KernelInfo &kernel, int64_t keyDim) {
+  const CallSize size = {.n = keyDim, .tokens = kModelledTokens};
   Trace bound;
   for (const MachineInstruction *instruction :
-       executeCall(cpu, body, argumentsOf(kernel, {keyDim})))
+       executeCall(cpu, body, argumentsOf(kernel, size)))
     if (isBound(cpu, *instruction))
       bound.push_back(instruction);
-  const int64_t macs = 4 * kDeltaColumns * keyDim;
-  return {macs, modelCall(cpu, body, kernel, {keyDim}),
+  const int64_t macs = 4 * kDeltaColumns * keyDim * size.tokens;
+  return {macs, modelCall(cpu, body, kernel, size),
           double(macs) / cpu.leastCycles(bound)};
 }

@@ -58,23 +58,32 @@ static float chains(const std::vector<float> &x, const float *column) {
   return (chain[0] + chain[2]) + (chain[1] + chain[3]);
 }
 
-int32_t numerics::deltaRule(const float *q, const float *k, const float *v,
-                            float decay, float beta, int64_t keyDim,
+int64_t numerics::deltaRule(const float *q, const float *k, const float *v,
+                            int64_t stride, const float *decay,
+                            int64_t decayStride, const float *beta,
+                            int64_t betaStride, int64_t tokens, int64_t keyDim,
                             float scale, float *state, float *y,
-                            float * /*scratch*/) {
-  const std::vector<float> query = normed(q, keyDim, scale);
-  const std::vector<float> key = normed(k, keyDim, 1);
-  for (int64_t j = 0; j < kDeltaColumns; ++j) {
-    float *column = state + j / 16 * 16 * keyDim + j % 16;
-    const float old = decay * chains(key, column);
-    const float change = beta * (v[j] - old);
-    for (size_t i = 0; i < key.size(); ++i) {
-      float &s = column[16 * i];
-      s = std::fma(key[i], change, decay * s);
+                            int64_t resultStride, float * /*scratch*/) {
+  for (int64_t token = 0; token < tokens; ++token) {
+    const std::vector<float> query = normed(q + token * stride, keyDim, scale);
+    const std::vector<float> key = normed(k + token * stride, keyDim, 1);
+    const float decays = decay[token * decayStride];
+    float *read = y + token * resultStride;
+    for (int64_t j = 0; j < kDeltaColumns; ++j) {
+      float *column = state + j / 16 * 16 * keyDim + j % 16;
+      const float old = decays * chains(key, column);
+      const float change =
+          beta[token * betaStride] * (v[token * stride + j] - old);
+      for (size_t i = 0; i < key.size(); ++i) {
+        float &s = column[16 * i];
+        s = std::fma(key[i], change, decays * s);
+      }
+      read[j] = chains(query, column);
     }
-    y[j] = chains(query, column);
+    if (checkFinite(read, kDeltaColumns))
+      return token;
   }
-  return checkFinite(y, kDeltaColumns);
+  return tokens;
 }
 
 void numerics::sigmoidGate(const float *x, const float *gate, int64_t n,

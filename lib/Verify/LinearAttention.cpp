@@ -78,53 +78,61 @@ void verify::checkKernel(Cases &cases,
         checkConvolution(cases, of, random, n, n + other, tokens);
 }
 
-namespace {
-/// What a kernel of the gated delta rule writes.
-struct Stepped {
-  Guarded<float> state, y, scratch;
-  int32_t flag = 0;
-};
-} // namespace
-
-/// Runs some tokens, one after another. The last one has `last` in its value of
-/// some column.
+/// Runs some tokens in one call. A value of one of them may be `bad`.
 static void checkRule(Cases &cases, const Compared<KernelOp::DeltaRule> &of,
-                      Random &random, int64_t keyDim, Values kind, float last) {
+                      Random &random, int64_t keyDim, int64_t tokens,
+                      Values kind, float bad) {
   const auto scale =
       static_cast<float>(1 / std::sqrt(static_cast<double>(keyDim)));
-  const Guarded<float> state = random.floats(kDeltaColumns * keyDim);
-  const Guarded<float> none(kDeltaColumns, kNaN), scratch(2 * keyDim, kNaN);
-  Stepped found = {state, none, scratch}, needed = {state, none, scratch};
-  constexpr int64_t kTokens = 3;
-  for (int64_t token = 0; token < kTokens; ++token) {
-    const Guarded<float> q = random.floats(keyDim, kind),
-                         k = random.floats(keyDim, kind);
-    Guarded<float> v = random.floats(kDeltaColumns, kind);
-    const float decay = 1 - std::fabs(random.uniform()) / 4;
-    const float beta = std::fabs(random.uniform());
-    if (token == kTokens - 1 && last != 0)
-      v[random.below(kDeltaColumns)] = last;
-    cases.start("key_dim ", keyDim, ", values ", valuesName(kind), ", token ",
-                token, token == kTokens - 1 && last != 0 ? ", too large" : "");
-    const auto step = [&](DeltaRuleFn *fn, Stepped &to) {
-      to.flag = fn(q.data(), k.data(), v.data(), decay, beta, keyDim, scale,
-                   to.state.data(), to.y.data(), to.scratch.data());
-    };
-    step(of.kernel, found);
-    step(of.reference, needed);
-    cases.expectFlag(found.flag, needed.flag);
-    if (needed.flag != 0)
-      return;
-    cases.expectSame(found.y, needed.y, "y");
-    cases.expectSame(found.state, needed.state, "state");
+  const int64_t stride = 2 * keyDim + kDeltaColumns + 4;
+  const int64_t resultStride = kDeltaColumns + 8;
+  const int64_t decayStride = 2, betaStride = 3;
+  Guarded<float> x = random.floats(tokens * stride - 4, kind);
+  Guarded<float> decay = random.floats((tokens - 1) * decayStride + 1),
+                 beta = random.floats((tokens - 1) * betaStride + 1);
+  for (float &value : decay)
+    value = 1 - std::fabs(value) / 4;
+  for (float &value : beta)
+    value = std::fabs(value);
+  Guarded<float> state = random.floats(kDeltaColumns * keyDim);
+  Guarded<float> y((tokens - 1) * resultStride + kDeltaColumns, kNaN);
+  Guarded<float> stateNeeded(state), needed(y), scratch(4 * keyDim, kNaN);
+  const int64_t badToken = random.below(tokens);
+  if (bad != 0)
+    x[badToken * stride + 2 * keyDim + random.below(kDeltaColumns)] = bad;
+  const auto run = [&](DeltaRuleFn *fn, float *before, float *to) {
+    return fn(x.data(), x.data() + keyDim, x.data() + 2 * keyDim, stride,
+              decay.data(), decayStride, beta.data(), betaStride, tokens,
+              keyDim, scale, before, to, resultStride, scratch.data());
+  };
+  cases.start("key_dim ", keyDim, ", tokens ", tokens, ", values ",
+              valuesName(kind), bad != 0 ? ", too large in token " : "",
+              bad != 0 ? std::to_string(badToken) : "");
+  const int64_t finite = run(of.kernel, state.data(), y.data());
+  const int64_t finiteNeeded =
+      run(of.reference, stateNeeded.data(), needed.data());
+  if (finite != finiteNeeded)
+    cases.fail("the first token that is not finite is " +
+               std::to_string(finite) + " when the reference has " +
+               std::to_string(finiteNeeded));
+  if (finite == tokens) {
+    cases.expectSame(state, stateNeeded, "state");
+  } else {
+    // The results of that token and those after it are unspecified.
+    std::fill(y.begin() + finite * resultStride, y.end(), kNaN);
+    std::fill(needed.begin() + finite * resultStride, needed.end(), kNaN);
   }
+  cases.expectSame(y, needed, "y");
 }
 
 void verify::checkKernel(Cases &cases,
                          const Compared<KernelOp::DeltaRule> &of) {
   Random random(23);
   for (int64_t keyDim : {32, 64, 96, 128, 256})
-    for (Values kind : kValues)
-      for (float last : {0.0f, kMax, kInf, kNaN})
-        checkRule(cases, of, random, keyDim, kind, last);
+    for (Values kind : kValues) {
+      for (int64_t tokens : {1, 2, 3, 16})
+        checkRule(cases, of, random, keyDim, tokens, kind, 0);
+      for (float bad : {kMax, kInf, kNaN})
+        checkRule(cases, of, random, keyDim, 3, kind, bad);
+    }
 }

@@ -83,9 +83,10 @@ std::vector<Expected> Layer::run(int64_t tokens, Random &random) const {
       const float *q = mixed.data() + head / sharing % keyHeads * keyDim;
       const float *v = mixed.data() + 2 * keyHeads * keyDim + column;
       const auto at = static_cast<size_t>(head);
-      numerics::deltaRule(q, q + keyHeads * keyDim, v, decay[at], beta[at],
-                          keyDim, queryScale(), state.data() + column * keyDim,
-                          token.output.data() + column, nullptr);
+      numerics::deltaRule(q, q + keyHeads * keyDim, v, 0, &decay[at], 0,
+                          &beta[at], 0, 1, keyDim, queryScale(),
+                          state.data() + column * keyDim,
+                          token.output.data() + column, 0, nullptr);
     }
     result.push_back(std::move(token));
   }
@@ -169,33 +170,38 @@ TEST(LinearAttention, IsThatOfEachTokenAlone) {
   }
 }
 
+/// Two sequences of two tokens. The second token of the first overflows where
+/// its beta is 2.
 TEST(LinearAttention, FlagsAStateThatIsNotFinite) {
-  constexpr int64_t kDim = 32;
+  constexpr int64_t kDim = 32, kInput = 3 * kDim, kTokens = 4;
   Memory image, arena;
-  Values token(size_t{3 * kDim}, 1);
-  token.back() = 3e38f;
-  const int64_t input = arena.add(token), decay = arena.add(Values{1}),
-                beta = arena.add(Values{2}), output = arena.reserve(kDim);
-  alignas(64) float state[kDim * kDim] = {};
-  auto *base = reinterpret_cast<uint8_t *>(state);
-  const int32_t zero = 0;
-  DriverCall call(equalShares(1), 1, 5);
+  Values tokens(size_t{kTokens * kInput}, 1);
+  tokens[2 * kInput - 1] = 3e38f;
+  const int64_t input = arena.add(tokens),
+                decay = arena.add(Values(size_t{kTokens}, 1)),
+                beta = arena.add(Values{0.5f, 2, 0.5f, 0.5f}),
+                output = arena.reserve(kTokens * kDim);
+  alignas(64) float states[2][kDim * kDim] = {};
+  auto *base = reinterpret_cast<uint8_t *>(states);
+  const int32_t sequences[] = {0, 0, 1, 1};
+  DriverCall call(equalShares(1), kTokens, 5);
   call.context.arena = arena.at<uint8_t>(0);
   call.context.caches = &base;
-  call.context.sequences = call.context.positions = &zero;
+  call.context.sequences = sequences;
   float scratch[deltaRuleScratch(kDim)];
   const auto run = [&] {
-    qwenDriverDeltaRule(&call.context, 0, input, 3 * kDim, decay, 1, beta, 1,
-                        output, kDim, 0, /*op=*/4, 0, sizeof(state), 1, kDim, 1,
-                        kDim, 1, 1, scratch, numerics::deltaRule);
+    qwenDriverDeltaRule(&call.context, 0, input, kInput, decay, 1, beta, 1,
+                        output, kDim, 0, /*op=*/4, 0, sizeof(states[0]), 1,
+                        kDim, 1, kDim, 1, 1, scratch, numerics::deltaRule);
   };
   run();
-  EXPECT_EQ(call.flags[0], 4u);
-  *arena.at(beta) = 0.5f;
-  std::ranges::fill(state, 0.0f);
-  call.flags[0] = kNoFlag;
+  EXPECT_EQ(call.flags, (std::vector<uint32_t>{kNoFlag, 4, kNoFlag, kNoFlag}));
+  arena.at(beta)[1] = 0.5f;
+  for (auto &state : states)
+    std::ranges::fill(state, 0.0f);
+  std::ranges::fill(call.flags, kNoFlag);
   run();
-  EXPECT_EQ(call.flags[0], kNoFlag);
+  EXPECT_EQ(call.flags, std::vector<uint32_t>(size_t{kTokens}, kNoFlag));
 }
 
 TEST(LinearAttention, GatesAttention) {

@@ -157,8 +157,8 @@ TEST_F(ElfMappingTest, NamesTheVersionThatDiffers) {
       "; recompile the model with the qwen-opt of this version";
   check(&ArtifactHeader::formatVersion, 99,
         " has format version 99 when this program reads 1" + remedy);
-  check(&ArtifactHeader::kernelAbiVersion, 8,
-        " has kernel ABI version 8 when this program reads 7" + remedy);
+  check(&ArtifactHeader::kernelAbiVersion, 9,
+        " has kernel ABI version 9 when this program reads 8" + remedy);
   check(&ArtifactHeader::contextSize, 8,
         " has context size 8 when this program reads 160" + remedy);
   check(&ArtifactHeader::arch, 9, " is damaged: its architecture is number 9");

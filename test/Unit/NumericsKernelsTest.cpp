@@ -530,8 +530,8 @@ TEST(DeltaRule, IsThatOfDoublePrecision) {
                              v = random.values(valueDim);
     const float decay = 1 - std::fabs(random.value()) * 0.2f;
     const float beta = std::fabs(random.value());
-    ref::deltaRule(q.data(), k.data(), v.data(), decay, beta, keyDim, 0.125f,
-                   state.data(), read.data(), nullptr);
+    ref::deltaRule(q.data(), k.data(), v.data(), 0, &decay, 0, &beta, 0, 1,
+                   keyDim, 0.125f, state.data(), read.data(), 0, nullptr);
     const auto expected = deltaRule(q, k, v, decay, beta, exact);
     for (size_t j = 0; j < read.size(); ++j) {
       worst = std::max(worst, std::fabs(read[j] - expected[j]));

@@ -213,9 +213,9 @@ Values ReferenceSequence::applyDeltaRule(const ReferenceDeltaRule &delta,
     const float *k = q + keyHeads * keyDim;
     const float *v = qkv.data() + 2 * keyHeads * keyDim + column;
     const auto at = static_cast<size_t>(head);
-    numerics::deltaRule(q, k, v, decay[at], beta[at], keyDim, scale,
-                        state.heads.data() + column * keyDim, o.data() + column,
-                        nullptr);
+    numerics::deltaRule(q, k, v, 0, &decay[at], 0, &beta[at], 0, 1, keyDim,
+                        scale, state.heads.data() + column * keyDim,
+                        o.data() + column, 0, nullptr);
   }
   return swiGlu(delta.z.times(x), normed(o, delta.norm, model.eps));
 }

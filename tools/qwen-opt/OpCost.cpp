@@ -219,8 +219,11 @@ std::vector<Calls> callsOf<KernelOp::ShortConvolution>(const Token &token) {
 /// cycles for each element of a state with any number of them.
 template <>
 std::vector<Calls> callsOf<KernelOp::DeltaRule>(const Token &token) {
-  constexpr int64_t keyDim = 128, macs = 4 * kDeltaColumns * keyDim;
-  return {{{keyDim}, static_cast<double>(token.work.macs) / macs}};
+  constexpr int64_t keyDim = 128;
+  const int64_t tokens = std::min(token.step.tokens, kModelledTokens);
+  const int64_t macs = 4 * kDeltaColumns * keyDim * tokens;
+  return {{{.n = keyDim, .tokens = tokens},
+           static_cast<double>(token.work.macs) / static_cast<double>(macs)}};
 }
 
 OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,

@@ -8,13 +8,18 @@
 
 namespace qwen {
 
-/// Sizes of a call: SizeRole::Length and SizeRole::Queries.
+/// Sizes of a call: SizeRole::Length, SizeRole::Queries and SizeRole::Tokens.
 struct CallSize {
   int64_t n;
   int64_t queries = 1;
+  int64_t tokens = 1;
 
   auto operator<=>(const CallSize &) const = default;
 };
+
+/// Tokens of a modelled call of the gated delta rule for a prompt. With more, a
+/// token takes as many cycles.
+inline constexpr int64_t kModelledTokens = 8;
 
 /// The instructions that a call executes, in order. `arguments` are its integer
 /// arguments: the first are in registers, the others on the stack. A branch
@@ -32,8 +37,9 @@ Trace executeCall(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body,
 double modelCall(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body,
                  const KernelInfo &kernel, CallSize size);
 
-/// A call of `kernel`, of the gated delta rule, for a key of `keyDim` values.
-/// The peak is that of its multiplications, loads and stores alone.
+/// A call of `kernel`, of the gated delta rule, for kModelledTokens tokens and
+/// a key of `keyDim` values. The peak is that of its multiplications, loads and
+/// stores alone.
 KernelRate modelDeltaRule(const CpuModel &cpu,
                           llvm::ArrayRef<MachineInstruction> body,
                           const KernelInfo &kernel, int64_t keyDim);

@@ -191,6 +191,7 @@ QWEN_INLINE static void storeColumns(float *at, int64_t distance,
   }
 }
 
+namespace {
 /// Four values that rows are multiplied with. NEON multiplies with a lane of a
 /// register; other instruction sets take each value from memory.
 template <int64_t Count> struct Factors {
@@ -207,81 +208,156 @@ template <> struct Factors<8> {
   QWEN_INLINE float operator[](int64_t i) const { return values[i]; }
 };
 
-/// Adds up next(i, j, xs, ys, chain) for i of [0, n) in four chains j = i mod
-/// 4; xs and ys are the factors from i - j on. LLVM would not keep an array of
-/// chains in registers.
-template <int64_t Count, typename Next>
-QWEN_INLINE static Columns<Count> sumInChains(const float *x, const float *y,
-                                              int64_t n, const Next &next) {
+/// A sum over the rows of a state in four chains: row i is in chain i mod 4.
+/// LLVM would not keep an array of chains in registers.
+template <int64_t Count> struct Chains {
   Columns<Count> a = 0, b = 0, c = 0, d = 0;
-  for (int64_t i = 0; i < n; i += 4) {
-    const Factors<Count> xs(x + i), ys(y + i);
-    a = next(i, 0, xs, ys, a);
-    b = next(i + 1, 1, xs, ys, b);
-    c = next(i + 2, 2, xs, ys, c);
-    d = next(i + 3, 3, xs, ys, d);
-  }
-  return (a + c) + (b + d);
-}
 
-/// One token of some columns of a state, whose blocks are [keyDim][16]. Returns
-/// what the query reads.
-template <int64_t Count>
-QWEN_INLINE static Columns<Count>
-stepColumns(const float *q, const float *k, Columns<Count> v, float decay,
-            float beta, int64_t keyDim, float *state) {
+  QWEN_INLINE Columns<Count> sum() const { return (a + c) + (b + d); }
+};
+
+/// Some columns of a state, whose blocks are [keyDim][16].
+template <int64_t Count> struct State {
   using Values = Columns<Count>;
-  using Four = Factors<Count>;
-  const int64_t distance = keyDim * kVector;
-  const auto row = [&](int64_t i) __attribute__((always_inline)) {
-    return loadColumns<Count>(state + i * kVector, distance);
-  };
-  const Values old =
-      decay * sumInChains<Count>(
-                  k, k, keyDim,
-                  [&](int64_t i, int64_t j, const Four &keys, const Four &,
-                      Values chain) __attribute__((always_inline)) {
-                    return fma(Values(keys[j]), row(i), chain);
-                  });
-  const Values change = beta * (v - old);
-  return sumInChains<Count>(
-      k, q, keyDim,
-      [&](int64_t i, int64_t j, const Four &keys, const Four &queries,
-          Values chain) __attribute__((always_inline)) {
-        const Values s = fma(Values(keys[j]), change, decay * row(i));
-        storeColumns<Count>(state + i * kVector, distance, s);
-        return fma(Values(queries[j]), s, chain);
-      });
-}
 
-/// Steps all columns, `Count` of them side by side.
-template <int64_t Count>
-QWEN_INLINE static void stepAll(const float *query, const float *key,
-                                const float *v, float decay, float beta,
-                                int64_t keyDim, float *state, float *y) {
-  for (int64_t j = 0; j < kDeltaColumns; j += Count)
-    storeColumns<Count>(
-        y + j, kVector,
-        stepColumns<Count>(
-            query, key, loadColumns<Count>(v + j, kVector), decay, beta, keyDim,
-            state + j / kVector * kVector * keyDim + j % kVector));
-}
+  float *at;
+  int64_t keyDim;
+
+  QWEN_INLINE Values row(int64_t i) const {
+    return loadColumns<Count>(at + i * kVector, keyDim * kVector);
+  }
+  QWEN_INLINE void setRow(int64_t i, Values values) const {
+    storeColumns<Count>(at + i * kVector, keyDim * kVector, values);
+  }
+
+  /// What it has for a key.
+  QWEN_INLINE Values read(const float *key) const {
+    Chains<Count> chains;
+    for (int64_t i = 0; i < keyDim; i += 4) {
+      const Factors<Count> keys(key + i);
+      chains.a = fma(Values(keys[0]), row(i), chains.a);
+      chains.b = fma(Values(keys[1]), row(i + 1), chains.b);
+      chains.c = fma(Values(keys[2]), row(i + 2), chains.c);
+      chains.d = fma(Values(keys[3]), row(i + 3), chains.d);
+    }
+    return chains.sum();
+  }
+
+  /// Decays it and adds `change` for a key. Returns what it then has for the
+  /// query. With ReadsNext, `next` becomes what it has for the next token's
+  /// key, so that each row is loaded once for a token.
+  template <bool ReadsNext>
+  QWEN_INLINE Values step(const float *query, const float *key,
+                          const float *nextKey, float decay, Values change,
+                          Values &next) const {
+    Chains<Count> reads, nexts;
+    for (int64_t i = 0; i < keyDim; i += 4) {
+      const Factors<Count> keys(key + i), queries(query + i),
+          nextKeys(nextKey + i);
+      const auto stepRow =
+          [&](int64_t j, Values &readChain,
+              Values &nextChain) __attribute__((always_inline)) {
+            const Values s = fma(Values(keys[j]), change, decay * row(i + j));
+            setRow(i + j, s);
+            readChain = fma(Values(queries[j]), s, readChain);
+            if constexpr (ReadsNext)
+              nextChain = fma(Values(nextKeys[j]), s, nextChain);
+          };
+      stepRow(0, reads.a, nexts.a);
+      stepRow(1, reads.b, nexts.b);
+      stepRow(2, reads.c, nexts.c);
+      stepRow(3, reads.d, nexts.d);
+    }
+    next = nexts.sum();
+    return reads.sum();
+  }
+};
+
+/// The arguments of qwenCppDeltaRule.
+struct DeltaTokens {
+  const float *q, *k, *v;
+  int64_t stride;
+  const float *decay;
+  int64_t decayStride;
+  const float *beta;
+  int64_t betaStride;
+  int64_t tokens, keyDim;
+  float scale;
+  float *state, *y;
+  int64_t resultStride;
+  float *scratch;
+
+  /// The normed query of a token, and behind it the key. Those of two tokens in
+  /// turn are kept.
+  QWEN_INLINE float *headsOf(int64_t token) const {
+    return scratch + token % 2 * 2 * keyDim;
+  }
+  QWEN_INLINE void norm(int64_t token) const {
+    normHead(q + token * stride, keyDim, scale, headsOf(token));
+    normHead(k + token * stride, keyDim, 1, headsOf(token) + keyDim);
+  }
+
+  /// Steps all columns by a token, `Count` of them side by side. With
+  /// ReadsNext, a step also reads the state for the next token's key; `olds`
+  /// holds that until the next step.
+  template <int64_t Count, bool ReadsNext>
+  QWEN_INLINE void step(int64_t token, float *olds) const {
+    const float *query = headsOf(token), *key = query + keyDim;
+    const float *nextKey = headsOf(token + 1) + keyDim;
+    const float decays = decay[token * decayStride];
+    for (int64_t j = 0; j < kDeltaColumns; j += Count) {
+      const State<Count> columns = {
+          state + j / kVector * kVector * keyDim + j % kVector, keyDim};
+      Columns<Count> old = ReadsNext && token != 0
+                               ? loadColumns<Count>(olds + j, kVector)
+                               : columns.read(key);
+      const Columns<Count> change =
+          beta[token * betaStride] *
+          (loadColumns<Count>(v + token * stride + j, kVector) - decays * old);
+      const Columns<Count> read =
+          ReadsNext && token + 1 < tokens
+              ? columns.template step<true>(query, key, nextKey, decays, change,
+                                            old)
+              : columns.template step<false>(query, key, nextKey, decays,
+                                             change, old);
+      storeColumns<Count>(olds + j, kVector, old);
+      storeColumns<Count>(y + token * resultStride + j, kVector, read);
+    }
+  }
+
+  template <int64_t Count, bool ReadsNext> QWEN_INLINE int64_t run() const {
+    float olds[kDeltaColumns];
+    int64_t finite = tokens;
+    norm(0);
+    for (int64_t token = 0; token < tokens; ++token) {
+      // The next norms do not wait for this token's step.
+      if (token + 1 < tokens)
+        norm(token + 1);
+      step<Count, ReadsNext>(token, olds);
+      Integers isBad = 0;
+      for (int64_t j = 0; j < kDeltaColumns; j += kVector)
+        isBad |= notFinite(load(y + token * resultStride + j));
+      finite = std::min(finite, __builtin_reduce_or(isBad) ? token : tokens);
+    }
+    return finite;
+  }
+};
+} // namespace
 
 /// Two registers of columns have eight chains, which hide the latency of fma.
-int32_t qwenCppDeltaRule(const float *q, const float *k, const float *v,
-                         float decay, float beta, int64_t keyDim, float scale,
-                         float *state, float *y, float *scratch) {
-  float *query = scratch, *key = scratch + keyDim;
-  normHead(q, keyDim, scale, query);
-  normHead(k, keyDim, 1, key);
+/// The 16 registers of AVX2 hold the chains of one sum only.
+int64_t qwenCppDeltaRule(const float *q, const float *k, const float *v,
+                         int64_t stride, const float *decay,
+                         int64_t decayStride, const float *beta,
+                         int64_t betaStride, int64_t tokens, int64_t keyDim,
+                         float scale, float *state, float *y,
+                         int64_t resultStride, float *scratch) {
+  const DeltaTokens call = {
+      q,      k,      v,     stride, decay, decayStride,  beta,   betaStride,
+      tokens, keyDim, scale, state,  y,     resultStride, scratch};
   if (qwenLanes == 4)
-    stepAll<8>(query, key, v, decay, beta, keyDim, state, y);
-  else if (qwenLanes == 8)
-    stepAll<16>(query, key, v, decay, beta, keyDim, state, y);
-  else
-    stepAll<32>(query, key, v, decay, beta, keyDim, state, y);
-  Integers isBad = 0;
-  for (int64_t j = 0; j < kDeltaColumns; j += kVector)
-    isBad |= notFinite(load(y + j));
-  return __builtin_reduce_or(isBad) != 0;
+    return call.run<8, true>();
+  if (qwenLanes == 8)
+    return call.run<16, false>();
+  return call.run<32, true>();
 }

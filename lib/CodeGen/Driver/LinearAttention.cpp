@@ -21,6 +21,18 @@ QWEN_ENTRY void qwen::qwenDriverDeltaGates(
   });
 }
 
+/// Calls compute(first, count) for consecutive tokens of a sequence.
+template <typename Compute>
+QWEN_SPECIALISED static void forSequences(const Context *context,
+                                          const Compute &compute) {
+  for (int64_t token = 0, end; token < context->tokens; token = end) {
+    for (end = token + 1; end < context->tokens; ++end)
+      if (context->sequences[end] != context->sequences[token])
+        break;
+    compute(token, end - token);
+  }
+}
+
 /// A unit is up to 64 channels of all tokens: a token's are side by side in
 /// memory.
 QWEN_ENTRY void qwen::qwenDriverShortConvolution(
@@ -31,16 +43,13 @@ QWEN_ENTRY void qwen::qwenDriverShortConvolution(
   constexpr int64_t most = 64;
   forUnits(context, thread, ceilDiv(channels, most), [&](int64_t unit) {
     const int64_t first = unit * most;
-    for (int64_t token = 0, end; token < context->tokens; token = end) {
-      for (end = token + 1; end < context->tokens; ++end)
-        if (context->sequences[end] != context->sequences[token])
-          break;
+    forSequences(context, [&](int64_t token, int64_t tokens) {
       kernel(arenaAt(context, in) + token * inStride + first, inStride,
-             weightsAt(context, weight) + first * kConvolutionTaps, end - token,
+             weightsAt(context, weight) + first * kConvolutionTaps, tokens,
              std::min(channels - first, most), channels,
              stateAt(context, token, cache, cacheStride, layer) + first,
              arenaAt(context, out) + token * stride + first, stride);
-    }
+    });
   });
 }
 
@@ -57,17 +66,18 @@ QWEN_ENTRY void qwen::qwenDriverDeltaRule(
   const int64_t keys = keyHeads * keyDim;
   forUnits(context, thread, heads * unitsOfHead, [&](int64_t unit) {
     const int64_t head = unit / unitsOfHead, column = unit * kDeltaColumns;
-    for (int64_t token = 0; token < context->tokens; ++token) {
+    forSequences(context, [&](int64_t token, int64_t tokens) {
       const float *x = arenaAt(context, in) + token * inStride;
       const float *q = x + head / sharing % keyHeads * keyDim;
-      flag(context, token, op,
-           kernel(q, q + keys, x + 2 * keys + column,
-                  arenaAt(context, decay)[token * decayStride + head],
-                  arenaAt(context, beta)[token * betaStride + head], keyDim,
-                  scale,
-                  stateAt(context, token, cache, cacheStride, layer) +
-                      column * keyDim,
-                  arenaAt(context, out) + token * stride + column, scratch));
-    }
+      const int64_t finite = kernel(
+          q, q + keys, x + 2 * keys + column, inStride,
+          arenaAt(context, decay) + token * decayStride + head, decayStride,
+          arenaAt(context, beta) + token * betaStride + head, betaStride,
+          tokens, keyDim, scale,
+          stateAt(context, token, cache, cacheStride, layer) + column * keyDim,
+          arenaAt(context, out) + token * stride + column, stride, scratch);
+      if (finite < tokens)
+        flag(context, token + finite, op, 1);
+    });
   });
 }

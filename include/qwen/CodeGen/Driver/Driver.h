@@ -143,8 +143,9 @@ void qwenDriverDeltaRule(const Context *context, int32_t thread, int64_t in,
                          int64_t sharing, float scale, float *scratch,
                          DeltaRuleFn *kernel);
 
-/// Floats of `scratch` that qwenDriverDeltaRule needs: a query and a key.
-constexpr int64_t deltaRuleScratch(int64_t keyDim) { return 2 * keyDim; }
+/// Floats of `scratch` that qwenDriverDeltaRule needs: the queries and keys of
+/// two tokens.
+constexpr int64_t deltaRuleScratch(int64_t keyDim) { return 4 * keyDim; }
 
 /// The product of all tokens with `panels` panels, plus bias and residual,
 /// which may be absent. residual and out have the same stride. `tiles` come
