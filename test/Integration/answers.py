@@ -26,15 +26,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSWERS = pathlib.Path(__file__).with_name("answers.json")
 CHECKPOINTS = {
     "qwen2": ROOT / "test/Inputs/checkpoints/qwen2-untied-bf16-sharded",
-    "stories": ROOT / "models/stories",
-    "qwen3": ROOT / "test/Inputs/checkpoints/qwen3-tied-bf16",
     "qwen3_5": ROOT / "test/Inputs/checkpoints/qwen3_5-bf16",
+    "qwen3": ROOT / "test/Inputs/checkpoints/qwen3-tied-bf16",
+    "stories": ROOT / "models/stories",
     "qwen1": ROOT / "test/Inputs/checkpoints/qwen1-bf16",
 }
 # Qwen 1 with positions for the longest prompt.
 CHANGES = {"qwen1": {"seq_length": 128}}
-# The first three share all formats and machines among them. qwen3_5 runs every format here and one a machine, qwen1 one
-# everywhere: what is new in them knows no format.
+# The first three share all formats and machines among them. stories, which is ten times as large, runs every format here and one a
+# machine, qwen1 one everywhere: what is new in it knows no format.
 SAMPLED = list(CHECKPOINTS)[:3]
 WEIGHTS = weight_formats()
 KV = ("f16", "f32")
