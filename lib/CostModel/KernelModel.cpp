@@ -183,17 +183,18 @@ static Trace blockPass(const ControlFlow &flow, const CpuModel &cpu,
                        const KernelSchedule &schedule) {
   const size_t hot = findHotLoop(flow, cpu, macs);
   const LoopNest nest = loopNest(kernel, schedule);
-  if (nest != LoopNest::Dots && nest != LoopNest::UnpackOnce)
+  const bool areTiles = nest == LoopNest::Dots || nest == LoopNest::Strips;
+  if (!areTiles && nest != LoopNest::UnpackOnce)
     return flow.execute(hot, {});
   const int64_t passes = kBlockGroups / schedule.unroll;
   // If one pass takes all groups of a block, the hot loop is the loop over
   // blocks.
-  if (nest == LoopNest::Dots && passes == 1)
+  if (areTiles && passes == 1)
     return flow.execute(hot, {});
   const std::optional<size_t> block = findBlockLoop(flow, hot);
   if (!block)
     throw Error("there is no loop over blocks");
-  if (nest == LoopNest::Dots) {
+  if (areTiles) {
     // Each stream has its own loop over groups.
     std::map<size_t, int64_t> counts;
     for (const auto &[head, body] : flow.loops())

@@ -25,7 +25,8 @@ struct KernelRate {
 /// fmas). If the loop around it widens scales, the model covers that whole loop
 /// over blocks: loads, unpacking, scales, the update after the block, stores.
 /// For kernels that unpack weights once for many tokens, it covers one strip of
-/// tokens and the schedule's panels. Branches go as in a long product. Throws
+/// tokens and the schedule's panels; on x86, where a strip has many tiles, only
+/// a tile. Branches go as in a long product. Throws
 /// Error if there is no such loop.
 KernelRate modelKernel(const CpuModel &cpu,
                        llvm::ArrayRef<MachineInstruction> body,

@@ -131,16 +131,19 @@ struct WideningDot : Dot {
 };
 
 struct Maddubs final : WideningDot {
-  using WideningDot::WideningDot;
+  Maddubs(ProductBuilder &b, VectorType type, Value start,
+          const ByteRange &weights, Value factor)
+      : WideningDot(b, type, nullptr, weights), factor(factor) {
+    if (start)
+      state = {start};
+  }
 
   // Products are added in pairs, which never saturate: they are at most
   // 2 * 128 * 127 in magnitude.
   void step(Value w, Value x, int64_t) override {
     if (weights.least < 0) {
-      // |w| as unsigned, and w's sign on x.
-      Value no = b.constant(b.getI1Type(), 0);
-      Value magnitude = b.intrinsic(w.getType(), "llvm.abs", {w, no});
-      x = b.intrinsic(w.getType(), "llvm.x86.avx2.psign.b", {x, w});
+      Value magnitude = magnitudes(b, w);
+      x = withSigns(b, x, w);
       w = magnitude;
     }
     addStep({b.intrinsic(b.vector(16, b.getI16Type()),
@@ -155,9 +158,12 @@ struct Maddubs final : WideningDot {
   }
 
   Value widen(Value halves) override {
-    return b.intrinsic(type, "llvm.x86.avx2.pmadd.wd",
-                       {halves, b.constant(halves.getType(), 1)});
+    return b.intrinsic(
+        type, "llvm.x86.avx2.pmadd.wd",
+        {halves, factor ? factor : b.constant(halves.getType(), 1)});
   }
+
+  const Value factor;
 };
 
 struct Smull final : WideningDot {
@@ -195,12 +201,22 @@ struct Smull final : WideningDot {
 };
 } // namespace
 
+Value qwen::magnitudes(ProductBuilder &b, Value w) {
+  return b.intrinsic(w.getType(), "llvm.abs",
+                     {w, b.constant(b.getI1Type(), 0)});
+}
+
+Value qwen::withSigns(ProductBuilder &b, Value x, Value w) {
+  return b.intrinsic(x.getType(), "llvm.x86.avx2.psign.b", {x, w});
+}
+
 std::unique_ptr<Dot> qwen::makeDot(ProductBuilder &b, const IsaInfo &isa,
-                                   const ByteRange &weights, Value start) {
+                                   const ByteRange &weights, Value start,
+                                   Value factor) {
   const VectorType type = b.vector(isa.lanes, b.getI32Type());
   switch (isa.dot.kind) {
   case DotKind::Maddubs:
-    return std::make_unique<Maddubs>(b, type, start, weights);
+    return std::make_unique<Maddubs>(b, type, start, weights, factor);
   case DotKind::Vpdpbusd:
     return std::make_unique<Vpdpbusd>(b, type, start);
   case DotKind::Smull:

@@ -34,9 +34,16 @@ public:
 };
 
 /// The dots of `isa` with weights of this range, to which `start` (i32 for each
-/// output) is added; null is zero.
+/// output) is added; null is zero. Maddubs multiplies them with `factor` (i16,
+/// twice for each output), in the instruction that widens sums; null is 1.
 std::unique_ptr<Dot> makeDot(ProductBuilder &b, const IsaInfo &isa,
-                             const ByteRange &weights, Value start);
+                             const ByteRange &weights, Value start,
+                             Value factor = nullptr);
+
+/// |w| of bytes, of -128 as an unsigned 128, and x with the signs of w, on x86:
+/// products of the two are those of w and x.
+Value magnitudes(ProductBuilder &b, Value w);
+Value withSigns(ProductBuilder &b, Value x, Value w);
 
 } // namespace qwen
 

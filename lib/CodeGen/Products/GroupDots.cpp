@@ -255,7 +255,7 @@ Values GroupDots::narrowSums(const Tile &tile, const GroupSpan &span) {
       prefetch(headers[p]);
       return b.at(headers[p], panelHeaderBytes(format));
     };
-    addGroup({tile.panels.size(), tile.output, chunks, q,
+    addGroup({g, tile.panels.size(), tile.output, chunks, q,
               [&](int64_t i, int64_t) { return correction(sumOf, i); },
               [&](int64_t i, int64_t, Value dot) {
                 setSum(carried, i,
@@ -302,7 +302,7 @@ Values GroupDots::addWide(const Tile &tile, Value number, const GroupSpan &span,
     auto chunks = [&](size_t p) {
       return b.at(b.at(headers[p], panelHeaderBytes(format)), offset);
     };
-    addGroup({tile.panels.size(), tile.output, chunks, q,
+    addGroup({g, tile.panels.size(), tile.output, chunks, q,
               [&](int64_t i, int64_t) {
                 return shortChains() ? zero : sum(carried, integers(), i);
               },
@@ -326,9 +326,9 @@ Values GroupDots::addWide(const Tile &tile, Value number, const GroupSpan &span,
   return t;
 }
 
-/// Integers of sub-block `j`, for each vector of the tile.
-Values GroupDots::subIntegersOf(Value header, int64_t number, Value j,
-                                const Tile &tile) {
+Values GroupDots::subIntegersOf(const Tile &tile, Value header, int64_t number,
+                                Value, Value inBlock, int64_t sub) {
+  Value j = b.add(b.mul(inBlock, subDots), b.integer(sub));
   return subIntegers(b, format, header, number, j, tile.output, vectors, lanes);
 }
 
@@ -368,12 +368,12 @@ Values GroupDots::subMinimums(const Tile &tile, ArrayRef<Value> headers,
                               Value first, const GroupSpan &span) {
   Values carried(tile.size, b.constant(integers(), 0));
   overGroups(span, carried, [&](Value g) {
-    Value j = arith::SubIOp::create(b, g, first);
+    Value inBlock = arith::SubIOp::create(b, g, first);
     Values sums, minimums;
     for (const Activations &token : tile.tokens)
       sums.push_back(activationSum(token, g));
     for (Value header : headers)
-      minimums.append(subIntegersOf(header, 1, j, tile));
+      minimums.append(subIntegersOf(tile, header, 1, g, inBlock, 0));
     for (auto [i, sum] : llvm::enumerate(carried)) {
       Value minimum = forOutputs(
           minimums[panelOf(int64_t(i)) * vectors + i % vectors], int64_t(i));
@@ -418,18 +418,21 @@ Values GroupDots::subBlockSums(const Tile &tile, Value block,
     auto scaleOf = [&](int64_t i, int64_t sub) {
       Values &scales = integersOf[panelOf(i) * subDots + sub];
       if (scales.empty())
-        scales =
-            subIntegersOf(headers[panelOf(i)], 0,
-                          b.add(b.mul(inBlock, subDots), b.integer(sub)), tile);
+        scales = subIntegersOf(tile, headers[panelOf(i)], 0, g, inBlock, sub);
       return forOutputs(scales[i % vectors], i);
     };
-    addGroup({tile.panels.size(), tile.output, chunks, q,
-              [&](int64_t i, int64_t sub) { return subStart(sumOf, i, sub); },
+    addGroup({g, tile.panels.size(), tile.output, chunks, q,
+              [&](int64_t i, int64_t sub) {
+                return scalesDots() ? sum(carried, integers(), i)
+                                    : subStart(sumOf, i, sub);
+              },
               [&](int64_t i, int64_t sub, Value dot) {
                 setSum(carried, i,
-                       b.add(sum(carried, integers(), i),
-                             b.mul(dot, scaleOf(i, sub))));
-              }});
+                       scalesDots() ? dot
+                                    : b.add(sum(carried, integers(), i),
+                                            b.mul(dot, scaleOf(i, sub))));
+              },
+              scaleOf});
   });
   Values minimums, t;
   if (scalesOf(format).hasMinimum())
@@ -461,8 +464,8 @@ Values GroupDots::addBlock(const Tile &tile, Value block, ValueRange totals,
   return result;
 }
 
-SmallVector<Values> GroupDots::tileSums(ArrayRef<Panel> panels, Value output,
-                                        ArrayRef<Value> tokens) {
+GroupDots::Tile GroupDots::tileOf(ArrayRef<Panel> panels, Value output,
+                                  ArrayRef<Value> tokens) {
   Value allGroups = groups(), blocks = activationBlocks();
   Tile tile = {panels,
                output,
@@ -473,24 +476,31 @@ SmallVector<Values> GroupDots::tileSums(ArrayRef<Panel> panels, Value output,
     tile.tokens.push_back({b.at(q, b.mul(token, k)),
                            b.at(d, b.mul(b.mul(token, blocks), 4)),
                            b.at(sums, b.mul(b.mul(token, allGroups), 4))});
+  return tile;
+}
+
+Values GroupDots::addBlocks(const Tile &tile, Values totals, Value first,
+                            Value last, int64_t each) {
+  return b.loop(first, last, 1, totals, [&](Value block, ValueRange before) {
+    Value group = b.mul(block, kBlockGroups);
+    Value end = b.add(group, b.integer(kBlockGroups));
+    if (each == 1)
+      end = b.smaller(groups(), end);
+    return addBlock(tile, block, before, {group, end, each});
+  });
+}
+
+SmallVector<Values> GroupDots::tileSums(ArrayRef<Panel> panels, Value output,
+                                        ArrayRef<Value> tokens) {
+  const Tile tile = tileOf(panels, output, tokens);
   Values totals(tile.size, b.zeros(floats()));
-  auto addBlocks = [&](Value first, Value last, int64_t each) {
-    totals =
-        b.loop(first, last, 1, totals, [&](Value block, ValueRange before) {
-          Value group = b.mul(block, kBlockGroups);
-          Value end = b.add(group, b.integer(kBlockGroups));
-          if (each == 1)
-            end = b.smaller(allGroups, end);
-          return addBlock(tile, block, before, {group, end, each});
-        });
-  };
   Value done = b.integer(0);
   if (schedule.unroll > 1) {
-    Value whole = b.shiftRight(allGroups, 2);
-    addBlocks(done, whole, schedule.unroll);
+    Value whole = b.shiftRight(groups(), 2);
+    totals = addBlocks(tile, totals, done, whole, schedule.unroll);
     done = whole;
   }
-  addBlocks(done, blocks, 1);
+  totals = addBlocks(tile, totals, done, activationBlocks(), 1);
   SmallVector<Values> tiles;
   for (size_t p = 0; p < panels.size(); ++p)
     tiles.emplace_back(ArrayRef(totals).slice(p * tile.size / panels.size(),

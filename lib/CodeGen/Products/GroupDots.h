@@ -24,6 +24,8 @@ protected:
 
   /// One group of 32 in several panels.
   struct Group {
+    /// Of the groups along K.
+    Value number;
     size_t panels;
     /// The first output of the tile, and where the chunks begin in a panel.
     Value output;
@@ -34,14 +36,44 @@ protected:
     /// receiver of its sum.
     llvm::function_ref<Value(int64_t i, int64_t sub)> start;
     llvm::function_ref<void(int64_t i, int64_t sub, Value dot)> use;
+    /// Null, or the sub-scales that dot `sub` of accumulator i is multiplied
+    /// with, where scalesDots().
+    llvm::function_ref<Value(int64_t i, int64_t sub)> scale = nullptr;
+  };
+  /// Where quantized activations of a token are.
+  struct Activations {
+    Value q, d, sums;
+  };
+  /// What a tile multiplies.
+  struct Tile {
+    llvm::ArrayRef<Panel> panels;
+    /// Its first output and token.
+    Value output, first;
+    llvm::SmallVector<Activations> tokens;
+    /// Number of accumulators.
+    size_t size;
   };
   /// Emits the dots of a group.
   virtual void addGroup(const Group &group);
 
   llvm::SmallVector<Values> tileSums(llvm::ArrayRef<Panel> panels, Value output,
                                      llvm::ArrayRef<Value> tokens) override;
+  Tile tileOf(llvm::ArrayRef<Panel> panels, Value output,
+              llvm::ArrayRef<Value> tokens);
+  /// `totals` after activation blocks [first, last), of which all but the last
+  /// of the matrix have all groups. An iteration of the loop over groups has
+  /// `each`.
+  Values addBlocks(const Tile &tile, Values totals, Value first, Value last,
+                   int64_t each);
 
   virtual bool held() const { return false; }
+  /// Whether addGroup() multiplies dots with sub-scales, and these start from
+  /// the sums of the groups before.
+  virtual bool scalesDots() const { return false; }
+  /// Integer `number` of sub-block `sub` of group g, the group `inBlock` of the
+  /// block of weights with this header, for each vector of the tile.
+  virtual Values subIntegersOf(const Tile &tile, Value header, int64_t number,
+                               Value g, Value inBlock, int64_t sub);
   /// The values of accumulators that loops over groups carry: here all, in
   /// HeldOrder none.
   virtual Values startSums(Value zero, size_t count) {
@@ -84,6 +116,7 @@ protected:
   std::unique_ptr<Dot> dotFrom(Value start) {
     return makeDot(b, isa, unpack->range, start);
   }
+  Value headerOf(const Panel &panel, Value block);
   /// Calls body(part) for the parts of codes that dot `sub` of a group takes.
   void overParts(int64_t sub, llvm::function_ref<void(int64_t)> body) const {
     const int64_t count = unpack->parts / subDots;
@@ -100,20 +133,6 @@ protected:
   mlir::VectorType integers() { return b.vector(lanes, b.getI32Type()); }
 
 private:
-  /// Where quantized activations of a token are.
-  struct Activations {
-    Value q, d, sums;
-  };
-  /// What a tile multiplies.
-  struct Tile {
-    llvm::ArrayRef<Panel> panels;
-    /// Its first output and token.
-    Value output, first;
-    llvm::SmallVector<Activations> tokens;
-    /// Number of accumulators.
-    size_t size;
-  };
-
   /// Fetches this tile's share, in `block`, of the panels that are read next.
   void prefetchShare(const Tile &tile, Value block);
   Values addBlock(const Tile &tile, Value block, ValueRange totals,
@@ -125,7 +144,6 @@ private:
   Values subBlockSums(const Tile &tile, Value block, const GroupSpan &span);
   Values subMinimums(const Tile &tile, llvm::ArrayRef<Value> headers,
                      Value first, const GroupSpan &span);
-  Values subIntegersOf(Value header, int64_t number, Value j, const Tile &tile);
   Value subStart(OfToken activationSum, int64_t i, int64_t sub);
   void storeSubStarts(llvm::ArrayRef<Value> q);
   bool startsFromMagic() const;
@@ -133,7 +151,6 @@ private:
   bool shortChains() const;
   Value scaled(Value dot, llvm::function_ref<Value(int64_t i)> minimumSum,
                Value header, const Tile &tile, int64_t i, Value t);
-  Value headerOf(const Panel &panel, Value block);
   Value activationSum(const Activations &token, Value g);
 
   /// What dots of biased bytes of sub-blocks of 16 start from, for each token

@@ -1,56 +1,13 @@
 //===- HeldOrder.cpp - Dots in the order of their code --------------------===//
 //
-// GroupDots where registers are short: code runs in the order in which it is
-// emitted, with the sums of a block on the stack, where a group reads and
-// writes each once. A tile's sums and dots fill all registers of AVX2. LLVM
-// moves loads ahead and reorders additions, so it would also keep activations
-// in registers.
+// HeldOrder.h says why.
 //
 //===----------------------------------------------------------------------===//
 
-#include "GroupDots.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include <algorithm>
+#include "HeldOrder.h"
 
 using namespace qwen;
 using namespace mlir;
-
-namespace {
-class HeldOrder final : public GroupDots {
-public:
-  HeldOrder(const KernelInfo &kernel, const KernelSchedule &schedule,
-            ModuleOp module)
-      : GroupDots(kernel, schedule, module),
-        memory(b.scratch(std::max<int64_t>(schedule.streams, 1) *
-                             schedule.tokens * vectors * bytes,
-                         bytes)) {}
-
-private:
-  void addGroup(const Group &group) override;
-  void addChunk(ArrayRef<Value> panels, int64_t chunk, int64_t sub,
-                ArrayRef<Value> q, ArrayRef<std::unique_ptr<Dot>> dots);
-
-  bool held() const override { return true; }
-  Values startSums(Value zero, size_t count) override {
-    Values carried;
-    for (size_t i = 0; i < count; ++i)
-      setSum(carried, int64_t(i), zero);
-    return carried;
-  }
-  // Volatile, or LLVM would have the sums in registers.
-  Value sum(const Values &, VectorType type, int64_t i) override {
-    return LLVM::LoadOp::create(b, type, b.at(memory, i * bytes), bytes,
-                                /*isVolatile=*/true);
-  }
-  void setSum(Values &, int64_t i, Value value) override {
-    LLVM::StoreOp::create(b, value, b.at(memory, i * bytes), bytes,
-                          /*isVolatile=*/true);
-  }
-
-  const int64_t bytes = 4 * lanes;
-  Value memory;
-};
-} // namespace
 
 /// Adds one chunk of a group to dots `sub` of all panels. The chunks of panel p
 /// begin at panels[p].

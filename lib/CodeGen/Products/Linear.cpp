@@ -176,7 +176,6 @@ void TileOrder::emitPanels(ArrayRef<Value> numbers, Value stride) {
          [&](Value output) { emitTiles(panels, output); });
 }
 
-/// The tiles of the panels' outputs from `output` on.
 void TileOrder::emitTiles(ArrayRef<Panel> panels, Value output) {
   b.loop(b.integer(0), m, schedule.tokens, [&](Value first) {
     Values tokens;

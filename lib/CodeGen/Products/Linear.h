@@ -94,6 +94,8 @@ protected:
   virtual llvm::SmallVector<Values> tileSums(llvm::ArrayRef<Panel> panels,
                                              Value output,
                                              llvm::ArrayRef<Value> tokens) = 0;
+  /// The tiles of the panels' outputs from `output` on.
+  virtual void emitTiles(llvm::ArrayRef<Panel> panels, Value output);
 
   const int64_t lanes = isa.lanes;
   /// Bytes from a panel to the one that the loops read next at its place.
@@ -107,7 +109,6 @@ protected:
 private:
   Value emitTogether(Value first, int64_t count, bool neighbours, Value stride);
   void emitPanels(llvm::ArrayRef<Value> numbers, Value stride);
-  void emitTiles(llvm::ArrayRef<Panel> panels, Value output);
 };
 
 } // namespace qwen

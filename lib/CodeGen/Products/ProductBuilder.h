@@ -140,7 +140,7 @@ private:
 using Emitter = void(const KernelInfo &kernel, const KernelSchedule &schedule,
                      mlir::ModuleOp module);
 Emitter emitAttention, emitChains, emitGroupDots, emitPairDots, emitHeldOrder,
-    emitUnpackOnce, emitAmx;
+    emitStripDots, emitUnpackOnce, emitAmx;
 
 } // namespace qwen
 

@@ -36,6 +36,8 @@ void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
     if (holdsOrder(kernel, schedule))
       return emitHeldOrder(kernel, schedule, module);
     return emitGroupDots(kernel, schedule, module);
+  case LoopNest::Strips:
+    return emitStripDots(kernel, schedule, module);
   case LoopNest::UnpackOnce:
     return emitUnpackOnce(kernel, schedule, module);
   case LoopNest::Amx:

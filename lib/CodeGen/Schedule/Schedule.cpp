@@ -82,6 +82,13 @@ static bool unpacksOnce(KernelIsa isa) {
   return kind == DotKind::Sdot || kind == DotKind::Smmla;
 }
 
+/// What StripDots.cpp has code for: a panel has two vectors, and a call several
+/// tiles.
+static bool hasStrips(const KernelInfo &kernel) {
+  const IsaInfo &isa = isaInfo(kernel.isa);
+  return isa.arch == Arch::X86_64 && isa.lanes == 8 && kernel.m > 4;
+}
+
 LoopNest qwen::loopNest(const KernelInfo &kernel,
                         const KernelSchedule &schedule) {
   if (!isLinear(kernel.op))
@@ -90,6 +97,8 @@ LoopNest qwen::loopNest(const KernelInfo &kernel,
     return LoopNest::Chains;
   if (isaInfo(kernel.isa).dot.kind == DotKind::TileDot)
     return LoopNest::Amx;
+  if (schedule.strip > 0 && hasStrips(kernel))
+    return LoopNest::Strips;
   return schedule.strip > 0 && unpacksOnce(kernel.isa) ? LoopNest::UnpackOnce
                                                        : LoopNest::Dots;
 }
@@ -157,7 +166,8 @@ static std::vector<int64_t> stripChoices(const KernelInfo &kernel,
   if (nest == LoopNest::Amx)
     return doubling(kernel.m, 1024);
   std::vector<int64_t> values = {0};
-  if (kernel.op == KernelOp::LinearQ8 && unpacksOnce(kernel.isa))
+  if (kernel.op == KernelOp::LinearQ8 &&
+      (unpacksOnce(kernel.isa) || hasStrips(kernel)))
     for (int64_t strip = 8; strip <= 256; strip *= 2)
       if (strip % kernel.m == 0)
         values.push_back(strip);
@@ -204,6 +214,14 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &kernel,
     if (is(&KernelSchedule::vectors))
       return doubling(1, widest);
     break;
+  case LoopNest::Strips:
+    if (is(&KernelSchedule::vectors))
+      return {widest};
+    if (is(&KernelSchedule::unroll))
+      return {1};
+    if (is(&KernelSchedule::prefetch))
+      return {0, 1};
+    [[fallthrough]];
   case LoopNest::Amx:
     if (is(&KernelSchedule::depth))
       return doubling(8, 64);
@@ -214,7 +232,8 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &kernel,
   if (is(&KernelSchedule::cached))
     return doubling(8192, 4 << 20);
   if (is(&KernelSchedule::reused) &&
-      (nest == LoopNest::Chains || nest == LoopNest::Dots))
+      (nest == LoopNest::Chains || nest == LoopNest::Dots ||
+       nest == LoopNest::Strips))
     return doubling(8192, 4 << 20);
   return {0};
 }

@@ -67,7 +67,9 @@ enum class LoopNest : uint8_t {
   Chains,
   /// GroupDots.cpp, PairDots.cpp, HeldOrder.cpp: each tile unpacks weights.
   Dots,
-  /// UnpackOnce.cpp: many tokens share unpacked weights.
+  /// StripDots.cpp: tiles of a strip of tokens share unpacked weights.
+  Strips,
+  /// UnpackOnce.cpp: likewise, with a block of weights at a time.
   UnpackOnce,
   /// Amx.cpp.
   Amx,
