@@ -25,7 +25,7 @@ GroupDots::GroupDots(const KernelInfo &kernel, const KernelSchedule &schedule,
                      ModuleOp module)
     : TileOrder(kernel, schedule, module, ByteForm::Biased) {
   if (subDots > 1 && unpack->range.bias != 0)
-    subStarts = b.scratch(schedule.tokens * kGroup);
+    subStarts = b.scratch(schedule.tokens * kActivationBlock);
 }
 
 //===----------------------------------------------------------------------===//
@@ -332,47 +332,42 @@ Values GroupDots::subIntegersOf(const Tile &tile, Value header, int64_t number,
   return subIntegers(b, format, header, number, j, tile.output, vectors, lanes);
 }
 
-/// Stores what the dots of the sub-blocks of 16 of a group start from: -bias *
-/// the sum of their activations, for each token.
-void GroupDots::storeSubStarts(ArrayRef<Value> q) {
-  const IsaInfo &isa = isaInfo(KernelIsa::AVXVNNI);
+Value GroupDots::subStartsOf(const IsaInfo &isa, Value q) {
   const int64_t bias = unpack->range.bias;
-  const VectorType bytes = b.vector(kGroup, b.getI8Type());
-  for (auto [t, from] : llvm::enumerate(q)) {
-    std::unique_ptr<Dot> dot = makeDot(b, isa, {1, 0, bias, bias}, nullptr);
-    dot->step(b.constant(bytes, bias), b.load(bytes, from), 0);
-    // Sums of 4 values, of which 128 bits are a sub-block.
-    Value sums = dot->finish();
-    for (int64_t distance : {1, 2}) {
-      SmallVector<int64_t> order;
-      for (int64_t lane = 0; lane < isa.lanes; ++lane)
-        order.push_back(lane ^ distance);
-      sums = b.add(sums, vector::ShuffleOp::create(b, sums, sums, order));
-    }
-    b.store(arith::SubIOp::create(b, b.constant(sums.getType(), 0), sums),
-            b.at(subStarts, int64_t(t) * kGroup));
+  const VectorType bytes = b.vector(4 * isa.lanes, b.getI8Type());
+  std::unique_ptr<Dot> dot = makeDot(b, isa, {1, 0, bias, bias}, nullptr);
+  dot->step(b.constant(bytes, bias), b.load(bytes, q), 0);
+  // Sums of 4 values, of which 128 bits are a sub-block.
+  Value sums = dot->finish();
+  for (int64_t distance : {1, 2}) {
+    SmallVector<int64_t> order;
+    for (int64_t lane = 0; lane < isa.lanes; ++lane)
+      order.push_back(lane ^ distance);
+    sums = b.add(sums, vector::ShuffleOp::create(b, sums, sums, order));
   }
+  return arith::SubIOp::create(b, b.constant(sums.getType(), 0), sums);
 }
 
 /// What dot `sub` of accumulator `i` in a group starts from.
 Value GroupDots::subStart(OfToken activationSum, int64_t i, int64_t sub) {
   if (!subStarts)
     return correction(activationSum, i);
-  Value from = b.at(subStarts, int64_t(tokenOf(i)) * kGroup + sub * kGroup / 2);
+  Value from = b.at(subStarts,
+                    int64_t(tokenOf(i)) * kActivationBlock + sub * kGroup / 2);
   return b.splat(integers(), b.load(b.getI32Type(), from));
 }
 
 /// The sums of activations times the minimums' integers of their sub-blocks,
-/// for each accumulator. `first` is the first group of a block of weights.
-Values GroupDots::subMinimums(const Tile &tile, ArrayRef<Value> headers,
-                              Value first, const GroupSpan &span) {
+/// for each accumulator.
+Values GroupDots::subMinimums(const Tile &tile, const SubBlocks &in,
+                              const GroupSpan &span) {
   Values carried(tile.size, b.constant(integers(), 0));
   overGroups(span, carried, [&](Value g) {
-    Value inBlock = arith::SubIOp::create(b, g, first);
+    Value inBlock = arith::SubIOp::create(b, g, in.first);
     Values sums, minimums;
     for (const Activations &token : tile.tokens)
       sums.push_back(activationSum(token, g));
-    for (Value header : headers)
+    for (Value header : in.headers)
       minimums.append(subIntegersOf(tile, header, 1, g, inBlock, 0));
     for (auto [i, sum] : llvm::enumerate(carried)) {
       Value minimum = forOutputs(
@@ -385,31 +380,35 @@ Values GroupDots::subMinimums(const Tile &tile, ArrayRef<Value> headers,
   return carried;
 }
 
-/// t where sub-blocks of a block multiply its scales with integers: products of
-/// these with dots are added as integers.
-Values GroupDots::subBlockSums(const Tile &tile, Value block,
-                               const GroupSpan &span) {
+GroupDots::SubBlocks GroupDots::subBlocks(const Tile &tile, Value block) {
   const int64_t groups = weightBlock(format) / kGroup;
   Value number =
       b.shiftRight(block, std::countr_zero(uint64_t(groups / kBlockGroups)));
-  Value first = b.mul(number, groups);
-  Values headers;
+  SubBlocks in = {{}, b.mul(number, groups)};
   for (const Panel &panel : tile.panels) {
-    headers.push_back(headerOf(panel, number));
+    in.headers.push_back(headerOf(panel, number));
     for (int64_t line = 0; line < panelHeaderBytes(format);
          line += ProductBuilder::kCacheLine)
-      prefetch(b.at(headers.back(), line));
+      prefetch(b.at(in.headers.back(), line));
   }
+  return in;
+}
+
+Values GroupDots::subBlockSums(const Tile &tile, Value block,
+                               const GroupSpan &span) {
+  const SubBlocks in = subBlocks(tile, block);
   Values carried = startSums(b.constant(integers(), 0), tile.size);
   overGroups(span, carried, [&](Value g) {
-    Value inBlock = arith::SubIOp::create(b, g, first);
+    Value inBlock = arith::SubIOp::create(b, g, in.first);
     Values q;
     for (const Activations &token : tile.tokens)
       q.push_back(b.at(token.q, b.mul(g, kGroup)));
     if (subStarts)
-      storeSubStarts(q);
+      for (auto [t, from] : llvm::enumerate(q))
+        b.store(subStartsOf(isaInfo(KernelIsa::AVXVNNI), from),
+                b.at(subStarts, int64_t(t) * kActivationBlock));
     auto chunks = [&](size_t p) {
-      return b.at(b.at(headers[p], panelHeaderBytes(format)),
+      return b.at(b.at(in.headers[p], panelHeaderBytes(format)),
                   b.mul(inBlock, panelGroupBytes(format)));
     };
     auto sumOf = [&](size_t t) { return activationSum(tile.tokens[t], g); };
@@ -418,7 +417,8 @@ Values GroupDots::subBlockSums(const Tile &tile, Value block,
     auto scaleOf = [&](int64_t i, int64_t sub) {
       Values &scales = integersOf[panelOf(i) * subDots + sub];
       if (scales.empty())
-        scales = subIntegersOf(tile, headers[panelOf(i)], 0, g, inBlock, sub);
+        scales =
+            subIntegersOf(tile, in.headers[panelOf(i)], 0, g, inBlock, sub);
       return forOutputs(scales[i % vectors], i);
     };
     addGroup({g, tile.panels.size(), tile.output, chunks, q,
@@ -436,11 +436,11 @@ Values GroupDots::subBlockSums(const Tile &tile, Value block,
   });
   Values minimums, t;
   if (scalesOf(format).hasMinimum())
-    minimums = subMinimums(tile, headers, first, span);
+    minimums = subMinimums(tile, in, span);
   for (auto [i, dot] : llvm::enumerate(allSums(carried, integers(), tile.size)))
     t.push_back(scaled(
         dot, [&](int64_t i) { return minimums[i]; },
-        headers[panelOf(int64_t(i))], tile, int64_t(i),
+        in.headers[panelOf(int64_t(i))], tile, int64_t(i),
         b.zeros(floats(), -0.0f)));
   return t;
 }

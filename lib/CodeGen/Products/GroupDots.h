@@ -1,6 +1,7 @@
 //===- GroupDots.h - The order of tiles of integer dots ---------*- C++ -*-===//
 //
-// The loop nest Dots, and what PairDots.cpp and HeldOrder.cpp change of it.
+// The loop nest Dots, and what PairDots.cpp, HeldOrder.cpp, StripDots.cpp and
+// BlockOrder.cpp change of it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -52,6 +53,13 @@ protected:
     llvm::SmallVector<Activations> tokens;
     /// Number of accumulators.
     size_t size;
+  };
+  /// Where the sub-blocks of an activation block are.
+  struct SubBlocks {
+    /// Of the block of weights, in each panel.
+    Values headers;
+    /// The first group of the block of weights.
+    Value first;
   };
   /// Emits the dots of a group.
   virtual void addGroup(const Group &group);
@@ -109,6 +117,19 @@ protected:
   /// Fetches the chunks of a group that begin at `chunks`, as far as those of
   /// step `chunk` are new.
   void prefetchChunk(Value chunks, int64_t chunk);
+  /// t of each accumulator where sub-blocks of a block multiply its scales with
+  /// integers: products of these with dots are added as integers.
+  virtual Values subBlockSums(const Tile &tile, Value block,
+                              const GroupSpan &span);
+  /// Those of activation block `block`.
+  SubBlocks subBlocks(const Tile &tile, Value block);
+  /// What dots of biased bytes of sub-blocks of 16 start from, -bias * the sum
+  /// of their activations, four times each: of as many activations from `q` on
+  /// as a vector of `isa` has bytes.
+  Value subStartsOf(const IsaInfo &isa, Value q);
+  Value scaled(Value dot, llvm::function_ref<Value(int64_t i)> minimumSum,
+               Value header, const Tile &tile, int64_t i, Value t);
+  Value activationSum(const Activations &token, Value g);
   /// Start value `i * subDots + sub` is that of dot `sub` of accumulator `i`.
   Values startsOf(const Group &group);
   void addPanels(const Group &group, size_t first, size_t count, int64_t sub,
@@ -123,6 +144,10 @@ protected:
     for (int64_t part = sub * count; part < (sub + 1) * count; ++part)
       body(part);
   }
+
+  /// Memory for subStartsOf() of a block, kActivationBlock bytes for each token
+  /// of the tile; null without a bias or sub-blocks of 16.
+  Value subStarts;
 
   /// Dots of an accumulator in a group.
   const int64_t subDots = dotsOfGroup(format);
@@ -141,21 +166,12 @@ private:
   Values wideSums(const Tile &tile, Value block, const GroupSpan &span);
   Values addWide(const Tile &tile, Value number, const GroupSpan &span,
                  const Values &before);
-  Values subBlockSums(const Tile &tile, Value block, const GroupSpan &span);
-  Values subMinimums(const Tile &tile, llvm::ArrayRef<Value> headers,
-                     Value first, const GroupSpan &span);
+  Values subMinimums(const Tile &tile, const SubBlocks &in,
+                     const GroupSpan &span);
   Value subStart(OfToken activationSum, int64_t i, int64_t sub);
-  void storeSubStarts(llvm::ArrayRef<Value> q);
   bool startsFromMagic() const;
   /// Whether dots of a group do not go on from those of the group before.
   bool shortChains() const;
-  Value scaled(Value dot, llvm::function_ref<Value(int64_t i)> minimumSum,
-               Value header, const Tile &tile, int64_t i, Value t);
-  Value activationSum(const Activations &token, Value g);
-
-  /// What dots of biased bytes of sub-blocks of 16 start from, for each token
-  /// of the tile, where bytes are biased.
-  Value subStarts;
 };
 
 } // namespace qwen

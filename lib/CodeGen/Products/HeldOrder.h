@@ -12,7 +12,6 @@
 #define QWEN_LIB_CODEGEN_PRODUCTS_HELDORDER_H
 
 #include "GroupDots.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include <algorithm>
 
 namespace qwen {
@@ -39,14 +38,11 @@ protected:
       setSum(carried, int64_t(i), zero);
     return carried;
   }
-  // Volatile, or LLVM would have the sums in registers.
   Value sum(const Values &, mlir::VectorType type, int64_t i) override {
-    return mlir::LLVM::LoadOp::create(b, type, b.at(memory, i * bytes), bytes,
-                                      /*isVolatile=*/true);
+    return b.loadKept(type, b.at(memory, i * bytes));
   }
   void setSum(Values &, int64_t i, Value value) override {
-    mlir::LLVM::StoreOp::create(b, value, b.at(memory, i * bytes), bytes,
-                                /*isVolatile=*/true);
+    b.storeKept(value, b.at(memory, i * bytes));
   }
 
 private:

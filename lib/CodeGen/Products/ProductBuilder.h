@@ -49,6 +49,14 @@ public:
   /// LLVM moves no load past this point, from where it would spill the value.
   /// It emits no instruction.
   void keepLoadsInOrder();
+  /// LLVM computes `values` here, before all dots and loads that follow, so
+  /// that these need no registers yet. It emits no instruction. Vectors of
+  /// AVX-512.
+  void keepOrder(llvm::MutableArrayRef<Value> values);
+  /// Loads and stores that stay in memory, from where LLVM would take them into
+  /// registers.
+  Value loadKept(Type type, Value pointer);
+  void storeKept(Value value, Value pointer);
   /// Hides the origin of `value` from LLVM, so that LLVM does not rewrite its
   /// uses. A vector of x86.
   Value opaque(Value value);
@@ -140,7 +148,7 @@ private:
 using Emitter = void(const KernelInfo &kernel, const KernelSchedule &schedule,
                      mlir::ModuleOp module);
 Emitter emitAttention, emitChains, emitGroupDots, emitPairDots, emitHeldOrder,
-    emitStripDots, emitUnpackOnce, emitAmx;
+    emitBlockOrder, emitStripDots, emitUnpackOnce, emitAmx;
 
 } // namespace qwen
 

@@ -20,6 +20,15 @@ static bool holdsOrder(const KernelInfo &kernel,
          schedule.inTurn == 0 && (schedule.tokens > 1 || schedule.streams > 1);
 }
 
+/// Whether a tile multiplies an activation block at once, in the order of the
+/// code.
+static bool takesBlocks(const KernelInfo &kernel,
+                        const KernelSchedule &schedule) {
+  return kernel.isa == KernelIsa::AVX512VNNI && schedule.vectors == 2 &&
+         schedule.unroll == kBlockGroups &&
+         scalesOf(*weightFormat(kernel.format)).hasSubBlocks();
+}
+
 void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
                        ModuleOp module) {
   if (kernel.provider() != KernelProvider::MLIR)
@@ -35,6 +44,8 @@ void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
       return emitPairDots(kernel, schedule, module);
     if (holdsOrder(kernel, schedule))
       return emitHeldOrder(kernel, schedule, module);
+    if (takesBlocks(kernel, schedule))
+      return emitBlockOrder(kernel, schedule, module);
     return emitGroupDots(kernel, schedule, module);
   case LoopNest::Strips:
     return emitStripDots(kernel, schedule, module);
@@ -107,6 +118,40 @@ Value ProductBuilder::scratch(int64_t bytes, int64_t alignment) {
 
 void ProductBuilder::keepLoadsInOrder() {
   LLVM::FenceOp::create(*this, LLVM::AtomicOrdering::seq_cst, "singlethread");
+}
+
+void ProductBuilder::keepOrder(MutableArrayRef<Value> values) {
+  SmallVector<Type> types;
+  std::string results, operands;
+  for (auto [i, value] : llvm::enumerate(values)) {
+    types.push_back(value.getType());
+    results += i == 0 ? "=v" : ",=v";
+    operands += "," + std::to_string(i);
+  }
+  Value all = LLVM::InlineAsmOp::create(
+                  *this, LLVM::LLVMStructType::getLiteral(getContext(), types),
+                  ValueRange(values), /*asm_string=*/"",
+                  /*constraints=*/results + operands, /*has_side_effects=*/true,
+                  /*is_align_stack=*/false, LLVM::TailCallKind::None,
+                  LLVM::AsmDialectAttr(), ArrayAttr())
+                  .getRes();
+  for (auto [i, value] : llvm::enumerate(values))
+    value = LLVM::ExtractValueOp::create(*this, all, int64_t(i));
+}
+
+static unsigned wholeAlignment(Type type) {
+  const auto vector = dyn_cast<VectorType>(type);
+  return naturalAlignment(type) * (vector ? vector.getNumElements() : 1);
+}
+
+Value ProductBuilder::loadKept(Type type, Value pointer) {
+  return LLVM::LoadOp::create(*this, type, pointer, wholeAlignment(type),
+                              /*isVolatile=*/true);
+}
+
+void ProductBuilder::storeKept(Value value, Value pointer) {
+  LLVM::StoreOp::create(*this, value, pointer, wholeAlignment(value.getType()),
+                        /*isVolatile=*/true);
 }
 
 Value ProductBuilder::opaque(Value value) {

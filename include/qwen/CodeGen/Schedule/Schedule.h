@@ -65,7 +65,8 @@ enum class LoopNest : uint8_t {
   Attention,
   /// Chains.cpp: sums of floats.
   Chains,
-  /// GroupDots.cpp, PairDots.cpp, HeldOrder.cpp: each tile unpacks weights.
+  /// GroupDots.cpp, PairDots.cpp, HeldOrder.cpp, BlockOrder.cpp: each tile
+  /// unpacks weights.
   Dots,
   /// StripDots.cpp: tiles of a strip of tokens share unpacked weights.
   Strips,
