@@ -221,6 +221,8 @@ template <int64_t Count> struct State {
   using Values = Columns<Count>;
 
   float *at;
+  /// Where as many columns begin that a later call is likely to step.
+  const float *ahead;
   int64_t keyDim;
 
   QWEN_INLINE Values row(int64_t i) const {
@@ -245,8 +247,9 @@ template <int64_t Count> struct State {
 
   /// Decays it and adds `change` for a key. Returns what it then has for the
   /// query. With ReadsNext, `next` becomes what it has for the next token's
-  /// key, so that each row is loaded once for a token.
-  template <bool ReadsNext>
+  /// key, so that each row is loaded once for a token. With FetchesAhead, it
+  /// prefetches the columns at `ahead`: this pass needs nothing from memory.
+  template <bool ReadsNext, bool FetchesAhead>
   QWEN_INLINE Values step(const float *query, const float *key,
                           const float *nextKey, float decay, Values change,
                           Values &next) const {
@@ -254,6 +257,9 @@ template <int64_t Count> struct State {
     for (int64_t i = 0; i < keyDim; i += 4) {
       const Factors<Count> keys(key + i), queries(query + i),
           nextKeys(nextKey + i);
+      if constexpr (FetchesAhead)
+        for (int64_t j = 0; j < 4 * Count; j += kVector)
+          __builtin_prefetch(ahead + i * Count + j, 0, 2);
       const auto stepRow =
           [&](int64_t j, Values &readChain,
               Values &nextChain) __attribute__((always_inline)) {
@@ -307,7 +313,8 @@ struct DeltaTokens {
     const float decays = decay[token * decayStride];
     for (int64_t j = 0; j < kDeltaColumns; j += Count) {
       const State<Count> columns = {
-          state + j / kVector * kVector * keyDim + j % kVector, keyDim};
+          state + j / kVector * kVector * keyDim + j % kVector,
+          state + (kDeltaColumns + j) * keyDim, keyDim};
       Columns<Count> old = ReadsNext && token != 0
                                ? loadColumns<Count>(olds + j, kVector)
                                : columns.read(key);
@@ -315,11 +322,11 @@ struct DeltaTokens {
           beta[token * betaStride] *
           (loadColumns<Count>(v + token * stride + j, kVector) - decays * old);
       const Columns<Count> read =
-          ReadsNext && token + 1 < tokens
-              ? columns.template step<true>(query, key, nextKey, decays, change,
-                                            old)
-              : columns.template step<false>(query, key, nextKey, decays,
-                                             change, old);
+          token + 1 < tokens
+              ? columns.template step<ReadsNext, false>(query, key, nextKey,
+                                                        decays, change, old)
+              : columns.template step<false, true>(query, key, nextKey, decays,
+                                                   change, old);
       storeColumns<Count>(olds + j, kVector, old);
       storeColumns<Count>(y + token * resultStride + j, kVector, read);
     }
