@@ -340,6 +340,21 @@ declare <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32>, <32 x i8>, <32 x i8>)
   EXPECT_NE(real.find("+avxvnni"), std::string::npos) << real;
 }
 
+TEST(InstructionModels, ReplaceWideRegisters) {
+  constexpr char dot[] = R"(
+define <16 x i32> @f(<16 x i32> %s, <32 x i16> %w, <32 x i16> %x) {
+  %a = call { <16 x i32>, <32 x i16> } asm sideeffect "", "=v,=v,0,1"(<16 x i32> %s, <32 x i16> %w)
+  %s1 = extractvalue { <16 x i32>, <32 x i16> } %a, 0
+  %w1 = extractvalue { <16 x i32>, <32 x i16> } %a, 1
+  %r = call <16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32> %s1, <32 x i16> %w1, <32 x i16> %x)
+  ret <16 x i32> %r
+}
+declare <16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32>, <32 x i16>, <32 x i16>)
+)";
+  const std::string plain = modelled(dot, leastFeatures(Arch::X86_64));
+  EXPECT_EQ(plain.find(" call "), std::string::npos) << plain;
+}
+
 TEST(InstructionModels, KeepTilesInTheFrame) {
   constexpr char tiles[] = R"(
 define void @f(ptr %config, ptr %from, ptr %to) {

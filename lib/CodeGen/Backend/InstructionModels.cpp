@@ -32,6 +32,22 @@ static Value *dotBytes(llvm::IRBuilder<> &builder, Value *sums, Value *w,
   return sums;
 }
 
+/// vpdpwssd: adds to each word of `sums` the products of two signed halves of
+/// `w` and `x`, without saturation.
+static Value *dotHalves(llvm::IRBuilder<> &builder, Value *sums, Value *w,
+                        Value *x) {
+  llvm::Type *type = sums->getType();
+  w = builder.CreateBitCast(w, type);
+  x = builder.CreateBitCast(x, type);
+  for (uint64_t left : {16, 0}) {
+    auto half = [&](Value *words) {
+      return builder.CreateAShr(builder.CreateShl(words, left), 16);
+    };
+    sums = builder.CreateAdd(sums, builder.CreateMul(half(w), half(x)));
+  }
+  return sums;
+}
+
 /// vpshufb: each byte of `indices` is a place in the same 16 bytes of `table`;
 /// a negative one gives 0.
 static Value *lookUpBytes(llvm::IRBuilder<> &builder, Value *table,
@@ -63,11 +79,28 @@ static Value *model(llvm::IntrinsicInst &call) {
   case llvm::Intrinsic::x86_avx512_vpdpbusd_512:
     return dotBytes(builder, call.getArgOperand(0), call.getArgOperand(1),
                     call.getArgOperand(2));
+  case llvm::Intrinsic::x86_avx512_vpdpwssd_512:
+    return dotHalves(builder, call.getArgOperand(0), call.getArgOperand(1),
+                     call.getArgOperand(2));
   case llvm::Intrinsic::x86_avx512_pshuf_b_512:
     return lookUpBytes(builder, call.getArgOperand(0), call.getArgOperand(1));
   default:
     return nullptr;
   }
+}
+
+/// The operands of `call` in a structure, as assembly without an instruction
+/// returns them (ProductBuilder::keepOrder), or null if it is none: a machine
+/// may lack its registers.
+static Value *operandsOf(llvm::CallInst &call) {
+  auto *type = llvm::dyn_cast<llvm::StructType>(call.getType());
+  if (!type || !call.isInlineAsm())
+    return nullptr;
+  llvm::IRBuilder<> builder(&call);
+  Value *all = llvm::PoisonValue::get(type);
+  for (unsigned i = 0; i < call.arg_size(); ++i)
+    all = builder.CreateInsertValue(all, call.getArgOperand(i), i);
+  return all;
 }
 
 /// Whether every supported machine has the instruction.
@@ -95,10 +128,16 @@ static void modelFunction(llvm::Function &function, CpuFeatureSet features,
                           AmxModel &tiles) {
   for (llvm::Instruction &instruction :
        llvm::make_early_inc_range(llvm::instructions(function))) {
-    auto *call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
-    if (!call || isLeast(*call) || tiles.replace(*call))
+    auto *call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+    if (!call)
       continue;
-    Value *value = model(*call);
+    Value *value = operandsOf(*call);
+    auto *intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(call);
+    if (!value &&
+        (!intrinsic || isLeast(*intrinsic) || tiles.replace(*intrinsic)))
+      continue;
+    if (!value)
+      value = model(*intrinsic);
     if (!value)
       throw Error("generated function '" + function.getName().str() +
                   "' uses '" + call->getCalledFunction()->getName().str() +
