@@ -479,7 +479,7 @@ GroupDots::Tile GroupDots::tileOf(ArrayRef<Panel> panels, Value output,
   return tile;
 }
 
-Values GroupDots::addBlocks(const Tile &tile, Values totals, Value first,
+Values GroupDots::addBlocks(const Tile &tile, const Values &totals, Value first,
                             Value last, int64_t each) {
   return b.loop(first, last, 1, totals, [&](Value block, ValueRange before) {
     Value group = b.mul(block, kBlockGroups);

@@ -71,8 +71,8 @@ protected:
   /// `totals` after activation blocks [first, last), of which all but the last
   /// of the matrix have all groups. An iteration of the loop over groups has
   /// `each`.
-  Values addBlocks(const Tile &tile, Values totals, Value first, Value last,
-                   int64_t each);
+  Values addBlocks(const Tile &tile, const Values &totals, Value first,
+                   Value last, int64_t each);
 
   virtual bool held() const { return false; }
   /// Whether addGroup() multiplies dots with sub-scales, and these start from

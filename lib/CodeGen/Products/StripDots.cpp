@@ -37,16 +37,17 @@ private:
                        Value inBlock, int64_t sub) override;
 
   Values startSums(Value zero, size_t count) override {
-    return carriesSums ? GroupDots::startSums(zero, count)
+    return carriesSums ? Values(count, zero)
                        : HeldOrder::startSums(zero, count);
   }
   Value sum(const Values &carried, VectorType type, int64_t i) override {
-    return carriesSums ? GroupDots::sum(carried, type, i)
-                       : HeldOrder::sum(carried, type, i);
+    return carriesSums ? carried[i] : HeldOrder::sum(carried, type, i);
   }
   void setSum(Values &carried, int64_t i, Value value) override {
-    carriesSums ? GroupDots::setSum(carried, i, value)
-                : HeldOrder::setSum(carried, i, value);
+    if (carriesSums)
+      carried[i] = value;
+    else
+      HeldOrder::setSum(carried, i, value);
   }
 
   void unpackGroup(const Panel &panel, Value g);
@@ -79,7 +80,7 @@ private:
   /// Whether 16 bits hold the products of one step only, so that sums have no
   /// registers beside those that they are carried in.
   const bool carriesSums =
-      isMaddubs && hasSubBlocks && 2 * 2 * 127 * range.most > INT16_MAX;
+      isMaddubs && hasSubBlocks && range.most * 2 * 2 * 127 > INT16_MAX;
   const int64_t integerSets =
       hasSubBlocks ? subDots + scalesOf(format).numbers - 1 : 0;
   const int64_t integersAt = kWeightBytes * (takesMagnitudes ? 2 : 1);
