@@ -54,9 +54,15 @@ namespace {
 class MacCounter {
 public:
   MacCounter(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body)
-      : cpu(cpu), integers(llvm::any_of(body, integerMacs)) {}
+      : cpu(cpu), integers(llvm::any_of(body, integerMacs)),
+        pairs(llvm::any_of(body, [](const MachineInstruction &instruction) {
+          return instruction.name() == "smmla";
+        })) {}
 
   int64_t of(const MachineInstruction &instruction) const {
+    // Those of minimums.
+    if (pairs && instruction.name() == "sdot")
+      return 0;
     const int64_t macs =
         integers ? integerMacs(instruction) : floatMacs(instruction);
     return instruction.name().starts_with("tdp")
@@ -73,7 +79,7 @@ public:
 
 private:
   const CpuModel &cpu;
-  const bool integers;
+  const bool integers, pairs;
 };
 } // namespace
 
@@ -90,8 +96,8 @@ static int64_t macsOf(const ControlFlow &flow, size_t loop,
 }
 
 /// The innermost loop with the most multiplications; of equals, the first. If a
-/// kernel of SVE has code for vectors of 128 bits, in NEON's registers, and
-/// code for longer ones, only the loops for this CPU's vectors count.
+/// kernel of SVE has code for vectors of 128 bits, with NEON's loads, and code
+/// for longer ones, only the loops for this CPU's vectors count.
 static size_t findHotLoop(const ControlFlow &flow, const CpuModel &cpu,
                           const MacCounter &macs) {
   std::map<size_t, int64_t> counts;
@@ -110,7 +116,10 @@ static size_t findHotLoop(const ControlFlow &flow, const CpuModel &cpu,
     const bool isOwn =
         scalable ==
         llvm::any_of(flow.loops().at(head).set_bits(), [&](unsigned i) {
-          return llvm::StringRef(flow.body()[i].text).contains(" z");
+          const MachineInstruction &instruction = flow.body()[i];
+          return instruction.name().starts_with("ld") &&
+                 !instruction.name().starts_with("ld1r") &&
+                 llvm::StringRef(instruction.text).contains(" z");
         });
     if (!hot || isOwn > hotIsOwn ||
         (isOwn == hotIsOwn && count > counts[*hot])) {

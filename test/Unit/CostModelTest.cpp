@@ -119,13 +119,15 @@ TEST(KernelModelTest, APassMayHaveSeveralGroups) {
 }
 
 TEST(KernelModelTest, CodeForTheLengthOfVectorsCounts) {
+  constexpr uint32_t kLdrZ = 0x85804004;  // ldr z4, [x0]
   constexpr uint32_t kSdotZ = 0x44850080; // sdot z0.s, z4.b, z5.b
+  constexpr uint32_t kBack3 = 0x54ffffa1; // b.ne, three instructions back
   constexpr uint32_t kBack4 = 0x54ffff81; // b.ne, four instructions back
   const auto macsOn = [](const char *name) {
     const CpuModel cpu(Arch::AArch64, name);
     const std::vector<MachineInstruction> body =
-        disassemble(cpu, {kSdot, kSdot, kSdot, kStep1, kBack4, kSdotZ, kStep1,
-                          kBack2, kRet});
+        disassemble(cpu, {kSdot, kSdot, kSdotZ, kStep1, kBack4, kLdrZ, kSdotZ,
+                          kStep1, kBack3, kRet});
     return modelDots(cpu, body, 4).macs;
   };
   EXPECT_EQ(macsOn("neoverse-n2"), 3 * 16);
@@ -136,6 +138,15 @@ TEST(KernelModelTest, ALoopOfAnotherIsOneGroup) {
   // If a loop does not scale its sums, the loop around it does.
   const CpuModel cpu(Arch::AArch64, "neoverse-n2");
   EXPECT_EQ(modelLoop(cpu, disassemble(cpu, kBlocks)).macs, 16);
+}
+
+TEST(KernelModelTest, DotsBesideMatrixProductsDoNotCount) {
+  // smmla v0.4s, v4.16b, v5.16b; a dot with sub-minimums; b.ne, three back.
+  const CpuModel cpu(Arch::AArch64, "neoverse-n2");
+  EXPECT_EQ(modelLoop(cpu, disassemble(cpu, {0x4e85a480, kSdot, kStep1,
+                                             0x54ffffa1, kRet}))
+                .macs,
+            32);
 }
 
 TEST(KernelModelTest, FloatsCountWhereThereAreNoIntegers) {

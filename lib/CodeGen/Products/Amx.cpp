@@ -274,7 +274,7 @@ void Amx::arrangeValues(Value panel, Value group, Value to) {
             b.mul(b.add(header, b.integer(1)), panelHeaderBytes(format)));
   Value from = b.at(panel, offset);
   for (int64_t i = 0; i < unpack->chunks(); ++i) {
-    const Values codes = unpack->codes(b, i, [&](int64_t chunk) {
+    const Values codes = unpack->codes(b, i, [&](int64_t chunk, bool) {
       return b.load(bytes, b.at(from, chunk * kChunkBytes));
     });
     for (int64_t part = 0; part < unpack->parts; ++part)

@@ -33,8 +33,13 @@ void UnpackOnce::arrangeActivations(const Strip &strip, const Block &block) {
       sumsFrom[t] = activationSums(token, block);
       Value scale = b.mul(b.add(b.mul(token, blocks), block.number), 4);
       storeTwice(LLVM::LoadOp::create(b, word, b.at(d, scale), 4), factors, t);
+      if (byteMinimums) {
+        const Values parts = sumParts(sumsFrom[t], block);
+        for (int64_t part : {0, 1})
+          storeTwice(parts[part], b.at(factors, 16 + 16 * part), t);
+      }
     }
-    if (scaling.takesSums())
+    if (scaling.takesSums() && !byteMinimums)
       b.loop(b.integer(0), sumsOf(block), 1, [&](Value i) {
         Value line = b.at(b.at(factors, 16), b.mul(i, 16));
         for (int64_t t : {0, 1})
@@ -50,6 +55,28 @@ void UnpackOnce::arrangeActivations(const Strip &strip, const Block &block) {
         }
     });
   });
+}
+
+/// The sums of a token's activations of a block as two words, whose byte i is
+/// of group i: sum i is its byte of the first word plus 256 times that of the
+/// second.
+Values UnpackOnce::sumParts(Value from, const Block &block) {
+  const Type type = b.getI32Type();
+  Values parts(2, b.constant(type, 0));
+  const GroupSpan span = {b.integer(0), block.groups,
+                          block.whole ? kBlockGroups : 1};
+  overGroups(span, parts, [&](Value g) {
+    Value sum = LLVM::LoadOp::create(b, type, b.at(from, b.mul(g, 4)), 4);
+    Value rest = b.add(sum, b.constant(type, 1 << (kSumBits - 1)));
+    rest = arith::ShRSIOp::create(b, rest, b.constant(type, kSumBits));
+    Value place = arith::TruncIOp::create(b, type, b.mul(g, 8));
+    for (auto [part, value] : llvm::zip_equal(parts, Values{sum, rest})) {
+      Value byte = arith::AndIOp::create(b, value, b.constant(type, 255));
+      part =
+          arith::OrIOp::create(b, part, arith::ShLIOp::create(b, byte, place));
+    }
+  });
+  return parts;
 }
 
 /// Where the sums of a token's activations of a block begin.
@@ -108,6 +135,8 @@ void UnpackOnce::unpackBlock(Value panel, Value output, const Block &block) {
       unpackGroup(b.at(chunks, b.mul(output, 4)),
                   atRegister(unpacked, g, 8 * vectors));
     });
+    if (byteMinimums)
+      unpackMinimums(header, output, before);
   });
 }
 
@@ -149,12 +178,33 @@ void UnpackOnce::unpackSubIntegers(Value header, Value output, Value j,
   }
 }
 
+/// The sub-minimums of group `j` of a block and the 3 behind it, as bytes of
+/// words.
+void UnpackOnce::unpackMinimums(Value header, Value output, Value j) {
+  Values words;
+  for (int64_t i = 0; i < kBlockGroups; ++i) {
+    const Values values = subIntegers(
+        b, format, header, 1, b.add(j, b.integer(i)), output, vectors, kLanes);
+    for (auto [v, value] : llvm::enumerate(values)) {
+      if (i == 0) {
+        words.push_back(value);
+        continue;
+      }
+      Value by = b.constant(value.getType(), 8 * i);
+      words[v] = arith::OrIOp::create(b, words[v],
+                                      arith::ShLIOp::create(b, value, by));
+    }
+  }
+  for (auto [v, value] : llvm::enumerate(words))
+    storeForSums(value, int64_t(v), minimums, 0);
+}
+
 /// The 8 * vectors registers of a group: by step, vector, and half of a vector
 /// in pairs.
 void UnpackOnce::unpackGroup(Value from, Value to) {
   const int64_t rounds = unpack->chunks() / bundleTokens;
   for (int64_t v = 0; v < vectors; ++v) {
-    auto load = [&](int64_t i) {
+    auto load = [&](int64_t i, bool) {
       return b.load(bytes(),
                     b.at(b.at(from, i * kChunkBytes), b.scaled(v * 16)));
     };

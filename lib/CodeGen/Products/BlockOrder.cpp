@@ -93,8 +93,9 @@ void BlockOrder::addDots(Pair &pair, size_t size) {
       SmallVector<Values> codes;
       for (Value chunks : pair.chunks[group]) {
         prefetchChunk(chunks, chunk);
-        codes.push_back(unpack->codes(
-            b, chunk, [&](int64_t i) { return loadVector(chunks, i, 0); }));
+        codes.push_back(unpack->codes(b, chunk, [&](int64_t i, bool) {
+          return loadVector(chunks, i, 0);
+        }));
       }
       for (int64_t part = 0; part < unpack->parts; ++part) {
         auto dots = MutableArrayRef(pair.dots).slice(

@@ -66,8 +66,14 @@ struct SdotLane final : AccumulatingDot {
   using AccumulatingDot::AccumulatingDot;
 
   void step(Value w, Value x, int64_t word) override {
-    sum = b.intrinsic(type, "llvm.aarch64.sve.sdot.lane.nxv4i32",
-                      {sum, w, x, b.constant(b.getI32Type(), word)});
+    Values operands;
+    for (Value operand : {sum, w, x})
+      operands.push_back(b.inScalable(operand));
+    operands.push_back(b.constant(b.getI32Type(), word));
+    sum = b.intrinsic(operands[0].getType(),
+                      "llvm.aarch64.sve.sdot.lane.nxv4i32", operands);
+    if (!b.isScalable())
+      sum = vector::ScalableExtractOp::create(b, type, sum, 0);
   }
 };
 
@@ -232,4 +238,19 @@ std::unique_ptr<Dot> qwen::makeDot(ProductBuilder &b, const IsaInfo &isa,
     break;
   }
   llvm_unreachable("these kernels have no dots of one group");
+}
+
+Value qwen::addByteDots(ProductBuilder &b, const IsaInfo &isa, Value sum,
+                        Value w, Value x) {
+  const auto type = cast<VectorType>(sum.getType());
+  if (!isa.isScalable)
+    return arm_neon::SdotOp::create(b, type, sum, w, x);
+  Values operands;
+  for (Value operand : {sum, w, x})
+    operands.push_back(b.inScalable(operand));
+  Value result = b.intrinsic(operands[0].getType(),
+                             "llvm.aarch64.sve.sdot.nxv4i32", operands);
+  if (b.isScalable())
+    return result;
+  return vector::ScalableExtractOp::create(b, type, result, 0);
 }

@@ -45,6 +45,11 @@ std::unique_ptr<Dot> makeDot(ProductBuilder &b, const IsaInfo &isa,
 Value magnitudes(ProductBuilder &b, Value w);
 Value withSigns(ProductBuilder &b, Value x, Value w);
 
+/// sum + the products of the 4 bytes of each lane of `w` and `x`, which are
+/// signed, where the instruction set has smmla.
+Value addByteDots(ProductBuilder &b, const IsaInfo &isa, Value sum, Value w,
+                  Value x);
+
 } // namespace qwen
 
 #endif // QWEN_LIB_CODEGEN_PRODUCTS_DOT_H

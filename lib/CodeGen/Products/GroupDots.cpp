@@ -26,6 +26,19 @@ GroupDots::GroupDots(const KernelInfo &kernel, const KernelSchedule &schedule,
     : TileOrder(kernel, schedule, module, ByteForm::Biased) {
   if (subDots > 1 && unpack->range.bias != 0)
     subStarts = b.scratch(schedule.tokens * kActivationBlock);
+  if (kernel.m == 1 && !scalesOf(format).hasSubBlocks() &&
+      unpack->range.bias == 0 && unpack->parts > 1 &&
+      (isa.dot.kind == DotKind::Sdot || isa.dot.kind == DotKind::SdotLane))
+    storeMagic();
+}
+
+/// Fills what dots without a correction start from (magicStart).
+void GroupDots::storeMagic() {
+  const int64_t bytes = kStartGroups * kPanelOutputs * 4;
+  magicStarts = b.scratch(bytes);
+  Value magic = arith::ConstantOp::create(b, b.getF32FloatAttr(kMagic));
+  b.loop(b.integer(0), b.integer(bytes / 4), 1,
+         [&](Value i) { b.store(magic, b.at(magicStarts, b.mul(i, 4))); });
 }
 
 //===----------------------------------------------------------------------===//
@@ -106,20 +119,21 @@ void GroupDots::addPanels(const Group &group, size_t first, size_t count,
                           int64_t sub, ArrayRef<Value> starts) {
   const int64_t tokens = schedule.tokens, chunks = unpack->chunks();
   const auto size = int64_t(tokens * vectors);
-  SmallVector<Value> from;
+  SmallVector<Value> from, again;
   SmallVector<std::unique_ptr<Dot>> dots;
   for (size_t p = 0; p < count; ++p) {
     from.push_back(b.at(group.chunks(first + p), b.mul(group.output, 4)));
+    again.push_back(unpack->loadsTwice(b) ? b.opaque(from[p]) : from[p]);
     for (int64_t i = 0; i < size; ++i)
       dots.push_back(dotFrom(starts[((first + p) * size + i) * subDots + sub]));
   }
   auto addChunk = [&](int64_t chunk, int64_t v) {
     SmallVector<Values> codes;
-    for (Value chunksOfPanel : from) {
+    for (size_t p = 0; p < count; ++p) {
       if (v == 0 && sub == 0)
-        prefetchChunk(chunksOfPanel, chunk);
-      codes.push_back(unpack->codes(b, chunk, [&](int64_t i) {
-        return loadVector(chunksOfPanel, i, v);
+        prefetchChunk(from[p], chunk);
+      codes.push_back(unpack->codes(b, chunk, [&](int64_t i, bool second) {
+        return loadVector((second ? again : from)[p], i, v);
       }));
     }
     overParts(sub, [&](int64_t part) {
@@ -153,16 +167,27 @@ void GroupDots::addPanels(const Group &group, size_t first, size_t count,
 // Dots to floats
 //===----------------------------------------------------------------------===//
 
-/// Without a correction, what dots start from would take the slot that this
-/// saves.
 bool GroupDots::startsFromMagic() const {
-  return isa.arch == Arch::AArch64 && unpack->range.bias != 0;
+  return (isa.arch == Arch::AArch64 && unpack->range.bias != 0) ||
+         hasMagicStarts();
 }
 
 /// No two vectors of a token start from the same value: LLVM would copy one
 /// register, which takes a slot of the vectors' pipes, and a splat of a general
 /// register takes none.
-float GroupDots::magic(int64_t i) const { return kMagic + float(i % vectors); }
+float GroupDots::magic(int64_t i) const {
+  return magicStarts ? kMagic : kMagic + float(i % vectors);
+}
+
+/// The start value of accumulator `i` in group `g` where dots need no
+/// correction. A load takes no slot of the vectors' pipes, and its address
+/// depends on the group, or LLVM would keep the value and copy it.
+Value GroupDots::magicStart(Value g, int64_t i) {
+  Value group = arith::AndIOp::create(b, g, b.integer(kStartGroups - 1));
+  return b.load(
+      integers(),
+      b.at(b.at(magicStarts, b.mul(group, kPanelOutputs * 4)), i * lanes * 4));
+}
 
 /// Bytes have a bias: sum(q * (w - bias)) = sum(q * w) - bias * sum(q).
 Value GroupDots::lacking(Value activationSum, int64_t i) {
@@ -186,7 +211,7 @@ Value GroupDots::correction(OfToken activationSum, int64_t i) {
 }
 
 /// t after the dots of accumulator `i` that started from correction().
-/// minimumSum(i) is what its minimum is multiplied with.
+/// minimumSum(i) is what its minimum is multiplied with, as i32 or f32.
 Value GroupDots::scaled(Value dot, function_ref<Value(int64_t)> minimumSum,
                         Value header, const Tile &tile, int64_t i, Value t) {
   const Scaling &scaling = scalingOf(format);
@@ -206,7 +231,9 @@ Value GroupDots::scaled(Value dot, function_ref<Value(int64_t)> minimumSum,
     isum = arith::SIToFPOp::create(b, floats(), dot);
   Value sum;
   if (scaling.takesSums())
-    sum = arith::SIToFPOp::create(b, floats(), minimumSum(i));
+    sum = minimumSum(i);
+  if (sum && sum.getType() != floats())
+    sum = arith::SIToFPOp::create(b, floats(), sum);
   return scaling.add(b, isum, sum, scales, t);
 }
 
@@ -221,6 +248,19 @@ Value GroupDots::headerOf(const Panel &panel, Value block) {
 /// The sum of a token's activations of group `g`.
 Value GroupDots::activationSum(const Activations &token, Value g) {
   return b.load(b.getI32Type(), b.at(token.sums, b.mul(g, 4)));
+}
+
+/// The sum of the activations of each token as f32, in the lanes of accumulator
+/// `i`. Arm multiplies by an element of a register; cores without dot products
+/// convert a vector in fewer slots.
+Value GroupDots::floatSum(OfToken activationSum, int64_t i) {
+  if (!b.isArm() || isa.dot.kind == DotKind::Smull)
+    return arith::SIToFPOp::create(b, floats(),
+                                   forToken(integers(), activationSum, i));
+  auto asFloat = [&](size_t t) -> Value {
+    return arith::SIToFPOp::create(b, b.getF32Type(), activationSum(t));
+  };
+  return forToken(floats(), asFloat, i);
 }
 
 Values GroupDots::allSums(const Values &carried, VectorType type,
@@ -245,7 +285,7 @@ Values GroupDots::narrowSums(const Tile &tile, const GroupSpan &span) {
         sums[t] = activationSum(tile.tokens[t], g);
       return sums[t];
     };
-    auto minimumSum = [&](int64_t i) { return forToken(integers(), sumOf, i); };
+    auto minimumSum = [&](int64_t i) { return floatSum(sumOf, i); };
     for (auto [t, token] : llvm::enumerate(tile.tokens)) {
       q.push_back(b.at(token.q, b.mul(g, kGroup)));
       if (!held())
@@ -256,7 +296,10 @@ Values GroupDots::narrowSums(const Tile &tile, const GroupSpan &span) {
       return b.at(headers[p], panelHeaderBytes(format));
     };
     addGroup({g, tile.panels.size(), tile.output, chunks, q,
-              [&](int64_t i, int64_t) { return correction(sumOf, i); },
+              [&](int64_t i, int64_t) {
+                return hasMagicStarts() ? magicStart(g, i)
+                                        : correction(sumOf, i);
+              },
               [&](int64_t i, int64_t, Value dot) {
                 setSum(carried, i,
                        scaled(dot, minimumSum, headers[panelOf(i)], tile, i,
@@ -289,6 +332,9 @@ Values GroupDots::addWide(const Tile &tile, Value number, const GroupSpan &span,
   // The sums of activations are carried behind those of accumulators.
   Value zero = b.constant(integers(), 0);
   Values carried = startSums(zero, tile.size);
+  if (hasMagicStarts())
+    for (size_t i = 0; i < tile.size; ++i)
+      carried[i] = magicStart(span.first, int64_t(i));
   const size_t behind = carried.size();
   carried.append(tile.tokens.size(), b.constant(b.getI32Type(), 0));
   overGroups(span, carried, [&](Value g) {
@@ -313,7 +359,7 @@ Values GroupDots::addWide(const Tile &tile, Value number, const GroupSpan &span,
               }});
   });
   auto sumOf = [&](size_t t) { return carried[behind + t]; };
-  auto minimumSum = [&](int64_t i) { return forToken(integers(), sumOf, i); };
+  auto minimumSum = [&](int64_t i) { return floatSum(sumOf, i); };
   Values t;
   for (auto [i, sum] :
        llvm::enumerate(allSums(carried, integers(), tile.size))) {

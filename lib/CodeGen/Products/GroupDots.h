@@ -169,9 +169,18 @@ private:
   Values subMinimums(const Tile &tile, const SubBlocks &in,
                      const GroupSpan &span);
   Value subStart(OfToken activationSum, int64_t i, int64_t sub);
+  void storeMagic();
+  bool hasMagicStarts() const { return magicStarts && !b.isScalable(); }
+  Value magicStart(Value g, int64_t i);
   bool startsFromMagic() const;
   /// Whether dots of a group do not go on from those of the group before.
   bool shortChains() const;
+  Value floatSum(OfToken activationSum, int64_t i);
+
+  /// Registers of the magic number, for the accumulators of kStartGroups groups
+  /// of a single token.
+  static constexpr int64_t kStartGroups = 8;
+  Value magicStarts;
 };
 
 } // namespace qwen

@@ -29,8 +29,9 @@ void HeldOrder::addChunk(ArrayRef<Value> panels, int64_t chunk, int64_t sub,
       prefetchChunk(panels[p], chunk);
     SmallVector<Values> codes;
     for (int64_t v = 0; v < vectors; ++v)
-      codes.push_back(unpack->codes(
-          b, chunk, [&](int64_t i) { return loadVector(panels[p], i, v); }));
+      codes.push_back(unpack->codes(b, chunk, [&](int64_t i, bool) {
+        return loadVector(panels[p], i, v);
+      }));
     overParts(sub, [&](int64_t part) {
       Values w;
       for (const Values &vector : codes)

@@ -129,6 +129,15 @@ void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,
 }
 
 void TileOrder::emit() {
+  // Several tokens share loads and unpacking, so that these matter less.
+  if (b.isScalable() && unpack && kernel.m == 1)
+    b.byLength([&] { emitAll(); }, [&] { emitAll(); });
+  else
+    emitAll();
+  b.finish();
+}
+
+void TileOrder::emitAll() {
   Value stride = panelStride();
   nextPanel = b.mul(stride, abreast);
   Value first = panelBegin;
@@ -138,7 +147,6 @@ void TileOrder::emit() {
   if (abreast > 1)
     first = emitTogether(first, abreast, /*neighbours=*/true, stride);
   b.loop(first, panelEnd, 1, [&](Value panel) { emitPanels(panel, stride); });
-  b.finish();
 }
 
 /// The panels from `first` on, `count` together: neighbours, or one of each of

@@ -107,6 +107,7 @@ protected:
   int64_t vectors = schedule.vectors / abreast;
 
 private:
+  void emitAll();
   Value emitTogether(Value first, int64_t count, bool neighbours, Value stride);
   void emitPanels(llvm::ArrayRef<Value> numbers, Value stride);
 };

@@ -72,7 +72,7 @@ void PairDots::addGroup(const Group &group) {
             dots[half].push_back(
                 dotFrom(starts[index(half, pair) * subDots + sub]));
         for (int64_t step = 0; step < steps; ++step) {
-          auto load = [&](int64_t i) { return loadVector(chunks, i, v); };
+          auto load = [&](int64_t i, bool) { return loadVector(chunks, i, v); };
           const Values even = unpack->codes(b, 2 * step, load);
           const Values odd = unpack->codes(b, 2 * step + 1, load);
           for (size_t half : {0, 1}) {

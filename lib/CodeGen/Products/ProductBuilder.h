@@ -58,11 +58,16 @@ public:
   Value loadKept(Type type, Value pointer);
   void storeKept(Value value, Value pointer);
   /// Hides the origin of `value` from LLVM, so that LLVM does not rewrite its
-  /// uses. A vector of x86.
+  /// uses. A vector of x86, or a pointer.
   Value opaque(Value value);
 
+  bool isArm() const { return arch == Arch::AArch64; }
   /// Whether vectors are scalable, and code where they are not.
   bool isScalable() const { return scalable; }
+  /// Code for scalable vectors of 128 bits, which are NEON's, whose loads have
+  /// longer offsets and come in pairs, and for longer ones.
+  void byLength(llvm::function_ref<void()> fixed,
+                llvm::function_ref<void()> longer);
   void withFixedVectors(llvm::function_ref<void()> body);
 
   /// Vectors. With scalable ones, `lanes` are those of each 128 bits of a
@@ -80,6 +85,13 @@ public:
   Value intrinsic(Type result, llvm::StringRef name, ValueRange arguments);
   /// table[i] for each byte i of `indices`, which are 0 to 15.
   Value lookUp(llvm::ArrayRef<int8_t> table, Value indices);
+  /// A vector of 128 bits as the first bits of a scalable one, in the same
+  /// register.
+  Value inScalable(Value vector);
+  /// Arm's instructions sli and sri on bytes: `into`, where its bits but the
+  /// `bits` lowest are those of `value << bits`; or its bits but the `bits`
+  /// highest, if `left` is false, those of `value >> bits`.
+  Value shiftedInto(Value into, Value value, int64_t bits, bool left);
   /// Arm's instruction zip, uzp or trn on two vectors with elements of `bits`:
   /// the first or the second half of the result, in the type of `a`.
   Value permuted(llvm::StringRef name, int64_t bits, Value a, Value c,

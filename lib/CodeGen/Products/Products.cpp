@@ -155,9 +155,11 @@ void ProductBuilder::storeKept(Value value, Value pointer) {
 }
 
 Value ProductBuilder::opaque(Value value) {
+  const bool isVector = isa<VectorType>(value.getType());
   return LLVM::InlineAsmOp::create(
              *this, value.getType(), value, /*asm_string=*/"",
-             /*constraints=*/"=x,0", /*has_side_effects=*/false,
+             /*constraints=*/isVector ? "=x,0" : "=r,0",
+             /*has_side_effects=*/false,
              /*is_align_stack=*/false, LLVM::TailCallKind::None,
              LLVM::AsmDialectAttr(), ArrayAttr())
       .getRes();
@@ -224,10 +226,17 @@ Value ProductBuilder::lookUp(ArrayRef<int8_t> table, Value indices) {
                      {tables, indices});
   if (!scalable)
     return intrinsic(type, "llvm.aarch64.neon.tbl1.v16i8", {tables, indices});
-  return intrinsic(
-      type, "llvm.aarch64.sve.tbl.nxv16i8",
-      {vector::ScalableInsertOp::create(*this, tables, constant(type, 0), 0),
-       indices});
+  return intrinsic(type, "llvm.aarch64.sve.tbl.nxv16i8",
+                   {inScalable(tables), indices});
+}
+
+Value ProductBuilder::inScalable(Value vector) {
+  const auto type = cast<VectorType>(vector.getType());
+  if (type.isScalable())
+    return vector;
+  Value rest = LLVM::PoisonOp::create(
+      *this, VectorType::get(type.getShape(), type.getElementType(), {true}));
+  return vector::ScalableInsertOp::create(*this, vector, rest, 0);
 }
 
 Values ProductBuilder::loop(Value lower, Value upper, int64_t step,
@@ -266,6 +275,13 @@ void ProductBuilder::withFixedVectors(llvm::function_ref<void()> body) {
   scalable = true;
 }
 
+void ProductBuilder::byLength(llvm::function_ref<void()> fixed,
+                              llvm::function_ref<void()> longer) {
+  Value shortest = arith::CmpIOp::create(*this, arith::CmpIPredicate::eq,
+                                         scaled(1), integer(1));
+  branch(shortest, [&] { withFixedVectors(fixed); }, longer);
+}
+
 Values ProductBuilder::unlessNull(Value pointer, ValueRange values,
                                   llvm::function_ref<Values()> other) {
   Value null = LLVM::ZeroOp::create(*this, pointer.getType());
@@ -302,6 +318,23 @@ void ProductBuilder::forEachVector(
     done = end;
   }
   tiles(done, count, 1, false);
+}
+
+Value ProductBuilder::shiftedInto(Value into, Value value, int64_t bits,
+                                  bool left) {
+  const Type type = into.getType();
+  if (!scalable)
+    return intrinsic(type,
+                     left ? "llvm.aarch64.neon.vsli.v16i8"
+                          : "llvm.aarch64.neon.vsri.v16i8",
+                     {into, value, constant(getI32Type(), bits)});
+  const int64_t low = (1 << bits) - 1, kept = left ? low : low << (8 - bits);
+  Value by = constant(type, bits);
+  Value shifted = left ? Value(arith::ShLIOp::create(*this, value, by))
+                       : arith::ShRUIOp::create(*this, value, by);
+  return arith::OrIOp::create(
+      *this, arith::AndIOp::create(*this, into, constant(type, int8_t(kept))),
+      shifted);
 }
 
 Value ProductBuilder::permuted(StringRef name, int64_t bits, Value a, Value c,

@@ -92,6 +92,43 @@ static Value widened(ProductBuilder &b, Value values, bool isSigned,
   return arith::ExtUIOp::create(b, type, values);
 }
 
+/// `bytes` as `vectors` vectors of i32: LLVM widens to i32 in few instructions
+/// only in two steps.
+static Values inTwoSteps(ProductBuilder &b, Value bytes, bool isSigned,
+                         int64_t vectors) {
+  Value integers = widened(b, bytes, isSigned, 16);
+  const int64_t lanes =
+      cast<VectorType>(integers.getType()).getDimSize(0) / vectors;
+  Values result;
+  for (int64_t v = 0; v < vectors; ++v) {
+    Value part = LLVM::vector_extract::create(
+        b, b.vector(lanes, b.getI16Type()), integers, v * lanes);
+    result.push_back(widened(b, part, isSigned, 32));
+  }
+  return result;
+}
+
+/// Bytes 4 * v to 4 * v + 3 of a register of Arm as i32.
+static Value inWords(ProductBuilder &b, Value bytes, bool isSigned, int64_t v) {
+  const auto type = cast<VectorType>(bytes.getType());
+  // The upper bytes of a word are signs, or zeros from places behind the table.
+  Values tables = {bytes};
+  if (isSigned)
+    tables.push_back(arith::ShRSIOp::create(b, bytes, b.constant(type, 7)));
+  SmallVector<int8_t> places(kPanelOutputs, -1);
+  for (int64_t i = 0; i < kPanelOutputs; ++i)
+    if (isSigned || i % 4 == 0)
+      places[size_t(i)] =
+          int8_t(4 * v + i / 4 + (i % 4 == 0 ? 0 : kPanelOutputs));
+  tables.push_back(arith::ConstantOp::create(
+      b, DenseElementsAttr::get(type, ArrayRef<int8_t>(places))));
+  Value words = b.intrinsic(type,
+                            isSigned ? "llvm.aarch64.neon.tbl2.v16i8"
+                                     : "llvm.aarch64.neon.tbl1.v16i8",
+                            tables);
+  return vector::BitCastOp::create(b, b.vector(4, b.getI32Type()), words);
+}
+
 /// Integers of the outputs whose bytes loadRow() loads: as bytes, or as i32.
 static Value integersOf(ProductBuilder &b, const ScaleInfo &scales, Value j,
                         bool inBytes, function_ref<Value(Value)> loadRow) {
@@ -164,12 +201,10 @@ Values qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
   Value integers = integersFrom(0, lanes * vectors, true);
   if (vectors == 1)
     return {widened(b, integers, isSigned, 32)};
-  // LLVM widens to i32 in few instructions only in two steps.
-  integers = widened(b, integers, isSigned, 16);
-  for (int64_t v = 0; v < vectors; ++v) {
-    Value part = LLVM::vector_extract::create(
-        b, b.vector(lanes, b.getI16Type()), integers, v * lanes);
-    result.push_back(widened(b, part, isSigned, 32));
+  if (b.isArm() && !b.isScalable() && lanes * vectors == kPanelOutputs) {
+    for (int64_t v = 0; v < vectors; ++v)
+      result.push_back(inWords(b, integers, isSigned, v));
+    return result;
   }
-  return result;
+  return inTwoSteps(b, integers, isSigned, vectors);
 }

@@ -105,7 +105,7 @@ void StripDots::unpackGroup(const Panel &panel, Value g) {
   for (int64_t chunk = 0; chunk < unpack->chunks(); ++chunk)
     for (int64_t v = 0; v < vectors; ++v) {
       const Values codes = unpack->codes(
-          b, chunk, [&](int64_t i) { return loadVector(chunks, i, v); });
+          b, chunk, [&](int64_t i, bool) { return loadVector(chunks, i, v); });
       for (int64_t part = 0; part < unpack->parts; ++part) {
         const int64_t step = chunk + part * unpack->chunks();
         Value w = unpack->bytes(b, codes, chunk, part);

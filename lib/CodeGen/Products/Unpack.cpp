@@ -56,13 +56,22 @@ struct Offset final : Unpack {
         return arith::ShLIOp::create(b, w, constant(4));
       return arith::AndIOp::create(b, w, constant(int8_t(0xF0)));
     }
-    Value value = nibbles(b, codes[0], part);
-    if (upperChunks != 0)
-      value = arith::OrIOp::create(
-          b, value, upperBits(b, codes[1], chunk / 2 * 2 + 4 * part));
+    Value value = upperChunks == 0 ? nibbles(b, codes[0], part)
+                  : !b.isArm()     ? withUpperBits(b, codes, chunk, part)
+                  : part == 0 ? b.shiftedInto(codes[loadsTwice(b) ? 2 : 0],
+                                              codes[1], 4, true)
+                              : b.shiftedInto(codes[1], codes[0], 4, false);
     if (range.bias == bias)
       return value;
     return arith::SubIOp::create(b, value, constant(bias));
+  }
+
+  /// On x86, which has no shifts of bytes.
+  Value withUpperBits(ProductBuilder &b, ArrayRef<Value> codes, int64_t chunk,
+                      int64_t part) const {
+    return arith::OrIOp::create(
+        b, nibbles(b, codes[0], part),
+        upperBits(b, codes[1], chunk / 2 * 2 + 4 * part));
   }
 
   /// The bits of `codes` from bit `from` on, at bit 4.
@@ -102,16 +111,28 @@ struct Nonlinear4 final : Unpack {
 } // namespace
 
 Values Unpack::codes(ProductBuilder &b, int64_t chunk,
-                     function_ref<Value(int64_t)> load) const {
-  Values codes = {load(chunk)};
+                     function_ref<Value(int64_t, bool)> load) const {
+  Values codes = {load(chunk, false)};
   if (upperChunks == 0)
     return codes;
-  // Bits of chunks 2i and 2i + 1 have the same place in two chunks, or are
-  // neighbours in one.
-  Value upper = load(chunks() + chunk % upperChunks);
-  if (upperChunks == 1 && chunk % 2 != 0)
-    upper = arith::ShRUIOp::create(b, upper, b.constant(upper.getType(), 1));
+  Value upper = load(chunks() + chunk % upperChunks, false);
+  auto constant = [&](int64_t value) {
+    return b.constant(upper.getType(), value);
+  };
+  if (b.isArm()) {
+    // Those of the chunk alone, from the lowest bit of each nibble on.
+    if (const int64_t from = chunk / upperChunks * upperChunks)
+      upper = arith::ShRUIOp::create(b, upper, constant(from));
+    const int64_t mask = int64_t{0x11} * ((1 << upperChunks) - 1);
+    upper = arith::AndIOp::create(b, upper, constant(mask));
+  } else if (upperChunks == 1 && chunk % 2 != 0) {
+    // Bits of chunks 2i and 2i + 1 have the same place in two chunks, or are
+    // neighbours in one.
+    upper = arith::ShRUIOp::create(b, upper, constant(1));
+  }
   codes.push_back(upper);
+  if (loadsTwice(b))
+    codes.push_back(load(chunk, true));
   return codes;
 }
 

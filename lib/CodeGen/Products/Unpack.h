@@ -35,10 +35,18 @@ class Unpack {
 public:
   virtual ~Unpack() = default;
 
-  /// What bytes() takes of chunk `chunk`: load(chunk), an i8 vector, and the
-  /// upper bits of its codes, which other chunks have.
+  /// What bytes() takes of chunk `chunk`: load(chunk, false), an i8 vector, and
+  /// the upper bits of its codes, which other chunks have; where it
+  /// loadsTwice(), also load(chunk, true), which LLVM must not take for the
+  /// first.
   Values codes(ProductBuilder &b, int64_t chunk,
-               llvm::function_ref<Value(int64_t)> load) const;
+               llvm::function_ref<Value(int64_t, bool)> load) const;
+
+  /// Whether both bytes of a code are made in the place of a register's, which
+  /// would take a copy in a slot of the vectors' pipes. A load takes none.
+  bool loadsTwice(const ProductBuilder &b) const {
+    return upperChunks != 0 && b.isArm() && !b.isScalable();
+  }
 
   /// The bytes of step chunk + part * chunks(): 4 values of each output.
   /// `codes` has the codes of that chunk, or those of chunks 2i and 2i + 1 in

@@ -25,6 +25,7 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include <bit>
 
 using namespace qwen;
 using namespace mlir;
@@ -34,8 +35,9 @@ void UnpackOnce::layOutScratch() {
   const int64_t longest = b.isScalable() ? 4 : 1;
   const int64_t line = kPanelOutputs * 4 * longest;
   // The bundles' activations and their scales.
-  const int64_t sumsOfBlock =
-      scaling.takesSums() ? kBlockGroups / sumGroups : 0;
+  const int64_t sumsOfBlock = byteMinimums          ? 2
+                              : scaling.takesSums() ? kBlockGroups / sumGroups
+                                                    : 0;
   activationBytes = pairs ? 2 * kActivationBlock + 16 * (1 + sumsOfBlock) : 0;
   const int64_t bundles = schedule.strip / bundleTokens;
   const int64_t weightBytes = kBlockGroups * 8 * line;
@@ -43,40 +45,45 @@ void UnpackOnce::layOutScratch() {
       kBlockGroups * scaling.count() * bundleRegisters * line;
   const int64_t integerBytes =
       kBlockGroups * groupIntegers * bundleRegisters * line;
+  const int64_t minimumBytes = byteMinimums ? bundleRegisters * line : 0;
   const int64_t sumBytes = schedule.panels * bundles * bundleRegisters * line;
   const int64_t registers = std::max(schedule.tokens * schedule.vectors,
                                      fixed.tokens * fixed.vectors);
   const int64_t startBytes = kBlockGroups * 16 * registers + 256;
-  unpacked = b.scratch(weightBytes + scaleBytes + integerBytes + sumBytes +
-                       startBytes + bundles * activationBytes);
+  const int64_t minimumStartBytes = byteMinimums ? 16 * registers + 256 : 0;
+  unpacked = b.scratch(weightBytes + scaleBytes + integerBytes + minimumBytes +
+                       sumBytes + startBytes + minimumStartBytes +
+                       bundles * activationBytes);
   scales = b.at(unpacked, weightBytes);
   integers = b.at(scales, scaleBytes);
-  stripSums = b.at(integers, integerBytes);
+  minimums = b.at(integers, integerBytes);
+  stripSums = b.at(minimums, minimumBytes);
   starts = b.at(stripSums, sumBytes);
-  activations = b.at(starts, startBytes);
+  minimumStarts = b.at(starts, startBytes);
+  activations = b.at(minimumStarts, minimumStartBytes);
   // A loop, so that LLVM takes the starts from memory: loads have slots to
   // spare where the copies of a register have not.
-  Value magic = arith::ConstantOp::create(b, b.getF32FloatAttr(kMagic));
-  b.loop(b.integer(0), b.integer(startBytes / 4), 1,
-         [&](Value i) { b.store(magic, b.at(starts, b.mul(i, 4))); });
+  auto fill = [&](Value to, int64_t size, int32_t value) {
+    b.loop(b.integer(0), b.integer(size / 4), 1, [&](Value i) {
+      b.store(b.constant(b.getI32Type(), value), b.at(to, b.mul(i, 4)));
+    });
+  };
+  fill(starts, startBytes, std::bit_cast<int32_t>(kMagic));
+  if (byteMinimums)
+    fill(minimumStarts, minimumStartBytes,
+         std::bit_cast<int32_t>(kMagic) >> kSumBits);
 }
 
 void UnpackOnce::emit() {
   layOutScratch();
   if (b.isScalable()) {
-    Value length = b.scaled(1);
-    Value shortest = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, length,
-                                           b.integer(1));
-    // Vectors of 128 bits are NEON's, whose loads have longer offsets and come
-    // in pairs.
-    b.branch(
-        shortest,
-        [&] { b.withFixedVectors([&] { emitPanels(4, b.integer(0)); }); },
-        [&] {
-          b.forEachVector(
-              b.integer(kPanelOutputs), 2,
-              [&](Value output, int64_t count) { emitPanels(count, output); });
-        });
+    b.byLength([&] { emitPanels(4, b.integer(0)); },
+               [&] {
+                 b.forEachVector(b.integer(kPanelOutputs), 2,
+                                 [&](Value output, int64_t count) {
+                                   emitPanels(count, output);
+                                 });
+               });
   } else {
     emitPanels(4, b.integer(0));
   }
@@ -209,14 +216,16 @@ Values UnpackOnce::blockSums(const Tile &tile, const Block &block) {
                [&](Value g) { dots = addGroup(tile, g, 0, dots); });
     Value number = blockOf(groups.first);
     const Values sums = bundleSums(tile, number, block);
-    auto isumOf = [&](int64_t i) -> Value {
-      return arith::SubFOp::create(
-          b, vector::BitCastOp::create(b, floats(), dots[i]),
-          b.zeros(floats(), kMagic));
-    };
+    auto isumOf = [&](int64_t i) { return minusMagic(dots[i]); };
     t = scaled(tile, number, isumOf, sums, t);
   });
   return t;
+}
+
+/// The float of a sum that started from kMagic.
+Value UnpackOnce::minusMagic(Value sum) {
+  return arith::SubFOp::create(b, vector::BitCastOp::create(b, floats(), sum),
+                               b.zeros(floats(), kMagic));
 }
 
 /// t where the dots of sub-blocks, and the sums of activations, are multiplied
@@ -225,9 +234,9 @@ Values UnpackOnce::subBlockSums(const Tile &tile, const Block &block,
                                 const GroupSpan &span) {
   const auto count = size_t(tileBundles * tileRegisters);
   const Values zeros(count, b.constant(words(), 0));
-  const bool minimums = scaling.takesSums();
+  const bool behind = scaling.takesSums() && !byteMinimums;
   // Behind the sums of dots those of activations.
-  Values carried(minimums ? 2 * count : count, zeros[0]);
+  Values carried(behind ? 2 * count : count, zeros[0]);
   overGroups(span, carried, [&](Value g) {
     Value from = b.at(atRegister(integers, g, groupIntegers * panelRegisters),
                       b.mul(tile.first, b.scaled(16)));
@@ -240,7 +249,7 @@ Values UnpackOnce::subBlockSums(const Tile &tile, const Block &block,
     for (int64_t sub = 0; sub < subDots; ++sub)
       for (auto [i, dot] : llvm::enumerate(addGroup(tile, g, sub, zeros)))
         addTo(i, sub, dot);
-    if (minimums) {
+    if (behind) {
       const Values sums = bundleSums(tile, g, block);
       for (size_t i = 0; i < count; ++i)
         addTo(count + i, subDots, sums[i / size_t(tileRegisters)]);
@@ -248,10 +257,32 @@ Values UnpackOnce::subBlockSums(const Tile &tile, const Block &block,
   });
   for (Value &value : carried)
     value = arith::SIToFPOp::create(b, floats(), value);
+  if (byteMinimums)
+    carried.append(minimumSums(tile));
   return scaled(
       tile, b.integer(0), [&](int64_t i) { return carried[i]; },
       ArrayRef(carried).drop_front(count),
       Values(count, b.zeros(floats(), -0.0f)));
+}
+
+/// The sums of activations of a block times the sub-minimums of their groups,
+/// as f32: kMagic's lowest bits are zeros.
+Values UnpackOnce::minimumSums(const Tile &tile) {
+  Values result;
+  for (Value from : tile.sums) {
+    Value low = b.loadQuad(b.getI8Type(), from);
+    Value high = b.loadQuad(b.getI8Type(), b.at(from, 16));
+    for (int64_t r = 0; r < tileRegisters; ++r) {
+      Value at = b.at(atRegister(minimums, r), b.mul(tile.first, b.scaled(16)));
+      Value w = vector::BitCastOp::create(b, bytes(), loadWhole(words(), at));
+      Value start =
+          loadWhole(words(), b.at(minimumStarts, 16 * int64_t(result.size())));
+      Value sum = addByteDots(b, isa, start, w, high);
+      sum = arith::ShLIOp::create(b, sum, b.constant(words(), kSumBits));
+      result.push_back(minusMagic(addByteDots(b, isa, sum, w, low)));
+    }
+  }
+  return result;
 }
 
 /// Dots `sub` of a group, from what they were before.

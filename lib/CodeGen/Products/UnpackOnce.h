@@ -24,6 +24,8 @@ public:
 
 private:
   static constexpr int64_t kLanes = 4;
+  /// Bits of the lower part of a sum of activations.
+  static constexpr int64_t kSumBits = 8;
 
   /// Tokens [first, first + bundles * bundleTokens), of a strip.
   struct Strip {
@@ -52,6 +54,10 @@ private:
   void unpackBlock(Value panel, Value output, const Block &block);
   void unpackScales(Value header, Value output, Value to);
   void unpackSubIntegers(Value header, Value output, Value j, Value to);
+  void unpackMinimums(Value header, Value output, Value j);
+  Values sumParts(Value from, const Block &block);
+  Values minimumSums(const Tile &tile);
+  Value minusMagic(Value sum);
   void storeForSums(Value values, int64_t v, Value to, int64_t first);
   void unpackGroup(Value from, Value to);
   void multiply(Value panelSums, const Strip &strip, const Block &block);
@@ -88,9 +94,16 @@ private:
   const Scaling &scaling = scalingOf(format);
   /// Whether sub-blocks have integers.
   const bool divided = scalesOf(format).hasSubBlocks();
+  const bool pairs = isa.dot.tokens == 2;
+  /// Whether sub-minimums are multiplied as bytes, those of 4 groups at once,
+  /// with two bytes of each sum of activations: 256 times the one plus the
+  /// other. So the pipe that multiplies integers of 32 bits has time for sums
+  /// of dots.
+  const bool byteMinimums = divided && pairs && scaling.takesSums();
   /// Dots of a register in a group, and vectors of integers that a group has.
   const int64_t subDots = dotsOfGroup(format);
-  const int64_t groupIntegers = divided ? subDots * scaling.count() : 0;
+  const int64_t groupIntegers =
+      divided ? subDots * (byteMinimums ? 1 : scaling.count()) : 0;
   /// Groups whose activations have a sum together.
   const int64_t sumGroups = divided ? 1 : weightBlock(format) / kGroup;
   /// What code for vectors of 128 bits has.
@@ -98,7 +111,6 @@ private:
   /// Tokens whose sums share a register, and registers of a bundle for a vector
   /// of outputs.
   const int64_t bundleTokens = isa.dot.tokens, bundleRegisters = bundleTokens;
-  const bool pairs = bundleTokens == 2;
   /// Steps of a group: an instruction multiplies 8 values of pairs, else 4.
   const int64_t steps = kGroup / 4 / bundleTokens;
 
@@ -109,10 +121,11 @@ private:
   /// Of a tile.
   int64_t tileBundles = 0, tileRegisters = 0;
   /// Parts of the scratch. Weights, scales and integers of sub-blocks: those of
-  /// the block, by group.
+  /// the block, by group; sub-minimums as bytes, of all groups.
   /// Activations: those of the block, by bundle. Sums: of the strip, by bundle.
-  /// Starts: of dots.
-  Value unpacked, scales, integers, activations, stripSums, starts;
+  /// Starts: of dots, and of those with sub-minimums.
+  Value unpacked, scales, integers, minimums, activations, stripSums, starts,
+      minimumStarts;
   int64_t activationBytes = 0;
 };
 
