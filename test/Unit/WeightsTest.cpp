@@ -23,37 +23,45 @@ static std::string inputs(const std::string &name) {
   return std::string(QWEN_SOURCE_DIR "/test/Inputs/") + name;
 }
 
-TEST(Encode, Q4_0GivesGgufsBytes) {
+/// Compares each encoded block of the golden rows with the bytes of `name`.
+template <typename Block>
+static void expectGgufsBytes(const char *name,
+                             ref::EncodeStatus (*encode)(const float *,
+                                                         Block &)) {
   const Safetensors golden(inputs("quants/blocks.safetensors"));
   const std::vector<float> rows = golden.get<float>("rows");
-  const std::vector<uint8_t> want = golden.get<uint8_t>("Q4_0");
-  ASSERT_EQ(rows.size() / 32 * sizeof(BlockQ4_0), want.size());
+  const std::vector<uint8_t> want = golden.get<uint8_t>(name);
+  ASSERT_EQ(rows.size() / 32 * sizeof(Block), want.size());
   ASSERT_GT(rows.size(), 3000u);
   for (size_t i = 0; i < rows.size() / 32; ++i) {
-    BlockQ4_0 block;
-    ASSERT_EQ(encodeQ4_0(&rows[i * 32], block), ref::EncodeStatus::Ok);
+    Block block;
+    ASSERT_EQ(encode(&rows[i * 32], block), ref::EncodeStatus::Ok);
     ASSERT_EQ(std::memcmp(&block, &want[i * sizeof(block)], sizeof(block)), 0)
         << "block " << i;
   }
 }
 
-TEST(Encode, Q4_0Refuses) {
-  BlockQ4_0 block;
+/// Expects that `encode` refuses values that are not finite and a block with
+/// `overflow`, and takes one with `most`.
+template <typename Block>
+static void expectRefusals(ref::EncodeStatus (*encode)(const float *, Block &),
+                           float most, float overflow) {
+  Block block;
   for (float bad : {kNaN, kInf, -kInf}) {
     float x[32] = {1.0f};
     x[31] = bad;
-    EXPECT_EQ(encodeQ4_0(x, block), ref::EncodeStatus::NotFinite);
+    EXPECT_EQ(encode(x, block), ref::EncodeStatus::NotFinite);
   }
-  float x[32] = {8 * 65519.0f};
-  EXPECT_EQ(encodeQ4_0(x, block), ref::EncodeStatus::Ok);
-  x[0] = 8 * 65520.0f;
-  EXPECT_EQ(encodeQ4_0(x, block), ref::EncodeStatus::ScaleOverflow);
-  x[0] = -8 * 65520.0f;
-  EXPECT_EQ(encodeQ4_0(x, block), ref::EncodeStatus::ScaleOverflow);
-  EXPECT_EQ(ref::encodeStatusMessage(ref::EncodeStatus::ScaleOverflow),
-            "has a block whose scale overflows f16");
-  EXPECT_EQ(ref::encodeStatusMessage(ref::EncodeStatus::NotFinite),
-            "has a value that is not finite");
+  float x[32] = {most};
+  EXPECT_EQ(encode(x, block), ref::EncodeStatus::Ok);
+  x[0] = overflow;
+  EXPECT_EQ(encode(x, block), ref::EncodeStatus::ScaleOverflow);
+}
+
+TEST(Encode, Q4_0GivesGgufsBytes) { expectGgufsBytes("Q4_0", encodeQ4_0); }
+
+TEST(Encode, Q4_0Refuses) {
+  expectRefusals(encodeQ4_0, 8 * 65519.0f, 8 * 65520.0f);
 }
 
 TEST(Encode, Q4_1GivesGgufsBytes) {
@@ -129,30 +137,10 @@ TEST(Decode, NL4GivesGgufsValues) {
   }
 }
 
-TEST(Encode, Q8_0GivesGgufsBytes) {
-  const Safetensors golden(inputs("quants/blocks.safetensors"));
-  const std::vector<float> rows = golden.get<float>("rows");
-  const std::vector<uint8_t> want = golden.get<uint8_t>("Q8_0");
-  ASSERT_EQ(rows.size() / 32 * sizeof(BlockQ8_0), want.size());
-  for (size_t i = 0; i < rows.size() / 32; ++i) {
-    BlockQ8_0 block;
-    ASSERT_EQ(encodeQ8_0(&rows[i * 32], block), ref::EncodeStatus::Ok);
-    ASSERT_EQ(std::memcmp(&block, &want[i * sizeof(block)], sizeof(block)), 0)
-        << "block " << i;
-  }
-}
+TEST(Encode, Q8_0GivesGgufsBytes) { expectGgufsBytes("Q8_0", encodeQ8_0); }
 
 TEST(Encode, Q8_0Refuses) {
-  BlockQ8_0 block;
-  for (float bad : {kNaN, kInf, -kInf}) {
-    float x[32] = {1.0f};
-    x[31] = bad;
-    EXPECT_EQ(encodeQ8_0(x, block), ref::EncodeStatus::NotFinite);
-  }
-  float x[32] = {127 * 65519.0f};
-  EXPECT_EQ(encodeQ8_0(x, block), ref::EncodeStatus::Ok);
-  x[0] = -127 * 65520.0f;
-  EXPECT_EQ(encodeQ8_0(x, block), ref::EncodeStatus::ScaleOverflow);
+  expectRefusals(encodeQ8_0, 127 * 65519.0f, -127 * 65520.0f);
 }
 
 TEST(Encode, Q8_0RoundsHalvesAwayFromZero) {
