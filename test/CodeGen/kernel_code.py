@@ -36,8 +36,8 @@ PRODUCTS = {
 APART = {"q4_k", "q5_k", "q6_k", "nl4_xs", "q5_0", "q5_m_32"}
 SPILLS_APART = {"avx2": 113, "avxvnni": 85, "avx512vnni": 8, "amx_int8": 250, "neon": 32, "neon_dotprod": 33, "neon_i8mm": 82, "sve": 0,
                 "sve_i8mm": 10}
-# Likewise for formats with two numbers a block, whose scales or unrolled loops take registers of the tile, and for q8_0, whose loads of
-# weights LLVM moves ahead of the dots without a model of a CPU.
+# Likewise for two more cases. Formats with two numbers a block spill because scales or unrolled loops take registers of the tile.
+# q8_0 spills because LLVM, without a model of a CPU, moves loads of weights ahead of the dots.
 SPILLS_OF_FORMAT = {("q8_0", "avx512vnni"): 5, ("q4_m_32", "avx512vnni"): 4, ("q4_z_32", "avx512vnni"): 4, ("q4_m_64", "avx512vnni"): 12,
                     ("q4_z_64", "avx512vnni"): 9, ("q4_z_32", "amx_int8"): 100, ("q4_m_64", "neon_i8mm"): 27, ("q4_z_64", "neon_i8mm"): 30}
 # Other dots of integers: for sums of 16 activations, 32 values at a time, and of sums of 32 activations with minimums.

@@ -29,11 +29,14 @@ struct F16 : Scaling {
   }
 };
 
-/// A scale and a minimum.
-struct F16Minimum final : F16 {
+/// A scale and a number for the sums of activations.
+struct F16Pair : F16 {
   int64_t count() const override { return 2; }
   bool takesSums() const override { return true; }
+};
 
+/// A scale and a minimum.
+struct F16Minimum final : F16Pair {
   Values scales(ProductBuilder &b, int64_t factor,
                 llvm::function_ref<Value(int64_t)> number) const override {
     Values numbers = F16::scales(b, factor, number);
@@ -50,10 +53,7 @@ struct F16Minimum final : F16 {
 
 /// A scale and a zero point. The code keeps the factor of the sums of
 /// activations, -zero point.
-struct F16Zero final : F16 {
-  int64_t count() const override { return 2; }
-  bool takesSums() const override { return true; }
-
+struct F16Zero final : F16Pair {
   Values scales(ProductBuilder &b, int64_t factor,
                 llvm::function_ref<Value(int64_t)> number) const override {
     Values numbers = F16::scales(b, factor, number);

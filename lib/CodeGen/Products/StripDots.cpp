@@ -77,8 +77,8 @@ private:
   const ByteRange range = {unpack->range.factor, unpack->range.bias,
                            takesMagnitudes ? 0 : unpack->range.least,
                            std::max(-unpack->range.least, unpack->range.most)};
-  /// Whether 16 bits hold the products of one step only, so that sums have no
-  /// registers beside those that they are carried in.
+  /// Whether 16 bits hold the products of one step only. Loops then carry the
+  /// sums of 32 bits in registers, and each step adds to them.
   const bool carriesSums =
       isMaddubs && hasSubBlocks && range.most * 2 * 2 * 127 > INT16_MAX;
   const int64_t integerSets =

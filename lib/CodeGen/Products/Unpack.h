@@ -35,10 +35,10 @@ class Unpack {
 public:
   virtual ~Unpack() = default;
 
-  /// What bytes() takes of chunk `chunk`: load(chunk, false), an i8 vector, and
-  /// the upper bits of its codes, which other chunks have; where it
-  /// loadsTwice(), also load(chunk, true), which LLVM must not take for the
-  /// first.
+  /// What bytes() takes of chunk `chunk`: load(chunk, false), an i8 vector.
+  /// Upper bits of its codes come from other chunks and follow it. If the class
+  /// loadsTwice(), load(chunk, true) comes last, a second load that LLVM must
+  /// not merge with the first.
   Values codes(ProductBuilder &b, int64_t chunk,
                llvm::function_ref<Value(int64_t, bool)> load) const;
 
