@@ -305,8 +305,8 @@ static void addProduct(const KernelInfo &kernel, void *function) {
       multiply(state, kernel, function, m, panels);
     });
   };
-  // Half of a small second cache, and as many tokens as a prompt has.
-  addFor("cache", kernel.m == 1 ? 1 : 48, std::max<int64_t>(131072 / bytes, 1));
+  // Half of a small second cache, with as many tokens as a call of a prompt has.
+  addFor("cache", kernel.m == 1 ? 1 : 256, std::max<int64_t>(131072 / bytes, 1));
   addFor("memory", kernel.m,
          static_cast<int64_t>(weightMemory().size()) / bytes);
 }

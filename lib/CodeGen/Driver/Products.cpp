@@ -80,8 +80,10 @@ QWEN_SPECIALISED static void multiply(const Input &input, const Product<Fn> &of,
 #pragma clang loop unroll(full)
   for (int64_t i = 0; i < of.tileCount; ++i)
     single |= of.tiles[i].m == of.m;
-  const int64_t panels = std::max(
-      single ? range.end - range.begin : of.cached / input.k, of.least);
+  const int64_t cached = of.cached / input.k;
+  const int64_t panels = single
+                             ? range.end - range.begin
+                             : std::max(cached - cached % of.least, of.least);
   const int64_t largest = of.tiles[0].m;
   const int64_t tokens =
       of.reused == 0

@@ -1,212 +1,205 @@
 //===- BlockOrder.cpp - Sub-blocks, an activation block at once -----------===//
 //
-// GroupDots for formats with sub-blocks on AVX-512 VNNI, where a tile has two
-// panels:
+// StripDots for formats with sub-blocks on AVX-512 VNNI, where a tile has two
+// panels and takes a whole activation block at once:
 //
-//   for each block of 128 activations
-//     sums of 16 activations, where bytes of sub-blocks of 16 are biased
-//     for each two groups, or the two sub-blocks of 16 of a group
-//       for each chunk: unpack, dots of all tokens with it
-//       integers of the sub-blocks
-//     integers of minimums, scales, the activations' scales
+//   for each group, or each of its sub-blocks of 16
+//     dots of all tokens
+//     integers of the sub-blocks
+//   for each panel: integers of minimums, scales, the activations' scales
 //
-// A dot takes 4 cycles, and a core starts two in a cycle, so the 8 dots of a
-// tile alone would wait for each other: two for each sum are computed at a
-// time. They and the sums take 24 of 32 registers. LLVM would load ahead and
-// spill them, so code runs in the order in which it is emitted.
+// The dots and the sums of a tile take 24 of 32 registers. LLVM would load
+// ahead and spill them, so code runs in the order in which it is emitted.
 //
 //===----------------------------------------------------------------------===//
 
-#include "GroupDots.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "StripDots.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace qwen;
 using namespace mlir;
 
+/// Codes of 4 bits take few instructions to unpack, and sums of sub-blocks of
+/// 16 activations many.
+static StripDots::Shared sharedOf(WeightFormat format) {
+  using enum StripDots::Shared;
+  if (dotsOfGroup(format) > 1)
+    return SignedBytes;
+  return codingOf(format).bits > 4 ? Bytes : Integers;
+}
+
 namespace {
-class BlockOrder final : public GroupDots {
+class BlockOrder final : public StripDots {
 public:
-  using GroupDots::GroupDots;
+  BlockOrder(const KernelInfo &kernel, const KernelSchedule &schedule,
+             ModuleOp module)
+      : StripDots(kernel, schedule, module,
+                  sharedOf(*weightFormat(kernel.format))) {
+    if (shared == Shared::SignedBytes) {
+      // Of unknown origin, or LLVM would flip the bits of scalars.
+      signs = {b.constant(b.vector(vectorBytes, b.getI8Type()), -128)};
+      b.keepOrder(signs);
+    }
+    if (hasStarts)
+      starts = b.scratch(schedule.tokens * kBlockGroups * kStartBytes);
+    if (scalesOf(format).hasMinimum())
+      groupSums = b.scratch(schedule.tokens * kBlockGroups * kSumBytes);
+  }
 
 private:
-  /// Two dots of each accumulator that are computed together: of two groups, or
-  /// of the sub-blocks of one.
-  struct Pair {
-    /// Of a group and panel, and of a group and token.
-    SmallVector<Values> chunks, q;
-    /// Those of all accumulators, then the second ones.
-    Values dots;
-  };
-
   Values subBlockSums(const Tile &tile, Value block,
                       const GroupSpan &span) override;
-  Pair pairFrom(const Tile &tile, const SubBlocks &in, const GroupSpan &span,
-                int64_t group);
-  void addDots(Pair &pair, size_t size);
-  void storeSubStarts(const Tile &tile, Value firstGroup);
-  Values minimumSums(const Tile &tile, const SubBlocks &in, Value firstGroup);
+  // The last block, which may have fewer groups, shares nothing.
+  void addGroup(const Group &group) override { GroupDots::addGroup(group); }
+  Values subIntegersOf(const Tile &tile, const SubBlocks &in, size_t panel,
+                       int64_t number, Value g, int64_t sub) override {
+    return GroupDots::subIntegersOf(tile, in, panel, number, g, sub);
+  }
 
-  /// Groups of a pair.
-  const int64_t together = 2 / subDots;
-  /// Memory for the sums of the groups of an activation block, as int16, which
-  /// holds 127 * 32: for each token of the tile.
-  static constexpr int64_t kSumBytes = 2 * kBlockGroups;
-  const Value groupSums = b.scratch(schedule.tokens * kSumBytes);
+  void prefetchNextTile(const Tile &tile, Value first);
+  void storeActivationSums(const Tile &tile, Value first);
+  Values dotsOf(const Tile &tile, const SubBlocks &in, Value first,
+                int64_t group, int64_t sub);
+  Values minimumSums(const Tile &tile, size_t panel, Value first);
+
+  /// The sign bits of bytes, with which activations become 128 more.
+  Values signs;
+  const bool hasStarts =
+      unpack->range.bias != 0 && shared != Shared::SignedBytes;
+  /// Of the groups of each token: what dots of biased bytes start from, and the
+  /// sums of activations as int16, which holds 127 * 32.
+  static constexpr int64_t kStartBytes = 4, kSumBytes = 2;
+  Value starts, groupSums;
 };
 } // namespace
 
-/// The pair whose first group is number `group` of an activation block.
-BlockOrder::Pair BlockOrder::pairFrom(const Tile &tile, const SubBlocks &in,
-                                      const GroupSpan &span, int64_t group) {
-  Pair pair;
-  Value inBlock = arith::SubIOp::create(b, span.first, in.first);
-  for (int64_t g = group; g < group + together; ++g) {
-    Values &chunks = pair.chunks.emplace_back();
-    for (Value header : in.headers)
-      chunks.push_back(b.at(b.at(b.at(header, panelHeaderBytes(format)),
-                                 b.mul(inBlock, panelGroupBytes(format))),
-                            g * panelGroupBytes(format)));
-    Values &q = pair.q.emplace_back();
-    for (const Activations &token : tile.tokens)
-      q.push_back(b.at(b.at(token.q, b.mul(span.first, kGroup)), g * kGroup));
-  }
-  for (int64_t second = 0; second < 2; ++second) {
-    auto sumOf = [&](size_t t) {
-      return activationSum(tile.tokens[t],
-                           b.add(span.first, b.integer(group + second)));
-    };
-    for (size_t i = 0; i < tile.size; ++i) {
-      Value lack = subStarts ? nullptr : correction(sumOf, int64_t(i));
-      pair.dots.push_back(lack ? lack : b.constant(integers(), 0));
-    }
-  }
-  return pair;
+/// The next tile reads other lines, too short for the processor's prefetcher.
+void BlockOrder::prefetchNextTile(const Tile &tile, Value first) {
+  Value next = b.add(b.mul(k, schedule.tokens), b.mul(first, kGroup));
+  for (const Activations &token : tile.tokens)
+    for (int64_t i = 0; i < kActivationBlock; i += ProductBuilder::kCacheLine)
+      b.prefetch(b.at(b.at(token.q, next), i), ProductBuilder::CacheLevel::L1);
 }
 
-/// Adds all products to the dots of `size` accumulators.
-void BlockOrder::addDots(Pair &pair, size_t size) {
-  const int64_t dotParts = unpack->parts / subDots;
-  const auto tokens = size_t(schedule.tokens);
-  for (int64_t chunk = 0; chunk < unpack->chunks(); ++chunk)
-    for (int64_t group = 0; group < together; ++group) {
-      SmallVector<Values> codes;
-      for (Value chunks : pair.chunks[group]) {
-        prefetchChunk(chunks, chunk);
-        codes.push_back(unpack->codes(b, chunk, [&](int64_t i, bool) {
-          return loadVector(chunks, i, 0);
-        }));
-      }
-      for (int64_t part = 0; part < unpack->parts; ++part) {
-        auto dots = MutableArrayRef(pair.dots).slice(
-            (group * subDots + part / dotParts) * size, size);
-        Values w;
-        for (const Values &packed : codes)
-          w.push_back(unpack->bytes(b, packed, chunk, part));
-        const int64_t step = chunk + part * unpack->chunks();
-        for (size_t t = 0; t < tokens; ++t) {
-          Value x = activations(pair.q[group][t], step);
-          for (size_t p = 0; p < w.size(); ++p) {
-            std::unique_ptr<Dot> dot = dotFrom(dots[p * tokens + t]);
-            dot->step(w[p], x, step % 4);
-            dots[p * tokens + t] = dot->finish();
-          }
-        }
-        b.keepOrder(dots);
-      }
-    }
-}
-
-/// The sums of activations times the minimums' integers, of two groups in an
-/// instruction.
-Values BlockOrder::minimumSums(const Tile &tile, const SubBlocks &in,
-                               Value firstGroup) {
-  const VectorType halves = b.vector(2 * lanes, b.getI16Type());
+void BlockOrder::storeActivationSums(const Tile &tile, Value first) {
   for (auto [t, token] : llvm::enumerate(tile.tokens)) {
+    const auto number = int64_t(t) * kBlockGroups;
     Value sums = b.load(b.vector(kBlockGroups, b.getI32Type()),
-                        b.at(token.sums, b.mul(firstGroup, 4)));
-    b.storeKept(arith::TruncIOp::create(
-                    b, b.vector(kBlockGroups, b.getI16Type()), sums),
-                b.at(groupSums, int64_t(t) * kSumBytes));
+                        b.at(token.sums, b.mul(first, 4)));
+    if (starts)
+      b.storeKept(b.mul(sums, b.constant(sums.getType(), -unpack->range.bias)),
+                  b.at(starts, number * kStartBytes));
+    if (groupSums)
+      b.storeKept(arith::TruncIOp::create(
+                      b, b.vector(kBlockGroups, b.getI16Type()), sums),
+                  b.at(groupSums, number * kSumBytes));
   }
-  Value first = arith::SubIOp::create(b, firstGroup, in.first);
-  Values sums(tile.size, b.constant(integers(), 0));
-  for (int64_t two = 0; two < kBlockGroups / 2; ++two) {
-    Values minimums;
-    for (Value header : in.headers) {
-      auto integersOf = [&](int64_t group) {
-        return subIntegersOf(tile, header, 1, firstGroup, first,
-                             2 * two + group)[0];
-      };
-      Value upper =
-          arith::ShLIOp::create(b, integersOf(1), b.constant(integers(), 16));
-      minimums.push_back(vector::BitCastOp::create(
-          b, halves, arith::OrIOp::create(b, integersOf(0), upper)));
+}
+
+/// The dots of all accumulators with sub-block `sub` of group first + group.
+Values BlockOrder::dotsOf(const Tile &tile, const SubBlocks &in, Value first,
+                          int64_t group, int64_t sub) {
+  const auto tokens = size_t(schedule.tokens);
+  const bool isSigned = shared == Shared::SignedBytes;
+  Value g = b.add(first, b.integer(group));
+  Values dots;
+  for (size_t i = 0; i < tile.size; ++i) {
+    Value start = b.constant(integers(), 0);
+    if (starts) {
+      const int64_t number = int64_t(tokenOf(i)) * kBlockGroups + group;
+      start =
+          b.splat(integers(), b.loadKept(b.getI32Type(),
+                                         b.at(starts, number * kStartBytes)));
     }
-    for (auto [i, sum] : llvm::enumerate(sums)) {
-      Value x = b.loadKept(
-          b.getI32Type(),
-          b.at(groupSums, int64_t(tokenOf(i)) * kSumBytes + two * 4));
+    dots.push_back(start);
+  }
+  for (int64_t chunk = 0; chunk < unpack->chunks(); ++chunk) {
+    SmallVector<Values> codes;
+    for (Value header : in.headers)
+      if (shared == Shared::Integers)
+        codes.push_back(codesOf(header, in.first, first, group, chunk, 0));
+    overParts(sub, [&](int64_t part) {
+      const int64_t step = chunk + part * unpack->chunks();
+      Values w;
+      for (size_t p = 0; p < tile.panels.size(); ++p)
+        w.push_back(shared == Shared::Integers
+                        ? unpack->bytes(b, codes[p], chunk, part)
+                        : sharedBytes(p, g, step, 0));
+      for (size_t t = 0; t < tokens; ++t) {
+        Value x = activations(b.at(tile.tokens[t].q, b.mul(g, kGroup)), step);
+        if (isSigned)
+          x = arith::XOrIOp::create(b, x, signs[0]);
+        for (size_t p = 0; p < w.size(); ++p) {
+          std::unique_ptr<Dot> dot = dotFrom(dots[p * tokens + t]);
+          dot->step(isSigned ? x : w[p], isSigned ? w[p] : x, step % 4);
+          dots[p * tokens + t] = dot->finish();
+        }
+      }
+      b.keepOrder(dots);
+    });
+  }
+  return dots;
+}
+
+/// The sums of activations times the minimums' integers of a panel, of two
+/// groups in an instruction.
+Values BlockOrder::minimumSums(const Tile &tile, size_t panel, Value first) {
+  const VectorType halves = b.vector(2 * lanes, b.getI16Type());
+  Values sums(tile.tokens.size(), b.constant(integers(), 0));
+  for (int64_t group = 0; group < kBlockGroups; group += 2) {
+    auto minimum = [&](int64_t i) {
+      return sharedIntegers(panel, 1, b.add(first, b.integer(group + i)), 0)[0];
+    };
+    Value upper =
+        arith::ShLIOp::create(b, minimum(1), b.constant(integers(), 16));
+    Value both = vector::BitCastOp::create(
+        b, halves, arith::OrIOp::create(b, minimum(0), upper));
+    for (auto [t, sum] : llvm::enumerate(sums)) {
+      const int64_t number = int64_t(t) * kBlockGroups + group;
+      Value x = b.loadKept(b.getI32Type(), b.at(groupSums, number * kSumBytes));
       sum = b.intrinsic(
           integers(), "llvm.x86.avx512.vpdpwssd.512",
-          {sum, minimums[panelOf(i)],
+          {sum, both,
            vector::BitCastOp::create(b, halves, b.splat(integers(), x))});
     }
   }
   return sums;
 }
 
-/// Stores what dots lack. The dots end before they need it, for these sums are
-/// late.
-void BlockOrder::storeSubStarts(const Tile &tile, Value firstGroup) {
-  for (auto [t, token] : llvm::enumerate(tile.tokens)) {
-    Value q = b.at(token.q, b.mul(firstGroup, kGroup));
-    for (int64_t i = 0; i < kActivationBlock; i += 4 * lanes)
-      b.storeKept(subStartsOf(isa, b.at(q, i)),
-                  b.at(subStarts, int64_t(t) * kActivationBlock + i));
-  }
-}
-
 Values BlockOrder::subBlockSums(const Tile &tile, Value block,
                                 const GroupSpan &span) {
-  // The last block may have fewer groups.
   if (span.each != span.most)
     return GroupDots::subBlockSums(tile, block, span);
   const SubBlocks in = subBlocks(tile, block);
-  if (subStarts)
-    storeSubStarts(tile, span.first);
-  Value inBlock = arith::SubIOp::create(b, span.first, in.first);
+  prefetchNextTile(tile, span.first);
+  storeActivationSums(tile, span.first);
   Values sums(tile.size, b.constant(integers(), 0));
-  for (int64_t group = 0; group < kBlockGroups; group += together) {
-    Pair pair = pairFrom(tile, in, span, group);
-    addDots(pair, tile.size);
-    for (int64_t second = 0; second < 2; ++second) {
-      const int64_t number = group * subDots + second;
-      Values scales;
-      for (Value header : in.headers)
-        scales.append(
-            subIntegersOf(tile, header, 0, span.first, inBlock, number));
+  for (int64_t group = 0; group < kBlockGroups; ++group) {
+    Value g = b.add(span.first, b.integer(group));
+    for (int64_t sub = 0; sub < subDots; ++sub) {
+      const Values dots = dotsOf(tile, in, span.first, group, sub);
       for (auto [i, sum] : llvm::enumerate(sums)) {
-        Value dot = pair.dots[second * tile.size + i];
-        if (subStarts) {
-          Value start = b.loadKept(
-              b.getI32Type(),
-              b.at(subStarts, int64_t(tokenOf(i)) * kActivationBlock +
-                                  number * kGroup / subDots));
-          dot = b.add(dot, b.splat(integers(), start));
-        }
-        sum = b.add(sum, b.mul(dot, scales[panelOf(i)]));
+        const size_t panel = panelOf(int64_t(i));
+        sum = b.add(sum, b.mul(dots[i], sharedIntegers(panel, 0, g, sub)[0]));
+        if (sub + 1 == subDots && shared == Shared::SignedBytes)
+          sum = b.add(sum, sharedCorrection(panel, g));
       }
+      b.keepOrder(sums);
     }
-    b.keepOrder(sums);
   }
-  Values minimums, t;
-  if (scalesOf(format).hasMinimum())
-    minimums = minimumSums(tile, in, span.first);
-  for (auto [i, sum] : llvm::enumerate(sums))
-    t.push_back(scaled(
-        sum, [&](int64_t i) { return minimums[i]; }, in.headers[panelOf(i)],
-        tile, int64_t(i), b.zeros(floats(), -0.0f)));
+  Values t;
+  for (size_t p = 0; p < tile.panels.size(); ++p) {
+    Values minimums;
+    if (groupSums)
+      minimums = minimumSums(tile, p, span.first);
+    for (size_t token = 0; token < tile.tokens.size(); ++token) {
+      const auto i = int64_t(t.size());
+      t.push_back(scaled(
+          sums[size_t(i)], [&](int64_t) { return minimums[token]; },
+          in.headers[p], tile, i, b.zeros(floats(), -0.0f)));
+    }
+    b.keepOrder(MutableArrayRef(t).take_back(tile.tokens.size()));
+  }
   return t;
 }
 

@@ -78,9 +78,9 @@ void GroupDots::prefetchShare(const Tile &tile, Value block) {
 }
 
 Value GroupDots::loadVector(Value chunks, int64_t chunk, int64_t v) {
-  const int64_t bytes = 4 * lanes;
-  return b.load(b.vector(bytes, b.getI8Type()),
-                b.at(b.at(chunks, chunk * kChunkBytes), b.scaled(v * bytes)));
+  return b.load(
+      b.vector(vectorBytes, b.getI8Type()),
+      b.at(b.at(chunks, chunk * kChunkBytes), b.scaled(v * vectorBytes)));
 }
 
 Value GroupDots::activations(Value q, int64_t step) {
@@ -263,6 +263,28 @@ Value GroupDots::floatSum(OfToken activationSum, int64_t i) {
   return forToken(floats(), asFloat, i);
 }
 
+Values GroupDots::startSums(Value zero, size_t count) {
+  Values carried;
+  if (!heldSums)
+    carried.assign(count, zero);
+  else
+    for (size_t i = 0; i < count; ++i)
+      setSum(carried, int64_t(i), zero);
+  return carried;
+}
+
+Value GroupDots::sum(const Values &carried, VectorType type, int64_t i) {
+  return heldSums ? b.loadKept(type, b.at(heldSums, i * vectorBytes))
+                  : carried[i];
+}
+
+void GroupDots::setSum(Values &carried, int64_t i, Value value) {
+  if (heldSums)
+    b.storeKept(value, b.at(heldSums, i * vectorBytes));
+  else
+    carried[i] = value;
+}
+
 Values GroupDots::allSums(const Values &carried, VectorType type,
                           size_t count) {
   Values sums;
@@ -288,7 +310,7 @@ Values GroupDots::narrowSums(const Tile &tile, const GroupSpan &span) {
     auto minimumSum = [&](int64_t i) { return floatSum(sumOf, i); };
     for (auto [t, token] : llvm::enumerate(tile.tokens)) {
       q.push_back(b.at(token.q, b.mul(g, kGroup)));
-      if (!held())
+      if (!heldSums)
         sumOf(t);
     }
     auto chunks = [&](size_t p) {
@@ -372,10 +394,13 @@ Values GroupDots::addWide(const Tile &tile, Value number, const GroupSpan &span,
   return t;
 }
 
-Values GroupDots::subIntegersOf(const Tile &tile, Value header, int64_t number,
-                                Value, Value inBlock, int64_t sub) {
+Values GroupDots::subIntegersOf(const Tile &tile, const SubBlocks &in,
+                                size_t panel, int64_t number, Value g,
+                                int64_t sub) {
+  Value inBlock = arith::SubIOp::create(b, g, in.first);
   Value j = b.add(b.mul(inBlock, subDots), b.integer(sub));
-  return subIntegers(b, format, header, number, j, tile.output, vectors, lanes);
+  return subIntegers(b, format, in.headers[panel], number, j, tile.output,
+                     vectors, lanes);
 }
 
 Value GroupDots::subStartsOf(const IsaInfo &isa, Value q) {
@@ -409,12 +434,11 @@ Values GroupDots::subMinimums(const Tile &tile, const SubBlocks &in,
                               const GroupSpan &span) {
   Values carried(tile.size, b.constant(integers(), 0));
   overGroups(span, carried, [&](Value g) {
-    Value inBlock = arith::SubIOp::create(b, g, in.first);
     Values sums, minimums;
     for (const Activations &token : tile.tokens)
       sums.push_back(activationSum(token, g));
-    for (Value header : in.headers)
-      minimums.append(subIntegersOf(tile, header, 1, g, inBlock, 0));
+    for (size_t p = 0; p < in.headers.size(); ++p)
+      minimums.append(subIntegersOf(tile, in, p, 1, g, 0));
     for (auto [i, sum] : llvm::enumerate(carried)) {
       Value minimum = forOutputs(
           minimums[panelOf(int64_t(i)) * vectors + i % vectors], int64_t(i));
@@ -463,8 +487,7 @@ Values GroupDots::subBlockSums(const Tile &tile, Value block,
     auto scaleOf = [&](int64_t i, int64_t sub) {
       Values &scales = integersOf[panelOf(i) * subDots + sub];
       if (scales.empty())
-        scales =
-            subIntegersOf(tile, in.headers[panelOf(i)], 0, g, inBlock, sub);
+        scales = subIntegersOf(tile, in, panelOf(i), 0, g, sub);
       return forOutputs(scales[i % vectors], i);
     };
     addGroup({g, tile.panels.size(), tile.output, chunks, q,
@@ -510,47 +533,56 @@ Values GroupDots::addBlock(const Tile &tile, Value block, ValueRange totals,
   return result;
 }
 
+GroupDots::Activations GroupDots::activationsAt(Value token) {
+  return {b.at(q, b.mul(token, k)),
+          b.at(d, b.mul(b.mul(token, activationBlocks()), 4)),
+          b.at(sums, b.mul(b.mul(token, groups()), 4))};
+}
+
 GroupDots::Tile GroupDots::tileOf(ArrayRef<Panel> panels, Value output,
                                   ArrayRef<Value> tokens) {
-  Value allGroups = groups(), blocks = activationBlocks();
   Tile tile = {panels,
                output,
                tokens.front(),
                {},
                panels.size() * tokens.size() * vectors};
   for (Value token : tokens)
-    tile.tokens.push_back({b.at(q, b.mul(token, k)),
-                           b.at(d, b.mul(b.mul(token, blocks), 4)),
-                           b.at(sums, b.mul(b.mul(token, allGroups), 4))});
+    tile.tokens.push_back(activationsAt(token));
   return tile;
 }
 
-Values GroupDots::addBlocks(const Tile &tile, const Values &totals, Value first,
-                            Value last, int64_t each) {
-  return b.loop(first, last, 1, totals, [&](Value block, ValueRange before) {
-    Value group = b.mul(block, kBlockGroups);
-    Value end = b.add(group, b.integer(kBlockGroups));
-    if (each == 1)
-      end = b.smaller(groups(), end);
-    return addBlock(tile, block, before, {group, end, each});
-  });
+Values GroupDots::addBlocks(const Tile &tile, Values totals, Value first,
+                            Value whole, Value last) {
+  auto add = [&](Value begin, Value end, int64_t each) {
+    totals = b.loop(begin, end, 1, totals, [&](Value block, ValueRange before) {
+      Value group = b.mul(block, kBlockGroups);
+      Value groupEnd = b.add(group, b.integer(kBlockGroups));
+      if (each == 1)
+        groupEnd = b.smaller(groups(), groupEnd);
+      return addBlock(tile, block, before, {group, groupEnd, each});
+    });
+  };
+  if (schedule.unroll > 1) {
+    add(first, whole, schedule.unroll);
+    first = whole;
+  }
+  add(first, last, 1);
+  return totals;
 }
 
 SmallVector<Values> GroupDots::tileSums(ArrayRef<Panel> panels, Value output,
                                         ArrayRef<Value> tokens) {
   const Tile tile = tileOf(panels, output, tokens);
-  Values totals(tile.size, b.zeros(floats()));
-  Value done = b.integer(0);
-  if (schedule.unroll > 1) {
-    Value whole = b.shiftRight(groups(), 2);
-    totals = addBlocks(tile, totals, done, whole, schedule.unroll);
-    done = whole;
-  }
-  totals = addBlocks(tile, totals, done, activationBlocks(), 1);
+  return byPanel(tile,
+                 addBlocks(tile, Values(tile.size, b.zeros(floats())),
+                           b.integer(0), wholeBlocks(), activationBlocks()));
+}
+
+SmallVector<Values> GroupDots::byPanel(const Tile &tile, const Values &totals) {
+  const size_t each = tile.size / tile.panels.size();
   SmallVector<Values> tiles;
-  for (size_t p = 0; p < panels.size(); ++p)
-    tiles.emplace_back(ArrayRef(totals).slice(p * tile.size / panels.size(),
-                                              tile.size / panels.size()));
+  for (size_t p = 0; p < tile.panels.size(); ++p)
+    tiles.emplace_back(ArrayRef(totals).slice(p * each, each));
   return tiles;
 }
 

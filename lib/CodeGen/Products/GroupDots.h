@@ -66,34 +66,32 @@ protected:
 
   llvm::SmallVector<Values> tileSums(llvm::ArrayRef<Panel> panels, Value output,
                                      llvm::ArrayRef<Value> tokens) override;
+  Activations activationsAt(Value token);
   Tile tileOf(llvm::ArrayRef<Panel> panels, Value output,
               llvm::ArrayRef<Value> tokens);
-  /// `totals` after activation blocks [first, last), of which all but the last
-  /// of the matrix have all groups. An iteration of the loop over groups has
-  /// `each`.
-  Values addBlocks(const Tile &tile, const Values &totals, Value first,
-                   Value last, int64_t each);
+  /// Activation blocks of a token that have all groups.
+  Value wholeBlocks() { return b.shiftRight(groups(), 2); }
+  /// `totals` after activation blocks [first, last), of which those before
+  /// `whole` have all groups.
+  Values addBlocks(const Tile &tile, Values totals, Value first, Value whole,
+                   Value last);
+  /// The sums of a tile for each of its panels.
+  llvm::SmallVector<Values> byPanel(const Tile &tile, const Values &totals);
 
-  virtual bool held() const { return false; }
   /// Whether addGroup() multiplies dots with sub-scales, and these start from
   /// the sums of the groups before.
   virtual bool scalesDots() const { return false; }
-  /// Integer `number` of sub-block `sub` of group g, the group `inBlock` of the
-  /// block of weights with this header, for each vector of the tile.
-  virtual Values subIntegersOf(const Tile &tile, Value header, int64_t number,
-                               Value g, Value inBlock, int64_t sub);
-  /// The values of accumulators that loops over groups carry: here all, in
-  /// HeldOrder none.
-  virtual Values startSums(Value zero, size_t count) {
-    return Values(count, zero);
-  }
-  virtual Value sum(const Values &carried, mlir::VectorType, int64_t i) {
-    return carried[i];
-  }
+  /// Integer `number` of sub-block `sub` of group g, in a panel of the tile,
+  /// for each vector of the tile.
+  virtual Values subIntegersOf(const Tile &tile, const SubBlocks &in,
+                               size_t panel, int64_t number, Value g,
+                               int64_t sub);
+  /// The values of accumulators that loops over groups carry: all, or none
+  /// where heldSums is memory.
+  Values startSums(Value zero, size_t count);
+  Value sum(const Values &carried, mlir::VectorType type, int64_t i);
   Values allSums(const Values &carried, mlir::VectorType type, size_t count);
-  virtual void setSum(Values &carried, int64_t i, Value value) {
-    carried[i] = value;
-  }
+  void setSum(Values &carried, int64_t i, Value value);
 
   /// Scalars of tokens, or vectors of outputs, in the lanes of accumulator `i`.
   virtual Value forToken(mlir::VectorType type, OfToken scalar, int64_t i) {
@@ -144,6 +142,17 @@ protected:
     for (int64_t part = sub * count; part < (sub + 1) * count; ++part)
       body(part);
   }
+
+  /// Memory for the sums of a tile in a block, where registers are short; else
+  /// null.
+  Value heldSums;
+  /// Memory for the sums of `tiles` tiles.
+  Value sumsMemory(int64_t tiles) {
+    return b.scratch(tiles * schedule.tokens * vectors * vectorBytes,
+                     vectorBytes);
+  }
+  /// Bytes of a vector of outputs.
+  const int64_t vectorBytes = 4 * lanes;
 
   /// Memory for subStartsOf() of a block, kActivationBlock bytes for each token
   /// of the tile; null without a bias or sub-blocks of 16.

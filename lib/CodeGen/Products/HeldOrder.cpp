@@ -1,13 +1,34 @@
 //===- HeldOrder.cpp - Dots in the order of their code --------------------===//
 //
-// HeldOrder.h says why.
+// GroupDots where registers are short: code runs in the order in which it is
+// emitted, with the sums of a block on the stack, where a group reads and
+// writes each once. A tile's sums and dots fill all registers of AVX2. LLVM
+// moves loads ahead and reorders additions, so it would also keep activations
+// in registers.
 //
 //===----------------------------------------------------------------------===//
 
-#include "HeldOrder.h"
+#include "GroupDots.h"
+#include <algorithm>
 
 using namespace qwen;
 using namespace mlir;
+
+namespace {
+class HeldOrder final : public GroupDots {
+public:
+  HeldOrder(const KernelInfo &kernel, const KernelSchedule &schedule,
+            ModuleOp module)
+      : GroupDots(kernel, schedule, module) {
+    heldSums = sumsMemory(std::max<int64_t>(schedule.streams, 1));
+  }
+
+private:
+  void addGroup(const Group &group) override;
+  void addChunk(ArrayRef<Value> panels, int64_t chunk, int64_t sub,
+                ArrayRef<Value> q, ArrayRef<std::unique_ptr<Dot>> dots);
+};
+} // namespace
 
 /// Adds one chunk of a group to dots `sub` of all panels. The chunks of panel p
 /// begin at panels[p].

@@ -96,13 +96,20 @@ Value Linear::blockOf(Value g) {
                       std::countr_zero(uint64_t(weightBlock(format) / kGroup)));
 }
 
+void Linear::prefetchStore(Value output, ArrayRef<Value> tokens) {
+  Value added = b.choose(
+      b.isNull(residual), [&] { return Values{out}; },
+      [&] { return Values{residual}; })[0];
+  for (Value matrix : {out, added})
+    for (Value token : tokens)
+      b.prefetch(placeOf(matrix, token, output));
+}
+
 void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,
                    int64_t lanes) {
   const auto vectors = int64_t(tile.size() / tokens.size());
-  Value outputBytes = b.mul(output, 4);
   auto addressOf = [&](Value base, Value token, int64_t v) {
-    Value offset = b.add(b.mul(b.mul(token, ld), 4), outputBytes);
-    return b.at(b.at(base, offset), b.scaled(v * lanes * 4));
+    return b.at(placeOf(base, token, output), b.scaled(v * lanes * 4));
   };
   auto addLoaded = [&](auto address) {
     Values sum;
@@ -116,7 +123,7 @@ void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,
   };
   tile = b.unlessNull(bias, tile, [&] {
     return addLoaded([&](Value, int64_t v) {
-      return b.at(b.at(bias, outputBytes), b.scaled(v * lanes * 4));
+      return b.at(b.at(bias, b.mul(output, 4)), b.scaled(v * lanes * 4));
     });
   });
   tile = b.unlessNull(residual, tile, [&] {
@@ -189,9 +196,11 @@ void TileOrder::emitTiles(ArrayRef<Panel> panels, Value output) {
     Values tokens;
     for (int64_t t = 0; t < schedule.tokens; ++t)
       tokens.push_back(b.add(first, b.integer(t)));
+    if (schedule.prefetch == 1)
+      for (const Panel &panel : panels)
+        prefetchStore(outputOf(panel, output), tokens);
     SmallVector<Values> tiles = tileSums(panels, output, tokens);
     for (auto [panel, tile] : llvm::zip_equal(panels, tiles))
-      store(b.add(b.mul(panel.number, kPanelOutputs), output), tokens, tile,
-            lanes);
+      store(outputOf(panel, output), tokens, tile, lanes);
   });
 }

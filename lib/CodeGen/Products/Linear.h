@@ -58,6 +58,13 @@ protected:
   /// The number of the block of weights that group `g` belongs to.
   Value blockOf(Value g);
 
+  /// Where the output `output` of a token lies in `matrix`, which is `out` or
+  /// the residual.
+  Value placeOf(Value matrix, Value token, Value output) {
+    return b.at(matrix, b.add(b.mul(b.mul(token, ld), 4), b.mul(output, 4)));
+  }
+  /// Fetches what store() reads and writes.
+  void prefetchStore(Value output, llvm::ArrayRef<Value> tokens);
   /// Adds bias and residual, one addition each, to a tile of sums, token by
   /// token in vectors of `lanes`, and stores it at the outputs from `output`.
   void store(Value output, llvm::ArrayRef<Value> tokens, Values tile,
@@ -96,6 +103,11 @@ protected:
                                              llvm::ArrayRef<Value> tokens) = 0;
   /// The tiles of the panels' outputs from `output` on.
   virtual void emitTiles(llvm::ArrayRef<Panel> panels, Value output);
+
+  /// Output `output` of a panel among those of the matrix.
+  Value outputOf(const Panel &panel, Value output) {
+    return b.add(b.mul(panel.number, kPanelOutputs), output);
+  }
 
   const int64_t lanes = isa.lanes;
   /// Bytes from a panel to the one that the loops read next at its place.

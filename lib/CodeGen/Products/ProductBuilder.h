@@ -107,6 +107,10 @@ public:
   /// if (condition) then(); else otherwise();
   void branch(Value condition, llvm::function_ref<void()> then,
               llvm::function_ref<void()> otherwise);
+  Value isNull(Value pointer);
+  /// condition ? then() : otherwise().
+  Values choose(Value condition, llvm::function_ref<Values()> then,
+                llvm::function_ref<Values()> otherwise);
   /// pointer ? other() : values.
   Values unlessNull(Value pointer, ValueRange values,
                     llvm::function_ref<Values()> other);
@@ -121,9 +125,10 @@ public:
 
   /// Bytes that a prefetch fetches.
   static constexpr int64_t kCacheLine = 64;
-  /// Fetches the line at `address` to the second cache, which waits for more
-  /// lines at once than the first.
-  void prefetch(Value address);
+  /// Fetches the line at `address`. The second cache waits for more lines at
+  /// once than the first.
+  enum class CacheLevel : uint8_t { L1, L2 };
+  void prefetch(Value address, CacheLevel level = CacheLevel::L2);
 
   /// Prefetches: step i of a chain fetches `lines` lines from pointer +
   /// i * stride on.

@@ -20,11 +20,11 @@ static bool holdsOrder(const KernelInfo &kernel,
          schedule.inTurn == 0 && (schedule.tokens > 1 || schedule.streams > 1);
 }
 
-/// Whether a tile multiplies an activation block at once, in the order of the
-/// code.
+/// Whether a tile of a strip multiplies an activation block at once, in the
+/// order of the code.
 static bool takesBlocks(const KernelInfo &kernel,
                         const KernelSchedule &schedule) {
-  return kernel.isa == KernelIsa::AVX512VNNI && schedule.vectors == 2 &&
+  return kernel.isa == KernelIsa::AVX512VNNI &&
          schedule.unroll == kBlockGroups &&
          scalesOf(*weightFormat(kernel.format)).hasSubBlocks();
 }
@@ -44,10 +44,10 @@ void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
       return emitPairDots(kernel, schedule, module);
     if (holdsOrder(kernel, schedule))
       return emitHeldOrder(kernel, schedule, module);
-    if (takesBlocks(kernel, schedule))
-      return emitBlockOrder(kernel, schedule, module);
     return emitGroupDots(kernel, schedule, module);
   case LoopNest::Strips:
+    if (takesBlocks(kernel, schedule))
+      return emitBlockOrder(kernel, schedule, module);
     return emitStripDots(kernel, schedule, module);
   case LoopNest::UnpackOnce:
     return emitUnpackOnce(kernel, schedule, module);
@@ -282,16 +282,27 @@ void ProductBuilder::byLength(llvm::function_ref<void()> fixed,
   branch(shortest, [&] { withFixedVectors(fixed); }, longer);
 }
 
+Values ProductBuilder::choose(Value condition,
+                              llvm::function_ref<Values()> then,
+                              llvm::function_ref<Values()> otherwise) {
+  auto yields = [&](llvm::function_ref<Values()> values) {
+    return [this, values](OpBuilder &, Location) {
+      scf::YieldOp::create(*this, values());
+    };
+  };
+  auto op =
+      scf::IfOp::create(*this, condition, yields(then), yields(otherwise));
+  return Values(op.getResults());
+}
+
+Value ProductBuilder::isNull(Value pointer) {
+  Value null = LLVM::ZeroOp::create(*this, pointer.getType());
+  return LLVM::ICmpOp::create(*this, LLVM::ICmpPredicate::eq, pointer, null);
+}
+
 Values ProductBuilder::unlessNull(Value pointer, ValueRange values,
                                   llvm::function_ref<Values()> other) {
-  Value null = LLVM::ZeroOp::create(*this, pointer.getType());
-  Value condition =
-      LLVM::ICmpOp::create(*this, LLVM::ICmpPredicate::ne, pointer, null);
-  auto op = scf::IfOp::create(
-      *this, condition,
-      [&](OpBuilder &, Location) { scf::YieldOp::create(*this, other()); },
-      [&](OpBuilder &, Location) { scf::YieldOp::create(*this, values); });
-  return Values(op.getResults());
+  return choose(isNull(pointer), [&] { return Values(values); }, other);
 }
 
 void ProductBuilder::forEachVector(
@@ -380,6 +391,8 @@ Value ProductBuilder::loadQuad(Type element, Value pointer) {
   return intrinsic(type, name, {all, pointer});
 }
 
-void ProductBuilder::prefetch(Value address) {
-  LLVM::Prefetch::create(*this, address, /*rw=*/0, /*hint=*/2, /*cache=*/1);
+void ProductBuilder::prefetch(Value address, CacheLevel level) {
+  LLVM::Prefetch::create(*this, address, /*rw=*/0,
+                         /*hint=*/level == CacheLevel::L1 ? 3 : 2,
+                         /*cache=*/1);
 }

@@ -1,126 +1,76 @@
 //===- StripDots.cpp - The order of strips of tokens on x86 ---------------===//
 //
-// HeldOrder where the tiles of a strip of tokens share unpacked weights:
-//
-//   for each panel of 16 outputs
-//     for each strip of tokens
-//       for each `depth` groups along K
-//         unpack their weights and the integers of their sub-blocks
-//         for each tile of tokens
-//           dots and scales of these groups, added to the tile's sums
-//       + bias, + residual, store
-//
-// What is unpacked and the sums of the strip lie in a scratch on the stack.
+// StripDots.h has the loops.
 //
 //===----------------------------------------------------------------------===//
 
-#include "HeldOrder.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "StripDots.h"
 
 using namespace qwen;
 using namespace mlir;
 
-namespace {
-class StripDots final : public HeldOrder {
-public:
-  StripDots(const KernelInfo &kernel, const KernelSchedule &schedule,
-            ModuleOp module)
-      : HeldOrder(kernel, schedule, module),
-        unpacked(b.scratch(schedule.depth * groupBytes)),
-        totals(b.scratch(schedule.strip * vectors * bytes)) {}
-
-private:
-  void emitTiles(ArrayRef<Panel> panels, Value output) override;
-  void addGroup(const Group &group) override;
-  bool scalesDots() const override { return isMaddubs; }
-  Values subIntegersOf(const Tile &tile, Value header, int64_t number, Value g,
-                       Value inBlock, int64_t sub) override;
-
-  Values startSums(Value zero, size_t count) override {
-    return carriesSums ? Values(count, zero)
-                       : HeldOrder::startSums(zero, count);
-  }
-  Value sum(const Values &carried, VectorType type, int64_t i) override {
-    return carriesSums ? carried[i] : HeldOrder::sum(carried, type, i);
-  }
-  void setSum(Values &carried, int64_t i, Value value) override {
-    if (carriesSums)
-      carried[i] = value;
-    else
-      HeldOrder::setSum(carried, i, value);
-  }
-
-  void unpackGroup(const Panel &panel, Value g);
-  void unpackIntegers(Value header, Value inBlock, Value to);
-  void overTiles(
-      Value first, Value end,
-      llvm::function_ref<void(ArrayRef<Value> tokens, Value totals)> body);
-  Values loadTotals(Value from);
-  void storeTotals(const Values &values, Value to);
-
-  /// Where what is unpacked of group g lies: weights by step and vector, their
-  /// magnitudes, sub-scales and sub-minimums.
-  Value unpackedOf(Value g) {
-    return b.at(unpacked,
-                b.mul(arith::SubIOp::create(b, g, firstGroup), groupBytes));
-  }
-
-  static constexpr int64_t kWeightBytes = kGroup * kPanelOutputs;
-  /// Bytes of an integer for each output.
-  static constexpr int64_t kIntegerBytes = 4 * kPanelOutputs;
-
-  const bool isMaddubs = isa.dot.kind == DotKind::Maddubs;
-  const bool hasSubBlocks = scalesOf(format).hasSubBlocks();
-  /// Maddubs takes weights without a sign: it multiplies their magnitudes with
-  /// activations that have their signs.
-  const bool takesMagnitudes = isMaddubs && unpack->range.least < 0;
-  const ByteRange range = {unpack->range.factor, unpack->range.bias,
-                           takesMagnitudes ? 0 : unpack->range.least,
-                           std::max(-unpack->range.least, unpack->range.most)};
-  /// Whether 16 bits hold the products of one step only. Loops then carry the
-  /// sums of 32 bits in registers, and each step adds to them.
-  const bool carriesSums =
-      isMaddubs && hasSubBlocks && range.most * 2 * 2 * 127 > INT16_MAX;
-  const int64_t integerSets =
-      hasSubBlocks ? subDots + scalesOf(format).numbers - 1 : 0;
-  const int64_t integersAt = kWeightBytes * (takesMagnitudes ? 2 : 1);
-  const int64_t groupBytes = integersAt + integerSets * kIntegerBytes;
-  const Value unpacked, totals;
-  /// The first group that is unpacked.
-  Value firstGroup;
-};
-} // namespace
+StripDots::StripDots(const KernelInfo &kernel, const KernelSchedule &schedule,
+                     ModuleOp module, Shared shared)
+    : GroupDots(kernel, schedule, module), shared(shared) {
+  if (isTight && !addsEachStep)
+    heldSums = sumsMemory(1);
+  memory = b.scratch(schedule.depth * abreast * groupBytes);
+  totals = b.scratch(schedule.strip * abreast * vectors * vectorBytes);
+}
 
 //===----------------------------------------------------------------------===//
-// Unpacked weights
+// What tiles share
 //===----------------------------------------------------------------------===//
 
-void StripDots::unpackGroup(const Panel &panel, Value g) {
-  Value number = blockOf(g), to = unpackedOf(g);
-  Value header = headerOf(panel, number);
-  Value inBlock =
-      arith::SubIOp::create(b, g, b.mul(number, weightBlock(format) / kGroup));
-  Value chunks = b.at(b.at(header, panelHeaderBytes(format)),
-                      b.mul(inBlock, panelGroupBytes(format)));
+/// Where what is shared of group g lies.
+Value StripDots::placeOf(size_t panel, Value g) {
+  Value number = arith::SubIOp::create(b, g, firstGroup);
+  Value group = b.at(memory, b.mul(number, abreast * groupBytes));
+  return panel == 0 ? group : b.at(group, int64_t(panel) * groupBytes);
+}
+
+Values StripDots::codesOf(Value header, Value blockFirst, Value first,
+                          int64_t group, int64_t chunk, int64_t v) {
+  Value inBlock = arith::SubIOp::create(b, first, blockFirst);
+  Value chunks = b.at(b.at(b.at(header, panelHeaderBytes(format)),
+                           b.mul(inBlock, panelGroupBytes(format))),
+                      group * panelGroupBytes(format));
+  return unpack->codes(
+      b, chunk, [&](int64_t i, bool) { return loadVector(chunks, i, v); });
+}
+
+void StripDots::shareGroup(const Panel &panel, size_t number, Value g) {
+  Value block = blockOf(g), to = placeOf(number, g);
+  Value header = headerOf(panel, block);
+  Value blockFirst = b.mul(block, weightBlock(format) / kGroup);
+  if (shared != Shared::Integers)
+    shareBytes(header, blockFirst, g, to);
+  shareIntegers(header, arith::SubIOp::create(b, g, blockFirst), to);
+  if (shared == Shared::SignedBytes)
+    shareCorrection(to);
+}
+
+void StripDots::shareBytes(Value header, Value blockFirst, Value g, Value to) {
   for (int64_t chunk = 0; chunk < unpack->chunks(); ++chunk)
     for (int64_t v = 0; v < vectors; ++v) {
-      const Values codes = unpack->codes(
-          b, chunk, [&](int64_t i, bool) { return loadVector(chunks, i, v); });
+      const Values codes = codesOf(header, blockFirst, g, 0, chunk, v);
       for (int64_t part = 0; part < unpack->parts; ++part) {
         const int64_t step = chunk + part * unpack->chunks();
         Value w = unpack->bytes(b, codes, chunk, part);
-        Value at = b.at(to, (step * vectors + v) * bytes);
+        if (shared == Shared::SignedBytes)
+          w = arith::SubIOp::create(
+              b, w, b.constant(w.getType(), unpack->range.bias));
+        Value at = b.at(to, (step * vectors + v) * vectorBytes);
         b.store(w, at);
         if (takesMagnitudes)
           b.store(magnitudes(b, w), b.at(at, kWeightBytes));
       }
     }
-  unpackIntegers(header, inBlock, b.at(to, integersAt));
 }
 
 /// Sub-scales of each dot of a group, as pairs of i16 where these multiply
 /// dots, then the sub-minimums.
-void StripDots::unpackIntegers(Value header, Value inBlock, Value to) {
+void StripDots::shareIntegers(Value header, Value inBlock, Value to) {
   for (int64_t set = 0; set < integerSets; ++set) {
     const int64_t number = set / subDots;
     Value j = b.add(b.mul(inBlock, subDots), b.integer(set % subDots));
@@ -133,22 +83,49 @@ void StripDots::unpackIntegers(Value header, Value inBlock, Value to) {
         stored = arith::OrIOp::create(
             b, arith::AndIOp::create(b, value, b.constant(type, 0xffff)),
             arith::ShLIOp::create(b, value, b.constant(type, 16)));
-      b.store(stored, b.at(to, set * kIntegerBytes + int64_t(v) * bytes));
+      b.store(stored, b.at(to, integersAt + set * kIntegerBytes +
+                                   int64_t(v) * vectorBytes));
     }
   }
 }
 
-Values StripDots::subIntegersOf(const Tile &, Value, int64_t number, Value g,
-                                Value, int64_t sub) {
+/// Dots with activations that are 128 more lack -128 * the sum of their
+/// weights.
+void StripDots::shareCorrection(Value to) {
+  const VectorType type = b.vector(vectorBytes, b.getI8Type());
+  Value sum = b.constant(integers(), 0);
+  for (int64_t sub = 0; sub < subDots; ++sub) {
+    std::unique_ptr<Dot> dot = dotFrom(nullptr);
+    for (int64_t step = 0; step < steps; ++step)
+      dot->step(b.constant(type, 1),
+                b.load(type, b.at(to, (sub * steps + step) * vectorBytes)), 0);
+    Value scale =
+        b.load(integers(), b.at(to, integersAt + sub * kIntegerBytes));
+    sum = b.add(sum, b.mul(dot->finish(), scale));
+  }
+  b.store(b.mul(sum, b.constant(integers(), -128)), b.at(to, correctionAt));
+}
+
+Value StripDots::sharedBytes(size_t panel, Value g, int64_t step, int64_t v) {
+  return b.load(b.vector(vectorBytes, b.getI8Type()),
+                b.at(placeOf(panel, g), (step * vectors + v) * vectorBytes));
+}
+
+Values StripDots::sharedIntegers(size_t panel, int64_t number, Value g,
+                                 int64_t sub) {
   const VectorType type = number == 0 && scalesDots()
                               ? b.vector(2 * lanes, b.getI16Type())
                               : integers();
-  Value from = b.at(unpackedOf(g),
+  Value from = b.at(placeOf(panel, g),
                     integersAt + (number * subDots + sub) * kIntegerBytes);
   Values result;
   for (int64_t v = 0; v < vectors; ++v)
-    result.push_back(b.load(type, b.at(from, v * bytes)));
+    result.push_back(b.load(type, b.at(from, v * vectorBytes)));
   return result;
+}
+
+Value StripDots::sharedCorrection(size_t panel, Value g) {
+  return b.load(integers(), b.at(placeOf(panel, g), correctionAt));
 }
 
 //===----------------------------------------------------------------------===//
@@ -156,39 +133,47 @@ Values StripDots::subIntegersOf(const Tile &, Value, int64_t number, Value g,
 //===----------------------------------------------------------------------===//
 
 void StripDots::addGroup(const Group &group) {
-  const int64_t steps = kGroup / 4 / subDots;
   const VectorType type = b.vector(4 * lanes, b.getI8Type());
-  Value from = unpackedOf(group.number);
+  const auto size = int64_t(group.panels) * schedule.tokens * vectors;
+  Values from;
+  for (size_t p = 0; p < group.panels; ++p)
+    from.push_back(placeOf(p, group.number));
   // Else a sum, or the product of a dot, is added where it is loaded or made.
-  const bool startsDots = carriesSums || !(isMaddubs || hasSubBlocks);
+  const bool startsDots = addsEachStep || !(isMaddubs || hasSubBlocks);
   for (int64_t sub = 0; sub < subDots; ++sub) {
     SmallVector<std::unique_ptr<Dot>> dots;
-    for (int64_t i = 0; i < schedule.tokens * vectors; ++i) {
+    for (int64_t i = 0; i < size; ++i) {
       Value start = startsDots ? group.start(i, sub) : nullptr;
       Value scale = scalesDots() && group.scale ? group.scale(i, sub) : nullptr;
       dots.push_back(makeDot(b, isa, range, start, scale));
     }
     for (int64_t step = sub * steps; step < (sub + 1) * steps; ++step) {
-      auto loadFrom = [&](int64_t at, int64_t v) {
-        return b.load(type, b.at(from, at + (step * vectors + v) * bytes));
-      };
       Values w, signs;
-      for (int64_t v = 0; v < vectors; ++v) {
-        w.push_back(loadFrom(takesMagnitudes ? kWeightBytes : 0, v));
-        if (takesMagnitudes)
-          signs.push_back(loadFrom(0, v));
-      }
-      for (int64_t t = 0; t < schedule.tokens; ++t) {
-        b.keepLoadsInOrder();
-        Value x = activations(group.q[t], step);
+      for (Value of : from)
         for (int64_t v = 0; v < vectors; ++v) {
-          Dot &dot = *dots[t * vectors + v];
-          dot.step(w[v], takesMagnitudes ? withSigns(b, x, signs[v]) : x, 0);
-          dot.keepOrder();
+          auto loadFrom = [&](int64_t at) {
+            return b.load(type,
+                          b.at(of, at + (step * vectors + v) * vectorBytes));
+          };
+          w.push_back(loadFrom(takesMagnitudes ? kWeightBytes : 0));
+          if (takesMagnitudes)
+            signs.push_back(loadFrom(0));
+        }
+      for (int64_t t = 0; t < schedule.tokens; ++t) {
+        if (isTight)
+          b.keepLoadsInOrder();
+        Value x = activations(group.q[t], step);
+        for (size_t pv = 0; pv < w.size(); ++pv) {
+          const size_t p = pv / vectors, v = pv % vectors;
+          Dot &dot = *dots[(p * schedule.tokens + t) * vectors + v];
+          dot.step(w[pv], takesMagnitudes ? withSigns(b, x, signs[pv]) : x, 0);
+          if (isTight)
+            dot.keepOrder();
         }
       }
     }
-    b.keepLoadsInOrder();
+    if (isTight)
+      b.keepLoadsInOrder();
     for (auto [i, dot] : llvm::enumerate(dots)) {
       Value value = dot->finish();
       Value start = startsDots ? nullptr : group.start(int64_t(i), sub);
@@ -201,56 +186,75 @@ void StripDots::addGroup(const Group &group) {
 // Strips
 //===----------------------------------------------------------------------===//
 
-/// Calls body(tokens, totals) for the tiles of a strip: `totals` is where the
-/// sums of a tile lie.
+/// Calls body(tokens, totals) for the tiles of tokens [first, end): `totals` is
+/// where the sums of a tile lie.
 void StripDots::overTiles(
-    Value first, Value end,
+    ArrayRef<Panel> panels, Value first, Value end,
     llvm::function_ref<void(ArrayRef<Value>, Value)> body) {
+  const int64_t tokenBytes = int64_t(panels.size()) * vectors * vectorBytes;
   b.loop(first, end, schedule.tokens, [&](Value token) {
     Values tokens;
     for (int64_t t = 0; t < schedule.tokens; ++t)
       tokens.push_back(b.add(token, b.integer(t)));
     Value inStrip = arith::SubIOp::create(b, token, first);
-    body(tokens, b.at(totals, b.mul(inStrip, vectors * bytes)));
+    body(tokens, b.at(totals, b.mul(inStrip, tokenBytes)));
   });
 }
 
-Values StripDots::loadTotals(Value from) {
+Values StripDots::loadTotals(size_t count, Value from) {
   Values values;
-  for (int64_t i = 0; i < schedule.tokens * vectors; ++i)
-    values.push_back(b.load(floats(), b.at(from, i * bytes)));
+  for (size_t i = 0; i < count; ++i)
+    values.push_back(b.load(floats(), b.at(from, int64_t(i) * vectorBytes)));
   return values;
 }
 
 void StripDots::storeTotals(const Values &values, Value to) {
   for (auto [i, value] : llvm::enumerate(values))
-    b.store(value, b.at(to, int64_t(i) * bytes));
+    b.store(value, b.at(to, int64_t(i) * vectorBytes));
 }
 
 void StripDots::emitTiles(ArrayRef<Panel> panels, Value output) {
-  const Panel &panel = panels.front();
-  const int64_t run = schedule.depth / kBlockGroups;
+  const int64_t each = schedule.depth / kBlockGroups;
   Value blocks = activationBlocks();
   b.loop(b.integer(0), m, schedule.strip, [&](Value first) {
     Value end = b.smaller(m, b.add(first, b.integer(schedule.strip)));
-    overTiles(first, end, [&](ArrayRef<Value> tokens, Value at) {
-      storeTotals(Values(tokens.size() * vectors, b.zeros(floats())), at);
-    });
-    b.loop(b.integer(0), blocks, run, [&](Value block) {
-      Value last = b.smaller(blocks, b.add(block, b.integer(run)));
+    b.loop(b.integer(0), blocks, each, [&](Value block) {
+      Value last = b.smaller(blocks, b.add(block, b.integer(each)));
       firstGroup = b.mul(block, kBlockGroups);
       b.loop(firstGroup, b.smaller(groups(), b.mul(last, kBlockGroups)), 1,
-             [&](Value g) { unpackGroup(panel, g); });
-      overTiles(first, end, [&](ArrayRef<Value> tokens, Value at) {
-        const Tile tile = tileOf(panels, output, tokens);
-        storeTotals(addBlocks(tile, loadTotals(at), block, last, 1), at);
+             [&](Value g) {
+               for (auto [p, panel] : llvm::enumerate(panels))
+                 shareGroup(panel, p, g);
+             });
+      overTiles(panels, first, end, [&](ArrayRef<Value> tokens, Value at) {
+        addRun(tileOf(panels, output, tokens), tokens, block, last, at);
       });
     });
-    overTiles(first, end, [&](ArrayRef<Value> tokens, Value at) {
-      store(b.add(b.mul(panel.number, kPanelOutputs), output), tokens,
-            loadTotals(at), lanes);
-    });
   });
+}
+
+/// The dots of blocks [block, last) of a tile, whose sums before and after them
+/// lie at `held`, but at the ends of K.
+void StripDots::addRun(const Tile &tile, ArrayRef<Value> tokens, Value block,
+                       Value last, Value held) {
+  auto is = [&](Value a, Value c) -> Value {
+    return arith::CmpIOp::create(b, arith::CmpIPredicate::eq, a, c);
+  };
+  for (const Panel &panel : tile.panels)
+    prefetchStore(outputOf(panel, tile.output), tokens);
+  Values sums = b.choose(
+      is(block, b.integer(0)),
+      [&] { return Values(tile.size, b.zeros(floats())); },
+      [&] { return loadTotals(tile.size, held); });
+  sums = addBlocks(tile, sums, block, b.smaller(wholeBlocks(), last), last);
+  b.branch(
+      is(last, activationBlocks()),
+      [&] {
+        for (auto [panel, ofPanel] :
+             llvm::zip_equal(tile.panels, byPanel(tile, sums)))
+          store(outputOf(panel, tile.output), tokens, ofPanel, lanes);
+      },
+      [&] { storeTotals(sums, held); });
 }
 
 void qwen::emitStripDots(const KernelInfo &kernel,

@@ -82,11 +82,10 @@ static bool unpacksOnce(KernelIsa isa) {
   return kind == DotKind::Sdot || kind == DotKind::Smmla;
 }
 
-/// What StripDots.cpp has code for: a panel has two vectors, and a call several
+/// What StripDots.cpp has code for: a tile has two vectors, and a call several
 /// tiles.
 static bool hasStrips(const KernelInfo &kernel) {
-  const IsaInfo &isa = isaInfo(kernel.isa);
-  return isa.arch == Arch::X86_64 && isa.lanes == 8 && kernel.m > 4;
+  return isaInfo(kernel.isa).arch == Arch::X86_64 && kernel.m > 8;
 }
 
 LoopNest qwen::loopNest(const KernelInfo &kernel,
@@ -216,15 +215,15 @@ std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &kernel,
     break;
   case LoopNest::Strips:
     if (is(&KernelSchedule::vectors))
-      return {widest};
+      return {2};
     if (is(&KernelSchedule::unroll))
-      return {1};
+      return widest == 1 ? doubling(1, kBlockGroups) : doubling(1, 1);
     if (is(&KernelSchedule::prefetch))
       return {0, 1};
     [[fallthrough]];
   case LoopNest::Amx:
     if (is(&KernelSchedule::depth))
-      return doubling(8, 64);
+      return doubling(8, 128);
     break;
   }
   if (is(&KernelSchedule::panels))

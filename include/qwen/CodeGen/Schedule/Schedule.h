@@ -30,7 +30,7 @@ struct KernelSchedule {
   int64_t inTurn = 0;
   /// Prefetch distance in bytes; 0 if the processor's own prefetcher suffices.
   /// 1: each tile prefetches its share of the panels, or in attention of the
-  /// page, that are read next.
+  /// page, that are read next, and the outputs that it stores.
   int64_t prefetch = 0;
   /// Number of distant places in the panels of a call that the loops read in
   /// turn, one group of weights each: a core reads several streams faster than
@@ -41,8 +41,8 @@ struct KernelSchedule {
   /// them. In attention: queries of several tokens that a thread processes
   /// together, with their state in the L1 cache.
   int64_t strip = 0;
-  /// Groups of 32 along K that are unpacked at once, if the kernel has a
-  /// choice.
+  /// Groups of 32 along K that are unpacked at once, or whose integers of
+  /// sub-blocks are, if the kernel has a choice.
   int64_t depth = 0;
   /// Panels of 16 outputs that share a transformation of the activations. A
   /// call has at least as many.
@@ -65,10 +65,10 @@ enum class LoopNest : uint8_t {
   Attention,
   /// Chains.cpp: sums of floats.
   Chains,
-  /// GroupDots.cpp, PairDots.cpp, HeldOrder.cpp, BlockOrder.cpp: each tile
-  /// unpacks weights.
+  /// GroupDots.cpp, PairDots.cpp, HeldOrder.cpp: each tile unpacks weights.
   Dots,
-  /// StripDots.cpp: tiles of a strip of tokens share unpacked weights.
+  /// StripDots.cpp, BlockOrder.cpp: tiles of a strip of tokens share unpacked
+  /// weights.
   Strips,
   /// UnpackOnce.cpp: likewise, with a block of weights at a time.
   UnpackOnce,
