@@ -38,8 +38,7 @@ static int nibble(const uint8_t *from, int64_t i) {
 
 /// Code `i` of 32 with a fifth bit in the word `high`.
 static int nibbleAndBit(const uint8_t *from, const uint8_t *high, int64_t i) {
-  return nibble(from, i) | static_cast<int>(loadAs<uint32_t>(high) >> i & 1)
-                               << 4;
+  return nibble(from, i) | ((high[i / 8] & 1 << i % 8) != 0 ? 16 : 0);
 }
 
 /// Code `l` of 32 in sub-block `j` of Q4_K and Q5_K; two sub-blocks share
@@ -148,8 +147,11 @@ template <StoredType Type>
 static void readIntegersOf(const uint8_t *from, IntegerBlock &block) {
   block.scale = f32ToF16(numberOf<Type>(from, 0));
   block.minimum = f32ToF16(numberOf<Type>(from, 1));
-  for (int64_t i = 0; i < infoOf(Type).values; ++i)
-    block.integers[i] = static_cast<int8_t>(integerOf<Type>(from, i));
+  // Bits of 8 values have the same places in all types, so Clang makes vectors.
+#pragma clang loop unroll(full)
+  for (int64_t begin = 0; begin < infoOf(Type).values; begin += 8)
+    for (int64_t i = begin; i < begin + 8; ++i)
+      block.integers[i] = static_cast<int8_t>(integerOf<Type>(from, i));
   if constexpr (constexpr int64_t size = infoOf(Type).subBlock; size != 0)
     for (int64_t number : {0, 1})
       for (int64_t j = 0; j < infoOf(Type).values / size; ++j)

@@ -49,18 +49,21 @@ static void addTokens(const GgufFile &gguf, const std::string &path,
                 std::to_string(kMaxVocabSize) + ", are needed");
   while (!tokens.empty() && kinds[tokens.size() - 1] == Unused)
     tokens.pop_back();
+  result.vocab.reserve(tokens.size());
   for (uint32_t id = 0; id < tokens.size(); ++id) {
     const std::string text(tokens[id]);
-    const std::string what =
-        path + ": token " + std::to_string(id) + " " + quote(text);
+    const auto fail = [&](const std::string &why) {
+      throw Error(path + ": token " + std::to_string(id) + " " + quote(text) +
+                  why);
+    };
     if (!isUtf8(text))
-      throw Error(what + " is not UTF-8");
+      fail(" is not UTF-8");
     switch (kinds[id]) {
     case Normal:
     case Unused:
       if (const auto [found, isNew] = result.vocab.try_emplace(text, id);
           !isNew)
-        throw Error(what + " is also token " + std::to_string(found->second));
+        fail(" is also token " + std::to_string(found->second));
       break;
     case Control:
       result.addAdded(path, id, text, AddedSpecial);
@@ -69,8 +72,8 @@ static void addTokens(const GgufFile &gguf, const std::string &path,
       result.addAdded(path, id, text, 0);
       break;
     default:
-      throw Error(what + " has type " + std::to_string(kinds[id]) +
-                  " when 1, 3, 4 or 5 is needed");
+      fail(" has type " + std::to_string(kinds[id]) +
+           " when 1, 3, 4 or 5 is needed");
     }
   }
 }

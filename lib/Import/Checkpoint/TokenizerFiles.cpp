@@ -69,9 +69,9 @@ static void readVocab(const fs::path &file, const json &vocab,
     fail(file,
          "the vocabulary is " + describe(vocab) + " where an object is needed");
   result.vocabFile = file;
+  result.vocab.reserve(vocab.size());
   for (const auto &[token, id] : vocab.items())
-    result.vocab.emplace_hint(result.vocab.end(), token,
-                              readId(file, token, id));
+    result.vocab.emplace(token, readId(file, token, id));
 }
 
 static void readMergesText(const fs::path &file, std::string_view text,

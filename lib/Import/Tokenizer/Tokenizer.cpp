@@ -98,9 +98,11 @@ static std::vector<std::string> tokensById(const CheckpointTokenizer &from,
   const auto claim = [&](uint32_t id, const std::string &name) {
     if (id >= count)
       return;
-    if (names[id] && *names[id] != name)
-      fail(file, "tokens " + quote(*names[id]) + " and " + quote(name) +
+    if (names[id] && *names[id] != name) {
+      const auto &[first, second] = std::minmax(*names[id], name);
+      fail(file, "tokens " + quote(first) + " and " + quote(second) +
                      " both have id " + std::to_string(id));
+    }
     names[id] = &name;
   };
   for (const auto &[word, id] : from.vocab)

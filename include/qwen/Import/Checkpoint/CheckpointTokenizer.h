@@ -5,14 +5,24 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace qwen {
+
+/// Hashes texts of all kinds.
+struct TextHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const {
+    return std::hash<std::string_view>()(text);
+  }
+};
 
 /// The tokenizer of a checkpoint. Words of the vocabulary and of merges are in
 /// the byte-level alphabet; added tokens are plain text.
@@ -32,7 +42,7 @@ struct CheckpointTokenizer {
   /// The folder or file of the checkpoint.
   std::filesystem::path checkpoint;
   std::filesystem::path vocabFile, mergesFile;
-  std::map<std::string, uint32_t, std::less<>> vocab;
+  std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> vocab;
   /// In the order of their ranks.
   std::vector<Merge> merges;
   std::map<uint32_t, Added> added;
