@@ -19,8 +19,8 @@
 using namespace qwen;
 using namespace mlir;
 
-/// Codes of 4 bits take few instructions to unpack, and sums of sub-blocks of
-/// 16 activations many.
+/// Each tile unpacks codes of 4 bits, which takes few instructions. Sums of 16
+/// activations take many, so that dots of sub-blocks of 16 do without.
 static StripDots::Shared sharedOf(WeightFormat format) {
   using enum StripDots::Shared;
   if (dotsOfGroup(format) > 1)
@@ -36,7 +36,7 @@ public:
       : StripDots(kernel, schedule, module,
                   sharedOf(*weightFormat(kernel.format))) {
     if (shared == Shared::SignedBytes) {
-      // Of unknown origin, or LLVM would flip the bits of scalars.
+      // A constant that LLVM does not know, or it would flip bits of scalars.
       signs = {b.constant(b.vector(vectorBytes, b.getI8Type()), -128)};
       b.keepOrder(signs);
     }
@@ -49,7 +49,7 @@ public:
 private:
   Values subBlockSums(const Tile &tile, Value block,
                       const GroupSpan &span) override;
-  // The last block, which may have fewer groups, shares nothing.
+  // A last block with fewer groups shares nothing.
   void addGroup(const Group &group) override { GroupDots::addGroup(group); }
   Values subIntegersOf(const Tile &tile, const SubBlocks &in, size_t panel,
                        int64_t number, Value g, int64_t sub) override {
@@ -73,7 +73,8 @@ private:
 };
 } // namespace
 
-/// The next tile reads other lines, too short for the processor's prefetcher.
+/// The next tile's activations of a run are too short for the processor's own
+/// prefetcher.
 void BlockOrder::prefetchNextTile(const Tile &tile, Value first) {
   Value next = b.add(b.mul(k, schedule.tokens), b.mul(first, kGroup));
   for (const Activations &token : tile.tokens)

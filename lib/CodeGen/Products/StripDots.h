@@ -23,14 +23,15 @@
 
 namespace qwen {
 
+/// Also the base of BlockOrder.cpp.
 class StripDots : public GroupDots {
 public:
   /// What tiles share of a group, beside the integers of its sub-blocks.
   enum class Shared : uint8_t {
     /// Bytes as dots take them.
     Bytes,
-    /// Bytes without a bias, for dots with activations without a sign, and what
-    /// these dots lack.
+    /// Bytes of weights with their sign, for dots with unsigned activations,
+    /// and what these dots lack.
     SignedBytes,
     /// Nothing.
     Integers,
@@ -107,10 +108,8 @@ private:
   const int64_t correctionAt = integersAt + integerSets * kIntegerBytes;
   const int64_t groupBytes =
       correctionAt + (shared == Shared::SignedBytes ? kIntegerBytes : 0);
-  /// Memory for these, and for the sums of a strip.
-  Value memory, totals;
-  /// The first group that is in it.
-  Value firstGroup;
+  /// Memory for these, from group `firstGroup` on, and for the sums of a strip.
+  Value memory, firstGroup, totals;
 };
 
 } // namespace qwen
