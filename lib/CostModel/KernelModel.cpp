@@ -97,7 +97,8 @@ static int64_t macsOf(const ControlFlow &flow, size_t loop,
 
 /// The innermost loop with the most multiplications; of equals, the first. If a
 /// kernel of SVE has code for vectors of 128 bits, with NEON's loads, and code
-/// for longer ones, only the loops for this CPU's vectors count.
+/// for longer ones, only the loops for this CPU's vectors count. Both load
+/// registers of SVE from the stack.
 static size_t findHotLoop(const ControlFlow &flow, const CpuModel &cpu,
                           const MacCounter &macs) {
   std::map<size_t, int64_t> counts;
@@ -117,7 +118,7 @@ static size_t findHotLoop(const ControlFlow &flow, const CpuModel &cpu,
         scalable ==
         llvm::any_of(flow.loops().at(head).set_bits(), [&](unsigned i) {
           const MachineInstruction &instruction = flow.body()[i];
-          return instruction.name().starts_with("ld") &&
+          return instruction.name().starts_with("ld1") &&
                  !instruction.name().starts_with("ld1r") &&
                  llvm::StringRef(instruction.text).contains(" z");
         });

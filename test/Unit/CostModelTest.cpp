@@ -119,15 +119,16 @@ TEST(KernelModelTest, APassMayHaveSeveralGroups) {
 }
 
 TEST(KernelModelTest, CodeForTheLengthOfVectorsCounts) {
-  constexpr uint32_t kLdrZ = 0x85804004;  // ldr z4, [x0]
+  constexpr uint32_t kLd1b = 0xa400a004;  // ld1b { z4.b }, p0/z, [x0]
+  constexpr uint32_t kLdrZ = 0x858043e5;  // ldr z5, [sp]
   constexpr uint32_t kSdotZ = 0x44850080; // sdot z0.s, z4.b, z5.b
   constexpr uint32_t kBack3 = 0x54ffffa1; // b.ne, three instructions back
-  constexpr uint32_t kBack4 = 0x54ffff81; // b.ne, four instructions back
+  constexpr uint32_t kBack5 = 0x54ffff61; // b.ne, five instructions back
   const auto macsOn = [](const char *name) {
     const CpuModel cpu(Arch::AArch64, name);
     const std::vector<MachineInstruction> body =
-        disassemble(cpu, {kSdot, kSdot, kSdotZ, kStep1, kBack4, kLdrZ, kSdotZ,
-                          kStep1, kBack3, kRet});
+        disassemble(cpu, {kSdot, kSdot, kLdrZ, kSdotZ, kStep1, kBack5, kLd1b,
+                          kSdotZ, kStep1, kBack3, kRet});
     return modelDots(cpu, body, 4).macs;
   };
   EXPECT_EQ(macsOn("neoverse-n2"), 3 * 16);

@@ -129,6 +129,35 @@ static Value inWords(ProductBuilder &b, Value bytes, bool isSigned, int64_t v) {
   return vector::BitCastOp::create(b, b.vector(4, b.getI32Type()), words);
 }
 
+/// The integers that are stored as `value`.
+static Value withoutBias(ProductBuilder &b, const ScaleInfo &scales,
+                         Value value) {
+  if (scales.subBias == 0)
+    return value;
+  return b.add(value, b.constant(value.getType(), -scales.subBias));
+}
+
+/// Stored integers of 6 bits of 16 outputs, whose bytes loadRow() loads, by
+/// Arm's shifts of bytes: the upper 2 bits move to the top of a byte, the lower
+/// 4 to the top of another and then below them. A last shift drops what is left
+/// of the row.
+static Value movedBytes(ProductBuilder &b, Value j,
+                        function_ref<Value(Value)> loadRow) {
+  // The `bits` bits of a row whose place follows from the last bits of j.
+  auto atTop = [&](Value row, int64_t last, int64_t bits) -> Value {
+    Value from = loadRow(row);
+    const auto type = cast<VectorType>(from.getType());
+    Value place = b.mul(arith::AndIOp::create(b, j, b.integer(last)), bits);
+    Value distance = arith::SubIOp::create(b, b.integer(8 - bits), place);
+    Value byte = arith::TruncIOp::create(b, b.getI8Type(), distance);
+    return arith::ShLIOp::create(b, from, b.splat(type, byte));
+  };
+  Value lower = atTop(b.shiftRight(j, 1), 1, 4);
+  Value upper = atTop(b.add(b.shiftRight(j, 2), b.integer(4)), 3, 2);
+  Value both = b.shiftedInto(upper, lower, 2, false);
+  return arith::ShRUIOp::create(b, both, b.constant(both.getType(), 2));
+}
+
 /// Integers of the outputs whose bytes loadRow() loads: as bytes, or as i32.
 static Value integersOf(ProductBuilder &b, const ScaleInfo &scales, Value j,
                         bool inBytes, function_ref<Value(Value)> loadRow) {
@@ -170,9 +199,7 @@ static Value integersOf(ProductBuilder &b, const ScaleInfo &scales, Value j,
         b.vector(2 * cast<VectorType>(value.getType()).getDimSize(0),
                  b.getI8Type()),
         value);
-  if (scales.subBias == 0)
-    return value;
-  return b.add(value, b.constant(value.getType(), -scales.subBias));
+  return withoutBias(b, scales, value);
 }
 
 Values qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
@@ -182,29 +209,32 @@ Values qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
   Value rows = b.at(b.at(header, panelNumberBytes(format) +
                                      number * panelSubScaleBytes(format)),
                     output);
-  auto integersFrom = [&](int64_t first, int64_t count, bool inBytes) {
-    return integersOf(b, scales, j, inBytes, [&](Value row) {
+  auto rowsFrom = [&](int64_t first, int64_t count) {
+    return [&b, rows, first, count](Value row) {
       return b.load(
           b.vector(count, b.getI8Type()),
           b.at(b.at(rows, b.mul(row, kPanelOutputs)), b.scaled(first)));
-    });
+    };
   };
   // Whole bytes have no bits to move, and the bits of few outputs move in the
   // lanes that they are loaded into.
   Values result;
   if (scales.subBits == 8 || lanes * vectors < 8) {
     for (int64_t v = 0; v < vectors; ++v)
-      result.push_back(integersFrom(v * lanes, lanes, false));
+      result.push_back(
+          integersOf(b, scales, j, false, rowsFrom(v * lanes, lanes)));
     return result;
   }
   const bool isSigned = scales.subBias != 0;
-  Value integers = integersFrom(0, lanes * vectors, true);
-  if (vectors == 1)
-    return {widened(b, integers, isSigned, 32)};
+  const auto rowBytes = rowsFrom(0, lanes * vectors);
   if (b.isArm() && !b.isScalable() && lanes * vectors == kPanelOutputs) {
+    Value integers = withoutBias(b, scales, movedBytes(b, j, rowBytes));
     for (int64_t v = 0; v < vectors; ++v)
       result.push_back(inWords(b, integers, isSigned, v));
     return result;
   }
+  Value integers = integersOf(b, scales, j, true, rowBytes);
+  if (vectors == 1)
+    return {widened(b, integers, isSigned, 32)};
   return inTwoSteps(b, integers, isSigned, vectors);
 }
