@@ -104,9 +104,9 @@ forPanels(const Context *context, int32_t thread, int32_t op, int64_t m,
           int64_t k, int64_t panels, int64_t most, const Compute &compute) {
   const int64_t together = m == 1 ? 1 : most;
   const int64_t least = std::max(32768 / kPanelOutputs / k, together);
-  forStolenUnits(
-      context, thread, op, panels, together, least,
-      [&](int64_t begin, int64_t end) { compute(Range{begin, end}); });
+  forStolenUnits(context, thread, op, panels, together, least,
+                 [&](int64_t begin, int64_t end)
+                     QWEN_SPECIALISED_LAMBDA { compute(Range{begin, end}); });
 }
 
 template <typename Input, typename Fn>
@@ -129,7 +129,8 @@ linear(const Context *context, int32_t thread, const Input &input,
                                tiles,
                                tileCount};
   forPanels(context, thread, op, product.m, input.k, panels, together,
-            [&](Range range) { multiply(input, product, range); });
+            [&](Range range)
+                QWEN_SPECIALISED_LAMBDA { multiply(input, product, range); });
 }
 
 template <typename Input, typename Fn>
@@ -151,7 +152,7 @@ lmHead(const Context *context, int32_t thread, const Input &input,
                                tileCount};
   forPanels(
       context, thread, op, product.m, input.k, panels, together,
-      [&](Range range) {
+      [&](Range range) QWEN_SPECIALISED_LAMBDA {
         multiply(input, product, range);
         // Each thread tests the outputs that it wrote.
         for (int64_t row = 0; row < product.m; ++row)

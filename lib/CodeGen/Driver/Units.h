@@ -19,6 +19,9 @@
 /// Code that an instance specialises: with the instance's constants in place it
 /// is a few calls.
 #define QWEN_SPECIALISED [[gnu::always_inline]] inline
+/// Behind the parameters of a lambda of such a function: LLVM inlines it in all
+/// instances, however many there are.
+#define QWEN_SPECIALISED_LAMBDA __attribute__((always_inline))
 /// A function of Driver.h that an instance specialises.
 #define QWEN_ENTRY [[gnu::always_inline]]
 
