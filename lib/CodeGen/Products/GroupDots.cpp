@@ -562,7 +562,7 @@ Values GroupDots::addBlocks(const Tile &tile, Values totals, Value first,
       return addBlock(tile, block, before, {group, groupEnd, each});
     });
   };
-  // A panel that is left of those that share a tile is rare: it has less code.
+  // The last panel of an odd number is rare, so it gets the shorter code.
   const bool isShared = int64_t(tile.panels.size()) >= abreast;
   if (schedule.unroll > 1 && isShared) {
     add(first, whole, schedule.unroll);
