@@ -125,7 +125,7 @@ Values BlockOrder::dotsOf(const Tile &tile, const SubBlocks &in, Value first,
       for (size_t p = 0; p < tile.panels.size(); ++p)
         w.push_back(shared == Shared::Integers
                         ? unpack->bytes(b, codes[p], chunk, part)
-                        : sharedBytes(p, g, step, 0));
+                        : sharedBytes(p, g, step));
       for (size_t t = 0; t < tokens; ++t) {
         Value x = activations(b.at(tile.tokens[t].q, b.mul(g, kGroup)), step);
         if (isSigned)

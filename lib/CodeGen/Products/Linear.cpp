@@ -102,14 +102,14 @@ void Linear::prefetchStore(Value output, ArrayRef<Value> tokens) {
       [&] { return Values{residual}; })[0];
   for (Value matrix : {out, added})
     for (Value token : tokens)
-      b.prefetch(placeOf(matrix, token, output));
+      b.prefetch(outputAt(matrix, token, output));
 }
 
 void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,
                    int64_t lanes) {
   const auto vectors = int64_t(tile.size() / tokens.size());
   auto addressOf = [&](Value base, Value token, int64_t v) {
-    return b.at(placeOf(base, token, output), b.scaled(v * lanes * 4));
+    return b.at(outputAt(base, token, output), b.scaled(v * lanes * 4));
   };
   auto addLoaded = [&](auto address) {
     Values sum;

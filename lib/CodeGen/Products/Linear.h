@@ -60,7 +60,7 @@ protected:
 
   /// Where the output `output` of a token lies in `matrix`, which is `out` or
   /// the residual.
-  Value placeOf(Value matrix, Value token, Value output) {
+  Value outputAt(Value matrix, Value token, Value output) {
     return b.at(matrix, b.add(b.mul(b.mul(token, ld), 4), b.mul(output, 4)));
   }
   /// Fetches what store() reads and writes.

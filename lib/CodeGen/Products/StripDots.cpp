@@ -106,9 +106,9 @@ void StripDots::shareCorrection(Value to) {
   b.store(b.mul(sum, b.constant(integers(), -128)), b.at(to, correctionAt));
 }
 
-Value StripDots::sharedBytes(size_t panel, Value g, int64_t step, int64_t v) {
+Value StripDots::sharedBytes(size_t panel, Value g, int64_t step) {
   return b.load(b.vector(vectorBytes, b.getI8Type()),
-                b.at(placeOf(panel, g), (step * vectors + v) * vectorBytes));
+                b.at(placeOf(panel, g), step * vectorBytes));
 }
 
 Values StripDots::sharedIntegers(size_t panel, int64_t number, Value g,

@@ -51,8 +51,8 @@ protected:
   /// weights with this header, which begins with group `blockFirst`.
   Values codesOf(Value header, Value blockFirst, Value first, int64_t group,
                  int64_t chunk, int64_t v);
-  /// Of group g of a panel: the bytes of `step`, vector `v`.
-  Value sharedBytes(size_t panel, Value g, int64_t step, int64_t v);
+  /// Of group g of a panel, which is one vector: the bytes of `step`.
+  Value sharedBytes(size_t panel, Value g, int64_t step);
   /// Its sub-scales or sub-minimums, as in subIntegersOf().
   Values sharedIntegers(size_t panel, int64_t number, Value g, int64_t sub);
   /// What the sum of its dots, times sub-scales, lacks.
