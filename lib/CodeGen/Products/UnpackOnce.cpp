@@ -211,10 +211,6 @@ Values UnpackOnce::blockSums(const Tile &tile, const Block &block) {
     return subBlockSums(tile, block, span);
   Values t(count, b.zeros(floats(), -0.0f));
   overBlocks(span, t, [&](const GroupSpan &groups) {
-    // In this code LLVM would load ahead and copy the starts of dots.
-    if (isa.isScalable && scalesOf(format).hasZero &&
-        weightBlock(format) == kGroup)
-      b.keepLoadsInOrder();
     Values dots = start(groups.first);
     overGroups(groups, dots,
                [&](Value g) { dots = addGroup(tile, g, 0, dots); });
