@@ -35,6 +35,12 @@ static bool isUtf8(std::string_view text) {
   return true;
 }
 
+[[noreturn]] static void refuseToken(const std::string &path, uint32_t id,
+                                     const std::string &text,
+                                     const std::string &why) {
+  throw Error(path + ": token " + std::to_string(id) + " " + quote(text) + why);
+}
+
 /// Adds the tokens. Unused ones at the end are padding and left out.
 static void addTokens(const GgufFile &gguf, const std::string &path,
                       CheckpointTokenizer &result) {
@@ -53,8 +59,7 @@ static void addTokens(const GgufFile &gguf, const std::string &path,
   for (uint32_t id = 0; id < tokens.size(); ++id) {
     const std::string text(tokens[id]);
     const auto fail = [&](const std::string &why) {
-      throw Error(path + ": token " + std::to_string(id) + " " + quote(text) +
-                  why);
+      refuseToken(path, id, text, why);
     };
     if (!isUtf8(text))
       fail(" is not UTF-8");
