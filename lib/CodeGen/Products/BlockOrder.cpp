@@ -49,12 +49,6 @@ public:
 private:
   Values subBlockSums(const Tile &tile, Value block,
                       const GroupSpan &span) override;
-  // A last block with fewer groups shares nothing.
-  void addGroup(const Group &group) override { GroupDots::addGroup(group); }
-  Values subIntegersOf(const Tile &tile, const SubBlocks &in, size_t panel,
-                       int64_t number, Value g, int64_t sub) override {
-    return GroupDots::subIntegersOf(tile, in, panel, number, g, sub);
-  }
 
   void prefetchNextTile(const Tile &tile, Value first);
   void storeActivationSums(const Tile &tile, Value first);

@@ -133,6 +133,9 @@ Value StripDots::sharedCorrection(size_t panel, Value g) {
 //===----------------------------------------------------------------------===//
 
 void StripDots::addGroup(const Group &group) {
+  // Of a last block that has fewer groups.
+  if (shared != Shared::Bytes)
+    return GroupDots::addGroup(group);
   const VectorType type = b.vector(4 * lanes, b.getI8Type());
   const auto size = int64_t(group.panels) * schedule.tokens * vectors;
   Values from;
