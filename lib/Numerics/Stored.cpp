@@ -123,30 +123,37 @@ template <> constexpr int64_t kScaleOffset<StoredType::Q6_K> = 208;
 template <> constexpr int64_t kScaleOffset<StoredType::Q3_K> = 108;
 template <> constexpr int64_t kScaleOffset<StoredType::Q2_K> = 80;
 
-/// Number `number` of a block: the scale or the minimum, which is added. Blocks
-/// of 256 store what is subtracted.
+/// Number `number` of a block in f16: the scale, or the minimum, which is
+/// added. Blocks of 256 store what is subtracted.
+template <StoredType Type>
+static uint16_t halfOf(const uint8_t *block, int64_t number) {
+  if constexpr (Type == StoredType::MXFP4)
+    return number == 0 ? f32ToF16(std::ldexp(1.0F, block[0] - 128)) : 0;
+  if (number != 0 && !infoOf(Type).hasMinimum)
+    return 0;
+  const auto half = loadAs<uint16_t>(block + kScaleOffset<Type> + 2 * number);
+  return number != 0 && infoOf(Type).subBlock != 0 ? half ^ 0x8000 : half;
+}
+
+/// The same number, which may be too large for f16.
 template <StoredType Type>
 static float numberOf(const uint8_t *block, int64_t number) {
-  if constexpr (Type == StoredType::MXFP4) {
+  if constexpr (Type == StoredType::MXFP4)
     return number == 0 ? std::ldexp(1.0F, block[0] - 128) : 0.0F;
-  } else {
-    if (number != 0 && !infoOf(Type).hasMinimum)
-      return 0.0F;
-    const float value = loadF16(block + kScaleOffset<Type> + 2 * number);
-    return number != 0 && infoOf(Type).subBlock != 0 ? -value : value;
-  }
+  return f16ToF32(halfOf<Type>(block, number));
 }
 
 template <StoredType Type> static bool hasIntegersOf(const uint8_t *from) {
-  const float scale = numberOf<Type>(from, 0);
-  return std::isfinite(scale) && f16ToF32(f32ToF16(scale)) == scale &&
-         std::isfinite(numberOf<Type>(from, 1));
+  if constexpr (Type == StoredType::MXFP4)
+    return f16ToF32(halfOf<Type>(from, 0)) == numberOf<Type>(from, 0);
+  return isFiniteF16(halfOf<Type>(from, 0)) &&
+         isFiniteF16(halfOf<Type>(from, 1));
 }
 
 template <StoredType Type>
 static void readIntegersOf(const uint8_t *from, IntegerBlock &block) {
-  block.scale = f32ToF16(numberOf<Type>(from, 0));
-  block.minimum = f32ToF16(numberOf<Type>(from, 1));
+  block.scale = halfOf<Type>(from, 0);
+  block.minimum = halfOf<Type>(from, 1);
   // Bits of 8 values have the same places in all types, so Clang makes vectors.
 #pragma clang loop unroll(full)
   for (int64_t begin = 0; begin < infoOf(Type).values; begin += 8)

@@ -97,7 +97,7 @@ except OSError as error:
     print(f"control groups are not tried, since this process may not make one: {error}")
 else:
     group_sweep("qwen-run", [8, 20, 64], r"needs \d+ bytes to run when its control group allows \d+", answer, *command)
-    group_sweep("qwen-opt", [32, 100, 256], r"needs about 128.0 MiB of memory when its control group allows", "",
+    group_sweep("qwen-opt", [32, 100, 256], r"needs about 192.0 MiB of memory when its control group allows", "",
                 "qwen-opt", CHECKPOINT, "-o", out)
 checks.check(not list(WORK.glob("limited.qwen.*")), f"left files: {list(WORK.iterdir())}")
 checks.finish()

@@ -14,14 +14,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/MLIRContext.h"
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/KernelTable.h"
+#include "qwen/ABI/Parallel.h"
 #include "qwen/CodeGen/Backend/Backend.h"
-#include "qwen/CodeGen/Backend/BitcodeKernels.h"
 #include "qwen/CodeGen/Backend/InstructionModels.h"
+#include "qwen/CodeGen/Backend/KernelCode.h"
 #include "qwen/CodeGen/Backend/Link.h"
-#include "qwen/CodeGen/Products/Products.h"
+#include "qwen/CodeGen/Schedule/Schedule.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
@@ -50,37 +50,32 @@ selectKernels(const std::vector<std::string> &names, const Target &target,
   return kernels;
 }
 
-static std::unique_ptr<llvm::Module>
-generate(llvm::ArrayRef<KernelInfo> kernels, llvm::LLVMContext &context,
-         const Target &target, bool model, const std::string &changes) {
-  mlir::DialectRegistry registry;
-  registerCodeGenDialects(registry);
-  mlir::MLIRContext mlirContext(registry,
-                                mlir::MLIRContext::Threading::DISABLED);
-  mlirContext.loadAllAvailableDialects();
-  auto whole = std::make_unique<llvm::Module>("kernels", context);
-  setTarget(*whole, target, {});
-  std::vector<std::string> names;
-  for (const KernelInfo &kernel : kernels) {
-    std::unique_ptr<llvm::Module> part;
-    if (kernel.provider() != KernelProvider::MLIR) {
-      part = emitBitcodeKernel(kernel, context);
-    } else {
-      mlir::OwningOpRef<mlir::ModuleOp> module =
-          mlir::ModuleOp::create(mlir::UnknownLoc::get(&mlirContext));
-      emitProduct(kernel, changedSchedule(kernel, changes), *module);
-      part = translateToLLVM(*module, context);
-    }
-    setTarget(*part, target, kernel.features());
-    linkModule(*whole, std::move(part));
-    names.push_back(nameForTarget(llvm::StringRef(kernel.name), target));
+/// What a run makes of each kernel.
+struct Generator {
+  const Target &target;
+  bool model;
+  const std::string &changes;
+
+  std::unique_ptr<llvm::Module> run(const KernelInfo &kernel,
+                                    llvm::LLVMContext &context) const {
+    std::unique_ptr<llvm::Module> module =
+        generateKernel(kernel, target, context, changes);
+    if (model)
+      modelInstructions(*module, leastFeatures(target.arch));
+    return module;
   }
-  nameForTarget(*whole, target);
-  addEntryTable(*whole, names);
-  optimize(*whole, target);
-  if (model)
-    modelInstructions(*whole, leastFeatures(target.arch));
-  return whole;
+};
+
+static std::unique_ptr<llvm::Module>
+entryTable(llvm::ArrayRef<KernelInfo> kernels, const Target &target,
+           llvm::LLVMContext &context) {
+  auto module = std::make_unique<llvm::Module>("entries", context);
+  setTarget(*module, target, {});
+  std::vector<std::string> names;
+  for (const KernelInfo &kernel : kernels)
+    names.push_back(nameForTarget(llvm::StringRef(kernel.name), target));
+  addEntryTable(*module, names);
+  return module;
 }
 
 static void write(const std::string &path, llvm::StringRef bytes) {
@@ -95,13 +90,32 @@ static void write(const std::string &path, llvm::StringRef bytes) {
     throw Error("cannot write '" + path + "'");
 }
 
-static std::string makeSharedObject(const llvm::Module &module,
-                                    const Target &target) {
-  SharedObject object = linkSharedObject(emitObjects(module, target), target);
+static std::string makeSharedObject(llvm::ArrayRef<KernelInfo> kernels,
+                                    const Generator &generator) {
+  const Target &target = generator.target;
+  std::vector<std::vector<char>> objects(kernels.size() + 1);
+  parallelFor(objects.size(), machineThreads(), [&](size_t i, unsigned) {
+    llvm::LLVMContext context;
+    objects[i] =
+        emitObject(i == kernels.size() ? *entryTable(kernels, target, context)
+                                       : *generator.run(kernels[i], context),
+                   target);
+  });
+  SharedObject object = linkSharedObject(objects, target);
   ArtifactHeader header = codeHeader(object, target.arch);
   header.fileSize = object.bytes.size();
   writeHeader(object, header);
   return {object.bytes.begin(), object.bytes.end()};
+}
+
+static std::string makeText(llvm::ArrayRef<KernelInfo> kernels,
+                            const Generator &generator, bool assembly) {
+  llvm::LLVMContext context;
+  const std::unique_ptr<llvm::Module> whole =
+      entryTable(kernels, generator.target, context);
+  for (const KernelInfo &kernel : kernels)
+    linkModule(*whole, generator.run(kernel, context));
+  return assembly ? emitAssembly(*whole, generator.target) : printIR(*whole);
 }
 
 int main(int argc, char **argv) {
@@ -128,12 +142,9 @@ int main(int argc, char **argv) {
             printSchedule(kernels[0], changedSchedule(kernels[0], changes)));
       return 0;
     }
-    llvm::LLVMContext context;
-    const std::unique_ptr<llvm::Module> module =
-        generate(kernels, context, target, model, changes);
-    write(out, emit == "so"    ? makeSharedObject(*module, target)
-               : emit == "asm" ? emitAssembly(*module, target)
-                               : printIR(*module));
+    const Generator generator{target, model, changes};
+    write(out, emit == "so" ? makeSharedObject(kernels, generator)
+                            : makeText(kernels, generator, emit == "asm"));
   } catch (const Error &error) {
     llvm::errs() << "make-kernels: " << error.what() << '\n';
     return 1;

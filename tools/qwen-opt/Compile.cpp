@@ -9,9 +9,11 @@
 #include "qwen/ABI/ControlGroups.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/ABI/Parallel.h"
 #include "qwen/ABI/Text.h"
 #include "qwen/ABI/Version.h"
 #include "qwen/CodeGen/Artifact/ArtifactWriter.h"
+#include "qwen/CodeGen/Artifact/Code.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Lower/Caches.h"
 #include "qwen/CodeGen/Lower/Lower.h"
@@ -34,7 +36,6 @@
 #include <new>
 #include <pthread.h>
 #include <sys/resource.h>
-#include <thread>
 #include <unistd.h>
 
 using namespace qwen;
@@ -174,10 +175,12 @@ static void emitStage(const std::string &stage,
                       llvm::ArrayRef<TargetCode> codes) {
   if (stage == "llvm" || stage == "asm") {
     llvm::LLVMContext context;
-    const std::unique_ptr<llvm::Module> code = generateCode(codes, context);
-    llvm::outs() << (stage == "llvm"
-                         ? printIR(*code)
-                         : emitAssembly(*code, codes.front().target));
+    Code code(codes);
+    const std::unique_ptr<llvm::Module> whole = code.generate(0, context);
+    for (size_t i = 1; i < code.parts(); ++i)
+      linkModule(*whole, code.generate(i, context));
+    llvm::outs() << (stage == "llvm" ? printIR(*whole)
+                                     : emitAssembly(*whole, code.target()));
     return;
   }
   for (const auto &[target, module] : codes) {
@@ -286,8 +289,7 @@ static void printSummary(const Options &options, const ImportedModel &model,
 /// files and the stacks of threads: 50 MiB for models/stories, and a reserve.
 static constexpr uint64_t kWorkBytes = uint64_t{192} << 20;
 
-/// Bytes of the stacks of all threads of a compile. Some emit code while each
-/// core has one that packs weights.
+/// Bytes of the stacks of all threads of a compile.
 static uint64_t stackBytes() {
   pthread_attr_t defaults;
   size_t bytes = size_t{8} << 20;
@@ -295,7 +297,7 @@ static uint64_t stackBytes() {
     pthread_attr_getstacksize(&defaults, &bytes);
     pthread_attr_destroy(&defaults);
   }
-  return (uint64_t{std::thread::hardware_concurrency()} + kEmitThreads) * bytes;
+  return uint64_t{machineThreads()} * bytes;
 }
 
 /// Throws Error if a limit (ulimit -v) leaves too little address space.
@@ -318,9 +320,10 @@ static void checkAddressSpace(const std::string &checkpoint) {
                 withUnit(limit.rlim_cur));
 }
 
-/// Anonymous memory of a compile: 66 MiB for the shapes of Qwen2.5-0.5B, and a
-/// reserve. Weights are mapped and take no anonymous memory.
-static constexpr uint64_t kAnonymousBytes = uint64_t{128} << 20;
+/// Anonymous memory of a compile: for the shapes of Qwen2.5-0.5B 54 MiB with 2
+/// threads and 143 with 64, and a reserve. Weights are mapped and take no
+/// anonymous memory.
+static constexpr uint64_t kAnonymousBytes = uint64_t{192} << 20;
 
 /// Throws Error if a control group would kill the process while it compiles.
 static void checkMemory(const std::string &checkpoint) {

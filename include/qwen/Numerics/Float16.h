@@ -29,6 +29,9 @@ constexpr float f16ToF32(uint16_t half) {
   return std::bit_cast<float>(sign | bits);
 }
 
+/// Whether an f16 number is neither infinite nor NaN.
+constexpr bool isFiniteF16(uint16_t half) { return (half & 0x7C00) != 0x7C00; }
+
 /// Rounds to IEEE half precision, to nearest and ties to even, with
 /// subnormals; magnitudes of 65520 and more become infinity.
 constexpr uint16_t f32ToF16(float value) {

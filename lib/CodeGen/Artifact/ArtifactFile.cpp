@@ -33,23 +33,18 @@ void ArtifactFile::fail(int error) const {
 }
 
 void ArtifactFile::cacheInHugePages(uint64_t offset, uint64_t count) const {
-  for (uint64_t page = offset / kHugePage; page * kHugePage < offset + count;
-       ++page) {
-    std::atomic<bool> &cached = cachedPages[page];
-    if (cached.load(std::memory_order_acquire))
-      continue;
-    const std::lock_guard lock(cacheMutex);
-    if (cached.load(std::memory_order_relaxed))
-      continue;
+  const auto cache = [&](uint64_t page) {
     void *map = mmap(nullptr, kHugePage, PROT_READ, MAP_SHARED,
                      file.descriptor(), static_cast<off_t>(page * kHugePage));
-    if (map != MAP_FAILED) {
-      if (madvise(map, kHugePage, MADV_HUGEPAGE) == 0)
-        madvise(map, kHugePage, MADV_POPULATE_READ);
-      munmap(map, kHugePage);
-    }
-    cached.store(true, std::memory_order_release);
-  }
+    if (map == MAP_FAILED)
+      return;
+    if (madvise(map, kHugePage, MADV_HUGEPAGE) == 0)
+      madvise(map, kHugePage, MADV_POPULATE_READ);
+    munmap(map, kHugePage);
+  };
+  for (uint64_t page = offset / kHugePage; page * kHugePage < offset + count;
+       ++page)
+    std::call_once(cachedPages[page], cache, page);
 }
 
 /// Passes all bytes to `step`, pread or pwrite, which may take some at a time.

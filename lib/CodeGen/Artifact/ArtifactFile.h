@@ -5,7 +5,6 @@
 
 #include "qwen/ABI/TemporaryFile.h"
 
-#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -36,8 +35,7 @@ private:
   const TemporaryFile &file;
   const uint64_t size;
   static constexpr uint64_t kHugePage = uint64_t{2} << 20;
-  mutable std::mutex cacheMutex;
-  mutable std::vector<std::atomic<bool>> cachedPages;
+  mutable std::vector<std::once_flag> cachedPages;
 };
 
 } // namespace qwen

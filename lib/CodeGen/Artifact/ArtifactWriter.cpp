@@ -6,20 +6,14 @@
 #include "ArtifactManifest.h"
 
 #include "qwen/ABI/Artifact.h"
-#include "qwen/ABI/Error.h"
+#include "qwen/ABI/Parallel.h"
+#include "qwen/CodeGen/Artifact/Code.h"
 #include "qwen/CodeGen/Backend/Backend.h"
-#include "qwen/CodeGen/Backend/BitcodeKernels.h"
 #include "qwen/CodeGen/Backend/InstructionModels.h"
 #include "qwen/CodeGen/Backend/Link.h"
-#include "qwen/CodeGen/Lower/Lower.h"
-#include "qwen/CodeGen/Products/Products.h"
 #include "qwen/Dialect/QwenDialect.h"
 
-#include <atomic>
-#include <exception>
-#include <mutex>
 #include <optional>
-#include <thread>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -30,57 +24,9 @@ using namespace qwen;
 // Code
 //===----------------------------------------------------------------------===//
 
-/// Generates code for one target without optimizing it. Appends the names of
-/// its entries to `entries`.
-static std::unique_ptr<llvm::Module>
-generateTarget(mlir::ModuleOp module, const Target &target,
-               llvm::LLVMContext &context, std::vector<std::string> &entries) {
-  // Only functions are translated, not weights.
-  mlir::OwningOpRef<mlir::ModuleOp> functions =
-      mlir::ModuleOp::create(module.getLoc());
-  for (auto function : module.getOps<mlir::func::FuncOp>())
-    functions->push_back(function.clone());
-  std::unique_ptr<llvm::Module> whole = translateToLLVM(*functions, context);
-  const CpuFeatureSet features = usedFeatures(module, target.arch);
-  setTarget(*whole, target, features);
-  linkDriver(*whole, target, features);
-
-  entries.push_back(nameForTarget(kForwardName, target));
-  for (const std::string &name : calledKernels(module)) {
-    const KernelInfo &kernel = *findKernel(name);
-    std::unique_ptr<llvm::Module> part;
-    if (kernel.provider() != KernelProvider::MLIR) {
-      part = emitBitcodeKernel(kernel, context);
-    } else {
-      mlir::OwningOpRef<mlir::ModuleOp> product =
-          mlir::ModuleOp::create(module.getLoc());
-      emitProduct(kernel, scheduleOf(kernel), *product);
-      part = translateToLLVM(*product, context);
-    }
-    setTarget(*part, target, kernel.features());
-    linkModule(*whole, std::move(part));
-    entries.push_back(nameForTarget(name, target));
-  }
-  nameForTarget(*whole, target);
-  return whole;
-}
-
-std::unique_ptr<llvm::Module>
-qwen::generateCode(llvm::ArrayRef<TargetCode> targets,
-                   llvm::LLVMContext &context) {
-  std::vector<std::string> entries;
-  std::unique_ptr<llvm::Module> whole;
-  for (const auto &[target, module] : targets) {
-    std::unique_ptr<llvm::Module> part =
-        generateTarget(*module, target, context, entries);
-    if (whole)
-      linkModule(*whole, std::move(part));
-    else
-      whole = std::move(part);
-  }
-  addEntryTable(*whole, entries);
-  optimize(*whole, targets.front().target);
-  return whole;
+static std::vector<char> emitPart(Code &code, size_t i) {
+  llvm::LLVMContext context;
+  return emitObject(*code.generate(i, context), code.target());
 }
 
 //===----------------------------------------------------------------------===//
@@ -92,32 +38,14 @@ static std::vector<uint64_t>
 checksumWeights(const ArtifactFile &file, FileRange range, unsigned threads) {
   std::vector<uint64_t> checksums((range.size + kChecksumBytes - 1) /
                                   kChecksumBytes);
-  std::atomic<size_t> next = 0;
-  std::exception_ptr error;
-  std::mutex mutex;
-  const auto work = [&] {
-    try {
-      std::vector<uint8_t> bytes(kChecksumBytes);
-      for (size_t i; (i = next++) < checksums.size();) {
-        const uint64_t offset = i * kChecksumBytes;
-        const std::span<uint8_t> checked(
-            bytes.data(), std::min(kChecksumBytes, range.size - offset));
-        file.read(range.offset + offset, checked);
-        checksums[i] = XXH3_64bits(checked.data(), checked.size());
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      error = std::current_exception();
-    }
-  };
-  std::vector<std::thread> others;
-  for (unsigned i = 1; i < threads; ++i)
-    others.emplace_back(work);
-  work();
-  for (std::thread &thread : others)
-    thread.join();
-  if (error)
-    std::rethrow_exception(error);
+  std::vector<std::vector<uint8_t>> buffers(threads);
+  parallelFor(checksums.size(), threads, [&](size_t i, unsigned thread) {
+    const uint64_t offset = i * kChecksumBytes;
+    std::vector<uint8_t> &bytes = buffers[thread];
+    bytes.resize(std::min(kChecksumBytes, range.size - offset));
+    file.read(range.offset + offset, bytes);
+    checksums[i] = XXH3_64bits(bytes.data(), bytes.size());
+  });
   return checksums;
 }
 
@@ -203,28 +131,27 @@ ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
       module->getAttrOfType<mlir::IntegerAttr>(kWeightBytesAttr).getInt());
   const uint64_t room = kCodeRoom * targets.size();
   ArtifactHeader header = layOut({}, room, metadata, weightBytes);
-  const unsigned threads = std::max(std::thread::hardware_concurrency(), 1u);
+  const unsigned threads = machineThreads();
   std::optional<ArtifactFile> file;
-  const auto pack = [&](llvm::function_ref<void()> meanwhile) {
+  const auto pack = [&](size_t jobs, const JobFn &job) {
     file.emplace(output, header.fileSize);
     return packWeights(
         module, input.checkpoint->tensors(), threads,
         [&](uint64_t offset, std::span<const uint8_t> bytes) {
           file->write(header.weights.offset + offset, bytes);
         },
-        progress, meanwhile);
+        progress, jobs, job);
   };
-  SharedObject object;
-  std::vector<Conversion> conversions = pack([&] {
-    llvm::LLVMContext context;
-    const std::unique_ptr<llvm::Module> code = generateCode(targets, context);
-    object = linkSharedObject(emitObjects(*code, target), target);
-  });
+  Code code(targets);
+  std::vector<std::vector<char>> objects(code.parts());
+  std::vector<Conversion> conversions =
+      pack(code.parts(), [&](size_t i) { objects[i] = emitPart(code, i); });
+  SharedObject object = linkSharedObject(objects, target);
   const uint64_t weightsOffset = header.weights.offset;
   header = layOut(codeHeader(object, target.arch),
                   std::max(room, object.bytes.size()), metadata, weightBytes);
   if (header.weights.offset != weightsOffset)
-    conversions = pack([] {});
+    conversions = pack(0, {});
 
   header.manifestChecksum = checksum(asBytes(metadata.manifest));
   header.tokenizerChecksum = checksum(metadata.tokenizer);
@@ -249,11 +176,15 @@ std::vector<char> qwen::modelledArtifact(const TargetCode &code,
                                          CpuFeatureSet features) {
   const Target &target = code.target;
   const CpuFeatureSet used = usedFeatures(*code.module, target.arch);
-  llvm::LLVMContext context;
-  const std::unique_ptr<llvm::Module> modelled = generateCode(code, context);
-  modelInstructions(*modelled, features);
-  SharedObject object =
-      linkSharedObject(emitObjects(*modelled, target), target);
+  Code parts(code);
+  std::vector<std::vector<char>> objects(parts.parts());
+  parallelFor(objects.size(), machineThreads(), [&](size_t i, unsigned) {
+    llvm::LLVMContext context;
+    const std::unique_ptr<llvm::Module> part = parts.generate(i, context);
+    modelInstructions(*part, features);
+    objects[i] = emitObject(*part, target);
+  });
+  SharedObject object = linkSharedObject(objects, target);
   const std::string manifest =
       writeKernelManifest(code, input, used - (used - features));
 

@@ -2,19 +2,20 @@
 
 #include "qwen/CodeGen/Artifact/Pack.h"
 
+#include "qwen/ABI/Artifact.h"
 #include "qwen/ABI/Error.h"
+#include "qwen/ABI/Parallel.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Math.h"
 #include "qwen/Numerics/Stored.h"
 
-#include <atomic>
+#include "llvm/Support/MathExtras.h"
+
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <mutex>
-#include <thread>
 
 using namespace qwen;
 
@@ -174,11 +175,12 @@ private:
       }
       first -= segment.outputs;
     }
-    bytes.resize(static_cast<size_t>(panelBytes(part.format, k)));
+    bytes.assign(static_cast<size_t>(panelBytes(part.format, k)), 0);
     numerics::EncodeError errors[kPanelOutputs];
-    const numerics::EncodeStatus status =
-        numerics::packPanel(part.format, outputs, k, bytes.data(), errors);
-    if (status != numerics::EncodeStatus::Ok)
+    const bool allKept = count == kPanelOutputs &&
+                         llvm::none_of(outputs, [](auto *o) { return o; });
+    if (!allKept && numerics::packPanel(part.format, outputs, k, bytes.data(),
+                                        errors) != numerics::EncodeStatus::Ok)
       throw culprit(part, outputs, owners);
     for (int64_t i = 0; i < count; ++i)
       if (outputs[i])
@@ -238,74 +240,6 @@ private:
   /// Of the encoded outputs.
   ErrorsByTypes sums;
 };
-
-/// Runs tasks on several threads. If several tasks fail, the error is always
-/// that of the first: tasks start in order, and every started task is finished.
-class TaskRunner {
-public:
-  TaskRunner(std::span<const Task> tasks, const WriteFn &write,
-             const ProgressFn &progress, uint64_t total)
-      : tasks(tasks), write(write), progress(progress), total(total) {}
-
-  /// Returns the errors of the encoded outputs. An error of `meanwhile` comes
-  /// before those of tasks.
-  ErrorsByTypes run(unsigned threads, llvm::function_ref<void()> meanwhile) {
-    std::vector<std::thread> others;
-    for (unsigned i = 1; i < threads; ++i)
-      others.emplace_back([this] { work(); });
-    try {
-      meanwhile();
-    } catch (...) {
-      stop(0);
-    }
-    work();
-    for (std::thread &thread : others)
-      thread.join();
-    if (error)
-      std::rethrow_exception(error);
-    return std::move(sums);
-  }
-
-private:
-  void work() {
-    Packer packer(write);
-    for (size_t i; !stopped && (i = next++) < tasks.size();) {
-      try {
-        const uint64_t written = packer.run(tasks[i]);
-        const std::lock_guard lock(mutex);
-        done += written;
-        progress(done, total);
-      } catch (...) {
-        stop(i + 1);
-      }
-    }
-    const std::lock_guard lock(mutex);
-    for (const auto &[types, errors] : packer.errors())
-      sums[types] += errors;
-  }
-
-  /// Keeps the current exception, unless there is one of a lower number.
-  void stop(size_t number) {
-    const std::lock_guard lock(mutex);
-    stopped = true;
-    if (number < failed) {
-      failed = number;
-      error = std::current_exception();
-    }
-  }
-
-  const std::span<const Task> tasks;
-  const WriteFn &write;
-  const ProgressFn &progress;
-  const uint64_t total;
-  std::atomic<size_t> next = 0;
-  std::atomic<bool> stopped = false;
-  std::mutex mutex;
-  uint64_t done = 0;
-  size_t failed = SIZE_MAX;
-  std::exception_ptr error;
-  ErrorsByTypes sums;
-};
 } // namespace
 
 /// The conversions of the matrices of `parts`.
@@ -336,11 +270,28 @@ static std::vector<Conversion> conversionsOf(std::span<const Part> parts,
   return result;
 }
 
+/// The panels and vectors of the image, in its order. A batch starts in each
+/// kWeightsAlign bytes, a huge page, which its thread has for itself.
+static std::vector<std::vector<Task>> batchesOf(std::span<const Part> parts) {
+  std::map<uint64_t, std::vector<Task>> batches;
+  for (const Part &part : parts) {
+    const uint64_t bytes =
+        part.isMatrix() ? static_cast<uint64_t>(panelBytes(part.format, part.k))
+                        : part.size;
+    for (uint64_t at = 0; at < part.size; at += bytes)
+      batches[(part.offset + at) / kWeightsAlign].push_back(
+          {&part, static_cast<int64_t>(at / bytes)});
+  }
+  std::vector<std::vector<Task>> result;
+  for (auto &[page, tasks] : batches)
+    result.push_back(std::move(tasks));
+  return result;
+}
+
 std::vector<Conversion>
 qwen::packWeights(mlir::ModuleOp module, const StoredTensors &tensors,
                   unsigned threads, const WriteFn &write,
-                  const ProgressFn &progress,
-                  llvm::function_ref<void()> meanwhile) {
+                  const ProgressFn &progress, size_t jobs, const JobFn &job) {
   const mlir::SymbolTable symbols(module);
   std::vector<Part> parts;
   uint64_t total = 0;
@@ -348,14 +299,28 @@ qwen::packWeights(mlir::ModuleOp module, const StoredTensors &tensors,
     parts.push_back(readPart(packed, symbols, tensors));
     total += parts.back().size;
   }
-  std::vector<Task> tasks;
-  for (const Part &part : parts) {
-    const int64_t panels = part.isMatrix() ? static_cast<int64_t>(part.size) /
-                                                 panelBytes(part.format, part.k)
-                                           : 1;
-    for (int64_t panel = 0; panel < panels; ++panel)
-      tasks.push_back({&part, panel});
-  }
-  return conversionsOf(
-      parts, TaskRunner(tasks, write, progress, total).run(threads, meanwhile));
+  const std::vector<std::vector<Task>> batches = batchesOf(parts);
+  std::vector<Packer> packers(threads, Packer(write));
+  std::mutex mutex;
+  uint64_t done = 0;
+  const size_t count = jobs + batches.size();
+  const auto jobsBefore = [&](size_t i) {
+    return llvm::divideCeil(i * jobs, count);
+  };
+  parallelFor(count, threads, [&](size_t i, unsigned thread) {
+    const size_t before = jobsBefore(i);
+    if (before < jobsBefore(i + 1))
+      return job(before);
+    for (const Task &task : batches[i - before]) {
+      const uint64_t written = packers[thread].run(task);
+      const std::lock_guard lock(mutex);
+      done += written;
+      progress(done, total);
+    }
+  });
+  ErrorsByTypes sums;
+  for (const Packer &packer : packers)
+    for (const auto &[types, errors] : packer.errors())
+      sums[types] += errors;
+  return conversionsOf(parts, sums);
 }

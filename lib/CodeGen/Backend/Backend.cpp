@@ -37,7 +37,6 @@
 #include "llvm/IR/Operator.h"
 #include "llvm/Linker/Linker.h"
 #include "llvm/MC/TargetRegistry.h"
-#include "llvm/Object/ELFObjectFile.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/TargetSelect.h"
@@ -45,9 +44,6 @@
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/Transforms/IPO/GlobalDCE.h"
 #include "llvm/Transforms/IPO/Internalize.h"
-#include "llvm/Transforms/Utils/Cloning.h"
-#include "llvm/Transforms/Utils/SplitModule.h"
-#include <future>
 #include <mutex>
 
 using namespace qwen;
@@ -193,7 +189,7 @@ std::string qwen::nameForTarget(llvm::StringRef function,
 
 void qwen::nameForTarget(llvm::Module &module, const Target &target) {
   for (llvm::Function &function : module)
-    if (!function.isDeclaration() && !function.hasLocalLinkage())
+    if (!function.isIntrinsic() && !function.hasLocalLinkage())
       function.setName(nameForTarget(function.getName(), target));
 }
 
@@ -235,7 +231,8 @@ void qwen::linkDriver(llvm::Module &into, const Target &target,
 // LLVM IR to LLVM IR
 //===----------------------------------------------------------------------===//
 
-void qwen::optimize(llvm::Module &module, const Target &target) {
+void qwen::optimize(llvm::Module &module, const Target &target,
+                    llvm::StringRef entry) {
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target);
   llvm::PipelineTuningOptions tuning;
   // The emitters choose the vectors. LLVM's vectorizers would only add code for
@@ -259,8 +256,8 @@ void qwen::optimize(llvm::Module &module, const Target &target) {
   builder.crossRegisterProxies(loops, functions, components, modules);
 
   llvm::ModulePassManager passes;
-  passes.addPass(llvm::InternalizePass([](const llvm::GlobalValue &value) {
-    return value.getName().starts_with("qwen.");
+  passes.addPass(llvm::InternalizePass([&](const llvm::GlobalValue &value) {
+    return value.getName() == entry;
   }));
   passes.addPass(llvm::GlobalDCEPass());
   passes.addPass(
@@ -285,14 +282,6 @@ static std::string findInexact(const llvm::Instruction &instruction) {
 
 void qwen::verifyGenerated(const llvm::Module &module) {
   for (const llvm::Function &function : module) {
-    if (function.isIntrinsic())
-      continue;
-    if (function.isDeclaration()) {
-      if (!function.use_empty())
-        throw Error("generated code calls '" + function.getName().str() +
-                    "', which nothing defines");
-      continue;
-    }
     for (const llvm::Instruction &instruction : llvm::instructions(function)) {
       const std::string wrong = findInexact(instruction);
       if (!wrong.empty())
@@ -311,83 +300,44 @@ void qwen::verifyGenerated(const llvm::Module &module) {
 // LLVM IR to files
 //===----------------------------------------------------------------------===//
 
-/// Code generation changes the module.
-static llvm::SmallVector<char, 0> emitFile(llvm::Module &module,
+/// A copy of `module` from bitcode. Its lists of uses have the order of the
+/// code and not of what passes did, so it gives the same machine code as
+/// printed IR.
+static std::unique_ptr<llvm::Module> copyByBitcode(const llvm::Module &module) {
+  llvm::SmallVector<char, 0> bitcode;
+  llvm::raw_svector_ostream stream(bitcode);
+  llvm::WriteBitcodeToFile(module, stream);
+  return llvm::cantFail(llvm::parseBitcodeFile(
+      llvm::MemoryBufferRef({bitcode.data(), bitcode.size()}, "qwen-opt"),
+      module.getContext()));
+}
+
+static llvm::SmallVector<char, 0> emitFile(const llvm::Module &module,
                                            const Target &target,
                                            llvm::CodeGenFileType type) {
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target);
-  module.setSourceFileName("qwen-opt");
+  const std::unique_ptr<llvm::Module> copy = copyByBitcode(module);
+  copy->setSourceFileName("qwen-opt");
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager passes;
   if (machine->addPassesToEmitFile(passes, stream, nullptr, type))
     throw Error("llvm cannot write files for " + target.triple);
-  passes.run(module);
+  passes.run(*copy);
   return bytes;
 }
 
-/// Throws Error if `object` needs a symbol that `module`, of which it is a
-/// part, does not define: code generation calls a library for operations
-/// without an instruction.
-static void checkSymbols(llvm::StringRef bytes, const llvm::Module &module) {
-  auto object = llvm::object::ObjectFile::createELFObjectFile(
-      llvm::MemoryBufferRef(bytes, ""));
-  if (!object)
-    throw Error("llvm wrote an object that it cannot read: " +
-                llvm::toString(object.takeError()));
-  for (const llvm::object::SymbolRef &symbol : (*object)->symbols()) {
-    llvm::Expected<uint32_t> flags = symbol.getFlags();
-    llvm::Expected<llvm::StringRef> name = symbol.getName();
-    if (!flags || !name)
-      throw Error("llvm wrote an object with a broken symbol table");
-    if (!(*flags & llvm::object::SymbolRef::SF_Undefined) || name->empty())
-      continue;
-    const llvm::GlobalValue *value = module.getNamedValue(*name);
-    if (!value || value->isDeclaration())
-      throw Error("generated code calls '" + name->str() +
-                  "', which nothing defines");
-  }
-}
-
-/// Bitcode of `module` in `count` parts. An LLVMContext, and so a module, is
-/// for one thread; each part is read in a context of its own.
-static std::vector<llvm::SmallVector<char, 0>> split(llvm::Module &module,
-                                                     unsigned count) {
-  std::vector<llvm::SmallVector<char, 0>> parts;
-  llvm::SplitModule(module, count, [&](std::unique_ptr<llvm::Module> part) {
-    llvm::raw_svector_ostream stream(parts.emplace_back());
-    llvm::WriteBitcodeToFile(*part, stream);
-  });
-  return parts;
-}
-
-std::vector<std::vector<char>> qwen::emitObjects(const llvm::Module &module,
-                                                 const Target &target) {
-  const std::unique_ptr<llvm::Module> copy = llvm::CloneModule(module);
-  const auto parts = split(*copy, kEmitThreads);
-  std::vector<std::vector<char>> objects(parts.size());
-  std::vector<std::future<void>> emitted;
-  emitted.reserve(parts.size());
-  for (size_t i = 0; i < parts.size(); ++i)
-    emitted.push_back(std::async(std::launch::async, [&, i] {
-      llvm::LLVMContext context;
-      auto part = llvm::cantFail(llvm::parseBitcodeFile(
-          llvm::MemoryBufferRef({parts[i].data(), parts[i].size()}, ""),
-          context));
-      const auto bytes =
-          emitFile(*part, target, llvm::CodeGenFileType::ObjectFile);
-      checkSymbols({bytes.data(), bytes.size()}, *copy);
-      objects[i] = {bytes.begin(), bytes.end()};
-    }));
-  for (std::future<void> &part : emitted)
-    part.get();
-  return objects;
+std::vector<char> qwen::emitObject(const llvm::Module &module,
+                                   const Target &target) {
+  const llvm::SmallVector<char, 0> bytes =
+      emitFile(module, target, llvm::CodeGenFileType::ObjectFile);
+  return {bytes.begin(), bytes.end()};
 }
 
 std::string qwen::emitAssembly(const llvm::Module &module,
                                const Target &target) {
-  const llvm::SmallVector<char, 0> bytes = emitFile(
-      *llvm::CloneModule(module), target, llvm::CodeGenFileType::AssemblyFile);
+  const llvm::SmallVector<char, 0> bytes =
+      emitFile(module, target, llvm::CodeGenFileType::AssemblyFile);
   return {bytes.begin(), bytes.end()};
 }
 

@@ -58,6 +58,20 @@ static void addNote(llvm::Module &module) {
       ->setInitializer(data);
 }
 
+/// A function of this module or of another object.
+static llvm::Function *findOrDeclare(llvm::Module &module,
+                                     const std::string &name) {
+  if (llvm::Function *function = module.getFunction(name))
+    return function;
+  auto *function = llvm::Function::Create(
+      llvm::FunctionType::get(llvm::Type::getVoidTy(module.getContext()),
+                              /*isVarArg=*/false),
+      llvm::GlobalValue::ExternalLinkage, name, module);
+  function->setVisibility(llvm::GlobalValue::HiddenVisibility);
+  function->setDSOLocal(true);
+  return function;
+}
+
 void qwen::addEntryTable(llvm::Module &module,
                          llvm::ArrayRef<std::string> functions) {
   llvm::LLVMContext &context = module.getContext();
@@ -80,10 +94,7 @@ void qwen::addEntryTable(llvm::Module &module,
     words.push_back(llvm::ConstantExpr::getTrunc(offset, i32));
   };
   for (const std::string &name : functions) {
-    llvm::Function *function = module.getFunction(name);
-    if (!function || function->isDeclaration())
-      throw Error("no function '" + name + "' for the entry table");
-    addOffset(function);
+    addOffset(findOrDeclare(module, name));
     addOffset(llvm::IRBuilder<>(context).CreateGlobalString(name, "entry.name",
                                                             0, &module));
   }

@@ -12,22 +12,11 @@
 #include "qwen/CodeGen/Artifact/Pack.h"
 #include "qwen/CodeGen/Artifact/TargetCode.h"
 
-#include "mlir/IR/BuiltinOps.h"
-#include "llvm/IR/LLVMContext.h"
-#include "llvm/IR/Module.h"
-
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 namespace qwen {
-
-/// Generates and optimizes the code of all `targets`: their modules, the
-/// kernels that these call, and the entry table. There must be at least one
-/// target, and all must have the same architecture.
-std::unique_ptr<llvm::Module> generateCode(llvm::ArrayRef<TargetCode> targets,
-                                           llvm::LLVMContext &context);
 
 /// Facts of a written file, for the closing summary.
 struct ArtifactSummary {

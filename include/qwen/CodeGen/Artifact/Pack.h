@@ -11,8 +11,8 @@
 #include "qwen/Import/Checkpoint/StoredTensors.h"
 
 #include "mlir/IR/BuiltinOps.h"
-#include "llvm/ADT/STLFunctionalExtras.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -40,17 +40,22 @@ struct Conversion {
   double error = 0;
 };
 
+/// A job that is done among the weights.
+using JobFn = std::function<void(size_t i)>;
+
 /// Packs the weights of all qwen.packed ops of `module` (stage "calls") with
-/// `threads` threads: the calling one runs `meanwhile` first. Does not write
-/// the padding between the parts, which must be zeros. The bytes depend only on
-/// module and checkpoint. Throws Error, with the tensor, if a weight is not
-/// finite or its scale is too large for f16. Returns the conversions of the
-/// matrices, sorted by types.
+/// `threads` threads. Among the weights, evenly spread, they call `job` for
+/// each number below `jobs`: memory for the file is the system's to give, and
+/// two threads that wait for it gain nothing. Does not write the padding
+/// between the parts, which must be zeros. The bytes depend only on module and
+/// checkpoint. Throws the error of a job, or Error, with the tensor, if a
+/// weight is not finite or its scale is too large for f16. Returns the
+/// conversions of the matrices, sorted by types.
 std::vector<Conversion> packWeights(mlir::ModuleOp module,
                                     const StoredTensors &tensors,
                                     unsigned threads, const WriteFn &write,
-                                    const ProgressFn &progress,
-                                    llvm::function_ref<void()> meanwhile);
+                                    const ProgressFn &progress, size_t jobs,
+                                    const JobFn &job);
 
 } // namespace qwen
 

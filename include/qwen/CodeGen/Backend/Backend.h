@@ -1,17 +1,18 @@
 //===- Backend.h - MLIR to machine code -------------------------*- C++ -*-===//
 //
 // From the dialects func, scf, cf, arith, math, vector, llvm and arm_neon to
-// object files. In order:
+// object files. The code of a file has parts that call each other: `forward`
+// with the driver, and kernels. Threads generate them side by side, each in an
+// LLVMContext of its own:
 //
-//   module = translateToLLVM(mlirModule, context);   for each part; Halide's
-//   setTarget(module, target, features);             parts come as bitcode
-//   linkModule(part, std::move(module));
-//   linkDriver(part, target, features);
-//   nameForTarget(part, target);                     for each target
-//   linkModule(whole, std::move(part));
-//   addEntryTable(whole, functions);                 Link.h
-//   optimize(whole, target);
-//   objects = emitObjects(whole, target);
+//   module = translateToLLVM(mlirModule, context);   or bitcode of the build
+//   setTarget(module, target, features);
+//   linkDriver(module, target, features);            for `forward`
+//   nameForTarget(module, target);
+//   optimize(module, target, entry);
+//   object = emitObject(module, target);
+//
+// linkSharedObject (Link.h) links the objects with a table of the entries.
 //
 // Float semantics stay those of the source at every step: no contraction, no
 // fast-math flags, no reassociation (docs/numerics.md).
@@ -60,8 +61,9 @@ void setTarget(llvm::Module &module, const Target &target,
 /// The name of `function` in code for `target`: "<function>.<target>".
 std::string nameForTarget(llvm::StringRef function, const Target &target);
 
-/// Renames every function that `module` defines and exports to its name for
-/// `target`, so that one file can have code for several targets.
+/// Renames every function of `module` that is not local, declarations included,
+/// to its name for `target`, so that one file can have code for several
+/// targets.
 void nameForTarget(llvm::Module &module, const Target &target);
 
 /// Moves the functions of `from` into `into`. Both must have passed setTarget.
@@ -73,25 +75,19 @@ void linkModule(llvm::Module &into, std::unique_ptr<llvm::Module> from);
 void linkDriver(llvm::Module &into, const Target &target,
                 CpuFeatureSet features);
 
-/// Makes all symbols except the entry table internal, removes unreachable
-/// functions, and runs LLVM's O2 pipeline without vectorizers. Checks the
-/// result with verifyGenerated.
-void optimize(llvm::Module &module, const Target &target);
+/// Makes all functions except `entry` internal, removes unreachable ones, and
+/// runs LLVM's O2 pipeline without vectorizers. Checks the result with
+/// verifyGenerated.
+void optimize(llvm::Module &module, const Target &target,
+              llvm::StringRef entry);
 
 /// Throws Error, with the function, if IR could compute another result than
-/// docs/numerics.md defines, or would not link: fmuladd, fast-math flags
-/// (reassociating reductions included), a function without a body.
+/// docs/numerics.md defines, or cannot be in an artifact: fmuladd, fast-math
+/// flags (reassociating reductions included), a variable.
 void verifyGenerated(const llvm::Module &module);
 
-/// Number of parts into which a module is split, and of threads that emit them.
-/// It changes the bytes of the result, so it is the same on every machine.
-inline constexpr unsigned kEmitThreads = 4;
-
-/// Object files (ELF) of the parts of `module`, which threads emit side by
-/// side. Throws Error, with the symbol, if the code needs a symbol that it does
-/// not define.
-std::vector<std::vector<char>> emitObjects(const llvm::Module &module,
-                                           const Target &target);
+/// An object file (ELF) of `module`.
+std::vector<char> emitObject(const llvm::Module &module, const Target &target);
 
 /// The code as text, for --emit=asm and --emit=llvm.
 std::string emitAssembly(const llvm::Module &module, const Target &target);

@@ -20,8 +20,8 @@ class Module;
 
 namespace qwen {
 
-/// Adds the EntryTable of `functions` and the header's note to `module`. Throws
-/// Error if the module does not define one of them.
+/// Adds the EntryTable of `functions` and the header's note to `module`. The
+/// functions may be in other objects of a file.
 void addEntryTable(llvm::Module &module, llvm::ArrayRef<std::string> functions);
 
 /// An ELF shared object that is mapped without changes: read-only and

@@ -1,0 +1,23 @@
+//===- Parallel.h - Work on several threads ---------------------*- C++ -*-===//
+
+#ifndef QWEN_ABI_PARALLEL_H
+#define QWEN_ABI_PARALLEL_H
+
+#include <cstddef>
+#include <functional>
+
+namespace qwen {
+
+/// Calls `work(i, thread)` for each i below `count`, in order, on `threads`
+/// threads: the calling one, which is thread 0, and others. If several calls
+/// throw, the exception is always that of the least i: after an exception no
+/// call starts, and those that have started end.
+void parallelFor(size_t count, unsigned threads,
+                 const std::function<void(size_t i, unsigned thread)> &work);
+
+/// The threads of this machine, at least 1.
+unsigned machineThreads();
+
+} // namespace qwen
+
+#endif // QWEN_ABI_PARALLEL_H

@@ -1,0 +1,67 @@
+//===- Code.cpp - The code of one file ------------------------------------===//
+
+#include "qwen/CodeGen/Artifact/Code.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "qwen/ABI/KernelABI.h"
+#include "qwen/ABI/KernelTable.h"
+#include "qwen/CodeGen/Backend/Backend.h"
+#include "qwen/CodeGen/Backend/KernelCode.h"
+#include "qwen/CodeGen/Backend/Link.h"
+#include "qwen/CodeGen/Lower/Lower.h"
+#include "qwen/Dialect/QwenDialect.h"
+
+using namespace qwen;
+
+Code::Code(llvm::ArrayRef<TargetCode> targets) : targets(targets) {
+  for (const TargetCode &code : targets) {
+    list.push_back({&code, nullptr, nameForTarget(kForwardName, code.target)});
+    for (const std::string &name : calledKernels(*code.module))
+      list.push_back(
+          {&code, findKernel(name), nameForTarget(name, code.target)});
+  }
+}
+
+std::unique_ptr<llvm::Module> Code::generate(size_t i,
+                                             llvm::LLVMContext &context) {
+  if (i == list.size())
+    return generateEntries(context);
+  const Part &part = list[i];
+  if (!part.kernel)
+    return generateForward(part, context);
+  return generateKernel(*part.kernel, part.code->target, context);
+}
+
+std::unique_ptr<llvm::Module>
+Code::generateForward(const Part &part, llvm::LLVMContext &context) {
+  const Target &target = part.code->target;
+  mlir::ModuleOp module = *part.code->module;
+  std::unique_ptr<llvm::Module> result;
+  {
+    const std::lock_guard lock(mlir);
+    // Only functions are translated, not weights.
+    mlir::OwningOpRef<mlir::ModuleOp> functions =
+        mlir::ModuleOp::create(module.getLoc());
+    for (auto function : module.getOps<mlir::func::FuncOp>())
+      functions->push_back(function.clone());
+    result = translateToLLVM(*functions, context);
+  }
+  const CpuFeatureSet features = usedFeatures(module, target.arch);
+  setTarget(*result, target, features);
+  linkDriver(*result, target, features);
+  nameForTarget(*result, target);
+  optimize(*result, target, part.entry);
+  return result;
+}
+
+std::unique_ptr<llvm::Module>
+Code::generateEntries(llvm::LLVMContext &context) {
+  auto result = std::make_unique<llvm::Module>("entries", context);
+  setTarget(*result, target(), {});
+  std::vector<std::string> entries;
+  entries.reserve(list.size());
+  for (const Part &part : list)
+    entries.push_back(part.entry);
+  addEntryTable(*result, entries);
+  return result;
+}
