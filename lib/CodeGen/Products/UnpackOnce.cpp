@@ -25,6 +25,7 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "llvm/Support/SaveAndRestore.h"
 #include <bit>
 
 using namespace qwen;
@@ -49,8 +50,8 @@ void UnpackOnce::layOutScratch() {
   const int64_t sumBytes = schedule.panels * bundles * bundleRegisters * line;
   const int64_t registers = std::max(schedule.tokens * schedule.vectors,
                                      fixed.tokens * fixed.vectors);
-  const int64_t startBytes = kBlockGroups * 16 * registers + 256;
-  const int64_t minimumStartBytes = byteMinimums ? 16 * registers + 256 : 0;
+  startBytes = kBlockGroups * 16 * registers + 256;
+  minimumStartBytes = byteMinimums ? 16 * registers + 256 : 0;
   unpacked = b.scratch(weightBytes + scaleBytes + integerBytes + minimumBytes +
                        sumBytes + startBytes + minimumStartBytes +
                        bundles * activationBytes);
@@ -59,8 +60,7 @@ void UnpackOnce::layOutScratch() {
   minimums = b.at(integers, integerBytes);
   stripSums = b.at(minimums, minimumBytes);
   starts = b.at(stripSums, sumBytes);
-  minimumStarts = b.at(starts, startBytes);
-  activations = b.at(minimumStarts, minimumStartBytes);
+  placeBehindStarts();
   // A loop, so that LLVM takes the starts from memory: loads have slots to
   // spare where the copies of a register have not.
   auto fill = [&](Value to, int64_t size, int32_t value) {
@@ -74,10 +74,29 @@ void UnpackOnce::layOutScratch() {
          std::bit_cast<int32_t>(kMagic) >> kSumBits);
 }
 
+void UnpackOnce::placeBehindStarts() {
+  minimumStarts = b.at(starts, startBytes);
+  activations = b.at(minimumStarts, minimumStartBytes);
+}
+
+/// The code for vectors of 128 bits. It hides how far the parts behind the sums
+/// lie, which are long where vectors may be: LLVM would keep pointers to each
+/// of them, and tiles that multiply sums of activations have no register for
+/// these.
+void UnpackOnce::emitFixed() {
+  const llvm::SaveAndRestore keptStarts(starts), keptMinimums(minimumStarts),
+      keptActivations(activations);
+  if (scaling.takesSums()) {
+    starts = b.opaque(starts);
+    placeBehindStarts();
+  }
+  emitPanels(4, b.integer(0));
+}
+
 void UnpackOnce::emit() {
   layOutScratch();
   if (b.isScalable()) {
-    b.byLength([&] { emitPanels(4, b.integer(0)); },
+    b.byLength([&] { emitFixed(); },
                [&] {
                  b.forEachVector(b.integer(kPanelOutputs), 2,
                                  [&](Value output, int64_t count) {

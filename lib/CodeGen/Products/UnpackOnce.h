@@ -45,6 +45,8 @@ private:
   };
 
   void layOutScratch();
+  void placeBehindStarts();
+  void emitFixed();
   void emitPanels(int64_t count, Value output);
   void emitStrip(Value panel, Value last, const Strip &strip, Value output);
   void arrangeActivations(const Strip &strip, const Block &block);
@@ -126,7 +128,7 @@ private:
   /// Starts: of dots, and of those with sub-minimums.
   Value unpacked, scales, integers, minimums, activations, stripSums, starts,
       minimumStarts;
-  int64_t activationBytes = 0;
+  int64_t activationBytes = 0, startBytes = 0, minimumStartBytes = 0;
 };
 
 } // namespace qwen
