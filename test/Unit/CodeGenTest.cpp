@@ -28,6 +28,14 @@ static std::unique_ptr<llvm::Module> parse(llvm::LLVMContext &context,
   return module;
 }
 
+/// A shared object of `module` with one entry.
+static SharedObject link(const llvm::Module &module, const std::string &entry,
+                         const Target &target) {
+  const auto entries = generateEntryTable(entry, target, module.getContext());
+  return linkSharedObject(
+      {emitObject(module, target), emitObject(*entries, target)}, target);
+}
+
 static SharedObject compile(llvm::StringRef text, const Target &target) {
   llvm::LLVMContext context;
   auto module = parse(context, text);
@@ -35,8 +43,7 @@ static SharedObject compile(llvm::StringRef text, const Target &target) {
   nameForTarget(*module, target);
   const std::string entry = nameForTarget("f", target);
   optimize(*module, target, entry);
-  addEntryTable(*module, {entry});
-  return linkSharedObject(emitObject(*module, target), target);
+  return link(*module, entry, target);
 }
 
 //===----------------------------------------------------------------------===//
@@ -483,9 +490,8 @@ TEST(Link, RefusesWhatCannotBeMapped) {
     auto module = parse(context, std::string(kFunction) + "\n" + test.text);
     setTarget(*module, target, leastFeatures(target.arch));
     nameForTarget(*module, target);
-    addEntryTable(*module, {nameForTarget("f", target)});
-    const std::string message = messageOf(
-        [&] { linkSharedObject(emitObject(*module, target), target); });
+    const std::string message =
+        messageOf([&] { link(*module, nameForTarget("f", target), target); });
     EXPECT_EQ(message.rfind(test.message, 0), 0u) << message;
   }
 }

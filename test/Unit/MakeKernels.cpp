@@ -69,13 +69,10 @@ struct Generator {
 static std::unique_ptr<llvm::Module>
 entryTable(llvm::ArrayRef<KernelInfo> kernels, const Target &target,
            llvm::LLVMContext &context) {
-  auto module = std::make_unique<llvm::Module>("entries", context);
-  setTarget(*module, target, {});
   std::vector<std::string> names;
   for (const KernelInfo &kernel : kernels)
     names.push_back(nameForTarget(llvm::StringRef(kernel.name), target));
-  addEntryTable(*module, names);
-  return module;
+  return generateEntryTable(names, target, context);
 }
 
 static void write(const std::string &path, llvm::StringRef bytes) {

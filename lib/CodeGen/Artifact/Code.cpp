@@ -24,8 +24,13 @@ Code::Code(llvm::ArrayRef<TargetCode> targets) : targets(targets) {
 
 std::unique_ptr<llvm::Module> Code::generate(size_t i,
                                              llvm::LLVMContext &context) {
-  if (i == list.size())
-    return generateEntries(context);
+  if (i == list.size()) {
+    std::vector<std::string> entries;
+    entries.reserve(list.size());
+    for (const Part &part : list)
+      entries.push_back(part.entry);
+    return generateEntryTable(entries, target(), context);
+  }
   const Part &part = list[i];
   if (!part.kernel)
     return generateForward(part, context);
@@ -51,17 +56,5 @@ Code::generateForward(const Part &part, llvm::LLVMContext &context) {
   linkDriver(*result, target, features);
   nameForTarget(*result, target);
   optimize(*result, target, part.entry);
-  return result;
-}
-
-std::unique_ptr<llvm::Module>
-Code::generateEntries(llvm::LLVMContext &context) {
-  auto result = std::make_unique<llvm::Module>("entries", context);
-  setTarget(*result, target(), {});
-  std::vector<std::string> entries;
-  entries.reserve(list.size());
-  for (const Part &part : list)
-    entries.push_back(part.entry);
-  addEntryTable(*result, entries);
   return result;
 }

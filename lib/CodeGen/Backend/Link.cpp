@@ -6,6 +6,7 @@
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelABI.h"
 #include "qwen/ABI/MemoryFile.h"
+#include "qwen/CodeGen/Backend/Backend.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
@@ -58,11 +59,8 @@ static void addNote(llvm::Module &module) {
       ->setInitializer(data);
 }
 
-/// A function of this module or of another object.
-static llvm::Function *findOrDeclare(llvm::Module &module,
-                                     const std::string &name) {
-  if (llvm::Function *function = module.getFunction(name))
-    return function;
+/// A function of another object.
+static llvm::Function *declare(llvm::Module &module, const std::string &name) {
   auto *function = llvm::Function::Create(
       llvm::FunctionType::get(llvm::Type::getVoidTy(module.getContext()),
                               /*isVarArg=*/false),
@@ -72,14 +70,16 @@ static llvm::Function *findOrDeclare(llvm::Module &module,
   return function;
 }
 
-void qwen::addEntryTable(llvm::Module &module,
-                         llvm::ArrayRef<std::string> functions) {
-  llvm::LLVMContext &context = module.getContext();
+std::unique_ptr<llvm::Module>
+qwen::generateEntryTable(llvm::ArrayRef<std::string> functions,
+                         const Target &target, llvm::LLVMContext &context) {
+  auto module = std::make_unique<llvm::Module>("entries", context);
+  setTarget(*module, target, {});
   llvm::Type *i32 = llvm::Type::getInt32Ty(context);
   llvm::Type *i64 = llvm::Type::getInt64Ty(context);
   auto *type = llvm::ArrayType::get(i32, 1 + 2 * functions.size());
   llvm::GlobalVariable *table =
-      addConstant(module, type, kEntriesSymbol, ".rodata.qwen");
+      addConstant(*module, type, kEntriesSymbol, ".rodata.qwen");
 
   std::vector<llvm::Constant *> words = {
       llvm::ConstantInt::get(i32, functions.size())};
@@ -94,12 +94,13 @@ void qwen::addEntryTable(llvm::Module &module,
     words.push_back(llvm::ConstantExpr::getTrunc(offset, i32));
   };
   for (const std::string &name : functions) {
-    addOffset(findOrDeclare(module, name));
+    addOffset(declare(*module, name));
     addOffset(llvm::IRBuilder<>(context).CreateGlobalString(name, "entry.name",
-                                                            0, &module));
+                                                            0, module.get()));
   }
   table->setInitializer(llvm::ConstantArray::get(type, words));
-  addNote(module);
+  addNote(*module);
+  return module;
 }
 
 //===----------------------------------------------------------------------===//

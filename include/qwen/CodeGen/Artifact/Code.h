@@ -44,7 +44,6 @@ private:
   };
   std::unique_ptr<llvm::Module> generateForward(const Part &part,
                                                 llvm::LLVMContext &context);
-  std::unique_ptr<llvm::Module> generateEntries(llvm::LLVMContext &context);
 
   llvm::ArrayRef<TargetCode> targets;
   std::vector<Part> list;

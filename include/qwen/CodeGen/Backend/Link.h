@@ -11,18 +11,22 @@
 #include "qwen/ABI/Artifact.h"
 #include "qwen/CodeGen/Backend/Target.h"
 #include "llvm/ADT/ArrayRef.h"
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace llvm {
+class LLVMContext;
 class Module;
 } // namespace llvm
 
 namespace qwen {
 
-/// Adds the EntryTable of `functions` and the header's note to `module`. The
-/// functions may be in other objects of a file.
-void addEntryTable(llvm::Module &module, llvm::ArrayRef<std::string> functions);
+/// The EntryTable of `functions`, which other objects define, and the header's
+/// note.
+std::unique_ptr<llvm::Module>
+generateEntryTable(llvm::ArrayRef<std::string> functions, const Target &target,
+                   llvm::LLVMContext &context);
 
 /// An ELF shared object that is mapped without changes: read-only and
 /// executable segments at multiples of kSegmentAlign, no relocations.
