@@ -283,6 +283,7 @@ static std::vector<std::vector<Task>> batchesOf(std::span<const Part> parts) {
           {&part, static_cast<int64_t>(at / bytes)});
   }
   std::vector<std::vector<Task>> result;
+  result.reserve(batches.size());
   for (auto &[page, tasks] : batches)
     result.push_back(std::move(tasks));
   return result;
