@@ -50,6 +50,7 @@ selectKernels(const std::vector<std::string> &names, const Target &target,
   return kernels;
 }
 
+namespace {
 /// What a run makes of each kernel.
 struct Generator {
   const Target &target;
@@ -65,6 +66,7 @@ struct Generator {
     return module;
   }
 };
+} // namespace
 
 static std::unique_ptr<llvm::Module>
 entryTable(llvm::ArrayRef<KernelInfo> kernels, const Target &target,
