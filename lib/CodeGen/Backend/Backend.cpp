@@ -300,9 +300,8 @@ void qwen::verifyGenerated(const llvm::Module &module) {
 // LLVM IR to files
 //===----------------------------------------------------------------------===//
 
-/// A copy of `module` from bitcode. Its lists of uses have the order of the
-/// code and not of what passes did, so it gives the same machine code as
-/// printed IR.
+/// A copy of `module` through bitcode, which orders lists of uses as printed IR
+/// does. Without it, machine code would depend on the history of the passes.
 static std::unique_ptr<llvm::Module> copyByBitcode(const llvm::Module &module) {
   llvm::SmallVector<char, 0> bitcode;
   llvm::raw_svector_ostream stream(bitcode);

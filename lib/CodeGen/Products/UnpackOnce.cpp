@@ -79,10 +79,10 @@ void UnpackOnce::placeBehindStarts() {
   activations = b.at(minimumStarts, minimumStartBytes);
 }
 
-/// The code for vectors of 128 bits. It hides how far the parts behind the sums
-/// lie, which are long where vectors may be: LLVM would keep pointers to each
-/// of them, and tiles that multiply sums of activations have no register for
-/// these.
+/// The code for vectors of 128 bits. The scratch has room for longer ones, so
+/// the parts behind the sums lie far away. LLVM would keep a pointer to each of
+/// them, and tiles that multiply sums of activations have no registers for
+/// these. One opaque pointer replaces them.
 void UnpackOnce::emitFixed() {
   const llvm::SaveAndRestore keptStarts(starts), keptMinimums(minimumStarts),
       keptActivations(activations);

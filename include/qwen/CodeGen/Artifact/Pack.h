@@ -45,12 +45,11 @@ using JobFn = std::function<void(size_t i)>;
 
 /// Packs the weights of all qwen.packed ops of `module` (stage "calls") with
 /// `threads` threads. Among the weights, evenly spread, they call `job` for
-/// each number below `jobs`: memory for the file is the system's to give, and
-/// two threads that wait for it gain nothing. Does not write the padding
-/// between the parts, which must be zeros. The bytes depend only on module and
-/// checkpoint. Throws the error of a job, or Error, with the tensor, if a
-/// weight is not finite or its scale is too large for f16. Returns the
-/// conversions of the matrices, sorted by types.
+/// each number below `jobs`: two threads that wait for memory of the file gain
+/// nothing. Does not write the padding between the parts, which must be zeros.
+/// The bytes depend only on module and checkpoint. Throws the error of a job,
+/// or Error, with the tensor, if a weight is not finite or its scale is too
+/// large for f16. Returns the conversions of the matrices, sorted by types.
 std::vector<Conversion> packWeights(mlir::ModuleOp module,
                                     const StoredTensors &tensors,
                                     unsigned threads, const WriteFn &write,
