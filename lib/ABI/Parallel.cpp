@@ -23,18 +23,17 @@ public:
       least = i;
       error = std::current_exception();
     }
-    found = true;
   }
-  bool isFound() const { return found; }
+  bool isFound() const { return least != kNone; }
   void rethrow() const {
     if (error)
       std::rethrow_exception(error);
   }
 
 private:
-  std::atomic<bool> found = false;
+  static constexpr size_t kNone = std::numeric_limits<size_t>::max();
   std::mutex mutex;
-  size_t least = std::numeric_limits<size_t>::max();
+  std::atomic<size_t> least = kNone;
   std::exception_ptr error;
 };
 } // namespace

@@ -463,6 +463,9 @@ TEST(Link, RefusesWhatIsNotThere) {
   EXPECT_EQ(
       messageOf([&] { linkSharedObject(emitObject(*module, target), target); }),
       "no object to link has an entry table");
+  EXPECT_EQ(messageOf([&] { link(*module, "g", target); }),
+            "cannot link the generated code: ld.lld: error: undefined hidden "
+            "symbol: g");
   EXPECT_NE(messageOf([&] {
               linkSharedObject(std::vector<char>{'x'}, target);
             }).find("cannot link the generated code: ld.lld: error: "),

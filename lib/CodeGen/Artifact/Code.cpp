@@ -3,7 +3,6 @@
 #include "qwen/CodeGen/Artifact/Code.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "qwen/ABI/KernelABI.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Backend/KernelCode.h"
