@@ -389,29 +389,3 @@ Reply Service::metricsText(const HttpRequest &, const WakeFn &) {
   return {.body = metrics.text(scheduler.counts(), pages, name),
           .contentType = "text/plain; version=0.0.4"};
 }
-
-Reply Service::openApi(const HttpRequest &, const WakeFn &) {
-  ordered_json paths = ordered_json::object();
-  for (const Route &route : kRoutes) {
-    ordered_json operation = {
-        {"summary", route.summary},
-        {"responses", {{"200", {{"description", "The answer"}}}}}};
-    if (route.parameters)
-      operation["requestBody"] = {
-          {"required", true},
-          {"content",
-           {{"application/json",
-             {{"schema", parameterSchema(*route.parameters)}}}}}};
-    if (std::string_view(route.path).ends_with("{model}"))
-      operation["parameters"].push_back({{"name", "model"},
-                                         {"in", "path"},
-                                         {"required", true},
-                                         {"schema", {{"type", "string"}}}});
-    paths[route.path][route.method[0] == 'G' ? "get" : "post"] = operation;
-  }
-  return {.body = dump(
-              {{"openapi", "3.1.0"},
-               {"info",
-                {{"title", "qwen-run serve"}, {"version", projectVersion()}}},
-               {"paths", paths}})};
-}
