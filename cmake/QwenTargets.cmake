@@ -36,19 +36,27 @@ function(qwen_add_executable name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
-# qwen_add_bitcode(SOURCE EMBEDS [INCLUDE FOLDERS...]): compiles SOURCE.cpp to
-# LLVM bitcode in SOURCE.<architecture>.bc, one file an architecture. Nothing is
-# optimized: constants and the target's features come later. EMBEDS, a source of
-# the calling folder, embeds these files.
+# qwen_add_bitcode(SOURCE EMBEDS [OPTIMIZED] [ARCHS ARCHITECTURES...]
+# [INCLUDE FOLDERS...]): compiles SOURCE.cpp to LLVM bitcode in
+# SOURCE.<architecture>.bc, one file an architecture (both by default). Without
+# OPTIMIZED nothing is optimized: constants and the target's features come later.
+# EMBEDS, a source of the calling folder, embeds these files.
 function(qwen_add_bitcode source embeds)
-  cmake_parse_arguments(ARG "" "" "INCLUDE" ${ARGN})
-  set(flags -std=c++20 -O1 -Xclang -disable-llvm-passes -ffreestanding -fno-exceptions -fno-rtti
+  cmake_parse_arguments(ARG "OPTIMIZED" "" "ARCHS;INCLUDE" ${ARGN})
+  if(NOT ARG_ARCHS)
+    set(ARG_ARCHS x86_64 aarch64)
+  endif()
+  set(level -O1 -Xclang -disable-llvm-passes)
+  if(ARG_OPTIMIZED)
+    set(level -O2)
+  endif()
+  set(flags -std=c++20 ${level} -ffreestanding -fno-exceptions -fno-rtti
     -fno-strict-aliasing -ffp-contract=off -fPIC ${QWEN_WARNINGS} -I${CMAKE_SOURCE_DIR}/include)
   foreach(folder ${ARG_INCLUDE})
     list(APPEND flags -isystem ${folder})
   endforeach()
   set(flags_aarch64 -mno-outline-atomics)
-  foreach(arch x86_64 aarch64)
+  foreach(arch ${ARG_ARCHS})
     set(bitcode ${CMAKE_CURRENT_BINARY_DIR}/${source}.${arch}.bc)
     add_custom_command(OUTPUT ${bitcode}
       COMMAND ${CMAKE_CXX_COMPILER} --target=${arch}-linux-gnu ${flags} ${flags_${arch}} -emit-llvm

@@ -1,4 +1,4 @@
-//===- Bitcode.cpp - Kernels in C++, as the build made them ---------------===//
+//===- Bitcode.cpp - C++ as the build compiled it -------------------------===//
 
 #include "qwen/CodeGen/Cpp/Bitcode.h"
 #include "../EmbeddedBitcode.h"
@@ -12,8 +12,15 @@ alignas(8) static constexpr unsigned char kX86[] = {
 alignas(8) static constexpr unsigned char kArm[] = {
 #embed "Kernels.aarch64.bc"
 };
+alignas(8) static constexpr unsigned char kAmxModel[] = {
+#embed "AmxModel.x86_64.bc"
+};
 // clang-format on
 
 std::string_view qwen::cppBitcode(Arch arch) {
   return embeddedBitcode(arch, kX86, kArm);
+}
+
+std::string_view qwen::amxModelBitcode() {
+  return {reinterpret_cast<const char *>(kAmxModel), sizeof(kAmxModel)};
 }

@@ -1,4 +1,4 @@
-//===- Bitcode.h - Kernels in C++ as bitcode --------------------*- C++ -*-===//
+//===- Bitcode.h - C++ as bitcode -------------------------------*- C++ -*-===//
 
 #ifndef QWEN_CODEGEN_CPP_BITCODE_H
 #define QWEN_CODEGEN_CPP_BITCODE_H
@@ -13,6 +13,9 @@ namespace qwen {
 /// has a function qwenCpp<Op> for each kind with provider Cpp, and declares the
 /// constant qwenLanes.
 std::string_view cppBitcode(Arch arch);
+
+/// Optimized LLVM bitcode of lib/CodeGen/Cpp/AmxModel.cpp for x86-64.
+std::string_view amxModelBitcode();
 
 } // namespace qwen
 
