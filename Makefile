@@ -1,4 +1,5 @@
-# Names for the two things that people do first. CMake does the work.
+# Names for the two things that people do first. CMake does the work; 3 is where a
+# terminal sees its progress (cmake/steps.cmake).
 
 CMAKE := .venv/bin/cmake
 
@@ -6,23 +7,23 @@ CMAKE := .venv/bin/cmake
 
 # Compiles models/stories for this CPU and prints generated text: stdout is that text alone.
 demo: setup
-	@$(CMAKE) -P cmake/demo.cmake
+	@$(CMAKE) -P cmake/demo.cmake 3>&2
 
 # Builds everything and runs the tests.
 test: setup
-	@$(CMAKE) -P cmake/test.cmake
+	@$(CMAKE) -P cmake/test.cmake 3>&2
 
 # The same with the full matrix of targets, formats and batch shapes.
 test-full: setup
-	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/test.cmake
+	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/test.cmake 3>&2
 
 # Runs clang-tidy on the sources.
 tidy: setup
-	@$(CMAKE) -P cmake/tidy.cmake
+	@$(CMAKE) -P cmake/tidy.cmake 3>&2
 
 # Refreshes what the tools write into docs/.
 docs: setup
-	@$(CMAKE) -P cmake/docs.cmake
+	@$(CMAKE) -P cmake/docs.cmake 3>&2
 
 # Installs what is missing.
 setup:

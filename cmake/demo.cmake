@@ -5,7 +5,9 @@ set(bin ${QWEN_SOURCE_DIR}/build/host/bin)
 set(artifact ${QWEN_SOURCE_DIR}/build/stories.qwen)
 
 qwen_build(host qwen-opt qwen-run)
+qwen_say("compile models/stories for this CPU into build/stories.qwen")
 qwen_step(${bin}/qwen-opt models/stories -o ${artifact} --weights q4_0)
+qwen_say("continue \"Once upon a time\"")
 execute_process(COMMAND ${bin}/qwen-run generate ${artifact} -p "Once upon a time" -n 200 --seed 1
   RESULT_VARIABLE result)
 if(NOT result EQUAL 0)

@@ -6,7 +6,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 
 # qwen_test(PRESET [CTEST OPTIONS...])
 function(qwen_test preset)
-  message(STATUS "tests of ${preset}")
+  qwen_say("test ${preset} (${QWEN_ABOUT_${preset}})")
   execute_process(COMMAND ${QWEN_TOOLS_DIR}/ctest --test-dir build/${preset} --output-on-failure -j2 ${ARGN}
     WORKING_DIRECTORY ${QWEN_SOURCE_DIR} RESULT_VARIABLE result)
   if(NOT result EQUAL 0)
