@@ -109,9 +109,6 @@ def sampling(model):
         expect(" ".join(option), generate(model, "The king", *option), greedy)
     checks.check(generate(model, "The king", "--temperature", "0", "--repetition-penalty", "5") != greedy,
                  "the repetition penalty makes no difference")
-    for option in (("--temperature", "-1"), ("--top-p", "0"), ("--min-p", "2"), ("--repetition-penalty", "0")):
-        result = subprocess.run(["qwen-run", "generate", model, "-p", "x", *option], capture_output=True, text=True)
-        checks.check(result.returncode == 1 and len(result.stderr.splitlines()) == 1, f"{option}: {result}")
 
 
 def ends(work):

@@ -109,6 +109,27 @@ def truncated_in_use():
         truncated(checkpoint / weights.name, weights, "qwen-opt", folder, "-o", work / "of_truncated.qwen")
 
 
+def killed():
+    """A killed compile leaves nothing under the final name; SIGTERM and SIGINT leave no file at all."""
+    out = work / "killed"
+    out.mkdir(exist_ok=True)
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        for delay in (0.02, 0.1, 0.2, 0.4):
+            for left in out.iterdir():
+                left.unlink()
+            process = subprocess.Popen(["qwen-opt", checkpoint, "-o", out / "model.qwen"], stderr=subprocess.DEVNULL)
+            time.sleep(delay)
+            process.send_signal(number)
+            process.wait()
+            files = [path.name for path in out.iterdir()]
+            if process.returncode == 0:
+                assert files == ["model.qwen"], f"signal {number} came late, but files are {files}"
+            elif number == signal.SIGKILL:
+                assert "model.qwen" not in files, f"killed after {delay} s: {files}"
+            else:
+                assert not files, f"signal {number} after {delay} s: {files}"
+
+
 whole = uninterrupted()
 assert len(whole) > 400, whole
 both = interrupted(100)
@@ -117,3 +138,4 @@ assert 50 < first < 200, (first, whole, both)
 assert len(both) > first + 10, both
 leaves_nothing()
 truncated_in_use()
+killed()

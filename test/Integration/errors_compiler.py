@@ -1,0 +1,263 @@
+"""The errors of qwen-opt (errors.py checks them; docs/testing.md says how to add one)."""
+import json
+
+from errors_files import (ABSENT, HYBRID, QWEN2, QWEN3, Row, added, content, edited, full_disk, number, renamed, tensor, unreadable,
+                          written)
+
+COMPILE = "qwen-opt bad -o out/model.qwen"
+ARCHITECTURES = ("supported are Qwen2ForCausalLM (Qwen2, Qwen2.5), Qwen3ForCausalLM, Qwen3_5ForCausalLM, "
+                 "Qwen3_5ForConditionalGeneration (the text of Qwen3.5), Qwen2_5_VLForConditionalGeneration (the text of Qwen2.5-VL), "
+                 "Qwen3VLForConditionalGeneration (the text of Qwen3-VL) and QWenLMHeadModel (Qwen 1)")
+EMIT = "qwen-opt bad --emit=graph"
+
+
+def count(key, limit):
+    """Values that a count cannot have."""
+    for value, shown in (("many", '"many"'), (1.5, "1.5"), (-1, "-1"), (0, "0"), (2 ** 40, "1099511627776"), (None, "null"), ([1], "an array")):
+        yield Row(f"{key} is {shown}", edited(**{key: value}), COMPILE, 1,
+                  f"qwen-opt: bad/config.json: {key} is {shown} when an integer from 1 to {limit} is needed")
+
+
+def yarn(name, message, **values):
+    return Row(f"YaRN {name}", edited(rope_scaling={"type": "yarn", **values}), COMPILE, 1, message)
+
+
+def tokenizer(name, message, **files):
+    return Row(name, added(**{"vocab_json": '{"a": 0, "b": 1}', "merges_txt": "", **files}), COMPILE, 1, message)
+
+
+NAMES = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 324)]]
+VOCABULARY = json.dumps({name: id for id, name in enumerate(NAMES + [2 * name for name in NAMES[:99]])})
+
+ROWS = [
+    # The checkpoint as a file or folder.
+    Row("a missing folder", None, "qwen-opt nothing -o out/model.qwen", 1,
+        "qwen-opt: nothing does not exist: a Hugging Face folder or a GGUF file is needed"),
+    Row("a file that is no checkpoint", written("bad", "x"), COMPILE, 1,
+        'qwen-opt: bad is neither a folder nor a GGUF file: it begins with "x" when "GGUF" is needed'),
+    Row("no config", added(config_json=ABSENT), COMPILE, 1,
+        "qwen-opt: bad has no config.json: the folder of a Hugging Face checkpoint is needed"),
+    Row("no weights", added(model_safetensors=ABSENT), COMPILE, 1,
+        "qwen-opt: bad has neither model.safetensors nor model.safetensors.index.json"),
+    Row("an unreadable file", unreadable, COMPILE, 1,
+        "qwen-opt: cannot read bad/config.json: Permission denied"),
+    Row("an old GGUF", written("old.gguf", b"GGUF\1\0\0\0"), "qwen-opt old.gguf -o out/model.qwen", 1,
+        "qwen-opt: old.gguf has GGUF version 1 when 2 or 3 is needed"),
+
+    # config.json.
+    *(Row(f"no {key}", edited(**{key: ABSENT}), COMPILE, 1, f"qwen-opt: bad/config.json has no {key}") for key in (
+        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "rms_norm_eps")),
+    Row("no architectures", edited(architectures=ABSENT), COMPILE, 1,
+        "qwen-opt: bad/config.json has no architectures"),
+    *count("hidden_size", 2 ** 24),
+    *count("num_hidden_layers", 2 ** 16),
+    *count("vocab_size", 2 ** 31 - 1),
+    Row("a number as text", edited(QWEN3, hidden_size="96"), COMPILE, 1,
+        'qwen-opt: bad/config.json: hidden_size is "96" when an integer from 1 to 16777216 is needed'),
+    Row("a config that is not JSON", added(config_json="{"), COMPILE, 1,
+        "qwen-opt: bad/config.json is not JSON"),
+    Row("a config that is a list", added(config_json="[1]"), COMPILE, 1,
+        "qwen-opt: bad/config.json has an array when a JSON object is needed"),
+    Row("another hidden size", edited(hidden_size=128), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.embed_tokens.weight" has shape [320, 64] when [320, 128] is needed'),
+    Row("heads that do not divide", edited(num_key_value_heads=5), COMPILE, 1,
+        "qwen-opt: bad/config.json: num_attention_heads is 4 when a multiple of num_key_value_heads, 5, is needed"),
+    Row("another architecture", edited(architectures=["LlamaForCausalLM"]), COMPILE, 1,
+        f'qwen-opt: bad/config.json: architectures[0] "LlamaForCausalLM" is not supported; {ARCHITECTURES}'),
+    Row("a mixture of experts", None, "qwen-opt qwen3-moe-f32 -o out/model.qwen", 1,
+        f'qwen-opt: qwen3-moe-f32/config.json: architectures[0] "Qwen3MoeForCausalLM" is not supported; {ARCHITECTURES}'),
+    Row("another activation", edited(hidden_act="gelu"), COMPILE, 1,
+        'qwen-opt: bad/config.json: hidden_act "gelu" is not supported; supported is "silu"'),
+    Row("another rope_scaling", edited(rope_scaling={"rope_type": "linear", "factor": 4.0}), COMPILE, 1,
+        'qwen-opt: bad/config.json: rope_scaling.rope_type "linear" is not supported; supported are "default" and "yarn"'),
+    Row("another rope type", edited(rope_parameters={"rope_type": "longrope", "rope_theta": 1e6}), COMPILE, 1,
+        'qwen-opt: bad/config.json: rope_parameters.rope_type "longrope" is not supported; supported are "default" and "yarn"'),
+    yarn("with a factor of 0", "qwen-opt: bad/config.json: rope_scaling.factor is 0.0 when a number from 1.0 to 1000000.0 is needed", factor=0.0),
+    yarn("with a negative factor", "qwen-opt: bad/config.json: rope_scaling.factor is -4.0 when a number from 1.0 to 1000000.0 is needed", factor=-4.0),
+    yarn("without a factor", "qwen-opt: bad/config.json has no rope_scaling.factor"),
+    yarn("with a factor that is text", 'qwen-opt: bad/config.json: rope_scaling.factor is "4" when a number from 1.0 to 1000000.0 is needed', factor="4"),
+    yarn("from 0 positions", "qwen-opt: bad/config.json: rope_scaling.original_max_position_embeddings is 0 when an integer from 1 to 1073741824 is needed", factor=4.0, original_max_position_embeddings=0),
+    yarn("with a beta_slow of 0", "qwen-opt: bad/config.json: rope_scaling.beta_slow is 0.0 when a number from 1e-06 to 1000000.0 is needed", factor=4.0, beta_slow=0.0),
+    yarn("with mscale", "qwen-opt: bad/config.json: rope_scaling.mscale 1.0 is not supported; supported is null", factor=4.0, mscale=1.0),
+    yarn("with an attention_factor of 0", "qwen-opt: bad/config.json: rope_scaling.attention_factor is 0.0 when a number from 1e-06 to 1000000.0 is needed", factor=4.0, attention_factor=0.0),
+    yarn("without truncation", "qwen-opt: bad/config.json: rope_scaling.truncate false is not supported; supported is true", factor=4.0, truncate=False),
+    Row("a sliding window", edited(use_sliding_window=True), COMPILE, 1,
+        "qwen-opt: bad/config.json: use_sliding_window true is not supported; supported is false"),
+    Row("sliding layers", edited(layer_types=["sliding_attention"] * 2), COMPILE, 1,
+        'qwen-opt: bad/config.json: layer_types[0] "sliding_attention" is not supported; supported is "full_attention"'),
+    Row("partial rotation", edited(partial_rotary_factor=0.5), COMPILE, 1,
+        "qwen-opt: bad/config.json: partial_rotary_factor 0.5 is not supported; supported is 1"),
+    Row("a bias that Qwen3 lacks", edited(architectures=["Qwen3ForCausalLM"], head_dim=16, attention_bias=True), COMPILE, 1,
+        "qwen-opt: bad/config.json: attention_bias true is not supported; supported is false"),
+    Row("K of broken groups", edited(intermediate_size=80), COMPILE, 1,
+        "qwen-opt: bad/config.json: K of model.layers.0.mlp.down_proj.weight is 80 when a multiple of 32 is needed"),
+    Row("a quantization", edited(quantization_config={"quant_method": "gptq"}), COMPILE, 1,
+        "qwen-opt: bad/config.json: quantization_config is not supported; the weights of the original model, in F32, F16 or BF16, are needed"),
+    Row("a compression", edited(compression_config={"quant_method": "gptq"}), COMPILE, 1,
+        "qwen-opt: bad/config.json: compression_config is not supported; the weights of the original model, in F32, F16 or BF16, are needed"),
+    Row("sampling defaults", edited(file="generation_config.json", temperature="hot"), COMPILE, 1,
+        'qwen-opt: bad/generation_config.json: temperature is "hot" when a number from 0.0 to 1000000.0 is needed'),
+
+    # config.json of hybrids and of Qwen 1.
+    Row("one layer type", edited(HYBRID, layer_types=["linear_attention"]), COMPILE, 1,
+        "qwen-opt: bad/config.json: layer_types has 1 elements when num_hidden_layers is 5"),
+    Row("another layer type", edited(HYBRID, layer_types=["mamba"] * 5), COMPILE, 1,
+        'qwen-opt: bad/config.json: layer_types[0] "mamba" is not supported; supported are "full_attention" and "linear_attention"'),
+    Row("a convolution of 3", edited(HYBRID, linear_conv_kernel_dim=3), COMPILE, 1,
+        "qwen-opt: bad/config.json: linear_conv_kernel_dim is 3 when an integer from 4 to 4 is needed"),
+    Row("more value heads", edited(HYBRID, linear_num_value_heads=4), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.linear_attn.in_proj_qkv.weight" has shape [224, 64] when [256, 64] is needed'),
+    Row("key heads that do not divide", edited(HYBRID, linear_num_key_heads=2), COMPILE, 1,
+        "qwen-opt: bad/config.json: linear_num_value_heads is 3 when a multiple of linear_num_key_heads, 2, is needed"),
+    Row("a rotation of 0.2", edited(HYBRID, rope_parameters={"rope_theta": 1e5, "partial_rotary_factor": 0.2}), COMPILE, 1,
+        "qwen-opt: bad/config.json: rope_parameters.partial_rotary_factor is 0.2 when a part of head_dim, 32, that is a multiple of 8 is needed"),
+    Row("a rotation of 9 values", edited(HYBRID, rope_parameters={"rope_theta": 1e5, "partial_rotary_factor": 0.28125}), COMPILE, 1,
+        "qwen-opt: bad/config.json: rope_parameters.partial_rotary_factor is 0.28125 when a part of head_dim, 32, that is a multiple of 8 is needed"),
+    Row("no output gate", edited(HYBRID, attn_output_gate=False), COMPILE, 1,
+        "qwen-opt: bad/config.json: attn_output_gate false is not supported; supported is true"),
+    Row("no text config", edited(HYBRID, architectures=["Qwen3_5ForConditionalGeneration"]), COMPILE, 1,
+        "qwen-opt: bad/config.json has no text_config"),
+    Row("a hybrid of experts", edited(HYBRID, architectures=["Qwen3_5MoeForCausalLM"]), COMPILE, 1,
+        f'qwen-opt: bad/config.json: architectures[0] "Qwen3_5MoeForCausalLM" is not supported; {ARCHITECTURES}'),
+    Row("a smaller w2 of Qwen 1", edited("qwen1-bf16", intermediate_size=384), EMIT, 1,
+        'qwen-opt: bad/model.safetensors: tensor "transformer.h.0.mlp.w2.weight" has shape [224, 96] when [192, 96] is needed'),
+    Row("a layer that Qwen 1 lacks", edited("qwen1-bf16", num_hidden_layers=3), EMIT, 1,
+        'qwen-opt: bad has no tensor "transformer.h.2.ln_1.weight", which its configuration demands with shape [96]'),
+
+    # The tokenizer and the chat template.
+    tokenizer("a tokenizer that is not JSON", "qwen-opt: bad/tokenizer.json is not JSON", tokenizer_json="{"),
+    tokenizer("a tokenizer that is a list", "qwen-opt: bad/tokenizer.json has an array when a JSON object is needed", tokenizer_json="[]"),
+    tokenizer("a vocabulary that ends early", "qwen-opt: bad/vocab.json is not JSON", vocab_json='{"a": 0'),
+    tokenizer("a merge of three", 'qwen-opt: bad/merges.txt: line 1 is "a b c" where two tokens with a space between are needed', merges_txt="a b c\n"),
+    # A template that chat cannot read is a warning; the error is about the tokens.
+    Row("a template that includes", added(QWEN3, vocab_json=VOCABULARY, merges_txt="", chat_template_jinja='{% include "x" %}\n'), COMPILE, 1,
+        "qwen-opt: warning: bad/chat_template.jinja: chat template, line 1: the tag 'include' is not supported; qwen-run chat will refuse the model, generate will not\nqwen-opt: the tokenizer has 355 tokens when the embedding has 320 rows"),
+
+    # model.safetensors.
+    Row("a header of 2^62 bytes", content(lambda data: (2 ** 62).to_bytes(8, "little") + data[8:]), COMPILE, 1,
+        "qwen-opt: bad/model.safetensors: its header would have 4611686018427387904 bytes when 430936 are left in the file; it is truncated or not a safetensors file"),
+    Row("a header that is not JSON", content(lambda data: data[:8] + b"x" * 16 + data[24:]), COMPILE, 1,
+        "qwen-opt: bad/model.safetensors: its header is not JSON"),
+    Row("data that end early", content(lambda data: data[:-10]), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has data_offsets 428032 to 428288 when the file has 428278 bytes of data; it may be truncated'),
+    Row("data that are cut", content(lambda data: data[:600_000], QWEN3), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.1.self_attn.q_proj.weight" has data_offsets 541952 to 603392 when the file has 597504 bytes of data; it may be truncated'),
+    Row("a header that ends early", content(lambda data: data[:20]), COMPILE, 1,
+        "qwen-opt: bad/model.safetensors: its header would have 2648 bytes when 12 are left in the file; it is truncated or not a safetensors file"),
+    Row("an empty file", content(lambda data: b""), COMPILE, 1,
+        "qwen-opt: bad/model.safetensors has 0 bytes when a safetensors file starts with 8 for the length of its header"),
+    Row("a missing tensor", renamed("model.norm.weight", "other"), COMPILE, 1,
+        'qwen-opt: bad has no tensor "model.norm.weight", which its configuration demands with shape [64]'),
+    Row("offsets beyond the file", tensor("model.norm.weight", data_offsets=[2 ** 40, 2 ** 40 + 8]), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has data_offsets 1099511627776 to 1099511627784 when the file has 428288 bytes of data; it may be truncated'),
+    Row("offsets that do not match", tensor("model.norm.weight", data_offsets=lambda at: [at[0], at[1] - 2]), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has data_offsets 428032 to 428286 when its dtype and shape need 256 bytes'),
+    Row("tensors that overlap", tensor("model.norm.weight", data_offsets=lambda at: [at[0] - 4, at[1] - 4]), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensors "model.layers.1.self_attn.v_proj.weight" and "model.norm.weight" overlap at byte 428028 of its data'),
+    Row("another rank", tensor("model.norm.weight", shape=lambda shape: [1, *shape]), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has shape [1, 64] when [64] is needed'),
+    Row("another dtype", tensor("model.norm.weight", dtype="I32"), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has dtype I32 when F32, F16 or BF16 is needed'),
+    Row("a huge shape", tensor("model.norm.weight", shape=[2 ** 40, 2 ** 40]), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has a shape of more than 2^63 bits'),
+    Row("another size of the vocabulary", edited(QWEN3, vocab_size=321), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.embed_tokens.weight" has shape [320, 96] when [321, 96] is needed'),
+    Row("a convolution of two taps", tensor("model.layers.0.linear_attn.conv1d.weight", HYBRID, dtype="F64", shape=lambda shape: [shape[0], 1, 2]),
+        COMPILE, 1, 'qwen-opt: bad/model.safetensors: tensor "model.layers.0.linear_attn.conv1d.weight" has shape [224, 1, 2] when [224, 1, 4] is needed'),
+
+    # Weights.
+    *(Row(f"NaN in {name}", number(f"model.layers.0.linear_attn.{name}", 0, float("nan"), HYBRID), COMPILE, 1,
+          f"qwen-opt: tensor 'model.layers.0.linear_attn.{name}' has a value that is not finite")
+      for name in ("A_log", "dt_bias", "conv1d.weight")),
+    *(Row(f"NaN as {format}", number("model.layers.1.mlp.up_proj.weight", 4711, float("nan")), f"{COMPILE} --weights {format}", 1,
+          "qwen-opt: tensor 'model.layers.1.mlp.up_proj.weight' has a value that is not finite") for format in ("q4_0", "f32")),
+    Row("an infinite bias", number("model.layers.0.self_attn.k_proj.bias", 3, float("-inf")), COMPILE, 1,
+        "qwen-opt: tensor 'model.layers.0.self_attn.k_proj.bias' has a value that is not finite"),
+    Row("a scale beyond f16", number("model.layers.0.mlp.down_proj.weight", 0, 1e6), COMPILE, 1,
+        "qwen-opt: tensor 'model.layers.0.mlp.down_proj.weight' has a block whose scale overflows f16; --weights f32 keeps it as it is"),
+    Row("a value beyond bf16", number("model.layers.0.mlp.down_proj.weight", 0, -3.4e38), f"{COMPILE} --weights bf16", 1,
+        "qwen-opt: tensor 'model.layers.0.mlp.down_proj.weight' has a value that overflows bf16; --weights f32 keeps it as it is"),
+
+    # Options.
+    Row("a target of no name", None, f"qwen-opt {QWEN2} -o out/model.qwen --target quantum9000", 1,
+        "qwen-opt: unknown target 'quantum9000' (a CPU of `clang --print-supported-cpus`, features such as armv8.2-a+dotprod or x86-64-v4+avx512vnni, or native)"),
+    Row("a target like another name", None, f"qwen-opt {QWEN3} -o out/model.qwen --target pentium", 1,
+        "qwen-opt: unknown target 'pentium' (a CPU of `clang --print-supported-cpus`, features such as armv8.2-a+dotprod or x86-64-v4+avx512vnni, or native)"),
+    Row("a target that is too old", None, f"qwen-opt {QWEN2} -o out/model.qwen --target x86-64-v2", 1,
+        "qwen-opt: target 'x86-64-v2' lacks avx2, fma, f16c: x86-64 code needs at least avx2, fma, f16c"),
+    Row("targets of two architectures", None, f"qwen-opt {QWEN3} -o out/model.qwen --target haswell,cortex-a72", 1,
+        "qwen-opt: target 'haswell' is x86-64 and 'cortex-a72' is aarch64: a file has code for one architecture; compile a file for each"),
+    Row("a target twice", None, f"qwen-opt {QWEN3} -o out/model.qwen --target haswell,haswell", 1,
+        "qwen-opt: targets 'haswell,haswell' have 'haswell' twice"),
+    Row("a target without a name", None, f"qwen-opt {QWEN3} -o out/model.qwen --target haswell,,zen4", 1,
+        "qwen-opt: targets 'haswell,,zen4' have an empty name; names are separated by one comma"),
+    Row("a context that is too long", None, f"qwen-opt {QWEN2} -o out/model.qwen --context 1000000", 1,
+        "qwen-opt: --context 1000000 is beyond the 256 positions that the model was made for (max_position_embeddings, context_length, or seq_length of a Qwen 1)"),
+    Row("a context of one too many", None, f"qwen-opt {QWEN3} -o out/model.qwen --context 257", 1,
+        "qwen-opt: --context 257 is beyond the 256 positions that the model was made for (max_position_embeddings, context_length, or seq_length of a Qwen 1)"),
+    Row("a context beyond seq_length", None, "qwen-opt qwen1-bf16 --context 65 --emit=graph", 1,
+        "qwen-opt: --context 65 is beyond the 64 positions that the model was made for (max_position_embeddings, context_length, or seq_length of a Qwen 1)"),
+    Row("more rows than tokens", None, f"qwen-opt {QWEN3} -o out/model.qwen --max-rows 513", 1,
+        "qwen-opt: --max-rows 513 is more than the 512 tokens of a call, which --max-tokens sets"),
+    Row("a rule without a matrix", None, f"qwen-opt {QWEN3} -o out/model.qwen --tensor-weights v_proj=q8_0 --tensor-weights up_prj=q8_0", 1,
+        "qwen-opt: --tensor-weights 'up_prj=q8_0' matches no matrix of the checkpoint; qwen-opt CHECKPOINT --emit=graph prints their names"),
+    Row("no output", None, f"qwen-opt {QWEN3}", 2,
+        "qwen-opt: -o or --emit is missing (see qwen-opt --help)"),
+    Row("another format", None, f"qwen-opt {QWEN3} -o out/model.qwen --weights q3_0", 2,
+        "qwen-opt: --weights: q3_0 not in {keep,f32,bf16,q8_0,q4_0,q4_g128,q4_m_32,nl4,q6_k,q4_k,q5_k,nl4_xs,q5_0,q5_m_32,q4_m_64,q4_m_128,q4_z_32,q4_z_64,q4_z_128} (see qwen-opt --help)"),
+    Row("a stage and an output", None, f"qwen-opt {QWEN3} -o out/model.qwen --emit=graph", 2,
+        "qwen-opt: -o excludes --emit (see qwen-opt --help)"),
+    Row("no checkpoint", None, "qwen-opt -o x", 2,
+        "qwen-opt: CHECKPOINT is missing (see qwen-opt --help)"),
+    Row("--json alone", None, "qwen-opt --json", 2,
+        "qwen-opt: --json requires --list-targets (see qwen-opt --help)"),
+
+    # The output. An error about it comes before one about the context.
+    Row("a folder as output", None, f"qwen-opt {QWEN3} -o out", 1,
+        "qwen-opt: cannot write 'out': it is not a regular file"),
+    Row("an output in no folder", None, f"qwen-opt {QWEN3} -o none/model.qwen --context 257", 1,
+        "qwen-opt: cannot write 'none/model.qwen': No such file or directory"),
+    # A limit on the size of files is like a full disk to a writer.
+    Row("a limit of 1 MiB", None, f"sh -c 'ulimit -f 2048; exec qwen-opt {QWEN3} -o out/model.qwen'", 1,
+        "qwen-opt: no space left for 'out/model.qwen': {{\\d+}} bytes are needed (File too large)"),
+    Row("a limit of 512 bytes", None, f"sh -c 'ulimit -f 1; exec qwen-opt {QWEN3} -o out/model.qwen'", 1,
+        "qwen-opt: compiling qwen3-tied-bf16 needs files of up to 256.0 KiB when ulimit -f allows 0.5 KiB"),
+    Row("a full disk", full_disk, f"qwen-opt {QWEN3} -o out/model.qwen", 1,
+        "qwen-opt: no space left for 'out/model.qwen': {{\\d+}} bytes are needed (No space left on device)"),
+    Row("no room for a stage", None, f"sh -c 'qwen-opt {QWEN3} --emit=graph > /dev/full'", 1,
+        "qwen-opt: cannot write to standard output: No space left on device"),
+    Row("no room for targets", None, "sh -c 'qwen-opt --list-targets > /dev/full'", 1,
+        "qwen-opt: cannot write to standard output: No space left on device"),
+    Row("no room for IR", None, "sh -c 'echo | qwen-opt - > /dev/full'", 1,
+        "qwen-opt: cannot write to standard output: No space left on device"),
+    Row("no room in a file for IR", None, "sh -c 'echo | qwen-opt - -o /dev/full'", 1,
+        "qwen-opt: IO failure on output stream: No space left on device"),
+
+    # --verify.
+    Row("a runner that says nothing", None, f"qwen-opt {QWEN3} -o out/model.qwen --verify --runner true", 1,
+        "qwen-opt: cannot verify with 'true': it does not print what qwen-run verify --json prints"),
+    Row("a runner that verifies nothing", None, f"qwen-opt {QWEN3} -o out/model.qwen --verify --runner 'sh scripts/verify_nothing.sh'", 1,
+        "qwen-opt: cannot verify with 'sh scripts/verify_nothing.sh': it says nothing about kernel {{[a-z0-9_]+\\..+}}"),
+    Row("no runner", None, f"qwen-opt {QWEN3} -o out/model.qwen --verify --runner no-such-emulator", 1,
+        "qwen-opt: cannot verify with 'no-such-emulator': no program 'no-such-emulator'"),
+    Row("a stage to verify", None, f"qwen-opt {QWEN3} --emit=graph --verify", 2,
+        "qwen-opt: --verify requires -o (see qwen-opt --help)"),
+    Row("a runner without --verify", None, f"qwen-opt {QWEN3} -o out/model.qwen --runner true", 2,
+        "qwen-opt: --runner requires --verify (see qwen-opt --help)"),
+
+    # qwen-opt report.
+    Row("a report without a CPU", None, "qwen-opt report v3.qwen", 1,
+        "qwen-opt report: v3.qwen: its target 'x86-64-v3' names no cpu; say which one is to be modelled with --cpu"),
+    Row("a report for a CPU of another architecture", None, "qwen-opt report arms.qwen --cpu znver3", 1,
+        "qwen-opt report: arms.qwen: llvm does not know the cpu 'znver3' of aarch64"),
+    Row("a report for a target that the file lacks", None, "qwen-opt report arms.qwen --target znver4", 1,
+        "qwen-opt report: arms.qwen: it has no code for 'znver4', only for neoverse-v1, neoverse-n1"),
+    Row("a report at a long context", None, "qwen-opt report arms.qwen --context 1000000", 1,
+        "qwen-opt report: arms.qwen: --context is 1000000 when a sequence has 256 positions at most"),
+    Row("a report on no file", None, "qwen-opt report none.qwen", 1,
+        "qwen-opt report: cannot read none.qwen: No such file or directory"),
+    Row("a report on another file", written("text", "no model\n"), "qwen-opt report text", 1,
+        "qwen-opt report: text is not a compiled model: it does not start with an ELF header"),
+    Row("a report for half a machine", None, "qwen-opt report arms.qwen --ghz 3", 2,
+        "qwen-opt report: --ghz requires --cores (see qwen-opt report --help)"),
+]

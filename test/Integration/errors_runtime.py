@@ -1,0 +1,168 @@
+"""The errors of qwen-run (errors.py checks them; docs/testing.md says how to add one)."""
+import struct
+
+from errors_files import HEADER, SECTIONS, VERSION, Row, artifact, flipped, patched, written
+
+LOGITS = "qwen-run logits bad.qwen --ids 2,3,4 -o bad.npy"
+NO_TOKENIZER = ("qwen-run: good.qwen has no tokenizer, because its checkpoint had none: texts need one, "
+                "generate and logits take --ids")
+CONTEXT = "when the model was compiled for a context of 4; recompile it with qwen-opt --context for up to 1024"
+
+
+def damaged(name, message, change, command=LOGITS):
+    return Row(name, artifact(change), command, 1, message)
+
+
+def in_section(name, cut=None):
+    """Flips a byte in the middle of a section, or cuts the file in it."""
+    def change(good, header, sections):
+        offset, size = sections[name]
+        if cut is None:
+            return flipped(good, offset + size // 2, 0x10)
+        return good[:offset + cut(size)]
+    return change
+
+
+BORDERS = {"before": lambda size: 0, "after a byte of": lambda size: 1, "within": lambda size: size // 2,
+           "a byte before the end of": lambda size: size - 1}
+TOO_SHORT = "qwen-run: bad.qwen is not a compiled model: it is too short"
+TRUNCATED = r"qwen-run: bad.qwen is truncated: it has {{\d+}} bytes when its header says {{\d+}}"
+OTHER_VERSION = r"when this program reads {{\d+}}; recompile the model with the qwen-opt of this version"
+WEIGHTS = ("qwen-run: bad.qwen is damaged: the checksum of bytes 0 to 175872 of its weights does not match; "
+           "copy the file again or compile the model again")
+# What a flipped byte of the header, and of the code behind it, is found as: each up to an offset.
+FIELDS = (
+    (8, "qwen-run: bad.qwen is not a compiled model: its header starts with other letters"),
+    (12, rf"qwen-run: bad.qwen has format version {{{{\d+}}}} {OTHER_VERSION}"),
+    (16, rf"qwen-run: bad.qwen has kernel ABI version {{{{\d+}}}} {OTHER_VERSION}"),
+    (20, rf"qwen-run: bad.qwen has context size {{{{\d+}}}} {OTHER_VERSION}"),
+    (24, r"qwen-run: bad.qwen is damaged: its architecture is number {{\d+}}"),
+    (184, "qwen-run: bad.qwen is damaged: the checksum of its header does not match"),
+    (HEADER, "qwen-run: bad.qwen is damaged: the checksum of its code does not match"),
+)
+
+
+def flipped_weight(good, header, sections):
+    offset, size = sections["weights"]
+    return flipped(good, offset + size // 2, 1)
+
+
+def config(name, text, message, status=1):
+    return Row(name, written("config", text), "qwen-run serve stories.qwen --config config", status, message)
+
+
+ROWS = [
+    # What is not a compiled model, or is damaged.
+    Row("a file that is missing", None, "qwen-run generate nothing.qwen --ids 2", 1,
+        "qwen-run: cannot read nothing.qwen: No such file or directory"),
+    Row("an empty file", written("empty.qwen", ""), "qwen-run logits empty.qwen --ids 2,3,4 -o bad.npy", 1,
+        "qwen-run: empty.qwen is not a compiled model: it is too short"),
+    Row("a text", written("text.qwen", "hello, this is no artifact\n" * 100), "qwen-run logits text.qwen --ids 2,3,4 -o bad.npy", 1,
+        "qwen-run: text.qwen is not a compiled model: it does not start with an ELF header"),
+    Row("another ELF file", None, "qwen-run logits /bin/true --ids 2,3,4 -o bad.npy", 1,
+        "qwen-run: /bin/true is not a compiled model: it has no note of qwen-opt"),
+    damaged("another version", f"qwen-run: bad.qwen has format version 999 {OTHER_VERSION}",
+            lambda good, header, sections: patched(good, header + VERSION, struct.pack("<I", 999))),
+    damaged("a byte too many", "qwen-run: bad.qwen is damaged: it has {{\\d+}} bytes when its header says {{\\d+}}",
+            lambda good, header, sections: good + b"x"),
+    *(damaged(f"a flipped byte of {section}", f"qwen-run: bad.qwen is damaged: the checksum of its {name} does not match", in_section(section))
+      for section, name in (("code", "code"), ("manifest", "manifest"), ("weightChecksums", "weight checksums"))),
+    *(damaged(f"a file that ends {where} the {section}", TOO_SHORT if section == "code" and where in ("before", "after a byte of") else TRUNCATED,
+              in_section(section, cut))
+      for section in ("code", "manifest", "weightChecksums", "weights") for where, cut in BORDERS.items()),
+    *(damaged(f"a flipped byte of the header, {at}", next(message for end, message in FIELDS if at < end),
+              lambda good, header, sections, at=at: flipped(good, header + at, 0xFF)) for at in range(0, HEADER, 3)),
+    damaged("a flipped weight in info", WEIGHTS, flipped_weight, "qwen-run info bad.qwen --check"),
+    *(damaged(f"a flipped weight, checked {when}", WEIGHTS, flipped_weight, f"{LOGITS} --check {when}") for when in ("background", "now")),
+
+    # What the machine or the model lacks.
+    Row("another architecture", None, "qwen-run generate arm.qwen --ids 2", 1,
+        "qwen-run: arm.qwen was compiled for aarch64 and this machine is x86-64; recompile the model with qwen-opt --target"),
+    Row("another architecture to verify", None, "qwen-run verify arm.qwen", 1,
+        "qwen-run: arm.qwen was compiled for aarch64 and this machine is x86-64; recompile the model with qwen-opt --target"),
+    Row("a feature that lacks", None, "qemu-aarch64-static -cpu cortex-a72 aarch64-qwen-run generate arm.qwen --ids 2", 1,
+        "qwen-run: arm.qwen was compiled for CPU features that this machine lacks: armv8.2-a+dotprod needs dotprod; "
+        "recompile the model with qwen-opt --target native here"),
+    Row("features of two targets that lack", None, "qemu-aarch64-static -cpu cortex-a72 aarch64-qwen-run logits arms.qwen --ids 2 -o bad.npy", 1,
+        "qwen-run: arms.qwen was compiled for CPU features that this machine lacks: neoverse-v1 needs {{.*}}i8mm, sve; "
+        "neoverse-n1 needs dotprod; recompile the model with qwen-opt --target native here"),
+    Row("generate without a tokenizer", None, "qwen-run generate good.qwen -p text", 1, NO_TOKENIZER),
+    Row("tokenize without a tokenizer", None, "qwen-run tokenize good.qwen -p text", 1, NO_TOKENIZER),
+    Row("chat without a tokenizer", None, "qwen-run chat good.qwen", 1, NO_TOKENIZER),
+    Row("perplexity without a tokenizer", None, "qwen-run perplexity good.qwen scripts/errors.py", 1, NO_TOKENIZER),
+    Row("a query without its tokens", None, "qwen-run rerank stories.qwen scripts/errors.py -q x", 1,
+        'qwen-run: the model cannot rerank: its tokenizer has 2 tokens for "yes" when one is needed'),
+
+    # Prompts.
+    Row("a prompt that is too long", None, "qwen-run generate good.qwen --ids 2" + ",2" * 299, 1,
+        "qwen-run: the prompt has 300 tokens when the model was compiled for a context of 256"),
+    Row("a prompt of 5 for 4", None, "qwen-run generate short.qwen --ids 1,2,3,4,5", 1,
+        f"qwen-run: the prompt has 5 tokens {CONTEXT}"),
+    Row("logits of 5 for 4", None, "qwen-run logits short.qwen --ids 1,2,3,4,5 -o short.npy", 1,
+        f"qwen-run: there are 5 tokens {CONTEXT}"),
+    # A text that cannot fit is not read to its end. A token has at most 13 bytes, and NFC leaves at least a quarter of a text.
+    Row("a text without an end", None, "sh -c 'yes | qwen-run generate stories.qwen'", 1,
+        "qwen-run: standard input has more than 53248 bytes: the model was compiled for a context of 1024"),
+    Row("an id that is too large", None, "qwen-run generate good.qwen --ids 2,999999", 1,
+        "qwen-run: token id 999999 is not in the model's vocabulary of 320"),
+    Row("a negative id", None, "qwen-run generate good.qwen --ids 2,-1", 1,
+        'qwen-run: --ids has "-1" where a token id is needed'),
+    Row("nested ids", written("deep.json", '{"ids": ' + "[" * 10 ** 6 + "]" * 10 ** 6 + "}"),
+        "sh -c 'qwen-run tokenize stories.qwen --decode < deep.json'", 1, "qwen-run: the input is not a list of token ids"),
+    Row("a line without tokens", None, r"sh -c 'printf \"a\\n\\nb\" | qwen-run embed stories.qwen'", 1,
+        "qwen-run: standard input line 2 is empty: at least one token is needed"),
+
+    # Outputs. These errors come before those about the model.
+    Row("logits in no folder", None, "qwen-run logits arm.qwen --ids 2 -o no/x.npy", 1,
+        "qwen-run: cannot write 'no/x.npy': No such file or directory"),
+    Row("a picture in no folder", None, "qwen-run bench none.qwen --profile --svg no/steps.svg", 1,
+        "qwen-run: cannot write 'no/steps.svg': No such file or directory"),
+    Row("no room for text", None, "sh -c 'qwen-run generate stories.qwen -p \"The king\" -n 5 > /dev/full'", 1,
+        "qwen-run: cannot write to standard output: No space left on device"),
+
+    # Numbers that are not finite, with the op, on any thread.
+    Row("a key beyond f16", None, "qwen-run logits append.qwen --ids 3,4,5 -t 2 -o bad.npy", 1,
+        "qwen-run: a number is not finite at sequence 0, position {{[0-2]}}, in layers.1.self_attn.append; the file may be damaged, which qwen-run info --check finds, or keys or values are too large for f16, which qwen-opt --kv f32 avoids"),
+    Row("an overflow on the way to the logits", None, "qwen-run logits norm.qwen --ids 3,4,5 -t 3 -o bad.npy", 1,
+        "qwen-run: a number is not finite at sequence 0, position {{[0-2]}}, in lm_head; the file may be damaged, which qwen-run info --check finds"),
+    Row("an overflow in a quantized norm", None, "qwen-run logits quantize.qwen --ids 3,4,5 -o bad.npy", 1,
+        "qwen-run: a number is not finite at sequence 0, position {{[0-2]}}, in layers.0.input_layernorm; the file may be damaged, which qwen-run info --check finds"),
+    # Finite activations whose squares overflow: the norm that quantizes finds them, and with f32 weights the next check.
+    Row("squares that overflow", None, "qwen-run logits squares.qwen --ids 3,4,5 -o bad.npy", 1,
+        "qwen-run: a number is not finite at sequence 0, position {{[0-2]}}, in layers.0.post_attention_layernorm; the file may be damaged, which qwen-run info --check finds"),
+    Row("squares that overflow in f32", None, "qwen-run logits squares-f32.qwen --ids 3,4,5 -o bad.npy", 1,
+        "qwen-run: a number is not finite at sequence 0, position {{[0-2]}}, in layers.1.self_attn.append; the file may be damaged, which qwen-run info --check finds"),
+
+    # Options.
+    Row("no FILE", None, "qwen-run generate", 2,
+        "qwen-run: FILE is missing (see qwen-run generate --help)"),
+    Row("a negative seed", None, "qwen-run generate stories.qwen -p x --seed -1", 2,
+        'qwen-run: --seed: "-1" is not a whole number from 0 to 18446744073709551615 (see qwen-run generate --help)'),
+    Row("top-k of 2^63", None, "qwen-run generate stories.qwen -p x --top-k 9223372036854775808", 2,
+        'qwen-run: --top-k: "9223372036854775808" is not a whole number from 0 to 9223372036854775807 (see qwen-run generate --help)'),
+    *(Row(f"--{option} {value}", None, f"qwen-run generate stories.qwen -p x --{option} {value}", 1,
+          f"qwen-run: {option} is {value}.000000 when {needed} is needed") for option, value, needed in (
+              ("temperature", -1, "0 or more"), ("top-p", 0, "more than 0 and at most 1"), ("min-p", 2, "0 to 1"),
+              ("repetition-penalty", 0, "more than 0"))),
+    Row("vectors that are too long", None, "qwen-run embed stories.qwen --ids 1 --dim 257", 1,
+        "qwen-run: --dim is 257 when the model has 256 hidden values"),
+    Row("a batch and clients", None, "qwen-run bench stories.qwen --clients 2 --batch 2", 2,
+        "qwen-run: --batch excludes --clients (see qwen-run bench --help)"),
+    # Perplexity rejects windows and strides without a definition.
+    Row("a window of 1", None, "qwen-run perplexity short.qwen scripts/errors.py --window 1", 2,
+        'qwen-run: --window: "1" is not a whole number from 2 to 2147483647 (see qwen-run perplexity --help)'),
+    Row("a window of 5 for 4", None, "qwen-run perplexity short.qwen scripts/errors.py --window 5", 1,
+        "qwen-run: the window is 5 tokens when at least 2 are needed and the model was compiled for a context of 4; recompile it with qwen-opt --context for up to 1024"),
+    Row("a stride beyond the window", None, "qwen-run perplexity short.qwen scripts/errors.py --window 3 --stride 4", 1,
+        "qwen-run: the stride is 4 tokens when at most the window of 3 is possible: the tokens between two windows would not be scored"),
+
+    # serve.
+    Row("a public address without a key", None, "qwen-run serve stories.qwen --listen 0.0.0.0:0", 1,
+        "qwen-run: --listen 0.0.0.0:0 is reachable by other machines: it needs an API key (--api-key-file), or --no-auth"),
+    config("an option that serve lacks", "colour = 1", 'qwen-run: config line 1: "colour = 1" is not "option = value" with an option of serve'),
+    config("an option without a value", "\nqueue", 'qwen-run: config line 2: "queue" is not "option = value" with an option of serve'),
+    config("an option of another kind", "queue = x", 'qwen-run: --queue: "x" is not a whole number from 1 to 2147483647 (see qwen-run serve --help)', 2),
+    config("a config in a config", "config = x", 'qwen-run: config line 1: "config = x" is not "option = value" with an option of serve'),
+    config("a certificate without a key", "tls-cert = x", "qwen-run: --tls-cert requires --tls-key (see qwen-run serve --help)", 2),
+    config("a certificate that is missing", "tls-cert = nothing\ntls-key = x", "qwen-run: --tls-cert nothing: No such file or directory"),
+]
