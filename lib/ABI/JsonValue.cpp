@@ -83,6 +83,8 @@ std::vector<JsonValue> JsonValue::elements() const {
 std::optional<JsonValue> JsonValue::find(const char *inner) const {
   if (!value.is_object())
     fail("an object");
+  if (source.read)
+    source.read->insert(keyOf(inner));
   const auto found = value.find(inner);
   if (found == value.end())
     return std::nullopt;
@@ -98,4 +100,22 @@ JsonValue JsonValue::at(const char *inner) const {
   if (std::optional<JsonValue> found = find(inner))
     return *found;
   throw Error(source.owner + " has no " + keyOf(inner));
+}
+
+std::vector<std::pair<std::string, JsonValue>> JsonValue::unread() const {
+  std::vector<std::pair<std::string, JsonValue>> result;
+  for (const auto &[name, inner] : value.items()) {
+    const JsonValue found(inner, keyOf(name), source);
+    if (!source.read->contains(found.key)) {
+      result.emplace_back(name, found);
+      continue;
+    }
+    const std::string below = found.key + ".";
+    const auto next = source.read->lower_bound(below);
+    if (inner.is_object() && next != source.read->end() &&
+        next->starts_with(below))
+      for (auto &entry : found.unread())
+        result.push_back(std::move(entry));
+  }
+  return result;
 }

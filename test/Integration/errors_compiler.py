@@ -1,8 +1,8 @@
 """The errors of qwen-opt (errors.py checks them; docs/testing.md says how to add one)."""
 import json
 
-from errors_files import (ABSENT, HYBRID, QWEN2, QWEN3, Row, added, content, edited, full_disk, number, renamed, tensor, unreadable,
-                          written)
+from errors_files import (ABSENT, HYBRID, QWEN2, QWEN3, Row, added, content, edited, full_disk, number, quantized, renamed, tensor,
+                          unreadable, written)
 
 COMPILE = "qwen-opt bad -o out/model.qwen"
 ARCHITECTURES = ("supported are Qwen2ForCausalLM (Qwen2, Qwen2.5), Qwen3ForCausalLM, Qwen3_5ForCausalLM, "
@@ -87,14 +87,21 @@ ROWS = [
         'qwen-opt: bad/config.json: layer_types[0] "sliding_attention" is not supported; supported is "full_attention"'),
     Row("partial rotation", edited(partial_rotary_factor=0.5), COMPILE, 1,
         "qwen-opt: bad/config.json: partial_rotary_factor 0.5 is not supported; supported is 1"),
-    Row("a bias that Qwen3 lacks", edited(architectures=["Qwen3ForCausalLM"], head_dim=16, attention_bias=True), COMPILE, 1,
+    Row("a bias that Qwen3 lacks", edited(architectures=["Qwen3ForCausalLM"], model_type="qwen3", head_dim=16, attention_bias=True), COMPILE, 1,
         "qwen-opt: bad/config.json: attention_bias true is not supported; supported is false"),
     Row("K of broken groups", edited(intermediate_size=80), COMPILE, 1,
         "qwen-opt: bad/config.json: K of model.layers.0.mlp.down_proj.weight is 80 when a multiple of 32 is needed"),
-    Row("a quantization", edited(quantization_config={"quant_method": "gptq"}), COMPILE, 1,
-        "qwen-opt: bad/config.json: quantization_config is not supported; the weights of the original model, in F32, F16 or BF16, are needed"),
-    Row("a compression", edited(compression_config={"quant_method": "gptq"}), COMPILE, 1,
-        "qwen-opt: bad/config.json: compression_config is not supported; the weights of the original model, in F32, F16 or BF16, are needed"),
+    *(Row(f"a {key}", quantized(key), COMPILE, 1,
+          f"qwen-opt: bad/config.json: {key} is not supported; the weights of the original model, in F32, F16 or BF16, are needed: "
+          'tensor "model.norm.weight" has dtype I32') for key in ("quantization_config", "compression_config", "quantization")),
+    Row("an encoder", edited(is_causal=False), COMPILE, 1,
+        "qwen-opt: bad/config.json: is_causal false is not supported; supported is true"),
+    Row("scaled logits", edited(logit_scale=0.5), COMPILE, 1,
+        "qwen-opt: bad/config.json: logit_scale 0.5 is not supported; supported is 1"),
+    Row("another model type", edited(model_type="llama"), COMPILE, 1,
+        'qwen-opt: bad/config.json: model_type "llama" is not supported; supported is "qwen2" of Qwen2ForCausalLM'),
+    Row("code of its own", edited(auto_map={"AutoModelForCausalLM": "modeling.OtherForCausalLM"}), COMPILE, 1,
+        'qwen-opt: bad/config.json: auto_map.AutoModelForCausalLM "modeling.OtherForCausalLM" is not supported; supported is the class of architectures, Qwen2ForCausalLM'),
     Row("sampling defaults", edited(file="generation_config.json", temperature="hot"), COMPILE, 1,
         'qwen-opt: bad/generation_config.json: temperature is "hot" when a number from 0.0 to 1000000.0 is needed'),
 
@@ -115,8 +122,6 @@ ROWS = [
         "qwen-opt: bad/config.json: rope_parameters.partial_rotary_factor is 0.28125 when a part of head_dim, 32, that is a multiple of 8 is needed"),
     Row("no output gate", edited(HYBRID, attn_output_gate=False), COMPILE, 1,
         "qwen-opt: bad/config.json: attn_output_gate false is not supported; supported is true"),
-    Row("no text config", edited(HYBRID, architectures=["Qwen3_5ForConditionalGeneration"]), COMPILE, 1,
-        "qwen-opt: bad/config.json has no text_config"),
     Row("a hybrid of experts", edited(HYBRID, architectures=["Qwen3_5MoeForCausalLM"]), COMPILE, 1,
         f'qwen-opt: bad/config.json: architectures[0] "Qwen3_5MoeForCausalLM" is not supported; {ARCHITECTURES}'),
     Row("a smaller w2 of Qwen 1", edited("qwen1-bf16", intermediate_size=384), EMIT, 1,
@@ -160,6 +165,8 @@ ROWS = [
         'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has dtype I32 when F32, F16 or BF16 is needed'),
     Row("a huge shape", tensor("model.norm.weight", shape=[2 ** 40, 2 ** 40]), COMPILE, 1,
         'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has a shape of more than 2^63 bits'),
+    Row("tensors of another layer", edited(num_hidden_layers=1), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.1.input_layernorm.weight" is not one of a Qwen2ForCausalLM (like 11 more); --ignore-tensors REGEX compiles the model without them'),
     Row("another size of the vocabulary", edited(QWEN3, vocab_size=321), COMPILE, 1,
         'qwen-opt: bad/model.safetensors: tensor "model.embed_tokens.weight" has shape [320, 96] when [321, 96] is needed'),
     Row("a convolution of two taps", tensor("model.layers.0.linear_attn.conv1d.weight", HYBRID, dtype="F64", shape=lambda shape: [shape[0], 1, 2]),
@@ -201,6 +208,10 @@ ROWS = [
         "qwen-opt: --max-rows 513 is more than the 512 tokens of a call, which --max-tokens sets"),
     Row("a rule without a matrix", None, f"qwen-opt {QWEN3} -o out/model.qwen --tensor-weights v_proj=q8_0 --tensor-weights up_prj=q8_0", 1,
         "qwen-opt: --tensor-weights 'up_prj=q8_0' matches no matrix of the checkpoint; qwen-opt CHECKPOINT --emit=graph prints their names"),
+    Row("tensors to ignore that are not there", None, f"qwen-opt {QWEN3} -o out/model.qwen --ignore-tensors v_proj", 1,
+        'qwen-opt: --ignore-tensors "v_proj" matches no tensor that the model does not use'),
+    Row("tensors to ignore by half an expression", None, f"qwen-opt {QWEN3} -o out/model.qwen --ignore-tensors (", 1,
+        'qwen-opt: --ignore-tensors "(" is not a regular expression: missing ): ('),
     Row("no output", None, f"qwen-opt {QWEN3}", 2,
         "qwen-opt: -o or --emit is missing (see qwen-opt --help)"),
     Row("another format", None, f"qwen-opt {QWEN3} -o out/model.qwen --weights q3_0", 2,

@@ -131,6 +131,15 @@ def number(name, index, value, source=QWEN2):
     return make
 
 
+def quantized(key, source=QWEN2):
+    """A checkpoint with a tensor of integers, and a key of config.json that says so."""
+    def make():
+        tensor("model.norm.weight", source, dtype="I32")()
+        values = json.loads((BAD / "config.json").read_text())
+        (BAD / "config.json").write_text(json.dumps(values | {key: {"quant_method": "gptq"}}))
+    return make
+
+
 def content(change, source=QWEN2):
     """A checkpoint whose model.safetensors is changed as bytes."""
     def make():

@@ -2,10 +2,14 @@
 
 #include "qwen/Import/Checkpoint/Config.h"
 
+#include "qwen/Import/Checkpoint/Known.h"
+
 #include "PublishedConfigs.h"
 #include "TempDir.h"
 
 #include <gtest/gtest.h>
+
+#include <fstream>
 
 using namespace qwen;
 using namespace qwen::test;
@@ -151,7 +155,7 @@ TEST(Config, RefusesOtherHybrids) {
   };
   json config = qwen35();
   config.erase("text_config");
-  EXPECT_EQ(errorOf(config), "has no text_config");
+  EXPECT_EQ(errorOf(config), "has no vocab_size");
   EXPECT_EQ(error("layer_types", {"full_attention"}),
             "text_config.layer_types has 1 elements when num_hidden_layers is "
             "6");
@@ -184,11 +188,6 @@ TEST(Config, RefusesOtherHybrids) {
   EXPECT_EQ(error("dual_chunk_attention_config", {{"chunk_size", 1}}),
             "text_config.dual_chunk_attention_config an object is not "
             "supported; supported is null");
-  config = qwen35();
-  config["quantization_config"] = {{"quant_method", "fp8"}};
-  EXPECT_EQ(errorOf(config),
-            "quantization_config is not supported; the weights of the original "
-            "model, in F32, F16 or BF16, are needed");
 }
 
 TEST(Config, ReadsYarn) {
@@ -447,98 +446,122 @@ TEST(Config, RefusesOtherModels) {
   EXPECT_EQ(errorWith(qwen3(), "rope_parameters/partial_rotary_factor", 0.25),
             "rope_parameters.partial_rotary_factor 0.25 is not supported; "
             "supported is 1");
-  EXPECT_EQ(errorWith(qwen2(), "quantization_config", {{"bits", 4}}),
-            "quantization_config is not supported; the weights of the original "
-            "model, in F32, F16 or BF16, are needed");
 }
 
-//===----------------------------------------------------------------------===//
-// generation_config.json
-//===----------------------------------------------------------------------===//
+TEST(Config, ReadsTextModelsInAnyForm) {
+  // Where the keys of the text model are.
+  json flat = qwen35()["text_config"];
+  flat.update({{"architectures", {"Qwen3_5ForConditionalGeneration"}},
+               {"model_type", "qwen3_5"}});
+  EXPECT_EQ(read(flat).layers, 6);
+  json nested = qwen2();
+  nested.erase("architectures");
+  nested["model_type"] = "qwen2_5_vl_text";
+  nested = {{"architectures", {"Qwen2_5_VLForConditionalGeneration"}},
+            {"model_type", "qwen2_5_vl"},
+            {"text_config", nested}};
+  EXPECT_EQ(read(nested).layers, 24);
 
-/// Reads `generation` beside `config`.
-static GenerationConfig readGeneration(const json &generation,
-                                       const json &config = qwen2()) {
-  TempDir dir;
-  dir.write("config.json", config.dump());
-  dir.write("generation_config.json", generation.dump());
-  return readGenerationConfig(dir.path(), readModelConfig(dir.path()));
+  // Older libraries write keys twice.
+  nested["num_hidden_layers"] = 24;
+  EXPECT_TRUE(read(nested).notes.empty());
+  nested["num_hidden_layers"] = 25;
+  EXPECT_EQ(read(nested).layers, 24);
+  EXPECT_EQ(read(nested).notes,
+            std::vector<std::string>{
+                "unknown keys without effect: num_hidden_layers"});
 }
 
-TEST(GenerationConfig, ReadsPublishedKeys) {
-  const GenerationConfig found = readGeneration(json::parse(R"({
-    "bos_token_id": 151641, "pad_token_id": 151642, "do_sample": true,
-    "eos_token_id": [151645, 151643], "repetition_penalty": 1.1,
-    "temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.05,
-    "transformers_version": "4.37.0"})"));
-  EXPECT_TRUE(found.doSample);
-  EXPECT_EQ(found.temperature, 0.7);
-  EXPECT_EQ(found.topK, 20);
-  EXPECT_EQ(found.topP, 0.8);
-  EXPECT_EQ(found.minP, 0.05);
-  EXPECT_EQ(found.repetitionPenalty, 1.1);
-  EXPECT_EQ(found.eosTokenIds, (std::vector<int32_t>{151645, 151643}));
-  EXPECT_EQ(found.bosTokenId, 151641);
+TEST(Config, TellsUnknownKeys) {
+  for (const json &config : {qwen1(), qwen2(), qwen3(), qwen35()})
+    EXPECT_TRUE(read(config).notes.empty()) << config;
+
+  json config = qwen35();
+  config["new\n"] = 1;
+  config["text_config"]["other"] = {{"inner", 1}};
+  config["text_config"]["rope_parameters"]["factor"] = 4;
+  // Nobody reads what is inside of a known or of an unknown key.
+  config["vision_config"]["rope_parameters"] = {{"factor", 4}};
+  EXPECT_EQ(read(config).notes,
+            std::vector<std::string>{
+                "unknown keys without effect: new\\n, text_config.other, "
+                "text_config.rope_parameters.factor"});
 }
 
-TEST(GenerationConfig, TakesDefaults) {
-  TempDir dir;
-  json config = qwen2();
-  config["bos_token_id"] = 7;
-  config["eos_token_id"] = {5, 6};
-  dir.write("config.json", config.dump());
-  const ModelConfig model = readModelConfig(dir.path());
-  const GenerationConfig found = readGenerationConfig(dir.path(), model);
-  EXPECT_FALSE(found.doSample);
-  EXPECT_EQ(found.temperature, 1.0);
-  EXPECT_EQ(found.topK, 50);
-  EXPECT_EQ(found.topP, 1.0);
-  EXPECT_EQ(found.minP, 0.0);
-  EXPECT_EQ(found.repetitionPenalty, 1.0);
-  EXPECT_EQ(found.eosTokenIds, (std::vector<int32_t>{5, 6}));
-  EXPECT_EQ(found.bosTokenId, 7);
-
-  // The file has precedence over config.json, and null disables top_k.
-  const GenerationConfig other = readGeneration(
-      {{"eos_token_id", 9}, {"top_k", nullptr}, {"top_p", nullptr}}, config);
-  EXPECT_EQ(other.eosTokenIds, std::vector<int32_t>{9});
-  EXPECT_EQ(other.topK, 0);
-  EXPECT_EQ(other.topP, 1.0);
-
-  config.erase("eos_token_id");
-  config.erase("bos_token_id");
-  const GenerationConfig none = readGeneration(json::object(), config);
-  EXPECT_TRUE(none.eosTokenIds.empty());
-  EXPECT_EQ(none.bosTokenId, std::nullopt);
+TEST(Config, RefusesKeysThatChangeTheResult) {
+  for (const auto &[key, value, supported] :
+       {std::tuple("is_causal", json(false), "true"),
+        std::tuple("use_bidirectional_attention", json(true), "false"),
+        std::tuple("final_logit_softcapping", json(30.0), "null"),
+        std::tuple("logit_scale", json(0.5), "1"),
+        std::tuple("residual_multiplier", json(0.22), "1"),
+        std::tuple("num_experts", json(8), "0"),
+        std::tuple("attn_output_gate", json(true), "false"),
+        std::tuple("rope_interleaved", json(true), "false"),
+        std::tuple("hidden_activation", json("gelu"), "\"silu\"")}) {
+    const std::string refused = std::string(key) + " " + value.dump() +
+                                " is not supported; supported is " + supported;
+    EXPECT_EQ(errorWith(qwen3(), key, value), refused);
+    EXPECT_EQ(errorWith(qwen3(), key, nullptr), "");
+    EXPECT_EQ(errorWith(qwen3(), key, json::parse(supported)), "");
+    if (key != std::string_view("attn_output_gate")) {
+      EXPECT_EQ(errorWith(qwen35(), std::string("text_config/") + key, value),
+                "text_config." + refused);
+    }
+  }
+  EXPECT_EQ(errorWith(qwen2(), "is_causal", "no"),
+            "is_causal is \"no\" when true or false is needed");
+  EXPECT_EQ(errorWith(qwen2(), "logit_scale", 1.0), "");
 }
 
-TEST(GenerationConfig, RefusesTypesAndRanges) {
-  TempDir dir;
-  dir.write("config.json", qwen2().dump());
-  const ModelConfig model = readModelConfig(dir.path());
-  const std::string path = dir.string() + "/generation_config.json";
-  const auto error = [&](const std::string &text) {
-    dir.write("generation_config.json", text);
-    return messageOf([&] { readGenerationConfig(dir.path(), model); });
+TEST(Config, RefusesOtherTypesAndCode) {
+  EXPECT_EQ(errorWith(qwen2(), "model_type", "qwen3"),
+            "model_type \"qwen3\" is not supported; supported is \"qwen2\" of "
+            "Qwen2ForCausalLM");
+  EXPECT_EQ(
+      errorWith(qwen2(), "model_type", "qwen2_text"),
+      "model_type \"qwen2_text\" is not supported; supported is \"qwen2\" "
+      "of Qwen2ForCausalLM");
+  EXPECT_EQ(errorWith(qwen35(), "text_config/model_type", "llama"),
+            "text_config.model_type \"llama\" is not supported; supported is "
+            "\"qwen3_5\" of Qwen3_5ForConditionalGeneration");
+  EXPECT_EQ(errorWith(qwen35(), "text_config/model_type", "qwen3_5_text"), "");
+
+  const auto withCode = [](const char *key, const char *name) {
+    return errorWith(qwen2(), "auto_map", {{key, name}});
   };
-  EXPECT_EQ(error("{"), path + " is not JSON");
-  EXPECT_EQ(error("3"), path + " has 3 when a JSON object is needed");
-  const char *const cases[][3] = {
-      {"do_sample", "1", "true or false"},
-      {"temperature", "-0.5", "a number from 0.0 to 1000000.0"},
-      {"temperature", "\"hot\"", "a number from 0.0 to 1000000.0"},
-      {"top_k", "-1", "an integer from 0 to 2147483647"},
-      {"top_k", "20.5", "an integer from 0 to 2147483647"},
-      {"top_p", "1.5", "a number from 0.0 to 1.0"},
-      {"min_p", "-0.1", "a number from 0.0 to 1.0"},
-      {"repetition_penalty", "0", "a number from 1e-06 to 1000000.0"},
-      {"bos_token_id", "151936", "an integer from 0 to 151935"},
-      {"eos_token_id", "\"<|im_end|>\"", "an integer from 0 to 151935"}};
-  for (const auto &[key, value, needed] : cases)
-    EXPECT_EQ(error(std::string("{\"") + key + "\": " + value + "}"),
-              path + ": " + key + " is " + value + " when " + needed +
-                  " is needed");
-  EXPECT_EQ(error(R"({"eos_token_id": [1, 151936]})"),
-            path + ": eos_token_id[1] is 151936 when an integer from 0 to "
-                   "151935 is needed");
+  EXPECT_EQ(withCode("AutoModelForCausalLM", "modeling.DreamModel"),
+            "auto_map.AutoModelForCausalLM \"modeling.DreamModel\" is not "
+            "supported; supported is the class of architectures, "
+            "Qwen2ForCausalLM");
+  EXPECT_EQ(withCode("AutoModel", "a/b--modeling.Qwen2BiModel"),
+            "auto_map.AutoModel \"a/b--modeling.Qwen2BiModel\" is not "
+            "supported; supported is the class of architectures, "
+            "Qwen2ForCausalLM");
+  EXPECT_EQ(withCode("AutoModelForCausalLM", "a/b--modeling.Qwen2ForCausalLM"),
+            "");
+  EXPECT_EQ(withCode("AutoModel", "modeling.Qwen2Model"), "");
+  json config = qwen2();
+  config["auto_map"] = {{"AutoConfig", "c.Config"}, {"AutoOther", "o.Other"}};
+  EXPECT_EQ(read(config).notes,
+            std::vector<std::string>{
+                "unknown keys without effect: auto_map.AutoOther"});
+}
+
+TEST(Config, DocumentsWhatIsKnown) {
+  std::ifstream file(QWEN_SOURCE_DIR "/docs/import.md");
+  std::string text;
+  for (std::string word; file >> word;)
+    text += word + " ";
+  const auto expect = [&](std::string_view what) {
+    EXPECT_NE(text.find(what), text.npos) << what;
+  };
+  for (const KnownNames &names : knownTensors())
+    expect(names.kind);
+  for (const KnownKeys &keys : {knownConfigKeys(), knownGgufKeys("qwen3")}) {
+    for (const KnownNames &names : keys.known)
+      expect(names.kind);
+    for (const FixedKey &fixed : keys.fixed)
+      expect("`" + std::string(fixed.key) + "`");
+  }
 }

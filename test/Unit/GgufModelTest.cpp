@@ -7,6 +7,7 @@
 
 using namespace qwen;
 using namespace qwen::test;
+using nlohmann::json;
 
 //===----------------------------------------------------------------------===//
 // Models
@@ -223,6 +224,78 @@ TEST_F(GgufModel, RefusesKeys) {
             "true");
 }
 
+TEST_F(GgufModel, AccountsForKeys) {
+  GgufBytes file = makeModel();
+  EXPECT_TRUE(open(file)->config().notes.empty());
+  for (const std::string &key :
+       {u32("qwen3.vocab_size", 40), f32("qwen3.logit_scale", 1),
+        f32("qwen3.final_logit_softcapping", 0), u32("qwen3.expert_count", 0),
+        f32("qwen3.rope.scaling.attn_factor", 1), u32("general.new", 1),
+        string("quantize.imatrix.file", "x"), u32("tokenizer.ggml.new", 1)})
+    file.keys.push_back(key);
+  EXPECT_TRUE(open(file)->config().notes.empty());
+  for (const std::string &key :
+       {u32("qwen3.new", 1), u32("clip.new", 1), u32("qwen2.block_count", 1),
+        strings("qwen3.news", {"a"})})
+    file.keys.push_back(key);
+  EXPECT_EQ(open(file)->config().notes,
+            std::vector<std::string>{
+                "unknown keys without effect: clip.new, qwen2.block_count, "
+                "qwen3.new, qwen3.news"});
+
+  for (const auto &[key, value, supported] :
+       {std::tuple("logit_scale", 0.5F, "1"),
+        std::tuple("final_logit_softcapping", 30.0F, "0"),
+        std::tuple("attention.clamp_kqv", 8.0F, "0"),
+        std::tuple("residual_scale", 0.25F, "1"),
+        std::tuple("rope.scaling.attn_factor", 0.5F, "1")}) {
+    const std::string name = std::string("qwen3.") + key;
+    EXPECT_EQ(errorWith("x", f32(name, value)),
+              ": " + name + " " + json(value).dump() +
+                  " is not supported; supported is " + supported);
+  }
+  EXPECT_EQ(errorWith("x", string("qwen3.logit_scale", "1")),
+            ": qwen3.logit_scale is \"1\" when a number is needed");
+}
+
+TEST_F(GgufModel, FindsDraftLayers) {
+  const auto modelOf = [&](uint32_t blocks, uint32_t draft,
+                           const std::vector<std::string> &names) {
+    GgufBytes file = makeModel();
+    replaceKey(file, "qwen3.block_count", u32("qwen3.block_count", blocks));
+    if (draft)
+      file.keys.push_back(u32("qwen3.nextn_predict_layers", draft));
+    file.tensors.resize(1);
+    for (const std::string &name : names)
+      file.tensors.push_back({"blk." + name + ".weight", {64}});
+    return file;
+  };
+  const std::vector<std::string> two = {"0.attn_norm", "1.attn_norm"};
+  std::vector<std::string> three = two;
+  three.insert(three.end(), {"2.attn_norm", "2.nextn.eh_proj"});
+  // Counted or not, and with the key or not.
+  for (const auto &[blocks, draft] : {std::pair(3U, 1U), std::pair(3U, 0U),
+                                      std::pair(2U, 1U), std::pair(2U, 0U)}) {
+    const auto checkpoint = open(modelOf(blocks, draft, three));
+    EXPECT_EQ(checkpoint->config().layers, 2);
+    const StoredTensors &tensors = checkpoint->tensors();
+    EXPECT_TRUE(tensors.find("model.layers.1.input_layernorm.weight"));
+    EXPECT_TRUE(tensors.find("mtp.blk.2.attn_norm.weight"));
+    EXPECT_TRUE(tensors.find("mtp.blk.2.nextn.eh_proj.weight"));
+  }
+  // Counted, but not there.
+  EXPECT_EQ(open(modelOf(3, 1, two))->config().layers, 2);
+  EXPECT_EQ(open(modelOf(2, 1, two))->config().layers, 2);
+  EXPECT_EQ(open(modelOf(3, 0, two))->config().layers, 3);
+
+  EXPECT_EQ(errorOf(modelOf(2, 1, {"0.nextn.eh_proj", "1.attn_norm"})),
+            ": layer 0 is a draft layer, which has nextn tensors, before layer "
+            "1 of the model");
+  EXPECT_EQ(errorOf(modelOf(1, 1, {"0.nextn.eh_proj"})),
+            ": qwen3.block_count is 1 when more than the number of draft "
+            "layers is needed");
+}
+
 TEST_F(GgufModel, RefusesSizesThatDisagree) {
   EXPECT_EQ(errorWith("qwen3.attention.value_length",
                       u32("qwen3.attention.value_length", 64)),
@@ -424,7 +497,7 @@ TEST(GgufTokenizer, Refuses) {
             "\"gpt2\"");
   EXPECT_EQ(errorOf([](auto &keys) { keys.rule = "llama3"; }),
             "f: tokenizer.ggml.pre \"llama3\" is not supported; supported "
-            "are \"qwen2\" and \"qwen35\"");
+            "are \"qwen2\", \"deepseek-r1-qwen\", \"qwen35\"");
   EXPECT_EQ(errorOf([](auto &keys) { keys.kinds.pop_back(); }),
             "f: tokenizer.ggml.token_type has 6 values for 7 tokens when as "
             "many, and at most 16777216, are needed");

@@ -2,6 +2,7 @@
 
 #include "qwen/Import/Models/Import.h"
 
+#include "GgufBytes.h"
 #include "TempDir.h"
 #include "qwen/Dialect/QwenDialect.h"
 
@@ -253,23 +254,166 @@ TEST(GraphBuilder, StatesTheFacts) {
   });
 }
 
+using ByKind = std::map<std::string, std::vector<std::string>, std::less<>>;
+
 TEST(GraphBuilder, ListsUnusedTensors) {
   Model model = qwen3();
   model.config["tie_word_embeddings"] = true;
-  model.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {{8}};
-  model.tensors["model.layers.1.input_layernorm.weight"] = {{64}, "I16"};
+  const std::string frequencies =
+      "model.layers.0.self_attn.rotary_emb.inv_freq";
+  const std::string next = "model.layers.1.input_layernorm.weight";
+  model.tensors[frequencies] = {{8}};
+  model.tensors[next] = {{64}, "I16"};
+  model.tensors["model.visual.a"] = model.tensors["model.visual.b"] = {{1}};
+  model.tensors["mtp.norm.weight"] = {{64}};
+  model.tensors["v_head.summary.weight"] = {{64}};
   TempDir dir;
   model.write(dir);
   mlir::MLIRContext context;
-  const ImportedModel imported = importCheckpoint(dir.path(), context);
-  EXPECT_EQ(
-      imported.unusedTensors,
-      (std::vector<std::string>{"lm_head.weight",
-                                "model.layers.0.self_attn.rotary_emb.inv_freq",
-                                "model.layers.1.input_layernorm.weight"}));
+  const ImportedModel imported =
+      importCheckpoint(dir.path(), context, {"layers.1", "norm"});
+  EXPECT_EQ(imported.unusedTensors,
+            (ByKind{{"draft head", {"mtp.norm.weight"}},
+                    {"ignored", {next}},
+                    {"lm_head of a tied model", {"lm_head.weight"}},
+                    {"rotary buffers", {frequencies}},
+                    {"training state", {"v_head.summary.weight"}},
+                    {"vision", {"model.visual.a", "model.visual.b"}}}));
   imported.module.get().walk([](LmHeadOp head) {
     EXPECT_EQ(head.getWeight(), "model.embed_tokens.weight");
   });
+}
+
+TEST(GraphBuilder, RefusesUnknownTensors) {
+  const std::string layer = "model.layers.0.";
+  for (const std::string &name :
+       {layer + "self_attn.o_proj.bias", layer + "mlp.down_proj.bias",
+        layer + "self_attn.q_proj.bias", layer + "mlp.experts.0.w1.weight",
+        layer + "self_attn.q_proj.lora_A.weight",
+        std::string("model.layers.1.mlp.up_proj.weight"),
+        std::string("lm_head.bias"), std::string("odd")}) {
+    Model model = qwen3();
+    model.tensors[name] = {{64}};
+    EXPECT_EQ(errorOf(model),
+              "DIR/model.safetensors: tensor \"" + name +
+                  "\" is not one of a Qwen3ForCausalLM; --ignore-tensors REGEX "
+                  "compiles the model without them");
+  }
+  Model model = qwen2();
+  model.tensors["a"] = model.tensors["b"] = model.tensors["c"] = {{1}};
+  EXPECT_EQ(errorOf(model),
+            "DIR/model.safetensors: tensor \"a\" is not one of a "
+            "Qwen2ForCausalLM (like 2 more); --ignore-tensors REGEX "
+            "compiles the model without them");
+
+  TempDir dir;
+  model.write(dir);
+  mlir::MLIRContext context;
+  const auto errorWith = [&](const std::vector<std::string> &ignored) {
+    return messageOf([&] { importCheckpoint(dir.path(), context, ignored); });
+  };
+  EXPECT_EQ(errorWith({"a|b", "^c$"}), "");
+  EXPECT_NE(errorWith({"b"}).find("tensor \"a\" is not one"),
+            std::string::npos);
+  EXPECT_EQ(errorWith({"^.$", "d"}), "--ignore-tensors \"d\" matches no tensor "
+                                     "that the model does not use");
+  EXPECT_EQ(errorWith({"("}), "--ignore-tensors \"(\" is not a regular "
+                              "expression: missing ): (");
+}
+
+TEST(GraphBuilder, RefusesUnknownTensorsOfGguf) {
+  GgufBytes file;
+  const std::string a = "qwen3.";
+  file.keys = {string("general.architecture", "qwen3"),
+               u32(a + "block_count", 1),
+               u32(a + "context_length", 256),
+               u32(a + "embedding_length", 64),
+               u32(a + "feed_forward_length", 96),
+               u32(a + "attention.head_count", 2),
+               u32(a + "attention.head_count_kv", 2),
+               u32(a + "attention.key_length", 32),
+               f32(a + "attention.layer_norm_rms_epsilon", 1e-6F),
+               f32(a + "rope.freq_base", 1e6F)};
+  const std::string layer = "blk.0.";
+  file.tensors = {{"token_embd.weight", {64, 40}},
+                  {"output_norm.weight", {64}},
+                  {layer + "attn_norm.weight", {64}},
+                  {layer + "attn_q_norm.weight", {32}},
+                  {layer + "attn_k_norm.weight", {32}},
+                  {layer + "ffn_norm.weight", {64}},
+                  {layer + "ffn_gate.weight", {64, 96}},
+                  {layer + "ffn_up.weight", {64, 96}},
+                  {layer + "ffn_down.weight", {96, 64}}};
+  for (const char *name : {"attn_q", "attn_k", "attn_v", "attn_output"})
+    file.tensors.push_back({layer + name + ".weight", {64, 64}});
+  const TempDir dir;
+  const auto errorWith = [&](const std::string &name, uint64_t outputs = 64) {
+    GgufBytes more = file;
+    more.tensors.push_back({name, {outputs}});
+    dir.write("m.gguf", more.make());
+    mlir::MLIRContext context;
+    return messageOf([&] { importCheckpoint(dir.path() / "m.gguf", context); });
+  };
+  for (const auto &[name, outputs] :
+       {std::pair("rope_freqs.weight", 16), std::pair("output.bias", 40),
+        std::pair("blk.0.attn_q.bias", 64),
+        std::pair("blk.0.attn_qkv.bias", 192),
+        std::pair("blk.0.attn_output.bias", 64),
+        std::pair("blk.0.ffn_down.bias", 64),
+        std::pair("blk.0.attn_q.scale", 1),
+        std::pair("blk.1.attn_norm.weight", 64)}) {
+    const std::string message = errorWith(name, static_cast<uint64_t>(outputs));
+    EXPECT_TRUE(message.find("/m.gguf: tensor \"" + std::string(name) +
+                             "\" is not one of a Qwen3ForCausalLM") !=
+                message.npos)
+        << message;
+  }
+  EXPECT_EQ(errorWith("blk.1.nextn.eh_proj.weight"), "");
+}
+
+TEST(GraphBuilder, RefusesQuantizedTensors) {
+  for (const char *key :
+       {"quantization_config", "compression_config", "quantization"}) {
+    Model model = qwen3();
+    model.config[key] = {{"quant_method", "fp8"}};
+    model.tensors["model.visual.position_ids"] = {{1}, "I16"};
+    TempDir dir;
+    model.write(dir);
+    mlir::MLIRContext context;
+    EXPECT_EQ(importCheckpoint(dir.path(), context).checkpoint->config().notes,
+              std::vector<std::string>{dir.string() + "/config.json: " + key +
+                                       " has no effect: all tensors are "
+                                       "floats"});
+
+    // Scales beside floats are unknown tensors.
+    model.tensors["model.layers.0.mlp.up_proj.weight_scale"] = {{1}};
+    EXPECT_NE(errorOf(model).find("up_proj.weight_scale\" is not one of"),
+              std::string::npos);
+    model.tensors["model.layers.0.mlp.up_proj.weight"].dtype = "I16";
+    EXPECT_EQ(errorOf(model),
+              std::string("DIR/config.json: ") + key +
+                  " is not supported; the weights of the original model, in "
+                  "F32, F16 or BF16, are needed: tensor "
+                  "\"model.layers.0.mlp.up_proj.weight\" has dtype I16");
+  }
+}
+
+TEST(GraphBuilder, TakesPublishedNames) {
+  for (const char *prefix : {"model.language_model.", "language_model.model.",
+                             "language_model.", ""}) {
+    Model model = qwen3();
+    for (const auto &[name, tensor] : qwen3().tensors)
+      if (name.starts_with("model.")) {
+        model.tensors.erase(name);
+        model.tensors[prefix + name.substr(6)] = tensor;
+      }
+    EXPECT_EQ(errorOf(model), "") << prefix;
+    const std::string up = std::string(prefix) + "layers.0.mlp.up_proj.weight";
+    model.tensors.erase(up);
+    EXPECT_EQ(errorOf(model),
+              "DIR has no tensor \"" + up +
+                  "\", which its configuration demands with shape [96, 64]");
+  }
 }
 
 TEST(GraphBuilder, RefusesMissingTensors) {

@@ -41,7 +41,8 @@ inline nlohmann::json qwen3() {
 inline nlohmann::json qwen35() {
   nlohmann::json text = qwen3();
   text.erase("architectures");
-  text.update({{"num_hidden_layers", 6},
+  text.update({{"model_type", "qwen3_5_text"},
+               {"num_hidden_layers", 6},
                {"layer_types",
                 {"linear_attention", "linear_attention", "full_attention",
                  "linear_attention", "linear_attention", "full_attention"}},

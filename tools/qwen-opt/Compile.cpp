@@ -50,6 +50,7 @@ struct Options {
   std::string target = "native";
   std::string weights;
   std::vector<std::string> tensorWeights;
+  std::vector<std::string> ignoredTensors;
   std::string kv;
   std::string emit;
   std::optional<int64_t> context;
@@ -221,6 +222,16 @@ static void printConversions(llvm::ArrayRef<Conversion> conversions,
   }
 }
 
+/// The first of `names`, and how many there are.
+static std::string shortList(llvm::ArrayRef<std::string> names) {
+  constexpr size_t kShown = 3;
+  std::string list = printable(
+      llvm::join(names.take_front(std::min(kShown, names.size())), ", "));
+  if (names.size() > kShown)
+    list += " and " + std::to_string(names.size() - kShown) + " more";
+  return list;
+}
+
 static void printSummary(const Options &options, const ImportedModel &model,
                          llvm::ArrayRef<TargetCode> codes,
                          const ArtifactSummary &summary,
@@ -256,9 +267,10 @@ static void printSummary(const Options &options, const ImportedModel &model,
     out << "  " << format << ": " << tensors.first << " tensors, "
         << withUnit(tensors.second) << '\n';
   printConversions(summary.conversions, out);
-  if (!model.unusedTensors.empty())
-    out << "  not used: " << printable(llvm::join(model.unusedTensors, ", "))
-        << '\n';
+  for (const std::string &note : model.checkpoint->config().notes)
+    out << "  " << note << '\n';
+  for (const auto &[kind, names] : model.unusedTensors)
+    out << "  not used, " << kind << ": " << shortList(names) << '\n';
   out << "  file: " << summary.fileBytes << " bytes (code "
       << withUnit(summary.codeBytes) << ", weights "
       << withUnit(summary.weightBytes) << ")\n"
@@ -410,7 +422,8 @@ static void compile(Options options) {
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   context.loadAllAvailableDialects();
 
-  ImportedModel model = importCheckpoint(options.checkpoint, context);
+  ImportedModel model =
+      importCheckpoint(options.checkpoint, context, options.ignoredTensors);
   options.setWeights(*model.module);
   const ModelConfig &config = model.checkpoint->config();
   const int64_t positions = options.context.value_or(config.maxPosition);
@@ -491,6 +504,12 @@ int qwen::compileMain(int argc, char **argv) {
          "format of the matrices whose names match a regular expression "
          "(RE2); repeatable, the last match wins")
       ->type_name("REGEX=FORMAT")
+      ->allow_extra_args(false);
+  app.add_option("--ignore-tensors", options.ignoredTensors,
+                 "compile without the tensors that the model does not know "
+                 "and whose names in the file match a regular expression "
+                 "(RE2); repeatable")
+      ->type_name("REGEX")
       ->allow_extra_args(false);
   app.add_option("--kv", options.kv,
                  "format of the KV cache; default is f32 with f32 weights, "

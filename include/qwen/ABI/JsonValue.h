@@ -15,7 +15,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace qwen {
@@ -44,6 +46,9 @@ struct JsonSource {
   std::string prefix;
   /// Begins an error about a missing key: "FILE".
   std::string owner;
+  /// If there is one, it gets the name of each key that find, findValue and at
+  /// look for.
+  std::set<std::string, std::less<>> *read = nullptr;
 };
 
 /// A value with the key that names it in errors: "targets[0].name". All
@@ -65,6 +70,15 @@ public:
 
   bool isNull() const { return value.is_null(); }
   bool isArray() const { return value.is_array(); }
+  bool isObject() const { return value.is_object(); }
+  bool is(const nlohmann::json &other) const { return value == other; }
+  /// Whether `other` is of the same kind; numbers are of one.
+  bool isOfKind(const nlohmann::json &other) const {
+    return value.type() == other.type() ||
+           (value.is_number() && other.is_number());
+  }
+  /// The key that errors name.
+  const std::string &name() const { return key; }
 
   int64_t integer(int64_t least, int64_t most) const;
   /// An integer that `divisor` divides.
@@ -81,13 +95,18 @@ public:
   std::optional<JsonValue> findValue(const char *inner) const;
   JsonValue at(const char *inner) const;
 
+  /// The keys that nobody looked for, with their values: those of this object,
+  /// and those of an inner object where somebody looked for another one. The
+  /// source must have a list of read keys.
+  std::vector<std::pair<std::string, JsonValue>> unread() const;
+
 private:
   JsonValue(const nlohmann::json &value, std::string key,
             const JsonSource &source)
       : value(value), key(std::move(key)), source(source) {}
 
   /// The name of the key `inner` in errors.
-  std::string keyOf(const char *inner) const {
+  std::string keyOf(const std::string &inner) const {
     return key.empty() ? inner : key + "." + inner;
   }
 

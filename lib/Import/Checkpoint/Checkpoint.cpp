@@ -5,7 +5,11 @@
 #include "Qwen1.h"
 
 #include "qwen/Import/Checkpoint/Gguf.h"
+#include "qwen/Import/Checkpoint/Known.h"
 #include "qwen/Import/Checkpoint/Safetensors.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/Text.h"
 
 using namespace qwen;
 namespace fs = std::filesystem;
@@ -14,19 +18,18 @@ namespace {
 /// A Hugging Face folder.
 class FolderCheckpoint final : public Checkpoint {
 public:
-  FolderCheckpoint(const fs::path &dir, const ModelConfig &model)
+  FolderCheckpoint(const fs::path &dir, const ModelConfig &model,
+                   StoredTensors tensors)
       : Checkpoint(dir, model, readGenerationConfig(dir, model),
-                   openTensors(dir, model)) {}
+                   std::move(tensors)) {}
 
   std::string ownName(std::string_view name) const override {
     if (const StoredTensor *tensor = tensors().find(name))
       return tensor->name;
     if (config().architecture == Architecture::Qwen1)
       return qwen1Name(name);
-    constexpr std::string_view kModel = "model.";
     return name.starts_with(kModel)
-               ? std::string(prefixOf(config())) +
-                     std::string(name.substr(kModel.size()))
+               ? prefix() + std::string(name.substr(kModel.size()))
                : std::string(name);
   }
 
@@ -35,21 +38,45 @@ public:
   }
 
 private:
-  static StoredTensors openTensors(const fs::path &dir,
-                                   const ModelConfig &model) {
-    StoredTensors tensors = openSafetensors(dir, prefixOf(model));
-    return model.architecture == Architecture::Qwen1
-               ? nameAsQwen2(std::move(tensors))
-               : std::move(tensors);
-  }
+  static constexpr std::string_view kModel = "model.";
 
   /// What the names of the text model's tensors begin with.
-  static std::string_view prefixOf(const ModelConfig &model) {
-    return infoOf(model.architecture).hasTextConfig ? "model.language_model."
-                                                    : "model.";
+  std::string prefix() const {
+    const auto &all = tensors().tensors();
+    const auto layer = all.lower_bound("model.layers.");
+    if (layer == all.end() || !layer->first.starts_with("model.layers."))
+      return std::string(kModel);
+    const size_t rest = layer->first.size() - kModel.size();
+    const std::string &own = layer->second.name;
+    return own.substr(0, own.size() - std::min(rest, own.size()));
   }
 };
 } // namespace
+
+/// Throws Error if a tensor is quantized, as the configuration says. Otherwise
+/// adds a note.
+static void checkQuantization(const StoredTensors &tensors,
+                              ModelConfig &model) {
+  if (model.quantization.empty())
+    return;
+  for (const auto &[name, tensor] : tensors.tensors())
+    if (!tensor.type && !knownTensorKind(name))
+      throw Error(model.quantization +
+                  " is not supported; the weights of the original model, in "
+                  "F32, F16 or BF16, are needed: tensor " +
+                  quote(tensor.name) + " has dtype " + tensor.typeName);
+  model.notes.push_back(printable(model.quantization) +
+                        " has no effect: all tensors are floats");
+}
+
+static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir) {
+  ModelConfig model = readModelConfig(dir);
+  StoredTensors tensors = openSafetensors(dir);
+  checkQuantization(tensors, model);
+  if (model.architecture == Architecture::Qwen1)
+    tensors = nameAsQwen2(std::move(tensors));
+  return std::make_unique<FolderCheckpoint>(dir, model, std::move(tensors));
+}
 
 static bool isGguf(const fs::path &path) {
   std::error_code ignored;
@@ -59,7 +86,7 @@ static bool isGguf(const fs::path &path) {
 std::unique_ptr<Checkpoint> qwen::openCheckpoint(const fs::path &path) {
   if (isGguf(path))
     return openGguf(path);
-  return std::make_unique<FolderCheckpoint>(path, readModelConfig(path));
+  return openFolder(path);
 }
 
 std::string qwen::checkpointName(const fs::path &path) {

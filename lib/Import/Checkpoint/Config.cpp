@@ -4,6 +4,7 @@
 
 #include "Qwen1.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"
+#include "qwen/Import/Checkpoint/Known.h"
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/Error.h"
@@ -41,10 +42,47 @@ static Architecture parseArchitecture(const JsonValue &root) {
   names[0].refuse(supported);
 }
 
-/// Rejects a `key` that is true.
-static void refuseTrue(const JsonValue &root, const char *key) {
-  if (const auto found = root.findValue(key); found && found->boolean())
-    found->refuse("supported is false");
+/// Rejects another model_type than the one of the architecture. That of a text
+/// model inside a model with vision has an ending.
+static void checkModelType(const JsonValue &object,
+                           const ArchitectureInfo &info) {
+  const auto type = object.findValue("model_type");
+  if (!type || type->string() == info.modelType ||
+      (info.hasAxes && type->string() == std::string(info.modelType) + "_text"))
+    return;
+  type->refuse("supported is " + quote(std::string(info.modelType)) + " of " +
+               std::string(info.name));
+}
+
+/// `name` without what tells models with and without a head apart.
+static std::string_view stemOf(std::string_view name) {
+  for (std::string_view ending :
+       {"ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "Model"})
+    if (name.ends_with(ending))
+      return name.substr(0, name.size() - ending.size());
+  return name;
+}
+
+/// Rejects code of the checkpoint that computes another model. A class of the
+/// same name as ours is taken for ours.
+static void checkCode(const JsonValue &root, const ArchitectureInfo &info) {
+  const auto code = root.findValue("auto_map");
+  if (!code)
+    return;
+  for (const char *key :
+       {"AutoModel", "AutoModelForCausalLM", "AutoModelForImageTextToText",
+        "AutoModelForVision2Seq"}) {
+    const auto found = code->findValue(key);
+    if (!found)
+      continue;
+    // "REPOSITORY--FILE.CLASS", where the repository is optional.
+    const std::string_view path = found->string();
+    const std::string_view name = path.substr(path.rfind('.') + 1);
+    if (name != info.name && (key != std::string_view("AutoModel") ||
+                              stemOf(name) != stemOf(info.name)))
+      found->refuse("supported is the class of architectures, " +
+                    std::string(info.name));
+  }
 }
 
 /// Reads the part of each head that is rotated, where `object` has it. Kernels
@@ -146,25 +184,16 @@ static void parseRope(const JsonValue &root, ModelConfig &model) {
     other->fail(json(model.ropeTheta).dump() + ", as in rope_parameters,");
 }
 
-/// Rejects features that would change the model but not its sizes.
-static void refuseUnsupported(const JsonValue &root, const ModelConfig &model) {
-  if (const auto act = root.find("hidden_act"); act && act->string() != "silu")
-    act->refuse("supported is \"silu\"");
-  refuseTrue(root, "use_sliding_window");
-  if (const auto chunks = root.findValue("dual_chunk_attention_config"))
-    chunks->refuse("supported is null");
-  // Qwen2 has biases regardless of this key.
-  if (!infoOf(model.architecture).hasBiases)
-    refuseTrue(root, "attention_bias");
-}
-
-static void refuseQuantized(const JsonValue &root) {
-  // The second is the older name of compressed-tensors.
-  for (const char *key : {"quantization_config", "compression_config"})
-    if (const auto found = root.findValue(key))
-      found->error(
-          "is not supported; the weights of the original model, in F32, "
-          "F16 or BF16, are needed");
+/// Finds what says that weights are quantized. Only the tensors tell whether
+/// they are.
+static void findQuantization(const JsonValue &root, const std::string &path,
+                             ModelConfig &model) {
+  // The second is the older name of compressed-tensors, the third that of MLX.
+  for (const char *key :
+       {"quantization_config", "compression_config", "quantization"})
+    if (const auto found = root.findValue(key);
+        found && model.quantization.empty())
+      model.quantization = path + ": " + found->name();
 }
 
 /// Reads which layers have linear attention.
@@ -277,6 +306,49 @@ static void parseSizes(const JsonValue &root, const std::string &path,
   checkSizes(path, model);
 }
 
+/// Reads a model of any architecture but Qwen 1. `root` has its keys, and
+/// `whole` those of the file.
+static void parseModel(const JsonValue &whole, const JsonValue &root,
+                       const std::string &path, ModelConfig &model) {
+  parseSizes(root, path, model);
+  // Qwen2 has biases regardless of this key.
+  if (infoOf(model.architecture).hasBiases)
+    root.find("attention_bias");
+  parseLayerTypes(root, model);
+  if (infoOf(model.architecture).isHybrid)
+    parseHybrid(root, model);
+  parseRope(root, model);
+  model.rmsNormEps = root.at("rms_norm_eps").number(1e-30, 1);
+  const auto outer = whole.findValue("tie_word_embeddings");
+  const auto inner = root.findValue("tie_word_embeddings");
+  const auto &tied = outer ? outer : inner;
+  model.tied = tied && tied->boolean();
+}
+
+/// Adds a note about keys of `config` that nobody read. Beside text_config,
+/// older libraries write its keys a second time.
+static void noteUnread(const json &config, const JsonValue &whole,
+                       ModelConfig &model) {
+  std::vector<std::string> unknown = unknownKeys(whole, knownConfigKeys());
+  const auto text = config.find("text_config");
+  if (text != config.end() && text->is_object())
+    std::erase_if(unknown, [&](const std::string &name) {
+      return text->contains(name) && config.contains(name) &&
+             text->at(name) == config.at(name);
+    });
+  noteUnknownKeys(unknown, model);
+}
+
+void qwen::noteUnknownKeys(const std::vector<std::string> &names,
+                           ModelConfig &model) {
+  if (names.empty())
+    return;
+  std::string line;
+  for (const std::string &name : names)
+    line += (line.empty() ? "" : ", ") + name;
+  model.notes.push_back("unknown keys without effect: " + printable(line));
+}
+
 ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   requireDirectory(dir);
   const std::string path = (dir / "config.json").string();
@@ -284,28 +356,26 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   if (!config)
     throw Error(dir.string() + " has no config.json: the folder of a Hugging "
                                "Face checkpoint is needed");
-  const JsonSource source = sourceOf(path);
+  JsonSource source = sourceOf(path);
+  std::set<std::string, std::less<>> read;
+  source.read = &read;
   const JsonValue whole(*config, source);
   ModelConfig model;
   model.architecture = parseArchitecture(whole);
   const ArchitectureInfo &info = infoOf(model.architecture);
-  refuseQuantized(whole);
-  const JsonValue root = info.hasTextConfig ? whole.at("text_config") : whole;
-  refuseQuantized(root);
-  if (model.architecture == Architecture::Qwen1) {
-    parseQwen1Config(root, path, model);
-    return model;
+  const auto text =
+      info.hasVision ? whole.findValue("text_config") : std::nullopt;
+  const JsonValue &root = text ? *text : whole;
+  for (const JsonValue &object : {whole, root}) {
+    checkModelType(object, info);
+    checkCode(object, info);
+    findQuantization(object, path, model);
   }
-  parseSizes(root, path, model);
-  refuseUnsupported(root, model);
-  parseLayerTypes(root, model);
-  if (info.isHybrid)
-    parseHybrid(root, model);
-  parseRope(root, model);
-  model.rmsNormEps = root.at("rms_norm_eps").number(1e-30, 1);
-  const auto outer = whole.findValue("tie_word_embeddings");
-  const auto tied = outer ? outer : root.findValue("tie_word_embeddings");
-  model.tied = tied && tied->boolean();
+  if (model.architecture == Architecture::Qwen1)
+    parseQwen1Config(root, path, model);
+  else
+    parseModel(whole, root, path, model);
+  noteUnread(*config, whole, model);
   return model;
 }
 

@@ -3,6 +3,7 @@
 #include "qwen/Import/Checkpoint/Gguf.h"
 
 #include "ModuleNames.h"
+#include "qwen/Import/Checkpoint/Known.h"
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/Error.h"
@@ -12,6 +13,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <set>
 
 using namespace qwen;
 namespace fs = std::filesystem;
@@ -62,7 +65,43 @@ static ModuleNames namesOf(const ModelConfig &model) {
                                               : all.subspan(kHybridModules)};
 }
 
+/// The number of the layer that the tensor `name` of a file belongs to, or
+/// nullopt.
+static std::optional<int64_t> layerOf(std::string_view name) {
+  constexpr std::string_view kLayer = "blk.";
+  int64_t layer = 0;
+  const char *end = name.data() + name.size();
+  if (!name.starts_with(kLayer))
+    return std::nullopt;
+  const auto [dot, error] =
+      std::from_chars(name.data() + kLayer.size(), end, layer);
+  if (error != std::errc() || dot == end || *dot != '.' || layer < 0)
+    return std::nullopt;
+  return layer;
+}
+
 namespace {
+/// The layers that have tensors in files, by number.
+struct FileLayers {
+  explicit FileLayers(std::span<const StoredTensor> tensors) {
+    for (const StoredTensor &tensor : tensors)
+      if (const auto layer = layerOf(tensor.name)) {
+        all.insert(*layer);
+        if (tensor.name.find(".nextn.") != tensor.name.npos)
+          drafts.insert(*layer);
+      }
+  }
+
+  bool isDraft(const StoredTensor &tensor) const {
+    const auto layer = layerOf(tensor.name);
+    return layer && drafts.contains(*layer);
+  }
+
+  std::set<int64_t> all;
+  /// Those that only a draft head runs.
+  std::set<int64_t> drafts;
+};
+
 /// Adds the tensors of files under the names of the model.
 class TensorAdder {
 public:
@@ -70,6 +109,11 @@ public:
       : names(namesOf(model)), tensors(tensors) {}
 
   void add(const StoredTensor &tensor) { add(tensor.name, tensor); }
+
+  /// Adds a tensor of a draft layer.
+  void addDraft(const StoredTensor &tensor) {
+    addAs(std::string(kDraftPrefix) + tensor.name, tensor);
+  }
 
   /// Adds the parts of tensors that hold q, k and v, which have these numbers
   /// of outputs.
@@ -105,8 +149,10 @@ private:
 
   /// Adds a tensor that has the name `own` in files.
   void add(std::string_view own, const StoredTensor &tensor) {
-    if (!tensors.add(names.rename(own, &ModuleName::own, &ModuleName::model),
-                     tensor))
+    addAs(names.rename(own, &ModuleName::own, &ModuleName::model), tensor);
+  }
+  void addAs(std::string name, const StoredTensor &tensor) {
+    if (!tensors.add(std::move(name), tensor))
       throw Error(nameOf(tensor) + " is there twice");
   }
 
@@ -124,10 +170,16 @@ namespace {
 class ConfigReader {
 public:
   ConfigReader(const GgufFile &gguf, const std::string &path)
-      : path(path), source{path + ": ", path}, root(gguf.values, source) {}
+      : path(path), source{path + ": ", path, &read},
+        root(gguf.values, source) {}
 
   /// Reads all but what the tensors say: vocabSize and tied.
-  ModelConfig readModel();
+  ModelConfig readModel(const FileLayers &layers);
+  /// Adds a note about keys that nobody read.
+  void noteUnknown(ModelConfig &model) {
+    const std::string_view name = infoOf(architecture).ggufName;
+    noteUnknownKeys(unknownKeys(root, knownGgufKeys(name)), model);
+  }
   GenerationConfig readGeneration(const GgufFile &gguf, int64_t vocabSize);
 
 private:
@@ -144,9 +196,11 @@ private:
   void readRope(ModelConfig &model);
   void readYarn(ModelConfig &model);
   void readHybrid(ModelConfig &model);
-  void refuseUnsupported();
+  int64_t readLayers(const FileLayers &layers);
 
   const std::string &path;
+  /// The names of the keys that were read.
+  std::set<std::string, std::less<>> read;
   const JsonSource source;
   const JsonValue root;
   Architecture architecture = {};
@@ -208,18 +262,14 @@ void ConfigReader::readRope(ModelConfig &model) {
     return readYarn(model);
   if (type && type->string() != "none")
     type->refuse("supported are \"none\" and \"yarn\"");
-  for (const char *key : {"rope.scaling.factor", "rope.scale_linear"})
-    if (const auto factor = find(key); factor && !type &&
-                                       factor->number(0, 1e9) != 0 &&
-                                       factor->number(0, 1e9) != 1)
-      factor->refuse("supported is 1");
+  // The type says that nothing is scaled, whatever the factor.
+  if (type)
+    find("rope.scaling.factor");
 }
 
 /// Reads the sizes of linear attention. The tensors say which layers have it.
 void ConfigReader::readHybrid(ModelConfig &model) {
   model.isConverted = true;
-  if (const auto draft = find("nextn_predict_layers"))
-    model.layers -= draft->integer(0, model.layers - 1);
   at("ssm.conv_kernel").integer(kConvolutionTaps, kConvolutionTaps);
   const JsonValue heads = at("ssm.time_step_rank");
   DeltaRuleShape &shape = model.deltaRule;
@@ -237,22 +287,35 @@ void ConfigReader::readHybrid(ModelConfig &model) {
     at("attention.key_length").fail("a multiple of " + std::to_string(kGroup));
 }
 
-/// Rejects features that would change the model but not its sizes.
-void ConfigReader::refuseUnsupported() {
-  for (const char *key : {"expert_count", "attention.sliding_window"})
-    if (const auto found = find(key); found && found->integer(0, INT32_MAX) > 0)
-      found->refuse("supported is 0");
-  if (const auto causal = find("attention.causal");
-      causal && !causal->boolean())
-    causal->refuse("supported is true");
+/// Reads the number of the model's layers. Draft layers have the last numbers.
+/// block_count may count them or not, and the file may have none of their
+/// tensors.
+int64_t ConfigReader::readLayers(const FileLayers &layers) {
+  const JsonValue blocks = at("block_count");
+  int64_t count = blocks.integer(1, kMaxModelCount);
+  const auto declared = find("nextn_predict_layers");
+  int64_t absent = declared ? declared->integer(0, kMaxModelCount) : 0;
+  absent -= std::ssize(layers.drafts);
+  const auto has = [&](const std::set<int64_t> &set) {
+    return set.contains(count - 1);
+  };
+  for (; has(layers.drafts) || (absent > 0 && !has(layers.all)); --count)
+    absent -= has(layers.drafts) ? 0 : 1;
+  if (count < 1)
+    blocks.fail("more than the number of draft layers");
+  if (!layers.drafts.empty() && *layers.drafts.begin() < count)
+    throw Error(path + ": layer " + std::to_string(*layers.drafts.begin()) +
+                " is a draft layer, which has nextn tensors, before layer " +
+                std::to_string(count - 1) + " of the model");
+  return count;
 }
 
-ModelConfig ConfigReader::readModel() {
+ModelConfig ConfigReader::readModel(const FileLayers &layers) {
   readArchitecture();
   ModelConfig model = {};
   model.architecture = architecture;
   model.hiddenSize = at("embedding_length").integer(1, kMaxModelWidth);
-  model.layers = at("block_count").integer(1, kMaxModelCount);
+  model.layers = readLayers(layers);
   const JsonValue heads = at("attention.head_count");
   model.heads = heads.integer(1, kMaxModelCount);
   model.kvHeads = at("attention.head_count_kv").integer(1, kMaxModelCount);
@@ -276,7 +339,6 @@ ModelConfig ConfigReader::readModel() {
   model.rmsNormEps = at("attention.layer_norm_rms_epsilon").number(1e-30, 1);
   if (infoOf(architecture).isHybrid)
     readHybrid(model);
-  refuseUnsupported();
   return model;
 }
 
@@ -409,13 +471,16 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
   addSplitFiles(tensors, file, gguf);
 
   ConfigReader reader(gguf, where);
-  ModelConfig model = reader.readModel();
+  const FileLayers layers(gguf.tensors);
+  ModelConfig model = reader.readModel(layers);
   const bool isHybrid = infoOf(model.architecture).isHybrid;
   TensorAdder adder(model, tensors);
   std::vector<StoredTensor> fused;
   for (const StoredTensor &tensor : gguf.tensors)
-    if (!isHybrid &&
-        tensor.name.find("." + std::string(kFused) + ".") != tensor.name.npos)
+    if (layers.isDraft(tensor))
+      adder.addDraft(tensor);
+    else if (!isHybrid && tensor.name.find("." + std::string(kFused) + ".") !=
+                              tensor.name.npos)
       fused.push_back(tensor);
     else
       adder.add(tensor);
@@ -436,6 +501,7 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
                 std::to_string(model.vocabSize) + " outputs");
   model.tied = !tensors.find("lm_head.weight");
   GenerationConfig generation = reader.readGeneration(gguf, model.vocabSize);
+  reader.noteUnknown(model);
   return std::make_unique<GgufCheckpoint>(path, model, std::move(generation),
                                           std::move(tensors), std::move(gguf));
 }

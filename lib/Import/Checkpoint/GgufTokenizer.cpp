@@ -11,9 +11,29 @@
 
 using namespace qwen;
 
-/// Values of tokenizer.ggml.pre that split text by Qwen's regular expressions.
-static constexpr std::string_view kWordRules[] = {"qwen2", "deepseek-r1-qwen",
-                                                  "qwen35"};
+namespace {
+/// A value of tokenizer.ggml.pre that splits text by one of Qwen's regular
+/// expressions.
+struct WordRule {
+  std::string_view name;
+  bool marksJoinLetters;
+};
+} // namespace
+
+static constexpr WordRule kWordRules[] = {
+    {"qwen2", false}, {"deepseek-r1-qwen", false}, {"qwen35", true}};
+
+/// The rule that `value` names.
+static const WordRule &findWordRule(const JsonValue &value) {
+  const auto *rule =
+      std::ranges::find(kWordRules, value.string(), &WordRule::name);
+  if (rule != std::end(kWordRules))
+    return *rule;
+  std::string supported = "supported are";
+  for (const WordRule &known : kWordRules)
+    supported += (&known == kWordRules ? " " : ", ") + quote(known.name);
+  value.refuse(supported);
+}
 
 namespace {
 /// Values of tokenizer.ggml.token_type.
@@ -95,11 +115,9 @@ qwen::readGgufTokenizer(const GgufFile &gguf,
   if (model->string() != "gpt2")
     model->refuse("supported is \"gpt2\"");
   const JsonValue words = root.at("tokenizer.ggml.pre");
-  if (std::ranges::find(kWordRules, words.string()) == std::end(kWordRules))
-    words.refuse("supported are \"qwen2\" and \"qwen35\"");
 
   CheckpointTokenizer result;
-  result.marksJoinLetters = words.string() == "qwen35";
+  result.marksJoinLetters = findWordRule(words).marksJoinLetters;
   result.checkpoint = result.vocabFile = result.mergesFile =
       result.chatTemplateFile = file;
   addTokens(gguf, path, result);

@@ -15,36 +15,12 @@ using namespace qwen;
 // config.json
 //===----------------------------------------------------------------------===//
 
-/// Rejects a `key` that would make it another model.
-static void requireFlag(const JsonValue &root, const char *key, bool needed) {
-  if (const auto found = root.findValue(key);
-      found && found->boolean() != needed)
-    found->refuse(needed ? "supported is true" : "supported is false");
-}
-
-static void refuseUnsupported(const JsonValue &root) {
-  for (const auto &[key, needed] :
-       {std::pair("no_bias", true), std::pair("scale_attn_weights", true),
-        std::pair("apply_residual_connection_post_layernorm", false),
-        std::pair("use_cache_quantization", false)})
-    requireFlag(root, key, needed);
-  for (const auto &[key, needed] :
-       {std::pair("activation", "swiglu"), std::pair("pos_emb", "rotary")})
-    if (const auto found = root.findValue(key);
-        found && found->string() != needed)
-      found->refuse("supported is \"" + std::string(needed) + "\"");
-  if (const auto part = root.findValue("rotary_pct");
-      part && part->number(0, 1) != 1)
-    part->refuse("supported is 1");
-}
-
 void qwen::parseQwen1Config(const JsonValue &root, const std::string &path,
                             ModelConfig &model) {
   // The first checkpoints have the names of GPT-2.
   const auto at = [&](const char *key, const char *old) {
     return root.at(!root.find(key) && root.find(old) ? old : key);
   };
-  refuseUnsupported(root);
   model.vocabSize = root.at("vocab_size").integer(1, INT32_MAX);
   model.hiddenSize = at("hidden_size", "n_embd").integer(1, kMaxModelWidth);
   model.layers = at("num_hidden_layers", "n_layer").integer(1, kMaxModelCount);
@@ -66,10 +42,11 @@ void qwen::parseQwen1Config(const JsonValue &root, const std::string &path,
     const auto found = root.findValue(key);
     return !found || found->boolean();
   };
-  const bool isBounded = flag("use_dynamic_ntk") || flag("use_logn_attn");
-  model.maxPosition = (isBounded ? root.at("seq_length")
-                                 : at("max_position_embeddings", "n_positions"))
-                          .integer(1, kMaxModelPosition);
+  const bool hasNtk = flag("use_dynamic_ntk"), hasLogn = flag("use_logn_attn");
+  model.maxPosition =
+      (hasNtk || hasLogn ? root.at("seq_length")
+                         : at("max_position_embeddings", "n_positions"))
+          .integer(1, kMaxModelPosition);
 }
 
 //===----------------------------------------------------------------------===//

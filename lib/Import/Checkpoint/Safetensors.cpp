@@ -215,21 +215,37 @@ static std::map<std::string, std::string> parseIndex(const json &index,
   return fileOf;
 }
 
-/// Whether a base model, without a head, has a tensor of this name.
-static bool isOfBaseModel(std::string_view name) {
-  return name.starts_with("embed_tokens.") || name.starts_with("layers.") ||
-         name.starts_with("norm.");
+namespace {
+/// What the names of tensors begin with in a folder and in the model.
+struct Prefix {
+  std::string_view own;
+  std::string_view model;
+};
+} // namespace
+
+/// The text model inside a model with vision, of all versions of transformers,
+/// and base models, without a head. The first row counts.
+static constexpr Prefix kPrefixes[] = {
+    {"model.language_model.", "model."},
+    {"language_model.model.", "model."},
+    {"language_model.lm_head.", "lm_head."},
+    {"language_model.", "model."},
+    {"embed_tokens.", "model.embed_tokens."},
+    {"layers.", "model.layers."},
+    {"norm.", "model.norm."},
+};
+
+/// The name in the model of the tensor `name` of a folder.
+static std::string modelName(const std::string &name) {
+  for (const auto &[own, model] : kPrefixes)
+    if (name.starts_with(own))
+      return std::string(model) + name.substr(own.size());
+  return name;
 }
 
-StoredTensors qwen::openSafetensors(const std::filesystem::path &dir,
-                                    std::string_view prefix) {
+StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
   requireDirectory(dir);
   StoredTensors tensors(dir);
-  const auto modelName = [&](const std::string &name) {
-    if (name.starts_with(prefix))
-      return "model." + name.substr(prefix.size());
-    return isOfBaseModel(name) ? "model." + name : name;
-  };
   const auto add = [&](const StoredTensor &tensor, const std::string &path) {
     if (!tensors.add(modelName(tensor.name), tensor))
       throw Error(path + ": tensor " + quote(tensor.name) +

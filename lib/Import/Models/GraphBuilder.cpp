@@ -2,6 +2,8 @@
 
 #include "qwen/Import/Models/Import.h"
 
+#include "UnusedTensors.h"
+
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/Text.h"
 #include "qwen/Dialect/QwenDialect.h"
@@ -373,15 +375,16 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   return std::move(module);
 }
 
-ImportedModel qwen::importCheckpoint(const std::filesystem::path &path,
-                                     MLIRContext &context) {
+ImportedModel
+qwen::importCheckpoint(const std::filesystem::path &path, MLIRContext &context,
+                       const std::vector<std::string> &ignoredTensors) {
   context.loadDialect<QwenDialect, func::FuncDialect>();
   std::unique_ptr<Checkpoint> checkpoint = openCheckpoint(path);
   GraphBuilder graph(*checkpoint, context);
   OwningOpRef<ModuleOp> module = graph.build();
-  std::vector<std::string> unused;
+  UnusedTensors unused(*checkpoint, ignoredTensors);
   for (const auto &[name, tensor] : checkpoint->tensors().tensors())
     if (!graph.uses(name))
-      unused.push_back(tensor.name);
-  return {std::move(module), std::move(checkpoint), std::move(unused)};
+      unused.add(name, tensor);
+  return {std::move(module), std::move(checkpoint), unused.finish()};
 }

@@ -37,6 +37,8 @@ enum class Architecture : uint8_t {
 struct ArchitectureInfo {
   /// The name in config.json.
   std::string_view name;
+  /// model_type in config.json.
+  std::string_view modelType;
   /// The name in GGUF files.
   std::string_view ggufName;
   /// Whether q, k and v have biases.
@@ -48,30 +50,32 @@ struct ArchitectureInfo {
   bool isHybrid = false;
   /// Whether positions may have three axes ("mrope"), which are equal in texts.
   bool hasAxes = false;
-  /// Whether text_config has the keys of the model, and the names of its
-  /// tensors begin with "model.language_model.".
-  bool hasTextConfig = false;
+  /// Whether it has vision beside the text model, whose keys may be in
+  /// text_config.
+  bool hasVision = false;
   /// What users call it, if that is something else.
   std::string_view models = "";
 };
 inline constexpr ArchitectureInfo kArchitectures[] = {
-    {"Qwen2ForCausalLM", "qwen2", /*hasBiases=*/true, /*hasHeadNorms=*/false,
-     /*isHybrid=*/false, /*hasAxes=*/false, /*hasTextConfig=*/false,
-     "Qwen2, Qwen2.5"},
-    {"Qwen3ForCausalLM", "qwen3", /*hasBiases=*/false, /*hasHeadNorms=*/true},
-    {"Qwen3_5ForCausalLM", "qwen35", /*hasBiases=*/false, /*hasHeadNorms=*/true,
+    {"Qwen2ForCausalLM", "qwen2", "qwen2", /*hasBiases=*/true,
+     /*hasHeadNorms=*/false, /*isHybrid=*/false, /*hasAxes=*/false,
+     /*hasVision=*/false, "Qwen2, Qwen2.5"},
+    {"Qwen3ForCausalLM", "qwen3", "qwen3", /*hasBiases=*/false,
+     /*hasHeadNorms=*/true},
+    {"Qwen3_5ForCausalLM", "qwen3_5", "qwen35", /*hasBiases=*/false,
+     /*hasHeadNorms=*/true,
      /*isHybrid=*/true, /*hasAxes=*/true},
-    {"Qwen3_5ForConditionalGeneration", "", /*hasBiases=*/false,
+    {"Qwen3_5ForConditionalGeneration", "qwen3_5", "", /*hasBiases=*/false,
      /*hasHeadNorms=*/true, /*isHybrid=*/true, /*hasAxes=*/true,
-     /*hasTextConfig=*/true, "the text of Qwen3.5"},
-    {"Qwen2_5_VLForConditionalGeneration", "", /*hasBiases=*/true,
+     /*hasVision=*/true, "the text of Qwen3.5"},
+    {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", "", /*hasBiases=*/true,
      /*hasHeadNorms=*/false, /*isHybrid=*/false, /*hasAxes=*/true,
-     /*hasTextConfig=*/false, "the text of Qwen2.5-VL"},
-    {"Qwen3VLForConditionalGeneration", "", /*hasBiases=*/false,
+     /*hasVision=*/true, "the text of Qwen2.5-VL"},
+    {"Qwen3VLForConditionalGeneration", "qwen3_vl", "", /*hasBiases=*/false,
      /*hasHeadNorms=*/true, /*isHybrid=*/false, /*hasAxes=*/true,
-     /*hasTextConfig=*/true, "the text of Qwen3-VL"},
-    {"QWenLMHeadModel", "", /*hasBiases=*/true, /*hasHeadNorms=*/false,
-     /*isHybrid=*/false, /*hasAxes=*/false, /*hasTextConfig=*/false, "Qwen 1"},
+     /*hasVision=*/true, "the text of Qwen3-VL"},
+    {"QWenLMHeadModel", "qwen", "", /*hasBiases=*/true, /*hasHeadNorms=*/false,
+     /*isHybrid=*/false, /*hasAxes=*/false, /*hasVision=*/false, "Qwen 1"},
 };
 constexpr const ArchitectureInfo &infoOf(Architecture architecture) {
   return kArchitectures[static_cast<size_t>(architecture)];
@@ -105,6 +109,11 @@ struct ModelConfig : ModelShape {
   std::optional<numerics::Yarn> yarn;
   /// Factor of cos and sin.
   double ropeScale = 1;
+  /// What the file says of quantization, where it would make all tensors
+  /// integers: "FILE: KEY".
+  std::string quantization;
+  /// Lines of the summary about what has no effect.
+  std::vector<std::string> notes;
 };
 
 /// The largest sizes that readers accept: values of a token, layers or heads,
@@ -118,6 +127,9 @@ inline constexpr int64_t kMaxModelPosition = int64_t{1} << 30;
 void setYarn(ModelConfig &model, const numerics::Yarn &yarn,
              double attentionFactor);
 
+/// Adds a note about the unknown keys `names`, if there are any.
+void noteUnknownKeys(const std::vector<std::string> &names, ModelConfig &model);
+
 /// Throws Error, which begins with `path`, for a head_dim or a K of a product
 /// that is not supported (ModelShape).
 void checkSizes(const std::string &path, const ModelShape &model);
@@ -128,8 +140,9 @@ void checkSizes(const std::string &path, const ModelShape &model);
 ///  * sizes that disagree;
 ///  * unsupported features: architecture, activation, rotary embeddings that
 ///    are scaled in other ways than YaRN, or partial where the architecture is
-///    not a hybrid, sliding windows, biases in the attention of Qwen3,
-///    quantized weights.
+///    not a hybrid, sliding windows, biases in the attention of Qwen3, code
+///    of its own (auto_map), and all that Known.h lists as a FixedKey.
+/// Keys that nobody reads and that are not known are a note.
 ModelConfig readModelConfig(const std::filesystem::path &dir);
 
 /// Reads `dir`/generation_config.json, which may be missing. Special tokens

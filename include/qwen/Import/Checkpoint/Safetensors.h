@@ -29,11 +29,10 @@ std::vector<StoredTensor> parseSafetensors(std::span<const uint8_t> bytes,
 /// Throws Error if a folder or file is missing or unreadable, if the name of a
 /// file contains a folder, and like parseSafetensors.
 ///
-/// A tensor whose name begins with `prefix` has "model." there for the model.
-/// Those of a base model without a head, as of Qwen3-Embedding, have nothing
-/// there.
-StoredTensors openSafetensors(const std::filesystem::path &dir,
-                              std::string_view prefix = "model.");
+/// The names of the model begin with "model." where those of the folder have
+/// "model.language_model." or "language_model.", as the text of models with
+/// vision, or nothing, as base models without a head (Qwen3-Embedding).
+StoredTensors openSafetensors(const std::filesystem::path &dir);
 
 } // namespace qwen
 

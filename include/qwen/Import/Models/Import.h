@@ -9,6 +9,7 @@
 #include "mlir/IR/OwningOpRef.h"
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ namespace qwen {
 inline constexpr int64_t kDefaultMaxTokens = 512;
 inline constexpr int64_t kDefaultMaxRows = 64;
 
+/// What unused tensors are that --ignore-tensors names.
+inline constexpr std::string_view kIgnoredKind = "ignored";
+
 struct ImportedModel {
   /// At stage "graph". `kModelAttr` has the facts of the manifest that come
   /// from the checkpoint: architecture, vocab_size, hidden_size, layers, heads,
@@ -26,8 +30,9 @@ struct ImportedModel {
   /// (f64), tied (bool), and max_position (i64).
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::unique_ptr<Checkpoint> checkpoint;
-  /// Names of the checkpoint's tensors that the model does not use.
-  std::vector<std::string> unusedTensors;
+  /// Names of the checkpoint's tensors that the model does not use, by the kind
+  /// of Known.h or by kIgnoredKind.
+  std::map<std::string, std::vector<std::string>, std::less<>> unusedTensors;
 };
 
 /// Builds `forward(%ids, %positions) -> logits`, with one qwen op for each
@@ -39,9 +44,12 @@ struct ImportedModel {
 /// Loads the required dialects into `context`. Throws Error like
 /// openCheckpoint. Also throws Error, naming tensor and file, for a tensor that
 /// is missing, has a type that is not supported, or a shape other than that of
-/// the configuration.
-ImportedModel importCheckpoint(const std::filesystem::path &path,
-                               mlir::MLIRContext &context);
+/// the configuration, and for one that the model does not use, unless it is
+/// known (Known.h) or a regular expression (RE2) of `ignoredTensors` matches
+/// its name in the file. Each of these must match such a tensor.
+ImportedModel
+importCheckpoint(const std::filesystem::path &path, mlir::MLIRContext &context,
+                 const std::vector<std::string> &ignoredTensors = {});
 
 } // namespace qwen
 

@@ -1,0 +1,71 @@
+//===- Known.h - What of a checkpoint has no effect -------------*- C++ -*-===//
+//
+// Each tensor and each key of a checkpoint is used, known to have no effect,
+// or told. The tables of Known.cpp list by kind what is known; docs/import.md
+// describes each kind.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_IMPORT_CHECKPOINT_KNOWN_H
+#define QWEN_IMPORT_CHECKPOINT_KNOWN_H
+
+#include "qwen/ABI/JsonValue.h"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qwen {
+
+/// The tensors of draft layers, such as "blk.24.attn_q.weight" of a GGUF file,
+/// have these names in the model: this and their own.
+inline constexpr std::string_view kDraftPrefix = "mtp.";
+
+/// Names of one kind.
+struct KnownNames {
+  std::string_view kind;
+  /// Of keys, names; of tensors, patterns as of fnmatch.
+  std::span<const std::string_view> names;
+};
+
+/// A key whose value changes the result. It has no effect if its value is null
+/// or one of these, which are JSON.
+struct FixedKey {
+  std::string_view key;
+  std::string_view value;
+  std::string_view other = {};
+};
+
+/// What is known of the keys of a file that no reader asks for.
+struct KnownKeys {
+  std::span<const KnownNames> known;
+  std::span<const FixedKey> fixed;
+  /// What comes before the names of known and fixed keys, such as "qwen3.".
+  std::string prefix = {};
+  /// What the names of keys begin with that are not of the model.
+  std::span<const std::string_view> elsewhere = {};
+};
+
+/// The tensors without effect, by their names in the model.
+std::span<const KnownNames> knownTensors();
+/// The kind of the tensor that the model calls `name`, or nullopt if it is not
+/// known.
+std::optional<std::string_view> knownTensorKind(const std::string &name);
+
+/// The keys of config.json, at any depth.
+KnownKeys knownConfigKeys();
+/// The keys of the GGUF architecture `architecture`.
+KnownKeys knownGgufKeys(std::string_view architecture);
+
+/// The names of the keys in `root` that nobody read and that are not known.
+/// Throws Error for a key that nobody read and whose value would change the
+/// result. The source of `root`
+/// must have a list of read keys.
+std::vector<std::string> unknownKeys(const JsonValue &root,
+                                     const KnownKeys &keys);
+
+} // namespace qwen
+
+#endif // QWEN_IMPORT_CHECKPOINT_KNOWN_H

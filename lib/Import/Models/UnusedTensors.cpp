@@ -1,0 +1,70 @@
+//===- UnusedTensors.cpp - Tensors that a model does not use --------------===//
+
+#include "UnusedTensors.h"
+
+#include "qwen/ABI/Error.h"
+#include "qwen/ABI/Text.h"
+#include "qwen/Import/Checkpoint/Known.h"
+#include "qwen/Import/Models/Import.h"
+
+#include <re2/re2.h>
+
+using namespace qwen;
+
+/// Begins an error about an option.
+static std::string optionText(const std::string &regex) {
+  return "--ignore-tensors " + quote(regex);
+}
+
+UnusedTensors::UnusedTensors(const Checkpoint &checkpoint,
+                             const std::vector<std::string> &ignored)
+    : checkpoint(checkpoint) {
+  for (const std::string &text : ignored) {
+    Rule rule = {std::make_unique<RE2>(text, RE2::Quiet), text};
+    if (!rule.names->ok())
+      throw Error(optionText(text) + " is not a regular expression: " +
+                  printable(rule.names->error()));
+    rules.push_back(std::move(rule));
+  }
+}
+
+UnusedTensors::~UnusedTensors() = default;
+
+bool UnusedTensors::isIgnored(const StoredTensor &tensor) {
+  bool result = false;
+  for (Rule &rule : rules)
+    if (RE2::PartialMatch(tensor.name, *rule.names))
+      result = rule.isUsed = true;
+  return result;
+}
+
+void UnusedTensors::add(const std::string &name, const StoredTensor &tensor) {
+  const bool ignored = isIgnored(tensor);
+  const auto known = knownTensorKind(name);
+  if (!known && !ignored) {
+    unknown.emplace(tensor.name, &tensor);
+    return;
+  }
+  const std::string kind(known.value_or(kIgnoredKind));
+  // A tensor of a file may be several of the model.
+  std::vector<std::string> &names = byKind[kind];
+  if (names.empty() || names.back() != tensor.name)
+    names.push_back(tensor.name);
+}
+
+UnusedTensors::ByKind UnusedTensors::finish() {
+  if (!unknown.empty()) {
+    const StoredTensor &first = *unknown.begin()->second;
+    const size_t others = unknown.size() - 1;
+    throw Error((checkpoint.tensors().directory() / first.file).string() +
+                ": tensor " + quote(first.name) + " is not one of a " +
+                std::string(infoOf(checkpoint.config().architecture).name) +
+                (others ? " (like " + std::to_string(others) + " more)" : "") +
+                "; --ignore-tensors REGEX compiles the model without them");
+  }
+  for (const Rule &rule : rules)
+    if (!rule.isUsed)
+      throw Error(optionText(rule.text) +
+                  " matches no tensor that the model does not use");
+  return std::move(byKind);
+}
