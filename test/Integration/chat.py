@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 from checks import Checks, compile_model, run
+from errors_elsewhere import NO_ANSWER, NO_ANSWERS
 
 FOLDER, TEMPLATES, stories, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 OPTIONS = ["-n", "24"]
@@ -69,11 +70,10 @@ def piped(model, lines, *options):
 def refused_lines(model):
     """A line that cannot fit gets no answer, and the conversation continues without it."""
     result = piped(model, ["Hello.", "x" * 100_000, "word " * 200, "word " * 90, "Go on.", "y" * 100_000], *OPTIONS)
-    limit = f"the model was compiled for a context of {CONTEXT}; recompile it with qwen-opt --context for up to 1024"
     expect("refused", result.stderr.splitlines(),
-           [f"qwen-run: the line gets no answer: it has {length} when {limit}"
+           [NO_ANSWER.format(length=length, context=CONTEXT)
             for length in ("more than 4992 bytes", "202 tokens", "103 tokens in the chat format", "more than 4992 bytes")] +
-           ["qwen-run: 4 of the lines got no answer"])
+           [NO_ANSWERS.format(count=4)])
     expect("status of refused lines", result.returncode, 1)
     expect("answers between refused lines", result.stdout, chat(model, "Hello.\nGo on."))
 

@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,12 @@ def run(command, **kwargs):
 def own_lines(stderr):
     """Lines of a program, without AddressSanitizer's warnings about Halide's switching of stacks."""
     return [line for line in stderr.splitlines() if "ASan doesn't fully support makecontext" not in line]
+
+
+def matches(expected, text):
+    """Whether `text` is `expected`, in which {{...}} is a regular expression."""
+    parts = re.split(r"\{\{(.*?)\}\}", expected)
+    return re.fullmatch("".join(f"(?:{p})" if i % 2 else re.escape(p) for i, p in enumerate(parts)), text)
 
 
 def compile_model(checkpoint, out, *options):

@@ -15,19 +15,13 @@ import shutil
 import subprocess
 import sys
 
-from checks import Checks, own_lines
+from checks import Checks, matches, own_lines
 from errors_files import BAD, FIXTURES, NotTried
 from server import Server
 
 TEST = pathlib.Path(__file__).resolve().parents[1]
 SOURCE = TEST.parent
 checks = Checks()
-
-
-def matches(expected, text):
-    """Whether `text` is `expected`, in which {{...}} is a regular expression."""
-    parts = re.split(r"\{\{(.*?)\}\}", expected)
-    return re.fullmatch("".join(f"(?:{p})" if i % 2 else re.escape(p) for i, p in enumerate(parts)), text)
 
 
 def place(model):
@@ -38,6 +32,7 @@ def place(model):
     for name, path in links.items():
         os.symlink(path, name)
     pathlib.Path("out").mkdir()
+    pathlib.Path("key").write_text("secret")
 
 
 def clear():
@@ -64,7 +59,7 @@ def check_command(row):
         if row.files and (clean_up := row.files()):
             stack.callback(clean_up)
         before = present()
-        result = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        result = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
         left = present() - before
     error = "\n".join(own_lines(result.stderr))
     checks.check(matches(row.message, error), f"{row.name}: {row.command}\n     expected: {row.message}\n     but is:   {error}")

@@ -156,6 +156,14 @@ ROWS = [
     Row("a stride beyond the window", None, "qwen-run perplexity short.qwen scripts/errors.py --window 3 --stride 4", 1,
         "qwen-run: the stride is 4 tokens when at most the window of 3 is possible: the tokens between two windows would not be scored"),
 
+    # The program that uses only the C interface.
+    Row("embed without arguments", None, "embed", 2,
+        "usage: embed MODEL TEXT [COUNT [chat]]"),
+    Row("embed of a missing model", None, "embed none Once", 1,
+        "embed: cannot load the model: cannot read none: No such file or directory"),
+    Row("embed of messages that are not JSON", None, """embed stories.qwen '{"messages": 3' 1 chat""", 1,
+        "embed: cannot read the text: qwen_encode_chat: json is not JSON"),
+
     # serve.
     Row("a public address without a key", None, "qwen-run serve stories.qwen --listen 0.0.0.0:0", 1,
         "qwen-run: --listen 0.0.0.0:0 is reachable by other machines: it needs an API key (--api-key-file), or --no-auth"),

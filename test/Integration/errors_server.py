@@ -46,6 +46,11 @@ ROWS = [
     Request("no results wanted", "POST /v1/rerank", {"query": "x", "documents": ["x"], "top_n": 0}, 400, "top_n", None,
             'top_n must be an integer from 1 to 2147483647, not "0"'),
 
+    # Keys.
+    *(Request(name, "GET /v1/models", None, 401, None, "invalid_api_key",
+              "an API key is needed: Authorization: Bearer KEY", headers=headers, options=("--api-key-file", "key"))
+      for name, headers in (("no key", {}), ("another key", {"Authorization": "Bearer secreT"}), ("a key of another scheme", {"Authorization": "Basic secret"}))),
+
     # HTTP.
     Request("a body that is not JSON", TEXT, b"{", 400, None, None,
             "the body is not JSON"),

@@ -14,6 +14,7 @@ import termios
 import time
 
 from checks import own_lines
+from errors_elsewhere import IN_USE
 
 artifact, checkpoint, work = sys.argv[1], *map(pathlib.Path, sys.argv[2:])
 work.mkdir(parents=True, exist_ok=True)
@@ -92,8 +93,7 @@ def truncated(original, path, *command):
         for output in set(work.iterdir()) - set(before):
             output.unlink()
     assert process.returncode == 1, (process.returncode, error)
-    expected = f"{command[0]}: {path} was truncated or cannot be read while it is in use"
-    assert own_lines(error) == [expected], error
+    assert own_lines(error) == [IN_USE.format(program=command[0], path=path)], error
     assert sorted(work.iterdir()) == before, sorted(work.iterdir())
 
 
