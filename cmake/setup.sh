@@ -18,9 +18,13 @@ packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 clang-
   googletest g++-aarch64-linux-gnu qemu-user-static ccache ninja-build python3-venv"
 
 missing=
+native=$(dpkg --print-architecture)
 for package in $packages; do
-  status=$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null || true)
-  [ "$status" = "ii " ] || missing="$missing $package"
+  architecture=${package#*:}
+  [ "$architecture" != "$package" ] || architecture=$native
+  # A package of two architectures has a line of each.
+  dpkg-query -W -f '${Architecture} ${db:Status-Abbrev}\n' "$package" 2>/dev/null | grep -Eqx "($architecture|all) ii " ||
+    missing="$missing $package"
 done
 if [ -n "$missing" ]; then
   echo "== install Debian packages (LLVM and MLIR are large, so the download takes minutes):$missing"
