@@ -67,11 +67,12 @@ def edited(source=QWEN2, file="config.json", **changes):
 
 
 def added(source=QWEN2, **files):
-    """A checkpoint with more or other files, by their names with _ for the dot before the ending. ABSENT removes one."""
+    """A checkpoint with more or other files, by their names, also with _ for the dot before the ending. ABSENT removes one."""
     def make():
         copy(source)
         for name, content in files.items():
-            path = BAD / ".".join(name.rsplit("_", 1))
+            path = BAD / (name if "." in name else ".".join(name.rsplit("_", 1)))
+            path.parent.mkdir(exist_ok=True)
             if content is ABSENT:
                 path.unlink()
             else:
@@ -173,7 +174,7 @@ HEADER = 144 + 56
 def artifact(change):
     """bad.qwen from the bytes of good.qwen, the place of its header there, and the offset and size of each section."""
     def make():
-        good = pathlib.Path("good.qwen").read_bytes()
+        good = fixture("good.qwen").read_bytes()
         header = good.index(MAGIC)
         sections = {name: struct.unpack_from("<QQ", good, header + at) for name, at in SECTIONS.items()}
         pathlib.Path("bad.qwen").write_bytes(change(good, header, sections))
@@ -198,7 +199,7 @@ def compiled(source, *options):
     return make
 
 
-# Files by name; a row whose command or files need one names it in its command, or is below `needs`.
+# Models that commands name.
 FIXTURES = {
     "good.qwen": compiled(QWEN3),
     "short.qwen": compiled("stories", "--context", "4"),
@@ -212,3 +213,11 @@ FIXTURES = {
     "squares.qwen": compiled(number("model.layers.0.self_attn.v_proj.bias", 5, 1e21), "--kv", "f32"),
     "squares-f32.qwen": compiled(number("model.layers.0.self_attn.v_proj.bias", 5, 1e21), "--weights", "f32"),
 }
+
+
+def fixture(name):
+    """The path of a model of FIXTURES, which is compiled at its first use."""
+    path = pathlib.Path(name)
+    if not path.exists():
+        FIXTURES[name](path)
+    return path
