@@ -3,6 +3,8 @@
 #ifndef QWEN_RUNTIME_SERVER_APIERROR_H
 #define QWEN_RUNTIME_SERVER_APIERROR_H
 
+#include "server/Headers.h"
+
 #include "qwen/ABI/Error.h"
 
 #include <nlohmann/json.hpp>
@@ -23,6 +25,8 @@ public:
   unsigned status() const { return httpStatus; }
   /// Members of the error object besides OpenAI's.
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();
+  /// Headers of the answer, besides those that its status has.
+  AnswerHeaders headers;
 
   /// {"error": {"message", "type", "param", "code"}}.
   nlohmann::ordered_json object() const;

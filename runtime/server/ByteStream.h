@@ -12,6 +12,7 @@
 #include <boost/asio/ssl.hpp>
 #endif
 
+#include <array>
 #include <chrono>
 #include <optional>
 #include <string_view>
@@ -77,6 +78,14 @@ public:
 #endif
     shutdown(plain.socket().native_handle(), SHUT_WR);
     co_return;
+  }
+
+  /// Reads some bytes that nobody needs. Returns whether some came.
+  boost::asio::awaitable<bool> discard() {
+    std::array<char, 16384> bytes;
+    const auto [error, size] =
+        co_await plain.async_read_some(boost::asio::buffer(bytes), kWait);
+    co_return !error;
   }
 
   /// Sends what the system takes at once, and returns its size. Costs a small

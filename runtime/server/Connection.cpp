@@ -2,6 +2,9 @@
 
 #include "server/Connection.h"
 
+#include "server/Access.h"
+#include "server/Routes.h"
+
 #include "qwen/ABI/Text.h"
 
 #include <algorithm>
@@ -58,53 +61,30 @@ void Connection::log(const std::string &more) const {
 // Requests
 //===----------------------------------------------------------------------===//
 
-/// Compares without a hint of the place of the first difference.
-static bool equalsKey(std::string_view given, std::string_view key) {
-  unsigned difference = given.size() != key.size();
-  for (size_t i = 0; i < given.size(); ++i)
-    difference |= static_cast<unsigned>(given[i] ^ key[i % key.size()]);
-  return difference == 0;
-}
-
-static bool hasKey(const http::fields &fields,
-                   const std::vector<std::string> &keys) {
-  std::string_view given = fields[http::field::authorization];
-  constexpr std::string_view kBearer = "Bearer ";
-  if (given.starts_with(kBearer))
-    given.remove_prefix(kBearer.size());
-  else
-    given = fields["x-api-key"];
-  bool found = false;
-  for (const std::string &key : keys)
-    found |= equalsKey(given, key);
-  return found;
-}
-
-/// Whether `host`, with or without a port, names this machine. A page that a
-/// browser got elsewhere has another host, even if its name leads here.
-static bool isLocalHost(std::string_view host, std::string_view listen) {
-  const size_t bracket = host.rfind(']');
-  const size_t colon = host.rfind(':');
-  if (colon != std::string_view::npos &&
-      (bracket == std::string_view::npos || colon > bracket))
-    host = host.substr(0, colon);
-  return host == "localhost" || host == "127.0.0.1" || host == "[::1]" ||
-         host == listen.substr(0, listen.rfind(':'));
-}
-
 std::optional<ApiError> Connection::refuse(const Parser &parser) const {
   const http::fields &fields = parser.get();
-  const std::string_view host = fields[http::field::host];
-  if (shared.checksHost && !isLocalHost(host, shared.options.listen))
-    return ApiError(403, "the host " + quote(host) +
-                             " is not this machine; the server listens on " +
-                             shared.options.listen);
-  const bool isOpen =
-      std::ranges::any_of(routeTable(), [&](const Route &route) {
-        return route.isOpen && path == route.path;
-      });
-  if (!shared.options.keys.empty() && !isOpen && !isPreflight() &&
-      !hasKey(fields, shared.options.keys))
+  if (shared.checksHost) {
+    std::vector<std::string_view> hosts;
+    for (const auto &[first, last] = fields.equal_range(http::field::host);
+         const auto &field : std::ranges::subrange(first, last))
+      hosts.emplace_back(field.value());
+    // Only before HTTP/1.1 may a request be without. Browsers send one.
+    if (version >= 11 && hosts.size() != 1)
+      return ApiError(400, "the request has " + std::to_string(hosts.size()) +
+                               " headers Host, and HTTP/1.1 needs one");
+    const Target target = parseTarget(parser.get().target());
+    if (!target.authority.empty())
+      hosts.emplace_back(target.authority);
+    for (std::string_view host : hosts)
+      if (!isLocalHost(host, shared.options.listen))
+        return ApiError(403, "the host " + quote(host) +
+                                 " is not this machine; the server listens "
+                                 "on " +
+                                 shared.options.listen);
+  }
+  if (!shared.options.keys.empty() && !isOpenPath(path) && !isPreflight() &&
+      !hasKey(fields[http::field::authorization], fields["x-api-key"],
+              shared.options.keys))
     return ApiError(401, "an API key is needed: Authorization: Bearer KEY", "",
                     "invalid_api_key");
   return std::nullopt;
@@ -120,17 +100,6 @@ static std::string idOf(const http::fields &fields) {
   return good ? std::string(given) : randomId("req-");
 }
 
-/// The Origin of a request if it is one of `origins`, else nothing.
-static std::string allowedOrigin(const http::fields &fields,
-                                 const std::vector<std::string> &origins) {
-  const std::string_view given = fields[http::field::origin];
-  const bool isAllowed =
-      std::ranges::any_of(origins, [&](const std::string &each) {
-        return each == "*" || each == given;
-      });
-  return isAllowed ? std::string(given) : "";
-}
-
 asio::awaitable<bool> Connection::read(Parser &parser) {
   isIdle = true;
   isAnswering = false;
@@ -143,17 +112,19 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
   start = std::chrono::steady_clock::now();
   const auto &request = parser.get();
   method = request.method_string();
-  path = std::string(request.target().substr(0, request.target().find('?')));
+  path = parseTarget(request.target()).path;
   version = request.version();
   isHead = request.method() == http::verb::head;
   keepOpen = false;
   requestId = idOf(request);
-  origin = allowedOrigin(request, shared.options.origins);
+  origin = request[http::field::origin];
+  if (!isAllowedOrigin(origin, shared.options.origins))
+    origin.clear();
+  askedHeaders = tokensOf(request[http::field::access_control_request_headers]);
   std::optional<ApiError> refused;
   if (!error) {
     refused = refuse(parser);
-    if (!refused &&
-        beast::iequals(request[http::field::expect], "100-continue"))
+    if (!refused && equalsNoCase(request[http::field::expect], "100-continue"))
       if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n"))
         co_return false;
     if (!refused) {
@@ -213,23 +184,33 @@ asio::awaitable<bool> Connection::write(std::string_view text) {
   co_return !error;
 }
 
-void Connection::setHeaders(http::fields &fields) const {
-  fields.set(http::field::server, "qwen-run");
-  fields.set("X-Request-Id", requestId);
+void Connection::setHeaders(http::fields &fields,
+                            const AnswerHeaders &more) const {
+  fields.set(nameOf(AnswerHeader::Server), "qwen-run");
+  fields.set(nameOf(AnswerHeader::Date), httpDate());
+  fields.set(nameOf(AnswerHeader::RequestId), requestId);
+  for (const auto &[name, value] : more)
+    fields.set(nameOf(name), value);
   if (origin.empty())
     return;
   fields.set(http::field::access_control_allow_origin, origin);
-  fields.set(http::field::access_control_expose_headers, "X-Request-Id");
+  fields.set(http::field::access_control_expose_headers, exposedHeaders());
   fields.set(http::field::vary, "Origin");
+  if (!isPreflight())
+    return;
+  fields.set(http::field::access_control_allow_methods, methodsOf("*"));
+  if (!askedHeaders.empty())
+    fields.set(http::field::access_control_allow_headers, askedHeaders);
+  fields.set(http::field::access_control_max_age, "600");
+  fields.set(http::field::vary, "Origin, Access-Control-Request-Headers");
 }
 
 asio::awaitable<bool> Connection::send(Reply reply, bool keep) {
   http::response<http::string_body> response(
       static_cast<http::status>(reply.status), version);
-  setHeaders(response);
-  response.set(http::field::content_type, reply.contentType);
-  for (const auto &[name, value] : reply.headers)
-    response.set(name, value);
+  setHeaders(response, reply.headers);
+  if (!reply.body.empty())
+    response.set(http::field::content_type, reply.contentType);
   response.keep_alive(keep);
   response.content_length(reply.body.size());
   if (!isHead)
@@ -340,10 +321,9 @@ asio::awaitable<bool> Connection::streamEvents(AnswerWriter &writer) {
 
 asio::awaitable<bool> Connection::sendStream() {
   http::response<http::empty_body> response(http::status::ok, version);
-  setHeaders(response);
+  setHeaders(response, {{AnswerHeader::AccelBuffering, "no"}});
   response.set(http::field::content_type, "text/event-stream; charset=utf-8");
   response.set(http::field::cache_control, "no-cache");
-  response.set("X-Accel-Buffering", "no");
   keepOpen &= version >= 11;
   response.keep_alive(keepOpen);
   response.chunked(version >= 11);
@@ -366,27 +346,20 @@ asio::awaitable<bool> Connection::sendStream() {
   co_return isSent &&keepOpen;
 }
 
-static Reply preflightReply() {
-  return {.body = "",
-          .headers = {{"Access-Control-Allow-Methods", "GET, POST"},
-                      {"Access-Control-Allow-Headers",
-                       "Authorization, Content-Type, X-Api-Key, X-Request-Id"},
-                      {"Access-Control-Max-Age", "600"}}};
-}
-
 asio::awaitable<bool> Connection::answer(Parser &parser) {
   auto request = parser.release();
   status = 200;
   outcome = "";
   if (isPreflight()) {
     log();
-    co_return co_await send(preflightReply(), keepOpen);
+    co_return co_await send({}, keepOpen);
   }
   stream.expiresNever();
   Reply reply = co_await handle(
       {.method = method,
        .path = path,
        .contentType = std::string(request[http::field::content_type]),
+       .contentEncoding = std::string(request[http::field::content_encoding]),
        .body = std::move(request.body())});
   if (!reply.generation) {
     status = reply.status;
@@ -412,6 +385,16 @@ asio::awaitable<void> Connection::serve() {
     Parser parser;
     isOpen = co_await read(parser) && co_await answer(parser);
   }
+  isIdle = true;
+  isAnswering = false;
   stream.expiresAfter(kEndTime);
   co_await stream.end();
+  // To close a socket with unread bytes resets the connection, and a client
+  // that still sends a request which was refused would lose the answer.
+  const auto last = std::chrono::steady_clock::now() + shared.options.idle;
+  bool isSending = stream.socket().is_open();
+  while (isSending && std::chrono::steady_clock::now() < last) {
+    stream.expiresAfter(kEndTime);
+    isSending = co_await stream.discard();
+  }
 }

@@ -75,7 +75,8 @@ private:
   boost::asio::awaitable<bool> waitForChange(std::chrono::milliseconds most);
   boost::asio::awaitable<bool> write(std::string_view text);
   std::optional<ApiError> refuse(const Parser &parser) const;
-  void setHeaders(boost::beast::http::fields &fields) const;
+  void setHeaders(boost::beast::http::fields &fields,
+                  const AnswerHeaders &more) const;
   /// Whether a browser asks which requests of another origin are allowed.
   bool isPreflight() const { return method == "OPTIONS" && !origin.empty(); }
   void log(const std::string &more = "") const;
@@ -93,6 +94,8 @@ private:
   std::string requestId, method, path;
   /// The Origin, if it is allowed.
   std::string origin;
+  /// The headers that a preflight asks for.
+  std::string askedHeaders;
   unsigned status = 200;
   /// What the log says of an answer that did not end well.
   std::string outcome;

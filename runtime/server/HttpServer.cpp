@@ -2,6 +2,7 @@
 
 #include "server/HttpServer.h"
 
+#include "server/Access.h"
 #include "server/Connection.h"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
@@ -120,6 +121,8 @@ struct HttpServer::State {
 HttpServer::State::State(const HttpOptions &httpOptions)
     : options(httpOptions), address(parseAddress(options.listen)),
       tls(makeTls(options)) {
+  for (const std::string &origin : options.origins)
+    requireOrigin(origin);
   if (!address.isLocal && options.keys.empty() && !options.allowOpen)
     throw Error("--listen " + options.listen +
                 " is reachable by other machines: it needs an API key "

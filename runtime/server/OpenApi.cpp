@@ -1,7 +1,7 @@
 //===- OpenApi.cpp - The description of the API ---------------------------===//
 
 #include "server/AnswerWriter.h"
-#include "server/Service.h"
+#include "server/Routes.h"
 
 #include "qwen/ABI/Version.h"
 

@@ -4,59 +4,26 @@
 
 #include "server/AnswerText.h"
 #include "server/AnswerWriter.h"
+#include "server/Routes.h"
 
 #include "qwen/ABI/Text.h"
 #include "qwen/ABI/Version.h"
 
 #include <algorithm>
-#include <array>
 #include <random>
 
 using namespace qwen;
 using namespace qwen::server;
 using nlohmann::ordered_json;
 
-static constexpr std::array kRoutes = std::to_array<Route>({
-    {"POST", "/v1/chat/completions", "Answer a conversation", kChatParameters,
-     &Service::chat},
-    {"POST", "/v1/completions", "Continue texts", kCompletionParameters,
-     &Service::complete},
-    {"POST", "/v1/embeddings", "Turn texts into vectors", kEmbeddingParameters,
-     &Service::embed},
-    {"POST", "/v1/rerank", "Order documents by how well they answer a query",
-     kRerankParameters, &Service::rerank},
-    {"GET", "/v1/models", "List the model", {}, &Service::models},
-    {"GET", "/v1/models/{model}", "Describe the model", {}, &Service::oneModel},
-    {"POST", "/tokenize", "Convert a text to token ids", kTokenizeParameters,
-     &Service::tokenize},
-    {"POST", "/detokenize", "Convert token ids to text", kDetokenizeParameters,
-     &Service::detokenize},
-    {"GET",
-     "/tokenizer_info",
-     "Describe the tokenizer",
-     {},
-     &Service::tokenizerInfo},
-    {"GET",
-     "/health",
-     "Whether the server takes requests",
-     {},
-     &Service::health,
-     true},
-    {"GET", "/v1/health", "The same as /health", {}, &Service::health, true},
-    {"GET", "/livez", "Whether the server lives", {}, &Service::live, true},
-    {"GET", "/version", "The version of the server", {}, &Service::version},
-    {"GET", "/metrics", "Metrics for Prometheus", {}, &Service::metricsText},
-    {"GET", "/openapi.json", "This description", {}, &Service::openApi},
-});
-
-std::span<const Route> server::routeTable() { return kRoutes; }
-
 Reply server::errorReply(const ApiError &error) {
-  Reply reply{.status = error.status(), .body = dump(error.object())};
+  Reply reply{.status = error.status(),
+              .body = dump(error.object()),
+              .headers = error.headers};
   if (error.status() == 429 || error.status() == 503)
-    reply.headers.emplace_back("Retry-After", "1");
+    reply.headers.emplace_back(AnswerHeader::RetryAfter, "1");
   if (error.status() == 401)
-    reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+    reply.headers.emplace_back(AnswerHeader::WwwAuthenticate, "Bearer");
   return reply;
 }
 
@@ -74,43 +41,38 @@ Service::Service(const Artifact &modelArtifact, const Engine &engine,
       hasSnapshots(engine.state().maxSnapshots() > 0), options(serviceOptions),
       name(options.model.empty() ? manifest.model.name : options.model) {}
 
-//===----------------------------------------------------------------------===//
-// Routing
-//===----------------------------------------------------------------------===//
-
-/// Whether `path` is that of a route, whose last part may be a variable.
-static bool matches(std::string_view pattern, std::string_view path) {
-  const size_t variable = pattern.find('{');
-  if (variable == std::string_view::npos)
-    return path == pattern;
-  return path.size() > variable &&
-         path.starts_with(pattern.substr(0, variable));
-}
-
-static const Route &findRoute(const HttpRequest &request) {
-  std::string methods;
-  for (const Route &route : kRoutes) {
-    if (!matches(route.path, request.path))
-      continue;
-    if (request.method == route.method ||
-        (request.method == "HEAD" && std::string_view(route.method) == "GET"))
-      return route;
-    methods = route.method;
-  }
+static Reply optionsReply(const std::string &path) {
+  const std::string methods = methodsOf(path);
   if (methods.empty())
-    throw ApiError(404, "no such path: " + quote(request.path));
-  throw ApiError(405, request.path + " takes " + methods + ", not " +
-                          request.method);
+    throw ApiError(404, "no such path: " + quote(path));
+  return {.body = "", .headers = {{AnswerHeader::Allow, methods}}};
 }
 
-Reply Service::handle(const HttpRequest &request, const WakeFn &wake) {
+/// Throws ApiError for a body that is not JSON as it is. Pages of any origin
+/// can send bodies of other types, or of none, without a preflight.
+static void checkBody(const HttpRequest &request) {
+  if (!equalsNoCase(mediaTypeOf(request.contentType), "application/json"))
+    throw ApiError(400, "the content type must be application/json, not " +
+                            quote(request.contentType));
+  if (request.contentEncoding.empty() ||
+      equalsNoCase(request.contentEncoding, "identity"))
+    return;
+  ApiError error(415, "the content encoding " + quote(request.contentEncoding) +
+                          " is not supported; send the body without "
+                          "compression and without Content-Encoding");
+  error.headers.emplace_back(AnswerHeader::AcceptEncoding, "identity");
+  throw error;
+}
+
+Reply Service::handle(HttpRequest request, const WakeFn &wake) {
   try {
-    const Route &route = findRoute(request);
-    if (route.parameters &&
-        !request.contentType.starts_with("application/json"))
-      throw ApiError(400, "the content type must be application/json, not " +
-                              quote(request.contentType));
-    return (this->*route.answer)(request, wake);
+    if (request.method == "OPTIONS")
+      return optionsReply(request.path);
+    RouteMatch match = findRoute(request.method, request.path);
+    if (match.route.parameters)
+      checkBody(request);
+    request.parameter = std::move(match.parameter);
+    return (this->*match.route.answer)(request, wake);
   } catch (const Error &error) {
     return errorReply(asApiError(error));
   } catch (const std::bad_alloc &) {
@@ -336,9 +298,8 @@ Reply Service::models(const HttpRequest &, const WakeFn &) {
 }
 
 Reply Service::oneModel(const HttpRequest &request, const WakeFn &) {
-  const std::string asked = request.path.substr(sizeof("/v1/models/") - 1);
-  if (asked != name)
-    throw ApiError(404, "no such model: " + quote(asked), "model",
+  if (request.parameter != name)
+    throw ApiError(404, "no such model: " + quote(request.parameter), "model",
                    "model_not_found");
   return {.body = dump(modelObject())};
 }

@@ -12,7 +12,6 @@
 #include "server/Generation.h"
 
 #include <atomic>
-#include <span>
 
 namespace qwen::server {
 
@@ -31,10 +30,13 @@ struct ServiceOptions {
 /// A request without what only the connection needs.
 struct HttpRequest {
   std::string method;
-  /// Without the query.
+  /// As it was sent, without the query.
   std::string path;
   std::string contentType;
+  std::string contentEncoding;
   std::string body;
+  /// The parameter of the path: Service::handle sets it.
+  std::string parameter = {};
 };
 
 /// An answer, or a generation that gives it.
@@ -42,27 +44,11 @@ struct Reply {
   unsigned status = 200;
   std::string body;
   std::string contentType = "application/json";
-  std::vector<std::pair<std::string, std::string>> headers = {};
+  AnswerHeaders headers = {};
   std::shared_ptr<Generation> generation = nullptr;
 };
 
 Reply errorReply(const ApiError &error);
-
-class Service;
-
-/// A path, and what answers it.
-struct Route {
-  const char *method;
-  const char *path;
-  const char *summary;
-  /// The parameters of a POST.
-  std::optional<ParameterSet> parameters;
-  Reply (Service::*answer)(const HttpRequest &request, const WakeFn &wake);
-  /// Answers without a key.
-  bool isOpen = false;
-};
-
-std::span<const Route> routeTable();
 
 /// All threads may call all functions.
 class Service {
@@ -73,7 +59,7 @@ public:
           const ServiceOptions &options);
 
   /// Answers a request; errors become replies. `wake` is Generation's.
-  Reply handle(const HttpRequest &request, const WakeFn &wake);
+  Reply handle(HttpRequest request, const WakeFn &wake);
 
   /// Refuses all further generations.
   void drain() { draining = true; }
@@ -81,7 +67,7 @@ public:
   const std::string &model() const { return name; }
   const Tokenizer &textTokenizer() const { return tokenizer; }
 
-  // The answers of the routes.
+  // The answers of the routes (Routes.h).
   Reply chat(const HttpRequest &request, const WakeFn &wake);
   Reply complete(const HttpRequest &request, const WakeFn &wake);
   Reply embed(const HttpRequest &request, const WakeFn &wake);

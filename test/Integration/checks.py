@@ -101,6 +101,9 @@ class Checks:
             self.failures.append(message)
             print("FAIL:", message)
 
+    def expect(self, name, got, expected):
+        self.check(got == expected, f"{name}: {got!r} is not {expected!r}")
+
     def finish(self):
         print(f"{self.count} checks, {len(self.failures)} failures")
         sys.exit(1 if self.failures or not self.count else 0)

@@ -167,6 +167,11 @@ ROWS = [
     # serve.
     Row("a public address without a key", None, "qwen-run serve stories.qwen --listen 0.0.0.0:0", 1,
         "qwen-run: --listen 0.0.0.0:0 is reachable by other machines: it needs an API key (--api-key-file), or --no-auth"),
+    *(Row(f"the origin {origin}", None, f"qwen-run serve stories.qwen --cors-origins https://a.example,{origin}", 1,
+          f'qwen-run: --cors-origins "{origin}" matches no page: {fault}; browsers send SCHEME://HOST or SCHEME://HOST:PORT, such as '
+          "https://example.org")
+      for origin, fault in (("b.example", "it has no scheme"), ("https://b.example/", "it has a slash or more behind the host"),
+                            ("https://b.example:443", "browsers leave out the port of the scheme"))),
     config("an option that serve lacks", "colour = 1", 'qwen-run: config line 1: "colour = 1" is not "option = value" with an option of serve'),
     config("an option without a value", "\nqueue", 'qwen-run: config line 2: "queue" is not "option = value" with an option of serve'),
     config("an option of another kind", "queue = x", 'qwen-run: --queue: "x" is not a whole number from 1 to 2147483647 (see qwen-run serve --help)', 2),

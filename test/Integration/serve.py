@@ -22,6 +22,7 @@ import time
 
 import numpy as np
 
+import serve_http
 from checks import Checks, compile_model, logits, run
 from server import JSON, Server as AnyServer
 
@@ -29,10 +30,7 @@ FOLDER, TEMPLATES, MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:5])
 SEEDS = int(sys.argv[5]) if len(sys.argv) > 5 else 25
 INPUTS = pathlib.Path(__file__).parent.parent / "Inputs" / "tls"
 checks = Checks()
-
-
-def expect(name, got, expected):
-    checks.check(got == expected, f"{name}: {got!r} is not {expected!r}")
+expect = checks.expect
 
 
 class Server(AnyServer):
@@ -401,18 +399,6 @@ def drains():
     stream.close()
 
 
-def cross_origin(server):
-    """Only pages of --cors-origins may send requests."""
-    allowed = Server("--cors-origins", "https://a.example,https://b.example", env={**os.environ, "QWEN_RUN_API_KEY": "k"})
-    for other, origin, expected in ((server, "https://a.example", (405, None)), (allowed, "https://c.example", (401, None)),
-                                    (allowed, "https://b.example", (200, "https://b.example"))):
-        status, headers, _ = other.send("OPTIONS", "/v1/models", headers={"Origin": origin})
-        expect(f"a preflight of {origin}", (status, headers["Access-Control-Allow-Origin"]), expected)
-    status, headers, _ = allowed.send("GET", "/health", headers={"Origin": "https://b.example"})
-    expect("an answer to a page", (status, headers["Access-Control-Allow-Origin"], headers["Vary"]), (200, "https://b.example", "Origin"))
-    allowed.stop()
-
-
 def options_of_sources():
     """The command line replaces the environment, which replaces the file."""
     config = WORK / "config"
@@ -504,9 +490,10 @@ def keys():
     """A key is needed if there is one; a public address needs one."""
     server = Server(env={**os.environ, "QWEN_RUN_API_KEY": "secret"})
     for headers, status in (({}, 401), ({"Authorization": "Bearer secreT"}, 401), ({"Authorization": "Bearer secret"}, 200),
-                            ({"x-api-key": "secret"}, 200)):
+                            ({"x-api-key": "secret"}, 200), ({"Authorization": "bearer  secret"}, 200)):
         expect(f"key {headers}", server.send("GET", "/v1/models", headers=headers)[0], status)
-    expect("health without a key", server.send("GET", "/health")[0], 200)
+    for path in ("/health", "/v1/health/", "//livez", "/"):
+        expect(f"{path} without a key", server.send("GET", path)[0], 200)
     server.stop()
 
 
@@ -533,7 +520,8 @@ truncated(main)
 disconnects(main)
 slow_reader(main)
 metrics(main)
-cross_origin(main)
+serve_http.other_clients(checks, main)
+serve_http.cross_origin(checks, main, MODEL)
 expect("status after SIGTERM", main.stop()[0], 0)
 full_queue()
 keys()

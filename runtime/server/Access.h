@@ -1,0 +1,32 @@
+//===- Access.h - Who may send requests -------------------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_ACCESS_H
+#define QWEN_RUNTIME_SERVER_ACCESS_H
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qwen::server {
+
+/// Whether one of `keys` is in `authorization` ("Bearer KEY") or, if that has
+/// another scheme, is `key`.
+bool hasKey(std::string_view authorization, std::string_view key,
+            const std::vector<std::string> &keys);
+
+/// Whether `host`, with or without a port, names this machine, or is that of
+/// `listen`. A page that a browser got elsewhere has another host, even if its
+/// name leads here.
+bool isLocalHost(std::string_view host, std::string_view listen);
+
+/// Whether the page of an Origin may send requests. "*" allows all.
+bool isAllowedOrigin(std::string_view origin,
+                     const std::vector<std::string> &allowed);
+
+/// Throws Error for an element of --cors-origins that no browser sends as its
+/// Origin.
+void requireOrigin(const std::string &origin);
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_ACCESS_H

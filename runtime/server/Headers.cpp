@@ -1,0 +1,90 @@
+//===- Headers.cpp - Headers of requests and answers ----------------------===//
+
+#include "server/Headers.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+
+using namespace qwen;
+using namespace qwen::server;
+
+/// In the order of AnswerHeader.
+static constexpr std::array<std::string_view, 8> kNames = {
+    "Accept-Encoding", "X-Accel-Buffering", "Allow",  "Date",
+    "X-Request-Id",    "Retry-After",       "Server", "WWW-Authenticate",
+};
+static_assert(kNames.size() ==
+              static_cast<size_t>(AnswerHeader::WwwAuthenticate) + 1);
+
+std::string_view server::nameOf(AnswerHeader header) {
+  return kNames.at(static_cast<size_t>(header));
+}
+
+/// Adds a member to a list with commas.
+static void addMember(std::string &list, std::string_view member) {
+  if (!list.empty())
+    list += ", ";
+  list += member;
+}
+
+const std::string &server::exposedHeaders() {
+  static const std::string list = [] {
+    std::string names;
+    for (std::string_view name : kNames)
+      addMember(names, name);
+    return names;
+  }();
+  return list;
+}
+
+static std::string_view trim(std::string_view text) {
+  constexpr std::string_view kSpace = " \t";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos)
+    return {};
+  return text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
+}
+
+static char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+static bool isToken(std::string_view text) {
+  constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
+  return !text.empty() && std::ranges::all_of(text, [&](char c) {
+    return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') ||
+           kMarks.find(c) != std::string_view::npos;
+  });
+}
+
+std::string server::tokensOf(std::string_view list) {
+  std::string tokens;
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    const std::string_view member = trim(list.substr(0, comma));
+    if (isToken(member))
+      addMember(tokens, member);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return tokens;
+}
+
+bool server::equalsNoCase(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
+std::string_view server::mediaTypeOf(std::string_view contentType) {
+  return trim(contentType.substr(0, contentType.find(';')));
+}
+
+std::string server::httpDate() {
+  const time_t now = time(nullptr);
+  tm parts;
+  gmtime_r(&now, &parts);
+  // The program keeps the locale "C", whose names these are.
+  std::array<char, 40> text;
+  const size_t size =
+      strftime(text.data(), text.size(), "%a, %d %b %Y %H:%M:%S GMT", &parts);
+  return {text.data(), size};
+}

@@ -1,0 +1,48 @@
+//===- Headers.h - Headers of requests and answers --------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_HEADERS_H
+#define QWEN_RUNTIME_SERVER_HEADERS_H
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace qwen::server {
+
+/// The headers that this server gives its answers, besides those of the body,
+/// of the connection and of CORS. A browser lets a page read all of them.
+enum class AnswerHeader : uint8_t {
+  AcceptEncoding,
+  AccelBuffering,
+  Allow,
+  Date,
+  RequestId,
+  RetryAfter,
+  Server,
+  WwwAuthenticate,
+};
+
+using AnswerHeaders = std::vector<std::pair<AnswerHeader, std::string>>;
+
+std::string_view nameOf(AnswerHeader header);
+/// The names of all of them, with commas: Access-Control-Expose-Headers.
+const std::string &exposedHeaders();
+
+/// The tokens of a list with commas, again with commas. What is not a token
+/// (RFC 9110, 5.6.2) is left out.
+std::string tokensOf(std::string_view list);
+
+/// Compares ASCII without case.
+bool equalsNoCase(std::string_view a, std::string_view b);
+
+/// A Content-Type without its parameters: "text/html" of "text/html; x=y".
+std::string_view mediaTypeOf(std::string_view contentType);
+
+/// The present time as in the header Date.
+std::string httpDate();
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_HEADERS_H

@@ -1,0 +1,189 @@
+//===- HttpTest.cpp - Paths, headers and origins of the server ------------===//
+
+#include "server/Access.h"
+#include "server/Headers.h"
+#include "server/Routes.h"
+
+#include <gtest/gtest.h>
+
+using namespace qwen;
+using namespace qwen::server;
+
+namespace {
+
+/// The path of a route and the parameter of a request, or its error.
+std::string routed(std::string_view path, std::string_view method = "GET") {
+  try {
+    const RouteMatch match = findRoute(method, path);
+    return match.route.path +
+           (match.parameter.empty() ? "" : " " + match.parameter);
+  } catch (const ApiError &error) {
+    return std::to_string(error.status());
+  }
+}
+
+TEST(RoutesTest, SplitsAndDecodesPaths) {
+  const std::string model = "/v1/models/{model} ";
+  EXPECT_EQ(routed("/v1/models"), "/v1/models");
+  EXPECT_EQ(routed("/v1/models/"), "/v1/models");
+  EXPECT_EQ(routed("//v1//models///a//"), model + "a");
+  EXPECT_EQ(routed("/v1/models/Qwen%2FMy%20model"), model + "Qwen/My model");
+  EXPECT_EQ(routed("/v1/models/Qwen/My%20model/"), model + "Qwen/My model");
+  // Each part is decoded once, after the split.
+  EXPECT_EQ(routed("/v1/models/a%252Fb"), model + "a%2Fb");
+  EXPECT_EQ(routed("/v1/models/%2e%2E/health"), model + "../health");
+  EXPECT_EQ(routed("/v1/models/a+b%C3%a9"), model + "a+b\xc3\xa9");
+  EXPECT_EQ(routed("/v1/%6dodels"), "/v1/models");
+  EXPECT_EQ(routed("/v1%2Fmodels"), "404");
+  for (const char *bad : {"%", "%4", "%zz", "%4g", "%-1", "%+1", "% 1", "%00",
+                          "a%", "%%41", "%0"})
+    EXPECT_EQ(routed("/v1/models/" + std::string(bad)), "400") << bad;
+  EXPECT_EQ(routed("/nothing/%00"), "400");
+  EXPECT_EQ(routed("/"), "/");
+  EXPECT_EQ(routed(""), "/");
+  EXPECT_EQ(routed("*"), "405");
+  for (const char *none : {"/v2", "/v1/modelsx", "/model", "/v1/v1/models",
+                           "/v2/models", "/health/x"})
+    EXPECT_EQ(routed(none), "404") << none;
+}
+
+TEST(RoutesTest, NeedsNoVersion) {
+  for (const Route &route : routeTable()) {
+    const std::string path = route.path;
+    const std::string without = path.starts_with("/v1") ? path.substr(3) : path;
+    const size_t brace = without.find('{');
+    for (const char *version : {"", "/v1"}) {
+      const std::string asked =
+          version + (brace == std::string::npos
+                         ? without
+                         : without.substr(0, brace) + "x");
+      EXPECT_EQ(routed(asked, route.method).substr(0, path.size()), path);
+      EXPECT_EQ(isOpenPath(asked + "/"), route.isOpen && asked.back() != 'x')
+          << asked;
+    }
+  }
+  EXPECT_EQ(routed("/v2/rerank", "POST"), "/v1/rerank");
+  EXPECT_EQ(routed("/v2/embeddings", "POST"), "404");
+}
+
+TEST(RoutesTest, NamesTheMethods) {
+  EXPECT_EQ(methodsOf("/rerank/"), "POST, OPTIONS");
+  EXPECT_EQ(methodsOf("/v1/models/x"), "GET, HEAD, OPTIONS");
+  EXPECT_EQ(methodsOf("/nothing"), "");
+  EXPECT_EQ(methodsOf("*"), "POST, GET, HEAD, OPTIONS");
+  EXPECT_EQ(routed("/metrics", "HEAD"), "/metrics");
+  try {
+    findRoute("DELETE", "/models/a");
+    FAIL();
+  } catch (const ApiError &error) {
+    EXPECT_EQ(error.status(), 405U);
+    EXPECT_EQ(error.headers,
+              (AnswerHeaders{{AnswerHeader::Allow, "GET, HEAD, OPTIONS"}}));
+  }
+}
+
+TEST(RoutesTest, ReadsTargets) {
+  const auto parts = [](std::string_view target) {
+    const Target parsed = parseTarget(target);
+    return parsed.authority + " " + parsed.path;
+  };
+  EXPECT_EQ(parts("/a/b?c=/d?e"), " /a/b");
+  EXPECT_EQ(parts("HTTP://a.example:80/b?c"), "a.example:80 /b");
+  EXPECT_EQ(parts("https://a@b?c"), "a@b ");
+  EXPECT_EQ(parts("//a.example/b"), " //a.example/b");
+  EXPECT_EQ(parts("*"), " *");
+}
+
+TEST(HeadersTest, ListsTokens) {
+  EXPECT_EQ(tokensOf("x-stainless-os,OpenAI-Beta , \tauthorization"),
+            "x-stainless-os, OpenAI-Beta, authorization");
+  EXPECT_EQ(tokensOf(",a b,, c:d,\x80,e,"), "e");
+  EXPECT_EQ(tokensOf(""), "");
+  EXPECT_EQ(exposedHeaders(),
+            "Accept-Encoding, X-Accel-Buffering, Allow, Date, X-Request-Id, "
+            "Retry-After, Server, WWW-Authenticate");
+  EXPECT_EQ(nameOf(AnswerHeader::RetryAfter), "Retry-After");
+  EXPECT_EQ(mediaTypeOf(" Application/JSON ; charset=utf-8"),
+            "Application/JSON");
+  EXPECT_TRUE(equalsNoCase("Application/JSON", "application/json"));
+  EXPECT_FALSE(equalsNoCase("application/json", "application/jsonl"));
+  EXPECT_FALSE(equalsNoCase("a[", "a{"));
+}
+
+TEST(AccessTest, KnowsThisMachine) {
+  for (const char *host : {"localhost", "LocalHost:80", "127.0.0.1:1", "[::1]",
+                           "[::1]:8080", "127.0.0.2:8080"})
+    EXPECT_TRUE(isLocalHost(host, "127.0.0.2:8080")) << host;
+  for (const char *host : {"", "localhost.example", "a@localhost", "[::2]:1",
+                           "localhost:1:2", "example.org:8080"})
+    EXPECT_FALSE(isLocalHost(host, "127.0.0.2:8080")) << host;
+}
+
+TEST(AccessTest, FindsKeys) {
+  const std::vector<std::string> keys = {"other", "key"};
+  for (const char *given : {"Bearer key", "bearer key", "BEARER   key"})
+    EXPECT_TRUE(hasKey(given, "", keys)) << given;
+  for (const char *given : {"", "Bearer", "Bearer ", "Bearerkey", "Bearer Key",
+                            "Basic key", "key", "Bearer key,other"})
+    EXPECT_FALSE(hasKey(given, "", keys)) << given;
+  EXPECT_TRUE(hasKey("", "key", keys));
+  EXPECT_TRUE(hasKey("Basic x", "key", keys));
+  EXPECT_FALSE(hasKey("Bearer x", "key", keys));
+}
+
+TEST(AccessTest, RefusesOriginsThatNoBrowserSends) {
+  for (const char *origin :
+       {"*", "null", "https://a.example", "http://localhost:3000",
+        "http://127.0.0.1", "http://[::1]:8080", "https://xn--mnchen-3ya.de",
+        "https://a.example:80", "chrome-extension://abc", "tauri://localhost",
+        "safari-web-extension://E3449EA7-EC25", "capacitor://localhost"})
+    EXPECT_NO_THROW(requireOrigin(origin)) << origin;
+  const auto fault = [](const std::string &origin) -> std::string {
+    try {
+      requireOrigin(origin);
+    } catch (const Error &error) {
+      const std::string text = error.what();
+      const size_t start = text.find(": ") + 2;
+      return text.substr(start, text.find(';') - start);
+    }
+    return "";
+  };
+  const std::string host = "its host must have lower-case letters, digits, "
+                           "\"-\", \"_\" and \".\" only (xn--... for other "
+                           "letters)";
+  const std::string scheme = "its scheme must have lower-case letters, digits, "
+                             "\"+\", \"-\" and \".\" only";
+  const std::string path = "it has a slash or more behind the host";
+  const std::string port = "its port is not a number from 1 to 65535";
+  for (const auto &[origin, expected] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"", "it has no scheme"},
+           {"a.example", "it has no scheme"},
+           {"localhost:3000", "it has no scheme"},
+           {"://a.example", "it has no scheme"},
+           {"HTTPS://a.example", scheme},
+           {" https://a.example", scheme},
+           {"https://a.example/", path},
+           {"https://a.example/b", path},
+           {"https://a.example?b", path},
+           {"tauri://localhost/", path},
+           {"https://A.example", host},
+           {"https://*.example", host},
+           {"https://b@a.example", host},
+           {"https://m\xc3\xbcnchen.de", host},
+           {"https://", host},
+           {"https://a.example ", host},
+           {"https://a.example:443",
+            "browsers leave out the port of the scheme"},
+           {"http://a.example:80", "browsers leave out the port of the scheme"},
+           {"https://a.example:", port},
+           {"https://a.example:0", port},
+           {"https://a.example:080", port},
+           {"https://a.example:65536", port},
+           {"https://a.example:x", port},
+           {"tauri://*",
+            "its host is empty or has characters that hosts lack"}})
+    EXPECT_EQ(fault(origin), expected) << origin;
+}
+
+} // namespace
