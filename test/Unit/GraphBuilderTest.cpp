@@ -267,6 +267,8 @@ TEST(GraphBuilder, ListsUnusedTensors) {
   model.tensors["model.visual.a"] = model.tensors["model.visual.b"] = {{1}};
   model.tensors["mtp.norm.weight"] = {{64}};
   model.tensors["v_head.summary.weight"] = {{64}};
+  const std::string scale = "model.layers.0.self_attn.k_scale";
+  model.tensors[scale] = {{1}};
   TempDir dir;
   model.write(dir);
   mlir::MLIRContext context;
@@ -277,6 +279,7 @@ TEST(GraphBuilder, ListsUnusedTensors) {
                     {"ignored", {next}},
                     {"lm_head of a tied model", {"lm_head.weight"}},
                     {"rotary buffers", {frequencies}},
+                    {"scales of a quantized KV cache", {scale}},
                     {"training state", {"v_head.summary.weight"}},
                     {"vision", {"model.visual.a", "model.visual.b"}}}));
   imported.module.get().walk([](LmHeadOp head) {

@@ -24,6 +24,10 @@ static constexpr Names kMaskTensors[] = {"*.masked_bias", "*.causal_mask",
                                          "*position_ids"};
 static constexpr Names kTrainingTensors[] = {"v_head.*", "optimizer.*",
                                              "lr_scheduler.*", "*_extra_state"};
+/// The compiled model's KV cache has no scales.
+static constexpr Names kCacheTensors[] = {
+    "*.self_attn.k_scale", "*.self_attn.v_scale", "*.k_proj.output_scale",
+    "*.v_proj.output_scale"};
 static constexpr KnownNames kTensors[] = {
     {"vision", kVisionTensors},
     {"draft head", kDraftTensors},
@@ -31,6 +35,7 @@ static constexpr KnownNames kTensors[] = {
     {"rotary buffers", kRotaryTensors},
     {"masks and positions", kMaskTensors},
     {"training state", kTrainingTensors},
+    {"scales of a quantized KV cache", kCacheTensors},
 };
 
 std::span<const KnownNames> qwen::knownTensors() { return kTensors; }

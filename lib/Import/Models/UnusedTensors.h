@@ -12,7 +12,7 @@
 
 namespace re2 {
 class RE2;
-}
+} // namespace re2
 
 namespace qwen {
 
