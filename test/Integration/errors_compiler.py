@@ -174,16 +174,16 @@ ROWS = [
 
     # Weights.
     *(Row(f"NaN in {name}", number(f"model.layers.0.linear_attn.{name}", 0, float("nan"), HYBRID), COMPILE, 1,
-          f"qwen-opt: tensor 'model.layers.0.linear_attn.{name}' has a value that is not finite")
+          f'qwen-opt: bad/model.safetensors: tensor "model.layers.0.linear_attn.{name}" has a value that is not finite')
       for name in ("A_log", "dt_bias", "conv1d.weight")),
     *(Row(f"NaN as {format}", number("model.layers.1.mlp.up_proj.weight", 4711, float("nan")), f"{COMPILE} --weights {format}", 1,
-          "qwen-opt: tensor 'model.layers.1.mlp.up_proj.weight' has a value that is not finite") for format in ("q4_0", "f32")),
+          'qwen-opt: bad/model.safetensors: tensor "model.layers.1.mlp.up_proj.weight" has a value that is not finite') for format in ("q4_0", "f32")),
     Row("an infinite bias", number("model.layers.0.self_attn.k_proj.bias", 3, float("-inf")), COMPILE, 1,
-        "qwen-opt: tensor 'model.layers.0.self_attn.k_proj.bias' has a value that is not finite"),
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.self_attn.k_proj.bias" has a value that is not finite'),
     Row("a scale beyond f16", number("model.layers.0.mlp.down_proj.weight", 0, 1e6), COMPILE, 1,
-        "qwen-opt: tensor 'model.layers.0.mlp.down_proj.weight' has a block whose scale overflows f16; --weights f32 keeps it as it is"),
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.down_proj.weight" has a block whose scale overflows f16; --weights f32 keeps it as it is'),
     Row("a value beyond bf16", number("model.layers.0.mlp.down_proj.weight", 0, -3.4e38), f"{COMPILE} --weights bf16", 1,
-        "qwen-opt: tensor 'model.layers.0.mlp.down_proj.weight' has a value that overflows bf16; --weights f32 keeps it as it is"),
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.down_proj.weight" has a value that overflows bf16; --weights f32 keeps it as it is'),
 
     # Options.
     Row("a target of no name", None, f"qwen-opt {QWEN2} -o out/model.qwen --target quantum9000", 1,

@@ -5,6 +5,7 @@
 #include "qwen/ABI/Artifact.h"
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/Parallel.h"
+#include "qwen/ABI/Text.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Math.h"
@@ -22,8 +23,8 @@ using namespace qwen;
 namespace {
 /// A weight in a part of the image.
 struct Segment {
-  /// In its file, for errors.
-  std::string name;
+  /// Its file and its name there, for errors.
+  std::string place;
   /// In the checkpoint or in `computed`.
   std::span<const uint8_t> bytes;
   StoredType type;
@@ -111,8 +112,10 @@ static Segment readSegment(WeightOp weight, const StoredTensors &tensors) {
                      segment.computed.size() * sizeof(float)};
     return segment;
   }
-  if (const StoredTensor *stored = tensors.find(segment.name))
-    segment.name = stored->name;
+  const StoredTensor *stored = tensors.find(segment.place);
+  segment.place =
+      (tensors.directory() / std::string_view(*weight.getFile())).string() +
+      ": tensor " + quote(stored ? stored->name : segment.place);
   const int64_t values = segment.selected
                              ? segment.values / segment.selected.getCount() *
                                    segment.selected.getPeriod()
@@ -206,7 +209,7 @@ private:
   }
 
   static Error refusal(const Segment &segment, numerics::EncodeStatus status) {
-    std::string message = "tensor '" + segment.name + "' " +
+    std::string message = segment.place + " " +
                           std::string(numerics::encodeStatusMessage(status));
     if (status != numerics::EncodeStatus::NotFinite)
       message += "; --weights f32 keeps it as it is";
