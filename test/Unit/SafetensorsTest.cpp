@@ -258,15 +258,38 @@ static std::string openError(const std::filesystem::path &dir) {
   return messageOf([&] { openSafetensors(dir); });
 }
 
-TEST(StoredTensors, PrefersTheSingleFile) {
+TEST(StoredTensors, ChooseTheIndexOrTheSingleFile) {
   TempDir dir;
   dir.write("model.safetensors", fileWith("single"));
-  dir.write("model-00001-of-00001.safetensors", fileWith("shard"));
-  dir.write("model.safetensors.index.json",
-            R"({"weight_map": {"shard": "model-00001-of-00001.safetensors"}})");
-  const StoredTensors tensors = openSafetensors(dir.path());
-  EXPECT_TRUE(tensors.find("single"));
-  EXPECT_FALSE(tensors.find("shard"));
+  dir.write("one", fileWith("shard"));
+  using Lines = std::vector<std::string>;
+  const auto expect = [&](const std::string &map, const std::string &tensor,
+                          const Lines &notes) {
+    dir.write("model.safetensors.index.json",
+              "{\"weight_map\": {" + map + "}}");
+    const StoredTensors tensors = openSafetensors(dir.path());
+    EXPECT_EQ(tensors.tensors().size(), 1u) << map;
+    EXPECT_TRUE(tensors.find(tensor)) << map;
+    EXPECT_EQ(tensors.notes(), notes) << map;
+  };
+  expect(R"("shard": "one")", "shard",
+         {"model.safetensors is not used, because "
+          "model.safetensors.index.json names other files, which are all "
+          "there"});
+  expect(R"("shard": "one", "more": "two")", "single",
+         {"model.safetensors.index.json is not used, because its file "
+          "\"two\" is missing"});
+  expect(R"("single": "model.safetensors")", "single", {});
+  expect("", "single", {});
+  std::filesystem::remove(dir.path() / "model.safetensors.index.json");
+  EXPECT_TRUE(openSafetensors(dir.path()).find("single"));
+  EXPECT_TRUE(openSafetensors(dir.path()).notes().empty());
+  // The single file is one of several.
+  dir.write(
+      "model.safetensors.index.json",
+      R"({"weight_map": {"shard": "one", "single": "model.safetensors"}})");
+  EXPECT_EQ(openSafetensors(dir.path()).tensors().size(), 2u);
+  EXPECT_TRUE(openSafetensors(dir.path()).notes().empty());
 }
 
 TEST(StoredTensors, ReadsWhatTheIndexNames) {

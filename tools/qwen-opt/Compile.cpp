@@ -267,8 +267,10 @@ static void printSummary(const Options &options, const ImportedModel &model,
     out << "  " << format << ": " << tensors.first << " tensors, "
         << withUnit(tensors.second) << '\n';
   printConversions(summary.conversions, out);
-  for (const std::string &note : model.checkpoint->config().notes)
-    out << "  " << note << '\n';
+  for (const auto *notes : {&model.checkpoint->config().notes,
+                            &model.checkpoint->tensors().notes()})
+    for (const std::string &note : *notes)
+      out << "  " << note << '\n';
   for (const auto &[kind, names] : model.unusedTensors)
     out << "  not used, " << kind << ": " << shortList(names) << '\n';
   out << "  file: " << summary.fileBytes << " bytes (code "

@@ -2,11 +2,10 @@
 
 #include "qwen/Import/Checkpoint/JsonFile.h"
 
+#include "CheckpointFile.h"
+
 #include "qwen/ABI/Error.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <system_error>
 
 using namespace qwen;
@@ -17,12 +16,11 @@ static constexpr uint64_t kMaxFileBytes = 64 << 20;
 
 void qwen::requireDirectory(const fs::path &dir) {
   std::error_code error;
-  const fs::file_status status = fs::status(dir, error);
-  if (status.type() == fs::file_type::not_found)
+  if (!isThere(dir))
     throw Error(dir.string() +
                 " does not exist: a Hugging Face folder or a GGUF file is "
                 "needed");
-  if (status.type() != fs::file_type::directory && !error)
+  if (!fs::is_directory(dir, error) && !error)
     throw Error(dir.string() +
                 " is not a folder: a Hugging Face folder or a GGUF file is "
                 "needed");
@@ -33,26 +31,15 @@ void qwen::requireDirectory(const fs::path &dir) {
 }
 
 std::optional<std::string> qwen::readSmallFile(const fs::path &path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found)
+  const std::optional<CheckpointFile> file = CheckpointFile::open(path);
+  if (!file)
     return std::nullopt;
-  if (error)
-    throw Error("cannot read " + path.string() + ": " + error.message());
-  if (status.type() != fs::file_type::regular)
-    throw Error("cannot read " + path.string() + ": it is not a file");
-  const uint64_t size = fs::file_size(path, error);
-  if (error)
-    throw Error("cannot read " + path.string() + ": " + error.message());
-  if (size > kMaxFileBytes)
-    throw Error(path.string() + " has " + std::to_string(size) +
+  if (file->size() > kMaxFileBytes)
+    throw Error(path.string() + " has " + std::to_string(file->size()) +
                 " bytes when at most " + std::to_string(kMaxFileBytes) +
                 " are expected");
-  errno = 0;
-  std::ifstream stream(path, std::ios::binary);
-  std::string text(size, '\0');
-  if (!stream.read(text.data(), static_cast<std::streamsize>(size)))
-    throw Error("cannot read " + path.string() + ": " + std::strerror(errno));
+  std::string text(file->size(), '\0');
+  file->read(text.data(), text.size());
   return text;
 }
 

@@ -1,14 +1,15 @@
-//===- Safetensors.cpp - Reader of safetensors files
-//-----------------------===//
+//===- Safetensors.cpp - Reader of safetensors files ----------------------===//
 
 #include "qwen/Import/Checkpoint/Safetensors.h"
 
+#include "CheckpointFile.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"
 
 #include "qwen/ABI/Error.h"
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 using namespace qwen;
 using nlohmann::json;
@@ -243,6 +244,29 @@ static std::string modelName(const std::string &name) {
   return name;
 }
 
+/// Whether the files of an index, which names the file of each tensor, are the
+/// checkpoint rather than the single file beside them: all are there, and not
+/// only the single file. Notes what is not used.
+static bool indexReplaces(const std::map<std::string, std::string> &fileOf,
+                          StoredTensors &tensors) {
+  std::set<std::string> files;
+  for (const auto &[name, file] : fileOf)
+    files.insert(file);
+  const bool hasSingle = files.erase(kSingleFile) != 0;
+  if (files.empty())
+    return false;
+  const auto missing = std::ranges::find_if(files, [&](const auto &file) {
+    return !isThere(tensors.directory() / file);
+  });
+  if (missing != files.end())
+    tensors.note(std::string(kIndexFile) + " is not used, because its file " +
+                 quote(*missing) + " is missing");
+  else if (!hasSingle)
+    tensors.note(std::string(kSingleFile) + " is not used, because " +
+                 kIndexFile + " names other files, which are all there");
+  return missing == files.end();
+}
+
 StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
   requireDirectory(dir);
   StoredTensors tensors(dir);
@@ -255,19 +279,20 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
     return parseSafetensors(tensors.map(file), file, (dir / file).string());
   };
 
-  std::error_code error;
-  if (std::filesystem::exists(dir / kSingleFile, error) || error) {
+  const std::string indexPath = (dir / kIndexFile).string();
+  const bool hasSingle = CheckpointFile::open(dir / kSingleFile).has_value();
+  const std::optional<json> index = readJsonObject(indexPath);
+  if (!index && !hasSingle)
+    throw Error(dir.string() + " has neither " + kSingleFile + " nor " +
+                kIndexFile);
+  const auto fileOf = index ? parseIndex(*index, indexPath)
+                            : std::map<std::string, std::string>();
+  if (hasSingle && !indexReplaces(fileOf, tensors)) {
     for (const StoredTensor &tensor : parse(kSingleFile))
       add(tensor, (dir / kSingleFile).string());
     return tensors;
   }
 
-  const std::string indexPath = (dir / kIndexFile).string();
-  const std::optional<json> index = readJsonObject(indexPath);
-  if (!index)
-    throw Error(dir.string() + " has neither " + kSingleFile + " nor " +
-                kIndexFile);
-  const auto fileOf = parseIndex(*index, indexPath);
   for (const auto &[name, file] : fileOf) {
     if (tensors.hasMapped(file))
       continue;

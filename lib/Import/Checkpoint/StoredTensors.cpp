@@ -2,16 +2,15 @@
 
 #include "qwen/Import/Checkpoint/StoredTensors.h"
 
+#include "CheckpointFile.h"
+
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/Process.h"
 #include "qwen/ABI/Text.h"
 
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 using namespace qwen;
 
@@ -31,22 +30,17 @@ StoredTensor qwen::outputsOf(const StoredTensor &tensor, int64_t first,
 class StoredTensors::MappedFile {
 public:
   explicit MappedFile(const std::string &path) {
-    // A FIFO would block in open without O_NONBLOCK.
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat status;
-    if (fd < 0 || fstat(fd, &status) != 0)
-      fail(path, std::strerror(errno), fd);
-    if (!S_ISREG(status.st_mode))
-      fail(path, "it is not a file", fd);
-    size = static_cast<size_t>(status.st_size);
+    const std::optional<CheckpointFile> file = CheckpointFile::open(path);
+    if (!file)
+      fail(path, ENOENT);
+    size = static_cast<size_t>(file->size());
     // An empty file cannot be mapped.
-    if (size != 0) {
-      base = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
-      if (base == MAP_FAILED)
-        fail(path, std::strerror(errno), fd);
-      range.emplace(base, size, path);
-    }
-    close(fd);
+    if (size == 0)
+      return;
+    base = mmap(nullptr, size, PROT_READ, MAP_SHARED, file->descriptor(), 0);
+    if (base == MAP_FAILED)
+      fail(path, errno);
+    range.emplace(base, size, path);
   }
   ~MappedFile() {
     if (size != 0)
@@ -60,12 +54,8 @@ public:
   }
 
 private:
-  [[noreturn]] static void fail(const std::string &path, const char *why,
-                                int fd) {
-    const std::string message = "cannot read " + path + ": " + why;
-    if (fd >= 0)
-      close(fd);
-    throw Error(message);
+  [[noreturn]] static void fail(const std::string &path, int error) {
+    throw Error("cannot read " + path + ": " + std::strerror(error));
   }
 
   void *base = nullptr;

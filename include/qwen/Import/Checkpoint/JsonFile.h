@@ -23,8 +23,9 @@ namespace qwen {
 void requireDirectory(const std::filesystem::path &dir);
 
 /// The bytes of `path`, or nullopt if there is no such file. Throws Error if
-/// the file cannot be read or exceeds 64 MiB (configurations, indices and
-/// tokenizers are far smaller).
+/// something else is there (a symbolic link that leads nowhere, a folder, a
+/// pointer of Git LFS), if the file cannot be read, or if it exceeds 64 MiB
+/// (configurations, indices and tokenizers are far smaller).
 std::optional<std::string> readSmallFile(const std::filesystem::path &path);
 
 /// The JSON object in `path`, or nullopt if there is no such file. Throws Error

@@ -22,10 +22,13 @@ std::vector<StoredTensor> parseSafetensors(std::span<const uint8_t> bytes,
                                            const std::string &file,
                                            const std::string &path);
 
-/// Opens `dir`/model.safetensors. If it is missing, opens the files that the
-/// weight_map of `dir`/model.safetensors.index.json names; then every tensor
-/// must be in the file that the index gives, and tensors outside of the index
-/// are ignored. This is the order of transformers. No other file is read.
+/// Opens the files that the weight_map of `dir`/model.safetensors.index.json
+/// names; then every tensor must be in the file that the index gives, and
+/// tensors outside of the index are ignored. Opens `dir`/model.safetensors if
+/// there is no index, if it names no other file, or if one of its files is
+/// missing. If both are there, a note says which is not used. No other file is
+/// read.
+///
 /// Throws Error if a folder or file is missing or unreadable, if the name of a
 /// file contains a folder, and like parseSafetensors.
 ///

@@ -67,6 +67,11 @@ public:
   /// Returns false if there is one of that name.
   bool add(std::string name, const StoredTensor &tensor);
 
+  /// Adds a line for the user: what of the checkpoint is not used, or is used
+  /// otherwise than it may seem.
+  void note(std::string line) { lines.push_back(std::move(line)); }
+  const std::vector<std::string> &notes() const { return lines; }
+
   /// Removes all tensors and returns them. Their files stay mapped.
   std::map<std::string, StoredTensor, std::less<>> takeAll() {
     return std::exchange(byName, {});
@@ -93,6 +98,7 @@ private:
   std::filesystem::path dir;
   std::map<std::string, std::unique_ptr<MappedFile>, std::less<>> files;
   std::map<std::string, StoredTensor, std::less<>> byName;
+  std::vector<std::string> lines;
 };
 
 } // namespace qwen
