@@ -6,6 +6,7 @@
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelABI.h"
 #include "qwen/ABI/MemoryFile.h"
+#include "qwen/ABI/Text.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/IRBuilder.h"
@@ -13,6 +14,7 @@
 #include "llvm/Object/ELF.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
 #include <cstring>
@@ -114,8 +116,13 @@ class LinkedFile {
 public:
   LinkedFile() {
     if (std::error_code error =
-            llvm::sys::fs::createTemporaryFile("qwen-link", "so", name))
-      throw Error("cannot make a temporary file: " + error.message());
+            llvm::sys::fs::createTemporaryFile("qwen-link", "so", name)) {
+      llvm::SmallString<128> folder;
+      llvm::sys::path::system_temp_directory(/*erasedOnReboot=*/true, folder);
+      throw Error("cannot make a temporary file in " + quote(folder.str()) +
+                  ": " + error.message() +
+                  "; set TMPDIR to a folder that can be written");
+    }
     llvm::sys::RemoveFileOnSignal(name);
   }
   LinkedFile(const LinkedFile &) = delete;
