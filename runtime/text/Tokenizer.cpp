@@ -76,7 +76,7 @@ static void checkHeader(const TokenizerHeader &header) {
   const uint32_t size = header.vocabSize;
   if (size == 0 || size > kMaxVocabSize)
     fail("its vocabulary size is " + std::to_string(size));
-  if (header.flags >= 2 * TokenizerAppendsToken)
+  if (header.flags >= 2 * TokenizerJoinsUnknown)
     fail("unknown flags " + std::to_string(header.flags));
   if (header.addedCount > kMaxAddedTokens || header.addedCount > size)
     fail(std::to_string(header.addedCount) + " added tokens");
@@ -87,6 +87,9 @@ static void checkHeader(const TokenizerHeader &header) {
                       header.appendedToken})
     if (id != kNoToken && id >= size)
       fail("id " + std::to_string(id) + " of a named token is no token");
+  if (header.unknownToken >= size)
+    fail("id " + std::to_string(header.unknownToken) +
+         " of bytes without a token is no token");
 }
 
 Tokenizer Tokenizer::fromBlob(std::span<const uint8_t> blob) {
@@ -115,8 +118,10 @@ Tokenizer Tokenizer::fromBlob(std::span<const uint8_t> blob) {
          std::to_string(result.tokenOffsets[size]));
   for (uint32_t byte = 0; byte < 256; ++byte) {
     const uint32_t id = header.byteTokens[byte];
-    if (id >= size ||
-        result.tokenBytes(int32_t(id)) != std::string(1, char(byte)))
+    if (id == kNoToken)
+      result.losesBytes |= WordEncoder::losesUnknown(header);
+    else if (id >= size ||
+             result.tokenBytes(int32_t(id)) != std::string(1, char(byte)))
       fail("the token of byte " + std::to_string(byte) + " is another");
   }
   int64_t last = -1;
@@ -159,6 +164,8 @@ std::string_view Tokenizer::tokenBytes(int32_t id) const {
 }
 
 uint64_t Tokenizer::mostBytes(int64_t tokens) const {
+  if (losesBytes)
+    return kMaxTextBytes;
   // NFC shrinks a text most where 7 bytes become 2: U+1FBE U+0308 U+0301
   // becomes U+0390.
   constexpr uint64_t kShrinks = 4;

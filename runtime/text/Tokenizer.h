@@ -108,6 +108,9 @@ private:
   std::span<const AddedToken> added;
   std::span<const uint32_t> tokenOffsets;
   const char *bytes = nullptr;
+  /// Whether bytes of a text may have no token of their own: a text of any
+  /// length may then have few tokens, or none.
+  bool losesBytes = false;
   /// Added tokens to find before and after normalization.
   AddedIndex addedBefore, addedAfter;
 };

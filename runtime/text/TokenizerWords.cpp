@@ -161,7 +161,10 @@ void WordEncoder::encode(std::string_view text) {
 
 void WordEncoder::encodeWord(std::string_view word) {
   if (word.size() == 1) {
-    ids.push_back(int32_t(header.byteTokens[uint8_t(word[0])]));
+    if (const uint32_t id = header.byteTokens[uint8_t(word[0])]; id != kNoToken)
+      ids.push_back(int32_t(id));
+    else if (header.flags & TokenizerHasUnknown)
+      ids.push_back(int32_t(header.unknownToken));
     return;
   }
   if (word.size() > kMaxSeenSize)
@@ -203,15 +206,36 @@ void WordEncoder::addCandidate(int32_t left) {
   std::push_heap(candidates.begin(), candidates.end());
 }
 
-void WordEncoder::merge(std::string_view word) {
-  const auto count = int32_t(word.size());
+/// Makes a symbol of each byte that has a token. The others are skipped before
+/// anything merges, so that their neighbours may merge, or become the unknown
+/// token, which may merge as any other.
+void WordEncoder::addSymbols(std::string_view word) {
   symbols.clear();
-  for (int32_t i = 0; i < count; ++i)
-    symbols.push_back({header.byteTokens[uint8_t(word[size_t(i)])], i - 1,
-                       i + 1 < count ? i + 1 : -1});
+  bool isAfterUnknown = false;
+  for (const char byte : word) {
+    uint32_t id = header.byteTokens[uint8_t(byte)];
+    const bool isUnknown = id == kNoToken;
+    if (isUnknown) {
+      if (!(header.flags & TokenizerHasUnknown) ||
+          (isAfterUnknown && (header.flags & TokenizerJoinsUnknown)))
+        continue;
+      id = header.unknownToken;
+    }
+    isAfterUnknown = isUnknown;
+    const auto i = int32_t(symbols.size());
+    symbols.push_back({id, i - 1, i + 1});
+  }
+  if (!symbols.empty())
+    symbols.back().next = -1;
+}
+
+void WordEncoder::merge(std::string_view word) {
+  addSymbols(word);
+  if (symbols.empty())
+    return;
   candidates.clear();
-  for (int32_t i = 0; i < count; ++i)
-    addCandidate(i);
+  for (size_t i = 0; i < symbols.size(); ++i)
+    addCandidate(int32_t(i));
   while (!candidates.empty()) {
     std::pop_heap(candidates.begin(), candidates.end());
     const Candidate best = candidates.back();

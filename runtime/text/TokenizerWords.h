@@ -40,6 +40,13 @@ public:
 
   void encode(std::string_view text);
 
+  /// Whether bytes without a token can leave none: they are skipped, or several
+  /// become one.
+  static bool losesUnknown(const TokenizerHeader &header) {
+    return !(header.flags & TokenizerHasUnknown) ||
+           (header.flags & TokenizerJoinsUnknown);
+  }
+
 private:
   /// An earlier word: its text and its part of `ids`.
   struct Seen {
@@ -68,6 +75,7 @@ private:
   };
 
   void encodeWord(std::string_view word);
+  void addSymbols(std::string_view word);
   void merge(std::string_view word);
   void addCandidate(int32_t left);
   const MergeSlot *findMerge(uint32_t left, uint32_t right) const;

@@ -3,6 +3,8 @@
 #include "GgufBytes.h"
 #include "TempDir.h"
 
+#include "qwen/ABI/TokenizerFormat.h"
+
 #include <gtest/gtest.h>
 
 using namespace qwen;
@@ -437,6 +439,8 @@ struct TokenizerKeys {
   std::vector<int32_t> kinds = {1, 1, 1, 3, 4, 5, 5};
   std::vector<std::string> merges = {"a b"};
   std::string chat = "{{ messages }}";
+  /// The id that ends an answer.
+  uint32_t named = 3;
 
   GgufFile make() const {
     std::string types;
@@ -449,7 +453,7 @@ struct TokenizerKeys {
         strings("tokenizer.ggml.tokens", tokens),
         array("tokenizer.ggml.token_type", GgufType::I32, kinds.size(), types),
         strings("tokenizer.ggml.merges", merges),
-        u32("tokenizer.ggml.eos_token_id", 3),
+        u32("tokenizer.ggml.eos_token_id", named),
         key("tokenizer.ggml.add_bos_token", GgufType::Bool, raw(uint8_t{1})),
         key("tokenizer.ggml.add_eos_token", GgufType::Bool, raw(uint8_t{1})),
         string("tokenizer.chat_template", chat)};
@@ -484,6 +488,64 @@ TEST(GgufTokenizer, Reads) {
             std::vector<std::string>{"f: tokenizer.ggml.add_bos_token is "
                                      "ignored: no token is put around a text"});
   EXPECT_FALSE(readGgufTokenizer(parse(GgufBytes{}.make()), "f").has_value());
+}
+
+TEST(GgufTokenizer, MendsTypesOfTokensThatTheTemplateWrites) {
+  TokenizerKeys keys;
+  keys.tokens = {"a",
+                 "b",
+                 "<",
+                 ">",
+                 "<a",
+                 "<|im_end|>",
+                 "<|im_start|>",
+                 "<think>",
+                 "<a>",
+                 "<|other|>",
+                 "<\uff5cUser\uff5c>"};
+  keys.kinds.assign(keys.tokens.size(), 1);
+  keys.merges = {"< a", "<a >"};
+  keys.chat = "<<|im_start|>a<think><a>{{ '<\uff5cUser\uff5c>' }}";
+  keys.named = 5;
+  const CheckpointTokenizer found = *readGgufTokenizer(keys.make(), "f");
+  std::map<std::string, uint32_t> added;
+  for (const auto &[id, token] : found.added) {
+    EXPECT_EQ(keys.tokens[id], token.text);
+    added.emplace(token.text, token.flags);
+  }
+  EXPECT_EQ(added, (std::map<std::string, uint32_t>{
+                       {"<|im_start|>", AddedSpecial},
+                       {"<|im_end|>", AddedSpecial},
+                       {"<\uff5cUser\uff5c>", AddedSpecial},
+                       {"<think>", 0}}));
+  EXPECT_EQ(found.eosToken, "<|im_end|>");
+  const std::string what =
+      "f: tokens of ordinary text in tokenizer.ggml.token_type, which the chat "
+      "template or a key names: ";
+  ASSERT_EQ(found.warnings.size(), 3u);
+  EXPECT_EQ(found.warnings[0],
+            what + "\"<|im_end|>\", \"<|im_start|>\", "
+                   "\"<\uff5cUser\uff5c>\"; they count as special");
+  EXPECT_EQ(found.warnings[1],
+            what + "\"<think>\"; they count as tokens of their own");
+}
+
+TEST(GgufTokenizer, WarnsOfTemplatesWithoutDefault) {
+  GgufBytes file;
+  file.keys = {string("tokenizer.ggml.model", "gpt2"),
+               string("tokenizer.ggml.pre", "qwen2"),
+               strings("tokenizer.ggml.tokens", {"a"}),
+               array("tokenizer.ggml.token_type", GgufType::I32, 1, raw(1)),
+               strings("tokenizer.ggml.merges", {}),
+               string("tokenizer.chat_template.tool_use", "x"),
+               strings("tokenizer.chat_templates", {"tool_use"})};
+  const std::string bytes = file.make();
+  const CheckpointTokenizer found = *readGgufTokenizer(parse(bytes), "f");
+  EXPECT_TRUE(found.chatTemplate.empty());
+  EXPECT_EQ(found.warnings,
+            std::vector<std::string>{
+                "f: tokenizer.chat_templates has no template named default; "
+                "qwen-run chat will refuse the model, generate will not"});
 }
 
 TEST(GgufTokenizer, Refuses) {

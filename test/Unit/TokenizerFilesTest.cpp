@@ -3,6 +3,7 @@
 #include "TempDir.h"
 #include "text/MarkedText.h"
 #include "text/Retrieval.h"
+#include "text/Unicode.h"
 
 #include "qwen/ABI/Error.h"
 #include "qwen/Import/Tokenizer/Tokenizer.h"
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 using namespace qwen;
@@ -221,8 +223,34 @@ TEST_F(TokenizerFilesTest, FindsChatTemplates) {
   write("chat_template.jinja", "");
   EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "");
   std::filesystem::remove(dir / "chat_template.jinja");
-  write("tokenizer_config.json", R"({"chat_template": [{"name": "rag"}]})");
-  expectError("chat_template is an array where a string");
+}
+
+TEST_F(TokenizerFilesTest, WarnsOfChatTemplatesItCannotRead) {
+  writePair();
+  const auto warnings = [&](const char *value) {
+    write("tokenizer_config.json",
+          std::string(R"({"chat_template": )") + value + "}");
+    const TokenizerImport import = buildTokenizer(*readTokenizerFiles(dir));
+    EXPECT_EQ(import.chatTemplate.empty(),
+              !exists(dir / "chat_template.jinja"));
+    return import.warnings;
+  };
+  const auto found = [&](const char *what) {
+    return std::vector<std::string>{
+        dir.string() + "/tokenizer_config.json: chat_template is " + what +
+        " where a string, or a list with one named default, is needed; "
+        "qwen-run chat will refuse the model, generate will not"};
+  };
+  EXPECT_EQ(warnings(R"([{"name": "rag", "template": "x"}])"),
+            found("an array"));
+  EXPECT_EQ(warnings(R"([{"name": "default"}])"), found("an array"));
+  EXPECT_EQ(warnings("[]"), found("an array"));
+  EXPECT_EQ(warnings("[1]"), found("an array"));
+  EXPECT_EQ(warnings("7"), found("7"));
+  EXPECT_TRUE(warnings("null").empty());
+  // The file replaces it.
+  write("chat_template.jinja", "x");
+  EXPECT_TRUE(warnings("7").empty());
 }
 
 TEST_F(TokenizerFilesTest, RefusesBadVocabularies) {
@@ -249,9 +277,6 @@ TEST_F(TokenizerFilesTest, RefusesBadVocabularies) {
   expect("has U+4F60, which is not of the byte-level alphabet");
   vocab["a b"] = 258;
   expect("has U+0020, which");
-  vocab.erase("Z");
-  vocab["ZZ"] = 'Z';
-  expect("has no token for byte 90");
   vocab = json::object();
   expect("has no tokens");
   vocab = json::array({1});
@@ -262,6 +287,81 @@ TEST_F(TokenizerFilesTest, RefusesBadVocabularies) {
   expectError("vocab.json is not JSON");
   write("vocab.json", R"({"a": 1, "a": 2})");
   expectError(R"(vocab.json has "a" twice)");
+}
+
+//===----------------------------------------------------------------------===//
+// Bytes without a token
+//===----------------------------------------------------------------------===//
+
+/// The tokenizers and texts of test/Inputs/make_missing_bytes.py.
+TEST_F(TokenizerFilesTest, TreatsMissingBytesAsHuggingFace) {
+  std::ifstream lines(QWEN_SOURCE_DIR
+                      "/test/Inputs/tokenizer/missing_bytes.jsonl");
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const json entry = json::parse(line);
+    json file = wholeFile();
+    file["model"] = entry["model"];
+    file["added_tokens"] = json::array();
+    write("tokenizer.json", file.dump());
+    const TokenizerImport import = buildTokenizer(*readTokenizerFiles(dir));
+    const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
+    ASSERT_EQ(import.warnings.size(), 1u);
+    for (const json &of : entry["cases"]) {
+      const auto text = of["text"].get<std::string>();
+      const auto ids = of["ids"].get<std::vector<int32_t>>();
+      EXPECT_EQ(tokenizer.encode(text), ids) << count << ": " << text;
+      EXPECT_EQ(toValidUtf8(tokenizer.decode(ids)),
+                of["decoded"].get<std::string>())
+          << count << ": " << text;
+      EXPECT_LE(text.size(), tokenizer.mostBytes(int64_t(ids.size())))
+          << count << ": " << text;
+    }
+  }
+  EXPECT_EQ(count, 20u);
+}
+
+TEST_F(TokenizerFilesTest, RefusesVocabulariesWithoutBytes) {
+  vocab = {{"hello", 0}, {"world", 1}};
+  merges = "";
+  writePair();
+  expectError("has no token for any byte: not a byte-level vocabulary");
+}
+
+TEST_F(TokenizerFilesTest, TellsWhatBecomesOfMissingBytes) {
+  vocab.erase("Z");
+  vocab["ZZ"] = 'Z';
+  vocab.erase("Q");
+  vocab["QQ"] = 'Q';
+  json file = wholeFile();
+  const auto warnings = [&] {
+    write("tokenizer.json", file.dump());
+    return buildTokenizer(*readTokenizerFiles(dir)).warnings;
+  };
+  const std::string what = dir.string() +
+                           "/tokenizer.json: no token for 2 of 256 bytes (81 "
+                           "is the first)";
+  EXPECT_EQ(warnings(),
+            std::vector<std::string>{what + ": in a text they are skipped, as "
+                                            "Hugging Face tokenizers does it"});
+  EXPECT_EQ(encode("aZbQZc"), std::vector<int32_t>{257});
+  EXPECT_TRUE(encode("ZQ").empty());
+  file["model"]["unk_token"] = "QQ";
+  EXPECT_EQ(warnings(), std::vector<std::string>{
+                            what + ": in a text they are the token \"QQ\""});
+  EXPECT_EQ(encode("abZQ"), (std::vector<int32_t>{256, 'Q', 'Q'}));
+  file["model"]["fuse_unk"] = true;
+  warnings();
+  EXPECT_EQ(encode("abZQ"), (std::vector<int32_t>{256, 'Q'}));
+  // It must be of the vocabulary: an added token is not.
+  file["model"]["unk_token"] = "<s>";
+  write("tokenizer.json", file.dump());
+  expectError("no token for 2 of 256 bytes (81 is the first) when unk_token "
+              "\"<s>\", which they would become, is not in the vocabulary "
+              "either; with null they are skipped");
+  file["model"]["unk_token"] = 5;
+  write("tokenizer.json", file.dump());
+  expectError("unk_token is 5 where a token is needed");
 }
 
 TEST_F(TokenizerFilesTest, RefusesBadMerges) {
@@ -487,7 +587,8 @@ TEST_F(TokenizerFilesTest, RefusesDamagedBlobs) {
   expect(longer, "bytes of tokens");
   expectAt(0, 0, "magic");
   expectAt(offsetof(TokenizerHeader, version), 9, "format version 9");
-  expectAt(offsetof(TokenizerHeader, flags), 8, "unknown flags");
+  expectAt(offsetof(TokenizerHeader, flags), 32, "unknown flags");
+  expectAt(offsetof(TokenizerHeader, unknownToken), 300, "without a token");
   expectAt(offsetof(TokenizerHeader, vocabSize), 0, "vocabulary size is 0");
   expectAt(offsetof(TokenizerHeader, vocabSize), ~0u, "vocabulary size");
   expectAt(offsetof(TokenizerHeader, vocabSize), 1 << 24, "ends");

@@ -47,6 +47,11 @@ enum TokenizerFlags : uint32_t {
   TokenizerMarksJoinLetters = 2,
   /// A text that is embedded ends with TokenizerHeader::appendedToken.
   TokenizerAppendsToken = 4,
+  /// A byte without a token becomes TokenizerHeader::unknownToken; without this
+  /// flag it is skipped.
+  TokenizerHasUnknown = 8,
+  /// Bytes without a token that follow each other in a word become one token.
+  TokenizerJoinsUnknown = 16,
 };
 
 struct TokenizerHeader {
@@ -67,8 +72,9 @@ struct TokenizerHeader {
   uint32_t padToken;
   /// 0 without TokenizerAppendsToken.
   uint32_t appendedToken;
-  uint32_t reserved;
-  /// The token of each single byte.
+  /// 0 without TokenizerHasUnknown.
+  uint32_t unknownToken;
+  /// The token of each single byte, or kNoToken.
   uint32_t byteTokens[256];
 };
 static_assert(sizeof(TokenizerHeader) == 48 + 1024);

@@ -8,6 +8,9 @@
 #include "qwen/ABI/TokenizerFormat.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
+#include <utility>
 
 using namespace qwen;
 
@@ -103,6 +106,91 @@ static void addTokens(const GgufFile &gguf, const std::string &path,
   }
 }
 
+//===----------------------------------------------------------------------===//
+// Tokens of the wrong type
+//===----------------------------------------------------------------------===//
+
+/// Whether `text` has the form of a special token: <|...|>, or with the wide
+/// bars of DeepSeek.
+static bool isSpecialForm(std::string_view text) {
+  return (text.starts_with("<|") && text.ends_with("|>")) ||
+         (text.starts_with("<\uff5c") && text.ends_with("\uff5c>"));
+}
+
+/// The words of the vocabulary in `chat` that have the form <...>.
+static std::set<std::string, std::less<>>
+writtenMarkers(std::string_view chat, const CheckpointTokenizer &tokenizer) {
+  // The longest of Qwen's have 22.
+  constexpr size_t kMostBytes = 64;
+  std::set<std::string, std::less<>> found;
+  for (size_t begin = chat.find('<'); begin != chat.npos;
+       begin = chat.find('<', begin + 1)) {
+    const std::string_view rest = chat.substr(begin, kMostBytes);
+    for (size_t end = rest.find('>'); end != rest.npos;
+         end = rest.find('>', end + 1))
+      if (const std::string_view text = rest.substr(0, end + 1);
+          tokenizer.vocab.contains(text))
+        found.emplace(text);
+  }
+  return found;
+}
+
+/// Some converters give every token the type of ordinary text. Makes added
+/// tokens of those words of the vocabulary that are certainly none: words of
+/// the form of special tokens that the chat template writes or a key names, and
+/// other words <...> that the template writes and no merge makes.
+static void addMistypedTokens(std::span<const std::string> named,
+                              const std::string &path,
+                              CheckpointTokenizer &result) {
+  auto words = writtenMarkers(result.chatTemplate, result);
+  for (const std::string &text : named)
+    if (isSpecialForm(text) && result.vocab.contains(text))
+      words.insert(text);
+  for (const CheckpointTokenizer::Merge &merge : result.merges)
+    if (const auto made = words.find(merge.left + merge.right);
+        made != words.end() && !isSpecialForm(*made))
+      words.erase(made);
+  for (const bool special : {true, false}) {
+    std::string warning = path + ": tokens of ordinary text in "
+                                 "tokenizer.ggml.token_type, which the chat "
+                                 "template or a key names:";
+    const size_t before = warning.size();
+    for (const std::string &text : words) {
+      if (isSpecialForm(text) != special)
+        continue;
+      warning += (warning.size() == before ? " " : ", ") + quote(text);
+      result.addAdded(path, result.vocab.at(text), text,
+                      special ? AddedSpecial : 0);
+    }
+    if (warning.size() == before)
+      continue;
+    warning += special ? "; they count as special"
+                       : "; they count as tokens of their own";
+    result.warnings.push_back(std::move(warning));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// All keys
+//===----------------------------------------------------------------------===//
+
+/// The texts of the tokens that keys name.
+static std::vector<std::string> namedTokens(const GgufFile &gguf,
+                                            const std::string &path,
+                                            const JsonValue &root) {
+  const auto tokens = ggufStrings(gguf, path, "tokenizer.ggml.tokens");
+  std::vector<std::string> named;
+  for (const char *key :
+       {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+        "tokenizer.ggml.eot_token_id", "tokenizer.ggml.padding_token_id"})
+    if (const auto value = root.findValue(key))
+      if (const auto id =
+              static_cast<size_t>(value->integer(0, kMaxVocabSize - 1));
+          id < tokens.size())
+        named.emplace_back(tokens[id]);
+  return named;
+}
+
 std::optional<CheckpointTokenizer>
 qwen::readGgufTokenizer(const GgufFile &gguf,
                         const std::filesystem::path &file) {
@@ -125,6 +213,17 @@ qwen::readGgufTokenizer(const GgufFile &gguf,
   for (size_t i = 0; i < merges.size(); ++i)
     result.addMerge(file, merges[i], "merge " + std::to_string(i));
 
+  if (const auto chat = root.findValue("tokenizer.chat_template")) {
+    result.chatTemplate = chat->string();
+    if (!isUtf8(result.chatTemplate))
+      chat->error("is not UTF-8");
+  } else if (gguf.arrays.contains("tokenizer.chat_templates")) {
+    result.warnings.push_back(
+        path + ": tokenizer.chat_templates has no template named default; "
+               "qwen-run chat will refuse the model, generate will not");
+  }
+  addMistypedTokens(namedTokens(gguf, path, root), path, result);
+
   const std::pair<const char *, std::optional<std::string> *> names[] = {
       {"tokenizer.ggml.bos_token_id", &result.bosToken},
       {"tokenizer.ggml.eos_token_id", &result.eosToken},
@@ -144,10 +243,5 @@ qwen::readGgufTokenizer(const GgufFile &gguf,
     result.warnings.push_back(path +
                               ": tokenizer.ggml.add_bos_token is ignored: no "
                               "token is put around a text");
-  if (const auto chat = root.findValue("tokenizer.chat_template")) {
-    result.chatTemplate = chat->string();
-    if (!isUtf8(result.chatTemplate))
-      chat->error("is not UTF-8");
-  }
   return result;
 }

@@ -172,19 +172,29 @@ static void readNames(const fs::path &file, const json &config,
       specials.insert(std::move(*text));
 }
 
-static std::string readTemplate(const fs::path &file, const json &value) {
-  if (value.is_null())
-    return {};
-  if (value.is_string())
-    return value.get<std::string>();
-  if (value.is_array())
-    for (const json &entry : value)
-      if (member(entry, "name") == "default" &&
-          member(entry, "template").is_string())
-        return member(entry, "template").get<std::string>();
-  fail(file,
-       "chat_template is " + describe(value) +
-           " where a string, or a list with one named default, is needed");
+/// Reads the chat template of a config. One that cannot be read is only a
+/// warning, because `generate` does not need it.
+static void readTemplate(const fs::path &file, const json &value,
+                         CheckpointTokenizer &result) {
+  const json *source = &value;
+  if (value.is_array()) {
+    const auto found = std::ranges::find_if(value, [](const json &entry) {
+      return member(entry, "name") == "default";
+    });
+    if (found != value.end())
+      source = &member(*found, "template");
+  }
+  if (source->is_string()) {
+    if (source->get_ref<const std::string &>().empty())
+      return;
+    result.chatTemplate = source->get<std::string>();
+    result.chatTemplateFile = file;
+  } else if (!value.is_null()) {
+    result.warnings.push_back(
+        file.string() + ": chat_template is " + describe(value) +
+        " where a string, or a list with one named default, is needed; "
+        "qwen-run chat will refuse the model, generate will not");
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -315,6 +325,9 @@ static void readTokenizerJson(const fs::path &file, const json &tokenizer,
                                 " is ignored: a text keeps its length");
   readVocab(file, member(model, "vocab"), result);
   readMergesJson(file, member(model, "merges"), result);
+  result.unknownToken =
+      tokenText(file, "unk_token", member(model, "unk_token"));
+  result.joinsUnknown = readFlag(file, model, "fuse_unk", false);
 
   const json &added = member(tokenizer, "added_tokens");
   if (!added.is_null() && !added.is_array())
@@ -342,6 +355,8 @@ static uint32_t parseId(const fs::path &file, const std::string &key) {
 /// tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
   std::set<std::string> specials;
+  const fs::path templateFile = dir / "chat_template.jinja";
+  const std::optional<std::string> source = readSmallFile(templateFile);
   const fs::path configFile = dir / "tokenizer_config.json";
   if (const std::optional<json> config = readJsonObject(configFile)) {
     requireNone(configFile, *config, "it", "add_prefix_space");
@@ -352,12 +367,8 @@ static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
                            " where an object is needed");
     for (const auto &[id, token] : added.items())
       readAdded(configFile, parseId(configFile, id), token, result);
-    if (std::string source =
-            readTemplate(configFile, member(*config, "chat_template"));
-        !source.empty()) {
-      result.chatTemplate = std::move(source);
-      result.chatTemplateFile = configFile;
-    }
+    if (!source)
+      readTemplate(configFile, member(*config, "chat_template"), result);
   }
   const fs::path mapFile = dir / "special_tokens_map.json";
   if (const std::optional<json> map = readJsonObject(mapFile))
@@ -367,9 +378,8 @@ static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
     for (const auto &[text, id] : added->items())
       result.addAdded(addedFile, readId(addedFile, text, id), text,
                       specials.count(text) ? AddedSpecial : 0);
-  const fs::path templateFile = dir / "chat_template.jinja";
-  if (std::optional<std::string> source = readSmallFile(templateFile)) {
-    result.chatTemplate = std::move(*source);
+  if (source) {
+    result.chatTemplate = *source;
     result.chatTemplateFile = templateFile;
   }
 }

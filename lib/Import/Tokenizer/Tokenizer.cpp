@@ -188,15 +188,40 @@ static void append(std::vector<uint8_t> &blob, const T *data, size_t count) {
   blob.insert(blob.end(), bytes, bytes + count * sizeof(T));
 }
 
-static void setByteTokens(const CheckpointTokenizer &from,
-                          TokenizerHeader &header) {
-  for (size_t byte = 0; byte < 256; ++byte) {
+/// Sets the tokens of single bytes, and what becomes of bytes without one.
+static void setByteTokens(CheckpointTokenizer &from, TokenizerHeader &header) {
+  std::vector<size_t> missing;
+  for (size_t byte = 0; byte < std::size(header.byteTokens); ++byte) {
     const auto found = from.vocab.find(byteLevel(std::string(1, char(byte))));
+    header.byteTokens[byte] =
+        found == from.vocab.end() ? kNoToken : found->second;
     if (found == from.vocab.end())
-      fail(from.vocabFile, "has no token for byte " + std::to_string(byte) +
-                               ": not a byte-level vocabulary");
-    header.byteTokens[byte] = found->second;
+      missing.push_back(byte);
   }
+  if (missing.empty())
+    return;
+  if (missing.size() == std::size(header.byteTokens))
+    fail(from.vocabFile,
+         "has no token for any byte: not a byte-level vocabulary");
+  const std::string what = "no token for " + std::to_string(missing.size()) +
+                           " of 256 bytes (" + std::to_string(missing[0]) +
+                           " is the first)";
+  std::string becomes = "skipped, as Hugging Face tokenizers does it";
+  if (from.unknownToken) {
+    const auto unknown = from.vocab.find(*from.unknownToken);
+    if (unknown == from.vocab.end())
+      fail(from.vocabFile, what + " when unk_token " +
+                               quote(*from.unknownToken) +
+                               ", which they would become, is not in the "
+                               "vocabulary either; with null they are skipped");
+    header.flags |= TokenizerHasUnknown;
+    if (from.joinsUnknown)
+      header.flags |= TokenizerJoinsUnknown;
+    header.unknownToken = unknown->second;
+    becomes = "the token " + quote(*from.unknownToken);
+  }
+  from.warnings.push_back(from.vocabFile.string() + ": " + what +
+                          ": in a text they are " + becomes);
 }
 
 /// Sets the tokens that a config names. Warns about names of other tokens.

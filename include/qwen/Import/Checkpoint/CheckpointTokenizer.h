@@ -50,6 +50,11 @@ struct CheckpointTokenizer {
   bool normalizesNfc = true;
   /// Whether words of letters have marks, too.
   bool marksJoinLetters = false;
+  /// The word of the vocabulary that bytes without a token become. Without one
+  /// they are skipped.
+  std::optional<std::string> unknownToken;
+  /// Whether such bytes that follow each other in a word become one token.
+  bool joinsUnknown = false;
   /// Texts of the special tokens that a config names.
   std::optional<std::string> bosToken, eosToken, padToken;
   /// Text of the token that ends a text that is embedded.
