@@ -1,7 +1,7 @@
 """The errors of qwen-opt (errors.py checks them; docs/testing.md says how to add one)."""
 import json
 
-from errors_files import (ABSENT, HYBRID, QWEN2, QWEN3, Row, added, content, edited, full_disk, number, quantized, renamed, tensor,
+from errors_files import (ABSENT, HYBRID, QWEN2, QWEN3, Row, added, content, edited, full_disk, linked, number, quantized, renamed, tensor,
                           unreadable, written)
 
 COMPILE = "qwen-opt bad -o out/model.qwen"
@@ -28,6 +28,7 @@ def tokenizer(name, message, **files):
 
 NAMES = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 324)]]
 VOCABULARY = json.dumps({name: id for id, name in enumerate(NAMES + [2 * name for name in NAMES[:99]])})
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{64 * '0'}\nsize 7\n"
 
 ROWS = [
     # The checkpoint as a file or folder.
@@ -41,6 +42,11 @@ ROWS = [
         "qwen-opt: bad has neither model.safetensors nor model.safetensors.index.json"),
     Row("an unreadable file", unreadable, COMPILE, 1,
         "qwen-opt: cannot read bad/config.json: Permission denied"),
+    Row("a link that leads nowhere", linked("generation_config.json", "../../blobs/1"), COMPILE, 1,
+        'qwen-opt: cannot read bad/generation_config.json: it is a symbolic link to "../../blobs/1", where there is nothing; '
+        "download the file again, or copy the checkpoint with the files that its links lead to (cp -L)"),
+    Row("a pointer of Git LFS", added(model_safetensors=POINTER), COMPILE, 1,
+        'qwen-opt: cannot read bad/model.safetensors: it is a Git LFS pointer, not the file itself; run "git lfs pull" in its folder'),
     Row("an old GGUF", written("old.gguf", b"GGUF\1\0\0\0"), "qwen-opt old.gguf -o out/model.qwen", 1,
         "qwen-opt: old.gguf has GGUF version 1 when 2 or 3 is needed"),
 
@@ -137,6 +143,9 @@ ROWS = [
     # A template that chat cannot read is a warning; the error is about the tokens.
     Row("a template that includes", added(QWEN3, vocab_json=VOCABULARY, merges_txt="", chat_template_jinja='{% include "x" %}\n'), COMPILE, 1,
         "qwen-opt: warning: bad/chat_template.jinja: chat template, line 1: the tag 'include' is not supported; qwen-run chat will refuse the model, generate will not\nqwen-opt: the tokenizer has 355 tokens when the embedding has 320 rows"),
+
+    Row("templates without a default", added(QWEN3, vocab_json=VOCABULARY, merges_txt="", tokenizer_config_json='{"chat_template": []}'), COMPILE, 1,
+        "qwen-opt: warning: bad/tokenizer_config.json: chat_template is an array where a string, or a list with one named default, is needed; qwen-run chat will refuse the model, generate will not\nqwen-opt: the tokenizer has 355 tokens when the embedding has 320 rows"),
 
     # model.safetensors.
     Row("a header of 2^62 bytes", content(lambda data: (2 ** 62).to_bytes(8, "little") + data[8:]), COMPILE, 1,
@@ -235,6 +244,8 @@ ROWS = [
         "qwen-opt: compiling qwen3-tied-bf16 needs files of up to 256.0 KiB when ulimit -f allows 0.5 KiB"),
     Row("a full disk", full_disk, f"qwen-opt {QWEN3} -o out/model.qwen", 1,
         "qwen-opt: no space left for 'out/model.qwen': {{\\d+}} bytes are needed (No space left on device)"),
+    Row("no folder for temporary files", None, f"env TMPDIR=none qwen-opt {QWEN3} -o out/model.qwen", 1,
+        'qwen-opt: cannot make a temporary file in "none": No such file or directory; set TMPDIR to a folder that can be written'),
     Row("no room for a stage", None, f"sh -c 'qwen-opt {QWEN3} --emit=graph > /dev/full'", 1,
         "qwen-opt: cannot write to standard output: No space left on device"),
     Row("no room for targets", None, "sh -c 'qwen-opt --list-targets > /dev/full'", 1,

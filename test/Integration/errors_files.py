@@ -80,6 +80,15 @@ def added(source=QWEN2, **files):
     return make
 
 
+def linked(name, target, source=QWEN2):
+    """A checkpoint with a symbolic link in the place of a file."""
+    def make():
+        copy(source)
+        (BAD / name).unlink(missing_ok=True)
+        (BAD / name).symlink_to(target)
+    return make
+
+
 def written(name, content):
     """A file of its own."""
     def make():
