@@ -99,6 +99,7 @@ void Batcher::end(Job &job, EndReason reason) {
   if (job.sequence >= 0)
     leave(job);
   const int64_t prompt = std::ssize(job.request.prompt);
+  job.series.reset();
   if (job.request.onEnd)
     job.request.onEnd({reason, job.kind, job.error, prompt, job.cachedTokens,
                        std::ssize(job.tokens) - prompt});
@@ -106,12 +107,11 @@ void Batcher::end(Job &job, EndReason reason) {
 
 void Batcher::cancel(RequestId id) {
   for (Jobs *jobs : {&waiting, &running})
-    for (size_t i = 0; i < jobs->size(); ++i)
+    for (size_t i = jobs->size(); i-- > 0;)
       if ((*jobs)[i]->id == id) {
         const std::unique_ptr<Job> job = std::move((*jobs)[i]);
         jobs->erase(jobs->begin() + static_cast<int64_t>(i));
         end(*job, EndReason::Cancelled);
-        return;
       }
 }
 
@@ -190,6 +190,24 @@ bool Batcher::start(Job &job) {
   return true;
 }
 
+void Batcher::addNext(const Job &job) {
+  if (!job.series || !job.series->next || job.wasPreempted)
+    return;
+  while (std::optional<Request> request = job.series->next()) {
+    const auto onEnd = request->onEnd;
+    const int64_t prompt = std::ssize(request->prompt);
+    try {
+      auto next = std::make_unique<Job>(std::move(*request), job.id,
+                                        engine.manifest().model);
+      next->series = job.series;
+      return add(std::move(next));
+    } catch (const Error &error) {
+      if (onEnd)
+        onEnd({EndReason::Failed, error.kind(), error.what(), prompt, 0, 0});
+    }
+  }
+}
+
 void Batcher::startWaiting() {
   while (!waiting.empty()) {
     Job &job = *waiting.front();
@@ -204,6 +222,7 @@ void Batcher::startWaiting() {
     // The first request is still this one: preempted requests come after it.
     std::unique_ptr<Job> first = std::move(waiting.front());
     waiting.erase(waiting.begin());
+    addNext(*first);
     if (started) {
       if (first->request.onStart && !first->wasPreempted)
         first->request.onStart();
@@ -395,6 +414,7 @@ void Batcher::receive(size_t index, std::span<float> logits) {
 
 void Batcher::draw(Job &job, std::span<float> logits) {
   const size_t position = job.tokens.size();
+  report(job, std::ssize(job.request.prompt));
   std::optional<int32_t> given;
   if (job.request.onDraw)
     given = job.request.onDraw();
@@ -430,13 +450,21 @@ void Batcher::tell(Job &job, std::span<const float> logits, int32_t id,
     job.ended = EndReason::Callback;
 }
 
+void Batcher::report(Job &job, int64_t done) {
+  const int64_t prompt = std::ssize(job.request.prompt);
+  if (!job.request.onProgress || job.wasPreempted || done > prompt ||
+      done == job.told)
+    return;
+  job.told = done;
+  job.request.onProgress({done, prompt, job.cachedTokens});
+}
+
 void Batcher::advance(Job &job) {
   if (options.prefixCache)
     prefixCache.keep(job.sequence, job.tokens, job.prefix);
   const int64_t length = state.length(job.sequence);
   const int64_t prompt = std::ssize(job.request.prompt);
-  if (job.request.onProgress && length <= prompt && !job.wasPreempted)
-    job.request.onProgress({length, prompt, job.cachedTokens});
+  report(job, length);
   if (!job.ended && job.tokens.size() == job.mostTokens && length >= prompt)
     job.ended = EndReason::Length;
 }

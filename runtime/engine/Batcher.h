@@ -38,13 +38,33 @@ struct BatcherCounts {
   int64_t preemptions = 0;
 };
 
+/// Requests that take one place in the queue, one after another.
+struct Series {
+  /// Called when a request of the series leaves the queue. Returns the one that
+  /// takes its place, or nothing.
+  std::function<std::optional<Request>()> next = {};
+  /// Called once, before the last of the requests is told its end.
+  std::function<void()> onDone = {};
+
+  Series() = default;
+  Series(const Series &) = delete;
+  Series &operator=(const Series &) = delete;
+  ~Series() {
+    if (onDone)
+      onDone();
+  }
+};
+
 /// A request in a batcher.
 struct Job {
   /// Throws Error if the request cannot run in `model`.
   Job(Request request, RequestId id, const ModelInfo &model);
 
   Request request;
+  /// That of its series.
   RequestId id;
+  /// Null for a request alone.
+  std::shared_ptr<Series> series = {};
   Sampler sampler;
   /// The prompt and the drawn tokens.
   std::vector<int32_t> tokens;
@@ -58,6 +78,8 @@ struct Job {
   bool wasPreempted = false;
   /// Tokens that the prefix cache had before a preemption.
   int64_t cachedTokens = 0;
+  /// Tokens of the prompt that onProgress has told.
+  int64_t told = 0;
   /// Tokens of the prompt that onToken has seen.
   size_t scored = 1;
   /// Set when the request ends in this step.
@@ -76,7 +98,7 @@ public:
   Batcher(Engine &engine, const BatcherOptions &options = {});
 
   void add(std::unique_ptr<Job> job);
-  /// Ends a request. Does nothing if it has ended.
+  /// Ends a request and its series. Does nothing if it has ended.
   void cancel(RequestId id);
   void cancelAll();
   bool isIdle() const { return waiting.empty() && running.empty(); }
@@ -93,6 +115,8 @@ private:
 
   /// Gives waiting requests a sequence, in order, while their tokens fit.
   void startWaiting();
+  /// Adds the request that follows one that has left the queue.
+  void addNext(const Job &job);
   /// Opens a sequence for a request if its tokens fit.
   bool start(Job &job);
   /// What the prefix cache has of the request's tokens after its prefix.
@@ -117,6 +141,8 @@ private:
   void draw(Job &job, std::span<float> logits);
   void tell(Job &job, std::span<const float> logits, int32_t id,
             int64_t position);
+  /// Tells that the first `done` tokens of a prompt have run.
+  static void report(Job &job, int64_t done);
   /// Keeps full pages and reports progress after a step.
   void advance(Job &job);
   void preemptLast();

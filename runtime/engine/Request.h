@@ -104,7 +104,8 @@ struct Request {
   std::function<std::optional<int32_t>()> onDraw = {};
   /// Receives each token once, in order. Returns whether to go on.
   std::function<bool(const TokenEvent &)> onToken = {};
-  /// Called after each step that ran a part of the prompt.
+  /// Called after each step that ran a part of the prompt; when all of it has
+  /// run, before the first draw.
   std::function<void(const Progress &)> onProgress = {};
   /// Called once, after all other functions.
   std::function<void(const Ending &)> onEnd = {};

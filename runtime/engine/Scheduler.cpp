@@ -10,6 +10,7 @@ using namespace qwen;
 
 Scheduler::Scheduler(Engine &engine, const SchedulerOptions &options)
     : model(engine.manifest().model), queue(options.queue),
+      mostSubmitted(queue + static_cast<size_t>(engine.state().maxSequences())),
       onStep(options.onStep), state(engine.state()),
       batcher(engine, options.batcher) {
   latest.freePages = state.freePages();
@@ -31,19 +32,27 @@ Scheduler::~Scheduler() {
   thread.join();
 }
 
-RequestId Scheduler::submit(Request request) {
+RequestId Scheduler::submit(Request request,
+                            std::function<std::optional<Request>()> next) {
   RequestId id;
   {
     const std::lock_guard lock(mutex);
     id = ++lastId;
   }
   auto job = std::make_unique<Job>(std::move(request), id, model);
+  job->series = std::make_shared<Series>();
+  job->series->next = std::move(next);
   {
     const std::lock_guard lock(mutex);
-    if (arrived.size() + latest.waiting >= queue)
+    if (submitted == mostSubmitted)
       throw Error("the queue is full: " + std::to_string(queue) +
                       " requests wait",
                   ErrorKind::QueueFull);
+    ++submitted;
+    job->series->onDone = [this] {
+      const std::lock_guard guard(mutex);
+      --submitted;
+    };
     arrived.push_back(std::move(job));
   }
   changed.notify_one();
@@ -68,7 +77,7 @@ bool Scheduler::takeArrived() {
     std::unique_lock lock(mutex);
     const auto note = [&] {
       latest = {batcher.waitingCount(), batcher.runningCount(),
-                state.freePages(), batcher.counts()};
+                state.freePages(), state.keptPages(), batcher.counts()};
     };
     note();
     changed.wait(lock, [&] {

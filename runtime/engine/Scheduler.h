@@ -18,7 +18,8 @@
 namespace qwen {
 
 struct SchedulerOptions {
-  /// Maximum number of requests that wait.
+  /// Maximum number of requests that wait while the engine's sequences run
+  /// others.
   size_t queue = 64;
   BatcherOptions batcher = {};
   /// Called on the scheduler's thread after each step, when all functions of
@@ -31,6 +32,8 @@ struct SchedulerCounts {
   size_t waiting = 0;
   size_t running = 0;
   int64_t freePages = 0;
+  /// Pages that the prefix cache has, free or not.
+  int64_t keptPages = 0;
   BatcherCounts sums;
 };
 
@@ -48,9 +51,15 @@ public:
 
   /// Adds a request. Throws Error if the queue is full or the request cannot
   /// run; none of its functions is called then.
-  RequestId submit(Request request);
+  ///
+  /// A series of requests has one number and one place in the queue: when one
+  /// of them leaves it, `next` is called on the scheduler's thread and returns
+  /// the one that takes its place, or nothing.
+  RequestId submit(Request request,
+                   std::function<std::optional<Request>()> next = {});
 
-  /// Ends a request before its next step. Does nothing if it has ended.
+  /// Ends a request and its series before the next step. Does nothing if it has
+  /// ended.
   void cancel(RequestId id);
 
   /// As of the last step.
@@ -63,7 +72,8 @@ private:
   bool takeArrived();
 
   const ModelInfo &model;
-  const size_t queue;
+  /// Maximum number of requests that wait, and of those that run or wait.
+  const size_t queue, mostSubmitted;
   const std::function<void()> onStep;
   /// Of the scheduler's thread.
   SequenceState &state;
@@ -74,6 +84,8 @@ private:
   /// Guards all below it.
   mutable std::mutex mutex;
   std::condition_variable changed;
+  /// Number of series that have not ended.
+  size_t submitted = 0;
   std::vector<std::unique_ptr<Job>> arrived;
   std::vector<RequestId> cancels;
   SchedulerCounts latest;

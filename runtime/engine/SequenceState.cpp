@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 using namespace qwen;
 
@@ -104,9 +105,14 @@ PageId SequenceState::takePage() {
   const PageId page = nextFree.back();
   if (page == pages())
     throw Error(describeFull(), ErrorKind::NoPage);
-  serials[page] = 0;
+  forgetPage(page);
   holdPage(page);
   return page;
+}
+
+void SequenceState::forgetPage(PageId page) {
+  if (std::exchange(serials[static_cast<size_t>(page)], 0))
+    --keptCount;
 }
 
 void SequenceState::holdPage(PageId page) {
@@ -191,7 +197,7 @@ void SequenceState::removePositions(SequenceId sequence, int64_t newLength) {
       releasePage(page);
       page = copy;
     }
-    serials[page] = 0;
+    forgetPage(page);
   }
   // The last page becomes free first, so that a kept page is taken before the
   // pages that it follows.
@@ -225,8 +231,10 @@ std::optional<ErrorKind> SequenceState::extend(SequenceId sequence,
 
 uint64_t SequenceState::keep(PageId page) {
   uint64_t &serial = serials[static_cast<size_t>(page)];
-  if (!serial)
+  if (!serial) {
     serial = ++lastSerial;
+    ++keptCount;
+  }
   return serial;
 }
 
@@ -248,7 +256,7 @@ void SequenceState::shareFront(SequenceId sequence, PageId page,
     to = copyPage(page);
     releasePage(page);
   } else {
-    serials[page] = 0;
+    forgetPage(page);
     to = page;
   }
   entry.length += positions;

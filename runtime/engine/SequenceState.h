@@ -64,6 +64,8 @@ public:
   int64_t pages() const { return static_cast<int64_t>(references.size()); }
   /// Number of pages that no sequence holds, kept ones too.
   int64_t freePages() const { return freeCount; }
+  /// Number of kept pages, free or not.
+  int64_t keptPages() const { return keptCount; }
   /// Maximum number of open sequences.
   int32_t maxSequences() const {
     return static_cast<int32_t>(sequences.size());
@@ -173,6 +175,8 @@ private:
   void holdPage(PageId page);
   void releasePage(PageId page);
   void unlink(PageId page);
+  /// A kept page is no longer kept.
+  void forgetPage(PageId page);
   /// Links a page into the free list before `next`.
   void linkBefore(PageId page, PageId next);
   /// Takes a page and copies `page` into it.
@@ -212,6 +216,7 @@ private:
   /// Serial number of each page, or 0 if it is not kept.
   std::vector<uint64_t> serials;
   uint64_t lastSerial = 0;
+  int64_t keptCount = 0;
   /// The free pages as a ring; entry pages() is its head. The next page to take
   /// is first.
   std::vector<PageId> nextFree, previousFree;

@@ -346,7 +346,8 @@ typedef struct qwen_scheduler_options {
   uint32_t size;
   /* Not 0: requests share no pages with earlier ones. */
   int32_t no_prefix_cache;
-  /* Maximum number of requests that wait. 0: 64. */
+  /* Maximum number of requests that wait while all sequences run others.
+     0: 64. */
   int64_t queue;
   /* Positions from one snapshot of a sequence to the next. 0: 1024. With fixed
      state, requests share pages up to a snapshot only. The scheduler also takes
@@ -435,7 +436,8 @@ typedef struct qwen_request {
   void (*on_hidden)(void *user, const float *values, size_t count);
   /* Receives each token once, in order. Returns 0 to end the answer. */
   int32_t (*on_token)(void *user, const qwen_token_event *event);
-  /* Called after each step that ran a part of the prompt. */
+  /* Called after each step that ran a part of the prompt; when all of it has
+     run, before the first draw. */
   void (*on_progress)(void *user, int64_t done, int64_t total);
   /* Called once, after all other functions. */
   void (*on_end)(void *user, const qwen_ending *ending);

@@ -117,6 +117,8 @@ struct Told {
   std::vector<int32_t> drawn;
   std::vector<TokenLogprob> prompt;
   std::vector<int64_t> progress;
+  /// Number of reports of progress before the first drawn token.
+  size_t progressBefore = 0;
   std::optional<Ending> ending;
   int64_t firstStep = -1;
 };
@@ -148,8 +150,10 @@ protected:
         entry.prompt.push_back({event.id, event.logprob});
         return true;
       }
-      if (entry.drawn.empty())
+      if (entry.drawn.empty()) {
         entry.firstStep = batcher->counts().steps + 1;
+        entry.progressBefore = entry.progress.size();
+      }
       entry.drawn.push_back(event.id);
       return true;
     };
@@ -229,6 +233,9 @@ TEST_F(BatcherTest, EndsEachRequestOnceAndForItsReason) {
   EXPECT_EQ(told[full].drawn.size(), 11u);
   EXPECT_EQ(told[full].ending->reason, EndReason::Length);
   EXPECT_EQ(told[length].progress.back(), 70);
+  EXPECT_TRUE(std::ranges::is_sorted(told[length].progress, std::less_equal()));
+  EXPECT_EQ(told[length].progressBefore, told[length].progress.size());
+  EXPECT_EQ(told[nothing].progress.back(), 5);
 }
 
 TEST_F(BatcherTest, RefusesWhatCannotRun) {
@@ -260,6 +267,7 @@ TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
   finish();
   for (const auto &[id, entry] : told)
     expectAnswer(id);
+  EXPECT_EQ(engine->state().keptPages(), 4);
   // The first runs all of it, the others little more than the last page.
   EXPECT_LT(batcher->counts().promptTokens, 700);
   const int64_t before = batcher->counts().promptTokens;
@@ -453,6 +461,56 @@ TEST_F(BatcherTest, ShortPromptsNeverWaitForLongOnes) {
   // They have all that short prompts leave: 2 of 3 steps.
   EXPECT_LE(told[longer[1]].firstStep, 2000 * 3 / (2 * 16) + 3);
   finish();
+}
+
+// A series has one request that waits; what comes later is not behind all.
+TEST_F(BatcherTest, ASeriesLetsOthersPass) {
+  open({.threads = 1, .sequences = 2}, {}, 400, 16);
+  int made = 0, total = 100, ended = 0, failed = 0, done = 0;
+  const auto next = [&]() -> std::optional<Request> {
+    if (made == total)
+      return std::nullopt;
+    Request request;
+    ++made;
+    // Every tenth cannot run.
+    request.prompt = tokens(made % 10 ? 8 : 500, made);
+    request.maxTokens = 1;
+    request.onEnd = [&](const Ending &ending) {
+      ++ended;
+      failed += ending.reason == EndReason::Failed;
+      EXPECT_EQ(done, ended == total);
+    };
+    return request;
+  };
+  const auto addSeries = [&] {
+    made = ended = failed = done = 0;
+    auto job = std::make_unique<Job>(*next(), 1000, manifest.model);
+    job->series = std::make_shared<Series>();
+    job->series->next = next;
+    job->series->onDone = [&] { ++done; };
+    batcher->add(std::move(job));
+  };
+  addSeries();
+  for (int i = 0; i < 5; ++i)
+    batcher->step();
+  EXPECT_EQ(batcher->waitingCount(), 1U);
+  const int before = ended;
+  const RequestId small = add(tokens(8, 30), 1);
+  while (!told[small].ending)
+    batcher->step();
+  EXPECT_LE(ended - before, 5);
+  finish();
+  EXPECT_EQ(ended, 100);
+  EXPECT_EQ(failed, 10);
+
+  addSeries();
+  batcher->step();
+  total = made;
+  batcher->cancel(1000);
+  EXPECT_TRUE(batcher->isIdle());
+  EXPECT_EQ(ended, total);
+  EXPECT_LE(total, 6);
+  EXPECT_EQ(done, 1);
 }
 
 TEST_F(BatcherTest, PrioritiesComeFirst) {

@@ -156,6 +156,11 @@ void SchedulerTest::runMany(size_t total, bool fixed) {
     EXPECT_GT(refused, 0u);
   }
   EXPECT_EQ(engine.state().freePages(), engine.state().pages());
+  int64_t kept = 0;
+  for (PageId page = 0; page < engine.state().pages(); ++page)
+    kept += engine.state().serial(page) != 0;
+  EXPECT_EQ(engine.state().keptPages(), kept);
+  EXPECT_GT(kept, 0);
   std::vector<size_t> reasons(5);
   for (const std::unique_ptr<Sample> &sample : samples) {
     sample->check();
@@ -209,8 +214,47 @@ TEST_F(SchedulerTest, TheQueueIsBounded) {
   const Manifest manifest = hashManifest(300, 16);
   Engine engine(manifest, nullptr, hashForward, {.threads = 1});
   Scheduler scheduler(engine, {.queue = 0});
-  EXPECT_EQ(errorOf([&] { scheduler.submit({.prompt = {1}}); }),
-            "the queue is full: 0 requests wait");
   EXPECT_EQ(errorOf([&] { scheduler.submit({.prompt = {40}}); }),
             "token id 40 is not in the model's vocabulary of 40");
+  // A request that ends makes room before it says so.
+  std::atomic<int> ended = 0;
+  Request request = {.prompt = {1}, .maxTokens = 1};
+  request.onEnd = [&](const Ending &) {
+    Request next = {.prompt = {2}, .maxTokens = 1};
+    next.onEnd = [&](const Ending &) {
+      ended = 1;
+      ended.notify_all();
+    };
+    scheduler.submit(std::move(next));
+  };
+  scheduler.submit(request);
+  ended.wait(0);
+}
+
+// All come before the scheduler has started any but the first.
+TEST_F(SchedulerTest, ABurstTakesSequencesAndQueue) {
+  constexpr size_t kSequences = 4, kQueue = 6;
+  const Manifest manifest = hashManifest(300, 16);
+  Engine engine(manifest, nullptr, hashForward,
+                {.threads = 1, .sequences = kSequences});
+  Scheduler scheduler(engine, {.queue = kQueue});
+  std::atomic<bool> go = false;
+  std::vector<std::unique_ptr<Sample>> samples;
+  for (size_t i = 0; i < kSequences + kQueue; ++i) {
+    Sample &sample = *samples.emplace_back(std::make_unique<Sample>(i));
+    sample.request.onStart = [&] { go.wait(false); };
+    submit(scheduler, sample);
+  }
+  EXPECT_EQ(refused, 0U);
+  // So does a series, however long it is.
+  EXPECT_EQ(errorOf([&] {
+              scheduler.submit({.prompt = {1}},
+                               [] { return Request{.prompt = {1}}; });
+            }),
+            "the queue is full: 6 requests wait");
+  go = true;
+  go.notify_all();
+  awaitEnded(samples.size());
+  for (const std::unique_ptr<Sample> &sample : samples)
+    sample->check();
 }
