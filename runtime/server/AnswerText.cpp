@@ -12,6 +12,24 @@ std::string_view server::bytesOf(const Tokenizer &tokenizer, int32_t id) {
   return id < tokenizer.vocabSize() ? tokenizer.tokenBytes(id) : "";
 }
 
+int64_t server::characterCount(std::string_view text) {
+  return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+int64_t CharacterCount::push(std::string_view bytes) {
+  // Bytes that do not go on with a character end it.
+  if (characterCount(bytes.substr(0, 1)))
+    finish();
+  const int64_t before = count;
+  count += characterCount(characters.push(bytes));
+  return before;
+}
+
+int64_t CharacterCount::finish() {
+  count += characterCount(characters.finish());
+  return count;
+}
+
 AnswerText::AnswerText(std::vector<std::string> stopStrings, bool include)
     : stops(std::move(stopStrings)), includeStop(include) {}
 

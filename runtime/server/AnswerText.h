@@ -14,6 +14,23 @@ namespace qwen::server {
 /// The bytes of a token; none for an id that only the model has.
 std::string_view bytesOf(const Tokenizer &tokenizer, int32_t id);
 
+/// Counts the characters of tokens.
+class CharacterCount {
+public:
+  /// Adds the bytes of a token. Returns the number of characters before the one
+  /// that they begin or go on with.
+  int64_t push(std::string_view bytes);
+  /// Ends the text. Returns the number of its characters.
+  int64_t finish();
+
+private:
+  Utf8Stream characters;
+  int64_t count = 0;
+};
+
+/// The number of characters of a text in UTF-8.
+int64_t characterCount(std::string_view text);
+
 /// Turns the bytes of tokens into texts that may be shown: whole
 /// characters, and nothing that may be the start of a stop string. The texts
 /// joined do not depend on how the bytes are split.

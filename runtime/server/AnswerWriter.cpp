@@ -33,11 +33,16 @@ static std::string event(const std::string &text) {
   return "data: " + text + "\n\n";
 }
 
-/// The text of `object` with another member, choices, which has only begun.
-static std::string headOf(const ordered_json &object) {
+/// The text of `object` with another member, a list, which has only begun.
+static std::string headOf(const ordered_json &object, const char *list) {
   std::string text = dump(object);
   text.pop_back();
-  return text + ",\"choices\":[";
+  return text.append(",\"").append(list).append("\":[");
+}
+
+/// Ends a list of `head` with the members of `more`.
+static std::string tailOf(const ordered_json &more) {
+  return more.empty() ? "]}" : "]," + dump(more).substr(1);
 }
 
 AnswerWriter::AnswerWriter(const Generation &answers,
@@ -48,7 +53,7 @@ AnswerWriter::AnswerWriter(const Generation &answers,
       created(std::chrono::duration_cast<std::chrono::seconds>(
                   std::chrono::system_clock::now().time_since_epoch())
                   .count()),
-      head(headOf(base(true))), choices(answers.choices()) {}
+      head(headOf(base(true), "choices")), choices(answers.choices()) {}
 
 //===----------------------------------------------------------------------===//
 // Parts of objects
@@ -77,7 +82,7 @@ ordered_json AnswerWriter::timings() const {
   const double first = generation.firstTokenSeconds();
   const double rest = generation.seconds() - first;
   const auto perSecond = [](int64_t count, double seconds) {
-    return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+    return count > 1 && seconds > 0 ? static_cast<double>(count) / seconds : 0;
   };
   const int64_t ran = tokens.prompt - tokens.cached;
   return {{"cache_n", tokens.cached},
@@ -101,13 +106,8 @@ static double finite(float logprob) {
   return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
 }
 
-static int64_t characterCount(std::string_view text) {
-  return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
-}
-
 ordered_json
-AnswerWriter::completionLogprobs(const std::vector<TokenRecord> &tokens,
-                                 Choice &state) const {
+AnswerWriter::completionLogprobs(const std::vector<TokenRecord> &tokens) const {
   ordered_json object = {{"text_offset", ordered_json::array()},
                          {"token_logprobs", ordered_json::array()},
                          {"tokens", ordered_json::array()},
@@ -115,8 +115,7 @@ AnswerWriter::completionLogprobs(const std::vector<TokenRecord> &tokens,
   for (const TokenRecord &token : tokens) {
     const std::string text = tokenText(token.id);
     object["tokens"].push_back(text);
-    object["text_offset"].push_back(state.offset);
-    state.offset += characterCount(text);
+    object["text_offset"].push_back(token.offset);
     if (!token.logprob) {
       object["token_logprobs"].push_back(nullptr);
       object["top_logprobs"].push_back(nullptr);
@@ -157,12 +156,11 @@ AnswerWriter::chatLogprobs(const std::vector<TokenRecord> &tokens) const {
   return {{"content", content}, {"refusal", nullptr}};
 }
 
-ordered_json AnswerWriter::logprobs(const Delta &delta, Choice &state) const {
+ordered_json AnswerWriter::logprobs(const Delta &delta) const {
   if (!task.parameters.logprobs)
     return nullptr;
-  return task.kind == AnswerKind::Chat
-             ? chatLogprobs(delta.tokens)
-             : completionLogprobs(delta.tokens, state);
+  return task.kind == AnswerKind::Chat ? chatLogprobs(delta.tokens)
+                                       : completionLogprobs(delta.tokens);
 }
 
 /// The message of a whole answer, or what a chunk adds to it.
@@ -187,7 +185,7 @@ ordered_json AnswerWriter::choiceOf(const Delta &delta, bool isChunk,
     choice["text"] = delta.text;
   // The last chunk of a choice has no tokens.
   choice["logprobs"] =
-      isChunk && delta.tokens.empty() ? ordered_json() : logprobs(delta, state);
+      isChunk && delta.tokens.empty() ? ordered_json() : logprobs(delta);
   choice["finish_reason"] =
       delta.finish.empty() ? ordered_json() : ordered_json(delta.finish);
   if (!delta.finish.empty())
@@ -234,8 +232,7 @@ std::string AnswerWriter::chunk(const ordered_json &choice,
   std::string text = head;
   if (!choice.is_null())
     text += dump(choice);
-  text += more.empty() ? "]}" : "]," + dump(more).substr(1);
-  return event(text);
+  return event(text + tailOf(more));
 }
 
 std::string AnswerWriter::progressEvent(const Delta &delta) const {
@@ -334,24 +331,29 @@ ordered_json AnswerWriter::promptUsage() const {
   return {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
 }
 
-ordered_json AnswerWriter::embeddings() const {
+std::string
+AnswerWriter::listOf(const ordered_json &object, const char *list,
+                     const std::function<ordered_json(const Delta &)> &element,
+                     const ordered_json &more) const {
+  std::string text = headOf(object, list);
+  for (size_t i = 0; i < choices.size(); ++i)
+    text.append(i ? "," : "").append(dump(element(choices[i].delta)));
+  return text + tailOf(more);
+}
+
+std::string AnswerWriter::embeddings() const {
   const Parameters &parameters = task.parameters;
-  ordered_json data = ordered_json::array();
-  for (const Choice &choice : choices) {
-    const std::vector<float> &hidden = choice.delta.hidden;
-    const auto dimensions =
-        static_cast<size_t>(parameters.dimensions.value_or(std::ssize(hidden)));
-    const std::vector<float> vector = embeddingOf(hidden, dimensions);
-    data.push_back(
-        {{"object", "embedding"},
-         {"index", choice.delta.choice},
-         {"embedding", parameters.base64 ? ordered_json(base64(vector))
-                                         : ordered_json(vector)}});
-  }
-  return {{"object", infoOf(task.kind).object},
-          {"data", data},
-          {"model", model},
-          {"usage", promptUsage()}};
+  const auto element = [&](const Delta &delta) -> ordered_json {
+    const auto dimensions = static_cast<size_t>(
+        parameters.dimensions.value_or(std::ssize(delta.hidden)));
+    const std::vector<float> vector = embeddingOf(delta.hidden, dimensions);
+    return {{"object", "embedding"},
+            {"index", delta.choice},
+            {"embedding", parameters.base64 ? ordered_json(base64(vector))
+                                            : ordered_json(vector)}};
+  };
+  return listOf({{"object", infoOf(task.kind).object}}, "data", element,
+                {{"model", model}, {"usage", promptUsage()}});
 }
 
 ordered_json AnswerWriter::rerank() const {
@@ -383,17 +385,13 @@ ordered_json AnswerWriter::rerank() const {
 
 std::string AnswerWriter::whole() const {
   if (task.kind == AnswerKind::Embedding)
-    return dump(embeddings());
+    return embeddings();
   if (task.kind == AnswerKind::Rerank)
     return dump(rerank());
-  ordered_json object = base(false);
-  ordered_json list = ordered_json::array();
-  for (const Choice &choice : choices) {
+  const auto element = [&](const Delta &delta) {
     Choice state;
-    list.push_back(choiceOf(choice.delta, false, state));
-  }
-  object["choices"] = list;
-  object["usage"] = usage(generation.usage());
-  object["timings"] = timings();
-  return dump(object);
+    return choiceOf(delta, false, state);
+  };
+  return listOf(base(false), "choices", element,
+                {{"usage", usage(generation.usage())}, {"timings", timings()}});
 }

@@ -30,9 +30,8 @@ private:
   struct Choice {
     /// Whether the role and the prompt's ids are written.
     bool hasRole = false, hasPrompt = false;
-    /// Number of tokens and their characters so far.
+    /// Number of tokens so far.
     size_t tokens = 0;
-    int64_t offset = 0;
     /// Of the whole answer.
     Delta delta{.choice = 0};
   };
@@ -46,10 +45,9 @@ private:
   /// A choice of a chunk or of a whole answer.
   nlohmann::ordered_json choiceOf(const Delta &delta, bool isChunk,
                                   Choice &state) const;
-  nlohmann::ordered_json logprobs(const Delta &delta, Choice &state) const;
+  nlohmann::ordered_json logprobs(const Delta &delta) const;
   nlohmann::ordered_json
-  completionLogprobs(const std::vector<TokenRecord> &tokens,
-                     Choice &state) const;
+  completionLogprobs(const std::vector<TokenRecord> &tokens) const;
   nlohmann::ordered_json
   chatLogprobs(const std::vector<TokenRecord> &tokens) const;
   std::string tokenText(int32_t id) const;
@@ -57,8 +55,14 @@ private:
   nlohmann::ordered_json timings() const;
   /// The usage of an answer without drawn tokens.
   nlohmann::ordered_json promptUsage() const;
+  /// The text of `object` with the list `list`, of an element for each choice,
+  /// and then the members of `more`. Only one element is there as an object.
+  std::string
+  listOf(const nlohmann::ordered_json &object, const char *list,
+         const std::function<nlohmann::ordered_json(const Delta &)> &element,
+         const nlohmann::ordered_json &more) const;
   /// The answer of /v1/embeddings.
-  nlohmann::ordered_json embeddings() const;
+  std::string embeddings() const;
   /// The answer of /v1/rerank.
   nlohmann::ordered_json rerank() const;
 

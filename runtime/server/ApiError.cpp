@@ -34,6 +34,10 @@ ordered_json ApiError::object() const {
   return {{"error", error}};
 }
 
+std::string server::indexed(const std::string &list, size_t index) {
+  return list + "[" + std::to_string(index) + "]";
+}
+
 ApiError server::asApiError(const Error &error) {
   if (const auto *api = dynamic_cast<const ApiError *>(&error))
     return *api;

@@ -36,6 +36,9 @@ private:
   std::string parameter, code;
 };
 
+/// The name of an element of a list in errors.
+std::string indexed(const std::string &list, size_t index);
+
 /// What a client receives for an error of the runtime.
 ApiError asApiError(const Error &error);
 

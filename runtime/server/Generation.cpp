@@ -3,6 +3,7 @@
 #include "server/Generation.h"
 
 #include "engine/SteadyClock.h"
+#include "text/Unicode.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,25 +11,25 @@
 using namespace qwen;
 using namespace qwen::server;
 
-/// Maximum number of bytes that wait for a client that does not read.
-static constexpr size_t kMostDeltaBytes = size_t{1} << 20;
+/// Maximum number of bytes that wait for a client that does not read a stream,
+/// and of an answer that is sent as a whole.
+static constexpr size_t kMostDeltaBytes = size_t{1} << 20,
+                        kMostAnswerBytes = size_t{256} << 20;
+
+std::string GenerationTask::nameOf(size_t prompt) const {
+  const char *const name = infoOf(kind).input;
+  const bool isList = parameters.hasPromptList || kind == AnswerKind::Rerank;
+  return isList ? indexed(name, prompt) : name;
+}
 
 Generation::Generation(GenerationTask task, const Tokenizer &textTokenizer,
                        Scheduler &requestScheduler, Metrics &serverMetrics,
                        WakeFn wakeConnection)
     : what(std::move(task)), tokenizer(textTokenizer),
       scheduler(requestScheduler), metrics(serverMetrics),
-      wake(std::move(wakeConnection)), startTime(steadyNanoseconds()) {
-  const Parameters &parameters = what.parameters;
-  const size_t count =
-      what.prompts.size() * static_cast<size_t>(parameters.choices);
-  for (size_t i = 0; i < count; ++i)
-    states.push_back(
-        {.text = AnswerText(parameters.stop, parameters.includeStop),
-         .thinking = Thinking(what.think, tokenizer, what.prompts[promptOf(i)],
-                              parameters.thinkingBudget)});
-  deltas.reserve(count);
-}
+      wake(std::move(wakeConnection)), startTime(steadyNanoseconds()),
+      states(what.prompts.size() *
+             static_cast<size_t>(what.parameters.choices)) {}
 
 double Generation::elapsed() const {
   return static_cast<double>(steadyNanoseconds() - startTime) * 1e-9;
@@ -54,7 +55,7 @@ Request Generation::requestOf(size_t choice) {
     request.logprobs = parameters.topLogprobs;
   request.scorePrompt = parameters.logprobs && parameters.echo;
   request.onStart = [self = shared_from_this(), choice] {
-    self->states[choice].times.start = self->elapsed();
+    self->states[choice]->times.start = self->elapsed();
   };
   request.onToken = [self = shared_from_this(), choice](const auto &event) {
     return self->onToken(choice, event);
@@ -65,56 +66,70 @@ Request Generation::requestOf(size_t choice) {
   if (what.kind == AnswerKind::Embedding)
     request.onHidden = [self = shared_from_this(),
                         choice](std::span<const float> values) {
-      self->states[choice].hidden.assign(values.begin(), values.end());
+      self->states[choice]->hidden.assign(values.begin(), values.end());
     };
   if (what.kind == AnswerKind::Rerank)
     request.onLogits = [self = shared_from_this(),
                         choice](std::span<const float> logits) {
-      self->states[choice].score = self->what.reranker->score(logits);
+      self->states[choice]->score = self->what.reranker->score(logits);
     };
   if (parameters.returnProgress)
     request.onProgress = [self = shared_from_this(),
                           choice](const Progress &progress) {
-      self->give(
-          {.choice = choice, .progress = progress, .seconds = self->elapsed()});
+      self->onProgress(choice, progress);
     };
   if (parameters.thinkingBudget)
     request.onDraw = [self = shared_from_this(), choice] {
-      return self->states[choice].thinking.next();
+      return self->states[choice]->thinking.next();
     };
   return request;
 }
 
-void Generation::start() {
-  for (size_t choice = 0; choice < states.size(); ++choice) {
-    if (what.parameters.echo) {
-      const std::vector<int32_t> &prompt = what.prompts[promptOf(choice)];
-      std::vector<TokenRecord> &records = states[choice].tokens;
-      // The scheduler scores all prompt tokens but the first as events.
-      const size_t count = what.parameters.logprobs ? 1 : prompt.size();
-      for (size_t i = 0; i < count; ++i)
-        records.push_back({.id = prompt[i]});
-      const std::lock_guard lock(mutex);
-      push({.choice = choice, .text = what.promptTexts[promptOf(choice)]});
-    }
-    try {
-      const RequestId id = scheduler.submit(requestOf(choice));
-      const std::lock_guard lock(mutex);
-      requests.push_back(id);
-    } catch (const Error &) {
-      cancel();
-      throw;
-    }
+void Generation::echo(Choice &state, std::span<const int32_t> prompt) const {
+  std::string bytes;
+  for (int32_t id : prompt)
+    bytes += bytesOf(tokenizer, id);
+  state.echo = toValidUtf8(bytes);
+  // The scheduler scores all prompt tokens but the first as events.
+  for (int32_t id : prompt.first(what.parameters.logprobs ? 1 : prompt.size()))
+    state.tokens.push_back(
+        {.id = id, .offset = state.characters.push(bytesOf(tokenizer, id))});
+}
+
+std::optional<Request> Generation::next() {
+  {
+    const std::lock_guard lock(mutex);
+    if (failure)
+      return std::nullopt;
   }
+  if (started == states.size())
+    return std::nullopt;
+  const size_t choice = started++;
+  const Parameters &parameters = what.parameters;
+  const std::vector<int32_t> &prompt = what.prompts[promptOf(choice)];
+  states[choice] = std::make_unique<Choice>(
+      Choice{.text = AnswerText(parameters.stop, parameters.includeStop),
+             .thinking = Thinking(what.think, tokenizer, prompt,
+                                  parameters.thinkingBudget)});
+  if (parameters.echo)
+    echo(*states[choice], prompt);
+  return requestOf(choice);
+}
+
+void Generation::start() {
+  const RequestId id = scheduler.submit(
+      *next(), [self = shared_from_this()] { return self->next(); });
+  const std::lock_guard lock(mutex);
+  series = id;
 }
 
 void Generation::cancel() {
   const std::lock_guard lock(mutex);
-  for (RequestId id : requests)
-    scheduler.cancel(id);
+  scheduler.cancel(series);
 }
 
 void Generation::push(Delta delta) {
+  hasContent |= !delta.progress;
   deltaBytes += sizeof(Delta) + delta.text.size() + delta.reasoning.size();
   for (const TokenRecord &token : delta.tokens)
     deltaBytes += sizeof(token) + token.top.size() * sizeof(TokenLogprob);
@@ -127,6 +142,22 @@ void Generation::give(Delta delta) {
     push(std::move(delta));
   }
   wake();
+}
+
+void Generation::onProgress(size_t choice, const Progress &progress) {
+  {
+    const std::lock_guard lock(mutex);
+    // Clients show no progress beside an answer.
+    if (hasContent)
+      return;
+    push({.choice = choice, .progress = progress, .seconds = elapsed()});
+  }
+  wake();
+}
+
+bool Generation::isTooLarge() const {
+  return what.parameters.stream ? deltaBytes > kMostDeltaBytes
+                                : takenBytes + deltaBytes > kMostAnswerBytes;
 }
 
 void Generation::noteTimes(Choice &state) {
@@ -144,45 +175,69 @@ void Generation::noteTimes(Choice &state) {
 }
 
 Delta Generation::deltaOf(size_t choice, std::string text) {
-  Choice &state = states[choice];
+  Choice &state = *states[choice];
   Delta delta{.choice = choice};
   if (what.parameters.splitReasoning)
     text = state.thinking.trim(std::move(text));
+  text.insert(0, std::exchange(state.echo, {}));
+  state.shown += characterCount(text);
   const bool isReasoning =
       what.parameters.splitReasoning && state.thinking.isInside();
+  if (!text.empty()) {
+    const auto later =
+        std::ranges::find_if(state.tokens, [&](const TokenRecord &token) {
+          return token.offset > state.shown;
+        });
+    delta.tokens.assign(std::move_iterator(state.tokens.begin()),
+                        std::move_iterator(later));
+    state.tokens.erase(state.tokens.begin(), later);
+  }
   (isReasoning ? delta.reasoning : delta.text) = std::move(text);
-  if (!delta.text.empty() || !delta.reasoning.empty())
-    delta.tokens = std::exchange(state.tokens, {});
   return delta;
+}
+
+TokenRecord Generation::recordOf(Choice &state, const TokenEvent &event,
+                                 std::string_view bytes) const {
+  TokenRecord record{.id = event.id};
+  if (what.kind == AnswerKind::Completion)
+    record.offset = state.characters.push(bytes);
+  if (what.parameters.logprobs) {
+    record.logprob = event.logprob;
+    record.top.assign(event.top.begin(), event.top.end());
+  }
+  return record;
 }
 
 bool Generation::onToken(size_t choice, const TokenEvent &event) {
   const Parameters &parameters = what.parameters;
-  Choice &state = states[choice];
-  TokenRecord record{.id = event.id};
-  if (parameters.logprobs) {
-    record.logprob = event.logprob;
-    record.top.assign(event.top.begin(), event.top.end());
-  }
-  state.tokens.push_back(std::move(record));
-  if (event.isPrompt)
+  Choice &state = *states[choice];
+  if (event.isPrompt) {
+    state.tokens.push_back(
+        recordOf(state, event, bytesOf(tokenizer, event.id)));
     return true;
+  }
   noteTimes(state);
   state.lastToken = event.id;
-  std::string text;
   // A token that ends an answer is no part of its text.
   const bool isEnd =
       (!parameters.ignoreEos && std::ranges::count(what.ends, event.id)) ||
       std::ranges::count(parameters.stopTokens, event.id);
-  if (!isEnd && !(parameters.skipSpecial && tokenizer.isSpecial(event.id)))
-    text = parameters.splitReasoning && state.thinking.isMark(event.id)
-               ? state.text.finish()
-               : state.text.push(tokenizer.tokenBytes(event.id));
-  if (Delta delta = deltaOf(choice, std::move(text)); !delta.tokens.empty())
+  const bool isText =
+      !isEnd && !(parameters.skipSpecial && tokenizer.isSpecial(event.id));
+  const std::string_view bytes = isText ? tokenizer.tokenBytes(event.id) : "";
+  if (!state.echo.empty())
+    state.characters.finish();
+  state.tokens.push_back(recordOf(state, event, bytes));
+  std::string text =
+      isText && parameters.splitReasoning && state.thinking.isMark(event.id)
+          ? state.text.finish()
+          : state.text.push(bytes);
+  Delta delta = deltaOf(choice, std::move(text));
+  if (!delta.text.empty() || !delta.reasoning.empty())
     give(std::move(delta));
   state.thinking.push(event.id);
   const std::lock_guard lock(mutex);
-  return !state.text.stop() && deltaBytes <= kMostDeltaBytes;
+  return !state.text.stop() && !isTooLarge();
 }
 
 /// The word of OpenAI's interface for a reason.
@@ -190,11 +245,36 @@ static const char *finishOf(EndReason reason) {
   return reason == EndReason::Length ? "length" : "stop";
 }
 
+std::optional<ApiError> Generation::failureOf(size_t choice,
+                                              const Ending &ending) const {
+  if (ending.reason == EndReason::Failed)
+    return asApiError(
+        Error(what.prompts.size() > 1
+                  ? what.nameOf(promptOf(choice)) + ": " + ending.error
+                  : ending.error,
+              ending.kind));
+  if (ending.reason == EndReason::Cancelled)
+    return ApiError(503, "the server cancelled the request");
+  const bool isCut =
+      ending.reason == EndReason::Callback && !states[choice]->text.stop();
+  if (what.parameters.stream && isCut)
+    return ApiError(503, "the client does not read its answer");
+  if (!what.parameters.stream && isTooLarge())
+    return ApiError(400, "the answer has more than " +
+                             std::to_string(kMostAnswerBytes >> 20) +
+                             " MiB; stream it, or ask for fewer choices, "
+                             "tokens or logprobs");
+  return std::nullopt;
+}
+
 void Generation::onEnd(size_t choice, const Ending &ending) {
-  Choice &state = states[choice];
+  Choice &state = *states[choice];
   Delta last = deltaOf(choice, state.text.finish());
-  if (!state.tokens.empty())
-    last.tokens = std::exchange(state.tokens, {});
+  // What begins after the text is of a stop string.
+  for (TokenRecord &token : state.tokens) {
+    token.offset = std::min(token.offset, state.shown);
+    last.tokens.push_back(std::move(token));
+  }
   last.hidden = std::move(state.hidden);
   last.score = state.score;
   last.finish = state.text.stop() ? "stop" : finishOf(ending.reason);
@@ -215,24 +295,19 @@ void Generation::onEnd(size_t choice, const Ending &ending) {
     tokens.reasoning += state.thinking.count();
     end = state.times.end;
     ++ended;
-    if (failure) {
-      // The first failure is told.
-    } else if (ending.reason == EndReason::Failed) {
-      failure = asApiError(Error(ending.error, ending.kind));
-    } else if (ending.reason == EndReason::Cancelled) {
-      failure = ApiError(503, "the server cancelled the request");
-    } else if (ending.reason == EndReason::Callback && !state.text.stop()) {
-      failure = ApiError(503, "the client does not read its answer");
-    } else {
+    // The first failure is told.
+    if (!failure)
+      failure = failureOf(choice, ending);
+    if (!failure)
       push(std::move(last));
-    }
   }
+  states[choice].reset();
   wake();
 }
 
 std::vector<Delta> Generation::take() {
   const std::lock_guard lock(mutex);
-  deltaBytes = 0;
+  takenBytes += std::exchange(deltaBytes, 0);
   return std::exchange(deltas, {});
 }
 

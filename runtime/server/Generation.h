@@ -25,6 +25,9 @@ namespace qwen::server {
 /// A token of a prompt or an answer.
 struct TokenRecord {
   int32_t id;
+  /// Number of characters of the text before its first one. The tokens of one
+  /// character have the same.
+  int64_t offset = 0;
   /// Nothing without logprobs, and for the first token of a prompt.
   std::optional<float> logprob = {};
   std::vector<TokenLogprob> top = {};
@@ -88,8 +91,6 @@ struct GenerationTask {
   Parameters parameters;
   AnswerKind kind;
   std::vector<std::vector<int32_t>> prompts;
-  /// With echo, the text of each prompt.
-  std::vector<std::string> promptTexts = {};
   /// The model's tokens that end an answer.
   std::vector<int32_t> ends;
   /// Null if no part of an answer is reasoning.
@@ -99,6 +100,9 @@ struct GenerationTask {
   uint64_t salt = 0;
   /// Request::snapshotAt of all prompts.
   int64_t snapshotAt = 0;
+
+  /// The name of a prompt in errors.
+  std::string nameOf(size_t prompt) const;
 };
 
 /// All threads may call all functions.
@@ -116,7 +120,7 @@ public:
     return choice / static_cast<size_t>(what.parameters.choices);
   }
 
-  /// Submits the requests. Throws Error and cancels all if one cannot run.
+  /// Submits the requests as a series. Throws Error if the queue is full.
   void start();
   void cancel();
 
@@ -132,10 +136,17 @@ public:
   double seconds() const;
 
 private:
-  /// Of the scheduler's thread.
+  /// Of the scheduler's thread, while a choice waits or runs.
   struct Choice {
     AnswerText text;
     Thinking thinking;
+    /// The prompt, for echo, until it has run.
+    std::string echo = {};
+    /// Counts the characters of the tokens so far.
+    CharacterCount characters = {};
+    /// Number of characters of all deltas so far.
+    int64_t shown = 0;
+    /// Tokens that no delta has had.
     std::vector<TokenRecord> tokens = {};
     std::vector<float> hidden = {};
     float score = 0;
@@ -145,17 +156,31 @@ private:
     int32_t lastToken = -1;
   };
 
+  /// The request of the next choice, or nothing.
+  std::optional<Request> next();
   Request requestOf(size_t choice);
-  /// A delta with the tokens since the last one and `text`, as content or as
-  /// reasoning.
+  /// Adds the prompt to what a choice tells, for echo.
+  void echo(Choice &state, std::span<const int32_t> prompt) const;
+  /// A token of a choice, whose text is `bytes`.
+  TokenRecord recordOf(Choice &state, const TokenEvent &event,
+                       std::string_view bytes) const;
+  void onProgress(size_t choice, const Progress &progress);
+  /// A delta with `text`, as content or as reasoning, and the tokens since the
+  /// last one that begin in the text so far.
   Delta deltaOf(size_t choice, std::string text);
   bool onToken(size_t choice, const TokenEvent &event);
   void onEnd(size_t choice, const Ending &ending);
   /// Seconds since the start.
   double elapsed() const;
   void noteTimes(Choice &state);
-  /// Adds a delta, with the mutex held.
+  // With the mutex held.
+  /// Adds a delta.
   void push(Delta delta);
+  /// Whether the answer, or what waits for the client, has too many bytes.
+  bool isTooLarge() const;
+  /// The error of a choice that has ended so, if it is one.
+  std::optional<ApiError> failureOf(size_t choice, const Ending &ending) const;
+
   void give(Delta delta);
 
   const GenerationTask what;
@@ -163,15 +188,19 @@ private:
   Scheduler &scheduler;
   Metrics &metrics;
   const WakeFn wake;
-  std::vector<Choice> states;
   const int64_t startTime;
+  /// Of the scheduler's thread, after the first.
+  std::vector<std::unique_ptr<Choice>> states;
+  size_t started = 0;
 
   /// Guards all below it.
   mutable std::mutex mutex;
-  std::vector<RequestId> requests;
+  RequestId series = 0;
   std::vector<Delta> deltas;
-  /// Approximate size of the deltas.
-  size_t deltaBytes = 0;
+  /// Approximate size of the deltas, and of all that were taken before.
+  size_t deltaBytes = 0, takenBytes = 0;
+  /// Whether a delta has had more than progress.
+  bool hasContent = false;
   size_t ended = 0;
   std::optional<ApiError> failure;
   Usage tokens;

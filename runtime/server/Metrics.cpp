@@ -52,9 +52,11 @@ void Metrics::countEnd(const Ending &ending, const RequestTimes &times) {
     prefill.record(times.firstToken - times.start);
     decode.record(times.end - times.firstToken);
   }
-  if (ending.drawnTokens > 1)
-    perToken.record((times.end - times.firstToken) /
-                    static_cast<double>(ending.drawnTokens - 1));
+  if (ending.drawnTokens <= 1)
+    return;
+  laterTokens += ending.drawnTokens - 1;
+  perToken.record((times.end - times.firstToken) /
+                  static_cast<double>(ending.drawnTokens - 1));
 }
 
 /// A label's value with Prometheus' escapes.
@@ -112,7 +114,7 @@ std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
        perSecond(prompt - cached, prefill.total())},
       {"llamacpp:predicted_tokens_seconds", "gauge",
        "Drawn tokens a second and request, on average.",
-       perSecond(drawn, decode.total())},
+       perSecond(number64(laterTokens), decode.total())},
       {"llamacpp:n_decode_total", "counter", "Steps.", steps},
       {"llamacpp:requests_processing", "gauge", "Requests that run.", running},
       {"llamacpp:requests_deferred", "gauge", "Requests that wait.", waiting},
@@ -120,6 +122,10 @@ std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
       {"vllm:num_requests_waiting", "gauge", "Requests that wait.", waiting},
       {"vllm:kv_cache_usage_perc", "gauge",
        "Fraction of the pages that sequences hold.", used},
+      {"qwen_prefix_cache_pages", "gauge",
+       "Pages that the prefix cache has; those that no sequence holds are free "
+       "for others.",
+       number64(now.keptPages)},
       {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens.", prompt},
       {"vllm:prefix_cache_hits_total", "counter",
        "Prompt tokens that the prefix cache had.", cached},

@@ -79,6 +79,8 @@ struct Metrics {
   /// By EndReason.
   std::array<std::atomic<int64_t>, 5> ends = {};
   std::atomic<int64_t> promptTokens = 0, cachedTokens = 0, drawnTokens = 0;
+  /// Drawn tokens after the first of their request.
+  std::atomic<int64_t> laterTokens = 0;
 };
 
 } // namespace qwen::server

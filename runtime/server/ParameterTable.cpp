@@ -21,18 +21,18 @@ static std::vector<std::string> stringsOf(J value) {
   return value.get<std::vector<std::string>>();
 }
 
-static std::vector<Prompt> promptsOf(J value) {
-  if (value.is_string())
-    return {value.get<std::string>()};
-  if (value.front().is_number())
-    return {value.get<std::vector<int32_t>>()};
-  std::vector<Prompt> prompts;
-  for (J element : value)
-    if (element.is_string())
-      prompts.emplace_back(element.get<std::string>());
+static void storePrompts(P &to, J value) {
+  const auto add = [&](J prompt) {
+    if (prompt.is_string())
+      to.prompts.emplace_back(prompt.get<std::string>());
     else
-      prompts.emplace_back(element.get<std::vector<int32_t>>());
-  return prompts;
+      to.prompts.emplace_back(prompt.get<std::vector<int32_t>>());
+  };
+  to.hasPromptList = value.is_array() && !value.front().is_number();
+  if (!to.hasPromptList)
+    return add(value);
+  for (J element : value)
+    add(element);
 }
 
 static std::vector<std::string> documentsOf(J value) {
@@ -87,10 +87,9 @@ static constexpr std::array kTable = std::to_array<Parameter>({
     {"messages", Kind::Messages, kChat, "The conversation", 0, 0,
      [](P &to, J value) { to.messages = value; }},
     {"prompt", Kind::Prompts, kText, "Texts or lists of token ids", 0, 0,
-     [](P &to, J value) { to.prompts = promptsOf(value); }},
+     storePrompts},
     {"input", Kind::Prompts, kEmbeddingParameters,
-     "Texts or lists of token ids", 0, 0,
-     [](P &to, J value) { to.prompts = promptsOf(value); }},
+     "Texts or lists of token ids", 0, 0, storePrompts},
     {"encoding_format", Kind::String, kEmbeddingParameters, "float or base64",
      0, 0,
      [](P &to, J value) {
@@ -144,8 +143,8 @@ static constexpr std::array kTable = std::to_array<Parameter>({
      "Seed of the random numbers; a random one is drawn, and returned as "
      "x_seed, by default",
      0, kMostSeed, [](P &to, J value) { to.seed = value; }},
-    {"n", Kind::Integer, kBoth, "Number of choices for each prompt", 1, 64,
-     [](P &to, J value) { to.choices = value; }},
+    {"n", Kind::Integer, kBoth, "Number of choices for each prompt", 1,
+     kMostChoices, [](P &to, J value) { to.choices = value; }},
     {"stop", Kind::Strings, kBoth, "Texts that end an answer", 0, 0,
      [](P &to, J value) { to.stop = stringsOf(value); }},
     {"stop_token_ids", Kind::Ids, kBoth, "Tokens that end an answer", 0, 0,

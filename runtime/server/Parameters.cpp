@@ -36,11 +36,19 @@ struct Checked {
   }
   void id(double value, const std::string &text) const;
   void ids(J value) const;
+  void count(J list, int64_t most, const char *what) const;
   void biases(J value, const Parameter &row) const;
   void strings(J value) const;
   void prompts(J value) const;
   void documents(J value) const;
   void number(J value, const Parameter &row) const;
+  /// Calls `check` with each element of a list and its name.
+  template <typename Check> void forEach(J list, const Check &check) const {
+    for (size_t i = 0; i < list.size(); ++i) {
+      const std::string element = indexed(name, i);
+      check(Checked{element, limits}, list[i]);
+    }
+  }
 };
 
 } // namespace
@@ -116,6 +124,12 @@ void Checked::strings(J value) const {
     check(text);
 }
 
+void Checked::count(J list, int64_t most, const char *what) const {
+  if (std::ssize(list) > most)
+    fail("at most " + std::to_string(most) + " " + what + ", not " +
+         std::to_string(list.size()));
+}
+
 void Checked::prompts(J value) const {
   if (value.is_string())
     return;
@@ -126,27 +140,25 @@ void Checked::prompts(J value) const {
     fail(needed);
   if (value.front().is_number())
     return ids(value);
-  if (std::ssize(value) > limits.prompts)
-    fail("at most " + std::to_string(limits.prompts) + " prompts, not " +
-         std::to_string(value.size()));
-  for (J element : value)
+  count(value, kMostInputs, "inputs");
+  forEach(value, [](const Checked &at, J element) {
     if (element.is_array() && !element.empty())
-      ids(element);
+      at.ids(element);
     else if (!element.is_string())
-      fail(needed);
+      at.fail("a string or an array of token ids, not empty");
+  });
 }
 
 void Checked::documents(J value) const {
   if (!value.is_array() || value.empty())
     fail("an array of texts, not empty");
-  if (std::ssize(value) > limits.prompts)
-    fail("at most " + std::to_string(limits.prompts) + " documents, not " +
-         std::to_string(value.size()));
-  for (J element : value)
+  count(value, kMostInputs, "documents");
+  forEach(value, [](const Checked &at, J element) {
     if (!element.is_string() &&
         !(element.is_object() && element.contains("text") &&
           element["text"].is_string()))
-      fail("an array of texts, or of objects with a text");
+      at.fail("a text, or an object with a text");
+  });
 }
 
 //===----------------------------------------------------------------------===//

@@ -34,6 +34,8 @@ struct Parameters {
   /// Each has a "role" and a "content", which is a string.
   nlohmann::ordered_json messages;
   std::vector<Prompt> prompts;
+  /// Whether the prompts came as a list, whose elements errors name.
+  bool hasPromptList = false;
   SamplerOptions sampling;
   std::optional<uint64_t> seed;
   std::optional<int64_t> maxTokens;
@@ -129,11 +131,14 @@ struct Parameter {
 
 std::span<const Parameter> parameterTable();
 
+/// Maximum number of inputs of a request, of choices for one of them, and of
+/// choices for all.
+inline constexpr int64_t kMostInputs = 2048, kMostChoices = 128,
+                         kMostAnswers = 2048;
+
 /// Bounds of a request.
 struct ParameterLimits {
   int64_t vocabSize;
-  /// Number of prompts, and of choices for a prompt.
-  int64_t prompts = 64;
   /// Ignore parameters that are not in the table, and values that are not
   /// supported (Neutral).
   bool ignoreUnknown = false;

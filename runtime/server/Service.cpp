@@ -32,6 +32,7 @@ Service::Service(const Artifact &modelArtifact, const Engine &engine,
                  const ServiceOptions &serviceOptions)
     : artifact(modelArtifact), manifest(artifact.manifest()),
       tokenizer(Tokenizer::fromBlob(artifact.tokenizer())),
+      mostBytes(tokenizer.mostBytes(manifest.model.context)),
       format(artifact.chatTemplate().empty()
                  ? std::nullopt
                  : std::optional<ChatFormat>(
@@ -93,7 +94,6 @@ Parameters Service::parse(const HttpRequest &request, ParameterSet set) const {
   Parameters parameters(samplerOptions(manifest.generation));
   parseParameters(request.body, set,
                   {.vocabSize = manifest.model.vocabSize,
-                   .prompts = options.choices,
                    .ignoreUnknown = options.ignoreUnknown},
                   parameters);
   if (!parameters.model.empty() && parameters.model != name)
@@ -104,56 +104,54 @@ Parameters Service::parse(const HttpRequest &request, ParameterSet set) const {
   return parameters;
 }
 
-/// Refuses a text that is far too long before it is converted.
-static void checkSize(const std::string &text, const Tokenizer &tokenizer,
-                      const ModelInfo &model) {
-  const uint64_t most = tokenizer.mostBytes(model.context);
-  if (text.size() > most)
+void Service::checkSize(const std::string &text,
+                        const std::string &parameter) const {
+  if (text.size() > mostBytes)
     throw ApiError(400,
-                   "the prompt has " + std::to_string(text.size()) +
+                   (parameter.ends_with(']') ? "" : "the ") + parameter +
+                       " has " + std::to_string(text.size()) +
                        " bytes, which is more than " +
-                       std::to_string(model.context) + " tokens",
-                   "prompt", "context_length_exceeded");
+                       std::to_string(manifest.model.context) + " tokens",
+                   parameter, "context_length_exceeded");
 }
 
-std::vector<int32_t> Service::encode(const std::string &text) const {
-  checkSize(text, tokenizer, manifest.model);
-  return tokenizer.encode(text);
-}
-
-/// The error of a prompt with more tokens than the context, with both numbers.
+/// The error of a prompt with more tokens than the context, in the words by
+/// which clients know it, with both numbers.
 static ApiError tooLong(const std::string &parameter, int64_t tokens,
                         const ModelInfo &model) {
   ApiError error(400,
-                 parameter + " has " + std::to_string(tokens) +
-                     " tokens when " + model.describeContext(),
+                 "this model's maximum context length is " +
+                     std::to_string(model.context) + " tokens, but " +
+                     parameter + " has " + std::to_string(tokens) + "; " +
+                     model.describeContext(),
                  parameter, "context_length_exceeded");
   error.extra = {{"n_prompt_tokens", tokens}, {"n_ctx", model.context}};
   return error;
 }
 
+void Service::checkPrompts(GenerationTask &task) const {
+  const auto most = task.parameters.truncatePrompt;
+  for (size_t i = 0; i < task.prompts.size(); ++i) {
+    std::vector<int32_t> &prompt = task.prompts[i];
+    if (most && std::ssize(prompt) > *most)
+      prompt.erase(prompt.begin(), prompt.end() - *most);
+    if (prompt.empty())
+      throw ApiError(400, task.nameOf(i) + " is empty", task.nameOf(i));
+    if (std::ssize(prompt) > manifest.model.context)
+      throw tooLong(task.nameOf(i), std::ssize(prompt), manifest.model);
+  }
+}
+
 Reply Service::generate(GenerationTask task, const WakeFn &wake) {
   Parameters &parameters = task.parameters;
   requireRunning();
-  const auto count =
-      std::ssize(task.prompts) * static_cast<int64_t>(parameters.choices);
-  if (count > options.choices)
+  if (const auto count = std::ssize(task.prompts) * parameters.choices;
+      count > kMostAnswers)
     throw ApiError(400,
-                   "n must make at most " + std::to_string(options.choices) +
+                   "n must make at most " + std::to_string(kMostAnswers) +
                        " choices of all prompts, not " + std::to_string(count),
                    "n");
-  const char *const given = infoOf(task.kind).input;
-  for (std::vector<int32_t> &prompt : task.prompts) {
-    const int64_t context = manifest.model.context;
-    const int64_t most = parameters.truncatePrompt.value_or(context + 1);
-    if (std::ssize(prompt) > most)
-      prompt.erase(prompt.begin(), prompt.end() - most);
-    if (prompt.empty())
-      throw ApiError(400, std::string(given) + " is empty", given);
-    if (std::ssize(prompt) <= context)
-      continue;
-    throw tooLong(given, std::ssize(prompt), manifest.model);
-  }
+  checkPrompts(task);
   if (!parameters.seed) {
     std::random_device device;
     parameters.seed = (uint64_t{device()} << 32 | device()) >> 11;
@@ -171,9 +169,9 @@ void Service::addChatPrompt(GenerationTask &task) const {
   const Parameters &parameters = task.parameters;
   if (!format)
     throw ApiError(400, "the model has no chat template; use /v1/completions");
-  for (const ordered_json &message : parameters.messages)
-    checkSize(message["content"].get_ref<const std::string &>(), tokenizer,
-              manifest.model);
+  for (size_t i = 0; i < parameters.messages.size(); ++i)
+    checkSize(parameters.messages[i]["content"].get_ref<const std::string &>(),
+              indexed("messages", i));
   ordered_json variables = options.templateVariables;
   if (parameters.noThinking)
     variables["enable_thinking"] = false;
@@ -211,23 +209,17 @@ Reply Service::chat(const HttpRequest &request, const WakeFn &wake) {
 }
 
 void Service::addPrompts(GenerationTask &task) const {
-  const Parameters &parameters = task.parameters;
-  for (const Prompt &prompt : parameters.prompts) {
-    const auto *const text = std::get_if<std::string>(&prompt);
-    if (!text)
-      task.prompts.push_back(std::get<std::vector<int32_t>>(prompt));
-    else if (checkSize(*text, tokenizer, manifest.model);
-             task.kind == AnswerKind::Embedding)
-      task.prompts.push_back(embeddingPrompt(tokenizer, *text));
-    else
-      task.prompts.push_back(tokenizer.encode(*text));
-    if (!parameters.echo)
+  const std::vector<Prompt> &prompts = task.parameters.prompts;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (const auto *ids = std::get_if<std::vector<int32_t>>(&prompts[i])) {
+      task.prompts.push_back(*ids);
       continue;
-    std::string echoed = text ? *text : "";
-    if (!text)
-      for (int32_t id : task.prompts.back())
-        echoed += bytesOf(tokenizer, id);
-    task.promptTexts.push_back(echoed);
+    }
+    const auto &text = std::get<std::string>(prompts[i]);
+    checkSize(text, task.nameOf(i));
+    task.prompts.push_back(task.kind == AnswerKind::Embedding
+                               ? embeddingPrompt(tokenizer, text)
+                               : tokenizer.encode(text));
   }
 }
 
@@ -259,6 +251,8 @@ Reply Service::embed(const HttpRequest &request, const WakeFn &wake) {
 }
 
 Reply Service::rerank(const HttpRequest &request, const WakeFn &wake) {
+  // As many bytes as a body has by default.
+  constexpr size_t kMostRepeated = size_t{32} << 20;
   GenerationTask task{.parameters = parse(request, kRerankParameters),
                       .kind = AnswerKind::Rerank,
                       .prompts = {},
@@ -269,12 +263,23 @@ Reply Service::rerank(const HttpRequest &request, const WakeFn &wake) {
     throw ApiError(400, error.what());
   }
   const Parameters &parameters = task.parameters;
-  for (const std::string &document : parameters.documents) {
-    for (const std::string *text :
-         {&parameters.instruction, &parameters.query, &document})
-      checkSize(*text, tokenizer, manifest.model);
-    task.prompts.push_back(task.reranker->prompt(parameters.instruction,
-                                                 parameters.query, document));
+  checkSize(parameters.instruction, "instruction");
+  checkSize(parameters.query, "query");
+  const auto &documents = parameters.documents;
+  // Each document has them in its prompt.
+  const size_t repeated =
+      parameters.instruction.size() + parameters.query.size();
+  if (repeated * documents.size() > kMostRepeated)
+    throw ApiError(400,
+                   "query and instruction have " + std::to_string(repeated) +
+                       " bytes, which is too much for " +
+                       std::to_string(documents.size()) +
+                       " documents; send fewer at a time",
+                   "query");
+  for (size_t i = 0; i < documents.size(); ++i) {
+    checkSize(documents[i], task.nameOf(i));
+    task.prompts.push_back(task.reranker->prompt(
+        parameters.instruction, parameters.query, documents[i]));
   }
   return generate(std::move(task), wake);
 }
@@ -319,8 +324,9 @@ Reply Service::version(const HttpRequest &, const WakeFn &) {
 
 Reply Service::tokenize(const HttpRequest &request, const WakeFn &) {
   const Parameters parameters = parse(request, kTokenizeParameters);
-  const std::vector<int32_t> ids =
-      encode(std::get<std::string>(parameters.prompts.front()));
+  const auto &text = std::get<std::string>(parameters.prompts.front());
+  checkSize(text, "prompt");
+  const std::vector<int32_t> ids = tokenizer.encode(text);
   return {.body = dump({{"tokens", ids},
                         {"count", ids.size()},
                         {"max_model_len", manifest.model.context}})};

@@ -18,8 +18,6 @@ namespace qwen::server {
 struct ServiceOptions {
   /// The model's name; empty for the manifest's.
   std::string model;
-  /// Maximum number of choices of a request.
-  int64_t choices = 64;
   /// Variables of the chat template that a request may replace.
   nlohmann::ordered_json templateVariables = nlohmann::ordered_json::object();
   bool ignoreUnknown = false;
@@ -87,18 +85,24 @@ private:
   /// Throws ApiError after drain().
   void requireRunning() const;
   Parameters parse(const HttpRequest &request, ParameterSet set) const;
-  /// The tokens of a text that may not be far longer than the context.
-  std::vector<int32_t> encode(const std::string &text) const;
-  /// Adds the parameters' prompts as ids, with their texts for echo.
+  /// Refuses the text of parameter `name` if it is far longer than the context,
+  /// before it is converted.
+  void checkSize(const std::string &text, const std::string &name) const;
+  /// Adds the parameters' prompts as ids.
   void addPrompts(GenerationTask &task) const;
   /// Gives a task its only prompt, the conversation of its parameters.
   void addChatPrompt(GenerationTask &task) const;
+  /// Cuts the prompts, if the parameters say so. Refuses those that are empty
+  /// or too long.
+  void checkPrompts(GenerationTask &task) const;
   Reply generate(GenerationTask task, const WakeFn &wake);
   nlohmann::ordered_json modelObject() const;
 
   const Artifact &artifact;
   const Manifest &manifest;
   const Tokenizer tokenizer;
+  /// Maximum number of bytes of a text that fits into the context.
+  const uint64_t mostBytes;
   const std::optional<ChatFormat> format;
   const std::optional<ThinkTokens> think;
   Scheduler &scheduler;

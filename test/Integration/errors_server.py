@@ -4,6 +4,8 @@ from errors_files import Request
 CHAT, TEXT = "POST /v1/chat/completions", "POST /v1/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 
+LONG = "this model's maximum context length is 1024 tokens, but {}; the model was compiled for a context of 1024"
+
 ROWS = [
     # Parameters.
     Request("an unknown parameter", TEXT, {"prompt": "x", "colour": 1}, 400, "colour", "unknown_parameter",
@@ -13,15 +15,31 @@ ROWS = [
     Request("an id that is too large", TEXT, {"prompt": [4096]}, 400, "prompt", None,
             "prompt: token id 4096 is out of vocabulary: the model has 4096 tokens"),
     Request("a prompt that is too long", TEXT, {"prompt": [1] * 1025}, 400, "prompt", "context_length_exceeded",
-            "prompt has 1025 tokens when the model was compiled for a context of 1024", {"n_prompt_tokens": 1025, "n_ctx": 1024}),
+            LONG.format("prompt has 1025"), {"n_prompt_tokens": 1025, "n_ctx": 1024}),
+    Request("ids of a list that are too long", TEXT, {"prompt": [[1], [1] * 3000]}, 400, "prompt[1]", "context_length_exceeded",
+            LONG.format("prompt[1] has 3000"), {"n_prompt_tokens": 3000, "n_ctx": 1024}),
+    Request("a prompt that is cut but too long", TEXT, {"prompt": [1] * 3000, "truncate_prompt_tokens": 1400}, 400, "prompt",
+            "context_length_exceeded", LONG.format("prompt has 1400"), {"n_prompt_tokens": 1400, "n_ctx": 1024}),
+    Request("a text with too many tokens", TEXT, {"prompt": "1" * 2000}, 400, "prompt", "context_length_exceeded",
+            LONG.format("prompt has 2000"), {"n_prompt_tokens": 2000, "n_ctx": 1024}),
+    Request("a conversation that is too long", CHAT, {"messages": [{"role": "user", "content": "1" * 2000}]}, 400, "messages",
+            "context_length_exceeded", LONG.format("messages has 2011"), {"n_prompt_tokens": 2011, "n_ctx": 1024}),
     Request("a text that is too long", TEXT, {"prompt": "x" * 100_000}, 400, "prompt", "context_length_exceeded",
             "the prompt has 100000 bytes, which is more than 1024 tokens"),
+    Request("a text of a list that is too long", "POST /v1/embeddings", {"input": ["x", "x" * 100_000]}, 400, "input[1]",
+            "context_length_exceeded", "input[1] has 100000 bytes, which is more than 1024 tokens"),
+    Request("a message that is too long", CHAT, {"messages": [*HI["messages"], {"role": "user", "content": "x" * 100_000}]}, 400,
+            "messages[1]", "context_length_exceeded", "messages[1] has 100000 bytes, which is more than 1024 tokens"),
+    Request("an empty input of a list", "POST /v1/embeddings", {"input": ["x", ""]}, 400, "input[1]", None,
+            "input[1] is empty"),
+    Request("too many inputs", "POST /v1/embeddings", {"input": ["x"] * 2049}, 400, "input", None,
+            "input must be at most 2048 inputs, not 2049"),
     Request("too many logprobs", TEXT, {"prompt": "x", "logprobs": 21}, 400, "logprobs", None,
             'logprobs must be an integer from 0 to 20, not "21"'),
     Request("another model", TEXT, {"prompt": "x", "model": "other"}, 404, "model", "model_not_found",
             'no such model: "other"; this server has "stories"'),
-    Request("too many choices", TEXT, {"prompt": ["x"] * 40, "n": 2}, 400, "n", None,
-            "n must make at most 64 choices of all prompts, not 80"),
+    Request("too many choices", TEXT, {"prompt": ["x"] * 40, "n": 128}, 400, "n", None,
+            "n must make at most 2048 choices of all prompts, not 5120"),
     Request("no messages", CHAT, {}, 400, "messages", None,
             "messages is missing"),
     Request("tools", CHAT, {**HI, "tools": [{}]}, 400, "tools", None,
@@ -41,8 +59,8 @@ ROWS = [
             "documents is missing"),
     Request("no query", "POST /v1/rerank", {"documents": ["x"]}, 400, "query", None,
             "query is missing"),
-    Request("a document that is a number", "POST /v1/rerank", {"query": "x", "documents": [1]}, 400, "documents", None,
-            "documents must be an array of texts, or of objects with a text"),
+    Request("a document that is a number", "POST /v1/rerank", {"query": "x", "documents": ["x", 1]}, 400, "documents[1]", None,
+            "documents[1] must be a text, or an object with a text"),
     Request("no results wanted", "POST /v1/rerank", {"query": "x", "documents": ["x"], "top_n": 0}, 400, "top_n", None,
             'top_n must be an integer from 1 to 2147483647, not "0"'),
 

@@ -5,6 +5,8 @@
 Requests with as many seeds, 25 by default, go to each endpoint.
 """
 import base64
+import codecs
+import collections
 import concurrent.futures
 import http.client
 import json
@@ -324,10 +326,79 @@ def streams(server):
         expect(f"forms of {path}", (form(server.post(path, **more)), {form(c) for c in server.events(path, **more)}),
                ((name, prefix), {(chunk, prefix)}))
     for cached in (0, 256):
-        chunks = server.events("/v1/completions", prompt=[7] * 300, max_tokens=1, return_progress=True)
+        chunks = server.events("/v1/completions", prompt=[7] * 300, max_tokens=2, echo=True, return_progress=True)
+        progress_first(chunks)
         last = [c["prompt_progress"] for c in chunks if "prompt_progress" in c][-1]
         checks.check(last.pop("time_ms") > 0, "no time is reported")
         expect("progress", last, {"total": 300, "cache": cached, "processed": 300})
+    progress_first(server.events("/v1/chat/completions", **body, n=3, return_progress=True))
+
+
+def token_bytes():
+    """The bytes of each token by id; special tokens have none, because they are no part of an answer."""
+    bytes_of = {chr(byte): byte for byte in (*range(33, 127), *range(161, 173), *range(174, 256))}
+    others = [byte for byte in range(256) if byte not in bytes_of.values()]
+    bytes_of |= {chr(256 + i): byte for i, byte in enumerate(others)}
+    vocabulary = json.loads((FOLDER / "tokenizer.json").read_text())["model"]["vocab"]
+    return collections.defaultdict(bytes, {i: bytes(bytes_of[c] for c in text) for text, i in vocabulary.items()})
+
+
+def places(server):
+    """text_offset counts the characters of the text before a token, also where tokens have parts of a character."""
+    bytes_of = token_bytes()
+    first, second = (next(i for i, text in bytes_of.items() if text == byte) for byte in (b"\xc3", b"\xa9"))
+    biases = {str(first): 50, str(second): 50}
+    for body in ({"prompt": ["\u00e9\U0001f600", "x\u20ac"], "echo": True, "max_tokens": 12, "seed": 3},
+                 {"prompt": "The king", "stop": ["the ", "and", "s"], "max_tokens": 60, "seed": 4, "return_tokens_as_token_ids": True},
+                 {"prompt": [first], "echo": True, "max_tokens": 4, "seed": 5, "logit_bias": biases},
+                 {"prompt": "x", "max_tokens": 40, "seed": 6, "logit_bias": biases},
+                 {"prompt": "x", "max_tokens": 40, "seed": 7, "logit_bias": {**biases, "4094": 50}}):
+        body |= {"logprobs": 0, "return_token_ids": True}
+        answer = server.post("/v1/completions", **body)
+        for choice in answer["choices"]:
+            expected, base = [], 0
+            for ids in (choice["prompt_token_ids"] if body.get("echo") else [], choice["token_ids"]):
+                before = b""
+                for own in (bytes_of[i] for i in ids):
+                    # The character of the first byte is the last of the text up to it.
+                    place = (len((before + own[:1]).decode(errors="replace")) - 1 if own
+                             else len(codecs.getincrementaldecoder("utf-8")("replace").decode(before)))
+                    expected.append(min(base + place, len(choice["text"])))
+                    before += own
+                base += len(before.decode(errors="replace"))
+            expect(f"text_offset of {body}", choice["logprobs"]["text_offset"], expected)
+        expect(f"streamed {body}", joined(server.events("/v1/completions", **body)), whole(answer))
+
+
+def many_inputs(server):
+    """A request with 2,048 inputs has one place, and a later small one passes most of them. A burst of all places is taken."""
+    for path, name, more in (("/v1/embeddings", "input", {}), ("/v1/completions", "prompt", {"max_tokens": 3, "seed": 1})):
+        inputs = [[i, 7] for i in range(2048)]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            many = pool.submit(server.post, path, **{name: inputs}, **more)
+            server.wait_running()
+            small = server.post(path, **{name: [inputs[5]]}, **more)
+            expect(f"{path} with 2,048 inputs has ended before a small request", many.done(), False)
+            answer = many.result()
+        elements, alone = (a["data" if name == "input" else "choices"] for a in (answer, small))
+        expect(f"indices of {path}", [e["index"] for e in elements], list(range(2048)))
+        expect(f"an answer of {path}", {**elements[5], "index": 0}, alone[0])
+        expect(f"usage of {path}", answer["usage"]["prompt_tokens"], 4096)
+    answer = server.post("/v1/completions", prompt="x", n=128, max_tokens=1)
+    expect("128 choices", [c["index"] for c in answer["choices"]], list(range(128)))
+    one = server.post("/v1/completions", prompt="x", max_tokens=1)["timings"]
+    expect("the rate of one token", (one["predicted_n"], one["predicted_per_second"]), (1, 0))
+    body = {"prompt": "x", "max_tokens": 20, "ignore_eos": True}
+    with concurrent.futures.ThreadPoolExecutor(80) as pool:
+        statuses = list(pool.map(lambda _: server.send("POST", "/v1/completions", body)[0], range(80)))
+    expect("statuses of a burst", set(statuses), {200})
+    server.wait_idle()
+    checks.check(server.metric("qwen_prefix_cache_pages") > 0, "the prefix cache has no pages")
+
+
+def progress_first(chunks):
+    kinds = ["prompt_progress" in c for c in chunks]
+    expect("progress before the text", (kinds[0], sorted(kinds, reverse=True)), (True, kinds))
 
 
 def disconnects(server):
@@ -388,7 +459,8 @@ def drains():
     stream = server.start(n=32)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         whole_answer = pool.submit(server.send, "POST", "/v1/completions", {"prompt": "x", "n": 32, "max_tokens": 1000, "ignore_eos": True})
-        while server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting") < 64:
+        # Both have choices that wait.
+        while server.metric("vllm:num_requests_waiting") < 2:
             time.sleep(0.002)
         server.process.send_signal(signal.SIGTERM)
         expect("an answer that is cancelled", whole_answer.result()[0], 503)
@@ -402,13 +474,13 @@ def drains():
 def options_of_sources():
     """The command line replaces the environment, which replaces the file."""
     config = WORK / "config"
-    config.write_text("# a comment\n\nname = of-file\nqueue=3\n tls-cert = " + str(INPUTS / "cert.pem") + "\ntls-key = "
+    config.write_text("# a comment\n\nname = of-file\nmax-body=3000\n tls-cert = " + str(INPUTS / "cert.pem") + "\ntls-key = "
                       + str(INPUTS / "key.pem") + "\nchat-template-kwargs = {\"x\": 1}\nignore-unknown = true\n")
-    server = Server("--config", config, "--queue", "5", env={**os.environ, "QWEN_RUN_NAME": "of-environment", "QWEN_RUN_QUEUE": "4"})
+    server = Server("--config", config, "--max-body", "500", env={**os.environ, "QWEN_RUN_NAME": "of-environment", "QWEN_RUN_MAX_BODY": "2000"})
     trusted = ssl.create_default_context(cafile=INPUTS / "cert.pem")
     server.connect = lambda: http.client.HTTPSConnection("localhost", server.port, timeout=60, context=trusted)
     expect("the name", json.loads(server.send("GET", "/v1/models")[2])["data"][0]["id"], "of-environment")
-    expect("the queue", server.send("POST", "/v1/completions", {"prompt": "x", "n": 6, "colour": 1})[0], 400)
+    expect("the largest body", [server.send("POST", "/tokenize", {"prompt": "x" * size})[0] for size in (400, 600)], [200, 413])
     expect("a stream by TLS", len(server.events("/v1/completions", prompt="x", n=5, max_tokens=3)) > 5, True)
     for _ in range(4):
         server.start().sock.close()
@@ -514,6 +586,8 @@ same_as_logits(main)
 injected(main)
 reasoning_and_faults()
 embeddings(main)
+many_inputs(main)
+places(main)
 streams(main)
 other_endpoints(main)
 truncated(main)

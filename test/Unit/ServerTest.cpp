@@ -146,7 +146,7 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
   EXPECT_EQ(errorOf(chat(R"("temperature": 3)")),
             "temperature: temperature must be a number from 0 to 2, not \"3\"");
   EXPECT_EQ(errorOf(chat(R"("n": 1.5)")),
-            "n: n must be an integer from 1 to 64, not \"1.5\"");
+            "n: n must be an integer from 1 to 128, not \"1.5\"");
   EXPECT_EQ(errorOf(chat(R"("n": 1e400)")), ": the body is not JSON");
   EXPECT_EQ(errorOf(chat(R"("stop": [""])")),
             "stop: stop must be strings of 1 to 1024 bytes, not 0");
@@ -185,6 +185,52 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
             "prompt: prompt: token id -1 is out of vocabulary: the model has "
             "100 tokens");
   EXPECT_NO_THROW(parse(chat(R"("colour": 1)"), kChatParameters, true));
+}
+
+/// "[element, element, ...]".
+std::string listOf(size_t count, const std::string &element) {
+  std::string list = "[" + element;
+  for (size_t i = 1; i < count; ++i)
+    list += "," + element;
+  return list + "]";
+}
+
+TEST(ParametersTest, ErrorsOfAListNameTheElement) {
+  const auto input = [](const std::string &list) {
+    return errorOf("{\"input\": " + list + "}", kEmbeddingParameters);
+  };
+  EXPECT_EQ(input(R"(["a", "b", 3])"),
+            "input[2]: input[2] must be a string or an array of token ids, not "
+            "empty");
+  EXPECT_EQ(input("[[1], []]"),
+            "input[1]: input[1] must be a string or an array of token ids, not "
+            "empty");
+  EXPECT_EQ(input("[[1], [2], [3, 100]]"),
+            "input[2]: input[2]: token id 100 is out of vocabulary: the model "
+            "has 100 tokens");
+  EXPECT_EQ(errorOf(R"({"query": "q", "documents": ["a", {"title": "b"}]})",
+                    kRerankParameters),
+            "documents[1]: documents[1] must be a text, or an object with a "
+            "text");
+}
+
+TEST(ParametersTest, TakesManyInputs) {
+  const auto body = [](const std::string &name, size_t count) {
+    return "{\"query\": \"q\", \"" + name + "\": " + listOf(count, "\"a\"") +
+           "}";
+  };
+  EXPECT_EQ(
+      parse("{\"input\": " + listOf(2048, "[1]") + "}", kEmbeddingParameters)
+          .prompts.size(),
+      2048U);
+  EXPECT_EQ(errorOf("{\"prompt\": " + listOf(2049, "\"a\"") + "}",
+                    kCompletionParameters),
+            "prompt: prompt must be at most 2048 inputs, not 2049");
+  EXPECT_EQ(parse(body("documents", 2048), kRerankParameters).documents.size(),
+            2048U);
+  EXPECT_EQ(errorOf(body("documents", 2049), kRerankParameters),
+            "documents: documents must be at most 2048 documents, not 2049");
+  EXPECT_EQ(parse(chat(R"("n": 128)")).choices, 128);
 }
 
 TEST(ParametersTest, RefusesBodiesThatAreNoObject) {
@@ -233,6 +279,28 @@ TEST(AnswerTextTest, DoesNotDependOnTokens) {
       EXPECT_EQ(joined, whole) << size;
     }
   }
+}
+
+TEST(CharacterCountTest, GivesTokensTheirPlace) {
+  const auto places = [](const std::vector<std::string> &tokens) {
+    CharacterCount count;
+    std::vector<int64_t> offsets;
+    offsets.reserve(tokens.size() + 1);
+    for (const std::string &token : tokens)
+      offsets.push_back(count.push(token));
+    offsets.push_back(count.finish());
+    return offsets;
+  };
+  using Offsets = std::vector<int64_t>;
+  EXPECT_EQ(places({"ab", "\xc3\xa9", "c"}), (Offsets{0, 2, 3, 4}));
+  // One character of three tokens, one of which has more.
+  EXPECT_EQ(places({"a\xf0", "\x9f\x98", "\x80", "b"}),
+            (Offsets{0, 1, 1, 2, 3}));
+  EXPECT_EQ(places({"\xe2", "\x82", "\xac!", ""}), (Offsets{0, 0, 0, 2, 2}));
+  // Each part of what is no character becomes one.
+  EXPECT_EQ(places({"\xc3", "\xc3", "\xa9", "\xff", "\xe2\x82", "a"}),
+            (Offsets{0, 1, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(places({"\xe2\x82"}), (Offsets{0, 1}));
 }
 
 TEST(AnswerTextTest, NeverSplitsCharacters) {

@@ -64,7 +64,6 @@ void qwen::run::serve(const ServeCommand &command) {
   server::Service service(
       artifact, engine, scheduler,
       {.model = command.name,
-       .choices = command.queue,
        .templateVariables = parseJsonObject<nlohmann::ordered_json>(
            command.templateVariables, "--chat-template-kwargs"),
        .ignoreUnknown = command.ignoreUnknown,
