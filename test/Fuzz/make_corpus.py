@@ -1,19 +1,20 @@
-"""Writes the inputs that fuzzing starts from, test/Fuzz/corpus, from test/Inputs.
+"""Writes the inputs that fuzzing starts from, from test/Inputs and test/Dialect.
 
-  make_corpus.py
+  make_corpus.py FOLDER
 
-Each is small: what a parser meets first should fit in a few hundred bytes.
+The build with fuzz targets calls it. The inputs of a target lie in FOLDER/TARGET. Each is small: what a parser meets first should fit in a few hundred bytes.
 """
 import base64
 import json
 import pathlib
 import shutil
 import struct
+import sys
 
 HERE = pathlib.Path(__file__).parent
 INPUTS = HERE.parent / "Inputs"
 CHECKPOINTS = INPUTS / "checkpoints"
-OUT = HERE / "corpus"
+OUT = pathlib.Path(sys.argv[1])
 END = "\x1e"
 # Deep enough to overflow the stack of a function that recurses once per level.
 DEEP = 20000
