@@ -30,7 +30,7 @@ def python_client(packages):
     python = folder / "bin" / "python"
     if not (folder / "done").exists():
         venv.create(folder, clear=True, with_pip=True)
-        if not command([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "0", PYTHON_CLIENT]):
+        if not command([python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", "--retries", "0", PYTHON_CLIENT]):
             return None
         (folder / "done").touch()
     return python
