@@ -11,8 +11,9 @@ using namespace qwen;
 
 namespace {
 /// LLVM's opcodes are names with a size and a form: "ADD64rr".
-struct Opcode {
-  explicit Opcode(llvm::StringRef text) : name(text.take_until(llvm::isDigit)) {
+struct X86Opcode {
+  explicit X86Opcode(llvm::StringRef text)
+      : name(text.take_until(llvm::isDigit)) {
     llvm::StringRef rest = text.drop_front(name.size());
     if (rest.consumeInteger(10, bits))
       bits = 64;
@@ -52,8 +53,8 @@ private:
   std::optional<bool> holds(int64_t condition) const;
   /// Writes a register; small parts keep the other bits.
   void write(llvm::MCRegister to, Word value, unsigned bits);
-  bool compute(const llvm::MCInst &inst, const Opcode &opcode);
-  Word shift(const Opcode &opcode, Word value, Word by);
+  bool compute(const llvm::MCInst &inst, const X86Opcode &opcode);
+  Word shift(const X86Opcode &opcode, Word value, Word by);
 
   const llvm::MCRegister stackPointer, accumulator, count;
 };
@@ -143,7 +144,7 @@ void X86Processor::write(llvm::MCRegister to, Word value, unsigned bits) {
   set(to, value);
 }
 
-Word X86Processor::shift(const Opcode &opcode, Word value, Word by) {
+Word X86Processor::shift(const X86Opcode &opcode, Word value, Word by) {
   flags.reset();
   if (!value || !by)
     return std::nullopt;
@@ -160,7 +161,7 @@ Word X86Processor::shift(const Opcode &opcode, Word value, Word by) {
 
 /// Executes an instruction that writes a register or flags. Returns false if it
 /// is not supported.
-bool X86Processor::compute(const llvm::MCInst &inst, const Opcode &opcode) {
+bool X86Processor::compute(const llvm::MCInst &inst, const X86Opcode &opcode) {
   const unsigned bits = opcode.bits;
   std::vector<Word> sources = sourcesOf(inst, bits);
   if (opcode.isShort())
@@ -249,7 +250,7 @@ bool X86Processor::compute(const llvm::MCInst &inst, const Opcode &opcode) {
 void X86Processor::executeStraight(const MachineInstruction &instruction) {
   const llvm::MCInst &inst = instruction.inst;
   const llvm::StringRef text = opcodeOf(inst);
-  const Opcode opcode(text);
+  const X86Opcode opcode(text);
   if (text == "SETCCr") {
     const std::optional<bool> condition = holds(inst.getOperand(1).getImm());
     write(inst.getOperand(0).getReg(), condition ? Word(*condition) : Word(),

@@ -2,19 +2,14 @@
 
 #include "qwen/Numerics/Stored.h"
 
+#include "PackedWeights.h"
+
 #include "qwen/Numerics/Float16.h"
 
 #include <cmath>
-#include <cstring>
 
 using namespace qwen;
 using namespace qwen::numerics;
-
-template <typename T> static T loadAs(const uint8_t *from) {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return value;
-}
 
 static float loadF16(const uint8_t *from) {
   return f16ToF32(loadAs<uint16_t>(from));

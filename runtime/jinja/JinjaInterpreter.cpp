@@ -17,7 +17,7 @@ static constexpr uint64_t kMaxWork = uint64_t(1) << 26;
 /// Work between two calls of `stop`.
 static constexpr uint64_t kWorkOfStopCheck = uint64_t(1) << 16;
 /// Maximum depth of statements and expressions, macros included.
-static constexpr int kMaxNesting = 500;
+static constexpr int kMaxLevels = 500;
 /// Maximum depth of lists and dicts.
 static constexpr uint32_t kMaxValueDepth = 100;
 
@@ -115,7 +115,7 @@ public:
 /// Counts levels of recursion.
 struct Nesting {
   explicit Nesting(int &counter) : levels(counter) {
-    if (++levels > kMaxNesting) {
+    if (++levels > kMaxLevels) {
       --levels;
       throw Failure{"calls and expressions are nested too deeply"};
     }

@@ -25,7 +25,7 @@ using namespace qwen;
 using nlohmann::ordered_json;
 
 namespace {
-struct Options {
+struct ReportOptions {
   std::string file;
   std::string target;
   std::string cpu;
@@ -68,7 +68,7 @@ struct Workload {
 
 /// Upper bound on tokens a second. Each op takes the longer of two times: the
 /// time of its reads (weights, KV cache) and the time of its instructions.
-static double ceiling(const Options &options, const Manifest &manifest,
+static double ceiling(const ReportOptions &options, const Manifest &manifest,
                       const Workload &workload, const SequenceStep &step) {
   const double cyclesASecond =
       options.gigahertz * 1e9 * static_cast<double>(options.cores);
@@ -203,7 +203,7 @@ static int64_t positionsOf(const Manifest &manifest,
   return asked.value_or(std::min(kUsual, most));
 }
 
-static void report(const Options &options) {
+static void report(const ReportOptions &options) {
   const Artifact artifact(options.file);
   const Manifest &manifest = artifact.manifest();
   const TargetInfo &target = chooseTarget(manifest, options.target);
@@ -260,7 +260,7 @@ static void report(const Options &options) {
 }
 
 int qwen::reportMain(int argc, char **argv) {
-  Options options;
+  ReportOptions options;
   CLI::App app("Prints the bytes and multiplications of each op of a compiled "
                "model, and the cycles of its code in LLVM's model of a CPU.",
                "qwen-opt report");

@@ -132,7 +132,7 @@ static Loop integerLoop() {
 
 namespace {
 /// The work of the threads. Context::arena holds its address.
-struct Job {
+struct Measurement {
   const uint8_t *data;
   size_t size;
   const Loop *loop;
@@ -145,7 +145,7 @@ struct Job {
 
 /// Takes the place of `forward`: runs the loop or reads the thread's part.
 static void work(const Context *context, int32_t thread, int32_t threads) {
-  auto &job = *reinterpret_cast<Job *>(context->arena);
+  auto &job = *reinterpret_cast<Measurement *>(context->arena);
   const auto t = static_cast<size_t>(thread);
   context->barrier(context->barrierState, thread);
   const auto start = Clock::now();
@@ -159,7 +159,7 @@ static void work(const Context *context, int32_t thread, int32_t threads) {
 }
 
 /// Seconds of the slowest thread in the fastest of `passes` passes.
-static double best(ThreadPool &pool, Job &job, int passes) {
+static double best(ThreadPool &pool, Measurement &job, int passes) {
   Context context = {};
   pool.bind(context);
   context.arena = reinterpret_cast<uint8_t *>(&job);
@@ -177,12 +177,12 @@ Peaks qwen::run::measurePeaks(int32_t threads, const uint8_t *data,
                               size_t size) {
   ThreadPool pool(threads);
   const auto count = static_cast<size_t>(threads);
-  Job job = {data,
-             size,
-             nullptr,
-             0,
-             std::vector<double>(count),
-             std::vector<uint64_t>(count)};
+  Measurement job = {data,
+                     size,
+                     nullptr,
+                     0,
+                     std::vector<double>(count),
+                     std::vector<uint64_t>(count)};
   Peaks peaks;
   peaks.readGB = static_cast<double>(size) / best(pool, job, 8) * 1e-9;
   const auto measure = [&](const Loop &loop) {

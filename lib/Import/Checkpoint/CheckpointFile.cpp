@@ -20,7 +20,7 @@
 using namespace qwen;
 namespace fs = std::filesystem;
 
-[[noreturn]] static void fail(const fs::path &path, const std::string &why) {
+[[noreturn]] static void refuse(const fs::path &path, const std::string &why) {
   throw Error("cannot read " + path.string() + ": " + why);
 }
 
@@ -28,10 +28,11 @@ namespace fs = std::filesystem;
 static void refuseDangling(const fs::path &path) {
   std::error_code error;
   if (const fs::path target = fs::read_symlink(path, error); !error)
-    fail(path, "it is a symbolic link to " + quote(target.string()) +
-                   ", where there is nothing; download the file again, or copy "
-                   "the checkpoint with the files that its links lead to "
-                   "(cp -L)");
+    refuse(path,
+           "it is a symbolic link to " + quote(target.string()) +
+               ", where there is nothing; download the file again, or copy "
+               "the checkpoint with the files that its links lead to "
+               "(cp -L)");
 }
 
 bool qwen::isThere(const fs::path &path) {
@@ -40,7 +41,7 @@ bool qwen::isThere(const fs::path &path) {
   if (status.type() == fs::file_type::not_found)
     refuseDangling(path);
   else if (error)
-    fail(path, error.message());
+    refuse(path, error.message());
   return status.type() != fs::file_type::not_found;
 }
 
@@ -50,15 +51,15 @@ std::optional<CheckpointFile> CheckpointFile::open(const fs::path &path) {
                       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.fd < 0) {
     if (errno != ENOENT && errno != ENOTDIR)
-      fail(path, std::strerror(errno));
+      refuse(path, std::strerror(errno));
     refuseDangling(path);
     return std::nullopt;
   }
   struct stat status;
   if (fstat(file.fd, &status) != 0)
-    fail(path, std::strerror(errno));
+    refuse(path, std::strerror(errno));
   if (!S_ISREG(status.st_mode))
-    fail(path, "it is not a file");
+    refuse(path, "it is not a file");
   file.bytes = static_cast<uint64_t>(status.st_size);
   file.refusePointer();
   return file;
@@ -69,9 +70,9 @@ void CheckpointFile::read(char *to, size_t count) const {
     const ssize_t got =
         pread(fd, to + done, count - done, static_cast<off_t>(done));
     if (got == 0)
-      fail(path, "it has become shorter");
+      refuse(path, "it has become shorter");
     if (got < 0 && errno != EINTR)
-      fail(path, std::strerror(errno));
+      refuse(path, std::strerror(errno));
     done += static_cast<size_t>(std::max<ssize_t>(got, 0));
   }
 }
@@ -90,8 +91,9 @@ void CheckpointFile::refusePointer() const {
   read(start.data(), text.size());
   for (std::string_view pointer : kPointers)
     if (text.starts_with(pointer))
-      fail(path, "it is a Git LFS pointer, not the file itself; run \"git lfs "
-                 "pull\" in its folder");
+      refuse(path,
+             "it is a Git LFS pointer, not the file itself; run \"git lfs "
+             "pull\" in its folder");
 }
 
 CheckpointFile::CheckpointFile(CheckpointFile &&other) noexcept

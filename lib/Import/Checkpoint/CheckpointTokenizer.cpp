@@ -11,7 +11,7 @@
 using namespace qwen;
 namespace fs = std::filesystem;
 
-[[noreturn]] static void fail(const fs::path &file, const std::string &what) {
+[[noreturn]] static void failIn(const fs::path &file, const std::string &what) {
   throw Error(file.string() + ": " + what);
 }
 
@@ -49,8 +49,8 @@ void CheckpointTokenizer::addMerge(const fs::path &file, std::string_view text,
   const size_t space = text.find(' ');
   if (space == text.npos || space == 0 || space + 1 == text.size() ||
       text.find(' ', space + 1) != text.npos)
-    fail(file, where + " is " + quote(text) +
-                   " where two tokens with a space between are needed");
+    failIn(file, where + " is " + quote(text) +
+                     " where two tokens with a space between are needed");
   merges.push_back({std::string(text.substr(0, space)),
                     std::string(text.substr(space + 1)), std::move(where)});
 }
@@ -58,16 +58,16 @@ void CheckpointTokenizer::addMerge(const fs::path &file, std::string_view text,
 void CheckpointTokenizer::addAdded(const fs::path &file, uint32_t id,
                                    const std::string &text, uint32_t flags) {
   if (text.empty())
-    fail(file, "added token " + std::to_string(id) + " has no text");
+    failIn(file, "added token " + std::to_string(id) + " has no text");
   const uint32_t idOfText = addedIds.try_emplace(text, id).first->second;
   added.try_emplace(id, Added{text, flags});
   const uint32_t other = idOfText != id ? idOfText : id;
   if (const std::string &otherText = added.at(other).text;
       other != id || otherText != text)
-    fail(file, "added token " + quote(text) + " with id " + std::to_string(id) +
-                   " contradicts " + quote(otherText) + " with id " +
-                   std::to_string(other));
+    failIn(file, "added token " + quote(text) + " with id " +
+                     std::to_string(id) + " contradicts " + quote(otherText) +
+                     " with id " + std::to_string(other));
   if (added.size() > kMaxAddedTokens)
-    fail(file,
-         "more than " + std::to_string(kMaxAddedTokens) + " added tokens");
+    failIn(file,
+           "more than " + std::to_string(kMaxAddedTokens) + " added tokens");
 }

@@ -53,14 +53,14 @@ void qwen::parseQwen1Config(const JsonValue &root, const std::string &path,
 // Tensors
 //===----------------------------------------------------------------------===//
 
-static constexpr ModuleName kModules[] = {
+static constexpr ModuleName kQwen1Modules[] = {
     {"model.embed_tokens", "transformer.wte"},
     {"model.norm", "transformer.ln_f"},
 };
-static constexpr std::string_view kFused = ".attn.c_attn.";
+static constexpr std::string_view kQwen1Fused = ".attn.c_attn.";
 static constexpr std::string_view kProjections[] = {"q_proj", "k_proj",
                                                     "v_proj"};
-static constexpr ModuleName kLayerModules[] = {
+static constexpr ModuleName kQwen1LayerModules[] = {
     {"input_layernorm", "ln_1"},
     {"post_attention_layernorm", "ln_2"},
     {"self_attn.q_proj", "attn.c_attn"},
@@ -73,7 +73,7 @@ static constexpr ModuleName kLayerModules[] = {
     {"mlp.down_proj", "mlp.c_proj"},
 };
 static constexpr ModuleNames kNames = {
-    {"model.layers.", "transformer.h."}, kModules, kLayerModules};
+    {"model.layers.", "transformer.h."}, kQwen1Modules, kQwen1LayerModules};
 
 std::string qwen::qwen1Name(std::string_view name) {
   return kNames.rename(name, &ModuleName::model, &ModuleName::own);
@@ -91,7 +91,7 @@ StoredTensors qwen::nameAsQwen2(StoredTensors tensors) {
                     " has the name of another tensor in the model");
     };
     const size_t at = name.find(kProjections[0]);
-    if (name == own || own.find(kFused) == own.npos || at == name.npos) {
+    if (name == own || own.find(kQwen1Fused) == own.npos || at == name.npos) {
       add(name, tensor);
       continue;
     }
