@@ -11,11 +11,30 @@ function(qwen_target_defaults target)
   target_compile_options(${target} PRIVATE ${QWEN_WARNINGS})
 endfunction()
 
+# With QWEN_UNITY, compiles the sources of each folder of a target as one file.
+# The warning of shadowing is left to other builds: a name of another source of
+# the folder shadows nothing.
+function(qwen_unite target)
+  get_target_property(sources ${target} SOURCES)
+  list(LENGTH sources count)
+  if(NOT QWEN_UNITY OR count EQUAL 1)
+    return()
+  endif()
+  foreach(source ${sources})
+    cmake_path(GET source PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER "of_${folder}" group)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  target_compile_options(${target} PRIVATE -Wno-shadow)
+endfunction()
+
 # qwen_add_library(NAME SOURCES... [LINK TARGETS...])
 function(qwen_add_library name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
   qwen_target_defaults(${name})
+  qwen_unite(${name})
   target_link_libraries(${name} PUBLIC ${ARG_LINK})
 endfunction()
 
@@ -33,6 +52,7 @@ function(qwen_add_executable name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   qwen_target_defaults(${name})
+  qwen_unite(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 

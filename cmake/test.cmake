@@ -1,7 +1,7 @@
 # make test: builds for this machine and for AArch64, runs all tests of both, and
 # runs the tests that read files or run threads under sanitizers. Each fuzz
 # target runs for 5 seconds. make test-full runs all tests under
-# AddressSanitizer, and fuzz targets for 15 seconds (docs/testing.md).
+# AddressSanitizer, and fuzz targets for 30 seconds (docs/testing.md).
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 
 # qwen_test(PRESET [CTEST OPTIONS...])
@@ -17,7 +17,7 @@ endfunction()
 if(DEFINED ENV{QWEN_TEST_FULL})
   set(asan_targets all)
   if(NOT DEFINED ENV{QWEN_FUZZ_SECONDS})
-    set(ENV{QWEN_FUZZ_SECONDS} 15)
+    set(ENV{QWEN_FUZZ_SECONDS} 30)
   endif()
 else()
   set(asan_labels -L "reads|threads")
