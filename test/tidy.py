@@ -1,0 +1,64 @@
+"""Runs clang-tidy on the sources of the programs.
+
+  tidy.py SOURCE BUILD      the folder of the project and one of its builds
+
+Sources that QWEN_UNITY unites in BUILD are read together, and so are the headers that they include. The analyzer visits only
+functions of the file that it reads, not of files that this one includes: BUILD/tidy has a file for each of CMake's, with the text
+of the sources, and a finding in it is reported at its place in the source. clang-format, not llvm-include-order, keeps the order
+of includes there.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+SOURCE, BUILD = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
+# Google Benchmark's header, which the other file of bench includes, has a leak by the analyzer.
+PROGRAMS = f"{SOURCE}/(bench/ModelKernel|examples|lib|runtime|tools)/"
+FOLDER = BUILD / "tidy"
+
+commands, places = {}, {}
+
+
+def add(source, command):
+    """A source of several targets is analysed once."""
+    if re.match(PROGRAMS, source):
+        commands.setdefault(source, command)
+
+
+def join(sources, number, command):
+    """Adds a file with the text of `sources`, all of one folder."""
+    joined, lines = FOLDER / f"{number}.cpp", []
+    for source in sources:
+        text = pathlib.Path(source).read_text().splitlines()
+        lines += text
+        places.setdefault(str(joined), []).extend((source, i + 1) for i in range(len(text)))
+    joined.write_text("\n".join(lines) + "\n")
+    quoted = f" -iquote {pathlib.Path(sources[0]).parent} -c "
+    commands[str(joined)] = command | {
+        "file": str(joined), "command": command["command"].replace(command["file"], str(joined)).replace(" -c ", quoted)}
+
+
+def place(match):
+    return "{}:{}".format(*places[match[1]][int(match[2]) - 1])
+
+
+FOLDER.mkdir(parents=True, exist_ok=True)
+done = set()
+for number, command in enumerate(json.loads((BUILD / "compile_commands.json").read_text())):
+    file = command["file"]
+    if "/Unity/unity_" not in file:
+        add(file, command)
+        continue
+    sources = [source for source in re.findall(r'#include "(.*)"', pathlib.Path(file).read_text())
+               if re.match(PROGRAMS, source) and source not in done]
+    done.update(sources)
+    if sources:
+        join(sources, number, command)
+(FOLDER / "compile_commands.json").write_text(json.dumps([*commands.values()]))
+(FOLDER / ".clang-tidy").write_text("InheritParentConfig: true\nChecks: -llvm-include-order\n")
+process = subprocess.Popen(["run-clang-tidy-22", "-quiet", "-p", FOLDER, *sys.argv[3:]], stdout=subprocess.PIPE, text=True)
+for line in process.stdout:
+    print(re.sub(rf"({FOLDER}/\d+\.cpp):(\d+)", place, line), end="", flush=True)
+sys.exit(process.wait())
