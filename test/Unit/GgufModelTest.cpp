@@ -507,7 +507,8 @@ TEST(GgufTokenizer, MendsTypesOfTokensThatTheTemplateWrites) {
   keys.merges = {"< a", "<a >"};
   keys.chat = "<<|im_start|>a<think><a>{{ '<\uff5cUser\uff5c>' }}";
   keys.named = 5;
-  const CheckpointTokenizer found = *readGgufTokenizer(keys.make(), "f");
+  GgufFile file = keys.make();
+  const CheckpointTokenizer found = *readGgufTokenizer(file, "f");
   std::map<std::string, uint32_t> added;
   for (const auto &[id, token] : found.added) {
     EXPECT_EQ(keys.tokens[id], token.text);
@@ -528,6 +529,12 @@ TEST(GgufTokenizer, MendsTypesOfTokensThatTheTemplateWrites) {
                    "\"<\uff5cUser\uff5c>\"; they count as special");
   EXPECT_EQ(found.warnings[1],
             what + "\"<think>\"; they count as tokens of their own");
+
+  // Without types, all tokens are ordinary text.
+  file.arrays.erase("tokenizer.ggml.token_type");
+  const CheckpointTokenizer same = *readGgufTokenizer(file, "f");
+  EXPECT_EQ(same.warnings, found.warnings);
+  EXPECT_EQ(same.addedIds, found.addedIds);
 }
 
 TEST(GgufTokenizer, WarnsOfTemplatesWithoutDefault) {

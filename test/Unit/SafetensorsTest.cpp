@@ -294,7 +294,8 @@ TEST(StoredTensors, ChooseTheIndexOrTheSingleFile) {
 
 TEST(StoredTensors, ReadsWhatTheIndexNames) {
   TempDir dir;
-  // "one" has a "b", too, but the index says "two".
+  // "one" has a "b", too, but the index says "two", and a "c", which the index
+  // lacks.
   dir.write("one",
             makeFile(
                 R"({"a": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]},
@@ -309,7 +310,7 @@ TEST(StoredTensors, ReadsWhatTheIndexNames) {
   // The mappings move with it.
   const StoredTensors tensors = std::move(opened);
   EXPECT_EQ(tensors.directory(), dir.path());
-  EXPECT_EQ(tensors.tensors().size(), 2u);
+  EXPECT_EQ(tensors.tensors().size(), 3u);
   const StoredTensor *a = tensors.find("a");
   ASSERT_TRUE(a);
   EXPECT_EQ(a->file, "one");
@@ -317,7 +318,11 @@ TEST(StoredTensors, ReadsWhatTheIndexNames) {
   EXPECT_EQ(a->bytes[2], 2);
   EXPECT_EQ(tensors.bytes(a->file, a->offset, 3).data(), a->bytes.data());
   EXPECT_EQ(tensors.find("b")->file, "two");
-  EXPECT_EQ(tensors.find("c"), nullptr);
+  EXPECT_EQ(tensors.find("c")->file, "one");
+  EXPECT_EQ(tensors.notes(), std::vector<std::string>{
+                                 "tensors that model.safetensors.index.json "
+                                 "places in another file are not used: "
+                                 "\"b\" of one"});
 
   EXPECT_EQ(messageOf([&] { tensors.bytes("model-3.safetensors", 0, 1); }),
             dir.string() + " has no weights in a file \"model-3.safetensors\"");

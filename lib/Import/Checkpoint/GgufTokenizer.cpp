@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <utility>
+#include <vector>
 
 using namespace qwen;
 
@@ -64,11 +65,14 @@ static bool isUtf8(std::string_view text) {
   throw Error(path + ": token " + std::to_string(id) + " " + quote(text) + why);
 }
 
-/// Adds the tokens. Unused ones at the end are padding and left out.
+/// Adds the tokens, which are ordinary text if the file has no types. Unused
+/// ones at the end are padding and left out.
 static void addTokens(const GgufFile &gguf, const std::string &path,
                       CheckpointTokenizer &result) {
   auto tokens = ggufStrings(gguf, path, "tokenizer.ggml.tokens");
-  const auto kinds = ggufIntegers(gguf, path, "tokenizer.ggml.token_type");
+  const auto kinds = gguf.arrays.contains("tokenizer.ggml.token_type")
+                         ? ggufIntegers(gguf, path, "tokenizer.ggml.token_type")
+                         : std::vector<int64_t>(tokens.size(), Normal);
   if (kinds.size() != tokens.size() || tokens.size() > kMaxVocabSize)
     throw Error(path + ": tokenizer.ggml.token_type has " +
                 std::to_string(kinds.size()) + " values for " +

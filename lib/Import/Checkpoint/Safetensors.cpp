@@ -293,15 +293,25 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
     return tensors;
   }
 
+  std::vector<std::string> copies;
   for (const auto &[name, file] : fileOf) {
     if (tensors.hasMapped(file))
       continue;
     for (const StoredTensor &tensor : parse(file)) {
+      // One that the index does not name is the checkpoint's, too.
       const auto named = fileOf.find(tensor.name);
-      if (named != fileOf.end() && named->second == file)
+      if (named == fileOf.end() || named->second == file)
         add(tensor, (dir / file).string());
+      else
+        copies.push_back(quote(tensor.name) + " of " + file);
     }
   }
+  if (!copies.empty())
+    tensors.note("tensors that " + std::string(kIndexFile) +
+                 " places in another file are not used: " + copies.front() +
+                 (copies.size() == 1
+                      ? ""
+                      : " and " + std::to_string(copies.size() - 1) + " more"));
   const auto missing = std::ranges::find_if(fileOf, [&](const auto &entry) {
     return !tensors.find(modelName(entry.first));
   });

@@ -23,11 +23,11 @@ std::vector<StoredTensor> parseSafetensors(std::span<const uint8_t> bytes,
                                            const std::string &path);
 
 /// Opens the files that the weight_map of `dir`/model.safetensors.index.json
-/// names; then every tensor must be in the file that the index gives, and
-/// tensors outside of the index are ignored. Opens `dir`/model.safetensors if
-/// there is no index, if it names no other file, or if one of its files is
-/// missing. If both are there, a note says which is not used. No other file is
-/// read.
+/// names, with all of their tensors; each tensor of the index must be in the
+/// file that the index gives. A copy of one in another file is not used, which
+/// a note says. Opens `dir`/model.safetensors if there is no index, if it names
+/// no other file, or if one of its files is missing. If both are there, a note
+/// says which is not used. No other file is read.
 ///
 /// Throws Error if a folder or file is missing or unreadable, if the name of a
 /// file contains a folder, and like parseSafetensors.
