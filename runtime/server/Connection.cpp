@@ -17,7 +17,6 @@
 #include <poll.h>
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using namespace asio::experimental::awaitable_operators;
 using namespace qwen;
@@ -37,9 +36,10 @@ void Connection::closeIdle() {
 }
 
 bool Connection::closeUnread() {
-  if (!isAnswering)
-    stream.close();
-  return !isAnswering;
+  if (isAnswering || !isOpen())
+    return false;
+  stream.close();
+  return true;
 }
 
 void Connection::cancel() {
@@ -60,6 +60,34 @@ void Connection::log(const std::string &more) const {
 //===----------------------------------------------------------------------===//
 // Requests
 //===----------------------------------------------------------------------===//
+
+asio::awaitable<bool> Connection::skipEmptyLines() {
+  constexpr size_t kBytes = 4096;
+  constexpr std::string_view kEmptyLine = "\r\n";
+  while (true) {
+    const std::string_view text(static_cast<const char *>(buffer.data().data()),
+                                buffer.size());
+    if (text.starts_with(kEmptyLine)) {
+      buffer.consume(kEmptyLine.size());
+      continue;
+    }
+    if (!kEmptyLine.starts_with(text))
+      co_return true;
+    const auto [error, size] =
+        co_await stream.async_read_some(buffer.prepare(kBytes), kWait);
+    if (error)
+      co_return false;
+    buffer.commit(size);
+  }
+}
+
+/// Whether a body comes as it is, or in chunks. Others cannot be told from a
+/// next request.
+static bool isPlainTransfer(const http::fields &fields) {
+  const auto [first, last] = fields.equal_range(http::field::transfer_encoding);
+  return first == last ||
+         (std::next(first) == last && equalsNoCase(first->value(), "chunked"));
+}
 
 std::optional<ApiError> Connection::refuse(const Parser &parser) const {
   const http::fields &fields = parser.get();
@@ -87,6 +115,11 @@ std::optional<ApiError> Connection::refuse(const Parser &parser) const {
               shared.options.keys))
     return ApiError(401, "an API key is needed: Authorization: Bearer KEY", "",
                     "invalid_api_key");
+  if (!isPlainTransfer(fields))
+    return ApiError(501, "the transfer encoding " +
+                             quote(fields[http::field::transfer_encoding]) +
+                             " is not supported; send the body without "
+                             "compression, as a whole or \"chunked\"");
   return std::nullopt;
 }
 
@@ -106,6 +139,8 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
   parser.header_limit(shared.options.headerBytes);
   parser.body_limit(shared.options.bodyBytes);
   stream.expiresAfter(shared.options.idle);
+  if (!co_await skipEmptyLines())
+    co_return false;
   auto [error, size] =
       co_await http::async_read_header(stream, buffer, parser, kWait);
   isIdle = false;
@@ -124,7 +159,8 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
   std::optional<ApiError> refused;
   if (!error) {
     refused = refuse(parser);
-    if (!refused && equalsNoCase(request[http::field::expect], "100-continue"))
+    if (!refused && version >= 11 &&
+        equalsNoCase(request[http::field::expect], "100-continue"))
       if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n"))
         co_return false;
     if (!refused) {
@@ -150,6 +186,7 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
     status = refused->status();
     log();
     co_await send(errorReply(*refused), false);
+    isRefused = true;
   }
   isAnswering = true;
   keepOpen = request.keep_alive() && !shared.service.isDraining();
@@ -378,6 +415,15 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
   co_return isOpen;
 }
 
+asio::awaitable<void> Connection::discardRest() {
+  const auto last = std::chrono::steady_clock::now() + shared.options.idle;
+  bool isSending = true;
+  while (isSending && std::chrono::steady_clock::now() < last) {
+    stream.expiresAfter(kEndTime);
+    isSending = co_await stream.discard();
+  }
+}
+
 asio::awaitable<void> Connection::serve() {
   stream.expiresAfter(shared.options.idle);
   bool isOpen = co_await stream.begin();
@@ -389,12 +435,6 @@ asio::awaitable<void> Connection::serve() {
   isAnswering = false;
   stream.expiresAfter(kEndTime);
   co_await stream.end();
-  // To close a socket with unread bytes resets the connection, and a client
-  // that still sends a request which was refused would lose the answer.
-  const auto last = std::chrono::steady_clock::now() + shared.options.idle;
-  bool isSending = stream.socket().is_open();
-  while (isSending && std::chrono::steady_clock::now() < last) {
-    stream.expiresAfter(kEndTime);
-    isSending = co_await stream.discard();
-  }
+  if (isRefused)
+    co_await discardRest();
 }

@@ -47,7 +47,9 @@ public:
 
   /// Closes the connection if it waits for a request.
   void closeIdle();
-  /// Closes the connection if it has no whole request. Returns whether it did.
+  bool isOpen() { return stream.socket().is_open(); }
+  /// Closes the connection if it is open and has no whole request. Returns
+  /// whether it did.
   bool closeUnread();
   /// Cancels the generation that runs.
   void cancel();
@@ -59,6 +61,12 @@ private:
   /// Reads a request. Returns false if there is none; the reason, if the client
   /// should know it, has been sent.
   boost::asio::awaitable<bool> read(Parser &parser);
+  /// Drops the empty lines that some clients send behind a body. Returns false
+  /// if the client sends nothing more.
+  boost::asio::awaitable<bool> skipEmptyLines();
+  /// Reads what is left of a request that was refused. To close a socket with
+  /// unread bytes resets the connection, and the client may lose the answer.
+  boost::asio::awaitable<void> discardRest();
   boost::asio::awaitable<Reply> handle(HttpRequest request);
   /// Answers a request. Returns whether the connection stays open.
   boost::asio::awaitable<bool> answer(Parser &parser);
@@ -88,6 +96,8 @@ private:
   std::shared_ptr<boost::asio::steady_timer> changed;
   /// It waits for a request; it has a whole one.
   bool isIdle = true, isAnswering = false;
+  /// The last request was not read as a whole.
+  bool isRefused = false;
 
   // Of the present request.
   std::shared_ptr<Generation> generation;

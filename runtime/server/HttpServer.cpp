@@ -196,8 +196,10 @@ asio::awaitable<void> HttpServer::State::handle(const ConnectionShared &shared,
 }
 
 bool HttpServer::State::makeRoom() {
+  const auto open = std::ranges::count_if(
+      connections, [](Connection *each) { return each->isOpen(); });
   // Connections are in the order of their age.
-  return connections.size() < options.connections ||
+  return static_cast<size_t>(open) < options.connections ||
          std::ranges::any_of(
              connections,
              [](Connection *connection) { return connection->closeUnread(); });

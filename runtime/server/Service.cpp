@@ -55,6 +55,8 @@ static void checkBody(const HttpRequest &request) {
   if (!equalsNoCase(mediaTypeOf(request.contentType), "application/json"))
     throw ApiError(400, "the content type must be application/json, not " +
                             quote(request.contentType));
+  if (request.body.empty())
+    throw ApiError(400, "the body is empty when a JSON object is needed");
   if (request.contentEncoding.empty() ||
       equalsNoCase(request.contentEncoding, "identity"))
     return;

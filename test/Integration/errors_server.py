@@ -74,6 +74,8 @@ ROWS = [
             "the body is not JSON"),
     Request("a body that is a list", TEXT, b"[1]", 400, None, None,
             "the body has an array when a JSON object is needed"),
+    Request("a body that is empty", TEXT, b"", 400, None, None,
+            "the body is empty when a JSON object is needed"),
     Request("a body of another type", TEXT, b"{}", 400, None, None,
             'the content type must be application/json, not "text/plain"', headers={"Content-Type": "text/plain"}),
     Request("another path", "POST /nothing", b"{}", 404, None, None,

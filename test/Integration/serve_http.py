@@ -49,18 +49,24 @@ def other_clients(checks, server):
             (plain + "Accept: */*", body, 400), (plain + "content-type:application/json\nContent-Encoding: Identity", body, 200),
             (plain + "Content-Type: application/json\nContent-Encoding: gzip", body, 415),
             (plain + "Content-Type: application/json\nContent-Encoding: gzip, deflate", body, 415),
+            (plain + "Content-Type: application/json\nTransfer-Encoding: gzip, chunked", chunks, 400),
+            *((f"POST /tokenize HTTP/1.1{host}\nContent-Type: application/json\nTransfer-Encoding: {encoding}", chunks, status)
+              for encoding, status in (("Chunked", 200), ("gzip, chunked", 501), ("gzip", 501), ("gzip\nTransfer-Encoding: chunked", 501))),
             (plain.replace("localhost", "example.org") + "Expect: 100-continue", b"", 403),
-            (f"POST /tokenize HTTP/1.1{host}\nContent-Type: application/json\nTransfer-Encoding: chunked\nTrailer: X-Trailer", chunks, 200)):
+            (f"POST /tokenize HTTP/1.1{host}\nContent-Type: application/json\nTransfer-Encoding: chunked\nTrailer: X-Trailer", chunks, 200),
+            ("\n\n" + plain + "Content-Type: application/json", body, 200)):
         got, headers, text = raw(server, head, data)
         checks.expect(f"{head!r}: {text}", (got, headers["Accept-Encoding"]), (status, "identity" if status == 415 else None))
     # The client of a large body that is refused can read why.
     checks.expect("a large body", raw(server, f"POST / HTTP/1.1{host}\nContent-Length: 30000000", bytes(30000000))[0], 413)
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
         client.sendall(wire("HEAD /health HTTP/1.1\nHost: localhost")
-                       + wire(plain.replace("close", "keep-alive") + "Content-Type: application/json\nExpect: 100-continue") + body
-                       + wire("GET /livez HTTP/1.1" + host))
+                       + wire(plain.replace("close", "keep-alive") + "Content-Type: application/json\nExpect: 100-continue") + body + b"\r\n"
+                       + wire("GET /livez HTTP/1.1\nHost: localhost")
+                       # A body without a length has none, and HTTP/1.0 knows no interim answer.
+                       + wire("POST /tokenize HTTP/1.0\nContent-Type: application/json\nExpect: 100-continue"))
         text = b"".join(iter(lambda: client.recv(65536), b""))
-        checks.expect("requests at once", re.findall(rb"HTTP/1.1 (\d+)", text), [b"200", b"100", b"200", b"200"])
+        checks.expect("requests at once", re.findall(rb"HTTP/1.. (\d+)", text), [b"200", b"100", b"200", b"200", b"400"])
 
 
 def cross_origin(checks, server, model):
