@@ -71,9 +71,9 @@ def main():
     config = json.loads((pathlib.Path(checkpoint) / "config.json").read_text())
     exact = 2e-5 if config["architectures"][0].startswith("Qwen3_5") else 1e-5
     runner, bounds = (Reference, {"f32": exact}) if sys.argv[4:] == ["reference"] else (Compiled, {"f32": exact, "f16": 1e-3})
-    checks = Checks()
+    checks, models = Checks(), {}
     for kv, bound in bounds.items():
-        model = runner(checkpoint, kv, work)
+        model = models[kv] = runner(checkpoint, kv, work)
         for number, (prompt, expected, greedy, embedding) in enumerate(cases(golden)):
             # A Qwen 1 has these positions here; those before do not depend on later ones.
             context = config.get("seq_length", len(prompt) + len(greedy))
@@ -89,7 +89,8 @@ def main():
                 model.check_embedding(prompt, embedding, bound, checks)
     if runner is Compiled and checkpoint.endswith("-bf16"):
         prompt = next(cases(golden))[0][:config.get("seq_length")]
-        whole, half = (Compiled(checkpoint, "f32", work, weights).logits(prompt) for weights in ("f32", "bf16"))
+        whole = models["f32"].logits(prompt)
+        half = Compiled(checkpoint, "f32", work, "bf16").logits(prompt)
         checks.check(np.array_equal(whole.view(np.uint32), half.view(np.uint32)), "bf16 weights give other logits than f32 weights")
     checks.finish()
 
