@@ -21,6 +21,8 @@ Session::Session(Engine &sessionEngine, const SamplerOptions &options,
   batch.reserve(static_cast<size_t>(engine.manifest().limits.tokens));
 }
 
+// Only memory can lack.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 Session::~Session() { engine.state().close(sequence); }
 
 void Session::keepPrefix(std::span<const int32_t> tokens, int64_t snapshotAt) {

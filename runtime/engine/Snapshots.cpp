@@ -9,6 +9,8 @@ using namespace qwen;
 Snapshots::Snapshots(SequenceState &sequences)
     : state(sequences), entries(static_cast<size_t>(state.maxSnapshots())) {}
 
+// Only memory can lack.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 Snapshots::~Snapshots() {
   for (size_t i = 0; i < entries.size(); ++i)
     if (entries[i].used)

@@ -77,9 +77,10 @@ static std::string decode(std::string_view part) {
       continue;
     }
     uint8_t byte = 0;
-    const char *const end = part.data() + std::min(part.size(), kDigits);
-    const auto [last, wrong] = std::from_chars(part.data(), end, byte, 16);
-    if (wrong != std::errc() || last != part.data() + kDigits || byte == 0)
+    const char *const begin = part.data();
+    const char *const end = begin + std::min(part.size(), kDigits);
+    const auto [last, wrong] = std::from_chars(begin, end, byte, 16);
+    if (wrong != std::errc() || last != begin + kDigits || byte == 0)
       throw ApiError(400,
                      "the path has " +
                          quote("%" + std::string(part.substr(0, kDigits))) +
@@ -162,7 +163,7 @@ RouteMatch server::findRoute(std::string_view method, std::string_view path) {
   ApiError error(405,
                  quote(path) + " takes " + methods + ", not " + quote(method));
   error.headers.emplace_back(AnswerHeader::Allow, methods);
-  throw error;
+  throw ApiError(error);
 }
 
 bool server::isOpenPath(std::string_view path) {

@@ -64,7 +64,7 @@ static void checkBody(const HttpRequest &request) {
                           " is not supported; send the body without "
                           "compression and without Content-Encoding");
   error.headers.emplace_back(AnswerHeader::AcceptEncoding, "identity");
-  throw error;
+  throw ApiError(error);
 }
 
 Reply Service::handle(HttpRequest request, const WakeFn &wake) {
