@@ -175,7 +175,7 @@ ROWS = [
     Row("a huge shape", tensor("model.norm.weight", shape=[2 ** 40, 2 ** 40]), COMPILE, 1,
         'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has a shape of more than 2^63 bits'),
     Row("tensors of another layer", edited(num_hidden_layers=1), COMPILE, 1,
-        'qwen-opt: bad/model.safetensors: tensor "model.layers.1.input_layernorm.weight" is not one of a Qwen2ForCausalLM (like 11 more); --ignore-tensors REGEX compiles the model without them'),
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.1.input_layernorm.weight" (and 11 more) is not a tensor of Qwen2ForCausalLM; --ignore-tensors REGEX compiles the model without them'),
     Row("another size of the vocabulary", edited(QWEN3, vocab_size=321), COMPILE, 1,
         'qwen-opt: bad/model.safetensors: tensor "model.embed_tokens.weight" has shape [320, 96] when [321, 96] is needed'),
     Row("a convolution of two taps", tensor("model.layers.0.linear_attn.conv1d.weight", HYBRID, dtype="F64", shape=lambda shape: [shape[0], 1, 2]),

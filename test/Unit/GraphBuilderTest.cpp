@@ -297,17 +297,19 @@ TEST(GraphBuilder, RefusesUnknownTensors) {
         std::string("lm_head.bias"), std::string("odd")}) {
     Model model = qwen3();
     model.tensors[name] = {{64}};
-    EXPECT_EQ(errorOf(model),
-              "DIR/model.safetensors: tensor \"" + name +
-                  "\" is not one of a Qwen3ForCausalLM; --ignore-tensors REGEX "
-                  "compiles the model without them");
+    EXPECT_EQ(
+        errorOf(model),
+        "DIR/model.safetensors: tensor \"" + name +
+            "\" is not a tensor of Qwen3ForCausalLM; --ignore-tensors REGEX "
+            "compiles the model without them");
   }
   Model model = qwen2();
   model.tensors["a"] = model.tensors["b"] = model.tensors["c"] = {{1}};
-  EXPECT_EQ(errorOf(model),
-            "DIR/model.safetensors: tensor \"a\" is not one of a "
-            "Qwen2ForCausalLM (like 2 more); --ignore-tensors REGEX "
-            "compiles the model without them");
+  EXPECT_EQ(
+      errorOf(model),
+      "DIR/model.safetensors: tensor \"a\" (and 2 more) is not a tensor of "
+      "Qwen2ForCausalLM; --ignore-tensors REGEX "
+      "compiles the model without them");
 
   TempDir dir;
   model.write(dir);
@@ -316,7 +318,7 @@ TEST(GraphBuilder, RefusesUnknownTensors) {
     return messageOf([&] { importCheckpoint(dir.path(), context, ignored); });
   };
   EXPECT_EQ(errorWith({"a|b", "^c$"}), "");
-  EXPECT_NE(errorWith({"b"}).find("tensor \"a\" is not one"),
+  EXPECT_NE(errorWith({"b"}).find("tensor \"a\" (and 1 more) is not a"),
             std::string::npos);
   EXPECT_EQ(errorWith({"^.$", "d"}), "--ignore-tensors \"d\" matches no tensor "
                                      "that the model does not use");
@@ -367,7 +369,7 @@ TEST(GraphBuilder, RefusesUnknownTensorsOfGguf) {
         std::pair("blk.1.attn_norm.weight", 64)}) {
     const std::string message = errorWith(name, static_cast<uint64_t>(outputs));
     EXPECT_TRUE(message.find("/m.gguf: tensor \"" + std::string(name) +
-                             "\" is not one of a Qwen3ForCausalLM") !=
+                             "\" is not a tensor of Qwen3ForCausalLM") !=
                 message.npos)
         << message;
   }
@@ -390,7 +392,7 @@ TEST(GraphBuilder, RefusesQuantizedTensors) {
 
     // Scales beside floats are unknown tensors.
     model.tensors["model.layers.0.mlp.up_proj.weight_scale"] = {{1}};
-    EXPECT_NE(errorOf(model).find("up_proj.weight_scale\" is not one of"),
+    EXPECT_NE(errorOf(model).find("up_proj.weight_scale\" is not a tensor of"),
               std::string::npos);
     model.tensors["model.layers.0.mlp.up_proj.weight"].dtype = "I16";
     EXPECT_EQ(errorOf(model),

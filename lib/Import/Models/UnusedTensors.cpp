@@ -57,9 +57,10 @@ UnusedTensors::ByKind UnusedTensors::finish() {
     const StoredTensor &first = *unknown.begin()->second;
     const size_t others = unknown.size() - 1;
     throw Error((checkpoint.tensors().directory() / first.file).string() +
-                ": tensor " + quote(first.name) + " is not one of a " +
+                ": tensor " + quote(first.name) +
+                (others ? " (and " + std::to_string(others) + " more)" : "") +
+                " is not a tensor of " +
                 std::string(infoOf(checkpoint.config().architecture).name) +
-                (others ? " (like " + std::to_string(others) + " more)" : "") +
                 "; --ignore-tensors REGEX compiles the model without them");
   }
   for (const Rule &rule : rules)
