@@ -467,9 +467,9 @@ TEST(Config, ReadsTextModelsInAnyForm) {
   EXPECT_TRUE(read(nested).notes.empty());
   nested["num_hidden_layers"] = 25;
   EXPECT_EQ(read(nested).layers, 24);
-  EXPECT_EQ(read(nested).notes,
-            std::vector<std::string>{
-                "unknown keys without effect: num_hidden_layers"});
+  EXPECT_EQ(
+      read(nested).notes,
+      std::vector<std::string>{"not used, unknown keys: num_hidden_layers"});
 }
 
 TEST(Config, TellsUnknownKeys) {
@@ -484,7 +484,7 @@ TEST(Config, TellsUnknownKeys) {
   config["vision_config"]["rope_parameters"] = {{"factor", 4}};
   EXPECT_EQ(read(config).notes,
             std::vector<std::string>{
-                "unknown keys without effect: new\\n, text_config.other, "
+                "not used, unknown keys: new\\n, text_config.other, "
                 "text_config.rope_parameters.factor"});
 }
 
@@ -543,9 +543,9 @@ TEST(Config, RefusesOtherTypesAndCode) {
   EXPECT_EQ(withCode("AutoModel", "modeling.Qwen2Model"), "");
   json config = qwen2();
   config["auto_map"] = {{"AutoConfig", "c.Config"}, {"AutoOther", "o.Other"}};
-  EXPECT_EQ(read(config).notes,
-            std::vector<std::string>{
-                "unknown keys without effect: auto_map.AutoOther"});
+  EXPECT_EQ(
+      read(config).notes,
+      std::vector<std::string>{"not used, unknown keys: auto_map.AutoOther"});
 }
 
 TEST(Config, DocumentsWhatIsKnown) {

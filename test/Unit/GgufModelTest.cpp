@@ -242,7 +242,7 @@ TEST_F(GgufModel, AccountsForKeys) {
     file.keys.push_back(key);
   EXPECT_EQ(open(file)->config().notes,
             std::vector<std::string>{
-                "unknown keys without effect: clip.new, qwen2.block_count, "
+                "not used, unknown keys: clip.new, qwen2.block_count, "
                 "qwen3.new, qwen3.news"});
 
   for (const auto &[key, value, supported] :

@@ -346,7 +346,7 @@ void qwen::noteUnknownKeys(const std::vector<std::string> &names,
   std::string line;
   for (const std::string &name : names)
     line += (line.empty() ? "" : ", ") + name;
-  model.notes.push_back("unknown keys without effect: " + printable(line));
+  model.notes.push_back("not used, unknown keys: " + printable(line));
 }
 
 ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
