@@ -278,12 +278,15 @@ int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
     needArgument("qwen_forward: model", model);
     if (count)
       needArgument("qwen_forward: tokens", tokens);
+    const ModelInfo &info = model->artifact.manifest().model;
     model->batch.clear();
     model->failures = {};
     for (const qwen_token &token : std::span(tokens, count)) {
       const bool output = token.want_logits != 0;
-      if (output)
+      if (output) {
         needArgument("qwen_forward: logits", logits);
+        info.output.requireLogits(info.name);
+      }
       model->batch.push_back(
           {token.id, token.sequence, token.position, output});
     }

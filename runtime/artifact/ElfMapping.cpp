@@ -4,6 +4,7 @@
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelABI.h"
+#include "qwen/ABI/OutputVersion.h"
 
 #include <algorithm>
 #include <bit>
@@ -167,7 +168,8 @@ void LayoutReader::checkHeader(uint64_t descriptorSize) {
            " when this program reads " + std::to_string(needed) +
            "; recompile the model with the qwen-opt of this version");
   };
-  version("format version", header.formatVersion, kFormatVersion);
+  if (header.formatVersion != kOutputFormatVersion)
+    version("format version", header.formatVersion, kFormatVersion);
   if (descriptorSize != sizeof(header))
     damaged("its header has " + std::to_string(descriptorSize) +
             " bytes when " + std::to_string(sizeof(header)) + " are needed");

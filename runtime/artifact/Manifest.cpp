@@ -19,6 +19,26 @@ static std::string nameOf(const JsonValue &value) {
   return printable(value.string());
 }
 
+static ModelOutput parseOutput(const JsonValue &model) {
+  ModelOutput output;
+  if (const auto kind = model.findValue("output")) {
+    const std::optional<OutputKind> parsed = parseOutputKind(kind->string());
+    if (!parsed)
+      kind->fail("\"logits\", \"scores\" or \"none\"");
+    output.kind = *parsed;
+  }
+  if (const auto pooling = model.findValue("pooling"))
+    output.pooling = nameOf(*pooling);
+  if (output.kind != OutputKind::Scores)
+    return output;
+  const JsonValue labels = model.at("labels");
+  for (const JsonValue &label : labels.elements())
+    output.labels.push_back(label.string());
+  if (!areSupported(output.labels))
+    labels.fail("an array of \"yes\" and \"no\"");
+  return output;
+}
+
 static ModelInfo parseModel(const JsonValue &value) {
   ModelInfo model;
   model.architecture = nameOf(value.at("architecture"));
@@ -48,6 +68,7 @@ static ModelInfo parseModel(const JsonValue &value) {
   const auto most = value.findValue("max_context");
   model.maxContext =
       most ? most->integer(model.context, kMaxContext) : model.context;
+  model.output = parseOutput(value);
   return model;
 }
 
@@ -235,10 +256,9 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
   manifest.limits.tokens = limits.at("tokens").integer(1, 1 << 20);
   manifest.limits.rows = limits.at("rows").integer(1, manifest.limits.tokens);
   manifest.arenaBytes = root.at("arena_bytes").integer(0, kMaxBytes);
+  const int64_t width = manifest.model.outputWidth();
   manifest.resultStride =
-      root.at("output_stride")
-          .integer(manifest.model.vocabSize,
-                   alignTo(manifest.model.vocabSize, kPanelOutputs));
+      root.at("output_stride").integer(width, alignTo(width, kPanelOutputs));
   for (const JsonValue &name : root.at("ops").elements())
     manifest.ops.push_back(nameOf(name));
   const JsonValue work = root.at("work");

@@ -12,7 +12,8 @@
 //       "layers": 6, "heads": 4, "kv_heads": 2, "head_dim": 64,
 //       "intermediate_size": 768, "rope_theta": 10000.0,
 //       "rms_norm_eps": 1e-06, "tied": true, "context": 1024,
-//       "max_context": 1024
+//       "max_context": 1024,
+//       "output": "scores", "labels": ["yes", "no"], "pooling": "rank"
 //     },
 //     "targets": [{"name": "znver4", "arch": "x86-64",
 //                  "features": ["avx2", ...], "kernels": ["...", ...],
@@ -38,7 +39,8 @@
 //
 // All keys are required, except: keys of "generation" (default: as in Hugging
 // Face's GenerationConfig), keys of "work" other than "kind" (0 or false),
-// "max_context" ("context") and "op_kernels". Other keys are ignored.
+// "max_context" ("context"), "output" ("logits"), "labels" (none; "scores"
+// needs them), "pooling" ("last") and "op_kernels". Other keys are ignored.
 //
 //===----------------------------------------------------------------------===//
 
@@ -48,6 +50,7 @@
 #include "qwen/ABI/Caches.h"
 #include "qwen/ABI/CpuFeatures.h"
 #include "qwen/ABI/GenerationConfig.h"
+#include "qwen/ABI/ModelOutput.h"
 #include "qwen/ABI/ModelShape.h"
 #include "qwen/ABI/OpWork.h"
 
@@ -68,7 +71,10 @@ struct ModelInfo : ModelShape {
   int64_t context;
   /// Maximum of the checkpoint, at least `context`.
   int64_t maxContext;
+  ModelOutput output = {};
 
+  /// Floats in a row of logits or scores.
+  int64_t outputWidth() const { return output.width(vocabSize); }
   /// For errors about a context that is too short: its length and, if the
   /// checkpoint allows a longer one, how to get it.
   std::string describeContext() const;
@@ -125,7 +131,7 @@ struct Manifest {
   std::vector<CacheInfo> caches;
   LimitsInfo limits;
   int64_t arenaBytes;
-  /// Floats from one row of logits to the next.
+  /// Floats from one row of logits or scores to the next.
   int64_t resultStride;
   /// Names of the ops that Context::flags counts.
   std::vector<std::string> ops;

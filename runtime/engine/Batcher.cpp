@@ -20,6 +20,10 @@ Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
     : request(std::move(newRequest)), id(number),
       sampler(request.sampling, model.vocabSize, model.tokenizerVocab,
               request.answer, request.stopTokens) {
+  if (request.onLogits)
+    model.output.requireScores(model.name);
+  else if (!request.onHidden)
+    model.output.requireLogits(model.name);
   const auto size = static_cast<int64_t>(request.prompt.size());
   if (size == 0)
     throw Error("the prompt is empty: at least one token is needed");

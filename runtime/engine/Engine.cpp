@@ -17,9 +17,11 @@ static constexpr int64_t kNoStop = INT64_MAX;
 
 /// Bytes of Engine::result.
 static size_t resultBytes(const Manifest &manifest) {
-  return static_cast<size_t>(
-             manifest.limits.rows *
-             std::max(manifest.resultStride, manifest.model.hiddenSize)) *
+  const ModelInfo &model = manifest.model;
+  const int64_t output =
+      model.output.kind == OutputKind::None ? 0 : manifest.resultStride;
+  return static_cast<size_t>(manifest.limits.rows *
+                             std::max(output, model.hiddenSize)) *
          sizeof(float);
 }
 
@@ -161,7 +163,9 @@ void Engine::trace(Tracer *tracer) {
     tracer->bind(context);
 }
 
-void Engine::check(std::span<const Token> batch) {
+void Engine::check(std::span<const Token> batch, RowKind kind) {
+  if (kind == RowKind::Logits && std::ranges::any_of(batch, &Token::wanted))
+    model.model.output.requireScores(model.model.name);
   for (const Token &token : batch) {
     const int64_t length = sequenceState.length(token.sequence);
     nextPositions[static_cast<size_t>(token.sequence)] = length;
@@ -245,7 +249,7 @@ void Engine::giveRows(std::span<const Token> batch,
                       const RowFn &receive) const {
   const bool hidden = context.wantHidden != 0;
   const auto width = static_cast<size_t>(hidden ? model.model.hiddenSize
-                                                : model.model.vocabSize);
+                                                : model.model.outputWidth());
   const auto stride =
       static_cast<size_t>(hidden ? model.model.hiddenSize : model.resultStride);
   for (size_t i = 0; i < static_cast<size_t>(context.rows); ++i) {
@@ -261,7 +265,7 @@ std::span<const Failure> Engine::run(std::span<const Token> batch,
                                      const ProgressFn &progress) {
   if (checker)
     checker->throwIfDamaged();
-  check(batch);
+  check(batch, kind);
   failures.clear();
   context.wantHidden = kind == RowKind::Hidden;
   for (size_t next = 0; next < batch.size();) {

@@ -70,7 +70,7 @@ struct Failure {
 
 /// The rows that a batch gives for its wanted tokens.
 enum class RowKind {
-  /// Logits, f32 [vocabSize].
+  /// What the model gives: logits, f32 [vocabSize], or scores, f32 [labels].
   Logits,
   /// Hidden values, f32 [hiddenSize].
   Hidden,
@@ -118,8 +118,8 @@ public:
   /// valid until the next run.
   ///
   /// Throws Error and runs nothing if a sequence is not open, if a position is
-  /// not the next one of its sequence, or if the check has found damaged
-  /// weights.
+  /// not the next one of its sequence, if the model does not give the rows, or
+  /// if the check has found damaged weights.
   [[nodiscard]] std::span<const Failure> run(std::span<const Token> batch,
                                              const RowFn &receive,
                                              RowKind kind = RowKind::Logits,
@@ -143,8 +143,9 @@ public:
   void trace(Tracer *tracer);
 
 private:
-  /// Throws Error if a token does not follow in its sequence.
-  void check(std::span<const Token> batch);
+  /// Throws Error if a token does not follow in its sequence, or if the model
+  /// does not give its row.
+  void check(std::span<const Token> batch, RowKind kind);
   /// Fills the context with tokens from batch[next] on, as many as one call
   /// may have, and returns the index of the first token after them.
   size_t fillCall(std::span<const Token> batch, size_t next);

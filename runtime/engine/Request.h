@@ -96,8 +96,8 @@ struct Request {
   /// Receives the hidden values of the last token of the prompt. Nothing is
   /// drawn then.
   std::function<void(std::span<const float>)> onHidden = {};
-  /// Receives the logits of the last token of the prompt. Nothing is drawn
-  /// then.
+  /// Receives the logits of the last token of the prompt, or its scores.
+  /// Nothing is drawn then.
   std::function<void(std::span<const float>)> onLogits = {};
   /// Called before each draw. Returns a token that the answer gets instead of a
   /// drawn one, or nothing.

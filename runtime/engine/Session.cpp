@@ -8,9 +8,16 @@
 
 using namespace qwen;
 
+/// Throws Error if the model of `engine` does not give logits.
+static Engine &withLogits(Engine &engine) {
+  const ModelInfo &model = engine.manifest().model;
+  model.output.requireLogits(model.name);
+  return engine;
+}
+
 Session::Session(Engine &sessionEngine, const SamplerOptions &options,
                  std::span<const int32_t> ends, int64_t snapshotEvery)
-    : engine(sessionEngine),
+    : engine(withLogits(sessionEngine)),
       sampler(options, engine.manifest().model.vocabSize,
               engine.manifest().model.tokenizerVocab, 0, ends),
       sequence(engine.state().open()) {

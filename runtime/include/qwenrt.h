@@ -264,7 +264,8 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
    did not run are not written. Returns 0, or the error of a sequence that
    stopped (qwen_failures lists all). Runs nothing and returns a negative number
    if a sequence is not open, if a position is not the next one of its sequence,
-   or if the weights are damaged. */
+   if a token wants a row of a model without logits, or if the weights are
+   damaged. */
 int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
                      float *logits);
 

@@ -2,6 +2,8 @@
 
 #include "server/ApiError.h"
 
+#include "qwen/ABI/ModelOutput.h"
+
 using namespace qwen;
 using namespace qwen::server;
 using nlohmann::ordered_json;
@@ -41,6 +43,8 @@ std::string server::indexed(const std::string &list, size_t index) {
 ApiError server::asApiError(const Error &error) {
   if (const auto *api = dynamic_cast<const ApiError *>(&error))
     return *api;
+  if (dynamic_cast<const NoOutput *>(&error))
+    return {400, error.what(), "model", "unsupported_model"};
   switch (error.kind()) {
   case ErrorKind::QueueFull:
     return {429, error.what(), "", "queue_full"};

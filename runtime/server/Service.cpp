@@ -195,6 +195,7 @@ void Service::addChatPrompt(GenerationTask &task) const {
 }
 
 Reply Service::chat(const HttpRequest &request, const WakeFn &wake) {
+  manifest.model.output.requireLogits(name);
   GenerationTask task{.parameters = parse(request, kChatParameters),
                       .kind = AnswerKind::Chat,
                       .prompts = {},
@@ -227,6 +228,7 @@ void Service::addPrompts(GenerationTask &task) const {
 
 Reply Service::complete(const HttpRequest &request, const WakeFn &wake) {
   constexpr int64_t kDefaultTokens = 16;
+  manifest.model.output.requireLogits(name);
   GenerationTask task{.parameters = parse(request, kCompletionParameters),
                       .kind = AnswerKind::Completion,
                       .prompts = {},
@@ -238,6 +240,7 @@ Reply Service::complete(const HttpRequest &request, const WakeFn &wake) {
 }
 
 Reply Service::embed(const HttpRequest &request, const WakeFn &wake) {
+  manifest.model.output.requireEmbedding(name);
   GenerationTask task{.parameters = parse(request, kEmbeddingParameters),
                       .kind = AnswerKind::Embedding,
                       .prompts = {},
@@ -259,11 +262,7 @@ Reply Service::rerank(const HttpRequest &request, const WakeFn &wake) {
                       .kind = AnswerKind::Rerank,
                       .prompts = {},
                       .ends = {}};
-  try {
-    task.reranker.emplace(tokenizer);
-  } catch (const Error &error) {
-    throw ApiError(400, error.what());
-  }
+  task.reranker.emplace(tokenizer, manifest.model.output, name);
   const Parameters &parameters = task.parameters;
   checkSize(parameters.instruction, "instruction");
   checkSize(parameters.query, "query");

@@ -2,7 +2,7 @@
 
 #include "text/Retrieval.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/ABI/Text.h"
 
 #include <algorithm>
 #include <cmath>
@@ -30,18 +30,28 @@ std::vector<float> qwen::embeddingOf(std::span<const float> hidden,
   return embedding;
 }
 
-static size_t tokenOf(const Tokenizer &tokenizer, const char *word) {
+/// Where a row of the model has `word`: the place of the label or the id of the
+/// token.
+static size_t placeOf(std::string_view word, const Tokenizer &tokenizer,
+                      const ModelOutput &output) {
+  if (output.kind == OutputKind::Scores)
+    return static_cast<size_t>(std::ranges::find(output.labels, word) -
+                               output.labels.begin());
   const std::vector<int32_t> ids = tokenizer.encode(word);
   if (ids.size() != 1)
-    throw Error("the model cannot rerank: its tokenizer has " +
-                std::to_string(ids.size()) + " tokens for \"" + word +
-                "\" when one is needed");
+    throw NoOutput("the model cannot rerank: its tokenizer has " +
+                   std::to_string(ids.size()) + " tokens for " + quote(word) +
+                   " when one is needed");
   return static_cast<size_t>(ids.front());
 }
 
-Reranker::Reranker(const Tokenizer &textTokenizer)
-    : tokenizer(&textTokenizer), yes(tokenOf(textTokenizer, "yes")),
-      no(tokenOf(textTokenizer, "no")) {}
+Reranker::Reranker(const Tokenizer &textTokenizer, const ModelOutput &output,
+                   const std::string &owner)
+    : tokenizer(&textTokenizer) {
+  output.requireScores(owner);
+  yes = placeOf(kYesLabel, textTokenizer, output);
+  no = placeOf(kNoLabel, textTokenizer, output);
+}
 
 std::vector<int32_t> Reranker::prompt(std::string_view instruction,
                                       std::string_view query,
@@ -65,7 +75,7 @@ std::vector<int32_t> Reranker::prompt(std::string_view instruction,
   return ids;
 }
 
-float Reranker::score(std::span<const float> logits) const {
-  const double difference = static_cast<double>(logits[no]) - logits[yes];
+float Reranker::score(std::span<const float> row) const {
+  const double difference = static_cast<double>(row[no]) - row[yes];
   return static_cast<float>(1 / (1 + std::exp(difference)));
 }

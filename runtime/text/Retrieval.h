@@ -10,6 +10,8 @@
 
 #include "text/Tokenizer.h"
 
+#include "qwen/ABI/ModelOutput.h"
+
 namespace qwen {
 
 /// The tokens of a text that is embedded: with the token that the checkpoint
@@ -30,9 +32,11 @@ public:
       "Given a web search query, retrieve relevant passages that answer the "
       "query";
 
-  /// `tokenizer` must outlive the reranker. Throws Error if it has no single
-  /// tokens for "yes" and "no".
-  explicit Reranker(const Tokenizer &tokenizer);
+  /// `tokenizer` must outlive the reranker. Throws Error if the model, which
+  /// `owner` names, has no scores, or has logits when the tokenizer has no
+  /// single tokens for "yes" and "no".
+  Reranker(const Tokenizer &tokenizer, const ModelOutput &output,
+           const std::string &owner);
 
   /// The tokens of the prompt. Special tokens in the three texts are ordinary
   /// text.
@@ -40,12 +44,13 @@ public:
                               std::string_view query,
                               std::string_view document) const;
 
-  /// The probability of "yes" against "no", from 0 to 1, from the logits of the
-  /// last token.
-  float score(std::span<const float> logits) const;
+  /// The probability of "yes" against "no", from 0 to 1, from the logits or
+  /// scores of the last token.
+  float score(std::span<const float> row) const;
 
 private:
   const Tokenizer *tokenizer;
+  /// Their places in a row.
   size_t yes, no;
 };
 

@@ -123,6 +123,19 @@ def renamed(name, new, source=QWEN2):
     return make
 
 
+def unfit():
+    """A checkpoint without an lm_head, whose pooling is not the last token."""
+    copy("qwen3-untied-f32")
+    header, data = read_header((BAD / "model.safetensors").read_bytes())
+    begin, end = header.pop("lm_head.weight")["data_offsets"]
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["data_offsets"][0] >= end:
+            entry["data_offsets"] = [at - (end - begin) for at in entry["data_offsets"]]
+    write_header(header, data[:begin] + data[end:])
+    (BAD / "1_Pooling").mkdir()
+    (BAD / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+
+
 def write_header(header, data):
     text = json.dumps(header).encode()
     (BAD / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
@@ -211,6 +224,7 @@ def compiled(source, *options):
 # Models that commands name.
 FIXTURES = {
     "good.qwen": compiled(QWEN3),
+    "unfit.qwen": compiled(unfit),
     "short.qwen": compiled("stories", "--context", "4"),
     "arm.qwen": compiled(QWEN3, "--target", "armv8.2-a+dotprod"),
     "arms.qwen": compiled(QWEN3, "--target", "neoverse-n1,neoverse-v1"),

@@ -6,6 +6,8 @@ from errors_files import HEADER, SECTIONS, VERSION, Row, artifact, flipped, patc
 LOGITS = "qwen-run logits bad.qwen --ids 2,3,4 -o bad.npy"
 NO_TOKENIZER = ("qwen-run: good.qwen has no tokenizer, because its checkpoint had none: texts need one, "
                 "generate and logits take --ids")
+NO_LOGITS = ("qwen-run: unfit.qwen has no logits: its checkpoint has no lm_head and does not tie it to the embedding; "
+             "it embeds texts only (qwen-run embed, /v1/embeddings)")
 CONTEXT = "when the model was compiled for a context of 4; recompile it with qwen-opt --context for up to 1024"
 
 
@@ -92,6 +94,14 @@ ROWS = [
     Row("perplexity without a tokenizer", None, "qwen-run perplexity good.qwen scripts/errors.py", 1, NO_TOKENIZER),
     Row("a query without its tokens", None, "qwen-run rerank stories.qwen scripts/errors.py -q x", 1,
         'qwen-run: the model cannot rerank: its tokenizer has 2 tokens for "yes" when one is needed'),
+
+    # What a model does not give.
+    *(Row(f"{command} without an lm_head", None, f"qwen-run {command} unfit.qwen {options}", 1, NO_LOGITS) for command, options in (
+        ("generate", "--ids 2"), ("chat", ""), ("logits", "--ids 2 -o bad.npy"), ("perplexity", "scripts/errors.py"),
+        ("rerank", "scripts/errors.py -q x"))),
+    Row("bench without an lm_head", None, "qwen-run bench unfit.qwen --prompt-tokens 4 -n 2", 1, NO_LOGITS.replace("unfit.qwen", "bad")),
+    Row("another pooling", None, "qwen-run embed unfit.qwen --ids 2", 1,
+        'qwen-run: unfit.qwen has no embedding of the last token: the pooling of its checkpoint is "mean" when "last" is needed'),
 
     # Prompts.
     Row("a prompt that is too long", None, "qwen-run generate good.qwen --ids 2" + ",2" * 299, 1,

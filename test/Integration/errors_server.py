@@ -53,7 +53,7 @@ ROWS = [
     Request("a negative id", "POST /detokenize", {"tokens": [-1]}, 400, "tokens", None,
             "tokens: token id -1 is out of vocabulary: the model has 4096 tokens"),
     # The model has two tokens for "yes".
-    Request("a model that cannot rerank", "POST /v1/rerank", {"query": "x", "documents": ["y"]}, 400, None, None,
+    Request("a model that cannot rerank", "POST /v1/rerank", {"query": "x", "documents": ["y"]}, 400, "model", "unsupported_model",
             'the model cannot rerank: its tokenizer has 2 tokens for "yes" when one is needed'),
     Request("no documents", "POST /v1/rerank", {"query": "x"}, 400, "documents", None,
             "documents is missing"),

@@ -17,23 +17,12 @@ import sys
 import gguf
 import numpy as np
 
-from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, write_checkpoint
-from hybrid_gguf import hybrid_keys, interleaved
+from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, write_bf16, write_checkpoint
+from gguf_model import keys_of, own_name
+from hybrid_gguf import interleaved
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 checks = Checks()
-
-MODULES = {
-    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "linear_attn.in_proj_qkv": "attn_qkv",
-    "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta",
-    "linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias", "linear_attn.conv1d": "ssm_conv1d",
-    "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out",
-}
-
 
 # Goldens
 
@@ -136,38 +125,6 @@ def write_gguf(path, keys, tensors):
         head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), int(kind), len(data))
         data += raw + bytes(-len(raw) % 32)
     path.write_bytes(head + bytes(-len(head) % 32) + data)
-
-
-def own_name(name, is_hybrid):
-    prefix = ""
-    if name.startswith("model.layers."):
-        _, _, layer, name = name.split(".", 3)
-        prefix = f"blk.{layer}."
-    if name in MODULES:
-        return prefix + MODULES[name]
-    module, _, kind = name.rpartition(".")
-    if is_hybrid and module == "post_attention_layernorm":
-        return f"{prefix}post_attention_norm.{kind}"
-    return f"{prefix}{MODULES[module]}.{kind}"
-
-
-def keys_of(config):
-    name = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3_5ForCausalLM": "qwen35"}[config["architectures"][0]]
-    theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
-    keys = {"block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
-            "embedding_length": config["hidden_size"], "feed_forward_length": config["intermediate_size"],
-            "attention.head_count": config["num_attention_heads"],
-            "attention.head_count_kv": config["num_key_value_heads"], "rope.freq_base": theta,
-            "attention.layer_norm_rms_epsilon": config["rms_norm_eps"]}
-    if "head_dim" in config:
-        keys["attention.key_length"] = config["head_dim"]
-    if scaling := config.get("rope_scaling"):
-        keys |= {"rope.scaling.type": scaling["type"], "rope.scaling.factor": scaling["factor"],
-                 "rope.scaling.original_context_length": scaling["original_max_position_embeddings"]}
-    if name == "qwen35":
-        keys |= {"block_count": keys["block_count"] + 1, "nextn_predict_layers": 1} | hybrid_keys(config)
-    return {"general.architecture": name} | {f"{name}.{key}": value for key, value in keys.items()} | {
-        "tokenizer.ggml.bos_token_id": config["bos_token_id"], "tokenizer.ggml.eos_token_id": config["eos_token_id"]}
 
 
 def encode(raw, dtype, shape, kind):
@@ -295,4 +252,11 @@ check_twins("qwen3-tied-bf16", None)
 check_twins("qwen3-tied-bf16", gguf.GGMLQuantizationType.Q4_0, "--weights", "q4_0")
 check_twins("qwen2-tied-f32", gguf.GGMLQuantizationType.Q8_0, "--weights", "q8_0")
 check_twins("qwen3-tied-bf16", gguf.GGMLQuantizationType.Q4_1, "--weights", "q4_m_32")
+# The tensors say whether a model is tied, whatever the folder's configuration says.
+untied = write_checkpoint(WORK / "untied", ("qwen3", 64, 1, 2, 1, 32, 64, 96, False), np.random.default_rng(2), tie_word_embeddings=True)
+check_twins("untied", None)
+untied[0]["lm_head.weight"] = untied[0]["model.embed_tokens.weight"]
+for is_tied in (False, True):
+    write_bf16(WORK / "same", untied[0], untied[1] | {"tie_word_embeddings": is_tied})
+    check_twins("same", None)
 checks.finish()

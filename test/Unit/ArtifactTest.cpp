@@ -340,6 +340,10 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/model/max_context", 99,
         "model.max_context is 99 when an integer from 100 to 1073741824 is "
         "needed");
+  check("/model/output", "words",
+        "model.output is \"words\" when \"logits\", \"scores\" or \"none\" is "
+        "needed");
+  check("/model/pooling", 1, "model.pooling is 1 when a string is needed");
   check("/model/tied", 1, "model.tied is 1 when true or false is needed");
   check("/model/rms_norm_eps", -1,
         "model.rms_norm_eps is -1 when a number from 0.0 to 1.0 is needed");
@@ -428,6 +432,68 @@ TEST(ManifestTest, ChecksEveryField) {
         "needed");
   check("/generation/top_p", 1.5,
         "generation.top_p is 1.5 when a number from 0.0 to 1.0 is needed");
+}
+
+TEST(ManifestTest, ReadsWhatTheModelGives) {
+  const auto parse = [](const json &model, int64_t stride) {
+    json manifest = json::parse(handmadeManifest());
+    manifest["model"].update(model);
+    manifest["output_stride"] = stride;
+    return parseManifest(manifest.dump(), "f", 64);
+  };
+  const ModelInfo logits = parse(json::object(), 48).model;
+  EXPECT_EQ(logits.output.kind, OutputKind::Logits);
+  EXPECT_EQ(logits.output.pooling, "last");
+  EXPECT_EQ(logits.outputWidth(), 40);
+
+  const Manifest scores = parse(
+      {{"output", "scores"}, {"labels", {"no", "yes"}}, {"pooling", "rank"}},
+      16);
+  EXPECT_EQ(scores.model.outputWidth(), 2);
+  EXPECT_EQ(scores.resultStride, 16);
+  EXPECT_EQ(scores.model.output.labels,
+            (std::vector<std::string>{"no", "yes"}));
+  EXPECT_EQ(scores.model.output.pooling, "rank");
+  EXPECT_EQ(parse({{"output", "none"}}, 48).model.output.kind,
+            OutputKind::None);
+
+  const auto error = [&](const json &model, int64_t stride) {
+    return errorOf([&] { parse(model, stride); });
+  };
+  EXPECT_EQ(error({{"output", "scores"}}, 16),
+            "f: its manifest has no model.labels");
+  for (const json &labels : {json::array({"yes"}), json::array({"yes", "yes"}),
+                             json::array({"yes", "no", "no"})})
+    EXPECT_EQ(error({{"output", "scores"}, {"labels", labels}}, 16),
+              "f: in its manifest, model.labels is an array when an array of "
+              "\"yes\" and \"no\" is needed");
+  EXPECT_EQ(error({{"output", "scores"}, {"labels", {"yes", "no"}}}, 48),
+            "f: in its manifest, output_stride is 48 when an integer from 2 to "
+            "16 is needed");
+}
+
+TEST(ModelOutputTest, RefusesWhatTheModelLacks) {
+  ModelOutput output;
+  for (const auto require :
+       {&ModelOutput::requireLogits, &ModelOutput::requireScores,
+        &ModelOutput::requireEmbedding})
+    EXPECT_EQ(errorOf([&] { (output.*require)("m"); }), "");
+  output.pooling = "mean";
+  EXPECT_EQ(errorOf([&] { output.requireEmbedding("m"); }),
+            "m has no embedding of the last token: the pooling of its "
+            "checkpoint is \"mean\" when \"last\" is needed");
+  output.kind = OutputKind::None;
+  const std::string none =
+      "m has no logits: its checkpoint has no lm_head and does not tie it to "
+      "the embedding; it embeds texts only (qwen-run embed, /v1/embeddings)";
+  EXPECT_EQ(errorOf([&] { output.requireLogits("m"); }), none);
+  EXPECT_EQ(errorOf([&] { output.requireScores("m"); }), none);
+  output.kind = OutputKind::Scores;
+  EXPECT_EQ(errorOf([&] { output.requireScores("m"); }), "");
+  EXPECT_EQ(errorOf([&] { output.requireLogits("m"); }),
+            "m has no logits: its checkpoint has a head of scores in place of "
+            "an lm_head; it reranks documents only (qwen-run rerank, "
+            "/v1/rerank)");
 }
 
 TEST(ManifestTest, NamesArePrintable) {

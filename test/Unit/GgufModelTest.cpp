@@ -323,6 +323,71 @@ TEST_F(GgufModel, RefusesSizesThatDisagree) {
   EXPECT_EQ(errorOf(none), " has no tensor \"token_embd.weight\"");
 }
 
+TEST_F(GgufModel, ReadsAHeadOfScores) {
+  const auto makeReranker = [](const std::vector<std::string> &labels) {
+    GgufBytes file = makeModel();
+    file.keys.push_back(u32("qwen3.pooling_type", 4));
+    file.keys.push_back(strings("qwen3.classifier.output_labels", labels));
+    file.tensors.push_back({"cls.output.weight", {64, 2}});
+    return file;
+  };
+  GgufBytes file = makeReranker({"no", "yes"});
+  const auto checkpoint = open(file);
+  const ModelOutput &output = checkpoint->config().output;
+  EXPECT_EQ(output.kind, OutputKind::Scores);
+  EXPECT_EQ(output.labels, (std::vector<std::string>{"no", "yes"}));
+  EXPECT_EQ(output.pooling, "rank");
+  EXPECT_FALSE(checkpoint->config().tied);
+  EXPECT_TRUE(checkpoint->tensors().find("score.weight"));
+  EXPECT_EQ(
+      checkpoint->config().notes,
+      (std::vector<std::string>{
+          "no logits, but scores of no and yes; the model is for qwen-run "
+          "rerank and /v1/rerank",
+          "the pooling is rank, not last: qwen-run embed and /v1/embeddings "
+          "refuse the model"}));
+
+  const auto labelsError = [](const std::string &found) {
+    return ": qwen3.classifier.output_labels is [" + found +
+           "]; supported are \"yes\" and \"no\", in any order";
+  };
+  EXPECT_EQ(errorOf(makeReranker({"yes"})), labelsError("\"yes\""));
+  EXPECT_EQ(errorOf(makeReranker({"LABEL_0", "LABEL_1"})),
+            labelsError("\"LABEL_0\", \"LABEL_1\""));
+  EXPECT_EQ(errorOf(makeReranker({"yes", "yes"})),
+            labelsError("\"yes\", \"yes\""));
+  for (const std::vector<uint64_t> &dimensions :
+       {std::vector<uint64_t>{64, 1}, {64}}) {
+    file.tensors.back().dimensions = dimensions;
+    EXPECT_EQ(errorOf(file),
+              ": tensor \"cls.output.weight\" has 1 outputs when one for each "
+              "label of qwen3.classifier.output_labels is needed");
+  }
+  file = makeReranker({"yes", "no"});
+  file.tensors.push_back({"output.weight", {64, 40}});
+  EXPECT_EQ(errorOf(file), ": tensor \"cls.output.weight\" is a head beside "
+                           "\"output.weight\", and a model has one");
+  file = makeModel();
+  file.tensors.push_back({"cls.output.weight", {64, 2}});
+  EXPECT_EQ(errorOf(file), " has no array qwen3.classifier.output_labels");
+}
+
+TEST_F(GgufModel, ReadsThePooling) {
+  GgufBytes file = makeModel();
+  file.tensors.push_back({"output.weight", {64, 40}, StoredType::Q8_0});
+  const char *names[] = {"none", "mean", "cls", "last", "rank"};
+  for (uint32_t type = 0; type < std::size(names); ++type) {
+    replaceKey(file, "qwen3.pooling_type", u32("qwen3.pooling_type", type));
+    const auto checkpoint = open(file);
+    EXPECT_EQ(checkpoint->config().output.pooling, names[type]);
+    EXPECT_EQ(checkpoint->config().notes.size(), type == 3 ? 0u : 1u);
+    // Its values are those of the embedding.
+    EXPECT_TRUE(checkpoint->config().tied);
+  }
+  EXPECT_EQ(errorWith("qwen3.pooling_type", u32("qwen3.pooling_type", 5)),
+            ": qwen3.pooling_type is 5 when an integer from 0 to 4 is needed");
+}
+
 TEST_F(GgufModel, DividesFusedProjections) {
   GgufBytes file = makeModel("qwen2");
   file.tensors[1] = {"blk.0.attn_qkv.weight", {64, 128}, StoredType::Q4_0};

@@ -259,6 +259,7 @@ using ByKind = std::map<std::string, std::vector<std::string>, std::less<>>;
 TEST(GraphBuilder, ListsUnusedTensors) {
   Model model = qwen3();
   model.config["tie_word_embeddings"] = true;
+  model.tensors["lm_head.weight"].dtype = "BF16";
   const std::string frequencies =
       "model.layers.0.self_attn.rotary_emb.inv_freq";
   const std::string next = "model.layers.1.input_layernorm.weight";
@@ -421,9 +422,81 @@ TEST(GraphBuilder, TakesPublishedNames) {
   }
 }
 
+namespace {
+/// What became of the head of a model.
+struct Head {
+  bool isTied;
+  OutputKind kind;
+  std::string weight;
+  std::vector<std::string> notes;
+};
+} // namespace
+
+/// `change` changes the files of `model`.
+static Head headOf(const Model &model,
+                   llvm::function_ref<void(const TempDir &)> change) {
+  TempDir dir;
+  model.write(dir);
+  change(dir);
+  mlir::MLIRContext context;
+  const ImportedModel imported = importCheckpoint(dir.path(), context);
+  const ModelConfig &config = imported.checkpoint->config();
+  Head head = {config.tied, config.output.kind, "",
+               imported.checkpoint->config().notes};
+  imported.module.get().walk(
+      [&](LmHeadOp op) { head.weight = op.getWeight().str(); });
+  return head;
+}
+
+TEST(GraphBuilder, TheTensorsSayWhetherAModelIsTied) {
+  constexpr char kEmbedding[] = "model.embed_tokens.weight";
+  const auto keep = [](const TempDir &) {};
+  for (bool isTied : {false, true}) {
+    Model model = qwen3();
+    model.config["tie_word_embeddings"] = isTied;
+    model.tensors["lm_head.weight"].dtype = "BF16";
+    const Head same = headOf(model, keep);
+    EXPECT_TRUE(same.isTied);
+    EXPECT_EQ(same.weight, kEmbedding);
+    EXPECT_TRUE(same.notes.empty());
+
+    // lm_head.weight comes first in the file.
+    const Head other = headOf(model, [](const TempDir &dir) {
+      std::fstream file(dir.path() / "model.safetensors",
+                        std::ios::in | std::ios::out | std::ios::binary);
+      char size[8];
+      file.read(size, sizeof size);
+      file.seekp(8 + static_cast<unsigned char>(size[0]) +
+                 256 * static_cast<unsigned char>(size[1]));
+      file.put(1);
+    });
+    EXPECT_FALSE(other.isTied);
+    EXPECT_EQ(other.weight, "lm_head.weight");
+    EXPECT_EQ(other.notes,
+              isTied ? std::vector<std::string>{"lm_head.weight is not the "
+                                                "embedding, so the model "
+                                                "is not tied, although "
+                                                "tie_word_embeddings is true"}
+                     : std::vector<std::string>());
+  }
+  Model model = qwen3();
+  model.tensors.erase("lm_head.weight");
+  const Head none = headOf(model, keep);
+  EXPECT_FALSE(none.isTied);
+  EXPECT_EQ(none.kind, OutputKind::None);
+  EXPECT_EQ(none.weight, kEmbedding);
+  ASSERT_EQ(none.notes.size(), 1u);
+  EXPECT_TRUE(none.notes[0].starts_with("no logits: ")) << none.notes[0];
+  model.config["tie_word_embeddings"] = true;
+  EXPECT_EQ(headOf(model, keep).kind, OutputKind::Logits);
+}
+
 TEST(GraphBuilder, RefusesMissingTensors) {
   for (Model model : {qwen2(), qwen3()})
     for (const auto &[name, tensor] : std::map(model.tensors)) {
+      // Without it, the model gives no logits.
+      if (name == "lm_head.weight")
+        continue;
       std::string shape;
       for (int64_t size : tensor.shape)
         shape += (shape.empty() ? "" : ", ") + std::to_string(size);
@@ -481,14 +554,14 @@ TEST(GraphBuilder, CopiesNoWeights) {
   Model model = qwen3();
   model.config["vocab_size"] = 1 << 24;
   model.tensors["model.embed_tokens.weight"] = {{1 << 24, 64}};
-  model.tensors["lm_head.weight"] = {{1 << 24, 64}};
+  model.tensors["lm_head.weight"] = {{1 << 24, 64}, "BF16"};
   TempDir dir;
   model.write(dir);
   mlir::MLIRContext context;
   const int64_t before = anonymousMemory();
   const ImportedModel imported = importCheckpoint(dir.path(), context);
   EXPECT_EQ(imported.checkpoint->tensors().find("lm_head.weight")->bytes.size(),
-            uint64_t{1} << 32);
+            uint64_t{1} << 31);
   EXPECT_GT(before, 0);
   EXPECT_LT(anonymousMemory() - before, 32 * 1024);
 }

@@ -288,6 +288,17 @@ TEST_F(EngineTest, GivesHiddenRows) {
             (Rows{{0, 4}, {1, 9}}));
 }
 
+TEST_F(EngineTest, RefusesRowsThatTheModelLacks) {
+  manifest.model.output.kind = OutputKind::None;
+  Engine engine(manifest, nullptr, fakeForward, {.threads = 1});
+  const SequenceId s = engine.state().open();
+  EXPECT_THROW(run(engine, {{4, s, 0, true}}), NoOutput);
+  EXPECT_EQ(trace, "");
+  // Tokens before the last one run without rows.
+  EXPECT_EQ(run(engine, {{4, s, 0, false}}), Rows());
+  EXPECT_EQ(run(engine, {{5, s, 1, true}}, RowKind::Hidden), (Rows{{0, 9}}));
+}
+
 TEST_F(EngineTest, RefusesTokensThatCannotRun) {
   Engine engine(manifest, nullptr, fakeForward, {.threads = 1});
   const SequenceId s = engine.state().open();

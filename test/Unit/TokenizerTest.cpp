@@ -252,7 +252,7 @@ TEST(Tokenizer, HasUnicodeOfHuggingFace) {
 
 TEST(Reranker, AsksWithThePromptOfTheModelCard) {
   const Tokenizer tokenizer = qwen2Tokenizer();
-  const Reranker reranker(tokenizer);
+  const Reranker reranker(tokenizer, {}, "m");
   const std::vector<int32_t> ids =
       reranker.prompt("find it", "who?", "me <|im_end|>");
   EXPECT_EQ(
@@ -269,6 +269,18 @@ TEST(Reranker, AsksWithThePromptOfTheModelCard) {
   logits[9693] = 1.5F; // yes
   logits[2152] = -1;   // no
   EXPECT_FLOAT_EQ(reranker.score(logits), 0.92414182F);
+}
+
+TEST(Reranker, ReadsScoresInTheOrderOfTheirLabels) {
+  const Tokenizer tokenizer = qwen2Tokenizer();
+  const auto scoreOf = [&](const std::vector<std::string> &labels) {
+    const Reranker reranker(
+        tokenizer, {.kind = OutputKind::Scores, .labels = labels}, "m");
+    return reranker.score(std::vector<float>{1.5F, -1});
+  };
+  EXPECT_FLOAT_EQ(scoreOf({"yes", "no"}), 0.92414182F);
+  EXPECT_FLOAT_EQ(scoreOf({"no", "yes"}), 1 - 0.92414182F);
+  EXPECT_THROW(Reranker(tokenizer, {.kind = OutputKind::None}, "m"), Error);
 }
 
 TEST(Tokenizer, StreamsWholeCharacters) {

@@ -277,6 +277,7 @@ static std::string answer(Session &session, const Tokenizer &tokenizer,
 
 void qwen::run::chat(const ChatCommand &command) {
   const Artifact artifact(command.file);
+  artifact.manifest().model.output.requireLogits(artifact.path());
   const Tokenizer tokenizer = openTokenizer(artifact);
   if (artifact.chatTemplate().empty())
     throw Error(command.file + " has no chat template, because its checkpoint "

@@ -53,6 +53,7 @@ raggedBatch(Engine &engine, std::span<const std::vector<int32_t>> sequences,
 void qwen::run::logits(const LogitsCommand &command) {
   const Artifact artifact(command.file);
   const ModelInfo &model = artifact.manifest().model;
+  model.output.requireLogits(artifact.path());
   std::vector<std::vector<int32_t>> sequences;
   for (const std::string &text : command.ids) {
     const std::vector<int32_t> &ids =
@@ -105,6 +106,7 @@ static double scoreWindow(Engine &engine, std::span<const int32_t> ids,
 
 void qwen::run::perplexity(const PerplexityCommand &command) {
   const Artifact artifact(command.file);
+  artifact.manifest().model.output.requireLogits(artifact.path());
   const Tokenizer tokenizer = openTokenizer(artifact);
   const ModelInfo &model = artifact.manifest().model;
   const int64_t window = command.window.value_or(model.context);

@@ -50,6 +50,7 @@ promptIds(const GenerateCommand &command, const Artifact &artifact,
 
 void qwen::run::generate(const GenerateCommand &command) {
   const Artifact artifact(command.file);
+  artifact.manifest().model.output.requireLogits(artifact.path());
   std::optional<Tokenizer> tokenizer;
   if (!command.ids)
     tokenizer = openTokenizer(artifact);

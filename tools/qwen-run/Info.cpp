@@ -87,6 +87,8 @@ static void printText(const Artifact &artifact,
       << model.headDim << "\n"
       << "vocabulary " << model.vocabSize << " rows, " << model.tokenizerVocab
       << " tokens, " << (model.tied ? "tied" : "untied") << "\n"
+      << "output     " << outputKindName(model.output.kind) << ", pooling "
+      << model.output.pooling << "\n"
       << "context    " << model.context << " positions\n"
       << "weights    " << manifest.weightFormats() << ", "
       << bytesText(header.weights.size) << " in " << manifest.tensors.size()

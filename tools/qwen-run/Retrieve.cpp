@@ -132,6 +132,7 @@ static std::vector<Input> embedInputs(const EmbedCommand &command,
 
 void qwen::run::embed(const EmbedCommand &command) {
   const Artifact artifact(command.file);
+  artifact.manifest().model.output.requireEmbedding(artifact.path());
   const int64_t size = artifact.manifest().model.hiddenSize;
   const int64_t dimensions = command.dimensions.value_or(size);
   if (dimensions > size)
@@ -164,8 +165,10 @@ void qwen::run::embed(const EmbedCommand &command) {
 
 void qwen::run::rerank(const RerankCommand &command) {
   const Artifact artifact(command.file);
+  const ModelOutput &output = artifact.manifest().model.output;
+  output.requireScores(artifact.path());
   const Tokenizer tokenizer = openTokenizer(artifact);
-  const Reranker reranker(tokenizer);
+  const Reranker reranker(tokenizer, output, artifact.path());
   std::vector<Input> inputs = readLines(command.files);
   for (Input &input : inputs)
     input.ids = reranker.prompt(command.instruction, command.query, input.text);

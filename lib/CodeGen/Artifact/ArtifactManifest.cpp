@@ -23,21 +23,29 @@ static json describeModel(const ArtifactInput &input) {
   int64_t tokens = config.vocabSize;
   if (*input.tokenizer)
     tokens = std::min<int64_t>(tokens, (*input.tokenizer)->vocabSize);
-  return {{"architecture", infoOf(config.architecture).name},
-          {"name", input.name},
-          {"vocab_size", config.vocabSize},
-          {"tokenizer_vocab", tokens},
-          {"hidden_size", config.hiddenSize},
-          {"layers", config.layers},
-          {"heads", config.heads},
-          {"kv_heads", config.kvHeads},
-          {"head_dim", config.headDim},
-          {"intermediate_size", config.intermediateSize},
-          {"rope_theta", config.ropeTheta},
-          {"rms_norm_eps", config.rmsNormEps},
-          {"tied", config.tied},
-          {"context", input.context},
-          {"max_context", config.maxPosition}};
+  json model = {{"architecture", infoOf(config.architecture).name},
+                {"name", input.name},
+                {"vocab_size", config.vocabSize},
+                {"tokenizer_vocab", tokens},
+                {"hidden_size", config.hiddenSize},
+                {"layers", config.layers},
+                {"heads", config.heads},
+                {"kv_heads", config.kvHeads},
+                {"head_dim", config.headDim},
+                {"intermediate_size", config.intermediateSize},
+                {"rope_theta", config.ropeTheta},
+                {"rms_norm_eps", config.rmsNormEps},
+                {"tied", config.tied},
+                {"context", input.context},
+                {"max_context", config.maxPosition}};
+  const ModelOutput &output = config.output;
+  if (output.kind != OutputKind::Logits)
+    model["output"] = outputKindName(output.kind);
+  if (!output.labels.empty())
+    model["labels"] = output.labels;
+  if (output.pooling != kLastPooling)
+    model["pooling"] = output.pooling;
+  return model;
 }
 
 static json describeKv(mlir::ModuleOp module) {

@@ -6,6 +6,7 @@
 #include "ArtifactManifest.h"
 
 #include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/OutputVersion.h"
 #include "qwen/ABI/Parallel.h"
 #include "qwen/CodeGen/Artifact/Code.h"
 #include "qwen/CodeGen/Backend/Backend.h"
@@ -153,6 +154,8 @@ ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
   if (header.weights.offset != weightsOffset)
     conversions = pack(0, {});
 
+  if (input.checkpoint->config().output != ModelOutput())
+    header.formatVersion = kOutputFormatVersion;
   header.manifestChecksum = checksum(asBytes(metadata.manifest));
   header.tokenizerChecksum = checksum(metadata.tokenizer);
   header.chatTemplateChecksum = checksum(metadata.chatTemplate);

@@ -6,13 +6,62 @@
 
 #include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Import/Checkpoint/Known.h"
+#include "qwen/Import/Checkpoint/Pooling.h"
 #include "qwen/Import/Checkpoint/Safetensors.h"
 
 #include "qwen/ABI/Error.h"
 #include "qwen/ABI/Text.h"
 
+#include <algorithm>
+
 using namespace qwen;
 namespace fs = std::filesystem;
+
+Checkpoint::Checkpoint(fs::path path, ModelConfig config,
+                       GenerationConfig generation, StoredTensors tensors)
+    : where(std::move(path)), model(std::move(config)),
+      sampling(std::move(generation)), stored(std::move(tensors)) {
+  settleOutput();
+  noteOutput();
+}
+
+void Checkpoint::settleOutput() {
+  if (model.output.kind == OutputKind::Scores)
+    return;
+  const StoredTensor *head = stored.find("lm_head.weight");
+  const StoredTensor *embedding = stored.find("model.embed_tokens.weight");
+  if (!head) {
+    if (!model.tied)
+      model.output.kind = OutputKind::None;
+    return;
+  }
+  const bool isSame = embedding && head->type == embedding->type &&
+                      head->shape == embedding->shape &&
+                      std::ranges::equal(head->bytes, embedding->bytes);
+  if (model.tied && !isSame)
+    model.notes.emplace_back(
+        "lm_head.weight is not the embedding, so the model "
+        "is not tied, although tie_word_embeddings is true");
+  model.tied = isSame;
+}
+
+void Checkpoint::noteOutput() {
+  const auto &[kind, labels, pooling] = model.output;
+  if (kind == OutputKind::None)
+    model.notes.emplace_back(
+        "no logits: the checkpoint has no lm_head.weight and "
+        "does not tie it to the embedding; the model is for "
+        "qwen-run embed and /v1/embeddings alone");
+  if (kind == OutputKind::Scores)
+    model.notes.push_back("no logits, but scores of " + labels[0] + " and " +
+                          labels[1] +
+                          "; the model is for qwen-run rerank and /v1/rerank");
+  if (pooling != kLastPooling)
+    model.notes.push_back(
+        "the pooling is " + printable(pooling) + ", not " +
+        std::string(kLastPooling) +
+        ": qwen-run embed and /v1/embeddings refuse the model");
+}
 
 namespace {
 /// A Hugging Face folder.
@@ -71,6 +120,7 @@ static void checkQuantization(const StoredTensors &tensors,
 
 static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir) {
   ModelConfig model = readModelConfig(dir);
+  model.output.pooling = readPooling(dir);
   StoredTensors tensors = openSafetensors(dir);
   checkQuantization(tensors, model);
   if (model.architecture == Architecture::Qwen1)

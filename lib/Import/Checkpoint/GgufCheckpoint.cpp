@@ -27,6 +27,7 @@ static constexpr ModuleName kModules[] = {
     {"model.embed_tokens", "token_embd"},
     {"model.norm", "output_norm"},
     {"lm_head", "output"},
+    {"score", "cls.output"},
 };
 /// The modules of a layer, behind "model.layers.N." and "blk.N.": first those
 /// that only hybrids have.
@@ -181,6 +182,9 @@ public:
     noteUnknownKeys(unknownKeys(root, knownGgufKeys(name)), model);
   }
   GenerationConfig readGeneration(const GgufFile &gguf, int64_t vocabSize);
+  /// Reads what the outputs of `scores`, which errors call `name`, stand for.
+  void readLabels(const GgufFile &gguf, const StoredTensor &scores,
+                  const std::string &name, ModelConfig &model);
 
 private:
   /// Keys of the architecture, such as "block_count".
@@ -197,6 +201,7 @@ private:
   void readYarn(ModelConfig &model);
   void readHybrid(ModelConfig &model);
   int64_t readLayers(const FileLayers &layers);
+  void readPooling(ModelConfig &model);
 
   const std::string &path;
   /// The names of the keys that were read.
@@ -310,6 +315,35 @@ int64_t ConfigReader::readLayers(const FileLayers &layers) {
   return count;
 }
 
+/// Reads the pooling, which the files have as a number of llama.cpp.
+void ConfigReader::readPooling(ModelConfig &model) {
+  constexpr std::string_view kPoolings[] = {"none", "mean", "cls", kLastPooling,
+                                            "rank"};
+  if (const auto type = find("pooling_type"))
+    model.output.pooling = kPoolings[static_cast<size_t>(
+        type->integer(0, std::ssize(kPoolings) - 1))];
+}
+
+void ConfigReader::readLabels(const GgufFile &gguf, const StoredTensor &scores,
+                              const std::string &name, ModelConfig &model) {
+  const std::string key = nameOf("classifier.output_labels");
+  std::vector<std::string> &labels = model.output.labels;
+  std::string list;
+  for (std::string_view label : ggufStrings(gguf, path, key.c_str())) {
+    labels.emplace_back(label);
+    list += (list.empty() ? "" : ", ") + quote(label);
+  }
+  if (!areSupported(labels))
+    throw Error(path + ": " + key + " is [" + list +
+                "]; supported are \"yes\" and \"no\", in any order");
+  if (scores.shape.size() != 2 || scores.shape.front() != std::ssize(labels))
+    throw Error(
+        name + " has " +
+        std::to_string(scores.shape.size() == 2 ? scores.shape.front() : 1) +
+        " outputs when one for each label of " + key + " is needed");
+  model.output.kind = OutputKind::Scores;
+}
+
 ModelConfig ConfigReader::readModel(const FileLayers &layers) {
   readArchitecture();
   ModelConfig model = {};
@@ -339,6 +373,7 @@ ModelConfig ConfigReader::readModel(const FileLayers &layers) {
   model.rmsNormEps = at("attention.layer_norm_rms_epsilon").number(1e-30, 1);
   if (infoOf(architecture).isHybrid)
     readHybrid(model);
+  readPooling(model);
   return model;
 }
 
@@ -499,7 +534,14 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
   if (model.vocabSize > INT32_MAX)
     throw Error(adder.nameOf(*embedding) + " has " +
                 std::to_string(model.vocabSize) + " outputs");
-  model.tied = !tensors.find("lm_head.weight");
+  const StoredTensor *head = tensors.find("lm_head.weight");
+  const StoredTensor *scores = tensors.find("score.weight");
+  if (head && scores)
+    throw Error(adder.nameOf(*scores) + " is a head beside " +
+                quote(head->name) + ", and a model has one");
+  model.tied = !head && !scores;
+  if (scores)
+    reader.readLabels(gguf, *scores, adder.nameOf(*scores), model);
   GenerationConfig generation = reader.readGeneration(gguf, model.vocabSize);
   reader.noteUnknown(model);
   return std::make_unique<GgufCheckpoint>(path, model, std::move(generation),

@@ -53,6 +53,8 @@ private:
   Location at(const Twine &path) {
     return NameLoc::get(builder.getStringAttr(path));
   }
+  /// Outputs of the last product.
+  int64_t outputs() const { return config.output.width(config.vocabSize); }
   /// The type of f32 activations with `size` values for each token.
   RankedTensorType activations(int64_t size) {
     return RankedTensorType::get({ShapedType::kDynamic, size},
@@ -69,6 +71,7 @@ private:
   Value attention(int64_t layer, Value input);
   Value linearAttention(int64_t layer, Value input);
   Value mlp(const std::string &path, Value input);
+  Value lmHead(Value input, FlatSymbolRefAttr embedding);
   void setFacts();
 
   const ModelConfig &config;
@@ -268,6 +271,20 @@ Value GraphBuilder::mlp(const std::string &path, Value input) {
   return linear(path + ".down_proj", product, config.hiddenSize);
 }
 
+/// The logits or scores of normed rows (ModelOutput::width).
+Value GraphBuilder::lmHead(Value input, FlatSymbolRefAttr embedding) {
+  LmHeadOp::Properties head;
+  if (config.output.kind == OutputKind::Scores)
+    head.setWeight(weight("score.weight", {outputs(), config.hiddenSize}));
+  else if (config.output.kind == OutputKind::None || config.tied)
+    head.setWeight(embedding);
+  else
+    head.setWeight(weight("lm_head.weight", {outputs(), config.hiddenSize}));
+  return LmHeadOp::create(builder, at("lm_head"),
+                          TypeRange(activations(outputs())), ValueRange(input),
+                          head);
+}
+
 void GraphBuilder::setFacts() {
   const auto number = [&](const char *name, int64_t value) {
     return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
@@ -304,11 +321,10 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   setFacts();
   const Type tokens =
       RankedTensorType::get({ShapedType::kDynamic}, builder.getI32Type());
-  const Type logits = activations(config.vocabSize);
   builder.setInsertionPointToEnd(module->getBody());
-  auto forward =
-      func::FuncOp::create(builder, at(kForwardName), kForwardName,
-                           builder.getFunctionType({tokens, tokens}, logits));
+  auto forward = func::FuncOp::create(
+      builder, at(kForwardName), kForwardName,
+      builder.getFunctionType({tokens, tokens}, activations(outputs())));
   Block *body = forward.addEntryBlock();
   builder.setInsertionPointToEnd(body);
   weights.setInsertionPoint(forward);
@@ -366,11 +382,7 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
 
   x = WantedRowsOp::create(builder, at("wanted_rows"), x);
   x = rmsNorm("norm", x, normForm);
-  LmHeadOp::Properties head;
-  head.setWeight(config.tied ? embedding
-                             : weight("lm_head.weight", vocabulary));
-  x = LmHeadOp::create(builder, at("lm_head"), TypeRange(logits), ValueRange(x),
-                       head);
+  x = lmHead(x, embedding);
   func::ReturnOp::create(builder, at("return"), x);
   return std::move(module);
 }

@@ -45,12 +45,15 @@ public:
   virtual std::optional<CheckpointTokenizer> readTokenizer() const = 0;
 
 protected:
+  /// The tensors decide whether the model is tied, whatever the configuration
+  /// says, and whether it gives logits.
   Checkpoint(std::filesystem::path path, ModelConfig model,
-             GenerationConfig sampling, StoredTensors stored)
-      : where(std::move(path)), model(std::move(model)),
-        sampling(std::move(sampling)), stored(std::move(stored)) {}
+             GenerationConfig sampling, StoredTensors stored);
 
 private:
+  void settleOutput();
+  void noteOutput();
+
   std::filesystem::path where;
   ModelConfig model;
   GenerationConfig sampling;

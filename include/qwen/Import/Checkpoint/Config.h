@@ -9,6 +9,7 @@
 #define QWEN_IMPORT_CHECKPOINT_CONFIG_H
 
 #include "qwen/ABI/GenerationConfig.h"
+#include "qwen/ABI/ModelOutput.h"
 #include "qwen/ABI/ModelShape.h"
 #include "qwen/Numerics/Math.h"
 
@@ -94,6 +95,7 @@ struct DeltaRuleShape {
 /// A model of a supported architecture.
 struct ModelConfig : ModelShape {
   Architecture architecture;
+  ModelOutput output = {};
   /// Whether each layer has linear attention; empty in models without it.
   std::vector<bool> isLinear;
   DeltaRuleShape deltaRule{};
@@ -112,7 +114,7 @@ struct ModelConfig : ModelShape {
   /// What the file says of quantization, where it would make all tensors
   /// integers: "FILE: KEY".
   std::string quantization;
-  /// Lines of the summary about what has no effect.
+  /// Lines of the summary, printable.
   std::vector<std::string> notes;
 };
 

@@ -1,0 +1,61 @@
+//===- ModelOutput.cpp - What a model gives for a token -------------------===//
+
+#include "qwen/ABI/ModelOutput.h"
+
+#include "qwen/ABI/Text.h"
+
+#include <algorithm>
+
+using namespace qwen;
+
+std::string_view qwen::outputKindName(OutputKind kind) {
+  switch (kind) {
+  case OutputKind::Logits:
+    return "logits";
+  case OutputKind::Scores:
+    return "scores";
+  case OutputKind::None:
+    return "none";
+  }
+  return {};
+}
+
+std::optional<OutputKind> qwen::parseOutputKind(std::string_view name) {
+  for (OutputKind kind :
+       {OutputKind::Logits, OutputKind::Scores, OutputKind::None})
+    if (name == outputKindName(kind))
+      return kind;
+  return std::nullopt;
+}
+
+bool qwen::areSupported(std::span<const std::string> labels) {
+  return labels.size() == 2 &&
+         std::ranges::find(labels, kYesLabel) != labels.end() &&
+         std::ranges::find(labels, kNoLabel) != labels.end();
+}
+
+void ModelOutput::requireLogits(const std::string &owner) const {
+  requireScores(owner);
+  if (kind == OutputKind::Scores)
+    throw NoOutput(owner +
+                   " has no logits: its checkpoint has a head of scores in "
+                   "place of an lm_head; it reranks documents only (qwen-run "
+                   "rerank, /v1/rerank)");
+}
+
+void ModelOutput::requireScores(const std::string &owner) const {
+  if (kind == OutputKind::None)
+    throw NoOutput(owner +
+                   " has no logits: its checkpoint has no lm_head and does "
+                   "not tie it to the embedding; it embeds texts only "
+                   "(qwen-run embed, /v1/embeddings)");
+}
+
+void ModelOutput::requireEmbedding(const std::string &owner) const {
+  if (pooling != kLastPooling)
+    throw NoOutput(owner +
+                   " has no embedding of the last token: the pooling of "
+                   "its checkpoint is " +
+                   quote(pooling) + " when " + quote(kLastPooling) +
+                   " is needed");
+}
