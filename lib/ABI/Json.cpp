@@ -7,19 +7,39 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <optional>
 #include <set>
 #include <vector>
 
 using namespace qwen;
 using nlohmann::json;
 
+/// The place of an escape such as "\ud83d" without its other half at the end of
+/// `text`, where a parser has stopped.
+static std::optional<size_t> loneSurrogate(std::string_view text) {
+  constexpr size_t kSize = 6;
+  const auto isHalf = [&](size_t at, std::string_view digits) {
+    return text.size() >= at + kSize && text[at] == '\\' &&
+           text[at + 1] == 'u' && (text[at + 2] | 0x20) == 'd' &&
+           digits.find(static_cast<char>(text[at + 3] | 0x20)) != digits.npos;
+  };
+  // A parser stops at the end of a low half, or within what follows a high one.
+  const size_t first = text.size() - std::min(text.size(), 2 * kSize);
+  for (size_t at = first; at + kSize <= text.size(); ++at)
+    if (isHalf(at, "89ab") || (at + kSize == text.size() && isHalf(at, "cdef")))
+      return at;
+  return std::nullopt;
+}
+
 namespace {
 /// Checks the events of the SAX parser. (The DOM parser with a callback
 /// searches an object again after each object in it.)
 class Checker final : public json::json_sax_t {
 public:
-  Checker(const std::string &what, const JsonLimits &limits)
-      : what(what), limits(limits) {}
+  Checker(std::string_view text, const std::string &what,
+          const JsonLimits &limits)
+      : text(text), what(what), limits(limits) {}
 
   bool null() override { return addValue(); }
   bool boolean(bool) override { return addValue(); }
@@ -44,8 +64,21 @@ public:
     object.key = std::move(name);
     return true;
   }
-  bool parse_error(size_t, const std::string &,
-                   const json::exception &) override {
+  /// `end` is the number of bytes that are read.
+  bool parse_error(size_t end, const std::string &,
+                   const json::exception &error) override {
+    constexpr int kNumberTooLarge = 406;
+    if (error.id == kNumberTooLarge)
+      throw Error(what +
+                  " has a number that is too large, which ends at byte " +
+                  std::to_string(end));
+    const bool isHalf =
+        std::string_view(error.what()).find("surrogate") != std::string::npos;
+    if (const auto at =
+            isHalf ? loneSurrogate(text.substr(0, end)) : std::nullopt)
+      throw Error(what + " is not JSON: " + printable(text.substr(*at, 6)) +
+                  " at byte " + std::to_string(*at + 1) +
+                  " is one half of a surrogate pair");
     throw Error(what + " is not JSON");
   }
 
@@ -89,6 +122,7 @@ private:
     throw Error(message);
   }
 
+  const std::string_view text;
   const std::string &what;
   const JsonLimits &limits;
   std::vector<Level> levels;
@@ -97,6 +131,6 @@ private:
 
 void qwen::checkJson(std::string_view text, const std::string &what,
                      const JsonLimits &limits) {
-  Checker checker(what, limits);
+  Checker checker(text, what, limits);
   json::sax_parse(text, &checker);
 }

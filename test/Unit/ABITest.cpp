@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 using namespace qwen;
@@ -167,8 +168,20 @@ TEST(Json, KeepsItsLimits) {
   for (const char *good :
        {"1", "[]", R"({"a": {"b": [1, 2]}, "b": [[], {}]})", R"([{"": -1.5}])"})
     EXPECT_EQ(jsonError(good), "") << good;
-  for (const char *bad : {"", "{", "[1,]", "1 2", "\"\xff\"", "1e999"})
+  for (const char *bad :
+       {"", "{", "[1,]", "1 2", "\"\xff\"", R"(["\\ud83d", ])"})
     EXPECT_EQ(jsonError(bad), "f is not JSON") << bad;
+  EXPECT_EQ(jsonError("1e999"),
+            "f has a number that is too large, which ends at byte 5");
+  // A high half without a low one, with another high one, and a low half.
+  for (const auto &[text, found] : std::map<std::string, std::string>{
+           {R"(["x\ud800y"])", "\\ud800 at byte 4"},
+           {R"(["\ud83d\ud83d"])", "\\ud83d at byte 3"},
+           {R"({"\uD83D\n": 1})", "\\uD83D at byte 3"},
+           {R"(["\ud83d\ude00\ude00"])", "\\ude00 at byte 15"}})
+    EXPECT_EQ(jsonError(text),
+              "f is not JSON: " + found + " is one half of a surrogate pair");
+  EXPECT_EQ(jsonError(R"(["\ud83d\ude00"])"), "");
   EXPECT_EQ(jsonError("[[[[]]]]"),
             "f has arrays and objects nested more than 3 deep");
   EXPECT_EQ(jsonError("[1, 2, 3]"), "f has more than 2 elements");

@@ -254,7 +254,7 @@ TEST(Config, RefusesFiles) {
             dir.string() + " has no config.json: the folder of a Hugging Face "
                            "checkpoint is needed");
   const std::string path = dir.string() + "/config.json";
-  for (const char *text : {"", "{", "{\"a\": NaN}", "{\"a\": 1e999}", "{}{}"}) {
+  for (const char *text : {"", "{", "{\"a\": NaN}", "{}{}"}) {
     dir.write("config.json", text);
     EXPECT_EQ(error(dir.path()), path + " is not JSON") << text;
   }
