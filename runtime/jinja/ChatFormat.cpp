@@ -10,7 +10,17 @@ using nlohmann::ordered_json;
 ChatFormat::ChatFormat(std::string_view text, const Tokenizer &textTokenizer)
     : tokenizer(textTokenizer), source(ChatTemplate::parse(text)) {}
 
-/// Cuts `prompt` after the content of the last message, as transformers does.
+[[noreturn]] static void refuseToContinue() {
+  throw Error("the chat template does not write the last message, so that it "
+              "cannot be continued");
+}
+
+static bool hasNoText(const std::string &text) {
+  return text.find_first_not_of(" \t\r\n") == std::string::npos;
+}
+
+/// Cuts `prompt` after the content of the last message, which is not blank, as
+/// transformers does.
 static MarkedText cutAfterContent(const MarkedText &marked,
                                   const ordered_json &messages) {
   const std::string_view prompt = marked.bytes();
@@ -18,12 +28,10 @@ static MarkedText cutAfterContent(const MarkedText &marked,
       messages.back()["content"].get_ref<const std::string &>();
   const size_t first = content.find_first_not_of(" \t\r\n");
   const size_t last = content.find_last_not_of(" \t\r\n");
-  const std::string trimmed =
-      first == std::string::npos ? "" : content.substr(first, last + 1 - first);
-  const size_t at = trimmed.empty() ? std::string::npos : prompt.rfind(trimmed);
+  const std::string trimmed = content.substr(first, last + 1 - first);
+  const size_t at = prompt.rfind(trimmed);
   if (at == std::string::npos)
-    throw Error("the chat template does not write the last message, so that "
-                "it cannot be continued");
+    refuseToContinue();
   // The spaces of the content after it, if the template keeps them.
   const std::string rest = content.substr(last + 1);
   size_t end = at + trimmed.size();
@@ -32,12 +40,32 @@ static MarkedText cutAfterContent(const MarkedText &marked,
   return marked.part(prompt.substr(0, end));
 }
 
+MarkedText ChatFormat::renderOpen(ordered_json variables,
+                                  const Options &options) const {
+  ordered_json &messages = variables.at("messages");
+  ordered_json &content = messages.back()["content"];
+  // No text tells where a blank content stands, so that another one does.
+  const bool isMarked = hasNoText(content.get_ref<const std::string &>());
+  constexpr const char *kMark = "The message continues here.";
+  if (isMarked)
+    content = kMark;
+  const MarkedText prompt =
+      source.render(variables, templateVariables(tokenizer), options.stop);
+  if (!isMarked)
+    return cutAfterContent(prompt, messages);
+  const size_t at = prompt.bytes().rfind(kMark);
+  if (at == std::string::npos)
+    refuseToContinue();
+  return prompt.part(std::string_view(prompt.bytes()).substr(0, at));
+}
+
 std::vector<int32_t> ChatFormat::encode(const ordered_json &variables,
                                         const Options &options) const {
-  MarkedText prompt =
-      source.render(variables, templateVariables(tokenizer), options.stop);
-  if (options.continueFinalMessage)
-    prompt = cutAfterContent(prompt, variables.at("messages"));
+  const MarkedText prompt =
+      options.continueFinalMessage
+          ? renderOpen(variables, options)
+          : source.render(variables, templateVariables(tokenizer),
+                          options.stop);
   return options.allowSpecial ? tokenizer.encode(prompt.bytes())
                               : tokenizer.encode(prompt);
 }

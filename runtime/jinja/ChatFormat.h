@@ -45,6 +45,10 @@ public:
   std::vector<int32_t> endTokens(std::vector<int32_t> ends) const;
 
 private:
+  /// The prompt up to the end of the last message's content.
+  MarkedText renderOpen(nlohmann::ordered_json variables,
+                        const Options &options) const;
+
   const Tokenizer &tokenizer;
   const ChatTemplate source;
 };

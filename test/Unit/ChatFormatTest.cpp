@@ -165,7 +165,8 @@ TEST(ChatFormat, ContinuesTheLastMessage) {
   };
   EXPECT_EQ(prompt("Once <|im_end|> "),
             "<|im_start|>assistant\nOnce <|im_end|> ");
-  EXPECT_THROW(prompt("  "), Error);
+  // A message that has not begun.
+  EXPECT_EQ(prompt("  "), "<|im_start|>assistant\n");
 }
 
 namespace {
