@@ -170,6 +170,9 @@ static ordered_json messageOf(const Delta &delta, bool isChunk) {
     message["role"] = "assistant";
   if (!isChunk || !delta.text.empty())
     message["content"] = delta.text;
+  // A member that is never left out in OpenAI's answers.
+  if (!isChunk)
+    message["refusal"] = nullptr;
   // The names of DeepSeek and llama.cpp, and of vLLM.
   if (!delta.reasoning.empty())
     message["reasoning_content"] = message["reasoning"] = delta.reasoning;

@@ -15,6 +15,9 @@ namespace qwen::server {
 nlohmann::ordered_json messagesOf(const nlohmann::ordered_json &value,
                                   const std::string &name, bool ignoreUnknown);
 
+/// The JSON schema of what messagesOf takes.
+nlohmann::ordered_json messagesSchema(bool ignoreUnknown);
+
 } // namespace qwen::server
 
 #endif // QWEN_RUNTIME_SERVER_MESSAGES_H

@@ -1,5 +1,7 @@
 //===- ParameterSchema.cpp - JSON schema of parameters --------------------===//
 
+#include "server/JsonSchema.h"
+#include "server/Messages.h"
 #include "server/Parameters.h"
 
 using namespace qwen;
@@ -7,63 +9,166 @@ using namespace qwen::server;
 using nlohmann::ordered_json;
 using Kind = ParameterKind;
 
-static ordered_json schemaOf(const Parameter &row) {
-  ordered_json text = {{"type", "string"}};
-  ordered_json ids = {{"type", "array"},
-                      {"items", {{"type", "integer"}, {"minimum", 0}}}};
-  ordered_json number = {
-      {"type", row.kind == Kind::Integer ? "integer" : "number"},
-      {"minimum", row.least},
-      {"maximum", row.most}};
-  const auto listOf = [](const ordered_json &items) {
-    return ordered_json{{"type", "array"}, {"items", items}};
+static ordered_json anyOf(std::initializer_list<ordered_json> schemas) {
+  return {{"anyOf", ordered_json::array_t(schemas)}};
+}
+
+static ordered_json listOf(const ordered_json &items, int64_t least,
+                           std::optional<int64_t> most = {}) {
+  ordered_json schema = {{"type", "array"}, {"items", items}};
+  if (least > 0)
+    schema["minItems"] = least;
+  if (most)
+    schema["maxItems"] = *most;
+  return schema;
+}
+
+static ordered_json stringOf(int64_t least) {
+  ordered_json schema = {{"type", "string"}};
+  if (least > 0)
+    schema["minLength"] = least;
+  return schema;
+}
+
+static ordered_json numberOf(const char *type, const ordered_json &least,
+                             const ordered_json &most) {
+  return {{"type", type}, {"minimum", least}, {"maximum", most}};
+}
+
+static ordered_json integerOf(int64_t least, int64_t most) {
+  return numberOf("integer", least, most);
+}
+
+/// A regular expression for the whole numbers from 0 to `most`, as
+/// std::to_string writes them.
+static std::string patternUpTo(int64_t most) {
+  const std::string digits = std::to_string(most);
+  const auto anyDigits = [](size_t count) {
+    return count == 0 ? "" : "[0-9]{" + std::to_string(count) + "}";
   };
+  std::string pattern = "^(0";
+  for (size_t size = 1; size < digits.size(); ++size)
+    pattern += "|[1-9]" + anyDigits(size - 1);
+  // Those with as many digits that first differ from `most` at `i`.
+  for (size_t i = 0; i < digits.size(); ++i) {
+    const char first = i == 0 ? '1' : '0';
+    if (digits[i] > first)
+      pattern += "|" + digits.substr(0, i) + "[" + first + "-" +
+                 static_cast<char>(digits[i] - 1) + "]" +
+                 anyDigits(digits.size() - i - 1);
+  }
+  return pattern + "|" + digits + ")$";
+}
+
+static ordered_json promptsOf(ParameterSet set, const ParameterLimits &limits,
+                              const ordered_json &id) {
+  const ordered_json text =
+      stringOf(set == kEmbeddingParameters && limits.emptyInput ? 0 : 1);
+  const ordered_json ids = listOf(id, 1);
+  return anyOf({text, ids, listOf(anyOf({text, ids}), 1, kMostInputs)});
+}
+
+static ordered_json streamOptionsSchema(bool ignoreUnknown) {
+  ordered_json members = ordered_json::object();
+  for (const StreamOption &option : streamOptions())
+    members[std::string(option.name)] = {
+        {"type", ordered_json::array({"boolean", "null"})},
+        {"description", option.help}};
+  return {{"type", "object"},
+          {"properties", members},
+          {"additionalProperties", ignoreUnknown}};
+}
+
+/// The schema of a value besides null.
+static ordered_json schemaOf(const Parameter &row, ParameterSet set,
+                             const ParameterLimits &limits) {
+  const ordered_json id = integerOf(0, limits.vocabSize - 1);
   switch (row.kind) {
   case Kind::Boolean:
     return {{"type", "boolean"}};
   case Kind::Integer:
+    return integerOf(static_cast<int64_t>(row.least),
+                     row.bound ? limits.*row.bound
+                               : static_cast<int64_t>(row.most));
+  case Kind::Seed:
+    return numberOf("integer", std::numeric_limits<int64_t>::min(),
+                    std::numeric_limits<uint64_t>::max());
   case Kind::Number:
-    return number;
+    return numberOf("number", row.least, row.most);
   case Kind::Biases:
-    return {{"type", "object"}, {"additionalProperties", number}};
+    return {{"type", "object"},
+            {"propertyNames", {{"pattern", patternUpTo(limits.vocabSize - 1)}}},
+            {"additionalProperties", numberOf("number", row.least, row.most)}};
   case Kind::String:
-    return text;
+    return stringOf(static_cast<int64_t>(row.least));
+  case Kind::Word:
+    return {{"enum", ordered_json::parse(row.values)}};
+  case Kind::Model: {
+    if (limits.models.empty())
+      return {{"type", "string"}};
+    ordered_json names = limits.models;
+    names.push_back("");
+    return {{"enum", names}};
+  }
   case Kind::Ids:
-    return ids;
+    return listOf(id, 0);
   case Kind::Object:
     return {{"type", "object"}};
-  case Kind::Strings:
-    return {{"oneOf", ordered_json::array({text, listOf(text)})}};
+  case Kind::Strings: {
+    ordered_json text = stringOf(1);
+    text["maxLength"] = kMostStopCharacters;
+    return anyOf({text, listOf(text, 0, kMostStops)});
+  }
   case Kind::Prompts:
-    return {
-        {"oneOf", ordered_json::array({text, listOf(text), ids, listOf(ids)})}};
+    return promptsOf(set, limits, id);
   case Kind::Documents:
-    return listOf({{"oneOf", ordered_json::array(
-                                 {text,
-                                  {{"type", "object"},
-                                   {"required", ordered_json::array({"text"})},
-                                   {"properties", {{"text", text}}}}})}});
+    return listOf(anyOf({stringOf(0),
+                         {{"type", "object"},
+                          {"required", ordered_json::array({"text"})},
+                          {"properties", {{"text", stringOf(0)}}}}}),
+                  1, kMostInputs);
   case Kind::Messages:
-    return listOf({{"type", "object"},
-                   {"required", ordered_json::array({"role"})},
-                   {"properties", {{"role", text}, {"content", text}}}});
+    return messagesSchema(limits.ignoreUnknown);
+  case Kind::StreamOptions:
+    return streamOptionsSchema(limits.ignoreUnknown);
   case Kind::Ignored:
-    return {{"description", "Accepted without effect"}};
+    return ordered_json::object();
   case Kind::Neutral:
-    return {{"enum", ordered_json::array({ordered_json::parse(row.neutral)})}};
+    return limits.ignoreUnknown
+               ? ordered_json::object()
+               : ordered_json{{"enum", ordered_json::parse(row.values)}};
   }
   return {};
 }
 
-ordered_json server::parameterSchema(ParameterSet set) {
+ordered_json server::parameterSchema(ParameterSet set,
+                                     const ParameterLimits &limits) {
   ordered_json properties = ordered_json::object();
+  ordered_json required = ordered_json::array();
   for (const Parameter &row : parameterTable()) {
     if (!(row.sets & set))
       continue;
-    ordered_json schema = schemaOf(row);
-    if (!row.help.empty())
+    const std::string name(row.name);
+    ordered_json schema = schemaOf(row, set, limits);
+    if ((row.traits & kOfThinking) && !limits.thinks)
+      schema = {{"const", -1}};
+    if (row.traits & kRequired)
+      required.push_back(name);
+    else // null counts as absent.
+      schema = orNull(schema);
+    if (row.kind == Kind::Ignored)
+      schema["description"] = "Accepted without effect";
+    else if (!row.help.empty())
       schema["description"] = row.help;
-    properties[std::string(row.name)] = schema;
+    properties[name] = schema;
   }
-  return {{"type", "object"}, {"properties", properties}};
+  ordered_json schema = {{"type", "object"},
+                         {"properties", properties},
+                         {"additionalProperties", limits.ignoreUnknown}};
+  if (!required.empty())
+    schema["required"] = required;
+  for (const ParameterRule &rule : parameterRules())
+    if (rule.sets & set)
+      schema["allOf"].push_back(ordered_json::parse(rule.schema));
+  return schema;
 }

@@ -7,6 +7,7 @@
 
 #include "qwen/ABI/JsonValue.h"
 #include "qwen/ABI/Text.h"
+#include "text/Unicode.h"
 
 #include <algorithm>
 #include <charconv>
@@ -23,6 +24,9 @@ using Kind = ParameterKind;
 //===----------------------------------------------------------------------===//
 // Checks of values
 //===----------------------------------------------------------------------===//
+
+/// What the sampler takes; it refuses 0.
+static constexpr double kLeastTopP = 1e-9;
 
 namespace {
 
@@ -49,27 +53,79 @@ struct Checked {
       check(Checked{element, limits}, list[i]);
     }
   }
+  void text(J value, const Parameter &row) const;
+  void word(J value, const Parameter &row) const;
+  void neutral(J value, const Parameter &row) const;
+  void model(J value) const;
 };
 
 } // namespace
 
+static std::string textOf(J value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 static std::string numberText(double value) {
-  return ordered_json(value == std::floor(value)
-                          ? ordered_json(static_cast<int64_t>(value))
-                          : ordered_json(value))
-      .dump();
+  return textOf(value == std::floor(value)
+                    ? ordered_json(static_cast<int64_t>(value))
+                    : ordered_json(value));
+}
+
+/// Whether a value is an integer, or one with a fraction of zero where every
+/// double is exact.
+static bool isInteger(J value) {
+  constexpr double kExact = 9007199254740992;
+  if (!value.is_number_float())
+    return value.is_number_integer();
+  const auto number = value.get<double>();
+  return std::abs(number) <= kExact && number == std::trunc(number);
 }
 
 void Checked::number(J value, const Parameter &row) const {
-  const bool isInteger = row.kind == Kind::Integer;
-  const bool good = isInteger ? value.is_number_integer() : value.is_number();
+  const bool whole = row.kind == Kind::Integer;
+  const double most =
+      row.bound ? static_cast<double>(limits.*row.bound) : row.most;
+  const bool good = whole ? isInteger(value) : value.is_number();
   // Not less and not more: false for NaN.
   if (!good || !(value.get<double>() >= row.least) ||
-      !(value.get<double>() <= row.most))
-    fail((isInteger ? "an integer" : "a number") + std::string(" from ") +
-         numberText(row.least) + " to " + numberText(row.most) + ", not " +
-         quote(value.dump(-1, ' ', false,
-                          ordered_json::error_handler_t::replace)));
+      !(value.get<double>() <= most))
+    fail((whole ? "an integer" : "a number") + std::string(" from ") +
+         numberText(row.least) + " to " + numberText(most) + ", not " +
+         quote(textOf(value)));
+}
+
+void Checked::word(J value, const Parameter &row) const {
+  std::string list;
+  for (J word : ordered_json::parse(row.values))
+    if (value == word)
+      return;
+    else
+      list += (list.empty() ? "" : ", ") + word.get<std::string>();
+  fail("one of " + list + ", not " +
+       quote(value.is_string() ? value.get<std::string>() : textOf(value)));
+}
+
+void Checked::neutral(J value, const Parameter &row) const {
+  std::string list = "null";
+  for (J each : ordered_json::parse(row.values))
+    if (value == each)
+      return;
+    else
+      list = textOf(each);
+  throw ApiError(400, name + " is not supported; only " + list + " is accepted",
+                 name);
+}
+
+void Checked::model(J value) const {
+  if (!value.is_string())
+    fail("a string");
+  const auto &asked = value.get_ref<const std::string &>();
+  if (!asked.empty() && !limits.models.empty() &&
+      !std::ranges::count(limits.models, asked))
+    throw ApiError(404,
+                   "no such model: " + quote(asked) + "; this server has " +
+                       quote(limits.models.front()),
+                   name, "model_not_found");
 }
 
 void Checked::id(double value, const std::string &text) const {
@@ -85,7 +141,7 @@ void Checked::ids(J value) const {
   if (!value.is_array())
     fail("an array of token ids");
   for (J each : value)
-    if (each.is_number_integer())
+    if (isInteger(each))
       id(each.get<double>(), each.dump());
     else
       fail("an array of token ids");
@@ -98,27 +154,34 @@ void Checked::biases(J value, const Parameter &row) const {
     int32_t parsed = 0;
     const auto [end, error] =
         std::from_chars(key.data(), key.data() + key.size(), parsed);
-    if (error != std::errc() || end != key.data() + key.size())
+    if (error != std::errc() || end != key.data() + key.size() ||
+        key != std::to_string(parsed))
       fail("an object with a number for each token id, not for " + quote(key));
     id(parsed, key);
     number(bias, row);
   }
 }
 
+void Checked::text(J value, const Parameter &row) const {
+  if (!value.is_string())
+    fail("a string");
+  if (value.get_ref<const std::string &>().size() < row.least)
+    throw ApiError(400, name + " must not be empty", name);
+}
+
 void Checked::strings(J value) const {
-  constexpr size_t kMostStrings = 64, kMostBytes = 1024;
   const auto check = [&](J text) {
     if (!text.is_string())
       fail("a string or an array of strings");
-    const size_t size = text.get_ref<const std::string &>().size();
-    if (size == 0 || size > kMostBytes)
-      fail("strings of 1 to " + std::to_string(kMostBytes) + " bytes, not " +
-           std::to_string(size));
+    const size_t size = countCodePoints(text.get_ref<const std::string &>());
+    if (size == 0 || size > kMostStopCharacters)
+      fail("strings of 1 to " + std::to_string(kMostStopCharacters) +
+           " characters, not " + std::to_string(size));
   };
   if (!value.is_array())
     return check(value);
-  if (value.size() > kMostStrings)
-    fail("at most " + std::to_string(kMostStrings) + " strings, not " +
+  if (value.size() > kMostStops)
+    fail("at most " + std::to_string(kMostStops) + " strings, not " +
          std::to_string(value.size()));
   for (J text : value)
     check(text);
@@ -165,9 +228,30 @@ void Checked::documents(J value) const {
 // Bodies
 //===----------------------------------------------------------------------===//
 
+static void storeStreamOptions(J value, const std::string &name,
+                               const ParameterLimits &limits, P &to) {
+  if (!value.is_object())
+    throw ApiError(400, name + " must be an object", name);
+  for (const auto &[key, member] : value.items()) {
+    const std::string inner = name + "." + printable(key.substr(0, 200));
+    const auto row =
+        std::ranges::find(streamOptions(), key, &StreamOption::name);
+    if (row == streamOptions().end()) {
+      if (!limits.ignoreUnknown)
+        throw ApiError(400, "unknown parameter " + inner, inner,
+                       "unknown_parameter");
+    } else if (!member.is_null()) {
+      if (!member.is_boolean())
+        throw ApiError(400, inner + " must be a boolean", inner);
+      if (row->flag)
+        to.*row->flag = member.get<bool>();
+    }
+  }
+}
+
 static void storeParameter(const Parameter &row, J value,
-                           const std::string &name,
                            const ParameterLimits &limits, P &to) {
+  const std::string name(row.name);
   const Checked checked{name, limits};
   switch (row.kind) {
   case Kind::Boolean:
@@ -178,9 +262,18 @@ static void storeParameter(const Parameter &row, J value,
   case Kind::Number:
     checked.number(value, row);
     break;
+  case Kind::Seed:
+    if (!isInteger(value))
+      checked.fail("an integer of 64 bits, not " + quote(textOf(value)));
+    break;
   case Kind::String:
-    if (!value.is_string())
-      checked.fail("a string");
+    checked.text(value, row);
+    break;
+  case Kind::Word:
+    checked.word(value, row);
+    break;
+  case Kind::Model:
+    checked.model(value);
     break;
   case Kind::Ids:
     checked.ids(value);
@@ -203,51 +296,32 @@ static void storeParameter(const Parameter &row, J value,
     break;
   case Kind::Messages:
     return row.store(to, messagesOf(value, name, limits.ignoreUnknown));
+  case Kind::StreamOptions:
+    return storeStreamOptions(value, name, limits, to);
   case Kind::Ignored:
     return;
   case Kind::Neutral:
-    if (!limits.ignoreUnknown && value != ordered_json::parse(row.neutral))
-      throw ApiError(400,
-                     name + " is not supported; only " +
-                         std::string(row.neutral) + " is accepted",
-                     name);
+    if (!limits.ignoreUnknown)
+      checked.neutral(value, row);
     return;
   }
+  if ((row.traits & kOfThinking) && !limits.thinks && value != -1)
+    throw ApiError(400,
+                   name + " needs a model with the tokens <think> and </think>",
+                   name);
   row.store(to, value);
 }
 
-/// Rules about several parameters.
-static void checkTogether(ParameterSet set, J body, const P &parameters) {
-  const auto need = [&](bool good, const char *name, const char *what) {
-    if (!good)
-      throw ApiError(400, std::string(name) + " " + what, name);
-  };
-  if (set == kChatParameters) {
-    need(!parameters.messages.is_null(), "messages", "is missing");
-    need(parameters.logprobs || !parameters.topLogprobs, "top_logprobs",
-         "needs logprobs");
-    need(!parameters.continueFinalMessage || !parameters.addGenerationPrompt ||
-             !body.contains("add_generation_prompt"),
-         "continue_final_message", "excludes add_generation_prompt");
-  }
-  if (set == kCompletionParameters || set == kTokenizeParameters)
-    need(!parameters.prompts.empty(), "prompt", "is missing");
-  if (set == kEmbeddingParameters)
-    need(!parameters.prompts.empty(), "input", "is missing");
-  if (set == kRerankParameters) {
-    need(body.contains("query"), "query", "is missing");
-    need(!parameters.documents.empty(), "documents", "is missing");
-  }
-  if (set == kDetokenizeParameters)
-    need(body.contains("tokens"), "tokens", "is missing");
-  need(parameters.sampling.minTokens <=
-           parameters.maxTokens.value_or(parameters.sampling.minTokens),
-       "min_tokens", "must be at most max_tokens");
-  need(parameters.stream || !parameters.hasStreamOptions, "stream_options",
-       "needs stream");
-  need(!body.contains("cache_salt") || body["cache_salt"].is_null() ||
-           !parameters.cacheSalt.empty(),
-       "cache_salt", "must not be empty");
+/// Throws ApiError for a parameter that is not in the table.
+static void requireKnown(J body, ParameterSet set) {
+  for (const auto &[key, value] : body.items())
+    if (std::ranges::none_of(parameterTable(), [&](const Parameter &row) {
+          return row.name == key && (row.sets & set);
+        })) {
+      const std::string name = printable(key.substr(0, 200));
+      throw ApiError(400, "unknown parameter " + name, name,
+                     "unknown_parameter");
+    }
 }
 
 void server::parseParameters(std::string_view text, ParameterSet set,
@@ -261,19 +335,24 @@ void server::parseParameters(std::string_view text, ParameterSet set,
       throw ApiError(400, error.what());
     }
   }();
-  const std::span<const Parameter> table = parameterTable();
-  for (const auto &[key, value] : body.items()) {
-    const auto row = std::ranges::find_if(table, [&](const Parameter &each) {
-      return each.name == key && (each.sets & set);
-    });
-    const std::string name = printable(key.substr(0, 200));
-    if (row != table.end() && !value.is_null())
-      storeParameter(*row, value, name, limits, to);
-    else if (row == table.end() && !limits.ignoreUnknown)
-      throw ApiError(400, "unknown parameter " + name, name,
-                     "unknown_parameter");
+  if (!limits.ignoreUnknown)
+    requireKnown(body, set);
+  for (const Parameter &row : parameterTable()) {
+    if (!(row.sets & set))
+      continue;
+    if (hasParameter(body, row.name))
+      storeParameter(row, body[row.name], limits, to);
+    else if (row.traits & kRequired)
+      throw ApiError(400, std::string(row.name) + " is missing",
+                     std::string(row.name));
   }
+  for (const ParameterRule &rule : parameterRules())
+    if ((rule.sets & set) && !rule.holds(body, to))
+      throw ApiError(400,
+                     std::string(rule.name) + " " + std::string(rule.error),
+                     std::string(rule.name));
   // -1 keeps all tokens, as 0 does.
   to.sampling.topK = std::max<int64_t>(to.sampling.topK, 0);
-  checkTogether(set, body, to);
+  // 0 is the least, which keeps the most likely token.
+  to.sampling.topP = std::max(to.sampling.topP, kLeastTopP);
 }

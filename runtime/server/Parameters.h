@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,7 +53,6 @@ struct Parameters {
   bool returnTokenIds = false;
   std::optional<int64_t> truncatePrompt;
   bool stream = false;
-  bool hasStreamOptions = false;
   bool includeUsage = false;
   bool continuousUsage = false;
   bool returnProgress = false;
@@ -66,6 +66,8 @@ struct Parameters {
   std::optional<int64_t> thinkingBudget;
   std::string cacheSalt;
   int32_t priority = 0;
+  /// /tokenize.
+  bool addSpecial = false, parseSpecial = true, withPieces = false;
   /// /detokenize.
   std::vector<int32_t> tokens;
   /// /v1/embeddings.
@@ -79,6 +81,9 @@ struct Parameters {
   bool returnDocuments = false;
 };
 
+/// Bounds of the texts that end an answer.
+inline constexpr size_t kMostStops = 64, kMostStopCharacters = 1024;
+
 /// The sets of parameters, as bits.
 enum ParameterSet : uint8_t {
   kChatParameters = 1,
@@ -91,9 +96,17 @@ enum ParameterSet : uint8_t {
 
 enum class ParameterKind : uint8_t {
   Boolean,
+  /// Also written with a fraction of zero, as 6.0.
   Integer,
+  /// An integer of 64 bits, signed or not.
+  Seed,
   Number,
+  /// A string of at least `least` bytes.
   String,
+  /// One of the strings of `values`.
+  Word,
+  /// A string that names a model of the server.
+  Model,
   /// An array of ids.
   Ids,
   /// An object with a number for each id.
@@ -107,11 +120,41 @@ enum class ParameterKind : uint8_t {
   /// An array of strings, or of objects with a "text".
   Documents,
   Messages,
+  /// An object with the members of streamOptions.
+  StreamOptions,
   /// Accepted without effect.
   Ignored,
-  /// Accepted without effect if it has the value of `neutral`; no other value
-  /// is supported.
+  /// Accepted without effect if it has one of `values`; no other value is
+  /// supported.
   Neutral,
+};
+
+/// What else is true of a parameter, as bits.
+enum ParameterTrait : uint8_t {
+  kRequired = 1,
+  /// Only models that think have it.
+  kOfThinking = 2,
+};
+
+/// Maximum number of inputs of a request, of choices for one of them, and of
+/// choices for all.
+inline constexpr int64_t kMostInputs = 2048, kMostChoices = 128,
+                         kMostAnswers = 2048;
+
+/// Bounds of a request.
+struct ParameterLimits {
+  int64_t vocabSize;
+  /// Number of hidden values.
+  int64_t dimensions = std::numeric_limits<int32_t>::max();
+  /// Names of the model; no names: any name.
+  std::vector<std::string> models = {};
+  /// Whether the model thinks.
+  bool thinks = true;
+  /// Whether a text that is embedded may be empty.
+  bool emptyInput = true;
+  /// Ignore parameters that are not in the table, and values that are not
+  /// supported (Neutral).
+  bool ignoreUnknown = false;
 };
 
 /// A row of the table.
@@ -125,33 +168,53 @@ struct Parameter {
   double least = 0, most = 0;
   /// Stores a value that has the kind and the range.
   void (*store)(Parameters &to, const nlohmann::ordered_json &value) = nullptr;
-  /// JSON text.
-  std::string_view neutral = "";
+  /// A JSON array: the words of a Word, or what Neutral accepts besides null.
+  std::string_view values = "[]";
+  /// ParameterTrait.
+  uint8_t traits = 0;
+  /// The limit of an integer, if it is a model's.
+  int64_t ParameterLimits::*bound = nullptr;
 };
 
+/// Of several parameters that set the same value, the last one of the table
+/// that a request has holds.
 std::span<const Parameter> parameterTable();
 
-/// Maximum number of inputs of a request, of choices for one of them, and of
-/// choices for all.
-inline constexpr int64_t kMostInputs = 2048, kMostChoices = 128,
-                         kMostAnswers = 2048;
-
-/// Bounds of a request.
-struct ParameterLimits {
-  int64_t vocabSize;
-  /// Ignore parameters that are not in the table, and values that are not
-  /// supported (Neutral).
-  bool ignoreUnknown = false;
+/// A member of "stream_options", which is a boolean.
+struct StreamOption {
+  std::string_view name;
+  std::string_view help;
+  /// Null if it has no effect.
+  bool Parameters::*flag;
 };
 
+std::span<const StreamOption> streamOptions();
+
+/// A rule about several parameters.
+struct ParameterRule {
+  /// ParameterSet.
+  uint8_t sets;
+  /// The parameter at fault if the rule does not hold, and why.
+  std::string_view name, error;
+  bool (*holds)(const nlohmann::ordered_json &body, const Parameters &values);
+  /// The rule as a JSON schema of the body.
+  std::string_view schema;
+};
+
+std::span<const ParameterRule> parameterRules();
+
+/// Whether a body has a parameter; null counts as absent.
+bool hasParameter(const nlohmann::ordered_json &body, std::string_view name);
+
 /// Reads the JSON text of a request with the parameters of one set into `to`.
-/// null counts as absent. Throws ApiError (400), which names the parameter,
-/// what was found and what is needed.
+/// null counts as absent. Throws ApiError (400, or 404 for another model),
+/// which names the parameter, what was found and what is needed.
 void parseParameters(std::string_view body, ParameterSet set,
                      const ParameterLimits &limits, Parameters &to);
 
 /// JSON schema of a body with the parameters of one set.
-nlohmann::ordered_json parameterSchema(ParameterSet set);
+nlohmann::ordered_json parameterSchema(ParameterSet set,
+                                       const ParameterLimits &limits);
 
 } // namespace qwen::server
 

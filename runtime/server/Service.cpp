@@ -8,6 +8,7 @@
 
 #include "qwen/ABI/Text.h"
 #include "qwen/ABI/Version.h"
+#include "text/Unicode.h"
 
 #include <algorithm>
 #include <random>
@@ -27,6 +28,20 @@ Reply server::errorReply(const ApiError &error) {
   return reply;
 }
 
+/// Whether one of the names is "*", which is any name.
+static bool isAny(const std::vector<std::string> &names) {
+  return std::ranges::count(names, "*") > 0;
+}
+
+/// The names besides "*", or `other` if there is none.
+static std::vector<std::string> namesOf(std::vector<std::string> names,
+                                        const std::string &other) {
+  std::erase(names, "*");
+  if (names.empty())
+    names.push_back(other);
+  return names;
+}
+
 Service::Service(const Artifact &modelArtifact, const Engine &engine,
                  Scheduler &requestScheduler,
                  const ServiceOptions &serviceOptions)
@@ -40,7 +55,14 @@ Service::Service(const Artifact &modelArtifact, const Engine &engine,
       think(thinkTokens(tokenizer)), scheduler(requestScheduler),
       pages(engine.state().pages()),
       hasSnapshots(engine.state().maxSnapshots() > 0), options(serviceOptions),
-      name(options.model.empty() ? manifest.model.name : options.model) {}
+      names(namesOf(options.models, manifest.model.name)),
+      limits(
+          {.vocabSize = manifest.model.vocabSize,
+           .dimensions = manifest.model.hiddenSize,
+           .models = isAny(options.models) ? std::vector<std::string>() : names,
+           .thinks = think.has_value(),
+           .emptyInput = tokenizer.appendedToken().has_value(),
+           .ignoreUnknown = options.ignoreUnknown}) {}
 
 static Reply optionsReply(const std::string &path) {
   const std::string methods = methodsOf(path);
@@ -94,15 +116,7 @@ void Service::requireRunning() const {
 
 Parameters Service::parse(const HttpRequest &request, ParameterSet set) const {
   Parameters parameters(samplerOptions(manifest.generation));
-  parseParameters(request.body, set,
-                  {.vocabSize = manifest.model.vocabSize,
-                   .ignoreUnknown = options.ignoreUnknown},
-                  parameters);
-  if (!parameters.model.empty() && parameters.model != name)
-    throw ApiError(404,
-                   "no such model: " + quote(parameters.model) +
-                       "; this server has " + quote(name),
-                   "model", "model_not_found");
+  parseParameters(request.body, set, limits, parameters);
   return parameters;
 }
 
@@ -195,17 +209,12 @@ void Service::addChatPrompt(GenerationTask &task) const {
 }
 
 Reply Service::chat(const HttpRequest &request, const WakeFn &wake) {
-  manifest.model.output.requireLogits(name);
+  manifest.model.output.requireLogits(model());
   GenerationTask task{.parameters = parse(request, kChatParameters),
                       .kind = AnswerKind::Chat,
                       .prompts = {},
                       .ends = {},
                       .think = think ? &*think : nullptr};
-  if (task.parameters.thinkingBudget && !think)
-    throw ApiError(400,
-                   "thinking_token_budget needs a model with the tokens "
-                   "<think> and </think>",
-                   "thinking_token_budget");
   addChatPrompt(task);
   task.ends = format->endTokens(manifest.generation.eosTokenIds);
   return generate(std::move(task), wake);
@@ -228,7 +237,7 @@ void Service::addPrompts(GenerationTask &task) const {
 
 Reply Service::complete(const HttpRequest &request, const WakeFn &wake) {
   constexpr int64_t kDefaultTokens = 16;
-  manifest.model.output.requireLogits(name);
+  manifest.model.output.requireLogits(model());
   GenerationTask task{.parameters = parse(request, kCompletionParameters),
                       .kind = AnswerKind::Completion,
                       .prompts = {},
@@ -240,17 +249,11 @@ Reply Service::complete(const HttpRequest &request, const WakeFn &wake) {
 }
 
 Reply Service::embed(const HttpRequest &request, const WakeFn &wake) {
-  manifest.model.output.requireEmbedding(name);
+  manifest.model.output.requireEmbedding(model());
   GenerationTask task{.parameters = parse(request, kEmbeddingParameters),
                       .kind = AnswerKind::Embedding,
                       .prompts = {},
                       .ends = {}};
-  const int64_t size = manifest.model.hiddenSize;
-  if (task.parameters.dimensions.value_or(size) > size)
-    throw ApiError(400,
-                   "dimensions must be at most " + std::to_string(size) +
-                       ", the size of the model's hidden values",
-                   "dimensions");
   addPrompts(task);
   return generate(std::move(task), wake);
 }
@@ -262,7 +265,7 @@ Reply Service::rerank(const HttpRequest &request, const WakeFn &wake) {
                       .kind = AnswerKind::Rerank,
                       .prompts = {},
                       .ends = {}};
-  task.reranker.emplace(tokenizer, manifest.model.output, name);
+  task.reranker.emplace(tokenizer, manifest.model.output, model());
   const Parameters &parameters = task.parameters;
   checkSize(parameters.instruction, "instruction");
   checkSize(parameters.query, "query");
@@ -289,7 +292,7 @@ Reply Service::rerank(const HttpRequest &request, const WakeFn &wake) {
 // Other answers
 //===----------------------------------------------------------------------===//
 
-ordered_json Service::modelObject() const {
+ordered_json Service::modelObject(const std::string &name) const {
   return {{"id", name},
           {"object", "model"},
           {"created", 0},
@@ -298,16 +301,18 @@ ordered_json Service::modelObject() const {
 }
 
 Reply Service::models(const HttpRequest &, const WakeFn &) {
-  const ordered_json object = modelObject();
-  return {.body = dump(
-              {{"object", "list"}, {"data", ordered_json::array({object})}})};
+  ordered_json list = ordered_json::array();
+  for (const std::string &name : names)
+    list.push_back(modelObject(name));
+  return {.body = dump({{"object", "list"}, {"data", list}})};
 }
 
 Reply Service::oneModel(const HttpRequest &request, const WakeFn &) {
-  if (request.parameter != name)
-    throw ApiError(404, "no such model: " + quote(request.parameter), "model",
+  const std::string &asked = request.parameter;
+  if (!limits.models.empty() && !std::ranges::count(limits.models, asked))
+    throw ApiError(404, "no such model: " + quote(asked), "model",
                    "model_not_found");
-  return {.body = dump(modelObject())};
+  return {.body = dump(modelObject(asked))};
 }
 
 Reply Service::health(const HttpRequest &, const WakeFn &) {
@@ -323,12 +328,28 @@ Reply Service::version(const HttpRequest &, const WakeFn &) {
   return {.body = dump({{"version", projectVersion()}})};
 }
 
+/// A token and its part of the text: a string, or bytes that are not UTF-8.
+static ordered_json pieceOf(const Tokenizer &tokenizer, int32_t id) {
+  const std::string bytes(bytesOf(tokenizer, id));
+  ordered_json piece = bytes;
+  if (!isValidUtf8(bytes))
+    piece = std::vector<uint8_t>(bytes.begin(), bytes.end());
+  return {{"id", id}, {"piece", piece}};
+}
+
 Reply Service::tokenize(const HttpRequest &request, const WakeFn &) {
   const Parameters parameters = parse(request, kTokenizeParameters);
   const auto &text = std::get<std::string>(parameters.prompts.front());
   checkSize(text, "prompt");
-  const std::vector<int32_t> ids = tokenizer.encode(text);
-  return {.body = dump({{"tokens", ids},
+  std::vector<int32_t> ids = tokenizer.encode(text, parameters.parseSpecial);
+  if (const auto last = tokenizer.appendedToken();
+      last && parameters.addSpecial)
+    ids.push_back(*last);
+  ordered_json tokens = ids;
+  if (parameters.withPieces)
+    for (ordered_json &token : tokens)
+      token = pieceOf(tokenizer, token);
+  return {.body = dump({{"tokens", tokens},
                         {"count", ids.size()},
                         {"max_model_len", manifest.model.context}})};
 }
@@ -354,6 +375,6 @@ Reply Service::tokenizerInfo(const HttpRequest &, const WakeFn &) {
 }
 
 Reply Service::metricsText(const HttpRequest &, const WakeFn &) {
-  return {.body = metrics.text(scheduler.counts(), pages, name),
+  return {.body = metrics.text(scheduler.counts(), pages, model()),
           .contentType = "text/plain; version=0.0.4"};
 }

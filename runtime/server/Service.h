@@ -16,11 +16,14 @@
 namespace qwen::server {
 
 struct ServiceOptions {
-  /// The model's name; empty for the manifest's.
-  std::string model;
+  /// Names of the model in requests, the first also in answers; "*" is any
+  /// name. Empty: the manifest's.
+  std::vector<std::string> models = {};
   /// Variables of the chat template that a request may replace.
   nlohmann::ordered_json templateVariables = nlohmann::ordered_json::object();
   bool ignoreUnknown = false;
+  /// Whether requests need a key.
+  bool needsKey = false;
   /// Read special tokens in the text of messages.
   bool allowSpecial = false;
 };
@@ -48,6 +51,8 @@ struct Reply {
 
 Reply errorReply(const ApiError &error);
 
+struct Route;
+
 /// All threads may call all functions.
 class Service {
 public:
@@ -62,7 +67,8 @@ public:
   /// Refuses all further generations.
   void drain() { draining = true; }
   bool isDraining() const { return draining; }
-  const std::string &model() const { return name; }
+  /// The name in answers.
+  const std::string &model() const { return names.front(); }
   const Tokenizer &textTokenizer() const { return tokenizer; }
 
   // The answers of the routes (Routes.h).
@@ -82,6 +88,8 @@ public:
   Reply openApi(const HttpRequest &request, const WakeFn &wake);
 
 private:
+  /// Whether the model can answer the requests of a route.
+  bool offers(const Route &route) const;
   /// Throws ApiError after drain().
   void requireRunning() const;
   Parameters parse(const HttpRequest &request, ParameterSet set) const;
@@ -96,7 +104,7 @@ private:
   /// or too long.
   void checkPrompts(GenerationTask &task) const;
   Reply generate(GenerationTask task, const WakeFn &wake);
-  nlohmann::ordered_json modelObject() const;
+  nlohmann::ordered_json modelObject(const std::string &name) const;
 
   const Artifact &artifact;
   const Manifest &manifest;
@@ -109,7 +117,8 @@ private:
   const int64_t pages;
   const bool hasSnapshots;
   const ServiceOptions options;
-  const std::string name;
+  const std::vector<std::string> names;
+  const ParameterLimits limits;
   Metrics metrics;
   std::atomic<bool> draining = false;
 };

@@ -2,7 +2,7 @@
 import assert from "node:assert";
 import OpenAI from "openai";
 
-const client = new OpenAI({ baseURL: process.argv[2], apiKey: "none", maxRetries: 0 });
+const client = new OpenAI({ baseURL: process.argv[2], apiKey: "secret", maxRetries: 0 });
 const body = { model: "stories", messages: [{ role: "user", content: "Tell a story." }], max_tokens: 30, seed: 7 };
 
 const whole = await client.chat.completions.create(body);

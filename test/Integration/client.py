@@ -5,7 +5,7 @@ import sys
 import openai
 
 address = sys.argv[1]
-client = openai.OpenAI(base_url=address, api_key="none", max_retries=0)
+client = openai.OpenAI(base_url=address, api_key="secret", max_retries=0)
 messages = [{"role": "user", "content": "Tell a story."}]
 options = {"model": "stories", "seed": 7}
 
@@ -54,7 +54,7 @@ refused("a model", openai.NotFoundError, "model", chat.create, messages=messages
 
 async def many():
     """Several at once, of which one is left in the middle."""
-    shared = openai.AsyncOpenAI(base_url=address, api_key="none", max_retries=0)
+    shared = openai.AsyncOpenAI(base_url=address, api_key="secret", max_retries=0)
     left = await shared.chat.completions.create(messages=messages, stream=True, **options)
     async for _ in left:
         break

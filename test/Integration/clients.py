@@ -1,9 +1,10 @@
-"""OpenAI's clients for Python and Node read the answers of qwen-run serve.
+"""OpenAI's clients for Python and Node read the answers of qwen-run serve, and schemathesis finds nothing that /openapi.json says wrongly.
 
-  clients.py MODEL PACKAGES      MODEL is models/stories, compiled
+  clients.py MODEL PACKAGES [EXAMPLES]      MODEL is models/stories, compiled
 
-Installs the clients in the folder PACKAGES once. Says so and passes where a registry cannot be reached or Node is missing.
+schemathesis sends EXAMPLES requests to each path, 5 by default. Installs the clients in the folder PACKAGES once. Says so and passes where a registry cannot be reached or Node is missing.
 """
+import os
 import pathlib
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import venv
 from server import Server
 
 PYTHON_CLIENT, NODE_CLIENT = "openai==3.54.0", "openai@4.104.0"  # the latter is for Node 18 of Debian
+SCHEMATHESIS = "schemathesis==4.32.5"
 HERE = pathlib.Path(__file__).parent
 
 
@@ -24,13 +26,13 @@ def command(arguments):
     return result.returncode == 0
 
 
-def python_client(packages):
-    """The Python program that has the client, or nothing."""
-    folder = packages / PYTHON_CLIENT
+def python_with(package, packages):
+    """The Python program that has a package, or nothing."""
+    folder = packages / package
     python = folder / "bin" / "python"
     if not (folder / "done").exists():
         venv.create(folder, clear=True, with_pip=True)
-        if not command([python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", "--retries", "0", PYTHON_CLIENT]):
+        if not command([python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", "--retries", "0", package]):
             return None
         (folder / "done").touch()
     return python
@@ -50,12 +52,13 @@ def node_client(packages):
     return folder
 
 
-model, packages = (pathlib.Path(a).resolve() for a in sys.argv[1:])
-server = Server(model)
+model, packages = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
+examples = sys.argv[3] if len(sys.argv) > 3 else "5"
+server = Server(model, env={**os.environ, "QWEN_RUN_API_KEY": "secret"})
 status = 0
 try:
     address = server.address + "/v1"
-    if python := python_client(packages):
+    if python := python_with(PYTHON_CLIENT, packages):
         status |= subprocess.run([python, HERE / "client.py", address]).returncode
     else:
         print("skipped: no client for Python")
@@ -64,6 +67,13 @@ try:
         status |= subprocess.run(["node", node / "client.mjs", address]).returncode
     else:
         print("skipped: no client for Node")
+    if python := python_with(SCHEMATHESIS, packages):
+        status |= subprocess.run([python.with_name("schemathesis"), "run", server.address + "/openapi.json", "--checks", "all",
+                                  "--phases", "examples,coverage,fuzzing", "--max-examples", examples, "--seed", "1", "--no-shrink",
+                                  "--request-timeout", "120", "--warnings", "off", "-H", "Authorization: Bearer secret"],
+                                 env={**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE)}).returncode
+    else:
+        print("skipped: no schemathesis")
 finally:
     server.stop()
 sys.exit(status)

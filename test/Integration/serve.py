@@ -301,7 +301,7 @@ def reasoning(server):
         expect(f"streamed {key}", "".join(d.get(key, "") for d in deltas), message[key])
     answer = server.post("/v1/chat/completions", **body, reasoning_format="none")
     expect("in one", answer["choices"][0]["message"], {"role": "assistant", "content":
-           "<think>" * 6 + "</think>\n\n" + "<think>" * (13 - newlines)})
+           "<think>" * 6 + "</think>\n\n" + "<think>" * (13 - newlines), "refusal": None})
     prompts = [server.post("/v1/chat/completions", **body, **more)["choices"][0]["prompt_token_ids"] for more in (
         {}, {"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "high"})]
     expect("prompts without thoughts", (prompts[1], prompts[3]), (prompts[2], prompts[0]))
@@ -486,6 +486,15 @@ def options_of_sources():
         server.start().sock.close()
     server.wait_idle()
     expect("status after TLS", server.stop()[0], 0)
+    named = Server("--name", "Qwen/first", "--name", "second")
+    any_name = Server("--name", "*")
+    message = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    expect("names", [m["id"] for m in json.loads(named.send("GET", "/v1/models")[2])["data"]], ["Qwen/first", "second"])
+    for other, name, expected in ((named, "second", (200, "Qwen/first")), (named, "stories", (404, None)), (any_name, "gpt-4o", (200, "stories"))):
+        status, _, text = other.send("POST", "/v1/chat/completions", {**message, "model": name})
+        expect(f"the name {name}", (status, json.loads(text).get("model")), expected)
+        expect(f"the model {name}", other.send("GET", f"/v1/models/{name}")[0], expected[0])
+    expect("the end of named servers", (named.stop()[0], any_name.stop()[0]), (0, 0))
 
 
 def metrics(server):
@@ -528,10 +537,23 @@ def other_endpoints(server):
     ids = server.post("/tokenize", prompt="Hello there")["tokens"]
     expect("tokenize", ids, json.loads(run(["qwen-run", "tokenize", MODEL, "-p", "Hello there", "--json"]))["ids"])
     expect("detokenize", server.post("/detokenize", tokens=ids)["content"], "Hello there")
+    pieces = server.post("/tokenize", content="Hello \u20ac<|im_end|>", with_pieces=True, add_special=True)
+    expect("pieces", (pieces["tokens"][-1], len(pieces["tokens"])), ({"id": 4095, "piece": "<|im_end|>"}, pieces["count"]))
+    expect("the text of pieces", b"".join(p.encode() if isinstance(p, str) else bytes(p) for p in (t["piece"] for t in pieces["tokens"])).decode(),
+           "Hello \u20ac<|im_end|>")
+    plain = server.post("/tokenize", content="<|im_end|>", parse_special=False)["tokens"]
+    expect("a special token as text", (len(plain) > 1, server.post("/detokenize", tokens=plain)["content"]), (True, "<|im_end|>"))
     expect("models", json.loads(server.send("GET", "/v1/models")[2])["data"][0]["id"], "stories")
     expect("tokenizer_info", json.loads(server.send("GET", "/tokenizer_info")[2])["eos_token"], "<|im_end|>")
-    paths = json.loads(server.send("GET", "/openapi.json")[2])["paths"]
-    checks.check("logprobs" in str(paths["/v1/completions"]), "a parameter is not described")
+    described = json.loads(server.send("GET", "/openapi.json")[2])
+    checks.check("logprobs" in str(described["paths"]["/v1/completions"]), "a parameter is not described")
+    # The model cannot rerank.
+    expect("paths of the model", ("/v1/rerank" in described["paths"], "security" in described), (False, False))
+    body = {"prompt": "x", "n_predict": -1, "max_tokens": 3, "top_p": 0, "temperature": 2.0}
+    expect("the least top_p", server.post("/v1/completions", **body, seed=-7)["choices"],
+           server.post("/v1/completions", **{**body, "temperature": 0}, seed=2**64 - 7)["choices"])
+    full = server.post("/v1/completions", prompt=[5] * 1000, max_tokens=-1, ignore_eos=True)["usage"]["completion_tokens"]
+    expect("tokens without a limit", 20 < full < 30, True)
     status, headers, _ = server.send("GET", "/livez", headers={"X-Request-Id": "mine"})
     expect("X-Request-Id", (status, headers["X-Request-Id"]), (200, "mine"))
 

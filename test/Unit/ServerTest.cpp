@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
+
 using namespace qwen;
 using namespace qwen::server;
 
@@ -125,6 +127,185 @@ TEST(ParametersTest, NullIsAbsent) {
   EXPECT_FALSE(parameters.seed);
   // -1 keeps all tokens, as 0 does.
   EXPECT_EQ(parameters.sampling.topK, 0);
+  EXPECT_TRUE(parse(chat(R"("continue_final_message": true,
+                    "add_generation_prompt": null, "stream_options": null)"))
+                  .continueFinalMessage);
+}
+
+// Each of OpenAI's parameters is in the table: as null, all of them are taken.
+TEST(ParametersTest, KnowsAllOfOpenAI) {
+  const auto expectKnown = [](ParameterSet set, std::string body,
+                              std::initializer_list<const char *> names) {
+    for (const char *name : names)
+      body += std::string(", \"") + name + "\": null";
+    EXPECT_NO_THROW(parse("{" + body + "}", set));
+  };
+  // Those of openai-python 3.54.0, besides those that are required.
+  expectKnown(kChatParameters, kMessages,
+              {"model",
+               "audio",
+               "frequency_penalty",
+               "function_call",
+               "functions",
+               "logit_bias",
+               "logprobs",
+               "max_completion_tokens",
+               "max_tokens",
+               "metadata",
+               "modalities",
+               "moderation",
+               "n",
+               "parallel_tool_calls",
+               "prediction",
+               "presence_penalty",
+               "prompt_cache_key",
+               "prompt_cache_options",
+               "prompt_cache_retention",
+               "reasoning_effort",
+               "response_format",
+               "safety_identifier",
+               "seed",
+               "service_tier",
+               "stop",
+               "store",
+               "stream",
+               "stream_options",
+               "temperature",
+               "tool_choice",
+               "tools",
+               "top_logprobs",
+               "top_p",
+               "user",
+               "verbosity",
+               "web_search_options"});
+  expectKnown(kCompletionParameters, R"("prompt": "x")",
+              {"model", "best_of", "echo", "frequency_penalty", "logit_bias",
+               "logprobs", "max_tokens", "n", "presence_penalty", "seed",
+               "stop", "stream", "stream_options", "suffix", "temperature",
+               "top_p", "user"});
+  expectKnown(kEmbeddingParameters, R"("input": "x")",
+              {"model", "dimensions", "encoding_format", "user"});
+  // What changes no answer is taken, what would is not.
+  EXPECT_NO_THROW(parse(chat(
+      R"("prediction": {"type": "content", "content": "x"},
+         "verbosity": "medium", "functions": [], "function_call": "none",
+         "prompt_cache_options": {"mode": "explicit"})")));
+  EXPECT_EQ(errorOf(chat(R"("verbosity": "low")")),
+            "verbosity: verbosity is not supported; only \"medium\" is "
+            "accepted");
+  EXPECT_EQ(errorOf(chat(R"("web_search_options": {})")),
+            "web_search_options: web_search_options is not supported; only "
+            "null is accepted");
+  // The tools are at fault, not the choice of them.
+  EXPECT_EQ(
+      errorOf(chat(R"("tool_choice": "auto", "tools": [{}])")).substr(0, 6),
+      "tools:");
+}
+
+// Whatever their order in a request.
+TEST(ParametersTest, OneOfSeveralNamesGoesFirst) {
+  EXPECT_EQ(parse(chat(R"("max_completion_tokens": 1, "max_tokens": 2,
+                          "n_predict": 3)"))
+                .maxTokens,
+            1);
+  EXPECT_EQ(parse(chat(R"("max_tokens": 2, "n_predict": 3,
+                          "max_completion_tokens": null)"))
+                .maxTokens,
+            2);
+  EXPECT_EQ(parse(chat(R"("repetition_penalty": 1.5, "repeat_penalty": 1.1)"))
+                .sampling.repetitionPenalty,
+            1.5F);
+  EXPECT_EQ(parse(chat(R"("thinking_token_budget": 5, "thinking_budget": 6)"))
+                .thinkingBudget,
+            5);
+  EXPECT_EQ(
+      parse(R"({"prompt": "a", "content": "b"})", kTokenizeParameters).prompts,
+      std::vector<Prompt>{"a"});
+}
+
+TEST(ParametersTest, ReadsUsualValues) {
+  for (const char *name : {"max_tokens", "max_completion_tokens", "n_predict"})
+    EXPECT_EQ(parse(chat("\"" + std::string(name) + "\": -1")).maxTokens,
+              std::numeric_limits<int64_t>::max());
+  EXPECT_FALSE(parse(chat(R"("thinking_budget_tokens": -1)")).thinkingBudget);
+  const auto seed = [](const std::string &text) {
+    return parse(chat("\"seed\": " + text)).seed;
+  };
+  EXPECT_FALSE(seed("-1"));
+  EXPECT_EQ(seed("18446744073709551615"), ~uint64_t{0});
+  EXPECT_EQ(seed("9223372036854775807"), ~uint64_t{0} >> 1);
+  EXPECT_EQ(seed("-9223372036854775808"), uint64_t{1} << 63);
+  EXPECT_EQ(seed("-2.0"), ~uint64_t{0} - 1);
+  EXPECT_EQ(errorOf(chat(R"("seed": 18446744073709551616)")),
+            "seed: seed must be an integer of 64 bits, not "
+            "\"1.8446744073709552e+19\"");
+  EXPECT_EQ(errorOf(chat(R"("seed": 0.5)")),
+            "seed: seed must be an integer of 64 bits, not \"0.5\"");
+  const Parameters parameters = parse(
+      chat(R"("top_p": 0, "n": 2.0, "max_tokens": 6.0, "stop_token_ids": [5.0],
+              "stream": true,
+              "stream_options": {"include_obfuscation": false})"));
+  EXPECT_GT(parameters.sampling.topP, 0);
+  EXPECT_LT(parameters.sampling.topP, 1e-6);
+  EXPECT_EQ(parameters.choices, 2);
+  EXPECT_EQ(parameters.maxTokens, 6);
+  EXPECT_EQ(parameters.stopTokens, std::vector<int32_t>{5});
+  EXPECT_EQ(parse(R"({"prompt": [1.0, 2]})", kCompletionParameters).prompts,
+            (std::vector<Prompt>{std::vector<int32_t>{1, 2}}));
+  EXPECT_EQ(errorOf(chat(R"("max_tokens": 6.5)")),
+            "max_tokens: max_tokens must be an integer from -1 to 2147483647, "
+            "not \"6.5\"");
+  EXPECT_EQ(errorOf(chat(R"("stream": true, "stream_options": {"colour": 1})")),
+            "stream_options.colour: unknown parameter stream_options.colour");
+}
+
+TEST(ParametersTest, KnowsTheModel) {
+  const auto status = [](const std::string &body,
+                         const ParameterLimits &limits) {
+    Parameters parameters{SamplerOptions()};
+    try {
+      parseParameters(body, kChatParameters, limits, parameters);
+    } catch (const ApiError &error) {
+      return error.status();
+    }
+    return 200U;
+  };
+  const ParameterLimits limits = {
+      .vocabSize = 100, .models = {"a", "b/c"}, .thinks = false};
+  EXPECT_EQ(status(chat(R"("model": "b/c")"), limits), 200U);
+  EXPECT_EQ(status(chat(R"("model": "d")"), limits), 404U);
+  EXPECT_EQ(status(chat(R"("model": "d")"), {.vocabSize = 100}), 200U);
+  EXPECT_EQ(status(chat(R"("thinking_token_budget": 5)"), limits), 400U);
+  EXPECT_EQ(status(chat(R"("thinking_token_budget": -1)"), limits), 200U);
+}
+
+TEST(ParametersTest, ReadsMessages) {
+  const auto message = [](const std::string &text) {
+    return parse("{\"messages\": [" + text + "]}").messages[0];
+  };
+  const auto error = [](const std::string &text) {
+    return errorOf("{\"messages\": [" + text + "]}");
+  };
+  EXPECT_EQ(message(R"({"role": "assistant", "tool_calls": [],
+                        "function_call": null, "refusal": null})")["content"],
+            "");
+  EXPECT_EQ(message(R"({"role": "developer", "content": "x"})")["role"],
+            "system");
+  EXPECT_EQ(error(R"({"role": "user"})"),
+            "messages[0].content: messages[0].content is missing");
+  EXPECT_EQ(error(R"({"role": "system", "content": null})"),
+            "messages[0].content: messages[0].content is missing");
+  EXPECT_EQ(error(R"({"role": "user", "content": []})"),
+            "messages[0].content: messages[0].content must be a string or an "
+            "array of text parts, not empty");
+  EXPECT_EQ(error(R"({"role": "critic", "content": "x"})"),
+            "messages[0].role: messages[0].role must be one of system, "
+            "developer, user, assistant, tool, not \"critic\"");
+  EXPECT_EQ(error(R"({"role": "assistant", "tool_calls": [1]})"),
+            "messages[0].tool_calls: messages[0].tool_calls is not supported; "
+            "only [] is accepted");
+  EXPECT_EQ(error(R"({"role": "user", "content": "x", "colour": 1})"),
+            "messages[0].colour: unknown parameter messages[0].colour");
 }
 
 TEST(ParametersTest, ReadsAllKindsOfPrompts) {
@@ -147,9 +328,10 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
             "temperature: temperature must be a number from 0 to 2, not \"3\"");
   EXPECT_EQ(errorOf(chat(R"("n": 1.5)")),
             "n: n must be an integer from 1 to 128, not \"1.5\"");
-  EXPECT_EQ(errorOf(chat(R"("n": 1e400)")), ": the body is not JSON");
+  EXPECT_EQ(errorOf(chat(R"("n": 1e400)")),
+            ": the body has a number that is too large, which ends at byte 60");
   EXPECT_EQ(errorOf(chat(R"("stop": [""])")),
-            "stop: stop must be strings of 1 to 1024 bytes, not 0");
+            "stop: stop must be strings of 1 to 1024 characters, not 0");
   EXPECT_EQ(errorOf(chat(R"("stop_token_ids": [100])")),
             "stop_token_ids: stop_token_ids: token id 100 is out of "
             "vocabulary: the model has 100 tokens");
@@ -162,13 +344,17 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
   EXPECT_EQ(errorOf(chat(R"("logit_bias": {"1": 101})")),
             "logit_bias: logit_bias must be a number from -100 to 100, not "
             "\"101\"");
-  EXPECT_EQ(errorOf(chat(R"("min_tokens": 3, "max_tokens": 2)")),
-            "min_tokens: min_tokens must be at most max_tokens");
   EXPECT_EQ(errorOf(chat(R"("reasoning_format": "xml")")),
             "reasoning_format: reasoning_format must be one of none, auto, "
-            "deepseek");
+            "deepseek, not \"xml\"");
   EXPECT_EQ(errorOf(chat(R"("tools": [{}])")),
             "tools: tools is not supported; only [] is accepted");
+  EXPECT_EQ(errorOf(R"({"messages": [{"role": "user", "content": "\ud83d"}]})"),
+            ": the body is not JSON: \\ud83d at byte 44 is one half of a "
+            "surrogate pair");
+  EXPECT_EQ(errorOf(R"({"a": "\ude00\n"})"),
+            ": the body is not JSON: \\ude00 at byte 8 is one half of a "
+            "surrogate pair");
   EXPECT_EQ(errorOf(chat(R"("stream_options": {"include_usage": null})")),
             "stream_options: stream_options needs stream");
   EXPECT_EQ(errorOf(chat(R"("top_logprobs": 2)")),
@@ -177,8 +363,6 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
             "cache_salt: cache_salt must not be empty");
   EXPECT_EQ(errorOf(R"({"messages": [{"content": "x"}]})"),
             "messages[0]: messages[0] must be an object with a role");
-  EXPECT_EQ(errorOf(R"({"messages": [{"role": "user", "tool_calls": [1]}]})"),
-            "messages[0].tool_calls: unknown parameter messages[0].tool_calls");
   EXPECT_EQ(errorOf(R"({"prompt": []})", kCompletionParameters).substr(0, 30),
             "prompt: prompt must be a strin");
   EXPECT_EQ(errorOf(R"({"prompt": [1, -1]})", kCompletionParameters),
@@ -241,8 +425,32 @@ TEST(ParametersTest, RefusesBodiesThatAreNoObject) {
   EXPECT_NE(errorOf(deep), "no error");
 }
 
+// The table's bounds, names and rules.
+TEST(ParametersTest, SchemaSaysWhatHolds) {
+  const auto schema = parameterSchema(
+      kChatParameters, {.vocabSize = 4096, .models = {"a"}, .thinks = false});
+  EXPECT_EQ(schema["required"], nlohmann::json::parse(R"(["messages"])"));
+  EXPECT_EQ(schema["additionalProperties"], false);
+  EXPECT_EQ(schema["allOf"].size(), 3U);
+  const auto &properties = schema["properties"];
+  EXPECT_EQ(properties["model"]["enum"].dump(), R"(["a","",null])");
+  EXPECT_EQ(properties["verbosity"]["enum"].dump(), R"(["medium",null])");
+  EXPECT_EQ(properties["thinking_budget"]["anyOf"][0]["const"], -1);
+  const std::regex ids(
+      properties["logit_bias"]["anyOf"][0]["propertyNames"]["pattern"]
+          .get<std::string>());
+  for (int i = 0; i < 12000; ++i)
+    EXPECT_EQ(std::regex_match(std::to_string(i), ids), i < 4096) << i;
+  EXPECT_FALSE(std::regex_match("01", ids));
+  EXPECT_EQ(parameterSchema(kChatParameters,
+                            {.vocabSize = 9,
+                             .ignoreUnknown = true})["additionalProperties"],
+            true);
+}
+
 TEST(ParametersTest, SchemaHasEveryParameter) {
-  const auto properties = parameterSchema(kChatParameters)["properties"];
+  const auto properties =
+      parameterSchema(kChatParameters, {.vocabSize = 100})["properties"];
   for (const Parameter &row : parameterTable())
     if (row.sets & kChatParameters)
       EXPECT_TRUE(properties.contains(row.name)) << row.name;

@@ -83,8 +83,8 @@ void chat(const ChatCommand &command);
 
 struct ServeCommand : RunFlags {
   std::string listen = "127.0.0.1:8080";
-  /// The model's name; empty for the checkpoint's.
-  std::string name;
+  /// The model's names; empty for the checkpoint's.
+  std::vector<std::string> names;
   /// File with an API key in each line.
   std::string keys;
   bool noAuth = false;

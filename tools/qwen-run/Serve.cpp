@@ -37,9 +37,10 @@ static std::chrono::milliseconds milliseconds(double seconds) {
 }
 
 void qwen::run::serve(const ServeCommand &command) {
+  const std::vector<std::string> keys = readKeys(command.keys);
   server::HttpServer http(
       {.listen = command.listen,
-       .keys = readKeys(command.keys),
+       .keys = keys,
        .origins = command.origins,
        .certificate = command.certificate,
        .privateKey = command.privateKey,
@@ -63,10 +64,11 @@ void qwen::run::serve(const ServeCommand &command) {
                        .onStep = [&http] { http.wake(); }});
   server::Service service(
       artifact, engine, scheduler,
-      {.model = command.name,
+      {.models = command.names,
        .templateVariables = parseJsonObject<nlohmann::ordered_json>(
            command.templateVariables, "--chat-template-kwargs"),
        .ignoreUnknown = command.ignoreUnknown,
+       .needsKey = !keys.empty(),
        .allowSpecial = command.allowSpecial});
   writeError("qwen-run: " + service.model() + " answers on " + http.address() +
              "\n");

@@ -206,8 +206,12 @@ static void addServe(CLI::App &app, ServeCommand &command) {
   addFile(sub, command.file);
   sub->add_option("--listen", command.listen, "HOST:PORT or unix:PATH")
       ->default_str(command.listen);
-  sub->add_option("--name", command.name,
-                  "The model's name in the API; default is the checkpoint's");
+  sub->add_option("--name", command.names,
+                  "The model's name in the API, or several, of which the first "
+                  "stands in answers; * takes any; default is the checkpoint's")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("TEXT,...");
   sub->add_option("--api-key-file", command.keys,
                   "File with an API key in each line; the variable "
                   "QWEN_RUN_API_KEY adds one");
