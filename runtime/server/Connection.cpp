@@ -15,6 +15,7 @@
 #include <boost/asio/write.hpp>
 
 #include <poll.h>
+#include <sstream>
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
@@ -242,21 +243,26 @@ void Connection::setHeaders(http::fields &fields,
   fields.set(http::field::vary, "Origin, Access-Control-Request-Headers");
 }
 
+/// The status line and the fields, with the empty line after them. Writing the
+/// text costs a part of the templates of Beast's own operations.
+static std::string textOf(const http::response_header<> &head) {
+  std::ostringstream text;
+  text << head;
+  return text.str();
+}
+
 asio::awaitable<bool> Connection::send(Reply reply, bool keep) {
-  http::response<http::string_body> response(
+  http::response<http::empty_body> response(
       static_cast<http::status>(reply.status), version);
   setHeaders(response, reply.headers);
   if (!reply.body.empty())
     response.set(http::field::content_type, reply.contentType);
   response.keep_alive(keep);
   response.content_length(reply.body.size());
+  std::string text = textOf(response);
   if (!isHead)
-    response.body() = std::move(reply.body);
-  stream.expiresAfter(shared.options.write);
-  const auto [error, size] =
-      co_await http::async_write(stream, response, kWait);
-  stream.expiresNever();
-  co_return !error && keep;
+    text += reply.body;
+  co_return co_await write(text) && keep;
 }
 
 asio::awaitable<bool>
@@ -364,13 +370,9 @@ asio::awaitable<bool> Connection::sendStream() {
   keepOpen &= version >= 11;
   response.keep_alive(keepOpen);
   response.chunked(version >= 11);
-  http::response_serializer<http::empty_body> serializer(response);
-  stream.expiresAfter(shared.options.write);
-  const auto [error, size] =
-      co_await http::async_write_header(stream, serializer, kWait);
-  stream.expiresNever();
+  const std::string head = textOf(response);
   bool isSent = false;
-  if (!error) {
+  if (co_await write(head)) {
     AnswerWriter writer(*generation, shared.service.textTokenizer(),
                         shared.service.model());
     const auto done = co_await (streamEvents(writer) || watch());
