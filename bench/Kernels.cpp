@@ -17,8 +17,8 @@
 #include "artifact/File.h"
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/Support/Error.h"
 
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
@@ -305,8 +305,10 @@ static void addProduct(const KernelInfo &kernel, void *function) {
       multiply(state, kernel, function, m, panels);
     });
   };
-  // Half of a small second cache, with as many tokens as a call of a prompt has.
-  addFor("cache", kernel.m == 1 ? 1 : 256, std::max<int64_t>(131072 / bytes, 1));
+  // Half of a small second cache, with as many tokens as a call of a prompt
+  // has.
+  addFor("cache", kernel.m == 1 ? 1 : 256,
+         std::max<int64_t>(131072 / bytes, 1));
   addFor("memory", kernel.m,
          static_cast<int64_t>(weightMemory().size()) / bytes);
 }

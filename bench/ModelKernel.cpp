@@ -9,9 +9,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "qwen/ABI/Error.h"
 #include "qwen/CostModel/CallModel.h"
 #include "qwen/CostModel/ObjectCode.h"
+#include "qwen/Support/Error.h"
 
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"

@@ -5,9 +5,9 @@
 #include "engine/Logprobs.h"
 #include "jinja/ChatFormat.h"
 
-#include "qwen/ABI/JsonValue.h"
-#include "qwen/ABI/Text.h"
-#include "qwen/ABI/Version.h"
+#include "qwen/Support/JsonValue.h"
+#include "qwen/Support/Text.h"
+#include "qwen/Support/Version.h"
 
 #include <nlohmann/json.hpp>
 

@@ -10,7 +10,7 @@
 #include "engine/Sampler.h"
 #include "text/Tokenizer.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <optional>
 #include <type_traits>

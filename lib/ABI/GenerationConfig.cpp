@@ -2,7 +2,7 @@
 
 #include "qwen/ABI/GenerationConfig.h"
 
-#include "qwen/ABI/JsonValue.h"
+#include "qwen/Support/JsonValue.h"
 
 using namespace qwen;
 

@@ -2,7 +2,7 @@
 
 #include "qwen/ABI/ModelOutput.h"
 
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 
 #include "qwen/CostModel/CallModel.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include "llvm/MC/MCInstrInfo.h"
 

@@ -2,7 +2,7 @@
 
 #include "qwen/CostModel/CpuModel.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/MC/MCAsmInfo.h"

@@ -2,8 +2,8 @@
 
 #include "Execution.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/CostModel/CallModel.h"
+#include "qwen/Support/Error.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"

@@ -5,7 +5,7 @@
 #include "ControlFlow.h"
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSwitch.h"

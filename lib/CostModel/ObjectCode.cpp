@@ -2,7 +2,7 @@
 
 #include "qwen/CostModel/ObjectCode.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Object/ELFObjectFile.h"

@@ -1,7 +1,7 @@
 //===- Quantize.cpp - Formats of weights and activations ------------------===//
 
-#include "qwen/ABI/Text.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Support/Text.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "llvm/ADT/DenseMap.h"

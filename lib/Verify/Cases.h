@@ -3,8 +3,8 @@
 #ifndef QWEN_LIB_VERIFY_CASES_H
 #define QWEN_LIB_VERIFY_CASES_H
 
-#include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/Support/Error.h"
 #include "qwen/Verify/Guarded.h"
 #include "qwen/Verify/RandomValues.h"
 #include "qwen/Verify/VerifySizes.h"

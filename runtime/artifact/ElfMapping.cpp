@@ -2,9 +2,9 @@
 
 #include "artifact/ElfMapping.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelABI.h"
 #include "qwen/ABI/OutputVersion.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <bit>

@@ -7,7 +7,7 @@
 #ifndef QWEN_RUNTIME_ARTIFACT_FILE_H
 #define QWEN_RUNTIME_ARTIFACT_FILE_H
 
-#include "qwen/ABI/Process.h"
+#include "qwen/Support/Process.h"
 
 #include <cstddef>
 #include <cstdint>

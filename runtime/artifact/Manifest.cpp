@@ -3,9 +3,9 @@
 #include "artifact/Manifest.h"
 
 #include "qwen/ABI/Artifact.h"
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/JsonValue.h"
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/JsonValue.h"
+#include "qwen/Support/Text.h"
 
 using namespace qwen;
 using nlohmann::json;

@@ -2,9 +2,9 @@
 
 #include "artifact/WeightChecker.h"
 
-#include "qwen/ABI/ControlGroups.h"
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Process.h"
+#include "qwen/Support/ControlGroups.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Process.h"
 
 #include <chrono>
 #include <sys/resource.h>

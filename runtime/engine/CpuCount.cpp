@@ -2,7 +2,7 @@
 
 #include "engine/CpuCount.h"
 
-#include "qwen/ABI/ControlGroups.h"
+#include "qwen/Support/ControlGroups.h"
 
 #include <algorithm>
 #include <cmath>

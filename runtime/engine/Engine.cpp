@@ -4,8 +4,8 @@
 
 #include "engine/CpuCount.h"
 
-#include "qwen/ABI/ControlGroups.h"
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/ControlGroups.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <optional>

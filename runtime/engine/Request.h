@@ -5,7 +5,7 @@
 
 #include "engine/Sampler.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <functional>
 #include <limits>

@@ -2,8 +2,8 @@
 
 #include "engine/Sampler.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/Numerics/Math.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <bit>

@@ -2,7 +2,7 @@
 
 #include "engine/Scheduler.h"
 
-#include "qwen/ABI/Process.h"
+#include "qwen/Support/Process.h"
 
 #include <system_error>
 

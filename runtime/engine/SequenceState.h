@@ -22,7 +22,7 @@
 #include "artifact/File.h"
 
 #include "qwen/ABI/Caches.h"
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <cstdint>
 #include <optional>

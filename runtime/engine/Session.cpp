@@ -2,7 +2,7 @@
 
 #include "engine/Session.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 

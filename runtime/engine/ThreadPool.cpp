@@ -5,9 +5,9 @@
 #include "engine/CpuCount.h"
 #include "engine/SteadyClock.h"
 
-#include "qwen/ABI/ControlGroups.h"
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Process.h"
+#include "qwen/Support/ControlGroups.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Process.h"
 
 #include <algorithm>
 #include <climits>

@@ -2,7 +2,7 @@
 
 #include "jinja/ChatFormat.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 using namespace qwen;
 using nlohmann::ordered_json;

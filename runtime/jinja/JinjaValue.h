@@ -11,7 +11,7 @@
 
 #include "text/MarkedText.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <cstdint>
 #include <memory>

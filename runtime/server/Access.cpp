@@ -4,8 +4,8 @@
 
 #include "server/Headers.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 
 #include "server/AnswerSchemas.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 
 #include "server/Headers.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <nlohmann/json.hpp>
 

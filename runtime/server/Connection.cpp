@@ -5,7 +5,7 @@
 #include "server/Access.h"
 #include "server/Routes.h"
 
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>

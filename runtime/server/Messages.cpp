@@ -5,7 +5,7 @@
 #include "server/ApiError.h"
 #include "server/JsonSchema.h"
 
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #include "server/AnswerWriter.h"
 #include "server/Routes.h"
 
-#include "qwen/ABI/Version.h"
+#include "qwen/Support/Version.h"
 
 #include <algorithm>
 #include <array>

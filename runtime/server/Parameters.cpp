@@ -5,8 +5,8 @@
 #include "server/ApiError.h"
 #include "server/Messages.h"
 
-#include "qwen/ABI/JsonValue.h"
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/JsonValue.h"
+#include "qwen/Support/Text.h"
 #include "text/Unicode.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 #include "server/Headers.h"
 
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 #include <array>

@@ -6,8 +6,8 @@
 #include "server/AnswerWriter.h"
 #include "server/Routes.h"
 
-#include "qwen/ABI/Text.h"
-#include "qwen/ABI/Version.h"
+#include "qwen/Support/Text.h"
+#include "qwen/Support/Version.h"
 #include "text/Unicode.h"
 
 #include <algorithm>

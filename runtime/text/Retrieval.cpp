@@ -2,7 +2,7 @@
 
 #include "text/Retrieval.h"
 
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 
 #include "text/Tokenizer.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 #include "text/TokenizerWords.h"
 #include "text/Unicode.h"
 

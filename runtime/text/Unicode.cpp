@@ -2,7 +2,7 @@
 
 #include "text/Unicode.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <utf8proc.h>
 

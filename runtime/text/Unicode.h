@@ -7,7 +7,7 @@
 #ifndef QWEN_RUNTIME_TEXT_UNICODE_H
 #define QWEN_RUNTIME_TEXT_UNICODE_H
 
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Text.h"
 
 #include <cstdint>
 #include <string>

@@ -8,7 +8,7 @@
 #ifndef QWEN_TEST_FUZZ_FUZZ_H
 #define QWEN_TEST_FUZZ_FUZZ_H
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -13,7 +13,7 @@
 #include "engine/Engine.h"
 #include "engine/Session.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <cinttypes>

@@ -9,7 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "artifact/ElfMapping.h"
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <cstring>

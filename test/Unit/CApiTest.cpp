@@ -5,7 +5,7 @@
 
 #include "qwenrt.h"
 
-#include "qwen/ABI/Version.h"
+#include "qwen/Support/Version.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include "jinja/ChatTemplate.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

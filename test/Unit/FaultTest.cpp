@@ -9,7 +9,7 @@
 #include "engine/Engine.h"
 #include "text/Tokenizer.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <elf.h>
 #include <gtest/gtest.h>

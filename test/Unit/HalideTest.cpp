@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Backend/BitcodeKernels.h"
 #include "qwen/CodeGen/Halide/Bitcode.h"
+#include "qwen/Support/Error.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"

@@ -61,7 +61,7 @@ template <typename RunType> std::string errorOf(RunType run);
 
 } // namespace qwen::test
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 template <typename RunType> std::string qwen::test::errorOf(RunType run) {
   try {

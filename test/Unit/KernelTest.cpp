@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "artifact/ElfMapping.h"
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 #include "qwen/Verify/KernelVerifier.h"
 
 #include <gtest/gtest.h>

@@ -14,14 +14,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
-#include "qwen/ABI/Parallel.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Backend/InstructionModels.h"
 #include "qwen/CodeGen/Backend/KernelCode.h"
 #include "qwen/CodeGen/Backend/Link.h"
 #include "qwen/CodeGen/Schedule/Schedule.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Parallel.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"

@@ -1,8 +1,8 @@
 //===- ParallelTest.cpp - Work on several threads -------------------------===//
 
-#include "qwen/ABI/Parallel.h"
+#include "qwen/Support/Parallel.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 #include "gtest/gtest.h"
 
 #include <atomic>

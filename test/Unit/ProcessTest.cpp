@@ -4,8 +4,8 @@
 #include "artifact/File.h"
 #include "engine/ThreadPool.h"
 
-#include "qwen/ABI/Process.h"
-#include "qwen/ABI/TemporaryFile.h"
+#include "qwen/Support/Process.h"
+#include "qwen/Support/TemporaryFile.h"
 
 #include <gtest/gtest.h>
 

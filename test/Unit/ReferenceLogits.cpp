@@ -12,11 +12,11 @@
 #include "ReferenceModel.h"
 #include "Safetensors.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Math.h"
 #include "qwen/Numerics/Stored.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -2,10 +2,10 @@
 
 #include "ReferenceModel.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Kernels.h"
 #include "qwen/Numerics/Stored.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <cmath>

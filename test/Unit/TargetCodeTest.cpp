@@ -6,8 +6,8 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
-#include "qwen/ABI/Error.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Support/Error.h"
 #include "gtest/gtest.h"
 
 using namespace qwen;

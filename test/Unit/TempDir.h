@@ -3,7 +3,7 @@
 #ifndef QWEN_TEST_UNIT_TEMPDIR_H
 #define QWEN_TEST_UNIT_TEMPDIR_H
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <cstdlib>
 #include <filesystem>

@@ -5,8 +5,8 @@
 #include "text/Retrieval.h"
 #include "text/Unicode.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Support/Error.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

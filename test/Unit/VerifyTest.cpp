@@ -4,8 +4,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "qwen/ABI/Error.h"
 #include "qwen/Numerics/Kernels.h"
+#include "qwen/Support/Error.h"
 #include "qwen/Verify/KernelVerifier.h"
 
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #ifndef QWEN_TOOLS_COMMANDLINE_H
 #define QWEN_TOOLS_COMMANDLINE_H
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <CLI/CLI.hpp>
 

@@ -2,8 +2,8 @@
 
 #include "OpCost.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/CostModel/KernelModel.h"
+#include "qwen/Support/Error.h"
 
 using namespace qwen;
 

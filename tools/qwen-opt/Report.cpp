@@ -11,8 +11,8 @@
 #include "OpCost.h"
 #include "artifact/Artifact.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend/Target.h"
+#include "qwen/Support/Error.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"

@@ -2,11 +2,11 @@
 
 #include "Verify.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
-#include "qwen/ABI/MemoryFile.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Lower/Lower.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/MemoryFile.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"

@@ -9,11 +9,11 @@
 #include "Compile.h"
 #include "Report.h"
 
-#include "qwen/ABI/Process.h"
-#include "qwen/ABI/TemporaryFile.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Support/Process.h"
+#include "qwen/Support/TemporaryFile.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"

@@ -10,7 +10,7 @@
 #include "Output.h"
 #include "ReadStreams.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <nlohmann/json.hpp>
 

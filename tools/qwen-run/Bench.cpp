@@ -4,7 +4,7 @@
 #include "Output.h"
 #include "Profile.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <nlohmann/json.hpp>
 

@@ -9,7 +9,7 @@
 #include "Output.h"
 #include "engine/Scheduler.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <nlohmann/json.hpp>
 

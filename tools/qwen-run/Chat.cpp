@@ -5,7 +5,7 @@
 #include "engine/Session.h"
 #include "jinja/ChatFormat.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <nlohmann/json.hpp>
 

@@ -4,7 +4,7 @@
 #include "Output.h"
 #include "engine/Session.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 #include "Commands.h"
 #include "Output.h"
 
-#include "qwen/ABI/Json.h"
+#include "qwen/Support/Json.h"
 
 #include <nlohmann/json.hpp>
 

@@ -7,7 +7,7 @@
 #ifndef QWEN_RUN_OUTPUT_H
 #define QWEN_RUN_OUTPUT_H
 
-#include "qwen/ABI/TemporaryFile.h"
+#include "qwen/Support/TemporaryFile.h"
 
 #include <chrono>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include "engine/Scheduler.h"
 #include "text/Retrieval.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <nlohmann/json.hpp>
 

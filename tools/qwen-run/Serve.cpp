@@ -4,7 +4,7 @@
 #include "Output.h"
 #include "server/HttpServer.h"
 
-#include "qwen/ABI/JsonValue.h"
+#include "qwen/Support/JsonValue.h"
 
 #include <cstdlib>
 #include <sstream>

@@ -3,8 +3,8 @@
 #include "Commands.h"
 #include "Output.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Process.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Process.h"
 #include "qwen/Verify/KernelVerifier.h"
 
 #include <nlohmann/json.hpp>

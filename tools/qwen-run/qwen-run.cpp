@@ -5,10 +5,10 @@
 #include "Output.h"
 #include "artifact/File.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Process.h"
-#include "qwen/ABI/Text.h"
-#include "qwen/ABI/Version.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Process.h"
+#include "qwen/Support/Text.h"
+#include "qwen/Support/Version.h"
 
 #include <algorithm>
 #include <cstdlib>

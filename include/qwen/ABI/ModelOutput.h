@@ -8,7 +8,7 @@
 #ifndef QWEN_ABI_MODELOUTPUT_H
 #define QWEN_ABI_MODELOUTPUT_H
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <cstdint>
 #include <optional>

@@ -2,7 +2,7 @@
 
 #include "ArtifactFile.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <cerrno>
 #include <cstring>

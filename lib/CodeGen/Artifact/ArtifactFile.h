@@ -3,7 +3,7 @@
 #ifndef QWEN_LIB_CODEGEN_ARTIFACT_ARTIFACTFILE_H
 #define QWEN_LIB_CODEGEN_ARTIFACT_ARTIFACTFILE_H
 
-#include "qwen/ABI/TemporaryFile.h"
+#include "qwen/Support/TemporaryFile.h"
 
 #include <cstdint>
 #include <mutex>

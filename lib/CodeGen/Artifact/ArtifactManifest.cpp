@@ -4,10 +4,10 @@
 
 #include "qwen/ABI/Artifact.h"
 #include "qwen/ABI/KernelTable.h"
-#include "qwen/ABI/Version.h"
 #include "qwen/CodeGen/Lower/Caches.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Support/Version.h"
 
 #include <nlohmann/json.hpp>
 

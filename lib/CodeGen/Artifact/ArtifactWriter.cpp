@@ -7,12 +7,12 @@
 
 #include "qwen/ABI/Artifact.h"
 #include "qwen/ABI/OutputVersion.h"
-#include "qwen/ABI/Parallel.h"
 #include "qwen/CodeGen/Artifact/Code.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Backend/InstructionModels.h"
 #include "qwen/CodeGen/Backend/Link.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Support/Parallel.h"
 
 #include <optional>
 

@@ -3,13 +3,13 @@
 #include "qwen/CodeGen/Artifact/Pack.h"
 
 #include "qwen/ABI/Artifact.h"
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Parallel.h"
-#include "qwen/ABI/Text.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Math.h"
 #include "qwen/Numerics/Stored.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Parallel.h"
+#include "qwen/Support/Text.h"
 
 #include "llvm/Support/MathExtras.h"
 

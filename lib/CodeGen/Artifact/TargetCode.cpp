@@ -2,10 +2,10 @@
 
 #include "qwen/CodeGen/Artifact/TargetCode.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Support/Error.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"

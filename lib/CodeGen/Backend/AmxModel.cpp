@@ -1,10 +1,10 @@
 //===- AmxModel.cpp - Calls of the model of AMX --------------------------===//
 
 #include "AmxModel.h"
-#include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Cpp/AmxState.h"
 #include "qwen/CodeGen/Cpp/Bitcode.h"
+#include "qwen/Support/Error.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Bitcode/BitcodeReader.h"
 #include "llvm/IR/IRBuilder.h"

@@ -2,9 +2,9 @@
 
 #include "qwen/CodeGen/Backend/BitcodeKernels.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Cpp/Bitcode.h"
 #include "qwen/CodeGen/Halide/Bitcode.h"
+#include "qwen/Support/Error.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/Bitcode/BitcodeReader.h"
 #include "llvm/IR/Constants.h"

@@ -2,8 +2,8 @@
 
 #include "qwen/CodeGen/Backend/InstructionModels.h"
 #include "AmxModel.h"
-#include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/Backend/Backend.h"
+#include "qwen/Support/Error.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InstIterator.h"

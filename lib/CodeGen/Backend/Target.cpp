@@ -1,7 +1,7 @@
 //===- Target.cpp - Targets of generated code -----------------------------===//
 
 #include "qwen/CodeGen/Backend/Target.h"
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringMap.h"

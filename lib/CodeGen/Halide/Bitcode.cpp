@@ -3,7 +3,7 @@
 #include "qwen/CodeGen/Halide/Bitcode.h"
 #include "../EmbeddedBitcode.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 using namespace qwen;
 

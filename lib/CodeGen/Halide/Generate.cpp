@@ -8,8 +8,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "Kernels.h"
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/MemoryFile.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/MemoryFile.h"
 
 #include <cstdio>
 #include <fstream>

@@ -6,8 +6,8 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
-#include "qwen/ABI/Error.h"
 #include "qwen/CodeGen/FunctionTypes.h"
+#include "qwen/Support/Error.h"
 
 using namespace qwen;
 using namespace mlir;

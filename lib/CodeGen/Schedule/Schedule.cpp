@@ -2,7 +2,7 @@
 
 #include "qwen/CodeGen/Schedule/Schedule.h"
 #include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <array>

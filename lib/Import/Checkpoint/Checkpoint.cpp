@@ -9,8 +9,8 @@
 #include "qwen/Import/Checkpoint/Pooling.h"
 #include "qwen/Import/Checkpoint/Safetensors.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 

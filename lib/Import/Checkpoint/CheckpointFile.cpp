@@ -2,8 +2,8 @@
 
 #include "CheckpointFile.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 #include <array>

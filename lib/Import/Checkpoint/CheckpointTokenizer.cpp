@@ -2,9 +2,9 @@
 
 #include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Text.h"
 #include "qwen/ABI/TokenizerFormat.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
 
 #include <array>
 

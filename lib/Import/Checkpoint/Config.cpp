@@ -7,9 +7,9 @@
 #include "qwen/Import/Checkpoint/Known.h"
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/JsonValue.h"
 #include "qwen/ABI/KernelABI.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/JsonValue.h"
 
 using namespace qwen;
 using nlohmann::json;

@@ -6,10 +6,10 @@
 #include "qwen/Import/Checkpoint/Known.h"
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/JsonValue.h"
 #include "qwen/ABI/KernelABI.h"
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/JsonValue.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 #include <array>

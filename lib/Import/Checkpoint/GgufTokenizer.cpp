@@ -2,10 +2,10 @@
 
 #include "qwen/Import/Checkpoint/Gguf.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/JsonValue.h"
-#include "qwen/ABI/Text.h"
 #include "qwen/ABI/TokenizerFormat.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/JsonValue.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 #include <set>

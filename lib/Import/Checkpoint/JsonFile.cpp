@@ -4,7 +4,7 @@
 
 #include "CheckpointFile.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <system_error>
 

@@ -2,9 +2,9 @@
 
 #include "qwen/Import/Checkpoint/Pooling.h"
 
-#include "qwen/ABI/JsonValue.h"
 #include "qwen/ABI/ModelOutput.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"
+#include "qwen/Support/JsonValue.h"
 
 using namespace qwen;
 using nlohmann::json;

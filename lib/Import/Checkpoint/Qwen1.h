@@ -8,9 +8,9 @@
 #ifndef QWEN_LIB_IMPORT_CHECKPOINT_QWEN1_H
 #define QWEN_LIB_IMPORT_CHECKPOINT_QWEN1_H
 
-#include "qwen/ABI/JsonValue.h"
 #include "qwen/Import/Checkpoint/Config.h"
 #include "qwen/Import/Checkpoint/StoredTensors.h"
+#include "qwen/Support/JsonValue.h"
 
 namespace qwen {
 

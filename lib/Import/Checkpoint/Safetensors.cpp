@@ -5,7 +5,7 @@
 #include "CheckpointFile.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <optional>

@@ -4,9 +4,9 @@
 
 #include "CheckpointFile.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Process.h"
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Process.h"
+#include "qwen/Support/Text.h"
 
 #include <cerrno>
 #include <cstring>

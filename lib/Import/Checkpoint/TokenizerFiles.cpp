@@ -2,9 +2,9 @@
 
 #include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
 
-#include "qwen/ABI/Error.h"
 #include "qwen/ABI/TokenizerFormat.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"
+#include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <set>

@@ -4,9 +4,9 @@
 
 #include "UnusedTensors.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Text.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
 
 #include "mlir/IR/Builders.h"
 

@@ -2,10 +2,10 @@
 
 #include "UnusedTensors.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Text.h"
 #include "qwen/Import/Checkpoint/Known.h"
 #include "qwen/Import/Models/Import.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
 
 #include <re2/re2.h>
 

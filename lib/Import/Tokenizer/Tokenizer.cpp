@@ -2,9 +2,9 @@
 
 #include "qwen/Import/Tokenizer/Tokenizer.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Text.h"
 #include "qwen/ABI/TokenizerFormat.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
 
 #include <utf8proc.h>
 

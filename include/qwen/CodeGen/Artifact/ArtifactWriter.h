@@ -7,10 +7,10 @@
 #ifndef QWEN_CODEGEN_ARTIFACT_ARTIFACTWRITER_H
 #define QWEN_CODEGEN_ARTIFACT_ARTIFACTWRITER_H
 
-#include "qwen/ABI/TemporaryFile.h"
 #include "qwen/CodeGen/Artifact/ArtifactInput.h"
 #include "qwen/CodeGen/Artifact/Pack.h"
 #include "qwen/CodeGen/Artifact/TargetCode.h"
+#include "qwen/Support/TemporaryFile.h"
 
 #include <functional>
 #include <string>

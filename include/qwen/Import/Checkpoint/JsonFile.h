@@ -7,8 +7,8 @@
 #ifndef QWEN_IMPORT_CHECKPOINT_JSONFILE_H
 #define QWEN_IMPORT_CHECKPOINT_JSONFILE_H
 
-#include "qwen/ABI/JsonValue.h"
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/JsonValue.h"
+#include "qwen/Support/Text.h"
 
 #include <nlohmann/json.hpp>
 

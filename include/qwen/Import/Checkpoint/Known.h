@@ -9,7 +9,7 @@
 #ifndef QWEN_IMPORT_CHECKPOINT_KNOWN_H
 #define QWEN_IMPORT_CHECKPOINT_KNOWN_H
 
-#include "qwen/ABI/JsonValue.h"
+#include "qwen/Support/JsonValue.h"
 
 #include <optional>
 #include <span>

@@ -1,8 +1,8 @@
 //===- Error.cpp - The exception of this project --------------------------===//
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Text.h"
 
 using namespace qwen;
 

@@ -4,10 +4,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_ABI_MEMORYFILE_H
-#define QWEN_ABI_MEMORYFILE_H
+#ifndef QWEN_SUPPORT_MEMORYFILE_H
+#define QWEN_SUPPORT_MEMORYFILE_H
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <cerrno>
 #include <cstring>
@@ -78,4 +78,4 @@ private:
 
 } // namespace qwen
 
-#endif // QWEN_ABI_MEMORYFILE_H
+#endif // QWEN_SUPPORT_MEMORYFILE_H

@@ -1,9 +1,9 @@
 //===- Process.cpp - Streams and signals of a tool ------------------------===//
 
-#include "qwen/ABI/Process.h"
+#include "qwen/Support/Process.h"
 
-#include "qwen/ABI/TemporaryFile.h"
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/TemporaryFile.h"
+#include "qwen/Support/Text.h"
 
 #include <cstdlib>
 #include <cstring>

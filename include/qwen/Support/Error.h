@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_ABI_ERROR_H
-#define QWEN_ABI_ERROR_H
+#ifndef QWEN_SUPPORT_ERROR_H
+#define QWEN_SUPPORT_ERROR_H
 
 #include <cstdint>
 #include <stdexcept>
@@ -55,4 +55,4 @@ private:
 
 } // namespace qwen
 
-#endif // QWEN_ABI_ERROR_H
+#endif // QWEN_SUPPORT_ERROR_H

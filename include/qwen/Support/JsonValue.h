@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_ABI_JSONVALUE_H
-#define QWEN_ABI_JSONVALUE_H
+#ifndef QWEN_SUPPORT_JSONVALUE_H
+#define QWEN_SUPPORT_JSONVALUE_H
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Json.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Json.h"
 
 #include <nlohmann/json.hpp>
 
@@ -117,4 +117,4 @@ private:
 
 } // namespace qwen
 
-#endif // QWEN_ABI_JSONVALUE_H
+#endif // QWEN_SUPPORT_JSONVALUE_H

@@ -1,7 +1,7 @@
 //===- Json.h - Bounds of JSON in files -------------------------*- C++ -*-===//
 
-#ifndef QWEN_ABI_JSON_H
-#define QWEN_ABI_JSON_H
+#ifndef QWEN_SUPPORT_JSON_H
+#define QWEN_SUPPORT_JSON_H
 
 #include <cstddef>
 #include <cstdint>
@@ -29,4 +29,4 @@ void checkJson(std::string_view text, const std::string &what,
 
 } // namespace qwen
 
-#endif // QWEN_ABI_JSON_H
+#endif // QWEN_SUPPORT_JSON_H

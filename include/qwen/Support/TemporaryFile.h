@@ -4,8 +4,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_ABI_TEMPORARYFILE_H
-#define QWEN_ABI_TEMPORARYFILE_H
+#ifndef QWEN_SUPPORT_TEMPORARYFILE_H
+#define QWEN_SUPPORT_TEMPORARYFILE_H
 
 #include <cstddef>
 #include <string>
@@ -51,4 +51,4 @@ int writeAll(int fd, const void *data, size_t size);
 
 } // namespace qwen
 
-#endif // QWEN_ABI_TEMPORARYFILE_H
+#endif // QWEN_SUPPORT_TEMPORARYFILE_H

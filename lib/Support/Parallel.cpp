@@ -1,6 +1,6 @@
 //===- Parallel.cpp - Work on several threads -----------------------------===//
 
-#include "qwen/ABI/Parallel.h"
+#include "qwen/Support/Parallel.h"
 
 #include <algorithm>
 #include <atomic>

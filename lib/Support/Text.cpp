@@ -1,6 +1,6 @@
 //===- Text.cpp - UTF-8 and printable text --------------------------------===//
 
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Text.h"
 
 #include <array>
 #include <cstdio>

@@ -4,8 +4,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_ABI_VERSION_H
-#define QWEN_ABI_VERSION_H
+#ifndef QWEN_SUPPORT_VERSION_H
+#define QWEN_SUPPORT_VERSION_H
 
 namespace qwen {
 
@@ -14,4 +14,4 @@ const char *projectVersion();
 
 } // namespace qwen
 
-#endif // QWEN_ABI_VERSION_H
+#endif // QWEN_SUPPORT_VERSION_H

@@ -1,8 +1,8 @@
 //===- TemporaryFile.cpp - A file that is complete or absent --------------===//
 
-#include "qwen/ABI/TemporaryFile.h"
+#include "qwen/Support/TemporaryFile.h"
 
-#include "qwen/ABI/Error.h"
+#include "qwen/Support/Error.h"
 
 #include <atomic>
 #include <cerrno>

@@ -1,7 +1,7 @@
 //===- Parallel.h - Work on several threads ---------------------*- C++ -*-===//
 
-#ifndef QWEN_ABI_PARALLEL_H
-#define QWEN_ABI_PARALLEL_H
+#ifndef QWEN_SUPPORT_PARALLEL_H
+#define QWEN_SUPPORT_PARALLEL_H
 
 #include <cstddef>
 #include <functional>
@@ -20,4 +20,4 @@ unsigned machineThreads();
 
 } // namespace qwen
 
-#endif // QWEN_ABI_PARALLEL_H
+#endif // QWEN_SUPPORT_PARALLEL_H

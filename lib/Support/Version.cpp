@@ -1,5 +1,5 @@
 //===- Version.cpp - The version of this project --------------------------===//
 
-#include "qwen/ABI/Version.h"
+#include "qwen/Support/Version.h"
 
 const char *qwen::projectVersion() { return QWEN_VERSION; }

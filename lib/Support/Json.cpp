@@ -1,9 +1,9 @@
 //===- Json.cpp - Bounds of JSON in files ---------------------------------===//
 
-#include "qwen/ABI/Json.h"
+#include "qwen/Support/Json.h"
 
-#include "qwen/ABI/Error.h"
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
 
 #include <nlohmann/json.hpp>
 

@@ -6,8 +6,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_ABI_PROCESS_H
-#define QWEN_ABI_PROCESS_H
+#ifndef QWEN_SUPPORT_PROCESS_H
+#define QWEN_SUPPORT_PROCESS_H
 
 #include <atomic>
 #include <csignal>
@@ -64,4 +64,4 @@ void endOnFileFault(const void *address);
 
 } // namespace qwen
 
-#endif // QWEN_ABI_PROCESS_H
+#endif // QWEN_SUPPORT_PROCESS_H

@@ -1,6 +1,6 @@
 //===- ControlGroups.cpp - Limits that the system sets --------------------===//
 
-#include "qwen/ABI/ControlGroups.h"
+#include "qwen/Support/ControlGroups.h"
 
 #include <algorithm>
 #include <cmath>

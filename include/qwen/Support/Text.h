@@ -4,8 +4,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_ABI_TEXT_H
-#define QWEN_ABI_TEXT_H
+#ifndef QWEN_SUPPORT_TEXT_H
+#define QWEN_SUPPORT_TEXT_H
 
 #include <cstdint>
 #include <string>
@@ -45,4 +45,4 @@ std::string quote(std::string_view text);
 
 } // namespace qwen
 
-#endif // QWEN_ABI_TEXT_H
+#endif // QWEN_SUPPORT_TEXT_H

@@ -1,8 +1,8 @@
 //===- JsonValue.cpp - Checked values of JSON in files --------------------===//
 
-#include "qwen/ABI/JsonValue.h"
+#include "qwen/Support/JsonValue.h"
 
-#include "qwen/ABI/Text.h"
+#include "qwen/Support/Text.h"
 
 using namespace qwen;
 using nlohmann::json;

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_ABI_CONTROLGROUPS_H
-#define QWEN_ABI_CONTROLGROUPS_H
+#ifndef QWEN_SUPPORT_CONTROLGROUPS_H
+#define QWEN_SUPPORT_CONTROLGROUPS_H
 
 #include <cstdint>
 #include <optional>
@@ -33,4 +33,4 @@ std::optional<std::string> firstLine(const std::string &path);
 
 } // namespace qwen
 
-#endif // QWEN_ABI_CONTROLGROUPS_H
+#endif // QWEN_SUPPORT_CONTROLGROUPS_H

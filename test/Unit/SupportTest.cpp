@@ -1,0 +1,102 @@
+//===- SupportTest.cpp - Errors, text and JSON ----------------------------===//
+
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Json.h"
+#include "qwen/Support/JsonValue.h"
+#include "qwen/Support/Text.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+using namespace qwen;
+
+TEST(Text, PrintableChangesNoTerminal) {
+  EXPECT_EQ(printable("caf\u00e9 \u4f60 \U0001f600 \\"),
+            "caf\u00e9 \u4f60 \U0001f600 \\");
+  EXPECT_EQ(printable(std::string("\0\n\r\t\x1b[31m\x7f", 10)),
+            "\\u0000\\n\\r\\t\\u001b[31m\\u007f");
+  EXPECT_EQ(printable("\u0080\u009b\u00a0"), "\\u0080\\u009b\u00a0");
+  EXPECT_EQ(printable("\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069"),
+            "\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a\\u202e\\u2066\\u2069");
+  EXPECT_EQ(printable("a\xff\xe4\xbd"), "a\ufffd\ufffd");
+}
+
+TEST(Text, QuotesAreCut) {
+  EXPECT_EQ(quote("a\"\\\x9b"), "\"a\\\"\\\\\ufffd\"");
+  EXPECT_EQ(quote(std::string(300, 'x')),
+            '"' + std::string(200, 'x') + "...\"");
+}
+
+TEST(Error, IsOneShortLine) {
+  EXPECT_STREQ(Error("a\n\x1b]0;b").what(), "a\\n\\u001b]0;b");
+  EXPECT_EQ(std::string(Error(std::string(5000, 'x')).what()),
+            std::string(4000, 'x') + "...");
+}
+
+/// The message of checkJson, or "".
+static std::string jsonError(std::string_view text) {
+  try {
+    checkJson(text, "f", {.depth = 3, .elements = 2, .keys = 2});
+  } catch (const Error &error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Json, KeepsItsLimits) {
+  for (const char *good :
+       {"1", "[]", R"({"a": {"b": [1, 2]}, "b": [[], {}]})", R"([{"": -1.5}])"})
+    EXPECT_EQ(jsonError(good), "") << good;
+  for (const char *bad :
+       {"", "{", "[1,]", "1 2", "\"\xff\"", R"(["\\ud83d", ])"})
+    EXPECT_EQ(jsonError(bad), "f is not JSON") << bad;
+  EXPECT_EQ(jsonError("1e999"),
+            "f has a number that is too large, which ends at byte 5");
+  // A high half without a low one, with another high one, and a low half.
+  for (const auto &[text, found] : std::map<std::string, std::string>{
+           {R"(["x\ud800y"])", "\\ud800 at byte 4"},
+           {R"(["\ud83d\ud83d"])", "\\ud83d at byte 3"},
+           {R"({"\uD83D\n": 1})", "\\uD83D at byte 3"},
+           {R"(["\ud83d\ude00\ude00"])", "\\ude00 at byte 15"}})
+    EXPECT_EQ(jsonError(text),
+              "f is not JSON: " + found + " is one half of a surrogate pair");
+  EXPECT_EQ(jsonError(R"(["\ud83d\ude00"])"), "");
+  EXPECT_EQ(jsonError("[[[[]]]]"),
+            "f has arrays and objects nested more than 3 deep");
+  EXPECT_EQ(jsonError("[1, 2, 3]"), "f has more than 2 elements");
+  EXPECT_EQ(jsonError(R"({"a": [{}, [1, null, ""]]})"),
+            "f has more than 2 elements in \"a\"");
+  EXPECT_EQ(jsonError(R"({"a": 1, "b": {"1": 1, "2": 2, "3": 3}})"),
+            "f has more than 2 keys in \"b\"");
+  EXPECT_EQ(jsonError(R"([1, {"a": {"b\n": 1, "b\n": 2}}])"),
+            "f has \"b\\n\" twice in \"a\"");
+}
+
+TEST(JsonValue, IsOfItsKindAndInItsRange) {
+  const auto value = nlohmann::json::parse(
+      R"({"a": [{"n": 18446744073709551615}], "s": "\u001b", "z": null})");
+  const JsonSource source = {"f: in it, ", "f: it"};
+  const JsonValue root(value, source);
+  const auto error = [](const auto &read) -> std::string {
+    try {
+      read();
+    } catch (const Error &error) {
+      return error.what();
+    }
+    return "";
+  };
+  // UINT64_MAX must not be read as -1.
+  EXPECT_EQ(error([&] { root.at("a").elements()[0].at("n").integer(-1, 9); }),
+            "f: in it, a[0].n is 18446744073709551615 when an integer from -1 "
+            "to 9 is needed");
+  EXPECT_EQ(error([&] { root.at("a").string(); }),
+            "f: in it, a is an array when a string is needed");
+  EXPECT_EQ(error([&] { root.at("s").boolean(); }),
+            R"(f: in it, s is "\u001b" when true or false is needed)");
+  EXPECT_EQ(root.at("s").string(), "\x1b");
+  EXPECT_EQ(error([&] { root.at("a").elements()[0].at("m"); }),
+            "f: it has no a[0].m");
+  EXPECT_TRUE(root.find("z"));
+  EXPECT_FALSE(root.findValue("z"));
+}
