@@ -61,8 +61,8 @@ void TemporaryFile::commit() {
   currentPath = nullptr;
 }
 
-void TemporaryFile::fail(int error) const {
-  throw Error("cannot write '" + targetPath + "': " + std::strerror(error));
+void WritableFile::fail(int error) const {
+  throw Error("cannot write " + name() + ": " + std::strerror(error));
 }
 
 int qwen::writeAll(int fd, const void *data, size_t size) {

@@ -15,9 +15,6 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
-/// In place of a format, keeps the format of the checkpoint.
-static constexpr StringLiteral kKeep = "keep";
-
 namespace {
 /// A rule of `tensor-weights`: the format of the matrices with these names.
 struct Rule {
@@ -64,9 +61,9 @@ private:
              << "has no format when 'REGEX=FORMAT' is needed";
     const auto [regex, name] = text.rsplit('=');
     const auto format = parseWeightFormat(name);
-    if (!format && name != kKeep)
+    if (!format && name != kKeepFormat)
       return emitRuleError(text)
-             << "names format '" << printable(name) << "' when " << kKeep
+             << "names format '" << printable(name) << "' when " << kKeepFormat
              << ", " << weightFormatList() << " is needed";
     Rule rule = {std::make_unique<RE2>(std::string_view(regex), RE2::Quiet),
                  format};

@@ -1,6 +1,5 @@
 //===- CodeGenTest.cpp - Backend, products and link -----------------------===//
 
-#include "TempDir.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
@@ -470,26 +469,6 @@ TEST(Link, RefusesWhatIsNotThere) {
               linkSharedObject(std::vector<char>{'x'}, target);
             }).find("cannot link the generated code: ld.lld: error: "),
             std::string::npos);
-}
-
-TEST(Link, NamesTheFolderOfItsTemporaryFile) {
-  const TempDir dir;
-  dir.write("file", "");
-  const Target target = resolveTarget("x86-64-v3");
-  const char *old = getenv("TMPDIR");
-  const std::string before = old ? old : "";
-  const auto error = [&](const std::string &folder) {
-    setenv("TMPDIR", folder.c_str(), /*replace=*/1);
-    return messageOf([&] { linkSharedObject({}, target); });
-  };
-  for (const auto &[name, why] :
-       {std::pair("none", "No such file or directory"),
-        std::pair("file", "Not a directory")})
-    EXPECT_EQ(error(dir.string() + "/" + name),
-              "cannot make a temporary file in \"" + dir.string() + "/" + name +
-                  "\": " + why +
-                  "; set TMPDIR to a folder that can be written");
-  old ? setenv("TMPDIR", before.c_str(), 1) : unsetenv("TMPDIR");
 }
 
 /// Objects that verifyGenerated would have rejected.

@@ -7,73 +7,37 @@
 #ifndef QWEN_SUPPORT_MEMORYFILE_H
 #define QWEN_SUPPORT_MEMORYFILE_H
 
-#include "qwen/Support/Error.h"
+#include "qwen/Support/WritableFile.h"
 
-#include <cerrno>
-#include <cstring>
 #include <span>
 #include <string>
-#include <sys/mman.h>
-#include <unistd.h>
 
 namespace qwen {
 
 /// A file in memory with a path for this process and its children. It
 /// disappears with this process, however that ends. All functions throw Error
 /// if the system fails.
-class MemoryFile {
+class MemoryFile final : public WritableFile {
 public:
-  MemoryFile() : descriptor(memfd_create("qwen", MFD_CLOEXEC)) {
-    if (descriptor < 0)
-      fail("made");
-  }
+  MemoryFile();
   MemoryFile(const MemoryFile &) = delete;
   MemoryFile &operator=(const MemoryFile &) = delete;
-  ~MemoryFile() { close(descriptor); }
+  ~MemoryFile() override;
 
-  std::string path() const {
-    return "/proc/" + std::to_string(getpid()) + "/fd/" +
-           std::to_string(descriptor);
-  }
+  int descriptor() const override { return fd; }
+  std::string path() const override;
+  std::string name() const override { return "a file in memory"; }
+  /// Does nothing: the file keeps its path.
+  void commit() override {}
 
   /// Appends `bytes`.
-  void write(std::span<const char> bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-      if (count < 0 && errno == EINTR)
-        continue;
-      if (count <= 0)
-        fail("written");
-      bytes = bytes.subspan(static_cast<size_t>(count));
-    }
-  }
+  void write(std::span<const char> bytes) const;
 
   /// The whole contents, including the bytes that other processes wrote.
-  std::string contents() const {
-    const off_t size = lseek(descriptor, 0, SEEK_END);
-    if (size < 0)
-      fail("read");
-    std::string bytes(static_cast<size_t>(size), 0);
-    for (size_t done = 0; done < bytes.size();) {
-      const ssize_t count =
-          pread(descriptor, bytes.data() + done, bytes.size() - done,
-                static_cast<off_t>(done));
-      if (count < 0 && errno == EINTR)
-        continue;
-      if (count <= 0)
-        fail("read");
-      done += static_cast<size_t>(count);
-    }
-    return bytes;
-  }
+  std::string contents() const;
 
 private:
-  [[noreturn]] static void fail(const char *what) {
-    throw Error(std::string("a file in memory cannot be ") + what + ": " +
-                std::strerror(errno));
-  }
-
-  int descriptor;
+  int fd;
 };
 
 } // namespace qwen

@@ -7,6 +7,8 @@
 #ifndef QWEN_SUPPORT_TEMPORARYFILE_H
 #define QWEN_SUPPORT_TEMPORARYFILE_H
 
+#include "qwen/Support/WritableFile.h"
+
 #include <cstddef>
 #include <string>
 
@@ -15,27 +17,24 @@ namespace qwen {
 /// A new file in the folder of `target`, with a temporary name until commit.
 /// The destructor and removeTemporaryFile remove it. Only one such file exists
 /// at a time.
-class TemporaryFile {
+class TemporaryFile final : public WritableFile {
 public:
   /// Makes an empty file. Throws Error if `target` cannot be written: its
   /// folder is missing or read-only, or it is not a regular file.
   explicit TemporaryFile(std::string target);
-  ~TemporaryFile();
+  ~TemporaryFile() override;
   TemporaryFile(const TemporaryFile &) = delete;
   TemporaryFile &operator=(const TemporaryFile &) = delete;
 
-  const std::string &target() const { return targetPath; }
+  int descriptor() const override { return fd; }
   /// The temporary name.
-  const std::string &path() const { return temporaryPath; }
-  /// Open for reading and writing.
-  int descriptor() const { return fd; }
+  std::string path() const override { return temporaryPath; }
+  /// The final name in quotes.
+  std::string name() const override { return "'" + targetPath + "'"; }
 
-  /// Closes the file and renames it to `target`, which replaces an existing
+  /// Closes the file and renames it to its final name. It replaces an existing
   /// file. Throws Error.
-  void commit();
-
-  /// Throws the Error of a write that failed with `error`, an errno.
-  [[noreturn]] void fail(int error) const;
+  void commit() override;
 
 private:
   std::string targetPath, temporaryPath;

@@ -14,6 +14,9 @@
 
 namespace qwen {
 
+/// In place of a format in a rule: the format of the checkpoint.
+inline constexpr llvm::StringLiteral kKeepFormat = "keep";
+
 /// The formats of weights, as an option of a pass takes them.
 llvm::cl::ValuesClass weightFormatValues();
 

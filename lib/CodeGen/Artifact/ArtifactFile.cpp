@@ -12,7 +12,7 @@
 
 using namespace qwen;
 
-ArtifactFile::ArtifactFile(const TemporaryFile &file, uint64_t size)
+ArtifactFile::ArtifactFile(const WritableFile &file, uint64_t size)
     : file(file), size(size), cachedPages(size / kHugePage + 1) {
   if (ftruncate(file.descriptor(), 0) != 0)
     fail(errno);
@@ -26,8 +26,8 @@ ArtifactFile::ArtifactFile(const TemporaryFile &file, uint64_t size)
 
 void ArtifactFile::fail(int error) const {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-    throw Error("no space left for '" + file.target() +
-                "': " + std::to_string(size) + " bytes are needed (" +
+    throw Error("no space left for " + file.name() + ": " +
+                std::to_string(size) + " bytes are needed (" +
                 std::strerror(error) + ")");
   file.fail(error);
 }

@@ -3,7 +3,7 @@
 #ifndef QWEN_LIB_CODEGEN_ARTIFACT_ARTIFACTFILE_H
 #define QWEN_LIB_CODEGEN_ARTIFACT_ARTIFACTFILE_H
 
-#include "qwen/Support/TemporaryFile.h"
+#include "qwen/Support/WritableFile.h"
 
 #include <cstdint>
 #include <mutex>
@@ -17,7 +17,7 @@ class ArtifactFile {
 public:
   /// Gives `file` `size` bytes of zeros and allocates them on the disk. Throws
   /// Error; the message about a full disk has the needed size.
-  ArtifactFile(const TemporaryFile &file, uint64_t size);
+  ArtifactFile(const WritableFile &file, uint64_t size);
 
   /// Several threads may call both at the same time. Both throw Error.
   void write(uint64_t offset, std::span<const uint8_t> bytes) const;
@@ -32,7 +32,7 @@ private:
   /// cached in small pages, which makes decoding a sixth slower.
   void cacheInHugePages(uint64_t offset, uint64_t count) const;
 
-  const TemporaryFile &file;
+  const WritableFile &file;
   const uint64_t size;
   static constexpr uint64_t kHugePage = uint64_t{2} << 20;
   mutable std::vector<std::once_flag> cachedPages;

@@ -119,7 +119,7 @@ static ArtifactHeader layOut(ArtifactHeader header, uint64_t codeBytes,
 /// They are packed again if it needs more.
 static constexpr uint64_t kCodeRoom = uint64_t{512} << 10;
 
-ArtifactSummary qwen::writeArtifact(TemporaryFile &output,
+ArtifactSummary qwen::writeArtifact(WritableFile &output,
                                     llvm::ArrayRef<TargetCode> targets,
                                     const ArtifactInput &input,
                                     const ProgressFn &progress,

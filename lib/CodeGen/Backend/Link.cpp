@@ -12,14 +12,14 @@
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Object/ELF.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/Path.h"
-#include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
+#include <array>
+#include <cerrno>
 #include <cstring>
 #include <deque>
-#include <tuple>
+#include <fcntl.h>
+#include <thread>
+#include <unistd.h>
 #include <xxhash.h>
 
 LLD_HAS_DRIVER(elf)
@@ -110,43 +110,62 @@ qwen::generateEntryTable(llvm::ArrayRef<std::string> functions,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// A temporary file for the linker, which can only write to a path on disk. It
-/// is removed with this object, and by signals that end the program.
-class LinkedFile {
+/// What the linker writes. It can only write to a path, and writes to a pipe
+/// without a temporary file on disk.
+class LinkerOutput {
 public:
-  LinkedFile() {
-    if (std::error_code error =
-            llvm::sys::fs::createTemporaryFile("qwen-link", "so", name)) {
-      llvm::SmallString<128> folder;
-      llvm::sys::path::system_temp_directory(/*erasedOnReboot=*/true, folder);
-      throw Error("cannot make a temporary file in " + quote(folder.str()) +
-                  ": " + error.message() +
-                  "; set TMPDIR to a folder that can be written");
-    }
-    llvm::sys::RemoveFileOnSignal(name);
+  LinkerOutput() {
+    if (pipe2(ends, O_CLOEXEC) != 0)
+      throw Error(std::string("cannot make a pipe for the linker: ") +
+                  std::strerror(errno));
+    reader = std::thread([this] { read(); });
   }
-  LinkedFile(const LinkedFile &) = delete;
-  LinkedFile &operator=(const LinkedFile &) = delete;
-  ~LinkedFile() {
-    // A file that cannot be removed stays in the folder for temporary files.
-    std::ignore = llvm::sys::fs::remove(name);
-    llvm::sys::DontRemoveFileOnSignal(name);
-    // LLVM's handlers give a signal its default action while they run. If
-    // several threads then read a truncated file, SIGBUS would end the program
-    // without its line.
-    llvm::sys::unregisterHandlers();
+  LinkerOutput(const LinkerOutput &) = delete;
+  LinkerOutput &operator=(const LinkerOutput &) = delete;
+  ~LinkerOutput() {
+    stop();
+    close(ends[0]);
   }
 
-  std::string path() const { return std::string(name); }
+  std::string path() const {
+    return "/proc/self/fd/" + std::to_string(ends[1]);
+  }
+
+  /// All bytes, once the linker has ended.
+  std::vector<char> take() {
+    stop();
+    return std::move(bytes);
+  }
 
 private:
-  llvm::SmallString<128> name;
+  void read() {
+    std::array<char, 1 << 16> buffer;
+    for (ssize_t count = 1; count != 0;) {
+      count = ::read(ends[0], buffer.data(), buffer.size());
+      if (count < 0 && errno != EINTR)
+        return;
+      if (count > 0)
+        bytes.insert(bytes.end(), buffer.begin(), buffer.begin() + count);
+    }
+  }
+
+  /// The reader ends when no end for writing is open.
+  void stop() {
+    if (!reader.joinable())
+      return;
+    close(ends[1]);
+    reader.join();
+  }
+
+  int ends[2];
+  std::vector<char> bytes;
+  std::thread reader;
 };
 } // namespace
 
 static std::vector<char> runLinker(llvm::ArrayRef<std::vector<char>> objects,
                                    Arch arch) {
-  const LinkedFile output;
+  LinkerOutput output;
   std::vector<std::string> arguments = {
       "ld.lld", "-m", arch == Arch::X86_64 ? "elf_x86_64" : "aarch64linux",
       "-shared", "-o", output.path(), "--build-id=none", "--hash-style=gnu",
@@ -172,11 +191,7 @@ static std::vector<char> runLinker(llvm::ArrayRef<std::vector<char>> objects,
   if (result.retCode != 0)
     throw Error("cannot link the generated code: " +
                 llvm::StringRef(err).split('\n').first.str());
-  auto buffer = llvm::MemoryBuffer::getFile(output.path());
-  if (!buffer)
-    throw Error("cannot read '" + output.path() +
-                "': " + buffer.getError().message());
-  return {(*buffer)->getBufferStart(), (*buffer)->getBufferEnd()};
+  return output.take();
 }
 
 //===----------------------------------------------------------------------===//

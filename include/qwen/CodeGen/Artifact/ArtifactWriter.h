@@ -10,7 +10,7 @@
 #include "qwen/CodeGen/Artifact/ArtifactInput.h"
 #include "qwen/CodeGen/Artifact/Pack.h"
 #include "qwen/CodeGen/Artifact/TargetCode.h"
-#include "qwen/Support/TemporaryFile.h"
+#include "qwen/Support/WritableFile.h"
 
 #include <functional>
 #include <string>
@@ -34,7 +34,7 @@ using CheckFn = std::function<void(const std::string &file)>;
 /// `targets` must have passed orderTargets and checkShared. The same input
 /// gives the same bytes. Throws Error; the message about a full disk has the
 /// needed size.
-ArtifactSummary writeArtifact(TemporaryFile &output,
+ArtifactSummary writeArtifact(WritableFile &output,
                               llvm::ArrayRef<TargetCode> targets,
                               const ArtifactInput &input,
                               const ProgressFn &progress, const CheckFn &check);

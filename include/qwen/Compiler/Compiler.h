@@ -1,0 +1,136 @@
+//===- Compiler.h - From a checkpoint to a compiled model -------*- C++ -*-===//
+//
+// The compiler as a library: qwen-opt is a command line over it. It prints
+// nothing, ends no process, and changes no signal handler, limit or setting of
+// malloc. Several threads may call it, and it may run any number of times in a
+// process; one compile runs at a time, and others wait.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_COMPILER_COMPILER_H
+#define QWEN_COMPILER_COMPILER_H
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/CodeGen/Artifact/ArtifactWriter.h"
+#include "qwen/Support/WritableFile.h"
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace qwen {
+
+/// The formats of the checkpoint's matrices, or the nearest.
+struct KeepFormats {
+  bool operator==(const KeepFormats &) const = default;
+};
+/// The formats of all matrices, but for those that a rule names.
+using WeightChoice = std::variant<KeepFormats, WeightFormat>;
+
+struct CompileOptions {
+  /// A target of resolveTargets, or a list of them of one architecture.
+  std::string target = "native";
+  /// By default KeepFormats for a checkpoint with matrices of integers, else
+  /// q4_0.
+  std::optional<WeightChoice> weights = {};
+  /// Rules 'REGEX=FORMAT' for single matrices (qwen-quantize); the last match
+  /// wins.
+  std::vector<std::string> tensorWeights = {};
+  /// Regular expressions (RE2) of tensors that the model does not know and that
+  /// have no effect.
+  std::vector<std::string> ignoredTensors = {};
+  /// Format of the KV cache; by default f32 with f32 weights, else f16.
+  std::optional<KvFormat> kv = {};
+  /// Maximum length of a sequence; by default the checkpoint's maximum.
+  std::optional<int64_t> context = {};
+  /// Maximum tokens and rows of a call; by default kDefaultMaxTokens and
+  /// kDefaultMaxRows.
+  std::optional<int64_t> maxTokens = {}, maxRows = {};
+};
+
+/// What the caller of a compile adds to it. All are optional.
+struct CompileHooks {
+  /// Receives the number of packed bytes of the weight image. Only one thread
+  /// calls it at a time.
+  ProgressFn progress = {};
+  /// Receives each warning, one line in lower case.
+  std::function<void(const std::string &warning)> warn = {};
+  /// Throws Error if the text is no chat template that the caller can render.
+  /// The compile goes on with a warning.
+  std::function<void(const std::string &chatTemplate)> checkTemplate = {};
+  /// Checks the complete artifact before it is committed. Throws Error to
+  /// reject it.
+  std::function<void(const std::string &file,
+                     llvm::ArrayRef<TargetCode> targets,
+                     const ArtifactInput &input)>
+      check = {};
+};
+
+/// The tensors of one format.
+struct FormatSummary {
+  std::string name;
+  int64_t tensors;
+  uint64_t bytes;
+};
+
+/// The facts of a compiled model.
+struct CompileSummary {
+  std::string_view architecture;
+  /// Names of the targets, the best first, and the kernels of each.
+  std::vector<std::string> targets;
+  std::vector<std::vector<std::string>> kernels;
+  std::vector<FormatSummary> formats;
+  std::vector<Conversion> conversions;
+  /// Lines about parts of the checkpoint without effect.
+  std::vector<std::string> notes;
+  /// Names of the tensors that the model does not use, by kind.
+  std::map<std::string, std::vector<std::string>, std::less<>> unusedTensors;
+  uint64_t fileBytes, codeBytes, weightBytes, arenaBytes;
+  int64_t maxTokens, maxRows;
+  /// Bytes of the logits of maxRows rows.
+  uint64_t resultBytes;
+  KvFormat kv;
+  /// Bytes of the paged caches for a position, and of the fixed caches for a
+  /// sequence.
+  int64_t positionBytes, sequenceBytes;
+};
+
+/// Compiles `checkpoint`, a Hugging Face folder or a GGUF file, into `output`
+/// and commits it. The same input gives the same bytes. Throws Error; `output`
+/// is not committed then.
+CompileSummary compileModel(const std::filesystem::path &checkpoint,
+                            WritableFile &output,
+                            const CompileOptions &options = {},
+                            const CompileHooks &hooks = {});
+
+/// What emit prints: the module of a stage, or the generated code.
+enum class EmittedStage : uint8_t {
+  Graph,
+  Quantized,
+  Packed,
+  Calls,
+  LLVM,
+  Assembly
+};
+
+/// Returns "graph", "quantized", "packed", "calls", "llvm" or "asm".
+std::string_view emittedStageName(EmittedStage stage);
+std::optional<EmittedStage> parseEmittedStage(std::string_view name);
+inline constexpr EmittedStage kEmittedStages[] = {
+    EmittedStage::Graph, EmittedStage::Quantized, EmittedStage::Packed,
+    EmittedStage::Calls, EmittedStage::LLVM,      EmittedStage::Assembly};
+
+/// The text of a stage: the code of all targets, or one module for each target,
+/// separated by MLIR's split marker. Throws Error.
+std::string emit(const std::filesystem::path &checkpoint, EmittedStage stage,
+                 const CompileOptions &options = {},
+                 const CompileHooks &hooks = {});
+
+} // namespace qwen
+
+#endif // QWEN_COMPILER_COMPILER_H

@@ -1,0 +1,256 @@
+//===- Compiler.cpp - From a checkpoint to a compiled model ---------------===//
+
+#include "qwen/Compiler/Compiler.h"
+
+#include "Summary.h"
+
+#include "qwen/CodeGen/Artifact/Code.h"
+#include "qwen/CodeGen/Backend/Backend.h"
+#include "qwen/CodeGen/Lower/Lower.h"
+#include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Import/Models/Import.h"
+#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Transforms/Passes.h"
+
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <algorithm>
+#include <mutex>
+
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// Stages
+//===----------------------------------------------------------------------===//
+
+static constexpr std::string_view kEmittedStageNames[] = {
+    "graph", "quantized", "packed", "calls", "llvm", "asm"};
+
+std::string_view qwen::emittedStageName(EmittedStage stage) {
+  return kEmittedStageNames[static_cast<size_t>(stage)];
+}
+
+std::optional<EmittedStage> qwen::parseEmittedStage(std::string_view name) {
+  for (EmittedStage stage : kEmittedStages)
+    if (emittedStageName(stage) == name)
+      return stage;
+  return std::nullopt;
+}
+
+/// The last stage of the passes.
+static Stage stageOfPasses(EmittedStage stage) {
+  return symbolizeStage(emittedStageName(stage)).value_or(Stage::Calls);
+}
+
+//===----------------------------------------------------------------------===//
+// A compile
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The steps from a checkpoint to the modules of all targets.
+class Compile {
+public:
+  Compile(const std::filesystem::path &checkpoint,
+          const CompileOptions &options, const CompileHooks &hooks);
+
+  /// Brings the model to `stage`, once for each target. At stage "calls" the
+  /// targets are sorted, best first.
+  std::vector<TargetCode> run(Stage stage);
+
+  /// The tokenizer, if the checkpoint has one.
+  std::optional<TokenizerImport> importTokenizer() const;
+
+  const ImportedModel &imported() const { return model; }
+  const Checkpoint &checkpoint() const { return *model.checkpoint; }
+  int64_t positions() const { return contextLength; }
+  KvFormat kvFormat() const {
+    return options.kv.value_or(weights == WeightChoice(WeightFormat::F32)
+                                   ? KvFormat::F32
+                                   : KvFormat::F16);
+  }
+
+private:
+  void setLimits();
+  PipelineOptions pipelineOptions(Stage last) const;
+  void runPasses(mlir::ModuleOp module, Stage last) const;
+  void warn(const std::string &warning) const {
+    if (hooks.warn)
+      hooks.warn(warning);
+  }
+
+  const CompileOptions &options;
+  const CompileHooks &hooks;
+  std::vector<Target> targets;
+  mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
+  ImportedModel model;
+  WeightChoice weights;
+  int64_t contextLength = 0;
+};
+} // namespace
+
+Compile::Compile(const std::filesystem::path &path,
+                 const CompileOptions &options, const CompileHooks &hooks)
+    : options(options), hooks(hooks), targets(resolveTargets(options.target)) {
+  mlir::DialectRegistry registry;
+  registry.insert<QwenDialect>();
+  registerCodeGenDialects(registry);
+  context.appendDialectRegistry(registry);
+  context.loadAllAvailableDialects();
+  model = importCheckpoint(path, context, options.ignoredTensors);
+
+  const bool hasIntegers =
+      llvm::any_of(model.module->getOps<WeightOp>(),
+                   [](WeightOp weight) { return weight.getStored(); });
+  weights =
+      options.weights.value_or(hasIntegers ? WeightChoice(KeepFormats())
+                                           : WeightChoice(WeightFormat::Q4_0));
+  const int64_t most = checkpoint().config().maxPosition;
+  contextLength = options.context.value_or(most);
+  if (contextLength > most)
+    throw Error("--context " + std::to_string(contextLength) +
+                " is beyond the " + std::to_string(most) +
+                " positions that the model was made for "
+                "(max_position_embeddings, context_length, or seq_length of a "
+                "Qwen 1)");
+  setLimits();
+}
+
+/// Sets the limits of a call. Throws Error if a call would have more rows than
+/// tokens.
+void Compile::setLimits() {
+  const int64_t tokens = options.maxTokens.value_or(kDefaultMaxTokens);
+  const int64_t rows =
+      options.maxRows.value_or(std::min(kDefaultMaxRows, tokens));
+  if (rows > tokens)
+    throw Error("--max-rows " + std::to_string(rows) + " is more than the " +
+                std::to_string(tokens) +
+                " tokens of a call, which --max-tokens sets");
+  mlir::Builder builder(&context);
+  mlir::ModuleOp module = *model.module;
+  module->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(tokens));
+  module->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(rows));
+}
+
+PipelineOptions Compile::pipelineOptions(Stage last) const {
+  PipelineOptions result{.kv = kvFormat(), .last = last};
+  if (const auto *format = std::get_if<WeightFormat>(&weights))
+    result.weights = *format;
+  else
+    result.tensorWeights.push_back("=" + kKeepFormat.str());
+  llvm::append_range(result.tensorWeights, options.tensorWeights);
+  return result;
+}
+
+/// Runs the passes up to `last`. Throws their first error as Error.
+void Compile::runPasses(mlir::ModuleOp module, Stage last) const {
+  mlir::PassManager manager(module.getContext());
+  buildPipeline(manager, pipelineOptions(std::min(last, Stage::Packed)));
+  if (last == Stage::Calls) {
+    manager.addPass(createLower());
+    manager.addPass(createVerifyStage({Stage::Calls}));
+  }
+  std::string message;
+  mlir::ScopedDiagnosticHandler handler(
+      module.getContext(), [&](mlir::Diagnostic &diagnostic) {
+        if (message.empty() &&
+            diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error)
+          message = diagnostic.str();
+      });
+  if (mlir::failed(manager.run(module)))
+    throw Error(message.empty() ? "a pass failed" : message);
+}
+
+std::vector<TargetCode> Compile::run(Stage stage) {
+  std::vector<TargetCode> codes;
+  for (Target &target : targets) {
+    mlir::OwningOpRef<mlir::ModuleOp> module = model.module->clone();
+    (*module)->setAttr(kTargetFeaturesAttr,
+                       FeaturesAttr::get(&context, target.features));
+    runPasses(*module, stage);
+    codes.push_back({std::move(target), std::move(module)});
+  }
+  if (stage == Stage::Calls) {
+    for (const std::string &warning : orderTargets(codes))
+      warn(warning);
+    checkShared(codes);
+  }
+  return codes;
+}
+
+std::optional<TokenizerImport> Compile::importTokenizer() const {
+  auto from = checkpoint().readTokenizer();
+  if (!from)
+    return std::nullopt;
+  TokenizerImport tokenizer = buildTokenizer(std::move(*from));
+  for (const std::string &warning : tokenizer.warnings)
+    warn(warning);
+  if (hooks.checkTemplate && !tokenizer.chatTemplate.empty()) {
+    try {
+      hooks.checkTemplate(tokenizer.chatTemplate);
+    } catch (const Error &error) {
+      warn(tokenizer.chatTemplateFile.string() + ": " + error.what() +
+           "; qwen-run chat will refuse the model, generate will not");
+    }
+  }
+  if (tokenizer.vocabSize > checkpoint().config().vocabSize)
+    throw Error("the tokenizer has " + std::to_string(tokenizer.vocabSize) +
+                " tokens when the embedding has " +
+                std::to_string(checkpoint().config().vocabSize) + " rows");
+  return tokenizer;
+}
+
+//===----------------------------------------------------------------------===//
+// The library
+//===----------------------------------------------------------------------===//
+
+/// lld and the signal handlers of LLVM are one for each process.
+static std::mutex oneCompile;
+
+CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
+                                  WritableFile &output,
+                                  const CompileOptions &options,
+                                  const CompileHooks &hooks) {
+  const std::lock_guard lock(oneCompile);
+  Compile compile(checkpoint, options, hooks);
+  const std::vector<TargetCode> codes = compile.run(Stage::Calls);
+  const std::optional<TokenizerImport> tokenizer = compile.importTokenizer();
+  const ArtifactInput input = {checkpointName(checkpoint), compile.positions(),
+                               &compile.checkpoint(), &tokenizer};
+  const ArtifactSummary written = writeArtifact(
+      output, codes, input,
+      hooks.progress ? hooks.progress : [](uint64_t, uint64_t) {},
+      [&](const std::string &file) {
+        if (hooks.check)
+          hooks.check(file, codes, input);
+      });
+  return summarize(compile.imported(), codes, written);
+}
+
+std::string qwen::emit(const std::filesystem::path &checkpoint,
+                       EmittedStage stage, const CompileOptions &options,
+                       const CompileHooks &hooks) {
+  const std::lock_guard lock(oneCompile);
+  Compile compile(checkpoint, options, hooks);
+  const std::vector<TargetCode> codes = compile.run(stageOfPasses(stage));
+  if (stage == EmittedStage::LLVM || stage == EmittedStage::Assembly) {
+    llvm::LLVMContext context;
+    Code code(codes);
+    const std::unique_ptr<llvm::Module> whole = code.generate(0, context);
+    for (size_t i = 1; i < code.parts(); ++i)
+      linkModule(*whole, code.generate(i, context));
+    return stage == EmittedStage::LLVM ? printIR(*whole)
+                                       : emitAssembly(*whole, code.target());
+  }
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  for (const auto &[target, module] : codes) {
+    if (codes.size() > 1)
+      out << (&module == &codes.front().module ? "" : "// -----\n") << "// "
+          << target.name << '\n';
+    module.get()->print(out);
+  }
+  return text;
+}

@@ -1,0 +1,63 @@
+//===- Summary.cpp - The facts of a compiled model ------------------------===//
+
+#include "Summary.h"
+
+#include "qwen/CodeGen/Lower/Caches.h"
+#include "qwen/CodeGen/Lower/Lower.h"
+#include "qwen/Dialect/QwenDialect.h"
+
+using namespace qwen;
+
+static int64_t integer(mlir::ModuleOp module, const char *attribute) {
+  return module->getAttrOfType<mlir::IntegerAttr>(attribute).getInt();
+}
+
+/// The tensors and bytes of each format, by name.
+static std::vector<FormatSummary> summarizeFormats(mlir::ModuleOp module) {
+  std::map<std::string, FormatSummary> formats;
+  for (PackedOp packed : module.getOps<PackedOp>()) {
+    const auto layout = packed.getLayout();
+    const std::string name(layout ? weightFormatName(layout->getFormat())
+                                  : std::string_view("f32 vectors"));
+    FormatSummary &format = formats.try_emplace(name, name, 0, 0).first->second;
+    format.tensors += static_cast<int64_t>(packed.getSegments().size());
+    format.bytes += static_cast<uint64_t>(packed.getByteSize());
+  }
+  std::vector<FormatSummary> result;
+  for (auto &[name, format] : formats)
+    result.push_back(std::move(format));
+  return result;
+}
+
+CompileSummary qwen::summarize(const ImportedModel &model,
+                               llvm::ArrayRef<TargetCode> codes,
+                               const ArtifactSummary &written) {
+  mlir::ModuleOp module = *codes.front().module;
+  const ModelConfig &config = model.checkpoint->config();
+  const std::vector<CacheInfo> caches = cachesOf(module);
+  CompileSummary summary = {};
+  summary.architecture = infoOf(config.architecture).name;
+  for (const TargetCode &code : codes) {
+    summary.targets.push_back(code.target.name);
+    summary.kernels.push_back(calledKernels(*code.module));
+  }
+  summary.formats = summarizeFormats(module);
+  summary.conversions = written.conversions;
+  for (const auto *notes :
+       {&config.notes, &model.checkpoint->tensors().notes()})
+    llvm::append_range(summary.notes, *notes);
+  summary.unusedTensors = model.unusedTensors;
+  summary.fileBytes = written.fileBytes;
+  summary.codeBytes = written.codeBytes;
+  summary.weightBytes = written.weightBytes;
+  summary.arenaBytes = static_cast<uint64_t>(integer(module, kArenaBytesAttr));
+  summary.maxTokens = integer(module, kMaxTokensAttr);
+  summary.maxRows = integer(module, kMaxRowsAttr);
+  summary.resultBytes =
+      static_cast<uint64_t>(summary.maxRows) *
+      static_cast<uint64_t>(integer(module, kResultStrideAttr)) * sizeof(float);
+  summary.kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr).getValue();
+  summary.positionBytes = bytesOf(caches, CacheKind::Paged);
+  summary.sequenceBytes = bytesOf(caches, CacheKind::Fixed);
+  return summary;
+}

@@ -1,0 +1,16 @@
+//===- Limits.h - Limits that the system sets to a compile ------*- C++ -*-===//
+
+#ifndef QWEN_OPT_LIMITS_H
+#define QWEN_OPT_LIMITS_H
+
+#include <string>
+
+namespace qwen {
+
+/// Throws Error if a limit (ulimit, a control group) is too low to compile
+/// `checkpoint`: libraries would end the process with a message of their own.
+void checkLimits(const std::string &checkpoint);
+
+} // namespace qwen
+
+#endif // QWEN_OPT_LIMITS_H

@@ -1,0 +1,90 @@
+//===- Summary.cpp - The closing lines of a compile -----------------------===//
+
+#include "Summary.h"
+
+#include "qwen/Support/Text.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <cstdio>
+
+using namespace qwen;
+
+std::string qwen::withUnit(uint64_t bytes) {
+  char text[40];
+  const double kib = double(bytes) / 1024;
+  if (kib < 1024)
+    std::snprintf(text, sizeof text, "%.1f KiB", kib);
+  else
+    std::snprintf(text, sizeof text, "%.1f MiB", kib / 1024);
+  return text;
+}
+
+/// Prints what became of each type of the checkpoint.
+static void printConversions(llvm::ArrayRef<Conversion> conversions,
+                             llvm::raw_ostream &out) {
+  for (const Conversion &conversion : conversions) {
+    out << "  from " << storedTypeName(conversion.from) << ": "
+        << conversion.matrices << " matrices, "
+        << withUnit(conversion.bytesBefore) << ", "
+        << (conversion.error > 0 ? "converted to " : "kept exactly in ")
+        << weightFormatName(conversion.to) << ", "
+        << withUnit(conversion.bytesAfter);
+    if (conversion.error > 0)
+      out << llvm::format(", with an error of %.3g%%", conversion.error * 100);
+    out << '\n';
+  }
+}
+
+/// The first of `names`, and how many there are.
+static std::string shortList(llvm::ArrayRef<std::string> names) {
+  constexpr size_t kShown = 3;
+  std::string list = printable(
+      llvm::join(names.take_front(std::min(kShown, names.size())), ", "));
+  if (names.size() > kShown)
+    list += " and " + std::to_string(names.size() - kShown) + " more";
+  return list;
+}
+
+/// Prints what became of the checkpoint's tensors.
+static void printTensors(const CompileSummary &summary,
+                         llvm::raw_ostream &out) {
+  for (const FormatSummary &format : summary.formats)
+    out << "  " << format.name << ": " << format.tensors << " tensors, "
+        << withUnit(format.bytes) << '\n';
+  printConversions(summary.conversions, out);
+  for (const std::string &note : summary.notes)
+    out << "  " << note << '\n';
+  for (const auto &[kind, names] : summary.unusedTensors)
+    out << "  not used, " << kind << ": " << shortList(names) << '\n';
+}
+
+void qwen::printSummary(const std::string &name, const CompileSummary &summary,
+                        const std::vector<std::string> &verified,
+                        double seconds) {
+  llvm::raw_ostream &out = llvm::errs();
+  out << name << ": " << summary.architecture << " for "
+      << llvm::join(summary.targets, ", ") << '\n';
+  printTensors(summary, out);
+  out << "  file: " << summary.fileBytes << " bytes (code "
+      << withUnit(summary.codeBytes) << ", weights "
+      << withUnit(summary.weightBytes) << ")\n"
+      << "  arena: " << summary.arenaBytes << " bytes for " << summary.maxTokens
+      << " tokens and " << summary.maxRows << " rows a call, whose logits take "
+      << withUnit(summary.resultBytes) << '\n'
+      << "  kv cache: " << kvFormatName(summary.kv) << ", "
+      << summary.positionBytes << " bytes a token, "
+      << summary.positionBytes * kPageTokens << " a page of " << kPageTokens
+      << '\n';
+  if (summary.sequenceBytes)
+    out << "  state: " << summary.sequenceBytes << " bytes a sequence\n";
+  for (size_t i = 0; i < summary.targets.size(); ++i)
+    out << "  kernels"
+        << (summary.targets.size() > 1 ? " of " + summary.targets[i] : "")
+        << ": " << llvm::join(summary.kernels[i], ", ") << '\n';
+  for (const std::string &line : verified)
+    out << "  " << line << '\n';
+  out << llvm::format("  %.1f seconds\n", seconds);
+}
