@@ -72,8 +72,10 @@ private:
   bool takeArrived();
 
   const ModelInfo &model;
-  /// Maximum number of requests that wait, and of those that run or wait.
-  const size_t queue, mostSubmitted;
+  /// Maximum number of waiting requests.
+  const size_t queue;
+  /// Maximum number of running and waiting requests.
+  const size_t mostSubmitted;
   const std::function<void()> onStep;
   /// Of the scheduler's thread.
   SequenceState &state;

@@ -25,7 +25,7 @@ public:
   unsigned status() const { return httpStatus; }
   /// Members of the error object besides OpenAI's.
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();
-  /// Headers of the answer, besides those that its status has.
+  /// Headers that the answer has besides the headers of its status.
   AnswerHeaders headers;
 
   /// {"error": {"message", "type", "param", "code"}}.

@@ -15,7 +15,7 @@ namespace qwen::server {
 nlohmann::ordered_json messagesOf(const nlohmann::ordered_json &value,
                                   const std::string &name, bool ignoreUnknown);
 
-/// The JSON schema of what messagesOf takes.
+/// The JSON schema of the argument of messagesOf.
 nlohmann::ordered_json messagesSchema(bool ignoreUnknown);
 
 } // namespace qwen::server

@@ -207,8 +207,8 @@ std::span<const ParameterRule> parameterRules();
 bool hasParameter(const nlohmann::ordered_json &body, std::string_view name);
 
 /// Reads the JSON text of a request with the parameters of one set into `to`.
-/// null counts as absent. Throws ApiError (400, or 404 for another model),
-/// which names the parameter, what was found and what is needed.
+/// null counts as absent. Throws ApiError (400, or 404 for another model) with
+/// the parameter, the found and the needed value.
 void parseParameters(std::string_view body, ParameterSet set,
                      const ParameterLimits &limits, Parameters &to);
 

@@ -100,8 +100,8 @@ private:
   void addPrompts(GenerationTask &task) const;
   /// Gives a task its only prompt, the conversation of its parameters.
   void addChatPrompt(GenerationTask &task) const;
-  /// Cuts the prompts, if the parameters say so. Refuses those that are empty
-  /// or too long.
+  /// Cuts the prompts, if the parameters say so. Refuses an empty prompt and a
+  /// prompt that is too long.
   void checkPrompts(GenerationTask &task) const;
   Reply generate(GenerationTask task, const WakeFn &wake);
   nlohmann::ordered_json modelObject(const std::string &name) const;

@@ -12,19 +12,18 @@ import http.client
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import socket
 import ssl
 import struct
-import subprocess
 import sys
 import time
 
 import numpy as np
 
 import serve_http
+import serve_metrics
 from checks import Checks, compile_model, logits, run
 from server import JSON, Server as AnyServer
 
@@ -497,37 +496,6 @@ def options_of_sources():
     expect("the end of named servers", (named.stop()[0], any_name.stop()[0]), (0, 0))
 
 
-def metrics(server):
-    """The text of /metrics has the form that Prometheus reads; promtool checks it where it is installed."""
-    text = server.send("GET", "/metrics")[2]
-    types, sums = {}, {}
-    for line in text.splitlines():
-        if match := re.fullmatch(r"# TYPE ([a-z0-9_:]+) (counter|gauge|histogram)", line):
-            types[match[1]] = match[2]
-        elif not re.fullmatch(r"# HELP [a-z0-9_:]+ .+\.", line):
-            match = re.fullmatch(r'([a-z0-9_:]+?)(_bucket|_sum|_count)?\{model_name="stories"(?:,(le|finished_reason)="([^"]+)")?\} ([0-9.e+-]+)', line)
-            checks.check(match and types.get(match[1]) == ("histogram" if match[2] else types.get(match[1])), f"a metric is {line!r}")
-            if match and match[2] == "_bucket":
-                checks.check(float(match[5]) >= sums.get(match[1], 0), f"a bucket has less than the one before: {line!r}")
-                sums[match[1]] = float(match[5])
-            elif match and match[2] == "_count":
-                expect(f"the count of {match[1]}", float(match[5]), sums[match[1]])
-    checks.check(all(name.endswith("_total") == (kind == "counter") for name, kind in types.items()), f"names of counters: {types}")
-    # vLLM's, with their bounds.
-    for name, bounds in (("time_to_first_token_seconds", 23), ("inter_token_latency_seconds", 20), ("time_per_output_token_seconds", 20),
-                         ("request_time_per_output_token_seconds", 20), ("e2e_request_latency_seconds", 22),
-                         ("request_queue_time_seconds", 22), ("request_prefill_time_seconds", 22), ("request_decode_time_seconds", 22),
-                         ("request_inference_time_seconds", 22), ("request_prompt_tokens", 17), ("request_generation_tokens", 17)):
-        expect(f"buckets of {name}", text.count(f"vllm:{name}_bucket"), bounds)
-        checks.check(sums.get(f"vllm:{name}", 0) > 0, f"{name} has no value")
-    for name in ("prompt_tokens_seconds", "predicted_tokens_seconds"):
-        checks.check(server.metric(f"llamacpp:{name}") > 0, f"{name} has no value")
-    if promtool := shutil.which("promtool"):
-        # It warns of the colons that llama.cpp and vLLM have in their names.
-        result = subprocess.run([promtool, "check", "metrics"], input=re.sub("(llamacpp|vllm):", r"\1_", text), capture_output=True, text=True)
-        expect("promtool", (result.returncode, result.stdout + result.stderr), (0, ""))
-
-
 def truncated(server):
     cut = server.post("/v1/completions", prompt=[1] * 2000, truncate_prompt_tokens=9, max_tokens=1)
     expect("a prompt that is cut", cut["usage"]["prompt_tokens"], 9)
@@ -615,7 +583,7 @@ other_endpoints(main)
 truncated(main)
 disconnects(main)
 slow_reader(main)
-metrics(main)
+serve_metrics.metrics(checks, main)
 serve_http.other_clients(checks, main)
 serve_http.cross_origin(checks, main, MODEL)
 expect("status after SIGTERM", main.stop()[0], 0)

@@ -49,7 +49,7 @@ TEST(Pooling, ReadsTheFilesOfSentenceTransformers) {
             "/1_Pooling/config.json: pooling_mode_max_tokens is 1 when true or "
             "false is needed");
 
-  // modules.json says where the pooling is, and what follows it.
+  // modules.json has the folder of the pooling and the later modules.
   json modules = json::parse(R"([
     {"path": "", "type": "sentence_transformers.models.Transformer"},
     {"path": "pool", "type": "sentence_transformers.models.Pooling"},

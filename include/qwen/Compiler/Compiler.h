@@ -29,7 +29,7 @@ namespace qwen {
 struct KeepFormats {
   bool operator==(const KeepFormats &) const = default;
 };
-/// The formats of all matrices, but for those that a rule names.
+/// The format of each matrix that no rule names.
 using WeightChoice = std::variant<KeepFormats, WeightFormat>;
 
 struct CompileOptions {

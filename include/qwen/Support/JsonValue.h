@@ -95,9 +95,9 @@ public:
   std::optional<JsonValue> findValue(const char *inner) const;
   JsonValue at(const char *inner) const;
 
-  /// The keys that nobody looked for, with their values: those of this object,
-  /// and those of an inner object where somebody looked for another one. The
-  /// source must have a list of read keys.
+  /// The keys of this object that nobody looked for, with their values. Keys of
+  /// an inner object follow if somebody looked for another key of that object.
+  /// The source must have a list of read keys.
   std::vector<std::pair<std::string, JsonValue>> unread() const;
 
 private:

@@ -99,7 +99,7 @@ struct FileLayers {
   }
 
   std::set<int64_t> all;
-  /// Those that only a draft head runs.
+  /// The layers of draft heads.
   std::set<int64_t> drafts;
 };
 

@@ -171,7 +171,7 @@ static constexpr KnownNames kConfigKeys[] = {
     {"what another key says", kOtherNames},
 };
 static constexpr FixedKey kConfigFixed[] = {
-    // What attends to what.
+    // The mask of attention.
     {"is_causal", "true"},
     {"use_bidirectional_attention", "false"},
     {"is_encoder_decoder", "false"},

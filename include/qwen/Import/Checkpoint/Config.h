@@ -111,8 +111,8 @@ struct ModelConfig : ModelShape {
   std::optional<numerics::Yarn> yarn;
   /// Factor of cos and sin.
   double ropeScale = 1;
-  /// What the file says of quantization, where it would make all tensors
-  /// integers: "FILE: KEY".
+  /// "FILE: KEY" of a quantization config, or empty. Such a config announces
+  /// integers; it has no effect if the tensors are floats.
   std::string quantization;
   /// Lines of the summary, printable.
   std::vector<std::string> notes;
