@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares the speed of compiled models with llama.cpp and Hugging Face transformers, in alternating runs on this machine.
 
-  .venv/bin/python bench/peers.py WORKDIR [--model NAME] [--rounds N] [--threads N] [--target CPU] [--gguf | --transformers] [--json]
+  .venv/bin/python bench/peers.py WORKDIR [--model NAME] [--rounds N] [--threads N] [--target CPU]
+                                  [--gguf | --transformers | --base BUILD] [--json]
 
 Installs the peers into WORKDIR/peers: llama-cpp-python from its source package, so that llama.cpp is built for this CPU, and
 with --transformers torch and transformers (f32 and bf16). Makes a checkpoint with random weights (bench/make_checkpoint.py),
@@ -14,6 +15,9 @@ llama.cpp file, round by round. --target compiles for another CPU than this one 
 
 --gguf runs the same GGUF files on both sides: Q4_K_M, Q4_0, IQ4_XS and Q8_0, each llama.cpp's own mixture, compiled with their
 integers. The ratios are for each file. A hybrid (--model qwen3.5-0.8b, qwen3.5-4b) needs a llama.cpp that has qwen35.
+
+--base runs an older build of this project (the folder build/host of another clone) in place of the peers. Each round also compiles
+with both builds.
 """
 import argparse
 import json
@@ -52,19 +56,35 @@ def install(folder, with_transformers):
 
 
 class Ours:
-    def __init__(self, file, threads):
-        self.file, self.threads = file, ["-t", str(threads)]
+    def __init__(self, file, threads, bin=BIN):
+        self.file, self.threads, self.bin = file, ["-t", str(threads)], bin
+
+    def compile(self, source, *options):
+        """Makes the file. Returns the seconds."""
+        start = time.perf_counter()
+        output(self.bin / "qwen-opt", source, "-o", self.file, *options, stderr=subprocess.DEVNULL)
+        return time.perf_counter() - start
 
     def bench(self):
-        result = json.loads(output(BIN / "qwen-run", "bench", self.file, "--json", "--prompt-tokens", PROMPT, "-n", DECODE,
+        result = json.loads(output(self.bin / "qwen-run", "bench", self.file, "--json", "--prompt-tokens", PROMPT, "-n", DECODE,
                                    "--repetitions", 1, *self.threads))
         return {kind: result[f"{kind}_tokens_per_second"]["median"] for kind in ("prefill", "decode")}
 
     def first(self):
         ids = ",".join(str((i * 7919 + 17) % 150000) for i in range(FIRST_PROMPT))
         start = time.perf_counter()
-        output(BIN / "qwen-run", "generate", self.file, "--ids", ids, "-n", 1, *self.threads)
+        output(self.bin / "qwen-run", "generate", self.file, "--ids", ids, "-n", 1, *self.threads)
         return time.perf_counter() - start
+
+
+class OfBuild(Ours):
+    """A model that a build compiles anew in each round."""
+    def __init__(self, build, file, args, source, weights):
+        super().__init__(file, args.threads, build / "bin")
+        self.command = source, "--weights", weights, "--target", args.target
+
+    def bench(self):
+        return {"compile": self.compile(*self.command), **super().bench()}
 
 
 class LlamaCpp:
@@ -86,19 +106,36 @@ class Transformers:
         return json.loads(output(*self.command, stderr=subprocess.DEVNULL))
 
 
-def prepare(args):
-    """Programs and their files, by name."""
-    python = install(args.workdir / "peers", args.transformers)
+def make_checkpoint(args):
     checkpoint = args.workdir / args.model
     if not (checkpoint / "config.json").exists():
         output(sys.executable, BENCH / "make_checkpoint.py", args.model, checkpoint, "--tokenizer",
                ROOT / "test/Inputs/tokenizer/qwen2")
+    return checkpoint
+
+
+def prepare_builds(args):
+    """The programs of this build and of the base, and their files, by name."""
+    checkpoint = make_checkpoint(args)
+    programs, files = {}, {}
+    for weights in ("q4_0", "q8_0"):
+        for build, folder in (("qwen-run", BIN.parent), ("base", args.base)):
+            name = f"{build} {weights}"
+            files[name] = args.workdir / f"{args.model}.{build}.{weights}.{args.target}.qwen"
+            programs[name] = OfBuild(folder, files[name], args, checkpoint, weights)
+    return programs, files
+
+
+def prepare(args):
+    """Programs and their files, by name."""
+    python = install(args.workdir / "peers", args.transformers)
+    checkpoint = make_checkpoint(args)
     programs, files = {}, {}
 
     def compile_to(name, source, out, *options):
         files[name] = args.workdir / f"{args.model}.{out}.{args.target}.qwen"
-        output(BIN / "qwen-opt", source, "-o", files[name], "--target", args.target, *options, stderr=subprocess.DEVNULL)
         programs[name] = Ours(files[name], args.threads)
+        programs[name].compile(source, "--target", args.target, *options)
 
     for weights in () if args.gguf else ("q4_0", "q8_0"):
         compile_to(f"qwen-run {weights}", checkpoint, weights, "--weights", weights)
@@ -134,9 +171,10 @@ def spread(values):
 
 def measure(programs, rounds):
     """Lists of figures by program and kind, with one figure for each round."""
-    figures = {name: {"prefill": [], "decode": [], "first": []} for name in programs}
+    figures = {name: {"prefill": [], "decode": [], "first": [], "compile": []} for name in programs}
     for number in range(1, rounds + 1):
-        for name, program in programs.items():
+        # Each program is first in a round as often as it is last.
+        for name, program in sorted(programs.items(), reverse=number % 2 == 0):
             if sys.stderr.isatty():
                 print(f"\rround {number} of {rounds}: {name:<24}", end="", file=sys.stderr, flush=True)
             for kind, value in program.bench().items():
@@ -153,8 +191,11 @@ def ratios(figures):
     def against(kind, ours, theirs, better):
         best = [better(values) for values in zip(*(figures[name][kind] for name in theirs))]
         pairs = zip(figures[ours][kind], best)
-        return spread([b / a if kind == "first" else a / b for a, b in pairs])
+        return spread([b / a if kind in ("first", "compile") else a / b for a, b in pairs])
 
+    if "base q4_0" in figures:
+        return {f"{kind} {weights}": against(kind, f"qwen-run {weights}", (f"base {weights}",), max)
+                for weights in ("q4_0", "q8_0") for kind in ("compile", "prefill", "decode")}
     if "qwen-run q4_k_m" in figures:
         return {f"{kind} {weights}": against(kind, f"qwen-run {weights}", (f"llama.cpp {weights}",), max)
                 for weights in MIXTURES for kind in ("prefill", "decode")}
@@ -183,12 +224,13 @@ def main():
     others = parser.add_mutually_exclusive_group()
     others.add_argument("--gguf", action="store_true")
     others.add_argument("--transformers", action="store_true")
+    others.add_argument("--base", type=lambda path: pathlib.Path(path).resolve(), metavar="BUILD")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     args.workdir = args.workdir.resolve()
     args.workdir.mkdir(parents=True, exist_ok=True)
 
-    programs, files = prepare(args)
+    programs, files = prepare_builds(args) if args.base else prepare(args)
     figures = measure(programs, args.rounds)
     result = {
         "cpu": cpu_name(), "threads": args.threads, "rounds": args.rounds,
@@ -199,7 +241,7 @@ def main():
     if args.json:
         print(json.dumps(result, indent=2))
         return
-    print(f"{'':24}{'prefill tokens/s':>26}{'decode tokens/s':>24}{'first token, ms':>24}{'bytes':>12}")
+    print(f"{'':24}{'prefill tokens/s':>26}{'decode tokens/s':>24}{'first token, ms':>24}{'compile, s':>22}{'bytes':>12}")
     for name, kinds in result["figures"].items():
         def cell(kind, scale, digits):
             if kind not in kinds:
@@ -207,8 +249,8 @@ def main():
             s = kinds[kind]
             return f"{s['median'] * scale:.{digits}f} ({s['least'] * scale:.{digits}f} to {s['greatest'] * scale:.{digits}f})"
         print(f"{name:24}{cell('prefill', 1, 0):>26}{cell('decode', 1, 1):>24}{cell('first', 1e3, 0):>24}"
-              f"{result['bytes'].get(name, ''):>12}")
-    print("\nratio of qwen-run to the fastest peer (above 1: qwen-run is faster), median (least to greatest)")
+              f"{cell('compile', 1, 2):>22}{result['bytes'].get(name, ''):>12}")
+    print(f"\nratio of qwen-run to {'the base' if args.base else 'the fastest peer'} (above 1: qwen-run is faster), median (least to greatest)")
     for name, s in result["ratios"].items():
         print(f"{name:26}{s['median']:6.2f} ({s['least']:.2f} to {s['greatest']:.2f})")
 

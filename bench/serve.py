@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares `qwen-run serve` with llama.cpp's llama-server under several clients, in alternating runs on this machine.
 
-  .venv/bin/python bench/serve.py WORKDIR [--model NAME] [--rounds N] [--clients 1,4,8,16] [--threads N] [--json]
+  .venv/bin/python bench/serve.py WORKDIR [--model NAME] [--rounds N] [--clients 1,4,8,16] [--threads N] [--base BUILD] [--json]
 
 Makes a checkpoint with random weights, compiles it to q4_0 and makes a GGUF file of llama.cpp in q4_0 (bench/peers.py). Builds
 llama-server, without its page, from the source package of llama-cpp-python in WORKDIR/llama-server, unless it is there.
@@ -13,6 +13,8 @@ Each round starts every server once and measures, with prompts of random token i
            the median before
   decode   8 and 32 clients with prompts of 16 tokens that draw 128, from the last first token to the first end; qwen-run only,
            beside `qwen-run bench --batch`
+--base runs the server of an older build of this project (the folder build/host of another clone) in place of llama-server, and also
+prints the ratios of qwen-run to it, round by round; above 1, qwen-run is better.
 The clients are one program (bench/Clients.cpp), because they share the CPU with the server.
 """
 import argparse
@@ -135,8 +137,8 @@ def decode(server, count, random_numbers):
     return sum(begin < moment <= end for times in answers for moment in times) / (end - begin)
 
 
-def batch(file, clients, threads):
-    result = json.loads(peers.output(peers.BIN / "qwen-run", "bench", file, "--json", "--batch", clients, "--prompt-tokens", 16, "-n", 128,
+def batch(bin, file, clients, threads):
+    result = json.loads(peers.output(bin / "qwen-run", "bench", file, "--json", "--batch", clients, "--prompt-tokens", 16, "-n", 128,
                                      "--repetitions", 1, "-t", threads))
     return result["decode_tokens_per_second"]["median"]
 
@@ -156,39 +158,55 @@ def measure(name, command, args, seed):
             figures[f"turn, {kind}"] = value
         for kind, value in pace(server, random_numbers).items():
             figures[f"gap, {kind}"] = value
-    if name == "qwen-run":
+    if name in args.builds:
+        bin, file = args.builds[name]
         for clients in (8, 32):
             with Server(command, clients) as server:
                 # As in bench, the first run warms caches and is not counted.
                 decode(server, clients, random_numbers)
                 figures[f"{clients} clients, decode tokens per second"] = decode(server, clients, random_numbers)
             figures[f"{clients} clients, of bench --batch"] = (figures[f"{clients} clients, decode tokens per second"]
-                                                               / batch(args.file, clients, args.threads))
+                                                               / batch(bin, file, clients, args.threads))
     return figures
 
 
 def commands(args):
     """How the servers start, by name."""
     args.workdir = args.workdir.resolve()
+    args.workdir.mkdir(parents=True, exist_ok=True)
+    checkpoint = peers.make_checkpoint(args)
+    args.builds = {"qwen-run": (peers.BIN, args.workdir / f"{args.model}.serve.qwen")}
+    if args.base:
+        args.builds["base"] = args.base / "bin", args.workdir / f"{args.model}.base.serve.qwen"
+    for bin, file in args.builds.values():
+        peers.Ours(file, args.threads, bin).compile(checkpoint, "--context", CONTEXT)
+
+    def server_of(bin, file):
+        return lambda sequences, port: [bin / "qwen-run", "serve", file, "--listen", f"127.0.0.1:{port}", "--sequences", sequences, "-t",
+                                        args.threads, "--check", "off"]
+
+    servers = {name: server_of(*build) for name, build in args.builds.items()}
+    if args.base:
+        return servers
     python = peers.install(args.workdir / "peers", False)
-    checkpoint = args.workdir / args.model
-    if not (checkpoint / "config.json").exists():
-        peers.output(sys.executable, peers.BENCH / "make_checkpoint.py", args.model, checkpoint, "--tokenizer",
-                     peers.ROOT / "test/Inputs/tokenizer/qwen2")
-    args.file = args.workdir / f"{args.model}.serve.qwen"
-    peers.output(peers.BIN / "qwen-opt", checkpoint, "-o", args.file, "--context", CONTEXT, stderr=subprocess.DEVNULL)
     gguf, source = args.workdir / f"{args.model}.q4_0.gguf", args.workdir / f"{args.model}.f16.gguf"
     if not gguf.exists():
         llama = [python, peers.BENCH / "peer_llama_cpp.py"]
         peers.output(*llama, "convert", checkpoint, source)
         peers.output(*llama, "quantize", source, gguf, "q4_0")
     program = llama_server(args.workdir / "llama-server")
-    return {
-        "qwen-run": lambda sequences, port: [peers.BIN / "qwen-run", "serve", args.file, "--listen", f"127.0.0.1:{port}", "--sequences",
-                                             sequences, "-t", args.threads, "--check", "off"],
-        "llama-server": lambda sequences, port: [program, "-m", gguf, "--port", port, "-np", sequences, "-c", sequences * CONTEXT, "-t",
-                                                 args.threads, "-tb", args.threads],
-    }
+    servers["llama-server"] = lambda sequences, port: [program, "-m", gguf, "--port", port, "-np", sequences, "-c", sequences * CONTEXT,
+                                                       "-t", args.threads, "-tb", args.threads]
+    return servers
+
+
+def ratios(rounds):
+    """Ratios of qwen-run to the base for each figure; above 1, qwen-run is better."""
+    def ratio(kind, ours, base):
+        return ours / base if kind.endswith(("per second", "--batch")) else base / ours
+
+    return {kind: peers.spread([ratio(kind, ours[kind], base[kind]) for ours, base in zip(rounds["qwen-run"], rounds["base"])])
+            for kind in rounds["base"][0]}
 
 
 def main():
@@ -198,12 +216,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=lambda text: list(map(int, text.split(","))), default=[1, 4, 8, 16])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--base", type=lambda path: pathlib.Path(path).resolve(), metavar="BUILD")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     servers = commands(args)
     rounds = {name: [] for name in servers}
     for number in range(args.rounds):
-        for name, command in servers.items():
+        # Each server is first in a round as often as it is last.
+        for name, command in sorted(servers.items(), reverse=number % 2 == 1):
             if sys.stderr.isatty():
                 print(f"\rround {number + 1} of {args.rounds}: {name:<16}", end="", file=sys.stderr, flush=True)
             rounds[name].append(measure(name, command, args, number))
@@ -211,13 +231,15 @@ def main():
         print(file=sys.stderr)
     result = {name: {kind: peers.spread([figures[kind] for figures in all_rounds]) for kind in all_rounds[0]}
               for name, all_rounds in rounds.items()}
+    if args.base:
+        result["ratio"] = ratios(rounds)
     if args.json:
         print(json.dumps({"cpu": peers.cpu_name(), "threads": args.threads, "rounds": args.rounds, "figures": result}, indent=2))
         return
     print(f"{peers.cpu_name()}, {args.threads} threads, {args.rounds} rounds: median (least to greatest)")
     for kind in result["qwen-run"]:
         cells = [f"{s['median']:9.4g} ({s['least']:.4g} to {s['greatest']:.4g})"
-                 for s in (result[name].get(kind) for name in servers) if s]
+                 for s in (figures.get(kind) for figures in result.values()) if s]
         print(f"{kind:38}" + "".join(f"{cell:36}" for cell in cells))
 
 
