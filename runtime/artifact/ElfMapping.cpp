@@ -3,7 +3,6 @@
 #include "artifact/ElfMapping.h"
 
 #include "qwen/ABI/KernelABI.h"
-#include "qwen/ABI/OutputVersion.h"
 #include "qwen/Support/Error.h"
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 //===- CodeGenTest.cpp - Backend, products and link -----------------------===//
 
+#include "TempDir.h"
+
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"

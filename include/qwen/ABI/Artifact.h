@@ -16,8 +16,11 @@
 namespace qwen {
 
 /// Version of everything in the file except the kernel ABI and the numbers.
-/// Readers accept this version only.
 inline constexpr uint32_t kFormatVersion = 1;
+/// In place of kFormatVersion, the version of a file whose manifest has more of
+/// a ModelOutput than its defaults: readers of version 1 would pass over it.
+/// Readers accept both versions only.
+inline constexpr uint32_t kOutputFormatVersion = 2;
 
 /// Version of docs/numerics.md: it changes only with a definition there, and so
 /// with the bits of an answer. Readers accept this version only.

@@ -6,7 +6,6 @@
 #include "ArtifactManifest.h"
 
 #include "qwen/ABI/Artifact.h"
-#include "qwen/ABI/OutputVersion.h"
 #include "qwen/CodeGen/Artifact/Code.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Backend/InstructionModels.h"
