@@ -20,6 +20,7 @@
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Kernels.h"
 #include "qwen/Numerics/Math.h"
+#include "qwen/Support/TemporaryFile.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
