@@ -24,6 +24,7 @@ static std::vector<FormatSummary> summarizeFormats(mlir::ModuleOp module) {
     format.bytes += static_cast<uint64_t>(packed.getByteSize());
   }
   std::vector<FormatSummary> result;
+  result.reserve(formats.size());
   for (auto &[name, format] : formats)
     result.push_back(std::move(format));
   return result;
