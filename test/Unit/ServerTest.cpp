@@ -140,7 +140,7 @@ TEST(ParametersTest, KnowsAllOfOpenAI) {
       body += std::string(", \"") + name + "\": null";
     EXPECT_NO_THROW(parse("{" + body + "}", set));
   };
-  // Those of openai-python 3.54.0, besides those that are required.
+  // The optional parameters of openai-python 3.54.0.
   expectKnown(kChatParameters, kMessages,
               {"model",
                "audio",
@@ -185,7 +185,7 @@ TEST(ParametersTest, KnowsAllOfOpenAI) {
                "top_p", "user"});
   expectKnown(kEmbeddingParameters, R"("input": "x")",
               {"model", "dimensions", "encoding_format", "user"});
-  // What changes no answer is taken, what would is not.
+  // A value without effect on answers is accepted; another value is refused.
   EXPECT_NO_THROW(parse(chat(
       R"("prediction": {"type": "content", "content": "x"},
          "verbosity": "medium", "functions": [], "function_call": "none",
@@ -505,7 +505,7 @@ TEST(CharacterCountTest, GivesTokensTheirPlace) {
   EXPECT_EQ(places({"a\xf0", "\x9f\x98", "\x80", "b"}),
             (Offsets{0, 1, 1, 2, 3}));
   EXPECT_EQ(places({"\xe2", "\x82", "\xac!", ""}), (Offsets{0, 0, 0, 2, 2}));
-  // Each part of what is no character becomes one.
+  // Each invalid part of UTF-8 counts as a replacement character.
   EXPECT_EQ(places({"\xc3", "\xc3", "\xa9", "\xff", "\xe2\x82", "a"}),
             (Offsets{0, 1, 1, 2, 3, 4, 5}));
   EXPECT_EQ(places({"\xe2\x82"}), (Offsets{0, 1}));
