@@ -253,3 +253,40 @@ void numerics::keepOutput(WeightFormat format, StoredType type,
     }
   });
 }
+
+//===----------------------------------------------------------------------===//
+// Outputs of panels
+//===----------------------------------------------------------------------===//
+
+void numerics::putOutput(WeightFormat format, const WeightBlock *blocks,
+                         int64_t k, int64_t output, uint8_t *panel) {
+  visitWeightFormat(format, [&]<WeightFormat Format>() {
+    if constexpr (isQuantized(Format))
+      for (int64_t i = 0; i < k; i += weightBlock(Format), ++blocks) {
+        putBlock<Format>(*blocks, std::min(weightBlock(Format), k - i), output,
+                         panel);
+        panel += panelBlockBytes(Format);
+      }
+  });
+}
+
+void numerics::copyOutput(WeightFormat format, int64_t k, const uint8_t *from,
+                          int64_t fromOutput, uint8_t *to, int64_t toOutput) {
+  // Rows of `size` bytes for each output.
+  const auto copy = [&](int64_t rows, int64_t size) {
+    for (int64_t row = 0; row < rows; ++row) {
+      std::memcpy(to + toOutput * size, from + fromOutput * size,
+                  static_cast<size_t>(size));
+      from += kPanelOutputs * size;
+      to += kPanelOutputs * size;
+    }
+  };
+  const int64_t block = weightBlock(format), numbers = scalesOf(format).numbers;
+  for (int64_t i = 0; i < k; i += block) {
+    copy(numbers, 2);
+    copy(numbers * panelSubScaleBytes(format) / kPanelOutputs, 1);
+    copy(std::min(block, k - i) / kGroup * panelGroupBytes(format) /
+             (kPanelOutputs * 4),
+         4);
+  }
+}

@@ -147,6 +147,15 @@ bool canKeep(WeightFormat format, StoredType type, const uint8_t *from,
 void keepOutput(WeightFormat format, StoredType type, const uint8_t *from,
                 int64_t k, int64_t output, uint8_t *panel);
 
+/// Puts the blocks of the `k` values of an output into a panel of a quantized
+/// format.
+void putOutput(WeightFormat format, const WeightBlock *blocks, int64_t k,
+               int64_t output, uint8_t *panel);
+
+/// Copies an output of a panel of a quantized format to another such panel.
+void copyOutput(WeightFormat format, int64_t k, const uint8_t *from,
+                int64_t fromOutput, uint8_t *to, int64_t toOutput);
+
 } // namespace qwen::numerics
 
 #endif // QWEN_NUMERICS_ENCODE_H

@@ -5,61 +5,30 @@
 #include "qwen/ABI/Artifact.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Numerics/Encode.h"
-#include "qwen/Numerics/Math.h"
-#include "qwen/Numerics/Stored.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Parallel.h"
-#include "qwen/Support/Text.h"
+#include "qwen/Weights/Forms.h"
+#include "qwen/Weights/Sources.h"
 
 #include "llvm/Support/MathExtras.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 using namespace qwen;
 
 namespace {
 /// A weight in a part of the image.
 struct Segment {
-  /// Its file and its name there, for errors.
-  std::string place;
-  /// In the checkpoint or in `computed`.
-  std::span<const uint8_t> bytes;
-  StoredType type;
-  int64_t values;
-  /// 1 for a vector.
-  int64_t outputs;
-  std::vector<float> computed = {};
-  std::optional<WeightMap> map = {};
-  /// The outputs of the tensor in `bytes`; null for all.
-  OutputsAttr selected = {};
+  WeightSourcePtr source;
+  /// Its matrices of one form become one format: the number of a Conversion.
+  size_t conversion = 0;
 
-  /// The stored bytes of output `i`, which has k values.
-  const uint8_t *output(int64_t i, int64_t k) const {
-    if (selected)
-      i = selected.stored(i);
-    return bytes.data() + storedBytes(type, i * k);
-  }
-  float mapped(float value) const {
-    if (!map)
-      return value;
-    switch (*map) {
-    case WeightMap::PlusOne:
-      return 1 + value;
-    case WeightMap::Exp:
-      return numerics::exp(value);
-    case WeightMap::Negate:
-      return -value;
-    }
-    llvm_unreachable("all maps are listed");
-  }
+  int64_t outputs() const { return source->shape().outputs(); }
 };
-
-/// A conversion, as a key.
-using TypePair = std::pair<StoredType, WeightFormat>;
-using ErrorsByTypes = std::map<TypePair, numerics::EncodeError>;
 
 /// A part of the image.
 struct Part {
@@ -80,53 +49,52 @@ struct Task {
 };
 } // namespace
 
-/// The inverse frequencies of the rotary embedding.
-static std::vector<float> computeFrequencies(FrequenciesAttr frequencies,
-                                             int64_t count) {
-  const double theta = frequencies.getTheta().convertToDouble();
-  std::optional<numerics::Yarn> yarn;
-  if (const YarnAttr from = frequencies.getYarn())
-    yarn = {from.getFactor().convertToDouble(), from.getPositions(),
-            from.getFast().convertToDouble(), from.getSlow().convertToDouble()};
-  std::vector<float> values;
-  values.reserve(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i)
-    values.push_back(yarn ? numerics::yarnInvFreq(theta, i, 2 * count, *yarn)
-                          : numerics::ropeInvFreq(theta, i, 2 * count));
-  return values;
-}
-
-static Segment readSegment(WeightOp weight, const StoredTensors &tensors) {
+/// The source that `weight` names.
+static WeightSourcePtr openSource(WeightOp weight,
+                                  const StoredTensors &tensors) {
   const auto type = llvm::cast<mlir::ShapedType>(weight.getType());
-  Segment segment{weight.getSymName().str(),
-                  {},
-                  weight.getStoredType(),
-                  type.getNumElements(),
-                  type.getRank() == 2 ? type.getDimSize(0) : 1,
-                  {},
-                  weight.getMap(),
-                  weight.getOutputsAttr()};
-  if (const auto frequencies = weight.getFrequencies()) {
-    segment.computed = computeFrequencies(*frequencies, type.getNumElements());
-    segment.bytes = {reinterpret_cast<const uint8_t *>(segment.computed.data()),
-                     segment.computed.size() * sizeof(float)};
-    return segment;
+  if (const auto from = weight.getFrequencies()) {
+    std::optional<numerics::Yarn> yarn;
+    if (const YarnAttr attr = from->getYarn())
+      yarn = {attr.getFactor().convertToDouble(), attr.getPositions(),
+              attr.getFast().convertToDouble(),
+              attr.getSlow().convertToDouble()};
+    return makeFrequencies(from->getTheta().convertToDouble(), yarn,
+                           type.getNumElements());
   }
-  const StoredTensor *stored = tensors.find(segment.place);
-  segment.place =
-      (tensors.directory() / std::string_view(*weight.getFile())).string() +
-      ": tensor " + quote(stored ? stored->name : segment.place);
-  const int64_t values = segment.selected
-                             ? segment.values / segment.selected.getCount() *
-                                   segment.selected.getPeriod()
-                             : segment.values;
-  segment.bytes =
+  const OutputsAttr selected = weight.getOutputsAttr();
+  StoredTensor tensor;
+  tensor.name = weight.getSymName().str();
+  if (const StoredTensor *stored = tensors.find(tensor.name))
+    tensor.name = stored->name;
+  tensor.path =
+      (tensors.directory() / std::string_view(*weight.getFile())).string();
+  tensor.type = weight.getStoredType();
+  tensor.shape = type.getShape().vec();
+  int64_t values = type.getNumElements();
+  if (selected) {
+    values = values / selected.getCount() * selected.getPeriod();
+    tensor.shape[0] =
+        tensor.shape[0] / selected.getCount() * selected.getPeriod();
+  }
+  tensor.bytes =
       tensors.bytes(std::string_view(*weight.getFile()),
                     static_cast<uint64_t>(*weight.getOffset()),
-                    static_cast<uint64_t>(storedBytes(segment.type, values)));
-  return segment;
+                    static_cast<uint64_t>(storedBytes(*tensor.type, values)));
+  const StoredTensor *const tensorList[] = {&tensor};
+  WeightSourcePtr source = makeFloats(tensorList);
+  if (!source)
+    source = makeGgml(tensorList);
+  if (selected) {
+    std::vector<int64_t> rows;
+    for (int64_t i = 0; i < type.getDimSize(0); ++i)
+      rows.push_back(selected.stored(i));
+    source = makeRows(std::move(source), std::move(rows));
+  }
+  if (const auto map = weight.getMap())
+    source = makeMapped(std::move(source), static_cast<ValueMap>(*map));
+  return source;
 }
-
 static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
                      const StoredTensors &tensors) {
   Part part{static_cast<uint64_t>(packed.getOffset()),
@@ -138,7 +106,7 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
   }
   for (auto symbol : packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>())
     part.segments.push_back(
-        readSegment(symbols.lookup<WeightOp>(symbol.getValue()), tensors));
+        {openSource(symbols.lookup<WeightOp>(symbol.getValue()), tensors)});
   return part;
 }
 
@@ -146,7 +114,8 @@ namespace {
 /// Packs panels and vectors on one thread.
 class Packer {
 public:
-  explicit Packer(const WriteFn &write) : write(write) {}
+  Packer(const WriteFn &write, size_t conversions)
+      : write(write), sums(conversions) {}
 
   /// Returns the number of written bytes.
   uint64_t run(const Task &task) {
@@ -154,62 +123,91 @@ public:
                                  : packVector(*task.part);
   }
 
-  const ErrorsByTypes &errors() const { return sums; }
+  /// The errors of the encoded outputs, by conversion.
+  std::span<const numerics::EncodeError> errors() const { return sums; }
 
 private:
+  /// The outputs that one segment has in a panel.
+  struct Run {
+    const Segment *segment;
+    int64_t first, count, lane;
+    OutputSet kept;
+
+    bool isKept(int64_t i) const { return (kept >> i & 1) != 0; }
+  };
+
   uint64_t packPanel(const Part &part, int64_t panel) {
     const int64_t k = part.k;
     values.resize(static_cast<size_t>(kPanelOutputs * k));
-    const Segment *owners[kPanelOutputs] = {};
-    const uint8_t *stored[kPanelOutputs] = {};
+    runs.clear();
     /// The numbers of the outputs that are encoded.
     const float *outputs[kPanelOutputs] = {};
-    int64_t count = 0, first = panel * kPanelOutputs;
+    int64_t lane = 0, first = panel * kPanelOutputs;
     for (const Segment &segment : part.segments) {
-      for (; count < kPanelOutputs && first + count < segment.outputs;
-           ++count) {
-        owners[count] = &segment;
-        stored[count] = segment.output(first + count, k);
-        if (numerics::canKeep(part.format, segment.type, stored[count], k))
-          continue;
-        float *output = values.data() + count * k;
-        numerics::dequantize(segment.type, stored[count], k, output);
-        outputs[count] = output;
+      const int64_t count =
+          std::min(kPanelOutputs - lane, segment.outputs() - first - lane);
+      if (count > 0) {
+        read(part, {&segment, first + lane, count, lane, 0}, outputs);
+        lane += count;
       }
-      first -= segment.outputs;
+      first -= segment.outputs();
     }
     bytes.assign(static_cast<size_t>(panelBytes(part.format, k)), 0);
     numerics::EncodeError errors[kPanelOutputs];
-    const bool allKept = count == kPanelOutputs &&
+    const bool allKept = lane == kPanelOutputs &&
                          llvm::none_of(outputs, [](auto *o) { return o; });
     if (!allKept && numerics::packPanel(part.format, outputs, k, bytes.data(),
                                         errors) != numerics::EncodeStatus::Ok)
-      throw culprit(part, outputs, owners);
-    for (int64_t i = 0; i < count; ++i)
-      if (outputs[i])
-        sums[{owners[i]->type, part.format}] += errors[i];
-      else
-        numerics::keepOutput(part.format, owners[i]->type, stored[i], k, i,
-                             bytes.data());
+      throw culprit(part, outputs);
+    for (const Run &run : runs) {
+      for (int64_t i = 0; i < run.count; ++i)
+        if (!run.isKept(i))
+          sums[run.segment->conversion] += errors[run.lane + i];
+      if (run.kept != 0)
+        run.segment->source->keep(part.format, run.first, run.kept, run.lane,
+                                  bytes.data());
+    }
     write(part.offset + static_cast<uint64_t>(panel) * bytes.size(), bytes);
     return bytes.size();
   }
 
-  /// The error for the first output that cannot be packed.
-  Error culprit(const Part &part, const float *const (&outputs)[kPanelOutputs],
-                const Segment *const (&owners)[kPanelOutputs]) {
-    for (int64_t i = 0; i < kPanelOutputs && owners[i]; ++i) {
-      const float *only[kPanelOutputs] = {outputs[i]};
-      const numerics::EncodeStatus status =
-          numerics::packPanel(part.format, only, part.k, bytes.data());
-      if (status != numerics::EncodeStatus::Ok)
-        return refusal(*owners[i], status);
+  /// Reads the numbers of a run's outputs whose integers the format of `part`
+  /// does not hold.
+  void read(const Part &part, Run run, const float *(&outputs)[kPanelOutputs]) {
+    const WeightSource &source = *run.segment->source;
+    // The products read columns in the model's order.
+    if (source.columnOrder().empty())
+      run.kept = source.kept(part.format, run.first, run.count);
+    for (int64_t i = 0, next = 0; i < run.count; i = next) {
+      next = i + 1;
+      if (run.isKept(i))
+        continue;
+      while (next < run.count && !run.isKept(next))
+        ++next;
+      float *to = values.data() + (run.lane + i) * part.k;
+      source.read(run.first + i, next - i, to);
+      for (int64_t j = i; j < next; ++j, to += part.k)
+        outputs[run.lane + j] = to;
     }
+    runs.push_back(run);
+  }
+
+  /// The error for the first output that cannot be packed.
+  Error culprit(const Part &part,
+                const float *const (&outputs)[kPanelOutputs]) {
+    for (const Run &run : runs)
+      for (int64_t lane = run.lane; lane < run.lane + run.count; ++lane) {
+        const float *only[kPanelOutputs] = {outputs[lane]};
+        const numerics::EncodeStatus status =
+            numerics::packPanel(part.format, only, part.k, bytes.data());
+        if (status != numerics::EncodeStatus::Ok)
+          return refusal(*run.segment, status);
+      }
     return Error("a panel cannot be packed, but each of its outputs can");
   }
 
   static Error refusal(const Segment &segment, numerics::EncodeStatus status) {
-    std::string message = segment.place + " " +
+    std::string message = segment.source->name() + " " +
                           std::string(numerics::encodeStatusMessage(status));
     if (status != numerics::EncodeStatus::NotFinite)
       message += "; --weights f32 keeps it as it is";
@@ -218,16 +216,14 @@ private:
 
   uint64_t packVector(const Part &part) {
     values.assign(part.size / sizeof(float), 0);
-    size_t at = 0;
+    float *to = values.data();
     for (const Segment &segment : part.segments) {
-      floats.resize(static_cast<size_t>(segment.values));
-      numerics::dequantize(segment.type, segment.bytes.data(), segment.values,
-                           floats.data());
-      for (float value : floats) {
-        if (!std::isfinite(value))
-          throw refusal(segment, numerics::EncodeStatus::NotFinite);
-        values[at++] = segment.mapped(value);
-      }
+      const int64_t count = segment.source->shape().values();
+      segment.source->read(0, segment.outputs(), to);
+      if (!std::all_of(to, to + count,
+                       [](float x) { return std::isfinite(x); }))
+        throw refusal(segment, numerics::EncodeStatus::NotFinite);
+      to += count;
     }
     write(part.offset, {reinterpret_cast<const uint8_t *>(values.data()),
                         values.size() * sizeof(float)});
@@ -235,42 +231,39 @@ private:
   }
 
   const WriteFn &write;
-  /// The weights of one panel in f32, and the packed panel.
+  /// The weights of one panel or vector in f32, and the packed panel.
   std::vector<float> values;
   std::vector<uint8_t> bytes;
-  /// The values of a vector.
-  std::vector<float> floats;
-  /// Of the encoded outputs.
-  ErrorsByTypes sums;
+  /// Of one panel.
+  std::vector<Run> runs;
+  std::vector<numerics::EncodeError> sums;
 };
 } // namespace
 
-/// The conversions of the matrices of `parts`.
-static std::vector<Conversion> conversionsOf(std::span<const Part> parts,
-                                             const ErrorsByTypes &sums) {
-  std::map<TypePair, Conversion> conversions;
-  for (const Part &part : parts) {
-    if (!part.isMatrix())
-      continue;
-    for (const Segment &segment : part.segments) {
-      Conversion &to = conversions[{segment.type, part.format}];
+/// The conversions of the matrices of `parts`, in the order of StoredTypes.def
+/// and of the formats; other forms come first. Numbers them in the segments.
+static std::vector<Conversion> findConversions(std::span<Part> parts) {
+  using Key = std::tuple<std::optional<StoredType>, std::string, WeightFormat>;
+  std::map<Key, std::vector<std::pair<Segment *, const Part *>>> matrices;
+  for (Part &part : parts)
+    for (Segment &segment : part.segments)
+      if (const std::string form(segment.source->form()); part.isMatrix())
+        matrices[{parseStoredType(form), form, part.format}].emplace_back(
+            &segment, &part);
+  std::vector<Conversion> conversions;
+  for (const auto &[key, segments] : matrices) {
+    Conversion to = {std::get<std::string>(key), std::get<WeightFormat>(key)};
+    for (const auto &[segment, part] : segments) {
+      segment->conversion = conversions.size();
       to.matrices += 1;
-      to.bytesBefore +=
-          static_cast<uint64_t>(storedBytes(segment.type, segment.values));
-      to.bytesAfter += static_cast<uint64_t>(panelBytes(part.format, part.k) /
-                                             kPanelOutputs * segment.outputs);
+      to.bytesBefore += segment->source->bytesToRead();
+      to.bytesAfter +=
+          static_cast<uint64_t>(panelBytes(part->format, part->k) /
+                                kPanelOutputs * segment->outputs());
     }
+    conversions.push_back(std::move(to));
   }
-  std::vector<Conversion> result;
-  for (auto &[types, conversion] : conversions) {
-    conversion.from = types.first;
-    conversion.to = types.second;
-    if (const auto found = sums.find(types);
-        found != sums.end() && found->second.values > 0)
-      conversion.error = std::sqrt(found->second.errors / found->second.values);
-    result.push_back(conversion);
-  }
-  return result;
+  return conversions;
 }
 
 /// The panels and vectors of the image, in its order. A batch starts in each
@@ -303,8 +296,9 @@ qwen::packWeights(mlir::ModuleOp module, const StoredTensors &tensors,
     parts.push_back(readPart(packed, symbols, tensors));
     total += parts.back().size;
   }
+  std::vector<Conversion> conversions = findConversions(parts);
   const std::vector<std::vector<Task>> batches = batchesOf(parts);
-  std::vector<Packer> packers(threads, Packer(write));
+  std::vector<Packer> packers(threads, Packer(write, conversions.size()));
   std::mutex mutex;
   uint64_t done = 0;
   const size_t count = jobs + batches.size();
@@ -322,9 +316,12 @@ qwen::packWeights(mlir::ModuleOp module, const StoredTensors &tensors,
       progress(done, total);
     }
   });
-  ErrorsByTypes sums;
-  for (const Packer &packer : packers)
-    for (const auto &[types, errors] : packer.errors())
-      sums[types] += errors;
-  return conversionsOf(parts, sums);
+  for (size_t i = 0; i < conversions.size(); ++i) {
+    numerics::EncodeError sum;
+    for (const Packer &packer : packers)
+      sum += packer.errors()[i];
+    if (sum.values > 0)
+      conversions[i].error = std::sqrt(sum.errors / sum.values);
+  }
+  return conversions;
 }

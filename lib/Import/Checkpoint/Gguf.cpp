@@ -331,6 +331,7 @@ static void readTensors(Reader &reader, std::span<const uint8_t> bytes,
                   std::to_string(bytes.size()) + "; it may be truncated");
     end = tensor.offset + sizes[i];
     tensor.file = file;
+    tensor.path = path;
     tensor.bytes = bytes.subspan(tensor.offset, sizes[i]);
   }
 }

@@ -91,6 +91,7 @@ static StoredTensor parseEntry(const std::string &name, const json &entry,
   StoredTensor tensor;
   tensor.name = name;
   tensor.file = file;
+  tensor.path = path;
 
   const json &dtype = at("dtype");
   const TypeInfo *type = std::ranges::find_if(kTypes, [&](const TypeInfo &t) {

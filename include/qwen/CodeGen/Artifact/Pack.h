@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace qwen {
@@ -28,9 +29,10 @@ using WriteFn =
 /// Receives the number of packed bytes. Only one thread calls it at a time.
 using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
-/// What became of the matrices of one stored type.
+/// What became of the matrices of one form.
 struct Conversion {
-  StoredType from;
+  /// WeightSource::form().
+  std::string from;
   WeightFormat to;
   int64_t matrices = 0;
   uint64_t bytesBefore = 0;

@@ -7,14 +7,13 @@
 #ifndef QWEN_IMPORT_CHECKPOINT_STOREDTENSORS_H
 #define QWEN_IMPORT_CHECKPOINT_STOREDTENSORS_H
 
-#include "qwen/ABI/StoredTypes.h"
+#include "qwen/Weights/StoredTensor.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,25 +21,6 @@
 #include <vector>
 
 namespace qwen {
-
-/// A tensor of a file.
-struct StoredTensor {
-  /// As in the file.
-  std::string name;
-  /// Plain name of its file.
-  std::string file;
-  /// None for a type that is not supported; only unused tensors may have one.
-  std::optional<StoredType> type;
-  /// The type as the file spells it: "F32", "BF16", "I64", ...
-  std::string typeName;
-  /// Outermost dimension first. The product of the dimensions fits in int64_t.
-  std::vector<int64_t> shape;
-  /// Offset of the first byte from the start of the file.
-  uint64_t offset;
-  /// The values in the mapping of the file: row-major, little-endian, perhaps
-  /// not aligned.
-  std::span<const uint8_t> bytes;
-};
 
 /// The `count` outputs of a matrix or a vector from output `first` on. It must
 /// have outputs.

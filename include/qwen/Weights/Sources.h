@@ -1,0 +1,40 @@
+//===- Sources.h - Sources that are no form of a checkpoint -----*- C++ -*-===//
+//
+// Values that the compiler computes, and values of other sources. Forms.h has
+// the forms that tensors of a checkpoint have.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_WEIGHTS_SOURCES_H
+#define QWEN_WEIGHTS_SOURCES_H
+
+#include "qwen/Numerics/Math.h"
+#include "qwen/Weights/WeightSource.h"
+
+#include <optional>
+
+namespace qwen {
+
+/// The `count` inverse frequencies of a rotary embedding of 2 * count values:
+/// ropeInvFreq, or yarnInvFreq.
+WeightSourcePtr makeFrequencies(double theta,
+                                const std::optional<numerics::Yarn> &yarn,
+                                int64_t count);
+
+/// What the compiler computes of each value: f32(1 + x), exp(x) of
+/// docs/numerics.md, or -x.
+enum class ValueMap : uint8_t { PlusOne, Exp, Negate };
+
+/// The values of `source`, mapped. Those that are not finite stay as they are.
+WeightSourcePtr makeMapped(WeightSourcePtr source, ValueMap map);
+
+/// The outputs `rows` of `source`, in this order: a matrix of its K, or a
+/// vector if it is one.
+WeightSourcePtr makeRows(WeightSourcePtr source, std::vector<int64_t> rows);
+
+/// The numbers first, first + 1, ... for makeRows.
+std::vector<int64_t> rowsFrom(int64_t first, int64_t count);
+
+} // namespace qwen
+
+#endif // QWEN_WEIGHTS_SOURCES_H

@@ -1,0 +1,106 @@
+//===- WeightSource.h - Where the values of a weight come from --*- C++ -*-===//
+//
+// The compiler reads each weight through this interface, whatever its form is
+// in a checkpoint (docs/adding-a-form.md).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_WEIGHTS_WEIGHTSOURCE_H
+#define QWEN_WEIGHTS_WEIGHTSOURCE_H
+
+#include "qwen/ABI/Blocks.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qwen {
+
+/// The sizes of a weight, outermost dimension first. The last dimension of a
+/// matrix is K; what is before it are outputs. A vector has an output for each
+/// value.
+struct WeightShape {
+  std::vector<int64_t> sizes;
+
+  int64_t outputs() const;
+  int64_t k() const { return sizes.size() < 2 ? 1 : sizes.back(); }
+  int64_t values() const { return outputs() * k(); }
+  bool operator==(const WeightShape &) const = default;
+};
+
+/// "[96, 64]", for messages.
+std::string shapeText(std::span<const int64_t> sizes);
+
+/// Some of at most kPanelOutputs outputs that follow each other: bit i stands
+/// for output i of them.
+using OutputSet = uint32_t;
+
+/// The values of a weight. Several threads may read at the same time.
+class WeightSource {
+public:
+  virtual ~WeightSource() = default;
+
+  virtual const WeightShape &shape() const = 0;
+  /// What messages call it: `DIR/model.safetensors: tensor "lm_head.weight"`.
+  virtual std::string name() const = 0;
+  /// What the summary calls the form of its values: "BF16" or "Q4_K".
+  virtual std::string_view form() const = 0;
+  /// The bytes that reading all values reads.
+  virtual uint64_t bytesToRead() const = 0;
+
+  /// Reads the values of `count` outputs from `first` on, one output after
+  /// another.
+  virtual void read(int64_t first, int64_t count, float *values) const = 0;
+
+  /// The format of `--weights keep`: it holds all values, or is the nearest.
+  virtual WeightFormat keptFormat() const { return WeightFormat::F32; }
+  /// Those of `count` outputs from `first` on whose integers and scales
+  /// `format` holds.
+  virtual OutputSet kept(WeightFormat format, int64_t first,
+                         int64_t count) const {
+    return 0;
+  }
+  /// Puts the integers and scales of `outputs`, counted from `first`, into a
+  /// panel, where output `first` is output `lane`. kept() has these outputs.
+  virtual void keep(WeightFormat format, int64_t first, OutputSet outputs,
+                    int64_t lane, uint8_t *panel) const;
+  /// The model's columns in the order in which keep() gives them; empty where
+  /// it is the same. read() gives the model's order.
+  virtual std::span<const int32_t> columnOrder() const { return {}; }
+};
+
+using WeightSourcePtr = std::shared_ptr<const WeightSource>;
+
+/// The weights of a model by the names that its ops read.
+class WeightSources {
+public:
+  struct Entry {
+    WeightSourcePtr source;
+    /// The names of the tensors of a checkpoint that it reads.
+    std::vector<std::string> tensors;
+  };
+
+  /// Replaces a weight of this name.
+  void set(std::string name, Entry entry) {
+    byName.insert_or_assign(std::move(name), std::move(entry));
+  }
+  /// The weight `name`, or null.
+  const Entry *find(std::string_view name) const;
+  /// Removes the weight `name`, which must be there, and returns it.
+  Entry take(std::string_view name);
+
+  const std::map<std::string, Entry, std::less<>> &all() const {
+    return byName;
+  }
+
+private:
+  std::map<std::string, Entry, std::less<>> byName;
+};
+
+} // namespace qwen
+
+#endif // QWEN_WEIGHTS_WEIGHTSOURCE_H

@@ -1,0 +1,48 @@
+//===- Mapped.cpp - A function of each value ------------------------------===//
+
+#include "qwen/Weights/Sources.h"
+
+#include <cmath>
+
+using namespace qwen;
+
+static float mapped(ValueMap map, float value) {
+  if (!std::isfinite(value))
+    return value;
+  switch (map) {
+  case ValueMap::PlusOne:
+    return 1 + value;
+  case ValueMap::Exp:
+    return numerics::exp(value);
+  case ValueMap::Negate:
+    return -value;
+  }
+  __builtin_unreachable();
+}
+
+namespace {
+class MappedSource final : public WeightSource {
+public:
+  MappedSource(WeightSourcePtr source, ValueMap map)
+      : source(std::move(source)), map(map) {}
+
+  const WeightShape &shape() const override { return source->shape(); }
+  std::string name() const override { return source->name(); }
+  std::string_view form() const override { return source->form(); }
+  uint64_t bytesToRead() const override { return source->bytesToRead(); }
+
+  void read(int64_t first, int64_t count, float *values) const override {
+    source->read(first, count, values);
+    for (int64_t i = 0; i < count * shape().k(); ++i)
+      values[i] = mapped(map, values[i]);
+  }
+
+private:
+  const WeightSourcePtr source;
+  const ValueMap map;
+};
+} // namespace
+
+WeightSourcePtr qwen::makeMapped(WeightSourcePtr source, ValueMap map) {
+  return std::make_shared<MappedSource>(std::move(source), map);
+}

@@ -1,0 +1,87 @@
+//===- Rows.cpp - Some outputs of a weight --------------------------------===//
+
+#include "qwen/Weights/Sources.h"
+
+#include <algorithm>
+#include <numeric>
+
+using namespace qwen;
+
+namespace {
+class RowsSource final : public WeightSource {
+public:
+  RowsSource(WeightSourcePtr from, std::vector<int64_t> numbers)
+      : source(std::move(from)), rows(std::move(numbers)),
+        sizes{{std::ssize(rows)}} {
+    if (source->shape().sizes.size() > 1)
+      sizes.sizes.push_back(source->shape().k());
+  }
+
+  const WeightShape &shape() const override { return sizes; }
+  std::string name() const override { return source->name(); }
+  std::string_view form() const override { return source->form(); }
+  uint64_t bytesToRead() const override {
+    return source->bytesToRead() * rows.size() /
+           static_cast<uint64_t>(source->shape().outputs());
+  }
+
+  void read(int64_t first, int64_t count, float *values) const override {
+    forRuns(first, count, [&](int64_t row, int64_t run, int64_t done) {
+      source->read(row, run, values + done * sizes.k());
+    });
+  }
+
+  WeightFormat keptFormat() const override { return source->keptFormat(); }
+
+  OutputSet kept(WeightFormat format, int64_t first,
+                 int64_t count) const override {
+    OutputSet outputs = 0;
+    forRuns(first, count, [&](int64_t row, int64_t run, int64_t done) {
+      outputs |= source->kept(format, row, run) << done;
+    });
+    return outputs;
+  }
+
+  void keep(WeightFormat format, int64_t first, OutputSet outputs, int64_t lane,
+            uint8_t *panel) const override {
+    const int64_t count =
+        std::min(kPanelOutputs - lane, sizes.outputs() - first);
+    forRuns(first, count, [&](int64_t row, int64_t run, int64_t done) {
+      source->keep(format, row, outputs >> done & ((OutputSet{1} << run) - 1),
+                   lane + done, panel);
+    });
+  }
+
+  std::span<const int32_t> columnOrder() const override {
+    return source->columnOrder();
+  }
+
+private:
+  /// Calls visit(row, run, done) for each run of rows of the source that follow
+  /// each other there: `row` is the first, `done` is the number before it.
+  template <typename Visit>
+  void forRuns(int64_t first, int64_t count, Visit visit) const {
+    const int64_t *row = rows.data() + first;
+    for (int64_t done = 0, run = 1; done < count; done += run, run = 1) {
+      while (done + run < count && row[done + run] == row[done] + run)
+        ++run;
+      visit(row[done], run, done);
+    }
+  }
+
+  const WeightSourcePtr source;
+  const std::vector<int64_t> rows;
+  WeightShape sizes;
+};
+} // namespace
+
+WeightSourcePtr qwen::makeRows(WeightSourcePtr source,
+                               std::vector<int64_t> rows) {
+  return std::make_shared<RowsSource>(std::move(source), std::move(rows));
+}
+
+std::vector<int64_t> qwen::rowsFrom(int64_t first, int64_t count) {
+  std::vector<int64_t> rows(static_cast<size_t>(count));
+  std::iota(rows.begin(), rows.end(), first);
+  return rows;
+}

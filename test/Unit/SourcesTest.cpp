@@ -1,0 +1,248 @@
+//===- SourcesTest.cpp - Where the values of weights come from ------------===//
+
+#include "qwen/Weights/Sources.h"
+
+#include "GgmlBlocks.h"
+#include "NumericsRandom.h"
+#include "TempDir.h"
+#include "qwen/Numerics/Kernels.h"
+#include "qwen/Weights/Forms.h"
+#include "qwen/Weights/Owned.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+using namespace qwen;
+
+/// A tensor of the file "d/f" with these bytes, which must live longer.
+template <typename T>
+static StoredTensor makeTensor(std::vector<int64_t> shape, StoredType type,
+                               const std::vector<T> &values) {
+  StoredTensor tensor;
+  tensor.name = "t";
+  tensor.path = "d/f";
+  tensor.type = type;
+  tensor.shape = std::move(shape);
+  tensor.bytes = {reinterpret_cast<const uint8_t *>(values.data()),
+                  values.size() * sizeof(T)};
+  return tensor;
+}
+
+static WeightSourcePtr make(const StoredTensor &tensor) {
+  const WeightSources sources = makeSources({{"m.weight", tensor}}, "");
+  const WeightSources::Entry *entry = sources.find("m.weight");
+  return entry ? entry->source : nullptr;
+}
+
+static std::vector<float> valuesOf(const WeightSource &source) {
+  std::vector<float> values(static_cast<size_t>(source.shape().values()));
+  source.read(0, source.shape().outputs(), values.data());
+  return values;
+}
+
+TEST(Sources, ReadFloats) {
+  const std::vector<uint16_t> halves = {0x3c00, 0xc000, 0, 0x3800, 0, 0};
+  const WeightSourcePtr source =
+      make(makeTensor({2, 3}, StoredType::F16, halves));
+  ASSERT_TRUE(source);
+  EXPECT_EQ(source->name(), "d/f: tensor \"t\"");
+  EXPECT_EQ(source->form(), "F16");
+  EXPECT_EQ(source->keptFormat(), WeightFormat::F32);
+  EXPECT_EQ(source->bytesToRead(), 12u);
+  EXPECT_EQ(source->shape().outputs(), 2);
+  EXPECT_EQ(source->shape().k(), 3);
+  EXPECT_EQ(valuesOf(*source), (std::vector<float>{1, -2, 0, 0.5, 0, 0}));
+  float second[3];
+  source->read(1, 1, second);
+  EXPECT_EQ(second[0], 0.5f);
+  EXPECT_EQ(source->kept(WeightFormat::F32, 0, 2), 0u);
+  EXPECT_TRUE(source->columnOrder().empty());
+}
+
+TEST(Sources, HaveOutputsInAllShapes) {
+  EXPECT_EQ(WeightShape{{}}.values(), 1);
+  EXPECT_EQ(WeightShape{{7}}.outputs(), 7);
+  EXPECT_EQ(WeightShape{{7}}.k(), 1);
+  EXPECT_EQ((WeightShape{{4, 6, 8}}.outputs()), 24);
+  EXPECT_EQ((WeightShape{{4, 6, 8}}.k()), 8);
+  EXPECT_EQ(shapeText(WeightShape{{4, 6}}.sizes), "[4, 6]");
+}
+
+TEST(Sources, GiveRowsOfStackedTensors) {
+  std::vector<float> values(3 * 4 * 2);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i);
+  const WeightSourcePtr stacked =
+      make(makeTensor({3, 4, 2}, StoredType::F32, values));
+  const WeightSourcePtr slice = makeRows(stacked, rowsFrom(4, 4));
+  EXPECT_EQ(slice->shape(), (WeightShape{{4, 2}}));
+  EXPECT_EQ(slice->bytesToRead(), 32u);
+  EXPECT_EQ(valuesOf(*slice),
+            (std::vector<float>{8, 9, 10, 11, 12, 13, 14, 15}));
+  // Not in order, and rows of rows.
+  const WeightSourcePtr rows = makeRows(slice, {3, 0, 1});
+  EXPECT_EQ(valuesOf(*rows), (std::vector<float>{14, 15, 8, 9, 10, 11}));
+  EXPECT_EQ(rows->name(), stacked->name());
+  const std::vector<float> vector = {1, 2, 3};
+  const WeightSourcePtr part =
+      makeRows(make(makeTensor({3}, StoredType::F32, vector)), {2, 1});
+  EXPECT_EQ(part->shape(), WeightShape{{2}});
+  EXPECT_EQ(valuesOf(*part), (std::vector<float>{3, 2}));
+}
+
+TEST(Sources, MapValues) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> values = {0, 1, -inf};
+  const WeightSourcePtr source = make(makeTensor({3}, StoredType::F32, values));
+  EXPECT_EQ(valuesOf(*makeMapped(source, ValueMap::PlusOne)),
+            (std::vector<float>{1, 2, -inf}));
+  EXPECT_EQ(valuesOf(*makeMapped(source, ValueMap::Negate)),
+            (std::vector<float>{0, -1, -inf}));
+  // The exponential of an infinite number would be finite.
+  EXPECT_EQ(valuesOf(*makeMapped(source, ValueMap::Exp)),
+            (std::vector<float>{1, numerics::exp(1), -inf}));
+}
+
+TEST(Sources, KeepBlocks) {
+  const std::vector<float> x = Random(1).values(3 * 64);
+  std::vector<BlockQ4_0> blocks(6);
+  for (size_t i = 0; i < blocks.size(); ++i)
+    encodeQ4_0(&x[i * 32], blocks[i]);
+  const WeightSourcePtr source =
+      make(makeTensor({3, 64}, StoredType::Q4_0, blocks));
+  ASSERT_TRUE(source);
+  EXPECT_EQ(source->form(), "Q4_0");
+  EXPECT_EQ(source->keptFormat(), WeightFormat::Q4_0);
+  EXPECT_EQ(source->kept(WeightFormat::Q4_0, 0, 3), 7u);
+  EXPECT_EQ(source->kept(WeightFormat::Q4_K, 0, 3), 0u);
+  // A vector has no whole blocks.
+  EXPECT_FALSE(make(makeTensor({192}, StoredType::Q4_0, blocks)));
+
+  // A scale that is not finite.
+  blocks[2].d = 0x7c00;
+  EXPECT_EQ(source->kept(WeightFormat::Q4_0, 0, 3), 5u);
+  const WeightSourcePtr rows = makeRows(source, {2, 1, 0});
+  EXPECT_EQ(rows->keptFormat(), WeightFormat::Q4_0);
+  EXPECT_EQ(rows->kept(WeightFormat::Q4_0, 0, 3), 5u);
+  EXPECT_EQ(rows->kept(WeightFormat::Q4_0, 1, 2), 2u);
+
+  const auto bytes = static_cast<size_t>(panelBytes(WeightFormat::Q4_0, 64));
+  std::vector<uint8_t> want(bytes), got(bytes);
+  numerics::keepOutput(WeightFormat::Q4_0, StoredType::Q4_0,
+                       reinterpret_cast<const uint8_t *>(&blocks[4]), 64, 7,
+                       want.data());
+  numerics::keepOutput(WeightFormat::Q4_0, StoredType::Q4_0,
+                       reinterpret_cast<const uint8_t *>(&blocks[0]), 64, 9,
+                       want.data());
+  rows->keep(WeightFormat::Q4_0, 0, 5, 7, got.data());
+  EXPECT_EQ(got, want);
+}
+
+TEST(Sources, TakeTensorsByModule) {
+  const std::vector<float> values = {1, 2};
+  const StoredTensor tensor = makeTensor({2}, StoredType::F32, values);
+  StoredTensor other = tensor;
+  other.type = std::nullopt;
+  const WeightSources sources = makeSources({{"a.weight", tensor},
+                                             {"a.bias", tensor},
+                                             {"a.A_log", tensor},
+                                             {"odd", tensor},
+                                             {"b.weight", other}},
+                                            "");
+  ASSERT_EQ(sources.all().size(), 4u);
+  for (const char *name : {"a.weight", "a.bias", "a.A_log", "odd"}) {
+    ASSERT_TRUE(sources.find(name)) << name;
+    EXPECT_EQ(sources.find(name)->tensors, std::vector<std::string>{name});
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Owned
+//===----------------------------------------------------------------------===//
+
+TEST(Owned, HoldsFloats) {
+  for (const Owned::Place place :
+       {Owned::Place::Memory, Owned::Place::TemporaryFile}) {
+    Owned owned("rotated", {{3, 2}}, place);
+    EXPECT_EQ(valuesOf(owned), std::vector<float>(6));
+    const float values[] = {1, 2, 3, 4};
+    owned.set(1, 2, values);
+    EXPECT_EQ(valuesOf(owned), (std::vector<float>{0, 0, 1, 2, 3, 4}));
+    EXPECT_EQ(owned.keptFormat(), WeightFormat::F32);
+    EXPECT_EQ(owned.kept(WeightFormat::Q4_0, 0, 3), 0u);
+    EXPECT_EQ(owned.bytesToRead(), 24u);
+    EXPECT_EQ(owned.name(), "rotated");
+  }
+}
+
+TEST(Owned, RefusesWhatHasNoRoom) {
+  const std::string message = test::messageOf([] {
+    const Owned owned("big", {{int64_t{1} << 40, int64_t{1} << 18}},
+                      Owned::Place::Memory);
+  });
+  EXPECT_EQ(message, "big needs 1152921504606846976 bytes: Cannot allocate "
+                     "memory");
+}
+
+namespace {
+struct Rule {
+  WeightFormat format;
+  numerics::EncodeStatus (*encode)(const float *, int64_t,
+                                   numerics::WeightBlock &);
+};
+} // namespace
+
+static constexpr Rule kRules[] = {
+    {WeightFormat::Q4_0, numerics::encode<numerics::Encoder::Signed4>},
+    {WeightFormat::Q5_0, numerics::encode<numerics::Encoder::Signed5>},
+    {WeightFormat::Q8_0, numerics::encode<numerics::Encoder::Absolute8>},
+    {WeightFormat::Q4_Z_64, numerics::encode<numerics::Encoder::Zero4>},
+    {WeightFormat::Q6_K, numerics::encode<numerics::Encoder::Search6>},
+    {WeightFormat::Q5_K, numerics::encode<numerics::Encoder::Ranges5>},
+    {WeightFormat::NL4_XS, numerics::encode<numerics::Encoder::Codebook4Sub>},
+};
+
+TEST(Owned, HoldsIntegersOfEachKind) {
+  // The last block is shorter.
+  constexpr int64_t kOutputs = 20, kK = 352;
+  const std::vector<float> x = Random(2).values(kOutputs * kK);
+  for (const auto &[format, encode] : kRules) {
+    Owned owned("quantized", {{kOutputs, kK}}, Owned::Place::TemporaryFile,
+                format);
+    for (int64_t output = 0; output < kOutputs; ++output) {
+      std::vector<numerics::WeightBlock> blocks;
+      for (int64_t i = 0; i < kK; i += weightBlock(format)) {
+        blocks.emplace_back();
+        ASSERT_EQ(encode(&x[static_cast<size_t>(output * kK + i)],
+                         std::min(weightBlock(format), kK - i), blocks.back()),
+                  numerics::EncodeStatus::Ok);
+      }
+      owned.set(output, blocks);
+    }
+    EXPECT_EQ(owned.keptFormat(), format);
+    EXPECT_EQ(owned.form(), weightFormatName(format));
+    EXPECT_EQ(owned.kept(format, 3, 16), 0xffffu);
+    EXPECT_EQ(owned.kept(WeightFormat::F32, 3, 16), 0u);
+
+    // Outputs 10 to 17, but for 12, become 3 and those behind it.
+    const float *outputs[kPanelOutputs] = {};
+    for (int64_t i = 0; i < 8; ++i)
+      outputs[3 + i] = &x[static_cast<size_t>((10 + i) * kK)];
+    outputs[5] = nullptr;
+    const float *none[kPanelOutputs] = {};
+    const auto bytes = static_cast<size_t>(panelBytes(format, kK));
+    std::vector<uint8_t> want(bytes), got(bytes);
+    numerics::packPanel(format, outputs, kK, want.data());
+    numerics::packPanel(format, none, kK, got.data());
+    owned.keep(format, 10, 0xfb, 3, got.data());
+    EXPECT_EQ(got, want) << weightFormatName(format);
+
+    std::vector<float> value(kK), read(kK);
+    numerics::reference<KernelOp::Embed>(kernelFormat(format))(
+        want.data(), 10, kK, value.data());
+    owned.read(17, 1, read.data());
+    EXPECT_EQ(read, value) << weightFormatName(format);
+  }
+}
