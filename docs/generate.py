@@ -1,16 +1,17 @@
 """Generates the parts of the documentation that come from the tools; `make docs` runs it.
 
-  generate.py            refresh docs/dialect.md and the IR in docs/stages/*.md
+  generate.py            refresh docs/dialect.md and the IR in docs/architecture.md and docs/stages/*.md
   generate.py --check    change nothing; fail and print a diff if something is stale
 
 qwen-opt and mlir-tblgen must be in PATH.
 
-The ODS files give docs/dialect.md. In docs/stages a comment `<!-- PART of STAGE -->` defines the contents of the code block
+The ODS files give docs/dialect.md. In the pages a comment `<!-- PART of STAGE -->` defines the contents of the code block
 below it, for neoverse-n1:
 
   ops of STAGE        the ops of the first layer; in stage calls, their calls of kernels
   weights of STAGE    the symbols of the first layer's weights
   NAME of calls       one function
+  pass of calls       the forward pass of models/stories: its first and last ops and one layer, without traces
 """
 import difflib
 import functools
@@ -23,6 +24,7 @@ import sys
 DOCS = pathlib.Path(__file__).resolve().parent
 ROOT = DOCS.parent
 CHECKPOINT = ROOT / "test/Inputs/checkpoints/qwen3-tied-bf16"
+STORIES = ROOT / "models/stories"
 
 
 def output(*command):
@@ -39,38 +41,56 @@ def dialect():
 
 
 @functools.cache
-def emit(stage):
-    return output("qwen-opt", CHECKPOINT, "--target", "neoverse-n1", f"--emit={stage}").splitlines()
+def emit(stage, checkpoint=CHECKPOINT):
+    return output("qwen-opt", checkpoint, "--target", "neoverse-n1", f"--emit={stage}").splitlines()
 
 
-def function(stage, name):
-    lines = emit(stage)
+def function(stage, name, checkpoint=CHECKPOINT):
+    lines = emit(stage, checkpoint)
     begin = next(i for i, line in enumerate(lines) if re.match(rf"  func\.func (private )?@{re.escape(name)}\(", line))
     end = lines.index("  }", begin)
     return lines[begin:end + 1]
 
 
-def layer_ops(stage):
+def layer_ops(stage, checkpoint=CHECKPOINT):
     """The lines of `forward` from the first with a weight of layer 0 to the first of layer 1, and the number of ops before them."""
-    lines = function(stage, "forward")[1:]
+    lines = function(stage, "forward", checkpoint)[1:]
     begin = next(i for i, line in enumerate(lines) if ".layers.0." in line)
     end = next(i for i, line in enumerate(lines) if ".layers.1." in line)
     return lines[begin:end], begin
 
 
 def layer_calls():
-    """The calls of the ops of layer 0, with their barriers, traces and constants."""
+    """The calls of the ops of layer 0, with their barriers, traces and arguments."""
     ops, before = layer_ops("packed")
     pieces, piece = [], []
     for line in function("calls", "forward")[1:]:
         piece.append(line)
-        if re.search(r" call @(?!barrier\(|trace\()", line):
+        if re.search(r" call @(?!qwenDriver)", line):
             pieces.append(piece)
             piece = []
     return [line for piece in pieces[before:before + len(ops)] for line in piece]
 
 
+def forward_pass():
+    ops, before = layer_ops("packed", STORIES)
+    lines = [line for line in function("calls", "forward", STORIES)
+             if not re.search(r"@qwenDriverTrace|= arith.constant \d+ : i32", line)]
+    # Of each op, the line of its struct. Those of the norm and of hidden rows are in branches.
+    at = {}
+    for i, line in enumerate(lines):
+        if found := re.search(r"qwen\.struct .*\bop = (\d+)}", line):
+            at.setdefault(int(found[1]), i)
+    end, last = at[before + len(ops)], at[max(at) - 1]
+    end -= "qwenDriverBarrier" in lines[end - 1]
+    while "qwenDriverBarrier" not in lines[last]:
+        last -= 1
+    return lines[:end] + ["    // ... the other layers"] + lines[last:]
+
+
 def part(what, stage):
+    if what == "pass":
+        return "".join(line[2:] + "\n" for line in forward_pass())
     if what == "ops":
         lines = layer_calls() if stage == "calls" else layer_ops(stage)[0]
     elif what == "weights":
@@ -90,7 +110,7 @@ def with_parts(text):
 def main():
     check = sys.argv[1:] == ["--check"]
     files = {DOCS / "dialect.md": dialect()}
-    for page in sorted((DOCS / "stages").glob("*.md")):
+    for page in [DOCS / "architecture.md", *sorted((DOCS / "stages").glob("*.md"))]:
         files[page] = with_parts(page.read_text())
     stale = []
     for path, text in files.items():

@@ -39,6 +39,40 @@ static void printFloat(OpAsmPrinter &printer, Operation *, FloatAttr value) {
   printer.printFloat(value.getValue());
 }
 
+static ParseResult parseFields(OpAsmParser &parser, ArrayAttr &names,
+                               ArrayAttr &values) {
+  SmallVector<Attribute> fieldNames, fieldValues;
+  const auto parseField = [&] {
+    std::string name;
+    if (parser.parseKeywordOrString(&name) || parser.parseEqual() ||
+        parser.parseAttribute(fieldValues.emplace_back()))
+      return ParseResult::failure();
+    fieldNames.push_back(parser.getBuilder().getStringAttr(name));
+    return ParseResult::success();
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Braces, parseField))
+    return failure();
+  names = parser.getBuilder().getArrayAttr(fieldNames);
+  values = parser.getBuilder().getArrayAttr(fieldValues);
+  return success();
+}
+
+static void printFields(OpAsmPrinter &printer, Operation *, ArrayAttr names,
+                        ArrayAttr values) {
+  printer << '{';
+  llvm::interleaveComma(llvm::zip_equal(names.getAsRange<StringAttr>(), values),
+                        printer, [&](const auto &field) {
+                          const auto &[name, value] = field;
+                          printer.printKeywordOrString(name.getValue());
+                          printer << " = ";
+                          if (isa<IntegerAttr>(value))
+                            printer.printAttributeWithoutType(value);
+                          else
+                            printer << value;
+                        });
+  printer << '}';
+}
+
 #include "qwen/Dialect/QwenInterfaces.cpp.inc"
 
 #define GET_OP_CLASSES

@@ -44,54 +44,41 @@ qwen.packed @rope.packed [@rope.frequencies] : tensor<16xf32> at 8192
 // CHECK-SAME: (%[[CTX:.*]]: !llvm.ptr, %[[T:.*]]: i32, %{{.*}}: i32)
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x40xf32> {
   // CHECK-NOT: @qwenDriverBarrier
-  // CHECK: %[[W:.*]] = arith.constant 16384 : i64
-  // CHECK: %[[OUT:.*]] = arith.constant 1024 : i64
-  // CHECK: %[[STRIDE:.*]] = arith.constant 64 : i64
-  // CHECK: %[[K:.*]] = arith.constant 64 : i64
-  // CHECK: call @embedding.embed_q4_0_avx512(%[[CTX]], %[[T]], %[[W]], %[[OUT]], %[[STRIDE]], %[[K]], %{{.*}})
+  // CHECK: %[[ARGUMENTS:.*]] = qwen.struct {weight = 16384, out = 1024, out.stride = 64, k = 64, op = 0} : !llvm.ptr
+  // CHECK: call @embedding.embed_q4_0_avx512(%[[CTX]], %[[T]], %[[ARGUMENTS]])
   %x = qwen.embedding %ids, @e packed [@embed] kernels [#qwen.kernel<embed_q4_0_avx512>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?xi32> -> tensor<?x64xf32> loc("embed_tokens")
-  // CHECK: %[[FREQUENCIES:.*]] = arith.constant 8192 : i64
-  // CHECK: %[[COS:.*]] = arith.constant 64 : i64
-  // CHECK: %[[STRIDE:.*]] = arith.constant 16 : i64
-  // CHECK: %[[SIN:.*]] = arith.constant 128 : i64
-  // CHECK: call @rope_table.rope_table_avx512(%[[CTX]], %[[T]], %[[FREQUENCIES]], %[[COS]], %[[STRIDE]], %[[SIN]],
+  // CHECK: qwen.struct {frequencies = 8192, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, half = 16, scale = 1.000000e+00 : f32, op = 1}
+  // CHECK: call @rope_table.rope_table_avx512(
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx512>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 16>, #qwen.buffer<offset = 128, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   // All tokens' rows; quantized at once.
-  // CHECK: %[[EPS:.*]] = arith.constant 9.99999997E-7 : f32
-  // CHECK: %[[ALL:.*]] = arith.constant false
-  // CHECK: %[[ID:.*]] = arith.constant 2 : i32
-  // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], {{.*}}, %[[EPS]], %[[ALL]], %[[ID]])
+  // CHECK: qwen.struct {in = 1024, in.stride = 64, weight = 0, out = 2048, out.stride = 64, out.scales = 4096, out.sums = 4352, k = 64, eps = 9.99999997E-7 : f32, wanted = 0, op = 2}
+  // CHECK: call @rms_norm.rms_norm_q8_avx512(
   %q0 = qwen.rms_norm %x, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>> loc("layers.0.input_layernorm")
   // Where there is a barrier, the op begins behind it.
   // CHECK: call @qwenDriverBarrier(%[[CTX]], %[[T]])
   // CHECK-NEXT: %[[NUMBER:.*]] = arith.constant 3 : i32
   // CHECK-NEXT: call @qwenDriverTrace(%[[CTX]], %[[T]], %[[NUMBER]])
-  // CHECK: %[[IN:.*]] = arith.constant 2048 : i64
-  // CHECK: %[[SCALES:.*]] = arith.constant 4096 : i64
-  // CHECK: %[[SUMS:.*]] = arith.constant 4352 : i64
-  // CHECK: %[[WEIGHTS:.*]] = arith.constant 20480 : i64
-  // CHECK: %[[BIAS:.*]] = arith.constant 1024 : i64
-  // CHECK: %[[OUT:.*]] = arith.constant 8192 : i64
-  // CHECK: %[[PANELS:.*]] = arith.constant 8 : i64
-  // CHECK: %[[NO_RESIDUAL:.*]] = arith.constant -1 : i64
-  // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(%[[CTX]], %[[T]], %[[IN]], %{{.*}}, %[[SCALES]], %[[SUMS]], %[[WEIGHTS]], %[[BIAS]], %[[OUT]], %{{.*}}, %{{.*}}, %[[PANELS]], %[[NO_RESIDUAL]], %{{.*}})
+  // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight = 20480, bias = 1024, out = 8192, out.stride = 128, k = 64, panels = 8, residual = -1, op = 3}
+  // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(
   %q, %k, %v = qwen.linear %q0, [@q_w, @k_w, @v_w] bias [@q_b, @k_b, @v_b] packed [@qkv, @bias] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 128>, #qwen.buffer<offset = 8448, stride = 128>, #qwen.buffer<offset = 8576, stride = 128>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32> loc("layers.0.self_attn.qkv_proj")
   // CHECK: call @qwenDriverBarrier
-  // CHECK: call @append.norm_rope_avx512.1x32(%[[CTX]], %[[T]]
+  // CHECK: qwen.struct {keys = 8448, keys.stride = 128, values = 8576, values.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm = 256, eps = 9.99999997E-7 : f32, layer = 0, op = 4}
+  // CHECK: call @append.norm_rope_avx512(
   qwen.append %k, %v, %cos, %sin layer 0 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<append_k_f16_avx512>, #qwen.kernel<append_v_f16_avx512>] {plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
   // CHECK: call @qwenDriverBarrier
-  // CHECK: call @attention.norm_rope_avx512.2x1x32(%[[CTX]], %[[T]]
+  // CHECK: qwen.struct {queries = 8192, queries.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm = 256, out = 16384, out.stride = 64, eps = 9.99999997E-7 : f32, layer = 0, op = 5}
+  // CHECK: call @attention.norm_rope_avx512(
   %a = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<attention_scores_f16_avx512>, #qwen.kernel<attention_values_f16_avx512>, #qwen.kernel<softmax_page_avx512>, #qwen.kernel<merge_page_avx512>, #qwen.kernel<finish_attention_avx512>] {plan = #qwen.plan<id = 5, barrier = true, buffers = [#qwen.buffer<offset = 16384, stride = 64>]>} : tensor<?x64xf32>
+  // CHECK: qwen.struct {in = 16384, in.stride = 64, out = 2048, out.stride = 64, out.scales = 4096, out.sums = 4352, k = 64, op = 6}
   // CHECK: call @quantize.quantize_q8_avx512
   %aq = qwen.quantize %a kernels [#qwen.kernel<quantize_q8_avx512>] {plan = #qwen.plan<id = 6, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // In place: the residual is the result's memory.
-  // CHECK: %[[NO_BIAS:.*]] = arith.constant -1 : i64
-  // CHECK: %[[OUT:.*]] = arith.constant 1024 : i64
-  // CHECK: %[[RESIDUAL:.*]] = arith.constant 1024 : i64
-  // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[NO_BIAS]], %[[OUT]], %{{.*}}, %{{.*}}, %{{.*}}, %[[RESIDUAL]], %{{.*}})
+  // CHECK: qwen.struct {in = 2048, {{.*}} bias = -1, out = 1024, out.stride = 64, k = 64, panels = 4, residual = 1024, op = 7}
+  // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(
   %h = qwen.linear %aq, [@o_w] residual(%x : tensor<?x64xf32>) packed [@o] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 7, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   %q1 = qwen.rms_norm %h, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 8, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   %gate, %up = qwen.linear %q1, [@g_w, @u_w] packed [@gate_up] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 320>, #qwen.buffer<offset = 8832, stride = 320>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x160xf32>, tensor<?x160xf32>
+  // CHECK: qwen.struct {in = 8832, in.stride = 320, gate = 8192, gate.stride = 320, out = 4416, out.stride = 160, out.scales = 6400, out.sums = 6464, k = 160, op = 10}
   // CHECK: call @swiglu.swiglu_q8_avx512
   %s = qwen.swiglu %gate, %up kernels [#qwen.kernel<swiglu_q8_avx512>] {plan = #qwen.plan<id = 10, barrier = true, buffers = [#qwen.buffer<offset = 4416, stride = 160, scales = 6400, sums = 6464>]>} : tensor<?x160xf32> -> tensor<?x160xi8, #qwen.blocks<128>>
   %y = qwen.linear %s, [@d_w] residual(%h : tensor<?x64xf32>) packed [@down] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 11, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x160xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
@@ -100,18 +87,18 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @qwenDriverBarrier
   // CHECK: %[[HIDDEN:.*]] = call @qwenDriverWantHidden
   // CHECK: scf.if %[[HIDDEN]] {
-  // CHECK: call @hidden_rows.rms_norm_f32_avx512
+  // CHECK: qwen.struct {in = 1024, {{.*}}, op = 12}
+  // CHECK: call @hidden_rows.rms_norm_f32_avx512(
   // CHECK: } else {
-  // CHECK: %[[ROWS:.*]] = arith.constant true
-  // CHECK: call @rms_norm.rms_norm_q8_avx512(%[[CTX]], %[[T]], {{.*}}, %[[ROWS]], %{{.*}})
+  // CHECK: qwen.struct {in = 1024, {{.*}}, wanted = 1, op = 12}
+  // CHECK: call @rms_norm.rms_norm_q8_avx512(
   // CHECK: }
   %final = qwen.rms_norm %rows, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>, #qwen.kernel<rms_norm_f32_avx512>] {plan = #qwen.plan<id = 12, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK-NOT: @qwenDriverBarrier
   // CHECK: scf.if
   // CHECK: call @qwenDriverBarrier
-  // CHECK: %[[N:.*]] = arith.constant 3 : i64
-  // CHECK: %[[LD:.*]] = arith.constant 48 : i64
-  // CHECK: call @lm_head.linear_q4_0_8x16x4_avx512vnni({{.*}}, %[[N]], %[[LD]], %{{.*}})
+  // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight = 16384, bias = -1, out = -1, out.stride = 48, k = 64, panels = 3, residual = -1, op = 13}
+  // CHECK: call @lm_head.linear_q4_0_8x16x4_avx512vnni(
   // CHECK: }
   // CHECK-NEXT: %[[COUNT:.*]] = arith.constant 14 : i32
   // CHECK-NEXT: call @qwenDriverTrace(%[[CTX]], %[[T]], %[[COUNT]])
@@ -120,55 +107,30 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   return %logits : tensor<?x40xf32>
 }
 }
-// An instance adds its constants to what the driver takes: values along K that
-// stay in a cache, panels that follow each other, values along K of the tokens
-// of a call, panels that share work (1: VNNI's kernels do nothing to activations
-// first), and the kernels with their M, the largest first.
+// An instance adds what it fixes: values along K that stay in a cache, panels
+// that follow each other, values along K of the tokens of a call, panels that
+// share work (1: VNNI's kernels do nothing to activations first), and the kernels,
+// the one with the largest M first.
 // PRODUCT-LABEL: func.func private @linear.linear_q4_0_8x16x4_avx512vnni(
-// PRODUCT-SAME: passthrough = ["noinline"]
-// PRODUCT: %[[CACHED:.*]] = arith.constant 4096 : i64
-// PRODUCT: %[[LEAST:.*]] = arith.constant 4 : i64
-// PRODUCT: %[[REUSED:.*]] = arith.constant 262144 : i64
-// PRODUCT: %[[TOGETHER:.*]] = arith.constant 1 : i64
-// PRODUCT: %[[KERNELS:.*]] = llvm.alloca
-// PRODUCT: constant @linear_q4_0_8x16x4_avx512vnni
-// PRODUCT: arith.constant 8 : i64
-// PRODUCT: constant @linear_q4_0_4x16x4_avx512vnni
-// PRODUCT: arith.constant 4 : i64
-// PRODUCT: constant @linear_q4_0_3x16x4_avx512vnni
-// PRODUCT: arith.constant 3 : i64
-// PRODUCT: constant @linear_q4_0_2x16x4_avx512vnni
-// PRODUCT: arith.constant 2 : i64
-// PRODUCT: constant @linear_q4_0_1x16x4_avx512vnni
-// PRODUCT: arith.constant 1 : i64
-// PRODUCT: %[[COUNT:.*]] = arith.constant 5 : i64
-// PRODUCT: call @qwenDriverLinearQ8({{.*}}, %[[CACHED]], %[[LEAST]], %[[REUSED]], %[[TOGETHER]], %[[KERNELS]], %[[COUNT]])
+// PRODUCT-SAME: %[[CTX:.*]]: !llvm.ptr, %[[T:.*]]: i32, %[[ARGUMENTS:.*]]: !llvm.ptr) attributes {passthrough = ["noinline"]}
+// PRODUCT-NEXT: %[[FIXED:.*]] = qwen.struct {cached = 4096, least = 4, reused = 262144, together = 1, tiles = [#qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_4x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_3x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_2x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_1x16x4_avx512vnni>]} : !llvm.ptr
+// PRODUCT-NEXT: call @qwenDriverLinearQ8(%[[CTX]], %[[T]], %[[ARGUMENTS]], %[[FIXED]])
+// PRODUCT-NEXT: return
 // AMX leaves what 16 do not divide to VNNI, and shares activations among more panels, of all tokens.
 // TILES-LABEL: func.func private @linear.linear_q4_0_16x16x4_amx_int8(
-// TILES: arith.constant 32768 : i64
-// TILES: arith.constant 4 : i64
-// TILES: arith.constant 0 : i64
-// TILES: arith.constant 4 : i64
-// TILES: constant @linear_q4_0_16x16x4_amx_int8
-// TILES: constant @linear_q4_0_8x16x4_avx512vnni
-// TILES: constant @linear_q4_0_1x16x4_avx512vnni
+// TILES: qwen.struct {cached = 32768, least = 4, reused = 0, together = 4, tiles = [#qwen.kernel<linear_q4_0_16x16x4_amx_int8>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, {{.*}}#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>]}
 // The driver and kernels are declared only.
-// CHECK: func.func private @qwenDriverEmbedding(!llvm.ptr, i32, i64, i64, i64, i64, i32, !llvm.ptr){{$}}
+// CHECK: func.func private @qwenDriverEmbedding(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr){{$}}
 // CHECK: func.func private @linear_q4_0_1x16x4_avx512vnni(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64){{$}}
 // A head has 32 values, a page of f16 8192 bytes; there is a norm, so that the rotation alone is absent.
-// CHECK: func.func private @append.norm_rope_avx512.1x32(
-// CHECK: %[[PAGE:.*]] = arith.constant 8192 : i64
-// CHECK: %[[SCRATCH:.*]] = llvm.alloca %{{.*}} x f32
-// CHECK: %[[ROPE:.*]] = llvm.mlir.zero
-// CHECK: constant @norm_rope_avx512
-// CHECK: constant @append_k_f16_avx512
-// CHECK: constant @append_v_f16_avx512
-// CHECK: call @qwenDriverAppend({{.*}}, %[[PAGE]], %[[SCRATCH]], %[[ROPE]],
-// CHECK: func.func private @attention.norm_rope_avx512.2x1x32(
-// CHECK: constant @attention_scores_f16_avx512
-// CHECK: constant @attention_values_f16_avx512
-// CHECK: constant @softmax_page_avx512
-// CHECK: constant @merge_page_avx512
-// CHECK: constant @finish_attention_avx512
+// CHECK: func.func private @append.norm_rope_avx512(
+// CHECK: qwen.struct {kvHeads = 1, headDim = 32, half = 16, elementBytes = 2, cache = 0, pageBytes = 8192, scratch = memref<32xf32>, rope = none, normRope = #qwen.kernel<norm_rope_avx512>, headNorm = none, appendK = #qwen.kernel<append_k_f16_avx512>, appendV = #qwen.kernel<append_v_f16_avx512>}
+// CHECK: call @qwenDriverAppend(
+// CHECK: func.func private @attention.norm_rope_avx512(
+// CHECK: qwen.struct {kvHeads = 1, groupQueries = 2, headDim = 32, half = 16, elementBytes = 2, cache = 0, pageBytes = 8192, scale = 0.176776692 : f32, blockTokens = {{[0-9]+}}, scratch = memref<{{[0-9]+}}xf32>, rope = none, normRope = #qwen.kernel<norm_rope_avx512>, headNorm = none, scores = #qwen.kernel<attention_scores_f16_avx512>, values = #qwen.kernel<attention_values_f16_avx512>, softmax = #qwen.kernel<softmax_page_avx512>, merge = #qwen.kernel<merge_page_avx512>, finish = #qwen.kernel<finish_attention_avx512>}
 // CHECK: call @qwenDriverAttention(
+// The norm of hidden rows tests them with the kernel of the logits.
+// CHECK: func.func private @hidden_rows.rms_norm_f32_avx512(
+// CHECK: qwen.struct {norm = #qwen.kernel<rms_norm_f32_avx512>, check = #qwen.kernel<check_finite_avx512>}
+// CHECK: call @qwenDriverHiddenRows(
 // CHECK: func.func private @check_finite_avx512(!llvm.ptr, i64) -> i32

@@ -126,9 +126,14 @@ struct AttentionOps {
 
   void makeTable(const Context *context, int32_t thread,
                  int64_t frequencies) const {
-    qwenDriverRopeTable(context, thread, frequencies, cos, ropeStride, sin,
-                        ropeStride, headDim / 2, ropeScale, /*op=*/0,
-                        numerics::ropeTable);
+    qwenDriverRopeTable(context, thread,
+                        {.frequencies = WeightOffset(frequencies),
+                         .cos = rows(cos, ropeStride),
+                         .sin = rows(sin, ropeStride),
+                         .half = Length(headDim / 2),
+                         .scale = ropeScale,
+                         .op = OpId(0)},
+                        {.kernel = numerics::ropeTable});
   }
 
   /// `norm` is the place of the weights of the heads' norm, or -1.
@@ -137,15 +142,28 @@ struct AttentionOps {
     const KernelFormat format = kernelFormat(cache);
     const int64_t keys = projected + 4 * heads() * headDim;
     Values scratch(static_cast<size_t>(appendScratch(headDim)));
-    qwenDriverAppend(context, thread, keys, stride,
-                     keys + 4 * kvHeads * headDim, stride, cos, ropeStride, sin,
-                     ropeStride, norm, eps, layer * layerBytes(), op, kvHeads,
-                     headDim, kvElementBytes(cache), /*cache=*/0, pageBytes,
-                     scratch.data(), norm < 0 ? numerics::rope : nullptr,
-                     norm < 0 ? nullptr : numerics::normRope,
-                     /*headNorm=*/nullptr, headDim / 2,
-                     numerics::reference<KernelOp::AppendK>(format),
-                     numerics::reference<KernelOp::AppendV>(format));
+    qwenDriverAppend(
+        context, thread,
+        {.keys = rows(keys, stride),
+         .values = rows(keys + 4 * kvHeads * headDim, stride),
+         .cos = rows(cos, ropeStride),
+         .sin = rows(sin, ropeStride),
+         .norm = WeightOffset(norm),
+         .eps = eps,
+         .layer = CacheOffset(layer * layerBytes()),
+         .op = OpId(op)},
+        {.kvHeads = Heads(kvHeads),
+         .headDim = Length(headDim),
+         .half = Length(headDim / 2),
+         .elementBytes = Bytes(kvElementBytes(cache)),
+         .cache = CacheId(0),
+         .pageBytes = Bytes(pageBytes),
+         .scratch = scratch.data(),
+         .rope = norm < 0 ? numerics::rope : nullptr,
+         .normRope = norm < 0 ? nullptr : numerics::normRope,
+         .headNorm = nullptr,
+         .appendK = numerics::reference<KernelOp::AppendK>(format),
+         .appendV = numerics::reference<KernelOp::AppendV>(format)});
   }
 
   void attend(const Context *context, int32_t thread, int64_t norm,
@@ -154,15 +172,34 @@ struct AttentionOps {
     Values scratch(static_cast<size_t>(
         attentionScratch(groupQueries, headDim, blockTokens)));
     qwenDriverAttention(
-        context, thread, projected, stride, cos, ropeStride, sin, ropeStride,
-        norm, out, outStride, eps, layer * layerBytes(), op, kvHeads,
-        groupQueries, headDim, kvElementBytes(cache), /*cache=*/0, pageBytes,
-        static_cast<float>(1 / std::sqrt(static_cast<double>(headDim))),
-        blockTokens, scratch.data(), norm < 0 ? numerics::rope : nullptr,
-        norm < 0 ? nullptr : numerics::normRope, /*headNorm=*/nullptr,
-        headDim / 2, numerics::reference<KernelOp::AttentionScores>(format),
-        numerics::reference<KernelOp::AttentionValues>(format),
-        numerics::softmaxPage, numerics::mergePage, numerics::finishAttention);
+        context, thread,
+        {.queries = rows(projected, stride),
+         .cos = rows(cos, ropeStride),
+         .sin = rows(sin, ropeStride),
+         .norm = WeightOffset(norm),
+         .out = rows(out, outStride),
+         .eps = eps,
+         .layer = CacheOffset(layer * layerBytes()),
+         .op = OpId(op)},
+        {.kvHeads = Heads(kvHeads),
+         .groupQueries = Heads(groupQueries),
+         .headDim = Length(headDim),
+         .half = Length(headDim / 2),
+         .elementBytes = Bytes(kvElementBytes(cache)),
+         .cache = CacheId(0),
+         .pageBytes = Bytes(pageBytes),
+         .scale =
+             static_cast<float>(1 / std::sqrt(static_cast<double>(headDim))),
+         .blockTokens = Tokens(blockTokens),
+         .scratch = scratch.data(),
+         .rope = norm < 0 ? numerics::rope : nullptr,
+         .normRope = norm < 0 ? nullptr : numerics::normRope,
+         .headNorm = nullptr,
+         .scores = numerics::reference<KernelOp::AttentionScores>(format),
+         .values = numerics::reference<KernelOp::AttentionValues>(format),
+         .softmax = numerics::softmaxPage,
+         .merge = numerics::mergePage,
+         .finish = numerics::finishAttention});
   }
 };
 

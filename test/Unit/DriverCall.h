@@ -5,8 +5,7 @@
 
 #include "NumericsRandom.h"
 
-#include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/KernelABI.h"
+#include "qwen/ABI/DriverABI.h"
 
 #include <algorithm>
 #include <atomic>
@@ -103,6 +102,16 @@ public:
 private:
   std::vector<uint8_t> bytes;
 };
+
+/// The rows at a place of the arena.
+inline Rows rows(int64_t at, int64_t stride) {
+  return {ArenaOffset(at), Stride(stride)};
+}
+inline BlockRows blockRows(int64_t at, int64_t stride, int64_t scales = -1,
+                           int64_t sums = -1) {
+  return {ArenaOffset(at), Stride(stride), ArenaOffset(scales),
+          ArenaOffset(sums)};
+}
 
 } // namespace qwen::test
 

@@ -98,6 +98,8 @@ struct Activations {
         scales(arena.reserve(tokens * ceilDiv(k, kActivationBlock))),
         sums(arena.reserve<int32_t>(tokens * k / kGroup)) {}
 
+  BlockRows rows() const { return blockRows(place, k, scales, sums); }
+
   /// The references of products do not read sums: compares them with the codes.
   void checkSums(Memory &arena, int64_t tokens) const {
     const int8_t *codes = arena.at<int8_t>(place);
@@ -241,15 +243,24 @@ struct ForwardCall {
     ++op;
   }
 
-  void normTo(const Activations &to, int64_t norm, bool wanted) const {
+  /// The arguments of a norm of the residual stream.
+  RmsNormArguments norm(int64_t weight, const BlockRows &to,
+                        bool wanted) const {
+    return {.in = rows(model.x, model.xStride),
+            .weight = WeightOffset(weight),
+            .out = to,
+            .k = Length(model.hidden()),
+            .eps = model.eps,
+            .wanted = Flag(wanted),
+            .op = OpId(op)};
+  }
+
+  void normTo(const Activations &to, int64_t weight, bool wanted) const {
+    const RmsNormArguments arguments = norm(weight, to.rows(), wanted);
     if (to.quantized)
-      qwenDriverRmsNormQ8(context, thread, model.x, model.xStride, norm,
-                          to.place, to.k, to.scales, to.sums, to.k, model.eps,
-                          wanted, op, numerics::rmsNormQ8);
+      qwenDriverRmsNormQ8(context, thread, arguments, {numerics::rmsNormQ8});
     else
-      qwenDriverRmsNormF32(context, thread, model.x, model.xStride, norm,
-                           to.place, to.k, to.k, model.eps, wanted, op,
-                           numerics::rmsNormF32);
+      qwenDriverRmsNormF32(context, thread, arguments, {numerics::rmsNormF32});
   }
 
   void attendTo(const Activations &to, const Layer &layer, int64_t index) {
@@ -265,21 +276,25 @@ struct ForwardCall {
     if (!to.quantized)
       return;
     next();
-    qwenDriverQuantize(context, thread, attention.out, attention.outStride,
-                       to.place, to.k, to.scales, to.sums, to.k, op,
-                       numerics::quantizeQ8);
+    qwenDriverQuantize(context, thread,
+                       {.in = rows(attention.out, attention.outStride),
+                        .out = to.rows(),
+                        .k = Length(to.k),
+                        .op = OpId(op)},
+                       {numerics::quantizeQ8});
   }
 
   void gateTo(const Activations &to) const {
-    const int64_t up = model.gates + 4 * to.k;
+    const GateArguments arguments = {
+        .in = rows(model.gates + 4 * to.k, model.gateStride),
+        .gate = rows(model.gates, model.gateStride),
+        .out = to.rows(),
+        .k = Length(to.k),
+        .op = OpId(op)};
     if (to.quantized)
-      qwenDriverSwiGluQ8(context, thread, model.gates, model.gateStride, up,
-                         model.gateStride, to.place, to.k, to.scales, to.sums,
-                         to.k, op, numerics::swiGluQ8);
+      qwenDriverSwiGluQ8(context, thread, arguments, {numerics::swiGluQ8});
     else
-      qwenDriverSwiGluF32(context, thread, model.gates, model.gateStride, up,
-                          model.gateStride, to.place, to.k, to.k, op,
-                          numerics::swiGluF32);
+      qwenDriverSwiGluF32(context, thread, arguments, {numerics::swiGluF32});
   }
 
   template <KernelOp Op>
@@ -290,43 +305,59 @@ struct ForwardCall {
     return tiles;
   }
 
+  template <KernelOp Op>
+  ProductInstance<KernelFn<Op>>
+  cut(const std::vector<DriverTile<KernelFn<Op>>> &tiles) const {
+    return {.cached = Length(model.cached),
+            .least = Panels(model.least),
+            .reused = Length(model.reused),
+            .together = Panels(model.together),
+            .tiles = tiles.data(),
+            .tileCount = std::ssize(tiles)};
+  }
+
+  LinearArguments arguments(const Product &product, const Activations &in,
+                            int64_t residual, Rows out) const {
+    return {.in = in.rows(),
+            .weight = WeightOffset(product.weight),
+            .bias = WeightOffset(product.bias),
+            .out = out,
+            .k = Length(product.k),
+            .panels = Panels(product.panels),
+            .residual = ArenaOffset(residual),
+            .op = OpId(op)};
+  }
+
   /// The product of `in`, plus what is at `residual` if that is not -1.
   void multiply(const Product &product, const Activations &in, int64_t residual,
                 int64_t out, int64_t stride) const {
-    const auto [cached, least, reused, together] =
-        std::tie(model.cached, model.least, model.reused, model.together);
+    const LinearArguments of =
+        arguments(product, in, residual, rows(out, stride));
     if (in.quantized) {
       const auto tiles = tilesOf<KernelOp::LinearQ8>(product.format);
-      qwenDriverLinearQ8(context, thread, in.place, in.k, in.scales, in.sums,
-                         product.weight, product.bias, out, stride, product.k,
-                         product.panels, residual, op, cached, least, reused,
-                         together, tiles.data(), std::ssize(tiles));
+      qwenDriverLinearQ8(context, thread, of, {cut<KernelOp::LinearQ8>(tiles)});
     } else {
       const auto tiles = tilesOf<KernelOp::LinearF32>(product.format);
-      qwenDriverLinearF32(context, thread, in.place, in.k, product.weight,
-                          product.bias, out, stride, product.k, product.panels,
-                          residual, op, cached, least, reused, together,
-                          tiles.data(), std::ssize(tiles));
+      qwenDriverLinearF32(context, thread, of,
+                          {cut<KernelOp::LinearF32>(tiles)});
     }
   }
 
   void logits() const {
     const Product &head = model.head;
     const Activations &in = model.finalNormed;
-    const int64_t stride = model.resultStride();
+    const LinearArguments of =
+        arguments(head, in, -1, rows(-1, model.resultStride()));
     if (in.quantized) {
       const auto tiles = tilesOf<KernelOp::LinearQ8>(head.format);
-      qwenDriverLmHeadQ8(context, thread, in.place, in.k, in.scales, in.sums,
-                         head.weight, head.k, head.panels, stride, op,
-                         numerics::checkFinite, model.cached, model.least,
-                         model.reused, model.together, tiles.data(),
-                         std::ssize(tiles));
+      qwenDriverLmHeadQ8(
+          context, thread, of,
+          {cut<KernelOp::LinearQ8>(tiles), numerics::checkFinite});
     } else {
       const auto tiles = tilesOf<KernelOp::LinearF32>(head.format);
-      qwenDriverLmHeadF32(context, thread, in.place, in.k, head.weight, head.k,
-                          head.panels, stride, op, numerics::checkFinite,
-                          model.cached, model.least, model.reused,
-                          model.together, tiles.data(), std::ssize(tiles));
+      qwenDriverLmHeadF32(
+          context, thread, of,
+          {cut<KernelOp::LinearF32>(tiles), numerics::checkFinite});
     }
   }
 };
@@ -334,8 +365,12 @@ struct ForwardCall {
 void DriverModel::forward(const Context *context, int32_t thread) const {
   ForwardCall call = {*this, context, thread};
   qwenDriverEmbedding(
-      context, thread, embedding, x, xStride, hidden(), call.op,
-      numerics::reference<KernelOp::Embed>(kernelFormat(embeddingFormat)));
+      context, thread,
+      {.weight = WeightOffset(embedding),
+       .out = rows(x, xStride),
+       .k = Length(hidden()),
+       .op = OpId(call.op)},
+      {numerics::reference<KernelOp::Embed>(kernelFormat(embeddingFormat))});
   attention.makeTable(context, thread, frequencies);
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer &layer = layers[i];
@@ -359,8 +394,9 @@ void DriverModel::forward(const Context *context, int32_t thread) const {
   }
   call.next();
   if (qwenDriverWantHidden(context, thread)) {
-    qwenDriverHiddenRows(context, thread, x, xStride, finalNorm, hidden(), eps,
-                         call.op, numerics::rmsNormF32, numerics::checkFinite);
+    qwenDriverHiddenRows(context, thread,
+                         call.norm(finalNorm, blockRows(-1, 0), true),
+                         {numerics::rmsNormF32, numerics::checkFinite});
     return;
   }
   call.normTo(finalNormed, finalNorm, /*wanted=*/true);

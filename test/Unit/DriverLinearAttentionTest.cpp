@@ -124,20 +124,42 @@ static void checkCall(const Layer &layer, const Batch &batch,
   call.run([&](int32_t thread) {
     Values scratch(static_cast<size_t>(deltaRuleScratch(layer.keyDim)));
     qwenDriverShortConvolution(
-        &context, thread, at.input, at.inputStride, at.taps, at.mixed,
-        at.inputStride, layer.channels(), /*layer=*/0, /*op=*/0,
-        /*cache=*/0, bytes(0), numerics::shortConvolution);
-    qwenDriverDeltaGates(&context, thread, at.a, at.gateStride, at.b,
-                         at.gateStride, at.rate, at.bias, at.decay,
-                         at.gateStride, at.beta, at.gateStride, layer.heads,
-                         /*op=*/0, numerics::deltaGates);
+        &context, thread,
+        {.in = rows(at.input, at.inputStride),
+         .weight = WeightOffset(at.taps),
+         .out = rows(at.mixed, at.inputStride),
+         .channels = Length(layer.channels()),
+         .layer = CacheOffset(0),
+         .op = OpId(0)},
+        {CacheId(0), Bytes(bytes(0)), numerics::shortConvolution});
+    qwenDriverDeltaGates(&context, thread,
+                         {.a = rows(at.a, at.gateStride),
+                          .b = rows(at.b, at.gateStride),
+                          .rate = WeightOffset(at.rate),
+                          .bias = WeightOffset(at.bias),
+                          .decay = rows(at.decay, at.gateStride),
+                          .beta = rows(at.beta, at.gateStride),
+                          .heads = Heads(layer.heads),
+                          .op = OpId(0)},
+                         {numerics::deltaGates});
     qwenDriverBarrier(&context, thread);
-    qwenDriverDeltaRule(&context, thread, at.mixed, at.inputStride, at.decay,
-                        at.gateStride, at.beta, at.gateStride, at.output,
-                        at.outputStride, /*layer=*/0, /*op=*/1, /*cache=*/1,
-                        bytes(1), layer.keyHeads, layer.keyDim, layer.heads,
-                        layer.valueDim, layer.sharing, layer.queryScale(),
-                        scratch.data(), numerics::deltaRule);
+    qwenDriverDeltaRule(&context, thread,
+                        {.in = rows(at.mixed, at.inputStride),
+                         .decay = rows(at.decay, at.gateStride),
+                         .beta = rows(at.beta, at.gateStride),
+                         .out = rows(at.output, at.outputStride),
+                         .layer = CacheOffset(0),
+                         .op = OpId(1)},
+                        {.cache = CacheId(1),
+                         .cacheStride = Bytes(bytes(1)),
+                         .keyHeads = Heads(layer.keyHeads),
+                         .keyDim = Length(layer.keyDim),
+                         .heads = Heads(layer.heads),
+                         .valueDim = Length(layer.valueDim),
+                         .sharing = Heads(layer.sharing),
+                         .scale = layer.queryScale(),
+                         .scratch = scratch.data(),
+                         .kernel = numerics::deltaRule});
   });
   for (int64_t i = 0; i < tokens; ++i)
     ASSERT_TRUE(isSame(at.arena.at(at.output) + i * at.outputStride,
@@ -190,9 +212,23 @@ TEST(LinearAttention, FlagsAStateThatIsNotFinite) {
   call.context.sequences = sequences;
   float scratch[deltaRuleScratch(kDim)];
   const auto run = [&] {
-    qwenDriverDeltaRule(&call.context, 0, input, kInput, decay, 1, beta, 1,
-                        output, kDim, 0, /*op=*/4, 0, sizeof(states[0]), 1,
-                        kDim, 1, kDim, 1, 1, scratch, numerics::deltaRule);
+    qwenDriverDeltaRule(&call.context, 0,
+                        {.in = rows(input, kInput),
+                         .decay = rows(decay, 1),
+                         .beta = rows(beta, 1),
+                         .out = rows(output, kDim),
+                         .layer = CacheOffset(0),
+                         .op = OpId(4)},
+                        {.cache = CacheId(0),
+                         .cacheStride = Bytes(sizeof(states[0])),
+                         .keyHeads = Heads(1),
+                         .keyDim = Length(kDim),
+                         .heads = Heads(1),
+                         .valueDim = Length(kDim),
+                         .sharing = Heads(1),
+                         .scale = 1,
+                         .scratch = scratch,
+                         .kernel = numerics::deltaRule});
   };
   run();
   EXPECT_EQ(call.flags, (std::vector<uint32_t>{kNoFlag, 4, kNoFlag, kNoFlag}));
@@ -219,10 +255,18 @@ TEST(LinearAttention, GatesAttention) {
     DriverCall call(equalShares(2), kTokens, 1);
     call.context.arena = arena.at<uint8_t>(0);
     call.run([&](int32_t thread) {
-      qwenDriverGateF32(&call.context, thread, in, n, gate, n, out, n, n, 0,
-                        numerics::sigmoidGate);
-      qwenDriverGateQ8(&call.context, thread, in, n, gate, n, codes, n, scales,
-                       sums, n, 0, numerics::sigmoidGate, numerics::quantizeQ8);
+      const auto arguments = [&](const BlockRows &to) -> GateArguments {
+        return {.in = rows(in, n),
+                .gate = rows(gate, n),
+                .out = to,
+                .k = Length(n),
+                .op = OpId(0)};
+      };
+      qwenDriverGateF32(&call.context, thread, arguments(blockRows(out, n)),
+                        {numerics::sigmoidGate});
+      qwenDriverGateQ8(&call.context, thread,
+                       arguments(blockRows(codes, n, scales, sums)),
+                       {numerics::sigmoidGate, numerics::quantizeQ8});
     });
     Values gated(x.size());
     numerics::sigmoidGate(x.data(), g.data(), std::ssize(x), gated.data());

@@ -17,6 +17,11 @@ using namespace qwen;
 using namespace qwen::driver;
 using namespace qwen::test;
 
+// A swap of kinds in a struct of the driver does not compile.
+static_assert(!std::is_convertible_v<Stride, ArenaOffset> &&
+              !std::is_convertible_v<int64_t, ArenaOffset> &&
+              !std::is_assignable_v<ArenaOffset &, WeightOffset>);
+
 //===----------------------------------------------------------------------===//
 // Units
 //===----------------------------------------------------------------------===//
@@ -302,10 +307,21 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
   DriverCall call(equalShares(1), tokens, 1);
   call.context.arena = arena.at<uint8_t>(0);
   kernelCalls.clear();
-  qwenDriverLinearF32(&call.context, 0, in, kLength, 0, -1, out, kStride,
-                      kLength, kPanels, residual, 0, cut.cached, cut.least,
-                      cut.reused, 1, tiles.data(),
-                      static_cast<int64_t>(tiles.size()));
+  qwenDriverLinearF32(&call.context, 0,
+                      {.in = blockRows(in, kLength),
+                       .weight = WeightOffset(0),
+                       .bias = WeightOffset(-1),
+                       .out = rows(out, kStride),
+                       .k = Length(kLength),
+                       .panels = Panels(kPanels),
+                       .residual = ArenaOffset(residual),
+                       .op = OpId(0)},
+                      {.product = {.cached = Length(cut.cached),
+                                   .least = Panels(cut.least),
+                                   .reused = Length(cut.reused),
+                                   .together = Panels(1),
+                                   .tiles = tiles.data(),
+                                   .tileCount = std::ssize(tiles)}});
   for (int64_t i = 0; i < tokens; ++i)
     for (int64_t n = 0; n < kStride; ++n) {
       const bool computed = n < kPanels * kPanelOutputs;
@@ -365,9 +381,22 @@ TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
   const DriverTile<LinearF32Fn> tile = {
       numerics::reference<KernelOp::LinearF32>(KernelFormat::F32), 1};
   call.run([&](int32_t thread) {
-    qwenDriverLmHeadF32(&call.context, thread, in, kLength, weight, kLength,
-                        kPanels, kStride, 5, numerics::checkFinite, 0, 1, 0, 1,
-                        &tile, 1);
+    qwenDriverLmHeadF32(&call.context, thread,
+                        {.in = blockRows(in, kLength),
+                         .weight = WeightOffset(weight),
+                         .bias = WeightOffset(-1),
+                         .out = rows(-1, kStride),
+                         .k = Length(kLength),
+                         .panels = Panels(kPanels),
+                         .residual = ArenaOffset(-1),
+                         .op = OpId(5)},
+                        {.product = {.cached = Length(0),
+                                     .least = Panels(1),
+                                     .reused = Length(0),
+                                     .together = Panels(1),
+                                     .tiles = &tile,
+                                     .tileCount = 1},
+                         .check = numerics::checkFinite});
   });
   EXPECT_EQ(call.flags, (std::vector<uint32_t>{kNoFlag, kNoFlag, kNoFlag,
                                                kNoFlag, 5, kNoFlag, kNoFlag}));

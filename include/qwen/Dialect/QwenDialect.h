@@ -8,6 +8,7 @@
 #define QWEN_DIALECT_QWENDIALECT_H
 
 #include "qwen/ABI/Caches.h"
+#include "qwen/ABI/DriverABI.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/OpWork.h"
 #include "qwen/ABI/StoredTypes.h"
@@ -21,6 +22,8 @@
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include <string>
 
 #include "qwen/Dialect/QwenDialect.h.inc"
 #include "qwen/Dialect/QwenEnums.h.inc"
@@ -126,6 +129,51 @@ struct CacheUse {
 
 class ForwardOp;
 
+/// Where the cache of an op lies: bytes from one page or one sequence to the
+/// next, and from there to the layer.
+struct CachePlace {
+  CacheId cache;
+  Bytes stride;
+  CacheOffset layer;
+};
+
+/// ProductInstance with the kernels from the largest M to 1.
+struct ProductPlan {
+  Length cached;
+  Panels least;
+  Length reused;
+  Panels together;
+  llvm::SmallVector<const KernelInfo *> tiles;
+};
+
+/// What an op does not know of its call: where parts and caches lie, and how
+/// its products are scheduled.
+class CallFacts {
+public:
+  virtual ~CallFacts() = default;
+  virtual WeightOffset partAt(mlir::FlatSymbolRefAttr part) const = 0;
+  virtual CachePlace cacheOf(ForwardOp op) const = 0;
+  /// Bytes of a key's or value's element in the cache.
+  virtual Bytes cacheElementBytes() const = 0;
+  virtual ProductPlan productOf(const KernelInfo &gemv,
+                                const KernelInfo &gemm) const = 0;
+  /// Tokens of a unit of attention with `groupQueries` queries a token.
+  virtual Tokens blockTokens(const KernelInfo &scores,
+                             int64_t groupQueries) const = 0;
+};
+
+/// Fields of a struct of the driver, in their order.
+using StructFields = llvm::SmallVector<mlir::NamedAttribute>;
+
+/// A call of a driver function: what it reads of this op, and what all ops fix
+/// that share the instance.
+struct DriverCall {
+  /// What the instance is called, if no other one is called so.
+  std::string name;
+  std::string function;
+  StructFields arguments, fixed;
+};
+
 namespace detail {
 /// Checks kernels and plan of `op`.
 mlir::LogicalResult verifyForwardOp(ForwardOp op);
@@ -152,6 +200,9 @@ const KernelInfo *kernelOf(ForwardOp op, KernelOp kind);
 
 /// The number of values of a token in `activations`.
 int64_t widthOf(mlir::Value activations);
+
+/// Where a planned value lies. qwen.wanted_rows is a view of its input.
+BufferAttr bufferOf(mlir::Value value);
 } // namespace qwen
 
 #endif // QWEN_DIALECT_QWENDIALECT_H

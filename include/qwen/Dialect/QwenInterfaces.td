@@ -31,6 +31,9 @@ def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
         weights, with a cache of format `kv`.
       }], "void", "addWork", (ins "::qwen::OpWork &":$work, "::qwen::KvFormat":$kv), "", [{ return; }]>,
 
+    InterfaceMethod<"The call of the driver for a planned op.",
+        "::qwen::DriverCall", "getDriverCall", (ins "const ::qwen::CallFacts &":$facts)>,
+
     // The attributes that passes set.
     InterfaceMethod<"Sets the kernels.", "void", "setKernelsAttr",
         (ins "::mlir::ArrayAttr":$kernels), [{ $_op.setKernelsAttr(kernels); }]>,

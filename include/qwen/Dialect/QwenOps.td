@@ -95,6 +95,8 @@ def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token", [Pure], ["getWeightUses
     bool isOverWantedRows();
     /// The `qwen.lm_head` that reads the result, or null.
     LmHeadOp getLmHead();
+    /// The call where `qwen.lm_head` follows and hidden values are wanted.
+    DriverCall getHiddenCall(const CallFacts &facts);
   }];
 }
 
@@ -470,6 +472,33 @@ def Qwen_LmHeadOp : Qwen_ComputeOp<"lm_head", "Panel", [Pure],
   }];
   let results = (outs Qwen_FloatActivations:$result);
   let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+def Qwen_StructOp : Qwen_Op<"struct", [Pure]> {
+  let summary = "The address of a struct of the driver";
+  let description = [{
+    Has the fields of a struct of qwen/ABI/DriverABI.def in their order: i64 and
+    f32, kernels (`none` for a null pointer, an array for the tiles of a product
+    with their number), and memory. A struct of numbers lies in read-only data,
+    another one on the stack of its function. Place, stride, scales and sums of
+    a value are `in`, `in.stride` and so on.
+
+    Example:
+
+    ```mlir
+    %0 = qwen.struct {in = 4096, in.stride = 896, weight = 0, eps = 1.0e-06 : f32, op = 3} : !llvm.ptr
+    %1 = qwen.struct {kernel = #qwen.kernel<rope_avx2>, norm = none, scratch = memref<64xf32>} : !llvm.ptr
+    ```
+  }];
+  let arguments = (ins StrArrayAttr:$names, ArrayAttr:$values);
+  let results = (outs AnyType:$address);
+  let assemblyFormat = "custom<Fields>($names, $values) attr-dict `:` type($address)";
+  let builders = [OpBuilder<(ins "::mlir::Type":$pointer,
+                                 "::llvm::ArrayRef<::mlir::NamedAttribute>":$fields)>];
 }
 
 #endif // QWEN_DIALECT_QWENOPS_TD

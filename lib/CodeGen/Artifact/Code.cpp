@@ -48,6 +48,7 @@ Code::generateForward(const Part &part, llvm::LLVMContext &context) {
         mlir::ModuleOp::create(module.getLoc());
     for (auto function : module.getOps<mlir::func::FuncOp>())
       functions->push_back(function.clone());
+    expandStructs(*functions);
     result = translateToLLVM(*functions, context);
   }
   const CpuFeatureSet features = usedFeatures(module, target.arch);

@@ -18,14 +18,14 @@ struct Rotation {
   const float *norm;
   float eps;
   /// cos and sin of all tokens.
-  const float *cos, *sin;
+  FloatRows cos, sin;
   /// `half` is half of the values that are rotated.
-  int64_t cosStride, sinStride, headDim, half;
+  int64_t headDim, half;
   /// headDim floats for headNorm.
   float *normed;
 
   QWEN_SPECIALISED void call(const float *x, int64_t token, float *y) const {
-    const float *c = cos + token * cosStride, *s = sin + token * sinStride;
+    const float *c = cos.of(token), *s = sin.of(token);
     if (normRope)
       return normRope(x, norm, c, s, half, eps, y);
     if (headNorm) {
@@ -38,20 +38,37 @@ struct Rotation {
   }
 };
 
+/// The rotation of heads; behind `scratch` are headDim floats for headNorm.
+template <typename Arguments, typename Instance>
+QWEN_SPECIALISED Rotation rotationOf(const Context *context,
+                                     const Arguments &of, const Instance &fixed,
+                                     float *scratch) {
+  return {fixed.rope,
+          fixed.normRope,
+          fixed.headNorm,
+          weightsAt(context, of.norm),
+          of.eps,
+          rowsAt(context, of.cos),
+          rowsAt(context, of.sin),
+          fixed.headDim,
+          fixed.half,
+          scratch};
+}
+
 /// Where the cache of a layer lies in a page.
 struct CacheLayout {
   /// Bytes of one head's keys, which are those of its values, and of the
   /// layer's keys.
   int64_t headBytes, keyBytes;
-  /// The number of the cache, the bytes of its pages, and the byte of the layer
-  /// in a page.
-  int64_t cache, pageBytes, layer;
+  CacheId cache;
+  Bytes pageBytes;
+  CacheOffset layer;
 
-  CacheLayout(int64_t kvHeads, int64_t headDim, int64_t elementBytes,
-              int64_t cache, int64_t pageBytes, int64_t layer)
-      : headBytes(headDim * kPageTokens * elementBytes),
-        keyBytes(kvHeads * headBytes), cache(cache), pageBytes(pageBytes),
-        layer(layer) {}
+  template <typename Instance>
+  CacheLayout(const Instance &fixed, CacheOffset layer)
+      : headBytes(fixed.headDim * kPageTokens * fixed.elementBytes),
+        keyBytes(fixed.kvHeads * headBytes), cache(fixed.cache),
+        pageBytes(fixed.pageBytes), layer(layer) {}
 
   /// The keys of a head in page `page` of the sequence of `token`.
   uint8_t *keys(const Context *context, int64_t token, int64_t page,
@@ -67,42 +84,29 @@ struct CacheLayout {
 //===----------------------------------------------------------------------===//
 
 /// A unit is a KV head of one token.
-QWEN_ENTRY void qwen::qwenDriverAppend(
-    const Context *context, int32_t thread, int64_t keys, int64_t keyStride,
-    int64_t values, int64_t valueStride, int64_t cos, int64_t cosStride,
-    int64_t sin, int64_t sinStride, int64_t norm, float eps, int64_t layer,
-    int32_t op, int64_t kvHeads, int64_t headDim, int64_t elementBytes,
-    int64_t cache, int64_t pageBytes, float *scratch, RopeFn *rope,
-    NormRopeFn *normRope, RmsNormF32Fn *headNorm, int64_t half,
-    AppendKFn *appendK, AppendVFn *appendV) {
-  const float *k = arenaAt(context, keys), *v = arenaAt(context, values);
-  const Rotation rotation = {rope,
-                             normRope,
-                             headNorm,
-                             weightsAt(context, norm),
-                             eps,
-                             arenaAt(context, cos),
-                             arenaAt(context, sin),
-                             cosStride,
-                             sinStride,
-                             headDim,
-                             half,
-                             scratch + headDim};
-  const CacheLayout layout(kvHeads, headDim, elementBytes, cache, pageBytes,
-                           layer);
-  forUnits(context, thread, context->tokens * kvHeads, [&](int64_t unit) {
-    const int64_t token = unit / kvHeads, head = unit % kvHeads;
-    const auto [page, slot] = slotOf(context, token);
-    uint8_t *keysOfHead = layout.keys(context, token, page, head);
-    uint8_t *valuesOfHead = keysOfHead + layout.keyBytes;
-    rotation.call(k + token * keyStride + head * headDim, token, scratch);
-    const int32_t badK =
-        appendK(scratch, headDim, keysOfHead + slot * elementBytes);
-    const int32_t badV =
-        appendV(v + token * valueStride + head * headDim, headDim,
-                valuesOfHead + slot * headDim * elementBytes);
-    flag(context, token, op, badK | badV);
-  });
+QWEN_ENTRY(Append, Append) {
+  const AppendArguments of = arguments;
+  const FloatRows keys = rowsAt(context, of.keys),
+                  values = rowsAt(context, of.values);
+  const int64_t headDim = fixed.headDim, elementBytes = fixed.elementBytes;
+  float *scratch = fixed.scratch;
+  const Rotation rotation = rotationOf(context, of, fixed, scratch + headDim);
+  const CacheLayout layout(fixed, of.layer);
+  forUnits(context, thread, context->tokens * fixed.kvHeads,
+           [&](int64_t unit) QWEN_SPECIALISED_LAMBDA {
+             const int64_t token = unit / fixed.kvHeads,
+                           head = unit % fixed.kvHeads;
+             const auto [page, slot] = slotOf(context, token);
+             uint8_t *keysOfHead = layout.keys(context, token, page, head);
+             uint8_t *valuesOfHead = keysOfHead + layout.keyBytes;
+             rotation.call(keys.of(token) + head * headDim, token, scratch);
+             const int32_t badK = fixed.appendK(
+                 scratch, headDim, keysOfHead + slot * elementBytes);
+             const int32_t badV =
+                 fixed.appendV(values.of(token) + head * headDim, headDim,
+                               valuesOfHead + slot * headDim * elementBytes);
+             flag(context, token, of.op, badK | badV);
+           });
 }
 
 //===----------------------------------------------------------------------===//
@@ -130,19 +134,8 @@ struct Attention {
   const Context *context;
   Rotation rotation;
   CacheLayout cache;
-  const float *queries;
-  int64_t queryStride;
-  float *out;
-  int64_t outStride;
-  int64_t groupQueries, headDim;
-  float scale;
-  int64_t blockTokens;
-  float *scratch;
-  AttentionScoresFn *scores;
-  AttentionValuesFn *values;
-  SoftmaxPageFn *softmax;
-  MergePageFn *merge;
-  FinishAttentionFn *finish;
+  FloatRows queries, out;
+  AttentionInstance fixed;
 
   QWEN_SPECIALISED void run(int64_t start, int64_t count, int64_t head) const;
 
@@ -173,9 +166,10 @@ private:
 } // namespace
 
 void Attention::rotate(const Run &of) const {
+  const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
   const int64_t size = groupQueries * headDim;
   for (int64_t i = 0; i < of.count; ++i) {
-    const float *x = queries + (of.start + i) * queryStride + of.head * size;
+    const float *x = queries.of(of.start + i) + of.head * size;
     for (int64_t g = 0; g < groupQueries; ++g)
       rotation.call(x + g * headDim, of.start + i,
                     of.query + i * size + g * headDim);
@@ -185,23 +179,25 @@ void Attention::rotate(const Run &of) const {
 /// The page with the run's own positions: each token sees one slot more.
 void Attention::lastPage(const Run &of, const uint8_t *v,
                          const State &to) const {
+  const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
   const int64_t visible = slotOf(context, of.start).slot + 1;
   for (int64_t i = 0; i < of.count; ++i) {
     const int64_t first = i * groupQueries;
-    softmax(of.score + first * kPageTokens, groupQueries, visible + i,
-            of.weight + first * kPageTokens, to.m + first, to.l + first);
-    values(of.weight + first * kPageTokens, v, to.o + first * headDim,
-           groupQueries, headDim, visible + i, v);
+    fixed.softmax(of.score + first * kPageTokens, groupQueries, visible + i,
+                  of.weight + first * kPageTokens, to.m + first, to.l + first);
+    fixed.values(of.weight + first * kPageTokens, v, to.o + first * headDim,
+                 groupQueries, headDim, visible + i, v);
   }
 }
 
 void Attention::write(const Run &of, const State &from) const {
+  const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
   for (int64_t i = 0; i < of.count; ++i) {
-    float *y =
-        out + (of.start + i) * outStride + of.head * groupQueries * headDim;
+    float *y = out.of(of.start + i) + of.head * groupQueries * headDim;
     for (int64_t g = 0; g < groupQueries; ++g) {
       const int64_t query = i * groupQueries + g;
-      finish(from.o + query * headDim, from.l[query], headDim, y + g * headDim);
+      fixed.finish(from.o + query * headDim, from.l[query], headDim,
+                   y + g * headDim);
     }
   }
 }
@@ -211,10 +207,11 @@ void Attention::write(const Run &of, const State &from) const {
 /// read, the page's values and then the next page's keys: a page is too short
 /// for the prefetcher of the processor.
 void Attention::run(int64_t start, int64_t count, int64_t head) const {
-  const int64_t most = groupQueries * blockTokens;
+  const int64_t headDim = fixed.headDim;
+  const int64_t most = fixed.groupQueries * fixed.blockTokens;
   const int64_t stateSize = alignTo(attentionState(most, headDim), 16);
-  Run of = {start,   count,   head,   groupQueries * count,
-            scratch, nullptr, nullptr};
+  Run of = {start,         count,   head,   fixed.groupQueries * count,
+            fixed.scratch, nullptr, nullptr};
   of.score = of.query + alignTo(most * headDim, 16);
   of.weight = of.score + most * kPageTokens;
   float *ofPage = of.weight + most * kPageTokens;
@@ -225,18 +222,18 @@ void Attention::run(int64_t start, int64_t count, int64_t head) const {
     const uint8_t *k = cache.keys(context, start, page, head);
     const uint8_t *v = k + cache.keyBytes;
     const State to = stateAt(page == 0 ? state : ofPage, of.queries);
-    scores(of.query, k, scale, of.score, of.queries, headDim,
-           page < last ? kPageTokens : slot + count, v);
+    fixed.scores(of.query, k, fixed.scale, of.score, of.queries, headDim,
+                 page < last ? kPageTokens : slot + count, v);
     if (page < last) {
-      softmax(of.score, of.queries, kPageTokens, of.weight, to.m, to.l);
-      values(of.weight, v, to.o, of.queries, headDim, kPageTokens,
-             cache.keys(context, start, page + 1, head));
+      fixed.softmax(of.score, of.queries, kPageTokens, of.weight, to.m, to.l);
+      fixed.values(of.weight, v, to.o, of.queries, headDim, kPageTokens,
+                   cache.keys(context, start, page + 1, head));
     } else {
       lastPage(of, v, to);
     }
     if (page == 0)
       continue;
-    merge(state, ofPage, of.queries, headDim, spare);
+    fixed.merge(state, ofPage, of.queries, headDim, spare);
     std::swap(state, spare);
   }
   write(of, stateAt(state, of.queries));
@@ -246,40 +243,21 @@ void Attention::run(int64_t start, int64_t count, int64_t head) const {
 /// it: they share each read of the cache. The first and the last
 /// block follow each other, then the second and the one before the last, so
 /// that threads have equal work although later tokens of a prompt see more.
-QWEN_ENTRY void qwen::qwenDriverAttention(
-    const Context *context, int32_t thread, int64_t queries,
-    int64_t queryStride, int64_t cos, int64_t cosStride, int64_t sin,
-    int64_t sinStride, int64_t norm, int64_t out, int64_t outStride, float eps,
-    int64_t layer, int32_t op, int64_t kvHeads, int64_t groupQueries,
-    int64_t headDim, int64_t elementBytes, int64_t cache, int64_t pageBytes,
-    float scale, int64_t blockTokens, float *scratch, RopeFn *rope,
-    NormRopeFn *normRope, RmsNormF32Fn *headNorm, int64_t half,
-    AttentionScoresFn *scores, AttentionValuesFn *values,
-    SoftmaxPageFn *softmax, MergePageFn *merge, FinishAttentionFn *finish) {
+QWEN_ENTRY(Attention, Attention) {
+  const AttentionArguments of = arguments;
+  const int64_t kvHeads = fixed.kvHeads, blockTokens = fixed.blockTokens;
   const Attention attention = {
       context,
-      {rope, normRope, headNorm, weightsAt(context, norm), eps,
-       arenaAt(context, cos), arenaAt(context, sin), cosStride, sinStride,
-       headDim, half,
-       scratch + attentionScratch(groupQueries, headDim, blockTokens)},
-      CacheLayout(kvHeads, headDim, elementBytes, cache, pageBytes, layer),
-      arenaAt(context, queries),
-      queryStride,
-      arenaAt(context, out),
-      outStride,
-      groupQueries,
-      headDim,
-      scale,
-      blockTokens,
-      scratch,
-      scores,
-      values,
-      softmax,
-      merge,
-      finish};
+      rotationOf(context, of, fixed,
+                 fixed.scratch + attentionScratch(fixed.groupQueries,
+                                                  fixed.headDim, blockTokens)),
+      CacheLayout(fixed, of.layer),
+      rowsAt(context, of.queries),
+      rowsAt(context, of.out),
+      fixed};
   const int64_t tokens = context->tokens;
   const int64_t blocks = ceilDiv(tokens, blockTokens);
-  const auto compute = [&](int64_t begin, int64_t end) {
+  const auto compute = [&](int64_t begin, int64_t end) QWEN_SPECIALISED_LAMBDA {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t turn = unit / kvHeads, head = unit % kvHeads;
       const int64_t block = turn % 2 ? blocks - 1 - turn / 2 : turn / 2;
@@ -291,5 +269,5 @@ QWEN_ENTRY void qwen::qwenDriverAttention(
       }
     }
   };
-  forStolenUnits(context, thread, op, blocks * kvHeads, 1, 1, compute);
+  forStolenUnits(context, thread, of.op, blocks * kvHeads, 1, 1, compute);
 }

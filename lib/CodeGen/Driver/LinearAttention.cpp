@@ -7,18 +7,18 @@
 using namespace qwen;
 using namespace qwen::driver;
 
-QWEN_ENTRY void qwen::qwenDriverDeltaGates(
-    const Context *context, int32_t thread, int64_t a, int64_t aStride,
-    int64_t b, int64_t bStride, int64_t rate, int64_t bias, int64_t decay,
-    int64_t decayStride, int64_t beta, int64_t betaStride, int64_t heads,
-    int32_t /*op*/, DeltaGatesFn *kernel) {
-  forUnits(context, thread, context->tokens, [&](int64_t token) {
-    kernel(arenaAt(context, a) + token * aStride,
-           arenaAt(context, b) + token * bStride, weightsAt(context, rate),
-           weightsAt(context, bias), heads,
-           arenaAt(context, decay) + token * decayStride,
-           arenaAt(context, beta) + token * betaStride);
-  });
+QWEN_ENTRY(DeltaGates, DeltaGates) {
+  const DeltaGatesArguments of = arguments;
+  const FloatRows a = rowsAt(context, of.a), b = rowsAt(context, of.b),
+                  decay = rowsAt(context, of.decay),
+                  beta = rowsAt(context, of.beta);
+  const float *rate = weightsAt(context, of.rate),
+              *bias = weightsAt(context, of.bias);
+  forUnits(context, thread, context->tokens,
+           [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
+             fixed.kernel(a.of(token), b.of(token), rate, bias, of.heads,
+                          decay.of(token), beta.of(token));
+           });
 }
 
 /// Calls compute(first, count) for consecutive tokens of a sequence.
@@ -35,49 +35,56 @@ QWEN_SPECIALISED static void forSequences(const Context *context,
 
 /// A unit is up to 64 channels of all tokens: a token's are side by side in
 /// memory.
-QWEN_ENTRY void qwen::qwenDriverShortConvolution(
-    const Context *context, int32_t thread, int64_t in, int64_t inStride,
-    int64_t weight, int64_t out, int64_t stride, int64_t channels,
-    int64_t layer, int32_t /*op*/, int64_t cache, int64_t cacheStride,
-    ShortConvolutionFn *kernel) {
+QWEN_ENTRY(ShortConvolution, ShortConvolution) {
   constexpr int64_t most = 64;
-  forUnits(context, thread, ceilDiv(channels, most), [&](int64_t unit) {
-    const int64_t first = unit * most;
-    forSequences(context, [&](int64_t token, int64_t tokens) {
-      kernel(arenaAt(context, in) + token * inStride + first, inStride,
-             weightsAt(context, weight) + first * kConvolutionTaps, tokens,
-             std::min(channels - first, most), channels,
-             stateAt(context, token, cache, cacheStride, layer) + first,
-             arenaAt(context, out) + token * stride + first, stride);
-    });
-  });
+  const ShortConvolutionArguments of = arguments;
+  const FloatRows in = rowsAt(context, of.in), out = rowsAt(context, of.out);
+  const float *taps = weightsAt(context, of.weight);
+  forUnits(context, thread, ceilDiv(of.channels, most),
+           [&](int64_t unit) QWEN_SPECIALISED_LAMBDA {
+             const int64_t first = unit * most;
+             forSequences(context, [&](int64_t token,
+                                       int64_t tokens) QWEN_SPECIALISED_LAMBDA {
+               fixed.kernel(in.of(token) + first, in.stride,
+                            taps + first * kConvolutionTaps, tokens,
+                            std::min(of.channels - first, most), of.channels,
+                            stateAt(context, token, fixed.cache,
+                                    fixed.cacheStride, of.layer) +
+                                first,
+                            out.of(token) + first, out.stride);
+             });
+           });
 }
 
 /// A unit is a value head and kDeltaColumns columns of its state, for all
 /// tokens: they stay in the first cache.
-QWEN_ENTRY void qwen::qwenDriverDeltaRule(
-    const Context *context, int32_t thread, int64_t in, int64_t inStride,
-    int64_t decay, int64_t decayStride, int64_t beta, int64_t betaStride,
-    int64_t out, int64_t stride, int64_t layer, int32_t op, int64_t cache,
-    int64_t cacheStride, int64_t keyHeads, int64_t keyDim, int64_t heads,
-    int64_t valueDim, int64_t sharing, float scale, float *scratch,
-    DeltaRuleFn *kernel) {
-  const int64_t unitsOfHead = valueDim / kDeltaColumns;
-  const int64_t keys = keyHeads * keyDim;
-  forUnits(context, thread, heads * unitsOfHead, [&](int64_t unit) {
-    const int64_t head = unit / unitsOfHead, column = unit * kDeltaColumns;
-    forSequences(context, [&](int64_t token, int64_t tokens) {
-      const float *x = arenaAt(context, in) + token * inStride;
-      const float *q = x + head / sharing % keyHeads * keyDim;
-      const int64_t finite = kernel(
-          q, q + keys, x + 2 * keys + column, inStride,
-          arenaAt(context, decay) + token * decayStride + head, decayStride,
-          arenaAt(context, beta) + token * betaStride + head, betaStride,
-          tokens, keyDim, scale,
-          stateAt(context, token, cache, cacheStride, layer) + column * keyDim,
-          arenaAt(context, out) + token * stride + column, stride, scratch);
-      if (finite < tokens)
-        flag(context, token + finite, op, 1);
-    });
-  });
+QWEN_ENTRY(DeltaRule, DeltaRule) {
+  const DeltaRuleArguments of = arguments;
+  const FloatRows in = rowsAt(context, of.in),
+                  decay = rowsAt(context, of.decay),
+                  beta = rowsAt(context, of.beta),
+                  out = rowsAt(context, of.out);
+  const int64_t unitsOfHead = fixed.valueDim / kDeltaColumns;
+  const int64_t keys = fixed.keyHeads * fixed.keyDim;
+  forUnits(context, thread, fixed.heads * unitsOfHead,
+           [&](int64_t unit) QWEN_SPECIALISED_LAMBDA {
+             const int64_t head = unit / unitsOfHead,
+                           column = unit * kDeltaColumns;
+             forSequences(context, [&](int64_t token,
+                                       int64_t tokens) QWEN_SPECIALISED_LAMBDA {
+               const float *x = in.of(token);
+               const float *q =
+                   x + head / fixed.sharing % fixed.keyHeads * fixed.keyDim;
+               const int64_t finite = fixed.kernel(
+                   q, q + keys, x + 2 * keys + column, in.stride,
+                   decay.of(token) + head, decay.stride, beta.of(token) + head,
+                   beta.stride, tokens, fixed.keyDim, fixed.scale,
+                   stateAt(context, token, fixed.cache, fixed.cacheStride,
+                           of.layer) +
+                       column * fixed.keyDim,
+                   out.of(token) + column, out.stride, fixed.scratch);
+               if (finite < tokens)
+                 flag(context, token + finite, of.op, 1);
+             });
+           });
 }

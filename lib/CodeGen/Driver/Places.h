@@ -5,19 +5,19 @@
 
 #include "Units.h"
 
-#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/DriverABI.h"
 
 namespace qwen::driver {
 
 /// The value at `place` of the arena.
 template <typename T = float>
-inline T *arenaAt(const Context *context, int64_t place) {
+inline T *arenaAt(const Context *context, ArenaOffset place) {
   return reinterpret_cast<T *>(context->arena + place);
 }
 
 /// The weight at `place` of the image, or null where that is -1.
 template <typename T = float>
-inline const T *weightsAt(const Context *context, int64_t place) {
+inline const T *weightsAt(const Context *context, WeightOffset place) {
   return place < 0 ? nullptr
                    : reinterpret_cast<const T *>(context->weights + place);
 }
@@ -26,25 +26,40 @@ inline int64_t wantedToken(const Context *context, int64_t row) {
   return context->wantedRows[row];
 }
 
-/// Quantized activations of `k` values a token.
+/// Rows of floats; `stride` is that from one token to the next.
+struct FloatRows {
+  float *values;
+  int64_t stride;
+
+  float *of(int64_t token) const { return values + token * stride; }
+};
+
+template <typename Place>
+inline FloatRows rowsAt(const Context *context, const Place &rows) {
+  return {arenaAt(context, rows.at), rows.stride};
+}
+
+/// Quantized activations of `k` values a token; `stride` is that of the codes.
 struct Quantized {
   int8_t *codes;
   float *scales;
   int32_t *sums;
-  int64_t k;
+  int64_t k, stride;
 
-  /// Those from token `token` on; `stride` is that of the codes.
-  Quantized at(int64_t token, int64_t stride) const {
+  /// Those from token `token` on.
+  Quantized of(int64_t token) const {
     return {codes + token * stride,
             scales + token * ceilDiv(k, kActivationBlock),
-            sums + token * (k / kGroup), k};
+            sums + token * (k / kGroup), k, stride};
   }
 };
 
-inline Quantized quantizedAt(const Context *context, int64_t codes,
-                             int64_t scales, int64_t sums, int64_t k) {
-  return {arenaAt<int8_t>(context, codes), arenaAt(context, scales),
-          arenaAt<int32_t>(context, sums), k};
+inline Quantized quantizedAt(const Context *context, const BlockRows &rows,
+                             int64_t k) {
+  // So that divisions by constants are shifts.
+  __builtin_assume(k > 0);
+  return {arenaAt<int8_t>(context, rows.at), arenaAt(context, rows.scales),
+          arenaAt<int32_t>(context, rows.sums), k, rows.stride};
 }
 
 /// A position's page of a sequence, and its slot there.
@@ -59,7 +74,7 @@ inline Slot slotOf(const Context *context, int64_t token) {
 /// Page `page` of the sequence of `token` in the paged cache `cache`; a page
 /// has `bytes`.
 inline uint8_t *pageOf(const Context *context, int64_t token, int64_t page,
-                       int64_t cache, int64_t bytes) {
+                       CacheId cache, Bytes bytes) {
   const int64_t first = context->sequences[token] * context->pageTableStride;
   return context->caches[cache] + context->pageTables[first + page] * bytes;
 }
@@ -67,8 +82,8 @@ inline uint8_t *pageOf(const Context *context, int64_t token, int64_t page,
 /// The bytes of the sequence of `token` in the fixed cache `cache`, from byte
 /// `layer` on; a sequence has `bytes`.
 template <typename T = float>
-inline T *stateAt(const Context *context, int64_t token, int64_t cache,
-                  int64_t bytes, int64_t layer) {
+inline T *stateAt(const Context *context, int64_t token, CacheId cache,
+                  Bytes bytes, CacheOffset layer) {
   return reinterpret_cast<T *>(context->caches[cache] +
                                context->sequences[token] * bytes + layer);
 }

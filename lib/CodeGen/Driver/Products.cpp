@@ -29,7 +29,7 @@ struct QuantizedInput : Quantized {
                              const uint8_t *weights, const float *bias,
                              const float *residual, float *out, int64_t m,
                              int64_t stride, Range panels) const {
-    const Quantized x = at(token, k);
+    const Quantized x = of(token);
     kernel(x.codes, x.scales, x.sums, weights, bias, residual, out, m, k,
            stride, panels.begin, panels.end);
   }
@@ -41,9 +41,7 @@ template <typename Fn> struct Product {
   const float *bias, *residual;
   float *out;
   int64_t m, stride;
-  int64_t cached, least, reused;
-  const DriverTile<Fn> *tiles;
-  int64_t tileCount;
+  ProductInstance<Fn> fixed;
 };
 } // namespace
 
@@ -56,8 +54,8 @@ QWEN_SPECIALISED static void multiplyTokens(const Input &input,
                                             Range panels) {
   int64_t token = tokens.begin;
 #pragma clang loop unroll(full)
-  for (int64_t i = 0; i < of.tileCount; ++i) {
-    const auto [kernel, size] = of.tiles[i];
+  for (int64_t i = 0; i < of.fixed.tileCount; ++i) {
+    const auto [kernel, size] = of.fixed.tiles[i];
     const int64_t left = tokens.end - token, count = left - left % size;
     if (count > 0)
       input.call(kernel, token, of.weights, of.bias,
@@ -78,17 +76,15 @@ QWEN_SPECIALISED static void multiply(const Input &input, const Product<Fn> &of,
                                       Range range) {
   bool single = false;
 #pragma clang loop unroll(full)
-  for (int64_t i = 0; i < of.tileCount; ++i)
-    single |= of.tiles[i].m == of.m;
-  const int64_t cached = of.cached / input.k;
-  const int64_t panels = single
-                             ? range.end - range.begin
-                             : std::max(cached - cached % of.least, of.least);
-  const int64_t largest = of.tiles[0].m;
+  for (int64_t i = 0; i < of.fixed.tileCount; ++i)
+    single |= of.fixed.tiles[i].m == of.m;
+  const int64_t cached = of.fixed.cached / input.k, least = of.fixed.least;
+  const int64_t panels = single ? range.end - range.begin
+                                : std::max(cached - cached % least, least);
+  const int64_t largest = of.fixed.tiles[0].m, reused = of.fixed.reused;
   const int64_t tokens =
-      of.reused == 0
-          ? of.m
-          : std::max(of.reused / input.k / largest * largest, largest);
+      reused == 0 ? of.m
+                  : std::max(reused / input.k / largest * largest, largest);
   for (int64_t panel = range.begin; panel < range.end; panel += panels)
     for (int64_t token = 0; token < of.m; token += tokens)
       multiplyTokens(input, of, {token, std::min(token + tokens, of.m)},
@@ -99,109 +95,81 @@ QWEN_SPECIALISED static void multiply(const Input &input, const Product<Fn> &of,
 /// as share work, of one token 1, and at least 32768 weights, which are a
 /// stream that is worth starting.
 template <typename Compute>
-QWEN_SPECIALISED static void
-forPanels(const Context *context, int32_t thread, int32_t op, int64_t m,
-          int64_t k, int64_t panels, int64_t most, const Compute &compute) {
+QWEN_SPECIALISED static void forPanels(const Context *context, int32_t thread,
+                                       const LinearArguments &of, int64_t m,
+                                       int64_t most, const Compute &compute) {
+  // So that divisions have no sign.
+  const int64_t k = of.k, panels = of.panels;
+  __builtin_assume(k > 0);
+  __builtin_assume(panels > 0);
   const int64_t together = m == 1 ? 1 : most;
   const int64_t least = std::max(32768 / kPanelOutputs / k, together);
-  forStolenUnits(context, thread, op, panels, together, least,
+  forStolenUnits(context, thread, of.op, panels, together, least,
                  [&](int64_t begin, int64_t end)
                      QWEN_SPECIALISED_LAMBDA { compute(Range{begin, end}); });
 }
 
 template <typename Input, typename Fn>
 QWEN_SPECIALISED static void
-linear(const Context *context, int32_t thread, const Input &input,
-       int64_t weight, int64_t panels, int64_t bias, int64_t residual,
-       int64_t out, int64_t stride, int32_t op, int64_t cached, int64_t least,
-       int64_t reused, int64_t together, const DriverTile<Fn> *tiles,
-       int64_t tileCount) {
-  const Product<Fn> product = {weightsAt<uint8_t>(context, weight),
-                               weightsAt(context, bias),
-                               residual < 0 ? nullptr
-                                            : arenaAt(context, residual),
-                               arenaAt(context, out),
+linear(const Context *context, int32_t thread, const LinearArguments &of,
+       const Input &input, const ProductInstance<Fn> &fixed) {
+  const Product<Fn> product = {weightsAt<uint8_t>(context, of.weight),
+                               weightsAt(context, of.bias),
+                               of.residual < 0 ? nullptr
+                                               : arenaAt(context, of.residual),
+                               arenaAt(context, of.out.at),
                                context->tokens,
-                               stride,
-                               cached,
-                               least,
-                               reused,
-                               tiles,
-                               tileCount};
-  forPanels(context, thread, op, product.m, input.k, panels, together,
+                               of.out.stride,
+                               fixed};
+  forPanels(context, thread, of, product.m, fixed.together,
             [&](Range range)
                 QWEN_SPECIALISED_LAMBDA { multiply(input, product, range); });
 }
 
 template <typename Input, typename Fn>
 QWEN_SPECIALISED static void
-lmHead(const Context *context, int32_t thread, const Input &input,
-       int64_t weight, int64_t panels, int64_t stride, int32_t op,
-       CheckFiniteFn *check, int64_t cached, int64_t least, int64_t reused,
-       int64_t together, const DriverTile<Fn> *tiles, int64_t tileCount) {
-  const Product<Fn> product = {weightsAt<uint8_t>(context, weight),
+lmHead(const Context *context, int32_t thread, const LinearArguments &of,
+       const Input &input, const ProductInstance<Fn> &fixed,
+       CheckFiniteFn *check) {
+  const Product<Fn> product = {weightsAt<uint8_t>(context, of.weight),
                                nullptr,
                                nullptr,
                                context->result,
                                context->rows,
-                               stride,
-                               cached,
-                               least,
-                               reused,
-                               tiles,
-                               tileCount};
-  forPanels(
-      context, thread, op, product.m, input.k, panels, together,
-      [&](Range range) QWEN_SPECIALISED_LAMBDA {
-        multiply(input, product, range);
-        // Each thread tests the outputs that it wrote.
-        for (int64_t row = 0; row < product.m; ++row)
-          flag(context, wantedToken(context, row), op,
-               check(product.out + row * stride + range.begin * kPanelOutputs,
-                     (range.end - range.begin) * kPanelOutputs));
-      });
+                               of.out.stride,
+                               fixed};
+  forPanels(context, thread, of, product.m, fixed.together,
+            [&](Range range) QWEN_SPECIALISED_LAMBDA {
+              multiply(input, product, range);
+              // Each thread tests the outputs that it wrote.
+              for (int64_t row = 0; row < product.m; ++row)
+                flag(context, wantedToken(context, row), of.op,
+                     check(product.out + row * product.stride +
+                               range.begin * kPanelOutputs,
+                           (range.end - range.begin) * kPanelOutputs));
+            });
 }
 
-QWEN_ENTRY void qwen::qwenDriverLinearF32(
-    const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
-    int64_t weight, int64_t bias, int64_t out, int64_t stride, int64_t k,
-    int64_t panels, int64_t residual, int32_t op, int64_t cached, int64_t least,
-    int64_t reused, int64_t together, const DriverTile<LinearF32Fn> *tiles,
-    int64_t tileCount) {
-  linear(context, thread, FloatInput{arenaAt(context, in), k}, weight, panels,
-         bias, residual, out, stride, op, cached, least, reused, together,
-         tiles, tileCount);
+QWEN_ENTRY(LinearF32, Linear) {
+  const LinearArguments of = arguments;
+  linear(context, thread, of, FloatInput{arenaAt(context, of.in.at), of.k},
+         fixed.product);
 }
 
-QWEN_ENTRY void qwen::qwenDriverLinearQ8(
-    const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
-    int64_t scales, int64_t sums, int64_t weight, int64_t bias, int64_t out,
-    int64_t stride, int64_t k, int64_t panels, int64_t residual, int32_t op,
-    int64_t cached, int64_t least, int64_t reused, int64_t together,
-    const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount) {
-  linear(context, thread,
-         QuantizedInput{quantizedAt(context, in, scales, sums, k)}, weight,
-         panels, bias, residual, out, stride, op, cached, least, reused,
-         together, tiles, tileCount);
+QWEN_ENTRY(LinearQ8, Linear) {
+  const LinearArguments of = arguments;
+  linear(context, thread, of, QuantizedInput{quantizedAt(context, of.in, of.k)},
+         fixed.product);
 }
 
-QWEN_ENTRY void qwen::qwenDriverLmHeadF32(
-    const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
-    int64_t weight, int64_t k, int64_t panels, int64_t stride, int32_t op,
-    CheckFiniteFn *check, int64_t cached, int64_t least, int64_t reused,
-    int64_t together, const DriverTile<LinearF32Fn> *tiles, int64_t tileCount) {
-  lmHead(context, thread, FloatInput{arenaAt(context, in), k}, weight, panels,
-         stride, op, check, cached, least, reused, together, tiles, tileCount);
+QWEN_ENTRY(LmHeadF32, Linear) {
+  const LinearArguments of = arguments;
+  lmHead(context, thread, of, FloatInput{arenaAt(context, of.in.at), of.k},
+         fixed.product, fixed.check);
 }
 
-QWEN_ENTRY void qwen::qwenDriverLmHeadQ8(
-    const Context *context, int32_t thread, int64_t in, int64_t /*inStride*/,
-    int64_t scales, int64_t sums, int64_t weight, int64_t k, int64_t panels,
-    int64_t stride, int32_t op, CheckFiniteFn *check, int64_t cached,
-    int64_t least, int64_t reused, int64_t together,
-    const DriverTile<LinearQ8Fn> *tiles, int64_t tileCount) {
-  lmHead(context, thread,
-         QuantizedInput{quantizedAt(context, in, scales, sums, k)}, weight,
-         panels, stride, op, check, cached, least, reused, together, tiles,
-         tileCount);
+QWEN_ENTRY(LmHeadQ8, Linear) {
+  const LinearArguments of = arguments;
+  lmHead(context, thread, of, QuantizedInput{quantizedAt(context, of.in, of.k)},
+         fixed.product, fixed.check);
 }

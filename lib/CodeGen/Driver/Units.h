@@ -22,8 +22,12 @@
 /// Behind the parameters of a lambda of such a function: LLVM inlines it in all
 /// instances, however many there are.
 #define QWEN_SPECIALISED_LAMBDA __attribute__((always_inline))
-/// A function of Driver.h that an instance specialises.
-#define QWEN_ENTRY [[gnu::always_inline]]
+/// The head of a function of DriverABI.def. Its body begins with a copy of the
+/// arguments: so they are read once, although kernels write to memory.
+#define QWEN_ENTRY(Function, Reads)                                            \
+  [[gnu::always_inline]] void qwen::qwenDriver##Function(                      \
+      const Context *context, int32_t thread,                                  \
+      const Reads##Arguments &arguments, const Function##Instance &fixed)
 
 namespace qwen::driver {
 
@@ -54,7 +58,7 @@ inline int64_t sharedUnits(const Context *context, int64_t units,
 /// share of the units left, and at least `least`. The range is empty if no unit
 /// is left.
 [[gnu::noinline]] inline Range steal(const Context *context, int32_t thread,
-                                     int32_t op, int64_t shared, int64_t units,
+                                     int64_t op, int64_t shared, int64_t units,
                                      int64_t least) {
   const std::atomic_ref<uint32_t> taken(context->taken[op]);
   uint32_t before = taken.load(std::memory_order_relaxed);
@@ -76,7 +80,7 @@ inline int64_t sharedUnits(const Context *context, int64_t units,
 /// the units that it steals.
 template <typename Compute>
 QWEN_SPECIALISED void forStolenUnits(const Context *context, int32_t thread,
-                                     int32_t op, int64_t units,
+                                     int64_t op, int64_t units,
                                      int64_t together, int64_t least,
                                      const Compute &compute) {
   const int64_t shared = sharedUnits(context, units, together);
@@ -98,7 +102,7 @@ QWEN_SPECIALISED void forUnits(const Context *context, int32_t thread,
 
 /// Notes that op `op` saw a value of `token` that is not finite, where `bad` is
 /// not 0. The first op stays.
-inline void flag(const Context *context, int64_t token, int32_t op,
+inline void flag(const Context *context, int64_t token, int64_t op,
                  int32_t bad) {
   if (!bad)
     return;

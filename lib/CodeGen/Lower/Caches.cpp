@@ -49,9 +49,10 @@ CachePlace CacheList::placeOf(ForwardOp op) const {
   const std::optional<CacheUse> use = op.getCacheUse();
   for (auto [index, cache] : llvm::enumerate(caches))
     if (use && hasLayer(cache, *use))
-      return {static_cast<int64_t>(index), cache.stride(),
-              (llvm::find(cache.layers, use->layer) - cache.layers.begin()) *
-                  cache.layerStride()};
+      return {CacheId(static_cast<int64_t>(index)), Bytes(cache.stride()),
+              CacheOffset((llvm::find(cache.layers, use->layer) -
+                           cache.layers.begin()) *
+                          cache.layerStride())};
   return {};
 }
 

@@ -1,10 +1,10 @@
-//===- Instances.h - Driver functions with their constants ------*- C++ -*-===//
+//===- Instances.h - Driver functions with what they fix --------*- C++ -*-===//
 //
-// `forward` calls one function for each op, with the op's places and sizes as
-// arguments. Such an instance passes them on to a function of the driver
-// (Driver.h) and adds constants: kernels, schedules, shapes. LLVM inlines the
-// driver function into it. Ops with the same constants share an instance,
-// which is never inlined, so that code stays small.
+// `forward` calls one function for each op, with the address of the op's
+// arguments. Such an instance passes it on to a function of the driver
+// (Driver.h) and adds what it fixes: kernels, schedules, shapes. LLVM inlines
+// the driver function into it. Ops that fix the same share an instance, which
+// is never inlined, so that code stays small.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,21 +12,16 @@
 #define QWEN_LIB_CODEGEN_LOWER_INSTANCES_H
 
 #include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "qwen/CodeGen/Lower/Caches.h"
+#include "qwen/Dialect/QwenDialect.h"
+
+#include "llvm/ADT/DenseMap.h"
 
 #include <string>
-#include <variant>
-#include <vector>
 
 namespace qwen {
 
-/// The kernels of an op, in the order of its `kernels`.
-using Kernels = llvm::ArrayRef<const KernelInfo *>;
-
 /// Adds to a module the functions that `forward` calls. The first call of a
-/// member adds its function; every call returns the function's name. The
-/// function takes the arguments of the driver function with the same name, up
-/// to the first one that an instance fixes.
+/// member adds its function; every call returns the function's name.
 class Instances {
 public:
   explicit Instances(mlir::ModuleOp module);
@@ -34,61 +29,26 @@ public:
   std::string barrier();
   std::string trace();
   std::string wantHidden();
-  /// The instance for an op whose cache, if it has one, lies at `place`. Its
-  /// arguments are those of the driver function up to the first one that an
-  /// instance fixes.
-  std::string instance(ForwardOp op, const CachePlace &place);
-  std::string hiddenRows(const KernelInfo &norm, const KernelInfo &check);
+  /// The instance that `call` needs, a ForwardFn with the address of the call's
+  /// arguments in place of the number of threads.
+  std::string instance(const DriverCall &call);
 
 private:
-  /// A function of the driver: its symbol and its type.
-  struct Function {
-    std::string name;
-    mlir::FunctionType type;
-  };
-  /// Memory of so many floats, aligned to 64 bytes.
-  struct Scratch {
-    int64_t floats;
-  };
-  /// The kernels of a product, from the largest M to 1.
-  using Tiles = std::vector<const KernelInfo *>;
-  /// What an instance adds to the arguments. A null kernel is a null pointer.
-  using Constant =
-      std::variant<int64_t, float, const KernelInfo *, Scratch, Tiles>;
-
-  /// Adds the instance `name` of `driver`, whose last parameters are
-  /// `constants`; returns the name, which must tell instances with other
-  /// constants apart.
-  std::string add(const std::string &name, const Function &driver,
-                  llvm::ArrayRef<Constant> constants);
   /// Declares a function if the module has none of that name; returns the name.
-  std::string declare(const Function &function);
-
-  // A constant in the instance that is made now.
-  mlir::Value value(int64_t number);
-  mlir::Value value(float number);
-  mlir::Value value(const KernelInfo *kernel);
-  mlir::Value value(Scratch scratch);
-  mlir::Value value(const Tiles &tiles);
-  /// Memory on the stack, aligned to 64 bytes.
-  mlir::Value allocate(mlir::Type element, int64_t count);
-
-  /// The parameters cached, least, reused, together, tiles and tileCount of a
-  /// product.
-  std::vector<Constant> productConstants(Kernels kernels);
-  std::string linear(Kernels kernels);
-  std::string lmHead(Kernels kernels);
-  /// Bytes of a key's or value's element in the cache.
-  int64_t cacheElementBytes();
-  std::string append(AppendOp op, Kernels kernels, const CachePlace &place);
-  std::string attention(AttentionOp op, Kernels kernels,
-                        const CachePlace &place);
-  std::string deltaRule(DeltaRuleOp op, Kernels kernels,
-                        const CachePlace &place);
+  std::string declare(llvm::StringRef name, mlir::FunctionType type);
 
   mlir::ModuleOp module;
   mlir::ImplicitLocOpBuilder builder;
+  /// Names of instances by their functions and what they fix.
+  llvm::DenseMap<mlir::Attribute, std::string> names;
 };
+
+/// The plan of a product by the schedule of its GEMM.
+ProductPlan productPlan(const KernelInfo &gemv, const KernelInfo &gemm);
+
+/// Tokens of a unit of attention with `groupQueries` queries a token: about a
+/// strip of queries, and whole tiles of them where tokens allow it.
+int64_t attentionTokens(const KernelInfo &scores, int64_t groupQueries);
 
 } // namespace qwen
 

@@ -13,7 +13,6 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "llvm/ADT/StringMap.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace qwen;
@@ -44,15 +43,6 @@ static std::string opName(Operation *op, int64_t id) {
   return isa<AppendOp, QuantizeOp>(op) ? name + "." + mnemonic : name;
 }
 
-/// Where a value lies. qwen.wanted_rows is a view of its input.
-static BufferAttr bufferOf(Value value) {
-  if (auto view = value.getDefiningOp<WantedRowsOp>())
-    return bufferOf(view.getInput());
-  return cast<ForwardOp>(value.getDefiningOp())
-      .getPlanAttr()
-      .getBuffers()[cast<OpResult>(value).getResultNumber()];
-}
-
 /// Whether an op of `forward` writes `value` or the input of the view.
 static bool hasBuffer(Value value) {
   if (auto view = value.getDefiningOp<WantedRowsOp>())
@@ -67,7 +57,7 @@ namespace {
 //===----------------------------------------------------------------------===//
 
 /// Lowers the ops of one planned function to calls in another one.
-class ForwardLowering {
+class ForwardLowering : CallFacts {
 public:
   ForwardLowering(ModuleOp module, func::FuncOp planned)
       : module(module), planned(planned),
@@ -81,29 +71,36 @@ private:
   DictionaryAttr describe(const OpWork &work);
   LogicalResult checkPlaces(ForwardOp op);
   LogicalResult lower(ForwardOp op);
-  void lowerOp(ForwardOp op);
   void lowerNormOrHidden(RmsNormOp op);
   LogicalResult lowerLmHead(LmHeadOp op);
 
-  Value i64(int64_t value) {
-    return arith::ConstantIntOp::create(builder, value, 64);
-  }
   Value i32(int64_t value) {
     return arith::ConstantIntOp::create(builder, value, 32);
   }
-  Value f32(double value) {
-    return arith::ConstantFloatOp::create(builder, builder.getF32Type(),
-                                          APFloat(static_cast<float>(value)));
-  }
-  /// The place of a value: offset and stride, and scales and sums of a
-  /// quantized one.
-  void addPlace(SmallVectorImpl<Value> &arguments, Value value);
-  /// The places of all operands but the in-place one, then those of the parts.
-  void addInputs(SmallVectorImpl<Value> &arguments, ForwardOp op);
-  /// The numbers that only `op` has.
-  void addOwn(SmallVectorImpl<Value> &arguments, ForwardOp op);
   func::CallOp call(const std::string &function, ArrayRef<Value> arguments = {},
                     TypeRange results = {});
+  /// Calls the instance of a driver function with its arguments.
+  void call(const DriverCall &driver) {
+    Value arguments =
+        StructOp::create(builder, context.getType(), driver.arguments);
+    call(functions.instance(driver), arguments);
+  }
+
+  WeightOffset partAt(FlatSymbolRefAttr part) const override {
+    return WeightOffset(offsets.lookup(part.getValue()));
+  }
+  CachePlace cacheOf(ForwardOp op) const override { return caches.placeOf(op); }
+  Bytes cacheElementBytes() const override {
+    return Bytes(kvElementBytes(kvFormat));
+  }
+  ProductPlan productOf(const KernelInfo &gemv,
+                        const KernelInfo &gemm) const override {
+    return productPlan(gemv, gemm);
+  }
+  Tokens blockTokens(const KernelInfo &scores,
+                     int64_t groupQueries) const override {
+    return Tokens(attentionTokens(scores, groupQueries));
+  }
 
   /// Says that the thread begins `op`.
   void trace(ForwardOp op) {
@@ -273,111 +270,16 @@ LogicalResult ForwardLowering::lower(ForwardOp op) {
   if (norm && norm.getLmHead())
     lowerNormOrHidden(norm);
   else
-    lowerOp(op);
+    call(op.getDriverCall(*this));
   return success();
 }
 
 func::CallOp ForwardLowering::call(const std::string &function,
                                    ArrayRef<Value> arguments,
                                    TypeRange results) {
-  SmallVector<Value, 16> all = {context, thread};
+  SmallVector<Value> all = {context, thread};
   all.append(arguments.begin(), arguments.end());
   return func::CallOp::create(builder, function, results, all);
-}
-
-//===----------------------------------------------------------------------===//
-// Arguments
-//===----------------------------------------------------------------------===//
-
-void ForwardLowering::addPlace(SmallVectorImpl<Value> &arguments, Value value) {
-  const BufferAttr buffer = bufferOf(value);
-  arguments.append({i64(buffer.getOffset()), i64(buffer.getStride())});
-  if (isQuantizedActivations(value.getType()))
-    arguments.append({i64(buffer.getScales()), i64(buffer.getSums())});
-}
-
-void ForwardLowering::addInputs(SmallVectorImpl<Value> &arguments,
-                                ForwardOp op) {
-  for (OpOperand &operand : op->getOpOperands())
-    if (&operand != op.getInPlaceOperand() &&
-        !isTokenIntegers(operand.get().getType()))
-      addPlace(arguments, operand.get());
-  SmallVector<int64_t> places;
-  if (ArrayAttr parts = op.getPackedAttr())
-    for (auto part : parts.getAsRange<FlatSymbolRefAttr>())
-      places.push_back(offsets.lookup(part.getValue()));
-  // A bias or the norm of heads may be absent.
-  if (isa<LinearOp>(op.getOperation()))
-    places.resize(2, -1);
-  else if (isa<AppendOp, AttentionOp>(op.getOperation()))
-    places.resize(1, -1);
-  for (int64_t place : places)
-    arguments.push_back(i64(place));
-}
-
-void ForwardLowering::addOwn(SmallVectorImpl<Value> &arguments, ForwardOp op) {
-  const auto addWidth = [&](Value value) {
-    arguments.push_back(i64(widthOf(value)));
-  };
-  const auto addPanels = [&] {
-    int64_t width = 0;
-    for (Value result : op->getResults())
-      width += widthOf(result);
-    addWidth(op->getOperand(0));
-    arguments.push_back(i64(ceilDiv(width, kPanelOutputs)));
-  };
-  const auto addHeads = [&](auto heads) {
-    const auto eps = heads.getEps();
-    arguments.push_back(f32(eps ? eps->convertToDouble() : 0));
-  };
-  llvm::TypeSwitch<Operation *>(op)
-      .Case([&](RmsNormOp norm) {
-        addWidth(norm.getInput());
-        arguments.append({f32(norm.getEps().convertToDouble()),
-                          norm.getHeadDim()
-                              ? i64(static_cast<int64_t>(*norm.getHeadDim()))
-                              : arith::ConstantIntOp::create(
-                                    builder, norm.isOverWantedRows(), 1)});
-      })
-      .Case([](DeltaRuleOp) {})
-      .Case([&](RopeTableOp table) {
-        addWidth(table.getCos());
-        const auto scale = table.getScale();
-        arguments.push_back(f32(scale ? scale->convertToDouble() : 1));
-      })
-      .Case([&](LinearOp linear) {
-        addPanels();
-        const Value residual = linear.getResidual();
-        arguments.push_back(
-            i64(residual ? bufferOf(residual).getOffset() : -1));
-      })
-      .Case([&](LmHeadOp head) {
-        addPanels();
-        arguments.push_back(i64(bufferOf(head.getResult()).getStride()));
-      })
-      .Case<AppendOp, AttentionOp>(addHeads)
-      .Default([&](Operation *other) { addWidth(other->getResult(0)); });
-  if (op.getCacheUse())
-    arguments.push_back(i64(caches.placeOf(op).layer));
-}
-
-//===----------------------------------------------------------------------===//
-// Ops
-//===----------------------------------------------------------------------===//
-
-/// Calls the function of `op` with its places in the order of Driver.h.
-void ForwardLowering::lowerOp(ForwardOp op) {
-  SmallVector<Value> arguments;
-  addInputs(arguments, op);
-  // Results in one buffer have the place of the first.
-  if (op.getResultPlace() == ResultPlace::OneBuffer)
-    addPlace(arguments, op->getResult(0));
-  else if (op.getResultPlace() == ResultPlace::OwnBuffers)
-    for (Value result : op->getResults())
-      addPlace(arguments, result);
-  addOwn(arguments, op);
-  arguments.push_back(i32(op.getPlanAttr().getId()));
-  call(functions.instance(op, caches.placeOf(op)), arguments);
 }
 
 /// If the caller wants hidden values, the norm writes them to the result of the
@@ -388,16 +290,9 @@ void ForwardLowering::lowerNormOrHidden(RmsNormOp op) {
   auto branch = scf::IfOp::create(builder, wanted, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(branch.thenBlock());
-  SmallVector<Value> arguments;
-  addInputs(arguments, op);
-  addOwn(arguments, op);
-  arguments.pop_back(); // Hidden values are those of wanted tokens.
-  arguments.push_back(i32(op.getPlanAttr().getId()));
-  call(functions.hiddenRows(*kernelOf(op, KernelOp::RmsNormF32),
-                            *kernelOf(op.getLmHead(), KernelOp::CheckFinite)),
-       arguments);
+  call(op.getHiddenCall(*this));
   builder.setInsertionPointToStart(branch.elseBlock());
-  lowerOp(op);
+  call(op.getDriverCall(*this));
 }
 
 /// Waits and computes if the caller wants logits.
@@ -415,7 +310,7 @@ LogicalResult ForwardLowering::lowerLmHead(LmHeadOp op) {
   if (op.getPlanAttr().getBarrier())
     call(functions.barrier());
   trace(op);
-  lowerOp(op);
+  call(op.getDriverCall(*this));
   return success();
 }
 

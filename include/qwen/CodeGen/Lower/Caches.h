@@ -7,16 +7,6 @@
 
 namespace qwen {
 
-/// Where the cache of an op lies.
-struct CachePlace {
-  /// Index in Context::caches.
-  int64_t cache = 0;
-  /// Bytes from one page or one sequence to the next.
-  int64_t stride = 0;
-  /// Bytes from there to the layer.
-  int64_t layer = 0;
-};
-
 /// Collects the caches of a model from its ops: uses with the same name, kind
 /// and bytes, in any layers, form one cache.
 class CacheList {

@@ -26,6 +26,10 @@ namespace qwen {
 /// declares, in the table's order.
 std::vector<std::string> calledKernels(mlir::ModuleOp module);
 
+/// Replaces the qwen.struct ops of a module by constants and by memory on the
+/// stack, which the conversion to LLVM knows.
+void expandStructs(mlir::ModuleOp module);
+
 } // namespace qwen
 
 #endif // QWEN_CODEGEN_LOWER_LOWER_H

@@ -11,9 +11,10 @@ def Lower : Pass<"qwen-lower", "::mlir::ModuleOp"> {
     Takes a module from stage packed to stage calls. `@forward` becomes a
     function with the C signature of `ForwardFn` (qwen/ABI/KernelABI.h), which
     all threads run. For each op, a thread waits at the barrier, if the plan has
-    one, and calls a function that runs the thread's units of the op. There is
-    one such function for each combination of kernels and sizes; layers share it. A
-    thread that has finished its static share of a product or of attention
+    one, and calls a function that runs the thread's units of the op. Its argument
+    is the address of a `qwen.struct` with what differs from op to op. There is one
+    such function for each combination of kernels and sizes, which another
+    `qwen.struct` in it names; layers share it. A thread that has finished its static share of a product or of attention
     steals units from the shared tail, the last eighth.
 
     A product calls the kernels that the op names and, for numbers of tokens

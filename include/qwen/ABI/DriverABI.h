@@ -1,0 +1,121 @@
+//===- DriverABI.h - Structs between forward and the driver -----*- C++ -*-===//
+//
+// DriverABI.def expanded into structs. The compiler writes them, field by field
+// in their order, and the driver reads them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_DRIVERABI_H
+#define QWEN_ABI_DRIVERABI_H
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/KernelABI.h"
+
+namespace qwen {
+
+/// A number of one kind. It converts to an integer and to no other kind.
+template <typename Kind> class Number {
+public:
+  constexpr Number() = default;
+  constexpr explicit Number(int64_t value) : value(value) {}
+  constexpr operator int64_t() const { return value; }
+
+private:
+  int64_t value = 0;
+};
+
+/// Bytes from the base of the arena or of the weight image; -1: absent.
+using ArenaOffset = Number<struct ArenaOffsetKind>;
+using WeightOffset = Number<struct WeightOffsetKind>;
+/// Bytes from the begin of a page or of a sequence's state to a layer.
+using CacheOffset = Number<struct CacheOffsetKind>;
+/// Index in Context::caches.
+using CacheId = Number<struct CacheIdKind>;
+/// Elements from one token to the next.
+using Stride = Number<struct StrideKind>;
+/// How many bytes, values, heads, panels and tokens.
+using Bytes = Number<struct BytesKind>;
+using Length = Number<struct LengthKind>;
+using Heads = Number<struct HeadsKind>;
+using Panels = Number<struct PanelsKind>;
+using Tokens = Number<struct TokensKind>;
+/// Index in the manifest's "ops".
+using OpId = Number<struct OpIdKind>;
+/// 0 or 1.
+using Flag = Number<struct FlagKind>;
+
+/// Where a value lies in the arena: f32, with padding between tokens.
+struct Rows {
+  ArenaOffset at;
+  Stride stride;
+};
+/// The same of a value that may be quantized: then int8, with scales and sums.
+struct BlockRows {
+  ArenaOffset at;
+  Stride stride;
+  ArenaOffset scales, sums;
+};
+// The compiler writes their fields as if they were those of the struct outside.
+static_assert(sizeof(Rows) == size_t{2} * 8 &&
+              sizeof(BlockRows) == size_t{4} * 8);
+
+/// A kernel of a product and the number of tokens that it multiplies together.
+template <typename Fn> struct DriverTile {
+  Fn *kernel;
+  int64_t m;
+};
+
+/// What an instance fixes of a product. `cached` is the number of values along
+/// K of the panels that fit in a core's cache, and a kernel takes at least
+/// `least` panels at a time. `reused` is the number of values along K of the
+/// tokens that a kernel takes at a time, where it takes at least its M; 0: all
+/// tokens. `together` panels share the work of a kernel on activations before
+/// it multiplies. `tiles` come from the largest M to 1.
+template <typename Fn> struct ProductInstance {
+  Length cached;
+  Panels least;
+  Length reused;
+  Panels together;
+  const DriverTile<Fn> *tiles;
+  int64_t tileCount;
+};
+
+#define QWEN_ARGUMENTS(Name, Fields)                                           \
+  struct Name##Arguments {                                                     \
+    Fields                                                                     \
+  };
+#define QWEN_DRIVER(Function, Reads, Fields)                                   \
+  struct Function##Instance {                                                  \
+    Fields                                                                     \
+  };
+#define QWEN_FIELD(Type, name) Type name;
+#define QWEN_KERNEL(Op, name) Op##Fn *name;
+#define QWEN_PRODUCT(Op) ProductInstance<Op##Fn> product;
+#define QWEN_SCRATCH(name) float *name;
+#include "qwen/ABI/DriverABI.def"
+
+/// Floats of `scratch` of an append, with or without `headNorm`.
+constexpr int64_t appendScratch(int64_t headDim, bool hasHeadNorm = false) {
+  return hasHeadNorm ? 2 * headDim : headDim;
+}
+
+/// Floats of one state (M, L, O) of attention for `queries` queries.
+constexpr int64_t attentionState(int64_t queries, int64_t headDim) {
+  return 2 * alignTo(queries, kStateQueries) + queries * headDim;
+}
+/// Floats of `scratch` of attention: rotated queries, scores and weights of a
+/// page, three states. Each starts at a multiple of 16. With `headNorm` it has
+/// headDim floats behind these.
+constexpr int64_t attentionScratch(int64_t groupQueries, int64_t headDim,
+                                   int64_t blockTokens) {
+  const int64_t queries = groupQueries * blockTokens;
+  return alignTo(queries * headDim, 16) + 2 * queries * kPageTokens +
+         3 * alignTo(attentionState(queries, headDim), 16);
+}
+
+/// Floats of `scratch` of the delta rule: the queries and keys of two tokens.
+constexpr int64_t deltaRuleScratch(int64_t keyDim) { return 4 * keyDim; }
+
+} // namespace qwen
+
+#endif // QWEN_ABI_DRIVERABI_H

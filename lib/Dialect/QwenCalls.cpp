@@ -1,0 +1,429 @@
+//===- QwenCalls.cpp - The calls of the driver, op by op ------------------===//
+//
+// What each op gives to the structs of DriverABI.def: numbers by their names.
+// Kernels are those of the op, by the kinds that the structs name.
+//
+//===----------------------------------------------------------------------===//
+
+#include "qwen/Dialect/QwenDialect.h"
+
+#include "mlir/IR/Builders.h"
+
+#include <cmath>
+#include <utility>
+
+using namespace mlir;
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// Structs as fields
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The numbers of the structs of instances.
+namespace fixed {
+#define QWEN_ARGUMENTS(...)
+#define QWEN_DRIVER(Function, Reads, Fields)                                   \
+  struct Function {                                                            \
+    using Arguments = Reads##Arguments;                                        \
+    static constexpr char kFunction[] = "qwenDriver" #Function;                \
+    Fields                                                                     \
+  };
+#define QWEN_FIELD(Type, name) Type name;
+#define QWEN_KERNEL(Op, name)
+#define QWEN_PRODUCT(Op)
+#define QWEN_SCRATCH(name) Length name;
+#include "qwen/ABI/DriverABI.def"
+} // namespace fixed
+} // namespace
+
+// visitFields(of, list): gives each field to `list`.
+#define QWEN_ARGUMENTS(Name, Fields)                                           \
+  template <typename List>                                                     \
+  static void visitFields(const Name##Arguments &of, List &list) {             \
+    Fields                                                                     \
+  }
+#define QWEN_DRIVER(Function, Reads, Fields)                                   \
+  template <typename List>                                                     \
+  static void visitFields(const fixed::Function &of, List &list) {             \
+    Fields                                                                     \
+  }
+#define QWEN_FIELD(Type, name) list.add(#name, of.name);
+#define QWEN_KERNEL(Op, name) list.addKernel(#name, KernelOp::Op);
+#define QWEN_PRODUCT(Op) list.addProduct();
+#define QWEN_SCRATCH(name) list.addScratch(#name, of.name);
+#include "qwen/ABI/DriverABI.def"
+
+namespace {
+/// Makes the call of one op. Its kernels are those of `op`, or of `next`.
+class CallOf {
+public:
+  CallOf(ForwardOp op, const CallFacts &facts, ForwardOp next = nullptr)
+      : stem(op->getName().stripDialect()), facts(facts), op(op), next(next),
+        builder(op->getContext()) {}
+
+  template <typename Fixed>
+  DriverCall call(const typename Fixed::Arguments &arguments,
+                  const Fixed &constants = {}) {
+    visitFields(arguments, *this);
+    StructFields differing = std::exchange(fields, {});
+    visitFields(constants, *this);
+    return {firstKernel.empty() ? stem : stem + "." + firstKernel,
+            Fixed::kFunction, std::move(differing), std::move(fields)};
+  }
+
+  OpId id() { return OpId(op.getPlanAttr().getId()); }
+  /// The part that the op reads as its weight `i`; absent if there are fewer.
+  WeightOffset part(size_t i) {
+    const ArrayAttr parts = op.getPackedAttr();
+    return parts && i < parts.size()
+               ? facts.partAt(cast<FlatSymbolRefAttr>(parts[i]))
+               : WeightOffset(-1);
+  }
+
+  // What visitFields gives.
+  void add(StringRef name, Attribute value) {
+    fields.emplace_back(builder.getStringAttr(name), value);
+  }
+  template <typename Kind> void add(StringRef name, Number<Kind> value) {
+    add(name, builder.getI64IntegerAttr(value));
+  }
+  void add(StringRef name, float value) {
+    add(name, builder.getF32FloatAttr(value));
+  }
+  void add(StringRef name, const Rows &rows) {
+    add(name, rows.at);
+    add((name + ".stride").str(), rows.stride);
+  }
+  void add(StringRef name, const BlockRows &rows) {
+    add(name, Rows{rows.at, rows.stride});
+    add((name + ".scales").str(), rows.scales);
+    add((name + ".sums").str(), rows.sums);
+  }
+  void addKernel(StringRef name, KernelOp kind) {
+    const KernelInfo *kernel = kernelOf(op, kind);
+    if (!kernel && next)
+      kernel = kernelOf(next, kind);
+    add(name,
+        kernel ? attribute(kernel) : TypeAttr::get(builder.getNoneType()));
+  }
+  void addProduct() {
+    const auto kernels = op.getKernelsAttr().getAsRange<KernelAttr>();
+    const ProductPlan plan =
+        facts.productOf(*(*kernels.begin()).getInfo(),
+                        *(*std::next(kernels.begin())).getInfo());
+    add("cached", plan.cached);
+    add("least", plan.least);
+    add("reused", plan.reused);
+    add("together", plan.together);
+    SmallVector<Attribute> tiles;
+    for (const KernelInfo *kernel : plan.tiles)
+      tiles.push_back(attribute(kernel));
+    add("tiles", builder.getArrayAttr(tiles));
+  }
+  void addScratch(StringRef name, Length floats) {
+    add(name, TypeAttr::get(MemRefType::get({floats}, builder.getF32Type())));
+  }
+
+  /// The instance is called by this and its first kernel.
+  std::string stem;
+
+private:
+  Attribute attribute(const KernelInfo *kernel) {
+    if (firstKernel.empty())
+      firstKernel = kernel->name;
+    return KernelAttr::get(builder.getContext(), kernel);
+  }
+
+  const CallFacts &facts;
+  ForwardOp op, next;
+  Builder builder;
+  std::string firstKernel;
+  StructFields fields;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Fields of values and attributes
+//===----------------------------------------------------------------------===//
+
+BufferAttr qwen::bufferOf(Value value) {
+  if (auto view = value.getDefiningOp<WantedRowsOp>())
+    return bufferOf(view.getInput());
+  return cast<ForwardOp>(value.getDefiningOp())
+      .getPlanAttr()
+      .getBuffers()[cast<OpResult>(value).getResultNumber()];
+}
+
+static Rows rowsOf(Value value) {
+  const BufferAttr buffer = bufferOf(value);
+  return {ArenaOffset(buffer.getOffset()), Stride(buffer.getStride())};
+}
+
+static BlockRows blockRowsOf(Value value) {
+  const BufferAttr buffer = bufferOf(value);
+  return {ArenaOffset(buffer.getOffset()), Stride(buffer.getStride()),
+          ArenaOffset(buffer.getScales()), ArenaOffset(buffer.getSums())};
+}
+
+static Length lengthOf(Value value) { return Length(widthOf(value)); }
+
+static float toFloat(const APFloat &value) {
+  return static_cast<float>(value.convertToDouble());
+}
+static float toFloat(const std::optional<APFloat> &value, float absent) {
+  return value ? toFloat(*value) : absent;
+}
+
+/// The factor of queries with `size` values.
+static float queryScale(int64_t size) {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
+}
+
+//===----------------------------------------------------------------------===//
+// Activations of each token
+//===----------------------------------------------------------------------===//
+
+DriverCall EmbeddingOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  return of.call<fixed::Embedding>({.weight = of.part(0),
+                                    .out = rowsOf(getResult()),
+                                    .k = lengthOf(getResult()),
+                                    .op = of.id()});
+}
+
+DriverCall RopeTableOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  return of.call<fixed::RopeTable>({.frequencies = of.part(0),
+                                    .cos = rowsOf(getCos()),
+                                    .sin = rowsOf(getSin()),
+                                    .half = lengthOf(getCos()),
+                                    .scale = toFloat(getScale(), 1),
+                                    .op = of.id()});
+}
+
+static RmsNormArguments argumentsOf(RmsNormOp op, CallOf &of) {
+  return {.in = rowsOf(op.getInput()),
+          .weight = of.part(0),
+          .out = blockRowsOf(op.getResult()),
+          .k = lengthOf(op.getInput()),
+          .eps = toFloat(op.getEps()),
+          .wanted = Flag(op.isOverWantedRows()),
+          .op = of.id()};
+}
+
+DriverCall RmsNormOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const RmsNormArguments arguments = argumentsOf(*this, of);
+  if (const std::optional<uint64_t> headDim = getHeadDim()) {
+    of.stem = "head_norm";
+    return of.call<fixed::HeadNorm>(
+        arguments, {.headDim = Length(static_cast<int64_t>(*headDim))});
+  }
+  if (isQuantizedActivations(getResult().getType()))
+    return of.call<fixed::RmsNormQ8>(arguments);
+  return of.call<fixed::RmsNormF32>(arguments);
+}
+
+DriverCall RmsNormOp::getHiddenCall(const CallFacts &facts) {
+  CallOf of(*this, facts, getLmHead());
+  of.stem = "hidden_rows";
+  return of.call<fixed::HiddenRows>(argumentsOf(*this, of));
+}
+
+DriverCall QuantizeOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  return of.call<fixed::Quantize>({.in = rowsOf(getInput()),
+                                   .out = blockRowsOf(getResult()),
+                                   .k = lengthOf(getResult()),
+                                   .op = of.id()});
+}
+
+static GateArguments gateArguments(CallOf &of, Value in, Value gate,
+                                   Value result) {
+  return {.in = rowsOf(in),
+          .gate = rowsOf(gate),
+          .out = blockRowsOf(result),
+          .k = lengthOf(result),
+          .op = of.id()};
+}
+
+DriverCall SwiGluOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const GateArguments arguments =
+      gateArguments(of, getUp(), getGate(), getResult());
+  if (isQuantizedActivations(getResult().getType()))
+    return of.call<fixed::SwiGluQ8>(arguments);
+  return of.call<fixed::SwiGluF32>(arguments);
+}
+
+DriverCall GateOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const GateArguments arguments =
+      gateArguments(of, getInput(), getGate(), getResult());
+  if (isQuantizedActivations(getResult().getType()))
+    return of.call<fixed::GateQ8>(arguments);
+  return of.call<fixed::GateF32>(arguments);
+}
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+/// The results lie side by side.
+static LinearArguments productArguments(CallOf &of, Value input,
+                                        ValueRange results, Value residual) {
+  int64_t width = 0;
+  for (Value result : results)
+    width += widthOf(result);
+  return {.in = blockRowsOf(input),
+          .weight = of.part(0),
+          .bias = of.part(1),
+          .out = rowsOf(results.front()),
+          .k = lengthOf(input),
+          .panels = Panels(ceilDiv(width, kPanelOutputs)),
+          .residual = residual ? rowsOf(residual).at : ArenaOffset(-1),
+          .op = of.id()};
+}
+
+DriverCall LinearOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const LinearArguments arguments =
+      productArguments(of, getInput(), getResults(), getResidual());
+  if (isQuantizedActivations(getInput().getType()))
+    return of.call<fixed::LinearQ8>(arguments);
+  return of.call<fixed::LinearF32>(arguments);
+}
+
+DriverCall LmHeadOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const LinearArguments arguments =
+      productArguments(of, getInput(), getResult(), /*residual=*/nullptr);
+  if (isQuantizedActivations(getInput().getType()))
+    return of.call<fixed::LmHeadQ8>(arguments);
+  return of.call<fixed::LmHeadF32>(arguments);
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+DriverCall AppendOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const CachePlace place = facts.cacheOf(*this);
+  const int64_t headDim = getHeadSize();
+  const bool hasHeadNorm = kernelOf(*this, KernelOp::RmsNormF32);
+  return of.call<fixed::Append>(
+      {.keys = rowsOf(getKeys()),
+       .values = rowsOf(getValues()),
+       .cos = rowsOf(getCos()),
+       .sin = rowsOf(getSin()),
+       .norm = of.part(0),
+       .eps = toFloat(getEps(), 0),
+       .layer = place.layer,
+       .op = of.id()},
+      {.kvHeads = Heads(widthOf(getKeys()) / headDim),
+       .headDim = Length(headDim),
+       .half = lengthOf(getCos()),
+       .elementBytes = facts.cacheElementBytes(),
+       .cache = place.cache,
+       .pageBytes = place.stride,
+       .scratch = Length(appendScratch(headDim, hasHeadNorm))});
+}
+
+DriverCall AttentionOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const CachePlace place = facts.cacheOf(*this);
+  const auto kvHeads = static_cast<int64_t>(getKvHeads());
+  const int64_t groupQueries = static_cast<int64_t>(getHeads()) / kvHeads;
+  const int64_t headDim = getHeadDim();
+  const Tokens blockTokens = facts.blockTokens(
+      *kernelOf(*this, KernelOp::AttentionScores), groupQueries);
+  const int64_t ofHeadNorm =
+      kernelOf(*this, KernelOp::RmsNormF32) ? headDim : 0;
+  return of.call<fixed::Attention>(
+      {.queries = rowsOf(getQueries()),
+       .cos = rowsOf(getCos()),
+       .sin = rowsOf(getSin()),
+       .norm = of.part(0),
+       .out = rowsOf(getResult()),
+       .eps = toFloat(getEps(), 0),
+       .layer = place.layer,
+       .op = of.id()},
+      {.kvHeads = Heads(kvHeads),
+       .groupQueries = Heads(groupQueries),
+       .headDim = Length(headDim),
+       .half = lengthOf(getCos()),
+       .elementBytes = facts.cacheElementBytes(),
+       .cache = place.cache,
+       .pageBytes = place.stride,
+       .scale = queryScale(headDim),
+       .blockTokens = blockTokens,
+       .scratch = Length(attentionScratch(groupQueries, headDim, blockTokens) +
+                         ofHeadNorm)});
+}
+
+//===----------------------------------------------------------------------===//
+// Linear attention
+//===----------------------------------------------------------------------===//
+
+DriverCall ShortConvolutionOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const CachePlace place = facts.cacheOf(*this);
+  return of.call<fixed::ShortConvolution>(
+      {.in = rowsOf(getInput()),
+       .weight = of.part(0),
+       .out = rowsOf(getResult()),
+       .channels = lengthOf(getResult()),
+       .layer = place.layer,
+       .op = of.id()},
+      {.cache = place.cache, .cacheStride = place.stride});
+}
+
+DriverCall DeltaGatesOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  return of.call<fixed::DeltaGates>({.a = rowsOf(getA()),
+                                     .b = rowsOf(getB()),
+                                     .rate = of.part(0),
+                                     .bias = of.part(1),
+                                     .decay = rowsOf(getDecay()),
+                                     .beta = rowsOf(getBeta()),
+                                     .heads = Heads(widthOf(getDecay())),
+                                     .op = of.id()});
+}
+
+DriverCall DeltaRuleOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const CachePlace place = facts.cacheOf(*this);
+  const int64_t keyDim = getKeyDim();
+  return of.call<fixed::DeltaRule>(
+      {.in = rowsOf(getInput()),
+       .decay = rowsOf(getDecay()),
+       .beta = rowsOf(getBeta()),
+       .out = rowsOf(getResult()),
+       .layer = place.layer,
+       .op = of.id()},
+      {.cache = place.cache,
+       .cacheStride = place.stride,
+       .keyHeads = Heads(static_cast<int64_t>(getKeyHeads())),
+       .keyDim = Length(keyDim),
+       .heads = Heads(getValueHeads()),
+       .valueDim = Length(getValueDim()),
+       .sharing = Heads(getSharing()),
+       .scale = queryScale(keyDim),
+       .scratch = Length(deltaRuleScratch(keyDim))});
+}
+
+//===----------------------------------------------------------------------===//
+// qwen.struct
+//===----------------------------------------------------------------------===//
+
+void StructOp::build(OpBuilder &builder, OperationState &state, Type pointer,
+                     ArrayRef<NamedAttribute> fields) {
+  build(builder, state, pointer,
+        builder.getArrayAttr(llvm::map_to_vector(
+            fields,
+            [](NamedAttribute field) -> Attribute { return field.getName(); })),
+        builder.getArrayAttr(llvm::map_to_vector(
+            fields, [](NamedAttribute field) { return field.getValue(); })));
+}
