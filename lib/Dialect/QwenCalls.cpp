@@ -415,6 +415,22 @@ DriverCall DeltaRuleOp::getDriverCall(const CallFacts &facts) {
 }
 
 //===----------------------------------------------------------------------===//
+// Experts
+//===----------------------------------------------------------------------===//
+
+DriverCall CountOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const bool inArena = isIntegers(getIds().getType());
+  return of.call<fixed::Count>(
+      {.ids = inArena ? rowsOf(getIds()).at : ArenaOffset(-1),
+       .n = inArena ? lengthOf(getIds()) : Length(0),
+       .limit = getLimit() ? rowsOf(getLimit()).at : ArenaOffset(-1),
+       .out = rowsOf(getResult()).at,
+       .k = lengthOf(getResult()),
+       .op = of.id()});
+}
+
+//===----------------------------------------------------------------------===//
 // qwen.struct
 //===----------------------------------------------------------------------===//
 
@@ -426,4 +442,11 @@ void StructOp::build(OpBuilder &builder, OperationState &state, Type pointer,
             [](NamedAttribute field) -> Attribute { return field.getName(); })),
         builder.getArrayAttr(llvm::map_to_vector(
             fields, [](NamedAttribute field) { return field.getValue(); })));
+}
+
+LogicalResult StructOp::verify() {
+  if (getNames().size() == getValues().size())
+    return success();
+  return emitOpError() << "has " << getNames().size() << " names for "
+                       << getValues().size() << " values";
 }

@@ -23,12 +23,19 @@ bool qwen::isTokenIntegers(Type type) {
 }
 
 int64_t qwen::widthOf(Value activations) {
-  return cast<RankedTensorType>(activations.getType()).getDimSize(1);
+  return cast<RankedTensorType>(activations.getType()).getShape().back();
 }
 
 static bool isRows(RankedTensorType tensor) {
   return tensor && tensor.getRank() == 2 && tensor.isDynamicDim(0) &&
          tensor.getDimSize(1) >= 1 && tensor.getDimSize(1) <= kMaxDimension;
+}
+
+bool qwen::isIntegers(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.getRank() == 1 && tensor.getDimSize(0) >= 1 &&
+         tensor.getDimSize(0) <= kMaxDimension &&
+         tensor.getElementType().isInteger(32) && !tensor.getEncoding();
 }
 
 bool qwen::isFloatActivations(Type type) {

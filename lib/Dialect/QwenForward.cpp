@@ -307,6 +307,9 @@ void DeltaRuleOp::addWork(OpWork &work, KvFormat) {
   work.macs = 4 * widthOf(getResult()) * getKeyDim();
 }
 
+/// The driver counts without a kernel.
+SmallVector<KernelUse> CountOp::getKernelUses() { return {}; }
+
 //===----------------------------------------------------------------------===//
 // Checks of kernels and plan
 //===----------------------------------------------------------------------===//

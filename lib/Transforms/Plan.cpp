@@ -250,7 +250,6 @@ int64_t Planner::layOutInOneBuffer(ForwardOp op) {
 /// Places each result, and the scales and sums of a quantized one, behind the
 /// one before; returns the size in bytes.
 int64_t Planner::layOutApart(ForwardOp op) {
-  const int64_t tokens = tokensOf(op);
   int64_t size = 0;
   auto reserve = [&](int64_t count) {
     const int64_t offset = size;
@@ -258,6 +257,7 @@ int64_t Planner::layOutApart(ForwardOp op) {
     return offset;
   };
   for (Value value : op->getResults()) {
+    const int64_t tokens = isIntegers(value.getType()) ? 1 : tokensOf(op);
     int64_t stride = widthOf(value), offset, scales = -1, sums = -1;
     if (isQuantizedActivations(value.getType())) {
       offset = reserve(tokens * stride);

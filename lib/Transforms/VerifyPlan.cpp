@@ -80,8 +80,8 @@ private:
   LogicalResult visitReads(Operation *op);
   LogicalResult visitCache(ForwardOp op);
   LogicalResult addRegions(ForwardOp op);
-  LogicalResult addRegion(ForwardOp op, int64_t offset, int64_t stride,
-                          uint64_t elementBytes);
+  LogicalResult addRegion(ForwardOp op, Value result, int64_t offset,
+                          int64_t stride, uint64_t elementBytes);
   LogicalResult verifyDisjoint();
 
   unsigned phaseOf(Operation *op) const { return lifetimes.lookup(op).first; }
@@ -221,30 +221,33 @@ LogicalResult PlanVerifier::addRegions(ForwardOp op) {
       return op->emitOpError() << "stride is " << stride << " when "
                                << alignTo(columns, kPanelOutputs)
                                << " or more is needed for whole panels";
-    return addRegion(op, buffers[0].getOffset(), stride, 4);
+    return addRegion(op, op->getResult(0), buffers[0].getOffset(), stride, 4);
   }
   for (auto [buffer, result] : llvm::zip_equal(buffers, op->getResults())) {
     const int64_t columns = widthOf(result);
     const bool quantized = isQuantizedActivations(result.getType());
-    if (failed(addRegion(op, buffer.getOffset(), buffer.getStride(),
+    if (failed(addRegion(op, result, buffer.getOffset(), buffer.getStride(),
                          quantized ? 1 : 4)))
       return failure();
     if (quantized &&
-        (failed(addRegion(op, buffer.getScales(),
+        (failed(addRegion(op, result, buffer.getScales(),
                           ceilDiv(columns, kActivationBlock), 4)) ||
-         failed(addRegion(op, buffer.getSums(), columns / kGroup, 4))))
+         failed(addRegion(op, result, buffer.getSums(), columns / kGroup, 4))))
       return failure();
   }
   return success();
 }
 
-/// Collects the rows of `op` from `offset` on, which follow each other in steps
-/// of `stride` elements. The op's verifier has found neither to be negative.
-LogicalResult PlanVerifier::addRegion(ForwardOp op, int64_t offset,
-                                      int64_t stride, uint64_t elementBytes) {
+/// Collects the rows of a result from `offset` on, which follow each other in
+/// steps of `stride` elements; integers are one row. The op's verifier has
+/// found neither to be negative.
+LogicalResult PlanVerifier::addRegion(ForwardOp op, Value result,
+                                      int64_t offset, int64_t stride,
+                                      uint64_t elementBytes) {
   auto norm = dyn_cast<RmsNormOp>(op.getOperation());
-  const int64_t rows =
-      norm && norm.isOverWantedRows() ? input.maxRows : input.maxTokens;
+  const int64_t rows = isIntegers(result.getType())      ? 1
+                       : norm && norm.isOverWantedRows() ? input.maxRows
+                                                         : input.maxTokens;
   const auto begin = static_cast<uint64_t>(offset);
   // Sums and products from a file: a region too large ends past any arena.
   const uint64_t bytes =

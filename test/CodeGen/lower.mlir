@@ -8,11 +8,11 @@
 
 // FACTS: module attributes
 // FACTS-SAME: qwen.caches = [{kind = "paged", layer_bytes = 128 : i64, layers = array<i64: 0>, name = "kv"}]
-// FACTS-SAME: qwen.ops = ["embed_tokens", "rope_table.1", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj", "append.4", "attention.5", "quantize.6", "linear.7", "rms_norm.8", "linear.9", "swiglu.10", "linear.11", "rms_norm.12", "lm_head.13"]
+// FACTS-SAME: qwen.ops = ["embed_tokens", "rope_table.1", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj", "append.4", "attention.5", "quantize.6", "linear.7", "rms_norm.8", "linear.9", "swiglu.10", "linear.11", "rms_norm.12", "lm_head.13", "count.14"]
 // FACTS-SAME: qwen.result_stride = 48 : i64
 // A row of the embedding is 36 bytes of its panel and 64 floats; weights have their bias; a row of the cache is f16.
 // FACTS-SAME: qwen.work = [{kind = "embedding", row_bytes = 292 : i64}, {kind = "rope_table", row_bytes = 128 : i64, weight_bytes = 64 : i64}, {kind = "rms_norm", row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "linear", macs = 8192 : i64, row_bytes = 588 : i64, weight_bytes = 5120 : i64}, {kind = "append", row_bytes = 512 : i64, weight_bytes = 128 : i64}, {kind = "attention", position_bytes = 128 : i64, position_macs = 128 : i64, row_bytes = 640 : i64, weight_bytes = 128 : i64}, {kind = "quantize"
-// FACTS-SAME: {kind = "rms_norm", output_rows = true, row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "lm_head", macs = 2560 : i64, output_rows = true, row_bytes = 236 : i64, weight_bytes = 1728 : i64}]
+// FACTS-SAME: {kind = "rms_norm", output_rows = true, row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "lm_head", macs = 2560 : i64, output_rows = true, row_bytes = 236 : i64, weight_bytes = 1728 : i64}, {kind = "count"}]
 // FACTS: qwen.weight @w
 
 module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
@@ -100,10 +100,13 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight = 16384, bias = -1, out = -1, out.stride = 48, k = 64, panels = 3, residual = -1, op = 13}
   // CHECK: call @lm_head.linear_q4_0_8x16x4_avx512vnni(
   // CHECK: }
-  // CHECK-NEXT: %[[COUNT:.*]] = arith.constant 14 : i32
+  // CHECK: qwen.struct {ids = -1, n = 0, limit = -1, out = 20480, k = 8, op = 14}
+  // CHECK: call @count(
+  // CHECK-NEXT: %[[COUNT:.*]] = arith.constant 15 : i32
   // CHECK-NEXT: call @qwenDriverTrace(%[[CTX]], %[[T]], %[[COUNT]])
   // CHECK-NEXT: return
   %logits = qwen.lm_head %final, @e packed [@embed] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, #qwen.kernel<check_finite_avx512>] {plan = #qwen.plan<id = 13, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x40xf32>
+  %counts = qwen.count %ids kernels [] {plan = #qwen.plan<id = 14, barrier = false, buffers = [#qwen.buffer<offset = 20480, stride = 16>]>} : tensor<?xi32> -> tensor<8xi32>
   return %logits : tensor<?x40xf32>
 }
 }
@@ -134,3 +137,6 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 // CHECK: qwen.struct {norm = #qwen.kernel<rms_norm_f32_avx512>, check = #qwen.kernel<check_finite_avx512>}
 // CHECK: call @qwenDriverHiddenRows(
 // CHECK: func.func private @check_finite_avx512(!llvm.ptr, i64) -> i32
+// CHECK: func.func private @count(
+// CHECK: qwen.struct {} : !llvm.ptr
+// CHECK: call @qwenDriverCount(

@@ -753,3 +753,16 @@ qwen.weight @w : tensor<32x32xf32> from "m" at 0 outputs #qwen.outputs<period = 
 
 // expected-error@+1 {{takes 3 outputs from 2 of 4 when some of them are needed}}
 qwen.weight @w : tensor<33x32xf32> from "m" at 0 outputs #qwen.outputs<period = 4, first = 2, count = 3>
+
+// -----
+
+// expected-error@+1 {{has 2 names for 1 values}}
+%0 = "qwen.struct"() {names = ["in", "out"], values = [0]} : () -> !llvm.ptr
+
+// -----
+
+func.func @f(%ids: tensor<?xi32>) {
+  // expected-error@+1 {{result #0 must be integers, tensor<Nxi32>, but got 'tensor<0xi32>'}}
+  %n = qwen.count %ids : tensor<?xi32> -> tensor<0xi32>
+  return
+}

@@ -154,6 +154,24 @@ func.func @linear_attention(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>) {
   return
 }
 
+// CHECK-LABEL: func.func @integers
+func.func @integers(%ids: tensor<?xi32>) {
+  // CHECK: %[[N:.*]] = qwen.count %{{.*}} : tensor<?xi32> -> tensor<4xi32>
+  %n = qwen.count %ids : tensor<?xi32> -> tensor<4xi32>
+  // CHECK: qwen.count %[[N]] below(%[[N]] : tensor<4xi32>) kernels [] : tensor<4xi32> -> tensor<2xi32>
+  %m = qwen.count %n below(%n : tensor<4xi32>) kernels [] : tensor<4xi32> -> tensor<2xi32>
+  return
+}
+
+// CHECK-LABEL: func.func @struct
+func.func @struct() {
+  // CHECK: qwen.struct {in = -1, in.stride = 64, eps = 9.99999997E-7 : f32, rope = none, kernel = #qwen.kernel<rope_avx2>, scratch = memref<64xf32>, tiles = [#qwen.kernel<linear_q4_0_1x16x4_avx2>]} : !llvm.ptr
+  %0 = qwen.struct {in = -1, in.stride = 64, eps = 9.99999997E-7 : f32, rope = none, kernel = #qwen.kernel<rope_avx2>, scratch = memref<64xf32>, tiles = [#qwen.kernel<linear_q4_0_1x16x4_avx2>]} : !llvm.ptr
+  // CHECK: qwen.struct {} : !llvm.ptr
+  %1 = qwen.struct {} : !llvm.ptr
+  return
+}
+
 // CHECK-LABEL: func.func @output
 func.func @output(%x: tensor<?x64xf32>, %xq: tensor<?x64xi8, #qwen.blocks<128>>) {
   // CHECK: %[[LAST:.*]] = qwen.wanted_rows %{{.*}} : tensor<?x64xf32>

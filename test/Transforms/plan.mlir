@@ -151,6 +151,24 @@ func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> {
 }
 }
 
+// -----
+
+// Integers in the arena are those of a call, not of a token. The op that reads
+// its number of units there waits for it. Lives end as those of rows do.
+// CHECK: qwen.arena_bytes = 384 : i64
+module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 1 : i64} {
+// CHECK-LABEL: func.func @forward
+func.func @forward(%ids: tensor<?xi32>) -> tensor<4xi32> {
+  // CHECK: qwen.count {{.*}}id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]
+  %limit = qwen.count %ids : tensor<?xi32> -> tensor<3xi32>
+  // CHECK: qwen.count {{.*}}id = 1, barrier = true, buffers = [<offset = 64, stride = 80>]
+  %counts = qwen.count %ids below(%limit : tensor<3xi32>) : tensor<?xi32> -> tensor<70xi32>
+  // CHECK: qwen.count {{.*}}id = 2, barrier = true, buffers = [<offset = 0, stride = 16>]
+  %of_counts = qwen.count %counts : tensor<70xi32> -> tensor<4xi32>
+  return %of_counts : tensor<4xi32>
+}
+}
+
 //--- invalid.mlir
 // expected-error@+1 {{the module has no qwen.max_tokens}}
 module attributes {qwen.max_rows = 1 : i64} {}

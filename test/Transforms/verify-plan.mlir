@@ -8,13 +8,15 @@
 // RUN: qwen-opt %t/invalid-plans.mlir --qwen-verify-plan -split-input-file -verify-diagnostics
 // DEFINE: %{edit} = sed -e '$a// -----' -e
 
-// The barrier before a product, before the norm of gathered rows, between
-// append and attention, and between attention and append.
+// The barrier before a product, before the norm of gathered rows, before an op
+// that reads its number of units, between append and attention, and between
+// attention and append.
 // RUN: %{edit} 's/id = 3, barrier = true/id = 3, barrier = false/' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.linear' op reads the result of 'qwen.rms_norm', which other threads write in phase 0, too; a barrier is needed between them
 // CHECK: note: written here
 // RUN: %{edit} 's/id = 1, barrier = true/id = 1, barrier = false/' %t/rules-planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.rms_norm' op reads the result of 'qwen.embedding', which other threads write in phase 0, too
+// CHECK: error: 'qwen.count' op reads the result of 'qwen.count', which other threads write in phase 0, too
 // RUN: %{edit} 's/id = 5, barrier = true/id = 5, barrier = false/' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.attention' op reads the kv cache of layer 0 in phase 2, in which 'qwen.append' writes it; a barrier is needed between them
 // CHECK: note: written here

@@ -403,6 +403,55 @@ TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
 }
 
 //===----------------------------------------------------------------------===//
+// Integers in the arena
+//===----------------------------------------------------------------------===//
+
+/// The number of units of the second count is the first's number of zeros.
+TEST(Count, HasAsManyUnitsAsAnotherOpHasCounted) {
+  Random random(3);
+  constexpr int64_t kBins = 100;
+  for (int64_t zeros : {0, 1, 37, 250}) {
+    std::vector<int32_t> ids(static_cast<size_t>(zeros));
+    std::vector<int32_t> expected(size_t{kBins}, -1);
+    for (int i = 0; i < 400; ++i)
+      ids.push_back(static_cast<int32_t>(random.between(1, kBins + 20)));
+    for (int64_t id = 0; id < std::min(zeros, kBins); ++id)
+      expected[static_cast<size_t>(id)] =
+          static_cast<int32_t>(std::ranges::count(ids, id));
+    Memory arena;
+    const int64_t limit = arena.reserve<int32_t>(1),
+                  listed = arena.add(ids), // The same ids in the arena.
+        out = arena.reserve<int32_t>(kBins);
+    DriverCall call(equalShares(3), std::ssize(ids), 2);
+    call.context.arena = arena.at<uint8_t>(0);
+    call.context.tokenIds = ids.data();
+    call.run([&](int32_t thread) {
+      qwenDriverCount(&call.context, thread,
+                      {.ids = ArenaOffset(-1),
+                       .n = Length(0),
+                       .limit = ArenaOffset(-1),
+                       .out = ArenaOffset(limit),
+                       .k = Length(1),
+                       .op = OpId(0)},
+                      {});
+      qwenDriverBarrier(&call.context, thread);
+      qwenDriverCount(&call.context, thread,
+                      {.ids = ArenaOffset(listed),
+                       .n = Length(std::ssize(ids)),
+                       .limit = ArenaOffset(limit),
+                       .out = ArenaOffset(out),
+                       .k = Length(kBins),
+                       .op = OpId(1)},
+                      {});
+    });
+    // What no unit computes is as it was: all bits set.
+    EXPECT_TRUE(std::ranges::equal(
+        std::span(arena.at<int32_t>(out), size_t{kBins}), expected))
+        << zeros;
+  }
+}
+
+//===----------------------------------------------------------------------===//
 // Attention
 //===----------------------------------------------------------------------===//
 

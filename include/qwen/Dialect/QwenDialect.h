@@ -42,6 +42,8 @@ bool isTokenIntegers(mlir::Type type);
 bool isFloatActivations(mlir::Type type);
 /// Whether `type` is tensor<?xNxi8, #qwen.blocks<128>>, N likewise.
 bool isQuantizedActivations(mlir::Type type);
+/// Whether `type` is tensor<Nxi32>, N likewise: integers that all tokens share.
+bool isIntegers(mlir::Type type);
 
 /// Rows and weights have dimensions up to this, so that no product of two of
 /// them and a few bytes overflows.
@@ -198,7 +200,7 @@ namespace qwen {
 /// The kernel of `kind` that `op` has; null before qwen-select-kernels.
 const KernelInfo *kernelOf(ForwardOp op, KernelOp kind);
 
-/// The number of values of a token in `activations`.
+/// The number of values of a token in `activations`, or of integers.
 int64_t widthOf(mlir::Value activations);
 
 /// Where a planned value lies. qwen.wanted_rows is a view of its input.

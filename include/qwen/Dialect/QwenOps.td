@@ -24,6 +24,10 @@ def Qwen_QuantizedActivations : Type<CPred<"::qwen::isQuantizedActivations($_sel
 def Qwen_Activations : AnyTypeOf<[Qwen_FloatActivations, Qwen_QuantizedActivations],
     "rows of f32 or in blocks", "::mlir::RankedTensorType">;
 
+/// Integers that all tokens share, in the arena.
+def Qwen_Integers : Type<CPred<"::qwen::isIntegers($_self)">, "integers, tensor<Nxi32>",
+    "::mlir::RankedTensorType">;
+
 /// An op of `forward` that computes. `unit` is its WorkUnit, `methods` are those
 /// of ForwardOp that it has beside the required ones. Passes set the last three
 /// attributes.
@@ -432,6 +436,30 @@ def Qwen_DeltaRuleOp : Qwen_ComputeOp<"delta_rule", "Columns",
 }
 
 //===----------------------------------------------------------------------===//
+// Experts
+//===----------------------------------------------------------------------===//
+
+def Qwen_CountOp : Qwen_ComputeOp<"count", "Columns", [Pure], [],
+    (ins AnyTypeOf<[Qwen_TokenIntegers, Qwen_Integers]>:$ids, Optional<Qwen_Integers>:$limit),
+    "$ids (`below` `(` $limit^ `:` type($limit) `)`)?", "type($ids) `->` type($result)"> {
+  let summary = "Counts ids";
+  let description = [{
+    Number i of the result says how many ids are i: the tokens of each expert.
+    `ids` are the argument of the function or lie in the arena. With `below`,
+    only the numbers before limit[0], which is not known before the call, are
+    computed; those from there on are unspecified.
+
+    Example:
+
+    ```mlir
+    %used = qwen.count %ids : tensor<?xi32> -> tensor<8xi32>
+    %n = qwen.count %used below(%used : tensor<8xi32>) : tensor<8xi32> -> tensor<64xi32>
+    ```
+  }];
+  let results = (outs Qwen_Integers:$result);
+}
+
+//===----------------------------------------------------------------------===//
 // Output
 //===----------------------------------------------------------------------===//
 
@@ -497,6 +525,7 @@ def Qwen_StructOp : Qwen_Op<"struct", [Pure]> {
   let arguments = (ins StrArrayAttr:$names, ArrayAttr:$values);
   let results = (outs AnyType:$address);
   let assemblyFormat = "custom<Fields>($names, $values) attr-dict `:` type($address)";
+  let hasVerifier = 1;
   let builders = [OpBuilder<(ins "::mlir::Type":$pointer,
                                  "::llvm::ArrayRef<::mlir::NamedAttribute>":$fields)>];
 }

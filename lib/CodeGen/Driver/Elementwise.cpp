@@ -212,3 +212,24 @@ QWEN_ENTRY(GateQ8, Gate) {
            return fixed.quantize(gated, size, q, d, s);
          });
 }
+
+//===----------------------------------------------------------------------===//
+// Integers
+//===----------------------------------------------------------------------===//
+
+/// A unit is a number of the result.
+QWEN_ENTRY(Count, Count) {
+  const CountArguments of = arguments;
+  const bool ofCall = of.ids < 0;
+  const int32_t *ids =
+      ofCall ? context->tokenIds : arenaAt<int32_t>(context, of.ids);
+  const int64_t n = ofCall ? context->tokens : of.n;
+  int32_t *out = arenaAt<int32_t>(context, of.out);
+  forUnits(context, thread, unitsAt(context, of.limit, of.k),
+           [&](int64_t id) QWEN_SPECIALISED_LAMBDA {
+             int32_t count = 0;
+             for (int64_t i = 0; i < n; ++i)
+               count += ids[i] == id;
+             out[id] = count;
+           });
+}

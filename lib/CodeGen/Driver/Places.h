@@ -22,6 +22,15 @@ inline const T *weightsAt(const Context *context, WeightOffset place) {
                    : reinterpret_cast<const T *>(context->weights + place);
 }
 
+/// How many units an op has: the number that another op has written to `place`
+/// of the arena, from 0 to `most`, or `most` where there is no such place.
+inline int64_t unitsAt(const Context *context, ArenaOffset place,
+                       int64_t most) {
+  if (place < 0)
+    return most;
+  return std::clamp<int64_t>(*arenaAt<int32_t>(context, place), 0, most);
+}
+
 inline int64_t wantedToken(const Context *context, int64_t row) {
   return context->wantedRows[row];
 }

@@ -6,9 +6,9 @@ using namespace mlir;
 using namespace qwen;
 
 /// Bytes of a token in an operand or result: f32, or int8 with the scale of
-/// each block and the sum of each group.
+/// each block and the sum of each group. Integers are of the call.
 static int64_t tokenBytes(Value value) {
-  if (isTokenIntegers(value.getType()))
+  if (isTokenIntegers(value.getType()) || isIntegers(value.getType()))
     return 0;
   const int64_t n = widthOf(value);
   if (!isQuantizedActivations(value.getType()))
