@@ -45,7 +45,8 @@ namespace fixed {
   }
 #define QWEN_DRIVER(Function, Reads, Fields)                                   \
   template <typename List>                                                     \
-  static void visitFields(const fixed::Function &of, List &list) {             \
+  static void visitFields([[maybe_unused]] const fixed::Function &of,          \
+                          List &list) {                                        \
     Fields                                                                     \
   }
 #define QWEN_FIELD(Type, name) list.add(#name, of.name);

@@ -88,10 +88,12 @@ template <typename Fn> struct ProductInstance {
   struct Function##Instance {                                                  \
     Fields                                                                     \
   };
+// NOLINTBEGIN(bugprone-macro-parentheses): declarations
 #define QWEN_FIELD(Type, name) Type name;
 #define QWEN_KERNEL(Op, name) Op##Fn *name;
 #define QWEN_PRODUCT(Op) ProductInstance<Op##Fn> product;
 #define QWEN_SCRATCH(name) float *name;
+// NOLINTEND(bugprone-macro-parentheses)
 #include "qwen/ABI/DriverABI.def"
 
 /// Floats of `scratch` of an append, with or without `headNorm`.

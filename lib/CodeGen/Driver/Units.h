@@ -27,7 +27,8 @@
 #define QWEN_ENTRY(Function, Reads)                                            \
   [[gnu::always_inline]] void qwen::qwenDriver##Function(                      \
       const Context *context, int32_t thread,                                  \
-      const Reads##Arguments &arguments, const Function##Instance &fixed)
+      const Reads##Arguments &arguments,                                       \
+      [[maybe_unused]] const Function##Instance &fixed)
 
 namespace qwen::driver {
 
