@@ -102,8 +102,9 @@ Compile::Compile(const std::filesystem::path &path,
   model = importCheckpoint(path, context, options.ignoredTensors);
 
   const bool hasIntegers =
-      llvm::any_of(model.module->getOps<WeightOp>(),
-                   [](WeightOp weight) { return weight.getStored(); });
+      llvm::any_of(model.module->getOps<WeightOp>(), [](WeightOp weight) {
+        return weight.getSource().getIntegers().has_value();
+      });
   weights =
       options.weights.value_or(hasIntegers ? WeightChoice(KeepFormats())
                                            : WeightChoice(WeightFormat::Q4_0));

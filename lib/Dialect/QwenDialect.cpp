@@ -9,6 +9,7 @@
 using namespace mlir;
 using namespace qwen;
 
+#include "qwen/Dialect/QwenAttrInterfaces.cpp.inc"
 #include "qwen/Dialect/QwenDialect.cpp.inc"
 #include "qwen/Dialect/QwenEnums.cpp.inc"
 
@@ -137,36 +138,12 @@ LogicalResult YarnAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
-LogicalResult OutputsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                  int64_t period, int64_t first,
-                                  int64_t count) {
-  if (period < 1 || period > kMaxDimension || first < 0 || count < 1 ||
-      first > period - count)
-    return emitError() << "takes " << count << " outputs from " << first
-                       << " of " << period << " when some of them are needed";
-  return success();
-}
-
 Attribute FormatAttr::parse(AsmParser &parser, Type) {
   return parseNamed<FormatAttr>(parser, "format", parseWeightFormat);
 }
 
 void FormatAttr::print(AsmPrinter &printer) const {
   printer << '<' << weightFormatName(getValue()) << '>';
-}
-
-/// As parseName takes it.
-static std::optional<StoredType> parseBlockType(std::string_view name) {
-  const std::optional<StoredType> type = parseStoredType(name);
-  return type && isBlocks(*type) ? type : std::nullopt;
-}
-
-Attribute StoredAttr::parse(AsmParser &parser, Type) {
-  return parseNamed<StoredAttr>(parser, "type of blocks", parseBlockType);
-}
-
-void StoredAttr::print(AsmPrinter &printer) const {
-  printer << '<' << storedTypeName(getValue()) << '>';
 }
 
 Attribute KvFormatAttr::parse(AsmParser &parser, Type) {

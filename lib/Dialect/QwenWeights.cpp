@@ -1,40 +1,15 @@
-//===- QwenWeights.cpp - Verifiers of the symbols that name weights -------===//
+//===- QwenWeights.cpp - The symbols that name weights, and their sources -===//
 
 #include "qwen/ABI/Artifact.h"
 #include "qwen/Dialect/QwenDialect.h"
-
-#include "mlir/IR/Builders.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
+#include "qwen/Weights/Sources.h"
 
 #include <cmath>
 
 using namespace mlir;
 using namespace qwen;
-
-void WeightOp::build(OpBuilder &builder, OperationState &state, StringRef name,
-                     ArrayRef<int64_t> shape, StoredType stored, StringRef file,
-                     uint64_t offset) {
-  Type element = builder.getF32Type();
-  if (stored == StoredType::F16)
-    element = builder.getF16Type();
-  else if (stored == StoredType::BF16)
-    element = builder.getBF16Type();
-  build(builder, state, builder.getStringAttr(name),
-        TypeAttr::get(RankedTensorType::get(shape, element)),
-        builder.getStringAttr(file),
-        builder.getI64IntegerAttr(static_cast<int64_t>(offset)),
-        isBlocks(stored) ? StoredAttr::get(builder.getContext(), stored)
-                         : StoredAttr(),
-        /*frequencies=*/nullptr, /*map=*/nullptr, /*outputs=*/nullptr,
-        /*exact=*/nullptr, /*format=*/nullptr);
-}
-
-void WeightOp::build(OpBuilder &builder, OperationState &state, StringRef name,
-                     RankedTensorType type, FrequenciesAttr frequencies) {
-  build(builder, state, builder.getStringAttr(name), TypeAttr::get(type),
-        /*file=*/nullptr, /*offset=*/nullptr, /*stored=*/nullptr, frequencies,
-        /*map=*/nullptr, /*outputs=*/nullptr,
-        /*exact=*/nullptr, /*format=*/nullptr);
-}
 
 /// Checks rank and dimensions of a weight's `type`.
 static LogicalResult verifyShape(Operation *op, RankedTensorType type,
@@ -62,52 +37,13 @@ LogicalResult WeightOp::verify() {
   if (failed(verifyShape(*this, type, 1, 2)))
     return failure();
   Type element = type.getElementType();
-  if (!element.isF32() && !element.isF16() && !element.isBF16())
+  if (!element.isF32() && !element.isBF16())
     return emitOpError() << "has values of " << element
-                         << " when f32, f16 or bf16 is needed";
-  if (getStored()) {
-    const StoredTypeInfo &info = infoOf(getStoredType());
-    if (!getFile() || type.getRank() != 2 || !element.isF32())
-      return emitOpError()
-             << "is stored in blocks when only a matrix of f32 in "
-                "a file can be";
-    if (type.getDimSize(1) % info.values != 0)
-      return emitOpError() << "has K " << type.getDimSize(1)
-                           << " when blocks of " << info.name
-                           << " need a multiple of " << info.values;
-  }
-  if (getFrequencies()) {
-    if (getFile() || getOffset() || type.getRank() != 1 || !element.isF32())
-      return emitOpError() << "has frequencies when only a vector of f32 "
-                              "without file can have them";
-    const auto theta =
-        static_cast<float>(getFrequencies()->getTheta().convertToDouble());
-    if (!std::isfinite(theta) || theta <= 0)
-      return emitOpError() << "theta is " << theta
-                           << " when a positive number is needed";
-  } else if (!getFile() || getFile()->empty() || !getOffset()) {
-    return emitOpError() << "has no file";
-  } else if (static_cast<int64_t>(*getOffset()) < 0) {
-    return emitOpError() << "offset is " << static_cast<int64_t>(*getOffset())
-                         << " when 0 or more is needed";
-  }
-  if (getMap() && (type.getRank() != 1 || getFrequencies()))
-    return emitOpError()
-           << "has a map when only a vector in a file can have one";
-  if ((getOutputs() || getExact()) && type.getRank() != 2)
-    return emitOpError() << "has " << (getExact() ? "exact" : "outputs")
-                         << " when only a matrix can have it";
-  if (getOutputs()) {
-    const int64_t outputs = type.getDimSize(0),
-                  count = getOutputs()->getCount();
-    if (outputs % count != 0)
-      return emitOpError() << "has " << outputs
-                           << " outputs when a multiple of " << count
-                           << " is needed";
-    if (outputs / count > kMaxDimension / getOutputs()->getPeriod())
-      return emitOpError() << "has outputs of a tensor of more than "
-                           << kMaxDimension;
-  }
+                         << " when f32 or bf16 is needed";
+  if (failed(getSource().verifyWeight(*this, type)))
+    return failure();
+  if (getExact() && type.getRank() != 2)
+    return emitOpError() << "has exact when only a matrix can have it";
   if (getFormat() && type.getRank() == 1 &&
       getFormat()->getValue() != WeightFormat::F32)
     return emitOpError() << "has format "
@@ -116,21 +52,83 @@ LogicalResult WeightOp::verify() {
   return success();
 }
 
-StoredType WeightOp::getStoredType() {
-  if (getStored())
-    return getStored()->getValue();
-  const Type element = cast<RankedTensorType>(getType()).getElementType();
-  if (element.isF16())
-    return StoredType::F16;
-  return element.isBF16() ? StoredType::BF16 : StoredType::F32;
+WeightFormat WeightOp::getKeptFormat() {
+  const std::optional<WeightFormat> integers = getSource().getIntegers();
+  if (integers && !getExact())
+    return *integers;
+  return cast<ShapedType>(getType()).getElementType().isBF16()
+             ? WeightFormat::BF16
+             : WeightFormat::F32;
 }
 
-WeightFormat WeightOp::getKeptFormat() {
-  const StoredTypeInfo &stored = infoOf(getStoredType());
-  if (getExact() && getStored())
-    return WeightFormat::F32;
-  return stored.kept;
+//===----------------------------------------------------------------------===//
+// Sources
+//===----------------------------------------------------------------------===//
+
+LogicalResult SourceAttr::verifyWeight(Operation *op,
+                                       RankedTensorType type) const {
+  if (getName().empty())
+    return op->emitOpError() << "has a source without a name";
+  if (!getKeeps())
+    return success();
+  if (type.getRank() != 2 || !type.getElementType().isF32())
+    return op->emitOpError()
+           << "keeps integers when only a matrix of f32 can have them";
+  if (!isQuantized(getKeeps().getValue()))
+    return op->emitOpError()
+           << "keeps integers in " << weightFormatName(getKeeps().getValue())
+           << " when a format of integers is needed";
+  return success();
 }
+
+std::optional<WeightFormat> SourceAttr::getIntegers() const {
+  return getKeeps() ? std::optional(getKeeps().getValue()) : std::nullopt;
+}
+
+WeightSourcePtr SourceAttr::open(RankedTensorType type,
+                                 const WeightSources &sources) const {
+  const WeightSources::Entry *entry = sources.find(getName().getValue());
+  if (!entry)
+    throw Error("no source gives the values of the weight " +
+                quote(getName().getValue()));
+  const WeightShape &found = entry->source->shape();
+  const bool isMatrix = type.getRank() == 2;
+  if (found.values() != type.getNumElements() ||
+      (isMatrix && found.k() != type.getDimSize(1)))
+    throw Error(entry->source->name() + " has shape " + shapeText(found.sizes) +
+                " when " + shapeText(type.getShape()) + " is needed");
+  return entry->source;
+}
+
+LogicalResult FrequenciesAttr::verifyWeight(Operation *op,
+                                            RankedTensorType type) const {
+  if (type.getRank() != 1 || !type.getElementType().isF32())
+    return op->emitOpError()
+           << "has frequencies when only a vector of f32 can have them";
+  const auto theta = static_cast<float>(getTheta().convertToDouble());
+  if (!std::isfinite(theta) || theta <= 0)
+    return op->emitOpError()
+           << "theta is " << theta << " when a positive number is needed";
+  return success();
+}
+
+std::optional<WeightFormat> FrequenciesAttr::getIntegers() const {
+  return std::nullopt;
+}
+
+WeightSourcePtr FrequenciesAttr::open(RankedTensorType type,
+                                      const WeightSources &sources) const {
+  std::optional<numerics::Yarn> yarn;
+  if (const YarnAttr from = getYarn())
+    yarn = {from.getFactor().convertToDouble(), from.getPositions(),
+            from.getFast().convertToDouble(), from.getSlow().convertToDouble()};
+  return makeFrequencies(getTheta().convertToDouble(), yarn,
+                         type.getNumElements());
+}
+
+//===----------------------------------------------------------------------===//
+// Parts of the image
+//===----------------------------------------------------------------------===//
 
 LogicalResult PackedOp::verify() {
   auto type = cast<RankedTensorType>(getType());

@@ -46,3 +46,10 @@ private:
 WeightSourcePtr qwen::makeMapped(WeightSourcePtr source, ValueMap map) {
   return std::make_shared<MappedSource>(std::move(source), map);
 }
+
+void qwen::mapValues(WeightSources &sources, std::span<const NamedMap> maps) {
+  for (const auto &[name, entry] : sources.all())
+    for (const auto &[suffix, map] : maps)
+      if (name.ends_with(suffix))
+        sources.set(name, {makeMapped(entry.source, map), entry.tensors});
+}

@@ -1,5 +1,6 @@
 //===- Rows.cpp - Some outputs of a weight --------------------------------===//
 
+#include "qwen/Support/Error.h"
 #include "qwen/Weights/Sources.h"
 
 #include <algorithm>
@@ -84,4 +85,23 @@ std::vector<int64_t> qwen::rowsFrom(int64_t first, int64_t count) {
   std::vector<int64_t> rows(static_cast<size_t>(count));
   std::iota(rows.begin(), rows.end(), first);
   return rows;
+}
+
+void qwen::addProjections(WeightSources &sources,
+                          const WeightSources::Entry &fused,
+                          std::span<const NamedOutputs, 3> projections) {
+  int64_t needed = 0;
+  for (const NamedOutputs &part : projections)
+    needed += part.outputs;
+  const int64_t found = fused.source->shape().outputs();
+  if (found != needed)
+    throw Error(fused.source->name() + " has " + std::to_string(found) +
+                " outputs when " + std::to_string(needed) +
+                " of q, k and v are needed");
+  int64_t first = 0;
+  for (const auto &[name, outputs] : projections) {
+    sources.set(name, {makeRows(fused.source, rowsFrom(first, outputs)),
+                       fused.tensors});
+    first += outputs;
+  }
 }

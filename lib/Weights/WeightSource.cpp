@@ -29,7 +29,3 @@ const WeightSources::Entry *WeightSources::find(std::string_view name) const {
   const auto found = byName.find(name);
   return found == byName.end() ? nullptr : &found->second;
 }
-
-WeightSources::Entry WeightSources::take(std::string_view name) {
-  return std::move(byName.extract(byName.find(name)).mapped());
-}

@@ -18,7 +18,7 @@ func.func @forward() {
 
 // Each op has a plan.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   // expected-error @+1 {{has no plan; run qwen-plan first}}
@@ -31,7 +31,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // Ids count the ops.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   // expected-error @+1 {{has plan id 3 when 0 is next}}
@@ -44,7 +44,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // An op of the graph stage.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
@@ -58,7 +58,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // Kernels are chosen.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   // expected-error @+1 {{has no kernels; run qwen-select-kernels first}}
@@ -71,7 +71,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // Weights are packed.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   // expected-error @+1 {{has no packed weights; run qwen-pack first}}
@@ -84,9 +84,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // Products read rows without gaps.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
-qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @m : tensor<32x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @m.packed [@m] : tensor<32x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 48>]>} : tensor<?xi32> -> tensor<?x32xf32>
@@ -100,9 +100,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // Products have packed weights.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
-qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @m : tensor<32x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @m.packed [@m] : tensor<32x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
@@ -116,10 +116,10 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // The parts of a product lie side by side.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
-qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @m2 : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @m : tensor<32x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @m2 : tensor<32x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @both [@m, @m2] : tensor<64x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
@@ -133,9 +133,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // A residual lies as the result does.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
-qwen.weight @m : tensor<32x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @m : tensor<32x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @m.packed [@m] : tensor<32x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
@@ -149,7 +149,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // Attention is fused.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
@@ -163,8 +163,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // A layer has one shape.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @rope.frequencies : tensor<8xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @rope.packed [@rope.frequencies] : tensor<8xf32> at 8192
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
@@ -181,7 +181,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // Logits have packed weights.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
@@ -195,7 +195,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // Logits are computed from normed rows.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>

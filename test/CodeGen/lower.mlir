@@ -16,20 +16,20 @@
 // FACTS: qwen.weight @w
 
 module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
-qwen.weight @w : tensor<64xf32> from "model.safetensors" at 0 as #qwen.format<f32>
-qwen.weight @hn : tensor<32xf32> from "model.safetensors" at 0 as #qwen.format<f32>
-qwen.weight @q_b : tensor<64xf32> from "model.safetensors" at 0 as #qwen.format<f32>
-qwen.weight @k_b : tensor<32xf32> from "model.safetensors" at 0 as #qwen.format<f32>
-qwen.weight @v_b : tensor<32xf32> from "model.safetensors" at 0 as #qwen.format<f32>
-qwen.weight @e : tensor<40x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
-qwen.weight @q_w : tensor<64x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
-qwen.weight @k_w : tensor<32x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
-qwen.weight @v_w : tensor<32x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
-qwen.weight @o_w : tensor<64x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
-qwen.weight @g_w : tensor<160x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
-qwen.weight @u_w : tensor<160x64xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
-qwen.weight @d_w : tensor<64x160xf32> from "model.safetensors" at 0 as #qwen.format<q4_0>
-qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
+qwen.weight @w : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @hn : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @q_b : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @k_b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @v_b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @e : tensor<40x64xf32> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @q_w : tensor<64x64xf32> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @k_w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @v_w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @o_w : tensor<64x64xf32> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @g_w : tensor<160x64xf32> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @u_w : tensor<160x64xf32> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @d_w : tensor<64x160xf32> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 qwen.packed @norm [@w] : tensor<64xf32> at 0
 qwen.packed @head_norm [@hn] : tensor<32xf32> at 256
 qwen.packed @bias [@q_b, @k_b, @v_b] : tensor<128xf32> at 1024

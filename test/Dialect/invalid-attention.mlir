@@ -6,16 +6,16 @@
 //===----------------------------------------------------------------------===//
 
 // expected-error@+1 {{theta is -1.000000e+04 when a positive number is needed}}
-qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = -1.0e+04>
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = -1.0e+04>
 
 // -----
 
-// expected-error@+1 {{has frequencies when only a vector of f32 without file can have them}}
-qwen.weight @rope.frequencies : tensor<16xf32> from "m" at 0 frequencies #qwen.frequencies<theta = 1.0e+04>
+// expected-error@+1 {{has frequencies when only a vector of f32 can have them}}
+qwen.weight @rope.frequencies : tensor<16xbf16> from #qwen.frequencies<theta = 1.0e+04>
 
 // -----
 
-qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
 func.func @f(%p: tensor<?xi32>) {
   // expected-error@+1 {{weight @rope.frequencies is 'tensor<16xf32>' when 'tensor<8xf32>' is needed}}
   %c, %s = qwen.rope_table %p, @rope.frequencies : tensor<?xi32> -> tensor<?x8xf32>
@@ -36,8 +36,8 @@ func.func @f(%x: tensor<?x64xf32>, %c: tensor<?x24xf32>) {
 // qwen.append
 //===----------------------------------------------------------------------===//
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
   // expected-error@+1 {{row is 64 when a multiple of 48 is needed}}
   qwen.append %k, %k, %c24, %c24 layer 0 : tensor<?x64xf32>, tensor<?x24xf32>
@@ -46,8 +46,8 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
   // expected-error@+1 {{layer is -1 when 0 to 65535 is needed}}
   qwen.append %k, %k, %c, %c layer -1 : tensor<?x64xf32>, tensor<?x16xf32>
@@ -56,8 +56,8 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
   // expected-error@+1 {{has norm without eps}}
   "qwen.append"(%k, %k, %c, %c) {layer = 0 : i64, norm = @n} : (tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x16xf32>, tensor<?x16xf32>) -> ()
@@ -66,8 +66,8 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
   // expected-error@+1 {{has eps without norm}}
   "qwen.append"(%k, %k, %c, %c) {layer = 0 : i64, eps = 1.0e-06 : f64} : (tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x16xf32>, tensor<?x16xf32>) -> ()
@@ -76,8 +76,8 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
   // expected-error@+1 {{eps is -1.000000e+00 when a positive number is needed}}
   qwen.append %k, %k, %c, %c layer 0 norm @n eps -1.0 : tensor<?x64xf32>, tensor<?x16xf32>
@@ -86,8 +86,8 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
   // expected-error@+1 {{weight @n8 is 'tensor<8xf32>' when 'tensor<32xf32>' is needed}}
   qwen.append %k, %k, %c, %c layer 0 norm @n8 eps 1.0e-06 : tensor<?x64xf32>, tensor<?x16xf32>
@@ -100,8 +100,8 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 // qwen.attention
 //===----------------------------------------------------------------------===//
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{has 0 heads and 1 kv_heads when 1 or more is needed}}
   %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 0 kv_heads 1 : tensor<?x64xf32>
@@ -110,8 +110,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{has 2 heads and -1 kv_heads when 1 or more is needed}}
   %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads -1 : tensor<?x64xf32>
@@ -120,8 +120,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{heads is 4 when a multiple of 3 is needed}}
   %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 4 kv_heads 3 : tensor<?x64xf32>
@@ -130,8 +130,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{row is 64 when a multiple of 3 is needed}}
   %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 3 kv_heads 1 : tensor<?x64xf32>
@@ -140,8 +140,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{width of a head is 12 when a multiple of 8 is needed}}
   %a = qwen.attention %q24 append(%k12, %k12 : tensor<?x12xf32>, tensor<?x12xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x24xf32>
@@ -150,8 +150,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{layer is 65536 when 0 to 65535 is needed}}
   %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 65536 heads 2 kv_heads 1 : tensor<?x64xf32>
@@ -160,8 +160,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
   %a = qwen.attention %q layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
@@ -170,8 +170,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
   %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
@@ -180,8 +180,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
   %a = "qwen.attention"(%q, %k) {layer = 0 : i64, heads = 2 : i64, kv_heads = 1 : i64, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (tensor<?x64xf32>, tensor<?x32xf32>) -> tensor<?x64xf32>
@@ -190,8 +190,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
   %a = "qwen.attention"(%q, %c) {layer = 0 : i64, heads = 2 : i64, kv_heads = 1 : i64, operandSegmentSizes = array<i32: 1, 0, 0, 1, 0>} : (tensor<?x64xf32>, tensor<?x16xf32>) -> tensor<?x64xf32>
@@ -200,8 +200,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{keys is 32 wide when 64 is needed}}
   %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
@@ -210,8 +210,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{values is 64 wide when 32 is needed}}
   %a = qwen.attention %q append(%k, %q : tensor<?x32xf32>, tensor<?x64xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
@@ -220,8 +220,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{cos is 16 wide when 32 is needed}}
   %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x64xf32>
@@ -230,8 +230,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{sin is 32 wide when 16 is needed}}
   %a = qwen.attention %q rope(%c, %k : tensor<?x16xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
@@ -240,8 +240,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{has norm without rope}}
   %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 1 norm @n eps 1.0e-06 : tensor<?x64xf32>
@@ -250,8 +250,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{eps is -1.000000e+00 when a positive number is needed}}
   %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @n eps -1.0 : tensor<?x64xf32>
@@ -260,8 +260,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 
 // -----
 
-qwen.weight @n : tensor<32xf32> from "m" at 0
-qwen.weight @n8 : tensor<8xf32> from "m" at 0
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{weight @n8 is 'tensor<8xf32>' when 'tensor<32xf32>' is needed}}
   %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @n8 eps 1.0e-06 : tensor<?x64xf32>
@@ -369,7 +369,7 @@ func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %
 
 // -----
 
-qwen.weight @t : tensor<512xf32> from "m" at 0
+qwen.weight @t : tensor<512xf32> from #qwen.source<"m">
 func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
   // expected-error@+1 {{weight @t is 'tensor<512xf32>' when 'tensor<1024xf32>' is needed}}
   %y = qwen.short_convolution %u, @t layer 0 : tensor<?x256xf32>

@@ -127,7 +127,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
 func.func @f(%p: tensor<?xi64>) {
   // expected-error@+1 {{operand #0 must be one i32 for each token, tensor<?xi32>}}
   %c, %s = qwen.rope_table %p, @rope.frequencies : tensor<?xi64> -> tensor<?x16xf32>
@@ -156,62 +156,57 @@ module attributes {a = #qwen.yarn<factor = 4.0, positions = 1, fast = 1.0, slow 
 //===----------------------------------------------------------------------===//
 
 // expected-error@+1 {{has rank 3 when 1 or 2 is needed}}
-qwen.weight @w : tensor<2x2x2xf32> from "m" at 0
+qwen.weight @w : tensor<2x2x2xf32> from #qwen.source<"m">
 
 // -----
 
 // expected-error@+1 {{has a dynamic dimension}}
-qwen.weight @w : tensor<?xf32> from "m" at 0
+qwen.weight @w : tensor<?xf32> from #qwen.source<"m">
 
 // -----
 
 // expected-error@+1 {{has a dimension of 0 when 1 to 268435456 is needed}}
-qwen.weight @w : tensor<0xf32> from "m" at 0
+qwen.weight @w : tensor<0xf32> from #qwen.source<"m">
 
 // -----
 
 // expected-error@+1 {{has a dimension of 268435457 when 1 to 268435456 is needed}}
-qwen.weight @w : tensor<268435457xf32> from "m" at 0
+qwen.weight @w : tensor<268435457xf32> from #qwen.source<"m">
 
 // -----
 
-// expected-error@+1 {{has values of 'i8' when f32, f16 or bf16 is needed}}
-qwen.weight @w : tensor<2xi8> from "m" at 0
+// expected-error@+1 {{has values of 'f16' when f32 or bf16 is needed}}
+qwen.weight @w : tensor<2xf16> from #qwen.source<"m">
 
 // -----
 
-// expected-error@+1 {{has no file}}
-qwen.weight @w : tensor<2xf32> from "" at 0
+// expected-error@+1 {{has a source without a name}}
+qwen.weight @w : tensor<2xf32> from #qwen.source<"">
 
 // -----
 
-// expected-error@+1 {{offset is -1 when 0 or more is needed}}
-qwen.weight @w : tensor<2xf32> from "m" at -1
+// expected-error@+1 {{invalid kind of attribute specified}}
+qwen.weight @w : tensor<2xf32> from #qwen.format<q4_0>
 
 // -----
 
 // expected-error@+1 {{has format q4_0 when f32 is needed for a vector}}
-qwen.weight @w : tensor<64xf32> from "m" at 0 as #qwen.format<q4_0>
+qwen.weight @w : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<q4_0>
 
 // -----
 
-// expected-error@+1 {{is stored in blocks when only a matrix of f32 in a file can be}}
-qwen.weight @w : tensor<2x64xbf16> from "m" at 0 stored #qwen.stored<Q4_0>
+// expected-error@+1 {{keeps integers when only a matrix of f32 can have them}}
+qwen.weight @w : tensor<2x64xbf16> from #qwen.source<"m", keeps = <q4_0>>
 
 // -----
 
-// expected-error@+1 {{is stored in blocks when only a matrix of f32 in a file can be}}
-qwen.weight @w : tensor<64xf32> from "m" at 0 stored #qwen.stored<Q4_0>
+// expected-error@+1 {{keeps integers when only a matrix of f32 can have them}}
+qwen.weight @w : tensor<64xf32> from #qwen.source<"m", keeps = <q4_0>>
 
 // -----
 
-// expected-error@+1 {{has K 48 when blocks of Q4_0 need a multiple of 32}}
-qwen.weight @w : tensor<2x48xf32> from "m" at 0 stored #qwen.stored<Q4_0>
-
-// -----
-
-// expected-error@+1 {{unknown type of blocks 'F16'}}
-qwen.weight @w : tensor<2x64xf32> from "m" at 0 stored #qwen.stored<F16>
+// expected-error@+1 {{keeps integers in bf16 when a format of integers is needed}}
+qwen.weight @w : tensor<2x64xf32> from #qwen.source<"m", keeps = <bf16>>
 
 // -----
 
@@ -219,37 +214,37 @@ qwen.weight @w : tensor<2x64xf32> from "m" at 0 stored #qwen.stored<F16>
 // qwen.packed
 //===----------------------------------------------------------------------===//
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 // expected-error@+1 {{has rank 1 when 2 is needed}}
 qwen.packed @p [@v] : tensor<64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 
 // -----
 
-qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 // expected-error@+1 {{has rank 2 when 1 is needed}}
 qwen.packed @p [@w] : tensor<64x32xf32> at 0
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 // expected-error@+1 {{has values of 'f16' when f32 is needed}}
 qwen.packed @p [@v] : tensor<64xf16> at 0
 
 // -----
 
-qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 // expected-error@+1 {{has rows of 33 when a multiple of 32 is needed}}
 qwen.packed @p [@w] : tensor<64x33xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 // expected-error@+1 {{offset is 32 when a multiple of 64 is needed}}
 qwen.packed @p [@v] : tensor<64xf32> at 32
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 // expected-error@+1 {{offset is -64 when a multiple of 64 is needed}}
 qwen.packed @p [@v] : tensor<64xf32> at -64
 
@@ -260,25 +255,25 @@ qwen.packed @p [@none] : tensor<64xf32> at 0
 
 // -----
 
-qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 // expected-error@+1 {{segment @w is 'tensor<64x32xf32>' in a part that is 'tensor<64x64xf32>'}}
 qwen.packed @p [@w] : tensor<64x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m">
 // expected-error@+1 {{segment @v has no format}}
 qwen.packed @p [@v] : tensor<64xf32> at 0
 
 // -----
 
-qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 // expected-error@+1 {{segment @w is f32 when q4_0 is needed}}
 qwen.packed @p [@w] : tensor<64x32xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 0
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 // expected-error@+1 {{segments have 64 rows when 128 is needed}}
 qwen.packed @p [@v] : tensor<128xf32> at 0
 
@@ -296,7 +291,7 @@ func.func @f(%ids: tensor<?xi32>) {
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%ids: tensor<?xi32>) {
   // expected-error@+1 {{weight @v is 'tensor<64xf32>' when 'tensor<?x64xf32>' is needed}}
   %x = qwen.embedding %ids, @v : tensor<?xi32> -> tensor<?x64xf32>
@@ -305,7 +300,7 @@ func.func @f(%ids: tensor<?xi32>) {
 
 // -----
 
-qwen.weight @w : tensor<64x32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%ids: tensor<?xi32>) {
   // expected-error@+1 {{weight @w is 'tensor<64x32xf32>' when 'tensor<?x64xf32>' is needed}}
   %x = qwen.embedding %ids, @w : tensor<?xi32> -> tensor<?x64xf32>
@@ -314,7 +309,7 @@ func.func @f(%ids: tensor<?xi32>) {
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x32xf32>) {
   // expected-error@+1 {{weight @v is 'tensor<64xf32>' when 'tensor<32xf32>' is needed}}
   %y = qwen.add_bias %x, @v : tensor<?x32xf32>
@@ -327,7 +322,7 @@ func.func @f(%x: tensor<?x32xf32>) {
 // qwen.rms_norm
 //===----------------------------------------------------------------------===//
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{eps is 0.000000e+00 when a positive number is needed}}
   %y = qwen.rms_norm %x, @v eps 0.0 : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -336,7 +331,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{result is 32 wide when 64 is needed}}
   %y = qwen.rms_norm %x, @v eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x32xf32>
@@ -345,7 +340,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{head is 0 wide when 1 or more is needed}}
   %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 0 : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -354,7 +349,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{row is 64 when a multiple of 48 is needed}}
   %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 48 : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -363,7 +358,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{quantizes normed heads when only normed rows can be quantized}}
   %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 64 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
@@ -372,7 +367,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @v : tensor<64xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{weight @v is 'tensor<64xf32>' when 'tensor<32xf32>' is needed}}
   %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 32 : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -385,8 +380,8 @@ func.func @f(%x: tensor<?x64xf32>) {
 // qwen.linear
 //===----------------------------------------------------------------------===//
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -397,8 +392,8 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -409,8 +404,8 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -421,8 +416,8 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x48xf32>) {
@@ -433,8 +428,8 @@ func.func @f(%x: tensor<?x48xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -445,8 +440,8 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -457,8 +452,8 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -469,8 +464,8 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -481,8 +476,8 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -493,8 +488,8 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -505,8 +500,8 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -517,8 +512,8 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
@@ -553,8 +548,8 @@ func.func @f(%x: tensor<?x48xf32>) {
 // qwen.lm_head
 //===----------------------------------------------------------------------===//
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x48xf32>) {
@@ -565,8 +560,8 @@ func.func @f(%x: tensor<?x48xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>) {
@@ -577,8 +572,8 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>) {
@@ -609,8 +604,8 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>) {
@@ -621,8 +616,8 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>) {
@@ -649,7 +644,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<bf16>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<bf16>
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{has kernel 'linear_f32_1x16_avx2' when weight @w is bf16}}
   %y = qwen.linear %x, [@w] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>] : tensor<?x64xf32> -> tensor<?x32xf32>
@@ -714,8 +709,8 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<32x64xf32> from "m" at 0 as #qwen.format<f32>
-qwen.weight @b : tensor<32xf32> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>) {
@@ -726,33 +721,8 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-// expected-error@+1 {{has a map when only a vector in a file can have one}}
-qwen.weight @w : tensor<32x32xf32> from "m" at 0 map exp
-
-// -----
-
 // expected-error@+1 {{has exact when only a matrix can have it}}
-qwen.weight @w : tensor<32xf32> from "m" at 0 exact
-
-// -----
-
-// expected-error@+1 {{has outputs when only a matrix can have it}}
-qwen.weight @w : tensor<32xf32> from "m" at 0 outputs #qwen.outputs<period = 2, first = 0, count = 1>
-
-// -----
-
-// expected-error@+1 {{has 32 outputs when a multiple of 3 is needed}}
-qwen.weight @w : tensor<32x32xf32> from "m" at 0 outputs #qwen.outputs<period = 4, first = 0, count = 3>
-
-// -----
-
-// expected-error@+1 {{has outputs of a tensor of more than 268435456}}
-qwen.weight @w : tensor<32x32xf32> from "m" at 0 outputs #qwen.outputs<period = 268435456, first = 0, count = 1>
-
-// -----
-
-// expected-error@+1 {{takes 3 outputs from 2 of 4 when some of them are needed}}
-qwen.weight @w : tensor<33x32xf32> from "m" at 0 outputs #qwen.outputs<period = 4, first = 2, count = 3>
+qwen.weight @w : tensor<32xf32> from #qwen.source<"m"> exact
 
 // -----
 

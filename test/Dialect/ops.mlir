@@ -26,33 +26,30 @@ module attributes {
   test.plan = #qwen.plan<id = 3, barrier = true>
 } {
 
-// CHECK: qwen.weight @embed : tensor<256x64xbf16> from "model-00001-of-00002.safetensors" at 136192 as <q4_0>
-qwen.weight @embed : tensor<256x64xbf16> from "model-00001-of-00002.safetensors" at 136192 as #qwen.format<q4_0>
-// CHECK: qwen.weight @norm : tensor<64xf16> from "m" at 0 as <f32>
-qwen.weight @norm : tensor<64xf16> from "m" at 0 as #qwen.format<f32>
-// CHECK: qwen.weight @head_norm : tensor<32xf32> from "m" at 0
+// CHECK: qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"model.embed"> as <q4_0>
+qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"model.embed"> as #qwen.format<q4_0>
+// CHECK: qwen.weight @norm : tensor<64xf32> from #qwen.source<"m"> as <f32>
+qwen.weight @norm : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+// CHECK: qwen.weight @head_norm : tensor<32xf32> from #qwen.source<"m">
 // CHECK-NOT: as
 // CHECK: qwen.weight @q :
-qwen.weight @head_norm : tensor<32xf32> from "m" at 0
-qwen.weight @q : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_0>
-qwen.weight @k : tensor<32x64xbf16> from "m" at 0 as #qwen.format<q4_0>
-qwen.weight @q.bias : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @k.bias : tensor<32xbf16> from "m" at 0 as #qwen.format<f32>
-// CHECK: qwen.weight @stored : tensor<2x256xf32> from "m.gguf" at 32 stored <Q4_K> as <q8_0>
-qwen.weight @stored : tensor<2x256xf32> from "m.gguf" at 32 stored #qwen.stored<Q4_K> as #qwen.format<q8_0>
-// CHECK: qwen.weight @mapped : tensor<64xbf16> from "m" at 0 map plus_one
-qwen.weight @mapped : tensor<64xbf16> from "m" at 0 map plus_one
-// CHECK: qwen.weight @rate : tensor<4xf32> from "m" at 0 map exp
-qwen.weight @rate : tensor<4xf32> from "m" at 0 map exp
-// CHECK: qwen.weight @some : tensor<64x64xbf16> from "m" at 0 outputs <period = 64, first = 32, count = 32> exact as <bf16>
-qwen.weight @some : tensor<64x64xbf16> from "m" at 0 outputs #qwen.outputs<period = 64, first = 32, count = 32> exact as #qwen.format<bf16>
-// CHECK: qwen.weight @negative : tensor<6xf32> from "m" at 0 map negate
-qwen.weight @negative : tensor<6xf32> from "m" at 0 map negate
-qwen.weight @taps : tensor<1024xf32> from "m" at 0
-// CHECK: qwen.weight @rope.frequencies : tensor<16xf32> frequencies <theta = 1.000000e+06>
-qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
-// CHECK: qwen.weight @rope.yarn : tensor<16xf32> frequencies <theta = 1.000000e+06, yarn = <factor = 4.000000e+00, positions = 32768, fast = 3.200000e+01, slow = 1.000000e+00>>
-qwen.weight @rope.yarn : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06, yarn = <factor = 4.0, positions = 32768, fast = 32.0, slow = 1.0>>
+qwen.weight @head_norm : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @q : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @k : tensor<32x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @q.bias : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @k.bias : tensor<32xbf16> from #qwen.source<"m"> as #qwen.format<f32>
+// CHECK: qwen.weight @kept : tensor<2x256xf32> from #qwen.source<"m", keeps = <q4_k>> as <q8_0>
+qwen.weight @kept : tensor<2x256xf32> from #qwen.source<"m", keeps = #qwen.format<q4_k>> as #qwen.format<q8_0>
+// CHECK: qwen.weight @mapped : tensor<64xbf16> from #qwen.source<"with \22quotes\22">
+qwen.weight @mapped : tensor<64xbf16> from #qwen.source<"with \22quotes\22">
+qwen.weight @rate : tensor<4xf32> from #qwen.source<"m">
+// CHECK: qwen.weight @some : tensor<64x64xbf16> from #qwen.source<"m"> exact as <bf16>
+qwen.weight @some : tensor<64x64xbf16> from #qwen.source<"m"> exact as #qwen.format<bf16>
+qwen.weight @taps : tensor<1024xf32> from #qwen.source<"m">
+// CHECK: qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.000000e+06>
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
+// CHECK: qwen.weight @rope.yarn : tensor<16xf32> from #qwen.frequencies<theta = 1.000000e+06, yarn = <factor = 4.000000e+00, positions = 32768, fast = 3.200000e+01, slow = 1.000000e+00>>
+qwen.weight @rope.yarn : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06, yarn = <factor = 4.0, positions = 32768, fast = 32.0, slow = 1.0>>
 
 // CHECK: qwen.packed @embed.packed [@embed] : tensor<256x64xf32> in <q4_0, panel = 16, chunk = 4> at 0
 qwen.packed @embed.packed [@embed] : tensor<256x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 0

@@ -8,7 +8,7 @@ using namespace qwen;
 
 static void parse(const std::vector<uint8_t> &file) {
   uint64_t total = 0;
-  for (const StoredTensor &tensor : parseGguf(file, "f", "d/f").tensors) {
+  for (const StoredTensor &tensor : parseGguf(file, "d/f").tensors) {
     fuzz::require(tensor.bytes.data() == file.data() + tensor.offset,
                   "bytes of a tensor are not at its offset");
     total += tensor.bytes.size();
@@ -31,12 +31,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                [&] { checkpoint = openCheckpoint(folder.path() / "m.gguf"); });
   if (!checkpoint)
     return 0;
-  const StoredTensors &tensors = checkpoint->tensors();
-  for (const auto &[name, tensor] : tensors.tensors())
-    fuzz::require(
-        tensors.bytes(tensor.file, tensor.offset, tensor.bytes.size()).data() ==
-            tensor.bytes.data(),
-        "a tensor has other bytes");
+  // An output of each weight, so that AddressSanitizer sees a read elsewhere.
+  std::vector<float> values;
+  for (const auto &[name, entry] : checkpoint->weights().all()) {
+    const WeightShape &shape = entry.source->shape();
+    if (shape.k() > int64_t{1} << 20)
+      continue;
+    values.resize(static_cast<size_t>(shape.k()));
+    entry.source->read(shape.outputs() - 1, 1, values.data());
+  }
   fuzz::buildAndUse([&] { return checkpoint->readTokenizer(); }, size);
   return 0;
 }

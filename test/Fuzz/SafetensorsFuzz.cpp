@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const std::vector<uint8_t> file = fuzz::copyOf(data, size);
   fuzz::parses(size, [&] {
     uint64_t total = 0;
-    for (const StoredTensor &tensor : parseSafetensors(file, "f", "d/f")) {
+    for (const StoredTensor &tensor : parseSafetensors(file, "d/f")) {
       fuzz::require(tensor.bytes.data() == file.data() + tensor.offset,
                     "bytes of a tensor are not at its offset");
       total += tensor.bytes.size();

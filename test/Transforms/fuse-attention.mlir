@@ -14,8 +14,8 @@ func.func @qwen2(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %v: tensor<?x32xf32
 
 // -----
 
-qwen.weight @qn : tensor<32xbf16> from "m" at 0
-qwen.weight @kn : tensor<32xbf16> from "m" at 0
+qwen.weight @qn : tensor<32xbf16> from #qwen.source<"m">
+qwen.weight @kn : tensor<32xbf16> from #qwen.source<"m">
 
 // CHECK-LABEL: func.func @qwen3
 // CHECK-SAME: %[[Q:[a-z0-9]+]]: tensor<?x64xf32>, %[[K:[a-z0-9]+]]: tensor<?x32xf32>
@@ -77,7 +77,7 @@ func.func @queries_not_rotated(%q: tensor<?x32xf32>, %k: tensor<?x32xf32>, %cos:
 
 // -----
 
-qwen.weight @n : tensor<16xbf16> from "m" at 0
+qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 func.func @other_heads(%q: tensor<?x32xf32>, %k: tensor<?x32xf32>, %cos: tensor<?x16xf32>, %sin: tensor<?x16xf32>) -> tensor<?x32xf32> {
   %kn = qwen.rms_norm %k, @n eps 1.0e-03 heads 16 : tensor<?x32xf32> -> tensor<?x32xf32>
   %q1 = qwen.rope %q, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>

@@ -1,7 +1,7 @@
 // RUN: qwen-opt %s --qwen-fuse-epilogues | FileCheck %s
 
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0
-qwen.weight @b : tensor<64xbf16> from "m" at 0
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m">
+qwen.weight @b : tensor<64xbf16> from #qwen.source<"m">
 
 // CHECK-LABEL: func.func @bias
 // CHECK-NEXT: %[[Y:.*]] = qwen.linear %{{.*}}, [@w] bias [@b] : tensor<?x64xf32> -> tensor<?x64xf32>

@@ -1,10 +1,10 @@
 // RUN: qwen-opt %s --qwen-fuse-projections | FileCheck %s
 
-qwen.weight @q : tensor<64x64xbf16> from "m" at 0
-qwen.weight @k : tensor<32x64xbf16> from "m" at 0
-qwen.weight @v : tensor<32x64xbf16> from "m" at 0
-qwen.weight @qb : tensor<64xbf16> from "m" at 0
-qwen.weight @kb : tensor<32xbf16> from "m" at 0
+qwen.weight @q : tensor<64x64xbf16> from #qwen.source<"m">
+qwen.weight @k : tensor<32x64xbf16> from #qwen.source<"m">
+qwen.weight @v : tensor<32x64xbf16> from #qwen.source<"m">
+qwen.weight @qb : tensor<64xbf16> from #qwen.source<"m">
+qwen.weight @kb : tensor<32xbf16> from #qwen.source<"m">
 
 // CHECK-LABEL: func.func @plain
 // CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<?x64xf32>
@@ -52,9 +52,9 @@ func.func @some_biases(%x: tensor<?x64xf32>) -> (tensor<?x64xf32>, tensor<?x32xf
 // CHECK-NEXT: %[[A:.*]]:2 = qwen.linear %{{.*}}, [@q4, @k4] :
 // CHECK-NEXT: %[[B:.*]] = qwen.linear %{{.*}}, [@k8] :
 // CHECK-NEXT: return %[[A]]#0, %[[B]], %[[A]]#1
-qwen.weight @q4 : tensor<64x64xbf16> from "m" at 0 as <q4_0>
-qwen.weight @k8 : tensor<32x64xbf16> from "m" at 0 as <q8_0>
-qwen.weight @k4 : tensor<32x64xbf16> from "m" at 0 as <q4_0>
+qwen.weight @q4 : tensor<64x64xbf16> from #qwen.source<"m"> as <q4_0>
+qwen.weight @k8 : tensor<32x64xbf16> from #qwen.source<"m"> as <q8_0>
+qwen.weight @k4 : tensor<32x64xbf16> from #qwen.source<"m"> as <q4_0>
 func.func @formats(%x: tensor<?x64xi8, #qwen.blocks<128>>) -> (tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>) {
   %q = qwen.linear %x, [@q4] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   %k = qwen.linear %x, [@k8] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x32xf32>

@@ -1,6 +1,6 @@
 // RUN: qwen-opt %s --qwen-fuse-quantize | FileCheck %s
 
-qwen.weight @norm : tensor<64xbf16> from "m" at 0
+qwen.weight @norm : tensor<64xbf16> from #qwen.source<"m">
 
 // CHECK-LABEL: func.func @row_norm
 // CHECK-NEXT: %[[Q:.*]] = qwen.rms_norm %{{.*}}, @norm eps {{.*}} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>

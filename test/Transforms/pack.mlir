@@ -17,17 +17,17 @@
 // CHECK-NEXT: qwen.packed @last.packed_0 [@last] : tensor<8x32xf32> in <f32, panel = 16, chunk = 1> at 12864
 // CHECK-NEXT: func.func @forward
 module {
-qwen.weight @embed : tensor<250x64xbf16> from "m" at 0 as #qwen.format<q4_0>
-qwen.weight @l0.norm : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @l0.head_norm : tensor<24xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @l0.q.weight : tensor<48x64xbf16> from "m" at 0 as #qwen.format<q4_0>
-qwen.weight @l0.k.weight : tensor<24x64xbf16> from "m" at 0 as #qwen.format<q4_0>
-qwen.weight @l0.q.bias : tensor<48xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @l0.k.bias : tensor<24xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @embed : tensor<250x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @l0.norm : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @l0.head_norm : tensor<24xbf16> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @l0.q.weight : tensor<48x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @l0.k.weight : tensor<24x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @l0.q.bias : tensor<48xbf16> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @l0.k.bias : tensor<24xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 // A name that packing would give.
-qwen.weight @last.packed : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @last : tensor<8x32xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @rope.frequencies : tensor<12xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
+qwen.weight @last.packed : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @last : tensor<8x32xbf16> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @rope.frequencies : tensor<12xf32> from #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>, %h: tensor<?x32xf32>) -> (tensor<?x8xf32>, tensor<?x250xf32>) {
   // CHECK: qwen.embedding %{{.*}}, @embed packed [@embed.packed]
@@ -51,8 +51,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>, %h: tensor<?x
 }
 
 //--- invalid.mlir
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @v : tensor<64x64xbf16> from "m" at 0 as #qwen.format<bf16>
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @v : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<bf16>
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{reads @w in f32 and @v in bf16 when the weights of a product need one format}}
   %y, %z = qwen.linear %x, [@w, @v] : tensor<?x64xf32> -> tensor<?x64xf32>, tensor<?x64xf32>
@@ -61,7 +61,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m">
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{reads @w, which has no format; run qwen-quantize first}}
   %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -70,7 +70,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<64xbf16> from "m" at 0
+qwen.weight @w : tensor<64xbf16> from #qwen.source<"m">
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{reads @w, which has no format; run qwen-quantize first}}
   %y = qwen.rms_norm %x, @w eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>

@@ -58,21 +58,21 @@
 // CHECK-NEXT: %[[L:.*]] = qwen.lm_head %[[F]], @embed packed [@embed.packed] {{.*}}barrier = true
 // CHECK-NEXT: return %[[L]]
 module attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64, qwen.target_features = #qwen.features<avx2, fma, f16c>} {
-qwen.weight @embed : tensor<256x64xbf16> from "m" at 0
-qwen.weight @l0.norm1.weight : tensor<64xbf16> from "m" at 0
-qwen.weight @l0.q.weight : tensor<64x64xbf16> from "m" at 0
-qwen.weight @l0.k.weight : tensor<32x64xbf16> from "m" at 0
-qwen.weight @l0.v.weight : tensor<32x64xbf16> from "m" at 0
-qwen.weight @l0.q.bias : tensor<64xbf16> from "m" at 0
-qwen.weight @l0.k.bias : tensor<32xbf16> from "m" at 0
-qwen.weight @l0.v.bias : tensor<32xbf16> from "m" at 0
-qwen.weight @l0.o.weight : tensor<64x64xbf16> from "m" at 0
-qwen.weight @l0.norm2.weight : tensor<64xbf16> from "m" at 0
-qwen.weight @l0.gate.weight : tensor<160x64xbf16> from "m" at 0
-qwen.weight @l0.up.weight : tensor<160x64xbf16> from "m" at 0
-qwen.weight @l0.down.weight : tensor<64x160xbf16> from "m" at 0
-qwen.weight @norm.weight : tensor<64xbf16> from "m" at 0
-qwen.weight @rope.frequencies : tensor<8xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
+qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.norm1.weight : tensor<64xbf16> from #qwen.source<"m">
+qwen.weight @l0.q.weight : tensor<64x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.k.weight : tensor<32x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.v.weight : tensor<32x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.q.bias : tensor<64xbf16> from #qwen.source<"m">
+qwen.weight @l0.k.bias : tensor<32xbf16> from #qwen.source<"m">
+qwen.weight @l0.v.bias : tensor<32xbf16> from #qwen.source<"m">
+qwen.weight @l0.o.weight : tensor<64x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.norm2.weight : tensor<64xbf16> from #qwen.source<"m">
+qwen.weight @l0.gate.weight : tensor<160x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.up.weight : tensor<160x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.down.weight : tensor<64x160xbf16> from #qwen.source<"m">
+qwen.weight @norm.weight : tensor<64xbf16> from #qwen.source<"m">
+qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+06>
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x8xf32>
@@ -117,17 +117,17 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 // CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}} -> tensor<?x64xf32>
 // CHECK-NEXT: qwen.lm_head %[[F]], @head packed [@head.packed]
 module attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64, qwen.target_features = #qwen.features<neon, dotprod>} {
-qwen.weight @embed : tensor<256x64xbf16> from "m" at 0
-qwen.weight @l0.norm1.weight : tensor<64xbf16> from "m" at 0
-qwen.weight @l0.q.weight : tensor<128x64xbf16> from "m" at 0
-qwen.weight @l0.k.weight : tensor<64x64xbf16> from "m" at 0
-qwen.weight @l0.v.weight : tensor<64x64xbf16> from "m" at 0
-qwen.weight @l0.q_norm.weight : tensor<32xbf16> from "m" at 0
-qwen.weight @l0.k_norm.weight : tensor<32xbf16> from "m" at 0
-qwen.weight @l0.o.weight : tensor<64x128xbf16> from "m" at 0
-qwen.weight @norm.weight : tensor<64xbf16> from "m" at 0
-qwen.weight @head : tensor<256x64xbf16> from "m" at 0
-qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
+qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.norm1.weight : tensor<64xbf16> from #qwen.source<"m">
+qwen.weight @l0.q.weight : tensor<128x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.k.weight : tensor<64x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.v.weight : tensor<64x64xbf16> from #qwen.source<"m">
+qwen.weight @l0.q_norm.weight : tensor<32xbf16> from #qwen.source<"m">
+qwen.weight @l0.k_norm.weight : tensor<32xbf16> from #qwen.source<"m">
+qwen.weight @l0.o.weight : tensor<64x128xbf16> from #qwen.source<"m">
+qwen.weight @norm.weight : tensor<64xbf16> from #qwen.source<"m">
+qwen.weight @head : tensor<256x64xbf16> from #qwen.source<"m">
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>

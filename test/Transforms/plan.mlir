@@ -7,13 +7,13 @@
 // One layer, 8 tokens and 2 output rows at most.
 // CHECK: qwen.arena_bytes = 9856 : i64
 module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64} {
-qwen.weight @embed : tensor<250x64xbf16> from "m" at 0
-qwen.weight @n : tensor<64xbf16> from "m" at 0
-qwen.weight @q : tensor<64x64xbf16> from "m" at 0
-qwen.weight @k : tensor<32x64xbf16> from "m" at 0
-qwen.weight @g : tensor<40x64xbf16> from "m" at 0
-qwen.weight @d : tensor<64x64xbf16> from "m" at 0
-qwen.weight @rope.frequencies : tensor<8xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
+qwen.weight @embed : tensor<250x64xbf16> from #qwen.source<"m">
+qwen.weight @n : tensor<64xbf16> from #qwen.source<"m">
+qwen.weight @q : tensor<64x64xbf16> from #qwen.source<"m">
+qwen.weight @k : tensor<32x64xbf16> from #qwen.source<"m">
+qwen.weight @g : tensor<40x64xbf16> from #qwen.source<"m">
+qwen.weight @d : tensor<64x64xbf16> from #qwen.source<"m">
+qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+06>
 
 // CHECK-LABEL: func.func @forward
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x250xf32> {
@@ -58,8 +58,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 // dies in a phase is not overwritten in it; what is returned never is.
 // CHECK: qwen.arena_bytes = 192 : i64
 module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
-qwen.weight @embed : tensor<250x16xbf16> from "m" at 0
-qwen.weight @n : tensor<16xbf16> from "m" at 0
+qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
+qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
 func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32>, tensor<?x16xf32>) {
   // CHECK: qwen.embedding {{.*}}id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]
@@ -81,8 +81,8 @@ func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32>, tensor<?x16xf32>) 
 // The residual is read later; in the same phase; by the product itself; is one
 // of several results; is a view: the product has a place of its own.
 module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
-qwen.weight @embed : tensor<250x32xbf16> from "m" at 0
-qwen.weight @w : tensor<32x32xbf16> from "m" at 0
+qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
+qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
 func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) {
   // CHECK: qwen.embedding {{.*}}buffers = [<offset = 0, stride = 32>]
@@ -115,8 +115,8 @@ func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) 
 // Appends of other layers need no barrier; an append after attention to the
 // same layer does.
 module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
-qwen.weight @embed : tensor<250x32xbf16> from "m" at 0
-qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
+qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
 // CHECK-LABEL: func.func @forward
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x32xf32>
@@ -139,8 +139,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x
 
 // Gathered rows are another thread's, though both ops work on rows.
 module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
-qwen.weight @embed : tensor<250x16xbf16> from "m" at 0
-qwen.weight @n : tensor<16xbf16> from "m" at 0
+qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
+qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
 func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>

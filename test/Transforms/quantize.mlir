@@ -36,7 +36,7 @@
 
 // Q4: qwen.weight @embed : {{.*}} as <q4_0>
 // F32: qwen.weight @embed : {{.*}} as <f32>
-qwen.weight @embed : tensor<256x64xbf16> from "m" at 0
+qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m">
 // Q4: qwen.weight @q : {{.*}} as <q4_0>
 // F32: qwen.weight @q : {{.*}} as <f32>
 // BF16: qwen.weight @q : {{.*}} as <bf16>
@@ -44,13 +44,13 @@ qwen.weight @embed : tensor<256x64xbf16> from "m" at 0
 // Q8: qwen.quantize
 // G128: qwen.weight @q : {{.*}} as <q4_g128>
 // G128: qwen.quantize
-qwen.weight @q : tensor<64x64xbf16> from "m" at 0
+qwen.weight @q : tensor<64x64xbf16> from #qwen.source<"m">
 // KEEP: qwen.weight @whole : {{.*}} as <q5_0>
-qwen.weight @whole : tensor<64x256xf32> from "m" at 0 stored #qwen.stored<Q5_0>
+qwen.weight @whole : tensor<64x256xf32> from #qwen.source<"m", keeps = <q5_0>>
 // Q4: qwen.weight @exact : {{.*}} as <f32>
-qwen.weight @exact : tensor<64x256xf32> from "m" at 0 stored #qwen.stored<Q4_K> exact
+qwen.weight @exact : tensor<64x256xf32> from #qwen.source<"m", keeps = <q4_k>> exact
 // CHECK: qwen.weight @norm : {{.*}} as <f32>
-qwen.weight @norm : tensor<64xbf16> from "m" at 0
+qwen.weight @norm : tensor<64xbf16> from #qwen.source<"m">
 
 // CHECK-LABEL: func.func @forward
 func.func @forward(%ids: tensor<?xi32>) -> tensor<?x256xf32> {

@@ -11,13 +11,13 @@
 
 //--- model.mlir
 module attributes {qwen.target_features = #qwen.features<neon>, qwen.kv_format = #qwen.kv_format<f16>} {
-qwen.weight @embed : tensor<256x64xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_0>
-qwen.weight @w8 : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q8_0>
-qwen.weight @w128 : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_g128>
-qwen.weight @wb : tensor<64x64xbf16> from "m" at 0 as #qwen.format<bf16>
-qwen.weight @n : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
-qwen.weight @rope.frequencies : tensor<32xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
+qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_0>
+qwen.weight @w8 : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<q8_0>
+qwen.weight @w128 : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_g128>
+qwen.weight @wb : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<bf16>
+qwen.weight @n : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @rope.frequencies : tensor<32xf32> from #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 
 // CHECK-LABEL: func.func @forward
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> {
@@ -97,7 +97,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 // -----
 
 module attributes {qwen.target_features = #qwen.features<>, qwen.kv_format = #qwen.kv_format<f16>} {
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{finds no kernel that runs on a target with no known features}}
   %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -108,7 +108,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 // -----
 
 module attributes {qwen.target_features = #qwen.features<neon>, qwen.kv_format = #qwen.kv_format<f16>} {
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m">
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{reads @w, which has no format; run qwen-quantize first}}
   %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>

@@ -81,7 +81,7 @@
 
 //--- invalid-plans.mlir
 module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64, qwen.arena_bytes = 4096 : i64} {
-qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
 func.func @forward(%positions: tensor<?xi32>) {
   // expected-error@+1 {{has no plan; run qwen-plan first}}
   %c, %s = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
@@ -103,8 +103,8 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // Shares of output rows are other rows than shares of tokens.
 module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
-qwen.weight @embed : tensor<250x16xbf16> from "m" at 0
-qwen.weight @n : tensor<16xbf16> from "m" at 0
+qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
+qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 func.func @forward(%ids: tensor<?xi32>) {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   %r = qwen.wanted_rows %x : tensor<?x16xf32>
@@ -121,8 +121,8 @@ func.func @forward(%ids: tensor<?xi32>) {
 // Output rows of output rows: both norms have equally many rows, but a gathered
 // row is another thread's.
 module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
-qwen.weight @embed : tensor<250x16xbf16> from "m" at 0
-qwen.weight @n : tensor<16xbf16> from "m" at 0
+qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
+qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 func.func @forward(%ids: tensor<?xi32>) {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   %r = qwen.wanted_rows %x : tensor<?x16xf32>
@@ -139,9 +139,9 @@ func.func @forward(%ids: tensor<?xi32>) {
 
 // A product over its residual, which a norm reads a phase later.
 module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
-qwen.weight @embed : tensor<250x32xbf16> from "m" at 0
-qwen.weight @w : tensor<32x32xbf16> from "m" at 0
-qwen.weight @n : tensor<32xbf16> from "m" at 0
+qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
+qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
+qwen.weight @n : tensor<32xbf16> from #qwen.source<"m">
 func.func @forward(%ids: tensor<?xi32>) {
   // expected-note@+1 {{alive from phase 0 to 2}}
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
@@ -157,9 +157,9 @@ func.func @forward(%ids: tensor<?xi32>) {
 
 // A product over its residual, which has fewer rows.
 module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
-qwen.weight @embed : tensor<250x32xbf16> from "m" at 0
-qwen.weight @w : tensor<32x32xbf16> from "m" at 0
-qwen.weight @n : tensor<32xbf16> from "m" at 0
+qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
+qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
+qwen.weight @n : tensor<32xbf16> from #qwen.source<"m">
 func.func @forward(%ids: tensor<?xi32>) {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   %r = qwen.wanted_rows %x : tensor<?x32xf32>

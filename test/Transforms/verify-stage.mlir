@@ -11,7 +11,7 @@
 // CALLS: qwen.stage = "calls"
 
 //--- graph.mlir
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m">
 func.func @forward(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
   %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
   %z = qwen.add %x, %y : tensor<?x64xf32>
@@ -20,7 +20,7 @@ func.func @forward(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
 
 //--- calls.mlir
 module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64, qwen.arena_bytes = 0 : i64} {
-qwen.weight @w : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<64xf32> at 0
 func.func @forward() {
   return
@@ -41,7 +41,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 // expected-error@+1 {{belongs to a later stage than graph; start from an imported module}}
 qwen.packed @p [@w] : tensor<64xf32> at 0
 func.func @forward() {
@@ -75,7 +75,7 @@ func.func @forward() {
 // -----
 
 // expected-error@+1 {{'qwen.weight' op has no format in stage quantized; run qwen-quantize first}}
-qwen.weight @w : tensor<64xbf16> from "m" at 0
+qwen.weight @w : tensor<64xbf16> from #qwen.source<"m">
 func.func @forward() {
   return
 }
@@ -90,7 +90,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{'qwen.add_bias' op is not a part of stage quantized; run qwen-fuse-epilogues first}}
   %y = qwen.add_bias %x, @w : tensor<?x64xf32>
@@ -115,7 +115,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<q4_0>
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_0>
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{'qwen.linear' op reads f32 rows when weight @w is q4_0; run qwen-quantize first}}
   %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -124,7 +124,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @forward(%x: tensor<?x64xi8, #qwen.blocks<128>>) {
   // expected-error@+1 {{'qwen.lm_head' op reads quantized rows when weight @w is f32; run qwen-quantize first}}
   %y = qwen.lm_head %x, @w : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
@@ -176,7 +176,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{'qwen.linear' op has no kernels in stage packed; run qwen-select-kernels first}}
   %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -185,7 +185,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<64x64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{'qwen.linear' op has no packed weights in stage packed; run qwen-pack first}}
   %y = qwen.linear %x, [@w] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>] : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -194,7 +194,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @w : tensor<64xbf16> from "m" at 0 as #qwen.format<f32>
+qwen.weight @w : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{'qwen.rms_norm' op has no packed weights in stage packed; run qwen-pack first}}
   %y = qwen.rms_norm %x, @w eps 1.0e-06 kernels [#qwen.kernel<rms_norm_f32_avx2>] : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -203,7 +203,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-qwen.weight @rope.frequencies : tensor<16xf32> frequencies #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 func.func @forward(%p: tensor<?xi32>) {
   // expected-error@+1 {{'qwen.rope_table' op has no packed weights in stage packed; run qwen-pack first}}
   %cos, %sin = qwen.rope_table %p, @rope.frequencies kernels [#qwen.kernel<rope_table_avx2>] : tensor<?xi32> -> tensor<?x16xf32>

@@ -22,6 +22,7 @@
 #include "qwen/Numerics/Math.h"
 #include "qwen/Support/TemporaryFile.h"
 #include "qwen/Transforms/Passes.h"
+#include "qwen/Weights/Sources.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -172,13 +173,16 @@ mlir::RankedTensorType withSize(mlir::Type type, unsigned dimension,
 
 /// Gives the layer heads of half the size: twice as many query heads, and as
 /// many KV heads, from the first outputs of k_proj and v_proj.
-void halveHeads(AttentionOp attention) {
+void halveHeads(AttentionOp attention, WeightSources &sources) {
   const mlir::SymbolTable symbols(attention->getParentOfType<mlir::ModuleOp>());
   const int64_t headDim = attention.getHeadDim() / 2;
   const auto shrink = [&](mlir::Attribute symbol, int64_t size) {
     auto weight = symbols.lookup<WeightOp>(
         llvm::cast<mlir::FlatSymbolRefAttr>(symbol).getValue());
     weight.setType(withSize(weight.getType(), 0, size));
+    const std::string name = weight.getSymName().str();
+    const WeightSources::Entry whole = *sources.find(name);
+    sources.set(name, {makeRows(whole.source, rowsFrom(0, size)), {}});
   };
   const mlir::Value keys = attention.getKeys();
   auto table =
@@ -254,7 +258,7 @@ void compile(const std::string &path) {
        module.lookupSymbol<mlir::func::FuncOp>(kForwardName)
            .getOps<AttentionOp>())
     if (attention.getLayer() == kHalved)
-      halveHeads(attention);
+      halveHeads(attention, model.checkpoint->weights());
   addEchoes(module);
   const Target target = resolveTarget("native");
   module->setAttr(kTargetFeaturesAttr,

@@ -97,8 +97,7 @@ private:
 
 inline GgufFile parse(const std::string &file) {
   return parseGguf(
-      {reinterpret_cast<const uint8_t *>(file.data()), file.size()}, "f",
-      "dir/f");
+      {reinterpret_cast<const uint8_t *>(file.data()), file.size()}, "dir/f");
 }
 
 } // namespace qwen::test

@@ -7,6 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
+
 using namespace qwen;
 using namespace qwen::test;
 using nlohmann::json;
@@ -393,21 +396,29 @@ TEST_F(GgufModel, DividesFusedProjections) {
   file.tensors[1] = {"blk.0.attn_qkv.weight", {64, 128}, StoredType::Q4_0};
   file.tensors.push_back({"blk.0.attn_qkv.bias", {128}});
   const auto checkpoint = open(file);
-  const StoredTensors &tensors = checkpoint->tensors();
-  const std::string layer = "model.layers.0.self_attn.";
-  const StoredTensor *q = tensors.find(layer + "q_proj.weight");
-  const StoredTensor *k = tensors.find(layer + "k_proj.weight");
-  const StoredTensor *v = tensors.find(layer + "v_proj.weight");
-  const StoredTensor *bias = tensors.find(layer + "v_proj.bias");
+  const auto sourceOf = [&](const std::string &name) {
+    const WeightSources::Entry *entry =
+        checkpoint->weights().find("model.layers.0.self_attn." + name);
+    return entry ? entry->source : nullptr;
+  };
+  const WeightSourcePtr q = sourceOf("q_proj.weight"),
+                        k = sourceOf("k_proj.weight"),
+                        v = sourceOf("v_proj.weight"),
+                        bias = sourceOf("v_proj.bias");
   ASSERT_TRUE(q && k && v && bias);
-  EXPECT_EQ(q->shape, (std::vector<int64_t>{64, 64}));
-  EXPECT_EQ(k->shape, (std::vector<int64_t>{32, 64}));
-  EXPECT_EQ(q->bytes.size(), 64u * 36);
-  EXPECT_EQ(k->offset, q->offset + 64 * 36);
-  EXPECT_EQ(v->bytes.data(), k->bytes.data() + 32 * 36);
-  EXPECT_EQ(bias->shape, std::vector<int64_t>{32});
-  EXPECT_EQ(bias->bytes.size(), 128u);
-  EXPECT_EQ(q->name, "blk.0.attn_qkv.weight");
+  EXPECT_EQ(q->shape(), (WeightShape{{64, 64}}));
+  EXPECT_EQ(k->shape(), (WeightShape{{32, 64}}));
+  EXPECT_EQ(q->bytesToRead(), 64u * 36);
+  EXPECT_EQ(bias->shape(), WeightShape{{32}});
+  EXPECT_EQ(bias->bytesToRead(), 128u);
+  EXPECT_EQ(q->name(), dir.string() + "/m.gguf: tensor \"blk.0.attn_qkv."
+                                      "weight\"");
+  std::vector<float> all(128 * 64), some(32 * 64);
+  checkpoint->weights()
+      .find("blk.0.attn_qkv.weight")
+      ->source->read(0, 128, all.data());
+  v->read(0, 32, some.data());
+  EXPECT_TRUE(std::ranges::equal(some, std::span(all).last(some.size())));
 
   file.tensors[1].dimensions[1] = 127;
   EXPECT_EQ(errorOf(file), ": tensor \"blk.0.attn_qkv.weight\" has 127 outputs "
@@ -458,11 +469,8 @@ TEST_F(GgufSplit, ReadsAllFiles) {
   const auto checkpoint = open(1, 2, 4);
   const StoredTensors &tensors = checkpoint->tensors();
   EXPECT_EQ(tensors.tensors().size(), 4u);
-  EXPECT_EQ(tensors.find("model.embed_tokens.weight")->file,
-            "m-00001-of-00002.gguf");
-  const StoredTensor *odd = tensors.find("odd");
-  EXPECT_EQ(odd->file, "m-00002-of-00002.gguf");
-  EXPECT_EQ(tensors.bytes(odd->file, odd->offset, 4).data(), odd->bytes.data());
+  EXPECT_EQ(tensors.find("model.embed_tokens.weight")->path, firstPath);
+  EXPECT_EQ(tensors.find("odd")->path, secondPath);
   EXPECT_EQ(checkpointName(firstPath), "m");
   EXPECT_EQ(weightFileBytes(firstPath),
             std::filesystem::file_size(firstPath) +

@@ -75,7 +75,7 @@ TEST(Gguf, ReadsTensors) {
   const std::vector<StoredTensor> tensors = parse(bytes).tensors;
   ASSERT_EQ(tensors.size(), 3u);
   EXPECT_EQ(tensors[0].name, "a");
-  EXPECT_EQ(tensors[0].file, "f");
+  EXPECT_EQ(tensors[0].path, "dir/f");
   EXPECT_EQ(tensors[0].type, StoredType::Q4_0);
   EXPECT_EQ(tensors[0].typeName, "Q4_0");
   EXPECT_EQ(tensors[0].shape, (std::vector<int64_t>{3, 64}));

@@ -116,10 +116,32 @@ private:
           {"attention_factor", model.ropeScale}};
   }
 
-  /// A tensor of the GGUF file.
-  const StoredTensor &stored(const std::string &name) const {
-    if (const StoredTensor *found = gguf ? gguf->tensors().find(name) : nullptr)
+  /// A tensor of the GGUF file, or the outputs of one that holds q, k and v.
+  StoredTensor stored(const std::string &name) const {
+    const StoredTensors &tensors = gguf->tensors();
+    if (const StoredTensor *found = tensors.find(name))
       return *found;
+    const int64_t kv =
+        config.at("num_key_value_heads").get<int64_t>() * headDim;
+    int64_t first = 0;
+    for (const auto &[part, outputs] :
+         {std::pair("q_proj", heads * headDim), std::pair("k_proj", kv),
+          std::pair("v_proj", kv)}) {
+      if (name.find(part) != name.npos) {
+        const size_t number = prefix.size() + std::string("layers.").size();
+        const StoredTensor *fused = tensors.find(
+            "blk." + name.substr(number, name.find('.', number) - number) +
+            ".attn_qkv" + name.substr(name.rfind('.')));
+        if (!fused)
+          break;
+        StoredTensor result = *fused;
+        const auto bytes = std::ssize(fused->bytes) / fused->shape.front();
+        result.shape.front() = outputs;
+        result.bytes = fused->bytes.subspan(first * bytes, outputs * bytes);
+        return result;
+      }
+      first += outputs;
+    }
     throw Error("no GGUF file has tensor " + name);
   }
 
@@ -240,8 +262,9 @@ private:
     const uint8_t *all = nullptr;
     Values values;
     if (gguf) {
-      type = *stored(path + ".weight").type;
-      all = stored(path + ".weight").bytes.data();
+      const StoredTensor tensor = stored(path + ".weight");
+      type = *tensor.type;
+      all = tensor.bytes.data();
     } else {
       values = vector(path + ".weight");
       all = reinterpret_cast<const uint8_t *>(values.data());
@@ -259,12 +282,13 @@ private:
   /// A tensor of any type as f32.
   Values vector(const std::string &name) const {
     if (gguf) {
+      const StoredTensor tensor = stored(name);
       int64_t count = 1;
-      for (int64_t size : stored(name).shape)
+      for (int64_t size : tensor.shape)
         count *= size;
       Values values(static_cast<size_t>(count));
-      numerics::dequantize(*stored(name).type, stored(name).bytes.data(),
-                           std::ssize(values), values.data());
+      numerics::dequantize(*tensor.type, tensor.bytes.data(), count,
+                           values.data());
       return values;
     }
     const auto file =
@@ -284,9 +308,11 @@ private:
 
   Matrix matrix(const std::string &path, int64_t n, int64_t k) const {
     const std::string name = path + ".weight";
-    if (gguf)
-      return {formatOfMatrix(name, *stored(name).type), n, k,
-              *stored(name).type, stored(name).bytes.data()};
+    if (gguf) {
+      const StoredTensor tensor = stored(name);
+      return {formatOfMatrix(name, *tensor.type), n, k, *tensor.type,
+              tensor.bytes.data()};
+    }
     return {formatOfMatrix(name, StoredType::F32), n, k, vector(name)};
   }
 

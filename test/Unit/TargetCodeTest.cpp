@@ -32,7 +32,7 @@ protected:
                          qwen.result_stride = 48 : i64,
                          qwen.kv_format = #qwen.kv_format<f16>,
                          qwen.ops = ["embedding"]} {
-        qwen.weight @w : tensor<16x32xf32> from "m" at 0 as #qwen.format<q8_0>
+        qwen.weight @w : tensor<16x32xf32> from #qwen.source<"m"> as #qwen.format<q8_0>
         qwen.packed @w.packed [@w] : tensor<16x32xf32>
           in #qwen.layout<q8_0, panel = 16, chunk = 4> at 0
       })mlir",

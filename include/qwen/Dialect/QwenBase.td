@@ -3,7 +3,7 @@
 #ifndef QWEN_DIALECT_QWENBASE_TD
 #define QWEN_DIALECT_QWENBASE_TD
 
-include "qwen/Dialect/QwenEnums.td"
+include "qwen/Dialect/QwenInterfaces.td"
 include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/BuiltinAttributeInterfaces.td"
 include "mlir/IR/OpBase.td"
@@ -17,9 +17,9 @@ def Qwen_Dialect : Dialect {
     activations of a ragged batch, one row of the tensor for each token. Its
     type is `tensor<?xNxf32>`, or `tensor<?xNxi8, #qwen.blocks<128>>` for
     activations quantized in blocks (int8 values with a scale for each block and
-    a sum for each group of 32 values). Weights are symbols that name bytes of
-    the checkpoint (`qwen.weight`) or of the weight image (`qwen.packed`); they
-    are never constants. The KV cache is a resource; `qwen.append` and
+    a sum for each group of 32 values). Weights are symbols that name a
+    source of values (`qwen.weight`) or bytes of the weight image (`qwen.packed`);
+    they are never constants. The KV cache is a resource; `qwen.append` and
     `qwen.attention` have effects on it.
 
     docs/numerics.md defines the result of each op, to the bit.
@@ -57,15 +57,17 @@ def Qwen_FormatAttr : Qwen_Attr<"Format", "format"> {
   let hasCustomAssemblyFormat = 1;
 }
 
-def Qwen_StoredAttr : Qwen_Attr<"Stored", "stored"> {
-  let summary = "Type of a weight's blocks in the checkpoint";
+def Qwen_SourceAttr : Qwen_Attr<"Source", "source", [DeclareAttrInterfaceMethods<Qwen_SourceInterface>]> {
+  let summary = "A weight of the checkpoint";
   let description = [{
-    A type of qwen/ABI/StoredTypes.def whose values are blocks of integers.
+    Values that the checkpoint's reader gives under `name`, or that the compiler
+    computed and keeps under it. `keeps` is the format that keeps their integers,
+    if they are integers.
 
-    Example: `#qwen.stored<Q4_K>`
+    Example: `#qwen.source<"lm_head.weight", keeps = <q4_k>>`
   }];
-  let parameters = (ins "::qwen::StoredType":$value);
-  let hasCustomAssemblyFormat = 1;
+  let parameters = (ins "::mlir::StringAttr":$name, OptionalParameter<"::qwen::FormatAttr">:$keeps);
+  let assemblyFormat = "`<` $name (`,` `keeps` `=` $keeps^)? `>`";
 }
 
 def Qwen_KvFormatAttr : Qwen_Attr<"KvFormat", "kv_format"> {
@@ -134,37 +136,15 @@ def Qwen_YarnAttr : Qwen_Attr<"Yarn", "yarn"> {
   let genVerifyDecl = 1;
 }
 
-def Qwen_FrequenciesAttr : Qwen_Attr<"Frequencies", "frequencies"> {
+def Qwen_FrequenciesAttr : Qwen_Attr<"Frequencies", "frequencies", [DeclareAttrInterfaceMethods<Qwen_SourceInterface>]> {
   let summary = "Inverse frequencies of the rotary embedding";
   let description = [{
-    The formula of a weight of n values: value j is theta^(-j / n), which `yarn`
-    changes. The compiler computes the values (docs/numerics.md).
+    A source of n values: value j is theta^(-j / n), which `yarn` changes. The compiler computes the values (docs/numerics.md).
 
     Example: `#qwen.frequencies<theta = 1.000000e+06>`
   }];
   let parameters = (ins APFloatParameter<"base of the frequencies">:$theta, OptionalParameter<"::qwen::YarnAttr">:$yarn);
   let assemblyFormat = "`<` `theta` `=` custom<Float>($theta) (`,` `yarn` `=` $yarn^)? `>`";
-}
-
-def Qwen_OutputsAttr : Qwen_Attr<"Outputs", "outputs"> {
-  let summary = "Some outputs of a stored matrix";
-  let description = [{
-    Of each `period` outputs of the tensor, the `count` ones from `first` on.
-
-    Example: `#qwen.outputs<period = 512, first = 256, count = 256>`
-  }];
-  let parameters = (ins "int64_t":$period, "int64_t":$first, "int64_t":$count);
-  let assemblyFormat = "`<` struct(params) `>`";
-  let genVerifyDecl = 1;
-  let extraClassDeclaration = [{
-    /// The tensor's number of output `i`.
-    int64_t stored(int64_t i) const { return i / getCount() * getPeriod() + getFirst() + i % getCount(); }
-  }];
-}
-
-/// As it stands in the syntax of `qwen.weight`.
-def Qwen_WeightMapAttr : EnumAttr<Qwen_Dialect, Qwen_WeightMap, "weight_map"> {
-  let assemblyFormat = "$value";
 }
 
 def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {

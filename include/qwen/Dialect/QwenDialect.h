@@ -11,7 +11,7 @@
 #include "qwen/ABI/DriverABI.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/OpWork.h"
-#include "qwen/ABI/StoredTypes.h"
+#include "qwen/Weights/WeightSource.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -31,6 +31,8 @@
 namespace qwen {
 llvm::hash_code hash_value(CpuFeatureSet features);
 } // namespace qwen
+
+#include "qwen/Dialect/QwenAttrInterfaces.h.inc"
 
 #define GET_ATTRDEF_CLASSES
 #include "qwen/Dialect/QwenAttributes.h.inc"

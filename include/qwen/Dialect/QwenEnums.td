@@ -30,13 +30,6 @@ def Qwen_ResultPlace : Qwen_Enum<"ResultPlace", "Where the results of an op lie"
   I32EnumAttrCase<"CallResult", 2, "call_result">
 ]>;
 
-/// PlusOne: f32(1 + x). Exp: exp(x) of docs/numerics.md. Negate: -x.
-def Qwen_WeightMap : Qwen_Enum<"WeightMap", "What the compiler computes of the values of a vector", [
-  I32EnumAttrCase<"PlusOne", 0, "plus_one">,
-  I32EnumAttrCase<"Exp", 1, "exp">,
-  I32EnumAttrCase<"Negate", 2, "negate">
-]>;
-
 def Qwen_Stage : Qwen_Enum<"Stage", "Stages of a module, in order", [
   I32EnumAttrCase<"Graph", 0, "graph">,
   I32EnumAttrCase<"Quantized", 1, "quantized">,

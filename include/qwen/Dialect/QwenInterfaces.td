@@ -53,4 +53,22 @@ def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
   }];
 }
 
+def Qwen_SourceInterface : AttrInterface<"SourceAttrInterface"> {
+  let description = [{
+    Where the values of a weight come from: a weight of the checkpoint, or what
+    the compiler computes.
+  }];
+  let cppNamespace = "::qwen";
+  let methods = [
+    InterfaceMethod<"Checks that `op`, a weight of `type`, can have these values.",
+        "::llvm::LogicalResult", "verifyWeight",
+        (ins "::mlir::Operation *":$op, "::mlir::RankedTensorType":$type)>,
+    InterfaceMethod<"The format that keeps the integers of these values, if they are integers.",
+        "::std::optional<::qwen::WeightFormat>", "getIntegers">,
+    InterfaceMethod<"The values of a weight of `type`. Throws Error if `sources` lack them.",
+        "::qwen::WeightSourcePtr", "open",
+        (ins "::mlir::RankedTensorType":$type, "const ::qwen::WeightSources &":$sources)>,
+  ];
+}
+
 #endif // QWEN_DIALECT_QWENINTERFACES_TD

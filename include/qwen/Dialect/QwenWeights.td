@@ -11,14 +11,10 @@ class Qwen_Op<string mnemonic, list<Trait> traits = []>
     : Op<Qwen_Dialect, mnemonic, traits>;
 
 def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
-  let summary = "A tensor of the checkpoint, or one that the compiler computes";
+  let summary = "A weight of the model";
   let description = [{
-    The values lie at byte `offset` of `file`, row-major, in the element type of
-    `type`: f32, f16 or bf16. A matrix of f32 may have blocks of the type `stored`
-    in place of floats. `file` is relative to the checkpoint's folder. A vector of
-    f32 may have a formula, `frequencies`, in place of a file. A vector may have a
-    `map`, which the compiler applies to each value, and a matrix `outputs`, which
-    selects some of the tensor at `offset`.
+    `source` says where its values come from. `type` has the elements bf16 if all
+    values are such numbers, else f32.
     `format` is the weight's format in the compiled model; qwen-quantize sets it
     on every weight. A matrix that is `exact` gets a format of floats that holds
     its values.
@@ -26,40 +22,23 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
     Example:
 
     ```mlir
-    qwen.weight @model.norm.weight : tensor<896xbf16> from "model.safetensors" at 136192
-    qwen.weight @lm_head.weight : tensor<151936x896xbf16> from "model.safetensors" at 0 as #qwen.format<q4_0>
-    qwen.weight @model.layers.0.mlp.up_proj.weight : tensor<4864x896xf32> from "model.gguf" at 4096 stored #qwen.stored<Q5_0>
-    qwen.weight @rope.frequencies : tensor<32xf32> frequencies #qwen.frequencies<theta = 1.0e+06>
-    qwen.weight @q_norm.weight : tensor<256xbf16> from "model.safetensors" at 0 map plus_one
-    qwen.weight @q_proj.gate : tensor<768x96xbf16> from "model.safetensors" at 512 outputs #qwen.outputs<period = 512, first = 256, count = 256>
-    qwen.weight @in_proj_a.weight : tensor<16x96xbf16> from "model.safetensors" at 0 exact
+    qwen.weight @model.norm.weight : tensor<896xbf16> from #qwen.source<"model.norm.weight">
+    qwen.weight @lm_head.weight : tensor<151936x896xbf16> from #qwen.source<"lm_head.weight"> as <q4_0>
+    qwen.weight @model.layers.0.mlp.up_proj.weight : tensor<4864x896xf32> from #qwen.source<"model.layers.0.mlp.up_proj.weight", keeps = <q5_0>>
+    qwen.weight @rope.frequencies : tensor<32xf32> from #qwen.frequencies<theta = 1.0e+06>
+    qwen.weight @in_proj_a.weight : tensor<16x96xbf16> from #qwen.source<"in_proj_a.weight"> exact
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type,
-                       OptionalAttr<StrAttr>:$file, OptionalAttr<I64Attr>:$offset,
-                       OptionalAttr<Qwen_StoredAttr>:$stored,
-                       OptionalAttr<Qwen_FrequenciesAttr>:$frequencies,
-                       OptionalAttr<Qwen_WeightMapAttr>:$map,
-                       OptionalAttr<Qwen_OutputsAttr>:$outputs, UnitAttr:$exact,
+                       Qwen_SourceInterface:$source, UnitAttr:$exact,
                        OptionalAttr<Qwen_FormatAttr>:$format);
   let assemblyFormat = [{
-    $sym_name `:` $type (`from` $file^ `at` custom<Integer>($offset))? (`stored` $stored^)?
-        (`frequencies` $frequencies^)? (`map` $map^)? (`outputs` $outputs^)?
-        (`exact` $exact^)? (`as` $format^)? attr-dict
+    $sym_name `:` $type `from` $source (`exact` $exact^)? (`as` $format^)? attr-dict
   }];
   let hasVerifier = 1;
-  let builders = [
-    OpBuilder<(ins "::llvm::StringRef":$name, "::llvm::ArrayRef<int64_t>":$shape,
-                   "::qwen::StoredType":$stored, "::llvm::StringRef":$file,
-                   "uint64_t":$offset)>,
-    OpBuilder<(ins "::llvm::StringRef":$name, "::mlir::RankedTensorType":$type,
-                   "::qwen::FrequenciesAttr":$frequencies)>,
-  ];
   let extraClassDeclaration = [{
-    /// The type of the values in the checkpoint.
-    ::qwen::StoredType getStoredType();
-    /// The format of `--weights keep`: that of the stored type, of floats if
-    /// the matrix is exact.
+    /// The format of `--weights keep`: that of the source's integers, unless the
+    /// matrix is exact, else floats.
     ::qwen::WeightFormat getKeptFormat();
   }];
 }

@@ -28,12 +28,30 @@ enum class ValueMap : uint8_t { PlusOne, Exp, Negate };
 /// The values of `source`, mapped. Those that are not finite stay as they are.
 WeightSourcePtr makeMapped(WeightSourcePtr source, ValueMap map);
 
+/// The map of the weights whose names end with `suffix`.
+struct NamedMap {
+  std::string_view suffix;
+  ValueMap map;
+};
+/// Maps the values of these weights.
+void mapValues(WeightSources &sources, std::span<const NamedMap> maps);
+
 /// The outputs `rows` of `source`, in this order: a matrix of its K, or a
 /// vector if it is one.
 WeightSourcePtr makeRows(WeightSourcePtr source, std::vector<int64_t> rows);
 
 /// The numbers first, first + 1, ... for makeRows.
 std::vector<int64_t> rowsFrom(int64_t first, int64_t count);
+
+/// Some outputs of a weight, under a name of their own.
+struct NamedOutputs {
+  std::string name;
+  int64_t outputs;
+};
+/// Adds q, k and v, whose outputs follow each other in `fused`. Throws Error if
+/// that has another number of outputs.
+void addProjections(WeightSources &sources, const WeightSources::Entry &fused,
+                    std::span<const NamedOutputs, 3> projections);
 
 } // namespace qwen
 

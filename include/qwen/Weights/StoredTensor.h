@@ -17,8 +17,8 @@ namespace qwen {
 struct StoredTensor {
   /// As in the file.
   std::string name;
-  /// Plain name and path of its file.
-  std::string file, path;
+  /// The path of its file.
+  std::string path;
   /// None for a type that is not supported; only unused tensors may have one.
   std::optional<StoredType> type;
   /// The type as the file spells it: "F32", "BF16", "I64", ...

@@ -84,14 +84,12 @@ public:
     std::vector<std::string> tensors;
   };
 
-  /// Replaces a weight of this name.
+  /// Replaces a weight of this name. Entries of other names stay in place.
   void set(std::string name, Entry entry) {
     byName.insert_or_assign(std::move(name), std::move(entry));
   }
   /// The weight `name`, or null.
   const Entry *find(std::string_view name) const;
-  /// Removes the weight `name`, which must be there, and returns it.
-  Entry take(std::string_view name);
 
   const std::map<std::string, Entry, std::less<>> &all() const {
     return byName;

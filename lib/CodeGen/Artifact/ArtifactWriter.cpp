@@ -136,7 +136,7 @@ ArtifactSummary qwen::writeArtifact(WritableFile &output,
   const auto pack = [&](size_t jobs, const JobFn &job) {
     file.emplace(output, header.fileSize);
     return packWeights(
-        module, input.checkpoint->tensors(), threads,
+        module, input.checkpoint->weights(), threads,
         [&](uint64_t offset, std::span<const uint8_t> bytes) {
           file->write(header.weights.offset + offset, bytes);
         },

@@ -7,8 +7,6 @@
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Parallel.h"
-#include "qwen/Weights/Forms.h"
-#include "qwen/Weights/Sources.h"
 
 #include "llvm/Support/MathExtras.h"
 
@@ -49,54 +47,8 @@ struct Task {
 };
 } // namespace
 
-/// The source that `weight` names.
-static WeightSourcePtr openSource(WeightOp weight,
-                                  const StoredTensors &tensors) {
-  const auto type = llvm::cast<mlir::ShapedType>(weight.getType());
-  if (const auto from = weight.getFrequencies()) {
-    std::optional<numerics::Yarn> yarn;
-    if (const YarnAttr attr = from->getYarn())
-      yarn = {attr.getFactor().convertToDouble(), attr.getPositions(),
-              attr.getFast().convertToDouble(),
-              attr.getSlow().convertToDouble()};
-    return makeFrequencies(from->getTheta().convertToDouble(), yarn,
-                           type.getNumElements());
-  }
-  const OutputsAttr selected = weight.getOutputsAttr();
-  StoredTensor tensor;
-  tensor.name = weight.getSymName().str();
-  if (const StoredTensor *stored = tensors.find(tensor.name))
-    tensor.name = stored->name;
-  tensor.path =
-      (tensors.directory() / std::string_view(*weight.getFile())).string();
-  tensor.type = weight.getStoredType();
-  tensor.shape = type.getShape().vec();
-  int64_t values = type.getNumElements();
-  if (selected) {
-    values = values / selected.getCount() * selected.getPeriod();
-    tensor.shape[0] =
-        tensor.shape[0] / selected.getCount() * selected.getPeriod();
-  }
-  tensor.bytes =
-      tensors.bytes(std::string_view(*weight.getFile()),
-                    static_cast<uint64_t>(*weight.getOffset()),
-                    static_cast<uint64_t>(storedBytes(*tensor.type, values)));
-  const StoredTensor *const tensorList[] = {&tensor};
-  WeightSourcePtr source = makeFloats(tensorList);
-  if (!source)
-    source = makeGgml(tensorList);
-  if (selected) {
-    std::vector<int64_t> rows;
-    for (int64_t i = 0; i < type.getDimSize(0); ++i)
-      rows.push_back(selected.stored(i));
-    source = makeRows(std::move(source), std::move(rows));
-  }
-  if (const auto map = weight.getMap())
-    source = makeMapped(std::move(source), static_cast<ValueMap>(*map));
-  return source;
-}
 static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
-                     const StoredTensors &tensors) {
+                     const WeightSources &sources) {
   Part part{static_cast<uint64_t>(packed.getOffset()),
             static_cast<uint64_t>(packed.getByteSize()),
             {}};
@@ -104,9 +56,12 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
     part.format = layout->getFormat();
     part.k = llvm::cast<mlir::ShapedType>(packed.getType()).getDimSize(1);
   }
-  for (auto symbol : packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>())
-    part.segments.push_back(
-        {openSource(symbols.lookup<WeightOp>(symbol.getValue()), tensors)});
+  for (auto symbol :
+       packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>()) {
+    auto weight = symbols.lookup<WeightOp>(symbol.getValue());
+    part.segments.push_back({weight.getSource().open(
+        llvm::cast<mlir::RankedTensorType>(weight.getType()), sources)});
+  }
   return part;
 }
 
@@ -286,14 +241,14 @@ static std::vector<std::vector<Task>> batchesOf(std::span<const Part> parts) {
 }
 
 std::vector<Conversion>
-qwen::packWeights(mlir::ModuleOp module, const StoredTensors &tensors,
+qwen::packWeights(mlir::ModuleOp module, const WeightSources &sources,
                   unsigned threads, const WriteFn &write,
                   const ProgressFn &progress, size_t jobs, const JobFn &job) {
   const mlir::SymbolTable symbols(module);
   std::vector<Part> parts;
   uint64_t total = 0;
   for (PackedOp packed : module.getOps<PackedOp>()) {
-    parts.push_back(readPart(packed, symbols, tensors));
+    parts.push_back(readPart(packed, symbols, sources));
     total += parts.back().size;
   }
   std::vector<Conversion> conversions = findConversions(parts);

@@ -11,18 +11,66 @@
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
+#include "qwen/Weights/Forms.h"
+#include "qwen/Weights/Sources.h"
 
 #include <algorithm>
+#include <set>
 
 using namespace qwen;
 namespace fs = std::filesystem;
 
 Checkpoint::Checkpoint(fs::path path, ModelConfig config,
-                       GenerationConfig generation, StoredTensors tensors)
+                       GenerationConfig generation, StoredTensors tensors,
+                       WeightSources weights)
     : where(std::move(path)), model(std::move(config)),
-      sampling(std::move(generation)), stored(std::move(tensors)) {
+      sampling(std::move(generation)), stored(std::move(tensors)),
+      sources(std::move(weights)) {
   settleOutput();
   noteOutput();
+}
+
+const WeightSources::Entry &Checkpoint::weight(const std::string &name,
+                                               const WeightShape &shape) const {
+  const WeightSources::Entry *entry = sources.find(name);
+  const StoredTensor *tensor = stored.find(name);
+  if (!entry && !tensor)
+    throw Error(where.string() + " has no tensor " + quote(ownName(name)) +
+                ", which its configuration demands with shape " +
+                shapeText(shape.sizes));
+  const std::string what =
+      entry ? entry->source->name() : describeTensor(*tensor);
+  const std::vector<int64_t> &found =
+      entry ? entry->source->shape().sizes : tensor->shape;
+  if (found != shape.sizes)
+    throw Error(what + " has shape " + shapeText(found) + " when " +
+                shapeText(shape.sizes) + " is needed");
+  if (!entry)
+    throw Error(what + " has dtype " + tensor->typeName +
+                " when F32, F16 or BF16 is needed");
+  return *entry;
+}
+
+void Checkpoint::divideQueries() {
+  if (!infoOf(model.architecture).isHybrid)
+    return;
+  const int64_t head = model.headDim, outputs = model.heads * head;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    if (model.isLinear[static_cast<size_t>(layer)])
+      continue;
+    const std::string path =
+        "model.layers." + std::to_string(layer) + ".self_attn.q_proj.";
+    const WeightSources::Entry all =
+        weight(path + "weight", {{2 * outputs, model.hiddenSize}});
+    const auto set = [&](const char *name, int64_t first) {
+      std::vector<int64_t> rows;
+      for (int64_t i = 0; i < outputs; ++i)
+        rows.push_back(i / head * 2 * head + first + i % head);
+      sources.set(path + name, {makeRows(all.source, rows), all.tensors});
+    };
+    set("weight", 0);
+    set("gate.weight", head);
+  }
 }
 
 void Checkpoint::settleOutput() {
@@ -30,12 +78,12 @@ void Checkpoint::settleOutput() {
     return;
   const StoredTensor *head = stored.find("lm_head.weight");
   const StoredTensor *embedding = stored.find("model.embed_tokens.weight");
-  if (!head) {
+  if (!head && !sources.find("lm_head.weight")) {
     if (!model.tied)
       model.output.kind = OutputKind::None;
     return;
   }
-  const bool isSame = embedding && head->type == embedding->type &&
+  const bool isSame = head && embedding && head->type == embedding->type &&
                       head->shape == embedding->shape &&
                       std::ranges::equal(head->bytes, embedding->bytes);
   if (model.tied && !isSame)
@@ -68,9 +116,11 @@ namespace {
 class FolderCheckpoint final : public Checkpoint {
 public:
   FolderCheckpoint(const fs::path &dir, const ModelConfig &model,
-                   StoredTensors tensors)
+                   StoredTensors tensors, WeightSources sources)
       : Checkpoint(dir, model, readGenerationConfig(dir, model),
-                   std::move(tensors)) {}
+                   std::move(tensors), std::move(sources)) {
+    divideQueries();
+  }
 
   std::string ownName(std::string_view name) const override {
     if (const StoredTensor *tensor = tensors().find(name))
@@ -102,30 +152,70 @@ private:
 };
 } // namespace
 
-/// Throws Error if a tensor is quantized, as the configuration says. Otherwise
-/// adds a note.
+/// If the configuration says that weights are quantized: throws Error if a
+/// tensor is, in a form that is not supported, or notes that none is.
 static void checkQuantization(const StoredTensors &tensors,
+                              const WeightSources &sources,
                               ModelConfig &model) {
   if (model.quantization.empty())
     return;
-  for (const auto &[name, tensor] : tensors.tensors())
-    if (!tensor.type && !knownTensorKind(name))
+  std::set<std::string_view> used;
+  for (const auto &[name, entry] : sources.all())
+    used.insert(entry.tensors.begin(), entry.tensors.end());
+  bool hasIntegers = false;
+  for (const auto &[name, tensor] : tensors.tensors()) {
+    if (tensor.type || knownTensorKind(name))
+      continue;
+    hasIntegers = true;
+    if (!used.contains(name))
       throw Error(model.quantization +
                   " is not supported; the weights of the original model, in "
                   "F32, F16 or BF16, are needed: tensor " +
                   quote(tensor.name) + " has dtype " + tensor.typeName);
-  model.notes.push_back(printable(model.quantization) +
-                        " has no effect: all tensors are floats");
+  }
+  if (!hasIntegers)
+    model.notes.push_back(printable(model.quantization) +
+                          " has no effect: all tensors are floats");
+}
+
+/// Hybrids norm by 1 + w and have rates exp(A_log).
+static constexpr NamedMap kFolderMaps[] = {
+    {"model.norm.weight", ValueMap::PlusOne},
+    {".input_layernorm.weight", ValueMap::PlusOne},
+    {".post_attention_layernorm.weight", ValueMap::PlusOne},
+    {".q_norm.weight", ValueMap::PlusOne},
+    {".k_norm.weight", ValueMap::PlusOne},
+    {".linear_attn.A_log", ValueMap::Exp},
+};
+
+/// Gives the weights of a hybrid the values that ops read. The taps of a
+/// convolution have a dimension of 1 in the middle.
+static void readHybridValues(WeightSources &sources) {
+  mapValues(sources, kFolderMaps);
+  for (const auto &[name, entry] : sources.all()) {
+    const WeightShape &shape = entry.source->shape();
+    if (name.ends_with(".linear_attn.conv1d.weight") &&
+        shape.sizes.size() == 3 && shape.sizes[1] == 1)
+      sources.set(name, {makeRows(entry.source, rowsFrom(0, shape.outputs())),
+                         entry.tensors});
+  }
 }
 
 static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir) {
   ModelConfig model = readModelConfig(dir);
   model.output.pooling = readPooling(dir);
   StoredTensors tensors = openSafetensors(dir);
-  checkQuantization(tensors, model);
-  if (model.architecture == Architecture::Qwen1)
+  const bool isQwen1 = model.architecture == Architecture::Qwen1;
+  if (isQwen1)
     tensors = nameAsQwen2(std::move(tensors));
-  return std::make_unique<FolderCheckpoint>(dir, model, std::move(tensors));
+  WeightSources sources = makeSources(tensors.tensors(), model.quantMethod);
+  checkQuantization(tensors, sources, model);
+  if (isQwen1)
+    divideQwen1Projections(sources);
+  if (infoOf(model.architecture).isHybrid)
+    readHybridValues(sources);
+  return std::make_unique<FolderCheckpoint>(dir, model, std::move(tensors),
+                                            std::move(sources));
 }
 
 static bool isGguf(const fs::path &path) {

@@ -184,16 +184,15 @@ static void parseRope(const JsonValue &root, ModelConfig &model) {
     other->fail(json(model.ropeTheta).dump() + ", as in rope_parameters,");
 }
 
-/// Finds what says that weights are quantized. Only the tensors tell whether
-/// they are.
-static void findQuantization(const JsonValue &root, const std::string &path,
-                             ModelConfig &model) {
+/// What says that weights are quantized. Only the tensors tell whether they
+/// are.
+static std::optional<JsonValue> findQuantization(const JsonValue &root) {
   // The second is the older name of compressed-tensors, the third that of MLX.
   for (const char *key :
        {"quantization_config", "compression_config", "quantization"})
-    if (const auto found = root.findValue(key);
-        found && model.quantization.empty())
-      model.quantization = path + ": " + found->name();
+    if (const auto found = root.findValue(key))
+      return found;
+  return std::nullopt;
 }
 
 /// Reads which layers have linear attention.
@@ -369,13 +368,21 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   for (const JsonValue &object : {whole, root}) {
     checkModelType(object, info);
     checkCode(object, info);
-    findQuantization(object, path, model);
+    if (const auto found = findQuantization(object);
+        found && model.quantization.empty())
+      model.quantization = path + ": " + found->name();
   }
   if (model.architecture == Architecture::Qwen1)
     parseQwen1Config(root, path, model);
   else
     parseModel(whole, root, path, model);
   noteUnread(*config, whole, model);
+  // The other keys of this object are those of a form of weights.
+  for (const JsonValue &object : {whole, root})
+    if (const auto found = findQuantization(object); found && found->isObject())
+      if (const auto method = found->findValue("quant_method");
+          method && model.quantMethod.empty())
+        model.quantMethod = method->string();
   return model;
 }
 

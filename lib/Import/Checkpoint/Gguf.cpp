@@ -304,8 +304,8 @@ static uint64_t readAlignment(const GgufFile &gguf, const std::string &path) {
 
 /// Reads the tensors and finds their bytes, which begin behind the last entry.
 static void readTensors(Reader &reader, std::span<const uint8_t> bytes,
-                        uint64_t count, const std::string &file,
-                        const std::string &path, GgufFile &gguf) {
+                        uint64_t count, const std::string &path,
+                        GgufFile &gguf) {
   std::vector<uint64_t> sizes;
   for (uint64_t i = 0; i < count; ++i) {
     sizes.emplace_back();
@@ -330,7 +330,6 @@ static void readTensors(Reader &reader, std::span<const uint8_t> bytes,
                   std::to_string(tensor.offset) + " when the file has " +
                   std::to_string(bytes.size()) + "; it may be truncated");
     end = tensor.offset + sizes[i];
-    tensor.file = file;
     tensor.path = path;
     tensor.bytes = bytes.subspan(tensor.offset, sizes[i]);
   }
@@ -341,7 +340,7 @@ static void readTensors(Reader &reader, std::span<const uint8_t> bytes,
 //===----------------------------------------------------------------------===//
 
 GgufFile qwen::parseGguf(std::span<const uint8_t> bytes,
-                         const std::string &file, const std::string &path) {
+                         const std::string &path) {
   static_assert(std::endian::native == std::endian::little);
   Reader reader(bytes, path);
   constexpr std::string_view kMagic = "GGUF";
@@ -365,7 +364,7 @@ GgufFile qwen::parseGguf(std::span<const uint8_t> bytes,
   GgufFile gguf;
   for (uint64_t i = 0; i < keys; ++i)
     readKey(reader, path, gguf);
-  readTensors(reader, bytes, tensors, file, path, gguf);
+  readTensors(reader, bytes, tensors, path, gguf);
   return gguf;
 }
 

@@ -10,6 +10,8 @@
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
+#include "qwen/Weights/Forms.h"
+#include "qwen/Weights/Sources.h"
 
 #include <algorithm>
 #include <array>
@@ -102,65 +104,34 @@ struct FileLayers {
   /// The layers of draft heads.
   std::set<int64_t> drafts;
 };
+} // namespace
 
-/// Adds the tensors of files under the names of the model.
-class TensorAdder {
-public:
-  TensorAdder(const ModelConfig &model, StoredTensors &tensors)
-      : names(namesOf(model)), tensors(tensors) {}
-
-  void add(const StoredTensor &tensor) { add(tensor.name, tensor); }
-
-  /// Adds a tensor of a draft layer.
-  void addDraft(const StoredTensor &tensor) {
-    addAs(std::string(kDraftPrefix) + tensor.name, tensor);
-  }
-
-  /// Adds the parts of tensors that hold q, k and v, which have these numbers
-  /// of outputs.
-  void addFused(const std::vector<StoredTensor> &fused,
-                std::span<const int64_t> outputs) {
-    for (const StoredTensor &all : fused) {
-      int64_t needed = 0;
-      for (int64_t count : outputs)
-        needed += count;
-      if (all.shape.front() != needed)
-        throw Error(nameOf(all) + " has " + std::to_string(all.shape.front()) +
-                    " outputs when " + std::to_string(needed) +
-                    " of q, k and v are needed");
-      int64_t first = 0;
-      for (size_t i = 0; i < outputs.size(); ++i) {
-        const StoredTensor tensor = outputsOf(all, first, outputs[i]);
-        first += outputs[i];
-        std::string own = all.name;
-        own.replace(own.find(kFused), kFused.size(), kProjections[i]);
-        add(own, tensor);
-      }
-    }
-  }
-
-  std::string nameOf(const StoredTensor &tensor) const {
-    return (tensors.directory() / tensor.file).string() + ": tensor " +
-           quote(tensor.name);
-  }
-
-private:
+/// Adds q, k and v of tensors that hold all three.
+static void divideProjections(const ModelConfig &model,
+                              WeightSources &sources) {
   static constexpr std::string_view kProjections[] = {"attn_q", "attn_k",
                                                       "attn_v"};
-
-  /// Adds a tensor that has the name `own` in files.
-  void add(std::string_view own, const StoredTensor &tensor) {
-    addAs(names.rename(own, &ModuleName::own, &ModuleName::model), tensor);
+  const int64_t keys = model.kvHeads * model.headDim;
+  const int64_t outputs[] = {model.heads * model.headDim, keys, keys};
+  const ModuleNames names = namesOf(model);
+  for (const auto &[own, fused] : sources.all()) {
+    const size_t at = own.find(kFused);
+    if (at == own.npos || !layerOf(own))
+      continue;
+    std::array<NamedOutputs, 3> parts;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      std::string name = own;
+      name.replace(at, kFused.size(), kProjections[i]);
+      parts[i] = {names.rename(name, &ModuleName::own, &ModuleName::model),
+                  outputs[i]};
+    }
+    addProjections(sources, fused, parts);
   }
-  void addAs(std::string name, const StoredTensor &tensor) {
-    if (!tensors.add(std::move(name), tensor))
-      throw Error(nameOf(tensor) + " is there twice");
-  }
+}
 
-  const ModuleNames names;
-  StoredTensors &tensors;
-};
-} // namespace
+/// llama.cpp stores -exp(A_log).
+static constexpr NamedMap kGgufMaps[] = {
+    {".linear_attn.A_log", ValueMap::Negate}};
 
 //===----------------------------------------------------------------------===//
 // Configuration
@@ -274,7 +245,7 @@ void ConfigReader::readRope(ModelConfig &model) {
 
 /// Reads the sizes of linear attention. The tensors say which layers have it.
 void ConfigReader::readHybrid(ModelConfig &model) {
-  model.isConverted = true;
+  model.interleavesValueHeads = true;
   at("ssm.conv_kernel").integer(kConvolutionTaps, kConvolutionTaps);
   const JsonValue heads = at("ssm.time_step_rank");
   DeltaRuleShape &shape = model.deltaRule;
@@ -432,10 +403,12 @@ namespace {
 class GgufCheckpoint final : public Checkpoint {
 public:
   GgufCheckpoint(fs::path path, ModelConfig model, GenerationConfig sampling,
-                 StoredTensors stored, GgufFile gguf)
+                 StoredTensors stored, WeightSources sources, GgufFile gguf)
       : Checkpoint(std::move(path), std::move(model), std::move(sampling),
-                   std::move(stored)),
-        gguf(std::move(gguf)) {}
+                   std::move(stored), std::move(sources)),
+        gguf(std::move(gguf)) {
+    divideQueries();
+  }
 
   std::string ownName(std::string_view name) const override {
     return namesOf(config()).rename(name, &ModuleName::model, &ModuleName::own);
@@ -488,7 +461,7 @@ static void addSplitFiles(StoredTensors &tensors, const std::string &file,
       throw Error(first + " is one of " + std::to_string(count) +
                   " files when its name is not of the form "
                   "NAME-00001-of-0000N.gguf");
-    GgufFile other = parseGguf(tensors.map(*name), *name, pathOf(*name));
+    GgufFile other = parseGguf(tensors.map(*name), pathOf(*name));
     checkPlace(other, *name, number);
     std::ranges::move(other.tensors, std::back_inserter(gguf.tensors));
   }
@@ -502,25 +475,21 @@ static void addSplitFiles(StoredTensors &tensors, const std::string &file,
 std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
   const std::string where = path.string(), file = path.filename().string();
   StoredTensors tensors(path.parent_path());
-  GgufFile gguf = parseGguf(tensors.map(file), file, where);
+  GgufFile gguf = parseGguf(tensors.map(file), where);
   addSplitFiles(tensors, file, gguf);
 
   ConfigReader reader(gguf, where);
   const FileLayers layers(gguf.tensors);
   ModelConfig model = reader.readModel(layers);
   const bool isHybrid = infoOf(model.architecture).isHybrid;
-  TensorAdder adder(model, tensors);
-  std::vector<StoredTensor> fused;
+  const ModuleNames names = namesOf(model);
   for (const StoredTensor &tensor : gguf.tensors)
-    if (layers.isDraft(tensor))
-      adder.addDraft(tensor);
-    else if (!isHybrid && tensor.name.find("." + std::string(kFused) + ".") !=
-                              tensor.name.npos)
-      fused.push_back(tensor);
-    else
-      adder.add(tensor);
-  const int64_t keys = model.kvHeads * model.headDim;
-  adder.addFused(fused, std::array{model.heads * model.headDim, keys, keys});
+    if (!tensors.add(layers.isDraft(tensor)
+                         ? std::string(kDraftPrefix) + tensor.name
+                         : names.rename(tensor.name, &ModuleName::own,
+                                        &ModuleName::model),
+                     tensor))
+      throw Error(describeTensor(tensor) + " is there twice");
   gguf.tensors.clear();
   for (int64_t layer = 0; isHybrid && layer < model.layers; ++layer)
     model.isLinear.push_back(
@@ -532,18 +501,24 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
     throw Error(where + " has no tensor \"token_embd.weight\"");
   model.vocabSize = embedding->shape.front();
   if (model.vocabSize > INT32_MAX)
-    throw Error(adder.nameOf(*embedding) + " has " +
+    throw Error(describeTensor(*embedding) + " has " +
                 std::to_string(model.vocabSize) + " outputs");
   const StoredTensor *head = tensors.find("lm_head.weight");
   const StoredTensor *scores = tensors.find("score.weight");
   if (head && scores)
-    throw Error(adder.nameOf(*scores) + " is a head beside " +
+    throw Error(describeTensor(*scores) + " is a head beside " +
                 quote(head->name) + ", and a model has one");
   model.tied = !head && !scores;
   if (scores)
-    reader.readLabels(gguf, *scores, adder.nameOf(*scores), model);
+    reader.readLabels(gguf, *scores, describeTensor(*scores), model);
   GenerationConfig generation = reader.readGeneration(gguf, model.vocabSize);
   reader.noteUnknown(model);
+  WeightSources sources = makeSources(tensors.tensors(), "");
+  if (isHybrid)
+    mapValues(sources, kGgufMaps);
+  else
+    divideProjections(model, sources);
   return std::make_unique<GgufCheckpoint>(path, model, std::move(generation),
-                                          std::move(tensors), std::move(gguf));
+                                          std::move(tensors),
+                                          std::move(sources), std::move(gguf));
 }

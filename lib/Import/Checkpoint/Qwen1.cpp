@@ -5,9 +5,9 @@
 #include "ModuleNames.h"
 
 #include "qwen/Support/Error.h"
-#include "qwen/Support/Text.h"
+#include "qwen/Weights/Sources.h"
 
-#include <algorithm>
+#include <array>
 
 using namespace qwen;
 
@@ -80,32 +80,31 @@ std::string qwen::qwen1Name(std::string_view name) {
 }
 
 StoredTensors qwen::nameAsQwen2(StoredTensors tensors) {
-  const auto all = tensors.takeAll();
-  for (const auto &[own, tensor] : all) {
-    const std::string path = (tensors.directory() / tensor.file).string();
-    const std::string name =
-        kNames.rename(own, &ModuleName::own, &ModuleName::model);
-    const auto add = [&](const std::string &newName, const StoredTensor &part) {
-      if (!tensors.add(newName, part))
-        throw Error(path + ": tensor " + quote(tensor.name) +
-                    " has the name of another tensor in the model");
-    };
-    const size_t at = name.find(kProjections[0]);
-    if (name == own || own.find(kQwen1Fused) == own.npos || at == name.npos) {
-      add(name, tensor);
-      continue;
-    }
-    constexpr int64_t parts = std::size(kProjections);
-    if (tensor.shape.empty() || tensor.shape.front() == 0 ||
-        tensor.shape.front() % parts != 0)
-      throw Error(path + ": tensor " + quote(tensor.name) +
-                  " has no equal parts for q, k and v");
-    const int64_t outputs = tensor.shape.front() / parts;
-    for (int64_t i = 0; i < parts; ++i) {
-      std::string projection = name;
-      projection.replace(at, kProjections[0].size(), kProjections[i]);
-      add(projection, outputsOf(tensor, i * outputs, outputs));
-    }
+  for (const auto &[own, tensor] : tensors.takeAll()) {
+    const bool isFused = own.find(kQwen1Fused) != own.npos;
+    if (!tensors.add(
+            isFused ? own
+                    : kNames.rename(own, &ModuleName::own, &ModuleName::model),
+            tensor))
+      throw Error(describeTensor(tensor) +
+                  " has the name of another tensor in the model");
   }
   return tensors;
+}
+
+void qwen::divideQwen1Projections(WeightSources &sources) {
+  for (const auto &[own, fused] : sources.all()) {
+    // With the name of its first part.
+    const std::string name =
+        kNames.rename(own, &ModuleName::own, &ModuleName::model);
+    const size_t at = name.find(kProjections[0]);
+    if (own.find(kQwen1Fused) == own.npos || at == name.npos)
+      continue;
+    std::array<NamedOutputs, std::size(kProjections)> parts;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      parts[i] = {name, fused.source->shape().outputs() / std::ssize(parts)};
+      parts[i].name.replace(at, kProjections[0].size(), kProjections[i]);
+    }
+    addProjections(sources, fused, parts);
+  }
 }

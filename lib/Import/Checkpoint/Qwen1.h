@@ -11,6 +11,7 @@
 #include "qwen/Import/Checkpoint/Config.h"
 #include "qwen/Import/Checkpoint/StoredTensors.h"
 #include "qwen/Support/JsonValue.h"
+#include "qwen/Weights/WeightSource.h"
 
 namespace qwen {
 
@@ -21,9 +22,12 @@ namespace qwen {
 void parseQwen1Config(const JsonValue &root, const std::string &path,
                       ModelConfig &model);
 
-/// The tensors with the names of a Qwen2, and q, k and v apart. Throws Error
-/// for outputs that three does not divide, and for names of other tensors.
+/// The tensors with the names of a Qwen2, but for those that hold q, k and v.
+/// Throws Error for names of other tensors.
 StoredTensors nameAsQwen2(StoredTensors tensors);
+
+/// Adds q, k and v apart. Throws Error for outputs that three does not divide.
+void divideQwen1Projections(WeightSources &sources);
 
 /// The name of a Qwen 1's tensor that has `name` in a Qwen2.
 std::string qwen1Name(std::string_view name);

@@ -75,8 +75,7 @@ static int64_t parseShape(const std::string &what, const json &shape,
 /// Parses the entry of one tensor. `data` are the bytes after the header.
 static StoredTensor parseEntry(const std::string &name, const json &entry,
                                std::span<const uint8_t> data,
-                               uint64_t dataOffset, const std::string &file,
-                               const std::string &path) {
+                               uint64_t dataOffset, const std::string &path) {
   const std::string what = path + ": tensor " + quote(name);
   const auto at = [&](const char *key) -> const json & {
     if (!entry.is_object())
@@ -90,7 +89,6 @@ static StoredTensor parseEntry(const std::string &name, const json &entry,
 
   StoredTensor tensor;
   tensor.name = name;
-  tensor.file = file;
   tensor.path = path;
 
   const json &dtype = at("dtype");
@@ -128,7 +126,6 @@ static StoredTensor parseEntry(const std::string &name, const json &entry,
 }
 
 std::vector<StoredTensor> qwen::parseSafetensors(std::span<const uint8_t> bytes,
-                                                 const std::string &file,
                                                  const std::string &path) {
   if (bytes.size() < kLengthBytes)
     throw Error(path + " has " + std::to_string(bytes.size()) +
@@ -155,7 +152,7 @@ std::vector<StoredTensor> qwen::parseSafetensors(std::span<const uint8_t> bytes,
   std::vector<StoredTensor> tensors;
   for (const auto &[name, entry] : header.items())
     if (name != "__metadata__")
-      tensors.push_back(parseEntry(name, entry, data, dataOffset, file, path));
+      tensors.push_back(parseEntry(name, entry, data, dataOffset, path));
 
   // The format requires tensors to cover the data without gaps.
   std::ranges::sort(tensors, [](const StoredTensor &a, const StoredTensor &b) {
@@ -271,13 +268,13 @@ static bool indexReplaces(const std::map<std::string, std::string> &fileOf,
 StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
   requireDirectory(dir);
   StoredTensors tensors(dir);
-  const auto add = [&](const StoredTensor &tensor, const std::string &path) {
+  const auto add = [&](const StoredTensor &tensor) {
     if (!tensors.add(modelName(tensor.name), tensor))
-      throw Error(path + ": tensor " + quote(tensor.name) +
+      throw Error(describeTensor(tensor) +
                   " has the name of another tensor in the model");
   };
   const auto parse = [&](const std::string &file) {
-    return parseSafetensors(tensors.map(file), file, (dir / file).string());
+    return parseSafetensors(tensors.map(file), (dir / file).string());
   };
 
   const std::string indexPath = (dir / kIndexFile).string();
@@ -290,7 +287,7 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
                             : std::map<std::string, std::string>();
   if (hasSingle && !indexReplaces(fileOf, tensors)) {
     for (const StoredTensor &tensor : parse(kSingleFile))
-      add(tensor, (dir / kSingleFile).string());
+      add(tensor);
     return tensors;
   }
 
@@ -302,7 +299,7 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
       // One that the index does not name is the checkpoint's, too.
       const auto named = fileOf.find(tensor.name);
       if (named == fileOf.end() || named->second == file)
-        add(tensor, (dir / file).string());
+        add(tensor);
       else
         copies.push_back(quote(tensor.name) + " of " + file);
     }

@@ -6,25 +6,12 @@
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Process.h"
-#include "qwen/Support/Text.h"
 
 #include <cerrno>
 #include <cstring>
 #include <sys/mman.h>
 
 using namespace qwen;
-
-StoredTensor qwen::outputsOf(const StoredTensor &tensor, int64_t first,
-                             int64_t count) {
-  StoredTensor part = tensor;
-  const size_t bytes =
-      tensor.bytes.size() / static_cast<size_t>(tensor.shape.front());
-  part.shape.front() = count;
-  part.offset += bytes * static_cast<size_t>(first);
-  part.bytes = tensor.bytes.subspan(bytes * static_cast<size_t>(first),
-                                    bytes * static_cast<size_t>(count));
-  return part;
-}
 
 /// A whole file, mapped for reading.
 class StoredTensors::MappedFile {
@@ -82,18 +69,4 @@ bool StoredTensors::add(std::string name, const StoredTensor &tensor) {
 const StoredTensor *StoredTensors::find(std::string_view name) const {
   const auto found = byName.find(name);
   return found == byName.end() ? nullptr : &found->second;
-}
-
-std::span<const uint8_t> StoredTensors::bytes(std::string_view file,
-                                              uint64_t offset,
-                                              uint64_t size) const {
-  const auto found = files.find(file);
-  if (found == files.end())
-    throw Error(dir.string() + " has no weights in a file " + quote(file));
-  const std::span<const uint8_t> all = found->second->bytes();
-  if (offset > all.size() || size > all.size() - offset)
-    throw Error((dir / file).string() + " has " + std::to_string(all.size()) +
-                " bytes when " + std::to_string(size) + " are needed at " +
-                std::to_string(offset));
-  return all.subspan(offset, size);
 }

@@ -5,8 +5,6 @@
 #include "UnusedTensors.h"
 
 #include "qwen/Dialect/QwenDialect.h"
-#include "qwen/Support/Error.h"
-#include "qwen/Support/Text.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -15,23 +13,12 @@
 using namespace mlir;
 using namespace qwen;
 
-static std::string shapeText(llvm::ArrayRef<int64_t> shape) {
-  std::string text = "[";
-  for (int64_t size : shape)
-    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "]";
-}
-
 namespace {
-/// How a weight differs from its tensor.
-struct WeightForm {
-  /// The shape of the tensor, if it is another one.
-  llvm::SmallVector<int64_t> stored = {};
-  std::optional<WeightMap> map = {};
-  /// The outputs of the tensor that it has, under a name of their own.
-  OutputsAttr outputs = {};
-  llvm::StringRef name = {};
+/// What is special about a weight.
+struct WeightTraits {
   bool isExact = false;
+  /// Whether the op reads its values as a vector.
+  bool isFlat = false;
 };
 
 /// Builds the module of one model.
@@ -39,10 +26,7 @@ class GraphBuilder {
 public:
   GraphBuilder(const Checkpoint &checkpoint, MLIRContext &context)
       : config(checkpoint.config()), checkpoint(checkpoint), builder(&context),
-        module(ModuleOp::create(at("model"))), weights(&context) {
-    if (infoOf(config.architecture).isHybrid && !config.isConverted)
-      normForm.map = WeightMap::PlusOne;
-  }
+        module(ModuleOp::create(at("model"))), weights(&context) {}
 
   OwningOpRef<ModuleOp> build();
 
@@ -61,13 +45,12 @@ private:
                                  builder.getF32Type());
   }
 
-  FlatSymbolRefAttr weight(const Twine &tensor, llvm::ArrayRef<int64_t> shape,
-                           const WeightForm &form = {});
+  FlatSymbolRefAttr weight(const Twine &path, llvm::ArrayRef<int64_t> shape,
+                           const WeightTraits &traits = {});
   Value linear(const std::string &path, Value input, int64_t outputs,
-               const WeightForm &form = {});
-  Value rmsNorm(const std::string &path, Value input, const WeightForm &form,
+               const WeightTraits &traits = {});
+  Value rmsNorm(const std::string &path, Value input,
                 std::optional<int64_t> headDim = {});
-  std::pair<Value, Value> queriesAndGate(const std::string &path, Value input);
   Value attention(int64_t layer, Value input);
   Value linearAttention(int64_t layer, Value input);
   Value mlp(const std::string &path, Value input);
@@ -81,58 +64,44 @@ private:
   OwningOpRef<ModuleOp> module;
   /// Inserts before `forward`.
   OpBuilder weights;
-  /// Names of the tensors that have a qwen.weight, and of those symbols.
-  std::set<std::string> used, symbols;
-  /// The form of norms, but for that of linear attention.
-  WeightForm normForm;
+  /// Names of the weights that have a symbol, and of their tensors.
+  std::set<std::string> symbols, used;
   Value cos, sin;
 };
 } // namespace
 
-/// The symbol of a weight, whose tensor must have `shape` or that of `form`.
-FlatSymbolRefAttr GraphBuilder::weight(const Twine &tensor,
+/// The symbol of the weight `path`, which must have `shape`.
+FlatSymbolRefAttr GraphBuilder::weight(const Twine &path,
                                        llvm::ArrayRef<int64_t> shape,
-                                       const WeightForm &form) {
-  const std::string name = tensor.str();
-  const std::string symbol = form.name.empty() ? name : form.name.str();
-  const auto reference = FlatSymbolRefAttr::get(builder.getContext(), symbol);
-  if (!symbols.insert(symbol).second)
-    return reference;
-
-  used.insert(name);
-  const llvm::ArrayRef<int64_t> needed =
-      form.stored.empty() ? shape : form.stored;
-  const StoredTensors &tensors = checkpoint.tensors();
-  const StoredTensor *stored = tensors.find(name);
-  if (!stored)
-    throw Error(checkpoint.path().string() + " has no tensor " +
-                quote(checkpoint.ownName(name)) +
-                ", which its configuration demands with shape " +
-                shapeText(needed));
-  const std::string what = (tensors.directory() / stored->file).string() +
-                           ": tensor " + quote(stored->name);
-  if (llvm::ArrayRef(stored->shape) != needed)
-    throw Error(what + " has shape " + shapeText(stored->shape) + " when " +
-                shapeText(needed) + " is needed");
-  if (!stored->type || (shape.size() == 1 && isBlocks(*stored->type)))
-    throw Error(what + " has dtype " + stored->typeName +
-                " when F32, F16 or BF16 is needed");
-  auto op = WeightOp::create(weights, at(symbol), symbol, shape, *stored->type,
-                             stored->file, stored->offset);
-  op.setMap(form.map);
-  if (form.outputs)
-    op.setOutputsAttr(form.outputs);
-  op.setExact(form.isExact);
-  return reference;
+                                       const WeightTraits &traits) {
+  MLIRContext *context = builder.getContext();
+  const std::string name = path.str();
+  const auto symbol = FlatSymbolRefAttr::get(context, name);
+  if (!symbols.insert(name).second)
+    return symbol;
+  const WeightSources::Entry &entry = checkpoint.weight(name, {shape.vec()});
+  used.insert(entry.tensors.begin(), entry.tensors.end());
+  const WeightFormat kept = entry.source->keptFormat();
+  const Type element = kept == WeightFormat::BF16 ? Type(builder.getBF16Type())
+                                                  : builder.getF32Type();
+  const int64_t values = entry.source->shape().values();
+  WeightOp::create(
+      weights, at(path), name,
+      RankedTensorType::get(traits.isFlat ? values : shape, element),
+      SourceAttr::get(context, builder.getStringAttr(name),
+                      isQuantized(kept) ? FormatAttr::get(context, kept)
+                                        : FormatAttr()),
+      traits.isExact, FormatAttr());
+  return symbol;
 }
 
 /// The product `path`.
 Value GraphBuilder::linear(const std::string &path, Value input,
-                           int64_t outputs, const WeightForm &form) {
+                           int64_t outputs, const WeightTraits &traits) {
   const int64_t k = cast<RankedTensorType>(input.getType()).getDimSize(1);
   LinearOp::Properties properties;
   properties.setWeights(builder.getArrayAttr(
-      weight("model." + path + ".weight", {outputs, k}, form)));
+      weight("model." + path + ".weight", {outputs, k}, traits)));
   return LinearOp::create(builder, at(path), TypeRange(activations(outputs)),
                           ValueRange(input), properties)
       .getResult(0);
@@ -141,35 +110,15 @@ Value GraphBuilder::linear(const std::string &path, Value input,
 /// The norm `path` of a token's activations, or of each head of `headDim` of
 /// them.
 Value GraphBuilder::rmsNorm(const std::string &path, Value input,
-                            const WeightForm &form,
                             std::optional<int64_t> headDim) {
   RmsNormOp::Properties properties;
-  properties.setWeight(weight("model." + path + ".weight",
-                              {headDim.value_or(widthOf(input))}, form));
+  properties.setWeight(
+      weight("model." + path + ".weight", {headDim.value_or(widthOf(input))}));
   properties.setEps(builder.getF64FloatAttr(config.rmsNormEps));
   if (headDim)
     properties.setHeadDim(builder.getI64IntegerAttr(*headDim));
   return RmsNormOp::create(builder, at(path), TypeRange(input.getType()),
                            ValueRange(input), properties);
-}
-
-/// The queries of a layer. In hybrids q_proj has the queries of each head and
-/// then their gate.
-std::pair<Value, Value> GraphBuilder::queriesAndGate(const std::string &path,
-                                                     Value input) {
-  const int64_t size = config.heads * config.headDim, head = config.headDim;
-  if (!infoOf(config.architecture).isHybrid)
-    return {linear(path, input, size), Value()};
-  const auto part = [&](int64_t first, const std::string &name) {
-    return linear(path, input, size,
-                  {.stored = {2 * size, config.hiddenSize},
-                   .outputs = OutputsAttr::get(builder.getContext(), 2 * head,
-                                               first, head),
-                   .name = name});
-  };
-  const std::string name = "model." + path;
-  Value queries = part(0, name + ".weight");
-  return {queries, part(head, name + ".gate.weight")};
 }
 
 /// Attention of one layer, from the normed activations to the result of o_proj.
@@ -184,7 +133,10 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
     return Value(AddBiasOp::create(builder, at(bias), result,
                                    weight("model." + bias, {widthOf(result)})));
   };
-  auto [q, gate] = queriesAndGate(path + ".q_proj", input);
+  const int64_t querySize = config.heads * config.headDim;
+  Value q = linear(path + ".q_proj", input, querySize), gate;
+  if (info.isHybrid)
+    gate = linear(path + ".q_proj.gate", input, querySize);
   q = biased(path + ".q_proj", q);
   const auto project = [&](const std::string &name) {
     return biased(path + name, linear(path + name, input, keySize));
@@ -192,8 +144,8 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
   Value k = project(".k_proj");
   Value v = project(".v_proj");
   if (info.hasHeadNorms) {
-    q = rmsNorm(path + ".q_norm", q, normForm, config.headDim);
-    k = rmsNorm(path + ".k_norm", k, normForm, config.headDim);
+    q = rmsNorm(path + ".q_norm", q, config.headDim);
+    k = rmsNorm(path + ".k_norm", k, config.headDim);
   }
   IntegerAttr partOf;
   if (config.rotatedDim != config.headDim)
@@ -221,27 +173,22 @@ Value GraphBuilder::linearAttention(int64_t layer, Value input) {
   const std::string tensor = "model." + path;
   const auto &[keyHeads, keyDim, heads, valueDim] = config.deltaRule;
   const int64_t channels = config.deltaRule.channels();
-  const WeightForm exact = {.isExact = true};
+  const WeightTraits exact = {.isExact = true};
   Value qkv = linear(path + ".in_proj_qkv", input, channels);
   Value z = linear(path + ".in_proj_z", input, heads * valueDim);
   Value b = linear(path + ".in_proj_b", input, heads, exact);
   Value a = linear(path + ".in_proj_a", input, heads, exact);
 
-  WeightForm taps = {.stored = {channels, 1, kConvolutionTaps}};
-  if (config.isConverted)
-    taps.stored = {channels, kConvolutionTaps};
   ShortConvolutionOp::Properties convolution;
-  convolution.setWeight(
-      weight(tensor + ".conv1d.weight", {kConvolutionTaps * channels}, taps));
+  convolution.setWeight(weight(tensor + ".conv1d.weight",
+                               {channels, kConvolutionTaps}, {.isFlat = true}));
   convolution.setLayer(builder.getI64IntegerAttr(layer));
   qkv = ShortConvolutionOp::create(builder, at(path + ".conv1d"),
                                    TypeRange(qkv.getType()), ValueRange(qkv),
                                    convolution);
 
   DeltaGatesOp::Properties gates;
-  gates.setRate(
-      weight(tensor + ".A_log", {heads},
-             {.map = config.isConverted ? WeightMap::Negate : WeightMap::Exp}));
+  gates.setRate(weight(tensor + ".A_log", {heads}));
   gates.setBias(weight(tensor + ".dt_bias", {heads}));
   auto gate = DeltaGatesOp::create(builder, at(path + ".gates"),
                                    TypeRange({a.getType(), a.getType()}),
@@ -250,12 +197,12 @@ Value GraphBuilder::linearAttention(int64_t layer, Value input) {
   DeltaRuleOp::Properties rule;
   rule.setLayer(builder.getI64IntegerAttr(layer));
   rule.setKeyHeads(builder.getI64IntegerAttr(keyHeads));
-  if (config.isConverted && keyHeads != 1 && keyHeads != heads)
+  if (config.interleavesValueHeads && keyHeads != 1 && keyHeads != heads)
     rule.setInterleaved(builder.getUnitAttr());
   Value o = DeltaRuleOp::create(
       builder, at(path), TypeRange(z.getType()),
       ValueRange({qkv, gate.getDecay(), gate.getBeta()}), rule);
-  o = rmsNorm(path + ".norm", o, {}, valueDim);
+  o = rmsNorm(path + ".norm", o, valueDim);
   o = SwiGluOp::create(builder, at(path + ".gate"), TypeRange(o.getType()),
                        ValueRange({z, o}), SwiGluOp::Properties());
   return linear(path + ".out_proj", o, config.hiddenSize);
@@ -349,7 +296,8 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   WeightOp::create(weights, at(kFrequencies), kFrequencies,
                    RankedTensorType::get(rotations, builder.getF32Type()),
                    FrequenciesAttr::get(builder.getContext(),
-                                        llvm::APFloat(config.ropeTheta), yarn));
+                                        llvm::APFloat(config.ropeTheta), yarn),
+                   /*exact=*/false, FormatAttr());
   RopeTableOp::Properties frequencies;
   if (config.ropeScale != 1)
     frequencies.setScale(
@@ -367,7 +315,7 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
     const std::string path = "layers." + std::to_string(layer);
     const bool isLinear =
         !config.isLinear.empty() && config.isLinear[static_cast<size_t>(layer)];
-    const Value normed = rmsNorm(path + ".input_layernorm", x, normForm);
+    const Value normed = rmsNorm(path + ".input_layernorm", x);
     const Value mixed =
         isLinear ? linearAttention(layer, normed) : attention(layer, normed);
     x = AddOp::create(
@@ -375,13 +323,12 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
         at(path + (isLinear ? ".linear_attn" : ".self_attn") + ".residual"), x,
         mixed);
     const Value computed =
-        mlp(path + ".mlp",
-            rmsNorm(path + ".post_attention_layernorm", x, normForm));
+        mlp(path + ".mlp", rmsNorm(path + ".post_attention_layernorm", x));
     x = AddOp::create(builder, at(path + ".mlp.residual"), x, computed);
   }
 
   x = WantedRowsOp::create(builder, at("wanted_rows"), x);
-  x = rmsNorm("norm", x, normForm);
+  x = rmsNorm("norm", x);
   x = lmHead(x, embedding);
   func::ReturnOp::create(builder, at("return"), x);
   return std::move(module);

@@ -46,18 +46,14 @@ void UnusedTensors::add(const std::string &name, const StoredTensor &tensor) {
     return;
   }
   const std::string kind(known.value_or(kIgnoredKind));
-  // A tensor of a file may be several of the model.
-  std::vector<std::string> &names = byKind[kind];
-  if (names.empty() || names.back() != tensor.name)
-    names.push_back(tensor.name);
+  byKind[kind].push_back(tensor.name);
 }
 
 UnusedTensors::ByKind UnusedTensors::finish() {
   if (!unknown.empty()) {
     const StoredTensor &first = *unknown.begin()->second;
     const size_t others = unknown.size() - 1;
-    throw Error((checkpoint.tensors().directory() / first.file).string() +
-                ": tensor " + quote(first.name) +
+    throw Error(describeTensor(first) +
                 (others ? " (and " + std::to_string(others) + " more)" : "") +
                 " is not a tensor of " +
                 std::string(infoOf(checkpoint.config().architecture).name) +

@@ -1,14 +1,14 @@
 //===- Pack.h - The weight image --------------------------------*- C++ -*-===//
 //
-// Packs the weights panel by panel from the mapped checkpoint, with all cores
-// and little memory.
+// Packs the weights panel by panel from their sources, with all cores and
+// little memory.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef QWEN_CODEGEN_ARTIFACT_PACK_H
 #define QWEN_CODEGEN_ARTIFACT_PACK_H
 
-#include "qwen/Import/Checkpoint/StoredTensors.h"
+#include "qwen/Weights/WeightSource.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -49,11 +49,11 @@ using JobFn = std::function<void(size_t i)>;
 /// `threads` threads. Among the weights, evenly spread, they call `job` for
 /// each number below `jobs`: two threads that wait for memory of the file gain
 /// nothing. Does not write the padding between the parts, which must be zeros.
-/// The bytes depend only on module and checkpoint. Throws the error of a job,
+/// The bytes depend only on module and sources. Throws the error of a job,
 /// or Error, with the tensor, if a weight is not finite or its scale is too
 /// large for f16. Returns the conversions of the matrices, sorted by types.
 std::vector<Conversion> packWeights(mlir::ModuleOp module,
-                                    const StoredTensors &tensors,
+                                    const WeightSources &sources,
                                     unsigned threads, const WriteFn &write,
                                     const ProgressFn &progress, size_t jobs,
                                     const JobFn &job);

@@ -11,6 +11,7 @@
 #include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
 #include "qwen/Import/Checkpoint/Config.h"
 #include "qwen/Import/Checkpoint/StoredTensors.h"
+#include "qwen/Weights/WeightSource.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -33,6 +34,16 @@ public:
   const GenerationConfig &generation() const { return sampling; }
   /// The tensors, by the names of the Hugging Face model.
   const StoredTensors &tensors() const { return stored; }
+  /// The weights with the values that ops read, by the names of the Hugging
+  /// Face model: q, k and v are apart, as are q and its gate
+  /// ("...q_proj.gate.weight"), and norms have factors. The compiler may
+  /// replace them and add others.
+  const WeightSources &weights() const { return sources; }
+  WeightSources &weights() { return sources; }
+  /// The weight `name`, which the configuration demands with `shape`. Throws
+  /// Error if it is missing, has another shape, or is no floats or blocks.
+  const WeightSources::Entry &weight(const std::string &name,
+                                     const WeightShape &shape) const;
 
   /// The name that the tensor `name` of the Hugging Face model has in this
   /// checkpoint.
@@ -48,7 +59,12 @@ protected:
   /// The tensors decide whether the model is tied, whatever the configuration
   /// says, and whether it gives logits.
   Checkpoint(std::filesystem::path path, ModelConfig model,
-             GenerationConfig sampling, StoredTensors stored);
+             GenerationConfig sampling, StoredTensors stored,
+             WeightSources sources);
+
+  /// Divides q_proj of hybrids, which has the queries of each head and then
+  /// their gate.
+  void divideQueries();
 
 private:
   void settleOutput();
@@ -58,6 +74,7 @@ private:
   ModelConfig model;
   GenerationConfig sampling;
   StoredTensors stored;
+  WeightSources sources;
 };
 
 /// Opens a Hugging Face folder or a GGUF file; of a split one, the first file.

@@ -99,10 +99,8 @@ struct ModelConfig : ModelShape {
   /// Whether each layer has linear attention; empty in models without it.
   std::vector<bool> isLinear;
   DeltaRuleShape deltaRule{};
-  /// Whether the tensors of a hybrid have what llama.cpp makes of them: norms
-  /// with the 1 added, rates -exp(A_log) in place of A_log, and interleaved
-  /// value heads (DeltaRuleOp).
-  bool isConverted = false;
+  /// Whether the first value heads of all key heads come first (DeltaRuleOp).
+  bool interleavesValueHeads = false;
   /// The values of a head that are rotated, its first ones.
   int64_t rotatedDim;
   /// Maximum number of positions: max_position_embeddings, with YaRN what its
@@ -114,6 +112,8 @@ struct ModelConfig : ModelShape {
   /// "FILE: KEY" of a quantization config, or empty. Such a config announces
   /// integers; it has no effect if the tensors are floats.
   std::string quantization;
+  /// Its quant_method, or empty.
+  std::string quantMethod;
   /// Lines of the summary, printable.
   std::vector<std::string> notes;
 };

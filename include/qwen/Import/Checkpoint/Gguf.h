@@ -50,13 +50,12 @@ struct GgufFile {
   std::vector<StoredTensor> tensors;
 };
 
-/// Parses a whole file of version 2 or 3. `file` names it in the result and
-/// `path` in errors. Throws Error for a file that is big-endian or ends early;
-/// for a key that occurs twice or has a value of an unknown type; for a tensor
-/// of a type without a row in StoredTypes.def, with dimensions that are 0, too
-/// many or too large, or in another place than behind the tensor before it.
-GgufFile parseGguf(std::span<const uint8_t> bytes, const std::string &file,
-                   const std::string &path);
+/// Parses a whole file of version 2 or 3, whose path is `path`. Throws Error
+/// for a file that is big-endian or ends early; for a key that occurs twice or
+/// has a value of an unknown type; for a tensor of a type without a row in
+/// StoredTypes.def, with dimensions that are 0, too many or too large, or in
+/// another place than behind the tensor before it.
+GgufFile parseGguf(std::span<const uint8_t> bytes, const std::string &path);
 
 /// The strings of the array `key`, in the mapping of the file. Throws Error,
 /// which begins with `path`, if there is no such array.

@@ -12,14 +12,13 @@
 
 namespace qwen {
 
-/// Parses a whole file. `file` names it in the result and `path` in errors.
-/// Throws Error if the header is longer than the file or 100 MB (the limit of
-/// the reference implementation), if it is not a JSON object of tensors, if a
-/// name occurs twice, if a shape has more than 8 dimensions, if a dtype is
-/// unknown, if a byte range is outside of the data or does not match dtype and
-/// shape, if ranges overlap, or if a byte of the data belongs to no tensor.
+/// Parses a whole file, whose path is `path`. Throws Error if the header is
+/// longer than the file or 100 MB (the limit of the reference implementation),
+/// if it is not a JSON object of tensors, if a name occurs twice, if a shape
+/// has more than 8 dimensions, if a dtype is unknown, if a byte range is
+/// outside of the data or does not match dtype and shape, if ranges overlap, or
+/// if a byte of the data belongs to no tensor.
 std::vector<StoredTensor> parseSafetensors(std::span<const uint8_t> bytes,
-                                           const std::string &file,
                                            const std::string &path);
 
 /// Opens the files that the weight_map of `dir`/model.safetensors.index.json

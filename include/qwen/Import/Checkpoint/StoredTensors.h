@@ -22,11 +22,6 @@
 
 namespace qwen {
 
-/// The `count` outputs of a matrix or a vector from output `first` on. It must
-/// have outputs.
-StoredTensor outputsOf(const StoredTensor &tensor, int64_t first,
-                       int64_t count);
-
 /// The tensors of a checkpoint, mapped read-only during the lifetime of this
 /// object (or of the object that it is moved to).
 class StoredTensors {
@@ -66,11 +61,6 @@ public:
 
   /// The tensor that the model calls `name`, or null.
   const StoredTensor *find(std::string_view name) const;
-
-  /// `size` bytes at `offset` of `file`, the terms of a qwen.weight. Throws
-  /// Error if no such file is mapped or the file is too short.
-  std::span<const uint8_t> bytes(std::string_view file, uint64_t offset,
-                                 uint64_t size) const;
 
 private:
   class MappedFile;

@@ -38,8 +38,8 @@ struct ImportedModel {
 /// Builds `forward(%ids, %positions) -> logits`, with one qwen op for each
 /// operation of the model. The location of an op is its path in the Hugging
 /// Face model without the leading "model." ("layers.0.self_attn.q_proj").
-/// Weights are symbols with the names of their tensors in that model; their
-/// bytes stay in the files.
+/// Weights are symbols with the names of Checkpoint::weights(); their values
+/// stay in the files.
 ///
 /// Loads the required dialects into `context`. Throws Error like
 /// openCheckpoint. Also throws Error, naming tensor and file, for a tensor that
