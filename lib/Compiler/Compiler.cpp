@@ -130,9 +130,10 @@ void Compile::setLimits() {
                 std::to_string(tokens) +
                 " tokens of a call, which --max-tokens sets");
   mlir::Builder builder(&context);
-  mlir::ModuleOp module = *model.module;
-  module->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(tokens));
-  module->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(rows));
+  for (mlir::func::FuncOp program : programsOf(*model.module)) {
+    program->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(tokens));
+    program->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(rows));
+  }
 }
 
 PipelineOptions Compile::pipelineOptions(Stage last) const {

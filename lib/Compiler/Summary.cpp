@@ -8,8 +8,8 @@
 
 using namespace qwen;
 
-static int64_t integer(mlir::ModuleOp module, const char *attribute) {
-  return module->getAttrOfType<mlir::IntegerAttr>(attribute).getInt();
+static int64_t integer(mlir::func::FuncOp program, const char *attribute) {
+  return program->getAttrOfType<mlir::IntegerAttr>(attribute).getInt();
 }
 
 /// The tensors and bytes of each format, by name.
@@ -35,7 +35,8 @@ CompileSummary qwen::summarize(const ImportedModel &model,
                                const ArtifactSummary &written) {
   mlir::ModuleOp module = *codes.front().module;
   const ModelConfig &config = model.checkpoint->config();
-  const std::vector<CacheInfo> caches = cachesOf(module);
+  mlir::func::FuncOp forward = programsOf(module).front();
+  const std::vector<CacheInfo> caches = cachesOf(forward);
   CompileSummary summary = {};
   summary.architecture = infoOf(config.architecture).name;
   for (const TargetCode &code : codes) {
@@ -51,12 +52,12 @@ CompileSummary qwen::summarize(const ImportedModel &model,
   summary.fileBytes = written.fileBytes;
   summary.codeBytes = written.codeBytes;
   summary.weightBytes = written.weightBytes;
-  summary.arenaBytes = static_cast<uint64_t>(integer(module, kArenaBytesAttr));
-  summary.maxTokens = integer(module, kMaxTokensAttr);
-  summary.maxRows = integer(module, kMaxRowsAttr);
+  summary.arenaBytes = static_cast<uint64_t>(integer(forward, kArenaBytesAttr));
+  summary.maxTokens = integer(forward, kMaxTokensAttr);
+  summary.maxRows = integer(forward, kMaxRowsAttr);
   summary.resultBytes =
       static_cast<uint64_t>(summary.maxRows) *
-      static_cast<uint64_t>(integer(module, kResultStrideAttr)) * sizeof(float);
+      static_cast<uint64_t>(integer(forward, kResultStrideAttr)) * sizeof(float);
   summary.kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr).getValue();
   summary.positionBytes = bytesOf(caches, CacheKind::Paged);
   summary.sequenceBytes = bytesOf(caches, CacheKind::Fixed);

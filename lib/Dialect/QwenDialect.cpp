@@ -4,6 +4,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -227,8 +228,15 @@ LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError,
 }
 
 //===----------------------------------------------------------------------===//
-// Attributes of the module
+// Attributes of modules and programs
 //===----------------------------------------------------------------------===//
+
+SmallVector<func::FuncOp> qwen::programsOf(ModuleOp module) {
+  return llvm::filter_to_vector(
+      module.getOps<func::FuncOp>(), [](func::FuncOp function) {
+        return function.isPublic() && !function.isExternal();
+      });
+}
 
 /// Whether `attribute` is an i64 from `least` to `most`.
 static bool isI64(Attribute attribute, int64_t least,
@@ -248,8 +256,10 @@ template <typename Element> static bool isArrayOf(Attribute attribute) {
 }
 
 namespace {
-struct ModuleAttribute {
+struct KnownAttribute {
   StringRef name;
+  /// Of a function, not of the module.
+  bool isOfProgram;
   bool (*isValid)(Attribute);
   StringRef needed;
 };
@@ -268,29 +278,30 @@ static constexpr StringRef kLimit = "an i64 from 1 to 1048576";
 static_assert(kMostTokens == 1048576);
 static constexpr StringRef kSize = "an i64 of 0 or more";
 
-static constexpr ModuleAttribute kModuleAttributes[] = {
-    {kStageAttr, isStage, "a stage"},
-    {kModelAttr, isA<DictionaryAttr>, "a dictionary"},
-    {kKvFormatAttr, isA<KvFormatAttr>, "a #qwen.kv_format"},
-    {kMaxTokensAttr, isLimit, kLimit},
-    {kMaxRowsAttr, isLimit, kLimit},
-    {kWeightBytesAttr, isSize, kSize},
-    {kArenaBytesAttr, isSize, kSize},
-    {kTargetFeaturesAttr, isA<FeaturesAttr>, "a #qwen.features"},
-    {kOpsAttr, isArrayOf<StringAttr>, "an array of strings"},
-    {kCachesAttr, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
-    {kWorkAttr, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
-    {kOpKernelsAttr, isArrayOf<ArrayAttr>, "an array of arrays"},
-    {kResultStrideAttr, isSize, kSize},
+static constexpr KnownAttribute kKnownAttributes[] = {
+    {kStageAttr, false, isStage, "a stage"},
+    {kModelAttr, false, isA<DictionaryAttr>, "a dictionary"},
+    {kKvFormatAttr, false, isA<KvFormatAttr>, "a #qwen.kv_format"},
+    {kWeightBytesAttr, false, isSize, kSize},
+    {kTargetFeaturesAttr, false, isA<FeaturesAttr>, "a #qwen.features"},
+    {kMaxTokensAttr, true, isLimit, kLimit},
+    {kMaxRowsAttr, true, isLimit, kLimit},
+    {kArenaBytesAttr, true, isSize, kSize},
+    {kOpsAttr, true, isArrayOf<StringAttr>, "an array of strings"},
+    {kCachesAttr, true, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
+    {kWorkAttr, true, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
+    {kOpKernelsAttr, true, isArrayOf<ArrayAttr>, "an array of arrays"},
+    {kResultStrideAttr, true, isSize, kSize},
 };
 
 LogicalResult QwenDialect::verifyOperationAttribute(Operation *op,
                                                     NamedAttribute attribute) {
   const auto *known =
-      llvm::find_if(kModuleAttributes, [&](const ModuleAttribute &row) {
+      llvm::find_if(kKnownAttributes, [&](const KnownAttribute &row) {
         return row.name == attribute.getName();
       });
-  if (known == std::end(kModuleAttributes) || !isa<ModuleOp>(op))
+  if (known == std::end(kKnownAttributes) ||
+      (known->isOfProgram ? !isa<FunctionOpInterface>(op) : !isa<ModuleOp>(op)))
     return op->emitError() << attribute.getName() << " is not an attribute of '"
                            << op->getName() << "'";
   if (known->isValid(attribute.getValue()))

@@ -34,7 +34,7 @@ class Planner {
 public:
   explicit Planner(PlanInput input)
       : maxTokens(input.maxTokens), maxRows(input.maxRows) {
-    for (Operation &op : input.forward.front()) {
+    for (Operation &op : input.program.front()) {
       if (auto forward = dyn_cast<ForwardOp>(op))
         ops.push_back(forward);
       if (isa<WantedRowsOp>(op) || llvm::any_of(op.getOperands(), [&](Value v) {
@@ -316,15 +316,17 @@ SmallVector<BufferAttr> Planner::absolutePlaces(Operation *op) const {
 namespace {
 struct Plan final : qwen::impl::PlanBase<Plan> {
   void runOnOperation() override {
-    ModuleOp module = getOperation();
-    const FailureOr<PlanInput> input = readPlanInput(module);
-    if (failed(input))
-      return signalPassFailure();
-    Planner planner(*input);
-    if (failed(planner.run()))
-      return signalPassFailure();
-    module->setAttr(kArenaBytesAttr,
-                    Builder(module).getI64IntegerAttr(planner.arenaBytes()));
+    for (func::FuncOp program : programsOf(getOperation())) {
+      const FailureOr<PlanInput> input = readPlanInput(program);
+      if (failed(input))
+        return signalPassFailure();
+      Planner planner(*input);
+      if (failed(planner.run()))
+        return signalPassFailure();
+      program->setAttr(
+          kArenaBytesAttr,
+          Builder(program).getI64IntegerAttr(planner.arenaBytes()));
+    }
   }
 };
 } // namespace

@@ -5,26 +5,21 @@
 using namespace mlir;
 using namespace qwen;
 
-FailureOr<PlanInput> qwen::readPlanInput(ModuleOp module) {
-  auto maxTokens = module->getAttrOfType<IntegerAttr>(kMaxTokensAttr);
-  auto maxRows = module->getAttrOfType<IntegerAttr>(kMaxRowsAttr);
-  auto forward = module.lookupSymbol<func::FuncOp>(kForwardName);
-  const auto lacks = [&](const Twine &what) {
-    module.emitError() << "the module has no " << what;
-    return failure();
-  };
-  if (!maxTokens)
-    return lacks(kMaxTokensAttr);
-  if (!maxRows)
-    return lacks(kMaxRowsAttr);
-  if (!forward || forward.isExternal())
-    return lacks(Twine("function @") + kForwardName + " to plan");
-  if (maxRows.getInt() > maxTokens.getInt()) {
-    module.emitError() << kMaxRowsAttr << " is " << maxRows.getInt()
-                       << " when 1 to " << maxTokens.getInt() << " is needed";
+FailureOr<PlanInput> qwen::readPlanInput(func::FuncOp program) {
+  auto maxTokens = program->getAttrOfType<IntegerAttr>(kMaxTokensAttr);
+  auto maxRows = program->getAttrOfType<IntegerAttr>(kMaxRowsAttr);
+  if (!maxTokens || !maxRows) {
+    program.emitError() << "program @" << program.getSymName() << " has no "
+                        << (maxTokens ? kMaxRowsAttr : kMaxTokensAttr);
     return failure();
   }
-  return PlanInput{forward, maxTokens.getInt(), maxRows.getInt()};
+  if (maxRows.getInt() > maxTokens.getInt()) {
+    program.emitError() << kMaxRowsAttr << " of program @"
+                        << program.getSymName() << " is " << maxRows.getInt()
+                        << " when 1 to " << maxTokens.getInt() << " is needed";
+    return failure();
+  }
+  return PlanInput{program, maxTokens.getInt(), maxRows.getInt()};
 }
 
 Operation *qwen::writerOf(Value value) {

@@ -12,16 +12,16 @@
 
 namespace qwen {
 
-/// The function to plan, and the most tokens and wanted tokens of one call.
+/// The program to plan, and the most tokens and wanted tokens of one call.
 struct PlanInput {
-  mlir::func::FuncOp forward;
+  mlir::func::FuncOp program;
   int64_t maxTokens;
   int64_t maxRows;
 };
 
-/// Reads the input from the module. Emits an error if the function or a limit
-/// is missing, or if there are more wanted tokens than tokens.
-mlir::FailureOr<PlanInput> readPlanInput(mlir::ModuleOp module);
+/// Reads the limits of `program`. Emits an error if one is missing, or if there
+/// are more wanted tokens than tokens.
+mlir::FailureOr<PlanInput> readPlanInput(mlir::func::FuncOp program);
 
 /// The op that writes `value`, which may be a view. Null for an argument of the
 /// function.

@@ -68,7 +68,7 @@ public:
       : input(input), arenaBytes(arenaBytes) {}
 
   LogicalResult run() {
-    for (Operation &op : input.forward.front())
+    for (Operation &op : input.program.front())
       if (failed(visit(&op)))
         return failure();
     return verifyDisjoint();
@@ -331,20 +331,24 @@ LogicalResult PlanVerifier::verifyDisjoint() {
 namespace {
 struct VerifyPlan final : qwen::impl::VerifyPlanBase<VerifyPlan> {
   void runOnOperation() override {
-    ModuleOp module = getOperation();
-    const FailureOr<PlanInput> input = readPlanInput(module);
-    if (failed(input))
-      return signalPassFailure();
-    auto arenaBytes = module->getAttrOfType<IntegerAttr>(kArenaBytesAttr);
-    if (!arenaBytes) {
-      module.emitError() << "the module has no " << kArenaBytesAttr
-                         << "; run qwen-plan first";
-      return signalPassFailure();
-    }
-    PlanVerifier verifier(*input, static_cast<uint64_t>(arenaBytes.getInt()));
-    if (failed(verifier.run()))
-      return signalPassFailure();
+    for (func::FuncOp program : programsOf(getOperation()))
+      if (failed(verify(program)))
+        return signalPassFailure();
     markAllAnalysesPreserved();
+  }
+
+private:
+  static LogicalResult verify(func::FuncOp program) {
+    const FailureOr<PlanInput> input = readPlanInput(program);
+    if (failed(input))
+      return failure();
+    auto arenaBytes = program->getAttrOfType<IntegerAttr>(kArenaBytesAttr);
+    if (!arenaBytes)
+      return program.emitError() << "program @" << program.getSymName()
+                                 << " has no " << kArenaBytesAttr
+                                 << "; run qwen-plan first";
+    return PlanVerifier(*input, static_cast<uint64_t>(arenaBytes.getInt()))
+        .run();
   }
 };
 } // namespace

@@ -134,27 +134,32 @@ struct VerifyStage final : qwen::impl::VerifyStageBase<VerifyStage> {
   }
 
 private:
-  /// Attributes of the module that the stage must have.
+  /// Attributes of the module and its programs that the stage must have.
   LogicalResult verifyModule() {
     ModuleOp module = getOperation();
-    if (!module.lookupSymbol<func::FuncOp>(kForwardName))
+    const SmallVector<func::FuncOp> programs = programsOf(module);
+    if (programs.empty())
       return module.emitError()
-             << "the module has no function @" << kForwardName;
-    auto needs = [&](StringRef attribute, StringRef pass) {
-      if (module->hasAttr(attribute))
+             << "the module has no program, which is a function with a body";
+    auto needs = [](Operation *op, const Twine &what, StringRef attribute,
+                    StringRef pass) {
+      if (op->hasAttr(attribute))
         return success();
-      return LogicalResult(module.emitError()
-                           << "the module has no " << attribute << "; run "
-                           << pass << " first");
+      return LogicalResult(op->emitError() << what << " has no " << attribute
+                                           << "; run " << pass << " first");
     };
     if (stage == Stage::Graph)
       return success();
-    if (failed(needs(kKvFormatAttr, "qwen-quantize")))
+    if (failed(needs(module, "the module", kKvFormatAttr, "qwen-quantize")))
       return failure();
     if (stage == Stage::Quantized)
       return success();
-    return success(succeeded(needs(kWeightBytesAttr, "qwen-pack")) &&
-                   succeeded(needs(kArenaBytesAttr, "qwen-plan")));
+    if (failed(needs(module, "the module", kWeightBytesAttr, "qwen-pack")))
+      return failure();
+    return success(llvm::all_of(programs, [&](func::FuncOp program) {
+      return succeeded(needs(program, "program @" + program.getSymName(),
+                             kArenaBytesAttr, "qwen-plan"));
+    }));
   }
 };
 } // namespace

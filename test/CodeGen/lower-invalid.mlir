@@ -1,12 +1,5 @@
 // RUN: qwen-opt %s --qwen-lower -split-input-file -verify-diagnostics
 
-// The pass needs the function of the model.
-// expected-error @+1 {{has no function 'forward'}}
-module {
-}
-
-// -----
-
 // expected-error @+1 {{has no 'qwen.kv_format'; run qwen-quantize first}}
 module {
 func.func @forward() {

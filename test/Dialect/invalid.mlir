@@ -56,11 +56,16 @@ module attributes {test = #qwen.features<avx2, sse9>} {}
 // -----
 
 //===----------------------------------------------------------------------===//
-// Attributes of the module
+// Attributes of modules and programs
 //===----------------------------------------------------------------------===//
 
 // expected-error@+1 {{"qwen.tokens" is not an attribute of 'builtin.module'}}
 module attributes {qwen.tokens = 1 : i64} {}
+
+// -----
+
+// expected-error@+1 {{"qwen.arena_bytes" is not an attribute of 'builtin.module'}}
+module attributes {qwen.arena_bytes = 0 : i64} {}
 
 // -----
 
@@ -75,17 +80,17 @@ module attributes {qwen.stage = "done"} {}
 // -----
 
 // expected-error@+1 {{"qwen.max_tokens" is 0 : i64 when an i64 from 1 to 1048576 is needed}}
-module attributes {qwen.max_tokens = 0 : i64} {}
+func.func private @f() attributes {qwen.max_tokens = 0 : i64}
 
 // -----
 
 // expected-error@+1 {{"qwen.max_rows" is 1048577 : i64 when an i64 from 1 to 1048576 is needed}}
-module attributes {qwen.max_rows = 1048577 : i64} {}
+func.func private @f() attributes {qwen.max_rows = 1048577 : i64}
 
 // -----
 
 // expected-error@+1 {{"qwen.arena_bytes" is 1267650600228229401496703205376 : i128 when an i64 of 0 or more is needed}}
-module attributes {qwen.arena_bytes = 1267650600228229401496703205376 : i128} {}
+func.func private @f() attributes {qwen.arena_bytes = 1267650600228229401496703205376 : i128}
 
 // -----
 
@@ -95,7 +100,7 @@ module attributes {qwen.target_features = ["avx2"]} {}
 // -----
 
 // expected-error@+1 {{"qwen.ops" is [1] when an array of strings is needed}}
-module attributes {qwen.ops = [1]} {}
+func.func private @f() attributes {qwen.ops = [1]}
 
 // -----
 

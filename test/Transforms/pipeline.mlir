@@ -25,7 +25,6 @@
 //--- qwen2.mlir
 // The image: matrices in q4_0, the embedding once.
 // CHECK: module attributes
-// CHECK-SAME: qwen.arena_bytes = 921600
 // CHECK-SAME: qwen.kv_format = #qwen.kv_format<f16>
 // CHECK-SAME: qwen.stage = "packed"
 // CHECK-SAME: qwen.weight_bytes = 34752
@@ -40,7 +39,7 @@
 // CHECK-NEXT: qwen.packed @l0.down.weight.packed
 // CHECK-NEXT: qwen.packed @norm.weight.packed
 // The ops: one quantization for q, k, v and one for gate, up, both by the norm.
-// CHECK-NEXT: func.func @forward
+// CHECK-NEXT: func.func @forward{{.*}}qwen.arena_bytes = 921600
 // CHECK-NEXT: %[[X:.*]] = qwen.embedding %{{.*}}, @embed packed [@embed.packed] {{.*}}barrier = false
 // CHECK-NEXT: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table {{.*}}barrier = false
 // CHECK-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]], {{.*}}barrier = false{{.*}} -> tensor<?x64xi8, #qwen.blocks<128>>
@@ -57,7 +56,7 @@
 // CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}}#qwen.kernel<rms_norm_f32_avx2>]{{.*}}barrier = true
 // CHECK-NEXT: %[[L:.*]] = qwen.lm_head %[[F]], @embed packed [@embed.packed] {{.*}}barrier = true
 // CHECK-NEXT: return %[[L]]
-module attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64, qwen.target_features = #qwen.features<avx2, fma, f16c>} {
+module attributes {qwen.target_features = #qwen.features<avx2, fma, f16c>} {
 qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m">
 qwen.weight @l0.norm1.weight : tensor<64xbf16> from #qwen.source<"m">
 qwen.weight @l0.q.weight : tensor<64x64xbf16> from #qwen.source<"m">
@@ -73,7 +72,7 @@ qwen.weight @l0.up.weight : tensor<160x64xbf16> from #qwen.source<"m">
 qwen.weight @l0.down.weight : tensor<64x160xbf16> from #qwen.source<"m">
 qwen.weight @norm.weight : tensor<64xbf16> from #qwen.source<"m">
 qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+06>
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x8xf32>
   %n = qwen.rms_norm %x, @l0.norm1.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -116,7 +115,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 // CHECK-NEXT: %[[R:.*]] = qwen.wanted_rows %[[H]]
 // CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}} -> tensor<?x64xf32>
 // CHECK-NEXT: qwen.lm_head %[[F]], @head packed [@head.packed]
-module attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64, qwen.target_features = #qwen.features<neon, dotprod>} {
+module attributes {qwen.target_features = #qwen.features<neon, dotprod>} {
 qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m">
 qwen.weight @l0.norm1.weight : tensor<64xbf16> from #qwen.source<"m">
 qwen.weight @l0.q.weight : tensor<128x64xbf16> from #qwen.source<"m">
@@ -128,7 +127,7 @@ qwen.weight @l0.o.weight : tensor<64x128xbf16> from #qwen.source<"m">
 qwen.weight @norm.weight : tensor<64xbf16> from #qwen.source<"m">
 qwen.weight @head : tensor<256x64xbf16> from #qwen.source<"m">
 qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
   %n = qwen.rms_norm %x, @l0.norm1.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>

@@ -5,8 +5,7 @@
 
 //--- layer.mlir
 // One layer, 8 tokens and 2 output rows at most.
-// CHECK: qwen.arena_bytes = 9856 : i64
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64} {
+module {
 qwen.weight @embed : tensor<250x64xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<64xbf16> from #qwen.source<"m">
 qwen.weight @q : tensor<64x64xbf16> from #qwen.source<"m">
@@ -16,7 +15,8 @@ qwen.weight @d : tensor<64x64xbf16> from #qwen.source<"m">
 qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+06>
 
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x250xf32> {
+// CHECK-SAME: qwen.arena_bytes = 9856 : i64
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x250xf32> attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64} {
   // Rows of 64: 2048 bytes for 8 tokens. Independent ops share a phase, and
   // rows are read by the thread that wrote them.
   // CHECK: qwen.embedding {{.*}}plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 64>]>
@@ -56,12 +56,12 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 //--- rules.mlir
 // A thread reads the rows that it wrote; independent ops need no barrier; what
 // dies in a phase is not overwritten in it; what is returned never is.
-// CHECK: qwen.arena_bytes = 192 : i64
-module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32>, tensor<?x16xf32>) {
+// CHECK-SAME: qwen.arena_bytes = 192 : i64
+func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32>, tensor<?x16xf32>) attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
   // CHECK: qwen.embedding {{.*}}id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>
   // CHECK: qwen.rms_norm {{.*}}id = 1, barrier = false, buffers = [<offset = 64, stride = 16>]
@@ -80,11 +80,11 @@ func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32>, tensor<?x16xf32>) 
 
 // The residual is read later; in the same phase; by the product itself; is one
 // of several results; is a view: the product has a place of its own.
-module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+module {
 qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
 qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) {
+func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
   // CHECK: qwen.embedding {{.*}}buffers = [<offset = 0, stride = 32>]
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x32xf32>
   // CHECK: qwen.embedding {{.*}}buffers = [<offset = 128, stride = 32>]
@@ -114,11 +114,11 @@ func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) 
 
 // Appends of other layers need no barrier; an append after attention to the
 // same layer does.
-module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+module {
 qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
 qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x32xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
   // CHECK: qwen.append {{.*}}id = 2, barrier = true>
@@ -138,11 +138,11 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x
 // -----
 
 // Gathered rows are another thread's, though both ops work on rows.
-module attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> {
+func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>
   %r = qwen.wanted_rows %x : tensor<?x16xf32>
   // CHECK: qwen.rms_norm {{.*}}id = 1, barrier = true,
@@ -155,10 +155,10 @@ func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> {
 
 // Integers in the arena are those of a call, not of a token. The op that reads
 // its number of units there waits for it. Lives end as those of rows do.
-// CHECK: qwen.arena_bytes = 384 : i64
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 1 : i64} {
+module {
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>) -> tensor<4xi32> {
+// CHECK-SAME: qwen.arena_bytes = 384 : i64
+func.func @forward(%ids: tensor<?xi32>) -> tensor<4xi32> attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 1 : i64} {
   // CHECK: qwen.count {{.*}}id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]
   %limit = qwen.count %ids : tensor<?xi32> -> tensor<3xi32>
   // CHECK: qwen.count {{.*}}id = 1, barrier = true, buffers = [<offset = 64, stride = 80>]
@@ -170,32 +170,33 @@ func.func @forward(%ids: tensor<?xi32>) -> tensor<4xi32> {
 }
 
 //--- invalid.mlir
-// expected-error@+1 {{the module has no qwen.max_tokens}}
-module attributes {qwen.max_rows = 1 : i64} {}
-
-// -----
-
-// expected-error@+1 {{the module has no qwen.max_rows}}
-module attributes {qwen.max_tokens = 1 : i64} {}
-
-// -----
-
-// expected-error@+1 {{qwen.max_rows is 9 when 1 to 8 is needed}}
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 9 : i64} {
-func.func @forward() {
+// expected-error@+1 {{program @forward has no qwen.max_tokens}}
+func.func @forward() attributes {qwen.max_rows = 1 : i64} {
   return
 }
+
+// -----
+
+// expected-error@+1 {{program @forward has no qwen.max_rows}}
+func.func @forward() attributes {qwen.max_tokens = 1 : i64} {
+  return
 }
 
 // -----
 
-// expected-error@+1 {{the module has no function @forward to plan}}
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {}
+// Every program has a plan.
+func.func @forward() attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+  return
+}
+// expected-error@+1 {{qwen.max_rows of program @second is 9 when 1 to 8 is needed}}
+func.func @second() attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 9 : i64} {
+  return
+}
 
 // -----
 
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
-func.func @forward(%x: tensor<?x64xf32>) {
+module {
+func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
   // expected-error@+1 {{reads rows that are an argument of the function and have no place in the arena}}
   %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   return
@@ -204,8 +205,8 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
-func.func @forward(%x: tensor<?x64xf32>) {
+module {
+func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
   %y = qwen.add %x, %x : tensor<?x64xf32>
   // expected-error@+1 {{reads the result of 'qwen.add', which is not planned; run the fusion passes first}}
   %s = qwen.swiglu %y, %y : tensor<?x64xf32> -> tensor<?x64xf32>

@@ -68,21 +68,18 @@
 // RUN: %{edit} 's/<offset = 3712, stride = 128>/<offset = 3712, stride = 127>/' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.linear' op stride is 127 when 128 or more is needed for whole panels
 
-// An op after lm_head, and a module that was not planned.
+// An op after lm_head, and a program that was not planned.
 // RUN: %{edit} '/qwen.rope_table/h;/qwen.lm_head/{G;s/%%cos, %%sin = qwen/%%c, %%s = qwen/}' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.rope_table' op follows 'qwen.lm_head', whose barrier is skipped where hidden rows are wanted
 // CHECK: note: this must be the last op
 // RUN: %{edit} 's/qwen.arena_bytes = 9856 : i64, //' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: the module has no qwen.arena_bytes; run qwen-plan first
-
-// The empty module behind the last edit.
-// CHECK: error: the module has no qwen.max_tokens
+// CHECK: error: program @forward has no qwen.arena_bytes; run qwen-plan first
 // RUN: not qwen-opt %t/edits.mlir --qwen-verify-plan -split-input-file -o /dev/null 2>&1 | FileCheck %s --implicit-check-not=error:
 
 //--- invalid-plans.mlir
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64, qwen.arena_bytes = 4096 : i64} {
+module {
 qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
-func.func @forward(%positions: tensor<?xi32>) {
+func.func @forward(%positions: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64, qwen.arena_bytes = 4096 : i64} {
   // expected-error@+1 {{has no plan; run qwen-plan first}}
   %c, %s = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
   return
@@ -91,8 +88,8 @@ func.func @forward(%positions: tensor<?xi32>) {
 
 // -----
 
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64, qwen.arena_bytes = 4096 : i64} {
-func.func @forward(%x: tensor<?x64xf32>) {
+module {
+func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64, qwen.arena_bytes = 4096 : i64} {
   // expected-error@+1 {{reads rows that have no place in the arena}}
   %s = qwen.swiglu %x, %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 64>]>} : tensor<?x64xf32> -> tensor<?x64xf32>
   return
@@ -102,10 +99,10 @@ func.func @forward(%x: tensor<?x64xf32>) {
 // -----
 
 // Shares of output rows are other rows than shares of tokens.
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
+module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
-func.func @forward(%ids: tensor<?xi32>) {
+func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   %r = qwen.wanted_rows %x : tensor<?x16xf32>
   // expected-note@+1 {{written here}}
@@ -120,10 +117,10 @@ func.func @forward(%ids: tensor<?xi32>) {
 
 // Output rows of output rows: both norms have equally many rows, but a gathered
 // row is another thread's.
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
+module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
-func.func @forward(%ids: tensor<?xi32>) {
+func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   %r = qwen.wanted_rows %x : tensor<?x16xf32>
   // expected-note@+1 {{written here}}
@@ -138,11 +135,11 @@ func.func @forward(%ids: tensor<?xi32>) {
 // -----
 
 // A product over its residual, which a norm reads a phase later.
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
+module {
 qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
 qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<32xbf16> from #qwen.source<"m">
-func.func @forward(%ids: tensor<?xi32>) {
+func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
   // expected-note@+1 {{alive from phase 0 to 2}}
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   %y = qwen.rms_norm %x, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = false, buffers = [<offset = 1024, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
@@ -156,11 +153,11 @@ func.func @forward(%ids: tensor<?xi32>) {
 // -----
 
 // A product over its residual, which has fewer rows.
-module attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
+module {
 qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
 qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<32xbf16> from #qwen.source<"m">
-func.func @forward(%ids: tensor<?xi32>) {
+func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   %r = qwen.wanted_rows %x : tensor<?x32xf32>
   // expected-note@+1 {{alive from phase 1 to 2}}

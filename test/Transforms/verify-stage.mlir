@@ -19,17 +19,19 @@ func.func @forward(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
 }
 
 //--- calls.mlir
-module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64, qwen.arena_bytes = 0 : i64} {
+module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64} {
 qwen.weight @w : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<64xf32> at 0
-func.func @forward() {
+func.func @forward() attributes {qwen.arena_bytes = 0 : i64} {
   return
 }
 }
 
 //--- not-graph.mlir
-// expected-error@+1 {{the module has no function @forward}}
-module {}
+// expected-error@+1 {{the module has no program, which is a function with a body}}
+module {
+func.func private @declared()
+}
 
 // -----
 
@@ -159,9 +161,12 @@ func.func @forward() {
 
 // -----
 
-// expected-error@+1 {{the module has no qwen.arena_bytes; run qwen-plan first}}
 module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64} {
-func.func @forward() {
+func.func @forward() attributes {qwen.arena_bytes = 0 : i64} {
+  return
+}
+// expected-error@+1 {{program @second has no qwen.arena_bytes; run qwen-plan first}}
+func.func @second() {
   return
 }
 }
@@ -219,8 +224,8 @@ func.func @forward(%x: tensor<?x64xf32>) {
 }
 
 //--- not-calls.mlir
-module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64, qwen.arena_bytes = 0 : i64} {
-func.func @forward(%x: tensor<?x64xf32>) {
+module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64} {
+func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.arena_bytes = 0 : i64} {
   // expected-error@+1 {{'qwen.swiglu' op is not a part of stage calls; run qwen-lower first}}
   %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   return

@@ -233,13 +233,17 @@ TEST(GraphBuilder, StatesTheFacts) {
   llvm::raw_string_ostream(facts)
       << model.module.get()->getDiscardableAttrDictionary();
   EXPECT_EQ(facts,
-            "{qwen.max_rows = 64 : i64, qwen.max_tokens = 512 : i64, "
-            "qwen.model = {architecture = \"Qwen3ForCausalLM\", head_dim = 16 "
+            "{qwen.model = {architecture = \"Qwen3ForCausalLM\", head_dim = 16 "
             ": i64, heads = 6 : i64, hidden_size = 64 : i64, intermediate_size "
             "= 96 : i64, kv_heads = 2 : i64, layers = 1 : i64, max_position = "
             "128 : i64, rms_norm_eps = 5.000000e-01 : f64, rope_theta = "
             "1.000000e+04 : f64, tied = false, vocab_size = 200 : i64}, "
             "qwen.stage = \"graph\"}");
+  mlir::func::FuncOp forward = programsOf(*model.module).front();
+  EXPECT_EQ(forward.getSymName(), kForwardName);
+  for (const auto &[name, limit] :
+       {std::pair(kMaxTokensAttr, 512), std::pair(kMaxRowsAttr, 64)})
+    EXPECT_EQ(forward->getAttrOfType<mlir::IntegerAttr>(name).getInt(), limit);
   model.module.get().walk([](mlir::Operation *op) {
     if (auto norm = llvm::dyn_cast<RmsNormOp>(op)) {
       EXPECT_EQ(norm.getEps().convertToDouble(), 0.5);

@@ -69,16 +69,20 @@ inline constexpr char kStageAttr[] = "qwen.stage";
 inline constexpr char kModelAttr[] = "qwen.model";
 /// Format of the KV cache, a KvFormatAttr.
 inline constexpr char kKvFormatAttr[] = "qwen.kv_format";
+/// Bytes of the weight image, i64.
+inline constexpr char kWeightBytesAttr[] = "qwen.weight_bytes";
+/// The target's CPU features, a FeaturesAttr.
+inline constexpr char kTargetFeaturesAttr[] = "qwen.target_features";
+
+// Attributes of a program, which is a function.
+
 /// Most tokens and wanted tokens of one call, i64 from 1 to kMostTokens.
 inline constexpr char kMaxTokensAttr[] = "qwen.max_tokens";
 inline constexpr char kMaxRowsAttr[] = "qwen.max_rows";
 inline constexpr int64_t kMostTokens = int64_t{1} << 20;
-/// Bytes of the weight image and of the arena, i64.
-inline constexpr char kWeightBytesAttr[] = "qwen.weight_bytes";
+/// Bytes of the arena, i64.
 inline constexpr char kArenaBytesAttr[] = "qwen.arena_bytes";
-/// The target's CPU features, a FeaturesAttr.
-inline constexpr char kTargetFeaturesAttr[] = "qwen.target_features";
-/// Names of the ops of `forward` by their plan's id, an array of strings (the
+/// Names of the program's ops by their plan's id, an array of strings (the
 /// manifest's "ops"). qwen-lower sets this and the following ones.
 inline constexpr char kOpsAttr[] = "qwen.ops";
 /// The caches that these ops use, an array of dictionaries (the manifest's
@@ -91,8 +95,11 @@ inline constexpr char kOpKernelsAttr[] = "qwen.op_kernels";
 /// Floats from one row of logits to the next, i64.
 inline constexpr char kResultStrideAttr[] = "qwen.result_stride";
 
-/// Name of the model's function.
+/// Name of the first program of a model, which gives its results.
 inline constexpr char kForwardName[] = "forward";
+
+/// The programs of a module in order: its public functions with a body.
+llvm::SmallVector<mlir::func::FuncOp> programsOf(mlir::ModuleOp module);
 
 //===----------------------------------------------------------------------===//
 // What ForwardOp says of an op

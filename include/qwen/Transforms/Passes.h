@@ -34,8 +34,9 @@ struct PipelineOptions {
 
 /// Adds the passes that bring an imported graph to `options.last`, and a stage
 /// verifier after the last pass of each stage. The pipeline does not lower to
-/// calls: `last` is at most Stage::Packed. Stage::Packed requires the module
-/// attributes qwen.target_features, qwen.max_tokens and qwen.max_rows.
+/// calls: `last` is at most Stage::Packed. Stage::Packed requires
+/// qwen.target_features of the module, and qwen.max_tokens and qwen.max_rows of
+/// each program.
 void buildPipeline(mlir::OpPassManager &manager,
                    const PipelineOptions &options);
 

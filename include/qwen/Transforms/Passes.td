@@ -136,7 +136,7 @@ def Plan : Qwen_Pass<"qwen-plan"> {
     tokens or, after `qwen.wanted_rows`, for `qwen.max_rows` rows. The results of
     a fused product share one buffer, side by side for each token. The result of
     `qwen.lm_head` is the result of the call and not in the arena (offset -1).
-    Sets `qwen.arena_bytes`.
+    Sets `qwen.arena_bytes` of each program.
   }];
 }
 
@@ -177,7 +177,7 @@ def VerifyStage : Qwen_Pass<"qwen-verify-stage"> {
     - quantized: every weight has a format, products read activations of the
       type that their weights require, and no op is left that fusion removes.
     - packed: every op has kernels, packed weights and a plan.
-    - calls: `forward` calls kernels; no op that computes is left.
+    - calls: the programs call kernels; no op that computes is left.
 
     An error names the pass that must run first. Sets `qwen.stage`.
   }];

@@ -14,8 +14,8 @@
 using namespace qwen;
 using json = nlohmann::ordered_json;
 
-static int64_t integer(mlir::ModuleOp module, const char *attribute) {
-  return module->getAttrOfType<mlir::IntegerAttr>(attribute).getInt();
+static int64_t integer(mlir::func::FuncOp program, const char *attribute) {
+  return program->getAttrOfType<mlir::IntegerAttr>(attribute).getInt();
 }
 
 static json describeModel(const ArtifactInput &input) {
@@ -49,7 +49,8 @@ static json describeModel(const ArtifactInput &input) {
 }
 
 static json describeKv(mlir::ModuleOp module) {
-  const int64_t bytes = bytesOf(cachesOf(module), CacheKind::Paged);
+  const int64_t bytes =
+      bytesOf(cachesOf(programsOf(module).front()), CacheKind::Paged);
   const auto format = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
   return {{"format", kvFormatName(format.getValue())},
           {"page_tokens", kPageTokens},
@@ -57,9 +58,9 @@ static json describeKv(mlir::ModuleOp module) {
           {"token_bytes", bytes}};
 }
 
-static json describeCaches(mlir::ModuleOp module) {
+static json describeCaches(mlir::func::FuncOp program) {
   json caches = json::array();
-  for (const CacheInfo &cache : cachesOf(module))
+  for (const CacheInfo &cache : cachesOf(program))
     caches.push_back({{"name", cache.name},
                       {"kind", cacheKindName(cache.kind)},
                       {"layer_bytes", cache.layerBytes},
@@ -122,7 +123,8 @@ static json describeGeneration(const GenerationConfig &config) {
 static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
   const std::vector<std::string> kernels = calledKernels(*code.module);
   json opKernels = json::array();
-  for (auto names : (*code.module)
+  for (auto names : programsOf(*code.module)
+                        .front()
                         ->getAttrOfType<mlir::ArrayAttr>(kOpKernelsAttr)
                         .getAsRange<mlir::ArrayAttr>()) {
     json indices = json::array();
@@ -142,12 +144,13 @@ static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
 /// target.
 static json describe(mlir::ModuleOp module, const ArtifactInput &input,
                      json targets) {
+  mlir::func::FuncOp forward = programsOf(module).front();
   json ops = json::array();
-  for (auto name : module->getAttrOfType<mlir::ArrayAttr>(kOpsAttr)
+  for (auto name : forward->getAttrOfType<mlir::ArrayAttr>(kOpsAttr)
                        .getAsRange<mlir::StringAttr>())
     ops.push_back(name.getValue().str());
   json work = json::array();
-  for (auto of : module->getAttrOfType<mlir::ArrayAttr>(kWorkAttr)
+  for (auto of : forward->getAttrOfType<mlir::ArrayAttr>(kWorkAttr)
                      .getAsRange<mlir::DictionaryAttr>()) {
     json fields = json::object();
     for (const mlir::NamedAttribute &field : of)
@@ -167,12 +170,12 @@ static json describe(mlir::ModuleOp module, const ArtifactInput &input,
       {"targets", std::move(targets)},
       {"weights", {{"format", weightsFormat(module)}}},
       {"kv", describeKv(module)},
-      {"caches", describeCaches(module)},
+      {"caches", describeCaches(forward)},
       {"limits",
-       {{"tokens", integer(module, kMaxTokensAttr)},
-        {"rows", integer(module, kMaxRowsAttr)}}},
-      {"arena_bytes", integer(module, kArenaBytesAttr)},
-      {"output_stride", integer(module, kResultStrideAttr)},
+       {{"tokens", integer(forward, kMaxTokensAttr)},
+        {"rows", integer(forward, kMaxRowsAttr)}}},
+      {"arena_bytes", integer(forward, kArenaBytesAttr)},
+      {"output_stride", integer(forward, kResultStrideAttr)},
       {"ops", std::move(ops)},
       {"work", std::move(work)},
       {"tensors", describeTensors(module)},

@@ -14,7 +14,9 @@ using namespace qwen;
 
 Code::Code(llvm::ArrayRef<TargetCode> targets) : targets(targets) {
   for (const TargetCode &code : targets) {
-    list.push_back({&code, nullptr, nameForTarget(kForwardName, code.target)});
+    for (mlir::func::FuncOp program : programsOf(*code.module))
+      list.push_back({&code, nullptr,
+                      nameForTarget(program.getSymName(), code.target)});
     for (const std::string &name : calledKernels(*code.module))
       list.push_back(
           {&code, findKernel(name), nameForTarget(name, code.target)});
@@ -32,12 +34,12 @@ std::unique_ptr<llvm::Module> Code::generate(size_t i,
   }
   const Part &part = list[i];
   if (!part.kernel)
-    return generateForward(part, context);
+    return generateProgram(part, context);
   return generateKernel(*part.kernel, part.code->target, context);
 }
 
 std::unique_ptr<llvm::Module>
-Code::generateForward(const Part &part, llvm::LLVMContext &context) {
+Code::generateProgram(const Part &part, llvm::LLVMContext &context) {
   const Target &target = part.code->target;
   mlir::ModuleOp module = *part.code->module;
   std::unique_ptr<llvm::Module> result;

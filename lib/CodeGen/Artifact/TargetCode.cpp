@@ -71,12 +71,15 @@ public:
       : first(first), other(other) {}
 
   void check() const {
-    for (const char *name :
-         {kMaxTokensAttr, kMaxRowsAttr, kKvFormatAttr, kArenaBytesAttr,
-          kWeightBytesAttr, kResultStrideAttr, kOpsAttr, kWorkAttr,
-          kCachesAttr})
+    for (const char *name : {kKvFormatAttr, kWeightBytesAttr})
       checkEqual(name, (*first.module)->getAttr(name),
                  (*other.module)->getAttr(name));
+    for (auto [a, b] : llvm::zip_equal(programsOf(*first.module),
+                                       programsOf(*other.module)))
+      for (const char *name :
+           {kMaxTokensAttr, kMaxRowsAttr, kArenaBytesAttr, kResultStrideAttr,
+            kOpsAttr, kWorkAttr, kCachesAttr})
+        checkEqual(name, a->getAttr(name), b->getAttr(name));
     checkSymbols<WeightOp>();
     checkSymbols<PackedOp>();
   }

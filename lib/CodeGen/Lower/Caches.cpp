@@ -71,9 +71,9 @@ ArrayAttr CacheList::toAttribute(MLIRContext *context) const {
   return builder.getArrayAttr(list);
 }
 
-std::vector<CacheInfo> qwen::cachesOf(ModuleOp module) {
+std::vector<CacheInfo> qwen::cachesOf(func::FuncOp program) {
   std::vector<CacheInfo> caches;
-  for (auto cache : module->getAttrOfType<ArrayAttr>(kCachesAttr)
+  for (auto cache : program->getAttrOfType<ArrayAttr>(kCachesAttr)
                         .getAsRange<DictionaryAttr>())
     caches.push_back(
         {cache.getAs<StringAttr>("name").str(),

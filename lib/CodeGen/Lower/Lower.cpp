@@ -59,9 +59,12 @@ namespace {
 /// Lowers the ops of one planned function to calls in another one.
 class ForwardLowering : CallFacts {
 public:
-  ForwardLowering(ModuleOp module, func::FuncOp planned)
+  /// `caches` are those of all programs of the module.
+  ForwardLowering(ModuleOp module, func::FuncOp planned, KvFormat kvFormat,
+                  const CacheList &caches)
       : module(module), planned(planned),
-        builder(planned.getLoc(), planned->getContext()), functions(module) {}
+        builder(planned.getLoc(), planned->getContext()), functions(module),
+        kvFormat(kvFormat), caches(caches) {}
 
   LogicalResult run();
 
@@ -111,8 +114,8 @@ private:
   func::FuncOp planned;
   ImplicitLocOpBuilder builder;
   Instances functions;
-  KvFormat kvFormat = KvFormat::F32;
-  CacheList caches;
+  const KvFormat kvFormat;
+  const CacheList &caches;
   /// Offsets by the names of packed parts.
   llvm::StringMap<int64_t> offsets;
   Value context, thread;
@@ -123,13 +126,23 @@ private:
 struct Lower final : qwen::impl::LowerBase<Lower> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    auto planned = module.lookupSymbol<func::FuncOp>(kForwardName);
-    if (!planned) {
-      module.emitError() << "has no function '" << kForwardName << "'";
+    auto kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
+    if (!kv) {
+      module.emitError() << "has no '" << kKvFormatAttr
+                         << "'; run qwen-quantize first";
       return signalPassFailure();
     }
-    if (failed(ForwardLowering(module, planned).run()))
-      signalPassFailure();
+    // The place of a layer in a page depends on the caches of all programs.
+    CacheList caches;
+    const SmallVector<func::FuncOp> programs = programsOf(module);
+    for (func::FuncOp program : programs)
+      for (ForwardOp op : program.getOps<ForwardOp>())
+        if (failed(caches.add(op, kv.getValue())))
+          return signalPassFailure();
+    for (func::FuncOp program : programs)
+      if (failed(
+              ForwardLowering(module, program, kv.getValue(), caches).run()))
+        return signalPassFailure();
   }
 };
 } // namespace
@@ -139,11 +152,6 @@ struct Lower final : qwen::impl::LowerBase<Lower> {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ForwardLowering::check() {
-  auto kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
-  if (!kv)
-    return module.emitError()
-           << "has no '" << kKvFormatAttr << "'; run qwen-quantize first";
-  kvFormat = kv.getValue();
   for (Operation &op : planned.front().without_terminator()) {
     if (isa<WantedRowsOp>(op))
       continue;
@@ -160,7 +168,7 @@ LogicalResult ForwardLowering::check() {
     auto attention = dyn_cast<AttentionOp>(op);
     if (attention && !attention.getCos())
       return op.emitOpError() << "is not fused; run qwen-fuse-attention first";
-    if (failed(caches.add(forward, kvFormat)) || failed(checkPlaces(forward)))
+    if (failed(checkPlaces(forward)))
       return failure();
   }
   return success();
@@ -208,8 +216,9 @@ LogicalResult ForwardLowering::run() {
   const Type i32Type = builder.getI32Type();
   builder.setInsertionPoint(planned);
   auto forward = func::FuncOp::create(
-      builder, kForwardName,
+      builder, planned.getSymName(),
       builder.getFunctionType({pointer, i32Type, i32Type}, {}));
+  forward->setDiscardableAttrs(planned->getDiscardableAttrDictionary());
   Block *entry = forward.addEntryBlock();
   builder.setInsertionPointToStart(entry);
   context = entry->getArgument(0);
@@ -221,12 +230,16 @@ LogicalResult ForwardLowering::run() {
   call(functions.trace(), i32(static_cast<int64_t>(opNames.size())));
   func::ReturnOp::create(builder);
 
+  CacheList used;
+  for (ForwardOp op : planned.front().getOps<ForwardOp>())
+    if (failed(used.add(op, kvFormat)))
+      return failure();
   planned.erase();
-  module->setAttr(kOpsAttr, builder.getArrayAttr(opNames));
-  module->setAttr(kCachesAttr, caches.toAttribute(module.getContext()));
-  module->setAttr(kWorkAttr, builder.getArrayAttr(opWork));
-  module->setAttr(kOpKernelsAttr, builder.getArrayAttr(opKernels));
-  module->setAttr(kResultStrideAttr, builder.getI64IntegerAttr(resultStride));
+  forward->setAttr(kOpsAttr, builder.getArrayAttr(opNames));
+  forward->setAttr(kCachesAttr, used.toAttribute(module.getContext()));
+  forward->setAttr(kWorkAttr, builder.getArrayAttr(opWork));
+  forward->setAttr(kOpKernelsAttr, builder.getArrayAttr(opKernels));
+  forward->setAttr(kResultStrideAttr, builder.getI64IntegerAttr(resultStride));
   return success();
 }
 

@@ -260,8 +260,6 @@ void GraphBuilder::setFacts() {
           number("max_position", config.maxPosition),
       }));
   op->setAttr(kStageAttr, builder.getStringAttr(stringifyStage(Stage::Graph)));
-  op->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(kDefaultMaxTokens));
-  op->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(kDefaultMaxRows));
 }
 
 OwningOpRef<ModuleOp> GraphBuilder::build() {
@@ -272,6 +270,9 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   auto forward = func::FuncOp::create(
       builder, at(kForwardName), kForwardName,
       builder.getFunctionType({tokens, tokens}, activations(outputs())));
+  forward->setAttr(kMaxTokensAttr,
+                   builder.getI64IntegerAttr(kDefaultMaxTokens));
+  forward->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(kDefaultMaxRows));
   Block *body = forward.addEntryBlock();
   builder.setInsertionPointToEnd(body);
   weights.setInsertionPoint(forward);

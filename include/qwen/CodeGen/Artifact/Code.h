@@ -19,8 +19,8 @@ namespace qwen {
 struct KernelInfo;
 
 /// The code of all targets of a file, in parts that threads can generate side
-/// by side: `forward` of each target with the driver, each kernel that it
-/// calls, and the entry table. There must be at least one target, and all must
+/// by side: each program of each target with the driver, each kernel that they
+/// call, and the entry table. There must be at least one target, and all must
 /// have the same architecture.
 class Code {
 public:
@@ -37,12 +37,12 @@ public:
 private:
   struct Part {
     const TargetCode *code;
-    /// Null for `forward`.
+    /// Null for a program.
     const KernelInfo *kernel;
     /// The exported function.
     std::string entry;
   };
-  std::unique_ptr<llvm::Module> generateForward(const Part &part,
+  std::unique_ptr<llvm::Module> generateProgram(const Part &part,
                                                 llvm::LLVMContext &context);
 
   llvm::ArrayRef<TargetCode> targets;

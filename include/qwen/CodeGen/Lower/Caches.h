@@ -7,8 +7,8 @@
 
 namespace qwen {
 
-/// Collects the caches of a model from its ops: uses with the same name, kind
-/// and bytes, in any layers, form one cache.
+/// Collects the caches of programs from their ops: uses with the same name,
+/// kind and bytes, in any layers, form one cache.
 class CacheList {
 public:
   /// Adds the cache that `op` uses, if any; keys and values have the format
@@ -26,8 +26,8 @@ private:
   std::vector<CacheInfo> caches;
 };
 
-/// The caches that kCachesAttr of a module of stage "calls" names.
-std::vector<CacheInfo> cachesOf(mlir::ModuleOp module);
+/// The caches that kCachesAttr of a program of stage "calls" names.
+std::vector<CacheInfo> cachesOf(mlir::func::FuncOp program);
 
 } // namespace qwen
 

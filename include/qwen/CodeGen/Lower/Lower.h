@@ -1,6 +1,6 @@
 //===- Lower.h - Planned IR to calls of kernels -----------------*- C++ -*-===//
 //
-// The last pass over qwen ops: `forward` becomes a func.func with the C
+// The last pass over qwen ops: each program becomes a func.func with the C
 // signature of ForwardFn (ABI/KernelABI.h), which waits at barriers and, for
 // each op, calls a kernel on the calling thread's share of the op's units.
 // Passes.td describes the pass in full.

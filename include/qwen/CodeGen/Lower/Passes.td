@@ -6,9 +6,9 @@
 include "mlir/Pass/PassBase.td"
 
 def Lower : Pass<"qwen-lower", "::mlir::ModuleOp"> {
-  let summary = "Lowers planned ops to calls of kernels in one SPMD function";
+  let summary = "Lowers planned ops to calls of kernels in SPMD functions";
   let description = [{
-    Takes a module from stage packed to stage calls. `@forward` becomes a
+    Takes a module from stage packed to stage calls. Each program becomes a
     function with the C signature of `ForwardFn` (qwen/ABI/KernelABI.h), which
     all threads run. For each op, a thread waits at the barrier, if the plan has
     one, and calls a function that runs the thread's units of the op. Its argument
@@ -24,7 +24,9 @@ def Lower : Pass<"qwen-lower", "::mlir::ModuleOp"> {
 
     The module declares kernels and does not define them. `qwen.weight` and
     `qwen.packed` stay for the packer of weights. Sets `qwen.ops`, `qwen.caches`,
-    `qwen.work`, `qwen.op_kernels` and `qwen.result_stride`.
+    `qwen.work`, `qwen.op_kernels` and `qwen.result_stride` of each program. The
+    caches of all programs lie together: layers of the same name and number are
+    the same bytes.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::func::FuncDialect",
