@@ -97,7 +97,7 @@ def run_model(out):
     bench = json.loads(subprocess.run([BIN / "qwen-run", "bench", out, "--json", "--prompt-tokens", str(PROMPT), "-n", str(DECODE),
                                        "--repetitions", "1"], check=True, capture_output=True).stdout)
     pages = -(-(PROMPT + DECODE) // info["kv"]["page_tokens"])
-    bound = 1.02 * bench["file_bytes"] + info["arena_bytes"] + pages * info["kv"]["page_bytes"] + 16 * MIB
+    bound = 1.02 * bench["file_bytes"] + info["programs"][0]["arena_bytes"] + pages * info["kv"]["page_bytes"] + 16 * MIB
     peak = bench["peak_rss_bytes"]
     return (f"prefill {bench['prefill_tokens_per_second']['median']:.1f} and decode "
             f"{bench['decode_tokens_per_second']['median']:.2f} tokens/s, {bench['threads']} threads, load "

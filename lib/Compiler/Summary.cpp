@@ -2,6 +2,7 @@
 
 #include "Summary.h"
 
+#include "qwen/ABI/Program.h"
 #include "qwen/CodeGen/Lower/Caches.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
@@ -55,9 +56,14 @@ CompileSummary qwen::summarize(const ImportedModel &model,
   summary.arenaBytes = static_cast<uint64_t>(integer(forward, kArenaBytesAttr));
   summary.maxTokens = integer(forward, kMaxTokensAttr);
   summary.maxRows = integer(forward, kMaxRowsAttr);
-  summary.resultBytes =
-      static_cast<uint64_t>(summary.maxRows) *
-      static_cast<uint64_t>(integer(forward, kResultStrideAttr)) * sizeof(float);
+  for (auto output : forward->getAttrOfType<mlir::ArrayAttr>(kOutputsAttr)
+                         .getAsRange<mlir::DictionaryAttr>())
+    if (output.getAs<mlir::StringAttr>("name") == llvm::StringRef(kLogitsName))
+      summary.resultBytes =
+          static_cast<uint64_t>(
+              summary.maxRows *
+              output.getAs<mlir::IntegerAttr>("stride").getInt()) *
+          sizeof(float);
   summary.kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr).getValue();
   summary.positionBytes = bytesOf(caches, CacheKind::Paged);
   summary.sequenceBytes = bytesOf(caches, CacheKind::Fixed);

@@ -291,7 +291,8 @@ static constexpr KnownAttribute kKnownAttributes[] = {
     {kCachesAttr, true, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
     {kWorkAttr, true, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
     {kOpKernelsAttr, true, isArrayOf<ArrayAttr>, "an array of arrays"},
-    {kResultStrideAttr, true, isSize, kSize},
+    {kInputsAttr, true, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
+    {kOutputsAttr, true, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
 };
 
 LogicalResult QwenDialect::verifyOperationAttribute(Operation *op,

@@ -323,9 +323,8 @@ struct Plan final : qwen::impl::PlanBase<Plan> {
       Planner planner(*input);
       if (failed(planner.run()))
         return signalPassFailure();
-      program->setAttr(
-          kArenaBytesAttr,
-          Builder(program).getI64IntegerAttr(planner.arenaBytes()));
+      program->setAttr(kArenaBytesAttr, Builder(program).getI64IntegerAttr(
+                                            planner.arenaBytes()));
     }
   }
 };

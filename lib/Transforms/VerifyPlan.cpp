@@ -344,9 +344,9 @@ private:
       return failure();
     auto arenaBytes = program->getAttrOfType<IntegerAttr>(kArenaBytesAttr);
     if (!arenaBytes)
-      return program.emitError() << "program @" << program.getSymName()
-                                 << " has no " << kArenaBytesAttr
-                                 << "; run qwen-plan first";
+      return program.emitError()
+             << "program @" << program.getSymName() << " has no "
+             << kArenaBytesAttr << "; run qwen-plan first";
     return PlanVerifier(*input, static_cast<uint64_t>(arenaBytes.getInt()))
         .run();
   }

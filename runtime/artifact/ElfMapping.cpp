@@ -167,8 +167,7 @@ void LayoutReader::checkHeader(uint64_t descriptorSize) {
            " when this program reads " + std::to_string(needed) +
            "; recompile the model with the qwen-opt of this version");
   };
-  if (header.formatVersion != kOutputFormatVersion)
-    version("format version", header.formatVersion, kFormatVersion);
+  version("format version", header.formatVersion, kFormatVersion);
   if (descriptorSize != sizeof(header))
     damaged("its header has " + std::to_string(descriptorSize) +
             " bytes when " + std::to_string(sizeof(header)) + " are needed");

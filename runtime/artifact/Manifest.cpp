@@ -11,6 +11,7 @@ using namespace qwen;
 using nlohmann::json;
 
 static constexpr int64_t kMaxDimension = int64_t{1} << 31;
+static constexpr int64_t kMaxLayers = 65536;
 static constexpr int64_t kMaxContext = int64_t{1} << 30;
 static constexpr int64_t kMaxBytes = int64_t{1} << 46;
 
@@ -48,7 +49,7 @@ static ModelInfo parseModel(const JsonValue &value) {
       value.at("tokenizer_vocab").integer(1, model.vocabSize);
   model.hiddenSize =
       value.at("hidden_size").multiple(kGroup, kGroup, kMaxDimension);
-  model.layers = value.at("layers").integer(1, 65536);
+  model.layers = value.at("layers").integer(1, kMaxLayers);
   model.heads = value.at("heads").integer(1, 65536);
   model.kvHeads = value.at("kv_heads").integer(1, model.heads);
   if (model.heads % model.kvHeads != 0)
@@ -94,13 +95,6 @@ static TargetInfo parseTarget(const JsonValue &value) {
   }
   for (const JsonValue &kernel : value.at("kernels").elements())
     target.kernels.push_back(nameOf(kernel));
-  if (const auto ops = value.findValue("op_kernels"))
-    for (const JsonValue &indices : ops->elements()) {
-      std::vector<size_t> &kernels = target.opKernels.emplace_back();
-      for (const JsonValue &index : indices.elements())
-        kernels.push_back(static_cast<size_t>(
-            index.integer(0, static_cast<int64_t>(target.kernels.size()) - 1)));
-    }
   return target;
 }
 
@@ -112,8 +106,7 @@ static WeightFormat parseFormat(const JsonValue &value) {
 }
 
 /// Parses one of the caches, which together have up to `most` bytes.
-static CacheInfo parseCache(const JsonValue &value, const ModelInfo &model,
-                            int64_t most) {
+static CacheInfo parseCache(const JsonValue &value, int64_t most) {
   CacheInfo cache;
   cache.name = nameOf(value.at("name"));
   const JsonValue kind = value.at("kind");
@@ -123,7 +116,7 @@ static CacheInfo parseCache(const JsonValue &value, const ModelInfo &model,
   cache.kind = *parsed;
   const JsonValue layers = value.at("layers");
   for (const JsonValue &layer : layers.elements()) {
-    const int64_t number = layer.integer(0, model.layers - 1);
+    const int64_t number = layer.integer(0, kMaxLayers - 1);
     if (!cache.layers.empty() && number <= cache.layers.back())
       layer.fail("a number above " + std::to_string(cache.layers.back()));
     cache.layers.push_back(number);
@@ -170,26 +163,94 @@ static TensorInfo parseTensor(const JsonValue &value, uint64_t weightBytes) {
   tensor.bytes =
       static_cast<uint64_t>(value.at("bytes").integer(0, most - offset));
   for (const JsonValue &segment : value.at("segments").elements())
-    tensor.segments.push_back({nameOf(segment.at("name")),
-                               segment.at("rows").integer(1, kMaxDimension)});
+    tensor.segments.push_back(
+        {nameOf(segment.at("name")),
+         segment.at("outputs").integer(1, kMaxDimension)});
   return tensor;
 }
 
 static OpWork parseWork(const JsonValue &value) {
   OpWork work;
   work.kind = nameOf(value.at("kind"));
-  const auto number = [&](const char *key, int64_t &to) {
+  for (const auto &[key, number] : kWorkNumbers)
     if (const auto found = value.findValue(key))
-      to = found->integer(0, kMaxBytes);
-  };
-  number("weight_bytes", work.weightBytes);
-  number("row_bytes", work.tokenBytes);
-  number("macs", work.macs);
-  number("position_bytes", work.positionBytes);
-  number("position_macs", work.positionMacs);
-  if (const auto found = value.findValue("output_rows"))
+      work.*number = found->integer(0, kMaxBytes);
+  if (const auto found = value.findValue("wanted_rows"))
     work.wantedRows = found->boolean();
   return work;
+}
+
+/// Parses the arguments or the results of a program.
+static std::vector<ProgramValue> parseValues(const JsonValue &list) {
+  std::vector<ProgramValue> values;
+  for (const JsonValue &from : list.elements()) {
+    ProgramValue &value = values.emplace_back();
+    value.name = nameOf(from.at("name"));
+    if (value.name == kIdsName || value.name == kPositionsName)
+      continue;
+    value.width = from.at("width").integer(1, kMaxDimension);
+    value.stride = from.at("stride").integer(
+        value.width, alignTo(value.width, kPanelOutputs));
+  }
+  return values;
+}
+
+/// Parses the kernels of the ops of a program, which are so many, for each
+/// target.
+static std::vector<std::vector<std::vector<size_t>>>
+parseKernels(const JsonValue &list, std::span<const TargetInfo> targets,
+             size_t ops) {
+  std::vector<std::vector<std::vector<size_t>>> kernels(targets.size());
+  const std::vector<JsonValue> elements = list.elements();
+  if (elements.size() != targets.size())
+    list.fail("one element for each of the " + std::to_string(targets.size()) +
+              " targets");
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const auto count = static_cast<int64_t>(targets[i].kernels.size());
+    for (const JsonValue &indices : elements[i].elements()) {
+      std::vector<size_t> &ofOp = kernels[i].emplace_back();
+      for (const JsonValue &index : indices.elements())
+        ofOp.push_back(static_cast<size_t>(index.integer(0, count - 1)));
+    }
+    if (kernels[i].size() != ops)
+      elements[i].fail("one element for each of the " + std::to_string(ops) +
+                       " ops");
+  }
+  return kernels;
+}
+
+/// Parses a program. Adds its caches to those of `manifest`, which together
+/// have up to `most` bytes.
+static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
+                                int64_t &most) {
+  ProgramInfo program;
+  const JsonValue name = value.at("name");
+  program.name = nameOf(name);
+  for (const ProgramInfo &other : manifest.programs)
+    if (other.name == program.name)
+      name.fail("another name than that of the programs before");
+  const JsonValue limits = value.at("limits");
+  program.limits.tokens = limits.at("tokens").integer(1, 1 << 20);
+  program.limits.rows = limits.at("rows").integer(1, program.limits.tokens);
+  program.arenaBytes = value.at("arena_bytes").integer(0, kMaxBytes);
+  for (const JsonValue &cache : value.at("caches").elements()) {
+    program.caches.push_back(parseCache(cache, most));
+    most -= program.caches.back().bytes();
+    mergeCache(manifest.caches, program.caches.back());
+  }
+  program.inputs = parseValues(value.at("inputs"));
+  program.outputs = parseValues(value.at("outputs"));
+  for (const JsonValue &op : value.at("ops").elements())
+    program.ops.push_back(nameOf(op));
+  const JsonValue work = value.at("work");
+  for (const JsonValue &of : work.elements())
+    program.work.push_back(parseWork(of));
+  if (program.work.size() != program.ops.size())
+    work.fail("one element for each of the " +
+              std::to_string(program.ops.size()) + " ops");
+  program.kernels =
+      parseKernels(value.at("kernels"), manifest.targets, program.ops.size());
+  return program;
 }
 
 std::string ModelInfo::describeContext() const {
@@ -219,6 +280,29 @@ const TargetInfo *Manifest::bestTarget(Arch arch,
   return nullptr;
 }
 
+/// Parses what a manifest says of code: targets, KV cache and programs.
+static void parseCode(const JsonValue &root, Manifest &manifest) {
+  for (const JsonValue &value : root.at("targets").elements()) {
+    TargetInfo target = parseTarget(value);
+    for (const TargetInfo &other : manifest.targets) {
+      if (other.arch != target.arch)
+        value.at("arch").fail('"' + std::string(archName(other.arch)) + '"');
+      if (other.name == target.name)
+        value.at("name").fail("another name than that of the targets before");
+    }
+    manifest.targets.push_back(std::move(target));
+  }
+  if (manifest.targets.empty())
+    root.at("targets").fail("at least one target");
+  int64_t most = kMaxBytes;
+  const JsonValue programs = root.at("programs");
+  for (const JsonValue &value : programs.elements())
+    manifest.programs.push_back(parseProgram(value, manifest, most));
+  if (manifest.programs.empty())
+    programs.fail("at least one program");
+  manifest.kv = parseKv(root.at("kv"), manifest.caches);
+}
+
 Manifest qwen::parseManifest(std::string_view text, const std::string &file,
                              uint64_t weightBytes) {
   json parsed;
@@ -234,44 +318,13 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
   manifest.compiler = nameOf(root.at("compiler"));
   root.at("numerics_version").integer(kNumericsVersion, kNumericsVersion);
   manifest.model = parseModel(root.at("model"));
-  for (const JsonValue &value : root.at("targets").elements()) {
-    TargetInfo target = parseTarget(value);
-    for (const TargetInfo &other : manifest.targets) {
-      if (other.arch != target.arch)
-        value.at("arch").fail('"' + std::string(archName(other.arch)) + '"');
-      if (other.name == target.name)
-        value.at("name").fail("another name than that of the targets before");
-    }
-    manifest.targets.push_back(std::move(target));
-  }
-  if (manifest.targets.empty())
-    root.at("targets").fail("at least one target");
-  int64_t most = kMaxBytes;
-  for (const JsonValue &value : root.at("caches").elements()) {
-    manifest.caches.push_back(parseCache(value, manifest.model, most));
-    most -= manifest.caches.back().bytes();
-  }
-  manifest.kv = parseKv(root.at("kv"), manifest.caches);
-  const JsonValue limits = root.at("limits");
-  manifest.limits.tokens = limits.at("tokens").integer(1, 1 << 20);
-  manifest.limits.rows = limits.at("rows").integer(1, manifest.limits.tokens);
-  manifest.arenaBytes = root.at("arena_bytes").integer(0, kMaxBytes);
+  parseCode(root, manifest);
+  const ProgramValue *logits = manifest.forward().logits();
   const int64_t width = manifest.model.outputWidth();
-  manifest.resultStride =
-      root.at("output_stride").integer(width, alignTo(width, kPanelOutputs));
-  for (const JsonValue &name : root.at("ops").elements())
-    manifest.ops.push_back(nameOf(name));
-  const JsonValue work = root.at("work");
-  for (const JsonValue &of : work.elements())
-    manifest.work.push_back(parseWork(of));
-  if (manifest.work.size() != manifest.ops.size())
-    work.fail("one element for each of the " +
-              std::to_string(manifest.ops.size()) + " ops");
-  for (const TargetInfo &target : manifest.targets)
-    if (!target.opKernels.empty() &&
-        target.opKernels.size() != manifest.ops.size())
-      root.at("targets").fail("op_kernels with one element for each of the " +
-                              std::to_string(manifest.ops.size()) + " ops");
+  if (!logits || logits->width != width)
+    root.at("programs")
+        .fail("logits of " + std::to_string(width) +
+              " values as an output of the first program");
   for (const JsonValue &value : root.at("tensors").elements())
     manifest.tensors.push_back(parseTensor(value, weightBytes));
   const JsonValue generation = root.at("generation");

@@ -16,22 +16,25 @@
 //       "output": "scores", "labels": ["yes", "no"], "pooling": "rank"
 //     },
 //     "targets": [{"name": "znver4", "arch": "x86-64",
-//                  "features": ["avx2", ...], "kernels": ["...", ...],
-//                  "op_kernels": [[12], [0, 4], ...]}],
-//     "weights": {"format": "q4_0"},
+//                  "features": ["avx2", ...], "kernels": ["...", ...]}],
 //     "kv": {"format": "f16", "page_tokens": 64, "page_bytes": 196608,
 //            "token_bytes": 3072},
-//     "caches": [{"name": "kv", "kind": "paged", "layer_bytes": 512,
-//                 "layers": [0, 1, 2, 3, 4, 5]}],
-//     "limits": {"tokens": 256, "rows": 16},
-//     "arena_bytes": 1234560,
-//     "output_stride": 4096,
-//     "ops": ["model.layers.0.self_attn.qkv", ...],
-//     "work": [{"kind": "linear", "weight_bytes": 73728, "row_bytes": 3344,
-//               "macs": 131072}, ...],
+//     "programs": [{
+//       "name": "forward",
+//       "limits": {"tokens": 256, "rows": 16},
+//       "arena_bytes": 1234560,
+//       "caches": [{"name": "kv", "kind": "paged", "layer_bytes": 512,
+//                   "layers": [0, 1, 2, 3, 4, 5]}],
+//       "inputs": [{"name": "ids"}, {"name": "positions"}],
+//       "outputs": [{"name": "logits", "width": 4096, "stride": 4096}],
+//       "ops": ["model.layers.0.self_attn.qkv", ...],
+//       "work": [{"kind": "linear", "weight_bytes": 73728,
+//                 "token_bytes": 3344, "macs": 131072}, ...],
+//       "kernels": [[[12], [0, 4], ...]]
+//     }],
 //     "tensors": [{"name": "...", "shape": [512, 256], "format": "q4_0",
 //                  "offset": 0, "bytes": 73728,
-//                  "segments": [{"name": "...", "rows": 256}, ...]}],
+//                  "segments": [{"name": "...", "outputs": 256}, ...]}],
 //     "generation": {"do_sample": true, "temperature": 0.8, "top_k": 40,
 //                    "top_p": 0.95, "min_p": 0.0, "repetition_penalty": 1.05,
 //                    "bos_token_id": 4093, "eos_token_id": [4095, 4093]}
@@ -40,7 +43,8 @@
 // All keys are required, except: keys of "generation" (default: as in Hugging
 // Face's GenerationConfig), keys of "work" other than "kind" (0 or false),
 // "max_context" ("context"), "output" ("logits"), "labels" (none; "scores"
-// needs them), "pooling" ("last") and "op_kernels". Other keys are ignored.
+// needs them), "pooling" ("last"), and "width" and "stride" of "ids" and
+// "positions". Other keys are ignored.
 //
 //===----------------------------------------------------------------------===//
 
@@ -53,6 +57,7 @@
 #include "qwen/ABI/ModelOutput.h"
 #include "qwen/ABI/ModelShape.h"
 #include "qwen/ABI/OpWork.h"
+#include "qwen/ABI/Program.h"
 
 #include <cstdint>
 #include <string>
@@ -80,16 +85,13 @@ struct ModelInfo : ModelShape {
   std::string describeContext() const;
 };
 
-/// The code for one target. Its entry is "forward.<name>".
+/// The code for one target.
 struct TargetInfo {
   std::string name;
   Arch arch;
   /// Features that a machine must have to run it.
   CpuFeatureSet features;
   std::vector<std::string> kernels;
-  /// For each op the indices of its kernels; a product has GEMV and GEMM
-  /// kernels. Empty if the file lacks them.
-  std::vector<std::vector<size_t>> opKernels;
 };
 
 /// The paged caches together.
@@ -105,9 +107,37 @@ struct LimitsInfo {
   int64_t rows;
 };
 
+/// A function of graph ops over the weights of a model, compiled.
+struct ProgramInfo {
+  /// Its entry is "<name>.<target>".
+  std::string name;
+  LimitsInfo limits;
+  /// Bytes of the arena that it uses.
+  int64_t arenaBytes;
+  /// The caches that it uses, with the layers that it uses. Their places are
+  /// those among the caches of all programs (mergeCache).
+  std::vector<CacheInfo> caches;
+  std::vector<ProgramValue> inputs, outputs;
+  /// Names of the ops that Context::flags counts.
+  std::vector<std::string> ops;
+  /// Bytes and multiplications of each op.
+  std::vector<OpWork> work;
+  /// For each target and each op, the indices of the op's kernels in the list
+  /// of the target; a product has GEMV and GEMM kernels.
+  std::vector<std::vector<std::vector<size_t>>> kernels;
+
+  /// The logits, or null if the program has none.
+  const ProgramValue *logits() const {
+    for (const ProgramValue &output : outputs)
+      if (output.name == kLogitsName)
+        return &output;
+    return nullptr;
+  }
+};
+
 /// One part of the weight image.
 struct TensorInfo {
-  /// A weight in the part: its name in the checkpoint and its outputs ("rows").
+  /// A weight in the part: its name in the checkpoint and its outputs.
   struct Segment {
     std::string name;
     int64_t outputs;
@@ -127,18 +157,14 @@ struct Manifest {
   /// At least one target, all of one architecture, the best first.
   std::vector<TargetInfo> targets;
   KvInfo kv;
-  /// In the order of Context::caches.
+  /// At least one. The first is `forward`, which gives the model's results.
+  std::vector<ProgramInfo> programs;
+  /// The caches of all programs, in the order of Context::caches.
   std::vector<CacheInfo> caches;
-  LimitsInfo limits;
-  int64_t arenaBytes;
-  /// Floats from one row of logits or scores to the next.
-  int64_t resultStride;
-  /// Names of the ops that Context::flags counts.
-  std::vector<std::string> ops;
-  /// Bytes and multiplications of each op.
-  std::vector<OpWork> work;
   std::vector<TensorInfo> tensors;
   GenerationConfig generation;
+
+  const ProgramInfo &forward() const { return programs.front(); }
 
   /// The formats of the matrices, joined: "q8_0+q4_0".
   std::string weightFormats() const;

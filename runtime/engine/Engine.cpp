@@ -18,9 +18,10 @@ static constexpr int64_t kNoStop = INT64_MAX;
 /// Bytes of Engine::result.
 static size_t resultBytes(const Manifest &manifest) {
   const ModelInfo &model = manifest.model;
-  const int64_t output =
-      model.output.kind == OutputKind::None ? 0 : manifest.resultStride;
-  return static_cast<size_t>(manifest.limits.rows *
+  const int64_t output = model.output.kind == OutputKind::None
+                             ? 0
+                             : manifest.forward().logits()->stride;
+  return static_cast<size_t>(manifest.forward().limits.rows *
                              std::max(output, model.hiddenSize)) *
          sizeof(float);
 }
@@ -51,8 +52,8 @@ static SequenceState makeState(const Manifest &manifest,
                                std::to_string(*limit) + " bytes of memory";
     const auto page = static_cast<uint64_t>(manifest.kv.pageBytes);
     const uint64_t fixed =
-        static_cast<uint64_t>(manifest.arenaBytes) + resultBytes(manifest) +
-        kProcessBytes +
+        static_cast<uint64_t>(manifest.forward().arenaBytes) +
+        resultBytes(manifest) + kProcessBytes +
         static_cast<uint64_t>(stateBytes) * std::max(1, options.sequences);
     if (*limit < fixed + page)
       throw Error(manifest.model.name + " needs " +
@@ -84,8 +85,8 @@ static int64_t tokensPerCall(const Manifest &manifest,
                 std::to_string(options.callTokens) +
                 " when at least 1 is needed");
   if (options.callTokens == 0)
-    return manifest.limits.tokens;
-  return std::min(options.callTokens, manifest.limits.tokens);
+    return manifest.forward().limits.tokens;
+  return std::min(options.callTokens, manifest.forward().limits.tokens);
 }
 
 ForwardFn *qwen::findForward(const Artifact &artifact, const ElfMapping &code) {
@@ -120,15 +121,15 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
       pool(options.threads ? options.threads : defaultThreads()),
       sequenceState(makeState(manifest, options)),
       callTokens(tokensPerCall(manifest, options)),
-      arena(Mapping::memory(static_cast<size_t>(manifest.arenaBytes),
+      arena(Mapping::memory(static_cast<size_t>(manifest.forward().arenaBytes),
                             "the arena")),
       result(Mapping::memory(resultBytes(manifest), "the result")) {
   const auto tokens = static_cast<size_t>(callTokens);
   for (std::vector<int32_t> *list : {&ids, &sequences, &positions})
     list->resize(tokens);
-  wantedRows.resize(static_cast<size_t>(manifest.limits.rows));
+  wantedRows.resize(static_cast<size_t>(manifest.forward().limits.rows));
   flags.resize(tokens);
-  taken.resize(manifest.ops.size());
+  taken.resize(manifest.forward().ops.size());
   indices.resize(tokens);
   const auto count = static_cast<size_t>(options.sequences);
   nextPositions.resize(count);
@@ -197,7 +198,7 @@ size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
     const Token &token = batch[next];
     if (isStopped(token))
       continue;
-    if (token.wanted && context.rows == model.limits.rows)
+    if (token.wanted && context.rows == model.forward().limits.rows)
       break;
     if (token.id < 0 || token.id >= model.model.vocabSize) {
       stop(token, ErrorKind::InvalidToken);
@@ -250,8 +251,8 @@ void Engine::giveRows(std::span<const Token> batch,
   const bool hidden = context.wantHidden != 0;
   const auto width = static_cast<size_t>(hidden ? model.model.hiddenSize
                                                 : model.model.outputWidth());
-  const auto stride =
-      static_cast<size_t>(hidden ? model.model.hiddenSize : model.resultStride);
+  const auto stride = static_cast<size_t>(
+      hidden ? model.model.hiddenSize : model.forward().logits()->stride);
   for (size_t i = 0; i < static_cast<size_t>(context.rows); ++i) {
     const size_t index = indices[static_cast<size_t>(wantedRows[i])];
     const Token &token = batch[index];
@@ -309,11 +310,13 @@ std::string Engine::describe(const Failure &failure) const {
            sequenceState.describeFull();
   std::string message =
       "a number is not finite at " + sequence + ", " + position + ", in " +
-      (failure.op < model.ops.size() ? model.ops[failure.op]
-                                     : "op " + std::to_string(failure.op)) +
+      (failure.op < model.forward().ops.size()
+           ? model.forward().ops[failure.op]
+           : "op " + std::to_string(failure.op)) +
       "; the file may be damaged, which qwen-run info --check finds";
-  if (model.kv.format == KvFormat::F16 && failure.op < model.work.size() &&
-      model.work[failure.op].kind == "append")
+  if (model.kv.format == KvFormat::F16 &&
+      failure.op < model.forward().work.size() &&
+      model.forward().work[failure.op].kind == "append")
     message += ", or keys or values are too large for f16, which qwen-opt "
                "--kv f32 avoids";
   return message;

@@ -22,7 +22,8 @@
 
 namespace qwen {
 
-/// The default of programs for EngineOptions::snapshotBytes.
+/// The default of qwen-run and of the C interface for
+/// EngineOptions::snapshotBytes.
 inline constexpr int64_t kSnapshotBytes = int64_t{1} << 30;
 
 struct EngineOptions {

@@ -25,7 +25,7 @@ Session::Session(Engine &sessionEngine, const SamplerOptions &options,
     cache.emplace(engine.state(), snapshotEvery);
   // The last drawn token never runs.
   ids.reserve(static_cast<size_t>(engine.manifest().model.context) + 1);
-  batch.reserve(static_cast<size_t>(engine.manifest().limits.tokens));
+  batch.reserve(static_cast<size_t>(engine.manifest().forward().limits.tokens));
 }
 
 // Only memory can lack.
@@ -80,7 +80,7 @@ std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
   for (int64_t at = engine.state().length(sequence); at < total;) {
     if (stop && stop())
       return std::nullopt;
-    int64_t end = std::min(total, at + engine.manifest().limits.tokens);
+    int64_t end = std::min(total, at + engine.manifest().forward().limits.tokens);
     if (cache)
       end = std::min(end, at + cache->untilSnapshot(prefix, at));
     batch.clear();

@@ -101,7 +101,7 @@ def main():
     checkpoint = tensors_of(pathlib.Path(sys.argv[2]))
     at = data.index(b"QWENAOT\0")
     header = struct.unpack_from("<8s4I20Q", data, at)
-    assert header[1:4] == (1, 8, 160) and header[5] == len(data)
+    assert header[1:4] == (3, 8, 160) and header[5] == len(data)
     code, manifest, tokenizer, template, checksums, weights = (
         header[i : i + 2] for i in range(6, 18, 2)
     )
@@ -111,7 +111,7 @@ def main():
 
     facts = json.loads(data[manifest[0] : sum(manifest)])
     shape, element = facts["model"], {"f16": 2, "f32": 4}[facts["kv"]["format"]]
-    assert facts["caches"] == [{"name": "kv", "kind": "paged", "layers": list(range(shape["layers"])),
+    assert facts["programs"][0]["caches"] == [{"name": "kv", "kind": "paged", "layers": list(range(shape["layers"])),
                                 "layer_bytes": 2 * shape["kv_heads"] * shape["head_dim"] * element}]
     seen = set()
     end = 0

@@ -9,11 +9,12 @@
 // FACTS: qwen.weight @w
 // FACTS: func.func @forward(
 // FACTS-SAME: qwen.caches = [{kind = "paged", layer_bytes = 128 : i64, layers = array<i64: 0>, name = "kv"}]
+// FACTS-SAME: qwen.inputs = [{name = "ids"}, {name = "positions"}]
 // FACTS-SAME: qwen.ops = ["embed_tokens", "rope_table.1", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj", "append.4", "attention.5", "quantize.6", "linear.7", "rms_norm.8", "linear.9", "swiglu.10", "linear.11", "rms_norm.12", "lm_head.13", "count.14"]
-// FACTS-SAME: qwen.result_stride = 48 : i64
+// FACTS-SAME: qwen.outputs = [{name = "logits", stride = 48 : i64, width = 40 : i64}]
 // A row of the embedding is 36 bytes of its panel and 64 floats; weights have their bias; a row of the cache is f16.
-// FACTS-SAME: qwen.work = [{kind = "embedding", row_bytes = 292 : i64}, {kind = "rope_table", row_bytes = 128 : i64, weight_bytes = 64 : i64}, {kind = "rms_norm", row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "linear", macs = 8192 : i64, row_bytes = 588 : i64, weight_bytes = 5120 : i64}, {kind = "append", row_bytes = 512 : i64, weight_bytes = 128 : i64}, {kind = "attention", position_bytes = 128 : i64, position_macs = 128 : i64, row_bytes = 640 : i64, weight_bytes = 128 : i64}, {kind = "quantize"
-// FACTS-SAME: {kind = "rms_norm", output_rows = true, row_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "lm_head", macs = 2560 : i64, output_rows = true, row_bytes = 236 : i64, weight_bytes = 1728 : i64}, {kind = "count"}]
+// FACTS-SAME: qwen.work = [{kind = "embedding", token_bytes = 292 : i64}, {kind = "rope_table", token_bytes = 128 : i64, weight_bytes = 64 : i64}, {kind = "rms_norm", token_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "linear", macs = 8192 : i64, token_bytes = 588 : i64, weight_bytes = 5120 : i64}, {kind = "append", token_bytes = 512 : i64, weight_bytes = 128 : i64}, {kind = "attention", position_bytes = 128 : i64, position_macs = 128 : i64, token_bytes = 640 : i64, weight_bytes = 128 : i64}, {kind = "quantize"
+// FACTS-SAME: {kind = "rms_norm", token_bytes = 332 : i64, wanted_rows = true, weight_bytes = 256 : i64}, {kind = "lm_head", macs = 2560 : i64, token_bytes = 236 : i64, wanted_rows = true, weight_bytes = 1728 : i64}, {kind = "count"}]
 
 module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
 qwen.weight @w : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>

@@ -184,14 +184,17 @@ def artifacts():
                   "hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 16, "intermediate_size": 64,
                   "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tied": True, "context": 100},
         "targets": [{"name": "test", "arch": "x86-64", "features": ["avx2"], "kernels": ["k"]}],
-        "weights": {"format": "f32"},
         "kv": {"format": "f32", "page_tokens": 64, "page_bytes": 8192, "token_bytes": 128},
-        "caches": [{"name": "kv", "kind": "paged", "layer_bytes": 128, "layers": [0]},
-                   {"name": "state", "kind": "fixed", "layer_bytes": 64, "layers": [0]}],
-        "limits": {"tokens": 8, "rows": 2}, "arena_bytes": 1024, "output_stride": 48, "ops": ["first", "second"],
-        "work": [{"kind": "linear", "macs": 16}, {"kind": "lm_head", "weight_bytes": 64, "output_rows": True}],
+        "programs": [{
+            "name": "forward", "limits": {"tokens": 8, "rows": 2}, "arena_bytes": 1024,
+            "caches": [{"name": "kv", "kind": "paged", "layer_bytes": 128, "layers": [0]},
+                       {"name": "state", "kind": "fixed", "layer_bytes": 64, "layers": [0]}],
+            "inputs": [{"name": "ids"}, {"name": "positions"}], "outputs": [{"name": "logits", "width": 40, "stride": 48}],
+            "ops": ["first", "second"],
+            "work": [{"kind": "linear", "macs": 16}, {"kind": "lm_head", "weight_bytes": 64, "wanted_rows": True}],
+            "kernels": [[[0], []]]}],
         "tensors": [{"name": "w", "shape": [4, 4], "format": "f32", "offset": 0, "bytes": 64,
-                     "segments": [{"name": "v", "rows": 4}]}],
+                     "segments": [{"name": "v", "outputs": 4}]}],
         "generation": {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0,
                        "repetition_penalty": 1.1, "bos_token_id": 35, "eos_token_id": [36]}}
     put("Manifest", "good", json.dumps(manifest))

@@ -42,8 +42,8 @@ def weights_of(model):
             image = image.reshape(-1, shape[1], 16).swapaxes(1, 2).reshape(-1, shape[1])
         first = 0
         for segment in part["segments"]:
-            result[segment["name"]] = image[first:first + segment["rows"]]
-            first += segment["rows"]
+            result[segment["name"]] = image[first:first + segment["outputs"]]
+            first += segment["outputs"]
     return result
 
 

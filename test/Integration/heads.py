@@ -138,8 +138,6 @@ def check_scores(weights, config):
         expect(f"scores in the order of {labels}", rerank(model), expected)
     facts = json.loads(run(["qwen-run", "info", model, "--json"]))
     expect("facts", [facts["model"][key] for key in ("output", "labels", "pooling")], ["scores", labels, "rank"])
-    # Older readers would take the scores for logits; a usual model they still read.
-    expect("format versions", [facts["format_version"], json.loads(run(["qwen-run", "info", whole, "--json"]))["format_version"]], [2, 1])
     checks.check("output     scores, pooling rank\n" in run(["qwen-run", "info", model]), "info does not tell the output")
     no_logits, pooling = "has no logits: its checkpoint has a head of scores", 'the pooling of its checkpoint is "rank"'
     check_refused(model, no_logits, "generate", "chat", "logits", "perplexity")

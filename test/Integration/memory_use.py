@@ -26,17 +26,17 @@ def pages_as_needed():
     write_checkpoint(WORK / "checkpoint", shape, np.random.default_rng(1), max_position_embeddings=32768)
     model = compile_model(WORK / "checkpoint", WORK / "long.qwen")
     info = json.loads(run(["qwen-run", "info", model, "--json"]))
-    token_bytes = info["kv"]["token_bytes"]
+    token_bytes, forward = info["kv"]["token_bytes"], info["programs"][0]
     checks.check(token_bytes == 2 * 8 * 4 * 64 * 2, f"{token_bytes} bytes a token")
     # All calls of both prompts have the maximum size.
-    short = info["limits"]["tokens"]
+    short = forward["limits"]["tokens"]
     long = short + 1024
     resident = {}
     for prompt in (short, long):
         bench = json.loads(run(["qwen-run", "bench", model, "--prompt-tokens", prompt, "-n", 1, "--repetitions", 1, "-t", 2, "--json"]))
         resident[prompt] = bench["peak_rss_bytes"]
         pages = -(-(prompt + 1) // 64) * 64 * token_bytes
-        most = 1.02 * bench["file_bytes"] + info["arena_bytes"] + pages + 16 * MIB
+        most = 1.02 * bench["file_bytes"] + forward["arena_bytes"] + pages + 16 * MIB
         checks.check(bench["peak_rss_bytes"] <= most, f"{bench['peak_rss_bytes']} bytes with {prompt} tokens, more than {most:.0f}")
         checks.check(bench["vm_bytes"] > 32768 * token_bytes, f"the pool is not of 32768 tokens: {bench['vm_bytes']}")
     grown, needed = resident[long] - resident[short], (long - short) * token_bytes

@@ -40,19 +40,29 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   ASSERT_EQ(manifest.caches.size(), 1u);
   EXPECT_EQ(manifest.caches[0].kind, CacheKind::Paged);
   EXPECT_EQ(manifest.caches[0].stride(), 8192);
-  EXPECT_EQ(manifest.ops, (std::vector<std::string>{"first", "second"}));
-  EXPECT_EQ(manifest.targets[0].opKernels,
-            (std::vector<std::vector<size_t>>{{0}, {}}));
-  ASSERT_EQ(manifest.work.size(), 2u);
-  EXPECT_EQ(manifest.work[0].kind, "linear");
-  EXPECT_EQ(manifest.work[0].weightBytes, 64);
-  EXPECT_EQ(manifest.work[0].tokenBytes, 32);
-  EXPECT_EQ(manifest.work[0].macs, 16);
-  EXPECT_EQ(manifest.work[0].positionMacs, 0);
-  EXPECT_FALSE(manifest.work[0].wantedRows);
-  EXPECT_EQ(manifest.work[1].positionBytes, 8);
-  EXPECT_EQ(manifest.work[1].positionMacs, 4);
-  EXPECT_TRUE(manifest.work[1].wantedRows);
+  ASSERT_EQ(manifest.programs.size(), 1u);
+  const ProgramInfo &forward = manifest.forward();
+  EXPECT_EQ(forward.name, "forward");
+  EXPECT_EQ(forward.limits.tokens, 8);
+  EXPECT_EQ(forward.limits.rows, 2);
+  EXPECT_EQ(forward.arenaBytes, 1024);
+  ASSERT_EQ(forward.inputs.size(), 2u);
+  EXPECT_EQ(forward.inputs[1].name, "positions");
+  EXPECT_EQ(forward.logits()->width, 40);
+  EXPECT_EQ(forward.logits()->stride, 48);
+  EXPECT_EQ(forward.ops, (std::vector<std::string>{"first", "second"}));
+  EXPECT_EQ(forward.kernels,
+            (std::vector<std::vector<std::vector<size_t>>>{{{0}, {}}}));
+  ASSERT_EQ(forward.work.size(), 2u);
+  EXPECT_EQ(forward.work[0].kind, "linear");
+  EXPECT_EQ(forward.work[0].weightBytes, 64);
+  EXPECT_EQ(forward.work[0].tokenBytes, 32);
+  EXPECT_EQ(forward.work[0].macs, 16);
+  EXPECT_EQ(forward.work[0].positionMacs, 0);
+  EXPECT_FALSE(forward.work[0].wantedRows);
+  EXPECT_EQ(forward.work[1].positionBytes, 8);
+  EXPECT_EQ(forward.work[1].positionMacs, 4);
+  EXPECT_TRUE(forward.work[1].wantedRows);
   ASSERT_EQ(manifest.tensors.size(), 1u);
   EXPECT_EQ(manifest.tensors[0].shape, (std::vector<int64_t>{4, 4}));
   EXPECT_EQ(manifest.weightFormats(), "f32");
@@ -264,6 +274,8 @@ TEST_F(ArtifactTest, SelectsTheFirstTargetThatRuns) {
                                    {"arch", archName(hostArch())},
                                    {"features", features.names()},
                                    {"kernels", json::array()}});
+  const json none = json::array({json::array(), json::array()});
+  manifest["programs"][0]["kernels"] = {none, none, none};
   write(HandmadeArtifact(manifest.dump()));
   const Artifact artifact(path);
   const auto select = [&](CpuFeatureSet features) {
@@ -386,42 +398,60 @@ TEST(ManifestTest, ChecksEveryField) {
         "kv.token_bytes is 64 when an integer from 128 to 128 is needed");
   check("/numerics_version", 2,
         "numerics_version is 2 when an integer from 1 to 1 is needed");
-  check("/caches/0/kind", "full",
-        "caches[0].kind is \"full\" when \"paged\" or \"fixed\" is needed");
-  check("/caches/0/layer_bytes", 0,
-        "caches[0].layer_bytes is 0 when an integer from 1 to 70368744177664 "
-        "is needed");
-  check("/caches/0/layers", json::array(),
-        "caches[0].layers is an array when at least one layer is needed");
-  check("/caches/0/layers/1", 0,
-        "caches[0].layers[1] is 0 when a number above 0 is needed");
-  check("/caches/1",
+  check("/programs/0/caches/0/kind", "full",
+        "programs[0].caches[0].kind is \"full\" when \"paged\" or \"fixed\" is "
+        "needed");
+  check("/programs/0/caches/0/layer_bytes", 0,
+        "programs[0].caches[0].layer_bytes is 0 when an integer from 1 to "
+        "70368744177664 is needed");
+  check("/programs/0/caches/0/layers", json::array(),
+        "programs[0].caches[0].layers is an array when at least one layer is "
+        "needed");
+  check("/programs/0/caches/0/layers/1", 0,
+        "programs[0].caches[0].layers[1] is 0 when a number above 0 is needed");
+  check("/programs/0/caches/1",
         {{"name", "state"},
          {"kind", "fixed"},
          {"layer_bytes", 32},
          {"layers", {0}}},
-        "caches[1].layer_bytes is 32 when a multiple of 64 is needed");
-  check("/limits/rows", 9,
-        "limits.rows is 9 when an integer from 1 to 8 is needed");
-  check("/arena_bytes", -5,
-        "arena_bytes is -5 when an integer from 0 to 70368744177664 is "
+        "programs[0].caches[1].layer_bytes is 32 when a multiple of 64 is "
         "needed");
-  check("/output_stride", 39,
-        "output_stride is 39 when an integer from 40 to 48 is needed");
-  check("/ops/1", nullptr, "ops[1] is null when a string is needed");
-  check("/targets/0/op_kernels/0/0", 1,
-        "targets[0].op_kernels[0][0] is 1 when an integer from 0 to 0 is "
+  check("/programs", json::array(),
+        "programs is an array when at least one program is needed");
+  check("/programs/1", json::parse(handmadeManifest())["programs"][0],
+        "programs[1].name is \"forward\" when another name than that of the "
+        "programs before is needed");
+  check("/programs/0/limits/rows", 9,
+        "programs[0].limits.rows is 9 when an integer from 1 to 8 is needed");
+  check("/programs/0/arena_bytes", -5,
+        "programs[0].arena_bytes is -5 when an integer from 0 to "
+        "70368744177664 is needed");
+  const std::string logits = "programs is an array when logits of 40 values "
+                             "as an output of the first program is needed";
+  check("/programs/0/outputs", json::array(), logits);
+  check("/programs/0/outputs/0/width", 41, logits);
+  check("/programs/0/outputs/0/stride", 39,
+        "programs[0].outputs[0].stride is 39 when an integer from 40 to 48 is "
         "needed");
-  check(
-      "/targets/0/op_kernels", json::array({json::array()}),
-      "targets is an array when op_kernels with one element for each of the 2 "
-      "ops is needed");
-  check("/work/0/macs", -1,
-        "work[0].macs is -1 when an integer from 0 to 70368744177664 is "
+  check("/programs/0/ops/1", nullptr,
+        "programs[0].ops[1] is null when a string is needed");
+  check("/programs/0/kernels/0/0/0", 1,
+        "programs[0].kernels[0][0][0] is 1 when an integer from 0 to 0 is "
         "needed");
-  check("/work/1/kind", 5, "work[1].kind is 5 when a string is needed");
-  check("/work", json::array(),
-        "work is an array when one element for each of the 2 ops is needed");
+  check("/programs/0/kernels", json::array(),
+        "programs[0].kernels is an array when one element for each of the 1 "
+        "targets is needed");
+  check("/programs/0/kernels/0", json::array({json::array()}),
+        "programs[0].kernels[0] is an array when one element for each of the "
+        "2 ops is needed");
+  check("/programs/0/work/0/macs", -1,
+        "programs[0].work[0].macs is -1 when an integer from 0 to "
+        "70368744177664 is needed");
+  check("/programs/0/work/1/kind", 5,
+        "programs[0].work[1].kind is 5 when a string is needed");
+  check("/programs/0/work", json::array(),
+        "programs[0].work is an array when one element for each of the 2 ops "
+        "is needed");
   check("/tensors/0/bytes", 65,
         "tensors[0].bytes is 65 when an integer from 0 to 64 is needed");
   check("/tensors/0/offset", 8,
@@ -435,41 +465,44 @@ TEST(ManifestTest, ChecksEveryField) {
 }
 
 TEST(ManifestTest, ReadsWhatTheModelGives) {
-  const auto parse = [](const json &model, int64_t stride) {
+  const auto parse = [](const json &model, int64_t width) {
     json manifest = json::parse(handmadeManifest());
     manifest["model"].update(model);
-    manifest["output_stride"] = stride;
+    manifest["programs"][0]["outputs"][0] = {
+        {"name", "logits"},
+        {"width", width},
+        {"stride", (width + 15) / 16 * 16}};
     return parseManifest(manifest.dump(), "f", 64);
   };
-  const ModelInfo logits = parse(json::object(), 48).model;
+  const ModelInfo logits = parse(json::object(), 40).model;
   EXPECT_EQ(logits.output.kind, OutputKind::Logits);
   EXPECT_EQ(logits.output.pooling, "last");
   EXPECT_EQ(logits.outputWidth(), 40);
 
   const Manifest scores = parse(
       {{"output", "scores"}, {"labels", {"no", "yes"}}, {"pooling", "rank"}},
-      16);
+      2);
   EXPECT_EQ(scores.model.outputWidth(), 2);
-  EXPECT_EQ(scores.resultStride, 16);
+  EXPECT_EQ(scores.forward().logits()->stride, 16);
   EXPECT_EQ(scores.model.output.labels,
             (std::vector<std::string>{"no", "yes"}));
   EXPECT_EQ(scores.model.output.pooling, "rank");
-  EXPECT_EQ(parse({{"output", "none"}}, 48).model.output.kind,
+  EXPECT_EQ(parse({{"output", "none"}}, 40).model.output.kind,
             OutputKind::None);
 
-  const auto error = [&](const json &model, int64_t stride) {
-    return errorOf([&] { parse(model, stride); });
+  const auto error = [&](const json &model, int64_t width) {
+    return errorOf([&] { parse(model, width); });
   };
-  EXPECT_EQ(error({{"output", "scores"}}, 16),
+  EXPECT_EQ(error({{"output", "scores"}}, 2),
             "f: its manifest has no model.labels");
   for (const json &labels : {json::array({"yes"}), json::array({"yes", "yes"}),
                              json::array({"yes", "no", "no"})})
-    EXPECT_EQ(error({{"output", "scores"}, {"labels", labels}}, 16),
+    EXPECT_EQ(error({{"output", "scores"}, {"labels", labels}}, 2),
               "f: in its manifest, model.labels is an array when an array of "
               "\"yes\" and \"no\" is needed");
-  EXPECT_EQ(error({{"output", "scores"}, {"labels", {"yes", "no"}}}, 48),
-            "f: in its manifest, output_stride is 48 when an integer from 2 to "
-            "16 is needed");
+  EXPECT_EQ(error({{"output", "scores"}, {"labels", {"yes", "no"}}}, 40),
+            "f: in its manifest, programs is an array when logits of 2 values "
+            "as an output of the first program is needed");
 }
 
 TEST(ModelOutputTest, RefusesWhatTheModelLacks) {
@@ -518,6 +551,12 @@ TEST(ManifestTest, NeedsEveryKey) {
     manifest["model"].erase(key);
     EXPECT_EQ(errorOf([&] { parseManifest(manifest.dump(), "f", 64); }),
               "f: its manifest has no model." + key);
+  }
+  for (const auto &[key, value] : whole["programs"][0].items()) {
+    json manifest = whole;
+    manifest["programs"][0].erase(key);
+    EXPECT_EQ(errorOf([&] { parseManifest(manifest.dump(), "f", 64); }),
+              "f: its manifest has no programs[0]." + key);
   }
   EXPECT_EQ(errorOf([] { parseManifest("{", "f", 64); }),
             "f is damaged: its manifest is not JSON");

@@ -156,7 +156,7 @@ TEST_F(ElfMappingTest, NamesTheVersionThatDiffers) {
   const std::string remedy =
       "; recompile the model with the qwen-opt of this version";
   check(&ArtifactHeader::formatVersion, 99,
-        " has format version 99 when this program reads 1" + remedy);
+        " has format version 99 when this program reads 3" + remedy);
   check(&ArtifactHeader::kernelAbiVersion, 9,
         " has kernel ABI version 9 when this program reads 8" + remedy);
   check(&ArtifactHeader::contextSize, 8,

@@ -27,15 +27,15 @@ std::string qwen::test::handmadeManifest() {
     "kv_heads": 1, "head_dim": 16, "intermediate_size": 64,
     "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tied": true,
     "context": 100}, "targets": [{"name": "test", "arch": ")" +
-         arch + R"(", "features": [")" + feature + R"("], "kernels": ["k"],
-    "op_kernels": [[0], []]}],
+         arch + R"(", "features": [")" + feature + R"("], "kernels": ["k"]}],
     "kv": {"format": "f32", "page_tokens": 64,
-    "page_bytes": 8192, "token_bytes": 128}, "caches": [{"name": "kv",
-    "kind": "paged", "layer_bytes": 128, "layers": [0]}], "limits": {"tokens": 8,
-    "rows": 2}, "arena_bytes": 1024, "output_stride": 48, "ops":
-    ["first", "second"], "work": [{"kind": "linear", "weight_bytes": 64,
-    "row_bytes": 32, "macs": 16}, {"kind": "attention", "position_bytes": 8,
-    "position_macs": 4, "output_rows": true}], "tensors": [{"name": "w", "shape": [4, 4],
+    "page_bytes": 8192, "token_bytes": 128}, "programs": [{"name": "forward",
+    "limits": {"tokens": 8, "rows": 2}, "arena_bytes": 1024, "caches": [{"name": "kv",
+    "kind": "paged", "layer_bytes": 128, "layers": [0]}], "inputs": [{"name": "ids"},
+    {"name": "positions"}], "outputs": [{"name": "logits", "width": 40, "stride": 48}],
+    "ops": ["first", "second"], "work": [{"kind": "linear", "weight_bytes": 64,
+    "token_bytes": 32, "macs": 16}, {"kind": "attention", "position_bytes": 8,
+    "position_macs": 4, "wanted_rows": true}], "kernels": [[[0], []]]}], "tensors": [{"name": "w", "shape": [4, 4],
     "format": "f32", "offset": 0, "bytes": 64, "segments": []}],
     "generation": {"eos_token_id": [36]}})";
 }

@@ -87,7 +87,7 @@ inline Manifest hashManifest(int64_t context, int64_t tokens,
                              bool fixed = false) {
   Manifest manifest = parseManifest(handmadeManifest(), "f", 64);
   manifest.model.context = context;
-  manifest.limits = {tokens, 2};
+  manifest.programs[0].limits = {tokens, 2};
   if (fixed)
     manifest.caches.push_back({"hash", CacheKind::Fixed, 64, {0, 1}});
   return manifest;

@@ -34,7 +34,6 @@ protected:
         func.func @forward() attributes {qwen.arena_bytes = 1024 : i64,
                                          qwen.max_tokens = 8 : i64,
                                          qwen.max_rows = 2 : i64,
-                                         qwen.result_stride = 48 : i64,
                                          qwen.ops = ["embedding"]} {
           return
         }
@@ -116,9 +115,8 @@ TEST_F(TargetCodeTest, TargetsOfOneFileShareEverythingButCode) {
   const std::string end = "; compile a file for each";
 
   mlir::Builder builder(&context);
-  for (const char *name :
-       {"qwen.arena_bytes", "qwen.max_tokens", "qwen.max_rows",
-        "qwen.weight_bytes", "qwen.result_stride"}) {
+  for (const char *name : {"qwen.arena_bytes", "qwen.max_tokens",
+                           "qwen.max_rows", "qwen.weight_bytes"}) {
     TargetCode other = make("zen4");
     mlir::Operation *owner = *other.module;
     if (!owner->hasAttr(name))

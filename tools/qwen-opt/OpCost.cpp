@@ -58,9 +58,10 @@ std::optional<double> KernelCycles::ofCall(const KernelInfo &kernel,
 /// The kernels of an op that work on a token: of a product those of one token
 /// or of many; of a norm that may write hidden rows as well, the first.
 static std::vector<const KernelInfo *>
-kernelsOf(const TargetInfo &target, size_t op, const OpWork &work, bool many) {
+kernelsOf(const TargetInfo &target, const std::vector<size_t> &indices,
+          const OpWork &work, bool many) {
   std::vector<const KernelInfo *> products, others;
-  for (const size_t index : target.opKernels[op]) {
+  for (const size_t index : indices) {
     const KernelInfo *kernel = findKernel(target.kernels[index]);
     if (!kernel)
       throw Error("its kernel '" + target.kernels[index] +
@@ -202,7 +203,7 @@ std::vector<Calls> callsOf<KernelOp::MergePage>(const Token &token) {
 }
 template <>
 std::vector<Calls> callsOf<KernelOp::CheckFinite>(const Token &token) {
-  return {{{token.manifest.resultStride}, token.rows()}};
+  return {{{token.manifest.forward().logits()->stride}, token.rows()}};
 }
 
 /// A token has a, b, decay and beta, 4 bytes each.
@@ -228,7 +229,8 @@ std::vector<Calls> callsOf<KernelOp::DeltaRule>(const Token &token) {
 
 OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,
                     size_t op, const SequenceStep &step, KernelCycles &cycles) {
-  const OpWork &work = manifest.work[op];
+  const ProgramInfo &forward = manifest.forward();
+  const OpWork &work = forward.work[op];
   const StepWork moved = workOfStep(work, step);
   const auto tokens = static_cast<double>(step.tokens);
   OpCost cost = {moved.bytes / tokens, moved.macs / tokens, 0.0, {}};
@@ -238,8 +240,10 @@ OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,
     else if (cost.cycles)
       *cost.cycles += *one * number;
   };
+  const auto place = static_cast<size_t>(&target - manifest.targets.data());
   for (const KernelInfo *kernel :
-       kernelsOf(target, op, work, step.tokens > 1 && !work.wantedRows)) {
+       kernelsOf(target, forward.kernels[place][op], work,
+                 step.tokens > 1 && !work.wantedRows)) {
     cost.kernels.emplace_back(kernel->name);
     if (isLinear(kernel->op))
       add(cycles.ofMac(*kernel), cost.macs);

@@ -58,7 +58,8 @@ struct OpCost {
   std::vector<std::string> kernels;
 };
 
-/// The cost of an op in a step, for each of its tokens. Products and attention
+/// The cost of an op of `forward` in a step, for each of its tokens. `target`
+/// is one of the manifest's. Products and attention
 /// take the cycles per multiplication of their kernels' loops; other kernels
 /// take the cycles of their calls. Softmax counts calls per token, and a token
 /// of a prompt sees half of its last page on average. The cost excludes the

@@ -74,7 +74,7 @@ static double ceiling(const ReportOptions &options, const Manifest &manifest,
       options.gigahertz * 1e9 * static_cast<double>(options.cores);
   double seconds = 0;
   for (const auto &[cost, work] :
-       llvm::zip_equal(workload.ops, manifest.work)) {
+       llvm::zip_equal(workload.ops, manifest.forward().work)) {
     OpWork memory = work;
     // Activations are in the caches of the cores.
     memory.tokenBytes = 0;
@@ -102,7 +102,8 @@ static std::string withoutLayer(llvm::StringRef name) {
 static std::vector<CostRow> mergeLayers(const Manifest &manifest,
                                         const Workload &workload) {
   std::vector<CostRow> rows;
-  for (const auto &[op, cost] : llvm::zip_equal(manifest.ops, workload.ops)) {
+  for (const auto &[op, cost] :
+       llvm::zip_equal(manifest.forward().ops, workload.ops)) {
     const std::string name = withoutLayer(op);
     auto row = llvm::find_if(rows, [&](const CostRow &other) {
       return other.name == name && other.cost.kernels == cost.kernels;
@@ -151,7 +152,8 @@ static void printWorkload(const Manifest &manifest, const Workload &workload) {
 static ordered_json toJson(const Manifest &manifest, const Workload &workload) {
   const double cycles = workload.cycles();
   ordered_json ops = ordered_json::object();
-  for (const auto &[name, cost] : llvm::zip_equal(manifest.ops, workload.ops)) {
+  for (const auto &[name, cost] :
+       llvm::zip_equal(manifest.forward().ops, workload.ops)) {
     ordered_json &op = ops[name] = {
         {"bytes", cost.bytes}, {"macs", cost.macs}, {"kernels", cost.kernels}};
     if (cost.cycles) {
@@ -207,20 +209,19 @@ static void report(const ReportOptions &options) {
   const Artifact artifact(options.file);
   const Manifest &manifest = artifact.manifest();
   const TargetInfo &target = chooseTarget(manifest, options.target);
-  if (target.opKernels.empty())
-    throw Error("it does not say which kernels its ops call; compile it again");
   const std::string cpu =
       options.cpu.empty() ? defaultCpu(target) : options.cpu;
   const int64_t context = positionsOf(manifest, options.context, "--context");
   const int64_t prompt = positionsOf(manifest, options.prompt, "--prompt");
-  const SequenceStep steps[] = {{context - 1, 1, manifest.limits.tokens},
-                                {0, prompt, manifest.limits.tokens}};
+  const int64_t callTokens = manifest.forward().limits.tokens;
+  const SequenceStep steps[] = {{context - 1, 1, callTokens},
+                                {0, prompt, callTokens}};
   Workload workloads[] = {
       {"decode", "a decoded token at context " + std::to_string(context), {}},
       {"prefill", "a token of a prompt of " + std::to_string(prompt), {}}};
   KernelCycles cycles(options.file, target, cpu);
   for (const auto &[workload, step] : llvm::zip_equal(workloads, steps))
-    for (size_t op = 0; op < manifest.ops.size(); ++op)
+    for (size_t op = 0; op < manifest.forward().ops.size(); ++op)
       workload.ops.push_back(costOf(manifest, target, op, step, cycles));
 
   if (options.json) {

@@ -35,7 +35,7 @@ std::pair<double, double> qwen::run::runSteps(const BenchCommand &command,
                                               Engine &engine,
                                               const StepFn &stepDone) {
   const auto nothing = [](size_t, std::span<float>) {};
-  const int64_t callTokens = engine.manifest().limits.tokens;
+  const int64_t callTokens = engine.manifest().forward().limits.tokens;
   std::vector<SequenceId> sequences(static_cast<size_t>(command.batch));
   std::vector<Token> batch;
   batch.reserve(static_cast<size_t>(command.prompt * command.batch));

@@ -98,9 +98,10 @@ static void printText(const Artifact &artifact,
       << " a page of " << kPageTokens << "\n";
   if (const int64_t bytes = bytesOf(manifest.caches, CacheKind::Fixed))
     out << "state      " << bytes << " bytes a sequence\n";
-  out << "arena      " << bytesText(static_cast<uint64_t>(manifest.arenaBytes))
-      << " for calls of " << manifest.limits.tokens << " tokens and "
-      << manifest.limits.rows << " rows\n"
+  const ProgramInfo &forward = manifest.forward();
+  out << "arena      " << bytesText(static_cast<uint64_t>(forward.arenaBytes))
+      << " for calls of " << forward.limits.tokens << " tokens and "
+      << forward.limits.rows << " rows\n"
       << "code       " << bytesText(header.code.size) << "\n"
       << "tokenizer  " << (header.tokenizer.size ? "yes" : "no")
       << ", chat template " << (header.chatTemplate.size ? "yes" : "no") << "\n"

@@ -56,6 +56,7 @@ std::string qwen::run::drawStep(const std::string &title,
   std::string svg = textAt(kLeft, y += 30, title);
   if (begin >= end)
     return svg;
+  const ProgramInfo &program = manifest.forward();
   const double scale = kWidth / static_cast<double>(end - begin);
   y += kMargin;
   for (int32_t thread = 0; thread < tracer.threads(); ++thread, y += kRow) {
@@ -63,18 +64,18 @@ std::string qwen::run::drawStep(const std::string &title,
     const std::vector<Tracer::Event> &events = tracer.events(thread);
     for (size_t i = 0; i + 1 < events.size(); ++i) {
       const auto &[from, op] = events[i];
-      if (op < 0 || static_cast<size_t>(op) >= manifest.ops.size())
+      if (op < 0 || static_cast<size_t>(op) >= program.ops.size())
         continue;
       const auto index = static_cast<size_t>(op);
       const auto spent = static_cast<double>(events[i + 1].nanoseconds - from);
-      const auto colour = colours().find(manifest.work[index].kind);
+      const auto colour = colours().find(program.work[index].kind);
       svg += "<rect x=\"" +
              fixed(kLeft + static_cast<double>(from - begin) * scale) +
              "\" y=\"" + std::to_string(y) + "\" width=\"" +
              fixed(std::max(spent * scale, 0.02)) + "\" height=\"" +
              std::to_string(kRow - 6) + "\" fill=\"" +
              (colour == colours().end() ? "#999999" : colour->second) +
-             "\"><title>" + escaped(manifest.ops[index]) + ": " +
+             "\"><title>" + escaped(program.ops[index]) + ": " +
              fixed(spent * 1e-3) + " us</title></rect>\n";
     }
   }

@@ -29,7 +29,8 @@ static std::string className(const OpWork &work, const std::string &op) {
 }
 
 Profile::Profile(const Manifest &manifest)
-    : manifest(manifest), ops(manifest.ops.size()) {}
+    : layerCount(manifest.model.layers), program(manifest.forward()),
+      ops(program.ops.size()) {}
 
 void Profile::add(const Tracer &tracer, const SequenceStep &step,
                   double seconds) {
@@ -54,7 +55,7 @@ void Profile::add(const Tracer &tracer, const SequenceStep &step,
   }
 
   for (size_t i = 0; i < ops.size(); ++i) {
-    const StepWork work = workOfStep(manifest.work[i], step);
+    const StepWork work = workOfStep(program.work[i], step);
     ops[i].bytes = work.bytes;
     ops[i].macs = work.macs;
   }
@@ -78,7 +79,7 @@ Profile::Times Profile::sum() const {
 std::vector<Profile::Row> Profile::classes() const {
   std::vector<Row> rows;
   for (size_t i = 0; i < ops.size(); ++i) {
-    const std::string name = className(manifest.work[i], manifest.ops[i]);
+    const std::string name = className(program.work[i], program.ops[i]);
     auto row = std::ranges::find(rows, name, &Row::name);
     if (row == rows.end())
       row = rows.insert(row, {name, {}});
@@ -90,10 +91,10 @@ std::vector<Profile::Row> Profile::classes() const {
 std::vector<double> Profile::layers() const {
   std::vector<double> seconds;
   for (size_t i = 0; i < ops.size(); ++i) {
-    const int64_t layer = layerOf(manifest.ops[i]);
-    if (layer < 0 || layer >= manifest.model.layers)
+    const int64_t layer = layerOf(program.ops[i]);
+    if (layer < 0 || layer >= layerCount)
       continue;
-    seconds.resize(static_cast<size_t>(manifest.model.layers));
+    seconds.resize(static_cast<size_t>(layerCount));
     seconds[static_cast<size_t>(layer)] += ops[i].seconds + ops[i].waited;
   }
   return seconds;
@@ -117,7 +118,7 @@ ordered_json Profile::toJson() const {
     layersJson.push_back(seconds * 1e3);
   ordered_json opsJson;
   for (size_t i = 0; i < ops.size(); ++i)
-    opsJson[manifest.ops[i]] = describe(ops[i]);
+    opsJson[program.ops[i]] = describe(ops[i]);
   const Times all = sum();
   return {{"steps", steps},
           {"ms", total * 1e3},

@@ -14,7 +14,7 @@
 
 namespace qwen::run {
 
-/// The times of the ops in the fastest of several equal steps. Slower steps
+/// The times of the ops of `forward` in the fastest of several equal steps. Slower steps
 /// mostly measure other programs on the machine.
 class Profile {
 public:
@@ -53,7 +53,8 @@ private:
   /// Seconds of each layer, its barriers included.
   std::vector<double> layers() const;
 
-  const Manifest &manifest;
+  const int64_t layerCount;
+  const ProgramInfo &program;
   std::vector<Times> ops;
   int64_t steps = 0;
   double total = 0;

@@ -121,11 +121,13 @@ void qwen::run::verify(const VerifyCommand &command) {
   ordered_json kernels = ordered_json::array();
   int64_t cases = 0;
   for (const auto &[name, function] : code.entries()) {
-    const std::string_view suffix =
-        name.substr(std::min(name.find('.') + 1, name.size()));
+    const size_t dot = name.find('.');
+    const std::string_view suffix = name.substr(std::min(dot + 1, name.size()));
     const auto target = std::ranges::find(targets, suffix, &TargetInfo::name);
-    if (name.starts_with("forward.") || target == targets.end() ||
-        !runsHere(*target))
+    const bool isProgram =
+        std::ranges::count(artifact.manifest().programs, name.substr(0, dot),
+                           &ProgramInfo::name) != 0;
+    if (isProgram || target == targets.end() || !runsHere(*target))
       continue;
     const Verified result = verifyEntry(sizes, name, function);
     if (!command.json)

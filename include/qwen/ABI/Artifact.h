@@ -16,11 +16,8 @@
 namespace qwen {
 
 /// Version of everything in the file except the kernel ABI and the numbers.
-inline constexpr uint32_t kFormatVersion = 1;
-/// In place of kFormatVersion, the version of a file whose manifest has more of
-/// a ModelOutput than its defaults: readers of version 1 would pass over it.
-/// Readers accept both versions only.
-inline constexpr uint32_t kOutputFormatVersion = 2;
+/// Readers accept this version only.
+inline constexpr uint32_t kFormatVersion = 3;
 
 /// Version of docs/numerics.md: it changes only with a definition there, and so
 /// with the bits of an answer. Readers accept this version only.
@@ -90,7 +87,7 @@ static_assert(sizeof(ArtifactHeader) == 32 + 6 * 16 + 7 * 8);
 /// of the field itself.
 struct EntryPoint {
   int32_t function;
-  /// NUL-terminated: "forward.<target>" or "<kernel>.<target>".
+  /// NUL-terminated: "<program>.<target>" or "<kernel>.<target>".
   int32_t name;
 };
 

@@ -50,6 +50,11 @@ struct CacheInfo {
   }
 };
 
+/// Adds the layers of `cache` to the one of `caches` with the same name, kind
+/// and bytes, or the cache itself. So the caches of several programs become
+/// those of Context::caches.
+void mergeCache(std::vector<CacheInfo> &caches, const CacheInfo &cache);
+
 /// Bytes of the caches of one kind: of a position or of a sequence.
 int64_t bytesOf(std::span<const CacheInfo> caches, CacheKind kind);
 

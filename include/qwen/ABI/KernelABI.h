@@ -21,14 +21,14 @@ inline constexpr uint32_t kKernelAbiVersion = 8;
 /// (index in the manifest's "ops") of an op with another value.
 inline constexpr uint32_t kNoFlag = 0xFFFFFFFF;
 
-/// Everything that one call of `forward` reads and writes. The runtime owns
+/// Everything that one call of a program reads and writes. The runtime owns
 /// all memory. The alignment of all pointers is at least 64 bytes.
 struct Context {
   /// Base of the weight image, mapped read-only.
   const uint8_t *weights;
-  /// Base of the arena: the manifest's "arena_bytes" bytes.
+  /// Base of the arena: the program's "arena_bytes" bytes or more.
   uint8_t *arena;
-  /// Base of each of the manifest's "caches". Page p of a paged cache begins at
+  /// Base of each cache (mergeCache). Page p of a paged cache begins at
   /// p * stride, sequence s of a fixed one at s * stride (CacheInfo). In a
   /// page of "kv", a layer has keys [kv_head][head_dim][64], then values
   /// [kv_head][64][head_dim]. The bytes of a sequence in a fixed cache are its
@@ -49,7 +49,7 @@ struct Context {
   /// First op that saw a value that is not finite, [tokens]; the runtime sets
   /// kNoFlag before the call.
   uint32_t *flags;
-  /// Result: logits, f32 [rows][the manifest's "output_stride"], or with
+  /// Result: logits, f32 [rows][stride of the output], or with
   /// wantHidden the hidden values, f32 [rows][hidden size].
   float *result;
   /// Static shares: thread t runs units [u * shares[t] >> 16,
@@ -74,7 +74,7 @@ struct Context {
 };
 static_assert(sizeof(Context) == size_t{20} * 8);
 
-/// The compiled model. Every thread of a call runs it with the same context.
+/// A program. Every thread of a call runs it with the same context.
 using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);
 
 /// Attention's state of a page has maxima and sums of queries, each padded to a

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace qwen {
 
@@ -33,6 +34,15 @@ struct OpWork {
   /// Whether the op runs on the wanted tokens only.
   bool wantedRows = false;
 };
+
+/// The numbers of an op's work under their keys in the manifest, which omits
+/// those that are 0.
+inline constexpr std::pair<const char *, int64_t OpWork::*> kWorkNumbers[] = {
+    {"weight_bytes", &OpWork::weightBytes},
+    {"token_bytes", &OpWork::tokenBytes},
+    {"macs", &OpWork::macs},
+    {"position_bytes", &OpWork::positionBytes},
+    {"position_macs", &OpWork::positionMacs}};
 
 /// A step of one sequence: `tokens` from position `first` on, run in calls of
 /// at most `callTokens`, with one wanted token.

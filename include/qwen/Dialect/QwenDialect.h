@@ -90,10 +90,13 @@ inline constexpr char kOpsAttr[] = "qwen.ops";
 inline constexpr char kCachesAttr[] = "qwen.caches";
 /// The work of these ops, an array of dictionaries (the manifest's "work").
 inline constexpr char kWorkAttr[] = "qwen.work";
-/// The kernels of these ops, an array of arrays of KernelAttr.
+/// The kernels of these ops, an array of arrays of KernelAttr (the manifest's
+/// "kernels").
 inline constexpr char kOpKernelsAttr[] = "qwen.op_kernels";
-/// Floats from one row of logits to the next, i64.
-inline constexpr char kResultStrideAttr[] = "qwen.result_stride";
+/// The arguments and results of a program (ProgramValue), arrays of
+/// dictionaries (the manifest's "inputs" and "outputs").
+inline constexpr char kInputsAttr[] = "qwen.inputs";
+inline constexpr char kOutputsAttr[] = "qwen.outputs";
 
 /// Name of the first program of a model, which gives its results.
 inline constexpr char kForwardName[] = "forward";

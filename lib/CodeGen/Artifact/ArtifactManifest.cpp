@@ -14,10 +14,6 @@
 using namespace qwen;
 using json = nlohmann::ordered_json;
 
-static int64_t integer(mlir::func::FuncOp program, const char *attribute) {
-  return program->getAttrOfType<mlir::IntegerAttr>(attribute).getInt();
-}
-
 static json describeModel(const ArtifactInput &input) {
   const ModelConfig &config = input.checkpoint->config();
   int64_t tokens = config.vocabSize;
@@ -49,8 +45,11 @@ static json describeModel(const ArtifactInput &input) {
 }
 
 static json describeKv(mlir::ModuleOp module) {
-  const int64_t bytes =
-      bytesOf(cachesOf(programsOf(module).front()), CacheKind::Paged);
+  std::vector<CacheInfo> caches;
+  for (mlir::func::FuncOp program : programsOf(module))
+    for (const CacheInfo &cache : cachesOf(program))
+      mergeCache(caches, cache);
+  const int64_t bytes = bytesOf(caches, CacheKind::Paged);
   const auto format = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
   return {{"format", kvFormatName(format.getValue())},
           {"page_tokens", kPageTokens},
@@ -58,27 +57,67 @@ static json describeKv(mlir::ModuleOp module) {
           {"token_bytes", bytes}};
 }
 
-static json describeCaches(mlir::func::FuncOp program) {
-  json caches = json::array();
-  for (const CacheInfo &cache : cachesOf(program))
-    caches.push_back({{"name", cache.name},
-                      {"kind", cacheKindName(cache.kind)},
-                      {"layer_bytes", cache.layerBytes},
-                      {"layers", cache.layers}});
-  return caches;
+/// An attribute of a program, whose dictionaries are objects of the manifest.
+static json toJson(mlir::Attribute attribute) {
+  if (auto fields = llvm::dyn_cast<mlir::DictionaryAttr>(attribute)) {
+    json object = json::object();
+    for (const mlir::NamedAttribute &field : fields)
+      object[field.getName().str()] = toJson(field.getValue());
+    return object;
+  }
+  if (auto elements = llvm::dyn_cast<mlir::ArrayAttr>(attribute)) {
+    json array = json::array();
+    for (mlir::Attribute element : elements)
+      array.push_back(toJson(element));
+    return array;
+  }
+  if (auto numbers = llvm::dyn_cast<mlir::DenseI64ArrayAttr>(attribute))
+    return numbers.asArrayRef().vec();
+  if (auto text = llvm::dyn_cast<mlir::StringAttr>(attribute))
+    return text.str();
+  if (auto flag = llvm::dyn_cast<mlir::BoolAttr>(attribute))
+    return flag.getValue();
+  return llvm::cast<mlir::IntegerAttr>(attribute).getInt();
 }
 
-/// The format of all matrices, or "mixed".
-static std::string_view weightsFormat(mlir::ModuleOp module) {
-  std::optional<WeightFormat> found;
-  for (PackedOp packed : module.getOps<PackedOp>())
-    if (const auto layout = packed.getLayout()) {
-      const WeightFormat format = layout->getFormat();
-      if (found.value_or(format) != format)
-        return "mixed";
-      found = format;
-    }
-  return weightFormatName(found.value_or(WeightFormat::F32));
+/// For each op of `program`, the places of its kernels in the list of `code`.
+static json describeKernels(const TargetCode &code,
+                            mlir::func::FuncOp program) {
+  const std::vector<std::string> kernels = calledKernels(*code.module);
+  json ops = json::array();
+  for (auto names : program->getAttrOfType<mlir::ArrayAttr>(kOpKernelsAttr)
+                        .getAsRange<mlir::ArrayAttr>()) {
+    json &indices = ops.emplace_back(json::array());
+    for (auto kernel : names.getAsRange<KernelAttr>())
+      indices.push_back(llvm::find(kernels, kernel.getInfo()->name) -
+                        kernels.begin());
+  }
+  return ops;
+}
+
+static json describePrograms(llvm::ArrayRef<TargetCode> targets) {
+  json list = json::array();
+  for (auto [i, program] :
+       llvm::enumerate(programsOf(*targets.front().module))) {
+    json kernels = json::array();
+    for (const TargetCode &code : targets)
+      kernels.push_back(describeKernels(code, programsOf(*code.module)[i]));
+    const auto fact = [&](const char *attribute) {
+      return toJson(program->getAttr(attribute));
+    };
+    list.push_back(
+        {{"name", program.getSymName().str()},
+         {"limits",
+          {{"tokens", fact(kMaxTokensAttr)}, {"rows", fact(kMaxRowsAttr)}}},
+         {"arena_bytes", fact(kArenaBytesAttr)},
+         {"caches", fact(kCachesAttr)},
+         {"inputs", fact(kInputsAttr)},
+         {"outputs", fact(kOutputsAttr)},
+         {"ops", fact(kOpsAttr)},
+         {"work", fact(kWorkAttr)},
+         {"kernels", std::move(kernels)}});
+  }
+  return list;
 }
 
 static json describeTensors(mlir::ModuleOp module) {
@@ -92,7 +131,7 @@ static json describeTensors(mlir::ModuleOp module) {
       auto weight = symbols.lookup<WeightOp>(symbol.getValue());
       segments.push_back(
           {{"name", symbol.getValue().str()},
-           {"rows",
+           {"outputs",
             llvm::cast<mlir::ShapedType>(weight.getType()).getDimSize(0)}});
     }
     const auto layout = packed.getLayout();
@@ -121,66 +160,10 @@ static json describeGeneration(const GenerationConfig &config) {
 }
 
 static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
-  const std::vector<std::string> kernels = calledKernels(*code.module);
-  json opKernels = json::array();
-  for (auto names : programsOf(*code.module)
-                        .front()
-                        ->getAttrOfType<mlir::ArrayAttr>(kOpKernelsAttr)
-                        .getAsRange<mlir::ArrayAttr>()) {
-    json indices = json::array();
-    for (auto kernel : names.getAsRange<KernelAttr>())
-      indices.push_back(llvm::find(kernels, kernel.getInfo()->name) -
-                        kernels.begin());
-    opKernels.push_back(std::move(indices));
-  }
   return {{"name", code.target.name},
           {"arch", archName(code.target.arch)},
           {"features", features.names()},
-          {"kernels", kernels},
-          {"op_kernels", std::move(opKernels)}};
-}
-
-/// The manifest with `targets`. Its other facts come from the module of any
-/// target.
-static json describe(mlir::ModuleOp module, const ArtifactInput &input,
-                     json targets) {
-  mlir::func::FuncOp forward = programsOf(module).front();
-  json ops = json::array();
-  for (auto name : forward->getAttrOfType<mlir::ArrayAttr>(kOpsAttr)
-                       .getAsRange<mlir::StringAttr>())
-    ops.push_back(name.getValue().str());
-  json work = json::array();
-  for (auto of : forward->getAttrOfType<mlir::ArrayAttr>(kWorkAttr)
-                     .getAsRange<mlir::DictionaryAttr>()) {
-    json fields = json::object();
-    for (const mlir::NamedAttribute &field : of)
-      if (auto text = llvm::dyn_cast<mlir::StringAttr>(field.getValue()))
-        fields[field.getName().str()] = text.getValue().str();
-      else if (auto flag = llvm::dyn_cast<mlir::BoolAttr>(field.getValue()))
-        fields[field.getName().str()] = flag.getValue();
-      else
-        fields[field.getName().str()] =
-            llvm::cast<mlir::IntegerAttr>(field.getValue()).getInt();
-    work.push_back(std::move(fields));
-  }
-  return {
-      {"compiler", std::string("qwen-opt ") + projectVersion()},
-      {"numerics_version", kNumericsVersion},
-      {"model", describeModel(input)},
-      {"targets", std::move(targets)},
-      {"weights", {{"format", weightsFormat(module)}}},
-      {"kv", describeKv(module)},
-      {"caches", describeCaches(forward)},
-      {"limits",
-       {{"tokens", integer(forward, kMaxTokensAttr)},
-        {"rows", integer(forward, kMaxRowsAttr)}}},
-      {"arena_bytes", integer(forward, kArenaBytesAttr)},
-      {"output_stride", integer(forward, kResultStrideAttr)},
-      {"ops", std::move(ops)},
-      {"work", std::move(work)},
-      {"tensors", describeTensors(module)},
-      {"generation", describeGeneration(input.checkpoint->generation())},
-  };
+          {"kernels", calledKernels(*code.module)}};
 }
 
 static std::string toText(const json &manifest) {
@@ -188,20 +171,44 @@ static std::string toText(const json &manifest) {
   return manifest.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-std::string qwen::writeManifest(llvm::ArrayRef<TargetCode> targets,
-                                const ArtifactInput &input) {
+/// What the manifest says of code, with `described` targets. Other facts than
+/// kernels come from the module of any target.
+static json describeCode(llvm::ArrayRef<TargetCode> targets, json described) {
+  return {{"targets", std::move(described)},
+          {"kv", describeKv(*targets.front().module)},
+          {"programs", describePrograms(targets)}};
+}
+
+static json describeTargets(llvm::ArrayRef<TargetCode> targets) {
   json described = json::array();
   for (const TargetCode &code : targets)
     described.push_back(
         describeTarget(code, usedFeatures(*code.module, code.target.arch)));
-  return toText(describe(*targets.front().module, input, std::move(described)));
+  return described;
+}
+
+static json describe(const ArtifactInput &input, json code) {
+  json manifest = {{"compiler", std::string("qwen-opt ") + projectVersion()},
+                   {"numerics_version", kNumericsVersion},
+                   {"model", describeModel(input)}};
+  manifest.update(code);
+  manifest["generation"] = describeGeneration(input.checkpoint->generation());
+  return manifest;
+}
+
+std::string qwen::writeManifest(llvm::ArrayRef<TargetCode> targets,
+                                const ArtifactInput &input) {
+  json manifest =
+      describe(input, describeCode(targets, describeTargets(targets)));
+  manifest["tensors"] = describeTensors(*targets.front().module);
+  return toText(manifest);
 }
 
 std::string qwen::writeKernelManifest(const TargetCode &code,
                                       const ArtifactInput &input,
                                       CpuFeatureSet features) {
-  json manifest = describe(*code.module, input,
-                           json::array({describeTarget(code, features)}));
+  json manifest = describe(
+      input, describeCode(code, json::array({describeTarget(code, features)})));
   manifest["tensors"] = json::array();
   return toText(manifest);
 }

@@ -153,8 +153,6 @@ ArtifactSummary qwen::writeArtifact(WritableFile &output,
   if (header.weights.offset != weightsOffset)
     conversions = pack(0, {});
 
-  if (input.checkpoint->config().output != ModelOutput())
-    header.formatVersion = kOutputFormatVersion;
   header.manifestChecksum = checksum(asBytes(metadata.manifest));
   header.tokenizerChecksum = checksum(metadata.tokenizer);
   header.chatTemplateChecksum = checksum(metadata.chatTemplate);

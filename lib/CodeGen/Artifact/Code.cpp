@@ -15,8 +15,8 @@ using namespace qwen;
 Code::Code(llvm::ArrayRef<TargetCode> targets) : targets(targets) {
   for (const TargetCode &code : targets) {
     for (mlir::func::FuncOp program : programsOf(*code.module))
-      list.push_back({&code, nullptr,
-                      nameForTarget(program.getSymName(), code.target)});
+      list.push_back(
+          {&code, nullptr, nameForTarget(program.getSymName(), code.target)});
     for (const std::string &name : calledKernels(*code.module))
       list.push_back(
           {&code, findKernel(name), nameForTarget(name, code.target)});

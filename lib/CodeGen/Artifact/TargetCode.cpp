@@ -74,11 +74,11 @@ public:
     for (const char *name : {kKvFormatAttr, kWeightBytesAttr})
       checkEqual(name, (*first.module)->getAttr(name),
                  (*other.module)->getAttr(name));
-    for (auto [a, b] : llvm::zip_equal(programsOf(*first.module),
-                                       programsOf(*other.module)))
+    for (auto [a, b] :
+         llvm::zip_equal(programsOf(*first.module), programsOf(*other.module)))
       for (const char *name :
-           {kMaxTokensAttr, kMaxRowsAttr, kArenaBytesAttr, kResultStrideAttr,
-            kOpsAttr, kWorkAttr, kCachesAttr})
+           {kMaxTokensAttr, kMaxRowsAttr, kArenaBytesAttr, kInputsAttr,
+            kOutputsAttr, kOpsAttr, kWorkAttr, kCachesAttr})
         checkEqual(name, a->getAttr(name), b->getAttr(name));
     checkSymbols<WeightOp>();
     checkSymbols<PackedOp>();

@@ -21,27 +21,17 @@ LogicalResult CacheList::add(ForwardOp op, KvFormat kv) {
       use->kind == CacheKind::Paged
           ? use->size * kvElementBytes(kv)
           : alignTo(use->size, static_cast<int64_t>(kTensorAlign));
-  const auto isSame = [&](const CacheInfo &cache) {
-    return cache.name == use->name && cache.kind == use->kind &&
-           cache.layerBytes == bytes;
-  };
   for (const CacheInfo &cache : caches) {
-    if (!hasLayer(cache, *use))
+    if (!hasLayer(cache, *use) ||
+        (cache.kind == use->kind && cache.layerBytes == bytes))
       continue;
-    if (isSame(cache))
-      return success();
     return op->emitOpError()
            << "has " << bytes << " bytes in the " << cacheKindName(use->kind)
            << " " << use->name << " cache of layer " << use->layer
            << " when an op before it has " << cache.layerBytes << " in a "
            << cacheKindName(cache.kind) << " one";
   }
-  auto found = llvm::find_if(caches, isSame);
-  if (found == caches.end())
-    found = caches.insert(caches.end(),
-                          CacheInfo{use->name.str(), use->kind, bytes, {}});
-  found->layers.insert(llvm::upper_bound(found->layers, use->layer),
-                       use->layer);
+  mergeCache(caches, {use->name.str(), use->kind, bytes, {use->layer}});
   return success();
 }
 

@@ -4,6 +4,7 @@
 
 #include "Instances.h"
 
+#include "qwen/ABI/Program.h"
 #include "qwen/CodeGen/Lower/Caches.h"
 #include "qwen/CodeGen/Lower/Work.h"
 #include "qwen/Dialect/QwenDialect.h"
@@ -72,6 +73,9 @@ private:
   LogicalResult check();
   /// What the manifest says of an op's work; numbers that are 0 are left out.
   DictionaryAttr describe(const OpWork &work);
+  /// What the manifest says of an argument or a result.
+  DictionaryAttr describe(const ProgramValue &value);
+  ArrayAttr inputs();
   LogicalResult checkPlaces(ForwardOp op);
   LogicalResult lower(ForwardOp op);
   void lowerNormOrHidden(RmsNormOp op);
@@ -119,8 +123,7 @@ private:
   /// Offsets by the names of packed parts.
   llvm::StringMap<int64_t> offsets;
   Value context, thread;
-  SmallVector<Attribute> opNames, opWork, opKernels;
-  int64_t resultStride = 0;
+  SmallVector<Attribute> opNames, opWork, opKernels, outputs;
 };
 
 struct Lower final : qwen::impl::LowerBase<Lower> {
@@ -140,8 +143,7 @@ struct Lower final : qwen::impl::LowerBase<Lower> {
         if (failed(caches.add(op, kv.getValue())))
           return signalPassFailure();
     for (func::FuncOp program : programs)
-      if (failed(
-              ForwardLowering(module, program, kv.getValue(), caches).run()))
+      if (failed(ForwardLowering(module, program, kv.getValue(), caches).run()))
         return signalPassFailure();
   }
 };
@@ -230,6 +232,7 @@ LogicalResult ForwardLowering::run() {
   call(functions.trace(), i32(static_cast<int64_t>(opNames.size())));
   func::ReturnOp::create(builder);
 
+  forward->setAttr(kInputsAttr, inputs());
   CacheList used;
   for (ForwardOp op : planned.front().getOps<ForwardOp>())
     if (failed(used.add(op, kvFormat)))
@@ -239,26 +242,47 @@ LogicalResult ForwardLowering::run() {
   forward->setAttr(kCachesAttr, used.toAttribute(module.getContext()));
   forward->setAttr(kWorkAttr, builder.getArrayAttr(opWork));
   forward->setAttr(kOpKernelsAttr, builder.getArrayAttr(opKernels));
-  forward->setAttr(kResultStrideAttr, builder.getI64IntegerAttr(resultStride));
+  forward->setAttr(kOutputsAttr, builder.getArrayAttr(outputs));
   return success();
 }
 
-DictionaryAttr ForwardLowering::describe(const OpWork &work) {
+ArrayAttr ForwardLowering::inputs() {
+  SmallVector<Attribute> values;
+  for (BlockArgument argument : planned.getArguments())
+    values.push_back(
+        describe(llvm::any_of(argument.getUsers(), llvm::IsaPred<EmbeddingOp>)
+                     ? ProgramValue{std::string(kIdsName)}
+                     : ProgramValue{std::string(kPositionsName)}));
+  return builder.getArrayAttr(values);
+}
+
+/// The fields of `from` in the manifest: `text` under `key`, and the numbers
+/// that are not 0.
+template <typename Of>
+static SmallVector<NamedAttribute>
+fieldsOf(const Of &from, StringRef key, StringRef text,
+         ArrayRef<std::pair<const char *, int64_t Of::*>> numbers,
+         Builder &builder) {
   SmallVector<NamedAttribute> fields = {
-      builder.getNamedAttr("kind", builder.getStringAttr(work.kind))};
-  const std::pair<const char *, int64_t> numbers[] = {
-      {"weight_bytes", work.weightBytes},
-      {"row_bytes", work.tokenBytes},
-      {"macs", work.macs},
-      {"position_bytes", work.positionBytes},
-      {"position_macs", work.positionMacs}};
+      builder.getNamedAttr(key, builder.getStringAttr(text))};
   for (const auto &[name, number] : numbers)
-    if (number)
+    if (from.*number)
       fields.push_back(
-          builder.getNamedAttr(name, builder.getI64IntegerAttr(number)));
+          builder.getNamedAttr(name, builder.getI64IntegerAttr(from.*number)));
+  return fields;
+}
+
+DictionaryAttr ForwardLowering::describe(const ProgramValue &value) {
+  return builder.getDictionaryAttr(fieldsOf<ProgramValue>(
+      value, "name", value.name, kValueNumbers, builder));
+}
+
+DictionaryAttr ForwardLowering::describe(const OpWork &work) {
+  SmallVector<NamedAttribute> fields =
+      fieldsOf<OpWork>(work, "kind", work.kind, kWorkNumbers, builder);
   if (work.wantedRows)
     fields.push_back(
-        builder.getNamedAttr("output_rows", builder.getBoolAttr(true)));
+        builder.getNamedAttr("wanted_rows", builder.getBoolAttr(true)));
   return builder.getDictionaryAttr(fields);
 }
 
@@ -312,7 +336,9 @@ void ForwardLowering::lowerNormOrHidden(RmsNormOp op) {
 LogicalResult ForwardLowering::lowerLmHead(LmHeadOp op) {
   if (!op.getInput().getDefiningOp<RmsNormOp>())
     return op.emitOpError() << "needs the rows of a norm";
-  resultStride = bufferOf(op.getResult()).getStride();
+  outputs.push_back(
+      describe(ProgramValue{std::string(kLogitsName), widthOf(op.getResult()),
+                            bufferOf(op.getResult()).getStride()}));
   Value wanted =
       call(functions.wantHidden(), {}, {builder.getI1Type()}).getResult(0);
   Value one = arith::ConstantIntOp::create(builder, 1, 1);

@@ -24,8 +24,8 @@ def Lower : Pass<"qwen-lower", "::mlir::ModuleOp"> {
 
     The module declares kernels and does not define them. `qwen.weight` and
     `qwen.packed` stay for the packer of weights. Sets `qwen.ops`, `qwen.caches`,
-    `qwen.work`, `qwen.op_kernels` and `qwen.result_stride` of each program. The
-    caches of all programs lie together: layers of the same name and number are
+    `qwen.work`, `qwen.op_kernels`, `qwen.inputs` and `qwen.outputs` of each
+    program. The caches of all programs lie together: layers of the same name and number are
     the same bytes.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",

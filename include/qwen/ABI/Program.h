@@ -1,0 +1,40 @@
+//===- Program.h - Arguments and results of programs ------------*- C++ -*-===//
+//
+// The compiler writes them into the manifest ("programs" in docs/artifact.md),
+// and the engine gives and takes rows where they say.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_ABI_PROGRAM_H
+#define QWEN_ABI_PROGRAM_H
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace qwen {
+
+/// Names of a program's token ids, of their positions, and of its logits.
+inline constexpr std::string_view kIdsName = "ids",
+                                  kPositionsName = "positions",
+                                  kLogitsName = "logits";
+
+/// An argument or a result of a program.
+struct ProgramValue {
+  /// kIdsName, kPositionsName or kLogitsName.
+  std::string name;
+  /// Floats of a row, and from one row to the next; 0 for ids and positions.
+  int64_t width = 0;
+  int64_t stride = 0;
+};
+
+/// The numbers of a value under their keys in the manifest, which omits those
+/// that are 0.
+inline constexpr std::pair<const char *, int64_t ProgramValue::*>
+    kValueNumbers[] = {{"width", &ProgramValue::width},
+                       {"stride", &ProgramValue::stride}};
+
+} // namespace qwen
+
+#endif // QWEN_ABI_PROGRAM_H
