@@ -108,11 +108,12 @@ qwen_model *qwen_load(const char *path, const qwen_options *options) {
   return guard<qwen_model *>([&] {
     needArgument("qwen_load: path", path);
     EngineOptions engineOptions{.snapshotBytes = kSnapshotBytes};
+    int32_t threads = 0;
     if (options && hasValues("qwen_load", *options)) {
       checkOption("threads", options->threads, ThreadPool::kMaxThreads);
       checkOption("sequences", options->sequences, INT32_MAX);
       checkOption("check", options->check, QWEN_CHECK_OFF);
-      engineOptions.threads = usableThreads(options->threads);
+      threads = usableThreads(options->threads);
       engineOptions.sequences = std::max(1, options->sequences);
       engineOptions.kvPages = options->kv_pages;
       if (options->snapshot_bytes)
@@ -120,7 +121,8 @@ qwen_model *qwen_load(const char *path, const qwen_options *options) {
             std::max<int64_t>(0, options->snapshot_bytes);
       engineOptions.check = static_cast<WeightCheck>(options->check);
     }
-    return new qwen_model(path, engineOptions);
+    return new qwen_model(path, threads ? threads : defaultThreads(),
+                          engineOptions);
   });
 }
 

@@ -16,8 +16,10 @@
 #include <type_traits>
 
 struct qwen_model {
-  qwen_model(const char *path, const qwen::EngineOptions &options)
-      : artifact(path), engine(artifact, usable(options, artifact)) {
+  qwen_model(const char *path, int32_t threads,
+             const qwen::EngineOptions &options)
+      : artifact(path), pool(threads),
+        engine(artifact, pool, usable(options, artifact)) {
     if (!artifact.tokenizer().empty())
       tokenizer = qwen::Tokenizer::fromBlob(artifact.tokenizer());
   }
@@ -35,6 +37,7 @@ struct qwen_model {
   }
 
   qwen::Artifact artifact;
+  qwen::ThreadPool pool;
   qwen::Engine engine;
   std::optional<qwen::Tokenizer> tokenizer;
   std::vector<qwen::Token> batch;

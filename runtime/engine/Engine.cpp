@@ -2,8 +2,6 @@
 
 #include "engine/Engine.h"
 
-#include "engine/CpuCount.h"
-
 #include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/Error.h"
 
@@ -89,17 +87,22 @@ static int64_t tokensPerCall(const Manifest &manifest,
   return std::min(options.callTokens, manifest.forward().limits.tokens);
 }
 
-ForwardFn *qwen::findForward(const Artifact &artifact, const ElfMapping &code) {
+std::vector<ForwardFn *> qwen::findPrograms(const Artifact &artifact,
+                                            const ElfMapping &code) {
   const TargetInfo &target = artifact.selectTarget(hostArch(), hostFeatures());
-  const std::string name = "forward." + target.name;
-  ForwardFn *entry = code.function<ForwardFn>(name);
-  if (!entry)
-    throw Error(artifact.path() + " is damaged: it has no function " + name);
-  return entry;
+  std::vector<ForwardFn *> entries;
+  for (const ProgramInfo &program : artifact.manifest().programs) {
+    const std::string name = program.name + "." + target.name;
+    entries.push_back(code.function<ForwardFn>(name));
+    if (!entries.back())
+      throw Error(artifact.path() + " is damaged: it has no function " + name);
+  }
+  return entries;
 }
 
-Engine::Engine(const Artifact &artifact, const EngineOptions &options)
-    : Engine(artifact.manifest(), artifact.weights(), nullptr, options) {
+Engine::Engine(const Artifact &artifact, ThreadPool &pool,
+               const EngineOptions &options)
+    : Engine(artifact.manifest(), artifact.weights(), {}, pool, options) {
   // Before the code is checked: an error about the target says more than one
   // about a checksum.
   artifact.selectTarget(hostArch(), hostFeatures());
@@ -108,7 +111,7 @@ Engine::Engine(const Artifact &artifact, const EngineOptions &options)
     artifact.lock();
   else
     artifact.readAhead();
-  entry = findForward(artifact, *code);
+  entries = findPrograms(artifact, *code);
   if (options.check == WeightCheck::Now)
     artifact.checkWeights();
   else if (options.check == WeightCheck::Background)
@@ -116,9 +119,9 @@ Engine::Engine(const Artifact &artifact, const EngineOptions &options)
 }
 
 Engine::Engine(const Manifest &manifest, const uint8_t *weights,
-               ForwardFn *forward, const EngineOptions &options)
-    : model(manifest), entry(forward),
-      pool(options.threads ? options.threads : defaultThreads()),
+               std::vector<ForwardFn *> entries, ThreadPool &pool,
+               const EngineOptions &options)
+    : model(manifest), entries(std::move(entries)), pool(pool),
       sequenceState(makeState(manifest, options)),
       callTokens(tokensPerCall(manifest, options)),
       arena(Mapping::memory(static_cast<size_t>(manifest.forward().arenaBytes),
@@ -225,7 +228,7 @@ void Engine::call(std::span<const Token> batch) {
   const auto count = static_cast<size_t>(context.tokens);
   std::ranges::fill(taken, 0);
   try {
-    pool.run(entry, context);
+    pool.run(entries.front(), context);
   } catch (...) {
     for (size_t i = 0; i < count; ++i)
       takeBack(sequences[i], positions[i]);

@@ -1,7 +1,8 @@
 //===- Engine.h - Runs ragged batches through a model -----------*- C++ -*-===//
 //
-// The engine splits a batch into calls of the compiled `forward`. It owns the
-// threads and the state of sequences, and checks that all numbers were finite.
+// The engine has the weights, the programs and the state of sequences of a
+// model. It splits a batch into calls of `forward` and checks that all numbers
+// were finite. The threads are the caller's, so that several models share them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,9 +28,6 @@ namespace qwen {
 inline constexpr int64_t kSnapshotBytes = int64_t{1} << 30;
 
 struct EngineOptions {
-  /// 0: one for each physical performance core that this process may use. The
-  /// engine starts any other number of threads as given; see usableThreads.
-  int32_t threads = 0;
   /// Maximum number of open sequences.
   int32_t sequences = 1;
   /// Pages of the KV cache; 0: enough for all sequences at full context. The
@@ -77,8 +75,9 @@ enum class RowKind {
   Hidden,
 };
 
-/// A model that is ready to run. Only one thread may use it at a time. `run`
-/// allocates no memory.
+/// A model that is ready to run. Only one thread may use it at a time; engines
+/// with the same threads run their calls one after another. `run` allocates no
+/// memory.
 class Engine {
 public:
   /// Receives the row of batch[index]; `row` is valid during the call.
@@ -87,14 +86,17 @@ public:
   /// Returns whether to go on.
   using ProgressFn = std::function<bool(size_t done)>;
 
-  /// Maps the code for this machine. `artifact` must outlive the engine. Throws
-  /// Error if this machine cannot run it, if memory is missing, or if
-  /// WeightCheck::Now finds damage.
-  explicit Engine(const Artifact &artifact, const EngineOptions &options = {});
+  /// Maps the code for this machine, which runs on the threads of `pool`.
+  /// `artifact` and `pool` must outlive the engine. Throws Error if this
+  /// machine cannot run it, if memory is missing, or if WeightCheck::Now finds
+  /// damage.
+  Engine(const Artifact &artifact, ThreadPool &pool,
+         const EngineOptions &options = {});
 
-  /// Runs a `forward` that is linked into this process, over `weights`.
-  /// `manifest` must outlive the engine.
-  Engine(const Manifest &manifest, const uint8_t *weights, ForwardFn *forward,
+  /// Runs code that is in this process over `weights`: an entry for each of the
+  /// manifest's programs. `manifest` and `pool` must outlive the engine.
+  Engine(const Manifest &manifest, const uint8_t *weights,
+         std::vector<ForwardFn *> entries, ThreadPool &pool,
          const EngineOptions &options = {});
 
   const Manifest &manifest() const { return model; }
@@ -164,8 +166,8 @@ private:
 
   std::unique_ptr<const ElfMapping> code;
   const Manifest &model;
-  ForwardFn *entry;
-  ThreadPool pool;
+  std::vector<ForwardFn *> entries;
+  ThreadPool &pool;
   SequenceState sequenceState;
   int64_t callTokens;
 
@@ -185,9 +187,10 @@ private:
   std::optional<WeightChecker> checker;
 };
 
-/// Finds `forward` of the best target for this machine in `code`. Throws Error
-/// if `artifact` has none.
-ForwardFn *findForward(const Artifact &artifact, const ElfMapping &code);
+/// Finds the programs of the best target for this machine in `code`. Throws
+/// Error if `artifact` lacks one.
+std::vector<ForwardFn *> findPrograms(const Artifact &artifact,
+                                      const ElfMapping &code);
 
 } // namespace qwen
 

@@ -80,7 +80,8 @@ std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
   for (int64_t at = engine.state().length(sequence); at < total;) {
     if (stop && stop())
       return std::nullopt;
-    int64_t end = std::min(total, at + engine.manifest().forward().limits.tokens);
+    int64_t end =
+        std::min(total, at + engine.manifest().forward().limits.tokens);
     if (cache)
       end = std::min(end, at + cache->untilSnapshot(prefix, at));
     batch.clear();

@@ -110,6 +110,7 @@ void ThreadPool::run(ForwardFn *newForward, const Context &newContext) {
   if (getpid() != owner)
     throw Error("the model was loaded before fork and its threads stayed in "
                 "the parent process; load it again in this one");
+  const std::lock_guard lock(running);
   forward = newForward;
   context = &newContext;
   phaseStart = steadyNanoseconds();

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <thread>
 #include <unistd.h>
@@ -35,8 +36,8 @@ private:
   uint64_t saved;
 };
 
-/// A fixed number of threads. The caller of `run` is the first; the others
-/// sleep between runs.
+/// A fixed number of threads, which several models may share. The caller of
+/// `run` is the first; the others sleep between runs.
 class ThreadPool {
 public:
   /// Throws Error if the system cannot start the threads or `threads` is not in
@@ -56,8 +57,9 @@ public:
 
   /// Runs forward(context, t, size()) on every thread t and returns when all
   /// have ended. `context` must have this pool's barrier, barrierState and
-  /// shares (see bind). Only one thread may call it at a time. Throws Error in
-  /// a child of fork, which does not have the threads.
+  /// shares (see bind). Several threads may call it; one run begins when the
+  /// one before has ended. Throws Error in a child of fork, which does not have
+  /// the threads.
   void run(ForwardFn *forward, const Context &context);
 
   /// Fills barrier, barrierState and shares of `context`.
@@ -100,6 +102,8 @@ private:
   std::unique_ptr<std::vector<std::thread>> threads =
       std::make_unique<std::vector<std::thread>>();
 
+  /// Held during a run.
+  std::mutex running;
   ForwardFn *forward = nullptr;
   const Context *context = nullptr;
   bool stopping = false;

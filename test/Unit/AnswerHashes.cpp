@@ -176,9 +176,10 @@ private:
 };
 
 void printHashes(const Artifact &artifact, const Way &way) {
-  Engine engine(artifact, {.threads = way.threads,
-                           .sequences = static_cast<int32_t>(2 * way.sequences),
-                           .callTokens = way.piece});
+  ThreadPool pool(way.threads);
+  Engine engine(artifact, pool,
+                {.sequences = static_cast<int32_t>(2 * way.sequences),
+                 .callTokens = way.piece});
   Runner runner(engine, way.sequences);
   runner.run(way.cache);
   for (size_t i = 0; i < way.sequences; ++i)
@@ -188,7 +189,8 @@ void printHashes(const Artifact &artifact, const Way &way) {
 }
 
 void printDrawn(const Artifact &artifact) {
-  Engine engine(artifact, {.threads = 1});
+  ThreadPool pool(1);
+  Engine engine(artifact, pool);
   Session session(engine, {.temperature = 0.9f,
                            .topK = 50,
                            .topP = 0.95,

@@ -166,15 +166,15 @@ TEST_F(WeightCheckTest, FinishChecksTheRest) {
 
 TEST_F(WeightCheckTest, AnEngineStopsAtDamage) {
   const Artifact artifact(damaged);
-  Engine engine(artifact, {.threads = 1});
+  ThreadPool pool(1);
+  Engine engine(artifact, pool);
   EXPECT_EQ(errorOf([&] { engine.finishCheck(); }), error);
   EXPECT_EQ(errorOf([&] { runToken(engine); }), error);
   EXPECT_EQ(errorOf([&] { engine.finishCheck(); }), error);
-  EXPECT_EQ(errorOf([&] {
-              Engine(artifact, {.threads = 1, .check = WeightCheck::Now});
-            }),
-            error);
-  Engine unchecked(artifact, {.threads = 1, .check = WeightCheck::Off});
+  EXPECT_EQ(
+      errorOf([&] { Engine(artifact, pool, {.check = WeightCheck::Now}); }),
+      error);
+  Engine unchecked(artifact, pool, {.check = WeightCheck::Off});
   runToken(unchecked);
   EXPECT_EQ(unchecked.finishCheck(), 0u);
 }

@@ -31,7 +31,8 @@ protected:
             int64_t context = 400, int64_t tokens = 8, bool fixed = false) {
     batcher.reset();
     manifest = hashManifest(context, tokens, fixed);
-    engine.emplace(manifest, nullptr, fixed ? fixedHashForward : hashForward,
+    engine.emplace(manifest, nullptr,
+                   std::vector{fixed ? fixedHashForward : hashForward}, pool,
                    options);
     batcher.emplace(*engine, rules);
   }
@@ -93,6 +94,7 @@ protected:
   }
 
   Manifest manifest;
+  ThreadPool pool{1};
   std::optional<Engine> engine;
   std::optional<Batcher> batcher;
   std::map<RequestId, Told> told;
@@ -102,7 +104,7 @@ protected:
 } // namespace
 
 TEST_F(BatcherTest, EndsEachRequestOnceAndForItsReason) {
-  open({.threads = 2, .sequences = 3});
+  open({.sequences = 3});
   const RequestId length = add(tokens(70), 20);
   Request request;
   request.prompt = tokens(3);
@@ -141,14 +143,14 @@ TEST_F(BatcherTest, EndsEachRequestOnceAndForItsReason) {
 }
 
 TEST_F(BatcherTest, RefusesWhatCannotRun) {
-  open({.threads = 1});
+  open({});
   EXPECT_EQ(errorOf([&] { add({}, 1); }),
             "the prompt is empty: at least one token is needed");
   EXPECT_NE(errorOf([&] { add(tokens(401), 1); }), "");
   EXPECT_NE(errorOf([&] { add({40}, 1); }), "");
   EXPECT_NE(errorOf([&] { add({1}, -1); }), "");
   EXPECT_TRUE(batcher->isIdle());
-  open({.threads = 1, .kvPages = 2});
+  open({.kvPages = 2});
   const RequestId id = add(tokens(200), 1);
   finish();
   EXPECT_EQ(told[id].ending->kind, ErrorKind::NoPage);
@@ -163,7 +165,7 @@ TEST_F(BatcherTest, RefusesWhatCannotRun) {
 }
 
 TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
-  open({.threads = 1, .sequences = 4}, {.promptTokens = 64}, 400, 64);
+  open({.sequences = 4}, {.promptTokens = 64}, 400, 64);
   for (int i = 0; i < 4; ++i)
     add(tokens(300), 10);
   finish();
@@ -198,8 +200,8 @@ TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
 
 // As turns of a chat: a template writes an answer without its thoughts.
 TEST_F(BatcherTest, ASnapshotServesTheTokensUpToIt) {
-  open({.threads = 1, .sequences = 2, .snapshotBytes = 4 * 128},
-       {.snapshotEvery = 128}, 400, 64, /*fixed=*/true);
+  open({.sequences = 2, .snapshotBytes = 4 * 128}, {.snapshotEvery = 128}, 400,
+       64, /*fixed=*/true);
   const auto cached = [&](Request request) {
     const RequestId id = add(std::move(request));
     finish();
@@ -242,7 +244,7 @@ TEST_F(BatcherTest, ASnapshotServesTheTokensUpToIt) {
 TEST_F(BatcherTest, ASnapshotNeedsItsPages) {
   for (auto [size, others, cached] :
        {std::array<int64_t, 3>{64, 310, 64}, {64, 380, 0}, {90, 310, 0}}) {
-    open({.threads = 1, .kvPages = 6, .snapshotBytes = 1024}, {}, 400, 64,
+    open({.kvPages = 6, .snapshotBytes = 1024}, {}, 400, 64,
          /*fixed=*/true);
     Request request;
     request.prompt = tokens(size);
@@ -262,7 +264,7 @@ TEST_F(BatcherTest, ASnapshotNeedsItsPages) {
 }
 
 TEST_F(BatcherTest, OnlyAnswersAreContinued) {
-  open({.threads = 1, .sequences = 3, .snapshotBytes = 1024}, {}, 400, 64,
+  open({.sequences = 3, .snapshotBytes = 1024}, {}, 400, 64,
        /*fixed=*/true);
   Request request;
   request.prompt = tokens(20);
@@ -277,7 +279,7 @@ TEST_F(BatcherTest, OnlyAnswersAreContinued) {
 
 // It has gone back to a position where a snapshot is due, and lost pages.
 TEST_F(BatcherTest, AFailedRequestTakesNoSnapshot) {
-  open({.threads = 1, .snapshotBytes = 1024}, {}, 400, 64, /*fixed=*/true);
+  open({.snapshotBytes = 1024}, {}, 400, 64, /*fixed=*/true);
   Request request;
   request.prompt = tokens(100);
   request.prompt.push_back(kNotFiniteId);
@@ -292,7 +294,7 @@ TEST_F(BatcherTest, AFailedRequestTakesNoSnapshot) {
 }
 
 TEST_F(BatcherTest, APreemptedRequestGoesOnAtItsState) {
-  open({.threads = 1, .sequences = 1, .snapshotBytes = 1024}, {}, 400, 8,
+  open({.sequences = 1, .snapshotBytes = 1024}, {}, 400, 8,
        /*fixed=*/true);
   const RequestId low = add(tokens(100), 30);
   for (int i = 0; i < 20; ++i)
@@ -307,8 +309,7 @@ TEST_F(BatcherTest, APreemptedRequestGoesOnAtItsState) {
 
 TEST_F(BatcherTest, AShortPromptPassesALongOne) {
   for (bool decoding : {false, true}) {
-    open({.threads = 1, .sequences = 3}, {.promptTokens = decoding ? 4 : 64},
-         20000, 64);
+    open({.sequences = 3}, {.promptTokens = decoding ? 4 : 64}, 20000, 64);
     if (decoding)
       add(tokens(2), 10000);
     for (int i = 0; i < 3; ++i)
@@ -331,7 +332,7 @@ TEST_F(BatcherTest, AShortPromptPassesALongOne) {
 
 // Short prompts come all the time, and would take all tokens.
 TEST_F(BatcherTest, LongPromptsDoNotStarve) {
-  open({.threads = 1, .sequences = 4}, {.promptTokens = 16}, 2000, 64);
+  open({.sequences = 4}, {.promptTokens = 16}, 2000, 64);
   const RequestId longer[] = {add(tokens(1000), 1), add(tokens(1000, 1), 1)};
   for (int i = 0; i < 700 && told[longer[1]].drawn.empty(); ++i) {
     add(tokens(16, i), 1);
@@ -346,7 +347,7 @@ TEST_F(BatcherTest, LongPromptsDoNotStarve) {
 
 // Also when others have passed the long ones, so that these come first.
 TEST_F(BatcherTest, ShortPromptsNeverWaitForLongOnes) {
-  open({.threads = 1, .sequences = 5}, {.promptTokens = 16}, 2000, 64);
+  open({.sequences = 5}, {.promptTokens = 16}, 2000, 64);
   const RequestId longer[] = {add(tokens(1000), 1), add(tokens(1000, 1), 1)};
   int64_t longest = 0;
   while (told[longer[0]].drawn.empty() || told[longer[1]].drawn.empty()) {
@@ -367,7 +368,7 @@ TEST_F(BatcherTest, ShortPromptsNeverWaitForLongOnes) {
 
 // A series has one request that waits; what comes later is not behind all.
 TEST_F(BatcherTest, ASeriesLetsOthersPass) {
-  open({.threads = 1, .sequences = 2}, {}, 400, 16);
+  open({.sequences = 2}, {}, 400, 16);
   int made = 0, total = 100, ended = 0, failed = 0, done = 0;
   const auto next = [&]() -> std::optional<Request> {
     if (made == total)
@@ -416,7 +417,7 @@ TEST_F(BatcherTest, ASeriesLetsOthersPass) {
 }
 
 TEST_F(BatcherTest, PrioritiesComeFirst) {
-  open({.threads = 1, .sequences = 1}, {}, 400, 8);
+  open({.sequences = 1}, {}, 400, 8);
   const RequestId low = add(tokens(50), 30);
   batcher->step();
   const RequestId high = add(tokens(100), 20, 1);
@@ -429,7 +430,7 @@ TEST_F(BatcherTest, PrioritiesComeFirst) {
 }
 
 TEST_F(BatcherTest, PrioritiesAreReadFirst) {
-  open({.threads = 1, .sequences = 2}, {}, 400, 8);
+  open({.sequences = 2}, {}, 400, 8);
   const RequestId low = add(tokens(10), 1);
   const RequestId high = add(tokens(100), 1, 1);
   finish();
@@ -439,9 +440,8 @@ TEST_F(BatcherTest, PrioritiesAreReadFirst) {
 TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
   for (int way = 0; way < 4; ++way) {
     const bool prefixCache = way % 2, fixed = way / 2;
-    open(
-        {.threads = 1, .sequences = 6, .kvPages = 7, .snapshotBytes = 32 * 128},
-        {.prefixCache = prefixCache, .snapshotEvery = 32}, 400, 8, fixed);
+    open({.sequences = 6, .kvPages = 7, .snapshotBytes = 32 * 128},
+         {.prefixCache = prefixCache, .snapshotEvery = 32}, 400, 8, fixed);
     std::vector<RequestId> ids;
     for (int i = 0; i < 6; ++i)
       ids.push_back(add(tokens(30 + 10 * i, i), 100));
@@ -455,8 +455,7 @@ TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
 }
 
 TEST_F(BatcherTest, RequestsStartWhenTheirPromptsFit) {
-  open({.threads = 1, .sequences = 3, .kvPages = 9}, {.promptTokens = 256}, 400,
-       256);
+  open({.sequences = 3, .kvPages = 9}, {.promptTokens = 256}, 400, 256);
   const RequestId first = add(tokens(250), 20);
   const RequestId second = add(tokens(260, 1), 20);
   finish();
@@ -470,8 +469,7 @@ TEST_F(BatcherTest, RequestsStartWhenTheirPromptsFit) {
 // started. These wait for a prompt of a higher priority, and then run in one
 // step.
 TEST_F(BatcherTest, PromptsOfAStepShareTheFreePages) {
-  open({.threads = 1, .sequences = 6, .kvPages = 293}, {.promptTokens = 256},
-       20000, 256);
+  open({.sequences = 6, .kvPages = 293}, {.promptTokens = 256}, 20000, 256);
   std::vector<RequestId> ids;
   for (int i = 0; i < 3; ++i) {
     Request request;
@@ -498,7 +496,7 @@ TEST_F(BatcherTest, PromptsOfAStepShareTheFreePages) {
 }
 
 TEST_F(BatcherTest, ScoresPromptsOnce) {
-  open({.threads = 1, .sequences = 4, .kvPages = 6});
+  open({.sequences = 4, .kvPages = 6});
   std::vector<RequestId> ids;
   for (int i = 0; i < 4; ++i) {
     Request request;

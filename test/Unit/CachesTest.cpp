@@ -414,10 +414,9 @@ TEST(Caches, LayersWithOtherHeadsAndFixedStateGiveTheBitsOfPlainCpp) {
   const PlainModel plain;
   const std::vector<Values> rows[] = {plain.logits(ids[0]),
                                       plain.logits(ids[1])};
-  Engine engine(artifact, {.threads = 3,
-                           .sequences = 2,
-                           .snapshotBytes = 2 * 384,
-                           .callTokens = 7});
+  ThreadPool pool(3);
+  Engine engine(artifact, pool,
+                {.sequences = 2, .snapshotBytes = 2 * 384, .callTokens = 7});
   SequenceState &state = engine.state();
   const auto run = [&](int64_t end) {
     std::vector<Token> batch;

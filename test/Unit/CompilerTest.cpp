@@ -32,7 +32,8 @@ static CompileSummary compileInto(WritableFile &output) {
 /// The first token's logits of the model in `file`.
 static std::vector<float> logitsOf(const MemoryFile &file) {
   const Artifact artifact(file.path());
-  Engine engine(artifact, {.threads = 1});
+  ThreadPool pool(1);
+  Engine engine(artifact, pool);
   std::vector<float> logits;
   const SequenceId sequence = engine.state().open();
   engine.forward(std::vector<Token>{{1, sequence, 0, true}},

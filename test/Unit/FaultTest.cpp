@@ -58,10 +58,8 @@ protected:
   /// Logits of two tokens.
   Answer run() const {
     const Artifact artifact(path);
-    EngineOptions options;
-    options.threads = 1;
-    options.check = WeightCheck::Off;
-    Engine engine(artifact, options);
+    ThreadPool pool(1);
+    Engine engine(artifact, pool, {.check = WeightCheck::Off});
     if (!artifact.tokenizer().empty())
       Tokenizer::fromBlob(artifact.tokenizer());
     const SequenceId sequence = engine.state().open();

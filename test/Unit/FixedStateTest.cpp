@@ -25,7 +25,8 @@ uint64_t hashOf(const Tokens &tokens) {
 class FixedStateTest : public testing::Test {
 protected:
   void open(const EngineOptions &options) {
-    engine.emplace(manifest, nullptr, fixedHashForward, options);
+    engine.emplace(manifest, nullptr, std::vector{fixedHashForward}, pool,
+                   options);
   }
 
   /// Runs `ids` in a sequence that has the tokens `before`, and appends them to
@@ -48,12 +49,13 @@ protected:
   }
 
   const Manifest manifest = hashManifest(200, 8, /*fixed=*/true);
+  ThreadPool pool{2};
   std::optional<Engine> engine;
 };
 } // namespace
 
 TEST_F(FixedStateTest, SaysWhatIsThere) {
-  open({.threads = 1, .sequences = 2, .snapshotBytes = 128});
+  open({.sequences = 2, .snapshotBytes = 128});
   SequenceState &state = engine->state();
   EXPECT_EQ(state.fixedBytes(), 128);
   EXPECT_EQ(state.maxSnapshots(), 1);
@@ -95,7 +97,7 @@ TEST_F(FixedStateTest, IsThatAfterTheTokensOfItsSequence) {
   const auto below = [&](size_t n) {
     return static_cast<size_t>(random() % n);
   };
-  open({.threads = 2, .sequences = 4, .snapshotBytes = 3 * 128 + 1});
+  open({.sequences = 4, .snapshotBytes = 3 * 128 + 1});
   SequenceState &state = engine->state();
   std::map<SequenceId, Tokens> sequences;
   std::map<SnapshotId, Tokens> snapshots;
@@ -161,7 +163,7 @@ TEST_F(FixedStateTest, IsThatAfterTheTokensOfItsSequence) {
 // after them is gone.
 TEST_F(FixedStateTest, ANumberThatIsNotFiniteTakesASequenceBack) {
   for (bool hasSnapshot : {false, true}) {
-    open({.threads = 1, .sequences = 2, .snapshotBytes = 128});
+    open({.sequences = 2, .snapshotBytes = 128});
     SequenceState &state = engine->state();
     const SequenceId a = state.open(), b = state.open();
     Tokens tokens;
@@ -188,7 +190,7 @@ TEST_F(FixedStateTest, ANumberThatIsNotFiniteTakesASequenceBack) {
 
 // chat needs this: a template may change earlier turns.
 TEST_F(FixedStateTest, ASessionRunsWhatItCannotKeep) {
-  open({.threads = 1, .snapshotBytes = 3 * 128});
+  open({.snapshotBytes = 3 * 128});
   Session session(*engine, {.temperature = 0}, {}, /*snapshotEvery=*/100);
   const auto answer = [&](Tokens prompt, int64_t snapshotAt, int64_t kept) {
     session.setTokens(prompt, snapshotAt);

@@ -26,9 +26,8 @@ const char *path() {
 /// The rows of the tokens with an index in `wanted`, in one call.
 Rows run(const Artifact &artifact, RowKind kind,
          const std::vector<size_t> &wanted, int32_t threads = 1) {
-  EngineOptions options;
-  options.threads = threads;
-  Engine engine(artifact, options);
+  ThreadPool pool(threads);
+  Engine engine(artifact, pool);
   const SequenceId sequence = engine.state().open();
   std::vector<Token> batch;
   for (size_t i = 0; i < std::size(kIds); ++i)
@@ -118,9 +117,10 @@ TEST(Forward, ANumberThatIsNotFiniteStopsItsSequenceOnly) {
   for (uint64_t offset : embeddingOffsets(artifact, kLarge))
     *reinterpret_cast<float *>(weights.data() + offset) = 1e30f;
   const auto rowsWith = [&](int32_t third, size_t failing) {
+    ThreadPool pool(2);
     Engine engine(artifact.manifest(), weights.data(),
-                  findForward(artifact, code),
-                  {.threads = 2, .sequences = 3, .callTokens = 8});
+                  findPrograms(artifact, code), pool,
+                  {.sequences = 3, .callTokens = 8});
     std::vector<Token> batch;
     for (int sequence = 0; sequence < 3; ++sequence)
       engine.state().open();

@@ -244,7 +244,8 @@ protected:
 } // namespace
 
 TEST_F(EngineTest, SplitsAtTokensAndRows) {
-  Engine engine(manifest, nullptr, fakeForward, {.threads = 2});
+  ThreadPool pool(2);
+  Engine engine(manifest, nullptr, {fakeForward}, pool);
   const SequenceId s = engine.state().open();
   std::vector<Token> batch;
   for (int i = 0; i < 10; ++i)
@@ -265,9 +266,9 @@ TEST_F(EngineTest, SplitsAtTokensAndRows) {
 TEST_F(EngineTest, EverySplitAndMixtureGivesTheSame) {
   for (int64_t callTokens : {1, 3, 8})
     for (int32_t threads : {1, 3}) {
-      Engine engine(
-          manifest, nullptr, fakeForward,
-          {.threads = threads, .sequences = 2, .callTokens = callTokens});
+      ThreadPool pool(threads);
+      Engine engine(manifest, nullptr, {fakeForward}, pool,
+                    {.sequences = 2, .callTokens = callTokens});
       const SequenceId a = engine.state().open();
       const SequenceId b = engine.state().open();
       std::vector<Token> batch;
@@ -281,8 +282,24 @@ TEST_F(EngineTest, EverySplitAndMixtureGivesTheSame) {
     }
 }
 
+// Two models on two threads of the caller.
+TEST_F(EngineTest, ModelsShareThreads) {
+  ThreadPool pool(3);
+  Engine engines[] = {{manifest, nullptr, {fakeForward}, pool},
+                      {manifest, nullptr, {fakeForward}, pool}};
+  std::vector<std::jthread> callers;
+  for (int32_t i = 0; i < 2; ++i)
+    callers.emplace_back([&, i] {
+      const SequenceId s = engines[i].state().open();
+      for (int64_t position = 0; position < 90; ++position)
+        EXPECT_EQ(run(engines[i], {{i + 1, s, position, true}}),
+                  (Rows{{0, static_cast<float>((i + 1) * (position + 1))}}));
+    });
+}
+
 TEST_F(EngineTest, GivesHiddenRows) {
-  Engine engine(manifest, nullptr, fakeForward, {.threads = 1});
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {fakeForward}, pool);
   const SequenceId s = engine.state().open();
   EXPECT_EQ(run(engine, {{4, s, 0, true}, {5, s, 1, true}}, RowKind::Hidden),
             (Rows{{0, 4}, {1, 9}}));
@@ -290,7 +307,8 @@ TEST_F(EngineTest, GivesHiddenRows) {
 
 TEST_F(EngineTest, RefusesRowsThatTheModelLacks) {
   manifest.model.output.kind = OutputKind::None;
-  Engine engine(manifest, nullptr, fakeForward, {.threads = 1});
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {fakeForward}, pool);
   const SequenceId s = engine.state().open();
   EXPECT_THROW(run(engine, {{4, s, 0, true}}), NoOutput);
   EXPECT_EQ(trace, "");
@@ -300,7 +318,8 @@ TEST_F(EngineTest, RefusesRowsThatTheModelLacks) {
 }
 
 TEST_F(EngineTest, RefusesTokensThatCannotRun) {
-  Engine engine(manifest, nullptr, fakeForward, {.threads = 1});
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {fakeForward}, pool);
   const SequenceId s = engine.state().open();
   const auto error = [&](const std::vector<Token> &batch) {
     return errorOf([&] { run(engine, batch); });
@@ -324,14 +343,15 @@ TEST_F(EngineTest, RefusesTokensThatCannotRun) {
                           "100 that the model was compiled for");
   EXPECT_EQ(engine.state().length(s), 100);
   EXPECT_NE(errorOf([&] {
-              Engine(manifest, nullptr, fakeForward, {.callTokens = -1});
+              Engine(manifest, nullptr, {fakeForward}, pool,
+                     {.callTokens = -1});
             }),
             "");
 }
 
 TEST_F(EngineTest, AFlagNamesSequencePositionAndOp) {
-  Engine engine(manifest, nullptr, fakeForward,
-                {.threads = 2, .callTokens = 2});
+  ThreadPool pool(2);
+  Engine engine(manifest, nullptr, {fakeForward}, pool, {.callTokens = 2});
   const SequenceId s = engine.state().open();
   flaggedPosition = 3;
   const auto error = [&] {
@@ -358,8 +378,9 @@ TEST_F(EngineTest, AFlagNamesSequencePositionAndOp) {
 }
 
 TEST_F(EngineTest, AFullCacheLeavesOtherSequencesAsTheyWere) {
-  Engine engine(manifest, nullptr, fakeForward,
-                {.threads = 1, .sequences = 2, .kvPages = 1});
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {fakeForward}, pool,
+                {.sequences = 2, .kvPages = 1});
   const SequenceId a = engine.state().open();
   const SequenceId b = engine.state().open();
   EXPECT_EQ(errorOf([&] { run(engine, {{1, a, 0, true}, {1, b, 0, true}}); }),
@@ -374,9 +395,9 @@ TEST_F(EngineTest, AFullCacheLeavesOtherSequencesAsTheyWere) {
 // result does not depend on the calls.
 TEST_F(EngineTest, ASequenceStopsAlone) {
   for (int64_t callTokens : {1, 3, 8}) {
-    Engine engine(
-        manifest, nullptr, fakeForward,
-        {.threads = 2, .sequences = 5, .kvPages = 6, .callTokens = callTokens});
+    ThreadPool pool(2);
+    Engine engine(manifest, nullptr, {fakeForward}, pool,
+                  {.sequences = 5, .kvPages = 6, .callTokens = callTokens});
     SequenceId open[5];
     for (SequenceId &sequence : open)
       sequence = engine.state().open();
@@ -445,7 +466,8 @@ TEST_F(EngineTest, ASequenceStopsAlone) {
 TEST(EngineArtifact, RunsTheCodeOfAnArtifact) {
   const std::string path = HandmadeArtifact().write("engine.qwen");
   const Artifact artifact(path);
-  Engine engine(artifact, {.threads = 2});
+  ThreadPool pool(2);
+  Engine engine(artifact, pool);
   const SequenceId s = engine.state().open();
   int rows = 0;
   const std::vector<Token> batch = {{1, s, 0, true}};
@@ -459,7 +481,8 @@ TEST(EngineArtifact, NamesAMissingFunction) {
   manifest.replace(manifest.find("\"test\""), 6, "\"best\"");
   const std::string path = HandmadeArtifact(manifest).write("best.qwen");
   const Artifact artifact(path);
-  EXPECT_EQ(errorOf([&] { Engine engine(artifact, {.threads = 1}); }),
+  ThreadPool pool(1);
+  EXPECT_EQ(errorOf([&] { Engine engine(artifact, pool); }),
             path + " is damaged: it has no function forward.best");
   unlink(path.c_str());
 }

@@ -82,9 +82,9 @@ protected:
   }
 
   std::vector<Answer> run(const Way &way) {
-    Engine engine(artifact, {.threads = way.threads,
-                             .sequences = way.sequences,
-                             .kvPages = way.pages});
+    ThreadPool pool(way.threads);
+    Engine engine(artifact, pool,
+                  {.sequences = way.sequences, .kvPages = way.pages});
     std::vector<Answer> answers(requests.size());
     {
       Scheduler scheduler(engine,
@@ -134,7 +134,8 @@ TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
                                             .rounds = 1});
   // The alone answer is what qwen-run generate draws.
   for (size_t i = 0; i < requests.size(); ++i) {
-    Engine engine(artifact, {.threads = 1});
+    ThreadPool pool(1);
+    Engine engine(artifact, pool);
     Session session(engine, requests[i].sampling);
     session.setTokens(requests[i].prompt);
     for (int32_t id : expected[i].ids)
@@ -167,8 +168,9 @@ TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
 }
 
 TEST_F(SchedulerModelTest, GivesHiddenValues) {
-  Engine alone(artifact, {.threads = 1});
-  Engine engine(artifact, {.threads = 2, .sequences = 4, .kvPages = 16});
+  ThreadPool pool(2);
+  Engine alone(artifact, pool);
+  Engine engine(artifact, pool, {.sequences = 4, .kvPages = 16});
   std::vector<std::vector<float>> hidden(requests.size());
   {
     Scheduler scheduler(engine, {.batcher = {.promptTokens = 64}});

@@ -123,11 +123,10 @@ protected:
 void SchedulerTest::runMany(size_t total, bool fixed) {
   constexpr size_t kThreads = 4;
   const Manifest manifest = hashManifest(300, 16, fixed);
-  Engine engine(manifest, nullptr, fixed ? fixedHashForward : hashForward,
-                {.threads = 2,
-                 .sequences = 6,
-                 .kvPages = fixed ? 8 : 13,
-                 .snapshotBytes = 5 * 128});
+  ThreadPool pool(2);
+  Engine engine(
+      manifest, nullptr, {fixed ? fixedHashForward : hashForward}, pool,
+      {.sequences = 6, .kvPages = fixed ? 8 : 13, .snapshotBytes = 5 * 128});
   std::vector<std::unique_ptr<Sample>> samples;
   for (size_t i = 0; i < total; ++i)
     samples.push_back(std::make_unique<Sample>(i));
@@ -180,7 +179,8 @@ TEST_F(SchedulerTest, FixedStateBelongsToItsSequence) {
 
 TEST_F(SchedulerTest, ItsEndCancelsAll) {
   const Manifest manifest = hashManifest(300, 16);
-  Engine engine(manifest, nullptr, hashForward, {.threads = 1, .sequences = 2});
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {hashForward}, pool, {.sequences = 2});
   std::vector<std::unique_ptr<Sample>> samples;
   {
     Scheduler scheduler(engine);
@@ -196,7 +196,8 @@ TEST_F(SchedulerTest, ItsEndCancelsAll) {
 // A request's functions may use the scheduler.
 TEST_F(SchedulerTest, ARequestMayFollowAnother) {
   const Manifest manifest = hashManifest(300, 16);
-  Engine engine(manifest, nullptr, hashForward, {.threads = 1});
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {hashForward}, pool);
   Scheduler scheduler(engine);
   Sample second(2);
   Request first;
@@ -212,7 +213,8 @@ TEST_F(SchedulerTest, ARequestMayFollowAnother) {
 
 TEST_F(SchedulerTest, TheQueueIsBounded) {
   const Manifest manifest = hashManifest(300, 16);
-  Engine engine(manifest, nullptr, hashForward, {.threads = 1});
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {hashForward}, pool);
   Scheduler scheduler(engine, {.queue = 0});
   EXPECT_EQ(errorOf([&] { scheduler.submit({.prompt = {40}}); }),
             "token id 40 is not in the model's vocabulary of 40");
@@ -235,8 +237,9 @@ TEST_F(SchedulerTest, TheQueueIsBounded) {
 TEST_F(SchedulerTest, ABurstTakesSequencesAndQueue) {
   constexpr size_t kSequences = 4, kQueue = 6;
   const Manifest manifest = hashManifest(300, 16);
-  Engine engine(manifest, nullptr, hashForward,
-                {.threads = 1, .sequences = kSequences});
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {hashForward}, pool,
+                {.sequences = kSequences});
   Scheduler scheduler(engine, {.queue = kQueue});
   std::atomic<bool> go = false;
   std::vector<std::unique_ptr<Sample>> samples;

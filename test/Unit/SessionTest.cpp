@@ -54,7 +54,8 @@ protected:
   }
 
   Manifest manifest = parseManifest(handmadeManifest(), "f", 64);
-  Engine engine{manifest, nullptr, countingForward, {.threads = 2}};
+  ThreadPool pool{2};
+  Engine engine{manifest, nullptr, {countingForward}, pool};
 };
 } // namespace
 
@@ -119,8 +120,7 @@ TEST_F(SessionTest, StopsBetweenCalls) {
 // With a steady set of requests, also while they fill and keep pages.
 TEST_F(SessionTest, StepsAllocateNothing) {
   manifest.model.context = 1000;
-  Engine wide(manifest, nullptr, countingForward,
-              {.threads = 2, .sequences = 4});
+  Engine wide(manifest, nullptr, {countingForward}, pool, {.sequences = 4});
   Batcher batcher(wide);
   for (RequestId id = 1; id <= 4; ++id) {
     Request request;

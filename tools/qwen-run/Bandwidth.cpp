@@ -210,7 +210,8 @@ static std::string toText(const ordered_json &result, int64_t repetitions,
 
 void qwen::run::bandwidth(const BenchCommand &command) {
   const Artifact artifact(command.file);
-  Engine engine(artifact, command.options(artifact));
+  ThreadPool pool(command.threadCount());
+  Engine engine(artifact, pool, command.options(artifact));
   const size_t size = artifact.header().weights.size;
   if (size == 0)
     throw Error(command.file + " has no weights to read");

@@ -207,7 +207,8 @@ void qwen::run::bench(const BenchCommand &command) {
   const Artifact artifact(command.file);
   EngineOptions options = command.options(artifact);
   options.sequences = static_cast<int32_t>(command.batch);
-  Engine engine(artifact, options);
+  ThreadPool pool(command.threadCount());
+  Engine engine(artifact, pool, options);
   const double loadSeconds = secondsSince(loadStart);
 
   const ModelInfo &model = artifact.manifest().model;

@@ -93,7 +93,8 @@ static ordered_json measureClients(const BenchCommand &command,
   batch.batch = clients;
   EngineOptions options = command.options(artifact);
   options.sequences = static_cast<int32_t>(clients);
-  Engine engine(artifact, options);
+  ThreadPool pool(command.threadCount());
+  Engine engine(artifact, pool, options);
   std::vector<double> decode, firstToken, batchDecode;
   // The first repetition warms caches and is not counted.
   for (int64_t i = 0; i <= command.repetitions; ++i) {

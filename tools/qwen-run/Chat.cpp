@@ -287,7 +287,8 @@ void qwen::run::chat(const ChatCommand &command) {
                             command);
   EngineOptions options = command.options(artifact);
   options.snapshotBytes = command.snapshots.bytes;
-  Engine engine(artifact, options);
+  ThreadPool pool(command.threadCount());
+  Engine engine(artifact, pool, options);
   const Manifest &manifest = artifact.manifest();
   const std::vector<int32_t> ends =
       format.endTokens(manifest.generation.eosTokenIds);

@@ -49,14 +49,16 @@ struct SnapshotFlags {
 /// The options of all commands that run a model.
 struct RunFlags {
   std::string file;
+  /// 0: one for each physical performance core that this process may use.
   int32_t threads = 0;
   /// Whether there may be more threads than cores.
   bool anyThreads = false;
   WeightCheck check = WeightCheck::Background;
   bool lock = false;
 
-  /// Options with these flags, as far as this machine can follow them. Reports
-  /// on standard error what it cannot follow.
+  /// The threads and options with these flags, as far as this machine can
+  /// follow them. Both report on standard error what it cannot follow.
+  int32_t threadCount() const;
   EngineOptions options(const Artifact &artifact) const;
 };
 

@@ -68,7 +68,8 @@ void qwen::run::logits(const LogitsCommand &command) {
   EngineOptions options = command.options(artifact);
   options.sequences = static_cast<int32_t>(sequences.size());
   options.callTokens = command.piece;
-  Engine engine(artifact, options);
+  ThreadPool pool(command.threadCount());
+  Engine engine(artifact, pool, options);
   std::vector<size_t> rowOf;
   const std::vector<Token> batch = raggedBatch(engine, sequences, rowOf);
 
@@ -127,7 +128,8 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
   if (total < 2)
     throw Error(command.text + " has " + std::to_string(total) +
                 " tokens when at least 2 are needed");
-  Engine engine(artifact, command.options(artifact));
+  ThreadPool pool(command.threadCount());
+  Engine engine(artifact, pool, command.options(artifact));
 
   double sum = 0;
   int64_t scored = 0;

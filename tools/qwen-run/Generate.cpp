@@ -59,7 +59,8 @@ void qwen::run::generate(const GenerateCommand &command) {
   const GenerationConfig &generation = artifact.manifest().generation;
   EngineOptions options = command.options(artifact);
   options.callTokens = command.piece;
-  Engine engine(artifact, options);
+  ThreadPool pool(command.threadCount());
+  Engine engine(artifact, pool, options);
   const std::vector<int32_t> &ends = generation.eosTokenIds;
   Session session(engine, command.sampling.apply(generation), ends);
   session.setTokens(prompt);

@@ -81,7 +81,8 @@ static void runPrompts(const RunFlags &command, const Artifact &artifact,
   EngineOptions options = command.options(artifact);
   options.sequences =
       static_cast<int32_t>(std::clamp<size_t>(inputs.size(), 1, kRunning));
-  Engine engine(artifact, options);
+  ThreadPool pool(command.threadCount());
+  Engine engine(artifact, pool, options);
   std::vector<Outcome> outcomes(kSubmitted);
   std::counting_semaphore<> ended(0);
   Scheduler scheduler(engine, {.queue = kSubmitted});

@@ -35,9 +35,13 @@ static WeightCheck limitCheck(WeightCheck check, const Artifact &artifact) {
   return usable;
 }
 
+int32_t RunFlags::threadCount() const {
+  const int32_t count = anyThreads ? threads : limitThreads(threads);
+  return count ? count : defaultThreads();
+}
+
 EngineOptions RunFlags::options(const Artifact &artifact) const {
   EngineOptions options;
-  options.threads = anyThreads ? threads : limitThreads(threads);
   options.check = limitCheck(check, artifact);
   options.lock = lock;
   return options;

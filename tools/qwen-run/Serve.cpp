@@ -56,7 +56,8 @@ void qwen::run::serve(const ServeCommand &command) {
   options.kvPages = command.pages;
   if (!command.noPrefixCache)
     options.snapshotBytes = command.snapshots.bytes;
-  Engine engine(artifact, options);
+  ThreadPool pool(command.threadCount());
+  Engine engine(artifact, pool, options);
   Scheduler scheduler(engine,
                       {.queue = static_cast<size_t>(command.queue),
                        .batcher = {.prefixCache = !command.noPrefixCache,
