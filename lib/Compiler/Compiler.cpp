@@ -49,6 +49,38 @@ static Stage stageOfPasses(EmittedStage stage) {
 // A compile
 //===----------------------------------------------------------------------===//
 
+/// Runs the passes up to `last` for a target with `features`. Throws their
+/// first error as Error.
+static void runPasses(mlir::ModuleOp module, CpuFeatureSet features,
+                      PipelineOptions options, Stage last) {
+  module->setAttr(kTargetFeaturesAttr,
+                  FeaturesAttr::get(module.getContext(), features));
+  options.last = std::min(last, Stage::Packed);
+  mlir::PassManager manager(module.getContext());
+  buildPipeline(manager, options);
+  if (last == Stage::Calls) {
+    manager.addPass(createLower());
+    manager.addPass(createVerifyStage({Stage::Calls}));
+  }
+  std::string message;
+  mlir::ScopedDiagnosticHandler handler(
+      module.getContext(), [&](mlir::Diagnostic &diagnostic) {
+        if (message.empty() &&
+            diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error)
+          message = diagnostic.str();
+      });
+  if (mlir::failed(manager.run(module)))
+    throw Error(message.empty() ? "a pass failed" : message);
+}
+
+void qwen::loadDialects(mlir::MLIRContext &context) {
+  mlir::DialectRegistry registry;
+  registry.insert<QwenDialect>();
+  registerCodeGenDialects(registry);
+  context.appendDialectRegistry(registry);
+  context.loadAllAvailableDialects();
+}
+
 namespace {
 /// The steps from a checkpoint to the modules of all targets.
 class Compile {
@@ -74,8 +106,7 @@ public:
 
 private:
   void setLimits();
-  PipelineOptions pipelineOptions(Stage last) const;
-  void runPasses(mlir::ModuleOp module, Stage last) const;
+  PipelineOptions pipelineOptions() const;
   void warn(const std::string &warning) const {
     if (hooks.warn)
       hooks.warn(warning);
@@ -94,11 +125,7 @@ private:
 Compile::Compile(const std::filesystem::path &path,
                  const CompileOptions &options, const CompileHooks &hooks)
     : options(options), hooks(hooks), targets(resolveTargets(options.target)) {
-  mlir::DialectRegistry registry;
-  registry.insert<QwenDialect>();
-  registerCodeGenDialects(registry);
-  context.appendDialectRegistry(registry);
-  context.loadAllAvailableDialects();
+  loadDialects(context);
   model = importCheckpoint(path, context, options.ignoredTensors);
 
   const bool hasIntegers =
@@ -136,8 +163,8 @@ void Compile::setLimits() {
   }
 }
 
-PipelineOptions Compile::pipelineOptions(Stage last) const {
-  PipelineOptions result{.kv = kvFormat(), .last = last};
+PipelineOptions Compile::pipelineOptions() const {
+  PipelineOptions result{.kv = kvFormat()};
   if (const auto *format = std::get_if<WeightFormat>(&weights))
     result.weights = *format;
   else
@@ -146,32 +173,11 @@ PipelineOptions Compile::pipelineOptions(Stage last) const {
   return result;
 }
 
-/// Runs the passes up to `last`. Throws their first error as Error.
-void Compile::runPasses(mlir::ModuleOp module, Stage last) const {
-  mlir::PassManager manager(module.getContext());
-  buildPipeline(manager, pipelineOptions(std::min(last, Stage::Packed)));
-  if (last == Stage::Calls) {
-    manager.addPass(createLower());
-    manager.addPass(createVerifyStage({Stage::Calls}));
-  }
-  std::string message;
-  mlir::ScopedDiagnosticHandler handler(
-      module.getContext(), [&](mlir::Diagnostic &diagnostic) {
-        if (message.empty() &&
-            diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error)
-          message = diagnostic.str();
-      });
-  if (mlir::failed(manager.run(module)))
-    throw Error(message.empty() ? "a pass failed" : message);
-}
-
 std::vector<TargetCode> Compile::run(Stage stage) {
   std::vector<TargetCode> codes;
   for (Target &target : targets) {
     mlir::OwningOpRef<mlir::ModuleOp> module = model.module->clone();
-    (*module)->setAttr(kTargetFeaturesAttr,
-                       FeaturesAttr::get(&context, target.features));
-    runPasses(*module, stage);
+    runPasses(*module, target.features, pipelineOptions(), stage);
     codes.push_back({std::move(target), std::move(module)});
   }
   if (stage == Stage::Calls) {
@@ -255,4 +261,16 @@ std::string qwen::emit(const std::filesystem::path &checkpoint,
     module.get()->print(out);
   }
   return text;
+}
+
+ProgramCode qwen::compileProgram(mlir::ModuleOp module,
+                                 const ProgramOptions &options) {
+  const std::lock_guard lock(oneCompile);
+  std::vector<Target> targets = resolveTargets(options.target);
+  if (targets.size() != 1)
+    throw Error("programs are compiled for one target at a time, not for " +
+                std::to_string(targets.size()));
+  runPasses(module, targets.front().features,
+            {.weights = options.weights, .kv = options.kv}, Stage::Calls);
+  return emitPrograms({std::move(targets.front()), module.clone()});
 }

@@ -151,8 +151,13 @@ private:
 BufferAttr qwen::bufferOf(Value value) {
   if (auto view = value.getDefiningOp<WantedRowsOp>())
     return bufferOf(view.getInput());
-  return cast<ForwardOp>(value.getDefiningOp())
-      .getPlanAttr()
+  if (auto argument = dyn_cast<BlockArgument>(value))
+    return cast<func::FuncOp>(argument.getOwner()->getParentOp())
+        .getArgAttrOfType<BufferAttr>(argument.getArgNumber(), kPlaceAttr);
+  auto writer = dyn_cast<ForwardOp>(value.getDefiningOp());
+  if (!writer || !writer.getPlanAttr())
+    return {};
+  return writer.getPlanAttr()
       .getBuffers()[cast<OpResult>(value).getResultNumber()];
 }
 

@@ -256,10 +256,12 @@ template <typename Element> static bool isArrayOf(Attribute attribute) {
 }
 
 namespace {
+/// What has an attribute; Value: an argument or a result of a program.
+enum class Owner : uint8_t { Module, Program, Argument, Value };
+
 struct KnownAttribute {
   StringRef name;
-  /// Of a function, not of the module.
-  bool isOfProgram;
+  Owner owner;
   bool (*isValid)(Attribute);
   StringRef needed;
 };
@@ -279,35 +281,69 @@ static_assert(kMostTokens == 1048576);
 static constexpr StringRef kSize = "an i64 of 0 or more";
 
 static constexpr KnownAttribute kKnownAttributes[] = {
-    {kStageAttr, false, isStage, "a stage"},
-    {kModelAttr, false, isA<DictionaryAttr>, "a dictionary"},
-    {kKvFormatAttr, false, isA<KvFormatAttr>, "a #qwen.kv_format"},
-    {kWeightBytesAttr, false, isSize, kSize},
-    {kTargetFeaturesAttr, false, isA<FeaturesAttr>, "a #qwen.features"},
-    {kMaxTokensAttr, true, isLimit, kLimit},
-    {kMaxRowsAttr, true, isLimit, kLimit},
-    {kArenaBytesAttr, true, isSize, kSize},
-    {kOpsAttr, true, isArrayOf<StringAttr>, "an array of strings"},
-    {kCachesAttr, true, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
-    {kWorkAttr, true, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
-    {kOpKernelsAttr, true, isArrayOf<ArrayAttr>, "an array of arrays"},
-    {kInputsAttr, true, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
-    {kOutputsAttr, true, isArrayOf<DictionaryAttr>, "an array of dictionaries"},
+    {kStageAttr, Owner::Module, isStage, "a stage"},
+    {kModelAttr, Owner::Module, isA<DictionaryAttr>, "a dictionary"},
+    {kKvFormatAttr, Owner::Module, isA<KvFormatAttr>, "a #qwen.kv_format"},
+    {kWeightBytesAttr, Owner::Module, isSize, kSize},
+    {kTargetFeaturesAttr, Owner::Module, isA<FeaturesAttr>, "a #qwen.features"},
+    {kMaxTokensAttr, Owner::Program, isLimit, kLimit},
+    {kMaxRowsAttr, Owner::Program, isLimit, kLimit},
+    {kArenaBytesAttr, Owner::Program, isSize, kSize},
+    {kOpsAttr, Owner::Program, isArrayOf<StringAttr>, "an array of strings"},
+    {kCachesAttr, Owner::Program, isArrayOf<DictionaryAttr>,
+     "an array of dictionaries"},
+    {kWorkAttr, Owner::Program, isArrayOf<DictionaryAttr>,
+     "an array of dictionaries"},
+    {kOpKernelsAttr, Owner::Program, isArrayOf<ArrayAttr>,
+     "an array of arrays"},
+    {kInputsAttr, Owner::Program, isArrayOf<DictionaryAttr>,
+     "an array of dictionaries"},
+    {kOutputsAttr, Owner::Program, isArrayOf<DictionaryAttr>,
+     "an array of dictionaries"},
+    {kNameAttr, Owner::Value, isA<StringAttr>, "a string"},
+    {kFromAttr, Owner::Argument, isA<FlatSymbolRefAttr>, "a symbol"},
+    {kPlaceAttr, Owner::Argument, isA<BufferAttr>, "a #qwen.buffer"},
 };
 
-LogicalResult QwenDialect::verifyOperationAttribute(Operation *op,
-                                                    NamedAttribute attribute) {
+/// Checks an attribute of `what`, which one of `owners` may have.
+static LogicalResult verifyAttribute(Operation *op, NamedAttribute attribute,
+                                     ArrayRef<Owner> owners,
+                                     const Twine &what) {
   const auto *known =
       llvm::find_if(kKnownAttributes, [&](const KnownAttribute &row) {
-        return row.name == attribute.getName();
+        return row.name == attribute.getName() &&
+               llvm::is_contained(owners, row.owner);
       });
-  if (known == std::end(kKnownAttributes) ||
-      (known->isOfProgram ? !isa<FunctionOpInterface>(op) : !isa<ModuleOp>(op)))
-    return op->emitError() << attribute.getName() << " is not an attribute of '"
-                           << op->getName() << "'";
+  if (known == std::end(kKnownAttributes))
+    return op->emitError() << attribute.getName() << " is not an attribute of "
+                           << what;
   if (known->isValid(attribute.getValue()))
     return success();
   return op->emitError() << attribute.getName() << " is "
                          << attribute.getValue() << " when " << known->needed
                          << " is needed";
+}
+
+LogicalResult QwenDialect::verifyOperationAttribute(Operation *op,
+                                                    NamedAttribute attribute) {
+  SmallVector<Owner> owners;
+  if (isa<ModuleOp>(op))
+    owners.push_back(Owner::Module);
+  else if (isa<FunctionOpInterface>(op))
+    owners.push_back(Owner::Program);
+  return verifyAttribute(op, attribute, owners,
+                         "'" + op->getName().getStringRef() + "'");
+}
+
+LogicalResult QwenDialect::verifyRegionArgAttribute(Operation *op, unsigned,
+                                                    unsigned,
+                                                    NamedAttribute attribute) {
+  return verifyAttribute(op, attribute, {Owner::Argument, Owner::Value},
+                         "an argument");
+}
+
+LogicalResult
+QwenDialect::verifyRegionResultAttribute(Operation *op, unsigned, unsigned,
+                                         NamedAttribute attribute) {
+  return verifyAttribute(op, attribute, Owner::Value, "a result");
 }

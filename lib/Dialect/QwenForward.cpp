@@ -322,6 +322,14 @@ const KernelInfo *qwen::kernelOf(ForwardOp op, KernelOp kind) {
   return nullptr;
 }
 
+Value qwen::namedResult(func::FuncOp program, StringAttr name) {
+  for (OpOperand &result : program.front().getTerminator()->getOpOperands())
+    if (program.getResultAttrOfType<StringAttr>(result.getOperandNumber(),
+                                                kNameAttr) == name)
+      return result.get();
+  return {};
+}
+
 static LogicalResult verifyKernels(ForwardOp op) {
   ArrayAttr kernels = op.getKernelsAttr();
   if (!kernels)

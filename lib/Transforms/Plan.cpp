@@ -22,18 +22,29 @@ namespace qwen {
 } // namespace qwen
 
 namespace {
-/// Memory for the results of one op, and of products that write over them.
+/// Memory for an argument or for the results of one op, and of products that
+/// write over them.
 struct Buffer {
   int64_t bytes;
   /// The phases in which it is alive, both included.
   unsigned firstPhase, lastPhase;
   int64_t offset = 0;
+  /// Whether another program has chosen the offset.
+  bool isFixed = false;
+};
+
+/// An argument of rows, and the number of its buffer.
+struct Argument {
+  BlockArgument value;
+  unsigned buffer;
+  int64_t stride;
 };
 
 class Planner {
 public:
   explicit Planner(PlanInput input)
-      : maxTokens(input.maxTokens), maxRows(input.maxRows) {
+      : program(input.program), maxTokens(input.maxTokens),
+        maxRows(input.maxRows) {
     for (Operation &op : input.program.front()) {
       if (auto forward = dyn_cast<ForwardOp>(op))
         ops.push_back(forward);
@@ -49,9 +60,16 @@ public:
       if (failed(checkOperands(op)))
         return failure();
     placeBarriers();
+    if (failed(layOutArguments()) || failed(checkResults()))
+      return failure();
     for (ForwardOp op : ops)
       layOut(op);
     placeBuffers();
+    for (const Argument &argument : arguments)
+      program.setArgAttr(argument.value.getArgNumber(), kPlaceAttr,
+                         BufferAttr::get(program.getContext(),
+                                         buffers[argument.buffer].offset,
+                                         argument.stride, -1, -1));
     for (auto [id, op] : llvm::enumerate(ops))
       op.setPlanAttr(PlanAttr::get(op->getContext(), id, barriers[id],
                                    absolutePlaces(op)));
@@ -62,7 +80,9 @@ public:
 
 private:
   LogicalResult checkOperands(ForwardOp op) const;
+  LogicalResult checkResults();
   void placeBarriers();
+  LogicalResult layOutArguments();
   void layOut(ForwardOp op);
   int64_t layOutInOneBuffer(ForwardOp op);
   int64_t layOutApart(ForwardOp op);
@@ -70,14 +90,20 @@ private:
   SmallVector<BufferAttr> absolutePlaces(Operation *op) const;
 
   bool readsOtherUnits(ForwardOp op, Value operand, ForwardOp writer) const;
-  unsigned lastReader(Operation *op) const;
+  unsigned lastReader(ValueRange values, unsigned first) const;
+  unsigned lastPhase() const {
+    return ops.empty() ? 0 : phases.lookup(ops.back());
+  }
+  int64_t strideOf(Value value) const;
   bool writesInPlace(ForwardOp op) const;
   int64_t tokensOf(Operation *op) const {
     return pastWantedRows.contains(op) ? maxRows : maxTokens;
   }
 
+  func::FuncOp program;
   const int64_t maxTokens, maxRows;
   SmallVector<ForwardOp> ops;
+  SmallVector<Argument> arguments;
   /// The ops that work on wanted tokens only.
   llvm::DenseSet<Operation *> pastWantedRows;
 
@@ -98,10 +124,7 @@ LogicalResult Planner::checkOperands(ForwardOp op) const {
     if (isTokenIntegers(operand.getType()))
       continue;
     Operation *writer = writerOf(operand);
-    if (!writer)
-      return op->emitOpError() << "reads rows that are an argument of the "
-                                  "function and have no place in the arena";
-    if (!isa<ForwardOp>(writer))
+    if (writer && !isa<ForwardOp>(writer))
       return op->emitOpError()
              << "reads the result of '" << writer->getName()
              << "', which is not planned; run the fusion passes first";
@@ -153,10 +176,55 @@ void Planner::placeBarriers() {
 // Buffers
 //===----------------------------------------------------------------------===//
 
-/// The last phase in which a result of `op` is read, or written.
-unsigned Planner::lastReader(Operation *op) const {
-  unsigned last = phases.lookup(op);
-  SmallVector<Operation *> readers(op->user_begin(), op->user_end());
+/// Gives each argument of rows a buffer: where another program leaves it, for
+/// all the program, or one that the caller fills.
+LogicalResult Planner::layOutArguments() {
+  for (BlockArgument argument : rowArguments(program)) {
+    const unsigned number = argument.getArgNumber();
+    if (!isFloatActivations(argument.getType()) ||
+        !program.getArgAttrOfType<StringAttr>(number, kNameAttr))
+      return program.emitError()
+             << "argument " << number << " of program @" << program.getSymName()
+             << " is no rows of f32 with a " << kNameAttr;
+    const FailureOr<BufferAttr> place = placeInOther(argument);
+    if (failed(place))
+      return failure();
+    const int64_t stride =
+        *place ? place->getStride() : alignTo(widthOf(argument), kPanelOutputs);
+    arguments.push_back(
+        {argument, static_cast<unsigned>(buffers.size()), stride});
+    buffers.push_back({alignTo(maxTokens * stride * 4, kTensorAlign), 0,
+                       *place ? lastPhase() : lastReader(argument, 0),
+                       *place ? place->getOffset() : 0,
+                       static_cast<bool>(*place)});
+  }
+  return success();
+}
+
+/// Results with a name must stay in the arena, a row for each token.
+LogicalResult Planner::checkResults() {
+  for (OpOperand &result : program.front().getTerminator()->getOpOperands()) {
+    const unsigned number = result.getOperandNumber();
+    if (!program.getResultAttr(number, kNameAttr))
+      continue;
+    auto writer = result.get().getDefiningOp<ForwardOp>();
+    if (!writer || !isFloatActivations(result.get().getType()) ||
+        writer.getResultPlace() == ResultPlace::CallResult ||
+        pastWantedRows.contains(writer))
+      return program.emitError()
+             << "result " << number << " of program @" << program.getSymName()
+             << " has a name when only rows of f32 of all tokens that an op "
+                "computes can have one";
+  }
+  return success();
+}
+
+/// The last of the phases from `first` on in which one of `values` is read.
+unsigned Planner::lastReader(ValueRange values, unsigned first) const {
+  unsigned last = first;
+  SmallVector<Operation *> readers;
+  for (Value value : values)
+    llvm::append_range(readers, value.getUsers());
   while (!readers.empty()) {
     Operation *reader = readers.pop_back_val();
     if (isa<WantedRowsOp>(reader))
@@ -164,7 +232,7 @@ unsigned Planner::lastReader(Operation *op) const {
     else if (auto found = phases.find(reader); found != phases.end())
       last = std::max(last, found->second);
     else // Returned: alive to the end.
-      last = phases.lookup(ops.back());
+      last = lastPhase();
   }
   return last;
 }
@@ -176,8 +244,9 @@ bool Planner::writesInPlace(ForwardOp op) const {
   if (!inPlace)
     return false;
   Operation *writer = inPlace->get().getDefiningOp();
-  // The padding of one of several results is the next result.
-  if (isa<WantedRowsOp>(writer) || writer->getNumResults() != 1)
+  // An argument keeps its values. The padding of one of several results is the
+  // next result.
+  if (!writer || isa<WantedRowsOp>(writer) || writer->getNumResults() != 1)
     return false;
   SmallVector<OpOperand *> uses(
       llvm::make_pointer_range(inPlace->get().getUses()));
@@ -214,13 +283,27 @@ void Planner::layOut(ForwardOp op) {
     bufferOf[op] = buffer;
     places[op] = SmallVector<BufferAttr>(places[writer]);
     buffers[buffer].lastPhase =
-        std::max(buffers[buffer].lastPhase, lastReader(op));
+        std::max(buffers[buffer].lastPhase,
+                 lastReader(op->getResults(), phases.lookup(op)));
     return;
   }
   const int64_t size =
       place == ResultPlace::OneBuffer ? layOutInOneBuffer(op) : layOutApart(op);
   bufferOf[op] = buffers.size();
-  buffers.push_back({size, phases.lookup(op), lastReader(op)});
+  const unsigned phase = phases.lookup(op);
+  buffers.push_back({size, phase, lastReader(op->getResults(), phase)});
+}
+
+/// Floats from the row of a token of `value`, which has a place, to the next.
+int64_t Planner::strideOf(Value value) const {
+  value = rootOf(value);
+  if (auto result = dyn_cast<OpResult>(value))
+    return places.lookup(result.getOwner())[result.getResultNumber()]
+        .getStride();
+  return llvm::find_if(
+             arguments,
+             [&](const Argument &argument) { return argument.value == value; })
+      ->stride;
 }
 
 /// Places the results side by side for each token; returns the size in bytes.
@@ -230,14 +313,8 @@ int64_t Planner::layOutInOneBuffer(ForwardOp op) {
     width += widthOf(value);
   int64_t stride = alignTo(width, kPanelOutputs);
   // Kernels step through result and residual with one stride.
-  if (OpOperand *inPlace = op.getInPlaceOperand()) {
-    Value residual = inPlace->get();
-    while (auto view = residual.getDefiningOp<WantedRowsOp>())
-      residual = view.getInput();
-    stride = places[residual.getDefiningOp()]
-                   [cast<OpResult>(residual).getResultNumber()]
-                       .getStride();
-  }
+  if (OpOperand *inPlace = op.getInPlaceOperand())
+    stride = strideOf(inPlace->get());
   int64_t first = 0;
   for (Value value : op->getResults()) {
     places[op].push_back(
@@ -275,10 +352,24 @@ int64_t Planner::layOutApart(ForwardOp op) {
 
 /// Gives each buffer the lowest place that no buffer alive with it has.
 void Planner::placeBuffers() {
+  // Sorted by offset.
   SmallVector<const Buffer *> placed;
+  const auto place = [&](Buffer &buffer, int64_t offset) {
+    buffer.offset = offset;
+    bytes = std::max(bytes, offset + buffer.bytes);
+    placed.insert(llvm::upper_bound(placed, &buffer,
+                                    [](const Buffer *a, const Buffer *b) {
+                                      return a->offset < b->offset;
+                                    }),
+                  &buffer);
+  };
+  for (Buffer &buffer : buffers)
+    if (buffer.isFixed)
+      place(buffer, buffer.offset);
   for (Buffer &buffer : buffers) {
+    if (buffer.isFixed)
+      continue;
     int64_t offset = 0;
-    // `placed` is sorted by offset.
     for (const Buffer *other : placed) {
       if (other->lastPhase < buffer.firstPhase ||
           buffer.lastPhase < other->firstPhase)
@@ -287,13 +378,7 @@ void Planner::placeBuffers() {
         break;
       offset = std::max(offset, other->offset + other->bytes);
     }
-    buffer.offset = offset;
-    bytes = std::max(bytes, offset + buffer.bytes);
-    placed.insert(llvm::upper_bound(placed, &buffer,
-                                    [](const Buffer *a, const Buffer *b) {
-                                      return a->offset < b->offset;
-                                    }),
-                  &buffer);
+    place(buffer, offset);
   }
 }
 

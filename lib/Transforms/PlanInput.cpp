@@ -22,8 +22,49 @@ FailureOr<PlanInput> qwen::readPlanInput(func::FuncOp program) {
   return PlanInput{program, maxTokens.getInt(), maxRows.getInt()};
 }
 
-Operation *qwen::writerOf(Value value) {
+Value qwen::rootOf(Value value) {
   while (auto view = value.getDefiningOp<WantedRowsOp>())
     value = view.getInput();
-  return value.getDefiningOp();
+  return value;
+}
+
+SmallVector<BlockArgument> qwen::rowArguments(func::FuncOp program) {
+  return llvm::filter_to_vector(program.getArguments(),
+                                [](BlockArgument argument) {
+                                  return !isTokenIntegers(argument.getType());
+                                });
+}
+
+FailureOr<BufferAttr> qwen::placeInOther(BlockArgument argument) {
+  auto program = cast<func::FuncOp>(argument.getOwner()->getParentOp());
+  const unsigned number = argument.getArgNumber();
+  const auto from =
+      program.getArgAttrOfType<FlatSymbolRefAttr>(number, kFromAttr);
+  const auto name = program.getArgAttrOfType<StringAttr>(number, kNameAttr);
+  if (!from)
+    return BufferAttr();
+  const auto refuse = [&](const Twine &why) {
+    program.emitError() << "argument " << number << " of program @"
+                        << program.getSymName() << " reads " << name << " of "
+                        << from << ", which " << why;
+    return failure();
+  };
+  auto other =
+      SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(program, from);
+  const Value rows =
+      other && !other.isExternal() ? namedResult(other, name) : Value();
+  if (!rows)
+    return refuse("has no such result");
+  if (rows.getType() != argument.getType())
+    return refuse("has another type");
+  const BufferAttr place = bufferOf(rows);
+  if (!place)
+    return refuse("is not planned before it");
+  const auto tokensOf = [](func::FuncOp of) {
+    return of->getAttrOfType<IntegerAttr>(kMaxTokensAttr).getInt();
+  };
+  if (tokensOf(other) < tokensOf(program))
+    return refuse("has " + Twine(tokensOf(other)) + " tokens when " +
+                  Twine(tokensOf(program)) + " or more is needed");
+  return place;
 }

@@ -23,9 +23,23 @@ struct PlanInput {
 /// are more wanted tokens than tokens.
 mlir::FailureOr<PlanInput> readPlanInput(mlir::func::FuncOp program);
 
+/// What `value` is a view of, or `value` itself.
+mlir::Value rootOf(mlir::Value value);
+
 /// The op that writes `value`, which may be a view. Null for an argument of the
 /// function.
-mlir::Operation *writerOf(mlir::Value value);
+inline mlir::Operation *writerOf(mlir::Value value) {
+  return rootOf(value).getDefiningOp();
+}
+
+/// The arguments of `program` that are rows.
+llvm::SmallVector<mlir::BlockArgument> rowArguments(mlir::func::FuncOp program);
+
+/// The place in the arena of `argument`, which another program leaves there: in
+/// the buffer of its result with the name of the argument. Null if the caller
+/// gives the rows. Emits an error if there is no such result, or if it has
+/// fewer or other rows.
+mlir::FailureOr<BufferAttr> placeInOther(mlir::BlockArgument argument);
 
 } // namespace qwen
 

@@ -43,19 +43,26 @@ static bool haveSameUnits(ForwardOp a, ForwardOp b) {
 }
 
 namespace {
-/// Phases of the results of one op, from where they are written to the last
-/// that reads one of them.
+/// Phases of an argument or of the results of one op, from where they are
+/// written to the last that reads one of them.
 struct Lifetime {
   unsigned first, last;
   /// Operands that read a result in phase `last`.
   unsigned lastReads = 0;
 };
 
-/// Bytes [begin, end) of the arena that `writer` writes.
+/// Bytes [begin, end) of the arena in which an argument or a result of an op
+/// lies.
 struct Region {
-  ForwardOp writer;
+  Value value;
   uint64_t begin, end;
 };
+
+/// Has the lifetime of a value: its writer, or the argument itself.
+const void *sourceOf(Value value) {
+  Operation *writer = value.getDefiningOp();
+  return writer ? writer : value.getAsOpaquePointer();
+}
 
 /// The last ops that wrote and read a cache of a layer.
 struct LayerCache {
@@ -68,6 +75,9 @@ public:
       : input(input), arenaBytes(arenaBytes) {}
 
   LogicalResult run() {
+    for (BlockArgument argument : rowArguments(input.program))
+      if (failed(visitArgument(argument)))
+        return failure();
     for (Operation &op : input.program.front())
       if (failed(visit(&op)))
         return failure();
@@ -75,16 +85,20 @@ public:
   }
 
 private:
+  LogicalResult visitArgument(BlockArgument argument);
   LogicalResult visit(Operation *op);
   LogicalResult beginPhase(ForwardOp op);
   LogicalResult visitReads(Operation *op);
   LogicalResult visitCache(ForwardOp op);
   LogicalResult addRegions(ForwardOp op);
-  LogicalResult addRegion(ForwardOp op, Value result, int64_t offset,
-                          int64_t stride, uint64_t elementBytes);
+  LogicalResult addRegion(Value value, int64_t offset, int64_t stride,
+                          uint64_t elementBytes);
+  InFlightDiagnostic emitError(Value value) const;
   LogicalResult verifyDisjoint();
 
-  unsigned phaseOf(Operation *op) const { return lifetimes.lookup(op).first; }
+  unsigned phaseOf(const void *source) const {
+    return lifetimes.lookup(source).first;
+  }
   bool isInPhase(Operation *op) const { return op && phaseOf(op) == phase; }
   bool isInPlace(const Region &region, const Region &old) const;
   InFlightDiagnostic overlap(const Region &region, const Region &old) const;
@@ -93,7 +107,8 @@ private:
   const uint64_t arenaBytes;
   unsigned phase = 0;
   Operation *lmHead = nullptr;
-  llvm::DenseMap<Operation *, Lifetime> lifetimes;
+  /// By sourceOf.
+  llvm::DenseMap<const void *, Lifetime> lifetimes;
   /// By the layer's number and the cache's name.
   std::map<std::pair<int64_t, StringRef>, LayerCache> caches;
   /// In the order of their first phases.
@@ -104,6 +119,24 @@ private:
 //===----------------------------------------------------------------------===//
 // Barriers
 //===----------------------------------------------------------------------===//
+
+/// Collects the rows of an argument, which are there before the first op. Those
+/// of another program stay as they are.
+LogicalResult PlanVerifier::visitArgument(BlockArgument argument) {
+  const BufferAttr place = bufferOf(argument);
+  if (!place)
+    return emitError(argument)
+           << "has no " << kPlaceAttr << "; run qwen-plan first";
+  const FailureOr<BufferAttr> other = placeInOther(argument);
+  if (failed(other))
+    return failure();
+  if (*other && *other != place)
+    return emitError(argument)
+           << "lies at " << place << " when the other program leaves it at "
+           << *other;
+  lifetimes[sourceOf(argument)] = {0, *other ? kAfterAll : 0};
+  return addRegion(argument, place.getOffset(), place.getStride(), 4);
+}
 
 LogicalResult PlanVerifier::visit(Operation *op) {
   if (isa<WantedRowsOp>(op))
@@ -142,8 +175,9 @@ LogicalResult PlanVerifier::visitReads(Operation *op) {
   for (Value operand : op->getOperands()) {
     if (isTokenIntegers(operand.getType()))
       continue;
-    auto writer = dyn_cast_or_null<ForwardOp>(writerOf(operand));
-    auto written = lifetimes.find(writer);
+    const Value root = rootOf(operand);
+    auto writer = dyn_cast_or_null<ForwardOp>(root.getDefiningOp());
+    auto written = lifetimes.find(sourceOf(root));
     if (written == lifetimes.end()) {
       if (forward)
         return op->emitOpError()
@@ -151,8 +185,8 @@ LogicalResult PlanVerifier::visitReads(Operation *op) {
       continue;
     }
     Lifetime &lifetime = written->second;
-    const bool isView = operand.getDefiningOp() != writer;
-    if (forward && lifetime.first == phase &&
+    const bool isView = operand != root;
+    if (forward && writer && lifetime.first == phase &&
         (isView || !haveSameUnits(forward, writer))) {
       InFlightDiagnostic error =
           op->emitOpError() << "reads the result of '" << writer->getName()
@@ -163,7 +197,7 @@ LogicalResult PlanVerifier::visitReads(Operation *op) {
     }
     const unsigned reading = forward ? phase : kAfterAll;
     lifetime.lastReads = reading == lifetime.last ? lifetime.lastReads + 1 : 1;
-    lifetime.last = reading;
+    lifetime.last = std::max(lifetime.last, reading);
   }
   return success();
 }
@@ -221,31 +255,40 @@ LogicalResult PlanVerifier::addRegions(ForwardOp op) {
       return op->emitOpError() << "stride is " << stride << " when "
                                << alignTo(columns, kPanelOutputs)
                                << " or more is needed for whole panels";
-    return addRegion(op, op->getResult(0), buffers[0].getOffset(), stride, 4);
+    return addRegion(op->getResult(0), buffers[0].getOffset(), stride, 4);
   }
   for (auto [buffer, result] : llvm::zip_equal(buffers, op->getResults())) {
     const int64_t columns = widthOf(result);
     const bool quantized = isQuantizedActivations(result.getType());
-    if (failed(addRegion(op, result, buffer.getOffset(), buffer.getStride(),
+    if (failed(addRegion(result, buffer.getOffset(), buffer.getStride(),
                          quantized ? 1 : 4)))
       return failure();
     if (quantized &&
-        (failed(addRegion(op, result, buffer.getScales(),
+        (failed(addRegion(result, buffer.getScales(),
                           ceilDiv(columns, kActivationBlock), 4)) ||
-         failed(addRegion(op, result, buffer.getSums(), columns / kGroup, 4))))
+         failed(addRegion(result, buffer.getSums(), columns / kGroup, 4))))
       return failure();
   }
   return success();
 }
 
-/// Collects the rows of a result from `offset` on, which follow each other in
+/// Begins an error about a value: at its op, or at the program.
+InFlightDiagnostic PlanVerifier::emitError(Value value) const {
+  if (Operation *writer = value.getDefiningOp())
+    return writer->emitOpError();
+  func::FuncOp program = input.program;
+  return program.emitError()
+         << "argument " << cast<BlockArgument>(value).getArgNumber()
+         << " of program @" << program.getSymName() << ' ';
+}
+
+/// Collects the rows of `value` from `offset` on, which follow each other in
 /// steps of `stride` elements; integers are one row. The op's verifier has
 /// found neither to be negative.
-LogicalResult PlanVerifier::addRegion(ForwardOp op, Value result,
-                                      int64_t offset, int64_t stride,
-                                      uint64_t elementBytes) {
-  auto norm = dyn_cast<RmsNormOp>(op.getOperation());
-  const int64_t rows = isIntegers(result.getType())      ? 1
+LogicalResult PlanVerifier::addRegion(Value value, int64_t offset,
+                                      int64_t stride, uint64_t elementBytes) {
+  auto norm = value.getDefiningOp<RmsNormOp>();
+  const int64_t rows = isIntegers(value.getType())       ? 1
                        : norm && norm.isOverWantedRows() ? input.maxRows
                                                          : input.maxTokens;
   const auto begin = static_cast<uint64_t>(offset);
@@ -255,14 +298,14 @@ LogicalResult PlanVerifier::addRegion(ForwardOp op, Value result,
                                static_cast<uint64_t>(rows) * elementBytes);
   const uint64_t end = llvm::SaturatingAdd(begin, bytes);
   if (begin % kTensorAlign != 0)
-    return op->emitOpError()
+    return emitError(value)
            << "buffer starts at byte " << begin << " when a multiple of "
            << kTensorAlign << " is needed";
   if (end > arenaBytes)
-    return op->emitOpError()
+    return emitError(value)
            << "buffer [" << begin << ", " << end
            << ") ends past the arena, which has " << arenaBytes << " bytes";
-  regions.push_back({op, begin, end});
+  regions.push_back({value, begin, end});
   return success();
 }
 
@@ -270,8 +313,9 @@ LogicalResult PlanVerifier::addRegion(ForwardOp op, Value result,
 /// is all that `old` is read for from then on. Each unit reads its panels
 /// before it writes them.
 bool PlanVerifier::isInPlace(const Region &region, const Region &old) const {
-  ForwardOp op = region.writer, writer = old.writer;
-  OpOperand *operand = op.getInPlaceOperand();
+  auto op = region.value.getDefiningOp<ForwardOp>();
+  auto writer = old.value.getDefiningOp<ForwardOp>();
+  OpOperand *operand = op && writer ? op.getInPlaceOperand() : nullptr;
   if (!operand || operand->get().getDefiningOp() != writer ||
       region.begin != old.begin || region.end != old.end)
     return false;
@@ -284,13 +328,18 @@ bool PlanVerifier::isInPlace(const Region &region, const Region &old) const {
 
 InFlightDiagnostic PlanVerifier::overlap(const Region &region,
                                          const Region &old) const {
-  InFlightDiagnostic error =
-      region.writer->emitOpError()
-      << "buffer [" << region.begin << ", " << region.end << ") overlaps ["
-      << old.begin << ", " << old.end << ") of '" << old.writer->getName()
-      << "' and both are alive in phase " << phaseOf(region.writer);
-  const Lifetime &lifetime = lifetimes.at(old.writer);
-  Diagnostic &note = error.attachNote(old.writer->getLoc())
+  Operation *writer = old.value.getDefiningOp();
+  InFlightDiagnostic error = emitError(region.value)
+                             << "buffer [" << region.begin << ", " << region.end
+                             << ") overlaps [" << old.begin << ", " << old.end
+                             << ") of ";
+  if (writer)
+    error << "'" << writer->getName() << "'";
+  else
+    error << "argument " << cast<BlockArgument>(old.value).getArgNumber();
+  error << " and both are alive in phase " << phaseOf(sourceOf(region.value));
+  const Lifetime &lifetime = lifetimes.at(sourceOf(old.value));
+  Diagnostic &note = error.attachNote(old.value.getLoc())
                      << "alive from phase " << lifetime.first << " to ";
   if (lifetime.last == kAfterAll)
     note << "the end";
@@ -304,7 +353,7 @@ InFlightDiagnostic PlanVerifier::overlap(const Region &region,
 LogicalResult PlanVerifier::verifyDisjoint() {
   SmallVector<const Region *> byEnd(llvm::make_pointer_range(regions));
   const auto lastPhase = [&](const Region *region) {
-    return lifetimes.at(region->writer).last;
+    return lifetimes.at(sourceOf(region->value)).last;
   };
   llvm::sort(byEnd, [&](const Region *a, const Region *b) {
     return lastPhase(a) < lastPhase(b);
@@ -313,7 +362,7 @@ LogicalResult PlanVerifier::verifyDisjoint() {
   std::map<uint64_t, const Region *> alive;
   auto next = byEnd.begin();
   for (const Region &region : regions) {
-    for (; lastPhase(*next) < phaseOf(region.writer); ++next)
+    for (; lastPhase(*next) < phaseOf(sourceOf(region.value)); ++next)
       if (auto ended = alive.find((*next)->begin);
           ended != alive.end() && ended->second == *next)
         alive.erase(ended);

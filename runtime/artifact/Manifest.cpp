@@ -180,8 +180,10 @@ static OpWork parseWork(const JsonValue &value) {
   return work;
 }
 
-/// Parses the arguments or the results of a program.
-static std::vector<ProgramValue> parseValues(const JsonValue &list) {
+/// Parses the arguments or the results of a program with these limits and
+/// arena.
+static std::vector<ProgramValue> parseValues(const JsonValue &list,
+                                             const ProgramInfo &program) {
   std::vector<ProgramValue> values;
   for (const JsonValue &from : list.elements()) {
     ProgramValue &value = values.emplace_back();
@@ -189,8 +191,19 @@ static std::vector<ProgramValue> parseValues(const JsonValue &list) {
     if (value.name == kIdsName || value.name == kPositionsName)
       continue;
     value.width = from.at("width").integer(1, kMaxDimension);
-    value.stride = from.at("stride").integer(
-        value.width, alignTo(value.width, kPanelOutputs));
+    const JsonValue stride = from.at("stride");
+    if (value.name == kLogitsName) {
+      value.stride =
+          stride.integer(value.width, alignTo(value.width, kPanelOutputs));
+      continue;
+    }
+    value.stride = stride.integer(value.width, kMaxDimension);
+    const int64_t floats =
+        (program.limits.tokens - 1) * value.stride + value.width;
+    value.offset =
+        from.at("offset").multiple(4, 0, program.arenaBytes - 4 * floats);
+    if (const auto other = from.findValue("from"))
+      value.from = nameOf(*other);
   }
   return values;
 }
@@ -238,8 +251,8 @@ static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
     most -= program.caches.back().bytes();
     mergeCache(manifest.caches, program.caches.back());
   }
-  program.inputs = parseValues(value.at("inputs"));
-  program.outputs = parseValues(value.at("outputs"));
+  program.inputs = parseValues(value.at("inputs"), program);
+  program.outputs = parseValues(value.at("outputs"), program);
   for (const JsonValue &op : value.at("ops").elements())
     program.ops.push_back(nameOf(op));
   const JsonValue work = value.at("work");
@@ -303,8 +316,10 @@ static void parseCode(const JsonValue &root, Manifest &manifest) {
   manifest.kv = parseKv(root.at("kv"), manifest.caches);
 }
 
-Manifest qwen::parseManifest(std::string_view text, const std::string &file,
-                             uint64_t weightBytes) {
+/// Calls `parse` with the root of a manifest.
+template <typename ParseFn>
+static Manifest parseWith(std::string_view text, const std::string &file,
+                          const ParseFn &parse) {
   json parsed;
   try {
     parsed = json::parse(text);
@@ -313,22 +328,33 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
   }
   const JsonSource source = {file + ": in its manifest, ",
                              file + ": its manifest"};
-  const JsonValue root(parsed, source);
   Manifest manifest;
-  manifest.compiler = nameOf(root.at("compiler"));
-  root.at("numerics_version").integer(kNumericsVersion, kNumericsVersion);
-  manifest.model = parseModel(root.at("model"));
-  parseCode(root, manifest);
-  const ProgramValue *logits = manifest.forward().logits();
-  const int64_t width = manifest.model.outputWidth();
-  if (!logits || logits->width != width)
-    root.at("programs")
-        .fail("logits of " + std::to_string(width) +
-              " values as an output of the first program");
-  for (const JsonValue &value : root.at("tensors").elements())
-    manifest.tensors.push_back(parseTensor(value, weightBytes));
-  const JsonValue generation = root.at("generation");
-  parseSampling(generation, manifest.generation);
-  parseSpecialTokens(generation, manifest.model.vocabSize, manifest.generation);
+  parse(JsonValue(parsed, source), manifest);
   return manifest;
+}
+
+Manifest qwen::parsePrograms(std::string_view text, const std::string &file) {
+  return parseWith(text, file, parseCode);
+}
+
+Manifest qwen::parseManifest(std::string_view text, const std::string &file,
+                             uint64_t weightBytes) {
+  return parseWith(text, file, [&](const JsonValue &root, Manifest &manifest) {
+    manifest.compiler = nameOf(root.at("compiler"));
+    root.at("numerics_version").integer(kNumericsVersion, kNumericsVersion);
+    manifest.model = parseModel(root.at("model"));
+    parseCode(root, manifest);
+    const ProgramValue *logits = manifest.forward().logits();
+    const int64_t width = manifest.model.outputWidth();
+    if (!logits || logits->width != width)
+      root.at("programs")
+          .fail("logits of " + std::to_string(width) +
+                " values as an output of the first program");
+    for (const JsonValue &value : root.at("tensors").elements())
+      manifest.tensors.push_back(parseTensor(value, weightBytes));
+    const JsonValue generation = root.at("generation");
+    parseSampling(generation, manifest.generation);
+    parseSpecialTokens(generation, manifest.model.vocabSize,
+                       manifest.generation);
+  });
 }

@@ -126,13 +126,16 @@ struct ProgramInfo {
   /// of the target; a product has GEMV and GEMM kernels.
   std::vector<std::vector<std::vector<size_t>>> kernels;
 
-  /// The logits, or null if the program has none.
-  const ProgramValue *logits() const {
-    for (const ProgramValue &output : outputs)
-      if (output.name == kLogitsName)
-        return &output;
+  /// The value `name` of `inputs` or of `outputs`, or null.
+  static const ProgramValue *find(const std::vector<ProgramValue> &values,
+                                  std::string_view name) {
+    for (const ProgramValue &value : values)
+      if (value.name == name)
+        return &value;
     return nullptr;
   }
+  /// The logits, or null if the program has none.
+  const ProgramValue *logits() const { return find(outputs, kLogitsName); }
 };
 
 /// One part of the weight image.
@@ -178,6 +181,11 @@ struct Manifest {
 /// key, the found and the needed value.
 Manifest parseManifest(std::string_view json, const std::string &file,
                        uint64_t weightBytes);
+
+/// Parses the part of a manifest that is about code, as compileProgram gives
+/// it: "targets", "kv" and "programs". The caller adds what its engine needs of
+/// the model. Throws Error.
+Manifest parsePrograms(std::string_view json, const std::string &file);
 
 } // namespace qwen
 

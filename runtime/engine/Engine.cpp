@@ -4,8 +4,10 @@
 
 #include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -13,15 +15,32 @@ using namespace qwen;
 
 static constexpr int64_t kNoStop = INT64_MAX;
 
+/// The most that a program of the manifest needs.
+template <typename Of>
+static int64_t most(const Manifest &manifest, const Of &needed) {
+  int64_t result = 0;
+  for (const ProgramInfo &program : manifest.programs)
+    result = std::max<int64_t>(result, needed(program));
+  return result;
+}
+
 /// Bytes of Engine::result.
 static size_t resultBytes(const Manifest &manifest) {
   const ModelInfo &model = manifest.model;
-  const int64_t output = model.output.kind == OutputKind::None
-                             ? 0
-                             : manifest.forward().logits()->stride;
-  return static_cast<size_t>(manifest.forward().limits.rows *
-                             std::max(output, model.hiddenSize)) *
+  return static_cast<size_t>(most(
+             manifest,
+             [&](const ProgramInfo &program) {
+               const bool isUsed = &program != &manifest.forward() ||
+                                   model.output.kind != OutputKind::None;
+               const ProgramValue *logits = program.logits();
+               const int64_t stride = logits && isUsed ? logits->stride : 0;
+               return program.limits.rows * std::max(stride, model.hiddenSize);
+             })) *
          sizeof(float);
+}
+
+static int64_t arenaBytes(const Manifest &manifest) {
+  return most(manifest, std::mem_fn(&ProgramInfo::arenaBytes));
 }
 
 /// Memory of a running model besides arena, result and KV cache: 4 MiB with the
@@ -50,8 +69,8 @@ static SequenceState makeState(const Manifest &manifest,
                                std::to_string(*limit) + " bytes of memory";
     const auto page = static_cast<uint64_t>(manifest.kv.pageBytes);
     const uint64_t fixed =
-        static_cast<uint64_t>(manifest.forward().arenaBytes) +
-        resultBytes(manifest) + kProcessBytes +
+        static_cast<uint64_t>(arenaBytes(manifest)) + resultBytes(manifest) +
+        kProcessBytes +
         static_cast<uint64_t>(stateBytes) * std::max(1, options.sequences);
     if (*limit < fixed + page)
       throw Error(manifest.model.name + " needs " +
@@ -124,15 +143,21 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
     : model(manifest), entries(std::move(entries)), pool(pool),
       sequenceState(makeState(manifest, options)),
       callTokens(tokensPerCall(manifest, options)),
-      arena(Mapping::memory(static_cast<size_t>(manifest.forward().arenaBytes),
+      arena(Mapping::memory(static_cast<size_t>(arenaBytes(manifest)),
                             "the arena")),
       result(Mapping::memory(resultBytes(manifest), "the result")) {
-  const auto tokens = static_cast<size_t>(callTokens);
+  // Calls of other programs have as many tokens as their limits allow.
+  const auto tokens = static_cast<size_t>(std::max(
+      callTokens, most(manifest, [&](const ProgramInfo &program) {
+        return &program == &manifest.forward() ? 0 : program.limits.tokens;
+      })));
   for (std::vector<int32_t> *list : {&ids, &sequences, &positions})
     list->resize(tokens);
-  wantedRows.resize(static_cast<size_t>(manifest.forward().limits.rows));
+  wantedRows.resize(static_cast<size_t>(
+      most(manifest, [](const ProgramInfo &of) { return of.limits.rows; })));
   flags.resize(tokens);
-  taken.resize(manifest.forward().ops.size());
+  taken.resize(static_cast<size_t>(
+      most(manifest, [](const ProgramInfo &of) { return of.ops.size(); })));
   indices.resize(tokens);
   const auto count = static_cast<size_t>(options.sequences);
   nextPositions.resize(count);
@@ -212,23 +237,32 @@ size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
       stop(token, *kind);
       continue;
     }
-    const auto i = static_cast<size_t>(context.tokens++);
-    indices[i] = next;
-    ids[i] = token.id;
-    sequences[i] = token.sequence;
-    positions[i] = static_cast<int32_t>(token.position);
-    flags[i] = kNoFlag;
-    if (token.wanted)
-      wantedRows[static_cast<size_t>(context.rows++)] = static_cast<int32_t>(i);
+    addToken(batch, next);
   }
   return next;
 }
 
-void Engine::call(std::span<const Token> batch) {
-  const auto count = static_cast<size_t>(context.tokens);
+void Engine::addToken(std::span<const Token> batch, size_t index) {
+  const Token &token = batch[index];
+  const auto i = static_cast<size_t>(context.tokens++);
+  indices[i] = index;
+  ids[i] = token.id;
+  sequences[i] = token.sequence;
+  positions[i] = static_cast<int32_t>(token.position);
+  flags[i] = kNoFlag;
+  if (token.wanted)
+    wantedRows[static_cast<size_t>(context.rows++)] = static_cast<int32_t>(i);
+}
+
+void Engine::runEntry(size_t program) {
   std::ranges::fill(taken, 0);
+  pool.run(entries[program], context);
+}
+
+void Engine::callForward(std::span<const Token> batch) {
+  const auto count = static_cast<size_t>(context.tokens);
   try {
-    pool.run(entries.front(), context);
+    runEntry(0);
   } catch (...) {
     for (size_t i = 0; i < count; ++i)
       takeBack(sequences[i], positions[i]);
@@ -282,7 +316,7 @@ std::span<const Failure> Engine::run(std::span<const Token> batch,
     next = fillCall(batch, next);
     if (context.tokens == 0)
       break;
-    call(batch);
+    callForward(batch);
     giveRows(batch, receive);
   }
   return failures;
@@ -295,7 +329,112 @@ void Engine::forward(std::span<const Token> batch, const RowFn &receive,
     throw Error(describe(stops.front()), stops.front().kind);
 }
 
+//===----------------------------------------------------------------------===//
+// Other programs
+//===----------------------------------------------------------------------===//
+
+size_t Engine::find(std::string_view program) const {
+  const auto found =
+      std::ranges::find(model.programs, program, &ProgramInfo::name);
+  if (found == model.programs.end())
+    throw Error(model.model.name + " has no program " + quote(program));
+  return static_cast<size_t>(found - model.programs.begin());
+}
+
+float *Engine::rowAt(const ProgramValue &value, int64_t token) const {
+  return reinterpret_cast<float *>(arena.data() + value.offset) +
+         token * value.stride;
+}
+
+void Engine::fillInputs(const ProgramInfo &program,
+                        std::span<const InputRows> given, int64_t first) {
+  for (const ProgramValue &input : program.inputs) {
+    if (input.offset < 0)
+      continue;
+    const auto width = static_cast<size_t>(input.width);
+    const auto rows = std::ranges::find(given, input.name, &InputRows::input);
+    if (input.from.empty() != (rows != given.end()) ||
+        (rows != given.end() &&
+         rows->values.size() != static_cast<size_t>(context.tokens) * width))
+      throw Error("program " + quote(program.name) + " needs rows of " +
+                  std::to_string(width) + " values for its input " +
+                  quote(input.name) + " from " +
+                  (input.from.empty() ? "the caller, one for each token"
+                                      : quote(input.from)));
+    for (int64_t token = 0; token < context.tokens; ++token)
+      if (rows != given.end())
+        std::ranges::copy(
+            rows->values.subspan(static_cast<size_t>(token) * width, width),
+            rowAt(input, token));
+      else if (first > 0)
+        std::copy_n(rowAt(input, first + token), width, rowAt(input, token));
+  }
+}
+
+void Engine::call(std::string_view name, std::span<const Token> batch,
+                  std::span<const InputRows> given, int64_t first) {
+  if (checker)
+    checker->throwIfDamaged();
+  const size_t number = find(name);
+  const ProgramInfo &program = model.programs[number];
+  const bool readsIds = ProgramInfo::find(program.inputs, kIdsName) != nullptr;
+  const int64_t wanted = std::ranges::count(batch, true, &Token::wanted);
+  if (first < 0 || std::ssize(batch) > program.limits.tokens - first ||
+      wanted > program.limits.rows)
+    throw Error("program " + quote(name) + " takes " +
+                std::to_string(program.limits.tokens) + " tokens and " +
+                std::to_string(program.limits.rows) + " rows in a call, not " +
+                std::to_string(batch.size()) + " from " +
+                std::to_string(first) + " on and " + std::to_string(wanted));
+  context.tokens = context.rows = context.wantHidden = 0;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const auto &[id, sequence, position, isWanted] = batch[i];
+    const auto fail = [&](ErrorKind kind) {
+      throw Error(describe({sequence, kind, id, position, kNoFlag}), kind);
+    };
+    if (readsIds && (id < 0 || id >= model.model.vocabSize))
+      fail(ErrorKind::InvalidToken);
+    if (position < 0 || position > sequenceState.length(sequence))
+      throw Error("position " + std::to_string(position) + " of sequence " +
+                  std::to_string(sequence) + " does not follow: it has " +
+                  std::to_string(sequenceState.length(sequence)));
+    if (const auto kind = sequenceState.extend(sequence, position + 1))
+      fail(*kind);
+    addToken(batch, i);
+  }
+  fillInputs(program, given, first);
+  runEntry(number);
+  for (size_t i = 0; i < batch.size(); ++i)
+    if (flags[i] != kNoFlag)
+      throw Error(describe({batch[i].sequence, ErrorKind::NotFinite,
+                            batch[i].id, batch[i].position, flags[i]},
+                           program),
+                  ErrorKind::NotFinite);
+}
+
+std::span<const float> Engine::row(std::string_view name,
+                                   std::string_view output,
+                                   size_t index) const {
+  const ProgramInfo &program = model.programs[find(name)];
+  const ProgramValue *value = ProgramInfo::find(program.outputs, output);
+  const int64_t most =
+      value && value->offset < 0 ? program.limits.rows : program.limits.tokens;
+  if (!value || index >= static_cast<size_t>(most))
+    throw Error("program " + quote(name) + " has no row " +
+                std::to_string(index) + " of an output " + quote(output));
+  const float *row =
+      value->offset < 0
+          ? context.result + index * static_cast<size_t>(value->stride)
+          : rowAt(*value, static_cast<int64_t>(index));
+  return {row, static_cast<size_t>(value->width)};
+}
+
 std::string Engine::describe(const Failure &failure) const {
+  return describe(failure, model.forward());
+}
+
+std::string Engine::describe(const Failure &failure,
+                             const ProgramInfo &program) const {
   const std::string sequence = "sequence " + std::to_string(failure.sequence);
   const std::string position = "position " + std::to_string(failure.position);
   if (failure.kind == ErrorKind::InvalidToken)
@@ -313,13 +452,11 @@ std::string Engine::describe(const Failure &failure) const {
            sequenceState.describeFull();
   std::string message =
       "a number is not finite at " + sequence + ", " + position + ", in " +
-      (failure.op < model.forward().ops.size()
-           ? model.forward().ops[failure.op]
-           : "op " + std::to_string(failure.op)) +
+      (failure.op < program.ops.size() ? program.ops[failure.op]
+                                       : "op " + std::to_string(failure.op)) +
       "; the file may be damaged, which qwen-run info --check finds";
-  if (model.kv.format == KvFormat::F16 &&
-      failure.op < model.forward().work.size() &&
-      model.forward().work[failure.op].kind == "append")
+  if (model.kv.format == KvFormat::F16 && failure.op < program.work.size() &&
+      program.work[failure.op].kind == "append")
     message += ", or keys or values are too large for f16, which qwen-opt "
                "--kv f32 avoids";
   return message;

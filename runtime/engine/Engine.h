@@ -75,6 +75,13 @@ enum class RowKind {
   Hidden,
 };
 
+/// Rows for an input of a program: those of all tokens of a call, one after
+/// another.
+struct InputRows {
+  std::string_view input;
+  std::span<const float> values;
+};
+
 /// A model that is ready to run. Only one thread may use it at a time; engines
 /// with the same threads run their calls one after another. `run` allocates no
 /// memory.
@@ -133,7 +140,27 @@ public:
   void forward(std::span<const Token> batch, const RowFn &receive,
                RowKind kind = RowKind::Logits);
 
-  /// A failure in one line.
+  /// Runs program `program` of the manifest over `batch` in one call. `given`
+  /// has the rows of its inputs that the caller gives; those of other programs
+  /// are taken where they lie, from the row of token `first` of their last call
+  /// on. A position may have run before, or be the next of its sequence: the
+  /// caller knows how many positions each program has run, and truncates the
+  /// sequence to those that count. Ids matter only to a program that reads
+  /// them.
+  ///
+  /// Throws Error if the program does not exist, if `batch`, `given` or `first`
+  /// is beyond its limits or does not fit, and like `forward`. Positions that
+  /// are new then stay.
+  void call(std::string_view program, std::span<const Token> batch,
+            std::span<const InputRows> given = {}, int64_t first = 0);
+
+  /// Row `index` of output `output` of the last call of `program`: of that
+  /// token or, of logits, of that wanted token. Valid until a program runs that
+  /// does not read these rows.
+  std::span<const float> row(std::string_view program, std::string_view output,
+                             size_t index) const;
+
+  /// A failure of `run` in one line.
   std::string describe(const Failure &failure) const;
 
   /// Ends the background check of the weights: checks the rest until `enough`
@@ -152,8 +179,20 @@ private:
   /// Fills the context with tokens from batch[next] on, as many as one call
   /// may have, and returns the index of the first token after them.
   size_t fillCall(std::span<const Token> batch, size_t next);
+  /// Appends batch[index] to the call.
+  void addToken(std::span<const Token> batch, size_t index);
+  /// Runs an entry over the context.
+  void runEntry(size_t program);
   /// Runs the call and stops the sequences with a flag.
-  void call(std::span<const Token> batch);
+  void callForward(std::span<const Token> batch);
+  /// The place of a program in the manifest. Throws Error.
+  size_t find(std::string_view program) const;
+  float *rowAt(const ProgramValue &value, int64_t token) const;
+  /// Puts the rows of the inputs of a call into their places.
+  void fillInputs(const ProgramInfo &program, std::span<const InputRows> given,
+                  int64_t first);
+  std::string describe(const Failure &failure,
+                       const ProgramInfo &program) const;
   /// Passes the rows of the call to `receive`.
   void giveRows(std::span<const Token> batch, const RowFn &receive) const;
   void stop(const Token &token, ErrorKind kind, uint32_t op = kNoFlag);

@@ -99,6 +99,16 @@ module attributes {qwen.target_features = ["avx2"]} {}
 
 // -----
 
+// expected-error@+1 {{"qwen.name" is 1 : i64 when a string is needed}}
+func.func private @f(tensor<?x64xf32> {qwen.name = 1})
+
+// -----
+
+// expected-error@+1 {{"qwen.from" is not an attribute of a result}}
+func.func private @f() -> (tensor<?x64xf32> {qwen.from = @g})
+
+// -----
+
 // expected-error@+1 {{"qwen.ops" is [1] when an array of strings is needed}}
 func.func private @f() attributes {qwen.ops = [1]}
 

@@ -1,6 +1,7 @@
 // RUN: split-file %s %t
 // RUN: qwen-opt %t/layer.mlir --qwen-plan | FileCheck %t/layer.mlir
 // RUN: qwen-opt %t/rules.mlir --qwen-plan -split-input-file | FileCheck %t/rules.mlir
+// RUN: qwen-opt %t/programs.mlir --qwen-plan | FileCheck %t/programs.mlir
 // RUN: qwen-opt %t/invalid.mlir --qwen-plan -split-input-file -verify-diagnostics
 
 //--- layer.mlir
@@ -169,6 +170,37 @@ func.func @forward(%ids: tensor<?xi32>) -> tensor<4xi32> attributes {qwen.max_to
 }
 }
 
+//--- programs.mlir
+// Rows of another program stay where they lie, to the end; rows of the caller
+// have a buffer until they are read.
+qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
+qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
+// CHECK-LABEL: func.func @forward
+func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32> {qwen.name = "normed"}) attributes {qwen.max_tokens = 2 : i64, qwen.max_rows = 1 : i64} {
+  %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>
+  // CHECK: qwen.rms_norm {{.*}}buffers = [<offset = 128, stride = 16>]
+  %y = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x16xf32> -> tensor<?x16xf32>
+  return %y : tensor<?x16xf32>
+}
+// CHECK-LABEL: func.func @second
+// CHECK-SAME: {qwen.from = @forward, qwen.name = "normed", qwen.place = #qwen.buffer<offset = 128, stride = 16>}
+// CHECK-SAME: {qwen.name = "given", qwen.place = #qwen.buffer<offset = 0, stride = 16>}
+// CHECK-SAME: qwen.arena_bytes = 256
+func.func @second(%n: tensor<?x16xf32> {qwen.name = "normed", qwen.from = @forward}, %g: tensor<?x16xf32> {qwen.name = "given"})
+    -> (tensor<?x16xf32> {qwen.name = "last"}) attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+  // CHECK: qwen.swiglu {{.*}}id = 0, barrier = false, buffers = [<offset = 64, stride = 16>]
+  %a = qwen.swiglu %n, %g : tensor<?x16xf32> -> tensor<?x16xf32>
+  // CHECK: qwen.swiglu {{.*}}id = 1, barrier = true, buffers = [<offset = 0, stride = 16>]
+  %b = qwen.swiglu %a, %a : tensor<?x16xf32> -> tensor<?x16xf32>
+  // CHECK: qwen.swiglu {{.*}}id = 2, barrier = true, buffers = [<offset = 64, stride = 16>]
+  %c = qwen.swiglu %b, %b : tensor<?x16xf32> -> tensor<?x16xf32>
+  // CHECK: qwen.swiglu {{.*}}id = 3, barrier = true, buffers = [<offset = 0, stride = 16>]
+  %d = qwen.swiglu %c, %c : tensor<?x16xf32> -> tensor<?x16xf32>
+  // CHECK: qwen.swiglu {{.*}}id = 4, barrier = false, buffers = [<offset = 192, stride = 16>]
+  %e = qwen.swiglu %c, %c : tensor<?x16xf32> -> tensor<?x16xf32>
+  return %d : tensor<?x16xf32>
+}
+
 //--- invalid.mlir
 // expected-error@+1 {{program @forward has no qwen.max_tokens}}
 func.func @forward() attributes {qwen.max_rows = 1 : i64} {
@@ -196,8 +228,8 @@ func.func @second() attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 9 : i
 // -----
 
 module {
+// expected-error@+1 {{argument 0 of program @forward is no rows of f32 with a qwen.name}}
 func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
-  // expected-error@+1 {{reads rows that are an argument of the function and have no place in the arena}}
   %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
@@ -212,4 +244,30 @@ func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, 
   %s = qwen.swiglu %y, %y : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
+}
+
+// -----
+
+// expected-error@+1 {{argument 0 of program @second reads "normed" of @forward, which has no such result}}
+func.func @second(%x: tensor<?x64xf32> {qwen.name = "normed", qwen.from = @forward}) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+  return
+}
+
+// -----
+
+func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}) -> (tensor<?x64xf32> {qwen.name = "s"}) attributes {qwen.max_tokens = 4 : i64, qwen.max_rows = 4 : i64} {
+  %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
+  return %s : tensor<?x64xf32>
+}
+// expected-error@+1 {{argument 0 of program @second reads "s" of @forward, which has 4 tokens when 8 or more is needed}}
+func.func @second(%x: tensor<?x64xf32> {qwen.name = "s", qwen.from = @forward}) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+  return
+}
+
+// -----
+
+// expected-error@+1 {{result 0 of program @forward has a name when only rows of f32 of all tokens that an op computes can have one}}
+func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}) -> (tensor<?x64xf32> {qwen.name = "s"}) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+  %r = qwen.wanted_rows %x : tensor<?x64xf32>
+  return %r : tensor<?x64xf32>
 }

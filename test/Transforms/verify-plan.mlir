@@ -5,6 +5,7 @@
 // RUN: split-file %s %t
 // RUN: qwen-opt %t/layer.mlir --qwen-plan --qwen-verify-plan -o %t/planned.mlir
 // RUN: qwen-opt %t/rules.mlir --qwen-plan --qwen-verify-plan -split-input-file -o %t/rules-planned.mlir
+// RUN: qwen-opt %t/programs.mlir --qwen-plan --qwen-verify-plan -o %t/programs-planned.mlir
 // RUN: qwen-opt %t/invalid-plans.mlir --qwen-verify-plan -split-input-file -verify-diagnostics
 // DEFINE: %{edit} = sed -e '$a// -----' -e
 
@@ -68,6 +69,17 @@
 // RUN: %{edit} 's/<offset = 3712, stride = 128>/<offset = 3712, stride = 127>/' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.linear' op stride is 127 when 128 or more is needed for whole panels
 
+// An argument at another place than the one where its rows lie; an op that
+// writes over such rows in a later phase; one that writes over the caller's rows
+// as it reads them.
+// RUN: %{edit} 's/qwen.place = #qwen.buffer<offset = 128/qwen.place = #qwen.buffer<offset = 64/' %t/programs-planned.mlir >> %t/edits.mlir
+// CHECK: error: argument 0 of program @second lies at #qwen.buffer<offset = 64, stride = 16> when the other program leaves it at #qwen.buffer<offset = 128, stride = 16>
+// RUN: %{edit} 's/offset = 192/offset = 128/' %t/programs-planned.mlir >> %t/edits.mlir
+// CHECK: error: 'qwen.swiglu' op buffer [128, 192) overlaps [128, 192) of argument 0 and both are alive in phase 3
+// CHECK: note: alive from phase 0 to the end
+// RUN: %{edit} 's/id = 0, barrier = false, buffers = \[<offset = 64/id = 0, barrier = false, buffers = [<offset = 0/' %t/programs-planned.mlir >> %t/edits.mlir
+// CHECK: error: 'qwen.swiglu' op buffer [0, 64) overlaps [0, 64) of argument 1 and both are alive in phase 0
+
 // An op after lm_head, and a program that was not planned.
 // RUN: %{edit} '/qwen.rope_table/h;/qwen.lm_head/{G;s/%%cos, %%sin = qwen/%%c, %%s = qwen/}' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.rope_table' op follows 'qwen.lm_head', whose barrier is skipped where hidden rows are wanted
@@ -89,8 +101,8 @@ func.func @forward(%positions: tensor<?xi32>) attributes {qwen.max_tokens = 8 : 
 // -----
 
 module {
+// expected-error@+1 {{argument 0 of program @forward has no qwen.place; run qwen-plan first}}
 func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64, qwen.arena_bytes = 4096 : i64} {
-  // expected-error@+1 {{reads rows that have no place in the arena}}
   %s = qwen.swiglu %x, %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 64>]>} : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }

@@ -236,21 +236,33 @@ Values ReferenceSequence::attend(size_t number, const Values &x,
   return o;
 }
 
-Values ReferenceSequence::next(int32_t id) {
+Values ReferenceSequence::runLayer(size_t number, const Values &x, int32_t at,
+                                   LayerInputs *inputs) {
   const auto half = static_cast<int64_t>(model.frequencies.size());
   Rotation rotation = {model.headDim, model.eps, zeros(half), zeros(half)};
-  numerics::ropeTable(position++, model.frequencies.data(), half,
-                      rotation.cos.data(), rotation.sin.data());
+  numerics::ropeTable(at, model.frequencies.data(), half, rotation.cos.data(),
+                      rotation.sin.data());
   for (Values *values : {&rotation.cos, &rotation.sin})
     for (float &value : *values)
       value *= model.ropeScale;
+  const ReferenceLayer &layer = model.layers[number];
+  LayerInputs read;
+  read.qkv = normed(x, layer.inputNorm, model.eps);
+  read.o = attend(number, read.qkv, rotation);
+  const Values y = layer.o.times(read.o, {}, x);
+  read.gateUp = normed(y, layer.postNorm, model.eps);
+  read.down =
+      swiGlu(layer.gate.times(read.gateUp), layer.up.times(read.gateUp));
+  Values result = layer.down.times(read.down, {}, y);
+  if (inputs)
+    *inputs = std::move(read);
+  return result;
+}
+
+Values ReferenceSequence::next(int32_t id) {
   Values x = model.embedding.output(id);
-  for (size_t i = 0; i < caches.size(); ++i) {
-    const ReferenceLayer &layer = model.layers[i];
-    x = layer.o.times(
-        attend(i, normed(x, layer.inputNorm, model.eps), rotation), {}, x);
-    const Values g = normed(x, layer.postNorm, model.eps);
-    x = layer.down.times(swiGlu(layer.gate.times(g), layer.up.times(g)), {}, x);
-  }
+  for (size_t i = 0; i < caches.size(); ++i)
+    x = runLayer(i, x, position);
+  ++position;
   return normed(x, model.finalNorm, model.eps);
 }

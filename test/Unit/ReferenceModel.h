@@ -118,6 +118,11 @@ struct ReferenceModel {
   }
 };
 
+/// What the products of a layer read of a token.
+struct LayerInputs {
+  Values qkv, o, gateUp, down;
+};
+
 /// A sequence that a model runs.
 class ReferenceSequence {
 public:
@@ -126,6 +131,10 @@ public:
 
   /// Runs token `id` at the next position and returns its hidden values.
   Values next(int32_t id);
+  /// Runs a layer over the values of the token before it, whose position is the
+  /// next of the layer, and returns the values after it. Fills `inputs`.
+  Values runLayer(size_t number, const Values &x, int32_t position,
+                  LayerInputs *inputs = nullptr);
 
 private:
   /// What a layer's delta rule keeps between tokens.

@@ -22,11 +22,17 @@ inline constexpr std::string_view kIdsName = "ids",
 
 /// An argument or a result of a program.
 struct ProgramValue {
-  /// kIdsName, kPositionsName or kLogitsName.
+  /// kIdsName, kPositionsName, kLogitsName, or the name of rows in the arena.
   std::string name;
   /// Floats of a row, and from one row to the next; 0 for ids and positions.
   int64_t width = 0;
   int64_t stride = 0;
+  /// Bytes from the start of the arena to the row of the first token; -1 for
+  /// other values.
+  int64_t offset = -1;
+  /// Of an argument: the program that leaves the rows there, as its result of
+  /// the same name. Empty if the caller gives them.
+  std::string from = {};
 };
 
 /// The numbers of a value under their keys in the manifest, which omits those

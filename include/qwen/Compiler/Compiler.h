@@ -131,6 +131,25 @@ std::string emit(const std::filesystem::path &checkpoint, EmittedStage stage,
                  const CompileOptions &options = {},
                  const CompileHooks &hooks = {});
 
+/// Loads the dialects of modules that compileProgram takes.
+void loadDialects(mlir::MLIRContext &context);
+
+struct ProgramOptions {
+  /// A target of resolveTargets.
+  std::string target = "native";
+  /// Formats of the matrices and of the KV cache.
+  WeightFormat weights = WeightFormat::F32;
+  KvFormat kv = KvFormat::F32;
+};
+
+/// Compiles the programs of `module` (stage "graph"): functions of graph ops.
+/// Their arguments are ids, positions, or rows with a name (qwen.name) that the
+/// caller gives or that another program leaves in the arena (qwen.from); their
+/// results are logits or rows with a name. Brings the module to stage "calls",
+/// so that packImage takes it. Throws Error.
+ProgramCode compileProgram(mlir::ModuleOp module,
+                           const ProgramOptions &options = {});
+
 } // namespace qwen
 
 #endif // QWEN_COMPILER_COMPILER_H

@@ -26,6 +26,8 @@ def Qwen_Dialect : Dialect {
   }];
   let useDefaultAttributePrinterParser = 1;
   let hasOperationAttrVerify = 1;
+  let hasRegionArgAttrVerify = 1;
+  let hasRegionResultAttrVerify = 1;
   let dependentDialects = ["::mlir::func::FuncDialect"];
 }
 
@@ -166,7 +168,7 @@ def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {
 def Qwen_PlanAttr : Qwen_Attr<"Plan", "plan"> {
   let summary = "The plan of one op";
   let description = [{
-    `id` numbers the ops of `forward` in order; the manifest's "ops" lists their
+    `id` numbers the ops of a program in order; the manifest's "ops" lists their
     names. If `barrier` is true, all threads wait before the op starts.
     `buffers` has one entry for each result.
 

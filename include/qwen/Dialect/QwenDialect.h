@@ -98,6 +98,18 @@ inline constexpr char kOpKernelsAttr[] = "qwen.op_kernels";
 inline constexpr char kInputsAttr[] = "qwen.inputs";
 inline constexpr char kOutputsAttr[] = "qwen.outputs";
 
+// Attributes of arguments and results of a program. An argument is ids or
+// positions of the tokens, or a row of f32 for each token. A result is the
+// logits of the wanted tokens, or rows of all tokens, which stay in the arena.
+
+/// The name of rows, a string.
+inline constexpr char kNameAttr[] = "qwen.name";
+/// Of an argument: the program before that leaves the rows in the arena, as its
+/// result of the same name; a symbol. Without it, the caller gives them.
+inline constexpr char kFromAttr[] = "qwen.from";
+/// Of an argument: the place of its rows, a BufferAttr. qwen-plan sets it.
+inline constexpr char kPlaceAttr[] = "qwen.place";
+
 /// Name of the first program of a model, which gives its results.
 inline constexpr char kForwardName[] = "forward";
 
@@ -215,8 +227,12 @@ const KernelInfo *kernelOf(ForwardOp op, KernelOp kind);
 /// The number of values of a token in `activations`, or of integers.
 int64_t widthOf(mlir::Value activations);
 
-/// Where a planned value lies. qwen.wanted_rows is a view of its input.
+/// Where a planned value lies, or null. qwen.wanted_rows is a view of its
+/// input.
 BufferAttr bufferOf(mlir::Value value);
+
+/// What `program` returns under `name`, or null.
+mlir::Value namedResult(mlir::func::FuncOp program, mlir::StringAttr name);
 } // namespace qwen
 
 #endif // QWEN_DIALECT_QWENDIALECT_H

@@ -137,6 +137,10 @@ def Plan : Qwen_Pass<"qwen-plan"> {
     a fused product share one buffer, side by side for each token. The result of
     `qwen.lm_head` is the result of the call and not in the arena (offset -1).
     Sets `qwen.arena_bytes` of each program.
+
+    An argument of rows (`qwen.name`) lies where another program leaves its
+    result of that name (`qwen.from`), for all of the program, or in a buffer
+    that the caller fills: `qwen.place`. A result with a name stays in the arena.
   }];
 }
 
@@ -154,8 +158,9 @@ def VerifyPlan : Qwen_Pass<"qwen-verify-plan"> {
       lies between the two, and between `qwen.attention` and a later append. A
       fixed cache may be read first: it begins with zeros.
     - Buffers that are alive in one phase are disjoint. A buffer is alive from
-      the phase that writes it to the last phase that reads it, both included,
-      or to the end if the function returns it. A product may write exactly over
+      the phase that writes it (the first, of an argument) to the last phase that
+      reads it, both included, or to the end if the program returns it or takes
+      it from another program. A product may write exactly over
       its residual if nothing else reads the residual in that phase or later.
     - The alignment of buffers is 64 bytes, and they end within
       `qwen.arena_bytes`. The buffer of a product has room for whole panels.

@@ -212,3 +212,7 @@ std::string qwen::writeKernelManifest(const TargetCode &code,
   manifest["tensors"] = json::array();
   return toText(manifest);
 }
+
+std::string qwen::writeCodeManifest(const TargetCode &code) {
+  return toText(describeCode(code, describeTargets(code)));
+}

@@ -23,6 +23,9 @@ std::string writeKernelManifest(const TargetCode &code,
                                 const ArtifactInput &input,
                                 CpuFeatureSet features);
 
+/// The part of the manifest that is about code.
+std::string writeCodeManifest(const TargetCode &code);
+
 } // namespace qwen
 
 #endif // QWEN_LIB_CODEGEN_ARTIFACT_ARTIFACTMANIFEST_H

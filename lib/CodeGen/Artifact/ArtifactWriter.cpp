@@ -29,6 +29,20 @@ static std::vector<char> emitPart(Code &code, size_t i) {
   return emitObject(*code.generate(i, context), code.target());
 }
 
+/// All parts, linked. `change` is called with each before it becomes machine
+/// code.
+static SharedObject
+linkCode(Code &code, const std::function<void(llvm::Module &)> &change) {
+  std::vector<std::vector<char>> objects(code.parts());
+  parallelFor(objects.size(), machineThreads(), [&](size_t i, unsigned) {
+    llvm::LLVMContext context;
+    const std::unique_ptr<llvm::Module> part = code.generate(i, context);
+    change(*part);
+    objects[i] = emitObject(*part, code.target());
+  });
+  return linkSharedObject(objects, code.target());
+}
+
 //===----------------------------------------------------------------------===//
 // Checksums of the weights
 //===----------------------------------------------------------------------===//
@@ -177,14 +191,8 @@ std::vector<char> qwen::modelledArtifact(const TargetCode &code,
   const Target &target = code.target;
   const CpuFeatureSet used = usedFeatures(*code.module, target.arch);
   Code parts(code);
-  std::vector<std::vector<char>> objects(parts.parts());
-  parallelFor(objects.size(), machineThreads(), [&](size_t i, unsigned) {
-    llvm::LLVMContext context;
-    const std::unique_ptr<llvm::Module> part = parts.generate(i, context);
-    modelInstructions(*part, features);
-    objects[i] = emitObject(*part, target);
-  });
-  SharedObject object = linkSharedObject(objects, target);
+  SharedObject object = linkCode(
+      parts, [&](llvm::Module &part) { modelInstructions(part, features); });
   const std::string manifest =
       writeKernelManifest(code, input, used - (used - features));
 
@@ -199,4 +207,27 @@ std::vector<char> qwen::modelledArtifact(const TargetCode &code,
   file.resize(header.manifest.offset);
   file.insert(file.end(), manifest.begin(), manifest.end());
   return file;
+}
+
+ProgramCode qwen::emitPrograms(const TargetCode &code) {
+  Code parts(code);
+  SharedObject object = linkCode(parts, [](llvm::Module &) {});
+  ArtifactHeader header = codeHeader(object, code.target.arch);
+  header.fileSize = object.bytes.size();
+  writeHeader(object, header);
+  return {std::move(object.bytes), writeCodeManifest(code)};
+}
+
+void qwen::packImage(mlir::ModuleOp module, const WeightSources &sources,
+                     WritableFile &file) {
+  const auto size = static_cast<uint64_t>(
+      module->getAttrOfType<mlir::IntegerAttr>(kWeightBytesAttr).getInt());
+  const ArtifactFile image(file, size);
+  packWeights(
+      module, sources, machineThreads(),
+      [&](uint64_t offset, std::span<const uint8_t> bytes) {
+        image.write(offset, bytes);
+      },
+      [](uint64_t, uint64_t) {}, 0, {});
+  file.commit();
 }

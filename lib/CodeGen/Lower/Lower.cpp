@@ -44,14 +44,6 @@ static std::string opName(Operation *op, int64_t id) {
   return isa<AppendOp, QuantizeOp>(op) ? name + "." + mnemonic : name;
 }
 
-/// Whether an op of `forward` writes `value` or the input of the view.
-static bool hasBuffer(Value value) {
-  if (auto view = value.getDefiningOp<WantedRowsOp>())
-    return hasBuffer(view.getInput());
-  auto writer = dyn_cast_or_null<ForwardOp>(value.getDefiningOp());
-  return writer && writer.getPlanAttr();
-}
-
 namespace {
 //===----------------------------------------------------------------------===//
 // The pass
@@ -76,6 +68,7 @@ private:
   /// What the manifest says of an argument or a result.
   DictionaryAttr describe(const ProgramValue &value);
   ArrayAttr inputs();
+  ArrayAttr outputs();
   LogicalResult checkPlaces(ForwardOp op);
   LogicalResult lower(ForwardOp op);
   void lowerNormOrHidden(RmsNormOp op);
@@ -123,7 +116,7 @@ private:
   /// Offsets by the names of packed parts.
   llvm::StringMap<int64_t> offsets;
   Value context, thread;
-  SmallVector<Attribute> opNames, opWork, opKernels, outputs;
+  SmallVector<Attribute> opNames, opWork, opKernels;
 };
 
 struct Lower final : qwen::impl::LowerBase<Lower> {
@@ -154,6 +147,14 @@ struct Lower final : qwen::impl::LowerBase<Lower> {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ForwardLowering::check() {
+  for (BlockArgument argument : planned.getArguments()) {
+    const unsigned number = argument.getArgNumber();
+    if (!isTokenIntegers(argument.getType()) &&
+        (!bufferOf(argument) || !planned.getArgAttr(number, kNameAttr)))
+      return planned.emitError()
+             << "argument " << number << " of program @" << planned.getSymName()
+             << " has no name and place; run qwen-plan first";
+  }
   for (Operation &op : planned.front().without_terminator()) {
     if (isa<WantedRowsOp>(op))
       continue;
@@ -179,7 +180,7 @@ LogicalResult ForwardLowering::check() {
 /// Checks that operands and results lie as the functions expect.
 LogicalResult ForwardLowering::checkPlaces(ForwardOp op) {
   for (Value operand : op->getOperands()) {
-    if (!isTokenIntegers(operand.getType()) && !hasBuffer(operand))
+    if (!isTokenIntegers(operand.getType()) && !bufferOf(operand))
       return op->emitOpError() << "reads rows that have no place in the arena";
   }
   if (op.getWorkUnit() == WorkUnit::Panel) {
@@ -233,6 +234,7 @@ LogicalResult ForwardLowering::run() {
   func::ReturnOp::create(builder);
 
   forward->setAttr(kInputsAttr, inputs());
+  forward->setAttr(kOutputsAttr, outputs());
   CacheList used;
   for (ForwardOp op : planned.front().getOps<ForwardOp>())
     if (failed(used.add(op, kvFormat)))
@@ -242,17 +244,44 @@ LogicalResult ForwardLowering::run() {
   forward->setAttr(kCachesAttr, used.toAttribute(module.getContext()));
   forward->setAttr(kWorkAttr, builder.getArrayAttr(opWork));
   forward->setAttr(kOpKernelsAttr, builder.getArrayAttr(opKernels));
-  forward->setAttr(kOutputsAttr, builder.getArrayAttr(outputs));
   return success();
+}
+
+/// The rows that lie at `place`, or are the logits if it is not in the arena.
+static ProgramValue rowsAt(Value rows, BufferAttr place, StringAttr name) {
+  return {name ? name.str() : std::string(kLogitsName), widthOf(rows),
+          place.getStride(), place.getOffset()};
 }
 
 ArrayAttr ForwardLowering::inputs() {
   SmallVector<Attribute> values;
-  for (BlockArgument argument : planned.getArguments())
-    values.push_back(
-        describe(llvm::any_of(argument.getUsers(), llvm::IsaPred<EmbeddingOp>)
-                     ? ProgramValue{std::string(kIdsName)}
-                     : ProgramValue{std::string(kPositionsName)}));
+  for (BlockArgument argument : planned.getArguments()) {
+    const unsigned number = argument.getArgNumber();
+    ProgramValue value;
+    if (!isTokenIntegers(argument.getType()))
+      value = rowsAt(argument, bufferOf(argument),
+                     planned.getArgAttrOfType<StringAttr>(number, kNameAttr));
+    else if (llvm::any_of(argument.getUsers(), llvm::IsaPred<RopeTableOp>))
+      value.name = kPositionsName;
+    else
+      value.name = kIdsName;
+    if (auto from =
+            planned.getArgAttrOfType<FlatSymbolRefAttr>(number, kFromAttr))
+      value.from = from.getValue();
+    values.push_back(describe(value));
+  }
+  return builder.getArrayAttr(values);
+}
+
+ArrayAttr ForwardLowering::outputs() {
+  SmallVector<Attribute> values;
+  for (OpOperand &result : planned.front().getTerminator()->getOpOperands()) {
+    const auto name = planned.getResultAttrOfType<StringAttr>(
+        result.getOperandNumber(), kNameAttr);
+    if (name || result.get().getDefiningOp<LmHeadOp>())
+      values.push_back(
+          describe(rowsAt(result.get(), bufferOf(result.get()), name)));
+  }
   return builder.getArrayAttr(values);
 }
 
@@ -273,8 +302,15 @@ fieldsOf(const Of &from, StringRef key, StringRef text,
 }
 
 DictionaryAttr ForwardLowering::describe(const ProgramValue &value) {
-  return builder.getDictionaryAttr(fieldsOf<ProgramValue>(
-      value, "name", value.name, kValueNumbers, builder));
+  SmallVector<NamedAttribute> fields =
+      fieldsOf<ProgramValue>(value, "name", value.name, kValueNumbers, builder);
+  if (value.offset >= 0)
+    fields.push_back(builder.getNamedAttr(
+        "offset", builder.getI64IntegerAttr(value.offset)));
+  if (!value.from.empty())
+    fields.push_back(
+        builder.getNamedAttr("from", builder.getStringAttr(value.from)));
+  return builder.getDictionaryAttr(fields);
 }
 
 DictionaryAttr ForwardLowering::describe(const OpWork &work) {
@@ -336,9 +372,6 @@ void ForwardLowering::lowerNormOrHidden(RmsNormOp op) {
 LogicalResult ForwardLowering::lowerLmHead(LmHeadOp op) {
   if (!op.getInput().getDefiningOp<RmsNormOp>())
     return op.emitOpError() << "needs the rows of a norm";
-  outputs.push_back(
-      describe(ProgramValue{std::string(kLogitsName), widthOf(op.getResult()),
-                            bufferOf(op.getResult()).getStride()}));
   Value wanted =
       call(functions.wantHidden(), {}, {builder.getI1Type()}).getResult(0);
   Value one = arith::ConstantIntOp::create(builder, 1, 1);

@@ -39,6 +39,24 @@ ArtifactSummary writeArtifact(WritableFile &output,
                               const ArtifactInput &input,
                               const ProgressFn &progress, const CheckFn &check);
 
+/// Programs, which run over any image with the parts of their module.
+struct ProgramCode {
+  /// An ELF with an entry "<program>.<target>" for each program.
+  std::vector<char> elf;
+  /// The keys "targets", "kv" and "programs" of a manifest.
+  std::string manifest;
+};
+
+/// The programs of one target, without weights. Throws Error.
+ProgramCode emitPrograms(const TargetCode &code);
+
+/// Packs `sources`, the weights that `module` (stage "packed" or "calls")
+/// names, into an image of its own, and commits it. The code of the module runs
+/// over the image of any sources of the same shapes. Throws Error like
+/// packWeights.
+void packImage(mlir::ModuleOp module, const WeightSources &sources,
+               WritableFile &file);
+
 /// An artifact without weights, for `qwen-run verify`. It has the kernels of
 /// `code`, with models (InstructionModels.h) of the instructions that a machine
 /// with `features` lacks.
