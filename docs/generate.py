@@ -11,7 +11,7 @@ below it, for neoverse-n1:
   ops of STAGE        the ops of the first layer; in stage calls, their calls of kernels
   weights of STAGE    the symbols of the first layer's weights
   NAME of calls       one function
-  pass of calls       the forward pass of models/stories: its first and last ops and one layer, without traces
+  pass of calls       the forward pass of models/stories: its first and last ops and one layer, without traces and attributes
 """
 import difflib
 import functools
@@ -81,6 +81,7 @@ def forward_pass():
     for i, line in enumerate(lines):
         if found := re.search(r"qwen\.struct .*\bop = (\d+)}", line):
             at.setdefault(int(found[1]), i)
+    lines[0] = re.sub(r" attributes \{.*\} \{$", " {", lines[0])
     end, last = at[before + len(ops)], at[max(at) - 1]
     end -= "qwenDriverBarrier" in lines[end - 1]
     while "qwenDriverBarrier" not in lines[last]:

@@ -110,6 +110,14 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   %counts = qwen.count %ids kernels [] {plan = #qwen.plan<id = 14, barrier = false, buffers = [#qwen.buffer<offset = 20480, stride = 16>]>} : tensor<?xi32> -> tensor<8xi32>
   return %logits : tensor<?x40xf32>
 }
+
+// Programs share instances.
+// CHECK-LABEL: func.func @again
+func.func @again(%x: tensor<?x64xf32> {qwen.name = "rows", qwen.place = #qwen.buffer<offset = 1024, stride = 64>}) {
+  // CHECK: call @quantize.quantize_q8_avx512(
+  %q = qwen.quantize %x kernels [#qwen.kernel<quantize_q8_avx512>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return
+}
 }
 // An instance adds what it fixes: values along K that stay in a cache, panels
 // that follow each other, values along K of the tokens of a call, panels that

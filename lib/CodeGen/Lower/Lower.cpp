@@ -52,11 +52,11 @@ namespace {
 /// Lowers the ops of one planned function to calls in another one.
 class ForwardLowering : CallFacts {
 public:
-  /// `caches` are those of all programs of the module.
+  /// `functions` and `caches` are those of all programs of the module.
   ForwardLowering(ModuleOp module, func::FuncOp planned, KvFormat kvFormat,
-                  const CacheList &caches)
+                  Instances &functions, const CacheList &caches)
       : module(module), planned(planned),
-        builder(planned.getLoc(), planned->getContext()), functions(module),
+        builder(planned.getLoc(), planned->getContext()), functions(functions),
         kvFormat(kvFormat), caches(caches) {}
 
   LogicalResult run();
@@ -110,7 +110,7 @@ private:
   ModuleOp module;
   func::FuncOp planned;
   ImplicitLocOpBuilder builder;
-  Instances functions;
+  Instances &functions;
   const KvFormat kvFormat;
   const CacheList &caches;
   /// Offsets by the names of packed parts.
@@ -135,8 +135,11 @@ struct Lower final : qwen::impl::LowerBase<Lower> {
       for (ForwardOp op : program.getOps<ForwardOp>())
         if (failed(caches.add(op, kv.getValue())))
           return signalPassFailure();
+    Instances functions(module);
     for (func::FuncOp program : programs)
-      if (failed(ForwardLowering(module, program, kv.getValue(), caches).run()))
+      if (failed(
+              ForwardLowering(module, program, kv.getValue(), functions, caches)
+                  .run()))
         return signalPassFailure();
   }
 };
