@@ -117,7 +117,7 @@ std::optional<WeightFormat> FrequenciesAttr::getIntegers() const {
 }
 
 WeightSourcePtr FrequenciesAttr::open(RankedTensorType type,
-                                      const WeightSources &sources) const {
+                                      const WeightSources &) const {
   std::optional<numerics::Yarn> yarn;
   if (const YarnAttr from = getYarn())
     yarn = {from.getFactor().convertToDouble(), from.getPositions(),

@@ -5,6 +5,7 @@
 #include "qwen/Numerics/Kernels.h"
 #include "qwen/Support/Error.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -30,7 +31,8 @@ static uint8_t *allocate(uint64_t size, Owned::Place place,
   }
   void *base = MAP_FAILED;
   if (error == 0) {
-    base = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+    base = mmap(nullptr, std::max<uint64_t>(size, 1), PROT_READ | PROT_WRITE,
+                flags, fd, 0);
     error = base == MAP_FAILED ? errno : 0;
   }
   if (fd >= 0)
@@ -53,7 +55,7 @@ Owned::Owned(std::string name, WeightShape shape, Place place,
     : text(std::move(name)), sizes(std::move(shape)), format(format),
       size(bytesOf(sizes, format)), base(allocate(size, place, text)) {}
 
-Owned::~Owned() { munmap(base, size); }
+Owned::~Owned() { munmap(base, std::max<uint64_t>(size, 1)); }
 
 std::string_view Owned::form() const {
   return format ? weightFormatName(*format) : "computed floats";
@@ -86,7 +88,7 @@ void Owned::read(int64_t first, int64_t count, float *values) const {
     decode(base, static_cast<int32_t>(first + i), k, values + i * k);
 }
 
-OutputSet Owned::kept(WeightFormat other, int64_t first, int64_t count) const {
+OutputSet Owned::kept(WeightFormat other, int64_t, int64_t count) const {
   return other == format ? (OutputSet{1} << count) - 1 : 0;
 }
 

@@ -19,6 +19,8 @@ std::string qwen::shapeText(std::span<const int64_t> sizes) {
   return text + "]";
 }
 
+OutputSet WeightSource::kept(WeightFormat, int64_t, int64_t) const { return 0; }
+
 void WeightSource::keep(WeightFormat, int64_t, OutputSet, int64_t,
                         uint8_t *) const {
   // kept() has no output.

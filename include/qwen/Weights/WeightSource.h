@@ -61,9 +61,7 @@ public:
   /// Those of `count` outputs from `first` on whose integers and scales
   /// `format` holds.
   virtual OutputSet kept(WeightFormat format, int64_t first,
-                         int64_t count) const {
-    return 0;
-  }
+                         int64_t count) const;
   /// Puts the integers and scales of `outputs`, counted from `first`, into a
   /// panel, where output `first` is output `lane`. kept() has these outputs.
   virtual void keep(WeightFormat format, int64_t first, OutputSet outputs,

@@ -32,19 +32,20 @@ Checkpoint::Checkpoint(fs::path path, ModelConfig config,
 
 const WeightSources::Entry &Checkpoint::weight(const std::string &name,
                                                const WeightShape &shape) const {
+  const std::vector<int64_t> needed = ownShape(name, shape).sizes;
   const WeightSources::Entry *entry = sources.find(name);
   const StoredTensor *tensor = stored.find(name);
   if (!entry && !tensor)
     throw Error(where.string() + " has no tensor " + quote(ownName(name)) +
                 ", which its configuration demands with shape " +
-                shapeText(shape.sizes));
+                shapeText(needed));
   const std::string what =
       entry ? entry->source->name() : describeTensor(*tensor);
   const std::vector<int64_t> &found =
       entry ? entry->source->shape().sizes : tensor->shape;
-  if (found != shape.sizes)
+  if (found != needed)
     throw Error(what + " has shape " + shapeText(found) + " when " +
-                shapeText(shape.sizes) + " is needed");
+                shapeText(needed) + " is needed");
   if (!entry)
     throw Error(what + " has dtype " + tensor->typeName +
                 " when F32, F16 or BF16 is needed");
@@ -132,6 +133,15 @@ public:
                : std::string(name);
   }
 
+  /// The convolution of a channel has one input.
+  WeightShape ownShape(std::string_view name,
+                       const WeightShape &shape) const override {
+    WeightShape own = shape;
+    if (name.ends_with(".linear_attn.conv1d.weight"))
+      own.sizes.insert(own.sizes.begin() + 1, 1);
+    return own;
+  }
+
   std::optional<CheckpointTokenizer> readTokenizer() const override {
     return readTokenizerFiles(path());
   }
@@ -188,19 +198,6 @@ static constexpr NamedMap kFolderMaps[] = {
     {".linear_attn.A_log", ValueMap::Exp},
 };
 
-/// Gives the weights of a hybrid the values that ops read. The taps of a
-/// convolution have a dimension of 1 in the middle.
-static void readHybridValues(WeightSources &sources) {
-  mapValues(sources, kFolderMaps);
-  for (const auto &[name, entry] : sources.all()) {
-    const WeightShape &shape = entry.source->shape();
-    if (name.ends_with(".linear_attn.conv1d.weight") &&
-        shape.sizes.size() == 3 && shape.sizes[1] == 1)
-      sources.set(name, {makeRows(entry.source, rowsFrom(0, shape.outputs())),
-                         entry.tensors});
-  }
-}
-
 static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir) {
   ModelConfig model = readModelConfig(dir);
   model.output.pooling = readPooling(dir);
@@ -213,7 +210,7 @@ static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir) {
   if (isQwen1)
     divideQwen1Projections(sources);
   if (infoOf(model.architecture).isHybrid)
-    readHybridValues(sources);
+    mapValues(sources, kFolderMaps);
   return std::make_unique<FolderCheckpoint>(dir, model, std::move(tensors),
                                             std::move(sources));
 }

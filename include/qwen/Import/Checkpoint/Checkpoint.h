@@ -40,7 +40,7 @@ public:
   /// replace them and add others.
   const WeightSources &weights() const { return sources; }
   WeightSources &weights() { return sources; }
-  /// The weight `name`, which the configuration demands with `shape`. Throws
+  /// The weight `name`, which ops read in `shape`. Throws
   /// Error if it is missing, has another shape, or is no floats or blocks.
   const WeightSources::Entry &weight(const std::string &name,
                                      const WeightShape &shape) const;
@@ -49,6 +49,13 @@ public:
   /// checkpoint.
   virtual std::string ownName(std::string_view name) const {
     return std::string(name);
+  }
+
+  /// The shape that the weight `name` has in this checkpoint, where ops read
+  /// it in `shape`.
+  virtual WeightShape ownShape(std::string_view /*name*/,
+                               const WeightShape &shape) const {
+    return shape;
   }
 
   /// Reads the tokenizer. Returns nullopt if there is none. Throws Error if it
