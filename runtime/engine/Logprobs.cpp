@@ -15,6 +15,16 @@ double qwen::logSumExp(std::span<const float> logits) {
   return most + std::log(sum);
 }
 
+double qwen::klDivergence(std::span<const float> p, std::span<const float> q) {
+  const double pSum = logSumExp(p), qSum = logSumExp(q);
+  double divergence = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double logP = p[i] - pSum;
+    divergence += std::exp(logP) * (logP - (q[i] - qSum));
+  }
+  return divergence;
+}
+
 void qwen::topTokens(std::span<const float> logits, size_t count,
                      std::vector<int32_t> &ids) {
   const auto isBefore = [&](int32_t a, int32_t b) {

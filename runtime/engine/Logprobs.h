@@ -13,6 +13,10 @@ namespace qwen {
 /// probability of a token is its logit minus this number.
 double logSumExp(std::span<const float> logits);
 
+/// The Kullback-Leibler divergence of two distributions of the same tokens, in
+/// nats, computed in double: the mean of log(p / q) over tokens drawn from p.
+double klDivergence(std::span<const float> p, std::span<const float> q);
+
 /// Sets `ids` to the tokens with the `count` greatest logits, in descending
 /// order; of equals, the smallest id is first. Allocates nothing if `ids` has
 /// room for `count`.

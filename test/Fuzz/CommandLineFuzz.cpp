@@ -95,6 +95,11 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
                 "a window that scores no token is taken");
 }
 
+void qwen::run::compare(const CompareCommand &command) {
+  checkThreads(command.threads);
+  fuzz::require(command.window > 1, "a window that scores no token is taken");
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   std::string text(fuzz::asText(data, size));
   // The system ends arguments at a NUL.

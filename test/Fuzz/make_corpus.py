@@ -223,6 +223,7 @@ def arguments():
         "info": "info m.qwen --check --json",
         "tokenize": "tokenize m.qwen --decode -p 9,2147483648,-1",
         "perplexity": "perplexity m.qwen text --window 0x10 --stride 1e3",
+        "compare": "compare a.qwen b.qwen text --window 512 --skip 256 --windows 16 --json",
         "embed": "embed m.qwen --ids 1,2 --dim 8 -o vectors.npy",
         "rerank": "rerank m.qwen -q where documents --instruction find",
         "help": "generate --help",

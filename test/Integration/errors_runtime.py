@@ -165,6 +165,17 @@ ROWS = [
         "qwen-run: the window is 5 tokens when at least 2 are needed and the model was compiled for a context of 4; recompile it with qwen-opt --context for up to 1024"),
     Row("a stride beyond the window", None, "qwen-run perplexity short.qwen scripts/errors.py --window 3 --stride 4", 1,
         "qwen-run: the stride is 4 tokens when at most the window of 3 is possible: the tokens between two windows would not be scored"),
+    # compare takes models of one tokenizer, and windows that score something.
+    Row("another number of logits", None, "qwen-run compare stories.qwen good.qwen scripts/errors.py", 1,
+        "qwen-run: good.qwen has {{\\d+}} logits when stories.qwen has 4096: only models of one vocabulary can be compared"),
+    Row("a comparison without an lm_head", None, "qwen-run compare unfit.qwen unfit.qwen scripts/errors.py", 1, NO_LOGITS),
+    Row("a comparison without a tokenizer", None, "qwen-run compare good.qwen good.qwen scripts/errors.py --window 8", 1, NO_TOKENIZER),
+    Row("a comparison of 5 for 4", None, "qwen-run compare short.qwen short.qwen scripts/errors.py --window 5", 1,
+        f"qwen-run: the window is 5 tokens {CONTEXT}"),
+    Row("a window that is skipped", None, "qwen-run compare stories.qwen stories.qwen scripts/errors.py --window 4 --skip 3", 1,
+        "qwen-run: --skip is 3 when at most 2 tokens can be skipped of a window of 4"),
+    Row("a text without a window", written("empty.txt", ""), "qwen-run compare stories.qwen stories.qwen empty.txt --window 4", 1,
+        "qwen-run: empty.txt has 0 tokens when a window has 4"),
 
     # The program that uses only the C interface.
     Row("embed without arguments", None, "embed", 2,

@@ -55,6 +55,42 @@ for window, stride, scored in ((4, 1, len(ids) - 1), (4, 3, len(ids) - 1), (4, 4
     checks.check(result["tokens_scored"] == len(losses) == scored, f"stride {stride} scores {result['tokens_scored']} of {len(ids)}")
     near(f"stride {stride}", result["perplexity"], np.exp(np.mean(list(losses.values()))), 1e-9)
 
+# Comparison: the figures that NumPy has of the logits of windows, each of which runs alone.
+def compare(reference, model, *options):
+    return json.loads(run(["qwen-run", "compare", reference, model, text, *options, "--json"]))
+
+
+def log_probabilities(model, begin, window):
+    rows = logits(model, ids[begin:begin + window], WORK / "rows.npy").astype(float)
+    most = rows.max(axis=1, keepdims=True)
+    return rows - most - np.log(np.exp(rows - most).sum(axis=1, keepdims=True))
+
+
+text.write_text("Once upon a time there was a king. He had a small dog, and the dog was red.")
+ids = json.loads(run(["qwen-run", "tokenize", f32, "-p", text.read_text(), "--json"]))["ids"]
+for window, skip, options in ((8, 4, ()), (7, 2, ("--skip", 2)), (8, 0, ("--skip", 0, "--windows", 1))):
+    windows = 1 if "--windows" in options else len(ids) // window
+    divergences, losses, same = [], {f32: [], q4_0: []}, []
+    for begin in range(0, windows * window, window):
+        p, q = (log_probabilities(model, begin, window)[skip:-1] for model in (f32, q4_0))
+        divergences.extend((np.exp(p) * (p - q)).sum(axis=1))
+        same.extend(p.argmax(axis=1) == q.argmax(axis=1))
+        for model, rows in ((f32, p), (q4_0, q)):
+            losses[model].extend(-rows[i, ids[begin + skip + 1 + i]] for i in range(len(rows)))
+    result = compare(f32, q4_0, "--window", window, *options)
+    checks.check(result["tokens_scored"] == windows * (window - 1 - skip), f"{result['tokens_scored']} tokens are compared")
+    checks.check(result["same_top"] == np.mean(same), f"the first tokens agree in {result['same_top']} of the rows, not {np.mean(same)}")
+    near("KL divergence", result["kl"]["mean"], np.mean(divergences), 1e-9)
+    near("its error", result["kl"]["standard_error"], np.std(divergences, ddof=1) / np.sqrt(len(divergences)), 1e-9)
+    for quantile in result["kl_quantiles"]:
+        near(f"quantile {quantile['share']}", quantile["kl"], np.quantile(divergences, quantile["share"]), 1e-9)
+    for key, model in (("reference_perplexity", f32), ("perplexity", q4_0)):
+        near(key, result[key]["mean"], np.exp(np.mean(losses[model])), 1e-9)
+        near(f"error of {key}", result[key]["standard_error"],
+             np.exp(np.mean(losses[model])) * np.std(losses[model], ddof=1) / np.sqrt(len(losses[model])), 1e-9)
+result = compare(q4_0, q4_0, "--window", 8)
+checks.check(result["kl"]["mean"] == 0 and result["same_top"] == 1, f"a model compared with itself: {result}")
+
 for number, case in enumerate(golden["cases"]):
     if "prompt" in case:
         ids = json.loads(run(["qwen-run", "tokenize", q4_0, "-p", case["prompt"], "--json"]))["ids"]

@@ -217,6 +217,22 @@ struct PerplexityCommand : RunFlags {
 };
 void perplexity(const PerplexityCommand &command);
 
+/// `file` is the reference.
+struct CompareCommand : RunFlags {
+  std::string model;
+  std::string text;
+  /// Tokens of a window, and its first rows that are not scored: the second
+  /// half counts, as in llama.cpp's perplexity tool.
+  int64_t window = 512;
+  std::optional<int64_t> skip;
+  std::optional<int64_t> windows;
+  bool json = false;
+
+  int64_t skippedRows() const { return skip.value_or(window / 2); }
+};
+/// Prints how far the distributions of a model are from those of a reference.
+void compare(const CompareCommand &command);
+
 /// Whether this machine can run the code of `target`.
 bool runsHere(const TargetInfo &target);
 

@@ -423,6 +423,35 @@ static void addPerplexity(CLI::App &app, PerplexityCommand &command) {
   sub->callback([&command] { perplexity(command); });
 }
 
+static void addCompare(CLI::App &app, CompareCommand &command) {
+  CLI::App *sub = app.add_subcommand(
+      "compare", "Compute how far a model's probabilities are from another's");
+  sub->footer(
+      "The text is cut into windows; a rest that is shorter is left out. Each\n"
+      "window runs alone. Its rows after the skipped ones are scored, but for\n"
+      "the last, which has no next token: with the defaults, this is the rule\n"
+      "of llama.cpp's perplexity tool. The KL divergence of a row is the sum\n"
+      "of p log(p / q) over all tokens: p is the reference's probability, q\n"
+      "the model's.");
+  sub->add_option("REFERENCE", command.file,
+                  "Compiled model, such as one in f32")
+      ->required();
+  sub->add_option("FILE", command.model, "Compiled model to compare with it")
+      ->required();
+  sub->add_option("TEXT", command.text, "Text file")->required();
+  addNumber(sub, "--window", command.window, "Tokens in a window", 2, kMost)
+      ->default_str(std::to_string(command.window));
+  addNumber(sub, "--skip", command.skip,
+            "First tokens of a window whose rows are not scored; default is "
+            "half of the window",
+            0, kMost);
+  addNumber(sub, "--windows", command.windows,
+            "Maximum number of windows; default is the whole text", 1, kMost);
+  addRun(sub, command);
+  sub->add_flag("--json", command.json, "Print JSON");
+  sub->callback([&command] { compare(command); });
+}
+
 // The code outside of `try` throws only if there is no memory for the options.
 // NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char **argv) {
@@ -442,6 +471,7 @@ int main(int argc, char **argv) {
   EmbedCommand embedCommand;
   RerankCommand rerankCommand;
   PerplexityCommand perplexityCommand;
+  CompareCommand compareCommand;
   addGenerate(app, generateCommand);
   addChat(app, chatCommand);
   addServe(app, serveCommand);
@@ -453,6 +483,7 @@ int main(int argc, char **argv) {
   addEmbed(app, embedCommand);
   addRerank(app, rerankCommand);
   addPerplexity(app, perplexityCommand);
+  addCompare(app, compareCommand);
   const auto fail = [](const std::string &message) {
     writeError("qwen-run: " + message + "\n");
     return 1;
