@@ -42,6 +42,12 @@ static bool haveSameUnits(ForwardOp a, ForwardOp b) {
          isOverWantedRows(a) == isOverWantedRows(b);
 }
 
+/// What has the lifetime of a value: its writer, or the argument itself.
+static const void *sourceOf(Value value) {
+  Operation *writer = value.getDefiningOp();
+  return writer ? writer : value.getAsOpaquePointer();
+}
+
 namespace {
 /// Phases of an argument or of the results of one op, from where they are
 /// written to the last that reads one of them.
@@ -57,12 +63,6 @@ struct Region {
   Value value;
   uint64_t begin, end;
 };
-
-/// Has the lifetime of a value: its writer, or the argument itself.
-const void *sourceOf(Value value) {
-  Operation *writer = value.getDefiningOp();
-  return writer ? writer : value.getAsOpaquePointer();
-}
 
 /// The last ops that wrote and read a cache of a layer.
 struct LayerCache {

@@ -187,7 +187,7 @@ static json describeTargets(llvm::ArrayRef<TargetCode> targets) {
   return described;
 }
 
-static json describe(const ArtifactInput &input, json code) {
+static json describe(const ArtifactInput &input, const json &code) {
   json manifest = {{"compiler", std::string("qwen-opt ") + projectVersion()},
                    {"numerics_version", kNumericsVersion},
                    {"model", describeModel(input)}};
