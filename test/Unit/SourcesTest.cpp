@@ -71,7 +71,7 @@ TEST(Sources, HaveOutputsInAllShapes) {
 }
 
 TEST(Sources, GiveRowsOfStackedTensors) {
-  std::vector<float> values(3 * 4 * 2);
+  std::vector<float> values(24);
   for (size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<float>(i);
   const WeightSourcePtr stacked =
@@ -106,7 +106,7 @@ TEST(Sources, MapValues) {
 }
 
 TEST(Sources, KeepBlocks) {
-  const std::vector<float> x = Random(1).values(3 * 64);
+  const std::vector<float> x = Random(1).values(192);
   std::vector<BlockQ4_0> blocks(6);
   for (size_t i = 0; i < blocks.size(); ++i)
     encodeQ4_0(&x[i * 32], blocks[i]);

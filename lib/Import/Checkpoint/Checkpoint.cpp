@@ -64,9 +64,9 @@ void Checkpoint::divideQueries() {
     const WeightSources::Entry all =
         weight(path + "weight", {{2 * outputs, model.hiddenSize}});
     const auto set = [&](const char *name, int64_t first) {
-      std::vector<int64_t> rows;
+      std::vector<int64_t> rows = rowsFrom(first, outputs);
       for (int64_t i = 0; i < outputs; ++i)
-        rows.push_back(i / head * 2 * head + first + i % head);
+        rows[static_cast<size_t>(i)] += i / head * head;
       sources.set(path + name, {makeRows(all.source, rows), all.tensors});
     };
     set("weight", 0);
