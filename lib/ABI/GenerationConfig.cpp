@@ -7,20 +7,12 @@
 using namespace qwen;
 
 void qwen::parseSampling(const JsonValue &root, GenerationConfig &generation) {
-  const auto number = [&](const char *key, double least, double most,
-                          double &to) {
-    if (const auto found = root.findValue(key))
-      to = found->number(least, most);
-  };
-  if (const auto found = root.findValue("do_sample"))
-    generation.doSample = found->boolean();
-  number("temperature", 0, 1e6, generation.temperature);
+  for (const Fact<GenerationConfig> &fact : kSamplingFacts)
+    if (const auto found = root.findValue(fact.key))
+      found->read(fact, generation);
   // Where null is not the default, it switches the limit off.
-  if (const auto found = root.find("top_k"))
-    generation.topK = found->isNull() ? 0 : found->integer(0, INT32_MAX);
-  number("top_p", 0, 1, generation.topP);
-  number("min_p", 0, 1, generation.minP);
-  number("repetition_penalty", 1e-6, 1e6, generation.repetitionPenalty);
+  if (const auto topK = root.find("top_k"); topK && topK->isNull())
+    generation.topK = 0;
 }
 
 void qwen::parseSpecialTokens(const JsonValue &root, int64_t vocabSize,

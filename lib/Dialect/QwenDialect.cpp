@@ -28,6 +28,16 @@ int64_t qwen::widthOf(Value activations) {
   return cast<RankedTensorType>(activations.getType()).getShape().back();
 }
 
+Attribute qwen::attributeOf(Builder &builder, int64_t value) {
+  return builder.getI64IntegerAttr(value);
+}
+Attribute qwen::attributeOf(Builder &builder, double value) {
+  return builder.getF64FloatAttr(value);
+}
+Attribute qwen::attributeOf(Builder &builder, bool value) {
+  return builder.getBoolAttr(value);
+}
+
 static bool isRows(RankedTensorType tensor) {
   return tensor && tensor.getRank() == 2 && tensor.isDynamicDim(0) &&
          tensor.getDimSize(1) >= 1 && tensor.getDimSize(1) <= kMaxDimension;

@@ -84,10 +84,12 @@ std::optional<JsonValue> JsonValue::find(const char *inner) const {
   if (!value.is_object())
     fail("an object");
   if (source.read)
-    source.read->insert(keyOf(inner));
+    source.read->insert(&value);
   const auto found = value.find(inner);
   if (found == value.end())
     return std::nullopt;
+  if (source.read)
+    source.read->insert(&found.key());
   return JsonValue(*found, keyOf(inner), source);
 }
 
@@ -104,18 +106,22 @@ JsonValue JsonValue::at(const char *inner) const {
 
 std::vector<std::pair<std::string, JsonValue>> JsonValue::unread() const {
   std::vector<std::pair<std::string, JsonValue>> result;
-  for (const auto &[name, inner] : value.items()) {
-    const JsonValue found(inner, keyOf(name), source);
-    if (!source.read->contains(found.key)) {
-      result.emplace_back(name, found);
-      continue;
-    }
-    const std::string below = found.key + ".";
-    const auto next = source.read->lower_bound(below);
-    if (inner.is_object() && next != source.read->end() &&
-        next->starts_with(below))
-      for (auto &entry : found.unread())
+  const auto addInner = [&](const JsonValue &inner) {
+    if (inner.value.is_structured())
+      for (auto &entry : inner.unread())
         result.push_back(std::move(entry));
+  };
+  if (value.is_array())
+    for (const JsonValue &element : elements())
+      addInner(element);
+  if (!value.is_object() || !source.read->contains(&value))
+    return result;
+  for (auto inner = value.begin(); inner != value.end(); ++inner) {
+    const JsonValue found(*inner, keyOf(inner.key()), source);
+    if (source.read->contains(&inner.key()))
+      addInner(found);
+    else
+      result.emplace_back(inner.key(), found);
   }
   return result;
 }

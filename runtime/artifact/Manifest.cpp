@@ -11,7 +11,6 @@ using namespace qwen;
 using nlohmann::json;
 
 static constexpr int64_t kMaxDimension = int64_t{1} << 31;
-static constexpr int64_t kMaxLayers = 65536;
 static constexpr int64_t kMaxContext = int64_t{1} << 30;
 static constexpr int64_t kMaxBytes = int64_t{1} << 46;
 
@@ -44,27 +43,17 @@ static ModelInfo parseModel(const JsonValue &value) {
   ModelInfo model;
   model.architecture = nameOf(value.at("architecture"));
   model.name = nameOf(value.at("name"));
-  model.vocabSize = value.at("vocab_size").integer(1, kMaxDimension);
+  for (const Fact<ModelShape> &fact : kShapeFacts)
+    value.at(fact.key).read<ModelShape>(fact, model);
   model.tokenizerVocab =
       value.at("tokenizer_vocab").integer(1, model.vocabSize);
-  model.hiddenSize =
-      value.at("hidden_size").multiple(kGroup, kGroup, kMaxDimension);
-  model.layers = value.at("layers").integer(1, kMaxLayers);
-  model.heads = value.at("heads").integer(1, 65536);
-  model.kvHeads = value.at("kv_heads").integer(1, model.heads);
-  if (model.heads % model.kvHeads != 0)
+  if (model.heads % value.at("kv_heads").integer(1, model.heads) != 0)
     value.at("kv_heads")
         .fail("a divisor of heads, " + std::to_string(model.heads) + ",");
-  model.headDim = value.at("head_dim").multiple(8, 16, 256);
   if (model.heads * model.headDim % kGroup != 0)
     value.at("heads").fail("a number whose product with head_dim " +
                            std::to_string(model.headDim) +
                            " is a multiple of " + std::to_string(kGroup));
-  model.intermediateSize =
-      value.at("intermediate_size").multiple(kGroup, kGroup, kMaxDimension);
-  model.ropeTheta = value.at("rope_theta").number(1e-30, 1e30);
-  model.rmsNormEps = value.at("rms_norm_eps").number(0, 1);
-  model.tied = value.at("tied").boolean();
   model.context = value.at("context").integer(1, kMaxContext);
   const auto most = value.findValue("max_context");
   model.maxContext =
@@ -116,7 +105,7 @@ static CacheInfo parseCache(const JsonValue &value, int64_t most) {
   cache.kind = *parsed;
   const JsonValue layers = value.at("layers");
   for (const JsonValue &layer : layers.elements()) {
-    const int64_t number = layer.integer(0, kMaxLayers - 1);
+    const int64_t number = layer.integer(0, kMaxModelCount - 1);
     if (!cache.layers.empty() && number <= cache.layers.back())
       layer.fail("a number above " + std::to_string(cache.layers.back()));
     cache.layers.push_back(number);

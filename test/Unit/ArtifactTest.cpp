@@ -324,12 +324,13 @@ TEST(ManifestTest, ChecksEveryField) {
   };
   const std::string dimension = " when an integer from 1 to 2147483648 is "
                                 "needed";
+  const std::string ids = " when an integer from 1 to 2147483647 is needed";
   check("/model", 3, "model is 3 when an object is needed");
   check("/model/name", 1, "model.name is 1 when a string is needed");
-  check("/model/vocab_size", 0, "model.vocab_size is 0" + dimension);
+  check("/model/vocab_size", 0, "model.vocab_size is 0" + ids);
   check("/model/vocab_size", uint64_t{1} << 63,
-        "model.vocab_size is 9223372036854775808" + dimension);
-  const std::string rows = " when an integer from 32 to 2147483648 is needed";
+        "model.vocab_size is 9223372036854775808" + ids);
+  const std::string rows = " when an integer from 32 to 16777216 is needed";
   check("/model/hidden_size", -1, "model.hidden_size is -1" + rows);
   check("/model/hidden_size", 1.5, "model.hidden_size is 1.5" + rows);
   check("/model/hidden_size", 48,
@@ -358,7 +359,7 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/model/pooling", 1, "model.pooling is 1 when a string is needed");
   check("/model/tied", 1, "model.tied is 1 when true or false is needed");
   check("/model/rms_norm_eps", -1,
-        "model.rms_norm_eps is -1 when a number from 0.0 to 1.0 is needed");
+        "model.rms_norm_eps is -1 when a number from 1e-30 to 1.0 is needed");
   check("/targets", json::array(),
         "targets is an array when at least one target is needed");
   check("/targets/0/arch", "vax",

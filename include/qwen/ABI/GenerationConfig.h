@@ -8,6 +8,8 @@
 #ifndef QWEN_ABI_GENERATIONCONFIG_H
 #define QWEN_ABI_GENERATIONCONFIG_H
 
+#include "qwen/Support/Fact.h"
+
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -30,6 +32,15 @@ struct GenerationConfig {
   /// Ids that end an answer; may be empty.
   std::vector<int32_t> eosTokenIds;
 };
+
+/// The keys of the manifest and of generation_config.json.
+inline constexpr Fact<GenerationConfig> kSamplingFacts[] = {
+    {"do_sample", &GenerationConfig::doSample},
+    {"temperature", &GenerationConfig::temperature, 0, 1e6},
+    {"top_k", &GenerationConfig::topK, 0, INT32_MAX},
+    {"top_p", &GenerationConfig::topP, 0, 1},
+    {"min_p", &GenerationConfig::minP, 0, 1},
+    {"repetition_penalty", &GenerationConfig::repetitionPenalty, 1e-6, 1e6}};
 
 /// Reads the sampling options that the object `root` has. A top_k of null keeps
 /// all; other options of null are missing. Throws Error for types and ranges.

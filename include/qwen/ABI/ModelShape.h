@@ -1,6 +1,6 @@
 //===- ModelShape.h - Sizes of a model --------------------------*- C++ -*-===//
 //
-// The importer reads these facts from config.json; the manifest stores them
+// The importer reads these facts from the checkpoint; the manifest stores them
 // ("model" in docs/artifact.md).
 //
 //===----------------------------------------------------------------------===//
@@ -8,13 +8,21 @@
 #ifndef QWEN_ABI_MODELSHAPE_H
 #define QWEN_ABI_MODELSHAPE_H
 
+#include "qwen/ABI/Blocks.h"
+#include "qwen/Support/Fact.h"
+
 #include <cstdint>
 
 namespace qwen {
 
-/// The sizes and constants of a decoder. kvHeads divides heads; hiddenSize,
-/// heads * headDim and intermediateSize are multiples of kGroup; headDim is a
-/// multiple of 8 from 16 to 256.
+/// The largest sizes that readers accept: values of a token, layers or heads,
+/// and positions.
+inline constexpr int64_t kMaxModelWidth = 1 << 24;
+inline constexpr int64_t kMaxModelCount = 1 << 16;
+inline constexpr int64_t kMaxModelPosition = int64_t{1} << 30;
+
+/// The sizes and constants of a decoder. kvHeads divides heads, and heads *
+/// headDim is a multiple of kGroup; kShapeFacts has the ranges.
 struct ModelShape {
   /// Number of ids of the embedding and of logits of a token.
   int64_t vocabSize;
@@ -29,6 +37,20 @@ struct ModelShape {
   /// Whether the embedding is also the matrix of lm_head.
   bool tied;
 };
+
+/// The keys of the manifest and of qwen.model in IR.
+inline constexpr Fact<ModelShape> kShapeFacts[] = {
+    {"vocab_size", &ModelShape::vocabSize, 1, INT32_MAX},
+    {"hidden_size", &ModelShape::hiddenSize, kGroup, kMaxModelWidth, kGroup},
+    {"layers", &ModelShape::layers, 1, kMaxModelCount},
+    {"heads", &ModelShape::heads, 1, kMaxModelCount},
+    {"kv_heads", &ModelShape::kvHeads, 1, kMaxModelCount},
+    {"head_dim", &ModelShape::headDim, 16, 256, 8},
+    {"intermediate_size", &ModelShape::intermediateSize, kGroup, kMaxModelWidth,
+     kGroup},
+    {"rope_theta", &ModelShape::ropeTheta, 1e-30, 1e30},
+    {"rms_norm_eps", &ModelShape::rmsNormEps, 1e-30, 1},
+    {"tied", &ModelShape::tied}};
 
 } // namespace qwen
 

@@ -15,6 +15,7 @@
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -233,6 +234,11 @@ BufferAttr bufferOf(mlir::Value value);
 
 /// What `program` returns under `name`, or null.
 mlir::Value namedResult(mlir::func::FuncOp program, mlir::StringAttr name);
+
+/// The attribute of a fact of a table (Fact.h).
+mlir::Attribute attributeOf(mlir::Builder &builder, int64_t value);
+mlir::Attribute attributeOf(mlir::Builder &builder, double value);
+mlir::Attribute attributeOf(mlir::Builder &builder, bool value);
 } // namespace qwen
 
 #endif // QWEN_DIALECT_QWENDIALECT_H

@@ -9,14 +9,16 @@
 #define QWEN_SUPPORT_JSONVALUE_H
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/Fact.h"
 #include "qwen/Support/Json.h"
 
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
+#include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -40,15 +42,18 @@ Json parseJsonObject(std::string_view text, const std::string &what,
   return value;
 }
 
+/// What of a JSON text was read, by address: the keys that somebody looked for
+/// and found, and the objects in which somebody looked for a key.
+using JsonReads = std::unordered_set<const void *>;
+
 /// How errors name a JSON text.
 struct JsonSource {
   /// Begins an error about a value: "FILE: ".
   std::string prefix;
   /// Begins an error about a missing key: "FILE".
   std::string owner;
-  /// If there is one, it gets the name of each key that find, findValue and at
-  /// look for.
-  std::set<std::string, std::less<>> *read = nullptr;
+  /// If there is one, it gets what find, findValue and at look for.
+  JsonReads *read = nullptr;
 };
 
 /// A value with the key that names it in errors: "targets[0].name". All
@@ -95,9 +100,24 @@ public:
   std::optional<JsonValue> findValue(const char *inner) const;
   JsonValue at(const char *inner) const;
 
+  /// Sets the fact of `object` to this value.
+  template <typename Struct>
+  void read(const Fact<Struct> &fact, Struct &object) const {
+    fact.visitIn(object, [&](auto &member) {
+      using Member = std::remove_reference_t<decltype(member)>;
+      if constexpr (std::is_same_v<Member, bool>)
+        member = boolean();
+      else if constexpr (std::is_same_v<Member, double>)
+        member = number(fact.least, fact.most);
+      else
+        member = multiple(fact.divisor, static_cast<int64_t>(fact.least),
+                          static_cast<int64_t>(fact.most));
+    });
+  }
+
   /// The keys of this object that nobody looked for, with their values. Keys of
-  /// an inner object follow if somebody looked for another key of that object.
-  /// The source must have a list of read keys.
+  /// inner objects, also of arrays, are among them if somebody looked for
+  /// another key of that object. The source must have a list of reads.
   std::vector<std::pair<std::string, JsonValue>> unread() const;
 
 private:

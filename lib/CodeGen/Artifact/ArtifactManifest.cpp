@@ -14,26 +14,25 @@
 using namespace qwen;
 using json = nlohmann::ordered_json;
 
+/// Adds the facts of `object` to `to`.
+template <typename Struct>
+static void write(llvm::ArrayRef<Fact<Struct>> facts, const Struct &object,
+                  json &to) {
+  for (const Fact<Struct> &fact : facts)
+    fact.visitIn(object, [&](auto value) { to[fact.key] = value; });
+}
+
 static json describeModel(const ArtifactInput &input) {
   const ModelConfig &config = input.checkpoint->config();
   int64_t tokens = config.vocabSize;
   if (*input.tokenizer)
     tokens = std::min<int64_t>(tokens, (*input.tokenizer)->vocabSize);
   json model = {{"architecture", infoOf(config.architecture).name},
-                {"name", input.name},
-                {"vocab_size", config.vocabSize},
-                {"tokenizer_vocab", tokens},
-                {"hidden_size", config.hiddenSize},
-                {"layers", config.layers},
-                {"heads", config.heads},
-                {"kv_heads", config.kvHeads},
-                {"head_dim", config.headDim},
-                {"intermediate_size", config.intermediateSize},
-                {"rope_theta", config.ropeTheta},
-                {"rms_norm_eps", config.rmsNormEps},
-                {"tied", config.tied},
-                {"context", input.context},
-                {"max_context", config.maxPosition}};
+                {"name", input.name}};
+  write<ModelShape>(kShapeFacts, config, model);
+  model["tokenizer_vocab"] = tokens;
+  model["context"] = input.context;
+  model["max_context"] = config.maxPosition;
   const ModelOutput &output = config.output;
   if (output.kind != OutputKind::Logits)
     model["output"] = outputKindName(output.kind);
@@ -147,13 +146,9 @@ static json describeTensors(mlir::ModuleOp module) {
 }
 
 static json describeGeneration(const GenerationConfig &config) {
-  json result = {{"do_sample", config.doSample},
-                 {"temperature", config.temperature},
-                 {"top_k", config.topK},
-                 {"top_p", config.topP},
-                 {"min_p", config.minP},
-                 {"repetition_penalty", config.repetitionPenalty},
-                 {"eos_token_id", config.eosTokenIds}};
+  json result = json::object();
+  write<GenerationConfig>(kSamplingFacts, config, result);
+  result["eos_token_id"] = config.eosTokenIds;
   if (config.bosTokenId)
     result["bos_token_id"] = *config.bosTokenId;
   return result;

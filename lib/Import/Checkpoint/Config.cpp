@@ -356,7 +356,7 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
     throw Error(dir.string() + " has no config.json: the folder of a Hugging "
                                "Face checkpoint is needed");
   JsonSource source = sourceOf(path);
-  std::set<std::string, std::less<>> read;
+  JsonReads read;
   source.read = &read;
   const JsonValue whole(*config, source);
   ModelConfig model;

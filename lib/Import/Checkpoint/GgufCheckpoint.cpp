@@ -175,8 +175,7 @@ private:
   void readPooling(ModelConfig &model);
 
   const std::string &path;
-  /// The names of the keys that were read.
-  std::set<std::string, std::less<>> read;
+  JsonReads read;
   const JsonSource source;
   const JsonValue root;
   Architecture architecture = {};

@@ -233,32 +233,20 @@ Value GraphBuilder::lmHead(Value input, FlatSymbolRefAttr embedding) {
 }
 
 void GraphBuilder::setFacts() {
-  const auto number = [&](const char *name, int64_t value) {
-    return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
-  };
-  const auto real = [&](const char *name, double value) {
-    return builder.getNamedAttr(name, builder.getF64FloatAttr(value));
-  };
   const std::string_view architecture = infoOf(config.architecture).name;
+  llvm::SmallVector<NamedAttribute> facts = {
+      builder.getNamedAttr("architecture",
+                           builder.getStringAttr(StringRef(
+                               architecture.data(), architecture.size()))),
+      builder.getNamedAttr("max_position",
+                           attributeOf(builder, config.maxPosition))};
+  for (const Fact<ModelShape> &fact : kShapeFacts)
+    fact.visitIn(config, [&](auto value) {
+      facts.push_back(
+          builder.getNamedAttr(fact.key, attributeOf(builder, value)));
+    });
   ModuleOp op = *module;
-  op->setAttr(
-      kModelAttr,
-      builder.getDictionaryAttr({
-          builder.getNamedAttr("architecture",
-                               builder.getStringAttr(StringRef(
-                                   architecture.data(), architecture.size()))),
-          number("vocab_size", config.vocabSize),
-          number("hidden_size", config.hiddenSize),
-          number("layers", config.layers),
-          number("heads", config.heads),
-          number("kv_heads", config.kvHeads),
-          number("head_dim", config.headDim),
-          number("intermediate_size", config.intermediateSize),
-          real("rope_theta", config.ropeTheta),
-          real("rms_norm_eps", config.rmsNormEps),
-          builder.getNamedAttr("tied", builder.getBoolAttr(config.tied)),
-          number("max_position", config.maxPosition),
-      }));
+  op->setAttr(kModelAttr, builder.getDictionaryAttr(facts));
   op->setAttr(kStageAttr, builder.getStringAttr(stringifyStage(Stage::Graph)));
 }
 

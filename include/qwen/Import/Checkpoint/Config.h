@@ -118,12 +118,6 @@ struct ModelConfig : ModelShape {
   std::vector<std::string> notes;
 };
 
-/// The largest sizes that readers accept: values of a token, layers or heads,
-/// and positions.
-inline constexpr int64_t kMaxModelWidth = 1 << 24;
-inline constexpr int64_t kMaxModelCount = 1 << 16;
-inline constexpr int64_t kMaxModelPosition = int64_t{1} << 30;
-
 /// Gives `model` these parameters of YaRN and as many positions as they make
 /// of those in training. `attentionFactor` is the factor of cos and sin.
 void setYarn(ModelConfig &model, const numerics::Yarn &yarn,
