@@ -2,6 +2,7 @@
 
 #include "UseTokenizer.h"
 
+#include "qwen/Import/Checkpoint/Checkpoint.h"
 #include "qwen/Import/Checkpoint/Gguf.h"
 
 using namespace qwen;

@@ -125,13 +125,11 @@ TEST(Config, RefusesOtherQwen1) {
 TEST(Config, ReadsHybrids) {
   ModelConfig config = read(qwen35());
   EXPECT_EQ(config.architecture, Architecture::Qwen3_5Vision);
-  EXPECT_EQ(config.isLinear,
-            std::vector<bool>({true, true, false, true, true, false}));
-  EXPECT_EQ(config.deltaRule.keyHeads, 2);
-  EXPECT_EQ(config.deltaRule.keyDim, 64);
-  EXPECT_EQ(config.deltaRule.valueHeads, 6);
-  EXPECT_EQ(config.deltaRule.valueDim, 32);
-  EXPECT_EQ(config.deltaRule.channels(), 448);
+  const LinearAttention linear = {2, 64, 6, 32};
+  EXPECT_EQ(linear.channels(), 448);
+  const std::vector<LayerKind> kinds = {linear, linear, FullAttention(),
+                                        linear, linear, FullAttention()};
+  EXPECT_EQ(config.layerKinds, kinds);
   EXPECT_EQ(config.rotatedDim, 8);
   EXPECT_EQ(config.ropeTheta, 1e7);
   EXPECT_TRUE(config.tied);
@@ -143,10 +141,12 @@ TEST(Config, ReadsHybrids) {
   text.erase("layer_types");
   config = read(text);
   EXPECT_EQ(config.architecture, Architecture::Qwen3_5);
-  EXPECT_EQ(config.isLinear,
-            std::vector<bool>({true, true, false, true, true, false}));
+  EXPECT_EQ(config.layerKinds, kinds);
   EXPECT_FALSE(config.tied);
-  EXPECT_EQ(read(qwen3()).rotatedDim, 32);
+  const ModelConfig full = read(qwen3());
+  EXPECT_EQ(full.rotatedDim, 32);
+  EXPECT_EQ(full.layerKinds,
+            std::vector<LayerKind>(static_cast<size_t>(full.layers)));
 }
 
 TEST(Config, RefusesOtherHybrids) {

@@ -4,6 +4,7 @@
 #include "TempDir.h"
 
 #include "qwen/ABI/TokenizerFormat.h"
+#include "qwen/Import/Checkpoint/Checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -180,9 +181,8 @@ TEST_F(GgufModel, ReadsHybrid) {
   EXPECT_EQ(config.architecture, Architecture::Qwen3_5);
   EXPECT_EQ(config.layers, 1);
   EXPECT_EQ(config.rotatedDim, 8);
-  EXPECT_EQ(config.deltaRule.keyDim, 64);
-  EXPECT_EQ(config.deltaRule.valueDim, 32);
-  EXPECT_EQ(config.isLinear, std::vector<bool>{true});
+  EXPECT_EQ(config.layerKinds,
+            (std::vector<LayerKind>{LinearAttention{2, 64, 6, 32}}));
   EXPECT_TRUE(checkpoint->tensors().find("model.layers.0.linear_attn.A_log"));
   EXPECT_EQ(checkpoint->ownName("model.layers.0.linear_attn.dt_bias"),
             "blk.0.ssm_dt.bias");

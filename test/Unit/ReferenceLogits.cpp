@@ -12,7 +12,7 @@
 #include "ReferenceModel.h"
 #include "Safetensors.h"
 
-#include "qwen/Import/Checkpoint/Gguf.h"
+#include "qwen/Import/Checkpoint/Checkpoint.h"
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Math.h"
 #include "qwen/Numerics/Stored.h"
@@ -83,9 +83,9 @@ private:
   }
 
   void readGguf(const std::string &path) {
-    gguf = openGguf(path);
+    gguf = openCheckpoint(path);
     const ModelConfig &model = gguf->config();
-    isHybrid = infoOf(model.architecture).isHybrid;
+    isHybrid = layersOf(model.architecture).hasLinear;
     config = {{"model_type", infoOf(model.architecture).ggufName},
               {"vocab_size", model.vocabSize},
               {"hidden_size", model.hiddenSize},
@@ -98,14 +98,17 @@ private:
               {"partial_rotary_factor", static_cast<double>(model.rotatedDim) /
                                             static_cast<double>(model.headDim)},
               {"rms_norm_eps", model.rmsNormEps},
-              {"tie_word_embeddings", model.tied},
-              {"linear_num_key_heads", model.deltaRule.keyHeads},
-              {"linear_key_head_dim", model.deltaRule.keyDim},
-              {"linear_num_value_heads", model.deltaRule.valueHeads},
-              {"linear_value_head_dim", model.deltaRule.valueDim}};
-    for (bool isLinear : model.isLinear)
-      config["layer_types"].push_back(isLinear ? "linear_attention"
-                                               : "full_attention");
+              {"tie_word_embeddings", model.tied}};
+    for (const LayerKind &kind : model.layerKinds) {
+      const auto *linear = std::get_if<LinearAttention>(&kind);
+      config["layer_types"].push_back(linear ? "linear_attention"
+                                             : "full_attention");
+      if (linear)
+        config.update({{"linear_num_key_heads", linear->keyHeads},
+                       {"linear_key_head_dim", linear->keyDim},
+                       {"linear_num_value_heads", linear->valueHeads},
+                       {"linear_value_head_dim", linear->valueDim}});
+    }
     if (model.yarn)
       config["rope_scaling"] = {
           {"type", "yarn"},

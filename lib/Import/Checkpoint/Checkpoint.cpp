@@ -2,8 +2,10 @@
 
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 
+#include "GgufCheckpoint.h"
 #include "Qwen1.h"
 
+#include "qwen/Import/Checkpoint/Config.h"
 #include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Import/Checkpoint/Known.h"
 #include "qwen/Import/Checkpoint/Pooling.h"
@@ -53,11 +55,12 @@ const WeightSources::Entry &Checkpoint::weight(const std::string &name,
 }
 
 void Checkpoint::divideQueries() {
-  if (!infoOf(model.architecture).isHybrid)
+  if (!layersOf(model.architecture).hasGate)
     return;
   const int64_t head = model.headDim, outputs = model.heads * head;
   for (int64_t layer = 0; layer < model.layers; ++layer) {
-    if (model.isLinear[static_cast<size_t>(layer)])
+    if (std::holds_alternative<LinearAttention>(
+            model.layerKinds[static_cast<size_t>(layer)]))
       continue;
     const std::string path =
         "model.layers." + std::to_string(layer) + ".self_attn.q_proj.";
@@ -209,7 +212,7 @@ static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir) {
   checkQuantization(tensors, sources, model);
   if (isQwen1)
     divideQwen1Projections(sources);
-  if (infoOf(model.architecture).isHybrid)
+  if (layersOf(model.architecture).hasLinear)
     mapValues(sources, kFolderMaps);
   return std::make_unique<FolderCheckpoint>(dir, model, std::move(tensors),
                                             std::move(sources));

@@ -2,6 +2,7 @@
 
 #include "qwen/Import/Checkpoint/Config.h"
 
+#include "ModelReader.h"
 #include "Qwen1.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"
 #include "qwen/Import/Checkpoint/Known.h"
@@ -92,7 +93,7 @@ static void parsePartialRotary(const JsonValue &object, ModelConfig &model) {
   if (!found)
     return;
   const double factor = found->number(0, 1);
-  if (!infoOf(model.architecture).isHybrid) {
+  if (!layersOf(model.architecture).rotatesPart) {
     if (factor != 1)
       found->refuse("supported is 1");
     return;
@@ -103,17 +104,6 @@ static void parsePartialRotary(const JsonValue &object, ModelConfig &model) {
       static_cast<double>(model.rotatedDim) != rotated)
     found->fail("a part of head_dim, " + std::to_string(model.headDim) +
                 ", that is a multiple of 8");
-}
-
-void qwen::setYarn(ModelConfig &model, const numerics::Yarn &yarn,
-                   double attentionFactor) {
-  model.yarn = yarn;
-  model.ropeScale = attentionFactor;
-  const double longer = yarn.factor * static_cast<double>(yarn.positions);
-  model.maxPosition =
-      std::max(model.maxPosition,
-               static_cast<int64_t>(
-                   std::min(longer, static_cast<double>(kMaxModelPosition))));
 }
 
 /// Reads YaRN's parameters. Rejects parameters that no Qwen model has.
@@ -195,38 +185,10 @@ static std::optional<JsonValue> findQuantization(const JsonValue &root) {
   return std::nullopt;
 }
 
-/// Reads which layers have linear attention.
-static void parseLayerTypes(const JsonValue &root, ModelConfig &model) {
-  const bool isHybrid = infoOf(model.architecture).isHybrid;
-  const auto types = root.findValue("layer_types");
-  if (!types) {
-    if (!isHybrid)
-      return;
-    const auto found = root.findValue("full_attention_interval");
-    const int64_t interval = found ? found->integer(1, kMaxModelCount) : 4;
-    for (int64_t layer = 0; layer < model.layers; ++layer)
-      model.isLinear.push_back((layer + 1) % interval != 0);
-    return;
-  }
-  const std::vector<JsonValue> layers = types->elements();
-  if (layers.size() != static_cast<size_t>(model.layers))
-    types->error("has " + std::to_string(layers.size()) +
-                 " elements when num_hidden_layers is " +
-                 std::to_string(model.layers));
-  for (const JsonValue &type : layers) {
-    const bool isLinear = isHybrid && type.string() == "linear_attention";
-    if (!isLinear && type.string() != "full_attention")
-      type.refuse(isHybrid ? "supported are \"full_attention\" and "
-                             "\"linear_attention\""
-                           : "supported is \"full_attention\"");
-    if (isHybrid)
-      model.isLinear.push_back(isLinear);
-  }
-}
-
 /// Reads the sizes of linear attention, and rejects other forms of it and of
 /// gated attention.
-static void parseHybrid(const JsonValue &root, ModelConfig &model) {
+static LinearAttention parseLinear(const JsonValue &root,
+                                   const ModelConfig &model) {
   if (const auto gate = root.findValue("attn_output_gate");
       gate && !gate->boolean())
     gate->refuse("supported is true");
@@ -240,48 +202,68 @@ static void parseHybrid(const JsonValue &root, ModelConfig &model) {
   const auto count = [&](const char *key) {
     return root.at(key).integer(1, kMaxModelCount);
   };
-  model.deltaRule = {count("linear_num_key_heads"), dim("linear_key_head_dim"),
-                     count("linear_num_value_heads"),
-                     dim("linear_value_head_dim")};
-  if (model.deltaRule.valueHeads % model.deltaRule.keyHeads != 0)
+  const LinearAttention linear = {
+      count("linear_num_key_heads"), dim("linear_key_head_dim"),
+      count("linear_num_value_heads"), dim("linear_value_head_dim")};
+  if (linear.valueHeads % linear.keyHeads != 0)
     root.at("linear_num_value_heads")
         .fail("a multiple of linear_num_key_heads, " +
-              std::to_string(model.deltaRule.keyHeads) + ",");
+              std::to_string(linear.keyHeads) + ",");
   if (model.headDim % kGroup != 0)
     root.at("head_dim").fail("a multiple of " + std::to_string(kGroup));
+  return linear;
 }
 
-/// Rejects a K of `tensor` that is not a multiple of a group.
-static void checkK(const std::string &path, const char *tensor, int64_t k) {
-  if (k % kGroup != 0)
-    throw Error(path + ": K of model.layers.0." + tensor + " is " +
-                std::to_string(k) + " when a multiple of " +
-                std::to_string(kGroup) + " is needed");
+/// Reads the kinds of the layers. Some may have `linear` if there is one.
+static void parseLayerKinds(const JsonValue &root,
+                            const std::optional<LinearAttention> &linear,
+                            ModelConfig &model) {
+  model.layerKinds.resize(static_cast<size_t>(model.layers));
+  const auto types = root.findValue("layer_types");
+  if (!types) {
+    if (!linear)
+      return;
+    const auto found = root.findValue("full_attention_interval");
+    const int64_t interval = found ? found->integer(1, kMaxModelCount) : 4;
+    for (int64_t layer = 0; layer < model.layers; ++layer)
+      if ((layer + 1) % interval != 0)
+        model.layerKinds[static_cast<size_t>(layer)] = *linear;
+    return;
+  }
+  const std::vector<JsonValue> layers = types->elements();
+  if (layers.size() != static_cast<size_t>(model.layers))
+    types->error("has " + std::to_string(layers.size()) +
+                 " elements when num_hidden_layers is " +
+                 std::to_string(model.layers));
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const JsonValue &type = layers[layer];
+    if (linear && type.string() == "linear_attention")
+      model.layerKinds[layer] = *linear;
+    else if (type.string() != "full_attention")
+      type.refuse(linear ? "supported are \"full_attention\" and "
+                           "\"linear_attention\""
+                         : "supported is \"full_attention\"");
+  }
 }
 
-void qwen::checkSizes(const std::string &path, const ModelShape &model) {
-  if (model.headDim < 16 || model.headDim > 256 || model.headDim % 8 != 0)
-    throw Error(path + ": head_dim is " + std::to_string(model.headDim) +
-                " when a multiple of 8 from 16 to 256 is needed");
-
-  checkK(path, "self_attn.q_proj.weight", model.hiddenSize);
-  checkK(path, "self_attn.o_proj.weight", model.heads * model.headDim);
-  checkK(path, "mlp.down_proj.weight", model.intermediateSize);
-}
+/// The sizes that have no default.
+static constexpr SizeKey kConfigSizes[] = {
+    {&ModelShape::vocabSize, "vocab_size"},
+    {&ModelShape::hiddenSize, "hidden_size"},
+    {&ModelShape::layers, "num_hidden_layers"},
+    {&ModelShape::heads, "num_attention_heads"},
+    {&ModelShape::intermediateSize, "intermediate_size"}};
 
 /// Reads the sizes and checks that they agree with each other.
 static void parseSizes(const JsonValue &root, const std::string &path,
                        ModelConfig &model) {
-  model.vocabSize = root.at("vocab_size").integer(1, INT32_MAX);
-  model.hiddenSize = root.at("hidden_size").integer(1, kMaxModelWidth);
-  model.layers = root.at("num_hidden_layers").integer(1, kMaxModelCount);
-  model.heads = root.at("num_attention_heads").integer(1, kMaxModelCount);
+  readSizes(
+      kConfigSizes, [&](const SizeKey &key) { return root.at(key.key); },
+      model);
   const JsonValue kvHeads = root.at("num_key_value_heads");
   // In transformers, null means no head groups.
   model.kvHeads =
       kvHeads.isNull() ? model.heads : kvHeads.integer(1, kMaxModelCount);
-  model.intermediateSize =
-      root.at("intermediate_size").integer(1, kMaxModelWidth);
   model.maxPosition =
       root.at("max_position_embeddings").integer(1, kMaxModelPosition);
 
@@ -293,7 +275,7 @@ static void parseSizes(const JsonValue &root, const std::string &path,
   // The head_dim of Qwen3 need not be hidden_size / heads.
   if (const auto headDim = root.findValue("head_dim")) {
     model.headDim = headDim->integer(1, kMaxModelCount);
-  } else if (infoOf(model.architecture).hasHeadNorms) {
+  } else if (layersOf(model.architecture).hasHeadNorms) {
     root.at("head_dim").fail("an integer from 16 to 256");
   } else {
     if (model.hiddenSize % model.heads != 0)
@@ -311,11 +293,12 @@ static void parseModel(const JsonValue &whole, const JsonValue &root,
                        const std::string &path, ModelConfig &model) {
   parseSizes(root, path, model);
   // Qwen2 has biases regardless of this key.
-  if (infoOf(model.architecture).hasBiases)
+  if (layersOf(model.architecture).hasBiases)
     root.find("attention_bias");
-  parseLayerTypes(root, model);
-  if (infoOf(model.architecture).isHybrid)
-    parseHybrid(root, model);
+  std::optional<LinearAttention> linear;
+  if (layersOf(model.architecture).hasLinear)
+    linear = parseLinear(root, model);
+  parseLayerKinds(root, linear, model);
   parseRope(root, model);
   model.rmsNormEps = root.at("rms_norm_eps").number(1e-30, 1);
   const auto outer = whole.findValue("tie_word_embeddings");
@@ -336,16 +319,6 @@ static void noteUnread(const json &config, const JsonValue &whole,
              text->at(name) == config.at(name);
     });
   noteUnknownKeys(unknown, model);
-}
-
-void qwen::noteUnknownKeys(const std::vector<std::string> &names,
-                           ModelConfig &model) {
-  if (names.empty())
-    return;
-  std::string line;
-  for (const std::string &name : names)
-    line += (line.empty() ? "" : ", ") + name;
-  model.notes.push_back("not used, unknown keys: " + printable(line));
 }
 
 ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {

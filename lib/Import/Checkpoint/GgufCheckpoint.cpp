@@ -1,8 +1,10 @@
 //===- GgufCheckpoint.cpp - A model in GGUF files -------------------------===//
 
-#include "qwen/Import/Checkpoint/Gguf.h"
+#include "GgufCheckpoint.h"
 
+#include "ModelReader.h"
 #include "ModuleNames.h"
+#include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Import/Checkpoint/Known.h"
 
 #include "qwen/ABI/Blocks.h"
@@ -32,7 +34,7 @@ static constexpr ModuleName kModules[] = {
     {"score", "cls.output"},
 };
 /// The modules of a layer, behind "model.layers.N." and "blk.N.": first those
-/// that only hybrids have.
+/// that only models with linear attention have.
 static constexpr ModuleName kLayerModules[] = {
     {"post_attention_layernorm", "post_attention_norm"},
     {"linear_attn.in_proj_qkv", "attn_qkv"},
@@ -56,7 +58,7 @@ static constexpr ModuleName kLayerModules[] = {
     {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
 };
-static constexpr size_t kHybridModules = 10;
+static constexpr size_t kLinearModules = 10;
 /// The name of q, k and v in one tensor.
 static constexpr std::string_view kFused = "attn_qkv";
 
@@ -64,8 +66,8 @@ static ModuleNames namesOf(const ModelConfig &model) {
   const std::span<const ModuleName> all = kLayerModules;
   return {{"model.layers.", "blk."},
           kModules,
-          infoOf(model.architecture).isHybrid ? all
-                                              : all.subspan(kHybridModules)};
+          layersOf(model.architecture).hasLinear ? all
+                                                 : all.subspan(kLinearModules)};
 }
 
 /// The number of the layer that the tensor `name` of a file belongs to, or
@@ -145,8 +147,10 @@ public:
       : path(path), source{path + ": ", path, &read},
         root(gguf.values, source) {}
 
-  /// Reads all but what the tensors say: vocabSize and tied.
+  /// Reads all but what the tensors say: vocabSize, tied and layerKinds.
   ModelConfig readModel(const FileLayers &layers);
+  /// Reads the sizes of linear attention, which layers with its tensors have.
+  void readLayerKinds(const StoredTensors &tensors, ModelConfig &model);
   /// Adds a note about keys that nobody read.
   void noteUnknown(ModelConfig &model) {
     const std::string_view name = infoOf(architecture).ggufName;
@@ -170,7 +174,7 @@ private:
   void readArchitecture();
   void readRope(ModelConfig &model);
   void readYarn(ModelConfig &model);
-  void readHybrid(ModelConfig &model);
+  LinearAttention readLinear(const ModelConfig &model);
   int64_t readLayers(const FileLayers &layers);
   void readPooling(ModelConfig &model);
 
@@ -226,7 +230,7 @@ void ConfigReader::readRope(ModelConfig &model) {
   model.rotatedDim = model.headDim;
   if (const auto rotated = find("rope.dimension_count")) {
     model.rotatedDim = rotated->integer(0, INT32_MAX);
-    if (infoOf(architecture).isHybrid)
+    if (layersOf(architecture).rotatesPart)
       rotated->multiple(8, 8, model.headDim);
     else if (model.rotatedDim != model.headDim)
       rotated->refuse("supported are all " + std::to_string(model.headDim) +
@@ -242,24 +246,35 @@ void ConfigReader::readRope(ModelConfig &model) {
     find("rope.scaling.factor");
 }
 
-/// Reads the sizes of linear attention. The tensors say which layers have it.
-void ConfigReader::readHybrid(ModelConfig &model) {
-  model.interleavesValueHeads = true;
+LinearAttention ConfigReader::readLinear(const ModelConfig &model) {
   at("ssm.conv_kernel").integer(kConvolutionTaps, kConvolutionTaps);
   const JsonValue heads = at("ssm.time_step_rank");
-  DeltaRuleShape &shape = model.deltaRule;
-  shape.keyHeads = at("ssm.group_count").integer(1, kMaxModelCount);
-  shape.keyDim = at("ssm.state_size").multiple(kGroup, kGroup, 256);
-  shape.valueHeads = heads.integer(1, kMaxModelCount);
-  if (shape.valueHeads % shape.keyHeads != 0)
+  LinearAttention linear = {};
+  linear.keyHeads = at("ssm.group_count").integer(1, kMaxModelCount);
+  linear.keyDim = at("ssm.state_size").multiple(kGroup, kGroup, 256);
+  linear.valueHeads = heads.integer(1, kMaxModelCount);
+  if (linear.valueHeads % linear.keyHeads != 0)
     heads.fail("a multiple of ssm.group_count, " +
-               std::to_string(shape.keyHeads) + ",");
+               std::to_string(linear.keyHeads) + ",");
   const JsonValue values = at("ssm.inner_size");
-  shape.valueDim = values.integer(1, kMaxModelWidth) / shape.valueHeads;
-  values.multiple(kGroup * shape.valueHeads, kGroup * shape.valueHeads,
-                  256 * shape.valueHeads);
+  linear.valueDim = values.integer(1, kMaxModelWidth) / linear.valueHeads;
+  values.multiple(kGroup * linear.valueHeads, kGroup * linear.valueHeads,
+                  256 * linear.valueHeads);
   if (model.headDim % kGroup != 0)
     at("attention.key_length").fail("a multiple of " + std::to_string(kGroup));
+  return linear;
+}
+
+void ConfigReader::readLayerKinds(const StoredTensors &tensors,
+                                  ModelConfig &model) {
+  model.layerKinds.resize(static_cast<size_t>(model.layers));
+  if (!layersOf(architecture).hasLinear)
+    return;
+  const LinearAttention linear = readLinear(model);
+  for (size_t layer = 0; layer < model.layerKinds.size(); ++layer)
+    if (tensors.find("model.layers." + std::to_string(layer) +
+                     ".linear_attn.out_proj.weight"))
+      model.layerKinds[layer] = linear;
 }
 
 /// Reads the number of the model's layers. Draft layers have the last numbers.
@@ -314,19 +329,24 @@ void ConfigReader::readLabels(const GgufFile &gguf, const StoredTensor &scores,
   model.output.kind = OutputKind::Scores;
 }
 
+/// The sizes that have no default.
+static constexpr SizeKey kGgufSizes[] = {
+    {&ModelShape::hiddenSize, "embedding_length"},
+    {&ModelShape::heads, "attention.head_count"},
+    {&ModelShape::kvHeads, "attention.head_count_kv"},
+    {&ModelShape::intermediateSize, "feed_forward_length"}};
+
 ModelConfig ConfigReader::readModel(const FileLayers &layers) {
   readArchitecture();
   ModelConfig model = {};
   model.architecture = architecture;
-  model.hiddenSize = at("embedding_length").integer(1, kMaxModelWidth);
+  model.interleavesValueHeads = layersOf(architecture).hasLinear;
+  readSizes(kGgufSizes, [&](const SizeKey &key) { return at(key.key); }, model);
   model.layers = readLayers(layers);
   const JsonValue heads = at("attention.head_count");
-  model.heads = heads.integer(1, kMaxModelCount);
-  model.kvHeads = at("attention.head_count_kv").integer(1, kMaxModelCount);
   if (model.heads % model.kvHeads != 0)
     heads.fail("a multiple of attention.head_count_kv, " +
                std::to_string(model.kvHeads) + ",");
-  model.intermediateSize = at("feed_forward_length").integer(1, kMaxModelWidth);
   model.maxPosition = at("context_length").integer(1, kMaxModelPosition);
   if (const auto keys = find("attention.key_length"))
     model.headDim = keys->integer(1, kMaxModelCount);
@@ -341,8 +361,6 @@ ModelConfig ConfigReader::readModel(const FileLayers &layers) {
   checkSizes(path, model);
   readRope(model);
   model.rmsNormEps = at("attention.layer_norm_rms_epsilon").number(1e-30, 1);
-  if (infoOf(architecture).isHybrid)
-    readHybrid(model);
   readPooling(model);
   return model;
 }
@@ -480,7 +498,6 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
   ConfigReader reader(gguf, where);
   const FileLayers layers(gguf.tensors);
   ModelConfig model = reader.readModel(layers);
-  const bool isHybrid = infoOf(model.architecture).isHybrid;
   const ModuleNames names = namesOf(model);
   for (const StoredTensor &tensor : gguf.tensors)
     if (!tensors.add(layers.isDraft(tensor)
@@ -490,10 +507,7 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
                      tensor))
       throw Error(describeTensor(tensor) + " is there twice");
   gguf.tensors.clear();
-  for (int64_t layer = 0; isHybrid && layer < model.layers; ++layer)
-    model.isLinear.push_back(
-        tensors.find("model.layers." + std::to_string(layer) +
-                     ".linear_attn.out_proj.weight") != nullptr);
+  reader.readLayerKinds(tensors, model);
 
   const StoredTensor *embedding = tensors.find("model.embed_tokens.weight");
   if (!embedding)
@@ -513,7 +527,7 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
   GenerationConfig generation = reader.readGeneration(gguf, model.vocabSize);
   reader.noteUnknown(model);
   WeightSources sources = makeSources(tensors.tensors(), "");
-  if (isHybrid)
+  if (layersOf(model.architecture).hasLinear)
     mapValues(sources, kGgufMaps);
   else
     divideProjections(model, sources);

@@ -2,6 +2,7 @@
 
 #include "Qwen1.h"
 
+#include "ModelReader.h"
 #include "ModuleNames.h"
 
 #include "qwen/Support/Error.h"
@@ -15,18 +16,27 @@ using namespace qwen;
 // config.json
 //===----------------------------------------------------------------------===//
 
+static constexpr SizeKey kQwen1Sizes[] = {
+    {&ModelShape::vocabSize, "vocab_size"},
+    {&ModelShape::hiddenSize, "hidden_size", "n_embd"},
+    {&ModelShape::layers, "num_hidden_layers", "n_layer"},
+    {&ModelShape::heads, "num_attention_heads", "n_head"}};
+
 void qwen::parseQwen1Config(const JsonValue &root, const std::string &path,
                             ModelConfig &model) {
   // The first checkpoints have the names of GPT-2.
   const auto at = [&](const char *key, const char *old) {
     return root.at(!root.find(key) && root.find(old) ? old : key);
   };
-  model.vocabSize = root.at("vocab_size").integer(1, INT32_MAX);
-  model.hiddenSize = at("hidden_size", "n_embd").integer(1, kMaxModelWidth);
-  model.layers = at("num_hidden_layers", "n_layer").integer(1, kMaxModelCount);
-  model.heads = at("num_attention_heads", "n_head").integer(1, kMaxModelCount);
+  readSizes(
+      kQwen1Sizes,
+      [&](const SizeKey &key) {
+        return key.older ? at(key.key, key.older) : root.at(key.key);
+      },
+      model);
   model.kvHeads = model.heads;
   model.headDim = root.at("kv_channels").integer(1, kMaxModelCount);
+  model.layerKinds.resize(static_cast<size_t>(model.layers));
   // The key counts w1 and w2.
   model.intermediateSize = at("intermediate_size", "ffn_hidden_size")
                                .multiple(2, 2, 2 * kMaxModelWidth) /

@@ -8,7 +8,7 @@
 #ifndef QWEN_LIB_IMPORT_CHECKPOINT_QWEN1_H
 #define QWEN_LIB_IMPORT_CHECKPOINT_QWEN1_H
 
-#include "qwen/Import/Checkpoint/Config.h"
+#include "qwen/Import/Checkpoint/ModelConfig.h"
 #include "qwen/Import/Checkpoint/StoredTensors.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Weights/WeightSource.h"

@@ -52,7 +52,8 @@ private:
   Value rmsNorm(const std::string &path, Value input,
                 std::optional<int64_t> headDim = {});
   Value attention(int64_t layer, Value input);
-  Value linearAttention(int64_t layer, Value input);
+  Value linearAttention(int64_t layer, const LinearAttention &sizes,
+                        Value input);
   Value mlp(const std::string &path, Value input);
   Value lmHead(Value input, FlatSymbolRefAttr embedding);
   void setFacts();
@@ -124,10 +125,10 @@ Value GraphBuilder::rmsNorm(const std::string &path, Value input,
 /// Attention of one layer, from the normed activations to the result of o_proj.
 Value GraphBuilder::attention(int64_t layer, Value input) {
   const std::string path = "layers." + std::to_string(layer) + ".self_attn";
-  const ArchitectureInfo &info = infoOf(config.architecture);
+  const LayerTraits &traits = layersOf(config.architecture);
   const int64_t keySize = config.kvHeads * config.headDim;
   const auto biased = [&](const std::string &projection, Value result) {
-    if (!info.hasBiases)
+    if (!traits.hasBiases)
       return result;
     const std::string bias = projection + ".bias";
     return Value(AddBiasOp::create(builder, at(bias), result,
@@ -135,7 +136,7 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
   };
   const int64_t querySize = config.heads * config.headDim;
   Value q = linear(path + ".q_proj", input, querySize), gate;
-  if (info.isHybrid)
+  if (traits.hasGate)
     gate = linear(path + ".q_proj.gate", input, querySize);
   q = biased(path + ".q_proj", q);
   const auto project = [&](const std::string &name) {
@@ -143,7 +144,7 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
   };
   Value k = project(".k_proj");
   Value v = project(".v_proj");
-  if (info.hasHeadNorms) {
+  if (traits.hasHeadNorms) {
     q = rmsNorm(path + ".q_norm", q, config.headDim);
     k = rmsNorm(path + ".k_norm", k, config.headDim);
   }
@@ -168,11 +169,12 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
 
 /// Linear attention of one layer, from the normed activations to the result of
 /// out_proj.
-Value GraphBuilder::linearAttention(int64_t layer, Value input) {
+Value GraphBuilder::linearAttention(int64_t layer, const LinearAttention &sizes,
+                                    Value input) {
   const std::string path = "layers." + std::to_string(layer) + ".linear_attn";
   const std::string tensor = "model." + path;
-  const auto &[keyHeads, keyDim, heads, valueDim] = config.deltaRule;
-  const int64_t channels = config.deltaRule.channels();
+  const auto &[keyHeads, keyDim, heads, valueDim] = sizes;
+  const int64_t channels = sizes.channels();
   const WeightTraits exact = {.isExact = true};
   Value qkv = linear(path + ".in_proj_qkv", input, channels);
   Value z = linear(path + ".in_proj_z", input, heads * valueDim);
@@ -302,14 +304,14 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
 
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const std::string path = "layers." + std::to_string(layer);
-    const bool isLinear =
-        !config.isLinear.empty() && config.isLinear[static_cast<size_t>(layer)];
+    const auto *linear = std::get_if<LinearAttention>(
+        &config.layerKinds[static_cast<size_t>(layer)]);
     const Value normed = rmsNorm(path + ".input_layernorm", x);
-    const Value mixed =
-        isLinear ? linearAttention(layer, normed) : attention(layer, normed);
+    const Value mixed = linear ? linearAttention(layer, *linear, normed)
+                               : attention(layer, normed);
     x = AddOp::create(
         builder,
-        at(path + (isLinear ? ".linear_attn" : ".self_attn") + ".residual"), x,
+        at(path + (linear ? ".linear_attn" : ".self_attn") + ".residual"), x,
         mixed);
     const Value computed =
         mlp(path + ".mlp", rmsNorm(path + ".post_attention_layernorm", x));

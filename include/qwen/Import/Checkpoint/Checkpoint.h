@@ -8,8 +8,9 @@
 #ifndef QWEN_IMPORT_CHECKPOINT_CHECKPOINT_H
 #define QWEN_IMPORT_CHECKPOINT_CHECKPOINT_H
 
+#include "qwen/ABI/GenerationConfig.h"
 #include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
-#include "qwen/Import/Checkpoint/Config.h"
+#include "qwen/Import/Checkpoint/ModelConfig.h"
 #include "qwen/Import/Checkpoint/StoredTensors.h"
 #include "qwen/Weights/WeightSource.h"
 

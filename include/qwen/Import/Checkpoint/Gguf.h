@@ -9,9 +9,19 @@
 #ifndef QWEN_IMPORT_CHECKPOINT_GGUF_H
 #define QWEN_IMPORT_CHECKPOINT_GGUF_H
 
-#include "qwen/Import/Checkpoint/Checkpoint.h"
+#include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
+#include "qwen/Import/Checkpoint/StoredTensors.h"
 
 #include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace qwen {
 
@@ -65,11 +75,6 @@ ggufStrings(const GgufFile &gguf, const std::string &path, const char *key);
 /// The integers of the array `key`, like ggufStrings.
 std::vector<int64_t> ggufIntegers(const GgufFile &gguf, const std::string &path,
                                   const char *key);
-
-/// Opens a file, and the others of a split one. Throws Error like parseGguf,
-/// and for keys and tensors that are missing, contradict each other or are not
-/// supported.
-std::unique_ptr<Checkpoint> openGguf(const std::filesystem::path &path);
 
 /// The tokenizer of `gguf`, the file `path`. Returns nullopt if there is none.
 /// Throws Error if it is invalid or not of Qwen's kind.

@@ -1,0 +1,143 @@
+//===- ModelConfig.h - The model of a checkpoint ----------------*- C++ -*-===//
+//
+// What the readers of configurations give, and the architectures that they
+// know.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_IMPORT_CHECKPOINT_MODELCONFIG_H
+#define QWEN_IMPORT_CHECKPOINT_MODELCONFIG_H
+
+#include "qwen/ABI/ModelOutput.h"
+#include "qwen/ABI/ModelShape.h"
+#include "qwen/Numerics/Math.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace qwen {
+
+/// The rows of kArchitectures. Qwen2 is Qwen2.5's architecture, too. Of models
+/// with vision, only the text is read; Qwen3_5 is Qwen3_5Vision without it.
+enum class Architecture : uint8_t {
+  Qwen2,
+  Qwen3,
+  Qwen3_5,
+  Qwen3_5Vision,
+  Qwen2_5Vision,
+  Qwen3Vision,
+  Qwen1
+};
+
+/// How the layers of an architecture differ from those of the others.
+struct LayerTraits {
+  /// Whether q, k and v have biases.
+  bool hasBiases = false;
+  /// Whether the heads of q and k are normed.
+  bool hasHeadNorms = false;
+  /// Whether q_proj has a gate of the result of attention, too.
+  bool hasGate = false;
+  /// Whether layers may have linear attention.
+  bool hasLinear = false;
+  /// Whether the rotation may be that of a part of each head.
+  bool rotatesPart = false;
+};
+inline constexpr LayerTraits kQwen2Layers = {.hasBiases = true};
+inline constexpr LayerTraits kQwen3Layers = {.hasHeadNorms = true};
+inline constexpr LayerTraits kQwen3_5Layers = {.hasHeadNorms = true,
+                                               .hasGate = true,
+                                               .hasLinear = true,
+
+                                               .rotatesPart = true};
+
+/// An architecture: its names, and what differs outside of layers.
+struct ArchitectureInfo {
+  /// The name in config.json.
+  std::string_view name;
+  /// model_type in config.json.
+  std::string_view modelType;
+  /// The name in GGUF files.
+  std::string_view ggufName;
+  LayerTraits layers;
+  /// Whether positions may have three axes ("mrope"), which are equal in texts.
+  bool hasAxes;
+  /// Whether it has vision beside the text model, whose keys may be in
+  /// text_config.
+  bool hasVision;
+  /// What users call it, if that is something else.
+  std::string_view models = "";
+};
+inline constexpr ArchitectureInfo kArchitectures[] = {
+    {"Qwen2ForCausalLM", "qwen2", "qwen2", kQwen2Layers, /*hasAxes=*/false,
+     /*hasVision=*/false, "Qwen2, Qwen2.5"},
+    {"Qwen3ForCausalLM", "qwen3", "qwen3", kQwen3Layers, /*hasAxes=*/false,
+     /*hasVision=*/false},
+    {"Qwen3_5ForCausalLM", "qwen3_5", "qwen35", kQwen3_5Layers,
+     /*hasAxes=*/true, /*hasVision=*/false},
+    {"Qwen3_5ForConditionalGeneration", "qwen3_5", "", kQwen3_5Layers,
+     /*hasAxes=*/true, /*hasVision=*/true, "the text of Qwen3.5"},
+    {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", "", kQwen2Layers,
+     /*hasAxes=*/true, /*hasVision=*/true, "the text of Qwen2.5-VL"},
+    {"Qwen3VLForConditionalGeneration", "qwen3_vl", "", kQwen3Layers,
+     /*hasAxes=*/true, /*hasVision=*/true, "the text of Qwen3-VL"},
+    {"QWenLMHeadModel", "qwen", "", kQwen2Layers, /*hasAxes=*/false,
+     /*hasVision=*/false, "Qwen 1"},
+};
+constexpr const ArchitectureInfo &infoOf(Architecture architecture) {
+  return kArchitectures[static_cast<size_t>(architecture)];
+}
+constexpr const LayerTraits &layersOf(Architecture architecture) {
+  return infoOf(architecture).layers;
+}
+
+/// Softmax attention to all earlier positions, with the heads of ModelShape.
+struct FullAttention {
+  bool operator==(const FullAttention &) const = default;
+};
+
+/// The gated delta rule, and its heads.
+struct LinearAttention {
+  int64_t keyHeads, keyDim, valueHeads, valueDim;
+
+  /// Values of a token that the short convolution takes: q, k and v.
+  int64_t channels() const {
+    return 2 * keyHeads * keyDim + valueHeads * valueDim;
+  }
+  bool operator==(const LinearAttention &) const = default;
+};
+
+/// What mixes the tokens in a layer.
+using LayerKind = std::variant<FullAttention, LinearAttention>;
+
+/// A model of a supported architecture.
+struct ModelConfig : ModelShape {
+  Architecture architecture;
+  ModelOutput output = {};
+  /// One for each layer.
+  std::vector<LayerKind> layerKinds;
+  /// Whether the first value heads of all key heads come first (DeltaRuleOp).
+  bool interleavesValueHeads = false;
+  /// The values of a head that are rotated, its first ones.
+  int64_t rotatedDim;
+  /// Maximum number of positions: max_position_embeddings, with YaRN what its
+  /// factor makes of the positions in training, of a Qwen 1 seq_length.
+  int64_t maxPosition;
+  std::optional<numerics::Yarn> yarn;
+  /// Factor of cos and sin.
+  double ropeScale = 1;
+  /// "FILE: KEY" of a quantization config, or empty. Such a config announces
+  /// integers; it has no effect if the tensors are floats.
+  std::string quantization;
+  /// Its quant_method, or empty.
+  std::string quantMethod;
+  /// Lines of the summary, printable.
+  std::vector<std::string> notes;
+};
+
+} // namespace qwen
+
+#endif // QWEN_IMPORT_CHECKPOINT_MODELCONFIG_H

@@ -1,0 +1,46 @@
+//===- ModelReader.h - What readers of configurations share -----*- C++ -*-===//
+
+#ifndef QWEN_LIB_IMPORT_CHECKPOINT_MODELREADER_H
+#define QWEN_LIB_IMPORT_CHECKPOINT_MODELREADER_H
+
+#include "qwen/Import/Checkpoint/ModelConfig.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace qwen {
+
+/// The key of a size in a container, and in its first checkpoints.
+struct SizeKey {
+  int64_t ModelShape::*size;
+  const char *key;
+  const char *older = nullptr;
+};
+
+/// The largest value of a size (kShapeFacts).
+int64_t mostOf(int64_t ModelShape::*size);
+
+/// Reads the sizes that a container must have, from 1 on. `at` gives the value
+/// of a SizeKey.
+template <typename Keys, typename At>
+void readSizes(const Keys &keys, At at, ModelShape &shape) {
+  for (const SizeKey &key : keys)
+    shape.*key.size = at(key).integer(1, mostOf(key.size));
+}
+
+/// Gives `model` these parameters of YaRN and as many positions as they make
+/// of those in training. `attentionFactor` is the factor of cos and sin.
+void setYarn(ModelConfig &model, const numerics::Yarn &yarn,
+             double attentionFactor);
+
+/// Adds a note about the unknown keys `names`, if there are any.
+void noteUnknownKeys(const std::vector<std::string> &names, ModelConfig &model);
+
+/// Throws Error, which begins with `path`, for a head_dim or a K of a product
+/// that is not supported (ModelShape).
+void checkSizes(const std::string &path, const ModelShape &model);
+
+} // namespace qwen
+
+#endif // QWEN_LIB_IMPORT_CHECKPOINT_MODELREADER_H
