@@ -49,6 +49,20 @@ static Stage stageOfPasses(EmittedStage stage) {
 // A compile
 //===----------------------------------------------------------------------===//
 
+/// A diagnostic of a pass: "'qwen.linear' op has ..." is about that op, and
+/// "--tensor-weights ..." about an option.
+static ErrorText textOf(llvm::StringRef message) {
+  if (message.empty())
+    return "a pass failed";
+  const bool isOption = message.starts_with("--");
+  const llvm::StringRef quoted = isOption ? "" : "'";
+  const auto [subject, rest] = message.split(isOption ? " " : "' op ");
+  if (rest.empty() || !subject.starts_with(quoted))
+    return message.str();
+  return quoted.str() + part::subject(subject.substr(quoted.size()).str()) +
+         message.substr(subject.size()).str();
+}
+
 /// Runs the passes up to `last` for a target with `features`. Throws their
 /// first error as Error.
 static void runPasses(mlir::ModuleOp module, CpuFeatureSet features,
@@ -70,7 +84,7 @@ static void runPasses(mlir::ModuleOp module, CpuFeatureSet features,
           message = diagnostic.str();
       });
   if (mlir::failed(manager.run(module)))
-    throw Error(message.empty() ? "a pass failed" : message);
+    throw Error(textOf(message));
 }
 
 void qwen::loadDialects(mlir::MLIRContext &context) {
@@ -138,8 +152,8 @@ Compile::Compile(const std::filesystem::path &path,
   const int64_t most = checkpoint().config().maxPosition;
   contextLength = options.context.value_or(most);
   if (contextLength > most)
-    throw Error("--context " + std::to_string(contextLength) +
-                " is beyond the " + std::to_string(most) +
+    throw Error(part::subject("--context") + " " + part::found(contextLength) +
+                " is beyond the " + part::needed(most) +
                 " positions that the model was made for "
                 "(max_position_embeddings, context_length, or seq_length of a "
                 "Qwen 1)");
@@ -153,8 +167,8 @@ void Compile::setLimits() {
   const int64_t rows =
       options.maxRows.value_or(std::min(kDefaultMaxRows, tokens));
   if (rows > tokens)
-    throw Error("--max-rows " + std::to_string(rows) + " is more than the " +
-                std::to_string(tokens) +
+    throw Error(part::subject("--max-rows") + " " + part::found(rows) +
+                " is more than the " + part::needed(tokens) +
                 " tokens of a call, which --max-tokens sets");
   mlir::Builder builder(&context);
   for (mlir::func::FuncOp program : programsOf(*model.module)) {
@@ -204,9 +218,9 @@ std::optional<TokenizerImport> Compile::importTokenizer() const {
     }
   }
   if (tokenizer.vocabSize > checkpoint().config().vocabSize)
-    throw Error("the tokenizer has " + std::to_string(tokenizer.vocabSize) +
+    throw Error("the tokenizer has " + part::found(tokenizer.vocabSize) +
                 " tokens when the embedding has " +
-                std::to_string(checkpoint().config().vocabSize) + " rows");
+                part::needed(checkpoint().config().vocabSize) + " rows");
   return tokenizer;
 }
 
@@ -217,10 +231,27 @@ std::optional<TokenizerImport> Compile::importTokenizer() const {
 /// lld and the signal handlers of LLVM are one for each process.
 static std::mutex oneCompile;
 
+/// Throws the current exception, as Error if the C++ library threw it; but
+/// std::bad_alloc stays.
+[[noreturn]] static void throwError() {
+  try {
+    throw;
+  } catch (const Error &) {
+    throw;
+  } catch (const std::bad_alloc &) {
+    throw;
+  } catch (const std::filesystem::filesystem_error &error) {
+    throw Error(part::file(error.path1().string()) + ": " +
+                part::found(error.code().message()));
+  } catch (const std::exception &error) {
+    throw Error(error.what());
+  }
+}
+
 CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
                                   WritableFile &output,
                                   const CompileOptions &options,
-                                  const CompileHooks &hooks) {
+                                  const CompileHooks &hooks) try {
   const std::lock_guard lock(oneCompile);
   Compile compile(checkpoint, options, hooks);
   const std::vector<TargetCode> codes = compile.run(Stage::Calls);
@@ -235,11 +266,13 @@ CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
           hooks.check(file, codes, input);
       });
   return summarize(compile.imported(), codes, written);
+} catch (...) {
+  throwError();
 }
 
 std::string qwen::emit(const std::filesystem::path &checkpoint,
                        EmittedStage stage, const CompileOptions &options,
-                       const CompileHooks &hooks) {
+                       const CompileHooks &hooks) try {
   const std::lock_guard lock(oneCompile);
   Compile compile(checkpoint, options, hooks);
   const std::vector<TargetCode> codes = compile.run(stageOfPasses(stage));
@@ -261,10 +294,12 @@ std::string qwen::emit(const std::filesystem::path &checkpoint,
     module.get()->print(out);
   }
   return text;
+} catch (...) {
+  throwError();
 }
 
 ProgramCode qwen::compileProgram(mlir::ModuleOp module,
-                                 const ProgramOptions &options) {
+                                 const ProgramOptions &options) try {
   const std::lock_guard lock(oneCompile);
   std::vector<Target> targets = resolveTargets(options.target);
   if (targets.size() != 1)
@@ -273,4 +308,6 @@ ProgramCode qwen::compileProgram(mlir::ModuleOp module,
   runPasses(module, targets.front().features,
             {.weights = options.weights, .kv = options.kv}, Stage::Calls);
   return emitPrograms({std::move(targets.front()), module.clone()});
+} catch (...) {
+  throwError();
 }

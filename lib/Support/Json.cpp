@@ -37,7 +37,7 @@ namespace {
 /// searches an object again after each object in it.)
 class Checker final : public json::json_sax_t {
 public:
-  Checker(std::string_view text, const std::string &what,
+  Checker(std::string_view text, const ErrorText &what,
           const JsonLimits &limits)
       : text(text), what(what), limits(limits) {}
 
@@ -112,24 +112,24 @@ private:
 
   /// Names the innermost array or object by the keys that lead to it.
   [[noreturn]] void fail(const std::string &found) const {
-    std::string message = what + " has " + found;
+    std::string message = " has " + found;
     const char *before = " in ";
     for (size_t i = levels.size() - 1; i-- > 0;)
       if (!levels[i].keys.empty()) {
         message += before + quote(levels[i].key);
         before = " of ";
       }
-    throw Error(message);
+    throw Error(what + message);
   }
 
   const std::string_view text;
-  const std::string &what;
+  const ErrorText &what;
   const JsonLimits &limits;
   std::vector<Level> levels;
 };
 } // namespace
 
-void qwen::checkJson(std::string_view text, const std::string &what,
+void qwen::checkJson(std::string_view text, const ErrorText &what,
                      const JsonLimits &limits) {
   Checker checker(text, what, limits);
   json::sax_parse(text, &checker);

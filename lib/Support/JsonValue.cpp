@@ -17,16 +17,18 @@ std::string qwen::describe(const json &value) {
   return value.dump();
 }
 
-void JsonValue::error(const std::string &what) const {
-  throw Error(source.prefix + key + " " + what);
+void JsonValue::error(const ErrorText &what) const {
+  throw Error(source.prefix + part::subject(key) + " " + what);
 }
 
 void JsonValue::fail(const std::string &needed) const {
-  error("is " + describe(value) + " when " + needed + " is needed");
+  error("is " + part::found(describe(value)) + " when " + part::needed(needed) +
+        " is needed");
 }
 
 void JsonValue::refuse(const std::string &supported) const {
-  error(describe(value) + " is not supported; " + supported);
+  error(part::found(describe(value)) + " is not supported; " +
+        part::needed(supported));
 }
 
 int64_t JsonValue::integer(int64_t least, int64_t most) const {
@@ -101,7 +103,7 @@ std::optional<JsonValue> JsonValue::findValue(const char *inner) const {
 JsonValue JsonValue::at(const char *inner) const {
   if (std::optional<JsonValue> found = find(inner))
     return *found;
-  throw Error(source.owner + " has no " + keyOf(inner));
+  throw Error(source.owner + " has no " + part::subject(keyOf(inner)));
 }
 
 std::vector<std::pair<std::string, JsonValue>> JsonValue::unread() const {

@@ -62,7 +62,8 @@ void TemporaryFile::commit() {
 }
 
 void WritableFile::fail(int error) const {
-  throw Error("cannot write " + name() + ": " + std::strerror(error));
+  throw Error("cannot write " + part::file(name()) + ": " +
+              part::found(std::strerror(error)));
 }
 
 int qwen::writeAll(int fd, const void *data, size_t size) {

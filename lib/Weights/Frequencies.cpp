@@ -12,7 +12,7 @@ public:
       : sizes{{count}}, theta(theta), yarn(yarn) {}
 
   const WeightShape &shape() const override { return sizes; }
-  std::string name() const override { return "the rotary embedding"; }
+  ErrorText name() const override { return "the rotary embedding"; }
   std::string_view form() const override { return "frequencies"; }
   uint64_t bytesToRead() const override { return 0; }
 

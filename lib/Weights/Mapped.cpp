@@ -27,7 +27,7 @@ public:
       : source(std::move(source)), map(map) {}
 
   const WeightShape &shape() const override { return source->shape(); }
-  std::string name() const override { return source->name(); }
+  ErrorText name() const override { return source->name(); }
   std::string_view form() const override { return source->form(); }
   uint64_t bytesToRead() const override { return source->bytesToRead(); }
 

@@ -19,7 +19,7 @@ public:
   }
 
   const WeightShape &shape() const override { return sizes; }
-  std::string name() const override { return source->name(); }
+  ErrorText name() const override { return source->name(); }
   std::string_view form() const override { return source->form(); }
   uint64_t bytesToRead() const override {
     return source->bytesToRead() * rows.size() /
@@ -95,8 +95,8 @@ void qwen::addProjections(WeightSources &sources,
     needed += part.outputs;
   const int64_t found = fused.source->shape().outputs();
   if (found != needed)
-    throw Error(fused.source->name() + " has " + std::to_string(found) +
-                " outputs when " + std::to_string(needed) +
+    throw Error(fused.source->name() + " has " + part::found(found) +
+                " outputs when " + part::needed(needed) +
                 " of q, k and v are needed");
   int64_t first = 0;
   for (const auto &[name, outputs] : projections) {

@@ -3,12 +3,11 @@
 #include "TensorSource.h"
 
 #include "qwen/Numerics/Stored.h"
-#include "qwen/Support/Text.h"
 
 using namespace qwen;
 
-std::string qwen::describeTensor(const StoredTensor &tensor) {
-  return tensor.path + ": tensor " + quote(tensor.name);
+ErrorText qwen::describeTensor(const StoredTensor &tensor) {
+  return part::file(tensor.path) + ": " + part::tensor(tensor.name);
 }
 
 TensorSource::TensorSource(const StoredTensor &tensor)

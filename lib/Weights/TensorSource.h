@@ -13,7 +13,7 @@ public:
   explicit TensorSource(const StoredTensor &tensor);
 
   const WeightShape &shape() const override { return sizes; }
-  std::string name() const override { return text; }
+  ErrorText name() const override { return text; }
   std::string_view form() const override { return storedTypeName(type); }
   uint64_t bytesToRead() const override { return bytes.size(); }
   void read(int64_t first, int64_t count, float *values) const override;
@@ -28,7 +28,7 @@ protected:
   const StoredType type;
 
 private:
-  const std::string text;
+  const ErrorText text;
   const WeightShape sizes;
   const std::span<const uint8_t> bytes;
 };

@@ -2,12 +2,14 @@
 
 #include "qwen/Compiler/Compiler.h"
 
+#include "TempDir.h"
 #include "artifact/Artifact.h"
 #include "engine/Engine.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/MemoryFile.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <csignal>
 #include <cstdlib>
@@ -94,10 +96,81 @@ TEST(Compiler, ErrorsCommitNothing) {
   EXPECT_THROW(compileModel("/nonexistent", output), Error);
   EXPECT_THROW(
       compileModel(kCheckpoint, output, {.maxTokens = 1, .maxRows = 2}), Error);
-  EXPECT_THROW(compileModel(kCheckpoint, output, {.maxTokens = 16},
-                            {.check = [](auto &&...) { throw Error("no"); }}),
-               Error);
+  // What a caller's function throws becomes Error, too.
+  const auto check = [](auto &&...) { std::filesystem::current_path("/none"); };
+  EXPECT_THROW(
+      compileModel(kCheckpoint, output, {.maxTokens = 16}, {.check = check}),
+      Error);
   EXPECT_FALSE(output.isCommitted);
+}
+
+/// The Error about a compile, which compiles nothing.
+static Error errorOf(const std::filesystem::path &checkpoint,
+                     const CompileOptions &options = {}) {
+  MemoryFile file;
+  try {
+    compileModel(checkpoint, file, options);
+  } catch (const Error &error) {
+    return error;
+  }
+  return Error("no error");
+}
+
+TEST(Compiler, ErrorsHaveFields) {
+  unsetenv("TMPDIR");
+  const test::TempDir dir;
+  const auto fieldsOf = [](const Error &error) {
+    const auto &[file, subject, found, needed] = error.fields();
+    // Each is a part of the line.
+    for (const std::string &field : {file, subject, found, needed})
+      EXPECT_NE(std::string(error.what()).find(field), std::string::npos)
+          << error.what() << ": " << field;
+    return std::vector<std::string>{file, subject, found, needed};
+  };
+  using Fields = std::vector<std::string>;
+  EXPECT_EQ(
+      fieldsOf(errorOf("/nonexistent")),
+      (Fields{"/nonexistent", "", "", "a Hugging Face folder or a GGUF file"}));
+  EXPECT_EQ(fieldsOf(errorOf(kCheckpoint, {.target = "znver44"})),
+            (Fields{"", "znver44", "", ""}));
+  EXPECT_EQ(fieldsOf(errorOf(kCheckpoint, {.maxTokens = 1, .maxRows = 2})),
+            (Fields{"", "--max-rows", "2", "1"}));
+  EXPECT_EQ(fieldsOf(errorOf(kCheckpoint, {.tensorWeights = {"none=f32"}}))[1],
+            "--tensor-weights");
+  EXPECT_EQ(fieldsOf(errorOf(kCheckpoint, {.ignoredTensors = {"none"}})),
+            (Fields{"", "--ignore-tensors", "\"none\"", ""}));
+
+  // The configuration, and a tensor that contradicts it.
+  nlohmann::json config =
+      nlohmann::json::parse(std::ifstream(kCheckpoint / "config.json"));
+  std::filesystem::create_symlink(kCheckpoint / "model.safetensors",
+                                  dir.path() / "model.safetensors");
+  const std::string path = dir.string() + "/config.json";
+  const int64_t vocabulary = config["vocab_size"],
+                hidden = config["hidden_size"];
+  config["vocab_size"] = vocabulary + 1;
+  dir.write("config.json", config.dump());
+  const std::string width = ", " + std::to_string(hidden) + "]";
+  EXPECT_EQ(
+      fieldsOf(errorOf(dir.path())),
+      (Fields{dir.string() + "/model.safetensors", "model.embed_tokens.weight",
+              "[" + std::to_string(vocabulary) + width,
+              "[" + std::to_string(vocabulary + 1) + width}));
+  config["vocab_size"] = "many";
+  dir.write("config.json", config.dump());
+  EXPECT_EQ(fieldsOf(errorOf(dir.path())),
+            (Fields{path, "vocab_size", "\"many\"",
+                    "an integer from 1 to 2147483647"}));
+  config.erase("vocab_size");
+  dir.write("config.json", config.dump());
+  EXPECT_EQ(fieldsOf(errorOf(dir.path())),
+            (Fields{path, "vocab_size", "", ""}));
+
+  // A GGUF file that ends after its version.
+  dir.write("m.gguf", std::string_view("GGUF\3\0\0\0", 8));
+  EXPECT_EQ(
+      fieldsOf(errorOf(dir.path() / "m.gguf")),
+      (Fields{dir.string() + "/m.gguf", "the number of tensors", "0", "8"}));
 }
 
 TEST(Compiler, EmitsModulesAndCode) {

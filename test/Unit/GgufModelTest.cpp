@@ -411,8 +411,8 @@ TEST_F(GgufModel, DividesFusedProjections) {
   EXPECT_EQ(q->bytesToRead(), 64u * 36);
   EXPECT_EQ(bias->shape(), WeightShape{{32}});
   EXPECT_EQ(bias->bytesToRead(), 128u);
-  EXPECT_EQ(q->name(), dir.string() + "/m.gguf: tensor \"blk.0.attn_qkv."
-                                      "weight\"");
+  EXPECT_EQ(q->name().line(), dir.string() + "/m.gguf: tensor \"blk.0.attn_qkv."
+                                             "weight\"");
   std::vector<float> all(128 * 64), some(32 * 64);
   checkpoint->weights()
       .find("blk.0.attn_qkv.weight")

@@ -85,7 +85,7 @@ class Reordered final : public WeightSource {
 public:
   explicit Reordered(WeightSourcePtr source) : source(std::move(source)) {}
   const WeightShape &shape() const override { return source->shape(); }
-  std::string name() const override { return source->name(); }
+  ErrorText name() const override { return source->name(); }
   std::string_view form() const override { return source->form(); }
   uint64_t bytesToRead() const override { return source->bytesToRead(); }
   void read(int64_t first, int64_t count, float *values) const override {

@@ -47,7 +47,7 @@ TEST(Sources, ReadFloats) {
   const WeightSourcePtr source =
       make(makeTensor({2, 3}, StoredType::F16, halves));
   ASSERT_TRUE(source);
-  EXPECT_EQ(source->name(), "d/f: tensor \"t\"");
+  EXPECT_EQ(source->name().line(), "d/f: tensor \"t\"");
   EXPECT_EQ(source->form(), "F16");
   EXPECT_EQ(source->keptFormat(), WeightFormat::F32);
   EXPECT_EQ(source->bytesToRead(), 12u);
@@ -84,7 +84,7 @@ TEST(Sources, GiveRowsOfStackedTensors) {
   // Not in order, and rows of rows.
   const WeightSourcePtr rows = makeRows(slice, {3, 0, 1});
   EXPECT_EQ(valuesOf(*rows), (std::vector<float>{14, 15, 8, 9, 10, 11}));
-  EXPECT_EQ(rows->name(), stacked->name());
+  EXPECT_EQ(rows->name().line(), stacked->name().line());
   const std::vector<float> vector = {1, 2, 3};
   const WeightSourcePtr part =
       makeRows(make(makeTensor({3}, StoredType::F32, vector)), {2, 1});
@@ -173,7 +173,7 @@ TEST(Owned, HoldsFloats) {
     EXPECT_EQ(owned.keptFormat(), WeightFormat::F32);
     EXPECT_EQ(owned.kept(WeightFormat::Q4_0, 0, 3), 0u);
     EXPECT_EQ(owned.bytesToRead(), 24u);
-    EXPECT_EQ(owned.name(), "rotated");
+    EXPECT_EQ(owned.name().line(), "rotated");
   }
 }
 

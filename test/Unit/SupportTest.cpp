@@ -73,6 +73,38 @@ TEST(Json, KeepsItsLimits) {
             "f has \"b\\n\" twice in \"a\"");
 }
 
+TEST(Error, FieldsAreParts) {
+  const Error error(part::file("f\n") + ": " + part::tensor("t") + " has " +
+                    part::found(3) + " values, not " + part::found(4) +
+                    " when " + part::needed("more") + " are needed");
+  EXPECT_STREQ(error.what(),
+               "f\\n: tensor \"t\" has 3 values, not 4 when more are needed");
+  EXPECT_EQ(error.fields().file, "f\\n");
+  EXPECT_EQ(error.fields().subject, "t");
+  // The first one counts.
+  EXPECT_EQ(error.fields().found, "3");
+  EXPECT_EQ(error.fields().needed, "more");
+  EXPECT_EQ(Error("a line").fields().needed, "");
+  EXPECT_TRUE(std::is_nothrow_copy_constructible_v<Error>);
+}
+
+TEST(JsonValue, TellsWhatNobodyRead) {
+  const auto value = nlohmann::json::parse(
+      R"({"a": {"b": 1, "c": 2}, "d": {"e": 3}, "f": [{"g": 4, "h": 5}, {"g": 6}], "i": [7]})");
+  JsonReads read;
+  const JsonSource source = JsonSource::ofFile("f", &read);
+  const JsonValue root(value, source);
+  root.at("a").at("b");
+  // Nobody looks for a key of d, nor for h.
+  root.at("d");
+  for (const JsonValue &element : root.at("f").elements())
+    element.at("g");
+  std::vector<std::string> names;
+  for (const auto &[key, unread] : root.unread())
+    names.push_back(unread.name());
+  EXPECT_EQ(names, (std::vector<std::string>{"a.c", "f[0].h", "i"}));
+}
+
 TEST(JsonValue, IsOfItsKindAndInItsRange) {
   const auto value = nlohmann::json::parse(
       R"({"a": [{"n": 18446744073709551615}], "s": "\u001b", "z": null})");

@@ -101,8 +101,8 @@ struct CompileSummary {
 };
 
 /// Compiles `checkpoint`, a Hugging Face folder or a GGUF file, into `output`
-/// and commits it. The same input gives the same bytes. Throws Error; `output`
-/// is not committed then.
+/// and commits it. The same input gives the same bytes. Throws Error, whose
+/// fields say more, or std::bad_alloc; `output` is not committed then.
 CompileSummary compileModel(const std::filesystem::path &checkpoint,
                             WritableFile &output,
                             const CompileOptions &options = {},

@@ -8,9 +8,13 @@
 #ifndef QWEN_SUPPORT_ERROR_H
 #define QWEN_SUPPORT_ERROR_H
 
+#include <concepts>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace qwen {
 
@@ -39,18 +43,70 @@ enum class ErrorKind : int32_t {
   NoSnapshot = 10,
 };
 
+/// What an error is about, for callers that show more than its line. A field is
+/// empty where the thrower does not know it, or where it has no meaning.
+struct ErrorFields {
+  std::string file = {};
+  /// The tensor, key, op, target or option.
+  std::string subject = {};
+  std::string found = {};
+  std::string needed = {};
+};
+
+/// A line, and the fields whose texts are its parts. Parts are joined by +; the
+/// first text of a field counts.
+class ErrorText {
+public:
+  // Text without a field.
+  ErrorText(std::string text) : text(std::move(text)) {}
+  ErrorText(std::string_view text) : text(text) {}
+  ErrorText(const char *text) : text(text) {}
+  ErrorText(std::string text, ErrorFields fields)
+      : text(std::move(text)), parts(std::move(fields)) {}
+
+  const std::string &line() const { return text; }
+  const ErrorFields &fields() const { return parts; }
+
+  friend ErrorText operator+(ErrorText left, const ErrorText &right);
+
+private:
+  std::string text;
+  ErrorFields parts;
+};
+
+ErrorText operator+(ErrorText left, const ErrorText &right);
+
+/// The parts of an ErrorText. All but `tensor` are the text of their field.
+namespace part {
+ErrorText file(const std::string &path);
+/// tensor "NAME".
+ErrorText tensor(const std::string &name);
+ErrorText subject(const std::string &text);
+ErrorText found(const std::string &text);
+ErrorText needed(const std::string &text);
+ErrorText found(std::integral auto number) {
+  return found(std::to_string(number));
+}
+ErrorText needed(std::integral auto number) {
+  return needed(std::to_string(number));
+}
+} // namespace part
+
 /// One line in lower case, without the program's name. It names the file, the
 /// tensor or op, the found and the needed value and, if possible, the remedy.
 class Error : public std::runtime_error {
 public:
-  /// Makes `what` printable and cuts it after 4000 bytes, so that callers need
-  /// not escape names and texts of files.
-  explicit Error(const std::string &what, ErrorKind kind = ErrorKind::General);
+  /// Makes the line and the fields of `text` printable and cuts them after 4000
+  /// bytes, so that callers need not escape names and texts of files.
+  explicit Error(const ErrorText &text, ErrorKind kind = ErrorKind::General);
 
   ErrorKind kind() const { return errorKind; }
+  const ErrorFields &fields() const { return *errorFields; }
 
 private:
   ErrorKind errorKind;
+  /// Shared, because a copy of an exception must not throw.
+  std::shared_ptr<const ErrorFields> errorFields;
 };
 
 } // namespace qwen

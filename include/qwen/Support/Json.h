@@ -3,9 +3,10 @@
 #ifndef QWEN_SUPPORT_JSON_H
 #define QWEN_SUPPORT_JSON_H
 
+#include "qwen/Support/Error.h"
+
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace qwen {
@@ -24,7 +25,7 @@ struct JsonLimits {
 /// twice (parsers silently take one of the two). Stops at the first error,
 /// builds no values, and takes O(n log n) time. `what` begins the message: the
 /// file, or "FILE: its header".
-void checkJson(std::string_view text, const std::string &what,
+void checkJson(std::string_view text, const ErrorText &what,
                const JsonLimits &limits);
 
 } // namespace qwen

@@ -32,13 +32,13 @@ std::string describe(const nlohmann::json &value);
 /// nlohmann::ordered_json. Throws Error like checkJson, and for JSON that is
 /// not an object. The message begins with `what`.
 template <typename Json>
-Json parseJsonObject(std::string_view text, const std::string &what,
+Json parseJsonObject(std::string_view text, const ErrorText &what,
                      const JsonLimits &limits = {}) {
   checkJson(text, what, limits);
   Json value = Json::parse(text);
   if (!value.is_object())
-    throw Error(what + " has " + describe(value) +
-                " when a JSON object is needed");
+    throw Error(what + " has " + part::found(describe(value)) + " when " +
+                part::needed("a JSON object") + " is needed");
   return value;
 }
 
@@ -49,11 +49,16 @@ using JsonReads = std::unordered_set<const void *>;
 /// How errors name a JSON text.
 struct JsonSource {
   /// Begins an error about a value: "FILE: ".
-  std::string prefix;
+  ErrorText prefix;
   /// Begins an error about a missing key: "FILE".
-  std::string owner;
+  ErrorText owner;
   /// If there is one, it gets what find, findValue and at look for.
   JsonReads *read = nullptr;
+
+  /// The JSON that is the whole of the file `path`.
+  static JsonSource ofFile(const std::string &path, JsonReads *read = nullptr) {
+    return {part::file(path) + ": ", part::file(path), read};
+  }
 };
 
 /// A value with the key that names it in errors: "targets[0].name". All
@@ -67,7 +72,7 @@ public:
       : JsonValue(value, "", source) {}
 
   /// Throws Error with the key and `what`.
-  [[noreturn]] void error(const std::string &what) const;
+  [[noreturn]] void error(const ErrorText &what) const;
   /// Throws Error: the value is not what is `needed`.
   [[noreturn]] void fail(const std::string &needed) const;
   /// Throws Error: the value is not supported; `supported` is.

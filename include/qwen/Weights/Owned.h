@@ -33,7 +33,7 @@ public:
   void set(int64_t output, std::span<const numerics::WeightBlock> blocks);
 
   const WeightShape &shape() const override { return sizes; }
-  std::string name() const override { return text; }
+  ErrorText name() const override { return text; }
   std::string_view form() const override;
   uint64_t bytesToRead() const override { return size; }
   void read(int64_t first, int64_t count, float *values) const override;

@@ -4,6 +4,7 @@
 #define QWEN_WEIGHTS_STOREDTENSOR_H
 
 #include "qwen/ABI/StoredTypes.h"
+#include "qwen/Support/Error.h"
 
 #include <cstdint>
 #include <optional>
@@ -33,7 +34,7 @@ struct StoredTensor {
 };
 
 /// Names a tensor in messages: `PATH: tensor "NAME"`.
-std::string describeTensor(const StoredTensor &tensor);
+ErrorText describeTensor(const StoredTensor &tensor);
 
 } // namespace qwen
 

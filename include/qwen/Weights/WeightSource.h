@@ -9,6 +9,7 @@
 #define QWEN_WEIGHTS_WEIGHTSOURCE_H
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/Support/Error.h"
 
 #include <cstdint>
 #include <map>
@@ -46,7 +47,7 @@ public:
 
   virtual const WeightShape &shape() const = 0;
   /// What messages call it: `DIR/model.safetensors: tensor "lm_head.weight"`.
-  virtual std::string name() const = 0;
+  virtual ErrorText name() const = 0;
   /// What the summary calls the form of its values: "BF16" or "Q4_K".
   virtual std::string_view form() const = 0;
   /// The bytes that reading all values reads.

@@ -26,8 +26,8 @@ ArtifactFile::ArtifactFile(const WritableFile &file, uint64_t size)
 
 void ArtifactFile::fail(int error) const {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-    throw Error("no space left for " + file.name() + ": " +
-                std::to_string(size) + " bytes are needed (" +
+    throw Error("no space left for " + part::file(file.name()) + ": " +
+                part::needed(size) + " bytes are needed (" +
                 std::strerror(error) + ")");
   file.fail(error);
 }

@@ -162,11 +162,12 @@ private:
   }
 
   static Error refusal(const Segment &segment, numerics::EncodeStatus status) {
-    std::string message = segment.source->name() + " " +
-                          std::string(numerics::encodeStatusMessage(status));
-    if (status != numerics::EncodeStatus::NotFinite)
-      message += "; --weights f32 keeps it as it is";
-    return Error(message);
+    return Error(
+        segment.source->name() + " " +
+        part::found(std::string(numerics::encodeStatusMessage(status))) +
+        (status == numerics::EncodeStatus::NotFinite
+             ? ""
+             : "; --weights f32 keeps it as it is"));
   }
 
   uint64_t packVector(const Part &part) {

@@ -87,8 +87,8 @@ public:
 private:
   [[noreturn]] void fail(const std::string &what) const {
     throw Error("targets '" + first.target.name + "' and '" +
-                other.target.name + "' cannot share a file: " + what +
-                "; compile a file for each");
+                part::subject(other.target.name) +
+                "' cannot share a file: " + what + "; compile a file for each");
   }
 
   void checkEqual(llvm::StringRef what, mlir::Attribute a,

@@ -110,8 +110,8 @@ createTargetMachine(const Target &target) {
   const llvm::Target *llvmTarget =
       llvm::TargetRegistry::lookupTarget(triple, message);
   if (!llvmTarget)
-    throw Error("llvm cannot generate code for " + target.triple + ": " +
-                message);
+    throw Error("llvm cannot generate code for " +
+                part::subject(target.triple) + ": " + message);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   // The attributes of each function give its features.
@@ -199,7 +199,8 @@ void qwen::linkModule(llvm::Module &into, std::unique_ptr<llvm::Module> from) {
       continue;
     const llvm::GlobalValue *other = into.getNamedValue(value.getName());
     if (other && !other->isDeclarationForLinker())
-      throw Error("symbol '" + value.getName().str() + "' is defined twice");
+      throw Error("symbol '" + part::subject(value.getName().str()) +
+                  "' is defined twice");
   }
   const std::string name = from->getName().str();
   if (llvm::Linker::linkModules(into, std::move(from)))
@@ -285,14 +286,15 @@ void qwen::verifyGenerated(const llvm::Module &module) {
     for (const llvm::Instruction &instruction : llvm::instructions(function)) {
       const std::string wrong = findInexact(instruction);
       if (!wrong.empty())
-        throw Error("generated function '" + function.getName().str() +
-                    "' has " + wrong);
+        throw Error("generated function '" +
+                    part::subject(function.getName().str()) + "' has " +
+                    part::found(wrong));
     }
   }
   for (const llvm::GlobalVariable &global : module.globals())
     if (!global.isConstant() || global.isDeclaration())
       throw Error("generated code needs the variable '" +
-                  global.getName().str() +
+                  part::subject(global.getName().str()) +
                   "', but an artifact has read-only data only");
 }
 

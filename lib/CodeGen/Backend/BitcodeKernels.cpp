@@ -64,7 +64,8 @@ static std::unique_ptr<llvm::Module> parse(std::string_view bitcode,
   llvm::Expected<std::unique_ptr<llvm::Module>> module =
       llvm::parseBitcodeFile(llvm::MemoryBufferRef(bitcode, name), context);
   if (!module)
-    throw Error("kernel '" + name + "': llvm cannot read its bitcode: " +
+    throw Error("kernel '" + part::subject(name) +
+                "': llvm cannot read its bitcode: " +
                 llvm::toString(module.takeError()));
   return std::move(*module);
 }
@@ -89,7 +90,8 @@ static std::unique_ptr<llvm::Module> linkShim(const KernelInfo &kernel,
   shims->setTargetTriple(module->getTargetTriple());
   if (llvm::Linker::linkModules(*module, std::move(shims),
                                 llvm::Linker::LinkOnlyNeeded))
-    throw Error("kernel '" + name + "' cannot be linked with its shim");
+    throw Error("kernel '" + part::subject(name) +
+                "' cannot be linked with its shim");
   return module;
 }
 

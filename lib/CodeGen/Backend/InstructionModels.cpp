@@ -139,8 +139,9 @@ static void modelFunction(llvm::Function &function, CpuFeatureSet features,
     if (!value)
       value = model(*intrinsic);
     if (!value)
-      throw Error("generated function '" + function.getName().str() +
-                  "' uses '" + call->getCalledFunction()->getName().str() +
+      throw Error("generated function '" +
+                  part::subject(function.getName().str()) + "' uses '" +
+                  call->getCalledFunction()->getName().str() +
                   "', which this machine lacks and which has no model");
     call->replaceAllUsesWith(value);
     call->eraseFromParent();

@@ -132,15 +132,16 @@ static Error unknownTarget(StringRef spec, StringRef name) {
         nearest = known;
       }
     }
-  return Error("unknown target '" + spec.str() + "'" +
+  return Error("unknown target '" + part::subject(spec.str()) + "'" +
                (nearest.empty() ? "" : ": did you mean '" + nearest + "'?") +
                " (a CPU of `clang --print-supported-cpus`, features such as "
                "armv8.2-a+dotprod or x86-64-v4+avx512vnni, or native)");
 }
 
 static Error unknownFeature(StringRef spec, StringRef feature) {
-  return Error("unknown feature '" + feature.str() + "' in target '" +
-               spec.str() + "': features are spelled as in clang's -march");
+  return Error("unknown feature '" + part::found(feature.str()) +
+               "' in target '" + part::subject(spec.str()) +
+               "': features are spelled as in clang's -march");
 }
 
 static std::optional<CpuFeatureSet>
@@ -239,9 +240,10 @@ Target qwen::resolveTarget(StringRef spec) {
       target.tuneFeatures = tuned.features.str();
   const CpuFeatureSet missing = leastFeatures(target.arch) - target.features;
   if (!missing.empty())
-    throw Error("target '" + spec.str() + "' lacks " + toString(missing) +
-                ": " + std::string(archName(target.arch)) +
-                " code needs at least " + toString(leastFeatures(target.arch)));
+    throw Error("target '" + part::subject(spec.str()) + "' lacks " +
+                toString(missing) + ": " + archName(target.arch) +
+                " code needs at least " +
+                part::needed(toString(leastFeatures(target.arch))));
   target.triple = target.arch == Arch::X86_64 ? "x86_64-unknown-linux-gnu"
                                               : "aarch64-unknown-linux-gnu";
   return target;
@@ -253,17 +255,18 @@ std::vector<Target> qwen::resolveTargets(StringRef list) {
   std::vector<Target> targets;
   for (StringRef spec : specs) {
     if (spec.empty() && specs.size() > 1)
-      throw Error("targets '" + list.str() +
+      throw Error("targets '" + part::subject(list.str()) +
                   "' have an empty name; names are separated by one comma");
     Target target = resolveTarget(spec);
     for (const Target &other : targets) {
       if (other.name == target.name)
-        throw Error("targets '" + list.str() + "' have '" + target.name +
-                    "' twice");
+        throw Error("targets '" + part::subject(list.str()) + "' have '" +
+                    part::found(target.name) + "' twice");
       if (other.arch != target.arch)
         throw Error("target '" + other.name + "' is " +
-                    std::string(archName(other.arch)) + " and '" + target.name +
-                    "' is " + std::string(archName(target.arch)) +
+                    part::needed(std::string(archName(other.arch))) + " and '" +
+                    part::subject(target.name) + "' is " +
+                    part::found(std::string(archName(target.arch))) +
                     ": a file has code for one architecture; compile a file "
                     "for each");
     }

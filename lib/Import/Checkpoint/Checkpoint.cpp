@@ -38,19 +38,20 @@ const WeightSources::Entry &Checkpoint::weight(const std::string &name,
   const WeightSources::Entry *entry = sources.find(name);
   const StoredTensor *tensor = stored.find(name);
   if (!entry && !tensor)
-    throw Error(where.string() + " has no tensor " + quote(ownName(name)) +
+    throw Error(part::file(where.string()) + " has no " +
+                part::tensor(ownName(name)) +
                 ", which its configuration demands with shape " +
-                shapeText(needed));
-  const std::string what =
+                part::needed(shapeText(needed)));
+  const ErrorText what =
       entry ? entry->source->name() : describeTensor(*tensor);
   const std::vector<int64_t> &found =
       entry ? entry->source->shape().sizes : tensor->shape;
   if (found != needed)
-    throw Error(what + " has shape " + shapeText(found) + " when " +
-                shapeText(needed) + " is needed");
+    throw Error(what + " has shape " + part::found(shapeText(found)) +
+                " when " + part::needed(shapeText(needed)) + " is needed");
   if (!entry)
-    throw Error(what + " has dtype " + tensor->typeName +
-                " when F32, F16 or BF16 is needed");
+    throw Error(what + " has dtype " + part::found(tensor->typeName) +
+                " when " + part::needed("F32, F16 or BF16") + " is needed");
   return *entry;
 }
 
@@ -181,10 +182,11 @@ static void checkQuantization(const StoredTensors &tensors,
       continue;
     hasIntegers = true;
     if (!used.contains(name))
-      throw Error(model.quantization +
-                  " is not supported; the weights of the original model, in "
-                  "F32, F16 or BF16, are needed: tensor " +
-                  quote(tensor.name) + " has dtype " + tensor.typeName);
+      throw Error(model.quantization + " is not supported; " +
+                  part::needed("the weights of the original model, in F32, "
+                               "F16 or BF16") +
+                  ", are needed: " + part::tensor(tensor.name) + " has dtype " +
+                  part::found(tensor.typeName));
   }
   if (!hasIntegers)
     model.notes.push_back(printable(model.quantization) +

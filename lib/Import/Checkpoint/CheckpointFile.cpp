@@ -21,7 +21,8 @@ using namespace qwen;
 namespace fs = std::filesystem;
 
 [[noreturn]] static void refuse(const fs::path &path, const std::string &why) {
-  throw Error("cannot read " + path.string() + ": " + why);
+  throw Error("cannot read " + part::file(path.string()) + ": " +
+              part::found(why));
 }
 
 /// Throws Error if `path`, where nothing is found, is a symbolic link.

@@ -12,7 +12,7 @@ using namespace qwen;
 namespace fs = std::filesystem;
 
 [[noreturn]] static void failIn(const fs::path &file, const std::string &what) {
-  throw Error(file.string() + ": " + what);
+  throw Error(part::file(file.string()) + ": " + what);
 }
 
 char32_t qwen::byteCharacter(uint8_t byte) {

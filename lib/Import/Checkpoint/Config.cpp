@@ -15,11 +15,6 @@
 using namespace qwen;
 using nlohmann::json;
 
-/// How errors name the JSON of the file `path`.
-static JsonSource sourceOf(const std::string &path) {
-  return {path + ": ", path};
-}
-
 //===----------------------------------------------------------------------===//
 // config.json
 //===----------------------------------------------------------------------===//
@@ -326,11 +321,11 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   const std::string path = (dir / "config.json").string();
   const std::optional<json> config = readJsonObject(path);
   if (!config)
-    throw Error(dir.string() + " has no config.json: the folder of a Hugging "
-                               "Face checkpoint is needed");
-  JsonSource source = sourceOf(path);
+    throw Error(part::file(dir.string()) + " has no config.json: " +
+                part::needed("the folder of a Hugging Face checkpoint") +
+                " is needed");
   JsonReads read;
-  source.read = &read;
+  const JsonSource source = JsonSource::ofFile(path, &read);
   const JsonValue whole(*config, source);
   ModelConfig model;
   model.architecture = parseArchitecture(whole);
@@ -371,7 +366,7 @@ GenerationConfig qwen::readGenerationConfig(const std::filesystem::path &dir,
     const std::optional<json> config = readJsonObject(path);
     if (!config)
       continue;
-    const JsonSource source = sourceOf(path);
+    const JsonSource source = JsonSource::ofFile(path);
     const JsonValue root(*config, source);
     if (name == std::string_view("generation_config.json"))
       parseSampling(root, result);

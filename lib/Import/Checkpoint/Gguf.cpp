@@ -51,8 +51,9 @@ public:
   /// The next `size` bytes; `what` names them in errors.
   std::span<const uint8_t> take(uint64_t size, const std::string &what) {
     if (size > bytes.size() - at)
-      throw Error(path + ": " + what + " needs " + std::to_string(size) +
-                  " bytes when " + std::to_string(bytes.size() - at) +
+      throw Error(part::file(path) + ": " + part::subject(what) + " needs " +
+                  part::needed(size) + " bytes when " +
+                  part::found(bytes.size() - at) +
                   " are left in the file; it may be truncated");
     at += size;
     return bytes.subspan(at - size, size);
@@ -165,13 +166,14 @@ static GgufArray readArray(Reader &reader, const std::string &path,
   }
   const uint64_t size = scalarBytes(array.type);
   if (size == 0)
-    throw Error(path + ": " + what + " is an array of type " +
-                std::to_string(uint32_t(array.type)) +
-                " when numbers, booleans or strings are needed");
+    throw Error(part::file(path) + ": " + part::subject(what) +
+                " is an array of type " + part::found(uint32_t(array.type)) +
+                " when " + part::needed("numbers, booleans or strings") +
+                " are needed");
   uint64_t total = 0;
   if (__builtin_mul_overflow(array.count, size, &total))
-    throw Error(path + ": " + what + " is an array of " +
-                std::to_string(array.count) + " values");
+    throw Error(part::file(path) + ": " + part::subject(what) +
+                " is an array of " + part::found(array.count) + " values");
   array.bytes = reader.take(total, what);
   return array;
 }
@@ -182,7 +184,8 @@ static void readKey(Reader &reader, const std::string &path, GgufFile &gguf) {
   json &value = gguf.values[key];
   // No value is null once it is read.
   if (!value.is_null())
-    throw Error(path + ": " + what + " is there twice");
+    throw Error(part::file(path) + ": " + part::subject(what) +
+                " is there twice");
   const auto type = GgufType(reader.number<uint32_t>(what));
   if (type == GgufType::String) {
     value = reader.string(what);
@@ -192,8 +195,9 @@ static void readKey(Reader &reader, const std::string &path, GgufFile &gguf) {
   } else if (scalarBytes(type) != 0) {
     value = readScalar(reader, type, what);
   } else {
-    throw Error(path + ": " + what + " has a value of the unknown type " +
-                std::to_string(uint32_t(type)));
+    throw Error(part::file(path) + ": " + part::subject(what) +
+                " has a value of the unknown type " +
+                part::found(uint32_t(type)));
   }
 }
 
@@ -201,7 +205,7 @@ static const GgufArray &arrayOf(const GgufFile &gguf, const std::string &path,
                                 const char *key) {
   const auto found = gguf.arrays.find(key);
   if (found == gguf.arrays.end())
-    throw Error(path + " has no array " + key);
+    throw Error(part::file(path) + " has no array " + part::subject(key));
   return found->second;
 }
 
@@ -210,9 +214,9 @@ std::vector<std::string_view> qwen::ggufStrings(const GgufFile &gguf,
                                                 const char *key) {
   const GgufArray &array = arrayOf(gguf, path, key);
   if (array.type != GgufType::String)
-    throw Error(path + ": " + key +
-                " is an array of numbers when strings are "
-                "needed");
+    throw Error(part::file(path) + ": " + part::subject(key) + " is " +
+                part::found("an array of numbers") + " when " +
+                part::needed("strings") + " are needed");
   Reader reader(array.bytes, path);
   std::vector<std::string_view> strings(array.count);
   for (std::string_view &string : strings)
@@ -226,7 +230,8 @@ std::vector<int64_t> qwen::ggufIntegers(const GgufFile &gguf,
   const GgufArray &array = arrayOf(gguf, path, key);
   if (array.type == GgufType::String || array.type == GgufType::F32 ||
       array.type == GgufType::F64)
-    throw Error(path + ": " + key + " is not an array of integers");
+    throw Error(part::file(path) + ": " + part::subject(key) + " is not " +
+                part::needed("an array of integers"));
   Reader reader(array.bytes, path);
   std::vector<int64_t> integers(array.count);
   for (int64_t &integer : integers)
@@ -239,7 +244,7 @@ std::vector<int64_t> qwen::ggufIntegers(const GgufFile &gguf,
 //===----------------------------------------------------------------------===//
 
 /// The type `number` of the tensor that `what` names.
-static StoredType findType(uint32_t number, const std::string &what) {
+static StoredType findType(uint32_t number, const ErrorText &what) {
   for (StoredType type : kStoredTypes)
     if (infoOf(type).ggmlType == number)
       return type;
@@ -248,10 +253,10 @@ static StoredType findType(uint32_t number, const std::string &what) {
   throw Error(
       what +
       (refused == std::end(kRefusedTypes)
-           ? " has the unknown type " + std::to_string(number)
-           : " has type " + std::string(refused->name)) +
+           ? " has the unknown type " + part::found(number)
+           : " has type " + part::found(std::string(refused->name))) +
       ", which is not supported; use a file of the model whose tensors are " +
-      storedTypeList());
+      part::needed(storedTypeList()));
 }
 
 /// Reads the entry of one tensor without its place in the file. `bytes` is set
@@ -260,12 +265,12 @@ static StoredTensor readTensor(Reader &reader, const std::string &path,
                                uint64_t &bytes) {
   StoredTensor tensor;
   tensor.name = reader.string("the name of a tensor");
-  const std::string what = path + ": tensor " + quote(tensor.name);
+  const ErrorText what = part::file(path) + ": " + part::tensor(tensor.name);
   const std::string entry = "tensor " + quote(tensor.name);
   const auto dimensions = reader.number<uint32_t>(entry);
   if (dimensions < 1 || dimensions > 4)
-    throw Error(what + " has " + std::to_string(dimensions) +
-                " dimensions when 1 to 4 are needed");
+    throw Error(what + " has " + part::found(dimensions) + " dimensions when " +
+                part::needed("1 to 4") + " are needed");
   int64_t values = 1;
   for (uint32_t i = 0; i < dimensions; ++i) {
     const auto size = reader.number<uint64_t>(entry);
@@ -273,7 +278,7 @@ static StoredTensor readTensor(Reader &reader, const std::string &path,
     if (size == 0 || size > INT64_MAX ||
         __builtin_mul_overflow(values, static_cast<int64_t>(size), &values) ||
         values > INT64_MAX / 256)
-      throw Error(what + " has a dimension of " + std::to_string(size) +
+      throw Error(what + " has a dimension of " + part::found(size) +
                   ", which is 0 or too large");
     tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(size));
   }
@@ -281,16 +286,18 @@ static StoredTensor readTensor(Reader &reader, const std::string &path,
   tensor.type = type;
   tensor.typeName = storedTypeName(type);
   if (tensor.shape.back() % infoOf(type).values != 0)
-    throw Error(what + " has K " + std::to_string(tensor.shape.back()) +
-                " when blocks of " + tensor.typeName + " need a multiple of " +
-                std::to_string(infoOf(type).values));
+    throw Error(
+        what + " has " +
+        part::found("K " + std::to_string(tensor.shape.back())) +
+        " when blocks of " + tensor.typeName + " need " +
+        part::needed("a multiple of " + std::to_string(infoOf(type).values)));
   tensor.offset = reader.number<uint64_t>(entry);
   bytes = static_cast<uint64_t>(storedBytes(type, values));
   return tensor;
 }
 
 static uint64_t readAlignment(const GgufFile &gguf, const std::string &path) {
-  const JsonSource source = {path + ": ", path};
+  const JsonSource source = JsonSource::ofFile(path);
   const auto found =
       JsonValue(gguf.values, source).findValue("general.alignment");
   if (!found)
@@ -319,16 +326,16 @@ static void readTensors(Reader &reader, std::span<const uint8_t> bytes,
   uint64_t end = begin;
   for (size_t i = 0; i < gguf.tensors.size(); ++i) {
     StoredTensor &tensor = gguf.tensors[i];
-    const std::string what = path + ": tensor " + quote(tensor.name);
+    const ErrorText what = part::file(path) + ": " + part::tensor(tensor.name);
     if (tensor.offset != aligned(end) - begin)
-      throw Error(what + " is at byte " + std::to_string(tensor.offset) +
+      throw Error(what + " is at byte " + part::found(tensor.offset) +
                   " of the data when the tensor before it ends at " +
-                  std::to_string(aligned(end) - begin));
+                  part::needed(aligned(end) - begin));
     tensor.offset += begin;
     if (tensor.offset > bytes.size() || sizes[i] > bytes.size() - tensor.offset)
-      throw Error(what + " needs " + std::to_string(sizes[i]) + " bytes at " +
+      throw Error(what + " needs " + part::needed(sizes[i]) + " bytes at " +
                   std::to_string(tensor.offset) + " when the file has " +
-                  std::to_string(bytes.size()) + "; it may be truncated");
+                  part::found(bytes.size()) + "; it may be truncated");
     end = tensor.offset + sizes[i];
     tensor.path = path;
     tensor.bytes = bytes.subspan(tensor.offset, sizes[i]);
@@ -348,17 +355,20 @@ GgufFile qwen::parseGguf(std::span<const uint8_t> bytes,
   const std::string_view magic(reinterpret_cast<const char *>(bytes.data()),
                                size);
   if (magic != kMagic)
-    throw Error(path + " is neither a folder nor a GGUF file: it begins with " +
-                quote(magic) + " when \"GGUF\" is needed");
+    throw Error(part::file(path) +
+                " is neither a folder nor a GGUF file: it begins with " +
+                part::found(quote(magic)) + " when " +
+                part::needed("\"GGUF\"") + " is needed");
   reader.take(kMagic.size(), "the magic");
   const auto version = reader.number<uint32_t>("the version");
   for (uint32_t known : kVersions)
     if (version == __builtin_bswap32(known))
-      throw Error(path + " is big-endian, which is not supported; convert it "
-                         "with gguf-convert-endian of the gguf package");
+      throw Error(part::file(path) + " is " + part::found("big-endian") +
+                  ", which is not supported; convert it "
+                  "with gguf-convert-endian of the gguf package");
   if (std::ranges::find(kVersions, version) == std::end(kVersions))
-    throw Error(path + " has GGUF version " + std::to_string(version) +
-                " when 2 or 3 is needed");
+    throw Error(part::file(path) + " has GGUF version " + part::found(version) +
+                " when " + part::needed("2 or 3") + " is needed");
   const auto tensors = reader.number<uint64_t>("the number of tensors");
   const auto keys = reader.number<uint64_t>("the number of keys");
   GgufFile gguf;

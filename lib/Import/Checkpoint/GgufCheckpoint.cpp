@@ -159,7 +159,7 @@ public:
   GenerationConfig readGeneration(const GgufFile &gguf, int64_t vocabSize);
   /// Reads what the outputs of `scores`, which errors call `name`, stand for.
   void readLabels(const GgufFile &gguf, const StoredTensor &scores,
-                  const std::string &name, ModelConfig &model);
+                  const ErrorText &name, ModelConfig &model);
 
 private:
   /// Keys of the architecture, such as "block_count".
@@ -294,9 +294,11 @@ int64_t ConfigReader::readLayers(const FileLayers &layers) {
   if (count < 1)
     blocks.fail("more than the number of draft layers");
   if (!layers.drafts.empty() && *layers.drafts.begin() < count)
-    throw Error(path + ": layer " + std::to_string(*layers.drafts.begin()) +
-                " is a draft layer, which has nextn tensors, before layer " +
-                std::to_string(count - 1) + " of the model");
+    throw Error(
+        part::file(path) + ": " +
+        part::subject("layer " + std::to_string(*layers.drafts.begin())) +
+        " is a draft layer, which has nextn tensors, before layer " +
+        std::to_string(count - 1) + " of the model");
   return count;
 }
 
@@ -310,7 +312,7 @@ void ConfigReader::readPooling(ModelConfig &model) {
 }
 
 void ConfigReader::readLabels(const GgufFile &gguf, const StoredTensor &scores,
-                              const std::string &name, ModelConfig &model) {
+                              const ErrorText &name, ModelConfig &model) {
   const std::string key = nameOf("classifier.output_labels");
   std::vector<std::string> &labels = model.output.labels;
   std::string list;
@@ -319,13 +321,15 @@ void ConfigReader::readLabels(const GgufFile &gguf, const StoredTensor &scores,
     list += (list.empty() ? "" : ", ") + quote(label);
   }
   if (!areSupported(labels))
-    throw Error(path + ": " + key + " is [" + list +
-                "]; supported are \"yes\" and \"no\", in any order");
+    throw Error(part::file(path) + ": " + part::subject(key) + " is " +
+                part::found("[" + list + "]") + "; supported are " +
+                part::needed("\"yes\" and \"no\"") + ", in any order");
   if (scores.shape.size() != 2 || scores.shape.front() != std::ssize(labels))
     throw Error(
         name + " has " +
-        std::to_string(scores.shape.size() == 2 ? scores.shape.front() : 1) +
-        " outputs when one for each label of " + key + " is needed");
+        part::found(scores.shape.size() == 2 ? scores.shape.front() : 1) +
+        " outputs when " + part::needed("one for each label of " + key) +
+        " is needed");
   model.output.kind = OutputKind::Scores;
 }
 
@@ -449,7 +453,7 @@ static void addSplitFiles(StoredTensors &tensors, const std::string &file,
   };
   const auto integer = [&](const GgufFile &of, const std::string &path,
                            const char *key, int64_t most) {
-    const JsonSource source = {path + ": ", path};
+    const JsonSource source = JsonSource::ofFile(path);
     return JsonValue(of.values, source).at(key).integer(0, most);
   };
   if (!gguf.values.contains("split.count"))
@@ -465,28 +469,31 @@ static void addSplitFiles(StoredTensors &tensors, const std::string &file,
     const int64_t foundCount =
         integer(of, pathOf(name), "split.count", UINT16_MAX);
     if (foundNumber != number || foundCount != count)
-      throw Error(pathOf(name) + " says that it is file " +
-                  std::to_string(foundNumber + 1) + " of " +
-                  std::to_string(foundCount) + " when file " +
-                  std::to_string(number + 1) + " of " + std::to_string(count) +
+      throw Error(part::file(pathOf(name)) + " says that it is " +
+                  part::found("file " + std::to_string(foundNumber + 1) +
+                              " of " + std::to_string(foundCount)) +
+                  " when " +
+                  part::needed("file " + std::to_string(number + 1) + " of " +
+                               std::to_string(count)) +
                   " is needed");
   };
   checkPlace(gguf, file, 0);
   for (int64_t number = 1; number < count; ++number) {
     const auto name = ggufSplitName(file, static_cast<uint64_t>(number));
     if (!name)
-      throw Error(first + " is one of " + std::to_string(count) +
-                  " files when its name is not of the form "
-                  "NAME-00001-of-0000N.gguf");
+      throw Error(part::file(first) + " is one of " + std::to_string(count) +
+                  " files when its name is not of the form " +
+                  part::needed("NAME-00001-of-0000N.gguf"));
     GgufFile other = parseGguf(tensors.map(*name), pathOf(*name));
     checkPlace(other, *name, number);
     std::ranges::move(other.tensors, std::back_inserter(gguf.tensors));
   }
   const int64_t total = integer(gguf, first, "split.tensors.count", INT32_MAX);
   if (static_cast<size_t>(total) != gguf.tensors.size())
-    throw Error(first + ": split.tensors.count is " + std::to_string(total) +
-                " when the files have " + std::to_string(gguf.tensors.size()) +
-                " tensors");
+    throw Error(part::file(first) + ": " +
+                part::subject("split.tensors.count") + " is " +
+                part::found(total) + " when the files have " +
+                part::needed(gguf.tensors.size()) + " tensors");
 }
 
 std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
@@ -511,11 +518,12 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
 
   const StoredTensor *embedding = tensors.find("model.embed_tokens.weight");
   if (!embedding)
-    throw Error(where + " has no tensor \"token_embd.weight\"");
+    throw Error(part::file(where) + " has no " +
+                part::tensor("token_embd.weight"));
   model.vocabSize = embedding->shape.front();
   if (model.vocabSize > INT32_MAX)
     throw Error(describeTensor(*embedding) + " has " +
-                std::to_string(model.vocabSize) + " outputs");
+                part::found(model.vocabSize) + " outputs");
   const StoredTensor *head = tensors.find("lm_head.weight");
   const StoredTensor *scores = tensors.find("score.weight");
   if (head && scores)

@@ -62,7 +62,9 @@ static bool isUtf8(std::string_view text) {
 [[noreturn]] static void refuseToken(const std::string &path, uint32_t id,
                                      const std::string &text,
                                      const std::string &why) {
-  throw Error(path + ": token " + std::to_string(id) + " " + quote(text) + why);
+  throw Error(part::file(path) + ": " +
+              part::subject("token " + std::to_string(id)) + " " + quote(text) +
+              why);
 }
 
 /// Adds the tokens, which are ordinary text if the file has no types. Unused
@@ -74,8 +76,9 @@ static void addTokens(const GgufFile &gguf, const std::string &path,
                          ? ggufIntegers(gguf, path, "tokenizer.ggml.token_type")
                          : std::vector<int64_t>(tokens.size(), Normal);
   if (kinds.size() != tokens.size() || tokens.size() > kMaxVocabSize)
-    throw Error(path + ": tokenizer.ggml.token_type has " +
-                std::to_string(kinds.size()) + " values for " +
+    throw Error(part::file(path) + ": " +
+                part::subject("tokenizer.ggml.token_type") + " has " +
+                part::found(kinds.size()) + " values for " +
                 std::to_string(tokens.size()) +
                 " tokens when as many, and at "
                 "most " +
@@ -199,7 +202,7 @@ std::optional<CheckpointTokenizer>
 qwen::readGgufTokenizer(const GgufFile &gguf,
                         const std::filesystem::path &file) {
   const std::string path = file.string();
-  const JsonSource source = {path + ": ", path};
+  const JsonSource source = JsonSource::ofFile(path);
   const JsonValue root(gguf.values, source);
   const auto model = root.findValue("tokenizer.ggml.model");
   if (!model)

@@ -17,17 +17,18 @@ static constexpr uint64_t kMaxFileBytes = 64 << 20;
 void qwen::requireDirectory(const fs::path &dir) {
   std::error_code error;
   if (!isThere(dir))
-    throw Error(dir.string() +
-                " does not exist: a Hugging Face folder or a GGUF file is "
-                "needed");
+    throw Error(part::file(dir.string()) + " does not exist: " +
+                part::needed("a Hugging Face folder or a GGUF file") +
+                " is needed");
   if (!fs::is_directory(dir, error) && !error)
-    throw Error(dir.string() +
-                " is not a folder: a Hugging Face folder or a GGUF file is "
-                "needed");
+    throw Error(part::file(dir.string()) + " is not a folder: " +
+                part::needed("a Hugging Face folder or a GGUF file") +
+                " is needed");
   if (!error)
     fs::directory_iterator(dir, error);
   if (error)
-    throw Error("cannot read " + dir.string() + ": " + error.message());
+    throw Error("cannot read " + part::file(dir.string()) + ": " +
+                part::found(error.message()));
 }
 
 std::optional<std::string> qwen::readSmallFile(const fs::path &path) {
@@ -35,9 +36,9 @@ std::optional<std::string> qwen::readSmallFile(const fs::path &path) {
   if (!file)
     return std::nullopt;
   if (file->size() > kMaxFileBytes)
-    throw Error(path.string() + " has " + std::to_string(file->size()) +
-                " bytes when at most " + std::to_string(kMaxFileBytes) +
-                " are expected");
+    throw Error(part::file(path.string()) + " has " +
+                part::found(file->size()) + " bytes when at most " +
+                part::needed(kMaxFileBytes) + " are expected");
   std::string text(file->size(), '\0');
   file->read(text.data(), text.size());
   return text;
@@ -47,5 +48,5 @@ std::optional<json> qwen::readJsonObject(const fs::path &path) {
   const std::optional<std::string> text = readSmallFile(path);
   if (!text)
     return std::nullopt;
-  return parseJsonObject<json>(*text, path.string());
+  return parseJsonObject<json>(*text, part::file(path.string()));
 }

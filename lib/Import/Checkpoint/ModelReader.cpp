@@ -30,15 +30,18 @@ void qwen::setYarn(ModelConfig &model, const numerics::Yarn &yarn,
 /// Rejects a K of `tensor` that is not a multiple of a group.
 static void checkK(const std::string &path, const char *tensor, int64_t k) {
   if (k % kGroup != 0)
-    throw Error(path + ": K of model.layers.0." + tensor + " is " +
-                std::to_string(k) + " when a multiple of " +
-                std::to_string(kGroup) + " is needed");
+    throw Error(part::file(path) + ": " +
+                part::subject("K of model.layers.0." + std::string(tensor)) +
+                " is " + part::found(k) + " when " +
+                part::needed("a multiple of " + std::to_string(kGroup)) +
+                " is needed");
 }
 
 void qwen::checkSizes(const std::string &path, const ModelShape &model) {
   if (model.headDim < 16 || model.headDim > 256 || model.headDim % 8 != 0)
-    throw Error(path + ": head_dim is " + std::to_string(model.headDim) +
-                " when a multiple of 8 from 16 to 256 is needed");
+    throw Error(part::file(path) + ": " + part::subject("head_dim") + " is " +
+                part::found(model.headDim) + " when " +
+                part::needed("a multiple of 8 from 16 to 256") + " is needed");
 
   checkK(path, "self_attn.q_proj.weight", model.hiddenSize);
   checkK(path, "self_attn.o_proj.weight", model.heads * model.headDim);

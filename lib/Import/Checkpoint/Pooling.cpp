@@ -29,7 +29,7 @@ static std::string readModes(const fs::path &path) {
   const std::optional<json> config = readJsonObject(path);
   if (!config)
     return std::string(kLastPooling);
-  const JsonSource source = {path.string() + ": ", path.string()};
+  const JsonSource source = JsonSource::ofFile(path.string());
   const JsonValue root(*config, source);
   std::string modes;
   if (const auto named = root.findValue("pooling_mode")) {
@@ -50,9 +50,9 @@ std::string qwen::readPooling(const fs::path &dir) {
   const std::optional<std::string> text = readSmallFile(path);
   if (!text)
     return readModes(dir / "1_Pooling" / "config.json");
-  checkJson(*text, path.string(), {});
+  checkJson(*text, part::file(path.string()), {});
   const json parsed = json::parse(*text);
-  const JsonSource source = {path.string() + ": ", path.string()};
+  const JsonSource source = JsonSource::ofFile(path.string());
   std::string pooling;
   for (const JsonValue &module : JsonValue(parsed, source).elements()) {
     const std::string &type = module.at("type").string();

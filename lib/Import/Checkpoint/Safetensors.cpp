@@ -52,23 +52,24 @@ static std::optional<int64_t> asSize(const json &value) {
 
 /// Parses a shape of values of `bits` bits and returns its number of bytes.
 /// `what` begins errors.
-static int64_t parseShape(const std::string &what, const json &shape,
+static int64_t parseShape(const ErrorText &what, const json &shape,
                           int64_t bits, std::vector<int64_t> &result) {
   if (!shape.is_array())
-    throw Error(what + " has the shape " + describe(shape) +
-                " when an array is needed");
+    throw Error(what + " has the shape " + part::found(describe(shape)) +
+                " when " + part::needed("an array") + " is needed");
   for (const json &element : shape) {
     const std::optional<int64_t> size = asSize(element);
     if (!size)
-      throw Error(what + " has " + describe(element) +
-                  " in its shape when a size is needed");
+      throw Error(what + " has " + part::found(describe(element)) +
+                  " in its shape when " + part::needed("a size") +
+                  " is needed");
     if (__builtin_mul_overflow(bits, *size, &bits))
       throw Error(what + " has a shape of more than 2^63 bits");
     result.push_back(*size);
   }
   if (bits % 8 != 0)
-    throw Error(what + " has " + std::to_string(bits) +
-                " bits when whole bytes are needed");
+    throw Error(what + " has " + part::found(bits) + " bits when " +
+                part::needed("whole bytes") + " are needed");
   return bits / 8;
 }
 
@@ -76,14 +77,14 @@ static int64_t parseShape(const std::string &what, const json &shape,
 static StoredTensor parseEntry(const std::string &name, const json &entry,
                                std::span<const uint8_t> data,
                                uint64_t dataOffset, const std::string &path) {
-  const std::string what = path + ": tensor " + quote(name);
+  const ErrorText what = part::file(path) + ": " + part::tensor(name);
   const auto at = [&](const char *key) -> const json & {
     if (!entry.is_object())
-      throw Error(what + " is " + describe(entry) +
-                  " when an object is needed");
+      throw Error(what + " is " + part::found(describe(entry)) + " when " +
+                  part::needed("an object") + " is needed");
     const auto found = entry.find(key);
     if (found == entry.end())
-      throw Error(what + " has no " + key);
+      throw Error(what + " has no " + part::needed(key));
     return *found;
   };
 
@@ -96,7 +97,8 @@ static StoredTensor parseEntry(const std::string &name, const json &entry,
     return dtype.is_string() && dtype.get_ref<const std::string &>() == t.name;
   });
   if (type == std::end(kTypes))
-    throw Error(what + " has the unknown dtype " + describe(dtype));
+    throw Error(what + " has the unknown dtype " +
+                part::found(describe(dtype)));
   tensor.type = parseStoredType(type->name);
   tensor.typeName = type->name;
 
@@ -109,17 +111,17 @@ static StoredTensor parseEntry(const std::string &name, const json &entry,
   if (!first || !last)
     throw Error(what + " has data_offsets that are not two offsets");
   const int64_t begin = *first, end = *last;
-  const std::string place =
-      "data_offsets " + std::to_string(begin) + " to " + std::to_string(end);
+  const ErrorText place = part::found("data_offsets " + std::to_string(begin) +
+                                      " to " + std::to_string(end));
   if (begin > end)
     throw Error(what + " has " + place + ", which end before they begin");
   if (static_cast<uint64_t>(end) > data.size())
     throw Error(what + " has " + place + " when the file has " +
-                std::to_string(data.size()) +
+                part::needed(data.size()) +
                 " bytes of data; it may be truncated");
   if (end - begin != bytes)
     throw Error(what + " has " + place + " when its dtype and shape need " +
-                std::to_string(bytes) + " bytes");
+                part::needed(bytes) + " bytes");
   tensor.offset = dataOffset + static_cast<uint64_t>(begin);
   tensor.bytes = data.subspan(begin, end - begin);
   return tensor;
@@ -128,27 +130,28 @@ static StoredTensor parseEntry(const std::string &name, const json &entry,
 std::vector<StoredTensor> qwen::parseSafetensors(std::span<const uint8_t> bytes,
                                                  const std::string &path) {
   if (bytes.size() < kLengthBytes)
-    throw Error(path + " has " + std::to_string(bytes.size()) +
+    throw Error(part::file(path) + " has " + part::found(bytes.size()) +
                 " bytes when a safetensors file starts with 8 for the length "
                 "of its header");
   uint64_t length = 0;
   for (uint64_t i = 0; i < kLengthBytes; ++i)
     length |= static_cast<uint64_t>(bytes[i]) << (8 * i);
   if (length > bytes.size() - kLengthBytes)
-    throw Error(path + ": its header would have " + std::to_string(length) +
-                " bytes when " + std::to_string(bytes.size() - kLengthBytes) +
+    throw Error(part::file(path) + ": its header would have " +
+                part::needed(length) + " bytes when " +
+                part::found(bytes.size() - kLengthBytes) +
                 " are left in the file; it is truncated or not a safetensors "
                 "file");
   if (length > kMaxHeaderBytes)
-    throw Error(path + ": its header has " + std::to_string(length) +
-                " bytes when at most " + std::to_string(kMaxHeaderBytes) +
+    throw Error(part::file(path) + ": its header has " + part::found(length) +
+                " bytes when at most " + part::needed(kMaxHeaderBytes) +
                 " are allowed");
   const uint64_t dataOffset = kLengthBytes + length;
   const std::span<const uint8_t> data = bytes.subspan(dataOffset);
 
   const auto header = parseJsonObject<json>(
       {reinterpret_cast<const char *>(bytes.data()) + kLengthBytes, length},
-      path + ": its header", kHeaderLimits);
+      part::file(path) + ": its header", kHeaderLimits);
   std::vector<StoredTensor> tensors;
   for (const auto &[name, entry] : header.items())
     if (name != "__metadata__")
@@ -162,16 +165,19 @@ std::vector<StoredTensor> qwen::parseSafetensors(std::span<const uint8_t> bytes,
   uint64_t covered = dataOffset;
   const auto checkNoGap = [&](uint64_t next) {
     if (next > covered)
-      throw Error(path + ": bytes " + std::to_string(covered - dataOffset) +
-                  " to " + std::to_string(next - dataOffset) +
+      throw Error(part::file(path) + ": " +
+                  part::found("bytes " + std::to_string(covered - dataOffset) +
+                              " to " + std::to_string(next - dataOffset)) +
                   " of its data belong to no tensor");
   };
   const StoredTensor *previous = nullptr;
   for (const StoredTensor &tensor : tensors) {
     if (tensor.offset < covered)
-      throw Error(path + ": tensors " + quote(previous->name) + " and " +
-                  quote(tensor.name) + " overlap at byte " +
-                  std::to_string(tensor.offset - dataOffset) + " of its data");
+      throw Error(part::file(path) + ": " +
+                  part::subject("tensors " + quote(previous->name) + " and " +
+                                quote(tensor.name)) +
+                  " overlap at byte " +
+                  part::found(tensor.offset - dataOffset) + " of its data");
     checkNoGap(tensor.offset);
     covered += tensor.bytes.size();
     previous = &tensor;
@@ -192,23 +198,27 @@ static std::map<std::string, std::string> parseIndex(const json &index,
                                                      const std::string &path) {
   const auto found = index.find("weight_map");
   if (found == index.end())
-    throw Error(path + " has no weight_map");
+    throw Error(part::file(path) + " has no " + part::subject("weight_map"));
   if (!found->is_object())
-    throw Error(path + ": weight_map is " + describe(*found) +
-                " when an object is needed");
+    throw Error(part::file(path) + ": " + part::subject("weight_map") + " is " +
+                part::found(describe(*found)) + " when " +
+                part::needed("an object") + " is needed");
   std::map<std::string, std::string> fileOf;
   for (const auto &[name, file] : found->items()) {
+    const auto what = [&] {
+      return part::file(path) + ": the file of " + part::tensor(name) + " is " +
+             part::found(describe(file));
+    };
     if (!file.is_string())
-      throw Error(path + ": the file of tensor " + quote(name) + " is " +
-                  describe(file) + " when a name is needed");
+      throw Error(what() + " when " + part::needed("a name") + " is needed");
     const std::string &plain = file.get_ref<const std::string &>();
     // Files outside of the checkpoint's folder do not belong to it.
     const bool odd = std::ranges::any_of(plain, [](unsigned char c) {
       return c == '/' || c == '\\' || c < 0x20;
     });
     if (plain.empty() || plain == "." || plain == ".." || odd)
-      throw Error(path + ": the file of tensor " + quote(name) + " is " +
-                  describe(file) + " when the plain name of a file is needed");
+      throw Error(what() + " when " + part::needed("the plain name of a file") +
+                  " is needed");
     fileOf.emplace(name, plain);
   }
   return fileOf;
@@ -281,8 +291,8 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
   const bool hasSingle = CheckpointFile::open(dir / kSingleFile).has_value();
   const std::optional<json> index = readJsonObject(indexPath);
   if (!index && !hasSingle)
-    throw Error(dir.string() + " has neither " + kSingleFile + " nor " +
-                kIndexFile);
+    throw Error(part::file(dir.string()) + " has neither " + kSingleFile +
+                " nor " + kIndexFile);
   const auto fileOf = index ? parseIndex(*index, indexPath)
                             : std::map<std::string, std::string>();
   if (hasSingle && !indexReplaces(fileOf, tensors)) {
@@ -314,7 +324,7 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
     return !tensors.find(modelName(entry.first));
   });
   if (missing != fileOf.end())
-    throw Error(indexPath + ": tensor " + quote(missing->first) +
-                " is not in " + missing->second);
+    throw Error(part::file(indexPath) + ": " + part::tensor(missing->first) +
+                " is not in " + part::needed(missing->second));
   return tensors;
 }

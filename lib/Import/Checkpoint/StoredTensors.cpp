@@ -42,7 +42,8 @@ public:
 
 private:
   [[noreturn]] static void fail(const std::string &path, int error) {
-    throw Error("cannot read " + path + ": " + std::strerror(error));
+    throw Error("cannot read " + part::file(path) + ": " +
+                part::found(std::strerror(error)));
   }
 
   void *base = nullptr;

@@ -35,7 +35,8 @@ static std::string lineOf(size_t id) {
 
 [[noreturn]] static void fail(const std::filesystem::path &file, size_t id,
                               const std::string &what) {
-  throw Error(file.string() + " " + lineOf(id) + what);
+  throw Error(part::file(file.string()) + " " + part::subject(lineOf(id)) +
+              what);
 }
 
 /// The bytes of `text` in base64, or nullopt if it is none.

@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 // Values
 //===----------------------------------------------------------------------===//
 
-[[noreturn]] static void fail(const fs::path &file, const std::string &what) {
-  throw Error(file.string() + ": " + what);
+[[noreturn]] static void fail(const fs::path &file, const ErrorText &what) {
+  throw Error(part::file(file.string()) + ": " + what);
 }
 
 /// The member `key` of `object`, or null if it is missing.
@@ -37,16 +37,16 @@ static bool readFlag(const fs::path &file, const json &object, const char *key,
   if (value.is_null())
     return byDefault;
   if (!value.is_boolean())
-    fail(file, std::string(key) + " is " + describe(value) +
-                   " where true or false is needed");
+    fail(file, part::subject(key) + " is " + part::found(describe(value)) +
+                   " where " + part::needed("true or false") + " is needed");
   return value.get<bool>();
 }
 
 static uint32_t readId(const fs::path &file, const std::string &token,
                        const json &value) {
   if (!value.is_number_integer() || value < 0 || value >= kMaxVocabSize)
-    fail(file, "token " + quote(token) + " has id " + describe(value) +
-                   " where a number from 0 to " +
+    fail(file, part::subject("token " + quote(token)) + " has id " +
+                   part::found(describe(value)) + " where a number from 0 to " +
                    std::to_string(kMaxVocabSize - 1) + " is needed");
   return value.get<uint32_t>();
 }
@@ -55,7 +55,7 @@ static void requireNone(const fs::path &file, const json &object,
                         const std::string &where, const char *key) {
   const json &value = member(object, key);
   if (!value.is_null() && value != false && value != "")
-    fail(file, where + " has " + key + " " + describe(value) +
+    fail(file, where + " has " + key + " " + part::found(describe(value)) +
                    ", which is not supported");
 }
 
@@ -66,8 +66,8 @@ static void requireNone(const fs::path &file, const json &object,
 static void readVocab(const fs::path &file, const json &vocab,
                       CheckpointTokenizer &result) {
   if (!vocab.is_object())
-    fail(file,
-         "the vocabulary is " + describe(vocab) + " where an object is needed");
+    fail(file, "the vocabulary is " + part::found(describe(vocab)) + " where " +
+                   part::needed("an object") + " is needed");
   result.vocabFile = file;
   result.vocab.reserve(vocab.size());
   for (const auto &[token, id] : vocab.items())
@@ -92,8 +92,8 @@ static void readMergesText(const fs::path &file, std::string_view text,
 static void readMergesJson(const fs::path &file, const json &merges,
                            CheckpointTokenizer &result) {
   if (!merges.is_array())
-    fail(file,
-         "model.merges is " + describe(merges) + " where an array is needed");
+    fail(file, "model.merges is " + part::found(describe(merges)) + " where " +
+                   part::needed("an array") + " is needed");
   result.mergesFile = file;
   for (size_t i = 0; i < merges.size(); ++i) {
     const json &merge = merges[i];
@@ -106,8 +106,8 @@ static void readMergesJson(const fs::path &file, const json &merges,
       result.merges.push_back({merge[0].get<std::string>(),
                                merge[1].get<std::string>(), std::move(where)});
     } else {
-      fail(file,
-           where + " is " + describe(merge) + " where two tokens are needed");
+      fail(file, where + " is " + part::found(describe(merge)) +
+                     " where two tokens are needed");
     }
   }
 }
@@ -116,8 +116,9 @@ static void readAdded(const fs::path &file, uint32_t id, const json &token,
                       CheckpointTokenizer &result) {
   const json &text = member(token, "content");
   if (!text.is_string())
-    fail(file, "added token " + std::to_string(id) + " is " + describe(token) +
-                   " where an object with its content is needed");
+    fail(file, "added token " + std::to_string(id) + " is " +
+                   part::found(describe(token)) + " where " +
+                   part::needed("an object with its content") + " is needed");
   const bool special = readFlag(file, token, "special", false);
   uint32_t flags = 0;
   const auto set = [&](const char *key, bool byDefault, AddedTokenFlags flag) {
@@ -140,8 +141,8 @@ tokenText(const fs::path &file, const char *key, const json &value) {
     return std::nullopt;
   const json &text = value.is_object() ? member(value, "content") : value;
   if (!text.is_string())
-    fail(file, std::string(key) + " is " + describe(value) +
-                   " where a token is needed");
+    fail(file, part::subject(key) + " is " + part::found(describe(value)) +
+                   " where " + part::needed("a token") + " is needed");
   return text.get<std::string>();
 }
 
@@ -164,8 +165,8 @@ static void readNames(const fs::path &file, const json &config,
     }
   const json &more = member(config, "additional_special_tokens");
   if (!more.is_null() && !more.is_array())
-    fail(file, "additional_special_tokens is " + describe(more) +
-                   " where an array is needed");
+    fail(file, "additional_special_tokens is " + part::found(describe(more)) +
+                   " where " + part::needed("an array") + " is needed");
   for (const json &token : more)
     if (std::optional<std::string> text =
             tokenText(file, "additional_special_tokens", token))
@@ -226,7 +227,8 @@ static void checkNormalizer(const fs::path &file, const json &normalizer,
     return;
   }
   if (member(normalizer, "type") != "NFC")
-    fail(file, "normalizer " + describe(member(normalizer, "type")) +
+    fail(file, "normalizer " +
+                   part::found(describe(member(normalizer, "type"))) +
                    " is not supported (NFC or none is)");
 }
 
@@ -306,7 +308,7 @@ static void readTokenizerJson(const fs::path &file, const json &tokenizer,
                               CheckpointTokenizer &result) {
   const json &model = member(tokenizer, "model");
   if (member(model, "type") != "BPE")
-    fail(file, "model type " + describe(member(model, "type")) +
+    fail(file, "model type " + part::found(describe(member(model, "type"))) +
                    " is not supported (BPE is)");
   for (const char *key :
        {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
@@ -316,8 +318,8 @@ static void readTokenizerJson(const fs::path &file, const json &tokenizer,
   readPreTokenizer(file, member(tokenizer, "pre_tokenizer"), result);
   const json &decoder = member(member(tokenizer, "decoder"), "type");
   if (decoder != "ByteLevel")
-    fail(file,
-         "decoder " + describe(decoder) + " is not supported (ByteLevel is)");
+    fail(file, "decoder " + part::found(describe(decoder)) +
+                   " is not supported (ByteLevel is)");
   readPostProcessor(file, member(tokenizer, "post_processor"), result);
   for (const char *key : {"truncation", "padding"})
     if (!member(tokenizer, key).is_null())
@@ -331,8 +333,8 @@ static void readTokenizerJson(const fs::path &file, const json &tokenizer,
 
   const json &added = member(tokenizer, "added_tokens");
   if (!added.is_null() && !added.is_array())
-    fail(file,
-         "added_tokens is " + describe(added) + " where an array is needed");
+    fail(file, "added_tokens is " + part::found(describe(added)) + " where " +
+                   part::needed("an array") + " is needed");
   for (const json &token : added)
     readAdded(
         file,
@@ -347,8 +349,8 @@ static void readTokenizerJson(const fs::path &file, const json &tokenizer,
 static uint32_t parseId(const fs::path &file, const std::string &key) {
   if (key.empty() || key.size() > 9 ||
       key.find_first_not_of("0123456789") != key.npos)
-    fail(file, "added_tokens_decoder has the key " + quote(key) +
-                   " where an id is needed");
+    fail(file, "added_tokens_decoder has the key " + quote(key) + " where " +
+                   part::needed("an id") + " is needed");
   return readId(file, key, json(std::stoul(key)));
 }
 
@@ -363,8 +365,9 @@ static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
     readNames(configFile, *config, result, specials);
     const json &added = member(*config, "added_tokens_decoder");
     if (!added.is_null() && !added.is_object())
-      fail(configFile, "added_tokens_decoder is " + describe(added) +
-                           " where an object is needed");
+      fail(configFile, "added_tokens_decoder is " +
+                           part::found(describe(added)) + " where " +
+                           part::needed("an object") + " is needed");
     for (const auto &[id, token] : added.items())
       readAdded(configFile, parseId(configFile, id), token, result);
     if (!source)

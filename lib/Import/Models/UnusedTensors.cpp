@@ -12,8 +12,8 @@
 using namespace qwen;
 
 /// Begins an error about an option.
-static std::string optionText(const std::string &regex) {
-  return "--ignore-tensors " + quote(regex);
+static ErrorText optionText(const std::string &regex) {
+  return part::subject("--ignore-tensors") + " " + part::found(quote(regex));
 }
 
 UnusedTensors::UnusedTensors(const Checkpoint &checkpoint,

@@ -72,7 +72,7 @@ static bool isNfc(const std::string &text) {
 
 [[noreturn]] static void fail(const std::filesystem::path &file,
                               const std::string &what) {
-  throw Error(file.string() + ": " + what);
+  throw Error(part::file(file.string()) + ": " + what);
 }
 
 /// The bytes of every token, by id.
