@@ -6,8 +6,8 @@
 
 using namespace qwen;
 using namespace qwen::server;
+using namespace qwen::server::table;
 using nlohmann::ordered_json;
-using Kind = ParameterKind;
 
 static ordered_json anyOf(std::initializer_list<ordered_json> schemas) {
   return {{"anyOf", ordered_json::array_t(schemas)}};

@@ -7,11 +7,8 @@
 
 using namespace qwen;
 using namespace qwen::server;
+using namespace qwen::server::table;
 using nlohmann::ordered_json;
-
-using P = Parameters;
-using J = const ordered_json &;
-using Kind = ParameterKind;
 
 static std::vector<std::string> stringsOf(J value) {
   if (value.is_string())

@@ -15,11 +15,8 @@
 
 using namespace qwen;
 using namespace qwen::server;
+using namespace qwen::server::table;
 using nlohmann::ordered_json;
-
-using P = Parameters;
-using J = const ordered_json &;
-using Kind = ParameterKind;
 
 //===----------------------------------------------------------------------===//
 // Checks of values

@@ -157,6 +157,13 @@ struct ParameterLimits {
   bool ignoreUnknown = false;
 };
 
+/// Short names for the sources of the table, whose rows are long.
+namespace table {
+using P = Parameters;
+using J = const nlohmann::ordered_json &;
+using Kind = ParameterKind;
+} // namespace table
+
 /// A row of the table.
 struct Parameter {
   std::string_view name;
