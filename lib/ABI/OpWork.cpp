@@ -6,6 +6,22 @@
 
 using namespace qwen;
 
+static constexpr std::string_view kNames[] = {
+#define QWEN_OP_KIND(Kind, Name) Name,
+#include "qwen/ABI/OpKinds.def"
+};
+
+std::string_view qwen::opKindName(OpKind kind) {
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::optional<OpKind> qwen::parseOpKind(std::string_view name) {
+  const auto *found = std::ranges::find(kNames, name);
+  if (found == std::end(kNames))
+    return std::nullopt;
+  return static_cast<OpKind>(found - kNames);
+}
+
 StepWork qwen::workOfStep(const OpWork &work, const SequenceStep &step) {
   double calls = 0, cached = 0, seen = 0;
   for (int64_t done = 0; done < step.tokens; ++calls) {

@@ -11,7 +11,6 @@ using namespace qwen;
 using nlohmann::json;
 
 static constexpr int64_t kMaxDimension = int64_t{1} << 31;
-static constexpr int64_t kMaxContext = int64_t{1} << 30;
 static constexpr int64_t kMaxBytes = int64_t{1} << 46;
 
 /// A name for commands to print, made safe for terminals.
@@ -21,13 +20,13 @@ static std::string nameOf(const JsonValue &value) {
 
 static ModelOutput parseOutput(const JsonValue &model) {
   ModelOutput output;
-  if (const auto kind = model.findValue("output")) {
+  if (const auto kind = model.find("output")) {
     const std::optional<OutputKind> parsed = parseOutputKind(kind->string());
     if (!parsed)
       kind->fail("\"logits\", \"scores\" or \"none\"");
     output.kind = *parsed;
   }
-  if (const auto pooling = model.findValue("pooling"))
+  if (const auto pooling = model.find("pooling"))
     output.pooling = nameOf(*pooling);
   if (output.kind != OutputKind::Scores)
     return output;
@@ -54,10 +53,9 @@ static ModelInfo parseModel(const JsonValue &value) {
     value.at("heads").fail("a number whose product with head_dim " +
                            std::to_string(model.headDim) +
                            " is a multiple of " + std::to_string(kGroup));
-  model.context = value.at("context").integer(1, kMaxContext);
-  const auto most = value.findValue("max_context");
+  model.context = value.at("context").integer(1, kMaxModelPosition);
   model.maxContext =
-      most ? most->integer(model.context, kMaxContext) : model.context;
+      value.at("max_context").integer(model.context, kMaxModelPosition);
   model.output = parseOutput(value);
   return model;
 }
@@ -160,12 +158,14 @@ static TensorInfo parseTensor(const JsonValue &value, uint64_t weightBytes) {
 
 static OpWork parseWork(const JsonValue &value) {
   OpWork work;
-  work.kind = nameOf(value.at("kind"));
-  for (const auto &[key, number] : kWorkNumbers)
-    if (const auto found = value.findValue(key))
-      work.*number = found->integer(0, kMaxBytes);
-  if (const auto found = value.findValue("wanted_rows"))
-    work.wantedRows = found->boolean();
+  const JsonValue kind = value.at("kind");
+  const std::optional<OpKind> parsed = parseOpKind(kind.string());
+  if (!parsed)
+    kind.fail("a kind of op that this version knows");
+  work.kind = *parsed;
+  for (const Fact<OpWork> &fact : kWorkFacts)
+    if (const auto found = value.find(fact.key))
+      found->read(fact, work);
   return work;
 }
 
@@ -179,19 +179,19 @@ static std::vector<ProgramValue> parseValues(const JsonValue &list,
     value.name = nameOf(from.at("name"));
     if (value.name == kIdsName || value.name == kPositionsName)
       continue;
-    value.width = from.at("width").integer(1, kMaxDimension);
+    for (const Fact<ProgramValue> &fact : kValueFacts)
+      from.at(fact.key).read(fact, value);
     const JsonValue stride = from.at("stride");
     if (value.name == kLogitsName) {
-      value.stride =
-          stride.integer(value.width, alignTo(value.width, kPanelOutputs));
+      stride.integer(value.width, alignTo(value.width, kPanelOutputs));
       continue;
     }
-    value.stride = stride.integer(value.width, kMaxDimension);
+    stride.integer(value.width, kMaxDimension);
     const int64_t floats =
         (program.limits.tokens - 1) * value.stride + value.width;
     value.offset =
         from.at("offset").multiple(4, 0, program.arenaBytes - 4 * floats);
-    if (const auto other = from.findValue("from"))
+    if (const auto other = from.find("from"))
       value.from = nameOf(*other);
   }
   return values;
@@ -315,10 +315,16 @@ static Manifest parseWith(std::string_view text, const std::string &file,
   } catch (const json::exception &) {
     throw Error(file + " is damaged: its manifest is not JSON");
   }
-  const JsonSource source = {file + ": in its manifest, ",
-                             file + ": its manifest"};
+  JsonReads read;
+  const JsonSource source = {part::file(file) + ": in its manifest, ",
+                             part::file(file) + ": its manifest", &read};
+  const JsonValue root(parsed, source);
   Manifest manifest;
-  parse(JsonValue(parsed, source), manifest);
+  parse(root, manifest);
+  if (const auto unread = root.unread(); !unread.empty())
+    unread.front().second.error(
+        "is no key of this version; run the model with the version that "
+        "compiled it, or compile it again");
   return manifest;
 }
 
@@ -342,7 +348,9 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
     for (const JsonValue &value : root.at("tensors").elements())
       manifest.tensors.push_back(parseTensor(value, weightBytes));
     const JsonValue generation = root.at("generation");
-    parseSampling(generation, manifest.generation);
+    for (const Fact<GenerationConfig> &fact : kSamplingFacts)
+      generation.at(fact.key).read(fact, manifest.generation);
+    generation.at("eos_token_id").elements();
     parseSpecialTokens(generation, manifest.model.vocabSize,
                        manifest.generation);
   });

@@ -40,11 +40,9 @@
 //                    "bos_token_id": 4093, "eos_token_id": [4095, 4093]}
 //   }
 //
-// All keys are required, except: keys of "generation" (default: as in Hugging
-// Face's GenerationConfig), keys of "work" other than "kind" (0 or false),
-// "max_context" ("context"), "output" ("logits"), "labels" (none; "scores"
-// needs them), "pooling" ("last"), and "width" and "stride" of "ids" and
-// "positions". Other keys are ignored.
+// All keys are required, except: keys of "work" other than "kind" (0 or false),
+// "output" ("logits"), "labels" (only with "scores", which need them),
+// "pooling" ("last") and "bos_token_id". There are no other keys.
 //
 //===----------------------------------------------------------------------===//
 

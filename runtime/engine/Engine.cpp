@@ -456,7 +456,7 @@ std::string Engine::describe(const Failure &failure,
                                        : "op " + std::to_string(failure.op)) +
       "; the file may be damaged, which qwen-run info --check finds";
   if (model.kv.format == KvFormat::F16 && failure.op < program.work.size() &&
-      program.work[failure.op].kind == "append")
+      program.work[failure.op].kind == OpKind::Append)
     message += ", or keys or values are too large for f16, which qwen-opt "
                "--kv f32 avoids";
   return message;

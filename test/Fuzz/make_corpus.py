@@ -182,7 +182,7 @@ def artifacts():
         "compiler": "handmade", "numerics_version": 1,
         "model": {"architecture": "Qwen3ForCausalLM", "name": "m", "vocab_size": 40, "tokenizer_vocab": 37,
                   "hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 16, "intermediate_size": 64,
-                  "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tied": True, "context": 100},
+                  "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tied": True, "context": 100, "max_context": 100},
         "targets": [{"name": "test", "arch": "x86-64", "features": ["avx2"], "kernels": ["k"]}],
         "kv": {"format": "f32", "page_tokens": 64, "page_bytes": 8192, "token_bytes": 128},
         "programs": [{

@@ -10,6 +10,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,7 +55,7 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   EXPECT_EQ(forward.kernels,
             (std::vector<std::vector<std::vector<size_t>>>{{{0}, {}}}));
   ASSERT_EQ(forward.work.size(), 2u);
-  EXPECT_EQ(forward.work[0].kind, "linear");
+  EXPECT_EQ(forward.work[0].kind, OpKind::Linear);
   EXPECT_EQ(forward.work[0].weightBytes, 64);
   EXPECT_EQ(forward.work[0].tokenBytes, 32);
   EXPECT_EQ(forward.work[0].macs, 16);
@@ -66,7 +67,6 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   ASSERT_EQ(manifest.tensors.size(), 1u);
   EXPECT_EQ(manifest.tensors[0].shape, (std::vector<int64_t>{4, 4}));
   EXPECT_EQ(manifest.weightFormats(), "f32");
-  // Missing keys have the defaults of GenerationConfig.
   EXPECT_FALSE(manifest.generation.doSample);
   EXPECT_EQ(manifest.generation.topK, 50);
   EXPECT_EQ(manifest.generation.temperature, 1.0);
@@ -450,6 +450,9 @@ TEST(ManifestTest, ChecksEveryField) {
         "70368744177664 is needed");
   check("/programs/0/work/1/kind", 5,
         "programs[0].work[1].kind is 5 when a string is needed");
+  check("/programs/0/work/1/kind", "sum",
+        "programs[0].work[1].kind is \"sum\" when a kind of op that this "
+        "version knows is needed");
   check("/programs/0/work", json::array(),
         "programs[0].work is an array when one element for each of the 2 ops "
         "is needed");
@@ -458,8 +461,10 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/tensors/0/offset", 8,
         "tensors[0].offset is 8 when a multiple of 64 is needed");
   check("/tensors/0/shape/0", 0, "tensors[0].shape[0] is 0" + dimension);
-  check("/generation/eos_token_id", 40,
-        "generation.eos_token_id is 40 when an integer from 0 to 39 is "
+  check("/generation/eos_token_id", 3,
+        "generation.eos_token_id is 3 when an array is needed");
+  check("/generation/eos_token_id/0", 40,
+        "generation.eos_token_id[0] is 40 when an integer from 0 to 39 is "
         "needed");
   check("/generation/top_p", 1.5,
         "generation.top_p is 1.5 when a number from 0.0 to 1.0 is needed");
@@ -536,29 +541,62 @@ TEST(ManifestTest, NamesArePrintable) {
   EXPECT_EQ(parseManifest(manifest.dump(), "f", 64).model.name, "a\\u001b");
 }
 
-TEST(ManifestTest, NeedsEveryKey) {
+TEST(ManifestTest, HasItsKeysAndNoOthers) {
   const json whole = json::parse(handmadeManifest());
-  for (const auto &[key, value] : whole.items()) {
+  const auto errorWith = [](const json &manifest) {
+    return errorOf([&] { parseManifest(manifest.dump(), "f", 64); });
+  };
+  // Each object that a manifest has, and the keys that it may lack.
+  const std::pair<const char *, std::set<std::string>> objects[] = {
+      {"", {}},
+      {"/model", {}},
+      {"/targets/0", {}},
+      {"/kv", {}},
+      {"/programs/0", {}},
+      {"/programs/0/limits", {}},
+      {"/programs/0/caches/0", {}},
+      {"/programs/0/inputs/0", {}},
+      {"/programs/0/outputs/0", {}},
+      {"/programs/0/work/0", {"weight_bytes", "token_bytes", "macs"}},
+      {"/tensors/0", {}},
+      {"/tensors/0/segments/0", {}},
+      {"/generation", {}}};
+  for (const auto &[pointer, optional] : objects) {
+    const json::json_pointer at(pointer);
+    // "targets[0]." of "/targets/0".
+    std::string prefix;
+    for (const char c : std::string(pointer).substr(*pointer ? 1 : 0))
+      prefix += c == '/' ? '.' : c;
+    for (size_t dot; (dot = prefix.find(".0")) != prefix.npos;)
+      prefix.replace(dot, 2, "[0]");
+    prefix += prefix.empty() ? "" : ".";
     json manifest = whole;
-    manifest.erase(key);
-    EXPECT_EQ(errorOf([&] {
-                parseManifest(manifest.dump(), "f", 64);
-              }).rfind("f: its manifest has no " + key, 0),
-              0u)
-        << key;
+    manifest[at]["other"] = 1;
+    EXPECT_EQ(errorWith(manifest),
+              "f: in its manifest, " + prefix +
+                  "other is no key of this version; run the model with the "
+                  "version that compiled it, or compile it again");
+    for (const auto &[key, value] : whole[at].items()) {
+      manifest = whole;
+      manifest[at].erase(key);
+      const std::string error = errorWith(manifest);
+      if (optional.contains(key))
+        EXPECT_EQ(error, "") << pointer << " " << key;
+      else
+        EXPECT_TRUE(error.starts_with("f: its manifest has no " + prefix + key))
+            << pointer << " " << key << ": " << error;
+      manifest = whole;
+      manifest[at][key] = nullptr;
+      EXPECT_TRUE(errorWith(manifest).starts_with("f: in its manifest, " +
+                                                  prefix + key + " is null "))
+          << pointer << " " << key << ": " << errorWith(manifest);
+    }
   }
-  for (const auto &[key, value] : whole["model"].items()) {
-    json manifest = whole;
-    manifest["model"].erase(key);
-    EXPECT_EQ(errorOf([&] { parseManifest(manifest.dump(), "f", 64); }),
-              "f: its manifest has no model." + key);
-  }
-  for (const auto &[key, value] : whole["programs"][0].items()) {
-    json manifest = whole;
-    manifest["programs"][0].erase(key);
-    EXPECT_EQ(errorOf([&] { parseManifest(manifest.dump(), "f", 64); }),
-              "f: its manifest has no programs[0]." + key);
-  }
+  // Labels belong to scores.
+  json labels = whole;
+  labels["model"]["labels"] = {"yes", "no"};
+  EXPECT_TRUE(errorWith(labels).starts_with(
+      "f: in its manifest, model.labels is no key of this version"));
   EXPECT_EQ(errorOf([] { parseManifest("{", "f", 64); }),
             "f is damaged: its manifest is not JSON");
 }

@@ -257,6 +257,19 @@ TEST(GraphBuilder, StatesTheFacts) {
   });
 }
 
+TEST(OpKinds, EveryOpThatRunsHasOne) {
+  mlir::MLIRContext context;
+  context.loadDialect<QwenDialect>();
+  int count = 0;
+  for (mlir::OperationName op : context.getRegisteredOperationsByDialect(
+           QwenDialect::getDialectNamespace()))
+    if (op.hasInterface<ForwardOp>()) {
+      EXPECT_TRUE(parseOpKind(op.stripDialect())) << op.stripDialect().str();
+      ++count;
+    }
+  EXPECT_GT(count, 10);
+}
+
 using ByKind = std::map<std::string, std::vector<std::string>, std::less<>>;
 
 TEST(GraphBuilder, ListsUnusedTensors) {

@@ -26,7 +26,7 @@ std::string qwen::test::handmadeManifest() {
     "tokenizer_vocab": 37, "hidden_size": 32, "layers": 1, "heads": 2,
     "kv_heads": 1, "head_dim": 16, "intermediate_size": 64,
     "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tied": true,
-    "context": 100}, "targets": [{"name": "test", "arch": ")" +
+    "context": 100, "max_context": 100}, "targets": [{"name": "test", "arch": ")" +
          arch + R"(", "features": [")" + feature + R"("], "kernels": ["k"]}],
     "kv": {"format": "f32", "page_tokens": 64,
     "page_bytes": 8192, "token_bytes": 128}, "programs": [{"name": "forward",
@@ -36,8 +36,11 @@ std::string qwen::test::handmadeManifest() {
     "ops": ["first", "second"], "work": [{"kind": "linear", "weight_bytes": 64,
     "token_bytes": 32, "macs": 16}, {"kind": "attention", "position_bytes": 8,
     "position_macs": 4, "wanted_rows": true}], "kernels": [[[0], []]]}], "tensors": [{"name": "w", "shape": [4, 4],
-    "format": "f32", "offset": 0, "bytes": 64, "segments": []}],
-    "generation": {"eos_token_id": [36]}})";
+    "format": "f32", "offset": 0, "bytes": 64, "segments": [{"name": "v",
+    "outputs": 4}]}],
+    "generation": {"do_sample": false, "temperature": 1.0, "top_k": 50,
+    "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0,
+    "eos_token_id": [36]}})";
 }
 
 HandmadeArtifact::HandmadeArtifact(const std::string &manifest) {

@@ -372,7 +372,7 @@ TEST_F(EngineTest, AFlagNamesSequencePositionAndOp) {
   manifest.kv.format = KvFormat::F16;
   EXPECT_EQ(error(), message);
   engine.state().truncate(s, 0);
-  manifest.programs[0].work[1].kind = "append";
+  manifest.programs[0].work[1].kind = OpKind::Append;
   EXPECT_EQ(error(), message + ", or keys or values are too large for f16, "
                                "which qwen-opt --kv f32 avoids");
 }

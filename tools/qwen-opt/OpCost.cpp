@@ -70,7 +70,7 @@ kernelsOf(const TargetInfo &target, const std::vector<size_t> &indices,
   }
   if (!products.empty())
     others.insert(others.begin(), many ? products.back() : products.front());
-  if (work.kind == "rms_norm" && others.size() > 1)
+  if (work.kind == OpKind::RmsNorm && others.size() > 1)
     others.resize(1);
   return others;
 }
@@ -125,8 +125,8 @@ struct Token {
     return work.wantedRows ? 1 / static_cast<double>(step.tokens) : 1;
   }
   double heads() const {
-    return static_cast<double>(work.kind == "append" ? shape().kvHeads
-                                                     : shape().heads);
+    return static_cast<double>(work.kind == OpKind::Append ? shape().kvHeads
+                                                           : shape().heads);
   }
 };
 } // namespace
@@ -164,7 +164,7 @@ std::vector<Calls> callsOf<KernelOp::SigmoidGate>(const Token &token) {
 }
 template <>
 std::vector<Calls> callsOf<KernelOp::QuantizeQ8>(const Token &token) {
-  if (token.work.kind == "gate")
+  if (token.work.kind == OpKind::Gate)
     return callsOf<KernelOp::SigmoidGate>(token);
   return {{{quantizedValues(token.work)}, token.rows()}};
 }

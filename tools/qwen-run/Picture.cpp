@@ -4,23 +4,26 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 
 using namespace qwen;
 using namespace qwen::run;
 
 static constexpr int kLeft = 70, kWidth = 1600, kRow = 34, kMargin = 12;
 
-/// The colour of each kind of op.
-static const std::map<std::string, const char *> &colours() {
-  static const std::map<std::string, const char *> map = {
-      {"embedding", "#8c6bb1"}, {"rope_table", "#c994c7"},
-      {"rms_norm", "#e6ab02"},  {"quantize", "#a6761d"},
-      {"linear", "#4575b4"},    {"append", "#66a61e"},
-      {"attention", "#d7301f"}, {"swiglu", "#1b9e77"},
-      {"lm_head", "#74add1"}};
-  return map;
-}
+namespace {
+struct Colour {
+  OpKind kind;
+  const char *code;
+};
+} // namespace
+
+/// The colours of kinds of ops; others are grey.
+static constexpr Colour kColours[] = {
+    {OpKind::Embedding, "#8c6bb1"}, {OpKind::RopeTable, "#c994c7"},
+    {OpKind::RmsNorm, "#e6ab02"},   {OpKind::Quantize, "#a6761d"},
+    {OpKind::Linear, "#4575b4"},    {OpKind::Append, "#66a61e"},
+    {OpKind::Attention, "#d7301f"}, {OpKind::SwiGlu, "#1b9e77"},
+    {OpKind::LmHead, "#74add1"}};
 
 /// Escapes text for XML: a manifest's names may contain any characters.
 static std::string escaped(const std::string &text) {
@@ -68,13 +71,14 @@ std::string qwen::run::drawStep(const std::string &title,
         continue;
       const auto index = static_cast<size_t>(op);
       const auto spent = static_cast<double>(events[i + 1].nanoseconds - from);
-      const auto colour = colours().find(program.work[index].kind);
+      const auto *colour =
+          std::ranges::find(kColours, program.work[index].kind, &Colour::kind);
       svg += "<rect x=\"" +
              fixed(kLeft + static_cast<double>(from - begin) * scale) +
              "\" y=\"" + std::to_string(y) + "\" width=\"" +
              fixed(std::max(spent * scale, 0.02)) + "\" height=\"" +
              std::to_string(kRow - 6) + "\" fill=\"" +
-             (colour == colours().end() ? "#999999" : colour->second) +
+             (colour == std::end(kColours) ? "#999999" : colour->code) +
              "\"><title>" + escaped(program.ops[index]) + ": " +
              fixed(spent * 1e-3) + " us</title></rect>\n";
     }
@@ -94,11 +98,11 @@ std::string qwen::run::drawPicture(const std::string &parts, int height) {
                     "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n" +
                     parts;
   int x = kLeft;
-  for (const auto &[kind, colour] : colours()) {
+  for (const auto &[kind, colour] : kColours) {
     svg += "<rect x=\"" + std::to_string(x) + "\" y=\"" +
            std::to_string(height + 12) +
            "\" width=\"12\" height=\"12\" fill=\"" + colour + "\"/>\n" +
-           textAt(x + 16, height + 22, kind);
+           textAt(x + 16, height + 22, std::string(opKindName(kind)));
     x += 110;
   }
   return svg + textAt(x, height + 22, "white: waiting") + "</svg>\n";

@@ -23,9 +23,10 @@ int64_t qwen::run::layerOf(const std::string &op) {
 
 /// "linear o_proj" for a product, else the kind of the op.
 static std::string className(const OpWork &work, const std::string &op) {
-  if (work.kind != "linear")
-    return work.kind;
-  return work.kind + " " + op.substr(op.rfind('.') + 1);
+  const std::string kind(opKindName(work.kind));
+  if (work.kind != OpKind::Linear)
+    return kind;
+  return kind + " " + op.substr(op.rfind('.') + 1);
 }
 
 Profile::Profile(const Manifest &manifest)

@@ -8,18 +8,28 @@
 #ifndef QWEN_ABI_OPWORK_H
 #define QWEN_ABI_OPWORK_H
 
+#include "qwen/Support/Fact.h"
+
 #include <cstdint>
-#include <string>
-#include <utility>
+#include <optional>
+#include <string_view>
 
 namespace qwen {
+
+enum class OpKind : uint8_t {
+#define QWEN_OP_KIND(Kind, Name) Kind,
+#include "qwen/ABI/OpKinds.def"
+};
+
+/// The op's name in the dialect: "linear", "attention", ...
+std::string_view opKindName(OpKind kind);
+std::optional<OpKind> parseOpKind(std::string_view name);
 
 /// The least number of bytes that an op moves, and its multiplications (MACs).
 /// Each byte counts once: if a kernel reads it again, it comes from a CPU cache
 /// and costs no memory bandwidth.
 struct OpWork {
-  /// The op's name in the dialect: "linear", "attention", ...
-  std::string kind;
+  OpKind kind = OpKind::Other;
   /// Bytes of the weight image that a call reads, for any number of tokens.
   int64_t weightBytes = 0;
   /// Bytes read and written for each token: activations, its embedding, its
@@ -35,14 +45,17 @@ struct OpWork {
   bool wantedRows = false;
 };
 
-/// The numbers of an op's work under their keys in the manifest, which omits
-/// those that are 0.
-inline constexpr std::pair<const char *, int64_t OpWork::*> kWorkNumbers[] = {
-    {"weight_bytes", &OpWork::weightBytes},
-    {"token_bytes", &OpWork::tokenBytes},
-    {"macs", &OpWork::macs},
-    {"position_bytes", &OpWork::positionBytes},
-    {"position_macs", &OpWork::positionMacs}};
+/// The most bytes or multiplications of a fact that files may have.
+inline constexpr double kMaxWork = 0x1p46;
+
+/// The keys of the manifest's "work" beside "kind"; those of 0 are left out.
+inline constexpr Fact<OpWork> kWorkFacts[] = {
+    {"weight_bytes", &OpWork::weightBytes, 0, kMaxWork},
+    {"token_bytes", &OpWork::tokenBytes, 0, kMaxWork},
+    {"macs", &OpWork::macs, 0, kMaxWork},
+    {"position_bytes", &OpWork::positionBytes, 0, kMaxWork},
+    {"position_macs", &OpWork::positionMacs, 0, kMaxWork},
+    {"wanted_rows", &OpWork::wantedRows}};
 
 /// A step of one sequence: `tokens` from position `first` on, run in calls of
 /// at most `callTokens`, with one wanted token.

@@ -8,10 +8,11 @@
 #ifndef QWEN_ABI_PROGRAM_H
 #define QWEN_ABI_PROGRAM_H
 
+#include "qwen/Support/Fact.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace qwen {
 
@@ -19,6 +20,9 @@ namespace qwen {
 inline constexpr std::string_view kIdsName = "ids",
                                   kPositionsName = "positions",
                                   kLogitsName = "logits";
+
+/// The most floats of a row, or from one to the next.
+inline constexpr double kMaxWidth = 0x1p31;
 
 /// An argument or a result of a program.
 struct ProgramValue {
@@ -35,11 +39,10 @@ struct ProgramValue {
   std::string from = {};
 };
 
-/// The numbers of a value under their keys in the manifest, which omits those
-/// that are 0.
-inline constexpr std::pair<const char *, int64_t ProgramValue::*>
-    kValueNumbers[] = {{"width", &ProgramValue::width},
-                       {"stride", &ProgramValue::stride}};
+/// The keys of a value in the manifest beside "name"; those of 0 are left out.
+inline constexpr Fact<ProgramValue> kValueFacts[] = {
+    {"width", &ProgramValue::width, 1, kMaxWidth},
+    {"stride", &ProgramValue::stride, 1, kMaxWidth}};
 
 } // namespace qwen
 

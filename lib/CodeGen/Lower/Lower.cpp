@@ -288,25 +288,26 @@ ArrayAttr ForwardLowering::outputs() {
   return builder.getArrayAttr(values);
 }
 
-/// The fields of `from` in the manifest: `text` under `key`, and the numbers
-/// that are not 0.
-template <typename Of>
+/// The fields of `from` in the manifest: `text` under `key`, and the facts that
+/// are not 0.
+template <typename Struct>
 static SmallVector<NamedAttribute>
-fieldsOf(const Of &from, StringRef key, StringRef text,
-         ArrayRef<std::pair<const char *, int64_t Of::*>> numbers,
-         Builder &builder) {
-  SmallVector<NamedAttribute> fields = {
-      builder.getNamedAttr(key, builder.getStringAttr(text))};
-  for (const auto &[name, number] : numbers)
-    if (from.*number)
-      fields.push_back(
-          builder.getNamedAttr(name, builder.getI64IntegerAttr(from.*number)));
+fieldsOf(const Struct &from, StringRef key, std::string_view text,
+         ArrayRef<Fact<Struct>> facts, Builder &builder) {
+  SmallVector<NamedAttribute> fields = {builder.getNamedAttr(
+      key, builder.getStringAttr(StringRef(text.data(), text.size())))};
+  for (const Fact<Struct> &fact : facts)
+    fact.visitIn(from, [&](auto value) {
+      if (value)
+        fields.push_back(
+            builder.getNamedAttr(fact.key, attributeOf(builder, value)));
+    });
   return fields;
 }
 
 DictionaryAttr ForwardLowering::describe(const ProgramValue &value) {
   SmallVector<NamedAttribute> fields =
-      fieldsOf<ProgramValue>(value, "name", value.name, kValueNumbers, builder);
+      fieldsOf<ProgramValue>(value, "name", value.name, kValueFacts, builder);
   if (value.offset >= 0)
     fields.push_back(builder.getNamedAttr(
         "offset", builder.getI64IntegerAttr(value.offset)));
@@ -317,12 +318,8 @@ DictionaryAttr ForwardLowering::describe(const ProgramValue &value) {
 }
 
 DictionaryAttr ForwardLowering::describe(const OpWork &work) {
-  SmallVector<NamedAttribute> fields =
-      fieldsOf<OpWork>(work, "kind", work.kind, kWorkNumbers, builder);
-  if (work.wantedRows)
-    fields.push_back(
-        builder.getNamedAttr("wanted_rows", builder.getBoolAttr(true)));
-  return builder.getDictionaryAttr(fields);
+  return builder.getDictionaryAttr(fieldsOf<OpWork>(
+      work, "kind", opKindName(work.kind), kWorkFacts, builder));
 }
 
 LogicalResult ForwardLowering::lower(ForwardOp op) {

@@ -18,7 +18,7 @@ static int64_t tokenBytes(Value value) {
 
 OpWork qwen::workOf(ForwardOp op, ModuleOp module, KvFormat kv) {
   OpWork work;
-  work.kind = op->getName().stripDialect().str();
+  work.kind = parseOpKind(op->getName().stripDialect()).value_or(OpKind::Other);
   for (Value operand : op->getOperands())
     work.tokenBytes += tokenBytes(operand);
   for (Value result : op->getResults())
