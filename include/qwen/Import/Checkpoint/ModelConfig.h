@@ -51,7 +51,6 @@ inline constexpr LayerTraits kQwen3Layers = {.hasHeadNorms = true};
 inline constexpr LayerTraits kQwen3_5Layers = {.hasHeadNorms = true,
                                                .hasGate = true,
                                                .hasLinear = true,
-
                                                .rotatesPart = true};
 
 /// An architecture: its names, and what differs outside of layers.
