@@ -26,9 +26,8 @@ std::string qwen::withUnit(uint64_t bytes) {
 static void printConversions(llvm::ArrayRef<Conversion> conversions,
                              llvm::raw_ostream &out) {
   for (const Conversion &conversion : conversions) {
-    out << "  from " << conversion.from << ": "
-        << conversion.matrices << " matrices, "
-        << withUnit(conversion.bytesBefore) << ", "
+    out << "  from " << conversion.from << ": " << conversion.matrices
+        << " matrices, " << withUnit(conversion.bytesBefore) << ", "
         << (conversion.error > 0 ? "converted to " : "kept exactly in ")
         << weightFormatName(conversion.to) << ", "
         << withUnit(conversion.bytesAfter);

@@ -14,8 +14,8 @@
 
 namespace qwen::run {
 
-/// The times of the ops of `forward` in the fastest of several equal steps. Slower steps
-/// mostly measure other programs on the machine.
+/// The times of the ops of `forward` in the fastest of several equal steps.
+/// Slower steps mostly measure other programs on the machine.
 class Profile {
 public:
   explicit Profile(const Manifest &manifest);
