@@ -23,7 +23,7 @@ int64_t qwen::run::layerOf(const std::string &op) {
 
 /// "linear o_proj" for a product, else the kind of the op.
 static std::string className(const OpWork &work, const std::string &op) {
-  const std::string kind(opKindName(work.kind));
+  std::string kind(opKindName(work.kind));
   if (work.kind != OpKind::Linear)
     return kind;
   return kind + " " + op.substr(op.rfind('.') + 1);
