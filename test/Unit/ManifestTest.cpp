@@ -1,0 +1,301 @@
+//===- ManifestTest.cpp - The parser of the manifest ----------------------===//
+
+#include "artifact/Manifest.h"
+#include "HandmadeArtifact.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+
+using namespace qwen;
+using namespace qwen::test;
+using nlohmann::json;
+
+TEST(ManifestTest, ChecksEveryField) {
+  const auto check = [](const char *pointer, const json &value,
+                        const std::string &error) {
+    json manifest = json::parse(handmadeManifest());
+    manifest[json::json_pointer(pointer)] = value;
+    EXPECT_EQ(errorOf([&] { parseManifest(manifest.dump(), "f", 64); }),
+              "f: in its manifest, " + error);
+  };
+  const std::string dimension = " when an integer from 1 to 2147483648 is "
+                                "needed";
+  const std::string ids = " when an integer from 1 to 2147483647 is needed";
+  check("/model", 3, "model is 3 when an object is needed");
+  check("/model/name", 1, "model.name is 1 when a string is needed");
+  check("/model/vocab_size", 0, "model.vocab_size is 0" + ids);
+  check("/model/vocab_size", uint64_t{1} << 63,
+        "model.vocab_size is 9223372036854775808" + ids);
+  const std::string rows = " when an integer from 32 to 16777216 is needed";
+  check("/model/hidden_size", -1, "model.hidden_size is -1" + rows);
+  check("/model/hidden_size", 1.5, "model.hidden_size is 1.5" + rows);
+  check("/model/hidden_size", 48,
+        "model.hidden_size is 48 when a multiple of 32 is needed");
+  check("/model/intermediate_size", "x",
+        "model.intermediate_size is \"x\"" + rows);
+  check("/model/tokenizer_vocab", 41,
+        "model.tokenizer_vocab is 41 when an integer from 1 to 40 is needed");
+  check("/model/layers", 1 << 20,
+        "model.layers is 1048576 when an integer from 1 to 65536 is needed");
+  check("/model/kv_heads", 3,
+        "model.kv_heads is 3 when an integer from 1 to 2 is needed");
+  check("/model/heads", 3,
+        "model.heads is 3 when a number whose product with head_dim 16 is a "
+        "multiple of 32 is needed");
+  check("/model/head_dim", 20,
+        "model.head_dim is 20 when a multiple of 8 is needed");
+  check("/model/head_dim", 264,
+        "model.head_dim is 264 when an integer from 16 to 256 is needed");
+  check("/model/max_context", 99,
+        "model.max_context is 99 when an integer from 100 to 1073741824 is "
+        "needed");
+  check("/model/output", "words",
+        "model.output is \"words\" when \"logits\", \"scores\" or \"none\" is "
+        "needed");
+  check("/model/pooling", 1, "model.pooling is 1 when a string is needed");
+  check("/model/tied", 1, "model.tied is 1 when true or false is needed");
+  check("/model/rms_norm_eps", -1,
+        "model.rms_norm_eps is -1 when a number from 1e-30 to 1.0 is needed");
+  check("/targets", json::array(),
+        "targets is an array when at least one target is needed");
+  check("/targets/0/arch", "vax",
+        "targets[0].arch is \"vax\" when \"x86-64\" or \"aarch64\" is needed");
+  const bool x86 = hostArch() == Arch::X86_64;
+  const std::string arch(archName(hostArch()));
+  const std::string feature =
+      " when a CPU feature of " + arch + " that this version knows is needed";
+  check("/targets/0/features/0", "mmx",
+        "targets[0].features[0] is \"mmx\"" + feature);
+  check("/targets/0/features/0", x86 ? "sve" : "avx2",
+        std::string("targets[0].features[0] is \"") + (x86 ? "sve" : "avx2") +
+            "\"" + feature);
+  check("/targets/0/name", "", "targets[0].name is \"\" when a name is needed");
+  const json target = json::parse(handmadeManifest())["targets"][0];
+  check("/targets/1", target,
+        "targets[1].name is \"test\" when another name than that of the "
+        "targets before is needed");
+  json other = target;
+  other["name"] = "other";
+  other["arch"] = x86 ? "aarch64" : "x86-64";
+  other["features"] = json::array();
+  check("/targets/1", other,
+        std::string("targets[1].arch is ") +
+            (x86 ? "\"aarch64\"" : "\"x86-64\"") + " when \"" + arch +
+            "\" is needed");
+  check("/tensors/0/format", "q5",
+        "tensors[0].format is \"q5\" when " + weightFormatList() +
+            " is needed");
+  check("/kv/format", "f8",
+        "kv.format is \"f8\" when \"f32\" or \"f16\" is needed");
+  check("/kv/page_tokens", 32,
+        "kv.page_tokens is 32 when an integer from 64 to 64 is needed");
+  check("/kv/page_bytes", 8191,
+        "kv.page_bytes is 8191 when an integer from 8192 to 8192 is needed");
+  check("/kv/token_bytes", 64,
+        "kv.token_bytes is 64 when an integer from 128 to 128 is needed");
+  check("/numerics_version", 2,
+        "numerics_version is 2 when an integer from 1 to 1 is needed");
+  check("/programs/0/caches/0/kind", "full",
+        "programs[0].caches[0].kind is \"full\" when \"paged\" or \"fixed\" is "
+        "needed");
+  check("/programs/0/caches/0/layer_bytes", 0,
+        "programs[0].caches[0].layer_bytes is 0 when an integer from 1 to "
+        "70368744177664 is needed");
+  check("/programs/0/caches/0/layers", json::array(),
+        "programs[0].caches[0].layers is an array when at least one layer is "
+        "needed");
+  check("/programs/0/caches/0/layers/1", 0,
+        "programs[0].caches[0].layers[1] is 0 when a number above 0 is needed");
+  check("/programs/0/caches/1",
+        {{"name", "state"},
+         {"kind", "fixed"},
+         {"layer_bytes", 32},
+         {"layers", {0}}},
+        "programs[0].caches[1].layer_bytes is 32 when a multiple of 64 is "
+        "needed");
+  check("/programs", json::array(),
+        "programs is an array when at least one program is needed");
+  check("/programs/1", json::parse(handmadeManifest())["programs"][0],
+        "programs[1].name is \"forward\" when another name than that of the "
+        "programs before is needed");
+  check("/programs/0/limits/rows", 9,
+        "programs[0].limits.rows is 9 when an integer from 1 to 8 is needed");
+  check("/programs/0/arena_bytes", -5,
+        "programs[0].arena_bytes is -5 when an integer from 0 to "
+        "70368744177664 is needed");
+  const std::string logits = "programs is an array when logits of 40 values "
+                             "as an output of the first program is needed";
+  check("/programs/0/outputs", json::array(), logits);
+  check("/programs/0/outputs/0/width", 41, logits);
+  check("/programs/0/outputs/0/stride", 39,
+        "programs[0].outputs[0].stride is 39 when an integer from 40 to 48 is "
+        "needed");
+  check("/programs/0/ops/1", nullptr,
+        "programs[0].ops[1] is null when a string is needed");
+  check("/programs/0/kernels/0/0/0", 1,
+        "programs[0].kernels[0][0][0] is 1 when an integer from 0 to 0 is "
+        "needed");
+  check("/programs/0/kernels", json::array(),
+        "programs[0].kernels is an array when one element for each of the 1 "
+        "targets is needed");
+  check("/programs/0/kernels/0", json::array({json::array()}),
+        "programs[0].kernels[0] is an array when one element for each of the "
+        "2 ops is needed");
+  check("/programs/0/work/0/macs", -1,
+        "programs[0].work[0].macs is -1 when an integer from 0 to "
+        "70368744177664 is needed");
+  check("/programs/0/work/1/kind", 5,
+        "programs[0].work[1].kind is 5 when a string is needed");
+  check("/programs/0/work/1/kind", "sum",
+        "programs[0].work[1].kind is \"sum\" when a kind of op that this "
+        "version knows is needed");
+  check("/programs/0/work", json::array(),
+        "programs[0].work is an array when one element for each of the 2 ops "
+        "is needed");
+  check("/tensors/0/bytes", 65,
+        "tensors[0].bytes is 65 when an integer from 0 to 64 is needed");
+  check("/tensors/0/offset", 8,
+        "tensors[0].offset is 8 when a multiple of 64 is needed");
+  check("/tensors/0/shape/0", 0, "tensors[0].shape[0] is 0" + dimension);
+  check("/generation/eos_token_id", 3,
+        "generation.eos_token_id is 3 when an array is needed");
+  check("/generation/eos_token_id/0", 40,
+        "generation.eos_token_id[0] is 40 when an integer from 0 to 39 is "
+        "needed");
+  check("/generation/top_p", 1.5,
+        "generation.top_p is 1.5 when a number from 0.0 to 1.0 is needed");
+}
+
+TEST(ManifestTest, ReadsWhatTheModelGives) {
+  const auto parse = [](const json &model, int64_t width) {
+    json manifest = json::parse(handmadeManifest());
+    manifest["model"].update(model);
+    manifest["programs"][0]["outputs"][0] = {
+        {"name", "logits"},
+        {"width", width},
+        {"stride", (width + 15) / 16 * 16}};
+    return parseManifest(manifest.dump(), "f", 64);
+  };
+  const ModelInfo logits = parse(json::object(), 40).model;
+  EXPECT_EQ(logits.output.kind, OutputKind::Logits);
+  EXPECT_EQ(logits.output.pooling, "last");
+  EXPECT_EQ(logits.outputWidth(), 40);
+
+  const Manifest scores = parse(
+      {{"output", "scores"}, {"labels", {"no", "yes"}}, {"pooling", "rank"}},
+      2);
+  EXPECT_EQ(scores.model.outputWidth(), 2);
+  EXPECT_EQ(scores.forward().logits()->stride, 16);
+  EXPECT_EQ(scores.model.output.labels,
+            (std::vector<std::string>{"no", "yes"}));
+  EXPECT_EQ(scores.model.output.pooling, "rank");
+  EXPECT_EQ(parse({{"output", "none"}}, 40).model.output.kind,
+            OutputKind::None);
+
+  const auto error = [&](const json &model, int64_t width) {
+    return errorOf([&] { parse(model, width); });
+  };
+  EXPECT_EQ(error({{"output", "scores"}}, 2),
+            "f: its manifest has no model.labels");
+  for (const json &labels : {json::array({"yes"}), json::array({"yes", "yes"}),
+                             json::array({"yes", "no", "no"})})
+    EXPECT_EQ(error({{"output", "scores"}, {"labels", labels}}, 2),
+              "f: in its manifest, model.labels is an array when an array of "
+              "\"yes\" and \"no\" is needed");
+  EXPECT_EQ(error({{"output", "scores"}, {"labels", {"yes", "no"}}}, 40),
+            "f: in its manifest, programs is an array when logits of 2 values "
+            "as an output of the first program is needed");
+}
+
+TEST(ModelOutputTest, RefusesWhatTheModelLacks) {
+  ModelOutput output;
+  for (const auto require :
+       {&ModelOutput::requireLogits, &ModelOutput::requireScores,
+        &ModelOutput::requireEmbedding})
+    EXPECT_EQ(errorOf([&] { (output.*require)("m"); }), "");
+  output.pooling = "mean";
+  EXPECT_EQ(errorOf([&] { output.requireEmbedding("m"); }),
+            "m has no embedding of the last token: the pooling of its "
+            "checkpoint is \"mean\" when \"last\" is needed");
+  output.kind = OutputKind::None;
+  const std::string none =
+      "m has no logits: its checkpoint has no lm_head and does not tie it to "
+      "the embedding; it embeds texts only (qwen-run embed, /v1/embeddings)";
+  EXPECT_EQ(errorOf([&] { output.requireLogits("m"); }), none);
+  EXPECT_EQ(errorOf([&] { output.requireScores("m"); }), none);
+  output.kind = OutputKind::Scores;
+  EXPECT_EQ(errorOf([&] { output.requireScores("m"); }), "");
+  EXPECT_EQ(errorOf([&] { output.requireLogits("m"); }),
+            "m has no logits: its checkpoint has a head of scores in place of "
+            "an lm_head; it reranks documents only (qwen-run rerank, "
+            "/v1/rerank)");
+}
+
+TEST(ManifestTest, NamesArePrintable) {
+  json manifest = json::parse(handmadeManifest());
+  manifest["model"]["name"] = "a\x1b";
+  EXPECT_EQ(parseManifest(manifest.dump(), "f", 64).model.name, "a\\u001b");
+}
+
+TEST(ManifestTest, HasItsKeysAndNoOthers) {
+  const json whole = json::parse(handmadeManifest());
+  const auto errorWith = [](const json &manifest) {
+    return errorOf([&] { parseManifest(manifest.dump(), "f", 64); });
+  };
+  // Each object that a manifest has, and the keys that it may lack.
+  const std::pair<const char *, std::set<std::string>> objects[] = {
+      {"", {}},
+      {"/model", {}},
+      {"/targets/0", {}},
+      {"/kv", {}},
+      {"/programs/0", {}},
+      {"/programs/0/limits", {}},
+      {"/programs/0/caches/0", {}},
+      {"/programs/0/inputs/0", {}},
+      {"/programs/0/outputs/0", {}},
+      {"/programs/0/work/0", {"weight_bytes", "token_bytes", "macs"}},
+      {"/tensors/0", {}},
+      {"/tensors/0/segments/0", {}},
+      {"/generation", {}}};
+  for (const auto &[pointer, optional] : objects) {
+    const json::json_pointer at(pointer);
+    // "targets[0]." of "/targets/0".
+    std::string prefix;
+    for (const char c : std::string(pointer).substr(*pointer ? 1 : 0))
+      prefix += c == '/' ? '.' : c;
+    for (size_t dot; (dot = prefix.find(".0")) != prefix.npos;)
+      prefix.replace(dot, 2, "[0]");
+    prefix += prefix.empty() ? "" : ".";
+    json manifest = whole;
+    manifest[at]["other"] = 1;
+    EXPECT_EQ(errorWith(manifest),
+              "f: in its manifest, " + prefix +
+                  "other is no key of this version; run the model with the "
+                  "version that compiled it, or compile it again");
+    for (const auto &[key, value] : whole[at].items()) {
+      manifest = whole;
+      manifest[at].erase(key);
+      const std::string error = errorWith(manifest);
+      if (optional.contains(key))
+        EXPECT_EQ(error, "") << pointer << " " << key;
+      else
+        EXPECT_TRUE(error.starts_with("f: its manifest has no " + prefix + key))
+            << pointer << " " << key << ": " << error;
+      manifest = whole;
+      manifest[at][key] = nullptr;
+      EXPECT_TRUE(errorWith(manifest).starts_with("f: in its manifest, " +
+                                                  prefix + key + " is null "))
+          << pointer << " " << key << ": " << errorWith(manifest);
+    }
+  }
+  // Labels belong to scores.
+  json labels = whole;
+  labels["model"]["labels"] = {"yes", "no"};
+  EXPECT_TRUE(errorWith(labels).starts_with(
+      "f: in its manifest, model.labels is no key of this version"));
+  EXPECT_EQ(errorOf([] { parseManifest("{", "f", 64); }),
+            "f is damaged: its manifest is not JSON");
+}
