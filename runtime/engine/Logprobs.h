@@ -15,7 +15,9 @@ double logSumExp(std::span<const float> logits);
 
 /// The Kullback-Leibler divergence of two distributions of the same tokens, in
 /// nats, computed in double: the mean of log(p / q) over tokens drawn from p.
-double klDivergence(std::span<const float> p, std::span<const float> q);
+/// `p` and `q` are logits; `pSum` and `qSum` are their logSumExp.
+double klDivergence(std::span<const float> p, double pSum,
+                    std::span<const float> q, double qSum);
 
 /// Sets `ids` to the tokens with the `count` greatest logits, in descending
 /// order; of equals, the smallest id is first. Allocates nothing if `ids` has

@@ -59,10 +59,13 @@ struct Scores {
 
   void add(std::span<const float> reference, std::span<const float> model,
            int32_t next) {
-    divergences.push_back(klDivergence(reference, model));
+    const double referenceSum = logSumExp(reference);
+    const double modelSum = logSumExp(model);
+    divergences.push_back(
+        klDivergence(reference, referenceSum, model, modelSum));
     const auto at = static_cast<size_t>(next);
-    losses[0].push_back(logSumExp(reference) - reference[at]);
-    losses[1].push_back(logSumExp(model) - model[at]);
+    losses[0].push_back(referenceSum - reference[at]);
+    losses[1].push_back(modelSum - model[at]);
     sameTop += std::ranges::max_element(reference) - reference.begin() ==
                std::ranges::max_element(model) - model.begin();
   }
