@@ -73,6 +73,14 @@ public:
             Fixed::kFunction, std::move(differing), std::move(fields)};
   }
 
+  /// The call of `Quantized` if `value` is int8, else that of `Floats`.
+  template <typename Quantized, typename Floats>
+  DriverCall callFor(Value value, const typename Floats::Arguments &arguments) {
+    if (isQuantizedActivations(value.getType()))
+      return call<Quantized>(arguments);
+    return call<Floats>(arguments);
+  }
+
   OpId id() { return OpId(op.getPlanAttr().getId()); }
   /// The part that the op reads as its weight `i`; absent if there are fewer.
   WeightOffset part(size_t i) {
@@ -226,9 +234,8 @@ DriverCall RmsNormOp::getDriverCall(const CallFacts &facts) {
     return of.call<fixed::HeadNorm>(
         arguments, {.headDim = Length(static_cast<int64_t>(*headDim))});
   }
-  if (isQuantizedActivations(getResult().getType()))
-    return of.call<fixed::RmsNormQ8>(arguments);
-  return of.call<fixed::RmsNormF32>(arguments);
+  return of.callFor<fixed::RmsNormQ8, fixed::RmsNormF32>(getResult(),
+                                                         arguments);
 }
 
 DriverCall RmsNormOp::getHiddenCall(const CallFacts &facts) {
@@ -256,20 +263,14 @@ static GateArguments gateArguments(CallOf &of, Value in, Value gate,
 
 DriverCall SwiGluOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
-  const GateArguments arguments =
-      gateArguments(of, getUp(), getGate(), getResult());
-  if (isQuantizedActivations(getResult().getType()))
-    return of.call<fixed::SwiGluQ8>(arguments);
-  return of.call<fixed::SwiGluF32>(arguments);
+  return of.callFor<fixed::SwiGluQ8, fixed::SwiGluF32>(
+      getResult(), gateArguments(of, getUp(), getGate(), getResult()));
 }
 
 DriverCall GateOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
-  const GateArguments arguments =
-      gateArguments(of, getInput(), getGate(), getResult());
-  if (isQuantizedActivations(getResult().getType()))
-    return of.call<fixed::GateQ8>(arguments);
-  return of.call<fixed::GateF32>(arguments);
+  return of.callFor<fixed::GateQ8, fixed::GateF32>(
+      getResult(), gateArguments(of, getInput(), getGate(), getResult()));
 }
 
 //===----------------------------------------------------------------------===//
@@ -294,20 +295,16 @@ static LinearArguments productArguments(CallOf &of, Value input,
 
 DriverCall LinearOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
-  const LinearArguments arguments =
-      productArguments(of, getInput(), getResults(), getResidual());
-  if (isQuantizedActivations(getInput().getType()))
-    return of.call<fixed::LinearQ8>(arguments);
-  return of.call<fixed::LinearF32>(arguments);
+  return of.callFor<fixed::LinearQ8, fixed::LinearF32>(
+      getInput(),
+      productArguments(of, getInput(), getResults(), getResidual()));
 }
 
 DriverCall LmHeadOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
-  const LinearArguments arguments =
-      productArguments(of, getInput(), getResult(), /*residual=*/nullptr);
-  if (isQuantizedActivations(getInput().getType()))
-    return of.call<fixed::LmHeadQ8>(arguments);
-  return of.call<fixed::LmHeadF32>(arguments);
+  return of.callFor<fixed::LmHeadQ8, fixed::LmHeadF32>(
+      getInput(),
+      productArguments(of, getInput(), getResult(), /*residual=*/nullptr));
 }
 
 //===----------------------------------------------------------------------===//
