@@ -5,8 +5,8 @@
 Sources that QWEN_UNITY unites in BUILD are read together, and so are the headers that they include. The analyzer visits only
 functions of the file that it reads, not of files that this one includes: BUILD/tidy has a file for each of CMake's, with the text
 of the sources, and a finding in it is reported at its place in the source. clang-format, not llvm-include-order, keeps the order
-of includes there. The analyzer stops after 2,500 states of a function there, as CI can wait for; else after 75,000, as in its
-shallow mode (docs/testing.md).
+of includes there. In such a build, the analyzer stops after 2,500 states of a function, else after 75,000
+(docs/testing.md).
 """
 import json
 import pathlib

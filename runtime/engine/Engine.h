@@ -143,10 +143,10 @@ public:
   /// Runs program `program` of the manifest over `batch` in one call. `given`
   /// has the rows of its inputs that the caller gives; those of other programs
   /// are taken where they lie, from the row of token `first` of their last call
-  /// on. A position may have run before, or be the next of its sequence: the
-  /// caller knows how many positions each program has run, and truncates the
-  /// sequence to those that count. Ids matter only to a program that reads
-  /// them.
+  /// on. A position may have run before, or be the next of its sequence. The
+  /// caller counts the positions that each program has run, and truncates the
+  /// sequence after a rejected one. A program without the input "ids" ignores
+  /// the ids.
   ///
   /// Throws Error if the program does not exist, if `batch`, `given` or `first`
   /// is beyond its limits or does not fit, and like `forward`. Positions that

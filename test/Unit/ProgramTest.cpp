@@ -402,7 +402,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
   runDraft(9, 10, 0);
   runForward(10, 12);
 
-  // Two tokens after those that `forward` has run, over its caches.
+  // `halves` runs two more tokens than `forward`, over the caches of `forward`.
   std::vector<Token> batch;
   std::vector<Values> after;
   for (int64_t position = 0; position < 14; ++position) {

@@ -173,8 +173,8 @@ struct ProductPlan {
   llvm::SmallVector<const KernelInfo *> tiles;
 };
 
-/// What an op does not know of its call: where parts and caches lie, and how
-/// its products are scheduled.
+/// The facts about a call that its op lacks: the places of parts and caches,
+/// and the schedules of kernels.
 class CallFacts {
 public:
   virtual ~CallFacts() = default;
@@ -192,8 +192,8 @@ public:
 /// Fields of a struct of the driver, in their order.
 using StructFields = llvm::SmallVector<mlir::NamedAttribute>;
 
-/// A call of a driver function: what it reads of this op, and what all ops fix
-/// that share the instance.
+/// A call of a driver function: the arguments of one op, and the fields that
+/// its instance fixes for all ops that share it.
 struct DriverCall {
   /// What the instance is called, if no other one is called so.
   std::string name;

@@ -55,8 +55,8 @@ def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
 
 def Qwen_SourceInterface : AttrInterface<"SourceAttrInterface"> {
   let description = [{
-    Where the values of a weight come from: a weight of the checkpoint, or what
-    the compiler computes.
+    The source of a weight's values: a weight of the checkpoint, or a formula
+    that the compiler evaluates.
   }];
   let cppNamespace = "::qwen";
   let methods = [

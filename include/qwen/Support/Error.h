@@ -43,8 +43,8 @@ enum class ErrorKind : int32_t {
   NoSnapshot = 10,
 };
 
-/// What an error is about, for callers that show more than its line. A field is
-/// empty where the thrower does not know it, or where it has no meaning.
+/// The subject of an error, for callers that show more than its line. A field
+/// is empty if it is unknown or has no meaning for this error.
 struct ErrorFields {
   std::string file = {};
   /// The tensor, key, op, target or option.

@@ -25,7 +25,8 @@ WeightSourcePtr makeFrequencies(double theta,
 /// docs/numerics.md, or -x.
 enum class ValueMap : uint8_t { PlusOne, Exp, Negate };
 
-/// The values of `source`, mapped. Those that are not finite stay as they are.
+/// A source that applies `map` to each finite value of `source`. It does not
+/// change other values.
 WeightSourcePtr makeMapped(WeightSourcePtr source, ValueMap map);
 
 /// The map of the weights whose names end with `suffix`.

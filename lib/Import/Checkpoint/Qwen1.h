@@ -22,8 +22,9 @@ namespace qwen {
 void parseQwen1Config(const JsonValue &root, const std::string &path,
                       ModelConfig &model);
 
-/// The tensors with the names of a Qwen2, but for those that hold q, k and v.
-/// Throws Error for names of other tensors.
+/// Gives the tensors of a Qwen 1 the names that a Qwen2 has for them. The
+/// tensors that hold q, k and v keep their names. Throws Error if two tensors
+/// have the same name in the model.
 StoredTensors nameAsQwen2(StoredTensors tensors);
 
 /// Adds q, k and v apart. Throws Error for outputs that three does not divide.
