@@ -9,17 +9,15 @@
 
 #include "qwen/Compiler/Compiler.h"
 
-#include "ReferenceModel.h"
-#include "Safetensors.h"
+#include "Stories.h"
 
-#include "artifact/ElfMapping.h"
 #include "engine/Engine.h"
+#include "qwen/Calibration/LoadedPrograms.h"
+#include "qwen/Calibration/ProgramBuilder.h"
+#include "qwen/Calibration/Sublayers.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Import/Models/Import.h"
-#include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Kernels.h"
-#include "qwen/Numerics/Math.h"
-#include "qwen/Support/MemoryFile.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/IRMapping.h"
@@ -32,65 +30,26 @@ using namespace qwen;
 using namespace qwen::test;
 
 namespace {
-constexpr int64_t kHidden = 256, kLayers = 6, kVocab = 4096, kTokens = 16;
-const std::string kCheckpoint = QWEN_SOURCE_DIR "/models/stories";
+constexpr int64_t kTokens = 16, kContext = 128;
 
-//===----------------------------------------------------------------------===//
-// The model in plain C++
-//===----------------------------------------------------------------------===//
+/// Gives copies of layers to programs.
+class Layers {
+public:
+  explicit Layers(mlir::func::FuncOp forward)
+      : sublayers(divide(forward).sublayers) {}
 
-ReferenceModel readStories() {
-  const Safetensors file(kCheckpoint + "/model.safetensors");
-  const auto vector = [&](const std::string &name) {
-    Values values;
-    for (uint16_t bits : file.get<uint16_t>("model." + name + ".weight"))
-      values.push_back(bf16ToF32(bits));
-    return values;
-  };
-  const auto matrix = [&](const std::string &name, int64_t n, int64_t k) {
-    return Matrix(WeightFormat::F32, n, k, vector(name));
-  };
-  ReferenceModel model = {.kvHeads = 2,
-                          .headDim = 64,
-                          .eps = 1e-6f,
-                          .cache = KvFormat::F32,
-                          .frequencies = {},
-                          .finalNorm = vector("norm"),
-                          .embedding = matrix("embed_tokens", kVocab, kHidden),
-                          .head = {},
-                          .layers = {}};
-  for (int64_t i = 0; i < 32; ++i)
-    model.frequencies.push_back(numerics::ropeInvFreq(10000, i, 64));
-  for (int64_t i = 0; i < kLayers; ++i) {
-    const std::string path = "layers." + std::to_string(i);
-    ReferenceLayer &layer = model.layers.emplace_back();
-    layer.inputNorm = vector(path + ".input_layernorm");
-    layer.postNorm = vector(path + ".post_attention_layernorm");
-    layer.qNorm = vector(path + ".self_attn.q_norm");
-    layer.kNorm = vector(path + ".self_attn.k_norm");
-    layer.q = matrix(path + ".self_attn.q_proj", 384, kHidden);
-    layer.k = matrix(path + ".self_attn.k_proj", 128, kHidden);
-    layer.v = matrix(path + ".self_attn.v_proj", 128, kHidden);
-    layer.o = matrix(path + ".self_attn.o_proj", kHidden, 384);
-    layer.gate = matrix(path + ".mlp.gate_proj", 768, kHidden);
-    layer.up = matrix(path + ".mlp.up_proj", 768, kHidden);
-    layer.down = matrix(path + ".mlp.down_proj", kHidden, 768);
+  /// Copies a layer over `x`, with the caches of layer `cache`.
+  mlir::Value add(ProgramBuilder &program, int64_t number, mlir::Value x,
+                  int64_t cache) const {
+    const auto first = 2 * static_cast<size_t>(number);
+    program.useCachesOf(cache);
+    program.map(sublayers[first].input, x);
+    return program.copy(sublayers[first + 1].result);
   }
-  return model;
-}
 
-//===----------------------------------------------------------------------===//
-// Programs of parts of the graph
-//===----------------------------------------------------------------------===//
-
-mlir::Type integersType(mlir::MLIRContext *context) {
-  return mlir::RankedTensorType::get({mlir::ShapedType::kDynamic},
-                                     mlir::IntegerType::get(context, 32));
-}
-mlir::Type rowsType(mlir::MLIRContext *context) {
-  return mlir::RankedTensorType::get({mlir::ShapedType::kDynamic, kHidden},
-                                     mlir::Float32Type::get(context));
-}
+  /// Attention and MLP of each layer, one after the other.
+  const std::vector<Sublayer> sublayers;
+};
 
 void setLimits(mlir::func::FuncOp program) {
   mlir::Builder builder(program);
@@ -98,125 +57,11 @@ void setLimits(mlir::func::FuncOp program) {
   program->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(2));
 }
 
-/// A program made of copies of the ops of `forward`.
-class NewProgram {
-public:
-  NewProgram(mlir::func::FuncOp forward, llvm::StringRef name,
-             mlir::TypeRange arguments)
-      : forward(forward), builder(forward->getContext()) {
-    builder.setInsertionPointToEnd(forward->getBlock());
-    program =
-        mlir::func::FuncOp::create(builder, forward.getLoc(), name,
-                                   builder.getFunctionType(arguments, {}));
-    setLimits(program);
-    builder.setInsertionPointToEnd(program.addEntryBlock());
-  }
-
-  mlir::Value argument(unsigned i) { return program.getArgument(i); }
-  void nameArgument(unsigned i, llvm::StringRef name,
-                    llvm::StringRef from = "") {
-    program.setArgAttr(i, kNameAttr, builder.getStringAttr(name));
-    if (!from.empty())
-      program.setArgAttr(
-          i, kFromAttr,
-          mlir::FlatSymbolRefAttr::get(builder.getContext(), from));
-  }
-
-  /// A copy of `op` over `operand`, with the rotations of this program.
-  mlir::Operation *copy(mlir::Operation *op, mlir::Value operand = {}) {
-    if (operand)
-      copies.map(op->getOperand(0), operand);
-    return builder.clone(*op, copies);
-  }
-  template <typename OpType> OpType first() {
-    return *forward.getOps<OpType>().begin();
-  }
-
-  /// Copies a layer over `x`, with the caches of layer `cache`.
-  mlir::Value addLayer(int64_t number, mlir::Value x, int64_t cache) {
-    const std::string norm =
-        "model.layers." + std::to_string(number) + ".input_layernorm.weight";
-    mlir::Operation *op = nullptr;
-    for (auto each : forward.getOps<RmsNormOp>())
-      if (each.getWeight() == norm)
-        op = each;
-    copies.map(op->getOperand(0), x);
-    mlir::Operation *last = nullptr;
-    for (int adds = 0; adds < 2; op = op->getNextNode()) {
-      last = copy(op);
-      adds += llvm::isa<AddOp>(op);
-      if (auto attention = llvm::dyn_cast<AttentionOp>(last)) {
-        attention.setLayer(static_cast<uint64_t>(cache));
-        values["o"] = attention.getResult();
-      } else if (auto normOp = llvm::dyn_cast<RmsNormOp>(last)) {
-        if (!normOp.getHeadDim())
-          values[adds == 0 ? "qkv" : "gate_up"] = normOp.getResult();
-      } else if (auto product = llvm::dyn_cast<SwiGluOp>(last)) {
-        values["down"] = product.getResult();
-      }
-    }
-    return last->getResult(0);
-  }
-
-  /// Ends the program with these results; those without a name are logits.
-  void finish(llvm::ArrayRef<std::pair<llvm::StringRef, mlir::Value>> results) {
-    llvm::SmallVector<mlir::Value> operands(llvm::make_second_range(results));
-    mlir::func::ReturnOp::create(builder, forward.getLoc(), operands);
-    program.setType(builder.getFunctionType(program.getArgumentTypes(),
-                                            mlir::ValueRange(operands)));
-    for (auto [i, result] : llvm::enumerate(results))
-      if (!result.first.empty())
-        program.setResultAttr(static_cast<unsigned>(i), kNameAttr,
-                              builder.getStringAttr(result.first));
-  }
-
-  /// What the products of the last layer read.
-  std::map<std::string, mlir::Value> values;
-
-private:
-  mlir::func::FuncOp forward, program;
-  mlir::OpBuilder builder;
-  mlir::IRMapping copies;
-};
-
-//===----------------------------------------------------------------------===//
-// Running them
-//===----------------------------------------------------------------------===//
-
-/// Code in this process, with the facts that an engine needs.
-struct Loaded {
-  explicit Loaded(const ProgramCode &code)
-      : elf(load(code)), manifest(parsePrograms(code.manifest, "the code")) {
-    manifest.model.name = "stories";
-    manifest.model.vocabSize = kVocab;
-    manifest.model.hiddenSize = kHidden;
-    manifest.model.context = 128;
-    for (const ProgramInfo &program : manifest.programs)
-      entries.push_back(elf.function<ForwardFn>(program.name + "." +
-                                                manifest.targets.front().name));
-  }
-
-  static ElfMapping load(const ProgramCode &code) {
-    const MemoryFile file;
-    file.write(code.elf);
-    return ElfMapping(file.path());
-  }
-
-  const ElfMapping elf;
-  Manifest manifest;
-  std::vector<ForwardFn *> entries;
-};
-
-Mapping map(const MemoryFile &image) {
-  const File file(image.path());
-  return Mapping::file(file, 0, file.size(), kWeightsAlign);
-}
-
 class ProgramTest : public testing::Test {
 protected:
   ProgramTest() {
     loadDialects(context);
-    model = importCheckpoint(kCheckpoint, context);
+    model = importCheckpoint(kStories, context);
     forward = programsOf(*model.module).front();
     setLimits(forward);
   }
@@ -230,6 +75,7 @@ protected:
   }
 
   mlir::MLIRContext context;
+  const mlir::Type integers = integersType(&context);
   ImportedModel model;
   mlir::func::FuncOp forward;
   ThreadPool pool{2};
@@ -248,18 +94,22 @@ static WeightSources bindLayer(WeightSources sources, int64_t number) {
 
 TEST_F(ProgramTest, ALayerRunsOverTheImagesOfTwo) {
   mlir::ModuleOp module = *model.module;
-  NewProgram layer(forward, "layer",
-                   {rowsType(&context), integersType(&context)});
+  const Layers layers(forward);
+  const auto &attention = layers.sublayers[0].inputs;
+  const auto &mlp = layers.sublayers[1].inputs;
+  ProgramBuilder layer(module, "layer",
+                       {rowsType(&context, kStoriesHidden), integers});
+  setLimits(layer.program());
   layer.nameArgument(0, "hidden");
-  layer.copy(layer.first<RopeTableOp>(), layer.argument(1));
-  const mlir::Value hidden = layer.addLayer(0, layer.argument(0), 0);
-  layer.finish({{"qkv", layer.values["qkv"]},
-                {"o", layer.values["o"]},
-                {"gate_up", layer.values["gate_up"]},
-                {"down", layer.values["down"]},
+  layer.map(forward.getArgument(1), layer.argument(1));
+  const mlir::Value hidden = layers.add(layer, 0, layer.argument(0), 0);
+  layer.finish({{"qkv", layer.copy(attention[0].rows)},
+                {"o", layer.copy(attention[1].rows)},
+                {"gate_up", layer.copy(mlp[0].rows)},
+                {"down", layer.copy(mlp[1].rows)},
                 {"after", hidden}});
   forward.erase();
-  const Loaded loaded(compileProgram(module));
+  const LoadedPrograms loaded(compileProgram(module), module, kContext);
   const std::vector<ProgramInfo> &programs = loaded.manifest.programs;
   ASSERT_EQ(programs.size(), 1u);
   EXPECT_EQ(programs[0].inputs[0].name, "hidden");
@@ -272,7 +122,7 @@ TEST_F(ProgramTest, ALayerRunsOverTheImagesOfTwo) {
         module,
         bindLayer(model.checkpoint->weights(), static_cast<int64_t>(number)),
         image);
-    const Mapping weights = map(image);
+    const Mapping weights = mapImage(image);
     Engine engine(loaded.manifest, weights.data(), loaded.entries, pool);
     const SequenceId sequence = engine.state().open();
     ReferenceSequence expected(reference);
@@ -289,9 +139,10 @@ TEST_F(ProgramTest, ALayerRunsOverTheImagesOfTwo) {
       engine.call("layer", batch, {&given, 1});
       for (size_t i = 0; i < batch.size(); ++i) {
         LayerInputs inputs;
-        const auto row = rows.begin() + static_cast<int64_t>(i) * kHidden;
+        const auto row =
+            rows.begin() + static_cast<int64_t>(i) * kStoriesHidden;
         const Values after =
-            expected.runLayer(number, {row, row + kHidden},
+            expected.runLayer(number, {row, row + kStoriesHidden},
                               begin + static_cast<int32_t>(i), &inputs);
         expectRow(engine, "layer", "qkv", i, inputs.qkv);
         expectRow(engine, "layer", "o", i, inputs.o);
@@ -308,6 +159,7 @@ TEST_F(ProgramTest, ALayerRunsOverTheImagesOfTwo) {
 
 TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
   mlir::ModuleOp module = *model.module;
+  const Layers layers(forward);
   // `forward` leaves the normed rows of all tokens, too.
   auto wanted = *forward.getOps<WantedRowsOp>().begin();
   auto norm = llvm::cast<RmsNormOp>(*wanted->user_begin());
@@ -322,33 +174,34 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
                                           end->getOperandTypes()));
   forward.setResultAttr(1, kNameAttr, builder.getStringAttr("normed"));
 
-  const mlir::Type integers = integersType(&context), rows = rowsType(&context);
-  NewProgram half(forward, "half", {integers, integers});
-  mlir::Value x =
-      half.copy(half.first<EmbeddingOp>(), half.argument(0))->getResult(0);
-  half.copy(half.first<RopeTableOp>(), half.argument(1));
-  for (int64_t i = 0; i < kLayers / 2; ++i)
-    x = half.addLayer(i, x, i);
-  mlir::Value last = half.copy(wanted, x)->getResult(0);
-  last = half.copy(norm, last)->getResult(0);
-  half.finish({{"", half.copy(head, last)->getResult(0)}, {"hidden", x}});
+  ProgramBuilder half(module, "half", {integers, integers});
+  setLimits(half.program());
+  half.map(forward.getArgument(0), half.argument(0));
+  half.map(forward.getArgument(1), half.argument(1));
+  mlir::Value x = half.copy(layers.sublayers.front().input);
+  for (int64_t i = 0; i < kStoriesLayers / 2; ++i)
+    x = layers.add(half, i, x, i);
+  half.map(wanted.getInput(), x);
+  half.finish({{"", half.copy(head.getResult())}, {"hidden", x}});
 
-  NewProgram draft(forward, "draft", {rows, integers});
+  ProgramBuilder draft(module, "draft",
+                       {rowsType(&context, kStoriesHidden), integers});
+  setLimits(draft.program());
   draft.nameArgument(0, "normed", "forward");
-  draft.copy(draft.first<RopeTableOp>(), draft.argument(1));
-  draft.finish(
-      {{"hidden", draft.addLayer(kLayers - 1, draft.argument(0), kLayers)}});
+  draft.map(forward.getArgument(1), draft.argument(1));
+  draft.finish({{"hidden", layers.add(draft, kStoriesLayers - 1,
+                                      draft.argument(0), kStoriesLayers)}});
 
-  const Loaded loaded(compileProgram(module));
+  const LoadedPrograms loaded(compileProgram(module), module, kContext);
   const std::vector<ProgramInfo> &programs = loaded.manifest.programs;
   ASSERT_EQ(programs.size(), 3u);
   EXPECT_EQ(programs[0].caches[0].layers,
             (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(programs[1].caches[0].layers, (std::vector<int64_t>{0, 1, 2}));
-  EXPECT_EQ(programs[2].caches[0].layers, std::vector<int64_t>{kLayers});
+  EXPECT_EQ(programs[2].caches[0].layers, std::vector<int64_t>{kStoriesLayers});
   MemoryFile image;
   packImage(module, model.checkpoint->weights(), image);
-  const Mapping weights = map(image);
+  const Mapping weights = mapImage(image);
   Engine engine(loaded.manifest, weights.data(), loaded.entries, pool);
   const SequenceId sequence = engine.state().open();
 
@@ -407,7 +260,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
   std::vector<Values> after;
   for (int64_t position = 0; position < 14; ++position) {
     Values y = reference.embedding.output(idAt(position));
-    for (size_t i = 0; i < kLayers / 2; ++i)
+    for (size_t i = 0; i < kStoriesLayers / 2; ++i)
       y = halves.runLayer(i, y, static_cast<int32_t>(position));
     after.push_back(y);
     if (position >= 12)
@@ -418,7 +271,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
     const Values &row = after[12 + i];
     expectRow(engine, "half", "hidden", i, row);
     Values last(row.size());
-    numerics::rmsNormF32(row.data(), reference.finalNorm.data(), kHidden,
+    numerics::rmsNormF32(row.data(), reference.finalNorm.data(), kStoriesHidden,
                          reference.eps, last.data());
     expectRow(engine, "half", "logits", i, reference.logits(last));
   }
@@ -429,7 +282,9 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
 }
 
 TEST_F(ProgramTest, ArgumentsNeedAPlace) {
-  NewProgram layer(forward, "layer", {rowsType(&context)});
+  ProgramBuilder layer(*model.module, "layer",
+                       {rowsType(&context, kStoriesHidden)});
+  setLimits(layer.program());
   layer.nameArgument(0, "hidden", "forward");
   layer.finish({});
   try {

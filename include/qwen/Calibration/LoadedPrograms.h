@@ -1,0 +1,33 @@
+//===- LoadedPrograms.h - Compiled programs in this process -----*- C++ -*-===//
+
+#ifndef QWEN_CALIBRATION_LOADEDPROGRAMS_H
+#define QWEN_CALIBRATION_LOADEDPROGRAMS_H
+
+#include "artifact/ElfMapping.h"
+#include "artifact/Manifest.h"
+#include "qwen/ABI/KernelABI.h"
+#include "qwen/CodeGen/Artifact/ArtifactWriter.h"
+#include "qwen/Support/MemoryFile.h"
+
+#include <vector>
+
+namespace qwen {
+
+/// Code of compileProgram, with the facts that an engine needs.
+struct LoadedPrograms {
+  /// `module` has the facts of the model. Sequences have up to `context`
+  /// positions. Throws Error.
+  LoadedPrograms(const ProgramCode &code, mlir::ModuleOp module,
+                 int64_t context);
+
+  const ElfMapping elf;
+  Manifest manifest;
+  std::vector<ForwardFn *> entries;
+};
+
+/// The image of packImage that `file` has. Throws Error.
+Mapping mapImage(const MemoryFile &file);
+
+} // namespace qwen
+
+#endif // QWEN_CALIBRATION_LOADEDPROGRAMS_H

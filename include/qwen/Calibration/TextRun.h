@@ -1,0 +1,67 @@
+//===- TextRun.h - A text through a model, part by part ---------*- C++ -*-===//
+
+#ifndef QWEN_CALIBRATION_TEXTRUN_H
+#define QWEN_CALIBRATION_TEXTRUN_H
+
+#include "engine/ThreadPool.h"
+#include "qwen/Calibration/LoadedPrograms.h"
+#include "qwen/Calibration/Sublayers.h"
+#include "qwen/Weights/WeightSource.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace qwen {
+
+/// Runs windows of a text through the sublayers of a model, in f32, by the
+/// kernels of this machine. Sublayers of equal structure share their code.
+class TextRun {
+public:
+  /// `ids` are windows of `window` tokens, without a rest. `module` is at stage
+  /// "graph"; `weights`, whose ops it names, and `pool` must outlive this.
+  /// The weights of a sublayer are read when it runs.
+  TextRun(mlir::ModuleOp module, const WeightSources &weights,
+          std::span<const int32_t> ids, int64_t window, ThreadPool &pool);
+
+  /// Receives rows [tokens][k] of an input of the sublayer, by its place in
+  /// Sublayer::inputs: those of the next tokens of the text.
+  using ReceiveFn =
+      std::function<void(size_t input, std::span<const float> rows)>;
+
+  /// Sets the residual stream to the rows of `embedding`. Throws Error.
+  void embed(EmbeddingOp embedding);
+  /// Brings the residual stream to the next sublayer. Throws Error, which names
+  /// the sublayer, if a number is not finite.
+  void run(const Sublayer &sublayer, const ReceiveFn &receive);
+
+  /// The residual stream, [tokens][hidden size].
+  std::span<float> rows() { return stream; }
+
+private:
+  struct Kind;
+  /// A module with the program of a sublayer, and the weights that stand for
+  /// those of this one.
+  struct Program;
+  Program makeProgram(const Sublayer &sublayer);
+  Kind &kindOf(Program &program);
+  void runCalls(const Sublayer &sublayer, const Kind &kind,
+                const uint8_t *weights, const ReceiveFn &receive);
+
+  mlir::ModuleOp module;
+  const WeightSources &weights;
+  const std::span<const int32_t> ids;
+  const int64_t window;
+  ThreadPool &pool;
+  int64_t width = 0;
+  std::vector<float> stream;
+  /// By the text of their module.
+  std::map<std::string, std::shared_ptr<Kind>> kinds;
+};
+
+} // namespace qwen
+
+#endif // QWEN_CALIBRATION_TEXTRUN_H

@@ -1,0 +1,34 @@
+//===- LoadedPrograms.cpp - Compiled programs in this process -------------===//
+
+#include "qwen/Calibration/LoadedPrograms.h"
+
+#include "qwen/Dialect/QwenDialect.h"
+
+using namespace qwen;
+
+static ElfMapping load(const ProgramCode &code) {
+  const MemoryFile file;
+  file.write(code.elf);
+  return ElfMapping(file.path());
+}
+
+LoadedPrograms::LoadedPrograms(const ProgramCode &code, mlir::ModuleOp module,
+                               int64_t context)
+    : elf(load(code)), manifest(parsePrograms(code.manifest, "the code")) {
+  const auto facts = module->getAttrOfType<mlir::DictionaryAttr>(kModelAttr);
+  const auto fact = [&](const char *key) {
+    return facts.getAs<mlir::IntegerAttr>(key).getInt();
+  };
+  manifest.model.name = "the model";
+  manifest.model.vocabSize = fact("vocab_size");
+  manifest.model.hiddenSize = fact("hidden_size");
+  manifest.model.context = context;
+  for (const ProgramInfo &program : manifest.programs)
+    entries.push_back(elf.function<ForwardFn>(program.name + "." +
+                                              manifest.targets.front().name));
+}
+
+Mapping qwen::mapImage(const MemoryFile &file) {
+  const File opened(file.path());
+  return Mapping::file(opened, 0, opened.size(), kWeightsAlign);
+}

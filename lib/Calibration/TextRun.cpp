@@ -1,0 +1,174 @@
+//===- TextRun.cpp - A text through a model, part by part -----------------===//
+
+#include "qwen/Calibration/TextRun.h"
+
+#include "engine/Engine.h"
+#include "qwen/Calibration/ProgramBuilder.h"
+#include "qwen/Compiler/Compiler.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
+
+#include "llvm/Support/raw_ostream.h"
+
+#include <algorithm>
+
+using namespace qwen;
+
+static constexpr char kProgram[] = "sublayer", kHidden[] = "hidden",
+                      kAfter[] = "after";
+/// Tokens of a call, in which products reach their full speed.
+static constexpr int64_t kCallTokens = 1024;
+
+struct TextRun::Program {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  WeightSources weights;
+};
+
+struct TextRun::Kind {
+  /// At stage "calls".
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  LoadedPrograms programs;
+};
+
+TextRun::TextRun(mlir::ModuleOp module, const WeightSources &weights,
+                 std::span<const int32_t> ids, int64_t window, ThreadPool &pool)
+    : module(module), weights(weights), ids(ids), window(window), pool(pool) {}
+
+void TextRun::embed(EmbeddingOp embedding) {
+  auto weight =
+      mlir::SymbolTable(module).lookup<WeightOp>(embedding.getWeight());
+  const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
+  const WeightSourcePtr source = weight.getSource().open(type, weights);
+  width = type.getDimSize(1);
+  stream.resize(ids.size() * static_cast<size_t>(width));
+  for (size_t i = 0; i < ids.size(); ++i)
+    source->read(ids[i], 1, stream.data() + i * static_cast<size_t>(width));
+}
+
+/// The name of input `i` among the results of a program.
+static std::string inputName(size_t i) { return "input" + std::to_string(i); }
+
+/// Moves the weights that `program` reads to a module of its own, under names
+/// by their order. Adds their sources to `to`.
+static void nameWeights(ProgramBuilder &program, mlir::ModuleOp from,
+                        const WeightSources &sources, WeightSources &to) {
+  mlir::SymbolTable symbols(from);
+  llvm::SmallVector<mlir::StringAttr> names;
+  const auto uses =
+      mlir::SymbolTable::getSymbolUses(program.program().getOperation());
+  for (const mlir::SymbolTable::SymbolUse &use : *uses) {
+    const mlir::StringAttr name = use.getSymbolRef().getRootReference();
+    if (!llvm::is_contained(names, name))
+      names.push_back(name);
+  }
+  mlir::OpBuilder builder(program.program());
+  for (auto [i, name] : llvm::enumerate(names)) {
+    const auto own = builder.getStringAttr("w" + std::to_string(i));
+    auto weight =
+        llvm::cast<WeightOp>(builder.clone(*symbols.lookup<WeightOp>(name)));
+    weight.setSymNameAttr(own);
+    if (llvm::isa<SourceAttr>(weight.getSource())) {
+      to.set(
+          own.str(),
+          {weight.getSource().open(
+               llvm::cast<mlir::RankedTensorType>(weight.getType()), sources),
+           {}});
+      // In f32 it does not matter which integers they have.
+      weight.setSourceAttr(
+          SourceAttr::get(builder.getContext(), own, FormatAttr()));
+    }
+    if (failed(mlir::SymbolTable::replaceAllSymbolUses(
+            name, own, program.program().getOperation())))
+      throw Error("the weight " + quote(name.getValue()) +
+                  " cannot get another name");
+  }
+}
+
+TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
+  mlir::MLIRContext *context = module.getContext();
+  Program made = {mlir::ModuleOp::create(mlir::UnknownLoc::get(context)), {}};
+  for (const char *fact : {kModelAttr, kStageAttr})
+    (*made.module)->setAttr(fact, module->getAttr(fact));
+  ProgramBuilder builder(*made.module, kProgram,
+                         {rowsType(context, width), integersType(context)});
+  builder.setLimits(std::max(window, kCallTokens / window * window), 1);
+  builder.useCachesOf(0);
+  builder.nameArgument(0, kHidden);
+  builder.map(sublayer.input, builder.argument(0));
+  builder.map(programsOf(module).front().getArgument(1), builder.argument(1));
+  std::vector<std::string> names;
+  for (size_t i = 0; i < sublayer.inputs.size(); ++i)
+    names.push_back(inputName(i));
+  llvm::SmallVector<std::pair<llvm::StringRef, mlir::Value>> results;
+  for (auto [name, input] : llvm::zip_equal(names, sublayer.inputs))
+    results.emplace_back(name, builder.copy(input.rows));
+  if (sublayer.result)
+    results.emplace_back(kAfter, builder.copy(sublayer.result));
+  if (builder.argument(1).use_empty())
+    (void)builder.program().eraseArgument(1);
+  builder.finish(results);
+  nameWeights(builder, module, weights, made.weights);
+  return made;
+}
+
+TextRun::Kind &TextRun::kindOf(Program &program) {
+  std::string text;
+  llvm::raw_string_ostream(text) << *program.module;
+  std::shared_ptr<Kind> &kind = kinds[text];
+  if (!kind) {
+    const ProgramCode code = compileProgram(*program.module);
+    kind.reset(new Kind{std::move(program.module), {code, module, window}});
+  }
+  return *kind;
+}
+
+void TextRun::run(const Sublayer &sublayer, const ReceiveFn &receive) {
+  Program program = makeProgram(sublayer);
+  const Kind &kind = kindOf(program);
+  MemoryFile image;
+  packImage(*kind.module, program.weights, image);
+  try {
+    runCalls(sublayer, kind, mapImage(image).data(), receive);
+  } catch (const Error &error) {
+    throw Error("calibration stops in " + part::subject(sublayer.name) + ": " +
+                    error.what(),
+                error.kind());
+  }
+}
+
+void TextRun::runCalls(const Sublayer &sublayer, const Kind &kind,
+                       const uint8_t *image, const ReceiveFn &receive) {
+  const ProgramInfo &program = kind.programs.manifest.programs.front();
+  const int64_t callTokens = program.limits.tokens;
+  EngineOptions options;
+  options.sequences = static_cast<int32_t>(callTokens / window);
+  Engine engine(kind.programs.manifest, image, kind.programs.entries, pool,
+                options);
+  const auto total = static_cast<int64_t>(ids.size());
+  const auto rowsOf = [&](const std::string &name, int64_t tokens) {
+    return std::span(
+        engine.row(kProgram, name, 0).data(),
+        static_cast<size_t>(tokens *
+                            ProgramInfo::find(program.outputs, name)->stride));
+  };
+  std::vector<Token> batch;
+  for (int64_t first = 0; first < total; first += callTokens) {
+    const int64_t tokens = std::min(callTokens, total - first);
+    batch.clear();
+    for (int64_t i = 0; i < tokens; ++i)
+      batch.push_back(
+          {-1, i % window == 0 ? engine.state().open() : batch.back().sequence,
+           i % window, false});
+    const std::span<float> rows =
+        std::span(stream).subspan(static_cast<size_t>(first * width),
+                                  static_cast<size_t>(tokens * width));
+    const InputRows given = {kHidden, rows};
+    engine.call(kProgram, batch, {&given, 1});
+    for (size_t i = 0; i < sublayer.inputs.size(); ++i)
+      receive(i, rowsOf(inputName(i), tokens));
+    if (sublayer.result)
+      std::ranges::copy(rowsOf(kAfter, tokens), rows.begin());
+    for (int64_t i = 0; i < tokens; i += window)
+      engine.state().close(batch[static_cast<size_t>(i)].sequence);
+  }
+}

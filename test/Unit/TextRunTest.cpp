@@ -1,0 +1,83 @@
+//===- TextRunTest.cpp - A text through a model, part by part -------------===//
+
+#include "qwen/Calibration/TextRun.h"
+
+#include "Stories.h"
+
+#include "qwen/Compiler/Compiler.h"
+#include "qwen/Import/Models/Import.h"
+#include "qwen/Numerics/Kernels.h"
+
+#include <gtest/gtest.h>
+
+using namespace qwen;
+using namespace qwen::test;
+
+TEST(TextRun, RowsHaveTheBitsOfTheModel) {
+  mlir::MLIRContext context;
+  loadDialects(context);
+  const ImportedModel model = importCheckpoint(kStories, context);
+  const SublayerChain chain = divide(programsOf(*model.module).front());
+  // Attention and MLP of each layer, and the norm before the head.
+  ASSERT_EQ(chain.sublayers.size(), 2u * kStoriesLayers + 1);
+  EXPECT_EQ(chain.sublayers[3].name, "layers.1.mlp.residual");
+  EXPECT_EQ(
+      chain.sublayers[0].inputs[0].weights,
+      (std::vector<std::string>{"model.layers.0.self_attn.q_proj.weight",
+                                "model.layers.0.self_attn.k_proj.weight",
+                                "model.layers.0.self_attn.v_proj.weight"}));
+  EXPECT_EQ(chain.sublayers.back().inputs[0].weights,
+            std::vector<std::string>{"model.embed_tokens.weight"});
+
+  // Three windows.
+  constexpr int64_t kWindow = 7;
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 3 * kWindow; ++i)
+    ids.push_back(91 * i % 4000 + 5);
+  ThreadPool pool(2);
+  TextRun run(*model.module, model.checkpoint->weights(), ids, kWindow, pool);
+  run.embed(chain.embedding);
+
+  const ReferenceModel reference = readStories();
+  std::vector<ReferenceSequence> sequences(ids.size() / kWindow,
+                                           ReferenceSequence(reference));
+  std::vector<Values> rows;
+  for (int32_t id : ids)
+    rows.push_back(reference.embedding.output(id));
+  std::vector<Values> received[2];
+  const auto runSublayer = [&](const Sublayer &sublayer) {
+    for (std::vector<Values> &values : received)
+      values.clear();
+    run.run(sublayer, [&](size_t input, std::span<const float> given) {
+      const size_t k = given.size() / ids.size();
+      for (; !given.empty(); given = given.subspan(k))
+        received[input].emplace_back(given.begin(),
+                                     given.begin() + static_cast<int64_t>(k));
+    });
+  };
+  for (size_t layer = 0; layer < kStoriesLayers; ++layer) {
+    std::vector<LayerInputs> inputs(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i)
+      rows[i] = sequences[i / kWindow].runLayer(
+          layer, rows[i], static_cast<int32_t>(i % kWindow), &inputs[i]);
+    runSublayer(chain.sublayers[2 * layer]);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_EQ(received[0][i], inputs[i].qkv) << layer << ", " << i;
+      ASSERT_EQ(received[1][i], inputs[i].o) << layer << ", " << i;
+    }
+    runSublayer(chain.sublayers[2 * layer + 1]);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_EQ(received[0][i], inputs[i].gateUp) << layer << ", " << i;
+      ASSERT_EQ(received[1][i], inputs[i].down) << layer << ", " << i;
+      const auto row = run.rows().subspan(i * kStoriesHidden, kStoriesHidden);
+      ASSERT_EQ(Values(row.begin(), row.end()), rows[i]) << layer << ", " << i;
+    }
+  }
+  runSublayer(chain.sublayers.back());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    Values last(kStoriesHidden);
+    numerics::rmsNormF32(rows[i].data(), reference.finalNorm.data(),
+                         kStoriesHidden, reference.eps, last.data());
+    ASSERT_EQ(received[0][i], last) << i;
+  }
+}
