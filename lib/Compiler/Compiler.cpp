@@ -106,6 +106,10 @@ public:
   /// targets are sorted, best first.
   std::vector<TargetCode> run(Stage stage);
 
+  /// Lets the quantizer choose the integers of the matrices of `module` (stage
+  /// "calls").
+  void quantizeMatrices(mlir::ModuleOp module);
+
   /// The tokenizer, if the checkpoint has one.
   std::optional<TokenizerImport> importTokenizer() const;
 
@@ -202,6 +206,24 @@ std::vector<TargetCode> Compile::run(Stage stage) {
   return codes;
 }
 
+void Compile::quantizeMatrices(mlir::ModuleOp module) {
+  const mlir::SymbolTable symbols(module);
+  WeightSources &sources = model.checkpoint->weights();
+  for (PackedOp packed : module.getOps<PackedOp>())
+    for (auto symbol :
+         packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>()) {
+      const auto from = llvm::dyn_cast<SourceAttr>(
+          symbols.lookup<WeightOp>(symbol.getValue()).getSource());
+      if (!from || !packed.getLayout())
+        continue;
+      const std::string name = from.getName().str();
+      WeightSources::Entry entry = *sources.find(name);
+      entry.source = quantize(options.quantizer, entry.source,
+                              packed.getLayout()->getFormat());
+      sources.set(name, std::move(entry));
+    }
+}
+
 std::optional<TokenizerImport> Compile::importTokenizer() const {
   auto from = checkpoint().readTokenizer();
   if (!from)
@@ -255,6 +277,7 @@ CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
   const std::lock_guard lock(oneCompile);
   Compile compile(checkpoint, options, hooks);
   const std::vector<TargetCode> codes = compile.run(Stage::Calls);
+  compile.quantizeMatrices(*codes.front().module);
   const std::optional<TokenizerImport> tokenizer = compile.importTokenizer();
   const ArtifactInput input = {checkpointName(checkpoint), compile.positions(),
                                &compile.checkpoint(), &tokenizer};

@@ -21,12 +21,14 @@ public:
     return outputs;
   }
 
-  void keep(WeightFormat format, int64_t first, OutputSet outputs, int64_t lane,
-            uint8_t *panel) const override {
+  numerics::EncodeError keep(WeightFormat format, int64_t first,
+                             OutputSet outputs, int64_t lane,
+                             uint8_t *panel) const override {
     for (int64_t i = 0; outputs >> i != 0; ++i)
       if ((outputs >> i & 1) != 0)
         numerics::keepOutput(format, type, at(first + i), shape().k(), lane + i,
                              panel);
+    return {};
   }
 };
 } // namespace

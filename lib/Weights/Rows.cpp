@@ -43,14 +43,18 @@ public:
     return outputs;
   }
 
-  void keep(WeightFormat format, int64_t first, OutputSet outputs, int64_t lane,
-            uint8_t *panel) const override {
+  numerics::EncodeError keep(WeightFormat format, int64_t first,
+                             OutputSet outputs, int64_t lane,
+                             uint8_t *panel) const override {
+    numerics::EncodeError error;
     const int64_t count =
         std::min(kPanelOutputs - lane, sizes.outputs() - first);
     forRuns(first, count, [&](int64_t row, int64_t run, int64_t done) {
-      source->keep(format, row, outputs >> done & ((OutputSet{1} << run) - 1),
-                   lane + done, panel);
+      error += source->keep(format, row,
+                            outputs >> done & ((OutputSet{1} << run) - 1),
+                            lane + done, panel);
     });
+    return error;
   }
 
   std::span<const int32_t> columnOrder() const override {

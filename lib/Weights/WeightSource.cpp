@@ -19,10 +19,18 @@ std::string qwen::shapeText(std::span<const int64_t> sizes) {
   return text + "]";
 }
 
+Error qwen::refusal(const WeightSource &source, numerics::EncodeStatus status) {
+  return Error(source.name() + " " +
+               part::found(std::string(numerics::encodeStatusMessage(status))) +
+               (status == numerics::EncodeStatus::NotFinite
+                    ? ""
+                    : "; --weights f32 keeps it as it is"));
+}
+
 OutputSet WeightSource::kept(WeightFormat, int64_t, int64_t) const { return 0; }
 
-void WeightSource::keep(WeightFormat, int64_t, OutputSet, int64_t,
-                        uint8_t *) const {
+numerics::EncodeError WeightSource::keep(WeightFormat, int64_t, OutputSet,
+                                         int64_t, uint8_t *) const {
   // kept() has no output.
   __builtin_unreachable();
 }

@@ -26,7 +26,7 @@ using namespace qwen;
 namespace {
 /// The arguments of the command line.
 struct Arguments {
-  std::string checkpoint, output, emit, runner, weights, kv;
+  std::string checkpoint, output, emit, runner, weights, quantizer, kv;
   CompileOptions options;
   bool verify = false, list = false, json = false;
 };
@@ -40,6 +40,15 @@ static std::vector<std::string> weightFormatNames() {
   std::vector<std::string> names = {kKeepFormat.str()};
   for (WeightFormat format : kWeightFormats)
     names.emplace_back(weightFormatName(format));
+  return names;
+}
+
+/// The quantizers that need no text.
+static std::vector<std::string> quantizerNames() {
+  std::vector<std::string> names;
+  for (Quantizer quantizer : kQuantizers)
+    if (!infoOf(quantizer).needsMoments)
+      names.emplace_back(infoOf(quantizer).name);
   return names;
 }
 
@@ -75,6 +84,14 @@ static void addFormats(CLI::App &app, Arguments &arguments) {
          "(RE2); repeatable, the last match wins")
       ->type_name("REGEX=FORMAT")
       ->allow_extra_args(false);
+  std::string quantizers;
+  for (const std::string &name : quantizerNames())
+    quantizers +=
+        "; " + name + " " + std::string(infoOf(*parseQuantizer(name)).help);
+  app.add_option("--quantizer", arguments.quantizer,
+                 "what chooses integers that the checkpoint does not have" +
+                     quantizers + "; default is rtn")
+      ->check(CLI::IsMember(quantizerNames()));
   app.add_option("--ignore-tensors", arguments.options.ignoredTensors,
                  "compile without the tensors that the model does not know "
                  "and whose names in the file match a regular expression "
@@ -152,6 +169,8 @@ static void compile(Arguments &arguments) {
     arguments.options.weights = KeepFormats();
   else if (!arguments.weights.empty())
     arguments.options.weights = *parseWeightFormat(arguments.weights);
+  if (!arguments.quantizer.empty())
+    arguments.options.quantizer = *parseQuantizer(arguments.quantizer);
   arguments.options.kv = parseKvFormat(arguments.kv);
   checkLimits(arguments.checkpoint);
 

@@ -12,6 +12,7 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/CodeGen/Artifact/ArtifactWriter.h"
+#include "qwen/Quantizers/Quantizers.h"
 #include "qwen/Support/WritableFile.h"
 
 #include <filesystem>
@@ -41,6 +42,9 @@ struct CompileOptions {
   /// Rules 'REGEX=FORMAT' for single matrices (qwen-quantize); the last match
   /// wins.
   std::vector<std::string> tensorWeights = {};
+  /// What chooses the integers of matrices whose format the checkpoint does not
+  /// have.
+  Quantizer quantizer = Quantizer::Rounding;
   /// Regular expressions (RE2) of tensors that the model does not know and that
   /// have no effect.
   std::vector<std::string> ignoredTensors = {};

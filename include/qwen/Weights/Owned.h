@@ -4,6 +4,7 @@
 #define QWEN_WEIGHTS_OWNED_H
 
 #include "qwen/Numerics/Encode.h"
+#include "qwen/Support/Pages.h"
 #include "qwen/Weights/WeightSource.h"
 
 #include <optional>
@@ -14,17 +15,12 @@ namespace qwen {
 /// quantizer makes of another source. All are 0 before they are set.
 class Owned final : public WeightSource {
 public:
-  /// Where the values lie. A temporary file has no name, and the system writes
-  /// it to the disk when it needs the memory.
-  enum class Place : uint8_t { Memory, TemporaryFile };
+  using Place = qwen::Place;
 
   /// Integers if there is a format, which must be quantized. Throws Error if
   /// there is no room.
   Owned(std::string name, WeightShape shape, Place place,
         std::optional<WeightFormat> format = {});
-  ~Owned() override;
-  Owned(const Owned &) = delete;
-  Owned &operator=(const Owned &) = delete;
 
   /// Sets the floats of `count` outputs from `first` on. Several threads may
   /// set different outputs.
@@ -35,15 +31,16 @@ public:
   const WeightShape &shape() const override { return sizes; }
   ErrorText name() const override { return text; }
   std::string_view form() const override;
-  uint64_t bytesToRead() const override { return size; }
+  uint64_t bytesToRead() const override { return pages.bytes(); }
   void read(int64_t first, int64_t count, float *values) const override;
   WeightFormat keptFormat() const override {
     return format.value_or(WeightFormat::F32);
   }
   OutputSet kept(WeightFormat other, int64_t first,
                  int64_t count) const override;
-  void keep(WeightFormat other, int64_t first, OutputSet outputs, int64_t lane,
-            uint8_t *panel) const override;
+  numerics::EncodeError keep(WeightFormat other, int64_t first,
+                             OutputSet outputs, int64_t lane,
+                             uint8_t *panel) const override;
 
 private:
   /// The panel of integers that holds `output`.
@@ -52,9 +49,8 @@ private:
   const std::string text;
   const WeightShape sizes;
   const std::optional<WeightFormat> format;
-  const uint64_t size;
   /// Rows of floats, or panels.
-  uint8_t *base;
+  const Pages pages;
 };
 
 } // namespace qwen

@@ -9,6 +9,7 @@
 #define QWEN_WEIGHTS_WEIGHTSOURCE_H
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/Numerics/Encode.h"
 #include "qwen/Support/Error.h"
 
 #include <cstdint>
@@ -35,6 +36,10 @@ struct WeightShape {
 
 /// "[96, 64]", for messages.
 std::string shapeText(std::span<const int64_t> sizes);
+
+class WeightSource;
+/// The error of an output of `source` that no format of integers can hold.
+Error refusal(const WeightSource &source, numerics::EncodeStatus status);
 
 /// Some of at most kPanelOutputs outputs that follow each other: bit i stands
 /// for output i of them.
@@ -65,8 +70,10 @@ public:
                          int64_t count) const;
   /// Puts the integers and scales of `outputs`, counted from `first`, into a
   /// panel, where output `first` is output `lane`. kept() has these outputs.
-  virtual void keep(WeightFormat format, int64_t first, OutputSet outputs,
-                    int64_t lane, uint8_t *panel) const;
+  /// Returns the errors of integers that a quantizer chose; others have none.
+  virtual numerics::EncodeError keep(WeightFormat format, int64_t first,
+                                     OutputSet outputs, int64_t lane,
+                                     uint8_t *panel) const;
   /// The model's columns in the order in which keep() gives them; empty where
   /// it is the same. read() gives the model's order.
   virtual std::span<const int32_t> columnOrder() const { return {}; }

@@ -119,8 +119,8 @@ private:
         if (!run.isKept(i))
           sums[run.segment->conversion] += errors[run.lane + i];
       if (run.kept != 0)
-        run.segment->source->keep(part.format, run.first, run.kept, run.lane,
-                                  bytes.data());
+        sums[run.segment->conversion] += run.segment->source->keep(
+            part.format, run.first, run.kept, run.lane, bytes.data());
     }
     write(part.offset + static_cast<uint64_t>(panel) * bytes.size(), bytes);
     return bytes.size();
@@ -156,18 +156,9 @@ private:
         const numerics::EncodeStatus status =
             numerics::packPanel(part.format, only, part.k, bytes.data());
         if (status != numerics::EncodeStatus::Ok)
-          return refusal(*run.segment, status);
+          return refusal(*run.segment->source, status);
       }
     return Error("a panel cannot be packed, but each of its outputs can");
-  }
-
-  static Error refusal(const Segment &segment, numerics::EncodeStatus status) {
-    return Error(
-        segment.source->name() + " " +
-        part::found(std::string(numerics::encodeStatusMessage(status))) +
-        (status == numerics::EncodeStatus::NotFinite
-             ? ""
-             : "; --weights f32 keeps it as it is"));
   }
 
   uint64_t packVector(const Part &part) {
@@ -178,7 +169,7 @@ private:
       segment.source->read(0, segment.outputs(), to);
       if (!std::all_of(to, to + count,
                        [](float x) { return std::isfinite(x); }))
-        throw refusal(segment, numerics::EncodeStatus::NotFinite);
+        throw refusal(*segment.source, numerics::EncodeStatus::NotFinite);
       to += count;
     }
     write(part.offset, {reinterpret_cast<const uint8_t *>(values.data()),

@@ -1,0 +1,72 @@
+//===- Quantizers.h - What chooses the integers of weights ------*- C++ -*-===//
+//
+// Quantizers.def expanded into enumerators and facts, and the entry of this
+// library (docs/decisions/0018-quantizers.md). It knows no MLIR and no model.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_QUANTIZERS_QUANTIZERS_H
+#define QWEN_QUANTIZERS_QUANTIZERS_H
+
+#include "qwen/Quantizers/InputFactor.h"
+#include "qwen/Support/Parallel.h"
+#include "qwen/Weights/Owned.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace qwen {
+
+/// A row of Quantizers.def.
+enum class Quantizer : uint8_t {
+#define QWEN_QUANTIZER(Id, ...) Id,
+#include "qwen/Quantizers/Quantizers.def"
+};
+inline constexpr Quantizer kQuantizers[] = {
+#define QWEN_QUANTIZER(Id, ...) Quantizer::Id,
+#include "qwen/Quantizers/Quantizers.def"
+};
+
+struct QuantizerInfo {
+  std::string_view name;
+  bool needsMoments;
+  std::string_view help;
+};
+inline constexpr QuantizerInfo kQuantizerInfos[] = {
+#define QWEN_QUANTIZER(Id, ...) {__VA_ARGS__},
+#include "qwen/Quantizers/Quantizers.def"
+};
+
+constexpr const QuantizerInfo &infoOf(Quantizer quantizer) {
+  return kQuantizerInfos[static_cast<size_t>(quantizer)];
+}
+/// The quantizer of that name, or none.
+constexpr std::optional<Quantizer> parseQuantizer(std::string_view name) {
+  for (Quantizer quantizer : kQuantizers)
+    if (name == infoOf(quantizer).name)
+      return quantizer;
+  return std::nullopt;
+}
+
+/// Nothing here changes a bit of the result.
+struct QuantizerOptions {
+  unsigned threads = machineThreads();
+  /// Where the integers lie, if they are computed at once.
+  Place place = Place::Memory;
+};
+
+/// A source of the integers of `source` in `format`. It is `source` itself
+/// where there is nothing to choose: by Rounding, in a format of floats, and
+/// for integers that `format` keeps. Search computes them when they are asked
+/// for. `factor` is that of the inputs, with the blocks of `format`; null for a
+/// quantizer that needs no moments. Throws Error, as does reading integers of
+/// Search, where a value is not finite or no f16 holds a scale.
+WeightSourcePtr quantize(Quantizer quantizer, const WeightSourcePtr &source,
+                         WeightFormat format,
+                         const InputFactor *factor = nullptr,
+                         const QuantizerOptions &options = {});
+
+} // namespace qwen
+
+#endif // QWEN_QUANTIZERS_QUANTIZERS_H

@@ -1,0 +1,113 @@
+//===- Search.cpp - Scales by the squared error of weights ----------------===//
+
+#include "Grid.h"
+#include "Sources.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+using namespace qwen;
+using numerics::EncodeError;
+using numerics::EncodeStatus;
+
+namespace {
+/// Integers that are computed when they are asked for.
+class SearchedSource final : public WeightSource {
+public:
+  SearchedSource(WeightSourcePtr from, WeightFormat to)
+      : source(std::move(from)), format(to), grid(to),
+        importance(static_cast<size_t>(grid.block()), 1.0f) {}
+
+  const WeightShape &shape() const override { return source->shape(); }
+  ErrorText name() const override { return source->name(); }
+  std::string_view form() const override { return source->form(); }
+  uint64_t bytesToRead() const override { return source->bytesToRead(); }
+  void read(int64_t first, int64_t count, float *values) const override {
+    source->read(first, count, values);
+  }
+  WeightFormat keptFormat() const override { return source->keptFormat(); }
+
+  OutputSet kept(WeightFormat other, int64_t first,
+                 int64_t count) const override {
+    return other == format ? (OutputSet{1} << count) - 1
+                           : keptOfSource(other, first, count);
+  }
+
+  EncodeError keep(WeightFormat other, int64_t first, OutputSet outputs,
+                   int64_t lane, uint8_t *panel) const override {
+    const OutputSet exact =
+        keptOfSource(other, first, std::bit_width(outputs)) & outputs;
+    EncodeError error;
+    if (exact != 0)
+      error += source->keep(other, first, exact, lane, panel);
+    OutputSet rest = outputs & ~exact;
+    for (int64_t i = 0; rest >> i != 0; i += kLanes)
+      if (const OutputSet some = rest >> i & ((OutputSet{1} << kLanes) - 1))
+        error += encode(first + i, some, lane + i, panel);
+    return error;
+  }
+
+private:
+  /// Those of a source with an order of columns are integers in that order.
+  OutputSet keptOfSource(WeightFormat other, int64_t first,
+                         int64_t count) const {
+    return source->columnOrder().empty() ? source->kept(other, first, count)
+                                         : 0;
+  }
+  EncodeError encode(int64_t first, OutputSet outputs, int64_t lane,
+                     uint8_t *panel) const;
+
+  const WeightSourcePtr source;
+  const WeightFormat format;
+  const Grid grid;
+  const std::vector<float> importance;
+};
+} // namespace
+
+/// Puts some of kLanes outputs into a panel.
+EncodeError SearchedSource::encode(int64_t first, OutputSet outputs,
+                                   int64_t lane, uint8_t *panel) const {
+  const int64_t k = shape().k(), block = grid.block(),
+                count = std::bit_width(outputs);
+  std::vector<float> rows(static_cast<size_t>(count * k));
+  std::vector<Lanes> x(static_cast<size_t>(block));
+  source->read(first, count, rows.data());
+  if (!std::all_of(rows.begin(), rows.end(),
+                   [](float value) { return std::isfinite(value); }))
+    throw refusal(*source, EncodeStatus::NotFinite);
+  EncodedOutputs encoded(grid, k);
+  Lanes errors = {}, values = {};
+  for (int64_t begin = 0; begin < k; begin += block) {
+    const int64_t width = std::min(block, k - begin);
+    for (int64_t j = 0; j < width; ++j)
+      for (int64_t i = 0; i < kLanes; ++i)
+        x[j][i] = i < count ? rows[i * k + begin + j] : 0.0f;
+    const BlockScales scales = grid.choose(x.data(), importance.data(), width);
+    for (int64_t i = 0; i < count; ++i)
+      if (const EncodeStatus status = grid.check(scales, i);
+          (outputs >> i & 1) != 0 && status != EncodeStatus::Ok)
+        throw refusal(*source, status);
+    for (int64_t j = 0; j < width; ++j) {
+      const Steps steps = grid.steps(scales, j / grid.subBlock());
+      const Lanes integer = grid.nearest(x[j], steps);
+      const Lanes wrong = x[j] - Grid::value(integer, steps);
+      values = fma(x[j], x[j], values);
+      errors = fma(wrong, wrong, errors);
+      x[j] = integer;
+    }
+    encoded.set(begin / block, scales, x.data(), width);
+  }
+  EncodeError sums;
+  for (int64_t i = 0; i < count; ++i)
+    if ((outputs >> i & 1) != 0) {
+      numerics::putOutput(format, encoded.output(i).data(), k, lane + i, panel);
+      sums += {errors[i], values[i]};
+    }
+  return sums;
+}
+
+WeightSourcePtr qwen::makeSearched(WeightSourcePtr source,
+                                   WeightFormat format) {
+  return std::make_shared<SearchedSource>(std::move(source), format);
+}

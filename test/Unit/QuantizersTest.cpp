@@ -1,0 +1,237 @@
+//===- QuantizersTest.cpp - What chooses the integers of weights ----------===//
+
+#include "qwen/Quantizers/Quantizers.h"
+
+#include "NumericsRandom.h"
+#include "TempDir.h"
+#include "qwen/Numerics/Kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+using namespace qwen;
+
+namespace {
+/// Inputs and weights of a product. Neighbouring inputs correlate, and a few
+/// are much larger than others, as those of real models.
+struct Problem {
+  static constexpr int64_t kTokens = 1500, kOutputs = 40;
+
+  explicit Problem(int64_t k)
+      : k(k), moments(k), inputs(static_cast<size_t>(kTokens * k)) {
+    Random random(7);
+    for (int64_t token = 0; token < kTokens; ++token) {
+      float common = 0;
+      for (int64_t i = 0; i < k; ++i) {
+        common = 0.8f * common + random.value();
+        inputs[token * k + i] =
+            (common + random.value()) * (i % 50 == 3 ? 25.0f : 1.0f);
+      }
+    }
+    // In two calls and by several threads.
+    moments.add(inputs.data(), 700, k, 3);
+    moments.add(inputs.data() + 700 * k, kTokens - 700, k, 2);
+    auto owned =
+        std::make_shared<Owned>("w", WeightShape{{kOutputs, k}}, Place::Memory);
+    // About normal.
+    std::vector<float> values(static_cast<size_t>(kOutputs * k));
+    for (float &value : values)
+      value = random.value() + random.value() + random.value();
+    owned->set(0, kOutputs, values.data());
+    weights = owned;
+  }
+
+  int64_t k;
+  InputMoments moments;
+  std::vector<float> inputs;
+  WeightSourcePtr weights;
+};
+
+/// The panels of all integers of a source, as the pack step makes them, and the
+/// values that a product reads there.
+struct Packed {
+  Packed(const WeightSource &source, WeightFormat format)
+      : panels(static_cast<size_t>(
+            packedBytes(format, source.shape().outputs(), source.shape().k()))),
+        values(static_cast<size_t>(source.shape().values())) {
+    const int64_t n = source.shape().outputs(), k = source.shape().k(),
+                  bytes = panelBytes(format, k);
+    std::vector<float> rows(static_cast<size_t>(kPanelOutputs * k));
+    for (int64_t first = 0; first < n; first += kPanelOutputs) {
+      const int64_t count = std::min(kPanelOutputs, n - first);
+      uint8_t *panel = panels.data() + first / kPanelOutputs * bytes;
+      const OutputSet all = (OutputSet{1} << count) - 1;
+      source.read(first, count, rows.data());
+      const float *outputs[kPanelOutputs] = {};
+      for (int64_t i = 0; i < count; ++i)
+        outputs[i] = rows.data() + i * k;
+      numerics::packPanel(format, outputs, k, panel);
+      if (source.kept(format, first, count) == all)
+        error += source.keep(format, first, all, 0, panel);
+    }
+    auto *decode = numerics::reference<KernelOp::Embed>(kernelFormat(format));
+    for (int64_t i = 0; i < n; ++i)
+      decode(panels.data(), static_cast<int32_t>(i), k, values.data() + i * k);
+  }
+
+  std::vector<uint8_t> panels;
+  std::vector<float> values;
+  numerics::EncodeError error;
+};
+
+std::vector<float> valuesOf(const WeightSource &source) {
+  std::vector<float> values(static_cast<size_t>(source.shape().values()));
+  source.read(0, source.shape().outputs(), values.data());
+  return values;
+}
+
+/// The sum of squares of the differences.
+double squaredError(const std::vector<float> &a, const std::vector<float> &b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    sum += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+  return sum;
+}
+
+/// A matrix of two outputs that are ones but for the first value.
+WeightSourcePtr matrixWith(float value) {
+  std::vector<float> values(64, 1.0f);
+  values[0] = value;
+  const auto matrix =
+      std::make_shared<Owned>("w", WeightShape{{2, 32}}, Place::Memory);
+  matrix->set(0, 2, values.data());
+  return matrix;
+}
+
+class QuantizersOf : public testing::TestWithParam<WeightFormat> {};
+} // namespace
+
+TEST(Quantizers, HaveNames) {
+  EXPECT_EQ(parseQuantizer("rtn"), Quantizer::Rounding);
+  EXPECT_EQ(parseQuantizer("search"), Quantizer::Search);
+  EXPECT_FALSE(parseQuantizer("none"));
+}
+
+TEST(Quantizers, SumMomentsInOneOrder) {
+  // The columns do not fill a tile.
+  const Problem problem(352);
+  InputMoments other(problem.k);
+  other.add(problem.inputs.data(), Problem::kTokens, problem.k, 1);
+  EXPECT_EQ(problem.moments.tokens(), Problem::kTokens);
+  for (int64_t i = 0; i < problem.k; ++i)
+    for (int64_t j = 0; j < problem.k; ++j)
+      ASSERT_EQ(problem.moments.at(i, j), other.at(i, j)) << i << ' ' << j;
+  for (const auto &[i, j] :
+       {std::pair{0, 0}, {200, 3}, {351, 350}, {17, 340}}) {
+    double sum = 0;
+    for (int64_t token = 0; token < Problem::kTokens; ++token)
+      sum += double{problem.inputs[token * problem.k + i]} *
+             problem.inputs[token * problem.k + j];
+    EXPECT_NEAR(other.at(i, j), sum, 1e-4 * std::fabs(sum)) << i << ' ' << j;
+  }
+}
+
+TEST(Quantizers, FactorMoments) {
+  const Problem problem(352);
+  const double damping = 0.05;
+  const InputFactor factor(problem.moments, damping, 64, 3);
+  ASSERT_EQ(factor.blocks().size(), 6u);
+  std::vector<int64_t> columns;
+  double mean = 0, last = std::numeric_limits<double>::infinity();
+  for (int64_t first : factor.blocks()) {
+    double sum = 0;
+    for (int64_t i = first; i < std::min(first + 64, problem.k); ++i) {
+      columns.push_back(i);
+      sum += problem.moments.at(i, i);
+    }
+    EXPECT_LE(sum, last);
+    last = sum;
+    mean += sum / static_cast<double>(problem.k);
+  }
+  const auto at = [&](int64_t i, int64_t j) {
+    return j < i ? 0.0f : factor.panel(j / 16)[i * 16 + j % 16];
+  };
+  for (int64_t i = 0; i < problem.k; i += 7)
+    for (int64_t j = 0; j < problem.k; j += 5) {
+      double product = 0;
+      for (int64_t l = 0; l < problem.k; ++l)
+        product += double{at(i, l)} * at(j, l);
+      double want = problem.moments.at(columns[i], columns[j]);
+      if (i == j)
+        want += damping * mean;
+      ASSERT_NEAR(product, want, 1e-4 * mean) << i << ' ' << j;
+    }
+}
+
+TEST(Quantizers, RefuseMomentsThatAreNotFinite) {
+  InputMoments moments(32);
+  const std::vector<float> row(32, 1e30f);
+  moments.add(row.data(), 1, 32, 1);
+  EXPECT_NE(test::messageOf([&] {
+              InputFactor(moments, kDamping, 32, 1);
+            }).find("second moments of inputs are not finite"),
+            std::string::npos);
+}
+
+TEST_P(QuantizersOf, SearchesScales) {
+  const WeightFormat format = GetParam();
+  // The last block of 128 or 256 is shorter.
+  const Problem problem(352);
+  const std::vector<float> want = valuesOf(*problem.weights);
+  EXPECT_EQ(quantize(Quantizer::Rounding, problem.weights, format),
+            problem.weights);
+  const WeightSourcePtr searched =
+      quantize(Quantizer::Search, problem.weights, format);
+  const Packed rounded(*problem.weights, format), packed(*searched, format);
+  const double error = squaredError(packed.values, want);
+  EXPECT_LT(error, 0.99 * squaredError(rounded.values, want));
+  EXPECT_NEAR(packed.error.errors, error, 1e-4 * error);
+  EXPECT_EQ(searched->kept(WeightFormat::F32, 0, 1), 0u);
+  EXPECT_EQ(valuesOf(*searched), want);
+}
+
+TEST_P(QuantizersOf, RefuseWhatNoScaleHolds) {
+  const WeightFormat format = GetParam();
+  std::vector<uint8_t> panel(static_cast<size_t>(panelBytes(format, 32)));
+  const auto errorOf = [&](float value) {
+    const WeightSourcePtr searched =
+        quantize(Quantizer::Search, matrixWith(value), format);
+    return test::messageOf(
+        [&] { searched->keep(format, 0, 3, 0, panel.data()); });
+  };
+  EXPECT_EQ(errorOf(std::numeric_limits<float>::quiet_NaN()),
+            "w has a value that is not finite");
+  EXPECT_EQ(
+      errorOf(1e35f),
+      "w has a block whose scale overflows f16; --weights f32 keeps it as "
+      "it is");
+  EXPECT_EQ(errorOf(0.0f), "");
+}
+
+static std::vector<WeightFormat> quantizedFormats() {
+  std::vector<WeightFormat> formats;
+  std::ranges::copy_if(kWeightFormats, std::back_inserter(formats),
+                       [](WeightFormat format) { return isQuantized(format); });
+  return formats;
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, QuantizersOf,
+                         testing::ValuesIn(quantizedFormats()),
+                         [](const auto &info) {
+                           return std::string(weightFormatName(info.param));
+                         });
+
+TEST(Quantizers, KeepIntegers) {
+  const Problem problem(64);
+  const auto owned = std::make_shared<Owned>("q", problem.weights->shape(),
+                                             Place::Memory, WeightFormat::Q4_0);
+  EXPECT_EQ(quantize(Quantizer::Search, owned, WeightFormat::Q4_0), owned);
+  EXPECT_EQ(quantize(Quantizer::Search, owned, WeightFormat::F32), owned);
+  // Those of another format, too.
+  const WeightSourcePtr other =
+      quantize(Quantizer::Search, owned, WeightFormat::Q5_0);
+  EXPECT_EQ(other->kept(WeightFormat::Q4_0, 0, 16), 0xFFFFu);
+}
