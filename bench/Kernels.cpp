@@ -191,6 +191,10 @@ QWEN_RUN(SwiGluQ8) {
              blocks.d.data(), blocks.sums.data());
   });
 }
+QWEN_RUN(Hadamard) {
+  repeat(state, 2 * kTokenBytes, 0,
+         [&] { function(o.x.data(), kDepth, o.y.data()); });
+}
 QWEN_RUN(CheckFinite) {
   repeat(state, kTokenBytes, 0,
          [&] { benchmark::DoNotOptimize(function(o.x.data(), kDepth)); });

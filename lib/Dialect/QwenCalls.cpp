@@ -252,6 +252,14 @@ DriverCall QuantizeOp::getDriverCall(const CallFacts &facts) {
                                    .op = of.id()});
 }
 
+DriverCall HadamardOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  return of.call<fixed::Hadamard>({.in = rowsOf(getInput()),
+                                   .out = blockRowsOf(getResult()),
+                                   .k = lengthOf(getResult()),
+                                   .op = of.id()});
+}
+
 static GateArguments gateArguments(CallOf &of, Value in, Value gate,
                                    Value result) {
   return {.in = rowsOf(in),
@@ -263,8 +271,11 @@ static GateArguments gateArguments(CallOf &of, Value in, Value gate,
 
 DriverCall SwiGluOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
-  return of.callFor<fixed::SwiGluQ8, fixed::SwiGluF32>(
-      getResult(), gateArguments(of, getUp(), getGate(), getResult()));
+  const GateArguments arguments =
+      gateArguments(of, getUp(), getGate(), getResult());
+  if (getHadamard())
+    return of.call<fixed::SwiGluHadamardQ8>(arguments);
+  return of.callFor<fixed::SwiGluQ8, fixed::SwiGluF32>(getResult(), arguments);
 }
 
 DriverCall GateOp::getDriverCall(const CallFacts &facts) {

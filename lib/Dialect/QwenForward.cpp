@@ -99,9 +99,16 @@ SmallVector<KernelUse> QuantizeOp::getKernelUses() {
 }
 
 SmallVector<KernelUse> SwiGluOp::getKernelUses() {
+  if (getHadamard())
+    return {
+        {KernelOp::SwiGluF32}, {KernelOp::Hadamard}, {KernelOp::QuantizeQ8}};
   return {{isQuantizedActivations(getResult().getType())
                ? KernelOp::SwiGluQ8
                : KernelOp::SwiGluF32}};
+}
+
+SmallVector<KernelUse> HadamardOp::getKernelUses() {
+  return {{KernelOp::Hadamard}};
 }
 
 //===----------------------------------------------------------------------===//

@@ -195,7 +195,14 @@ LogicalResult AddBiasOp::verifySymbolUses(SymbolTableCollection &symbols) {
 }
 
 LogicalResult SwiGluOp::verify() {
+  if (getHadamard() && !isQuantizedActivations(getResult().getType()))
+    return emitOpError() << "has f32 results with hadamard when only quantized "
+                            "ones can be transformed";
   return verifyRowResult(*this, getGate(), getResult());
+}
+
+LogicalResult HadamardOp::verify() {
+  return verifyMultiple(*this, "row", widthOf(getInput()), kGroup);
 }
 
 void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input) {

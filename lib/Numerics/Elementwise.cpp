@@ -105,6 +105,22 @@ int32_t numerics::swiGluQ8(const float *gate, const float *up, int64_t n,
   return quantizeQ8(y, n, q, d, sums);
 }
 
+void numerics::hadamard(const float *x, int64_t n, float *y) {
+  std::copy_n(x, n, y);
+  for (int64_t begin = 0, size; begin < n; begin += size) {
+    // The largest power of two that is left, of a block at most.
+    size = static_cast<int64_t>(std::bit_floor(
+        static_cast<uint64_t>(std::min(n - begin, kActivationBlock))));
+    for (int64_t h = 1; h < size; h *= 2)
+      for (int64_t i = begin; i < begin + size; ++i)
+        if ((i & h) == 0) {
+          const float a = y[i], b = y[i + h];
+          y[i] = a + b;
+          y[i + h] = a - b;
+        }
+  }
+}
+
 void numerics::rope(const float *x, const float *cos, const float *sin,
                     int64_t half, float *y) {
   for (int64_t i = 0; i < half; ++i) {

@@ -18,13 +18,30 @@ static bool canQuantize(Operation *op) {
   return isa_and_nonnull<GateOp, SwiGluOp>(op);
 }
 
+/// Makes a transform a part of the swiglu that computes its input. Returns
+/// whether it could.
+static bool fuseHadamard(HadamardOp op) {
+  Value rows = op.getInput();
+  auto gated = rows.getDefiningOp<SwiGluOp>();
+  if (!gated || !rows.hasOneUse())
+    return false;
+  gated.setHadamard(true);
+  op.replaceAllUsesWith(rows);
+  op.erase();
+  return true;
+}
+
 namespace {
 struct FuseQuantize final : qwen::impl::FuseQuantizeBase<FuseQuantize> {
   void runOnOperation() override {
     getOperation().walk([](QuantizeOp op) {
-      Value rows = op.getInput();
-      if (!rows.hasOneUse() || !canQuantize(rows.getDefiningOp()))
+      if (!op.getInput().hasOneUse())
         return;
+      auto transform = op.getInput().getDefiningOp<HadamardOp>();
+      if (transform ? !fuseHadamard(transform)
+                    : !canQuantize(op.getInput().getDefiningOp()))
+        return;
+      Value rows = op.getInput();
       rows.setType(op.getResult().getType());
       op.replaceAllUsesWith(rows);
       op.erase();

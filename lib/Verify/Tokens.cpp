@@ -124,6 +124,17 @@ void verify::checkKernel(Cases &cases,
     }
 }
 
+void verify::checkKernel(Cases &cases, const Compared<KernelOp::Hadamard> &of) {
+  Random random(17);
+  for (int64_t n = kGroup; n <= 3 * kActivationBlock; n += kGroup)
+    for (Values kind : kValues) {
+      cases.start(describe('n', n, kind));
+      const Guarded<float> x = random.floats(n, kind);
+      cases.compare(of, Guarded<float>(n, kNaN), "y",
+                    [&](HadamardFn *fn, float *y) { fn(x.data(), n, y); });
+    }
+}
+
 void verify::checkKernel(Cases &cases,
                          const Compared<KernelOp::RmsNormF32> &of) {
   Random random(12);

@@ -540,12 +540,28 @@ func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>)
 // -----
 
 //===----------------------------------------------------------------------===//
-// qwen.swiglu, qwen.quantize
+// qwen.swiglu, qwen.hadamard, qwen.quantize
 //===----------------------------------------------------------------------===//
 
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{result is 32 wide when 64 is needed}}
   %y = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has f32 results with hadamard when only quantized ones can be transformed}}
+  %y = qwen.swiglu %x, %x hadamard : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x48xf32>) {
+  // expected-error@+1 {{row is 48 when a multiple of 32 is needed}}
+  %y = qwen.hadamard %x : tensor<?x48xf32>
   return
 }
 

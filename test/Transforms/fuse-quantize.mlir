@@ -20,6 +20,33 @@ func.func @swiglu(%x: tensor<?x64xf32>) -> tensor<?x64xi8, #qwen.blocks<128>> {
   return %q : tensor<?x64xi8, #qwen.blocks<128>>
 }
 
+// CHECK-LABEL: func.func @transformed
+// CHECK-NEXT: qwen.swiglu %{{.*}}, %{{.*}} hadamard : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+// CHECK-NEXT: return
+func.func @transformed(%x: tensor<?x64xf32>) -> tensor<?x64xi8, #qwen.blocks<128>> {
+  %n = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
+  %h = qwen.hadamard %n : tensor<?x64xf32>
+  %q = qwen.quantize %h : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return %q : tensor<?x64xi8, #qwen.blocks<128>>
+}
+
+// Of another op, read by two, or not quantized.
+// CHECK-LABEL: func.func @only_transformed
+// CHECK-NEXT: qwen.hadamard %arg0
+// CHECK-NEXT: qwen.quantize
+// CHECK-NEXT: qwen.swiglu %arg0, %arg0 : tensor<?x64xf32> -> tensor<?x64xf32>
+// CHECK-NEXT: qwen.hadamard
+// CHECK-NEXT: qwen.quantize
+// CHECK-NEXT: return
+func.func @only_transformed(%x: tensor<?x64xf32>) -> (tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x64xf32>, tensor<?x64xi8, #qwen.blocks<128>>) {
+  %h = qwen.hadamard %x : tensor<?x64xf32>
+  %q = qwen.quantize %h : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %n = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
+  %i = qwen.hadamard %n : tensor<?x64xf32>
+  %p = qwen.quantize %i : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  return %q, %n, %p : tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x64xf32>, tensor<?x64xi8, #qwen.blocks<128>>
+}
+
 // Somebody needs the f32 rows.
 // CHECK-LABEL: func.func @another_user
 // CHECK: qwen.rms_norm

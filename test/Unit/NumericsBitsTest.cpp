@@ -15,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <vector>
 
 #define XXH_INLINE_ALL
@@ -150,6 +151,37 @@ TEST(NumericsBits, Rows) {
     bits.add(slots);
   }
   EXPECT_EQ(bits.checksum(), 7340957716460922903u);
+}
+
+TEST(NumericsBits, Hadamard) {
+  Bits bits;
+  Random random(5);
+  for (Values kind :
+       {Values::Uniform, Values::Magnitudes, Values::Subnormals}) {
+    const auto x = draw(random, 352, kind);
+    std::vector<float> y(x.size());
+    ref::hadamard(x.data(), std::ssize(x), y.data());
+    bits.add(y);
+  }
+  EXPECT_EQ(bits.checksum(), 5403323424271220718u);
+}
+
+TEST(Hadamard, IsTheProductWithItsMatrices) {
+  // Integers, whose sums are exact.
+  std::vector<float> x(352), y(x.size());
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<float>(i * i % 23) - 11;
+  ref::hadamard(x.data(), std::ssize(x), y.data());
+  size_t begin = 0;
+  for (size_t size : {128, 128, 64, 32}) {
+    for (size_t i = 0; i < size; ++i) {
+      float want = 0;
+      for (size_t j = 0; j < size; ++j)
+        want += std::popcount(i & j) % 2 ? -x[begin + j] : x[begin + j];
+      ASSERT_EQ(y[begin + i], want);
+    }
+    begin += size;
+  }
 }
 
 TEST(NumericsBits, Attention) {

@@ -166,6 +166,8 @@ template <>
 std::vector<Calls> callsOf<KernelOp::QuantizeQ8>(const Token &token) {
   if (token.work.kind == OpKind::Gate)
     return callsOf<KernelOp::SigmoidGate>(token);
+  if (token.work.kind == OpKind::SwiGlu)
+    return blockCalls(token.shape().intermediateSize);
   return {{{quantizedValues(token.work)}, token.rows()}};
 }
 template <>
@@ -173,6 +175,9 @@ std::vector<Calls> callsOf<KernelOp::SwiGluF32>(const Token &token) {
   return blockCalls(token.shape().intermediateSize);
 }
 template <> std::vector<Calls> callsOf<KernelOp::SwiGluQ8>(const Token &token) {
+  return callsOf<KernelOp::SwiGluF32>(token);
+}
+template <> std::vector<Calls> callsOf<KernelOp::Hadamard>(const Token &token) {
   return callsOf<KernelOp::SwiGluF32>(token);
 }
 template <> std::vector<Calls> callsOf<KernelOp::Rope>(const Token &token) {

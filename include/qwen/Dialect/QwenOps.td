@@ -169,21 +169,46 @@ def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType]> {
 }
 
 def Qwen_SwiGluOp : Qwen_ComputeOp<"swiglu", "TokenBlock", [Pure, AllTypesMatch<["gate", "up"]>], [],
-    (ins Qwen_FloatActivations:$gate, Qwen_FloatActivations:$up),
-    "$gate `,` $up", "type($gate) `->` type($result)"> {
+    (ins Qwen_FloatActivations:$gate, Qwen_FloatActivations:$up, UnitAttr:$hadamard),
+    "$gate `,` $up (`hadamard` $hadamard^)?", "type($gate) `->` type($result)"> {
   let summary = "silu(gate) * up";
   let description = [{
     silu(x) = x / (1 + exp(-x)). With a quantized result type, the op also
-    quantizes its result in blocks.
+    quantizes its result in blocks; with `hadamard`, it transforms them as
+    `qwen.hadamard` does, and then quantizes them.
 
     Example:
 
     ```mlir
     %y = qwen.swiglu %gate, %up : tensor<?x4864xf32> -> tensor<?x4864xf32>
+    %q = qwen.swiglu %gate, %up hadamard : tensor<?x4864xf32> -> tensor<?x4864xi8, #qwen.blocks<128>>
     ```
   }];
   let results = (outs Qwen_Activations:$result);
   let hasVerifier = 1;
+}
+
+def Qwen_HadamardOp : Qwen_ComputeOp<"hadamard", "TokenBlock", [Pure, AllTypesMatch<["input", "result"]>], [],
+    (ins Qwen_FloatActivations:$input), "$input", "type($input)"> {
+  let summary = "Hadamard transform of each block of 128 values";
+  let description = [{
+    Multiplies each block of 128 values of a token with the Hadamard matrix of
+    order 128, whose elements are 1 and -1: additions and subtractions only. A
+    last block of fewer values is cut into its powers of two, largest first.
+    Weights that read the result hold the inverse: the same matrix / 128.
+
+    Example:
+
+    ```mlir
+    %y = qwen.hadamard %x : tensor<?x4864xf32>
+    ```
+  }];
+  let results = (outs Qwen_FloatActivations:$result);
+  let hasVerifier = 1;
+  let builders = [OpBuilder<(ins "::mlir::Value":$input), [{
+    build($_builder, $_state, input.getType(), input, /*packed=*/nullptr,
+          /*kernels=*/nullptr, /*plan=*/nullptr);
+  }]>];
 }
 
 def Qwen_QuantizeOp : Qwen_ComputeOp<"quantize", "Token", [Pure], [],

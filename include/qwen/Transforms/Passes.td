@@ -76,9 +76,10 @@ def FuseAttention : Qwen_Pass<"qwen-fuse-attention"> {
 def FuseQuantize : Qwen_Pass<"qwen-fuse-quantize"> {
   let summary = "Fuses quantize into the op that computes its input";
   let description = [{
-    Fuses `qwen.quantize` into the `qwen.rms_norm` (without heads) or the
-    `qwen.swiglu` before it, whose result type becomes quantized. Nothing else
-    may read the f32 values.
+    Fuses `qwen.quantize` into the `qwen.rms_norm` (without heads), the
+    `qwen.gate` or the `qwen.swiglu` before it, whose result type becomes
+    quantized. A `qwen.hadamard` between `qwen.swiglu` and `qwen.quantize`
+    becomes a part of the swiglu. Nothing else may read the f32 values.
   }];
 }
 
@@ -116,7 +117,7 @@ def Plan : Qwen_Pass<"qwen-plan"> {
     | embedding, rope_table, rms_norm, quantize | token |
     | linear, lm_head | panel of 16 outputs, over all tokens |
     | append, attention | token and KV head |
-    | swiglu | token and block of 128 values |
+    | swiglu, hadamard | token and block of 128 values |
 
     Ops with the same units give a thread the same units. An op starts with a
     barrier in two cases, each counted from the last barrier on:

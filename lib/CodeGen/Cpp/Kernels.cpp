@@ -1,4 +1,4 @@
-//===- Kernels.cpp - Kernels of hybrids -----------------------------------===//
+//===- Kernels.cpp - Kernels in C++ ---------------------------------------===//
 //
 // A function qwenCpp<Op> for each kind with provider Cpp. The build compiles
 // this file to bitcode. The compiler makes a kernel of a function: it gives it
@@ -61,6 +61,86 @@ void qwenCppSigmoidGate(const float *x, const float *gate, int64_t n,
                         float *y) {
   for (int64_t i = 0; i < n; i += kVector)
     store(y + i, load(x + i) * sigmoid(load(gate + i)));
+}
+
+//===----------------------------------------------------------------------===//
+// Hadamard transform
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// 32 values. A step of the transform gives (x + y, x - y) for the pairs of
+/// values x and y whose numbers differ in one bit only.
+struct Pair {
+  Floats a, b;
+};
+} // namespace
+
+/// A step of neighbours within 128 bits: the even values of both vectors, and
+/// the odd ones. Sums and differences become vectors of their own, so that bit
+/// 0 of a place says which vector, bit 1 becomes bit 0, and the vector bit 1.
+QWEN_INLINE static Pair stepNear(Pair x) {
+  const Floats even = __builtin_shufflevector(
+      x.a, x.b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30);
+  const Floats odd = __builtin_shufflevector(x.a, x.b, 1, 3, 17, 19, 5, 7, 21,
+                                             23, 9, 11, 25, 27, 13, 15, 29, 31);
+  return {even + odd, even - odd};
+}
+
+/// The same of neighbouring 128 bits: bits 2 and 3 of a place.
+QWEN_INLINE static Pair stepFar(Pair x) {
+  const Floats even = __builtin_shufflevector(
+      x.a, x.b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+  const Floats odd = __builtin_shufflevector(
+      x.a, x.b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  return {even + odd, even - odd};
+}
+
+/// The steps of 32 values: of bits 0, 1, 2, 3 and 4 of their numbers. Then the
+/// bits of a place are bits 0, 3, 1 and 2.
+QWEN_INLINE static Pair transform32(Pair x) {
+  x = stepNear(stepFar(stepFar(stepNear(stepNear(x)))));
+  const auto inOrder = [](Floats y) __attribute__((always_inline)) {
+    return __builtin_shufflevector(y, y, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7,
+                                   10, 11, 14, 15);
+  };
+  return {inOrder(x.a), inOrder(x.b)};
+}
+
+template <int64_t Size>
+QWEN_INLINE static void transform(const float *x, float *y) {
+  constexpr int64_t vectors = Size / kVector;
+  Floats values[vectors];
+#pragma clang loop unroll(full)
+  for (int64_t i = 0; i < vectors; i += 2) {
+    const Pair pair =
+        transform32({load(x + i * kVector), load(x + (i + 1) * kVector)});
+    values[i] = pair.a;
+    values[i + 1] = pair.b;
+  }
+#pragma clang loop unroll(full)
+  for (int64_t h = 2; h < vectors; h *= 2)
+#pragma clang loop unroll(full)
+    for (int64_t i = 0; i < vectors; ++i)
+      if ((i & h) == 0) {
+        const Floats a = values[i], b = values[i + h];
+        values[i] = a + b;
+        values[i + h] = a - b;
+      }
+#pragma clang loop unroll(full)
+  for (int64_t i = 0; i < vectors; ++i)
+    store(y + i * kVector, values[i]);
+}
+
+void qwenCppHadamard(const float *x, int64_t n, float *y) {
+  int64_t i = 0;
+  for (; n - i >= 128; i += 128)
+    transform<128>(x + i, y + i);
+  if (n - i >= 64) {
+    transform<64>(x + i, y + i);
+    i += 64;
+  }
+  if (n - i >= 32)
+    transform<32>(x + i, y + i);
 }
 
 //===----------------------------------------------------------------------===//

@@ -197,6 +197,18 @@ QWEN_ENTRY(SwiGluQ8, Gate) {
          });
 }
 
+QWEN_ENTRY(SwiGluHadamardQ8, Gate) {
+  const GateArguments of = arguments;
+  gateQ8(context, thread, of,
+         [&](const float *x, const float *gate, int64_t size, int8_t *q,
+             float *d, int32_t *s) QWEN_SPECIALISED_LAMBDA {
+           float gated[kStackValues], transformed[kStackValues];
+           fixed.kernel(gate, x, size, gated);
+           fixed.transform(gated, size, transformed);
+           return fixed.quantize(transformed, size, q, d, s);
+         });
+}
+
 QWEN_ENTRY(GateF32, Gate) {
   const GateArguments of = arguments;
   gateF32(context, thread, of, fixed.kernel);
@@ -211,6 +223,16 @@ QWEN_ENTRY(GateQ8, Gate) {
            fixed.kernel(x, gate, size, gated);
            return fixed.quantize(gated, size, q, d, s);
          });
+}
+
+QWEN_ENTRY(Hadamard, Quantize) {
+  const QuantizeArguments of = arguments;
+  const FloatRows in = rowsAt(context, of.in), out = rowsAt(context, of.out);
+  forBlocks(
+      context, thread, of.k,
+      [&](int64_t token, int64_t first, int64_t size) QWEN_SPECIALISED_LAMBDA {
+        fixed.kernel(in.of(token) + first, size, out.of(token) + first);
+      });
 }
 
 //===----------------------------------------------------------------------===//
