@@ -13,9 +13,10 @@ demo: setup
 test: setup
 	@$(CMAKE) -P cmake/test.cmake 3>&2
 
-# The same with the full matrix of targets, formats and batch shapes.
+# The same with the full matrix of targets, formats and batch shapes, and clang-tidy with its analyzer.
 test-full: setup
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/test.cmake 3>&2
+	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/tidy.cmake 3>&2
 
 # Runs clang-tidy on the sources.
 tidy: setup

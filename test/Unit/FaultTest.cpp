@@ -121,7 +121,7 @@ TEST_F(FaultTest, EveryFlippedByteOfAPartIsRefused) {
 #if __has_feature(address_sanitizer)
   const uint64_t sampled = 499; // a checksum is slow there
 #else
-  const uint64_t sampled = 17;
+  const uint64_t sampled = 61;
 #endif
   const uint64_t stride = full() ? 1 : sampled;
   for (FileRange part : checkedParts())

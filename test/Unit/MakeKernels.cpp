@@ -7,7 +7,7 @@
 // kernels, each with the features of its own instruction set. The shared object
 // is an artifact with only code, which the runtime can load; KernelTest
 // compares its kernels with the reference. --model generates the kernels that
-// not every machine can run, with models of their instructions
+// this machine cannot run, if there are any, with models of their instructions
 // (InstructionModels.h).
 // --schedule changes fields of the schedule of one kernel (Schedule.h).
 // --emit=schedule prints the schedule with the choices of each field.
@@ -42,10 +42,10 @@ selectKernels(const std::vector<std::string> &names, const Target &target,
   for (const KernelInfo &kernel : kernelTable())
     if (kernel.arch() == target.arch &&
         target.features.containsAll(kernel.features()) &&
-        (!model || kernel.features() != leastFeatures(kernel.arch())) &&
+        (!model || !hostFeatures().containsAll(kernel.features())) &&
         (names.empty() || llvm::is_contained(names, kernel.name)))
       kernels.push_back(kernel);
-  if (kernels.empty())
+  if (kernels.empty() && !model)
     throw Error("target '" + target.name + "' can run none of these kernels");
   return kernels;
 }
