@@ -33,11 +33,12 @@ static Lanes largestOf(const Lanes *x, int64_t count) {
 static std::vector<float> candidatesOf(float bottom, float top) {
   // In parts of the range of 4 bits; more bits gain less by cutting.
   const float unit = top > 100 ? 7.0f : 1.0f;
-  const float step = unit * (top > 7 && top < 100 ? 0.5f : 0.25f);
+  const int parts = top > 7 && top < 100 ? 2 : 4;
   std::vector<float> candidates;
-  for (float d = -unit; d <= 2 * unit; d += step) {
-    candidates.push_back(bottom + d);
-    candidates.push_back(top - d);
+  for (int i = -parts; i <= 2 * parts; ++i) {
+    const float cut = unit * static_cast<float>(i) / static_cast<float>(parts);
+    candidates.push_back(bottom + cut);
+    candidates.push_back(top - cut);
   }
   return candidates;
 }
@@ -142,7 +143,7 @@ Grid::Range Grid::searchRange(const Lanes *x, const float *importance,
     range.minimum = better ? minimum + middle : range.minimum;
   };
   const Lanes inverse = reciprocal(highest - lowest);
-  for (float cut = -1.0f; cut <= 2.5f; cut += 0.5f)
+  for (const float cut : {-1.0f, -0.5f, 0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 2.5f})
     offer((top + cut) * inverse, splat(0.5f * top));
   for (int pass = 0; pass < 2; ++pass) {
     const Lanes last = reciprocal(range.scale);
@@ -189,11 +190,12 @@ void Grid::refineSub(int64_t j, const Lanes *x, const float *importance,
                      BlockScales &scales) const {
   const Lanes inverse = reciprocal(scales.numbers[0]);
   const Lanes inverseMinimum = reciprocal(scales.numbers[1]);
-  const float most = scaleInfo.numbers == 2 ? 1.0f : 0.0f;
+  constexpr float kNeighbours[] = {0.0f, -1.0f, 1.0f};
   Lanes best = splat(std::numeric_limits<float>::infinity());
   Lanes chosen[2] = {};
-  for (float minimumStep = -most; minimumStep <= most; minimumStep += 1.0f)
-    for (float step : {0.0f, -1.0f, 1.0f}) {
+  for (const float minimumStep :
+       std::span(kNeighbours).first(scaleInfo.numbers == 2 ? 3 : 1))
+    for (const float step : kNeighbours) {
       BlockScales tried = scales;
       tried.subIntegers[0][j] =
           subInteger(range.scale + step * scales.numbers[0], inverse);

@@ -12,11 +12,17 @@ WeightSourcePtr qwen::quantize(Quantizer quantizer,
                                const QuantizerOptions &options) {
   if (!isQuantized(format) || source->keptFormat() == format)
     return source;
+  if (infoOf(quantizer).needsMoments && factor == nullptr)
+    throw Error("quantizer " + std::string(infoOf(quantizer).name) +
+                " needs moments of the inputs of " + source->name() +
+                ", which calibration gives");
   switch (quantizer) {
   case Quantizer::Rounding:
     return source;
   case Quantizer::Search:
     return makeSearched(source, format);
+  case Quantizer::Gptq:
+    return makeGptq(*source, format, *factor, options);
   }
   __builtin_unreachable();
 }

@@ -73,8 +73,8 @@ EncodeError SearchedSource::encode(int64_t first, OutputSet outputs,
   std::vector<float> rows(static_cast<size_t>(count * k));
   std::vector<Lanes> x(static_cast<size_t>(block));
   source->read(first, count, rows.data());
-  if (!std::all_of(rows.begin(), rows.end(),
-                   [](float value) { return std::isfinite(value); }))
+  if (!std::ranges::all_of(rows,
+                           [](float value) { return std::isfinite(value); }))
     throw refusal(*source, EncodeStatus::NotFinite);
   EncodedOutputs encoded(grid, k);
   Lanes errors = {}, values = {};

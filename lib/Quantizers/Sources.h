@@ -3,7 +3,7 @@
 #ifndef QWEN_LIB_QUANTIZERS_SOURCES_H
 #define QWEN_LIB_QUANTIZERS_SOURCES_H
 
-#include "qwen/Weights/WeightSource.h"
+#include "qwen/Quantizers/Quantizers.h"
 
 namespace qwen {
 
@@ -11,6 +11,12 @@ namespace qwen {
 /// keeps, and for other outputs those whose scales have the least squared
 /// error.
 WeightSourcePtr makeSearched(WeightSourcePtr source, WeightFormat format);
+
+/// Integers of `source` whose outputs have about the least error for the inputs
+/// of `factor`.
+WeightSourcePtr makeGptq(const WeightSource &source, WeightFormat format,
+                         const InputFactor &factor,
+                         const QuantizerOptions &options);
 
 } // namespace qwen
 

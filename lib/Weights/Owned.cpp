@@ -17,12 +17,18 @@ static uint64_t bytesOf(const WeightShape &shape,
 
 Owned::Owned(std::string name, WeightShape shape, Place place,
              std::optional<WeightFormat> format)
-    : text(std::move(name)), sizes(std::move(shape)), format(format),
-      pages(bytesOf(sizes, format), place, text) {}
+    : text(name), sizes(std::move(shape)), format(format),
+      pages(bytesOf(sizes, format), place, name),
+      formName(format ? weightFormatName(*format) : "computed floats"),
+      readBytes(pages.bytes()),
+      errors(format ? static_cast<size_t>(sizes.outputs()) : 0) {}
 
-std::string_view Owned::form() const {
-  return format ? weightFormatName(*format) : "computed floats";
-}
+Owned::Owned(const WeightSource &source, Place place,
+             std::optional<WeightFormat> format)
+    : text(source.name()), sizes(source.shape()), format(format),
+      pages(bytesOf(sizes, format), place, text.line()),
+      formName(source.form()), readBytes(source.bytesToRead()),
+      errors(format ? static_cast<size_t>(sizes.outputs()) : 0) {}
 
 uint8_t *Owned::panelOf(int64_t output) const {
   return pages.as<uint8_t>() +
@@ -35,7 +41,9 @@ void Owned::set(int64_t first, int64_t count, const float *values) {
               static_cast<size_t>(count * k) * sizeof(float));
 }
 
-void Owned::set(int64_t output, std::span<const numerics::WeightBlock> blocks) {
+void Owned::set(int64_t output, std::span<const numerics::WeightBlock> blocks,
+                numerics::EncodeError error) {
+  errors[static_cast<size_t>(output)] = error;
   numerics::putOutput(*format, blocks.data(), sizes.k(), output % kPanelOutputs,
                       panelOf(output));
 }
@@ -60,9 +68,12 @@ OutputSet Owned::kept(WeightFormat other, int64_t, int64_t count) const {
 numerics::EncodeError Owned::keep(WeightFormat other, int64_t first,
                                   OutputSet outputs, int64_t lane,
                                   uint8_t *panel) const {
+  numerics::EncodeError error;
   for (int64_t i = 0; outputs >> i != 0; ++i)
-    if ((outputs >> i & 1) != 0)
+    if ((outputs >> i & 1) != 0) {
       numerics::copyOutput(other, sizes.k(), panelOf(first + i),
                            (first + i) % kPanelOutputs, panel, lane + i);
-  return {};
+      error += errors[static_cast<size_t>(first + i)];
+    }
+  return error;
 }

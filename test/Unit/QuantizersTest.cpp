@@ -96,6 +96,23 @@ double squaredError(const std::vector<float> &a, const std::vector<float> &b) {
   return sum;
 }
 
+/// The sum of squares of what the outputs of `problem` lose by other weights.
+double outputError(const Problem &problem, const std::vector<float> &values) {
+  const std::vector<float> want = valuesOf(*problem.weights);
+  const int64_t k = problem.k;
+  double sum = 0;
+  std::vector<double> wrong(static_cast<size_t>(k));
+  for (int64_t output = 0; output < Problem::kOutputs; ++output) {
+    for (int64_t i = 0; i < k; ++i)
+      wrong[i] = double{values[output * k + i]} - want[output * k + i];
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t j = 0; j <= i; ++j)
+        sum +=
+            wrong[i] * wrong[j] * problem.moments.at(i, j) * (i == j ? 1 : 2);
+  }
+  return sum;
+}
+
 /// A matrix of two outputs that are ones but for the first value.
 WeightSourcePtr matrixWith(float value) {
   std::vector<float> values(64, 1.0f);
@@ -112,6 +129,7 @@ class QuantizersOf : public testing::TestWithParam<WeightFormat> {};
 TEST(Quantizers, HaveNames) {
   EXPECT_EQ(parseQuantizer("rtn"), Quantizer::Rounding);
   EXPECT_EQ(parseQuantizer("search"), Quantizer::Search);
+  EXPECT_EQ(parseQuantizer("gptq"), Quantizer::Gptq);
   EXPECT_FALSE(parseQuantizer("none"));
 }
 
@@ -193,6 +211,35 @@ TEST_P(QuantizersOf, SearchesScales) {
   EXPECT_EQ(valuesOf(*searched), want);
 }
 
+TEST_P(QuantizersOf, MakeUpForErrors) {
+  const WeightFormat format = GetParam();
+  const Problem problem(352);
+  std::vector<uint8_t> panels;
+  double error = 0;
+  for (unsigned threads : {1, 2, 4}) {
+    const InputFactor factor(problem.moments, kDamping, weightBlock(format),
+                             threads);
+    const WeightSourcePtr result = quantize(
+        Quantizer::Gptq, problem.weights, format, &factor,
+        {threads, threads == 2 ? Place::TemporaryFile : Place::Memory});
+    EXPECT_EQ(result->name().line(), "w");
+    EXPECT_EQ(result->form(), problem.weights->form());
+    EXPECT_EQ(result->keptFormat(), format);
+    const Packed packed(*result, format);
+    EXPECT_EQ(packed.values, valuesOf(*result));
+    const double change =
+        squaredError(packed.values, valuesOf(*problem.weights));
+    EXPECT_NEAR(packed.error.errors, change, 1e-4 * change);
+    if (panels.empty())
+      panels = packed.panels;
+    EXPECT_EQ(panels, packed.panels) << threads;
+    error = outputError(problem, packed.values);
+  }
+  const Packed searched(*quantize(Quantizer::Search, problem.weights, format),
+                        format);
+  EXPECT_LT(error, 0.3 * outputError(problem, searched.values));
+}
+
 TEST_P(QuantizersOf, RefuseWhatNoScaleHolds) {
   const WeightFormat format = GetParam();
   std::vector<uint8_t> panel(static_cast<size_t>(panelBytes(format, 32)));
@@ -230,6 +277,12 @@ TEST(Quantizers, KeepIntegers) {
                                              Place::Memory, WeightFormat::Q4_0);
   EXPECT_EQ(quantize(Quantizer::Search, owned, WeightFormat::Q4_0), owned);
   EXPECT_EQ(quantize(Quantizer::Search, owned, WeightFormat::F32), owned);
+  EXPECT_EQ(
+      test::messageOf([&] {
+        quantize(Quantizer::Gptq, problem.weights, WeightFormat::Q4_0);
+      }),
+      "quantizer gptq needs moments of the inputs of w, which calibration "
+      "gives");
   // Those of another format, too.
   const WeightSourcePtr other =
       quantize(Quantizer::Search, owned, WeightFormat::Q5_0);

@@ -21,17 +21,23 @@ public:
   /// there is no room.
   Owned(std::string name, WeightShape shape, Place place,
         std::optional<WeightFormat> format = {});
+  /// What the compiler makes of `source`, whose name, shape, form and bytes
+  /// messages and the summary tell.
+  Owned(const WeightSource &source, Place place,
+        std::optional<WeightFormat> format = {});
 
   /// Sets the floats of `count` outputs from `first` on. Several threads may
   /// set different outputs.
   void set(int64_t first, int64_t count, const float *values);
-  /// Sets the integers of an output: the blocks of its K values.
-  void set(int64_t output, std::span<const numerics::WeightBlock> blocks);
+  /// Sets the integers of an output, the blocks of its K values, and their
+  /// error.
+  void set(int64_t output, std::span<const numerics::WeightBlock> blocks,
+           numerics::EncodeError error = {});
 
   const WeightShape &shape() const override { return sizes; }
   ErrorText name() const override { return text; }
-  std::string_view form() const override;
-  uint64_t bytesToRead() const override { return pages.bytes(); }
+  std::string_view form() const override { return formName; }
+  uint64_t bytesToRead() const override { return readBytes; }
   void read(int64_t first, int64_t count, float *values) const override;
   WeightFormat keptFormat() const override {
     return format.value_or(WeightFormat::F32);
@@ -46,11 +52,15 @@ private:
   /// The panel of integers that holds `output`.
   uint8_t *panelOf(int64_t output) const;
 
-  const std::string text;
+  const ErrorText text;
   const WeightShape sizes;
   const std::optional<WeightFormat> format;
   /// Rows of floats, or panels.
   const Pages pages;
+  const std::string formName;
+  const uint64_t readBytes;
+  /// Of integers, by output.
+  std::vector<numerics::EncodeError> errors;
 };
 
 } // namespace qwen

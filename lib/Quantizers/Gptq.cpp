@@ -1,0 +1,222 @@
+//===- Gptq.cpp - Columns that make up for each other's errors ------------===//
+//
+// Frantar et al. 2022, arXiv 2210.17323, with scales that are chosen again
+// before each block. InputFactor.h has the objective.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Grid.h"
+#include "Panels.h"
+#include "Sources.h"
+
+#include "qwen/Support/Parallel.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace qwen;
+using numerics::EncodeStatus;
+
+/// Values of the longest block.
+static constexpr int64_t kMost = 256;
+
+/// Panels of outputs that read the factor together, because it fits in no
+/// cache.
+static constexpr int64_t kPanels = 4;
+
+namespace {
+/// A block of columns, in the order of the factor.
+struct Block {
+  /// The number of columns before it, and of its own.
+  int64_t at, count;
+  /// Its place in the model's order.
+  int64_t number;
+  /// Of its columns: the squares of the factor's diagonal, at most 1.
+  float importance[kMost];
+};
+
+/// Chooses the integers of some outputs.
+class Tile {
+public:
+  Tile(const WeightSource &source, const Grid &grid, const InputFactor &factor)
+      : source(source), grid(grid), factor(factor), k(factor.k()),
+        weights(static_cast<size_t>(kPanels * kPanel * k)),
+        errors(weights.size()) {
+    for (int64_t i = 0; i < kPanels * kPanel; i += kLanes)
+      encoded.emplace_back(grid, k);
+  }
+
+  /// Sets the `count` outputs from `first` on.
+  void run(int64_t first, int64_t count, Owned &result);
+
+private:
+  void read(int64_t first, int64_t count);
+  Block blockAt(int64_t at, int64_t first) const;
+  void runBlock(const Block &block, int64_t count);
+  BlockScales round(const Block &block, const Lanes *w, Lanes *carried,
+                    Lanes *integers, Lanes *wrong) const;
+  void best(const Block &block, int64_t from, int64_t to, const Lanes *w,
+            const Lanes *carried, Lanes *values) const;
+  void carry(int64_t column, int64_t end, Lanes wrong, Lanes *terms) const;
+  float diagonal(int64_t i) const {
+    return factor.panel(i / kPanel)[i * kPanel + i % kPanel];
+  }
+
+  const WeightSource &source;
+  const Grid &grid;
+  const InputFactor &factor;
+  const int64_t k;
+  /// [panel][k][16], with columns in the order of the factor: the weights, and
+  /// what they are above their integers' values.
+  std::vector<float> weights, errors;
+  /// Of eight outputs each.
+  std::vector<EncodedOutputs> encoded;
+};
+} // namespace
+
+void Tile::read(int64_t first, int64_t count) {
+  std::vector<float> rows(static_cast<size_t>(kPanel * k));
+  for (int64_t done = 0; done < count; done += kPanel) {
+    const int64_t some = std::min(kPanel, count - done);
+    source.read(first + done, some, rows.data());
+    if (!std::all_of(rows.begin(), rows.begin() + some * k,
+                     [](float value) { return std::isfinite(value); }))
+      throw refusal(source, EncodeStatus::NotFinite);
+    float *to = weights.data() + done * k;
+    for (int64_t column : factor.blocks()) {
+      const int64_t width = std::min(grid.block(), k - column);
+      transposeRows(rows.data() + column, k, some, width, to);
+      to += width * kPanel;
+    }
+  }
+}
+
+/// Adds to terms up to `end` what the error of `column` makes of them. Panels
+/// have zeros below the diagonal.
+void Tile::carry(int64_t column, int64_t end, Lanes wrong, Lanes *terms) const {
+  const int64_t first = column / kPanel * kPanel;
+  for (int64_t i = first; i < end; i += kPanel, terms += kPanel) {
+    const float *row = factor.panel(i / kPanel) + column * kPanel;
+    for (int64_t j = 0; j < kPanel; ++j)
+      terms[j] = fma(wrong, splat(row[j]), terms[j]);
+  }
+}
+
+/// The values of the block's columns `from` to `to` that would make their terms
+/// 0, if there were integers for them.
+void Tile::best(const Block &block, int64_t from, int64_t to, const Lanes *w,
+                const Lanes *carried, Lanes *values) const {
+  Lanes terms[kMost];
+  std::copy(carried + from, carried + to, terms + from);
+  for (int64_t j = from; j < to; ++j) {
+    const Lanes change = terms[j] / diagonal(block.at + j);
+    values[j] = w[j] + change;
+    carry(block.at + j, block.at + to, -change, terms + j / kPanel * kPanel);
+  }
+}
+
+/// Chooses scales and integers of eight outputs. `carried` has what the errors
+/// of columns before the block make of each term.
+BlockScales Tile::round(const Block &block, const Lanes *w, Lanes *carried,
+                        Lanes *integers, Lanes *wrong) const {
+  Lanes values[kMost];
+  best(block, 0, block.count, w, carried, values);
+  BlockScales scales = grid.choose(values, block.importance, block.count);
+  const int64_t size = std::min(grid.subBlock(), block.count);
+  for (int64_t from = 0; from < block.count; from += size) {
+    if (from > 0) {
+      best(block, from, from + size, w, carried, values);
+      grid.chooseSub(from / size, values + from, block.importance + from,
+                     scales);
+    }
+    const Steps steps = grid.steps(scales, from / size);
+    for (int64_t j = from; j < from + size; ++j) {
+      integers[j] =
+          grid.nearest(w[j] + carried[j] / diagonal(block.at + j), steps);
+      wrong[j] = w[j] - Grid::value(integers[j], steps);
+      carry(block.at + j, block.at + block.count, wrong[j],
+            carried + j / kPanel * kPanel);
+    }
+  }
+  return scales;
+}
+
+Block Tile::blockAt(int64_t at, int64_t first) const {
+  Block block = {.at = at,
+                 .count = std::min(grid.block(), k - first),
+                 .number = first / grid.block(),
+                 .importance = {}};
+  float most = 0;
+  for (int64_t j = 0; j < block.count; ++j) {
+    block.importance[j] = diagonal(at + j) * diagonal(at + j);
+    most = std::max(most, block.importance[j]);
+  }
+  for (int64_t j = 0; j < block.count; ++j)
+    block.importance[j] /= most;
+  return block;
+}
+
+void Tile::runBlock(const Block &block, int64_t count) {
+  for (int64_t first = 0; first < count; first += kPanel) {
+    float carried[kMost * kPanel] = {};
+    float *wrongs = errors.data() + first * k;
+    for (int64_t j = 0; j < block.count; j += kPanel)
+      addPanels(factor.panel((block.at + j) / kPanel), wrongs, block.at,
+                carried + j * kPanel, kPanel);
+    for (int64_t half = 0; half < kPanel; half += kLanes) {
+      Lanes w[kMost], terms[kMost], integers[kMost], wrong[kMost];
+      const int64_t at = block.at * kPanel + half;
+      for (int64_t j = 0; j < block.count; ++j) {
+        w[j] = load(weights.data() + first * k + at + j * kPanel);
+        terms[j] = load(carried + j * kPanel + half);
+      }
+      const BlockScales scales = round(block, w, terms, integers, wrong);
+      for (int64_t i = 0; i < std::min(kLanes, count - first - half); ++i)
+        if (const EncodeStatus status = grid.check(scales, i);
+            status != EncodeStatus::Ok)
+          throw refusal(source, status);
+      for (int64_t j = 0; j < block.count; ++j)
+        store(wrong[j], wrongs + at + j * kPanel);
+      encoded[(first + half) / kLanes].set(block.number, scales, integers,
+                                           block.count);
+    }
+  }
+}
+
+void Tile::run(int64_t first, int64_t count, Owned &result) {
+  read(first, count);
+  int64_t at = 0;
+  for (int64_t column : factor.blocks()) {
+    const Block block = blockAt(at, column);
+    runBlock(block, count);
+    at += block.count;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    numerics::EncodeError error;
+    for (int64_t j = 0; j < k; ++j) {
+      const int64_t place = (i / kPanel * k + j) * kPanel + i % kPanel;
+      error += {double{errors[place]} * errors[place],
+                double{weights[place]} * weights[place]};
+    }
+    result.set(first + i, encoded[i / kLanes].output(i % kLanes), error);
+  }
+}
+
+WeightSourcePtr qwen::makeGptq(const WeightSource &source, WeightFormat format,
+                               const InputFactor &factor,
+                               const QuantizerOptions &options) {
+  constexpr int64_t kOutputs = kPanels * kPanel;
+  const int64_t outputs = source.shape().outputs();
+  const Grid grid(format);
+  auto result = std::make_shared<Owned>(source, options.place, format);
+  std::vector<std::unique_ptr<Tile>> tiles(options.threads);
+  parallelFor(static_cast<size_t>(ceilDiv(outputs, kOutputs)), options.threads,
+              [&](size_t i, unsigned thread) {
+                if (!tiles[thread])
+                  tiles[thread] = std::make_unique<Tile>(source, grid, factor);
+                const int64_t first = static_cast<int64_t>(i) * kOutputs;
+                tiles[thread]->run(first, std::min(kOutputs, outputs - first),
+                                   *result);
+              });
+  return result;
+}
