@@ -251,6 +251,10 @@ QWEN_RUN(FinishAttention) {
   repeat(state, 2 * kHeadBytes, 0,
          [&] { function(o.x.data(), 2.0f, kHeadDim, o.y.data()); });
 }
+QWEN_RUN(Turn) {
+  repeat(state, 2 * kTokenBytes, 0,
+         [&] { function(o.x.data(), o.w.data(), kDepth, o.y.data()); });
+}
 QWEN_RUN(SigmoidGate) {
   repeat(state, 3 * kTokenBytes, 0,
          [&] { function(o.x.data(), o.w.data(), kDepth, o.y.data()); });

@@ -63,8 +63,20 @@ static ErrorText textOf(llvm::StringRef message) {
          message.substr(subject.size()).str();
 }
 
-/// Runs the passes up to `last` for a target with `features`. Throws their
-/// first error as Error.
+/// Runs the passes. Throws their first error as Error.
+static void runPasses(mlir::ModuleOp module, mlir::PassManager &manager) {
+  std::string message;
+  mlir::ScopedDiagnosticHandler handler(
+      module.getContext(), [&](mlir::Diagnostic &diagnostic) {
+        if (message.empty() &&
+            diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error)
+          message = diagnostic.str();
+      });
+  if (mlir::failed(manager.run(module)))
+    throw Error(textOf(message));
+}
+
+/// Runs the passes up to `last` for a target with `features`.
 static void runPasses(mlir::ModuleOp module, CpuFeatureSet features,
                       PipelineOptions options, Stage last) {
   module->setAttr(kTargetFeaturesAttr,
@@ -76,15 +88,7 @@ static void runPasses(mlir::ModuleOp module, CpuFeatureSet features,
     manager.addPass(createLower());
     manager.addPass(createVerifyStage({Stage::Calls}));
   }
-  std::string message;
-  mlir::ScopedDiagnosticHandler handler(
-      module.getContext(), [&](mlir::Diagnostic &diagnostic) {
-        if (message.empty() &&
-            diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error)
-          message = diagnostic.str();
-      });
-  if (mlir::failed(manager.run(module)))
-    throw Error(textOf(message));
+  runPasses(module, manager);
 }
 
 void qwen::loadDialects(mlir::MLIRContext &context) {
@@ -124,6 +128,8 @@ public:
 
 private:
   void setLimits();
+  bool hasIntegers();
+  void rotate();
   PipelineOptions pipelineOptions() const;
   void warn(const std::string &warning) const {
     if (hooks.warn)
@@ -146,13 +152,9 @@ Compile::Compile(const std::filesystem::path &path,
   loadDialects(context);
   model = importCheckpoint(path, context, options.ignoredTensors);
 
-  const bool hasIntegers =
-      llvm::any_of(model.module->getOps<WeightOp>(), [](WeightOp weight) {
-        return weight.getSource().getIntegers().has_value();
-      });
-  weights =
-      options.weights.value_or(hasIntegers ? WeightChoice(KeepFormats())
-                                           : WeightChoice(WeightFormat::Q4_0));
+  weights = options.weights.value_or(hasIntegers()
+                                         ? WeightChoice(KeepFormats())
+                                         : WeightChoice(WeightFormat::Q4_0));
   const int64_t most = checkpoint().config().maxPosition;
   contextLength = options.context.value_or(most);
   if (contextLength > most)
@@ -162,6 +164,26 @@ Compile::Compile(const std::filesystem::path &path,
                 "(max_position_embeddings, context_length, or seq_length of a "
                 "Qwen 1)");
   setLimits();
+  if (options.rotate)
+    rotate();
+}
+
+/// Whether a matrix of the checkpoint has integers.
+bool Compile::hasIntegers() {
+  return llvm::any_of(model.module->getOps<WeightOp>(), [](WeightOp weight) {
+    return weight.getSource().getIntegers().has_value();
+  });
+}
+
+/// Folds rotations into the weights, once for all targets.
+void Compile::rotate() {
+  if (weights == WeightChoice(KeepFormats()) && hasIntegers())
+    throw Error(part::subject("--rotate") +
+                " on needs --weights FORMAT: matrices that are rotated keep no "
+                "integers");
+  mlir::PassManager manager(&context);
+  manager.addPass(createRotate());
+  runPasses(*model.module, manager);
 }
 
 /// Sets the limits of a call. Throws Error if a call would have more rows than
@@ -212,15 +234,18 @@ void Compile::quantizeMatrices(mlir::ModuleOp module) {
   for (PackedOp packed : module.getOps<PackedOp>())
     for (auto symbol :
          packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>()) {
-      const auto from = llvm::dyn_cast<SourceAttr>(
-          symbols.lookup<WeightOp>(symbol.getValue()).getSource());
-      if (!from || !packed.getLayout())
+      auto weight = symbols.lookup<WeightOp>(symbol.getValue());
+      if (!packed.getLayout())
         continue;
-      const std::string name = from.getName().str();
-      WeightSources::Entry entry = *sources.find(name);
-      entry.source = quantize(options.quantizer, entry.source,
-                              packed.getLayout()->getFormat());
-      sources.set(name, std::move(entry));
+      const WeightSourcePtr source = weight.getSource().open(
+          llvm::cast<mlir::RankedTensorType>(weight.getType()), sources);
+      WeightSourcePtr integers =
+          quantize(options.quantizer, source, packed.getLayout()->getFormat());
+      if (integers == source)
+        continue;
+      sources.set(weight.getSymName().str(), {std::move(integers), {}});
+      weight.setSourceAttr(
+          SourceAttr::get(&context, weight.getSymNameAttr(), FormatAttr()));
     }
 }
 

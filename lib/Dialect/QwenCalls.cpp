@@ -222,7 +222,7 @@ static RmsNormArguments argumentsOf(RmsNormOp op, CallOf &of) {
           .out = blockRowsOf(op.getResult()),
           .k = lengthOf(op.getInput()),
           .eps = toFloat(op.getEps()),
-          .wanted = Flag(op.isOverWantedRows()),
+          .wanted = Flag(isOverWantedRows(op)),
           .op = of.id()};
 }
 
@@ -258,6 +258,21 @@ DriverCall HadamardOp::getDriverCall(const CallFacts &facts) {
                                    .out = blockRowsOf(getResult()),
                                    .k = lengthOf(getResult()),
                                    .op = of.id()});
+}
+
+DriverCall TurnOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const Length k = lengthOf(getInput());
+  const TurnArguments arguments = {.in = rowsOf(getInput()),
+                                   .rotation = of.part(0),
+                                   .out = blockRowsOf(getResult()),
+                                   .k = k,
+                                   .back = Flag(getBack()),
+                                   .wanted = Flag(isOverWantedRows(*this)),
+                                   .op = of.id()};
+  if (isQuantizedActivations(getResult().getType()))
+    return of.call<fixed::TurnQ8>(arguments, {.scratch = Length(2 * k)});
+  return of.call<fixed::TurnF32>(arguments, {.scratch = k});
 }
 
 static GateArguments gateArguments(CallOf &of, Value in, Value gate,

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Numerics/Rotation.h"
 
 #include "mlir/IR/TypeUtilities.h"
 
@@ -80,18 +81,41 @@ SmallVector<WeightUse> RmsNormOp::getWeightUses() {
 }
 
 void RmsNormOp::addWork(OpWork &work, KvFormat) {
-  work.wantedRows = isOverWantedRows();
+  work.wantedRows = isOverWantedRows(*this);
 }
 
-bool RmsNormOp::isOverWantedRows() {
-  return getInput().getDefiningOp<WantedRowsOp>() != nullptr;
+bool qwen::isOverWantedRows(Operation *op) {
+  if (auto norm = dyn_cast<RmsNormOp>(op))
+    return norm.getInput().getDefiningOp<WantedRowsOp>() != nullptr;
+  if (auto turn = dyn_cast<TurnOp>(op))
+    if (Operation *writer = turn.getInput().getDefiningOp())
+      return isOverWantedRows(writer);
+  return false;
 }
 
 LmHeadOp RmsNormOp::getLmHead() {
-  for (Operation *user : getResult().getUsers())
+  for (Operation *user : getResult().getUsers()) {
+    if (isa<TurnOp>(user) && user->hasOneUse())
+      user = *user->user_begin();
     if (auto head = dyn_cast<LmHeadOp>(user))
       return head;
+  }
   return nullptr;
+}
+
+SmallVector<KernelUse> TurnOp::getKernelUses() {
+  if (isQuantizedActivations(getResult().getType()))
+    return {{KernelOp::Turn}, {KernelOp::QuantizeQ8}};
+  return {{KernelOp::Turn}};
+}
+
+SmallVector<WeightUse> TurnOp::getWeightUses() {
+  const int64_t width = widthOf(getInput());
+  return vectorUse(getRotationAttr(), width + numerics::oddPart(width));
+}
+
+void TurnOp::addWork(OpWork &work, KvFormat) {
+  work.wantedRows = isOverWantedRows(*this);
 }
 
 SmallVector<KernelUse> QuantizeOp::getKernelUses() {

@@ -218,6 +218,14 @@ LogicalResult QuantizeOp::verify() {
   return verifyRowResult(*this, getInput(), getResult());
 }
 
+LogicalResult TurnOp::verify() {
+  if (getInput().getDefiningOp<WantedRowsOp>())
+    return emitOpError() << "gathers no wanted rows; a norm does";
+  if (failed(verifyK(*this, getRotationAttr(), getInput())))
+    return failure();
+  return verifyRowResult(*this, getInput(), getResult());
+}
+
 LogicalResult LmHeadOp::verify() {
   return verifyK(*this, getWeightAttr(), getInput());
 }

@@ -2,9 +2,11 @@
 
 #include "qwen/ABI/Artifact.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Numerics/Rotation.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
 #include "qwen/Weights/Sources.h"
+#include "qwen/Weights/Turned.h"
 
 #include <cmath>
 
@@ -65,6 +67,15 @@ WeightFormat WeightOp::getKeptFormat() {
 // Sources
 //===----------------------------------------------------------------------===//
 
+/// Checks that `op` has a vector of f32.
+static LogicalResult verifyVector(Operation *op, RankedTensorType type,
+                                  StringRef what) {
+  if (type.getRank() == 1 && type.getElementType().isF32())
+    return success();
+  return op->emitOpError() << "has " << what
+                           << " when only a vector of f32 can have them";
+}
+
 LogicalResult SourceAttr::verifyWeight(Operation *op,
                                        RankedTensorType type) const {
   if (getName().empty())
@@ -102,9 +113,8 @@ WeightSourcePtr SourceAttr::open(RankedTensorType type,
 
 LogicalResult FrequenciesAttr::verifyWeight(Operation *op,
                                             RankedTensorType type) const {
-  if (type.getRank() != 1 || !type.getElementType().isF32())
-    return op->emitOpError()
-           << "has frequencies when only a vector of f32 can have them";
+  if (failed(verifyVector(op, type, "frequencies")))
+    return failure();
   const auto theta = static_cast<float>(getTheta().convertToDouble());
   if (!std::isfinite(theta) || theta <= 0)
     return op->emitOpError()
@@ -124,6 +134,88 @@ WeightSourcePtr FrequenciesAttr::open(RankedTensorType type,
             from.getFast().convertToDouble(), from.getSlow().convertToDouble()};
   return makeFrequencies(getTheta().convertToDouble(), yarn,
                          type.getNumElements());
+}
+
+LogicalResult TurnedAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 SourceAttrInterface, SourceAttrInterface,
+                                 int64_t columns, int64_t outputs) {
+  if (columns >= 0 && outputs >= 0)
+    return success();
+  return emitError() << "columns is " << columns << " and outputs is "
+                     << outputs << " when 0 or more is needed";
+}
+
+LogicalResult TurnedAttr::verifyWeight(Operation *op,
+                                       RankedTensorType type) const {
+  if (!type.getElementType().isF32())
+    return op->emitOpError() << "is turned when only f32 can be";
+  const int64_t k = type.getRank() == 2 ? type.getDimSize(1) : 1;
+  const auto divides = [](int64_t block, int64_t size) {
+    return block == 0 || size % block == 0;
+  };
+  if (!divides(getColumns(), k) || !divides(getOutputs(), type.getDimSize(0)))
+    return op->emitOpError()
+           << "is turned in blocks of " << getColumns() << " columns and "
+           << getOutputs() << " outputs, which do not divide " << type;
+  return success();
+}
+
+std::optional<WeightFormat> TurnedAttr::getIntegers() const {
+  return std::nullopt;
+}
+
+WeightSourcePtr TurnedAttr::open(RankedTensorType type,
+                                 const WeightSources &sources) const {
+  Turn turn = {{}, getColumns(), getOutputs()};
+  if (getScales())
+    turn.scales =
+        getScales().open(RankedTensorType::get(type.getShape().take_back(),
+                                               type.getElementType()),
+                         sources);
+  return makeTurned(getSource().open(type, sources), turn);
+}
+
+LogicalResult RotationAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   int64_t size) {
+  if (size >= 1 && size <= kMaxDimension)
+    return success();
+  return emitError() << "size is " << size << " when 1 to " << kMaxDimension
+                     << " is needed";
+}
+
+LogicalResult RotationAttr::verifyWeight(Operation *op,
+                                         RankedTensorType type) const {
+  if (failed(verifyVector(op, type, "a rotation's values")))
+    return failure();
+  const int64_t needed = getSize() + numerics::oddPart(getSize());
+  if (type.getDimSize(0) == needed)
+    return success();
+  return op->emitOpError() << "has " << type.getDimSize(0)
+                           << " values of a rotation when " << needed
+                           << " is needed";
+}
+
+std::optional<WeightFormat> RotationAttr::getIntegers() const {
+  return std::nullopt;
+}
+
+WeightSourcePtr RotationAttr::open(RankedTensorType,
+                                   const WeightSources &) const {
+  return makeRotation(getSize());
+}
+
+LogicalResult OnesAttr::verifyWeight(Operation *op,
+                                     RankedTensorType type) const {
+  return verifyVector(op, type, "ones");
+}
+
+std::optional<WeightFormat> OnesAttr::getIntegers() const {
+  return std::nullopt;
+}
+
+WeightSourcePtr OnesAttr::open(RankedTensorType type,
+                               const WeightSources &) const {
+  return makeOnes(type.getNumElements());
 }
 
 //===----------------------------------------------------------------------===//

@@ -78,31 +78,41 @@ double qwen::numerics::yarnAttentionFactor(double factor) {
   return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1;
 }
 
+namespace {
+/// Sine and cosine of an angle up to pi / 4 in magnitude, by fdlibm's
+/// polynomials.
+struct Polynomials {
+  double sine, cosine;
+
+  explicit Polynomials(double r) {
+    const double z = r * r;
+    double p = 1.58969099521155010221e-10;
+    for (double c : {-2.50507602534068634195e-08, 2.75573137070700676789e-06,
+                     -1.98412698298579493134e-04, 8.33333333332248946124e-03,
+                     -1.66666666666666324348e-01})
+      p = p * z + c;
+    sine = r + (r * z) * p;
+
+    p = -1.13596475577881948265e-11;
+    for (double c : {2.08757232129817482790e-09, -2.75573143513906633035e-07,
+                     2.48015872894767294178e-05, -1.38888888888741095749e-03,
+                     4.16666666666666019037e-02})
+      p = p * z + c;
+    cosine = (1.0 - 0.5 * z) + (z * z) * p;
+  }
+};
+} // namespace
+
 SinCos qwen::numerics::sinCos(float angle) {
   const double a = angle;
   const double n = std::rint(a * 6.36619772367581382433e-01);
-  const double r =
-      (a - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11;
-  const double z = r * r;
-
-  double p = 1.58969099521155010221e-10;
-  for (double c : {-2.50507602534068634195e-08, 2.75573137070700676789e-06,
-                   -1.98412698298579493134e-04, 8.33333333332248946124e-03,
-                   -1.66666666666666324348e-01})
-    p = p * z + c;
-  const double sine = r + (r * z) * p;
-
-  p = -1.13596475577881948265e-11;
-  for (double c : {2.08757232129817482790e-09, -2.75573143513906633035e-07,
-                   2.48015872894767294178e-05, -1.38888888888741095749e-03,
-                   4.16666666666666019037e-02})
-    p = p * z + c;
-  const double cosine = (1.0 - 0.5 * z) + (z * z) * p;
+  const Polynomials of((a - n * 1.57079632673412561417) -
+                       n * 6.07710050650619224932e-11);
 
   // n mod 4, in arithmetic that has no undefined case for any n.
   const double quadrant = n - 4.0 * std::floor(n * 0.25);
-  const float s = static_cast<float>(sine);
-  const float c = static_cast<float>(cosine);
+  const float s = static_cast<float>(of.sine);
+  const float c = static_cast<float>(of.cosine);
   if (quadrant == 1.0)
     return {c, -s};
   if (quadrant == 2.0)
@@ -110,4 +120,16 @@ SinCos qwen::numerics::sinCos(float angle) {
   if (quadrant == 3.0)
     return {-c, s};
   return {s, c};
+}
+
+double qwen::numerics::cosPlusSin(int64_t i, int64_t n) {
+  // The nearest multiple of pi / 2, and the rest as an exact fraction of it.
+  const int64_t quadrant = (8 * i + n) / (2 * n);
+  const double rest =
+      static_cast<double>(4 * i - quadrant * n) / static_cast<double>(n);
+  const Polynomials of(rest * (std::numbers::pi / 2));
+  const double sum = of.cosine + of.sine, difference = of.cosine - of.sine;
+  // cos and sin are (c, s), (-s, c), (-c, -s), (s, -c), and (c, s) again.
+  const double values[] = {sum, difference, -sum, -difference, sum};
+  return values[quadrant];
 }

@@ -15,7 +15,7 @@ namespace qwen {
 static bool canQuantize(Operation *op) {
   if (auto norm = dyn_cast_or_null<RmsNormOp>(op))
     return !norm.getHeadDim();
-  return isa_and_nonnull<GateOp, SwiGluOp>(op);
+  return isa_and_nonnull<GateOp, SwiGluOp, TurnOp>(op);
 }
 
 /// Makes a transform a part of the swiglu that computes its input. Returns

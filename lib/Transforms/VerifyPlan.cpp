@@ -31,12 +31,6 @@ static constexpr unsigned kAfterAll = ~0u;
 
 /// Whether the same thread has the same tokens of both ops.
 static bool haveSameUnits(ForwardOp a, ForwardOp b) {
-  // Only a norm gathers wanted tokens; the result of lm_head is not in the
-  // arena.
-  const auto isOverWantedRows = [](ForwardOp op) {
-    auto norm = dyn_cast<RmsNormOp>(op.getOperation());
-    return norm && norm.isOverWantedRows();
-  };
   return a.getWorkUnit() == WorkUnit::Token &&
          b.getWorkUnit() == WorkUnit::Token &&
          isOverWantedRows(a) == isOverWantedRows(b);
@@ -287,10 +281,10 @@ InFlightDiagnostic PlanVerifier::emitError(Value value) const {
 /// found neither to be negative.
 LogicalResult PlanVerifier::addRegion(Value value, int64_t offset,
                                       int64_t stride, uint64_t elementBytes) {
-  auto norm = value.getDefiningOp<RmsNormOp>();
-  const int64_t rows = isIntegers(value.getType())       ? 1
-                       : norm && norm.isOverWantedRows() ? input.maxRows
-                                                         : input.maxTokens;
+  Operation *writer = value.getDefiningOp();
+  const int64_t rows = isIntegers(value.getType())          ? 1
+                       : writer && isOverWantedRows(writer) ? input.maxRows
+                                                            : input.maxTokens;
   const auto begin = static_cast<uint64_t>(offset);
   // Sums and products from a file: a region too large ends past any arena.
   const uint64_t bytes =

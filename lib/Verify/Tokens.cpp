@@ -3,6 +3,7 @@
 #include "Cases.h"
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/Numerics/Rotation.h"
 
 using namespace qwen;
 using namespace qwen::verify;
@@ -155,6 +156,19 @@ void verify::checkKernel(Cases &cases,
         of.kernel(x.data(), w.data(), k, eps, got.data());
         cases.expectSame(got, Guarded<float>(k, kNaN), "y");
       }
+}
+
+void verify::checkKernel(Cases &cases, const Compared<KernelOp::Turn> &of) {
+  Random random(14);
+  for (int64_t k : cases.sizes.depths)
+    for (Values kind : kValues) {
+      cases.start(describe('k', k, kind));
+      const Guarded<float> x = random.floats(k, kind);
+      const Guarded<float> factor = random.floats(numerics::oddPart(k));
+      cases.compare(
+          of, Guarded<float>(k, kNaN), "y",
+          [&](TurnFn *fn, float *y) { fn(x.data(), factor.data(), k, y); });
+    }
 }
 
 void verify::checkKernel(Cases &cases,

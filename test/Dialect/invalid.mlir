@@ -767,3 +767,84 @@ func.func @f(%ids: tensor<?xi32>) {
   %n = qwen.count %ids : tensor<?xi32> -> tensor<0xi32>
   return
 }
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Rotations
+//===----------------------------------------------------------------------===//
+
+// expected-error@+1 {{is turned when only f32 can be}}
+qwen.weight @w : tensor<64x32xbf16> from #qwen.turned<#qwen.source<"m">, columns = 32>
+
+// -----
+
+// expected-error@+1 {{is turned in blocks of 32 columns and 48 outputs, which do not divide 'tensor<64x32xf32>'}}
+qwen.weight @w : tensor<64x32xf32> from #qwen.turned<#qwen.source<"m">, columns = 32, outputs = 48>
+
+// -----
+
+// expected-error@+1 {{is turned in blocks of 32 columns and 0 outputs, which do not divide 'tensor<64xf32>'}}
+qwen.weight @w : tensor<64xf32> from #qwen.turned<#qwen.source<"m">, columns = 32>
+
+// -----
+
+// expected-error@+1 {{columns is -1 and outputs is 0 when 0 or more is needed}}
+qwen.weight @w : tensor<64x32xf32> from #qwen.turned<#qwen.source<"m">, columns = -1>
+
+// -----
+
+// expected-error@+1 {{size is 0 when 1 to 268435456 is needed}}
+qwen.weight @w : tensor<64xf32> from #qwen.rotation<0>
+
+// -----
+
+// expected-error@+1 {{has 96 values of a rotation when 99 is needed}}
+qwen.weight @w : tensor<96xf32> from #qwen.rotation<96>
+
+// -----
+
+// expected-error@+1 {{has a rotation's values when only a vector of f32 can have them}}
+qwen.weight @w : tensor<1x65xf32> from #qwen.rotation<64>
+
+// -----
+
+// expected-error@+1 {{has ones when only a vector of f32 can have them}}
+qwen.weight @w : tensor<64xbf16> from #qwen.ones
+
+// -----
+
+qwen.weight @r : tensor<65xf32> from #qwen.rotation<64>
+func.func @turn_view(%x: tensor<?x64xf32>) {
+  %w = qwen.wanted_rows %x : tensor<?x64xf32>
+  // expected-error@+1 {{gathers no wanted rows; a norm does}}
+  %y = qwen.turn %w, @r : tensor<?x64xf32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @r : tensor<65xf32> from #qwen.rotation<64>
+func.func @turn_width(%x: tensor<?x96xf32>) {
+  // expected-error@+1 {{weight @r is 'tensor<65xf32>' when 'tensor<99xf32>' is needed}}
+  %y = qwen.turn %x, @r : tensor<?x96xf32> -> tensor<?x96xf32>
+  return
+}
+
+// -----
+
+qwen.weight @r : tensor<65xf32> from #qwen.rotation<64>
+func.func @turn_result(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{result is 32 wide when 64 is needed}}
+  %y = qwen.turn %x, @r : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @r : tensor<51xf32> from #qwen.rotation<48>
+func.func @turn_groups(%x: tensor<?x48xf32>) {
+  // expected-error@+1 {{reads @r with K = 48 when a multiple of 32 is needed}}
+  %y = qwen.turn %x, @r : tensor<?x48xf32> -> tensor<?x48xf32>
+  return
+}

@@ -48,6 +48,14 @@ qwen.weight @some : tensor<64x64xbf16> from #qwen.source<"m"> exact as #qwen.for
 qwen.weight @taps : tensor<1024xf32> from #qwen.source<"m">
 // CHECK: qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.000000e+06>
 qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
+// CHECK: qwen.weight @turned : tensor<64x64xf32> from #qwen.turned<#qwen.source<"m", keeps = <q4_k>>, scales = #qwen.source<"n">, columns = 64, outputs = 32>
+qwen.weight @turned : tensor<64x64xf32> from #qwen.turned<#qwen.source<"m", keeps = <q4_k>>, outputs = 32, columns = 64, scales = #qwen.source<"n">>
+// CHECK: qwen.weight @turned.bias : tensor<64xf32> from #qwen.turned<#qwen.source<"m">, outputs = 64>
+qwen.weight @turned.bias : tensor<64xf32> from #qwen.turned<#qwen.source<"m">, outputs = 64>
+// CHECK: qwen.weight @rotation : tensor<65xf32> from #qwen.rotation<64>
+qwen.weight @rotation : tensor<65xf32> from #qwen.rotation<64>
+// CHECK: qwen.weight @ones : tensor<64xf32> from #qwen.ones
+qwen.weight @ones : tensor<64xf32> from #qwen.ones
 // CHECK: qwen.weight @rope.yarn : tensor<16xf32> from #qwen.frequencies<theta = 1.000000e+06, yarn = <factor = 4.000000e+00, positions = 32768, fast = 3.200000e+01, slow = 1.000000e+00>>
 qwen.weight @rope.yarn : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06, yarn = <factor = 4.0, positions = 32768, fast = 32.0, slow = 1.0>>
 
@@ -71,6 +79,11 @@ func.func @rows(%ids: tensor<?xi32>, %r: tensor<?x64xf32>) {
   %nq = qwen.rms_norm %x, @norm eps 1.0e-03 packed [@norm.packed] kernels [#qwen.kernel<rms_norm_q8_neon>] {plan = #qwen.plan<id = 1, barrier = true, buffers = [#qwen.buffer<offset = 64, stride = 64, scales = 128, sums = 192>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK: qwen.rms_norm %[[X]], @head_norm eps 1.000000e-03 heads 32 : tensor<?x64xf32> -> tensor<?x64xf32>
   %nh = qwen.rms_norm %x, @head_norm eps 1.0e-03 heads 32 : tensor<?x64xf32> -> tensor<?x64xf32>
+
+  // CHECK: qwen.turn %[[X]] back, @rotation : tensor<?x64xf32> -> tensor<?x64xf32>
+  %tb = qwen.turn %x back, @rotation : tensor<?x64xf32> -> tensor<?x64xf32>
+  // CHECK: qwen.turn %[[X]], @rotation kernels [#qwen.kernel<turn_avx2>, #qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %tq = qwen.turn %x, @rotation kernels [#qwen.kernel<turn_avx2>, #qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
 
   // CHECK: %[[Y:.*]] = qwen.linear %[[X]], [@q] : tensor<?x64xf32> -> tensor<?x64xf32>
   %y = qwen.linear %x, [@q] : tensor<?x64xf32> -> tensor<?x64xf32>

@@ -6,13 +6,16 @@
 #include "NumericsRandom.h"
 #include "TempDir.h"
 #include "qwen/Numerics/Kernels.h"
+#include "qwen/Numerics/Rotation.h"
 #include "qwen/Weights/Forms.h"
 #include "qwen/Weights/Owned.h"
+#include "qwen/Weights/Turned.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <thread>
 
 using namespace qwen;
 
@@ -103,6 +106,85 @@ TEST(Sources, MapValues) {
   // The exponential of an infinite number would be finite.
   EXPECT_EQ(valuesOf(*makeMapped(source, ValueMap::Exp)),
             (std::vector<float>{1, numerics::exp(1), -inf}));
+}
+
+/// A row of a matrix with a rotation of each block.
+static std::vector<double> turned(std::vector<double> row, int64_t block) {
+  const numerics::Rotation rotation(block);
+  for (size_t i = 0; i < row.size(); i += static_cast<size_t>(block))
+    rotation.turn(row.data() + i);
+  return row;
+}
+
+TEST(Sources, TurnColumnsAndScaleThem) {
+  constexpr int64_t outputs = 3, k = 96;
+  const std::vector<float> values = Random(5).values(outputs * k);
+  const std::vector<float> norm = Random(6).values(k);
+  const WeightSourcePtr source =
+      make(makeTensor({outputs, k}, StoredType::F32, values));
+  const WeightSourcePtr scales = make(makeTensor({k}, StoredType::F32, norm));
+  const WeightSourcePtr all =
+      makeTurned(source, {scales, /*columns=*/32, /*outputs=*/0});
+  EXPECT_EQ(all->shape(), source->shape());
+  EXPECT_EQ(all->form(), "F32");
+  EXPECT_EQ(all->keptFormat(), WeightFormat::F32);
+  EXPECT_EQ(all->kept(WeightFormat::Q8_0, 0, 3), 0u);
+  std::vector<float> found(2 * k);
+  all->read(1, 2, found.data());
+  for (size_t i = 0; i < 2; ++i) {
+    std::vector<double> row(k);
+    for (size_t j = 0; j < k; ++j)
+      row[j] = double{values[(i + 1) * k + j]} * norm[j];
+    row = turned(row, 32);
+    for (size_t j = 0; j < k; ++j)
+      ASSERT_EQ(found[i * k + j], static_cast<float>(row[j]));
+  }
+}
+
+TEST(Sources, TurnOutputs) {
+  // More columns than are turned together, and a rest.
+  constexpr size_t outputs = 96, k = 160;
+  const std::vector<float> values =
+      Random(7).values(static_cast<int64_t>(outputs * k));
+  const WeightSourcePtr both =
+      makeTurned(make(makeTensor({outputs, k}, StoredType::F32, values)),
+                 {nullptr, /*columns=*/80, /*outputs=*/48});
+  std::vector<std::vector<double>> rows;
+  for (size_t i = 0; i < outputs; ++i)
+    rows.push_back(turned({values.begin() + static_cast<int64_t>(i * k),
+                           values.begin() + static_cast<int64_t>((i + 1) * k)},
+                          80));
+  // Several threads may be the first to read.
+  std::vector<float> found(outputs * k);
+  {
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < outputs; i += 32)
+      threads.emplace_back(
+          [&, i] { both->read(static_cast<int64_t>(i), 32, &found[i * k]); });
+  }
+  for (size_t j = 0; j < k; ++j) {
+    std::vector<double> column;
+    for (const std::vector<double> &row : rows)
+      column.push_back(row[j]);
+    column = turned(column, 48);
+    for (size_t i = 0; i < outputs; ++i)
+      ASSERT_EQ(found[i * k + j], static_cast<float>(column[i]));
+  }
+  // A bias.
+  const std::vector<float> bias = Random(8).values(32);
+  const std::vector<double> needed = turned({bias.begin(), bias.end()}, 16);
+  EXPECT_EQ(valuesOf(*makeTurned(make(makeTensor({32}, StoredType::F32, bias)),
+                                 {nullptr, /*columns=*/0, /*outputs=*/16})),
+            std::vector<float>(needed.begin(), needed.end()));
+}
+
+TEST(Sources, GiveRotationsAndOnes) {
+  const numerics::Rotation rotation(96);
+  const std::vector<float> values = valuesOf(*makeRotation(96));
+  ASSERT_EQ(values.size(), 99u);
+  EXPECT_EQ(values[7], rotation.signs()[7]);
+  EXPECT_EQ(values[98], static_cast<float>(rotation.factor()[2]));
+  EXPECT_EQ(valuesOf(*makeOnes(3)), (std::vector<float>{1, 1, 1}));
 }
 
 TEST(Sources, KeepBlocks) {

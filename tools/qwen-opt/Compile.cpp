@@ -26,7 +26,7 @@ using namespace qwen;
 namespace {
 /// The arguments of the command line.
 struct Arguments {
-  std::string checkpoint, output, emit, runner, weights, quantizer, kv;
+  std::string checkpoint, output, emit, runner, weights, quantizer, rotate, kv;
   CompileOptions options;
   bool verify = false, list = false, json = false;
 };
@@ -92,6 +92,10 @@ static void addFormats(CLI::App &app, Arguments &arguments) {
                  "what chooses integers that the checkpoint does not have" +
                      quantizers + "; default is rtn")
       ->check(CLI::IsMember(quantizerNames()));
+  app.add_option("--rotate", arguments.rotate,
+                 "fold rotations into the weights, so that no channel of the "
+                 "activations is much larger than the others; default is off")
+      ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--ignore-tensors", arguments.options.ignoredTensors,
                  "compile without the tensors that the model does not know "
                  "and whose names in the file match a regular expression "
@@ -171,6 +175,7 @@ static void compile(Arguments &arguments) {
     arguments.options.weights = *parseWeightFormat(arguments.weights);
   if (!arguments.quantizer.empty())
     arguments.options.quantizer = *parseQuantizer(arguments.quantizer);
+  arguments.options.rotate = arguments.rotate == "on";
   arguments.options.kv = parseKvFormat(arguments.kv);
   checkLimits(arguments.checkpoint);
 

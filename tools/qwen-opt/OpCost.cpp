@@ -180,6 +180,9 @@ template <> std::vector<Calls> callsOf<KernelOp::SwiGluQ8>(const Token &token) {
 template <> std::vector<Calls> callsOf<KernelOp::Hadamard>(const Token &token) {
   return callsOf<KernelOp::SwiGluF32>(token);
 }
+template <> std::vector<Calls> callsOf<KernelOp::Turn>(const Token &token) {
+  return {{{token.shape().hiddenSize}, token.rows()}};
+}
 template <> std::vector<Calls> callsOf<KernelOp::Rope>(const Token &token) {
   return {{{token.shape().headDim / 2}, token.heads()}};
 }

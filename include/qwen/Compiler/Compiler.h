@@ -45,6 +45,9 @@ struct CompileOptions {
   /// What chooses the integers of matrices whose format the checkpoint does not
   /// have.
   Quantizer quantizer = Quantizer::Rounding;
+  /// Whether rotations are folded into the weights (qwen-rotate). Needs a
+  /// format of `weights`.
+  bool rotate = false;
   /// Regular expressions (RE2) of tensors that the model does not know and that
   /// have no effect.
   std::vector<std::string> ignoredTensors = {};

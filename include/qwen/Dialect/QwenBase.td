@@ -149,6 +149,48 @@ def Qwen_FrequenciesAttr : Qwen_Attr<"Frequencies", "frequencies", [DeclareAttrI
   let assemblyFormat = "`<` `theta` `=` custom<Float>($theta) (`,` `yarn` `=` $yarn^)? `>`";
 }
 
+def Qwen_TurnedAttr : Qwen_Attr<"Turned", "turned", [DeclareAttrInterfaceMethods<Qwen_SourceInterface>]> {
+  let summary = "Values of another source, turned";
+  let description = [{
+    What qwen-rotate folds into the values of `source`, a matrix [outputs][K] or
+    a vector, in double: first factors of the columns, then the rotation of each
+    block of `columns` columns, then that of each block of `outputs` outputs
+    (docs/numerics.md).
+
+    Example: `#qwen.turned<#qwen.source<"up_proj.weight">, scales = #qwen.source<"norm.weight">, columns = 896>`
+  }];
+  let parameters = (ins "::qwen::SourceAttrInterface":$source,
+                        OptionalParameter<"::qwen::SourceAttrInterface">:$scales,
+                        DefaultValuedParameter<"int64_t", "0">:$columns,
+                        DefaultValuedParameter<"int64_t", "0">:$outputs);
+  let assemblyFormat = "`<` $source (`,` struct($scales, $columns, $outputs)^)? `>`";
+  let genVerifyDecl = 1;
+}
+
+def Qwen_RotationAttr : Qwen_Attr<"Rotation", "rotation", [DeclareAttrInterfaceMethods<Qwen_SourceInterface>]> {
+  let summary = "The signs and the odd part of a rotation";
+  let description = [{
+    A source of the vector that `qwen.turn` reads for rows of `size` values
+    (docs/numerics.md): `size` signs, then a value for each number below the
+    greatest odd divisor of `size`.
+
+    Example: `#qwen.rotation<896>`
+  }];
+  let parameters = (ins "int64_t":$size);
+  let assemblyFormat = "`<` $size `>`";
+  let genVerifyDecl = 1;
+}
+
+def Qwen_OnesAttr : Qwen_Attr<"Ones", "ones", [DeclareAttrInterfaceMethods<Qwen_SourceInterface>]> {
+  let summary = "Ones";
+  let description = [{
+    A source of a vector: the weight of a norm that is folded into the products
+    behind it.
+
+    Example: `#qwen.ones`
+  }];
+}
+
 def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {
   let summary = "Place of a value in the arena";
   let description = [{

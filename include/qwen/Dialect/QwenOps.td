@@ -81,8 +81,9 @@ def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token", [Pure], ["getWeightUses
     y = (x * (1 / sqrt(mean(x * x) + eps))) * w over all values of a token, or
     over each of its heads of `head_dim` values. With a quantized result type,
     the op also quantizes its result in blocks. The norm before `qwen.lm_head`
-    has a second kernel: if the caller wants hidden values instead of logits, it
-    writes them, in f32, to the result of the call.
+    (and the `qwen.turn` between both, if there is one) has a second kernel: if
+    the caller wants hidden values instead of logits, it writes them, in f32, to
+    the result of the call.
 
     Example:
 
@@ -95,9 +96,7 @@ def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token", [Pure], ["getWeightUses
   let results = (outs Qwen_Activations:$result);
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// Whether the op norms the wanted tokens only.
-    bool isOverWantedRows();
-    /// The `qwen.lm_head` that reads the result, or null.
+    /// The `qwen.lm_head` that reads the result, turned or not, or null.
     LmHeadOp getLmHead();
     /// The call where `qwen.lm_head` follows and hidden values are wanted.
     DriverCall getHiddenCall(const CallFacts &facts);
@@ -504,6 +503,27 @@ def Qwen_WantedRowsOp : Qwen_Op<"wanted_rows", [Pure, SameOperandsAndResultType]
   let arguments = (ins Qwen_FloatActivations:$input);
   let results = (outs Qwen_FloatActivations:$result);
   let assemblyFormat = "$input attr-dict `:` type($input)";
+}
+
+def Qwen_TurnOp : Qwen_ComputeOp<"turn", "Token", [Pure], ["getWeightUses", "addWork"],
+    (ins Qwen_FloatActivations:$input, UnitAttr:$back, FlatSymbolRefAttr:$rotation),
+    "$input (`back` $back^)? `,` $rotation", "type($input) `->` type($result)"> {
+  let summary = "Turns rows by a rotation";
+  let description = [{
+    x R for each row x, or x R^T with `back`. `rotation` is a vector with the
+    values of #qwen.rotation. With a quantized result type, the op also quantizes
+    its result in blocks. The op before `qwen.lm_head` works on the wanted tokens
+    and, like it, does nothing if the caller wants hidden values.
+
+    Example:
+
+    ```mlir
+    %x = qwen.turn %turned back, @rotation : tensor<?x896xf32> -> tensor<?x896xf32>
+    %q = qwen.turn %y, @rotation : tensor<?x896xf32> -> tensor<?x896xi8, #qwen.blocks<128>>
+    ```
+  }];
+  let results = (outs Qwen_Activations:$result);
+  let hasVerifier = 1;
 }
 
 def Qwen_LmHeadOp : Qwen_ComputeOp<"lm_head", "Panel", [Pure],

@@ -59,6 +59,10 @@ struct SinCos {
 /// in two parts, then fdlibm's k_sin and k_cos polynomials by Horner.
 SinCos sinCos(float angle);
 
+/// cos(a) + sin(a) of a = 2 pi i / n in double, by the same polynomials, for
+/// 0 <= i < n.
+double cosPlusSin(int64_t i, int64_t n);
+
 } // namespace qwen::numerics
 
 #endif // QWEN_NUMERICS_MATH_H

@@ -13,6 +13,23 @@ class Qwen_Pass<string argument> : Pass<argument, "::mlir::ModuleOp"> {
 // Graph
 //===----------------------------------------------------------------------===//
 
+def Rotate : Qwen_Pass<"qwen-rotate"> {
+  let summary = "Folds rotations into weights";
+  let description = [{
+    Turns the residual stream by one orthogonal matrix (docs/numerics.md), so
+    that no channel is much larger than the others. The weights of the norms
+    over the stream are folded into the products behind them, whose columns are
+    turned; so are those of the embedding, and the outputs of the products that
+    write the stream. Where only a product reads the result of attention, the
+    values of each KV head are turned, and the columns of that product. Behind
+    the last layer, `qwen.turn` turns the stream back: hidden values are the
+    model's. A second one, behind the last norm, turns the rows of the head.
+
+    Sources become `#qwen.turned`, and their values f32. Programs take ids and
+    positions only. Run before fusion.
+  }];
+}
+
 def FuseEpilogues : Qwen_Pass<"qwen-fuse-epilogues"> {
   let summary = "Fuses biases and residuals into products";
   let description = [{
@@ -114,7 +131,7 @@ def Plan : Qwen_Pass<"qwen-plan"> {
 
     | op | unit |
     |---|---|
-    | embedding, rope_table, rms_norm, quantize | token |
+    | embedding, rope_table, rms_norm, quantize, turn | token |
     | linear, lm_head | panel of 16 outputs, over all tokens |
     | append, attention | token and KV head |
     | swiglu, hadamard | token and block of 128 values |

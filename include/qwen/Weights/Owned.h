@@ -29,6 +29,8 @@ public:
   /// Sets the floats of `count` outputs from `first` on. Several threads may
   /// set different outputs.
   void set(int64_t first, int64_t count, const float *values);
+  /// The floats, one output after another, to compute them in place.
+  float *floats() { return pages.as<float>(); }
   /// Sets the integers of an output, the blocks of its K values, and their
   /// error.
   void set(int64_t output, std::span<const numerics::WeightBlock> blocks,

@@ -36,13 +36,15 @@ struct Part {
   /// K of a matrix; 0 for vectors.
   int64_t k = 0;
   WeightFormat format = WeightFormat::F32;
+  /// Bytes that are not written yet.
+  uint64_t left = size;
 
   bool isMatrix() const { return k > 0; }
 };
 
 /// One panel of a matrix, or a whole vector.
 struct Task {
-  const Part *part;
+  Part *part;
   int64_t panel;
 };
 } // namespace
@@ -215,9 +217,9 @@ static std::vector<Conversion> findConversions(std::span<Part> parts) {
 
 /// The panels and vectors of the image, in its order. A batch starts in each
 /// kWeightsAlign bytes, a huge page, which its thread has for itself.
-static std::vector<std::vector<Task>> batchesOf(std::span<const Part> parts) {
+static std::vector<std::vector<Task>> batchesOf(std::span<Part> parts) {
   std::map<uint64_t, std::vector<Task>> batches;
-  for (const Part &part : parts) {
+  for (Part &part : parts) {
     const uint64_t bytes =
         part.isMatrix() ? static_cast<uint64_t>(panelBytes(part.format, part.k))
                         : part.size;
@@ -260,6 +262,9 @@ qwen::packWeights(mlir::ModuleOp module, const WeightSources &sources,
       const uint64_t written = packers[thread].run(task);
       const std::lock_guard lock(mutex);
       done += written;
+      // A source may hold all of its values.
+      if ((task.part->left -= written) == 0)
+        task.part->segments.clear();
       progress(done, total);
     }
   });

@@ -144,6 +144,39 @@ void qwenCppHadamard(const float *x, int64_t n, float *y) {
 }
 
 //===----------------------------------------------------------------------===//
+// Rotations
+//===----------------------------------------------------------------------===//
+
+/// The Hadamard transform of a row; `width` is a power of two from 32 on.
+QWEN_INLINE static void transformRow(float *y, int64_t width) {
+  for (int64_t i = 0; i < width; i += 32)
+    transform<32>(y + i, y + i);
+  for (int64_t half = 32; half < width; half *= 2)
+    for (int64_t begin = 0; begin < width; begin += 2 * half)
+      for (int64_t i = begin; i < begin + half; i += kVector) {
+        const Floats a = load(y + i), b = load(y + i + half);
+        store(y + i, a + b);
+        store(y + i + half, a - b);
+      }
+}
+
+void qwenCppTurn(const float *x, const float *factor, int64_t k, float *y) {
+  const int64_t width = k & -k, odd = k / width;
+  for (int64_t row = 0; row < odd; ++row) {
+    for (int64_t i = 0; i < width; i += kVector) {
+      Floats sum = 0;
+      for (int64_t other = 0, at = 0; other < odd; ++other) {
+        sum += load(x + other * width + i) * factor[at];
+        at += row;
+        at -= at < odd ? 0 : odd;
+      }
+      store(y + row * width + i, sum);
+    }
+    transformRow(y + row * width, width);
+  }
+}
+
+//===----------------------------------------------------------------------===//
 // Short convolution
 //===----------------------------------------------------------------------===//
 

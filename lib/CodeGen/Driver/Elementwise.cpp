@@ -124,6 +124,50 @@ QWEN_ENTRY(Quantize, Quantize) {
            });
 }
 
+/// y becomes the turned row x. `temporary` has k values.
+template <typename Kernel>
+QWEN_SPECIALISED static void
+turnRow(const TurnArguments &of, const float *rotation, const Kernel &kernel,
+        const float *x, float *temporary, float *y) {
+  const float *factor = rotation + of.k;
+  if (of.back) {
+    kernel(x, factor, of.k, y);
+    for (int64_t i = 0; i < of.k; ++i)
+      y[i] *= rotation[i];
+    return;
+  }
+  for (int64_t i = 0; i < of.k; ++i)
+    temporary[i] = x[i] * rotation[i];
+  kernel(temporary, factor, of.k, y);
+}
+
+QWEN_ENTRY(TurnF32, Turn) {
+  const TurnArguments of = arguments;
+  const float *rotation = weightsAt(context, of.rotation);
+  const FloatRows in = rowsAt(context, of.in), out = rowsAt(context, of.out);
+  forUnits(context, thread, of.wanted ? context->rows : context->tokens,
+           [&](int64_t row) QWEN_SPECIALISED_LAMBDA {
+             turnRow(of, rotation, fixed.kernel, in.of(row), fixed.scratch,
+                     out.of(row));
+           });
+}
+
+QWEN_ENTRY(TurnQ8, Turn) {
+  const TurnArguments of = arguments;
+  const float *rotation = weightsAt(context, of.rotation);
+  const FloatRows in = rowsAt(context, of.in);
+  const Quantized out = quantizedAt(context, of.out, of.k);
+  float *turned = fixed.scratch + of.k;
+  forUnits(context, thread, of.wanted ? context->rows : context->tokens,
+           [&](int64_t row) QWEN_SPECIALISED_LAMBDA {
+             const Quantized y = out.of(row);
+             turnRow(of, rotation, fixed.kernel, in.of(row), fixed.scratch,
+                     turned);
+             flag(context, of.wanted ? wantedToken(context, row) : row, of.op,
+                  fixed.quantize(turned, of.k, y.codes, y.scales, y.sums));
+           });
+}
+
 //===----------------------------------------------------------------------===//
 // Gates
 //===----------------------------------------------------------------------===//

@@ -27,6 +27,13 @@ namespace qwen {
 // Facts of a planned function
 //===----------------------------------------------------------------------===//
 
+/// Whether `op` works for the logits only: the op behind the hidden values.
+static bool isForLogits(ForwardOp op) {
+  return isa<LmHeadOp>(op.getOperation()) ||
+         (isa<TurnOp>(op.getOperation()) &&
+          llvm::any_of(op->getUsers(), llvm::IsaPred<LmHeadOp>));
+}
+
 /// The op's path in the model, from its location, or its name and number. What
 /// fusion has split off of a module of the model gets its name behind it.
 static std::string opName(Operation *op, int64_t id) {
@@ -70,9 +77,10 @@ private:
   ArrayAttr inputs();
   ArrayAttr outputs();
   LogicalResult checkPlaces(ForwardOp op);
+  LogicalResult checkHead(ForwardOp op);
   LogicalResult lower(ForwardOp op);
   void lowerNormOrHidden(RmsNormOp op);
-  LogicalResult lowerLmHead(LmHeadOp op);
+  void lowerToLogits(ForwardOp op);
 
   Value i32(int64_t value) {
     return arith::ConstantIntOp::create(builder, value, 32);
@@ -174,10 +182,21 @@ LogicalResult ForwardLowering::check() {
     auto attention = dyn_cast<AttentionOp>(op);
     if (attention && !attention.getCos())
       return op.emitOpError() << "is not fused; run qwen-fuse-attention first";
-    if (failed(checkPlaces(forward)))
+    if (failed(checkPlaces(forward)) || failed(checkHead(forward)))
       return failure();
   }
   return success();
+}
+
+/// Checks that a norm leaves the hidden values.
+LogicalResult ForwardLowering::checkHead(ForwardOp op) {
+  if (!isForLogits(op))
+    return success();
+  Operation *writer = op->getOperand(0).getDefiningOp();
+  if (isa_and_nonnull<RmsNormOp>(writer) ||
+      (isa_and_nonnull<TurnOp>(writer) && isa<LmHeadOp>(op.getOperation())))
+    return success();
+  return op->emitOpError() << "needs the rows of a norm";
 }
 
 /// Checks that operands and results lie as the functions expect.
@@ -331,14 +350,13 @@ LogicalResult ForwardLowering::lower(ForwardOp op) {
   opNames.push_back(builder.getStringAttr(opName(op, plan.getId())));
   opWork.push_back(describe(workOf(op, module, kvFormat)));
   opKernels.push_back(op.getKernelsAttr());
-  // lm_head waits where it computes: all threads agree whether it does.
-  if (op.getResultPlace() != ResultPlace::CallResult) {
-    if (plan.getBarrier())
-      call(functions.barrier());
-    trace(op);
+  if (isForLogits(op)) {
+    lowerToLogits(op);
+    return success();
   }
-  if (auto head = dyn_cast<LmHeadOp>(op.getOperation()))
-    return lowerLmHead(head);
+  if (plan.getBarrier())
+    call(functions.barrier());
+  trace(op);
   auto norm = dyn_cast<RmsNormOp>(op.getOperation());
   if (norm && norm.getLmHead())
     lowerNormOrHidden(norm);
@@ -368,10 +386,9 @@ void ForwardLowering::lowerNormOrHidden(RmsNormOp op) {
   call(op.getDriverCall(*this));
 }
 
-/// Waits and computes if the caller wants logits.
-LogicalResult ForwardLowering::lowerLmHead(LmHeadOp op) {
-  if (!op.getInput().getDefiningOp<RmsNormOp>())
-    return op.emitOpError() << "needs the rows of a norm";
+/// Waits and computes if the caller wants logits: all threads agree whether it
+/// does.
+void ForwardLowering::lowerToLogits(ForwardOp op) {
   Value wanted =
       call(functions.wantHidden(), {}, {builder.getI1Type()}).getResult(0);
   Value one = arith::ConstantIntOp::create(builder, 1, 1);
@@ -383,7 +400,6 @@ LogicalResult ForwardLowering::lowerLmHead(LmHeadOp op) {
     call(functions.barrier());
   trace(op);
   call(op.getDriverCall(*this));
-  return success();
 }
 
 //===----------------------------------------------------------------------===//
