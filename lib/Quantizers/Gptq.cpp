@@ -32,7 +32,7 @@ struct Block {
   /// Its place in the model's order.
   int64_t number;
   /// Of its columns: the squares of the factor's diagonal, at most 1.
-  float importance[kMost];
+  Lanes importance[kMost];
 };
 
 /// Chooses the integers of some outputs.
@@ -147,12 +147,12 @@ Block Tile::blockAt(int64_t at, int64_t first) const {
                  .number = first / grid.block(),
                  .importance = {}};
   float most = 0;
-  for (int64_t j = 0; j < block.count; ++j) {
-    block.importance[j] = diagonal(at + j) * diagonal(at + j);
-    most = std::max(most, block.importance[j]);
-  }
   for (int64_t j = 0; j < block.count; ++j)
-    block.importance[j] /= most;
+    most = std::max(most, diagonal(at + j));
+  for (int64_t j = 0; j < block.count; ++j) {
+    const float part = diagonal(at + j) / most;
+    block.importance[j] = splat(part * part);
+  }
   return block;
 }
 

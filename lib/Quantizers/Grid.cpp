@@ -70,7 +70,7 @@ Grid::Grid(WeightFormat format)
 /// A scale without a minimum. For integers q, the best scale is qx / qq, whose
 /// error is xx - qx * qx / qq.
 template <typename Nearest>
-Lanes Grid::searchScale(const Lanes *x, const float *importance, int64_t count,
+Lanes Grid::searchScale(const Lanes *x, const Lanes *importance, int64_t count,
                         Nearest nearest) const {
   Lanes scale = {}, best = {};
   const auto offer = [&](Lanes inverse) {
@@ -94,7 +94,7 @@ Lanes Grid::searchScale(const Lanes *x, const float *importance, int64_t count,
 
 /// A scale and a minimum, which is at most 0 in formats with sub-blocks. Works
 /// on x - middle, because squares of values with a common part cancel.
-Grid::Range Grid::searchRange(const Lanes *x, const float *importance,
+Grid::Range Grid::searchRange(const Lanes *x, const Lanes *importance,
                               int64_t count) const {
   Lanes lowest = x[0], highest = x[0];
   for (int64_t i = 1; i < count; ++i) {
@@ -152,7 +152,7 @@ Grid::Range Grid::searchRange(const Lanes *x, const float *importance,
   return range;
 }
 
-Grid::Range Grid::search(const Lanes *x, const float *importance,
+Grid::Range Grid::search(const Lanes *x, const Lanes *importance,
                          int64_t count) const {
   if (scaleInfo.numbers == 2)
     return searchRange(x, importance, count);
@@ -185,7 +185,7 @@ Lanes Grid::subInteger(Lanes number, Lanes inverse) const {
 
 /// Of the integers nearest to `range` and their neighbours, those with the
 /// least error.
-void Grid::refineSub(int64_t j, const Lanes *x, const float *importance,
+void Grid::refineSub(int64_t j, const Lanes *x, const Lanes *importance,
                      int64_t count, const Range &range,
                      BlockScales &scales) const {
   const Lanes inverse = reciprocal(scales.numbers[0]);
@@ -216,7 +216,7 @@ void Grid::refineSub(int64_t j, const Lanes *x, const float *importance,
     scales.subIntegers[number][j] = chosen[number];
 }
 
-BlockScales Grid::choose(const Lanes *x, const float *importance,
+BlockScales Grid::choose(const Lanes *x, const Lanes *importance,
                          int64_t count) const {
   BlockScales scales = {};
   const LaneMask isLarge = magnitude(largestOf(x, count)) > 0x1p30f;
@@ -251,7 +251,7 @@ BlockScales Grid::choose(const Lanes *x, const float *importance,
   return scales;
 }
 
-void Grid::chooseSub(int64_t j, const Lanes *x, const float *importance,
+void Grid::chooseSub(int64_t j, const Lanes *x, const Lanes *importance,
                      BlockScales &scales) const {
   refineSub(j, x, importance, subSize, search(x, importance, subSize), scales);
 }

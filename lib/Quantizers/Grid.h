@@ -42,13 +42,12 @@ public:
   int64_t subBlock() const { return subSize; }
 
   /// Chooses all scales of a block of `count` columns, so that the sum of
-  /// squared errors, each times the importance of its column, is about the
-  /// least. Importances are at most 1. A block of values beyond 2^30 has an
-  /// infinite scale, which no f16 holds.
-  BlockScales choose(const Lanes *x, const float *importance,
+  /// squared errors, each times its importance, is about the least. A block of
+  /// values beyond 2^30 has an infinite scale, which no f16 holds.
+  BlockScales choose(const Lanes *x, const Lanes *importance,
                      int64_t count) const;
   /// Chooses the integers of sub-block `j` again for `x`, its columns.
-  void chooseSub(int64_t j, const Lanes *x, const float *importance,
+  void chooseSub(int64_t j, const Lanes *x, const Lanes *importance,
                  BlockScales &scales) const;
 
   Steps steps(const BlockScales &scales, int64_t j) const;
@@ -84,14 +83,14 @@ private:
     return value;
   }
   template <typename Nearest>
-  Lanes searchScale(const Lanes *x, const float *importance, int64_t count,
+  Lanes searchScale(const Lanes *x, const Lanes *importance, int64_t count,
                     Nearest nearest) const;
-  Range searchRange(const Lanes *x, const float *importance,
+  Range searchRange(const Lanes *x, const Lanes *importance,
                     int64_t count) const;
   /// The best scale, and minimum if the format has one, of `count` columns.
-  Range search(const Lanes *x, const float *importance, int64_t count) const;
+  Range search(const Lanes *x, const Lanes *importance, int64_t count) const;
   Lanes subInteger(Lanes number, Lanes inverse) const;
-  void refineSub(int64_t j, const Lanes *x, const float *importance,
+  void refineSub(int64_t j, const Lanes *x, const Lanes *importance,
                  int64_t count, const Range &range, BlockScales &scales) const;
 
   const CodingInfo coding;

@@ -27,7 +27,9 @@ inline Lanes load(const float *from) {
 inline void store(Lanes lanes, float *to) {
   std::memcpy(to, &lanes, sizeof(lanes));
 }
-inline Lanes splat(float value) { return Lanes{} + value; }
+inline Lanes splat(float value) {
+  return {value, value, value, value, value, value, value, value};
+}
 
 /// a * b + c, rounded once.
 inline Lanes fma(Lanes a, Lanes b, Lanes c) {

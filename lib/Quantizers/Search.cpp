@@ -1,4 +1,10 @@
 //===- Search.cpp - Scales by the squared error of weights ----------------===//
+//
+// Errors count by the magnitude of their weight. Without it, large weights
+// would be cut for the sake of many small ones, and real models lose more than
+// by rounding: these weights belong to their strongest inputs and outputs.
+//
+//===----------------------------------------------------------------------===//
 
 #include "Grid.h"
 #include "Sources.h"
@@ -16,8 +22,7 @@ namespace {
 class SearchedSource final : public WeightSource {
 public:
   SearchedSource(WeightSourcePtr from, WeightFormat to)
-      : source(std::move(from)), format(to), grid(to),
-        importance(static_cast<size_t>(grid.block()), 1.0f) {}
+      : source(std::move(from)), format(to), grid(to) {}
 
   const WeightShape &shape() const override { return source->shape(); }
   ErrorText name() const override { return source->name(); }
@@ -61,7 +66,6 @@ private:
   const WeightSourcePtr source;
   const WeightFormat format;
   const Grid grid;
-  const std::vector<float> importance;
 };
 } // namespace
 
@@ -71,7 +75,7 @@ EncodeError SearchedSource::encode(int64_t first, OutputSet outputs,
   const int64_t k = shape().k(), block = grid.block(),
                 count = std::bit_width(outputs);
   std::vector<float> rows(static_cast<size_t>(count * k));
-  std::vector<Lanes> x(static_cast<size_t>(block));
+  std::vector<Lanes> x(static_cast<size_t>(block)), importance(x.size());
   source->read(first, count, rows.data());
   if (!std::ranges::all_of(rows,
                            [](float value) { return std::isfinite(value); }))
@@ -80,9 +84,11 @@ EncodeError SearchedSource::encode(int64_t first, OutputSet outputs,
   Lanes errors = {}, values = {};
   for (int64_t begin = 0; begin < k; begin += block) {
     const int64_t width = std::min(block, k - begin);
-    for (int64_t j = 0; j < width; ++j)
+    for (int64_t j = 0; j < width; ++j) {
       for (int64_t i = 0; i < kLanes; ++i)
         x[j][i] = i < count ? rows[i * k + begin + j] : 0.0f;
+      importance[j] = magnitude(x[j]);
+    }
     const BlockScales scales = grid.choose(x.data(), importance.data(), width);
     for (int64_t i = 0; i < count; ++i)
       if (const EncodeStatus status = grid.check(scales, i);
