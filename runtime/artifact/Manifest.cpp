@@ -255,6 +255,15 @@ static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
   return program;
 }
 
+static Quantization parseQuantization(const JsonValue &value) {
+  Quantization quantization;
+  quantization.quantizer = nameOf(value.at("quantizer"));
+  for (const Fact<Quantization> &fact : kQuantizationFacts)
+    value.at(fact.key).read(fact, quantization);
+  quantization.text = nameOf(value.at("text"));
+  return quantization;
+}
+
 std::string ModelInfo::describeContext() const {
   std::string text =
       "the model was compiled for a context of " + std::to_string(context);
@@ -353,5 +362,7 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
     generation.at("eos_token_id").elements();
     parseSpecialTokens(generation, manifest.model.vocabSize,
                        manifest.generation);
+    if (const auto value = root.find("quantization"))
+      manifest.quantization = parseQuantization(*value);
   });
 }

@@ -37,12 +37,15 @@
 //                  "segments": [{"name": "...", "outputs": 256}, ...]}],
 //     "generation": {"do_sample": true, "temperature": 0.8, "top_k": 40,
 //                    "top_p": 0.95, "min_p": 0.0, "repetition_penalty": 1.05,
-//                    "bos_token_id": 4093, "eos_token_id": [4095, 4093]}
+//                    "bos_token_id": 4093, "eos_token_id": [4095, 4093]},
+//     "quantization": {"quantizer": "gptq", "rotated": true, "awq": false,
+//                      "tokens": 32768, "text": "5d41402abc4b2a76..."}
 //   }
 //
 // All keys are required, except: keys of "work" other than "kind" (0 or false),
 // "output" ("logits"), "labels" (only with "scores", which need them),
-// "pooling" ("last") and "bos_token_id". There are no other keys.
+// "pooling" ("last"), "bos_token_id" and "quantization" (integers of the
+// checkpoint or rounded). There are no other keys.
 //
 //===----------------------------------------------------------------------===//
 
@@ -56,6 +59,7 @@
 #include "qwen/ABI/ModelShape.h"
 #include "qwen/ABI/OpWork.h"
 #include "qwen/ABI/Program.h"
+#include "qwen/ABI/Quantization.h"
 
 #include <cstdint>
 #include <string>
@@ -164,6 +168,7 @@ struct Manifest {
   std::vector<CacheInfo> caches;
   std::vector<TensorInfo> tensors;
   GenerationConfig generation;
+  Quantization quantization;
 
   const ProgramInfo &forward() const { return programs.front(); }
 

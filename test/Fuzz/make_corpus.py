@@ -196,7 +196,8 @@ def artifacts():
         "tensors": [{"name": "w", "shape": [4, 4], "format": "f32", "offset": 0, "bytes": 64,
                      "segments": [{"name": "v", "outputs": 4}]}],
         "generation": {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0,
-                       "repetition_penalty": 1.1, "bos_token_id": 35, "eos_token_id": [36]}}
+                       "repetition_penalty": 1.1, "bos_token_id": 35, "eos_token_id": [36]},
+        "quantization": {"quantizer": "gptq", "rotated": True, "awq": False, "tokens": 512, "text": "ab"}}
     put("Manifest", "good", json.dumps(manifest))
     put("Manifest", "deep", "[" * 500 + "]" * 500)
     # The flipped bits of one byte of the handmade artifact in ArtifactFuzz.cpp, by offset in its input.

@@ -167,6 +167,9 @@ TEST(ManifestTest, ChecksEveryField) {
         "needed");
   check("/generation/top_p", 1.5,
         "generation.top_p is 1.5 when a number from 0.0 to 1.0 is needed");
+  check("/quantization/tokens", -1,
+        "quantization.tokens is -1 when an integer from 0 to 1099511627776 is "
+        "needed");
 }
 
 TEST(ManifestTest, ReadsWhatTheModelGives) {
@@ -234,6 +237,18 @@ TEST(ModelOutputTest, RefusesWhatTheModelLacks) {
             "/v1/rerank)");
 }
 
+TEST(ManifestTest, ReadsHowIntegersWereChosen) {
+  json manifest = json::parse(handmadeManifest());
+  const auto quantization = [&] {
+    return parseManifest(manifest.dump(), "f", 64).quantization;
+  };
+  EXPECT_EQ(quantization().describe(),
+            "gptq, rotated, 512 tokens of the text with SHA-256 ab");
+  manifest.erase("quantization");
+  EXPECT_EQ(quantization(), Quantization());
+  EXPECT_EQ(quantization().describe(), "rtn");
+}
+
 TEST(ManifestTest, NamesArePrintable) {
   json manifest = json::parse(handmadeManifest());
   manifest["model"]["name"] = "a\x1b";
@@ -247,7 +262,7 @@ TEST(ManifestTest, HasItsKeysAndNoOthers) {
   };
   // Each object that a manifest has, and the keys that it may lack.
   const std::pair<const char *, std::set<std::string>> objects[] = {
-      {"", {}},
+      {"", {"quantization"}},
       {"/model", {}},
       {"/targets/0", {}},
       {"/kv", {}},
@@ -259,7 +274,8 @@ TEST(ManifestTest, HasItsKeysAndNoOthers) {
       {"/programs/0/work/0", {"weight_bytes", "token_bytes", "macs"}},
       {"/tensors/0", {}},
       {"/tensors/0/segments/0", {}},
-      {"/generation", {}}};
+      {"/generation", {}},
+      {"/quantization", {}}};
   for (const auto &[pointer, optional] : objects) {
     const json::json_pointer at(pointer);
     // "targets[0]." of "/targets/0".

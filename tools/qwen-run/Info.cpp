@@ -92,8 +92,10 @@ static void printText(const Artifact &artifact,
       << "context    " << model.context << " positions\n"
       << "weights    " << manifest.weightFormats() << ", "
       << bytesText(header.weights.size) << " in " << manifest.tensors.size()
-      << " tensors\n"
-      << "kv cache   " << kvFormatName(manifest.kv.format) << ", "
+      << " tensors\n";
+  if (manifest.quantization != Quantization())
+    out << "quantizer  " << manifest.quantization.describe() << "\n";
+  out << "kv cache   " << kvFormatName(manifest.kv.format) << ", "
       << manifest.kv.tokenBytes << " bytes a token, " << manifest.kv.pageBytes
       << " a page of " << kPageTokens << "\n";
   if (const int64_t bytes = bytesOf(manifest.caches, CacheKind::Fixed))

@@ -154,6 +154,13 @@ static json describeGeneration(const GenerationConfig &config) {
   return result;
 }
 
+static json describeQuantization(const Quantization &quantization) {
+  json result = {{"quantizer", quantization.quantizer}};
+  write<Quantization>(kQuantizationFacts, quantization, result);
+  result["text"] = quantization.text;
+  return result;
+}
+
 static json describeTarget(const TargetCode &code, CpuFeatureSet features) {
   return {{"name", code.target.name},
           {"arch", archName(code.target.arch)},
@@ -188,6 +195,8 @@ static json describe(const ArtifactInput &input, const json &code) {
                    {"model", describeModel(input)}};
   manifest.update(code);
   manifest["generation"] = describeGeneration(input.checkpoint->generation());
+  if (input.quantization != Quantization())
+    manifest["quantization"] = describeQuantization(input.quantization);
   return manifest;
 }
 

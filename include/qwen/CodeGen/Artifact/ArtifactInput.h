@@ -3,6 +3,7 @@
 #ifndef QWEN_CODEGEN_ARTIFACT_ARTIFACTINPUT_H
 #define QWEN_CODEGEN_ARTIFACT_ARTIFACTINPUT_H
 
+#include "qwen/ABI/Quantization.h"
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 #include "qwen/Import/Tokenizer/Tokenizer.h"
 
@@ -20,6 +21,7 @@ struct ArtifactInput {
   int64_t context;
   const Checkpoint *checkpoint;
   const std::optional<TokenizerImport> *tokenizer;
+  Quantization quantization = {};
 };
 
 } // namespace qwen

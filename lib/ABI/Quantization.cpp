@@ -1,0 +1,17 @@
+//===- Quantization.cpp - How the integers of a model were chosen ---------===//
+
+#include "qwen/ABI/Quantization.h"
+
+using namespace qwen;
+
+std::string Quantization::describe() const {
+  std::string line = quantizer;
+  if (rotated)
+    line += ", rotated";
+  if (awq)
+    line += ", awq";
+  if (tokens > 0)
+    line += ", " + std::to_string(tokens) +
+            " tokens of the text with SHA-256 " + text;
+  return line;
+}
