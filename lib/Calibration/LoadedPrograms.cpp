@@ -12,16 +12,18 @@ static ElfMapping load(const ProgramCode &code) {
   return ElfMapping(file.path());
 }
 
+int64_t qwen::modelFact(mlir::ModuleOp module, const char *key) {
+  return module->getAttrOfType<mlir::DictionaryAttr>(kModelAttr)
+      .getAs<mlir::IntegerAttr>(key)
+      .getInt();
+}
+
 LoadedPrograms::LoadedPrograms(const ProgramCode &code, mlir::ModuleOp module,
                                int64_t context)
     : elf(load(code)), manifest(parsePrograms(code.manifest, "the code")) {
-  const auto facts = module->getAttrOfType<mlir::DictionaryAttr>(kModelAttr);
-  const auto fact = [&](const char *key) {
-    return facts.getAs<mlir::IntegerAttr>(key).getInt();
-  };
   manifest.model.name = "the model";
-  manifest.model.vocabSize = fact("vocab_size");
-  manifest.model.hiddenSize = fact("hidden_size");
+  manifest.model.vocabSize = modelFact(module, "vocab_size");
+  manifest.model.hiddenSize = modelFact(module, "hidden_size");
   manifest.model.context = context;
   for (const ProgramInfo &program : manifest.programs)
     entries.push_back(elf.function<ForwardFn>(program.name + "." +

@@ -31,18 +31,21 @@ struct TextRun::Kind {
 };
 
 TextRun::TextRun(mlir::ModuleOp module, const WeightSources &weights,
-                 std::span<const int32_t> ids, int64_t window, ThreadPool &pool)
-    : module(module), weights(weights), ids(ids), window(window), pool(pool) {}
+                 std::span<const int32_t> ids, int64_t window, ThreadPool &pool,
+                 Place place)
+    : module(module), weights(weights), ids(ids), window(window), pool(pool),
+      width(modelFact(module, "hidden_size")),
+      stream(ids.size() * static_cast<size_t>(width) * sizeof(float), place,
+             "the residual stream of the calibration text") {}
 
 void TextRun::embed(EmbeddingOp embedding) {
   auto weight =
       mlir::SymbolTable(module).lookup<WeightOp>(embedding.getWeight());
   const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
   const WeightSourcePtr source = weight.getSource().open(type, weights);
-  width = type.getDimSize(1);
-  stream.resize(ids.size() * static_cast<size_t>(width));
-  for (size_t i = 0; i < ids.size(); ++i)
-    source->read(ids[i], 1, stream.data() + i * static_cast<size_t>(width));
+  float *to = stream.as<float>();
+  for (size_t i = 0; i < ids.size(); ++i, to += width)
+    source->read(ids[i], 1, to);
 }
 
 /// The name of input `i` among the results of a program.
@@ -67,16 +70,11 @@ static void nameWeights(ProgramBuilder &program, mlir::ModuleOp from,
     auto weight =
         llvm::cast<WeightOp>(builder.clone(*symbols.lookup<WeightOp>(name)));
     weight.setSymNameAttr(own);
-    if (llvm::isa<SourceAttr>(weight.getSource())) {
-      to.set(
-          own.str(),
-          {weight.getSource().open(
-               llvm::cast<mlir::RankedTensorType>(weight.getType()), sources),
-           {}});
-      // In f32 it does not matter which integers they have.
-      weight.setSourceAttr(
-          SourceAttr::get(builder.getContext(), own, FormatAttr()));
-    }
+    const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
+    to.set(own.str(), {weight.getSource().open(type, sources), {}});
+    // In f32 it does not matter where the values come from.
+    weight.setSourceAttr(
+        SourceAttr::get(builder.getContext(), own, FormatAttr()));
     if (failed(mlir::SymbolTable::replaceAllSymbolUses(
             name, own, program.program().getOperation())))
       throw Error("the weight " + quote(name.getValue()) +
@@ -160,8 +158,8 @@ void TextRun::runCalls(const Sublayer &sublayer, const Kind &kind,
           {-1, i % window == 0 ? engine.state().open() : batch.back().sequence,
            i % window, false});
     const std::span<float> rows =
-        std::span(stream).subspan(static_cast<size_t>(first * width),
-                                  static_cast<size_t>(tokens * width));
+        this->rows().subspan(static_cast<size_t>(first * width),
+                             static_cast<size_t>(tokens * width));
     const InputRows given = {kHidden, rows};
     engine.call(kProgram, batch, {&given, 1});
     for (size_t i = 0; i < sublayer.inputs.size(); ++i)

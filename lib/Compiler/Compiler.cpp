@@ -110,12 +110,11 @@ public:
   /// targets are sorted, best first.
   std::vector<TargetCode> run(Stage stage);
 
-  /// Lets the quantizer choose the integers of the matrices of `module` (stage
-  /// "calls").
-  void quantizeMatrices(mlir::ModuleOp module);
-
   /// The tokenizer, if the checkpoint has one.
   std::optional<TokenizerImport> importTokenizer() const;
+
+  /// Lets the quantizer choose the integers of matrices.
+  Quantization quantize(const std::optional<TokenizerImport> &tokenizer);
 
   const ImportedModel &imported() const { return model; }
   const Checkpoint &checkpoint() const { return *model.checkpoint; }
@@ -127,6 +126,7 @@ public:
   }
 
 private:
+  QuantizeInput quantizeInput(const std::optional<TokenizerImport> &tokenizer);
   void setLimits();
   bool hasIntegers();
   void rotate();
@@ -228,25 +228,75 @@ std::vector<TargetCode> Compile::run(Stage stage) {
   return codes;
 }
 
-void Compile::quantizeMatrices(mlir::ModuleOp module) {
-  const mlir::SymbolTable symbols(module);
-  WeightSources &sources = model.checkpoint->weights();
-  for (PackedOp packed : module.getOps<PackedOp>())
-    for (auto symbol :
-         packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>()) {
-      auto weight = symbols.lookup<WeightOp>(symbol.getValue());
-      if (!packed.getLayout())
-        continue;
-      const WeightSourcePtr source = weight.getSource().open(
-          llvm::cast<mlir::RankedTensorType>(weight.getType()), sources);
-      WeightSourcePtr integers =
-          quantize(options.quantizer, source, packed.getLayout()->getFormat());
-      if (integers == source)
-        continue;
-      sources.set(weight.getSymName().str(), {std::move(integers), {}});
-      weight.setSourceAttr(
-          SourceAttr::get(&context, weight.getSymNameAttr(), FormatAttr()));
-    }
+QuantizeInput
+Compile::quantizeInput(const std::optional<TokenizerImport> &tokenizer) {
+  mlir::OwningOpRef<mlir::ModuleOp> module = model.module->clone();
+  runPasses(*module, targets.front().features, pipelineOptions(),
+            Stage::Quantized);
+  QuantizeInput input = {*model.module,
+                         model.checkpoint->weights(),
+                         {},
+                         options.quantizer,
+                         tokenizer};
+  for (WeightOp weight : module->getOps<WeightOp>()) {
+    const WeightFormat format = weight.getFormat()->getValue();
+    if (isQuantized(format) && weight.getSource().getIntegers() != format)
+      input.formats.emplace(weight.getSymName(), format);
+  }
+  return input;
+}
+
+Quantization
+Compile::quantize(const std::optional<TokenizerImport> &tokenizer) {
+  const QuantizerInfo &info = infoOf(options.quantizer);
+  if (info.needsMoments && !hooks.quantize)
+    throw Error("the quantizer " + part::subject(std::string(info.name)) +
+                " needs a calibration text");
+  Quantization result;
+  result.rotated = options.rotate;
+  if (options.quantizer == Quantizer::Rounding)
+    return result;
+  const QuantizeInput input = quantizeInput(tokenizer);
+  if (input.formats.empty())
+    return result;
+  if (info.needsMoments) {
+    const Quantization chosen = hooks.quantize(input);
+    result.tokens = chosen.tokens;
+    result.text = chosen.text;
+  }
+  // No product reads an embedding that is not the head.
+  const Quantizer others =
+      info.needsMoments ? Quantizer::Search : options.quantizer;
+  const mlir::SymbolTable symbols(*model.module);
+  for (const auto &[name, format] : input.formats)
+    if (symbols.lookup<WeightOp>(name).getSource().getIntegers() != format)
+      input.replace(name, qwen::quantize(others, input.source(name), format));
+  result.quantizer = info.name;
+  return result;
+}
+
+/// The weight `name` of `module`.
+static WeightOp weightOf(mlir::ModuleOp module, const std::string &name) {
+  return mlir::SymbolTable(module).lookup<WeightOp>(name);
+}
+
+WeightSourcePtr QuantizeInput::source(const std::string &name) const {
+  WeightOp weight = weightOf(module, name);
+  return weight.getSource().open(
+      llvm::cast<mlir::RankedTensorType>(weight.getType()), weights);
+}
+
+void QuantizeInput::replace(const std::string &name,
+                            WeightSourcePtr integers) const {
+  WeightOp weight = weightOf(module, name);
+  mlir::MLIRContext *context = weight.getContext();
+  const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
+  weight.setTypeAttr(mlir::TypeAttr::get(mlir::RankedTensorType::get(
+      type.getShape(), mlir::Float32Type::get(context))));
+  weight.setSourceAttr(
+      SourceAttr::get(context, mlir::StringAttr::get(context, name),
+                      FormatAttr::get(context, formats.find(name)->second)));
+  weights.set(name, {std::move(integers), {}});
 }
 
 std::optional<TokenizerImport> Compile::importTokenizer() const {
@@ -299,13 +349,16 @@ CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
                                   WritableFile &output,
                                   const CompileOptions &options,
                                   const CompileHooks &hooks) try {
-  const std::lock_guard lock(oneCompile);
+  std::unique_lock lock(oneCompile);
   Compile compile(checkpoint, options, hooks);
-  const std::vector<TargetCode> codes = compile.run(Stage::Calls);
-  compile.quantizeMatrices(*codes.front().module);
   const std::optional<TokenizerImport> tokenizer = compile.importTokenizer();
-  const ArtifactInput input = {checkpointName(checkpoint), compile.positions(),
-                               &compile.checkpoint(), &tokenizer};
+  ArtifactInput input = {checkpointName(checkpoint), compile.positions(),
+                         &compile.checkpoint(), &tokenizer};
+  // A quantizer of the caller compiles programs.
+  lock.unlock();
+  input.quantization = compile.quantize(tokenizer);
+  lock.lock();
+  const std::vector<TargetCode> codes = compile.run(Stage::Calls);
   const ArtifactSummary written = writeArtifact(
       output, codes, input,
       hooks.progress ? hooks.progress : [](uint64_t, uint64_t) {},
@@ -313,7 +366,9 @@ CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
         if (hooks.check)
           hooks.check(file, codes, input);
       });
-  return summarize(compile.imported(), codes, written);
+  CompileSummary summary = summarize(compile.imported(), codes, written);
+  summary.quantization = input.quantization;
+  return summary;
 } catch (...) {
   throwError();
 }

@@ -132,10 +132,12 @@ static UsageError describe(const CLI::App &app, const CLI::ParseError &error,
 // Parsing
 //===----------------------------------------------------------------------===//
 
-/// Makes the flags of an app and its commands reject values (--json=7).
+/// Makes the flags of an app and its commands reject values (--json=7), unless
+/// they have a type.
 static void checkFlags(CLI::App &app) {
   for (CLI::Option *option : app.get_options())
-    if (option->get_items_expected_max() == 0)
+    if (option->get_items_expected_max() == 0 &&
+        option->get_type_name().empty())
       option->check([](const std::string &value) {
         return value == "true" || value == "false"
                    ? ""

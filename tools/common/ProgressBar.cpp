@@ -18,14 +18,34 @@ ProgressBar::~ProgressBar() {
     std::fputs("\r\033[K", stderr);
 }
 
+std::string ProgressBar::timeLeft(uint64_t done, uint64_t total) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!start)
+    start = {now, done};
+  const std::chrono::duration<double> elapsed = now - start->first;
+  constexpr double kLeast = 5;
+  if (elapsed.count() < kLeast || done <= start->second)
+    return "";
+  const double left =
+      elapsed.count() * double(total - done) / double(done - start->second);
+  char text[40];
+  std::snprintf(text, sizeof text, ", %d:%02d left", int(left) / 60,
+                int(left) % 60);
+  return text;
+}
+
 void ProgressBar::update(uint64_t done, uint64_t total) {
+  if (!isTerminal)
+    return;
+  const std::string left = timeLeft(done, total);
   const int now =
       static_cast<int>(total == 0 ? 100 : double(done) / double(total) * 100);
-  if (!isTerminal || now == percent)
+  if (now == percent)
     return;
   percent = now;
   std::string bar(static_cast<size_t>(now) * kWidth / 100, '#');
   bar.resize(kWidth, '.');
-  std::fprintf(stderr, "\r%s [%s] %3d%%", label.c_str(), bar.c_str(), now);
+  std::fprintf(stderr, "\r%s [%s] %3d%%%s\033[K", label.c_str(), bar.c_str(),
+               now, left.c_str());
   std::fflush(stderr);
 }

@@ -3,13 +3,17 @@
 #ifndef QWEN_TOOLS_PROGRESSBAR_H
 #define QWEN_TOOLS_PROGRESSBAR_H
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace qwen {
 
-/// Draws a progress bar if standard error is a terminal, and clears it at the
-/// end. Debian has no kept library for this.
+/// Draws a progress bar if standard error is a terminal, with the time left
+/// once that is long, and clears it at the end. Debian has no kept library for
+/// this.
 class ProgressBar {
 public:
   explicit ProgressBar(std::string label);
@@ -21,9 +25,15 @@ public:
   void update(uint64_t done, uint64_t total);
 
 private:
+  /// The time that the rest takes at the speed so far, if it is known.
+  std::string timeLeft(uint64_t done, uint64_t total);
+
   const std::string label;
   const bool isTerminal;
   int percent = -1;
+  /// The first update, and what was done then.
+  std::optional<std::pair<std::chrono::steady_clock::time_point, uint64_t>>
+      start;
 };
 
 } // namespace qwen

@@ -2,6 +2,7 @@
 
 #include "Compile.h"
 
+#include "Calibrate.h"
 #include "CommandLine.h"
 #include "Limits.h"
 #include "ProgressBar.h"
@@ -9,6 +10,7 @@
 #include "Verify.h"
 #include "jinja/ChatTemplate.h"
 
+#include "qwen/Calibration/Calibration.h"
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Error.h"
@@ -28,6 +30,7 @@ namespace {
 struct Arguments {
   std::string checkpoint, output, emit, runner, weights, quantizer, rotate, kv;
   CompileOptions options;
+  CalibrateFlags calibrate;
   bool verify = false, list = false, json = false;
 };
 } // namespace
@@ -43,12 +46,10 @@ static std::vector<std::string> weightFormatNames() {
   return names;
 }
 
-/// The quantizers that need no text.
 static std::vector<std::string> quantizerNames() {
   std::vector<std::string> names;
   for (Quantizer quantizer : kQuantizers)
-    if (!infoOf(quantizer).needsMoments)
-      names.emplace_back(infoOf(quantizer).name);
+    names.emplace_back(infoOf(quantizer).name);
   return names;
 }
 
@@ -92,6 +93,7 @@ static void addFormats(CLI::App &app, Arguments &arguments) {
                  "what chooses integers that the checkpoint does not have" +
                      quantizers + "; default is rtn")
       ->check(CLI::IsMember(quantizerNames()));
+  addCalibration(app, arguments.calibrate);
   app.add_option("--rotate", arguments.rotate,
                  "fold rotations into the weights, so that no channel of the "
                  "activations is much larger than the others; default is off")
@@ -173,8 +175,6 @@ static void compile(Arguments &arguments) {
     arguments.options.weights = KeepFormats();
   else if (!arguments.weights.empty())
     arguments.options.weights = *parseWeightFormat(arguments.weights);
-  if (!arguments.quantizer.empty())
-    arguments.options.quantizer = *parseQuantizer(arguments.quantizer);
   arguments.options.rotate = arguments.rotate == "on";
   arguments.options.kv = parseKvFormat(arguments.kv);
   checkLimits(arguments.checkpoint);
@@ -192,6 +192,9 @@ static void compile(Arguments &arguments) {
   }
   // The file comes first, so that an error about it comes at once.
   TemporaryFile output(arguments.output);
+  if (!arguments.calibrate.text.empty())
+    hooks.quantize = makeCalibration(arguments.calibrate, arguments.checkpoint,
+                                     arguments.output);
   std::optional<ProgressBar> bar;
   hooks.progress = [&](uint64_t done, uint64_t total) {
     if (!bar)
@@ -207,6 +210,8 @@ static void compile(Arguments &arguments) {
   const CompileSummary summary =
       compileModel(arguments.checkpoint, output, arguments.options, hooks);
   bar.reset();
+  if (hooks.quantize)
+    removeSavedCalibration(calibrationFolder(arguments.output));
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start;
   printSummary(arguments.output, summary, verified, seconds.count());
@@ -230,6 +235,8 @@ int qwen::compileMain(int argc, char **argv) {
       throw UsageError(app, "CHECKPOINT is missing");
     if (app.get_option("--emit")->empty() && app.get_option("-o")->empty())
       throw UsageError(app, "-o or --emit is missing");
+    arguments.options.quantizer =
+        chooseQuantizer(app, arguments.calibrate, arguments.quantizer);
   } catch (const CLI::Success &request) {
     return app.exit(request);
   } catch (const UsageError &error) {

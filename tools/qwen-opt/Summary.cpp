@@ -67,6 +67,8 @@ void qwen::printSummary(const std::string &name, const CompileSummary &summary,
   out << name << ": " << summary.architecture << " for "
       << llvm::join(summary.targets, ", ") << '\n';
   printTensors(summary, out);
+  if (summary.quantization != Quantization())
+    out << "  quantizer: " << summary.quantization.describe() << '\n';
   out << "  file: " << summary.fileBytes << " bytes (code "
       << withUnit(summary.codeBytes) << ", weights "
       << withUnit(summary.weightBytes) << ")\n"

@@ -13,6 +13,9 @@
 
 namespace qwen {
 
+/// A fact of the model of `module`: an integer of kModelAttr.
+int64_t modelFact(mlir::ModuleOp module, const char *key);
+
 /// Code of compileProgram, with the facts that an engine needs.
 struct LoadedPrograms {
   /// `module` has the facts of the model. Sequences have up to `context`

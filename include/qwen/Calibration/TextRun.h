@@ -6,6 +6,7 @@
 #include "engine/ThreadPool.h"
 #include "qwen/Calibration/LoadedPrograms.h"
 #include "qwen/Calibration/Sublayers.h"
+#include "qwen/Support/Pages.h"
 #include "qwen/Weights/WeightSource.h"
 
 #include <functional>
@@ -23,9 +24,11 @@ class TextRun {
 public:
   /// `ids` are windows of `window` tokens, without a rest. `module` is at stage
   /// "graph"; `weights`, whose ops it names, and `pool` must outlive this.
-  /// The weights of a sublayer are read when it runs.
+  /// The weights of a sublayer are read when it runs. The residual stream lies
+  /// in `place`. Throws Error if there is no room.
   TextRun(mlir::ModuleOp module, const WeightSources &weights,
-          std::span<const int32_t> ids, int64_t window, ThreadPool &pool);
+          std::span<const int32_t> ids, int64_t window, ThreadPool &pool,
+          Place place = Place::Memory);
 
   /// Receives rows [tokens][k] of an input of the sublayer, by its place in
   /// Sublayer::inputs: those of the next tokens of the text.
@@ -39,7 +42,9 @@ public:
   void run(const Sublayer &sublayer, const ReceiveFn &receive);
 
   /// The residual stream, [tokens][hidden size].
-  std::span<float> rows() { return stream; }
+  std::span<float> rows() {
+    return {stream.as<float>(), ids.size() * static_cast<size_t>(width)};
+  }
 
 private:
   struct Kind;
@@ -56,8 +61,8 @@ private:
   const std::span<const int32_t> ids;
   const int64_t window;
   ThreadPool &pool;
-  int64_t width = 0;
-  std::vector<float> stream;
+  const int64_t width;
+  const Pages stream;
   /// By the text of their module.
   std::map<std::string, std::shared_ptr<Kind>> kinds;
 };

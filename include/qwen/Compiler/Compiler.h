@@ -60,6 +60,26 @@ struct CompileOptions {
   std::optional<int64_t> maxTokens = {}, maxRows = {};
 };
 
+/// The formats of matrices, by their names.
+using MatrixFormats = std::map<std::string, WeightFormat, std::less<>>;
+
+/// A model whose matrices get integers.
+struct QuantizeInput {
+  /// At stage "graph", as it is compiled.
+  mlir::ModuleOp module;
+  WeightSources &weights;
+  /// The quantized formats of the matrices that do not keep integers of the
+  /// checkpoint.
+  MatrixFormats formats;
+  Quantizer quantizer;
+  const std::optional<TokenizerImport> &tokenizer;
+
+  /// The values that ops read as the weight `name`.
+  WeightSourcePtr source(const std::string &name) const;
+  /// Replaces the source of matrix `name` by its integers.
+  void replace(const std::string &name, WeightSourcePtr integers) const;
+};
+
 /// What the caller of a compile adds to it. All are optional.
 struct CompileHooks {
   /// Receives the number of packed bytes of the weight image. Only one thread
@@ -70,6 +90,11 @@ struct CompileHooks {
   /// Throws Error if the text is no chat template that the caller can render.
   /// The compile goes on with a warning.
   std::function<void(const std::string &chatTemplate)> checkTemplate = {};
+  /// Chooses the integers of matrices by a text and replaces their sources, for
+  /// a quantizer that needs one. Matrices that it leaves get those of
+  /// Quantizer::Search. Returns what the manifest records about the text.
+  /// Another compile may run meanwhile.
+  std::function<Quantization(const QuantizeInput &input)> quantize = {};
   /// Checks the complete artifact before it is committed. Throws Error to
   /// reject it.
   std::function<void(const std::string &file,
@@ -93,6 +118,7 @@ struct CompileSummary {
   std::vector<std::vector<std::string>> kernels;
   std::vector<FormatSummary> formats;
   std::vector<Conversion> conversions;
+  Quantization quantization;
   /// Lines about parts of the checkpoint without effect.
   std::vector<std::string> notes;
   /// Names of the tensors that the model does not use, by kind.

@@ -36,6 +36,13 @@ public:
   void set(int64_t output, std::span<const numerics::WeightBlock> blocks,
            numerics::EncodeError error = {});
 
+  /// All panels of integers, and their errors by output: to set them again as
+  /// they were saved.
+  std::span<uint8_t> panels() {
+    return {pages.as<uint8_t>(), static_cast<size_t>(pages.bytes())};
+  }
+  std::span<numerics::EncodeError> outputErrors() { return errors; }
+
   const WeightShape &shape() const override { return sizes; }
   ErrorText name() const override { return text; }
   std::string_view form() const override { return formName; }

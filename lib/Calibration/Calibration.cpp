@@ -1,0 +1,296 @@
+//===- Calibration.cpp - Integers that a text chooses ---------------------===//
+
+#include "qwen/Calibration/Calibration.h"
+
+#include "SavedCalibration.h"
+#include "Steps.h"
+
+#include "qwen/Calibration/TextRun.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Version.h"
+#include "text/Tokenizer.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
+#include "llvm/Support/raw_ostream.h"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// The text
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A window and its place in its text: 0 is the beginning, 1 the end.
+struct Window {
+  double place;
+  size_t text;
+  std::span<const int32_t> ids;
+};
+} // namespace
+
+CalibrationText
+qwen::readCalibrationText(const TokenizerImport &tokenizer,
+                          std::span<const std::string_view> texts,
+                          int64_t positions, const std::string &name) {
+  const Tokenizer encoder = Tokenizer::fromBlob(tokenizer.blob);
+  CalibrationText result = {{}, std::min(kCalibrationWindow, positions), {}};
+  const auto size = static_cast<size_t>(result.window);
+  std::vector<std::vector<int32_t>> encoded;
+  std::vector<Window> windows;
+  llvm::SHA256 hash;
+  int64_t found = 0;
+  for (std::string_view text : texts) {
+    hash.update(llvm::StringRef(text.data(), text.size()));
+    const std::span<const int32_t> ids =
+        encoded.emplace_back(encoder.encode(text));
+    found += std::ssize(ids);
+    const size_t count = ids.size() / size;
+    for (size_t i = 0; i < count; ++i)
+      windows.push_back({(double(i) + 0.5) / double(count), encoded.size(),
+                         ids.subspan(i * size, size)});
+  }
+  std::ranges::sort(windows, {}, [](const Window &window) {
+    return std::pair(window.place, window.text);
+  });
+  for (const Window &window : windows)
+    if (std::ssize(result.ids) + result.window <= kCalibrationTokens)
+      result.ids.insert(result.ids.end(), window.ids.begin(), window.ids.end());
+  if (std::ssize(result.ids) < kLeastCalibrationTokens)
+    throw Error(part::file(name) + " has " + part::found(found) +
+                " tokens when a calibration needs at least " +
+                part::needed(kLeastCalibrationTokens) + ", better " +
+                std::to_string(kCalibrationTokens));
+  result.hash = llvm::toHex(hash.final(), /*LowerCase=*/true);
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// What the integers depend on
+//===----------------------------------------------------------------------===//
+
+/// A hash of the graph, the values of all weights, the tokens, and what is
+/// chosen by whom.
+static uint64_t hashOf(const QuantizeInput &input, const CalibrationText &text,
+                       const CalibrationOptions &options) {
+  std::string facts = projectVersion();
+  llvm::raw_string_ostream out(facts);
+  out << *input.module << infoOf(input.quantizer).name << text.window;
+  for (const auto &[name, format] : input.formats)
+    out << name << weightFormatName(format);
+  mlir::ModuleOp module = input.module;
+  const llvm::SmallVector<WeightOp> weights(module.getOps<WeightOp>());
+  std::vector<uint64_t> hashes(weights.size());
+  parallelFor(weights.size(), options.threads, [&](size_t i, unsigned) {
+    // What a source computes when it is read does not stay.
+    WeightOp weight = weights[i];
+    const WeightSourcePtr source = weight.getSource().open(
+        llvm::cast<mlir::RankedTensorType>(weight.getType()), input.weights);
+    const WeightShape &shape = source->shape();
+    constexpr int64_t kValues = int64_t{1} << 18;
+    const int64_t most = std::max<int64_t>(1, kValues / shape.k());
+    std::vector<float> values(static_cast<size_t>(most * shape.k()));
+    for (int64_t first = 0; first < shape.outputs(); first += most) {
+      const int64_t count = std::min(most, shape.outputs() - first);
+      source->read(first, count, values.data());
+      hashes[i] = XXH3_64bits_withSeed(
+          values.data(), static_cast<size_t>(count * shape.k()) * sizeof(float),
+          hashes[i]);
+    }
+  });
+  const auto bytes = [](const auto &list) {
+    return llvm::StringRef(reinterpret_cast<const char *>(list.data()),
+                           list.size() * sizeof(*list.data()));
+  };
+  out << bytes(hashes) << bytes(text.ids);
+  return XXH3_64bits(facts.data(), facts.size());
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+static std::string mebibytes(uint64_t bytes) {
+  return std::to_string(llvm::divideCeil(bytes, uint64_t{1} << 20)) + " MiB";
+}
+
+/// Throws Error if the disk of `folder` lacks room for `what`.
+static void requireDisk(const std::filesystem::path &folder, uint64_t bytes,
+                        const std::string &what) {
+  const uint64_t free = std::filesystem::space(folder).available;
+  if (free < bytes)
+    throw Error(part::file(folder.string()) + " has " +
+                part::found(mebibytes(free)) + " free when " + what +
+                " of a calibration need " + part::needed(mebibytes(bytes)));
+}
+
+/// Bytes of the integers of all matrices.
+static uint64_t integerBytes(const QuantizeInput &input) {
+  uint64_t sum = 0;
+  for (const auto &[name, format] : input.formats) {
+    const WeightShape shape = input.source(name)->shape();
+    sum +=
+        static_cast<uint64_t>(packedBytes(format, shape.outputs(), shape.k()));
+  }
+  return sum;
+}
+
+//===----------------------------------------------------------------------===//
+// The calibration
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// One run of calibrate().
+class Calibration {
+public:
+  Calibration(const QuantizeInput &input, const CalibrationText &text,
+              const CalibrationOptions &options)
+      : input(input), tokens(text.ids.size()), options(options), steps(input),
+        place(choosePlace()), pool(static_cast<int32_t>(options.threads)),
+        stream(input.module, input.weights, text.ids, text.window, pool,
+               place) {
+    if (!options.folder.empty())
+      saved.emplace(options.folder, hashOf(input, text, options));
+    for (const CalibrationStep &step : steps.steps)
+      total += step.work(tokens);
+  }
+
+  void run() {
+    stream.embed(steps.embedding);
+    for (size_t i = resume(); i < steps.steps.size(); ++i) {
+      runStep(steps.steps[i]);
+      // Nothing reads the stream after the last step.
+      if (saved)
+        saved->saveRows(i + 1, stream.rows());
+    }
+  }
+
+private:
+  void note(const std::string &line) const {
+    if (options.note)
+      options.note(line);
+  }
+  void advance(uint64_t work) {
+    done += work;
+    if (options.progress)
+      options.progress(done, total);
+  }
+
+  /// Says how much memory the run takes, and decides where it lies.
+  Place choosePlace() const;
+  /// Takes over what a killed run has finished. Returns the number of steps.
+  size_t resume();
+  /// Whether all matrices of a step were saved; they replace the sources.
+  bool loadStep(const CalibrationStep &step) const;
+  void runStep(const CalibrationStep &step);
+  void quantizeMatrices(const StepInput &read, const InputMoments &moments);
+
+  const QuantizeInput &input;
+  const size_t tokens;
+  const CalibrationOptions &options;
+  const CalibrationSteps steps;
+  const Place place;
+  std::optional<SavedCalibration> saved;
+  ThreadPool pool;
+  TextRun stream;
+  uint64_t done = 0, total = 0;
+};
+} // namespace
+
+Place Calibration::choosePlace() const {
+  const uint64_t rows =
+      tokens * sizeof(float) *
+      static_cast<uint64_t>(modelFact(input.module, "hidden_size"));
+  uint64_t moments = 0;
+  for (const CalibrationStep &step : steps.steps)
+    moments = std::max(moments, step.bytes());
+  const bool inFile = rows + moments > options.memory;
+  note("calibration: " + std::to_string(tokens) + " tokens; up to " +
+       mebibytes(rows + moments) + ", " + mebibytes(moments) +
+       " of them moments and factors" +
+       (inFile ? ", in a temporary file in " +
+                     std::filesystem::temp_directory_path().string()
+               : ""));
+  if (inFile)
+    requireDisk(std::filesystem::temp_directory_path(), rows + moments,
+                "moments and rows");
+  if (!options.folder.empty())
+    requireDisk(std::filesystem::absolute(options.folder).parent_path(),
+                2 * rows + integerBytes(input), "the saved sublayers");
+  return inFile ? Place::TemporaryFile : Place::Memory;
+}
+
+bool Calibration::loadStep(const CalibrationStep &step) const {
+  for (const StepInput &read : step.inputs)
+    for (const StepFactor &factor : read.factors)
+      for (const StepMatrix &matrix : factor.matrices) {
+        WeightSourcePtr integers = saved->loadWeight(
+            matrix.number, *input.source(matrix.name), matrix.format, place);
+        if (!integers)
+          return false;
+        input.replace(matrix.name, std::move(integers));
+      }
+  return true;
+}
+
+size_t Calibration::resume() {
+  const size_t finished = saved ? saved->loadRows(stream.rows()) : 0;
+  for (size_t i = 0; i < finished; ++i) {
+    if (!loadStep(steps.steps[i]))
+      throw Error(part::file(options.folder.string()) +
+                  " is damaged: the integers of " +
+                  part::subject(steps.steps[i].sublayer.name) +
+                  " are missing; remove the folder to start again");
+    advance(steps.steps[i].work(tokens));
+  }
+  if (finished > 0)
+    note("calibration: " + std::to_string(finished) + " of " +
+         std::to_string(steps.steps.size()) +
+         " steps were finished before, in " + options.folder.string());
+  return finished;
+}
+
+void Calibration::runStep(const CalibrationStep &step) {
+  std::vector<InputMoments> moments;
+  for (const StepInput &read : step.inputs)
+    moments.emplace_back(read.k, place);
+  stream.run(step.sublayer, [&](size_t number, std::span<const float> rows) {
+    const int64_t k = widthOf(step.sublayer.inputs[number].rows);
+    const int64_t count = std::ssize(rows) / k;
+    if (number == 0)
+      advance(static_cast<uint64_t>(count) * step.tokenWork);
+    for (size_t i = 0; i < step.inputs.size(); ++i)
+      if (step.inputs[i].number == number) {
+        moments[i].add(rows.data(), count, k, options.threads);
+        advance(static_cast<uint64_t>(count) * step.inputs[i].momentWork());
+      }
+  });
+  for (size_t i = 0; i < step.inputs.size(); ++i)
+    quantizeMatrices(step.inputs[i], moments[i]);
+}
+
+void Calibration::quantizeMatrices(const StepInput &read,
+                                   const InputMoments &moments) {
+  for (const auto &[block, damping, matrices] : read.factors) {
+    const InputFactor factor(moments, damping, block, options.threads, place);
+    advance(read.factorWork());
+    for (const StepMatrix &matrix : matrices) {
+      WeightSourcePtr integers =
+          quantize(input.quantizer, input.source(matrix.name), matrix.format,
+                   &factor, {options.threads, place});
+      if (saved)
+        saved->saveWeight(matrix.number, *integers, matrix.format);
+      input.replace(matrix.name, std::move(integers));
+      advance(read.matrixWork(matrix));
+    }
+  }
+}
+
+void qwen::calibrate(const QuantizeInput &input, const CalibrationText &text,
+                     const CalibrationOptions &options) {
+  Calibration(input, text, options).run();
+}

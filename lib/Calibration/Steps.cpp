@@ -1,0 +1,76 @@
+//===- Steps.cpp - What a calibration does for each sublayer --------------===//
+
+#include "Steps.h"
+
+#include "qwen/Quantizers/InputFactor.h"
+
+#include <algorithm>
+
+using namespace qwen;
+
+uint64_t CalibrationStep::work(uint64_t tokens) const {
+  uint64_t sum = tokens * tokenWork;
+  for (const StepInput &input : inputs) {
+    sum += tokens * input.momentWork();
+    for (const StepFactor &factor : input.factors) {
+      sum += input.factorWork();
+      for (const StepMatrix &matrix : factor.matrices)
+        sum += input.matrixWork(matrix);
+    }
+  }
+  return sum;
+}
+
+uint64_t CalibrationStep::bytes() const {
+  uint64_t moments = 0, factor = 0;
+  for (const StepInput &input : inputs) {
+    moments += InputMoments::bytesFor(input.k);
+    factor = std::max(factor, 2 * InputFactor::bytesFor(input.k));
+  }
+  return moments + factor;
+}
+
+/// Adds `matrix` to the factor of the input that it needs.
+static void addMatrix(StepInput &input, StepMatrix matrix, double damping) {
+  const int64_t block = weightBlock(matrix.format);
+  auto found = std::ranges::find_if(input.factors, [&](const StepFactor &f) {
+    return f.block == block && f.damping == damping;
+  });
+  if (found == input.factors.end())
+    found = input.factors.insert(found, {block, damping, {}});
+  found->matrices.push_back(std::move(matrix));
+}
+
+CalibrationSteps::CalibrationSteps(const QuantizeInput &from) {
+  const mlir::SymbolTable symbols(from.module);
+  SublayerChain chain = divide(programsOf(from.module).front());
+  embedding = chain.embedding;
+  size_t needed = 0;
+  for (Sublayer &sublayer : chain.sublayers) {
+    CalibrationStep &step = steps.emplace_back();
+    for (auto [number, input] : llvm::enumerate(sublayer.inputs)) {
+      StepInput made = {number, widthOf(input.rows), {}};
+      for (const std::string &name : input.weights) {
+        const int64_t outputs = llvm::cast<mlir::ShapedType>(
+                                    symbols.lookup<WeightOp>(name).getType())
+                                    .getDimSize(0);
+        step.tokenWork += static_cast<uint64_t>(outputs * made.k);
+        const auto found = from.formats.find(name);
+        if (found == from.formats.end())
+          continue;
+        addMatrix(
+            made,
+            {name, found->second,
+             static_cast<size_t>(std::distance(from.formats.begin(), found)),
+             outputs},
+            name == embedding.getWeight() ? kTiedDamping : kDamping);
+      }
+      if (!made.factors.empty())
+        step.inputs.push_back(std::move(made));
+    }
+    step.sublayer = std::move(sublayer);
+    if (!step.inputs.empty())
+      needed = steps.size();
+  }
+  steps.resize(needed);
+}

@@ -1,0 +1,67 @@
+//===- Steps.h - What a calibration does for each sublayer ------*- C++ -*-===//
+
+#ifndef QWEN_LIB_CALIBRATION_STEPS_H
+#define QWEN_LIB_CALIBRATION_STEPS_H
+
+#include "qwen/Calibration/Sublayers.h"
+#include "qwen/Compiler/Compiler.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace qwen {
+
+struct StepMatrix {
+  std::string name;
+  WeightFormat format;
+  /// Among QuantizeInput::formats.
+  size_t number;
+  int64_t outputs;
+};
+
+/// The matrices that share a factor of the moments of their input.
+struct StepFactor {
+  int64_t block;
+  double damping;
+  std::vector<StepMatrix> matrices;
+};
+
+/// An input that some of these matrices read.
+struct StepInput {
+  /// In Sublayer::inputs.
+  size_t number;
+  int64_t k;
+  std::vector<StepFactor> factors;
+
+  /// Multiplications of the moments of a row, of a factor, and of a matrix.
+  uint64_t momentWork() const { return uint64_t(k * k) / 2; }
+  uint64_t factorWork() const { return uint64_t(k * k) * uint64_t(k) / 3; }
+  uint64_t matrixWork(const StepMatrix &matrix) const {
+    return uint64_t(k * k) / 2 * uint64_t(matrix.outputs);
+  }
+};
+
+struct CalibrationStep {
+  Sublayer sublayer;
+  std::vector<StepInput> inputs;
+  /// Multiplications of a token in all products of the sublayer.
+  uint64_t tokenWork = 0;
+
+  /// Multiplications of the step for so many tokens.
+  uint64_t work(uint64_t tokens) const;
+  /// Bytes of the moments and of the largest factor while it is computed.
+  uint64_t bytes() const;
+};
+
+struct CalibrationSteps {
+  EmbeddingOp embedding;
+  /// As far as the last with a matrix to quantize.
+  std::vector<CalibrationStep> steps;
+
+  explicit CalibrationSteps(const QuantizeInput &input);
+};
+
+} // namespace qwen
+
+#endif // QWEN_LIB_CALIBRATION_STEPS_H

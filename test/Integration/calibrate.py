@@ -1,0 +1,33 @@
+"""Calibration by the command line: the text of qwen-opt makes models/stories better, and the file tells how it was made.
+
+  calibrate.py MODEL_FOLDER F32 Q4_0 WORKDIR      F32 and Q4_0 are MODEL_FOLDER, compiled; Q4_0 is rounded
+"""
+import json
+import pathlib
+import sys
+
+from checks import Checks, run
+
+FOLDER, f32, q4_0, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+WORK.mkdir(parents=True, exist_ok=True)
+checks = Checks()
+
+
+def divergence(model):
+    result = run(["qwen-run", "compare", f32, model, FOLDER / "golden" / "val.txt", "--window", 256, "--windows", 16, "--json"])
+    return json.loads(result)["kl"]["mean"]
+
+
+calibrated = WORK / "calibrated.qwen"
+run(["qwen-opt", FOLDER, "-o", calibrated, "--weights", "q4_0", "--calibrate"])
+checks.check([path.name for path in WORK.iterdir()] == [calibrated.name], "nothing but the file stays")
+rounded, chosen = divergence(q4_0), divergence(calibrated)
+print(f"KL {rounded:.4f} rounded, {chosen:.4f} by gptq")
+checks.check(chosen < 0.75 * rounded, f"KL is {chosen} by gptq and {rounded} rounded")
+
+quantization = json.loads(run(["qwen-run", "info", calibrated, "--json"]))["quantization"]
+checks.check(quantization["quantizer"] == "gptq" and 30000 < quantization["tokens"] <= 32768 and len(quantization["text"]) == 64,
+             f"the manifest has {quantization}")
+checks.check("quantizer  gptq, " in run(["qwen-run", "info", calibrated]), "info prints the quantizer")
+checks.check("quantization" not in json.loads(run(["qwen-run", "info", q4_0, "--json"])), "a rounded file tells no quantizer")
+checks.finish()

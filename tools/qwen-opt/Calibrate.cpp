@@ -1,0 +1,95 @@
+//===- Calibrate.cpp - The command line of a calibration ------------------===//
+
+#include "Calibrate.h"
+
+#include "CommandLine.h"
+#include "ProgressBar.h"
+#include "artifact/File.h"
+#include "qwen/Calibration/Calibration.h"
+#include "qwen/Calibration/EmbeddedTexts.h"
+#include "qwen/Calibration/LoadedPrograms.h"
+#include "qwen/Support/Error.h"
+#include "text/Tokenizer.h"
+
+#include "llvm/Support/raw_ostream.h"
+
+using namespace qwen;
+
+void qwen::addCalibration(CLI::App &app, CalibrateFlags &flags) {
+  app.add_flag("--calibrate", flags.text,
+               "let a text choose the integers: runs the model over up to " +
+                   std::to_string(kCalibrationTokens) +
+                   " tokens of FILE, by default of a text of qwen-opt's own; "
+                   "the quantizer is gptq then")
+      ->type_name("[=FILE]");
+  app.add_option("--calibrate-memory", flags.memory,
+                 "memory of a calibration; beyond it, what it needs lies in a "
+                 "temporary file")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("4GiB")
+      ->type_name("SIZE")
+      ->needs("--calibrate");
+}
+
+Quantizer qwen::chooseQuantizer(const CLI::App &app,
+                                const CalibrateFlags &flags,
+                                const std::string &name) {
+  const bool calibrates = !flags.text.empty();
+  if (calibrates && app.get_option("-o")->empty())
+    throw UsageError(app, "--calibrate needs -o");
+  if (name.empty())
+    return calibrates ? Quantizer::Gptq : CompileOptions().quantizer;
+  const Quantizer quantizer = *parseQuantizer(name);
+  if (infoOf(quantizer).needsMoments && !calibrates)
+    throw UsageError(app, "--quantizer " + name + " needs --calibrate");
+  if (!infoOf(quantizer).needsMoments && calibrates)
+    throw UsageError(app, "--calibrate has no effect on --quantizer " + name);
+  return quantizer;
+}
+
+std::string qwen::calibrationFolder(const std::string &output) {
+  return output + ".calibration";
+}
+
+static std::string readText(const std::string &path) {
+  const File file(path);
+  if (file.size() > Tokenizer::kMaxTextBytes)
+    throw Error(part::file(path) + " has " + part::found(file.size()) +
+                " bytes when a text has at most " +
+                part::needed(Tokenizer::kMaxTextBytes));
+  std::string text(file.size(), 0);
+  file.read(0, text.data(), text.size());
+  return text;
+}
+
+std::function<Quantization(const QuantizeInput &input)>
+qwen::makeCalibration(const CalibrateFlags &flags,
+                      const std::string &checkpoint,
+                      const std::string &output) {
+  const bool isOwn = flags.text == kOwnText;
+  return [text = isOwn ? "" : readText(flags.text), isOwn, flags, checkpoint,
+          folder = calibrationFolder(output)](const QuantizeInput &input) {
+    if (!input.tokenizer)
+      throw Error(part::file(checkpoint) +
+                  " has no tokenizer, which --calibrate needs");
+    std::vector<std::string_view> texts = {text};
+    if (isOwn) {
+      texts.clear();
+      for (const EmbeddedText &part : embeddedTexts())
+        texts.push_back(part.text);
+    }
+    const CalibrationText windows = readCalibrationText(
+        *input.tokenizer, texts, modelFact(input.module, "max_position"),
+        isOwn ? "the text of qwen-opt" : flags.text);
+    ProgressBar bar("calibrating");
+    calibrate(
+        input, windows,
+        {.memory = flags.memory,
+         .folder = folder,
+         .note = [](const std::string &line) { llvm::errs() << line << '\n'; },
+         .progress = [&](uint64_t done,
+                         uint64_t total) { bar.update(done, total); }});
+    return Quantization{.tokens = std::ssize(windows.ids),
+                        .text = windows.hash};
+  };
+}

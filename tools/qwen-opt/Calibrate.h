@@ -1,0 +1,45 @@
+//===- Calibrate.h - The command line of a calibration ----------*- C++ -*-===//
+
+#ifndef QWEN_OPT_CALIBRATE_H
+#define QWEN_OPT_CALIBRATE_H
+
+#include "qwen/Compiler/Compiler.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace qwen {
+
+/// What a flag without a value has.
+inline constexpr char kOwnText[] = "true";
+
+/// The flags of a calibration.
+struct CalibrateFlags {
+  /// The file of the text; empty without a calibration, kOwnText without a
+  /// file.
+  std::string text;
+  uint64_t memory = uint64_t{4} << 30;
+};
+
+void addCalibration(CLI::App &app, CalibrateFlags &flags);
+
+/// The quantizer that the flags ask for: `name`, or the default if that is
+/// empty. Throws UsageError if they contradict each other.
+Quantizer chooseQuantizer(const CLI::App &app, const CalibrateFlags &flags,
+                          const std::string &name);
+
+/// The folder where a calibration for `output` saves what is finished.
+std::string calibrationFolder(const std::string &output);
+
+/// CompileHooks::quantize, which shows its progress. Reads the text at once.
+/// Throws Error if it cannot.
+std::function<Quantization(const QuantizeInput &input)>
+makeCalibration(const CalibrateFlags &flags, const std::string &checkpoint,
+                const std::string &output);
+
+} // namespace qwen
+
+#endif // QWEN_OPT_CALIBRATE_H
