@@ -138,7 +138,10 @@ WeightSourcePtr FrequenciesAttr::open(RankedTensorType type,
 
 LogicalResult TurnedAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                  SourceAttrInterface, SourceAttrInterface,
-                                 int64_t columns, int64_t outputs) {
+                                 int64_t columns, bool hadamard,
+                                 int64_t outputs) {
+  if (hadamard && columns != 0)
+    return emitError() << "has columns and hadamard when one is needed";
   if (columns >= 0 && outputs >= 0)
     return success();
   return emitError() << "columns is " << columns << " and outputs is "
@@ -166,7 +169,7 @@ std::optional<WeightFormat> TurnedAttr::getIntegers() const {
 
 WeightSourcePtr TurnedAttr::open(RankedTensorType type,
                                  const WeightSources &sources) const {
-  Turn turn = {{}, getColumns(), getOutputs()};
+  Turn turn = {{}, getColumns(), getHadamard(), getOutputs()};
   if (getScales())
     turn.scales =
         getScales().open(RankedTensorType::get(type.getShape().take_back(),

@@ -2,6 +2,7 @@
 
 #include "qwen/Numerics/Kernels.h"
 
+#include "Hadamard.h"
 #include "Lanes.h"
 #include "qwen/Numerics/Math.h"
 #include "qwen/Numerics/Rotation.h"
@@ -106,24 +107,11 @@ int32_t numerics::swiGluQ8(const float *gate, const float *up, int64_t n,
   return quantizeQ8(y, n, q, d, sums);
 }
 
-/// The Hadamard transform of `size` values, a power of two.
-static void transformBlock(float *y, int64_t size) {
-  for (int64_t h = 1; h < size; h *= 2)
-    for (int64_t i = 0; i < size; ++i)
-      if ((i & h) == 0) {
-        const float a = y[i], b = y[i + h];
-        y[i] = a + b;
-        y[i + h] = a - b;
-      }
-}
-
 void numerics::hadamard(const float *x, int64_t n, float *y) {
   std::copy_n(x, n, y);
   for (int64_t begin = 0, size; begin < n; begin += size) {
-    // The largest power of two that is left, of a block at most.
-    size = static_cast<int64_t>(std::bit_floor(
-        static_cast<uint64_t>(std::min(n - begin, kActivationBlock))));
-    transformBlock(y + begin, size);
+    size = hadamardBlock(n - begin);
+    transformHadamard(y + begin, size);
   }
 }
 
@@ -137,7 +125,7 @@ void numerics::turn(const float *x, const float *factor, int64_t k, float *y) {
       y[row * width + i] = sum;
     }
   for (int64_t begin = 0; begin < k; begin += width)
-    transformBlock(y + begin, width);
+    transformHadamard(y + begin, width);
 }
 
 void numerics::rope(const float *x, const float *cos, const float *sin,

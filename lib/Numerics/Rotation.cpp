@@ -2,6 +2,7 @@
 
 #include "qwen/Numerics/Rotation.h"
 
+#include "Hadamard.h"
 #include "qwen/Numerics/Math.h"
 
 #include <algorithm>
@@ -51,13 +52,8 @@ void Rotation::transform(double *x, int64_t lanes) const {
       for (int64_t i = 0; i < width; ++i)
         out[i] += weight * in[i];
     }
-  for (int64_t half = lanes; half < width; half *= 2)
-    for (double *a = x; a != x + all; a += 2 * half)
-      for (int64_t i = 0; i < half; ++i) {
-        const double sum = a[i] + a[i + half];
-        a[i + half] = a[i] - a[i + half];
-        a[i] = sum;
-      }
+  for (int64_t row = 0; row < odd; ++row)
+    transformHadamard(x + row * width, width / lanes, lanes);
 }
 
 void Rotation::turn(double *x, int64_t lanes) const {
@@ -68,4 +64,13 @@ void Rotation::turn(double *x, int64_t lanes) const {
 void Rotation::turnBack(double *x, int64_t lanes) const {
   transform(x, lanes);
   multiplySigns(x, lanes);
+}
+
+void numerics::undoHadamard(std::span<double> x) {
+  for (int64_t size; !x.empty(); x = x.subspan(static_cast<size_t>(size))) {
+    size = hadamardBlock(std::ssize(x));
+    transformHadamard(x.data(), size);
+    for (double &value : x.first(static_cast<size_t>(size)))
+      value /= static_cast<double>(size);
+  }
 }

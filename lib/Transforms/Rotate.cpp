@@ -27,6 +27,8 @@ struct Columns {
 /// What is folded into a weight. `outputs` is the size of turned blocks.
 struct Fold {
   std::optional<Columns> columns = {};
+  /// Whether the columns undo a `qwen.hadamard`.
+  std::optional<bool> hadamard = {};
   std::optional<int64_t> outputs = {};
 };
 
@@ -48,6 +50,7 @@ private:
   LogicalResult addNorm(RmsNormOp op);
   LogicalResult addHeads(AttentionOp op);
   LogicalResult addHead(LmHeadOp op);
+  LogicalResult addHadamard(SwiGluOp op);
   void turnBack(WantedRowsOp op);
 
   LogicalResult fold(Operation *op, FlatSymbolRefAttr weight, const Fold &part);
@@ -78,7 +81,8 @@ LogicalResult Rotation::fold(Operation *op, FlatSymbolRefAttr weight,
       to = from;
     return !from || to == from;
   };
-  if (add(whole.columns, part.columns) && add(whole.outputs, part.outputs))
+  if (add(whole.columns, part.columns) && add(whole.hadamard, part.hadamard) &&
+      add(whole.outputs, part.outputs))
     return success();
   return op->emitOpError() << "reads " << weight
                            << ", which another op needs with another rotation";
@@ -171,6 +175,21 @@ TurnOp Rotation::turn(OpBuilder &at, StringRef name, Value rows, bool back) {
                         properties);
 }
 
+/// Transforms the rows of a feed-forward network before its last product. The
+/// gate of linear attention reads a norm.
+LogicalResult Rotation::addHadamard(SwiGluOp op) {
+  if (!op.getUp().getDefiningOp<LinearOp>() || !op.getResult().hasOneUse())
+    return success();
+  auto linear = dyn_cast<LinearOp>(*op.getResult().user_begin());
+  if (!linear || linear.getWeights().size() != 1)
+    return success();
+  OpBuilder at(linear);
+  linear.getInputMutable().assign(
+      HadamardOp::create(at, op.getLoc(), op.getResult()));
+  return fold(linear, cast<FlatSymbolRefAttr>(linear.getWeights()[0]),
+              {.hadamard = true});
+}
+
 void Rotation::turnBack(WantedRowsOp op) {
   OpBuilder at(op);
   op.getInputMutable().assign(
@@ -194,6 +213,8 @@ LogicalResult Rotation::addOp(Operation &op) {
     return addHeads(attention);
   if (auto head = dyn_cast<LmHeadOp>(op))
     return addHead(head);
+  if (auto gated = dyn_cast<SwiGluOp>(op))
+    return addHadamard(gated);
   if (auto embedding = dyn_cast<EmbeddingOp>(op)) {
     stream.insert(embedding.getResult());
     return fold(&op, embedding.getWeightAttr(),
@@ -242,9 +263,9 @@ LogicalResult Rotation::apply() {
     }
     auto type = cast<RankedTensorType>(weight.getType());
     weight.setType(type.clone(builder.getF32Type()));
-    weight.setSourceAttr(
-        TurnedAttr::get(weight.getContext(), weight.getSource(), scales,
-                        columns.size, part.outputs.value_or(0)));
+    weight.setSourceAttr(TurnedAttr::get(
+        weight.getContext(), weight.getSource(), scales, columns.size,
+        part.hadamard.value_or(false), part.outputs.value_or(0)));
     if (failed(weight.verify()))
       return failure();
   }

@@ -28,8 +28,8 @@ namespace {
 class TurnedSource final : public WeightSource {
 public:
   TurnedSource(WeightSourcePtr from, const Turn &turn)
-      : source(std::move(from)), columns(rotationOf(turn.columns)),
-        outputs(rotationOf(turn.outputs)) {
+      : source(std::move(from)), hadamard(turn.hadamard),
+        columns(rotationOf(turn.columns)), outputs(rotationOf(turn.outputs)) {
     if (!turn.scales)
       return;
     scales.resize(static_cast<size_t>(turn.scales->shape().values()));
@@ -63,6 +63,8 @@ private:
     if (!scales.empty())
       for (size_t i = 0; i < values.size(); ++i)
         result[i] *= scales[static_cast<size_t>(first) + i];
+    if (hadamard)
+      numerics::undoHadamard({result, values.size()});
     if (columns)
       for (size_t i = 0; i < values.size();
            i += static_cast<size_t>(columns->size()))
@@ -80,7 +82,9 @@ private:
                                               : Owned::Place::Memory);
     float *values = result->floats();
     source->read(0, count, values);
-    const int64_t block = columns ? columns->size() : 1;
+    const int64_t block = hadamard  ? kActivationBlock
+                          : columns ? columns->size()
+                                    : 1;
     const int64_t together = ceilDiv(kColumnsTogether, block) * block;
     std::vector<double> stripe(static_cast<size_t>(count * together));
     for (int64_t first = 0; first < k; first += together) {
@@ -98,6 +102,7 @@ private:
 
   const WeightSourcePtr source;
   std::vector<float> scales;
+  const bool hadamard;
   const std::optional<Rotation> columns, outputs;
   mutable std::once_flag once;
   mutable std::unique_ptr<const Owned> turned;

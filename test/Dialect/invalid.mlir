@@ -794,6 +794,11 @@ qwen.weight @w : tensor<64x32xf32> from #qwen.turned<#qwen.source<"m">, columns 
 
 // -----
 
+// expected-error@+1 {{has columns and hadamard when one is needed}}
+qwen.weight @w : tensor<64x32xf32> from #qwen.turned<#qwen.source<"m">, columns = 32, hadamard = true>
+
+// -----
+
 // expected-error@+1 {{size is 0 when 1 to 268435456 is needed}}
 qwen.weight @w : tensor<64xf32> from #qwen.rotation<0>
 

@@ -52,6 +52,8 @@ qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.
 qwen.weight @turned : tensor<64x64xf32> from #qwen.turned<#qwen.source<"m", keeps = <q4_k>>, outputs = 32, columns = 64, scales = #qwen.source<"n">>
 // CHECK: qwen.weight @turned.bias : tensor<64xf32> from #qwen.turned<#qwen.source<"m">, outputs = 64>
 qwen.weight @turned.bias : tensor<64xf32> from #qwen.turned<#qwen.source<"m">, outputs = 64>
+// CHECK: qwen.weight @turned.down : tensor<64x64xf32> from #qwen.turned<#qwen.source<"m">, hadamard = true, outputs = 64>
+qwen.weight @turned.down : tensor<64x64xf32> from #qwen.turned<#qwen.source<"m">, hadamard = true, outputs = 64>
 // CHECK: qwen.weight @rotation : tensor<65xf32> from #qwen.rotation<64>
 qwen.weight @rotation : tensor<65xf32> from #qwen.rotation<64>
 // CHECK: qwen.weight @ones : tensor<64xf32> from #qwen.ones

@@ -16,7 +16,7 @@
 // CHECK-DAG: qwen.weight @q.norm : tensor<48xbf16> from #qwen.source<"q.norm">
 // CHECK-DAG: qwen.weight @o : tensor<96x96xf32> from #qwen.turned<#qwen.source<"o">, columns = 48, outputs = 96>
 // CHECK-DAG: qwen.weight @up : tensor<128x96xf32> from #qwen.turned<#qwen.source<"up">, scales = #qwen.source<"n2">, columns = 96>
-// CHECK-DAG: qwen.weight @down : tensor<96x128xf32> from #qwen.turned<#qwen.source<"down">, outputs = 96>
+// CHECK-DAG: qwen.weight @down : tensor<96x128xf32> from #qwen.turned<#qwen.source<"down">, hadamard = true, outputs = 96>
 // CHECK-DAG: qwen.weight @last : tensor<96xf32> from #qwen.source<"last">
 // CHECK-NOT: qwen.weight @n1
 // CHECK-NOT: qwen.weight @n2
@@ -44,6 +44,9 @@ qwen.weight @frequencies : tensor<24xf32> from #qwen.frequencies<theta = 1.0e+06
 // CHECK: qwen.rms_norm %{{.*}}, @q.norm eps {{.*}} heads 48
 // CHECK: %[[H:.*]] = qwen.add %[[X]],
 // CHECK: qwen.rms_norm %[[H]], @rotation.ones eps
+// CHECK: %[[G:.*]] = qwen.swiglu
+// CHECK-NEXT: %[[D:.*]] = qwen.hadamard %[[G]]
+// CHECK-NEXT: qwen.linear %[[D]], [@down]
 // CHECK: %[[Y:.*]] = qwen.add %[[H]],
 // CHECK-NEXT: %[[B:.*]] = qwen.turn %[[Y]] back, @rotation.values : tensor<?x96xf32> -> tensor<?x96xf32>
 // CHECK-NEXT: %[[W:.*]] = qwen.wanted_rows %[[B]]
@@ -154,7 +157,7 @@ qwen.weight @embed : tensor<40x64xf32> from #qwen.source<"embed">
 func.func @another_op(%ids: tensor<?xi32>) -> tensor<?x64xf32> {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
   // expected-error@+1 {{reads the residual stream, which only norms over it, additions and qwen.wanted_rows can when it is turned}}
-  %n = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
+  %n = qwen.gate %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   return %n : tensor<?x64xf32>
 }
 

@@ -123,8 +123,8 @@ TEST(Sources, TurnColumnsAndScaleThem) {
   const WeightSourcePtr source =
       make(makeTensor({outputs, k}, StoredType::F32, values));
   const WeightSourcePtr scales = make(makeTensor({k}, StoredType::F32, norm));
-  const WeightSourcePtr all =
-      makeTurned(source, {scales, /*columns=*/32, /*outputs=*/0});
+  const WeightSourcePtr all = makeTurned(
+      source, {scales, /*columns=*/32, /*hadamard=*/false, /*outputs=*/0});
   EXPECT_EQ(all->shape(), source->shape());
   EXPECT_EQ(all->form(), "F32");
   EXPECT_EQ(all->keptFormat(), WeightFormat::F32);
@@ -148,7 +148,7 @@ TEST(Sources, TurnOutputs) {
       Random(7).values(static_cast<int64_t>(outputs * k));
   const WeightSourcePtr both =
       makeTurned(make(makeTensor({outputs, k}, StoredType::F32, values)),
-                 {nullptr, /*columns=*/80, /*outputs=*/48});
+                 {nullptr, /*columns=*/80, /*hadamard=*/false, /*outputs=*/48});
   std::vector<std::vector<double>> rows;
   for (size_t i = 0; i < outputs; ++i)
     rows.push_back(turned({values.begin() + static_cast<int64_t>(i * k),
@@ -173,9 +173,40 @@ TEST(Sources, TurnOutputs) {
   // A bias.
   const std::vector<float> bias = Random(8).values(32);
   const std::vector<double> needed = turned({bias.begin(), bias.end()}, 16);
-  EXPECT_EQ(valuesOf(*makeTurned(make(makeTensor({32}, StoredType::F32, bias)),
-                                 {nullptr, /*columns=*/0, /*outputs=*/16})),
+  EXPECT_EQ(valuesOf(*makeTurned(
+                make(makeTensor({32}, StoredType::F32, bias)),
+                {nullptr, /*columns=*/0, /*hadamard=*/false, /*outputs=*/16})),
             std::vector<float>(needed.begin(), needed.end()));
+}
+
+TEST(Sources, UndoTheHadamardTransform) {
+  // Blocks of 128, and 64 and 32 of the last one; outputs are turned as well.
+  constexpr int64_t outputs = 32, k = 224;
+  const WeightSourcePtr source = [] {
+    static const std::vector<float> values = Random(9).values(outputs * k);
+    return make(makeTensor({outputs, k}, StoredType::F32, values));
+  }();
+  const std::vector<float> x = Random(10).values(k);
+  std::vector<float> transformed(k);
+  numerics::hadamard(x.data(), k, transformed.data());
+  const auto product = [&](const WeightSource &weights,
+                           const std::vector<float> &input) {
+    const std::vector<float> values = valuesOf(weights);
+    std::vector<double> y(outputs);
+    for (size_t i = 0; i < values.size(); ++i)
+      y[i / k] += double{values[i]} * input[i % k];
+    return y;
+  };
+  const std::vector<double> plain = product(*source, x);
+  const std::vector<double> turnedPlain = turned(plain, outputs);
+  const std::vector<double> undone =
+      product(*makeTurned(source, {nullptr, 0, true, 0}), transformed);
+  const std::vector<double> both =
+      product(*makeTurned(source, {nullptr, 0, true, outputs}), transformed);
+  for (size_t i = 0; i < outputs; ++i) {
+    EXPECT_NEAR(undone[i], plain[i], 1e-5);
+    EXPECT_NEAR(both[i], turnedPlain[i], 1e-5);
+  }
 }
 
 TEST(Sources, GiveRotationsAndOnes) {

@@ -154,16 +154,17 @@ def Qwen_TurnedAttr : Qwen_Attr<"Turned", "turned", [DeclareAttrInterfaceMethods
   let description = [{
     What qwen-rotate folds into the values of `source`, a matrix [outputs][K] or
     a vector, in double: first factors of the columns, then the rotation of each
-    block of `columns` columns, then that of each block of `outputs` outputs
-    (docs/numerics.md).
+    block of `columns` columns or the inverse of `qwen.hadamard`, then the
+    rotation of each block of `outputs` outputs (docs/numerics.md).
 
     Example: `#qwen.turned<#qwen.source<"up_proj.weight">, scales = #qwen.source<"norm.weight">, columns = 896>`
   }];
   let parameters = (ins "::qwen::SourceAttrInterface":$source,
                         OptionalParameter<"::qwen::SourceAttrInterface">:$scales,
                         DefaultValuedParameter<"int64_t", "0">:$columns,
+                        DefaultValuedParameter<"bool", "false">:$hadamard,
                         DefaultValuedParameter<"int64_t", "0">:$outputs);
-  let assemblyFormat = "`<` $source (`,` struct($scales, $columns, $outputs)^)? `>`";
+  let assemblyFormat = "`<` $source (`,` struct($scales, $columns, $hadamard, $outputs)^)? `>`";
   let genVerifyDecl = 1;
 }
 

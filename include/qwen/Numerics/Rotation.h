@@ -44,6 +44,10 @@ private:
   std::vector<double> signValues, factorValues;
 };
 
+/// x becomes what `hadamard` of the same values multiplies to x: the same
+/// transform, divided by the size of each block.
+void undoHadamard(std::span<double> x);
+
 } // namespace qwen::numerics
 
 #endif // QWEN_NUMERICS_ROTATION_H

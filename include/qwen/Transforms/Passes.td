@@ -21,7 +21,9 @@ def Rotate : Qwen_Pass<"qwen-rotate"> {
     over the stream are folded into the products behind them, whose columns are
     turned; so are those of the embedding, and the outputs of the products that
     write the stream. Where only a product reads the result of attention, the
-    values of each KV head are turned, and the columns of that product. Behind
+    values of each KV head are turned, and the columns of that product.
+    `qwen.hadamard` transforms what a feed-forward network's last product reads,
+    and its columns undo that. Behind
     the last layer, `qwen.turn` turns the stream back: hidden values are the
     model's. A second one, behind the last norm, turns the rows of the head.
 

@@ -15,6 +15,9 @@ struct Turn {
   /// Each block of so many columns w becomes w R (numerics::Rotation), 0: none.
   /// It divides K.
   int64_t columns = 0;
+  /// Whether the columns are multiplied with the inverse of the transform of
+  /// `qwen.hadamard`, in place of a rotation.
+  bool hadamard = false;
   /// Each block of so many outputs W becomes R^T W, 0: none. It divides the
   /// number of outputs.
   int64_t outputs = 0;
