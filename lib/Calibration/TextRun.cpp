@@ -94,6 +94,8 @@ TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
   builder.nameArgument(0, kHidden);
   builder.map(sublayer.input, builder.argument(0));
   builder.map(programsOf(module).front().getArgument(1), builder.argument(1));
+  if (WantedRowsOp view = sublayer.view)
+    builder.map(view.getResult(), builder.copy(view.getInput()));
   std::vector<std::string> names;
   for (size_t i = 0; i < sublayer.inputs.size(); ++i)
     names.push_back(inputName(i));

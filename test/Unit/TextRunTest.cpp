@@ -7,6 +7,10 @@
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Numerics/Kernels.h"
+#include "qwen/Numerics/Rotation.h"
+#include "qwen/Transforms/Passes.h"
+
+#include "mlir/Pass/PassManager.h"
 
 #include <gtest/gtest.h>
 
@@ -80,4 +84,46 @@ TEST(TextRun, RowsHaveTheBitsOfTheModel) {
                          kStoriesHidden, reference.eps, last.data());
     ASSERT_EQ(received[0][i], last) << i;
   }
+}
+
+/// The normed row of the last of `ids`, by the reference.
+static Values lastRow(const ReferenceModel &reference,
+                      std::span<const int32_t> ids) {
+  ReferenceSequence sequence(reference);
+  Values row, normed(kStoriesHidden);
+  for (int32_t position = 0; int32_t id : ids) {
+    row = reference.embedding.output(id);
+    for (size_t layer = 0; layer < kStoriesLayers; ++layer)
+      row = sequence.runLayer(layer, row, position);
+    ++position;
+  }
+  numerics::rmsNormF32(row.data(), reference.finalNorm.data(), kStoriesHidden,
+                       reference.eps, normed.data());
+  return normed;
+}
+
+TEST(TextRun, HeadReadsTurnedRowsOfARotatedModel) {
+  mlir::MLIRContext context;
+  loadDialects(context);
+  const ImportedModel model = importCheckpoint(kStories, context);
+  mlir::PassManager manager(&context);
+  manager.addPass(createRotate());
+  ASSERT_TRUE(mlir::succeeded(manager.run(*model.module)));
+  const SublayerChain chain = divide(programsOf(*model.module).front());
+  const std::vector<int32_t> ids = {5, 700, 31, 2};
+  ThreadPool pool(2);
+  TextRun run(*model.module, model.checkpoint->weights(), ids, std::ssize(ids),
+              pool);
+  run.embed(chain.embedding);
+  std::vector<float> rows;
+  for (const Sublayer &sublayer : chain.sublayers)
+    run.run(sublayer, [&](size_t, std::span<const float> given) {
+      rows.assign(given.begin(), given.end());
+    });
+  ASSERT_EQ(rows.size(), ids.size() * kStoriesHidden);
+  const Values last = lastRow(readStories(), ids);
+  std::vector<double> turned(last.begin(), last.end());
+  numerics::Rotation(kStoriesHidden).turn(turned.data());
+  for (size_t i = 0; i < kStoriesHidden; ++i)
+    ASSERT_NEAR(rows[rows.size() - kStoriesHidden + i], turned[i], 1e-4) << i;
 }
