@@ -129,6 +129,8 @@ private:
   QuantizeInput quantizeInput(const std::optional<TokenizerImport> &tokenizer);
   void setLimits();
   bool hasIntegers();
+  bool isRotated();
+  mlir::OwningOpRef<mlir::ModuleOp> quantizedModule();
   void rotate();
   PipelineOptions pipelineOptions() const;
   void warn(const std::string &warning) const {
@@ -143,6 +145,7 @@ private:
   ImportedModel model;
   WeightChoice weights;
   int64_t contextLength = 0;
+  bool rotated = false;
 };
 } // namespace
 
@@ -164,8 +167,38 @@ Compile::Compile(const std::filesystem::path &path,
                 "(max_position_embeddings, context_length, or seq_length of a "
                 "Qwen 1)");
   setLimits();
-  if (options.rotate)
+  rotated = isRotated();
+  if (rotated)
     rotate();
+}
+
+/// Whether `--rotate auto` rotates a model with this matrix.
+static bool gainsByRotation(WeightOp matrix, const QuantizerInfo &quantizer) {
+  const WeightFormat format = matrix.getFormat()->getValue();
+  const int64_t k =
+      llvm::cast<mlir::ShapedType>(matrix.getType()).getDimSize(1);
+  return isQuantized(format) && matrix.getSource().getIntegers() != format &&
+         panelBytes(format, k) * 8 >= kPanelOutputs * k * quantizer.rotatedBits;
+}
+
+bool Compile::isRotated() {
+  if (options.rotate != Rotate::Auto)
+    return options.rotate == Rotate::On;
+  // The stream is turned for all matrices or for none.
+  mlir::OwningOpRef<mlir::ModuleOp> module = quantizedModule();
+  return llvm::all_of(module->getOps<WeightOp>(), [&](WeightOp weight) {
+    return llvm::cast<mlir::ShapedType>(weight.getType()).getRank() != 2 ||
+           weight.getExact() ||
+           gainsByRotation(weight, infoOf(options.quantizer));
+  });
+}
+
+/// The model with the formats of its weights.
+mlir::OwningOpRef<mlir::ModuleOp> Compile::quantizedModule() {
+  mlir::OwningOpRef<mlir::ModuleOp> module = model.module->clone();
+  runPasses(*module, targets.front().features, pipelineOptions(),
+            Stage::Quantized);
+  return module;
 }
 
 /// Whether a matrix of the checkpoint has integers.
@@ -230,9 +263,7 @@ std::vector<TargetCode> Compile::run(Stage stage) {
 
 QuantizeInput
 Compile::quantizeInput(const std::optional<TokenizerImport> &tokenizer) {
-  mlir::OwningOpRef<mlir::ModuleOp> module = model.module->clone();
-  runPasses(*module, targets.front().features, pipelineOptions(),
-            Stage::Quantized);
+  mlir::OwningOpRef<mlir::ModuleOp> module = quantizedModule();
   QuantizeInput input = {*model.module,
                          model.checkpoint->weights(),
                          {},
@@ -253,7 +284,7 @@ Compile::quantize(const std::optional<TokenizerImport> &tokenizer) {
     throw Error("the quantizer " + part::subject(std::string(info.name)) +
                 " needs a calibration text");
   Quantization result;
-  result.rotated = options.rotate;
+  result.rotated = rotated;
   if (options.quantizer == Quantizer::Rounding)
     return result;
   const QuantizeInput input = quantizeInput(tokenizer);

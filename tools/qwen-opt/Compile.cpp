@@ -96,8 +96,10 @@ static void addFormats(CLI::App &app, Arguments &arguments) {
   addCalibration(app, arguments.calibrate);
   app.add_option("--rotate", arguments.rotate,
                  "fold rotations into the weights, so that no channel of the "
-                 "activations is much larger than the others; default is off")
-      ->check(CLI::IsMember({"on", "off"}));
+                 "activations is much larger than the others; auto does so "
+                 "with gptq and with q8_0; default is off")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kRotateNames),
+                                                     std::end(kRotateNames))));
   app.add_option("--ignore-tensors", arguments.options.ignoredTensors,
                  "compile without the tensors that the model does not know "
                  "and whose names in the file match a regular expression "
@@ -175,7 +177,10 @@ static void compile(Arguments &arguments) {
     arguments.options.weights = KeepFormats();
   else if (!arguments.weights.empty())
     arguments.options.weights = *parseWeightFormat(arguments.weights);
-  arguments.options.rotate = arguments.rotate == "on";
+  const auto *rotate = llvm::find(kRotateNames, arguments.rotate);
+  if (rotate != std::end(kRotateNames))
+    arguments.options.rotate =
+        static_cast<Rotate>(rotate - std::begin(kRotateNames));
   arguments.options.kv = parseKvFormat(arguments.kv);
   checkLimits(arguments.checkpoint);
 

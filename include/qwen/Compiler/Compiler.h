@@ -33,6 +33,12 @@ struct KeepFormats {
 /// The format of each matrix that no rule names.
 using WeightChoice = std::variant<KeepFormats, WeightFormat>;
 
+/// Off, on, or on where all matrices have formats in which the quantizer gains
+/// by it (Quantizers.def) and none keeps its integers. On is an error where
+/// matrices keep integers.
+enum class Rotate : uint8_t { Off, On, Auto };
+inline constexpr std::string_view kRotateNames[] = {"off", "on", "auto"};
+
 struct CompileOptions {
   /// A target of resolveTargets, or a list of them of one architecture.
   std::string target = "native";
@@ -45,9 +51,8 @@ struct CompileOptions {
   /// What chooses the integers of matrices whose format the checkpoint does not
   /// have.
   Quantizer quantizer = Quantizer::Rounding;
-  /// Whether rotations are folded into the weights (qwen-rotate). Needs a
-  /// format of `weights`.
-  bool rotate = false;
+  /// Whether rotations are folded into the weights (qwen-rotate).
+  Rotate rotate = Rotate::Off;
   /// Regular expressions (RE2) of tensors that the model does not know and that
   /// have no effect.
   std::vector<std::string> ignoredTensors = {};

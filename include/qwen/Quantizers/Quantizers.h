@@ -31,6 +31,7 @@ inline constexpr Quantizer kQuantizers[] = {
 struct QuantizerInfo {
   std::string_view name;
   bool needsMoments;
+  int64_t rotatedBits;
   std::string_view help;
 };
 inline constexpr QuantizerInfo kQuantizerInfos[] = {
