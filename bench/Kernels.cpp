@@ -195,6 +195,13 @@ QWEN_RUN(Hadamard) {
   repeat(state, 2 * kTokenBytes, 0,
          [&] { function(o.x.data(), kDepth, o.y.data()); });
 }
+QWEN_RUN(HadamardQ8) {
+  Blocks blocks(1, kStackValues);
+  repeat(state, kFloat * kStackValues + blocks.bytes(), 0, [&] {
+    function(o.x.data(), kStackValues, blocks.q.data(), blocks.d.data(),
+             blocks.sums.data());
+  });
+}
 QWEN_RUN(CheckFinite) {
   repeat(state, kTokenBytes, 0,
          [&] { benchmark::DoNotOptimize(function(o.x.data(), kDepth)); });

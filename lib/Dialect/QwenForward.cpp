@@ -124,8 +124,7 @@ SmallVector<KernelUse> QuantizeOp::getKernelUses() {
 
 SmallVector<KernelUse> SwiGluOp::getKernelUses() {
   if (getHadamard())
-    return {
-        {KernelOp::SwiGluF32}, {KernelOp::Hadamard}, {KernelOp::QuantizeQ8}};
+    return {{KernelOp::SwiGluF32}, {KernelOp::HadamardQ8}};
   return {{isQuantizedActivations(getResult().getType())
                ? KernelOp::SwiGluQ8
                : KernelOp::SwiGluF32}};

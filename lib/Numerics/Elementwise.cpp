@@ -115,6 +115,13 @@ void numerics::hadamard(const float *x, int64_t n, float *y) {
   }
 }
 
+int32_t numerics::hadamardQ8(const float *x, int64_t n, int8_t *q, float *d,
+                             int32_t *sums) {
+  float y[kStackValues];
+  hadamard(x, n, y);
+  return quantizeQ8(y, n, q, d, sums);
+}
+
 void numerics::turn(const float *x, const float *factor, int64_t k, float *y) {
   const int64_t odd = oddPart(k), width = k / odd;
   for (int64_t row = 0; row < odd; ++row)

@@ -137,6 +137,25 @@ void verify::checkKernel(Cases &cases, const Compared<KernelOp::Hadamard> &of) {
 }
 
 void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::HadamardQ8> &of) {
+  Random random(18);
+  for (int64_t n = kGroup; n <= kStackValues;
+       n += n < 2 * kActivationBlock ? kGroup : kActivationBlock)
+    for (Values kind : kValues)
+      for (float scale : {1.0f, 0x1p-100f, 0x1p-104f}) {
+        const std::string name = describe('n', n, kind) + " times 2^" +
+                                 std::to_string(std::ilogb(scale));
+        Guarded<float> x = random.floats(n, kind);
+        for (float &value : x)
+          value *= scale;
+        checkQuantizing(cases, of, name, n, x, random,
+                        [&](HadamardQ8Fn *fn, auto... out) {
+                          return fn(x.data(), n, out...);
+                        });
+      }
+}
+
+void verify::checkKernel(Cases &cases,
                          const Compared<KernelOp::RmsNormF32> &of) {
   Random random(12);
   for (int64_t k : cases.sizes.depths)

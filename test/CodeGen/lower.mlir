@@ -121,7 +121,7 @@ func.func @again(%x: tensor<?x64xf32> {qwen.name = "rows", qwen.place = #qwen.bu
   %h = qwen.hadamard %x kernels [#qwen.kernel<hadamard_avx512>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 4416, stride = 64>]>} : tensor<?x64xf32>
   // CHECK: qwen.struct {in = 4416, in.stride = 64, gate = 1024, gate.stride = 64, out = 6464, out.stride = 64, out.scales = 8192, out.sums = 8256, k = 64, op = 2}
   // CHECK: call @swiglu.swiglu_f32_avx512(
-  %s = qwen.swiglu %x, %h hadamard kernels [#qwen.kernel<swiglu_f32_avx512>, #qwen.kernel<hadamard_avx512>, #qwen.kernel<quantize_q8_avx512>] {plan = #qwen.plan<id = 2, barrier = true, buffers = [#qwen.buffer<offset = 6464, stride = 64, scales = 8192, sums = 8256>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %s = qwen.swiglu %x, %h hadamard kernels [#qwen.kernel<swiglu_f32_avx512>, #qwen.kernel<hadamard_q8_avx512>] {plan = #qwen.plan<id = 2, barrier = true, buffers = [#qwen.buffer<offset = 6464, stride = 64, scales = 8192, sums = 8256>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return
 }
 }
@@ -155,7 +155,7 @@ func.func @again(%x: tensor<?x64xf32> {qwen.name = "rows", qwen.place = #qwen.bu
 // CHECK: func.func private @count(
 // CHECK: qwen.struct {} : !llvm.ptr
 // CHECK: call @qwenDriverCount(
-// The instance has the kernels of the three steps.
+// The instance has the kernels of both steps.
 // CHECK: func.func private @swiglu.swiglu_f32_avx512(
-// CHECK: qwen.struct {kernel = #qwen.kernel<swiglu_f32_avx512>, transform = #qwen.kernel<hadamard_avx512>, quantize = #qwen.kernel<quantize_q8_avx512>}
+// CHECK: qwen.struct {kernel = #qwen.kernel<swiglu_f32_avx512>, transform = #qwen.kernel<hadamard_q8_avx512>}
 // CHECK: call @qwenDriverSwiGluHadamardQ8(

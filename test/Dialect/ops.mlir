@@ -106,8 +106,8 @@ func.func @rows(%ids: tensor<?xi32>, %r: tensor<?x64xf32>) {
   %s = qwen.swiglu %y, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   // CHECK: qwen.swiglu %[[Y]], %[[X]] kernels [#qwen.kernel<swiglu_q8_avx512>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   %sq = qwen.swiglu %y, %x kernels [#qwen.kernel<swiglu_q8_avx512>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  // CHECK: qwen.swiglu %[[Y]], %[[X]] hadamard kernels [#qwen.kernel<swiglu_f32_neon>, #qwen.kernel<hadamard_neon>, #qwen.kernel<quantize_q8_neon>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  %sh = qwen.swiglu %y, %x hadamard kernels [#qwen.kernel<swiglu_f32_neon>, #qwen.kernel<hadamard_neon>, #qwen.kernel<quantize_q8_neon>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // CHECK: qwen.swiglu %[[Y]], %[[X]] hadamard kernels [#qwen.kernel<swiglu_f32_neon>, #qwen.kernel<hadamard_q8_neon>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %sh = qwen.swiglu %y, %x hadamard kernels [#qwen.kernel<swiglu_f32_neon>, #qwen.kernel<hadamard_q8_neon>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK: qwen.hadamard %[[Y]] : tensor<?x64xf32>
   %t = qwen.hadamard %y : tensor<?x64xf32>
   // CHECK: qwen.hadamard %[[Y]] kernels [#qwen.kernel<hadamard_neon>] : tensor<?x64xf32>

@@ -80,9 +80,8 @@ TEST(Gates, Hadamard) {
                             .k = floats.k,
                             .op = floats.op},
                            {numerics::hadamard});
-        qwenDriverSwiGluHadamardQ8(
-            context, thread, quantized,
-            {numerics::swiGluF32, numerics::hadamard, numerics::quantizeQ8});
+        qwenDriverSwiGluHadamardQ8(context, thread, quantized,
+                                   {numerics::swiGluF32, numerics::hadamardQ8});
       },
       [](const float *x, const float *, int64_t n, float *y) {
         numerics::hadamard(x, n, y);

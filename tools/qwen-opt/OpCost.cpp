@@ -166,8 +166,6 @@ template <>
 std::vector<Calls> callsOf<KernelOp::QuantizeQ8>(const Token &token) {
   if (token.work.kind == OpKind::Gate)
     return callsOf<KernelOp::SigmoidGate>(token);
-  if (token.work.kind == OpKind::SwiGlu)
-    return blockCalls(token.shape().intermediateSize);
   return {{{quantizedValues(token.work)}, token.rows()}};
 }
 template <>
@@ -178,6 +176,10 @@ template <> std::vector<Calls> callsOf<KernelOp::SwiGluQ8>(const Token &token) {
   return callsOf<KernelOp::SwiGluF32>(token);
 }
 template <> std::vector<Calls> callsOf<KernelOp::Hadamard>(const Token &token) {
+  return callsOf<KernelOp::SwiGluF32>(token);
+}
+template <>
+std::vector<Calls> callsOf<KernelOp::HadamardQ8>(const Token &token) {
   return callsOf<KernelOp::SwiGluF32>(token);
 }
 template <> std::vector<Calls> callsOf<KernelOp::Turn>(const Token &token) {

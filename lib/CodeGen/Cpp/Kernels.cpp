@@ -8,6 +8,7 @@
 
 #include "Vectors.h"
 
+#include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/KernelABI.h"
 
 #include <algorithm>
@@ -131,16 +132,110 @@ QWEN_INLINE static void transform(const float *x, float *y) {
     store(y + i * kVector, values[i]);
 }
 
-void qwenCppHadamard(const float *x, int64_t n, float *y) {
-  int64_t i = 0;
-  for (; n - i >= 128; i += 128)
-    transform<128>(x + i, y + i);
-  if (n - i >= 64) {
-    transform<64>(x + i, y + i);
-    i += 64;
+/// Transforms a block of `Groups` groups.
+template <int64_t Groups>
+QWEN_INLINE static void transformBlock(const float *x, float *y) {
+  if constexpr (Groups == kBlockGroups) {
+    transform<kActivationBlock>(x, y);
+  } else {
+    constexpr int64_t first = Groups / 2 * 64;
+    if constexpr (first != 0)
+      transform<first>(x, y);
+    if constexpr (Groups % 2 != 0)
+      transform<kGroup>(x + first, y + first);
   }
-  if (n - i >= 32)
-    transform<32>(x + i, y + i);
+}
+
+/// Calls visit<groups>(first value) for the blocks of n values.
+template <typename Visit>
+QWEN_INLINE static void forBlocks(int64_t n, const Visit &visit) {
+  int64_t i = 0;
+  for (; n - i >= kActivationBlock; i += kActivationBlock)
+    visit.template operator()<kBlockGroups>(i);
+  if (n - i == 3 * kGroup)
+    visit.template operator()<3>(i);
+  else if (n - i == 2 * kGroup)
+    visit.template operator()<2>(i);
+  else if (n - i == kGroup)
+    visit.template operator()<1>(i);
+}
+
+void qwenCppHadamard(const float *x, int64_t n, float *y) {
+  forBlocks(n, [&]<int64_t Groups>(int64_t i) __attribute__((always_inline)) {
+    transformBlock<Groups>(x + i, y + i);
+  });
+}
+
+/// The bits of the largest magnitudes, lane by lane.
+template <int64_t Groups>
+QWEN_INLINE static Integers largestMagnitudes(const float *x) {
+  Integers largest[2 * Groups];
+#pragma clang loop unroll(full)
+  for (int64_t i = 0; i < 2 * Groups; ++i)
+    largest[i] =
+        __builtin_bit_cast(Integers, load(x + i * kVector)) & INT32_MAX;
+#pragma clang loop unroll(full)
+  for (int64_t h = 1; h < 2 * Groups; h *= 2)
+#pragma clang loop unroll(full)
+    for (int64_t i = 0; i + h < 2 * Groups; i += 2 * h)
+      largest[i] = __builtin_elementwise_max(largest[i], largest[i + h]);
+  return largest[0];
+}
+
+/// Sums of neighbours within 128 bits.
+QWEN_INLINE static Integers addNear(Integers a, Integers b) {
+  return __builtin_shufflevector(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24,
+                                 26, 12, 14, 28, 30) +
+         __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25,
+                                 27, 13, 15, 29, 31);
+}
+
+/// Rounds x * scale, which is at most 127, to integers, and adds those of each
+/// group. The sum with 1.5 * 2^23 has an integer in its lowest bits, rounded to
+/// nearest, ties to even.
+template <int64_t Groups>
+QWEN_INLINE static void quantizeBlock(const float *x, float scale, int8_t *q,
+                                      int32_t *sums) {
+  using Bytes = int8_t __attribute__((ext_vector_type(kVector)));
+  constexpr float kInteger = 0x1.8p23f;
+  Integers ofGroups[kBlockGroups] = {};
+#pragma clang loop unroll(full)
+  for (int64_t i = 0; i < 2 * Groups; ++i) {
+    const Integers rounded =
+        __builtin_bit_cast(Integers, load(x + i * kVector) * scale + kInteger);
+    const Bytes bytes = __builtin_convertvector(rounded, Bytes);
+    __builtin_memcpy(q + i * kVector, &bytes, sizeof bytes);
+    ofGroups[i / 2] += rounded - __builtin_bit_cast(int32_t, kInteger);
+  }
+  const Integers quarters = addNear(addNear(ofGroups[0], ofGroups[1]),
+                                    addNear(ofGroups[2], ofGroups[3]));
+  const auto halves = quarters.lo + quarters.hi;
+  const auto all = halves.lo + halves.hi;
+  __builtin_memcpy(sums, &all, Groups * sizeof *sums);
+}
+
+/// All blocks are transformed before the first is quantized: the chain of
+/// operations of one block is longer than a processor looks ahead.
+int32_t qwenCppHadamardQ8(const float *x, int64_t n, int8_t *q, float *d,
+                          int32_t *sums) {
+  float y[kStackValues], scales[kStackValues / kActivationBlock];
+  Integers largest = 0;
+  forBlocks(n, [&]<int64_t Groups>(int64_t i) __attribute__((always_inline)) {
+    transformBlock<Groups>(x + i, y + i);
+    const Integers magnitudes = largestMagnitudes<Groups>(y + i);
+    largest = __builtin_elementwise_max(largest, magnitudes);
+    const float amax =
+        __builtin_bit_cast(float, __builtin_reduce_max(magnitudes));
+    const bool isZero = amax < 0x1p-100f;
+    d[i / kActivationBlock] = isZero ? 0.0f : amax / 127.0f;
+    scales[i / kActivationBlock] = isZero ? 0.0f : 127.0f / amax;
+  });
+  forBlocks(n, [&]<int64_t Groups>(int64_t i) __attribute__((always_inline)) {
+    quantizeBlock<Groups>(y + i, scales[i / kActivationBlock], q + i,
+                          sums + i / kGroup);
+  });
+  return __builtin_reduce_or(notFinite(__builtin_bit_cast(Floats, largest))) !=
+         0;
 }
 
 //===----------------------------------------------------------------------===//

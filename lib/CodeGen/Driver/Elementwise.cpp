@@ -246,10 +246,9 @@ QWEN_ENTRY(SwiGluHadamardQ8, Gate) {
   gateQ8(context, thread, of,
          [&](const float *x, const float *gate, int64_t size, int8_t *q,
              float *d, int32_t *s) QWEN_SPECIALISED_LAMBDA {
-           float gated[kStackValues], transformed[kStackValues];
+           float gated[kStackValues];
            fixed.kernel(gate, x, size, gated);
-           fixed.transform(gated, size, transformed);
-           return fixed.quantize(transformed, size, q, d, s);
+           return fixed.transform(gated, size, q, d, s);
          });
 }
 
