@@ -51,7 +51,7 @@ public:
     std::vector<double> row(static_cast<size_t>(k));
     for (int64_t i = 0; i < count; ++i, values += k) {
       turnColumns({values, static_cast<size_t>(k)}, 0, row.data());
-      std::copy(row.begin(), row.end(), values);
+      std::ranges::copy(row, values);
     }
   }
 
@@ -59,7 +59,7 @@ private:
   /// Some columns of an output, from `first` on, in whole blocks.
   void turnColumns(std::span<const float> values, int64_t first,
                    double *result) const {
-    std::copy(values.begin(), values.end(), result);
+    std::ranges::copy(values, result);
     if (!scales.empty())
       for (size_t i = 0; i < values.size(); ++i)
         result[i] *= scales[static_cast<size_t>(first) + i];
@@ -149,7 +149,7 @@ private:
 };
 } // namespace
 
-WeightSourcePtr qwen::makeTurned(WeightSourcePtr source, Turn turn) {
+WeightSourcePtr qwen::makeTurned(WeightSourcePtr source, const Turn &turn) {
   return std::make_shared<TurnedSource>(std::move(source), turn);
 }
 

@@ -1,4 +1,5 @@
-"""Calibration by the command line: the text of qwen-opt makes models/stories better, and the file tells how it was made.
+"""Calibration by the command line: the text of qwen-opt makes models/stories better, and the file tells how it was made. So do
+rotations in q8_0.
 
   calibrate.py MODEL_FOLDER F32 Q4_0 WORKDIR      F32 and Q4_0 are MODEL_FOLDER, compiled; Q4_0 is rounded
 """
@@ -6,7 +7,7 @@ import json
 import pathlib
 import sys
 
-from checks import Checks, run
+from checks import Checks, compile_model, run
 
 FOLDER, f32, q4_0, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 WORK.mkdir(parents=True, exist_ok=True)
@@ -30,4 +31,9 @@ checks.check(quantization["quantizer"] == "gptq" and 30000 < quantization["token
              f"the manifest has {quantization}")
 checks.check("quantizer  gptq, " in run(["qwen-run", "info", calibrated]), "info prints the quantizer")
 checks.check("quantization" not in json.loads(run(["qwen-run", "info", q4_0, "--json"])), "a rounded file tells no quantizer")
+
+q8_0 = {rotate: divergence(compile_model(FOLDER, WORK / f"q8_0-{rotate}.qwen", "--weights", "q8_0", "--rotate", rotate))
+        for rotate in ("off", "on")}
+print(f"KL {q8_0['off']:.5f} in q8_0, {q8_0['on']:.5f} rotated")
+checks.check(q8_0["on"] < 0.75 * q8_0["off"], f"KL in q8_0 is {q8_0}")
 checks.finish()

@@ -4,7 +4,7 @@
 
 Every seed gives a checkpoint, formats and a way to run them. Half of the seeds draw a format for each matrix, every fourth
 one is a hybrid, and every eighth one a Qwen 1, whose reference is the same model as a Qwen2. Every fourth one also runs on an
-emulated machine. A failure names its seed.
+emulated machine. Every other one is rotated as well, in f32, and close to the reference. A failure names its seed.
 """
 import math
 import pathlib
@@ -79,6 +79,17 @@ def compare(checks, what, checkpoint, reference, ids, weights, mix, kv, machine,
     checks.check(same and np.isfinite(found).all() and found.any(), f"{what}, {weights}, {mix}, kv {kv}, {machine or 'here'}, {options}")
 
 
+def compare_rotated(checks, what, checkpoint, reference, ids, bound):
+    """The logits of a rotated model are those of the model but for the rounding of f32. With random weights, the states of the
+    gated delta rule make it larger."""
+    model = compile_model(checkpoint, WORK / "model.qwen", "--weights", "f32", "--rotate", "on")
+    found = logits(model, ids, WORK / "logits.npy")
+    run(["reference-logits", reference, "f32", "f32", join(ids), WORK / "reference"])
+    expected = np.fromfile(WORK / "reference", np.float32).reshape(len(ids), -1)
+    error = np.abs(found - expected).max() / (expected.max() - expected.min())
+    checks.check(error <= bound, f"{what}, rotated: {error:.1e} of the range is more than {bound}")
+
+
 def random_model(checks, seed):
     rng = np.random.default_rng(seed)
     shape = random_hybrid(rng) if seed % 4 == 1 else random_shape(rng)
@@ -108,6 +119,8 @@ def random_model(checks, seed):
     machines = [None] + [MACHINES[int(rng.integers(len(MACHINES)))]] * (seed % 4 == 0)
     matrices = [name for name, dims in tensors(*shape) if len(dims) == 2] if seed % 4 in (0, 1) else []
     mix = {name: str(rng.choice(weight_formats())) for name in matrices}
+    if seed % 2:
+        compare_rotated(checks, what, checkpoint, WORK / "checkpoint", ids, 1e-4 if shape[0] == "qwen3_5" else 1e-5)
     for machine in machines:
         compare(checks, what, checkpoint, WORK / "checkpoint", ids, weights, mix, kv, machine, *options)
 

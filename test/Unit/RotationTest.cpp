@@ -52,8 +52,9 @@ TEST(Rotation, IsTheMatrixOfItsDefinition) {
     for (int64_t j = 0; j < size; ++j) {
       const int bits =
           std::popcount(static_cast<uint64_t>(i & j & (width - 1)));
-      const double angle = 2 * std::numbers::pi *
-                           static_cast<double>((i / width) * (j / width)) / odd;
+      const int64_t rows = (i / width) * (j / width);
+      const double angle =
+          2 * std::numbers::pi * static_cast<double>(rows) / odd;
       ASSERT_NEAR(row[static_cast<size_t>(j)],
                   rotation.signs()[static_cast<size_t>(i)] *
                       (bits % 2 == 0 ? 1 : -1) *

@@ -150,6 +150,7 @@ TEST(Sources, TurnOutputs) {
       makeTurned(make(makeTensor({outputs, k}, StoredType::F32, values)),
                  {nullptr, /*columns=*/80, /*hadamard=*/false, /*outputs=*/48});
   std::vector<std::vector<double>> rows;
+  rows.reserve(outputs);
   for (size_t i = 0; i < outputs; ++i)
     rows.push_back(turned({values.begin() + static_cast<int64_t>(i * k),
                            values.begin() + static_cast<int64_t>((i + 1) * k)},
@@ -164,6 +165,7 @@ TEST(Sources, TurnOutputs) {
   }
   for (size_t j = 0; j < k; ++j) {
     std::vector<double> column;
+    column.reserve(outputs);
     for (const std::vector<double> &row : rows)
       column.push_back(row[j]);
     column = turned(column, 48);

@@ -27,7 +27,7 @@ struct Turn {
 /// integers. Turned outputs depend on each other: the first read computes all
 /// of them and keeps them, in a temporary file if they are large; it throws
 /// Error if there is no room.
-WeightSourcePtr makeTurned(WeightSourcePtr source, Turn turn);
+WeightSourcePtr makeTurned(WeightSourcePtr source, const Turn &turn);
 
 /// The vector that `qwen.turn` reads for rows of `size` values: the signs of
 /// the rotation, then the values of its odd part.
