@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 using namespace qwen;
 using numerics::EncodeStatus;
@@ -35,6 +36,11 @@ struct Block {
   Lanes importance[kMost];
 };
 
+/// Integers of the columns of a block, and what weights are above their values.
+struct Rounded {
+  Lanes integers[kMost], wrong[kMost];
+};
+
 /// Chooses the integers of some outputs.
 class Tile {
 public:
@@ -54,7 +60,10 @@ private:
   Block blockAt(int64_t at, int64_t first) const;
   void runBlock(const Block &block, int64_t count);
   BlockScales round(const Block &block, const Lanes *w, Lanes *carried,
-                    Lanes *integers, Lanes *wrong) const;
+                    Rounded &result) const;
+  Lanes attempt(const Block &block, int64_t from, int64_t to, const Lanes *w,
+                const Lanes *carried, const Steps &steps,
+                Rounded &result) const;
   void best(const Block &block, int64_t from, int64_t to, const Lanes *w,
             const Lanes *carried, Lanes *values) const;
   void carry(int64_t column, int64_t end, Lanes wrong, Lanes *terms) const;
@@ -115,28 +124,65 @@ void Tile::best(const Block &block, int64_t from, int64_t to, const Lanes *w,
   }
 }
 
+/// Rounds the block's columns `from` to `to`. Returns the sum of the squares of
+/// their terms.
+Lanes Tile::attempt(const Block &block, int64_t from, int64_t to,
+                    const Lanes *w, const Lanes *carried, const Steps &steps,
+                    Rounded &result) const {
+  Lanes terms[kMost], sum = {};
+  std::copy(carried + from, carried + to, terms + from);
+  for (int64_t j = from; j < to; ++j) {
+    const float pivot = diagonal(block.at + j);
+    result.integers[j] = grid.nearest(w[j] + terms[j] / pivot, steps);
+    result.wrong[j] = w[j] - Grid::value(result.integers[j], steps);
+    const Lanes term = fma(result.wrong[j], splat(pivot), terms[j]);
+    sum = fma(term, term, sum);
+    carry(block.at + j, block.at + to, result.wrong[j],
+          terms + j / kPanel * kPanel);
+  }
+  return sum;
+}
+
 /// Chooses scales and integers of eight outputs. `carried` has what the errors
 /// of columns before the block make of each term.
 BlockScales Tile::round(const Block &block, const Lanes *w, Lanes *carried,
-                        Lanes *integers, Lanes *wrong) const {
+                        Rounded &result) const {
   Lanes values[kMost];
+  Rounded tried;
   best(block, 0, block.count, w, carried, values);
   BlockScales scales = grid.choose(values, block.importance, block.count);
   const int64_t size = std::min(grid.subBlock(), block.count);
   for (int64_t from = 0; from < block.count; from += size) {
+    const int64_t to = from + size, sub = from / size;
     if (from > 0) {
-      best(block, from, from + size, w, carried, values);
-      grid.chooseSub(from / size, values + from, block.importance + from,
-                     scales);
+      best(block, from, to, w, carried, values);
+      grid.chooseSub(sub, values + from, block.importance + from, scales);
     }
-    const Steps steps = grid.steps(scales, from / size);
-    for (int64_t j = from; j < from + size; ++j) {
-      integers[j] =
-          grid.nearest(w[j] + carried[j] / diagonal(block.at + j), steps);
-      wrong[j] = w[j] - Grid::value(integers[j], steps);
-      carry(block.at + j, block.at + block.count, wrong[j],
+    // Scales for values that are rounded one by one are about the best.
+    BlockScales chosen = scales;
+    Lanes least = splat(std::numeric_limits<float>::infinity());
+    for (const ScaleChange &change : grid.changes()) {
+      const BlockScales other = grid.changed(scales, sub, change);
+      const Lanes sum =
+          attempt(block, from, to, w, carried, grid.steps(other, sub), tried);
+      const LaneMask better = sum < least;
+      least = better ? sum : least;
+      for (int64_t number : {0, 1}) {
+        chosen.numbers[number] =
+            better ? other.numbers[number] : chosen.numbers[number];
+        chosen.subIntegers[number][sub] = better
+                                              ? other.subIntegers[number][sub]
+                                              : chosen.subIntegers[number][sub];
+      }
+      for (int64_t j = from; j < to; ++j) {
+        result.integers[j] = better ? tried.integers[j] : result.integers[j];
+        result.wrong[j] = better ? tried.wrong[j] : result.wrong[j];
+      }
+    }
+    scales = chosen;
+    for (int64_t j = from; j < to; ++j)
+      carry(block.at + j, block.at + block.count, result.wrong[j],
             carried + j / kPanel * kPanel);
-    }
   }
   return scales;
 }
@@ -164,21 +210,22 @@ void Tile::runBlock(const Block &block, int64_t count) {
       addPanels(factor.panel((block.at + j) / kPanel), wrongs, block.at,
                 carried + j * kPanel, kPanel);
     for (int64_t half = 0; half < kPanel; half += kLanes) {
-      Lanes w[kMost], terms[kMost], integers[kMost], wrong[kMost];
+      Lanes w[kMost], terms[kMost];
+      Rounded rounded;
       const int64_t at = block.at * kPanel + half;
       for (int64_t j = 0; j < block.count; ++j) {
         w[j] = load(weights.data() + first * k + at + j * kPanel);
         terms[j] = load(carried + j * kPanel + half);
       }
-      const BlockScales scales = round(block, w, terms, integers, wrong);
+      const BlockScales scales = round(block, w, terms, rounded);
       for (int64_t i = 0; i < std::min(kLanes, count - first - half); ++i)
         if (const EncodeStatus status = grid.check(scales, i);
             status != EncodeStatus::Ok)
           throw refusal(source, status);
       for (int64_t j = 0; j < block.count; ++j)
-        store(wrong[j], wrongs + at + j * kPanel);
-      encoded[(first + half) / kLanes].set(block.number, scales, integers,
-                                           block.count);
+        store(rounded.wrong[j], wrongs + at + j * kPanel);
+      encoded[(first + half) / kLanes].set(block.number, scales,
+                                           rounded.integers, block.count);
     }
   }
 }

@@ -177,10 +177,9 @@ static float highestSub(const ScaleInfo &info) {
   return lowestSub(info) + static_cast<float>((1 << info.subBits) - 1);
 }
 
-Lanes Grid::subInteger(Lanes number, Lanes inverse) const {
-  const Lanes rounded = roundEven(number * inverse);
-  return greatest(least(rounded, splat(highestSub(scaleInfo))),
-                  splat(lowestSub(scaleInfo)));
+Lanes Grid::subInteger(Lanes integer) const {
+  return roundEven(greatest(least(integer, splat(highestSub(scaleInfo))),
+                            splat(lowestSub(scaleInfo))));
 }
 
 /// Of the integers nearest to `range` and their neighbours, those with the
@@ -197,10 +196,9 @@ void Grid::refineSub(int64_t j, const Lanes *x, const Lanes *importance,
        std::span(kNeighbours).first(scaleInfo.numbers == 2 ? 3 : 1))
     for (const float step : kNeighbours) {
       BlockScales tried = scales;
-      tried.subIntegers[0][j] =
-          subInteger(range.scale + step * scales.numbers[0], inverse);
-      tried.subIntegers[1][j] = subInteger(
-          range.minimum + minimumStep * scales.numbers[1], inverseMinimum);
+      tried.subIntegers[0][j] = subInteger(range.scale * inverse + step);
+      tried.subIntegers[1][j] =
+          subInteger(range.minimum * inverseMinimum + minimumStep);
       const Steps grid = steps(tried, j);
       Lanes error = {};
       for (int64_t i = 0; i < count; ++i) {
@@ -254,6 +252,33 @@ BlockScales Grid::choose(const Lanes *x, const Lanes *importance,
 void Grid::chooseSub(int64_t j, const Lanes *x, const Lanes *importance,
                      BlockScales &scales) const {
   refineSub(j, x, importance, subSize, search(x, importance, subSize), scales);
+}
+
+std::span<const ScaleChange> Grid::changes() const {
+  static constexpr ScaleChange kScales[] = {
+      {}, {0.97f}, {1.03f}, {0.94f}, {1.06f}};
+  static constexpr ScaleChange kSubs[] = {
+      {}, {1, {-1}}, {1, {1}}, {1, {0, -1}}, {1, {0, 1}}};
+  if (!scaleInfo.hasSubBlocks())
+    return kScales;
+  return std::span(kSubs).first(scaleInfo.numbers == 2 ? 5 : 3);
+}
+
+BlockScales Grid::changed(const BlockScales &scales, int64_t j,
+                          const ScaleChange &change) const {
+  BlockScales result = scales;
+  if (scaleInfo.hasSubBlocks()) {
+    for (int64_t number : {0, 1})
+      result.subIntegers[number][j] = subInteger(scales.subIntegers[number][j] +
+                                                 change.subIntegers[number]);
+    return result;
+  }
+  result.numbers[0] = toF16(scales.numbers[0] * change.factor);
+  if (scaleInfo.hasMinimum())
+    result.numbers[1] =
+        toF16(scales.numbers[1] +
+              (scales.numbers[0] - result.numbers[0]) * (0.5f * top));
+  return result;
 }
 
 Steps Grid::steps(const BlockScales &scales, int64_t j) const {

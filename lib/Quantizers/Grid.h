@@ -31,6 +31,13 @@ struct Steps {
   Lanes step, inverse, minimum, zero;
 };
 
+/// A small change of the scales of a sub-block.
+struct ScaleChange {
+  /// The factor of a scale, and what is added to the integers of a sub-block.
+  float factor = 1;
+  float subIntegers[2] = {};
+};
+
 class Grid {
 public:
   /// `format` is quantized.
@@ -49,6 +56,13 @@ public:
   /// Chooses the integers of sub-block `j` again for `x`, its columns.
   void chooseSub(int64_t j, const Lanes *x, const Lanes *importance,
                  BlockScales &scales) const;
+
+  /// Changes worth trying, of which the first changes nothing.
+  std::span<const ScaleChange> changes() const;
+  /// `scales` with the scales of sub-block `j` changed; the middle of its
+  /// values stays, where they have a minimum.
+  BlockScales changed(const BlockScales &scales, int64_t j,
+                      const ScaleChange &change) const;
 
   Steps steps(const BlockScales &scales, int64_t j) const;
   /// The integer of the nearest value.
@@ -89,7 +103,7 @@ private:
                     int64_t count) const;
   /// The best scale, and minimum if the format has one, of `count` columns.
   Range search(const Lanes *x, const Lanes *importance, int64_t count) const;
-  Lanes subInteger(Lanes number, Lanes inverse) const;
+  Lanes subInteger(Lanes integer) const;
   void refineSub(int64_t j, const Lanes *x, const Lanes *importance,
                  int64_t count, const Range &range, BlockScales &scales) const;
 

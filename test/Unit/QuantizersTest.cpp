@@ -81,15 +81,17 @@ struct Packed {
   std::vector<float> values;
   numerics::EncodeError error;
 };
+} // namespace
 
-std::vector<float> valuesOf(const WeightSource &source) {
+static std::vector<float> valuesOf(const WeightSource &source) {
   std::vector<float> values(static_cast<size_t>(source.shape().values()));
   source.read(0, source.shape().outputs(), values.data());
   return values;
 }
 
 /// The sum of squares of the differences.
-double squaredError(const std::vector<float> &a, const std::vector<float> &b) {
+static double squaredError(const std::vector<float> &a,
+                           const std::vector<float> &b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i)
     sum += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
@@ -97,7 +99,8 @@ double squaredError(const std::vector<float> &a, const std::vector<float> &b) {
 }
 
 /// The sum of squares of what the outputs of `problem` lose by other weights.
-double outputError(const Problem &problem, const std::vector<float> &values) {
+static double outputError(const Problem &problem,
+                          const std::vector<float> &values) {
   const std::vector<float> want = valuesOf(*problem.weights);
   const int64_t k = problem.k;
   double sum = 0;
@@ -114,7 +117,7 @@ double outputError(const Problem &problem, const std::vector<float> &values) {
 }
 
 /// A matrix of two outputs that are ones but for the first value.
-WeightSourcePtr matrixWith(float value) {
+static WeightSourcePtr matrixWith(float value) {
   std::vector<float> values(64, 1.0f);
   values[0] = value;
   const auto matrix =
@@ -123,6 +126,7 @@ WeightSourcePtr matrixWith(float value) {
   return matrix;
 }
 
+namespace {
 class QuantizersOf : public testing::TestWithParam<WeightFormat> {};
 } // namespace
 
@@ -256,6 +260,23 @@ TEST_P(QuantizersOf, RefuseWhatNoScaleHolds) {
       "w has a block whose scale overflows f16; --weights f32 keeps it as "
       "it is");
   EXPECT_EQ(errorOf(0.0f), "");
+}
+
+// Arm hosts choose the integers that x86 hosts choose.
+TEST(Quantizers, ChooseTheSameBitsOnAllMachines) {
+  const Problem problem(352);
+  uint64_t hash = 0;
+  for (WeightFormat format : {WeightFormat::Q4_0, WeightFormat::NL4_XS,
+                              WeightFormat::Q4_K, WeightFormat::Q4_Z_32}) {
+    const InputFactor factor(problem.moments, kDamping, weightBlock(format), 1);
+    for (Quantizer quantizer : {Quantizer::Search, Quantizer::Gptq}) {
+      const Packed packed(
+          *quantize(quantizer, problem.weights, format, &factor), format);
+      for (uint8_t byte : packed.panels)
+        hash = (hash ^ byte) * 0x100000001b3;
+    }
+  }
+  EXPECT_EQ(hash, 12079099703692891237u);
 }
 
 static std::vector<WeightFormat> quantizedFormats() {
