@@ -160,8 +160,10 @@ public:
   }
 
   void run() {
-    stream.embed(steps.embedding);
-    for (size_t i = resume(); i < steps.steps.size(); ++i) {
+    const size_t finished = resume();
+    if (finished == 0)
+      stream.embed(steps.embedding);
+    for (size_t i = finished; i < steps.steps.size(); ++i) {
       runStep(steps.steps[i]);
       // Nothing reads the stream after the last step.
       if (saved)

@@ -21,7 +21,8 @@ public:
       : folder(std::move(folder)), hash(hash) {}
 
   /// Fills the residual stream, and returns how many sublayers are finished: 0
-  /// if there are none of these inputs, or if the file is damaged.
+  /// if there are none of these inputs, or if the file is damaged; the rows are
+  /// undefined then.
   size_t loadRows(std::span<float> rows) const;
   /// The integers of weight `number` of the model, or null likewise.
   WeightSourcePtr loadWeight(size_t number, const WeightSource &source,

@@ -39,7 +39,7 @@ Quantizer qwen::chooseQuantizer(const CLI::App &app,
     throw UsageError(app, "--calibrate needs -o");
   if (name.empty())
     return calibrates ? Quantizer::Gptq : CompileOptions().quantizer;
-  const Quantizer quantizer = *parseQuantizer(name);
+  const Quantizer quantizer = parseQuantizer(name).value();
   if (infoOf(quantizer).needsMoments && !calibrates)
     throw UsageError(app, "--quantizer " + name + " needs --calibrate");
   if (!infoOf(quantizer).needsMoments && calibrates)
