@@ -42,7 +42,7 @@ def dialect():
 
 @functools.cache
 def emit(stage, checkpoint=CHECKPOINT):
-    return output("qwen-opt", checkpoint, "--target", "neoverse-n1", f"--emit={stage}").splitlines()
+    return output("qwen-opt", checkpoint, "--weights", "q4_0", "--target", "neoverse-n1", f"--emit={stage}").splitlines()
 
 
 def function(stage, name, checkpoint=CHECKPOINT):

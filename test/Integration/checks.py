@@ -49,6 +49,9 @@ def matches(expected, text):
 
 
 def compile_model(checkpoint, out, *options):
+    """In q4_0 if it is a folder and no option names a format."""
+    if pathlib.Path(checkpoint).is_dir() and "--weights" not in options:
+        options = ("--weights", "q4_0", *options)
     run(["qwen-opt", checkpoint, "-o", out, *options])
     return out
 
