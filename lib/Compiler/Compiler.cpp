@@ -157,7 +157,7 @@ Compile::Compile(const std::filesystem::path &path,
 
   weights = options.weights.value_or(hasIntegers()
                                          ? WeightChoice(KeepFormats())
-                                         : WeightChoice(WeightFormat::Q4_0));
+                                         : WeightChoice(kDefaultWeights));
   const int64_t most = checkpoint().config().maxPosition;
   contextLength = options.context.value_or(most);
   if (contextLength > most)

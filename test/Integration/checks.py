@@ -49,9 +49,12 @@ def matches(expected, text):
 
 
 def compile_model(checkpoint, out, *options):
-    """In q4_0 if it is a folder and no option names a format."""
+    """Rounded and not rotated; of a folder, in q4_0. Options may say otherwise."""
     if pathlib.Path(checkpoint).is_dir() and "--weights" not in options:
         options = ("--weights", "q4_0", *options)
+    for option, value in (("--quantizer", "rtn"), ("--rotate", "off")):
+        if option not in options:
+            options = (option, value, *options)
     run(["qwen-opt", checkpoint, "-o", out, *options])
     return out
 

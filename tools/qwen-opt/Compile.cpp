@@ -76,8 +76,8 @@ static void addTargets(CLI::App &app, Arguments &arguments) {
 static void addFormats(CLI::App &app, Arguments &arguments) {
   app.add_option("--weights", arguments.weights,
                  "format of the matrices; keep is that of the checkpoint, or "
-                 "the nearest; default is keep for a file of integers, else "
-                 "q4_0")
+                 "the nearest; default is keep for a file of integers, else " +
+                     std::string(weightFormatName(kDefaultWeights)))
       ->check(CLI::IsMember(weightFormatNames()));
   app.add_option(
          "--tensor-weights", arguments.options.tensorWeights,
@@ -97,7 +97,7 @@ static void addFormats(CLI::App &app, Arguments &arguments) {
   app.add_option("--rotate", arguments.rotate,
                  "fold rotations into the weights, so that no channel of the "
                  "activations is much larger than the others; auto does so "
-                 "with gptq and with q8_0; default is off")
+                 "with gptq and with q8_0; default is auto")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kRotateNames),
                                                      std::end(kRotateNames))));
   app.add_option("--ignore-tensors", arguments.options.ignoredTensors,

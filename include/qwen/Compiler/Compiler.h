@@ -39,11 +39,15 @@ using WeightChoice = std::variant<KeepFormats, WeightFormat>;
 enum class Rotate : uint8_t { Off, On, Auto };
 inline constexpr std::string_view kRotateNames[] = {"off", "on", "auto"};
 
+/// The format of the matrices of a checkpoint of floats, where no option names
+/// one: rounded, it loses little on real models (docs/quantization.md).
+inline constexpr WeightFormat kDefaultWeights = WeightFormat::Q6_K;
+
 struct CompileOptions {
   /// A target of resolveTargets, or a list of them of one architecture.
   std::string target = "native";
   /// By default KeepFormats for a checkpoint with matrices of integers, else
-  /// q4_0.
+  /// kDefaultWeights.
   std::optional<WeightChoice> weights = {};
   /// Rules 'REGEX=FORMAT' for single matrices (qwen-quantize); the last match
   /// wins.
@@ -52,7 +56,7 @@ struct CompileOptions {
   /// have.
   Quantizer quantizer = Quantizer::Rounding;
   /// Whether rotations are folded into the weights (qwen-rotate).
-  Rotate rotate = Rotate::Off;
+  Rotate rotate = Rotate::Auto;
   /// Regular expressions (RE2) of tensors that the model does not know and that
   /// have no effect.
   std::vector<std::string> ignoredTensors = {};
