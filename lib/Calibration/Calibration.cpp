@@ -5,6 +5,7 @@
 #include "SavedCalibration.h"
 #include "Steps.h"
 
+#include "engine/CpuCount.h"
 #include "qwen/Calibration/TextRun.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Version.h"
@@ -150,7 +151,8 @@ public:
   Calibration(const QuantizeInput &input, const CalibrationText &text,
               const CalibrationOptions &options)
       : input(input), tokens(text.ids.size()), options(options), steps(input),
-        place(choosePlace()), pool(static_cast<int32_t>(options.threads)),
+        place(choosePlace()),
+        pool(usableThreads(static_cast<int>(options.threads))),
         stream(input.module, input.weights, text.ids, text.window, pool,
                place) {
     if (!options.folder.empty())
@@ -211,18 +213,18 @@ Place Calibration::choosePlace() const {
   for (const CalibrationStep &step : steps.steps)
     moments = std::max(moments, step.bytes());
   const bool inFile = rows + moments > options.memory;
-  note("calibration: " + std::to_string(tokens) + " tokens; up to " +
-       mebibytes(rows + moments) + ", " + mebibytes(moments) +
-       " of them moments and factors" +
-       (inFile ? ", in a temporary file in " +
-                     std::filesystem::temp_directory_path().string()
-               : ""));
   if (inFile)
     requireDisk(std::filesystem::temp_directory_path(), rows + moments,
                 "moments and rows");
   if (!options.folder.empty())
     requireDisk(std::filesystem::absolute(options.folder).parent_path(),
                 2 * rows + integerBytes(input), "the saved sublayers");
+  note("calibration: " + std::to_string(tokens) + " tokens; up to " +
+       mebibytes(rows + moments) + ", " + mebibytes(moments) +
+       " of them moments and factors" +
+       (inFile ? ", in a temporary file in " +
+                     std::filesystem::temp_directory_path().string()
+               : ""));
   return inFile ? Place::TemporaryFile : Place::Memory;
 }
 
@@ -258,6 +260,7 @@ size_t Calibration::resume() {
 
 void Calibration::runStep(const CalibrationStep &step) {
   std::vector<InputMoments> moments;
+  moments.reserve(step.inputs.size());
   for (const StepInput &read : step.inputs)
     moments.emplace_back(read.k, place);
   stream.run(step.sublayer, [&](size_t number, std::span<const float> rows) {

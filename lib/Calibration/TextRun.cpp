@@ -97,6 +97,7 @@ TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
   if (WantedRowsOp view = sublayer.view)
     builder.map(view.getResult(), builder.copy(view.getInput()));
   std::vector<std::string> names;
+  names.reserve(sublayer.inputs.size());
   for (size_t i = 0; i < sublayer.inputs.size(); ++i)
     names.push_back(inputName(i));
   llvm::SmallVector<std::pair<llvm::StringRef, mlir::Value>> results;

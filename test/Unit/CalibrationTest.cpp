@@ -9,6 +9,7 @@
 #include "Stories.h"
 #include "TempDir.h"
 
+#include "qwen/Support/Error.h"
 #include "qwen/Support/MemoryFile.h"
 
 #include <gtest/gtest.h>
@@ -116,8 +117,14 @@ TEST(Calibration, OptionsChangeNoBit) {
   EXPECT_TRUE(calibrateStories({.folder = folder, .note = note}) ==
               expectedStories());
   other.ids[3] = 77;
-  EXPECT_FALSE(calibrateStories({.folder = folder, .note = note}, other) ==
-               expectedStories());
+  EXPECT_THROW(calibrateStories({.folder = folder,
+                                 .note = note,
+                                 .progress =
+                                     [](uint64_t, uint64_t) {
+                                       throw std::runtime_error("begins");
+                                     }},
+                                other),
+               Error);
   EXPECT_EQ(notes.size(), 2u);
   dir.write("saved/mine", "");
   removeSavedCalibration(folder);
