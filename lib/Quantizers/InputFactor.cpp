@@ -50,13 +50,12 @@ static float dampingOf(const InputMoments &moments, double damping) {
 }
 
 /// Factors the first `count` columns of the lower triangle of `a`, in place, as
-/// far as their first `count` rows.
-static void factorDiagonal(float *a, int64_t count, int64_t stride) {
+/// far as their first `count` rows. False if a pivot is not positive.
+static bool factorDiagonal(float *a, int64_t count, int64_t stride) {
   float column[kColumns];
   for (int64_t j = 0; j < count; ++j) {
     if (!(a[j * stride + j] > 0))
-      throw Error("second moments of inputs are not positive definite; more "
-                  "damping is needed");
+      return false;
     const float pivot = a[j * stride + j] = std::sqrt(a[j * stride + j]);
     for (int64_t i = j + 1; i < count; ++i)
       column[i] = a[i * stride + j] /= pivot;
@@ -64,6 +63,7 @@ static void factorDiagonal(float *a, int64_t count, int64_t stride) {
       for (int64_t l = j + 1; l <= i; ++l)
         a[i * stride + l] = std::fma(-column[i], column[l], a[i * stride + l]);
   }
+  return true;
 }
 
 /// panel = panel L^-T, where `panel` has `count` columns of 16 rows of the
@@ -82,14 +82,16 @@ static void solvePanel(const float *l, int64_t count, int64_t stride,
     }
 }
 
-/// Replaces the lower triangle of `a` [k][k] by L with L L^T = a.
-static void factor(float *a, int64_t k, unsigned threads) {
+/// Replaces the lower triangle of `a` [k][k] by L with L L^T = a. False if f32
+/// has no such L.
+static bool factor(float *a, int64_t k, unsigned threads) {
   const auto size = static_cast<size_t>(k * kColumns);
   std::vector<float> solved(size), negated(size);
   for (int64_t first = 0; first < k; first += kColumns) {
     const int64_t count = std::min(kColumns, k - first), rest = first + count;
     float *diagonal = a + first * k + first;
-    factorDiagonal(diagonal, count, k);
+    if (!factorDiagonal(diagonal, count, k))
+      return false;
     const int64_t panels = (k - rest) / kPanel;
     parallelFor(static_cast<size_t>(panels), threads, [&](size_t i, unsigned) {
       const auto number = static_cast<int64_t>(i);
@@ -105,6 +107,7 @@ static void factor(float *a, int64_t k, unsigned threads) {
     addLowerTriangle(negated.data(), solved.data(), panels, count,
                      a + rest * k + rest, k, threads);
   }
+  return true;
 }
 
 InputFactor::InputFactor(const InputMoments &moments, double damping,
@@ -119,14 +122,16 @@ InputFactor::InputFactor(const InputMoments &moments, double damping,
   std::reverse(columns.begin(), columns.end());
   const Pages work(bytesFor(size), place, "factoring second moments");
   auto *a = work.as<float>();
-  const float added = dampingOf(moments, damping);
-  parallelFor(columns.size(), threads, [&](size_t i, unsigned) {
-    float *row = a + static_cast<int64_t>(i) * size;
-    for (size_t j = 0; j <= i; ++j)
-      row[j] = moments.at(columns[i], columns[j]);
-    row[i] += added;
-  });
-  factor(a, size, threads);
+  float added = dampingOf(moments, damping);
+  do {
+    parallelFor(columns.size(), threads, [&](size_t i, unsigned) {
+      float *row = a + static_cast<int64_t>(i) * size;
+      for (size_t j = 0; j <= i; ++j)
+        row[j] = moments.at(columns[i], columns[j]);
+      row[i] += added;
+    });
+    added *= 2;
+  } while (!factor(a, size, threads));
   parallelFor(static_cast<size_t>(size / kPanel), threads,
               [&](size_t i, unsigned) {
                 const int64_t first = static_cast<int64_t>(i) * kPanel;

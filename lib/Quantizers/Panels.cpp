@@ -16,10 +16,7 @@ using namespace qwen;
 template <int64_t Rows>
 static void addRows(const float *a, const float *b, int64_t depth, float *c,
                     int64_t stride) {
-  Lanes sums[Rows][2];
-  for (int64_t row = 0; row < Rows; ++row)
-    for (int64_t half : {0, 1})
-      sums[row][half] = load(c + row * stride + half * kLanes);
+  Lanes sums[Rows][2] = {};
   for (int64_t i = 0; i < depth; ++i, a += kPanel, b += kPanel) {
     const Lanes low = load(b), high = load(b + kLanes);
     for (int64_t row = 0; row < Rows; ++row) {
@@ -29,8 +26,10 @@ static void addRows(const float *a, const float *b, int64_t depth, float *c,
     }
   }
   for (int64_t row = 0; row < Rows; ++row)
-    for (int64_t half : {0, 1})
-      store(sums[row][half], c + row * stride + half * kLanes);
+    for (int64_t half = 0; half < kPanel; half += kLanes) {
+      float *to = c + row * stride + half;
+      store(load(to) + sums[row][half / kLanes], to);
+    }
 }
 
 void qwen::addPanels(const float *a, const float *b, int64_t depth, float *c,

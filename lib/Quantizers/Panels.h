@@ -1,8 +1,8 @@
 //===- Panels.h - Products of panels of 16 columns --------------*- C++ -*-===//
 //
 // All products of this library are A^T B of panels: rows of 16 values, which
-// follow each other. An element of a result is one chain of fma in the order of
-// rows, so that tiles and threads do not change it.
+// follow each other. An element of a product is a chain of fma from 0 in the
+// order of rows, and then added, so that tiles and threads do not change it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,7 +22,8 @@ void addPanels(const float *a, const float *b, int64_t depth, float *c,
 
 /// The lower triangle of c, a matrix of `panels` * 16 columns whose rows are
 /// `stride` apart, += A^T B; the tiles on its diagonal are added whole. A and B
-/// are `panels` panels of `depth` rows each.
+/// are `panels` panels of `depth` rows each; 256 rows at a time are a product,
+/// because a longer chain would lose bits.
 void addLowerTriangle(const float *a, const float *b, int64_t panels,
                       int64_t depth, float *c, int64_t stride,
                       unsigned threads);

@@ -26,8 +26,9 @@ inline constexpr double kTiedDamping = 0.3;
 /// columns stay in order within a block, because they share scales.
 class InputFactor {
 public:
-  /// Throws Error if there is no room for bytesFor(k), or if moments are not
-  /// finite. Takes as much again while it computes.
+  /// Damping is doubled until f32 can hold the factor. Throws Error if there is
+  /// no room for bytesFor(k), or if moments are not finite. Takes as much again
+  /// while it computes.
   InputFactor(const InputMoments &moments, double damping, int64_t block,
               unsigned threads, Place place = Place::Memory);
 

@@ -10,9 +10,8 @@
 namespace qwen {
 
 /// The sum of x x^T over the inputs x of a product: all that the squared error
-/// of its outputs depends on. Each element is one chain of fma over tokens in
-/// the order in which they come, so that neither threads nor calls change a
-/// bit.
+/// of its outputs depends on. Each element is a sum of chains of fma, one for
+/// each 256 tokens of a call, so that threads change no bit.
 class InputMoments {
 public:
   /// For inputs of `k` values, a multiple of kGroup. Throws Error if there is
