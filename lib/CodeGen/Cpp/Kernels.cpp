@@ -256,7 +256,11 @@ QWEN_INLINE static void transformRow(float *y, int64_t width) {
 }
 
 void qwenCppTurn(const float *x, const float *factor, int64_t k, float *y) {
-  const int64_t width = k & -k, odd = k / width;
+  const int64_t width = k & -k;
+  // k / width, by instructions that qwen-opt report follows.
+  int64_t odd = 0;
+  for (int64_t i = 0; i < k; i += width)
+    ++odd;
   for (int64_t row = 0; row < odd; ++row) {
     for (int64_t i = 0; i < width; i += kVector) {
       Floats sum = 0;
