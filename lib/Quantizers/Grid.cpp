@@ -255,8 +255,9 @@ void Grid::chooseSub(int64_t j, const Lanes *x, const Lanes *importance,
 }
 
 std::span<const ScaleChange> Grid::changes() const {
-  static constexpr ScaleChange kScales[] = {
-      {}, {0.97f}, {1.03f}, {0.94f}, {1.06f}};
+  static constexpr ScaleChange kScales[] = {{},      {0.97f},  {1.03f},
+                                            {0.94f}, {1.06f},  {0.91f},
+                                            {1.09f}, {0.985f}, {1.015f}};
   static constexpr ScaleChange kSubs[] = {
       {}, {1, {-1}}, {1, {1}}, {1, {0, -1}}, {1, {0, 1}}};
   if (!scaleInfo.hasSubBlocks())
