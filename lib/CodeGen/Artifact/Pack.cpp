@@ -263,7 +263,8 @@ qwen::packWeights(mlir::ModuleOp module, const WeightSources &sources,
       const std::lock_guard lock(mutex);
       done += written;
       // A source may hold all of its values.
-      if ((task.part->left -= written) == 0)
+      task.part->left -= written;
+      if (task.part->left == 0)
         task.part->segments.clear();
       progress(done, total);
     }
