@@ -155,9 +155,9 @@ Compile::Compile(const std::filesystem::path &path,
   loadDialects(context);
   model = importCheckpoint(path, context, options.ignoredTensors);
 
-  weights = options.weights.value_or(hasIntegers()
-                                         ? WeightChoice(KeepFormats())
-                                         : WeightChoice(kDefaultWeights));
+  weights =
+      options.weights.value_or(hasIntegers() ? WeightChoice(KeepFormats())
+                                             : WeightChoice(kDefaultWeights));
   const int64_t most = checkpoint().config().maxPosition;
   contextLength = options.context.value_or(most);
   if (contextLength > most)
@@ -288,6 +288,10 @@ Compile::quantize(const std::optional<TokenizerImport> &tokenizer) {
   if (options.quantizer == Quantizer::Rounding)
     return result;
   const QuantizeInput input = quantizeInput(tokenizer);
+  if (input.formats.empty() && info.needsMoments)
+    throw Error("the quantizer " + part::subject(std::string(info.name)) +
+                " has nothing to choose: all matrices are floats or keep their "
+                "integers");
   if (input.formats.empty())
     return result;
   if (info.needsMoments) {

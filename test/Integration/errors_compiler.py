@@ -272,6 +272,8 @@ ROWS = [
         f"qwen-opt: {QWEN2} has no tokenizer, which --calibrate needs"),
     Row("a short text", written("text", 99 * "A dog. "), "qwen-opt stories -o out/model.qwen --calibrate=text", 1,
         "qwen-opt: text has {{[0-9]+}} tokens when a calibration needs at least 4096, better 32768"),
+    Row("a text for floats", None, "qwen-opt stories -o out/model.qwen --weights f32 --calibrate", 1,
+        "qwen-opt: the quantizer gptq has nothing to choose: all matrices are floats or keep their integers"),
     Row("no room for saved sublayers", full_disk, "qwen-opt stories -o out/model.qwen --calibrate", 1,
         "qwen-opt: {{.*}}/out has 1 MiB free when the saved sublayers of a calibration need {{[0-9]+}} MiB"),
     Row("a stage to verify", None, f"qwen-opt {QWEN3} --emit=graph --verify", 2,
