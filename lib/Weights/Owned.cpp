@@ -15,7 +15,7 @@ static uint64_t bytesOf(const WeightShape &shape,
              : shape.values() * static_cast<int64_t>(sizeof(float)));
 }
 
-Owned::Owned(std::string name, WeightShape shape, Place place,
+Owned::Owned(const std::string &name, WeightShape shape, Place place,
              std::optional<WeightFormat> format)
     : text(name), sizes(std::move(shape)), format(format),
       pages(bytesOf(sizes, format), place, name),

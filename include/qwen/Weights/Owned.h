@@ -19,7 +19,7 @@ public:
 
   /// Integers if there is a format, which must be quantized. Throws Error if
   /// there is no room.
-  Owned(std::string name, WeightShape shape, Place place,
+  Owned(const std::string &name, WeightShape shape, Place place,
         std::optional<WeightFormat> format = {});
   /// What the compiler makes of `source`, whose name, shape, form and bytes
   /// messages and the summary tell.
