@@ -212,7 +212,10 @@ def flipped(data, at, mask):
 
 
 def compiled(source, *options):
-    """Compiles a checkpoint, or what a function makes in `bad`."""
+    """Compiles a checkpoint, or what a function makes in `bad`; in q4_0 if no option names a format."""
+    if "--weights" not in options:
+        options = ("--weights", "q4_0", *options)
+
     def make(out):
         if callable(source):
             source()

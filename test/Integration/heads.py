@@ -69,7 +69,7 @@ def write_gguf(file, config, weights, labels=()):
 
 def compile_noted(checkpoint, model):
     """The model, and what the summary notes about it."""
-    result = subprocess.run(["qwen-opt", checkpoint, "-o", model], capture_output=True, text=True)
+    result = subprocess.run(["qwen-opt", checkpoint, "-o", model, "--weights", "q4_0"], capture_output=True, text=True)
     checks.check(result.returncode == 0, result.stderr)
     return [line.strip() for line in result.stderr.splitlines() if "no logits" in line or "pooling" in line]
 
@@ -125,7 +125,7 @@ def check_scores(weights, config):
     """A head of two rows gives the scores of the lm_head that has them."""
     no = json.loads(TOKENIZER.read_text())["model"]["vocab"]["no"]
     rows = {label: weights["lm_head.weight"][row] for label, row in (("yes", YES), ("no", no))}
-    whole = compile_model(write_gguf(WORK / "whole.gguf", config, weights), WORK / "whole.qwen")
+    whole = compile_model(write_gguf(WORK / "whole.gguf", config, weights), WORK / "whole.qwen", "--weights", "q4_0")
     expected = rerank(whole)
     checks.check(len(set(expected.splitlines())) == 3, f"the scores are {expected}")
     for labels in (["yes", "no"], ["no", "yes"]):

@@ -225,8 +225,8 @@ namespace qwen {
 /// The kernel of `kind` that `op` has; null before qwen-select-kernels.
 const KernelInfo *kernelOf(ForwardOp op, KernelOp kind);
 
-/// Whether `op` works on the wanted tokens only: a norm that gathers them, or an
-/// op of their rows behind it.
+/// Whether `op` works on the wanted tokens only: a norm that gathers them, or
+/// an op of their rows behind it.
 bool isOverWantedRows(mlir::Operation *op);
 
 /// The number of values of a token in `activations`, or of integers.

@@ -48,7 +48,8 @@ static std::string opName(Operation *op, int64_t id) {
   const std::string mnemonic = op->getName().stripDialect().str();
   if (name.empty())
     return mnemonic + "." + std::to_string(id);
-  return isa<AppendOp, HadamardOp, QuantizeOp>(op) ? name + "." + mnemonic : name;
+  return isa<AppendOp, HadamardOp, QuantizeOp>(op) ? name + "." + mnemonic
+                                                   : name;
 }
 
 namespace {
