@@ -43,8 +43,8 @@ public:
   /// `format` is quantized.
   explicit Grid(WeightFormat format);
 
-  /// Values along K that share all scales, and those that share a sub-scale:
-  /// the same without sub-blocks.
+  /// The number of values along K in a block and in a sub-block. A format
+  /// without sub-scales has one sub-block a block.
   int64_t block() const { return blockSize; }
   int64_t subBlock() const { return subSize; }
 

@@ -19,15 +19,11 @@ using numerics::EncodeStatus;
 
 namespace {
 /// Integers that are computed when they are asked for.
-class SearchedSource final : public WeightSource {
+class SearchedSource final : public WrappedSource {
 public:
   SearchedSource(WeightSourcePtr from, WeightFormat to)
-      : source(std::move(from)), format(to), grid(to) {}
+      : WrappedSource(std::move(from)), format(to), grid(to) {}
 
-  const WeightShape &shape() const override { return source->shape(); }
-  ErrorText name() const override { return source->name(); }
-  std::string_view form() const override { return source->form(); }
-  uint64_t bytesToRead() const override { return source->bytesToRead(); }
   void read(int64_t first, int64_t count, float *values) const override {
     source->read(first, count, values);
   }
@@ -63,7 +59,6 @@ private:
   EncodeError encode(int64_t first, OutputSet outputs, int64_t lane,
                      uint8_t *panel) const;
 
-  const WeightSourcePtr source;
   const WeightFormat format;
   const Grid grid;
 };

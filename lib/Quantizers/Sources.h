@@ -7,9 +7,9 @@
 
 namespace qwen {
 
-/// The integers of `source` in `format`, which is quantized: those that it
-/// keeps, and for other outputs those whose scales have the least squared
-/// error.
+/// The integers of `source` in a quantized `format`. An output keeps the
+/// integers that `source` has; the search quantizes the others with the scales
+/// of least squared error.
 WeightSourcePtr makeSearched(WeightSourcePtr source, WeightFormat format);
 
 /// Integers of `source` whose outputs have about the least error for the inputs

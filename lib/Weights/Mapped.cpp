@@ -21,15 +21,10 @@ static float mapped(ValueMap map, float value) {
 }
 
 namespace {
-class MappedSource final : public WeightSource {
+class MappedSource final : public WrappedSource {
 public:
   MappedSource(WeightSourcePtr source, ValueMap map)
-      : source(std::move(source)), map(map) {}
-
-  const WeightShape &shape() const override { return source->shape(); }
-  ErrorText name() const override { return source->name(); }
-  std::string_view form() const override { return source->form(); }
-  uint64_t bytesToRead() const override { return source->bytesToRead(); }
+      : WrappedSource(std::move(source)), map(map) {}
 
   void read(int64_t first, int64_t count, float *values) const override {
     source->read(first, count, values);
@@ -38,7 +33,6 @@ public:
   }
 
 private:
-  const WeightSourcePtr source;
   const ValueMap map;
 };
 } // namespace

@@ -9,18 +9,16 @@
 using namespace qwen;
 
 namespace {
-class RowsSource final : public WeightSource {
+class RowsSource final : public WrappedSource {
 public:
   RowsSource(WeightSourcePtr from, std::vector<int64_t> numbers)
-      : source(std::move(from)), rows(std::move(numbers)),
+      : WrappedSource(std::move(from)), rows(std::move(numbers)),
         sizes{{std::ssize(rows)}} {
     if (source->shape().sizes.size() > 1)
       sizes.sizes.push_back(source->shape().k());
   }
 
   const WeightShape &shape() const override { return sizes; }
-  ErrorText name() const override { return source->name(); }
-  std::string_view form() const override { return source->form(); }
   uint64_t bytesToRead() const override {
     return source->bytesToRead() * rows.size() /
            static_cast<uint64_t>(source->shape().outputs());
@@ -74,7 +72,6 @@ private:
     }
   }
 
-  const WeightSourcePtr source;
   const std::vector<int64_t> rows;
   WeightShape sizes;
 };

@@ -25,21 +25,16 @@ static constexpr int64_t kBytesInMemory = int64_t{64} << 20;
 static constexpr int64_t kColumnsTogether = 64;
 
 namespace {
-class TurnedSource final : public WeightSource {
+class TurnedSource final : public WrappedSource {
 public:
   TurnedSource(WeightSourcePtr from, const Turn &turn)
-      : source(std::move(from)), hadamard(turn.hadamard),
+      : WrappedSource(std::move(from)), hadamard(turn.hadamard),
         columns(rotationOf(turn.columns)), outputs(rotationOf(turn.outputs)) {
     if (!turn.scales)
       return;
     scales.resize(static_cast<size_t>(turn.scales->shape().values()));
     turn.scales->read(0, turn.scales->shape().outputs(), scales.data());
   }
-
-  const WeightShape &shape() const override { return source->shape(); }
-  ErrorText name() const override { return source->name(); }
-  std::string_view form() const override { return source->form(); }
-  uint64_t bytesToRead() const override { return source->bytesToRead(); }
 
   void read(int64_t first, int64_t count, float *values) const override {
     if (outputs) {
@@ -76,10 +71,8 @@ private:
     const int64_t count = shape().outputs(), k = shape().k();
     const int64_t bytes =
         shape().values() * static_cast<int64_t>(sizeof(float));
-    auto result = std::make_unique<Owned>(source->name().line(), shape(),
-                                          bytes > kBytesInMemory
-                                              ? Owned::Place::TemporaryFile
-                                              : Owned::Place::Memory);
+    auto result = std::make_unique<Owned>(
+        *source, bytes > kBytesInMemory ? Place::TemporaryFile : Place::Memory);
     float *values = result->floats();
     source->read(0, count, values);
     const int64_t block = hadamard  ? kActivationBlock
@@ -100,7 +93,6 @@ private:
     turned = std::move(result);
   }
 
-  const WeightSourcePtr source;
   std::vector<float> scales;
   const bool hadamard;
   const std::optional<Rotation> columns, outputs;

@@ -1,11 +1,14 @@
-//===- DriverGatesTest.cpp - Ops over blocks of a token in the driver -----===//
+//===- DriverGatesTest.cpp - Ops over values of a token in the driver -----===//
 //
 // Several threads share the blocks of several tokens and give what the
-// references give for each token alone, bit for bit.
+// references give for each token alone, bit for bit. Turns give back the rows
+// that they have turned.
 //
 //===----------------------------------------------------------------------===//
 
 #include "DriverAttention.h"
+
+#include "qwen/Numerics/Rotation.h"
 
 #include <gtest/gtest.h>
 
@@ -91,4 +94,68 @@ TEST(Gates, Hadamard) {
         numerics::swiGluF32(gate, x, n, gated.data());
         numerics::hadamard(gated.data(), n, y);
       });
+}
+
+TEST(Turn, TurnsTokensOrRowsAndBack) {
+  constexpr int64_t k = 96, tokens = 7, kRows = 3;
+  const int32_t wanted[] = {1, 4, 6};
+  Random random(2);
+  Memory arena, image;
+  const std::vector<float> x = random.values(tokens * k);
+  const int64_t in = arena.add(x);
+  const int64_t turned = arena.reserve(tokens * k);
+  const int64_t back = arena.reserve(tokens * k);
+  const int64_t codes = arena.reserve<int8_t>(kRows * k);
+  const int64_t scales = arena.reserve(kRows);
+  const int64_t sums = arena.reserve<int32_t>(kRows * (k / kGroup));
+  const numerics::Rotation rotation(k);
+  std::vector<float> values(rotation.signs().begin(), rotation.signs().end());
+  values.insert(values.end(), rotation.factor().begin(),
+                rotation.factor().end());
+  const auto weight = WeightOffset(image.add(values));
+  DriverCall call(equalShares(3), tokens, 8);
+  call.context.arena = arena.at<uint8_t>(0);
+  call.context.weights = image.at<uint8_t>(0);
+  call.context.wantedRows = wanted;
+  call.context.rows = kRows;
+  const auto argumentsOf = [&](int64_t from, BlockRows to, bool isBack,
+                               bool isWanted) {
+    return TurnArguments{.in = rows(from, k),
+                         .rotation = weight,
+                         .out = to,
+                         .k = Length(k),
+                         .back = Flag(isBack),
+                         .wanted = Flag(isWanted),
+                         .op = OpId(5)};
+  };
+  call.run([&](int32_t thread) {
+    std::array<float, 2 * k> scratch;
+    qwenDriverTurnF32(&call.context, thread,
+                      argumentsOf(in, blockRows(turned, k), false, false),
+                      {.kernel = numerics::turn, .scratch = scratch.data()});
+    qwenDriverTurnF32(&call.context, thread,
+                      argumentsOf(turned, blockRows(back, k), true, false),
+                      {.kernel = numerics::turn, .scratch = scratch.data()});
+  });
+  for (int64_t i = 0; i < tokens * k; ++i)
+    ASSERT_NEAR(arena.at(back)[i], x[static_cast<size_t>(i)], 1e-6);
+
+  // The rows of the wanted tokens are the first three here.
+  arena.at(in)[k] = INFINITY;
+  call.run([&](int32_t thread) {
+    std::array<float, 2 * k> scratch;
+    qwenDriverTurnQ8(
+        &call.context, thread,
+        argumentsOf(in, blockRows(codes, k, scales, sums), false, true),
+        {.kernel = numerics::turn,
+         .quantize = numerics::quantizeQ8,
+         .scratch = scratch.data()});
+  });
+  for (int64_t row : {0, 2})
+    for (int64_t i = 0; i < k; ++i)
+      ASSERT_NEAR(static_cast<float>(arena.at<int8_t>(codes)[row * k + i]) *
+                      arena.at(scales)[row],
+                  arena.at(turned)[row * k + i], 0.51 * arena.at(scales)[row]);
+  EXPECT_EQ(call.flags, (std::vector<uint32_t>{kNoFlag, kNoFlag, kNoFlag,
+                                               kNoFlag, 5, kNoFlag, kNoFlag}));
 }

@@ -35,9 +35,9 @@ protected:
       qwen.packed @vs [@v] : tensor<5xf32> at 1152
     )mlir",
                                                      &context);
-    const auto quantized = std::make_shared<Owned>(
-        "the quantizer's a", WeightShape{{kOwned, kK}},
-        Owned::Place::TemporaryFile, WeightFormat::Q4_0);
+    const auto quantized =
+        std::make_shared<Owned>("the quantizer's a", WeightShape{{kOwned, kK}},
+                                Place::TemporaryFile, WeightFormat::Q4_0);
     for (int64_t output = 0; output < kOwned; ++output) {
       std::vector<numerics::WeightBlock> blocks(kK / 32);
       for (size_t i = 0; i < blocks.size(); ++i)
@@ -47,11 +47,10 @@ protected:
     }
     sources.set("a", {quantized, {}});
     floats = std::make_shared<Owned>("the merged b", WeightShape{{kRead, kK}},
-                                     Owned::Place::Memory);
+                                     Place::Memory);
     floats->set(0, kRead, row(kOwned));
     sources.set("b", {floats, {}});
-    vector =
-        std::make_shared<Owned>("v", WeightShape{{5}}, Owned::Place::Memory);
+    vector = std::make_shared<Owned>("v", WeightShape{{5}}, Place::Memory);
     vector->set(0, 5, x.data());
     sources.set("v", {vector, {}});
   }
@@ -81,13 +80,10 @@ protected:
 };
 
 /// Integers whose columns have another order.
-class Reordered final : public WeightSource {
+class Reordered final : public WrappedSource {
 public:
-  explicit Reordered(WeightSourcePtr source) : source(std::move(source)) {}
-  const WeightShape &shape() const override { return source->shape(); }
-  ErrorText name() const override { return source->name(); }
-  std::string_view form() const override { return source->form(); }
-  uint64_t bytesToRead() const override { return source->bytesToRead(); }
+  explicit Reordered(WeightSourcePtr source)
+      : WrappedSource(std::move(source)) {}
   void read(int64_t first, int64_t count, float *values) const override {
     source->read(first, count, values);
   }
@@ -97,7 +93,6 @@ public:
   std::span<const int32_t> columnOrder() const override { return order; }
 
 private:
-  const WeightSourcePtr source;
   const std::vector<int32_t> order = std::vector<int32_t>(kK);
 };
 } // namespace

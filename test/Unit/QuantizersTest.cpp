@@ -98,7 +98,8 @@ static double squaredError(const std::vector<float> &a,
   return sum;
 }
 
-/// The sum of squares of what the outputs of `problem` lose by other weights.
+/// The sum of squared errors of the outputs of `problem` with the weights of
+/// another source.
 static double outputError(const Problem &problem,
                           const std::vector<float> &values) {
   const std::vector<float> want = valuesOf(*problem.weights);

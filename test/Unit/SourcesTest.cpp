@@ -278,8 +278,7 @@ TEST(Sources, TakeTensorsByModule) {
 //===----------------------------------------------------------------------===//
 
 TEST(Owned, HoldsFloats) {
-  for (const Owned::Place place :
-       {Owned::Place::Memory, Owned::Place::TemporaryFile}) {
+  for (const Place place : {Place::Memory, Place::TemporaryFile}) {
     Owned owned("rotated", {{3, 2}}, place);
     EXPECT_EQ(valuesOf(owned), std::vector<float>(6));
     const float values[] = {1, 2, 3, 4};
@@ -295,7 +294,7 @@ TEST(Owned, HoldsFloats) {
 TEST(Owned, RefusesWhatHasNoRoom) {
   const std::string message = test::messageOf([] {
     const Owned owned("big", {{int64_t{1} << 40, int64_t{1} << 18}},
-                      Owned::Place::Memory);
+                      Place::Memory);
   });
   EXPECT_EQ(message, "big needs 1152921504606846976 bytes: Cannot allocate "
                      "memory");
@@ -324,8 +323,7 @@ TEST(Owned, HoldsIntegersOfEachKind) {
   constexpr int64_t kOutputs = 20, kK = 352;
   const std::vector<float> x = Random(2).values(kOutputs * kK);
   for (const auto &[format, encode] : kRules) {
-    Owned owned("quantized", {{kOutputs, kK}}, Owned::Place::TemporaryFile,
-                format);
+    Owned owned("quantized", {{kOutputs, kK}}, Place::TemporaryFile, format);
     for (int64_t output = 0; output < kOutputs; ++output) {
       std::vector<numerics::WeightBlock> blocks;
       for (int64_t i = 0; i < kK; i += weightBlock(format)) {

@@ -31,7 +31,7 @@ void addCalibration(CLI::App &app, CalibrateFlags &flags);
 Quantizer chooseQuantizer(const CLI::App &app, const CalibrateFlags &flags,
                           const std::string &name);
 
-/// The folder where a calibration for `output` saves what is finished.
+/// The folder in which a calibration for `output` saves finished sublayers.
 std::string calibrationFolder(const std::string &output);
 
 /// CompileHooks::quantize, which shows its progress. Reads the text at once.

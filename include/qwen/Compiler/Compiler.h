@@ -52,8 +52,7 @@ struct CompileOptions {
   /// Rules 'REGEX=FORMAT' for single matrices (qwen-quantize); the last match
   /// wins.
   std::vector<std::string> tensorWeights = {};
-  /// What chooses the integers of matrices whose format the checkpoint does not
-  /// have.
+  /// The quantizer of matrices, unless the checkpoint has them in their format.
   Quantizer quantizer = Quantizer::Rounding;
   /// Whether rotations are folded into the weights (qwen-rotate).
   Rotate rotate = Rotate::Auto;

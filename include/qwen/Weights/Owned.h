@@ -15,14 +15,12 @@ namespace qwen {
 /// quantizer makes of another source. All are 0 before they are set.
 class Owned final : public WeightSource {
 public:
-  using Place = qwen::Place;
-
   /// Integers if there is a format, which must be quantized. Throws Error if
   /// there is no room.
   Owned(const std::string &name, WeightShape shape, Place place,
         std::optional<WeightFormat> format = {});
-  /// What the compiler makes of `source`, whose name, shape, form and bytes
-  /// messages and the summary tell.
+  /// Values computed from `source`. Name, shape, form and bytes to read, which
+  /// messages and the summary show, are those of `source`.
   Owned(const WeightSource &source, Place place,
         std::optional<WeightFormat> format = {});
 

@@ -81,6 +81,20 @@ public:
 
 using WeightSourcePtr = std::shared_ptr<const WeightSource>;
 
+/// A source over another one, whose shape and texts it has.
+class WrappedSource : public WeightSource {
+public:
+  const WeightShape &shape() const override { return source->shape(); }
+  ErrorText name() const override { return source->name(); }
+  std::string_view form() const override { return source->form(); }
+  uint64_t bytesToRead() const override { return source->bytesToRead(); }
+
+protected:
+  explicit WrappedSource(WeightSourcePtr from) : source(std::move(from)) {}
+
+  const WeightSourcePtr source;
+};
+
 /// The weights of a model by the names that its ops read.
 class WeightSources {
 public:

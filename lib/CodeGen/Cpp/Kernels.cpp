@@ -190,7 +190,7 @@ QWEN_INLINE static Integers addNear(Integers a, Integers b) {
                                  27, 13, 15, 29, 31);
 }
 
-/// Rounds x * scale, which is at most 127, to integers, and adds those of each
+/// Rounds x * scale to integers of at most 127, and sums the integers of each
 /// group. The sum with 1.5 * 2^23 has an integer in its lowest bits, rounded to
 /// nearest, ties to even.
 template <int64_t Groups>

@@ -225,6 +225,22 @@ QWEN_SPECIALISED static void gateQ8(const Context *context, int32_t thread,
       });
 }
 
+/// Calls compute(in, gate, size, gated) and quantize(gated, size, codes,
+/// scales, sums) for the blocks of each call.
+template <typename Compute, typename Quantize>
+QWEN_SPECIALISED static void
+gateThenQuantize(const Context *context, int32_t thread,
+                 const GateArguments &of, const Compute &compute,
+                 const Quantize &quantize) {
+  gateQ8(context, thread, of,
+         [&](const float *x, const float *gate, int64_t size, int8_t *q,
+             float *d, int32_t *s) QWEN_SPECIALISED_LAMBDA {
+           float gated[kStackValues];
+           compute(x, gate, size, gated);
+           return quantize(gated, size, q, d, s);
+         });
+}
+
 QWEN_ENTRY(SwiGluF32, Gate) {
   const GateArguments of = arguments;
   gateF32(context, thread, of,
@@ -243,13 +259,11 @@ QWEN_ENTRY(SwiGluQ8, Gate) {
 
 QWEN_ENTRY(SwiGluHadamardQ8, Gate) {
   const GateArguments of = arguments;
-  gateQ8(context, thread, of,
-         [&](const float *x, const float *gate, int64_t size, int8_t *q,
-             float *d, int32_t *s) QWEN_SPECIALISED_LAMBDA {
-           float gated[kStackValues];
-           fixed.kernel(gate, x, size, gated);
-           return fixed.transform(gated, size, q, d, s);
-         });
+  gateThenQuantize(
+      context, thread, of,
+      [&](const float *x, const float *gate, int64_t size, float *y)
+          QWEN_SPECIALISED_LAMBDA { fixed.kernel(gate, x, size, y); },
+      fixed.transform);
 }
 
 QWEN_ENTRY(GateF32, Gate) {
@@ -259,13 +273,7 @@ QWEN_ENTRY(GateF32, Gate) {
 
 QWEN_ENTRY(GateQ8, Gate) {
   const GateArguments of = arguments;
-  gateQ8(context, thread, of,
-         [&](const float *x, const float *gate, int64_t size, int8_t *q,
-             float *d, int32_t *s) QWEN_SPECIALISED_LAMBDA {
-           float gated[kStackValues];
-           fixed.kernel(x, gate, size, gated);
-           return fixed.quantize(gated, size, q, d, s);
-         });
+  gateThenQuantize(context, thread, of, fixed.kernel, fixed.quantize);
 }
 
 QWEN_ENTRY(Hadamard, Quantize) {
