@@ -86,6 +86,15 @@ def values(name, shape, rng):
     return (bits >> 16).astype(np.uint16)
 
 
+def read_header(file):
+    """The tensors of a safetensors file by name, and the place of the first byte of their data."""
+    with open(file, "rb") as f:
+        size = int.from_bytes(f.read(8), "little")
+        header = json.loads(f.read(size))
+    header.pop("__metadata__", None)
+    return header, 8 + size
+
+
 def write_header(out, tensors, metadata=None):
     """The header of a safetensors file. `tensors` are names, dtypes, shapes and sizes in bytes, in the order of the data.
     Returns the bytes of all data."""

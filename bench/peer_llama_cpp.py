@@ -18,7 +18,9 @@ import time
 import llama_cpp as ll
 import numpy as np
 
+from gguf_sizes import add_sizes
 from hybrid_gguf import hybrid_keys, interleaved
+from make_checkpoint import read_header
 
 # ggml_type and llama_ftype of ggml.h and llama.h
 FORMATS = {"q4_0": (2, 2), "q8_0": (8, 7), "q4_k_m": (None, 15), "q4_0_mix": (None, 2), "iq4_xs_mix": (None, 30), "q8_0_mix": (None, 7)}
@@ -33,14 +35,10 @@ def be_quiet(level, text, user_data):
 def read_checkpoint(folder):
     """Names and f32 values of the tensors, one at a time."""
     for file in sorted(folder.glob("*.safetensors")):
-        with open(file, "rb") as f:
-            size = int.from_bytes(f.read(8), "little")
-            header = json.loads(f.read(size))
+        header, data = read_header(file)
         for name, tensor in header.items():
-            if name == "__metadata__":
-                continue
             begin, end = tensor["data_offsets"]
-            bits = np.fromfile(file, np.uint16, (end - begin) // 2, offset=8 + size + begin)
+            bits = np.fromfile(file, np.uint16, (end - begin) // 2, offset=data + begin)
             yield name, (bits.astype(np.uint32) << 16).view(np.float32).reshape(tensor["shape"])
 
 
@@ -71,14 +69,7 @@ def convert(folder, out):
     arch = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3, "qwen3_5_text": gguf.MODEL_ARCH.QWEN35}[kind]
     is_hybrid = arch == gguf.MODEL_ARCH.QWEN35
     writer = gguf.GGUFWriter(out, gguf.MODEL_ARCH_NAMES[arch])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    add_sizes(writer, config)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
     if "head_dim" in config:
         writer.add_key_length(config["head_dim"])

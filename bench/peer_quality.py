@@ -19,13 +19,13 @@ import sys
 
 import numpy as np
 
+from gguf_sizes import add_sizes
+from make_checkpoint import read_header
+
 
 def read_safetensors(file):
-    with open(file, "rb") as f:
-        size = int.from_bytes(f.read(8), "little")
-        header = json.loads(f.read(size))
-    header.pop("__metadata__", None)
-    return {name: np.fromfile(file, np.float32, np.prod(tensor["shape"]), offset=8 + size + tensor["data_offsets"][0])
+    header, data = read_header(file)
+    return {name: np.fromfile(file, np.float32, np.prod(tensor["shape"]), offset=data + tensor["data_offsets"][0])
             .reshape(tensor["shape"]) for name, tensor in header.items()}
 
 
@@ -33,14 +33,7 @@ def convert(folder, out):
     import gguf
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(out, "qwen2")
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    add_sizes(writer, config)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     # The caller gives ids, so any tokenizer with as many tokens will do.
     tokens = [f"[{i}]" for i in range(config["vocab_size"])]
