@@ -79,7 +79,8 @@ class Qwen2:
             a, b = np.split(y, 2, -1)
             return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
         k, v = np.repeat(rotated(k), heads // groups, 0), np.repeat(v, heads // groups, 0)
-        scores = rotated(q) @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])
+        # A number of Python, unlike one of NumPy, leaves the rows in f32.
+        scores = rotated(q) @ k.swapaxes(1, 2) / q.shape[-1] ** 0.5
         scores[:, *np.triu_indices(len(x), 1)] = -np.inf
         p = np.exp(scores - scores.max(-1, keepdims=True))
         o = (p / p.sum(-1, keepdims=True)) @ v

@@ -113,7 +113,13 @@ public:
   /// The tokenizer, if the checkpoint has one.
   std::optional<TokenizerImport> importTokenizer() const;
 
-  /// Lets the quantizer choose the integers of matrices.
+  /// Scales channels, if the caller does that.
+  void scaleChannels(const std::optional<TokenizerImport> &tokenizer);
+  /// Folds rotations into the weights, once for all targets, if the model is
+  /// rotated.
+  void rotate();
+  /// Lets the quantizer choose the integers of matrices. Returns what was done
+  /// to the weights.
   Quantization quantize(const std::optional<TokenizerImport> &tokenizer);
 
   const ImportedModel &imported() const { return model; }
@@ -131,7 +137,6 @@ private:
   bool hasIntegers();
   bool isRotated();
   mlir::OwningOpRef<mlir::ModuleOp> quantizedModule();
-  void rotate();
   PipelineOptions pipelineOptions() const;
   void warn(const std::string &warning) const {
     if (hooks.warn)
@@ -145,7 +150,7 @@ private:
   ImportedModel model;
   WeightChoice weights;
   int64_t contextLength = 0;
-  bool rotated = false;
+  Quantization quantization;
 };
 } // namespace
 
@@ -167,9 +172,7 @@ Compile::Compile(const std::filesystem::path &path,
                 "(max_position_embeddings, context_length, or seq_length of a "
                 "Qwen 1)");
   setLimits();
-  rotated = isRotated();
-  if (rotated)
-    rotate();
+  quantization.rotated = isRotated();
 }
 
 /// Whether `--rotate auto` rotates a model with this matrix.
@@ -208,8 +211,9 @@ bool Compile::hasIntegers() {
   });
 }
 
-/// Folds rotations into the weights, once for all targets.
 void Compile::rotate() {
+  if (!quantization.rotated)
+    return;
   if (weights == WeightChoice(KeepFormats()) && hasIntegers())
     throw Error(part::subject("--rotate") +
                 " on needs --weights FORMAT: matrices that are rotated keep no "
@@ -264,11 +268,9 @@ std::vector<TargetCode> Compile::run(Stage stage) {
 QuantizeInput
 Compile::quantizeInput(const std::optional<TokenizerImport> &tokenizer) {
   mlir::OwningOpRef<mlir::ModuleOp> module = quantizedModule();
-  QuantizeInput input = {*model.module,
-                         model.checkpoint->weights(),
-                         {},
-                         options.quantizer,
-                         tokenizer};
+  QuantizeInput input = {
+      *model.module,     model.checkpoint->weights(), {},
+      options.quantizer, quantization.rotated,        tokenizer};
   for (WeightOp weight : module->getOps<WeightOp>()) {
     const WeightFormat format = weight.getFormat()->getValue();
     if (isQuantized(format) && weight.getSource().getIntegers() != format)
@@ -277,14 +279,22 @@ Compile::quantizeInput(const std::optional<TokenizerImport> &tokenizer) {
   return input;
 }
 
+void Compile::scaleChannels(const std::optional<TokenizerImport> &tokenizer) {
+  if (!hooks.scaleChannels)
+    return;
+  const Quantization by = hooks.scaleChannels(quantizeInput(tokenizer));
+  quantization.awq = true;
+  quantization.tokens = by.tokens;
+  quantization.text = by.text;
+}
+
 Quantization
 Compile::quantize(const std::optional<TokenizerImport> &tokenizer) {
   const QuantizerInfo &info = infoOf(options.quantizer);
   if (info.needsMoments && !hooks.quantize)
     throw Error("the quantizer " + part::subject(std::string(info.name)) +
                 " needs a calibration text");
-  Quantization result;
-  result.rotated = rotated;
+  Quantization &result = quantization;
   if (options.quantizer == Quantizer::Rounding)
     return result;
   const QuantizeInput input = quantizeInput(tokenizer);
@@ -321,17 +331,26 @@ WeightSourcePtr QuantizeInput::source(const std::string &name) const {
       llvm::cast<mlir::RankedTensorType>(weight.getType()), weights);
 }
 
-void QuantizeInput::replace(const std::string &name,
-                            WeightSourcePtr integers) const {
+void QuantizeInput::replaceValues(const std::string &name,
+                                  WeightSourcePtr values) const {
   WeightOp weight = weightOf(module, name);
   mlir::MLIRContext *context = weight.getContext();
   const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
   weight.setTypeAttr(mlir::TypeAttr::get(mlir::RankedTensorType::get(
       type.getShape(), mlir::Float32Type::get(context))));
+  weight.setSourceAttr(SourceAttr::get(
+      context, mlir::StringAttr::get(context, name), FormatAttr()));
+  weights.set(name, {std::move(values), {}});
+}
+
+void QuantizeInput::replace(const std::string &name,
+                            WeightSourcePtr integers) const {
+  replaceValues(name, std::move(integers));
+  WeightOp weight = weightOf(module, name);
+  mlir::MLIRContext *context = weight.getContext();
   weight.setSourceAttr(
       SourceAttr::get(context, mlir::StringAttr::get(context, name),
                       FormatAttr::get(context, formats.find(name)->second)));
-  weights.set(name, {std::move(integers), {}});
 }
 
 std::optional<TokenizerImport> Compile::importTokenizer() const {
@@ -389,8 +408,10 @@ CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
   const std::optional<TokenizerImport> tokenizer = compile.importTokenizer();
   ArtifactInput input = {checkpointName(checkpoint), compile.positions(),
                          &compile.checkpoint(), &tokenizer};
-  // A quantizer of the caller compiles programs.
+  // Hooks of the caller compile programs.
   lock.unlock();
+  compile.scaleChannels(tokenizer);
+  compile.rotate();
   input.quantization = compile.quantize(tokenizer);
   lock.lock();
   const std::vector<TargetCode> codes = compile.run(Stage::Calls);
@@ -413,6 +434,7 @@ std::string qwen::emit(const std::filesystem::path &checkpoint,
                        const CompileHooks &hooks) try {
   const std::lock_guard lock(oneCompile);
   Compile compile(checkpoint, options, hooks);
+  compile.rotate();
   const std::vector<TargetCode> codes = compile.run(stageOfPasses(stage));
   if (stage == EmittedStage::LLVM || stage == EmittedStage::Assembly) {
     llvm::LLVMContext context;

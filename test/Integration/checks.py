@@ -14,11 +14,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from formats import weight_formats  # noqa: E402, F401
 from make_checkpoint import config, tensors, values  # noqa: E402
 
-DTYPES = {"F32": np.float32, "I64": np.int64, "U8": np.uint8}
+# NumPy has no bf16: its bits.
+DTYPES = {"F32": np.float32, "I64": np.int64, "U8": np.uint8, "BF16": np.uint16}
 
 
 def read_safetensors(path):
-    """The tensors of a golden file by name."""
+    """The tensors of a file by name."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -59,11 +60,12 @@ def compile_model(checkpoint, out, *options):
     return out
 
 
-def write_bf16(folder, weights, facts):
-    """A checkpoint of `weights`, bits of bf16 by name, and of `facts`, its config.json."""
+def write_weights(folder, weights, facts):
+    """A checkpoint of `weights` by name, in f32 or as bits of bf16, and of `facts`, its config.json."""
+    names = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
     header, data = {}, b""
     for name, bits in weights.items():
-        header[name] = {"dtype": "BF16", "shape": bits.shape, "data_offsets": [len(data), len(data) + bits.nbytes]}
+        header[name] = {"dtype": names[bits.dtype], "shape": bits.shape, "data_offsets": [len(data), len(data) + bits.nbytes]}
         data += bits.tobytes()
     text = json.dumps(header).encode()
     shutil.rmtree(folder, ignore_errors=True)
@@ -76,7 +78,7 @@ def write_checkpoint(folder, shape, rng, **more):
     """A checkpoint with random weights; `shape` is as in bench/make_checkpoint.py, `more` is for config.json. Returns both."""
     weights = {name: values(name, dims, rng) for name, dims in tensors(*shape)}
     facts = config(*shape) | {"head_dim": shape[5], "bos_token_id": 0, "eos_token_id": 1} | more
-    write_bf16(folder, weights, facts)
+    write_weights(folder, weights, facts)
     return weights, facts
 
 

@@ -263,7 +263,7 @@ ROWS = [
     Row("gptq without a text", None, f"qwen-opt {QWEN3} -o out/model.qwen --quantizer gptq", 2,
         "qwen-opt: --quantizer gptq needs --calibrate (see qwen-opt --help)"),
     Row("a text for rounding", None, f"qwen-opt {QWEN3} -o out/model.qwen --quantizer rtn --calibrate", 2,
-        "qwen-opt: --calibrate has no effect on --quantizer rtn (see qwen-opt --help)"),
+        "qwen-opt: --calibrate has no effect on --quantizer rtn without --awq (see qwen-opt --help)"),
     Row("a text for a stage", None, f"qwen-opt {QWEN3} --emit=graph --calibrate", 2,
         "qwen-opt: --calibrate needs -o (see qwen-opt --help)"),
     Row("no text", None, f"qwen-opt {QWEN3} -o out/model.qwen --calibrate=none", 1,

@@ -17,7 +17,7 @@ import sys
 import gguf
 import numpy as np
 
-from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, write_bf16, write_checkpoint
+from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, write_weights, write_checkpoint
 from gguf_model import keys_of, own_name
 from hybrid_gguf import interleaved
 
@@ -259,6 +259,6 @@ untied = write_checkpoint(WORK / "untied", ("qwen3", 64, 1, 2, 1, 32, 64, 96, Fa
 check_twins("untied", None)
 untied[0]["lm_head.weight"] = untied[0]["model.embed_tokens.weight"]
 for is_tied in (False, True):
-    write_bf16(WORK / "same", untied[0], untied[1] | {"tie_word_embeddings": is_tied})
+    write_weights(WORK / "same", untied[0], untied[1] | {"tie_word_embeddings": is_tied})
     check_twins("same", None)
 checks.finish()

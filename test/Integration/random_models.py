@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, full, join, logits, run, tensors, weight_formats, write_bf16, write_checkpoint
+from checks import Checks, compile_model, full, join, logits, run, tensors, weight_formats, write_weights, write_checkpoint
 
 WORK, AARCH64 = pathlib.Path(sys.argv[1]), sys.argv[2]
 COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 200 if full() else 8
@@ -59,7 +59,7 @@ def write_qwen1(folder, weights, facts):
         own.setdefault(name.replace("model.layers.", "transformer.h."), []).append(bits)
     config = {key: facts[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
                                           "tie_word_embeddings", "max_position_embeddings")}
-    write_bf16(folder, {name: np.concatenate(parts) for name, parts in own.items()}, config | {
+    write_weights(folder, {name: np.concatenate(parts) for name, parts in own.items()}, config | {
         "architectures": ["QWenLMHeadModel"], "model_type": "qwen", "kv_channels": facts["head_dim"], "no_bias": True,
         "intermediate_size": 2 * facts["intermediate_size"], "layer_norm_epsilon": facts["rms_norm_eps"],
         "rotary_emb_base": facts["rope_theta"], "use_dynamic_ntk": False, "use_logn_attn": False})

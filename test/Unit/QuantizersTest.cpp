@@ -5,6 +5,8 @@
 #include "NumericsRandom.h"
 #include "TempDir.h"
 #include "qwen/Numerics/Kernels.h"
+#include "qwen/Quantizers/ChannelScales.h"
+#include "qwen/Weights/Sources.h"
 
 #include <gtest/gtest.h>
 
@@ -291,6 +293,94 @@ TEST(Quantizers, ChooseTheSameBitsOnAllMachines) {
     }
   }
   EXPECT_EQ(hash, 1316973311276569285u);
+}
+
+/// The sum of squared errors of products of q4_0 with rows in int8, both
+/// scaled, and perhaps transformed.
+static double scaledError(const Problem &problem, int64_t tokens,
+                          const std::vector<float> &columns,
+                          bool hadamard = false) {
+  const int64_t k = problem.k;
+  const std::vector<float> want = valuesOf(*problem.weights);
+  Turn turn;
+  turn.hadamard = hadamard;
+  const Packed packed(
+      *makeTurned(makeScaled(problem.weights, {columns, {}}), turn),
+      WeightFormat::Q4_0);
+  std::vector<float> row(static_cast<size_t>(k)), d(row.size()), from;
+  std::vector<int8_t> q(row.size());
+  std::vector<int32_t> sums(row.size());
+  double sum = 0;
+  for (int64_t token = 0; token < tokens; ++token) {
+    const float *inputs = problem.inputs.data() + token * k;
+    for (int64_t i = 0; i < k; ++i)
+      row[i] = inputs[i] / columns[i];
+    if (hadamard) {
+      from = row;
+      numerics::hadamard(from.data(), k, row.data());
+    }
+    numerics::quantizeQ8(row.data(), k, q.data(), d.data(), sums.data());
+    for (int64_t output = 0; output < Problem::kOutputs; ++output) {
+      double wrong = 0;
+      for (int64_t i = 0; i < k; ++i)
+        wrong += double{packed.values[output * k + i]} * q[i] *
+                     d[i / kActivationBlock] -
+                 double{want[output * k + i]} * inputs[i];
+      sum += wrong * wrong;
+    }
+  }
+  return sum;
+}
+
+/// Products in q4_0 of the first 100 inputs.
+static ScaledProducts productsOf(const Problem &problem,
+                                 std::span<const float> rows) {
+  ScaledProducts products = {{{problem.weights, WeightFormat::Q4_0}}, rows, {}};
+  for (int32_t i = 0; i < problem.k; ++i)
+    products.scaleOf.push_back(i);
+  return products;
+}
+
+TEST(Quantizers, ScaleChannels) {
+  Problem problem(352);
+  // A channel without inputs.
+  for (int64_t token = 0; token < Problem::kTokens; ++token)
+    problem.inputs[token * problem.k + 5] = 0;
+  ScaledProducts products = productsOf(
+      problem, std::span(problem.inputs).first(size_t(100 * problem.k)));
+  const std::vector<float> scales = searchChannelScales(products, 1);
+  ASSERT_EQ(scales.size(), 352u);
+  EXPECT_EQ(searchChannelScales(products, 3), scales);
+  const std::vector<float> ones(352, 1.0f);
+  EXPECT_LT(scaledError(problem, 100, scales),
+            0.6 * scaledError(problem, 100, ones));
+  EXPECT_GT(scales[3], scales[4]);
+
+  // Heads of 44 share theirs.
+  for (int32_t i = 0; i < 352; ++i)
+    products.scaleOf[size_t(i)] = i % 44;
+  EXPECT_LE(searchChannelScales(products, 1).size(), 44u);
+  // What is even gains nothing.
+  std::ranges::fill(problem.inputs, 0.0f);
+  EXPECT_TRUE(searchChannelScales(products, 1).empty());
+}
+
+TEST(Quantizers, ScaleChannelsThatAreTurned) {
+  const Problem problem(256);
+  ScaledProducts products = productsOf(
+      problem, std::span(problem.inputs).first(size_t(100 * problem.k)));
+  const std::vector<float> plain = searchChannelScales(products, 1);
+  products.turn.hadamard = true;
+  const std::vector<float> turned = searchChannelScales(products, 2);
+  // What is best for rows as they are is not best for what the transform makes
+  // of them.
+  ASSERT_EQ(turned.size(), 256u);
+  EXPECT_NE(turned, plain);
+  EXPECT_LT(scaledError(problem, 100, turned, /*hadamard=*/true),
+            scaledError(problem, 100, plain, /*hadamard=*/true));
+  products.turn = {};
+  products.turn.columns = 64;
+  EXPECT_NE(searchChannelScales(products, 2), plain);
 }
 
 static std::vector<WeightFormat> quantizedFormats() {

@@ -29,6 +29,10 @@ void qwen::addCalibration(CLI::App &app, CalibrateFlags &flags) {
       ->default_str("4GiB")
       ->type_name("SIZE")
       ->needs("--calibrate");
+  app.add_flag("--awq", flags.awq,
+               "scale channels by the calibration text, so that outliers lose "
+               "less; for formats that are not rotated")
+      ->needs("--calibrate");
 }
 
 Quantizer qwen::chooseQuantizer(const CLI::App &app,
@@ -42,8 +46,9 @@ Quantizer qwen::chooseQuantizer(const CLI::App &app,
   const Quantizer quantizer = parseQuantizer(name).value();
   if (infoOf(quantizer).needsMoments && !calibrates)
     throw UsageError(app, "--quantizer " + name + " needs --calibrate");
-  if (!infoOf(quantizer).needsMoments && calibrates)
-    throw UsageError(app, "--calibrate has no effect on --quantizer " + name);
+  if (!infoOf(quantizer).needsMoments && calibrates && !flags.awq)
+    throw UsageError(app, "--calibrate has no effect on --quantizer " + name +
+                              " without --awq");
   return quantizer;
 }
 
@@ -62,34 +67,67 @@ static std::string readText(const std::string &path) {
   return text;
 }
 
-std::function<Quantization(const QuantizeInput &input)>
-qwen::makeCalibration(const CalibrateFlags &flags,
-                      const std::string &checkpoint,
-                      const std::string &output) {
+namespace {
+/// The text of the flags.
+struct GivenText {
+  std::string name, text;
+  bool isOwn;
+  std::string checkpoint;
+
+  /// Its windows for the tokenizer of `input`. Throws Error.
+  CalibrationText windows(const QuantizeInput &input) const;
+};
+} // namespace
+
+CalibrationText GivenText::windows(const QuantizeInput &input) const {
+  if (!input.tokenizer)
+    throw Error(part::file(checkpoint) +
+                " has no tokenizer, which --calibrate needs");
+  std::vector<std::string_view> texts = {text};
+  if (isOwn) {
+    texts.clear();
+    for (const EmbeddedText &part : embeddedTexts())
+      texts.push_back(part.text);
+  }
+  return readCalibrationText(*input.tokenizer, texts,
+                             modelFact(input.module, "max_position"), name);
+}
+
+static Quantization recordOf(const CalibrationText &windows) {
+  return {.tokens = std::ssize(windows.ids), .text = windows.hash};
+}
+
+void qwen::addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
+                               const std::string &checkpoint,
+                               const std::string &output, CompileHooks &hooks) {
+  if (flags.text.empty())
+    return;
   const bool isOwn = flags.text == kOwnText;
-  return [text = isOwn ? "" : readText(flags.text), isOwn, flags, checkpoint,
-          folder = calibrationFolder(output)](const QuantizeInput &input) {
-    if (!input.tokenizer)
-      throw Error(part::file(checkpoint) +
-                  " has no tokenizer, which --calibrate needs");
-    std::vector<std::string_view> texts = {text};
-    if (isOwn) {
-      texts.clear();
-      for (const EmbeddedText &part : embeddedTexts())
-        texts.push_back(part.text);
-    }
-    const CalibrationText windows = readCalibrationText(
-        *input.tokenizer, texts, modelFact(input.module, "max_position"),
-        isOwn ? "the text of qwen-opt" : flags.text);
+  const GivenText text = {isOwn ? "the text of qwen-opt" : flags.text,
+                          isOwn ? "" : readText(flags.text), isOwn, checkpoint};
+  if (flags.awq)
+    hooks.scaleChannels = [text](const QuantizeInput &input) {
+      const CalibrationText windows = text.windows(input);
+      ProgressBar bar("scaling channels");
+      scaleChannels(
+          input, windows, machineThreads(),
+          [&](uint64_t done, uint64_t total) { bar.update(done, total); });
+      return recordOf(windows);
+    };
+  if (!infoOf(quantizer).needsMoments)
+    return;
+  hooks.quantize = [text, memory = flags.memory,
+                    folder =
+                        calibrationFolder(output)](const QuantizeInput &input) {
+    const CalibrationText windows = text.windows(input);
     ProgressBar bar("calibrating");
     calibrate(
         input, windows,
-        {.memory = flags.memory,
+        {.memory = memory,
          .folder = folder,
          .note = [](const std::string &line) { llvm::errs() << line << '\n'; },
          .progress = [&](uint64_t done,
                          uint64_t total) { bar.update(done, total); }});
-    return Quantization{.tokens = std::ssize(windows.ids),
-                        .text = windows.hash};
+    return recordOf(windows);
   };
 }

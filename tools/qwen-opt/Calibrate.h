@@ -22,6 +22,8 @@ struct CalibrateFlags {
   /// file.
   std::string text;
   uint64_t memory = uint64_t{4} << 30;
+  /// Whether channels are scaled.
+  bool awq = false;
 };
 
 void addCalibration(CLI::App &app, CalibrateFlags &flags);
@@ -34,11 +36,12 @@ Quantizer chooseQuantizer(const CLI::App &app, const CalibrateFlags &flags,
 /// The folder in which a calibration for `output` saves finished sublayers.
 std::string calibrationFolder(const std::string &output);
 
-/// CompileHooks::quantize, which shows its progress. Reads the text at once.
-/// Throws Error if it cannot.
-std::function<Quantization(const QuantizeInput &input)>
-makeCalibration(const CalibrateFlags &flags, const std::string &checkpoint,
-                const std::string &output);
+/// Sets the hooks that run the text, for `--awq` and for a quantizer that needs
+/// it. They show their progress. Reads the text at once; throws Error if it
+/// cannot.
+void addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
+                         const std::string &checkpoint,
+                         const std::string &output, CompileHooks &hooks);
 
 } // namespace qwen
 

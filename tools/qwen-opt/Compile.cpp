@@ -197,9 +197,8 @@ static void compile(Arguments &arguments) {
   }
   // The file comes first, so that an error about it comes at once.
   TemporaryFile output(arguments.output);
-  if (!arguments.calibrate.text.empty())
-    hooks.quantize = makeCalibration(arguments.calibrate, arguments.checkpoint,
-                                     arguments.output);
+  addCalibrationHooks(arguments.calibrate, arguments.options.quantizer,
+                      arguments.checkpoint, arguments.output, hooks);
   std::optional<ProgressBar> bar;
   hooks.progress = [&](uint64_t done, uint64_t total) {
     if (!bar)

@@ -65,6 +65,16 @@ struct CalibrationOptions {
 void calibrate(const QuantizeInput &input, const CalibrationText &text,
                const CalibrationOptions &options);
 
+/// Scales the channels that matrices of `input.formats` read, so that rounding
+/// loses less (ChannelScales.h): after a norm, a feed-forward network's product
+/// with its gate, and the attention's values. What makes a channel is divided
+/// by its scale, what reads it multiplied: the model's function stays. Replaces
+/// the sources. A model that will be rotated gets no scales after norms, which
+/// a rotation would undo. The number of threads changes no bit. Throws Error.
+void scaleChannels(const QuantizeInput &input, const CalibrationText &text,
+                   unsigned threads = machineThreads(),
+                   const ProgressFn &progress = {});
+
 /// Removes what `calibrate` saved. Keeps files of others, and then the folder.
 void removeSavedCalibration(const std::filesystem::path &folder);
 

@@ -80,12 +80,16 @@ struct QuantizeInput {
   /// checkpoint.
   MatrixFormats formats;
   Quantizer quantizer;
+  /// Whether rotations are or will be folded into the weights.
+  bool rotated;
   const std::optional<TokenizerImport> &tokenizer;
 
   /// The values that ops read as the weight `name`.
   WeightSourcePtr source(const std::string &name) const;
   /// Replaces the source of matrix `name` by its integers.
   void replace(const std::string &name, WeightSourcePtr integers) const;
+  /// Replaces the values of the weight `name`.
+  void replaceValues(const std::string &name, WeightSourcePtr values) const;
 };
 
 /// What the caller of a compile adds to it. All are optional.
@@ -98,6 +102,10 @@ struct CompileHooks {
   /// Throws Error if the text is no chat template that the caller can render.
   /// The compile goes on with a warning.
   std::function<void(const std::string &chatTemplate)> checkTemplate = {};
+  /// Changes values before they are rotated, so that a quantizer loses less
+  /// (awq). Returns what the manifest records about its text. Another compile
+  /// may run meanwhile.
+  std::function<Quantization(const QuantizeInput &input)> scaleChannels = {};
   /// Chooses the integers of matrices by a text and replaces their sources, for
   /// a quantizer that needs one. Matrices that it leaves get those of
   /// Quantizer::Search. Returns what the manifest records about the text.

@@ -37,6 +37,14 @@ struct NamedMap {
 /// Maps the values of these weights.
 void mapValues(WeightSources &sources, std::span<const NamedMap> maps);
 
+/// What is folded into a weight; a vector has outputs alone. Empty: nothing.
+struct ChannelScales {
+  /// Each column is multiplied by its scale, each output divided by its own.
+  std::vector<float> columns, outputs;
+};
+/// `source` with scales: it has no integers.
+WeightSourcePtr makeScaled(WeightSourcePtr source, ChannelScales scales);
+
 /// The outputs `rows` of `source`, in this order: a matrix of its K, or a
 /// vector if it is one.
 WeightSourcePtr makeRows(WeightSourcePtr source, std::vector<int64_t> rows);

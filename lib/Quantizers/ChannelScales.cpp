@@ -1,0 +1,308 @@
+//===- ChannelScales.cpp - Scales of a product's inputs -------------------===//
+
+#include "qwen/Quantizers/ChannelScales.h"
+
+#include "Panels.h"
+
+#include "qwen/Numerics/Kernels.h"
+#include "qwen/Numerics/Rotation.h"
+#include "qwen/Weights/Sources.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+using namespace qwen;
+using numerics::EncodeStatus;
+
+/// Steps of the exponents of a candidate.
+static constexpr int kSteps = 8;
+
+namespace {
+/// Finds the scales of some products.
+class ScaleSearch {
+public:
+  ScaleSearch(const ScaledProducts &products, unsigned threads)
+      : products(products), threads(threads), k(std::ssize(products.scaleOf)),
+        tokens(std::ssize(products.rows) / k), panels(ceilDiv(tokens, kPanel)),
+        inputs(static_cast<size_t>(panels * k * kPanel)) {}
+
+  std::vector<float> run();
+
+private:
+  using Values = std::vector<float>;
+
+  /// Sums of the magnitudes of columns, by their scales.
+  Values inputMagnitudes() const;
+  Values weightMagnitudes() const;
+  /// The scale of each column.
+  Values columnsOf(const Values &scales) const;
+
+  /// Sets `inputs` to the rows / columns, turned and in int8; or, without
+  /// columns, to the rows.
+  void setInputs(const Values &columns);
+  /// Sets panel[k][16] to outputs of a matrix.
+  static void readPanel(const WeightSource &source, int64_t first,
+                        float *panel);
+  /// The same, as `format` rounds them.
+  static void roundPanel(const WeightSource &source, WeightFormat format,
+                         int64_t first, float *panel);
+  /// Calls use(matrix, panel, thread) for all panels of 16 outputs.
+  template <typename Use> void forPanels(Use use) const;
+  void setExpected();
+  double errorOf(const Values &scales);
+
+  const ScaledProducts &products;
+  const unsigned threads;
+  const int64_t k, tokens, panels;
+  /// Panels [k][16 tokens].
+  Values inputs;
+  /// By matrix: tiles [16 tokens][16 outputs] of the products that are to be
+  /// had, and the sum of their squares.
+  std::vector<Values> expected;
+  std::vector<double> energy;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Candidates
+//===----------------------------------------------------------------------===//
+
+std::vector<float> ScaleSearch::inputMagnitudes() const {
+  Values sums(
+      static_cast<size_t>(*std::ranges::max_element(products.scaleOf) + 1));
+  for (int64_t token = 0; token < tokens; ++token)
+    for (int64_t i = 0; i < k; ++i)
+      sums[products.scaleOf[i]] += std::fabs(products.rows[token * k + i]);
+  return sums;
+}
+
+std::vector<float> ScaleSearch::weightMagnitudes() const {
+  Values sums(
+      static_cast<size_t>(*std::ranges::max_element(products.scaleOf) + 1));
+  std::vector<float> row(static_cast<size_t>(k));
+  for (const ScaledProducts::Matrix &matrix : products.matrices)
+    for (int64_t i = 0; i < matrix.source->shape().outputs(); ++i) {
+      matrix.source->read(i, 1, row.data());
+      for (int64_t j = 0; j < k; ++j)
+        sums[products.scaleOf[j]] += std::fabs(row[j]);
+    }
+  return sums;
+}
+
+/// The roots x^(1 / kSteps), without a function of libm whose bits differ.
+static std::vector<float> rootsOf(std::vector<float> magnitudes) {
+  const float most = *std::ranges::max_element(magnitudes);
+  for (float &value : magnitudes) {
+    // A channel that is always 0 has no magnitude of its own.
+    value = most > 0 ? std::max(value / most, 0x1p-20f) : 1.0f;
+    for (int step = kSteps; step > 1; step /= 2)
+      value = std::sqrt(value);
+  }
+  return magnitudes;
+}
+
+static float power(float root, int steps) {
+  float value = 1;
+  for (; steps > 0; --steps)
+    value *= root;
+  return value;
+}
+
+/// x^a / w^b, whose least and greatest are each other's reciprocals.
+static std::vector<float> candidate(const std::vector<float> &inputRoots,
+                                    const std::vector<float> &weightRoots,
+                                    int a, int b) {
+  std::vector<float> scales(inputRoots.size());
+  for (size_t i = 0; i < scales.size(); ++i)
+    scales[i] = power(inputRoots[i], a) / power(weightRoots[i], b);
+  const auto [least, most] = std::ranges::minmax(scales);
+  const float middle = std::sqrt(least) * std::sqrt(most);
+  for (float &scale : scales)
+    scale /= middle;
+  return scales;
+}
+
+std::vector<float> ScaleSearch::columnsOf(const Values &scales) const {
+  Values columns(static_cast<size_t>(k));
+  for (int64_t i = 0; i < k; ++i)
+    columns[i] = scales[products.scaleOf[i]];
+  return columns;
+}
+
+//===----------------------------------------------------------------------===//
+// Errors
+//===----------------------------------------------------------------------===//
+
+/// Turns a row as the model does before a product.
+static void turnRow(const Turn &turn, std::vector<float> &row) {
+  const std::vector<float> from = row;
+  if (turn.hadamard)
+    numerics::hadamard(from.data(), std::ssize(row), row.data());
+  if (turn.columns == 0)
+    return;
+  const numerics::Rotation rotation(turn.columns);
+  std::vector<double> block(static_cast<size_t>(turn.columns));
+  for (auto at = row.begin(); at != row.end(); at += turn.columns) {
+    std::copy_n(at, turn.columns, block.begin());
+    rotation.turn(block.data());
+    std::ranges::copy(block, at);
+  }
+}
+
+/// Rounds a row to int8 and back.
+static void roundRow(std::vector<float> &row) {
+  const int64_t size = std::ssize(row);
+  std::vector<int8_t> integers(row.size());
+  std::vector<float> scales(
+      static_cast<size_t>(ceilDiv(size, kActivationBlock)));
+  std::vector<int32_t> sums(static_cast<size_t>(size / kGroup));
+  numerics::quantizeQ8(row.data(), size, integers.data(), scales.data(),
+                       sums.data());
+  for (int64_t i = 0; i < size; ++i)
+    row[i] = static_cast<float>(integers[i]) * scales[i / kActivationBlock];
+}
+
+void ScaleSearch::setInputs(const Values &columns) {
+  parallelFor(
+      static_cast<size_t>(panels), threads, [&](size_t panel, unsigned) {
+        std::vector<float> row(static_cast<size_t>(k));
+        float *to = inputs.data() + panel * k * kPanel;
+        for (int64_t i = 0; i < kPanel; ++i) {
+          const int64_t token = static_cast<int64_t>(panel) * kPanel + i;
+          std::ranges::fill(row, 0.0f);
+          if (token < tokens)
+            std::copy_n(products.rows.data() + token * k, k, row.data());
+          if (!columns.empty()) {
+            for (int64_t j = 0; j < k; ++j)
+              row[j] /= columns[j];
+            turnRow(products.turn, row);
+            roundRow(row);
+          }
+          for (int64_t j = 0; j < k; ++j)
+            to[j * kPanel + i] = row[j];
+        }
+      });
+}
+
+void ScaleSearch::readPanel(const WeightSource &source, int64_t first,
+                            float *panel) {
+  const int64_t k = source.shape().k(),
+                count = std::min(kPanel, source.shape().outputs() - first);
+  std::vector<float> rows(static_cast<size_t>(count * k));
+  source.read(first, count, rows.data());
+  transposeRows(rows.data(), k, count, k, panel);
+}
+
+void ScaleSearch::roundPanel(const WeightSource &source, WeightFormat format,
+                             int64_t first, float *panel) {
+  const int64_t k = source.shape().k(),
+                count = std::min(kPanel, source.shape().outputs() - first);
+  std::vector<float> rows(static_cast<size_t>(count * k));
+  source.read(first, count, rows.data());
+  const float *outputs[kPanelOutputs] = {};
+  for (int64_t i = 0; i < count; ++i)
+    outputs[i] = rows.data() + i * k;
+  std::vector<uint8_t> packed(static_cast<size_t>(panelBytes(format, k)));
+  const EncodeStatus status =
+      numerics::packPanel(format, outputs, k, packed.data());
+  if (status != EncodeStatus::Ok)
+    throw refusal(source, status);
+  auto *decode = numerics::reference<KernelOp::Embed>(kernelFormat(format));
+  for (int64_t i = 0; i < count; ++i)
+    decode(packed.data(), static_cast<int32_t>(i), k, rows.data() + i * k);
+  transposeRows(rows.data(), k, count, k, panel);
+}
+
+template <typename Use> void ScaleSearch::forPanels(Use use) const {
+  for (size_t matrix = 0; matrix < products.matrices.size(); ++matrix)
+    parallelFor(
+        static_cast<size_t>(ceilDiv(
+            products.matrices[matrix].source->shape().outputs(), kPanel)),
+        threads, [&](size_t panel, unsigned) {
+          use(matrix, static_cast<int64_t>(panel));
+        });
+}
+
+void ScaleSearch::setExpected() {
+  setInputs({});
+  for (const ScaledProducts::Matrix &matrix : products.matrices)
+    expected.emplace_back(
+        static_cast<size_t>(ceilDiv(matrix.source->shape().outputs(), kPanel) *
+                            panels * kPanel * kPanel));
+  forPanels([&](size_t matrix, int64_t panel) {
+    Values weights(static_cast<size_t>(k * kPanel));
+    readPanel(*products.matrices[matrix].source, panel * kPanel,
+              weights.data());
+    for (int64_t i = 0; i < panels; ++i)
+      addPanels(inputs.data() + i * k * kPanel, weights.data(), k,
+                expected[matrix].data() +
+                    (panel * panels + i) * kPanel * kPanel,
+                kPanel);
+  });
+  for (const Values &tiles : expected) {
+    double &sum = energy.emplace_back();
+    for (float value : tiles)
+      sum += double{value} * value;
+  }
+}
+
+/// The sum over the matrices of the error's part of the outputs' squares.
+double ScaleSearch::errorOf(const Values &scales) {
+  const Values columns = columnsOf(scales);
+  setInputs(columns);
+  std::vector<WeightSourcePtr> sources;
+  std::vector<std::vector<double>> errors;
+  for (const ScaledProducts::Matrix &matrix : products.matrices) {
+    sources.push_back(
+        makeTurned(makeScaled(matrix.source, {columns, {}}), products.turn));
+    errors.emplace_back(
+        static_cast<size_t>(ceilDiv(matrix.source->shape().outputs(), kPanel)));
+  }
+  forPanels([&](size_t matrix, int64_t panel) {
+    Values weights(static_cast<size_t>(k * kPanel));
+    roundPanel(*sources[matrix], products.matrices[matrix].format,
+               panel * kPanel, weights.data());
+    double sum = 0;
+    for (int64_t i = 0; i < panels; ++i) {
+      float tile[kPanel * kPanel] = {};
+      addPanels(inputs.data() + i * k * kPanel, weights.data(), k, tile,
+                kPanel);
+      const float *want =
+          expected[matrix].data() + (panel * panels + i) * kPanel * kPanel;
+      for (int64_t j = 0; j < kPanel * kPanel; ++j)
+        sum += (double{tile[j]} - want[j]) * (double{tile[j]} - want[j]);
+    }
+    errors[matrix][static_cast<size_t>(panel)] = sum;
+  });
+  double whole = 0;
+  for (size_t matrix = 0; matrix < errors.size(); ++matrix)
+    for (double error : errors[matrix])
+      whole += energy[matrix] > 0 ? error / energy[matrix] : 0;
+  return whole;
+}
+
+std::vector<float> ScaleSearch::run() {
+  const Values inputRoots = rootsOf(inputMagnitudes());
+  const Values weightRoots = rootsOf(weightMagnitudes());
+  setExpected();
+  std::vector<float> best;
+  double least = errorOf(Values(inputRoots.size(), 1.0f));
+  const auto attempt = [&](int a, int b) {
+    Values scales = candidate(inputRoots, weightRoots, a, b);
+    if (const double error = errorOf(scales); error < least) {
+      least = error;
+      best = std::move(scales);
+    }
+  };
+  for (int a = 1; a <= kSteps; ++a)
+    attempt(a, 0);
+  for (int a = 0; a < kSteps; ++a)
+    attempt(a, kSteps - a);
+  return best;
+}
+
+std::vector<float> qwen::searchChannelScales(const ScaledProducts &products,
+                                             unsigned threads) {
+  return ScaleSearch(products, threads).run();
+}
