@@ -44,7 +44,7 @@ WAYS = ((1, 2, 3, 4), (1, 3, 16, 0), (1, 2, 3, 8), ("cold", "preempted", "shared
 
 # SVE code works with all lengths of vectors (here in bytes). neoverse-n2 also has i8mm.
 EMULATED = {
-    "armv8.2-a+sve": [f"max,sve-default-vector-length={length}" for length in (16, 32, 64)],
+    "armv8.2-a+sve": [f"max,sve-default-vector-length={length}" for length in ((16, 32, 64) if full() else (16, 32))],
     "neoverse-n1": ["neoverse-n1"],
     "cortex-a72": ["cortex-a72"],
     "neoverse-n2": ["max,sve-default-vector-length=16"],
