@@ -30,11 +30,12 @@ FORMATS = ("q4_g128", "nl4_xs", "q4_0", "nl4", "q4_k", "q5_0", "q6_k", "q8_0")
 WAYS = {
     "rounded": ["--quantizer", "rtn", "--rotate", "off"],
     "search": ["--quantizer", "search", "--rotate", "off"],
+    "awq": ["--quantizer", "rtn", "--awq", "--rotate", "off", "--calibrate={text}"],
     "gptq": ["--quantizer", "gptq", "--rotate", "off", "--calibrate={text}"],
     "gptq, rotated": ["--quantizer", "gptq", "--rotate", "on", "--calibrate={text}"],
     "gptq, rotated, embedded text": ["--quantizer", "gptq", "--rotate", "on", "--calibrate"],
 }
-DEFAULT_WAYS = ("rounded", "search", "gptq, rotated")
+DEFAULT_WAYS = ("rounded", "search", "awq", "gptq, rotated")
 PEER_TYPES = ("Q4_0", "IQ4_NL", "Q5_0", "Q6_K", "Q8_0", "IQ4_KS-mix", "IQ4_K-mix", "IQ5_K-mix", "Q4_K_M-mix", "Q5_K_M-mix", "Q6_K-mix")
 
 
