@@ -129,6 +129,65 @@ private:
 };
 } // namespace
 
+namespace {
+/// Collects the keys of one object.
+class KeyCollector final : public json::json_sax_t {
+public:
+  explicit KeyCollector(std::string_view path) : wanted(path) {}
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(json::number_integer_t) override { return true; }
+  bool number_unsigned(json::number_unsigned_t) override { return true; }
+  bool number_float(json::number_float_t, const std::string &) override {
+    return true;
+  }
+  bool string(std::string &) override { return true; }
+  bool binary(json::binary_t &) override { return true; }
+  bool start_object(size_t) override { return open(); }
+  bool start_array(size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool parse_error(size_t, const std::string &,
+                   const json::exception &) override {
+    return false;
+  }
+
+  bool key(std::string &name) override {
+    if (paths.back() == wanted)
+      keys.push_back(name);
+    // Longer paths lead elsewhere.
+    next = paths.back() + (paths.back().empty() ? "" : ".") + name;
+    next.resize(std::min(next.size(), wanted.size() + 1));
+    return true;
+  }
+
+  std::vector<std::string> keys;
+
+private:
+  bool open() {
+    paths.push_back(next);
+    return true;
+  }
+  bool close() {
+    paths.pop_back();
+    return true;
+  }
+
+  const std::string_view wanted;
+  /// Of the arrays and objects that have not ended yet, and of the next one.
+  std::vector<std::string> paths;
+  std::string next;
+};
+} // namespace
+
+std::vector<std::string> qwen::keysInOrder(std::string_view text,
+                                           std::string_view path) {
+  KeyCollector collector(path);
+  json::sax_parse(text, &collector);
+  return std::move(collector.keys);
+}
+
 void qwen::checkJson(std::string_view text, const ErrorText &what,
                      const JsonLimits &limits) {
   Checker checker(text, what, limits);

@@ -4,6 +4,8 @@
 
 #include "qwen/Support/Text.h"
 
+#include <set>
+
 using namespace qwen;
 using nlohmann::json;
 
@@ -18,7 +20,7 @@ std::string qwen::describe(const json &value) {
 }
 
 void JsonValue::error(const ErrorText &what) const {
-  throw Error(source.prefix + part::subject(key) + " " + what);
+  throw Error(this->what() + " " + what);
 }
 
 void JsonValue::fail(const std::string &needed) const {
@@ -79,6 +81,31 @@ std::vector<JsonValue> JsonValue::elements() const {
   for (size_t i = 0; i < value.size(); ++i)
     result.push_back(
         JsonValue(value[i], key + "[" + std::to_string(i) + "]", source));
+  return result;
+}
+
+std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
+  if (!value.is_object())
+    fail("an object");
+  std::vector<std::string> keys;
+  if (source.keysOf)
+    keys = source.keysOf(key);
+  // Where another object has this name, too, its keys are among them.
+  std::set<std::string> left;
+  for (const auto &[name, inner] : value.items())
+    left.insert(name);
+  std::erase_if(keys, [&](const auto &name) { return left.erase(name) == 0; });
+  keys.insert(keys.end(), left.begin(), left.end());
+  std::vector<std::pair<std::string, JsonValue>> result;
+  result.reserve(keys.size());
+  if (source.read)
+    source.read->insert(&value);
+  for (const std::string &name : keys) {
+    const auto found = value.find(name);
+    if (source.read)
+      source.read->insert(&found.key());
+    result.emplace_back(name, JsonValue(*found, keyOf(name), source));
+  }
   return result;
 }
 

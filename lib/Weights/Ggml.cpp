@@ -31,12 +31,18 @@ public:
     return {};
   }
 };
+
+/// All but vectors, whose values are no whole blocks.
+class GgmlForm final : public WeightForm {
+  WeightSourcePtr make(WeightTensors tensors) const override {
+    const StoredTensor &tensor = *tensors.front();
+    if (!tensor.type || !isBlocks(*tensor.type) || tensor.shape.size() < 2)
+      return nullptr;
+    return std::make_shared<GgmlSource>(tensor);
+  }
+};
 } // namespace
 
-/// Null for vectors, whose values are no whole blocks.
-WeightSourcePtr qwen::makeGgml(WeightTensors tensors) {
-  const StoredTensor &tensor = *tensors.front();
-  if (!tensor.type || !isBlocks(*tensor.type) || tensor.shape.size() < 2)
-    return nullptr;
-  return std::make_shared<GgmlSource>(tensor);
+std::unique_ptr<const WeightForm> qwen::makeGgmlForm(const JsonValue &) {
+  return std::make_unique<GgmlForm>();
 }

@@ -159,7 +159,7 @@ def quantized(key, source=QWEN2):
     def make():
         tensor("model.norm.weight", source, dtype="I32")()
         values = json.loads((BAD / "config.json").read_text())
-        (BAD / "config.json").write_text(json.dumps(values | {key: {"quant_method": "gptq"}}))
+        (BAD / "config.json").write_text(json.dumps(values | {key: {"quant_method": "hqq"}}))
     return make
 
 

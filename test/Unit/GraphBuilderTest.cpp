@@ -397,7 +397,7 @@ TEST(GraphBuilder, RefusesQuantizedTensors) {
   for (const char *key :
        {"quantization_config", "compression_config", "quantization"}) {
     Model model = qwen3();
-    model.config[key] = {{"quant_method", "fp8"}};
+    model.config[key] = {{"quant_method", "hqq"}};
     model.tensors["model.visual.position_ids"] = {{1}, "I16"};
     TempDir dir;
     model.write(dir);
@@ -414,8 +414,8 @@ TEST(GraphBuilder, RefusesQuantizedTensors) {
     model.tensors["model.layers.0.mlp.up_proj.weight"].dtype = "I16";
     EXPECT_EQ(errorOf(model),
               std::string("DIR/config.json: ") + key +
-                  " is not supported; the weights of the original model, in "
-                  "F32, F16 or BF16, are needed: tensor "
+                  ".quant_method \"hqq\" is not supported; the weights of the "
+                  "original model, in F32, F16 or BF16, are needed: tensor "
                   "\"model.layers.0.mlp.up_proj.weight\" has dtype I16");
   }
 }

@@ -34,7 +34,7 @@ static StoredTensor makeTensor(std::vector<int64_t> shape, StoredType type,
 }
 
 static WeightSourcePtr make(const StoredTensor &tensor) {
-  const WeightSources sources = makeSources({{"m.weight", tensor}}, "");
+  const WeightSources sources = makeSources({{"m.weight", tensor}});
   const WeightSources::Entry *entry = sources.find("m.weight");
   return entry ? entry->source : nullptr;
 }
@@ -264,8 +264,7 @@ TEST(Sources, TakeTensorsByModule) {
                                              {"a.bias", tensor},
                                              {"a.A_log", tensor},
                                              {"odd", tensor},
-                                             {"b.weight", other}},
-                                            "");
+                                             {"b.weight", other}});
   ASSERT_EQ(sources.all().size(), 4u);
   for (const char *name : {"a.weight", "a.bias", "a.A_log", "odd"}) {
     ASSERT_TRUE(sources.find(name)) << name;

@@ -3,6 +3,7 @@
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Json.h"
 #include "qwen/Support/JsonValue.h"
+#include "qwen/Support/Pattern.h"
 #include "qwen/Support/Text.h"
 
 #include <gtest/gtest.h>
@@ -103,6 +104,67 @@ TEST(JsonValue, TellsWhatNobodyRead) {
   for (const auto &[key, unread] : root.unread())
     names.push_back(unread.name());
   EXPECT_EQ(names, (std::vector<std::string>{"a.c", "f[0].h", "i"}));
+}
+
+TEST(JsonValue, GivesMembersInTheOrderOfTheText) {
+  // "p.b" is the name of two objects.
+  const std::string text =
+      R"({"o": {"z": 1, "a": {"n": 0}, "m": 3}, "p": {"b": {"y": 1, "x": 2}}, "p.b": {"x": 1, "w": 2}})";
+  EXPECT_EQ(keysInOrder(text, "o"), (std::vector<std::string>{"z", "a", "m"}));
+  EXPECT_EQ(keysInOrder(text, "p.b"),
+            (std::vector<std::string>{"y", "x", "x", "w"}));
+  EXPECT_EQ(keysInOrder(text, "o.a"), std::vector<std::string>{"n"});
+  EXPECT_TRUE(keysInOrder(text, "nothing").empty());
+  const auto value = nlohmann::json::parse(text);
+  JsonReads read;
+  JsonSource source = JsonSource::ofFile("f", &read);
+  const auto namesOf = [](const JsonValue &object) {
+    std::vector<std::string> names;
+    for (const auto &[key, member] : object.members())
+      names.push_back(member.name());
+    return names;
+  };
+  const JsonValue root(value, source);
+  EXPECT_EQ(namesOf(root.at("o")),
+            (std::vector<std::string>{"o.a", "o.m", "o.z"}));
+  source.keysOf = [&](const std::string &path) {
+    return keysInOrder(text, path);
+  };
+  EXPECT_EQ(namesOf(root.at("o")),
+            (std::vector<std::string>{"o.z", "o.a", "o.m"}));
+  EXPECT_EQ(namesOf(root.at("p").at("b")),
+            (std::vector<std::string>{"p.b.y", "p.b.x"}));
+  EXPECT_EQ(root.at("o").what().line(), "f: o");
+  // Members count as read.
+  for (const auto &[key, unread] : root.unread())
+    EXPECT_EQ(key, "p.b");
+}
+
+TEST(Pattern, Matches) {
+  const Pattern layer("model\\.layers\\.1\\.", "f: rules");
+  EXPECT_TRUE(layer.matchesStart("model.layers.1.mlp"));
+  EXPECT_FALSE(layer.matchesStart("a.model.layers.1.mlp"));
+  EXPECT_TRUE(layer.matchesPart("a.model.layers.1.mlp"));
+  EXPECT_FALSE(layer.matchesWhole("model.layers.1.mlp"));
+  EXPECT_TRUE(Pattern(".*_proj", "f").matchesWhole("up_proj"));
+  // In time linear in the name.
+  EXPECT_FALSE(Pattern("((.*)*)*x", "f").matchesStart(std::string(10000, 'a')));
+}
+
+TEST(Pattern, NamesWhatItDoesNotRead) {
+  const auto error = [](const char *text) -> std::string {
+    try {
+      const Pattern pattern(text, "f: rules");
+    } catch (const Error &error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error("(?=a)b"),
+            "f: rules has the regular expression \"(?=a)b\", which RE2 does "
+            "not read (invalid perl operator: (?=); look-around and "
+            "back-references are not supported");
+  EXPECT_NE(error("([a").find("missing ]"), std::string::npos);
 }
 
 TEST(JsonValue, IsOfItsKindAndInItsRange) {

@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace qwen {
 
@@ -27,6 +29,11 @@ struct JsonLimits {
 /// file, or "FILE: its header".
 void checkJson(std::string_view text, const ErrorText &what,
                const JsonLimits &limits);
+
+/// The keys of the object `path` ("quantization_config.dynamic") of a JSON text
+/// in its order. `text` is valid JSON.
+std::vector<std::string> keysInOrder(std::string_view text,
+                                     std::string_view path);
 
 } // namespace qwen
 

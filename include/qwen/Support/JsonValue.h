@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -46,7 +47,7 @@ Json parseJsonObject(std::string_view text, const ErrorText &what,
 /// and found, and the objects in which somebody looked for a key.
 using JsonReads = std::unordered_set<const void *>;
 
-/// How errors name a JSON text.
+/// How errors name a JSON text, and what else is known about it.
 struct JsonSource {
   /// Begins an error about a value: "FILE: ".
   ErrorText prefix;
@@ -54,6 +55,9 @@ struct JsonSource {
   ErrorText owner;
   /// If there is one, it gets what find, findValue and at look for.
   JsonReads *read = nullptr;
+  /// If there is one, it gives the keys of an object of this name in the order
+  /// of the text (keysInOrder).
+  std::function<std::vector<std::string>(const std::string &)> keysOf = {};
 
   /// The JSON that is the whole of the file `path`.
   static JsonSource ofFile(const std::string &path, JsonReads *read = nullptr) {
@@ -70,6 +74,10 @@ public:
   /// and all values taken from it.
   JsonValue(const nlohmann::json &value, const JsonSource &source)
       : JsonValue(value, "", source) {}
+  /// The value of the key `key` of a text.
+  JsonValue(const nlohmann::json &value, std::string key,
+            const JsonSource &source)
+      : value(value), key(std::move(key)), source(source) {}
 
   /// Throws Error with the key and `what`.
   [[noreturn]] void error(const ErrorText &what) const;
@@ -89,6 +97,8 @@ public:
   }
   /// The key that errors name.
   const std::string &name() const { return key; }
+  /// What errors about it begin with: "FILE: KEY".
+  ErrorText what() const { return source.prefix + part::subject(key); }
 
   int64_t integer(int64_t least, int64_t most) const;
   /// An integer that `divisor` divides.
@@ -98,6 +108,9 @@ public:
   /// The string of the file, which is not safe on a terminal (see printable).
   const std::string &string() const;
   std::vector<JsonValue> elements() const;
+  /// The keys of an object and their values, in the order of the text if the
+  /// source knows it. All count as looked for.
+  std::vector<std::pair<std::string, JsonValue>> members() const;
 
   /// The value of the key `inner`, or nullopt if it is missing.
   std::optional<JsonValue> find(const char *inner) const;
@@ -126,10 +139,6 @@ public:
   std::vector<std::pair<std::string, JsonValue>> unread() const;
 
 private:
-  JsonValue(const nlohmann::json &value, std::string key,
-            const JsonSource &source)
-      : value(value), key(std::move(key)), source(source) {}
-
   /// The name of the key `inner` in errors.
   std::string keyOf(const std::string &inner) const {
     return key.empty() ? inner : key + "." + inner;

@@ -52,6 +52,12 @@ WeightSourcePtr makeRows(WeightSourcePtr source, std::vector<int64_t> rows);
 /// The numbers first, first + 1, ... for makeRows.
 std::vector<int64_t> rowsFrom(int64_t first, int64_t count);
 
+/// Gives the matrix `reader` its columns in the order of its integers, if that
+/// is another one (WeightSource::columnOrder), and the outputs of the matrices
+/// `writers`, whose outputs it reads, the same order.
+void orderInputs(WeightSources &sources, const std::string &reader,
+                 std::span<const std::string> writers);
+
 /// Some outputs of a weight, under a name of their own.
 struct NamedOutputs {
   std::string name;

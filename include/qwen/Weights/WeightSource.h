@@ -74,8 +74,9 @@ public:
   virtual numerics::EncodeError keep(WeightFormat format, int64_t first,
                                      OutputSet outputs, int64_t lane,
                                      uint8_t *panel) const;
-  /// The model's columns in the order in which keep() gives them; empty where
-  /// it is the same. read() gives the model's order.
+  /// The model's columns in the order in which keep() gives them and
+  /// keptFormat() holds them; empty where it is the same. read() gives the
+  /// model's order.
   virtual std::span<const int32_t> columnOrder() const { return {}; }
 };
 

@@ -3,21 +3,20 @@
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 
 #include "GgufCheckpoint.h"
+#include "Quantization.h"
 #include "Qwen1.h"
 
 #include "qwen/Import/Checkpoint/Config.h"
 #include "qwen/Import/Checkpoint/Gguf.h"
-#include "qwen/Import/Checkpoint/Known.h"
 #include "qwen/Import/Checkpoint/Pooling.h"
 #include "qwen/Import/Checkpoint/Safetensors.h"
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
-#include "qwen/Weights/Forms.h"
 #include "qwen/Weights/Sources.h"
 
 #include <algorithm>
-#include <set>
+#include <array>
 
 using namespace qwen;
 namespace fs = std::filesystem;
@@ -78,19 +77,38 @@ void Checkpoint::divideQueries() {
   }
 }
 
+void Checkpoint::orderColumns() {
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const std::string path = "model.layers." + std::to_string(layer) + ".mlp.";
+    orderInputs(sources, path + "down_proj.weight",
+                std::array{path + "gate_proj.weight", path + "up_proj.weight"});
+  }
+}
+
+bool Checkpoint::hasSameTensors(std::string_view one,
+                                std::string_view other) const {
+  const WeightSources::Entry *a = sources.find(one), *b = sources.find(other);
+  return a && b &&
+         std::ranges::equal(
+             a->tensors, b->tensors,
+             [&](const std::string &left, const std::string &right) {
+               const StoredTensor *x = stored.find(left);
+               const StoredTensor *y = stored.find(right);
+               return x->typeName == y->typeName && x->shape == y->shape &&
+                      std::ranges::equal(x->bytes, y->bytes);
+             });
+}
+
 void Checkpoint::settleOutput() {
   if (model.output.kind == OutputKind::Scores)
     return;
-  const StoredTensor *head = stored.find("lm_head.weight");
-  const StoredTensor *embedding = stored.find("model.embed_tokens.weight");
-  if (!head && !sources.find("lm_head.weight")) {
+  if (!stored.find("lm_head.weight") && !sources.find("lm_head.weight")) {
     if (!model.tied)
       model.output.kind = OutputKind::None;
     return;
   }
-  const bool isSame = head && embedding && head->type == embedding->type &&
-                      head->shape == embedding->shape &&
-                      std::ranges::equal(head->bytes, embedding->bytes);
+  const bool isSame =
+      hasSameTensors("lm_head.weight", "model.embed_tokens.weight");
   if (model.tied && !isSame)
     model.notes.emplace_back(
         "lm_head.weight is not the embedding, so the model "
@@ -166,33 +184,6 @@ private:
 };
 } // namespace
 
-/// If the configuration says that weights are quantized: throws Error if a
-/// tensor is, in a form that is not supported, or notes that none is.
-static void checkQuantization(const StoredTensors &tensors,
-                              const WeightSources &sources,
-                              ModelConfig &model) {
-  if (model.quantization.empty())
-    return;
-  std::set<std::string_view> used;
-  for (const auto &[name, entry] : sources.all())
-    used.insert(entry.tensors.begin(), entry.tensors.end());
-  bool hasIntegers = false;
-  for (const auto &[name, tensor] : tensors.tensors()) {
-    if (tensor.type || knownTensorKind(name))
-      continue;
-    hasIntegers = true;
-    if (!used.contains(name))
-      throw Error(model.quantization + " is not supported; " +
-                  part::needed("the weights of the original model, in F32, "
-                               "F16 or BF16") +
-                  ", are needed: " + part::tensor(tensor.name) + " has dtype " +
-                  part::found(tensor.typeName));
-  }
-  if (!hasIntegers)
-    model.notes.push_back(printable(model.quantization) +
-                          " has no effect: all tensors are floats");
-}
-
 /// Hybrids norm by 1 + w and have rates exp(A_log).
 static constexpr NamedMap kFolderMaps[] = {
     {"model.norm.weight", ValueMap::PlusOne},
@@ -210,8 +201,7 @@ static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir) {
   const bool isQwen1 = model.architecture == Architecture::Qwen1;
   if (isQwen1)
     tensors = nameAsQwen2(std::move(tensors));
-  WeightSources sources = makeSources(tensors.tensors(), model.quantMethod);
-  checkQuantization(tensors, sources, model);
+  WeightSources sources = readWeights(tensors, model);
   if (isQwen1)
     divideQwen1Projections(sources);
   if (layersOf(model.architecture).hasLinear)

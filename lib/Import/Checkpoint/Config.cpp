@@ -169,15 +169,48 @@ static void parseRope(const JsonValue &root, ModelConfig &model) {
     other->fail(json(model.ropeTheta).dump() + ", as in rope_parameters,");
 }
 
-/// What says that weights are quantized. Only the tensors tell whether they
-/// are.
-static std::optional<JsonValue> findQuantization(const JsonValue &root) {
-  // The second is the older name of compressed-tensors, the third that of MLX.
-  for (const char *key :
-       {"quantization_config", "compression_config", "quantization"})
-    if (const auto found = root.findValue(key))
-      return found;
-  return std::nullopt;
+/// The keys of a quantization configuration: that of most libraries, the older
+/// one of compressed-tensors, and that of MLX, which repeats it under the
+/// first.
+static constexpr const char *kQuantizationKeys[] = {
+    "quantization_config", "compression_config", "quantization"};
+static constexpr char kMlxKey[] = "quantization";
+
+/// The first of these keys that `object` has, or null. All count as read. Their
+/// inner keys are those of a form of weights.
+static const char *findQuantization(const JsonValue &object) {
+  const char *first = nullptr;
+  for (const char *key : kQuantizationKeys)
+    if (object.findValue(key) && !first)
+      first = key;
+  return first;
+}
+
+/// Takes the value of `key` out of `value`, that of `object`.
+static QuantizationConfig takeQuantization(const JsonValue &object, json &value,
+                                           const char *key,
+                                           const std::string &path) {
+  QuantizationConfig result;
+  result.file = path;
+  result.key = object.at(key).name();
+  const bool isObject = object.at(key).isObject();
+  if (const auto method =
+          isObject ? object.at(key).findValue("quant_method") : std::nullopt)
+    result.method = method->string();
+  else if (object.findValue(kMlxKey))
+    result.method = "mlx";
+  result.value = std::move(value.at(key));
+  return result;
+}
+
+/// The configuration of a checkpoint of AutoGPTQ, in a file of its own, if
+/// there is one.
+static QuantizationConfig readQuantizeConfig(const std::filesystem::path &dir) {
+  const std::string path = (dir / "quantize_config.json").string();
+  std::optional<json> config = readJsonObject(path);
+  if (!config)
+    return {};
+  return {path, "", "gptq", std::move(*config)};
 }
 
 /// Reads the sizes of linear attention, and rejects other forms of it and of
@@ -319,7 +352,7 @@ static void noteUnread(const json &config, const JsonValue &whole,
 ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   requireDirectory(dir);
   const std::string path = (dir / "config.json").string();
-  const std::optional<json> config = readJsonObject(path);
+  std::optional<json> config = readJsonObject(path);
   if (!config)
     throw Error(part::file(dir.string()) + " has no config.json: " +
                 part::needed("the folder of a Hugging Face checkpoint") +
@@ -336,21 +369,20 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   for (const JsonValue &object : {whole, root}) {
     checkModelType(object, info);
     checkCode(object, info);
-    if (const auto found = findQuantization(object);
-        found && model.quantization.empty())
-      model.quantization = path + ": " + found->name();
+    findQuantization(object);
   }
   if (model.architecture == Architecture::Qwen1)
     parseQwen1Config(root, path, model);
   else
     parseModel(whole, root, path, model);
   noteUnread(*config, whole, model);
-  // The other keys of this object are those of a form of weights.
-  for (const JsonValue &object : {whole, root})
-    if (const auto found = findQuantization(object); found && found->isObject())
-      if (const auto method = found->findValue("quant_method");
-          method && model.quantMethod.empty())
-        model.quantMethod = method->string();
+  if (const char *key = findQuantization(whole))
+    model.quantization = takeQuantization(whole, *config, key, path);
+  else if (const char *inner = findQuantization(root))
+    model.quantization =
+        takeQuantization(root, config->at("text_config"), inner, path);
+  else
+    model.quantization = readQuantizeConfig(dir);
   return model;
 }
 

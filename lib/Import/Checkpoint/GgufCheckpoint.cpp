@@ -534,7 +534,7 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
     reader.readLabels(gguf, *scores, describeTensor(*scores), model);
   GenerationConfig generation = reader.readGeneration(gguf, model.vocabSize);
   reader.noteUnknown(model);
-  WeightSources sources = makeSources(tensors.tensors(), "");
+  WeightSources sources = makeSources(tensors.tensors());
   if (layersOf(model.architecture).hasLinear)
     mapValues(sources, kGgufMaps);
   else

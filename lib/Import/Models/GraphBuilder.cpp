@@ -82,7 +82,10 @@ FlatSymbolRefAttr GraphBuilder::weight(const Twine &path,
     return symbol;
   const WeightSources::Entry &entry = checkpoint.weight(name, {shape.vec()});
   used.insert(entry.tensors.begin(), entry.tensors.end());
-  const WeightFormat kept = entry.source->keptFormat();
+  // The ops read columns in the model's order.
+  const WeightFormat kept = entry.source->columnOrder().empty()
+                                ? entry.source->keptFormat()
+                                : WeightFormat::Q8_0;
   const Type element = kept == WeightFormat::BF16 ? Type(builder.getBF16Type())
                                                   : builder.getF32Type();
   const int64_t values = entry.source->shape().values();
@@ -330,6 +333,7 @@ qwen::importCheckpoint(const std::filesystem::path &path, MLIRContext &context,
                        const std::vector<std::string> &ignoredTensors) {
   context.loadDialect<QwenDialect, func::FuncDialect>();
   std::unique_ptr<Checkpoint> checkpoint = openCheckpoint(path);
+  checkpoint->orderColumns();
   GraphBuilder graph(*checkpoint, context);
   OwningOpRef<ModuleOp> module = graph.build();
   UnusedTensors unused(*checkpoint, ignoredTensors);

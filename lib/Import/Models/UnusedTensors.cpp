@@ -9,6 +9,8 @@
 
 #include <re2/re2.h>
 
+#include <algorithm>
+
 using namespace qwen;
 
 /// Begins an error about an option.
@@ -38,9 +40,25 @@ bool UnusedTensors::isIgnored(const StoredTensor &tensor) {
   return result;
 }
 
+/// Whether the tensor `name` is a bias of zeros beside integers: writers of
+/// GPTQ give each matrix a bias.
+static bool isZeroBias(const std::string &name, const StoredTensor &tensor,
+                       const WeightSources &weights) {
+  constexpr std::string_view kBias = ".bias";
+  if (!name.ends_with(kBias) || !tensor.type)
+    return false;
+  const WeightSources::Entry *matrix =
+      weights.find(name.substr(0, name.size() - kBias.size()) + ".weight");
+  return matrix && matrix->tensors.size() > 1 &&
+         std::ranges::all_of(tensor.bytes,
+                             [](uint8_t byte) { return byte == 0; });
+}
+
 void UnusedTensors::add(const std::string &name, const StoredTensor &tensor) {
   const bool ignored = isIgnored(tensor);
-  const auto known = knownTensorKind(name);
+  auto known = knownTensorKind(name);
+  if (!known && isZeroBias(name, tensor, checkpoint.weights()))
+    known = "biases of zeros";
   if (!known && !ignored) {
     unknown.emplace(tensor.name, &tensor);
     return;

@@ -46,6 +46,12 @@ public:
   const WeightSources::Entry &weight(const std::string &name,
                                      const WeightShape &shape) const;
 
+  /// Gives each down_proj its columns in the order of its integers, and
+  /// gate_proj and up_proj their outputs: what is between them works value by
+  /// value. Other products read values whose order is fixed, by heads or by the
+  /// residual stream.
+  void orderColumns();
+
   /// The name that the tensor `name` of the Hugging Face model has in this
   /// checkpoint.
   virtual std::string ownName(std::string_view name) const {
@@ -75,6 +81,8 @@ protected:
   void divideQueries();
 
 private:
+  /// Whether two weights have the bytes of the same tensors.
+  bool hasSameTensors(std::string_view one, std::string_view other) const;
   void settleOutput();
   void noteOutput();
 

@@ -12,6 +12,8 @@
 #include "qwen/ABI/ModelShape.h"
 #include "qwen/Numerics/Math.h"
 
+#include <nlohmann/json.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -112,6 +114,20 @@ struct LinearAttention {
 /// What mixes the tokens in a layer.
 using LayerKind = std::variant<FullAttention, LinearAttention>;
 
+/// What says that weights are quantized, and how. It has no effect if all
+/// tensors are floats.
+struct QuantizationConfig {
+  /// The file and the key that have it; empty if there is none. A file may have
+  /// it without a key.
+  std::string file, key;
+  /// Its quant_method, or empty.
+  std::string method;
+  nlohmann::json value;
+
+  /// "FILE: KEY", for messages.
+  std::string name() const { return file + (key.empty() ? "" : ": " + key); }
+};
+
 /// A model of a supported architecture.
 struct ModelConfig : ModelShape {
   Architecture architecture;
@@ -128,11 +144,7 @@ struct ModelConfig : ModelShape {
   std::optional<numerics::Yarn> yarn;
   /// Factor of cos and sin.
   double ropeScale = 1;
-  /// "FILE: KEY" of a quantization config, or empty. Such a config announces
-  /// integers; it has no effect if the tensors are floats.
-  std::string quantization;
-  /// Its quant_method, or empty.
-  std::string quantMethod;
+  QuantizationConfig quantization;
   /// Lines of the summary, printable.
   std::vector<std::string> notes;
 };
