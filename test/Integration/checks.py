@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -15,7 +16,7 @@ from formats import weight_formats  # noqa: E402, F401
 from make_checkpoint import config, tensors, values  # noqa: E402
 
 # NumPy has no bf16: its bits.
-DTYPES = {"F32": np.float32, "I64": np.int64, "U8": np.uint8, "BF16": np.uint16}
+DTYPES = {"F32": np.float32, "F16": np.float16, "I32": np.int32, "I64": np.int64, "U8": np.uint8, "BF16": np.uint16}
 
 
 def read_safetensors(path):
@@ -80,6 +81,26 @@ def write_checkpoint(folder, shape, rng, **more):
     facts = config(*shape) | {"head_dim": shape[5], "bos_token_id": 0, "eos_token_id": 1} | more
     write_weights(folder, weights, facts)
     return weights, facts
+
+
+def weights_of(model):
+    """The tensors in f32 of a compiled model, by name."""
+    data = model.read_bytes()
+    header = struct.unpack_from("<8s4I20Q", data, data.index(b"QWENAOT\0"))
+    manifest, weights = header[8:10], header[16:18]
+    result = {}
+    for part in json.loads(data[manifest[0]:sum(manifest)])["tensors"]:
+        if part["format"] != "f32":
+            continue
+        image = np.frombuffer(data, "<f4", part["bytes"] // 4, weights[0] + part["offset"])
+        shape = part["shape"]
+        if len(shape) == 2:
+            image = image.reshape(-1, shape[1], 16).swapaxes(1, 2).reshape(-1, shape[1])
+        first = 0
+        for segment in part["segments"]:
+            result[segment["name"]] = image[first:first + segment["outputs"]]
+            first += segment["outputs"]
+    return result
 
 
 def join(ids):

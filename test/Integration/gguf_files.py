@@ -17,7 +17,7 @@ import sys
 import gguf
 import numpy as np
 
-from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, write_weights, write_checkpoint
+from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, weights_of, write_weights, write_checkpoint
 from gguf_model import keys_of, own_name
 from hybrid_gguf import interleaved
 
@@ -25,26 +25,6 @@ INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 checks = Checks()
 
 # Goldens
-
-
-def weights_of(model):
-    """The tensors in f32 of a compiled model, by name."""
-    data = model.read_bytes()
-    header = struct.unpack_from("<8s4I20Q", data, data.index(b"QWENAOT\0"))
-    manifest, weights = header[8:10], header[16:18]
-    result = {}
-    for part in json.loads(data[manifest[0]:sum(manifest)])["tensors"]:
-        if part["format"] != "f32":
-            continue
-        image = np.frombuffer(data, "<f4", part["bytes"] // 4, weights[0] + part["offset"])
-        shape = part["shape"]
-        if len(shape) == 2:
-            image = image.reshape(-1, shape[1], 16).swapaxes(1, 2).reshape(-1, shape[1])
-        first = 0
-        for segment in part["segments"]:
-            result[segment["name"]] = image[first:first + segment["outputs"]]
-            first += segment["outputs"]
-    return result
 
 
 def check_tokenizer(model):

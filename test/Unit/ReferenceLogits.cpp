@@ -1,11 +1,13 @@
 //===- ReferenceLogits.cpp - A checkpoint's logits in plain C++ -----------===//
 //
 // reference-logits CHECKPOINT WEIGHTS KV IDS OUT [NAME=FORMAT]...
+// reference-logits CHECKPOINT values OUT
 //
-// Reads config.json and model*.safetensors itself, or a GGUF file, runs
-// ReferenceModel.h and writes the logits of all positions as f32. NAME is a
-// matrix with another format than WEIGHTS, which may be "keep".
-// test/Integration/random_models.py and gguf_files.py compare them.
+// Reads config.json and model*.safetensors itself, or a GGUF file, or weights
+// in a form of lib/Weights, runs ReferenceModel.h and writes the logits of all
+// positions as f32. NAME is a matrix with another format than WEIGHTS, which
+// may be "keep". "values" writes the values of all weights as safetensors.
+// test/Integration/random_models.py, gguf_files.py and forms.py compare them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,6 +15,7 @@
 #include "Safetensors.h"
 
 #include "qwen/Import/Checkpoint/Checkpoint.h"
+#include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Math.h"
 #include "qwen/Numerics/Stored.h"
@@ -75,6 +78,11 @@ private:
         files.emplace_back(entry.path());
     std::ifstream text(folder + "/config.json");
     config = nlohmann::json::parse(text);
+    if (config.contains("quantization_config") ||
+        config.contains("quantization")) {
+      forms = openCheckpoint(folder);
+      forms->orderColumns();
+    }
     if (config.contains("text_config")) {
       prefix = "model.language_model.";
       config = nlohmann::json(config.at("text_config"));
@@ -316,7 +324,42 @@ private:
       return {formatOfMatrix(name, *tensor.type), n, k, *tensor.type,
               tensor.bytes.data()};
     }
+    if (forms)
+      return matrix(name);
     return {formatOfMatrix(name, StoredType::F32), n, k, vector(name)};
+  }
+
+  /// A matrix of a form of several tensors. Keeps the integers of an output
+  /// where the format holds them.
+  Matrix matrix(const std::string &name) const {
+    const WeightSource &source = *forms->weights().find(name)->source;
+    const bool isOrdered = source.columnOrder().empty();
+    Matrix result;
+    result.format = format      ? *format
+                    : isOrdered ? source.keptFormat()
+                                : WeightFormat::Q8_0;
+    result.n = source.shape().outputs();
+    result.k = source.shape().k();
+    const int64_t bytes = panelBytes(result.format, result.k);
+    for (int64_t first = 0; first < result.n; first += kPanelOutputs) {
+      const int64_t count = std::min(kPanelOutputs, result.n - first);
+      const OutputSet kept =
+          isOrdered ? source.kept(result.format, first, count) : 0;
+      Values values(static_cast<size_t>(count * result.k));
+      source.read(first, count, values.data());
+      const float *outputs[kPanelOutputs] = {};
+      for (int64_t i = 0; i < count; ++i)
+        if ((kept >> i & 1) == 0)
+          outputs[i] = values.data() + i * result.k;
+      std::vector<uint8_t> panel(static_cast<size_t>(bytes));
+      if (numerics::packPanel(result.format, outputs, result.k, panel.data()) !=
+          numerics::EncodeStatus::Ok)
+        throw Error("a matrix cannot be packed");
+      if (kept != 0)
+        source.keep(result.format, first, kept, 0, panel.data());
+      result.panels.insert(result.panels.end(), panel.begin(), panel.end());
+    }
+    return result;
   }
 
   WeightFormat formatOfMatrix(const std::string &name, StoredType type) const {
@@ -330,6 +373,8 @@ private:
   std::vector<Safetensors> files;
   /// None for a folder.
   std::unique_ptr<Checkpoint> gguf;
+  /// Of a folder with a quantization configuration.
+  std::unique_ptr<Checkpoint> forms;
   /// Of the names of tensors.
   std::string prefix = "model.";
   bool isHybrid;
@@ -344,6 +389,33 @@ WeightFormat formatOf(const std::string &name) {
     return *format;
   throw Error("format '" + name + "' when " + weightFormatList() +
               " is needed");
+}
+
+/// Writes the values of the weights of a checkpoint as the compiler reads them.
+void writeValues(const std::string &path, const std::string &to) {
+  const std::unique_ptr<Checkpoint> checkpoint = openCheckpoint(path);
+  json header;
+  Values all;
+  for (const auto &[name, entry] : checkpoint->weights().all()) {
+    const WeightShape &shape = entry.source->shape();
+    const size_t begin = all.size();
+    all.resize(begin + static_cast<size_t>(shape.values()));
+    entry.source->read(0, shape.outputs(), all.data() + begin);
+    header[name] = {
+        {"dtype", "F32"},
+        {"shape", shape.sizes},
+        {"data_offsets", {begin * sizeof(float), all.size() * sizeof(float)}}};
+  }
+  const std::string text = header.dump();
+  const uint64_t size = text.size();
+  std::ofstream out(to, std::ios::binary);
+  out.write(reinterpret_cast<const char *>(&size), sizeof(size));
+  out << text;
+  out.write(reinterpret_cast<const char *>(all.data()),
+            static_cast<std::streamsize>(all.size() * sizeof(float)));
+  out.close();
+  if (!out)
+    throw Error("cannot write " + to);
 }
 
 void write(const std::vector<std::string> &arguments) {
@@ -373,6 +445,10 @@ void write(const std::vector<std::string> &arguments) {
 
 int main(int argc, char **argv) {
   try {
+    if (argc == 4 && argv[2] == std::string_view("values")) {
+      writeValues(argv[1], argv[3]);
+      return 0;
+    }
     if (argc < 6)
       throw Error("usage: reference-logits CHECKPOINT WEIGHTS KV IDS OUT "
                   "[NAME=FORMAT]...");

@@ -1,0 +1,158 @@
+"""Weights in the forms of other programs: the goldens of INPUTS/NAME.
+
+  forms.py INPUTS WORKDIR PREFIX...
+
+INPUTS/NAME has a checkpoint of transformers or of another library, golden.safetensors (prompt.I and logits.I, which transformers
+computes in f32 with the dequantized weights) and weights.json (the SHA-256 of each dequantized tensor in f32, with -0 as +0).
+PREFIX names the cases that a process runs.
+"""
+import hashlib
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+
+from checks import Checks, compile_model, full, join, logits, read_safetensors, run, weights_of
+
+INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+checks = Checks()
+
+# What the summary says of each form.
+CASES = {
+    "gptq-qwen2-int4-g128": ["GPTQ 4-bit: 7, exact q4_g128", "F16: 2, exact f32"],
+    "gptq-qwen2-int8-g128": ["GPTQ 8-bit: 7, exact q8_0", "F16: 2, exact f32"],
+    "gptq-qwen3-int4-asym-v1": ["GPTQ 4-bit: 14, exact q4_z_128", "F16: 1, exact f32"],
+    "gptq-qwen3-int4-asym-v1-borrow": ["GPTQ 4-bit: 14, exact q4_z_128", "F16: 1, exact f32"],
+    "gptq-qwen3-int4-asym-v2": ["GPTQ 4-bit: 14, exact q4_z_32", "F16: 1, exact f32"],
+    "gptq-qwen3-int4-desc_act": ["GPTQ 4-bit: 10, q8_0 0.502%", "GPTQ 4-bit: 4, exact q4_g128", "F16: 1, exact f32"],
+    "gptq-qwen3-int4-dynamic": ["GPTQ 4-bit: 1, exact q4_0", "GPTQ 4-bit: 10, exact q4_g128", "GPTQ 8-bit: 1, exact q8_0", "F16: 3, exact f32"],
+    "gptq-qwen3-int4-v2-labelled-v1": ["GPTQ 4-bit: 14, exact q4_g128", "F16: 1, exact f32"],
+    "autoround-qwen3-asym": ["AutoRound 4-bit: 14, exact q4_z_128", "F16: 1, exact f32"],
+    "autoround-qwen3-awq": ["AutoRound 4-bit: 14, exact q4_g128", "F16: 1, exact f32"],
+    "autoround-qwen3-gptq": ["AutoRound 4-bit: 13, exact q4_g128", "F16: 2, exact f32"],
+    "awq-qwen2-gemm-g128": ["AWQ 4-bit: 7, exact q4_z_128", "F16: 2, exact f32"],
+    "awq-qwen3-gemm-g64-partial": ["AWQ 4-bit: 8, exact q4_z_64", "F16: 7, exact f32"],
+    "awq-qwen3-gemv-g64": ["AWQ 4-bit: 14, exact q4_z_64", "F16: 1, exact f32"],
+}
+# A compile takes most of the time, so that only `make test-full` compiles all: here one case of each format and layout.
+COMPILED = ("gptq-qwen2-int8-g128", "gptq-qwen3-int4-asym-v2", "gptq-qwen3-int4-desc_act", "gptq-qwen3-int4-dynamic",
+            "awq-qwen2-gemm-g128", "awq-qwen3-gemv-g64")
+COMPILED_F32 = ("gptq-qwen3-int4-desc_act",)
+
+
+def summary_of(stderr):
+    """The lines of the summary about forms: "FORM: MATRICES, exact FORMAT" or "FORM: MATRICES, FORMAT with ERROR%"."""
+    lines = []
+    for line in stderr.splitlines():
+        if line.startswith("  from "):
+            form, rest = line.removeprefix("  from ").split(": ")
+            parts = rest.split(", ")
+            what = parts[2].replace("kept exactly in", "exact").removeprefix("converted to ")
+            error = f" {parts[4].removeprefix('with an error of ')}" if len(parts) > 4 else ""
+            lines.append(f"{form}: {parts[0].removesuffix(' matrices')}, {what}{error}")
+    return lines
+
+
+def in_file_order(weights, folder):
+    """The weights of a model with the columns of down_proj, and the outputs that become them, in the order of the file."""
+    for name, groups in read_safetensors(folder / "model.safetensors").items():
+        if name.endswith(".down_proj.g_idx"):
+            back = np.argsort(np.argsort(groups, kind="stable"))
+            path = name.removesuffix("down_proj.g_idx")
+            weights[path + "down_proj.weight"] = weights[path + "down_proj.weight"][:, back]
+            for writer in ("gate_proj.weight", "up_proj.weight"):
+                weights[path + writer] = weights[path + writer][back]
+    return weights
+
+
+def check_tensors(name, folder, weights):
+    for tensor, facts in json.loads((folder / "weights.json").read_text()).items():
+        digest = hashlib.sha256((weights[tensor] + np.float32(0)).tobytes()).hexdigest()
+        checks.check(digest == facts["sha256"], f"{name}: {tensor} has other values")
+
+
+def check_logits(name, folder, logits_of):
+    golden = read_safetensors(folder / "golden.safetensors")
+    for i in range(2):
+        expected = golden[f"logits.{i}"]
+        error = np.abs(logits_of(golden[f"prompt.{i}"]) - expected).max() / (expected.max() - expected.min())
+        checks.check(error <= 1e-5, f"{name}: logits {i} differ by {error:.1e} of their range")
+
+
+def reference(folder, weights, kv, ids):
+    """The logits of the model in plain C++."""
+    run(["reference-logits", folder, weights, kv, join(ids), WORK / "reference"])
+    return np.fromfile(WORK / "reference", np.float32).reshape(len(ids), -1)
+
+
+def check_read(name, folder):
+    """What the compiler reads: the values of all tensors, and the logits of the plain C++ model with them."""
+    run(["reference-logits", folder, "values", WORK / "values"])
+    check_tensors(name, folder, read_safetensors(WORK / "values"))
+    check_logits(name, folder, lambda ids: reference(folder, "f32", "f32", ids))
+
+
+def check_f32(name, folder):
+    """The same of a model that is compiled in f32."""
+    model = compile_model(folder, WORK / "f32.qwen", "--weights", "f32")
+    check_tensors(name, folder, in_file_order(weights_of(model), folder))
+    check_logits(name, folder, lambda ids: logits(model, ids, WORK / "logits.npy"))
+
+
+def check_kept(name, folder, lines):
+    """The integers that are kept, and the logits of the plain C++ model with them, bit for bit."""
+    model = WORK / f"{name}.qwen"
+    result = subprocess.run(["qwen-opt", folder, "-o", model], capture_output=True, text=True)
+    checks.check(result.returncode == 0, f"{name}: {result.stderr}")
+    if result.returncode != 0:
+        return
+    checks.expect(f"{name}: the summary", summary_of(result.stderr), lines)
+    checks.check("unknown keys" not in result.stderr, f"{name}: {result.stderr}")
+    ids = list(range(1, 40, 3))
+    found = logits(model, ids, WORK / "logits.npy")
+    expected = reference(folder, "keep", "f16", ids)
+    checks.check(np.isfinite(found).all() and np.array_equal(found.view(np.uint32), expected.view(np.uint32)),
+                 f"{name}: the logits are not those of the reference")
+
+
+def check_other_files():
+    """A configuration in a file of its own, with an unknown key, and a bias of zeros that the architecture does not have."""
+    name, folder = "gptq-qwen2-int4-g128", WORK / "other"
+    shutil.copytree(INPUTS / name, folder)
+    config = json.loads((folder / "config.json").read_text())
+    quantization = config.pop("quantization_config") | {"surprise": 1}
+    del quantization["quant_method"]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "quantize_config.json").write_text(json.dumps(quantization))
+    data = (folder / "model.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header, data = json.loads(data[8:8 + size]), data[8 + size:]
+    header["model.layers.0.mlp.up_proj.bias"] = {"dtype": "F16", "shape": [4], "data_offsets": [len(data), len(data) + 8]}
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data + bytes(8))
+    result = subprocess.run(["qwen-opt", folder, "-o", WORK / "other.qwen"], capture_output=True, text=True)
+    checks.expect("another file: the summary", summary_of(result.stderr), CASES[name])
+    for line in ("not used, unknown keys: surprise", "not used, biases of zeros: model.layers.0.mlp.up_proj.bias"):
+        checks.check(line in result.stderr, f"another file: no line {line!r} in {result.stderr}")
+
+
+def main():
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    for name, lines in CASES.items():
+        if name.startswith(tuple(sys.argv[3:])):
+            folder = INPUTS / name
+            check_read(name, folder)
+            if full() or name in COMPILED_F32:
+                check_f32(name, folder)
+            if full() or name in COMPILED:
+                check_kept(name, folder, lines)
+    if "gptq" in sys.argv[3:]:
+        check_other_files()
+    checks.finish()
+
+
+main()
