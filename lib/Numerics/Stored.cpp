@@ -5,6 +5,7 @@
 #include "PackedWeights.h"
 
 #include "qwen/Numerics/Float16.h"
+#include "qwen/Numerics/SmallFloats.h"
 
 #include <cmath>
 
@@ -22,9 +23,6 @@ static float loadF16(const uint8_t *from) {
 /// The integers of IQ4_NL and IQ4_XS, by code.
 static constexpr auto &kNonlinear4 =
     kCodingInfos[static_cast<size_t>(Coding::Nonlinear4)].codebook;
-/// The integers of MXFP4, by code: twice the values of e2m1.
-static constexpr int8_t kE2M1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                     0, -1, -2, -3, -4, -6, -8, -12};
 
 /// Code `i` of 32 nibbles: those of the low nibbles come first.
 static int nibble(const uint8_t *from, int64_t i) {
@@ -66,7 +64,7 @@ static int integerOf(const uint8_t *block, int64_t i) {
   else if constexpr (Type == StoredType::IQ4_NL)
     return kNonlinear4[nibble(block + 2, i)];
   else if constexpr (Type == StoredType::MXFP4)
-    return kE2M1[nibble(block + 1, i)];
+    return kE2M1Doubled[nibble(block + 1, i)];
   else if constexpr (Type == StoredType::Q4_K)
     return pairNibble(block + 16, j, l);
   else if constexpr (Type == StoredType::Q5_K)

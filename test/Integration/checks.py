@@ -15,8 +15,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from formats import weight_formats  # noqa: E402, F401
 from make_checkpoint import config, tensors, values  # noqa: E402
 
-# NumPy has no bf16: its bits.
-DTYPES = {"F32": np.float32, "F16": np.float16, "I32": np.int32, "I64": np.int64, "U8": np.uint8, "BF16": np.uint16}
+# NumPy has no bf16 and no e4m3: their bits.
+DTYPES = {"F32": np.float32, "F16": np.float16, "I8": np.int8, "I32": np.int32, "I64": np.int64, "U8": np.uint8, "U32": np.uint32,
+          "BF16": np.uint16, "F8_E4M3": np.uint8}
 
 
 def read_safetensors(path):

@@ -36,11 +36,27 @@ CASES = {
     "awq-qwen2-gemm-g128": ["AWQ 4-bit: 7, exact q4_z_128", "F16: 2, exact f32"],
     "awq-qwen3-gemm-g64-partial": ["AWQ 4-bit: 8, exact q4_z_64", "F16: 7, exact f32"],
     "awq-qwen3-gemv-g64": ["AWQ 4-bit: 14, exact q4_z_64", "F16: 1, exact f32"],
+    "ct-qwen2-w4a16-g32-asym": ["compressed-tensors 4-bit: 7, exact q4_z_32", "BF16: 2, exact bf16"],
+    "ct-qwen3-actorder": [
+        "compressed-tensors 4-bit: 10, q8_0 0.5%",
+        "compressed-tensors 4-bit: 4, exact q4_g128",
+        "BF16: 1, exact bf16",
+    ],
+    "ct-qwen3-fp8": ["compressed-tensors FP8: 14, q8_0 0.547%", "BF16: 1, exact bf16"],
+    "ct-qwen3-mixed": [
+        "compressed-tensors 4-bit: 5, exact q4_z_64",
+        "compressed-tensors 8-bit: 7, exact q8_0",
+        "BF16: 3, exact bf16",
+    ],
+    "ct-qwen3-mxfp4": ["compressed-tensors mxfp4: 14, exact q8_0", "BF16: 1, exact bf16"],
+    "ct-qwen3-w4a16-g128": ["compressed-tensors 4-bit: 14, exact q4_g128", "BF16: 1, exact bf16"],
+    "ct-qwen3-w8a8-int": ["compressed-tensors 8-bit: 14, exact q8_0", "BF16: 1, exact bf16"],
 }
 # A compile takes most of the time, so that only `make test-full` compiles all: here one case of each format and layout.
 COMPILED = ("gptq-qwen2-int8-g128", "gptq-qwen3-int4-asym-v2", "gptq-qwen3-int4-desc_act", "gptq-qwen3-int4-dynamic",
-            "awq-qwen2-gemm-g128", "awq-qwen3-gemv-g64")
-COMPILED_F32 = ("gptq-qwen3-int4-desc_act",)
+            "awq-qwen2-gemm-g128", "awq-qwen3-gemv-g64",
+            "ct-qwen3-actorder", "ct-qwen3-mixed")
+COMPILED_F32 = ("gptq-qwen3-int4-desc_act", "ct-qwen3-actorder")
 
 
 def summary_of(stderr):
@@ -59,9 +75,9 @@ def summary_of(stderr):
 def in_file_order(weights, folder):
     """The weights of a model with the columns of down_proj, and the outputs that become them, in the order of the file."""
     for name, groups in read_safetensors(folder / "model.safetensors").items():
-        if name.endswith(".down_proj.g_idx"):
+        path, _, tensor = name.partition("down_proj.")
+        if tensor in ("g_idx", "weight_g_idx"):
             back = np.argsort(np.argsort(groups, kind="stable"))
-            path = name.removesuffix("down_proj.g_idx")
             weights[path + "down_proj.weight"] = weights[path + "down_proj.weight"][:, back]
             for writer in ("gate_proj.weight", "up_proj.weight"):
                 weights[path + writer] = weights[path + writer][back]
