@@ -51,11 +51,24 @@ CASES = {
     "ct-qwen3-mxfp4": ["compressed-tensors mxfp4: 14, exact q8_0", "BF16: 1, exact bf16"],
     "ct-qwen3-w4a16-g128": ["compressed-tensors 4-bit: 14, exact q4_g128", "BF16: 1, exact bf16"],
     "ct-qwen3-w8a8-int": ["compressed-tensors 8-bit: 14, exact q8_0", "BF16: 1, exact bf16"],
+    "mlx-qwen2-4bit-f16": ["MLX 4-bit: 9, exact q4_m_64"],
+    "mlx-qwen2-8bit": ["MLX 8-bit: 9, q8_0 0.533%"],
+    "mlx-qwen3-4bit": ["MLX 4-bit: 15, exact q4_m_64"],
+    "mlx-qwen3-mixed": [
+        "MLX 2-bit: 2, exact q4_m_64",
+        "MLX 3-bit: 2, exact q4_m_32",
+        "MLX 4-bit: 6, exact q4_m_64",
+        "MLX 5-bit: 2, exact q5_m_32",
+        "MLX 8-bit: 2, q8_0 0.532%",
+        "BF16: 1, exact bf16",
+    ],
+    "mlx-qwen3-mxfp4": ["MLX 8-bit: 1, q8_0 0.533%", "MLX mxfp4: 14, exact q8_0"],
 }
 # A compile takes most of the time, so that only `make test-full` compiles all: here one case of each format and layout.
 COMPILED = ("gptq-qwen2-int8-g128", "gptq-qwen3-int4-asym-v2", "gptq-qwen3-int4-desc_act", "gptq-qwen3-int4-dynamic",
             "awq-qwen2-gemm-g128", "awq-qwen3-gemv-g64",
-            "ct-qwen3-actorder", "ct-qwen3-mixed")
+            "ct-qwen3-actorder", "ct-qwen3-mixed",
+            "mlx-qwen3-mixed", "mlx-qwen3-mxfp4")
 COMPILED_F32 = ("gptq-qwen3-int4-desc_act", "ct-qwen3-actorder")
 
 

@@ -1,0 +1,135 @@
+//===- MlxTest.cpp - The form of MLX --------------------------------------===//
+
+#include "FormTensors.h"
+#include "TempDir.h"
+
+#include "qwen/Import/Checkpoint/Checkpoint.h"
+
+#include <gtest/gtest.h>
+
+using namespace qwen;
+using namespace qwen::test;
+
+/// 2 outputs of 64 columns of `bits` bits: the code of column k of output n is
+/// (n + k) % 4, and 2^bits - 1 for the last; scales and biases of the two
+/// groups of an output are -0.5, 2 and 1, 3.
+static FormTensors affine(int bits) {
+  FormTensors tensors;
+  const size_t rowBits = static_cast<size_t>(64 * bits);
+  std::vector<uint8_t> bytes(2 * rowBits / 8);
+  for (size_t n = 0; n < 2; ++n)
+    for (size_t k = 0; k < 64; ++k)
+      for (int bit = 0; bit < bits; ++bit) {
+        const size_t code = k == 63 ? 255 : (n + k) % 4;
+        const size_t at = n * rowBits + k * static_cast<size_t>(bits) +
+                          static_cast<size_t>(bit);
+        bytes[at / 8] |= static_cast<uint8_t>((code >> bit & 1) << at % 8);
+      }
+  tensors.set("m.weight", "U32", {2, 2 * bits}, bytes);
+  tensors.set("m.scales", "F32", {2, 2}, std::vector<float>{-0.5, 2, -0.5, 2});
+  tensors.set("m.biases", "F32", {2, 2}, std::vector<float>{1, 3, 1, 3});
+  return tensors;
+}
+
+static std::string config(const std::string &bits, const std::string &group,
+                          const std::string &more = "") {
+  return R"({"group_size": )" + group + R"(, "bits": )" + bits + more + "}";
+}
+
+TEST(Mlx, ReadsAllBits) {
+  const std::pair<int, WeightFormat> formats[] = {
+      {2, WeightFormat::Q4_M_32}, {3, WeightFormat::Q4_M_32},
+      {4, WeightFormat::Q4_M_32}, {5, WeightFormat::Q5_M_32},
+      {6, WeightFormat::Q8_0},    {8, WeightFormat::Q8_0}};
+  for (const auto &[bits, format] : formats) {
+    const FormTensors tensors = affine(bits);
+    const WeightSourcePtr source =
+        tensors.make("mlx", config(std::to_string(bits), "32"));
+    ASSERT_TRUE(source);
+    EXPECT_EQ(source->form(), "MLX " + std::to_string(bits) + "-bit");
+    EXPECT_EQ(source->keptFormat(), format);
+    const std::vector<float> values = valuesOf(*source);
+    EXPECT_EQ(values[3], 1 - 0.5f * 3);
+    EXPECT_EQ(values[64 + 33], 3 + 2.0f * 2);
+    EXPECT_EQ(values[127], 3 + 2.0f * static_cast<float>((1 << bits) - 1));
+  }
+}
+
+TEST(Mlx, HasSettingsByModule) {
+  const FormTensors tensors = affine(8);
+  const std::string more =
+      R"(, "m": {"group_size": 32, "bits": 8}, "n": false, "o": true)";
+  EXPECT_EQ(tensors.make("mlx", config("4", "64", more))->form(), "MLX 8-bit");
+}
+
+TEST(Mlx, ReadsMxfp4) {
+  FormTensors tensors;
+  tensors.set("m.weight", "U32", {1, 4}, std::vector<uint8_t>(16, 0x92));
+  tensors.set("m.scales", "U8", {1, 1}, std::vector<uint8_t>{129});
+  const WeightSourcePtr source =
+      tensors.make("mlx", config("4", "32", R"(, "mode": "mxfp4")"));
+  EXPECT_EQ(source->form(), "MLX mxfp4");
+  EXPECT_EQ(source->keptFormat(), WeightFormat::Q8_0);
+  EXPECT_EQ(valuesOf(*source)[0], 4);
+  EXPECT_EQ(valuesOf(*source)[1], -2);
+  // NaN.
+  tensors.set("m.scales", "U8", {1, 1}, std::vector<uint8_t>{255});
+  EXPECT_NE(valuesOf(*tensors.make(
+                "mlx", config("4", "32", R"(, "mode": "mxfp4")")))[0],
+            valuesOf(*source)[0]);
+}
+
+TEST(Mlx, RefusesOtherTensorsAndConfigurations) {
+  const auto messageWith = [](const std::string &text, auto change) {
+    FormTensors tensors = affine(4);
+    change(tensors);
+    return messageOf([&] { tensors.make("mlx", text); });
+  };
+  const auto messageOfConfig = [&](const std::string &text) {
+    return messageWith(text, [](FormTensors &) {});
+  };
+  EXPECT_EQ(messageOfConfig(config("7", "32")),
+            "c: q.bits 7 is not supported; supported are 2, 3, 4, 5, 6 and 8");
+  EXPECT_EQ(messageOfConfig(config("8", "32")),
+            "d/f: tensor \"m.scales\" has shape [2, 2] when [2, 1] is needed");
+  EXPECT_EQ(messageOfConfig(config("4", "0")),
+            "c: q.group_size is 0 when an integer from 1 to 2147483647 is "
+            "needed");
+  EXPECT_EQ(
+      messageOfConfig(config("4", "48")),
+      "d/f: tensor \"m.weight\" has rows of 8 words, which are not groups "
+      "of 48 columns of 4 bits");
+  EXPECT_EQ(messageOfConfig(config("4", "32", R"(, "mode": "nvfp4")")),
+            "c: q.mode \"nvfp4\" is not supported; supported are affine and "
+            "mxfp4");
+  EXPECT_EQ(messageOfConfig(config("4", "32", R"(, "m": 3)")),
+            "c: q.m is 3 when an object, true or false is needed");
+  EXPECT_EQ(messageWith(config("4", "32"),
+                        [](FormTensors &t) { t.erase("m.biases"); }),
+            "d/f: tensor \"m.weight\" is affine but has no biases");
+  EXPECT_EQ(messageWith(config("4", "32"),
+                        [](FormTensors &t) {
+                          t.set("m.biases", "F32", {2, 1},
+                                std::vector<float>(2));
+                        }),
+            "d/f: tensor \"m.biases\" has shape [2, 1] when [2, 2] is needed");
+}
+
+TEST(Mlx, RefusesHybrids) {
+  std::ifstream file(QWEN_SOURCE_DIR
+                     "/test/Inputs/checkpoints/qwen3_5-text-f32/config.json");
+  nlohmann::json config = nlohmann::json::parse(file);
+  config["quantization"] = {{"group_size", 64}, {"bits", 4}};
+  const TempDir dir;
+  dir.write("config.json", config.dump());
+  const std::string header =
+      R"({"m.weight": {"dtype": "U32", "shape": [1], "data_offsets": [0, 4]}})";
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(header.size());
+  dir.write("model.safetensors", bytes + header + std::string(4, '\0'));
+  EXPECT_EQ(messageOf([&] { openCheckpoint(dir.path()); }),
+            dir.string() +
+                "/config.json: quantization of MLX is not supported for "
+                "Qwen3_5ForCausalLM; the checkpoint that MLX converted is "
+                "needed");
+}
