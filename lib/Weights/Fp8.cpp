@@ -1,0 +1,43 @@
+//===- Fp8.cpp - The form of quant_method fp8 -----------------------------===//
+
+#include "Float8.h"
+#include "TensorChecks.h"
+
+using namespace qwen;
+
+/// Which modules are quantized, the tensors tell; activations are quantized our
+/// way.
+static constexpr const char *kFp8NoEffect[] = {
+    "activation_scheme", "scale_fmt", "quant_method", "modules_to_not_convert",
+    "ignored_layers"};
+
+namespace {
+class Fp8Form final : public WeightForm {
+public:
+  explicit Fp8Form(const JsonValue &config) {
+    passOver(config, kFp8NoEffect);
+    if (const auto fmt = config.findValue("fmt");
+        fmt && fmt->string() != "e4m3")
+      fmt->refuse("supported is \"e4m3\"");
+    if (const auto size = config.findValue("weight_block_size"))
+      block = readScaleBlock(*size);
+  }
+
+  WeightSourcePtr make(WeightTensors tensors) const override {
+    const StoredTensor &weight = *tensors[0], &scale = *tensors[1];
+    if (weight.typeName != "F8_E4M3")
+      return nullptr;
+    const bool isOne = WeightShape{scale.shape}.values() == 1;
+    return makeFloat8(weight, scale,
+                      block.value_or(ScaleBlock{isOne ? 0 : 1, 0}), "FP8");
+  }
+
+private:
+  /// None: a scale for each output, or one for all.
+  std::optional<ScaleBlock> block;
+};
+} // namespace
+
+std::unique_ptr<const WeightForm> qwen::makeFp8Form(const JsonValue &config) {
+  return std::make_unique<Fp8Form>(config);
+}
