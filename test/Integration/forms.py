@@ -65,13 +65,15 @@ CASES = {
     "mlx-qwen3-mxfp4": ["MLX 8-bit: 1, q8_0 0.533%", "MLX mxfp4: 14, exact q8_0"],
     "fp8-qwen2-block128-f32": ["FP8: 7, q8_0 0.551%", "BF16: 2, exact bf16"],
     "fp8-qwen3-block128": ["FP8: 13, q8_0 0.55%", "BF16: 2, exact bf16"],
+    "bnb-qwen3-nf4-double": ["nf4: 14, q8_0 0.544%", "BF16: 1, exact bf16"],
 }
 # A compile takes most of the time, so that only `make test-full` compiles all: here one case of each format and layout.
 COMPILED = ("gptq-qwen2-int8-g128", "gptq-qwen3-int4-asym-v2", "gptq-qwen3-int4-desc_act", "gptq-qwen3-int4-dynamic",
             "awq-qwen2-gemm-g128", "awq-qwen3-gemv-g64",
             "ct-qwen3-actorder", "ct-qwen3-mixed",
             "mlx-qwen3-mixed", "mlx-qwen3-mxfp4",
-            "fp8-qwen3-block128")
+            "fp8-qwen3-block128",
+            "bnb-qwen3-nf4-double")
 COMPILED_F32 = ("gptq-qwen3-int4-desc_act", "ct-qwen3-actorder")
 
 
