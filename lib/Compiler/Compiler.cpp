@@ -158,7 +158,8 @@ Compile::Compile(const std::filesystem::path &path,
                  const CompileOptions &options, const CompileHooks &hooks)
     : options(options), hooks(hooks), targets(resolveTargets(options.target)) {
   loadDialects(context);
-  model = importCheckpoint(path, context, options.ignoredTensors);
+  model =
+      importCheckpoint(path, context, options.ignoredTensors, options.adapters);
 
   weights =
       options.weights.value_or(hasIntegers() ? WeightChoice(KeepFormats())
@@ -204,10 +205,12 @@ mlir::OwningOpRef<mlir::ModuleOp> Compile::quantizedModule() {
   return module;
 }
 
-/// Whether a matrix of the checkpoint has integers.
+/// Whether a matrix of the checkpoint has integers, or had some before an
+/// adapter changed it.
 bool Compile::hasIntegers() {
   return llvm::any_of(model.module->getOps<WeightOp>(), [](WeightOp weight) {
-    return weight.getSource().getIntegers().has_value();
+    return weight.getSource().getIntegers().has_value() ||
+           isQuantized(weight.getKeptFormat());
   });
 }
 

@@ -55,9 +55,11 @@ LogicalResult WeightOp::verify() {
 }
 
 WeightFormat WeightOp::getKeptFormat() {
-  const std::optional<WeightFormat> integers = getSource().getIntegers();
-  if (integers && !getExact())
-    return *integers;
+  const auto source = dyn_cast<SourceAttr>(getSource());
+  if (source && !getExact())
+    for (FormatAttr format : {source.getKeeps(), source.getNearest()})
+      if (format)
+        return format.getValue();
   return cast<ShapedType>(getType()).getElementType().isBF16()
              ? WeightFormat::BF16
              : WeightFormat::F32;
@@ -80,15 +82,17 @@ LogicalResult SourceAttr::verifyWeight(Operation *op,
                                        RankedTensorType type) const {
   if (getName().empty())
     return op->emitOpError() << "has a source without a name";
-  if (!getKeeps())
-    return success();
-  if (type.getRank() != 2 || !type.getElementType().isF32())
-    return op->emitOpError()
-           << "keeps integers when only a matrix of f32 can have them";
-  if (!isQuantized(getKeeps().getValue()))
-    return op->emitOpError()
-           << "keeps integers in " << weightFormatName(getKeeps().getValue())
-           << " when a format of integers is needed";
+  for (FormatAttr format : {getKeeps(), getNearest()}) {
+    if (!format)
+      continue;
+    if (type.getRank() != 2 || !type.getElementType().isF32())
+      return op->emitOpError()
+             << "keeps integers when only a matrix of f32 can have them";
+    if (!isQuantized(format.getValue()))
+      return op->emitOpError()
+             << "keeps integers in " << weightFormatName(format.getValue())
+             << " when a format of integers is needed";
+  }
   return success();
 }
 

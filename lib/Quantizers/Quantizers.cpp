@@ -10,7 +10,8 @@ WeightSourcePtr qwen::quantize(Quantizer quantizer,
                                const WeightSourcePtr &source,
                                WeightFormat format, const InputFactor *factor,
                                const QuantizerOptions &options) {
-  if (!isQuantized(format) || source->keptFormat() == format)
+  if (!isQuantized(format) ||
+      (source->hasIntegers() && source->keptFormat() == format))
     return source;
   if (infoOf(quantizer).needsMoments && factor == nullptr)
     throw Error("quantizer " + std::string(infoOf(quantizer).name) +

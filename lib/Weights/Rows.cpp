@@ -31,6 +31,7 @@ public:
   }
 
   WeightFormat keptFormat() const override { return source->keptFormat(); }
+  bool hasIntegers() const override { return source->hasIntegers(); }
 
   OutputSet kept(WeightFormat format, int64_t first,
                  int64_t count) const override {

@@ -225,6 +225,11 @@ qwen.weight @w : tensor<2x64xf32> from #qwen.source<"m", keeps = <bf16>>
 
 // -----
 
+// expected-error@+1 {{keeps integers in bf16 when a format of integers is needed}}
+qwen.weight @w : tensor<2x64xf32> from #qwen.source<"m", nearest = <bf16>>
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // qwen.packed
 //===----------------------------------------------------------------------===//

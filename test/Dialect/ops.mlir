@@ -40,6 +40,8 @@ qwen.weight @q.bias : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32
 qwen.weight @k.bias : tensor<32xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 // CHECK: qwen.weight @kept : tensor<2x256xf32> from #qwen.source<"m", keeps = <q4_k>> as <q8_0>
 qwen.weight @kept : tensor<2x256xf32> from #qwen.source<"m", keeps = #qwen.format<q4_k>> as #qwen.format<q8_0>
+// CHECK: qwen.weight @adapted : tensor<2x256xf32> from #qwen.source<"m", nearest = <q4_k>> as <q8_0>
+qwen.weight @adapted : tensor<2x256xf32> from #qwen.source<"m", nearest = #qwen.format<q4_k>> as #qwen.format<q8_0>
 // CHECK: qwen.weight @mapped : tensor<64xbf16> from #qwen.source<"with \22quotes\22">
 qwen.weight @mapped : tensor<64xbf16> from #qwen.source<"with \22quotes\22">
 qwen.weight @rate : tensor<4xf32> from #qwen.source<"m">

@@ -53,6 +53,24 @@ def checkpoints():
         put(target, "deep", "[" * DEEP + "]" * DEEP)
 
 
+def adapters():
+    """The first byte says which file it is (AdapterFuzz.cpp)."""
+    module = "model.layers.0.self_attn.k_proj."
+    entry = lambda shape, first: dict(dtype="F16", shape=shape, data_offsets=[first, first + 2 * shape[0] * shape[1]])
+    factors = lambda a, b: {a: entry([2, 256], 0), b: entry([64, 2], 1024)}
+    for folder in sorted((INPUTS / "adapters").iterdir()):
+        if (folder / "adapter_config.json").exists():
+            config = json.loads((folder / "adapter_config.json").read_text())
+            put("Adapter", folder.name, "\0" + json.dumps(config | {"use_rslora": True, "rank_pattern": {".*": 4}}))
+    put("Adapter", "peft", b"\1" + safetensors(factors(f"base_model.model.{module}lora_A.weight", f"base_model.model.{module}lora_B.weight"), bytes(1280)))
+    put("Adapter", "whole", b"\1" + safetensors({"base_model.model.model.norm.weight": dict(dtype="BF16", shape=[256], data_offsets=[0, 512])}, bytes(512)))
+    turned = {f"{module}lora_a": entry([256, 2], 0), f"{module}lora_b": entry([2, 64], 1024)}
+    put("Adapter", "mlx", b"\2" + safetensors(turned, bytes(1280)))
+    keys = {"general.type": "adapter", "general.architecture": "qwen2", "adapter.type": "lora", "adapter.lora.alpha": 4.0}
+    put("Adapter", "gguf", b"\3" + gguf(keys, [("blk.0.attn_k.weight.lora_a", 1, [256, 2], bytes(1024)),
+                                               ("blk.0.attn_k.weight.lora_b", 1, [2, 64], bytes(256))]))
+
+
 def alphabet():
     """The characters that stand for the bytes, as TokenizerFormat's reader has them."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -262,6 +280,7 @@ def modules():
 
 shutil.rmtree(OUT, ignore_errors=True)
 checkpoints()
+adapters()
 tokenizers()
 ggufs()
 texts()

@@ -28,7 +28,7 @@ def place(model):
     """Links that commands name by their last part."""
     links = {"stories": SOURCE / "models" / "stories", "stories.qwen": model, "inputs": TEST / "Inputs", "scripts": TEST / "Integration",
              "aarch64-qwen-run": SOURCE / "build" / "aarch64" / "bin" / "qwen-run"}
-    links |= {path.name: path for folder in ("checkpoints", "gguf") for path in (TEST / "Inputs" / folder).iterdir()}
+    links |= {path.name: path for folder in ("checkpoints", "gguf", "adapters") for path in (TEST / "Inputs" / folder).iterdir()}
     for name, path in links.items():
         os.symlink(path, name)
     pathlib.Path("out").mkdir()

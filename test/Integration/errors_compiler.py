@@ -9,6 +9,7 @@ ARCHITECTURES = ("supported are Qwen2ForCausalLM (Qwen2, Qwen2.5), Qwen3ForCausa
                  "Qwen3_5ForConditionalGeneration (the text of Qwen3.5), Qwen2_5_VLForConditionalGeneration (the text of Qwen2.5-VL), "
                  "Qwen3VLForConditionalGeneration (the text of Qwen3-VL) and QWenLMHeadModel (Qwen 1)")
 EMIT = "qwen-opt bad --emit=graph"
+ADAPT, PEFT = "qwen-opt base-qwen2 --lora bad -o out/model.qwen", "lora-qwen2-plain"
 
 
 def count(key, limit):
@@ -49,6 +50,30 @@ ROWS = [
         'qwen-opt: cannot read bad/model.safetensors: it is a Git LFS pointer, not the file itself; run "git lfs pull" in its folder'),
     Row("an old GGUF", written("old.gguf", b"GGUF\1\0\0\0"), "qwen-opt old.gguf -o out/model.qwen", 1,
         "qwen-opt: old.gguf has GGUF version 1 when 2 or 3 is needed"),
+
+    # Adapters. AdaptersTest has more.
+    Row("no adapter", None, "qwen-opt base-qwen2 --lora nothing -o out/model.qwen", 1,
+        "qwen-opt: nothing does not exist: a Hugging Face folder or a GGUF file is needed"),
+    Row("a pickle", added(PEFT, adapter_model_safetensors=ABSENT, adapter_model_bin="x"), ADAPT, 1,
+        "qwen-opt: bad has no adapter_model.safetensors or adapters.safetensors; a pickle (adapter_model.bin) is not supported: "
+        "load it with PEFT and save it again"),
+    Row("an adapter of another type", edited(PEFT, "adapter_config.json", peft_type="IA3"), ADAPT, 1,
+        'qwen-opt: bad/adapter_config.json: peft_type "IA3" is not supported; supported is "LORA"'),
+    Row("layers twice", edited(PEFT, "adapter_config.json", layer_replication=[[0, 1], [0, 1]]), ADAPT, 1,
+        "qwen-opt: bad/adapter_config.json: layer_replication an array is not supported; supported is null"),
+    Row("look-around", edited(PEFT, "adapter_config.json", alpha_pattern={"(?!k)_proj": 2}), ADAPT, 1,
+        'qwen-opt: bad/adapter_config.json: alpha_pattern has the regular expression "(?!k)_proj", which RE2 does not read '
+        "(invalid perl operator: (?!); look-around and back-references are not supported"),
+    Row("an adapter of another model", None, f"qwen-opt base-qwen3 --lora {PEFT} -o out/model.qwen", 1,
+        f'qwen-opt: {PEFT}/adapter_model.safetensors: tensor "base_model.model.model.layers.0.self_attn.o_proj.lora_A.weight" has shape '
+        "[8, 256] when [8, 128] is needed"),
+    Row("an embedding that is the head", None, "qwen-opt base-qwen3 --lora lora-qwen2-embedding -o out/model.qwen", 1,
+        'qwen-opt: base-qwen3/model.safetensors: tensor "model.embed_tokens.weight" is the lm_head of a tied model, too; an adapter that '
+        "changes it is not supported unless it changes lm_head as well"),
+    Row("an adapter as a model", None, f"qwen-opt {PEFT} -o out/model.qwen", 1,
+        f"qwen-opt: {PEFT} is an adapter when a model is needed; compile its base model with --lora {PEFT}"),
+    Row("a scale of an adapter", None, f"qwen-opt base-qwen2 --lora {PEFT}=1e99 -o out/model.qwen", 1,
+        "qwen-opt: --lora has the scale 1e99 when a number from -1e9 to 1e9 is needed"),
 
     # config.json.
     *(Row(f"no {key}", edited(**{key: ABSENT}), COMPILE, 1, f"qwen-opt: bad/config.json has no {key}") for key in (

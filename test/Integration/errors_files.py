@@ -1,7 +1,7 @@
 """What the rows of the tables of errors share: their types, and the files that their commands need.
 
 A function below that a row names as its `files` makes `bad` or `bad.qwen` in the current folder. The folder has links to
-all checkpoints and GGUF files of test/Inputs by their names, to `stories` and to `stories.qwen`; FIXTURES are made there once.
+all checkpoints, GGUF files and adapters of test/Inputs by their names, to `stories` and to `stories.qwen`; FIXTURES are made there once.
 """
 import json
 import os

@@ -47,6 +47,8 @@ qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m">
 qwen.weight @q : tensor<64x64xbf16> from #qwen.source<"m">
 // KEEP: qwen.weight @whole : {{.*}} as <q5_0>
 qwen.weight @whole : tensor<64x256xf32> from #qwen.source<"m", keeps = <q5_0>>
+// KEEP: qwen.weight @whole.adapted : {{.*}} as <q4_k>
+qwen.weight @whole.adapted : tensor<64x256xf32> from #qwen.source<"m", nearest = <q4_k>>
 // Q4: qwen.weight @exact : {{.*}} as <f32>
 qwen.weight @exact : tensor<64x256xf32> from #qwen.source<"m", keeps = <q4_k>> exact
 // CHECK: qwen.weight @norm : {{.*}} as <f32>

@@ -212,7 +212,7 @@ TEST_F(GgufModel, RefusesKeys) {
             "qwen2 (Qwen2, Qwen2.5), qwen3 and qwen35");
   EXPECT_EQ(errorWith("general.type", string("general.type", "adapter")),
             ": general.type \"adapter\" is not supported; supported is "
-            "\"model\", the file of a whole model");
+            "\"model\", the file of a whole model; --lora takes an adapter");
   EXPECT_EQ(errorWith("x", string("qwen3.rope.scaling.type", "linear")),
             ": qwen3.rope.scaling.type \"linear\" is not supported; supported "
             "are \"none\" and \"yarn\"");

@@ -20,7 +20,9 @@
 
 #include "llvm/Support/raw_ostream.h"
 
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <new>
 
 using namespace qwen;
@@ -29,6 +31,7 @@ namespace {
 /// The arguments of the command line.
 struct Arguments {
   std::string checkpoint, output, emit, runner, weights, quantizer, rotate, kv;
+  std::vector<std::string> adapters;
   CompileOptions options;
   CalibrateFlags calibrate;
   bool verify = false, list = false, json = false;
@@ -157,6 +160,12 @@ static void addFlags(CLI::App &app, Arguments &arguments) {
       "a Hugging Face folder (config.json, *.safetensors, ...) or a GGUF file; "
       "of a split one, the first file");
   app.add_option("-o", arguments.output, "file to write")->type_name("FILE");
+  app.add_option("--lora", arguments.adapters,
+                 "merge an adapter (LoRA) into the checkpoint, times SCALE, "
+                 "before anything else: a folder of PEFT or MLX, or a GGUF "
+                 "file; repeatable")
+      ->type_name("PATH[=SCALE]")
+      ->allow_extra_args(false);
   addTargets(app, arguments);
   addFormats(app, arguments);
   addLimits(app, arguments.options);
@@ -171,8 +180,27 @@ static void printWarning(const std::string &warning) {
   llvm::errs() << "qwen-opt: warning: " << warning << '\n';
 }
 
+/// The adapter PATH or PATH=SCALE. A path may have a "=" of its own.
+static AdapterOption parseAdapter(const std::string &text) {
+  const size_t at = text.rfind('=');
+  if (at == text.npos)
+    return {text};
+  const char *begin = text.data() + at + 1, *end = text.data() + text.size();
+  double scale = 0;
+  const auto [rest, error] = std::from_chars(begin, end, scale);
+  if (error != std::errc() || rest != end)
+    return {text};
+  if (!(std::abs(scale) <= kMostAdapterScale))
+    throw Error(part::subject("--lora") + " has the scale " +
+                part::found(std::string(begin, end)) + " when " +
+                part::needed("a number from -1e9 to 1e9") + " is needed");
+  return {text.substr(0, at), scale};
+}
+
 static void compile(Arguments &arguments) {
   const auto start = std::chrono::steady_clock::now();
+  for (const std::string &text : arguments.adapters)
+    arguments.options.adapters.push_back(parseAdapter(text));
   if (arguments.weights == kKeepFormat)
     arguments.options.weights = KeepFormats();
   else if (!arguments.weights.empty())
@@ -182,7 +210,10 @@ static void compile(Arguments &arguments) {
     arguments.options.rotate =
         static_cast<Rotate>(rotate - std::begin(kRotateNames));
   arguments.options.kv = parseKvFormat(arguments.kv);
-  checkLimits(arguments.checkpoint);
+  uint64_t adapterBytes = 0;
+  for (const AdapterOption &adapter : arguments.options.adapters)
+    adapterBytes += weightFileBytes(adapter.path);
+  checkLimits(arguments.checkpoint, adapterBytes);
 
   CompileHooks hooks;
   hooks.warn = printWarning;

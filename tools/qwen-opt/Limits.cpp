@@ -36,7 +36,8 @@ static uint64_t stackBytes() {
 /// Otherwise the compiler's libraries would abort the process. Under a limit,
 /// all threads share one malloc arena: glibc reserves up to 128 MiB for each
 /// other one, so the need would depend on the number of cores.
-static void checkAddressSpace(const std::string &checkpoint) {
+static void checkAddressSpace(const std::string &checkpoint,
+                              uint64_t mappedBytes) {
   rlimit limit;
   uint64_t pages = 0;
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
@@ -45,7 +46,7 @@ static void checkAddressSpace(const std::string &checkpoint) {
   mallopt(M_ARENA_MAX, 1);
   const uint64_t needed = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) +
                           kWorkBytes + stackBytes() +
-                          weightFileBytes(checkpoint);
+                          weightFileBytes(checkpoint) + mappedBytes;
   if (limit.rlim_cur < needed)
     throw Error("compiling " + checkpoint + " needs about " + withUnit(needed) +
                 " of address space when ulimit -v allows " +
@@ -80,8 +81,8 @@ static void checkFileSize(const std::string &checkpoint) {
                 withUnit(limit.rlim_cur));
 }
 
-void qwen::checkLimits(const std::string &checkpoint) {
-  checkAddressSpace(checkpoint);
+void qwen::checkLimits(const std::string &checkpoint, uint64_t mappedBytes) {
+  checkAddressSpace(checkpoint, mappedBytes);
   checkMemory(checkpoint);
   checkFileSize(checkpoint);
 }

@@ -12,6 +12,7 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/CodeGen/Artifact/ArtifactWriter.h"
+#include "qwen/Import/Adapters/Adapters.h"
 #include "qwen/Quantizers/Quantizers.h"
 #include "qwen/Support/WritableFile.h"
 
@@ -59,6 +60,8 @@ struct CompileOptions {
   /// Regular expressions (RE2) of tensors that the model does not know and that
   /// have no effect.
   std::vector<std::string> ignoredTensors = {};
+  /// Adapters that are merged into the checkpoint, one after another.
+  std::vector<AdapterOption> adapters = {};
   /// Format of the KV cache; by default f32 with f32 weights, else f16.
   std::optional<KvFormat> kv = {};
   /// Maximum length of a sequence; by default the checkpoint's maximum.

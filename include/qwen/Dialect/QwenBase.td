@@ -64,12 +64,17 @@ def Qwen_SourceAttr : Qwen_Attr<"Source", "source", [DeclareAttrInterfaceMethods
   let description = [{
     Values that the checkpoint's reader gives under `name`, or that the compiler
     computed and keeps under it. `keeps` is the format that keeps their integers,
-    if they are integers.
+    if they are integers. `nearest` is the one in which `--weights keep` encodes
+    values that are no integers any more, because an adapter changes them.
 
     Example: `#qwen.source<"lm_head.weight", keeps = <q4_k>>`
   }];
-  let parameters = (ins "::mlir::StringAttr":$name, OptionalParameter<"::qwen::FormatAttr">:$keeps);
-  let assemblyFormat = "`<` $name (`,` `keeps` `=` $keeps^)? `>`";
+  let parameters = (ins "::mlir::StringAttr":$name, OptionalParameter<"::qwen::FormatAttr">:$keeps,
+                        OptionalParameter<"::qwen::FormatAttr">:$nearest);
+  let builders = [AttrBuilder<(ins "::mlir::StringAttr":$name, "::qwen::FormatAttr":$keeps), [{
+    return $_get($_ctxt, name, keeps, ::qwen::FormatAttr());
+  }]>];
+  let assemblyFormat = "`<` $name (`,` struct($keeps, $nearest)^)? `>`";
 }
 
 def Qwen_KvFormatAttr : Qwen_Attr<"KvFormat", "kv_format"> {

@@ -37,8 +37,9 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// The format of `--weights keep`: that of the source's integers, unless the
-    /// matrix is exact, else floats.
+    /// The format of `--weights keep`: that of the source's integers, or the
+    /// nearest where it has no integers any more, unless the matrix is exact;
+    /// else floats.
     ::qwen::WeightFormat getKeptFormat();
   }];
 }

@@ -64,6 +64,9 @@ public:
 
   /// The format of `--weights keep`: it holds all values, or is the nearest.
   virtual WeightFormat keptFormat() const { return WeightFormat::F32; }
+  /// Whether a quantized keptFormat() is that of integers, which keep() gives.
+  /// Otherwise values are encoded in it.
+  virtual bool hasIntegers() const { return true; }
   /// Those of `count` outputs from `first` on whose integers and scales
   /// `format` holds.
   virtual OutputSet kept(WeightFormat format, int64_t first,

@@ -2,12 +2,14 @@
 
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 
+#include "CheckpointFile.h"
 #include "GgufCheckpoint.h"
 #include "Quantization.h"
 #include "Qwen1.h"
 
 #include "qwen/Import/Checkpoint/Config.h"
 #include "qwen/Import/Checkpoint/Gguf.h"
+#include "qwen/Import/Checkpoint/JsonFile.h"
 #include "qwen/Import/Checkpoint/Pooling.h"
 #include "qwen/Import/Checkpoint/Safetensors.h"
 
@@ -52,6 +54,31 @@ const WeightSources::Entry &Checkpoint::weight(const std::string &name,
     throw Error(what + " has dtype " + part::found(tensor->typeName) +
                 " when " + part::needed("F32, F16 or BF16") + " is needed");
   return *entry;
+}
+
+void Checkpoint::adaptWeights(const AdaptFn &adapt) {
+  if (!adapt)
+    return;
+  const auto sourceOf = [&](std::string_view name) {
+    const WeightSources::Entry *entry = sources.find(name);
+    return entry ? entry->source : nullptr;
+  };
+  const WeightSourcePtr head = sourceOf("lm_head.weight");
+  const WeightSourcePtr embedding = sourceOf("model.embed_tokens.weight");
+  adapt(model, sources);
+  if (!model.tied)
+    return;
+  if (sourceOf("lm_head.weight") == head) {
+    if (sourceOf("model.embed_tokens.weight") != embedding)
+      throw Error(embedding->name() +
+                  " is the lm_head of a tied model, too; an adapter that "
+                  "changes it is not supported unless it changes " +
+                  part::needed("lm_head") + " as well");
+    return;
+  }
+  model.tied = false;
+  model.notes.emplace_back(
+      "an adapter changes lm_head, so the model is not tied");
 }
 
 void Checkpoint::divideQueries() {
@@ -134,14 +161,30 @@ void Checkpoint::noteOutput() {
         ": qwen-run embed and /v1/embeddings refuse the model");
 }
 
+/// Hybrids norm by 1 + w and have rates exp(A_log).
+static constexpr NamedMap kFolderMaps[] = {
+    {"model.norm.weight", ValueMap::PlusOne},
+    {".input_layernorm.weight", ValueMap::PlusOne},
+    {".post_attention_layernorm.weight", ValueMap::PlusOne},
+    {".q_norm.weight", ValueMap::PlusOne},
+    {".k_norm.weight", ValueMap::PlusOne},
+    {".linear_attn.A_log", ValueMap::Exp},
+};
+
 namespace {
 /// A Hugging Face folder.
 class FolderCheckpoint final : public Checkpoint {
 public:
   FolderCheckpoint(const fs::path &dir, const ModelConfig &model,
-                   StoredTensors tensors, WeightSources sources)
+                   StoredTensors tensors, WeightSources sources,
+                   const AdaptFn &adapt)
       : Checkpoint(dir, model, readGenerationConfig(dir, model),
                    std::move(tensors), std::move(sources)) {
+    adaptWeights(adapt);
+    if (model.architecture == Architecture::Qwen1)
+      divideQwen1Projections(weights());
+    if (layersOf(model.architecture).hasLinear)
+      mapValues(weights(), kFolderMaps);
     divideQueries();
   }
 
@@ -184,30 +227,27 @@ private:
 };
 } // namespace
 
-/// Hybrids norm by 1 + w and have rates exp(A_log).
-static constexpr NamedMap kFolderMaps[] = {
-    {"model.norm.weight", ValueMap::PlusOne},
-    {".input_layernorm.weight", ValueMap::PlusOne},
-    {".post_attention_layernorm.weight", ValueMap::PlusOne},
-    {".q_norm.weight", ValueMap::PlusOne},
-    {".k_norm.weight", ValueMap::PlusOne},
-    {".linear_attn.A_log", ValueMap::Exp},
-};
+/// Throws Error if `dir` has an adapter and no model.
+static void checkIsModel(const fs::path &dir) {
+  if (isThere(dir / "adapter_config.json") && !isThere(dir / "config.json"))
+    throw Error(part::file(dir.string()) + " is " + part::found("an adapter") +
+                " when " + part::needed("a model") +
+                " is needed; compile its base model with --lora " +
+                dir.string());
+}
 
-static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir) {
+static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir,
+                                              const AdaptFn &adapt) {
+  requireDirectory(dir);
+  checkIsModel(dir);
   ModelConfig model = readModelConfig(dir);
   model.output.pooling = readPooling(dir);
   StoredTensors tensors = openSafetensors(dir);
-  const bool isQwen1 = model.architecture == Architecture::Qwen1;
-  if (isQwen1)
+  if (model.architecture == Architecture::Qwen1)
     tensors = nameAsQwen2(std::move(tensors));
   WeightSources sources = readWeights(tensors, model);
-  if (isQwen1)
-    divideQwen1Projections(sources);
-  if (layersOf(model.architecture).hasLinear)
-    mapValues(sources, kFolderMaps);
   return std::make_unique<FolderCheckpoint>(dir, model, std::move(tensors),
-                                            std::move(sources));
+                                            std::move(sources), adapt);
 }
 
 static bool isGguf(const fs::path &path) {
@@ -215,10 +255,17 @@ static bool isGguf(const fs::path &path) {
   return fs::is_regular_file(path, ignored);
 }
 
-std::unique_ptr<Checkpoint> qwen::openCheckpoint(const fs::path &path) {
+std::unique_ptr<Checkpoint> qwen::openCheckpoint(const fs::path &path,
+                                                 const AdaptFn &adapt) {
   if (isGguf(path))
-    return openGguf(path);
-  return openFolder(path);
+    return openGguf(path, adapt);
+  return openFolder(path, adapt);
+}
+
+std::string qwen::folderModelName(const ModelConfig &model,
+                                  const std::string &name) {
+  const std::string result = modelName(name);
+  return model.architecture == Architecture::Qwen1 ? qwen2Name(result) : result;
 }
 
 std::string qwen::checkpointName(const fs::path &path) {

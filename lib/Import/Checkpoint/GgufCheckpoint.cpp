@@ -70,6 +70,11 @@ static ModuleNames namesOf(const ModelConfig &model) {
                                                  : all.subspan(kLinearModules)};
 }
 
+std::string qwen::ggufModelName(const ModelConfig &model,
+                                std::string_view name) {
+  return namesOf(model).rename(name, &ModuleName::own, &ModuleName::model);
+}
+
 /// The number of the layer that the tensor `name` of a file belongs to, or
 /// nullopt.
 static std::optional<int64_t> layerOf(std::string_view name) {
@@ -189,7 +194,8 @@ private:
 void ConfigReader::readArchitecture() {
   if (const auto type = root.findValue("general.type");
       type && type->string() != "model")
-    type->refuse("supported is \"model\", the file of a whole model");
+    type->refuse("supported is \"model\", the file of a whole model; --lora "
+                 "takes an adapter");
   const JsonValue name = root.at("general.architecture");
   for (const ArchitectureInfo &info : kArchitectures)
     if (!info.ggufName.empty() && name.string() == info.ggufName) {
@@ -424,10 +430,12 @@ namespace {
 class GgufCheckpoint final : public Checkpoint {
 public:
   GgufCheckpoint(fs::path path, ModelConfig model, GenerationConfig sampling,
-                 StoredTensors stored, WeightSources sources, GgufFile gguf)
+                 StoredTensors stored, WeightSources sources, GgufFile gguf,
+                 const AdaptFn &adapt)
       : Checkpoint(std::move(path), std::move(model), std::move(sampling),
                    std::move(stored), std::move(sources)),
         gguf(std::move(gguf)) {
+    adaptWeights(adapt);
     divideQueries();
   }
 
@@ -496,7 +504,8 @@ static void addSplitFiles(StoredTensors &tensors, const std::string &file,
                 part::needed(gguf.tensors.size()) + " tensors");
 }
 
-std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
+std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path,
+                                           const AdaptFn &adapt) {
   const std::string where = path.string(), file = path.filename().string();
   StoredTensors tensors(path.parent_path());
   GgufFile gguf = parseGguf(tensors.map(file), where);
@@ -539,7 +548,7 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path) {
     mapValues(sources, kGgufMaps);
   else
     divideProjections(model, sources);
-  return std::make_unique<GgufCheckpoint>(path, model, std::move(generation),
-                                          std::move(tensors),
-                                          std::move(sources), std::move(gguf));
+  return std::make_unique<GgufCheckpoint>(
+      path, model, std::move(generation), std::move(tensors),
+      std::move(sources), std::move(gguf), adapt);
 }

@@ -13,7 +13,8 @@ namespace qwen {
 /// Opens a file, and the others of a split one. Throws Error like parseGguf,
 /// and for keys and tensors that are missing, contradict each other or are not
 /// supported.
-std::unique_ptr<Checkpoint> openGguf(const std::filesystem::path &path);
+std::unique_ptr<Checkpoint> openGguf(const std::filesystem::path &path,
+                                     const AdaptFn &adapt);
 
 } // namespace qwen
 

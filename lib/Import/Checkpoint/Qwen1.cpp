@@ -67,7 +67,7 @@ static constexpr ModuleName kQwen1Modules[] = {
     {"model.embed_tokens", "transformer.wte"},
     {"model.norm", "transformer.ln_f"},
 };
-static constexpr std::string_view kQwen1Fused = ".attn.c_attn.";
+static constexpr std::string_view kQwen1Fused = ".attn.c_attn";
 static constexpr std::string_view kProjections[] = {"q_proj", "k_proj",
                                                     "v_proj"};
 static constexpr ModuleName kQwen1LayerModules[] = {
@@ -89,13 +89,15 @@ std::string qwen::qwen1Name(std::string_view name) {
   return kNames.rename(name, &ModuleName::model, &ModuleName::own);
 }
 
+std::string qwen::qwen2Name(std::string_view own) {
+  return own.find(kQwen1Fused) == own.npos
+             ? kNames.rename(own, &ModuleName::own, &ModuleName::model)
+             : std::string(own);
+}
+
 StoredTensors qwen::nameAsQwen2(StoredTensors tensors) {
   for (const auto &[own, tensor] : tensors.takeAll()) {
-    const bool isFused = own.find(kQwen1Fused) != own.npos;
-    if (!tensors.add(
-            isFused ? own
-                    : kNames.rename(own, &ModuleName::own, &ModuleName::model),
-            tensor))
+    if (!tensors.add(qwen2Name(own), tensor))
       throw Error(describeTensor(tensor) +
                   " has the name of another tensor in the model");
   }

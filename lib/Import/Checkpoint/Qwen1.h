@@ -30,6 +30,9 @@ StoredTensors nameAsQwen2(StoredTensors tensors);
 /// Adds q, k and v apart. Throws Error for outputs that three does not divide.
 void divideQwen1Projections(WeightSources &sources);
 
+/// The name that nameAsQwen2 gives a tensor, or the module, `own`.
+std::string qwen2Name(std::string_view own);
+
 /// The name of a Qwen 1's tensor that has `name` in a Qwen2.
 std::string qwen1Name(std::string_view name);
 

@@ -244,8 +244,7 @@ static constexpr Prefix kPrefixes[] = {
     {"norm.", "model.norm."},
 };
 
-/// The name in the model of the tensor `name` of a folder.
-static std::string modelName(const std::string &name) {
+std::string qwen::modelName(const std::string &name) {
   for (const auto &[own, model] : kPrefixes)
     if (name.starts_with(own))
       return std::string(model) + name.substr(own.size());

@@ -89,12 +89,15 @@ FlatSymbolRefAttr GraphBuilder::weight(const Twine &path,
   const Type element = kept == WeightFormat::BF16 ? Type(builder.getBF16Type())
                                                   : builder.getF32Type();
   const int64_t values = entry.source->shape().values();
+  const auto format =
+      isQuantized(kept) ? FormatAttr::get(context, kept) : FormatAttr();
+  const bool hasIntegers = entry.source->hasIntegers();
   WeightOp::create(
       weights, at(path), name,
       RankedTensorType::get(traits.isFlat ? values : shape, element),
       SourceAttr::get(context, builder.getStringAttr(name),
-                      isQuantized(kept) ? FormatAttr::get(context, kept)
-                                        : FormatAttr()),
+                      hasIntegers ? format : FormatAttr(),
+                      hasIntegers ? FormatAttr() : format),
       traits.isExact, FormatAttr());
   return symbol;
 }
@@ -330,9 +333,15 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
 
 ImportedModel
 qwen::importCheckpoint(const std::filesystem::path &path, MLIRContext &context,
-                       const std::vector<std::string> &ignoredTensors) {
+                       const std::vector<std::string> &ignoredTensors,
+                       const std::vector<AdapterOption> &adapters) {
   context.loadDialect<QwenDialect, func::FuncDialect>();
-  std::unique_ptr<Checkpoint> checkpoint = openCheckpoint(path);
+  std::vector<StoredTensors> files;
+  std::unique_ptr<Checkpoint> checkpoint =
+      openCheckpoint(path, [&](ModelConfig &model, WeightSources &weights) {
+        for (const AdapterOption &adapter : adapters)
+          files.push_back(mergeAdapter(adapter, model, weights));
+      });
   checkpoint->orderColumns();
   GraphBuilder graph(*checkpoint, context);
   OwningOpRef<ModuleOp> module = graph.build();
@@ -340,5 +349,6 @@ qwen::importCheckpoint(const std::filesystem::path &path, MLIRContext &context,
   for (const auto &[name, tensor] : checkpoint->tensors().tensors())
     if (!graph.uses(name))
       unused.add(name, tensor);
-  return {std::move(module), std::move(checkpoint), unused.finish()};
+  return {std::move(module), std::move(files), std::move(checkpoint),
+          unused.finish()};
 }

@@ -16,12 +16,19 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace qwen {
+
+/// Changes weights of a base model, whose values are still those of its files:
+/// fused projections of Qwen 1 and the queries of hybrids are not divided, and
+/// norms have no factors. `model.tied` is what the tensors say. May add notes
+/// to `model`, and the lm_head.weight of a tied model, which ends that.
+using AdaptFn = std::function<void(ModelConfig &model, WeightSources &weights)>;
 
 class Checkpoint {
 public:
@@ -76,6 +83,8 @@ protected:
              GenerationConfig sampling, StoredTensors stored,
              WeightSources sources);
 
+  /// Calls `adapt`, if there is one.
+  void adaptWeights(const AdaptFn &adapt);
   /// Divides q_proj of hybrids, which has the queries of each head and then
   /// their gate.
   void divideQueries();
@@ -95,8 +104,14 @@ private:
 
 /// Opens a Hugging Face folder or a GGUF file; of a split one, the first file.
 /// Throws Error, which names file and key or tensor, if it is invalid or not
-/// supported.
-std::unique_ptr<Checkpoint> openCheckpoint(const std::filesystem::path &path);
+/// supported, and what `adapt` throws.
+std::unique_ptr<Checkpoint> openCheckpoint(const std::filesystem::path &path,
+                                           const AdaptFn &adapt = {});
+
+/// The name in `model` of the tensor or module that a Hugging Face folder, or a
+/// GGUF file, calls `name`: the same if the model has none.
+std::string folderModelName(const ModelConfig &model, const std::string &name);
+std::string ggufModelName(const ModelConfig &model, std::string_view name);
 
 /// The name of the model: that of the folder or the file, without the endings
 /// of a GGUF file.

@@ -36,6 +36,9 @@ std::vector<StoredTensor> parseSafetensors(std::span<const uint8_t> bytes,
 /// vision, or nothing, as base models without a head (Qwen3-Embedding).
 StoredTensors openSafetensors(const std::filesystem::path &dir);
 
+/// The name that openSafetensors gives a tensor, or the module, `name`.
+std::string modelName(const std::string &name);
+
 } // namespace qwen
 
 #endif // QWEN_IMPORT_CHECKPOINT_SAFETENSORS_H

@@ -3,6 +3,7 @@
 #ifndef QWEN_IMPORT_MODELS_IMPORT_H
 #define QWEN_IMPORT_MODELS_IMPORT_H
 
+#include "qwen/Import/Adapters/Adapters.h"
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -29,6 +30,8 @@ struct ImportedModel {
   /// kv_heads, head_dim, intermediate_size (i64), rope_theta, rms_norm_eps
   /// (f64), tied (bool), and max_position (i64).
   mlir::OwningOpRef<mlir::ModuleOp> module;
+  /// What the weights of `checkpoint` read besides its own files.
+  std::vector<StoredTensors> adapters;
   std::unique_ptr<Checkpoint> checkpoint;
   /// Names of the checkpoint's tensors that the model does not use, by the kind
   /// of Known.h or by kIgnoredKind.
@@ -46,10 +49,12 @@ struct ImportedModel {
 /// is missing, has a type that is not supported, or a shape other than that of
 /// the configuration, and for one that the model does not use, unless it is
 /// known (Known.h) or a regular expression (RE2) of `ignoredTensors` matches
-/// its name in the file. Each of these must match such a tensor.
+/// its name in the file. Each of these must match such a tensor. The adapters
+/// are merged in their order; throws Error like mergeAdapter.
 ImportedModel
 importCheckpoint(const std::filesystem::path &path, mlir::MLIRContext &context,
-                 const std::vector<std::string> &ignoredTensors = {});
+                 const std::vector<std::string> &ignoredTensors = {},
+                 const std::vector<AdapterOption> &adapters = {});
 
 } // namespace qwen
 

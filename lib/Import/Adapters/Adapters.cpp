@@ -1,0 +1,318 @@
+//===- Adapters.cpp - Adapters that are merged into a model ---------------===//
+
+#include "qwen/Import/Adapters/Adapters.h"
+
+#include "Adapter.h"
+
+#include "qwen/Import/Checkpoint/JsonFile.h"
+#include "qwen/Import/Checkpoint/Known.h"
+#include "qwen/Import/Checkpoint/Safetensors.h"
+#include "qwen/Numerics/Stored.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
+#include "qwen/Weights/Adapted.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+
+using namespace qwen;
+namespace fs = std::filesystem;
+
+namespace {
+/// A row of Adapters.def.
+struct Kind {
+  std::string_view name;
+  std::string_view file;
+  Adapter (*read)(const fs::path &, const ModelConfig &);
+};
+} // namespace
+
+static constexpr Kind kKinds[] = {
+#define QWEN_ADAPTER(Kind, Name, File) {Name, File, read##Kind},
+#include "qwen/Import/Adapters/Adapters.def"
+};
+
+/// The kind of the adapter at `path`.
+static const Kind &kindOf(const fs::path &path) {
+  std::error_code error;
+  const bool isFile = fs::is_regular_file(path, error);
+  if (!isFile)
+    requireDirectory(path);
+  std::string files;
+  for (const Kind &kind : kKinds) {
+    if (kind.file.empty() ? isFile
+                          : !isFile && fs::exists(path / kind.file, error))
+      return kind;
+    if (!kind.file.empty())
+      files += (files.empty() ? "" : " or ") + std::string(kind.file);
+  }
+  throw Error(part::file(path.string()) + " has no " + part::needed(files) +
+              "; a pickle (adapter_model.bin) is not supported: load it with "
+              "PEFT and save it again");
+}
+
+//===----------------------------------------------------------------------===//
+// Checks
+//===----------------------------------------------------------------------===//
+
+/// Throws Error unless `tensor` has this shape and finite floats.
+static void check(const StoredTensor &tensor, const WeightShape &needed) {
+  const ErrorText what = describeTensor(tensor);
+  if (tensor.shape != needed.sizes)
+    throw Error(what + " has shape " + part::found(shapeText(tensor.shape)) +
+                " when " + part::needed(shapeText(needed.sizes)) +
+                " is needed");
+  if (!tensor.type || isBlocks(*tensor.type))
+    throw Error(what + " has type " + part::found(tensor.typeName) + " when " +
+                part::needed("F32, F16 or BF16") + " is needed");
+  constexpr int64_t kTogether = 4096;
+  std::array<float, kTogether> values;
+  for (int64_t i = 0; i < needed.values(); i += kTogether) {
+    const int64_t count = std::min(kTogether, needed.values() - i);
+    numerics::dequantize(*tensor.type,
+                         tensor.bytes.data() + storedBytes(*tensor.type, i),
+                         count, values.data());
+    if (!std::all_of(values.begin(), values.begin() + count,
+                     [](float value) { return std::isfinite(value); }))
+      throw Error(what + " has " + part::found("a value that is not finite"));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Merging
+//===----------------------------------------------------------------------===//
+
+static constexpr char kEmbedding[] = "model.embed_tokens";
+static constexpr char kHead[] = "lm_head.weight";
+
+namespace {
+/// A tensor of a role, and how it lies.
+struct Part {
+  const StoredTensor *tensor = nullptr;
+  const RoleName *row = nullptr;
+};
+
+/// The tensors of a module of the model.
+struct Module {
+  /// Its name in the adapter.
+  std::string name;
+  std::array<Part, kTensorRoles> parts;
+
+  const Part &at(TensorRole role) const {
+    return parts[static_cast<size_t>(role)];
+  }
+};
+
+class Merger {
+public:
+  Merger(const Adapter &adapter, double scale, const ModelConfig &model,
+         WeightSources &weights)
+      : adapter(adapter), scale(scale), model(model), weights(weights) {}
+
+  void run();
+  /// The number of weights that have changed.
+  size_t changes() const { return changed.size(); }
+  /// The numbers of tensors that have no effect, by kind.
+  const std::map<std::string, size_t> &unusedTensors() const { return unused; }
+
+private:
+  void add(const StoredTensor &tensor);
+  bool addToModule(const StoredTensor &tensor);
+  void replace(const std::string &name, const StoredTensor &tensor);
+  void update(const std::string &name, const Module &module);
+  void updateBias(const std::string &name, const Module &module, double factor);
+  const StoredTensor &partner(const Module &module, const Part &of,
+                              TensorRole role) const;
+  const WeightSources::Entry *find(const std::string &name) const;
+  const WeightSources::Entry &base(const std::string &name,
+                                   const StoredTensor &tensor) const;
+  void set(const std::string &name, WeightSourcePtr source) {
+    weights.set(name, {std::move(source), find(name)->tensors});
+    changed.insert(name);
+  }
+
+  const Adapter &adapter;
+  const double scale;
+  const ModelConfig &model;
+  WeightSources &weights;
+  /// By their names in the model.
+  std::map<std::string, Module> modules;
+  std::map<std::string, const StoredTensor *> whole;
+  std::map<std::string, size_t> unused;
+  std::set<std::string> changed;
+};
+} // namespace
+
+/// The weight `name` of the base model, or null. A tied model's lm_head is the
+/// embedding.
+const WeightSources::Entry *Merger::find(const std::string &name) const {
+  const WeightSources::Entry *entry = weights.find(name);
+  if (!entry && name == kHead && model.tied)
+    entry = weights.find(std::string(kEmbedding) + ".weight");
+  return entry;
+}
+
+const WeightSources::Entry &Merger::base(const std::string &name,
+                                         const StoredTensor &tensor) const {
+  if (const WeightSources::Entry *entry = find(name))
+    return *entry;
+  throw Error(describeTensor(tensor) + " matches no weight of the " +
+              std::string(infoOf(model.architecture).name) + ": it has no " +
+              part::needed(quote(name)));
+}
+
+/// Whether a role has such a name.
+bool Merger::addToModule(const StoredTensor &tensor) {
+  for (const RoleName &row : adapter.roles) {
+    if (!tensor.name.ends_with(row.suffix))
+      continue;
+    const std::string own =
+        tensor.name.substr(0, tensor.name.size() - row.suffix.size());
+    const std::string name = adapter.modelName(own);
+    if (row.isEmbedding != (name == kEmbedding))
+      continue;
+    Module &module = modules[name];
+    module.name = own;
+    Part &part = module.parts[static_cast<size_t>(row.role)];
+    if (part.tensor)
+      throw Error(describeTensor(tensor) + " is the same as " +
+                  part::found(quote(part.tensor->name)));
+    part = {&tensor, &row};
+    return true;
+  }
+  return false;
+}
+
+void Merger::add(const StoredTensor &tensor) {
+  if (addToModule(tensor))
+    return;
+  const std::string name = adapter.modelName(tensor.name);
+  if (!adapter.hasWholeTensors)
+    throw Error(describeTensor(tensor) + " is not " +
+                part::needed("a lora_a or a lora_b"));
+  if (!whole.emplace(name, &tensor).second)
+    throw Error(describeTensor(tensor) +
+                " has the name of another tensor in the model");
+}
+
+/// Puts a whole tensor in the place of a weight.
+void Merger::replace(const std::string &name, const StoredTensor &tensor) {
+  const WeightSourcePtr &source = base(name, tensor).source;
+  check(tensor, source->shape());
+  set(name, makeReplaced(source, tensor));
+}
+
+/// The tensor of `role` beside `of`.
+const StoredTensor &Merger::partner(const Module &module, const Part &of,
+                                    TensorRole role) const {
+  if (const StoredTensor *tensor = module.at(role).tensor)
+    return *tensor;
+  for (const RoleName &row : adapter.roles)
+    if (row.role == role && row.isEmbedding == of.row->isEmbedding)
+      throw Error(describeTensor(*of.tensor) + " needs " +
+                  part::needed(quote(module.name + std::string(row.suffix))) +
+                  ", which is not there");
+  __builtin_unreachable();
+}
+
+/// Adds the low-rank update of a module to its matrix, `name`.weight.
+void Merger::update(const std::string &name, const Module &module) {
+  const Part &any = *std::ranges::find_if(
+      module.parts, [](const Part &part) { return part.tensor != nullptr; });
+  const WeightSourcePtr source = base(name + ".weight", *any.tensor).source;
+  const StoredTensor &left = partner(module, any, TensorRole::Left);
+  const StoredTensor &right = partner(module, any, TensorRole::Right);
+  const bool isLeftTurned = module.at(TensorRole::Left).row->isTransposed;
+  const bool isRightTurned = module.at(TensorRole::Right).row->isTransposed;
+  if (source->shape().sizes.size() != 2 || right.shape.size() != 2)
+    throw Error(describeTensor(right) + " has shape " +
+                part::found(shapeText(right.shape)) + " when " +
+                part::needed("an update of a matrix") + " is needed");
+  const int64_t rank = right.shape[isRightTurned ? 1 : 0];
+  const int64_t outputs = source->shape().outputs(), k = source->shape().k();
+  const auto sizes = [](int64_t rows, int64_t columns, bool isTransposed) {
+    return isTransposed ? WeightShape{{columns, rows}}
+                        : WeightShape{{rows, columns}};
+  };
+  const double factor = scale * adapter.scale(module.name, rank);
+  check(right, sizes(rank, k, isRightTurned));
+  check(left, sizes(outputs, rank, isLeftTurned));
+  LowRankUpdate change = {{left, isLeftTurned}, {right, isRightTurned}, factor};
+  const StoredTensor *norms = module.at(TensorRole::Norms).tensor;
+  if (norms && (!adapter.hasNorms || any.row->isEmbedding))
+    throw Error(describeTensor(*norms) +
+                (adapter.hasNorms
+                     ? " is of the embedding, where DoRA is not supported"
+                     : " is there, but the configuration has no DoRA"));
+  if (adapter.hasNorms) {
+    change.norms = partner(module, any, TensorRole::Norms);
+    check(*change.norms, {{outputs}});
+  }
+  set(name + ".weight", makeLora(source, std::move(change)));
+  updateBias(name + ".bias", module, factor);
+}
+
+void Merger::updateBias(const std::string &name, const Module &module,
+                        double factor) {
+  const StoredTensor *bias = module.at(TensorRole::Bias).tensor;
+  if (!bias)
+    return;
+  const WeightSourcePtr source = base(name, *bias).source;
+  check(*bias, source->shape());
+  set(name, makeSum(source, *bias, factor));
+}
+
+void Merger::run() {
+  for (const StoredTensor &tensor : adapter.tensors) {
+    const std::string name = adapter.modelName(tensor.name);
+    const auto kind = knownTensorKind(name);
+    if (kind && !find(name))
+      ++unused[std::string(*kind)];
+    else
+      add(tensor);
+  }
+  for (const auto &[name, tensor] : whole)
+    replace(name, *tensor);
+  for (const auto &[name, module] : modules)
+    update(name, module);
+}
+
+StoredTensors qwen::mergeAdapter(const AdapterOption &option,
+                                 ModelConfig &model, WeightSources &weights) {
+  const Kind &kind = kindOf(option.path);
+  const std::string path = option.path.string(), file(kind.file);
+  const ErrorText what =
+      part::file(path) + ", an adapter of " + std::string(kind.name) + ",";
+  Adapter adapter = kind.read(option.path, model);
+  if (!file.empty())
+    adapter.tensors = parseSafetensors(adapter.files.map(file),
+                                       (option.path / file).string());
+  // Hybrids have another order of values there.
+  if (layersOf(model.architecture).hasLinear &&
+      adapter.isGguf != model.interleavesValueHeads)
+    throw Error(
+        what + " does not fit a hybrid in " +
+        part::found(adapter.isGguf ? "a Hugging Face folder" : "a GGUF file") +
+        ": use the model in " +
+        part::needed(adapter.isGguf ? "a GGUF file" : "a Hugging Face folder"));
+  Merger merger(adapter, option.scale, model, weights);
+  merger.run();
+  if (merger.changes() == 0)
+    throw Error(what + " has " +
+                part::found("no tensor that changes the model"));
+  std::string line =
+      what.line() + " changes " + std::to_string(merger.changes()) + " weights";
+  if (option.scale != 1)
+    line += ", times " + nlohmann::json(option.scale).dump();
+  for (const auto &[kind, count] : merger.unusedTensors())
+    line += "; not used, " + kind + ": " + std::to_string(count) + " tensors";
+  for (const std::string &key : adapter.unknownKeys)
+    line += (&key == adapter.unknownKeys.data() ? "; not used, unknown keys: "
+                                                : ", ") +
+            key;
+  model.notes.push_back(printable(line));
+  return std::move(adapter.files);
+}

@@ -1,0 +1,193 @@
+//===- Peft.cpp - Adapters of PEFT ----------------------------------------===//
+
+#include "Adapter.h"
+
+#include "qwen/Import/Checkpoint/JsonFile.h"
+#include "qwen/Import/Checkpoint/Known.h"
+#include "qwen/Import/Checkpoint/Safetensors.h"
+#include "qwen/Support/Json.h"
+#include "qwen/Support/Pattern.h"
+#include "qwen/Support/Text.h"
+
+#include <cmath>
+#include <memory>
+
+using namespace qwen;
+using Names = std::string_view;
+
+static constexpr RoleName kPeftRoles[] = {
+    {".lora_A.weight", TensorRole::Right},
+    {".lora_B.weight", TensorRole::Left},
+    {".lora_embedding_A", TensorRole::Left, /*isEmbedding=*/true,
+     /*isTransposed=*/true},
+    {".lora_embedding_B", TensorRole::Right, /*isEmbedding=*/true,
+     /*isTransposed=*/true},
+    {".lora_magnitude_vector", TensorRole::Norms},
+    {".lora_magnitude_vector.weight", TensorRole::Norms},
+    {".lora_magnitude_vector", TensorRole::Norms, /*isEmbedding=*/true},
+    {".lora_B.bias", TensorRole::Bias},
+};
+
+//===----------------------------------------------------------------------===//
+// adapter_config.json
+//===----------------------------------------------------------------------===//
+
+/// The tensors show what these chose.
+static constexpr Names kPeftChoices[] = {"bias",
+                                         "exclude_modules",
+                                         "layers_pattern",
+                                         "layers_to_transform",
+                                         "modules_to_save",
+                                         "target_modules",
+                                         "task_type"};
+static constexpr Names kPeftTraining[] = {
+    "corda_config",  "ensure_weight_tying", "eva_config",     "inference_mode",
+    "loftq_config",  "lora_dropout",        "lora_ga_config", "megatron_config",
+    "megatron_core", "runtime_config"};
+static constexpr Names kPeftOrigin[] = {"auto_mapping", "peft_version",
+                                        "revision"};
+static constexpr KnownNames kPeftKnown[] = {
+    {"what the tensors show", kPeftChoices},
+    {"training", kPeftTraining},
+    {"origin", kPeftOrigin},
+};
+static constexpr FixedKey kPeftFixed[] = {
+    {"alora_invocation_string", "null"},
+    {"alora_invocation_tokens", "null"},
+    {"arrow_config", "null"},
+    {"fan_in_fan_out", "false"},
+    {"layer_replication", "null", "[]"},
+    {"monteclora_config", "null"},
+    {"target_parameters", "null", "[]"},
+    {"trainable_token_indices", "null"},
+    {"use_bdlora", "null", "false"},
+    {"use_qalora", "false"},
+    {"velora_config", "null"},
+};
+/// How init_lora_weights begins where training changes the base model, too.
+static constexpr Names kPeftChangesBase[] = {"corda", "loftq", "lora_ga",
+                                             "olora", "pissa"};
+
+static bool isSet(const JsonValue &root, const char *key) {
+  const auto found = root.findValue(key);
+  return found && found->boolean();
+}
+
+namespace {
+/// A number, and others for modules by regular expressions; the first that
+/// matches the whole name, or its end behind a dot, counts.
+class ByModule {
+public:
+  /// Reads the key `key` of `root` and its pattern. `read` reads a number.
+  template <typename ReadFn>
+  ByModule(const JsonValue &root, const char *key, const char *pattern,
+           ReadFn read)
+      : common(read(root.at(key))) {
+    if (const auto members = root.findValue(pattern))
+      for (const auto &[regex, value] : members->members())
+        others.emplace_back(
+            std::make_shared<const Pattern>(regex, members->what()),
+            read(value));
+  }
+
+  double of(std::string_view module) const {
+    for (const auto &[regex, number] : others)
+      for (size_t at = 0; at != module.npos; at = endBehindDot(module, at))
+        if (regex->matchesWhole(module.substr(at)))
+          return number;
+    return common;
+  }
+
+private:
+  static size_t endBehindDot(std::string_view module, size_t at) {
+    const size_t dot = module.find('.', at);
+    return dot == module.npos ? dot : dot + 1;
+  }
+
+  double common;
+  /// Shared, because functions are copied.
+  std::vector<std::pair<std::shared_ptr<const Pattern>, double>> others;
+};
+} // namespace
+
+/// Throws Error for what would need another base model.
+static void checkStart(const JsonValue &root) {
+  const auto start = root.findValue("init_lora_weights");
+  if (!start || start->is(true) || start->is(false))
+    return;
+  for (std::string_view name : kPeftChangesBase)
+    if (start->string().starts_with(name))
+      start->refuse("such an adapter belongs to a changed base model; save it "
+                    "with path_initial_model_for_weight_conversion");
+}
+
+/// Throws Error for an adapter that names itself as its base model.
+static void checkBase(const JsonValue &root,
+                      const std::filesystem::path &path) {
+  const auto base = root.findValue("base_model_name_or_path");
+  if (base && (path / base->string() / "").lexically_normal() ==
+                  (path / "").lexically_normal())
+    base->refuse("an adapter is not its own base model");
+}
+
+/// `name` without what PEFT puts around the names of the base model.
+static std::string baseName(std::string name) {
+  constexpr std::string_view kPrefix = "base_model.model.",
+                             kLayer = ".base_layer.";
+  if (name.starts_with(kPrefix))
+    name.erase(0, kPrefix.size());
+  // A tensor of the base beside an update.
+  if (const size_t at = name.rfind(kLayer); at != name.npos)
+    name.erase(at, kLayer.size() - 1);
+  return name;
+}
+
+Adapter qwen::readPeft(const std::filesystem::path &path,
+                       const ModelConfig &model) {
+  const std::string file = (path / kAdapterConfig).string();
+  const std::optional<std::string> text = readSmallFile(file);
+  if (!text)
+    throw Error(part::file(path.string()) + " has no " +
+                part::needed(kAdapterConfig));
+  JsonReads read;
+  JsonSource source = JsonSource::ofFile(file, &read);
+  source.keysOf = [&](const std::string &key) {
+    return keysInOrder(*text, key);
+  };
+  const auto json = parseJsonObject<nlohmann::json>(*text, part::file(file));
+  const JsonValue root(json, source);
+  if (const JsonValue type = root.at("peft_type"); type.string() != "LORA")
+    type.refuse("supported is \"LORA\"");
+
+  Adapter adapter(path);
+  adapter.roles = kPeftRoles;
+  adapter.hasNorms = isSet(root, "use_dora");
+  adapter.modelName = [&model](const std::string &name) {
+    return folderModelName(model, baseName(name));
+  };
+  const ByModule ranks(root, "r", "rank_pattern", [](const JsonValue &value) {
+    return static_cast<double>(value.integer(1, kMaxModelWidth));
+  });
+  const ByModule alphas(
+      root, "lora_alpha", "alpha_pattern", [](const JsonValue &value) {
+        return value.number(-kMostAdapterScale, kMostAdapterScale);
+      });
+  adapter.scale = [ranks, alphas, file, hasRoot = isSet(root, "use_rslora")](
+                      const std::string &module, int64_t rank) {
+    const std::string name = baseName(module);
+    if (const auto needed = static_cast<int64_t>(ranks.of(name));
+        needed != rank)
+      throw Error(part::file(file) + ": " +
+                  part::subject("r of " + quote(name)) + " is " +
+                  part::needed(needed) + " when its tensors have rank " +
+                  part::found(rank));
+    const auto by = static_cast<double>(rank);
+    return alphas.of(name) / (hasRoot ? std::sqrt(by) : by);
+  };
+  // Its tensors show where it is.
+  isSet(root, "lora_bias");
+  checkStart(root);
+  checkBase(root, path);
+  adapter.unknownKeys = unknownKeys(root, {kPeftKnown, kPeftFixed});
+  return adapter;
+}

@@ -1,0 +1,156 @@
+//===- Adapted.cpp - Weights that an adapter changes ----------------------===//
+
+#include "qwen/Weights/Adapted.h"
+
+#include "TensorSource.h"
+
+#include "qwen/Numerics/Stored.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace qwen;
+
+void StoredMatrix::read(int64_t first, int64_t count, float *values) const {
+  const StoredType type = *tensor.type;
+  const auto at = [&](int64_t value) {
+    return tensor.bytes.data() + storedBytes(type, value);
+  };
+  if (!isTransposed) {
+    numerics::dequantize(type, at(first * columns()), count * columns(),
+                         values);
+    return;
+  }
+  std::vector<float> column(static_cast<size_t>(count));
+  for (int64_t j = 0; j < columns(); ++j) {
+    numerics::dequantize(type, at(j * rows() + first), count, column.data());
+    for (int64_t i = 0; i < count; ++i)
+      values[i * columns() + j] = column[static_cast<size_t>(i)];
+  }
+}
+
+namespace {
+/// A source whose values are no integers of the checkpoint.
+class AdaptedSource : public WrappedSource {
+public:
+  std::string_view form() const override { return formName; }
+  WeightFormat keptFormat() const override {
+    const WeightFormat kept = source->keptFormat();
+    return isQuantized(kept) ? kept : WeightFormat::F32;
+  }
+  bool hasIntegers() const override { return false; }
+
+protected:
+  explicit AdaptedSource(WeightSourcePtr from)
+      : WrappedSource(std::move(from)), formName(source->form()) {
+    constexpr std::string_view kAdapted = " + LoRA";
+    if (!formName.ends_with(kAdapted))
+      formName += kAdapted;
+  }
+
+private:
+  std::string formName;
+};
+
+class LoraSource final : public AdaptedSource {
+public:
+  LoraSource(WeightSourcePtr from, LowRankUpdate change)
+      : AdaptedSource(std::move(from)), update(std::move(change)) {}
+
+  uint64_t bytesToRead() const override {
+    return source->bytesToRead() + update.left.tensor.bytes.size() +
+           update.right.tensor.bytes.size();
+  }
+
+  void read(int64_t first, int64_t count, float *values) const override {
+    const int64_t k = shape().k(), rank = update.right.rows();
+    source->read(first, count, values);
+    std::vector<float> left(static_cast<size_t>(count * rank)),
+        right(static_cast<size_t>(rank * k));
+    update.left.read(first, count, left.data());
+    update.right.read(0, rank, right.data());
+    std::vector<double> sums(static_cast<size_t>(k));
+    for (int64_t i = 0; i < count; ++i, values += k) {
+      std::ranges::fill(sums, 0);
+      for (int64_t j = 0; j < rank; ++j) {
+        const double factor = left[static_cast<size_t>(i * rank + j)];
+        const float *row = right.data() + j * k;
+        for (size_t c = 0; c < sums.size(); ++c)
+          sums[c] += factor * double{row[c]};
+      }
+      for (size_t c = 0; c < sums.size(); ++c)
+        sums[c] = values[c] + update.scale * sums[c];
+      if (update.norms)
+        setNorm(first + i, sums);
+      std::ranges::copy(sums, values);
+    }
+  }
+
+private:
+  /// Scales an output to its norm.
+  void setNorm(int64_t output, std::span<double> values) const {
+    const StoredType type = *update.norms->type;
+    float norm = 0;
+    numerics::dequantize(
+        type, update.norms->bytes.data() + storedBytes(type, output), 1, &norm);
+    double squares = 0;
+    for (double value : values)
+      squares += value * value;
+    const double factor = norm / std::sqrt(squares);
+    for (double &value : values)
+      value *= factor;
+  }
+
+  const LowRankUpdate update;
+};
+
+class SumSource final : public AdaptedSource {
+public:
+  SumSource(WeightSourcePtr from, const StoredTensor &tensor, double factor)
+      : AdaptedSource(std::move(from)), addend(tensor), scale(factor) {}
+
+  uint64_t bytesToRead() const override {
+    return source->bytesToRead() + addend.bytesToRead();
+  }
+
+  void read(int64_t first, int64_t count, float *values) const override {
+    std::vector<float> added(static_cast<size_t>(count * shape().k()));
+    source->read(first, count, values);
+    addend.read(first, count, added.data());
+    for (size_t i = 0; i < added.size(); ++i)
+      values[i] = static_cast<float>(values[i] + scale * added[i]);
+  }
+
+private:
+  const TensorSource addend;
+  const double scale;
+};
+
+class ReplacedSource final : public TensorSource {
+public:
+  ReplacedSource(const StoredTensor &tensor, WeightFormat format)
+      : TensorSource(tensor), format(format) {}
+
+  WeightFormat keptFormat() const override {
+    return isQuantized(format) ? format : TensorSource::keptFormat();
+  }
+  bool hasIntegers() const override { return false; }
+
+private:
+  const WeightFormat format;
+};
+} // namespace
+
+WeightSourcePtr qwen::makeLora(WeightSourcePtr source, LowRankUpdate update) {
+  return std::make_shared<LoraSource>(std::move(source), std::move(update));
+}
+
+WeightSourcePtr qwen::makeSum(WeightSourcePtr source,
+                              const StoredTensor &addend, double scale) {
+  return std::make_shared<SumSource>(std::move(source), addend, scale);
+}
+
+WeightSourcePtr qwen::makeReplaced(const WeightSourcePtr &source,
+                                   const StoredTensor &values) {
+  return std::make_shared<ReplacedSource>(values, source->keptFormat());
+}
