@@ -7,6 +7,7 @@ The build with fuzz targets calls it. The inputs of a target lie in FOLDER/TARGE
 import base64
 import json
 import pathlib
+import re
 import shutil
 import struct
 import sys
@@ -16,6 +17,9 @@ INPUTS = HERE.parent / "Inputs"
 CHECKPOINTS = INPUTS / "checkpoints"
 OUT = pathlib.Path(sys.argv[1])
 END = "\x1e"
+# The packings of tensors that FormsFuzz has, by quant_method.
+PACKINGS = {"gptq": ["gptq"], "awq": ["awq"], "auto-round": ["gptq", "awq"], "compressed-tensors": ["packed", "int8", "float8"],
+            "fp8": ["fp8"], "mlx": ["mlx", "mxfp4"], "bitsandbytes": ["nf4"]}
 # Deep enough to overflow the stack of a function that recurses once per level.
 DEEP = 20000
 
@@ -46,6 +50,14 @@ def checkpoints():
     put("Index", "missing", json.dumps({"weight_map": {"z": "two.safetensors"}}))
     for folder in sorted(CHECKPOINTS.iterdir()):
         put("Config", folder.name, json.dumps(json.loads((folder / "config.json").read_text())))
+        quantization = json.loads((folder / "config.json").read_text()).get("quantization_config")
+        if quantization:
+            method = quantization.get("quant_method", "mlx")
+            # The groups of the tensors that the target has, which it reads in all packings of the method.
+            text = re.sub(r'"group_size": \d+', '"group_size": 32', json.dumps(quantization))
+            state = {"quant_type": "nf4", "blocksize": 64, "shape": [16, 64], "nested_blocksize": 256, "nested_offset": 0.5}
+            for packing in PACKINGS[method]:
+                put("Forms", f"{folder.name}-{packing}", END.join([packing, method, text, json.dumps(state)]))
         generation = folder / "generation_config.json"
         if generation.exists():
             put("GenerationConfig", folder.name, json.dumps(json.loads(generation.read_text())))

@@ -5,6 +5,7 @@ from errors_files import (ABSENT, HYBRID, QWEN2, QWEN3, Row, added, content, edi
                           unreadable, written)
 
 COMPILE = "qwen-opt bad -o out/model.qwen"
+GPTQ, UP = "gptq-qwen2-int4-g128", "model.layers.0.mlp.up_proj."
 ARCHITECTURES = ("supported are Qwen2ForCausalLM (Qwen2, Qwen2.5), Qwen3ForCausalLM, Qwen3_5ForCausalLM, "
                  "Qwen3_5ForConditionalGeneration (the text of Qwen3.5), Qwen2_5_VLForConditionalGeneration (the text of Qwen2.5-VL), "
                  "Qwen3VLForConditionalGeneration (the text of Qwen3-VL) and QWenLMHeadModel (Qwen 1)")
@@ -125,6 +126,16 @@ ROWS = [
     *(Row(f"a {key}", quantized(key), COMPILE, 1,
           f'qwen-opt: bad/config.json: {key}.quant_method "hqq" is not supported; the weights of the original model, in F32, F16 or BF16, are needed: '
           'tensor "model.norm.weight" has dtype I32') for key in ("quantization_config", "compression_config", "quantization")),
+    # Integers of other programs.
+    Row("GPTQ of 3 bits", edited(GPTQ, quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128} | {"bits": 3}), COMPILE, 1,
+        "qwen-opt: bad/config.json: quantization_config.bits 3 is not supported; supported are 4 and 8"),
+    Row("a rule with look-around", edited(GPTQ, quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128} | {"dynamic": {"-:(?!model)": {}}}), COMPILE, 1,
+        'qwen-opt: bad/config.json: quantization_config.dynamic.-:(?!model) has the regular expression "(?!model)", which RE2 does not read '
+        "(invalid perl operator: (?!); look-around and back-references are not supported"),
+    Row("integers without scales", renamed(UP + "scales", UP + "odd", GPTQ), COMPILE, 1,
+        f'qwen-opt: bad/model.safetensors: tensor "{UP}qweight" has no tensor "{UP}scales" beside it, which its form needs'),
+    Row("a group that is not there", edited(GPTQ, quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128} | {"group_size": 64}), COMPILE, 1,
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.down_proj.scales" has shape [2, 256] when [4, 256] is needed'),
     Row("an encoder", edited(is_causal=False), COMPILE, 1,
         "qwen-opt: bad/config.json: is_causal false is not supported; supported is true"),
     Row("scaled logits", edited(logit_scale=0.5), COMPILE, 1,
