@@ -81,7 +81,7 @@ class Qwen2:
         k, v = np.repeat(rotated(k), heads // groups, 0), np.repeat(v, heads // groups, 0)
         # A number of Python, unlike one of NumPy, leaves the rows in f32.
         scores = rotated(q) @ k.swapaxes(1, 2) / q.shape[-1] ** 0.5
-        scores[:, *np.triu_indices(len(x), 1)] = -np.inf
+        scores += np.triu(np.full((len(x), len(x)), -np.inf, np.float32), 1)
         p = np.exp(scores - scores.max(-1, keepdims=True))
         o = (p / p.sum(-1, keepdims=True)) @ v
         return self.linear(o.swapaxes(0, 1).reshape(len(x), -1), f"{module}.o_proj", f"blk.{layer}.attn_output.weight")
