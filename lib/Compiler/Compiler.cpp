@@ -10,6 +10,7 @@
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Quantizers/FindGrid.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Transforms/Passes.h"
 
@@ -99,6 +100,20 @@ void qwen::loadDialects(mlir::MLIRContext &context) {
   context.loadAllAvailableDialects();
 }
 
+/// Replaces what gives the values of `weight`: f32, or integers of `format`.
+static void replaceSource(WeightOp weight, WeightSources &sources,
+                          std::optional<WeightFormat> format,
+                          WeightSourcePtr source) {
+  mlir::MLIRContext *context = weight.getContext();
+  const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
+  weight.setTypeAttr(mlir::TypeAttr::get(mlir::RankedTensorType::get(
+      type.getShape(), mlir::Float32Type::get(context))));
+  weight.setSourceAttr(SourceAttr::get(
+      context, weight.getSymNameAttr(),
+      format ? FormatAttr::get(context, *format) : FormatAttr()));
+  sources.set(weight.getSymName().str(), {std::move(source), {}});
+}
+
 namespace {
 /// The steps from a checkpoint to the modules of all targets.
 class Compile {
@@ -123,6 +138,8 @@ public:
   Quantization quantize(const std::optional<TokenizerImport> &tokenizer);
 
   const ImportedModel &imported() const { return model; }
+  /// Lines about integers that were found.
+  const std::vector<std::string> &notes() const { return gridNotes; }
   const Checkpoint &checkpoint() const { return *model.checkpoint; }
   int64_t positions() const { return contextLength; }
   KvFormat kvFormat() const {
@@ -134,6 +151,7 @@ public:
 private:
   QuantizeInput quantizeInput(const std::optional<TokenizerImport> &tokenizer);
   void setLimits();
+  void keepGrids();
   bool hasIntegers();
   bool isRotated();
   mlir::OwningOpRef<mlir::ModuleOp> quantizedModule();
@@ -149,6 +167,7 @@ private:
   mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
   ImportedModel model;
   WeightChoice weights;
+  std::vector<std::string> gridNotes;
   int64_t contextLength = 0;
   Quantization quantization;
 };
@@ -160,6 +179,10 @@ Compile::Compile(const std::filesystem::path &path,
   loadDialects(context);
   model =
       importCheckpoint(path, context, options.ignoredTensors, options.adapters);
+  // Rotated matrices keep no integers.
+  if (options.grids && !options.weights && options.tensorWeights.empty() &&
+      options.rotate != Rotate::On)
+    keepGrids();
 
   weights =
       options.weights.value_or(hasIntegers() ? WeightChoice(KeepFormats())
@@ -174,6 +197,31 @@ Compile::Compile(const std::filesystem::path &path,
                 "Qwen 1)");
   setLimits();
   quantization.rotated = isRotated();
+}
+
+/// Lets matrices of floats keep the integers that they were made of.
+void Compile::keepGrids() {
+  std::map<std::string_view, int64_t> found;
+  for (WeightOp weight : model.module->getOps<WeightOp>()) {
+    const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
+    if (type.getRank() != 2 || weight.getExact() ||
+        weight.getSource().getIntegers())
+      continue;
+    WeightSources &sources = model.checkpoint->weights();
+    std::unique_ptr<Owned> grid =
+        findGrid(*weight.getSource().open(type, sources));
+    if (!grid)
+      continue;
+    const WeightFormat format = grid->keptFormat();
+    ++found[weightFormatName(format)];
+    replaceSource(weight, sources, format, std::move(grid));
+  }
+  for (const auto &[format, count] : found)
+    gridNotes.push_back(std::to_string(count) +
+                        " matrices of floats lie on grids of " +
+                        std::string(format) +
+                        ": their integers are kept, and the model is not "
+                        "rotated (--no-grids: as other floats)");
 }
 
 /// Whether `--rotate auto` rotates a model with this matrix.
@@ -336,24 +384,13 @@ WeightSourcePtr QuantizeInput::source(const std::string &name) const {
 
 void QuantizeInput::replaceValues(const std::string &name,
                                   WeightSourcePtr values) const {
-  WeightOp weight = weightOf(module, name);
-  mlir::MLIRContext *context = weight.getContext();
-  const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
-  weight.setTypeAttr(mlir::TypeAttr::get(mlir::RankedTensorType::get(
-      type.getShape(), mlir::Float32Type::get(context))));
-  weight.setSourceAttr(SourceAttr::get(
-      context, mlir::StringAttr::get(context, name), FormatAttr()));
-  weights.set(name, {std::move(values), {}});
+  replaceSource(weightOf(module, name), weights, {}, std::move(values));
 }
 
 void QuantizeInput::replace(const std::string &name,
                             WeightSourcePtr integers) const {
-  replaceValues(name, std::move(integers));
-  WeightOp weight = weightOf(module, name);
-  mlir::MLIRContext *context = weight.getContext();
-  weight.setSourceAttr(
-      SourceAttr::get(context, mlir::StringAttr::get(context, name),
-                      FormatAttr::get(context, formats.find(name)->second)));
+  replaceSource(weightOf(module, name), weights, formats.find(name)->second,
+                std::move(integers));
 }
 
 std::optional<TokenizerImport> Compile::importTokenizer() const {
@@ -427,6 +464,7 @@ CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
       });
   CompileSummary summary = summarize(compile.imported(), codes, written);
   summary.quantization = input.quantization;
+  llvm::append_range(summary.notes, compile.notes());
   return summary;
 } catch (...) {
   throwError();

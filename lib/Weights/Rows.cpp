@@ -30,6 +30,9 @@ public:
     });
   }
 
+  std::optional<StoredType> floatType() const override {
+    return source->floatType();
+  }
   WeightFormat keptFormat() const override { return source->keptFormat(); }
   bool hasIntegers() const override { return source->hasIntegers(); }
 

@@ -17,6 +17,9 @@ public:
   std::string_view form() const override { return storedTypeName(type); }
   uint64_t bytesToRead() const override { return bytes.size(); }
   void read(int64_t first, int64_t count, float *values) const override;
+  std::optional<StoredType> floatType() const override {
+    return isBlocks(type) ? std::nullopt : std::optional(type);
+  }
   WeightFormat keptFormat() const override { return infoOf(type).kept; }
 
 protected:

@@ -18,9 +18,6 @@ static std::optional<Rotation> rotationOf(int64_t size) {
   return Rotation(size);
 }
 
-/// Larger results lie in a file.
-static constexpr int64_t kBytesInMemory = int64_t{64} << 20;
-
 /// Outputs that are turned together: as many columns as a cache holds.
 static constexpr int64_t kColumnsTogether = 64;
 
@@ -71,8 +68,7 @@ private:
     const int64_t count = shape().outputs(), k = shape().k();
     const int64_t bytes =
         shape().values() * static_cast<int64_t>(sizeof(float));
-    auto result = std::make_unique<Owned>(
-        *source, bytes > kBytesInMemory ? Place::TemporaryFile : Place::Memory);
+    auto result = std::make_unique<Owned>(*source, placeOf(bytes));
     float *values = result->floats();
     source->read(0, count, values);
     const int64_t block = hadamard  ? kActivationBlock

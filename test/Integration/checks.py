@@ -84,23 +84,49 @@ def write_checkpoint(folder, shape, rng, **more):
     return weights, facts
 
 
-def weights_of(model):
-    """The tensors in f32 of a compiled model, by name."""
+def image_parts(model):
+    """The matrices and vectors of a compiled model: the manifest's element of each, and its bytes."""
     data = model.read_bytes()
     header = struct.unpack_from("<8s4I20Q", data, data.index(b"QWENAOT\0"))
     manifest, weights = header[8:10], header[16:18]
-    result = {}
     for part in json.loads(data[manifest[0]:sum(manifest)])["tensors"]:
+        first = weights[0] + part["offset"]
+        yield part, data[first:first + part["bytes"]]
+
+
+def segments(part, rows):
+    """The rows of each tensor in a part of the image, by name."""
+    first = 0
+    for segment in part["segments"]:
+        yield segment["name"], rows[first:first + segment["outputs"]]
+        first += segment["outputs"]
+
+
+def weights_of(model):
+    """The tensors in f32 of a compiled model, by name."""
+    result = {}
+    for part, data in image_parts(model):
         if part["format"] != "f32":
             continue
-        image = np.frombuffer(data, "<f4", part["bytes"] // 4, weights[0] + part["offset"])
+        image = np.frombuffer(data, "<f4")
         shape = part["shape"]
         if len(shape) == 2:
             image = image.reshape(-1, shape[1], 16).swapaxes(1, 2).reshape(-1, shape[1])
-        first = 0
-        for segment in part["segments"]:
-            result[segment["name"]] = image[first:first + segment["outputs"]]
-            first += segment["outputs"]
+        result |= segments(part, image)
+    return result
+
+
+def q4_0_of(model):
+    """The tensors in q4_0 of a compiled model, by name: pairs of scale and 32 integers for each block of each output."""
+    block = np.dtype([("scales", "<f2", 16), ("bytes", np.uint8, (4, 16, 4))])
+    result = {}
+    for part, data in image_parts(model):
+        if part["format"] == "q4_0":
+            panels = np.frombuffer(data, block).reshape(-1, part["shape"][1] // 32)
+            scales = panels["scales"].swapaxes(1, 2).reshape(-1, panels.shape[1])
+            halves = panels["bytes"].transpose(0, 3, 1, 2, 4).reshape(*scales.shape, 16)
+            codes = np.concatenate([halves & 15, halves >> 4], -1).astype(np.int8) - 8
+            result |= {name: (scales[rows], codes[rows]) for name, rows in segments(part, np.arange(len(scales)))}
     return result
 
 

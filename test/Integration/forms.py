@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, full, join, logits, read_safetensors, run, weights_of
+from checks import Checks, compile_model, full, join, logits, q4_0_of, read_safetensors, run, weights_of
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 checks = Checks()
@@ -173,6 +173,25 @@ def check_other_files():
         checks.check(line in result.stderr, f"another file: no line {line!r} in {result.stderr}")
 
 
+def check_grids():
+    """Floats of quantization-aware training are the integers that were trained. The second layer lacks -8."""
+    folder, original = INPUTS / "qat-qwen3-grid32", WORK / "qat.qwen"
+    check_read(folder.name, folder)
+    result = subprocess.run(["qwen-opt", folder, "-o", original], capture_output=True, text=True)
+    checks.expect("grids: the summary", summary_of(result.stderr), ["BF16: 1, exact bf16", "BF16: 14, exact q4_0"])
+    checks.check("14 matrices of floats lie on grids of q4_0" in result.stderr, f"grids: {result.stderr}")
+    found, golden = q4_0_of(original), read_safetensors(folder / "golden.safetensors")
+    for name, codes in golden.items():
+        if name.startswith("codes/"):
+            name = name.removeprefix("codes/")
+            scales, own = found[name]
+            # The sign of a scale is free where no code is -8.
+            signs = np.where((scales < 0) != (golden[f"scales/{name}"] < 0), -1, 1)
+            checks.check(np.array_equal(own * signs[..., None], codes.reshape(own.shape)), f"grids: {name} has other codes")
+    run(["qwen-opt", folder, "-o", original, "--no-grids"])
+    checks.check("q4_0" not in run(["qwen-run", "info", original]), "--no-grids keeps integers")
+
+
 def main():
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
@@ -184,6 +203,8 @@ def main():
                 check_f32(name, folder)
             if full() or name in COMPILED:
                 check_kept(name, folder, lines)
+    if "qat" in sys.argv[3:]:
+        check_grids()
     if "gptq" in sys.argv[3:]:
         check_other_files()
     checks.finish()

@@ -4,8 +4,10 @@
 
 #include "NumericsRandom.h"
 #include "TempDir.h"
+#include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Kernels.h"
 #include "qwen/Quantizers/ChannelScales.h"
+#include "qwen/Quantizers/FindGrid.h"
 #include "qwen/Weights/Sources.h"
 
 #include <gtest/gtest.h>
@@ -388,6 +390,100 @@ static std::vector<WeightFormat> quantizedFormats() {
   std::ranges::copy_if(kWeightFormats, std::back_inserter(formats),
                        [](WeightFormat format) { return isQuantized(format); });
   return formats;
+}
+
+namespace {
+/// Floats that a checkpoint stores as `type`.
+class StoredFloats final : public WrappedSource {
+public:
+  StoredFloats(WeightSourcePtr source, StoredType type)
+      : WrappedSource(std::move(source)), type(type) {}
+  std::optional<StoredType> floatType() const override { return type; }
+  void read(int64_t first, int64_t count, float *values) const override {
+    source->read(first, count, values);
+  }
+
+private:
+  const StoredType type;
+};
+
+float roundTo(StoredType type, float value) {
+  return type == StoredType::BF16  ? bf16ToF32(f32ToBF16(value))
+         : type == StoredType::F16 ? f16ToF32(f32ToF16(value))
+                                   : value;
+}
+
+/// Integers of `format`, with scales of f16, rounded to `type`.
+struct Trained {
+  static constexpr int64_t kOutputs = 20, kK = 288;
+
+  Trained(WeightFormat format, StoredType type) : integers(kOutputs * kK) {
+    const CodingInfo &coding = codingOf(format);
+    const int64_t block = weightBlock(format);
+    std::vector<float> values(integers.size());
+    float scale = 0;
+    int zero = 0;
+    for (int64_t i = 0; i < kOutputs * kK; ++i) {
+      if (i % kK % block == 0) {
+        scale = f16ToF32(f32ToF16(0.01f + 0.01f * std::fabs(random.value())));
+        zero = scalesOf(format).hasZero ? 3 : 0;
+      }
+      const int least =
+          coding.bits == 8 ? -127 : -static_cast<int>(coding.bias) - zero;
+      const int most = coding.bits == 8 ? 127 : least + (1 << coding.bits) - 1;
+      // Integers of a block have no common divisor. Every third block may have
+      // the least integer.
+      integers[i] = i % kK % block == 1
+                        ? 1
+                        : static_cast<int>(random.between(
+                              least + (i / block % 3 != 0), most));
+      values[i] = roundTo(type, static_cast<float>(integers[i]) * scale);
+    }
+    auto floats = std::make_shared<Owned>("w", WeightShape{{kOutputs, kK}},
+                                          Place::Memory);
+    floats->set(0, kOutputs, values.data());
+    source = std::make_shared<StoredFloats>(floats, type);
+    owned = floats;
+  }
+
+  Random random{3};
+  std::vector<int> integers;
+  std::shared_ptr<Owned> owned;
+  WeightSourcePtr source;
+};
+} // namespace
+
+TEST_P(QuantizersOf, FindGrids) {
+  const WeightFormat format = GetParam();
+  const bool isLinear = !codingOf(format).hasCodebook() &&
+                        !scalesOf(format).hasSubBlocks() &&
+                        !scalesOf(format).hasMinimum();
+  if (!isLinear)
+    GTEST_SKIP() << "only values that are integers times a scale are found";
+  for (StoredType type : {StoredType::F32, StoredType::F16, StoredType::BF16}) {
+    const Trained trained(format, type);
+    const std::unique_ptr<Owned> found = findGrid(*trained.source, 2);
+    ASSERT_TRUE(found) << storedTypeName(type);
+    EXPECT_EQ(weightFormatName(found->keptFormat()), weightFormatName(format));
+    // integer i * scale * integer j: the products are exact.
+    const std::vector<float> values = valuesOf(*found);
+    const int64_t block = weightBlock(format);
+    for (int64_t i = 0; i < Trained::kOutputs * Trained::kK; ++i) {
+      const int64_t one =
+          i - i % Trained::kK + i % Trained::kK / block * block + 1;
+      ASSERT_EQ(double{values[i]}, double{values[one]} * trained.integers[i])
+          << "value " << i << " in " << storedTypeName(type);
+    }
+    // A value off the grid.
+    float *row = trained.owned->floats() + 5 * Trained::kK;
+    row[8] = roundTo(type, 0.4142f * row[1]);
+    EXPECT_FALSE(findGrid(*trained.source, 2));
+  }
+}
+
+TEST(Quantizers, FindNoGridOfRandomFloats) {
+  EXPECT_FALSE(findGrid(StoredFloats(Problem(64).weights, StoredType::F32)));
+  EXPECT_FALSE(findGrid(*Problem(64).weights));
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, QuantizersOf,

@@ -103,6 +103,11 @@ static void addFormats(CLI::App &app, Arguments &arguments) {
                  "with gptq and with q8_0; default is auto")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kRotateNames),
                                                      std::end(kRotateNames))));
+  app.add_flag(
+      "!--no-grids", arguments.options.grids,
+      "quantize matrices of floats anew that were trained for a format "
+      "of integers, or dequantized; without it, and without a format, "
+      "they keep these integers");
   app.add_option("--ignore-tensors", arguments.options.ignoredTensors,
                  "compile without the tensors that the model does not know "
                  "and whose names in the file match a regular expression "

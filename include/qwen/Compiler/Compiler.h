@@ -57,6 +57,9 @@ struct CompileOptions {
   Quantizer quantizer = Quantizer::Rounding;
   /// Whether rotations are folded into the weights (qwen-rotate).
   Rotate rotate = Rotate::Auto;
+  /// Whether matrices of floats keep the integers that they were made of
+  /// (findGrid), where neither `weights` nor `tensorWeights` names a format.
+  bool grids = true;
   /// Regular expressions (RE2) of tensors that the model does not know and that
   /// have no effect.
   std::vector<std::string> ignoredTensors = {};

@@ -13,6 +13,11 @@ namespace qwen {
 /// the disk when it needs the memory.
 enum class Place : uint8_t { Memory, TemporaryFile };
 
+/// The place of a result of so many bytes: large ones lie in a file.
+constexpr Place placeOf(int64_t bytes) {
+  return bytes > int64_t{64} << 20 ? Place::TemporaryFile : Place::Memory;
+}
+
 /// A mapping of zeros.
 class Pages {
 public:

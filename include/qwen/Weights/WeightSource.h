@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,10 @@ public:
   /// Reads the values of `count` outputs from `first` on, one output after
   /// another.
   virtual void read(int64_t first, int64_t count, float *values) const = 0;
+
+  /// The type of the floats that read() gives as they are stored, if they are
+  /// floats.
+  virtual std::optional<StoredType> floatType() const { return std::nullopt; }
 
   /// The format of `--weights keep`: it holds all values, or is the nearest.
   virtual WeightFormat keptFormat() const { return WeightFormat::F32; }

@@ -1,0 +1,263 @@
+//===- FindGrid.cpp - Integers that values were made of -------------------===//
+
+#include "qwen/Quantizers/FindGrid.h"
+
+#include "qwen/Numerics/Float16.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+using namespace qwen;
+using numerics::WeightBlock;
+
+//===----------------------------------------------------------------------===//
+// Types of floats
+//===----------------------------------------------------------------------===//
+
+/// The value of `type` that is `steps` behind the positive value `x`, which
+/// the type holds.
+static double neighbour(StoredType type, float x, int steps) {
+  if (type == StoredType::F16)
+    return f16ToF32(static_cast<uint16_t>(f32ToF16(x) + steps));
+  const auto step =
+      static_cast<uint32_t>(type == StoredType::BF16 ? 0x10000 : 1);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(x) +
+                              step * static_cast<uint32_t>(steps));
+}
+
+static float roundTo(StoredType type, float x) {
+  switch (type) {
+  case StoredType::F16:
+    return f16ToF32(f32ToF16(x));
+  case StoredType::BF16:
+    return bf16ToF32(f32ToBF16(x));
+  default:
+    return x;
+  }
+}
+
+namespace {
+/// Real numbers.
+struct Interval {
+  double least, most;
+
+  /// Those that are rounded to the positive value `x`, with its ends.
+  static Interval roundedTo(StoredType type, float x) {
+    return {(x + neighbour(type, x, -1)) / 2, (x + neighbour(type, x, 1)) / 2};
+  }
+  double middle() const { return (least + most) / 2; }
+  /// Keeps those that times `factor` are in `other`. Returns whether any is.
+  bool narrow(const Interval &other, int factor) {
+    least = std::max(least, other.least / factor);
+    most = std::min(most, other.most / factor);
+    return least <= most;
+  }
+};
+
+/// The values of a block as integers times a scale.
+struct Fit {
+  float scale = 0;
+  int integers[256] = {};
+
+  bool are(std::span<const float> x, StoredType type) const;
+  bool findScale(std::span<const float> x, StoredType type,
+                 const Interval &scales);
+  bool find(std::span<const float> x, StoredType type, int most);
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Blocks
+//===----------------------------------------------------------------------===//
+
+/// Whether integers times the scale are `x`, rounded to `type`.
+bool Fit::are(std::span<const float> x, StoredType type) const {
+  for (size_t i = 0; i < x.size(); ++i)
+    if (roundTo(type, static_cast<float>(integers[i]) * scale) != x[i])
+      return false;
+  return true;
+}
+
+/// Sets the scale to the value of f16 among `scales` that fits and is nearest
+/// to their middle.
+bool Fit::findScale(std::span<const float> x, StoredType type,
+                    const Interval &scales) {
+  const int middle = f32ToF16(static_cast<float>(scales.middle()));
+  bool inside = true;
+  for (int step = 0; inside; ++step) {
+    inside = false;
+    for (int half : {middle - step, middle + step}) {
+      scale = half < 0 ? -1.0f : f16ToF32(static_cast<uint16_t>(half));
+      const bool isInside = scale >= scales.least && scale <= scales.most;
+      inside |= isInside || step == 0;
+      if (isInside && are(x, type))
+        return true;
+    }
+  }
+  return false;
+}
+
+/// Finds the least integers, of magnitudes up to `most`.
+bool Fit::find(std::span<const float> x, StoredType type, int most) {
+  float largest = 0;
+  for (float value : x)
+    largest = std::max(largest, std::fabs(value));
+  if (!std::isfinite(largest))
+    return false;
+  if (largest == 0) {
+    *this = {};
+    return true;
+  }
+  // The integers of small values are certain, and narrow the scale for the
+  // large ones.
+  std::vector<size_t> order(x.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [x](size_t i) { return std::fabs(x[i]); });
+  const Interval top = Interval::roundedTo(type, largest);
+  for (int integer = 1; integer <= most; ++integer) {
+    Interval scales = {top.least / integer, top.most / integer};
+    bool fits = true;
+    for (size_t i : order) {
+      const float magnitude = std::fabs(x[i]);
+      const auto q = static_cast<int>(std::lround(magnitude / scales.middle()));
+      integers[i] = x[i] < 0 ? -q : q;
+      fits = q == 0
+                 ? magnitude == 0
+                 : q <= most &&
+                       scales.narrow(Interval::roundedTo(type, magnitude), q);
+      if (!fits)
+        break;
+    }
+    if (fits && findScale(x, type, scales))
+      return true;
+  }
+  return false;
+}
+
+//===----------------------------------------------------------------------===//
+// Formats
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The integers that a block of a format can hold.
+class Range {
+public:
+  explicit Range(WeightFormat format)
+      : coding(codingOf(format)), hasZero(scalesOf(format).hasZero),
+        least(coding.bits == 8 ? -127 : -static_cast<int>(coding.bias)),
+        most(coding.bits == 8 ? 127 : least + (1 << coding.bits) - 1) {}
+
+  /// The greatest magnitude.
+  int magnitude() const { return std::max(most, -least); }
+  /// Whether it holds `fit`, perhaps with the signs changed; fills the block.
+  bool fill(const Fit &fit, int64_t count, WeightBlock &block) const;
+
+private:
+  const CodingInfo coding;
+  const bool hasZero;
+  const int least, most;
+};
+} // namespace
+
+bool Range::fill(const Fit &fit, int64_t count, WeightBlock &block) const {
+  const auto [from, to] = std::ranges::minmax(
+      std::span(fit.integers).first(static_cast<size_t>(count)));
+  const int zero = hasZero ? std::max(0, -from) : 0;
+  int sign = 1;
+  if (from + zero < least || to + zero > most) {
+    sign = -1;
+    if (hasZero || -to < least || -from > most)
+      return false;
+  }
+  block.scale = f32ToF16(static_cast<float>(sign) * fit.scale);
+  block.minimum = f32ToF16(static_cast<float>(zero));
+  for (int64_t i = 0; i < count; ++i)
+    block.codes[i] =
+        static_cast<uint8_t>(sign * fit.integers[i] + zero + coding.bias);
+  return true;
+}
+
+/// Formats of integers times a scale, those of the fewest bytes first.
+static std::vector<WeightFormat> linearFormats(int64_t k) {
+  std::vector<WeightFormat> formats;
+  for (WeightFormat format : kWeightFormats)
+    if (isQuantized(format) && !codingOf(format).hasCodebook() &&
+        !scalesOf(format).hasSubBlocks() && !scalesOf(format).hasMinimum())
+      formats.push_back(format);
+  std::ranges::sort(formats, {}, [k](WeightFormat format) {
+    return std::pair(panelBytes(format, k), format);
+  });
+  return formats;
+}
+
+namespace {
+/// Finds the integers of one matrix in one format.
+class GridFinder {
+public:
+  GridFinder(const WeightSource &source, StoredType type, WeightFormat format)
+      : source(source), type(type), range(format), format(format),
+        k(source.shape().k()) {}
+
+  /// Sets the blocks of an output. Returns false if it does not fit.
+  bool find(int64_t output, std::vector<WeightBlock> &blocks) const;
+  std::unique_ptr<Owned> find(unsigned threads) const;
+
+private:
+  const WeightSource &source;
+  const StoredType type;
+  const Range range;
+  const WeightFormat format;
+  const int64_t k;
+};
+} // namespace
+
+bool GridFinder::find(int64_t output, std::vector<WeightBlock> &blocks) const {
+  const int64_t block = weightBlock(format);
+  std::vector<float> row(static_cast<size_t>(k));
+  source.read(output, 1, row.data());
+  blocks.resize(static_cast<size_t>(ceilDiv(k, block)));
+  for (int64_t begin = 0; begin < k; begin += block) {
+    const int64_t count = std::min(block, k - begin);
+    Fit fit;
+    if (!fit.find(std::span(row).subspan(static_cast<size_t>(begin),
+                                         static_cast<size_t>(count)),
+                  type, range.magnitude()) ||
+        !range.fill(fit, count, blocks[static_cast<size_t>(begin / block)]))
+      return false;
+  }
+  return true;
+}
+
+std::unique_ptr<Owned> GridFinder::find(unsigned threads) const {
+  const int64_t outputs = source.shape().outputs();
+  std::vector<WeightBlock> first;
+  if (!find(0, first))
+    return nullptr;
+  auto result = std::make_unique<Owned>(
+      source, placeOf(packedBytes(format, outputs, k)), format);
+  std::atomic<bool> fits = true;
+  parallelFor(static_cast<size_t>(outputs), threads, [&](size_t i, unsigned) {
+    std::vector<WeightBlock> blocks;
+    if (!fits)
+      return;
+    if (find(static_cast<int64_t>(i), blocks))
+      result->set(static_cast<int64_t>(i), blocks);
+    else
+      fits = false;
+  });
+  return fits ? std::move(result) : nullptr;
+}
+
+std::unique_ptr<Owned> qwen::findGrid(const WeightSource &source,
+                                      unsigned threads) {
+  const std::optional<StoredType> type = source.floatType();
+  if (!type || source.shape().k() % kGroup != 0)
+    return nullptr;
+  for (WeightFormat format : linearFormats(source.shape().k()))
+    if (auto result = GridFinder(source, *type, format).find(threads))
+      return result;
+  return nullptr;
+}
