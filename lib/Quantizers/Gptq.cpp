@@ -1,7 +1,8 @@
 //===- Gptq.cpp - Columns that make up for each other's errors ------------===//
 //
 // Frantar et al. 2022, arXiv 2210.17323, with scales that are chosen again
-// before each block. InputFactor.h has the objective.
+// before each block. InputFactor.h has the objective. Coordinate descent, which
+// may follow, lets each column make up for those behind it, too.
 //
 //===----------------------------------------------------------------------===//
 
@@ -53,12 +54,15 @@ public:
   }
 
   /// Sets the `count` outputs from `first` on.
-  void run(int64_t first, int64_t count, Owned &result);
+  void run(int64_t first, int64_t count, int sweeps, Owned &result);
 
 private:
   void read(int64_t first, int64_t count);
   Block blockAt(int64_t at, int64_t first) const;
   void runBlock(const Block &block, int64_t count);
+  void descend(int64_t count, int sweeps);
+  void descendColumn(int64_t column, const float *row, int64_t output,
+                     const Steps &steps, Lanes &integer);
   BlockScales round(const Block &block, const Lanes *w, Lanes *carried,
                     Rounded &result) const;
   Lanes attempt(const Block &block, int64_t from, int64_t to, const Lanes *w,
@@ -78,8 +82,12 @@ private:
   /// [panel][k][16], with columns in the order of the factor: the weights, and
   /// what they are above their integers' values.
   std::vector<float> weights, errors;
+  /// In the same order, what the errors make of the objective's terms.
+  std::vector<float> sums;
   /// Of eight outputs each.
   std::vector<EncodedOutputs> encoded;
+  /// By block in the order of the factor, of eight outputs each.
+  std::vector<BlockScales> chosenScales[kPanels * kPanel / kLanes];
 };
 } // namespace
 
@@ -210,34 +218,97 @@ void Tile::runBlock(const Block &block, int64_t count) {
       addPanels(factor.panel((block.at + j) / kPanel), wrongs, block.at,
                 carried + j * kPanel, kPanel);
     for (int64_t half = 0; half < kPanel; half += kLanes) {
-      Lanes w[kMost], terms[kMost];
+      Lanes w[kMost], carriedTo[kMost];
       Rounded rounded;
       const int64_t at = block.at * kPanel + half;
       for (int64_t j = 0; j < block.count; ++j) {
         w[j] = load(weights.data() + first * k + at + j * kPanel);
-        terms[j] = load(carried + j * kPanel + half);
+        carriedTo[j] = load(carried + j * kPanel + half);
       }
-      const BlockScales scales = round(block, w, terms, rounded);
+      const BlockScales chosen = round(block, w, carriedTo, rounded);
       for (int64_t i = 0; i < std::min(kLanes, count - first - half); ++i)
-        if (const EncodeStatus status = grid.check(scales, i);
+        if (const EncodeStatus status = grid.check(chosen, i);
             status != EncodeStatus::Ok)
           throw refusal(source, status);
       for (int64_t j = 0; j < block.count; ++j)
         store(rounded.wrong[j], wrongs + at + j * kPanel);
-      encoded[(first + half) / kLanes].set(block.number, scales,
-                                           rounded.integers, block.count);
+      const int64_t group = (first + half) / kLanes;
+      encoded[group].set(block.number, chosen, rounded.integers, block.count);
+      chosenScales[group].push_back(chosen);
     }
   }
 }
 
-void Tile::run(int64_t first, int64_t count, Owned &result) {
+/// Chooses the integer of `column` again for the eight outputs from `output`
+/// on, by the terms that all errors make. `row` is the factor's from the panel
+/// of the column on, and then the sum of its squares.
+void Tile::descendColumn(int64_t column, const float *row, int64_t output,
+                         const Steps &steps, Lanes &integer) {
+  const int64_t begin = column / kPanel * kPanel, width = k - begin;
+  const int64_t offset = output / kPanel * kPanel * k + output % kPanel;
+  float *own = sums.data() + offset + begin * kPanel;
+  Lanes slope = {};
+  for (int64_t i = 0; i < width; ++i)
+    slope = fma(load(own + i * kPanel), splat(row[i]), slope);
+  float *error = errors.data() + offset + column * kPanel;
+  const Lanes weight = load(weights.data() + offset + column * kPanel);
+  const Lanes old = load(error);
+  // The slope is that of the error's square: least where it would be 0.
+  integer = grid.nearest(weight - old + slope / row[width], steps);
+  const Lanes wrong = weight - Grid::value(integer, steps);
+  store(wrong, error);
+  const Lanes change = wrong - old;
+  for (int64_t i = 0; i < width; ++i)
+    store(fma(change, splat(row[i]), load(own + i * kPanel)), own + i * kPanel);
+}
+
+void Tile::descend(int64_t count, int sweeps) {
+  sums.assign(errors.size(), 0.0f);
+  for (int64_t first = 0; first < count; first += kPanel)
+    for (int64_t j = 0; j < k; j += kPanel)
+      addPanels(factor.panel(j / kPanel), errors.data() + first * k, j + kPanel,
+                sums.data() + first * k + j * kPanel, kPanel);
+  std::vector<float> row(static_cast<size_t>(k + 1));
+  std::vector<Lanes> integers(std::size(chosenScales) * kMost);
+  for (int sweep = 0; sweep < sweeps; ++sweep) {
+    int64_t at = 0;
+    for (size_t number = 0; number < factor.blocks().size(); ++number) {
+      const Block block = blockAt(at, factor.blocks()[number]);
+      for (int64_t j = 0; j < block.count; ++j) {
+        const int64_t column = block.at + j, begin = column / kPanel * kPanel;
+        float square = 0;
+        for (int64_t i = begin; i < k; i += kPanel)
+          std::copy_n(factor.panel(i / kPanel) + column * kPanel, kPanel,
+                      row.data() + i - begin);
+        for (int64_t i = 0; i < k - begin; ++i)
+          square = std::fma(row[i], row[i], square);
+        row[k - begin] = square;
+        for (int64_t group = 0; group < ceilDiv(count, kLanes); ++group)
+          descendColumn(
+              column, row.data(), group * kLanes,
+              grid.steps(chosenScales[group][number], j / grid.subBlock()),
+              integers[group * kMost + j]);
+      }
+      for (int64_t group = 0; group < ceilDiv(count, kLanes); ++group)
+        encoded[group].set(block.number, chosenScales[group][number],
+                           integers.data() + group * kMost, block.count);
+      at += block.count;
+    }
+  }
+}
+
+void Tile::run(int64_t first, int64_t count, int sweeps, Owned &result) {
   read(first, count);
+  for (std::vector<BlockScales> &list : chosenScales)
+    list.clear();
   int64_t at = 0;
   for (int64_t column : factor.blocks()) {
     const Block block = blockAt(at, column);
     runBlock(block, count);
     at += block.count;
   }
+  if (sweeps > 0)
+    descend(count, sweeps);
   for (int64_t i = 0; i < count; ++i) {
     numerics::EncodeError error;
     for (int64_t j = 0; j < k; ++j) {
@@ -250,7 +321,7 @@ void Tile::run(int64_t first, int64_t count, Owned &result) {
 }
 
 WeightSourcePtr qwen::makeGptq(const WeightSource &source, WeightFormat format,
-                               const InputFactor &factor,
+                               const InputFactor &factor, int sweeps,
                                const QuantizerOptions &options) {
   constexpr int64_t kOutputs = kPanels * kPanel;
   const int64_t outputs = source.shape().outputs();
@@ -263,7 +334,7 @@ WeightSourcePtr qwen::makeGptq(const WeightSource &source, WeightFormat format,
                   tiles[thread] = std::make_unique<Tile>(source, grid, factor);
                 const int64_t first = static_cast<int64_t>(i) * kOutputs;
                 tiles[thread]->run(first, std::min(kOutputs, outputs - first),
-                                   *result);
+                                   sweeps, *result);
               });
   return result;
 }

@@ -23,7 +23,9 @@ WeightSourcePtr qwen::quantize(Quantizer quantizer,
   case Quantizer::Search:
     return makeSearched(source, format);
   case Quantizer::Gptq:
-    return makeGptq(*source, format, *factor, options);
+    return makeGptq(*source, format, *factor, 0, options);
+  case Quantizer::GptqDescent:
+    return makeGptq(*source, format, *factor, kSweeps, options);
   }
   __builtin_unreachable();
 }

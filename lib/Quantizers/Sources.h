@@ -12,10 +12,13 @@ namespace qwen {
 /// of least squared error.
 WeightSourcePtr makeSearched(WeightSourcePtr source, WeightFormat format);
 
+/// Sweeps of coordinate descent: later ones change few integers.
+inline constexpr int kSweeps = 2;
+
 /// Integers of `source` whose outputs have about the least error for the inputs
-/// of `factor`.
+/// of `factor`, and `sweeps` of coordinate descent from there.
 WeightSourcePtr makeGptq(const WeightSource &source, WeightFormat format,
-                         const InputFactor &factor,
+                         const InputFactor &factor, int sweeps,
                          const QuantizerOptions &options);
 
 } // namespace qwen

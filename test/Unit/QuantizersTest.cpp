@@ -257,6 +257,21 @@ TEST_P(QuantizersOf, MakeUpForErrors) {
     EXPECT_EQ(panels, packed.panels) << threads;
     error = outputError(problem, packed.values);
   }
+  panels.clear();
+  for (unsigned threads : {1, 3}) {
+    const InputFactor factor(problem.moments, kDamping, weightBlock(format),
+                             threads);
+    const Packed packed(*quantize(Quantizer::GptqDescent, problem.weights,
+                                  format, &factor, {threads}),
+                        format);
+    if (panels.empty())
+      panels = packed.panels;
+    EXPECT_EQ(panels, packed.panels) << threads;
+    EXPECT_LT(outputError(problem, packed.values), error);
+    const double change =
+        squaredError(packed.values, valuesOf(*problem.weights));
+    EXPECT_NEAR(packed.error.errors, change, 1e-4 * change);
+  }
   const Packed searched(*quantize(Quantizer::Search, problem.weights, format),
                         format);
   EXPECT_LT(error, 0.3 * outputError(problem, searched.values));
@@ -295,6 +310,14 @@ TEST(Quantizers, ChooseTheSameBitsOnAllMachines) {
     }
   }
   EXPECT_EQ(hash, 1316973311276569285u);
+  const InputFactor factor(problem.moments, kDamping, 32, 1);
+  uint64_t descent = 0;
+  for (uint8_t byte : Packed(*quantize(Quantizer::GptqDescent, problem.weights,
+                                       WeightFormat::Q4_0, &factor),
+                             WeightFormat::Q4_0)
+                          .panels)
+    descent = (descent ^ byte) * 0x100000001b3;
+  EXPECT_EQ(descent, 13116895335199612539u);
 }
 
 /// The sum of squared errors of products of q4_0 with rows in int8, both
@@ -392,6 +415,12 @@ static std::vector<WeightFormat> quantizedFormats() {
   return formats;
 }
 
+static float roundTo(StoredType type, float value) {
+  return type == StoredType::BF16  ? bf16ToF32(f32ToBF16(value))
+         : type == StoredType::F16 ? f16ToF32(f32ToF16(value))
+                                   : value;
+}
+
 namespace {
 /// Floats that a checkpoint stores as `type`.
 class StoredFloats final : public WrappedSource {
@@ -406,12 +435,6 @@ public:
 private:
   const StoredType type;
 };
-
-float roundTo(StoredType type, float value) {
-  return type == StoredType::BF16  ? bf16ToF32(f32ToBF16(value))
-         : type == StoredType::F16 ? f16ToF32(f32ToF16(value))
-                                   : value;
-}
 
 /// Integers of `format`, with scales of f16, rounded to `type`.
 struct Trained {
