@@ -358,11 +358,10 @@ public:
       return makeMxfp4(codes, scales, {{codes.shape[0], codes.shape[1] * 2}},
                        "compressed-tensors mxfp4");
     }
-    if (!tensors[2])
-      throw Error(describeTensor(codes) + " has no " +
-                  part::needed("weight_shape"));
-    const WeightShape shape = readShape(*tensors[2]);
-    requireType(codes, "I32");
+    requireMatrix(codes, "I32");
+    WeightShape shape{{codes.shape[0], codes.shape[1] * 32 / scheme.bits}};
+    if (tensors[2])
+      shape = readShape(*tensors[2]);
     requireShape(codes,
                  {shape.outputs(), ceilDiv(shape.k() * scheme.bits, 32)});
     return makeIntegers({&codes, &scales, tensors[3], tensors[4]}, shape,

@@ -47,7 +47,8 @@ static FormTensors packed() {
 }
 
 static float packedValue(int n, int k, int zero) {
-  const float scale = static_cast<float>((n + 1) * (k / 32 + 1)) / 2;
+  const int group = k / 32;
+  const float scale = static_cast<float>((n + 1) * (group + 1)) / 2;
   return static_cast<float>((n + k) % 16 - zero) * scale;
 }
 
@@ -59,7 +60,7 @@ TEST(CompressedTensors, ReadPackedIntegers) {
   EXPECT_EQ(source->form(), "compressed-tensors 4-bit");
   EXPECT_EQ(source->keptFormat(), WeightFormat::Q4_Z_32);
   EXPECT_EQ(source->shape(), (WeightShape{{12, 64}}));
-  std::vector<float> values(12 * 64);
+  std::vector<float> values(768);
   source->read(0, 12, values.data());
   for (int n = 0; n < 12; ++n)
     for (int k = 0; k < 64; ++k)
@@ -67,6 +68,7 @@ TEST(CompressedTensors, ReadPackedIntegers) {
   // Symmetric weights may have zero points, if all are 8.
   const std::string symmetric = config("pack-quantized", {}).dump();
   tensors.erase("m.weight_zero_point");
+  tensors.erase("m.weight_shape");
   const WeightSourcePtr second = tensors.make(kMethod, symmetric);
   EXPECT_EQ(second->keptFormat(), WeightFormat::Q4_0);
   second->read(3, 1, values.data());
@@ -145,8 +147,8 @@ TEST(CompressedTensors, KeepTheOrderOfColumns) {
   const std::string text =
       config("pack-quantized", {{"actorder", "group"}}).dump();
   const std::vector<float> values = valuesOf(*tensors.make(kMethod, text));
-  EXPECT_EQ(values[64 + 3], (4 - 8) * 2.0f);
-  EXPECT_EQ(values[64 + 34], (3 - 8) * 1.0f);
+  EXPECT_EQ(values[67], (4 - 8) * 2.0f);
+  EXPECT_EQ(values[98], (3 - 8) * 1.0f);
   groups[5] = 2;
   tensors.set("m.weight_g_idx", "I32", {64}, groups);
   EXPECT_EQ(messageOf([&] { tensors.make(kMethod, text); }),
@@ -259,8 +261,6 @@ TEST(CompressedTensors, RefuseTensors) {
             "when 1 to 2^31 - 1 is needed");
   EXPECT_EQ(shape({768}), "d/f: tensor \"m.weight_shape\" has shape [1] when "
                           "[2] is needed");
-  EXPECT_EQ(messageWith([](FormTensors &t) { t.erase("m.weight_shape"); }),
-            "d/f: tensor \"m.weight_packed\" has no weight_shape");
   EXPECT_EQ(messageWith([](FormTensors &t) { t.erase("m.weight_zero_point"); }),
             "d/f: tensor \"m.weight_packed\" is asymmetric but has no "
             "weight_zero_point");

@@ -45,21 +45,21 @@ TEST(Float8, ReadsBlocks) {
   EXPECT_EQ(source->kept(WeightFormat::Q8_0, 0, 3), 0u);
   const std::vector<float> values = valuesOf(*source);
   EXPECT_EQ(values[0], -3);
-  EXPECT_EQ(values[96 + 63], -3);
-  EXPECT_EQ(values[96 + 64], -6);
-  EXPECT_EQ(values[2 * 96], -9);
+  EXPECT_EQ(values[159], -3);
+  EXPECT_EQ(values[160], -6);
+  EXPECT_EQ(values[192], -9);
   // Rounded once.
-  EXPECT_EQ(values[2 * 96 + 95], -3 * 0.1f);
+  EXPECT_EQ(values[287], -3 * 0.1f);
 }
 
 TEST(Float8, ReadsScalesOfOutputsAndOfAll) {
   FormTensors tensors = blocks();
   tensors.erase("m.weight_scale_inv");
   tensors.set("m.weight_scale", "F32", {3, 1}, std::vector<float>{1, 2, 4});
-  EXPECT_EQ(valuesOf(*tensors.make("fp8", "{}"))[2 * 96], -12);
+  EXPECT_EQ(valuesOf(*tensors.make("fp8", "{}"))[192], -12);
   tensors.set("m.weight_scale", "F32", {}, std::vector<float>{2});
   tensors.set("m.input_scale", "F32", {}, std::vector<float>{2});
-  EXPECT_EQ(valuesOf(*tensors.make("fp8", "{}"))[2 * 96], -6);
+  EXPECT_EQ(valuesOf(*tensors.make("fp8", "{}"))[192], -6);
 }
 
 TEST(Float8, RefusesOtherTensorsAndConfigurations) {
