@@ -132,28 +132,37 @@ GroupedSource::Numbers GroupedSource::numbersOf(int64_t first,
   return numbers;
 }
 
+/// The values of `count` codes of one group.
+static void dequantize(GroupRule rule, const uint8_t *codes, int64_t count,
+                       float scale, float offset, float *values) {
+  if (rule == GroupRule::Minimum)
+    for (int64_t i = 0; i < count; ++i)
+      values[i] = static_cast<float>(codes[i]) * scale + offset;
+  else
+    for (int64_t i = 0; i < count; ++i)
+      values[i] = (static_cast<float>(codes[i]) - offset) * scale;
+}
+
 void GroupedSource::read(int64_t first, int64_t count, float *values) const {
-  const int64_t k = sizes.k();
+  const int64_t k = sizes.k(), groupsOfK = groupCount();
   const std::span<const int32_t> groupOf = groups();
+  // Columns that follow each other in a group.
+  const int64_t run = groupOf.empty() ? grouping.group : 1;
   std::vector<uint8_t> codes(
       static_cast<size_t>(std::min(count, kPanelOutputs) * k));
   for (int64_t done = 0; done < count; done += kPanelOutputs) {
     const int64_t some = std::min(kPanelOutputs, count - done);
     readCodes(first + done, some, codes.data());
     const Numbers numbers = numbersOf(first + done, some);
-    const uint8_t *code = codes.data();
+    const uint8_t *from = codes.data();
     for (int64_t i = 0; i < some; ++i)
-      for (int64_t begin = 0; begin < k; begin += grouping.group)
-        for (int64_t j = begin; j < begin + grouping.group; ++j) {
-          const int64_t group = groupOf.empty()
-                                    ? begin / grouping.group
-                                    : groupOf[static_cast<size_t>(j)];
-          const auto at = static_cast<size_t>(i * groupCount() + group);
-          const auto q = static_cast<float>(*code++);
-          const float s = numbers.scales[at], offset = numbers.offsets[at];
-          *values++ = grouping.rule == GroupRule::Minimum ? q * s + offset
-                                                          : (q - offset) * s;
-        }
+      for (int64_t j = 0; j < k; j += run, from += run, values += run) {
+        const int64_t group =
+            groupOf.empty() ? j / run : groupOf[static_cast<size_t>(j)];
+        const auto at = static_cast<size_t>(i * groupsOfK + group);
+        dequantize(grouping.rule, from, run, numbers.scales[at],
+                   numbers.offsets[at], values);
+      }
   }
 }
 
