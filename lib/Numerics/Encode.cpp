@@ -94,11 +94,14 @@ EncodeStatus numerics::encode<Encoder::Absolute8>(const float *x, int64_t count,
   if (status != EncodeStatus::Ok)
     return status;
   for (int64_t i = 0; i < count; ++i) {
-    const float value = std::round(x[i] * inverse);
+    // Rounded half away from zero by the conversion to an integer. The number
+    // below 1/2 does not reach the next integer from below a half.
+    const float value = x[i] * inverse;
+    const float shifted = value + std::copysign(0x1.fffffep-2f, value);
     // Outside only where the reciprocal of a scale below 2^-128 is infinite;
     // the stored scale is zero then, and the code does not matter.
-    const auto code =
-        std::fabs(value) <= 127.0f ? static_cast<int8_t>(value) : int8_t{0};
+    const int code =
+        std::fabs(shifted) < 128.0f ? static_cast<int>(shifted) : 0;
     block.codes[i] = static_cast<uint8_t>(code);
   }
   return EncodeStatus::Ok;
