@@ -124,7 +124,7 @@ ROWS = [
     Row("K of broken groups", edited(intermediate_size=80), COMPILE, 1,
         "qwen-opt: bad/config.json: K of model.layers.0.mlp.down_proj.weight is 80 when a multiple of 32 is needed"),
     *(Row(f"a {key}", quantized(key), COMPILE, 1,
-          f'qwen-opt: bad/config.json: {key}.quant_method "hqq" is not supported; the weights of the original model, in F32, F16 or BF16, are needed: '
+          f'qwen-opt: bad/config.json: {key}.quant_method "hqq" is not supported; the weights of the original model, in F32, F16 or BF16, or quant_method {{{{.*}}}}, awq, {{{{.*}}}}, are needed: '
           'tensor "model.norm.weight" has dtype I32') for key in ("quantization_config", "compression_config", "quantization")),
     # Integers of other programs.
     Row("GPTQ of 3 bits", edited(GPTQ, quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128} | {"bits": 3}), COMPILE, 1,

@@ -5,6 +5,7 @@
 #include "GgufBytes.h"
 #include "TempDir.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Weights/Forms.h"
 
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/Verifier.h"
@@ -415,7 +416,9 @@ TEST(GraphBuilder, RefusesQuantizedTensors) {
     EXPECT_EQ(errorOf(model),
               std::string("DIR/config.json: ") + key +
                   ".quant_method \"hqq\" is not supported; the weights of the "
-                  "original model, in F32, F16 or BF16, are needed: tensor "
+                  "original model, in F32, F16 or BF16, or quant_method " +
+                  formMethodList() +
+                  ", are needed: tensor "
                   "\"model.layers.0.mlp.up_proj.weight\" has dtype I16");
   }
 }

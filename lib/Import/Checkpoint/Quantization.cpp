@@ -46,7 +46,8 @@ static void checkAllRead(const TensorsByName &tensors,
   throw Error(part::file(quantization.file) + ": " +
               part::subject(quantization.key) + method + " is not supported; " +
               part::needed("the weights of the original model, in F32, F16 or "
-                           "BF16") +
+                           "BF16, or quant_method " +
+                           formMethodList()) +
               ", are needed: " + what);
 }
 
