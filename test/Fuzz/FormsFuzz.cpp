@@ -39,6 +39,8 @@ static const std::map<std::string, std::vector<Shape>, std::less<>> kModules = {
       {"weight_scale", "BF16", {16, 2}},
       {"weight_zero_point", "I32", {2, 2}, 0x88},
       {"weight_g_idx", "I32", {64}}}},
+    {"packed-mxfp4",
+     {{"weight_packed", "U8", {16, 32}}, {"weight_scale", "U8", {16, 2}}}},
     {"int8", {{"weight", "I8", {16, 64}}, {"weight_scale", "BF16", {16, 1}}}},
     {"float8",
      {{"weight", "F8_E4M3", {16, 64}}, {"weight_scale", "BF16", {16, 1}}}},

@@ -18,7 +18,7 @@ CHECKPOINTS = INPUTS / "checkpoints"
 OUT = pathlib.Path(sys.argv[1])
 END = "\x1e"
 # The packings of tensors that FormsFuzz has, by quant_method.
-PACKINGS = {"gptq": ["gptq"], "awq": ["awq"], "auto-round": ["gptq", "awq"], "compressed-tensors": ["packed", "int8", "float8"],
+PACKINGS = {"gptq": ["gptq"], "awq": ["awq"], "auto-round": ["gptq", "awq"], "compressed-tensors": ["packed", "packed-mxfp4", "int8", "float8"],
             "fp8": ["fp8"], "mlx": ["mlx", "mxfp4"], "bitsandbytes": ["nf4"]}
 # Deep enough to overflow the stack of a function that recurses once per level.
 DEEP = 20000
