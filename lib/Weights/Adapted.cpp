@@ -2,6 +2,7 @@
 
 #include "qwen/Weights/Adapted.h"
 
+#include "Shifted.h"
 #include "TensorSource.h"
 
 #include "qwen/Numerics/Stored.h"
@@ -27,6 +28,27 @@ void StoredMatrix::read(int64_t first, int64_t count, float *values) const {
     for (int64_t i = 0; i < count; ++i)
       values[i * columns() + j] = column[static_cast<size_t>(i)];
   }
+}
+
+std::vector<double> LowRankUpdate::products(int64_t first,
+                                            int64_t count) const {
+  const int64_t rank = right.rows(), columns = right.columns();
+  std::vector<float> factors(static_cast<size_t>(count * rank)),
+      rows(static_cast<size_t>(rank * columns));
+  left.read(first, count, factors.data());
+  right.read(0, rank, rows.data());
+  std::vector<double> sums(static_cast<size_t>(count * columns));
+  const float *factor = factors.data();
+  for (double *to = sums.data(); to != sums.data() + sums.size();
+       to += columns) {
+    const float *row = rows.data();
+    for (int64_t j = 0; j < rank; ++j, ++factor, row += columns)
+      for (int64_t c = 0; c < columns; ++c)
+        to[c] += double{*factor} * double{row[c]};
+    for (int64_t c = 0; c < columns; ++c)
+      to[c] *= scale;
+  }
+  return sums;
 }
 
 namespace {
@@ -58,31 +80,26 @@ public:
       : AdaptedSource(std::move(from)), update(std::move(change)) {}
 
   uint64_t bytesToRead() const override {
-    return source->bytesToRead() + update.left.tensor.bytes.size() +
-           update.right.tensor.bytes.size();
+    return source->bytesToRead() + update.bytes();
   }
 
   void read(int64_t first, int64_t count, float *values) const override {
-    const int64_t k = shape().k(), rank = update.right.rows();
-    source->read(first, count, values);
-    std::vector<float> left(static_cast<size_t>(count * rank)),
-        right(static_cast<size_t>(rank * k));
-    update.left.read(first, count, left.data());
-    update.right.read(0, rank, right.data());
-    std::vector<double> sums(static_cast<size_t>(k));
-    for (int64_t i = 0; i < count; ++i, values += k) {
-      std::ranges::fill(sums, 0);
-      for (int64_t j = 0; j < rank; ++j) {
-        const double factor = left[static_cast<size_t>(i * rank + j)];
-        const float *row = right.data() + j * k;
-        for (size_t c = 0; c < sums.size(); ++c)
-          sums[c] += factor * double{row[c]};
+    const int64_t k = shape().k();
+    std::vector<double> row(static_cast<size_t>(k));
+    for (const int64_t end = first + count; first < end;
+         first += kPanelOutputs) {
+      const int64_t some = std::min(kPanelOutputs, end - first);
+      source->read(first, some, values);
+      const std::vector<double> products = update.products(first, some);
+      const double *product = products.data();
+      for (int64_t i = 0; i < some; ++i, values += k) {
+        for (int64_t j = 0; j < k; j += update.group, ++product)
+          for (int64_t c = j; c < j + update.group; ++c)
+            row[static_cast<size_t>(c)] = values[c] + *product;
+        if (update.norms)
+          setNorm(first + i, row);
+        std::ranges::copy(row, values);
       }
-      for (size_t c = 0; c < sums.size(); ++c)
-        sums[c] = values[c] + update.scale * sums[c];
-      if (update.norms)
-        setNorm(first + i, sums);
-      std::ranges::copy(sums, values);
     }
   }
 
@@ -141,7 +158,17 @@ private:
 };
 } // namespace
 
+int64_t qwen::groupOf(const WeightSource &source) {
+  const auto *grouped = dynamic_cast<const GroupedSource *>(&source);
+  return grouped ? grouped->group() : 0;
+}
+
 WeightSourcePtr qwen::makeLora(WeightSourcePtr source, LowRankUpdate update) {
+  const int64_t group = groupOf(*source);
+  if (group > 0 && update.group % group == 0 && !update.norms)
+    return makeShifted(
+        std::static_pointer_cast<const GroupedSource>(std::move(source)),
+        std::move(update));
   return std::make_shared<LoraSource>(std::move(source), std::move(update));
 }
 

@@ -94,6 +94,12 @@ GroupedSource::GroupedSource(const StoredTensor &named, std::string_view form,
                "-bit"),
       sizes(std::move(shape)), totalBytes(bytes) {}
 
+GroupedSource::GroupedSource(const GroupedSource &source, GroupRule rule,
+                             std::string_view change, uint64_t bytes)
+    : grouping{source.grouping.bits, source.grouping.group, rule},
+      text(source.text), formName(source.formName + std::string(change)),
+      sizes(source.sizes), totalBytes(source.totalBytes + bytes) {}
+
 const GroupedSource::Columns &GroupedSource::columns() const {
   std::call_once(once, [&] { found = findColumns(); });
   return found;

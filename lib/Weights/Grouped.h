@@ -54,12 +54,18 @@ public:
   std::span<const int32_t> columnOrder() const override {
     return columns().order;
   }
+  /// The columns of a group that follow each other, or 0 if they are scattered.
+  int64_t group() const { return columns().scattered ? 0 : grouping.group; }
 
 protected:
   /// `named` gives the weight its name in errors, and `form` with the bits that
   /// in the summary; `bytes` are those of all its tensors.
   GroupedSource(const StoredTensor &named, std::string_view form,
                 WeightShape shape, uint64_t bytes, Grouping grouping);
+  /// One with the codes of `source`: `change` is added to its form, and `bytes`
+  /// to those to read.
+  GroupedSource(const GroupedSource &source, GroupRule rule,
+                std::string_view change, uint64_t bytes);
 
   /// The codes of `count` outputs from `first` on, K each, 0 to 2^bits - 1.
   /// `count` is at most kPanelOutputs.
@@ -75,6 +81,9 @@ protected:
   const Grouping grouping;
 
 private:
+  /// Reads the codes and numbers of another one.
+  friend class ShiftedSource;
+
   /// Where the columns of a group lie.
   struct Columns {
     /// Whether a group has other columns than those that follow each other.

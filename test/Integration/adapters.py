@@ -1,6 +1,6 @@
 """Adapters (`qwen-opt --lora`): goldens of PEFT and GGUF adapters, and what becomes of a base model of integers.
 
-  adapters.py INPUTS WORKDIR
+  adapters.py INPUTS WORKDIR floats|integers      the base models
 
 INPUTS/adapters/NAME has an adapter of a model in INPUTS/checkpoints and golden.safetensors: prompt.I and logits.I of the merged
 model in f32, from transformers. AdaptersTest compares the merged rows.
@@ -16,8 +16,8 @@ import numpy as np
 from checks import Checks, compile_model, logits, read_safetensors
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-NAMES = ("lora-qwen2-plain", "lora-qwen2-patterns", "lora-qwen2-embedding", "lora-qwen2-lora_bias", "lora-qwen3-dora", "lora-qwen3-rslora",
-         "lora-qwen3-on-gptq")
+FLOATS = ("lora-qwen2-plain", "lora-qwen2-patterns", "lora-qwen2-embedding", "lora-qwen2-lora_bias", "lora-qwen3-dora", "lora-qwen3-rslora")
+INTEGERS = ("lora-qwen3-on-gptq", "qalora-qwen3-paper", "qalora-qwen3-peft")
 checks = Checks()
 
 
@@ -35,30 +35,40 @@ def check_logits(name):
     return model
 
 
-def conversions(*options):
-    """The lines about matrices of a GGUF file with an adapter of two of them."""
-    command = ["qwen-opt", INPUTS / "gguf/qwen3-q4_k_m/model.gguf", "-o", WORK / "kept.qwen", "--lora", INPUTS / "adapters/lora-qwen3-rslora", *options]
+def conversions(base, adapter, *options):
+    """The lines about the matrices of a base model of integers with an adapter."""
+    command = ["qwen-opt", INPUTS / base, "-o", WORK / "kept.qwen", "--lora", INPUTS / "adapters" / adapter, *options]
     result = subprocess.run(command, capture_output=True, text=True)
     checks.expect(f"status of {options}", result.returncode, 0)
-    return re.findall(r"^  from (.*)$", result.stderr, re.M)
+    lines = re.findall(r"^  from (.*)$", result.stderr, re.M)
+    print(*lines, sep="\n")
+    return lines
 
 
-def main():
-    WORK.mkdir(parents=True, exist_ok=True)
-    models = {name: check_logits(name) for name in NAMES}
+def check_floats():
+    models = {name: check_logits(name) for name in FLOATS}
     # The adapter of a GGUF file is the same one.
     plain = models["lora-qwen2-plain"]
     gguf = compile_model(INPUTS / "checkpoints/base-qwen2", WORK / "gguf.qwen", "--weights", "f32",
                          "--lora", f"{INPUTS / 'adapters/lora-qwen2-gguf/adapter.gguf'}=1")
     checks.check(plain.read_bytes() == gguf.read_bytes(), "the adapter of a GGUF file gives another model")
+
+
+def check_integers():
+    for name in INTEGERS:
+        check_logits(name)
     for options in ((), ("--quantizer", "search")):
-        lines = conversions(*options)
-        print(*lines, sep="\n")
+        lines = conversions("gguf/qwen3-q4_k_m/model.gguf", "lora-qwen3-rslora", *options)
         for line in lines:
             kept = "+ LoRA" not in line
             checks.check(("kept exactly" in line) == kept and ("with an error of" in line) != kept, f"{options}: {line}")
         checks.check(any("+ LoRA" in line for line in lines) and any("+ LoRA" not in line for line in lines), f"{options}: {lines}")
-    checks.finish()
+    # Zero points are rounded, which is told, but no integer changes.
+    line = next(line for line in conversions("checkpoints/gptq-qwen3-int4-asym-v2", "qalora-qwen3-paper") if "QA-LoRA" in line)
+    error = re.search(r"GPTQ 4-bit \+ QA-LoRA: 14 matrices, .* converted to q4_z_32, .*, with an error of (0\.0\d+)%", line)
+    checks.check(error is not None and float(error[1]) < 0.1, line)
 
 
-main()
+WORK.mkdir(parents=True, exist_ok=True)
+{"floats": check_floats, "integers": check_integers}[sys.argv[3]]()
+checks.finish()

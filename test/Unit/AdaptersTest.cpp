@@ -6,6 +6,7 @@
 #include "NumericsRandom.h"
 #include "Safetensors.h"
 #include "TempDir.h"
+#include "qwen/Weights/Owned.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -131,7 +132,8 @@ TEST(Adapters, GiveTheRowsOfPeft) {
   for (const char *name :
        {"lora-qwen2-plain", "lora-qwen2-patterns", "lora-qwen2-embedding",
         "lora-qwen2-lora_bias", "lora-qwen2-gguf", "lora-qwen3-dora",
-        "lora-qwen3-rslora", "lora-qwen3-on-gptq"}) {
+        "lora-qwen3-rslora", "lora-qwen3-on-gptq", "qalora-qwen3-paper",
+        "qalora-qwen3-peft"}) {
     fs::path path = inputs() / "adapters" / name, model = base("qwen2");
     if (std::ifstream config(path / "adapter_config.json"); config)
       model = path / json::parse(config)["base_model_name_or_path"];
@@ -415,6 +417,109 @@ TEST(Adapters, KeepOtherIntegers) {
   }
   EXPECT_EQ(model.source(query(".weight"))->form(),
             std::string(plain.source(query(".weight"))->form()) + " + LoRA");
+}
+
+/// The values that the panels of `source` in `format` hold.
+static std::vector<float> keptValues(const WeightSource &source,
+                                     WeightFormat format,
+                                     numerics::EncodeError &error) {
+  const int64_t outputs = source.shape().outputs(), k = source.shape().k();
+  Owned owned(source, Place::Memory, format);
+  for (int64_t first = 0; first < outputs; first += kPanelOutputs) {
+    const int64_t count = std::min(kPanelOutputs, outputs - first);
+    const OutputSet all = (OutputSet{1} << count) - 1;
+    EXPECT_EQ(source.kept(format, first, count), all);
+    error += source.keep(format, first, all, 0,
+                         owned.panels().data() +
+                             first / kPanelOutputs * panelBytes(format, k));
+  }
+  std::vector<float> values(static_cast<size_t>(outputs * k));
+  owned.read(0, outputs, values.data());
+  return values;
+}
+
+/// All values of a group of the base get the same number: no integer changes.
+TEST(Adapters, ShiftGroupsOfIntegers) {
+  const fs::path checkpoints = inputs() / "checkpoints";
+  TempDir dir;
+  PeftFiles adapter;
+  adapter.config["use_qalora"] = true;
+  adapter.config["qalora_group_size"] = 128;
+  adapter.tensors = {{peftQuery(".lora_A.weight"), random({2, 2}, 1)},
+                     {peftQuery(".lora_B.weight"), random({256, 2}, 2)}};
+  write(dir, adapter);
+  struct Case {
+    fs::path base, adapter;
+    WeightFormat before, after;
+    size_t group;
+  };
+  const Case cases[] = {
+      {"gptq-qwen3-int4-asym-v2", inputs() / "adapters/qalora-qwen3-paper",
+       WeightFormat::Q4_Z_32, WeightFormat::Q4_Z_32, 32},
+      {"gptq-qwen2-int4-g128", dir.path(), WeightFormat::Q4_G128,
+       WeightFormat::Q4_Z_128, 128},
+      {"mlx-qwen2-4bit-f16", dir.path(), WeightFormat::Q4_M_64,
+       WeightFormat::Q4_M_64, 64},
+  };
+  for (const Case &c : cases) {
+    const Adapted base(checkpoints / c.base, {}),
+        model(checkpoints / c.base, {{c.adapter}});
+    const WeightSourcePtr from = base.source(query(".weight")),
+                          to = model.source(query(".weight"));
+    ASSERT_EQ(from->keptFormat(), c.before);
+    ASSERT_EQ(to->keptFormat(), c.after);
+    EXPECT_TRUE(to->hasIntegers());
+    EXPECT_EQ(to->form(), std::string(from->form()) + " + QA-LoRA");
+    numerics::EncodeError none, error;
+    const std::vector<float> x = keptValues(*from, c.before, none),
+                             y = keptValues(*to, c.after, error),
+                             exact = model.values(query(".weight"));
+    EXPECT_EQ(none.values, 0);
+    double errors = 0, squares = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const size_t first = i / c.group * c.group;
+      ASSERT_NEAR(y[i] - x[i], y[first] - x[first], 1e-6) << c.base << i;
+      errors += std::pow(double{y[i]} - exact[i], 2);
+      squares += std::pow(double{exact[i]}, 2);
+    }
+    EXPECT_NEAR(error.errors, errors, 1e-3 * errors);
+    EXPECT_NEAR(error.values, squares, 1e-6 * squares);
+    EXPECT_GT(errors, 0);
+    EXPECT_LT(errors, 1e-6 * squares);
+  }
+
+  const auto errorWith = [&](int64_t group, const Values &right) {
+    adapter.config["qalora_group_size"] = group;
+    adapter.tensors[peftQuery(".lora_A.weight")] = right;
+    write(dir, adapter);
+    const std::string message = messageOf(
+        [&] { Adapted(checkpoints / "gptq-qwen2-int4-g128", {{dir.path()}}); });
+    return message.substr(std::min(message.size(), dir.string().size()));
+  };
+  const std::string tensor = "/adapter_model.safetensors: tensor \"" +
+                             peftQuery(".lora_A.weight") + '"';
+  EXPECT_EQ(errorWith(32, random({2, 8}, 1)),
+            tensor + " has means of 32 inputs when a multiple of the group of "
+                     "its base, 128, is needed");
+  EXPECT_EQ(errorWith(100, random({2, 2}, 1)),
+            tensor +
+                " has means of 100 inputs when a divisor of 256 is needed");
+  EXPECT_EQ(errorWith(128, random({2, 4}, 1)),
+            tensor + " has shape [2, 4] when [2, 2] is needed");
+  EXPECT_EQ(errorWith(0, random({2, 2}, 1)),
+            "/adapter_config.json: qalora_group_size is 0 when an integer from "
+            "1 to 16777216 is needed");
+  adapter.config["use_dora"] = true;
+  EXPECT_EQ(errorWith(128, random({2, 2}, 1)),
+            tensor + " is of QA-LoRA, where DoRA is not supported");
+  // On floats, it is an update like others.
+  adapter.config.erase("use_dora");
+  write(dir, adapter);
+  const std::vector<float>
+      x = Adapted(base("qwen2"), {}).values(query(".weight")),
+      y = Adapted(base("qwen2"), {{dir.path()}}).values(query(".weight"));
+  for (size_t i = 0; i < x.size(); ++i)
+    ASSERT_NEAR(y[i] - x[i], y[i / 128 * 128] - x[i / 128 * 128], 1e-5);
 }
 
 TEST(Adapters, RefuseConfigurations) {

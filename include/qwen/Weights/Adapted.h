@@ -1,7 +1,8 @@
 //===- Adapted.h - Weights that an adapter changes --------------*- C++ -*-===//
 //
 // Sources over the weights of a base model (docs/numerics.md). A matrix of
-// integers has none any more; it has the format that would keep them.
+// integers has none any more, except by QA-LoRA; it has the format that would
+// keep them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,16 +30,31 @@ struct StoredMatrix {
 
 /// W += scale * left right (LoRA: Hu et al. 2021, arXiv 2106.09685).
 struct LowRankUpdate {
-  /// [outputs][rank] and [rank][K].
+  /// [outputs][rank] and [rank][K / group].
   StoredMatrix left, right;
   double scale;
+  /// The columns of W that get the same number, because their sum is an input
+  /// (QA-LoRA: Xu et al. 2023, arXiv 2309.14717). Divides K.
+  int64_t group = 1;
   /// A norm for each output, to which its K values are scaled then (DoRA: Liu
   /// et al. 2024, arXiv 2402.09353).
   std::optional<StoredTensor> norms = {};
+
+  uint64_t bytes() const {
+    return left.tensor.bytes.size() + right.tensor.bytes.size();
+  }
+  /// scale * left right of `count` outputs from `first` on, one after another.
+  /// Each number is summed in double, in the order of the rank.
+  std::vector<double> products(int64_t first, int64_t count) const;
 };
 
-/// `source`, a matrix, with an update of its sizes. Each value is summed in
-/// double, in the order of the rank, and rounded once.
+/// The columns of `source` that follow each other and share the scale and the
+/// offset of their integers, or 0.
+int64_t groupOf(const WeightSource &source);
+
+/// `source`, a matrix, with an update of its sizes; each value is rounded once.
+/// An update of whole groups of integers (groupOf) changes none of them, but
+/// zero points or minimums, which are rounded to f16 where they are kept.
 WeightSourcePtr makeLora(WeightSourcePtr source, LowRankUpdate update);
 
 /// `source` + scale * `addend`, a tensor of floats of the same shape, rounded

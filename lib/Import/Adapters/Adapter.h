@@ -45,6 +45,12 @@ struct Adapter {
   std::function<std::string(const std::string &name)> modelName;
   /// The factor of the update of the module that the adapter calls `module`.
   std::function<double(const std::string &module, int64_t rank)> scale;
+  /// Columns whose mean, times K / pool, is an input of the update (QA-LoRA as
+  /// PEFT has it), or 0.
+  int64_t pool = 0;
+  /// Whether the mean of each group of the base is an input where the update
+  /// has as many columns (QA-LoRA as the paper has it).
+  bool poolsGroups = false;
   /// Whether each update has norms (DoRA).
   bool hasNorms = false;
   /// Whether its values have the order of GGUF files.

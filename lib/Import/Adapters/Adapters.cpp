@@ -123,6 +123,8 @@ private:
   bool addToModule(const StoredTensor &tensor);
   void replace(const std::string &name, const StoredTensor &tensor);
   void update(const std::string &name, const Module &module);
+  int64_t pool(const WeightSource &source, const StoredTensor &right,
+               int64_t columns, double &factor) const;
   void updateBias(const std::string &name, const Module &module, double factor);
   const StoredTensor &partner(const Module &module, const Part &of,
                               TensorRole role) const;
@@ -218,6 +220,33 @@ const StoredTensor &Merger::partner(const Module &module, const Part &of,
   __builtin_unreachable();
 }
 
+/// The columns of `source` whose mean is an input of an update with `columns`
+/// inputs, or 1. Divides `factor` by their number.
+int64_t Merger::pool(const WeightSource &source, const StoredTensor &right,
+                     int64_t columns, double &factor) const {
+  const int64_t k = source.shape().k(), group = groupOf(source);
+  int64_t together = adapter.pool;
+  if (adapter.poolsGroups && group > 0 && columns < k && columns > 0 &&
+      k % (columns * group) == 0)
+    together = k / columns;
+  if (together == 0)
+    return 1;
+  const auto needs = [&](const std::string &what) {
+    return Error(describeTensor(right) + " has means of " +
+                 part::found(together) + " inputs when " + part::needed(what) +
+                 " is needed");
+  };
+  if (k % together != 0)
+    throw needs("a divisor of " + std::to_string(k));
+  if (group > 0 && together % group != 0)
+    throw needs("a multiple of the group of its base, " +
+                std::to_string(group) + ",");
+  factor /= static_cast<double>(together);
+  if (adapter.pool > 0)
+    factor *= static_cast<double>(k / together);
+  return together;
+}
+
 /// Adds the low-rank update of a module to its matrix, `name`.weight.
 void Merger::update(const std::string &name, const Module &module) {
   const Part &any = *std::ranges::find_if(
@@ -238,15 +267,19 @@ void Merger::update(const std::string &name, const Module &module) {
                         : WeightShape{{rows, columns}};
   };
   const double factor = scale * adapter.scale(module.name, rank);
-  check(right, sizes(rank, k, isRightTurned));
-  check(left, sizes(outputs, rank, isLeftTurned));
   LowRankUpdate change = {{left, isLeftTurned}, {right, isRightTurned}, factor};
+  change.group = pool(*source, right, change.right.columns(), change.scale);
+  check(right, sizes(rank, k / change.group, isRightTurned));
+  check(left, sizes(outputs, rank, isLeftTurned));
   const StoredTensor *norms = module.at(TensorRole::Norms).tensor;
   if (norms && (!adapter.hasNorms || any.row->isEmbedding))
     throw Error(describeTensor(*norms) +
                 (adapter.hasNorms
                      ? " is of the embedding, where DoRA is not supported"
                      : " is there, but the configuration has no DoRA"));
+  if (adapter.hasNorms && change.group > 1)
+    throw Error(describeTensor(right) +
+                " is of QA-LoRA, where DoRA is not supported");
   if (adapter.hasNorms) {
     change.norms = partner(module, any, TensorRole::Norms);
     check(*change.norms, {{outputs}});

@@ -43,7 +43,7 @@ static constexpr Names kPeftChoices[] = {"bias",
 static constexpr Names kPeftTraining[] = {
     "corda_config",  "ensure_weight_tying", "eva_config",     "inference_mode",
     "loftq_config",  "lora_dropout",        "lora_ga_config", "megatron_config",
-    "megatron_core", "runtime_config"};
+    "megatron_core", "qalora_group_size",   "runtime_config"};
 static constexpr Names kPeftOrigin[] = {"auto_mapping", "peft_version",
                                         "revision"};
 static constexpr KnownNames kPeftKnown[] = {
@@ -61,7 +61,6 @@ static constexpr FixedKey kPeftFixed[] = {
     {"target_parameters", "null", "[]"},
     {"trainable_token_indices", "null"},
     {"use_bdlora", "null", "false"},
-    {"use_qalora", "false"},
     {"velora_config", "null"},
 };
 /// How init_lora_weights begins where training changes the base model, too.
@@ -184,6 +183,10 @@ Adapter qwen::readPeft(const std::filesystem::path &path,
     const auto by = static_cast<double>(rank);
     return alphas.of(name) / (hasRoot ? std::sqrt(by) : by);
   };
+  if (isSet(root, "use_qalora"))
+    adapter.pool = root.at("qalora_group_size").integer(1, kMaxModelWidth);
+  else
+    adapter.poolsGroups = true;
   // Its tensors show where it is.
   isSet(root, "lora_bias");
   checkStart(root);
