@@ -14,6 +14,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+#include <set>
+
 using namespace qwen;
 using namespace qwen::test;
 
@@ -167,4 +171,115 @@ TEST(Calibration, HybridsAreCalibrated) {
                EXPECT_EQ(matrices + 1, input.formats.size());
              });
   EXPECT_GT(matrices, 10u);
+}
+
+namespace {
+/// Values of weights, [outputs][K], by name.
+class WeightValues {
+public:
+  explicit WeightValues(const QuantizeInput &input) {
+    for (const auto &[name, entry] : input.weights.all()) {
+      std::vector<float> &to = values[name];
+      to.resize(static_cast<size_t>(entry.source->shape().values()));
+      entry.source->read(0, entry.source->shape().outputs(), to.data());
+      columns[name] = entry.source->shape().k();
+    }
+  }
+  bool has(const std::string &name) const { return values.contains(name); }
+  /// The value of a column of an output.
+  double at(const std::string &name, int64_t output, int64_t column) const {
+    return values.at(
+        name)[static_cast<size_t>(output * columns.at(name) + column)];
+  }
+  int64_t outputs(const std::string &name) const {
+    return std::ssize(values.at(name)) / columns.at(name);
+  }
+  int64_t k(const std::string &name) const { return columns.at(name); }
+
+private:
+  std::map<std::string, std::vector<float>> values;
+  std::map<std::string, int64_t> columns;
+};
+
+/// Checks that the products of what `maker` makes of output makerOf(column)
+/// and the columns of `reader` are `factor` times those before. Returns whether
+/// a column changed.
+template <typename MakerOf>
+bool expectProducts(const WeightValues &before, const WeightValues &after,
+                    const std::string &maker, const std::string &reader,
+                    MakerOf makerOf, double factor) {
+  bool changed = false;
+  for (int64_t column = 0; column < before.k(reader); ++column)
+    for (int64_t output = 0; output < before.outputs(reader); ++output) {
+      const auto product = [&](const WeightValues &values) {
+        return values.at(maker, makerOf(column), 0) *
+               values.at(reader, output, column);
+      };
+      const double expected = factor * product(before);
+      changed |=
+          after.at(reader, output, column) != before.at(reader, output, column);
+      EXPECT_NEAR(product(after), expected, 1e-6 * std::fabs(expected))
+          << maker << " and " << reader << ", column " << column;
+    }
+  return changed;
+}
+} // namespace
+
+static void expectScaled(const std::string &folder, int64_t shared,
+                         int64_t headSize, std::vector<std::string> wanted) {
+  CalibrationText text = {{}, 32, "0123"};
+  for (int32_t i = 0; i < 4 * 32; ++i)
+    text.ids.push_back((37 * i * i + 11 * i) % 250);
+  std::set<std::string> changed;
+  MemoryFile file;
+  const auto check = [&](const QuantizeInput &input) -> Quantization {
+    const WeightValues before(input);
+    scaleChannels(input, text, 2);
+    const WeightValues after(input);
+    const auto same = [](int64_t column) { return column; };
+    const auto ofHead = [&](int64_t column) {
+      return column / headSize / shared * headSize + column % headSize;
+    };
+    for (int64_t layer = 0; layer < 4; ++layer) {
+      const std::string at = "model.layers." + std::to_string(layer) + ".";
+      const auto expect = [&](const char *maker, const char *reader,
+                              const auto &makerOf, double factor) {
+        if (before.has(at + maker) && before.has(at + reader) &&
+            expectProducts(before, after, at + maker, at + reader, makerOf,
+                           factor))
+          changed.insert(reader);
+      };
+      for (const char *reader :
+           {"self_attn.q_proj.weight", "self_attn.k_proj.weight",
+            "linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_z.weight",
+            "linear_attn.in_proj_a.weight", "linear_attn.in_proj_b.weight"})
+        expect("input_layernorm.weight", reader, same, 1);
+      const std::string gate = at + "mlp.gate_proj.weight";
+      if (!before.has(gate))
+        continue;
+      expect("post_attention_layernorm.weight", "mlp.gate_proj.weight", same,
+             1);
+      // The columns of up_proj have the scales of gate_proj's.
+      expect("mlp.up_proj.weight", "mlp.down_proj.weight", same,
+             after.at(gate, 0, 0) / before.at(gate, 0, 0));
+      expect("self_attn.v_proj.bias", "self_attn.o_proj.weight", ofHead, 1);
+    }
+    throw Enough();
+  };
+  EXPECT_THROW(compileModel(folder, file, {.weights = WeightFormat::Q4_0},
+                            {.scaleChannels = check}),
+               Enough);
+  for (const std::string &name : wanted)
+    EXPECT_TRUE(changed.contains(name)) << name;
+}
+
+TEST(Calibration, ScaledChannelsKeepTheFunction) {
+  const std::string inputs = QWEN_SOURCE_DIR "/test/Inputs/checkpoints/";
+  expectScaled(inputs + "qwen2-tied-f32", 2, 16,
+               {"self_attn.q_proj.weight", "mlp.gate_proj.weight",
+                "mlp.down_proj.weight", "self_attn.o_proj.weight"});
+  // Heads with a gate keep their scale; products in f32 read scaled rows, too.
+  expectScaled(inputs + "qwen3_5-text-f32", 3, 64,
+               {"linear_attn.in_proj_qkv.weight",
+                "linear_attn.in_proj_a.weight", "mlp.down_proj.weight"});
 }
