@@ -41,7 +41,8 @@ def convert(folder, out):
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
     writer.add_token_types([gguf.TokenType.NORMAL] * len(tokens))
-    writer.add_token_merges([])
+    # Without any, the file is refused.
+    writer.add_token_merges(["[0] [1]"])
     writer.add_eos_token_id(config["eos_token_id"])
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, config["num_hidden_layers"])
     for name, values in read_safetensors(folder / "model.safetensors").items():
