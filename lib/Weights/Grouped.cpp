@@ -77,10 +77,10 @@ struct GroupedSource::Numbers {
   std::vector<float> scales, offsets;
 
   /// Whether `format`, which holds the grouping, holds number `i`, too.
-  bool areHeld(WeightFormat format, const Grouping &grouping, size_t i) const {
+  bool areHeld(WeightFormat format, const Grouping &codes, size_t i) const {
     const bool isInteger = offsets[i] == std::trunc(offsets[i]) &&
                            offsets[i] >= 0 &&
-                           offsets[i] < float(1 << grouping.bits);
+                           offsets[i] < float(1 << codes.bits);
     return isHalf(scales[i]) &&
            (scalesOf(format).numbers == 2 ? isHalf(offsets[i]) : isInteger);
   }
