@@ -340,8 +340,8 @@ StoredTensors qwen::mergeAdapter(const AdapterOption &option,
       what.line() + " changes " + std::to_string(merger.changes()) + " weights";
   if (option.scale != 1)
     line += ", times " + nlohmann::json(option.scale).dump();
-  for (const auto &[kind, count] : merger.unusedTensors())
-    line += "; not used, " + kind + ": " + std::to_string(count) + " tensors";
+  for (const auto &[unused, count] : merger.unusedTensors())
+    line += "; not used, " + unused + ": " + std::to_string(count) + " tensors";
   for (const std::string &key : adapter.unknownKeys)
     line += (&key == adapter.unknownKeys.data() ? "; not used, unknown keys: "
                                                 : ", ") +
