@@ -241,9 +241,10 @@ int64_t Merger::pool(const WeightSource &source, const StoredTensor &right,
   if (group > 0 && together % group != 0)
     throw needs("a multiple of the group of its base, " +
                 std::to_string(group) + ",");
-  factor /= static_cast<double>(together);
+  const auto inputs = static_cast<double>(together);
+  factor /= inputs;
   if (adapter.pool > 0)
-    factor *= static_cast<double>(k / together);
+    factor *= static_cast<double>(k) / inputs;
   return together;
 }
 
