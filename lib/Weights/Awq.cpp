@@ -7,6 +7,7 @@
 
 #include "Awq.h"
 
+#include "Codes.h"
 #include "Grouped.h"
 #include "TensorChecks.h"
 
@@ -18,15 +19,27 @@ static constexpr int64_t kInWord = 8;
 static constexpr int64_t kPlaces[kInWord] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 namespace {
-/// qweight [K][N / 8], qzeros [K / group][N / 8], scales [K / group][N].
-class AwqColumns final : public GroupedSource {
+/// What both layouts have. `words` are those of a row of zero points.
+class AwqSource : public GroupedSource {
 public:
-  AwqColumns(WeightTensors tensors, std::string_view form, WeightShape shape,
-             Grouping grouping)
+  AwqSource(WeightTensors tensors, std::string_view form, WeightShape shape,
+            Grouping grouping)
       : GroupedSource(*tensors[0], form, std::move(shape),
                       storedBytesOf(tensors), grouping),
         codes(tensors[0]->bytes), scales(*tensors[1]), zeros(tensors[2]->bytes),
-        words(tensors[0]->shape[1]) {}
+        words(tensors[2]->shape[1]) {}
+
+protected:
+  const std::span<const uint8_t> codes;
+  const StoredTensor scales;
+  const std::span<const uint8_t> zeros;
+  const int64_t words;
+};
+
+/// qweight [K][N / 8], qzeros [K / group][N / 8], scales [K / group][N].
+class AwqColumns final : public AwqSource {
+public:
+  using AwqSource::AwqSource;
 
 private:
   void readCodes(int64_t first, int64_t count, uint8_t *to) const override {
@@ -55,33 +68,18 @@ private:
     const uint32_t word = wordAt(rows, row * words + output / kInWord);
     return static_cast<uint8_t>(word >> (4 * kPlaces[output % kInWord]) & 15);
   }
-
-  const std::span<const uint8_t> codes;
-  const StoredTensor scales;
-  const std::span<const uint8_t> zeros;
-  /// In a row of codes or zero points.
-  const int64_t words;
 };
 
 /// qweight [N][K / 8], qzeros [N][words], scales [N][8 words]: rows of zero
 /// points and scales are padded.
-class AwqRows final : public GroupedSource {
+class AwqRows final : public AwqSource {
 public:
-  AwqRows(WeightTensors tensors, std::string_view form, WeightShape shape,
-          Grouping grouping)
-      : GroupedSource(*tensors[0], form, std::move(shape),
-                      storedBytesOf(tensors), grouping),
-        codes(tensors[0]->bytes), scales(*tensors[1]), zeros(tensors[2]->bytes),
-        words(tensors[2]->shape[1]) {}
+  using AwqSource::AwqSource;
 
 private:
   void readCodes(int64_t first, int64_t count, uint8_t *to) const override {
-    const int64_t begin = first * shape().k(), size = count * shape().k();
-    for (int64_t i = 0; i < size; i += kInWord) {
-      uint32_t word = wordAt(codes, (begin + i) / kInWord);
-      for (int64_t j = 0; j < kInWord; ++j, word >>= 4)
-        to[i + j] = static_cast<uint8_t>(word & 15);
-    }
+    const int64_t k = shape().k();
+    unpackCodes(codes.data() + first * k / 2, 4, count * k, to);
   }
 
   void readNumbers(int64_t first, int64_t count, float *scale,
@@ -95,12 +93,6 @@ private:
             wordAt(zeros, row + group / kInWord) >> (group % kInWord * 4) & 15);
     }
   }
-
-  const std::span<const uint8_t> codes;
-  const StoredTensor scales;
-  const std::span<const uint8_t> zeros;
-  /// In a row of zero points.
-  const int64_t words;
 };
 } // namespace
 
