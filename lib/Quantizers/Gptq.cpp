@@ -61,6 +61,8 @@ private:
   Block blockAt(int64_t at, int64_t first) const;
   void runBlock(const Block &block, int64_t count);
   void descend(int64_t count, int sweeps);
+  int64_t descendBlock(size_t number, int64_t at, int64_t count);
+  void readRow(int64_t column, std::vector<float> &row) const;
   void descendColumn(int64_t column, const float *row, int64_t output,
                      const Steps &steps, Lanes &integer);
   BlockScales round(const Block &block, const Lanes *w, Lanes *carried,
@@ -262,39 +264,50 @@ void Tile::descendColumn(int64_t column, const float *row, int64_t output,
     store(fma(change, splat(row[i]), load(own + i * kPanel)), own + i * kPanel);
 }
 
+/// Sets `row` to what descendColumn() reads of the factor.
+void Tile::readRow(int64_t column, std::vector<float> &row) const {
+  row.clear();
+  for (int64_t i = column / kPanel; i < k / kPanel; ++i) {
+    const float *from = factor.panel(i) + column * kPanel;
+    row.insert(row.end(), from, from + kPanel);
+  }
+  float square = 0;
+  for (float value : row)
+    square = std::fma(value, value, square);
+  row.push_back(square);
+}
+
+/// Chooses the integers of block `number`, which has `at` columns before it,
+/// again. Returns the number of its columns.
+int64_t Tile::descendBlock(size_t number, int64_t at, int64_t count) {
+  const int64_t first = factor.blocks()[number],
+                groups = ceilDiv(count, kLanes);
+  const int64_t columns = std::min(grid.block(), k - first);
+  std::vector<float> row;
+  std::vector<Lanes> integers(static_cast<size_t>(groups * columns));
+  for (int64_t j = 0; j < columns; ++j) {
+    readRow(at + j, row);
+    for (int64_t group = 0; group < groups; ++group)
+      descendColumn(
+          at + j, row.data(), group * kLanes,
+          grid.steps(chosenScales[group][number], j / grid.subBlock()),
+          integers[group * columns + j]);
+  }
+  for (int64_t group = 0; group < groups; ++group)
+    encoded[group].set(first / grid.block(), chosenScales[group][number],
+                       integers.data() + group * columns, columns);
+  return columns;
+}
+
 void Tile::descend(int64_t count, int sweeps) {
   sums.assign(errors.size(), 0.0f);
   for (int64_t first = 0; first < count; first += kPanel)
     for (int64_t j = 0; j < k; j += kPanel)
       addPanels(factor.panel(j / kPanel), errors.data() + first * k, j + kPanel,
                 sums.data() + first * k + j * kPanel, kPanel);
-  std::vector<float> row(static_cast<size_t>(k + 1));
-  std::vector<Lanes> integers(std::size(chosenScales) * kMost);
-  for (int sweep = 0; sweep < sweeps; ++sweep) {
-    int64_t at = 0;
-    for (size_t number = 0; number < factor.blocks().size(); ++number) {
-      const Block block = blockAt(at, factor.blocks()[number]);
-      for (int64_t j = 0; j < block.count; ++j) {
-        const int64_t column = block.at + j, begin = column / kPanel * kPanel;
-        float square = 0;
-        for (int64_t i = begin; i < k; i += kPanel)
-          std::copy_n(factor.panel(i / kPanel) + column * kPanel, kPanel,
-                      row.data() + i - begin);
-        for (int64_t i = 0; i < k - begin; ++i)
-          square = std::fma(row[i], row[i], square);
-        row[k - begin] = square;
-        for (int64_t group = 0; group < ceilDiv(count, kLanes); ++group)
-          descendColumn(
-              column, row.data(), group * kLanes,
-              grid.steps(chosenScales[group][number], j / grid.subBlock()),
-              integers[group * kMost + j]);
-      }
-      for (int64_t group = 0; group < ceilDiv(count, kLanes); ++group)
-        encoded[group].set(block.number, chosenScales[group][number],
-                           integers.data() + group * kMost, block.count);
-      at += block.count;
-    }
-  }
+  for (int sweep = 0; sweep < sweeps; ++sweep)
+    for (int64_t at = 0, number = 0; at < k; ++number)
+      at += descendBlock(static_cast<size_t>(number), at, count);
 }
 
 void Tile::run(int64_t first, int64_t count, int sweeps, Owned &result) {
