@@ -14,7 +14,8 @@
 
 using namespace qwen;
 
-/// Tokens that are run, and those of them whose rows errors are measured on.
+/// The run has this many tokens, and the search measures errors on the rows of
+/// some of them.
 static constexpr int64_t kScaleTokens = 4096, kScaleRows = 256;
 
 namespace {
@@ -160,10 +161,7 @@ void ChannelScaling::scale(const ProductInput &products,
   const std::vector<float> scales = searchChannelScales(search, threads);
   if (scales.empty())
     return;
-  std::vector<float> columns;
-  columns.reserve(producer.scaleOf.size());
-  for (int32_t scale : producer.scaleOf)
-    columns.push_back(scales[static_cast<size_t>(scale)]);
+  const std::vector<float> columns = columnScales(producer.scaleOf, scales);
   for (const std::string &name : products.weights)
     input.replaceValues(name, makeScaled(input.source(name), {columns, {}}));
   for (mlir::FlatSymbolRefAttr weight : producer.weights) {

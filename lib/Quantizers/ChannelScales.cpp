@@ -35,9 +35,6 @@ private:
   /// Sums of the magnitudes of columns, by their scales.
   Values inputMagnitudes() const;
   Values weightMagnitudes() const;
-  /// The scale of each column.
-  Values columnsOf(const Values &scales) const;
-
   /// Sets `inputs` to the rows / columns, turned and in int8; or, without
   /// columns, to the rows.
   void setInputs(const Values &columns);
@@ -55,6 +52,8 @@ private:
   const ScaledProducts &products;
   const unsigned threads;
   const int64_t k, tokens, panels;
+  const size_t scaleCount =
+      static_cast<size_t>(std::ranges::max(products.scaleOf)) + 1;
   /// Panels [k][16 tokens].
   Values inputs;
   /// By matrix: tiles [16 tokens][16 outputs] of the products that are to be
@@ -69,8 +68,7 @@ private:
 //===----------------------------------------------------------------------===//
 
 std::vector<float> ScaleSearch::inputMagnitudes() const {
-  Values sums(
-      static_cast<size_t>(*std::ranges::max_element(products.scaleOf) + 1));
+  Values sums(scaleCount);
   for (int64_t token = 0; token < tokens; ++token)
     for (int64_t i = 0; i < k; ++i)
       sums[products.scaleOf[i]] += std::fabs(products.rows[token * k + i]);
@@ -78,8 +76,7 @@ std::vector<float> ScaleSearch::inputMagnitudes() const {
 }
 
 std::vector<float> ScaleSearch::weightMagnitudes() const {
-  Values sums(
-      static_cast<size_t>(*std::ranges::max_element(products.scaleOf) + 1));
+  Values sums(scaleCount);
   std::vector<float> row(static_cast<size_t>(k));
   for (const ScaledProducts::Matrix &matrix : products.matrices)
     for (int64_t i = 0; i < matrix.source->shape().outputs(); ++i) {
@@ -123,10 +120,12 @@ static std::vector<float> candidate(const std::vector<float> &inputRoots,
   return scales;
 }
 
-std::vector<float> ScaleSearch::columnsOf(const Values &scales) const {
-  Values columns(static_cast<size_t>(k));
-  for (int64_t i = 0; i < k; ++i)
-    columns[i] = scales[products.scaleOf[i]];
+std::vector<float> qwen::columnScales(std::span<const int32_t> scaleOf,
+                                      std::span<const float> scales) {
+  std::vector<float> columns;
+  columns.reserve(scaleOf.size());
+  for (int32_t number : scaleOf)
+    columns.push_back(scales[static_cast<size_t>(number)]);
   return columns;
 }
 
@@ -249,7 +248,7 @@ void ScaleSearch::setExpected() {
 
 /// The sum over the matrices of the error's part of the outputs' squares.
 double ScaleSearch::errorOf(const Values &scales) {
-  const Values columns = columnsOf(scales);
+  const Values columns = columnScales(products.scaleOf, scales);
   setInputs(columns);
   std::vector<WeightSourcePtr> sources;
   std::vector<std::vector<double>> errors;

@@ -27,12 +27,16 @@ struct ScaledProducts {
   std::vector<Matrix> matrices;
   /// Rows [tokens][k] that they read.
   std::span<const float> rows;
-  /// Of each of the k columns, the scale that it has: columns that one output
-  /// of another product makes share one.
+  /// Of each of the k columns, the number of its scale: columns that one output
+  /// of another product makes share a scale.
   std::vector<int32_t> scaleOf;
   /// The transform of columns and rows that is folded in behind the scales.
   Turn turn = {};
 };
+
+/// The scale of each column, of those that searchChannelScales returns.
+std::vector<float> columnScales(std::span<const int32_t> scaleOf,
+                                std::span<const float> scales);
 
 /// Scales by which columns of the matrices are multiplied and the outputs that
 /// make the rows are divided, so that rounded matrices make the least error of
