@@ -44,12 +44,13 @@ namespace {
 struct Interval {
   double least, most;
 
-  /// Those that are rounded to the positive value `x`, with its ends.
+  /// The numbers that `type` rounds to the positive value `x`, with both ends.
   static Interval roundedTo(StoredType type, float x) {
     return {(x + neighbour(type, x, -1)) / 2, (x + neighbour(type, x, 1)) / 2};
   }
   double middle() const { return (least + most) / 2; }
-  /// Keeps those that times `factor` are in `other`. Returns whether any is.
+  /// Keeps the numbers whose product with `factor` is in `other`. Returns
+  /// whether there are any.
   bool narrow(const Interval &other, int factor) {
     least = std::max(least, other.least / factor);
     most = std::min(most, other.most / factor);

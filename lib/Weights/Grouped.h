@@ -86,7 +86,7 @@ private:
 
   /// Where the columns of a group lie.
   struct Columns {
-    /// Whether a group has other columns than those that follow each other.
+    /// Whether the columns of some group are not contiguous.
     bool scattered = false;
     /// The columns sorted by group, if each group has as many.
     std::vector<int32_t> order;

@@ -201,9 +201,9 @@ private:
   std::map<std::string, int64_t> columns;
 };
 
-/// Checks that the products of what `maker` makes of output makerOf(column)
-/// and the columns of `reader` are `factor` times those before. Returns whether
-/// a column changed.
+/// Output makerOf(column) of `maker` makes a column of `reader`. Checks that
+/// the products of their values are `factor` times those before. Returns
+/// whether a column changed.
 template <typename MakerOf>
 bool expectProducts(const WeightValues &before, const WeightValues &after,
                     const std::string &maker, const std::string &reader,

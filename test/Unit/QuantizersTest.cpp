@@ -397,8 +397,7 @@ TEST(Quantizers, ScaleChannelsThatAreTurned) {
   const std::vector<float> plain = searchChannelScales(products, 1);
   products.turn.hadamard = true;
   const std::vector<float> turned = searchChannelScales(products, 2);
-  // What is best for rows as they are is not best for what the transform makes
-  // of them.
+  // Plain rows and transformed rows need different scales.
   ASSERT_EQ(turned.size(), 256u);
   EXPECT_NE(turned, plain);
   EXPECT_LT(scaledError(problem, 100, turned, /*hadamard=*/true),

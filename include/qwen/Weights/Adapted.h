@@ -53,8 +53,8 @@ struct LowRankUpdate {
 int64_t groupOf(const WeightSource &source);
 
 /// `source`, a matrix, with an update of its sizes; each value is rounded once.
-/// An update of whole groups of integers (groupOf) changes none of them, but
-/// zero points or minimums, which are rounded to f16 where they are kept.
+/// An update of whole groups of integers (groupOf) changes no integer: it
+/// changes zero points or minimums, and keep() rounds them to f16.
 WeightSourcePtr makeLora(WeightSourcePtr source, LowRankUpdate update);
 
 /// `source` + scale * `addend`, a tensor of floats of the same shape, rounded

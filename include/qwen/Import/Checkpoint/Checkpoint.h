@@ -24,7 +24,7 @@
 
 namespace qwen {
 
-/// Changes weights of a base model, whose values are still those of its files:
+/// Changes weights of a base model. They still have the values of its files:
 /// fused projections of Qwen 1 and the queries of hybrids are not divided, and
 /// norms have no factors. `model.tied` is what the tensors say. May add notes
 /// to `model`, and the lm_head.weight of a tied model, which ends that.
