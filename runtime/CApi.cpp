@@ -3,7 +3,7 @@
 #include "CApiModel.h"
 #include "engine/CpuCount.h"
 #include "engine/Logprobs.h"
-#include "jinja/ChatFormat.h"
+#include "model/ChatFormat.h"
 
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"

@@ -8,7 +8,7 @@
 #define QWEN_RUNTIME_SERVER_SERVICE_H
 
 #include "artifact/Artifact.h"
-#include "jinja/ChatFormat.h"
+#include "model/ChatFormat.h"
 #include "server/Generation.h"
 
 #include <atomic>

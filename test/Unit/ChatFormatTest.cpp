@@ -1,6 +1,6 @@
 //===- ChatFormatTest.cpp - Text of messages is never a special token -----===//
 
-#include "jinja/ChatFormat.h"
+#include "model/ChatFormat.h"
 #include "TempDir.h"
 
 #include "qwen/Import/Tokenizer/Tokenizer.h"

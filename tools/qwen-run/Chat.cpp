@@ -3,7 +3,7 @@
 #include "Commands.h"
 #include "Output.h"
 #include "engine/Session.h"
-#include "jinja/ChatFormat.h"
+#include "model/ChatFormat.h"
 
 #include "qwen/Support/Error.h"
 

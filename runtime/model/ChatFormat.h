@@ -1,7 +1,7 @@
 //===- ChatFormat.h - From messages to token ids ----------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_JINJA_CHATFORMAT_H
-#define QWEN_RUNTIME_JINJA_CHATFORMAT_H
+#ifndef QWEN_RUNTIME_MODEL_CHATFORMAT_H
+#define QWEN_RUNTIME_MODEL_CHATFORMAT_H
 
 #include "jinja/ChatTemplate.h"
 #include "text/Tokenizer.h"
@@ -55,4 +55,4 @@ private:
 
 } // namespace qwen
 
-#endif // QWEN_RUNTIME_JINJA_CHATFORMAT_H
+#endif // QWEN_RUNTIME_MODEL_CHATFORMAT_H

@@ -1,6 +1,6 @@
 //===- ChatFormat.cpp - From messages to token ids ------------------------===//
 
-#include "jinja/ChatFormat.h"
+#include "model/ChatFormat.h"
 
 #include "qwen/Support/Error.h"
 
