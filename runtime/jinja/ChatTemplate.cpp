@@ -3,7 +3,6 @@
 #include "jinja/ChatTemplate.h"
 
 #include "jinja/JinjaInterpreter.h"
-#include "text/Tokenizer.h"
 #include "text/Unicode.h"
 
 using namespace qwen;
@@ -33,14 +32,4 @@ MarkedText ChatTemplate::render(const nlohmann::ordered_json &input,
                                      {"add_generation_prompt", false}};
   defaults.update(own);
   return jinja::Interpreter(stop).render(*root, input, defaults);
-}
-
-nlohmann::ordered_json qwen::templateVariables(const Tokenizer &tokenizer) {
-  const auto spelling = [&](std::optional<int32_t> id) {
-    return id ? nlohmann::ordered_json(std::string(tokenizer.tokenBytes(*id)))
-              : nlohmann::ordered_json();
-  };
-  return {{"add_generation_prompt", true},
-          {"bos_token", spelling(tokenizer.bosToken())},
-          {"eos_token", spelling(tokenizer.eosToken())}};
 }

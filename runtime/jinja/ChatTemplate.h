@@ -20,8 +20,6 @@
 
 namespace qwen {
 
-class Tokenizer;
-
 namespace jinja {
 struct Template;
 } // namespace jinja
@@ -51,10 +49,6 @@ public:
 private:
   std::shared_ptr<const jinja::Template> root;
 };
-
-/// The variables of a model that templates expect beside the messages:
-/// add_generation_prompt (true), bos_token and eos_token.
-nlohmann::ordered_json templateVariables(const Tokenizer &tokenizer);
 
 } // namespace qwen
 

@@ -7,6 +7,16 @@
 using namespace qwen;
 using nlohmann::ordered_json;
 
+nlohmann::ordered_json qwen::templateVariables(const Tokenizer &tokenizer) {
+  const auto spelling = [&](std::optional<int32_t> id) {
+    return id ? nlohmann::ordered_json(std::string(tokenizer.tokenBytes(*id)))
+              : nlohmann::ordered_json();
+  };
+  return {{"add_generation_prompt", true},
+          {"bos_token", spelling(tokenizer.bosToken())},
+          {"eos_token", spelling(tokenizer.eosToken())}};
+}
+
 ChatFormat::ChatFormat(std::string_view text, const Tokenizer &textTokenizer)
     : tokenizer(textTokenizer), source(ChatTemplate::parse(text)) {}
 

@@ -10,6 +10,10 @@
 
 namespace qwen {
 
+/// The variables of a model that templates expect beside the messages:
+/// add_generation_prompt (true), bos_token and eos_token.
+nlohmann::ordered_json templateVariables(const Tokenizer &tokenizer);
+
 /// A chat template with the tokenizer of its model. Immutable, so any number of
 /// threads may use it at the same time.
 class ChatFormat {

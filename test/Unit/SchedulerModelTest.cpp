@@ -9,7 +9,7 @@
 #include "engine/Logprobs.h"
 #include "engine/Scheduler.h"
 #include "engine/Session.h"
-#include "jinja/ChatTemplate.h"
+#include "model/ChatFormat.h"
 #include "text/Tokenizer.h"
 
 #include "qwenrt.h"
