@@ -2,8 +2,6 @@
 
 #include "server/AnswerWriter.h"
 
-#include "server/AnswerText.h"
-
 #include "text/Unicode.h"
 
 #include <algorithm>

@@ -43,11 +43,7 @@ Request Generation::requestOf(size_t choice) {
   request.sampling.seed = *parameters.seed;
   request.answer = choice % static_cast<size_t>(parameters.choices);
   request.maxTokens = parameters.maxTokens.value_or(request.maxTokens);
-  if (!parameters.ignoreEos)
-    request.stopTokens = what.ends;
-  request.stopTokens.insert(request.stopTokens.end(),
-                            parameters.stopTokens.begin(),
-                            parameters.stopTokens.end());
+  request.stopTokens = ends();
   request.priority = parameters.priority;
   request.salt = what.salt;
   request.snapshotAt = what.snapshotAt;
@@ -80,9 +76,23 @@ Request Generation::requestOf(size_t choice) {
     };
   if (parameters.thinkingBudget)
     request.onDraw = [self = shared_from_this(), choice] {
-      return self->states[choice]->thinking.next();
+      return self->states[choice]->parser.next();
     };
   return request;
+}
+
+std::vector<int32_t> Generation::ends() const {
+  std::vector<int32_t> ids = what.parameters.stopTokens;
+  if (!what.parameters.ignoreEos)
+    ids.insert(ids.begin(), what.ends.begin(), what.ends.end());
+  return ids;
+}
+
+void Generation::echoToken(Choice &state, TokenRecord record) const {
+  const std::string_view bytes = bytesOf(tokenizer, record.id);
+  record.offset = state.characters.place(bytes);
+  state.characters.push(bytes);
+  state.echoed.push_back(std::move(record));
 }
 
 void Generation::echo(Choice &state, std::span<const int32_t> prompt) const {
@@ -92,8 +102,7 @@ void Generation::echo(Choice &state, std::span<const int32_t> prompt) const {
   state.echo = toValidUtf8(bytes);
   // The scheduler scores all prompt tokens but the first as events.
   for (int32_t id : prompt.first(what.parameters.logprobs ? 1 : prompt.size()))
-    state.tokens.push_back(
-        {.id = id, .offset = state.characters.push(bytesOf(tokenizer, id))});
+    echoToken(state, {.id = id});
 }
 
 std::optional<Request> Generation::next() {
@@ -108,9 +117,13 @@ std::optional<Request> Generation::next() {
   const Parameters &parameters = what.parameters;
   const std::vector<int32_t> &prompt = what.prompts[promptOf(choice)];
   states[choice] = std::make_unique<Choice>(
-      Choice{.text = AnswerText(parameters.stop, parameters.includeStop),
-             .thinking = Thinking(what.think, tokenizer, prompt,
-                                  parameters.thinkingBudget)});
+      tokenizer, what.format, prompt,
+      AnswerOptions{.stops = parameters.stop,
+                    .includeStop = parameters.includeStop,
+                    .ends = ends(),
+                    .skipSpecial = parameters.skipSpecial,
+                    .splitReasoning = parameters.splitReasoning,
+                    .reasoningBudget = parameters.thinkingBudget});
   if (parameters.echo)
     echo(*states[choice], prompt);
   return requestOf(choice);
@@ -174,33 +187,27 @@ void Generation::noteTimes(Choice &state) {
   state.lastTokenTime = now;
 }
 
-Delta Generation::deltaOf(size_t choice, std::string text) {
-  Choice &state = *states[choice];
-  Delta delta{.choice = choice};
-  if (what.parameters.splitReasoning)
-    text = state.thinking.trim(std::move(text));
-  text.insert(0, std::exchange(state.echo, {}));
-  state.shown += characterCount(text);
-  const bool isReasoning =
-      what.parameters.splitReasoning && state.thinking.isInside();
-  if (!text.empty()) {
-    const auto later =
-        std::ranges::find_if(state.tokens, [&](const TokenRecord &token) {
-          return token.offset > state.shown;
-        });
-    delta.tokens.assign(std::move_iterator(state.tokens.begin()),
-                        std::move_iterator(later));
-    state.tokens.erase(state.tokens.begin(), later);
+void Generation::add(Delta &delta, AnswerEvent event) {
+  Choice &state = *states[delta.choice];
+  // The prompt comes before all of the answer.
+  state.characters.finish();
+  std::ranges::move(std::exchange(state.echoed, {}),
+                    std::back_inserter(delta.tokens));
+  delta.text += std::exchange(state.echo, {});
+  auto record = state.tokens.begin();
+  for (const AnswerToken &token : event.tokens) {
+    record->offset = state.characters.count() + token.begin;
+    delta.tokens.push_back(std::move(*record++));
   }
-  (isReasoning ? delta.reasoning : delta.text) = std::move(text);
-  return delta;
+  state.tokens.erase(state.tokens.begin(), record);
+  if (event.kind == AnswerEventKind::Text)
+    delta.text += event.text;
+  if (event.kind == AnswerEventKind::Reasoning)
+    delta.reasoning += event.text;
 }
 
-TokenRecord Generation::recordOf(Choice &state, const TokenEvent &event,
-                                 std::string_view bytes) const {
+TokenRecord Generation::recordOf(const TokenEvent &event) const {
   TokenRecord record{.id = event.id};
-  if (what.kind == AnswerKind::Completion)
-    record.offset = state.characters.push(bytes);
   if (what.parameters.logprobs) {
     record.logprob = event.logprob;
     record.top.assign(event.top.begin(), event.top.end());
@@ -209,35 +216,26 @@ TokenRecord Generation::recordOf(Choice &state, const TokenEvent &event,
 }
 
 bool Generation::onToken(size_t choice, const TokenEvent &event) {
-  const Parameters &parameters = what.parameters;
   Choice &state = *states[choice];
   if (event.isPrompt) {
-    state.tokens.push_back(
-        recordOf(state, event, bytesOf(tokenizer, event.id)));
+    echoToken(state, recordOf(event));
     return true;
   }
   noteTimes(state);
   state.lastToken = event.id;
-  // A token that ends an answer is no part of its text.
-  const bool isEnd =
-      (!parameters.ignoreEos && std::ranges::count(what.ends, event.id)) ||
-      std::ranges::count(parameters.stopTokens, event.id);
-  const bool isText =
-      !isEnd && !(parameters.skipSpecial && tokenizer.isSpecial(event.id));
-  const std::string_view bytes = isText ? tokenizer.tokenBytes(event.id) : "";
-  if (!state.echo.empty())
-    state.characters.finish();
-  state.tokens.push_back(recordOf(state, event, bytes));
-  std::string text =
-      isText && parameters.splitReasoning && state.thinking.isMark(event.id)
-          ? state.text.finish()
-          : state.text.push(bytes);
-  Delta delta = deltaOf(choice, std::move(text));
-  if (!delta.text.empty() || !delta.reasoning.empty())
+  state.tokens.push_back(recordOf(event));
+  AnswerEvents events = state.parser.push(event.id);
+  if (events.empty() && !state.echo.empty())
+    events.push_back({AnswerEventKind::Text, "", state.parser.takeTokens()});
+  for (AnswerEvent &each : events) {
+    if (each.kind == AnswerEventKind::StopString)
+      continue;
+    Delta delta{.choice = choice};
+    add(delta, std::move(each));
     give(std::move(delta));
-  state.thinking.push(event.id);
+  }
   const std::lock_guard lock(mutex);
-  return !state.text.stop() && !isTooLarge();
+  return !state.parser.stop() && !isTooLarge();
 }
 
 /// The word of OpenAI's interface for a reason.
@@ -256,7 +254,7 @@ std::optional<ApiError> Generation::failureOf(size_t choice,
   if (ending.reason == EndReason::Cancelled)
     return ApiError(503, "the server cancelled the request");
   const bool isCut =
-      ending.reason == EndReason::Callback && !states[choice]->text.stop();
+      ending.reason == EndReason::Callback && !states[choice]->parser.stop();
   if (what.parameters.stream && isCut)
     return ApiError(503, "the client does not read its answer");
   if (!what.parameters.stream && isTooLarge())
@@ -269,17 +267,15 @@ std::optional<ApiError> Generation::failureOf(size_t choice,
 
 void Generation::onEnd(size_t choice, const Ending &ending) {
   Choice &state = *states[choice];
-  Delta last = deltaOf(choice, state.text.finish());
-  // What begins after the text is of a stop string.
-  for (TokenRecord &token : state.tokens) {
-    token.offset = std::min(token.offset, state.shown);
-    last.tokens.push_back(std::move(token));
-  }
+  Delta last{.choice = choice};
+  for (AnswerEvent &event : state.parser.finish())
+    add(last, std::move(event));
   last.hidden = std::move(state.hidden);
   last.score = state.score;
-  last.finish = state.text.stop() ? "stop" : finishOf(ending.reason);
-  if (state.text.stop())
-    last.stopReason = *state.text.stop();
+  const std::optional<std::string> &stop = state.parser.stop();
+  last.finish = stop ? "stop" : finishOf(ending.reason);
+  if (stop)
+    last.stopReason = *stop;
   else if (ending.reason == EndReason::Stop &&
            std::ranges::count(what.parameters.stopTokens, state.lastToken))
     last.stopReason = state.lastToken;
@@ -292,7 +288,7 @@ void Generation::onEnd(size_t choice, const Ending &ending) {
       tokens.cached += ending.cachedTokens;
     }
     tokens.drawn += ending.drawnTokens;
-    tokens.reasoning += state.thinking.count();
+    tokens.reasoning += state.parser.reasoningTokens();
     end = state.times.end;
     ++ended;
     // The first failure is told.

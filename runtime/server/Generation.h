@@ -10,11 +10,10 @@
 #define QWEN_RUNTIME_SERVER_GENERATION_H
 
 #include "engine/Scheduler.h"
-#include "server/AnswerText.h"
 #include "server/ApiError.h"
 #include "server/Metrics.h"
 #include "server/Parameters.h"
-#include "server/Thinking.h"
+#include "text/AnswerParser.h"
 
 #include <functional>
 #include <memory>
@@ -93,8 +92,8 @@ struct GenerationTask {
   std::vector<std::vector<int32_t>> prompts;
   /// The model's tokens that end an answer.
   std::vector<int32_t> ends;
-  /// Null if no part of an answer is reasoning.
-  const ThinkTokens *think = nullptr;
+  /// Null if all of an answer is text.
+  const AnswerFormat *format = nullptr;
   /// Of AnswerKind::Rerank, whose prompts have a document each.
   std::optional<Reranker> reranker = {};
   uint64_t salt = 0;
@@ -138,17 +137,20 @@ public:
 private:
   /// Of the scheduler's thread, while a choice waits or runs.
   struct Choice {
-    AnswerText text;
-    Thinking thinking;
-    /// The prompt, for echo, until it has run.
-    std::string echo = {};
-    /// Counts the characters of the tokens so far.
-    CharacterCount characters = {};
-    /// Number of characters of all deltas so far.
-    int64_t shown = 0;
-    /// Tokens that no delta has had.
-    std::vector<TokenRecord> tokens = {};
-    std::vector<float> hidden = {};
+    Choice(const Tokenizer &tokenizer, const AnswerFormat *format,
+           std::span<const int32_t> prompt, AnswerOptions options)
+        : parser(tokenizer, format, prompt, std::move(options)) {}
+
+    AnswerParser parser;
+    /// The prompt, for echo, until it has run, and those of its tokens that no
+    /// delta has had.
+    std::string echo;
+    std::vector<TokenRecord> echoed;
+    /// Counts the characters of the prompt.
+    Utf8Stream characters;
+    /// Tokens of the answer that no delta has had.
+    std::vector<TokenRecord> tokens;
+    std::vector<float> hidden;
     float score = 0;
     RequestTimes times = {};
     /// Seconds from the arrival to the last token.
@@ -159,15 +161,16 @@ private:
   /// The request of the next choice, or nothing.
   std::optional<Request> next();
   Request requestOf(size_t choice);
+  /// Tokens that end an answer.
+  std::vector<int32_t> ends() const;
   /// Adds the prompt to what a choice tells, for echo.
   void echo(Choice &state, std::span<const int32_t> prompt) const;
-  /// A token of a choice, whose text is `bytes`.
-  TokenRecord recordOf(Choice &state, const TokenEvent &event,
-                       std::string_view bytes) const;
+  /// Adds a token to those of the prompt.
+  void echoToken(Choice &state, TokenRecord record) const;
+  TokenRecord recordOf(const TokenEvent &event) const;
   void onProgress(size_t choice, const Progress &progress);
-  /// A delta with `text`, as content or as reasoning, and the tokens since the
-  /// last one that begin in the text so far.
-  Delta deltaOf(size_t choice, std::string text);
+  /// Adds an event of the parser, with the records of its tokens.
+  void add(Delta &delta, AnswerEvent event);
   bool onToken(size_t choice, const TokenEvent &event);
   void onEnd(size_t choice, const Ending &ending);
   /// Seconds since the start.

@@ -2,7 +2,6 @@
 
 #include "server/Service.h"
 
-#include "server/AnswerText.h"
 #include "server/AnswerWriter.h"
 #include "server/Routes.h"
 
@@ -52,7 +51,7 @@ Service::Service(const Artifact &modelArtifact, const Engine &engine,
                  ? std::nullopt
                  : std::optional<ChatFormat>(
                        std::in_place, artifact.chatTemplate(), tokenizer)),
-      think(thinkTokens(tokenizer)), scheduler(requestScheduler),
+      answers(tokenizer, artifact.chatTemplate()), scheduler(requestScheduler),
       pages(engine.state().pages()),
       hasSnapshots(engine.state().maxSnapshots() > 0), options(serviceOptions),
       names(namesOf(options.models, manifest.model.name)),
@@ -60,7 +59,7 @@ Service::Service(const Artifact &modelArtifact, const Engine &engine,
           {.vocabSize = manifest.model.vocabSize,
            .dimensions = manifest.model.hiddenSize,
            .models = isAny(options.models) ? std::vector<std::string>() : names,
-           .thinks = think.has_value(),
+           .thinks = answers.reasons(),
            .emptyInput = tokenizer.appendedToken().has_value(),
            .ignoreUnknown = options.ignoreUnknown}) {}
 
@@ -214,7 +213,7 @@ Reply Service::chat(const HttpRequest &request, const WakeFn &wake) {
                       .kind = AnswerKind::Chat,
                       .prompts = {},
                       .ends = {},
-                      .think = think ? &*think : nullptr};
+                      .format = &answers};
   addChatPrompt(task);
   task.ends = format->endTokens(manifest.generation.eosTokenIds);
   return generate(std::move(task), wake);

@@ -112,7 +112,7 @@ private:
   /// Maximum number of bytes of a text that fits into the context.
   const uint64_t mostBytes;
   const std::optional<ChatFormat> format;
-  const std::optional<ThinkTokens> think;
+  const AnswerFormat answers;
   Scheduler &scheduler;
   const int64_t pages;
   const bool hasSnapshots;

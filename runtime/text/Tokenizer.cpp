@@ -324,6 +324,10 @@ std::vector<int32_t> Tokenizer::encode(const MarkedText &text) const {
 // Streams of bytes
 //===----------------------------------------------------------------------===//
 
+std::string_view qwen::bytesOf(const Tokenizer &tokenizer, int32_t id) {
+  return id >= 0 && id < tokenizer.vocabSize() ? tokenizer.tokenBytes(id) : "";
+}
+
 std::string Utf8Stream::push(std::string_view bytes) {
   held += bytes;
   std::string text;
@@ -339,9 +343,18 @@ std::string Utf8Stream::push(std::string_view bytes) {
     i += c.length;
   }
   held.erase(0, i);
+  characters += static_cast<int64_t>(countCodePoints(text));
   return text;
 }
 
 std::string Utf8Stream::finish() {
+  characters += held.empty() ? 0 : 1;
   return toValidUtf8(std::exchange(held, {}));
+}
+
+int64_t Utf8Stream::place(std::string_view bytes) const {
+  // Bytes that do not go on with a character end it.
+  const bool isEnd =
+      !held.empty() && !bytes.empty() && (bytes[0] & 0xc0) != 0x80;
+  return characters + (isEnd ? 1 : 0);
 }

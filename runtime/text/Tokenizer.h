@@ -115,6 +115,9 @@ private:
   AddedIndex addedBefore, addedAfter;
 };
 
+/// The bytes of one token; none for an id that only the model has.
+std::string_view bytesOf(const Tokenizer &tokenizer, int32_t id);
+
 /// Joins bytes to whole characters. Holds back the start of a character until
 /// the rest arrives. Bytes that are not UTF-8 become U+FFFD, one for each
 /// maximal part of a character.
@@ -126,8 +129,15 @@ public:
   /// empty string.
   std::string finish();
 
+  /// Number of characters returned so far.
+  int64_t count() const { return characters; }
+  /// The number of characters before the one that `bytes` would begin or go on
+  /// with.
+  int64_t place(std::string_view bytes) const;
+
 private:
   std::string held;
+  int64_t characters = 0;
 };
 
 } // namespace qwen

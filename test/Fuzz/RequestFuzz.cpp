@@ -2,25 +2,77 @@
 
 #include "Fuzz.h"
 
-#include "server/AnswerText.h"
 #include "server/ApiError.h"
 #include "server/Parameters.h"
+#include "text/AnswerParser.h"
+#include "text/Unicode.h"
+
+#include "qwen/Import/Tokenizer/Tokenizer.h"
+
+#include <algorithm>
 
 using namespace qwen;
 using namespace qwen::server;
 
 static constexpr int64_t kVocab = 1000;
 
+/// The events of an answer, those of one kind in a row joined.
+static std::vector<AnswerEvent> parse(const Tokenizer &tokenizer,
+                                      const AnswerFormat &format,
+                                      const AnswerOptions &options,
+                                      std::span<const int32_t> ids) {
+  AnswerParser parser(tokenizer, &format, {}, options);
+  AnswerEvents joined;
+  size_t tokens = 0;
+  const auto add = [&](const AnswerEvents &events) {
+    for (const AnswerEvent &event : events) {
+      tokens += event.tokens.size();
+      fuzz::require(isValidUtf8(event.text), "a text of an answer is no UTF-8");
+      if (joined.empty() || joined.back().kind != event.kind)
+        joined.push_back({event.kind, event.text});
+      else
+        joined.back().text += event.text;
+    }
+  };
+  for (int32_t id : ids)
+    add(parser.push(id));
+  add(parser.finish());
+  fuzz::require(tokens == ids.size(), "the events have not all tokens");
+  return joined;
+}
+
 /// Checks that an answer with these stop strings does not depend on tokens.
 static void checkStops(const Parameters &parameters, std::string_view text) {
-  AnswerText whole(parameters.stop), bytes(parameters.stop);
-  std::string expected = whole.push(text);
-  expected += whole.finish();
-  std::string joined;
-  for (char byte : text)
-    joined += bytes.push({&byte, 1});
-  joined += bytes.finish();
-  fuzz::require(joined == expected, "tokens change the text of an answer");
+  static const TokenizerImport import =
+      buildTokenizer(*readTokenizerFiles(QWEN_SOURCE_DIR "/models/stories"));
+  static const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
+  static const AnswerFormat format(tokenizer, "<think></think>");
+  static const std::vector<int32_t> byByte = [] {
+    std::vector<int32_t> ids(256);
+    for (int32_t id = 0; id < tokenizer.vocabSize(); ++id)
+      if (const auto bytes = tokenizer.tokenBytes(id); bytes.size() == 1)
+        ids[static_cast<uint8_t>(bytes[0])] = id;
+    return ids;
+  }();
+  const AnswerOptions options = {.stops = parameters.stop,
+                                 .includeStop = parameters.includeStop,
+                                 .splitReasoning = parameters.splitReasoning};
+  // Reasoning and text after it.
+  std::string valid = "<think>" + toNfc(toValidUtf8(text));
+  valid.insert(valid.size() - valid.size() / 4, "</think>");
+  valid = toNfc(toValidUtf8(valid));
+  std::vector<int32_t> bytes;
+  for (char byte : valid)
+    bytes.push_back(byByte[static_cast<uint8_t>(byte)]);
+  const AnswerEvents whole =
+      parse(tokenizer, format, options, tokenizer.encode(valid, false));
+  const AnswerEvents parts = parse(tokenizer, format, options, bytes);
+  fuzz::require(std::ranges::equal(whole, parts,
+                                   [](const auto &left, const auto &right) {
+                                     return left.kind == right.kind &&
+                                            left.text == right.text;
+                                   }),
+                "tokens change the events of an answer");
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

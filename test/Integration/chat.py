@@ -3,9 +3,12 @@
   chat.py MODEL_FOLDER TEMPLATES MODEL WORKDIR      MODEL is MODEL_FOLDER (models/stories), compiled
 """
 import json
+import os
 import pathlib
+import pty
 import re
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -61,6 +64,57 @@ def thinking(work):
     expect("--think", chat(model, "Hello\n", "--think"), on)
     expect("--no-think", chat(model, "Hello\n", "--no-think"), off)
     return model
+
+
+def copy_row(folder, source, target):
+    """Gives a token the embedding of another, and so its probability."""
+    file = folder / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    size = struct.unpack("<Q", data[:8])[0]
+    embedding = json.loads(data[8:8 + size])["model.embed_tokens.weight"]
+    begin, end = embedding["data_offsets"]
+    row = (end - begin) // embedding["shape"][0]
+    first = 8 + size + begin
+    data[first + target * row:first + (target + 1) * row] = data[first + source * row:first + (source + 1) * row]
+    file.write_bytes(data)
+
+
+def on_terminal(model, line, *options):
+    """What chat writes to a terminal."""
+    terminal, output = pty.openpty()
+    process = subprocess.Popen(["qwen-run", "chat", model, *options], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.DEVNULL)
+    os.close(output)
+    process.communicate(line.encode())
+    text = b""
+    try:
+        while part := os.read(terminal, 4096):
+            text += part
+    except OSError:  # the other side is closed
+        pass
+    os.close(terminal)
+    return text.decode().replace("\r\n", "\n")
+
+
+def reasoning(work):
+    """A terminal shows the reasoning in dim letters without its marks; a pipe gets it as it is. The prompt begins it, with a text; </think>
+    is a token, as likely as a comma."""
+    folder = work / "reasoning"
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("golden"))
+    (folder / "chat_template.jinja").write_text((TEMPLATES / "Qwen-QwQ-32B.jinja").read_text())
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {text: i for text, i in vocabulary.items() if i != 4092}
+    tokenizer["model"]["merges"].pop()
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 4092, "content": "</think>", "special": False})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    copy_row(folder, vocabulary[","], 4092)
+    model = compile_model(folder, work / "reasoning.qwen")
+    for options, parts in ((["--think", "-n", "1"], 1), (["--think", *OPTIONS], 2), (["--no-think", *OPTIONS], 0)):
+        text = piped(model, ["Hello"], *options).stdout
+        thought, mark, rest = text.partition("</think>") if parts else ("", "", text)
+        checks.check((bool(thought.strip()) + bool(mark)) == parts and (rest.strip() or parts == 1), f"{options}: {text!r}")
+        dim = "\x1b[2m" + thought.strip("\n") + "\x1b[22m" if parts else ""
+        expect(f"{options} on a terminal", on_terminal(model, "Hello\n", *options), dim + ("\n\n" + rest.lstrip("\n") if mark else rest or "\n"))
 
 
 def piped(model, lines, *options):
@@ -134,6 +188,7 @@ shutil.rmtree(WORK, ignore_errors=True)
 WORK.mkdir(parents=True)
 turns(stories)
 short = thinking(WORK)
+reasoning(WORK)
 refused_lines(short)
 full_context(short)
 sampling(stories)

@@ -1,11 +1,7 @@
-//===- ServerTest.cpp - Parameters and text of the server -----------------===//
+//===- ServerTest.cpp - Parameters of the server --------------------------===//
 
-#include "server/AnswerText.h"
 #include "server/ApiError.h"
 #include "server/Parameters.h"
-#include "server/Thinking.h"
-
-#include "qwen/Import/Tokenizer/Tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -454,121 +450,6 @@ TEST(ParametersTest, SchemaHasEveryParameter) {
   for (const Parameter &row : parameterTable())
     if (row.sets & kChatParameters)
       EXPECT_TRUE(properties.contains(row.name)) << row.name;
-}
-
-/// The pieces of `text`, split after each `size` bytes, joined by "|".
-std::string pieces(AnswerText answer, std::string_view text, size_t size) {
-  std::string joined;
-  for (; !text.empty(); text.remove_prefix(std::min(size, text.size())))
-    joined += answer.push(text.substr(0, size)) + "|";
-  return joined + answer.finish();
-}
-
-TEST(AnswerTextTest, HoldsWhatMayStartAStopString) {
-  const std::vector<std::string> stops = {"<end>", "\n\n"};
-  EXPECT_EQ(pieces(AnswerText(stops), "a<en<end>b", 1), "a||||<en||||||");
-  EXPECT_EQ(pieces(AnswerText(stops), "a<e", 1), "a|||<e");
-  EXPECT_EQ(pieces(AnswerText(stops), "a\nb\n\nc", 1), "a||\nb||||");
-  EXPECT_EQ(pieces(AnswerText(stops, true), "a<end>b", 2), "a||<end>||");
-}
-
-TEST(AnswerTextTest, DoesNotDependOnTokens) {
-  const std::string text = "abcd\xf0\x9f\x98\x80 \xff, bc";
-  for (const std::vector<std::string> &stops : {std::vector<std::string>{},
-                                                {"abcd", "b"},
-                                                {"cde", "\xf0\x9f\x98\x80"},
-                                                {", bcd"}}) {
-    std::string whole;
-    for (size_t size = text.size(); size > 0; --size) {
-      std::string joined = pieces(AnswerText(stops), text, size);
-      std::erase(joined, '|');
-      if (whole.empty())
-        whole = joined;
-      EXPECT_EQ(joined, whole) << size;
-    }
-  }
-}
-
-TEST(CharacterCountTest, GivesTokensTheirPlace) {
-  const auto places = [](const std::vector<std::string> &tokens) {
-    CharacterCount count;
-    std::vector<int64_t> offsets;
-    offsets.reserve(tokens.size() + 1);
-    for (const std::string &token : tokens)
-      offsets.push_back(count.push(token));
-    offsets.push_back(count.finish());
-    return offsets;
-  };
-  using Offsets = std::vector<int64_t>;
-  EXPECT_EQ(places({"ab", "\xc3\xa9", "c"}), (Offsets{0, 2, 3, 4}));
-  // One character of three tokens, one of which has more.
-  EXPECT_EQ(places({"a\xf0", "\x9f\x98", "\x80", "b"}),
-            (Offsets{0, 1, 1, 2, 3}));
-  EXPECT_EQ(places({"\xe2", "\x82", "\xac!", ""}), (Offsets{0, 0, 0, 2, 2}));
-  // Each invalid part of UTF-8 counts as a replacement character.
-  EXPECT_EQ(places({"\xc3", "\xc3", "\xa9", "\xff", "\xe2\x82", "a"}),
-            (Offsets{0, 1, 1, 2, 3, 4, 5}));
-  EXPECT_EQ(places({"\xe2\x82"}), (Offsets{0, 1}));
-}
-
-TEST(AnswerTextTest, NeverSplitsCharacters) {
-  EXPECT_EQ(pieces(AnswerText(), "\xc3\xa9\xe2\x82\xac", 1),
-            "|\xc3\xa9|||\xe2\x82\xac|");
-  EXPECT_EQ(pieces(AnswerText(), "\xe2\x82", 1), "||\xef\xbf\xbd");
-}
-
-/// Token ids as texts of one character: the reasoning and the content of an
-/// answer, and the number of tokens that were not drawn.
-struct Thought {
-  std::string reasoning, content;
-  int64_t given = 0;
-};
-
-constexpr int32_t kOpen = 4093, kClose = 4094;
-
-/// Draws `drawn`; kOpen and kClose are the marks, others are characters.
-Thought think(const std::vector<int32_t> &drawn,
-              std::optional<int64_t> budget = {},
-              const std::vector<int32_t> &prompt = {'p'}) {
-  static const TokenizerImport import =
-      buildTokenizer(*readTokenizerFiles(QWEN_SOURCE_DIR "/models/stories"));
-  const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
-  const ThinkTokens tokens = {kOpen, kClose, {'\n', '\n'}};
-  Thinking thinking(&tokens, tokenizer, prompt, budget);
-  Thought thought;
-  for (size_t i = 0; i < drawn.size();) {
-    const std::optional<int32_t> given = thinking.next();
-    thought.given += given ? 1 : 0;
-    const int32_t id = given ? *given : drawn[i++];
-    const std::string text = thinking.trim(
-        thinking.isMark(id) ? "" : std::string(1, static_cast<char>(id)));
-    (thinking.isInside() ? thought.reasoning : thought.content) += text;
-    thinking.push(id);
-  }
-  return thought;
-}
-
-TEST(ThinkingTest, SplitsReasoningFromContent) {
-  const Thought thought =
-      think({kOpen, '\n', 'a', '\n', 'b', '\n', kClose, '\n', '\n', 'c', '\n'});
-  EXPECT_EQ(thought.reasoning, "a\nb");
-  EXPECT_EQ(thought.content, "c\n");
-  // Only the first token begins the reasoning.
-  EXPECT_EQ(think({'\n', 'a', kOpen, 'b'}).reasoning, "");
-  EXPECT_EQ(think({'\n', 'a'}).content, "\na");
-  // The chat template may have begun it, in this turn.
-  EXPECT_EQ(think({'a', kClose, 'b'}, {}, {'p', kOpen, '\n'}).reasoning, "a");
-  EXPECT_EQ(think({'a'}, {}, {kOpen, '\n', kClose, '\n'}).content, "a");
-  EXPECT_EQ(think({'a'}, {}, {kOpen, 'x', 4095, 'y'}).content, "a");
-}
-
-TEST(ThinkingTest, EndsWithItsBudget) {
-  const Thought thought = think({kOpen, 'a', 'b', 'c'}, 2);
-  EXPECT_EQ(thought.reasoning, "ab");
-  EXPECT_EQ(thought.content, "c");
-  EXPECT_EQ(thought.given, 3);
-  EXPECT_EQ(think({kOpen, 'a'}, 0).content, "a");
-  EXPECT_EQ(think({'a', kClose, 'c'}, 2, {kOpen}).given, 0);
 }
 
 } // namespace

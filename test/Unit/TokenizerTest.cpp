@@ -301,3 +301,28 @@ TEST(Tokenizer, StreamsWholeCharacters) {
                               "A");
   EXPECT_EQ(stream.finish(), "");
 }
+
+TEST(Tokenizer, StreamsGiveTokensTheirPlace) {
+  const auto places = [](const std::vector<std::string> &tokens) {
+    Utf8Stream stream;
+    std::vector<int64_t> offsets;
+    offsets.reserve(tokens.size() + 1);
+    for (const std::string &token : tokens) {
+      offsets.push_back(stream.place(token));
+      stream.push(token);
+    }
+    stream.finish();
+    offsets.push_back(stream.count());
+    return offsets;
+  };
+  using Offsets = std::vector<int64_t>;
+  EXPECT_EQ(places({"ab", "\xc3\xa9", "c"}), (Offsets{0, 2, 3, 4}));
+  // One character of three tokens, one of which has more.
+  EXPECT_EQ(places({"a\xf0", "\x9f\x98", "\x80", "b"}),
+            (Offsets{0, 1, 1, 2, 3}));
+  EXPECT_EQ(places({"\xe2", "\x82", "\xac!", ""}), (Offsets{0, 0, 0, 2, 2}));
+  // Each invalid part of UTF-8 counts as a replacement character.
+  EXPECT_EQ(places({"\xc3", "\xc3", "\xa9", "\xff", "\xe2\x82", "a"}),
+            (Offsets{0, 1, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(places({"\xe2\x82"}), (Offsets{0, 1}));
+}

@@ -4,6 +4,8 @@
 #include "Output.h"
 #include "engine/Session.h"
 #include "model/ChatFormat.h"
+#include "text/AnswerParser.h"
+#include "text/Unicode.h"
 
 #include "qwen/Support/Error.h"
 
@@ -245,18 +247,35 @@ void Conversation::addAnswer(const std::string &text) {
 // Answers
 //===----------------------------------------------------------------------===//
 
-/// Streams one answer and returns its text. Reports a full context on standard
-/// error.
-static std::string answer(Session &session, const Tokenizer &tokenizer,
-                          const ModelInfo &model,
+namespace {
+/// Writes an answer, with its reasoning in dim letters.
+class AnswerPrinter {
+public:
+  void write(const AnswerEvents &events) {
+    for (const AnswerEvent &event : events) {
+      const bool isReasoning = event.kind == AnswerEventKind::Reasoning;
+      if (isReasoning && !isDim)
+        writeOut("\x1b[2m");
+      if (!isReasoning && isDim)
+        writeOut(event.text.empty() ? "\x1b[22m" : "\x1b[22m\n\n");
+      isDim = isReasoning;
+      writeOut(event.text);
+    }
+  }
+
+private:
+  bool isDim = false;
+};
+} // namespace
+
+/// Streams one answer and returns its text, with the reasoning and its marks.
+/// Reports a full context on standard error.
+static std::string answer(Session &session, AnswerParser &parser,
+                          const Tokenizer &tokenizer, const ModelInfo &model,
                           const std::vector<int32_t> &ends,
                           std::optional<int64_t> most) {
   std::string text;
-  Utf8Stream characters;
-  const auto write = [&](const std::string &piece) {
-    writeOut(piece);
-    text += piece;
-  };
+  AnswerPrinter printer;
   bool stopped = false;
   for (int64_t count = 0; !most || count < *most; ++count) {
     const std::optional<int32_t> id =
@@ -264,15 +283,16 @@ static std::string answer(Session &session, const Tokenizer &tokenizer,
     stopped = !id;
     if (!id || std::ranges::find(ends, *id) != ends.end())
       break;
+    printer.write(parser.push(*id));
     if (!tokenizer.isSpecial(*id))
-      write(characters.push(tokenizer.tokenBytes(*id)));
+      text += tokenizer.tokenBytes(*id);
   }
-  write(characters.finish());
+  printer.write(parser.finish());
   writeOut("\n");
   if (stopped && std::cmp_greater(session.tokens().size(), model.context))
     say("the answer ends because the context is full: " +
         model.describeContext());
-  return text;
+  return toValidUtf8(text);
 }
 
 void qwen::run::chat(const ChatCommand &command) {
@@ -283,6 +303,7 @@ void qwen::run::chat(const ChatCommand &command) {
     throw Error(command.file + " has no chat template, because its checkpoint "
                                "had none; use generate");
   const ChatFormat format(artifact.chatTemplate(), tokenizer);
+  const AnswerFormat answers(tokenizer, artifact.chatTemplate());
   Conversation conversation(artifact.manifest().model, tokenizer, format,
                             command);
   EngineOptions options = command.options(artifact);
@@ -312,8 +333,11 @@ void qwen::run::chat(const ChatCommand &command) {
     session.setTokens(*prompt, engine.state().maxSnapshots()
                                    ? conversation.snapshotAt(*prompt)
                                    : 0);
-    conversation.addAnswer(
-        answer(session, tokenizer, manifest.model, ends, command.count));
+    // A program that reads the answer finds the marks.
+    AnswerParser parser(
+        tokenizer, isTerminal(STDOUT_FILENO) ? &answers : nullptr, *prompt, {});
+    conversation.addAnswer(answer(session, parser, tokenizer, manifest.model,
+                                  ends, command.count));
   }
   finishCheck(engine, artifact);
   // The status tells a script what it cannot see on standard error.

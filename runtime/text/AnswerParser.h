@@ -1,0 +1,139 @@
+//===- AnswerParser.h - From the tokens of an answer to events --*- C++ -*-===//
+//
+// Divides an answer into text, reasoning and calls of tools, and ends it at a
+// stop string. The events joined by their kinds do not depend on how the bytes
+// of the answer are divided into tokens.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_TEXT_ANSWERPARSER_H
+#define QWEN_RUNTIME_TEXT_ANSWERPARSER_H
+
+#include "text/AnswerFormat.h"
+
+namespace qwen {
+
+struct AnswerOptions {
+  /// Strings that end the text, in sections too; none may be empty. The one
+  /// that ends first wins; of those, the longest.
+  std::vector<std::string> stops = {};
+  /// Whether a stop string that is found belongs to the text.
+  bool includeStop = false;
+  /// Tokens without text: those that end the answer, ...
+  std::vector<int32_t> ends = {};
+  /// ... and special tokens.
+  bool skipSpecial = true;
+  /// Without it, reasoning is text, with its marks.
+  bool splitReasoning = true;
+  /// Maximum number of tokens of the reasoning.
+  std::optional<int64_t> reasoningBudget = {};
+};
+
+/// Parses one answer.
+class AnswerParser {
+public:
+  /// Without a format, an answer has no sections. The reasoning may begin at
+  /// the end of `prompt`. `tokenizer` and `format` must outlive the parser.
+  AnswerParser(const Tokenizer &tokenizer, const AnswerFormat *format,
+               std::span<const int32_t> prompt, AnswerOptions options);
+  AnswerParser(const AnswerParser &) = delete;
+  AnswerParser &operator=(const AnswerParser &) = delete;
+
+  /// Takes the next token of the answer. Returns events whose text is final:
+  /// bytes that may go on with a character, a mark or a stop string are held
+  /// back.
+  AnswerEvents push(int32_t id);
+  /// Ends the answer. Returns what was held back, and End, which has the tokens
+  /// that no event had.
+  AnswerEvents finish();
+
+  /// The token that the answer gets next, because the reasoning has used up its
+  /// budget: of its closing mark and of what templates write after it.
+  std::optional<int32_t> next() const;
+  /// Whether the next token belongs to the reasoning, unless it ends it.
+  bool isReasoning() const { return section && section->row.isReasoning; }
+  /// Number of tokens of the reasoning so far, without its marks. While the
+  /// start of a mark of several tokens is held back, it counts.
+  int64_t reasoningTokens() const { return reasoned; }
+  /// The stop string that ended the text.
+  const std::optional<std::string> &stop() const { return found; }
+  /// Takes the tokens that the next event would have if it had no more text.
+  std::vector<AnswerToken> takeTokens();
+
+private:
+  using Section = AnswerFormat::Section;
+  /// A text that ends what comes before it: a stop string, or a mark.
+  struct Pattern {
+    std::string_view text;
+    /// Null for a stop string.
+    const Section *section;
+  };
+  /// The place of a pattern in `held`.
+  struct Match {
+    size_t begin, end;
+    const Pattern *pattern;
+  };
+
+  /// The section that the token begins or ends as a mark.
+  const Section *markedBy(int32_t id) const;
+  bool isSplit(const Section &of) const {
+    return options.splitReasoning || !of.row.isReasoning;
+  }
+  /// Whether the pattern counts at the start of the answer only.
+  bool isFirstOnly(const Pattern &pattern) const {
+    return pattern.section && !section && pattern.section->row.isReasoning;
+  }
+  /// The pattern in `held` that ends first.
+  std::optional<Match> findFirst() const;
+  /// Number of bytes at the end of `held` that may start a pattern.
+  size_t startOfPattern() const;
+  /// Passes on what is held, up to what may start a pattern, if the answer may
+  /// go on.
+  void scan(bool mayGoOn, AnswerEvents &events);
+  /// Passes on the first `size` bytes that are held.
+  void pass(size_t size, AnswerEvents &events);
+  /// Passes on what is held before a mark, and the mark.
+  void passMark(const Match &match, AnswerEvents &events);
+  /// Begins the section, or ends it.
+  void toggle(const Section &of, AnswerEvents &events);
+  void endReader(bool isClosed, AnswerEvents &events);
+  /// Finds the patterns of the present section.
+  void findPatterns();
+  /// Counts a token of the reasoning.
+  void count(int64_t begin);
+
+  const Tokenizer &tokenizer;
+  const AnswerFormat *const format;
+  const AnswerOptions options;
+  std::vector<Pattern> patterns;
+  Utf8Stream characters;
+  /// Text that has not been passed on.
+  std::string held;
+  /// Number of characters that have been passed on, with those of marks.
+  int64_t passed = 0;
+  /// Tokens that no event has had.
+  std::vector<AnswerToken> waiting;
+  std::optional<std::string> found;
+
+  const Section *section = nullptr;
+  /// Number of characters before its text.
+  int64_t sectionBegin = 0;
+  /// Null if the section is text, and after a stop string.
+  std::unique_ptr<SectionReader> reader;
+  /// Whether no token has come, and no text or mark.
+  bool isFirst = true, isStart = true;
+  /// No text has come since the reasoning.
+  bool afterReasoning = false;
+
+  int64_t reasoned = 0;
+  /// Where tokens of the reasoning begin whose text may be that of a mark.
+  std::vector<int64_t> doubtful;
+  /// Number of tokens that have come because the budget is used up, and the
+  /// reasoning that they end.
+  size_t given = 0;
+  const Section *reasoning = nullptr;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_TEXT_ANSWERPARSER_H
