@@ -76,7 +76,7 @@ def forward_pass():
     ops, before = layer_ops("packed", STORIES)
     lines = [line for line in function("calls", "forward", STORIES)
              if not re.search(r"@qwenDriverTrace|= arith.constant \d+ : i32", line)]
-    # Of each op, the line of its struct. Those of the norm and of hidden rows are in branches.
+    # Of each op, the line of its first struct: the last norm also gives hidden rows.
     at = {}
     for i, line in enumerate(lines):
         if found := re.search(r"qwen\.struct .*\bop = (\d+)}", line):

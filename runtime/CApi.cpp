@@ -86,7 +86,7 @@ SamplerOptions qwen::capi::samplerOptionsOf(const char *function,
                                             const qwen_model &model,
                                             const qwen_sampling &sampling) {
   if (!hasValues(function, sampling))
-    return samplerOptions(model.artifact.manifest().generation);
+    return samplerOptions(model.manifest().generation);
   if (sampling.logit_bias_count)
     needArgument((std::string(function) + ": logit_bias").c_str(),
                  sampling.logit_bias);
@@ -131,7 +131,7 @@ void qwen_free(qwen_model *model) { delete model; }
 int32_t qwen_finish_check(qwen_model *model) {
   return guard<int32_t>([&] {
     needArgument("qwen_finish_check: model", model);
-    model->engine.finishCheck();
+    model->engine().finishCheck();
     return 0;
   });
 }
@@ -139,14 +139,14 @@ int32_t qwen_finish_check(qwen_model *model) {
 int32_t qwen_vocab_size(const qwen_model *model) {
   return guard<int32_t>([&] {
     needArgument("qwen_vocab_size: model", model);
-    return static_cast<int32_t>(model->artifact.manifest().model.vocabSize);
+    return static_cast<int32_t>(model->manifest().model.vocabSize);
   });
 }
 
 int64_t qwen_context_size(const qwen_model *model) {
   return guard<int64_t>([&] {
     needArgument("qwen_context_size: model", model);
-    return model->artifact.manifest().model.context;
+    return model->manifest().model.context;
   });
 }
 
@@ -155,7 +155,7 @@ int64_t qwen_model_info(const qwen_model *model, char *json, size_t capacity) {
     needArgument("qwen_model_info: model", model);
     if (capacity)
       needArgument("qwen_model_info: json", json);
-    return copyOut(model->artifact.manifestText(), json, capacity);
+    return copyOut(model->artifact().manifestText(), json, capacity);
   });
 }
 
@@ -163,9 +163,10 @@ int32_t qwen_token_id(const qwen_model *model, const char *name) {
   return guard<int32_t>([&] {
     needArgument("qwen_token_id: model", model);
     needArgument("qwen_token_id: name", name);
-    if (const std::optional<int32_t> id = model->text().findAddedToken(name))
+    if (const std::optional<int32_t> id =
+            model->tokenizer().findAddedToken(name))
       return *id;
-    throw Error("qwen_token_id: " + model->artifact.path() +
+    throw Error("qwen_token_id: " + model->artifact().path() +
                 " has no added token " + quote(name));
   });
 }
@@ -173,8 +174,7 @@ int32_t qwen_token_id(const qwen_model *model, const char *name) {
 int32_t qwen_is_end(const qwen_model *model, int32_t id) {
   return guard<int32_t>([&] {
     needArgument("qwen_is_end: model", model);
-    const std::vector<int32_t> &ends =
-        model->artifact.manifest().generation.eosTokenIds;
+    const std::vector<int32_t> &ends = model->manifest().generation.eosTokenIds;
     return std::ranges::find(ends, id) != ends.end();
   });
 }
@@ -187,8 +187,8 @@ int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
       needArgument("qwen_tokenize: text", text);
     if (capacity)
       needArgument("qwen_tokenize: ids", ids);
-    return copyOut(model->text().encode({text, size}, allow_special != 0), ids,
-                   capacity);
+    return copyOut(model->tokenizer().encode({text, size}, allow_special != 0),
+                   ids, capacity);
   });
 }
 
@@ -198,8 +198,6 @@ static nlohmann::ordered_json variablesOf(const std::string &function,
                                           const char *json, size_t size) {
   needArgument((function + ": model").c_str(), model);
   needArgument((function + ": json").c_str(), json);
-  if (model->artifact.chatTemplate().empty())
-    throw Error(model->artifact.path() + " has no chat template");
   return parseJsonObject<nlohmann::ordered_json>({json, size},
                                                  function + ": json");
 }
@@ -210,10 +208,7 @@ int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
     const auto given = variablesOf("qwen_render_chat", model, json, size);
     if (capacity)
       needArgument("qwen_render_chat: text", text);
-    return copyOut(ChatTemplate::parse(model->artifact.chatTemplate())
-                       .render(given, templateVariables(model->text()))
-                       .bytes(),
-                   text, capacity);
+    return copyOut(model->chatFormat().render(given).bytes(), text, capacity);
   });
 }
 
@@ -223,10 +218,9 @@ int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
     const auto variables = variablesOf("qwen_encode_chat", model, json, size);
     if (capacity)
       needArgument("qwen_encode_chat: ids", ids);
-    const ChatFormat format(model->artifact.chatTemplate(), model->text());
-    return copyOut(
-        format.encode(variables, {.allowSpecial = allow_special != 0}), ids,
-        capacity);
+    return copyOut(model->chatFormat().encode(
+                       variables, {.allowSpecial = allow_special != 0}),
+                   ids, capacity);
   });
 }
 
@@ -238,14 +232,14 @@ int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
       needArgument("qwen_detokenize: ids", ids);
     if (capacity)
       needArgument("qwen_detokenize: text", text);
-    return copyOut(model->text().decode({ids, count}), text, capacity);
+    return copyOut(model->tokenizer().decode({ids, count}), text, capacity);
   });
 }
 
 int32_t qwen_open_sequence(qwen_model *model) {
   return guard<int32_t>([&] {
     needArgument("qwen_open_sequence: model", model);
-    return model->engine.state().open();
+    return model->engine().state().open();
   });
 }
 
@@ -253,14 +247,14 @@ int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
                              int64_t length) {
   return guard<int32_t>([&] {
     needArgument("qwen_branch_sequence: model", model);
-    return model->engine.state().branch(sequence, length);
+    return model->engine().state().branch(sequence, length);
   });
 }
 
 int32_t qwen_close_sequence(qwen_model *model, int32_t sequence) {
   return guard<int32_t>([&] {
     needArgument("qwen_close_sequence: model", model);
-    model->engine.state().close(sequence);
+    model->engine().state().close(sequence);
     return 0;
   });
 }
@@ -269,7 +263,7 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
                                int64_t length) {
   return guard<int32_t>([&] {
     needArgument("qwen_truncate_sequence: model", model);
-    model->engine.state().truncate(sequence, length);
+    model->engine().state().truncate(sequence, length);
     return 0;
   });
 }
@@ -280,7 +274,7 @@ int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
     needArgument("qwen_forward: model", model);
     if (count)
       needArgument("qwen_forward: tokens", tokens);
-    const ModelInfo &info = model->artifact.manifest().model;
+    const ModelInfo &info = model->manifest().model;
     model->batch.clear();
     model->failures = {};
     for (const qwen_token &token : std::span(tokens, count)) {
@@ -294,18 +288,18 @@ int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
     }
     // A token that does not run leaves its row as it is.
     size_t seen = 0;
-    model->failures = model->engine.run(
+    model->failures = model->engine().run(
         model->batch,
         [&](size_t index, std::span<float> row) {
           for (; seen < index; ++seen)
             logits += model->batch[seen].wanted ? row.size() : 0;
           std::ranges::copy(row, logits);
         },
-        RowKind::Logits, model->progress);
+        model->progress);
     if (model->failures.empty())
       return 0;
     const Failure &first = model->failures.front();
-    throw Error(model->engine.describe(first), first.kind);
+    throw Error(model->engine().describe(first), first.kind);
   });
 }
 
@@ -345,7 +339,7 @@ int64_t qwen_describe_failure(const qwen_model *model, size_t index, char *text,
       throw Error("qwen_describe_failure: index is " + std::to_string(index) +
                   " when " + std::to_string(model->failures.size()) +
                   " sequences failed");
-    return copyOut(model->engine.describe(model->failures[index]), text,
+    return copyOut(model->engine().describe(model->failures[index]), text,
                    capacity);
   });
 }
@@ -353,22 +347,21 @@ int64_t qwen_describe_failure(const qwen_model *model, size_t index, char *text,
 int64_t qwen_pages(const qwen_model *model) {
   return guard<int64_t>([&] {
     needArgument("qwen_pages: model", model);
-    return model->engine.state().pages();
+    return model->engine().state().pages();
   });
 }
 
 int64_t qwen_free_pages(const qwen_model *model) {
   return guard<int64_t>([&] {
     needArgument("qwen_free_pages: model", model);
-    return model->engine.state().freePages();
+    return model->engine().state().freePages();
   });
 }
 
 qwen_sampling qwen_default_sampling(const qwen_model *model) {
   return guard<qwen_sampling>([&] {
     needArgument("qwen_default_sampling: model", model);
-    const SamplerOptions options =
-        samplerOptions(model->artifact.manifest().generation);
+    const SamplerOptions options = samplerOptions(model->manifest().generation);
     qwen_sampling sampling = {};
     sampling.size = sizeof(sampling);
 #define QWEN_SAMPLING(Type, Field, Name, ...) sampling.Name = options.Field;
@@ -384,7 +377,7 @@ qwen_sampler *qwen_sampler_new(const qwen_model *model,
     needArgument("qwen_sampler_new: sampling", sampling);
     const SamplerOptions options =
         samplerOptionsOf("qwen_sampler_new", *model, *sampling);
-    const Manifest &manifest = model->artifact.manifest();
+    const Manifest &manifest = model->manifest();
     const ModelInfo &info = manifest.model;
     return new qwen_sampler{Sampler(options, info.vocabSize,
                                     info.tokenizerVocab, answer,
@@ -409,14 +402,10 @@ int32_t qwen_logprobs(const qwen_model *model, const float *logits,
       needArgument("qwen_logprobs: ids", ids);
       needArgument("qwen_logprobs: logprobs", logprobs);
     }
-    const ModelInfo &info = model->artifact.manifest().model;
+    const ModelInfo &info = model->manifest().model;
     const double sum = logSumExp({logits, static_cast<size_t>(info.vocabSize)});
     for (size_t i = 0; i < count; ++i) {
-      if (ids[i] < 0 || ids[i] >= info.vocabSize)
-        throw Error("token id " + std::to_string(ids[i]) +
-                        " is not in the vocabulary of " +
-                        std::to_string(info.vocabSize),
-                    ErrorKind::InvalidToken);
+      info.requireToken(ids[i]);
       logprobs[i] = static_cast<float>(logits[ids[i]] - sum);
     }
     return 0;

@@ -5,41 +5,20 @@
 
 #include "qwenrt.h"
 
-#include "artifact/Artifact.h"
-#include "engine/Engine.h"
 #include "engine/Sampler.h"
-#include "text/Tokenizer.h"
+#include "model/Model.h"
 
 #include "qwen/Support/Error.h"
 
-#include <optional>
 #include <type_traits>
 
-struct qwen_model {
-  qwen_model(const char *path, int32_t threads,
-             const qwen::EngineOptions &options)
-      : artifact(path), pool(threads),
-        engine(artifact, pool, usable(options, artifact)) {
-    if (!artifact.tokenizer().empty())
-      tokenizer = qwen::Tokenizer::fromBlob(artifact.tokenizer());
+struct qwen_model : qwen::Model {
+  qwen_model(const char *path, int32_t threads, qwen::EngineOptions options)
+      : Model(path) {
+    options.check = usableCheck(options.check, artifact().fileSize());
+    start(std::make_shared<qwen::ThreadPool>(threads), options);
   }
 
-  static qwen::EngineOptions usable(qwen::EngineOptions options,
-                                    const qwen::Artifact &artifact) {
-    options.check = usableCheck(options.check, artifact.fileSize());
-    return options;
-  }
-
-  const qwen::Tokenizer &text() const {
-    if (!tokenizer)
-      throw qwen::Error(artifact.path() + " has no tokenizer");
-    return *tokenizer;
-  }
-
-  qwen::Artifact artifact;
-  qwen::ThreadPool pool;
-  qwen::Engine engine;
-  std::optional<qwen::Tokenizer> tokenizer;
   std::vector<qwen::Token> batch;
   qwen::Engine::ProgressFn progress;
   /// Of the last qwen_forward.

@@ -62,9 +62,9 @@ static Request toRequest(const qwen_model &model, const qwen_request &from) {
     request.logprobs = from.logprobs;
   request.scorePrompt = from.score_prompt != 0;
   if (from.on_hidden)
-    request.onHidden = [from](std::span<const float> values) {
-      from.on_hidden(from.user, values.data(), values.size());
-    };
+    request.rows = {RowKind::Hidden, [from](std::span<const float> values) {
+                      from.on_hidden(from.user, values.data(), values.size());
+                    }};
   if (from.on_token)
     request.onToken = [from](const TokenEvent &event) {
       return passToken(from, event) != 0;
@@ -90,7 +90,7 @@ qwen_scheduler *qwen_scheduler_new(qwen_model *model,
         to.batcher.snapshotEvery = options->snapshot_every;
       to.batcher.prefixCache = options->no_prefix_cache == 0;
     }
-    return new qwen_scheduler{*model, Scheduler(model->engine, to)};
+    return new qwen_scheduler{*model, Scheduler(model->engine(), to)};
   });
 }
 

@@ -273,6 +273,26 @@ std::string ModelInfo::describeContext() const {
   return text;
 }
 
+void ModelInfo::requireToken(int32_t id) const {
+  if (!hasToken(id))
+    throw Error("token id " + std::to_string(id) +
+                    " is not in the model's vocabulary of " +
+                    std::to_string(vocabSize),
+                ErrorKind::InvalidToken);
+}
+
+void ModelInfo::requirePrompt(std::span<const int32_t> ids,
+                              const std::string &what) const {
+  if (ids.empty())
+    throw Error(what + " is empty: at least one token is needed");
+  if (std::ssize(ids) > context)
+    throw Error(what + " has " + std::to_string(ids.size()) + " tokens when " +
+                    describeContext(),
+                ErrorKind::PastContext);
+  for (int32_t id : ids)
+    requireToken(id);
+}
+
 std::string Manifest::weightFormats() const {
   std::string names;
   for (WeightFormat format : kWeightFormats)

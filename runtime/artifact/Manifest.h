@@ -62,6 +62,7 @@
 #include "qwen/ABI/Quantization.h"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,6 +86,13 @@ struct ModelInfo : ModelShape {
   /// For errors about a context that is too short: its length and, if the
   /// checkpoint allows a longer one, how to get it.
   std::string describeContext() const;
+  bool hasToken(int32_t id) const { return id >= 0 && id < vocabSize; }
+  /// Throws Error(InvalidToken) if the vocabulary lacks `id`.
+  void requireToken(int32_t id) const;
+  /// Throws Error unless there are 1 to `context` ids, all of the vocabulary.
+  /// `what` names them, as "the prompt".
+  void requirePrompt(std::span<const int32_t> ids,
+                     const std::string &what) const;
 };
 
 /// The code for one target.

@@ -24,19 +24,20 @@ static int64_t most(const Manifest &manifest, const Of &needed) {
   return result;
 }
 
-/// Bytes of Engine::result.
+/// Floats of the logits, and of the hidden rows, in Engine::result.
+static int64_t logitValues(const Manifest &manifest) {
+  return most(manifest, [&](const ProgramInfo &program) {
+    const bool isUsed = &program != &manifest.forward() ||
+                        manifest.model.output.kind != OutputKind::None;
+    const ProgramValue *logits = program.logits();
+    return logits && isUsed ? program.limits.rows * logits->stride : 0;
+  });
+}
+
 static size_t resultBytes(const Manifest &manifest) {
-  const ModelInfo &model = manifest.model;
-  return static_cast<size_t>(most(
-             manifest,
-             [&](const ProgramInfo &program) {
-               const bool isUsed = &program != &manifest.forward() ||
-                                   model.output.kind != OutputKind::None;
-               const ProgramValue *logits = program.logits();
-               const int64_t stride = logits && isUsed ? logits->stride : 0;
-               return program.limits.rows * std::max(stride, model.hiddenSize);
-             })) *
-         sizeof(float);
+  const int64_t hidden =
+      manifest.forward().limits.rows * manifest.model.hiddenSize;
+  return static_cast<size_t>(logitValues(manifest) + hidden) * sizeof(float);
 }
 
 static int64_t arenaBytes(const Manifest &manifest) {
@@ -153,8 +154,10 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
       })));
   for (std::vector<int32_t> *list : {&ids, &sequences, &positions})
     list->resize(tokens);
-  wantedRows.resize(static_cast<size_t>(
-      most(manifest, [](const ProgramInfo &of) { return of.limits.rows; })));
+  const auto rows = static_cast<size_t>(
+      most(manifest, [](const ProgramInfo &of) { return of.limits.rows; }));
+  wantedRows.resize(2 * rows);
+  hiddenTokens.reserve(rows);
   flags.resize(tokens);
   taken.resize(static_cast<size_t>(
       most(manifest, [](const ProgramInfo &of) { return of.ops.size(); })));
@@ -176,6 +179,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   context.wantedRows = wantedRows.data();
   context.flags = flags.data();
   context.result = reinterpret_cast<float *>(result.data());
+  context.hidden = context.result + logitValues(manifest);
   context.pageTableStride = sequenceState.pageTableStride();
   context.taken = taken.data();
   pool.bind(context);
@@ -192,8 +196,10 @@ void Engine::trace(Tracer *tracer) {
     tracer->bind(context);
 }
 
-void Engine::check(std::span<const Token> batch, RowKind kind) {
-  if (kind == RowKind::Logits && std::ranges::any_of(batch, &Token::wanted))
+void Engine::check(std::span<const Token> batch) {
+  if (std::ranges::any_of(batch, [](const Token &token) {
+        return token.wanted && token.row == RowKind::Logits;
+      }))
     model.model.output.requireScores(model.model.name);
   for (const Token &token : batch) {
     const int64_t length = sequenceState.length(token.sequence);
@@ -222,13 +228,16 @@ void Engine::stop(const Token &token, ErrorKind kind, uint32_t op) {
 
 size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
   context.tokens = context.rows = 0;
+  hiddenTokens.clear();
   for (; next < batch.size() && context.tokens < callTokens; ++next) {
     const Token &token = batch[next];
     if (isStopped(token))
       continue;
-    if (token.wanted && context.rows == model.forward().limits.rows)
+    if (token.wanted && (token.row == RowKind::Hidden
+                             ? std::ssize(hiddenTokens)
+                             : context.rows) == model.forward().limits.rows)
       break;
-    if (token.id < 0 || token.id >= model.model.vocabSize) {
+    if (!model.model.hasToken(token.id)) {
       stop(token, ErrorKind::InvalidToken);
       continue;
     }
@@ -250,11 +259,15 @@ void Engine::addToken(std::span<const Token> batch, size_t index) {
   sequences[i] = token.sequence;
   positions[i] = static_cast<int32_t>(token.position);
   flags[i] = kNoFlag;
-  if (token.wanted)
+  if (token.wanted && token.row == RowKind::Hidden)
+    hiddenTokens.push_back(static_cast<int32_t>(i));
+  else if (token.wanted)
     wantedRows[static_cast<size_t>(context.rows++)] = static_cast<int32_t>(i);
 }
 
 void Engine::runEntry(size_t program) {
+  context.hiddenRows = std::ssize(hiddenTokens);
+  std::ranges::copy(hiddenTokens, wantedRows.begin() + context.rows);
   std::ranges::fill(taken, 0);
   pool.run(entries[program], context);
 }
@@ -285,27 +298,33 @@ void Engine::takeBack(SequenceId sequence, int64_t position) {
 
 void Engine::giveRows(std::span<const Token> batch,
                       const RowFn &receive) const {
-  const bool hidden = context.wantHidden != 0;
-  const auto width = static_cast<size_t>(hidden ? model.model.hiddenSize
-                                                : model.model.outputWidth());
-  const auto stride = static_cast<size_t>(
-      hidden ? model.model.hiddenSize : model.forward().logits()->stride);
-  for (size_t i = 0; i < static_cast<size_t>(context.rows); ++i) {
-    const size_t index = indices[static_cast<size_t>(wantedRows[i])];
+  const ProgramValue *output = model.forward().logits();
+  float *logits = context.result, *hidden = context.hidden;
+  for (size_t index :
+       std::span(indices).first(static_cast<size_t>(context.tokens))) {
     const Token &token = batch[index];
+    if (!token.wanted)
+      continue;
+    std::span<float> row;
+    if (token.row == RowKind::Hidden) {
+      row = {hidden, static_cast<size_t>(model.model.hiddenSize)};
+      hidden += model.model.hiddenSize;
+    } else {
+      row = {logits, static_cast<size_t>(model.model.outputWidth())};
+      logits += output->stride;
+    }
     if (!isStopped(token))
-      receive(index, {context.result + i * stride, width});
+      receive(index, row);
   }
 }
 
 std::span<const Failure> Engine::run(std::span<const Token> batch,
-                                     const RowFn &receive, RowKind kind,
+                                     const RowFn &receive,
                                      const ProgressFn &progress) {
   if (checker)
     checker->throwIfDamaged();
-  check(batch, kind);
+  check(batch);
   failures.clear();
-  context.wantHidden = kind == RowKind::Hidden;
   for (size_t next = 0; next < batch.size();) {
     if (next && progress && !progress(next)) {
       for (const Token &token : batch.subspan(next))
@@ -322,9 +341,8 @@ std::span<const Failure> Engine::run(std::span<const Token> batch,
   return failures;
 }
 
-void Engine::forward(std::span<const Token> batch, const RowFn &receive,
-                     RowKind kind) {
-  const std::span<const Failure> stops = run(batch, receive, kind);
+void Engine::forward(std::span<const Token> batch, const RowFn &receive) {
+  const std::span<const Failure> stops = run(batch, receive);
   if (!stops.empty())
     throw Error(describe(stops.front()), stops.front().kind);
 }
@@ -386,13 +404,14 @@ void Engine::call(std::string_view name, std::span<const Token> batch,
                 std::to_string(program.limits.rows) + " rows in a call, not " +
                 std::to_string(batch.size()) + " from " +
                 std::to_string(first) + " on and " + std::to_string(wanted));
-  context.tokens = context.rows = context.wantHidden = 0;
+  context.tokens = context.rows = 0;
+  hiddenTokens.clear();
   for (size_t i = 0; i < batch.size(); ++i) {
-    const auto &[id, sequence, position, isWanted] = batch[i];
+    const auto &[id, sequence, position, isWanted, row] = batch[i];
     const auto fail = [&](ErrorKind kind) {
       throw Error(describe({sequence, kind, id, position, kNoFlag}), kind);
     };
-    if (readsIds && (id < 0 || id >= model.model.vocabSize))
+    if (readsIds && !model.model.hasToken(id))
       fail(ErrorKind::InvalidToken);
     if (position < 0 || position > sequenceState.length(sequence))
       throw Error("position " + std::to_string(position) + " of sequence " +

@@ -11,8 +11,8 @@
 
 #include "artifact/Artifact.h"
 #include "artifact/WeightChecker.h"
-#include "engine/SequenceState.h"
 #include "engine/ThreadPool.h"
+#include "engine/Token.h"
 #include "engine/Tracer.h"
 
 #include <functional>
@@ -45,16 +45,6 @@ struct EngineOptions {
   WeightCheck check = WeightCheck::Background;
 };
 
-/// One token to run.
-struct Token {
-  int32_t id;
-  SequenceId sequence;
-  /// The number of tokens before it in its sequence.
-  int64_t position;
-  /// Whether the caller wants its row of the result.
-  bool wanted;
-};
-
 /// A sequence of a batch that stopped before its last token.
 struct Failure {
   SequenceId sequence;
@@ -65,14 +55,6 @@ struct Failure {
   int64_t position;
   /// NotFinite: the index of the op in the manifest.
   uint32_t op;
-};
-
-/// The rows that a batch gives for its wanted tokens.
-enum class RowKind {
-  /// What the model gives: logits, f32 [vocabSize], or scores, f32 [labels].
-  Logits,
-  /// Hidden values, f32 [hiddenSize].
-  Hidden,
 };
 
 /// Rows for an input of a program: those of all tokens of a call, one after
@@ -132,13 +114,11 @@ public:
   /// if the check has found damaged weights.
   [[nodiscard]] std::span<const Failure> run(std::span<const Token> batch,
                                              const RowFn &receive,
-                                             RowKind kind = RowKind::Logits,
                                              const ProgressFn &progress = {});
 
   /// Runs a batch; if sequences stop, throws the first failure as Error, after
   /// the others have run.
-  void forward(std::span<const Token> batch, const RowFn &receive,
-               RowKind kind = RowKind::Logits);
+  void forward(std::span<const Token> batch, const RowFn &receive);
 
   /// Runs program `program` of the manifest over `batch` in one call. `given`
   /// has the rows of its inputs that the caller gives; those of other programs
@@ -175,7 +155,7 @@ public:
 private:
   /// Throws Error if a token does not follow in its sequence, or if the model
   /// does not give its row.
-  void check(std::span<const Token> batch, RowKind kind);
+  void check(std::span<const Token> batch);
   /// Fills the context with tokens from batch[next] on, as many as one call
   /// may have, and returns the index of the first token after them.
   size_t fillCall(std::span<const Token> batch, size_t next);
@@ -214,6 +194,8 @@ private:
   /// Rows of one call.
   Mapping result;
   std::vector<int32_t> ids, sequences, positions, wantedRows;
+  /// The tokens of a call whose hidden values are wanted.
+  std::vector<int32_t> hiddenTokens;
   std::vector<uint32_t> flags, taken;
   /// Index in the batch of each token of a call.
   std::vector<size_t> indices;

@@ -4,6 +4,7 @@
 #define QWEN_RUNTIME_ENGINE_REQUEST_H
 
 #include "engine/Sampler.h"
+#include "engine/Token.h"
 
 #include "qwen/Support/Error.h"
 
@@ -67,6 +68,15 @@ struct Ending {
   int64_t drawnTokens;
 };
 
+/// Rows of the last tokens of a prompt, which a request may want in place of an
+/// answer.
+struct PromptRows {
+  RowKind kind;
+  /// Receives each row once, in order.
+  std::function<void(std::span<const float> row)> receive;
+  size_t count = 1;
+};
+
 /// A prompt and how to answer it. A scheduler calls the functions on its own
 /// thread; they must not block or throw. Each may be empty.
 struct Request {
@@ -90,15 +100,14 @@ struct Request {
   /// Pass the tokens of the prompt, from the second on, to onToken too. Needs
   /// logprobs. All of the prompt runs then, whatever the prefix cache has.
   bool scorePrompt = false;
+  /// Nothing is drawn with these.
+  std::optional<PromptRows> rows = {};
+  /// The job stays when its answer has ended: Batcher::restart continues its
+  /// sequence.
+  bool isContinued = false;
 
   /// Called when the request starts, before all other functions.
   std::function<void()> onStart = {};
-  /// Receives the hidden values of the last token of the prompt. Nothing is
-  /// drawn then.
-  std::function<void(std::span<const float>)> onHidden = {};
-  /// Receives the logits of the last token of the prompt, or its scores.
-  /// Nothing is drawn then.
-  std::function<void(std::span<const float>)> onLogits = {};
   /// Called before each draw. Returns a token that the answer gets instead of a
   /// drawn one, or nothing.
   std::function<std::optional<int32_t>()> onDraw = {};

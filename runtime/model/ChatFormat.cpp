@@ -20,6 +20,11 @@ nlohmann::ordered_json qwen::templateVariables(const Tokenizer &tokenizer) {
 ChatFormat::ChatFormat(std::string_view text, const Tokenizer &textTokenizer)
     : tokenizer(textTokenizer), source(ChatTemplate::parse(text)) {}
 
+MarkedText ChatFormat::render(const ordered_json &variables,
+                              const std::function<bool()> &stop) const {
+  return source.render(variables, templateVariables(tokenizer), stop);
+}
+
 [[noreturn]] static void refuseToContinue() {
   throw Error("the chat template does not write the last message, so that it "
               "cannot be continued");
@@ -59,8 +64,7 @@ MarkedText ChatFormat::renderOpen(ordered_json variables,
   constexpr const char *kMark = "The message continues here.";
   if (isMarked)
     content = kMark;
-  const MarkedText prompt =
-      source.render(variables, templateVariables(tokenizer), options.stop);
+  const MarkedText prompt = render(variables, options.stop);
   if (!isMarked)
     return cutAfterContent(prompt, messages);
   const size_t at = prompt.bytes().rfind(kMark);
@@ -71,11 +75,9 @@ MarkedText ChatFormat::renderOpen(ordered_json variables,
 
 std::vector<int32_t> ChatFormat::encode(const ordered_json &variables,
                                         const Options &options) const {
-  const MarkedText prompt =
-      options.continueFinalMessage
-          ? renderOpen(variables, options)
-          : source.render(variables, templateVariables(tokenizer),
-                          options.stop);
+  const MarkedText prompt = options.continueFinalMessage
+                                ? renderOpen(variables, options)
+                                : render(variables, options.stop);
   return options.allowSpecial ? tokenizer.encode(prompt.bytes())
                               : tokenizer.encode(prompt);
 }

@@ -31,6 +31,10 @@ public:
   /// supported.
   ChatFormat(std::string_view source, const Tokenizer &tokenizer);
 
+  /// The text of a conversation; see encode. `stop` ends the rendering.
+  MarkedText render(const nlohmann::ordered_json &variables,
+                    const std::function<bool()> &stop = {}) const;
+
   /// The token ids of a conversation. `variables` are those of the template
   /// besides `bos_token` and `eos_token`: "messages" and others. Throws Error
   /// as ChatTemplate does.

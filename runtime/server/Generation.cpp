@@ -60,15 +60,17 @@ Request Generation::requestOf(size_t choice) {
     self->onEnd(choice, ending);
   };
   if (what.kind == AnswerKind::Embedding)
-    request.onHidden = [self = shared_from_this(),
-                        choice](std::span<const float> values) {
-      self->states[choice]->hidden.assign(values.begin(), values.end());
-    };
+    request.rows = {
+        RowKind::Hidden,
+        [self = shared_from_this(), choice](std::span<const float> values) {
+          self->states[choice]->hidden.assign(values.begin(), values.end());
+        }};
   if (what.kind == AnswerKind::Rerank)
-    request.onLogits = [self = shared_from_this(),
-                        choice](std::span<const float> logits) {
-      self->states[choice]->score = self->what.reranker->score(logits);
-    };
+    request.rows = {RowKind::Logits, [self = shared_from_this(),
+                                      choice](std::span<const float> logits) {
+                      self->states[choice]->score =
+                          self->what.reranker->score(logits);
+                    }};
   if (parameters.returnProgress)
     request.onProgress = [self = shared_from_this(),
                           choice](const Progress &progress) {

@@ -97,7 +97,7 @@ bool Service::offers(const Route &route) const {
   } catch (const Error &) {
     return false;
   }
-  return route.parameters != kChatParameters || format.has_value();
+  return route.parameters != kChatParameters || format != nullptr;
 }
 
 Reply Service::openApi(const HttpRequest &, const WakeFn &) {

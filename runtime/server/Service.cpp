@@ -41,19 +41,16 @@ static std::vector<std::string> namesOf(std::vector<std::string> names,
   return names;
 }
 
-Service::Service(const Artifact &modelArtifact, const Engine &engine,
-                 Scheduler &requestScheduler,
+Service::Service(const Model &model, Scheduler &requestScheduler,
                  const ServiceOptions &serviceOptions)
-    : artifact(modelArtifact), manifest(artifact.manifest()),
-      tokenizer(Tokenizer::fromBlob(artifact.tokenizer())),
+    : artifact(model.artifact()), manifest(artifact.manifest()),
+      tokenizer(model.tokenizer()),
       mostBytes(tokenizer.mostBytes(manifest.model.context)),
-      format(artifact.chatTemplate().empty()
-                 ? std::nullopt
-                 : std::optional<ChatFormat>(
-                       std::in_place, artifact.chatTemplate(), tokenizer)),
+      format(model.hasChatFormat() ? &model.chatFormat() : nullptr),
       answers(tokenizer, artifact.chatTemplate()), scheduler(requestScheduler),
-      pages(engine.state().pages()),
-      hasSnapshots(engine.state().maxSnapshots() > 0), options(serviceOptions),
+      pages(model.engine().state().pages()),
+      hasSnapshots(model.engine().state().maxSnapshots() > 0),
+      options(serviceOptions),
       names(namesOf(options.models, manifest.model.name)),
       limits(
           {.vocabSize = manifest.model.vocabSize,

@@ -7,8 +7,7 @@
 #ifndef QWEN_RUNTIME_SERVER_SERVICE_H
 #define QWEN_RUNTIME_SERVER_SERVICE_H
 
-#include "artifact/Artifact.h"
-#include "model/ChatFormat.h"
+#include "model/Model.h"
 #include "server/Generation.h"
 
 #include <atomic>
@@ -56,9 +55,10 @@ struct Route;
 /// All threads may call all functions.
 class Service {
 public:
-  /// All references must outlive the service. Throws Error if the artifact has
-  /// no tokenizer or its chat template is not supported.
-  Service(const Artifact &artifact, const Engine &engine, Scheduler &scheduler,
+  /// `model` has an engine, and both references must outlive the service.
+  /// Throws Error if the model has no tokenizer or its chat template is not
+  /// supported.
+  Service(const Model &model, Scheduler &scheduler,
           const ServiceOptions &options);
 
   /// Answers a request; errors become replies. `wake` is Generation's.
@@ -108,10 +108,11 @@ private:
 
   const Artifact &artifact;
   const Manifest &manifest;
-  const Tokenizer tokenizer;
+  const Tokenizer &tokenizer;
   /// Maximum number of bytes of a text that fits into the context.
   const uint64_t mostBytes;
-  const std::optional<ChatFormat> format;
+  /// Null if the model has none.
+  const ChatFormat *const format;
   const AnswerFormat answers;
   Scheduler &scheduler;
   const int64_t pages;

@@ -4,8 +4,7 @@ import struct
 from errors_files import HEADER, SECTIONS, VERSION, Row, artifact, flipped, patched, written
 
 LOGITS = "qwen-run logits bad.qwen --ids 2,3,4 -o bad.npy"
-NO_TOKENIZER = ("qwen-run: good.qwen has no tokenizer, because its checkpoint had none: texts need one, "
-                "generate and logits take --ids")
+NO_TOKENIZER = "qwen-run: good.qwen has no tokenizer, because its checkpoint had none: only token ids work"
 NO_LOGITS = ("qwen-run: unfit.qwen has no logits: its checkpoint has no lm_head and does not tie it to the embedding; "
              "it embeds texts only (qwen-run embed, /v1/embeddings)")
 CONTEXT = "when the model was compiled for a context of 4; recompile it with qwen-opt --context for up to 1024"
@@ -109,7 +108,7 @@ ROWS = [
     Row("a prompt of 5 for 4", None, "qwen-run generate short.qwen --ids 1,2,3,4,5", 1,
         f"qwen-run: the prompt has 5 tokens {CONTEXT}"),
     Row("logits of 5 for 4", None, "qwen-run logits short.qwen --ids 1,2,3,4,5 -o short.npy", 1,
-        f"qwen-run: there are 5 tokens {CONTEXT}"),
+        f"qwen-run: --ids has 5 tokens {CONTEXT}"),
     # A text that cannot fit is not read to its end. A token has at most 13 bytes, and NFC leaves at least a quarter of a text.
     Row("a text without an end", None, "sh -c 'yes | qwen-run generate stories.qwen'", 1,
         "qwen-run: standard input has more than 53248 bytes: the model was compiled for a context of 1024"),

@@ -59,20 +59,12 @@ qwen.weight @frequencies : tensor<24xf32> from #qwen.frequencies<theta = 1.0e+06
 // PLANNED-NEXT: %[[L:.*]] = qwen.rms_norm %[[W]], @last {{.*}}barrier = true{{.*}} -> tensor<?x96xf32>
 // PLANNED-NEXT: %[[T:.*]] = qwen.turn %[[L]], @rotation.values {{.*}}barrier = false{{.*}} -> tensor<?x96xi8, #qwen.blocks<128>>
 // PLANNED-NEXT: qwen.lm_head %[[T]], @embed {{.*}}barrier = true
-// The second turn is for logits only, as the head is.
 // CALLS: qwen.struct {{.*}}, k = 96, back = 1, wanted = 0, op =
 // CALLS-NEXT: call @turn.turn_avx2(
-// CALLS: call @qwenDriverWantHidden
 // CALLS: call @hidden_rows.rms_norm_f32_avx2(
-// CALLS: } else {
 // CALLS: call @rms_norm.rms_norm_f32_avx2(
-// CALLS: }
-// CALLS: call @qwenDriverWantHidden
-// CALLS: scf.if
 // CALLS: qwen.struct {{.*}}, k = 96, back = 0, wanted = 1, op =
 // CALLS-NEXT: call @[[TURN:turn.turn_avx2.1]](
-// CALLS: call @qwenDriverWantHidden
-// CALLS: scf.if
 // CALLS: call @qwenDriverBarrier
 // CALLS: call @lm_head.
 // CALLS: func.func private @turn.turn_avx2(

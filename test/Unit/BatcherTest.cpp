@@ -268,11 +268,10 @@ TEST_F(BatcherTest, OnlyAnswersAreContinued) {
        /*fixed=*/true);
   Request request;
   request.prompt = tokens(20);
-  request.onHidden = [](std::span<const float>) {};
-  add(request);
-  request.onHidden = {};
-  request.onLogits = [](std::span<const float>) {};
-  add(request);
+  for (RowKind kind : {RowKind::Hidden, RowKind::Logits}) {
+    request.rows = {kind, [](std::span<const float>) {}};
+    add(request);
+  }
   finish();
   EXPECT_EQ(engine->state().freeSnapshots(), 8);
 }

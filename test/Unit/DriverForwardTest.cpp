@@ -168,8 +168,7 @@ public:
       for (const auto *part :
            {&layer.normed, &layer.attended, &layer.postNormed, &layer.gated})
         part->checkSums(arena, context.tokens);
-    if (!context.wantHidden)
-      finalNormed.checkSums(arena, context.rows);
+    finalNormed.checkSums(arena, context.rows);
   }
 
   int64_t ops() const { return 3 + 10 * static_cast<int64_t>(layers.size()); }
@@ -393,12 +392,9 @@ void DriverModel::forward(const Context *context, int32_t thread) const {
     call.multiply(layer.down, layer.gated, x, x, xStride);
   }
   call.next();
-  if (qwenDriverWantHidden(context, thread)) {
-    qwenDriverHiddenRows(context, thread,
-                         call.norm(finalNorm, blockRows(-1, 0), true),
-                         {numerics::rmsNormF32, numerics::checkFinite});
-    return;
-  }
+  qwenDriverHiddenRows(context, thread,
+                       call.norm(finalNorm, blockRows(-1, 0), true),
+                       {numerics::rmsNormF32, numerics::checkFinite});
   call.normTo(finalNormed, finalNorm, /*wanted=*/true);
   call.next();
   call.logits();
@@ -414,8 +410,8 @@ struct Sequence {
 void checkCall(const ReferenceModel &reference, DriverModel &model,
                const std::vector<Sequence> &sequences, const Batch &batch,
                Pages &pages, int64_t threads, Random &random) {
-  std::vector<int32_t> ids, wanted;
-  std::vector<const Values *> expected;
+  std::vector<int32_t> ids, wanted, hidden;
+  std::vector<const Values *> expected, expectedHidden;
   const auto count = static_cast<int64_t>(batch.positions.size());
   const int64_t scarcity = random.between(1, 8);
   for (size_t i = 0; i < batch.positions.size(); ++i) {
@@ -425,28 +421,34 @@ void checkCall(const ReferenceModel &reference, DriverModel &model,
     ids.push_back(sequence.ids[position]);
     if (random.between(1, scarcity) > 1)
       continue;
-    wanted.push_back(static_cast<int32_t>(i));
-    expected.push_back(&sequence.hidden[position]);
+    const bool isHidden = random.between(0, 3) == 0;
+    (isHidden ? hidden : wanted).push_back(static_cast<int32_t>(i));
+    (isHidden ? expectedHidden : expected)
+        .push_back(&sequence.hidden[position]);
   }
   DriverCall call(randomShares(threads, random), count, model.ops());
   Context &context = call.context;
   bind(context, batch, pages, model.arena, model.image);
   context.tokenIds = ids.data();
-  context.wantedRows = wanted.data();
   context.rows = std::ssize(wanted);
-  context.wantHidden = random.between(0, 3) == 0;
-  const int64_t stride =
-      context.wantHidden ? model.hidden() : model.resultStride();
-  Values result(static_cast<size_t>(context.rows * stride));
+  context.hiddenRows = std::ssize(hidden);
+  wanted.insert(wanted.end(), hidden.begin(), hidden.end());
+  context.wantedRows = wanted.data();
+  Values result(static_cast<size_t>(context.rows * model.resultStride()));
+  Values hiddenResult(static_cast<size_t>(context.hiddenRows * model.hidden()));
   context.result = result.data();
+  context.hidden = hiddenResult.data();
   call.run([&](int32_t thread) { model.forward(&context, thread); });
-  for (size_t row = 0; row < wanted.size(); ++row) {
-    const Values values =
-        context.wantHidden ? *expected[row] : reference.logits(*expected[row]);
-    const auto token = static_cast<size_t>(wanted[row]);
-    ASSERT_TRUE(
-        isSame(result.data() + static_cast<int64_t>(row) * stride, values))
-        << (context.wantHidden ? "hidden values" : "logits") << " of position "
+  for (int64_t row = 0; row < std::ssize(wanted); ++row) {
+    const bool isHidden = row >= context.rows;
+    const auto index = static_cast<size_t>(isHidden ? row - context.rows : row);
+    const float *found =
+        isHidden ? hiddenResult.data() + (row - context.rows) * model.hidden()
+                 : result.data() + row * model.resultStride();
+    const auto token = static_cast<size_t>(wanted[static_cast<size_t>(row)]);
+    ASSERT_TRUE(isSame(found, isHidden ? *expectedHidden[index]
+                                       : reference.logits(*expected[index])))
+        << (isHidden ? "hidden values" : "logits") << " of position "
         << batch.positions[token] << " of sequence " << batch.sequences[token];
   }
   model.checkSums(context);

@@ -194,7 +194,7 @@ TEST_F(FixedStateTest, ASessionRunsWhatItCannotKeep) {
   Session session(*engine, {.temperature = 0}, {}, /*snapshotEvery=*/100);
   const auto answer = [&](Tokens prompt, int64_t snapshotAt, int64_t kept) {
     session.setTokens(prompt, snapshotAt);
-    EXPECT_EQ(engine->state().length(0), kept);
+    EXPECT_EQ(engine->state().isOpen(0) ? engine->state().length(0) : 0, kept);
     const std::optional<int32_t> drawn = session.next();
     EXPECT_EQ(drawn, hashAnswer({.prompt = prompt,
                                  .sampling = {.temperature = 0},

@@ -24,26 +24,26 @@ const char *path() {
 }
 
 /// The rows of the tokens with an index in `wanted`, in one call.
-Rows run(const Artifact &artifact, RowKind kind,
+Rows run(const Artifact &artifact, const std::function<RowKind(size_t)> &kind,
          const std::vector<size_t> &wanted, int32_t threads = 1) {
   ThreadPool pool(threads);
   Engine engine(artifact, pool);
   const SequenceId sequence = engine.state().open();
   std::vector<Token> batch;
   for (size_t i = 0; i < std::size(kIds); ++i)
-    batch.push_back(
-        {kIds[i], sequence, static_cast<int64_t>(i),
-         std::find(wanted.begin(), wanted.end(), i) != wanted.end()});
+    batch.push_back({kIds[i], sequence, static_cast<int64_t>(i),
+                     std::find(wanted.begin(), wanted.end(), i) != wanted.end(),
+                     kind(i)});
   Rows rows;
-  engine.forward(
-      batch,
-      [&](size_t index, std::span<float> row) {
-        EXPECT_EQ(index, wanted[rows.size()]);
-        rows.emplace_back(row.begin(), row.end());
-      },
-      kind);
+  engine.forward(batch, [&](size_t index, std::span<float> row) {
+    EXPECT_EQ(index, wanted[rows.size()]);
+    rows.emplace_back(row.begin(), row.end());
+  });
   return rows;
 }
+
+RowKind logits(size_t) { return RowKind::Logits; }
+RowKind hidden(size_t) { return RowKind::Hidden; }
 
 const std::vector<size_t> kAll = {0, 1, 2, 3, 4, 5, 6};
 
@@ -76,8 +76,8 @@ std::vector<float> embeddingRow(const Artifact &artifact, int64_t id) {
 
 TEST(Forward, LogitsAreHiddenRowsTimesTheTiedEmbedding) {
   const Artifact artifact(path());
-  const Rows hidden = run(artifact, RowKind::Hidden, kAll, 2);
-  const Rows logits = run(artifact, RowKind::Logits, kAll, 2);
+  const Rows hidden = run(artifact, ::hidden, kAll, 2);
+  const Rows logits = run(artifact, ::logits, kAll, 2);
   ASSERT_EQ(hidden.size(), std::size(kIds));
   for (int64_t id = 0; id < artifact.manifest().model.vocabSize; ++id) {
     const std::vector<float> row = embeddingRow(artifact, id);
@@ -94,7 +94,7 @@ TEST(Forward, LogitsAreHiddenRowsTimesTheTiedEmbedding) {
 
 TEST(Forward, WantedRowsAreThoseOfAllRows) {
   const Artifact artifact(path());
-  for (RowKind kind : {RowKind::Logits, RowKind::Hidden}) {
+  for (const auto &kind : {logits, hidden}) {
     const Rows all = run(artifact, kind, kAll);
     for (const std::vector<size_t> &wanted :
          {std::vector<size_t>{6}, {0}, {1, 4}, {0, 2, 3, 5, 6}, {}}) {
@@ -104,6 +104,16 @@ TEST(Forward, WantedRowsAreThoseOfAllRows) {
         EXPECT_EQ(some[i], all[wanted[i]]);
     }
   }
+}
+
+TEST(Forward, ACallGivesLogitsAndHiddenRows) {
+  const Artifact artifact(path());
+  const Rows some = run(
+      artifact,
+      [](size_t i) { return i % 3 == 1 ? RowKind::Hidden : RowKind::Logits; },
+      kAll, 3);
+  for (size_t i : kAll)
+    EXPECT_EQ(some[i], run(artifact, i % 3 == 1 ? hidden : logits, {i})[0]);
 }
 
 // With a token whose embedding is so large that its norm is not finite.
@@ -127,15 +137,13 @@ TEST(Forward, ANumberThatIsNotFiniteStopsItsSequenceOnly) {
     for (int64_t position = 0; position < 5; ++position)
       for (int32_t sequence = 0; sequence < 3; ++sequence)
         batch.push_back({sequence == 1 && position == 3 ? third : 7 + sequence,
-                         sequence, position, true});
+                         sequence, position, true, RowKind::Hidden});
     std::vector<std::pair<size_t, std::vector<float>>> rows;
-    const std::span<const Failure> failures = engine.run(
-        batch,
-        [&](size_t index, std::span<float> row) {
+    const std::span<const Failure> failures =
+        engine.run(batch, [&](size_t index, std::span<float> row) {
           if (index % 3 != 1 || index / 3 < 3)
             rows.emplace_back(index, std::vector(row.begin(), row.end()));
-        },
-        RowKind::Hidden);
+        });
     EXPECT_EQ(failures.size(), failing);
     for (const Failure &failure : failures) {
       EXPECT_EQ(failure.kind, ErrorKind::NotFinite);

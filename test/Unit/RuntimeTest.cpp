@@ -198,20 +198,23 @@ void fakeForward(const Context *context, int32_t thread, int32_t) {
       if (position == flaggedPosition)
         context->flags[t] = 1;
       const bool wanted =
-          std::count(context->wantedRows, context->wantedRows + context->rows,
+          std::count(context->wantedRows,
+                     context->wantedRows + context->rows + context->hiddenRows,
                      t) != 0;
       trace += std::to_string(context->tokenIds[t]) + " " +
                std::to_string(context->sequences[t]) + " " +
                std::to_string(position) + (wanted ? "*" : "") + "\n";
     }
     trace += "|";
-    const int64_t stride = context->wantHidden ? 32 : 48;
-    for (int64_t row = 0; row < context->rows; ++row) {
+    for (int64_t row = 0; row < context->rows + context->hiddenRows; ++row) {
       const int32_t t = context->wantedRows[row];
       float sum = 0;
       for (int32_t p = 0; p <= context->positions[t]; ++p)
         sum += slot(context, context->sequences[t], p);
-      context->result[row * stride] = sum;
+      if (row < context->rows)
+        context->result[row * 48] = sum;
+      else
+        context->hidden[(row - context->rows) * 32] = -sum;
     }
   }
   context->barrier(context->barrierState, thread);
@@ -225,16 +228,12 @@ protected:
   }
 
   std::vector<std::pair<size_t, float>> run(Engine &engine,
-                                            const std::vector<Token> &batch,
-                                            RowKind kind = RowKind::Logits) {
+                                            const std::vector<Token> &batch) {
     std::vector<std::pair<size_t, float>> result;
-    engine.forward(
-        batch,
-        [&](size_t index, std::span<float> row) {
-          EXPECT_EQ(row.size(), kind == RowKind::Hidden ? 32u : 40u);
-          result.emplace_back(index, row[0]);
-        },
-        kind);
+    engine.forward(batch, [&](size_t index, std::span<float> row) {
+      EXPECT_EQ(row.size(), batch[index].row == RowKind::Hidden ? 32u : 40u);
+      result.emplace_back(index, row[0]);
+    });
     return result;
   }
 
@@ -297,12 +296,19 @@ TEST_F(EngineTest, ModelsShareThreads) {
     });
 }
 
-TEST_F(EngineTest, GivesHiddenRows) {
+TEST_F(EngineTest, GivesHiddenRowsBesideLogits) {
   ThreadPool pool(1);
   Engine engine(manifest, nullptr, {fakeForward}, pool);
   const SequenceId s = engine.state().open();
-  EXPECT_EQ(run(engine, {{4, s, 0, true}, {5, s, 1, true}}, RowKind::Hidden),
-            (Rows{{0, 4}, {1, 9}}));
+  constexpr RowKind kHidden = RowKind::Hidden;
+  // 2 rows of each kind a call.
+  EXPECT_EQ(run(engine, {{4, s, 0, true, kHidden},
+                         {5, s, 1, true},
+                         {6, s, 2, true, kHidden},
+                         {7, s, 3, true},
+                         {8, s, 4, true, kHidden}}),
+            (Rows{{0, -4}, {1, 9}, {2, -15}, {3, 22}, {4, -30}}));
+  EXPECT_EQ(std::ranges::count(trace, '|'), 2);
 }
 
 TEST_F(EngineTest, RefusesRowsThatTheModelLacks) {
@@ -314,7 +320,7 @@ TEST_F(EngineTest, RefusesRowsThatTheModelLacks) {
   EXPECT_EQ(trace, "");
   // Tokens before the last one run without rows.
   EXPECT_EQ(run(engine, {{4, s, 0, false}}), Rows());
-  EXPECT_EQ(run(engine, {{5, s, 1, true}}, RowKind::Hidden), (Rows{{0, 9}}));
+  EXPECT_EQ(run(engine, {{5, s, 1, true, RowKind::Hidden}}), (Rows{{0, -9}}));
 }
 
 TEST_F(EngineTest, RefusesTokensThatCannotRun) {

@@ -180,9 +180,9 @@ TEST_F(SchedulerModelTest, GivesHiddenValues) {
         Request request = requests[i];
         // Half of the requests draw tokens at the same time.
         if (i % 2)
-          request.onHidden = [&, i](std::span<const float> values) {
-            hidden[i].assign(values.begin(), values.end());
-          };
+          request.rows = {RowKind::Hidden, [&, i](std::span<const float> row) {
+                            hidden[i].assign(row.begin(), row.end());
+                          }};
         request.onEnd = [&, i](const Ending &ending) {
           EXPECT_EQ(ending.drawnTokens == 0, i % 2 == 1);
           left.count_down();
@@ -197,13 +197,11 @@ TEST_F(SchedulerModelTest, GivesHiddenValues) {
     std::vector<Token> batch;
     for (int32_t id : requests[i].prompt)
       batch.push_back({id, sequence, std::ssize(batch),
-                       batch.size() + 1 == requests[i].prompt.size()});
-    alone.forward(
-        batch,
-        [&](size_t, std::span<float> row) {
-          EXPECT_TRUE(std::ranges::equal(row, hidden[i])) << i;
-        },
-        RowKind::Hidden);
+                       batch.size() + 1 == requests[i].prompt.size(),
+                       RowKind::Hidden});
+    alone.forward(batch, [&](size_t, std::span<float> row) {
+      EXPECT_TRUE(std::ranges::equal(row, hidden[i])) << i;
+    });
     alone.state().close(sequence);
   }
 }

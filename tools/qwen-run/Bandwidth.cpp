@@ -209,16 +209,16 @@ static std::string toText(const ordered_json &result, int64_t repetitions,
 }
 
 void qwen::run::bandwidth(const BenchCommand &command) {
-  const Artifact artifact(command.file);
-  ThreadPool pool(command.threadCount());
-  Engine engine(artifact, pool, command.options(artifact));
+  Model model(command.file);
+  const Artifact &artifact = model.artifact();
+  Engine &engine = command.start(model, command.options(model));
   const size_t size = artifact.header().weights.size;
   if (size == 0)
     throw Error(command.file + " has no weights to read");
 
   const std::vector<Pattern> all = patterns();
   const Measurements measured = measure(command, artifact, engine, all);
-  finishCheck(engine, artifact);
+  finishCheck(model);
   const uint64_t huge = hugeBytes(artifact.weights());
   const double smallPages =
       smallPageSpeed(command, size, engine.threads(), all);

@@ -204,21 +204,21 @@ void qwen::run::bench(const BenchCommand &command) {
   if (!command.svg.empty())
     picture.emplace(command.svg);
   const auto loadStart = Clock::now();
-  const Artifact artifact(command.file);
-  EngineOptions options = command.options(artifact);
+  Model opened(command.file);
+  EngineOptions options = command.options(opened);
   options.sequences = static_cast<int32_t>(command.batch);
-  ThreadPool pool(command.threadCount());
-  Engine engine(artifact, pool, options);
+  Engine &engine = command.start(opened, options);
   const double loadSeconds = secondsSince(loadStart);
 
-  const ModelInfo &model = artifact.manifest().model;
+  const Artifact &artifact = opened.artifact();
+  const ModelInfo &model = opened.info();
   checkBenchLength(command, model);
 
   const Speeds speeds = measureSpeeds(command, engine);
   std::optional<Profiles> profiles;
   if (command.profile)
     profiles.emplace(command, artifact, engine, picture ? &*picture : nullptr);
-  finishCheck(engine, artifact);
+  finishCheck(opened);
 
   const TargetInfo &target = artifact.selectTarget(hostArch(), hostFeatures());
   ordered_json result = {{"model", model.name},

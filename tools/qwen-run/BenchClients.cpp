@@ -87,14 +87,13 @@ static ClientSpeeds runClients(const BenchCommand &command, Engine &engine,
 }
 
 /// Measures a number of clients, and as many sequences without a scheduler.
-static ordered_json measureClients(const BenchCommand &command,
-                                   const Artifact &artifact, int64_t clients) {
+static ordered_json measureClients(const BenchCommand &command, Model &model,
+                                   int64_t clients) {
   BenchCommand batch = command;
   batch.batch = clients;
-  EngineOptions options = command.options(artifact);
+  EngineOptions options = command.options(model);
   options.sequences = static_cast<int32_t>(clients);
-  ThreadPool pool(command.threadCount());
-  Engine engine(artifact, pool, options);
+  Engine &engine = command.start(model, options);
   std::vector<double> decode, firstToken, batchDecode;
   // The first repetition warms caches and is not counted.
   for (int64_t i = 0; i <= command.repetitions; ++i) {
@@ -107,7 +106,7 @@ static ordered_json measureClients(const BenchCommand &command,
     decode.push_back(speeds.decode);
     firstToken.push_back(speeds.firstToken);
   }
-  finishCheck(engine, artifact);
+  finishCheck(model);
   return {{"clients", clients},
           {"threads", engine.threads()},
           {"decode_tokens_per_second", summary(decode)},
@@ -116,15 +115,15 @@ static ordered_json measureClients(const BenchCommand &command,
 }
 
 void qwen::run::benchClients(const BenchCommand &command) {
-  const Artifact artifact(command.file);
-  checkBenchLength(command, artifact.manifest().model);
-  ordered_json result = {{"model", artifact.manifest().model.name},
+  Model model(command.file);
+  checkBenchLength(command, model.info());
+  ordered_json result = {{"model", model.info().name},
                          {"repetitions", command.repetitions},
                          {"prompt_tokens", command.prompt},
                          {"decode_tokens", command.count},
                          {"runs", ordered_json::array()}};
   for (int64_t clients : command.clients)
-    result["runs"].push_back(measureClients(command, artifact, clients));
+    result["runs"].push_back(measureClients(command, model, clients));
   if (command.json) {
     writeOut(result.dump(2) + "\n");
     return;

@@ -3,7 +3,6 @@
 #include "Commands.h"
 #include "Output.h"
 #include "engine/Session.h"
-#include "model/ChatFormat.h"
 #include "text/AnswerParser.h"
 #include "text/Unicode.h"
 
@@ -296,21 +295,16 @@ static std::string answer(Session &session, AnswerParser &parser,
 }
 
 void qwen::run::chat(const ChatCommand &command) {
-  const Artifact artifact(command.file);
-  artifact.manifest().model.output.requireLogits(artifact.path());
-  const Tokenizer tokenizer = openTokenizer(artifact);
-  if (artifact.chatTemplate().empty())
-    throw Error(command.file + " has no chat template, because its checkpoint "
-                               "had none; use generate");
-  const ChatFormat format(artifact.chatTemplate(), tokenizer);
-  const AnswerFormat answers(tokenizer, artifact.chatTemplate());
-  Conversation conversation(artifact.manifest().model, tokenizer, format,
-                            command);
-  EngineOptions options = command.options(artifact);
+  Model model(command.file);
+  const Manifest &manifest = model.manifest();
+  manifest.model.output.requireLogits(model.path());
+  const Tokenizer &tokenizer = model.tokenizer();
+  const ChatFormat &format = model.chatFormat();
+  const AnswerFormat answers(tokenizer, model.artifact().chatTemplate());
+  Conversation conversation(manifest.model, tokenizer, format, command);
+  EngineOptions options = command.options(model);
   options.snapshotBytes = command.snapshots.bytes;
-  ThreadPool pool(command.threadCount());
-  Engine engine(artifact, pool, options);
-  const Manifest &manifest = artifact.manifest();
+  Engine &engine = command.start(model, options);
   const std::vector<int32_t> ends =
       format.endTokens(manifest.generation.eosTokenIds);
   Session session(engine, command.sampling.apply(manifest.generation), ends,
@@ -339,7 +333,7 @@ void qwen::run::chat(const ChatCommand &command) {
     conversation.addAnswer(answer(session, parser, tokenizer, manifest.model,
                                   ends, command.count));
   }
-  finishCheck(engine, artifact);
+  finishCheck(model);
   // The status tells a script what it cannot see on standard error.
   if (refused && !isTerminal(STDIN_FILENO))
     throw Error(std::to_string(refused) + " of the lines got no answer");

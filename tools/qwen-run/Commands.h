@@ -8,11 +8,10 @@
 #ifndef QWEN_RUN_COMMANDS_H
 #define QWEN_RUN_COMMANDS_H
 
-#include "engine/Engine.h"
 #include "engine/PrefixCache.h"
 #include "engine/Sampler.h"
+#include "model/Model.h"
 #include "text/Retrieval.h"
-#include "text/Tokenizer.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -38,7 +37,7 @@ struct SamplingFlags {
 /// Finishes the check of the weights, for at most a second, and reports weights
 /// that are still unchecked on standard error. Throws Error if weights are
 /// damaged.
-void finishCheck(Engine &engine, const Artifact &artifact);
+void finishCheck(Model &model);
 
 /// Snapshots of the fixed state of sequences, for models that have some.
 struct SnapshotFlags {
@@ -58,8 +57,12 @@ struct RunFlags {
 
   /// The threads and options with these flags, as far as this machine can
   /// follow them. Both report on standard error what it cannot follow.
-  int32_t threadCount() const;
-  EngineOptions options(const Artifact &artifact) const;
+  std::shared_ptr<ThreadPool> pool() const;
+  EngineOptions options(const Model &model) const;
+  /// Starts the engine of a model with these threads.
+  Engine &start(Model &model, const EngineOptions &engineOptions) const {
+    return model.start(pool(), engineOptions);
+  }
 };
 
 struct GenerateCommand : RunFlags {
@@ -235,9 +238,6 @@ void compare(const CompareCommand &command);
 
 /// Whether this machine can run the code of `target`.
 bool runsHere(const TargetInfo &target);
-
-/// The artifact's tokenizer. Throws Error if it has none.
-Tokenizer openTokenizer(const Artifact &artifact);
 
 /// The reason for the limit Tokenizer::kMaxTextBytes, for errors.
 inline constexpr const char *kLongestText =

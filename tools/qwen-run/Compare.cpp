@@ -23,8 +23,9 @@ namespace {
 /// A model and the sequence of its current window.
 class Contestant {
 public:
-  Contestant(const Artifact &artifact, ThreadPool &pool, const RunFlags &flags)
-      : artifact(artifact), engine(artifact, pool, flags.options(artifact)) {}
+  Contestant(Model &model, const std::shared_ptr<ThreadPool> &pool,
+             const RunFlags &flags)
+      : model(model), engine(model.start(pool, flags.options(model))) {}
 
   /// Runs `ids` from position `first` on of the current window, and gives the
   /// logits of each token if `row` is there. Position 0 starts a window.
@@ -41,11 +42,11 @@ public:
     engine.forward(batch, row);
   }
 
-  void finish() { finishCheck(engine, artifact); }
+  void finish() { finishCheck(model); }
 
 private:
-  const Artifact &artifact;
-  Engine engine;
+  Model &model;
+  Engine &engine;
   std::optional<SequenceId> sequence;
   std::vector<Token> batch;
 };
@@ -182,18 +183,18 @@ static void print(const Scores &scores, int64_t windows,
 }
 
 /// Throws Error if the models do not give probabilities of the same tokens.
-static void requireSameTokens(const Artifact &reference,
-                              const Artifact &model) {
-  for (const Artifact *artifact : {&reference, &model})
-    artifact->manifest().model.output.requireLogits(artifact->path());
-  const int64_t expected = reference.manifest().model.vocabSize;
-  const int64_t found = model.manifest().model.vocabSize;
+static void requireSameTokens(const Model &reference, const Model &model) {
+  for (const Model *each : {&reference, &model})
+    each->info().output.requireLogits(each->path());
+  const int64_t expected = reference.info().vocabSize;
+  const int64_t found = model.info().vocabSize;
   if (found != expected)
     throw Error(model.path() + " has " + std::to_string(found) +
                 " logits when " + reference.path() + " has " +
                 std::to_string(expected) +
                 ": only models of one vocabulary can be compared");
-  if (!std::ranges::equal(reference.tokenizer(), model.tokenizer()))
+  if (!std::ranges::equal(reference.artifact().tokenizer(),
+                          model.artifact().tokenizer()))
     throw Error(reference.path() + " and " + model.path() +
                 " have different tokenizers: only models of one tokenizer can "
                 "be compared");
@@ -212,11 +213,11 @@ static void checkWindow(const CompareCommand &command, const ModelInfo &model) {
 }
 
 void qwen::run::compare(const CompareCommand &command) {
-  const Artifact reference(command.file), model(command.model);
+  Model reference(command.file), model(command.model);
   requireSameTokens(reference, model);
-  for (const Artifact *artifact : {&reference, &model})
-    checkWindow(command, artifact->manifest().model);
-  const std::vector<int32_t> ids = openTokenizer(reference).encode(
+  for (const Model *each : {&reference, &model})
+    checkWindow(command, each->info());
+  const std::vector<int32_t> ids = reference.tokenizer().encode(
       readFile(command.text, Tokenizer::kMaxTextBytes, kLongestText));
   const int64_t windows =
       std::min(std::ssize(ids) / command.window,
@@ -224,7 +225,7 @@ void qwen::run::compare(const CompareCommand &command) {
   if (windows == 0)
     throw Error(command.text + " has " + std::to_string(ids.size()) +
                 " tokens when a window has " + std::to_string(command.window));
-  ThreadPool pool(command.threadCount());
+  const std::shared_ptr<ThreadPool> pool = command.pool();
   Contestant first(reference, pool, command), second(model, pool, command);
   const int64_t callRows = std::min(reference.manifest().forward().limits.rows,
                                     model.manifest().forward().limits.rows);

@@ -2,6 +2,7 @@
 
 #include "Commands.h"
 #include "Output.h"
+#include "engine/Batcher.h"
 #include "engine/Logprobs.h"
 
 #include "qwen/Support/Error.h"
@@ -14,16 +15,6 @@
 
 using namespace qwen;
 using namespace qwen::run;
-
-/// The tokens of a new sequence, all wanted.
-static std::vector<Token> wholeBatch(Engine &engine,
-                                     std::span<const int32_t> ids) {
-  const SequenceId sequence = engine.state().open();
-  std::vector<Token> batch;
-  for (int32_t id : ids)
-    batch.push_back({id, sequence, static_cast<int64_t>(batch.size()), true});
-  return batch;
-}
 
 /// The tokens of new sequences, one of each in turn, so that every call is a
 /// ragged batch. `rowOf` gets the row of each token in the order of the
@@ -51,25 +42,18 @@ raggedBatch(Engine &engine, std::span<const std::vector<int32_t>> sequences,
 }
 
 void qwen::run::logits(const LogitsCommand &command) {
-  const Artifact artifact(command.file);
-  const ModelInfo &model = artifact.manifest().model;
-  model.output.requireLogits(artifact.path());
+  Model opened(command.file);
+  const ModelInfo &model = opened.info();
+  model.output.requireLogits(opened.path());
   std::vector<std::vector<int32_t>> sequences;
-  for (const std::string &text : command.ids) {
-    const std::vector<int32_t> &ids =
-        sequences.emplace_back(parseIds(text, "--ids"));
-    if (ids.empty())
-      throw Error("--ids is empty: at least one token is needed");
-    if (static_cast<int64_t>(ids.size()) > model.context)
-      throw Error("there are " + std::to_string(ids.size()) + " tokens when " +
-                  model.describeContext());
-  }
+  for (const std::string &text : command.ids)
+    model.requirePrompt(sequences.emplace_back(parseIds(text, "--ids")),
+                        "--ids");
   OutputFile output(command.output);
-  EngineOptions options = command.options(artifact);
+  EngineOptions options = command.options(opened);
   options.sequences = static_cast<int32_t>(sequences.size());
   options.callTokens = command.piece;
-  ThreadPool pool(command.threadCount());
-  Engine engine(artifact, pool, options);
+  Engine &engine = command.start(opened, options);
   std::vector<size_t> rowOf;
   const std::vector<Token> batch = raggedBatch(engine, sequences, rowOf);
 
@@ -85,31 +69,40 @@ void qwen::run::logits(const LogitsCommand &command) {
       waiting[written] = {};
     }
   });
-  finishCheck(engine, artifact);
+  finishCheck(opened);
   output.commit();
 }
 
 /// Sum of -log p of the ids from index `first` on, each given the ids before
 /// it.
-static double scoreWindow(Engine &engine, std::span<const int32_t> ids,
-                          size_t first) {
-  std::vector<Token> batch = wholeBatch(engine, ids);
-  // The row of a token scores the token after it, so the last has no use.
-  for (size_t i = 0; i < batch.size(); ++i)
-    batch[i].wanted = i + 1 >= first && i + 1 < ids.size();
+static double scoreWindow(Batcher &batcher, const ModelInfo &model,
+                          std::span<const int32_t> ids, size_t first) {
   double sum = 0;
-  engine.forward(batch, [&](size_t index, std::span<float> row) {
-    sum += logSumExp(row) - row[static_cast<size_t>(ids[index + 1])];
-  });
-  engine.state().close(batch.front().sequence);
+  size_t next = first;
+  Request request;
+  // The row of a token scores the token after it, so the last has no use.
+  request.prompt.assign(ids.begin(), ids.end() - 1);
+  request.rows = {RowKind::Logits,
+                  [&](std::span<const float> row) {
+                    sum += logSumExp(row) - row[static_cast<size_t>(ids[next])];
+                    ++next;
+                  },
+                  ids.size() - first};
+  std::string error;
+  request.onEnd = [&](const Ending &ending) { error = ending.error; };
+  batcher.add(std::make_unique<Job>(std::move(request), 1, model));
+  while (!batcher.isIdle())
+    batcher.step();
+  if (!error.empty())
+    throw Error(error);
   return sum;
 }
 
 void qwen::run::perplexity(const PerplexityCommand &command) {
-  const Artifact artifact(command.file);
-  artifact.manifest().model.output.requireLogits(artifact.path());
-  const Tokenizer tokenizer = openTokenizer(artifact);
-  const ModelInfo &model = artifact.manifest().model;
+  Model opened(command.file);
+  const ModelInfo &model = opened.info();
+  model.output.requireLogits(opened.path());
+  const Tokenizer &tokenizer = opened.tokenizer();
   const int64_t window = command.window.value_or(model.context);
   const int64_t stride =
       command.stride.value_or(std::min<int64_t>(window, 512));
@@ -128,8 +121,8 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
   if (total < 2)
     throw Error(command.text + " has " + std::to_string(total) +
                 " tokens when at least 2 are needed");
-  ThreadPool pool(command.threadCount());
-  Engine engine(artifact, pool, command.options(artifact));
+  Batcher batcher(command.start(opened, command.options(opened)),
+                  {.paced = false});
 
   double sum = 0;
   int64_t scored = 0;
@@ -140,13 +133,13 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
     next = end;
     if (first == end)
       continue;
-    sum += scoreWindow(engine,
+    sum += scoreWindow(batcher, model,
                        std::span(ids).subspan(static_cast<size_t>(begin),
                                               static_cast<size_t>(end - begin)),
                        static_cast<size_t>(first - begin));
     scored += end - first;
   }
-  finishCheck(engine, artifact);
+  finishCheck(opened);
   const double value = std::exp(sum / static_cast<double>(scored));
   if (command.json) {
     writeOut(nlohmann::json({{"perplexity", value},

@@ -22,45 +22,33 @@ SamplerOptions SamplingFlags::apply(const GenerationConfig &generation) const {
   return options;
 }
 
-Tokenizer qwen::run::openTokenizer(const Artifact &artifact) {
-  if (artifact.tokenizer().empty())
-    throw Error(artifact.path() +
-                " has no tokenizer, because its checkpoint had none: texts "
-                "need one, generate and logits take --ids");
-  return Tokenizer::fromBlob(artifact.tokenizer());
-}
-
-static std::vector<int32_t>
-promptIds(const GenerateCommand &command, const Artifact &artifact,
-          const std::optional<Tokenizer> &tokenizer) {
-  const ModelInfo &model = artifact.manifest().model;
+static std::vector<int32_t> promptIds(const GenerateCommand &command,
+                                      const Model &model) {
   std::vector<int32_t> ids;
-  if (command.ids)
+  if (command.ids) {
     ids = parseIds(*command.ids, "--ids");
-  else if (tokenizer)
-    ids = tokenizer->encode(command.prompt
-                                ? *command.prompt
-                                : readInput(tokenizer->mostBytes(model.context),
-                                            model.describeContext()));
-  const std::optional<int32_t> bos = artifact.manifest().generation.bosTokenId;
+  } else {
+    const Tokenizer &tokenizer = model.tokenizer();
+    ids = tokenizer.encode(
+        command.prompt ? *command.prompt
+                       : readInput(tokenizer.mostBytes(model.info().context),
+                                   model.info().describeContext()));
+  }
+  const std::optional<int32_t> bos = model.manifest().generation.bosTokenId;
   if (ids.empty() && bos)
     ids.push_back(*bos);
   return ids;
 }
 
 void qwen::run::generate(const GenerateCommand &command) {
-  const Artifact artifact(command.file);
-  artifact.manifest().model.output.requireLogits(artifact.path());
-  std::optional<Tokenizer> tokenizer;
-  if (!command.ids)
-    tokenizer = openTokenizer(artifact);
-  const std::vector<int32_t> prompt = promptIds(command, artifact, tokenizer);
+  Model model(command.file);
+  model.info().output.requireLogits(model.path());
+  const std::vector<int32_t> prompt = promptIds(command, model);
 
-  const GenerationConfig &generation = artifact.manifest().generation;
-  EngineOptions options = command.options(artifact);
+  const GenerationConfig &generation = model.manifest().generation;
+  EngineOptions options = command.options(model);
   options.callTokens = command.piece;
-  ThreadPool pool(command.threadCount());
-  Engine engine(artifact, pool, options);
+  Engine &engine = command.start(model, options);
   const std::vector<int32_t> &ends = generation.eosTokenIds;
   Session session(engine, command.sampling.apply(generation), ends);
   session.setTokens(prompt);
@@ -76,14 +64,14 @@ void qwen::run::generate(const GenerateCommand &command) {
     if (!id ||
         (!command.ignoreEos && std::ranges::find(ends, *id) != ends.end()))
       break;
-    if (!tokenizer)
+    if (command.ids)
       writeOut((count ? "," : "") + std::to_string(*id));
-    else if (!tokenizer->isSpecial(*id))
-      writeOut(characters.push(tokenizer->tokenBytes(*id)));
+    else if (!model.tokenizer().isSpecial(*id))
+      writeOut(characters.push(model.tokenizer().tokenBytes(*id)));
   }
   writeOut(characters.finish() + "\n");
   const double decodeSeconds = secondsSince(decodeStart);
-  finishCheck(engine, artifact);
+  finishCheck(model);
   if (!isTerminal(STDERR_FILENO) || count < 2)
     return;
   char stats[160];

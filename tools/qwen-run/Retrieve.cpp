@@ -2,7 +2,7 @@
 
 #include "Commands.h"
 #include "Output.h"
-#include "engine/Scheduler.h"
+#include "engine/Batcher.h"
 #include "text/Retrieval.h"
 
 #include "qwen/Support/Error.h"
@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <semaphore>
+#include <utility>
 
 using namespace qwen;
 using namespace qwen::run;
@@ -22,12 +22,6 @@ struct Input {
   std::string where;
   std::string text;
   std::vector<int32_t> ids = {};
-};
-
-/// What a prompt gives.
-struct Outcome {
-  std::vector<float> row;
-  std::string error;
 };
 
 using RowFn = std::function<void(size_t index, std::span<const float> row)>;
@@ -60,68 +54,55 @@ static std::vector<Input> readLines(const std::vector<std::string> &files) {
   return inputs;
 }
 
-static void checkPrompts(const std::vector<Input> &inputs,
-                         const ModelInfo &model) {
-  for (const Input &input : inputs) {
-    if (input.ids.empty())
-      throw Error(input.where + " is empty: at least one token is needed");
-    if (std::ssize(input.ids) > model.context)
-      throw Error(input.where + " has " + std::to_string(input.ids.size()) +
-                  " tokens when " + model.describeContext());
-  }
-}
-
 /// Runs the prompts and passes the rows of their last tokens to `receive`, in
 /// order. The prompts share their common beginnings.
-static void runPrompts(const RunFlags &command, const Artifact &artifact,
+static void runPrompts(const RunFlags &command, Model &model,
                        const std::vector<Input> &inputs, RowKind kind,
                        const RowFn &receive) {
-  constexpr size_t kRunning = 16, kSubmitted = 64;
-  checkPrompts(inputs, artifact.manifest().model);
-  EngineOptions options = command.options(artifact);
+  constexpr size_t kRunning = 16, kWaiting = 48;
+  for (const Input &input : inputs)
+    model.info().requirePrompt(input.ids, input.where);
+  EngineOptions options = command.options(model);
   options.sequences =
       static_cast<int32_t>(std::clamp<size_t>(inputs.size(), 1, kRunning));
-  ThreadPool pool(command.threadCount());
-  Engine engine(artifact, pool, options);
-  std::vector<Outcome> outcomes(kSubmitted);
-  std::counting_semaphore<> ended(0);
-  Scheduler scheduler(engine, {.queue = kSubmitted});
-  for (size_t first = 0; first < inputs.size(); first += kSubmitted) {
-    const size_t count = std::min(kSubmitted, inputs.size() - first);
-    for (size_t i = 0; i < count; ++i) {
-      Request request;
-      request.prompt = inputs[first + i].ids;
-      (kind == RowKind::Hidden ? request.onHidden : request.onLogits) =
-          [&outcomes, i](std::span<const float> row) {
-            outcomes[i].row.assign(row.begin(), row.end());
-          };
-      request.onEnd = [&outcomes, &ended, i](const Ending &ending) {
-        outcomes[i].error = ending.error;
-        ended.release();
-      };
-      scheduler.submit(std::move(request));
-    }
-    for (size_t i = 0; i < count; ++i)
-      ended.acquire();
-    for (size_t i = 0; i < count; ++i) {
-      if (!outcomes[i].error.empty())
-        throw Error(inputs[first + i].where + ": " + outcomes[i].error);
-      receive(first + i, outcomes[i].row);
-    }
+  Batcher batcher(command.start(model, options), {.paced = false});
+  std::vector<std::vector<float>> rows(inputs.size());
+  std::string error;
+  const auto add = [&](size_t i) {
+    Request request;
+    request.prompt = inputs[i].ids;
+    request.rows = {kind, [&rows, i](std::span<const float> row) {
+                      rows[i].assign(row.begin(), row.end());
+                    }};
+    request.onEnd = [&error, &input = inputs[i]](const Ending &ending) {
+      if (ending.reason == EndReason::Failed && error.empty())
+        error = input.where + ": " + ending.error;
+    };
+    batcher.add(std::make_unique<Job>(std::move(request), i, model.info()));
+  };
+  size_t added = 0;
+  for (size_t done = 0; done < inputs.size();) {
+    while (added < inputs.size() && batcher.waitingCount() < kWaiting)
+      add(added++);
+    batcher.step();
+    if (!error.empty())
+      throw Error(error);
+    for (; done < added && !rows[done].empty(); ++done)
+      receive(done, std::exchange(rows[done], {}));
   }
-  finishCheck(engine, artifact);
+  finishCheck(model);
 }
 
 /// The inputs of `embed` with their tokens.
 static std::vector<Input> embedInputs(const EmbedCommand &command,
-                                      const Artifact &artifact) {
+                                      const Model &model) {
   std::vector<Input> inputs;
   inputs.reserve(command.ids.size());
   for (const std::string &ids : command.ids)
     inputs.push_back({"--ids", {}, parseIds(ids, "--ids")});
   if (!inputs.empty())
     return inputs;
-  const Tokenizer tokenizer = openTokenizer(artifact);
+  const Tokenizer &tokenizer = model.tokenizer();
   inputs = readLines(command.files);
   for (Input &input : inputs)
     input.ids = embeddingPrompt(
@@ -132,22 +113,22 @@ static std::vector<Input> embedInputs(const EmbedCommand &command,
 }
 
 void qwen::run::embed(const EmbedCommand &command) {
-  const Artifact artifact(command.file);
-  artifact.manifest().model.output.requireEmbedding(artifact.path());
-  const int64_t size = artifact.manifest().model.hiddenSize;
+  Model model(command.file);
+  model.info().output.requireEmbedding(model.path());
+  const int64_t size = model.info().hiddenSize;
   const int64_t dimensions = command.dimensions.value_or(size);
   if (dimensions > size)
     throw Error("--dim is " + std::to_string(dimensions) +
                 " when the model has " + std::to_string(size) +
                 " hidden values");
-  const std::vector<Input> inputs = embedInputs(command, artifact);
+  const std::vector<Input> inputs = embedInputs(command, model);
   std::optional<OutputFile> file;
   if (!command.output.empty()) {
     file.emplace(command.output);
     const std::string header = npyHeader(inputs.size(), dimensions);
     file->write(header.data(), header.size());
   }
-  runPrompts(command, artifact, inputs, RowKind::Hidden,
+  runPrompts(command, model, inputs, RowKind::Hidden,
              [&](size_t index, std::span<const float> row) {
                const std::vector<float> embedding =
                    embeddingOf(row, static_cast<size_t>(dimensions));
@@ -165,15 +146,14 @@ void qwen::run::embed(const EmbedCommand &command) {
 }
 
 void qwen::run::rerank(const RerankCommand &command) {
-  const Artifact artifact(command.file);
-  const ModelOutput &output = artifact.manifest().model.output;
-  output.requireScores(artifact.path());
-  const Tokenizer tokenizer = openTokenizer(artifact);
-  const Reranker reranker(tokenizer, output, artifact.path());
+  Model model(command.file);
+  const ModelOutput &output = model.info().output;
+  output.requireScores(model.path());
+  const Reranker reranker(model.tokenizer(), output, model.path());
   std::vector<Input> inputs = readLines(command.files);
   for (Input &input : inputs)
     input.ids = reranker.prompt(command.instruction, command.query, input.text);
-  runPrompts(command, artifact, inputs, RowKind::Logits,
+  runPrompts(command, model, inputs, RowKind::Logits,
              [&](size_t index, std::span<const float> row) {
                writeOut(nlohmann::ordered_json(
                             {{"index", index},

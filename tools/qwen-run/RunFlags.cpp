@@ -35,25 +35,25 @@ static WeightCheck limitCheck(WeightCheck check, const Artifact &artifact) {
   return usable;
 }
 
-int32_t RunFlags::threadCount() const {
+std::shared_ptr<ThreadPool> RunFlags::pool() const {
   const int32_t count = anyThreads ? threads : limitThreads(threads);
-  return count ? count : defaultThreads();
+  return std::make_shared<ThreadPool>(count ? count : defaultThreads());
 }
 
-EngineOptions RunFlags::options(const Artifact &artifact) const {
+EngineOptions RunFlags::options(const Model &model) const {
   EngineOptions options;
-  options.check = limitCheck(check, artifact);
+  options.check = limitCheck(check, model.artifact());
   options.lock = lock;
   return options;
 }
 
-void qwen::run::finishCheck(Engine &engine, const Artifact &artifact) {
+void qwen::run::finishCheck(Model &model) {
   const auto start = std::chrono::steady_clock::now();
-  const uint64_t left = engine.finishCheck(
+  const uint64_t left = model.engine().finishCheck(
       [start] { return secondsSince(start) >= kFinishSeconds; });
   if (left)
     writeError("qwen-run: " + std::to_string(left) + " of " +
-               std::to_string(artifact.weightMiBs()) +
-               " MiB of the weights of " + artifact.path() +
+               std::to_string(model.artifact().weightMiBs()) +
+               " MiB of the weights of " + model.path() +
                " are not checked; --check now checks all before the start\n");
 }

@@ -50,21 +50,19 @@ void qwen::run::serve(const ServeCommand &command) {
        .keepAlive = milliseconds(command.keepAlive),
        .drain = milliseconds(command.drain),
        .log = [](const std::string &line) { writeError(line + "\n"); }});
-  const Artifact artifact(command.file);
-  EngineOptions options = command.options(artifact);
+  Model model(command.file);
+  EngineOptions options = command.options(model);
   options.sequences = command.sequences;
   options.kvPages = command.pages;
   if (!command.noPrefixCache)
     options.snapshotBytes = command.snapshots.bytes;
-  ThreadPool pool(command.threadCount());
-  Engine engine(artifact, pool, options);
-  Scheduler scheduler(engine,
+  Scheduler scheduler(command.start(model, options),
                       {.queue = static_cast<size_t>(command.queue),
                        .batcher = {.prefixCache = !command.noPrefixCache,
                                    .snapshotEvery = command.snapshots.every},
                        .onStep = [&http] { http.wake(); }});
   server::Service service(
-      artifact, engine, scheduler,
+      model, scheduler,
       {.models = command.names,
        .templateVariables = parseJsonObject<nlohmann::ordered_json>(
            command.templateVariables, "--chat-template-kwargs"),

@@ -17,8 +17,8 @@ static std::string textObject(const std::string &bytes) {
 }
 
 void qwen::run::tokenize(const TokenizeCommand &command) {
-  const Artifact artifact(command.file);
-  const Tokenizer tokenizer = openTokenizer(artifact);
+  const Model model(command.file);
+  const Tokenizer &tokenizer = model.tokenizer();
   const std::string text =
       command.text ? *command.text
                    : readInput(Tokenizer::kMaxTextBytes, kLongestText);

@@ -14,7 +14,7 @@
 
 namespace qwen {
 
-inline constexpr uint32_t kKernelAbiVersion = 8;
+inline constexpr uint32_t kKernelAbiVersion = 9;
 
 /// Value of Context::flags if every quantizer, cache append and row of logits
 /// of the token had finite values only. Otherwise the flag is the lowest id
@@ -44,14 +44,16 @@ struct Context {
   /// Page numbers of each sequence, [sequence][pageTableStride]; entry p is
   /// the page of positions 64p .. 64p+63.
   const int32_t *pageTables;
-  /// Indices of the wanted tokens in the call, [rows].
+  /// Indices in the call of the tokens whose logits are wanted, [rows], and
+  /// then of those whose hidden values are wanted, [hiddenRows].
   const int32_t *wantedRows;
   /// First op that saw a value that is not finite, [tokens]; the runtime sets
   /// kNoFlag before the call.
   uint32_t *flags;
-  /// Result: logits, f32 [rows][stride of the output], or with
-  /// wantHidden the hidden values, f32 [rows][hidden size].
+  /// Results: logits, f32 [rows][stride of the output], and hidden values, f32
+  /// [hiddenRows][hidden size].
   float *result;
+  float *hidden;
   /// Static shares: thread t runs units [u * shares[t] >> 16,
   /// u * shares[t + 1] >> 16) of the u units of an op that are not in its tail;
   /// shares[0] = 0, shares[threads] = 65536, ascending.
@@ -61,9 +63,8 @@ struct Context {
   void *barrierState;
   int64_t tokens;
   int64_t rows;
+  int64_t hiddenRows;
   int64_t pageTableStride;
-  /// Not zero: write the hidden values in f32 instead of logits.
-  int64_t wantHidden;
   /// Null, or a function that each thread calls when it begins op `op` (after
   /// the op's barrier) and, with the number of ops, when it ends.
   void (*trace)(void *state, int32_t thread, int32_t op);
@@ -72,7 +73,7 @@ struct Context {
   /// runtime sets zeros before the call.
   uint32_t *taken;
 };
-static_assert(sizeof(Context) == size_t{20} * 8);
+static_assert(sizeof(Context) == size_t{21} * 8);
 
 /// A program. Every thread of a call runs it with the same context.
 using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);

@@ -17,10 +17,6 @@ void qwen::qwenDriverBarrier(const Context *context, int32_t thread) {
     context->trace(context->traceState, thread, op);
 }
 
-bool qwen::qwenDriverWantHidden(const Context *context, int32_t) {
-  return context->wantHidden != 0;
-}
-
 QWEN_ENTRY(Embedding, Embedding) {
   const EmbeddingArguments of = arguments;
   const auto *table = weightsAt<uint8_t>(context, of.weight);
@@ -92,12 +88,13 @@ QWEN_ENTRY(HiddenRows, RmsNorm) {
   const RmsNormArguments of = arguments;
   const float *w = weightsAt(context, of.weight);
   const FloatRows in = rowsAt(context, of.in);
-  forTokens(context, thread, true,
-            [&](int64_t row, int64_t token) QWEN_SPECIALISED_LAMBDA {
-              float *y = context->result + row * of.k;
-              fixed.norm(in.of(token), w, of.k, of.eps, y);
-              flag(context, token, of.op, fixed.check(y, of.k));
-            });
+  forUnits(context, thread, context->hiddenRows,
+           [&](int64_t row) QWEN_SPECIALISED_LAMBDA {
+             const int64_t token = wantedToken(context, context->rows + row);
+             float *y = context->hidden + row * of.k;
+             fixed.norm(in.of(token), w, of.k, of.eps, y);
+             flag(context, token, of.op, fixed.check(y, of.k));
+           });
 }
 
 QWEN_ENTRY(HeadNorm, RmsNorm) {

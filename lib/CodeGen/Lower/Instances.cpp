@@ -34,9 +34,6 @@ std::string Instances::barrier() {
 std::string Instances::trace() {
   return declare("qwenDriverTrace", QWEN_TYPE(qwenDriverTrace));
 }
-std::string Instances::wantHidden() {
-  return declare("qwenDriverWantHidden", QWEN_TYPE(qwenDriverWantHidden));
-}
 
 std::string Instances::instance(const DriverCall &call) {
   const Attribute key =

@@ -28,7 +28,6 @@ public:
 
   std::string barrier();
   std::string trace();
-  std::string wantHidden();
   /// The instance that `call` needs, a ForwardFn with the address of the call's
   /// arguments in place of the number of threads.
   std::string instance(const DriverCall &call);

@@ -80,8 +80,6 @@ private:
   LogicalResult checkPlaces(ForwardOp op);
   LogicalResult checkHead(ForwardOp op);
   LogicalResult lower(ForwardOp op);
-  void lowerNormOrHidden(RmsNormOp op);
-  void lowerToLogits(ForwardOp op);
 
   Value i32(int64_t value) {
     return arith::ConstantIntOp::create(builder, value, 32);
@@ -351,18 +349,14 @@ LogicalResult ForwardLowering::lower(ForwardOp op) {
   opNames.push_back(builder.getStringAttr(opName(op, plan.getId())));
   opWork.push_back(describe(workOf(op, module, kvFormat)));
   opKernels.push_back(op.getKernelsAttr());
-  if (isForLogits(op)) {
-    lowerToLogits(op);
-    return success();
-  }
   if (plan.getBarrier())
     call(functions.barrier());
   trace(op);
+  // The norm before the head also gives the hidden rows.
   auto norm = dyn_cast<RmsNormOp>(op.getOperation());
   if (norm && norm.getLmHead())
-    lowerNormOrHidden(norm);
-  else
-    call(op.getDriverCall(*this));
+    call(norm.getHiddenCall(*this));
+  call(op.getDriverCall(*this));
   return success();
 }
 
@@ -372,35 +366,6 @@ func::CallOp ForwardLowering::call(const std::string &function,
   SmallVector<Value> all = {context, thread};
   all.append(arguments.begin(), arguments.end());
   return func::CallOp::create(builder, function, results, all);
-}
-
-/// If the caller wants hidden values, the norm writes them to the result of the
-/// call.
-void ForwardLowering::lowerNormOrHidden(RmsNormOp op) {
-  Value wanted =
-      call(functions.wantHidden(), {}, {builder.getI1Type()}).getResult(0);
-  auto branch = scf::IfOp::create(builder, wanted, /*withElseRegion=*/true);
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToStart(branch.thenBlock());
-  call(op.getHiddenCall(*this));
-  builder.setInsertionPointToStart(branch.elseBlock());
-  call(op.getDriverCall(*this));
-}
-
-/// Waits and computes if the caller wants logits: all threads agree whether it
-/// does.
-void ForwardLowering::lowerToLogits(ForwardOp op) {
-  Value wanted =
-      call(functions.wantHidden(), {}, {builder.getI1Type()}).getResult(0);
-  Value one = arith::ConstantIntOp::create(builder, 1, 1);
-  Value logits = arith::XOrIOp::create(builder, wanted, one);
-  auto branch = scf::IfOp::create(builder, logits, /*withElseRegion=*/false);
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToStart(branch.thenBlock());
-  if (op.getPlanAttr().getBarrier())
-    call(functions.barrier());
-  trace(op);
-  call(op.getDriverCall(*this));
 }
 
 //===----------------------------------------------------------------------===//

@@ -26,9 +26,6 @@ void qwenDriverBarrier(const Context *context, int32_t thread);
 /// Says that the thread begins op `op`, where the call is traced.
 void qwenDriverTrace(const Context *context, int32_t thread, int32_t op);
 
-/// Whether the call wants hidden values rather than logits.
-bool qwenDriverWantHidden(const Context *context, int32_t thread);
-
 #define QWEN_ARGUMENTS(...)
 #define QWEN_DRIVER(Function, Reads, ...)                                      \
   void qwenDriver##Function(const Context *context, int32_t thread,            \

@@ -1,0 +1,167 @@
+//===- Job.cpp - A request that a batcher runs ----------------------------===//
+
+#include "engine/Job.h"
+
+#include "engine/Logprobs.h"
+
+#include <algorithm>
+#include <tuple>
+
+using namespace qwen;
+
+Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
+    : request(std::move(newRequest)), id(number),
+      sampler(request.sampling, model.vocabSize, model.tokenizerVocab,
+              request.answer, request.stopTokens) {
+  if (!request.rows)
+    model.output.requireLogits(model.name);
+  else if (request.rows->kind == RowKind::Logits)
+    model.output.requireScores(model.name);
+  if (request.maxTokens < 0)
+    throw Error("the answer has at most " + std::to_string(request.maxTokens) +
+                " tokens when 0 or more is needed");
+  if (request.scorePrompt && !request.logprobs)
+    throw Error("the prompt has no scores without logprobs");
+  begin(model);
+  if (request.logprobs) {
+    const auto count =
+        static_cast<size_t>(std::min(*request.logprobs, model.vocabSize));
+    topIds.reserve(count);
+    top.reserve(count);
+  }
+}
+
+void Job::begin(const ModelInfo &model) {
+  model.requirePrompt(request.prompt, "the prompt");
+  for (int32_t token : request.prompt)
+    sampler.acceptPrompt(token);
+  const int64_t size = promptSize();
+  // The last drawn token never runs.
+  mostTokens = static_cast<size_t>(
+      size + (request.rows
+                  ? 0
+                  : std::min(request.maxTokens, model.context + 1 - size)));
+  tokens.reserve(mostTokens);
+  tokens = request.prompt;
+  settled = tokens.size();
+  nextRow = request.rows ? size - static_cast<int64_t>(std::min(
+                                      request.rows->count, tokens.size()))
+                         : 0;
+  told = 0;
+  ended.reset();
+}
+
+void Job::restart(std::span<const int32_t> prompt, const ModelInfo &model) {
+  model.requirePrompt(prompt, "the prompt");
+  request.prompt.assign(prompt.begin(), prompt.end());
+  sampler.reset();
+  begin(model);
+}
+
+bool Job::wants(int64_t position) const {
+  const auto next = static_cast<size_t>(position) + 1;
+  if (position < nextRow)
+    return false;
+  if (request.rows)
+    return true;
+  if (next < request.prompt.size())
+    return request.scorePrompt;
+  return next >= settled && next < mostTokens;
+}
+
+bool Job::receive(int64_t position, std::span<float> row) {
+  const auto next = static_cast<size_t>(position) + 1;
+  // The token was a wrong draft.
+  if (ended || next > tokens.size())
+    return false;
+  nextRow = position + 1;
+  if (request.rows) {
+    request.rows->receive(row);
+    return false;
+  }
+  if (next < request.prompt.size()) {
+    tell(row, tokens[next], position + 1);
+    return false;
+  }
+  draw(next, row);
+  return true;
+}
+
+void Job::draw(size_t position, std::span<float> logits) {
+  report(promptSize());
+  std::optional<int32_t> given;
+  if (request.onDraw)
+    given = request.onDraw();
+  const int32_t token = given ? *given : sampler.sample(logits, position);
+  sampler.acceptDrawn(token);
+  if (position == tokens.size() || tokens[position] != token) {
+    tokens.resize(position);
+    tokens.push_back(token);
+  }
+  settled = position + 1;
+  tell(logits, token, static_cast<int64_t>(position));
+  if (!ended && std::ranges::count(request.stopTokens, token))
+    ended = EndReason::Stop;
+}
+
+void Job::tell(std::span<const float> logits, int32_t token, int64_t position) {
+  TokenEvent event = {.id = token,
+                      .position = position,
+                      .isPrompt = position < promptSize(),
+                      .logprob = 0,
+                      .top = {}};
+  if (request.logprobs) {
+    const double sum = logSumExp(logits);
+    const auto logprob = [&](int32_t of) {
+      return static_cast<float>(logits[static_cast<size_t>(of)] - sum);
+    };
+    topTokens(logits, static_cast<size_t>(*request.logprobs), topIds);
+    top.clear();
+    for (int32_t each : topIds)
+      top.push_back({each, logprob(each)});
+    event.logprob = logprob(token);
+    event.top = top;
+  }
+  if (request.onToken && !request.onToken(event))
+    ended = EndReason::Callback;
+}
+
+void Job::report(int64_t done) {
+  if (!request.onProgress || wasPreempted || done > promptSize() ||
+      done == told)
+    return;
+  told = done;
+  request.onProgress({done, promptSize(), cachedTokens});
+}
+
+void Job::fail(const Error &reason) {
+  ended = EndReason::Failed;
+  kind = reason.kind();
+  error = reason.what();
+}
+
+void Job::end(EndReason reason) {
+  series.reset();
+  if (request.onEnd)
+    request.onEnd({reason, kind, error, promptSize(), cachedTokens,
+                   static_cast<int64_t>(settled) - promptSize()});
+}
+
+//===----------------------------------------------------------------------===//
+// Order
+//===----------------------------------------------------------------------===//
+
+void JobList::insert(std::unique_ptr<Job> job) {
+  const auto key = [](const std::unique_ptr<Job> &of) {
+    return std::tuple(-int64_t{of->request.priority}, of->deadline, of->id);
+  };
+  jobs.insert(std::ranges::upper_bound(jobs, key(job), {}, key),
+              std::move(job));
+}
+
+std::unique_ptr<Job> JobList::take(size_t index) {
+  const auto place = jobs.begin() + static_cast<int64_t>(index);
+  std::unique_ptr<Job> job = std::move(*place);
+  jobs.erase(place);
+  return job;
+}

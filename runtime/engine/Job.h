@@ -1,0 +1,129 @@
+//===- Job.h - A request that a batcher runs --------------------*- C++ -*-===//
+//
+// A job has tokens that are known: its prompt, the drawn tokens and drafts of
+// the next ones. Its sequence has those that are computed. The row of a token
+// decides the next one, as long as that is not settled.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_ENGINE_JOB_H
+#define QWEN_RUNTIME_ENGINE_JOB_H
+
+#include "artifact/Manifest.h"
+#include "engine/PrefixCache.h"
+#include "engine/Request.h"
+
+#include <memory>
+
+namespace qwen {
+
+/// Requests that take one place in the queue, one after another.
+struct Series {
+  /// Called when a request of the series leaves the queue. Returns the one that
+  /// takes its place, or nothing.
+  std::function<std::optional<Request>()> next = {};
+  /// Called once, before the last of the requests is told its end.
+  std::function<void()> onDone = {};
+
+  Series() = default;
+  Series(const Series &) = delete;
+  Series &operator=(const Series &) = delete;
+  ~Series() {
+    if (onDone)
+      onDone();
+  }
+};
+
+/// A request in a batcher.
+class Job {
+public:
+  /// Throws Error if the request cannot run in `model`.
+  Job(Request request, RequestId id, const ModelInfo &model);
+
+  /// Begins again with another prompt.
+  void restart(std::span<const int32_t> prompt, const ModelInfo &model);
+
+  int64_t promptSize() const { return std::ssize(request.prompt); }
+  /// Whether the job wants the row of the token at `position`.
+  bool wants(int64_t position) const;
+  /// Whether it wants rows before that of its last token.
+  bool wantsEarlyRows() const {
+    return (request.rows || request.scorePrompt) && nextRow + 1 < promptSize();
+  }
+  RowKind rowKind() const {
+    return request.rows ? request.rows->kind : RowKind::Logits;
+  }
+  /// Receives a wanted row. Returns whether it drew a token. Throws Error if no
+  /// token can be drawn.
+  bool receive(int64_t position, std::span<float> row);
+  /// Tells that the first `done` tokens of the prompt have run.
+  void report(int64_t done);
+  /// Whether the answer has all its tokens.
+  bool isComplete() const { return settled == mostTokens; }
+  void fail(const Error &error);
+  /// Tells the end.
+  void end(EndReason reason);
+
+  Request request;
+  /// That of its series.
+  RequestId id;
+  /// Null for a request alone.
+  std::shared_ptr<Series> series = {};
+  /// The known tokens.
+  std::vector<int32_t> tokens;
+  /// Number of tokens at the front that are no drafts.
+  size_t settled = 0;
+  /// Jobs with the smallest number come first.
+  int64_t deadline = 0;
+  /// Its sequence while it runs, with the computed tokens.
+  SequenceId sequence = -1;
+  PrefixCache::Prefix prefix;
+  bool wasPreempted = false;
+  /// Tokens that the prefix cache had before a preemption.
+  int64_t cachedTokens = 0;
+  /// Set when the request ends in this step.
+  std::optional<EndReason> ended;
+  ErrorKind kind = ErrorKind::General;
+  std::string error;
+
+private:
+  void begin(const ModelInfo &model);
+  /// Draws the token at `position`, or confirms a draft.
+  void draw(size_t position, std::span<float> logits);
+  void tell(std::span<const float> logits, int32_t token, int64_t position);
+
+  Sampler sampler;
+  /// Number of tokens at which the answer ends.
+  size_t mostTokens = 0;
+  /// Tokens of the prompt that onProgress has told.
+  int64_t told = 0;
+  /// The first token whose row the request has not received.
+  int64_t nextRow = 0;
+  std::vector<int32_t> topIds;
+  std::vector<TokenLogprob> top;
+};
+
+/// Jobs in their order: by priority, then by deadline.
+class JobList {
+public:
+  using Jobs = std::vector<std::unique_ptr<Job>>;
+
+  void reserve(size_t count) { jobs.reserve(count); }
+  bool empty() const { return jobs.empty(); }
+  size_t size() const { return jobs.size(); }
+  Job &operator[](size_t index) { return *jobs[index]; }
+  Job &front() { return *jobs.front(); }
+  Job &back() { return *jobs.back(); }
+  const Jobs &all() const { return jobs; }
+
+  void insert(std::unique_ptr<Job> job);
+  std::unique_ptr<Job> take(size_t index);
+  std::unique_ptr<Job> takeBack() { return take(jobs.size() - 1); }
+
+private:
+  Jobs jobs;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ENGINE_JOB_H

@@ -1,0 +1,35 @@
+//===- Model.cpp - A compiled model, opened -------------------------------===//
+
+#include "model/Model.h"
+
+using namespace qwen;
+
+Model::Model(const std::string &path) : file(path) {
+  if (!file.tokenizer().empty())
+    textTokenizer = Tokenizer::fromBlob(file.tokenizer());
+}
+
+const Tokenizer &Model::tokenizer() const {
+  if (!textTokenizer)
+    throw Error(path() + " has no tokenizer, because its checkpoint had none: "
+                         "only token ids work");
+  return *textTokenizer;
+}
+
+const ChatFormat &Model::chatFormat() const {
+  if (!hasChatFormat())
+    throw Error(path() + " has no chat template, because its checkpoint had "
+                         "none: only plain prompts work");
+  std::call_once(formatMade,
+                 [&] { format.emplace(file.chatTemplate(), tokenizer()); });
+  return *format;
+}
+
+Engine &Model::start(std::shared_ptr<ThreadPool> pool,
+                     const EngineOptions &options) {
+  // The old engine uses the old threads.
+  running.reset();
+  threads = std::move(pool);
+  running = std::make_unique<Engine>(file, *threads, options);
+  return *running;
+}

@@ -1,0 +1,58 @@
+//===- Model.h - A compiled model, opened -----------------------*- C++ -*-===//
+//
+// What programs need of one artifact: its file, tokenizer and chat format, and
+// an engine that runs it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_MODEL_MODEL_H
+#define QWEN_RUNTIME_MODEL_MODEL_H
+
+#include "engine/Engine.h"
+#include "model/ChatFormat.h"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace qwen {
+
+/// Any number of threads may call the constant functions.
+class Model {
+public:
+  /// Opens an artifact. Throws Error.
+  explicit Model(const std::string &path);
+
+  const Artifact &artifact() const { return file; }
+  const std::string &path() const { return file.path(); }
+  const Manifest &manifest() const { return file.manifest(); }
+  const ModelInfo &info() const { return manifest().model; }
+
+  bool hasTokenizer() const { return textTokenizer.has_value(); }
+  /// Throws Error if the checkpoint had no tokenizer.
+  const Tokenizer &tokenizer() const;
+  bool hasChatFormat() const { return !file.chatTemplate().empty(); }
+  /// Throws Error if the checkpoint had no chat template or no tokenizer, or if
+  /// the template is not supported.
+  const ChatFormat &chatFormat() const;
+
+  /// Makes the engine, in place of an earlier one. Throws Error as Engine does.
+  Engine &start(std::shared_ptr<ThreadPool> pool, const EngineOptions &options);
+  /// The engine of the last start.
+  Engine &engine() { return *running; }
+  const Engine &engine() const { return *running; }
+
+private:
+  const Artifact file;
+  std::optional<Tokenizer> textTokenizer;
+  /// Guards `format`, which is made when it is first needed.
+  mutable std::once_flag formatMade;
+  mutable std::optional<const ChatFormat> format;
+  std::shared_ptr<ThreadPool> threads;
+  std::unique_ptr<Engine> running;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_MODEL_MODEL_H
