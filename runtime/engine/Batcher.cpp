@@ -171,7 +171,7 @@ void Batcher::plan() {
       continue;
     order.push_back(job.get());
     if (!isLate(*job))
-      decoding += static_cast<size_t>(pages.behind(*job));
+      ++decoding;
     else if (!first)
       first = job.get();
   }
@@ -236,7 +236,7 @@ void Batcher::run() {
 void Batcher::receive(size_t index, std::span<float> row) {
   Job &job = *owners[index];
   try {
-    sums.drawnTokens += job.receive(batch[index].position, row);
+    sums.drawnTokens += job.receive(batch[index], row);
   } catch (const Error &error) {
     job.fail(error);
   }

@@ -100,7 +100,7 @@ private:
   /// The running jobs in the order in which they get tokens of a step.
   std::vector<Job *> order;
   const Engine::RowFn receiver;
-  /// Tokens of the batch of jobs that draw in each step, and of the others.
+  /// Number of jobs that draw in each step, and of tokens of the others.
   size_t decoding = 0;
   int64_t promptTokens = 0;
   BatcherCounts sums;

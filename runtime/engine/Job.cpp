@@ -58,6 +58,12 @@ void Job::restart(std::span<const int32_t> prompt, const ModelInfo &model) {
   begin(model);
 }
 
+void Job::draft(std::span<const int32_t> next) {
+  const auto room = next.first(std::min(next.size(), mostTokens - settled));
+  tokens.resize(settled);
+  tokens.insert(tokens.end(), room.begin(), room.end());
+}
+
 bool Job::wants(int64_t position) const {
   const auto next = static_cast<size_t>(position) + 1;
   if (position < nextRow)
@@ -69,18 +75,18 @@ bool Job::wants(int64_t position) const {
   return next >= settled && next < mostTokens;
 }
 
-bool Job::receive(int64_t position, std::span<float> row) {
-  const auto next = static_cast<size_t>(position) + 1;
+bool Job::receive(const Token &token, std::span<float> row) {
+  const auto next = static_cast<size_t>(token.position) + 1;
   // The token was a wrong draft.
-  if (ended || next > tokens.size())
+  if (ended || next > tokens.size() || tokens[next - 1] != token.id)
     return false;
-  nextRow = position + 1;
+  nextRow = token.position + 1;
   if (request.rows) {
     request.rows->receive(row);
     return false;
   }
   if (next < request.prompt.size()) {
-    tell(row, tokens[next], position + 1);
+    tell(row, tokens[next], nextRow);
     return false;
   }
   draw(next, row);

@@ -43,6 +43,10 @@ public:
   /// Begins again with another prompt.
   void restart(std::span<const int32_t> prompt, const ModelInfo &model);
 
+  /// Appends drafts of the next tokens, as many as the answer may have. The
+  /// next step confirms or removes them.
+  void draft(std::span<const int32_t> next);
+
   int64_t promptSize() const { return std::ssize(request.prompt); }
   /// Whether the job wants the row of the token at `position`.
   bool wants(int64_t position) const;
@@ -53,9 +57,9 @@ public:
   RowKind rowKind() const {
     return request.rows ? request.rows->kind : RowKind::Logits;
   }
-  /// Receives a wanted row. Returns whether it drew a token. Throws Error if no
-  /// token can be drawn.
-  bool receive(int64_t position, std::span<float> row);
+  /// Receives the row of a wanted token. Returns whether it drew a token.
+  /// Throws Error if no token can be drawn.
+  bool receive(const Token &token, std::span<float> row);
   /// Tells that the first `done` tokens of the prompt have run.
   void report(int64_t done);
   /// Whether the answer has all its tokens.

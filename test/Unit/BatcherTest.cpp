@@ -68,7 +68,9 @@ protected:
       entry.ending = ending;
     };
     requests[id] = request;
-    batcher->add(std::make_unique<Job>(std::move(request), id, manifest.model));
+    auto job = std::make_unique<Job>(std::move(request), id, manifest.model);
+    jobs[id] = job.get();
+    batcher->add(std::move(job));
     return id;
   }
 
@@ -99,6 +101,8 @@ protected:
   std::optional<Batcher> batcher;
   std::map<RequestId, Told> told;
   std::map<RequestId, Request> requests;
+  /// Until their ends.
+  std::map<RequestId, Job *> jobs;
   RequestId last = 0;
 };
 } // namespace
@@ -196,6 +200,39 @@ TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
   finish();
   EXPECT_EQ(told[salted].ending->cachedTokens, 0);
   expectAnswer(salted);
+}
+
+// Drafts are right up to any token, beside each other and where pages lack.
+TEST_F(BatcherTest, DraftsChangeNoAnswer) {
+  for (auto [fixed, pages] :
+       {std::pair<bool, int64_t>{false, 0}, {false, 7}, {true, 0}}) {
+    open({.sequences = 3, .kvPages = pages}, {}, 400, 16, fixed);
+    std::vector<RequestId> ids;
+    for (int32_t i = 0; i < 3; ++i)
+      ids.push_back(add(tokens(30 + 40 * i, i), 150));
+    int64_t manyDrawn = 0;
+    for (size_t step = 0; !batcher->isIdle(); ++step) {
+      for (RequestId id : ids) {
+        if (told[id].ending)
+          continue;
+        const std::vector<int32_t> answer = hashAnswer(requests[id]);
+        std::vector<int32_t> next(answer.begin() + std::ssize(told[id].drawn),
+                                  answer.end());
+        next.resize(step % 7 + 1, 5);
+        // Each second draft has a wrong token.
+        next[step % 5 % next.size()] ^= static_cast<int32_t>(step % 2);
+        jobs[id]->draft(next);
+      }
+      const int64_t before = batcher->counts().drawnTokens;
+      batcher->step();
+      manyDrawn += batcher->counts().drawnTokens - before > 3;
+    }
+    finish();
+    EXPECT_GT(manyDrawn, fixed ? 0 : 10);
+    EXPECT_EQ(batcher->counts().preemptions > 0, pages != 0);
+    for (RequestId id : ids)
+      expectAnswer(id);
+  }
 }
 
 // As turns of a chat: a template writes an answer without its thoughts.
