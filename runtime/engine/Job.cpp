@@ -59,9 +59,10 @@ void Job::restart(std::span<const int32_t> prompt, const ModelInfo &model) {
 }
 
 void Job::draft(std::span<const int32_t> next) {
-  const auto room = next.first(std::min(next.size(), mostTokens - settled));
   tokens.resize(settled);
-  tokens.insert(tokens.end(), room.begin(), room.end());
+  // They may come from the settled tokens, which stay where they are.
+  for (size_t i = 0; i < next.size() && tokens.size() < mostTokens; ++i)
+    tokens.push_back(next[i]);
 }
 
 bool Job::wants(int64_t position) const {
