@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -74,10 +75,18 @@ public:
   Packer(const WriteFn &write, size_t conversions)
       : write(write), sums(conversions) {}
 
-  /// Returns the number of written bytes.
+  /// Returns the number of packed bytes.
   uint64_t run(const Task &task) {
     return task.part->isMatrix() ? packPanel(*task.part, task.panel)
                                  : packVector(*task.part);
+  }
+
+  /// Writes what is packed. A panel alone would be written in parts of blocks,
+  /// which the system fills with zeros first.
+  void flush() {
+    if (!packed.empty())
+      write(packedAt, packed);
+    packed.clear();
   }
 
   /// The errors of the encoded outputs, by conversion.
@@ -109,11 +118,13 @@ private:
       }
       first -= segment.outputs();
     }
-    bytes.assign(static_cast<size_t>(panelBytes(part.format, k)), 0);
+    const auto size = static_cast<uint64_t>(panelBytes(part.format, k));
+    uint8_t *bytes =
+        append(part.offset + static_cast<uint64_t>(panel) * size, size);
     numerics::EncodeError errors[kPanelOutputs];
     const bool allKept = lane == kPanelOutputs &&
                          llvm::none_of(outputs, [](auto *o) { return o; });
-    if (!allKept && numerics::packPanel(part.format, outputs, k, bytes.data(),
+    if (!allKept && numerics::packPanel(part.format, outputs, k, bytes,
                                         errors) != numerics::EncodeStatus::Ok)
       throw culprit(part, outputs);
     for (const Run &run : runs) {
@@ -122,10 +133,19 @@ private:
           sums[run.segment->conversion] += errors[run.lane + i];
       if (run.kept != 0)
         sums[run.segment->conversion] += run.segment->source->keep(
-            part.format, run.first, run.kept, run.lane, bytes.data());
+            part.format, run.first, run.kept, run.lane, bytes);
     }
-    write(part.offset + static_cast<uint64_t>(panel) * bytes.size(), bytes);
-    return bytes.size();
+    return size;
+  }
+
+  /// Room for `size` bytes at `offset` of the image.
+  uint8_t *append(uint64_t offset, uint64_t size) {
+    if (packedAt + packed.size() != offset) {
+      flush();
+      packedAt = offset;
+    }
+    packed.resize(packed.size() + size);
+    return packed.data() + packed.size() - size;
   }
 
   /// Reads the numbers of a run's outputs whose integers the format of `part`
@@ -152,6 +172,8 @@ private:
   /// The error for the first output that cannot be packed.
   Error culprit(const Part &part,
                 const float *const (&outputs)[kPanelOutputs]) {
+    std::vector<uint8_t> bytes(
+        static_cast<size_t>(panelBytes(part.format, part.k)));
     for (const Run &run : runs)
       for (int64_t lane = run.lane; lane < run.lane + run.count; ++lane) {
         const float *only[kPanelOutputs] = {outputs[lane]};
@@ -174,15 +196,16 @@ private:
         throw refusal(*segment.source, numerics::EncodeStatus::NotFinite);
       to += count;
     }
-    write(part.offset, {reinterpret_cast<const uint8_t *>(values.data()),
-                        values.size() * sizeof(float)});
+    memcpy(append(part.offset, part.size), values.data(), part.size);
     return part.size;
   }
 
   const WriteFn &write;
-  /// The weights of one panel or vector in f32, and the packed panel.
+  /// The weights of one panel or vector in f32.
   std::vector<float> values;
-  std::vector<uint8_t> bytes;
+  /// What is packed and not written, from `packedAt` of the image on.
+  std::vector<uint8_t> packed;
+  uint64_t packedAt = 0;
   /// Of one panel.
   std::vector<Run> runs;
   std::vector<numerics::EncodeError> sums;
@@ -268,6 +291,7 @@ qwen::packWeights(mlir::ModuleOp module, const WeightSources &sources,
         task.part->segments.clear();
       progress(done, total);
     }
+    packers[thread].flush();
   });
   for (size_t i = 0; i < conversions.size(); ++i) {
     numerics::EncodeError sum;
