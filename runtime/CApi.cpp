@@ -92,7 +92,7 @@ SamplerOptions qwen::capi::samplerOptionsOf(const char *function,
                  sampling.logit_bias);
   SamplerOptions options;
 #define QWEN_SAMPLING(Type, Field, Name, ...) options.Field = sampling.Name;
-#include "engine/SamplerOptions.def"
+#include "qwen/ABI/SamplerOptions.def"
   for (const qwen_bias &each :
        std::span(sampling.logit_bias, sampling.logit_bias_count))
     options.logitBias.push_back({each.id, each.bias});
@@ -365,7 +365,7 @@ qwen_sampling qwen_default_sampling(const qwen_model *model) {
     qwen_sampling sampling = {};
     sampling.size = sizeof(sampling);
 #define QWEN_SAMPLING(Type, Field, Name, ...) sampling.Name = options.Field;
-#include "engine/SamplerOptions.def"
+#include "qwen/ABI/SamplerOptions.def"
     return sampling;
   });
 }

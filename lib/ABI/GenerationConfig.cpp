@@ -11,8 +11,10 @@ void qwen::parseSampling(const JsonValue &root, GenerationConfig &generation) {
     if (const auto found = root.findValue(fact.key))
       found->read(fact, generation);
   // Where null is not the default, it switches the limit off.
-  if (const auto topK = root.find("top_k"); topK && topK->isNull())
-    generation.topK = 0;
+#define QWEN_MODEL_SAMPLING(Type, Field, Name, Default, ...)                   \
+  if (const auto value = root.find(#Name); value && value->isNull())           \
+    generation.Field = Default;
+#include "qwen/ABI/SamplerOptions.def"
 }
 
 void qwen::parseSpecialTokens(const JsonValue &root, int64_t vocabSize,

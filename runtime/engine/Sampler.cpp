@@ -24,12 +24,11 @@ static constexpr uint8_t kBiased = 1, kEnd = 2, kSeen = 4, kCounted = 8;
 
 SamplerOptions qwen::samplerOptions(const GenerationConfig &generation) {
   SamplerOptions options;
-  options.temperature =
-      generation.doSample ? static_cast<float>(generation.temperature) : 0;
-  options.topK = generation.topK;
-  options.topP = generation.topP;
-  options.minP = generation.minP;
-  options.repetitionPenalty = static_cast<float>(generation.repetitionPenalty);
+#define QWEN_MODEL_SAMPLING(Type, Field, ...)                                  \
+  options.Field = static_cast<Type>(generation.Field);
+#include "qwen/ABI/SamplerOptions.def"
+  if (!generation.doSample)
+    options.temperature = 0;
   return options;
 }
 
@@ -87,7 +86,7 @@ Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
     [[maybe_unused]] const Type value = options.Field;                         \
     check(Valid, #Name, static_cast<double>(value), Needed);                   \
   }
-#include "engine/SamplerOptions.def"
+#include "qwen/ABI/SamplerOptions.def"
   check(tokenCount >= 1 && tokenCount <= vocab, "the vocabulary",
         static_cast<double>(tokenCount), "at least 1 token");
   marks.assign(static_cast<size_t>(vocab), 0);

@@ -30,7 +30,7 @@ struct TokenBias {
 /// SamplerOptions.def describes the fields.
 struct SamplerOptions {
 #define QWEN_SAMPLING(Type, Field, Name, Default, ...) Type Field = Default;
-#include "engine/SamplerOptions.def"
+#include "qwen/ABI/SamplerOptions.def"
   /// Biases of one token add up.
   std::vector<TokenBias> logitBias = {};
   uint64_t seed = 0;

@@ -115,7 +115,7 @@ static constexpr std::array kTable = std::to_array<Parameter>({
    Least,                                                                      \
    Most,                                                                       \
    [](P &to, J value) { to.sampling.Field = value; }},
-#include "engine/SamplerOptions.def"
+#include "qwen/ABI/SamplerOptions.def"
     {"logit_bias", Kind::Biases, kBoth,
      "Numbers that are added to the logits of tokens, by token id", -100, 100,
      [](P &to, J value) {

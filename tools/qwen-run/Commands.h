@@ -27,7 +27,7 @@ namespace qwen::run {
 /// Options that replace values of the checkpoint's generation config.
 struct SamplingFlags {
 #define QWEN_SAMPLING(Type, Field, Name, ...) std::optional<Type> Field;
-#include "engine/SamplerOptions.def"
+#include "qwen/ABI/SamplerOptions.def"
   std::vector<TokenBias> logitBias;
   std::optional<uint64_t> seed;
 

@@ -16,7 +16,7 @@ SamplerOptions SamplingFlags::apply(const GenerationConfig &generation) const {
   SamplerOptions options = samplerOptions(generation);
 #define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
   options.Field = Field.value_or(options.Field);
-#include "engine/SamplerOptions.def"
+#include "qwen/ABI/SamplerOptions.def"
   options.logitBias = logitBias;
   options.seed = seed.value_or(options.seed);
   return options;

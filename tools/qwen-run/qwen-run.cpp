@@ -95,7 +95,7 @@ static void addSampling(CLI::App *app, SamplingFlags &flags) {
 #define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
                       Help)                                                    \
   addSamplingOption(app, #Name, flags.Field, Help);
-#include "engine/SamplerOptions.def"
+#include "qwen/ABI/SamplerOptions.def"
   app->add_option_function<std::vector<std::string>>(
          "--logit-bias",
          [&flags](const std::vector<std::string> &texts) {

@@ -12,22 +12,26 @@
 
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 namespace qwen {
 
 class JsonValue;
 
-/// The sampling options that the checkpoint recommends. A missing option has
-/// the default of transformers.
+/// The type of a sampling option in files.
+template <typename T>
+using StoredSampling =
+    std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+
+/// The sampling options that the checkpoint recommends. SamplerOptions.def
+/// describes them. A missing option has the default of transformers.
 struct GenerationConfig {
   bool doSample = false;
-  double temperature = 1.0;
-  /// 0 keeps all.
-  int64_t topK = 50;
-  double topP = 1.0;
-  double minP = 0.0;
-  double repetitionPenalty = 1.0;
+#define QWEN_MODEL_SAMPLING(Type, Field, Name, Default, Least, Most, Valid,    \
+                            Needed, Help, Usual, ...)                          \
+  StoredSampling<Type> Field = Usual;
+#include "qwen/ABI/SamplerOptions.def"
   std::optional<int32_t> bosTokenId;
   /// Ids that end an answer; may be empty.
   std::vector<int32_t> eosTokenIds;
@@ -36,14 +40,15 @@ struct GenerationConfig {
 /// The keys of the manifest and of generation_config.json.
 inline constexpr Fact<GenerationConfig> kSamplingFacts[] = {
     {"do_sample", &GenerationConfig::doSample},
-    {"temperature", &GenerationConfig::temperature, 0, 1e6},
-    {"top_k", &GenerationConfig::topK, 0, INT32_MAX},
-    {"top_p", &GenerationConfig::topP, 0, 1},
-    {"min_p", &GenerationConfig::minP, 0, 1},
-    {"repetition_penalty", &GenerationConfig::repetitionPenalty, 1e-6, 1e6}};
+#define QWEN_MODEL_SAMPLING(Type, Field, Name, Default, Least, Most, Valid,    \
+                            Needed, Help, Usual, StoredLeast, StoredMost, ...) \
+  {#Name, &GenerationConfig::Field, StoredLeast, StoredMost},
+#include "qwen/ABI/SamplerOptions.def"
+};
 
-/// Reads the sampling options that the object `root` has. A top_k of null keeps
-/// all; other options of null are missing. Throws Error for types and ranges.
+/// Reads the sampling options that the object `root` has. An option of null has
+/// no effect on what is drawn: a top_k of null keeps all. Throws Error for
+/// types and ranges.
 void parseSampling(const JsonValue &root, GenerationConfig &generation);
 
 /// Reads the special tokens that `root` has and `generation` lacks. Throws

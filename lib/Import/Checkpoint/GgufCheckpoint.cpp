@@ -379,25 +379,25 @@ ModelConfig ConfigReader::readModel(const FileLayers &layers) {
 static constexpr std::string_view kEndTokens[] = {"<|im_end|>",
                                                   "<|endoftext|>"};
 
+/// The sampling options of a file, and whether one that has it samples.
+static constexpr std::pair<Fact<GenerationConfig>, bool> kGgufSampling[] = {
+#define QWEN_MODEL_SAMPLING(Type, Field, Name, Default, Least, Most, Valid,    \
+                            Needed, Help, Usual, StoredLeast, StoredMost,      \
+                            Gguf, Samples)                                     \
+  {{"general.sampling." Gguf, &GenerationConfig::Field, StoredLeast,           \
+    StoredMost},                                                               \
+   Samples},
+#include "qwen/ABI/SamplerOptions.def"
+};
+
 GenerationConfig ConfigReader::readGeneration(const GgufFile &gguf,
                                               int64_t vocabSize) {
   GenerationConfig generation;
-  const auto number = [&](const char *key, double least, double most,
-                          double &to) {
-    const auto found = root.findValue(key);
-    if (found)
-      to = found->number(least, most);
-    generation.doSample |= found.has_value();
-  };
-  number("general.sampling.temp", 0, 1e6, generation.temperature);
-  number("general.sampling.top_p", 0, 1, generation.topP);
-  number("general.sampling.min_p", 0, 1, generation.minP);
-  if (const auto topK = root.findValue("general.sampling.top_k")) {
-    generation.topK = topK->integer(0, INT32_MAX);
-    generation.doSample = true;
-  }
-  if (const auto penalty = root.findValue("general.sampling.penalty_repeat"))
-    generation.repetitionPenalty = penalty->number(1e-6, 1e6);
+  for (const auto &[fact, samples] : kGgufSampling)
+    if (const auto found = root.findValue(fact.key)) {
+      found->read(fact, generation);
+      generation.doSample |= samples;
+    }
   generation.doSample &= generation.temperature > 0;
 
   const auto addEnd = [&](int64_t id) {
