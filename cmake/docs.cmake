@@ -1,4 +1,4 @@
-# make docs: refreshes docs/dialect.md and the IR in docs/architecture.md and docs/stages.
+# make docs: refreshes what docs/generate.py makes from the tools.
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 
 qwen_build(host docs)

@@ -1,11 +1,12 @@
 """Generates the parts of the documentation that come from the tools; `make docs` runs it.
 
-  generate.py            refresh docs/dialect.md and the IR in docs/architecture.md and docs/stages/*.md
+  generate.py            refresh docs/dialect.md, docs/server-options.md, deploy/ and the IR in docs/architecture.md and docs/stages/*.md
   generate.py --check    change nothing; fail and print a diff if something is stale
 
-qwen-opt and mlir-tblgen must be in PATH.
+qwen-opt, qwen-run and mlir-tblgen must be in PATH.
 
-The ODS files give docs/dialect.md. In the pages a comment `<!-- PART of STAGE -->` defines the contents of the code block
+The ODS files give docs/dialect.md. The help of `qwen-run serve` gives docs/server-options.md and deploy/qwen-run.conf, and the numbers
+in the other files of deploy/ that follow from a default. In the pages a comment `<!-- PART of STAGE -->` defines the contents of the code block
 below it, for neoverse-n1:
 
   ops of STAGE        the ops of the first layer; in stage calls, their calls of kernels
@@ -108,9 +109,52 @@ def with_parts(text):
                   lambda match: match[1] + part(match[2], match[3]) + match[4], text, flags=re.DOTALL)
 
 
+@functools.cache
+def server_options():
+    """The name, unit, default, variable and help of each option of `qwen-run serve`."""
+    entries = re.findall(r"^  (-.*?)(?:  +|\n +)(\S.*)$", output("qwen-run", "serve", "--help"), re.MULTILINE)
+    head = re.compile(r"(?:-\w,)?--([\w-]+)(?: ([^ =(]+)(?:=(\S+))?)?(?:.*\(Env:(\w+)\))?")
+    return [(*head.match(entry).groups(default=""), text) for entry, text in entries]
+
+
+def server_table():
+    lines = ["<!-- Made from `qwen-run serve --help` by `make docs`; change runtime/server/ServerOptions.def. -->", "", "# Options of qwen-run serve", "",
+             "An option has the value of the command line, else that of its variable, else that of a line `option = value` of the file of `--config`.",
+             "A flag there has the value `true`.", "", "| option | variable | value | default | |", "|---|---|---|---|---|"]
+    for name, unit, default, variable, text in server_options():
+        cells = [f"`{cell}`" if cell else "" for cell in (f"--{name}", variable, unit, default)]
+        lines.append(f"| {' | '.join(cells)} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+def server_config():
+    lines = ["# Options of qwen-run serve (--config) with their defaults. A variable of the environment", "# (QWEN_RUN_LISTEN) replaces a line, "
+             "and the command line replaces both. Made by `make docs`."]
+    for name, unit, default, variable, text in server_options():
+        if variable:
+            lines += ["", f"# {text}", f"# {name} = {default or unit or 'true'}"]
+    return "\n".join(lines) + "\n"
+
+
+def deployed():
+    """The files of deploy/: a service has ten seconds more than requests that run, and a container the default port."""
+    default = {name: default for name, _, default, _, _ in server_options()}
+    port = default["listen"].rsplit(":", 1)[1]
+    numbers = {"qwen-run.service": [(r"(?<=\nTimeoutStopSec=)\d+", str(int(default["drain"]) + 10))],
+               "Containerfile": [(r"(?<=\nEXPOSE )\d+", port), (r"(?<=LISTEN=0\.0\.0\.0:)\d+", port), (r"\d+:\d+(?= -e)", f"{port}:{port}")]}
+    files = {ROOT / "deploy/qwen-run.conf": server_config()}
+    for name, rules in numbers.items():
+        text = (ROOT / "deploy" / name).read_text()
+        for pattern, number in rules:
+            text, count = re.subn(pattern, number, text)
+            assert count == 1, (name, pattern)
+        files[ROOT / "deploy" / name] = text
+    return files
+
+
 def main():
     check = sys.argv[1:] == ["--check"]
-    files = {DOCS / "dialect.md": dialect()}
+    files = {DOCS / "dialect.md": dialect(), DOCS / "server-options.md": server_table(), **deployed()}
     for page in [DOCS / "architecture.md", *sorted((DOCS / "stages").glob("*.md"))]:
         files[page] = with_parts(page.read_text())
     stale = []

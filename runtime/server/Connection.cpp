@@ -23,8 +23,12 @@ using namespace asio::experimental::awaitable_operators;
 using namespace qwen;
 using namespace qwen::server;
 
-/// Time for the end of a connection.
-static constexpr std::chrono::milliseconds kEndTime(2000);
+/// Time for a request to arrive, for a client to read, and for the end of a
+/// connection.
+static constexpr std::chrono::milliseconds kIdleTime(60000), kWriteTime(30000),
+    kEndTime(2000);
+
+static constexpr uint32_t kHeaderBytes = 16384;
 
 Connection::Connection(const ConnectionShared &sharedByAll,
                        ByteStream::Socket socket)
@@ -49,13 +53,13 @@ void Connection::cancel() {
 }
 
 void Connection::log(const std::string &more) const {
-  if (!shared.options.log)
+  if (!shared.log)
     return;
   const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - start);
-  shared.options.log(requestId + " " + method + " " + printable(path) + " " +
-                     std::to_string(status) + " " +
-                     std::to_string(time.count()) + "ms" + more);
+  shared.log(requestId + " " + method + " " + printable(path) + " " +
+             std::to_string(status) + " " + std::to_string(time.count()) +
+             "ms" + more);
 }
 
 //===----------------------------------------------------------------------===//
@@ -111,9 +115,9 @@ std::optional<ApiError> Connection::refuse(const Parser &parser) const {
                                  "on " +
                                  shared.options.listen);
   }
-  if (!shared.options.keys.empty() && !isOpenPath(path) && !isPreflight() &&
+  if (!shared.keys.empty() && !isOpenPath(path) && !isPreflight() &&
       !hasKey(fields[http::field::authorization], fields["x-api-key"],
-              shared.options.keys))
+              shared.keys))
     return ApiError(401, "an API key is needed: Authorization: Bearer KEY", "",
                     "invalid_api_key");
   if (!isPlainTransfer(fields))
@@ -137,9 +141,9 @@ static std::string idOf(const http::fields &fields) {
 asio::awaitable<bool> Connection::read(Parser &parser) {
   isIdle = true;
   isAnswering = false;
-  parser.header_limit(shared.options.headerBytes);
-  parser.body_limit(shared.options.bodyBytes);
-  stream.expiresAfter(shared.options.idle);
+  parser.header_limit(kHeaderBytes);
+  parser.body_limit(static_cast<uint64_t>(shared.options.bodyBytes));
+  stream.expiresAfter(kIdleTime);
   if (!co_await skipEmptyLines())
     co_return false;
   auto [error, size] =
@@ -165,15 +169,14 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
       if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n"))
         co_return false;
     if (!refused) {
-      stream.expiresAfter(shared.options.idle);
+      stream.expiresAfter(kIdleTime);
       std::tie(error, size) =
           co_await http::async_read(stream, buffer, parser, kWait);
     }
   }
   if (error == http::error::header_limit)
     refused = ApiError(431, "the header has more than " +
-                                std::to_string(shared.options.headerBytes) +
-                                " bytes");
+                                std::to_string(kHeaderBytes) + " bytes");
   else if (error == http::error::body_limit)
     refused =
         ApiError(413, "the body has more than " +
@@ -215,7 +218,7 @@ asio::awaitable<bool> Connection::write(std::string_view text) {
   text.remove_prefix(stream.writeNow(text));
   if (text.empty())
     co_return true;
-  stream.expiresAfter(shared.options.write);
+  stream.expiresAfter(kWriteTime);
   const auto [error, size] = co_await asio::async_write(
       stream, asio::buffer(text.data(), text.size()), kWait);
   stream.expiresNever();
@@ -299,7 +302,7 @@ asio::awaitable<bool> Connection::collect(AnswerWriter &writer) {
     writer.add(generation->take());
     if (isDone)
       co_return true;
-    co_await waitForChange(shared.options.keepAlive);
+    co_await waitForChange(shared.keepAlive);
   }
 }
 
@@ -353,7 +356,7 @@ asio::awaitable<bool> Connection::streamEvents(AnswerWriter &writer) {
       co_return co_await write(text);
     }
     if (text.empty()) {
-      if (co_await waitForChange(shared.options.keepAlive))
+      if (co_await waitForChange(shared.keepAlive))
         continue;
       text = ": keep-alive\n\n";
     }
@@ -418,7 +421,7 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
 }
 
 asio::awaitable<void> Connection::discardRest() {
-  const auto last = std::chrono::steady_clock::now() + shared.options.idle;
+  const auto last = std::chrono::steady_clock::now() + kIdleTime;
   bool isSending = true;
   while (isSending && std::chrono::steady_clock::now() < last) {
     stream.expiresAfter(kEndTime);
@@ -427,7 +430,7 @@ asio::awaitable<void> Connection::discardRest() {
 }
 
 asio::awaitable<void> Connection::serve() {
-  stream.expiresAfter(shared.options.idle);
+  stream.expiresAfter(kIdleTime);
   bool isOpen = co_await stream.begin();
   while (isOpen) {
     Parser parser;

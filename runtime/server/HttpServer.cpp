@@ -67,7 +67,7 @@ static Address parseAddress(const std::string &text) {
 
 /// Throws Error if the files are no certificate with its key.
 static std::unique_ptr<TlsContext>
-makeTls([[maybe_unused]] const HttpOptions &options) {
+makeTls([[maybe_unused]] const ServerOptions &options) {
   if (options.certificate.empty() && options.privateKey.empty())
     return nullptr;
 #ifdef QWEN_TLS
@@ -92,8 +92,12 @@ makeTls([[maybe_unused]] const HttpOptions &options) {
 #endif
 }
 
+static std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
 struct HttpServer::State {
-  explicit State(const HttpOptions &options);
+  State(const ServerOptions &options, std::vector<std::string> keys, LogFn log);
   ~State();
 
   void open();
@@ -108,7 +112,9 @@ struct HttpServer::State {
   /// Ends all work after a first signal.
   asio::awaitable<void> drain();
 
-  const HttpOptions options;
+  const ServerOptions options;
+  const std::vector<std::string> keys;
+  const LogFn log;
   const Address address;
   const std::unique_ptr<TlsContext> tls;
   asio::io_context io{1};
@@ -118,12 +124,13 @@ struct HttpServer::State {
   bool isDraining = false;
 };
 
-HttpServer::State::State(const HttpOptions &httpOptions)
-    : options(httpOptions), address(parseAddress(options.listen)),
-      tls(makeTls(options)) {
+HttpServer::State::State(const ServerOptions &serverOptions,
+                         std::vector<std::string> apiKeys, LogFn logLine)
+    : options(serverOptions), keys(std::move(apiKeys)), log(std::move(logLine)),
+      address(parseAddress(options.listen)), tls(makeTls(options)) {
   for (const std::string &origin : options.origins)
     requireOrigin(origin);
-  if (!address.isLocal && options.keys.empty() && !options.allowOpen)
+  if (!address.isLocal && keys.empty() && !options.noAuth)
     throw Error("--listen " + options.listen +
                 " is reachable by other machines: it needs an API key "
                 "(--api-key-file), or --no-auth");
@@ -137,13 +144,14 @@ HttpServer::State::~State() {
 
 /// Allows the process a descriptor for each connection and some others, if the
 /// system lets it.
-static void raiseDescriptors(size_t connections) {
+static void raiseDescriptors(int64_t connections) {
   constexpr rlim_t kOthers = 64;
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
     return;
   limit.rlim_cur = std::max(
-      limit.rlim_cur, std::min<rlim_t>(limit.rlim_max, connections + kOthers));
+      limit.rlim_cur,
+      std::min(limit.rlim_max, static_cast<rlim_t>(connections) + kOthers));
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -188,8 +196,8 @@ asio::awaitable<void> HttpServer::State::handle(const ConnectionShared &shared,
     co_await connection.serve();
   } catch (const std::exception &error) {
     // No memory for one request does not end the others.
-    if (options.log)
-      options.log(std::string("a connection failed: ") + error.what());
+    if (log)
+      log(std::string("a connection failed: ") + error.what());
   }
   connection.cancel();
   connections.erase(place);
@@ -199,7 +207,7 @@ bool HttpServer::State::makeRoom() {
   const auto open = std::ranges::count_if(
       connections, [](Connection *each) { return each->isOpen(); });
   // Connections are in the order of their age.
-  return static_cast<size_t>(open) < options.connections ||
+  return open < options.connections ||
          std::ranges::any_of(
              connections,
              [](Connection *connection) { return connection->closeUnread(); });
@@ -226,7 +234,8 @@ asio::awaitable<void> HttpServer::State::accept(ConnectionShared &shared) {
 
 asio::awaitable<void> HttpServer::State::drain() {
   constexpr std::chrono::milliseconds kStep(20);
-  const auto end = std::chrono::steady_clock::now() + options.drain;
+  const auto end =
+      std::chrono::steady_clock::now() + milliseconds(options.drain);
   // Those that are cancelled still write their error.
   const auto last = end + std::chrono::seconds(2);
   bool isCancelled = false;
@@ -254,8 +263,10 @@ asio::awaitable<void> HttpServer::State::awaitSignals(Service &service) {
   io.stop();
 }
 
-HttpServer::HttpServer(const HttpOptions &options)
-    : state(std::make_unique<State>(options)) {}
+HttpServer::HttpServer(const ServerOptions &options,
+                       std::vector<std::string> keys, LogFn log)
+    : state(std::make_unique<State>(options, std::move(keys), std::move(log))) {
+}
 
 HttpServer::~HttpServer() = default;
 
@@ -294,6 +305,9 @@ void HttpServer::run(Service &service) {
                           .service = service,
                           .changes = server.changes,
                           .options = server.options,
+                          .keys = server.keys,
+                          .log = server.log,
+                          .keepAlive = milliseconds(server.options.keepAlive),
                           .checksHost = isTcp && server.address.isLocal,
                           .tls = server.tls.get()};
   asio::co_spawn(server.io, server.accept(shared), asio::detached);

@@ -114,7 +114,7 @@ Reply Service::openApi(const HttpRequest &, const WakeFn &) {
                                 parameterSchema(*route.parameters, limits))}};
     if (std::string_view(route.path).ends_with("{model}"))
       operation["parameters"].push_back(modelParameter(limits.models));
-    if (options.needsKey && route.isOpen)
+    if (needsKey && route.isOpen)
       operation["security"] = ordered_json::array();
     paths[route.path][route.method[0] == 'G' ? "get" : "post"] = operation;
   }
@@ -128,7 +128,7 @@ Reply Service::openApi(const HttpRequest &, const WakeFn &) {
          {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
           {"apiKey",
            {{"type", "apiKey"}, {"in", "header"}, {"name", "X-Api-Key"}}}}}}}};
-  if (options.needsKey)
+  if (needsKey)
     object["security"] =
         ordered_json::array({{{"bearer", ordered_json::array()}},
                              {{"apiKey", ordered_json::array()}}});

@@ -5,6 +5,7 @@
 #include "server/AnswerWriter.h"
 #include "server/Routes.h"
 
+#include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
 #include "qwen/Support/Version.h"
 #include "text/Unicode.h"
@@ -42,7 +43,7 @@ static std::vector<std::string> namesOf(std::vector<std::string> names,
 }
 
 Service::Service(const Model &model, Scheduler &requestScheduler,
-                 const ServiceOptions &serviceOptions)
+                 const ServerOptions &options, bool keyIsNeeded)
     : artifact(model.artifact()), manifest(artifact.manifest()),
       tokenizer(model.tokenizer()),
       mostBytes(tokenizer.mostBytes(manifest.model.context)),
@@ -50,12 +51,14 @@ Service::Service(const Model &model, Scheduler &requestScheduler,
       answers(tokenizer, artifact.chatTemplate()), scheduler(requestScheduler),
       pages(model.engine().state().pages()),
       hasSnapshots(model.engine().state().maxSnapshots() > 0),
-      options(serviceOptions),
-      names(namesOf(options.models, manifest.model.name)),
+      allowSpecial(options.allowSpecial), needsKey(keyIsNeeded),
+      templateVariables(parseJsonObject<ordered_json>(
+          options.templateVariables, "--chat-template-kwargs")),
+      names(namesOf(options.names, manifest.model.name)),
       limits(
           {.vocabSize = manifest.model.vocabSize,
            .dimensions = manifest.model.hiddenSize,
-           .models = isAny(options.models) ? std::vector<std::string>() : names,
+           .models = isAny(options.names) ? std::vector<std::string>() : names,
            .thinks = answers.reasons(),
            .emptyInput = tokenizer.appendedToken().has_value(),
            .ignoreUnknown = options.ignoreUnknown}) {}
@@ -184,7 +187,7 @@ void Service::addChatPrompt(GenerationTask &task) const {
   for (size_t i = 0; i < parameters.messages.size(); ++i)
     checkSize(parameters.messages[i]["content"].get_ref<const std::string &>(),
               indexed("messages", i));
-  ordered_json variables = options.templateVariables;
+  ordered_json variables = templateVariables;
   if (parameters.noThinking)
     variables["enable_thinking"] = false;
   variables.update(parameters.templateVariables);
@@ -192,7 +195,7 @@ void Service::addChatPrompt(GenerationTask &task) const {
   variables["add_generation_prompt"] =
       parameters.addGenerationPrompt && !parameters.continueFinalMessage;
   try {
-    const ChatFormat::Options how = {.allowSpecial = options.allowSpecial,
+    const ChatFormat::Options how = {.allowSpecial = allowSpecial,
                                      .continueFinalMessage =
                                          parameters.continueFinalMessage};
     task.prompts = {format->encode(variables, how)};

@@ -9,23 +9,11 @@
 
 #include "model/Model.h"
 #include "server/Generation.h"
+#include "server/ServerOptions.h"
 
 #include <atomic>
 
 namespace qwen::server {
-
-struct ServiceOptions {
-  /// Names of the model in requests, the first also in answers; "*" is any
-  /// name. Empty: the manifest's.
-  std::vector<std::string> models = {};
-  /// Variables of the chat template that a request may replace.
-  nlohmann::ordered_json templateVariables = nlohmann::ordered_json::object();
-  bool ignoreUnknown = false;
-  /// Whether requests need a key.
-  bool needsKey = false;
-  /// Read special tokens in the text of messages.
-  bool allowSpecial = false;
-};
 
 /// A request without what only the connection needs.
 struct HttpRequest {
@@ -56,10 +44,10 @@ struct Route;
 class Service {
 public:
   /// `model` has an engine, and both references must outlive the service.
-  /// Throws Error if the model has no tokenizer or its chat template is not
-  /// supported.
+  /// `needsKey`: requests need a key. Throws Error if the model has no
+  /// tokenizer, its chat template is not supported or an option is not right.
   Service(const Model &model, Scheduler &scheduler,
-          const ServiceOptions &options);
+          const ServerOptions &options, bool needsKey);
 
   /// Answers a request; errors become replies. `wake` is Generation's.
   Reply handle(HttpRequest request, const WakeFn &wake);
@@ -117,7 +105,11 @@ private:
   Scheduler &scheduler;
   const int64_t pages;
   const bool hasSnapshots;
-  const ServiceOptions options;
+  /// Read special tokens in the text of messages.
+  const bool allowSpecial;
+  const bool needsKey;
+  /// Variables of the chat template that a request may replace.
+  const nlohmann::ordered_json templateVariables;
   const std::vector<std::string> names;
   const ParameterLimits limits;
   Metrics metrics;

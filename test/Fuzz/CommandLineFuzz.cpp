@@ -41,8 +41,8 @@ void qwen::run::generate(const GenerateCommand &command) {
 
 void qwen::run::serve(const ServeCommand &command) {
   checkThreads(command.threads);
-  fuzz::require(command.sequences > 0 && command.queue > 0 &&
-                    command.keepAlive > 0,
+  fuzz::require(command.server.sequences > 0 && command.server.queue > 0 &&
+                    command.server.keepAlive > 0,
                 "a number that is not positive is taken");
 }
 

@@ -11,6 +11,7 @@
 #include "engine/PrefixCache.h"
 #include "engine/Sampler.h"
 #include "model/Model.h"
+#include "server/ServerOptions.h"
 #include "text/Retrieval.h"
 
 #include <nlohmann/json_fwd.hpp>
@@ -87,33 +88,8 @@ struct ChatCommand : RunFlags {
 void chat(const ChatCommand &command);
 
 struct ServeCommand : RunFlags {
-  std::string listen = "127.0.0.1:8080";
-  /// The model's names; empty for the checkpoint's.
-  std::vector<std::string> names;
-  /// File with an API key in each line.
-  std::string keys;
-  bool noAuth = false;
-  /// Origins of pages that may send requests.
-  std::vector<std::string> origins;
-  /// PEM files of a certificate chain and of its key; empty: no TLS.
-  std::string certificate, privateKey;
-  /// A JSON object with variables of the chat template.
-  std::string templateVariables = "{}";
-  bool ignoreUnknown = false;
-  bool allowSpecial = false;
-  bool noPrefixCache = false;
+  server::ServerOptions server;
   SnapshotFlags snapshots;
-  /// Maximum number of requests that run, and that wait.
-  int32_t sequences = 16;
-  int64_t queue = 64;
-  /// Pages of the KV cache; 0 for the engine's default.
-  int64_t pages = 0;
-  int64_t bodyBytes = int64_t{32} << 20;
-  int64_t connections = 1024;
-  /// Seconds between comments in a stream, and for requests that run when the
-  /// server shuts down.
-  double keepAlive = 5;
-  double drain = 30;
 };
 void serve(const ServeCommand &command);
 

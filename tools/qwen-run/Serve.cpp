@@ -4,8 +4,6 @@
 #include "Output.h"
 #include "server/HttpServer.h"
 
-#include "qwen/Support/JsonValue.h"
-
 #include <cstdlib>
 #include <sstream>
 
@@ -32,43 +30,23 @@ static std::vector<std::string> readKeys(const std::string &file) {
   return keys;
 }
 
-static std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
-}
-
 void qwen::run::serve(const ServeCommand &command) {
-  const std::vector<std::string> keys = readKeys(command.keys);
+  const server::ServerOptions &chosen = command.server;
+  const std::vector<std::string> keys = readKeys(chosen.keyFile);
   server::HttpServer http(
-      {.listen = command.listen,
-       .keys = keys,
-       .origins = command.origins,
-       .certificate = command.certificate,
-       .privateKey = command.privateKey,
-       .allowOpen = command.noAuth,
-       .bodyBytes = static_cast<uint64_t>(command.bodyBytes),
-       .connections = static_cast<size_t>(command.connections),
-       .keepAlive = milliseconds(command.keepAlive),
-       .drain = milliseconds(command.drain),
-       .log = [](const std::string &line) { writeError(line + "\n"); }});
+      chosen, keys, [](const std::string &line) { writeError(line + "\n"); });
   Model model(command.file);
   EngineOptions options = command.options(model);
-  options.sequences = command.sequences;
-  options.kvPages = command.pages;
-  if (!command.noPrefixCache)
+  options.sequences = chosen.sequences;
+  options.kvPages = chosen.pages;
+  if (!chosen.noPrefixCache)
     options.snapshotBytes = command.snapshots.bytes;
   Scheduler scheduler(command.start(model, options),
-                      {.queue = static_cast<size_t>(command.queue),
-                       .batcher = {.prefixCache = !command.noPrefixCache,
+                      {.queue = static_cast<size_t>(chosen.queue),
+                       .batcher = {.prefixCache = !chosen.noPrefixCache,
                                    .snapshotEvery = command.snapshots.every},
                        .onStep = [&http] { http.wake(); }});
-  server::Service service(
-      model, scheduler,
-      {.models = command.names,
-       .templateVariables = parseJsonObject<nlohmann::ordered_json>(
-           command.templateVariables, "--chat-template-kwargs"),
-       .ignoreUnknown = command.ignoreUnknown,
-       .needsKey = !keys.empty(),
-       .allowSpecial = command.allowSpecial});
+  server::Service service(model, scheduler, chosen, !keys.empty());
   writeError("qwen-run: " + service.model() + " answers on " + http.address() +
              "\n");
   http.run(service);

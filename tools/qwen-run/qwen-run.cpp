@@ -130,11 +130,6 @@ static void addGenerate(CLI::App &app, GenerateCommand &command) {
   sub->callback([&command] { generate(command); });
 }
 
-static void addAllowSpecial(CLI::App *sub, bool &allowSpecial) {
-  sub->add_flag("--allow-special", allowSpecial,
-                "Read special tokens in the text of messages");
-}
-
 static void addChat(CLI::App &app, ChatCommand &command) {
   CLI::App *sub = app.add_subcommand(
       "chat", "Chat with the model, one line per turn; Ctrl-C stops an answer");
@@ -147,10 +142,37 @@ static void addChat(CLI::App &app, ChatCommand &command) {
       "--think,!--no-think",
       [&command](int64_t count) { command.thinking = count > 0; },
       "Set enable_thinking of the chat template to true or false");
-  addAllowSpecial(sub, command.allowSpecial);
+  sub->add_flag("--allow-special", command.allowSpecial,
+                "Read special tokens in the text of messages");
   addSnapshots(sub, command.snapshots);
   addRun(sub, command);
   sub->callback([&command] { chat(command); });
+}
+
+/// Adds an option of ServerOptions.def.
+template <typename T>
+static void addServerOption(CLI::App *app, const std::string &name, T &to,
+                            const char *unit, [[maybe_unused]] double least,
+                            [[maybe_unused]] double most,
+                            const std::string &help) {
+  if constexpr (std::is_same_v<T, bool>) {
+    app->add_flag(name, to, help);
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    const std::string range =
+        "; " + CLI::detail::to_string(static_cast<T>(least)) + " to " +
+        CLI::detail::to_string(static_cast<T>(most));
+    CLI::Option *option = addNumber(app, name, to, help + range,
+                                    static_cast<T>(least), static_cast<T>(most))
+                              ->type_name(unit);
+    if (to >= least)
+      option->default_str(CLI::detail::to_string(to));
+  } else {
+    CLI::Option *option = app->add_option(name, to, help)->type_name(unit);
+    if constexpr (std::is_same_v<T, std::string>)
+      option->default_str(to);
+    else
+      option->delimiter(',')->allow_extra_args(false);
+  }
 }
 
 /// "--kv-pages" as QWEN_RUN_KV_PAGES.
@@ -161,10 +183,9 @@ static std::string variableOf(const std::string &name) {
   return variable;
 }
 
-/// Reads lines "option = value" and "# comment". They stand behind the
-/// environment, which CLI11 reads for options that the command line lacks.
-/// Throws Error for a line that is none of these.
-static void readConfig(const CLI::App &app, const std::string &file) {
+/// Reads lines "option = value" and "# comment", for options that have no value
+/// yet. Throws Error for a line that is none of these.
+static void readConfig(CLI::App &app, const std::string &file) {
   constexpr uint64_t kMostBytes = 65536;
   std::istringstream lines(
       readFile(file, kMostBytes, "a file of options is short"));
@@ -176,94 +197,55 @@ static void readConfig(const CLI::App &app, const std::string &file) {
       continue;
     const size_t equals = line.find('=');
     const std::string name = CLI::detail::trim_copy(line.substr(0, equals));
-    const CLI::Option *const option = app.get_option_no_throw("--" + name);
+    CLI::Option *const option = app.get_option_no_throw("--" + name);
     if (equals == std::string::npos || !option || option->get_envname().empty())
       throw Error(
           file + " line " + std::to_string(number) + ": " + quote(line) +
           " is not \"option = value\" with an option of " + app.get_name());
     const std::string value = CLI::detail::trim_copy(line.substr(equals + 1));
-    setenv(option->get_envname().c_str(), value.c_str(), 0);
+    if (option->count() == 0 && !value.empty())
+      option->add_result(value);
   }
 }
 
-/// Gives each option a variable of the environment, and adds --config.
-static void addSources(CLI::App *app) {
-  for (CLI::Option *option : app->get_options())
-    if (option->nonpositional() && option != app->get_help_ptr())
-      option->envname(variableOf(option->get_single_name()));
-  app->add_option_function<std::string>(
-         "--config", [app](const std::string &file) { readConfig(*app, file); },
+/// Adds --config before the other options: CLI11 runs callbacks in this order,
+/// after it has read the environment.
+static void addConfig(CLI::App *app) {
+  app->add_option_function<std::vector<std::string>>(
+         "--config",
+         [app](const std::vector<std::string> &files) {
+           for (const std::string &file : files)
+             readConfig(*app, file);
+         },
          "File with lines \"option = value\"")
-      ->trigger_on_parse();
+      ->allow_extra_args(false);
   app->footer("An option has the value of the command line, else that of its "
               "variable (Env),\nelse that of the file of --config.");
 }
 
+/// Gives each option but --config a variable of the environment.
+static void addVariables(CLI::App *app) {
+  for (CLI::Option *option : app->get_options())
+    if (option->nonpositional() && option != app->get_help_ptr() &&
+        option->get_single_name() != "config")
+      option->envname(variableOf(option->get_single_name()));
+}
+
 static void addServe(CLI::App &app, ServeCommand &command) {
-  constexpr double kMostSeconds = 86400;
   CLI::App *sub = app.add_subcommand(
       "serve", "Answer HTTP requests as OpenAI's API does, until SIGTERM");
   addFile(sub, command.file);
-  sub->add_option("--listen", command.listen, "HOST:PORT or unix:PATH")
-      ->default_str(command.listen);
-  sub->add_option("--name", command.names,
-                  "The model's name in the API, or several, of which the first "
-                  "stands in answers; * takes any; default is the checkpoint's")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("TEXT,...");
-  sub->add_option("--api-key-file", command.keys,
-                  "File with an API key in each line; the variable "
-                  "QWEN_RUN_API_KEY adds one");
-  sub->add_flag("--no-auth", command.noAuth,
-                "Allow an address that other machines can reach without a key");
-  sub->add_option("--cors-origins", command.origins,
-                  "Origins of pages that may send requests, or *; default is "
-                  "none")
-      ->delimiter(',')
-      ->type_name("TEXT,...");
-  CLI::Option *certificate =
-      sub->add_option("--tls-cert", command.certificate,
-                      "PEM file of a certificate chain, for HTTPS");
-  certificate->needs(sub->add_option("--tls-key", command.privateKey,
-                                     "PEM file of the certificate's key")
-                         ->needs(certificate));
-  sub->add_option("--chat-template-kwargs", command.templateVariables,
-                  "JSON object with variables of the chat template, which a "
-                  "request may replace");
-  sub->add_flag("--ignore-unknown", command.ignoreUnknown,
-                "Ignore parameters of requests that are unknown or not "
-                "supported, such as tools");
-  addAllowSpecial(sub, command.allowSpecial);
-  sub->add_flag("--no-prefix-cache", command.noPrefixCache,
-                "Run every prompt as a whole");
+  addConfig(sub);
+#define QWEN_SERVER_OPTION(Type, Field, Name, Default, Unit, Least, Most,      \
+                           Help)                                               \
+  addServerOption(sub, "--" Name, command.server.Field, Unit, Least, Most,     \
+                  Help);
+#include "server/ServerOptions.def"
+  CLI::Option *certificate = sub->get_option("--tls-cert");
+  certificate->needs(sub->get_option("--tls-key")->needs(certificate));
   addSnapshots(sub, command.snapshots);
-  addNumber(sub, "--sequences", command.sequences,
-            "Maximum number of requests that run", 1, 1024)
-      ->default_str(std::to_string(command.sequences));
-  addNumber(sub, "--queue", command.queue,
-            "Maximum number of requests that wait", 1, kMost)
-      ->default_str(std::to_string(command.queue));
-  addNumber(sub, "--kv-pages", command.pages,
-            "Pages of the KV cache, of 64 tokens; default is enough for all "
-            "sequences",
-            1, kMost);
-  addNumber(sub, "--max-body", command.bodyBytes,
-            "Maximum size of a request in bytes", 1, kMost)
-      ->default_str(std::to_string(command.bodyBytes));
-  addNumber(sub, "--connections", command.connections,
-            "Maximum number of connections; one more closes the oldest that "
-            "has no whole request",
-            1, kMost)
-      ->default_str(std::to_string(command.connections));
-  addNumber(sub, "--keep-alive", command.keepAlive,
-            "Seconds between comments in a stream", 0.01, kMostSeconds)
-      ->default_str("5");
-  addNumber(sub, "--drain", command.drain,
-            "Seconds for running requests after SIGTERM", 0, kMostSeconds)
-      ->default_str("30");
   addRun(sub, command);
-  addSources(sub);
+  addVariables(sub);
   sub->callback([&command] { serve(command); });
 }
 
