@@ -20,7 +20,7 @@ SOURCE, BUILD = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 PROGRAMS = f"{SOURCE}/(bench/ModelKernel|examples|lib|runtime|tools)/"
 FOLDER = BUILD / "tidy"
 # The analyzer takes constants of templates and Boost's coroutines for faults if it reads these with other sources.
-APART = tuple(f"{SOURCE}/{path}" for path in ("lib/Numerics/", "runtime/server/Connection.cpp", "runtime/server/HttpServer.cpp"))
+APART = tuple(f"{SOURCE}/{path}" for path in ("lib/Numerics/", "runtime/server/http/Connection.cpp", "runtime/server/http/HttpServer.cpp"))
 
 commands, places, united = {}, {}, False
 

@@ -10,9 +10,9 @@
 #define QWEN_RUNTIME_SERVER_GENERATION_H
 
 #include "engine/Scheduler.h"
-#include "server/ApiError.h"
 #include "server/Metrics.h"
 #include "server/Parameters.h"
+#include "server/http/ApiError.h"
 #include "text/AnswerParser.h"
 
 #include <functional>

@@ -2,8 +2,8 @@
 
 #include "server/Messages.h"
 
-#include "server/ApiError.h"
 #include "server/JsonSchema.h"
+#include "server/http/ApiError.h"
 
 #include "qwen/Support/Text.h"
 

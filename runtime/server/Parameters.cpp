@@ -2,8 +2,8 @@
 
 #include "server/Parameters.h"
 
-#include "server/ApiError.h"
 #include "server/Messages.h"
+#include "server/http/ApiError.h"
 
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"

@@ -2,7 +2,7 @@
 
 #include "server/Routes.h"
 
-#include "server/Headers.h"
+#include "server/http/Headers.h"
 
 #include "qwen/Support/Text.h"
 

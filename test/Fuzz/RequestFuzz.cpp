@@ -2,8 +2,8 @@
 
 #include "Fuzz.h"
 
-#include "server/ApiError.h"
 #include "server/Parameters.h"
+#include "server/http/ApiError.h"
 #include "text/AnswerParser.h"
 #include "text/Unicode.h"
 

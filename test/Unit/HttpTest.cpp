@@ -1,8 +1,8 @@
 //===- HttpTest.cpp - Paths, headers and origins of the server ------------===//
 
-#include "server/Access.h"
-#include "server/Headers.h"
 #include "server/Routes.h"
+#include "server/http/Access.h"
+#include "server/http/Headers.h"
 
 #include <gtest/gtest.h>
 

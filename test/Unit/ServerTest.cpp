@@ -1,7 +1,7 @@
 //===- ServerTest.cpp - Parameters of the server --------------------------===//
 
-#include "server/ApiError.h"
 #include "server/Parameters.h"
+#include "server/http/ApiError.h"
 
 #include <gtest/gtest.h>
 

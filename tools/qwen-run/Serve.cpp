@@ -2,7 +2,7 @@
 
 #include "Commands.h"
 #include "Output.h"
-#include "server/HttpServer.h"
+#include "server/http/HttpServer.h"
 
 #include <cstdlib>
 #include <sstream>

@@ -1,7 +1,7 @@
 //===- Access.h - Who may send requests -------------------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_ACCESS_H
-#define QWEN_RUNTIME_SERVER_ACCESS_H
+#ifndef QWEN_RUNTIME_SERVER_HTTP_ACCESS_H
+#define QWEN_RUNTIME_SERVER_HTTP_ACCESS_H
 
 #include <string>
 #include <string_view>
@@ -29,4 +29,4 @@ void requireOrigin(const std::string &origin);
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_ACCESS_H
+#endif // QWEN_RUNTIME_SERVER_HTTP_ACCESS_H

@@ -1,6 +1,6 @@
 //===- Headers.cpp - Headers of requests and answers ----------------------===//
 
-#include "server/Headers.h"
+#include "server/http/Headers.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 //===- Headers.h - Headers of requests and answers --------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_HEADERS_H
-#define QWEN_RUNTIME_SERVER_HEADERS_H
+#ifndef QWEN_RUNTIME_SERVER_HTTP_HEADERS_H
+#define QWEN_RUNTIME_SERVER_HTTP_HEADERS_H
 
 #include <cstdint>
 #include <string>
@@ -45,4 +45,4 @@ std::string httpDate();
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_HEADERS_H
+#endif // QWEN_RUNTIME_SERVER_HTTP_HEADERS_H

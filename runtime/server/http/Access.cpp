@@ -1,8 +1,8 @@
 //===- Access.cpp - Who may send requests ---------------------------------===//
 
-#include "server/Access.h"
+#include "server/http/Access.h"
 
-#include "server/Headers.h"
+#include "server/http/Headers.h"
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"

@@ -1,9 +1,9 @@
 //===- ApiError.h - Errors that a client receives ---------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_APIERROR_H
-#define QWEN_RUNTIME_SERVER_APIERROR_H
+#ifndef QWEN_RUNTIME_SERVER_HTTP_APIERROR_H
+#define QWEN_RUNTIME_SERVER_HTTP_APIERROR_H
 
-#include "server/Headers.h"
+#include "server/http/Headers.h"
 
 #include "qwen/Support/Error.h"
 
@@ -44,4 +44,4 @@ ApiError asApiError(const Error &error);
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_APIERROR_H
+#endif // QWEN_RUNTIME_SERVER_HTTP_APIERROR_H

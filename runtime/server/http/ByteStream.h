@@ -1,7 +1,7 @@
 //===- ByteStream.h - A socket, with or without TLS -------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_BYTESTREAM_H
-#define QWEN_RUNTIME_SERVER_BYTESTREAM_H
+#ifndef QWEN_RUNTIME_SERVER_HTTP_BYTESTREAM_H
+#define QWEN_RUNTIME_SERVER_HTTP_BYTESTREAM_H
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -131,4 +131,4 @@ private:
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_BYTESTREAM_H
+#endif // QWEN_RUNTIME_SERVER_HTTP_BYTESTREAM_H

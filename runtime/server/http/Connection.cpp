@@ -1,9 +1,9 @@
 //===- Connection.cpp - One connection of a client ------------------------===//
 
-#include "server/Connection.h"
+#include "server/http/Connection.h"
 
-#include "server/Access.h"
 #include "server/Routes.h"
+#include "server/http/Access.h"
 
 #include "qwen/Support/Text.h"
 

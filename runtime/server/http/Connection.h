@@ -1,11 +1,11 @@
 //===- Connection.h - One connection of a client ----------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_CONNECTION_H
-#define QWEN_RUNTIME_SERVER_CONNECTION_H
+#ifndef QWEN_RUNTIME_SERVER_HTTP_CONNECTION_H
+#define QWEN_RUNTIME_SERVER_HTTP_CONNECTION_H
 
 #include "server/AnswerWriter.h"
-#include "server/ByteStream.h"
-#include "server/HttpServer.h"
+#include "server/http/ByteStream.h"
+#include "server/http/HttpServer.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -122,4 +122,4 @@ private:
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_CONNECTION_H
+#endif // QWEN_RUNTIME_SERVER_HTTP_CONNECTION_H

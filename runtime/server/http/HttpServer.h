@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_RUNTIME_SERVER_HTTPSERVER_H
-#define QWEN_RUNTIME_SERVER_HTTPSERVER_H
+#ifndef QWEN_RUNTIME_SERVER_HTTP_HTTPSERVER_H
+#define QWEN_RUNTIME_SERVER_HTTP_HTTPSERVER_H
 
 #include "server/Service.h"
 
@@ -46,4 +46,4 @@ private:
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_HTTPSERVER_H
+#endif // QWEN_RUNTIME_SERVER_HTTP_HTTPSERVER_H

@@ -1,9 +1,9 @@
 //===- HttpServer.cpp - Connections, on one thread ------------------------===//
 
-#include "server/HttpServer.h"
+#include "server/http/HttpServer.h"
 
-#include "server/Access.h"
-#include "server/Connection.h"
+#include "server/http/Access.h"
+#include "server/http/Connection.h"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/co_spawn.hpp>

@@ -1,6 +1,6 @@
 //===- ApiError.cpp - Errors that a client receives -----------------------===//
 
-#include "server/ApiError.h"
+#include "server/http/ApiError.h"
 
 #include "qwen/ABI/ModelOutput.h"
 
