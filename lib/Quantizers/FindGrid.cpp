@@ -9,6 +9,8 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <tuple>
 
 using namespace qwen;
 using numerics::WeightBlock;
@@ -44,11 +46,24 @@ namespace {
 struct Interval {
   double least, most;
 
-  /// The numbers that `type` rounds to the positive value `x`, with both ends.
+  /// The numbers that `type` rounds to `x`, with both ends.
   static Interval roundedTo(StoredType type, float x) {
-    return {(x + neighbour(type, x, -1)) / 2, (x + neighbour(type, x, 1)) / 2};
+    if (x < 0) {
+      const Interval positive = roundedTo(type, -x);
+      return {-positive.most, -positive.least};
+    }
+    const double above = neighbour(type, x, 1);
+    return {x == 0 ? -above / 2 : (x + neighbour(type, x, -1)) / 2,
+            (x + above) / 2};
   }
   double middle() const { return (least + most) / 2; }
+  bool has(double number) const { return number >= least && number <= most; }
+  /// Keeps the numbers that are in `other` too. Returns whether there are any.
+  bool narrow(const Interval &other) {
+    least = std::max(least, other.least);
+    most = std::min(most, other.most);
+    return least <= most;
+  }
   /// Keeps the numbers whose product with `factor` is in `other`. Returns
   /// whether there are any.
   bool narrow(const Interval &other, int factor) {
@@ -58,15 +73,14 @@ struct Interval {
   }
 };
 
-/// The values of a block as integers times a scale.
+/// The values of a block as integers times a scale, plus a minimum.
 struct Fit {
-  float scale = 0;
+  float scale = 0, minimum = 0;
   int integers[256] = {};
 
   bool are(std::span<const float> x, StoredType type) const;
-  bool findScale(std::span<const float> x, StoredType type,
-                 const Interval &scales);
   bool find(std::span<const float> x, StoredType type, int most);
+  bool findWithMinimum(std::span<const float> x, StoredType type, int most);
 };
 } // namespace
 
@@ -74,27 +88,37 @@ struct Fit {
 // Blocks
 //===----------------------------------------------------------------------===//
 
-/// Whether integers times the scale are `x`, rounded to `type`.
+/// Whether integers times the scale, plus the minimum, are `x`, rounded to
+/// `type`.
 bool Fit::are(std::span<const float> x, StoredType type) const {
   for (size_t i = 0; i < x.size(); ++i)
-    if (roundTo(type, static_cast<float>(integers[i]) * scale) != x[i])
+    if (roundTo(type, static_cast<float>(integers[i]) * scale + minimum) !=
+        x[i])
       return false;
   return true;
 }
 
-/// Sets the scale to the value of f16 among `scales` that fits and is nearest
-/// to their middle.
-bool Fit::findScale(std::span<const float> x, StoredType type,
-                    const Interval &scales) {
-  const int middle = f32ToF16(static_cast<float>(scales.middle()));
+/// The value of f16 that is `steps` above `x`, which f16 holds.
+static float halfAbove(float x, int steps) {
+  // In the order of the values, from -0.
+  const auto bits = static_cast<int16_t>(f32ToF16(x));
+  const int place = (bits < 0 ? -(bits & 0x7FFF) : bits) + steps;
+  return f16ToF32(static_cast<uint16_t>(place < 0 ? 0x8000 | -place : place));
+}
+
+/// Calls fits(x) for the values x of f16 in `numbers`, those next to the middle
+/// first, until it returns true. Returns whether it did.
+template <typename Fits>
+static bool anyHalf(const Interval &numbers, const Fits &fits) {
+  const float middle = f16ToF32(f32ToF16(static_cast<float>(numbers.middle())));
   bool inside = true;
   for (int step = 0; inside; ++step) {
     inside = false;
-    for (int half : {middle - step, middle + step}) {
-      scale = half < 0 ? -1.0f : f16ToF32(static_cast<uint16_t>(half));
-      const bool isInside = scale >= scales.least && scale <= scales.most;
+    for (int steps : {-step, step}) {
+      const float number = halfAbove(middle, steps);
+      const bool isInside = numbers.has(number);
       inside |= isInside || step == 0;
-      if (isInside && are(x, type))
+      if (isInside && fits(number))
         return true;
     }
   }
@@ -132,8 +156,99 @@ bool Fit::find(std::span<const float> x, StoredType type, int most) {
       if (!fits)
         break;
     }
-    if (fits && findScale(x, type, scales))
+    if (fits && anyHalf(scales, [&](float half) {
+          scale = half;
+          return are(x, type);
+        }))
       return true;
+  }
+  return false;
+}
+
+namespace {
+/// Finds a scale and a minimum. A value v is q * scale + minimum, rounded.
+class MinimumFinder {
+public:
+  /// `values` ascend and are different.
+  MinimumFinder(std::span<const float> values, StoredType type) {
+    for (float value : values)
+      rounded.push_back(Interval::roundedTo(type, value));
+  }
+
+  /// Finds integers from 0 to `span`, and the scales that differences of values
+  /// allow.
+  std::optional<Interval> scalesOf(int span) {
+    integers.clear();
+    const double guess =
+        (rounded.back().middle() - rounded.front().middle()) / span;
+    for (const Interval &value : rounded)
+      integers.push_back(static_cast<int>(
+          std::lround((value.middle() - rounded.front().middle()) / guess)));
+    Interval scales = {0, INFINITY};
+    for (size_t i = 0; i < rounded.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (const int steps = integers[i] - integers[j];
+            steps == 0 || !scales.narrow({rounded[i].least - rounded[j].most,
+                                          rounded[i].most - rounded[j].least},
+                                         steps))
+          return std::nullopt;
+    return scales;
+  }
+
+  /// The minimums with a scale, where `first` is the least integer.
+  Interval minimumsOf(double scale, int first) const {
+    Interval minimums = {-INFINITY, INFINITY};
+    for (size_t i = 0; i < rounded.size(); ++i) {
+      const double product = scale * (integers[i] + first);
+      (void)minimums.narrow(
+          {rounded[i].least - product, rounded[i].most - product});
+    }
+    return minimums;
+  }
+
+  std::vector<int> integers;
+
+private:
+  std::vector<Interval> rounded;
+};
+} // namespace
+
+/// Finds integers from 0 to `most`, the least span and then the least first
+/// one.
+bool Fit::findWithMinimum(std::span<const float> x, StoredType type, int most) {
+  std::vector<float> values(x.begin(), x.end());
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  if (std::ssize(values) > most + 1 || !std::isfinite(values.front()) ||
+      !std::isfinite(values.back()))
+    return false;
+  const auto numberOf = [&](float value) {
+    return static_cast<size_t>(std::ranges::lower_bound(values, value) -
+                               values.begin());
+  };
+  MinimumFinder finder(values, type);
+  const int least = static_cast<int>(values.size()) - 1;
+  for (int span = least; span <= most; ++span) {
+    const std::optional<Interval> scales =
+        least ? finder.scalesOf(span) : Interval{0, 0};
+    if (least == 0)
+      finder.integers = {0};
+    const auto fits = [&](int first) {
+      for (size_t i = 0; i < x.size(); ++i)
+        integers[i] = first + finder.integers[numberOf(x[i])];
+      return anyHalf(*scales, [&](float half) {
+        scale = half;
+        return anyHalf(finder.minimumsOf(half, first), [&](float number) {
+          minimum = number;
+          return are(x, type);
+        });
+      });
+    };
+    for (int first = 0; scales && first <= most - span; ++first)
+      if (fits(first))
+        return true;
+    if (least == 0)
+      break;
   }
   return false;
 }
@@ -147,14 +262,21 @@ namespace {
 class Range {
 public:
   explicit Range(WeightFormat format)
-      : coding(codingOf(format)), hasZero(scalesOf(format).hasZero),
+      : hasMinimum(scalesOf(format).hasMinimum()), coding(codingOf(format)),
+        hasZero(scalesOf(format).hasZero),
         least(coding.bits == 8 ? -127 : -static_cast<int>(coding.bias)),
         most(coding.bits == 8 ? 127 : least + (1 << coding.bits) - 1) {}
 
   /// The greatest magnitude.
   int magnitude() const { return std::max(most, -least); }
+  bool find(Fit &fit, std::span<const float> x, StoredType type) const {
+    return hasMinimum ? fit.findWithMinimum(x, type, most)
+                      : fit.find(x, type, magnitude());
+  }
   /// Whether it holds `fit`, perhaps with the signs changed; fills the block.
   bool fill(const Fit &fit, int64_t count, WeightBlock &block) const;
+
+  const bool hasMinimum;
 
 private:
   const CodingInfo coding;
@@ -174,22 +296,24 @@ bool Range::fill(const Fit &fit, int64_t count, WeightBlock &block) const {
       return false;
   }
   block.scale = f32ToF16(static_cast<float>(sign) * fit.scale);
-  block.minimum = f32ToF16(static_cast<float>(zero));
+  block.minimum = f32ToF16(hasMinimum ? fit.minimum : static_cast<float>(zero));
   for (int64_t i = 0; i < count; ++i)
     block.codes[i] =
         static_cast<uint8_t>(sign * fit.integers[i] + zero + coding.bias);
   return true;
 }
 
-/// Formats of integers times a scale, those of the fewest bytes first.
+/// Formats of integers times a scale, those of the fewest bytes first, and then
+/// those that also have a minimum.
 static std::vector<WeightFormat> linearFormats(int64_t k) {
   std::vector<WeightFormat> formats;
   for (WeightFormat format : kWeightFormats)
     if (isQuantized(format) && !codingOf(format).hasCodebook() &&
-        !scalesOf(format).hasSubBlocks() && !scalesOf(format).hasMinimum())
+        !scalesOf(format).hasSubBlocks())
       formats.push_back(format);
   std::ranges::sort(formats, {}, [k](WeightFormat format) {
-    return std::pair(panelBytes(format, k), format);
+    return std::tuple(scalesOf(format).hasMinimum(), panelBytes(format, k),
+                      format);
   });
   return formats;
 }
@@ -223,9 +347,10 @@ bool GridFinder::find(int64_t output, std::vector<WeightBlock> &blocks) const {
   for (int64_t begin = 0; begin < k; begin += block) {
     const int64_t count = std::min(block, k - begin);
     Fit fit;
-    if (!fit.find(std::span(row).subspan(static_cast<size_t>(begin),
-                                         static_cast<size_t>(count)),
-                  type, range.magnitude()) ||
+    if (!range.find(fit,
+                    std::span(row).subspan(static_cast<size_t>(begin),
+                                           static_cast<size_t>(count)),
+                    type) ||
         !range.fill(fit, count, blocks[static_cast<size_t>(begin / block)]))
       return false;
   }

@@ -443,12 +443,14 @@ struct Trained {
     const CodingInfo &coding = codingOf(format);
     const int64_t block = weightBlock(format);
     std::vector<float> values(integers.size());
-    float scale = 0;
+    float scale = 0, minimum = 0;
     int zero = 0;
     for (int64_t i = 0; i < kOutputs * kK; ++i) {
       if (i % kK % block == 0) {
         scale = f16ToF32(f32ToF16(0.01f + 0.01f * std::fabs(random.value())));
         zero = scalesOf(format).hasZero ? 3 : 0;
+        if (scalesOf(format).hasMinimum())
+          minimum = f16ToF32(f32ToF16(-7.3f * scale * random.value()));
       }
       const int least =
           coding.bits == 8 ? -127 : -static_cast<int>(coding.bias) - zero;
@@ -459,7 +461,8 @@ struct Trained {
                         ? 1
                         : static_cast<int>(random.between(
                               least + (i / block % 3 != 0), most));
-      values[i] = roundTo(type, static_cast<float>(integers[i]) * scale);
+      values[i] =
+          roundTo(type, static_cast<float>(integers[i]) * scale + minimum);
     }
     auto floats = std::make_shared<Owned>("w", WeightShape{{kOutputs, kK}},
                                           Place::Memory);
@@ -477,18 +480,22 @@ struct Trained {
 
 TEST_P(QuantizersOf, FindGrids) {
   const WeightFormat format = GetParam();
-  const bool isLinear = !codingOf(format).hasCodebook() &&
-                        !scalesOf(format).hasSubBlocks() &&
-                        !scalesOf(format).hasMinimum();
+  const bool isLinear =
+      !codingOf(format).hasCodebook() && !scalesOf(format).hasSubBlocks();
   if (!isLinear)
-    GTEST_SKIP() << "only values that are integers times a scale are found";
+    GTEST_SKIP() << "only integers of one scale a block are found";
   for (StoredType type : {StoredType::F32, StoredType::F16, StoredType::BF16}) {
     const Trained trained(format, type);
     const std::unique_ptr<Owned> found = findGrid(*trained.source, 2);
     ASSERT_TRUE(found) << storedTypeName(type);
     EXPECT_EQ(weightFormatName(found->keptFormat()), weightFormatName(format));
+    const std::vector<float> values = valuesOf(*found),
+                             stored = valuesOf(*trained.source);
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(roundTo(type, values[i]), stored[i]) << "value " << i;
+    if (scalesOf(format).hasMinimum())
+      continue;
     // integer i * scale * integer j: the products are exact.
-    const std::vector<float> values = valuesOf(*found);
     const int64_t block = weightBlock(format);
     for (int64_t i = 0; i < Trained::kOutputs * Trained::kK; ++i) {
       const int64_t one =
