@@ -189,7 +189,7 @@ void Generation::noteTimes(Choice &state) {
   state.lastTokenTime = now;
 }
 
-void Generation::add(Delta &delta, AnswerEvent event) {
+void Generation::add(Delta &delta, const AnswerEvent &event) {
   Choice &state = *states[delta.choice];
   // The prompt comes before all of the answer.
   state.characters.finish();
@@ -229,11 +229,11 @@ bool Generation::onToken(size_t choice, const TokenEvent &event) {
   AnswerEvents events = state.parser.push(event.id);
   if (events.empty() && !state.echo.empty())
     events.push_back({AnswerEventKind::Text, "", state.parser.takeTokens()});
-  for (AnswerEvent &each : events) {
+  for (const AnswerEvent &each : events) {
     if (each.kind == AnswerEventKind::StopString)
       continue;
     Delta delta{.choice = choice};
-    add(delta, std::move(each));
+    add(delta, each);
     give(std::move(delta));
   }
   const std::lock_guard lock(mutex);
@@ -270,8 +270,8 @@ std::optional<ApiError> Generation::failureOf(size_t choice,
 void Generation::onEnd(size_t choice, const Ending &ending) {
   Choice &state = *states[choice];
   Delta last{.choice = choice};
-  for (AnswerEvent &event : state.parser.finish())
-    add(last, std::move(event));
+  for (const AnswerEvent &event : state.parser.finish())
+    add(last, event);
   last.hidden = std::move(state.hidden);
   last.score = state.score;
   const std::optional<std::string> &stop = state.parser.stop();

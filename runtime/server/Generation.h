@@ -170,7 +170,7 @@ private:
   TokenRecord recordOf(const TokenEvent &event) const;
   void onProgress(size_t choice, const Progress &progress);
   /// Adds an event of the parser, with the records of its tokens.
-  void add(Delta &delta, AnswerEvent event);
+  void add(Delta &delta, const AnswerEvent &event);
   bool onToken(size_t choice, const TokenEvent &event);
   void onEnd(size_t choice, const Ending &ending);
   /// Seconds since the start.

@@ -33,14 +33,15 @@ private:
   std::string newlines;
 };
 
-template <typename ReaderType> std::unique_ptr<SectionReader> make() {
+} // namespace
+
+template <typename ReaderType> static std::unique_ptr<SectionReader> make() {
   return std::make_unique<ReaderType>();
 }
 
-constexpr AnswerSection kSections[] = {
+static constexpr AnswerSection kSections[] = {
     {"<think>", "</think>", true, "\n\n", make<ReasoningReader>},
 };
-} // namespace
 
 std::span<const AnswerSection> qwen::answerSections() { return kSections; }
 
