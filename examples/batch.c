@@ -44,11 +44,14 @@ static void *allocate(size_t count, size_t size) {
    `size` of them and grows. Returns the new size. */
 static size_t start(answer *of, qwen_model *model, const char *text,
                     qwen_token **tokens, size_t size) {
-  qwen_sampling sampling = qwen_default_sampling(model);
+  qwen_sampling sampling = {.size = sizeof(sampling)};
+  if (qwen_default_sampling(model, &sampling) < 0)
+    fail("cannot sample");
   sampling.seed = 1;
   of->sampler = qwen_sampler_new(model, &sampling, 0);
   of->sequence = qwen_open_sequence(model);
-  of->length = qwen_tokenize(model, text, strlen(text), 1, NULL, 0);
+  of->length =
+      qwen_tokenize(model, text, strlen(text), QWEN_ALLOW_SPECIAL, NULL, 0);
   if (!of->sampler || of->sequence < 0 || of->length < 0)
     fail("cannot start an answer");
   if (of->length == 0) {
@@ -56,7 +59,8 @@ static size_t start(answer *of, qwen_model *model, const char *text,
     exit(1);
   }
   int32_t *prompt = allocate(of->length, sizeof(*prompt));
-  qwen_tokenize(model, text, strlen(text), 1, prompt, of->length);
+  qwen_tokenize(model, text, strlen(text), QWEN_ALLOW_SPECIAL, prompt,
+                of->length);
   *tokens = realloc(*tokens, (size + of->length) * sizeof(**tokens));
   if (!*tokens)
     exit(1);

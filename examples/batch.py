@@ -24,26 +24,28 @@ class Sampling(ctypes.Structure):
 
 
 class TokenEvent(ctypes.Structure):
-    _fields_ = [("id", c_int32), ("is_prompt", c_int32), ("position", c_int64), ("top", c_void_p), ("top_count", c_size_t),
-                ("logprob", c_float)]
+    _fields_ = [("size", c_uint32), ("id", c_int32), ("position", c_int64), ("is_prompt", c_int32), ("logprob", c_float),
+                ("top", c_void_p), ("top_count", c_size_t)]
 
 
 class Ending(ctypes.Structure):
-    _fields_ = [("reason", c_int32), ("error", c_int32), ("text", c_char_p), ("prompt_tokens", c_int64),
+    _fields_ = [("size", c_uint32), ("reason", c_int32), ("error", c_int32), ("text", c_char_p), ("prompt_tokens", c_int64),
                 ("cached_tokens", c_int64), ("drawn_tokens", c_int64)]
 
 
-OnHidden = ctypes.CFUNCTYPE(None, c_void_p, POINTER(c_float), c_size_t)
+OnRow = ctypes.CFUNCTYPE(None, c_void_p, POINTER(c_float), c_size_t)
+OnDraw = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p)
 OnToken = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(TokenEvent))
-OnProgress = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+OnProgress = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
 OnEnd = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Ending))
 
 
 class Request(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("priority", c_int32), ("prompt", POINTER(c_int32)), ("prompt_size", c_size_t),
-                ("sampling", Sampling), ("answer", c_uint64), ("max_tokens", c_int64), ("stop_tokens", POINTER(c_int32)),
+                ("sampling", POINTER(Sampling)), ("answer", c_uint64), ("max_tokens", c_int64), ("stop_tokens", POINTER(c_int32)),
                 ("stop_count", c_size_t), ("salt", c_uint64), ("snapshot_at", c_int64), ("logprobs", c_int32),
-                ("score_prompt", c_int32), ("user", c_void_p), ("on_hidden", OnHidden), ("on_token", OnToken), ("on_progress", OnProgress), ("on_end", OnEnd)]
+                ("top_logprobs", c_int32), ("score_prompt", c_int32), ("user", c_void_p), ("on_hidden", OnRow), ("on_logits", OnRow), ("on_draw", OnDraw),
+                ("on_token", OnToken), ("on_progress", OnProgress), ("on_end", OnEnd)]
 
 
 END_FAILED = 4
@@ -61,8 +63,7 @@ def load(path):
     library.qwen_detokenize.restype = c_int64
     library.qwen_detokenize.argtypes = [c_void_p, POINTER(c_int32), c_size_t, c_char_p, c_size_t]
     library.qwen_is_end.argtypes = [c_void_p, c_int32]
-    library.qwen_default_sampling.restype = Sampling
-    library.qwen_default_sampling.argtypes = [c_void_p]
+    library.qwen_default_sampling.argtypes = [c_void_p, POINTER(Sampling)]
     library.qwen_scheduler_new.restype = c_void_p
     library.qwen_scheduler_new.argtypes = [c_void_p, c_void_p]
     library.qwen_scheduler_free.argtypes = [c_void_p]
@@ -108,11 +109,12 @@ class Answer:
     def __init__(self, model, text, count):
         self.ids, self.error, self.ended = [], None, threading.Event()
         self.model, self.prompt = model, model.encode(text)
-        sampling = model.library.qwen_default_sampling(model.model)
+        sampling = Sampling(size=sizeof(Sampling))
+        model.check(model.library.qwen_default_sampling(model.model, byref(sampling)))
         sampling.seed = 1
         # The object keeps the request, whose functions and prompt must live until the end.
-        self.request = Request(size=sizeof(Request), prompt=self.prompt, prompt_size=len(self.prompt), sampling=sampling,
-                               max_tokens=count, logprobs=-1, on_token=OnToken(self.on_token), on_end=OnEnd(self.on_end))
+        self.request = Request(size=sizeof(Request), prompt=self.prompt, prompt_size=len(self.prompt), sampling=ctypes.pointer(sampling),
+                               max_tokens=count, on_token=OnToken(self.on_token), on_end=OnEnd(self.on_end))
         model.check(model.library.qwen_submit(model.scheduler, byref(self.request)))
 
     def on_token(self, _, event):

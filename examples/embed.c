@@ -23,7 +23,8 @@ static int64_t encode(const qwen_model *model, const char *text, int chat,
                       int32_t *ids, size_t capacity) {
   const size_t size = strlen(text);
   return chat ? qwen_encode_chat(model, text, size, 0, ids, capacity)
-              : qwen_tokenize(model, text, size, 1, ids, capacity);
+              : qwen_tokenize(model, text, size, QWEN_ALLOW_SPECIAL, ids,
+                              capacity);
 }
 
 int main(int argc, char **argv) {
@@ -56,7 +57,9 @@ int main(int argc, char **argv) {
   }
   encode(model, text, chat, ids, prompt);
 
-  qwen_sampling sampling = qwen_default_sampling(model);
+  qwen_sampling sampling = {.size = sizeof(sampling)};
+  if (qwen_default_sampling(model, &sampling) < 0)
+    fail("cannot sample");
   sampling.seed = 1;
   qwen_sampler *sampler = qwen_sampler_new(model, &sampling, 0);
   if (!sampler)

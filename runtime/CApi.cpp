@@ -1,6 +1,7 @@
 //===- CApi.cpp - C interface of the runtime ------------------------------===//
 
 #include "CApiModel.h"
+#include "CApiStruct.h"
 #include "engine/CpuCount.h"
 #include "engine/Logprobs.h"
 #include "model/ChatFormat.h"
@@ -59,13 +60,6 @@ void qwen::capi::needArgument(const char *name, const void *argument) {
     throw Error(std::string(name) + " is NULL");
 }
 
-/// Writes at most `capacity` elements of `all`, and returns the number of all.
-template <typename AllType, typename ElementType>
-static int64_t copyOut(const AllType &all, ElementType *to, size_t capacity) {
-  std::copy_n(all.begin(), std::min(all.size(), capacity), to);
-  return std::ssize(all);
-}
-
 /// Throws Error if an option of qwen_load is not in [0, most].
 static void checkOption(const char *name, int32_t value, int32_t most) {
   if (value < 0 || value > most)
@@ -74,22 +68,45 @@ static void checkOption(const char *name, int32_t value, int32_t most) {
                 std::to_string(most) + " is needed");
 }
 
-void qwen::capi::checkSize(const std::string &what, size_t size, size_t needed,
-                           const char *orElse) {
-  if (size != needed)
-    throw Error(what + " is " + std::to_string(size) + " when " + orElse +
-                std::to_string(needed) +
-                " is needed; compile the program with the library's header");
+void qwen::capi::checkSize(const std::string &what, uint32_t size) {
+  // A number that was never set must not be taken for a size.
+  constexpr uint32_t kMost = 4096;
+  if (size == 0 || size > kMost || size % sizeof(size) != 0)
+    throw Error(what + ": size is " + std::to_string(size) +
+                " when that of the struct is needed");
 }
 
-SamplerOptions qwen::capi::samplerOptionsOf(const char *function,
+void qwen::capi::checkTail(const std::string &what, const void *from,
+                           uint32_t size, size_t known) {
+  if (size == 0)
+    return;
+  checkSize(what, size);
+  const auto *bytes = static_cast<const uint8_t *>(from);
+  for (size_t i = known; i < size; ++i)
+    if (bytes[i])
+      throw Error(what + ": byte " + std::to_string(i) +
+                  " is set when this library knows the first " +
+                  std::to_string(known) + " of " + std::to_string(size) +
+                  "; leave the member out, or use a newer library");
+}
+
+static qwen_sampling samplingOf(const qwen_model &model) {
+  const SamplerOptions options = samplerOptions(model.manifest().generation);
+  qwen_sampling sampling = {};
+  sampling.size = sizeof(sampling);
+#define QWEN_SAMPLING(Type, Field, Name, ...) sampling.Name = options.Field;
+#include "qwen/ABI/SamplerOptions.def"
+  return sampling;
+}
+
+SamplerOptions qwen::capi::samplerOptionsOf(const std::string &what,
                                             const qwen_model &model,
-                                            const qwen_sampling &sampling) {
-  if (!hasValues(function, sampling))
-    return samplerOptions(model.manifest().generation);
+                                            const qwen_sampling *from) {
+  qwen_sampling sampling = samplingOf(model);
+  if (from)
+    sampling = readStruct(what, *from, sampling);
   if (sampling.logit_bias_count)
-    needArgument((std::string(function) + ": logit_bias").c_str(),
-                 sampling.logit_bias);
+    needArgument((what + ": logit_bias").c_str(), sampling.logit_bias);
   SamplerOptions options;
 #define QWEN_SAMPLING(Type, Field, Name, ...) options.Field = sampling.Name;
 #include "qwen/ABI/SamplerOptions.def"
@@ -107,22 +124,20 @@ const char *qwen_version(void) { return projectVersion(); }
 qwen_model *qwen_load(const char *path, const qwen_options *options) {
   return guard<qwen_model *>([&] {
     needArgument("qwen_load: path", path);
-    EngineOptions engineOptions{.snapshotBytes = kSnapshotBytes};
-    int32_t threads = 0;
-    if (options && hasValues("qwen_load", *options)) {
-      checkOption("threads", options->threads, ThreadPool::kMaxThreads);
-      checkOption("sequences", options->sequences, INT32_MAX);
-      checkOption("check", options->check, QWEN_CHECK_OFF);
-      threads = usableThreads(options->threads);
-      engineOptions.sequences = std::max(1, options->sequences);
-      engineOptions.kvPages = options->kv_pages;
-      if (options->snapshot_bytes)
-        engineOptions.snapshotBytes =
-            std::max<int64_t>(0, options->snapshot_bytes);
-      engineOptions.check = static_cast<WeightCheck>(options->check);
-    }
-    return new qwen_model(path, threads ? threads : defaultThreads(),
-                          engineOptions);
+    qwen_options from = {};
+    if (options)
+      from = readStruct("qwen_load: options", *options);
+    checkOption("threads", from.threads, ThreadPool::kMaxThreads);
+    checkOption("sequences", from.sequences, INT32_MAX);
+    checkOption("check", from.check, QWEN_CHECK_OFF);
+    EngineOptions to{.sequences = std::max(1, from.sequences),
+                     .kvPages = from.kv_pages,
+                     .snapshotBytes = kSnapshotBytes,
+                     .check = static_cast<WeightCheck>(from.check)};
+    if (from.snapshot_bytes)
+      to.snapshotBytes = std::max<int64_t>(0, from.snapshot_bytes);
+    const int32_t threads = usableThreads(from.threads);
+    return new qwen_model(path, threads ? threads : defaultThreads(), to);
   });
 }
 
@@ -179,16 +194,39 @@ int32_t qwen_is_end(const qwen_model *model, int32_t id) {
   });
 }
 
+int64_t qwen_end_tokens(const qwen_model *model, int32_t chat, int32_t *ids,
+                        size_t capacity) {
+  return guard<int64_t>([&] {
+    needArgument("qwen_end_tokens: model", model);
+    if (capacity)
+      needArgument("qwen_end_tokens: ids", ids);
+    std::vector<int32_t> ends = model->manifest().generation.eosTokenIds;
+    if (chat)
+      ends = model->chatFormat().endTokens(std::move(ends));
+    return copyOut(ends, ids, capacity);
+  });
+}
+
+/// Throws Error if `flags` are not among those of a function.
+static void checkFlags(const char *function, int32_t flags, int32_t known) {
+  if (flags & ~known)
+    throw Error(std::string(function) + ": flags are " + std::to_string(flags) +
+                " when a sum of " +
+                (known == QWEN_ALLOW_SPECIAL ? "0 and 1" : "0, 1 and 2") +
+                " is needed");
+}
+
 int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
-                      int32_t allow_special, int32_t *ids, size_t capacity) {
+                      int32_t flags, int32_t *ids, size_t capacity) {
   return guard<int64_t>([&] {
     needArgument("qwen_tokenize: model", model);
     if (size)
       needArgument("qwen_tokenize: text", text);
     if (capacity)
       needArgument("qwen_tokenize: ids", ids);
-    return copyOut(model->tokenizer().encode({text, size}, allow_special != 0),
-                   ids, capacity);
+    checkFlags("qwen_tokenize", flags, QWEN_ALLOW_SPECIAL);
+    return copyOut(model->tokenizer().encode({text, size}, flags != 0), ids,
+                   capacity);
   });
 }
 
@@ -213,14 +251,18 @@ int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
 }
 
 int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
-                         int32_t allow_special, int32_t *ids, size_t capacity) {
+                         int32_t flags, int32_t *ids, size_t capacity) {
   return guard<int64_t>([&] {
     const auto variables = variablesOf("qwen_encode_chat", model, json, size);
     if (capacity)
       needArgument("qwen_encode_chat: ids", ids);
-    return copyOut(model->chatFormat().encode(
-                       variables, {.allowSpecial = allow_special != 0}),
-                   ids, capacity);
+    checkFlags("qwen_encode_chat", flags,
+               QWEN_ALLOW_SPECIAL | QWEN_CONTINUE_MESSAGE);
+    const ChatFormat::Options options = {
+        .allowSpecial = (flags & QWEN_ALLOW_SPECIAL) != 0,
+        .continueFinalMessage = (flags & QWEN_CONTINUE_MESSAGE) != 0};
+    return copyOut(model->chatFormat().encode(variables, options), ids,
+                   capacity);
   });
 }
 
@@ -268,8 +310,25 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
   });
 }
 
+/// Number of floats that a token has in the rows of qwen_forward.
+static int64_t rowSize(const ModelInfo &info, const Token &token) {
+  if (!token.wanted)
+    return 0;
+  return token.row == RowKind::Hidden ? info.hiddenSize : info.vocabSize;
+}
+
+static Token tokenOf(const qwen_token &from, const ModelInfo &info) {
+  if (from.want < QWEN_WANT_NOTHING || from.want > QWEN_WANT_HIDDEN)
+    throw Error("qwen_forward: want is " + std::to_string(from.want) +
+                " when 0 to 2 is needed");
+  if (from.want == QWEN_WANT_LOGITS)
+    info.output.requireLogits(info.name);
+  return {from.id, from.sequence, from.position, from.want != QWEN_WANT_NOTHING,
+          from.want == QWEN_WANT_HIDDEN ? RowKind::Hidden : RowKind::Logits};
+}
+
 int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
-                     float *logits) {
+                     float *rows) {
   return guard<int32_t>([&] {
     needArgument("qwen_forward: model", model);
     if (count)
@@ -278,13 +337,9 @@ int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
     model->batch.clear();
     model->failures = {};
     for (const qwen_token &token : std::span(tokens, count)) {
-      const bool output = token.want_logits != 0;
-      if (output) {
-        needArgument("qwen_forward: logits", logits);
-        info.output.requireLogits(info.name);
-      }
-      model->batch.push_back(
-          {token.id, token.sequence, token.position, output});
+      if (token.want)
+        needArgument("qwen_forward: rows", rows);
+      model->batch.push_back(tokenOf(token, info));
     }
     // A token that does not run leaves its row as it is.
     size_t seen = 0;
@@ -292,8 +347,8 @@ int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
         model->batch,
         [&](size_t index, std::span<float> row) {
           for (; seen < index; ++seen)
-            logits += model->batch[seen].wanted ? row.size() : 0;
-          std::ranges::copy(row, logits);
+            rows += rowSize(info, model->batch[seen]);
+          std::ranges::copy(row, rows);
         },
         model->progress);
     if (model->failures.empty())
@@ -358,15 +413,14 @@ int64_t qwen_free_pages(const qwen_model *model) {
   });
 }
 
-qwen_sampling qwen_default_sampling(const qwen_model *model) {
-  return guard<qwen_sampling>([&] {
+int32_t qwen_default_sampling(const qwen_model *model,
+                              qwen_sampling *sampling) {
+  return guard<int32_t>([&] {
     needArgument("qwen_default_sampling: model", model);
-    const SamplerOptions options = samplerOptions(model->manifest().generation);
-    qwen_sampling sampling = {};
-    sampling.size = sizeof(sampling);
-#define QWEN_SAMPLING(Type, Field, Name, ...) sampling.Name = options.Field;
-#include "qwen/ABI/SamplerOptions.def"
-    return sampling;
+    needArgument("qwen_default_sampling: sampling", sampling);
+    writeStruct("qwen_default_sampling: sampling", samplingOf(*model),
+                sampling);
+    return 0;
   });
 }
 
@@ -374,9 +428,8 @@ qwen_sampler *qwen_sampler_new(const qwen_model *model,
                                const qwen_sampling *sampling, uint64_t answer) {
   return guard<qwen_sampler *>([&] {
     needArgument("qwen_sampler_new: model", model);
-    needArgument("qwen_sampler_new: sampling", sampling);
     const SamplerOptions options =
-        samplerOptionsOf("qwen_sampler_new", *model, *sampling);
+        samplerOptionsOf("qwen_sampler_new: sampling", *model, sampling);
     const Manifest &manifest = model->manifest();
     const ModelInfo &info = manifest.model;
     return new qwen_sampler{Sampler(options, info.vocabSize,

@@ -10,6 +10,7 @@
 
 #include "qwen/Support/Error.h"
 
+#include <algorithm>
 #include <type_traits>
 
 struct qwen_model : qwen::Model {
@@ -48,23 +49,18 @@ ResultType guard(BodyType body) {
 /// Throws Error if an argument is NULL; `name` is "function: argument".
 void needArgument(const char *name, const void *argument);
 
-/// Throws Error if the size of a struct is not `needed`. `what` names the size,
-/// and `orElse` another size that the caller allows.
-void checkSize(const std::string &what, size_t size, size_t needed,
-               const char *orElse = "");
-
-/// Whether a struct of options has values; without them every option has its
-/// default. Throws Error if its size is not this version's.
-template <typename StructType>
-bool hasValues(const std::string &function, const StructType &options) {
-  if (options.size != 0)
-    checkSize(function + ": the size of its options", options.size,
-              sizeof(options), "0 (all defaults) or ");
-  return options.size != 0;
+/// Writes at most `capacity` elements of `all`, and returns the number of all.
+template <typename AllType, typename ElementType>
+int64_t copyOut(const AllType &all, ElementType *to, size_t capacity) {
+  std::copy_n(all.begin(), std::min(all.size(), capacity), to);
+  return std::ssize(all);
 }
 
-SamplerOptions samplerOptionsOf(const char *function, const qwen_model &model,
-                                const qwen_sampling &sampling);
+/// The options of `sampling`, or without it those of the model. `what` names
+/// the argument.
+SamplerOptions samplerOptionsOf(const std::string &what,
+                                const qwen_model &model,
+                                const qwen_sampling *sampling);
 
 } // namespace qwen::capi
 

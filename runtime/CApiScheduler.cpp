@@ -1,6 +1,7 @@
 //===- CApiScheduler.cpp - C interface of the scheduler -------------------===//
 
 #include "CApiModel.h"
+#include "CApiStruct.h"
 #include "engine/Scheduler.h"
 
 using namespace qwen;
@@ -20,18 +21,17 @@ static_assert(sizeof(qwen_logprob) == sizeof(TokenLogprob));
 
 static int32_t passToken(const qwen_request &request, const TokenEvent &event) {
   const qwen_token_event token = {
-      event.id,
-      event.isPrompt,
-      event.position,
-      reinterpret_cast<const qwen_logprob *>(event.top.data()),
-      event.top.size(),
-      event.logprob};
+      sizeof(token),   event.id,
+      event.position,  event.isPrompt,
+      event.logprob,   reinterpret_cast<const qwen_logprob *>(event.top.data()),
+      event.top.size()};
   return request.on_token(request.user, &token);
 }
 
 static void passEnding(const qwen_request &request, const Ending &ending) {
   const bool failed = ending.reason == EndReason::Failed;
-  const qwen_ending passed = {static_cast<int32_t>(ending.reason),
+  const qwen_ending passed = {sizeof(passed),
+                              static_cast<int32_t>(ending.reason),
                               failed ? -static_cast<int32_t>(ending.kind) : 0,
                               ending.error.c_str(),
                               ending.promptTokens,
@@ -40,8 +40,45 @@ static void passEnding(const qwen_request &request, const Ending &ending) {
   request.on_end(request.user, &passed);
 }
 
+static std::optional<int32_t> passDraw(const qwen_request &request,
+                                       std::span<const float> logits,
+                                       int64_t position) {
+  const qwen_draw draw = {sizeof(draw), position, logits.data()};
+  const int32_t id = request.on_draw(request.user, &draw);
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+/// Makes the functions of `to`.
+static void addFunctions(Request &to, const qwen_request &from) {
+  const auto rows = [&](RowKind kind, auto function) {
+    if (function)
+      to.rows = {kind, [=, user = from.user](std::span<const float> row) {
+                   function(user, row.data(), row.size());
+                 }};
+  };
+  if (from.on_hidden && from.on_logits)
+    throw Error("qwen_submit: on_hidden and on_logits are both set");
+  rows(RowKind::Hidden, from.on_hidden);
+  rows(RowKind::Logits, from.on_logits);
+  if (from.on_draw)
+    to.onDraw = [from](std::span<const float> logits, int64_t position) {
+      return passDraw(from, logits, position);
+    };
+  if (from.on_token)
+    to.onToken = [from](const TokenEvent &event) {
+      return passToken(from, event) != 0;
+    };
+  if (from.on_progress)
+    to.onProgress = [from](const Progress &progress) {
+      const qwen_progress passed = {sizeof(passed), progress.done,
+                                    progress.total, progress.cached};
+      from.on_progress(from.user, &passed);
+    };
+  if (from.on_end)
+    to.onEnd = [from](const Ending &ending) { passEnding(from, ending); };
+}
+
 static Request toRequest(const qwen_model &model, const qwen_request &from) {
-  checkSize("qwen_submit: the size of the request", from.size, sizeof(from));
   if (from.prompt_size)
     needArgument("qwen_submit: prompt", from.prompt);
   if (from.stop_count)
@@ -58,23 +95,14 @@ static Request toRequest(const qwen_model &model, const qwen_request &from) {
   request.priority = from.priority;
   request.salt = from.salt;
   request.snapshotAt = from.snapshot_at;
-  if (from.logprobs >= 0)
-    request.logprobs = from.logprobs;
+  if (from.top_logprobs < 0)
+    throw Error("qwen_submit: top_logprobs is " +
+                std::to_string(from.top_logprobs) +
+                " when 0 or more is needed");
+  if (from.logprobs)
+    request.logprobs = from.top_logprobs;
   request.scorePrompt = from.score_prompt != 0;
-  if (from.on_hidden)
-    request.rows = {RowKind::Hidden, [from](std::span<const float> values) {
-                      from.on_hidden(from.user, values.data(), values.size());
-                    }};
-  if (from.on_token)
-    request.onToken = [from](const TokenEvent &event) {
-      return passToken(from, event) != 0;
-    };
-  if (from.on_progress)
-    request.onProgress = [from](const Progress &progress) {
-      from.on_progress(from.user, progress.done, progress.total);
-    };
-  if (from.on_end)
-    request.onEnd = [from](const Ending &ending) { passEnding(from, ending); };
+  addFunctions(request, from);
   return request;
 }
 
@@ -82,14 +110,15 @@ qwen_scheduler *qwen_scheduler_new(qwen_model *model,
                                    const qwen_scheduler_options *options) {
   return guard<qwen_scheduler *>([&] {
     needArgument("qwen_scheduler_new: model", model);
+    qwen_scheduler_options from = {};
+    if (options)
+      from = readStruct("qwen_scheduler_new: options", *options);
     SchedulerOptions to;
-    if (options && hasValues("qwen_scheduler_new", *options)) {
-      if (options->queue > 0)
-        to.queue = static_cast<size_t>(options->queue);
-      if (options->snapshot_every > 0)
-        to.batcher.snapshotEvery = options->snapshot_every;
-      to.batcher.prefixCache = options->no_prefix_cache == 0;
-    }
+    if (from.queue > 0)
+      to.queue = static_cast<size_t>(from.queue);
+    if (from.snapshot_every > 0)
+      to.batcher.snapshotEvery = from.snapshot_every;
+    to.batcher.prefixCache = from.no_prefix_cache == 0;
     return new qwen_scheduler{*model, Scheduler(model->engine(), to)};
   });
 }
@@ -100,8 +129,8 @@ int64_t qwen_submit(qwen_scheduler *scheduler, const qwen_request *request) {
   return guard<int64_t>([&] {
     needArgument("qwen_submit: scheduler", scheduler);
     needArgument("qwen_submit: request", request);
-    return static_cast<int64_t>(
-        scheduler->scheduler.submit(toRequest(scheduler->model, *request)));
+    return static_cast<int64_t>(scheduler->scheduler.submit(toRequest(
+        scheduler->model, readStruct("qwen_submit: request", *request))));
   });
 }
 
@@ -113,17 +142,20 @@ int32_t qwen_cancel(qwen_scheduler *scheduler, int64_t id) {
   });
 }
 
-qwen_counts qwen_scheduler_counts(const qwen_scheduler *scheduler) {
-  return guard<qwen_counts>([&] {
+int32_t qwen_scheduler_counts(const qwen_scheduler *scheduler,
+                              qwen_counts *counts) {
+  return guard<int32_t>([&] {
     needArgument("qwen_scheduler_counts: scheduler", scheduler);
-    const SchedulerCounts counts = scheduler->scheduler.counts();
-    return qwen_counts{static_cast<int64_t>(counts.waiting),
-                       static_cast<int64_t>(counts.running),
-                       counts.freePages,
-                       counts.sums.steps,
-                       counts.sums.promptTokens,
-                       counts.sums.cachedTokens,
-                       counts.sums.drawnTokens,
-                       counts.sums.preemptions};
+    needArgument("qwen_scheduler_counts: counts", counts);
+    const SchedulerCounts now = scheduler->scheduler.counts();
+    writeStruct("qwen_scheduler_counts: counts",
+                qwen_counts{sizeof(qwen_counts),
+                            static_cast<int64_t>(now.waiting),
+                            static_cast<int64_t>(now.running), now.freePages,
+                            now.sums.steps, now.sums.promptTokens,
+                            now.sums.cachedTokens, now.sums.drawnTokens,
+                            now.sums.preemptions},
+                counts);
+    return 0;
   });
 }

@@ -98,7 +98,7 @@ void Job::draw(size_t position, std::span<float> logits) {
   report(promptSize());
   std::optional<int32_t> given;
   if (request.onDraw)
-    given = request.onDraw();
+    given = request.onDraw(logits, static_cast<int64_t>(position));
   const int32_t token = given ? *given : sampler.sample(logits, position);
   sampler.acceptDrawn(token);
   if (position == tokens.size() || tokens[position] != token) {

@@ -108,9 +108,12 @@ struct Request {
 
   /// Called when the request starts, before all other functions.
   std::function<void()> onStart = {};
-  /// Called before each draw. Returns a token that the answer gets instead of a
-  /// drawn one, or nothing.
-  std::function<std::optional<int32_t>()> onDraw = {};
+  /// Called before each draw, with the raw logits of the token before it and
+  /// its position. Returns a token that the answer gets instead of a drawn one,
+  /// or nothing.
+  std::function<std::optional<int32_t>(std::span<const float> logits,
+                                       int64_t position)>
+      onDraw = {};
   /// Receives each token once, in order. Returns whether to go on.
   std::function<bool(const TokenEvent &)> onToken = {};
   /// Called after each step that ran a part of the prompt; when all of it has

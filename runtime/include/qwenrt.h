@@ -10,15 +10,29 @@
 |* an error unless the comment allows it.
 |*
 |* Only one thread may use a model at a time (the model has its own threads for
-|* the work), except that qwen_model_info, qwen_token_id, qwen_tokenize,
-|* qwen_detokenize, qwen_render_chat, qwen_encode_chat, qwen_logprobs,
-|* qwen_top_tokens and qwen_sampler_new may run on other threads at any time.
-|* Only one thread may use a sampler at a time. Several threads may use
-|* different models and samplers at once.
+|* the work), except that the functions which take a const qwen_model may run on
+|* other threads at any time, but not qwen_failures, qwen_describe_failure,
+|* qwen_pages and qwen_free_pages. Only one thread may use a sampler or a parser
+|* at a time. Several threads may use different models, samplers and parsers at
+|* once.
 |*
 |* A model's threads belong to the process that loaded it. In a child of fork,
 |* qwen_forward fails; qwen_free and all functions that run no tokens work. Load
 |* the model in the child instead: the processes share the pages of its file.
+|*
+|* A library runs programs that were compiled with the header of an older or a
+|* newer one. A struct whose first member is `size` may get further members at
+|* its end. A program sets `size` to sizeof the struct.
+|* - A struct that the library reads may be smaller than the library's: what is
+|*   missing has its default. It may be larger if the members that the library
+|*   does not know are zero; else it is an error.
+|* - Of a struct that a function fills, the library writes what fits. Members
+|*   that it does not know become zero.
+|* - A struct that a function of a request gets has the size of the library's. A
+|*   program that may meet an older library compares it before it reads members
+|*   that came later.
+|* Structs without `size` stand in arrays and never change. Numbers of errors,
+|* events and reasons may be added.
 |*
 |* The library installs no signal handler. It maps the model's file: if another
 |* program truncates the file, or the disk fails, the next read raises SIGBUS.
@@ -79,8 +93,8 @@ enum {
   QWEN_CHECK_OFF = 2
 };
 
-/* A struct of options begins with `size`, its sizeof. With size 0, as in {0},
-   every option has its default. Any other size is an error. */
+/* In a struct of options, 0 is the default of each member. With size 0, as in
+   {0}, every option has its default. */
 
 typedef struct qwen_options {
   uint32_t size;
@@ -101,6 +115,25 @@ typedef struct qwen_options {
   int64_t snapshot_bytes;
 } qwen_options;
 
+/* Flags of the functions that convert text to ids. */
+enum {
+  /* Special tokens in the text count, such as <|im_end|>. Without it they are
+     ordinary text. */
+  QWEN_ALLOW_SPECIAL = 1,
+  /* The prompt ends with the content of the last message, which the answer
+     continues. */
+  QWEN_CONTINUE_MESSAGE = 2
+};
+
+/* The row that qwen_forward writes for a token. */
+enum {
+  QWEN_WANT_NOTHING = 0,
+  /* Logits: qwen_vocab_size() floats. */
+  QWEN_WANT_LOGITS = 1,
+  /* Hidden values, after the last norm: qwen_hidden_size() floats. */
+  QWEN_WANT_HIDDEN = 2
+};
+
 /* One token to run. */
 typedef struct qwen_token {
   int32_t id;
@@ -108,8 +141,8 @@ typedef struct qwen_token {
   int32_t sequence;
   /* The number of tokens before it in the sequence. */
   int64_t position;
-  /* Not 0 if qwen_forward writes its row of logits. */
-  int32_t want_logits;
+  /* A QWEN_WANT number. */
+  int32_t want;
 } qwen_token;
 
 /* A sequence that stopped in qwen_forward. */
@@ -128,7 +161,9 @@ typedef struct qwen_bias {
   float bias;
 } qwen_bias;
 
-/* Options of a sampler. qwen_default_sampling returns the defaults. */
+/* Options of a sampler. The default of each member is what
+   qwen_default_sampling writes: the option that the model's authors
+   recommend. */
 typedef struct qwen_sampling {
   uint32_t size;
   /* 0 always takes the most likely token. */
@@ -181,6 +216,9 @@ int32_t qwen_finish_check(qwen_model *model);
 /* Number of floats in a row of logits. Ids are 0 .. qwen_vocab_size() - 1. */
 int32_t qwen_vocab_size(const qwen_model *model);
 
+/* Number of hidden values of a token. */
+int32_t qwen_hidden_size(const qwen_model *model);
+
 /* Maximum number of positions in a sequence. */
 int64_t qwen_context_size(const qwen_model *model);
 
@@ -197,13 +235,19 @@ int32_t qwen_token_id(const qwen_model *model, const char *name);
 /* 1 if `id` ends an answer of the model, else 0. */
 int32_t qwen_is_end(const qwen_model *model, int32_t id);
 
-/* Converts `size` bytes of UTF-8 text to ids. If `allow_special` is 0, special
-   tokens in the text are ordinary text. Returns the number of ids and writes at
-   most `capacity` of them to `ids`. `ids` may be NULL if `capacity` is 0,
-   `text` may be NULL if `size` is 0. Returns a negative number if the model has
-   no tokenizer. */
+/* The ids that end an answer. If `chat` is not 0, also those that end a turn of
+   a chat, which the configurations of base models lack. Returns their number
+   and writes at most `capacity` of them to `ids`, which may be NULL if
+   `capacity` is 0. */
+int64_t qwen_end_tokens(const qwen_model *model, int32_t chat, int32_t *ids,
+                        size_t capacity);
+
+/* Converts `size` bytes of UTF-8 text to ids. `flags` is 0 or
+   QWEN_ALLOW_SPECIAL. Returns the number of ids and writes at most `capacity`
+   of them to `ids`. `ids` may be NULL if `capacity` is 0, `text` may be NULL if
+   `size` is 0. Returns a negative number if the model has no tokenizer. */
 int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
-                      int32_t allow_special, int32_t *ids, size_t capacity);
+                      int32_t flags, int32_t *ids, size_t capacity);
 
 /* Renders the model's chat template. Special tokens in the text of messages
    look like those of the template; qwen_encode_chat knows them apart. `json` is
@@ -216,12 +260,37 @@ int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
                          char *text, size_t capacity);
 
 /* Converts messages to ids by the model's chat template. `json` is as in
-   qwen_render_chat. If `allow_special` is 0, text of `json` never becomes a
-   special token: only what the template itself writes does. Returns the number
-   of ids and writes at most `capacity` of them to `ids`, which may be NULL if
-   `capacity` is 0. Returns a negative number as qwen_render_chat does. */
+   qwen_render_chat. `flags` are QWEN_ALLOW_SPECIAL, without which text of
+   `json` never becomes a special token, and QWEN_CONTINUE_MESSAGE. Returns the
+   number of ids and writes at most `capacity` of them to `ids`, which may be
+   NULL if `capacity` is 0. Returns a negative number as qwen_render_chat
+   does. */
 int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
-                         int32_t allow_special, int32_t *ids, size_t capacity);
+                         int32_t flags, int32_t *ids, size_t capacity);
+
+/* Converts a text that is embedded to ids, with the token that the checkpoint
+   appends. The hidden values of the last one make the embedding. Arguments and
+   result are those of qwen_tokenize. */
+int64_t qwen_encode_embedding(const qwen_model *model, const char *text,
+                              size_t size, int32_t *ids, size_t capacity);
+
+/* Writes the embedding, of length 1, that the first `count` hidden values of a
+   row make. Both may be the same memory. */
+int32_t qwen_embedding(const float *hidden, size_t count, float *embedding);
+
+/* Converts a question to a reranker to ids: whether `document` answers `query`.
+   `instruction` may be NULL. The texts are UTF-8 and end with zero. The logits
+   (or scores) of the last id make the score. Returns the number of ids and
+   writes at most `capacity` of them. */
+int64_t qwen_encode_rerank(const qwen_model *model, const char *instruction,
+                           const char *query, const char *document,
+                           int32_t *ids, size_t capacity);
+
+/* Writes the score that a row of logits (or scores) makes: the probability that
+   the document answers the query. Returns 0, or a negative number if the model
+   cannot rerank. */
+int32_t qwen_rerank_score(const qwen_model *model, const float *row,
+                          float *score);
 
 /* Converts `count` ids to bytes. Returns the number of bytes and writes at most
    `capacity` of them to `text`, without a terminating zero. Several ids may
@@ -254,10 +323,10 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
                                int64_t length);
 
 /* Runs tokens of any number of open sequences. The tokens of one sequence must
-   be in the order of their positions. Writes a row of qwen_vocab_size() floats
-   to `logits` for each token with want_logits, in the order of the tokens.
-   `logits` may be NULL if no token wants a row, `tokens` may be NULL if `count`
-   is 0. Splitting tokens over several calls does not change the results.
+   be in the order of their positions. Writes the rows that tokens want to
+   `rows`, one after another in the order of the tokens. `rows` may be NULL if
+   no token wants a row, `tokens` may be NULL if `count` is 0. Splitting tokens
+   over several calls does not change the results.
 
    A sequence stops at its first token that cannot run, and keeps the positions
    before it. (With QWEN_ERROR_NOT_FINITE, a sequence of a model with fixed
@@ -265,10 +334,10 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
    did not run are not written. Returns 0, or the error of a sequence that
    stopped (qwen_failures lists all). Runs nothing and returns a negative number
    if a sequence is not open, if a position is not the next one of its sequence,
-   if a token wants a row of a model without logits, or if the weights are
+   if a token wants a row that the model does not have, or if the weights are
    damaged. */
 int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
-                     float *logits);
+                     float *rows);
 
 /* Makes qwen_forward call `progress` from time to time, with `user` and the
    number of tokens that are done. If it returns 0, all sequences with tokens
@@ -295,13 +364,13 @@ int64_t qwen_describe_failure(const qwen_model *model, size_t index, char *text,
 int64_t qwen_pages(const qwen_model *model);
 int64_t qwen_free_pages(const qwen_model *model);
 
-/* The sampling options that the model's authors recommend, with `size` set. If
-   `model` is NULL, all fields are 0. */
-qwen_sampling qwen_default_sampling(const qwen_model *model);
+/* Writes the sampling options that the model's authors recommend. Returns 0, or
+   a negative number. */
+int32_t qwen_default_sampling(const qwen_model *model, qwen_sampling *sampling);
 
-/* Makes a sampler. `answer` numbers the answers to one prompt: samplers with
-   different numbers draw independently. Returns NULL if an option is out of
-   range. */
+/* Makes a sampler. `sampling` may be NULL; then every option has its default.
+   `answer` numbers the answers to one prompt: samplers with different numbers
+   draw independently. Returns NULL if an option is out of range. */
 qwen_sampler *qwen_sampler_new(const qwen_model *model,
                                const qwen_sampling *sampling, uint64_t answer);
 
@@ -365,16 +434,35 @@ typedef struct qwen_logprob {
 
 /* A drawn token, or a token of the prompt with its score. */
 typedef struct qwen_token_event {
+  uint32_t size;
   int32_t id;
+  int64_t position;
   /* Not 0 if the token belongs to the prompt. */
   int32_t is_prompt;
-  int64_t position;
+  /* The log of its probability, if the request has logprobs. */
+  float logprob;
   /* The most likely tokens in its place, in descending order. */
   const qwen_logprob *top;
   size_t top_count;
-  /* The log of its probability, if the request has logprobs. */
-  float logprob;
 } qwen_token_event;
+
+/* A token that will be drawn. */
+typedef struct qwen_draw {
+  uint32_t size;
+  /* Its position. */
+  int64_t position;
+  /* The raw logits of the token before it, qwen_vocab_size() floats. */
+  const float *logits;
+} qwen_draw;
+
+/* How much of a prompt has run. */
+typedef struct qwen_progress {
+  uint32_t size;
+  int64_t done;
+  int64_t total;
+  /* Tokens that the prefix cache had; they count as done. */
+  int64_t cached;
+} qwen_progress;
 
 /* Why a request ended. */
 enum {
@@ -391,6 +479,7 @@ enum {
 };
 
 typedef struct qwen_ending {
+  uint32_t size;
   /* A QWEN_END number. */
   int32_t reason;
   /* QWEN_END_FAILED: a QWEN_ERROR number and one line. */
@@ -406,14 +495,13 @@ typedef struct qwen_ending {
    thread, with `user`, and must not block. Each may be NULL. What they get is
    valid during the call. */
 typedef struct qwen_request {
-  /* The size of this struct. */
   uint32_t size;
   /* Requests of a higher priority come first. */
   int32_t priority;
   const int32_t *prompt;
   size_t prompt_size;
-  /* With size 0: the options that the model's authors recommend. */
-  qwen_sampling sampling;
+  /* NULL: the options that the model's authors recommend. */
+  const qwen_sampling *sampling;
   /* See qwen_sampler_new. */
   uint64_t answer;
   /* Maximum number of drawn tokens. 0 only runs the prompt; a negative number
@@ -428,25 +516,33 @@ typedef struct qwen_request {
      as those that qwen_encode_chat gives with add_generation_prompt false. A
      model with fixed state gets a snapshot there. 0: unknown. */
   int64_t snapshot_at;
-  /* The number of most likely tokens of an event; negative: no logprobs. */
+  /* Not 0: events have logprobs, and the top_logprobs most likely tokens. */
   int32_t logprobs;
+  int32_t top_logprobs;
   /* Not 0: pass the tokens of the prompt, from the second on, to on_token. */
   int32_t score_prompt;
   void *user;
   /* Receives the hidden values of the last token of the prompt. Nothing is
      drawn then. */
   void (*on_hidden)(void *user, const float *values, size_t count);
+  /* Receives the logits of the last token of the prompt, or the scores of a
+     model that has "labels". Nothing is drawn then. */
+  void (*on_logits)(void *user, const float *values, size_t count);
+  /* Called before each draw. Returns the id that the answer gets, or a negative
+     number to let the sampler draw. */
+  int32_t (*on_draw)(void *user, const qwen_draw *draw);
   /* Receives each token once, in order. Returns 0 to end the answer. */
   int32_t (*on_token)(void *user, const qwen_token_event *event);
   /* Called after each step that ran a part of the prompt; when all of it has
      run, before the first draw. */
-  void (*on_progress)(void *user, int64_t done, int64_t total);
+  void (*on_progress)(void *user, const qwen_progress *progress);
   /* Called once, after all other functions. */
   void (*on_end)(void *user, const qwen_ending *ending);
 } qwen_request;
 
 /* What a scheduler does now, and sums since its start. */
 typedef struct qwen_counts {
+  uint32_t size;
   int64_t waiting;
   int64_t running;
   int64_t free_pages;
@@ -474,8 +570,104 @@ int64_t qwen_submit(qwen_scheduler *scheduler, const qwen_request *request);
    or a negative number if `scheduler` is NULL. */
 int32_t qwen_cancel(qwen_scheduler *scheduler, int64_t id);
 
-/* As of the last step. All fields are 0 if `scheduler` is NULL. */
-qwen_counts qwen_scheduler_counts(const qwen_scheduler *scheduler);
+/* Writes the counts as of the last step. Returns 0, or a negative number. */
+int32_t qwen_scheduler_counts(const qwen_scheduler *scheduler,
+                              qwen_counts *counts);
+
+/*===- Parser -------------------------------------------------------------===*\
+|* Divides the tokens of an answer into text, reasoning and calls of tools, and
+|* ends its text at a stop string. The events, joined by their kinds, do not
+|* depend on how the text is divided into tokens.
+\*===----------------------------------------------------------------------===*/
+
+typedef struct qwen_parser qwen_parser;
+
+typedef struct qwen_parser_options {
+  uint32_t size;
+  /* Not 0: a stop string belongs to the text. */
+  int32_t include_stop;
+  /* Not 0: special tokens have text too. */
+  int32_t keep_special;
+  /* Not 0: reasoning is text, with its marks. */
+  int32_t join_reasoning;
+  /* The prompt, at whose end the reasoning may begin. */
+  const int32_t *prompt;
+  size_t prompt_size;
+  /* Strings that end the text: UTF-8, ending with zero, not empty. */
+  const char *const *stops;
+  size_t stop_count;
+  /* Tokens without text, such as those of qwen_end_tokens. */
+  const int32_t *end_tokens;
+  size_t end_count;
+  /* Not 0: the reasoning has at most reasoning_budget tokens; see
+     qwen_answer_state. */
+  int32_t has_budget;
+  int64_t reasoning_budget;
+} qwen_parser_options;
+
+/* Kinds of events. */
+enum {
+  QWEN_EVENT_TEXT = 0,
+  QWEN_EVENT_REASONING = 1,
+  /* The text is the name of the tool. */
+  QWEN_EVENT_TOOL_BEGIN = 2,
+  /* The text goes on with the arguments of the call, a JSON object. */
+  QWEN_EVENT_TOOL_ARGUMENTS = 3,
+  QWEN_EVENT_TOOL_END = 4,
+  /* No text follows. The text is the stop string. */
+  QWEN_EVENT_STOP_STRING = 5,
+  /* The last event. */
+  QWEN_EVENT_END = 6
+};
+
+typedef struct qwen_event {
+  uint32_t size;
+  /* A QWEN_EVENT number. */
+  int32_t kind;
+  /* Whole characters of UTF-8, without a terminating zero; valid until the next
+     call with the parser. */
+  const char *text;
+  size_t text_size;
+  /* Number of tokens, after those of earlier events, that begin in the answer
+     up to the end of this event. A stop string has none; the end has the
+     rest. */
+  size_t token_count;
+} qwen_event;
+
+/* What a parser knows before the next token. */
+typedef struct qwen_answer_state {
+  uint32_t size;
+  /* Not 0 if the next token belongs to the reasoning, unless it ends it. */
+  int32_t in_reasoning;
+  int64_t reasoning_tokens;
+  /* The id that the answer must get next, because the reasoning has used up its
+     budget; negative: any. */
+  int32_t next_token;
+  /* Not 0 if a stop string has ended the text. */
+  int32_t stopped;
+} qwen_answer_state;
+
+/* Makes a parser of one answer. `options` may be NULL. Free it before the
+   model. */
+qwen_parser *qwen_parser_new(const qwen_model *model,
+                             const qwen_parser_options *options);
+
+/* Frees a parser. NULL is allowed. */
+void qwen_parser_free(qwen_parser *parser);
+
+/* Takes the next tokens of the answer. Returns 0, or a negative number if an id
+   is invalid or the answer has ended. */
+int32_t qwen_parser_feed(qwen_parser *parser, const int32_t *ids, size_t count);
+
+/* Ends the answer. Does nothing if it has ended. */
+int32_t qwen_parser_finish(qwen_parser *parser);
+
+/* Writes the next event. Returns 1, 0 if there is none before more tokens, or a
+   negative number. */
+int32_t qwen_parser_event(qwen_parser *parser, qwen_event *event);
+
+/* Returns 0, or a negative number. */
+int32_t qwen_parser_state(const qwen_parser *parser, qwen_answer_state *state);
 
 #ifdef __cplusplus
 }

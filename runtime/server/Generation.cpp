@@ -77,7 +77,7 @@ Request Generation::requestOf(size_t choice) {
       self->onProgress(choice, progress);
     };
   if (parameters.thinkingBudget)
-    request.onDraw = [self = shared_from_this(), choice] {
+    request.onDraw = [self = shared_from_this(), choice](auto...) {
       return self->states[choice]->parser.next();
     };
   return request;

@@ -512,7 +512,7 @@ TEST_F(BatcherTest, PromptsOfAStepShareTheFreePages) {
     request.prompt = tokens(60, i);
     request.maxTokens = 200;
     // Beside such long draws, a step may have as many prompt tokens as a call.
-    request.onDraw = [this, id = last + 1] {
+    request.onDraw = [this, id = last + 1](auto...) {
       if (!told[id].drawn.empty())
         std::this_thread::sleep_for(std::chrono::microseconds(150));
       return std::nullopt;

@@ -1,0 +1,676 @@
+/*===- qwenrt.h - C interface of the runtime ----------------------*- C -*-===*\
+|*
+|* Loads a model compiled by qwen-opt and runs it. The programs in examples use
+|* nothing else. Link libqwenrt.so, or libqwenrt.a, libQwenJinja.a,
+|* libQwenText.a, libQwenNumerics.a, libQwenABI.a, libQwenSupport.a, utf8proc,
+|* pthread and the C++ library.
+|*
+|* A function that fails returns a QWEN_ERROR number, which is negative, or
+|* NULL; qwen_last_error() then gives the reason in one line. A NULL argument is
+|* an error unless the comment allows it.
+|*
+|* Only one thread may use a model at a time (the model has its own threads for
+|* the work), except that the functions which take a const qwen_model may run on
+|* other threads at any time, but not qwen_failures, qwen_describe_failure,
+|* qwen_pages and qwen_free_pages. Only one thread may use a sampler or a parser
+|* at a time. Several threads may use different models, samplers and parsers at
+|* once.
+|*
+|* A model's threads belong to the process that loaded it. In a child of fork,
+|* qwen_forward fails; qwen_free and all functions that run no tokens work. Load
+|* the model in the child instead: the processes share the pages of its file.
+|*
+|* A library runs programs that were compiled with the header of an older or a
+|* newer one. A struct whose first member is `size` may get further members at
+|* its end. A program sets `size` to sizeof the struct.
+|* - A struct that the library reads may be smaller than the library's: what is
+|*   missing has its default. It may be larger if the members that the library
+|*   does not know are zero; else it is an error.
+|* - Of a struct that a function fills, the library writes what fits. Members
+|*   that it does not know become zero.
+|* - A struct that a function of a request gets has the size of the library's. A
+|*   program that may meet an older library compares it before it reads members
+|*   that came later.
+|* Structs without `size` stand in arrays and never change. Numbers of errors,
+|* events and reasons may be added.
+|*
+|* The library installs no signal handler. It maps the model's file: if another
+|* program truncates the file, or the disk fails, the next read raises SIGBUS.
+|* To replace a file in use, rename a new one to its name.
+|*
+\*===----------------------------------------------------------------------===*/
+
+#ifndef QWENRT_H
+#define QWENRT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A model that is ready to run, with its tokenizer and KV cache. */
+typedef struct qwen_model qwen_model;
+
+/* Draws the tokens of one answer. */
+typedef struct qwen_sampler qwen_sampler;
+
+/* Why a function failed, or a sequence stopped. */
+enum {
+  /* All that has no number of its own. */
+  QWEN_ERROR_GENERAL = -1,
+  /* A number was not finite while a token ran. */
+  QWEN_ERROR_NOT_FINITE = -2,
+  /* No page of the KV cache is free. */
+  QWEN_ERROR_NO_PAGE = -3,
+  /* A position is past the context. */
+  QWEN_ERROR_PAST_CONTEXT = -4,
+  /* A token id is not in the vocabulary. */
+  QWEN_ERROR_INVALID_TOKEN = -5,
+  /* The maximum number of sequences is open. */
+  QWEN_ERROR_NO_SEQUENCE = -6,
+  /* The system has no memory left. */
+  QWEN_ERROR_NO_MEMORY = -7,
+  /* The maximum number of requests waits. */
+  QWEN_ERROR_QUEUE_FULL = -8,
+  /* The function of qwen_set_progress ended qwen_forward. */
+  QWEN_ERROR_CANCELLED = -9,
+  /* A sequence has no snapshot of its fixed state where it needs one, or no
+     more can be made. */
+  QWEN_ERROR_NO_SNAPSHOT = -10
+};
+
+/* When the library compares a model's weights with their checksums. */
+enum {
+  /* While the model runs, on a thread of low priority. If it finds damage, the
+     next qwen_forward fails. It skips a file that is larger than the free
+     memory. */
+  QWEN_CHECK_BACKGROUND = 0,
+  /* In qwen_load, which fails if the weights are damaged. */
+  QWEN_CHECK_NOW = 1,
+  /* Never. */
+  QWEN_CHECK_OFF = 2
+};
+
+/* In a struct of options, 0 is the default of each member. With size 0, as in
+   {0}, every option has its default. */
+
+typedef struct qwen_options {
+  uint32_t size;
+  /* Number of threads, at most 1024. The library starts at most one for each
+     physical core that the process may use. 0: one for each such performance
+     core. */
+  int32_t threads;
+  /* Maximum number of open sequences. 0: one. */
+  int32_t sequences;
+  /* QWEN_CHECK_BACKGROUND (0), QWEN_CHECK_NOW or QWEN_CHECK_OFF. */
+  int32_t check;
+  /* Pages of the KV cache, of 64 positions each. 0: enough for all sequences at
+     full context. A page takes memory from its first use on. */
+  int64_t kv_pages;
+  /* Maximum memory in bytes of snapshots: copies of the fixed state of
+     sequences (the manifest's "caches"), which a scheduler takes. 0: 1 GiB;
+     negative: no snapshots. A snapshot takes memory from its first use on. */
+  int64_t snapshot_bytes;
+} qwen_options;
+
+/* Flags of the functions that convert text to ids. */
+enum {
+  /* Special tokens in the text count, such as <|im_end|>. Without it they are
+     ordinary text. */
+  QWEN_ALLOW_SPECIAL = 1,
+  /* The prompt ends with the content of the last message, which the answer
+     continues. */
+  QWEN_CONTINUE_MESSAGE = 2
+};
+
+/* The row that qwen_forward writes for a token. */
+enum {
+  QWEN_WANT_NOTHING = 0,
+  /* Logits: qwen_vocab_size() floats. */
+  QWEN_WANT_LOGITS = 1,
+  /* Hidden values, after the last norm: qwen_hidden_size() floats. */
+  QWEN_WANT_HIDDEN = 2
+};
+
+/* One token to run. */
+typedef struct qwen_token {
+  int32_t id;
+  /* A number from qwen_open_sequence or qwen_branch_sequence. */
+  int32_t sequence;
+  /* The number of tokens before it in the sequence. */
+  int64_t position;
+  /* A QWEN_WANT number. */
+  int32_t want;
+} qwen_token;
+
+/* A sequence that stopped in qwen_forward. */
+typedef struct qwen_failure {
+  int32_t sequence;
+  /* QWEN_ERROR_NOT_FINITE, _NO_PAGE, _PAST_CONTEXT, _INVALID_TOKEN or
+     _CANCELLED. */
+  int32_t error;
+  /* Of the token that did not run. */
+  int64_t position;
+} qwen_failure;
+
+/* A number that is added to the logit of a token. */
+typedef struct qwen_bias {
+  int32_t id;
+  float bias;
+} qwen_bias;
+
+/* Options of a sampler. The default of each member is what
+   qwen_default_sampling writes: the option that the model's authors
+   recommend. */
+typedef struct qwen_sampling {
+  uint32_t size;
+  /* 0 always takes the most likely token. */
+  float temperature;
+  /* Sample from the top_k most likely tokens; 0 keeps all. */
+  int64_t top_k;
+  /* Sample from the most likely tokens that together have this probability, in
+     (0, 1]. */
+  double top_p;
+  /* Skip tokens below this fraction of the highest probability. */
+  double min_p;
+  /* Penalty for tokens already seen: divides their positive logits and
+     multiplies the others; 1 disables it. */
+  float repetition_penalty;
+  /* Subtracted from the logit of a token for each time that the answer has it,
+     and once. */
+  float frequency_penalty;
+  float presence_penalty;
+  /* No token ends the answer before it has this many tokens: none of
+     qwen_is_end, and none of the stop_tokens of a request. */
+  int64_t min_tokens;
+  /* Added to the logits of tokens. logit_bias may be NULL if the count is 0. */
+  const qwen_bias *logit_bias;
+  size_t logit_bias_count;
+  /* Seed of the random numbers. */
+  uint64_t seed;
+} qwen_sampling;
+
+/* The error of the last failed call of this thread: one line, valid until the
+   next failure. Never NULL. */
+const char *qwen_last_error(void);
+
+/* The version of this library, such as "0.1". */
+const char *qwen_version(void);
+
+/* Loads a compiled model. `options` may be NULL; then every option has its
+   default. Returns NULL if the file is not an artifact of this version, is
+   damaged, or needs features that this processor lacks. Load only artifacts
+   that you trust: they contain machine code. */
+qwen_model *qwen_load(const char *path, const qwen_options *options);
+
+/* Frees a model. Free all its samplers first. NULL is allowed. */
+void qwen_free(qwen_model *model);
+
+/* Checks the weights that the background check has not reached yet. Call it
+   before the program ends, to detect an answer of damaged weights. Returns 0,
+   or a negative number if weights are damaged. */
+int32_t qwen_finish_check(qwen_model *model);
+
+/* Number of floats in a row of logits. Ids are 0 .. qwen_vocab_size() - 1. */
+int32_t qwen_vocab_size(const qwen_model *model);
+
+/* Number of hidden values of a token. */
+int32_t qwen_hidden_size(const qwen_model *model);
+
+/* Maximum number of positions in a sequence. */
+int64_t qwen_context_size(const qwen_model *model);
+
+/* The manifest of the model (docs/artifact.md): architecture, shapes, formats,
+   generation defaults and more, as a JSON object. Returns its number of bytes
+   and writes at most `capacity` of them to `json`, which may be NULL if
+   `capacity` is 0. */
+int64_t qwen_model_info(const qwen_model *model, char *json, size_t capacity);
+
+/* The id of the added token with this name, such as "<|im_end|>". Returns a
+   negative number if there is none. */
+int32_t qwen_token_id(const qwen_model *model, const char *name);
+
+/* 1 if `id` ends an answer of the model, else 0. */
+int32_t qwen_is_end(const qwen_model *model, int32_t id);
+
+/* The ids that end an answer. If `chat` is not 0, also those that end a turn of
+   a chat, which the configurations of base models lack. Returns their number
+   and writes at most `capacity` of them to `ids`, which may be NULL if
+   `capacity` is 0. */
+int64_t qwen_end_tokens(const qwen_model *model, int32_t chat, int32_t *ids,
+                        size_t capacity);
+
+/* Converts `size` bytes of UTF-8 text to ids. `flags` is 0 or
+   QWEN_ALLOW_SPECIAL. Returns the number of ids and writes at most `capacity`
+   of them to `ids`. `ids` may be NULL if `capacity` is 0, `text` may be NULL if
+   `size` is 0. Returns a negative number if the model has no tokenizer. */
+int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
+                      int32_t flags, int32_t *ids, size_t capacity);
+
+/* Renders the model's chat template. Special tokens in the text of messages
+   look like those of the template; qwen_encode_chat knows them apart. `json` is
+   an object of `size` bytes with the template's variables: "messages",
+   optionally "tools", "enable_thinking" and others. add_generation_prompt is
+   true unless it is given. Returns the number of bytes of the prompt and writes
+   at most `capacity` of them to `text`, without a terminating zero. Returns a
+   negative number if the model has no template or the template fails. */
+int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
+                         char *text, size_t capacity);
+
+/* Converts messages to ids by the model's chat template. `json` is as in
+   qwen_render_chat. `flags` are QWEN_ALLOW_SPECIAL, without which text of
+   `json` never becomes a special token, and QWEN_CONTINUE_MESSAGE. Returns the
+   number of ids and writes at most `capacity` of them to `ids`, which may be
+   NULL if `capacity` is 0. Returns a negative number as qwen_render_chat
+   does. */
+int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
+                         int32_t flags, int32_t *ids, size_t capacity);
+
+/* Converts a text that is embedded to ids, with the token that the checkpoint
+   appends. The hidden values of the last one make the embedding. Arguments and
+   result are those of qwen_tokenize. */
+int64_t qwen_encode_embedding(const qwen_model *model, const char *text,
+                              size_t size, int32_t *ids, size_t capacity);
+
+/* Writes the embedding, of length 1, that the first `count` hidden values of a
+   row make. Both may be the same memory. */
+int32_t qwen_embedding(const float *hidden, size_t count, float *embedding);
+
+/* Converts a question to a reranker to ids: whether `document` answers `query`.
+   `instruction` may be NULL. The texts are UTF-8 and end with zero. The logits
+   (or scores) of the last id make the score. Returns the number of ids and
+   writes at most `capacity` of them. */
+int64_t qwen_encode_rerank(const qwen_model *model, const char *instruction,
+                           const char *query, const char *document,
+                           int32_t *ids, size_t capacity);
+
+/* Writes the score that a row of logits (or scores) makes: the probability that
+   the document answers the query. Returns 0, or a negative number if the model
+   cannot rerank. */
+int32_t qwen_rerank_score(const qwen_model *model, const float *row,
+                          float *score);
+
+/* Converts `count` ids to bytes. Returns the number of bytes and writes at most
+   `capacity` of them to `text`, without a terminating zero. Several ids may
+   form one character. `text` may be NULL if `capacity` is 0, `ids` may be NULL
+   if `count` is 0. Returns a negative number if an id is invalid. */
+int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
+                        size_t count, char *text, size_t capacity);
+
+/* Opens an empty sequence. Returns its number, or a negative number if the
+   maximum number of sequences is open. */
+int32_t qwen_open_sequence(qwen_model *model);
+
+/* Opens a copy of the first `length` positions of `sequence` and returns its
+   number. Both share the full pages of the KV cache, so that a common prefix
+   runs only once. Returns a negative number if the sequence is shorter, if the
+   maximum number of sequences is open, or if no page is left to copy the last
+   one. Of a model with fixed state (the manifest's "caches"), only all
+   positions can be copied; else returns QWEN_ERROR_NO_SNAPSHOT. */
+int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
+                             int64_t length);
+
+/* Closes a sequence and frees its part of the KV cache. Returns 0, or a
+   negative number if the sequence is not open. */
+int32_t qwen_close_sequence(qwen_model *model, int32_t sequence);
+
+/* Removes the positions from `length` on from a sequence. Returns 0, or a
+   negative number if an argument is invalid. Of a model with fixed state, only
+   all positions can be removed; else returns QWEN_ERROR_NO_SNAPSHOT. */
+int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
+                               int64_t length);
+
+/* Runs tokens of any number of open sequences. The tokens of one sequence must
+   be in the order of their positions. Writes the rows that tokens want to
+   `rows`, one after another in the order of the tokens. `rows` may be NULL if
+   no token wants a row, `tokens` may be NULL if `count` is 0. Splitting tokens
+   over several calls does not change the results.
+
+   A sequence stops at its first token that cannot run, and keeps the positions
+   before it. (With QWEN_ERROR_NOT_FINITE, a sequence of a model with fixed
+   state keeps none.) The other sequences run as without it. Rows of tokens that
+   did not run are not written. Returns 0, or the error of a sequence that
+   stopped (qwen_failures lists all). Runs nothing and returns a negative number
+   if a sequence is not open, if a position is not the next one of its sequence,
+   if a token wants a row that the model does not have, or if the weights are
+   damaged. */
+int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
+                     float *rows);
+
+/* Makes qwen_forward call `progress` from time to time, with `user` and the
+   number of tokens that are done. If it returns 0, all sequences with tokens
+   left stop. NULL ends this. Returns 0, or a negative number if `model` is
+   NULL. */
+int32_t qwen_set_progress(qwen_model *model,
+                          int32_t (*progress)(void *user, size_t done),
+                          void *user);
+
+/* Returns the number of sequences that stopped in the last qwen_forward, and
+   writes at most `capacity` of them to `failures`, which may be NULL if
+   `capacity` is 0. */
+int64_t qwen_failures(const qwen_model *model, qwen_failure *failures,
+                      size_t capacity);
+
+/* Writes the reason of failure `index` of the last qwen_forward, one line
+   without a terminating zero, and at most `capacity` bytes of it. Returns its
+   number of bytes. */
+int64_t qwen_describe_failure(const qwen_model *model, size_t index, char *text,
+                              size_t capacity);
+
+/* Number of pages of the KV cache, of 64 positions each, and number of those
+   that no sequence holds. */
+int64_t qwen_pages(const qwen_model *model);
+int64_t qwen_free_pages(const qwen_model *model);
+
+/* Writes the sampling options that the model's authors recommend. Returns 0, or
+   a negative number. */
+int32_t qwen_default_sampling(const qwen_model *model, qwen_sampling *sampling);
+
+/* Makes a sampler. `sampling` may be NULL; then every option has its default.
+   `answer` numbers the answers to one prompt: samplers with different numbers
+   draw independently. Returns NULL if an option is out of range. */
+qwen_sampler *qwen_sampler_new(const qwen_model *model,
+                               const qwen_sampling *sampling, uint64_t answer);
+
+/* A sampler that has seen the same tokens. Returns NULL if memory is short. */
+qwen_sampler *qwen_sampler_copy(const qwen_sampler *sampler);
+
+/* Frees a sampler. NULL is allowed. */
+void qwen_sampler_free(qwen_sampler *sampler);
+
+/* Marks a token of the prompt as already seen, for the repetition penalty.
+   qwen_sample marks the tokens that it draws. Returns 0, or a negative number
+   if the id is invalid. */
+int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id);
+
+/* Draws the token at `position` of a sequence from the logits of the token
+   before it, and returns its id. Never draws a token with the logit -INFINITY.
+   Returns a negative number if a logit is NaN or +INFINITY, or if no token is
+   left. */
+int32_t qwen_sample(qwen_sampler *sampler, const float *logits,
+                    int64_t position);
+
+/* Writes the logs of the probabilities of `count` tokens, computed from a row
+   of raw logits. Returns 0, or a negative number if an id is invalid. */
+int32_t qwen_logprobs(const qwen_model *model, const float *logits,
+                      const int32_t *ids, size_t count, float *logprobs);
+
+/* Writes the ids of the `capacity` greatest logits, in descending order; of
+   equals, the smallest id is first. Returns their number, which is less if the
+   vocabulary is smaller. */
+int64_t qwen_top_tokens(const qwen_model *model, const float *logits,
+                        int32_t *ids, size_t capacity);
+
+/*===- Scheduler ----------------------------------------------------------===*\
+|* Answers the requests of any number of threads, each with the same tokens as
+|* if it were alone. A model has one scheduler at most. While it has one, no
+|* function may run tokens or change sequences of the model. All threads may
+|* call all functions of the scheduler at the same time, and qwen_tokenize,
+|* qwen_detokenize and the functions of samplers beside them.
+\*===----------------------------------------------------------------------===*/
+
+typedef struct qwen_scheduler qwen_scheduler;
+
+typedef struct qwen_scheduler_options {
+  uint32_t size;
+  /* Not 0: requests share no pages with earlier ones. */
+  int32_t no_prefix_cache;
+  /* Maximum number of requests that wait while all sequences run others.
+     0: 64. */
+  int64_t queue;
+  /* Positions from one snapshot of a sequence to the next. 0: 1024. With fixed
+     state, requests share pages up to a snapshot only. The scheduler also takes
+     one at the end of each answer, and at snapshot_at of a request. */
+  int64_t snapshot_every;
+} qwen_scheduler_options;
+
+/* A token and the log of its probability, from the raw logits. */
+typedef struct qwen_logprob {
+  int32_t id;
+  float logprob;
+} qwen_logprob;
+
+/* A drawn token, or a token of the prompt with its score. */
+typedef struct qwen_token_event {
+  uint32_t size;
+  int32_t id;
+  int64_t position;
+  /* Not 0 if the token belongs to the prompt. */
+  int32_t is_prompt;
+  /* The log of its probability, if the request has logprobs. */
+  float logprob;
+  /* The most likely tokens in its place, in descending order. */
+  const qwen_logprob *top;
+  size_t top_count;
+} qwen_token_event;
+
+/* A token that will be drawn. */
+typedef struct qwen_draw {
+  uint32_t size;
+  /* Its position. */
+  int64_t position;
+  /* The raw logits of the token before it, qwen_vocab_size() floats. */
+  const float *logits;
+} qwen_draw;
+
+/* How much of a prompt has run. */
+typedef struct qwen_progress {
+  uint32_t size;
+  int64_t done;
+  int64_t total;
+  /* Tokens that the prefix cache had; they count as done. */
+  int64_t cached;
+} qwen_progress;
+
+/* Why a request ended. */
+enum {
+  /* A stop token was drawn. */
+  QWEN_END_STOP = 0,
+  /* The answer has max_tokens tokens, or the context is full. */
+  QWEN_END_LENGTH = 1,
+  /* on_token returned 0. */
+  QWEN_END_CALLBACK = 2,
+  /* qwen_cancel, or qwen_scheduler_free. */
+  QWEN_END_CANCELLED = 3,
+  /* qwen_ending has the error. */
+  QWEN_END_FAILED = 4
+};
+
+typedef struct qwen_ending {
+  uint32_t size;
+  /* A QWEN_END number. */
+  int32_t reason;
+  /* QWEN_END_FAILED: a QWEN_ERROR number and one line. */
+  int32_t error;
+  const char *text;
+  int64_t prompt_tokens;
+  /* Tokens of the prompt that the prefix cache had. */
+  int64_t cached_tokens;
+  int64_t drawn_tokens;
+} qwen_ending;
+
+/* A prompt and how to answer it. The functions are called on the scheduler's
+   thread, with `user`, and must not block. Each may be NULL. What they get is
+   valid during the call. */
+typedef struct qwen_request {
+  uint32_t size;
+  /* Requests of a higher priority come first. */
+  int32_t priority;
+  const int32_t *prompt;
+  size_t prompt_size;
+  /* NULL: the options that the model's authors recommend. */
+  const qwen_sampling *sampling;
+  /* See qwen_sampler_new. */
+  uint64_t answer;
+  /* Maximum number of drawn tokens. 0 only runs the prompt; a negative number
+     is as many as the context has. */
+  int64_t max_tokens;
+  /* Tokens that end the answer. */
+  const int32_t *stop_tokens;
+  size_t stop_count;
+  /* Only requests with the same salt share pages. */
+  uint64_t salt;
+  /* A number of tokens of the prompt that later prompts will begin with, such
+     as those that qwen_encode_chat gives with add_generation_prompt false. A
+     model with fixed state gets a snapshot there. 0: unknown. */
+  int64_t snapshot_at;
+  /* Not 0: events have logprobs, and the top_logprobs most likely tokens. */
+  int32_t logprobs;
+  int32_t top_logprobs;
+  /* Not 0: pass the tokens of the prompt, from the second on, to on_token. */
+  int32_t score_prompt;
+  void *user;
+  /* Receives the hidden values of the last token of the prompt. Nothing is
+     drawn then. */
+  void (*on_hidden)(void *user, const float *values, size_t count);
+  /* Receives the logits of the last token of the prompt, or the scores of a
+     model that has "labels". Nothing is drawn then. */
+  void (*on_logits)(void *user, const float *values, size_t count);
+  /* Called before each draw. Returns the id that the answer gets, or a negative
+     number to let the sampler draw. */
+  int32_t (*on_draw)(void *user, const qwen_draw *draw);
+  /* Receives each token once, in order. Returns 0 to end the answer. */
+  int32_t (*on_token)(void *user, const qwen_token_event *event);
+  /* Called after each step that ran a part of the prompt; when all of it has
+     run, before the first draw. */
+  void (*on_progress)(void *user, const qwen_progress *progress);
+  /* Called once, after all other functions. */
+  void (*on_end)(void *user, const qwen_ending *ending);
+} qwen_request;
+
+/* What a scheduler does now, and sums since its start. */
+typedef struct qwen_counts {
+  uint32_t size;
+  int64_t waiting;
+  int64_t running;
+  int64_t free_pages;
+  int64_t steps;
+  int64_t prompt_tokens;
+  int64_t cached_tokens;
+  int64_t drawn_tokens;
+  int64_t preemptions;
+} qwen_counts;
+
+/* Starts a scheduler. It answers as many requests at once as the model has
+   sequences (qwen_options). `options` may be NULL. */
+qwen_scheduler *qwen_scheduler_new(qwen_model *model,
+                                   const qwen_scheduler_options *options);
+
+/* Cancels all requests and ends the scheduler. Free it before the model, and
+   not in a function of a request. NULL is allowed. */
+void qwen_scheduler_free(qwen_scheduler *scheduler);
+
+/* Adds a request. Returns its number, or a negative number if the queue is full
+   or the request cannot run; none of its functions is called then. */
+int64_t qwen_submit(qwen_scheduler *scheduler, const qwen_request *request);
+
+/* Ends a request before its next step. Does nothing if it has ended. Returns 0,
+   or a negative number if `scheduler` is NULL. */
+int32_t qwen_cancel(qwen_scheduler *scheduler, int64_t id);
+
+/* Writes the counts as of the last step. Returns 0, or a negative number. */
+int32_t qwen_scheduler_counts(const qwen_scheduler *scheduler,
+                              qwen_counts *counts);
+
+/*===- Parser -------------------------------------------------------------===*\
+|* Divides the tokens of an answer into text, reasoning and calls of tools, and
+|* ends its text at a stop string. The events, joined by their kinds, do not
+|* depend on how the text is divided into tokens.
+\*===----------------------------------------------------------------------===*/
+
+typedef struct qwen_parser qwen_parser;
+
+typedef struct qwen_parser_options {
+  uint32_t size;
+  /* Not 0: a stop string belongs to the text. */
+  int32_t include_stop;
+  /* Not 0: special tokens have text too. */
+  int32_t keep_special;
+  /* Not 0: reasoning is text, with its marks. */
+  int32_t join_reasoning;
+  /* The prompt, at whose end the reasoning may begin. */
+  const int32_t *prompt;
+  size_t prompt_size;
+  /* Strings that end the text: UTF-8, ending with zero, not empty. */
+  const char *const *stops;
+  size_t stop_count;
+  /* Tokens without text, such as those of qwen_end_tokens. */
+  const int32_t *end_tokens;
+  size_t end_count;
+  /* Not 0: the reasoning has at most reasoning_budget tokens; see
+     qwen_answer_state. */
+  int32_t has_budget;
+  int64_t reasoning_budget;
+} qwen_parser_options;
+
+/* Kinds of events. */
+enum {
+  QWEN_EVENT_TEXT = 0,
+  QWEN_EVENT_REASONING = 1,
+  /* The text is the name of the tool. */
+  QWEN_EVENT_TOOL_BEGIN = 2,
+  /* The text goes on with the arguments of the call, a JSON object. */
+  QWEN_EVENT_TOOL_ARGUMENTS = 3,
+  QWEN_EVENT_TOOL_END = 4,
+  /* No text follows. The text is the stop string. */
+  QWEN_EVENT_STOP_STRING = 5,
+  /* The last event. */
+  QWEN_EVENT_END = 6
+};
+
+typedef struct qwen_event {
+  uint32_t size;
+  /* A QWEN_EVENT number. */
+  int32_t kind;
+  /* Whole characters of UTF-8, without a terminating zero; valid until the next
+     call with the parser. */
+  const char *text;
+  size_t text_size;
+  /* Number of tokens, after those of earlier events, that begin in the answer
+     up to the end of this event. A stop string has none; the end has the
+     rest. */
+  size_t token_count;
+} qwen_event;
+
+/* What a parser knows before the next token. */
+typedef struct qwen_answer_state {
+  uint32_t size;
+  /* Not 0 if the next token belongs to the reasoning, unless it ends it. */
+  int32_t in_reasoning;
+  int64_t reasoning_tokens;
+  /* The id that the answer must get next, because the reasoning has used up its
+     budget; negative: any. */
+  int32_t next_token;
+  /* Not 0 if a stop string has ended the text. */
+  int32_t stopped;
+} qwen_answer_state;
+
+/* Makes a parser of one answer. `options` may be NULL. Free it before the
+   model. */
+qwen_parser *qwen_parser_new(const qwen_model *model,
+                             const qwen_parser_options *options);
+
+/* Frees a parser. NULL is allowed. */
+void qwen_parser_free(qwen_parser *parser);
+
+/* Takes the next tokens of the answer. Returns 0, or a negative number if an id
+   is invalid or the answer has ended. */
+int32_t qwen_parser_feed(qwen_parser *parser, const int32_t *ids, size_t count);
+
+/* Ends the answer. Does nothing if it has ended. */
+int32_t qwen_parser_finish(qwen_parser *parser);
+
+/* Writes the next event. Returns 1, 0 if there is none before more tokens, or a
+   negative number. */
+int32_t qwen_parser_event(qwen_parser *parser, qwen_event *event);
+
+/* Returns 0, or a negative number. */
+int32_t qwen_parser_state(const qwen_parser *parser, qwen_answer_state *state);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* QWENRT_H */
