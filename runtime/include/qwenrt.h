@@ -407,8 +407,8 @@ int64_t qwen_top_tokens(const qwen_model *model, const float *logits,
 |* Answers the requests of any number of threads, each with the same tokens as
 |* if it were alone. A model has one scheduler at most. While it has one, no
 |* function may run tokens or change sequences of the model. All threads may
-|* call all functions of the scheduler at the same time, and qwen_tokenize,
-|* qwen_detokenize and the functions of samplers beside them.
+|* call all functions of the scheduler at the same time, and beside them those of
+|* samplers and parsers and those that other threads may use at any time.
 \*===----------------------------------------------------------------------===*/
 
 typedef struct qwen_scheduler qwen_scheduler;
