@@ -17,9 +17,7 @@ static constexpr size_t kMostDeltaBytes = size_t{1} << 20,
                         kMostAnswerBytes = size_t{256} << 20;
 
 std::string GenerationTask::nameOf(size_t prompt) const {
-  const char *const name = infoOf(kind).input;
-  const bool isList = parameters.hasPromptList || kind == AnswerKind::Rerank;
-  return isList ? indexed(name, prompt) : name;
+  return isList ? indexed(input, prompt) : input;
 }
 
 Generation::Generation(GenerationTask task, const Tokenizer &textTokenizer,
@@ -36,7 +34,7 @@ double Generation::elapsed() const {
 }
 
 Request Generation::requestOf(size_t choice) {
-  const Parameters &parameters = what.parameters;
+  const AnswerParameters &parameters = what.parameters;
   Request request;
   request.prompt = what.prompts[promptOf(choice)];
   request.sampling = parameters.sampling;
@@ -59,17 +57,10 @@ Request Generation::requestOf(size_t choice) {
   request.onEnd = [self = shared_from_this(), choice](const Ending &ending) {
     self->onEnd(choice, ending);
   };
-  if (what.kind == AnswerKind::Embedding)
-    request.rows = {
-        RowKind::Hidden,
-        [self = shared_from_this(), choice](std::span<const float> values) {
-          self->states[choice]->hidden.assign(values.begin(), values.end());
-        }};
-  if (what.kind == AnswerKind::Rerank)
-    request.rows = {RowKind::Logits, [self = shared_from_this(),
-                                      choice](std::span<const float> logits) {
-                      self->states[choice]->score =
-                          self->what.reranker->score(logits);
+  if (what.keep)
+    request.rows = {what.rowKind, [self = shared_from_this(),
+                                   choice](std::span<const float> row) {
+                      self->states[choice]->kept = self->what.keep(row);
                     }};
   if (parameters.returnProgress)
     request.onProgress = [self = shared_from_this(),
@@ -116,7 +107,7 @@ std::optional<Request> Generation::next() {
   if (started == states.size())
     return std::nullopt;
   const size_t choice = started++;
-  const Parameters &parameters = what.parameters;
+  const AnswerParameters &parameters = what.parameters;
   const std::vector<int32_t> &prompt = what.prompts[promptOf(choice)];
   states[choice] = std::make_unique<Choice>(
       tokenizer, what.format, prompt,
@@ -272,8 +263,7 @@ void Generation::onEnd(size_t choice, const Ending &ending) {
   Delta last{.choice = choice};
   for (const AnswerEvent &event : state.parser.finish())
     add(last, event);
-  last.hidden = std::move(state.hidden);
-  last.score = state.score;
+  last.kept = std::move(state.kept);
   const std::optional<std::string> &stop = state.parser.stop();
   last.finish = stop ? "stop" : finishOf(ending.reason);
   if (stop)

@@ -10,13 +10,11 @@
 #define QWEN_RUNTIME_SERVER_GENERATION_H
 
 #include "engine/Scheduler.h"
+#include "server/AnswerParameters.h"
 #include "server/Metrics.h"
-#include "server/Parameters.h"
-#include "server/http/ApiError.h"
+#include "server/http/Message.h"
 #include "text/AnswerParser.h"
 
-#include <functional>
-#include <memory>
 #include <mutex>
 
 namespace qwen::server {
@@ -41,10 +39,8 @@ struct Delta {
   /// After a part of the prompt has run, with the time since the start.
   std::optional<Progress> progress = {};
   double seconds = 0;
-  /// The hidden values of the last token, for an embedding.
-  std::vector<float> hidden = {};
-  /// The score of a document.
-  float score = 0;
+  /// What GenerationTask::keep returned.
+  std::vector<float> kept = {};
   /// "stop" or "length" at the end of the choice.
   std::string finish = {};
   /// The stop string or stop token that ended it; null for the model's own.
@@ -58,44 +54,22 @@ struct Usage {
   int64_t reasoning = 0;
 };
 
-/// Called by any thread; must not block.
-using WakeFn = std::function<void()>;
-
-enum class AnswerKind : uint8_t { Chat, Completion, Embedding, Rerank };
-
-/// What tells answers of one kind from others.
-struct AnswerKindInfo {
-  /// The parameter that has the prompts.
-  const char *input;
-  /// What the ids of answers begin with; empty if they have none.
-  const char *idPrefix;
-  /// The "object" of an answer, and of a chunk of a stream.
-  const char *object, *chunk = "";
-};
-
-/// In the order of AnswerKind.
-inline constexpr AnswerKindInfo kAnswerKinds[] = {
-    {"messages", "chatcmpl-", "chat.completion", "chat.completion.chunk"},
-    {"prompt", "cmpl-", "text_completion", "text_completion"},
-    {"input", "", "list"},
-    {"documents", "rerank-", "list"},
-};
-
-constexpr const AnswerKindInfo &infoOf(AnswerKind kind) {
-  return kAnswerKinds[static_cast<size_t>(kind)];
-}
-
 /// What a generation answers and how.
 struct GenerationTask {
-  Parameters parameters;
-  AnswerKind kind;
-  std::vector<std::vector<int32_t>> prompts;
+  AnswerParameters parameters = {};
+  /// The parameter that has the prompts, and whether as a list, whose elements
+  /// errors name.
+  std::string input = {};
+  bool isList = false;
+  std::vector<std::vector<int32_t>> prompts = {};
   /// The model's tokens that end an answer.
-  std::vector<int32_t> ends;
+  std::vector<int32_t> ends = {};
   /// Null if all of an answer is text.
   const AnswerFormat *format = nullptr;
-  /// Of AnswerKind::Rerank, whose prompts have a document each.
-  std::optional<Reranker> reranker = {};
+  /// What a choice keeps of the row of its prompt's last token; null for
+  /// nothing.
+  std::function<std::vector<float>(std::span<const float> row)> keep = nullptr;
+  RowKind rowKind = RowKind::Logits;
   uint64_t salt = 0;
   /// Request::snapshotAt of all prompts.
   int64_t snapshotAt = 0;
@@ -150,8 +124,7 @@ private:
     Utf8Stream characters;
     /// Tokens of the answer that no delta has had.
     std::vector<TokenRecord> tokens;
-    std::vector<float> hidden;
-    float score = 0;
+    std::vector<float> kept;
     RequestTimes times = {};
     /// Seconds from the arrival to the last token.
     double lastTokenTime = 0;

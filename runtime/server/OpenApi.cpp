@@ -1,8 +1,7 @@
 //===- OpenApi.cpp - The description of the API ---------------------------===//
 
-#include "server/AnswerSchemas.h"
-#include "server/AnswerWriter.h"
 #include "server/Routes.h"
+#include "server/Service.h"
 
 #include "qwen/Support/Version.h"
 
@@ -26,10 +25,8 @@ struct ErrorStatus {
 } // namespace
 
 static bool ofAll(const Route &) { return true; }
-static bool ofBodies(const Route &route) {
-  return route.parameters.has_value();
-}
-static bool ofKeys(const Route &route) { return !route.isOpen; }
+static bool ofBodies(const Route &route) { return route.parameters != nullptr; }
+static bool ofKeys(const Route &route) { return !(route.traits & kOpen); }
 
 static constexpr std::array kErrors = std::to_array<ErrorStatus>({
     {"400", "The request is not HTTP, or a parameter is not right", ofAll},
@@ -56,12 +53,11 @@ static ordered_json contentOf(const char *type, const ordered_json &schema) {
 /// The answers of a path.
 static ordered_json responsesOf(const Route &route) {
   ordered_json content = ordered_json::object();
-  const AnswerSchema &answer = answerSchemaOf(route.path);
-  content.update(contentOf(answer.mediaType,
-                           answer.name ? reference(answer.name)
-                                       : ordered_json{{"type", "string"}}));
+  content.update(route.answer
+                     ? contentOf("application/json", reference(route.answer))
+                     : contentOf("text/plain", {{"type", "string"}}));
   // OpenAPI 3.1 has no schema for events.
-  if (answer.isStreamed)
+  if (route.traits & kStreamed)
     content["text/event-stream"] = ordered_json::object();
   ordered_json responses = {
       {"200", {{"description", "The answer"}, {"content", content}}}};
@@ -84,53 +80,112 @@ static ordered_json modelParameter(const std::vector<std::string> &models) {
           {"schema", schema}};
 }
 
-bool Service::offers(const Route &route) const {
-  const ModelOutput &output = manifest.model.output;
+/// Whether the model can answer the requests of a route.
+static bool offers(const Service &service, const Route &route) {
   try {
-    if (route.parameters == kChatParameters ||
-        route.parameters == kCompletionParameters)
-      output.requireLogits(model());
-    else if (route.parameters == kEmbeddingParameters)
-      output.requireEmbedding(model());
-    else if (route.parameters == kRerankParameters)
-      const Reranker reranker(tokenizer, output, model());
+    if (route.require)
+      route.require(service);
   } catch (const Error &) {
     return false;
   }
-  return route.parameters != kChatParameters || format != nullptr;
+  return true;
 }
 
-Reply Service::openApi(const HttpRequest &, const WakeFn &) {
+static ordered_json operationOf(const Service &service, const Route &route) {
+  ordered_json operation = {{"summary", route.summary},
+                            {"responses", responsesOf(route)}};
+  if (route.parameters)
+    operation["requestBody"] = {
+        {"required", true},
+        {"content",
+         contentOf("application/json", route.parameters(service.limits))}};
+  if (std::string_view(route.path).ends_with("{model}"))
+    operation["parameters"].push_back(modelParameter(service.limits.models));
+  if (service.needsKey && (route.traits & kOpen))
+    operation["security"] = ordered_json::array();
+  return operation;
+}
+
+static Parsed describe(const Service &service, const HttpRequest &) {
   ordered_json paths = ordered_json::object();
-  for (const Route &route : routeTable()) {
-    if (!offers(route))
-      continue;
-    ordered_json operation = {{"summary", route.summary},
-                              {"responses", responsesOf(route)}};
-    if (route.parameters)
-      operation["requestBody"] = {
-          {"required", true},
-          {"content", contentOf("application/json",
-                                parameterSchema(*route.parameters, limits))}};
-    if (std::string_view(route.path).ends_with("{model}"))
-      operation["parameters"].push_back(modelParameter(limits.models));
-    if (needsKey && route.isOpen)
-      operation["security"] = ordered_json::array();
-    paths[route.path][route.method[0] == 'G' ? "get" : "post"] = operation;
-  }
+  for (const Route &route : routeTable())
+    if (offers(service, route))
+      paths[route.path][route.method[0] == 'G' ? "get" : "post"] =
+          operationOf(service, route);
+  ordered_json schemas = ordered_json::object();
+  for (const Protocol *protocol : protocolTable())
+    schemas.update(ordered_json::parse(protocol->schemas));
   ordered_json object = {
       {"openapi", "3.1.0"},
       {"info", {{"title", "qwen-run serve"}, {"version", projectVersion()}}},
       {"paths", paths},
       {"components",
-       {{"schemas", answerSchemas()},
+       {{"schemas", schemas},
         {"securitySchemes",
          {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
           {"apiKey",
            {{"type", "apiKey"}, {"in", "header"}, {"name", "X-Api-Key"}}}}}}}};
-  if (needsKey)
+  if (service.needsKey)
     object["security"] =
         ordered_json::array({{{"bearer", ordered_json::array()}},
                              {{"apiKey", ordered_json::array()}}});
-  return {.body = dump(object)};
+  return Reply{.body = dump(object)};
 }
+
+static constexpr Route kDescriptionRoutes[] = {
+    {"GET", "/openapi.json", "This description", describe, "Description"},
+};
+/// Its schemas are also those that several protocols refer to.
+const Protocol server::description = {kDescriptionRoutes, R"json({
+"Error": {
+  "type": "object", "required": ["error"],
+  "properties": {"error": {
+    "type": "object", "required": ["message", "type", "param", "code"],
+    "properties": {
+      "message": {"type": "string"}, "type": {"type": "string"},
+      "param": {"type": ["string", "null"]}, "code": {"type": ["string", "null"]},
+      "n_prompt_tokens": {"type": "integer"}, "n_ctx": {"type": "integer"}}}}},
+"Usage": {
+  "type": "object", "required": ["prompt_tokens", "total_tokens"],
+  "properties": {
+    "prompt_tokens": {"type": "integer", "minimum": 0},
+    "completion_tokens": {"type": "integer", "minimum": 0},
+    "total_tokens": {"type": "integer", "minimum": 0},
+    "prompt_tokens_details": {"type": "object", "properties": {
+      "cached_tokens": {"type": "integer", "minimum": 0}}},
+    "completion_tokens_details": {"type": "object", "properties": {
+      "reasoning_tokens": {"type": "integer", "minimum": 0}}}}},
+"Timings": {
+  "type": "object",
+  "required": ["cache_n", "prompt_n", "prompt_ms", "prompt_per_second",
+               "predicted_n", "predicted_ms", "predicted_per_second"],
+  "additionalProperties": {"type": "number"}},
+"Answer": {
+  "type": "object",
+  "required": ["id", "object", "created", "model", "x_seed", "choices", "usage",
+               "timings"],
+  "properties": {
+    "id": {"type": "string"}, "created": {"type": "integer"},
+    "model": {"type": "string"}, "x_seed": {"type": "integer", "minimum": 0},
+    "usage": {"$ref": "#/components/schemas/Usage"},
+    "timings": {"$ref": "#/components/schemas/Timings"}}},
+"Choice": {
+  "type": "object", "required": ["index", "logprobs", "finish_reason"],
+  "properties": {
+    "index": {"type": "integer", "minimum": 0},
+    "finish_reason": {"enum": ["stop", "length"]},
+    "stop_reason": {"type": ["string", "integer", "null"]},
+    "prompt_token_ids": {"$ref": "#/components/schemas/Ids"},
+    "token_ids": {"$ref": "#/components/schemas/Ids"}}},
+"Ids": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+"TokenLogprob": {
+  "type": "object", "required": ["token", "logprob", "bytes"],
+  "properties": {
+    "token": {"type": "string"}, "logprob": {"type": "number"},
+    "bytes": {"type": "array",
+              "items": {"type": "integer", "minimum": 0, "maximum": 255}},
+    "top_logprobs": {"type": "array",
+                     "items": {"$ref": "#/components/schemas/TokenLogprob"}}}},
+"Description": {
+  "type": "object", "required": ["openapi", "info", "paths", "components"]}
+})json"};

@@ -1,13 +1,21 @@
 //===- ParameterSchema.cpp - JSON schema of parameters --------------------===//
 
-#include "server/JsonSchema.h"
-#include "server/Messages.h"
 #include "server/Parameters.h"
 
 using namespace qwen;
 using namespace qwen::server;
-using namespace qwen::server::table;
 using nlohmann::ordered_json;
+
+using Kind = ParameterKind;
+
+ordered_json server::orNull(ordered_json schema) {
+  if (schema.contains("enum"))
+    schema["enum"].push_back(nullptr);
+  // An empty schema is one of any value.
+  if (schema.empty() || schema.contains("enum"))
+    return schema;
+  return {{"anyOf", ordered_json::array({schema, {{"type", "null"}}})}};
+}
 
 static ordered_json anyOf(std::initializer_list<ordered_json> schemas) {
   return {{"anyOf", ordered_json::array_t(schemas)}};
@@ -60,27 +68,28 @@ static std::string patternUpTo(int64_t most) {
   return pattern + "|" + digits + ")$";
 }
 
-static ordered_json promptsOf(ParameterSet set, const ParameterLimits &limits,
+static ordered_json promptsOf(const Parameter &row,
+                              const ParameterLimits &limits,
                               const ordered_json &id) {
   const ordered_json text =
-      stringOf(set == kEmbeddingParameters && limits.emptyInput ? 0 : 1);
+      stringOf((row.traits & kOfEmbedding) && limits.emptyInput ? 0 : 1);
   const ordered_json ids = listOf(id, 1);
   return anyOf({text, ids, listOf(anyOf({text, ids}), 1, kMostInputs)});
 }
 
-static ordered_json streamOptionsSchema(bool ignoreUnknown) {
+static ordered_json flagsOf(const Parameter &row, bool ignoreUnknown) {
   ordered_json members = ordered_json::object();
-  for (const StreamOption &option : streamOptions())
-    members[std::string(option.name)] = {
+  for (const Parameter &member : row.members)
+    members[std::string(member.name)] = {
         {"type", ordered_json::array({"boolean", "null"})},
-        {"description", option.help}};
+        {"description", member.help}};
   return {{"type", "object"},
           {"properties", members},
           {"additionalProperties", ignoreUnknown}};
 }
 
 /// The schema of a value besides null.
-static ordered_json schemaOf(const Parameter &row, ParameterSet set,
+static ordered_json schemaOf(const Parameter &row,
                              const ParameterLimits &limits) {
   const ordered_json id = integerOf(0, limits.vocabSize - 1);
   switch (row.kind) {
@@ -120,17 +129,11 @@ static ordered_json schemaOf(const Parameter &row, ParameterSet set,
     return anyOf({text, listOf(text, 0, kMostStops)});
   }
   case Kind::Prompts:
-    return promptsOf(set, limits, id);
-  case Kind::Documents:
-    return listOf(anyOf({stringOf(0),
-                         {{"type", "object"},
-                          {"required", ordered_json::array({"text"})},
-                          {"properties", {{"text", stringOf(0)}}}}}),
-                  1, kMostInputs);
-  case Kind::Messages:
-    return messagesSchema(limits.ignoreUnknown);
-  case Kind::StreamOptions:
-    return streamOptionsSchema(limits.ignoreUnknown);
+    return promptsOf(row, limits, id);
+  case Kind::Flags:
+    return flagsOf(row, limits.ignoreUnknown);
+  case Kind::Own:
+    return row.own->schema(limits);
   case Kind::Ignored:
     return ordered_json::object();
   case Kind::Neutral:
@@ -141,34 +144,34 @@ static ordered_json schemaOf(const Parameter &row, ParameterSet set,
   return {};
 }
 
-ordered_json server::parameterSchema(ParameterSet set,
-                                     const ParameterLimits &limits) {
-  ordered_json properties = ordered_json::object();
-  ordered_json required = ordered_json::array();
-  for (const Parameter &row : parameterTable()) {
-    if (!(row.sets & set))
-      continue;
-    const std::string name(row.name);
-    ordered_json schema = schemaOf(row, set, limits);
-    if ((row.traits & kOfThinking) && !limits.thinks)
-      schema = {{"const", -1}};
-    if (row.traits & kRequired)
-      required.push_back(name);
-    else // null counts as absent.
-      schema = orNull(schema);
-    if (row.kind == Kind::Ignored)
-      schema["description"] = "Accepted without effect";
-    else if (!row.help.empty())
-      schema["description"] = row.help;
-    properties[name] = schema;
-  }
+static ordered_json propertyOf(const Parameter &row,
+                               const ParameterLimits &limits) {
+  ordered_json schema = schemaOf(row, limits);
+  if ((row.traits & kOfThinking) && !limits.thinks)
+    schema = {{"const", -1}};
+  // null counts as absent.
+  if (!(row.traits & kRequired))
+    schema = orNull(schema);
+  if (row.kind == Kind::Ignored)
+    schema["description"] = "Accepted without effect";
+  else if (!row.help.empty())
+    schema["description"] = row.help;
+  return schema;
+}
+
+ordered_json server::parameterSchema(const ParameterLimits &limits,
+                                     std::span<const ParameterGroup> groups) {
   ordered_json schema = {{"type", "object"},
-                         {"properties", properties},
+                         {"properties", ordered_json::object()},
                          {"additionalProperties", limits.ignoreUnknown}};
-  if (!required.empty())
-    schema["required"] = required;
-  for (const ParameterRule &rule : parameterRules())
-    if (rule.sets & set)
+  for (const ParameterGroup &group : groups)
+    for (const Parameter &row : group.table->rows) {
+      schema["properties"][std::string(row.name)] = propertyOf(row, limits);
+      if (row.traits & kRequired)
+        schema["required"].push_back(row.name);
+    }
+  for (const ParameterGroup &group : groups)
+    for (const ParameterRule &rule : group.table->rules)
       schema["allOf"].push_back(ordered_json::parse(rule.schema));
   return schema;
 }

@@ -2,7 +2,6 @@
 
 #include "server/Parameters.h"
 
-#include "server/Messages.h"
 #include "server/http/ApiError.h"
 
 #include "qwen/Support/JsonValue.h"
@@ -15,15 +14,14 @@
 
 using namespace qwen;
 using namespace qwen::server;
-using namespace qwen::server::table;
 using nlohmann::ordered_json;
+
+using J = const ordered_json &;
+using Kind = ParameterKind;
 
 //===----------------------------------------------------------------------===//
 // Checks of values
 //===----------------------------------------------------------------------===//
-
-/// What the sampler takes; it refuses 0.
-static constexpr double kLeastTopP = 1e-9;
 
 namespace {
 
@@ -41,7 +39,6 @@ struct Checked {
   void biases(J value, const Parameter &row) const;
   void strings(J value) const;
   void prompts(J value) const;
-  void documents(J value) const;
   void number(J value, const Parameter &row) const;
   /// Calls `check` with each element of a list and its name.
   template <typename Check> void forEach(J list, const Check &check) const {
@@ -54,6 +51,7 @@ struct Checked {
   void word(J value, const Parameter &row) const;
   void neutral(J value, const Parameter &row) const;
   void model(J value) const;
+  void flags(J value, const Parameter &row, void *to) const;
 };
 
 } // namespace
@@ -209,45 +207,31 @@ void Checked::prompts(J value) const {
   });
 }
 
-void Checked::documents(J value) const {
-  if (!value.is_array() || value.empty())
-    fail("an array of texts, not empty");
-  count(value, kMostInputs, "documents");
-  forEach(value, [](const Checked &at, J element) {
-    if (!element.is_string() &&
-        !(element.is_object() && element.contains("text") &&
-          element["text"].is_string()))
-      at.fail("a text, or an object with a text");
-  });
-}
-
-//===----------------------------------------------------------------------===//
-// Bodies
-//===----------------------------------------------------------------------===//
-
-static void storeStreamOptions(J value, const std::string &name,
-                               const ParameterLimits &limits, P &to) {
+void Checked::flags(J value, const Parameter &row, void *to) const {
   if (!value.is_object())
-    throw ApiError(400, name + " must be an object", name);
+    fail("an object");
   for (const auto &[key, member] : value.items()) {
     const std::string inner = name + "." + printable(key.substr(0, 200));
-    const auto row =
-        std::ranges::find(streamOptions(), key, &StreamOption::name);
-    if (row == streamOptions().end()) {
+    const auto found = std::ranges::find(row.members, key, &Parameter::name);
+    if (found == row.members.end()) {
       if (!limits.ignoreUnknown)
         throw ApiError(400, "unknown parameter " + inner, inner,
                        "unknown_parameter");
     } else if (!member.is_null()) {
       if (!member.is_boolean())
         throw ApiError(400, inner + " must be a boolean", inner);
-      if (row->flag)
-        to.*row->flag = member.get<bool>();
+      if (found->store)
+        found->store(to, member);
     }
   }
 }
 
+//===----------------------------------------------------------------------===//
+// Bodies
+//===----------------------------------------------------------------------===//
+
 static void storeParameter(const Parameter &row, J value,
-                           const ParameterLimits &limits, P &to) {
+                           const ParameterLimits &limits, void *to) {
   const std::string name(row.name);
   const Checked checked{name, limits};
   switch (row.kind) {
@@ -288,13 +272,10 @@ static void storeParameter(const Parameter &row, J value,
   case Kind::Prompts:
     checked.prompts(value);
     break;
-  case Kind::Documents:
-    checked.documents(value);
-    break;
-  case Kind::Messages:
-    return row.store(to, messagesOf(value, name, limits.ignoreUnknown));
-  case Kind::StreamOptions:
-    return storeStreamOptions(value, name, limits, to);
+  case Kind::Flags:
+    return checked.flags(value, row, to);
+  case Kind::Own:
+    return row.store(to, row.own->read(value, name, limits));
   case Kind::Ignored:
     return;
   case Kind::Neutral:
@@ -306,14 +287,16 @@ static void storeParameter(const Parameter &row, J value,
     throw ApiError(400,
                    name + " needs a model with the tokens <think> and </think>",
                    name);
-  row.store(to, value);
+  if (row.store)
+    row.store(to, value);
 }
 
-/// Throws ApiError for a parameter that is not in the table.
-static void requireKnown(J body, ParameterSet set) {
+/// Throws ApiError for a parameter that is not in a table.
+static void requireKnown(J body, std::span<const ParameterGroup> groups) {
   for (const auto &[key, value] : body.items())
-    if (std::ranges::none_of(parameterTable(), [&](const Parameter &row) {
-          return row.name == key && (row.sets & set);
+    if (std::ranges::none_of(groups, [&](const ParameterGroup &group) {
+          return std::ranges::find(group.table->rows, key, &Parameter::name) !=
+                 group.table->rows.end();
         })) {
       const std::string name = printable(key.substr(0, 200));
       throw ApiError(400, "unknown parameter " + name, name,
@@ -321,8 +304,14 @@ static void requireKnown(J body, ParameterSet set) {
     }
 }
 
-void server::parseParameters(std::string_view text, ParameterSet set,
-                             const ParameterLimits &limits, Parameters &to) {
+bool server::hasParameter(J body, std::string_view name) {
+  const auto found = body.find(name);
+  return found != body.end() && !found->is_null();
+}
+
+void server::parseParameters(std::string_view text,
+                             const ParameterLimits &limits,
+                             std::span<const ParameterGroup> groups) {
   const ordered_json body = [&] {
     try {
       return parseJsonObject<ordered_json>(
@@ -333,23 +322,18 @@ void server::parseParameters(std::string_view text, ParameterSet set,
     }
   }();
   if (!limits.ignoreUnknown)
-    requireKnown(body, set);
-  for (const Parameter &row : parameterTable()) {
-    if (!(row.sets & set))
-      continue;
-    if (hasParameter(body, row.name))
-      storeParameter(row, body[row.name], limits, to);
-    else if (row.traits & kRequired)
-      throw ApiError(400, std::string(row.name) + " is missing",
-                     std::string(row.name));
-  }
-  for (const ParameterRule &rule : parameterRules())
-    if ((rule.sets & set) && !rule.holds(body, to))
-      throw ApiError(400,
-                     std::string(rule.name) + " " + std::string(rule.error),
-                     std::string(rule.name));
-  // -1 keeps all tokens, as 0 does.
-  to.sampling.topK = std::max<int64_t>(to.sampling.topK, 0);
-  // 0 is the least, which keeps the most likely token.
-  to.sampling.topP = std::max(to.sampling.topP, kLeastTopP);
+    requireKnown(body, groups);
+  for (const ParameterGroup &group : groups)
+    for (const Parameter &row : group.table->rows)
+      if (hasParameter(body, row.name))
+        storeParameter(row, body[row.name], limits, group.values);
+      else if (row.traits & kRequired)
+        throw ApiError(400, std::string(row.name) + " is missing",
+                       std::string(row.name));
+  for (const ParameterGroup &group : groups)
+    for (const ParameterRule &rule : group.table->rules)
+      if (!rule.holds(body, group.values))
+        throw ApiError(400,
+                       std::string(rule.name) + " " + std::string(rule.error),
+                       std::string(rule.name));
 }

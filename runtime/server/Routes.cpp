@@ -2,56 +2,30 @@
 
 #include "server/Routes.h"
 
-#include "server/http/Headers.h"
-
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 using namespace qwen;
 using namespace qwen::server;
 
-static constexpr std::array kRoutes = std::to_array<Route>({
-    {"POST", "/v1/chat/completions", "Answer a conversation", kChatParameters,
-     &Service::chat},
-    {"POST", "/v1/completions", "Continue texts", kCompletionParameters,
-     &Service::complete},
-    {"POST", "/v1/embeddings", "Turn texts into vectors", kEmbeddingParameters,
-     &Service::embed},
-    {.method = "POST",
-     .path = "/v1/rerank",
-     .summary = "Order documents by how well they answer a query",
-     .parameters = kRerankParameters,
-     .answer = &Service::rerank,
-     .otherVersion = "v2"},
-    {"GET", "/v1/models", "List the model", {}, &Service::models},
-    {"GET", "/v1/models/{model}", "Describe the model", {}, &Service::oneModel},
-    {"POST", "/tokenize", "Convert a text to token ids", kTokenizeParameters,
-     &Service::tokenize},
-    {"POST", "/detokenize", "Convert token ids to text", kDetokenizeParameters,
-     &Service::detokenize},
-    {"GET",
-     "/tokenizer_info",
-     "Describe the tokenizer",
-     {},
-     &Service::tokenizerInfo},
-    {"GET",
-     "/health",
-     "Whether the server takes requests",
-     {},
-     &Service::health,
-     true},
-    // Where load balancers ask that nobody has told a path.
-    {"GET", "/", "The same as /health", {}, &Service::health, true},
-    {"GET", "/livez", "Whether the server lives", {}, &Service::live, true},
-    {"GET", "/version", "The version of the server", {}, &Service::version},
-    {"GET", "/metrics", "Metrics for Prometheus", {}, &Service::metricsText},
-    {"GET", "/openapi.json", "This description", {}, &Service::openApi},
-});
+static constexpr const Protocol *kProtocols[] = {
+#define QWEN_PROTOCOL(Name) &server::Name,
+#include "server/protocols/Protocols.def"
+};
 
-std::span<const Route> server::routeTable() { return kRoutes; }
+std::span<const Protocol *const> server::protocolTable() { return kProtocols; }
+
+std::span<const Route> server::routeTable() {
+  static const std::vector<Route> routes = [] {
+    std::vector<Route> all;
+    for (const Protocol *protocol : kProtocols)
+      all.insert(all.end(), protocol->routes.begin(), protocol->routes.end());
+    return all;
+  }();
+  return routes;
+}
 
 /// The parts of a path between its slashes.
 static std::vector<std::string_view> partsOf(std::string_view path) {
@@ -124,25 +98,10 @@ static std::optional<std::string> match(const Route &route,
   return parts.empty() ? std::optional<std::string>("") : std::nullopt;
 }
 
-Target server::parseTarget(std::string_view target) {
-  Target parsed;
-  for (std::string_view scheme : {"http://", "https://"}) {
-    if (!equalsNoCase(target.substr(0, scheme.size()), scheme))
-      continue;
-    target.remove_prefix(scheme.size());
-    const size_t end = std::min(target.find_first_of("/?"), target.size());
-    parsed.authority = target.substr(0, end);
-    target.remove_prefix(end);
-    break;
-  }
-  parsed.path = target.substr(0, target.find('?'));
-  return parsed;
-}
-
 std::string server::methodsOf(std::string_view path) {
   const std::vector<std::string> parts = decodedParts(path);
   std::string methods;
-  for (const Route &route : kRoutes)
+  for (const Route &route : routeTable())
     if ((path == "*" || match(route, parts)) &&
         methods.find(route.method) == std::string::npos)
       methods += std::string(route.method) +
@@ -153,7 +112,7 @@ std::string server::methodsOf(std::string_view path) {
 RouteMatch server::findRoute(std::string_view method, std::string_view path) {
   const std::vector<std::string> parts = decodedParts(path);
   const std::string_view asked = method == "HEAD" ? "GET" : method;
-  for (const Route &route : kRoutes)
+  for (const Route &route : routeTable())
     if (asked == route.method)
       if (std::optional<std::string> parameter = match(route, parts))
         return {route, *std::move(parameter)};
@@ -169,8 +128,8 @@ RouteMatch server::findRoute(std::string_view method, std::string_view path) {
 bool server::isOpenPath(std::string_view path) {
   try {
     const std::vector<std::string> parts = decodedParts(path);
-    return std::ranges::any_of(kRoutes, [&](const Route &route) {
-      return route.isOpen && match(route, parts);
+    return std::ranges::any_of(routeTable(), [&](const Route &route) {
+      return (route.traits & kOpen) && match(route, parts);
     });
   } catch (const ApiError &) {
     return false;

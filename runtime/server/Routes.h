@@ -3,11 +3,30 @@
 #ifndef QWEN_RUNTIME_SERVER_ROUTES_H
 #define QWEN_RUNTIME_SERVER_ROUTES_H
 
-#include "server/Service.h"
+#include "server/Answer.h"
+#include "server/Parameters.h"
 
 namespace qwen::server {
 
-/// A path, and what answers it.
+class Service;
+
+/// Requests of the scheduler, and what writes their answer.
+struct Exchange {
+  GenerationTask task;
+  std::shared_ptr<Answer> answer;
+};
+
+/// What a protocol makes of a request: an answer at once, or an exchange.
+using Parsed = std::variant<Reply, Exchange>;
+
+enum RouteTrait : uint8_t {
+  /// The answer may be a stream of events.
+  kStreamed = 1,
+  /// Answers without a key.
+  kOpen = 2,
+};
+
+/// A path, what answers it, and what /openapi.json says of it.
 struct Route {
   /// "GET" stands for HEAD, too.
   const char *method;
@@ -15,25 +34,34 @@ struct Route {
   /// before a path without. A last part in braces is a parameter.
   const char *path;
   const char *summary;
-  /// The parameters of a POST.
-  std::optional<ParameterSet> parameters;
-  Reply (Service::*answer)(const HttpRequest &request, const WakeFn &wake);
-  /// Answers without a key.
-  bool isOpen = false;
+  /// Throws ApiError.
+  Parsed (*parse)(const Service &service, const HttpRequest &request);
+  /// The schema of the answer, one of Protocol::schemas; null for a text.
+  const char *answer;
+  /// RouteTrait.
+  uint8_t traits = 0;
+  /// The schema of the body of a POST.
+  nlohmann::ordered_json (*parameters)(const ParameterLimits &limits) = nullptr;
+  /// Throws Error if the model cannot answer; null if any can.
+  void (*require)(const Service &service) = nullptr;
   /// What requests may have in place of "v1".
   const char *otherVersion = "";
 };
 
-std::span<const Route> routeTable();
-
-/// The target of a request line (RFC 9112, 3.2) without its query.
-struct Target {
-  /// Empty unless the target is a whole URL.
-  std::string authority;
-  std::string path;
+/// A protocol: its paths, and the JSON schemas of its answers by name. They may
+/// refer to those of other protocols. Objects may have more members.
+struct Protocol {
+  std::span<const Route> routes;
+  std::string_view schemas;
 };
 
-Target parseTarget(std::string_view target);
+#define QWEN_PROTOCOL(Name) extern const Protocol Name;
+#include "server/protocols/Protocols.def"
+
+/// The protocols in the order of /openapi.json.
+std::span<const Protocol *const> protocolTable();
+/// The routes of all protocols.
+std::span<const Route> routeTable();
 
 struct RouteMatch {
   const Route &route;

@@ -2,8 +2,12 @@
 
 #include "Fuzz.h"
 
-#include "server/Parameters.h"
 #include "server/http/ApiError.h"
+#include "server/protocols/Chat.h"
+#include "server/protocols/Completions.h"
+#include "server/protocols/Embeddings.h"
+#include "server/protocols/Rerank.h"
+#include "server/protocols/Tokenize.h"
 #include "text/AnswerParser.h"
 #include "text/Unicode.h"
 
@@ -42,7 +46,8 @@ static std::vector<AnswerEvent> parse(const Tokenizer &tokenizer,
 }
 
 /// Checks that an answer with these stop strings does not depend on tokens.
-static void checkStops(const Parameters &parameters, std::string_view text) {
+static void checkStops(const AnswerParameters &parameters,
+                       std::string_view text) {
   static const TokenizerImport import =
       buildTokenizer(*readTokenizerFiles(QWEN_SOURCE_DIR "/models/stories"));
   static const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
@@ -75,30 +80,37 @@ static void checkStops(const Parameters &parameters, std::string_view text) {
                 "tokens change the events of an answer");
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  const std::string_view text = fuzz::asText(data, size);
-  for (ParameterSet set :
-       {kChatParameters, kCompletionParameters, kTokenizeParameters,
-        kDetokenizeParameters, kEmbeddingParameters, kRerankParameters}) {
-    Parameters parameters{SamplerOptions()};
-    const bool isTaken = fuzz::parses(size, [&] {
-      try {
-        parseParameters(text, set, {.vocabSize = kVocab}, parameters);
-      } catch (const ApiError &error) {
-        fuzz::require(error.status() == 400, "an error that is not 400");
-        throw;
-      }
-    });
-    fuzz::require(!isTaken ||
-                      (parameters.choices >= 1 && parameters.topLogprobs >= 0 &&
-                       parameters.maxTokens.value_or(0) >= 0),
-                  "a number out of range is taken");
-    constexpr size_t kMostText = 512;
+/// Reads a body of a protocol.
+template <typename Parameters> static void check(std::string_view text) {
+  constexpr size_t kMostText = 512;
+  Parameters parameters;
+  const bool isTaken = fuzz::parses(text.size(), [&] {
+    try {
+      Parameters::List::parse(text, {.vocabSize = kVocab}, parameters);
+    } catch (const ApiError &error) {
+      fuzz::require(error.status() == 400, "an error that is not 400");
+      throw;
+    }
+  });
+  if constexpr (std::is_base_of_v<AnswerParameters, Parameters>) {
     if (!isTaken)
-      continue;
+      return;
+    fuzz::require(parameters.choices >= 1 && parameters.topLogprobs >= 0 &&
+                      parameters.maxTokens.value_or(0) >= 0,
+                  "a number out of range is taken");
     checkStops(parameters, text.substr(0, kMostText));
     // The sampler takes all options that a request may have.
     Sampler(parameters.sampling, kVocab, kVocab, 0, parameters.stopTokens);
   }
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  const std::string_view text = fuzz::asText(data, size);
+  check<ChatParameters>(text);
+  check<CompletionParameters>(text);
+  check<TokenizeParameters>(text);
+  check<DetokenizeParameters>(text);
+  check<EmbeddingParameters>(text);
+  check<RerankParameters>(text);
   return 0;
 }

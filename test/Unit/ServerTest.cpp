@@ -1,7 +1,11 @@
 //===- ServerTest.cpp - Parameters of the server --------------------------===//
 
-#include "server/Parameters.h"
 #include "server/http/ApiError.h"
+#include "server/protocols/Chat.h"
+#include "server/protocols/Completions.h"
+#include "server/protocols/Embeddings.h"
+#include "server/protocols/Rerank.h"
+#include "server/protocols/Tokenize.h"
 
 #include <gtest/gtest.h>
 
@@ -13,19 +17,19 @@ using namespace qwen::server;
 namespace {
 
 /// The parameters of a body.
-Parameters parse(const std::string &body, ParameterSet set = kChatParameters,
-                 bool ignoreUnknown = false) {
-  Parameters parameters{SamplerOptions()};
-  parseParameters(body, set, {.vocabSize = 100, .ignoreUnknown = ignoreUnknown},
-                  parameters);
+template <typename Parameters = ChatParameters>
+Parameters parse(const std::string &body, bool ignoreUnknown = false) {
+  Parameters parameters;
+  Parameters::List::parse(
+      body, {.vocabSize = 100, .ignoreUnknown = ignoreUnknown}, parameters);
   return parameters;
 }
 
 /// "PARAMETER: message" of the error of a body.
-std::string errorOf(const std::string &body,
-                    ParameterSet set = kChatParameters) {
+template <typename Parameters = ChatParameters>
+std::string errorOf(const std::string &body) {
   try {
-    parse(body, set);
+    parse<Parameters>(body);
   } catch (const ApiError &error) {
     EXPECT_EQ(error.status(), 400U);
     const auto object = error.object()["error"];
@@ -47,7 +51,7 @@ std::string chat(const std::string &more) {
 // all controls that OpenAI's and llama.cpp's servers have, a chat without any,
 // and two tasks of its own.
 TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
-  const Parameters parameters = parse(
+  const ChatParameters parameters = parse(
       R"({"stream":true,"messages":[{"role":"system","content":"Be brief."},)"
       R"({"role":"user","content":[{"type":"text","text":"a"},)"
       R"({"type":"text","text":"b"}]}],"model":"stories","stop":["User:"],)"
@@ -77,7 +81,7 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
   ASSERT_EQ(parameters.messages.size(), 2U);
   EXPECT_EQ(parameters.messages[1]["content"], "ab");
 
-  const Parameters plain = parse(
+  const ChatParameters plain = parse(
       R"({"stream":true,"messages":[{"role":"user","content":"Tell a story."},)"
       R"({"role":"assistant","content":"Once."},)"
       R"({"role":"user","content":"Go on."}],"model":"stories"})");
@@ -89,7 +93,7 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
   EXPECT_FALSE(parse(chat(R"("model":"m","stream":false)")).stream);
   // Its source adds these: for a connection of the type llama.cpp that
   // continues an answer, and for a model with the capability "usage".
-  const Parameters more = parse(chat(
+  const ChatParameters more = parse(chat(
       R"("continue_final_message": true, "add_generation_prompt": false,
          "stream": true, "stream_options": {"include_usage": true})"));
   EXPECT_TRUE(more.continueFinalMessage && !more.addGenerationPrompt);
@@ -109,12 +113,11 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
             "tools: tools is not supported; only [] is accepted");
   EXPECT_EQ(errorOf(chat(R"("num_ctx":2048)")),
             "num_ctx: unknown parameter num_ctx");
-  EXPECT_NO_THROW(parse(chat(tools + R"(,"num_ctx":2048,"mirostat":2)"),
-                        kChatParameters, true));
+  EXPECT_NO_THROW(parse(chat(tools + R"(,"num_ctx":2048,"mirostat":2)"), true));
 }
 
 TEST(ParametersTest, NullIsAbsent) {
-  const Parameters parameters = parse(R"({
+  const ChatParameters parameters = parse(R"({
     "messages": [{"role": "assistant", "content": null,
                   "reasoning_content": "Hm."}],
     "top_p": null, "top_k": -1, "seed": null})");
@@ -130,14 +133,15 @@ TEST(ParametersTest, NullIsAbsent) {
 
 // Each of OpenAI's parameters is in the table: as null, all of them are taken.
 TEST(ParametersTest, KnowsAllOfOpenAI) {
-  const auto expectKnown = [](ParameterSet set, std::string body,
+  const auto expectKnown =
+      []<typename Parameters>(Parameters, std::string body,
                               std::initializer_list<const char *> names) {
-    for (const char *name : names)
-      body += std::string(", \"") + name + "\": null";
-    EXPECT_NO_THROW(parse("{" + body + "}", set));
-  };
+        for (const char *name : names)
+          body += std::string(", \"") + name + "\": null";
+        EXPECT_NO_THROW(parse<Parameters>("{" + body + "}"));
+      };
   // The optional parameters of openai-python 3.54.0.
-  expectKnown(kChatParameters, kMessages,
+  expectKnown(ChatParameters(), kMessages,
               {"model",
                "audio",
                "frequency_penalty",
@@ -174,12 +178,12 @@ TEST(ParametersTest, KnowsAllOfOpenAI) {
                "user",
                "verbosity",
                "web_search_options"});
-  expectKnown(kCompletionParameters, R"("prompt": "x")",
+  expectKnown(CompletionParameters(), R"("prompt": "x")",
               {"model", "best_of", "echo", "frequency_penalty", "logit_bias",
                "logprobs", "max_tokens", "n", "presence_penalty", "seed",
                "stop", "stream", "stream_options", "suffix", "temperature",
                "top_p", "user"});
-  expectKnown(kEmbeddingParameters, R"("input": "x")",
+  expectKnown(EmbeddingParameters(), R"("input": "x")",
               {"model", "dimensions", "encoding_format", "user"});
   // A value without effect on answers is accepted; another value is refused.
   EXPECT_NO_THROW(parse(chat(
@@ -215,8 +219,8 @@ TEST(ParametersTest, OneOfSeveralNamesGoesFirst) {
                 .thinkingBudget,
             5);
   EXPECT_EQ(
-      parse(R"({"prompt": "a", "content": "b"})", kTokenizeParameters).prompts,
-      std::vector<Prompt>{"a"});
+      parse<TokenizeParameters>(R"({"prompt": "a", "content": "b"})").prompt,
+      "a");
 }
 
 TEST(ParametersTest, ReadsUsualValues) {
@@ -237,7 +241,7 @@ TEST(ParametersTest, ReadsUsualValues) {
             "\"1.8446744073709552e+19\"");
   EXPECT_EQ(errorOf(chat(R"("seed": 0.5)")),
             "seed: seed must be an integer of 64 bits, not \"0.5\"");
-  const Parameters parameters = parse(
+  const ChatParameters parameters = parse(
       chat(R"("top_p": 0, "n": 2.0, "max_tokens": 6.0, "stop_token_ids": [5.0],
               "stream": true,
               "stream_options": {"include_obfuscation": false})"));
@@ -246,7 +250,7 @@ TEST(ParametersTest, ReadsUsualValues) {
   EXPECT_EQ(parameters.choices, 2);
   EXPECT_EQ(parameters.maxTokens, 6);
   EXPECT_EQ(parameters.stopTokens, std::vector<int32_t>{5});
-  EXPECT_EQ(parse(R"({"prompt": [1.0, 2]})", kCompletionParameters).prompts,
+  EXPECT_EQ(parse<CompletionParameters>(R"({"prompt": [1.0, 2]})").prompts,
             (std::vector<Prompt>{std::vector<int32_t>{1, 2}}));
   EXPECT_EQ(errorOf(chat(R"("max_tokens": 6.5)")),
             "max_tokens: max_tokens must be an integer from -1 to 2147483647, "
@@ -258,9 +262,9 @@ TEST(ParametersTest, ReadsUsualValues) {
 TEST(ParametersTest, KnowsTheModel) {
   const auto status = [](const std::string &body,
                          const ParameterLimits &limits) {
-    Parameters parameters{SamplerOptions()};
+    ChatParameters parameters;
     try {
-      parseParameters(body, kChatParameters, limits, parameters);
+      ChatParameters::List::parse(body, limits, parameters);
     } catch (const ApiError &error) {
       return error.status();
     }
@@ -306,8 +310,7 @@ TEST(ParametersTest, ReadsMessages) {
 
 TEST(ParametersTest, ReadsAllKindsOfPrompts) {
   const auto prompts = [](const std::string &prompt) {
-    return parse(R"({"prompt": )" + prompt + "}", kCompletionParameters)
-        .prompts;
+    return parse<CompletionParameters>(R"({"prompt": )" + prompt + "}").prompts;
   };
   using Ids = std::vector<int32_t>;
   EXPECT_EQ(prompts(R"("a")"), std::vector<Prompt>{"a"});
@@ -359,12 +362,12 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
             "cache_salt: cache_salt must not be empty");
   EXPECT_EQ(errorOf(R"({"messages": [{"content": "x"}]})"),
             "messages[0]: messages[0] must be an object with a role");
-  EXPECT_EQ(errorOf(R"({"prompt": []})", kCompletionParameters).substr(0, 30),
+  EXPECT_EQ(errorOf<CompletionParameters>(R"({"prompt": []})").substr(0, 30),
             "prompt: prompt must be a strin");
-  EXPECT_EQ(errorOf(R"({"prompt": [1, -1]})", kCompletionParameters),
+  EXPECT_EQ(errorOf<CompletionParameters>(R"({"prompt": [1, -1]})"),
             "prompt: prompt: token id -1 is out of vocabulary: the model has "
             "100 tokens");
-  EXPECT_NO_THROW(parse(chat(R"("colour": 1)"), kChatParameters, true));
+  EXPECT_NO_THROW(parse(chat(R"("colour": 1)"), true));
 }
 
 /// "[element, element, ...]".
@@ -377,7 +380,7 @@ std::string listOf(size_t count, const std::string &element) {
 
 TEST(ParametersTest, ErrorsOfAListNameTheElement) {
   const auto input = [](const std::string &list) {
-    return errorOf("{\"input\": " + list + "}", kEmbeddingParameters);
+    return errorOf<EmbeddingParameters>("{\"input\": " + list + "}");
   };
   EXPECT_EQ(input(R"(["a", "b", 3])"),
             "input[2]: input[2] must be a string or an array of token ids, not "
@@ -388,8 +391,8 @@ TEST(ParametersTest, ErrorsOfAListNameTheElement) {
   EXPECT_EQ(input("[[1], [2], [3, 100]]"),
             "input[2]: input[2]: token id 100 is out of vocabulary: the model "
             "has 100 tokens");
-  EXPECT_EQ(errorOf(R"({"query": "q", "documents": ["a", {"title": "b"}]})",
-                    kRerankParameters),
+  EXPECT_EQ(errorOf<RerankParameters>(
+                R"({"query": "q", "documents": ["a", {"title": "b"}]})"),
             "documents[1]: documents[1] must be a text, or an object with a "
             "text");
 }
@@ -400,15 +403,15 @@ TEST(ParametersTest, TakesManyInputs) {
            "}";
   };
   EXPECT_EQ(
-      parse("{\"input\": " + listOf(2048, "[1]") + "}", kEmbeddingParameters)
+      parse<EmbeddingParameters>("{\"input\": " + listOf(2048, "[1]") + "}")
           .prompts.size(),
       2048U);
-  EXPECT_EQ(errorOf("{\"prompt\": " + listOf(2049, "\"a\"") + "}",
-                    kCompletionParameters),
+  EXPECT_EQ(errorOf<CompletionParameters>(
+                "{\"prompt\": " + listOf(2049, "\"a\"") + "}"),
             "prompt: prompt must be at most 2048 inputs, not 2049");
-  EXPECT_EQ(parse(body("documents", 2048), kRerankParameters).documents.size(),
+  EXPECT_EQ(parse<RerankParameters>(body("documents", 2048)).documents.size(),
             2048U);
-  EXPECT_EQ(errorOf(body("documents", 2049), kRerankParameters),
+  EXPECT_EQ(errorOf<RerankParameters>(body("documents", 2049)),
             "documents: documents must be at most 2048 documents, not 2049");
   EXPECT_EQ(parse(chat(R"("n": 128)")).choices, 128);
 }
@@ -423,8 +426,8 @@ TEST(ParametersTest, RefusesBodiesThatAreNoObject) {
 
 // The table's bounds, names and rules.
 TEST(ParametersTest, SchemaSaysWhatHolds) {
-  const auto schema = parameterSchema(
-      kChatParameters, {.vocabSize = 4096, .models = {"a"}, .thinks = false});
+  const auto schema = ChatParameters::List::schema(
+      {.vocabSize = 4096, .models = {"a"}, .thinks = false});
   EXPECT_EQ(schema["required"], nlohmann::json::parse(R"(["messages"])"));
   EXPECT_EQ(schema["additionalProperties"], false);
   EXPECT_EQ(schema["allOf"].size(), 3U);
@@ -438,17 +441,21 @@ TEST(ParametersTest, SchemaSaysWhatHolds) {
   for (int i = 0; i < 12000; ++i)
     EXPECT_EQ(std::regex_match(std::to_string(i), ids), i < 4096) << i;
   EXPECT_FALSE(std::regex_match("01", ids));
-  EXPECT_EQ(parameterSchema(kChatParameters,
-                            {.vocabSize = 9,
-                             .ignoreUnknown = true})["additionalProperties"],
-            true);
+  EXPECT_EQ(
+      ChatParameters::List::schema(
+          {.vocabSize = 9, .ignoreUnknown = true})["additionalProperties"],
+      true);
 }
 
 TEST(ParametersTest, SchemaHasEveryParameter) {
   const auto properties =
-      parameterSchema(kChatParameters, {.vocabSize = 100})["properties"];
-  for (const Parameter &row : parameterTable())
-    if (row.sets & kChatParameters)
+      ChatParameters::List::schema({.vocabSize = 100})["properties"];
+  for (const ParameterTable *table :
+       {&ModelParameters::table, &SamplingParameters::table,
+        &StopParameters::table, &TokenParameters::table,
+        &StreamParameters::table, &RequestParameters::table,
+        &ReasoningParameters::table, &ChatParameters::table})
+    for (const Parameter &row : table->rows)
       EXPECT_TRUE(properties.contains(row.name)) << row.name;
 }
 

@@ -2,6 +2,7 @@
 
 #include "Commands.h"
 #include "Output.h"
+#include "server/Service.h"
 #include "server/http/HttpServer.h"
 
 #include <cstdlib>

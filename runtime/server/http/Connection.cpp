@@ -2,7 +2,6 @@
 
 #include "server/http/Connection.h"
 
-#include "server/Routes.h"
 #include "server/http/Access.h"
 
 #include "qwen/Support/Text.h"
@@ -48,8 +47,8 @@ bool Connection::closeUnread() {
 }
 
 void Connection::cancel() {
-  if (generation)
-    generation->cancel();
+  if (running)
+    running->cancel();
 }
 
 void Connection::log(const std::string &more) const {
@@ -115,7 +114,7 @@ std::optional<ApiError> Connection::refuse(const Parser &parser) const {
                                  "on " +
                                  shared.options.listen);
   }
-  if (!shared.keys.empty() && !isOpenPath(path) && !isPreflight() &&
+  if (!shared.keys.empty() && !shared.handler.isOpen(path) && !isPreflight() &&
       !hasKey(fields[http::field::authorization], fields["x-api-key"],
               shared.keys))
     return ApiError(401, "an API key is needed: Authorization: Bearer KEY", "",
@@ -193,7 +192,7 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
     isRefused = true;
   }
   isAnswering = true;
-  keepOpen = request.keep_alive() && !shared.service.isDraining();
+  keepOpen = request.keep_alive() && !shared.handler.isDraining();
   co_return !error && !refused;
 }
 
@@ -205,7 +204,7 @@ asio::awaitable<Reply> Connection::handle(HttpRequest request) {
   co_return co_await asio::co_spawn(
       shared.workers,
       [&]() -> asio::awaitable<Reply> {
-        co_return shared.service.handle(request, wake);
+        co_return shared.handler.handle(request, wake);
       },
       asio::use_awaitable);
 }
@@ -239,7 +238,8 @@ void Connection::setHeaders(http::fields &fields,
   fields.set(http::field::vary, "Origin");
   if (!isPreflight())
     return;
-  fields.set(http::field::access_control_allow_methods, methodsOf("*"));
+  fields.set(http::field::access_control_allow_methods,
+             shared.handler.methods());
   if (!askedHeaders.empty())
     fields.set(http::field::access_control_allow_headers, askedHeaders);
   fields.set(http::field::access_control_max_age, "600");
@@ -296,28 +296,16 @@ asio::awaitable<bool> Connection::watch() {
   } while (true);
 }
 
-asio::awaitable<bool> Connection::collect(AnswerWriter &writer) {
+asio::awaitable<std::string> Connection::collect() {
   while (true) {
-    const bool isDone = generation->isDone();
-    writer.add(generation->take());
-    if (isDone)
-      co_return true;
+    if (ReplyStream::Part part = running->take(); part.isLast)
+      co_return std::move(part.text);
     co_await waitForChange(shared.keepAlive);
   }
 }
 
-/// What the log says of a generation.
-static std::string summaryOf(const Generation &generation) {
-  const Usage usage = generation.usage();
-  return " prompt=" + std::to_string(usage.prompt) +
-         " cached=" + std::to_string(usage.cached) +
-         " drawn=" + std::to_string(usage.drawn);
-}
-
 asio::awaitable<bool> Connection::sendWhole() {
-  AnswerWriter writer(*generation, shared.service.textTokenizer(),
-                      shared.service.model());
-  const auto done = co_await (collect(writer) || watch());
+  auto done = co_await (collect() || watch());
   if (done.index() == 1) {
     // nginx's number for a client that is gone.
     status = 499;
@@ -325,11 +313,11 @@ asio::awaitable<bool> Connection::sendWhole() {
     co_return false;
   }
   Reply reply;
-  if (const std::optional<ApiError> error = generation->error()) {
+  if (const std::optional<ApiError> error = running->error()) {
     reply = errorReply(*error);
     outcome = " failed: " + std::string(error->what());
   } else {
-    reply.body = writer.whole();
+    reply.body = std::get<0>(std::move(done));
   }
   status = reply.status;
   co_return co_await send(std::move(reply), keepOpen);
@@ -344,12 +332,10 @@ static std::string chunked(const std::string &text, unsigned version) {
   return size + text + "\r\n";
 }
 
-asio::awaitable<bool> Connection::streamEvents(AnswerWriter &writer) {
+asio::awaitable<bool> Connection::streamEvents() {
   while (true) {
-    const bool isDone = generation->isDone();
-    std::string text = writer.events(generation->take());
-    if (isDone) {
-      text += writer.lastEvents();
+    auto [text, isLast] = running->take();
+    if (isLast) {
       text = chunked(text, version);
       if (version >= 11)
         text += "0\r\n\r\n";
@@ -365,7 +351,7 @@ asio::awaitable<bool> Connection::streamEvents(AnswerWriter &writer) {
   }
 }
 
-asio::awaitable<bool> Connection::sendStream() {
+asio::awaitable<bool> Connection::sendEvents() {
   http::response<http::empty_body> response(http::status::ok, version);
   setHeaders(response, {{AnswerHeader::AccelBuffering, "no"}});
   response.set(http::field::content_type, "text/event-stream; charset=utf-8");
@@ -376,12 +362,10 @@ asio::awaitable<bool> Connection::sendStream() {
   const std::string head = textOf(response);
   bool isSent = false;
   if (co_await write(head)) {
-    AnswerWriter writer(*generation, shared.service.textTokenizer(),
-                        shared.service.model());
-    const auto done = co_await (streamEvents(writer) || watch());
+    const auto done = co_await (streamEvents() || watch());
     isSent = done.index() == 0 && std::get<0>(done);
   }
-  if (const std::optional<ApiError> failure = generation->error())
+  if (const std::optional<ApiError> failure = running->error())
     outcome = " failed: " + std::string(failure->what());
   else if (!isSent)
     outcome = " disconnected";
@@ -403,20 +387,20 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
        .contentType = std::string(request[http::field::content_type]),
        .contentEncoding = std::string(request[http::field::content_encoding]),
        .body = std::move(request.body())});
-  if (!reply.generation) {
+  if (!reply.stream) {
     status = reply.status;
     log();
     co_return co_await send(std::move(reply), keepOpen);
   }
-  generation = reply.generation;
+  running = reply.stream;
   bool isOpen = false;
-  if (generation->task().parameters.stream)
-    isOpen = co_await sendStream();
+  if (running->isEvents())
+    isOpen = co_await sendEvents();
   else
     isOpen = co_await sendWhole();
-  generation->cancel();
-  log(summaryOf(*generation) + outcome);
-  generation = nullptr;
+  running->cancel();
+  log(running->summary() + outcome);
+  running = nullptr;
   co_return isOpen;
 }
 

@@ -3,9 +3,9 @@
 #ifndef QWEN_RUNTIME_SERVER_HTTP_CONNECTION_H
 #define QWEN_RUNTIME_SERVER_HTTP_CONNECTION_H
 
-#include "server/AnswerWriter.h"
+#include "server/ServerOptions.h"
 #include "server/http/ByteStream.h"
-#include "server/http/HttpServer.h"
+#include "server/http/Message.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -13,10 +13,11 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 
+#include <mutex>
+
 namespace qwen::server {
 
-/// The timers of connections whose generations have changed since the last
-/// step.
+/// The timers of connections whose streams have changed since the last step.
 struct Changes {
   std::mutex mutex;
   std::vector<std::shared_ptr<boost::asio::steady_timer>> timers;
@@ -27,7 +28,7 @@ struct ConnectionShared {
   boost::asio::io_context &io;
   /// Parses requests.
   boost::asio::thread_pool &workers;
-  Service &service;
+  HttpHandler &handler;
   Changes &changes;
   const ServerOptions &options;
   /// Of which a request must have one; empty: it needs none.
@@ -56,7 +57,7 @@ public:
   /// Closes the connection if it is open and has no whole request. Returns
   /// whether it did.
   bool closeUnread();
-  /// Cancels the generation that runs.
+  /// Cancels the request that runs.
   void cancel();
 
 private:
@@ -78,13 +79,13 @@ private:
   boost::asio::awaitable<bool> send(Reply reply, bool keepOpen);
   /// Both set `status` and `outcome`.
   boost::asio::awaitable<bool> sendWhole();
-  boost::asio::awaitable<bool> sendStream();
-  /// Waits until all of a generation has come, and puts it into the writer.
-  boost::asio::awaitable<bool> collect(AnswerWriter &writer);
-  boost::asio::awaitable<bool> streamEvents(AnswerWriter &writer);
+  boost::asio::awaitable<bool> sendEvents();
+  /// Waits for the last part of an answer.
+  boost::asio::awaitable<std::string> collect();
+  boost::asio::awaitable<bool> streamEvents();
   /// Waits until the client is gone.
   boost::asio::awaitable<bool> watch();
-  /// Waits until a generation changes. Returns false if `most` passes.
+  /// Waits until the answer changes. Returns false if `most` passes.
   boost::asio::awaitable<bool> waitForChange(std::chrono::milliseconds most);
   boost::asio::awaitable<bool> write(std::string_view text);
   std::optional<ApiError> refuse(const Parser &parser) const;
@@ -97,7 +98,7 @@ private:
   const ConnectionShared &shared;
   ByteStream stream;
   boost::beast::flat_buffer buffer;
-  /// Cancelled when a generation changes.
+  /// Cancelled when the answer changes.
   std::shared_ptr<boost::asio::steady_timer> changed;
   /// It waits for a request; it has a whole one.
   bool isIdle = true, isAnswering = false;
@@ -105,7 +106,7 @@ private:
   bool isRefused = false;
 
   // Of the present request.
-  std::shared_ptr<Generation> generation;
+  std::shared_ptr<ReplyStream> running;
   std::string requestId, method, path;
   /// The Origin, if it is allowed.
   std::string origin;

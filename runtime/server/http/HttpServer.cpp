@@ -108,7 +108,7 @@ struct HttpServer::State {
   asio::awaitable<void> accept(ConnectionShared &shared);
   asio::awaitable<void> handle(const ConnectionShared &shared,
                                ByteStream::Socket socket);
-  asio::awaitable<void> awaitSignals(Service &service);
+  asio::awaitable<void> awaitSignals(HttpHandler &handler);
   /// Ends all work after a first signal.
   asio::awaitable<void> drain();
 
@@ -253,10 +253,10 @@ asio::awaitable<void> HttpServer::State::drain() {
   io.stop();
 }
 
-asio::awaitable<void> HttpServer::State::awaitSignals(Service &service) {
+asio::awaitable<void> HttpServer::State::awaitSignals(HttpHandler &handler) {
   asio::signal_set signals(io, SIGTERM, SIGINT);
   co_await signals.async_wait(kWait);
-  service.drain();
+  handler.drain();
   acceptor.close();
   asio::co_spawn(io, drain(), asio::detached);
   co_await signals.async_wait(kWait);
@@ -296,13 +296,13 @@ void HttpServer::wake() {
     });
 }
 
-void HttpServer::run(Service &service) {
+void HttpServer::run(HttpHandler &handler) {
   State &server = *state;
   asio::thread_pool workers(2);
   const bool isTcp = !server.options.listen.starts_with(kUnix);
   ConnectionShared shared{.io = server.io,
                           .workers = workers,
-                          .service = service,
+                          .handler = handler,
                           .changes = server.changes,
                           .options = server.options,
                           .keys = server.keys,
@@ -311,7 +311,7 @@ void HttpServer::run(Service &service) {
                           .checksHost = isTcp && server.address.isLocal,
                           .tls = server.tls.get()};
   asio::co_spawn(server.io, server.accept(shared), asio::detached);
-  asio::co_spawn(server.io, server.awaitSignals(service), asio::detached);
+  asio::co_spawn(server.io, server.awaitSignals(handler), asio::detached);
   server.io.run();
   workers.join();
 }

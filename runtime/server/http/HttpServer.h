@@ -8,14 +8,10 @@
 #ifndef QWEN_RUNTIME_SERVER_HTTP_HTTPSERVER_H
 #define QWEN_RUNTIME_SERVER_HTTP_HTTPSERVER_H
 
-#include "server/Service.h"
-
-#include <memory>
+#include "server/ServerOptions.h"
+#include "server/http/Message.h"
 
 namespace qwen::server {
-
-/// Receives one line for each request.
-using LogFn = std::function<void(const std::string &)>;
 
 /// Opens the address when it is made, so that errors come before a model is
 /// loaded. Must outlive the scheduler.
@@ -31,13 +27,13 @@ public:
   /// chose for port 0.
   std::string address() const;
 
-  /// Lets connections go on whose generations have changed. Called after each
-  /// step of the scheduler, so that a step wakes this server's thread once.
+  /// Lets connections go on whose streams have changed. Called after each step
+  /// of the scheduler, so that a step wakes this server's thread once.
   void wake();
 
   /// Serves until SIGTERM or SIGINT, and then until all requests have ended or
   /// `drain` has passed. A second signal ends it at once.
-  void run(Service &service);
+  void run(HttpHandler &handler);
 
 private:
   struct State;

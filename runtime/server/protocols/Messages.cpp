@@ -1,8 +1,8 @@
 //===- Messages.cpp - The messages of a chat ------------------------------===//
 
-#include "server/Messages.h"
+#include "server/protocols/Messages.h"
 
-#include "server/JsonSchema.h"
+#include "server/Parameters.h"
 #include "server/http/ApiError.h"
 
 #include "qwen/Support/Text.h"

@@ -1,0 +1,70 @@
+//===- Answer.cpp - From a generation to bytes ----------------------------===//
+
+#include "server/Answer.h"
+
+#include <algorithm>
+#include <utility>
+
+using namespace qwen;
+using namespace qwen::server;
+using nlohmann::ordered_json;
+
+void Answer::begin(std::shared_ptr<Generation> from) {
+  generation = std::move(from);
+  for (size_t i = 0; i < generation->choices(); ++i)
+    choices.push_back({.choice = i});
+}
+
+ReplyStream::Part Answer::take() {
+  Part part{.text = "", .isLast = generation->isDone()};
+  for (Delta &delta : generation->take())
+    part.text += write(std::move(delta));
+  if (part.isLast && (isEvents() || !error()))
+    part.text += finish();
+  return part;
+}
+
+std::string Answer::summary() const {
+  const Usage usage = generation->usage();
+  return " prompt=" + std::to_string(usage.prompt) +
+         " cached=" + std::to_string(usage.cached) +
+         " drawn=" + std::to_string(usage.drawn);
+}
+
+std::string Answer::write(Delta delta) {
+  Delta &all = choices[delta.choice];
+  all.text += delta.text;
+  all.reasoning += delta.reasoning;
+  all.kept = std::move(delta.kept);
+  std::ranges::move(delta.tokens, std::back_inserter(all.tokens));
+  if (!delta.finish.empty()) {
+    all.finish = delta.finish;
+    all.stopReason = delta.stopReason;
+  }
+  return "";
+}
+
+std::string server::headOf(const ordered_json &object, const char *list) {
+  std::string text = dump(object);
+  text.pop_back();
+  return text.append(",\"").append(list).append("\":[");
+}
+
+std::string server::tailOf(const ordered_json &more) {
+  return more.empty() ? "]}" : "]," + dump(more).substr(1);
+}
+
+std::string
+Answer::listOf(const ordered_json &object, const char *list,
+               const std::function<ordered_json(const Delta &)> &element,
+               const ordered_json &more) const {
+  std::string text = headOf(object, list);
+  for (const Delta &choice : choices)
+    text.append(choice.choice ? "," : "").append(dump(element(choice)));
+  return text + tailOf(more);
+}
+
+ordered_json Answer::promptUsage() const {
+  const int64_t tokens = generation->usage().prompt;
+  return {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
+}

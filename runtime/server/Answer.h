@@ -1,0 +1,52 @@
+//===- Answer.h - From a generation to bytes --------------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_ANSWER_H
+#define QWEN_RUNTIME_SERVER_ANSWER_H
+
+#include "server/Generation.h"
+
+namespace qwen::server {
+
+/// Writes the answer to one request in the form of its protocol, as one body or
+/// as events.
+class Answer : public ReplyStream {
+public:
+  /// Called once, before all others.
+  virtual void begin(std::shared_ptr<Generation> from);
+
+  bool isEvents() const final { return task().parameters.stream; }
+  Part take() final;
+  std::optional<ApiError> error() const final { return generation->error(); }
+  void cancel() final { generation->cancel(); }
+  std::string summary() const final;
+
+protected:
+  /// The bytes for a delta: its events, or nothing if `finish` gives a body.
+  /// By default, it becomes a part of `choices`.
+  virtual std::string write(Delta delta);
+  /// The last bytes: events, or the body of an answer without an error.
+  virtual std::string finish() = 0;
+
+  const GenerationTask &task() const { return generation->task(); }
+  /// The text of `object` with the list `list`, of an element for each choice,
+  /// and then the members of `more`. Only one element is there as an object.
+  std::string
+  listOf(const nlohmann::ordered_json &object, const char *list,
+         const std::function<nlohmann::ordered_json(const Delta &)> &element,
+         const nlohmann::ordered_json &more) const;
+  /// The usage of an answer without drawn tokens.
+  nlohmann::ordered_json promptUsage() const;
+
+  std::shared_ptr<Generation> generation;
+  /// All deltas of each choice.
+  std::vector<Delta> choices;
+};
+
+/// The text of `object` with another member, a list, which has only begun.
+std::string headOf(const nlohmann::ordered_json &object, const char *list);
+/// Ends a list of `headOf` with the members of `more`.
+std::string tailOf(const nlohmann::ordered_json &more);
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_ANSWER_H

@@ -1,0 +1,194 @@
+//===- AnswerParameters.cpp - Parameters that protocols share -------------===//
+
+#include "server/AnswerParameters.h"
+
+#include <algorithm>
+
+using namespace qwen;
+using namespace qwen::server;
+
+using J = const nlohmann::ordered_json &;
+using Kind = ParameterKind;
+using Sampling = SamplingParameters;
+using Stop = StopParameters;
+using Tokens = TokenParameters;
+using Stream = StreamParameters;
+using Requests = RequestParameters;
+using Reasoning = ReasoningParameters;
+
+void PromptParameters::setPrompts(J value) {
+  const auto add = [&](J prompt) {
+    if (prompt.is_string())
+      prompts.emplace_back(prompt.get<std::string>());
+    else
+      prompts.emplace_back(prompt.get<std::vector<int32_t>>());
+  };
+  hasPromptList = value.is_array() && !value.front().is_number();
+  if (!hasPromptList)
+    return add(value);
+  for (J element : value)
+    add(element);
+}
+
+/// -1 is "no limit", as in llama-server.
+void SamplingParameters::setLimit(J value) {
+  const auto limit = value.get<int64_t>();
+  maxTokens = limit < 0 ? std::numeric_limits<int64_t>::max() : limit;
+}
+
+/// -1 stands for a random seed, as in llama-server. Others below 0 are the same
+/// as unsigned ones with the same bits.
+void SamplingParameters::setSeed(J value) {
+  if (value.is_number_unsigned())
+    seed = value.get<uint64_t>();
+  else if (value.get<int64_t>() == -1)
+    seed.reset();
+  else
+    seed = static_cast<uint64_t>(value.get<int64_t>());
+}
+
+void SamplingParameters::setBiases(J value) {
+  for (const auto &[id, bias] : value.items())
+    sampling.logitBias.push_back({std::stoi(id), bias.get<float>()});
+}
+
+/// Stores an option of the sampler, as one that it takes.
+template <auto Option> static void setOption(void *group, J value) {
+  constexpr double kLeastTopP = 1e-9;
+  SamplerOptions &to = static_cast<Sampling *>(group)->sampling;
+  to.*Option = value.get<std::remove_reference_t<decltype(to.*Option)>>();
+  // -1 keeps all tokens, as 0 does.
+  to.topK = std::max<int64_t>(to.topK, 0);
+  // 0 is the least, which keeps the most likely token.
+  to.topP = std::max(to.topP, kLeastTopP);
+}
+
+void StopParameters::setStop(J value) {
+  if (value.is_string())
+    stop = {value.get<std::string>()};
+  else
+    stop = value.get<std::vector<std::string>>();
+}
+
+void ReasoningParameters::setFormat(J value) {
+  splitReasoning = value != "none";
+}
+
+void ReasoningParameters::setBudget(J value) {
+  thinkingBudget = value.get<int64_t>();
+  if (*thinkingBudget < 0)
+    thinkingBudget.reset();
+}
+
+static constexpr double kMost = std::numeric_limits<int32_t>::max();
+
+// clang-format off
+static constexpr Parameter kModelRows[] = {
+    {"model", Kind::Model, "The name that /v1/models lists"},
+    {"user", Kind::Ignored},
+};
+
+static constexpr Parameter kSamplingRows[] = {
+    {"n_predict", Kind::Integer, "The same as max_tokens", at<Sampling, &Sampling::setLimit>, -1, kMost},
+    {"max_tokens", Kind::Integer,
+     "Maximum number of tokens of an answer; -1: the rest of the context; default is 16 for a completion and -1 for a chat",
+     at<Sampling, &Sampling::setLimit>, -1, kMost},
+    {"repeat_penalty", Kind::Number, "The same as repetition_penalty", setOption<&SamplerOptions::repetitionPenalty>, 0.01, 100},
+#define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed, Help)                                          \
+    {#Name, std::is_integral_v<Type> ? Kind::Integer : Kind::Number, Help, setOption<&SamplerOptions::Field>, Least, Most},
+#include "qwen/ABI/SamplerOptions.def"
+    {"logit_bias", Kind::Biases, "Numbers that are added to the logits of tokens, by token id",
+     at<Sampling, &Sampling::setBiases>, -100, 100},
+    {"seed", Kind::Seed,
+     "Seed of the random numbers; by default, and for -1, a random one is drawn, and returned as x_seed",
+     at<Sampling, &Sampling::setSeed>},
+    {"n", Kind::Integer, "Number of choices for each prompt", at<Sampling, &Sampling::choices>, 1, kMostChoices},
+    // Without mirostat, these two have no effect.
+    {"mirostat_eta", Kind::Ignored},
+    {"mirostat_tau", Kind::Ignored},
+    {"mirostat", Kind::Neutral, "", nullptr, 0, 0, "[0]"},
+    {"tfs_z", Kind::Neutral, "", nullptr, 0, 0, "[1]"},
+    // The repetition penalty is for all tokens already seen.
+    {"repeat_last_n", Kind::Neutral, "", nullptr, 0, 0, "[-1]"},
+};
+
+static constexpr Parameter kStopRows[] = {
+    {"stop", Kind::Strings, "Texts that end an answer", at<Stop, &Stop::setStop>},
+    {"stop_token_ids", Kind::Ids, "Tokens that end an answer", at<Stop, &Stop::stopTokens>},
+    {"ignore_eos", Kind::Boolean, "Continue past the model's tokens that end an answer", at<Stop, &Stop::ignoreEos>},
+    {"include_stop_str_in_output", Kind::Boolean, "The stop string belongs to the text", at<Stop, &Stop::includeStop>},
+    {"skip_special_tokens", Kind::Boolean, "Special tokens are not part of the text", at<Stop, &Stop::skipSpecial>},
+    {"response_format", Kind::Neutral, "", nullptr, 0, 0, R"([{"type":"text"}])"},
+};
+
+static constexpr Parameter kTokenRows[] = {
+    {"return_tokens_as_token_ids", Kind::Boolean, "Logprobs name tokens as token_id:N", at<Tokens, &Tokens::tokensAsIds>},
+    {"return_token_ids", Kind::Boolean, "Return the ids of prompt and answer", at<Tokens, &Tokens::returnTokenIds>},
+};
+
+static constexpr Parameter kStreamOptions[] = {
+    {"include_usage", Kind::Boolean, "The last chunk has the usage", at<Stream, &Stream::includeUsage>},
+    {"continuous_usage_stats", Kind::Boolean, "Each chunk has the usage so far", at<Stream, &Stream::continuousUsage>},
+    {"include_obfuscation", Kind::Boolean, "Accepted without effect"},
+};
+
+static constexpr Parameter kStreamRows[] = {
+    {"stream", Kind::Boolean, "Send the answer while it is written", at<Stream, &Stream::stream>},
+    {.name = "stream_options", .kind = Kind::Flags, .help = "What a stream has", .members = kStreamOptions},
+    {"return_progress", Kind::Boolean, "A stream reports how much of the prompt has run", at<Stream, &Stream::returnProgress>},
+};
+
+static constexpr Parameter kRequestRows[] = {
+    {"truncate_prompt_tokens", Kind::Integer, "Keep this many last tokens of the prompt",
+     at<Requests, &Requests::truncatePrompt>, 1, kMost},
+    {"cache_salt", Kind::String, "Only requests with the same text share the prefix cache", at<Requests, &Requests::cacheSalt>, 1},
+    {"priority", Kind::Integer, "Requests with a higher priority run first", at<Requests, &Requests::priority>, -1000, 1000},
+    // Only texts that are embedded get a token.
+    {"add_special_tokens", Kind::Ignored},
+    {"metadata", Kind::Ignored},
+    {"store", Kind::Ignored},
+    {"service_tier", Kind::Ignored},
+    {"prompt_cache_key", Kind::Ignored},
+    {"prompt_cache_options", Kind::Ignored},
+    {"prompt_cache_retention", Kind::Ignored},
+    {"safety_identifier", Kind::Ignored},
+    {"cache_prompt", Kind::Ignored},
+};
+
+static constexpr Parameter kEchoRows[] = {
+    {"echo", Kind::Boolean, "The prompt is part of the text", at<EchoParameters, &EchoParameters::echo>},
+};
+
+static constexpr Parameter kReasoningRows[] = {
+    {"reasoning_format", Kind::Word,
+     "none leaves the reasoning in the content; auto and deepseek return it as reasoning_content and as reasoning",
+     at<Reasoning, &Reasoning::setFormat>, 0, 0, R"(["none", "auto", "deepseek"])"},
+    {"thinking_budget", Kind::Integer, "The same as thinking_token_budget",
+     at<Reasoning, &Reasoning::setBudget>, -1, kMost, "[]", kOfThinking},
+    {"thinking_budget_tokens", Kind::Integer, "The same as thinking_token_budget",
+     at<Reasoning, &Reasoning::setBudget>, -1, kMost, "[]", kOfThinking},
+    {"thinking_token_budget", Kind::Integer, "Maximum number of tokens of the reasoning, which ends then; -1: no limit",
+     at<Reasoning, &Reasoning::setBudget>, -1, kMost, "[]", kOfThinking},
+};
+// clang-format on
+
+static constexpr ParameterRule kStreamRules[] = {
+    {"stream_options", "needs stream",
+     [](J body, const void *group) {
+       return static_cast<const Stream *>(group)->stream ||
+              !hasParameter(body, "stream_options");
+     },
+     R"({"anyOf": [
+       {"properties": {"stream_options": {"type": "null"}}},
+       {"required": ["stream"], "properties": {"stream": {"const": true}}}
+     ]})"},
+};
+
+const ParameterTable ModelParameters::table = {kModelRows};
+const ParameterTable SamplingParameters::table = {kSamplingRows};
+const ParameterTable StopParameters::table = {kStopRows};
+const ParameterTable TokenParameters::table = {kTokenRows};
+const ParameterTable StreamParameters::table = {kStreamRows, kStreamRules};
+const ParameterTable RequestParameters::table = {kRequestRows};
+const ParameterTable EchoParameters::table = {kEchoRows};
+const ParameterTable ReasoningParameters::table = {kReasoningRows};

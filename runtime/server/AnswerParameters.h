@@ -1,0 +1,108 @@
+//===- AnswerParameters.h - Parameters that protocols share -----*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_ANSWERPARAMETERS_H
+#define QWEN_RUNTIME_SERVER_ANSWERPARAMETERS_H
+
+#include "engine/Sampler.h"
+#include "server/Parameters.h"
+
+#include <variant>
+
+namespace qwen::server {
+
+/// Of every request: the model, and who asks.
+struct ModelParameters {
+  static const ParameterTable table;
+};
+
+/// A text, or token ids.
+using Prompt = std::variant<std::string, std::vector<int32_t>>;
+
+/// Each protocol has another name for prompts.
+struct PromptParameters {
+  std::vector<Prompt> prompts;
+  /// Whether the prompts came as a list, whose elements errors name.
+  bool hasPromptList = false;
+
+  void setPrompts(const nlohmann::ordered_json &value);
+};
+
+/// How tokens are drawn, and how many.
+struct SamplingParameters {
+  /// The default is the model's.
+  SamplerOptions sampling = {};
+  std::optional<uint64_t> seed;
+  std::optional<int64_t> maxTokens;
+  int64_t choices = 1;
+
+  void setLimit(const nlohmann::ordered_json &value);
+  void setSeed(const nlohmann::ordered_json &value);
+  void setBiases(const nlohmann::ordered_json &value);
+  static const ParameterTable table;
+};
+
+/// What ends an answer, and what its text has.
+struct StopParameters {
+  std::vector<std::string> stop;
+  std::vector<int32_t> stopTokens;
+  bool ignoreEos = false, includeStop = false, skipSpecial = true;
+
+  void setStop(const nlohmann::ordered_json &value);
+  static const ParameterTable table;
+};
+
+/// What an answer tells of its tokens. Each protocol has another kind of
+/// "logprobs".
+struct TokenParameters {
+  bool logprobs = false;
+  int64_t topLogprobs = 0;
+  bool tokensAsIds = false, returnTokenIds = false;
+
+  static const ParameterTable table;
+};
+
+struct StreamParameters {
+  bool stream = false, includeUsage = false, continuousUsage = false;
+  bool returnProgress = false;
+
+  static const ParameterTable table;
+};
+
+/// How the server treats a request.
+struct RequestParameters {
+  std::optional<int64_t> truncatePrompt;
+  std::string cacheSalt;
+  int32_t priority = 0;
+
+  static const ParameterTable table;
+};
+
+struct EchoParameters {
+  bool echo = false;
+
+  static const ParameterTable table;
+};
+
+struct ReasoningParameters {
+  /// Whether an answer has its reasoning apart from its content.
+  bool splitReasoning = true;
+  std::optional<int64_t> thinkingBudget;
+
+  void setFormat(const nlohmann::ordered_json &value);
+  void setBudget(const nlohmann::ordered_json &value);
+  static const ParameterTable table;
+};
+
+/// All that a generation reads. A protocol without one of these groups leaves
+/// it at its default.
+struct AnswerParameters : SamplingParameters,
+                          StopParameters,
+                          TokenParameters,
+                          StreamParameters,
+                          RequestParameters,
+                          EchoParameters,
+                          ReasoningParameters {};
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_ANSWERPARAMETERS_H

@@ -1,0 +1,211 @@
+//===- Chat.cpp - /v1/chat/completions ------------------------------------===//
+
+#include "server/protocols/Chat.h"
+
+#include "server/Routes.h"
+#include "server/protocols/Messages.h"
+#include "server/protocols/TextAnswer.h"
+
+using namespace qwen;
+using namespace qwen::server;
+using nlohmann::ordered_json;
+
+using J = const ordered_json &;
+using Kind = ParameterKind;
+using Chat = ChatParameters;
+
+static constexpr OwnKind kMessages = {
+    [](J value, const std::string &name, const ParameterLimits &limits) {
+      return messagesOf(value, name, limits.ignoreUnknown);
+    },
+    [](const ParameterLimits &limits) {
+      return messagesSchema(limits.ignoreUnknown);
+    }};
+
+void ChatParameters::setEffort(J value) { noThinking = value == "none"; }
+
+// clang-format off
+static constexpr Parameter kChatRows[] = {
+    {.name = "messages", .kind = Kind::Own, .help = "The conversation", .store = at<Chat, &Chat::messages>,
+     .traits = kRequired, .own = &kMessages},
+    {"max_completion_tokens", Kind::Integer, "The same as max_tokens", at<Chat, &Chat::setLimit>, -1, INT32_MAX},
+    {"logprobs", Kind::Boolean, "Logs of probabilities, from the raw logits, of each token", at<Chat, &Chat::logprobs>},
+    {"top_logprobs", Kind::Integer, "Number of most likely tokens in logprobs", at<Chat, &Chat::topLogprobs>, 0, 20},
+    {"add_generation_prompt", Kind::Boolean, "The chat template begins the answer", at<Chat, &Chat::addGenerationPrompt>},
+    {"continue_final_message", Kind::Boolean, "The answer continues the last message", at<Chat, &Chat::continueFinalMessage>},
+    {"chat_template_kwargs", Kind::Object, "Further variables of the chat template, such as enable_thinking",
+     at<Chat, &Chat::templateVariables>},
+    {"reasoning_effort", Kind::String,
+     "none sets enable_thinking of the chat template to false; other words have no effect", at<Chat, &Chat::setEffort>},
+    {"parallel_tool_calls", Kind::Ignored},
+    // What the answer may be like, only to make it faster.
+    {"prediction", Kind::Ignored},
+    {"tools", Kind::Neutral, "", nullptr, 0, 0, "[[]]"},
+    {"tool_choice", Kind::Neutral, "", nullptr, 0, 0, R"(["none"])"},
+    {"functions", Kind::Neutral, "", nullptr, 0, 0, "[[]]"},
+    {"function_call", Kind::Neutral, "", nullptr, 0, 0, R"(["none"])"},
+    {"modalities", Kind::Neutral, "", nullptr, 0, 0, R"([["text"]])"},
+    {"verbosity", Kind::Neutral, "", nullptr, 0, 0, R"(["medium"])"},
+    {"audio", Kind::Neutral},
+    {"moderation", Kind::Neutral},
+    {"web_search_options", Kind::Neutral},
+};
+// clang-format on
+
+static const Chat &valuesOf(const void *group) {
+  return *static_cast<const Chat *>(group);
+}
+
+static constexpr ParameterRule kChatRules[] = {
+    {"top_logprobs", "needs logprobs",
+     [](J, const void *group) {
+       return valuesOf(group).logprobs || valuesOf(group).topLogprobs == 0;
+     },
+     R"({"anyOf": [
+       {"properties": {"top_logprobs": {"enum": [0, null]}}},
+       {"required": ["logprobs"], "properties": {"logprobs": {"const": true}}}
+     ]})"},
+    {"continue_final_message", "excludes add_generation_prompt",
+     [](J body, const void *group) {
+       return !valuesOf(group).continueFinalMessage ||
+              !valuesOf(group).addGenerationPrompt ||
+              !hasParameter(body, "add_generation_prompt");
+     },
+     R"({"anyOf": [
+       {"properties": {"continue_final_message": {"enum": [false, null]}}},
+       {"properties": {"add_generation_prompt": {"enum": [false, null]}}}
+     ]})"},
+};
+const ParameterTable ChatParameters::table = {kChatRows, kChatRules};
+
+static void requireChat(const Service &service) {
+  requireLogits(service);
+  if (!service.format)
+    throw ApiError(400, "the model has no chat template; use /v1/completions");
+}
+
+/// Gives a task its only prompt.
+static void addConversation(const Service &service, const Chat &chat,
+                            GenerationTask &task) {
+  for (size_t i = 0; i < chat.messages.size(); ++i)
+    service.checkSize(
+        chat.messages[i]["content"].get_ref<const std::string &>(),
+        indexed("messages", i));
+  ordered_json variables = service.templateVariables;
+  if (chat.noThinking)
+    variables["enable_thinking"] = false;
+  variables.update(chat.templateVariables);
+  variables["messages"] = chat.messages;
+  variables["add_generation_prompt"] =
+      chat.addGenerationPrompt && !chat.continueFinalMessage;
+  try {
+    const ChatFormat::Options how = {.allowSpecial = service.allowSpecial,
+                                     .continueFinalMessage =
+                                         chat.continueFinalMessage};
+    task.prompts = {service.format->encode(variables, how)};
+    if (service.hasSnapshots)
+      task.snapshotAt =
+          service.format->conversationLength(task.prompts[0], variables, how);
+  } catch (const Error &error) {
+    throw ApiError(400, error.what(), "messages");
+  }
+}
+
+namespace {
+class ChatAnswer final : public TextAnswer {
+public:
+  explicit ChatAnswer(const Service &service)
+      : TextAnswer(service,
+                   {"chatcmpl-", "chat.completion", "chat.completion.chunk"}) {}
+
+private:
+  void addText(ordered_json &choice, const Delta &delta,
+               bool isChunk) const override;
+  ordered_json logprobs(const std::vector<TokenRecord> &tokens) const override;
+  ordered_json opening(size_t choice) const override;
+};
+} // namespace
+
+void ChatAnswer::addText(ordered_json &choice, const Delta &delta,
+                         bool isChunk) const {
+  ordered_json message = ordered_json::object();
+  if (!isChunk)
+    message["role"] = "assistant";
+  if (!isChunk || !delta.text.empty())
+    message["content"] = delta.text;
+  // A member that is never left out in OpenAI's answers.
+  if (!isChunk)
+    message["refusal"] = nullptr;
+  // The names of DeepSeek and llama.cpp, and of vLLM.
+  if (!delta.reasoning.empty())
+    message["reasoning_content"] = message["reasoning"] = delta.reasoning;
+  choice[isChunk ? "delta" : "message"] = message;
+}
+
+ordered_json ChatAnswer::opening(size_t choice) const {
+  return {{"index", choice},
+          {"delta", {{"role", "assistant"}, {"content", ""}}},
+          {"logprobs", nullptr},
+          {"finish_reason", nullptr}};
+}
+
+ordered_json
+ChatAnswer::logprobs(const std::vector<TokenRecord> &tokens) const {
+  const auto entry = [&](int32_t token, float logprob) {
+    ordered_json bytes = ordered_json::array();
+    for (char byte : bytesOf(tokenizer, token))
+      bytes.push_back(static_cast<uint8_t>(byte));
+    return ordered_json{{"token", tokenText(token)},
+                        {"logprob", finite(logprob)},
+                        {"bytes", bytes}};
+  };
+  ordered_json content = ordered_json::array();
+  for (const TokenRecord &token : tokens) {
+    ordered_json object = entry(token.id, *token.logprob);
+    object["top_logprobs"] = ordered_json::array();
+    for (const TokenLogprob &each : token.top)
+      object["top_logprobs"].push_back(entry(each.id, each.logprob));
+    content.push_back(object);
+  }
+  return {{"content", content}, {"refusal", nullptr}};
+}
+
+static Parsed parseChat(const Service &service, const HttpRequest &request) {
+  requireLogits(service);
+  const auto chat = service.parse<Chat>(request);
+  requireChat(service);
+  GenerationTask task{.parameters = chat,
+                      .input = "messages",
+                      .ends = service.format->endTokens(
+                          service.manifest.generation.eosTokenIds),
+                      .format = &service.answers};
+  addConversation(service, chat, task);
+  return Exchange{std::move(task), std::make_shared<ChatAnswer>(service)};
+}
+
+static constexpr Route kChatRoutes[] = {
+    {"POST", "/v1/chat/completions", "Answer a conversation", parseChat,
+     "ChatCompletion", kStreamed, Chat::List::schema, requireChat},
+};
+const Protocol server::chat = {kChatRoutes, R"json({
+"ChatCompletion": {
+  "allOf": [{"$ref": "#/components/schemas/Answer"}],
+  "properties": {
+    "object": {"const": "chat.completion"},
+    "choices": {"type": "array", "minItems": 1, "items": {
+      "allOf": [{"$ref": "#/components/schemas/Choice"}],
+      "required": ["message"],
+      "properties": {
+        "message": {
+          "type": "object", "required": ["role", "content", "refusal"],
+          "properties": {
+            "role": {"const": "assistant"}, "content": {"type": "string"},
+            "refusal": {"type": "null"}, "reasoning": {"type": "string"},
+            "reasoning_content": {"type": "string"}}},
+        "logprobs": {"anyOf": [{"type": "null"}, {
+          "type": "object", "required": ["content", "refusal"],
+          "properties": {
+            "content": {"type": "array",
+                        "items": {"$ref": "#/components/schemas/TokenLogprob"}},
+            "refusal": {"type": "null"}}}]}}}}}}
+})json"};

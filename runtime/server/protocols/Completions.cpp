@@ -1,0 +1,118 @@
+//===- Completions.cpp - /v1/completions ----------------------------------===//
+
+#include "server/protocols/Completions.h"
+
+#include "server/Routes.h"
+#include "server/protocols/TextAnswer.h"
+
+using namespace qwen;
+using namespace qwen::server;
+using nlohmann::ordered_json;
+
+using Kind = ParameterKind;
+using Completion = CompletionParameters;
+
+void CompletionParameters::setLogprobs(const ordered_json &value) {
+  logprobs = true;
+  topLogprobs = value.get<int64_t>();
+}
+
+// clang-format off
+static constexpr Parameter kCompletionRows[] = {
+    {"prompt", Kind::Prompts, "Texts or lists of token ids", at<Completion, &Completion::setPrompts>, 0, 0, "[]", kRequired},
+    {"logprobs", Kind::Integer,
+     "Logs of probabilities, from the raw logits, of each token and of this many most likely tokens",
+     at<Completion, &Completion::setLogprobs>, 0, 20},
+    {"best_of", Kind::Neutral, "", nullptr, 0, 0, "[1]"},
+    {"suffix", Kind::Neutral, "", nullptr, 0, 0, R"([""])"},
+};
+// clang-format on
+const ParameterTable CompletionParameters::table = {kCompletionRows};
+
+namespace {
+class CompletionAnswer final : public TextAnswer {
+public:
+  explicit CompletionAnswer(const Service &service)
+      : TextAnswer(service, {"cmpl-", "text_completion", "text_completion"}) {}
+
+private:
+  void addText(ordered_json &choice, const Delta &delta,
+               bool /*isChunk*/) const override {
+    choice["text"] = delta.text;
+  }
+  ordered_json logprobs(const std::vector<TokenRecord> &tokens) const override;
+  ordered_json opening(size_t /*choice*/) const override { return nullptr; }
+};
+} // namespace
+
+ordered_json
+CompletionAnswer::logprobs(const std::vector<TokenRecord> &tokens) const {
+  ordered_json object = {{"text_offset", ordered_json::array()},
+                         {"token_logprobs", ordered_json::array()},
+                         {"tokens", ordered_json::array()},
+                         {"top_logprobs", ordered_json::array()}};
+  for (const TokenRecord &token : tokens) {
+    const std::string text = tokenText(token.id);
+    object["tokens"].push_back(text);
+    object["text_offset"].push_back(token.offset);
+    if (!token.logprob) {
+      object["token_logprobs"].push_back(nullptr);
+      object["top_logprobs"].push_back(nullptr);
+      continue;
+    }
+    ordered_json top = ordered_json::object();
+    // Of tokens with the same text, the most likely one is first.
+    for (const TokenLogprob &each : token.top)
+      if (const std::string key = tokenText(each.id); !top.contains(key))
+        top[key] = finite(each.logprob);
+    const double logprob = finite(*token.logprob);
+    if (!top.contains(text) || top[text] < logprob)
+      top[text] = logprob;
+    object["token_logprobs"].push_back(logprob);
+    object["top_logprobs"].push_back(top);
+  }
+  return object;
+}
+
+static Parsed parseCompletion(const Service &service,
+                              const HttpRequest &request) {
+  constexpr int64_t kDefaultTokens = 16;
+  requireLogits(service);
+  auto parameters = service.parse<Completion>(request);
+  parameters.maxTokens = parameters.maxTokens.value_or(kDefaultTokens);
+  GenerationTask task{.parameters = parameters,
+                      .input = "prompt",
+                      .isList = parameters.hasPromptList,
+                      .ends = service.manifest.generation.eosTokenIds};
+  service.addPrompts(parameters.prompts, task, [&](const std::string &text) {
+    return service.tokenizer.encode(text);
+  });
+  return Exchange{std::move(task), std::make_shared<CompletionAnswer>(service)};
+}
+
+static constexpr Route kCompletionRoutes[] = {
+    {"POST", "/v1/completions", "Continue texts", parseCompletion, "Completion",
+     kStreamed, Completion::List::schema, requireLogits},
+};
+const Protocol server::completions = {kCompletionRoutes, R"json({
+"Completion": {
+  "allOf": [{"$ref": "#/components/schemas/Answer"}],
+  "properties": {
+    "object": {"const": "text_completion"},
+    "choices": {"type": "array", "minItems": 1, "items": {
+      "allOf": [{"$ref": "#/components/schemas/Choice"}],
+      "required": ["text"],
+      "properties": {
+        "text": {"type": "string"},
+        "logprobs": {"anyOf": [{"type": "null"}, {
+          "type": "object",
+          "required": ["text_offset", "token_logprobs", "tokens", "top_logprobs"],
+          "properties": {
+            "text_offset": {"type": "array", "items": {"type": "integer"}},
+            "token_logprobs": {"type": "array",
+                               "items": {"type": ["number", "null"]}},
+            "tokens": {"type": "array", "items": {"type": "string"}},
+            "top_logprobs": {"type": "array", "items": {
+              "type": ["object", "null"],
+              "additionalProperties": {"type": "number"}}}}}]}}}}}}
+})json"};

@@ -1,0 +1,23 @@
+//===- Completions.h - /v1/completions --------------------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_COMPLETIONS_H
+#define QWEN_RUNTIME_SERVER_PROTOCOLS_COMPLETIONS_H
+
+#include "server/AnswerParameters.h"
+
+namespace qwen::server {
+
+struct CompletionParameters : ModelParameters,
+                              PromptParameters,
+                              AnswerParameters {
+  void setLogprobs(const nlohmann::ordered_json &value);
+  static const ParameterTable table;
+  using List =
+      ParameterList<ModelParameters, SamplingParameters, StopParameters,
+                    TokenParameters, StreamParameters, RequestParameters,
+                    EchoParameters, CompletionParameters>;
+};
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_COMPLETIONS_H

@@ -1,0 +1,120 @@
+//===- Embeddings.cpp - /v1/embeddings ------------------------------------===//
+
+#include "server/protocols/Embeddings.h"
+
+#include "server/Answer.h"
+#include "server/Routes.h"
+#include "server/Service.h"
+
+#include "text/Retrieval.h"
+
+#include <algorithm>
+
+using namespace qwen;
+using namespace qwen::server;
+using nlohmann::ordered_json;
+
+using Kind = ParameterKind;
+using Embedding = EmbeddingParameters;
+
+void EmbeddingParameters::setFormat(const ordered_json &value) {
+  base64 = value == "base64";
+}
+
+// clang-format off
+static constexpr Parameter kEmbeddingRows[] = {
+    {"input", Kind::Prompts, "Texts or lists of token ids",
+     at<Embedding, &Embedding::setPrompts>, 0, 0, "[]", kRequired | kOfEmbedding},
+    {"encoding_format", Kind::Word, "The form of a vector",
+     at<Embedding, &Embedding::setFormat>, 0, 0, R"(["float", "base64"])"},
+    {"dimensions", Kind::Integer, "Number of first values of a vector that are kept",
+     at<Embedding, &Embedding::dimensions>, 1, 0, "[]", 0, &ParameterLimits::dimensions},
+};
+// clang-format on
+const ParameterTable EmbeddingParameters::table = {kEmbeddingRows};
+
+/// The little-endian bytes of floats.
+static std::string base64(const std::vector<float> &values) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const auto bytes = std::as_bytes(std::span(values));
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t count = std::min<size_t>(bytes.size() - i, 3);
+    uint32_t bits = 0;
+    for (size_t j = 0; j < 3; ++j)
+      bits =
+          bits << 8 | (j < count ? std::to_integer<uint32_t>(bytes[i + j]) : 0);
+    for (size_t j = 0; j < 4; ++j)
+      text += j <= count ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
+  }
+  return text;
+}
+
+namespace {
+class EmbeddingAnswer final : public Answer {
+public:
+  EmbeddingAnswer(const Service &service, const Embedding &asked)
+      : model(service.model()), isBase64(asked.base64),
+        dimensions(asked.dimensions) {}
+
+private:
+  std::string finish() override {
+    const auto element = [&](const Delta &delta) -> ordered_json {
+      const std::vector<float> vector = embeddingOf(
+          delta.kept,
+          static_cast<size_t>(dimensions.value_or(std::ssize(delta.kept))));
+      return {{"object", "embedding"},
+              {"index", delta.choice},
+              {"embedding",
+               isBase64 ? ordered_json(base64(vector)) : ordered_json(vector)}};
+    };
+    return listOf({{"object", "list"}}, "data", element,
+                  {{"model", model}, {"usage", promptUsage()}});
+  }
+
+  const std::string model;
+  const bool isBase64;
+  const std::optional<int64_t> dimensions;
+};
+} // namespace
+
+static void requireEmbedding(const Service &service) {
+  service.manifest.model.output.requireEmbedding(service.model());
+}
+
+static Parsed parseEmbedding(const Service &service,
+                             const HttpRequest &request) {
+  requireEmbedding(service);
+  const auto parameters = service.parse<Embedding>(request);
+  GenerationTask task{
+      .input = "input",
+      .isList = parameters.hasPromptList,
+      .keep = [](auto row) { return std::vector(row.begin(), row.end()); },
+      .rowKind = RowKind::Hidden};
+  service.addPrompts(parameters.prompts, task, [&](const std::string &text) {
+    return embeddingPrompt(service.tokenizer, text);
+  });
+  return Exchange{std::move(task),
+                  std::make_shared<EmbeddingAnswer>(service, parameters)};
+}
+
+static constexpr Route kEmbeddingRoutes[] = {
+    {"POST", "/v1/embeddings", "Turn texts into vectors", parseEmbedding,
+     "Embeddings", 0, Embedding::List::schema, requireEmbedding},
+};
+const Protocol server::embeddings = {kEmbeddingRoutes, R"json({
+"Embeddings": {
+  "type": "object", "required": ["object", "data", "model", "usage"],
+  "properties": {
+    "object": {"const": "list"}, "model": {"type": "string"},
+    "data": {"type": "array", "minItems": 1, "items": {
+      "type": "object", "required": ["object", "index", "embedding"],
+      "properties": {
+        "object": {"const": "embedding"},
+        "index": {"type": "integer", "minimum": 0},
+        "embedding": {"anyOf": [
+          {"type": "string"},
+          {"type": "array", "minItems": 1, "items": {"type": "number"}}]}}}},
+    "usage": {"$ref": "#/components/schemas/Usage"}}}
+})json"};

@@ -1,0 +1,190 @@
+//===- TextAnswer.cpp - Answers with drawn tokens -------------------------===//
+
+#include "server/protocols/TextAnswer.h"
+
+#include "text/Unicode.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+using namespace qwen;
+using namespace qwen::server;
+using nlohmann::ordered_json;
+
+/// An event with the JSON `text`.
+static std::string event(const std::string &text) {
+  return "data: " + text + "\n\n";
+}
+
+TextAnswer::TextAnswer(const Service &service, const Names &answerNames)
+    : tokenizer(service.tokenizer), names(answerNames), model(service.model()),
+      id(randomId(names.id)),
+      created(std::chrono::duration_cast<std::chrono::seconds>(
+                  std::chrono::system_clock::now().time_since_epoch())
+                  .count()) {}
+
+void TextAnswer::begin(std::shared_ptr<Generation> from) {
+  Answer::begin(std::move(from));
+  states.resize(choices.size());
+  head = headOf(base(true), "choices");
+}
+
+ordered_json TextAnswer::base(bool isChunk) const {
+  return {{"id", id},
+          {"object", isChunk ? names.chunk : names.object},
+          {"created", created},
+          {"model", model},
+          {"x_seed", *task().parameters.seed}};
+}
+
+ordered_json TextAnswer::usage(const Usage &tokens) const {
+  return {
+      {"prompt_tokens", tokens.prompt},
+      {"completion_tokens", tokens.drawn},
+      {"total_tokens", tokens.prompt + tokens.drawn},
+      {"prompt_tokens_details", {{"cached_tokens", tokens.cached}}},
+      {"completion_tokens_details", {{"reasoning_tokens", tokens.reasoning}}}};
+}
+
+ordered_json TextAnswer::timings() const {
+  const Usage tokens = generation->usage();
+  const double first = generation->firstTokenSeconds();
+  const double rest = generation->seconds() - first;
+  const auto perSecond = [](int64_t count, double seconds) {
+    return count > 1 && seconds > 0 ? static_cast<double>(count) / seconds : 0;
+  };
+  const int64_t ran = tokens.prompt - tokens.cached;
+  return {{"cache_n", tokens.cached},
+          {"prompt_n", ran},
+          {"prompt_ms", first * 1e3},
+          {"prompt_per_second", perSecond(ran, first)},
+          {"predicted_n", tokens.drawn},
+          {"predicted_ms", rest * 1e3},
+          {"predicted_per_second", perSecond(tokens.drawn, rest)}};
+}
+
+void server::requireLogits(const Service &service) {
+  service.manifest.model.output.requireLogits(service.model());
+}
+
+std::string TextAnswer::tokenText(int32_t token) const {
+  if (task().parameters.tokensAsIds)
+    return "token_id:" + std::to_string(token);
+  return toValidUtf8(bytesOf(tokenizer, token));
+}
+
+double server::finite(float logprob) {
+  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
+}
+
+ordered_json TextAnswer::choiceOf(const Delta &delta, bool isChunk,
+                                  State &state) const {
+  const AnswerParameters &parameters = task().parameters;
+  ordered_json choice = {{"index", delta.choice}};
+  addText(choice, delta, isChunk);
+  // The last chunk of a choice has no tokens.
+  choice["logprobs"] = !parameters.logprobs || (isChunk && delta.tokens.empty())
+                           ? ordered_json()
+                           : logprobs(delta.tokens);
+  choice["finish_reason"] =
+      delta.finish.empty() ? ordered_json() : ordered_json(delta.finish);
+  if (!delta.finish.empty())
+    choice["stop_reason"] = delta.stopReason;
+  if (parameters.returnTokenIds) {
+    const std::vector<int32_t> &prompt =
+        task().prompts[generation->promptOf(delta.choice)];
+    if (!std::exchange(state.hasPrompt, true))
+      choice["prompt_token_ids"] = prompt;
+    // The tokens of a prompt that is echoed come first.
+    size_t skip = 0;
+    if (parameters.echo && state.tokens < prompt.size())
+      skip = std::min(prompt.size() - state.tokens, delta.tokens.size());
+    ordered_json ids = ordered_json::array();
+    for (size_t i = skip; i < delta.tokens.size(); ++i)
+      ids.push_back(delta.tokens[i].id);
+    choice["token_ids"] = ids;
+  }
+  state.tokens += delta.tokens.size();
+  return choice;
+}
+
+std::string TextAnswer::chunk(const ordered_json &choice,
+                              ordered_json more) const {
+  const AnswerParameters &parameters = task().parameters;
+  if (parameters.continuousUsage) {
+    Usage tokens;
+    for (const std::vector<int32_t> &prompt : task().prompts)
+      tokens.prompt += std::ssize(prompt);
+    for (size_t i = 0; i < states.size(); ++i) {
+      const size_t prompt =
+          parameters.echo ? task().prompts[generation->promptOf(i)].size() : 0;
+      tokens.drawn += static_cast<int64_t>(states[i].tokens -
+                                           std::min(states[i].tokens, prompt));
+    }
+    more["usage"] = usage(tokens);
+  } else if (parameters.includeUsage) {
+    more["usage"] = nullptr;
+  }
+  std::string text = head;
+  if (!choice.is_null())
+    text += dump(choice);
+  return event(text + tailOf(more));
+}
+
+std::string TextAnswer::progressEvent(const Delta &delta) const {
+  return chunk(nullptr, {{"prompt_progress",
+                          {{"total", delta.progress->total},
+                           {"cache", delta.progress->cached},
+                           {"processed", delta.progress->done},
+                           {"time_ms", delta.seconds * 1e3}}}});
+}
+
+std::string TextAnswer::write(Delta delta) {
+  if (!isEvents())
+    return Answer::write(std::move(delta));
+  if (delta.progress)
+    return progressEvent(delta);
+  std::string text;
+  State &state = states[delta.choice];
+  if (!std::exchange(state.hasOpening, true))
+    if (const ordered_json first = opening(delta.choice); !first.is_null())
+      text += chunk(first);
+  Delta last{.choice = delta.choice};
+  std::swap(last.finish, delta.finish);
+  std::swap(last.stopReason, delta.stopReason);
+  if (!delta.text.empty() || !delta.reasoning.empty() ||
+      !delta.tokens.empty()) {
+    const ordered_json choice = choiceOf(delta, true, state);
+    text += chunk(choice);
+  }
+  if (!last.finish.empty()) {
+    const ordered_json choice = choiceOf(last, true, state);
+    text += chunk(choice);
+  }
+  return text;
+}
+
+std::string TextAnswer::finish() {
+  if (!isEvents()) {
+    const auto element = [&](const Delta &delta) {
+      State state;
+      return choiceOf(delta, false, state);
+    };
+    return listOf(
+        base(false), "choices", element,
+        {{"usage", usage(generation->usage())}, {"timings", timings()}});
+  }
+  std::string text;
+  if (const std::optional<ApiError> failure = error()) {
+    text = event(dump(failure->object()));
+  } else if (task().parameters.includeUsage) {
+    ordered_json object = base(true);
+    object["choices"] = ordered_json::array();
+    object["usage"] = usage(generation->usage());
+    object["timings"] = timings();
+    text = event(dump(object));
+  }
+  return text + event("[DONE]");
+}

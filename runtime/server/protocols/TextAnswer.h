@@ -1,0 +1,74 @@
+//===- TextAnswer.h - Answers with drawn tokens -----------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_TEXTANSWER_H
+#define QWEN_RUNTIME_SERVER_PROTOCOLS_TEXTANSWER_H
+
+#include "server/Answer.h"
+#include "server/Service.h"
+
+namespace qwen::server {
+
+/// What OpenAI's answers of chats and of completions share.
+class TextAnswer : public Answer {
+public:
+  /// What ids begin with, and the "object" of an answer and of a chunk.
+  struct Names {
+    const char *id, *object, *chunk;
+  };
+
+  TextAnswer(const Service &service, const Names &names);
+  void begin(std::shared_ptr<Generation> from) final;
+
+protected:
+  /// Adds the text of a delta to a choice of an answer or of a chunk.
+  virtual void addText(nlohmann::ordered_json &choice, const Delta &delta,
+                       bool isChunk) const = 0;
+  virtual nlohmann::ordered_json
+  logprobs(const std::vector<TokenRecord> &tokens) const = 0;
+  /// A choice of a stream before its first text; null for none.
+  virtual nlohmann::ordered_json opening(size_t choice) const = 0;
+
+  /// The text of a token, or its number as vLLM writes it.
+  std::string tokenText(int32_t id) const;
+  const Tokenizer &tokenizer;
+
+private:
+  /// What a choice has written.
+  struct State {
+    bool hasOpening = false, hasPrompt = false;
+    /// Number of tokens so far.
+    size_t tokens = 0;
+  };
+
+  std::string write(Delta delta) final;
+  std::string finish() final;
+  nlohmann::ordered_json base(bool isChunk) const;
+  /// An event with one choice, or with none if it is null, and the members of
+  /// `more`.
+  std::string chunk(const nlohmann::ordered_json &choice,
+                    nlohmann::ordered_json more = {}) const;
+  std::string progressEvent(const Delta &delta) const;
+  /// A choice of a chunk or of a whole answer.
+  nlohmann::ordered_json choiceOf(const Delta &delta, bool isChunk,
+                                  State &state) const;
+  nlohmann::ordered_json usage(const Usage &tokens) const;
+  nlohmann::ordered_json timings() const;
+
+  const Names names;
+  const std::string model;
+  const std::string id;
+  const int64_t created;
+  /// What every chunk of a stream begins with, up to its choices.
+  std::string head;
+  std::vector<State> states;
+};
+
+/// JSON has no infinity.
+double finite(float logprob);
+
+/// Throws Error if the model draws no tokens.
+void requireLogits(const Service &service);
+
+} // namespace qwen::server
+
+#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_TEXTANSWER_H
