@@ -44,7 +44,8 @@ static AnswerOptions answerOptions(const qwen_parser_options &from) {
   if (from.prompt_size)
     needArgument("qwen_parser_new: prompt", from.prompt);
   if (from.stop_count)
-    needArgument("qwen_parser_new: stops", from.stops);
+    needArgument("qwen_parser_new: stops",
+                 static_cast<const void *>(from.stops));
   if (from.end_count)
     needArgument("qwen_parser_new: end_tokens", from.end_tokens);
   AnswerOptions options{.includeStop = from.include_stop != 0,

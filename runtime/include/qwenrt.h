@@ -238,7 +238,8 @@ int32_t qwen_is_end(const qwen_model *model, int32_t id);
 /* The ids that end an answer. If `chat` is not 0, also those that end a turn of
    a chat, which the configurations of base models lack. Returns their number
    and writes at most `capacity` of them to `ids`, which may be NULL if
-   `capacity` is 0. */
+   `capacity` is 0. Returns a negative number if `chat` is not 0 and the model
+   has no chat template. */
 int64_t qwen_end_tokens(const qwen_model *model, int32_t chat, int32_t *ids,
                         size_t capacity);
 
