@@ -55,9 +55,9 @@ ErrorKind qwen::capi::noteError() {
   }
 }
 
-void qwen::capi::needArgument(const char *name, const void *argument) {
+void qwen::capi::needArgument(const std::string &name, const void *argument) {
   if (!argument)
-    throw Error(std::string(name) + " is NULL");
+    throw Error(name + " is NULL");
 }
 
 /// Throws Error if an option of qwen_load is not in [0, most].
@@ -106,7 +106,7 @@ SamplerOptions qwen::capi::samplerOptionsOf(const std::string &what,
   if (from)
     sampling = readStruct(what, *from, sampling);
   if (sampling.logit_bias_count)
-    needArgument((what + ": logit_bias").c_str(), sampling.logit_bias);
+    needArgument(what + ": logit_bias", sampling.logit_bias);
   SamplerOptions options;
 #define QWEN_SAMPLING(Type, Field, Name, ...) options.Field = sampling.Name;
 #include "qwen/ABI/SamplerOptions.def"
@@ -144,40 +144,33 @@ qwen_model *qwen_load(const char *path, const qwen_options *options) {
 void qwen_free(qwen_model *model) { delete model; }
 
 int32_t qwen_finish_check(qwen_model *model) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_finish_check: model", model);
+  return with<int32_t>(__func__, model, [&] {
     model->engine().finishCheck();
     return 0;
   });
 }
 
 int32_t qwen_vocab_size(const qwen_model *model) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_vocab_size: model", model);
+  return with<int32_t>(__func__, model, [&] {
     return static_cast<int32_t>(model->manifest().model.vocabSize);
   });
 }
 
 int64_t qwen_context_size(const qwen_model *model) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_context_size: model", model);
-    return model->manifest().model.context;
-  });
+  return with<int64_t>(__func__, model,
+                       [&] { return model->manifest().model.context; });
 }
 
 int64_t qwen_model_info(const qwen_model *model, char *json, size_t capacity) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_model_info: model", model);
-    if (capacity)
-      needArgument("qwen_model_info: json", json);
+  return with<int64_t>(__func__, model, [&](Need need) {
+    need("json", json, capacity);
     return copyOut(model->artifact().manifestText(), json, capacity);
   });
 }
 
 int32_t qwen_token_id(const qwen_model *model, const char *name) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_token_id: model", model);
-    needArgument("qwen_token_id: name", name);
+  return with<int32_t>(__func__, model, [&](Need need) {
+    need("name", name);
     if (const std::optional<int32_t> id =
             model->tokenizer().findAddedToken(name))
       return *id;
@@ -187,8 +180,7 @@ int32_t qwen_token_id(const qwen_model *model, const char *name) {
 }
 
 int32_t qwen_is_end(const qwen_model *model, int32_t id) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_is_end: model", model);
+  return with<int32_t>(__func__, model, [&] {
     const std::vector<int32_t> &ends = model->manifest().generation.eosTokenIds;
     return std::ranges::find(ends, id) != ends.end();
   });
@@ -196,10 +188,8 @@ int32_t qwen_is_end(const qwen_model *model, int32_t id) {
 
 int64_t qwen_end_tokens(const qwen_model *model, int32_t chat, int32_t *ids,
                         size_t capacity) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_end_tokens: model", model);
-    if (capacity)
-      needArgument("qwen_end_tokens: ids", ids);
+  return with<int64_t>(__func__, model, [&](Need need) {
+    need("ids", ids, capacity);
     std::vector<int32_t> ends = model->manifest().generation.eosTokenIds;
     if (chat)
       ends = model->chatFormat().endTokens(std::move(ends));
@@ -218,12 +208,9 @@ static void checkFlags(const char *function, int32_t flags, int32_t known) {
 
 int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
                       int32_t flags, int32_t *ids, size_t capacity) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_tokenize: model", model);
-    if (size)
-      needArgument("qwen_tokenize: text", text);
-    if (capacity)
-      needArgument("qwen_tokenize: ids", ids);
+  return with<int64_t>(__func__, model, [&](Need need) {
+    need("text", text, size);
+    need("ids", ids, capacity);
     checkFlags("qwen_tokenize", flags, QWEN_ALLOW_SPECIAL);
     return copyOut(model->tokenizer().encode({text, size}, flags != 0), ids,
                    capacity);
@@ -234,8 +221,8 @@ int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
 static nlohmann::ordered_json variablesOf(const std::string &function,
                                           const qwen_model *model,
                                           const char *json, size_t size) {
-  needArgument((function + ": model").c_str(), model);
-  needArgument((function + ": json").c_str(), json);
+  needArgument(function + ": model", model);
+  needArgument(function + ": json", json);
   return parseJsonObject<nlohmann::ordered_json>({json, size},
                                                  function + ": json");
 }
@@ -268,34 +255,27 @@ int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
 
 int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
                         size_t count, char *text, size_t capacity) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_detokenize: model", model);
-    if (count)
-      needArgument("qwen_detokenize: ids", ids);
-    if (capacity)
-      needArgument("qwen_detokenize: text", text);
+  return with<int64_t>(__func__, model, [&](Need need) {
+    need("ids", ids, count);
+    need("text", text, capacity);
     return copyOut(model->tokenizer().decode({ids, count}), text, capacity);
   });
 }
 
 int32_t qwen_open_sequence(qwen_model *model) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_open_sequence: model", model);
-    return model->engine().state().open();
-  });
+  return with<int32_t>(__func__, model,
+                       [&] { return model->engine().state().open(); });
 }
 
 int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
                              int64_t length) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_branch_sequence: model", model);
+  return with<int32_t>(__func__, model, [&] {
     return model->engine().state().branch(sequence, length);
   });
 }
 
 int32_t qwen_close_sequence(qwen_model *model, int32_t sequence) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_close_sequence: model", model);
+  return with<int32_t>(__func__, model, [&] {
     model->engine().state().close(sequence);
     return 0;
   });
@@ -303,8 +283,7 @@ int32_t qwen_close_sequence(qwen_model *model, int32_t sequence) {
 
 int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
                                int64_t length) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_truncate_sequence: model", model);
+  return with<int32_t>(__func__, model, [&] {
     model->engine().state().truncate(sequence, length);
     return 0;
   });
@@ -329,16 +308,14 @@ static Token tokenOf(const qwen_token &from, const ModelInfo &info) {
 
 int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
                      float *rows) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_forward: model", model);
-    if (count)
-      needArgument("qwen_forward: tokens", tokens);
+  return with<int32_t>(__func__, model, [&](Need need) {
+    need("tokens", tokens, count);
     const ModelInfo &info = model->manifest().model;
     model->batch.clear();
     model->failures = {};
     for (const qwen_token &token : std::span(tokens, count)) {
       if (token.want)
-        needArgument("qwen_forward: rows", rows);
+        need("rows", rows);
       model->batch.push_back(tokenOf(token, info));
     }
     // A token that does not run leaves its row as it is.
@@ -361,8 +338,7 @@ int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
 int32_t qwen_set_progress(qwen_model *model,
                           int32_t (*progress)(void *user, size_t done),
                           void *user) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_set_progress: model", model);
+  return with<int32_t>(__func__, model, [&] {
     model->progress = {};
     if (progress)
       model->progress = [=](size_t done) { return progress(user, done) != 0; };
@@ -372,10 +348,8 @@ int32_t qwen_set_progress(qwen_model *model,
 
 int64_t qwen_failures(const qwen_model *model, qwen_failure *failures,
                       size_t capacity) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_failures: model", model);
-    if (capacity)
-      needArgument("qwen_failures: failures", failures);
+  return with<int64_t>(__func__, model, [&](Need need) {
+    need("failures", failures, capacity);
     const std::span<const Failure> all = model->failures;
     for (size_t i = 0; i < std::min(all.size(), capacity); ++i)
       failures[i] = {all[i].sequence, -static_cast<int32_t>(all[i].kind),
@@ -386,10 +360,8 @@ int64_t qwen_failures(const qwen_model *model, qwen_failure *failures,
 
 int64_t qwen_describe_failure(const qwen_model *model, size_t index, char *text,
                               size_t capacity) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_describe_failure: model", model);
-    if (capacity)
-      needArgument("qwen_describe_failure: text", text);
+  return with<int64_t>(__func__, model, [&](Need need) {
+    need("text", text, capacity);
     if (index >= model->failures.size())
       throw Error("qwen_describe_failure: index is " + std::to_string(index) +
                   " when " + std::to_string(model->failures.size()) +
@@ -400,24 +372,19 @@ int64_t qwen_describe_failure(const qwen_model *model, size_t index, char *text,
 }
 
 int64_t qwen_pages(const qwen_model *model) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_pages: model", model);
-    return model->engine().state().pages();
-  });
+  return with<int64_t>(__func__, model,
+                       [&] { return model->engine().state().pages(); });
 }
 
 int64_t qwen_free_pages(const qwen_model *model) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_free_pages: model", model);
-    return model->engine().state().freePages();
-  });
+  return with<int64_t>(__func__, model,
+                       [&] { return model->engine().state().freePages(); });
 }
 
 int32_t qwen_default_sampling(const qwen_model *model,
                               qwen_sampling *sampling) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_default_sampling: model", model);
-    needArgument("qwen_default_sampling: sampling", sampling);
+  return with<int32_t>(__func__, model, [&](Need need) {
+    need("sampling", sampling);
     writeStruct("qwen_default_sampling: sampling", samplingOf(*model),
                 sampling);
     return 0;
@@ -426,8 +393,7 @@ int32_t qwen_default_sampling(const qwen_model *model,
 
 qwen_sampler *qwen_sampler_new(const qwen_model *model,
                                const qwen_sampling *sampling, uint64_t answer) {
-  return guard<qwen_sampler *>([&] {
-    needArgument("qwen_sampler_new: model", model);
+  return with<qwen_sampler *>(__func__, model, [&] {
     const SamplerOptions options =
         samplerOptionsOf("qwen_sampler_new: sampling", *model, sampling);
     const Manifest &manifest = model->manifest();
@@ -440,20 +406,17 @@ qwen_sampler *qwen_sampler_new(const qwen_model *model,
 }
 
 qwen_sampler *qwen_sampler_copy(const qwen_sampler *sampler) {
-  return guard<qwen_sampler *>([&] {
-    needArgument("qwen_sampler_copy: sampler", sampler);
-    return new qwen_sampler(*sampler);
-  });
+  return with<qwen_sampler *>(__func__, sampler,
+                              [&] { return new qwen_sampler(*sampler); });
 }
 
 int32_t qwen_logprobs(const qwen_model *model, const float *logits,
                       const int32_t *ids, size_t count, float *logprobs) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_logprobs: model", model);
-    needArgument("qwen_logprobs: logits", logits);
+  return with<int32_t>(__func__, model, [&](Need need) {
+    need("logits", logits);
     if (count) {
-      needArgument("qwen_logprobs: ids", ids);
-      needArgument("qwen_logprobs: logprobs", logprobs);
+      need("ids", ids);
+      need("logprobs", logprobs);
     }
     const ModelInfo &info = model->manifest().model;
     const double sum = logSumExp({logits, static_cast<size_t>(info.vocabSize)});
@@ -467,11 +430,9 @@ int32_t qwen_logprobs(const qwen_model *model, const float *logits,
 
 int64_t qwen_top_tokens(const qwen_model *model, const float *logits,
                         int32_t *ids, size_t capacity) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_top_tokens: model", model);
-    needArgument("qwen_top_tokens: logits", logits);
-    if (capacity)
-      needArgument("qwen_top_tokens: ids", ids);
+  return with<int64_t>(__func__, model, [&](Need need) {
+    need("logits", logits);
+    need("ids", ids, capacity);
     std::vector<int32_t> top;
     topTokens({logits, static_cast<size_t>(qwen_vocab_size(model))}, capacity,
               top);
@@ -483,8 +444,7 @@ int64_t qwen_top_tokens(const qwen_model *model, const float *logits,
 void qwen_sampler_free(qwen_sampler *sampler) { delete sampler; }
 
 int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_sampler_accept: sampler", sampler);
+  return with<int32_t>(__func__, sampler, [&] {
     sampler->sampler.acceptPrompt(id);
     return 0;
   });
@@ -492,9 +452,8 @@ int32_t qwen_sampler_accept(qwen_sampler *sampler, int32_t id) {
 
 int32_t qwen_sample(qwen_sampler *sampler, const float *logits,
                     int64_t position) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_sample: sampler", sampler);
-    needArgument("qwen_sample: logits", logits);
+  return with<int32_t>(__func__, sampler, [&](Need need) {
+    need("logits", logits);
     const int32_t id = sampler->sampler.sample({logits, sampler->vocab},
                                                static_cast<uint64_t>(position));
     sampler->sampler.acceptDrawn(id);

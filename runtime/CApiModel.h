@@ -47,7 +47,36 @@ ResultType guard(BodyType body) {
 }
 
 /// Throws Error if an argument is NULL; `name` is "function: argument".
-void needArgument(const char *name, const void *argument);
+void needArgument(const std::string &name, const void *argument);
+
+/// Needs the other arguments of a function.
+struct Need {
+  const char *function;
+  /// `count` is the number of elements that the argument has.
+  void operator()(const char *name, const void *argument,
+                  size_t count = 1) const {
+    if (count)
+      needArgument(std::string(function) + ": " + name, argument);
+  }
+};
+
+constexpr const char *nameOf(const qwen_model *) { return "model"; }
+constexpr const char *nameOf(const qwen_parser *) { return "parser"; }
+constexpr const char *nameOf(const qwen_sampler *) { return "sampler"; }
+constexpr const char *nameOf(const qwen_scheduler *) { return "scheduler"; }
+
+/// Runs the body of `function`, which needs its first argument.
+template <typename ResultType, typename HandleType, typename BodyType>
+ResultType with(const char *function, HandleType *handle, BodyType body) {
+  return guard<ResultType>([&]() -> ResultType {
+    const Need need{function};
+    need(nameOf(handle), handle);
+    if constexpr (std::is_invocable_v<BodyType>)
+      return body();
+    else
+      return body(need);
+  });
+}
 
 /// Writes at most `capacity` elements of `all`, and returns the number of all.
 template <typename AllType, typename ElementType>

@@ -65,8 +65,7 @@ static AnswerOptions answerOptions(const qwen_parser_options &from) {
 
 qwen_parser *qwen_parser_new(const qwen_model *model,
                              const qwen_parser_options *options) {
-  return guard<qwen_parser *>([&] {
-    needArgument("qwen_parser_new: model", model);
+  return with<qwen_parser *>(__func__, model, [&] {
     qwen_parser_options from = {};
     if (options)
       from = readStruct("qwen_parser_new: options", *options);
@@ -80,10 +79,8 @@ void qwen_parser_free(qwen_parser *parser) { delete parser; }
 
 int32_t qwen_parser_feed(qwen_parser *parser, const int32_t *ids,
                          size_t count) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_parser_feed: parser", parser);
-    if (count)
-      needArgument("qwen_parser_feed: ids", ids);
+  return with<int32_t>(__func__, parser, [&](Need need) {
+    need("ids", ids, count);
     if (parser->hasEnded)
       throw Error("qwen_parser_feed: the answer has ended");
     // Throws for an id that is no token.
@@ -96,8 +93,7 @@ int32_t qwen_parser_feed(qwen_parser *parser, const int32_t *ids,
 }
 
 int32_t qwen_parser_finish(qwen_parser *parser) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_parser_finish: parser", parser);
+  return with<int32_t>(__func__, parser, [&] {
     if (!std::exchange(parser->hasEnded, true))
       parser->add(parser->parser.finish());
     return 0;
@@ -105,9 +101,8 @@ int32_t qwen_parser_finish(qwen_parser *parser) {
 }
 
 int32_t qwen_parser_event(qwen_parser *parser, qwen_event *event) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_parser_event: parser", parser);
-    needArgument("qwen_parser_event: event", event);
+  return with<int32_t>(__func__, parser, [&](Need need) {
+    need("event", event);
     if (parser->events.empty())
       return 0;
     checkSize("qwen_parser_event: event", event->size);
@@ -126,9 +121,8 @@ int32_t qwen_parser_event(qwen_parser *parser, qwen_event *event) {
 }
 
 int32_t qwen_parser_state(const qwen_parser *parser, qwen_answer_state *state) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_parser_state: parser", parser);
-    needArgument("qwen_parser_state: state", state);
+  return with<int32_t>(__func__, parser, [&](Need need) {
+    need("state", state);
     const AnswerParser &of = parser->parser;
     writeStruct("qwen_parser_state: state",
                 qwen_answer_state{.size = sizeof(qwen_answer_state),

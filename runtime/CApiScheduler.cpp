@@ -108,8 +108,7 @@ static Request toRequest(const qwen_model &model, const qwen_request &from) {
 
 qwen_scheduler *qwen_scheduler_new(qwen_model *model,
                                    const qwen_scheduler_options *options) {
-  return guard<qwen_scheduler *>([&] {
-    needArgument("qwen_scheduler_new: model", model);
+  return with<qwen_scheduler *>(__func__, model, [&] {
     qwen_scheduler_options from = {};
     if (options)
       from = readStruct("qwen_scheduler_new: options", *options);
@@ -126,17 +125,15 @@ qwen_scheduler *qwen_scheduler_new(qwen_model *model,
 void qwen_scheduler_free(qwen_scheduler *scheduler) { delete scheduler; }
 
 int64_t qwen_submit(qwen_scheduler *scheduler, const qwen_request *request) {
-  return guard<int64_t>([&] {
-    needArgument("qwen_submit: scheduler", scheduler);
-    needArgument("qwen_submit: request", request);
+  return with<int64_t>(__func__, scheduler, [&](Need need) {
+    need("request", request);
     return static_cast<int64_t>(scheduler->scheduler.submit(toRequest(
         scheduler->model, readStruct("qwen_submit: request", *request))));
   });
 }
 
 int32_t qwen_cancel(qwen_scheduler *scheduler, int64_t id) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_cancel: scheduler", scheduler);
+  return with<int32_t>(__func__, scheduler, [&] {
     scheduler->scheduler.cancel(static_cast<RequestId>(id));
     return 0;
   });
@@ -144,9 +141,8 @@ int32_t qwen_cancel(qwen_scheduler *scheduler, int64_t id) {
 
 int32_t qwen_scheduler_counts(const qwen_scheduler *scheduler,
                               qwen_counts *counts) {
-  return guard<int32_t>([&] {
-    needArgument("qwen_scheduler_counts: scheduler", scheduler);
-    needArgument("qwen_scheduler_counts: counts", counts);
+  return with<int32_t>(__func__, scheduler, [&](Need need) {
+    need("counts", counts);
     const SchedulerCounts now = scheduler->scheduler.counts();
     writeStruct("qwen_scheduler_counts: counts",
                 qwen_counts{sizeof(qwen_counts),
