@@ -30,6 +30,14 @@ struct TextRun::Kind {
   LoadedPrograms programs;
 };
 
+struct TextRun::Head {
+  MemoryFile file;
+  std::optional<Mapping> image;
+  std::optional<Engine> engine;
+};
+
+TextRun::~TextRun() = default;
+
 TextRun::TextRun(mlir::ModuleOp module, const WeightSources &weights,
                  std::span<const int32_t> ids, int64_t window, ThreadPool &pool,
                  Place place)
@@ -110,6 +118,50 @@ TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
   builder.finish(results);
   nameWeights(builder, module, weights, made.weights);
   return made;
+}
+
+std::unique_ptr<TextRun::Head> TextRun::makeHead(const Sublayer &head) {
+  mlir::MLIRContext *context = module.getContext();
+  Program made = {mlir::ModuleOp::create(mlir::UnknownLoc::get(context)), {}};
+  for (const char *fact : {kModelAttr, kStageAttr})
+    (*made.module)->setAttr(fact, module->getAttr(fact));
+  ProgramBuilder builder(*made.module, kProgram, {rowsType(context, width)});
+  builder.setLimits(kHeadRows, kHeadRows);
+  builder.nameArgument(0, kHidden);
+  builder.map(head.input, builder.argument(0));
+  LmHeadOp op;
+  for (mlir::Operation *user : head.inputs.front().rows.getUsers())
+    if (auto found = llvm::dyn_cast<LmHeadOp>(user))
+      op = found;
+  builder.finish({{"", builder.copy(op.getResult())}});
+  nameWeights(builder, module, weights, made.weights);
+  Kind &kind = kindOf(made);
+  auto result = std::make_unique<Head>();
+  packImage(*kind.module, made.weights, result->file);
+  result->image.emplace(mapImage(result->file));
+  result->engine.emplace(kind.programs.manifest, result->image->data(),
+                         kind.programs.entries, pool, EngineOptions());
+  return result;
+}
+
+int64_t TextRun::headWidth() const {
+  return headProgram->engine->manifest().forward().logits()->stride;
+}
+
+std::span<const float> TextRun::logits(const Sublayer &head,
+                                       std::span<const float> rows) {
+  if (!headProgram)
+    headProgram = makeHead(head);
+  Engine &engine = *headProgram->engine;
+  std::vector<Token> batch;
+  const SequenceId sequence = engine.state().open();
+  for (int64_t i = 0; i < std::ssize(rows) / width; ++i)
+    batch.push_back({-1, sequence, i, true});
+  const InputRows given = {kHidden, rows};
+  engine.call(kProgram, batch, {&given, 1});
+  engine.state().close(sequence);
+  return {engine.row(kProgram, kLogitsName, 0).data(),
+          batch.size() * static_cast<size_t>(headWidth())};
 }
 
 TextRun::Kind &TextRun::kindOf(Program &program) {

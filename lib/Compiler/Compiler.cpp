@@ -148,8 +148,9 @@ public:
                                    : KvFormat::F16);
   }
 
-private:
   QuantizeInput quantizeInput(const std::optional<TokenizerImport> &tokenizer);
+
+private:
   void setLimits();
   void keepGrids();
   bool hasIntegers();
@@ -177,8 +178,8 @@ Compile::Compile(const std::filesystem::path &path,
                  const CompileOptions &options, const CompileHooks &hooks)
     : options(options), hooks(hooks), targets(resolveTargets(options.target)) {
   loadDialects(context);
-  model =
-      importCheckpoint(path, context, options.ignoredTensors, options.adapters);
+  model = importCheckpoint(path, context, options.ignoredTensors,
+                           options.adapters, options.pruning);
   // Rotated matrices keep no integers.
   if (options.grids && !options.weights && options.tensorWeights.empty() &&
       options.rotate != Rotate::On)
@@ -439,10 +440,27 @@ static std::mutex oneCompile;
   }
 }
 
+/// The options with the layers that the caller chooses.
+static CompileOptions withChosenLayers(const std::filesystem::path &checkpoint,
+                                       CompileOptions options,
+                                       const CompileHooks &hooks) {
+  if (!hooks.chooseLayers)
+    return options;
+  std::unique_lock lock(oneCompile);
+  Compile whole(checkpoint, options, {});
+  const std::optional<TokenizerImport> tokenizer = whole.importTokenizer();
+  const QuantizeInput input = whole.quantizeInput(tokenizer);
+  // The caller compiles programs.
+  lock.unlock();
+  options.pruning = hooks.chooseLayers(input);
+  return options;
+}
+
 CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
                                   WritableFile &output,
-                                  const CompileOptions &options,
+                                  const CompileOptions &given,
                                   const CompileHooks &hooks) try {
+  const CompileOptions options = withChosenLayers(checkpoint, given, hooks);
   std::unique_lock lock(oneCompile);
   Compile compile(checkpoint, options, hooks);
   const std::optional<TokenizerImport> tokenizer = compile.importTokenizer();

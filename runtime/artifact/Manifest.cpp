@@ -255,6 +255,13 @@ static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
   return program;
 }
 
+static Pruning parsePruning(const JsonValue &value) {
+  Pruning pruning = {.method = nameOf(value.at("method"))};
+  for (const JsonValue &layer : value.at("layers").elements())
+    pruning.layers.push_back(layer.integer(0, INT32_MAX));
+  return pruning;
+}
+
 static Quantization parseQuantization(const JsonValue &value) {
   Quantization quantization;
   quantization.quantizer = nameOf(value.at("quantizer"));
@@ -382,6 +389,8 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
     generation.at("eos_token_id").elements();
     parseSpecialTokens(generation, manifest.model.vocabSize,
                        manifest.generation);
+    if (const auto value = root.find("pruning"))
+      manifest.pruning = parsePruning(*value);
     if (const auto value = root.find("quantization"))
       manifest.quantization = parseQuantization(*value);
   });

@@ -59,6 +59,7 @@
 #include "qwen/ABI/ModelShape.h"
 #include "qwen/ABI/OpWork.h"
 #include "qwen/ABI/Program.h"
+#include "qwen/ABI/Pruning.h"
 #include "qwen/ABI/Quantization.h"
 
 #include <cstdint>
@@ -177,6 +178,7 @@ struct Manifest {
   std::vector<TensorInfo> tensors;
   GenerationConfig generation;
   Quantization quantization;
+  Pruning pruning;
 
   const ProgramInfo &forward() const { return programs.front(); }
 

@@ -46,9 +46,10 @@ Quantizer qwen::chooseQuantizer(const CLI::App &app,
   const Quantizer quantizer = parseQuantizer(name).value();
   if (infoOf(quantizer).needsMoments && !calibrates)
     throw UsageError(app, "--quantizer " + name + " needs --calibrate");
-  if (!infoOf(quantizer).needsMoments && calibrates && !flags.awq)
+  if (!infoOf(quantizer).needsMoments && calibrates && !flags.awq &&
+      flags.prune.empty())
     throw UsageError(app, "--calibrate has no effect on --quantizer " + name +
-                              " without --awq");
+                              " without --awq or --prune");
   return quantizer;
 }
 
@@ -67,30 +68,26 @@ static std::string readText(const std::string &path) {
   return text;
 }
 
-namespace {
-/// The text of the flags.
-struct GivenText {
-  std::string name, text;
-  bool isOwn;
-  std::string checkpoint;
-
-  /// Its windows for the tokenizer of `input`. Throws Error.
-  CalibrationText windows(const QuantizeInput &input) const;
-};
-} // namespace
-
-CalibrationText GivenText::windows(const QuantizeInput &input) const {
-  if (!input.tokenizer)
-    throw Error(part::file(checkpoint) +
-                " has no tokenizer, which --calibrate needs");
-  std::vector<std::string_view> texts = {text};
-  if (isOwn) {
-    texts.clear();
-    for (const EmbeddedText &part : embeddedTexts())
-      texts.push_back(part.text);
-  }
-  return readCalibrationText(*input.tokenizer, texts,
-                             modelFact(input.module, "max_position"), name);
+std::function<CalibrationText(const QuantizeInput &)>
+qwen::calibrationText(const CalibrateFlags &flags,
+                      const std::string &checkpoint,
+                      const std::string &option) {
+  const bool isOwn = flags.text.empty() || flags.text == kOwnText;
+  return [=, text = isOwn ? "" : readText(flags.text),
+          name = isOwn ? "the text of qwen-opt"
+                       : flags.text](const QuantizeInput &input) {
+    if (!input.tokenizer)
+      throw Error(part::file(checkpoint) + " has no tokenizer, which " +
+                  option + " needs");
+    std::vector<std::string_view> texts = {text};
+    if (isOwn) {
+      texts.clear();
+      for (const EmbeddedText &part : embeddedTexts())
+        texts.push_back(part.text);
+    }
+    return readCalibrationText(*input.tokenizer, texts,
+                               modelFact(input.module, "max_position"), name);
+  };
 }
 
 static Quantization recordOf(const CalibrationText &windows) {
@@ -102,12 +99,10 @@ void qwen::addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
                                const std::string &output, CompileHooks &hooks) {
   if (flags.text.empty())
     return;
-  const bool isOwn = flags.text == kOwnText;
-  const GivenText text = {isOwn ? "the text of qwen-opt" : flags.text,
-                          isOwn ? "" : readText(flags.text), isOwn, checkpoint};
+  const auto text = calibrationText(flags, checkpoint, "--calibrate");
   if (flags.awq)
     hooks.scaleChannels = [text](const QuantizeInput &input) {
-      const CalibrationText windows = text.windows(input);
+      const CalibrationText windows = text(input);
       ProgressBar bar("scaling channels");
       scaleChannels(
           input, windows, machineThreads(),
@@ -119,7 +114,7 @@ void qwen::addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
   hooks.quantize = [text, memory = flags.memory,
                     folder =
                         calibrationFolder(output)](const QuantizeInput &input) {
-    const CalibrationText windows = text.windows(input);
+    const CalibrationText windows = text(input);
     ProgressBar bar("calibrating");
     calibrate(
         input, windows,

@@ -3,7 +3,7 @@
 #ifndef QWEN_OPT_CALIBRATE_H
 #define QWEN_OPT_CALIBRATE_H
 
-#include "qwen/Compiler/Compiler.h"
+#include "qwen/Calibration/Calibration.h"
 
 #include <CLI/CLI.hpp>
 
@@ -24,6 +24,8 @@ struct CalibrateFlags {
   uint64_t memory = uint64_t{4} << 30;
   /// Whether channels are scaled.
   bool awq = false;
+  /// The text of --prune (Prune.h), or empty.
+  std::string prune;
 };
 
 void addCalibration(CLI::App &app, CalibrateFlags &flags);
@@ -35,6 +37,13 @@ Quantizer chooseQuantizer(const CLI::App &app, const CalibrateFlags &flags,
 
 /// The folder in which a calibration for `output` saves finished sublayers.
 std::string calibrationFolder(const std::string &output);
+
+/// Returns what gives the windows of the flags' text, or of qwen-opt's own, for
+/// the tokenizer of an input. Reads the text at once. Both throw Error, which
+/// names `option` if there is no tokenizer.
+std::function<CalibrationText(const QuantizeInput &)>
+calibrationText(const CalibrateFlags &flags, const std::string &checkpoint,
+                const std::string &option);
 
 /// Sets the hooks that run the text, for `--awq` and for a quantizer that needs
 /// it. They show their progress. Reads the text at once; throws Error if it

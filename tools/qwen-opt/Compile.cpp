@@ -6,6 +6,7 @@
 #include "CommandLine.h"
 #include "Limits.h"
 #include "ProgressBar.h"
+#include "Prune.h"
 #include "Summary.h"
 #include "Verify.h"
 #include "jinja/ChatTemplate.h"
@@ -34,6 +35,7 @@ struct Arguments {
   std::vector<std::string> adapters;
   CompileOptions options;
   CalibrateFlags calibrate;
+  CompileHooks hooks;
   bool verify = false, list = false, json = false;
 };
 } // namespace
@@ -171,6 +173,7 @@ static void addFlags(CLI::App &app, Arguments &arguments) {
                  "file; repeatable")
       ->type_name("PATH[=SCALE]")
       ->allow_extra_args(false);
+  addPruning(app, arguments.calibrate);
   addTargets(app, arguments);
   addFormats(app, arguments);
   addLimits(app, arguments.options);
@@ -220,7 +223,7 @@ static void compile(Arguments &arguments) {
     adapterBytes += weightFileBytes(adapter.path);
   checkLimits(arguments.checkpoint, adapterBytes);
 
-  CompileHooks hooks;
+  CompileHooks &hooks = arguments.hooks;
   hooks.warn = printWarning;
   hooks.checkTemplate = [](const std::string &text) {
     ChatTemplate::parse(text);
@@ -277,6 +280,8 @@ int qwen::compileMain(int argc, char **argv) {
       throw UsageError(app, "-o or --emit is missing");
     arguments.options.quantizer =
         chooseQuantizer(app, arguments.calibrate, arguments.quantizer);
+    applyPruning(app, arguments.calibrate, arguments.checkpoint,
+                 arguments.options, arguments.hooks);
   } catch (const CLI::Success &request) {
     return app.exit(request);
   } catch (const UsageError &error) {

@@ -93,6 +93,8 @@ static void printText(const Artifact &artifact,
       << "weights    " << manifest.weightFormats() << ", "
       << bytesText(header.weights.size) << " in " << manifest.tensors.size()
       << " tensors\n";
+  if (manifest.pruning != Pruning())
+    out << "pruning    " << manifest.pruning.describe() << "\n";
   if (manifest.quantization != Quantization())
     out << "quantizer  " << manifest.quantization.describe() << "\n";
   out << "kv cache   " << kvFormatName(manifest.kv.format) << ", "

@@ -29,6 +29,7 @@ public:
   TextRun(mlir::ModuleOp module, const WeightSources &weights,
           std::span<const int32_t> ids, int64_t window, ThreadPool &pool,
           Place place = Place::Memory);
+  ~TextRun();
 
   /// Receives rows [tokens][k] of an input of the sublayer, by its place in
   /// Sublayer::inputs: those of the next tokens of the text.
@@ -41,6 +42,15 @@ public:
   /// the sublayer, if a number is not finite.
   void run(const Sublayer &sublayer, const ReceiveFn &receive);
 
+  /// The logits that the head, the last sublayer, makes of rows of the residual
+  /// stream: at most kHeadRows of them. [rows][headWidth()], valid until the
+  /// next call.
+  std::span<const float> logits(const Sublayer &head,
+                                std::span<const float> rows);
+  static constexpr int64_t kHeadRows = 128;
+  /// Values from one row of logits to the next.
+  int64_t headWidth() const;
+
   /// The residual stream, [tokens][hidden size].
   std::span<float> rows() {
     return {stream.as<float>(), ids.size() * static_cast<size_t>(width)};
@@ -51,7 +61,10 @@ private:
   /// A module with the program of a sublayer, and the weights that stand for
   /// those of this one.
   struct Program;
+  /// The program of the head, with its weights.
+  struct Head;
   Program makeProgram(const Sublayer &sublayer);
+  std::unique_ptr<Head> makeHead(const Sublayer &head);
   Kind &kindOf(Program &program);
   void runCalls(const Sublayer &sublayer, const Kind &kind,
                 const uint8_t *weights, const ReceiveFn &receive);
@@ -65,6 +78,7 @@ private:
   const Pages stream;
   /// By the text of their module.
   std::map<std::string, std::shared_ptr<Kind>> kinds;
+  std::unique_ptr<Head> headProgram;
 };
 
 } // namespace qwen

@@ -65,6 +65,8 @@ struct CompileOptions {
   std::vector<std::string> ignoredTensors = {};
   /// Adapters that are merged into the checkpoint, one after another.
   std::vector<AdapterOption> adapters = {};
+  /// Layers that the model loses.
+  Pruning pruning = {};
   /// Format of the KV cache; by default f32 with f32 weights, else f16.
   std::optional<KvFormat> kv = {};
   /// Maximum length of a sequence; by default the checkpoint's maximum.
@@ -108,6 +110,9 @@ struct CompileHooks {
   /// Throws Error if the text is no chat template that the caller can render.
   /// The compile goes on with a warning.
   std::function<void(const std::string &chatTemplate)> checkTemplate = {};
+  /// Chooses layers that the model loses, in place of CompileOptions::pruning.
+  /// Another compile may run meanwhile.
+  std::function<Pruning(const QuantizeInput &input)> chooseLayers = {};
   /// Changes values before they are rotated, so that a quantizer loses less
   /// (awq). Returns what the manifest records about its text. Another compile
   /// may run meanwhile.

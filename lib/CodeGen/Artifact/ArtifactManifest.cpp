@@ -195,6 +195,10 @@ static json describe(const ArtifactInput &input, const json &code) {
                    {"model", describeModel(input)}};
   manifest.update(code);
   manifest["generation"] = describeGeneration(input.checkpoint->generation());
+  if (const Pruning &pruning = input.checkpoint->config().pruning;
+      pruning != Pruning())
+    manifest["pruning"] = {{"method", pruning.method},
+                           {"layers", pruning.layers}};
   if (input.quantization != Quantization())
     manifest["quantization"] = describeQuantization(input.quantization);
   return manifest;

@@ -334,7 +334,8 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
 ImportedModel
 qwen::importCheckpoint(const std::filesystem::path &path, MLIRContext &context,
                        const std::vector<std::string> &ignoredTensors,
-                       const std::vector<AdapterOption> &adapters) {
+                       const std::vector<AdapterOption> &adapters,
+                       const Pruning &pruning) {
   context.loadDialect<QwenDialect, func::FuncDialect>();
   std::vector<StoredTensors> files;
   std::unique_ptr<Checkpoint> checkpoint =
@@ -342,12 +343,15 @@ qwen::importCheckpoint(const std::filesystem::path &path, MLIRContext &context,
         for (const AdapterOption &adapter : adapters)
           files.push_back(mergeAdapter(adapter, model, weights));
       });
+  std::set<std::string> removed;
+  if (!pruning.layers.empty())
+    removed = checkpoint->removeLayers(pruning);
   checkpoint->orderColumns();
   GraphBuilder graph(*checkpoint, context);
   OwningOpRef<ModuleOp> module = graph.build();
   UnusedTensors unused(*checkpoint, ignoredTensors);
   for (const auto &[name, tensor] : checkpoint->tensors().tensors())
-    if (!graph.uses(name))
+    if (!graph.uses(name) && !removed.contains(name))
       unused.add(name, tensor);
   return {std::move(module), std::move(files), std::move(checkpoint),
           unused.finish()};

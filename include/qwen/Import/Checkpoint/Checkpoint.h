@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -58,6 +59,11 @@ public:
   /// value. Other products read values whose order is fixed, by heads or by the
   /// residual stream.
   void orderColumns();
+
+  /// Removes layers; those behind them get their numbers. Returns the names of
+  /// the tensors that only the removed layers read. Throws Error if there is no
+  /// such layer, if none stays, or if those that stay are no such hybrid.
+  std::set<std::string> removeLayers(const Pruning &pruning);
 
   /// The name that the tensor `name` of the Hugging Face model has in this
   /// checkpoint.

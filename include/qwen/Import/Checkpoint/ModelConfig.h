@@ -10,6 +10,7 @@
 
 #include "qwen/ABI/ModelOutput.h"
 #include "qwen/ABI/ModelShape.h"
+#include "qwen/ABI/Pruning.h"
 #include "qwen/Numerics/Math.h"
 
 #include <nlohmann/json.hpp>
@@ -145,6 +146,8 @@ struct ModelConfig : ModelShape {
   /// Factor of cos and sin.
   double ropeScale = 1;
   QuantizationConfig quantization;
+  /// What was removed of the checkpoint.
+  Pruning pruning = {};
   /// Lines of the summary, printable.
   std::vector<std::string> notes;
 };

@@ -50,11 +50,13 @@ struct ImportedModel {
 /// the configuration, and for one that the model does not use, unless it is
 /// known (Known.h) or a regular expression (RE2) of `ignoredTensors` matches
 /// its name in the file. Each of these must match such a tensor. The adapters
-/// are merged in their order; throws Error like mergeAdapter.
+/// are merged in their order; throws Error like mergeAdapter. Then the layers
+/// of `pruning` are removed (Checkpoint::removeLayers).
 ImportedModel
 importCheckpoint(const std::filesystem::path &path, mlir::MLIRContext &context,
                  const std::vector<std::string> &ignoredTensors = {},
-                 const std::vector<AdapterOption> &adapters = {});
+                 const std::vector<AdapterOption> &adapters = {},
+                 const Pruning &pruning = {});
 
 } // namespace qwen
 

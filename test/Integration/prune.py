@@ -1,0 +1,83 @@
+"""Pruned layers: those that bench/prune.py chooses by PyTorch (INPUTS/prune.json), and the bits of a checkpoint without them.
+
+  prune.py STORIES INPUTS WORKDIR
+"""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+
+from checks import Checks, compile_model, full, logits, read_safetensors, run, write_weights
+
+STORIES, INPUTS, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+WORK.mkdir(parents=True, exist_ok=True)
+checks = Checks()
+IDS = [5, 17, 300, 4, 250, 9, 9, 31, 2]
+
+
+def without(folder, removed, out):
+    """A checkpoint without some layers, with new numbers for those behind them."""
+    facts = json.loads((folder / "config.json").read_text())
+    config = facts.get("text_config", facts)
+    kept = [i for i in range(config["num_hidden_layers"]) if i not in removed]
+    config["num_hidden_layers"] = len(kept)
+    if "layer_types" in config:
+        config["layer_types"] = [config["layer_types"][i] for i in kept]
+    weights = {}
+    for name, values in read_safetensors(folder / "model.safetensors").items():
+        layer = re.search(r"\.layers\.(\d+)\.", name)
+        if not layer:
+            weights[name] = values
+        elif int(layer[1]) in kept:
+            weights[name.replace(layer[0], f".layers.{kept.index(int(layer[1]))}.")] = values
+    write_weights(out, weights, facts)
+    return out
+
+
+def check_bits(folder, removed, *options):
+    listed = ",".join(map(str, removed))
+    pruned = compile_model(folder, WORK / "pruned.qwen", "--prune", f"layers:{listed}", *options)
+    smaller = compile_model(without(folder, removed, WORK / "smaller"), WORK / "smaller.qwen", *options)
+    found, expected = (logits(model, IDS, WORK / "logits.npy") for model in (pruned, smaller))
+    checks.check(np.array_equal(found.view(np.uint32), expected.view(np.uint32)), f"{folder.name} without {listed} gives other bits")
+    manifest = json.loads(run(["qwen-run", "info", pruned, "--json"]))
+    checks.check(manifest["pruning"] == {"method": "layers", "layers": removed}, f"the manifest has {manifest.get('pruning')}")
+    checks.check(manifest["model"]["layers"] == json.loads(run(["qwen-run", "info", smaller, "--json"]))["model"]["layers"],
+                 "the manifest counts the layers that stay")
+    checks.check("pruning" not in json.loads(run(["qwen-run", "info", smaller, "--json"])), "the smaller checkpoint is not pruned")
+
+
+check_bits(STORIES, [1, 3, 4])
+check_bits(STORIES, [0], "--weights", "f32")
+checks.check("pruning    layers 0 removed (layers)" in run(["qwen-run", "info", WORK / "pruned.qwen"]), "info tells the layers")
+
+golden = json.loads((INPUTS / "prune.json").read_text())
+for method, expected in golden.items():
+    result = subprocess.run(["qwen-opt", STORIES, "-o", WORK / "chosen.qwen", "--weights", "q4_0", "--quantizer", "rtn", "--prune", method,
+                             f"--calibrate={STORIES / 'golden' / 'val.txt'}"], capture_output=True, text=True)
+    layers = [int(i) for i in re.search(r"layers ([\d, ]+) removed", result.stderr)[1].split(", ")]
+    scores = [float(i) for i in re.search(r"scores (.*)", result.stderr)[1].split()]
+    checks.check(layers == expected["layers"], f"{method} removes {layers}, not {expected['layers']}")
+    checks.check(np.allclose(scores, expected["scores"], rtol=0, atol=1e-4), f"{method} has the scores {scores}, not {expected['scores']}")
+    manifest = json.loads(run(["qwen-run", "info", WORK / "chosen.qwen", "--json"]))
+    checks.check(manifest["pruning"] == {"method": method.split(":")[0], "layers": layers}, f"the manifest has {manifest['pruning']}")
+
+def check_calibrated():
+    """A text chooses the integers of the pruned model."""
+    smaller = without(STORIES, [2], WORK / "smaller")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(STORIES / file, smaller)
+    options = ("--weights", "q4_0", f"--calibrate={STORIES / 'golden' / 'val.txt'}")
+    run(["qwen-opt", STORIES, "-o", WORK / "pruned.qwen", "--prune", "layers:2", *options])
+    run(["qwen-opt", smaller, "-o", WORK / "smaller.qwen", *options])
+    found, expected = (logits(WORK / f"{name}.qwen", IDS, WORK / "logits.npy") for name in ("pruned", "smaller"))
+    checks.check(np.array_equal(found.view(np.uint32), expected.view(np.uint32)), "a calibrated pruned model has other bits")
+
+
+if full():
+    check_calibrated()
+checks.finish()
