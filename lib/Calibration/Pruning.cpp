@@ -117,8 +117,9 @@ double LayerRun::loss(const Stream &stream) {
               logSumExp(values) - values[static_cast<size_t>(ids[row + 1])];
         });
   });
+  const int64_t scored = std::ssize(ids) - std::ssize(ids) / window;
   return std::accumulate(losses.begin(), losses.end(), 0.0) /
-         static_cast<double>(std::ssize(ids) - std::ssize(ids) / window);
+         static_cast<double>(scored);
 }
 
 void LayerRun::compare(const Stream &whole, const Stream &pruned,

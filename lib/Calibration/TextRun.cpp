@@ -153,9 +153,11 @@ std::span<const float> TextRun::logits(const Sublayer &head,
   if (!headProgram)
     headProgram = makeHead(head);
   Engine &engine = *headProgram->engine;
+  const int64_t count = std::ssize(rows) / width;
   std::vector<Token> batch;
+  batch.reserve(static_cast<size_t>(count));
   const SequenceId sequence = engine.state().open();
-  for (int64_t i = 0; i < std::ssize(rows) / width; ++i)
+  for (int64_t i = 0; i < count; ++i)
     batch.push_back({-1, sequence, i, true});
   const InputRows given = {kHidden, rows};
   engine.call(kProgram, batch, {&given, 1});

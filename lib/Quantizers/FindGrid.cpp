@@ -218,7 +218,8 @@ private:
 bool Fit::findWithMinimum(std::span<const float> x, StoredType type, int most) {
   std::vector<float> values(x.begin(), x.end());
   std::ranges::sort(values);
-  values.erase(std::unique(values.begin(), values.end()), values.end());
+  const auto repeated = std::ranges::unique(values);
+  values.erase(repeated.begin(), repeated.end());
   if (std::ssize(values) > most + 1 || !std::isfinite(values.front()) ||
       !std::isfinite(values.back()))
     return false;
