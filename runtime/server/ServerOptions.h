@@ -3,6 +3,7 @@
 #ifndef QWEN_RUNTIME_SERVER_SERVEROPTIONS_H
 #define QWEN_RUNTIME_SERVER_SERVEROPTIONS_H
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,6 +16,10 @@ struct ServerOptions {
   Type Field = Default;
 #include "server/ServerOptions.def"
 };
+
+inline std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
 
 } // namespace qwen::server
 

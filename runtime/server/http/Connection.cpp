@@ -300,7 +300,7 @@ asio::awaitable<std::string> Connection::collect() {
   while (true) {
     if (ReplyStream::Part part = running->take(); part.isLast)
       co_return std::move(part.text);
-    co_await waitForChange(shared.keepAlive);
+    co_await waitForChange(milliseconds(shared.options.keepAlive));
   }
 }
 
@@ -342,7 +342,7 @@ asio::awaitable<bool> Connection::streamEvents() {
       co_return co_await write(text);
     }
     if (text.empty()) {
-      if (co_await waitForChange(shared.keepAlive))
+      if (co_await waitForChange(milliseconds(shared.options.keepAlive)))
         continue;
       text = ": keep-alive\n\n";
     }

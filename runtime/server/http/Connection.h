@@ -34,8 +34,6 @@ struct ConnectionShared {
   /// Of which a request must have one; empty: it needs none.
   const std::vector<std::string> &keys;
   const LogFn &log;
-  /// Time between comments in streams.
-  std::chrono::milliseconds keepAlive;
   /// Whether the Host of a request must name this machine.
   bool checksHost;
   /// Null without TLS.

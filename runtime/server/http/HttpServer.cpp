@@ -92,10 +92,6 @@ makeTls([[maybe_unused]] const ServerOptions &options) {
 #endif
 }
 
-static std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
-}
-
 struct HttpServer::State {
   State(const ServerOptions &options, std::vector<std::string> keys, LogFn log);
   ~State();
@@ -307,7 +303,6 @@ void HttpServer::run(HttpHandler &handler) {
                           .options = server.options,
                           .keys = server.keys,
                           .log = server.log,
-                          .keepAlive = milliseconds(server.options.keepAlive),
                           .checksHost = isTcp && server.address.isLocal,
                           .tls = server.tls.get()};
   asio::co_spawn(server.io, server.accept(shared), asio::detached);
