@@ -94,7 +94,8 @@ struct ReasoningParameters {
 };
 
 /// All that a generation reads. A protocol without one of these groups leaves
-/// it at its default.
+/// it at its default. The bases are data, whose names differ.
+// NOLINTNEXTLINE(misc-multiple-inheritance)
 struct AnswerParameters : SamplingParameters,
                           StopParameters,
                           TokenParameters,

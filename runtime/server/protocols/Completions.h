@@ -7,6 +7,7 @@
 
 namespace qwen::server {
 
+// NOLINTNEXTLINE(misc-multiple-inheritance): data
 struct CompletionParameters : ModelParameters,
                               PromptParameters,
                               AnswerParameters {
