@@ -35,31 +35,38 @@ float weightNumber(const uint8_t *panel, int64_t output, int64_t i,
                                    number * kMinimumOffset + output * 2));
 }
 
-/// The integer that number `number` is multiplied with in the sub-block that
-/// holds value `i`; 1 without sub-blocks.
+/// The stored bits of the integer that number `number` is multiplied with in
+/// the sub-block that holds value `i`, if there are sub-blocks.
+template <WeightFormat Format>
+uint8_t weightSubBits(const uint8_t *panel, int64_t output, int64_t i,
+                      int64_t number) {
+  constexpr ScaleInfo scales = scalesOf(Format);
+  const uint8_t *rows = weightHeader<Format>(panel, i) +
+                        panelNumberBytes(Format) +
+                        number * panelSubScaleBytes(Format) + output;
+  const int64_t j = i % weightBlock(Format) / scales.subBlock;
+  const auto row = [&](int64_t r) { return rows[r * kPanelOutputs]; };
+  const int bits = scales.subBits == 8
+                       ? row(j)
+                       : (row(j / 2) >> (j % 2 * 4) & 15) |
+                             (row(4 + j / 4) >> (j % 4 * 2) & 3) << 4;
+  return static_cast<uint8_t>(bits);
+}
+
+/// Their integer; 1 without sub-blocks.
 template <WeightFormat Format>
 int weightSubInteger(const uint8_t *panel, int64_t output, int64_t i,
                      int64_t number) {
   constexpr ScaleInfo scales = scalesOf(Format);
-  if constexpr (!scales.hasSubBlocks()) {
+  if constexpr (!scales.hasSubBlocks())
     return 1;
-  } else {
-    const uint8_t *rows = weightHeader<Format>(panel, i) +
-                          panelNumberBytes(Format) +
-                          number * panelSubScaleBytes(Format) + output;
-    const int64_t j = i % weightBlock(Format) / scales.subBlock;
-    const auto row = [&](int64_t r) { return rows[r * kPanelOutputs]; };
-    const int bits = scales.subBits == 8
-                         ? row(j)
-                         : (row(j / 2) >> (j % 2 * 4) & 15) |
-                               (row(4 + j / 4) >> (j % 4 * 2) & 3) << 4;
-    return scales.integerOf(static_cast<uint8_t>(bits));
-  }
+  else
+    return scales.integerOf(weightSubBits<Format>(panel, output, i, number));
 }
 
-/// The integer of value `i` of an output.
+/// The code of value `i` of an output.
 template <WeightFormat Format>
-int weightInteger(const uint8_t *panel, int64_t output, int64_t i) {
+uint8_t weightCode(const uint8_t *panel, int64_t output, int64_t i) {
   constexpr CodingInfo coding = codingOf(Format);
   const int64_t inBlock = i % weightBlock(Format), j = inBlock % kGroup;
   const uint8_t *chunks = weightHeader<Format>(panel, i) +
@@ -75,7 +82,14 @@ int weightInteger(const uint8_t *panel, int64_t output, int64_t i) {
     const int bits = byte(16 + step % upper * 4 + j % 4);
     code |= (bits >> (step / upper * upper) & ((1 << upper) - 1)) << 4;
   }
-  return coding.integerOf(static_cast<uint8_t>(code));
+  return static_cast<uint8_t>(code);
+}
+
+/// The integer of value `i` of an output.
+template <WeightFormat Format>
+int weightInteger(const uint8_t *panel, int64_t output, int64_t i) {
+  constexpr CodingInfo coding = codingOf(Format);
+  return coding.integerOf(weightCode<Format>(panel, output, i));
 }
 
 /// Value `i` of an output; docs/numerics.md has its roundings.

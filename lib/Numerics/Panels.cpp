@@ -6,11 +6,14 @@
 
 #include "qwen/Numerics/Encode.h"
 
+#include "PackedWeights.h"
+
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Stored.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 using namespace qwen;
@@ -289,4 +292,66 @@ void numerics::copyOutput(WeightFormat format, int64_t k, const uint8_t *from,
              (kPanelOutputs * 4),
          4);
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Exported outputs
+//===----------------------------------------------------------------------===//
+
+/// Reads the `count` values from value `first` on, which share their scales.
+template <WeightFormat Format>
+static void readBlock(const uint8_t *panel, int64_t output, int64_t first,
+                      int64_t count, WeightBlock &block) {
+  constexpr ScaleInfo scales = scalesOf(Format);
+  const uint8_t *numbers = weightHeader<Format>(panel, first) + output * 2;
+  block.scale = loadAs<uint16_t>(numbers);
+  block.minimum =
+      scales.numbers == 2 ? loadAs<uint16_t>(numbers + kMinimumOffset) : 0;
+  for (int64_t i = 0; i < count; ++i)
+    block.codes[i] = weightCode<Format>(panel, output, first + i);
+  if constexpr (scales.hasSubBlocks())
+    for (int64_t number = 0; number < scales.numbers; ++number)
+      for (int64_t i = 0; i < count; i += scales.subBlock)
+        block.subIntegers[number][i / scales.subBlock] =
+            weightSubBits<Format>(panel, output, first + i, number);
+}
+
+/// Subtracts the zero point from `count` codes, which become those of Q5_0.
+/// Returns false if it is no integer from 0 to 16.
+static bool subtractZero(WeightBlock &block, int64_t count) {
+  constexpr auto kBias = codingOf(WeightFormat::Q5_0).bias;
+  const float zero = f16ToF32(block.minimum);
+  if (!(zero >= 0 && zero <= kBias) || zero != std::trunc(zero))
+    return false;
+  for (int64_t i = 0; i < count; ++i)
+    block.codes[i] = static_cast<uint8_t>(block.codes[i] + kBias -
+                                          static_cast<int64_t>(zero));
+  return true;
+}
+
+template <WeightFormat Format>
+static bool exportOutputAs(const uint8_t *panel, int64_t k, int64_t output,
+                           uint8_t *to) {
+  constexpr StoredType type = exportedType(Format);
+  constexpr StoredTypeInfo info = infoOf(type);
+  for (int64_t i = 0; i < k; i += info.values, to += info.bytes) {
+    if constexpr (!isQuantized(Format)) {
+      std::memcpy(to, panel + (i * kPanelOutputs + output) * info.bytes,
+                  info.bytes);
+    } else {
+      WeightBlock block;
+      readBlock<Format>(panel, output, i, info.values, block);
+      if (scalesOf(Format).hasZero && !subtractZero(block, info.values))
+        return false;
+      writeBlock(type, block, to);
+    }
+  }
+  return true;
+}
+
+bool numerics::exportOutput(WeightFormat format, const uint8_t *panel,
+                            int64_t k, int64_t output, uint8_t *to) {
+  return visitWeightFormat(format, [&]<WeightFormat Format>() {
+    return exportOutputAs<Format>(panel, k, output, to);
+  });
 }

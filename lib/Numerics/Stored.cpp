@@ -4,10 +4,12 @@
 
 #include "PackedWeights.h"
 
+#include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/SmallFloats.h"
 
 #include <cmath>
+#include <cstring>
 
 using namespace qwen;
 using namespace qwen::numerics;
@@ -20,94 +22,121 @@ static float loadF16(const uint8_t *from) {
 // Blocks of integers
 //===----------------------------------------------------------------------===//
 
-/// The integers of IQ4_NL and IQ4_XS, by code.
-static constexpr auto &kNonlinear4 =
-    kCodingInfos[static_cast<size_t>(Coding::Nonlinear4)].codebook;
+namespace {
+/// Some bits of a byte of a block, from bit `shift` on.
+struct Bits {
+  int64_t byte, shift, count;
+};
 
-/// Code `i` of 32 nibbles: those of the low nibbles come first.
-static int nibble(const uint8_t *from, int64_t i) {
-  return from[i % 16] >> (i / 16 * 4) & 15;
+/// Where the bits of a code lie: its lower ones and, if there are any, its
+/// upper ones.
+struct Place {
+  Bits low;
+  Bits high = {};
+};
+} // namespace
+
+static int bitsAt(const uint8_t *block, const Bits &bits) {
+  return block[bits.byte] >> bits.shift & ((1 << bits.count) - 1);
 }
 
-/// Code `i` of 32 with a fifth bit in the word `high`.
-static int nibbleAndBit(const uint8_t *from, const uint8_t *high, int64_t i) {
-  return nibble(from, i) | ((high[i / 8] & 1 << i % 8) != 0 ? 16 : 0);
+static int codeAt(const uint8_t *block, const Place &place) {
+  return bitsAt(block, place.low) | bitsAt(block, place.high)
+                                        << place.low.count;
 }
 
-/// Code `l` of 32 in sub-block `j` of Q4_K and Q5_K; two sub-blocks share
-/// bytes.
-static int pairNibble(const uint8_t *codes, int64_t j, int64_t l) {
-  return codes[j / 2 * 32 + l] >> (j % 2 * 4) & 15;
+/// Puts the lower bits of `code` into a block of zeros.
+static void putBits(uint8_t *block, const Bits &bits, int code) {
+  block[bits.byte] |=
+      static_cast<uint8_t>((code & ((1 << bits.count) - 1)) << bits.shift);
 }
 
-/// Two bits of run `run` of 4, which share bytes, of value `l` of a half of
-/// Q6_K, Q3_K and Q2_K.
-static int runBits(const uint8_t *from, int64_t half, int64_t run, int64_t l) {
-  return from[32 * half + l] >> (run * 2) & 3;
+static void putCode(uint8_t *block, const Place &place, int code) {
+  putBits(block, place.low, code);
+  putBits(block, place.high, code >> place.low.count);
 }
 
-/// The integer of value `i` of a block. Those of 256 values are 8 runs of 32,
-/// in two halves.
-template <StoredType Type>
-static int integerOf(const uint8_t *block, int64_t i) {
+/// The place of the code of value `i` of a block. Of 32 values, those of the
+/// low nibbles come first. Those of 256 values are 8 runs of 32, in two halves.
+template <StoredType Type> static constexpr Place placeOf(int64_t i) {
   const int64_t j = i / 32, half = i / 128, run = j % 4, l = i % 32;
-  if constexpr (Type == StoredType::Q4_0)
-    return nibble(block + 2, i) - 8;
+  const int64_t byte = i % 16, shift = l / 16 * 4;
+  if constexpr (Type == StoredType::Q4_0 || Type == StoredType::IQ4_NL)
+    return {{2 + byte, shift, 4}};
   else if constexpr (Type == StoredType::Q4_1)
-    return nibble(block + 4, i);
-  else if constexpr (Type == StoredType::Q5_0)
-    return nibbleAndBit(block + 6, block + 2, i) - 16;
-  else if constexpr (Type == StoredType::Q5_1)
-    return nibbleAndBit(block + 8, block + 4, i);
-  else if constexpr (Type == StoredType::Q8_0)
-    return static_cast<int8_t>(block[2 + i]);
-  else if constexpr (Type == StoredType::IQ4_NL)
-    return kNonlinear4[nibble(block + 2, i)];
+    return {{4 + byte, shift, 4}};
   else if constexpr (Type == StoredType::MXFP4)
-    return kE2M1Doubled[nibble(block + 1, i)];
+    return {{1 + byte, shift, 4}};
+  else if constexpr (Type == StoredType::Q5_0)
+    return {{6 + byte, shift, 4}, {2 + i / 8, i % 8, 1}};
+  else if constexpr (Type == StoredType::Q5_1)
+    return {{8 + byte, shift, 4}, {4 + i / 8, i % 8, 1}};
+  else if constexpr (Type == StoredType::Q8_0)
+    return {{2 + i, 0, 8}};
   else if constexpr (Type == StoredType::Q4_K)
-    return pairNibble(block + 16, j, l);
+    return {{16 + j / 2 * 32 + l, j % 2 * 4, 4}};
   else if constexpr (Type == StoredType::Q5_K)
-    return pairNibble(block + 48, j, l) | (block[16 + l] >> j & 1) << 4;
+    return {{48 + j / 2 * 32 + l, j % 2 * 4, 4}, {16 + l, j, 1}};
   else if constexpr (Type == StoredType::Q6_K)
-    return ((block[64 * half + 32 * (run % 2) + l] >> (run / 2 * 4) & 15) |
-            runBits(block + 128, half, run, l) << 4) -
-           32;
+    return {{64 * half + 32 * (run % 2) + l, run / 2 * 4, 4},
+            {128 + 32 * half + l, run * 2, 2}};
   else if constexpr (Type == StoredType::Q3_K)
-    return runBits(block + 32, half, run, l) -
-           ((block[l] >> j & 1) != 0 ? 0 : 4);
+    return {{32 + 32 * half + l, run * 2, 2}, {l, j, 1}};
   else if constexpr (Type == StoredType::Q2_K)
-    return runBits(block + 16, half, run, l);
+    return {{16 + 32 * half + l, run * 2, 2}};
   else {
     static_assert(Type == StoredType::IQ4_XS);
-    return kNonlinear4[nibble(block + 8 + j * 16, l)];
+    return {{8 + j * 16 + byte, shift, 4}};
   }
+}
+
+/// The place of the sub-scale of sub-block `j`, or of its sub-minimum if
+/// `number` is 1.
+template <StoredType Type>
+static constexpr Place subPlaceOf(int64_t number, int64_t j) {
+  if constexpr (Type == StoredType::Q4_K || Type == StoredType::Q5_K) {
+    if (j < 4)
+      return {{4 + j + 4 * number, 0, 6}};
+    return {{4 + j + 4, 4 * number, 4}, {4 + j - 4 + 4 * number, 6, 2}};
+  } else if constexpr (Type == StoredType::Q6_K) {
+    return {{192 + j, 0, 8}};
+  } else if constexpr (Type == StoredType::Q3_K) {
+    return {{96 + j % 8, j / 8 * 4, 4}, {104 + j % 4, j / 4 * 2, 2}};
+  } else if constexpr (Type == StoredType::Q2_K) {
+    return {{j, 4 * number, 4}};
+  } else {
+    static_assert(Type == StoredType::IQ4_XS);
+    return {{4 + j / 2, j % 2 * 4, 4}, {2 + j / 4, j % 4 * 2, 2}};
+  }
+}
+
+/// The integer of value `i` of a block.
+template <StoredType Type>
+static int integerOf(const uint8_t *block, int64_t i) {
+  constexpr CodingInfo coding = codingOf(infoOf(Type).kept);
+  const int code = codeAt(block, placeOf<Type>(i));
+  if constexpr (Type == StoredType::MXFP4)
+    return kE2M1Doubled[code];
+  else if constexpr (Type == StoredType::Q3_K)
+    return code - 4;
+  else if constexpr (Type == StoredType::Q2_K)
+    return code;
+  else
+    return coding.integerOf(static_cast<uint8_t>(code));
 }
 
 /// The integer that the scale of a block is multiplied with in sub-block `j`,
 /// or the minimum if `number` is 1.
 template <StoredType Type>
 static int subIntegerOf(const uint8_t *block, int64_t number, int64_t j) {
-  if constexpr (Type == StoredType::Q4_K || Type == StoredType::Q5_K) {
-    const uint8_t *s = block + 4;
-    if (j < 4)
-      return s[j + 4 * number] & 63;
-    return (s[j + 4] >> (4 * number) & 15) | (s[j - 4 + 4 * number] >> 6) << 4;
-  } else if constexpr (Type == StoredType::Q6_K) {
-    return static_cast<int8_t>(block[192 + j]);
-  } else if constexpr (Type == StoredType::Q3_K) {
-    const uint8_t *s = block + 96;
-    return ((s[j % 8] >> (j / 8 * 4) & 15) | (s[8 + j % 4] >> (j / 4 * 2) & 3)
-                                                 << 4) -
-           32;
-  } else if constexpr (Type == StoredType::Q2_K) {
-    return block[j] >> (4 * number) & 15;
-  } else {
-    static_assert(Type == StoredType::IQ4_XS);
-    return ((block[4 + j / 2] >> (j % 2 * 4) & 15) |
-            (loadAs<uint16_t>(block + 2) >> (j * 2) & 3) << 4) -
-           32;
-  }
+  constexpr ScaleInfo scales = scalesOf(infoOf(Type).kept);
+  const int code = codeAt(block, subPlaceOf<Type>(number, j));
+  if constexpr (Type == StoredType::Q3_K)
+    return code - 32;
+  else if constexpr (Type == StoredType::Q2_K)
+    return code;
+  else
+    return scales.integerOf(static_cast<uint8_t>(code));
 }
 
 /// Where the scale of a block lies; the minimum follows.
@@ -184,6 +213,32 @@ void qwen::numerics::readIntegers(StoredType type, const uint8_t *from,
                                   IntegerBlock &block) {
   visitBlocks(type,
               [&]<StoredType Type>() { readIntegersOf<Type>(from, block); });
+}
+
+template <StoredType Type>
+static void writeBlockAs(const WeightBlock &block, uint8_t *to) {
+  constexpr StoredTypeInfo info = infoOf(Type);
+  std::memset(to, 0, static_cast<size_t>(info.bytes));
+  const uint16_t halves[] = {block.scale,
+                             static_cast<uint16_t>(info.subBlock != 0
+                                                       ? block.minimum ^ 0x8000
+                                                       : block.minimum)};
+  constexpr int64_t numbers = info.hasMinimum ? 2 : 1;
+  std::memcpy(to + kScaleOffset<Type>, halves, 2 * numbers);
+  for (int64_t i = 0; i < info.values; ++i)
+    putCode(to, placeOf<Type>(i), block.codes[i]);
+  if constexpr (info.subBlock != 0)
+    for (int64_t number = 0; number < numbers; ++number)
+      for (int64_t j = 0; j < info.values / info.subBlock; ++j)
+        putCode(to, subPlaceOf<Type>(number, j), block.subIntegers[number][j]);
+}
+
+void qwen::numerics::writeBlock(StoredType type, const WeightBlock &block,
+                                uint8_t *to) {
+  visitBlocks(type, [&]<StoredType Type>() {
+    if constexpr (hasNumbersOfKept(Type))
+      writeBlockAs<Type>(block, to);
+  });
 }
 
 /// Dequantizes a block of integers.

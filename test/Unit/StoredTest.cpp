@@ -188,6 +188,91 @@ TEST(Stored, KeepsOnlyWhatAFormatHolds) {
       ref::canKeep(WeightFormat::Q8_0, StoredType::MXFP4, bytes.data(), 32));
 }
 
+TEST(Stored, ExportsWhatItKeeps) {
+  std::vector<StoredType> exported;
+  for (StoredType type : kStoredTypes) {
+    if (!isBlocks(type) || !hasNumbersOfKept(type))
+      continue;
+    exported.push_back(type);
+    const WeightFormat format = infoOf(type).kept;
+    EXPECT_EQ(exportedType(format), type);
+    const std::string name(storedTypeName(type));
+    const auto bytes = golden().get<uint8_t>(name + ".bytes");
+    const auto k = static_cast<int64_t>(bytes.size()) / infoOf(type).bytes *
+                   infoOf(type).values;
+    ASSERT_TRUE(ref::canKeep(format, type, bytes.data(), k)) << name;
+    std::vector<uint8_t> panel(static_cast<size_t>(panelBytes(format, k)));
+    ref::keepOutput(format, type, bytes.data(), k, 5, panel.data());
+    std::vector<uint8_t> found(bytes.size(), 255);
+    ASSERT_TRUE(ref::exportOutput(format, panel.data(), k, 5, found.data()));
+    EXPECT_EQ(found, bytes) << name;
+  }
+  EXPECT_EQ(exported,
+            (std::vector{StoredType::Q4_0, StoredType::Q4_1, StoredType::Q5_0,
+                         StoredType::Q5_1, StoredType::Q8_0, StoredType::Q4_K,
+                         StoredType::Q5_K, StoredType::Q6_K, StoredType::IQ4_NL,
+                         StoredType::IQ4_XS}));
+}
+
+/// The values of output 5 of a panel, as the embedding reads them, and as an
+/// exported type has them.
+static void expectExported(WeightFormat format, int64_t k,
+                           const std::vector<uint8_t> &panel) {
+  std::vector<float> expected(static_cast<size_t>(k)), found = expected;
+  ref::reference<KernelOp::Embed>(kernelFormat(format))(panel.data(), 5, k,
+                                                        expected.data());
+  const StoredType type = exportedType(format);
+  std::vector<uint8_t> bytes(static_cast<size_t>(storedBytes(type, k)));
+  ASSERT_TRUE(ref::exportOutput(format, panel.data(), k, 5, bytes.data()));
+  ref::dequantize(type, bytes.data(), k, found.data());
+  EXPECT_EQ(found, expected) << weightFormatName(format);
+}
+
+TEST(Stored, ExportsTheValuesOfAllFormats) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (WeightFormat format : kWeightFormats) {
+    // With a last block that is shorter, where there may be one.
+    const int64_t k =
+        512 + (infoOf(exportedType(format)).values == 256 ? 0 : 32);
+    std::vector<float> values(static_cast<size_t>(k));
+    for (float &value : values)
+      value = normal(random);
+    const float *outputs[kPanelOutputs] = {};
+    outputs[5] = values.data();
+    std::vector<uint8_t> panel(static_cast<size_t>(panelBytes(format, k)));
+    ASSERT_EQ(ref::packPanel(format, outputs, k, panel.data()),
+              ref::EncodeStatus::Ok);
+    if (!scalesOf(format).hasZero)
+      expectExported(format, k, panel);
+  }
+}
+
+TEST(Stored, ExportsIntegerZeroPoints) {
+  for (WeightFormat format :
+       {WeightFormat::Q4_Z_32, WeightFormat::Q4_Z_64, WeightFormat::Q4_Z_128}) {
+    constexpr int64_t kK = 160;
+    const auto panelOf = [&](float zero) {
+      ref::WeightBlock blocks[5] = {};
+      for (ref::WeightBlock &block : blocks) {
+        block.scale = f32ToF16(0.7F);
+        block.minimum = f32ToF16(zero);
+        for (uint8_t i = 0; i < 128; ++i)
+          block.codes[i] = i % 16;
+      }
+      std::vector<uint8_t> panel(static_cast<size_t>(panelBytes(format, kK)));
+      ref::putOutput(format, blocks, kK, 5, panel.data());
+      return panel;
+    };
+    for (float zero : {0.0F, 7.0F, 8.0F, 16.0F})
+      expectExported(format, kK, panelOf(zero));
+    std::vector<uint8_t> bytes(1024);
+    for (float zero : {-1.0F, 7.5F, 17.0F, NAN})
+      EXPECT_FALSE(
+          ref::exportOutput(format, panelOf(zero).data(), kK, 5, bytes.data()));
+  }
+}
+
 TEST(Stored, SumsTheErrorsOfEncoders) {
   // 0.5 becomes 1 of the scale 1, which the value 127 gives.
   std::vector<float> values(32, 0.5F);

@@ -7,6 +7,7 @@
 #ifndef QWEN_ABI_STOREDTYPES_H
 #define QWEN_ABI_STOREDTYPES_H
 
+#include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/WeightFormats.h"
 
 namespace qwen {
@@ -59,6 +60,32 @@ constexpr std::optional<StoredType> parseStoredType(std::string_view name) {
 /// Bytes of `count` values, a multiple of a block.
 constexpr int64_t storedBytes(StoredType type, int64_t count) {
   return count / infoOf(type).values * infoOf(type).bytes;
+}
+
+/// Whether the blocks of `type` have the same bits as an output of the format
+/// that keeps it, in another order.
+constexpr bool hasNumbersOfKept(StoredType type) {
+  const StoredTypeInfo &info = infoOf(type);
+  if (!isQuantized(info.kept))
+    return info.bytes * 8 == codingOf(info.kept).bits;
+  return info.values == weightBlock(info.kept) &&
+         info.bytes * kPanelOutputs == panelBlockBytes(info.kept);
+}
+
+/// The type whose blocks hold the values of `format`: that of a format with the
+/// same codes and scales, for shorter blocks where scales have to be repeated.
+/// A code less a zero point is an integer of Q5_0, if the zero point is one
+/// from 0 to 16.
+constexpr StoredType exportedType(WeightFormat format) {
+  if (scalesOf(format).hasZero)
+    return StoredType::Q5_0;
+  for (StoredType type : kStoredTypes) {
+    const WeightFormatInfo &kept = infoOf(infoOf(type).kept);
+    if (hasNumbersOfKept(type) && kept.coding == infoOf(format).coding &&
+        kept.scales == infoOf(format).scales)
+      return type;
+  }
+  __builtin_unreachable();
 }
 
 /// The names, for errors: "F32, F16, ... or MXFP4".

@@ -156,6 +156,12 @@ void putOutput(WeightFormat format, const WeightBlock *blocks, int64_t k,
 void copyOutput(WeightFormat format, int64_t k, const uint8_t *from,
                 int64_t fromOutput, uint8_t *to, int64_t toOutput);
 
+/// Writes the `k` values of an output of a panel as blocks of
+/// exportedType(format), of which `k` is a multiple. Returns false if they do
+/// not hold a zero point.
+bool exportOutput(WeightFormat format, const uint8_t *panel, int64_t k,
+                  int64_t output, uint8_t *to);
+
 } // namespace qwen::numerics
 
 #endif // QWEN_NUMERICS_ENCODE_H

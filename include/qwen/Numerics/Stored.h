@@ -14,6 +14,8 @@
 
 namespace qwen::numerics {
 
+struct WeightBlock;
+
 /// Converts `count` values of `type` to f32. `count` is a multiple of a block.
 void dequantize(StoredType type, const uint8_t *from, int64_t count, float *to);
 
@@ -32,6 +34,10 @@ bool hasIntegers(StoredType type, const uint8_t *from);
 
 /// Reads the block at `from`, for which hasIntegers() is true.
 void readIntegers(StoredType type, const uint8_t *from, IntegerBlock &block);
+
+/// Writes a block of a type of which hasNumbersOfKept() is true. `block` has
+/// the codes and scales of the format that keeps the type.
+void writeBlock(StoredType type, const WeightBlock &block, uint8_t *to);
 
 } // namespace qwen::numerics
 
