@@ -3,6 +3,7 @@
 #include "Adapter.h"
 
 #include "qwen/Import/Checkpoint/Gguf.h"
+#include "qwen/Import/Checkpoint/GgufKeys.h"
 #include "qwen/Import/Checkpoint/Known.h"
 #include "qwen/Support/Text.h"
 
@@ -51,7 +52,7 @@ Adapter qwen::readGguf(const std::filesystem::path &path,
   adapter.hasWholeTensors = false;
   adapter.isGguf = true;
   adapter.modelName = [&model](const std::string &name) {
-    return ggufModelName(model, name);
+    return ggufModelName(model.architecture, name);
   };
   // As llama.cpp: without alpha, the scale is 1.
   const auto found = root.findValue("adapter.lora.alpha");

@@ -1,6 +1,7 @@
 //===- Gguf.cpp - Parser of GGUF files ------------------------------------===//
 
 #include "qwen/Import/Checkpoint/Gguf.h"
+#include "qwen/Import/Checkpoint/GgufKeys.h"
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
@@ -106,9 +107,7 @@ static uint64_t scalarBytes(GgufType type) {
   return 0;
 }
 
-/// The f64 nearest to the shortest decimal digits that give `value`, so that
-/// 1e-6 in f32 is the 1e-6 of a text.
-static double asDecimal(float value) {
+double qwen::asDecimal(float value) {
   std::array<char, 32> text;
   const char *end =
       std::to_chars(text.data(), text.data() + text.size(), value).ptr;
@@ -301,7 +300,7 @@ static uint64_t readAlignment(const GgufFile &gguf, const std::string &path) {
   const auto found =
       JsonValue(gguf.values, source).findValue("general.alignment");
   if (!found)
-    return 32;
+    return kGgufAlignment;
   const auto alignment =
       static_cast<uint64_t>(found->integer(1, int64_t{kMaxAlignment}));
   if (!std::has_single_bit(alignment))

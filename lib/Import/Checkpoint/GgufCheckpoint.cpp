@@ -5,6 +5,7 @@
 #include "ModelReader.h"
 #include "ModuleNames.h"
 #include "qwen/Import/Checkpoint/Gguf.h"
+#include "qwen/Import/Checkpoint/GgufKeys.h"
 #include "qwen/Import/Checkpoint/Known.h"
 
 #include "qwen/ABI/Blocks.h"
@@ -62,17 +63,23 @@ static constexpr size_t kLinearModules = 10;
 /// The name of q, k and v in one tensor.
 static constexpr std::string_view kFused = "attn_qkv";
 
-static ModuleNames namesOf(const ModelConfig &model) {
+static ModuleNames namesOf(Architecture architecture) {
   const std::span<const ModuleName> all = kLayerModules;
   return {{"model.layers.", "blk."},
           kModules,
-          layersOf(model.architecture).hasLinear ? all
-                                                 : all.subspan(kLinearModules)};
+          layersOf(architecture).hasLinear ? all : all.subspan(kLinearModules)};
 }
 
-std::string qwen::ggufModelName(const ModelConfig &model,
+std::string qwen::ggufModelName(Architecture architecture,
                                 std::string_view name) {
-  return namesOf(model).rename(name, &ModuleName::own, &ModuleName::model);
+  return namesOf(architecture)
+      .rename(name, &ModuleName::own, &ModuleName::model);
+}
+
+std::string qwen::ggufOwnName(Architecture architecture,
+                              std::string_view name) {
+  return namesOf(architecture)
+      .rename(name, &ModuleName::model, &ModuleName::own);
 }
 
 /// The number of the layer that the tensor `name` of a file belongs to, or
@@ -120,7 +127,6 @@ static void divideProjections(const ModelConfig &model,
                                                       "attn_v"};
   const int64_t keys = model.kvHeads * model.headDim;
   const int64_t outputs[] = {model.heads * model.headDim, keys, keys};
-  const ModuleNames names = namesOf(model);
   for (const auto &[own, fused] : sources.all()) {
     const size_t at = own.find(kFused);
     if (at == own.npos || !layerOf(own))
@@ -129,8 +135,7 @@ static void divideProjections(const ModelConfig &model,
     for (size_t i = 0; i < parts.size(); ++i) {
       std::string name = own;
       name.replace(at, kFused.size(), kProjections[i]);
-      parts[i] = {names.rename(name, &ModuleName::own, &ModuleName::model),
-                  outputs[i]};
+      parts[i] = {ggufModelName(model.architecture, name), outputs[i]};
     }
     addProjections(sources, fused, parts);
   }
@@ -192,11 +197,11 @@ private:
 } // namespace
 
 void ConfigReader::readArchitecture() {
-  if (const auto type = root.findValue("general.type");
+  if (const auto type = root.findValue(kGgufModelType);
       type && type->string() != "model")
     type->refuse("supported is \"model\", the file of a whole model; --lora "
                  "takes an adapter");
-  const JsonValue name = root.at("general.architecture");
+  const JsonValue name = root.at(kGgufArchitecture);
   for (const ArchitectureInfo &info : kArchitectures)
     if (!info.ggufName.empty() && name.string() == info.ggufName) {
       architecture = static_cast<Architecture>(&info - kArchitectures);
@@ -209,30 +214,30 @@ void ConfigReader::readArchitecture() {
 void ConfigReader::readYarn(ModelConfig &model) {
   const auto number = [&](const std::string &key, double least, double most,
                           double other) {
-    const auto found = find("rope.scaling." + key);
+    const auto found = find(key);
     return found ? found->number(least, most) : other;
   };
-  for (const auto &[key, value] : {std::pair("yarn_log_multiplier", 0.0),
-                                   std::pair("yarn_ext_factor", 1.0)})
+  for (const auto &[key, value] :
+       {std::pair("rope.scaling.yarn_log_multiplier", 0.0),
+        std::pair("rope.scaling.yarn_ext_factor", 1.0)})
     if (number(key, -1e6, 1e6, value) != value)
-      at("rope.scaling." + std::string(key))
-          .refuse("supported is " + std::to_string(static_cast<int>(value)));
+      at(key).refuse("supported is " + std::to_string(static_cast<int>(value)));
   numerics::Yarn yarn;
-  yarn.factor = at("rope.scaling.factor").number(1, 1e6);
-  const auto positions = find("rope.scaling.original_context_length");
+  yarn.factor = at(kGgufYarnFactor).number(1, 1e6);
+  const auto positions = find(kGgufYarnPositions);
   yarn.positions =
       positions ? positions->integer(1, kMaxModelPosition) : model.maxPosition;
-  yarn.slow = number("yarn_beta_slow", 1e-6, 1e6, yarn.slow);
-  yarn.fast = number("yarn_beta_fast", yarn.slow, 1e6, yarn.fast);
+  yarn.slow = number(kGgufYarnSlow, 1e-6, 1e6, yarn.slow);
+  yarn.fast = number(kGgufYarnFast, yarn.slow, 1e6, yarn.fast);
   double attentionFactor = numerics::yarnAttentionFactor(yarn.factor);
-  for (const char *key : {"attn_factor", "yarn_attn_factor"})
+  for (const char *key : kGgufYarnScales)
     attentionFactor *= number(key, 1e-6, 1e6, 1);
   setYarn(model, yarn, attentionFactor);
 }
 
 /// Reads the rotary embedding. Kernels rotate multiples of 8 values.
 void ConfigReader::readRope(ModelConfig &model) {
-  model.ropeTheta = at("rope.freq_base").number(1e-30, 1e30);
+  model.ropeTheta = at(kGgufRopeTheta).number(1e-30, 1e30);
   model.rotatedDim = model.headDim;
   if (const auto rotated = find("rope.dimension_count")) {
     model.rotatedDim = rotated->integer(0, INT32_MAX);
@@ -242,14 +247,14 @@ void ConfigReader::readRope(ModelConfig &model) {
       rotated->refuse("supported are all " + std::to_string(model.headDim) +
                       " values of a head");
   }
-  const auto type = find("rope.scaling.type");
-  if (type && type->string() == "yarn")
+  const auto type = find(kGgufRopeScaling);
+  if (type && type->string() == kGgufYarn)
     return readYarn(model);
   if (type && type->string() != "none")
     type->refuse("supported are \"none\" and \"yarn\"");
   // The type says that nothing is scaled, whatever the factor.
   if (type)
-    find("rope.scaling.factor");
+    find(kGgufYarnFactor);
 }
 
 LinearAttention ConfigReader::readLinear(const ModelConfig &model) {
@@ -267,7 +272,7 @@ LinearAttention ConfigReader::readLinear(const ModelConfig &model) {
   values.multiple(kGroup * linear.valueHeads, kGroup * linear.valueHeads,
                   256 * linear.valueHeads);
   if (model.headDim % kGroup != 0)
-    at("attention.key_length").fail("a multiple of " + std::to_string(kGroup));
+    at(kGgufKeyDim).fail("a multiple of " + std::to_string(kGroup));
   return linear;
 }
 
@@ -287,7 +292,7 @@ void ConfigReader::readLayerKinds(const StoredTensors &tensors,
 /// block_count may count them or not, and the file may have none of their
 /// tensors.
 int64_t ConfigReader::readLayers(const FileLayers &layers) {
-  const JsonValue blocks = at("block_count");
+  const JsonValue blocks = at(kGgufLayers);
   int64_t count = blocks.integer(1, kMaxModelCount);
   const auto declared = find("nextn_predict_layers");
   int64_t absent = declared ? declared->integer(0, kMaxModelCount) : 0;
@@ -310,16 +315,14 @@ int64_t ConfigReader::readLayers(const FileLayers &layers) {
 
 /// Reads the pooling, which the files have as a number of llama.cpp.
 void ConfigReader::readPooling(ModelConfig &model) {
-  constexpr std::string_view kPoolings[] = {"none", "mean", "cls", kLastPooling,
-                                            "rank"};
-  if (const auto type = find("pooling_type"))
-    model.output.pooling = kPoolings[static_cast<size_t>(
-        type->integer(0, std::ssize(kPoolings) - 1))];
+  if (const auto type = find(kGgufPooling))
+    model.output.pooling = kGgufPoolings[static_cast<size_t>(
+        type->integer(0, std::ssize(kGgufPoolings) - 1))];
 }
 
 void ConfigReader::readLabels(const GgufFile &gguf, const StoredTensor &scores,
                               const ErrorText &name, ModelConfig &model) {
-  const std::string key = nameOf("classifier.output_labels");
+  const std::string key = nameOf(kGgufLabels);
   std::vector<std::string> &labels = model.output.labels;
   std::string list;
   for (std::string_view label : ggufStrings(gguf, path, key.c_str())) {
@@ -339,13 +342,6 @@ void ConfigReader::readLabels(const GgufFile &gguf, const StoredTensor &scores,
   model.output.kind = OutputKind::Scores;
 }
 
-/// The sizes that have no default.
-static constexpr SizeKey kGgufSizes[] = {
-    {&ModelShape::hiddenSize, "embedding_length"},
-    {&ModelShape::heads, "attention.head_count"},
-    {&ModelShape::kvHeads, "attention.head_count_kv"},
-    {&ModelShape::intermediateSize, "feed_forward_length"}};
-
 ModelConfig ConfigReader::readModel(const FileLayers &layers) {
   readArchitecture();
   ModelConfig model = {};
@@ -357,46 +353,31 @@ ModelConfig ConfigReader::readModel(const FileLayers &layers) {
   if (model.heads % model.kvHeads != 0)
     heads.fail("a multiple of attention.head_count_kv, " +
                std::to_string(model.kvHeads) + ",");
-  model.maxPosition = at("context_length").integer(1, kMaxModelPosition);
-  if (const auto keys = find("attention.key_length"))
+  model.maxPosition = at(kGgufContext).integer(1, kMaxModelPosition);
+  if (const auto keys = find(kGgufKeyDim))
     model.headDim = keys->integer(1, kMaxModelCount);
   else if (model.hiddenSize % model.heads == 0)
     model.headDim = model.hiddenSize / model.heads;
   else
     heads.fail("a divisor of embedding_length, " +
                std::to_string(model.hiddenSize) + ",");
-  if (const auto values = find("attention.value_length");
+  if (const auto values = find(kGgufValueDim);
       values && values->integer(1, kMaxModelCount) != model.headDim)
     values->fail(std::to_string(model.headDim) + ", as in key_length,");
   checkSizes(path, model);
   readRope(model);
-  model.rmsNormEps = at("attention.layer_norm_rms_epsilon").number(1e-30, 1);
+  model.rmsNormEps = at(kGgufEpsilon).number(1e-30, 1);
   readPooling(model);
   return model;
 }
 
-/// The tokens that end an answer of Qwen's models, besides the named ones.
-static constexpr std::string_view kEndTokens[] = {"<|im_end|>",
-                                                  "<|endoftext|>"};
-
-/// The sampling options of a file, and whether one that has it samples.
-static constexpr std::pair<Fact<GenerationConfig>, bool> kGgufSampling[] = {
-#define QWEN_MODEL_SAMPLING(Type, Field, Name, Default, Least, Most, Valid,    \
-                            Needed, Help, Usual, StoredLeast, StoredMost,      \
-                            Gguf, Samples)                                     \
-  {{"general.sampling." Gguf, &GenerationConfig::Field, StoredLeast,           \
-    StoredMost},                                                               \
-   Samples},
-#include "qwen/ABI/SamplerOptions.def"
-};
-
 GenerationConfig ConfigReader::readGeneration(const GgufFile &gguf,
                                               int64_t vocabSize) {
   GenerationConfig generation;
-  for (const auto &[fact, samples] : kGgufSampling)
+  for (const auto &[fact, draws] : kGgufSampling)
     if (const auto found = root.findValue(fact.key)) {
       found->read(fact, generation);
-      generation.doSample |= samples;
+      generation.doSample |= draws;
     }
   generation.doSample &= generation.temperature > 0;
 
@@ -405,18 +386,17 @@ GenerationConfig ConfigReader::readGeneration(const GgufFile &gguf,
         generation.eosTokenIds.end())
       generation.eosTokenIds.push_back(static_cast<int32_t>(id));
   };
-  for (const char *key :
-       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"})
+  for (const char *key : {kGgufEosToken, kGgufEotToken})
     if (const auto id = root.findValue(key))
       addEnd(id->integer(0, vocabSize - 1));
-  if (gguf.arrays.contains("tokenizer.ggml.tokens")) {
-    const auto tokens = ggufStrings(gguf, path, "tokenizer.ggml.tokens");
-    for (std::string_view name : kEndTokens)
+  if (gguf.arrays.contains(kGgufTokens)) {
+    const auto tokens = ggufStrings(gguf, path, kGgufTokens);
+    for (std::string_view name : kGgufEndTokens)
       if (const auto found = std::ranges::find(tokens, name);
           found != tokens.end() && found - tokens.begin() < vocabSize)
         addEnd(found - tokens.begin());
   }
-  if (const auto bos = root.findValue("tokenizer.ggml.bos_token_id"))
+  if (const auto bos = root.findValue(kGgufBosToken))
     generation.bosTokenId =
         static_cast<int32_t>(bos->integer(0, vocabSize - 1));
   return generation;
@@ -440,7 +420,7 @@ public:
   }
 
   std::string ownName(std::string_view name) const override {
-    return namesOf(config()).rename(name, &ModuleName::model, &ModuleName::own);
+    return ggufOwnName(config().architecture, name);
   }
 
   std::optional<CheckpointTokenizer> readTokenizer() const override {
@@ -514,12 +494,10 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path,
   ConfigReader reader(gguf, where);
   const FileLayers layers(gguf.tensors);
   ModelConfig model = reader.readModel(layers);
-  const ModuleNames names = namesOf(model);
   for (const StoredTensor &tensor : gguf.tensors)
     if (!tensors.add(layers.isDraft(tensor)
                          ? std::string(kDraftPrefix) + tensor.name
-                         : names.rename(tensor.name, &ModuleName::own,
-                                        &ModuleName::model),
+                         : ggufModelName(model.architecture, tensor.name),
                      tensor))
       throw Error(describeTensor(tensor) + " is there twice");
   gguf.tensors.clear();

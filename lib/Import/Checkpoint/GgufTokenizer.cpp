@@ -1,6 +1,7 @@
 //===- GgufTokenizer.cpp - The tokenizer in a GGUF file -------------------===//
 
 #include "qwen/Import/Checkpoint/Gguf.h"
+#include "qwen/Import/Checkpoint/GgufKeys.h"
 
 #include "qwen/ABI/TokenizerFormat.h"
 #include "qwen/Support/Error.h"
@@ -15,39 +16,17 @@
 
 using namespace qwen;
 
-namespace {
-/// A value of tokenizer.ggml.pre that splits text by one of Qwen's regular
-/// expressions.
-struct WordRule {
-  std::string_view name;
-  bool marksJoinLetters;
-};
-} // namespace
-
-static constexpr WordRule kWordRules[] = {
-    {"qwen2", false}, {"deepseek-r1-qwen", false}, {"qwen35", true}};
-
 /// The rule that `value` names.
-static const WordRule &findWordRule(const JsonValue &value) {
+static const GgufWordRule &findWordRule(const JsonValue &value) {
   const auto *rule =
-      std::ranges::find(kWordRules, value.string(), &WordRule::name);
-  if (rule != std::end(kWordRules))
+      std::ranges::find(kGgufWordRules, value.string(), &GgufWordRule::name);
+  if (rule != std::end(kGgufWordRules))
     return *rule;
   std::string supported = "supported are";
-  for (const WordRule &known : kWordRules)
-    supported += (&known == kWordRules ? " " : ", ") + quote(known.name);
+  for (const GgufWordRule &known : kGgufWordRules)
+    supported += (&known == kGgufWordRules ? " " : ", ") + quote(known.name);
   value.refuse(supported);
 }
-
-namespace {
-/// Values of tokenizer.ggml.token_type.
-enum TokenKind : int64_t {
-  Normal = 1,
-  Control = 3,
-  UserDefined = 4,
-  Unused = 5,
-};
-} // namespace
 
 static bool isUtf8(std::string_view text) {
   while (!text.empty()) {
@@ -71,19 +50,18 @@ static bool isUtf8(std::string_view text) {
 /// ones at the end are padding and left out.
 static void addTokens(const GgufFile &gguf, const std::string &path,
                       CheckpointTokenizer &result) {
-  auto tokens = ggufStrings(gguf, path, "tokenizer.ggml.tokens");
-  const auto kinds = gguf.arrays.contains("tokenizer.ggml.token_type")
-                         ? ggufIntegers(gguf, path, "tokenizer.ggml.token_type")
-                         : std::vector<int64_t>(tokens.size(), Normal);
+  auto tokens = ggufStrings(gguf, path, kGgufTokens);
+  const auto kinds = gguf.arrays.contains(kGgufTokenKinds)
+                         ? ggufIntegers(gguf, path, kGgufTokenKinds)
+                         : std::vector<int64_t>(tokens.size(), GgufNormal);
   if (kinds.size() != tokens.size() || tokens.size() > kMaxVocabSize)
-    throw Error(part::file(path) + ": " +
-                part::subject("tokenizer.ggml.token_type") + " has " +
-                part::found(kinds.size()) + " values for " +
+    throw Error(part::file(path) + ": " + part::subject(kGgufTokenKinds) +
+                " has " + part::found(kinds.size()) + " values for " +
                 std::to_string(tokens.size()) +
                 " tokens when as many, and at "
                 "most " +
                 std::to_string(kMaxVocabSize) + ", are needed");
-  while (!tokens.empty() && kinds[tokens.size() - 1] == Unused)
+  while (!tokens.empty() && kinds[tokens.size() - 1] == GgufUnused)
     tokens.pop_back();
   result.vocab.reserve(tokens.size());
   for (uint32_t id = 0; id < tokens.size(); ++id) {
@@ -94,16 +72,16 @@ static void addTokens(const GgufFile &gguf, const std::string &path,
     if (!isUtf8(text))
       fail(" is not UTF-8");
     switch (kinds[id]) {
-    case Normal:
-    case Unused:
+    case GgufNormal:
+    case GgufUnused:
       if (const auto [found, isNew] = result.vocab.try_emplace(text, id);
           !isNew)
         fail(" is also token " + std::to_string(found->second));
       break;
-    case Control:
+    case GgufControl:
       result.addAdded(path, id, text, AddedSpecial);
       break;
-    case UserDefined:
+    case GgufUserDefined:
       result.addAdded(path, id, text, 0);
       break;
     default:
@@ -185,11 +163,10 @@ static void addMistypedTokens(std::span<const std::string> named,
 static std::vector<std::string> namedTokens(const GgufFile &gguf,
                                             const std::string &path,
                                             const JsonValue &root) {
-  const auto tokens = ggufStrings(gguf, path, "tokenizer.ggml.tokens");
+  const auto tokens = ggufStrings(gguf, path, kGgufTokens);
   std::vector<std::string> named;
   for (const char *key :
-       {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
-        "tokenizer.ggml.eot_token_id", "tokenizer.ggml.padding_token_id"})
+       {kGgufBosToken, kGgufEosToken, kGgufEotToken, kGgufPadToken})
     if (const auto value = root.findValue(key))
       if (const auto id =
               static_cast<size_t>(value->integer(0, kMaxVocabSize - 1));
@@ -204,23 +181,23 @@ qwen::readGgufTokenizer(const GgufFile &gguf,
   const std::string path = file.string();
   const JsonSource source = JsonSource::ofFile(path);
   const JsonValue root(gguf.values, source);
-  const auto model = root.findValue("tokenizer.ggml.model");
+  const auto model = root.findValue(kGgufTokenizer);
   if (!model)
     return std::nullopt;
-  if (model->string() != "gpt2")
-    model->refuse("supported is \"gpt2\"");
-  const JsonValue words = root.at("tokenizer.ggml.pre");
+  if (model->string() != kGgufBytePairs)
+    model->refuse("supported is " + quote(kGgufBytePairs));
+  const JsonValue words = root.at(kGgufWords);
 
   CheckpointTokenizer result;
   result.marksJoinLetters = findWordRule(words).marksJoinLetters;
   result.checkpoint = result.vocabFile = result.mergesFile =
       result.chatTemplateFile = file;
   addTokens(gguf, path, result);
-  const auto merges = ggufStrings(gguf, path, "tokenizer.ggml.merges");
+  const auto merges = ggufStrings(gguf, path, kGgufMerges);
   for (size_t i = 0; i < merges.size(); ++i)
     result.addMerge(file, merges[i], "merge " + std::to_string(i));
 
-  if (const auto chat = root.findValue("tokenizer.chat_template")) {
+  if (const auto chat = root.findValue(kGgufChatTemplate)) {
     result.chatTemplate = chat->string();
     if (!isUtf8(result.chatTemplate))
       chat->error("is not UTF-8");
@@ -232,9 +209,9 @@ qwen::readGgufTokenizer(const GgufFile &gguf,
   addMistypedTokens(namedTokens(gguf, path, root), path, result);
 
   const std::pair<const char *, std::optional<std::string> *> names[] = {
-      {"tokenizer.ggml.bos_token_id", &result.bosToken},
-      {"tokenizer.ggml.eos_token_id", &result.eosToken},
-      {"tokenizer.ggml.padding_token_id", &result.padToken},
+      {kGgufBosToken, &result.bosToken},
+      {kGgufEosToken, &result.eosToken},
+      {kGgufPadToken, &result.padToken},
   };
   for (const auto &[key, name] : names)
     if (const auto id = root.findValue(key))
@@ -242,11 +219,9 @@ qwen::readGgufTokenizer(const GgufFile &gguf,
               static_cast<uint32_t>(id->integer(0, kMaxVocabSize - 1)));
           added != result.added.end())
         *name = added->second.text;
-  if (const auto add = root.findValue("tokenizer.ggml.add_eos_token");
-      add && add->boolean())
+  if (const auto add = root.findValue(kGgufAddEos); add && add->boolean())
     result.appendedToken = result.eosToken;
-  if (const auto add = root.findValue("tokenizer.ggml.add_bos_token");
-      add && add->boolean())
+  if (const auto add = root.findValue(kGgufAddBos); add && add->boolean())
     result.warnings.push_back(path +
                               ": tokenizer.ggml.add_bos_token is ignored: no "
                               "token is put around a text");

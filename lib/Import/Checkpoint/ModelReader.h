@@ -11,13 +11,6 @@
 
 namespace qwen {
 
-/// The key of a size in a container, and in its first checkpoints.
-struct SizeKey {
-  int64_t ModelShape::*size;
-  const char *key;
-  const char *older = nullptr;
-};
-
 /// The largest value of a size (kShapeFacts).
 int64_t mostOf(int64_t ModelShape::*size);
 

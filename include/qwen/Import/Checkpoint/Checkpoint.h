@@ -114,10 +114,9 @@ private:
 std::unique_ptr<Checkpoint> openCheckpoint(const std::filesystem::path &path,
                                            const AdaptFn &adapt = {});
 
-/// The name in `model` of the tensor or module that a Hugging Face folder, or a
-/// GGUF file, calls `name`: the same if the model has none.
+/// The name in `model` of the tensor or module that a Hugging Face folder calls
+/// `name`: the same if the model has none.
 std::string folderModelName(const ModelConfig &model, const std::string &name);
-std::string ggufModelName(const ModelConfig &model, std::string_view name);
 
 /// The name of the model: that of the folder or the file, without the endings
 /// of a GGUF file.

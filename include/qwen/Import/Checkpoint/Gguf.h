@@ -81,6 +81,10 @@ std::vector<int64_t> ggufIntegers(const GgufFile &gguf, const std::string &path,
 std::optional<CheckpointTokenizer>
 readGgufTokenizer(const GgufFile &gguf, const std::filesystem::path &path);
 
+/// The f64 nearest to the shortest decimal digits that give `value`, so that
+/// 1e-6 in f32 is the 1e-6 of a text.
+double asDecimal(float value);
+
 /// The name of file `number`, from 0, of the split files that `file` is one of,
 /// or nullopt if its name is not of the form NAME-00001-of-00003.gguf.
 std::optional<std::string> ggufSplitName(const std::string &file,

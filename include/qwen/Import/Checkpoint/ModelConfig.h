@@ -129,6 +129,13 @@ struct QuantizationConfig {
   std::string name() const { return file + (key.empty() ? "" : ": " + key); }
 };
 
+/// The key of a size in a container, and in its first checkpoints.
+struct SizeKey {
+  int64_t ModelShape::*size;
+  const char *key;
+  const char *older = nullptr;
+};
+
 /// A model of a supported architecture.
 struct ModelConfig : ModelShape {
   Architecture architecture;
