@@ -57,6 +57,12 @@ static ModelInfo parseModel(const JsonValue &value) {
   model.maxContext =
       value.at("max_context").integer(model.context, kMaxModelPosition);
   model.output = parseOutput(value);
+  if (const auto yarn = value.find("yarn")) {
+    model.yarn.emplace();
+    for (const Fact<numerics::Yarn> &fact : numerics::kYarnFacts)
+      yarn->at(fact.key).read(fact, *model.yarn);
+    model.ropeScale = yarn->at("scale").number(1e-6, 1e6);
+  }
   return model;
 }
 

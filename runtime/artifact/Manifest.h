@@ -13,7 +13,9 @@
 //       "intermediate_size": 768, "rope_theta": 10000.0,
 //       "rms_norm_eps": 1e-06, "tied": true, "context": 1024,
 //       "max_context": 1024,
-//       "output": "scores", "labels": ["yes", "no"], "pooling": "rank"
+//       "output": "scores", "labels": ["yes", "no"], "pooling": "rank",
+//       "yarn": {"factor": 4.0, "positions": 32768, "fast": 32.0, "slow": 1.0,
+//                "scale": 1.1386294}
 //     },
 //     "targets": [{"name": "znver4", "arch": "x86-64",
 //                  "features": ["avx2", ...], "kernels": ["...", ...]}],
@@ -44,8 +46,8 @@
 //
 // All keys are required, except: keys of "work" other than "kind" (0 or false),
 // "output" ("logits"), "labels" (only with "scores", which need them),
-// "pooling" ("last"), "bos_token_id" and "quantization" (integers of the
-// checkpoint or rounded). There are no other keys.
+// "pooling" ("last"), "yarn" (not scaled), "bos_token_id" and "quantization"
+// (integers of the checkpoint or rounded). There are no other keys.
 //
 //===----------------------------------------------------------------------===//
 
@@ -61,8 +63,10 @@
 #include "qwen/ABI/Program.h"
 #include "qwen/ABI/Pruning.h"
 #include "qwen/ABI/Quantization.h"
+#include "qwen/Numerics/Math.h"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,6 +85,10 @@ struct ModelInfo : ModelShape {
   /// Maximum of the checkpoint, at least `context`.
   int64_t maxContext;
   ModelOutput output = {};
+  /// How the rotary embedding is scaled, and the factor of cos and sin. The
+  /// code and the weight image have what follows of it.
+  std::optional<numerics::Yarn> yarn;
+  double ropeScale = 1;
 
   /// Floats in a row of logits or scores.
   int64_t outputWidth() const { return output.width(vocabSize); }

@@ -10,6 +10,9 @@
 #ifndef QWEN_NUMERICS_MATH_H
 #define QWEN_NUMERICS_MATH_H
 
+#include "qwen/ABI/ModelShape.h"
+#include "qwen/Support/Fact.h"
+
 #include <cstdint>
 
 namespace qwen::numerics {
@@ -43,6 +46,13 @@ struct Yarn {
   /// change from one to the other.
   double fast = 32, slow = 1;
 };
+
+/// The keys of the manifest.
+inline constexpr Fact<Yarn> kYarnFacts[] = {
+    {"factor", &Yarn::factor, 1, 1e6},
+    {"positions", &Yarn::positions, 1, kMaxModelPosition},
+    {"fast", &Yarn::fast, 1e-6, 1e6},
+    {"slow", &Yarn::slow, 1e-6, 1e6}};
 
 /// ropeInvFreq with YaRN.
 float yarnInvFreq(double theta, int64_t i, int64_t headDim, const Yarn &yarn);

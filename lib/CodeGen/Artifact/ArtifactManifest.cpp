@@ -40,6 +40,10 @@ static json describeModel(const ArtifactInput &input) {
     model["labels"] = output.labels;
   if (output.pooling != kLastPooling)
     model["pooling"] = output.pooling;
+  if (config.yarn) {
+    write<numerics::Yarn>(numerics::kYarnFacts, *config.yarn, model["yarn"]);
+    model["yarn"]["scale"] = config.ropeScale;
+  }
   return model;
 }
 
