@@ -51,6 +51,15 @@ def make(file, command):
     return file
 
 
+def peer_python(workdir):
+    """The Python that has ik_llama.cpp."""
+    python = workdir / "peers/bin/python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", workdir / "peers"], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEER_PACKAGES], check=True)
+    return python
+
+
 class Ours:
     def __init__(self, args):
         self.args = args
@@ -74,10 +83,7 @@ class Ours:
 class Peer:
     def __init__(self, args, ours):
         self.args = args
-        self.python = args.workdir / "peers/bin/python"
-        if not self.python.exists():
-            subprocess.run([sys.executable, "-m", "venv", args.workdir / "peers"], check=True)
-            subprocess.run([self.python, "-m", "pip", "install", "--quiet", *PEER_PACKAGES], check=True)
+        self.python = peer_python(args.workdir)
         self.ids = args.workdir / "eval.npy"
         np.save(self.ids, ours.ids(args.text, args.windows))
         np.save(args.workdir / "calibration.npy", ours.ids(args.calibration, CALIBRATION_WINDOWS))

@@ -79,3 +79,18 @@ int qwen::writeAll(int fd, const void *data, size_t size) {
   }
   return 0;
 }
+
+int qwen::writeAllAt(int fd, const void *data, size_t size, uint64_t offset) {
+  const auto *bytes = static_cast<const char *>(data);
+  while (size) {
+    const ssize_t written = pwrite(fd, bytes, size, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written <= 0)
+      return written < 0 ? errno : EIO;
+    bytes += written;
+    size -= static_cast<size_t>(written);
+    offset += static_cast<uint64_t>(written);
+  }
+  return 0;
+}

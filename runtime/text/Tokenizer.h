@@ -65,6 +65,13 @@ public:
   /// The added token with exactly this text.
   std::optional<int32_t> findAddedToken(std::string_view text) const;
 
+  /// The slots of the merge table, and the added tokens in the order of their
+  /// ids.
+  std::span<const MergeSlot> mergeTable() const { return merges; }
+  std::span<const AddedToken> addedTokens() const { return added; }
+  /// TokenizerFlags.
+  uint32_t flags() const { return header->flags; }
+
   std::optional<int32_t> bosToken() const {
     return optionalId(header->bosToken);
   }

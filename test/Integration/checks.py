@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 
+import gguf
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
@@ -128,6 +129,17 @@ def q4_0_of(model):
             codes = np.concatenate([halves & 15, halves >> 4], -1).astype(np.int8) - 8
             result |= {name: (scales[rows], codes[rows]) for name, rows in segments(part, np.arange(len(scales)))}
     return result
+
+
+def export(model, out):
+    """Exports a compiled model. Returns the tensors of the GGUF file, which the gguf package reads."""
+    run(["qwen-opt", "export", model, "-o", out])
+    return gguf.GGUFReader(out).tensors
+
+
+def dequantized(tensor):
+    """The values of a tensor of the gguf package in f32."""
+    return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
 
 
 def join(ids):

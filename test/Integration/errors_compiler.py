@@ -1,7 +1,7 @@
 """The errors of qwen-opt (errors.py checks them; docs/testing.md says how to add one)."""
 import json
 
-from errors_files import (ABSENT, HYBRID, QWEN2, QWEN3, Row, added, content, edited, full_disk, linked, number, quantized, renamed, tensor,
+from errors_files import (ABSENT, HYBRID, QWEN2, QWEN3, Row, added, artifact, content, edited, flipped, full_disk, linked, number, quantized, renamed, tensor,
                           unreadable, written)
 
 COMPILE = "qwen-opt bad -o out/model.qwen"
@@ -335,6 +335,32 @@ ROWS = [
         "qwen-opt: --verify requires -o (see qwen-opt --help)"),
     Row("a runner without --verify", None, f"qwen-opt {QWEN3} -o out/model.qwen --runner true", 2,
         "qwen-opt: --runner requires --verify (see qwen-opt --help)"),
+
+    # qwen-opt export.
+    Row("an export of a hybrid", None, "qwen-opt export hybrid.qwen -o out/m.gguf", 1,
+        'qwen-opt export: hybrid.qwen is a model of "Qwen3_5ForCausalLM", which is not exported; Qwen2ForCausalLM and Qwen3ForCausalLM are; '
+        "run it with qwen-run, or convert the checkpoint"),
+    Row("an export of a rotated model", None, "qwen-opt export rotated.qwen -o out/m.gguf", 1,
+        "qwen-opt export: rotated.qwen is rotated: it transforms its activations while it runs, which a GGUF file does not say; compile it with "
+        "--rotate off"),
+    Row("an export of broken blocks", None, "qwen-opt export k96.qwen -o out/m.gguf", 1,
+        'qwen-opt export: k96.qwen: tensor "model.embed_tokens.weight" in q6_k has K 96 when blocks of Q6_K need a multiple of 256; compile with '
+        "--weights q8_0 --rotate off, or with another format of blocks of 32"),
+    Row("an export of zero points", None, "qwen-opt export zeros.qwen -o out/m.gguf", 1,
+        'qwen-opt export: zeros.qwen: tensor "model.embed_tokens.weight" in q4_z_32 has a zero point that is no integer from 0 to 16, and Q5_0 '
+        "holds no other; compile with another format, such as --weights q8_0 --rotate off"),
+    Row("an export of damaged weights", artifact(lambda data, header, sections: flipped(data, sections["weights"][0] + 5, 1)),
+        "qwen-opt export bad.qwen -o out/m.gguf", 1,
+        "qwen-opt export: bad.qwen is damaged: the checksum of bytes 0 to {{[0-9]+}} of its weights does not match; copy the file again or "
+        "compile the model again"),
+    Row("an export of no file", None, "qwen-opt export none.qwen -o out/m.gguf", 1,
+        "qwen-opt export: cannot read none.qwen: No such file or directory"),
+    Row("an export to a folder", None, "qwen-opt export good.qwen -o out", 1,
+        "qwen-opt export: cannot write 'out': it is not a regular file"),
+    Row("an export to a full disk", full_disk, "qwen-opt export stories.qwen -o out/m.gguf", 1,
+        "qwen-opt export: cannot write 'out/m.gguf': No space left on device"),
+    Row("an export without a name", None, "qwen-opt export good.qwen", 2,
+        "qwen-opt export: -o is missing (see qwen-opt export --help)"),
 
     # qwen-opt report.
     Row("a report without a CPU", None, "qwen-opt report v3.qwen", 1,

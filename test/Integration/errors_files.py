@@ -228,6 +228,11 @@ def compiled(source, *options):
 FIXTURES = {
     "good.qwen": compiled(QWEN3),
     "unfit.qwen": compiled(unfit),
+    # What cannot be exported.
+    "hybrid.qwen": compiled(HYBRID),
+    "rotated.qwen": compiled(QWEN3, "--rotate", "on"),
+    "k96.qwen": compiled(QWEN3, "--weights", "q6_k"),
+    "zeros.qwen": compiled(QWEN3, "--weights", "q4_z_32"),
     "short.qwen": compiled("stories", "--context", "4"),
     "arm.qwen": compiled(QWEN3, "--target", "armv8.2-a+dotprod"),
     "arms.qwen": compiled(QWEN3, "--target", "neoverse-n1,neoverse-v1"),

@@ -15,7 +15,8 @@ import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, full, join, logits, q4_0_of, read_safetensors, run, weights_of
+from checks import Checks, compile_model, dequantized, export, full, join, logits, q4_0_of, read_safetensors, run, weights_of
+from gguf_model import own_name
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 checks = Checks()
@@ -150,6 +151,20 @@ def check_kept(name, folder, lines):
     expected = reference(folder, "keep", "f16", ids)
     checks.check(np.isfinite(found).all() and np.array_equal(found.view(np.uint32), expected.view(np.uint32)),
                  f"{name}: the logits are not those of the reference")
+    check_exported(name, folder, model, lines)
+
+
+def check_exported(name, folder, model, lines):
+    """The tensors of a GGUF file, of which those that the model keeps have the values of the form."""
+    if name in COMPILED_F32:
+        return  # The columns have another order.
+    tensors = {tensor.name: tensor for tensor in export(model, WORK / "model.gguf")}
+    facts = json.loads((folder / "weights.json").read_text())
+    checks.check(len(tensors) == len(facts), f"{name}: {len(tensors)} tensors are exported")
+    equal = sum(hashlib.sha256((dequantized(tensors[own_name(tensor, False)]) + np.float32(0)).tobytes()).hexdigest() == fact["sha256"]
+                for tensor, fact in facts.items())
+    converted = sum(int(line.split(": ")[1].split(",")[0]) for line in lines if line.endswith("%"))
+    checks.expect(f"{name}: exported tensors with the values of the form", equal, len(facts) - converted)
 
 
 def check_other_files():

@@ -17,7 +17,7 @@ import sys
 import gguf
 import numpy as np
 
-from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, weights_of, write_weights, write_checkpoint
+from checks import Checks, compile_model, dequantized, export, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, weights_of, write_weights, write_checkpoint
 from gguf_model import keys_of, own_name
 from hybrid_gguf import interleaved
 
@@ -74,6 +74,28 @@ def check_kept(name, kept):
     check_logits(name, model, 2e-2)
     check_tokenizer(model)
     check_reference(file, model)
+    check_exported(file, model, model)
+
+
+def check_exported(file, model, again=None):
+    """An exported file has the bytes of `file`, where a format keeps them, and else its values; compiled, it is `again`, if that is
+    given."""
+    types = gguf.GGMLQuantizationType
+    exported = WORK / "exported" / file.name
+    exported.parent.mkdir(exist_ok=True)
+    tensors, known = {tensor.name: tensor for tensor in export(model, exported)}, 0
+    for tensor in gguf.GGUFReader(file).tensors:
+        found, kind = tensors[tensor.name], tensor.tensor_type
+        if kind == types.Q2_K:
+            continue  # Its values are encoded.
+        same = np.array_equal(found.data, tensor.data) if found.tensor_type == kind else kind in (types.F16, types.Q3_K, types.MXFP4) and \
+            np.array_equal(dequantized(found), dequantized(tensor))
+        checks.check(same, f"{file.name}: {tensor.name} in {kind.name} becomes another tensor in {found.tensor_type.name}")
+        known += 1
+    checks.check(known > 0 and len(tensors) == len(gguf.GGUFReader(file).tensors), f"{file.name}: tensors are missing")
+    if again:
+        found = compile_model(exported, WORK / "again.qwen")
+        checks.check(found.read_bytes() == again.read_bytes(), f"{file.name}: the exported file gives another model")
 
 
 def check_reference(file, model, weights="keep"):
@@ -172,6 +194,8 @@ def check_twins(name, kind, *options):
         expected = compile_model(folder, WORK / "folder.qwen", *options)
         found = compile_model(file, WORK / "file.qwen", *weights)
         checks.check(expected.read_bytes() == found.read_bytes(), f"{name}: a file in {kind} gives another model")
+        if kind:
+            check_exported(file, found)
     if is_hybrid or config.get("rope_scaling"):
         check_reference(file, compile_model(file, WORK / "file.qwen", *weights), "keep" if kind else "q4_0")
 
@@ -208,7 +232,10 @@ def check_random_blocks(shape):
     checks.check(matrices >= len(kinds), "a type has no matrix")
     file = WORK / "random.gguf"
     write_gguf(file, keys_of(config_of(*shape) | {"bos_token_id": 0, "eos_token_id": 1}), tensors)
-    check_reference(file, compile_model(file, WORK / "random.qwen"))
+    model = compile_model(file, WORK / "random.qwen")
+    check_reference(file, model)
+    if not is_hybrid:
+        check_exported(file, model)
 
 
 shutil.rmtree(WORK, ignore_errors=True)

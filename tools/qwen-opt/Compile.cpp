@@ -265,7 +265,9 @@ int qwen::compileMain(int argc, char **argv) {
   CLI::App app("Compiles a Qwen checkpoint to one file for qwen-run.\n"
                "qwen-opt FILE.mlir runs passes (see qwen-opt - --help).\n"
                "qwen-opt report FILE prints the cost of a compiled model (see "
-               "qwen-opt report --help).",
+               "qwen-opt report --help).\n"
+               "qwen-opt export FILE writes a compiled model as a GGUF file "
+               "(see qwen-opt export --help).",
                "qwen-opt");
   addFlags(app, arguments);
   try {

@@ -1,12 +1,13 @@
 //===- qwen-opt.cpp - The Qwen compiler -----------------------------------===//
 //
 // qwen-opt CHECKPOINT -o model.qwen compiles a checkpoint; qwen-opt report FILE
-// prints the cost of a compiled model; qwen-opt FILE.mlir --PASS... runs
-// passes.
+// prints the cost of a compiled model; qwen-opt export FILE writes it as a GGUF
+// file; qwen-opt FILE.mlir --PASS... runs passes.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Compile.h"
+#include "Export.h"
 #include "Report.h"
 
 #include "qwen/CodeGen/Backend/Backend.h"
@@ -88,6 +89,8 @@ int main(int argc, char **argv) {
   install_fatal_error_handler(fatalError);
   if (argc > 1 && StringRef(argv[1]) == "report")
     return closeStreams(qwen::reportMain(argc, argv));
+  if (argc > 1 && StringRef(argv[1]) == "export")
+    return closeStreams(qwen::exportMain(argc, argv));
   if (isPassDriver(argc, argv))
     return closeStreams(runPassDriver(argc, argv));
   return closeStreams(qwen::compileMain(argc, argv));

@@ -21,6 +21,9 @@ inline constexpr int64_t kMaxModelWidth = 1 << 24;
 inline constexpr int64_t kMaxModelCount = 1 << 16;
 inline constexpr int64_t kMaxModelPosition = int64_t{1} << 30;
 
+/// The name of the frequencies of the rotary embedding in the weight image.
+inline constexpr char kFrequenciesName[] = "rope.frequencies";
+
 /// The sizes and constants of a decoder. kvHeads divides heads, and heads *
 /// headDim is a multiple of kGroup; kShapeFacts has the ranges.
 struct ModelShape {

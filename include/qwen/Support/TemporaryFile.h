@@ -10,6 +10,7 @@
 #include "qwen/Support/WritableFile.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace qwen {
@@ -47,6 +48,9 @@ void removeTemporaryFile();
 
 /// Writes `size` bytes to a descriptor. Returns 0 or the errno of the failure.
 int writeAll(int fd, const void *data, size_t size);
+
+/// Writes `size` bytes at `offset`, like writeAll.
+int writeAllAt(int fd, const void *data, size_t size, uint64_t offset);
 
 } // namespace qwen
 

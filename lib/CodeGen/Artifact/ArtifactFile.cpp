@@ -3,6 +3,7 @@
 #include "ArtifactFile.h"
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/TemporaryFile.h"
 
 #include <cerrno>
 #include <cstring>
@@ -47,13 +48,18 @@ void ArtifactFile::cacheInHugePages(uint64_t offset, uint64_t count) const {
     std::call_once(cachedPages[page], cache, page);
 }
 
-/// Passes all bytes to `step`, pread or pwrite, which may take some at a time.
-template <typename Byte, typename Step>
-void ArtifactFile::transfer(const Step &step, uint64_t offset,
-                            std::span<Byte> bytes) const {
+void ArtifactFile::write(uint64_t offset,
+                         std::span<const uint8_t> bytes) const {
+  cacheInHugePages(offset, bytes.size());
+  if (const int error =
+          writeAllAt(file.descriptor(), bytes.data(), bytes.size(), offset))
+    fail(error);
+}
+
+void ArtifactFile::read(uint64_t offset, std::span<uint8_t> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t count = step(file.descriptor(), bytes.data(), bytes.size(),
-                               static_cast<off_t>(offset));
+    const ssize_t count = pread(file.descriptor(), bytes.data(), bytes.size(),
+                                static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR)
       continue;
     if (count <= 0)
@@ -61,14 +67,4 @@ void ArtifactFile::transfer(const Step &step, uint64_t offset,
     bytes = bytes.subspan(static_cast<size_t>(count));
     offset += static_cast<uint64_t>(count);
   }
-}
-
-void ArtifactFile::write(uint64_t offset,
-                         std::span<const uint8_t> bytes) const {
-  cacheInHugePages(offset, bytes.size());
-  transfer(pwrite, offset, bytes);
-}
-
-void ArtifactFile::read(uint64_t offset, std::span<uint8_t> bytes) const {
-  transfer(pread, offset, bytes);
 }

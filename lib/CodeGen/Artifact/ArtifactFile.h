@@ -24,8 +24,6 @@ public:
   void read(uint64_t offset, std::span<uint8_t> bytes) const;
 
 private:
-  template <typename Byte, typename Step>
-  void transfer(const Step &step, uint64_t offset, std::span<Byte> bytes) const;
   [[noreturn]] void fail(int error) const;
   /// Reads these bytes before they are written, so that the system caches them
   /// in huge memory pages if it can. Bytes that are written without this are

@@ -283,14 +283,13 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
                                 TypeRange(activations(config.hiddenSize)),
                                 ValueRange(body->getArgument(0)), gather);
   const int64_t rotations = config.rotatedDim / 2;
-  constexpr char kFrequencies[] = "rope.frequencies";
   YarnAttr yarn;
   if (config.yarn)
     yarn =
         YarnAttr::get(builder.getContext(), llvm::APFloat(config.yarn->factor),
                       config.yarn->positions, llvm::APFloat(config.yarn->fast),
                       llvm::APFloat(config.yarn->slow));
-  WeightOp::create(weights, at(kFrequencies), kFrequencies,
+  WeightOp::create(weights, at(kFrequenciesName), kFrequenciesName,
                    RankedTensorType::get(rotations, builder.getF32Type()),
                    FrequenciesAttr::get(builder.getContext(),
                                         llvm::APFloat(config.ropeTheta), yarn),
@@ -300,7 +299,7 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
     frequencies.setScale(
         builder.getF32FloatAttr(static_cast<float>(config.ropeScale)));
   frequencies.setFrequencies(
-      FlatSymbolRefAttr::get(builder.getContext(), kFrequencies));
+      FlatSymbolRefAttr::get(builder.getContext(), kFrequenciesName));
   auto table =
       RopeTableOp::create(builder, at("rotary_emb"),
                           {activations(rotations), activations(rotations)},
