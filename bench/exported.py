@@ -5,9 +5,9 @@
 
 FOLDER is a Qwen2 of f32, such as bench/real_model.py writes. Compiles it in each format (rounded, not rotated) and exports it. The
 exported file, compiled in f32 and exported, is a file of the same values in f32. Prints a table in Markdown of KL divergences,
-over the second half of windows of 512 tokens, as bench/quality.py: from ours to llama.cpp on the exported file; from llama.cpp on
-the file in f32 to llama.cpp on the exported file, which is the error of its own activations; from ours in f32 to ours, that of our
-activations; and from ours to llama.cpp, both in f32.
+over the second half of windows of 512 tokens, as bench/quality.py: from ours in f32 to llama.cpp on the exported file; from
+llama.cpp on the file in f32 to the same, which is the error of its own activations; from ours in f32 to ours, that of our
+activations; from ours to llama.cpp; and from ours to llama.cpp, both in f32.
 """
 import argparse
 import json
@@ -60,7 +60,7 @@ class Row:
         floats = self.compile(self.export(model), f"exported-{weights}-f32", "f32")
         ours, ours_f32 = (own(file, self.ids, file.with_suffix(".own.npy")) for file in (model, floats))
         theirs, theirs_f32 = (self.peer(self.export(file)) for file in (model, floats))
-        return [divergence(*pair) for pair in ((ours, theirs), (theirs_f32, theirs), (ours_f32, ours), (ours_f32, theirs_f32))]
+        return [divergence(*pair) for pair in ((ours_f32, theirs), (theirs_f32, theirs), (ours_f32, ours), (ours, theirs), (ours_f32, theirs_f32))]
 
 
 def main():
@@ -76,9 +76,10 @@ def main():
     model = row.compile(args.folder, "exported-f32", "f32")
     ids = json.loads(output(BIN / "qwen-run", "tokenize", model, "--json", input=text))["ids"]
     np.save(row.ids, np.array(ids[:args.windows * WINDOW], np.int32).reshape(args.windows, WINDOW))
-    print("| format | ours to llama.cpp | llama.cpp's activations | our activations | both in f32 |\n|---|---|---|---|---|")
+    print("| format | ours in f32 to llama.cpp | llama.cpp's activations | our activations | ours to llama.cpp | both in f32 |\n"
+          "|---|---|---|---|---|---|")
     for weights in args.formats:
-        print(f"| {weights} | {' | '.join(f'{value:.2e}' for value in row.figures(weights))} |")
+        print(f"| {weights} | {' | '.join(f'{value:.3e}' for value in row.figures(weights))} |")
         sys.stdout.flush()
 
 
