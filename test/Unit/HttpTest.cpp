@@ -67,6 +67,21 @@ TEST(RoutesTest, NeedsNoVersion) {
   EXPECT_EQ(routed("/v2/embeddings", "POST"), "404");
 }
 
+TEST(RoutesTest, DescribesAnswersAndBodies) {
+  nlohmann::json schemas = nlohmann::json::object();
+  for (const Protocol *protocol : protocolTable()) {
+    const auto own = nlohmann::json::parse(protocol->schemas);
+    for (const auto &[name, schema] : own.items())
+      EXPECT_TRUE(schemas.emplace(name, schema).second) << name;
+  }
+  for (const Route &route : routeTable()) {
+    EXPECT_TRUE(!route.answer || schemas.contains(route.answer)) << route.path;
+    EXPECT_EQ(route.parameters != nullptr,
+              std::string_view(route.method) == "POST")
+        << route.path;
+  }
+}
+
 TEST(RoutesTest, NamesTheMethods) {
   EXPECT_EQ(methodsOf("/rerank/"), "POST, OPTIONS");
   EXPECT_EQ(methodsOf("/v1/models/x"), "GET, HEAD, OPTIONS");
