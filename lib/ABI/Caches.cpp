@@ -17,10 +17,14 @@ std::optional<CacheKind> qwen::parseCacheKind(std::string_view name) {
   return std::nullopt;
 }
 
+bool qwen::isSameCache(const CacheInfo &a, const CacheInfo &b) {
+  return a.name == b.name && a.kind == b.kind && a.layerBytes == b.layerBytes &&
+         a.stepBack == b.stepBack;
+}
+
 void qwen::mergeCache(std::vector<CacheInfo> &caches, const CacheInfo &cache) {
   const auto found = std::ranges::find_if(caches, [&](const CacheInfo &other) {
-    return other.name == cache.name && other.kind == cache.kind &&
-           other.layerBytes == cache.layerBytes;
+    return isSameCache(other, cache);
   });
   if (found == caches.end())
     return caches.push_back(cache);
@@ -35,5 +39,13 @@ int64_t qwen::bytesOf(std::span<const CacheInfo> caches, CacheKind kind) {
   for (const CacheInfo &cache : caches)
     if (cache.kind == kind)
       bytes += cache.bytes();
+  return bytes;
+}
+
+int64_t qwen::sequenceBytesOf(std::span<const CacheInfo> caches) {
+  int64_t bytes = 0;
+  for (const CacheInfo &cache : caches)
+    if (cache.kind == CacheKind::Fixed)
+      bytes += cache.states() * cache.bytes();
   return bytes;
 }

@@ -98,8 +98,10 @@ static WeightFormat parseFormat(const JsonValue &value) {
   return *format;
 }
 
-/// Parses one of the caches, which together have up to `most` bytes.
-static CacheInfo parseCache(const JsonValue &value, int64_t most) {
+/// Parses one of the caches of a program, which together have up to `most`
+/// bytes.
+static CacheInfo parseCache(const JsonValue &value, const LimitsInfo &limits,
+                            int64_t most) {
   CacheInfo cache;
   cache.name = nameOf(value.at("name"));
   const JsonValue kind = value.at("kind");
@@ -107,6 +109,7 @@ static CacheInfo parseCache(const JsonValue &value, int64_t most) {
   if (!parsed)
     kind.fail("\"paged\" or \"fixed\"");
   cache.kind = *parsed;
+  cache.stepBack = cache.kind == CacheKind::Fixed ? limits.stepBack : 0;
   const JsonValue layers = value.at("layers");
   for (const JsonValue &layer : layers.elements()) {
     const int64_t number = layer.integer(0, kMaxModelCount - 1);
@@ -240,9 +243,11 @@ static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
   const JsonValue limits = value.at("limits");
   program.limits.tokens = limits.at("tokens").integer(1, 1 << 20);
   program.limits.rows = limits.at("rows").integer(1, program.limits.tokens);
+  if (const auto stepBack = limits.find("step_back"))
+    program.limits.stepBack = stepBack->integer(0, kMostStepBack);
   program.arenaBytes = value.at("arena_bytes").integer(0, kMaxBytes);
   for (const JsonValue &cache : value.at("caches").elements()) {
-    program.caches.push_back(parseCache(cache, most));
+    program.caches.push_back(parseCache(cache, program.limits, most));
     most -= program.caches.back().bytes();
     mergeCache(manifest.caches, program.caches.back());
   }

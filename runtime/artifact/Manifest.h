@@ -45,9 +45,10 @@
 //   }
 //
 // All keys are required, except: keys of "work" other than "kind" (0 or false),
-// "output" ("logits"), "labels" (only with "scores", which need them),
-// "pooling" ("last"), "yarn" (not scaled), "bos_token_id" and "quantization"
-// (integers of the checkpoint or rounded). There are no other keys.
+// "step_back" of "limits" (0), "output" ("logits"), "labels" (only with
+// "scores", which need them), "pooling" ("last"), "yarn" (not scaled),
+// "bos_token_id" and "quantization" (integers of the checkpoint or rounded).
+// There are no other keys.
 //
 //===----------------------------------------------------------------------===//
 
@@ -120,10 +121,12 @@ struct KvInfo {
   int64_t tokenBytes;
 };
 
-/// Maximum numbers of tokens and rows in one call.
+/// Maximum numbers of tokens and rows in one call, and of the tokens that a
+/// sequence can step back without a snapshot of its fixed state.
 struct LimitsInfo {
   int64_t tokens;
   int64_t rows;
+  int64_t stepBack = 0;
 };
 
 /// A function of graph ops over the weights of a model, compiled.

@@ -56,7 +56,8 @@ static SequenceState makeState(const Manifest &manifest,
                                const EngineOptions &options) {
   // Looking for a snapshot reads the entries of all.
   constexpr int64_t kMostSnapshots = 1024;
-  const int64_t stateBytes = bytesOf(manifest.caches, CacheKind::Fixed);
+  const int64_t stateBytes = bytesOf(manifest.caches, CacheKind::Fixed),
+                sequenceBytes = sequenceBytesOf(manifest.caches);
   int64_t snapshots =
       stateBytes ? std::min(kMostSnapshots, options.snapshotBytes / stateBytes)
                  : 0;
@@ -72,7 +73,7 @@ static SequenceState makeState(const Manifest &manifest,
     const uint64_t fixed =
         static_cast<uint64_t>(arenaBytes(manifest)) + resultBytes(manifest) +
         kProcessBytes +
-        static_cast<uint64_t>(stateBytes) * std::max(1, options.sequences);
+        static_cast<uint64_t>(sequenceBytes) * std::max(1, options.sequences);
     if (*limit < fixed + page)
       throw Error(manifest.model.name + " needs " +
                   std::to_string(fixed + page) + " bytes to run when " +
@@ -93,7 +94,8 @@ static SequenceState makeState(const Manifest &manifest,
            .sequences = options.sequences,
            .context = manifest.model.context,
            .snapshots = static_cast<int32_t>(snapshots),
-           .whyNotMore = whyNotMore}};
+           .whyNotMore = whyNotMore},
+          manifest.programs};
 }
 
 static int64_t tokensPerCall(const Manifest &manifest,
@@ -203,6 +205,11 @@ void Engine::check(std::span<const Token> batch) {
     model.model.output.requireScores(model.model.name);
   for (const Token &token : batch) {
     const int64_t length = sequenceState.length(token.sequence);
+    if (!sequenceState.canRun(token.sequence, 0, length))
+      throw Error("position " + std::to_string(length) + " of sequence " +
+                  std::to_string(token.sequence) +
+                  " has run in another program with the same state: the "
+                  "sequence must lose it before");
     nextPositions[static_cast<size_t>(token.sequence)] = length;
     stopPositions[static_cast<size_t>(token.sequence)] = kNoStop;
   }
@@ -277,8 +284,7 @@ void Engine::callForward(std::span<const Token> batch) {
   try {
     runEntry(0);
   } catch (...) {
-    for (size_t i = 0; i < count; ++i)
-      takeBack(sequences[i], positions[i]);
+    takeBackCall();
     throw;
   }
   for (size_t i = 0; i < count; ++i) {
@@ -291,9 +297,12 @@ void Engine::callForward(std::span<const Token> batch) {
 }
 
 void Engine::takeBack(SequenceId sequence, int64_t position) {
-  if (position < sequenceState.length(sequence))
-    sequenceState.truncate(sequence,
-                           sequenceState.reachable(sequence, position));
+  sequenceState.truncate(sequence, sequenceState.reachable(sequence, position));
+}
+
+void Engine::takeBackCall() {
+  for (size_t i = 0; i < static_cast<size_t>(context.tokens); ++i)
+    takeBack(sequences[i], positions[i]);
 }
 
 void Engine::giveRows(std::span<const Token> batch,
@@ -406,29 +415,36 @@ void Engine::call(std::string_view name, std::span<const Token> batch,
                 std::to_string(first) + " on and " + std::to_string(wanted));
   context.tokens = context.rows = 0;
   hiddenTokens.clear();
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const auto &[id, sequence, position, isWanted, row] = batch[i];
-    const auto fail = [&](ErrorKind kind) {
-      throw Error(describe({sequence, kind, id, position, kNoFlag}), kind);
-    };
-    if (readsIds && !model.model.hasToken(id))
-      fail(ErrorKind::InvalidToken);
-    if (position < 0 || position > sequenceState.length(sequence))
-      throw Error("position " + std::to_string(position) + " of sequence " +
-                  std::to_string(sequence) + " does not follow: it has " +
-                  std::to_string(sequenceState.length(sequence)));
-    if (const auto kind = sequenceState.extend(sequence, position + 1))
-      fail(*kind);
-    addToken(batch, i);
+  try {
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const auto &[id, sequence, position, isWanted, row] = batch[i];
+      const auto fail = [&](ErrorKind kind) {
+        throw Error(describe({sequence, kind, id, position, kNoFlag}), kind);
+      };
+      if (readsIds && !model.model.hasToken(id))
+        fail(ErrorKind::InvalidToken);
+      if (!sequenceState.canRun(sequence, number, position))
+        throw Error("position " + std::to_string(position) + " of sequence " +
+                    std::to_string(sequence) + " does not follow: program " +
+                    quote(name) + " has run " +
+                    std::to_string(sequenceState.length(sequence, number)));
+      if (const auto kind =
+              sequenceState.extend(sequence, position + 1, number))
+        fail(*kind);
+      addToken(batch, i);
+    }
+    fillInputs(program, given, first);
+    runEntry(number);
+    for (size_t i = 0; i < batch.size(); ++i)
+      if (flags[i] != kNoFlag)
+        throw Error(describe({batch[i].sequence, ErrorKind::NotFinite,
+                              batch[i].id, batch[i].position, flags[i]},
+                             program),
+                    ErrorKind::NotFinite);
+  } catch (...) {
+    takeBackCall();
+    throw;
   }
-  fillInputs(program, given, first);
-  runEntry(number);
-  for (size_t i = 0; i < batch.size(); ++i)
-    if (flags[i] != kNoFlag)
-      throw Error(describe({batch[i].sequence, ErrorKind::NotFinite,
-                            batch[i].id, batch[i].position, flags[i]},
-                           program),
-                  ErrorKind::NotFinite);
 }
 
 std::span<const float> Engine::row(std::string_view name,

@@ -123,14 +123,15 @@ public:
   /// Runs program `program` of the manifest over `batch` in one call. `given`
   /// has the rows of its inputs that the caller gives; those of other programs
   /// are taken where they lie, from the row of token `first` of their last call
-  /// on. A position may have run before, or be the next of its sequence. The
-  /// caller counts the positions that each program has run, and truncates the
-  /// sequence after a rejected one. A program without the input "ids" ignores
-  /// the ids.
+  /// on. A position is the next one of the program in its sequence
+  /// (SequenceState::length) or, without fixed caches, one that it has run. It
+  /// may be ahead of `forward`; all programs must run the same tokens, so the
+  /// caller truncates the sequence before it runs others. A program without the
+  /// input "ids" ignores the ids.
   ///
   /// Throws Error if the program does not exist, if `batch`, `given` or `first`
-  /// is beyond its limits or does not fit, and like `forward`. Positions that
-  /// are new then stay.
+  /// is beyond its limits or does not fit, and like `forward`. Its sequences
+  /// then go back to the last reachable length before the batch.
   void call(std::string_view program, std::span<const Token> batch,
             std::span<const InputRows> given = {}, int64_t first = 0);
 
@@ -178,6 +179,8 @@ private:
   void stop(const Token &token, ErrorKind kind, uint32_t op = kNoFlag);
   /// Removes positions that have run, from `position` on.
   void takeBack(SequenceId sequence, int64_t position);
+  /// Removes the positions of the call.
+  void takeBackCall();
   /// Whether the sequence of `token` has stopped, at this token or before it.
   bool isStopped(const Token &token) const {
     return stopPositions[static_cast<size_t>(token.sequence)] <= token.position;

@@ -26,10 +26,13 @@ static Mapping cacheMemory(const CacheInfo &cache, int64_t count) {
 }
 
 SequenceState::SequenceState(std::span<const CacheInfo> caches,
-                             const StateLimits &limits)
+                             const StateLimits &limits,
+                             std::span<const ProgramInfo> programs)
     : context(limits.context), whyNotMore(limits.whyNotMore),
       bytesOfFixed(bytesOf(caches, CacheKind::Fixed)),
-      stride(ceilDiv(limits.context, kPageTokens)) {
+      stride(ceilDiv(limits.context, kPageTokens)),
+      groups(groupLayers(caches, programs)),
+      groupsOf(std::max<size_t>(1, programs.size())) {
   if (limits.pages < 1 || limits.pages > INT32_MAX)
     throw Error("a KV cache of " + std::to_string(limits.pages) +
                 " pages is not possible");
@@ -39,16 +42,23 @@ SequenceState::SequenceState(std::span<const CacheInfo> caches,
     throw Error("the maximum number of snapshots is " +
                 std::to_string(limits.snapshots) + " when 0 or more is needed");
   for (const CacheInfo &cache : caches) {
-    const int64_t count = cache.kind == CacheKind::Paged
-                              ? limits.pages
-                              : int64_t{limits.sequences} + limits.snapshots;
+    const int64_t count =
+        cache.kind == CacheKind::Paged
+            ? limits.pages
+            : limits.sequences * cache.states() + limits.snapshots;
     memory.push_back({cache.kind, cache.stride(), cacheMemory(cache, count)});
     bases.push_back(memory.back().memory.data());
   }
   tables.assign(static_cast<size_t>(limits.sequences * stride), 0);
   sequences.resize(static_cast<size_t>(limits.sequences));
   snapshots.resize(static_cast<size_t>(limits.snapshots));
+  for (size_t i = 0; i < groups.size(); ++i)
+    for (size_t program : groups[i].programs)
+      groupsOf[program].push_back(i);
   const auto count = static_cast<size_t>(limits.pages);
+  lengths.assign(sequences.size() * groups.size(), 0);
+  snapshotLengths.assign(snapshots.size() * groups.size(), 0);
+  slots.assign(count * groups.size(), 0);
   references.assign(count, 0);
   serials.assign(count, 0);
   nextFree.resize(count + 1);
@@ -65,10 +75,12 @@ void SequenceState::checkOpen(SequenceId sequence) const {
 }
 
 void SequenceState::checkLength(SequenceId sequence, int64_t wanted) const {
-  if (wanted < 0 || wanted > length(sequence))
+  checkOpen(sequence);
+  const int64_t present = sequences[static_cast<size_t>(sequence)].length;
+  if (wanted < 0 || wanted > present)
     throw Error("sequence " + std::to_string(sequence) + " has " +
-                std::to_string(length(sequence)) +
-                " positions and cannot keep " + std::to_string(wanted));
+                std::to_string(present) + " positions and cannot keep " +
+                std::to_string(wanted));
 }
 
 bool SequenceState::isOpen(SequenceId sequence) const {
@@ -76,9 +88,21 @@ bool SequenceState::isOpen(SequenceId sequence) const {
          sequences[static_cast<size_t>(sequence)].open;
 }
 
-int64_t SequenceState::length(SequenceId sequence) const {
+int64_t SequenceState::length(SequenceId sequence, size_t program) const {
   checkOpen(sequence);
-  return sequences[static_cast<size_t>(sequence)].length;
+  int64_t least = sequences[static_cast<size_t>(sequence)].length;
+  for (size_t group : groupsOf[program])
+    least = std::min(least, lengthOf(sequence, group));
+  return least;
+}
+
+bool SequenceState::canRun(SequenceId sequence, size_t program,
+                           int64_t position) const {
+  return position >= 0 && position <= length(sequence, program) &&
+         std::ranges::all_of(groupsOf[program], [&](size_t group) {
+           return groups[group].fixed.empty() ||
+                  lengthOf(sequence, group) == position;
+         });
 }
 
 std::string SequenceState::describeFull() const {
@@ -107,6 +131,8 @@ PageId SequenceState::takePage() {
     throw Error(describeFull(), ErrorKind::NoPage);
   forgetPage(page);
   holdPage(page);
+  for (size_t group = 0; group < groups.size(); ++group)
+    slotsOf(page, group) = 0;
   return page;
 }
 
@@ -126,8 +152,16 @@ void SequenceState::releasePage(PageId page) {
                serial(page) ? static_cast<PageId>(pages()) : nextFree.back());
 }
 
+void SequenceState::limitSlots(PageId page, int64_t positions) {
+  for (size_t group = 0; group < groups.size(); ++group)
+    slotsOf(page, group) = static_cast<uint8_t>(
+        std::min<int64_t>(slotsOf(page, group), positions));
+}
+
 PageId SequenceState::copyPage(PageId page) {
   const PageId copy = takePage();
+  for (size_t group = 0; group < groups.size(); ++group)
+    slotsOf(copy, group) = slotsOf(page, group);
   for (const Cache &cache : memory)
     if (cache.kind == CacheKind::Paged)
       memcpy(cache.memory.data() + copy * cache.stride,
@@ -139,7 +173,7 @@ PageId SequenceState::copyPage(PageId page) {
 SequenceId SequenceState::open() {
   for (size_t i = 0; i < sequences.size(); ++i)
     if (!sequences[i].open) {
-      sequences[i] = {true, 0};
+      sequences[i] = {.open = true};
       return static_cast<SequenceId>(i);
     }
   throw Error("all " + std::to_string(sequences.size()) + " sequences are open",
@@ -148,7 +182,7 @@ SequenceId SequenceState::open() {
 
 SequenceId SequenceState::branch(SequenceId parent, int64_t positions) {
   checkLength(parent, positions);
-  const int64_t row = rowAt(parent, positions);
+  const std::optional<SnapshotId> snapshot = snapshotAt(parent, positions);
   const int64_t full = positions / kPageTokens;
   const SequenceId child = open();
   PageId *to = table(child);
@@ -156,6 +190,7 @@ SequenceId SequenceState::branch(SequenceId parent, int64_t positions) {
   if (positions % kPageTokens) {
     try {
       to[full] = copyPage(from[full]);
+      limitSlots(to[full], positions % kPageTokens);
     } catch (...) {
       sequences[child].open = false;
       throw;
@@ -165,8 +200,16 @@ SequenceId SequenceState::branch(SequenceId parent, int64_t positions) {
     to[i] = from[i];
     holdPage(to[i]);
   }
-  sequences[child].length = positions;
-  copyRow(row, child);
+  sequences[child].length = sequences[child].oldest = positions;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const int64_t same = std::min(lengthOf(parent, i), positions);
+    lengthOf(child, i) = same;
+    if (!snapshot)
+      copyRow(groups[i], rowAfter(parent, groups[i], same),
+              rowAfter(child, groups[i], same));
+  }
+  if (snapshot)
+    load(child, *snapshot);
   return child;
 }
 
@@ -180,9 +223,10 @@ void SequenceState::close(SequenceId sequence) {
 
 void SequenceState::truncate(SequenceId sequence, int64_t newLength) {
   checkLength(sequence, newLength);
-  const int64_t row = rowAt(sequence, newLength);
+  const std::optional<SnapshotId> snapshot = snapshotAt(sequence, newLength);
   removePositions(sequence, newLength);
-  copyRow(row, sequence);
+  if (snapshot)
+    load(sequence, *snapshot);
 }
 
 void SequenceState::removePositions(SequenceId sequence, int64_t newLength) {
@@ -198,6 +242,7 @@ void SequenceState::removePositions(SequenceId sequence, int64_t newLength) {
       page = copy;
     }
     forgetPage(page);
+    limitSlots(page, newLength % kPageTokens);
   }
   // The last page becomes free first, so that a kept page is taken before the
   // pages that it follows.
@@ -205,14 +250,19 @@ void SequenceState::removePositions(SequenceId sequence, int64_t newLength) {
        i-- > ceilDiv(newLength, kPageTokens);)
     releasePage(pagesOf[i]);
   entry.length = newLength;
+  entry.oldest = std::min(entry.oldest, newLength);
+  for (size_t i = 0; i < groups.size(); ++i)
+    lengthOf(sequence, i) = std::min(lengthOf(sequence, i), newLength);
   for (Snapshot &snapshot : snapshots)
     if (snapshot.sequence == sequence && snapshot.position > newLength)
       snapshot.sequence = kNone;
 }
 
-std::optional<ErrorKind> SequenceState::extend(SequenceId sequence,
-                                               int64_t newLength) {
-  const int64_t have = ceilDiv(length(sequence), kPageTokens);
+std::optional<ErrorKind>
+SequenceState::extend(SequenceId sequence, int64_t newLength, size_t program) {
+  checkOpen(sequence);
+  Sequence &entry = sequences[sequence];
+  const int64_t have = ceilDiv(entry.length, kPageTokens);
   if (newLength > context)
     return ErrorKind::PastContext;
   const int64_t need = ceilDiv(newLength, kPageTokens);
@@ -220,12 +270,24 @@ std::optional<ErrorKind> SequenceState::extend(SequenceId sequence,
     return ErrorKind::NoPage;
   for (int64_t i = have; i < need; ++i)
     table(sequence)[i] = takePage();
-  Sequence &entry = sequences[sequence];
-  if (entry.length == 0)
-    for (const Cache &cache : memory)
-      if (cache.kind == CacheKind::Fixed)
-        std::ranges::fill(bytesOfRow(cache, sequence), uint8_t{0});
   entry.length = std::max(entry.length, newLength);
+  for (size_t i : groupsOf[program]) {
+    const CacheGroup &group = groups[i];
+    int64_t &present = lengthOf(sequence, i);
+    if (present == 0)
+      for (const CacheGroup::FixedLayer &layer : group.fixed)
+        std::ranges::fill(bytesAt(layer, rowAfter(sequence, group, 0)),
+                          uint8_t{0});
+    for (int64_t at = present / kPageTokens; at * kPageTokens < newLength;
+         ++at) {
+      uint8_t &own = slotsOf(page(sequence, at), i);
+      own = static_cast<uint8_t>(
+          std::clamp<int64_t>(newLength - at * kPageTokens, own, kPageTokens));
+    }
+    present = std::max(present, newLength);
+    if (!group.fixed.empty())
+      entry.oldest = std::max(entry.oldest, newLength - group.states + 1);
+  }
   return std::nullopt;
 }
 
@@ -238,32 +300,42 @@ uint64_t SequenceState::keep(PageId page) {
   return serial;
 }
 
+void SequenceState::append(SequenceId sequence, PageId page,
+                           int64_t positions) {
+  int64_t &total = sequences[sequence].length;
+  table(sequence)[total / kPageTokens] = page;
+  for (size_t i = 0; i < groups.size(); ++i)
+    if (groups[i].fixed.empty() && lengthOf(sequence, i) == total)
+      lengthOf(sequence, i) += slotsOf(page, i);
+  total += positions;
+}
+
 void SequenceState::share(SequenceId sequence, PageId page) {
-  Sequence &entry = sequences[sequence];
   holdPage(page);
-  table(sequence)[entry.length / kPageTokens] = page;
-  entry.length += kPageTokens;
+  append(sequence, page, kPageTokens);
 }
 
 void SequenceState::shareFront(SequenceId sequence, PageId page,
                                int64_t positions) {
   if (freeCount == 0)
     throw Error(describeFull(), ErrorKind::NoPage);
-  Sequence &entry = sequences[sequence];
-  PageId &to = table(sequence)[entry.length / kPageTokens];
   holdPage(page);
   if (freeCount) {
-    to = copyPage(page);
+    const PageId copy = copyPage(page);
     releasePage(page);
+    page = copy;
   } else {
     forgetPage(page);
-    to = page;
   }
-  entry.length += positions;
+  limitSlots(page, positions);
+  append(sequence, page, positions);
 }
 
 void SequenceState::merge(SequenceId sequence, int64_t index, PageId page) {
   PageId &entry = table(sequence)[index];
+  for (size_t i = 0; i < groups.size(); ++i)
+    if (slotsOf(page, i) < slotsOf(entry, i))
+      return;
   holdPage(page);
   releasePage(entry);
   entry = page;
@@ -274,9 +346,10 @@ void SequenceState::merge(SequenceId sequence, int64_t index, PageId page) {
 //===----------------------------------------------------------------------===//
 
 int64_t SequenceState::reachable(SequenceId sequence, int64_t most) const {
-  const int64_t present = length(sequence);
-  if (most >= present || bytesOfFixed == 0)
-    return std::min(most, present);
+  checkOpen(sequence);
+  const Sequence &entry = sequences[static_cast<size_t>(sequence)];
+  if (most >= entry.oldest || bytesOfFixed == 0)
+    return std::min(most, entry.length);
   int64_t found = 0;
   for (const Snapshot &snapshot : snapshots)
     if (snapshot.sequence == sequence && snapshot.position <= most)
@@ -284,17 +357,18 @@ int64_t SequenceState::reachable(SequenceId sequence, int64_t most) const {
   return found;
 }
 
-int64_t SequenceState::rowAt(SequenceId sequence, int64_t wanted) const {
-  const int64_t present = length(sequence);
-  if (wanted == present || wanted == 0 || bytesOfFixed == 0)
-    return sequence;
-  int64_t next = present;
+std::optional<SnapshotId> SequenceState::snapshotAt(SequenceId sequence,
+                                                    int64_t wanted) const {
+  const int64_t oldest = sequences[static_cast<size_t>(sequence)].oldest;
+  if (wanted == 0 || wanted >= oldest || bytesOfFixed == 0)
+    return std::nullopt;
+  int64_t next = oldest;
   for (SnapshotId i = 0; i < maxSnapshots(); ++i) {
     const Snapshot &snapshot = snapshots[static_cast<size_t>(i)];
     if (snapshot.sequence != sequence || snapshot.position < wanted)
       continue;
     if (snapshot.position == wanted)
-      return rowOf(i);
+      return i;
     next = std::min(next, snapshot.position);
   }
   throw Error("sequence " + std::to_string(sequence) +
@@ -305,12 +379,44 @@ int64_t SequenceState::rowAt(SequenceId sequence, int64_t wanted) const {
               ErrorKind::NoSnapshot);
 }
 
-void SequenceState::copyRow(int64_t from, int64_t to) {
+std::span<uint8_t> SequenceState::bytesAt(const CacheGroup::FixedLayer &layer,
+                                          int64_t row) {
+  const Cache &cache = memory[layer.cache];
+  return {cache.memory.data() + row * cache.stride + layer.offset,
+          static_cast<size_t>(layer.bytes)};
+}
+
+void SequenceState::copyRow(const CacheGroup &group, int64_t from, int64_t to) {
   if (from == to)
     return;
-  for (const Cache &cache : memory)
-    if (cache.kind == CacheKind::Fixed)
-      std::ranges::copy(bytesOfRow(cache, from), bytesOfRow(cache, to).begin());
+  for (const CacheGroup::FixedLayer &layer : group.fixed)
+    std::ranges::copy(bytesAt(layer, from), bytesAt(layer, to).begin());
+}
+
+int64_t SequenceState::filled(SequenceId sequence, size_t group) {
+  const int64_t total = sequences[sequence].length;
+  int64_t positions = 0;
+  while (positions < total) {
+    const uint8_t own = slotsOf(page(sequence, positions / kPageTokens), group);
+    positions += own;
+    if (own < kPageTokens)
+      break;
+  }
+  return positions;
+}
+
+void SequenceState::load(SequenceId sequence, SnapshotId snapshot) {
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const CacheGroup &group = groups[i];
+    if (group.fixed.empty())
+      continue;
+    // A program starts over if pages of other sequences lack its positions.
+    const int64_t known = snapshotLength(snapshot, i);
+    const bool isHere = !group.isPaged || filled(sequence, i) >= known;
+    lengthOf(sequence, i) = isHere ? known : 0;
+    copyRow(group, rowOf(snapshot, group), rowAfter(sequence, group, known));
+  }
+  sequences[sequence].oldest = sequences[sequence].length;
 }
 
 int32_t SequenceState::freeSequences() const {
@@ -332,7 +438,16 @@ SnapshotId SequenceState::snapshot(SequenceId sequence) {
                 ErrorKind::NoSnapshot);
   *free = {true, sequence, position};
   const auto id = static_cast<SnapshotId>(free - snapshots.begin());
-  copyRow(sequence, rowOf(id));
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const CacheGroup &group = groups[i];
+    const int64_t present = lengthOf(sequence, i);
+    // The state of a program that is ahead may be gone; it then starts over.
+    const bool isHere =
+        present <= position || position >= sequences[sequence].oldest;
+    const int64_t known = isHere ? std::min(present, position) : 0;
+    snapshotLength(id, i) = known;
+    copyRow(group, rowAfter(sequence, group, known), rowOf(id, group));
+  }
   return id;
 }
 
@@ -348,7 +463,7 @@ void SequenceState::restore(SequenceId sequence, SnapshotId snapshot) {
   const int64_t position = entryOf(snapshot).position;
   checkLength(sequence, position);
   removePositions(sequence, position);
-  copyRow(rowOf(snapshot), sequence);
+  load(sequence, snapshot);
 }
 
 void SequenceState::drop(SnapshotId snapshot) {

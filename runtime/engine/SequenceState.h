@@ -4,15 +4,24 @@
 // each sequence. A page has the positions of all paged caches. Sequences may
 // share full pages; a partial page belongs to one sequence.
 //
+// All programs of a model share the pages, but one may have run fewer positions
+// than another: a draft head that follows `forward`, or did not run in the
+// sequence that kept a page. So a sequence has a length for each group of
+// layers (CacheGroups.h), and a page a number of slots. A program goes on at
+// the least length of its groups, and what it computes for a position must
+// depend on the tokens up to there only, which are the same for all programs.
+//
 // A page that no sequence holds is free. A free page may be kept: its content
 // stays until it is taken, and until then a sequence may share it again, or
 // copy its first positions. Kept pages are taken last, in the order in which
 // they became free.
 //
-// The fixed caches have the fixed state of each sequence, which is that after
-// its last position. A snapshot is a copy of it. So a sequence of a model with
-// fixed caches can lose its last positions only if it loses all or has a
-// snapshot there.
+// The fixed caches have the fixed state of each sequence: that after its last
+// position and, if programs can step back, those after the positions before.
+// A snapshot is a copy of the last one. So a sequence of a model with fixed
+// caches can lose its last positions only if it loses all, still has the state
+// of that length, or has a snapshot there. After a branch or a snapshot it has
+// one state.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,6 +29,7 @@
 #define QWEN_RUNTIME_ENGINE_SEQUENCESTATE_H
 
 #include "artifact/File.h"
+#include "engine/CacheGroups.h"
 
 #include "qwen/ABI/Caches.h"
 #include "qwen/Support/Error.h"
@@ -56,8 +66,10 @@ struct StateLimits {
 /// take memory from their first use on.
 class SequenceState {
 public:
+  /// `caches` are those of all `programs` (mergeCache), or of one program.
   /// Throws Error if there is no address space for all caches.
-  SequenceState(std::span<const CacheInfo> caches, const StateLimits &limits);
+  SequenceState(std::span<const CacheInfo> caches, const StateLimits &limits,
+                std::span<const ProgramInfo> programs = {});
 
   /// The base of each cache, for Context::caches.
   uint8_t *const *caches() const { return bases.data(); }
@@ -71,8 +83,8 @@ public:
     return static_cast<int32_t>(sequences.size());
   }
   int32_t freeSequences() const;
-  /// Bytes of the fixed state of a sequence, and of a snapshot; 0 if the model
-  /// has no fixed caches.
+  /// Bytes of the fixed state after a position, and of a snapshot; 0 if the
+  /// model has no fixed caches.
   int64_t fixedBytes() const { return bytesOfFixed; }
   int32_t maxSnapshots() const {
     return static_cast<int32_t>(snapshots.size());
@@ -84,8 +96,9 @@ public:
 
   /// Opens an empty sequence. Throws Error if all are open.
   SequenceId open();
-  /// Opens a sequence with the first `length` positions of `parent`. Full pages
-  /// are shared; a partial one and the fixed state are copied. Throws Error if
+  /// Opens a sequence with the first `length` positions of `parent`, in all
+  /// programs that have run them. Full pages are shared; a partial one and the
+  /// fixed state are copied. Throws Error if
   /// `parent` cannot keep `length` positions (see truncate), or if no sequence
   /// or no page is left.
   SequenceId branch(SequenceId parent, int64_t length);
@@ -94,21 +107,27 @@ public:
   void close(SequenceId sequence);
   bool isOpen(SequenceId sequence) const;
 
-  /// Number of positions in a sequence.
-  int64_t length(SequenceId sequence) const;
-  /// Removes the positions from `length` (at most the present length) on and
-  /// frees the empty pages. Copies the last page if it becomes partial and is
-  /// shared; throws Error if no page is left for the copy. If only this
-  /// sequence holds it, it is no longer kept. With fixed caches, throws
-  /// Error(NoSnapshot) unless `length` is reachable.
+  /// Number of positions that a program, an index in the manifest, has run in a
+  /// sequence; by default `forward`.
+  int64_t length(SequenceId sequence, size_t program = 0) const;
+  /// Whether a program may run a position: the next one or, without fixed
+  /// caches, also one that it has run.
+  bool canRun(SequenceId sequence, size_t program, int64_t position) const;
+  /// Removes the positions from `length` (at most the greatest of a program) on
+  /// from all programs, and frees the empty pages. Copies the last page if it
+  /// becomes partial and is shared; throws Error if no page is left for the
+  /// copy. If only this sequence holds it, it is no longer kept. With fixed
+  /// caches, throws Error(NoSnapshot) unless `length` is reachable.
   void truncate(SequenceId sequence, int64_t length);
   /// The greatest length up to `length` at which the state of a sequence is
-  /// known: every length without fixed caches, otherwise 0, the present length
-  /// and those of the sequence's snapshots.
+  /// known: every length without fixed caches, otherwise 0, the present length,
+  /// up to LimitsInfo::stepBack lengths before, and those of the sequence's
+  /// snapshots.
   int64_t reachable(SequenceId sequence, int64_t length) const;
-  /// Extends a sequence to `length` positions. Changes nothing and returns
-  /// PastContext or NoPage if that is not possible.
-  std::optional<ErrorKind> extend(SequenceId sequence, int64_t length);
+  /// Extends a sequence to `length` positions, which a program will run.
+  /// Changes nothing and returns PastContext or NoPage if that is not possible.
+  std::optional<ErrorKind> extend(SequenceId sequence, int64_t length,
+                                  size_t program = 0);
 
   /// The page of positions 64 * index .. 64 * index + 63 of a sequence.
   PageId page(SequenceId sequence, int64_t index) const {
@@ -122,18 +141,20 @@ public:
   uint64_t serial(PageId page) const {
     return serials[static_cast<size_t>(page)];
   }
-  /// Appends the 64 positions of a kept page to a sequence of full pages. With
-  /// fixed caches, the sequence then needs a `restore`.
+  /// Appends the 64 positions of a kept page to a sequence of full pages, in
+  /// the programs that have run them. With fixed caches, the sequence then
+  /// needs a `restore`.
   void share(SequenceId sequence, PageId page);
   /// Appends a copy of the first `positions` of a kept page to a sequence of
   /// full pages, as `share` does. Takes the page itself if no other is free.
   /// Throws Error(NoPage).
   void shareFront(SequenceId sequence, PageId page, int64_t positions);
-  /// Makes a sequence use the kept `page`, which must have the same content,
-  /// as its page `index`.
+  /// Makes a sequence use the kept `page`, which must have the same tokens, as
+  /// its page `index`, unless a program has run fewer of its positions.
   void merge(SequenceId sequence, int64_t index, PageId page);
 
-  /// Copies the fixed state of a sequence. Throws Error(NoSnapshot) if the
+  /// Copies the fixed state of a sequence after its positions in `forward`.
+  /// Throws Error(NoSnapshot) if the
   /// maximum number of snapshots exists.
   SnapshotId snapshot(SequenceId sequence);
   /// Gives a sequence the fixed state of a snapshot, and removes the positions
@@ -151,7 +172,10 @@ public:
 private:
   struct Sequence {
     bool open = false;
+    /// The positions of its pages: the greatest length of a program.
     int64_t length = 0;
+    /// Every group has the state after as many positions as this or more.
+    int64_t oldest = 0;
   };
   struct Snapshot {
     bool taken = false;
@@ -181,24 +205,50 @@ private:
   void linkBefore(PageId page, PageId next);
   /// Takes a page and copies `page` into it.
   PageId copyPage(PageId page);
+  /// No program has run more than the first `positions` of a page.
+  void limitSlots(PageId page, int64_t positions);
+  /// Appends the first `positions` of `page` to a sequence of full pages.
+  void append(SequenceId sequence, PageId page, int64_t positions);
   void checkOpen(SequenceId sequence) const;
   void checkLength(SequenceId sequence, int64_t length) const;
   /// The snapshot, which must exist.
   const Snapshot &entryOf(SnapshotId snapshot) const;
 
-  // The fixed caches have a row for each sequence, then one for each snapshot.
-  int64_t rowOf(SnapshotId snapshot) const {
-    return maxSequences() + int64_t{snapshot};
+  // Of group `group`: the positions of a sequence and of a snapshot, and the
+  // slots of a page, from the first on.
+  int64_t &lengthOf(SequenceId sequence, size_t group) {
+    return lengths[static_cast<size_t>(sequence) * groups.size() + group];
   }
-  /// The row with the fixed state after `length` positions. At length 0, any
-  /// row: `extend` fills it with zeros. Throws Error(NoSnapshot).
-  int64_t rowAt(SequenceId sequence, int64_t length) const;
-  /// Row `row` of `cache`, which must be fixed.
-  static std::span<uint8_t> bytesOfRow(const Cache &cache, int64_t row) {
-    return {cache.memory.data() + row * cache.stride,
-            static_cast<size_t>(cache.stride)};
+  int64_t lengthOf(SequenceId sequence, size_t group) const {
+    return lengths[static_cast<size_t>(sequence) * groups.size() + group];
   }
-  void copyRow(int64_t from, int64_t to);
+  int64_t &snapshotLength(SnapshotId snapshot, size_t group) {
+    return snapshotLengths[static_cast<size_t>(snapshot) * groups.size() +
+                           group];
+  }
+  uint8_t &slotsOf(PageId page, size_t group) {
+    return slots[static_cast<size_t>(page) * groups.size() + group];
+  }
+  /// The positions of a sequence whose slots its pages have without a gap.
+  int64_t filled(SequenceId sequence, size_t group);
+
+  // The fixed caches have the rows of each sequence, then one for each
+  // snapshot. At length 0, any row: `extend` fills it with zeros.
+  static int64_t rowAfter(SequenceId sequence, const CacheGroup &group,
+                          int64_t length) {
+    return sequence * group.states + length % group.states;
+  }
+  int64_t rowOf(SnapshotId snapshot, const CacheGroup &group) const {
+    return maxSequences() * group.states + snapshot;
+  }
+  std::span<uint8_t> bytesAt(const CacheGroup::FixedLayer &layer, int64_t row);
+  void copyRow(const CacheGroup &group, int64_t from, int64_t to);
+  /// The snapshot that has the state after `length` positions, or nothing if
+  /// the sequence has it. Throws Error(NoSnapshot).
+  std::optional<SnapshotId> snapshotAt(SequenceId sequence,
+                                       int64_t length) const;
+  /// Gives a sequence of as many positions the fixed state of a snapshot.
+  void load(SequenceId sequence, SnapshotId snapshot);
   /// Removes positions, but leaves the fixed state as it is.
   void removePositions(SequenceId sequence, int64_t length);
 
@@ -206,11 +256,17 @@ private:
   std::string whyNotMore;
   int64_t bytesOfFixed;
   int64_t stride;
+  std::vector<CacheGroup> groups;
+  /// Indices of the groups of each program.
+  std::vector<std::vector<size_t>> groupsOf;
   std::vector<Cache> memory;
   std::vector<uint8_t *> bases;
   std::vector<PageId> tables;
   std::vector<Sequence> sequences;
   std::vector<Snapshot> snapshots;
+  /// [sequence], [snapshot] and [page], each [group].
+  std::vector<int64_t> lengths, snapshotLengths;
+  std::vector<uint8_t> slots;
   /// Number of sequences that hold each page.
   std::vector<int32_t> references;
   /// Serial number of each page, or 0 if it is not kept.

@@ -24,9 +24,14 @@ uint64_t hashOf(const Tokens &tokens) {
 
 class FixedStateTest : public testing::Test {
 protected:
-  void open(const EngineOptions &options) {
-    engine.emplace(manifest, nullptr, std::vector{fixedHashForward}, pool,
-                   options);
+  void open(const EngineOptions &options, bool stepsBack = false) {
+    engine.reset();
+    manifest =
+        hashManifest(200, 8, /*fixed=*/true, stepsBack ? kHashStepBack : 0);
+    engine.emplace(
+        manifest, nullptr,
+        std::vector{stepsBack ? steppingHashForward : fixedHashForward}, pool,
+        options);
   }
 
   /// Runs `ids` in a sequence that has the tokens `before`, and appends them to
@@ -48,7 +53,9 @@ protected:
     EXPECT_EQ(rows, ids.size());
   }
 
-  const Manifest manifest = hashManifest(200, 8, /*fixed=*/true);
+  void runRandomly(bool stepsBack);
+
+  Manifest manifest;
   ThreadPool pool{2};
   std::optional<Engine> engine;
 };
@@ -91,13 +98,56 @@ TEST_F(FixedStateTest, SaysWhatIsThere) {
               "snapshot " + std::to_string(id) + " does not exist");
 }
 
+// Each of the last lengths continues as a fresh run of the same tokens does.
+TEST_F(FixedStateTest, StepsBackToEachOfTheLastLengths) {
+  for (int64_t back = 0; back <= kHashStepBack; ++back) {
+    open({.sequences = 3, .snapshotBytes = 128}, /*stepsBack=*/true);
+    SequenceState &state = engine->state();
+    const SequenceId a = state.open(), b = state.open();
+    Tokens tokens, others;
+    run(b, {9}, others);
+    run(a, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, tokens);
+    run(a, {12}, tokens);
+    EXPECT_EQ(state.reachable(a, 12 - back), 12 - back);
+    EXPECT_EQ(state.reachable(a, 12 - kHashStepBack - 1), 0);
+    EXPECT_EQ(state.reachable(b, 0), 0);
+    state.truncate(a, 12 - back);
+    tokens.resize(static_cast<size_t>(12 - back));
+    // It can step further back, but not before the states that it had.
+    EXPECT_EQ(state.reachable(a, 12 - kHashStepBack), 12 - kHashStepBack);
+    run(a, {20, 21}, tokens);
+    run(b, {5, 6}, others);
+    // A snapshot and a branch have the present state only.
+    const SnapshotId snapshot = state.snapshot(a);
+    const SequenceId child = state.branch(a, std::ssize(tokens) - 1);
+    EXPECT_EQ(state.reachable(child, std::ssize(tokens) - 2), 0);
+    Tokens childTokens(tokens.begin(), tokens.end() - 1);
+    run(child, {7, 8}, childTokens);
+    EXPECT_EQ(state.reachable(child, std::ssize(childTokens) - 1),
+              std::ssize(childTokens) - 1);
+    Tokens kept = tokens;
+    run(a, {30, 31, 32, 33, 34}, tokens);
+    state.restore(a, snapshot);
+    EXPECT_EQ(state.reachable(a, std::ssize(kept) - 1), 0);
+    run(a, {35, 36}, kept);
+    state.truncate(a, std::ssize(kept) - 2);
+    kept.resize(kept.size() - 2);
+    run(a, {37}, kept);
+  }
+}
+
 // Random sequences that branch, lose positions and take states back.
 TEST_F(FixedStateTest, IsThatAfterTheTokensOfItsSequence) {
+  for (bool stepsBack : {false, true})
+    runRandomly(stepsBack);
+}
+
+void FixedStateTest::runRandomly(bool stepsBack) {
   std::mt19937_64 random(1);
   const auto below = [&](size_t n) {
     return static_cast<size_t>(random() % n);
   };
-  open({.sequences = 4, .snapshotBytes = 3 * 128 + 1});
+  open({.sequences = 4, .snapshotBytes = 3 * 128 + 1}, stepsBack);
   SequenceState &state = engine->state();
   std::map<SequenceId, Tokens> sequences;
   std::map<SnapshotId, Tokens> snapshots;
@@ -162,8 +212,9 @@ TEST_F(FixedStateTest, IsThatAfterTheTokensOfItsSequence) {
 // The tokens before the one that is not finite have their rows, but the state
 // after them is gone.
 TEST_F(FixedStateTest, ANumberThatIsNotFiniteTakesASequenceBack) {
-  for (bool hasSnapshot : {false, true}) {
-    open({.sequences = 2, .snapshotBytes = 128});
+  for (int kept : {0, 2, 3}) {
+    const bool hasSnapshot = kept == 2;
+    open({.sequences = 2, .snapshotBytes = 128}, /*stepsBack=*/kept == 3);
     SequenceState &state = engine->state();
     const SequenceId a = state.open(), b = state.open();
     Tokens tokens;
@@ -181,9 +232,10 @@ TEST_F(FixedStateTest, ANumberThatIsNotFiniteTakesASequenceBack) {
     EXPECT_EQ(rows, (std::vector<size_t>{0, 2, 4}));
     ASSERT_EQ(failures.size(), 1u);
     EXPECT_EQ(failures[0].position, 3);
-    EXPECT_EQ(state.length(a), hasSnapshot ? 2 : 0);
+    EXPECT_EQ(state.length(a), kept);
     EXPECT_EQ(state.length(b), 2);
-    tokens.resize(hasSnapshot ? 2 : 0);
+    tokens = Tokens{1, 2, 3};
+    tokens.resize(static_cast<size_t>(kept));
     run(a, {7, 8}, tokens);
   }
 }

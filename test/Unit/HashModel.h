@@ -33,9 +33,9 @@ inline float hashLogit(uint64_t hash, int32_t id) {
   return static_cast<float>(hashAfter(hash, id) >> 40) * 0x1p-22f;
 }
 
-/// The hash before a token is that of the slot before it or, with a fixed
-/// cache, the second layer of caches[1].
-template <bool kFixed>
+/// The hash before a token is that of the slot before it or, with the states of
+/// a fixed cache, in the second layer of caches[1].
+template <int64_t kStates>
 void hashForwardOf(const Context *context, int32_t thread, int32_t) {
   if (thread == 0) {
     // Of a token: its id, and the hash up to it.
@@ -50,22 +50,24 @@ void hashForwardOf(const Context *context, int32_t thread, int32_t) {
       return reinterpret_cast<Slot *>(context->caches[0] +
                                       int64_t{page} * 8192)[position % 64];
     };
-    [[maybe_unused]] const auto state = [&](int64_t token) -> uint64_t & {
-      return *reinterpret_cast<uint64_t *>(
-          context->caches[1] + int64_t{context->sequences[token]} * 128 + 64);
+    [[maybe_unused]] const auto state = [&](int64_t token,
+                                            int64_t length) -> uint64_t & {
+      constexpr int64_t states = std::max<int64_t>(kStates, 1);
+      const int64_t row = context->sequences[token] * states + length % states;
+      return *reinterpret_cast<uint64_t *>(context->caches[1] + row * 128 + 64);
     };
     int64_t row = 0;
     for (int64_t t = 0; t < context->tokens; ++t) {
       const int32_t id = context->tokenIds[t];
       const int32_t position = context->positions[t];
       uint64_t before = 0;
-      if constexpr (kFixed)
-        before = state(t);
+      if constexpr (kStates)
+        before = state(t, position);
       else if (position)
         before = slot(t, position - 1).hash;
       const uint64_t hash = hashAfter(before, id);
-      if constexpr (kFixed)
-        state(t) = hash;
+      if constexpr (kStates)
+        state(t, position + 1) = hash;
       slot(t, position) = {id, hash};
       if (id == kNotFiniteId)
         context->flags[t] = 1;
@@ -79,17 +81,21 @@ void hashForwardOf(const Context *context, int32_t thread, int32_t) {
   context->barrier(context->barrierState, thread);
 }
 
-inline constexpr ForwardFn *hashForward = hashForwardOf<false>,
-                           *fixedHashForward = hashForwardOf<true>;
+inline constexpr int64_t kHashStepBack = 3;
+inline constexpr ForwardFn *hashForward = hashForwardOf<0>,
+                           *fixedHashForward = hashForwardOf<1>,
+                           *steppingHashForward =
+                               hashForwardOf<kHashStepBack + 1>;
 
 /// The manifest of a hash model with fixed state, or without.
 inline Manifest hashManifest(int64_t context, int64_t tokens,
-                             bool fixed = false) {
+                             bool fixed = false, int64_t stepBack = 0) {
   Manifest manifest = parseManifest(handmadeManifest(), "f", 64);
   manifest.model.context = context;
-  manifest.programs[0].limits = {tokens, 2};
+  manifest.programs[0].limits = {tokens, 2, stepBack};
   if (fixed)
-    manifest.caches.push_back({"hash", CacheKind::Fixed, 64, {0, 1}});
+    for (auto *caches : {&manifest.caches, &manifest.programs[0].caches})
+      caches->push_back({"hash", CacheKind::Fixed, 64, {0, 1}, stepBack});
   return manifest;
 }
 

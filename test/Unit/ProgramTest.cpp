@@ -202,7 +202,8 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
   MemoryFile image;
   packImage(module, model.checkpoint->weights(), image);
   const Mapping weights = mapImage(image);
-  Engine engine(loaded.manifest, weights.data(), loaded.entries, pool);
+  Engine engine(loaded.manifest, weights.data(), loaded.entries, pool,
+                {.sequences = 2});
   const SequenceId sequence = engine.state().open();
 
   ReferenceModel reference = readStories();
@@ -237,10 +238,11 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
                 hidden[static_cast<size_t>(begin) + i]);
   };
   // Runs the tokens [begin, end), whose rows lie in place from `first` on.
-  const auto runDraft = [&](int64_t begin, int64_t stop, int64_t first) {
+  const auto runDraft = [&](int64_t begin, int64_t stop, int64_t first,
+                            SequenceId in) {
     std::vector<Token> batch;
     for (int64_t position = begin; position < stop; ++position)
-      batch.push_back({-1, sequence, position, false});
+      batch.push_back({-1, in, position, false});
     engine.call("draft", batch, {}, first);
     for (int64_t position = begin; position < stop; ++position)
       expectRow(engine, "draft", "hidden",
@@ -249,11 +251,24 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
                                  static_cast<int32_t>(position)));
   };
   runForward(0, 9);
-  runDraft(0, 8, 0);
-  runDraft(8, 9, 8);
+  runDraft(0, 8, 0, sequence);
+  runDraft(8, 9, 8, sequence);
   runForward(9, 10);
-  runDraft(9, 10, 0);
+  runDraft(9, 10, 0, sequence);
   runForward(10, 12);
+  // `half` has the positions of `forward`, and `draft` lags behind, in a branch
+  // too.
+  SequenceState &state = engine.state();
+  const SequenceId child = state.branch(sequence, 11);
+  EXPECT_EQ(state.length(sequence, 1), 12);
+  EXPECT_EQ(state.length(sequence, 2), 10);
+  EXPECT_EQ(state.length(child), 11);
+  EXPECT_EQ(state.length(child, 2), 10);
+  const Token late = {-1, child, 11, false};
+  EXPECT_THROW(engine.call("draft", {&late, 1}), Error);
+  runDraft(10, 11, 0, child);
+  EXPECT_EQ(state.length(child, 2), 11);
+  state.close(child);
 
   // `halves` runs two more tokens than `forward`, over the caches of `forward`.
   std::vector<Token> batch;
@@ -267,6 +282,8 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
       batch.push_back({idAt(position), sequence, position, true});
   }
   engine.call("half", batch);
+  EXPECT_EQ(state.length(sequence), 12);
+  EXPECT_EQ(state.length(sequence, 1), 14);
   for (size_t i = 0; i < 2; ++i) {
     const Values &row = after[12 + i];
     expectRow(engine, "half", "hidden", i, row);
@@ -276,7 +293,8 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
     expectRow(engine, "half", "logits", i, reference.logits(last));
   }
   // `forward` goes on as if they had not run.
-  engine.state().truncate(sequence, 12);
+  state.truncate(sequence, 12);
+  EXPECT_EQ(state.length(sequence, 1), 12);
   runForward(12, 14);
   EXPECT_EQ(engine.state().length(sequence), 14);
 }

@@ -16,6 +16,9 @@
 
 namespace qwen {
 
+/// The most tokens that the fixed caches of a program can step back.
+inline constexpr int64_t kMostStepBack = 1024;
+
 /// Paged: bytes for each position, in pages. Fixed: bytes for each sequence,
 /// which are 0 before its first position.
 enum class CacheKind : uint8_t { Paged, Fixed };
@@ -29,34 +32,46 @@ struct CacheInfo {
   /// "kv" for keys and values.
   std::string name;
   CacheKind kind;
-  /// Bytes of a layer: of a position in a paged cache, of a sequence in a fixed
+  /// Bytes of a layer: of a position in a paged cache, of a state in a fixed
   /// one (there a multiple of 64).
   int64_t layerBytes;
   /// The numbers of the layers, in ascending order, which is their order in a
-  /// page or in the bytes of a sequence.
+  /// page or in a state.
   std::vector<int64_t> layers;
+  /// Of a fixed cache: how many states before the last one a sequence keeps.
+  int64_t stepBack = 0;
 
-  /// Bytes of all layers: of a position or of a sequence.
+  /// States that a fixed cache keeps of a sequence. Row n modulo this number
+  /// has the state after n positions.
+  int64_t states() const { return stepBack + 1; }
+  /// Bytes of all layers: of a position or of a state.
   int64_t bytes() const {
     return layerBytes * static_cast<int64_t>(layers.size());
   }
-  /// Bytes from one layer to the next in a page or in the bytes of a sequence.
+  /// Bytes from one layer to the next in a page or in a state.
   int64_t layerStride() const {
     return kind == CacheKind::Paged ? layerBytes * kPageTokens : layerBytes;
   }
-  /// Bytes from one page or one sequence to the next.
+  /// Bytes from one page or one state to the next.
   int64_t stride() const {
     return layerStride() * static_cast<int64_t>(layers.size());
   }
 };
 
-/// Adds the layers of `cache` to the one of `caches` with the same name, kind
-/// and bytes, or the cache itself. So the caches of several programs become
-/// those of Context::caches.
+/// Whether both have the same name, kind, bytes and states, so that they are
+/// layers of one cache.
+bool isSameCache(const CacheInfo &a, const CacheInfo &b);
+
+/// Adds the layers of `cache` to the one of `caches` that is the same, or the
+/// cache itself. So the caches of several programs become those of
+/// Context::caches.
 void mergeCache(std::vector<CacheInfo> &caches, const CacheInfo &cache);
 
-/// Bytes of the caches of one kind: of a position or of a sequence.
+/// Bytes of the caches of one kind: of a position or of a state.
 int64_t bytesOf(std::span<const CacheInfo> caches, CacheKind kind);
+
+/// Bytes of all states of a sequence.
+int64_t sequenceBytesOf(std::span<const CacheInfo> caches);
 
 } // namespace qwen
 
