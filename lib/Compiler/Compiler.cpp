@@ -289,6 +289,9 @@ void Compile::setLimits() {
   for (mlir::func::FuncOp program : programsOf(*model.module)) {
     program->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(tokens));
     program->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(rows));
+    if (options.stepBack)
+      program->setAttr(kStepBackAttr,
+                       builder.getI64IntegerAttr(options.stepBack));
   }
 }
 

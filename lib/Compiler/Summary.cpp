@@ -66,6 +66,6 @@ CompileSummary qwen::summarize(const ImportedModel &model,
           sizeof(float);
   summary.kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr).getValue();
   summary.positionBytes = bytesOf(caches, CacheKind::Paged);
-  summary.sequenceBytes = bytesOf(caches, CacheKind::Fixed);
+  summary.sequenceBytes = sequenceBytesOf(caches);
   return summary;
 }

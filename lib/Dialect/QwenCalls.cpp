@@ -399,14 +399,15 @@ DriverCall AttentionOp::getDriverCall(const CallFacts &facts) {
 DriverCall ShortConvolutionOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
   const CachePlace place = facts.cacheOf(*this);
-  return of.call<fixed::ShortConvolution>(
-      {.in = rowsOf(getInput()),
-       .weight = of.part(0),
-       .out = rowsOf(getResult()),
-       .channels = lengthOf(getResult()),
-       .layer = place.layer,
-       .op = of.id()},
-      {.cache = place.cache, .cacheStride = place.stride});
+  return of.call<fixed::ShortConvolution>({.in = rowsOf(getInput()),
+                                           .weight = of.part(0),
+                                           .out = rowsOf(getResult()),
+                                           .channels = lengthOf(getResult()),
+                                           .layer = place.layer,
+                                           .op = of.id()},
+                                          {.cache = place.cache,
+                                           .cacheStride = place.stride,
+                                           .stepBack = place.stepBack});
 }
 
 DriverCall DeltaGatesOp::getDriverCall(const CallFacts &facts) {
@@ -434,6 +435,7 @@ DriverCall DeltaRuleOp::getDriverCall(const CallFacts &facts) {
        .op = of.id()},
       {.cache = place.cache,
        .cacheStride = place.stride,
+       .stepBack = place.stepBack,
        .keyHeads = Heads(static_cast<int64_t>(getKeyHeads())),
        .keyDim = Length(keyDim),
        .heads = Heads(getValueHeads()),

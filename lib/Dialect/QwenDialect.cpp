@@ -284,10 +284,15 @@ static bool isStage(Attribute attribute) {
 static bool isLimit(Attribute attribute) {
   return isI64(attribute, 1, kMostTokens);
 }
+static bool isStepBack(Attribute attribute) {
+  return isI64(attribute, 0, kMostStepBack);
+}
 static bool isSize(Attribute attribute) { return isI64(attribute, 0); }
 
 static constexpr StringRef kLimit = "an i64 from 1 to 1048576";
 static_assert(kMostTokens == 1048576);
+static constexpr StringRef kStepBack = "an i64 from 0 to 1024";
+static_assert(kMostStepBack == 1024);
 static constexpr StringRef kSize = "an i64 of 0 or more";
 
 static constexpr KnownAttribute kKnownAttributes[] = {
@@ -298,6 +303,7 @@ static constexpr KnownAttribute kKnownAttributes[] = {
     {kTargetFeaturesAttr, Owner::Module, isA<FeaturesAttr>, "a #qwen.features"},
     {kMaxTokensAttr, Owner::Program, isLimit, kLimit},
     {kMaxRowsAttr, Owner::Program, isLimit, kLimit},
+    {kStepBackAttr, Owner::Program, isStepBack, kStepBack},
     {kArenaBytesAttr, Owner::Program, isSize, kSize},
     {kOpsAttr, Owner::Program, isArrayOf<StringAttr>, "an array of strings"},
     {kCachesAttr, Owner::Program, isArrayOf<DictionaryAttr>,

@@ -309,7 +309,8 @@ int32_t qwen_open_sequence(qwen_model *model);
    runs only once. Returns a negative number if the sequence is shorter, if the
    maximum number of sequences is open, or if no page is left to copy the last
    one. Of a model with fixed state (the manifest's "caches"), only all
-   positions can be copied; else returns QWEN_ERROR_NO_SNAPSHOT. */
+   positions can be copied, or up to "step_back" (the manifest's "limits") fewer
+   that are still there; else returns QWEN_ERROR_NO_SNAPSHOT. */
 int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
                              int64_t length);
 
@@ -319,7 +320,8 @@ int32_t qwen_close_sequence(qwen_model *model, int32_t sequence);
 
 /* Removes the positions from `length` on from a sequence. Returns 0, or a
    negative number if an argument is invalid. Of a model with fixed state, only
-   all positions can be removed; else returns QWEN_ERROR_NO_SNAPSHOT. */
+   all positions can be removed, or the last ones, up to "step_back"; else
+   returns QWEN_ERROR_NO_SNAPSHOT. */
 int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
                                int64_t length);
 
@@ -331,12 +333,12 @@ int32_t qwen_truncate_sequence(qwen_model *model, int32_t sequence,
 
    A sequence stops at its first token that cannot run, and keeps the positions
    before it. (With QWEN_ERROR_NOT_FINITE, a sequence of a model with fixed
-   state keeps none.) The other sequences run as without it. Rows of tokens that
-   did not run are not written. Returns 0, or the error of a sequence that
-   stopped (qwen_failures lists all). Runs nothing and returns a negative number
-   if a sequence is not open, if a position is not the next one of its sequence,
-   if a token wants a row that the model does not have, or if the weights are
-   damaged. */
+   state keeps none, or those to which it can step back.) The other sequences
+   run as without it. Rows of tokens that did not run are not written. Returns
+   0, or the error of a sequence that stopped (qwen_failures lists all). Runs
+   nothing and returns a negative number if a sequence is not open, if a
+   position is not the next one of its sequence, if a token wants a row that the
+   model does not have, or if the weights are damaged. */
 int32_t qwen_forward(qwen_model *model, const qwen_token *tokens, size_t count,
                      float *rows);
 

@@ -172,6 +172,22 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // -----
 
+// Programs that share a layer keep as many states.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @taps : tensor<128xf32> from #qwen.source<"m"> as #qwen.format<f32>
+func.func @forward(%x: tensor<?x32xf32>) attributes {qwen.step_back = 2 : i64} {
+  %y = qwen.short_convolution %x, @taps layer 0 : tensor<?x32xf32>
+  return
+}
+func.func @half(%x: tensor<?x32xf32>) {
+  // expected-error @+1 {{steps back 0 tokens in the convolution cache of layer 0 when an op before it steps back 2}}
+  %y = qwen.short_convolution %x, @taps layer 0 : tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
 // Logits have packed weights.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>

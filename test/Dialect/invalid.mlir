@@ -89,6 +89,11 @@ func.func private @f() attributes {qwen.max_rows = 1048577 : i64}
 
 // -----
 
+// expected-error@+1 {{"qwen.step_back" is 1025 : i64 when an i64 from 0 to 1024 is needed}}
+func.func private @f() attributes {qwen.step_back = 1025 : i64}
+
+// -----
+
 // expected-error@+1 {{"qwen.arena_bytes" is 1267650600228229401496703205376 : i128 when an i64 of 0 or more is needed}}
 func.func private @f() attributes {qwen.arena_bytes = 1267650600228229401496703205376 : i128}
 

@@ -5,8 +5,8 @@
 // For each argument, runs the first SEQUENCES of eight fixed prompts together,
 // in calls of at most PIECE tokens (0: the manifest's limit), and prints a line
 // with a hash of each prompt's logits (all bits of all positions). CACHE is
-// cold, preempted or shared. The last line has tokens that are drawn with a
-// seed. test/Integration/answers.py compares the lines.
+// cold, preempted, shared or stepped. The last line has tokens that are drawn
+// with a seed. test/Integration/answers.py compares the lines.
 //
 //===----------------------------------------------------------------------===//
 
@@ -89,8 +89,10 @@ public:
       preempt();
     else if (cache == "shared")
       share();
+    else if (cache == "stepped")
+      step();
     else if (cache != "cold")
-      throw Error("'" + cache + "' is not cold, preempted or shared");
+      throw Error("'" + cache + "' is not cold, preempted, shared or stepped");
     advance([](int64_t length) { return length; });
   }
 
@@ -166,6 +168,29 @@ private:
     advance([](int64_t length) { return length; }, others);
     for (SequenceId parent : parents)
       engine.state().close(parent);
+  }
+
+  /// Prompts run in three parts. After each, other tokens run and are taken
+  /// back: two, or as many as a state can step back.
+  void step() {
+    SequenceState &state = engine.state();
+    int64_t count = 2;
+    if (state.fixedBytes())
+      count = std::min(count, engine.manifest().forward().limits.stepBack);
+    for (int64_t part : {1, 2, 3}) {
+      advance([&](int64_t length) { return length * part / 4; });
+      std::vector<Token> others;
+      std::vector<int64_t> lengths;
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        lengths.push_back(state.length(open[i]));
+        for (int64_t next = 0; next < count; ++next)
+          others.push_back(
+              {prompts[i].front(), open[i], lengths[i] + next, false});
+      }
+      advance([](int64_t) { return 0; }, others);
+      for (size_t i = 0; i < prompts.size(); ++i)
+        state.truncate(open[i], lengths[i]);
+    }
   }
 
   Engine &engine;

@@ -124,7 +124,7 @@ void echo(const Context *context, int32_t thread, const EchoArguments &of) {
     return;
   for (int64_t token = 0; token < context->tokens; ++token) {
     float *state = driver::stateAt(context, token, CacheId(echoCache),
-                                   Bytes(echoStride), of.layer);
+                                   Bytes(echoStride), Tokens(0), of.layer);
     const float *x = driver::rowsAt(context, of.in).of(token);
     for (int64_t i = 0; i < of.n; ++i)
       driver::rowsAt(context, of.out).of(token)[i] = state[i] =

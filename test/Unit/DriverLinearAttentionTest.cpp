@@ -1,13 +1,15 @@
 //===- DriverLinearAttentionTest.cpp - Linear attention of the driver -----===//
 //
 // Calls of several sequences by several threads give what the references give
-// for each token alone, bit for bit.
+// for each token alone, bit for bit, also after steps back.
 //
 //===----------------------------------------------------------------------===//
 
 #include "DriverAttention.h"
 
 #include <gtest/gtest.h>
+
+#include <map>
 
 using namespace qwen;
 using namespace qwen::test;
@@ -20,7 +22,7 @@ struct Expected {
 
 /// A layer of linear attention from the products before it to its states.
 struct Layer {
-  int64_t keyHeads, keyDim, heads, valueDim, sharing;
+  int64_t keyHeads, keyDim, heads, valueDim, sharing, stepBack;
   Values taps, rate, bias;
 
   explicit Layer(Random &random)
@@ -28,6 +30,7 @@ struct Layer {
         heads(keyHeads * random.between(1, 6)),
         valueDim(32 * random.between(1, 3)),
         sharing(random.between(0, 1) ? heads / keyHeads : 1),
+        stepBack(random.between(0, 3)),
         taps(random.values(kConvolutionTaps * channels())),
         rate(random.values(heads)), bias(random.values(heads, 3)) {
     for (float &value : rate)
@@ -119,19 +122,21 @@ static void checkCall(const Layer &layer, const Batch &batch,
   context.sequences = batch.sequences.data();
   context.positions = batch.positions.data();
   const auto bytes = [&](size_t cache) {
-    return std::ssize(caches[cache]) / std::ssize(sequences);
+    return std::ssize(caches[cache]) / std::ssize(sequences) /
+           (layer.stepBack + 1);
   };
   call.run([&](int32_t thread) {
     Values scratch(static_cast<size_t>(deltaRuleScratch(layer.keyDim)));
-    qwenDriverShortConvolution(
-        &context, thread,
-        {.in = rows(at.input, at.inputStride),
-         .weight = WeightOffset(at.taps),
-         .out = rows(at.mixed, at.inputStride),
-         .channels = Length(layer.channels()),
-         .layer = CacheOffset(0),
-         .op = OpId(0)},
-        {CacheId(0), Bytes(bytes(0)), numerics::shortConvolution});
+    qwenDriverShortConvolution(&context, thread,
+                               {.in = rows(at.input, at.inputStride),
+                                .weight = WeightOffset(at.taps),
+                                .out = rows(at.mixed, at.inputStride),
+                                .channels = Length(layer.channels()),
+                                .layer = CacheOffset(0),
+                                .op = OpId(0)},
+                               {CacheId(0), Bytes(bytes(0)),
+                                Tokens(layer.stepBack),
+                                numerics::shortConvolution});
     qwenDriverDeltaGates(&context, thread,
                          {.a = rows(at.a, at.gateStride),
                           .b = rows(at.b, at.gateStride),
@@ -152,6 +157,7 @@ static void checkCall(const Layer &layer, const Batch &batch,
                          .op = OpId(1)},
                         {.cache = CacheId(1),
                          .cacheStride = Bytes(bytes(1)),
+                         .stepBack = Tokens(layer.stepBack),
                          .keyHeads = Heads(layer.keyHeads),
                          .keyDim = Length(layer.keyDim),
                          .heads = Heads(layer.heads),
@@ -169,6 +175,23 @@ static void checkCall(const Layer &layer, const Batch &batch,
     ASSERT_EQ(flag, kNoFlag);
 }
 
+/// The last tokens of some sequences again, after `batch`: as many as the
+/// states step back, or fewer.
+static Batch stepBack(const Batch &batch, int64_t most, Random &random) {
+  std::map<int32_t, int32_t> ends;
+  for (size_t i = 0; i < batch.positions.size(); ++i)
+    ends[batch.sequences[i]] = batch.positions[i] + 1;
+  Batch again;
+  for (const auto &[sequence, end] : ends)
+    for (auto position = static_cast<int32_t>(
+             std::max<int64_t>(0, end - random.between(0, most)));
+         position < end; ++position) {
+      again.sequences.push_back(sequence);
+      again.positions.push_back(position);
+    }
+  return again;
+}
+
 TEST(LinearAttention, IsThatOfEachTokenAlone) {
   for (uint32_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -183,9 +206,11 @@ TEST(LinearAttention, IsThatOfEachTokenAlone) {
     std::vector<std::vector<uint8_t>> caches;
     for (int64_t floats : {3 * layer.channels(), layer.keyDim * layer.values()})
       caches.emplace_back(sequences.size() * sizeof(float) *
-                          static_cast<size_t>(floats));
+                          static_cast<size_t>((layer.stepBack + 1) * floats));
     for (const Batch &batch : randomBatches(lengths, random)) {
       checkCall(layer, batch, sequences, caches, random);
+      checkCall(layer, stepBack(batch, layer.stepBack, random), sequences,
+                caches, random);
       if (testing::Test::HasFatalFailure())
         return;
     }
@@ -205,11 +230,12 @@ TEST(LinearAttention, FlagsAStateThatIsNotFinite) {
                 output = arena.reserve(kTokens * kDim);
   alignas(64) float states[2][kDim * kDim] = {};
   auto *base = reinterpret_cast<uint8_t *>(states);
-  const int32_t sequences[] = {0, 0, 1, 1};
+  const int32_t sequences[] = {0, 0, 1, 1}, positions[] = {0, 1, 0, 1};
   DriverCall call(equalShares(1), kTokens, 5);
   call.context.arena = arena.at<uint8_t>(0);
   call.context.caches = &base;
   call.context.sequences = sequences;
+  call.context.positions = positions;
   float scratch[deltaRuleScratch(kDim)];
   const auto run = [&] {
     qwenDriverDeltaRule(&call.context, 0,
@@ -221,6 +247,7 @@ TEST(LinearAttention, FlagsAStateThatIsNotFinite) {
                          .op = OpId(4)},
                         {.cache = CacheId(0),
                          .cacheStride = Bytes(sizeof(states[0])),
+                         .stepBack = Tokens(0),
                          .keyHeads = Heads(1),
                          .keyDim = Length(kDim),
                          .heads = Heads(1),

@@ -138,6 +138,11 @@ static void addLimits(CLI::App &app, CompileOptions &options) {
                 ", or --max-tokens if that "
                 "is less",
             1, kMostTokens);
+  addNumber(&app, "--step-back", options.stepBack,
+            "number of its last tokens that a sequence of a hybrid can give "
+            "up without a snapshot; it keeps as many more copies of its "
+            "fixed state; default is 0",
+            0, kMostStepBack);
 }
 
 static void addOutputs(CLI::App &app, Arguments &arguments) {

@@ -100,9 +100,13 @@ static void printText(const Artifact &artifact,
   out << "kv cache   " << kvFormatName(manifest.kv.format) << ", "
       << manifest.kv.tokenBytes << " bytes a token, " << manifest.kv.pageBytes
       << " a page of " << kPageTokens << "\n";
-  if (const int64_t bytes = bytesOf(manifest.caches, CacheKind::Fixed))
-    out << "state      " << bytes << " bytes a sequence\n";
   const ProgramInfo &forward = manifest.forward();
+  if (const int64_t bytes = sequenceBytesOf(manifest.caches)) {
+    out << "state      " << bytes << " bytes a sequence";
+    if (const int64_t most = forward.limits.stepBack)
+      out << ", which can step back " << most << " tokens";
+    out << "\n";
+  }
   out << "arena      " << bytesText(static_cast<uint64_t>(forward.arenaBytes))
       << " for calls of " << forward.limits.tokens << " tokens and "
       << forward.limits.rows << " rows\n"

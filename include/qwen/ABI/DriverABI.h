@@ -27,7 +27,7 @@ private:
 /// Bytes from the base of the arena or of the weight image; -1: absent.
 using ArenaOffset = Number<struct ArenaOffsetKind>;
 using WeightOffset = Number<struct WeightOffsetKind>;
-/// Bytes from the begin of a page or of a sequence's state to a layer.
+/// Bytes from the begin of a page or of a state to a layer.
 using CacheOffset = Number<struct CacheOffsetKind>;
 /// Index in Context::caches.
 using CacheId = Number<struct CacheIdKind>;

@@ -29,10 +29,11 @@ struct Context {
   /// Base of the arena: the program's "arena_bytes" bytes or more.
   uint8_t *arena;
   /// Base of each cache (mergeCache). Page p of a paged cache begins at
-  /// p * stride, sequence s of a fixed one at s * stride (CacheInfo). In a
-  /// page of "kv", a layer has keys [kv_head][head_dim][64], then values
-  /// [kv_head][64][head_dim]. The bytes of a sequence in a fixed cache are its
-  /// state after its last token, and 0 before its first.
+  /// p * stride, the states of sequence s in a fixed one at
+  /// s * states * stride (CacheInfo). In a page of "kv", a layer has keys
+  /// [kv_head][head_dim][64], then values [kv_head][64][head_dim]. State
+  /// n % states is that after n tokens, and 0 before the first. A call writes
+  /// those after the last tokens of each sequence.
   uint8_t *const *caches;
   /// Token ids, [tokens].
   const int32_t *tokenIds;

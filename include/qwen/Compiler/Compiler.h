@@ -74,6 +74,9 @@ struct CompileOptions {
   /// Maximum tokens and rows of a call; by default kDefaultMaxTokens and
   /// kDefaultMaxRows.
   std::optional<int64_t> maxTokens = {}, maxRows = {};
+  /// Tokens that a sequence can step back without a snapshot of its fixed
+  /// state, which needs as many times its memory.
+  int64_t stepBack = 0;
 };
 
 /// The formats of matrices, by their names.
@@ -156,7 +159,7 @@ struct CompileSummary {
   uint64_t resultBytes;
   KvFormat kv;
   /// Bytes of the paged caches for a position, and of the fixed caches for a
-  /// sequence.
+  /// sequence, all its states.
   int64_t positionBytes, sequenceBytes;
 };
 

@@ -81,6 +81,9 @@ inline constexpr char kTargetFeaturesAttr[] = "qwen.target_features";
 inline constexpr char kMaxTokensAttr[] = "qwen.max_tokens";
 inline constexpr char kMaxRowsAttr[] = "qwen.max_rows";
 inline constexpr int64_t kMostTokens = int64_t{1} << 20;
+/// Tokens that a sequence can step back without a snapshot of its fixed state,
+/// i64 from 0 to kMostStepBack; 0 without the attribute.
+inline constexpr char kStepBackAttr[] = "qwen.step_back";
 /// Bytes of the arena, i64.
 inline constexpr char kArenaBytesAttr[] = "qwen.arena_bytes";
 /// Names of the program's ops by their plan's id, an array of strings (the
@@ -149,19 +152,20 @@ struct CacheUse {
   llvm::StringRef name;
   int64_t layer;
   /// Paged: values of a position, in the format of the KV cache. Fixed: bytes
-  /// of a sequence.
+  /// of a state.
   int64_t size;
   bool reads, writes;
 };
 
 class ForwardOp;
 
-/// Where the cache of an op lies: bytes from one page or one sequence to the
-/// next, and from there to the layer.
+/// Where the cache of an op lies: bytes from one page or one state to the next,
+/// and from there to the layer.
 struct CachePlace {
   CacheId cache;
   Bytes stride;
   CacheOffset layer;
+  Tokens stepBack;
 };
 
 /// ProductInstance with the kernels from the largest M to 1.

@@ -108,17 +108,19 @@ static json describePrograms(llvm::ArrayRef<TargetCode> targets) {
     const auto fact = [&](const char *attribute) {
       return toJson(program->getAttr(attribute));
     };
-    list.push_back(
-        {{"name", program.getSymName().str()},
-         {"limits",
-          {{"tokens", fact(kMaxTokensAttr)}, {"rows", fact(kMaxRowsAttr)}}},
-         {"arena_bytes", fact(kArenaBytesAttr)},
-         {"caches", fact(kCachesAttr)},
-         {"inputs", fact(kInputsAttr)},
-         {"outputs", fact(kOutputsAttr)},
-         {"ops", fact(kOpsAttr)},
-         {"work", fact(kWorkAttr)},
-         {"kernels", std::move(kernels)}});
+    json limits = {{"tokens", fact(kMaxTokensAttr)},
+                   {"rows", fact(kMaxRowsAttr)}};
+    if (program->hasAttr(kStepBackAttr))
+      limits["step_back"] = fact(kStepBackAttr);
+    list.push_back({{"name", program.getSymName().str()},
+                    {"limits", std::move(limits)},
+                    {"arena_bytes", fact(kArenaBytesAttr)},
+                    {"caches", fact(kCachesAttr)},
+                    {"inputs", fact(kInputsAttr)},
+                    {"outputs", fact(kOutputsAttr)},
+                    {"ops", fact(kOpsAttr)},
+                    {"work", fact(kWorkAttr)},
+                    {"kernels", std::move(kernels)}});
   }
   return list;
 }

@@ -77,8 +77,8 @@ public:
     for (auto [a, b] :
          llvm::zip_equal(programsOf(*first.module), programsOf(*other.module)))
       for (const char *name :
-           {kMaxTokensAttr, kMaxRowsAttr, kArenaBytesAttr, kInputsAttr,
-            kOutputsAttr, kOpsAttr, kWorkAttr, kCachesAttr})
+           {kMaxTokensAttr, kMaxRowsAttr, kStepBackAttr, kArenaBytesAttr,
+            kInputsAttr, kOutputsAttr, kOpsAttr, kWorkAttr, kCachesAttr})
         checkEqual(name, a->getAttr(name), b->getAttr(name));
     checkSymbols<WeightOp>();
     checkSymbols<PackedOp>();

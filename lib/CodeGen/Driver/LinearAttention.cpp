@@ -21,16 +21,37 @@ QWEN_ENTRY(DeltaGates, DeltaGates) {
            });
 }
 
-/// Calls compute(first, count) for consecutive tokens of a sequence.
-template <typename Compute>
+/// Calls compute(first, count, after) for consecutive tokens of a sequence.
+/// They read and write the state after `after` tokens from `first` on
+/// (stateAt). The last `stepBack` tokens are alone: before each, and before all
+/// others together, copy(first, after) makes that state from the one before
+/// `first`.
+template <typename Copy, typename Compute>
 QWEN_SPECIALISED static void forSequences(const Context *context,
+                                          Tokens stepBack, const Copy &copy,
                                           const Compute &compute) {
   for (int64_t token = 0, end; token < context->tokens; token = end) {
     for (end = token + 1; end < context->tokens; ++end)
       if (context->sequences[end] != context->sequences[token])
         break;
-    compute(token, end - token);
+    if (stepBack == 0) {
+      compute(token, end - token, 0);
+      continue;
+    }
+    for (int64_t first = token, count; first < end; first += count) {
+      count = std::max<int64_t>(1, end - first - stepBack);
+      copy(first, count);
+      compute(first, count, count);
+    }
   }
+}
+
+/// Copies `n` values: the code has no libc.
+QWEN_SPECIALISED static void copyValues(const float *from, int64_t n,
+                                        float *to) {
+  if (from != to)
+    for (int64_t i = 0; i < n; ++i)
+      to[i] = from[i];
 }
 
 /// A unit is up to 64 channels of all tokens: a token's are side by side in
@@ -40,19 +61,31 @@ QWEN_ENTRY(ShortConvolution, ShortConvolution) {
   const ShortConvolutionArguments of = arguments;
   const FloatRows in = rowsAt(context, of.in), out = rowsAt(context, of.out);
   const float *taps = weightsAt(context, of.weight);
+  const auto stateOf = [&](int64_t token,
+                           int64_t after) QWEN_SPECIALISED_LAMBDA {
+    return stateAt(context, token, fixed.cache, fixed.cacheStride,
+                   fixed.stepBack, of.layer, after);
+  };
   forUnits(context, thread, ceilDiv(of.channels, most),
            [&](int64_t unit) QWEN_SPECIALISED_LAMBDA {
              const int64_t first = unit * most;
-             forSequences(context, [&](int64_t token,
-                                       int64_t tokens) QWEN_SPECIALISED_LAMBDA {
-               fixed.kernel(in.of(token) + first, in.stride,
-                            taps + first * kConvolutionTaps, tokens,
-                            std::min(of.channels - first, most), of.channels,
-                            stateAt(context, token, fixed.cache,
-                                    fixed.cacheStride, of.layer) +
-                                first,
-                            out.of(token) + first, out.stride);
-             });
+             const auto copy = [&](int64_t token,
+                                   int64_t after) QWEN_SPECIALISED_LAMBDA {
+               for (int64_t row = 0; row < kConvolutionTaps - 1; ++row)
+                 copyValues(stateOf(token, 0) + row * of.channels + first,
+                            std::min(of.channels - first, most),
+                            stateOf(token, after) + row * of.channels + first);
+             };
+             forSequences(context, fixed.stepBack, copy,
+                          [&](int64_t token, int64_t tokens, int64_t after)
+                              QWEN_SPECIALISED_LAMBDA {
+                                fixed.kernel(
+                                    in.of(token) + first, in.stride,
+                                    taps + first * kConvolutionTaps, tokens,
+                                    std::min(of.channels - first, most),
+                                    of.channels, stateOf(token, after) + first,
+                                    out.of(token) + first, out.stride);
+                              });
            });
 }
 
@@ -66,25 +99,36 @@ QWEN_ENTRY(DeltaRule, DeltaRule) {
                   out = rowsAt(context, of.out);
   const int64_t unitsOfHead = fixed.valueDim / kDeltaColumns;
   const int64_t keys = fixed.keyHeads * fixed.keyDim;
-  forUnits(context, thread, fixed.heads * unitsOfHead,
-           [&](int64_t unit) QWEN_SPECIALISED_LAMBDA {
-             const int64_t head = unit / unitsOfHead,
-                           column = unit * kDeltaColumns;
-             forSequences(context, [&](int64_t token,
-                                       int64_t tokens) QWEN_SPECIALISED_LAMBDA {
-               const float *x = in.of(token);
-               const float *q =
-                   x + head / fixed.sharing % fixed.keyHeads * fixed.keyDim;
-               const int64_t finite = fixed.kernel(
-                   q, q + keys, x + 2 * keys + column, in.stride,
-                   decay.of(token) + head, decay.stride, beta.of(token) + head,
-                   beta.stride, tokens, fixed.keyDim, fixed.scale,
-                   stateAt(context, token, fixed.cache, fixed.cacheStride,
-                           of.layer) +
-                       column * fixed.keyDim,
-                   out.of(token) + column, out.stride, fixed.scratch);
-               if (finite < tokens)
-                 flag(context, token + finite, of.op, 1);
-             });
-           });
+  const auto stateOf = [&](int64_t token,
+                           int64_t after) QWEN_SPECIALISED_LAMBDA {
+    return stateAt(context, token, fixed.cache, fixed.cacheStride,
+                   fixed.stepBack, of.layer, after);
+  };
+  forUnits(
+      context, thread, fixed.heads * unitsOfHead,
+      [&](int64_t unit) QWEN_SPECIALISED_LAMBDA {
+        const int64_t head = unit / unitsOfHead, column = unit * kDeltaColumns;
+        const auto copy = [&](int64_t token,
+                              int64_t after) QWEN_SPECIALISED_LAMBDA {
+          copyValues(stateOf(token, 0) + column * fixed.keyDim,
+                     kDeltaColumns * fixed.keyDim,
+                     stateOf(token, after) + column * fixed.keyDim);
+        };
+        forSequences(context, fixed.stepBack, copy,
+                     [&](int64_t token, int64_t tokens,
+                         int64_t after) QWEN_SPECIALISED_LAMBDA {
+                       const float *x = in.of(token);
+                       const float *q = x + head / fixed.sharing %
+                                                fixed.keyHeads * fixed.keyDim;
+                       const int64_t finite = fixed.kernel(
+                           q, q + keys, x + 2 * keys + column, in.stride,
+                           decay.of(token) + head, decay.stride,
+                           beta.of(token) + head, beta.stride, tokens,
+                           fixed.keyDim, fixed.scale,
+                           stateOf(token, after) + column * fixed.keyDim,
+                           out.of(token) + column, out.stride, fixed.scratch);
+                       if (finite < tokens)
+                         flag(context, token + finite, of.op, 1);
+                     });
+      });
 }

@@ -88,13 +88,19 @@ inline uint8_t *pageOf(const Context *context, int64_t token, int64_t page,
   return context->caches[cache] + context->pageTables[first + page] * bytes;
 }
 
-/// The bytes of the sequence of `token` in the fixed cache `cache`, from byte
-/// `layer` on; a sequence has `bytes`.
+/// The state of the sequence of `token` before the token, or after `after`
+/// tokens more, in the fixed cache `cache`, from byte `layer` on. A state has
+/// `bytes`, and a sequence the last `stepBack` before the present one, too.
 template <typename T = float>
 inline T *stateAt(const Context *context, int64_t token, CacheId cache,
-                  Bytes bytes, CacheOffset layer) {
-  return reinterpret_cast<T *>(context->caches[cache] +
-                               context->sequences[token] * bytes + layer);
+                  Bytes bytes, Tokens stepBack, CacheOffset layer,
+                  int64_t after = 0) {
+  // The cache first: without steps back, the code is as that of one state.
+  uint8_t *base = context->caches[cache];
+  const int64_t states = stepBack + 1;
+  const int64_t row = context->sequences[token] * states +
+                      (context->positions[token] + after) % states;
+  return reinterpret_cast<T *>(base + row * bytes + layer);
 }
 
 } // namespace qwen::driver

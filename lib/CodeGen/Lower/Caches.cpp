@@ -13,6 +13,12 @@ static bool hasLayer(const CacheInfo &cache, const CacheUse &use) {
   return cache.name == use.name && llvm::is_contained(cache.layers, use.layer);
 }
 
+/// CacheInfo::stepBack of the caches of a program.
+static int64_t stepBackOf(func::FuncOp program, CacheKind kind) {
+  auto stepBack = program->getAttrOfType<IntegerAttr>(kStepBackAttr);
+  return stepBack && kind == CacheKind::Fixed ? stepBack.getInt() : 0;
+}
+
 LogicalResult CacheList::add(ForwardOp op, KvFormat kv) {
   const std::optional<CacheUse> use = op.getCacheUse();
   if (!use)
@@ -21,17 +27,25 @@ LogicalResult CacheList::add(ForwardOp op, KvFormat kv) {
       use->kind == CacheKind::Paged
           ? use->size * kvElementBytes(kv)
           : alignTo(use->size, static_cast<int64_t>(kTensorAlign));
+  const int64_t stepBack =
+      stepBackOf(op->getParentOfType<func::FuncOp>(), use->kind);
   for (const CacheInfo &cache : caches) {
-    if (!hasLayer(cache, *use) ||
-        (cache.kind == use->kind && cache.layerBytes == bytes))
+    if (!hasLayer(cache, *use))
       continue;
-    return op->emitOpError()
-           << "has " << bytes << " bytes in the " << cacheKindName(use->kind)
-           << " " << use->name << " cache of layer " << use->layer
-           << " when an op before it has " << cache.layerBytes << " in a "
-           << cacheKindName(cache.kind) << " one";
+    if (cache.kind != use->kind || cache.layerBytes != bytes)
+      return op->emitOpError()
+             << "has " << bytes << " bytes in the " << cacheKindName(use->kind)
+             << " " << use->name << " cache of layer " << use->layer
+             << " when an op before it has " << cache.layerBytes << " in a "
+             << cacheKindName(cache.kind) << " one";
+    if (cache.stepBack != stepBack)
+      return op->emitOpError()
+             << "steps back " << stepBack << " tokens in the " << use->name
+             << " cache of layer " << use->layer
+             << " when an op before it steps back " << cache.stepBack;
   }
-  mergeCache(caches, {use->name.str(), use->kind, bytes, {use->layer}});
+  mergeCache(caches,
+             {use->name.str(), use->kind, bytes, {use->layer}, stepBack});
   return success();
 }
 
@@ -42,7 +56,8 @@ CachePlace CacheList::placeOf(ForwardOp op) const {
       return {CacheId(static_cast<int64_t>(index)), Bytes(cache.stride()),
               CacheOffset((llvm::find(cache.layers, use->layer) -
                            cache.layers.begin()) *
-                          cache.layerStride())};
+                          cache.layerStride()),
+              Tokens(cache.stepBack)};
   return {};
 }
 
@@ -64,11 +79,14 @@ ArrayAttr CacheList::toAttribute(MLIRContext *context) const {
 std::vector<CacheInfo> qwen::cachesOf(func::FuncOp program) {
   std::vector<CacheInfo> caches;
   for (auto cache : program->getAttrOfType<ArrayAttr>(kCachesAttr)
-                        .getAsRange<DictionaryAttr>())
+                        .getAsRange<DictionaryAttr>()) {
+    const CacheKind kind =
+        *parseCacheKind(cache.getAs<StringAttr>("kind").getValue());
     caches.push_back(
-        {cache.getAs<StringAttr>("name").str(),
-         *parseCacheKind(cache.getAs<StringAttr>("kind").getValue()),
+        {cache.getAs<StringAttr>("name").str(), kind,
          cache.getAs<IntegerAttr>("layer_bytes").getInt(),
-         cache.getAs<DenseI64ArrayAttr>("layers").asArrayRef().vec()});
+         cache.getAs<DenseI64ArrayAttr>("layers").asArrayRef().vec(),
+         stepBackOf(program, kind)});
+  }
   return caches;
 }
