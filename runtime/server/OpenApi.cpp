@@ -136,7 +136,7 @@ static constexpr Route kDescriptionRoutes[] = {
     {"GET", "/openapi.json", "This description", describe, "Description"},
 };
 /// Its schemas are also those that several protocols refer to.
-const Protocol server::description = {kDescriptionRoutes, R"json({
+const Protocol protocols::description = {kDescriptionRoutes, R"json({
 "Error": {
   "type": "object", "required": ["error"],
   "properties": {"error": {

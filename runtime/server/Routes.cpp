@@ -11,7 +11,7 @@ using namespace qwen;
 using namespace qwen::server;
 
 static constexpr const Protocol *kProtocols[] = {
-#define QWEN_PROTOCOL(Name) &server::Name,
+#define QWEN_PROTOCOL(Name) &protocols::Name,
 #include "server/protocols/Protocols.def"
 };
 

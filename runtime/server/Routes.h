@@ -55,8 +55,10 @@ struct Protocol {
   std::string_view schemas;
 };
 
+namespace protocols {
 #define QWEN_PROTOCOL(Name) extern const Protocol Name;
 #include "server/protocols/Protocols.def"
+} // namespace protocols
 
 /// The protocols in the order of /openapi.json.
 std::span<const Protocol *const> protocolTable();

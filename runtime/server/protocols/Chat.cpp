@@ -187,7 +187,7 @@ static constexpr Route kChatRoutes[] = {
     {"POST", "/v1/chat/completions", "Answer a conversation", parseChat,
      "ChatCompletion", kStreamed, Chat::List::schema, requireChat},
 };
-const Protocol server::chat = {kChatRoutes, R"json({
+const Protocol protocols::chat = {kChatRoutes, R"json({
 "ChatCompletion": {
   "allOf": [{"$ref": "#/components/schemas/Answer"}],
   "properties": {

@@ -94,7 +94,7 @@ static constexpr Route kCompletionRoutes[] = {
     {"POST", "/v1/completions", "Continue texts", parseCompletion, "Completion",
      kStreamed, Completion::List::schema, requireLogits},
 };
-const Protocol server::completions = {kCompletionRoutes, R"json({
+const Protocol protocols::completions = {kCompletionRoutes, R"json({
 "Completion": {
   "allOf": [{"$ref": "#/components/schemas/Answer"}],
   "properties": {

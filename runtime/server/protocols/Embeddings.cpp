@@ -103,7 +103,7 @@ static constexpr Route kEmbeddingRoutes[] = {
     {"POST", "/v1/embeddings", "Turn texts into vectors", parseEmbedding,
      "Embeddings", 0, Embedding::List::schema, requireEmbedding},
 };
-const Protocol server::embeddings = {kEmbeddingRoutes, R"json({
+const Protocol protocols::embeddings = {kEmbeddingRoutes, R"json({
 "Embeddings": {
   "type": "object", "required": ["object", "data", "model", "usage"],
   "properties": {

@@ -41,7 +41,7 @@ static constexpr Route kModelRoutes[] = {
     {"GET", "/v1/models", "List the model", listModels, "Models"},
     {"GET", "/v1/models/{model}", "Describe the model", describeModel, "Model"},
 };
-const Protocol server::models = {kModelRoutes, R"json({
+const Protocol protocols::models = {kModelRoutes, R"json({
 "Model": {
   "type": "object",
   "required": ["id", "object", "created", "owned_by", "max_model_len"],

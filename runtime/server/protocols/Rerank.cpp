@@ -138,7 +138,7 @@ static constexpr Route kRerankRoutes[] = {
     {"POST", "/v1/rerank", "Order documents by how well they answer a query",
      parseRerank, "Scores", 0, Rerank::List::schema, requireScores, "v2"},
 };
-const Protocol server::rerank = {kRerankRoutes, R"json({
+const Protocol protocols::rerank = {kRerankRoutes, R"json({
 "Scores": {
   "type": "object", "required": ["id", "object", "model", "results", "usage"],
   "properties": {

@@ -36,7 +36,7 @@ static constexpr Route kStatusRoutes[] = {
     {"GET", "/version", "The version of the server", version, "Version"},
     {"GET", "/metrics", "Metrics for Prometheus", metrics, nullptr},
 };
-const Protocol server::status = {kStatusRoutes, R"json({
+const Protocol protocols::status = {kStatusRoutes, R"json({
 "Status": {
   "type": "object", "required": ["status"],
   "properties": {"status": {"const": "ok"}}},

@@ -107,7 +107,7 @@ static constexpr Route kTokenizeRoutes[] = {
     {"GET", "/tokenizer_info", "Describe the tokenizer", describeTokenizer,
      "TokenizerInfo"},
 };
-const Protocol server::tokenize = {kTokenizeRoutes, R"json({
+const Protocol protocols::tokenize = {kTokenizeRoutes, R"json({
 "Tokenized": {
   "type": "object", "required": ["tokens", "count", "max_model_len"],
   "properties": {
