@@ -51,7 +51,8 @@ protected:
 
   /// The byte of layer `layer` in the state after `length` positions.
   uint8_t &byteOf(SequenceId sequence, int64_t layer, int64_t length) {
-    return state->caches()[1][(sequence * 3 + length % 3) * 192 + layer * 64];
+    return state
+        ->caches()[1][(int64_t{sequence} * 3 + length % 3) * 192 + layer * 64];
   }
 };
 } // namespace
