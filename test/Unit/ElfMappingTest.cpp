@@ -155,12 +155,15 @@ TEST_F(ElfMappingTest, NamesTheVersionThatDiffers) {
   };
   const std::string remedy =
       "; recompile the model with the qwen-opt of this version";
+  const auto reads = [&](size_t version) {
+    return " when this program reads " + std::to_string(version) + remedy;
+  };
   check(&ArtifactHeader::formatVersion, 99,
-        " has format version 99 when this program reads 3" + remedy);
-  check(&ArtifactHeader::kernelAbiVersion, 9,
-        " has kernel ABI version 9 when this program reads 8" + remedy);
+        " has format version 99" + reads(kFormatVersion));
+  check(&ArtifactHeader::kernelAbiVersion, 99,
+        " has kernel ABI version 99" + reads(kKernelAbiVersion));
   check(&ArtifactHeader::contextSize, 8,
-        " has context size 8 when this program reads 160" + remedy);
+        " has context size 8" + reads(sizeof(Context)));
   check(&ArtifactHeader::arch, 9, " is damaged: its architecture is number 9");
   artifact = whole;
   artifact.header().tokenizer.offset ^= 1;
