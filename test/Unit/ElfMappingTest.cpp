@@ -3,6 +3,8 @@
 #include "artifact/ElfMapping.h"
 #include "HandmadeArtifact.h"
 
+#include "qwen/ABI/KernelABI.h"
+
 #include <gtest/gtest.h>
 
 #include <functional>
