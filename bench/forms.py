@@ -99,8 +99,8 @@ def make_form(form, model, out):
     rng = np.random.default_rng(1)
     stored = []
     for name, shape in tensors(*SHAPES[model]):
-        isTable = "embed_tokens" in name or "lm_head" in name
-        if len(shape) == 2 and (not isTable or form.startswith("mlx")):
+        is_table = "embed_tokens" in name or "lm_head" in name
+        if len(shape) == 2 and (not is_table or form.startswith("mlx")):
             stored += [(name.removesuffix("weight") + suffix, *tensor) for suffix, tensor in make(rng, *shape).items()]
         else:
             stored.append((name, "BF16", values(name, shape, rng)))

@@ -211,39 +211,35 @@ int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
   return with<int64_t>(__func__, model, [&](Need need) {
     need("text", text, size);
     need("ids", ids, capacity);
-    checkFlags("qwen_tokenize", flags, QWEN_ALLOW_SPECIAL);
+    checkFlags(need.function, flags, QWEN_ALLOW_SPECIAL);
     return copyOut(model->tokenizer().encode({text, size}, flags != 0), ids,
                    capacity);
   });
 }
 
-/// The chat template's variables in the arguments of `function`.
-static nlohmann::ordered_json variablesOf(const std::string &function,
-                                          const qwen_model *model,
-                                          const char *json, size_t size) {
-  needArgument(function + ": model", model);
-  needArgument(function + ": json", json);
-  return parseJsonObject<nlohmann::ordered_json>({json, size},
-                                                 function + ": json");
+/// The chat template's variables in the argument `json` of a function.
+static nlohmann::ordered_json variablesOf(Need need, const char *json,
+                                          size_t size) {
+  need("json", json);
+  return parseJsonObject<nlohmann::ordered_json>(
+      {json, size}, std::string(need.function) + ": json");
 }
 
 int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
                          char *text, size_t capacity) {
-  return guard<int64_t>([&] {
-    const auto given = variablesOf("qwen_render_chat", model, json, size);
-    if (capacity)
-      needArgument("qwen_render_chat: text", text);
+  return with<int64_t>(__func__, model, [&](Need need) {
+    const auto given = variablesOf(need, json, size);
+    need("text", text, capacity);
     return copyOut(model->chatFormat().render(given).bytes(), text, capacity);
   });
 }
 
 int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
                          int32_t flags, int32_t *ids, size_t capacity) {
-  return guard<int64_t>([&] {
-    const auto variables = variablesOf("qwen_encode_chat", model, json, size);
-    if (capacity)
-      needArgument("qwen_encode_chat: ids", ids);
-    checkFlags("qwen_encode_chat", flags,
+  return with<int64_t>(__func__, model, [&](Need need) {
+    const auto variables = variablesOf(need, json, size);
+    need("ids", ids, capacity);
+    checkFlags(need.function, flags,
                QWEN_ALLOW_SPECIAL | QWEN_CONTINUE_MESSAGE);
     const ChatFormat::Options options = {
         .allowSpecial = (flags & QWEN_ALLOW_SPECIAL) != 0,

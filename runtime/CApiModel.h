@@ -85,8 +85,8 @@ int64_t copyOut(const AllType &all, ElementType *to, size_t capacity) {
   return std::ssize(all);
 }
 
-/// The options of `sampling`, or without it those of the model. `what` names
-/// the argument.
+/// The options in `sampling`, or the model's if it is null. `what` names the
+/// argument in errors.
 SamplerOptions samplerOptionsOf(const std::string &what,
                                 const qwen_model &model,
                                 const qwen_sampling *sampling);

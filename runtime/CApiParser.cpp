@@ -14,15 +14,13 @@ struct qwen_parser {
   qwen_parser(const qwen_model &model, std::span<const int32_t> prompt,
               AnswerOptions options)
       : tokenizer(model.tokenizer()),
-        format(tokenizer, model.artifact().chatTemplate()),
-        parser(tokenizer, &format, prompt, std::move(options)) {}
+        parser(tokenizer, &model.answerFormat(), prompt, std::move(options)) {}
 
   void add(AnswerEvents more) {
     std::ranges::move(more, std::back_inserter(events));
   }
 
   const Tokenizer &tokenizer;
-  const AnswerFormat format;
   AnswerParser parser;
   std::deque<AnswerEvent> events;
   /// The event that the program has.

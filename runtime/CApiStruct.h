@@ -23,9 +23,9 @@ void checkSize(const std::string &what, uint32_t size);
 void checkTail(const std::string &what, const void *from, uint32_t size,
                size_t known);
 
-/// The struct of a program, which has less members or more. Those that it lacks
-/// are of `values`; with size 0 all are. Throws Error if it has values that the
-/// library does not know.
+/// Reads a program's struct, which may have fewer or more members than the
+/// library's. `values` gives the missing members, and all members if the size
+/// is 0. Throws Error if members that the library does not know are set.
 template <typename StructType>
 StructType readStruct(const std::string &what, const StructType &from,
                       StructType values = {}) {
@@ -35,8 +35,8 @@ StructType readStruct(const std::string &what, const StructType &from,
   return values;
 }
 
-/// Fills the struct of a program, which has less members or more. Those that
-/// the library does not know become 0.
+/// Fills a program's struct, which may have fewer or more members than the
+/// library's. Members that the library does not know become 0.
 template <typename StructType>
 void writeStruct(const std::string &what, const StructType &values,
                  StructType *to) {

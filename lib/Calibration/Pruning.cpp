@@ -38,9 +38,15 @@ public:
   void expect(uint64_t runs) { total = runs; }
 
 private:
-  /// Calls receive(row, logits) for each row that scores a token.
+  /// Calls receive(first, count, logits, stride) for each piece of the rows.
   template <typename Receive>
   void forLogits(const Stream &stream, const Receive &receive);
+  /// The logits of `count` rows of a stream.
+  const float *logitsOf(const Stream &stream, int64_t first, int64_t count);
+  /// The loss of the token behind row `row`, whose logits have this logSumExp;
+  /// 0 at the end of a window.
+  double lossOf(size_t row, std::span<const float> logits, double sum) const;
+  double meanLoss(const std::vector<double> &losses) const;
 
   std::vector<int32_t> ids;
   const int64_t window, layerCount, hiddenSize, vocabSize;
@@ -89,61 +95,82 @@ Stream LayerRun::run(int64_t layer, const Stream &before) {
   return {text.rows().begin(), text.rows().end()};
 }
 
+const float *LayerRun::logitsOf(const Stream &stream, int64_t first,
+                                int64_t count) {
+  return text
+      .logits(
+          chain.sublayers.back(),
+          std::span(stream).subspan(static_cast<size_t>(first * hiddenSize),
+                                    static_cast<size_t>(count * hiddenSize)))
+      .data();
+}
+
 template <typename Receive>
 void LayerRun::forLogits(const Stream &stream, const Receive &receive) {
   const auto rows = std::ssize(ids);
   for (int64_t first = 0; first < rows; first += TextRun::kHeadRows) {
     const int64_t count = std::min(TextRun::kHeadRows, rows - first);
-    const std::span<const float> logits = text.logits(
-        chain.sublayers.back(),
-        std::span(stream).subspan(static_cast<size_t>(first * hiddenSize),
-                                  static_cast<size_t>(count * hiddenSize)));
-    receive(first, count, logits.data(), text.headWidth());
+    const float *logits = logitsOf(stream, first, count);
+    receive(first, count, logits, text.headWidth());
   }
+}
+
+/// Calls compute(i, place) for `count` rows of logits, on all threads.
+template <typename Compute>
+static void forRows(int64_t count, int64_t stride, const Compute &compute) {
+  parallelFor(static_cast<size_t>(count), machineThreads(),
+              [&](size_t i, unsigned) {
+                compute(i, static_cast<int64_t>(i) * stride);
+              });
+}
+
+double LayerRun::lossOf(size_t row, std::span<const float> logits,
+                        double sum) const {
+  if ((row + 1) % static_cast<size_t>(window) == 0)
+    return 0;
+  return sum - logits[static_cast<size_t>(ids[row + 1])];
+}
+
+double LayerRun::meanLoss(const std::vector<double> &losses) const {
+  const int64_t scored = std::ssize(ids) - std::ssize(ids) / window;
+  return std::accumulate(losses.begin(), losses.end(), 0.0) /
+         static_cast<double>(scored);
 }
 
 double LayerRun::loss(const Stream &stream) {
   std::vector<double> losses(ids.size());
   forLogits(stream, [&](int64_t first, int64_t count, const float *logits,
                         int64_t stride) {
-    parallelFor(
-        static_cast<size_t>(count), machineThreads(), [&](size_t i, unsigned) {
-          const auto row = static_cast<size_t>(first) + i;
-          if ((row + 1) % static_cast<size_t>(window) == 0)
-            return;
-          const std::span values(logits + static_cast<int64_t>(i) * stride,
-                                 static_cast<size_t>(vocabSize));
-          losses[row] =
-              logSumExp(values) - values[static_cast<size_t>(ids[row + 1])];
-        });
+    forRows(count, stride, [&](size_t i, int64_t at) {
+      const std::span values(logits + at, static_cast<size_t>(vocabSize));
+      const auto row = static_cast<size_t>(first) + i;
+      losses[row] = lossOf(row, values, logSumExp(values));
+    });
   });
-  const int64_t scored = std::ssize(ids) - std::ssize(ids) / window;
-  return std::accumulate(losses.begin(), losses.end(), 0.0) /
-         static_cast<double>(scored);
+  return meanLoss(losses);
 }
 
 void LayerRun::compare(const Stream &whole, const Stream &pruned,
                        PruningReport &report) {
-  report.perplexityBefore = std::exp(loss(whole));
-  report.perplexityAfter = std::exp(loss(pruned));
-  std::vector<double> divergences(ids.size());
+  std::vector<double> before(ids.size()), after(ids.size()),
+      divergences(ids.size());
   forLogits(whole, [&](int64_t first, int64_t count, const float *logits,
                        int64_t stride) {
-    const std::vector<float> before(logits, logits + count * stride);
-    const std::span<const float> after = text.logits(
-        chain.sublayers.back(),
-        std::span(pruned).subspan(static_cast<size_t>(first * hiddenSize),
-                                  static_cast<size_t>(count * hiddenSize)));
-    parallelFor(static_cast<size_t>(count), machineThreads(),
-                [&](size_t i, unsigned) {
-                  const auto at = static_cast<int64_t>(i) * stride;
-                  const auto size = static_cast<size_t>(vocabSize);
-                  const std::span p(before.data() + at, size),
-                      q(after.data() + at, size);
-                  divergences[static_cast<size_t>(first) + i] =
-                      klDivergence(p, logSumExp(p), q, logSumExp(q));
-                });
+    const std::vector<float> kept(logits, logits + count * stride);
+    const float *others = logitsOf(pruned, first, count);
+    forRows(count, stride, [&](size_t i, int64_t at) {
+      const auto size = static_cast<size_t>(vocabSize);
+      const std::span<const float> p(kept.data() + at, size),
+          q(others + at, size);
+      const double pSum = logSumExp(p), qSum = logSumExp(q);
+      const auto row = static_cast<size_t>(first) + i;
+      before[row] = lossOf(row, p, pSum);
+      after[row] = lossOf(row, q, qSum);
+      divergences[row] = klDivergence(p, pSum, q, qSum);
+    });
   });
+  report.perplexityBefore = std::exp(meanLoss(before));
+  report.perplexityAfter = std::exp(meanLoss(after));
   report.divergence =
       std::accumulate(divergences.begin(), divergences.end(), 0.0) /
       static_cast<double>(divergences.size());

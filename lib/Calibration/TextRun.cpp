@@ -90,11 +90,17 @@ static void nameWeights(ProgramBuilder &program, mlir::ModuleOp from,
   }
 }
 
-TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
-  mlir::MLIRContext *context = module.getContext();
-  Program made = {mlir::ModuleOp::create(mlir::UnknownLoc::get(context)), {}};
+TextRun::Program TextRun::emptyProgram() {
+  Program made = {
+      mlir::ModuleOp::create(mlir::UnknownLoc::get(module.getContext())), {}};
   for (const char *fact : {kModelAttr, kStageAttr})
     (*made.module)->setAttr(fact, module->getAttr(fact));
+  return made;
+}
+
+TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
+  mlir::MLIRContext *context = module.getContext();
+  Program made = emptyProgram();
   ProgramBuilder builder(*made.module, kProgram,
                          {rowsType(context, width), integersType(context)});
   builder.setLimits(std::max(window, kCallTokens / window * window), 1);
@@ -121,11 +127,9 @@ TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
 }
 
 std::unique_ptr<TextRun::Head> TextRun::makeHead(const Sublayer &head) {
-  mlir::MLIRContext *context = module.getContext();
-  Program made = {mlir::ModuleOp::create(mlir::UnknownLoc::get(context)), {}};
-  for (const char *fact : {kModelAttr, kStageAttr})
-    (*made.module)->setAttr(fact, module->getAttr(fact));
-  ProgramBuilder builder(*made.module, kProgram, {rowsType(context, width)});
+  Program made = emptyProgram();
+  ProgramBuilder builder(*made.module, kProgram,
+                         {rowsType(module.getContext(), width)});
   builder.setLimits(kHeadRows, kHeadRows);
   builder.nameArgument(0, kHidden);
   builder.map(head.input, builder.argument(0));

@@ -304,8 +304,8 @@ bool Range::fill(const Fit &fit, int64_t count, WeightBlock &block) const {
   return true;
 }
 
-/// Formats of integers times a scale, those of the fewest bytes first, and then
-/// those that also have a minimum.
+/// Formats with one scale a block: first those without minimums, then those
+/// with minimums, each in the order of their bytes.
 static std::vector<WeightFormat> linearFormats(int64_t k) {
   std::vector<WeightFormat> formats;
   for (WeightFormat format : kWeightFormats)

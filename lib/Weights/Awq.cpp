@@ -19,7 +19,7 @@ static constexpr int64_t kInWord = 8;
 static constexpr int64_t kPlaces[kInWord] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 namespace {
-/// What both layouts have. `words` are those of a row of zero points.
+/// The base of both layouts. A row of zero points has `words` words.
 class AwqSource : public GroupedSource {
 public:
   AwqSource(WeightTensors tensors, std::string_view form, WeightShape shape,

@@ -31,7 +31,7 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
 // NOLINTNEXTLINE(bugprone-exception-escape)
 Batcher::~Batcher() {
   while (!running.empty())
-    pages.leave(*running.takeBack());
+    pages.close(*running.takeBack());
 }
 
 void Batcher::add(std::unique_ptr<Job> job) {

@@ -22,6 +22,7 @@ Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
                 " tokens when 0 or more is needed");
   if (request.scorePrompt && !request.logprobs)
     throw Error("the prompt has no scores without logprobs");
+  model.requirePrompt(request.prompt, "the prompt");
   begin(model);
   if (request.logprobs) {
     const auto count =
@@ -32,7 +33,6 @@ Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
 }
 
 void Job::begin(const ModelInfo &model) {
-  model.requirePrompt(request.prompt, "the prompt");
   for (int32_t token : request.prompt)
     sampler.acceptPrompt(token);
   const int64_t size = promptSize();
@@ -52,7 +52,6 @@ void Job::begin(const ModelInfo &model) {
 }
 
 void Job::restart(std::span<const int32_t> prompt, const ModelInfo &model) {
-  model.requirePrompt(prompt, "the prompt");
   request.prompt.assign(prompt.begin(), prompt.end());
   sampler.reset();
   begin(model);

@@ -1,8 +1,8 @@
 //===- Job.h - A request that a batcher runs --------------------*- C++ -*-===//
 //
-// A job has tokens that are known: its prompt, the drawn tokens and drafts of
-// the next ones. Its sequence has those that are computed. The row of a token
-// decides the next one, as long as that is not settled.
+// A job has known tokens: its prompt, the drawn tokens and drafts of the next
+// ones. Its sequence holds the computed tokens. The row of a token decides the
+// next token until that is settled.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,7 +40,7 @@ public:
   /// Throws Error if the request cannot run in `model`.
   Job(Request request, RequestId id, const ModelInfo &model);
 
-  /// Begins again with another prompt.
+  /// Begins again with another prompt, which must pass requirePrompt.
   void restart(std::span<const int32_t> prompt, const ModelInfo &model);
 
   /// Appends drafts of the next tokens, as many as the answer may have. The

@@ -19,7 +19,8 @@ PrefixCache::Hit JobPages::find(const Job &job) const {
   return cache.find(std::span(job.tokens).first(job.settled), job.prefix);
 }
 
-void JobPages::resume(Job &job, const PrefixCache::Hit &hit) {
+void JobPages::take(Job &job, const PrefixCache::Hit &hit) {
+  cache.share(job.sequence, job.tokens, job.prefix, hit);
   cache.resume(job.sequence, hit);
   cached += hit.gain;
   if (!job.wasPreempted)
@@ -41,7 +42,7 @@ bool JobPages::open(Job &job, const JobList &running) {
     close(job);
     return false;
   }
-  resume(job, hit);
+  take(job, hit);
   return true;
 }
 
@@ -80,11 +81,8 @@ void JobPages::restart(Job &job, std::span<const int32_t> prompt,
   state.truncate(job.sequence, state.reachable(job.sequence, same));
   cutPrefix(job);
   job.restart(prompt, model);
-  if (same == 0) {
-    const PrefixCache::Hit hit = find(job);
-    cache.share(job.sequence, job.tokens, job.prefix, hit);
-    resume(job, hit);
-  }
+  if (same == 0)
+    take(job, find(job));
 }
 
 bool JobPages::promise(Job &job) {
@@ -92,10 +90,8 @@ bool JobPages::promise(Job &job) {
     return true;
   const PrefixCache::Hit hit = find(job);
   // A snapshot may need one more page.
-  if (state.freePages() - (hit.pages - job.prefix.pages) > promised) {
-    cache.share(job.sequence, job.tokens, job.prefix, hit);
-    resume(job, hit);
-  }
+  if (state.freePages() - (hit.pages - job.prefix.pages) > promised)
+    take(job, hit);
   if (computed(job) % kPageTokens)
     return true;
   if (spare() <= 0)

@@ -26,6 +26,7 @@ public:
   bool open(Job &job, const JobList &running);
   /// Takes a snapshot, unless the job has no answer, and closes the sequence.
   void leave(Job &job);
+  void close(Job &job);
   /// Begins a job again with another prompt. Its sequence keeps the longest
   /// prefix of it whose state is known.
   void restart(Job &job, std::span<const int32_t> prompt,
@@ -59,9 +60,9 @@ public:
 private:
   /// What the prefix cache has of the job's tokens after its prefix.
   PrefixCache::Hit find(const Job &job) const;
-  /// Restores the snapshot of a hit whose pages the sequence has.
-  void resume(Job &job, const PrefixCache::Hit &hit);
-  void close(Job &job);
+  /// Gives the sequence the pages of a hit that it lacks, and restores the
+  /// snapshot.
+  void take(Job &job, const PrefixCache::Hit &hit);
   /// Makes the prefix of a job end where its sequence does.
   void cutPrefix(Job &job) const;
 

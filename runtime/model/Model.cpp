@@ -5,8 +5,10 @@
 using namespace qwen;
 
 Model::Model(const std::string &path) : file(path) {
-  if (!file.tokenizer().empty())
-    textTokenizer = Tokenizer::fromBlob(file.tokenizer());
+  if (file.tokenizer().empty())
+    return;
+  textTokenizer = Tokenizer::fromBlob(file.tokenizer());
+  answers.emplace(*textTokenizer, file.chatTemplate());
 }
 
 const Tokenizer &Model::tokenizer() const {

@@ -10,6 +10,7 @@
 
 #include "engine/Engine.h"
 #include "model/ChatFormat.h"
+#include "text/AnswerFormat.h"
 
 #include <memory>
 #include <mutex>
@@ -37,6 +38,12 @@ public:
   /// the template is not supported.
   const ChatFormat &chatFormat() const;
 
+  /// The sections of its answers. Throws Error like `tokenizer`.
+  const AnswerFormat &answerFormat() const {
+    (void)tokenizer();
+    return *answers;
+  }
+
   /// Makes the engine, in place of an earlier one. Throws Error as Engine does.
   Engine &start(std::shared_ptr<ThreadPool> pool, const EngineOptions &options);
   /// The engine of the last start.
@@ -46,6 +53,8 @@ public:
 private:
   const Artifact file;
   std::optional<Tokenizer> textTokenizer;
+  /// Of the tokenizer.
+  std::optional<const AnswerFormat> answers;
   /// Guards `format`, which is made when it is first needed.
   mutable std::once_flag formatMade;
   mutable std::optional<const ChatFormat> format;

@@ -41,7 +41,7 @@ struct SamplingParameters {
   static const ParameterTable table;
 };
 
-/// What ends an answer, and what its text has.
+/// Stop strings and stop tokens, and which of their texts an answer contains.
 struct StopParameters {
   std::vector<std::string> stop;
   std::vector<int32_t> stopTokens;

@@ -31,7 +31,7 @@ Service::Service(const Model &servedModel, Scheduler &requestScheduler,
     : artifact(servedModel.artifact()), manifest(artifact.manifest()),
       tokenizer(servedModel.tokenizer()),
       format(servedModel.hasChatFormat() ? &servedModel.chatFormat() : nullptr),
-      answers(tokenizer, artifact.chatTemplate()),
+      answers(servedModel.answerFormat()),
       hasSnapshots(servedModel.engine().state().maxSnapshots() > 0),
       allowSpecial(options.allowSpecial), needsKey(keyIsNeeded),
       templateVariables(parseJsonObject<ordered_json>(

@@ -59,7 +59,7 @@ public:
   const Tokenizer &tokenizer;
   /// Null if the model has none.
   const ChatFormat *const format;
-  const AnswerFormat answers;
+  const AnswerFormat &answers;
   const bool hasSnapshots;
   /// Read special tokens in the text of messages.
   const bool allowSpecial;

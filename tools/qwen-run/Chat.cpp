@@ -300,7 +300,7 @@ void qwen::run::chat(const ChatCommand &command) {
   manifest.model.output.requireLogits(model.path());
   const Tokenizer &tokenizer = model.tokenizer();
   const ChatFormat &format = model.chatFormat();
-  const AnswerFormat answers(tokenizer, model.artifact().chatTemplate());
+  const AnswerFormat &answers = model.answerFormat();
   Conversation conversation(manifest.model, tokenizer, format, command);
   EngineOptions options = command.options(model);
   options.snapshotBytes = command.snapshots.bytes;

@@ -63,6 +63,7 @@ private:
   struct Program;
   /// The program of the head, with its weights.
   struct Head;
+  Program emptyProgram();
   Program makeProgram(const Sublayer &sublayer);
   std::unique_ptr<Head> makeHead(const Sublayer &head);
   Kind &kindOf(Program &program);

@@ -41,7 +41,7 @@ struct ExportSummary {
 /// Writes `artifact`, of any target, to `file` as a GGUF file with the values
 /// of its weights, and commits it. Throws Error if a weight is damaged, for
 /// what GGUF files do not have (architectures, rotated models, zero points that
-/// are no integers), and for a K that is no multiple of a block.
+/// are not integers), and if the block size does not divide K.
 ExportSummary exportGguf(const Artifact &artifact, WritableFile &file);
 
 } // namespace qwen

@@ -34,7 +34,7 @@ struct ScaledProducts {
   Turn turn = {};
 };
 
-/// The scale of each column, of those that searchChannelScales returns.
+/// Expands the scales that searchChannelScales returns to one for each column.
 std::vector<float> columnScales(std::span<const int32_t> scaleOf,
                                 std::span<const float> scales);
 

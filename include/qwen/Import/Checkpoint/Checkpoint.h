@@ -61,8 +61,9 @@ public:
   void orderColumns();
 
   /// Removes layers; those behind them get their numbers. Returns the names of
-  /// the tensors that only the removed layers read. Throws Error if there is no
-  /// such layer, if none stays, or if those that stay are no such hybrid.
+  /// the tensors that only the removed layers read. Throws Error if the
+  /// model lacks a layer, if no layer stays, or if the remaining layers break
+  /// the pattern of a hybrid.
   std::set<std::string> removeLayers(const Pruning &pruning);
 
   /// The name that the tensor `name` of the Hugging Face model has in this
