@@ -324,7 +324,7 @@ std::string Manifest::weightFormats() const {
 const TargetInfo *Manifest::bestTarget(Arch arch,
                                        CpuFeatureSet features) const {
   for (const TargetInfo &target : targets)
-    if (target.arch == arch && features.containsAll(target.features))
+    if (target.runsOn(arch, features))
       return &target;
   return nullptr;
 }

@@ -112,6 +112,11 @@ struct TargetInfo {
   /// Features that a machine must have to run it.
   CpuFeatureSet features;
   std::vector<std::string> kernels;
+
+  /// Whether a machine of `host` with these features can run it.
+  bool runsOn(Arch host, CpuFeatureSet hostFeatures) const {
+    return arch == host && hostFeatures.containsAll(features);
+  }
 };
 
 /// The paged caches together.

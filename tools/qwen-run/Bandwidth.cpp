@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Commands.h"
+#include "Bench.h"
 #include "Output.h"
 #include "ReadStreams.h"
 

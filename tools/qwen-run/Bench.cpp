@@ -1,5 +1,6 @@
 //===- Bench.cpp - Speed and memory of a model ----------------------------===//
 
+#include "Bench.h"
 #include "Commands.h"
 #include "Output.h"
 #include "Profile.h"
@@ -199,7 +200,7 @@ void qwen::run::checkBenchLength(const BenchCommand &command,
                 " that the model was compiled for");
 }
 
-void qwen::run::bench(const BenchCommand &command) {
+static void bench(const BenchCommand &command) {
   std::optional<OutputFile> picture;
   if (!command.svg.empty())
     picture.emplace(command.svg);
@@ -244,4 +245,53 @@ void qwen::run::bench(const BenchCommand &command) {
   writeOut(toText(result));
   if (profiles)
     writeOut(profiles->toText(command));
+}
+
+void qwen::run::addBench(CLI::App &app) {
+  const auto command = std::make_shared<BenchCommand>();
+  CLI::App *sub = app.add_subcommand("bench", "Measure speed and memory");
+  addFile(sub, command->file);
+  addNumber(sub, "--prompt-tokens", command->prompt, "Tokens of the prompt", 1,
+            kMost)
+      ->default_str(std::to_string(command->prompt));
+  addNumber(sub, "-n,--count", command->count, "Tokens to decode", 1, kMost)
+      ->default_str(std::to_string(command->count));
+  CLI::Option *batch =
+      addNumber(sub, "--batch", command->batch, "Sequences in a batch", 1, 1024)
+          ->default_str(std::to_string(command->batch));
+  CLI::Option *clients =
+      sub->add_option("--clients", command->clients,
+                      "Numbers of requests that a scheduler answers at once, "
+                      "compared with --batch of as many")
+          ->delimiter(',')
+          ->check(CLI::Range(1, 1024))
+          ->type_name("INT,...")
+          ->excludes(batch);
+  addNumber(sub, "--repetitions", command->repetitions,
+            "Number of measurements", 1, kMost)
+      ->default_str(std::to_string(command->repetitions));
+  addRun(sub, *command);
+  sub->add_flag("--json", command->json, "Print JSON");
+  CLI::Option *profile = sub->add_flag(
+      "--profile", command->profile,
+      "Measure the time of each op in as many further runs, and compare it "
+      "with the limits of this machine");
+  profile->excludes(batch)->excludes(clients);
+  sub->add_option("--svg", command->svg,
+                  "File for a picture of the last profiled prefill and decode, "
+                  "by thread (SVG)")
+      ->needs(profile);
+  sub->add_flag("--bandwidth", command->bandwidth,
+                "Compare decoding with the memory bandwidth; runs no prompt")
+      ->excludes(profile)
+      ->excludes(clients)
+      ->excludes(batch);
+  sub->callback([command] {
+    if (command->bandwidth)
+      bandwidth(*command);
+    else if (!command->clients.empty())
+      benchClients(*command);
+    else
+      bench(*command);
+  });
 }

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Commands.h"
+#include "Bench.h"
 #include "Output.h"
 #include "engine/Scheduler.h"
 

@@ -1,6 +1,7 @@
 //===- Chat.cpp - Talks in the model's chat format ------------------------===//
 
 #include "Commands.h"
+#include "Options.h"
 #include "Output.h"
 #include "engine/Session.h"
 #include "text/AnswerParser.h"
@@ -20,6 +21,18 @@
 using namespace qwen;
 using namespace qwen::run;
 using nlohmann::ordered_json;
+
+namespace {
+struct ChatCommand : RunFlags {
+  std::optional<int64_t> count;
+  SamplingFlags sampling;
+  /// The template's enable_thinking; nothing if no flag sets it.
+  std::optional<bool> thinking;
+  /// Read special tokens in the user's lines and in answers.
+  bool allowSpecial = false;
+  SnapshotFlags snapshots;
+};
+} // namespace
 
 static volatile sig_atomic_t interrupted = 0;
 
@@ -294,7 +307,7 @@ static std::string answer(Session &session, AnswerParser &parser,
   return toValidUtf8(text);
 }
 
-void qwen::run::chat(const ChatCommand &command) {
+static void chat(const ChatCommand &command) {
   Model model(command.file);
   const Manifest &manifest = model.manifest();
   manifest.model.output.requireLogits(model.path());
@@ -337,4 +350,24 @@ void qwen::run::chat(const ChatCommand &command) {
   // The status tells a script what it cannot see on standard error.
   if (refused && !isTerminal(STDIN_FILENO))
     throw Error(std::to_string(refused) + " of the lines got no answer");
+}
+
+void qwen::run::addChat(CLI::App &app) {
+  const auto command = std::make_shared<ChatCommand>();
+  CLI::App *sub = app.add_subcommand(
+      "chat", "Chat with the model, one line per turn; Ctrl-C stops an answer");
+  addFile(sub, command->file);
+  addNumber(sub, "-n,--count", command->count, "Maximum tokens of an answer", 0,
+            kMost);
+  addSampling(sub, command->sampling);
+  // A function, because CLI11 would fill a bound optional without a flag too.
+  sub->add_flag_function(
+      "--think,!--no-think",
+      [command](int64_t count) { command->thinking = count > 0; },
+      "Set enable_thinking of the chat template to true or false");
+  sub->add_flag("--allow-special", command->allowSpecial,
+                "Read special tokens in the text of messages");
+  addSnapshots(sub, command->snapshots);
+  addRun(sub, *command);
+  sub->callback([command] { chat(*command); });
 }

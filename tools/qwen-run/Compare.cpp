@@ -1,6 +1,7 @@
 //===- Compare.cpp - How far one model is from another --------------------===//
 
 #include "Commands.h"
+#include "Options.h"
 #include "Output.h"
 #include "ProgressBar.h"
 #include "engine/Logprobs.h"
@@ -19,6 +20,19 @@ using namespace qwen::run;
 using nlohmann::ordered_json;
 
 namespace {
+/// `file` is the reference.
+struct CompareCommand : RunFlags {
+  std::string model;
+  std::string text;
+  /// Tokens of a window, and its first rows that are not scored: the second
+  /// half counts, as in llama.cpp's perplexity tool.
+  int64_t window = 512;
+  std::optional<int64_t> skip;
+  std::optional<int64_t> windows;
+  bool json = false;
+
+  int64_t skippedRows() const { return skip.value_or(window / 2); }
+};
 
 /// A model and the sequence of its current window.
 class Contestant {
@@ -212,7 +226,7 @@ static void checkWindow(const CompareCommand &command, const ModelInfo &model) {
                 std::to_string(command.window));
 }
 
-void qwen::run::compare(const CompareCommand &command) {
+static void compare(const CompareCommand &command) {
   Model reference(command.file), model(command.model);
   requireSameTokens(reference, model);
   for (const Model *each : {&reference, &model})
@@ -245,4 +259,34 @@ void qwen::run::compare(const CompareCommand &command) {
   first.finish();
   second.finish();
   print(scores, windows, command);
+}
+
+void qwen::run::addCompare(CLI::App &app) {
+  const auto command = std::make_shared<CompareCommand>();
+  CLI::App *sub = app.add_subcommand(
+      "compare", "Compute how far a model's probabilities are from another's");
+  sub->footer(
+      "The text is cut into windows; a rest that is shorter is left out. Each\n"
+      "window runs alone. Its rows after the skipped ones are scored, but for\n"
+      "the last, which has no next token: with the defaults, this is the rule\n"
+      "of llama.cpp's perplexity tool. The KL divergence of a row is the sum\n"
+      "of p log(p / q) over all tokens: p is the reference's probability, q\n"
+      "the model's.");
+  sub->add_option("REFERENCE", command->file,
+                  "Compiled model, such as one in f32")
+      ->required();
+  sub->add_option("FILE", command->model, "Compiled model to compare with it")
+      ->required();
+  sub->add_option("TEXT", command->text, "Text file")->required();
+  addNumber(sub, "--window", command->window, "Tokens in a window", 2, kMost)
+      ->default_str(std::to_string(command->window));
+  addNumber(sub, "--skip", command->skip,
+            "First tokens of a window whose rows are not scored; default is "
+            "half of the window",
+            0, kMost);
+  addNumber(sub, "--windows", command->windows,
+            "Maximum number of windows; default is the whole text", 1, kMost);
+  addRun(sub, *command);
+  sub->add_flag("--json", command->json, "Print JSON");
+  sub->callback([command] { compare(*command); });
 }

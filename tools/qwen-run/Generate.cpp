@@ -1,6 +1,7 @@
 //===- Generate.cpp - Continues a text ------------------------------------===//
 
 #include "Commands.h"
+#include "Options.h"
 #include "Output.h"
 #include "engine/Session.h"
 
@@ -12,15 +13,16 @@
 using namespace qwen;
 using namespace qwen::run;
 
-SamplerOptions SamplingFlags::apply(const GenerationConfig &generation) const {
-  SamplerOptions options = samplerOptions(generation);
-#define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
-  options.Field = Field.value_or(options.Field);
-#include "qwen/ABI/SamplerOptions.def"
-  options.logitBias = logitBias;
-  options.seed = seed.value_or(options.seed);
-  return options;
-}
+namespace {
+struct GenerateCommand : RunFlags {
+  std::optional<std::string> prompt;
+  std::optional<std::string> ids;
+  std::optional<int64_t> count;
+  SamplingFlags sampling;
+  bool ignoreEos = false;
+  int64_t piece = 0;
+};
+} // namespace
 
 static std::vector<int32_t> promptIds(const GenerateCommand &command,
                                       const Model &model) {
@@ -40,7 +42,7 @@ static std::vector<int32_t> promptIds(const GenerateCommand &command,
   return ids;
 }
 
-void qwen::run::generate(const GenerateCommand &command) {
+static void generate(const GenerateCommand &command) {
   Model model(command.file);
   model.info().output.requireLogits(model.path());
   const std::vector<int32_t> prompt = promptIds(command, model);
@@ -83,4 +85,25 @@ void qwen::run::generate(const GenerateCommand &command) {
            static_cast<long long>(count),
            static_cast<double>(count - 1) / decodeSeconds);
   writeError(stats);
+}
+
+void qwen::run::addGenerate(CLI::App &app) {
+  const auto command = std::make_shared<GenerateCommand>();
+  CLI::App *sub = app.add_subcommand("generate", "Continue a text");
+  addFile(sub, command->file);
+  CLI::Option *prompt = sub->add_option("-p,--prompt", command->prompt,
+                                        "Text to continue; default is standard "
+                                        "input");
+  sub->add_option("--ids", command->ids,
+                  "Prompt as token ids (1,2,3); the answer is printed as ids")
+      ->excludes(prompt);
+  addNumber(sub, "-n,--count", command->count,
+            "Maximum tokens to generate; default is the rest of the context", 0,
+            kMost);
+  addSampling(sub, command->sampling);
+  sub->add_flag("--ignore-eos", command->ignoreEos,
+                "Continue past the tokens that end an answer");
+  addRun(sub, *command);
+  addPiece(sub, command->piece);
+  sub->callback([command] { generate(*command); });
 }

@@ -1,6 +1,7 @@
 //===- Info.cpp - What is in a file ---------------------------------------===//
 
 #include "Commands.h"
+#include "Options.h"
 #include "Output.h"
 
 #include "qwen/Support/Json.h"
@@ -13,6 +14,14 @@ using namespace qwen;
 using namespace qwen::run;
 using nlohmann::ordered_json;
 
+namespace {
+struct InfoCommand {
+  std::string file;
+  bool json = false;
+  bool check = false;
+};
+} // namespace
+
 /// "12.3 MiB (12345678 bytes)".
 static std::string bytesText(uint64_t bytes) {
   char text[64];
@@ -22,11 +31,6 @@ static std::string bytesText(uint64_t bytes) {
   return text;
 }
 
-bool qwen::run::runsHere(const TargetInfo &target) {
-  return target.arch == hostArch() &&
-         hostFeatures().containsAll(target.features);
-}
-
 /// The target that the other commands run here, or null.
 static const TargetInfo *targetOfThisMachine(const Manifest &manifest) {
   return manifest.bestTarget(hostArch(), hostFeatures());
@@ -34,7 +38,7 @@ static const TargetInfo *targetOfThisMachine(const Manifest &manifest) {
 
 /// Whether this machine runs a target, and the features that it lacks.
 static std::string verdict(const TargetInfo &target, bool chosen) {
-  if (runsHere(target))
+  if (target.runsOn(hostArch(), hostFeatures()))
     return chosen ? "runs here, and is chosen" : "runs here";
   if (target.arch != hostArch())
     return "does not run here";
@@ -57,7 +61,7 @@ static void printJson(const Artifact &artifact,
                          {"kernel_abi_version", header.kernelAbiVersion}};
   ordered_json here = ordered_json::array();
   for (const TargetInfo &target : artifact.manifest().targets)
-    if (runsHere(target))
+    if (target.runsOn(hostArch(), hostFeatures()))
       here.push_back(target.name);
   result["runs_here"] = here;
   const TargetInfo *chosen = targetOfThisMachine(artifact.manifest());
@@ -128,10 +132,20 @@ static void printText(const Artifact &artifact,
   writeOut(out.str());
 }
 
-void qwen::run::info(const InfoCommand &command) {
+static void info(const InfoCommand &command) {
   const Artifact artifact(command.file);
   std::optional<uint64_t> checked;
   if (command.check)
     checked = artifact.check();
   (command.json ? printJson : printText)(artifact, checked);
+}
+
+void qwen::run::addInfo(CLI::App &app) {
+  const auto command = std::make_shared<InfoCommand>();
+  CLI::App *sub = app.add_subcommand("info", "Describe a compiled model");
+  addFile(sub, command->file);
+  sub->add_flag("--json", command->json, "Print JSON");
+  sub->add_flag("--check", command->check,
+                "Read the whole file and compare it with its checksums");
+  sub->callback([command] { info(*command); });
 }

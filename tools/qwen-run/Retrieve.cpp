@@ -1,6 +1,7 @@
 //===- Retrieve.cpp - Embeds texts and reranks documents ------------------===//
 
 #include "Commands.h"
+#include "Options.h"
 #include "Output.h"
 #include "engine/Batcher.h"
 #include "text/Retrieval.h"
@@ -16,6 +17,25 @@ using namespace qwen;
 using namespace qwen::run;
 
 namespace {
+struct RerankCommand : RunFlags {
+  std::string query;
+  /// Files with a document in each line; empty for standard input.
+  std::vector<std::string> files;
+  std::string instruction = Reranker::kInstruction;
+};
+
+struct EmbedCommand : RunFlags {
+  /// Files with a text in each line; empty for standard input.
+  std::vector<std::string> files;
+  /// Token ids of each prompt, in place of texts.
+  std::vector<std::string> ids;
+  /// What the texts are queries for; nothing if they are documents.
+  std::optional<std::string> instruction;
+  /// Number of first values of an embedding that are kept.
+  std::optional<int64_t> dimensions;
+  /// NumPy file; empty for JSON lines on standard output.
+  std::string output;
+};
 
 /// A text, or the tokens of a prompt, and what names it in errors.
 struct Input {
@@ -112,7 +132,7 @@ static std::vector<Input> embedInputs(const EmbedCommand &command,
   return inputs;
 }
 
-void qwen::run::embed(const EmbedCommand &command) {
+static void embed(const EmbedCommand &command) {
   Model model(command.file);
   model.info().output.requireEmbedding(model.path());
   const int64_t size = model.info().hiddenSize;
@@ -145,7 +165,7 @@ void qwen::run::embed(const EmbedCommand &command) {
     file->commit();
 }
 
-void qwen::run::rerank(const RerankCommand &command) {
+static void rerank(const RerankCommand &command) {
   Model model(command.file);
   const ModelOutput &output = model.info().output;
   output.requireScores(model.path());
@@ -161,4 +181,47 @@ void qwen::run::rerank(const RerankCommand &command) {
                             .dump() +
                         "\n");
              });
+}
+
+void qwen::run::addEmbed(CLI::App &app) {
+  const auto command = std::make_shared<EmbedCommand>();
+  CLI::App *sub = app.add_subcommand(
+      "embed", "Turn texts into vectors of length 1, one text per line");
+  addFile(sub, command->file);
+  CLI::Option *texts = sub->add_option(
+      "TEXT", command->files,
+      "Files with a text in each line; default is standard input");
+  CLI::Option *instruction = sub->add_option(
+      "--instruction", command->instruction,
+      "What the texts are queries for: each becomes \"Instruct: "
+      "INSTRUCTION\", a newline and \"Query:TEXT\"");
+  sub->add_option("--ids", command->ids,
+                  "Token ids (1,2,3) in place of texts; repeat the option for "
+                  "each prompt")
+      ->allow_extra_args(false)
+      ->excludes(texts)
+      ->excludes(instruction);
+  addNumber(sub, "--dim", command->dimensions,
+            "Number of first values of a vector that are kept", 1, kMost);
+  sub->add_option("-o,--output", command->output,
+                  "File for the vectors, f32 [N, D], for NumPy (.npy); default "
+                  "is a JSON object per line on standard output");
+  addRun(sub, *command);
+  sub->callback([command] { embed(*command); });
+}
+
+void qwen::run::addRerank(CLI::App &app) {
+  const auto command = std::make_shared<RerankCommand>();
+  CLI::App *sub = app.add_subcommand(
+      "rerank", "Score documents, one per line, by how well they answer a "
+                "query: from 0 to 1");
+  addFile(sub, command->file);
+  sub->add_option("DOCUMENTS", command->files,
+                  "Files with a document in each line; default is standard "
+                  "input");
+  sub->add_option("-q,--query", command->query, "The query")->required();
+  sub->add_option("--instruction", command->instruction, "What to look for")
+      ->default_str(command->instruction);
+  addRun(sub, *command);
+  sub->callback([command] { rerank(*command); });
 }

@@ -1,6 +1,7 @@
 //===- Serve.cpp - Answers HTTP requests ----------------------------------===//
 
 #include "Commands.h"
+#include "Options.h"
 #include "Output.h"
 #include "server/Service.h"
 #include "server/http/HttpServer.h"
@@ -10,6 +11,13 @@
 
 using namespace qwen;
 using namespace qwen::run;
+
+namespace {
+struct ServeCommand : RunFlags {
+  server::ServerOptions server;
+  SnapshotFlags snapshots;
+};
+} // namespace
 
 static std::vector<std::string> readKeys(const std::string &file) {
   constexpr uint64_t kMostBytes = 65536;
@@ -31,7 +39,7 @@ static std::vector<std::string> readKeys(const std::string &file) {
   return keys;
 }
 
-void qwen::run::serve(const ServeCommand &command) {
+static void serve(const ServeCommand &command) {
   const server::ServerOptions &chosen = command.server;
   const std::vector<std::string> keys = readKeys(chosen.keyFile);
   server::HttpServer http(
@@ -51,4 +59,105 @@ void qwen::run::serve(const ServeCommand &command) {
   writeError("qwen-run: " + service.model() + " answers on " + http.address() +
              "\n");
   http.run(service);
+}
+
+/// Adds an option of ServerOptions.def.
+template <typename T>
+static void addServerOption(CLI::App *app, const std::string &name, T &to,
+                            const char *unit, [[maybe_unused]] double least,
+                            [[maybe_unused]] double most,
+                            const std::string &help) {
+  if constexpr (std::is_same_v<T, bool>) {
+    app->add_flag(name, to, help);
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    const std::string range =
+        "; " + CLI::detail::to_string(static_cast<T>(least)) + " to " +
+        CLI::detail::to_string(static_cast<T>(most));
+    CLI::Option *option = addNumber(app, name, to, help + range,
+                                    static_cast<T>(least), static_cast<T>(most))
+                              ->type_name(unit);
+    if (to >= least)
+      option->default_str(CLI::detail::to_string(to));
+  } else {
+    CLI::Option *option = app->add_option(name, to, help)->type_name(unit);
+    if constexpr (std::is_same_v<T, std::string>)
+      option->default_str(to);
+    else
+      option->delimiter(',')->allow_extra_args(false);
+  }
+}
+
+/// "--kv-pages" as QWEN_RUN_KV_PAGES.
+static std::string variableOf(const std::string &name) {
+  std::string variable = "QWEN_RUN_";
+  for (char c : name)
+    variable += c == '-' ? '_' : static_cast<char>(toupper(c));
+  return variable;
+}
+
+/// Reads lines "option = value" and "# comment", for options that have no value
+/// yet. Throws Error for a line that is none of these.
+static void readConfig(CLI::App &app, const std::string &file) {
+  constexpr uint64_t kMostBytes = 65536;
+  std::istringstream lines(
+      readFile(file, kMostBytes, "a file of options is short"));
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    line = CLI::detail::trim_copy(line);
+    if (line.empty() || line.starts_with('#'))
+      continue;
+    const size_t equals = line.find('=');
+    const std::string name = CLI::detail::trim_copy(line.substr(0, equals));
+    CLI::Option *const option = app.get_option_no_throw("--" + name);
+    if (equals == std::string::npos || !option || option->get_envname().empty())
+      throw Error(
+          file + " line " + std::to_string(number) + ": " + quote(line) +
+          " is not \"option = value\" with an option of " + app.get_name());
+    const std::string value = CLI::detail::trim_copy(line.substr(equals + 1));
+    if (option->count() == 0 && !value.empty())
+      option->add_result(value);
+  }
+}
+
+/// Adds --config before the other options: CLI11 runs callbacks in this order,
+/// after it has read the environment.
+static void addConfig(CLI::App *app) {
+  app->add_option_function<std::vector<std::string>>(
+         "--config",
+         [app](const std::vector<std::string> &files) {
+           for (const std::string &file : files)
+             readConfig(*app, file);
+         },
+         "File with lines \"option = value\"")
+      ->allow_extra_args(false);
+  app->footer("An option has the value of the command line, else that of its "
+              "variable (Env),\nelse that of the file of --config.");
+}
+
+/// Gives each option but --config a variable of the environment.
+static void addVariables(CLI::App *app) {
+  for (CLI::Option *option : app->get_options())
+    if (option->nonpositional() && option != app->get_help_ptr() &&
+        option->get_single_name() != "config")
+      option->envname(variableOf(option->get_single_name()));
+}
+
+void qwen::run::addServe(CLI::App &app) {
+  const auto command = std::make_shared<ServeCommand>();
+  CLI::App *sub = app.add_subcommand(
+      "serve", "Answer HTTP requests as OpenAI's API does, until SIGTERM");
+  addFile(sub, command->file);
+  addConfig(sub);
+#define QWEN_SERVER_OPTION(Type, Field, Name, Default, Unit, Least, Most,      \
+                           Help)                                               \
+  addServerOption(sub, "--" Name, command->server.Field, Unit, Least, Most,    \
+                  Help);
+#include "server/ServerOptions.def"
+  CLI::Option *certificate = sub->get_option("--tls-cert");
+  certificate->needs(sub->get_option("--tls-key")->needs(certificate));
+  addSnapshots(sub, command->snapshots);
+  addRun(sub, *command);
+  addVariables(sub);
+  sub->callback([command] { serve(*command); });
 }

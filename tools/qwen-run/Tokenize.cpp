@@ -1,12 +1,22 @@
 //===- Tokenize.cpp - Text to token ids, or back --------------------------===//
 
 #include "Commands.h"
+#include "Options.h"
 #include "Output.h"
 
 #include <nlohmann/json.hpp>
 
 using namespace qwen;
 using namespace qwen::run;
+
+namespace {
+struct TokenizeCommand {
+  std::string file;
+  std::optional<std::string> text;
+  bool json = false;
+  bool decode = false;
+};
+} // namespace
 
 /// {"text": ...}, with U+FFFD for bytes that are not UTF-8.
 static std::string textObject(const std::string &bytes) {
@@ -16,7 +26,7 @@ static std::string textObject(const std::string &bytes) {
   return nlohmann::json({{"text", text}}).dump() + "\n";
 }
 
-void qwen::run::tokenize(const TokenizeCommand &command) {
+static void tokenize(const TokenizeCommand &command) {
   const Model model(command.file);
   const Tokenizer &tokenizer = model.tokenizer();
   const std::string text =
@@ -37,4 +47,18 @@ void qwen::run::tokenize(const TokenizeCommand &command) {
   for (int32_t id : ids)
     line += (line.empty() ? "" : ",") + std::to_string(id);
   writeOut(line + "\n");
+}
+
+void qwen::run::addTokenize(CLI::App &app) {
+  const auto command = std::make_shared<TokenizeCommand>();
+  CLI::App *sub = app.add_subcommand(
+      "tokenize", "Convert text to token ids, or ids to text");
+  addFile(sub, command->file);
+  sub->add_option("-p,--prompt", command->text,
+                  "Text (ids with --decode); default is standard input");
+  sub->add_flag("--json", command->json,
+                "Print {\"ids\": [...]}, or with --decode {\"text\": ...}; "
+                "U+FFFD replaces bytes that are not UTF-8");
+  sub->add_flag("--decode", command->decode, "Convert ids to text");
+  sub->callback([command] { tokenize(*command); });
 }

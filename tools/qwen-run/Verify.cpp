@@ -1,6 +1,7 @@
 //===- Verify.cpp - Kernels of a file against the reference ---------------===//
 
 #include "Commands.h"
+#include "Options.h"
 #include "Output.h"
 
 #include "qwen/Support/Error.h"
@@ -16,6 +17,13 @@
 using namespace qwen;
 using namespace qwen::run;
 using nlohmann::ordered_json;
+
+namespace {
+struct VerifyCommand {
+  std::string file;
+  bool json = false;
+};
+} // namespace
 
 //===----------------------------------------------------------------------===//
 // Faults
@@ -109,7 +117,7 @@ static void print(const Verified &result) {
   writeOut(line);
 }
 
-void qwen::run::verify(const VerifyCommand &command) {
+static void verify(const VerifyCommand &command) {
   const auto start = std::chrono::steady_clock::now();
   const Artifact artifact(command.file);
   artifact.selectTarget(hostArch(), hostFeatures());
@@ -127,7 +135,8 @@ void qwen::run::verify(const VerifyCommand &command) {
     const bool isProgram =
         std::ranges::count(artifact.manifest().programs, name.substr(0, dot),
                            &ProgramInfo::name) != 0;
-    if (isProgram || target == targets.end() || !runsHere(*target))
+    if (isProgram || target == targets.end() ||
+        !target->runsOn(hostArch(), hostFeatures()))
       continue;
     const Verified result = verifyEntry(sizes, name, function);
     if (!command.json)
@@ -140,7 +149,7 @@ void qwen::run::verify(const VerifyCommand &command) {
 
   ordered_json others = ordered_json::array();
   for (const TargetInfo &target : targets)
-    if (!runsHere(target)) {
+    if (!target.runsOn(hostArch(), hostFeatures())) {
       others.push_back(target.name);
       if (!command.json)
         writeOut("not verified: " + target.name +
@@ -163,4 +172,13 @@ void qwen::run::verify(const VerifyCommand &command) {
       "%zu kernels match the reference bit for bit in %lld cases (%.1f s)\n",
       kernels.size(), static_cast<long long>(cases), secondsSince(start));
   writeOut(line);
+}
+
+void qwen::run::addVerify(CLI::App &app) {
+  const auto command = std::make_shared<VerifyCommand>();
+  CLI::App *sub = app.add_subcommand(
+      "verify", "Compare every kernel with the reference, bit for bit");
+  addFile(sub, command->file);
+  sub->add_flag("--json", command->json, "Print JSON");
+  sub->callback([command] { verify(*command); });
 }

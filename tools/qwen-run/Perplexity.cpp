@@ -1,6 +1,7 @@
-//===- Evaluate.cpp - Logits and perplexity -------------------------------===//
+//===- Perplexity.cpp - Perplexity of a text ------------------------------===//
 
 #include "Commands.h"
+#include "Options.h"
 #include "Output.h"
 #include "engine/Batcher.h"
 #include "engine/Logprobs.h"
@@ -11,67 +12,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 using namespace qwen;
 using namespace qwen::run;
 
-/// The tokens of new sequences, one of each in turn, so that every call is a
-/// ragged batch. `rowOf` gets the row of each token in the order of the
-/// sequences.
-static std::vector<Token>
-raggedBatch(Engine &engine, std::span<const std::vector<int32_t>> sequences,
-            std::vector<size_t> &rowOf) {
-  std::vector<Token> batch;
-  std::vector<SequenceId> open;
-  size_t longest = 0;
-  for (const std::vector<int32_t> &ids : sequences) {
-    open.push_back(engine.state().open());
-    longest = std::max(longest, ids.size());
-  }
-  for (size_t position = 0; position < longest; ++position) {
-    size_t firstRow = 0;
-    for (size_t i = 0; i < sequences.size(); firstRow += sequences[i++].size())
-      if (position < sequences[i].size()) {
-        batch.push_back({sequences[i][position], open[i],
-                         static_cast<int64_t>(position), true});
-        rowOf.push_back(firstRow + position);
-      }
-  }
-  return batch;
-}
-
-void qwen::run::logits(const LogitsCommand &command) {
-  Model opened(command.file);
-  const ModelInfo &model = opened.info();
-  model.output.requireLogits(opened.path());
-  std::vector<std::vector<int32_t>> sequences;
-  for (const std::string &text : command.ids)
-    model.requirePrompt(sequences.emplace_back(parseIds(text, "--ids")),
-                        "--ids");
-  OutputFile output(command.output);
-  EngineOptions options = command.options(opened);
-  options.sequences = static_cast<int32_t>(sequences.size());
-  options.callTokens = command.piece;
-  Engine &engine = command.start(opened, options);
-  std::vector<size_t> rowOf;
-  const std::vector<Token> batch = raggedBatch(engine, sequences, rowOf);
-
-  const std::string header = npyHeader(batch.size(), model.vocabSize);
-  output.write(header.data(), header.size());
-  // A row waits until all rows of earlier sequences are written.
-  std::vector<std::vector<float>> waiting(batch.size());
-  size_t written = 0;
-  engine.forward(batch, [&](size_t index, std::span<float> row) {
-    waiting[rowOf[index]].assign(row.begin(), row.end());
-    for (; written < batch.size() && !waiting[written].empty(); ++written) {
-      output.write(waiting[written].data(), row.size_bytes());
-      waiting[written] = {};
-    }
-  });
-  finishCheck(opened);
-  output.commit();
-}
+namespace {
+struct PerplexityCommand : RunFlags {
+  std::string text;
+  std::optional<int64_t> window;
+  std::optional<int64_t> stride;
+  bool json = false;
+};
+} // namespace
 
 /// Sum of -log p of the ids from index `first` on, each given the ids before
 /// it.
@@ -98,7 +50,7 @@ static double scoreWindow(Batcher &batcher, const ModelInfo &model,
   return sum;
 }
 
-void qwen::run::perplexity(const PerplexityCommand &command) {
+static void perplexity(const PerplexityCommand &command) {
   Model opened(command.file);
   const ModelInfo &model = opened.info();
   model.output.requireLogits(opened.path());
@@ -154,4 +106,26 @@ void qwen::run::perplexity(const PerplexityCommand &command) {
   snprintf(line, sizeof(line), "perplexity %.6f\ntokens scored %lld\n", value,
            static_cast<long long>(scored));
   writeOut(line);
+}
+
+void qwen::run::addPerplexity(CLI::App &app) {
+  const auto command = std::make_shared<PerplexityCommand>();
+  CLI::App *sub =
+      app.add_subcommand("perplexity", "Compute the perplexity of a text");
+  sub->footer(
+      "Perplexity is exp(mean(-log p)) over the scored tokens. Windows slide\n"
+      "over the text. A window scores the tokens that no earlier window has\n"
+      "seen, except its own first token, which has no context there. If the\n"
+      "stride is less than the window, every token but the first is scored.");
+  addFile(sub, command->file);
+  sub->add_option("TEXT", command->text, "Text file")->required();
+  addNumber(sub, "--window", command->window,
+            "Tokens in a window; default is the model's context", 2, kMost);
+  addNumber(sub, "--stride", command->stride,
+            "Tokens between the starts of two windows; default is the window, "
+            "at most 512",
+            1, kMost);
+  addRun(sub, *command);
+  sub->add_flag("--json", command->json, "Print JSON");
+  sub->callback([command] { perplexity(*command); });
 }

@@ -1,0 +1,63 @@
+//===- Bench.h - What the benchmarks share ----------------------*- C++ -*-===//
+//
+// The options of "bench" and the parts that its kinds of measurement share. All
+// functions throw Error.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUN_BENCH_H
+#define QWEN_RUN_BENCH_H
+
+#include "Options.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace qwen::run {
+
+struct BenchCommand : RunFlags {
+  BenchCommand() { check = WeightCheck::Off; }
+
+  int64_t prompt = 128;
+  int64_t count = 32;
+  /// Sequences that run together; each has `prompt` and `count` tokens.
+  int64_t batch = 1;
+  /// Numbers of requests that a scheduler answers at once; empty: none.
+  std::vector<int64_t> clients;
+  int64_t repetitions = 5;
+  /// Also measures the memory bandwidth.
+  bool bandwidth = false;
+  bool json = false;
+  /// Repeats all runs with a profile of each op.
+  bool profile = false;
+  /// File for a picture of the last profiled run; empty for none.
+  std::string svg;
+};
+/// The i-th token of a benchmark's text. The tokens differ, although speed does
+/// not depend on them.
+int32_t benchToken(const Manifest &manifest, int64_t i);
+
+/// {"median", "least", "greatest"} of `values`, which are not empty.
+nlohmann::ordered_json summary(std::vector<double> values);
+/// Compares decoding through a scheduler with decoding without it.
+void benchClients(const BenchCommand &command);
+/// Throws Error if a run does not fit in the context.
+void checkBenchLength(const BenchCommand &command, const ModelInfo &model);
+/// Called after each step of a run.
+using StepFn = std::function<void(const SequenceStep &step, double seconds)>;
+/// Runs `batch` prompts and the tokens after them, and returns the seconds of
+/// both. Without `stepDone` nothing reads the clock in between.
+std::pair<double, double> runSteps(const BenchCommand &command, Engine &engine,
+                                   const StepFn &stepDone);
+/// Compares the memory bandwidth over the weights with that of decoding, in
+/// alternating measurements.
+void bandwidth(const BenchCommand &command);
+
+} // namespace qwen::run
+
+#endif // QWEN_RUN_BENCH_H

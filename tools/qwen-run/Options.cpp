@@ -1,0 +1,164 @@
+//===- Options.cpp - Options that several commands share ------------------===//
+
+#include "Options.h"
+#include "Output.h"
+
+#include "engine/CpuCount.h"
+
+#include "qwen/Support/Text.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+using namespace qwen;
+using namespace qwen::run;
+
+void qwen::run::addFile(CLI::App *app, std::string &file) {
+  app->add_option("FILE", file, "Compiled model")->required();
+}
+
+static void addCheck(CLI::App *app, WeightCheck &check) {
+  app->add_option_function<std::string>(
+         "--check",
+         [&check](const std::string &when) {
+           check = when == "now"   ? WeightCheck::Now
+                   : when == "off" ? WeightCheck::Off
+                                   : WeightCheck::Background;
+         },
+         std::string("Compare the weights with their checksums while the model "
+                     "runs (background), before (now) or never (off); default "
+                     "is ") +
+             (check == WeightCheck::Off ? "off" : "background"))
+      ->check(CLI::IsMember({"background", "now", "off"}));
+}
+
+void qwen::run::addRun(CLI::App *app, RunFlags &flags) {
+  addNumber(app, "-t,--threads", flags.threads,
+            flags.anyThreads
+                ? "Threads, possibly more than cores; does not change the "
+                  "result"
+                : "Threads; default is the number of physical performance "
+                  "cores, maximum the number of physical cores",
+            1, ThreadPool::kMaxThreads);
+  addCheck(app, flags.check);
+  app->add_flag("--lock", flags.lock,
+                "Lock the weights in memory, so that they are never paged out");
+}
+
+void qwen::run::addPiece(CLI::App *app, int64_t &piece) {
+  addNumber(app, "--piece", piece,
+            "Maximum tokens in one call; does not change the result", 1, kMost);
+}
+
+void qwen::run::addSnapshots(CLI::App *app, SnapshotFlags &snapshots) {
+  addNumber(app, "--snapshot-every", snapshots.every,
+            "Tokens from one snapshot of a sequence's fixed state to the next "
+            "(models with linear attention)",
+            1, kMost)
+      ->default_str(std::to_string(snapshots.every));
+  addNumber(app, "--snapshot-bytes", snapshots.bytes,
+            "Maximum memory of snapshots in bytes; 0: take none", 0,
+            std::numeric_limits<int64_t>::max())
+      ->default_str(std::to_string(snapshots.bytes));
+}
+
+/// Adds an option for a field of SamplerOptions. The sampler checks the ranges
+/// of floating-point numbers.
+template <typename T>
+static void addSamplingOption(CLI::App *app, std::string name,
+                              std::optional<T> &to, const char *help) {
+  std::ranges::replace(name, '_', '-');
+  addNumber(app, "--" + name, to, help,
+            std::is_integral_v<T> ? 0 : std::numeric_limits<T>::lowest());
+}
+
+/// "ID=NUMBER".
+static TokenBias parseBias(const std::string &option, const std::string &text) {
+  constexpr float kFloats = std::numeric_limits<float>::max();
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos)
+    throw CLI::ValidationError(option, quote(text) + " is not ID=NUMBER");
+  return {
+      parseNumber<int32_t>(option, text.substr(0, equals), 0, kMost),
+      parseNumber<float>(option, text.substr(equals + 1), -kFloats, kFloats)};
+}
+
+void qwen::run::addSampling(CLI::App *app, SamplingFlags &flags) {
+#define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
+                      Help)                                                    \
+  addSamplingOption(app, #Name, flags.Field, Help);
+#include "qwen/ABI/SamplerOptions.def"
+  app->add_option_function<std::vector<std::string>>(
+         "--logit-bias",
+         [&flags](const std::vector<std::string> &texts) {
+           for (const std::string &text : texts)
+             flags.logitBias.push_back(parseBias("--logit-bias", text));
+         },
+         "Numbers that are added to the logits of tokens")
+      ->delimiter(',')
+      ->type_name("ID=FLOAT,...")
+      ->allow_extra_args(false);
+  addNumber(app, "--seed", flags.seed,
+            "Seed of the random numbers; default is 0", 0);
+}
+
+SamplerOptions SamplingFlags::apply(const GenerationConfig &generation) const {
+  SamplerOptions options = samplerOptions(generation);
+#define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
+  options.Field = Field.value_or(options.Field);
+#include "qwen/ABI/SamplerOptions.def"
+  options.logitBias = logitBias;
+  options.seed = seed.value_or(options.seed);
+  return options;
+}
+
+/// Time for the rest of the check after the last token: enough for several GiB,
+/// and short for a user who waits for the end.
+static constexpr double kFinishSeconds = 1;
+
+/// The number of threads for the option -t `threads`: at most usableThreads,
+/// with a line on standard error if that is fewer. 0 stays 0.
+static int32_t limitThreads(int32_t threads) {
+  const int32_t usable = usableThreads(threads);
+  if (usable < threads)
+    writeError("qwen-run: -t " + std::to_string(threads) +
+               " is more than the physical cores that this process may use; "
+               "it runs with " +
+               std::to_string(usable) + "\n");
+  return usable;
+}
+
+/// Turns WeightCheck::Background into Off if the file exceeds the free memory,
+/// and reports this on standard error.
+static WeightCheck limitCheck(WeightCheck check, const Artifact &artifact) {
+  const WeightCheck usable = usableCheck(check, artifact.fileSize());
+  if (usable != check)
+    writeError("qwen-run: " + artifact.path() +
+               " is larger than the free memory, so its weights are not "
+               "checked; qwen-run info --check checks them\n");
+  return usable;
+}
+
+std::shared_ptr<ThreadPool> RunFlags::pool() const {
+  const int32_t count = anyThreads ? threads : limitThreads(threads);
+  return std::make_shared<ThreadPool>(count ? count : defaultThreads());
+}
+
+EngineOptions RunFlags::options(const Model &model) const {
+  EngineOptions options;
+  options.check = limitCheck(check, model.artifact());
+  options.lock = lock;
+  return options;
+}
+
+void qwen::run::finishCheck(Model &model) {
+  const auto start = std::chrono::steady_clock::now();
+  const uint64_t left = model.engine().finishCheck(
+      [start] { return secondsSince(start) >= kFinishSeconds; });
+  if (left)
+    writeError("qwen-run: " + std::to_string(left) + " of " +
+               std::to_string(model.artifact().weightMiBs()) +
+               " MiB of the weights of " + model.path() +
+               " are not checked; --check now checks all before the start\n");
+}

@@ -1,0 +1,89 @@
+//===- Options.h - Options that several commands share ----------*- C++ -*-===//
+//
+// The options of commands that run a model: where they are stored, how they are
+// added to a command, and what they mean on this machine.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUN_OPTIONS_H
+#define QWEN_RUN_OPTIONS_H
+
+#include "CommandLine.h"
+#include "engine/PrefixCache.h"
+#include "engine/Sampler.h"
+#include "model/Model.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace qwen::run {
+
+/// The maximum of options that count something.
+inline constexpr int64_t kMost = INT32_MAX;
+
+/// Options that replace values of the checkpoint's generation config.
+struct SamplingFlags {
+#define QWEN_SAMPLING(Type, Field, Name, ...) std::optional<Type> Field;
+#include "qwen/ABI/SamplerOptions.def"
+  std::vector<TokenBias> logitBias;
+  std::optional<uint64_t> seed;
+
+  SamplerOptions apply(const GenerationConfig &generation) const;
+};
+
+/// Snapshots of the fixed state of sequences, for models that have some.
+struct SnapshotFlags {
+  int64_t every = PrefixCache::kSnapshotEvery;
+  int64_t bytes = kSnapshotBytes;
+};
+
+/// The options of all commands that run a model.
+struct RunFlags {
+  std::string file;
+  /// 0: one for each physical performance core that this process may use.
+  int32_t threads = 0;
+  /// Whether there may be more threads than cores.
+  bool anyThreads = false;
+  WeightCheck check = WeightCheck::Background;
+  bool lock = false;
+
+  /// The threads and options with these flags, as far as this machine can
+  /// follow them. Both report on standard error what it cannot follow.
+  std::shared_ptr<ThreadPool> pool() const;
+  EngineOptions options(const Model &model) const;
+  /// Starts the engine of a model with these threads.
+  Engine &start(Model &model, const EngineOptions &engineOptions) const {
+    return model.start(pool(), engineOptions);
+  }
+};
+
+/// Adds the compiled model, the first argument of a command.
+void addFile(CLI::App *app, std::string &file);
+
+/// Adds the options of RunFlags but the file.
+void addRun(CLI::App *app, RunFlags &flags);
+
+/// Adds --piece, the maximum number of tokens in a call.
+void addPiece(CLI::App *app, int64_t &piece);
+
+/// Adds the options of snapshots.
+void addSnapshots(CLI::App *app, SnapshotFlags &snapshots);
+
+/// Adds an option for each row of SamplerOptions.def, --logit-bias and --seed.
+void addSampling(CLI::App *app, SamplingFlags &flags);
+
+/// Finishes the check of the weights, for at most a second, and reports weights
+/// that are still unchecked on standard error. Throws Error if weights are
+/// damaged.
+void finishCheck(Model &model);
+
+/// The reason for the limit Tokenizer::kMaxTextBytes, for errors.
+inline constexpr const char *kLongestText =
+    "the tokenizer takes no longer text";
+
+} // namespace qwen::run
+
+#endif // QWEN_RUN_OPTIONS_H
