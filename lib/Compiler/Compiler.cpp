@@ -8,6 +8,7 @@
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Import/Checkpoint/JsonFile.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Import/Tokenizer/Tokenizer.h"
 #include "qwen/Quantizers/FindGrid.h"
@@ -151,6 +152,7 @@ public:
   QuantizeInput quantizeInput(const std::optional<TokenizerImport> &tokenizer);
 
 private:
+  void checkTemplate(const TokenizerImport &tokenizer) const;
   void setLimits();
   void keepGrids();
   bool hasIntegers();
@@ -178,8 +180,9 @@ Compile::Compile(const std::filesystem::path &path,
                  const CompileOptions &options, const CompileHooks &hooks)
     : options(options), hooks(hooks), targets(resolveTargets(options.target)) {
   loadDialects(context);
-  model = importCheckpoint(path, context, options.ignoredTensors,
-                           options.adapters, options.pruning);
+  model =
+      importCheckpoint(path, context, options.ignoredTensors, options.adapters,
+                       options.pruning, options.ropeScaling);
   // Rotated matrices keep no integers.
   if (options.grids && !options.weights && options.tensorWeights.empty() &&
       options.rotate != Rotate::On)
@@ -397,21 +400,46 @@ void QuantizeInput::replace(const std::string &name,
                 std::move(integers));
 }
 
+/// Replaces the chat template by the text of `file`.
+static void replaceTemplate(const std::filesystem::path &file,
+                            TokenizerImport &tokenizer) {
+  const std::optional<std::string> text = readSmallFile(file);
+  if (!text || text->empty())
+    throw Error(part::file(file.string()) +
+                (text ? " is empty" : " does not exist") + ": " +
+                part::needed("a chat template") + " is needed");
+  tokenizer.chatTemplate = *text;
+  tokenizer.chatTemplateFile = file;
+}
+
+void Compile::checkTemplate(const TokenizerImport &tokenizer) const {
+  if (!hooks.checkTemplate || tokenizer.chatTemplate.empty())
+    return;
+  try {
+    hooks.checkTemplate(tokenizer.chatTemplate);
+  } catch (const Error &error) {
+    const std::string file = tokenizer.chatTemplateFile.string();
+    if (!options.chatTemplate.empty())
+      throw Error(part::file(file) + ": " + error.what());
+    warn(file + ": " + error.what() +
+         "; qwen-run chat will refuse the model, generate will not");
+  }
+}
+
 std::optional<TokenizerImport> Compile::importTokenizer() const {
   auto from = checkpoint().readTokenizer();
+  if (!from && !options.chatTemplate.empty())
+    throw Error(part::subject("--chat-template") +
+                " needs a tokenizer, which " +
+                part::file(checkpoint().path().string()) + " lacks");
   if (!from)
     return std::nullopt;
   TokenizerImport tokenizer = buildTokenizer(std::move(*from));
   for (const std::string &warning : tokenizer.warnings)
     warn(warning);
-  if (hooks.checkTemplate && !tokenizer.chatTemplate.empty()) {
-    try {
-      hooks.checkTemplate(tokenizer.chatTemplate);
-    } catch (const Error &error) {
-      warn(tokenizer.chatTemplateFile.string() + ": " + error.what() +
-           "; qwen-run chat will refuse the model, generate will not");
-    }
-  }
+  if (!options.chatTemplate.empty())
+    replaceTemplate(options.chatTemplate, tokenizer);
+  checkTemplate(tokenizer);
   if (tokenizer.vocabSize > checkpoint().config().vocabSize)
     throw Error("the tokenizer has " + part::found(tokenizer.vocabSize) +
                 " tokens when the embedding has " +

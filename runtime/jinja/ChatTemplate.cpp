@@ -8,8 +8,6 @@
 using namespace qwen;
 
 ChatTemplate ChatTemplate::parse(std::string_view source) {
-  // Published templates are far smaller.
-  constexpr size_t kMaxBytes = size_t{1} << 20;
   if (source.size() > kMaxBytes)
     throw Error("the chat template has " + std::to_string(source.size()) +
                 " bytes when at most " + std::to_string(kMaxBytes) +

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,8 +28,11 @@ struct Template;
 /// Immutable, so any number of threads may render it at the same time.
 class ChatTemplate {
 public:
+  /// The largest source. Published templates are far smaller.
+  static constexpr size_t kMaxBytes = size_t{1} << 20;
+
   /// Throws Error, with the line, if `source` is not a template, uses something
-  /// that is not supported or is larger than 1 MiB.
+  /// that is not supported or is larger than kMaxBytes.
   static ChatTemplate parse(std::string_view source);
 
   /// Renders with the variables of the object `input`: `messages`, optionally

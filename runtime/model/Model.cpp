@@ -2,13 +2,16 @@
 
 #include "model/Model.h"
 
+#include <utility>
+
 using namespace qwen;
 
-Model::Model(const std::string &path) : file(path) {
+Model::Model(const std::string &path, std::string chatTemplate)
+    : file(path), ownTemplate(std::move(chatTemplate)) {
   if (file.tokenizer().empty())
     return;
   textTokenizer = Tokenizer::fromBlob(file.tokenizer());
-  answers.emplace(*textTokenizer, file.chatTemplate());
+  answers.emplace(*textTokenizer, this->chatTemplate());
 }
 
 const Tokenizer &Model::tokenizer() const {
@@ -23,7 +26,7 @@ const ChatFormat &Model::chatFormat() const {
     throw Error(path() + " has no chat template, because its checkpoint had "
                          "none: only plain prompts work");
   std::call_once(formatMade,
-                 [&] { format.emplace(file.chatTemplate(), tokenizer()); });
+                 [&] { format.emplace(chatTemplate(), tokenizer()); });
   return *format;
 }
 

@@ -16,14 +16,16 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace qwen {
 
 /// Any number of threads may call the constant functions.
 class Model {
 public:
-  /// Opens an artifact. Throws Error.
-  explicit Model(const std::string &path);
+  /// Opens an artifact. Throws Error. `chatTemplate` takes the place of its
+  /// chat template, if it is not empty.
+  explicit Model(const std::string &path, std::string chatTemplate = {});
 
   const Artifact &artifact() const { return file; }
   const std::string &path() const { return file.path(); }
@@ -33,7 +35,11 @@ public:
   bool hasTokenizer() const { return textTokenizer.has_value(); }
   /// Throws Error if the checkpoint had no tokenizer.
   const Tokenizer &tokenizer() const;
-  bool hasChatFormat() const { return !file.chatTemplate().empty(); }
+  /// The source of the chat template; empty if there is none.
+  std::string_view chatTemplate() const {
+    return ownTemplate.empty() ? file.chatTemplate() : ownTemplate;
+  }
+  bool hasChatFormat() const { return !chatTemplate().empty(); }
   /// Throws Error if the checkpoint had no chat template or no tokenizer, or if
   /// the template is not supported.
   const ChatFormat &chatFormat() const;
@@ -52,6 +58,7 @@ public:
 
 private:
   const Artifact file;
+  const std::string ownTemplate;
   std::optional<Tokenizer> textTokenizer;
   /// Of the tokenizer.
   std::optional<const AnswerFormat> answers;

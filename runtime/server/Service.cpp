@@ -30,6 +30,7 @@ Service::Service(const Model &servedModel, Scheduler &requestScheduler,
                  const ServerOptions &options, bool keyIsNeeded)
     : artifact(servedModel.artifact()), manifest(artifact.manifest()),
       tokenizer(servedModel.tokenizer()),
+      chatTemplate(servedModel.chatTemplate()),
       format(servedModel.hasChatFormat() ? &servedModel.chatFormat() : nullptr),
       answers(servedModel.answerFormat()),
       hasSnapshots(servedModel.engine().state().maxSnapshots() > 0),

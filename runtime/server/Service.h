@@ -57,7 +57,8 @@ public:
   const Artifact &artifact;
   const Manifest &manifest;
   const Tokenizer &tokenizer;
-  /// Null if the model has none.
+  /// Of the chat template; empty and null if the model has none.
+  const std::string_view chatTemplate;
   const ChatFormat *const format;
   const AnswerFormat &answers;
   const bool hasSnapshots;

@@ -67,6 +67,8 @@ def thinking(work):
     expect("default", chat(model, "Hello\n"), on)
     expect("--think", chat(model, "Hello\n", "--think"), on)
     expect("--no-think", chat(model, "Hello\n", "--no-think"), off)
+    expect("--chat-template", chat(stories, "Hello\n", "--no-think", "--chat-template", folder / "chat_template.jinja"),
+           generate(stories, prompt + "<think>\n\n</think>\n\n"))
     return model
 
 

@@ -90,6 +90,11 @@ ROWS = [
     Row("generate without a tokenizer", None, "qwen-run generate good.qwen -p text", 1, NO_TOKENIZER),
     Row("tokenize without a tokenizer", None, "qwen-run tokenize good.qwen -p text", 1, NO_TOKENIZER),
     Row("chat without a tokenizer", None, "qwen-run chat good.qwen", 1, NO_TOKENIZER),
+    *(Row(f"{what} of {command}", written("bad.jinja", text), f"qwen-run {command} stories.qwen --chat-template {file}", 1, f"qwen-run: {message}")
+      for command in ("chat", "serve") for what, text, file, message in (
+          ("no chat template", "", "nothing", "cannot read nothing: No such file or directory"),
+          ("an empty chat template", "", "bad.jinja", "bad.jinja is empty: a chat template is needed"),
+          ("a template that includes", '\n{% include "x" %}', "bad.jinja", "bad.jinja: chat template, line 2: the tag 'include' is not supported"))),
     Row("perplexity without a tokenizer", None, "qwen-run perplexity good.qwen scripts/errors.py", 1, NO_TOKENIZER),
     Row("a query without its tokens", None, "qwen-run rerank stories.qwen scripts/errors.py -q x", 1,
         'qwen-run: the model cannot rerank: its tokenizer has 2 tokens for "yes" when one is needed'),

@@ -485,7 +485,9 @@ def options_of_sources():
         server.start().sock.close()
     server.wait_idle()
     expect("status after TLS", server.stop()[0], 0)
-    named = Server("--name", "Qwen/first", "--name", "second")
+    template = WORK / "plain.jinja"
+    template.write_text("{{ messages[0].content }}!")
+    named = Server("--name", "Qwen/first", "--name", "second", "--chat-template", template)
     any_name = Server("--name", "*")
     message = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
     expect("names", [m["id"] for m in json.loads(named.send("GET", "/v1/models")[2])["data"]], ["Qwen/first", "second"])
@@ -493,6 +495,10 @@ def options_of_sources():
         status, _, text = other.send("POST", "/v1/chat/completions", {**message, "model": name})
         expect(f"the name {name}", (status, json.loads(text).get("model")), expected)
         expect(f"the model {name}", other.send("GET", f"/v1/models/{name}")[0], expected[0])
+    prompts = [named.post("/v1/chat/completions", **message, return_token_ids=True)["choices"][0]["prompt_token_ids"],
+               named.post("/tokenize", prompt="Hi!")["tokens"]]
+    expect("--chat-template", prompts[0], prompts[1])
+    expect("its description", json.loads(named.send("GET", "/tokenizer_info")[2])["chat_template"], template.read_text())
     expect("the end of named servers", (named.stop()[0], any_name.stop()[0]), (0, 0))
 
 

@@ -173,6 +173,59 @@ TEST(Compiler, ErrorsHaveFields) {
       (Fields{dir.string() + "/m.gguf", "the number of tensors", "0", "8"}));
 }
 
+/// A folder of the same name as others, whose files differ from those of
+/// `checkpoint`.
+static std::filesystem::path
+copyOf(const std::filesystem::path &checkpoint, const test::TempDir &dir,
+       const std::map<std::string, std::string> &files) {
+  const std::filesystem::path copy = dir.path() / "model";
+  std::filesystem::copy(checkpoint, copy);
+  for (const auto &[name, text] : files)
+    std::ofstream(copy / name) << text;
+  return copy;
+}
+
+static std::string compiled(const std::filesystem::path &checkpoint,
+                            CompileOptions options) {
+  options.maxTokens = 16;
+  options.maxRows = 1;
+  MemoryFile file;
+  compileModel(checkpoint, file, options);
+  return file.contents();
+}
+
+TEST(Compiler, OptionsScalePositionsAsTheConfigDoes) {
+  std::ifstream config(kCheckpoint / "config.json");
+  const nlohmann::json plain = nlohmann::json::parse(config);
+  const auto bytesOf = [&](const char *scaling,
+                           std::optional<RopeScaling> option) {
+    const test::TempDir dir;
+    nlohmann::json edited = plain;
+    edited["rope_scaling"] = nlohmann::json::parse(scaling);
+    return compiled(copyOf(kCheckpoint, dir, {{"config.json", edited.dump()}}),
+                    {.ropeScaling = option});
+  };
+  const std::string scaled = bytesOf("null", RopeScaling{4});
+  EXPECT_TRUE(scaled == bytesOf(R"({"type": "yarn", "factor": 4.0})", {}));
+  EXPECT_FALSE(scaled == bytesOf("null", {}));
+  EXPECT_TRUE(bytesOf("null", RopeScaling{8, 128}) ==
+              bytesOf(R"({"rope_type": "yarn", "factor": 8.0,
+                          "original_max_position_embeddings": 128})",
+                      {}));
+}
+
+TEST(Compiler, OptionsReplaceTheChatTemplate) {
+  const std::filesystem::path stories =
+      std::filesystem::path(QWEN_SOURCE_DIR) / "models/stories";
+  const std::string text = "{{ messages[0].content }} and another";
+  const test::TempDir dir, other;
+  dir.write("another.jinja", text);
+  const CompileOptions options = {.chatTemplate = dir.path() / "another.jinja"};
+  EXPECT_TRUE(
+      compiled(copyOf(stories, dir, {}), options) ==
+      compiled(copyOf(stories, other, {{"chat_template.jinja", text}}), {}));
+}
+
 TEST(Compiler, EmitsModulesAndCode) {
   for (EmittedStage stage : kEmittedStages)
     if (stage < EmittedStage::LLVM)

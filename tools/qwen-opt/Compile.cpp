@@ -16,6 +16,7 @@
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/TemporaryFile.h"
+#include "qwen/Support/Text.h"
 #include "qwen/Support/Version.h"
 #include "qwen/Transforms/Passes.h"
 
@@ -32,6 +33,7 @@ namespace {
 /// The arguments of the command line.
 struct Arguments {
   std::string checkpoint, output, emit, runner, weights, quantizer, rotate, kv;
+  std::string chatTemplate;
   std::vector<std::string> adapters;
   CompileOptions options;
   CalibrateFlags calibrate;
@@ -122,6 +124,40 @@ static void addFormats(CLI::App &app, Arguments &arguments) {
       ->check(CLI::IsMember({"f16", "f32"}));
 }
 
+/// Reads "yarn:FACTOR" or "yarn:FACTOR:POSITIONS".
+static RopeScaling parseRopeScaling(const std::string &text) {
+  static const std::string kOption = "--rope-scaling";
+  const auto [kind, numbers] = llvm::StringRef(text).split(':');
+  const auto [factor, positions] = numbers.split(':');
+  if (kind != "yarn")
+    throw CLI::ValidationError(
+        kOption, quote(text) + " is not yarn:FACTOR or yarn:FACTOR:POSITIONS");
+  RopeScaling scaling = {parseNumber(kOption, factor.str(), 1.0, 1e6)};
+  if (numbers.contains(':'))
+    scaling.positions =
+        parseNumber<int64_t>(kOption, positions.str(), 1, kMaxModelPosition);
+  return scaling;
+}
+
+/// Adds what replaces parts of the checkpoint's files.
+static void addReplacements(CLI::App &app, Arguments &arguments) {
+  app.add_option("--chat-template", arguments.chatTemplate,
+                 "file with a chat template (Jinja) in place of the "
+                 "checkpoint's")
+      ->type_name("FILE")
+      ->needs(app.get_option("-o"));
+  app.add_option(
+         "--rope-scaling",
+         [&arguments](const CLI::results_t &texts) {
+           arguments.options.ropeScaling = parseRopeScaling(texts.front());
+           return true;
+         },
+         "make the context FACTOR times as long by YaRN, as rope_scaling of "
+         "config.json does; POSITIONS are those in training, by default the "
+         "checkpoint's maximum")
+      ->type_name("yarn:FACTOR[:POSITIONS]");
+}
+
 static void addLimits(CLI::App &app, CompileOptions &options) {
   addNumber(&app, "--context", options.context,
             "maximum length of a sequence; default is the checkpoint's "
@@ -181,6 +217,7 @@ static void addFlags(CLI::App &app, Arguments &arguments) {
   addPruning(app, arguments.calibrate);
   addTargets(app, arguments);
   addFormats(app, arguments);
+  addReplacements(app, arguments);
   addLimits(app, arguments.options);
   addOutputs(app, arguments);
 }
@@ -223,6 +260,7 @@ static void compile(Arguments &arguments) {
     arguments.options.rotate =
         static_cast<Rotate>(rotate - std::begin(kRotateNames));
   arguments.options.kv = parseKvFormat(arguments.kv);
+  arguments.options.chatTemplate = arguments.chatTemplate;
   uint64_t adapterBytes = 0;
   for (const AdapterOption &adapter : arguments.options.adapters)
     adapterBytes += weightFileBytes(adapter.path);

@@ -24,6 +24,8 @@ using nlohmann::ordered_json;
 
 namespace {
 struct ChatCommand : RunFlags {
+  /// A file with the template in place of the model's, or empty.
+  std::string chatTemplate;
   std::optional<int64_t> count;
   SamplingFlags sampling;
   /// The template's enable_thinking; nothing if no flag sets it.
@@ -308,7 +310,7 @@ static std::string answer(Session &session, AnswerParser &parser,
 }
 
 static void chat(const ChatCommand &command) {
-  Model model(command.file);
+  Model model(command.file, readTemplate(command.chatTemplate));
   const Manifest &manifest = model.manifest();
   manifest.model.output.requireLogits(model.path());
   const Tokenizer &tokenizer = model.tokenizer();
@@ -365,6 +367,9 @@ void qwen::run::addChat(CLI::App &app) {
       "--think,!--no-think",
       [command](int64_t count) { command->thinking = count > 0; },
       "Set enable_thinking of the chat template to true or false");
+  sub->add_option("--chat-template", command->chatTemplate,
+                  "Chat template (Jinja) in place of the model's")
+      ->type_name("FILE");
   sub->add_flag("--allow-special", command->allowSpecial,
                 "Read special tokens in the text of messages");
   addSnapshots(sub, command->snapshots);

@@ -4,6 +4,7 @@
 #include "Output.h"
 
 #include "engine/CpuCount.h"
+#include "jinja/ChatTemplate.h"
 
 #include "qwen/Support/Text.h"
 
@@ -150,6 +151,21 @@ EngineOptions RunFlags::options(const Model &model) const {
   options.check = limitCheck(check, model.artifact());
   options.lock = lock;
   return options;
+}
+
+std::string qwen::run::readTemplate(const std::string &file) {
+  if (file.empty())
+    return "";
+  std::string text =
+      readFile(file, ChatTemplate::kMaxBytes, "a chat template is short");
+  if (text.empty())
+    throw Error(file + " is empty: a chat template is needed");
+  try {
+    ChatTemplate::parse(text);
+  } catch (const Error &error) {
+    throw Error(file + ": " + error.what());
+  }
+  return text;
 }
 
 void qwen::run::finishCheck(Model &model) {

@@ -75,6 +75,10 @@ void addSnapshots(CLI::App *app, SnapshotFlags &snapshots);
 /// Adds an option for each row of SamplerOptions.def, --logit-bias and --seed.
 void addSampling(CLI::App *app, SamplingFlags &flags);
 
+/// The text of a file with a chat template; empty if `file` is. Throws Error if
+/// it cannot be rendered.
+std::string readTemplate(const std::string &file);
+
 /// Finishes the check of the weights, for at most a second, and reports weights
 /// that are still unchecked on standard error. Throws Error if weights are
 /// damaged.

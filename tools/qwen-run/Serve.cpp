@@ -6,6 +6,8 @@
 #include "server/Service.h"
 #include "server/http/HttpServer.h"
 
+#include "qwen/Support/Text.h"
+
 #include <cstdlib>
 #include <sstream>
 
@@ -44,7 +46,7 @@ static void serve(const ServeCommand &command) {
   const std::vector<std::string> keys = readKeys(chosen.keyFile);
   server::HttpServer http(
       chosen, keys, [](const std::string &line) { writeError(line + "\n"); });
-  Model model(command.file);
+  Model model(command.file, readTemplate(chosen.chatTemplate));
   EngineOptions options = command.options(model);
   options.sequences = chosen.sequences;
   options.kvPages = chosen.pages;

@@ -67,6 +67,10 @@ struct CompileOptions {
   std::vector<AdapterOption> adapters = {};
   /// Layers that the model loses.
   Pruning pruning = {};
+  /// Scales the positions of a model that does not scale them itself.
+  std::optional<RopeScaling> ropeScaling = {};
+  /// A file with a chat template (Jinja) in place of the checkpoint's.
+  std::filesystem::path chatTemplate = {};
   /// Format of the KV cache; by default f32 with f32 weights, else f16.
   std::optional<KvFormat> kv = {};
   /// Maximum length of a sequence; by default the checkpoint's maximum.
@@ -111,7 +115,7 @@ struct CompileHooks {
   /// Receives each warning, one line in lower case.
   std::function<void(const std::string &warning)> warn = {};
   /// Throws Error if the text is no chat template that the caller can render.
-  /// The compile goes on with a warning.
+  /// The compile goes on with a warning if the template is the checkpoint's.
   std::function<void(const std::string &chatTemplate)> checkTemplate = {};
   /// Chooses layers that the model loses, in place of CompileOptions::pruning.
   /// Another compile may run meanwhile.

@@ -334,7 +334,8 @@ ImportedModel
 qwen::importCheckpoint(const std::filesystem::path &path, MLIRContext &context,
                        const std::vector<std::string> &ignoredTensors,
                        const std::vector<AdapterOption> &adapters,
-                       const Pruning &pruning) {
+                       const Pruning &pruning,
+                       const std::optional<RopeScaling> &scaling) {
   context.loadDialect<QwenDialect, func::FuncDialect>();
   std::vector<StoredTensors> files;
   std::unique_ptr<Checkpoint> checkpoint =
@@ -345,6 +346,8 @@ qwen::importCheckpoint(const std::filesystem::path &path, MLIRContext &context,
   std::set<std::string> removed;
   if (!pruning.layers.empty())
     removed = checkpoint->removeLayers(pruning);
+  if (scaling)
+    checkpoint->scaleRope(*scaling);
   checkpoint->orderColumns();
   GraphBuilder graph(*checkpoint, context);
   OwningOpRef<ModuleOp> module = graph.build();

@@ -96,7 +96,7 @@ static Parsed describeTokenizer(const Service &service, const HttpRequest &) {
                          {"pad_token", spelling(tokenizer.padToken())},
                          {"vocab_size", tokenizer.vocabSize()},
                          {"model_max_length", service.manifest.model.context},
-                         {"chat_template", service.artifact.chatTemplate()}})};
+                         {"chat_template", service.chatTemplate}})};
 }
 
 static constexpr Route kTokenizeRoutes[] = {

@@ -60,6 +60,11 @@ public:
   /// residual stream.
   void orderColumns();
 
+  /// Gives the model YaRN and the context that it makes. Throws Error if
+  /// positions cannot be scaled: of a Qwen 1, twice, to no more positions than
+  /// the model has, or to more than kMaxModelPosition.
+  void scaleRope(const RopeScaling &scaling);
+
   /// Removes layers; those behind them get their numbers. Returns the names of
   /// the tensors that only the removed layers read. Throws Error if the
   /// model lacks a layer, if no layer stays, or if the remaining layers break

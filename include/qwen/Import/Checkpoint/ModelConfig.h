@@ -136,6 +136,15 @@ struct SizeKey {
   const char *older = nullptr;
 };
 
+/// YaRN that a caller asks for, as config.json has it: the other parameters
+/// have their defaults.
+struct RopeScaling {
+  /// The number of times that the context is longer than it was in training.
+  double factor;
+  /// Positions in training; by default the checkpoint's maximum.
+  std::optional<int64_t> positions = {};
+};
+
 /// A model of a supported architecture.
 struct ModelConfig : ModelShape {
   Architecture architecture;

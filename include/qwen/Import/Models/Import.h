@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,12 +52,14 @@ struct ImportedModel {
 /// known (Known.h) or a regular expression (RE2) of `ignoredTensors` matches
 /// its name in the file. Each of these must match such a tensor. The adapters
 /// are merged in their order; throws Error like mergeAdapter. Then the layers
-/// of `pruning` are removed (Checkpoint::removeLayers).
+/// of `pruning` are removed (Checkpoint::removeLayers) and positions are scaled
+/// (Checkpoint::scaleRope).
 ImportedModel
 importCheckpoint(const std::filesystem::path &path, mlir::MLIRContext &context,
                  const std::vector<std::string> &ignoredTensors = {},
                  const std::vector<AdapterOption> &adapters = {},
-                 const Pruning &pruning = {});
+                 const Pruning &pruning = {},
+                 const std::optional<RopeScaling> &scaling = {});
 
 } // namespace qwen
 
