@@ -44,11 +44,16 @@ void Job::begin(const ModelInfo &model) {
   tokens.reserve(mostTokens);
   tokens = request.prompt;
   settled = tokens.size();
-  nextRow = request.rows ? size - static_cast<int64_t>(std::min(
-                                      request.rows->count, tokens.size()))
-                         : 0;
+  nextRow = request.rows ? firstRow(size) : 0;
   told = 0;
   ended.reset();
+}
+
+int64_t Job::firstRow(int64_t size) const {
+  if (request.scorePrompt)
+    return 0;
+  const size_t rows = request.rows ? request.rows->count : 1;
+  return size - std::min(static_cast<int64_t>(rows), size);
 }
 
 void Job::restart(std::span<const int32_t> prompt, const ModelInfo &model) {

@@ -13,6 +13,7 @@
 #include "engine/PrefixCache.h"
 #include "engine/Request.h"
 
+#include <algorithm>
 #include <memory>
 
 namespace qwen {
@@ -50,9 +51,14 @@ public:
   int64_t promptSize() const { return std::ssize(request.prompt); }
   /// Whether the job wants the row of the token at `position`.
   bool wants(int64_t position) const;
-  /// Whether it wants rows before that of its last token.
-  bool wantsEarlyRows() const {
-    return (request.rows || request.scorePrompt) && nextRow + 1 < promptSize();
+  /// The first position of a prompt of `size` tokens whose row the job wants.
+  int64_t firstRow(int64_t size) const;
+  /// The number of known tokens of which another sequence may have all but the
+  /// last. The row of that one, and those after it, must be computed.
+  size_t sharedTokens() const {
+    return request.rows || request.scorePrompt
+               ? std::min(static_cast<size_t>(nextRow) + 1, settled)
+               : settled;
   }
   RowKind rowKind() const {
     return request.rows ? request.rows->kind : RowKind::Logits;

@@ -14,9 +14,10 @@ int64_t JobPages::enter(Job &job) const {
 }
 
 PrefixCache::Hit JobPages::find(const Job &job) const {
-  if (!usesCache || job.wantsEarlyRows())
+  if (!usesCache)
     return {.pages = job.prefix.pages};
-  return cache.find(std::span(job.tokens).first(job.settled), job.prefix);
+  return cache.find(std::span(job.tokens).first(job.sharedTokens()),
+                    job.prefix);
 }
 
 void JobPages::take(Job &job, const PrefixCache::Hit &hit) {
@@ -71,9 +72,9 @@ void JobPages::restart(Job &job, std::span<const int32_t> prompt,
                        const ModelInfo &model) {
   model.requirePrompt(prompt, "the prompt");
   const auto differ = std::ranges::mismatch(job.tokens, prompt);
-  // The last token runs again even if it has run: its row is gone.
-  int64_t same = std::min(
-      {differ.in1 - job.tokens.begin(), std::ssize(prompt) - 1, computed(job)});
+  // The tokens whose rows are wanted run again even if they have run.
+  int64_t same = std::min({differ.in1 - job.tokens.begin(),
+                           job.firstRow(std::ssize(prompt)), computed(job)});
   cache.snapshot(job.sequence, job.tokens, job.prefix);
   // The snapshots of all sequences are in the cache.
   if (state.maxSnapshots())
