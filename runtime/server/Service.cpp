@@ -84,7 +84,7 @@ Reply Service::handle(HttpRequest request, const WakeFn &wake) {
     Parsed parsed = match.route.parse(*this, request);
     if (auto *const reply = std::get_if<Reply>(&parsed))
       return std::move(*reply);
-    return start(std::get<Exchange>(std::move(parsed)), wake);
+    return start(std::get<Exchange>(std::move(parsed)), request.seed, wake);
   } catch (const Error &error) {
     return errorReply(asApiError(error));
   } catch (const std::bad_alloc &) {
@@ -139,7 +139,8 @@ void Service::checkPrompts(GenerationTask &task) const {
   }
 }
 
-Reply Service::start(Exchange exchange, const WakeFn &wake) {
+Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
+                     const WakeFn &wake) {
   GenerationTask &task = exchange.task;
   AnswerParameters &parameters = task.parameters;
   requireRunning();
@@ -150,6 +151,8 @@ Reply Service::start(Exchange exchange, const WakeFn &wake) {
                        " choices of all prompts, not " + std::to_string(count),
                    "n");
   checkPrompts(task);
+  if (!parameters.seed)
+    parameters.seed = seed;
   if (!parameters.seed) {
     std::random_device device;
     parameters.seed = (uint64_t{device()} << 32 | device()) >> 11;

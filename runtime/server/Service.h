@@ -74,7 +74,9 @@ private:
   /// Cuts the prompts, if the parameters say so. Refuses an empty prompt and a
   /// prompt that is too long.
   void checkPrompts(GenerationTask &task) const;
-  Reply start(Exchange exchange, const WakeFn &wake);
+  /// `seed`: of HttpRequest.
+  Reply start(Exchange exchange, std::optional<uint64_t> seed,
+              const WakeFn &wake);
 
   Scheduler &scheduler;
   const int64_t pages;

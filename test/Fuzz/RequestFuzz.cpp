@@ -2,6 +2,7 @@
 
 #include "Fuzz.h"
 
+#include "server/batch/BatchLine.h"
 #include "server/http/ApiError.h"
 #include "server/protocols/Chat.h"
 #include "server/protocols/Completions.h"
@@ -104,6 +105,19 @@ template <typename Parameters> static void check(std::string_view text) {
   }
 }
 
+/// Reads a line of a batch and its answer, and the text as an answer.
+static void checkBatchLine(std::string_view text) {
+  BatchLine line;
+  fuzz::parses(text.size(), [&] { line = parseBatchLine(text, 1); });
+  const AnsweredLine answered =
+      parseAnswerLine(line.error.empty() ? answerLine(line, {.body = "{}"})
+                                         : failureLine(line));
+  fuzz::require(answered.number == 1 && answered.id == line.id &&
+                    answered.isError == !line.error.empty(),
+                "the answer to a line of a batch is not its answer");
+  fuzz::parses(text.size(), [&] { parseAnswerLine(text); });
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const std::string_view text = fuzz::asText(data, size);
   check<ChatParameters>(text);
@@ -112,5 +126,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   check<DetokenizeParameters>(text);
   check<EmbeddingParameters>(text);
   check<RerankParameters>(text);
+  checkBatchLine(text);
   return 0;
 }

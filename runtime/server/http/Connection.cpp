@@ -296,10 +296,10 @@ asio::awaitable<bool> Connection::watch() {
   } while (true);
 }
 
-asio::awaitable<std::string> Connection::collect() {
+asio::awaitable<Reply> Connection::collect() {
   while (true) {
-    if (ReplyStream::Part part = running->take(); part.isLast)
-      co_return std::move(part.text);
+    if (std::optional<Reply> reply = takeWhole(*running))
+      co_return *std::move(reply);
     co_await waitForChange(milliseconds(shared.options.keepAlive));
   }
 }
@@ -312,13 +312,9 @@ asio::awaitable<bool> Connection::sendWhole() {
     outcome = " disconnected";
     co_return false;
   }
-  Reply reply;
-  if (const std::optional<ApiError> error = running->error()) {
-    reply = errorReply(*error);
+  Reply reply = std::get<0>(std::move(done));
+  if (const std::optional<ApiError> error = running->error())
     outcome = " failed: " + std::string(error->what());
-  } else {
-    reply.body = std::get<0>(std::move(done));
-  }
   status = reply.status;
   co_return co_await send(std::move(reply), keepOpen);
 }

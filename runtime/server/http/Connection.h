@@ -79,7 +79,7 @@ private:
   boost::asio::awaitable<bool> sendWhole();
   boost::asio::awaitable<bool> sendEvents();
   /// Waits for the last part of an answer.
-  boost::asio::awaitable<std::string> collect();
+  boost::asio::awaitable<Reply> collect();
   boost::asio::awaitable<bool> streamEvents();
   /// Waits until the client is gone.
   boost::asio::awaitable<bool> watch();

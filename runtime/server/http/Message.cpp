@@ -35,6 +35,15 @@ Reply server::errorReply(const ApiError &error) {
   return reply;
 }
 
+std::optional<Reply> server::takeWhole(ReplyStream &stream) {
+  ReplyStream::Part part = stream.take();
+  if (!part.isLast)
+    return std::nullopt;
+  if (const std::optional<ApiError> error = stream.error())
+    return errorReply(*error);
+  return Reply{.body = std::move(part.text)};
+}
+
 std::string server::randomId(const std::string &prefix) {
   std::random_device device;
   char digits[25];

@@ -35,6 +35,8 @@ struct HttpRequest {
   std::string body;
   /// The parameter of the path, which the service finds.
   std::string parameter = {};
+  /// Draws the answer if the body has no seed; a random one if there is none.
+  std::optional<uint64_t> seed = {};
 };
 
 /// Called by any thread; must not block.
@@ -72,6 +74,8 @@ struct Reply {
 };
 
 Reply errorReply(const ApiError &error);
+/// The reply of a stream that is not of events, if its last part has come.
+std::optional<Reply> takeWhole(ReplyStream &stream);
 
 /// What answers requests. All threads may call all functions.
 class HttpHandler {
