@@ -1,8 +1,8 @@
 //===- Serve.cpp - Answers HTTP requests ----------------------------------===//
 
 #include "Commands.h"
-#include "Options.h"
 #include "Output.h"
+#include "ServiceFlags.h"
 #include "server/Service.h"
 #include "server/http/HttpServer.h"
 
@@ -13,13 +13,6 @@
 
 using namespace qwen;
 using namespace qwen::run;
-
-namespace {
-struct ServeCommand : RunFlags {
-  server::ServerOptions server;
-  SnapshotFlags snapshots;
-};
-} // namespace
 
 static std::vector<std::string> readKeys(const std::string &file) {
   constexpr uint64_t kMostBytes = 65536;
@@ -41,52 +34,19 @@ static std::vector<std::string> readKeys(const std::string &file) {
   return keys;
 }
 
-static void serve(const ServeCommand &command) {
+static void serve(const ServiceFlags &command) {
   const server::ServerOptions &chosen = command.server;
   const std::vector<std::string> keys = readKeys(chosen.keyFile);
   server::HttpServer http(
       chosen, keys, [](const std::string &line) { writeError(line + "\n"); });
-  Model model(command.file, readTemplate(chosen.chatTemplate));
-  EngineOptions options = command.options(model);
-  options.sequences = chosen.sequences;
-  options.kvPages = chosen.pages;
-  if (!chosen.noPrefixCache)
-    options.snapshotBytes = command.snapshots.bytes;
-  Scheduler scheduler(command.start(model, options),
-                      {.queue = static_cast<size_t>(chosen.queue),
-                       .batcher = {.prefixCache = !chosen.noPrefixCache,
-                                   .snapshotEvery = command.snapshots.every},
-                       .onStep = [&http] { http.wake(); }});
+  Model model = command.openModel();
+  SchedulerOptions options = command.schedulerOptions();
+  options.onStep = [&http] { http.wake(); };
+  Scheduler scheduler(command.startEngine(model), options);
   server::Service service(model, scheduler, chosen, !keys.empty());
   writeError("qwen-run: " + service.model() + " answers on " + http.address() +
              "\n");
   http.run(service);
-}
-
-/// Adds an option of ServerOptions.def.
-template <typename T>
-static void addServerOption(CLI::App *app, const std::string &name, T &to,
-                            const char *unit, [[maybe_unused]] double least,
-                            [[maybe_unused]] double most,
-                            const std::string &help) {
-  if constexpr (std::is_same_v<T, bool>) {
-    app->add_flag(name, to, help);
-  } else if constexpr (std::is_arithmetic_v<T>) {
-    const std::string range =
-        "; " + CLI::detail::to_string(static_cast<T>(least)) + " to " +
-        CLI::detail::to_string(static_cast<T>(most));
-    CLI::Option *option = addNumber(app, name, to, help + range,
-                                    static_cast<T>(least), static_cast<T>(most))
-                              ->type_name(unit);
-    if (to >= least)
-      option->default_str(CLI::detail::to_string(to));
-  } else {
-    CLI::Option *option = app->add_option(name, to, help)->type_name(unit);
-    if constexpr (std::is_same_v<T, std::string>)
-      option->default_str(to);
-    else
-      option->delimiter(',')->allow_extra_args(false);
-  }
 }
 
 /// "--kv-pages" as QWEN_RUN_KV_PAGES.
@@ -146,7 +106,7 @@ static void addVariables(CLI::App *app) {
 }
 
 void qwen::run::addServe(CLI::App &app) {
-  const auto command = std::make_shared<ServeCommand>();
+  const auto command = std::make_shared<ServiceFlags>();
   CLI::App *sub = app.add_subcommand(
       "serve", "Answer HTTP requests as OpenAI's API does, until SIGTERM");
   addFile(sub, command->file);
