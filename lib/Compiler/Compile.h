@@ -46,7 +46,7 @@ public:
   std::vector<TargetCode> run(Stage stage);
 
   /// The weights of the model in the formats of `choice`, at stage "packed" for
-  /// the first target. Throws Error where a format cannot hold a matrix.
+  /// the first target.
   mlir::OwningOpRef<mlir::ModuleOp> packed(const WeightChoice &choice);
 
   /// The tokenizer, if the checkpoint has one.

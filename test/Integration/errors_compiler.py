@@ -52,6 +52,14 @@ ROWS = [
     Row("an old GGUF", written("old.gguf", b"GGUF\1\0\0\0"), "qwen-opt old.gguf -o out/model.qwen", 1,
         "qwen-opt: old.gguf has GGUF version 1 when 2 or 3 is needed"),
 
+    # Before a compile.
+    Row("info of a missing folder", None, "qwen-opt info nothing", 1,
+        "qwen-opt info: nothing does not exist: a Hugging Face folder or a GGUF file is needed"),
+    Row("info of no config", added(config_json=ABSENT), "qwen-run info bad", 1,
+        "qwen-run: bad has no config.json: the folder of a Hugging Face checkpoint is needed"),
+    Row("a check of a checkpoint", None, f"qwen-run info --check {QWEN2}", 1,
+        f"qwen-run: --check needs a compiled model, and {QWEN2} is a checkpoint"),
+
     # Adapters. AdaptersTest has more.
     Row("no adapter", None, "qwen-opt base-qwen2 --lora nothing -o out/model.qwen", 1,
         "qwen-opt: nothing does not exist: a Hugging Face folder or a GGUF file is needed"),

@@ -310,7 +310,9 @@ int qwen::compileMain(int argc, char **argv) {
                "qwen-opt report FILE prints the cost of a compiled model (see "
                "qwen-opt report --help).\n"
                "qwen-opt export FILE writes a compiled model as a GGUF file "
-               "(see qwen-opt export --help).",
+               "(see qwen-opt export --help).\n"
+               "qwen-opt info CHECKPOINT describes a checkpoint before it is "
+               "compiled (see qwen-opt info --help).",
                "qwen-opt");
   addFlags(app, arguments);
   try {

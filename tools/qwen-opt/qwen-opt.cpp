@@ -8,6 +8,7 @@
 
 #include "Compile.h"
 #include "Export.h"
+#include "Info.h"
 #include "Report.h"
 
 #include "qwen/CodeGen/Backend/Backend.h"
@@ -91,6 +92,8 @@ int main(int argc, char **argv) {
     return closeStreams(qwen::reportMain(argc, argv));
   if (argc > 1 && StringRef(argv[1]) == "export")
     return closeStreams(qwen::exportMain(argc, argv));
+  if (argc > 1 && StringRef(argv[1]) == "info")
+    return closeStreams(qwen::infoMain(argc, argv));
   if (isPassDriver(argc, argv))
     return closeStreams(runPassDriver(argc, argv));
   return closeStreams(qwen::compileMain(argc, argv));

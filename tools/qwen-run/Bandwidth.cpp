@@ -7,72 +7,22 @@
 //===----------------------------------------------------------------------===//
 
 #include "Bench.h"
+#include "MemorySpeed.h"
 #include "Output.h"
-#include "ReadStreams.h"
 
 #include "qwen/Support/Error.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <sys/mman.h>
-#include <thread>
 
 using namespace qwen;
 using namespace qwen::run;
 using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-
-namespace {
-struct Pattern {
-  uint64_t (*read)(const uint8_t *, size_t, size_t);
-  int streams;
-  size_t distance;
-};
-} // namespace
-
-static std::vector<Pattern> patterns() {
-  std::vector<Pattern> result;
-  for (const size_t distance : {0, 1024, 4096}) {
-    result.push_back({readStreams<1>, 1, distance});
-    result.push_back({readStreams<2>, 2, distance});
-    result.push_back({readStreams<4>, 4, distance});
-    result.push_back({readStreams<8>, 8, distance});
-  }
-  return result;
-}
-
-/// Bytes a second at which `threads` threads read all of the memory once. The
-/// time runs from the first begin to the last end. Each thread reads the clock
-/// itself, because a thread that waits for others reads it late.
-static double readSpeed(const Pattern &pattern, const uint8_t *base,
-                        size_t bytes, int32_t threads) {
-  const size_t part = bytes / static_cast<size_t>(threads);
-  std::vector<Clock::time_point> begin(static_cast<size_t>(threads)),
-      end(static_cast<size_t>(threads));
-  std::atomic<int32_t> ready = 0;
-  std::atomic<uint64_t> sink = 0;
-  const auto work = [&](size_t t) {
-    ready.fetch_add(1);
-    while (ready.load() < threads) {
-    }
-    begin[t] = Clock::now();
-    sink += pattern.read(base + t * part, part, pattern.distance);
-    end[t] = Clock::now();
-  };
-  std::vector<std::thread> others;
-  for (size_t t = 1; t < static_cast<size_t>(threads); ++t)
-    others.emplace_back(work, t);
-  work(0);
-  for (std::thread &thread : others)
-    thread.join();
-  const std::chrono::duration<double> seconds =
-      *std::ranges::max_element(end) - *std::ranges::min_element(begin);
-  return static_cast<double>(bytes) / seconds.count();
-}
 
 /// Bytes of the mapping at `base` in huge memory pages, from smaps.
 static uint64_t hugeBytes(const uint8_t *base) {
@@ -116,7 +66,7 @@ struct Measurements {
 /// bandwidth of a shared machine changes within a second.
 static Measurements measure(const BenchCommand &command,
                             const Artifact &artifact, Engine &engine,
-                            const std::vector<Pattern> &all) {
+                            const std::vector<ReadPattern> &all) {
   const Manifest &manifest = artifact.manifest();
   const SequenceId sequence = engine.state().open();
   const auto nothing = [](size_t, std::span<float>) {};
@@ -155,12 +105,13 @@ static Measurements measure(const BenchCommand &command,
 /// The best median of reads of `size` bytes of anonymous memory in small pages.
 /// It checks the measurement, for this memory must not be faster.
 static double smallPageSpeed(const BenchCommand &command, size_t size,
-                             int32_t threads, const std::vector<Pattern> &all) {
+                             int32_t threads,
+                             const std::vector<ReadPattern> &all) {
   const Mapping anonymous = Mapping::memory(size, "a copy of the weights");
   madvise(anonymous.data(), anonymous.size(), MADV_NOHUGEPAGE);
   memset(anonymous.data(), 1, anonymous.size());
   double best = 0;
-  for (const Pattern &pattern : all) {
+  for (const ReadPattern &pattern : all) {
     std::vector<double> speeds(static_cast<size_t>(command.repetitions));
     for (double &speed : speeds)
       speed = readSpeed(pattern, anonymous.data(), size, threads);
@@ -216,7 +167,7 @@ void qwen::run::bandwidth(const BenchCommand &command) {
   if (size == 0)
     throw Error(command.file + " has no weights to read");
 
-  const std::vector<Pattern> all = patterns();
+  const std::vector<ReadPattern> all = readPatterns();
   const Measurements measured = measure(command, artifact, engine, all);
   finishCheck(model);
   const uint64_t huge = hugeBytes(artifact.weights());

@@ -1,13 +1,17 @@
 //===- Info.cpp - What is in a file ---------------------------------------===//
 
 #include "Commands.h"
+#include "Compiler.h"
 #include "Options.h"
 #include "Output.h"
 
+#include "qwen/Support/Error.h"
 #include "qwen/Support/Json.h"
 
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 using namespace qwen;
@@ -132,7 +136,40 @@ static void printText(const Artifact &artifact,
   writeOut(out.str());
 }
 
+/// Whether `path` is a folder or a GGUF file, which qwen-opt reads.
+static bool isCheckpoint(const std::string &path) {
+  std::error_code ignored;
+  char magic[4] = {};
+  std::ifstream(path).read(magic, sizeof(magic));
+  return std::filesystem::is_directory(path, ignored) ||
+         std::string_view(magic, sizeof(magic)) == "GGUF";
+}
+
+/// Describes a checkpoint, which only the compiler can read.
+static void describeCheckpoint(const InfoCommand &command) {
+  if (command.check)
+    throw Error("--check needs a compiled model, and " + command.file +
+                " is a checkpoint");
+  const std::optional<std::string> compiler = findCompiler();
+  if (!compiler)
+    throw Error(command.file + " is a checkpoint, and there is no qwen-opt to "
+                               "read it beside qwen-run or in PATH");
+  std::vector<std::string> arguments = {"info"};
+  if (command.json)
+    arguments.emplace_back("--json");
+  // A path may begin with "-".
+  arguments.insert(arguments.end(), {"--", command.file});
+  std::string last = "qwen-opt failed";
+  const int status = runProgram(
+      *compiler, arguments, {{}, [&](std::string_view line) { last = line; }});
+  constexpr std::string_view kName = "qwen-opt info: ";
+  if (status != 0)
+    throw Error(last.substr(last.starts_with(kName) ? kName.size() : 0));
+}
+
 static void info(const InfoCommand &command) {
+  if (isCheckpoint(command.file))
+    return describeCheckpoint(command);
   const Artifact artifact(command.file);
   std::optional<uint64_t> checked;
   if (command.check)
@@ -142,7 +179,8 @@ static void info(const InfoCommand &command) {
 
 void qwen::run::addInfo(CLI::App &app) {
   const auto command = std::make_shared<InfoCommand>();
-  CLI::App *sub = app.add_subcommand("info", "Describe a compiled model");
+  CLI::App *sub = app.add_subcommand(
+      "info", "Describe a compiled model, or a checkpoint by qwen-opt");
   addFile(sub, command->file);
   sub->add_flag("--json", command->json, "Print JSON");
   sub->add_flag("--check", command->check,

@@ -1,7 +1,7 @@
 //===- ReadStreams.h - Reading memory as fast as it goes --------*- C++ -*-===//
 
-#ifndef QWEN_RUN_READSTREAMS_H
-#define QWEN_RUN_READSTREAMS_H
+#ifndef QWEN_TOOLS_READSTREAMS_H
+#define QWEN_TOOLS_READSTREAMS_H
 
 #include <array>
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
-namespace qwen::run {
+namespace qwen {
 
 /// Splits the memory into `streams` parts and reads a line of 64 bytes of each
 /// part in turn. Prefetches `distance` bytes ahead, or not at all if it is 0.
@@ -42,6 +42,6 @@ uint64_t readStreams(const uint8_t *base, size_t bytes, size_t distance) {
   return sum[0] + sum[1];
 }
 
-} // namespace qwen::run
+} // namespace qwen
 
-#endif // QWEN_RUN_READSTREAMS_H
+#endif // QWEN_TOOLS_READSTREAMS_H

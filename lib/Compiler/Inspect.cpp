@@ -1,0 +1,89 @@
+//===- Inspect.cpp - What a checkpoint would become -----------------------===//
+
+#include "qwen/Compiler/Inspect.h"
+
+#include "Compile.h"
+#include "Summary.h"
+
+#include "qwen/Dialect/QwenDialect.h"
+
+#include <algorithm>
+#include <map>
+
+using namespace qwen;
+
+/// The weights of the checkpoint, without what the compiler computes.
+static std::vector<const WeightSources::Entry *>
+entriesOf(const ImportedModel &model) {
+  std::vector<const WeightSources::Entry *> entries;
+  for (WeightOp weight : mlir::ModuleOp(model.module.get()).getOps<WeightOp>())
+    if (const auto *entry =
+            model.checkpoint->weights().find(weight.getSymName()))
+      entries.push_back(entry);
+  return entries;
+}
+
+static std::vector<StoredForm>
+formsOf(const std::vector<const WeightSources::Entry *> &entries) {
+  std::map<std::string, StoredForm, std::less<>> forms;
+  for (const WeightSources::Entry *entry : entries) {
+    const std::string name(entry->source->form());
+    StoredForm &form = forms.try_emplace(name, name).first->second;
+    form.tensors += 1;
+    form.bytes += entry->source->bytesToRead();
+  }
+  std::vector<StoredForm> result;
+  for (auto &[name, form] : forms)
+    result.push_back(std::move(form));
+  return result;
+}
+
+/// The image of a module at stage "packed" or later.
+static FormatSize sizeOf(mlir::ModuleOp module, WeightFormat format,
+                         bool isTied) {
+  FormatSize size = {format, 0, 0};
+  for (PackedOp packed : module.getOps<PackedOp>()) {
+    const auto bytes = static_cast<uint64_t>(packed.getByteSize());
+    size.bytes =
+        std::max(size.bytes, static_cast<uint64_t>(packed.getOffset()) + bytes);
+    const auto name =
+        llvm::cast<mlir::FlatSymbolRefAttr>(packed.getSegments()[0]).getValue();
+    if (isTied || name != "model.embed_tokens.weight")
+      size.tokenBytes += bytes;
+  }
+  return size;
+}
+
+CheckpointFacts qwen::inspectCheckpoint(const std::filesystem::path &checkpoint,
+                                        const CompileOptions &options,
+                                        const CompileHooks &hooks) try {
+  const std::lock_guard lock(compileMutex());
+  Compile compile(checkpoint, options, hooks);
+  const ImportedModel &imported = compile.imported();
+  const ModelConfig &model = compile.checkpoint().config();
+  CheckpointFacts facts = {};
+  facts.name = checkpointName(checkpoint);
+  facts.model = model;
+  facts.generation = compile.checkpoint().generation();
+  facts.context = compile.positions();
+  facts.tokenizer = compile.importTokenizer();
+  const auto entries = entriesOf(imported);
+  for (const WeightSources::Entry *entry : entries)
+    facts.parameters += entry->source->shape().values();
+  facts.forms = formsOf(entries);
+  for (WeightFormat format : kWeightFormats)
+    facts.formats.push_back(
+        sizeOf(*compile.packed(format), format, model.tied));
+  compile.rotate();
+  const std::vector<TargetCode> codes = compile.run(Stage::Calls);
+  const FormatSize own =
+      sizeOf(*codes.front().module, kDefaultWeights, model.tied);
+  ArtifactSummary written;
+  written.weightBytes = own.bytes;
+  facts.compiled = summarize(imported, codes, written);
+  llvm::append_range(facts.compiled.notes, compile.notes());
+  facts.tokenBytes = own.tokenBytes;
+  return facts;
+} catch (...) {
+  throwError();
+}
