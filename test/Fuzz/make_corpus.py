@@ -5,12 +5,15 @@
 The build with fuzz targets calls it. The inputs of a target lie in FOLDER/TARGET. Each is small: what a parser meets first should fit in a few hundred bytes.
 """
 import base64
+import bz2
+import io
 import json
 import pathlib
 import re
 import shutil
 import struct
 import sys
+import zipfile
 
 HERE = pathlib.Path(__file__).parent
 INPUTS = HERE.parent / "Inputs"
@@ -281,6 +284,27 @@ def requests():
     put("Request", "deep", '{"metadata": ' + "[" * DEEP)
 
 
+def tasks():
+    """Data of tasks, behind the number of the file (TasksFuzz.cpp)."""
+    row = lambda number, **fields: put("Tasks", f"row{number}", bytes([number]) + json.dumps(fields).encode())
+    row(0, query="Question: a", choices=["b", "c"], gold=1)
+    put("Tasks", "arc", b"\0" + json.dumps({"question": {"stem": "a", "choices": [{"text": "b", "label": "A"}]}, "answerKey": "A"}).encode())
+    swag = dict(activity_label="a", ctx_a="b [c]", ctx_b="D", endings=["e", "f"], label="1")
+    row(1, **swag)
+    put("Tasks", "lines", b"\2a\n3\nb\nc\nd\ne\n")
+    put("Tasks", "bzip2", b"\3" + bz2.compress(json.dumps(swag).encode()))
+    row(4, query="a\n", choices=["b", "c"], gold=1)
+    row(5, sentence="a _ b", option1="c", option2="d", answer="2")
+    row(6, text="a b")
+    put("Tasks", "pages", b"\7 = A = \n b ( c ) \" d \" \n = B = \n")
+    put("Tasks", "csv", b'\x08"a ""b""\n",c,d,e,f,A\r\n')
+    put("Tasks", "header", "\t,Question,A,B,C,D,Answer\n1,q,a,b,c,d,B\n")
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("val/law_val.csv", "id,question,A,B,C,D,answer\n0,q,a,b,c,d,C\n")
+    put("Tasks", "zip", b"\n" + archive.getvalue())
+
+
 def modules():
     """The modules of the dialect's tests, without their comments."""
     for name in ("ops", "invalid", "invalid-attention"):
@@ -300,4 +324,5 @@ templates()
 artifacts()
 arguments()
 requests()
+tasks()
 modules()

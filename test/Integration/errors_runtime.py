@@ -1,4 +1,5 @@
 """The errors of qwen-run (errors.py checks them; docs/testing.md says how to add one)."""
+import json
 import struct
 
 from errors_files import HEADER, SECTIONS, VERSION, Row, artifact, flipped, patched, written
@@ -50,6 +51,11 @@ def flipped_weight(good, header, sections):
 
 def config(name, text, message, status=1):
     return Row(name, written("config", text), "qwen-run serve stories.qwen --config config", status, message)
+
+
+def task(name, document, options, message):
+    return Row(name, written("arc_easy.jsonl", json.dumps(document)),
+               f"qwen-run eval stories.qwen --tasks arc_easy --data . {options}", 1, "qwen-run: " + message)
 
 
 ROWS = [
@@ -180,6 +186,23 @@ ROWS = [
         "qwen-run: --skip is 3 when at most 2 tokens can be skipped of a window of 4"),
     Row("a text without a window", written("empty.txt", ""), "qwen-run compare stories.qwen stories.qwen empty.txt --window 4", 1,
         "qwen-run: empty.txt has 0 tokens when a window has 4"),
+
+    # eval.
+    Row("tasks without a folder", None, "qwen-run eval stories.qwen --tasks piqa --data nothing", 1,
+        "qwen-run: nothing is no folder when a folder with the data of tasks is needed"),
+    Row("tasks without data", None, "qwen-run eval stories.qwen --tasks winogrande --data scripts", 1,
+        "qwen-run: scripts has no data of winogrande: it needs winogrande_1.1/dev.jsonl, winogrande/validation.jsonl"),
+    Row("an unknown task", None, "qwen-run eval stories.qwen --tasks arc_hard --data .", 1,
+        'qwen-run: no task is named "arc_hard"; there are arc_easy, {{.*}}, cmmlu, and the subjects of the last ones, such as mmlu_anatomy'),
+    task("an index above the choices", {"query": "Question: q", "choices": ["a", "b"], "gold": 2}, "",
+         "./arc_easy.jsonl line 1: gold is 2 when an integer from 0 to 1 is needed"),
+    task("a question without choices", {"query": "Question: q"}, "", "./arc_easy.jsonl line 1 has no choices"),
+    task("a choice that is too long", {"query": "Question: " + "a b " * 9, "choices": ["b c d e f g h"], "gold": 0}, "--max-length 2",
+         "arc_easy document 0: a continuation has {{[0-9]+}} tokens when the model reads at most 2"),
+    task("examples that are missing", {"query": "Question: q", "choices": ["a"], "gold": 0}, "--num-fewshot 1",
+         ". has no data of arc_easy: it needs arc_easy_train.jsonl, arc_easy/train.jsonl, ARC-Easy/ARC-Easy-Train.jsonl"),
+    task("a length above the context", {"query": "Question: q", "choices": ["a"], "gold": 0}, "--max-length 9999",
+         "--max-length is 9999 when the model was compiled for a context of 1024"),
 
     # The program that uses only the C interface.
     Row("embed without arguments", None, "embed", 2,

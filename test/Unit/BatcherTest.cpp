@@ -300,6 +300,29 @@ TEST_F(BatcherTest, ASnapshotNeedsItsPages) {
   }
 }
 
+// The first of the rows must be computed, the positions before it need not.
+TEST_F(BatcherTest, EarlyRowsShareThePagesBeforeThem) {
+  for (auto [count, cached] : {std::array<int64_t, 2>{20, 128}, {30, 64}}) {
+    open({});
+    std::vector<std::vector<float>> rows;
+    Request request;
+    request.prompt = tokens(150);
+    request.rows = {RowKind::Logits,
+                    [&](std::span<const float> row) {
+                      rows.emplace_back(row.begin(), row.end());
+                    },
+                    static_cast<size_t>(count)};
+    add(request);
+    finish();
+    const RequestId again = add(request);
+    finish();
+    EXPECT_EQ(told[again].ending->cachedTokens, cached);
+    ASSERT_EQ(std::ssize(rows), 2 * count);
+    EXPECT_TRUE(
+        std::equal(rows.begin(), rows.begin() + count, rows.begin() + count));
+  }
+}
+
 TEST_F(BatcherTest, OnlyAnswersAreContinued) {
   open({.sequences = 3, .snapshotBytes = 1024}, {}, 400, 64,
        /*fixed=*/true);
