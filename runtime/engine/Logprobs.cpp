@@ -2,17 +2,15 @@
 
 #include "engine/Logprobs.h"
 
+#include "qwen/Numerics/Doubles.h"
+
 #include <algorithm>
-#include <cmath>
 
 using namespace qwen;
 
 double qwen::logSumExp(std::span<const float> logits) {
-  const double most = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (float logit : logits)
-    sum += std::exp(logit - most);
-  return most + std::log(sum);
+  const float most = *std::ranges::max_element(logits);
+  return most + numerics::log(numerics::sumExp(logits, most));
 }
 
 double qwen::klDivergence(std::span<const float> p, double pSum,
@@ -20,7 +18,7 @@ double qwen::klDivergence(std::span<const float> p, double pSum,
   double divergence = 0;
   for (size_t i = 0; i < p.size(); ++i) {
     const double logP = p[i] - pSum;
-    divergence += std::exp(logP) * (logP - (q[i] - qSum));
+    divergence += numerics::exp(logP) * (logP - (q[i] - qSum));
   }
   return divergence;
 }

@@ -9,7 +9,7 @@
 
 namespace qwen {
 
-/// The log of the sum of exp(logit), computed in double. The log of the
+/// The log of the sum of exp(logit) (docs/numerics.md). The log of the
 /// probability of a token is its logit minus this number.
 double logSumExp(std::span<const float> logits);
 

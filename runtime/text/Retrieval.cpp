@@ -2,6 +2,7 @@
 
 #include "text/Retrieval.h"
 
+#include "qwen/Numerics/Doubles.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
@@ -77,5 +78,5 @@ std::vector<int32_t> Reranker::prompt(std::string_view instruction,
 
 float Reranker::score(std::span<const float> row) const {
   const double difference = static_cast<double>(row[no]) - row[yes];
-  return static_cast<float>(1 / (1 + std::exp(difference)));
+  return static_cast<float>(1 / (1 + numerics::exp(difference)));
 }

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Safetensors.h"
+#include "qwen/Numerics/Doubles.h"
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Kernels.h"
 #include "qwen/Numerics/Math.h"
@@ -24,6 +25,51 @@ static constexpr float kInf = std::numeric_limits<float>::infinity();
 
 static std::string inputs(const std::string &name) {
   return std::string(QWEN_SOURCE_DIR "/test/Inputs/") + name;
+}
+
+//===----------------------------------------------------------------------===//
+// Functions of double
+//===----------------------------------------------------------------------===//
+
+/// How far `got` is from `exact`, in units of the last place.
+static double ulps(double got, long double exact) {
+  const double next = std::nextafter(std::fabs(got), kInf) - std::fabs(got);
+  return static_cast<double>(std::fabs(got - exact) / next);
+}
+
+TEST(Doubles, AreNearTheExactValues) {
+  double worstExp = 0, worstLog = 0;
+  for (int i = 0; i <= 200000; ++i) {
+    const double x = -700 + i * 0.007;
+    worstExp = std::max(worstExp, ulps(ref::exp(x), std::exp(0.0L + x)));
+    // Around 1, where the logarithm is small, and far away.
+    for (double y : {0.3 + i * 1e-5, std::exp(x)})
+      worstLog = std::max(worstLog, ulps(ref::log(y), std::log(0.0L + y)));
+  }
+  EXPECT_LT(worstExp, 1.5);
+  EXPECT_LT(worstLog, 1);
+  EXPECT_EQ(ref::exp(0.0), 1);
+  EXPECT_EQ(ref::exp(-709.0), 0);
+  EXPECT_EQ(ref::exp(1000.0), ref::exp(709.0));
+  EXPECT_EQ(ref::log(1), 0);
+  EXPECT_NEAR(ref::pow(2, 10), 1024, 1e-11);
+}
+
+// The same on every machine: their sum has these bits.
+TEST(Doubles, HaveTheSameBitsEverywhere) {
+  double sum = 0;
+  std::vector<float> values;
+  for (int i = 1; i <= 1000; ++i) {
+    sum += ref::exp(i * -0.37) + ref::log(i * 0.013) + ref::pow(i, 0.3);
+    values.push_back(static_cast<float>(i % 37) * -0.7f);
+  }
+  EXPECT_EQ(sum, 0x1.e057370c9ac7dp+12);
+  EXPECT_EQ(ref::sumExp(values, 0), 0x1.b10adb0ea33d6p+5);
+  // One lane after another, and a rest.
+  double inDouble = 0;
+  for (float value : values)
+    inDouble += std::exp(0.0 + value);
+  EXPECT_NEAR(ref::sumExp(values, 0), inDouble, inDouble * 1e-6);
 }
 
 //===----------------------------------------------------------------------===//

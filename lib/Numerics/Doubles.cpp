@@ -1,0 +1,76 @@
+//===- Doubles.cpp - Elementary functions in double -----------------------===//
+
+#include "qwen/Numerics/Doubles.h"
+
+#include "Exp.h"
+
+using namespace qwen;
+
+double qwen::numerics::sumExp(std::span<const float> values, float greatest) {
+  constexpr size_t kLanes = 16;
+  double lanes[kLanes] = {};
+  float terms[kLanes];
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    // A loop of its own, so that its vectors have as many elements as f32 has.
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      terms[lane] = expOf(values[i + lane] - greatest);
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      lanes[lane] += terms[lane];
+  }
+  for (size_t lane = 0; i < values.size(); ++i, ++lane)
+    lanes[lane] += expOf(values[i] - greatest);
+  for (size_t width = kLanes / 2; width; width /= 2)
+    for (size_t lane = 0; lane < width; ++lane)
+      lanes[lane] += lanes[lane + width];
+  return lanes[0];
+}
+
+/// ln 2 in two parts; an integer below 2^20 times the first is exact.
+static constexpr double kLn2High = 0x1.62e42feep-1,
+                        kLn2Low = 0x1.a39ef35793c76p-33;
+
+double qwen::numerics::exp(double x) {
+  if (x < -708)
+    return 0;
+  x = x < 709 ? x : 709;
+  constexpr double kOnes = 0x1.8p52;
+  const double n = (x * 0x1.71547652b82fep+0 + kOnes) - kOnes;
+  const double r = (x - n * kLn2High) - n * kLn2Low;
+  // The Taylor series; |r| is at most 0.3466.
+  double p = 1.0 / 6227020800;
+  for (double factorial : {479001600.0, 39916800.0, 3628800.0, 362880.0,
+                           40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0})
+    p = p * r + 1 / factorial;
+  p = p * (r * r);
+  p = p + r;
+  p = p + 1;
+  // n is in -1021..1023, so 2^n is a normal number.
+  const auto exponent = static_cast<uint64_t>(static_cast<int64_t>(n) + 1023);
+  return p * std::bit_cast<double>(exponent << 52);
+}
+
+double qwen::numerics::log(double x) {
+  // x = m * 2^k with m from sqrt(1/2) to sqrt(2).
+  const auto bits = std::bit_cast<uint64_t>(x);
+  constexpr uint64_t kSqrtHalf = 0x3FE6A09E667F3BCD;
+  const auto k = static_cast<int64_t>(bits - kSqrtHalf) >> 52;
+  const double m =
+      std::bit_cast<double>(bits - (static_cast<uint64_t>(k) << 52));
+  const double f = m - 1;
+  const double s = f / (2 + f);
+  const double z = s * s;
+  double p = 0x1.2f112df3e5244p-3;
+  for (double c :
+       {0x1.39a09d078c69fp-3, 0x1.7466496cb03dep-3, 0x1.c71c51d8e78afp-3,
+        0x1.2492494229359p-2, 0x1.999999997fa04p-2, 0x1.5555555555593p-1})
+    p = p * z + c;
+  p = p * z;
+  const double half = 0.5 * f * f;
+  const auto n = static_cast<double>(k);
+  return n * kLn2High - ((half - (s * (half + p) + n * kLn2Low)) - f);
+}
+
+double qwen::numerics::pow(double base, double exponent) {
+  return exp(exponent * log(base));
+}
