@@ -173,6 +173,10 @@ ordered_json Evaluation::results() const {
     ofGroups[group->name] = resultsOf(*group, ofTasks);
     all[group->name] = ofGroups[group->name];
     parts[group->name] = group->parts;
+    // lm-eval counts the examples of a group by its own tasks, so mmlu, whose
+    // parts are groups, has no count.
+    if (ofTasks.contains(group->parts.front()))
+      shots[group->name] = options.examples;
     describe(group->name, group->version, group->metrics);
   }
   ordered_json result = {{"results", all}};
