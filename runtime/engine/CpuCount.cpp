@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <optional>
 #include <sched.h>
-#include <set>
 #include <sstream>
 
 using namespace qwen;
@@ -31,8 +30,7 @@ std::vector<int> qwen::affinityCpus() {
   return cpus;
 }
 
-/// Parses "0-3,8,10-11".
-static std::set<int> parseCpuList(const std::string &text) {
+std::set<int> qwen::parseCpuList(const std::string &text) {
   std::set<int> cpus;
   std::istringstream stream(text);
   std::string part;

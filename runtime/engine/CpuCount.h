@@ -8,6 +8,7 @@
 #ifndef QWEN_RUNTIME_ENGINE_CPUCOUNT_H
 #define QWEN_RUNTIME_ENGINE_CPUCOUNT_H
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace qwen {
 
 /// Numbers of the logical CPUs in this thread's affinity mask, ascending.
 std::vector<int> affinityCpus();
+
+/// The numbers of a list of the Linux kernel, such as "0-3,8,10-11".
+std::set<int> parseCpuList(const std::string &text);
 
 /// Number of physical cores among `cpus`: at most the processor quota of the
 /// control groups rounded up, at least 1. Siblings of one core count once.

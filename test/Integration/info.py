@@ -66,4 +66,8 @@ for line in ("parameters  6,164,480", "output      logits", "stored      BF16: 6
 asked = json.loads(run(["qwen-run", "info", STORIES, "--json"]))
 checks.check(asked["machine"]["threads"] >= 1 and asked["machine"]["bytes_per_second"] > 1e8, f"{asked['machine']}")
 expect("by qwen-run", asked["compiled"]["weight_bytes"], facts["compiled"]["weight_bytes"])
+
+# DoctorTest has the checks of doctor.
+findings = {row["check"]: row for row in json.loads(run(["qwen-run", "doctor", "--json"]))}
+checks.check("GB/s" in findings["bandwidth"]["found"] and {"kernels", "quota", "governor"} < set(findings), f"{findings}")
 checks.finish()
