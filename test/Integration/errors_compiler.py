@@ -56,7 +56,7 @@ ROWS = [
     Row("info of a missing folder", None, "qwen-opt info nothing", 1,
         "qwen-opt info: nothing does not exist: a Hugging Face folder or a GGUF file is needed"),
     Row("info of no config", added(config_json=ABSENT), "qwen-run info bad", 1,
-        "qwen-run: bad has no config.json: the folder of a Hugging Face checkpoint is needed"),
+        "qwen-run: bad has no config.json and no GGUF file: the folder of a Hugging Face checkpoint is needed"),
     Row("a check of a checkpoint", None, f"qwen-run info --check {QWEN2}", 1,
         f"qwen-run: --check needs a compiled model, and {QWEN2} is a checkpoint"),
 

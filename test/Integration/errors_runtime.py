@@ -155,7 +155,7 @@ ROWS = [
 
     # Options.
     Row("no FILE", None, "qwen-run generate", 2,
-        "qwen-run: FILE is missing (see qwen-run generate --help)"),
+        "qwen-run: MODEL is missing (see qwen-run generate --help)"),
     Row("a negative seed", None, "qwen-run generate stories.qwen -p x --seed -1", 2,
         'qwen-run: --seed: "-1" is not a whole number from 0 to 18446744073709551615 (see qwen-run generate --help)'),
     Row("top-k of 2^63", None, "qwen-run generate stories.qwen -p x --top-k 9223372036854775808", 2,

@@ -472,6 +472,15 @@ TEST_F(GgufSplit, ReadsAllFiles) {
   EXPECT_EQ(tensors.find("model.embed_tokens.weight")->path, firstPath);
   EXPECT_EQ(tensors.find("odd")->path, secondPath);
   EXPECT_EQ(checkpointName(firstPath), "m");
+  // A link, as in Hugging Face's cache, and a snapshot there.
+  const std::string link = dir.string() + "/Qwen3-Q8_0.gguf";
+  std::filesystem::create_symlink(firstPath, link);
+  EXPECT_EQ(checkpointName(link), "Qwen3-Q8_0");
+  const auto hub = dir.path() / "models--Qwen--Qwen3-0.6B/snapshots/c1899de2";
+  std::filesystem::create_directories(hub);
+  EXPECT_EQ(checkpointName(hub), "Qwen3-0.6B");
+  EXPECT_EQ(checkpointName(hub / ""), "Qwen3-0.6B");
+  EXPECT_EQ(checkpointName(hub / ".." / "."), "snapshots");
   EXPECT_EQ(weightFileBytes(firstPath),
             std::filesystem::file_size(firstPath) +
                 std::filesystem::file_size(secondPath));

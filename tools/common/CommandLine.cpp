@@ -68,11 +68,16 @@ static std::string commandName(const CLI::App &app) {
 UsageError::UsageError(const CLI::App &app, const std::string &message)
     : Error(message + " (see " + commandName(app) + " --help)") {}
 
-static std::string commandList(const CLI::App &app) {
-  return "the commands are " +
-         CLI::detail::join(
-             app.get_subcommands({}),
-             [](const CLI::App *command) { return command->get_name(); }, ", ");
+std::string qwen::commandList(const CLI::App &app) {
+  return CLI::detail::join(
+      app.get_subcommands({}),
+      [](const CLI::App *command) { return command->get_name(); }, ", ");
+}
+
+/// The name of an option, also of one that help does not show.
+static std::string nameOf(const CLI::Option &option) {
+  return option.get_group().empty() ? "--" + option.get_single_name()
+                                    : option.get_name();
 }
 
 /// Describes an argument that `app` does not accept.
@@ -82,11 +87,12 @@ static std::string describeUnknown(const CLI::App &app,
     std::string known;
     for (const CLI::Option *option : app.get_options())
       if (option->nonpositional())
-        known += (known.empty() ? "" : ", ") + option->get_name();
+        known += (known.empty() ? "" : ", ") + nameOf(*option);
     return "unknown option " + quoted(argument) + "; the options are " + known;
   }
   if (!app.get_subcommands({}).empty())
-    return "unknown command " + quoted(argument) + "; " + commandList(app);
+    return "unknown command " + quoted(argument) + "; the commands are " +
+           commandList(app);
   return "unexpected argument " + quoted(argument);
 }
 
@@ -95,7 +101,7 @@ static std::string describeMissing(const CLI::App &app) {
   for (const CLI::Option *option : app.get_options())
     if (option->get_required() && option->count() == 0)
       return option->get_name() + " is missing";
-  return "a command is missing; " + commandList(app);
+  return "a command is missing; the commands are " + commandList(app);
 }
 
 /// Describes an option with too many values, or the last argument, which lacks
@@ -105,7 +111,7 @@ static std::string describeMismatch(const CLI::App &app,
   for (const CLI::Option *option : app.get_options())
     if (option->count() > 1 &&
         option->count() > static_cast<size_t>(option->get_items_expected_max()))
-      return option->get_name() + " is given " +
+      return nameOf(*option) + " is given " +
              std::to_string(option->count()) + " times, once is possible";
   return quoted(lastArgument) + " needs a value";
 }

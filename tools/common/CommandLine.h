@@ -26,6 +26,9 @@ public:
   UsageError(const CLI::App &app, const std::string &message);
 };
 
+/// The names of the commands of `app`, with commas between.
+std::string commandList(const CLI::App &app);
+
 /// Parses the arguments and runs the callback of the command that they name.
 /// Throws UsageError, CLI::Success for a request for help, and the exceptions
 /// of the callback.

@@ -2,6 +2,8 @@
 
 #include "ProgressBar.h"
 
+#include "qwen/Support/TemporaryFile.h"
+
 #include <cstdio>
 #include <unistd.h>
 #include <utility>
@@ -10,11 +12,18 @@ using namespace qwen;
 
 static constexpr size_t kWidth = 40;
 
+/// Where bars are reported; negative: nowhere.
+static int reportDescriptor = -1;
+
+void ProgressBar::report(int descriptor) { reportDescriptor = descriptor; }
+
+bool ProgressBar::isReported() { return reportDescriptor >= 0; }
+
 ProgressBar::ProgressBar(std::string label)
     : label(std::move(label)), isTerminal(isatty(STDERR_FILENO) != 0) {}
 
 ProgressBar::~ProgressBar() {
-  if (percent >= 0)
+  if (percent >= 0 && !isReported())
     std::fputs("\r\033[K", stderr);
 }
 
@@ -34,8 +43,16 @@ std::string ProgressBar::timeLeft(uint64_t done, uint64_t total) {
   return text;
 }
 
+void ProgressBar::draw(const std::string &left) const {
+  std::string bar(static_cast<size_t>(percent) * kWidth / 100, '#');
+  bar.resize(kWidth, '.');
+  std::fprintf(stderr, "\r%s [%s] %3d%%%s\033[K", label.c_str(), bar.c_str(),
+               percent, left.c_str());
+  std::fflush(stderr);
+}
+
 void ProgressBar::update(uint64_t done, uint64_t total) {
-  if (!isTerminal)
+  if (!isTerminal && !isReported())
     return;
   const std::string left = timeLeft(done, total);
   const int now =
@@ -43,9 +60,11 @@ void ProgressBar::update(uint64_t done, uint64_t total) {
   if (now == percent)
     return;
   percent = now;
-  std::string bar(static_cast<size_t>(now) * kWidth / 100, '#');
-  bar.resize(kWidth, '.');
-  std::fprintf(stderr, "\r%s [%s] %3d%%%s\033[K", label.c_str(), bar.c_str(),
-               now, left.c_str());
-  std::fflush(stderr);
+  if (!isReported())
+    return draw(left);
+  const std::string line = R"({"stage": ")" + label + R"(", "done": )" +
+                           std::to_string(done) + R"(, "total": )" +
+                           std::to_string(total) + "}\n";
+  // Nobody may listen any more.
+  (void)writeAll(reportDescriptor, line.data(), line.size());
 }

@@ -24,9 +24,15 @@ public:
   /// Says that `done` of `total` parts of the work are done.
   void update(uint64_t done, uint64_t total);
 
+  /// From now on, bars are lines of JSON to `descriptor` instead, one for each
+  /// percent: {"stage": LABEL, "done": N, "total": N}.
+  static void report(int descriptor);
+  static bool isReported();
+
 private:
   /// The time that the rest takes at the speed so far, if it is known.
   std::string timeLeft(uint64_t done, uint64_t total);
+  void draw(const std::string &left) const;
 
   const std::string label;
   const bool isTerminal;

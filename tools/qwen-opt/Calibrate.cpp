@@ -20,14 +20,12 @@ void qwen::addCalibration(CLI::App &app, CalibrateFlags &flags) {
                "let a text choose the integers: runs the model over up to " +
                    std::to_string(kCalibrationTokens) +
                    " tokens of FILE, by default of a text of qwen-opt's own; "
-                   "the quantizer is gptq then")
-      ->type_name("[=FILE]");
+                   "the quantizer is gptq then");
   app.add_option("--calibrate-memory", flags.memory,
                  "memory of a calibration; beyond it, what it needs lies in a "
                  "temporary file")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("4GiB")
-      ->type_name("SIZE")
       ->needs("--calibrate");
   app.add_flag("--awq", flags.awq,
                "scale channels by the calibration text, so that outliers lose "

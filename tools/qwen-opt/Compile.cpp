@@ -4,6 +4,7 @@
 
 #include "Calibrate.h"
 #include "CommandLine.h"
+#include "CompileOptions.h"
 #include "Limits.h"
 #include "ProgressBar.h"
 #include "Prune.h"
@@ -25,6 +26,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <fcntl.h>
 #include <new>
 
 using namespace qwen;
@@ -39,6 +41,7 @@ struct Arguments {
   CalibrateFlags calibrate;
   CompileHooks hooks;
   bool verify = false, list = false, json = false;
+  int32_t progress = -1;
 };
 } // namespace
 
@@ -87,11 +90,9 @@ static void addFormats(CLI::App &app, Arguments &arguments) {
                      std::string(weightFormatName(kDefaultWeights)))
       ->check(CLI::IsMember(weightFormatNames()));
   app.add_option(
-         "--tensor-weights", arguments.options.tensorWeights,
-         "format of the matrices whose names match a regular expression "
-         "(RE2); repeatable, the last match wins")
-      ->type_name("REGEX=FORMAT")
-      ->allow_extra_args(false);
+      "--tensor-weights", arguments.options.tensorWeights,
+      "format of the matrices whose names match a regular expression "
+      "(RE2); repeatable, the last match wins");
   std::string quantizers;
   for (const std::string &name : quantizerNames())
     quantizers +=
@@ -115,9 +116,7 @@ static void addFormats(CLI::App &app, Arguments &arguments) {
   app.add_option("--ignore-tensors", arguments.options.ignoredTensors,
                  "compile without the tensors that the model does not know "
                  "and whose names in the file match a regular expression "
-                 "(RE2); repeatable")
-      ->type_name("REGEX")
-      ->allow_extra_args(false);
+                 "(RE2); repeatable");
   app.add_option("--kv", arguments.kv,
                  "format of the KV cache; default is f32 with f32 weights, "
                  "else f16")
@@ -144,18 +143,16 @@ static void addReplacements(CLI::App &app, Arguments &arguments) {
   app.add_option("--chat-template", arguments.chatTemplate,
                  "file with a chat template (Jinja) in place of the "
                  "checkpoint's")
-      ->type_name("FILE")
       ->needs(app.get_option("-o"));
   app.add_option(
-         "--rope-scaling",
-         [&arguments](const CLI::results_t &texts) {
-           arguments.options.ropeScaling = parseRopeScaling(texts.front());
-           return true;
-         },
-         "make the context FACTOR times as long by YaRN, as rope_scaling of "
-         "config.json does; POSITIONS are those in training, by default the "
-         "checkpoint's maximum")
-      ->type_name("yarn:FACTOR[:POSITIONS]");
+      "--rope-scaling",
+      [&arguments](const CLI::results_t &texts) {
+        arguments.options.ropeScaling = parseRopeScaling(texts.front());
+        return true;
+      },
+      "make the context FACTOR times as long by YaRN, as rope_scaling of "
+      "config.json does; POSITIONS are those in training, by default the "
+      "checkpoint's maximum");
 }
 
 static void addLimits(CLI::App &app, CompileOptions &options) {
@@ -182,6 +179,13 @@ static void addLimits(CLI::App &app, CompileOptions &options) {
 }
 
 static void addOutputs(CLI::App &app, Arguments &arguments) {
+  addNumber(
+      &app, "--progress", arguments.progress,
+      "open file descriptor that gets a line of JSON for each stage and "
+      "percent, {\"stage\", \"done\", \"total\"}, in place of the bar and "
+      "the summary on standard error",
+      1, INT32_MAX)
+      ->type_name("FD");
   CLI::Option *output = app.get_option("-o");
   CLI::Option *verify =
       app.add_flag("--verify", arguments.verify,
@@ -211,14 +215,13 @@ static void addFlags(CLI::App &app, Arguments &arguments) {
   app.add_option("--lora", arguments.adapters,
                  "merge an adapter (LoRA) into the checkpoint, times SCALE, "
                  "before anything else: a folder of PEFT or MLX, or a GGUF "
-                 "file; repeatable")
-      ->type_name("PATH[=SCALE]")
-      ->allow_extra_args(false);
+                 "file; repeatable");
   addPruning(app, arguments.calibrate);
   addTargets(app, arguments);
   addFormats(app, arguments);
   addReplacements(app, arguments);
   addLimits(app, arguments.options);
+  setCompileForms(app);
   addOutputs(app, arguments);
 }
 
@@ -277,6 +280,9 @@ static void compile(Arguments &arguments) {
                          hooks);
     return;
   }
+  // A bar of "reading" would stand in the way of warnings.
+  if (ProgressBar::isReported())
+    ProgressBar("reading").update(0, 1);
   // The file comes first, so that an error about it comes at once.
   TemporaryFile output(arguments.output);
   addCalibrationHooks(arguments.calibrate, arguments.options.quantizer,
@@ -298,6 +304,8 @@ static void compile(Arguments &arguments) {
   bar.reset();
   if (hooks.quantize)
     removeSavedCalibration(calibrationFolder(arguments.output));
+  if (ProgressBar::isReported())
+    return;
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start;
   printSummary(arguments.output, summary, verified, seconds.count());
@@ -325,6 +333,11 @@ int qwen::compileMain(int argc, char **argv) {
       throw UsageError(app, "CHECKPOINT is missing");
     if (app.get_option("--emit")->empty() && app.get_option("-o")->empty())
       throw UsageError(app, "-o or --emit is missing");
+    if (arguments.progress >= 0 && fcntl(arguments.progress, F_GETFD) < 0)
+      throw UsageError(app, "--progress has " +
+                                std::to_string(arguments.progress) +
+                                " when an open file descriptor is needed");
+    ProgressBar::report(arguments.progress);
     arguments.options.quantizer =
         chooseQuantizer(app, arguments.calibrate, arguments.quantizer);
     applyPruning(app, arguments.calibrate, arguments.checkpoint,

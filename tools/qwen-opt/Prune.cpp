@@ -22,8 +22,7 @@ void qwen::addPruning(CLI::App &app, CalibrateFlags &flags) {
     help += "; " + std::string(method.name) + ":N N layers, " +
             std::string(method.help);
   app.add_option("--prune", flags.prune,
-                 help + "; the text is that of --calibrate, or qwen-opt's own")
-      ->type_name("METHOD:N");
+                 help + "; the text is that of --calibrate, or qwen-opt's own");
 }
 
 /// Adds the numbers of "3,7-9" to `layers`. Returns whether it is such a list.

@@ -160,12 +160,12 @@ static std::string toText(const ordered_json &result, int64_t repetitions,
 }
 
 void qwen::run::bandwidth(const BenchCommand &command) {
-  Model model(command.file);
+  Model model(command.file.path());
   const Artifact &artifact = model.artifact();
   Engine &engine = command.start(model, command.options(model));
   const size_t size = artifact.header().weights.size;
   if (size == 0)
-    throw Error(command.file + " has no weights to read");
+    throw Error(command.file.path() + " has no weights to read");
 
   const std::vector<ReadPattern> all = readPatterns();
   const Measurements measured = measure(command, artifact, engine, all);

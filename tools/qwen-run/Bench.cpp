@@ -205,7 +205,7 @@ static void bench(const BenchCommand &command) {
   if (!command.svg.empty())
     picture.emplace(command.svg);
   const auto loadStart = Clock::now();
-  Model opened(command.file);
+  Model opened(command.file.path());
   EngineOptions options = command.options(opened);
   options.sequences = static_cast<int32_t>(command.batch);
   Engine &engine = command.start(opened, options);

@@ -115,7 +115,7 @@ static ordered_json measureClients(const BenchCommand &command, Model &model,
 }
 
 void qwen::run::benchClients(const BenchCommand &command) {
-  Model model(command.file);
+  Model model(command.file.path());
   checkBenchLength(command, model.info());
   ordered_json result = {{"model", model.info().name},
                          {"repetitions", command.repetitions},

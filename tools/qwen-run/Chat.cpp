@@ -310,7 +310,8 @@ static std::string answer(Session &session, AnswerParser &parser,
 }
 
 static void chat(const ChatCommand &command) {
-  Model model(command.file, readTemplate(command.chatTemplate));
+  std::string chatTemplate = readTemplate(command.chatTemplate);
+  Model model(command.file.path(), std::move(chatTemplate));
   const Manifest &manifest = model.manifest();
   manifest.model.output.requireLogits(model.path());
   const Tokenizer &tokenizer = model.tokenizer();

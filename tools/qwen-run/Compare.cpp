@@ -22,7 +22,7 @@ using nlohmann::ordered_json;
 namespace {
 /// `file` is the reference.
 struct CompareCommand : RunFlags {
-  std::string model;
+  ModelFile model;
   std::string text;
   /// Tokens of a window, and its first rows that are not scored: the second
   /// half counts, as in llama.cpp's perplexity tool.
@@ -227,7 +227,7 @@ static void checkWindow(const CompareCommand &command, const ModelInfo &model) {
 }
 
 static void compare(const CompareCommand &command) {
-  Model reference(command.file), model(command.model);
+  Model reference(command.file.path()), model(command.model.path());
   requireSameTokens(reference, model);
   for (const Model *each : {&reference, &model})
     checkWindow(command, each->info());
@@ -272,11 +272,9 @@ void qwen::run::addCompare(CLI::App &app) {
       "of llama.cpp's perplexity tool. The KL divergence of a row is the sum\n"
       "of p log(p / q) over all tokens: p is the reference's probability, q\n"
       "the model's.");
-  sub->add_option("REFERENCE", command->file,
-                  "Compiled model, such as one in f32")
-      ->required();
-  sub->add_option("FILE", command->model, "Compiled model to compare with it")
-      ->required();
+  addFile(sub, command->file, "REFERENCE", "The reference, such as one in f32");
+  command->model.shareFlags(command->file);
+  addFile(sub, command->model, "MODEL", "The model to compare with it");
   sub->add_option("TEXT", command->text, "Text file")->required();
   addNumber(sub, "--window", command->window, "Tokens in a window", 2, kMost)
       ->default_str(std::to_string(command->window));

@@ -85,7 +85,7 @@ static void score(const EvaluateCommand &command, Model &model,
 }
 
 static void evaluate(const EvaluateCommand &command) {
-  Model model(command.file);
+  Model model(command.file.path());
   const ModelInfo &info = model.info();
   info.output.requireLogits(model.path());
   const int64_t mostTokens = command.mostTokens.value_or(info.context);

@@ -43,7 +43,7 @@ static std::vector<int32_t> promptIds(const GenerateCommand &command,
 }
 
 static void generate(const GenerateCommand &command) {
-  Model model(command.file);
+  Model model(command.file.path());
   model.info().output.requireLogits(model.path());
   const std::vector<int32_t> prompt = promptIds(command, model);
 

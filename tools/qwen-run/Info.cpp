@@ -4,14 +4,13 @@
 #include "Compiler.h"
 #include "Options.h"
 #include "Output.h"
+#include "cache/ModelSource.h"
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Json.h"
 
 #include <nlohmann/json.hpp>
 
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 using namespace qwen;
@@ -20,7 +19,7 @@ using nlohmann::ordered_json;
 
 namespace {
 struct InfoCommand {
-  std::string file;
+  std::string model;
   bool json = false;
   bool check = false;
 };
@@ -136,29 +135,21 @@ static void printText(const Artifact &artifact,
   writeOut(out.str());
 }
 
-/// Whether `path` is a folder or a GGUF file, which qwen-opt reads.
-static bool isCheckpoint(const std::string &path) {
-  std::error_code ignored;
-  char magic[4] = {};
-  std::ifstream(path).read(magic, sizeof(magic));
-  return std::filesystem::is_directory(path, ignored) ||
-         std::string_view(magic, sizeof(magic)) == "GGUF";
-}
-
 /// Describes a checkpoint, which only the compiler can read.
-static void describeCheckpoint(const InfoCommand &command) {
+static void describeCheckpoint(const InfoCommand &command,
+                               const std::string &checkpoint) {
   if (command.check)
-    throw Error("--check needs a compiled model, and " + command.file +
+    throw Error("--check needs a compiled model, and " + checkpoint +
                 " is a checkpoint");
   const std::optional<std::string> compiler = findCompiler();
   if (!compiler)
-    throw Error(command.file + " is a checkpoint, and there is no qwen-opt to "
-                               "read it beside qwen-run or in PATH");
+    throw Error(checkpoint + " is a checkpoint, and there is no qwen-opt to "
+                             "read it beside qwen-run or in PATH");
   std::vector<std::string> arguments = {"info"};
   if (command.json)
     arguments.emplace_back("--json");
   // A path may begin with "-".
-  arguments.insert(arguments.end(), {"--", command.file});
+  arguments.insert(arguments.end(), {"--", checkpoint});
   std::string last = "qwen-opt failed";
   const int status = runProgram(
       *compiler, arguments, {{}, [&](std::string_view line) { last = line; }});
@@ -168,9 +159,10 @@ static void describeCheckpoint(const InfoCommand &command) {
 }
 
 static void info(const InfoCommand &command) {
-  if (isCheckpoint(command.file))
-    return describeCheckpoint(command);
-  const Artifact artifact(command.file);
+  const ModelSource source = findModel(command.model);
+  if (!source.isCompiled)
+    return describeCheckpoint(command, source.path.string());
+  const Artifact artifact(command.model);
   std::optional<uint64_t> checked;
   if (command.check)
     checked = artifact.check();
@@ -181,7 +173,11 @@ void qwen::run::addInfo(CLI::App &app) {
   const auto command = std::make_shared<InfoCommand>();
   CLI::App *sub = app.add_subcommand(
       "info", "Describe a compiled model, or a checkpoint by qwen-opt");
-  addFile(sub, command->file);
+  sub->add_option(
+         "MODEL", command->model,
+         "A compiled file, a checkpoint folder, a GGUF file, or a name "
+         "in Hugging Face's cache; nothing is compiled")
+      ->required();
   sub->add_flag("--json", command->json, "Print JSON");
   sub->add_flag("--check", command->check,
                 "Read the whole file and compare it with its checksums");

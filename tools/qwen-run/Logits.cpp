@@ -46,7 +46,7 @@ raggedBatch(Engine &engine, std::span<const std::vector<int32_t>> sequences,
 }
 
 static void logits(const LogitsCommand &command) {
-  Model opened(command.file);
+  Model opened(command.file.path());
   const ModelInfo &model = opened.info();
   model.output.requireLogits(opened.path());
   std::vector<std::vector<int32_t>> sequences;

@@ -3,6 +3,7 @@
 #include "Options.h"
 #include "Output.h"
 
+#include "cache/CompiledModel.h"
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
 
@@ -15,8 +16,33 @@
 using namespace qwen;
 using namespace qwen::run;
 
-void qwen::run::addFile(CLI::App *app, std::string &file) {
-  app->add_option("FILE", file, "Compiled model")->required();
+const std::string &ModelFile::path() const {
+  if (flags->dryRun) {
+    writeOut(describeCompile(given, flags->arguments));
+    throw CLI::Success();
+  }
+  if (compiled.empty())
+    compiled = compiledModel(given, flags->arguments);
+  return compiled;
+}
+
+void qwen::run::addFile(CLI::App *app, ModelFile &file, const char *name,
+                        const char *part) {
+  app->add_option(name, file.given,
+                  std::string(part) +
+                      ": a compiled file, a checkpoint folder, a GGUF file, or "
+                      "a name in Hugging Face's cache; options of qwen-opt, "
+                      "such as --weights, may follow")
+      ->required();
+  // Later, because the command's own options come first. A second model of a
+  // command has the options of the first.
+  app->preparse_callback([app, flags = file.flags](size_t) {
+    constexpr char kDryRun[] = "--dry-run";
+    if (!app->get_option_no_throw(kDryRun))
+      app->add_flag(kDryRun, flags->dryRun,
+                    "Say what would be compiled, and do nothing");
+    addCompileOptions(*app, flags->arguments);
+  });
 }
 
 static void addCheck(CLI::App *app, WeightCheck &check) {

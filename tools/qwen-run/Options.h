@@ -9,6 +9,7 @@
 #define QWEN_RUN_OPTIONS_H
 
 #include "CommandLine.h"
+#include "CompileOptions.h"
 #include "engine/PrefixCache.h"
 #include "engine/Sampler.h"
 #include "model/Model.h"
@@ -40,9 +41,35 @@ struct SnapshotFlags {
   int64_t bytes = kSnapshotBytes;
 };
 
+/// Options of the compile of a MODEL.
+struct CompileFlags {
+  std::vector<CompileArgument> arguments;
+  /// Whether to say what would be done instead of doing anything.
+  bool dryRun = false;
+};
+
+/// MODEL of a command line: a compiled file, or what compiledModel makes one
+/// of.
+class ModelFile {
+public:
+  /// The path of the compiled file. The first call may compile the model.
+  /// Throws Error; with --dry-run, it prints what it would do and throws
+  /// CLI::Success.
+  const std::string &path() const;
+  /// Takes the options of the compile of another model of the command.
+  void shareFlags(const ModelFile &other) { flags = other.flags; }
+
+private:
+  friend void addFile(CLI::App *app, ModelFile &file, const char *name,
+                      const char *part);
+  std::string given;
+  std::shared_ptr<CompileFlags> flags = std::make_shared<CompileFlags>();
+  mutable std::string compiled;
+};
+
 /// The options of all commands that run a model.
 struct RunFlags {
-  std::string file;
+  ModelFile file;
   /// 0: one for each physical performance core that this process may use.
   int32_t threads = 0;
   /// Whether there may be more threads than cores.
@@ -60,8 +87,10 @@ struct RunFlags {
   }
 };
 
-/// Adds the compiled model, the first argument of a command.
-void addFile(CLI::App *app, std::string &file);
+/// Adds a model, an argument of a command whose part there is `part`, and the
+/// options of its compile that have no other meaning for the command.
+void addFile(CLI::App *app, ModelFile &file, const char *name = "MODEL",
+             const char *part = "The model");
 
 /// Adds the options of RunFlags but the file.
 void addRun(CLI::App *app, RunFlags &flags);

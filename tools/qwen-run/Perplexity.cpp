@@ -51,7 +51,7 @@ static double scoreWindow(Batcher &batcher, const ModelInfo &model,
 }
 
 static void perplexity(const PerplexityCommand &command) {
-  Model opened(command.file);
+  Model opened(command.file.path());
   const ModelInfo &model = opened.info();
   model.output.requireLogits(opened.path());
   const Tokenizer &tokenizer = opened.tokenizer();

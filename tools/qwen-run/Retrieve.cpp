@@ -133,7 +133,7 @@ static std::vector<Input> embedInputs(const EmbedCommand &command,
 }
 
 static void embed(const EmbedCommand &command) {
-  Model model(command.file);
+  Model model(command.file.path());
   model.info().output.requireEmbedding(model.path());
   const int64_t size = model.info().hiddenSize;
   const int64_t dimensions = command.dimensions.value_or(size);
@@ -166,7 +166,7 @@ static void embed(const EmbedCommand &command) {
 }
 
 static void rerank(const RerankCommand &command) {
-  Model model(command.file);
+  Model model(command.file.path());
   const ModelOutput &output = model.info().output;
   output.requireScores(model.path());
   const Reranker reranker(model.tokenizer(), output, model.path());

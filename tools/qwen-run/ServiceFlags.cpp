@@ -6,7 +6,8 @@ using namespace qwen;
 using namespace qwen::run;
 
 Model ServiceFlags::openModel() const {
-  return Model(file, readTemplate(server.chatTemplate));
+  std::string chatTemplate = readTemplate(server.chatTemplate);
+  return Model(file.path(), std::move(chatTemplate));
 }
 
 Engine &ServiceFlags::startEngine(Model &model) const {

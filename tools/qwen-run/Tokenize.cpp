@@ -11,7 +11,7 @@ using namespace qwen::run;
 
 namespace {
 struct TokenizeCommand {
-  std::string file;
+  ModelFile file;
   std::optional<std::string> text;
   bool json = false;
   bool decode = false;
@@ -27,7 +27,7 @@ static std::string textObject(const std::string &bytes) {
 }
 
 static void tokenize(const TokenizeCommand &command) {
-  const Model model(command.file);
+  const Model model(command.file.path());
   const Tokenizer &tokenizer = model.tokenizer();
   const std::string text =
       command.text ? *command.text

@@ -20,7 +20,7 @@ using nlohmann::ordered_json;
 
 namespace {
 struct VerifyCommand {
-  std::string file;
+  ModelFile file;
   bool json = false;
 };
 } // namespace
@@ -119,7 +119,7 @@ static void print(const Verified &result) {
 
 static void verify(const VerifyCommand &command) {
   const auto start = std::chrono::steady_clock::now();
-  const Artifact artifact(command.file);
+  const Artifact artifact(command.file.path());
   artifact.selectTarget(hostArch(), hostFeatures());
   const ElfMapping code = artifact.loadCode();
   const std::vector<TargetInfo> &targets = artifact.manifest().targets;

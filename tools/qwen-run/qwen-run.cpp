@@ -4,15 +4,42 @@
 #include "Commands.h"
 #include "Output.h"
 #include "artifact/File.h"
+#include "cache/ModelSource.h"
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Process.h"
+#include "qwen/Support/Text.h"
 #include "qwen/Support/Version.h"
 
+#include <algorithm>
 #include <new>
+#include <vector>
 
 using namespace qwen;
 using namespace qwen::run;
+
+/// The arguments, with the command "chat" before a MODEL without a command.
+/// Throws UsageError if the first one is neither a command nor a model.
+static std::vector<const char *> withCommand(const CLI::App &app, int argc,
+                                             char **argv) {
+  std::vector<const char *> arguments(argv, argv + argc);
+  const auto isFirst = [&](const CLI::App *command) {
+    return command->get_name() == argv[1];
+  };
+  if (argc < 2 || argv[1][0] == '-' ||
+      std::ranges::any_of(app.get_subcommands({}), isFirst))
+    return arguments;
+  if (!isModel(argv[1]))
+    throw UsageError(app, quote(argv[1]) +
+                              " is neither a command nor a model: the commands "
+                              "are " +
+                              commandList(app) +
+                              "; a model is a "
+                              "compiled file, a checkpoint folder, a GGUF file "
+                              "or a name in Hugging Face's cache");
+  arguments.insert(arguments.begin() + 1, "chat");
+  return arguments;
+}
 
 // The code outside of `try` throws only if there is no memory for the options.
 // NOLINTNEXTLINE(bugprone-exception-escape)
@@ -28,7 +55,8 @@ int main(int argc, char **argv) {
     return 1;
   };
   try {
-    parseCommandLine(app, argc, argv);
+    const std::vector<const char *> arguments = withCommand(app, argc, argv);
+    parseCommandLine(app, static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::Success &request) {
     return app.exit(request);
   } catch (const UsageError &error) {

@@ -268,15 +268,29 @@ std::string qwen::folderModelName(const ModelConfig &model,
   return model.architecture == Architecture::Qwen1 ? qwen2Name(result) : result;
 }
 
+/// The NAME of a folder models--OWNER--NAME/snapshots/REVISION.
+static std::optional<std::string> hubName(const fs::path &folder) {
+  const std::string model =
+      folder.parent_path().parent_path().filename().string();
+  const size_t at = model.rfind("--");
+  if (folder.parent_path().filename() != "snapshots" ||
+      !model.starts_with("models--") || at + 2 == model.size())
+    return std::nullopt;
+  return model.substr(at + 2);
+}
+
 std::string qwen::checkpointName(const fs::path &path) {
-  // The path of a folder may end with "." or "/".
+  // A file of Hugging Face's cache is a link to one that is named by a hash, so
+  // links are not followed. The path of a folder may end with "." or "/".
   std::error_code error;
-  const fs::path full = fs::canonical(path, error);
-  if (error || full.filename().empty())
-    return "model";
+  fs::path full = fs::absolute(path, error).lexically_normal();
+  if (full.filename().empty())
+    full = full.parent_path();
   std::string name = full.filename().string();
+  if (error || name.empty())
+    return "model";
   if (!isGguf(path))
-    return name;
+    return hubName(full).value_or(name);
   if (ggufSplitName(name, 0))
     name.resize(name.size() - std::string_view("-00001-of-00001.gguf").size());
   else if (name.ends_with(".gguf"))

@@ -1,0 +1,140 @@
+//===- Cache.cpp - The cache of compiled models ---------------------------===//
+
+#include "Commands.h"
+#include "Options.h"
+#include "Output.h"
+#include "cache/CacheFolder.h"
+#include "cache/CompiledModel.h"
+
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <ctime>
+
+using namespace qwen;
+using namespace qwen::run;
+
+/// Throws Error if no variable gives a place.
+static std::filesystem::path requirePath() {
+  if (const auto path = cachePath())
+    return *path;
+  throw Error("there is no cache, because neither XDG_CACHE_HOME nor HOME is "
+              "set");
+}
+
+/// The cache, or nothing if there is none yet.
+static std::optional<CacheFolder> openCache() {
+  std::string reason;
+  std::optional<CacheFolder> folder =
+      CacheFolder::open(requirePath(), false, reason);
+  if (!folder && !reason.empty())
+    throw Error("cannot use the cache " + part::found(reason));
+  return folder;
+}
+
+/// "2026-11-26 07:00" in local time.
+static std::string timeText(int64_t seconds) {
+  const time_t time = seconds;
+  tm parts = {};
+  char text[32] = "";
+  if (localtime_r(&time, &parts))
+    (void)strftime(text, sizeof text, "%Y-%m-%d %H:%M", &parts);
+  return text;
+}
+
+static void list(bool json) {
+  const std::optional<CacheFolder> folder = openCache();
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  for (const CacheEntry &entry :
+       folder ? folder->entries() : std::vector<CacheEntry>()) {
+    const CacheRecord record =
+        folder->record(entry.stem).value_or(CacheRecord());
+    if (json) {
+      files.push_back({{"name", entry.stem},
+                       {"path", folder->fileOf(entry.stem).string()},
+                       {"bytes", entry.bytes},
+                       {"last_use", entry.lastUse},
+                       {"model", record.model},
+                       {"options", record.options},
+                       {"summary", record.summary},
+                       {"memory_bytes", record.memory}});
+      continue;
+    }
+    writeOut(printable(timeText(entry.lastUse) + "  " +
+                       bytesWithUnit(entry.bytes) + "  " + entry.stem + "  " +
+                       record.summary + "  " + record.model +
+                       (record.options.empty() ? "" : " " + record.options)) +
+             "\n");
+  }
+  if (json)
+    writeOut(files.dump(1, ' ', false,
+                        nlohmann::ordered_json::error_handler_t::replace) +
+             "\n");
+}
+
+static void remove(const std::vector<std::string> &names) {
+  const std::optional<CacheFolder> folder = openCache();
+  for (std::string name : names) {
+    if (name.ends_with(".qwen"))
+      name.resize(name.size() - std::string_view(".qwen").size());
+    if (name.find('/') != name.npos || !folder || !folder->has(name))
+      throw Error("the cache has no " + quote(name) +
+                  "; qwen-run cache list shows what it has");
+    if (!folder->remove(name))
+      throw Error(part::file(folder->fileOf(name).string()) +
+                  " is being compiled by another process");
+  }
+}
+
+static void prune(uint64_t most) {
+  const std::optional<CacheFolder> folder = openCache();
+  if (!folder)
+    return;
+  folder->removeRests();
+  std::vector<std::string> removed;
+  const std::string compiler = compilerDigits();
+  for (const CacheEntry &entry : folder->entries())
+    if (!compiler.empty() && !entry.stem.ends_with("-" + compiler) &&
+        folder->remove(entry.stem))
+      removed.push_back(entry.stem);
+  std::ranges::copy(folder->makeRoom(folder->disk(), 0, most),
+                    std::back_inserter(removed));
+  for (const std::string &name : removed)
+    writeOut("removed " + folder->fileOf(name).string() + "\n");
+}
+
+void qwen::run::addCache(CLI::App &app) {
+  CLI::App *sub = app.add_subcommand(
+      "cache", "Show or remove the files that commands compiled of a MODEL");
+  sub->require_subcommand(1);
+
+  const auto json = std::make_shared<bool>(false);
+  CLI::App *show = sub->add_subcommand(
+      "list", "Print time of the last use, size, name, formats and model of "
+              "each file, the least recently used first");
+  show->add_flag("--json", *json, "Print JSON");
+  show->callback([json] { list(*json); });
+
+  const auto names = std::make_shared<std::vector<std::string>>();
+  CLI::App *rm = sub->add_subcommand("rm", "Remove files");
+  rm->add_option("NAME", *names, "Name of a file, as list prints it")
+      ->required();
+  rm->callback([names] { remove(*names); });
+
+  const auto most = std::make_shared<uint64_t>(UINT64_MAX);
+  CLI::App *less = sub->add_subcommand(
+      "prune", "Remove files of other versions of qwen-opt and what killed "
+               "compiles left, then the least recently used files until 5% of "
+               "the disk is free");
+  less->add_option("--max-size", *most,
+                   "and until all files together have this size at most")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
+  less->callback([most] { prune(*most); });
+
+  CLI::App *path = sub->add_subcommand("path", "Print the folder");
+  path->callback([] { writeOut(requirePath().string() + "\n"); });
+}

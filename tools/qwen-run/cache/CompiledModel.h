@@ -1,0 +1,32 @@
+//===- CompiledModel.h - From a MODEL to a compiled file --------*- C++ -*-===//
+
+#ifndef QWEN_RUN_CACHE_COMPILEDMODEL_H
+#define QWEN_RUN_CACHE_COMPILEDMODEL_H
+
+#include "CompileOptions.h"
+
+#include <string>
+#include <vector>
+
+namespace qwen::run {
+
+/// The path of the compiled file of `given`, which is one, or names a model
+/// that the cache has or gets now (docs/decisions/0022-one-command.md). Says on
+/// standard error what it does. Throws Error.
+std::string compiledModel(const std::string &given,
+                          const std::vector<CompileArgument> &arguments);
+
+/// What compiledModel would do, in lines. It changes nothing. Throws Error.
+std::string describeCompile(const std::string &given,
+                            const std::vector<CompileArgument> &arguments);
+
+/// What tells the compilers of cached files apart, at the end of their names:
+/// that of the compiler which would run now, or nothing without one.
+std::string compilerDigits();
+
+/// "1.5 GiB".
+std::string bytesWithUnit(uint64_t bytes);
+
+} // namespace qwen::run
+
+#endif // QWEN_RUN_CACHE_COMPILEDMODEL_H

@@ -1,0 +1,127 @@
+//===- RunCompiler.cpp - qwen-opt as a process ----------------------------===//
+
+#include "cache/RunCompiler.h"
+
+#include "Compiler.h"
+#include "Output.h"
+#include "ProgressBar.h"
+#include "cache/CacheFolder.h"
+#include "qwen/Support/Error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace qwen;
+using namespace qwen::run;
+
+std::string qwen::run::shellLine(const std::vector<std::string> &words) {
+  std::string line;
+  for (const std::string &word : words) {
+    const bool plain =
+        !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
+          return std::isalnum(c) || strchr("-_=./,:+@%", c);
+        });
+    line += line.empty() ? "" : " ";
+    if (plain) {
+      line += word;
+      continue;
+    }
+    line += '\'';
+    for (char c : word)
+      line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += '\'';
+  }
+  return line;
+}
+
+namespace {
+/// What the compiler says.
+class Talk {
+public:
+  /// A line of JSON; anything else is a message.
+  void progress(std::string_view line) {
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    try {
+      const std::string stage = json.at("stage");
+      if (stage != shown)
+        bar.emplace(shown = stage);
+      bar->update(json.at("done"), json.at("total"));
+    } catch (const nlohmann::json::exception &) {
+      message(std::string(line));
+    }
+  }
+
+  /// A line of standard error: a warning is shown, another one may be the
+  /// reason of a failure.
+  void message(const std::string &line) {
+    const std::string_view kName = "qwen-opt: ";
+    const bool ours = line.starts_with(kName);
+    const std::string text = ours ? line.substr(kName.size()) : line;
+    if (ours && text.starts_with("warning: ")) {
+      bar.reset();
+      shown.clear();
+      writeError("qwen-run: " + text + "\n");
+    } else if (!text.empty() && (ours || !lastIsOurs)) {
+      last = text;
+      lastIsOurs = ours;
+    }
+  }
+
+  void end() { bar.reset(); }
+  const std::string &reason() const { return last; }
+
+private:
+  std::optional<ProgressBar> bar;
+  std::string shown, last;
+  bool lastIsOurs = false;
+};
+
+/// Files that are made meanwhile, also by programs that run, are private.
+class PrivateFiles {
+public:
+  PrivateFiles() : mask(umask(S_IRWXG | S_IRWXO)) {}
+  ~PrivateFiles() { umask(mask); }
+  PrivateFiles(const PrivateFiles &) = delete;
+  PrivateFiles &operator=(const PrivateFiles &) = delete;
+
+private:
+  const mode_t mask;
+};
+} // namespace
+
+void qwen::run::runCompiler(const std::string &compiler,
+                            std::vector<std::string> arguments, int lock) {
+  arguments.push_back("--progress=" + std::to_string(STDOUT_FILENO));
+  Talk talk;
+  int status = 0;
+  {
+    const PrivateFiles mask;
+    // A copy, which exec does not close.
+    const CacheLock inherited(lock < 0 ? -1 : dup(lock));
+    status = runProgram(
+        compiler, arguments,
+        {[&](std::string_view line) { talk.progress(line); },
+         [&](std::string_view line) { talk.message(std::string(line)); }});
+  }
+  talk.end();
+  constexpr int kSignal = 128;
+  if (status == 0)
+    return;
+  if (status > kSignal)
+    throw Error(
+        part::file(compiler) + " was ended by signal " +
+        part::found(status - kSignal) +
+        (status - kSignal == SIGKILL ? ", perhaps for want of memory" : ""));
+  if (!talk.reason().empty())
+    throw Error(talk.reason());
+  throw Error(part::file(compiler) + " ended with status " +
+              part::found(status));
+}
