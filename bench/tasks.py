@@ -40,10 +40,11 @@ CONCURRENT, BATCH = 16, 4
 
 def by_http(args, manager, server):
     """lm-eval's results."""
+    name = json.loads(server.send("GET", "/v1/models")[2])["data"][0]["id"]
     tokenizer = {"tokenizer_backend": "remote"} if args.remote else {"tokenizer": str(args.tokenizer), "tokenizer_backend": "huggingface"}
     return lm_eval.simple_evaluate(
         model="local-completions", tasks=args.tasks, limit=args.limit, batch_size=BATCH, bootstrap_iters=0, task_manager=manager,
-        model_args={"base_url": server.address + "/v1/completions", "model": args.model.stem, "max_length": args.length,
+        model_args={"base_url": server.address + "/v1/completions", "model": name, "max_length": args.length,
                     "num_concurrent": CONCURRENT, **tokenizer})
 
 
