@@ -2,13 +2,13 @@
 
 #include "engine/Sampler.h"
 
-#include "qwen/Numerics/Math.h"
+#include "engine/samplers/TokenCut.h"
+
 #include "qwen/Support/Error.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <iterator>
+#include <optional>
 
 using namespace qwen;
 
@@ -54,12 +54,17 @@ static uint32_t high(uint64_t value) {
   return static_cast<uint32_t>(value >> 32);
 }
 
-double qwen::uniform(uint64_t seed, uint64_t answer, uint64_t position) {
+static double fraction(uint32_t highWord, uint32_t lowWord) {
+  const uint64_t bits = uint64_t{highWord} << 32 | lowWord;
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+TokenRandoms qwen::tokenRandoms(uint64_t seed, uint64_t answer,
+                                uint64_t position) {
   const std::array<uint32_t, 4> words =
       philox4x32({low(answer), high(answer), low(position), high(position)},
                  {low(seed), high(seed)});
-  const uint64_t bits = uint64_t{words[0]} << 32 | words[1];
-  return static_cast<double>(bits >> 11) * 0x1p-53;
+  return {fraction(words[0], words[1]), fraction(words[2], words[3])};
 }
 
 static void requireToken(int32_t id, size_t vocab) {
@@ -92,8 +97,11 @@ Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
   marks.assign(static_cast<size_t>(vocab), 0);
   marked.reserve(tokens);
   blocks.reserve(tokens / kBlock + 1);
-  keys.reserve(tokens);
-  weights.reserve(tokens);
+  candidates.reserve(tokens);
+#define QWEN_CUT(Name)                                                         \
+  if (cut::Name.isOn(options))                                                 \
+    cuts.push_back(&cut::Name);
+#include "engine/samplers/Cuts.def"
   if (options.frequencyPenalty != 0 || options.presencePenalty != 0)
     counts.assign(marks.size(), 0);
   if (!options.logitBias.empty())
@@ -199,6 +207,10 @@ static float greatest(std::span<const float> logits) {
 }
 
 void Sampler::findGreatest(std::span<const float> logits) {
+  if (logits.size() != marks.size())
+    throw Error("there are " + std::to_string(logits.size()) +
+                " logits when the vocabulary has " +
+                std::to_string(marks.size()));
   blocks.clear();
   for (size_t begin = 0; begin < tokens; begin += kBlock) {
     blocks.push_back(
@@ -235,32 +247,19 @@ int32_t Sampler::greedy(std::span<const float> logits) const {
   return static_cast<int32_t>(best);
 }
 
-/// Ascending keys are (logit descending, id ascending).
-static uint64_t makeKey(float logit, size_t id) {
-  // Adding +0 makes -0 the same as +0.
-  const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);
-  const uint32_t ascending = bits >> 31 ? ~bits : bits | 0x80000000;
-  return uint64_t{~ascending} << 32 | id;
-}
-
-static float keyLogit(uint64_t key) {
-  const uint32_t ascending = ~high(key);
-  return std::bit_cast<float>(ascending >> 31 ? ascending & 0x7FFFFFFF
-                                              : ~ascending);
-}
-
-void Sampler::selectKeys(std::span<const float> logits) {
-  const size_t most =
-      options.topK ? static_cast<size_t>(options.topK) : SIZE_MAX;
+void Sampler::select(std::span<const float> logits) {
+  const bool cutsFirst = !cuts.empty() && cuts.front() == &cut::TopK;
+  const size_t most = cutsFirst ? static_cast<size_t>(options.topK) : SIZE_MAX;
   // From `most` on, a heap with the last of the best keys on top.
-  keys.clear();
+  std::vector<CandidateKey> &keys = candidates.refill();
   for (size_t block = 0; block < blocks.size(); ++block) {
     if (blocks[block] == -INFINITY ||
-        (keys.size() == most && makeKey(blocks[block] / options.temperature,
-                                        block * kBlock) > keys.front()))
+        (keys.size() == most &&
+         CandidateKey(blocks[block] / options.temperature, block * kBlock) >
+             keys.front()))
       continue;
     visitBlock(logits, block, [&](size_t id, float logit) {
-      const uint64_t key = makeKey(logit / options.temperature, id);
+      const CandidateKey key(logit / options.temperature, id);
       if (keys.size() < most) {
         keys.push_back(key);
         if (keys.size() == most)
@@ -274,114 +273,50 @@ void Sampler::selectKeys(std::span<const float> logits) {
   }
   if (keys.empty())
     throw Error(kNothingToDraw);
+  candidates.begin();
 }
 
-//===----------------------------------------------------------------------===//
-// Drawing
-//===----------------------------------------------------------------------===//
-
-float Sampler::weightOf(uint64_t key) const {
-  const float logit = keyLogit(key);
-  // A tiny temperature makes logits infinite, and infinity - infinity is NaN.
-  return numerics::exp(logit == first ? 0 : logit - first);
+void Sampler::cut(std::span<const float> logits, double coin) {
+  select(logits);
+  for (const TokenCut *cut : cuts)
+    cut->apply(options, candidates, coin);
 }
 
-void Sampler::orderMore() {
-  // Logits that are ordered together. Tokens further down than kMostReach have
-  // hardly any weight.
-  constexpr float kStep = 2, kMostReach = 20;
-  constexpr std::ptrdiff_t kFew = 1024;
-  const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(weights.size());
-  auto end = keys.end();
-  reach += kStep;
-  if (end - begin > kFew && reach < kMostReach)
-    end = std::partition(begin, end, [&](uint64_t key) {
-      return keyLogit(key) >= first - reach;
-    });
-  std::sort(begin, end);
-  std::transform(begin, end, std::back_inserter(weights),
-                 [&](uint64_t key) { return weightOf(key); });
-}
-
-float Sampler::weight(size_t i) {
-  while (i >= weights.size())
-    orderMore();
-  return weights[i];
-}
-
-Sampler::Bounds Sampler::boundTotal() const {
-  double sum = 0;
-  for (uint64_t key : keys)
-    sum += weightOf(key);
-  // A sum of n numbers in any order has a relative error below n * 2^-53.
-  const double error = sum * static_cast<double>(keys.size()) * 0x1p-51;
-  return {sum - error, sum + error};
-}
-
-std::optional<size_t> Sampler::countKept(const Bounds &total) {
-  size_t kept = keys.size();
-  if (options.topP < 1) {
-    double head = 0;
-    kept = 0;
-    while (kept < keys.size() && head < options.topP * total.most) {
-      if (head >= options.topP * total.least)
-        return std::nullopt;
-      head += weight(kept++);
-    }
-  }
-  if (options.minP > 0) {
-    // Weights descend, but for their last bits. The first one is 1.
-    size_t end = 0;
-    while (end < kept && weight(end) >= options.minP / 2)
-      ++end;
-    while (weights[end - 1] < options.minP)
-      --end;
-    kept = end;
-  }
-  return kept;
-}
-
-std::optional<size_t> Sampler::findPlace(double u, const Bounds &total) {
-  const std::optional<size_t> kept = countKept(total);
-  if (!kept)
-    return std::nullopt;
-  Bounds sum = total;
-  if (*kept < keys.size()) {
-    sum.least = 0;
-    for (size_t i = 0; i < *kept; ++i)
-      sum.least += weights[i];
-    sum.most = sum.least;
-  }
+/// The place of the token that the random number `u` draws; nothing if the
+/// bounds of the sum of all weights leave it open.
+static std::optional<size_t> findPlace(double u, Candidates &candidates,
+                                       const Bounds &total) {
   double running = 0;
-  for (size_t i = 0; i + 1 < *kept; ++i) {
-    running += weight(i);
-    if (running > u * sum.most)
+  for (size_t i = 0; i + 1 < candidates.size(); ++i) {
+    running += candidates.weight(i);
+    if (running > u * total.most)
       return i;
-    if (running > u * sum.least)
+    if (running > u * total.least)
       return std::nullopt;
   }
-  return *kept - 1;
+  return candidates.size() - 1;
 }
 
 int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
-  if (logits.size() != marks.size())
-    throw Error("there are " + std::to_string(logits.size()) +
-                " logits when the vocabulary has " +
-                std::to_string(marks.size()));
   findGreatest(logits);
   if (options.temperature == 0)
     return greedy(logits);
-  selectKeys(logits);
-  first = keyLogit(*std::ranges::min_element(keys));
-  weights.clear();
-  reach = 0;
-  const double u = uniform(options.seed, answer, position);
-  std::optional<size_t> place = findPlace(u, boundTotal());
-  if (!place) {
-    double total = 0;
-    for (size_t i = 0; i < keys.size(); ++i)
-      total += weight(i);
-    place = findPlace(u, {total, total});
-  }
-  return static_cast<int32_t>(low(keys[*place]));
+  const auto [u, coin] = tokenRandoms(options.seed, answer, position);
+  cut(logits, coin);
+  std::optional<size_t> place = findPlace(u, candidates, candidates.total());
+  if (!place)
+    place = findPlace(u, candidates, candidates.exactTotal());
+  return candidates.at(*place).id();
+}
+
+std::vector<int32_t> Sampler::keptTokens(std::span<const float> logits,
+                                         uint64_t position) {
+  findGreatest(logits);
+  if (options.temperature == 0)
+    return {greedy(logits)};
+  cut(logits, tokenRandoms(options.seed, answer, position).coin);
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < candidates.size(); ++i)
+    ids.push_back(candidates.at(i).id());
+  return ids;
 }

@@ -190,6 +190,23 @@ typedef struct qwen_sampling {
   size_t logit_bias_count;
   /* Seed of the random numbers. */
   uint64_t seed;
+  /* Skips tokens whose logits are this many standard deviations below the
+     greatest; 0: none. */
+  double top_n_sigma;
+  /* Keeps the most likely tokens that together have this part of the entropy of
+     the 100 most likely; 1: all. */
+  double top_h;
+  /* Keeps the tokens of the most typical information that together have this
+     probability; 1: all. */
+  double typical_p;
+  /* Skips tokens below this probability; eta_cutoff lowers it where many tokens
+     are likely; 0: none. */
+  double epsilon_cutoff;
+  double eta_cutoff;
+  /* With this probability, removes all tokens of at least the threshold but the
+     least likely of them (XTC); 0: never. */
+  double xtc_probability;
+  double xtc_threshold;
 } qwen_sampling;
 
 /* The error of the last failed call of this thread: one line, valid until the

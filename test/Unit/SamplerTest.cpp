@@ -3,6 +3,7 @@
 #include "engine/Sampler.h"
 #include "HandmadeArtifact.h"
 
+#include "qwen/Numerics/Doubles.h"
 #include "qwen/Numerics/Math.h"
 
 #include <gtest/gtest.h>
@@ -39,11 +40,13 @@ TEST(Philox, KnownAnswers) {
 }
 
 TEST(Philox, UniformIsTheUpperBitsOfTwoWords) {
-  EXPECT_EQ(uniform(0, 0, 0),
+  EXPECT_EQ(tokenRandoms(0, 0, 0).draw,
             static_cast<double>(0x6627e8d5e169c58d >> 11) / 9007199254740992.);
   // Words: answer low and high, position low and high; seed low and high.
-  EXPECT_EQ(uniform(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e),
-            static_cast<double>(0xd16cfe0994fdcceb >> 11) / 9007199254740992.);
+  EXPECT_EQ(
+      tokenRandoms(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e)
+          .draw,
+      static_cast<double>(0xd16cfe0994fdcceb >> 11) / 9007199254740992.);
 }
 
 TEST(Sampler, GreedyTakesTheFirstLargest) {
@@ -108,14 +111,14 @@ TEST(Sampler, TopPKeepsTheShortestHead) {
 }
 
 TEST(Sampler, MinPIsAShareOfTheGreatest) {
-  const float e = numerics::exp(-1);
+  const float e = numerics::exp(-1.0f);
   EXPECT_GT(shares({.minP = e}, {2, 1})[1], 0.2);
   EXPECT_EQ(shares({.minP = std::nextafter(double{e}, 1.)}, {2, 1})[1], 0);
   EXPECT_EQ(shares({.minP = 1}, {2, 1, 2})[1], 0);
 }
 
 TEST(Sampler, DrawIsTheFirstWhoseSumExceeds) {
-  const double u = uniform(3, 4, 5);
+  const double u = tokenRandoms(3, 4, 5).draw;
   // u selects one of 1000 equal tokens.
   const std::vector<float> logits(1000, -2.5f);
   Sampler sampler({.seed = 3}, 1000, 1000, 4);
@@ -123,7 +126,8 @@ TEST(Sampler, DrawIsTheFirstWhoseSumExceeds) {
   // The same token again, and another token for another answer.
   EXPECT_EQ(sampler.sample(logits, 5), static_cast<int>(u * 1000));
   Sampler other({.seed = 3}, 1000, 1000, 5);
-  EXPECT_EQ(other.sample(logits, 5), static_cast<int>(uniform(3, 5, 5) * 1000));
+  EXPECT_EQ(other.sample(logits, 5),
+            static_cast<int>(tokenRandoms(3, 5, 5).draw * 1000));
 }
 
 TEST(Sampler, TinyTemperaturesDoNotOverflow) {
@@ -144,6 +148,111 @@ TEST(Sampler, ExcludedTokensAreNeverDrawn) {
         shares({.temperature = temperature}, logits);
     EXPECT_EQ(drawn[0] + drawn[3], 0);
     EXPECT_NEAR(drawn[2], 0.5, 0.05);
+  }
+}
+
+namespace {
+/// A token with its negated logit, so that ascending pairs are in order.
+using Ordered = std::vector<std::pair<float, int32_t>>;
+
+/// The sums of a distribution, in integers of 2^-34.
+struct Sums {
+  explicit Sums(const Ordered &order) {
+    for (const auto &[logit, id] : order) {
+      const float below = order[0].first - logit;
+      const float weight = numerics::exp(below);
+      mass += std::rint(weight * 0x1p34);
+      dot += std::rint(weight * below * 0x1p34);
+    }
+    entropy = numerics::log(mass * 0x1p-34) - dot / mass;
+  }
+  double mass = 0, dot = 0, entropy;
+};
+} // namespace
+
+/// The cuts of docs/numerics.md before top-k.
+static void cutBefore(Ordered &order, const SamplerOptions &options) {
+  if (options.topNSigma > 0) {
+    Ordered byId = order;
+    std::ranges::sort(byId, {}, &Ordered::value_type::second);
+    const auto count = static_cast<double>(order.size());
+    double sum = 0, squares = 0;
+    for (const auto &[logit, id] : byId)
+      sum -= logit;
+    for (const auto &[logit, id] : byId)
+      squares += std::pow(-logit - sum / count, 2);
+    const double least =
+        -order[0].first - options.topNSigma * std::sqrt(squares / count);
+    std::erase_if(order, [&](const auto &each) { return -each.first < least; });
+  }
+  if (options.topH < 1) {
+    const size_t most = std::min<size_t>(order.size(), 100);
+    double total = 0, entropy = 0, sum = 0;
+    std::vector<double> parts;
+    for (size_t i = 0; i < most; ++i)
+      total += numerics::exp(order[0].first - order[i].first);
+    for (size_t i = 0; i < most; ++i) {
+      const float below = order[0].first - order[i].first;
+      parts.push_back(numerics::exp(below) / total *
+                      (numerics::log(total) - below));
+      entropy += parts.back();
+    }
+    size_t kept = 0;
+    while (kept < most &&
+           ((sum += parts[kept]) <= options.topH * entropy || kept == 0))
+      ++kept;
+    order.resize(kept);
+  }
+}
+
+/// Those after min-p.
+static void cutAfter(Ordered &order, const SamplerOptions &options,
+                     double coin) {
+  const auto weightOf = [&](const Ordered::value_type &each) {
+    return numerics::exp(order[0].first - each.first);
+  };
+  if (options.typicalP < 1) {
+    const Sums sums(order);
+    const double middle = numerics::log(sums.mass * 0x1p-34) - sums.entropy;
+    std::vector<std::pair<double, double>> shifts;
+    const float first = order[0].first;
+    const auto shiftOf = [&](const Ordered::value_type &each) {
+      return std::fabs(middle - static_cast<double>(first - each.first));
+    };
+    for (const auto &each : order)
+      shifts.emplace_back(shiftOf(each), std::rint(weightOf(each) * 0x1p34));
+    std::ranges::sort(shifts);
+    double sum = 0;
+    size_t i = 0;
+    while ((sum += shifts[i].second) < options.typicalP * sums.mass &&
+           i + 1 < shifts.size())
+      ++i;
+    std::erase_if(order, [&](const auto &each) {
+      return shiftOf(each) > shifts[i].first;
+    });
+  }
+  const auto keepAbove = [&](double least) {
+    size_t kept = 1;
+    while (kept < order.size() && weightOf(order[kept]) >= std::min(least, 1.0))
+      ++kept;
+    order.resize(kept);
+  };
+  if (options.epsilonCutoff > 0)
+    keepAbove(options.epsilonCutoff * (Sums(order).mass * 0x1p-34));
+  if (options.etaCutoff > 0) {
+    const Sums sums(order);
+    keepAbove(std::min(options.etaCutoff, std::sqrt(options.etaCutoff) *
+                                              numerics::exp(-sums.entropy)) *
+              (sums.mass * 0x1p-34));
+  }
+  if (coin < options.xtcProbability && options.xtcThreshold <= 0.5) {
+    const double least = options.xtcThreshold * (Sums(order).mass * 0x1p-34);
+    size_t likely = 0;
+    while (likely < order.size() && weightOf(order[likely]) >= least)
+      ++likely;
+    if (likely >= 2)
+      order.erase(order.begin(),
+                  order.begin() + static_cast<ptrdiff_t>(likely - 1));
   }
 }
 
@@ -171,7 +280,7 @@ static int32_t defined(const std::vector<float> &logits, int32_t tokens,
                        const std::vector<int32_t> &ends,
                        const SamplerOptions &options, uint64_t position) {
   const int64_t drawn = std::accumulate(counts.begin(), counts.end(), 0);
-  std::vector<std::pair<float, int32_t>> order;
+  Ordered order;
   for (int32_t id = 0; id < tokens; ++id) {
     const auto i = static_cast<size_t>(id);
     float logit = logits[i];
@@ -193,17 +302,21 @@ static int32_t defined(const std::vector<float> &logits, int32_t tokens,
   std::ranges::sort(order);
   if (options.temperature == 0)
     return order[0].second;
+  cutBefore(order, options);
   if (options.topK)
     order.resize(std::min(order.size(), static_cast<size_t>(options.topK)));
   std::vector<float> weights;
   for (const auto &[logit, id] : order)
     weights.push_back(numerics::exp(order[0].first - logit));
-  const size_t kept = countKept(weights, options);
+  order.resize(countKept(weights, options));
+  const auto [draw, coin] = tokenRandoms(options.seed, 0, position);
+  cutAfter(order, options, coin);
+  const size_t kept = order.size();
   double total = 0, running = 0;
   for (size_t i = 0; i < kept; ++i)
-    total += weights[i];
+    total += weights[i] = numerics::exp(order[0].first - order[i].first);
   size_t i = 0;
-  const double u = uniform(options.seed, 0, position) * total;
+  const double u = draw * total;
   while (i + 1 < kept && (running += weights[i]) <= u)
     ++i;
   return order[i].second;
@@ -221,6 +334,20 @@ static SamplerOptions optionsOf(uint64_t seed) {
       .presencePenalty = seed % 10 < 2 ? -0.5f : 0.f,
       .minTokens = seed % 6 ? 0 : 3,
       .seed = seed};
+  if (seed % 13 == 0)
+    options.topNSigma = 0.25 * static_cast<double>(1 + seed % 5);
+  if (seed % 17 < 2)
+    options.topH = 0.2 + 0.1 * static_cast<double>(seed % 7);
+  if (seed % 5 == 1)
+    options.typicalP = 0.2 + 0.1 * static_cast<double>(seed % 8);
+  if (seed % 7 == 2)
+    options.epsilonCutoff = 0.0005 * static_cast<double>(1 + seed % 9);
+  if (seed % 7 == 3)
+    options.etaCutoff = 0.0005 * static_cast<double>(1 + seed % 9);
+  if (seed % 3 == 2) {
+    options.xtcProbability = 0.5;
+    options.xtcThreshold = 0.01 * static_cast<double>(1 + seed % 60);
+  }
   if (seed % 8 < 2)
     options.logitBias = {{7, 3.5f}, {4000, -2}, {4000, -1}, {4995, 100}};
   return options;
@@ -230,7 +357,7 @@ static SamplerOptions optionsOf(uint64_t seed) {
 TEST(Sampler, LargeVocabulariesFollowTheDefinition) {
   constexpr int32_t kVocab = 5000, kTokens = 4990;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    const auto draw = [&](uint64_t i) { return uniform(seed, 1, i); };
+    const auto draw = [&](uint64_t i) { return tokenRandoms(seed, 1, i).draw; };
     std::vector<float> logits;
     for (uint64_t i = 0; i < kVocab; ++i)
       // Few distinct numbers, so that many tie.

@@ -1,0 +1,133 @@
+//===- Candidates.h - The tokens that may be drawn --------------*- C++ -*-===//
+//
+// docs/numerics.md, "Sampling": tokens in the order of their logits,
+// descending, then of their ids, ascending. The order is found only as far as
+// somebody asks for it. A weight is exp(logit - greatest logit) in f32.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_RUNTIME_ENGINE_SAMPLERS_CANDIDATES_H
+#define QWEN_RUNTIME_ENGINE_SAMPLERS_CANDIDATES_H
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace qwen {
+
+/// A token with its logit, as a number: ascending keys have descending logits,
+/// then ascending ids.
+class CandidateKey {
+public:
+  CandidateKey(float logit, size_t id) {
+    // Adding +0 makes -0 the same as +0.
+    const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);
+    const uint32_t ascending = bits >> 31 ? ~bits : bits | 0x80000000;
+    key = uint64_t{~ascending} << 32 | id;
+  }
+
+  float logit() const {
+    const uint32_t ascending = ~static_cast<uint32_t>(key >> 32);
+    return std::bit_cast<float>(ascending >> 31 ? ascending & 0x7FFFFFFF
+                                                : ~ascending);
+  }
+  int32_t id() const {
+    return static_cast<int32_t>(static_cast<uint32_t>(key));
+  }
+  auto operator<=>(const CandidateKey &) const = default;
+
+private:
+  uint64_t key;
+};
+
+/// A number that lies between two others.
+struct Bounds {
+  double least, most;
+};
+
+/// The distribution of the candidates.
+struct Distribution {
+  /// The sum of their weights, each rounded to a multiple of 2^-34, so that the
+  /// order of the sum does not matter.
+  double mass;
+  /// -sum(p log p), from sums that are rounded likewise.
+  double entropy;
+};
+
+/// Allocates nothing if `keys` has room (reserve).
+class Candidates {
+public:
+  void reserve(size_t count);
+
+  /// The candidates in any order, for who fills them. Calls `begin` then.
+  std::vector<CandidateKey> &refill();
+  /// Takes the keys as they are; there is at least one.
+  void begin();
+
+  size_t size() const { return keys.size(); }
+  /// All candidates, in any order.
+  const std::vector<CandidateKey> &all() const { return keys; }
+  float greatest() const { return first; }
+  /// The weight of a candidate.
+  float weightOf(CandidateKey key) const;
+  /// The i-th candidate in order, and its weight.
+  CandidateKey at(size_t i) {
+    weight(i);
+    return keys[i];
+  }
+  float weight(size_t i) {
+    while (i >= weights.size())
+      orderMore();
+    return weights[i];
+  }
+  /// The sum of all weights in order, or bounds of it that need no order.
+  Bounds total() const;
+  /// The sum itself.
+  Bounds exactTotal();
+  Distribution distribution() const;
+
+  /// Removes all but the first `count` in order, at least 1.
+  void keepFirst(size_t count);
+  /// Removes the first `count` in order, less than all.
+  void removeFirst(size_t count);
+  /// Removes those for which `isKept` is false. One must be left.
+  template <typename Predicate> void keepIf(const Predicate &isKept) {
+    std::erase_if(keys, [&](CandidateKey key) { return !isKept(key); });
+    begin();
+  }
+  /// Removes those of a smaller weight than `least`, but not the first.
+  void keepAbove(double least) {
+    least = std::min(least, 1.0);
+    keepIf([&](CandidateKey key) { return weightOf(key) >= least; });
+  }
+  /// Those for which `isIn` is true, in an order of their own, until the
+  /// candidates change.
+  template <typename Predicate, typename Less>
+  std::span<const CandidateKey> sorted(const Predicate &isIn,
+                                       const Less &isLess) {
+    begin();
+    const auto end = std::partition(keys.begin(), keys.end(), isIn);
+    std::sort(keys.begin(), end, isLess);
+    return {keys.begin(), end};
+  }
+  /// Brings the candidates into the order of their ids.
+  void orderById();
+
+private:
+  /// Orders the next keys and computes their weights.
+  void orderMore();
+
+  /// The first weights.size() of them are in order, and come before all others.
+  std::vector<CandidateKey> keys;
+  std::vector<float> weights;
+  float first = 0;
+  /// The candidates in order have logits down to `first` less this.
+  float reach = 0;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ENGINE_SAMPLERS_CANDIDATES_H

@@ -1,0 +1,27 @@
+//===- TokenCut.h - What removes unlikely tokens ----------------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_ENGINE_SAMPLERS_TOKENCUT_H
+#define QWEN_RUNTIME_ENGINE_SAMPLERS_TOKENCUT_H
+
+#include "engine/SamplerOptions.h"
+#include "engine/samplers/Candidates.h"
+
+namespace qwen {
+
+/// Removes candidates, never all, before a token is drawn from the rest.
+struct TokenCut {
+  /// Whether the options ask for it.
+  bool (*isOn)(const SamplerOptions &options);
+  /// `coin` is a random number in [0, 1) that nothing else uses.
+  void (*apply)(const SamplerOptions &options, Candidates &candidates,
+                double coin);
+};
+
+namespace cut {
+#define QWEN_CUT(Name) extern const TokenCut Name;
+#include "engine/samplers/Cuts.def"
+} // namespace cut
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ENGINE_SAMPLERS_TOKENCUT_H
