@@ -3,11 +3,20 @@
 
 CMAKE := .venv/bin/cmake
 
-.PHONY: demo test test-full tidy docs setup
+.PHONY: demo install deb test test-full tidy docs setup
 
 # Compiles models/stories for this CPU and prints generated text: stdout is that text alone.
 demo: setup
 	@$(CMAKE) -P cmake/demo.cmake 3>&2
+
+# Installs the programs and the library below DESTDIR and prefix.
+prefix := /usr/local
+install: setup
+	@$(CMAKE) -DPREFIX=$(prefix) -P cmake/install.cmake 3>&2
+
+# Makes a Debian package in build/.
+deb: setup
+	@$(CMAKE) -P cmake/deb.cmake 3>&2
 
 # Builds everything and runs the tests.
 test: setup

@@ -76,12 +76,14 @@ function(qwen_add_bitcode source embeds)
     list(APPEND flags -isystem ${folder})
   endforeach()
   set(flags_aarch64 -mno-outline-atomics)
+  # The bitcode has this name, and programs have the bitcode: not where it was built.
+  file(RELATIVE_PATH file ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${source}.cpp)
   foreach(arch ${ARG_ARCHS})
     set(bitcode ${CMAKE_CURRENT_BINARY_DIR}/${source}.${arch}.bc)
     add_custom_command(OUTPUT ${bitcode}
       COMMAND ${CMAKE_CXX_COMPILER} --target=${arch}-linux-gnu ${flags} ${flags_${arch}} -emit-llvm
-        -MD -MF ${bitcode}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source}.cpp -o ${bitcode}
-      DEPENDS ${source}.cpp DEPFILE ${bitcode}.d VERBATIM)
+        -MD -MF ${bitcode}.d -c ${file} -o ${bitcode}
+      WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} DEPENDS ${source}.cpp DEPFILE ${bitcode}.d VERBATIM)
     set_property(SOURCE ${embeds} APPEND PROPERTY OBJECT_DEPENDS ${bitcode})
   endforeach()
 endfunction()

@@ -241,11 +241,12 @@ LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError,
 // Attributes of modules and programs
 //===----------------------------------------------------------------------===//
 
+static bool isProgram(func::FuncOp function) {
+  return function.isPublic() && !function.isExternal();
+}
+
 SmallVector<func::FuncOp> qwen::programsOf(ModuleOp module) {
-  return llvm::filter_to_vector(
-      module.getOps<func::FuncOp>(), [](func::FuncOp function) {
-        return function.isPublic() && !function.isExternal();
-      });
+  return llvm::filter_to_vector(module.getOps<func::FuncOp>(), isProgram);
 }
 
 /// Whether `attribute` is an i64 from `least` to `most`.

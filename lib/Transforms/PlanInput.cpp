@@ -28,11 +28,12 @@ Value qwen::rootOf(Value value) {
   return value;
 }
 
+static bool hasRows(BlockArgument argument) {
+  return !isTokenIntegers(argument.getType());
+}
+
 SmallVector<BlockArgument> qwen::rowArguments(func::FuncOp program) {
-  return llvm::filter_to_vector(program.getArguments(),
-                                [](BlockArgument argument) {
-                                  return !isTokenIntegers(argument.getType());
-                                });
+  return llvm::filter_to_vector(program.getArguments(), hasRows);
 }
 
 FailureOr<BufferAttr> qwen::placeInOther(BlockArgument argument) {

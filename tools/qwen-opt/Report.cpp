@@ -175,12 +175,10 @@ static const TargetInfo &chooseTarget(const Manifest &manifest,
   for (const TargetInfo &target : manifest.targets)
     if (target.name == name)
       return target;
-  throw Error("it has no code for '" + name + "', only for " +
-              llvm::join(llvm::map_range(manifest.targets,
-                                         [](const TargetInfo &target) {
-                                           return target.name;
-                                         }),
-                         ", "));
+  std::string names;
+  for (const TargetInfo &target : manifest.targets)
+    names += (names.empty() ? "" : ", ") + target.name;
+  throw Error("it has no code for '" + name + "', only for " + names);
 }
 
 /// The CPU for which LLVM scheduled the target's code.

@@ -237,7 +237,8 @@ std::unique_ptr<Dot> qwen::makeDot(ProductBuilder &b, const IsaInfo &isa,
   case DotKind::TileDot:
     break;
   }
-  llvm_unreachable("these kernels have no dots of one group");
+  // These kernels have no dots of one group.
+  __builtin_unreachable();
 }
 
 Value qwen::addByteDots(ProductBuilder &b, const IsaInfo &isa, Value sum,

@@ -1,0 +1,45 @@
+# What `make install` and the Debian package (`make deb`) contain. Neither builds:
+# cmake/install.cmake and cmake/deb.cmake build first.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS qwen-run)
+if(TARGET qwen-opt)
+  # libMLIR lies in LLVM's folder only.
+  set_target_properties(qwen-opt PROPERTIES INSTALL_RPATH ${LLVM_LIBRARY_DIR})
+  install(TARGETS qwen-opt)
+endif()
+
+# The library, for C and all that calls C: find_package(qwenrt) gives the target
+# qwen::qwenrt, and pkg-config knows qwenrt.
+install(TARGETS qwenrt-shared EXPORT qwenrt FILE_SET HEADERS)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/qwenrt)
+install(EXPORT qwenrt FILE qwenrtConfig.cmake NAMESPACE qwen:: DESTINATION ${package})
+write_basic_package_version_file(qwenrtConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/qwenrtConfigVersion.cmake DESTINATION ${package})
+file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" up ${up})
+configure_file(cmake/qwenrt.pc.in qwenrt.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/qwenrt.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME qwen-compiler)
+set(CPACK_PACKAGE_CONTACT "Qwen compiler <maintainers@users.noreply.a-seed-22ece77f.example>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGE_DESCRIPTION "qwen-opt turns a Qwen model into one file for one CPU. qwen-run maps that
+file and runs it: in a terminal, over files of requests, and as a server with
+OpenAI's API. libqwenrt has a C interface for other programs.")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+if(TARGET qwen-opt)
+  # dpkg-shlibdeps may miss it: in LLVM's folder, where libMLIR lies, a package of
+  # headers has the name of libLLVM.
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS libllvm${LLVM_VERSION_MAJOR})
+endif()
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+# Folders that every umask has read.
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+include(CPack)
