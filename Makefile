@@ -1,4 +1,4 @@
-# Names for the two things that people do first. CMake does the work; 3 is where a
+# Names for what people do first; make alone is make demo. CMake does the work; 3 is where a
 # terminal sees its progress (cmake/steps.cmake).
 
 CMAKE := .venv/bin/cmake
