@@ -137,6 +137,20 @@ static bool liesInMemory(const fs::path &file) {
   return statfs(file.c_str(), &status) == 0 && status.f_type == TMPFS_MAGIC;
 }
 
+/// Throws Error if a model needs more memory than is free. `wayOut` follows the
+/// advice.
+static void requireMemory(const std::string &name, uint64_t needed,
+                          std::optional<uint64_t> free,
+                          const std::string &wayOut) {
+  if (free && needed > *free)
+    throw Error(part::file(name) + " needs " +
+                part::needed(bytesWithUnit(needed)) + " of memory when " +
+                part::found(bytesWithUnit(*free)) +
+                " are free; a format of fewer bits needs less (--weights, see "
+                "qwen-opt --help), and so does --max-tokens" +
+                wayOut);
+}
+
 /// Tells what a model needs. Throws Error if that is more than there is.
 static void announce(const std::string &name, const CacheRecord &record,
                      const fs::path &file) {
@@ -145,13 +159,9 @@ static void announce(const std::string &name, const CacheRecord &record,
       bytesWithUnit(record.memory) + " of memory and " +
       bytesWithUnit(record.tokenBytes) + " for each token of context" +
       (free ? "; " + bytesWithUnit(*free) + " are free" : ""));
-  if (free && record.memory > *free && !liesInMemory(file))
-    throw Error(part::file(name) + " needs " +
-                part::needed(bytesWithUnit(record.memory)) +
-                " of memory when " + part::found(bytesWithUnit(*free)) +
-                " are free; a format of fewer bits needs less (--weights, see "
-                "qwen-opt --help), and so does --max-tokens; qwen-run chat " +
-                file.string() + " runs it nevertheless");
+  if (!liesInMemory(file))
+    requireMemory(name, record.memory, free,
+                  "; qwen-run chat " + file.string() + " runs it nevertheless");
 }
 
 //===----------------------------------------------------------------------===//
@@ -185,6 +195,8 @@ private:
   std::string path() const { return (*where / (stem + ".qwen")).string(); }
   std::vector<std::string> command(const std::string &output) const;
   bool isUsable(const std::string &name);
+  std::optional<uint64_t> memory() const;
+  void requireLikelyMemory() const;
   std::vector<std::string> otherVersions() const;
   std::string again() const;
   void compileLocked(int lock);
@@ -193,6 +205,8 @@ private:
   const std::string given;
   const ModelSource source;
   std::vector<std::string> options;
+  /// The value of --weights.
+  std::string weights;
   std::string inputs, stem;
   const std::optional<std::string> compiler;
   const std::optional<fs::path> where;
@@ -209,8 +223,11 @@ Request::Request(const std::string &given,
     : given(given), source(std::move(source)),
       inputs(inputsName(this->source, arguments)), compiler(findCompiler()),
       where(cachePath()) {
-  for (const CompileArgument &argument : arguments)
+  for (const CompileArgument &argument : arguments) {
     options.push_back(argument.text());
+    if (argument.option->name == "--weights")
+      weights = argument.value;
+  }
   stem = inputs + "-" + (compiler ? digitsOf(*compiler) : "");
   if (where)
     folder = CacheFolder::open(*where, make, reason);
@@ -222,6 +239,23 @@ std::vector<std::string> Request::command(const std::string &output) const {
   std::vector<std::string> words = {source.path.string(), "-o", output};
   words.insert(words.end(), options.begin(), options.end());
   return words;
+}
+
+/// What the compiler says that the model will need.
+std::optional<uint64_t> Request::memory() const {
+  return neededMemory(*compiler, source.path.string(), weights);
+}
+
+/// Throws Error if the model will need more memory than is free. Asks the
+/// compiler only where that is possible, because it takes a part of a second.
+void Request::requireLikelyMemory() const {
+  const std::optional<uint64_t> free = freeMemory();
+  // Of bf16, f32 may be made, and of 4 bits 8.
+  constexpr uint64_t kMostGrowth = 2;
+  if (!free || source.weightBytes() * kMostGrowth < *free)
+    return;
+  if (const std::optional<uint64_t> needed = memory())
+    requireMemory(source.name, *needed, free, "");
 }
 
 /// The names of files of the same inputs by other compilers, the last used
@@ -342,6 +376,7 @@ std::string Request::compilePrivately() const {
 }
 
 std::string Request::compile() {
+  requireLikelyMemory();
   if (folder && !folder->isWritable())
     reason = folder->path().string() + ": it is read-only";
   if (!folder || !folder->isWritable())
@@ -371,6 +406,9 @@ std::string Request::describe() {
            bytesWithUnit(record.memory) + " of memory\n";
   std::string text = "would compile " + source.path.string() + " (" +
                      bytesWithUnit(source.weightBytes()) + ")" + again() + "\n";
+  if (const std::optional<uint64_t> needed = memory())
+    text += "it would need " + bytesWithUnit(*needed) + " of memory, and " +
+            bytesWithUnit(freeMemory().value_or(0)) + " are free\n";
   if (!reason.empty())
     return text +
            "into a private file of this run, because the cache cannot "

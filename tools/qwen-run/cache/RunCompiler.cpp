@@ -125,3 +125,27 @@ void qwen::run::runCompiler(const std::string &compiler,
   throw Error(part::file(compiler) + " ended with status " +
               part::found(status));
 }
+
+std::optional<uint64_t> qwen::run::neededMemory(const std::string &compiler,
+                                                const std::string &checkpoint,
+                                                const std::string &weights) {
+  std::string text;
+  // With a bandwidth, it measures none.
+  const int status = runProgram(
+      compiler, {"info", "--json", "--gbps=1", "--", checkpoint},
+      {[&](std::string_view line) { text.append(line).append("\n"); },
+       [](std::string_view) {}});
+  if (status != 0)
+    return std::nullopt;
+  try {
+    const nlohmann::json facts = nlohmann::json::parse(text);
+    const nlohmann::json &compiled = facts.at("compiled");
+    uint64_t bytes = compiled.at("weight_bytes");
+    for (const nlohmann::json &row : facts.at("formats"))
+      if (row.at("format") == weights)
+        bytes = row.at("weight_bytes");
+    return bytes + compiled.at("arena_bytes").get<uint64_t>();
+  } catch (const nlohmann::json::exception &) {
+    return std::nullopt;
+  }
+}

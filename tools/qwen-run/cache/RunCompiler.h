@@ -3,6 +3,8 @@
 #ifndef QWEN_RUN_CACHE_RUNCOMPILER_H
 #define QWEN_RUN_CACHE_RUNCOMPILER_H
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,13 @@ std::string shellLine(const std::vector<std::string> &words);
 /// Throws Error with its last line if it fails.
 void runCompiler(const std::string &compiler,
                  std::vector<std::string> arguments, int lock);
+
+/// Bytes of memory that `checkpoint` needs when it is compiled in the format
+/// `weights` of --weights, or by default if that is empty, as `qwen-opt info`
+/// knows; nothing if that fails.
+std::optional<uint64_t> neededMemory(const std::string &compiler,
+                                     const std::string &checkpoint,
+                                     const std::string &weights);
 
 } // namespace qwen::run
 
