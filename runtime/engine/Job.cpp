@@ -62,6 +62,12 @@ void Job::restart(std::span<const int32_t> prompt, const ModelInfo &model) {
   begin(model);
 }
 
+void Job::setSampling(const SamplerOptions &options, const ModelInfo &model) {
+  request.sampling = options;
+  sampler = Sampler(options, model.vocabSize, model.tokenizerVocab,
+                    request.answer, request.stopTokens);
+}
+
 void Job::draft(std::span<const int32_t> next) {
   tokens.resize(settled);
   // They may come from the settled tokens, which stay where they are.

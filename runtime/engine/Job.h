@@ -44,6 +44,10 @@ public:
   /// Begins again with another prompt, which must pass requirePrompt.
   void restart(std::span<const int32_t> prompt, const ModelInfo &model);
 
+  /// Sets the options of the tokens that follow the next restart. Throws Error
+  /// if one is out of range.
+  void setSampling(const SamplerOptions &options, const ModelInfo &model);
+
   /// Appends drafts of the next tokens, as many as the answer may have. The
   /// next step confirms or removes them.
   void draft(std::span<const int32_t> next);

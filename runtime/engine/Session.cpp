@@ -10,6 +10,12 @@ Session::Session(Engine &engine, const SamplerOptions &options,
       batcher(engine, {.paced = false, .snapshotEvery = snapshotEvery}),
       sampling(options), ends(std::move(endTokens)) {}
 
+void Session::setSampling(const SamplerOptions &options) {
+  sampling = options;
+  if (job)
+    job->setSampling(options, model);
+}
+
 void Session::setTokens(std::span<const int32_t> tokens, int64_t snapshotAt) {
   if (job) {
     job->prefix.snapshotAt = snapshotAt;

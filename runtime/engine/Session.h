@@ -21,6 +21,10 @@ public:
           std::vector<int32_t> ends = {},
           int64_t snapshotEvery = PrefixCache::kSnapshotEvery);
 
+  /// Sets the options of the tokens that follow the next setTokens. Throws
+  /// Error, at the latest there, if one is out of range.
+  void setSampling(const SamplerOptions &options);
+
   /// Sets all tokens of the sequence. A prefix whose state the engine has is
   /// kept; `next` runs the others. `snapshotAt` is that of Request. Throws
   /// Error if there are no tokens or more than the context, if the model has no
@@ -34,11 +38,13 @@ public:
 
   /// The prompt and the drawn tokens.
   std::span<const int32_t> tokens() const;
+  /// Of all prompts so far.
+  BatcherCounts counts() const { return batcher.counts(); }
 
 private:
   const ModelInfo &model;
   Batcher batcher;
-  const SamplerOptions sampling;
+  SamplerOptions sampling;
   const std::vector<int32_t> ends;
   /// The batcher's; null before the first prompt.
   Job *job = nullptr;

@@ -59,6 +59,18 @@ protected:
 };
 } // namespace
 
+TEST_F(SessionTest, TakesOtherOptions) {
+  Session session(engine, {});
+  session.setTokens(std::array{3, 4});
+  EXPECT_EQ(session.next(), 5);
+  session.setSampling({.logitBias = {{9, 10}}});
+  session.setTokens(std::array{3, 4});
+  EXPECT_EQ(session.next(), 9);
+  session.setSampling({});
+  session.setTokens(std::array{3, 4});
+  EXPECT_EQ(session.next(), 5);
+}
+
 TEST_F(SessionTest, RunsEachTokenOnce) {
   Session session(engine, {.temperature = 0});
   session.setTokens(std::vector<int32_t>{5, 9, 3});
