@@ -3,7 +3,7 @@
 
 CMAKE := .venv/bin/cmake
 
-.PHONY: demo install deb test test-full tidy docs setup
+.PHONY: demo install deb test test-full tidy docs setup setup-tests
 
 # Compiles models/stories for this CPU and prints generated text: stdout is that text alone.
 demo: setup
@@ -19,11 +19,11 @@ deb: setup
 	@$(CMAKE) -P cmake/deb.cmake 3>&2
 
 # Builds everything and runs the tests.
-test: setup
+test: setup-tests
 	@$(CMAKE) -P cmake/test.cmake 3>&2
 
 # The same with the full matrix of targets, formats and batch shapes, and clang-tidy with its analyzer.
-test-full: setup
+test-full: setup-tests
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/test.cmake 3>&2
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/tidy.cmake 3>&2
 
@@ -38,3 +38,7 @@ docs: setup
 # Installs what is missing.
 setup:
 	@sh cmake/setup.sh
+
+# The same with what only tests need.
+setup-tests:
+	@sh cmake/setup.sh tests

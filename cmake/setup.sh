@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs missing dependencies of the build: Debian packages, and a virtual
-# environment in .venv for the few packages that Debian lacks. Does nothing if
-# all are installed. Prints to standard error only.
+# Installs missing dependencies of the build, and with the argument "tests" those
+# of the tests: Debian packages, and a virtual environment in .venv for the few
+# packages that Debian lacks. Does nothing if all are installed. Prints to
+# standard error only.
 # A terminal sees the progress of apt-get and pip; elsewhere no line is rewritten.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,8 +16,9 @@ fi
 
 packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 clang-tidy-22 clang-format-22 lld-22
   liblld-22-dev libclang-rt-22-dev nlohmann-json3-dev libboost1.81-dev libcli11-dev libssl-dev libutf8proc-dev libutf8proc-dev:arm64 libxxhash-dev libre2-dev libre2-dev:arm64
-  libminizip-dev libminizip-dev:arm64 libbz2-dev libbz2-dev:arm64 zlib1g-dev zlib1g-dev:arm64
+  libminizip-dev libminizip-dev:arm64 libbz2-dev libbz2-dev:arm64 zlib1g-dev zlib1g-dev:arm64 libedit-dev libedit-dev:arm64
   googletest g++-aarch64-linux-gnu qemu-user-static ccache ninja-build pkgconf dpkg-dev python3-venv"
+[ "${1:-}" != tests ] || packages="$packages tmux"
 
 missing=
 native=$(dpkg --print-architecture)

@@ -1,5 +1,6 @@
 # Configuration of the lit tests. Paths come from lit.site.cfg.py in the build.
 import os
+import shutil
 
 import lit.formats
 
@@ -30,6 +31,9 @@ if os.path.exists(os.path.join(aarch64, "qwen-run")):
     config.available_features.add("aarch64-runtime")
 if os.path.exists(os.path.join(config.build_dir, "bin", "bench-kernels")):
     config.available_features.add("google-benchmark")
+# What cmake/setup.sh installs for the tests.
+if shutil.which("tmux"):
+    config.available_features.add("tmux")
 if "-fsanitize" in config.cxx_flags:
     config.available_features.add("sanitized")
 if "QWEN_TEST_FULL" in os.environ:

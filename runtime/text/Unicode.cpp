@@ -53,6 +53,10 @@ size_t qwen::countCodePoints(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
+size_t qwen::columnsOf(char32_t codePoint) {
+  return size_t(utf8proc_charwidth(static_cast<utf8proc_int32_t>(codePoint)));
+}
+
 //===----------------------------------------------------------------------===//
 // Other versions of Unicode
 //===----------------------------------------------------------------------===//

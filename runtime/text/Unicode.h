@@ -23,6 +23,9 @@ bool isValidUtf8(std::string_view text);
 /// errors="replace".
 std::string toValidUtf8(std::string_view text);
 
+/// Number of columns of a terminal that a character takes: 0, 1 or 2.
+size_t columnsOf(char32_t codePoint);
+
 /// Number of characters of valid UTF-8.
 size_t countCodePoints(std::string_view text);
 

@@ -88,7 +88,8 @@ def copy_row(folder, source, target):
 def on_terminal(model, line, *options):
     """What chat writes to a terminal."""
     terminal, output = pty.openpty()
-    process = subprocess.Popen(["qwen-run", "chat", model, *options], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(["qwen-run", "chat", model, *options], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.DEVNULL,
+                               env={**os.environ, "TERM": "xterm", "NO_COLOR": ""})
     os.close(output)
     process.communicate(line.encode())
     text = b""

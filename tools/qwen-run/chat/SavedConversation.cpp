@@ -1,0 +1,96 @@
+//===- SavedConversation.cpp - A conversation as a request ----------------===//
+
+#include "chat/SavedConversation.h"
+
+#include "server/protocols/Chat.h"
+
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
+
+#include <array>
+#include <charconv>
+
+using namespace qwen;
+using namespace qwen::run;
+using namespace qwen::server;
+using nlohmann::ordered_json;
+
+/// The shortest text of a number that is read as the same number.
+template <typename T> static std::string textOf(T value) {
+  std::array<char, 64> text;
+  return {text.data(),
+          std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+std::string qwen::run::requestOf(const SavedConversation &saved,
+                                 const ParameterLimits &limits) {
+  ordered_json body = {{"messages", saved.messages}};
+#define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
+  body[#Name] = ordered_json::parse(textOf(saved.sampling.Field));
+#include "qwen/ABI/SamplerOptions.def"
+  for (const TokenBias &bias : saved.sampling.logitBias) {
+    ordered_json &sum = body["logit_bias"][std::to_string(bias.id)];
+    sum = bias.bias + (sum.is_null() ? 0 : sum.get<float>());
+  }
+  body["seed"] = saved.sampling.seed;
+  if (saved.count)
+    body["max_tokens"] = *saved.count;
+  if (!saved.variables.empty())
+    body["chat_template_kwargs"] = saved.variables;
+  std::string text =
+      body.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  // A conversation without a message is no request, but can be loaded again.
+  SavedConversation again;
+  if (!saved.messages.empty())
+    readRequest(text, limits, again);
+  return text;
+}
+
+void qwen::run::readRequest(std::string_view text,
+                            const ParameterLimits &limits,
+                            SavedConversation &to) {
+  ChatParameters chat;
+  chat.sampling = to.sampling;
+  ParameterList<ModelParameters, SamplingParameters, ChatParameters>::parse(
+      text, limits, chat);
+  to.messages = std::move(chat.messages);
+  to.sampling = std::move(chat.sampling);
+  to.sampling.seed = chat.seed.value_or(to.sampling.seed);
+  if (chat.maxTokens)
+    to.count = chat.maxTokens;
+  to.variables = std::move(chat.templateVariables);
+  if (chat.noThinking && !to.variables.contains("enable_thinking"))
+    to.variables["enable_thinking"] = false;
+}
+
+void qwen::run::setOption(SamplerOptions &options, const std::string &name,
+                          const std::string &value,
+                          const ParameterLimits &limits) {
+  std::string names;
+  bool isKnown = false;
+  for (const OptionLine &line : describeOptions(options)) {
+    names += (names.empty() ? "" : ", ") + line.name;
+    isKnown = isKnown || line.name == name;
+  }
+  if (!isKnown)
+    throw Error("there is no option " + quote(name) + "; the options are " +
+                names);
+  ordered_json number = ordered_json::parse(value, nullptr, false);
+  if (!number.is_number())
+    throw Error(name + " must be a number, not " + quote(value));
+  SamplingParameters parameters;
+  parameters.sampling = options;
+  ParameterList<SamplingParameters>::parse(ordered_json{{name, number}}.dump(),
+                                           limits, parameters);
+  options = parameters.sampling;
+}
+
+std::vector<OptionLine>
+qwen::run::describeOptions(const SamplerOptions &options) {
+  return {
+#define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
+                      Help)                                                    \
+  {#Name, textOf(options.Field), Help},
+#include "qwen/ABI/SamplerOptions.def"
+  };
+}
