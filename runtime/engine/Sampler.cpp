@@ -4,10 +4,12 @@
 
 #include "engine/samplers/TokenCut.h"
 
+#include "qwen/Numerics/Doubles.h"
 #include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 using namespace qwen;
@@ -19,8 +21,9 @@ static constexpr const char *kNothingToDraw =
     "all logits are -infinity: no token is left to draw";
 
 /// Bits of a mark: a token with a bias, one that ends the answer, one already
-/// seen, one that the answer has.
-static constexpr uint8_t kBiased = 1, kEnd = 2, kSeen = 4, kCounted = 8;
+/// seen, one that the answer has, one that would repeat an n-gram.
+static constexpr uint8_t kBiased = 1, kEnd = 2, kSeen = 4, kCounted = 8,
+                         kBanned = 16;
 
 SamplerOptions qwen::samplerOptions(const GenerationConfig &generation) {
   SamplerOptions options;
@@ -113,7 +116,8 @@ Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
     mark(id, kBiased);
   }
   for (int32_t id : ends)
-    if (options.minTokens > 0 && id >= 0 && id < vocab)
+    if ((options.minTokens > 0 || options.decayFactor != 1) && id >= 0 &&
+        id < vocab)
       mark(id, kEnd);
 }
 
@@ -131,6 +135,8 @@ void Sampler::acceptPrompt(int32_t id) {
   requireToken(id, marks.size());
   if (options.repetitionPenalty != 1)
     mark(id, kSeen);
+  if (options.noRepeatNgram)
+    history.push_back(id);
 }
 
 void Sampler::acceptDrawn(int32_t id) {
@@ -144,6 +150,7 @@ void Sampler::acceptDrawn(int32_t id) {
 
 void Sampler::reset() {
   drawn = 0;
+  history.clear();
   std::ranges::fill(counts, 0);
   std::erase_if(marked, [&](int32_t id) {
     return !(marks[static_cast<size_t>(id)] &= kBiased | kEnd);
@@ -161,7 +168,38 @@ float Sampler::adjusted(size_t id, float logit) const {
     logit -= static_cast<float>(counts[id]) * options.frequencyPenalty;
     logit -= options.presencePenalty;
   }
+  if (bits & kEnd && drawn > options.decayStart)
+    logit += decay(logit);
   return logit;
+}
+
+float Sampler::decay(float logit) const {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  const double factor = numerics::pow(
+      options.decayFactor, static_cast<double>(drawn - options.decayStart));
+  return static_cast<float>(
+      std::min(std::fabs(double{logit}) * (factor - 1), kMost));
+}
+
+void Sampler::banRepeats() {
+  const auto size = static_cast<size_t>(options.noRepeatNgram);
+  if (size == 0 || history.size() < size)
+    return;
+  const std::span<const int32_t> all = history;
+  const auto last = all.last(size - 1);
+  for (size_t i = 0; i + size <= all.size(); ++i)
+    if (std::ranges::equal(all.subspan(i, size - 1), last))
+      mark(all[i + size - 1], kBanned);
+}
+
+void Sampler::allowRepeats() {
+  // New marks stand at the end.
+  for (size_t i = marked.size(); options.noRepeatNgram && i-- > 0;) {
+    uint8_t &bits = marks[static_cast<size_t>(marked[i])];
+    bits &= ~kBanned;
+    if (!bits)
+      marked.erase(marked.begin() + static_cast<std::ptrdiff_t>(i));
+  }
 }
 
 template <typename VisitType>
@@ -174,7 +212,8 @@ void Sampler::visitBlock(std::span<const float> logits, size_t block,
       continue;
     if (!marks[id])
       visit(id, logit);
-    else if (!(marks[id] & kEnd) || drawn >= options.minTokens)
+    else if (!(marks[id] & kBanned) &&
+             (!(marks[id] & kEnd) || drawn >= options.minTokens))
       visit(id, adjusted(id, logit));
   }
 }
@@ -250,16 +289,17 @@ int32_t Sampler::greedy(std::span<const float> logits) const {
 void Sampler::select(std::span<const float> logits) {
   const bool cutsFirst = !cuts.empty() && cuts.front() == &cut::TopK;
   const size_t most = cutsFirst ? static_cast<size_t>(options.topK) : SIZE_MAX;
+  const float temperature =
+      cut::DynamicTemperature.isOn(options) ? 1 : options.temperature;
   // From `most` on, a heap with the last of the best keys on top.
   std::vector<CandidateKey> &keys = candidates.refill();
   for (size_t block = 0; block < blocks.size(); ++block) {
     if (blocks[block] == -INFINITY ||
-        (keys.size() == most &&
-         CandidateKey(blocks[block] / options.temperature, block * kBlock) >
-             keys.front()))
+        (keys.size() == most && CandidateKey(blocks[block] / temperature,
+                                             block * kBlock) > keys.front()))
       continue;
     visitBlock(logits, block, [&](size_t id, float logit) {
-      const CandidateKey key(logit / options.temperature, id);
+      const CandidateKey key(logit / temperature, id);
       if (keys.size() < most) {
         keys.push_back(key);
         if (keys.size() == most)
@@ -298,6 +338,13 @@ static std::optional<size_t> findPlace(double u, Candidates &candidates,
 }
 
 int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
+  banRepeats();
+  const int32_t id = draw(logits, position);
+  allowRepeats();
+  return id;
+}
+
+int32_t Sampler::draw(std::span<const float> logits, uint64_t position) {
   findGreatest(logits);
   if (options.temperature == 0)
     return greedy(logits);
@@ -311,11 +358,16 @@ int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
 
 std::vector<int32_t> Sampler::keptTokens(std::span<const float> logits,
                                          uint64_t position) {
+  banRepeats();
   findGreatest(logits);
-  if (options.temperature == 0)
-    return {greedy(logits)};
-  cut(logits, tokenRandoms(options.seed, answer, position).coin);
   std::vector<int32_t> ids;
+  if (options.temperature == 0)
+    ids = {greedy(logits)};
+  else
+    cut(logits, tokenRandoms(options.seed, answer, position).coin);
+  allowRepeats();
+  if (!ids.empty())
+    return ids;
   for (size_t i = 0; i < candidates.size(); ++i)
     ids.push_back(candidates.at(i).id());
   return ids;

@@ -80,6 +80,12 @@ private:
   void visitBlock(std::span<const float> logits, size_t block,
                   VisitType visit) const;
   float adjusted(size_t id, float logit) const;
+  /// What an end of the answer gets by exponential decay.
+  float decay(float logit) const;
+  /// Marks the tokens that would repeat an n-gram, until allowRepeats.
+  void banRepeats();
+  void allowRepeats();
+  int32_t draw(std::span<const float> logits, uint64_t position);
   int32_t greedy(std::span<const float> logits) const;
   /// Fills `candidates` with all tokens or, if top-k is the first cut, with
   /// those that it keeps.
@@ -98,6 +104,8 @@ private:
   /// By id; empty without an option that needs them.
   std::vector<float> biases;
   std::vector<int32_t> counts;
+  /// All tokens, for n-grams.
+  std::vector<int32_t> history;
   /// A bound of the adjusted logits of each block of tokens. Blocks without a
   /// candidate are skipped.
   std::vector<float> blocks;

@@ -207,6 +207,17 @@ typedef struct qwen_sampling {
      least likely of them (XTC); 0: never. */
   double xtc_probability;
   double xtc_threshold;
+  /* No sequence of this many tokens comes twice; 0: all may. */
+  int64_t no_repeat_ngram_size;
+  /* After so many tokens of the answer, its ends become more likely by the factor
+     with each token; a factor of 1: never. */
+  int64_t exponential_decay_start;
+  double exponential_decay_factor;
+  /* The temperature is between temperature less this and temperature plus this,
+     by the entropy of the tokens to the power of the exponent; 0: it is constant.
+   */
+  float dynatemp_range;
+  double dynatemp_exponent;
 } qwen_sampling;
 
 /* The error of the last failed call of this thread: one line, valid until the

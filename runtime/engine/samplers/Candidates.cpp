@@ -94,6 +94,13 @@ void Candidates::removeFirst(size_t count) {
   begin();
 }
 
+void Candidates::divide(float temperature) {
+  for (CandidateKey &key : keys)
+    key =
+        CandidateKey(key.logit() / temperature, static_cast<size_t>(key.id()));
+  begin();
+}
+
 void Candidates::orderById() {
   const auto idOf = [](CandidateKey key) { return key.id(); };
   if (!std::ranges::is_sorted(keys, {}, idOf))

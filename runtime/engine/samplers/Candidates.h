@@ -113,6 +113,8 @@ public:
     std::sort(keys.begin(), end, isLess);
     return {keys.begin(), end};
   }
+  /// Divides all logits.
+  void divide(float temperature);
   /// Brings the candidates into the order of their ids.
   void orderById();
 

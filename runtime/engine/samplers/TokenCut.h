@@ -8,7 +8,8 @@
 
 namespace qwen {
 
-/// Removes candidates, never all, before a token is drawn from the rest.
+/// Removes candidates, never all, or changes their logits, before a token is
+/// drawn from the rest.
 struct TokenCut {
   /// Whether the options ask for it.
   bool (*isOn)(const SamplerOptions &options);

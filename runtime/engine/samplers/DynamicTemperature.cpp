@@ -1,0 +1,38 @@
+//===- DynamicTemperature.cpp - A temperature by the entropy --------------===//
+//
+// llama.cpp's dynamic temperature, after
+// https://github.com/LostRuins/koboldcpp/pull/516.
+//
+//===----------------------------------------------------------------------===//
+
+#include "engine/samplers/TokenCut.h"
+
+#include "qwen/Numerics/Doubles.h"
+
+using namespace qwen;
+
+/// The temperature grows with the entropy, from that of one token to that of
+/// equal ones.
+static void cutDynamicTemperature(const SamplerOptions &options,
+                                  Candidates &candidates, double) {
+  const double least =
+      std::max(0.0, double{options.temperature} - options.temperatureRange);
+  const double most = double{options.temperature} + options.temperatureRange;
+  const auto count = static_cast<double>(candidates.size());
+  // Sums of one token are exact, and those of others may be off by their last
+  // bits.
+  const double share =
+      count == 1 ? 0 : candidates.distribution().entropy / numerics::log(count);
+  const double power = share <= 0 ? 0
+                                  : numerics::pow(std::min(share, 1.0),
+                                                  options.temperatureExponent);
+  const auto temperature = static_cast<float>(least + (most - least) * power);
+  if (temperature > 0)
+    candidates.divide(temperature);
+  else
+    candidates.keepFirst(1);
+}
+
+const TokenCut cut::DynamicTemperature = {
+    [](const SamplerOptions &options) { return options.temperatureRange > 0; },
+    cutDynamicTemperature};
