@@ -18,7 +18,7 @@ packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 clang-
   liblld-22-dev libclang-rt-22-dev nlohmann-json3-dev libboost1.81-dev libcli11-dev libssl-dev libutf8proc-dev libutf8proc-dev:arm64 libxxhash-dev libre2-dev libre2-dev:arm64
   libminizip-dev libminizip-dev:arm64 libbz2-dev libbz2-dev:arm64 zlib1g-dev zlib1g-dev:arm64 libedit-dev libedit-dev:arm64
   googletest g++-aarch64-linux-gnu qemu-user-static ccache ninja-build pkgconf dpkg-dev python3-venv"
-[ "${1:-}" != tests ] || packages="$packages tmux"
+[ "${1:-}" != tests ] || packages="$packages tmux zsh fish mandoc"
 
 missing=
 native=$(dpkg --print-architecture)

@@ -70,7 +70,9 @@ UsageError::UsageError(const CLI::App &app, const std::string &message)
 
 std::string qwen::commandList(const CLI::App &app) {
   return CLI::detail::join(
-      app.get_subcommands({}),
+      app.get_subcommands([](const CLI::App *command) {
+        return !command->get_group().empty();
+      }),
       [](const CLI::App *command) { return command->get_name(); }, ", ");
 }
 
@@ -90,7 +92,7 @@ static std::string describeUnknown(const CLI::App &app,
         known += (known.empty() ? "" : ", ") + nameOf(*option);
     return "unknown option " + quoted(argument) + "; the options are " + known;
   }
-  if (!app.get_subcommands({}).empty())
+  if (app.get_require_subcommand_min() > 0)
     return "unknown command " + quoted(argument) + "; the commands are " +
            commandList(app);
   return "unexpected argument " + quoted(argument);

@@ -4,6 +4,8 @@
 
 #include "Calibrate.h"
 #include "CommandLine.h"
+#include "CommandTree.h"
+#include "Commands.h"
 #include "CompileOptions.h"
 #include "Limits.h"
 #include "ProgressBar.h"
@@ -13,6 +15,7 @@
 #include "jinja/ChatTemplate.h"
 
 #include "qwen/Calibration/Calibration.h"
+#include "qwen/CodeGen/Backend/Target.h"
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Error.h"
@@ -71,11 +74,18 @@ static std::vector<std::string> stageNames() {
 }
 
 static void addTargets(CLI::App &app, Arguments &arguments) {
-  app.add_option("--target", arguments.options.target,
-                 "native, a CPU (neoverse-n1, znver4, ...) or features in the "
-                 "syntax of clang's -march; a list a,b,c makes one file that "
-                 "runs the best target on each machine")
-      ->capture_default_str();
+  CLI::Option *target =
+      app.add_option(
+             "--target", arguments.options.target,
+             "native, a CPU (neoverse-n1, znver4, ...) or features in the "
+             "syntax of clang's -march; a list a,b,c makes one file that "
+             "runs the best target on each machine; --list-targets names "
+             "the CPUs")
+          ->capture_default_str();
+  std::vector<std::string> names = {"native"};
+  for (const NamedTarget &named : namedTargets())
+    names.emplace_back(named.name);
+  suggest(target, names);
   CLI::Option *list =
       app.add_flag("--list-targets", arguments.list,
                    "print the named CPUs, their features and their kernels");
@@ -311,51 +321,65 @@ static void compile(Arguments &arguments) {
   printSummary(arguments.output, summary, verified, seconds.count());
 }
 
+/// What the command line lacks to compile. Throws UsageError.
+static void checkArguments(CLI::App &app, Arguments &arguments) {
+  if (app.get_option("CHECKPOINT")->empty())
+    throw UsageError(app, "CHECKPOINT is missing");
+  if (app.get_option("--emit")->empty() && app.get_option("-o")->empty())
+    throw UsageError(app, "-o or --emit is missing");
+  if (arguments.progress >= 0 && fcntl(arguments.progress, F_GETFD) < 0)
+    throw UsageError(app, "--progress has " +
+                              std::to_string(arguments.progress) +
+                              " when an open file descriptor is needed");
+  ProgressBar::report(arguments.progress);
+  arguments.options.quantizer =
+      chooseQuantizer(app, arguments.calibrate, arguments.quantizer);
+  applyPruning(app, arguments.calibrate, arguments.checkpoint,
+               arguments.options, arguments.hooks);
+}
+
+/// "qwen-opt report", the program and the command that runs.
+static std::string nameOf(const CLI::App &app) {
+  std::string name = app.get_name();
+  for (const CLI::App *command : app.get_subcommands())
+    name += " " + command->get_name();
+  return name;
+}
+
 int qwen::compileMain(int argc, char **argv) {
   Arguments arguments;
-  CLI::App app("Compiles a Qwen checkpoint to one file for qwen-run.\n"
-               "qwen-opt FILE.mlir runs passes (see qwen-opt - --help).\n"
-               "qwen-opt report FILE prints the cost of a compiled model (see "
-               "qwen-opt report --help).\n"
-               "qwen-opt export FILE writes a compiled model as a GGUF file "
-               "(see qwen-opt export --help).\n"
-               "qwen-opt info CHECKPOINT describes a checkpoint before it is "
-               "compiled (see qwen-opt info --help).",
+  CLI::App app("Compiles models for qwen-run: a checkpoint becomes one file.\n"
+               "qwen-opt FILE.mlir runs passes (see qwen-opt - --help).",
                "qwen-opt");
   addFlags(app, arguments);
+#define QWEN_OPT_COMMAND(Name, Text) add##Name(app);
+#include "Commands.def"
+  const auto write = [](const std::string &text) { llvm::outs() << text; };
+  addCompletionCommand(app, write);
+  addManualCommand(app, write);
+  const auto fail = [&](const std::string &message) {
+    llvm::errs() << nameOf(app) << ": " << message << '\n';
+    return 1;
+  };
   try {
     parseCommandLine(app, argc, argv);
+    if (!app.get_subcommands().empty())
+      return 0;
     if (arguments.list) {
       listTargets(arguments.json);
       return 0;
     }
-    if (app.get_option("CHECKPOINT")->empty())
-      throw UsageError(app, "CHECKPOINT is missing");
-    if (app.get_option("--emit")->empty() && app.get_option("-o")->empty())
-      throw UsageError(app, "-o or --emit is missing");
-    if (arguments.progress >= 0 && fcntl(arguments.progress, F_GETFD) < 0)
-      throw UsageError(app, "--progress has " +
-                                std::to_string(arguments.progress) +
-                                " when an open file descriptor is needed");
-    ProgressBar::report(arguments.progress);
-    arguments.options.quantizer =
-        chooseQuantizer(app, arguments.calibrate, arguments.quantizer);
-    applyPruning(app, arguments.calibrate, arguments.checkpoint,
-                 arguments.options, arguments.hooks);
+    checkArguments(app, arguments);
+    compile(arguments);
   } catch (const CLI::Success &request) {
     return app.exit(request);
   } catch (const UsageError &error) {
-    llvm::errs() << "qwen-opt: " << error.what() << '\n';
+    fail(error.what());
     return 2;
-  }
-  try {
-    compile(arguments);
   } catch (const std::bad_alloc &) {
-    llvm::errs() << "qwen-opt: out of memory\n";
-    return 1;
+    return fail("out of memory");
   } catch (const std::exception &error) {
-    llvm::errs() << "qwen-opt: " << error.what() << '\n';
-    return 1;
+    return fail(error.what());
   }
   return 0;
 }

@@ -1,8 +1,7 @@
 //===- Export.cpp - The export command ------------------------------------===//
 
-#include "Export.h"
-
 #include "CommandLine.h"
+#include "Commands.h"
 #include "Summary.h"
 
 #include "qwen/Export/Export.h"
@@ -28,31 +27,29 @@ static void exportFile(const std::string &from, const std::string &to) {
   out << "  file: " << summary.fileBytes << " bytes\n";
 }
 
-int qwen::exportMain(int argc, char **argv) {
-  std::string from, to;
-  CLI::App app("Writes a compiled model as a GGUF file with the same integers, "
-               "its tokenizer, chat template and sampling defaults.",
-               "qwen-opt export");
-  app.add_option("FILE", from, "compiled model, for any target")->required();
-  app.add_option("-o", to, "GGUF file to write")->type_name("FILE")->required();
-  try {
-    parseCommandLine(app, argc - 1, argv + 1);
-  } catch (const CLI::CallForHelp &help) {
-    return app.exit(help);
-  } catch (const UsageError &error) {
-    llvm::errs() << "qwen-opt export: " << error.what() << '\n';
-    return 2;
-  }
-  try {
-    exportFile(from, to);
-  } catch (const std::exception &error) {
-    // Errors about the tokenizer do not name the file.
-    const llvm::StringRef what = error.what();
-    llvm::errs() << "qwen-opt export: "
-                 << (what.contains(from) || what.contains(to) ? ""
-                                                              : from + ": ")
-                 << what << '\n';
-    return 1;
-  }
-  return 0;
+void qwen::addExport(CLI::App &app) {
+  struct Paths {
+    std::string from, to;
+  };
+  const auto paths = std::make_shared<Paths>();
+  CLI::App *sub = app.add_subcommand(
+      "export",
+      "Write a compiled model as a GGUF file with the same integers, its "
+      "tokenizer, chat template and sampling defaults");
+  sub->add_option("FILE", paths->from, "compiled model, for any target")
+      ->required();
+  sub->add_option("-o", paths->to, "GGUF file to write")
+      ->type_name("FILE")
+      ->required();
+  sub->callback([paths] {
+    try {
+      exportFile(paths->from, paths->to);
+    } catch (const Error &error) {
+      // Errors about the tokenizer do not name the file.
+      const llvm::StringRef what = error.what();
+      if (what.contains(paths->from) || what.contains(paths->to))
+        throw;
+      throw Error(part::file(paths->from) + ": " + what.str());
+    }
+  });
 }

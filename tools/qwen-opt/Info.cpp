@@ -1,8 +1,7 @@
 //===- Info.cpp - The info command ----------------------------------------===//
 
-#include "Info.h"
-
 #include "CommandLine.h"
+#include "Commands.h"
 #include "Limits.h"
 #include "MemorySpeed.h"
 #include "Summary.h"
@@ -268,32 +267,19 @@ static void info(const InfoOptions &options) {
   printSizes(result, llvm::outs());
 }
 
-int qwen::infoMain(int argc, char **argv) {
-  InfoOptions options;
-  CLI::App app("Describes a checkpoint before it is compiled: the model, its "
-               "size in each format, and how fast this machine can read it.",
-               "qwen-opt info");
-  app.add_option("CHECKPOINT", options.checkpoint,
-                 "a Hugging Face folder or a GGUF file")
+void qwen::addInfo(CLI::App &app) {
+  const auto options = std::make_shared<InfoOptions>();
+  CLI::App *sub = app.add_subcommand(
+      "info",
+      "Describe a checkpoint before it is compiled: the model, its size "
+      "in each format, and how fast this machine can read it");
+  sub->add_option("CHECKPOINT", options->checkpoint,
+                  "a Hugging Face folder or a GGUF file")
       ->required();
-  addNumber(&app, "--gbps", options.gigabytes,
+  addNumber(sub, "--gbps", options->gigabytes,
             "memory bandwidth in GB/s (10^9 bytes); default is that of this "
             "machine, measured",
             0.001, 1e6);
-  app.add_flag("--json", options.json, "print JSON");
-  try {
-    parseCommandLine(app, argc - 1, argv + 1);
-  } catch (const CLI::CallForHelp &help) {
-    return app.exit(help);
-  } catch (const UsageError &error) {
-    llvm::errs() << "qwen-opt info: " << error.what() << '\n';
-    return 2;
-  }
-  try {
-    info(options);
-  } catch (const std::exception &error) {
-    llvm::errs() << "qwen-opt info: " << error.what() << '\n';
-    return 1;
-  }
-  return 0;
+  sub->add_flag("--json", options->json, "print JSON");
+  sub->callback([options] { info(*options); });
 }

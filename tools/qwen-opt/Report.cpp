@@ -5,9 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Report.h"
-
 #include "CommandLine.h"
+#include "Commands.h"
 #include "OpCost.h"
 #include "artifact/Artifact.h"
 
@@ -258,54 +257,51 @@ static void report(const ReportOptions &options) {
                                   ceiling(options, manifest, workload, step));
 }
 
-int qwen::reportMain(int argc, char **argv) {
-  ReportOptions options;
-  CLI::App app("Prints the bytes and multiplications of each op of a compiled "
-               "model, and the cycles of its code in LLVM's model of a CPU.",
-               "qwen-opt report");
-  app.add_option("FILE", options.file, "compiled model")->required();
-  app.add_option("--target", options.target,
-                 "one of the file's targets; default is the best");
-  app.add_option("--cpu", options.cpu,
-                 "CPU to model, by its LLVM name; default is the target's CPU");
+void qwen::addReport(CLI::App &app) {
+  const auto options = std::make_shared<ReportOptions>();
+  CLI::App *sub = app.add_subcommand(
+      "report", "Print the bytes and multiplications of each op of a compiled "
+                "model, and the cycles of its code in LLVM's model of a CPU");
+  sub->add_option("FILE", options->file, "compiled model")->required();
+  sub->add_option(
+      "--target", options->target,
+      "one of the file's targets, which qwen-run info lists; default is the "
+      "best");
+  sub->add_option(
+      "--cpu", options->cpu,
+      "CPU to model, by its LLVM name; default is the target's CPU; "
+      "qwen-opt --list-targets names some");
   constexpr int64_t kMostPositions = int64_t{1} << 30;
-  addNumber(&app, "--context", options.context,
+  addNumber(sub, "--context", options->context,
             "positions that the decoded token attends to; default is the "
             "smaller of 512 and the model's context",
             1, kMostPositions);
-  addNumber(&app, "--prompt", options.prompt,
+  addNumber(sub, "--prompt", options->prompt,
             "tokens of the prompt; default is the smaller of 512 and the "
             "model's context",
             1, kMostPositions);
-  CLI::Option *clock = addNumber(&app, "--ghz", options.gigahertz,
+  CLI::Option *clock = addNumber(sub, "--ghz", options->gigahertz,
                                  "clock of the cores in GHz", 0.001, 1000);
   CLI::Option *cores =
-      addNumber(&app, "--cores", options.cores, "number of cores", 1, 4096);
+      addNumber(sub, "--cores", options->cores, "number of cores", 1, 4096);
   CLI::Option *memory =
-      addNumber(&app, "--gbps", options.gigabytes,
+      addNumber(sub, "--gbps", options->gigabytes,
                 "memory bandwidth of all cores together in GB/s (10^9 bytes)",
                 0.001, 1e6);
   clock->needs(cores)->needs(memory);
   cores->needs(clock);
   memory->needs(clock);
-  app.add_flag("--json", options.json, "print JSON with one entry for each op");
-  try {
-    parseCommandLine(app, argc - 1, argv + 1);
-  } catch (const CLI::CallForHelp &help) {
-    return app.exit(help);
-  } catch (const UsageError &error) {
-    llvm::errs() << "qwen-opt report: " << error.what() << '\n';
-    return 2;
-  }
-  try {
-    report(options);
-  } catch (const std::exception &error) {
-    // The reader's errors already name the file.
-    const llvm::StringRef what = error.what();
-    llvm::errs() << "qwen-opt report: "
-                 << (what.contains(options.file) ? "" : options.file + ": ")
-                 << what << '\n';
-    return 1;
-  }
-  return 0;
+  sub->add_flag("--json", options->json,
+                "print JSON with one entry for each op");
+  sub->callback([options] {
+    try {
+      report(*options);
+    } catch (const Error &error) {
+      // The reader's errors already name the file.
+      const llvm::StringRef what = error.what();
+      if (what.contains(options->file))
+        throw;
+      throw Error(part::file(options->file) + ": " + what.str());
+    }
+  });
 }

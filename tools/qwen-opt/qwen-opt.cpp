@@ -7,9 +7,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Compile.h"
-#include "Export.h"
-#include "Info.h"
-#include "Report.h"
 
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Lower/Lower.h"
@@ -32,6 +29,12 @@ using namespace llvm;
 static bool isPassDriver(int argc, char **argv) {
   if (argc == 1)
     return isatty(STDIN_FILENO) == 0;
+  for (StringRef command : {
+#define QWEN_OPT_COMMAND(Name, Text) Text,
+#include "Commands.def"
+       })
+    if (command == argv[1])
+      return false;
   for (int i = 1; i < argc; ++i) {
     const StringRef argument = argv[i];
     std::error_code ignored;
@@ -88,12 +91,6 @@ int main(int argc, char **argv) {
   qwen::prepareProcess("qwen-opt");
   install_bad_alloc_error_handler(outOfMemory);
   install_fatal_error_handler(fatalError);
-  if (argc > 1 && StringRef(argv[1]) == "report")
-    return closeStreams(qwen::reportMain(argc, argv));
-  if (argc > 1 && StringRef(argv[1]) == "export")
-    return closeStreams(qwen::exportMain(argc, argv));
-  if (argc > 1 && StringRef(argv[1]) == "info")
-    return closeStreams(qwen::infoMain(argc, argv));
   if (isPassDriver(argc, argv))
     return closeStreams(runPassDriver(argc, argv));
   return closeStreams(qwen::compileMain(argc, argv));

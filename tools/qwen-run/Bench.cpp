@@ -1,6 +1,7 @@
 //===- Bench.cpp - Speed and memory of a model ----------------------------===//
 
 #include "Bench.h"
+#include "CommandTree.h"
 #include "Commands.h"
 #include "Output.h"
 #include "Profile.h"
@@ -247,6 +248,24 @@ static void bench(const BenchCommand &command) {
     writeOut(profiles->toText(command));
 }
 
+/// The headings of the help.
+static void groupOptions(CLI::App &bench) {
+  constexpr std::pair<const char *, const char *> kGroups[] = {
+      {"--prompt-tokens", "Runs"},
+      {"--count", "Runs"},
+      {"--batch", "Runs"},
+      {"--clients", "Runs"},
+      {"--repetitions", "Runs"},
+      {"--profile", "Further measurements"},
+      {"--svg", "Further measurements"},
+      {"--bandwidth", "Further measurements"},
+      {"--threads", "This machine"},
+      {"--check", "This machine"},
+      {"--lock", "This machine"}};
+  for (const auto &[option, group] : kGroups)
+    bench.get_option(option)->group(group);
+}
+
 void qwen::run::addBench(CLI::App &app) {
   const auto command = std::make_shared<BenchCommand>();
   CLI::App *sub = app.add_subcommand("bench", "Measure speed and memory");
@@ -280,12 +299,14 @@ void qwen::run::addBench(CLI::App &app) {
   sub->add_option("--svg", command->svg,
                   "File for a picture of the last profiled prefill and decode, "
                   "by thread (SVG)")
+      ->type_name(kFileType)
       ->needs(profile);
   sub->add_flag("--bandwidth", command->bandwidth,
                 "Compare decoding with the memory bandwidth; runs no prompt")
       ->excludes(profile)
       ->excludes(clients)
       ->excludes(batch);
+  groupOptions(*sub);
   sub->callback([command] {
     if (command->bandwidth)
       bandwidth(*command);

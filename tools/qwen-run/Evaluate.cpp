@@ -1,5 +1,6 @@
 //===- Evaluate.cpp - Accuracy on tasks -----------------------------------===//
 
+#include "CommandTree.h"
 #include "Commands.h"
 #include "Options.h"
 #include "Output.h"
@@ -126,13 +127,16 @@ void qwen::run::addEvaluate(CLI::App &app) {
   for (const std::string &name : TaskTable().names())
     names += (names.empty() ? "" : ", ") + name;
   addFile(sub, command->file);
-  sub->add_option("--tasks", command->tasks,
-                  "Tasks: " + names + "; subjects as mmlu_anatomy")
-      ->required()
-      ->delimiter(',')
-      ->type_name("NAME,...")
-      ->allow_extra_args(false);
+  CLI::Option *tasks =
+      sub->add_option("--tasks", command->tasks,
+                      "Tasks: " + names + "; subjects as mmlu_anatomy")
+          ->required()
+          ->delimiter(',')
+          ->type_name("NAME,...")
+          ->allow_extra_args(false);
+  suggest(tasks, TaskTable().names());
   sub->add_option("--data", command->data, "Folder with the data of the tasks")
+      ->type_name(kFolderType)
       ->required();
   addNumber(sub, "--num-fewshot", command->evaluation.examples,
             "Number of examples in a context", 0, 100)
@@ -143,10 +147,11 @@ void qwen::run::addEvaluate(CLI::App &app) {
             "Maximum tokens that the model reads in a request; default is the "
             "model's context",
             1, kMost);
-  CLI::Option *samples = sub->add_option(
-      "--samples", command->samples,
-      "File for the requests and scores of each document (JSON lines). If it "
-      "exists, the run goes on from it");
+  CLI::Option *samples = sub->add_option("--samples", command->samples,
+                                         "File for the requests and scores of "
+                                         "each document (JSON lines). If it "
+                                         "exists, the run goes on from it")
+                             ->type_name(kFileType);
   sub->add_flag("--dry-run", command->dryRun,
                 "Write the requests to the samples, and run nothing")
       ->needs(samples);

@@ -1,5 +1,6 @@
 //===- Logits.cpp - Logits of each token, for NumPy -----------------------===//
 
+#include "CommandTree.h"
 #include "Commands.h"
 #include "Options.h"
 #include "Output.h"
@@ -88,6 +89,7 @@ void qwen::run::addLogits(CLI::App &app) {
       ->required()
       ->allow_extra_args(false);
   sub->add_option("-o,--output", command->output, "File to write (.npy)")
+      ->type_name(kFileType)
       ->required();
   addRun(sub, *command);
   addPiece(sub, command->piece);

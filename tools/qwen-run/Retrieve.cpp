@@ -1,5 +1,6 @@
 //===- Retrieve.cpp - Embeds texts and reranks documents ------------------===//
 
+#include "CommandTree.h"
 #include "Commands.h"
 #include "Options.h"
 #include "Output.h"
@@ -205,7 +206,8 @@ void qwen::run::addEmbed(CLI::App &app) {
             "Number of first values of a vector that are kept", 1, kMost);
   sub->add_option("-o,--output", command->output,
                   "File for the vectors, f32 [N, D], for NumPy (.npy); default "
-                  "is a JSON object per line on standard output");
+                  "is a JSON object per line on standard output")
+      ->type_name(kFileType);
   addRun(sub, *command);
   sub->callback([command] { embed(*command); });
 }

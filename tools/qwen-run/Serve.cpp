@@ -1,5 +1,6 @@
 //===- Serve.cpp - Answers HTTP requests ----------------------------------===//
 
+#include "CommandTree.h"
 #include "Commands.h"
 #include "Output.h"
 #include "ServiceFlags.h"
@@ -92,6 +93,7 @@ static void addConfig(CLI::App *app) {
              readConfig(*app, file);
          },
          "File with lines \"option = value\"")
+      ->type_name(kFileType)
       ->allow_extra_args(false);
   app->footer("An option has the value of the command line, else that of its "
               "variable (Env),\nelse that of the file of --config.");
