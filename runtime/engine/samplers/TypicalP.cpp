@@ -22,10 +22,11 @@ public:
       : candidates(candidates), distribution(candidates.distribution()),
         middle(numerics::log(distribution.mass) - distribution.entropy) {}
 
+  /// In double, so that only equal logits have one shift.
   double of(CandidateKey key) const {
     const double below = key.logit() == candidates.greatest()
                              ? 0
-                             : key.logit() - candidates.greatest();
+                             : double{key.logit()} - candidates.greatest();
     return std::fabs(middle - below);
   }
   /// Tokens of a smaller shift have a smaller bucket or the same.

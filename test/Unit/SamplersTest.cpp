@@ -1,0 +1,348 @@
+//===- SamplersTest.cpp - What samplers keep, beside other programs -------===//
+//
+// test/Inputs/samplers/make_samplers.py records which tokens transformers and
+// llama.cpp keep of rows of logits that it and this file make from their
+// numbers.
+//
+//===----------------------------------------------------------------------===//
+
+#include "engine/Sampler.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+#include <string>
+
+using namespace qwen;
+
+static constexpr const char *kCases =
+    QWEN_SOURCE_DIR "/test/Inputs/samplers/cases.json";
+static constexpr const char *kRecord =
+    QWEN_SOURCE_DIR "/test/Inputs/samplers/kept.bin";
+
+static const nlohmann::json &cases() {
+  static const auto json = nlohmann::json::parse(std::ifstream(kCases));
+  return json;
+}
+
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// What is kept of a row; the number 0 stands for a row that is not compared.
+struct Kept {
+  uint32_t count, hash;
+  bool operator==(const Kept &) const = default;
+};
+} // namespace
+
+static size_t rowCount() {
+  size_t count = 0;
+  for (const auto &size : cases()["sizes"])
+    count += size["rows"].get<size_t>();
+  return count;
+}
+
+/// The record of a sampler: by row.
+static std::vector<Kept> readRecord(size_t sampler) {
+  std::ifstream file(kRecord, std::ios::binary);
+  std::vector<Kept> record(rowCount());
+  const size_t bytes = record.size() * 8;
+  file.seekg(static_cast<std::streamoff>(sampler * bytes));
+  for (Kept &kept : record) {
+    uint8_t b[8] = {};
+    file.read(reinterpret_cast<char *>(b), 8);
+    const auto word = [&](size_t i) {
+      return uint32_t{b[i]} | uint32_t{b[i + 1]} << 8 |
+             uint32_t{b[i + 2]} << 16 | uint32_t{b[i + 3]} << 24;
+    };
+    kept = {word(0), word(4)};
+  }
+  EXPECT_TRUE(file) << "kept.bin ends early";
+  return record;
+}
+
+/// make_row of make_samplers.py, which says what the steps are for.
+static void makeRow(uint32_t row, std::vector<float> &logits) {
+  const std::array<uint32_t, 2> key = {0x726F7773, row};
+  const uint32_t kind = row % 16;
+  const std::array<uint32_t, 4> setting = philox4x32({0, 1, 0, 0}, key);
+  const uint32_t step = 15 + setting[2] % 4;
+  const uint32_t share = kind < 15 ? 4096u >> setting[3] % 12 : 0;
+  for (uint32_t id = 0; id < logits.size(); ++id) {
+    const std::array<uint32_t, 4> words = philox4x32({id, 0, 0, 0}, key);
+    int64_t units = -(1 << 21);
+    for (uint32_t word : words)
+      units += word >> 12;
+    if (kind >= 6 && kind < 9) {
+      units >>= 1 + setting[1] % 4;
+    } else {
+      units += words[0] % 64 == 0 ? int64_t{words[1] % 4096} << 9 : 0;
+      units = units * (1 + setting[0] % 8) >> 2;
+    }
+    uint32_t fine = words[3] % 1024;
+    if (kind >= 9 && kind < 12) {
+      units = units >> step << step;
+      fine = 0;
+    }
+    const bool left = kind < 12 || words[2] % 4096 < share ||
+                      id == setting[1] % logits.size();
+    logits[id] = left ? static_cast<float>(units) * 0x1p-18f +
+                            static_cast<float>(fine) * 0x1p-30f
+                      : -INFINITY;
+  }
+}
+
+static Kept describe(const std::vector<int32_t> &kept,
+                     const std::vector<float> &logits) {
+  if (kept.empty())
+    return {0, 0};
+  std::vector<bool> isKept(logits.size());
+  for (int32_t id : kept)
+    isKept[static_cast<size_t>(id)] = true;
+  // All samplers keep a range of logits, so only its ends tie.
+  const float most = logits[static_cast<size_t>(kept.front())];
+  const float least = logits[static_cast<size_t>(kept.back())];
+  bool mostTies = false, leastTies = false;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    mostTies |= !isKept[id] && logits[id] == most;
+    leastTies |= !isKept[id] && logits[id] == least;
+  }
+  uint32_t hash = 0;
+  for (int32_t id : kept) {
+    const float logit = logits[static_cast<size_t>(id)];
+    if ((mostTies && logit == most) || (leastTies && logit == least))
+      continue;
+    auto h = static_cast<uint32_t>(id);
+    h = (h ^ h >> 16) * 0x85EBCA6B;
+    h = (h ^ h >> 13) * 0xC2B2AE35;
+    hash += h ^ h >> 16;
+  }
+  return {static_cast<uint32_t>(kept.size()), hash};
+}
+
+static SamplerOptions optionsOf(const std::string &name, double value) {
+  SamplerOptions options;
+#define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
+  if (name == #Name)                                                           \
+    options.Field = static_cast<Type>(value);
+#include "qwen/ABI/SamplerOptions.def"
+  if (name == "xtc_threshold")
+    options.xtcProbability = 1;
+  return options;
+}
+
+//===----------------------------------------------------------------------===//
+// Kept tokens
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The parameter is an index of a size.
+class Samplers : public testing::TestWithParam<size_t> {};
+} // namespace
+
+static bool ordered(const std::vector<int32_t> &kept,
+                    const std::vector<float> &logits) {
+  return std::ranges::is_sorted(kept, [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)];
+    const float y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
+}
+
+TEST_P(Samplers, KeepWhatOtherProgramsKeep) {
+  const auto &sizes = cases()["sizes"];
+  const auto tokens = sizes[GetParam()]["tokens"].get<int64_t>();
+  const auto rows = sizes[GetParam()]["rows"].get<size_t>();
+  size_t firstRow = 0;
+  for (size_t size = 0; size < GetParam(); ++size)
+    firstRow += sizes[size]["rows"].get<size_t>();
+  const auto &samplers = cases()["samplers"];
+  std::vector<std::vector<Kept>> records;
+  records.reserve(samplers.size());
+  for (size_t i = 0; i < samplers.size(); ++i)
+    records.push_back(readRecord(i));
+  std::vector<size_t> compared(samplers.size()), different(samplers.size());
+  std::vector<float> logits(static_cast<size_t>(tokens));
+  for (size_t row = firstRow; row < firstRow + rows; ++row) {
+    makeRow(static_cast<uint32_t>(row), logits);
+    for (size_t i = 0; i < samplers.size(); ++i) {
+      const Kept expected = records[i][row];
+      if (!expected.count)
+        continue;
+      const auto name = samplers[i]["option"].get<std::string>();
+      const auto &values = samplers[i]["values"];
+      const auto value = values[row / 16 % values.size()].get<double>();
+      Sampler sampler(optionsOf(name, value), tokens, tokens);
+      const std::vector<int32_t> kept = sampler.keptTokens(logits, row);
+      const Kept found = describe(kept, logits);
+      ++compared[i];
+      EXPECT_TRUE(ordered(kept, logits)) << name << ", row " << row;
+      if (found != expected && ++different[i] <= 5)
+        ADD_FAILURE() << name << " " << value << " keeps " << found.count
+                      << " tokens of row " << row << " when it should keep "
+                      << expected.count << ", hash " << found.hash << " when "
+                      << expected.hash;
+    }
+  }
+  for (size_t i = 0; i < samplers.size(); ++i)
+    std::printf("%s: %zu of %zu rows of %lld tokens compared, %zu differ\n",
+                samplers[i]["option"].get<std::string>().c_str(), compared[i],
+                rows, static_cast<long long>(tokens), different[i]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Samplers,
+                         testing::Range<size_t>(0, cases()["sizes"].size(), 1),
+                         [](const auto &info) {
+                           return to_string(
+                               cases()["sizes"][info.param]["tokens"]);
+                         });
+
+TEST(SamplersRecord, HasEnoughRows) {
+  for (size_t i = 0; i < cases()["samplers"].size(); ++i)
+    EXPECT_GE(std::ranges::count_if(readRecord(i),
+                                    [](Kept kept) { return kept.count > 0; }),
+              9500)
+        << cases()["samplers"][i]["option"];
+}
+
+TEST(SamplersVectors, AreThoseOfLlamaCpp) {
+  // tests/test-sampling.cpp of llama.cpp: what is kept of four probabilities.
+  const auto kept = [](const SamplerOptions &options,
+                       std::initializer_list<float> probabilities) {
+    std::vector<float> logits;
+    for (float p : probabilities)
+      logits.push_back(std::log(p));
+    return Sampler(options, 4, 4).keptTokens(logits, 0);
+  };
+  using Ids = std::vector<int32_t>;
+  const auto xtc = [&](double threshold) {
+    return kept({.xtcProbability = 1, .xtcThreshold = threshold},
+                {0.4f, 0.3f, 0.2f, 0.1f});
+  };
+  EXPECT_EQ(xtc(0.09), (Ids{3}));
+  EXPECT_EQ(xtc(0.19), (Ids{2, 3}));
+  EXPECT_EQ(xtc(0.29), (Ids{1, 2, 3}));
+  EXPECT_EQ(xtc(0.39), (Ids{0, 1, 2, 3}));
+  const auto typical = [&](double mass,
+                           std::initializer_list<float> probabilities) {
+    return kept({.typicalP = mass}, probabilities);
+  };
+  EXPECT_EQ(typical(0.5, {0.97f, 0.01f, 0.01f, 0.01f}), (Ids{0}));
+  EXPECT_EQ(typical(0.5, {0.4f, 0.2f, 0.2f, 0.2f}), (Ids{1, 2, 3}));
+  const auto sigma = [&](double n) {
+    return kept({.topNSigma = n}, {0.1f, 0.2f, 0.3f, 0.4f});
+  };
+  EXPECT_EQ(sigma(1), (Ids{3, 2}));
+  EXPECT_EQ(sigma(0), (Ids{3, 2, 1, 0}));
+  EXPECT_EQ(sigma(3), (Ids{3, 2, 1, 0}));
+}
+
+//===----------------------------------------------------------------------===//
+// Draws
+//===----------------------------------------------------------------------===//
+
+TEST(SamplersCoin, IsOfWordsTwoAndThree) {
+  constexpr uint64_t kSeed = 0x299f31d0a4093822, kAnswer = 5;
+  const SamplerOptions options = {
+      .xtcProbability = 0.3, .xtcThreshold = 0.1, .seed = kSeed};
+  Sampler sampler(options, 3, 3, kAnswer);
+  const std::vector<float> logits = {1, 2, 0};
+  int heads = 0;
+  for (uint32_t position = 0; position < 20000; ++position) {
+    const std::array<uint32_t, 4> words =
+        philox4x32({kAnswer, 0, position, 0}, {0xa4093822, 0x299f31d0});
+    const uint64_t bits = uint64_t{words[2]} << 32 | words[3];
+    const bool coin = static_cast<double>(bits >> 11) * 0x1p-53 < 0.3;
+    heads += coin;
+    // Two tokens exceed the threshold.
+    EXPECT_EQ(sampler.keptTokens(logits, position).size(), coin ? 2u : 3u);
+  }
+  EXPECT_NEAR(heads, 6000, 3 * std::sqrt(20000 * 0.3 * 0.7));
+}
+
+/// Adds `share` times the softmax over the kept tokens.
+static void addSoftmax(const std::vector<int32_t> &kept,
+                       const std::vector<float> &logits, double share,
+                       std::vector<double> &probabilities) {
+  double total = 0;
+  for (int32_t id : kept)
+    total += std::exp(double{logits[static_cast<size_t>(id)]});
+  for (int32_t id : kept) {
+    const auto i = static_cast<size_t>(id);
+    probabilities[i] += share * std::exp(double{logits[i]}) / total;
+  }
+}
+
+/// The chi-squared statistic of counts, as a standard normal deviation (Wilson
+/// and Hilferty, "The distribution of chi-square", 1931). Prints it.
+static double deviation(const std::string &name, double draws,
+                        const std::vector<double> &counts,
+                        const std::vector<double> &probabilities) {
+  double statistic = 0, rareCount = 0, rareExpected = 0;
+  int bins = 0;
+  const auto addBin = [&](double count, double expected) {
+    statistic += (count - expected) * (count - expected) / expected;
+    ++bins;
+  };
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const double expected = draws * probabilities[i];
+    EXPECT_TRUE(expected > 0 || counts[i] == 0) << name << " draws " << i;
+    if (expected >= 5) {
+      addBin(counts[i], expected);
+    } else {
+      rareCount += counts[i];
+      rareExpected += expected;
+    }
+  }
+  if (rareExpected > 0)
+    addBin(rareCount, rareExpected);
+  const double freedom = bins - 1;
+  const double result =
+      (std::cbrt(statistic / freedom) - (1 - 2 / (9 * freedom))) /
+      std::sqrt(2 / (9 * freedom));
+  std::printf("%s: chi squared %.1f of %.0f degrees of freedom in %.0f draws, "
+              "p %.3f\n",
+              name.c_str(), statistic, freedom, draws,
+              std::erfc(result / std::sqrt(2.)) / 2);
+  return result;
+}
+
+TEST(SamplersDraws, FollowTheDistributionOfKeptTokens) {
+  const int draws = std::getenv("QWEN_TEST_FULL") ? 1000000 : 10000;
+  constexpr int64_t kTokens = 320;
+  std::vector<float> logits(kTokens);
+  for (const auto &sampler : cases()["samplers"]) {
+    const auto name = sampler["option"].get<std::string>();
+    SamplerOptions options =
+        optionsOf(name, sampler["values"][2].get<double>());
+    // A row of which the sampler keeps some tokens.
+    std::vector<int32_t> kept;
+    for (uint32_t row = 0;
+         row < 1000 && (kept.size() < 8 || kept.size() > kTokens - 2); ++row) {
+      makeRow(row, logits);
+      kept = Sampler(options, kTokens, kTokens).keptTokens(logits, 0);
+    }
+    std::vector<double> probabilities(kTokens), counts(kTokens);
+    const bool tosses = options.xtcProbability > 0;
+    addSoftmax(kept, logits, tosses ? 0.5 : 1, probabilities);
+    if (tosses) {
+      options.xtcProbability = 0.5;
+      std::vector<int32_t> all(kTokens);
+      std::iota(all.begin(), all.end(), 0);
+      addSoftmax(all, logits, 0.5, probabilities);
+    }
+    options.seed = 41;
+    Sampler drawing(options, kTokens, kTokens);
+    for (int i = 0; i < draws; ++i)
+      ++counts[static_cast<size_t>(
+          drawing.sample(logits, static_cast<uint64_t>(i)))];
+    EXPECT_LT(deviation(name, draws, counts, probabilities), 4) << name;
+  }
+}
