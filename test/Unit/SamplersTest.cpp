@@ -12,11 +12,14 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <numeric>
 #include <string>
+#include <vector>
 
 using namespace qwen;
 
