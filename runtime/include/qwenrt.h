@@ -182,40 +182,24 @@ typedef struct qwen_sampling {
      and once. */
   float frequency_penalty;
   float presence_penalty;
-  /* No token ends the answer before it has this many tokens: none of
-     qwen_is_end, and none of the stop_tokens of a request. */
+  /* Of an answer, before a token of qwen_is_end or of stop_tokens ends it. */
   int64_t min_tokens;
   /* Added to the logits of tokens. logit_bias may be NULL if the count is 0. */
   const qwen_bias *logit_bias;
   size_t logit_bias_count;
   /* Seed of the random numbers. */
   uint64_t seed;
-  /* Skips tokens whose logits are this many standard deviations below the
-     greatest; 0: none. */
+  /* docs/sampling.md explains these. */
   double top_n_sigma;
-  /* Keeps the most likely tokens that together have this part of the entropy of
-     the 100 most likely; 1: all. */
   double top_h;
-  /* Keeps the tokens of the most typical information that together have this
-     probability; 1: all. */
   double typical_p;
-  /* Skips tokens below this probability; eta_cutoff lowers it where many tokens
-     are likely; 0: none. */
   double epsilon_cutoff;
   double eta_cutoff;
-  /* With this probability, removes all tokens of at least the threshold but the
-     least likely of them (XTC); 0: never. */
   double xtc_probability;
   double xtc_threshold;
-  /* No sequence of this many tokens comes twice; 0: all may. */
   int64_t no_repeat_ngram_size;
-  /* After so many tokens of the answer, its ends become more likely by the factor
-     with each token; a factor of 1: never. */
   int64_t exponential_decay_start;
   double exponential_decay_factor;
-  /* The temperature is between temperature less this and temperature plus this,
-     by the entropy of the tokens to the power of the exponent; 0: it is constant.
-   */
   float dynatemp_range;
   double dynatemp_exponent;
 } qwen_sampling;
