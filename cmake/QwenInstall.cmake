@@ -10,6 +10,34 @@ if(TARGET qwen-opt)
   install(TARGETS qwen-opt)
 endif()
 
+# qwen_install_output(PROGRAM FILE ARGUMENTS...): installs what a program prints.
+# FILE is below the folder of data.
+function(qwen_install_output program file)
+  install(CODE "
+    set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/${file}\")
+    message(STATUS \"Installing: \${file}\")
+    cmake_path(GET file PARENT_PATH folder)
+    file(MAKE_DIRECTORY \${folder})
+    execute_process(COMMAND $<TARGET_FILE:${program}> ${ARGN} OUTPUT_FILE \${file} COMMAND_ERROR_IS_FATAL ANY)
+    file(CHMOD \${file} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)")
+endfunction()
+
+# Completions and manual pages come from the programs' own tables, and lie where
+# the shells of Debian look.
+install(CODE "
+  set(zsh site-functions)
+  if(CMAKE_INSTALL_PREFIX MATCHES \"/usr$\")
+    set(zsh vendor-completions)
+  endif()")
+foreach(program qwen-run qwen-opt)
+  if(TARGET ${program})
+    qwen_install_output(${program} man/man1/${program}.1 man)
+    qwen_install_output(${program} bash-completion/completions/${program} completion bash)
+    qwen_install_output(${program} "zsh/\${zsh}/_${program}" completion zsh)
+    qwen_install_output(${program} fish/vendor_completions.d/${program}.fish completion fish)
+  endif()
+endforeach()
+
 # The library, for C and all that calls C: find_package(qwenrt) gives the target
 # qwen::qwenrt, and pkg-config knows qwenrt.
 install(TARGETS qwenrt-shared EXPORT qwenrt FILE_SET HEADERS)

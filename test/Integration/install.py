@@ -18,7 +18,10 @@ checks = Checks()
 expect = checks.expect
 FILES = """bin/qwen-opt bin/qwen-run include/qwenrt.h include/qwenrt_parser.h lib/libqwenrt.so lib/libqwenrt.so.0 lib/libqwenrt.so.{version}
     lib/cmake/qwenrt/qwenrtConfig.cmake lib/cmake/qwenrt/qwenrtConfig-release.cmake lib/cmake/qwenrt/qwenrtConfigVersion.cmake
-    lib/pkgconfig/qwenrt.pc"""
+    lib/pkgconfig/qwenrt.pc
+    share/man/man1/qwen-run.1 share/bash-completion/completions/qwen-run share/zsh/{zsh}/_qwen-run
+    share/man/man1/qwen-opt.1 share/bash-completion/completions/qwen-opt share/zsh/{zsh}/_qwen-opt
+    share/fish/vendor_completions.d/qwen-run.fish share/fish/vendor_completions.d/qwen-opt.fish"""
 
 
 def files(folder):
@@ -69,6 +72,15 @@ def no_build_paths(tree):
         expect(f"RUNPATH of {program}", runpath, ["/usr/lib/llvm-22/lib"] if program == "qwen-opt" else [])
 
 
+def texts(tree):
+    """Completions and manual pages are what the programs print."""
+    for program in ("qwen-run", "qwen-opt"):
+        for name, arguments in ((f"man/man1/{program}.1", ["man"]), (f"bash-completion/completions/{program}", ["completion", "bash"]),
+                                (f"zsh/vendor-completions/_{program}", ["completion", "zsh"]),
+                                (f"fish/vendor_completions.d/{program}.fish", ["completion", "fish"])):
+            expect(name, (tree / "share" / name).read_text(), run([tree / "bin" / program, *arguments]))
+
+
 def programs(tree):
     """The examples, built by CMake and by pkg-config against a tree that may lie anywhere."""
     text = run(["qwen-run", "generate", MODEL, "-p", "The king", "-n", 20, "--seed", 1])
@@ -88,9 +100,10 @@ def programs(tree):
 tree = installed()
 version = run([tree / "bin/qwen-run", "--version"]).split()[-1]
 expect("version of qwen-opt", run([tree / "bin/qwen-opt", "--version"]).split()[-1], version)
-expect("files", files(tree), set(FILES.format(version=version).split()))
+expect("files", files(tree), set(FILES.format(version=version, zsh="site-functions").split()))
 debian = package(version)
-expect("files of the package", files(debian), files(tree))
+expect("files of the package", files(debian), set(FILES.format(version=version, zsh="vendor-completions").split()))
 no_build_paths(debian)
+texts(debian)
 programs(tree)
 checks.finish()
