@@ -101,6 +101,7 @@ ordered_json Evaluation::resultsOf(const EvaluatedTask &task) const {
                          {"sample_len", task.scores.size()}};
   for (const Metric *metric : task.task->metrics) {
     std::vector<Score> scores;
+    scores.reserve(task.scores.size());
     for (size_t i = 0; i < task.scores.size(); ++i)
       scores.push_back(
           metric->ofDocument(task.data.documents[i], task.scores[i]));

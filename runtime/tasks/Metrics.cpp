@@ -28,6 +28,7 @@ static Score isGoldBest(const Document &document,
                         std::span<const Likelihood> likelihoods,
                         const ScoreOf &scoreOf) {
   std::vector<double> scores;
+  scores.reserve(likelihoods.size());
   for (size_t i = 0; i < likelihoods.size(); ++i)
     scores.push_back(scoreOf(i));
   const auto best =

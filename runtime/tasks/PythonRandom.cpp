@@ -45,10 +45,12 @@ private:
 };
 } // namespace
 
-PythonRandom::PythonRandom(uint32_t seed) {
+static std::mt19937 seeded(uint32_t seed) {
   ArraySeed words(seed);
-  generator.seed(words);
+  return std::mt19937(words);
 }
+
+PythonRandom::PythonRandom(uint32_t seed) : generator(seeded(seed)) {}
 
 double PythonRandom::real() {
   const uint32_t high = static_cast<uint32_t>(generator()) >> 5;

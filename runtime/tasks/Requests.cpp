@@ -5,6 +5,7 @@
 #include "tasks/TaskText.h"
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
 
 #include <algorithm>
 #include <numeric>
