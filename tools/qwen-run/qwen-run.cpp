@@ -45,7 +45,11 @@ static std::vector<const char *> withCommand(const CLI::App &app, int argc,
 // NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char **argv) {
   prepareProcess("qwen-run");
-  CLI::App app("Runs models that qwen-opt compiled.", "qwen-run");
+  CLI::App app("Runs models. A MODEL is a file that qwen-opt compiled, or a "
+               "checkpoint folder, a GGUF\nfile or a name in Hugging Face's "
+               "cache, which qwen-opt compiles at its first use.\n"
+               "qwen-run MODEL [OPTIONS] is qwen-run chat MODEL [OPTIONS].",
+               "qwen-run");
   app.require_subcommand(1);
   app.set_version_flag("--version",
                        std::string("qwen-run ") + projectVersion());
