@@ -150,6 +150,18 @@ def check_cache():
     checks.expect("nothing is left of it", len(files(".json")), len(files()))
 
 
+def check_terminal():
+    """A terminal shows the stage and a bar, and no longer after the compile."""
+    terminal, end = os.openpty()
+    process = subprocess.run([BIN / "qwen-run", "generate", MODEL, *IDS, "--context", "512"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=end, text=True, env=ENVIRONMENT)
+    shown = os.read(terminal, 65536).decode()
+    os.close(end)
+    os.close(terminal)
+    checks.expect("on a terminal", (process.stdout, compiles()), (ANSWER, 1))
+    checks.check("\rpacking [####################....................]  50%\x1b[K\r\x1b[K" in shown, f"the bar: {shown!r}")
+
+
 def check_damage():
     generate()
     compiles()
@@ -357,6 +369,7 @@ shutil.copytree(INPUTS / "checkpoints/qwen3-tied-bf16", MODEL)
 ANSWER = run("generate", FILE, *IDS)[1]
 assert ANSWER
 check_cache()
+check_terminal()
 check_damage()
 check_processes()
 check_safety()
