@@ -147,6 +147,7 @@ void qwen::tasks::scoreDocuments(Engine &engine, const RequestsFn &next,
   }
   // Lanes without a document stay: their jobs call them.
   std::vector<Lane *> busy;
+  busy.reserve(lanes.size());
   for (const std::unique_ptr<Lane> &lane : lanes)
     busy.push_back(lane.get());
   while (!busy.empty()) {

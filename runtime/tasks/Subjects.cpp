@@ -5,7 +5,11 @@
 using namespace qwen;
 using namespace qwen::tasks;
 
-static const std::vector<std::string> kLetters = {"A", "B", "C", "D"};
+/// The choices of a question.
+static const std::vector<std::string> &letters() {
+  static const std::vector<std::string> all = {"A", "B", "C", "D"};
+  return all;
+}
 
 /// A row has the question and the choices under their letters, or on Hugging
 /// Face a list "choices"; its answer is a letter, or there an index.
@@ -14,11 +18,11 @@ static Document readQuestion(const Exam &exam, const JsonValue &row) {
   const std::optional<JsonValue> list = row.find("choices");
   const std::vector<JsonValue> choices =
       list ? list->elements() : std::vector<JsonValue>();
-  if (list && choices.size() != kLetters.size())
+  if (list && choices.size() != letters().size())
     list->fail("a list of 4 choices");
-  for (size_t i = 0; i < kLetters.size(); ++i)
-    context += "\n" + kLetters[i] + ". " +
-               (list ? choices[i] : row.at(kLetters[i].c_str())).string();
+  for (size_t i = 0; i < letters().size(); ++i)
+    context += "\n" + letters()[i] + ". " +
+               (list ? choices[i] : row.at(letters()[i].c_str())).string();
   const JsonValue answer = row.at(exam.answer.c_str());
   const bool isLetter = answer.isOfKind("") && answer.string().size() == 1 &&
                         answer.string()[0] >= 'A' && answer.string()[0] <= 'D';
@@ -26,7 +30,7 @@ static Document readQuestion(const Exam &exam, const JsonValue &row) {
     answer.fail("a letter from A to D");
   const auto gold = static_cast<size_t>(isLetter ? answer.string()[0] - 'A'
                                                  : answer.integer(0, 3));
-  return multipleChoice(context + "\n" + exam.answerMark, kLetters, gold);
+  return multipleChoice(context + "\n" + exam.answerMark, letters(), gold);
 }
 
 Task qwen::tasks::subjectTask(const std::shared_ptr<const Exam> &exam,
@@ -61,8 +65,9 @@ TaskFamily qwen::tasks::examFamily(const std::shared_ptr<const Exam> &exam,
   TaskGroup whole = {exam->name, exam->name, exam->version,
                      {},         {},         exam->metrics};
   for (const Subject &subject : subjects) {
-    family.tasks.push_back(
-        subjectTask(exam, subject.name, before + subject.description + after));
+    std::string description = before;
+    description.append(subject.description).append(after);
+    family.tasks.push_back(subjectTask(exam, subject.name, description));
     whole.tasks.push_back(family.tasks.back().name);
   }
   whole.parts = whole.tasks;

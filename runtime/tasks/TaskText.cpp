@@ -85,6 +85,7 @@ std::vector<Document> qwen::tasks::documentsOf(
     const Records &records,
     const std::function<Document(const JsonValue &row)> &read) {
   std::vector<Document> documents;
+  documents.reserve(records.size());
   for (size_t i = 0; i < records.size(); ++i)
     documents.push_back(read(records[i]));
   return documents;
