@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import struct
 import sys
 import termios
@@ -144,6 +145,18 @@ def keys():
     chat.keys("Enter")
     chat.wait(lambda text: text.count("context left") == 2)
     chat.ready()
+    # A program that goes on after Ctrl-Z sets the terminal again, which a shell has set meanwhile.
+    name, group = terminals.tmux("display-message", "-p", "-t", chat.name, "#{pane_tty} #{pane_pid}").split()
+    tty = os.open(name, os.O_RDWR | os.O_NOCTTY)
+    mode = termios.tcgetattr(tty)
+    mode[3] |= termios.ICANON | termios.ECHO
+    termios.tcsetattr(tty, termios.TCSANOW, mode)
+    os.killpg(int(group), signal.SIGCONT)
+    chat.wait(lambda _: not termios.tcgetattr(tty)[3] & termios.ICANON)
+    chat.keys("Up")
+    chat.wait(lambda text: text.endswith("> /exit"))
+    chat.keys("C-u")
+    chat.wait(PROMPT.search)
     chat.type("left\\")
     chat.keys("Enter", "C-d")
     chat.ready()

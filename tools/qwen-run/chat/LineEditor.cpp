@@ -41,9 +41,20 @@ static std::string toUtf8(std::wstring_view wide) {
   return text;
 }
 
-static volatile sig_atomic_t resized = 0;
+// Set when the terminal has another size, and when the program goes on after it
+// was stopped (Ctrl-Z).
+static volatile sig_atomic_t resized = 0, continued = 0;
 
-static void resize(int) { resized = 1; }
+static void noteSignal(int number) {
+  if (number == SIGCONT)
+    continued = 1;
+  else
+    resized = 1;
+}
+
+// A program sends this to get pastes between marks, and to get them without.
+static constexpr const char *kPasteMarks = "\x1b[?2004h";
+static constexpr const char *kNoPasteMarks = "\x1b[?2004l";
 
 /// What libedit's functions share with the editor. libedit reads characters by
 /// readKey, which knows Ctrl-C: libedit itself would read on.
@@ -64,6 +75,7 @@ struct LineEditor::State {
   static State &of(EditLine *edit);
   int readKey(wchar_t &key);
   bool waitForByte();
+  void handleSignals();
   void addToHistory(const std::string &message);
   std::wstring readPaste();
 };
@@ -74,20 +86,33 @@ LineEditor::State &LineEditor::State::of(EditLine *edit) {
   return *static_cast<State *>(data);
 }
 
+/// Does what signals have asked for.
+void LineEditor::State::handleSignals() {
+  if (resized) {
+    resized = 0;
+    el_resize(edit);
+  }
+  if (!continued)
+    return;
+  continued = 0;
+  // A shell has had the terminal meanwhile.
+  el_wset(edit, EL_PREP_TERM, 0);
+  el_wset(edit, EL_PREP_TERM, 1);
+  writeError(std::string("\r") + kPasteMarks);
+  el_wset(edit, EL_REFRESH);
+}
+
 /// Waits until standard input has a byte or has ended. Returns false on Ctrl-C.
 bool LineEditor::State::waitForByte() {
-  // Both signals come only inside of ppoll, so that none is missed.
+  // These come only inside of ppoll, so that none is missed.
   sigset_t blocked, before;
   sigemptyset(&blocked);
-  sigaddset(&blocked, SIGINT);
-  sigaddset(&blocked, SIGWINCH);
+  for (const int number : {SIGINT, SIGWINCH, SIGCONT})
+    sigaddset(&blocked, number);
   sigprocmask(SIG_BLOCK, &blocked, &before);
   bool isReady = false;
   while (!interrupted && !isReady) {
-    if (resized) {
-      resized = 0;
-      el_resize(edit);
-    }
+    handleSignals();
     struct pollfd input = {STDIN_FILENO, POLLIN, 0};
     isReady = ppoll(&input, 1, nullptr, &before) >= 0 || errno != EINTR;
   }
@@ -241,8 +266,9 @@ bool LineEditor::isPossible() {
 LineEditor::LineEditor(std::unique_ptr<run::History> file)
     : state(std::make_unique<State>()), history(std::move(file)) {
   struct sigaction action = {};
-  action.sa_handler = resize;
-  sigaction(SIGWINCH, &action, nullptr);
+  action.sa_handler = noteSignal;
+  for (const int number : {SIGWINCH, SIGCONT})
+    sigaction(number, &action, nullptr);
   if (history)
     for (const std::string &message : history->messages())
       state->addToHistory(message);
@@ -252,13 +278,14 @@ LineEditor::~LineEditor() = default;
 
 ReadResult LineEditor::next(const std::string &prompt, std::string &line) {
   interrupted = 0;
+  continued = 0;
   state->prompt = toWide(prompt);
   state->isEnding = false;
   state->typed.clear();
-  writeError("\x1b[?2004h");
+  writeError(kPasteMarks);
   int size = 0;
   const wchar_t *typed = el_wgets(state->edit, &size);
-  writeError("\x1b[?2004l");
+  writeError(kNoPasteMarks);
   if (state->isEnding) {
     line = toUtf8(state->typed);
     writeError("^C\n");

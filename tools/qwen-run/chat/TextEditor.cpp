@@ -72,6 +72,7 @@ static void runEditor(const std::string &path) {
     words.push_back(word);
   words.push_back(path);
   std::vector<char *> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string &word : words)
     arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -83,12 +84,14 @@ static void runEditor(const std::string &path) {
   const int error = posix_spawnp(&child, arguments[0], &actions, nullptr,
                                  arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (error)
-    throw Error("cannot run the editor " + quote(command) + ": " +
-                strerror(error) + "; set EDITOR to another one");
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+  while (!error && waitpid(child, &status, 0) < 0 && errno == EINTR)
     ;
+  // POSIX lets a spawn that fails end with this status, too.
+  constexpr int kNotRun = 127;
+  if (error || (WIFEXITED(status) && WEXITSTATUS(status) == kNotRun))
+    throw Error("cannot run the editor " + quote(command) +
+                "; set EDITOR to another one");
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw Error("the editor " + quote(command) + " failed, so nothing is sent");
 }
