@@ -65,9 +65,13 @@ class Ours:
         output(self.bin / "qwen-opt", source, "-o", self.file, *options, stderr=subprocess.DEVNULL)
         return time.perf_counter() - start
 
+    def report(self):
+        """What `qwen-run bench` reports of one repetition."""
+        return json.loads(output(self.bin / "qwen-run", "bench", self.file, "--json", "--prompt-tokens", PROMPT, "-n", DECODE,
+                                 "--repetitions", 1, *self.threads))
+
     def bench(self):
-        result = json.loads(output(self.bin / "qwen-run", "bench", self.file, "--json", "--prompt-tokens", PROMPT, "-n", DECODE,
-                                   "--repetitions", 1, *self.threads))
+        result = self.report()
         return {kind: result[f"{kind}_tokens_per_second"]["median"] for kind in ("prefill", "decode")}
 
     def first(self):

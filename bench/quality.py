@@ -29,10 +29,12 @@ FORMATS = ("q4_g128", "nl4_xs", "q4_0", "nl4", "q4_k", "q5_0", "q6_k", "q8_0")
 # {text} is CALIBRATION.txt.
 WAYS = {
     "rounded": ["--quantizer", "rtn", "--rotate", "off"],
+    "rounded, rotated": ["--quantizer", "rtn", "--rotate", "on"],
     "search": ["--quantizer", "search", "--rotate", "off"],
     "awq": ["--quantizer", "rtn", "--awq", "--rotate", "off", "--calibrate={text}"],
     "gptq": ["--quantizer", "gptq", "--rotate", "off", "--calibrate={text}"],
     "gptq, rotated": ["--quantizer", "gptq", "--rotate", "on", "--calibrate={text}"],
+    "gptq+cd, rotated": ["--quantizer", "gptq+cd", "--rotate", "on", "--calibrate={text}"],
     "gptq, rotated, embedded text": ["--quantizer", "gptq", "--rotate", "on", "--calibrate"],
 }
 DEFAULT_WAYS = ("rounded", "search", "awq", "gptq, rotated")
@@ -71,10 +73,13 @@ class Ours:
         ids = json.loads(output(BIN / "qwen-run", "tokenize", self.f32, "--json", input=part))["ids"]
         return np.array(ids[:windows * WINDOW], np.int32).reshape(windows, WINDOW)
 
-    def row(self, format, way):
+    def file(self, format, way):
         file = self.args.workdir / f"{format}-{way.replace(', ', '-').replace(' ', '-')}.qwen"
         options = [option.format(text=self.args.calibration) for option in WAYS[way]]
-        make(file, [BIN / "qwen-opt", self.args.folder, "--weights", format, *options, "-o", file])
+        return make(file, [BIN / "qwen-opt", self.args.folder, "--weights", format, *options, "-o", file])
+
+    def row(self, format, way):
+        file = self.file(format, way)
         result = json.loads(output(BIN / "qwen-run", "compare", self.f32, file, self.args.text, "--windows", self.args.windows, "--json"))
         return {"name": f"{format}, {way}", "group": way, "bytes": file.stat().st_size, "kl": result["kl"]["mean"],
                 "top1": result["same_top"], "perplexities": [result[key]["mean"] for key in ("reference_perplexity", "perplexity")]}

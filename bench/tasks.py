@@ -82,7 +82,8 @@ def check(args, manager, folder):
                     if not math.isclose(theirs, ours, rel_tol=1e-6, abs_tol=1e-5) or their_greedy != greedy:
                         wrong += 1
                         print(f"{task} {row['doc_id']} {options}: lm-eval has {theirs} {their_greedy}, eval {ours} {greedy}")
-    print(f"{count} log-likelihoods, {wrong} differ; the greatest relative difference is {greatest:.1e}" + (f"; lm-eval lacks {list(mine)[:3]}" if mine else ""))
+    print(f"{count} log-likelihoods, {wrong} differ; the greatest relative difference is {greatest:.1e}"
+          + (f"; lm-eval lacks {list(mine)[:3]}" if mine else ""))
     return wrong + len(mine)
 
 
@@ -113,7 +114,8 @@ def rounds(args, manager, folder):
                 finally:
                     server.stop()
         print(f"round {number + 1}: eval {figures['eval'][-1]:.2f} s, lm-eval {figures['lm-eval'][-1]:.2f} s", file=sys.stderr)
-    return {"documents": documents, "documents_per_second": {name: documents / statistics.median(values) for name, values in figures.items()},
+    return {"documents": documents,
+            "documents_per_second": {name: documents / statistics.median(values) for name, values in figures.items()},
             "ratios": [b / a for a, b in zip(figures["eval"], figures["lm-eval"])]}
 
 
