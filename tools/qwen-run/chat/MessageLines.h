@@ -3,6 +3,7 @@
 #ifndef QWEN_RUN_CHAT_MESSAGELINES_H
 #define QWEN_RUN_CHAT_MESSAGELINES_H
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
