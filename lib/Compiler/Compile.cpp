@@ -6,7 +6,7 @@
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"
 #include "qwen/Quantizers/FindGrid.h"
-#include "qwen/Support/Error.h"
+#include "qwen/Support/InputError.h"
 
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Pass/PassManager.h"
@@ -225,8 +225,7 @@ std::vector<TargetCode> Compile::run(Stage stage) {
   return codes;
 }
 
-mlir::OwningOpRef<mlir::ModuleOp>
-Compile::packed(const WeightChoice &choice) {
+mlir::OwningOpRef<mlir::ModuleOp> Compile::packed(const WeightChoice &choice) {
   mlir::OwningOpRef<mlir::ModuleOp> module = model.module->clone();
   runPasses(*module, targets.front().features, pipelineOptions(choice),
             Stage::Packed);
@@ -336,7 +335,7 @@ void Compile::checkTemplate(const TokenizerImport &tokenizer) const {
   }
 }
 
-std::optional<TokenizerImport> Compile::importTokenizer() const {
+std::optional<TokenizerImport> Compile::importTokenizer() const try {
   auto from = checkpoint().readTokenizer();
   if (!from && !options.chatTemplate.empty())
     throw Error(part::subject("--chat-template") +
@@ -355,4 +354,6 @@ std::optional<TokenizerImport> Compile::importTokenizer() const {
                 " tokens when the embedding has " +
                 part::needed(checkpoint().config().vocabSize) + " rows");
   return tokenizer;
+} catch (...) {
+  throwInputError();
 }

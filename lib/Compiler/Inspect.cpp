@@ -33,6 +33,7 @@ formsOf(const std::vector<const WeightSources::Entry *> &entries) {
     form.bytes += entry->source->bytesToRead();
   }
   std::vector<StoredForm> result;
+  result.reserve(forms.size());
   for (auto &[name, form] : forms)
     result.push_back(std::move(form));
   return result;
@@ -62,6 +63,7 @@ CheckpointFacts qwen::inspectCheckpoint(const std::filesystem::path &checkpoint,
   const ImportedModel &imported = compile.imported();
   const ModelConfig &model = compile.checkpoint().config();
   CheckpointFacts facts = {};
+  facts.formats.reserve(std::size(kWeightFormats));
   facts.name = checkpointName(checkpoint);
   facts.model = model;
   facts.generation = compile.checkpoint().generation();

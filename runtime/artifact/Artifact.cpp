@@ -2,7 +2,7 @@
 
 #include "artifact/Artifact.h"
 
-#include "qwen/Support/Error.h"
+#include "qwen/Support/InputError.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,7 +15,7 @@
 
 using namespace qwen;
 
-Artifact::Artifact(const std::string &path)
+Artifact::Artifact(const std::string &path) try
     : file(path), layout(readElfLayout(file)) {
   const ArtifactHeader &h = layout.header;
   uint64_t end = h.code.size;
@@ -47,6 +47,8 @@ Artifact::Artifact(const std::string &path)
   weightMap =
       Mapping::file(file, h.weights.offset, h.weights.size, kWeightsAlign);
   weightMap.useHugePages();
+} catch (...) {
+  throwInputError();
 }
 
 void Artifact::readAhead() const {
@@ -83,19 +85,20 @@ std::string_view Artifact::text(FileRange range) const {
 const TargetInfo &Artifact::selectTarget(Arch arch,
                                          CpuFeatureSet features) const {
   if (facts.arch() != arch)
-    throw Error(path() + " was compiled for " +
-                std::string(archName(facts.arch())) + " and this machine is " +
-                std::string(archName(arch)) +
-                "; recompile the model with qwen-opt --target");
+    throw TargetError(path() + " was compiled for " +
+                      std::string(archName(facts.arch())) +
+                      " and this machine is " + std::string(archName(arch)) +
+                      "; recompile the model with qwen-opt --target");
   if (const TargetInfo *target = facts.bestTarget(arch, features))
     return *target;
   std::string lacks;
   for (const TargetInfo &target : facts.targets)
     lacks += (lacks.empty() ? "" : "; ") + target.name + " needs " +
              toString(target.features - features);
-  throw Error(path() + " was compiled for CPU features that this machine " +
-              "lacks: " + lacks +
-              "; recompile the model with qwen-opt --target native here");
+  throw TargetError(path() +
+                    " was compiled for CPU features that this machine " +
+                    "lacks: " + lacks +
+                    "; recompile the model with qwen-opt --target native here");
 }
 
 uint64_t Artifact::weightMiBs() const {
@@ -112,11 +115,11 @@ uint64_t Artifact::checkWeights(uint64_t first,
     uint64_t needed;
     memcpy(&needed, checksums + first * sizeof(needed), sizeof(needed));
     if (XXH3_64bits(weightMap.data() + offset, size) != needed)
-      throw Error(path() + " is damaged: the checksum of bytes " +
-                  std::to_string(offset) + " to " +
-                  std::to_string(offset + size) +
-                  " of its weights does not match; copy the file again or "
-                  "compile the model again");
+      throw InputError(path() + " is damaged: the checksum of bytes " +
+                       std::to_string(offset) + " to " +
+                       std::to_string(offset + size) +
+                       " of its weights does not match; copy the file again or "
+                       "compile the model again");
   }
   return first;
 }

@@ -3,7 +3,7 @@
 #include "artifact/ElfMapping.h"
 
 #include "qwen/ABI/KernelABI.h"
-#include "qwen/Support/Error.h"
+#include "qwen/Support/InputError.h"
 
 #include <algorithm>
 #include <bit>
@@ -298,18 +298,18 @@ void qwen::checkCode(const File &file, const ElfLayout &layout) {
   XXH3_64bits_update(&state, &kZeros, sizeof(kZeros));
   XXH3_64bits_update(&state, code.data() + behind, size - behind);
   if (XXH3_64bits_digest(&state) != layout.header.codeChecksum)
-    throw Error(file.path() +
-                " is damaged: the checksum of its code does not match");
+    throw InputError(file.path() +
+                     " is damaged: the checksum of its code does not match");
 }
 
 ElfMapping::ElfMapping(const File &file, const ElfLayout &layout,
                        CodeMemory memory) {
   if (layout.header.arch != static_cast<uint32_t>(hostArch()))
-    throw Error(file.path() + " was compiled for " +
-                std::string(archName(static_cast<Arch>(layout.header.arch))) +
-                " and this program is for " +
-                std::string(archName(hostArch())) +
-                "; recompile the model with qwen-opt --target");
+    throw TargetError(
+        file.path() + " was compiled for " +
+        std::string(archName(static_cast<Arch>(layout.header.arch))) +
+        " and this program is for " + std::string(archName(hostArch())) +
+        "; recompile the model with qwen-opt --target");
   checkCode(file, layout);
   map(file, layout, memory);
   readEntries(file, layout);

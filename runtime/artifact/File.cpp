@@ -107,7 +107,8 @@ Mapping Mapping::reserve(size_t size, size_t align, const std::string &what) {
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED)
     throw Error("cannot get " + std::to_string(size) + " bytes for " + what +
-                ": " + strerror(errno) + addressSpaceLimit());
+                    ": " + strerror(errno) + addressSpaceLimit(),
+                ErrorKind::NoMemory);
   auto *first = static_cast<uint8_t *>(start);
   if (!align)
     return Mapping(first, size);
@@ -126,7 +127,8 @@ Mapping Mapping::memory(size_t size, const char *what) {
   Mapping result = reserve(size ? size : 1, size >= kHuge ? kHuge : 0, what);
   if (mprotect(result.base, result.bytes, PROT_READ | PROT_WRITE) != 0)
     throw Error("cannot get " + std::to_string(size) + " bytes for " + what +
-                ": " + strerror(errno) + addressSpaceLimit());
+                    ": " + strerror(errno) + addressSpaceLimit(),
+                ErrorKind::NoMemory);
   return result;
 }
 

@@ -3,7 +3,7 @@
 #include "artifact/WeightChecker.h"
 
 #include "qwen/Support/ControlGroups.h"
-#include "qwen/Support/Error.h"
+#include "qwen/Support/InputError.h"
 #include "qwen/Support/Process.h"
 
 #include <chrono>
@@ -36,7 +36,7 @@ WeightChecker::~WeightChecker() { stop(); }
 
 void WeightChecker::throwIfDamaged() const {
   if (damaged.load(std::memory_order_acquire))
-    throw Error(damage);
+    throw InputError(damage);
 }
 
 uint64_t WeightChecker::finish(const std::function<bool()> &enough) {

@@ -76,8 +76,9 @@ static SequenceState makeState(const Manifest &manifest,
         static_cast<uint64_t>(sequenceBytes) * std::max(1, options.sequences);
     if (*limit < fixed + page)
       throw Error(manifest.model.name + " needs " +
-                  std::to_string(fixed + page) + " bytes to run when " +
-                  allows);
+                      std::to_string(fixed + page) + " bytes to run when " +
+                      allows,
+                  ErrorKind::NoMemory);
     auto spare = static_cast<int64_t>(*limit - fixed);
     // Without pages, snapshots are of no use.
     if (stateBytes)

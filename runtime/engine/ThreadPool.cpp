@@ -79,7 +79,8 @@ ThreadPool::ThreadPool(int32_t threadCount)
     const size_t started = threads->size() + 1;
     stop();
     throw Error("cannot start " + std::to_string(count) + " threads: only " +
-                std::to_string(started) + " started; use fewer with -t");
+                    std::to_string(started) + " started; use fewer with -t",
+                ErrorKind::NoMemory);
   }
 }
 

@@ -12,7 +12,7 @@ CONTEXT = "when the model was compiled for a context of 4; recompile it with qwe
 
 
 def damaged(name, message, change, command=LOGITS):
-    return Row(name, artifact(change), command, 1, message)
+    return Row(name, artifact(change), command, 3, message)
 
 
 def in_section(name, cut=None):
@@ -60,13 +60,13 @@ def task(name, document, options, message):
 
 ROWS = [
     # What is not a compiled model, or is damaged.
-    Row("a file that is missing", None, "qwen-run generate nothing.qwen --ids 2", 1,
+    Row("a file that is missing", None, "qwen-run generate nothing.qwen --ids 2", 3,
         "qwen-run: cannot read nothing.qwen: No such file or directory"),
-    Row("an empty file", written("empty.qwen", ""), "qwen-run logits empty.qwen --ids 2,3,4 -o bad.npy", 1,
+    Row("an empty file", written("empty.qwen", ""), "qwen-run logits empty.qwen --ids 2,3,4 -o bad.npy", 3,
         "qwen-run: empty.qwen is not a compiled model: it is too short"),
-    Row("a text", written("text.qwen", "hello, this is no artifact\n" * 100), "qwen-run logits text.qwen --ids 2,3,4 -o bad.npy", 1,
+    Row("a text", written("text.qwen", "hello, this is no artifact\n" * 100), "qwen-run logits text.qwen --ids 2,3,4 -o bad.npy", 3,
         "qwen-run: text.qwen is not a compiled model: it does not start with an ELF header"),
-    Row("another ELF file", None, "qwen-run logits /bin/true --ids 2,3,4 -o bad.npy", 1,
+    Row("another ELF file", None, "qwen-run logits /bin/true --ids 2,3,4 -o bad.npy", 3,
         "qwen-run: /bin/true is not a compiled model: it has no note of qwen-opt"),
     damaged("another version", f"qwen-run: bad.qwen has format version 999 {OTHER_VERSION}",
             lambda good, header, sections: patched(good, header + VERSION, struct.pack("<I", 999))),
@@ -83,9 +83,9 @@ ROWS = [
     *(damaged(f"a flipped weight, checked {when}", WEIGHTS, flipped_weight, f"{LOGITS} --check {when}") for when in ("background", "now")),
 
     # What the machine or the model lacks.
-    Row("another architecture", None, "qwen-run generate arm.qwen --ids 2", 1,
+    Row("another architecture", None, "qwen-run generate arm.qwen --ids 2", 5,
         "qwen-run: arm.qwen was compiled for aarch64 and this machine is x86-64; recompile the model with qwen-opt --target"),
-    Row("another architecture to verify", None, "qwen-run verify arm.qwen", 1,
+    Row("another architecture to verify", None, "qwen-run verify arm.qwen", 5,
         "qwen-run: arm.qwen was compiled for aarch64 and this machine is x86-64; recompile the model with qwen-opt --target"),
     Row("a feature that lacks", None, "qemu-aarch64-static -cpu cortex-a72 aarch64-qwen-run generate arm.qwen --ids 2", 1,
         "qwen-run: arm.qwen was compiled for CPU features that this machine lacks: armv8.2-a+dotprod needs dotprod; "
@@ -96,7 +96,7 @@ ROWS = [
     Row("generate without a tokenizer", None, "qwen-run generate good.qwen -p text", 1, NO_TOKENIZER),
     Row("tokenize without a tokenizer", None, "qwen-run tokenize good.qwen -p text", 1, NO_TOKENIZER),
     Row("chat without a tokenizer", None, "qwen-run chat good.qwen", 1, NO_TOKENIZER),
-    *(Row(f"{what} of {command}", written("bad.jinja", text), f"qwen-run {command} stories.qwen --chat-template {file}", 1, f"qwen-run: {message}")
+    *(Row(f"{what} of {command}", written("bad.jinja", text), f"qwen-run {command} stories.qwen --chat-template {file}", 3, f"qwen-run: {message}")
       for command in ("chat", "serve") for what, text, file, message in (
           ("no chat template", "", "nothing", "cannot read nothing: No such file or directory"),
           ("an empty chat template", "", "bad.jinja", "bad.jinja is empty: a chat template is needed"),
@@ -114,11 +114,11 @@ ROWS = [
         'qwen-run: unfit.qwen has no embedding of the last token: the pooling of its checkpoint is "mean" when "last" is needed'),
 
     # Prompts.
-    Row("a prompt that is too long", None, "qwen-run generate good.qwen --ids 2" + ",2" * 299, 1,
+    Row("a prompt that is too long", None, "qwen-run generate good.qwen --ids 2" + ",2" * 299, 4,
         "qwen-run: the prompt has 300 tokens when the model was compiled for a context of 256"),
-    Row("a prompt of 5 for 4", None, "qwen-run generate short.qwen --ids 1,2,3,4,5", 1,
+    Row("a prompt of 5 for 4", None, "qwen-run generate short.qwen --ids 1,2,3,4,5", 4,
         f"qwen-run: the prompt has 5 tokens {CONTEXT}"),
-    Row("logits of 5 for 4", None, "qwen-run logits short.qwen --ids 1,2,3,4,5 -o short.npy", 1,
+    Row("logits of 5 for 4", None, "qwen-run logits short.qwen --ids 1,2,3,4,5 -o short.npy", 4,
         f"qwen-run: --ids has 5 tokens {CONTEXT}"),
     # A text that cannot fit is not read to its end. A token has at most 13 bytes, and NFC leaves at least a quarter of a text.
     Row("a text without an end", None, "sh -c 'yes | qwen-run generate stories.qwen'", 1,

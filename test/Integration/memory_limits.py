@@ -24,7 +24,7 @@ def limited(kib, *command):
 
 def check_refused(result, messages, what):
     error = result.stderr.removesuffix("\n")
-    checks.check(result.returncode == 1 and any(matches(message, error) for message in messages), what)
+    checks.check(result.returncode == 4 and any(matches(message, error) for message in messages), what)
 
 
 def sweep(name, first, last, step, needed, expected, *command):

@@ -145,7 +145,7 @@ def check_cache():
     checks.check(dry[0] == 0 and f"{MODEL} is compiled: {CACHE}" in dry[1], f"--dry-run of a cached model: {dry}")
     checks.expect("--dry-run compiles nothing", compiles(), 0)
     expect_error("an option for a compiled file", generate(FILE, "--weights", "q4_0"), "--weights has no effect on")
-    expect_error("a compile that fails", generate(MODEL, "--weights", "none"), "qwen-run: no such format")
+    expect_error("a compile that fails", generate(MODEL, "--weights", "none"), "qwen-run: no such format", status=2)
     compiles()
     checks.expect("nothing is left of it", len(files(".json")), len(files()))
 
@@ -195,7 +195,7 @@ def check_damage():
     shutil.rmtree(huge)
     own = WORK / "own.qwen"
     own.write_bytes(good[:version] + struct.pack("<I", 1) + good[version + 4:])
-    expect_error("an old file of a user", generate(own), "has format version 1", "recompile the model with the qwen-opt of this version")
+    expect_error("an old file of a user", generate(own), "has format version 1", "recompile the model with the qwen-opt of this version", status=3)
     checks.expect("it stays", compiles(), 0)
 
 
@@ -297,17 +297,17 @@ def check_names():
     (WORK / "huggingface/hub/models--Org--Tiny-1B/refs/main").unlink()
     answers("one snapshot without refs/main", generate("Org/Tiny-1B", HF_HOME=str(WORK / "huggingface")), 0)
     expect_error("an unknown name", generate("Org/Other"), '"Org/Other" is neither a file nor a folder, and ',
-                 "home/.cache" if "XDG_CACHE_HOME" not in ENVIRONMENT else "huggingface/hub/models--Org--Other is missing")
+                 "home/.cache" if "XDG_CACHE_HOME" not in ENVIRONMENT else "huggingface/hub/models--Org--Other is missing", status=3)
 
     ggufs = WORK / "ggufs"
     ggufs.mkdir()
-    expect_error("an empty folder", generate(ggufs), "has no config.json and no GGUF file")
+    expect_error("an empty folder", generate(ggufs), "has no config.json and no GGUF file", status=3)
     shutil.copy(INPUTS / "gguf/qwen3-q4_k_m/model.gguf", ggufs / "a.gguf")
     answers("a folder with a GGUF file", generate(ggufs), 1, "a: q4_0")
     answers("that file", generate(ggufs / "a.gguf"), 0)
     for part in (INPUTS / "gguf/qwen3-split").glob("*.gguf"):
         shutil.copy(part, ggufs)
-    expect_error("a folder with two models", generate(ggufs), "has several models, a.gguf, model-00001-of-00003.gguf; name one")
+    expect_error("a folder with two models", generate(ggufs), "has several models, a.gguf, model-00001-of-00003.gguf; name one", status=3)
     split = ggufs / "model-00001-of-00003.gguf"
     answers("a split model", generate(split), 1)
     os.utime(ggufs / "model-00003-of-00003.gguf", (1, 1))
@@ -348,7 +348,7 @@ def check_compiler():
     checks.check(first[0] == 0 and first[1] and "compiles qwen3-tied-bf16" in first[2][0] and len(first[2]) == 2, f"a real compile: {first}")
     checks.expect("and the second time", (second[0], second[1], len(second[2])), (0, first[1], 1))
     error = run("generate", model, *IDS, "--weights", "q9", program=program)
-    expect_error("a format that is none", error, "qwen-run: --weights: q9 not in")
+    expect_error("a format that is none", error, "qwen-run: --weights: q9 not in", status=2)
 
     # The lines of --progress.
     read, write = os.pipe()

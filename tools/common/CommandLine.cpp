@@ -113,8 +113,8 @@ static std::string describeMismatch(const CLI::App &app,
   for (const CLI::Option *option : app.get_options())
     if (option->count() > 1 &&
         option->count() > static_cast<size_t>(option->get_items_expected_max()))
-      return nameOf(*option) + " is given " +
-             std::to_string(option->count()) + " times, once is possible";
+      return nameOf(*option) + " is given " + std::to_string(option->count()) +
+             " times, once is possible";
   return quoted(lastArgument) + " needs a value";
 }
 

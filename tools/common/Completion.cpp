@@ -78,7 +78,7 @@ static std::string bashValues(CLI::App &app) {
       const OptionValue value = valueOf(*option);
       std::string pattern;
       for (const std::string &name : namesOf(*option))
-        pattern += (pattern.empty() ? "" : "|") + prefix + name;
+        pattern.append(pattern.empty() ? "" : "|").append(prefix).append(name);
       if (!value.names.empty())
         text += bashWords(pattern, value.names);
       else if (value.kind == OptionValue::Folder)
@@ -170,12 +170,11 @@ static std::string zshOptions(CLI::App &command) {
       // "--x=" takes a value in this or in the next word.
       const bool isLong = name.starts_with("--");
       const bool takes = value.kind != OptionValue::None;
-      text += " \\\n      " +
-              shellQuoted(
-                  "(" + all + ")" + name + (takes ? isLong ? "=" : "+" : "") +
-                  "[" + zshText(summaryOf(option->get_description())) + "]" +
-                  (takes ? ":" + zshText(value.type) + ":" + zshAction(value)
-                         : ""));
+      std::string form = "(" + all + ")";
+      form.append(name).append(takes ? isLong ? "=" : "+" : "").append("[");
+      form += zshText(summaryOf(option->get_description()));
+      form += takes ? "]:" + zshText(value.type) + ":" + zshAction(value) : "]";
+      text.append(" \\\n      ").append(shellQuoted(form));
     }
   }
   return text;
@@ -234,8 +233,14 @@ static std::string fishScript(CLI::App &app) {
   const std::string none =
       fishQuoted("not __fish_seen_subcommand_from " + names);
   for (const CLI::App *command : visibleCommands(app))
-    text += complete + " -n " + none + " -a " + command->get_name() + " -d " +
-            fishQuoted(summaryOf(command->get_description())) + "\n";
+    text.append(complete)
+        .append(" -n ")
+        .append(none)
+        .append(" -a ")
+        .append(command->get_name())
+        .append(" -d ")
+        .append(fishQuoted(summaryOf(command->get_description())))
+        .append("\n");
   for (CLI::App *command : allCommands(app)) {
     const std::string when =
         complete + " -n " +

@@ -5,7 +5,8 @@
 #include "qwen/Support/Version.h"
 
 #include <algorithm>
-#include <array>
+#include <csignal>
+#include <utility>
 
 using namespace qwen;
 
@@ -105,6 +106,20 @@ static std::string synopsisOf(CLI::App &command, const std::string &name) {
   return text + "\n";
 }
 
+/// The rows of ExitCodes.def, and what a signal gives.
+static std::string exitStatus() {
+  std::vector<std::pair<int, std::string>> rows = {
+#define QWEN_EXIT_CODE(Name, Status, Test, Help) {Status, Help},
+#include "ExitCodes.def"
+      {128 + SIGINT, "SIGINT (Ctrl-C) ended the program."},
+      {128 + SIGTERM, "SIGTERM ended the program."}};
+  std::ranges::sort(rows);
+  std::string text = ".SH EXIT STATUS\n";
+  for (const auto &[status, help] : rows)
+    text += ".TP\n" + bold(std::to_string(status)) + "\n" + roff(help) + "\n";
+  return text;
+}
+
 std::string qwen::manualPage(CLI::App &app) {
   const std::string &name = app.get_name();
   std::string title = name;
@@ -128,5 +143,5 @@ std::string qwen::manualPage(CLI::App &app) {
             roff(command->get_description()) + "\n.PP\n" +
             synopsisOf(*command, name + " " + command->get_name()) +
             bodyOf(*command);
-  return text;
+  return text + exitStatus();
 }

@@ -7,6 +7,7 @@
 #include "CommandTree.h"
 #include "Commands.h"
 #include "CompileOptions.h"
+#include "ExitCodes.h"
 #include "Limits.h"
 #include "ProgressBar.h"
 #include "Prune.h"
@@ -357,9 +358,9 @@ int qwen::compileMain(int argc, char **argv) {
   const auto write = [](const std::string &text) { llvm::outs() << text; };
   addCompletionCommand(app, write);
   addManualCommand(app, write);
-  const auto fail = [&](const std::string &message) {
+  const auto fail = [&](const std::exception &error, const char *message) {
     llvm::errs() << nameOf(app) << ": " << message << '\n';
-    return 1;
+    return exitCodeOf(error);
   };
   try {
     parseCommandLine(app, argc, argv);
@@ -373,13 +374,10 @@ int qwen::compileMain(int argc, char **argv) {
     compile(arguments);
   } catch (const CLI::Success &request) {
     return app.exit(request);
-  } catch (const UsageError &error) {
-    fail(error.what());
-    return 2;
-  } catch (const std::bad_alloc &) {
-    return fail("out of memory");
+  } catch (const std::bad_alloc &error) {
+    return fail(error, "out of memory");
   } catch (const std::exception &error) {
-    return fail(error.what());
+    return fail(error, error.what());
   }
   return 0;
 }

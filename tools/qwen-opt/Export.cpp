@@ -49,7 +49,7 @@ void qwen::addExport(CLI::App &app) {
       const llvm::StringRef what = error.what();
       if (what.contains(paths->from) || what.contains(paths->to))
         throw;
-      throw Error(part::file(paths->from) + ": " + what.str());
+      throw Error(part::file(paths->from) + ": " + what.str(), error.kind());
     }
   });
 }

@@ -49,8 +49,9 @@ static void checkAddressSpace(const std::string &checkpoint,
                           weightFileBytes(checkpoint) + mappedBytes;
   if (limit.rlim_cur < needed)
     throw Error("compiling " + checkpoint + " needs about " + withUnit(needed) +
-                " of address space when ulimit -v allows " +
-                withUnit(limit.rlim_cur));
+                    " of address space when ulimit -v allows " +
+                    withUnit(limit.rlim_cur),
+                ErrorKind::NoMemory);
 }
 
 /// Anonymous memory of a compile: for the shapes of Qwen2.5-0.5B 54 MiB with 2
@@ -63,8 +64,10 @@ static void checkMemory(const std::string &checkpoint) {
   if (const auto limit = controlGroupMemory();
       limit && *limit < kAnonymousBytes)
     throw Error("compiling " + checkpoint + " needs about " +
-                withUnit(kAnonymousBytes) +
-                " of memory when its control group allows " + withUnit(*limit));
+                    withUnit(kAnonymousBytes) +
+                    " of memory when its control group allows " +
+                    withUnit(*limit),
+                ErrorKind::NoMemory);
 }
 
 /// Bytes of the largest file that Halide writes to memory: below 20 KB, and a
@@ -77,8 +80,9 @@ static void checkFileSize(const std::string &checkpoint) {
   rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < kCodeFileBytes)
     throw Error("compiling " + checkpoint + " needs files of up to " +
-                withUnit(kCodeFileBytes) + " when ulimit -f allows " +
-                withUnit(limit.rlim_cur));
+                    withUnit(kCodeFileBytes) + " when ulimit -f allows " +
+                    withUnit(limit.rlim_cur),
+                ErrorKind::NoMemory);
 }
 
 void qwen::checkLimits(const std::string &checkpoint, uint64_t mappedBytes) {

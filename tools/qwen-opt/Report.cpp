@@ -301,7 +301,7 @@ void qwen::addReport(CLI::App &app) {
       const llvm::StringRef what = error.what();
       if (what.contains(options->file))
         throw;
-      throw Error(part::file(options->file) + ": " + what.str());
+      throw Error(part::file(options->file) + ": " + what.str(), error.kind());
     }
   });
 }

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Compile.h"
+#include "ExitCodes.h"
 
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Lower/Lower.h"
@@ -48,17 +49,21 @@ static bool isPassDriver(int argc, char **argv) {
 
 /// Ends the program with one line, without allocating memory. LLVM would abort
 /// or print a stack trace.
-[[noreturn]] static void die(StringRef reason) {
+[[noreturn]] static void die(StringRef reason, qwen::ExitCode status) {
   qwen::removeTemporaryFile();
   for (StringRef part :
        {StringRef("qwen-opt: "), reason.split('\n').first, StringRef("\n")})
     (void)qwen::writeAll(STDERR_FILENO, part.data(), part.size());
-  _exit(1);
+  _exit(static_cast<int>(status));
 }
 
-static void outOfMemory(void *, const char *, bool) { die("out of memory"); }
+static void outOfMemory(void *, const char *, bool) {
+  die("out of memory", qwen::ExitCode::Limit);
+}
 
-static void fatalError(void *, const char *reason, bool) { die(reason); }
+static void fatalError(void *, const char *reason, bool) {
+  die(reason, qwen::ExitCode::Failure);
+}
 
 static int runPassDriver(int argc, char **argv) {
   qwen::registerQwenPasses();

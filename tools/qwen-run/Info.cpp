@@ -2,6 +2,7 @@
 
 #include "Commands.h"
 #include "Compiler.h"
+#include "ExitCodes.h"
 #include "Options.h"
 #include "Output.h"
 #include "cache/ModelSource.h"
@@ -155,7 +156,8 @@ static void describeCheckpoint(const InfoCommand &command,
       *compiler, arguments, {{}, [&](std::string_view line) { last = line; }});
   constexpr std::string_view kName = "qwen-opt info: ";
   if (status != 0)
-    throw Error(last.substr(last.starts_with(kName) ? kName.size() : 0));
+    throw ProgramError(last.substr(last.starts_with(kName) ? kName.size() : 0),
+                       status);
 }
 
 static void info(const InfoCommand &command) {

@@ -7,6 +7,7 @@
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
 
+#include "qwen/Support/InputError.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
@@ -185,11 +186,11 @@ std::string qwen::run::readTemplate(const std::string &file) {
   std::string text =
       readFile(file, ChatTemplate::kMaxBytes, "a chat template is short");
   if (text.empty())
-    throw Error(file + " is empty: a chat template is needed");
+    throw InputError(file + " is empty: a chat template is needed");
   try {
     ChatTemplate::parse(text);
   } catch (const Error &error) {
-    throw Error(file + ": " + error.what());
+    throw InputError(file + ": " + error.what());
   }
   return text;
 }

@@ -2,7 +2,7 @@
 
 #include "Output.h"
 
-#include "qwen/Support/Error.h"
+#include "qwen/Support/InputError.h"
 
 #include <nlohmann/json.hpp>
 
@@ -56,7 +56,7 @@ std::string qwen::run::readInput(uint64_t most, const std::string &why) {
 }
 
 std::string qwen::run::readFile(const std::string &path, uint64_t most,
-                                const std::string &why) {
+                                const std::string &why) try {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     throw Error("cannot read " + path + ": " + strerror(errno));
@@ -68,6 +68,8 @@ std::string qwen::run::readFile(const std::string &path, uint64_t most,
     close(fd);
     throw;
   }
+} catch (...) {
+  throwInputError();
 }
 
 //===----------------------------------------------------------------------===//

@@ -2,6 +2,7 @@
 
 #include "CommandLine.h"
 #include "Commands.h"
+#include "ExitCodes.h"
 #include "Output.h"
 #include "artifact/File.h"
 #include "cache/ModelSource.h"
@@ -41,35 +42,36 @@ static std::vector<const char *> withCommand(const CLI::App &app, int argc,
   return arguments;
 }
 
-// The code outside of `try` throws only if there is no memory for the options.
-// NOLINTNEXTLINE(bugprone-exception-escape)
-int main(int argc, char **argv) {
-  prepareProcess("qwen-run");
-  CLI::App app("Runs models. A MODEL is a file that qwen-opt compiled, or a "
-               "checkpoint folder, a GGUF\nfile or a name in Hugging Face's "
-               "cache, which qwen-opt compiles at its first use.\n"
-               "qwen-run MODEL [OPTIONS] is qwen-run chat MODEL [OPTIONS].",
-               "qwen-run");
+/// Runs the command of the arguments, and returns the exit status.
+static int runCommand(int argc, char **argv) {
+  CLI::App app("Runs models that qwen-opt compiled.", "qwen-run");
   app.require_subcommand(1);
   app.set_version_flag("--version",
                        std::string("qwen-run ") + projectVersion());
   addCommands(app);
-  const auto fail = [](const std::string &message) {
-    writeError("qwen-run: " + message + "\n");
-    return 1;
-  };
   try {
     const std::vector<const char *> arguments = withCommand(app, argc, argv);
     parseCommandLine(app, static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::Success &request) {
     return app.exit(request);
-  } catch (const UsageError &error) {
-    fail(error.what());
-    return 2;
-  } catch (const std::bad_alloc &) {
-    return fail("out of memory" + addressSpaceLimit());
-  } catch (const std::exception &error) {
-    return fail(error.what());
   }
   return 0;
+}
+
+// The code outside of `try` throws only if there is no memory for an error.
+// NOLINTNEXTLINE(bugprone-exception-escape)
+int main(int argc, char **argv) {
+  prepareProcess("qwen-run");
+  const auto fail = [](const std::exception &error,
+                       const std::string &message) {
+    writeError("qwen-run: " + message + "\n");
+    return exitCodeOf(error);
+  };
+  try {
+    return runCommand(argc, argv);
+  } catch (const std::bad_alloc &error) {
+    return fail(error, "out of memory" + addressSpaceLimit());
+  } catch (const std::exception &error) {
+    return fail(error, error.what());
+  }
 }

@@ -13,7 +13,7 @@
 #include "qwen/Import/Checkpoint/Pooling.h"
 #include "qwen/Import/Checkpoint/Safetensors.h"
 
-#include "qwen/Support/Error.h"
+#include "qwen/Support/InputError.h"
 #include "qwen/Support/Text.h"
 #include "qwen/Weights/Sources.h"
 
@@ -256,10 +256,12 @@ static bool isGguf(const fs::path &path) {
 }
 
 std::unique_ptr<Checkpoint> qwen::openCheckpoint(const fs::path &path,
-                                                 const AdaptFn &adapt) {
+                                                 const AdaptFn &adapt) try {
   if (isGguf(path))
     return openGguf(path, adapt);
   return openFolder(path, adapt);
+} catch (...) {
+  throwInputError();
 }
 
 std::string qwen::folderModelName(const ModelConfig &model,

@@ -5,6 +5,7 @@
 #include "UnusedTensors.h"
 
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Support/InputError.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -258,7 +259,7 @@ void GraphBuilder::setFacts() {
   op->setAttr(kStageAttr, builder.getStringAttr(stringifyStage(Stage::Graph)));
 }
 
-OwningOpRef<ModuleOp> GraphBuilder::build() {
+OwningOpRef<ModuleOp> GraphBuilder::build() try {
   setFacts();
   const Type tokens =
       RankedTensorType::get({ShapedType::kDynamic}, builder.getI32Type());
@@ -328,6 +329,8 @@ OwningOpRef<ModuleOp> GraphBuilder::build() {
   x = lmHead(x, embedding);
   func::ReturnOp::create(builder, at("return"), x);
   return std::move(module);
+} catch (...) {
+  throwInputError();
 }
 
 ImportedModel

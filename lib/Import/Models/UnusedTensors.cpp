@@ -4,7 +4,7 @@
 
 #include "qwen/Import/Checkpoint/Known.h"
 #include "qwen/Import/Models/Import.h"
-#include "qwen/Support/Error.h"
+#include "qwen/Support/InputError.h"
 #include "qwen/Support/Text.h"
 
 #include <re2/re2.h>
@@ -71,11 +71,12 @@ UnusedTensors::ByKind UnusedTensors::finish() {
   if (!unknown.empty()) {
     const StoredTensor &first = *unknown.begin()->second;
     const size_t others = unknown.size() - 1;
-    throw Error(describeTensor(first) +
-                (others ? " (and " + std::to_string(others) + " more)" : "") +
-                " is not a tensor of " +
-                std::string(infoOf(checkpoint.config().architecture).name) +
-                "; --ignore-tensors REGEX compiles the model without them");
+    throw InputError(
+        describeTensor(first) +
+        (others ? " (and " + std::to_string(others) + " more)" : "") +
+        " is not a tensor of " +
+        std::string(infoOf(checkpoint.config().architecture).name) +
+        "; --ignore-tensors REGEX compiles the model without them");
   }
   for (const Rule &rule : rules)
     if (!rule.isUsed)

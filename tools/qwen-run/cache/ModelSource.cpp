@@ -2,7 +2,7 @@
 
 #include "cache/ModelSource.h"
 
-#include "qwen/Support/Error.h"
+#include "qwen/Support/InputError.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
@@ -221,7 +221,7 @@ bool qwen::run::isModel(const std::string &given) {
          (isHubName(given) && fs::is_directory(hubModel(given), ignored));
 }
 
-ModelSource qwen::run::findModel(const std::string &given) {
+ModelSource qwen::run::findModel(const std::string &given) try {
   std::error_code ignored;
   const fs::file_status status = fs::status(given, ignored);
   if (fs::is_directory(status)) {
@@ -234,4 +234,6 @@ ModelSource qwen::run::findModel(const std::string &given) {
   }
   const fs::path path = modelIn(hubSnapshot(given));
   return {path, false, given.substr(given.find('/') + 1)};
+} catch (...) {
+  throwInputError();
 }

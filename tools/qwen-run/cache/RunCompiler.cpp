@@ -3,6 +3,7 @@
 #include "cache/RunCompiler.h"
 
 #include "Compiler.h"
+#include "ExitCodes.h"
 #include "Output.h"
 #include "ProgressBar.h"
 #include "cache/CacheFolder.h"
@@ -121,7 +122,7 @@ void qwen::run::runCompiler(const std::string &compiler,
         part::found(status - kSignal) +
         (status - kSignal == SIGKILL ? ", perhaps for want of memory" : ""));
   if (!talk.reason().empty())
-    throw Error(talk.reason());
+    throw ProgramError(talk.reason(), status);
   throw Error(part::file(compiler) + " ended with status " +
               part::found(status));
 }
