@@ -22,7 +22,8 @@ static void addCompiler(const std::filesystem::path &folder,
 TEST(CompilerRun, FindsItBesideTheProgramAndInPath) {
   using std::filesystem::perms;
   const test::TempDir dir;
-  const std::string before = getenv("PATH");
+  const char *variable = getenv("PATH");
+  const std::string before = variable ? variable : "";
   const auto a = dir.path() / "a", b = dir.path() / "b", c = dir.path() / "c";
   addCompiler(a, perms::owner_read);
   addCompiler(b, perms::owner_all);
