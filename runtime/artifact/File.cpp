@@ -5,9 +5,9 @@
 #include "qwen/Support/Error.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
-#include <fstream>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -88,14 +88,25 @@ static size_t roundUp(size_t size, size_t align) {
   return (size + align - 1) / align * align;
 }
 
+/// The bytes of address space that are in use, or 0 if they are unknown. Takes
+/// no memory, which a stream would.
+static uint64_t addressSpaceInUse() {
+  char text[32] = {};
+  const int statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (statm >= 0) {
+    if (::read(statm, text, sizeof(text) - 1) < 0)
+      text[0] = 0;
+    ::close(statm);
+  }
+  return std::strtoull(text, nullptr, 10) * pageSize();
+}
+
 std::string qwen::addressSpaceLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
     return "";
-  uint64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
   return " (ulimit -v allows " + std::to_string(limit.rlim_cur) +
-         " bytes of address space, and " + std::to_string(pages * pageSize()) +
+         " bytes of address space, and " + std::to_string(addressSpaceInUse()) +
          " are in use)";
 }
 

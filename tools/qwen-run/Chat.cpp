@@ -56,7 +56,8 @@ static void chat(const ChatCommand &command) {
   Model model(command.file.path(), std::move(chatTemplate));
   const Manifest &manifest = model.manifest();
   manifest.model.output.requireLogits(model.path());
-  // Throws if there is none.
+  // Each throws if there is none.
+  (void)model.tokenizer();
   (void)model.chatFormat();
   EngineOptions options = command.options(model);
   options.snapshotBytes = command.snapshots.bytes;
