@@ -35,7 +35,7 @@ static bool takes(int argc, char **argv) {
 
 static void checkIds(const std::string &text) {
   try {
-    for (int32_t id : parseIds(text, "--ids"))
+    for (int32_t id : run::parseIds(text, "--ids"))
       fuzz::require(id >= 0, "a negative id is taken");
   } catch (const Error &) {
   }
