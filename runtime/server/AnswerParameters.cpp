@@ -54,13 +54,14 @@ void SamplingParameters::setBiases(J value) {
 
 /// Stores an option of the sampler, as one that it takes.
 template <auto Option> static void setOption(void *group, J value) {
-  constexpr double kLeastTopP = 1e-9;
+  constexpr double kLeastShare = 1e-9;
   SamplerOptions &to = static_cast<Sampling *>(group)->sampling;
   to.*Option = value.get<std::remove_reference_t<decltype(to.*Option)>>();
   // -1 keeps all tokens, as 0 does.
   to.topK = std::max<int64_t>(to.topK, 0);
-  // 0 is the least, which keeps the most likely token.
-  to.topP = std::max(to.topP, kLeastTopP);
+  // 0 is the least, which keeps one token.
+  to.topP = std::max(to.topP, kLeastShare);
+  to.typicalP = std::max(to.typicalP, kLeastShare);
 }
 
 void StopParameters::setStop(J value) {

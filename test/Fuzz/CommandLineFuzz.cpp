@@ -16,21 +16,25 @@
 
 using namespace qwen;
 
+namespace {
+/// Thrown before a command would run.
+struct Parsed {};
+} // namespace
+
 /// Whether the commands take these arguments.
 static bool takes(int argc, char **argv) {
   CLI::App app("", "qwen-run");
   app.require_subcommand(1);
   run::addCommands(app);
-  for (CLI::App *command : app.get_subcommands({}))
-    command->callback([] {});
+  app.parse_complete_callback([] { throw Parsed(); });
   try {
     parseCommandLine(app, argc, argv);
+  } catch (const Parsed &) {
+    return true;
   } catch (const CLI::Success &) {
-    return false;
   } catch (const Error &) {
-    return false;
   }
-  return true;
+  return false;
 }
 
 static void checkIds(const std::string &text) {

@@ -87,10 +87,10 @@ ROWS = [
         "qwen-run: arm.qwen was compiled for aarch64 and this machine is x86-64; recompile the model with qwen-opt --target"),
     Row("another architecture to verify", None, "qwen-run verify arm.qwen", 5,
         "qwen-run: arm.qwen was compiled for aarch64 and this machine is x86-64; recompile the model with qwen-opt --target"),
-    Row("a feature that lacks", None, "qemu-aarch64-static -cpu cortex-a72 aarch64-qwen-run generate arm.qwen --ids 2", 1,
+    Row("a feature that lacks", None, "qemu-aarch64-static -cpu cortex-a72 aarch64-qwen-run generate arm.qwen --ids 2", 5,
         "qwen-run: arm.qwen was compiled for CPU features that this machine lacks: armv8.2-a+dotprod needs dotprod; "
         "recompile the model with qwen-opt --target native here"),
-    Row("features of two targets that lack", None, "qemu-aarch64-static -cpu cortex-a72 aarch64-qwen-run logits arms.qwen --ids 2 -o bad.npy", 1,
+    Row("features of two targets that lack", None, "qemu-aarch64-static -cpu cortex-a72 aarch64-qwen-run logits arms.qwen --ids 2 -o bad.npy", 5,
         "qwen-run: arms.qwen was compiled for CPU features that this machine lacks: neoverse-v1 needs {{.*}}i8mm, sve; "
         "neoverse-n1 needs dotprod; recompile the model with qwen-opt --target native here"),
     Row("generate without a tokenizer", None, "qwen-run generate good.qwen -p text", 1, NO_TOKENIZER),

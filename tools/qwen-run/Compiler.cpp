@@ -125,6 +125,10 @@ public:
     for (const std::string &argument : arguments)
       words.push_back(const_cast<char *>(argument.c_str()));
     words.push_back(nullptr);
+    // An emulator may not tell that exec failed.
+    if (access(program.c_str(), X_OK) != 0)
+      throw Error("cannot run " + part::file(program) + ": " +
+                  part::found(strerror(errno)));
     if (const int error = posix_spawn(&id, program.c_str(), &actions, nullptr,
                                       words.data(), environ))
       throw Error("cannot run " + part::file(program) + ": " +
