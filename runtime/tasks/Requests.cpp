@@ -150,6 +150,7 @@ RequestMaker::requests(const Task &task, const Document &document,
   if (task.isRolling)
     return windows(document.queries.front().continuation);
   std::vector<ScoreRequest> result;
+  result.reserve(document.queries.size());
   for (const Query &query : document.queries)
     result.push_back(pair(before + query.context, query.continuation));
   return result;
