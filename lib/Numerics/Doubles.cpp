@@ -2,40 +2,25 @@
 
 #include "qwen/Numerics/Doubles.h"
 
-#include "Exp.h"
+#include <bit>
+#include <cstddef>
+#include <cstdint>
 
 using namespace qwen;
-
-double qwen::numerics::sumExp(std::span<const float> values, float greatest) {
-  constexpr size_t kLanes = 16;
-  double lanes[kLanes] = {};
-  float terms[kLanes];
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    // A loop of its own, so that its vectors have as many elements as f32 has.
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      terms[lane] = expOf(values[i + lane] - greatest);
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      lanes[lane] += terms[lane];
-  }
-  for (size_t lane = 0; i < values.size(); ++i, ++lane)
-    lanes[lane] += expOf(values[i] - greatest);
-  for (size_t width = kLanes / 2; width; width /= 2)
-    for (size_t lane = 0; lane < width; ++lane)
-      lanes[lane] += lanes[lane + width];
-  return lanes[0];
-}
 
 /// ln 2 in two parts; an integer below 2^20 times the first is exact.
 static constexpr double kLn2High = 0x1.62e42feep-1,
                         kLn2Low = 0x1.a39ef35793c76p-33;
 
-double qwen::numerics::exp(double x) {
-  if (x < -708)
-    return 0;
+/// exp without a branch, so that loops over it become vectors.
+static double expOf(double x) {
+  const bool isTiny = x < -708;
   x = x < 709 ? x : 709;
+  x = isTiny ? -708 : x;
+  // The sum rounds to an integer, which its last bits are.
   constexpr double kOnes = 0x1.8p52;
-  const double n = (x * 0x1.71547652b82fep+0 + kOnes) - kOnes;
+  const double rounded = x * 0x1.71547652b82fep+0 + kOnes;
+  const double n = rounded - kOnes;
   const double r = (x - n * kLn2High) - n * kLn2Low;
   // The Taylor series; |r| is at most 0.3466.
   double p = 1.0 / 6227020800;
@@ -46,8 +31,29 @@ double qwen::numerics::exp(double x) {
   p = p + r;
   p = p + 1;
   // n is in -1021..1023, so 2^n is a normal number.
-  const auto exponent = static_cast<uint64_t>(static_cast<int64_t>(n) + 1023);
-  return p * std::bit_cast<double>(exponent << 52);
+  const uint64_t exponent = std::bit_cast<uint64_t>(rounded) + 1023;
+  const double result = p * std::bit_cast<double>(exponent << 52);
+  return isTiny ? 0 : result;
+}
+
+double qwen::numerics::exp(double x) { return expOf(x); }
+
+double qwen::numerics::sumExp(std::span<const float> values, float greatest) {
+  constexpr size_t kLanes = 16;
+  double lanes[kLanes] = {};
+  const auto add = [&](size_t lane, float value) {
+    lanes[lane] += expOf(double{value} - greatest);
+  };
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      add(lane, values[i + lane]);
+  for (size_t lane = 0; i < values.size(); ++i, ++lane)
+    add(lane, values[i]);
+  for (size_t width = kLanes / 2; width; width /= 2)
+    for (size_t lane = 0; lane < width; ++lane)
+      lanes[lane] += lanes[lane + width];
+  return lanes[0];
 }
 
 double qwen::numerics::log(double x) {

@@ -12,8 +12,8 @@
 
 namespace qwen::numerics {
 
-/// The sum of exp(x_i - greatest), the difference in f32: term i is added in
-/// double to lane i % 16, and lane j gets lane j + w for w = 8, 4, 2, 1.
+/// The sum of exp(x_i - greatest) in double: term i is added to lane i % 16,
+/// and lane j gets lane j + w for w = 8, 4, 2, 1.
 double sumExp(std::span<const float> values, float greatest);
 
 /// e^x in double: at most 1.5 ulp off, e^0 = 1, and +0 below -708. Arguments
