@@ -21,7 +21,7 @@ import sys
 import quality
 from peers import BIN, Ours, cpu_name, output
 
-# Format and way of quality.WAYS; those that take least time come first.
+# Each form has a format and a way of quality.WAYS. The fastest forms stand first.
 FILES = {
     "q4_0, rounded": ("q4_0", "rounded"),
     "q8_0": ("q8_0", "rounded, rotated"),

@@ -87,8 +87,8 @@ private:
   void allowRepeats();
   int32_t draw(std::span<const float> logits, uint64_t position);
   int32_t greedy(std::span<const float> logits) const;
-  /// Fills `candidates` with all tokens or, if top-k is the first cut, with
-  /// those that it keeps.
+  /// Fills `candidates` with all tokens. If top-k is the first cut, fills it
+  /// with the k most likely tokens only.
   void select(std::span<const float> logits);
   /// Fills `candidates` with the tokens that all cuts keep.
   void cut(std::span<const float> logits, double coin);

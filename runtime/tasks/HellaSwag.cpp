@@ -68,20 +68,17 @@ static std::vector<Document> readLines(const DataFile &file) {
 static TaskData readHellaSwag(const DataFolder &folder, bool examples) {
   const char *const name = "hellaswag";
   TaskData data;
-  if (const std::optional<DataFile> lines =
-          folder.read("hellaswag_val_full.txt");
-      lines && !folder.read("hellaswag_val.jsonl")) {
-    data.documents = readLines(*lines);
-    data.note = lines->where +
+  const std::string joined = "hellaswag_val_full.txt";
+  const DataFile file = firstFile(
+      folder, {"hellaswag_val.jsonl", "hellaswag/validation.jsonl", joined},
+      name);
+  if (file.where.find(joined) == std::string::npos) {
+    data.documents = documentsOf(Records(file), readContext);
+  } else {
+    data.documents = readLines(file);
+    data.note = file.where +
                 " has the contexts joined: they are used as they are, and "
                 "results differ from those of the published data";
-  } else {
-    data.documents = documentsOf(
-        Records(firstFile(folder,
-                          {"hellaswag_val.jsonl", "hellaswag/validation.jsonl",
-                           "hellaswag_val_full.txt"},
-                          name)),
-        readContext);
   }
   if (examples)
     data.pool = documentsOf(

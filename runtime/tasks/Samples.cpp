@@ -2,9 +2,8 @@
 
 #include "tasks/Samples.h"
 
-#include "artifact/File.h"
-
 #include "qwen/Support/Error.h"
+#include "qwen/Support/FileLines.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/TemporaryFile.h"
 
@@ -24,17 +23,12 @@ SamplesFile::SamplesFile(const std::string &filePath, const ordered_json &run,
       file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
   if (file < 0)
     throw Error("cannot write " + path + ": " + strerror(errno));
-  const File whole(path);
-  std::string text(whole.size(), '\0');
-  whole.read(0, text.data(), text.size());
-  text.resize(text.rfind('\n') + 1);
-  if (ftruncate(file, static_cast<off_t>(text.size())) != 0 ||
+  const uint64_t end = read(run, evaluation);
+  if (ftruncate(file, static_cast<off_t>(end)) != 0 ||
       lseek(file, 0, SEEK_END) < 0)
     throw Error("cannot write " + path + ": " + strerror(errno));
-  if (text.empty())
+  if (end == 0)
     append(ordered_json({{"run", run}}).dump());
-  else
-    read(text, run, evaluation);
 }
 
 SamplesFile::~SamplesFile() { close(file); }
@@ -63,19 +57,18 @@ static std::vector<Likelihood> readScores(const JsonValue &line, size_t count) {
   return scores;
 }
 
-void SamplesFile::read(const std::string &text, const ordered_json &run,
-                       Evaluation &evaluation) {
-  size_t number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    const std::string_view line =
-        std::string_view(text).substr(begin, end - begin);
-    begin = end + 1;
-    const std::string where = path + " line " + std::to_string(++number);
-    const json value = parseJsonObject<json>(line, part::file(where));
+uint64_t SamplesFile::read(const ordered_json &run, Evaluation &evaluation) {
+  FileLines lines(path, SIZE_MAX);
+  uint64_t end = 0;
+  while (const std::optional<FileLine> line = lines.next()) {
+    if (!line->isWhole)
+      break;
+    end = line->begin + line->text.size() + 1;
+    const std::string where = path + " line " + std::to_string(line->number);
+    const json value = parseJsonObject<json>(line->text, part::file(where));
     const JsonSource source = JsonSource::ofFile(where);
     const JsonValue document(value, source);
-    if (number == 1) {
+    if (line->number == 1) {
       if (!document.at("run").is(run))
         throw Error(part::file(path) + " has the documents of another run, " +
                     part::found(value["run"].dump()) + " when this one is " +
@@ -94,6 +87,7 @@ void SamplesFile::read(const std::string &text, const ordered_json &run,
         evaluation.setScores({i, at}, readScores(document, count));
       }
   }
+  return end;
 }
 
 void SamplesFile::add(const Evaluation &evaluation, const DocumentId &id,

@@ -20,6 +20,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -43,8 +44,8 @@ public:
            std::span<const Likelihood> scores);
 
 private:
-  void read(const std::string &text, const nlohmann::ordered_json &run,
-            Evaluation &evaluation);
+  /// Takes the scores of all whole lines. Returns the offset behind them.
+  uint64_t read(const nlohmann::ordered_json &run, Evaluation &evaluation);
   void append(const std::string &line);
 
   const std::string path;

@@ -70,7 +70,7 @@ def completes(shell, program):
     script = WORK / f"{program}.{shell}"
     script.write_text(run([program, "completion", shell]))
     terminal = Terminal(command, WORK)
-    # What is typed is not what is waited for.
+    # The terminal echoes the command, so the command must not contain the text READY.
     terminal.send(f"{prepare}\nsource {script.name}\n{function % program}\nprintf 'REA%s\\n' DY\n")
     checks.check(terminal.expect("READY"), f"{shell} does not load the script of {program}: {terminal.text!r}")
     for typed, expected in CASES[program].items():

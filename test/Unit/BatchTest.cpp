@@ -104,7 +104,8 @@ TEST(BatchLineTest, ReadsItsAnswers) {
     EXPECT_THROW(parseAnswerLine(other), Error) << other;
 }
 
-/// Answers a body's text as soon as its turn comes: the last of those that run.
+/// Answers each request with the text of its body. Every endEvery-th request
+/// ends all running answers.
 class FakeHandler final : public HttpHandler {
 public:
   struct Stream final : ReplyStream {

@@ -173,8 +173,8 @@ TEST(Compiler, ErrorsHaveFields) {
       (Fields{dir.string() + "/m.gguf", "the number of tensors", "0", "8"}));
 }
 
-/// A folder of the same name as others, whose files differ from those of
-/// `checkpoint`.
+/// Copies `checkpoint` to the folder "model" of `dir`, whose name is the same
+/// for all copies, and writes `files` there by their names.
 static std::filesystem::path
 copyOf(const std::filesystem::path &checkpoint, const test::TempDir &dir,
        const std::map<std::string, std::string> &files) {

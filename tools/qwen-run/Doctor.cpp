@@ -35,7 +35,7 @@ Machine qwen::run::thisMachine() {
 }
 
 namespace {
-/// What a check says: what it found, and what to do.
+/// The result of a check, and advice where something limits speed.
 struct Report {
   std::string found;
   std::string advice = {};

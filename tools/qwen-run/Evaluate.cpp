@@ -123,8 +123,9 @@ void qwen::run::addEvaluate(CLI::App &app) {
   const auto command = std::make_shared<EvaluateCommand>();
   CLI::App *sub = app.add_subcommand(
       "eval", "Measure accuracy on tasks, as lm-evaluation-harness does");
+  const std::vector<std::string> known = TaskTable().names();
   std::string names;
-  for (const std::string &name : TaskTable().names())
+  for (const std::string &name : known)
     names += (names.empty() ? "" : ", ") + name;
   addFile(sub, command->file);
   CLI::Option *tasks =
@@ -134,7 +135,7 @@ void qwen::run::addEvaluate(CLI::App &app) {
           ->delimiter(',')
           ->type_name("NAME,...")
           ->allow_extra_args(false);
-  suggest(tasks, TaskTable().names());
+  suggest(tasks, known);
   sub->add_option("--data", command->data, "Folder with the data of the tasks")
       ->type_name(kFolderType)
       ->required();

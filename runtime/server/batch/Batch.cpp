@@ -32,7 +32,7 @@ public:
 
   size_t size() const { return running.size(); }
   void start(BatchLine line);
-  /// Waits until answers change, and writes those that are complete.
+  /// Waits for progress of any answer, then writes the complete answers.
   void wait() {
     for (uint64_t number : takeChanged())
       finish(number);

@@ -104,7 +104,8 @@ public:
   std::filesystem::space_info disk() const;
   /// Removes the least recently used files until all have at most `most` bytes
   /// and, beside `needed` bytes, 5% of `disk` are free, or none is left.
-  /// Returns the names of what was removed, or would be with `dry`.
+  /// Returns the names of the removed files. With `dry`, it removes nothing and
+  /// returns the names of the files that it would remove.
   std::vector<std::string> makeRoom(const std::filesystem::space_info &disk,
                                     uint64_t needed, uint64_t most = UINT64_MAX,
                                     bool dry = false) const;

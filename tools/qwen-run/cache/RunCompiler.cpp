@@ -44,8 +44,8 @@ std::string qwen::run::shellLine(const std::vector<std::string> &words) {
 }
 
 namespace {
-/// What the compiler says.
-class Talk {
+/// Shows the progress and the warnings of the compiler, and keeps its error.
+class CompilerOutput {
 public:
   /// A line of JSON; anything else is a message.
   void progress(std::string_view line) {
@@ -101,7 +101,7 @@ private:
 void qwen::run::runCompiler(const std::string &compiler,
                             std::vector<std::string> arguments, int lock) {
   arguments.push_back("--progress=" + std::to_string(STDOUT_FILENO));
-  Talk talk;
+  CompilerOutput output;
   int status = 0;
   {
     const PrivateFiles mask;
@@ -109,10 +109,10 @@ void qwen::run::runCompiler(const std::string &compiler,
     const CacheLock inherited(lock < 0 ? -1 : dup(lock));
     status = runProgram(
         compiler, arguments,
-        {[&](std::string_view line) { talk.progress(line); },
-         [&](std::string_view line) { talk.message(std::string(line)); }});
+        {[&](std::string_view line) { output.progress(line); },
+         [&](std::string_view line) { output.message(std::string(line)); }});
   }
-  talk.end();
+  output.end();
   constexpr int kSignal = 128;
   if (status == 0)
     return;
@@ -121,8 +121,8 @@ void qwen::run::runCompiler(const std::string &compiler,
         part::file(compiler) + " was ended by signal " +
         part::found(status - kSignal) +
         (status - kSignal == SIGKILL ? ", perhaps for want of memory" : ""));
-  if (!talk.reason().empty())
-    throw ProgramError(talk.reason(), status);
+  if (!output.reason().empty())
+    throw ProgramError(output.reason(), status);
   throw Error(part::file(compiler) + " ended with status " +
               part::found(status));
 }
