@@ -3,7 +3,7 @@
 
 CMAKE := .venv/bin/cmake
 
-.PHONY: demo install deb test test-full tidy docs setup setup-tests
+.PHONY: demo install deb test test-full tidy docs web setup setup-tests
 
 # Compiles models/stories for this CPU and prints generated text: stdout is that text alone.
 demo: setup
@@ -34,6 +34,12 @@ tidy: setup
 # Refreshes what the tools write into docs/.
 docs: setup
 	@$(CMAKE) -P cmake/docs.cmake 3>&2
+
+# Makes the bundle of the page in web/dist, which is committed, of the sources in web/. Needs the npm registry.
+web:
+	@sh cmake/setup.sh web
+	@cd web && npm ci --no-audit --no-fund --fetch-retries 0 >&2 || { echo "make web: npm ci failed; it needs the npm registry" >&2; exit 1; }
+	@cd web && node build.mjs dist >&2
 
 # Installs what is missing.
 setup:

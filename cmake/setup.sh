@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs missing dependencies of the build, and with the argument "tests" those
-# of the tests: Debian packages, and a virtual environment in .venv for the few
+# Installs missing dependencies of the build, with the argument "tests" also those
+# of the tests, and with "web" those of the page alone: Debian packages, and a virtual environment in .venv for the few
 # packages that Debian lacks. Does nothing if all are installed. Prints to
 # standard error only.
 # A terminal sees the progress of apt-get and pip; elsewhere no line is rewritten.
@@ -18,7 +18,10 @@ packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 clang-
   liblld-22-dev libclang-rt-22-dev nlohmann-json3-dev libboost1.81-dev libcli11-dev libssl-dev libutf8proc-dev libutf8proc-dev:arm64 libxxhash-dev libre2-dev libre2-dev:arm64
   libminizip-dev libminizip-dev:arm64 libbz2-dev libbz2-dev:arm64 zlib1g-dev zlib1g-dev:arm64 libedit-dev libedit-dev:arm64
   googletest g++-aarch64-linux-gnu qemu-user-static ccache ninja-build pkgconf dpkg-dev python3-venv"
-[ "${1:-}" != tests ] || packages="$packages tmux zsh fish mandoc"
+[ "${1:-}" != tests ] || packages="$packages tmux zsh fish mandoc chromium"
+[ "${1:-}" != web ] || packages=
+# Node of other sources than Debian has npm in the same package.
+[ -z "${1:-}" ] || command -v npm >/dev/null || packages="$packages nodejs npm"
 
 missing=
 native=$(dpkg --print-architecture)
@@ -39,6 +42,7 @@ if [ -n "$missing" ]; then
   DEBIAN_FRONTEND=noninteractive $sudo apt-get install $apt_options --no-install-recommends $missing
 fi
 
+[ "${1:-}" != web ] || exit 0
 stamp=.venv/requirements.txt
 if ! cmp -s cmake/requirements.txt "$stamp"; then
   echo "== install Python packages in .venv (cmake/requirements.txt; Halide, which makes kernels, is the largest)"

@@ -80,8 +80,10 @@ static ordered_json modelParameter(const std::vector<std::string> &models) {
           {"schema", schema}};
 }
 
-/// Whether the model can answer the requests of a route.
+/// Whether a route belongs to the API and the model can answer its requests.
 static bool offers(const Service &service, const Route &route) {
+  if (route.traits & kPage)
+    return false;
   try {
     if (route.require)
       route.require(service);

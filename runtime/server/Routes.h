@@ -24,6 +24,8 @@ enum RouteTrait : uint8_t {
   kStreamed = 1,
   /// Answers without a key.
   kOpen = 2,
+  /// Part of the page, which /openapi.json does not describe.
+  kPage = 4,
 };
 
 /// A path, what answers it, and what /openapi.json says of it.

@@ -35,6 +35,7 @@ Service::Service(const Model &servedModel, Scheduler &requestScheduler,
       answers(servedModel.answerFormat()),
       hasSnapshots(servedModel.engine().state().maxSnapshots() > 0),
       allowSpecial(options.allowSpecial), needsKey(keyIsNeeded),
+      hasPage(!options.noPage),
       templateVariables(parseJsonObject<ordered_json>(
           options.templateVariables, "--chat-template-kwargs")),
       names(namesOf(options.names, manifest.model.name)),

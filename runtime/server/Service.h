@@ -65,6 +65,7 @@ public:
   /// Read special tokens in the text of messages.
   const bool allowSpecial;
   const bool needsKey;
+  const bool hasPage;
   /// Variables of the chat template that a request may replace.
   const nlohmann::ordered_json templateVariables;
   const std::vector<std::string> names;

@@ -1,6 +1,9 @@
 """Requests to qwen-run serve as proxies, probes, browsers and libraries of other languages write them. serve.py calls these."""
+import gzip
+import hashlib
 import http.client
 import os
+import pathlib
 import re
 import socket
 
@@ -67,6 +70,62 @@ def other_clients(checks, server):
                        + wire("POST /tokenize HTTP/1.0\nContent-Type: application/json\nExpect: 100-continue"))
         text = b"".join(iter(lambda: client.recv(65536), b""))
         checks.expect("requests at once", re.findall(rb"HTTP/1.. (\d+)", text), [b"200", b"100", b"200", b"200", b"400"])
+
+
+DIST = pathlib.Path(__file__).resolve().parents[2] / "web" / "dist"
+POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; connect-src 'self'; img-src 'self' data:; "
+          "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")
+# The headers of each file of the page, whatever the server's answer has besides.
+PAGE = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "Vary": "Accept-Encoding"}
+
+
+def page(checks, model):
+    """Each file of web/dist answers as it is and compressed, without a key, and only under its name."""
+    server = Server(model, env={**os.environ, "QWEN_RUN_API_KEY": "k"})
+
+    def get(path, method="GET", **headers):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            lines = "".join(f"\n{name.replace('_', '-')}: {value}" for name, value in headers.items())
+            client.sendall(wire(f"{method} {path} HTTP/1.1\nHost: localhost\nConnection: close{lines}"))
+            response = http.client.HTTPResponse(client, method=method)
+            response.begin()
+            return response.status, response.headers, response.read()
+
+    files = {"/" + file.relative_to(DIST).as_posix(): file.read_bytes() for file in DIST.rglob("*") if file.is_file()}
+    types = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+             ".txt": "text/plain; charset=utf-8", ".woff2": "font/woff2", ".svg": "image/svg+xml", ".png": "image/png"}
+    for path, data in {"/": files["/index.html"], **files}.items():
+        hashed = hashlib.sha256(data).hexdigest()[:16]
+        status, headers, body = get(path)
+        checks.expect(f"{path} as it is", (status, body == data, headers["Content-Encoding"], headers["ETag"], headers["Cache-Control"]),
+                      (200, True, None, f'"{hashed}"', "no-cache"))
+        checks.expect(f"headers of {path}", {name: headers[name] for name in PAGE}, PAGE)
+        checks.expect(f"type of {path}", headers["Content-Type"], types[pathlib.Path(path).suffix or ".html"])
+        zipped_status, zipped, body = get(path + "?v=" + hashed, Accept_Encoding="br, gzip")
+        checks.expect(f"{path} by its hash", (zipped_status, zipped["Cache-Control"]), (200, "max-age=31536000, immutable"))
+        if zipped["Content-Encoding"] == "gzip":
+            checks.check(len(body) < 0.9 * len(data), f"{path}: gzip saves nothing")
+            body = gzip.decompress(body)
+        checks.expect(f"{path} compressed", body == data, True)
+        checks.expect(f"{path} by another hash", get(path + "?v=" + hashed[::-1])[1]["Cache-Control"], "no-cache")
+        head = get(path, "HEAD")
+        checks.expect(f"HEAD {path}", (head[0], head[1]["Content-Length"], head[2]), (200, str(len(data)), b""))
+        for answer, coding in ((headers, "identity"), (zipped, "gzip")):
+            status, again, body = get(path, If_None_Match=f'"x", {answer["ETag"]}', Accept_Encoding=coding)
+            checks.expect(f"{path} that the client has", (status, again["ETag"], again["Cache-Control"], again["Content-Length"], body),
+                          (304, answer["ETag"], "no-cache", None, b""))
+        if zipped["Content-Encoding"]:
+            checks.expect(f"{path} with the tag of another coding", get(path, If_None_Match=zipped["ETag"])[0], 200)
+        checks.expect(f"POST {path}", get(path, "POST")[0], 405)
+    for path in ("/../index.html", "/%2e%2e/index.html", "/dist/index.html", "/index.html%00", "/INDEX.html", "/index", "/package.json", "/..%2findex.html"):
+        checks.check(get(path)[0] in (400, 401, 404), f"{path} answers")
+    checks.expect("the API without a key", [get(path)[0] for path in ("/openapi.json", "/v1/models", "/metrics")], [401] * 3)
+    checks.expect("paths of the description", "/" in server.send("GET", "/openapi.json", headers={"Authorization": "Bearer k"})[2].split('"'), False)
+    server.stop()
+    without = Server(model, "--no-page")
+    checks.expect("/ without a page", without.send("GET", "/")[::2], (200, '{"status":"ok"}'))
+    checks.expect("a file without a page", without.send("GET", "/index.html")[0], 404)
+    without.stop()
 
 
 def cross_origin(checks, server, model):

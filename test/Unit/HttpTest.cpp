@@ -101,13 +101,13 @@ TEST(RoutesTest, NamesTheMethods) {
 TEST(RoutesTest, ReadsTargets) {
   const auto parts = [](std::string_view target) {
     const Target parsed = parseTarget(target);
-    return parsed.authority + " " + parsed.path;
+    return parsed.authority + " " + parsed.path + " " + parsed.query;
   };
-  EXPECT_EQ(parts("/a/b?c=/d?e"), " /a/b");
-  EXPECT_EQ(parts("HTTP://a.example:80/b?c"), "a.example:80 /b");
-  EXPECT_EQ(parts("https://a@b?c"), "a@b ");
-  EXPECT_EQ(parts("//a.example/b"), " //a.example/b");
-  EXPECT_EQ(parts("*"), " *");
+  EXPECT_EQ(parts("/a/b?c=/d?e"), " /a/b c=/d?e");
+  EXPECT_EQ(parts("HTTP://a.example:80/b?c"), "a.example:80 /b c");
+  EXPECT_EQ(parts("https://a@b?c"), "a@b  c");
+  EXPECT_EQ(parts("//a.example/b?"), " //a.example/b ");
+  EXPECT_EQ(parts("*"), " * ");
 }
 
 TEST(HeadersTest, ListsTokens) {
@@ -116,14 +116,32 @@ TEST(HeadersTest, ListsTokens) {
   EXPECT_EQ(tokensOf(",a b,, c:d,\x80,e,"), "e");
   EXPECT_EQ(tokensOf(""), "");
   EXPECT_EQ(exposedHeaders(),
-            "Accept-Encoding, X-Accel-Buffering, Allow, Date, X-Request-Id, "
-            "Retry-After, Server, WWW-Authenticate");
+            "Accept-Encoding, X-Accel-Buffering, Allow, Cache-Control, "
+            "Content-Encoding, Content-Security-Policy, "
+            "X-Content-Type-Options, Date, ETag, Referrer-Policy, "
+            "X-Request-Id, Retry-After, Server, Vary, WWW-Authenticate");
   EXPECT_EQ(nameOf(AnswerHeader::RetryAfter), "Retry-After");
   EXPECT_EQ(mediaTypeOf(" Application/JSON ; charset=utf-8"),
             "Application/JSON");
   EXPECT_TRUE(equalsNoCase("Application/JSON", "application/json"));
   EXPECT_FALSE(equalsNoCase("application/json", "application/jsonl"));
   EXPECT_FALSE(equalsNoCase("a[", "a{"));
+}
+
+TEST(HeadersTest, ReadsWeightsOfCodings) {
+  for (const char *list : {"gzip", "br, GZIP", "gzip;q=0.001", "*", "br;q=0,*",
+                           "identity;q=1, gzip ; q=1"})
+    EXPECT_TRUE(acceptsCoding(list, "gzip")) << list;
+  for (const char *list :
+       {"", "br", "gzip;q=0", "gzip;q=0.000, *", "*;q=0", "xgzip", "gzip2"})
+    EXPECT_FALSE(acceptsCoding(list, "gzip")) << list;
+}
+
+TEST(HeadersTest, FindsEntityTags) {
+  for (const char *list : {"\"a\"", "*", "\"b\" , W/\"a\""})
+    EXPECT_TRUE(hasEntityTag(list, "\"a\"")) << list;
+  for (const char *list : {"", "a", "\"b\"", "\"a-gzip\"", "W/a"})
+    EXPECT_FALSE(hasEntityTag(list, "\"a\"")) << list;
 }
 
 TEST(AccessTest, KnowsThisMachine) {

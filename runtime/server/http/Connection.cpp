@@ -151,7 +151,9 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
   start = std::chrono::steady_clock::now();
   const auto &request = parser.get();
   method = request.method_string();
-  path = parseTarget(request.target()).path;
+  Target target = parseTarget(request.target());
+  path = std::move(target.path);
+  query = std::move(target.query);
   version = request.version();
   isHead = request.method() == http::verb::head;
   keepOpen = false;
@@ -235,7 +237,7 @@ void Connection::setHeaders(http::fields &fields,
     return;
   fields.set(http::field::access_control_allow_origin, origin);
   fields.set(http::field::access_control_expose_headers, exposedHeaders());
-  fields.set(http::field::vary, "Origin");
+  fields.insert(http::field::vary, "Origin");
   if (!isPreflight())
     return;
   fields.set(http::field::access_control_allow_methods,
@@ -261,7 +263,9 @@ asio::awaitable<bool> Connection::send(Reply reply, bool keep) {
   if (!reply.body.empty())
     response.set(http::field::content_type, reply.contentType);
   response.keep_alive(keep);
-  response.content_length(reply.body.size());
+  // That of a 304 would be the length of what the client has.
+  if (response.result() != http::status::not_modified)
+    response.content_length(reply.body.size());
   std::string text = textOf(response);
   if (!isHead)
     text += reply.body;
@@ -382,7 +386,10 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
        .path = path,
        .contentType = std::string(request[http::field::content_type]),
        .contentEncoding = std::string(request[http::field::content_encoding]),
-       .body = std::move(request.body())});
+       .body = std::move(request.body()),
+       .query = query,
+       .acceptEncoding = std::string(request[http::field::accept_encoding]),
+       .ifNoneMatch = std::string(request[http::field::if_none_match])});
   if (!reply.stream) {
     status = reply.status;
     log();

@@ -105,7 +105,7 @@ private:
 
   // Of the present request.
   std::shared_ptr<ReplyStream> running;
-  std::string requestId, method, path;
+  std::string requestId, method, path, query;
   /// The Origin, if it is allowed.
   std::string origin;
   /// The headers that a preflight asks for.

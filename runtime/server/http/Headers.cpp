@@ -10,10 +10,23 @@ using namespace qwen;
 using namespace qwen::server;
 
 /// In the order of AnswerHeader.
-static constexpr std::array<std::string_view, 8> kNames = {
-    "Accept-Encoding", "X-Accel-Buffering", "Allow",  "Date",
-    "X-Request-Id",    "Retry-After",       "Server", "WWW-Authenticate",
-};
+static constexpr auto kNames = std::to_array<std::string_view>({
+    "Accept-Encoding",
+    "X-Accel-Buffering",
+    "Allow",
+    "Cache-Control",
+    "Content-Encoding",
+    "Content-Security-Policy",
+    "X-Content-Type-Options",
+    "Date",
+    "ETag",
+    "Referrer-Policy",
+    "X-Request-Id",
+    "Retry-After",
+    "Server",
+    "Vary",
+    "WWW-Authenticate",
+});
 static_assert(kNames.size() ==
               static_cast<size_t>(AnswerHeader::WwwAuthenticate) + 1);
 
@@ -58,16 +71,48 @@ static bool isToken(std::string_view text) {
   });
 }
 
-std::string server::tokensOf(std::string_view list) {
-  std::string tokens;
+/// The members of a list with commas.
+static std::vector<std::string_view> membersOf(std::string_view list) {
+  std::vector<std::string_view> members;
   while (!list.empty()) {
     const size_t comma = std::min(list.find(','), list.size());
-    const std::string_view member = trim(list.substr(0, comma));
-    if (isToken(member))
-      addMember(tokens, member);
+    members.push_back(trim(list.substr(0, comma)));
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
+  return members;
+}
+
+std::string server::tokensOf(std::string_view list) {
+  std::string tokens;
+  for (std::string_view member : membersOf(list))
+    if (isToken(member))
+      addMember(tokens, member);
   return tokens;
+}
+
+bool server::acceptsCoding(std::string_view list, std::string_view coding) {
+  bool isAccepted = false;
+  for (std::string_view member : membersOf(list)) {
+    const size_t end = std::min(member.find(';'), member.size());
+    const std::string_view name = trim(member.substr(0, end));
+    const std::string_view weight = member.substr(end);
+    // A weight of 0 ("q=0.0") refuses.
+    const bool isTaken = weight.empty() || weight.find_first_of("123456789") !=
+                                               std::string_view::npos;
+    if (equalsNoCase(name, coding))
+      return isTaken;
+    isAccepted |= name == "*" && isTaken;
+  }
+  return isAccepted;
+}
+
+bool server::hasEntityTag(std::string_view list, std::string_view tag) {
+  constexpr std::string_view kWeak = "W/";
+  return std::ranges::any_of(membersOf(list), [&](std::string_view member) {
+    if (member.starts_with(kWeak))
+      member.remove_prefix(kWeak.size());
+    return member == "*" || member == tag;
+  });
 }
 
 bool server::equalsNoCase(std::string_view a, std::string_view b) {

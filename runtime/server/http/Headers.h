@@ -17,10 +17,17 @@ enum class AnswerHeader : uint8_t {
   AcceptEncoding,
   AccelBuffering,
   Allow,
+  CacheControl,
+  ContentEncoding,
+  ContentSecurityPolicy,
+  ContentTypeOptions,
   Date,
+  ETag,
+  ReferrerPolicy,
   RequestId,
   RetryAfter,
   Server,
+  Vary,
   WwwAuthenticate,
 };
 
@@ -33,6 +40,12 @@ const std::string &exposedHeaders();
 /// The tokens of a list with commas, again with commas. What is not a token
 /// (RFC 9110, 5.6.2) is left out.
 std::string tokensOf(std::string_view list);
+
+/// Whether an Accept-Encoding takes a coding such as "gzip".
+bool acceptsCoding(std::string_view list, std::string_view coding);
+
+/// Whether an If-None-Match has an entity tag, which is in quotes.
+bool hasEntityTag(std::string_view list, std::string_view tag);
 
 /// Compares ASCII without case.
 bool equalsNoCase(std::string_view a, std::string_view b);

@@ -20,7 +20,9 @@ Target server::parseTarget(std::string_view target) {
     target.remove_prefix(end);
     break;
   }
-  parsed.path = target.substr(0, target.find('?'));
+  const size_t mark = std::min(target.find('?'), target.size());
+  parsed.path = target.substr(0, mark);
+  parsed.query = target.substr(std::min(mark + 1, target.size()));
   return parsed;
 }
 

@@ -16,11 +16,13 @@
 
 namespace qwen::server {
 
-/// The target of a request line (RFC 9112, 3.2) without its query.
+/// The target of a request line (RFC 9112, 3.2).
 struct Target {
   /// Empty unless the target is a whole URL.
   std::string authority;
   std::string path;
+  /// Behind the "?".
+  std::string query;
 };
 
 Target parseTarget(std::string_view target);
@@ -33,6 +35,9 @@ struct HttpRequest {
   std::string contentType;
   std::string contentEncoding;
   std::string body;
+  std::string query = {};
+  std::string acceptEncoding = {};
+  std::string ifNoneMatch = {};
   /// The parameter of the path, which the service finds.
   std::string parameter = {};
   /// Draws the answer if the body has no seed; a random one if there is none.

@@ -30,8 +30,6 @@ static Parsed metrics(const Service &service, const HttpRequest &) {
 static constexpr Route kStatusRoutes[] = {
     {"GET", "/health", "Whether the server takes requests", health, "Status",
      kOpen},
-    // Where load balancers ask that nobody has told a path.
-    {"GET", "/", "The same as /health", health, "Status", kOpen},
     {"GET", "/livez", "Whether the server lives", live, "Status", kOpen},
     {"GET", "/version", "The version of the server", version, "Version"},
     {"GET", "/metrics", "Metrics for Prometheus", metrics, nullptr},

@@ -1,0 +1,72 @@
+//===- Page.cpp - The page ------------------------------------------------===//
+
+#include "server/Routes.h"
+#include "server/Service.h"
+#include "server/page/PageFiles.h"
+
+#include "qwen/Support/Text.h"
+
+#include <algorithm>
+
+using namespace qwen;
+using namespace qwen::server;
+
+/// The page runs its own script alone and talks to this server alone, whatever
+/// the model writes.
+static constexpr std::string_view kContentSecurityPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "font-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'";
+
+static Reply pageReply(const PageFile &file, const HttpRequest &request) {
+  const std::string hash(file.hash);
+  const bool isZipped =
+      !file.gzip.empty() && acceptsCoding(request.acceptEncoding, "gzip");
+  const std::string tag = '"' + hash + (isZipped ? "-gzip\"" : "\"");
+  // A name with another hash is that of an older or a newer page.
+  const std::string_view age =
+      request.query == "v=" + hash ? "max-age=31536000, immutable" : "no-cache";
+  Reply reply{.body = "",
+              .contentType = std::string(file.contentType),
+              .headers = {{AnswerHeader::CacheControl, std::string(age)},
+                          {AnswerHeader::ContentSecurityPolicy,
+                           std::string(kContentSecurityPolicy)},
+                          {AnswerHeader::ContentTypeOptions, "nosniff"},
+                          {AnswerHeader::ETag, tag},
+                          {AnswerHeader::ReferrerPolicy, "no-referrer"},
+                          {AnswerHeader::Vary, "Accept-Encoding"}}};
+  if (hasEntityTag(request.ifNoneMatch, tag)) {
+    reply.status = 304;
+    return reply;
+  }
+  if (isZipped)
+    reply.headers.emplace_back(AnswerHeader::ContentEncoding, "gzip");
+  reply.body = isZipped ? file.gzip : file.bytes;
+  return reply;
+}
+
+template <size_t Number>
+static Parsed pageFile(const Service &service, const HttpRequest &request) {
+  if (!service.hasPage)
+    throw ApiError(404, "no such path: " + quote(request.path));
+  return pageReply(pageFiles()[Number], request);
+}
+
+/// The page, or the health: probes that nobody has told a path ask for "/".
+static Parsed frontPage(const Service &service, const HttpRequest &request) {
+  service.requireRunning();
+  if (!service.hasPage)
+    return findRoute("GET", "/health").route.parse(service, request);
+  return pageReply(
+      *std::ranges::find(pageFiles(), "index.html", &PageFile::name), request);
+}
+
+static constexpr Route kPageRoutes[] = {
+    {"GET", "/", "The page", frontPage, nullptr, kOpen | kPage},
+#define QWEN_PAGE_FILE(Number, Name, ContentType, Hash)                        \
+  {"GET",   "/" Name,     "A file of the page", pageFile<Number>,              \
+   nullptr, kOpen | kPage},
+#include "PageFiles.def"
+};
+const Protocol protocols::page = {kPageRoutes, "{}"};
