@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <optional>
 
 using namespace qwen;
@@ -105,6 +106,9 @@ Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
   if (cut::Name.isOn(options))                                                 \
     cuts.push_back(&cut::Name);
 #include "engine/samplers/Cuts.def"
+  if (cut::Mirostat.isOn(options))
+    cuts = {&cut::Mirostat};
+  reset();
   if (options.frequencyPenalty != 0 || options.presencePenalty != 0)
     counts.assign(marks.size(), 0);
   if (!options.logitBias.empty())
@@ -142,6 +146,9 @@ void Sampler::acceptPrompt(int32_t id) {
 void Sampler::acceptDrawn(int32_t id) {
   acceptPrompt(id);
   ++drawn;
+  if (options.mirostat && id == lastDrawn)
+    mu -= options.mirostatEta * (lastSurprise - options.mirostatTau);
+  lastDrawn = -1;
   if (counts.empty())
     return;
   ++counts[static_cast<size_t>(id)];
@@ -150,6 +157,8 @@ void Sampler::acceptDrawn(int32_t id) {
 
 void Sampler::reset() {
   drawn = 0;
+  mu = 2 * options.mirostatTau;
+  lastDrawn = -1;
   history.clear();
   std::ranges::fill(counts, 0);
   std::erase_if(marked, [&](int32_t id) {
@@ -289,8 +298,9 @@ int32_t Sampler::greedy(std::span<const float> logits) const {
 void Sampler::select(std::span<const float> logits) {
   const bool cutsFirst = !cuts.empty() && cuts.front() == &cut::TopK;
   const size_t most = cutsFirst ? static_cast<size_t>(options.topK) : SIZE_MAX;
-  const float temperature =
-      cut::DynamicTemperature.isOn(options) ? 1 : options.temperature;
+  const bool isDynamic =
+      !cuts.empty() && cuts.front() == &cut::DynamicTemperature;
+  const float temperature = isDynamic ? 1 : options.temperature;
   // From `most` on, a heap with the last of the best keys on top.
   std::vector<CandidateKey> &keys = candidates.refill();
   for (size_t block = 0; block < blocks.size(); ++block) {
@@ -319,7 +329,13 @@ void Sampler::select(std::span<const float> logits) {
 void Sampler::cut(std::span<const float> logits, double coin) {
   select(logits);
   for (const TokenCut *cut : cuts)
-    cut->apply(options, candidates, coin);
+    cut->apply(options, candidates, {coin, mu, tokens});
+}
+
+double Sampler::surpriseAt(size_t place) {
+  constexpr float kLeast = std::numeric_limits<float>::denorm_min();
+  const double weight = std::max(candidates.weight(place), kLeast);
+  return numerics::log(candidates.mass() / weight) * std::numbers::log2e;
 }
 
 /// The place of the token that the random number `u` draws; nothing if the
@@ -353,7 +369,10 @@ int32_t Sampler::draw(std::span<const float> logits, uint64_t position) {
   std::optional<size_t> place = findPlace(u, candidates, candidates.total());
   if (!place)
     place = findPlace(u, candidates, candidates.exactTotal());
-  return candidates.at(*place).id();
+  lastDrawn = candidates.at(*place).id();
+  if (options.mirostat)
+    lastSurprise = surpriseAt(*place);
+  return lastDrawn;
 }
 
 std::vector<int32_t> Sampler::keptTokens(std::span<const float> logits,

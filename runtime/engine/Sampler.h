@@ -54,8 +54,9 @@ public:
   /// Marks a token of the prompt as already seen, for the repetition penalty.
   /// Throws Error if it is not in the vocabulary.
   void acceptPrompt(int32_t id);
-  /// Marks a token of the answer as already seen, for all penalties. Throws
-  /// Error if it is not in the vocabulary.
+  /// Marks a token of the answer as already seen, for all penalties. Mirostat
+  /// learns from the one that `sample` drew last. Throws Error if it is not in
+  /// the vocabulary.
   void acceptDrawn(int32_t id);
   /// Forgets all tokens already seen.
   void reset();
@@ -92,6 +93,8 @@ private:
   void select(std::span<const float> logits);
   /// Fills `candidates` with the tokens that all cuts keep.
   void cut(std::span<const float> logits, double coin);
+  /// The surprise of a candidate, in bits.
+  double surpriseAt(size_t place);
 
   SamplerOptions options;
   uint64_t answer;
@@ -109,6 +112,11 @@ private:
   /// A bound of the adjusted logits of each block of tokens. Blocks without a
   /// candidate are skipped.
   std::vector<float> blocks;
+  /// Mirostat's bound of the surprise of a token, in bits, and the last token
+  /// that `sample` drew with its surprise.
+  double mu = 0;
+  int32_t lastDrawn = -1;
+  double lastSurprise = 0;
   /// The cuts that the options ask for, in order.
   std::vector<const TokenCut *> cuts;
   Candidates candidates;

@@ -202,6 +202,25 @@ typedef struct qwen_sampling {
   double exponential_decay_factor;
   float dynatemp_range;
   double dynatemp_exponent;
+  int64_t mirostat;
+  double mirostat_tau;
+  double mirostat_eta;
+  double dry_multiplier;
+  double dry_base;
+  int64_t dry_allowed_length;
+  int64_t dry_penalty_last_n;
+  /* Texts that DRY does not look past; NULL for newline, colon, quotation mark
+     and asterisk. */
+  const char *const *dry_sequence_breakers;
+  size_t dry_sequence_breaker_count;
+  /* Texts that the answer must not contain. bad_words may be NULL if the count
+     is 0. */
+  const char *const *bad_words;
+  size_t bad_word_count;
+  /* Names of the samplers, in their order; others are off. NULL for the usual
+     ones. */
+  const char *const *samplers;
+  size_t sampler_count;
 } qwen_sampling;
 
 /* The error of the last failed call of this thread: one line, valid until the

@@ -104,10 +104,6 @@ static constexpr Parameter kSamplingRows[] = {
      "Seed of the random numbers; by default, and for -1, a random one is drawn, and returned as x_seed",
      at<Sampling, &Sampling::setSeed>},
     {"n", Kind::Integer, "Number of choices for each prompt", at<Sampling, &Sampling::choices>, 1, kMostChoices},
-    // Without mirostat, these two have no effect.
-    {"mirostat_eta", Kind::Ignored},
-    {"mirostat_tau", Kind::Ignored},
-    {"mirostat", Kind::Neutral, "", nullptr, 0, 0, "[0]"},
     {"tfs_z", Kind::Neutral, "", nullptr, 0, 0, "[1]"},
     // The repetition penalty is for all tokens already seen.
     {"repeat_last_n", Kind::Neutral, "", nullptr, 0, 0, "[-1]"},

@@ -79,6 +79,9 @@ protected:
     Request request;
     request.prompt = std::move(prompt);
     request.sampling.seed = last;
+    // The state of these survives preemption and wrong drafts.
+    request.sampling.mirostat = static_cast<int64_t>(last % 3);
+    request.sampling.mirostatTau = 2;
     request.maxTokens = maxTokens;
     request.priority = priority;
     return add(std::move(request));

@@ -488,7 +488,7 @@ TEST(CApi, StructsKeepTheirSizes) {
   EXPECT_EQ(sizeof(qwen_token), 24u);
   EXPECT_EQ(sizeof(qwen_failure), 16u);
   EXPECT_EQ(sizeof(qwen_bias), 8u);
-  EXPECT_EQ(sizeof(qwen_sampling), 176u);
+  EXPECT_EQ(sizeof(qwen_sampling), 280u);
   EXPECT_EQ(sizeof(qwen_scheduler_options), 24u);
   EXPECT_EQ(sizeof(qwen_logprob), 8u);
   EXPECT_EQ(sizeof(qwen_token_event), 40u);

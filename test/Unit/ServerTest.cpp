@@ -59,8 +59,8 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
       R"("max_tokens":20,"seed":7,"frequency_penalty":0.5,)"
       R"("presence_penalty":-1,"repeat_penalty":1.1,)"
       R"("logit_bias":{"5":-100,"7":1},"reasoning_effort":"none",)"
-      R"("repeat_last_n":-1,"mirostat":0,"mirostat_eta":0.1,)"
-      R"("mirostat_tau":5,"tfs_z":1,)"
+      R"("repeat_last_n":-1,"mirostat":2,"mirostat_eta":0.2,)"
+      R"("mirostat_tau":4,"tfs_z":1,)"
       R"("chat_template_kwargs":{"enable_thinking":false}})");
   EXPECT_TRUE(parameters.stream);
   EXPECT_EQ(parameters.maxTokens, 20);
@@ -72,6 +72,9 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
   EXPECT_EQ(parameters.sampling.repetitionPenalty, 1.1F);
   EXPECT_EQ(parameters.sampling.frequencyPenalty, 0.5F);
   EXPECT_EQ(parameters.sampling.presencePenalty, -1);
+  EXPECT_EQ(parameters.sampling.mirostat, 2);
+  EXPECT_EQ(parameters.sampling.mirostatTau, 4);
+  EXPECT_EQ(parameters.sampling.mirostatEta, 0.2);
   ASSERT_EQ(parameters.sampling.logitBias.size(), 2U);
   EXPECT_EQ(parameters.sampling.logitBias[1].id, 7);
   EXPECT_EQ(parameters.sampling.logitBias[1].bias, 1);
@@ -100,8 +103,8 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
   EXPECT_TRUE(more.includeUsage);
 
   // Other values of its controls have no effect on this server.
-  EXPECT_EQ(errorOf(chat(R"("mirostat":2)")),
-            "mirostat: mirostat is not supported; only 0 is accepted");
+  EXPECT_EQ(errorOf(chat(R"("mirostat":3)")),
+            "mirostat: mirostat must be an integer from 0 to 2, not \"3\"");
   EXPECT_EQ(errorOf(chat(R"("repeat_last_n":64)")),
             "repeat_last_n: repeat_last_n is not supported; only -1 is "
             "accepted");
@@ -113,7 +116,7 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
             "tools: tools is not supported; only [] is accepted");
   EXPECT_EQ(errorOf(chat(R"("num_ctx":2048)")),
             "num_ctx: unknown parameter num_ctx");
-  EXPECT_NO_THROW(parse(chat(tools + R"(,"num_ctx":2048,"mirostat":2)"), true));
+  EXPECT_NO_THROW(parse(chat(tools + R"(,"num_ctx":2048)"), true));
 }
 
 TEST(ParametersTest, NullIsAbsent) {

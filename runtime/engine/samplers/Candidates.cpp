@@ -82,6 +82,13 @@ Distribution Candidates::distribution() const {
   return {mass / kFixedOne, numerics::log(mass / kFixedOne) - dot / mass};
 }
 
+double Candidates::mass() const {
+  double mass = 0;
+  for (CandidateKey key : keys)
+    mass += toFixed(weightOf(key));
+  return mass / kFixedOne;
+}
+
 void Candidates::keepFirst(size_t count) {
   weight(count - 1);
   keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(count), keys.end());

@@ -88,6 +88,8 @@ public:
   /// The sum itself.
   Bounds exactTotal();
   Distribution distribution() const;
+  /// Its mass alone.
+  double mass() const;
 
   /// Removes all but the first `count` in order, at least 1.
   void keepFirst(size_t count);

@@ -14,7 +14,7 @@ using namespace qwen;
 /// The temperature grows with the entropy, from that of one token to that of
 /// equal ones.
 static void cutDynamicTemperature(const SamplerOptions &options,
-                                  Candidates &candidates, double) {
+                                  Candidates &candidates, const CutInputs &) {
   const double least =
       std::max(0.0, double{options.temperature} - options.temperatureRange);
   const double most = double{options.temperature} + options.temperatureRange;

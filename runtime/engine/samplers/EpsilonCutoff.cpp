@@ -9,8 +9,8 @@
 using namespace qwen;
 
 static void cutEpsilonCutoff(const SamplerOptions &options,
-                             Candidates &candidates, double) {
-  candidates.keepAbove(options.epsilonCutoff * candidates.distribution().mass);
+                             Candidates &candidates, const CutInputs &) {
+  candidates.keepAbove(options.epsilonCutoff * candidates.mass());
 }
 
 const TokenCut cut::EpsilonCutoff = {

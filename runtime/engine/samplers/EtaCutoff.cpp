@@ -13,7 +13,7 @@
 using namespace qwen;
 
 static void cutEtaCutoff(const SamplerOptions &options, Candidates &candidates,
-                         double) {
+                         const CutInputs &) {
   const auto [mass, entropy] = candidates.distribution();
   const double epsilon = options.etaCutoff;
   const double eta =

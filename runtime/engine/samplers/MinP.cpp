@@ -9,7 +9,7 @@
 using namespace qwen;
 
 static void cutMinP(const SamplerOptions &options, Candidates &candidates,
-                    double) {
+                    const CutInputs &) {
   // Weights descend, but for their last bits. The first one is 1.
   size_t kept = 0;
   while (kept < candidates.size() &&

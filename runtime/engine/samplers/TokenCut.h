@@ -8,14 +8,23 @@
 
 namespace qwen {
 
+/// What a cut knows besides the candidates.
+struct CutInputs {
+  /// A random number in [0, 1) that nothing else uses.
+  double coin;
+  /// Mirostat's bound of the surprise of a token, in bits.
+  double mu;
+  /// Number of tokens of the vocabulary, without padding.
+  size_t tokens;
+};
+
 /// Removes candidates, never all, or changes their logits, before a token is
 /// drawn from the rest.
 struct TokenCut {
   /// Whether the options ask for it.
   bool (*isOn)(const SamplerOptions &options);
-  /// `coin` is a random number in [0, 1) that nothing else uses.
   void (*apply)(const SamplerOptions &options, Candidates &candidates,
-                double coin);
+                const CutInputs &inputs);
 };
 
 namespace cut {

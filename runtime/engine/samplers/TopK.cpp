@@ -9,7 +9,7 @@
 using namespace qwen;
 
 static void cutTopK(const SamplerOptions &options, Candidates &candidates,
-                    double) {
+                    const CutInputs &) {
   const auto most = static_cast<size_t>(options.topK);
   if (candidates.size() > most)
     candidates.keepFirst(most);

@@ -13,7 +13,7 @@ using namespace qwen;
 /// Keeps logits of at least the greatest less n times the deviation of all. The
 /// sums run in the order of ids.
 static void cutTopNSigma(const SamplerOptions &options, Candidates &candidates,
-                         double) {
+                         const CutInputs &) {
   candidates.orderById();
   const auto count = static_cast<double>(candidates.size());
   double sum = 0, squares = 0;

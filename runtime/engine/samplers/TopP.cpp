@@ -25,7 +25,7 @@ static std::optional<size_t> countKept(double topP, Candidates &candidates,
 }
 
 static void cutTopP(const SamplerOptions &options, Candidates &candidates,
-                    double) {
+                    const CutInputs &) {
   std::optional<size_t> kept =
       countKept(options.topP, candidates, candidates.total());
   if (!kept)

@@ -50,7 +50,7 @@ private:
 /// probability. Sums are of integers, so those of buckets tell in which one the
 /// last token lies; only that one is ordered.
 static void cutTypicalP(const SamplerOptions &options, Candidates &candidates,
-                        double) {
+                        const CutInputs &) {
   const Shifts shifts(candidates);
   const double enough = options.typicalP * shifts.mass() * kFixedOne;
   std::array<double, Shifts::kBuckets> sums = {};

@@ -12,10 +12,10 @@ using namespace qwen;
 /// If the coin says so, removes all tokens of at least the threshold but the
 /// least likely of them.
 static void cutXtc(const SamplerOptions &options, Candidates &candidates,
-                   double coin) {
-  if (coin >= options.xtcProbability)
+                   const CutInputs &inputs) {
+  if (inputs.coin >= options.xtcProbability)
     return;
-  const double least = options.xtcThreshold * candidates.distribution().mass;
+  const double least = options.xtcThreshold * candidates.mass();
   size_t likely = 0;
   while (likely < candidates.size() && candidates.weight(likely) >= least)
     ++likely;
