@@ -1,0 +1,395 @@
+// The state of the page, and what the reader's actions do to it.
+
+import {say, Sentences} from './announce';
+import {listModels, RequestError, type Model} from './api';
+import {Composer} from './composer';
+import {aboutDialog, confirmDialog, keyDialog} from './dialogs';
+import {h, iconButton} from './dom';
+import {exportText, importText, saveFile} from './exchange';
+import {Generation} from './generation';
+import {loadSchema, type Schema} from './schema';
+import {settingsDialog} from './settingsview';
+import {Sidebar} from './sidebar';
+import {Store} from './store';
+import {count, t} from './texts';
+import {Thread} from './thread';
+import {tokenDialog} from './tokenview';
+import {Tree} from './tree';
+import {newId, type Conversation, type Message, type Origin, type TextFile} from './types';
+
+const LAST = 'qwen-last';
+/** Time between two saves of an answer that grows. */
+const SAVE_EVERY = 2000;
+
+export class App {
+  private readonly store = new Store();
+  private conversation: Conversation = this.blank();
+  private tree = new Tree();
+  private generation: Generation | null = null;
+  private models: Model[] = [];
+  private schema: Schema | null = null;
+  private retryTimer = 0;
+
+  private readonly title = h('h1', {dir: 'auto'});
+  private readonly model = h('select', {class: 'field model', 'aria-label': t.model, hidden: true});
+  private readonly notice = h('div', {class: 'notice', role: 'status', hidden: true});
+  private readonly thread: Thread;
+  private readonly composer: Composer;
+  private readonly sidebar: Sidebar;
+  private readonly frame: HTMLElement;
+
+  constructor() {
+    this.thread = new Thread({
+      edit: (message, text) => this.send(text, message.files ?? [], message.parent),
+      regenerate: (message) => this.answer(message.parent!, {...this.origin()}),
+      again: (message) => this.again(message),
+      tokens: (message) => tokenDialog(message, this.tree.path(message.parent)),
+      useSeed: (seed) => this.useSeed(seed),
+      show: (message) => this.showBranch(message),
+      failure: (message) => ({
+        retry: () => void this.run(message),
+        askKey: () => this.askKey(() => void this.run(message)),
+        startAt: (start) => this.startAt(start, message),
+      }),
+    });
+    this.composer = new Composer({
+      send: (text, files) => this.send(text, files, this.conversation.leaf),
+      stop: () => this.generation?.stop(),
+      editLast: () => this.thread.editLast(),
+      say,
+    });
+    this.sidebar = new Sidebar({
+      create: () => this.open(null),
+      open: (id) => void this.open(id),
+      rename: (conversation, title) => void this.rename(conversation, title),
+      remove: (conversation) => void this.remove(conversation),
+      export: (conversation) => void this.export(conversation),
+      import: (files) => void this.import(files),
+      about: aboutDialog,
+      search: (text, signal) => this.store.search(text, signal),
+    });
+    this.model.addEventListener('change', () => {
+      this.conversation.model = this.model.value;
+      void this.saveConversation(false);
+    });
+    const header = h(
+      'header',
+      {class: 'top'},
+      iconButton('menu', t.menu, () => this.toggleSidebar(), {'aria-controls': 'sidebar', id: 'menu'}),
+      this.title,
+      this.model,
+      iconButton('settings', t.settings, () => this.openSettings(), {id: 'settings'}),
+    );
+    const main = h('div', {class: 'main'}, header, this.notice, this.thread.element, this.composer.element, h('div', {class: 'drop', 'aria-hidden': 'true'}, t.dropHere));
+    const shade = h('div', {class: 'shade', onclick: () => this.toggleSidebar(false)});
+    this.frame = h('div', {class: 'frame'}, this.sidebar.element, shade, main);
+    this.listen();
+  }
+
+  async start(): Promise<void> {
+    document.body.prepend(this.frame);
+    this.show();
+    this.composer.field.focus();
+    await this.store.open();
+    if (!this.store.isKept) this.tell(t.notKept);
+    this.store.onChange((id) => void this.onOtherTab(id));
+    await this.showList();
+    await this.connect();
+  }
+
+  /** Asks the server for its models and settings. */
+  private async connect(): Promise<void> {
+    try {
+      [this.models, this.schema] = await Promise.all([listModels(), loadSchema()]);
+      if (!this.models.some((each) => each.id === this.conversation.model)) this.conversation.model = this.models[0]?.id ?? '';
+      if (this.notice.dataset['kind'] === 'server') this.tell('');
+      this.show();
+    } catch (error) {
+      if (!(error instanceof RequestError)) throw error;
+      if (error.failure.kind === 'key') return this.askKey(() => void this.connect());
+      this.tell(error.failure.message, 'server', () => void this.connect());
+    }
+  }
+
+  private askKey(then: () => void): void {
+    keyDialog(() => {
+      then();
+      if (!this.schema) void this.connect();
+    });
+  }
+
+  private tell(text: string, kind = '', retry?: () => void): void {
+    this.notice.hidden = text === '';
+    this.notice.dataset['kind'] = kind;
+    const close = iconButton('close', t.close, () => this.tell(''));
+    this.notice.replaceChildren(h('span', {}, text));
+    if (retry) this.notice.append(h('button', {type: 'button', class: 'button', onclick: retry}, t.retry));
+    this.notice.append(close);
+  }
+
+  // Conversations
+
+  private blank(): Conversation {
+    const now = Date.now();
+    const empty: Conversation = {id: newId(), title: '', created: now, updated: now, model: '', system: '', settings: {}, seed: '', leaf: null};
+    try {
+      // A new conversation has the settings of the last one.
+      const last = JSON.parse(localStorage.getItem(LAST) ?? '{}') as Partial<Conversation>;
+      return {...empty, system: last.system ?? '', settings: last.settings ?? {}, model: last.model ?? ''};
+    } catch {
+      return empty;
+    }
+  }
+
+  private async open(id: string | null): Promise<void> {
+    this.generation?.stop();
+    clearTimeout(this.retryTimer);
+    const conversation = id ? await this.store.conversation(id) : undefined;
+    this.conversation = conversation ?? this.blank();
+    this.tree = new Tree(conversation ? await this.store.messagesOf(conversation.id) : []);
+    if (!this.models.some((each) => each.id === this.conversation.model)) this.conversation.model = this.models[0]?.id ?? '';
+    this.thread.clear();
+    this.show();
+    this.thread.follow();
+    await this.showList();
+    this.toggleSidebar(false);
+    this.composer.field.focus();
+  }
+
+  private async saveConversation(isTouched = true): Promise<void> {
+    const {system, settings, model} = this.conversation;
+    localStorage.setItem(LAST, JSON.stringify({system, settings, model}));
+    if (this.conversation.leaf === null) return;
+    if (isTouched) this.conversation.updated = Date.now();
+    await this.store.putConversation(this.conversation);
+    await this.showList();
+  }
+
+  private async rename(conversation: Conversation, title: string): Promise<void> {
+    const kept = conversation.id === this.conversation.id ? this.conversation : conversation;
+    kept.title = title;
+    await this.store.putConversation(kept);
+    this.show();
+    await this.showList();
+  }
+
+  private async remove(conversation: Conversation): Promise<void> {
+    if (!(await confirmDialog(t.removeAsk(conversation.title || t.untitled), t.removeNote, t.remove))) return;
+    await this.store.remove(conversation.id);
+    if (conversation.id === this.conversation.id) await this.open(null);
+    else await this.showList();
+  }
+
+  private async export(conversation: Conversation): Promise<void> {
+    const isCurrent = conversation.id === this.conversation.id;
+    const tree = isCurrent ? this.tree : new Tree(await this.store.messagesOf(conversation.id));
+    const kept = isCurrent ? this.conversation : conversation;
+    saveFile(kept.title || t.untitled, exportText(kept, tree.path(kept.leaf)));
+  }
+
+  private async import(files: readonly File[]): Promise<void> {
+    for (const file of files) {
+      try {
+        const {conversation, messages} = importText(await file.text(), file.name);
+        for (const message of messages) await this.store.putMessage(message);
+        await this.store.putConversation(conversation);
+        await this.open(conversation.id);
+        this.tell(t.imported(conversation.title));
+      } catch (error) {
+        this.tell(t.importFailed(file.name, (error as Error).message));
+      }
+    }
+  }
+
+  private async onOtherTab(id: string): Promise<void> {
+    await this.showList();
+    if (id !== this.conversation.id || this.generation) return;
+    const other = await this.store.conversation(id);
+    if (!other) return this.open(null);
+    this.tree = new Tree(await this.store.messagesOf(id));
+    // Goes on where the other tab went on; else stays.
+    const {leaf} = this.conversation;
+    const extended = this.tree.path(other.leaf).some((message) => message.id === leaf);
+    this.conversation = {...other, leaf: extended || leaf === null ? other.leaf : leaf};
+    this.show();
+  }
+
+  // Messages
+
+  private origin(): Origin {
+    const {model, system, settings, seed, start} = this.conversation;
+    const origin: Origin = {model, system, settings: structuredClone(settings), seed};
+    return start ? {...origin, start} : origin;
+  }
+
+  private newMessage(role: Message['role'], parent: string | null, text: string): Message {
+    return {id: newId(), conversation: this.conversation.id, parent, role, created: Date.now(), text};
+  }
+
+  private send(text: string, files: TextFile[], parent: string | null): void {
+    if (this.generation) return;
+    const message = this.newMessage('user', parent, text);
+    if (files.length > 0) message.files = files;
+    this.tree.add(message);
+    this.conversation.leaf = message.id;
+    this.conversation.title ||= (text.trim() || files[0]?.name || '').split('\n')[0]!.slice(0, 60);
+    void this.store.putMessage(message);
+    this.answer(message.id, this.origin());
+  }
+
+  /** Begins a further answer to a message. */
+  private answer(parent: string, origin: Origin, of?: Message): void {
+    if (this.generation) return;
+    const message = this.newMessage('assistant', parent, '');
+    message.origin = origin;
+    this.tree.add(message);
+    this.conversation.leaf = message.id;
+    void this.run(message, of);
+  }
+
+  private again(message: Message): void {
+    this.answer(message.parent!, structuredClone(message.origin!), message);
+  }
+
+  private useSeed(seed: string): void {
+    this.conversation.seed = seed;
+    this.openSettings();
+    document.getElementById('set-seed')?.focus();
+    void this.saveConversation(false);
+  }
+
+  /** Runs the request of an answer. `of`: the answer that it repeats. */
+  private async run(message: Message, of?: Message): Promise<void> {
+    if (this.generation) return;
+    clearTimeout(this.retryTimer);
+    const sentences = new Sentences();
+    let saved = Date.now();
+    const {conversation, tree} = this;
+    const generation = new Generation(message, tree.path(message.parent), () => {
+      if (this.tree === tree) this.thread.grow(generation.live);
+      sentences.update(message.text, generation.live.phase === 'done');
+      if (Date.now() - saved < SAVE_EVERY) return;
+      saved = Date.now();
+      void this.store.putMessage(message);
+    });
+    this.generation = generation;
+    this.composer.setBusy(true);
+    this.show();
+    this.thread.follow();
+    say(t.working);
+    await this.saveConversation();
+    await generation.run();
+    if (this.generation === generation) this.generation = null;
+    for (const other of generation.others) tree.add(other);
+    if (of && (message.finish === 'stop' || message.finish === 'length'))
+      message.same = message.text === of.text && (message.reasoning ?? '') === (of.reasoning ?? '');
+    for (const each of [message, ...generation.others]) await this.store.putMessage(each);
+    await this.store.putConversation(conversation);
+    this.composer.setBusy(this.generation !== null);
+    if (this.tree !== tree) return;
+    this.show();
+    say(message.failure ? message.failure.message : t.ready);
+    if (message.failure?.kind === 'busy') this.retryLater(message, message.failure.retryAfter ?? 3);
+  }
+
+  /** Tries again after some seconds, and counts them. */
+  private retryLater(message: Message, seconds: number): void {
+    const button = this.thread.element.querySelector('.message:last-of-type .failure button');
+    if (!button) return;
+    if (seconds <= 0) return void this.run(message);
+    button.textContent = t.retryIn(seconds);
+    this.retryTimer = window.setTimeout(() => this.retryLater(message, seconds - 1), 1000);
+  }
+
+  private startAt(start: string, message: Message): void {
+    this.conversation.start = start;
+    message.origin!.start = start;
+    void this.run(message);
+  }
+
+  private showBranch(message: Message): void {
+    if (this.generation) return;
+    this.conversation.leaf = this.tree.newestLeaf(message.id);
+    this.show();
+    void this.saveConversation(false);
+  }
+
+  // The page
+
+  private async showList(): Promise<void> {
+    this.sidebar.show(await this.store.list(), this.conversation.id);
+  }
+
+  private show(): void {
+    const {conversation} = this;
+    const path = this.tree.path(conversation.leaf);
+    const title = conversation.title || t.untitled;
+    this.title.textContent = path.length > 0 ? title : '';
+    document.title = path.length > 0 ? `${title} · Qwen` : 'Qwen';
+    this.model.hidden = this.models.length < 2;
+    this.model.replaceChildren(...this.models.map(({id}) => h('option', {value: id, selected: id === conversation.model}, id)));
+    this.frame.classList.toggle('is-empty', path.length === 0);
+    if (path.length > 0) this.thread.show(path, this.tree, conversation.system, conversation.start, this.generation?.live ?? null);
+    else this.thread.showEmpty(this.welcome());
+    const live = this.generation?.live;
+    if (live && live.message.conversation === conversation.id) this.thread.grow(live);
+  }
+
+  private welcome(): HTMLElement {
+    const model = this.models.find((each) => each.id === this.conversation.model);
+    const facts = model?.context ? t.welcomeFacts(count(model.context)) : '';
+    return h(
+      'div',
+      {class: 'welcome'},
+      h('h2', {}, t.welcome(model?.id ?? 'Qwen')),
+      h('p', {}, t.welcomeNote, ' ', facts),
+      h('p', {}, t.welcomeSeed),
+    );
+  }
+
+  private openSettings(): void {
+    settingsDialog(this.conversation, this.schema, () => void this.saveConversation(false));
+  }
+
+  private toggleSidebar(open?: boolean): void {
+    const isNarrow = matchMedia('(max-width: 56rem)').matches;
+    if (isNarrow) this.frame.classList.toggle('sidebar-open', open);
+    else if (open === undefined) this.frame.classList.toggle('sidebar-closed');
+  }
+
+  private listen(): void {
+    document.addEventListener('keydown', (event) => {
+      const isControl = event.ctrlKey || event.metaKey;
+      if (event.key === 'Escape' && !document.querySelector('dialog[open]')) {
+        if (this.frame.classList.contains('sidebar-open')) this.toggleSidebar(false);
+        else this.generation?.stop();
+      } else if (isControl && !event.shiftKey && event.key.toLowerCase() === 'k') {
+        event.preventDefault();
+        this.frame.classList.remove('sidebar-closed');
+        this.toggleSidebar(true);
+        this.sidebar.focusSearch();
+      } else if (isControl && event.shiftKey && event.key.toLowerCase() === 'o') {
+        event.preventDefault();
+        void this.open(null);
+      } else if (isControl && event.key === ',' && !document.querySelector('dialog[open]')) {
+        event.preventDefault();
+        this.openSettings();
+      }
+    });
+    const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes('Files') ?? false;
+    document.addEventListener('dragover', (event) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      this.frame.classList.add('dragging');
+    });
+    document.addEventListener('dragleave', (event) => {
+      if (event.relatedTarget === null) this.frame.classList.remove('dragging');
+    });
+    document.addEventListener('drop', (event) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      this.frame.classList.remove('dragging');
+      void this.composer.add([...(event.dataTransfer?.files ?? [])]);
+    });
+  }
+}

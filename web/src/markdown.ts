@@ -1,0 +1,135 @@
+// Shows markdown that grows. A finished block is parsed and built once; only
+// the last one, which may still change, is built again.
+
+import {Marked, type Token, type Tokens} from 'marked';
+
+import {BlockReader, type Block} from './blocks';
+import {codeView, type CodeView} from './code';
+import {h} from './dom';
+import {drawMath, mathExtensions} from './math';
+import {isHtml, toFragment} from './safe';
+
+/** What stands for a part of a block that HTML does not carry. */
+type Part = (place: Element) => void;
+let parts: Part[] = [];
+
+function put(tag: string, part: Part): string {
+  parts.push(part);
+  return `<${tag} data-part="${parts.length - 1}"></${tag}>`;
+}
+
+function escape(text: string): string {
+  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+}
+
+const marked = new Marked({
+  gfm: true,
+  extensions: mathExtensions((formula, isDisplay) =>
+    put('span', (place) => drawMath(formula, isDisplay, place as HTMLElement)),
+  ),
+  renderer: {
+    code: ({text, lang}) => put('pre', (place) => place.replaceWith(codeView(text, lang ?? '', true).element)),
+    html: ({text}) => (isHtml(text) ? text : escape(text)),
+    checkbox: ({checked}) => (checked ? '☑ ' : '☐ '),
+    image({href, text}) {
+      const label = escape(text || href);
+      if (/^data:/i.test(href)) return `<img src="${escape(href)}" alt="${escape(text)}">`;
+      return `<a href="${escape(href)}">🖼 ${label}</a>`;
+    },
+  },
+});
+
+function build(tokens: Token[]): DocumentFragment {
+  parts = [];
+  const fragment = toFragment(marked.parser(tokens));
+  const made = parts;
+  for (const place of fragment.querySelectorAll('[data-part]')) {
+    const part = made[Number(place.getAttribute('data-part'))];
+    place.removeAttribute('data-part');
+    part?.(place);
+  }
+  // Each block has the direction of its own text.
+  for (const block of fragment.querySelectorAll('p, li, h1, h2, h3, h4, h5, h6, blockquote, table'))
+    block.setAttribute('dir', 'auto');
+  for (const table of fragment.querySelectorAll('table')) {
+    const frame = h('div', {class: 'table', tabindex: 0, role: 'region', 'aria-label': 'table'});
+    table.replaceWith(frame);
+    frame.append(table);
+  }
+  return fragment;
+}
+
+/** Blocks of about so many characters are laid out together, or not at all
+ * while they are out of sight. */
+const CHUNK = 3000;
+
+export class MarkdownView {
+  readonly element = h('div', {class: 'markdown'});
+  private readonly reader = new BlockReader((text) => marked.lexer(text));
+  private readonly tail = h('div', {class: 'chunk tail'});
+  private chunk: HTMLElement | null = null;
+  private chunkSize = 0;
+  private openCode: CodeView | null = null;
+  private isFinished = false;
+
+  constructor() {
+    this.element.append(this.tail);
+  }
+
+  append(text: string): void {
+    this.reader.append(text);
+  }
+
+  /** Tells that no more text comes. */
+  finish(): void {
+    this.isFinished = true;
+  }
+
+  /** Builds finished blocks until `deadline` (of performance.now). Returns
+   * whether all are built. */
+  work(deadline: number): boolean {
+    for (;;) {
+      const block = this.reader.next(this.isFinished);
+      if (!block) break;
+      this.addBlock(block);
+      if (performance.now() > deadline) return false;
+    }
+    return true;
+  }
+
+  /** Shows the block that is not finished. */
+  showTail(): void {
+    const rest = this.reader.rest();
+    if (!Array.isArray(rest)) {
+      if (!this.openCode) {
+        this.openCode = codeView(rest.text, rest.language, false);
+        this.tail.replaceChildren(this.openCode.element);
+      } else {
+        this.openCode.update(rest.text);
+      }
+      return;
+    }
+    this.openCode = null;
+    this.tail.replaceChildren(build(rest));
+  }
+
+  private addBlock(block: Block): void {
+    if (this.openCode || this.tail.hasChildNodes()) {
+      this.openCode = null;
+      this.tail.replaceChildren();
+    }
+    if (block.token.type === 'space') return;
+    if (!this.chunk || this.chunkSize > CHUNK) {
+      this.chunk = h('div', {class: 'chunk'});
+      this.chunkSize = 0;
+      this.tail.before(this.chunk);
+    }
+    this.chunkSize += block.raw.length;
+    if (block.token.type === 'code') {
+      const code = block.token as Tokens.Code;
+      this.chunk.append(codeView(code.text, code.lang ?? '', true).element);
+    } else {
+      this.chunk.append(build([block.token]));
+    }
+  }
+}

@@ -1,0 +1,280 @@
+// A message on the page.
+
+import {copyText, h, icon, iconButton} from './dom';
+import {failureView, type FailureActions} from './failure';
+import type {Live} from './generation';
+import {MarkdownView} from './markdown';
+import {slice} from './slices';
+import {count, rate, t} from './texts';
+import type {Message} from './types';
+
+/** What the reader can do with a message. */
+export interface MessageActions {
+  edit(message: Message, text: string): void;
+  regenerate(message: Message): void;
+  again(message: Message): void;
+  tokens(message: Message): void;
+  useSeed(seed: string): void;
+  show(message: Message): void;
+  failure(message: Message): FailureActions;
+}
+
+/** Where a message stands. */
+export interface Place {
+  siblings: readonly Message[];
+  /** The messages before it. */
+  path: readonly Message[];
+  system: string;
+}
+
+export class MessageView {
+  readonly element: HTMLElement;
+  private readonly footer = h('footer', {class: 'actions'});
+  private readonly body = h('div', {class: 'body'});
+  private readonly status = h('div', {class: 'status'});
+  private readonly reasoning: HTMLDetailsElement;
+  private readonly reasoningTitle = h('span', {}, t.reasoning);
+  private reasoningView = new MarkdownView();
+  private text = new MarkdownView();
+  /** How much of the text and of the reasoning the views have. */
+  private shown = 0;
+  private shownReasoning = 0;
+  /** Drawing a large last block takes longer, and then happens less often. */
+  private nextTail = 0;
+
+  constructor(
+    private message: Message,
+    private place: Place,
+    private readonly actions: MessageActions,
+  ) {
+    this.reasoning = h(
+      'details',
+      {class: 'reasoning', hidden: true},
+      h('summary', {}, icon('right'), this.reasoningTitle),
+      this.reasoningView.element,
+    );
+    const label = message.role === 'user' ? t.you : t.assistant;
+    this.element = h('article', {class: `message ${message.role}`, 'aria-label': label, 'data-id': message.id});
+    if (message.role === 'user') this.element.append(this.body, this.footer);
+    else this.element.append(this.reasoning, this.body, this.status, this.footer);
+  }
+
+  /** Shows a finished message, in slices. `drawn` is called after each. */
+  draw(drawn: () => void): void {
+    if (this.message.role === 'user') {
+      this.drawPrompt();
+      this.drawFooter();
+      return drawn();
+    }
+    this.body.append(this.text.element);
+    const size = this.message.text.length;
+    // About the height of the text, until it is there.
+    this.body.style.minHeight = size > 500 ? `${Math.round(size / 3.5)}px` : '';
+    this.drawFooter();
+    this.feed(true);
+    slice((deadline) => {
+      const isDone = this.text.work(deadline) && this.reasoningView.work(deadline);
+      if (isDone) this.body.style.minHeight = '';
+      drawn();
+      return isDone;
+    });
+  }
+
+  /** Shows what an answer has so far. Called at most once a frame. */
+  grow(live: Live): void {
+    const isDone = live.phase === 'done';
+    this.element.classList.toggle('live', !isDone);
+    this.body.append(this.text.element);
+    if (this.message.text.length < this.shown) this.restart();
+    this.feed(isDone);
+    const now = performance.now();
+    const isBuilt = this.text.work(now + 8) && this.reasoningView.work(now + 12);
+    if (isDone) {
+      if (!isBuilt) slice((deadline) => this.text.work(deadline) && this.reasoningView.work(deadline));
+    } else if (isBuilt && now >= this.nextTail) {
+      this.text.showTail();
+      if (!this.message.text) this.reasoningView.showTail();
+      const took = performance.now() - now;
+      this.nextTail = took > 4 ? now + took * 8 : 0;
+    }
+    this.reasoningTitle.textContent = isDone || this.message.text ? t.reasoning : t.reasoningRuns;
+    this.drawStatus(live);
+    if (isDone) this.drawFooter();
+  }
+
+  update(message: Message, place: Place): void {
+    this.message = message;
+    this.place = place;
+    this.drawFooter();
+  }
+
+  private restart(): void {
+    this.text = new MarkdownView();
+    this.reasoningView = new MarkdownView();
+    this.reasoning.lastElementChild!.replaceWith(this.reasoningView.element);
+    this.body.replaceChildren(this.text.element);
+    this.shown = this.shownReasoning = 0;
+  }
+
+  private feed(isLast: boolean): void {
+    const {text, reasoning = ''} = this.message;
+    this.reasoning.hidden = reasoning.trim() === '';
+    this.text.append(text.slice(this.shown));
+    this.reasoningView.append(reasoning.slice(this.shownReasoning));
+    this.shown = text.length;
+    this.shownReasoning = reasoning.length;
+    if (!isLast) return;
+    this.text.finish();
+    this.reasoningView.finish();
+  }
+
+  private drawPrompt(): void {
+    const text = h('div', {class: 'prompt', dir: 'auto'}, this.message.text);
+    const files = (this.message.files ?? []).map((file) =>
+      h(
+        'details',
+        {class: 'file'},
+        h('summary', {}, icon('file'), h('span', {dir: 'auto'}, file.name)),
+        h('pre', {tabindex: 0}, file.text.slice(0, 20000)),
+      ),
+    );
+    const bubble = h('div', {class: 'bubble'}, ...files, this.message.text ? text : null);
+    this.body.replaceChildren(bubble);
+    if (this.message.text.length < 1500) return;
+    text.classList.add('folded');
+    const more = h('button', {
+      type: 'button',
+      class: 'link',
+      'aria-expanded': 'false',
+      onclick: () => {
+        const isFolded = text.classList.toggle('folded');
+        more.textContent = isFolded ? t.showAll : t.showLess;
+        more.setAttribute('aria-expanded', String(!isFolded));
+      },
+    });
+    more.textContent = t.showAll;
+    bubble.append(more);
+  }
+
+  private drawStatus(live: Live): void {
+    const {progress, queue, phase} = live;
+    if (phase === 'writing' && this.message.counts) {
+      const {answer, tokensPerSecond} = this.message.counts;
+      const speed = tokensPerSecond > 0 ? ` · ${t.tokensPerSecond(rate(tokensPerSecond))}` : '';
+      return this.status.replaceChildren(h('span', {class: 'numbers'}, t.tokenCount(count(answer)) + speed));
+    }
+    if (phase === 'reading' && progress) {
+      const bar = h('progress', {max: progress.total, value: progress.done, 'aria-label': t.reading('', '')});
+      const words = h('span', {class: 'numbers'}, t.reading(count(progress.done), count(progress.total)));
+      return this.status.replaceChildren(bar, words);
+    }
+    if (phase === 'waiting') {
+      const words = queue ? t.queued(count(queue.running), count(queue.waiting)) : t.waiting;
+      if (this.status.textContent !== words)
+        this.status.replaceChildren(h('span', {class: 'pulse'}), h('span', {}, words));
+      return;
+    }
+    this.status.replaceChildren();
+  }
+
+  private drawFooter(): void {
+    const {message, place} = this;
+    const left = h('div', {class: 'row'});
+    if (place.siblings.length > 1) left.append(this.branches());
+    const copy = iconButton('copy', t.copy, () => copyText(message.text, copy));
+    if (message.role === 'user') {
+      left.append(copy, iconButton('edit', t.edit, () => this.edit()));
+      return this.footer.replaceChildren(left);
+    }
+    const {origin, counts, failure, finish} = message;
+    left.append(copy, iconButton('redo', t.regenerate, () => this.actions.regenerate(message)));
+    if (origin?.seed)
+      left.append(
+        iconButton('same', t.same, () => this.actions.again(message)),
+        iconButton('tokens', t.tokens, () => this.actions.tokens(message)),
+      );
+    const right = h('div', {class: 'row facts'});
+    if (message.same !== undefined) right.append(this.verdict(message.same));
+    if (counts) {
+      const speed = counts.tokensPerSecond > 0 ? ` · ${t.tokensPerSecond(rate(counts.tokensPerSecond))}` : '';
+      right.append(h('span', {class: 'numbers'}, t.tokenCount(count(counts.answer)) + speed));
+    }
+    if (origin?.seed) {
+      const use = () => this.actions.useSeed(origin.seed);
+      right.append(h('button', {type: 'button', class: 'link numbers', title: t.useSeed, onclick: use}, t.seedIs(origin.seed)));
+    }
+    this.footer.replaceChildren(left, right);
+    const notes = {stopped: t.stopped, length: t.cutOff, stop: '', failed: ''};
+    const note = finish ? notes[finish] : t.interrupted;
+    this.status.replaceChildren();
+    if (failure) this.status.append(failureView(failure, place.path, place.system, this.actions.failure(message)));
+    else if (note) this.status.append(h('span', {class: 'note'}, note));
+  }
+
+  private verdict(isSame: boolean): HTMLElement {
+    return h(
+      'span',
+      {class: isSame ? 'verdict' : 'verdict different', title: isSame ? '' : t.sameNoHint},
+      icon(isSame ? 'done' : 'info'),
+      isSame ? t.sameYes : t.sameNo,
+    );
+  }
+
+  private branches(): HTMLElement {
+    const {siblings} = this.place;
+    const at = siblings.findIndex((each) => each.id === this.message.id);
+    const go = (step: number) => {
+      const to = siblings[at + step];
+      if (to) this.actions.show(to);
+    };
+    return h(
+      'div',
+      {class: 'branches', role: 'group', 'aria-label': t.branch(at + 1, siblings.length)},
+      iconButton('left', t.previous, () => go(-1), {disabled: at === 0, 'data-branch': 'previous'}),
+      h('span', {class: 'numbers', 'aria-hidden': 'true'}, `${at + 1}/${siblings.length}`),
+      iconButton('right', t.next, () => go(1), {disabled: at === siblings.length - 1, 'data-branch': 'next'}),
+    );
+  }
+
+  /** Makes the prompt a field. */
+  edit(): void {
+    const {message} = this;
+    const field = h('textarea', {class: 'field', dir: 'auto', rows: 3, 'aria-label': t.edit});
+    field.value = message.text;
+    const leave = () => {
+      this.drawPrompt();
+      this.footer.hidden = false;
+      this.footer.querySelector('button')?.focus();
+    };
+    const send = () => {
+      if (field.value.trim() || message.files?.length) this.actions.edit(message, field.value);
+    };
+    field.addEventListener('keydown', (event) => {
+      if (event.isComposing) return;
+      if (event.key === 'Escape') {
+        event.stopPropagation();
+        leave();
+      } else if (event.key === 'Enter' && !event.shiftKey) {
+        event.preventDefault();
+        send();
+      }
+    });
+    this.footer.hidden = true;
+    this.body.replaceChildren(
+      h(
+        'div',
+        {class: 'editor'},
+        field,
+        h('p', {class: 'hint'}, t.editNote),
+        h(
+          'div',
+          {class: 'row end'},
+          h('button', {type: 'button', class: 'button', onclick: leave}, t.cancel),
+          h('button', {type: 'button', class: 'button primary', onclick: send}, t.sendEdit),
+        ),
+      ),
+    );
+    field.focus();
+    field.setSelectionRange(field.value.length, field.value.length);
+  }
+}
