@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Searches for the best schedules of kernels (include/qwen/CodeGen/Schedule/Schedules.def).
 
-    bench/tune.py [--build build/host] [--cpu CPU] [--fields tokens,vectors,unroll,inTurn,strip]
+    bench/tune.py [--build build/host] [--cpu CPU] [--fields order,tokens,vectors,unroll,inTurn]
                   [--show 8] [--check COMMAND] KERNEL...
 
 Makes each kernel with every combination of the values of the fields (`make-kernels --emit=schedule`); other fields keep the
-table's value. With --cpu, a static model gives multiplications a cycle (bench/mca.py describes it). It has no memory, so it
+table's value. Fields are those of the kernel's order, the loop nest. If `order` is among them, it searches each order that the
+kernel has code for, with the fields of that order. With --cpu, a static model gives multiplications a cycle (bench/mca.py describes it). It has no memory, so it
 cannot judge prefetch and long strips. Without --cpu, bench-kernels measures GMAC/s on this machine: the best of several turns
 over all candidates, in cache or, with --from memory, from memory.
 
@@ -24,14 +25,15 @@ import tempfile
 WORTH = 1.02
 
 
-def fields_of(options, kernel):
-    """The table's value of each field of a kernel, and its choices."""
-    text = run([f"{options.build}/bin/make-kernels", "--emit=schedule", f"--kernel={kernel}", options.target, "-"])
+def fields_of(options, kernel, schedule=""):
+    """The value of each field of a kernel, its order among them, in the table or with the changes, and its choices."""
+    change = [f"--schedule={schedule}"] if schedule else []
+    text = run([f"{options.build}/bin/make-kernels", "--emit=schedule", f"--kernel={kernel}", *change, options.target, "-"])
     found = {}
     for line in text.splitlines():
         name, value = line.split(" = ")
         first, choices = value.split(" of ")
-        found[name] = int(first), [int(choice) for choice in choices.split()]
+        found[name] = first, choices.split()
     return found
 
 
@@ -59,22 +61,27 @@ def timed(options, kernel, file):
     return json.loads(text)["benchmarks"][0]["GMAC/s"]
 
 
-def candidates(fields, names):
-    """All combinations of the named fields, as arguments of --schedule."""
-    names = [name for name in names if len(fields[name][1]) > 1]
-    for values in itertools.product(*(fields[name][1] for name in names)):
-        yield ",".join(f"{name}={value}" for name, value in zip(names, values))
+def candidates(options, kernel, names):
+    """All combinations of the named fields, as arguments of --schedule. An order lacks fields of others."""
+    own = fields_of(options, kernel)
+    for order in own["order"][1] if "order" in names else [own["order"][0]]:
+        fields = own if order == own["order"][0] else fields_of(options, kernel, f"order={order}")
+        searched = ["order"] + [name for name in names if name != "order" and len(fields.get(name, ((), ()))[1]) > 1]
+        fields["order"] = order, [order]
+        for values in itertools.product(*(fields[name][1] for name in searched)):
+            yield ",".join(f"{name}={value}" for name, value in zip(searched, values))
 
 
 def tune(options, kernel, folder):
     fields = fields_of(options, kernel)
-    unknown = [name for name in options.fields.split(",") if name not in fields]
-    if unknown:
+    names = (options.fields or "tokens,vectors,unroll,inTurn").split(",")
+    unknown = [name for name in names if name not in fields]
+    if options.fields and unknown and "order" not in names:
         raise ValueError(f"{kernel} has no field '{unknown[0]}' but {', '.join(fields)}")
-    names = [name for name in options.fields.split(",") if len(fields[name][1]) > 1]
-    own = ",".join(f"{name}={fields[name][0]}" for name in names)
+    kept = [name for name in names if name in fields and name != "order" and len(fields[name][1]) > 1]
+    own = ",".join(f"{name}={fields[name][0]}" for name in ["order", *kept])
     files, rates, refused = {}, {}, 0
-    for number, schedule in enumerate(candidates(fields, names)):
+    for number, schedule in enumerate(candidates(options, kernel, names)):
         file = f"{folder}/{number}.so"
         try:
             make(options, kernel, schedule, file)
@@ -107,7 +114,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/host")
     parser.add_argument("--cpu")
-    parser.add_argument("--fields", default="tokens,vectors,unroll,inTurn")
+    parser.add_argument("--fields")
     parser.add_argument("--from", dest="source", choices=["cache", "memory"], default="cache")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--show", type=int, default=8)

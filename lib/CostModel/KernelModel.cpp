@@ -157,7 +157,7 @@ static bool isDirectlyIn(const ControlFlow &flow, size_t inner, size_t outer) {
 /// of a tile.
 static std::map<size_t, int64_t>
 countsForMany(const ControlFlow &flow, const CpuModel &cpu,
-              const MacCounter &macs, const KernelSchedule &schedule,
+              const MacCounter &macs, const UnpackOnceSchedule &schedule,
               size_t hot, int64_t passes, size_t block, size_t outer) {
   const std::vector<size_t> around = flow.around(hot);
   std::map<size_t, int64_t> counts = {{block, schedule.panels}};
@@ -186,25 +186,33 @@ countsForMany(const ControlFlow &flow, const CpuModel &cpu,
   return counts;
 }
 
+/// Groups of 32 along K in one pass of the innermost loop.
+static int64_t groupsOfPass(const KernelSchedule &schedule) {
+  return std::visit(
+      [](const auto &loops) -> int64_t {
+        if constexpr (requires { loops.unroll; })
+          return loops.unroll;
+        else
+          return kBlockGroups;
+      },
+      schedule.loops);
+}
+
 /// The instructions of one pass of the loop over blocks. For kernels without
 /// such a loop, and for AMX, whose model is poor, one pass of the hot loop.
 static Trace blockPass(const ControlFlow &flow, const CpuModel &cpu,
-                       const MacCounter &macs, const KernelInfo &kernel,
-                       const KernelSchedule &schedule) {
+                       const MacCounter &macs, const KernelSchedule &schedule) {
   const size_t hot = findHotLoop(flow, cpu, macs);
-  const LoopNest nest = loopNest(kernel, schedule);
-  const bool areTiles = nest == LoopNest::Dots || nest == LoopNest::Strips;
-  if (!areTiles && nest != LoopNest::UnpackOnce)
-    return flow.execute(hot, {});
-  const int64_t passes = kBlockGroups / schedule.unroll;
+  const auto *strips = std::get_if<UnpackOnceSchedule>(&schedule.loops);
+  const int64_t passes = kBlockGroups / groupsOfPass(schedule);
   // If one pass takes all groups of a block, the hot loop is the loop over
   // blocks.
-  if (areTiles && passes == 1)
+  if (!strips && passes == 1)
     return flow.execute(hot, {});
   const std::optional<size_t> block = findBlockLoop(flow, hot);
   if (!block)
     throw Error("there is no loop over blocks");
-  if (areTiles) {
+  if (!strips) {
     // Each stream has its own loop over groups.
     std::map<size_t, int64_t> counts;
     for (const auto &[head, body] : flow.loops())
@@ -216,7 +224,7 @@ static Trace blockPass(const ControlFlow &flow, const CpuModel &cpu,
   if (around.empty())
     throw Error("there is no loop around the one over blocks");
   return flow.execute(around.front(),
-                      countsForMany(flow, cpu, macs, schedule, hot, passes,
+                      countsForMany(flow, cpu, macs, *strips, hot, passes,
                                     *block, around.front()));
 }
 
@@ -235,16 +243,18 @@ static KernelRate rateOf(const CpuModel &cpu, const MacCounter &macs,
 KernelRate qwen::modelKernel(const CpuModel &cpu,
                              llvm::ArrayRef<MachineInstruction> body,
                              const KernelInfo &kernel,
-                             const KernelSchedule &asked) {
-  const KernelSchedule schedule =
-      cpu.vectorBits() > 128 ? asked : fixedSchedule(kernel, asked);
+                             KernelSchedule schedule) {
+  auto *strips = std::get_if<UnpackOnceSchedule>(&schedule.loops);
+  if (strips && cpu.vectorBits() <= 128)
+    *strips = fixedSchedule(kernel, *strips);
   const ControlFlow flow(body);
   const MacCounter macs(cpu, body);
   const KernelRate rate =
-      rateOf(cpu, macs, blockPass(flow, cpu, macs, kernel, schedule));
+      rateOf(cpu, macs, blockPass(flow, cpu, macs, schedule));
   const int64_t whole =
-      schedule.strip * schedule.panels * kPanelOutputs * kActivationBlock;
-  if (loopNest(kernel, schedule) == LoopNest::UnpackOnce && rate.macs != whole)
+      strips ? strips->strip * strips->panels * kPanelOutputs * kActivationBlock
+             : rate.macs;
+  if (rate.macs != whole)
     throw Error("the model finds " + std::to_string(rate.macs) +
                 " multiplications in a pass where the schedule has " +
                 std::to_string(whole) + "; was the code made with another?");

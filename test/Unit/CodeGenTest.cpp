@@ -240,29 +240,81 @@ TEST(Products, AreTheRowsOfMlir) {
 // Schedule
 //===----------------------------------------------------------------------===//
 
+static std::string scheduleText(const char *kernel, std::string_view changes) {
+  const KernelInfo &row = *findKernel(kernel);
+  return printSchedule(row, changedSchedule(row, changes));
+}
+
+/// The message of a change of the schedule of `kernel`.
+static std::string refusal(const char *kernel, const std::string &changes) {
+  return messageOf([&] { changedSchedule(*findKernel(kernel), changes); });
+}
+
 TEST(Schedule, IsReadAsText) {
-  const KernelSchedule start = {.tokens = 4, .vectors = 2};
-  KernelSchedule want = start;
-  want.tokens = 8;
-  want.prefetch = 1024;
-  EXPECT_EQ(parseSchedule(start, "tokens=8,prefetch=1024"), want);
+  const char *kernel = "linear_q4_0_4x16x4_avx2";
+  const KernelInfo &row = *findKernel(kernel);
+  KernelSchedule want = scheduleOf(row);
+  auto &loops = std::get<HeldDotsSchedule>(want.loops);
+  loops.tokens = 2;
+  loops.prefetch = 1024;
+  EXPECT_EQ(changedSchedule(row, "tokens=2,prefetch=1024"), want);
+  EXPECT_EQ(changedSchedule(row, ""), scheduleOf(row));
+  // Of the field of another order, too.
   const std::string fields =
-      "in a schedule; there are tokens vectors unroll "
-      "inTurn prefetch streams strip depth panels cached reused";
+      "in a schedule of HeldDots; there are order tokens vectors unroll "
+      "prefetch streams cached reused";
+  EXPECT_EQ(refusal(kernel, "tile=4"), "no field 'tile' " + fields);
+  EXPECT_EQ(refusal(kernel, "inTurn=1"), "no field 'inTurn' " + fields);
+  EXPECT_EQ(refusal(kernel, "=4"), "no field '' " + fields);
+  for (const std::string text :
+       {"tokens", "tokens=", "tokens=4x", "tokens= 4", "tokens=4,", ",",
+        "tokens=99999999999999999999", "order=GroupDots,"})
+    EXPECT_EQ(refusal(kernel, text),
+              "schedule '" + text + "' is no list such as 'tokens=4,unroll=2'");
+}
+
+/// Fields are those of the order, and the order is one of those that the kernel
+/// has code for.
+TEST(Schedule, HasAnOrder) {
+  EXPECT_EQ(scheduleText("linear_q4_0_2x16x4_avx2", ""),
+            "order = HeldDots of GroupDots HeldDots\n"
+            "tokens = 2 of 1 2\n"
+            "vectors = 2 of 1 2\n"
+            "unroll = 1 of 1 2 4\n"
+            "prefetch = 1024 of 0 1 512 1024 2048 4096 8192\n"
+            "streams = 2 of 0 2 4 8\n"
+            "cached = 65536 of 8192 16384 32768 65536 131072 262144 524288 "
+            "1048576 2097152 4194304\n"
+            "reused = 262144 of 8192 16384 32768 65536 131072 262144 524288 "
+            "1048576 2097152 4194304\n");
+  // What both orders have stays; else a field has its least choice.
+  const std::string other = scheduleText("linear_q4_k_32x16x4_avx512vnni",
+                                         "order=GroupDots,vectors=2");
+  EXPECT_EQ(other.substr(0, other.find("cached")),
+            "order = GroupDots of GroupDots StripDots BlockDots\n"
+            "tokens = 4 of 1 2 4 8 16 32\n"
+            "vectors = 2 of 1 2\n"
+            "unroll = 1 of 1 2 4\n"
+            "inTurn = 0 of 0 1\n"
+            "prefetch = 1 of 0 1 512 1024 2048 4096 8192\n"
+            "streams = 0 of 0\n");
   const struct {
-    std::string text, message;
+    const char *kernel, *orders;
   } cases[] = {
-      {"tile=4", "no field 'tile' " + fields},
-      {"=4", "no field '' " + fields},
+      {"attention_scores_f32_avx2", "PageChains"},
+      {"linear_f32_4x16_avx2", "Chains"},
+      {"linear_q4_0_4x16x4_neon", "GroupDots"},
+      {"linear_q4_0_32x16x4_avx2", "GroupDots HeldDots StripDots"},
+      {"linear_q4_0_32x16x4_avx512vnni", "GroupDots StripDots"},
+      {"linear_q4_0_8x16x4_neon_dotprod", "GroupDots UnpackOnce"},
+      {"linear_q4_0_8x16x4_sve_i8mm", "PairDots UnpackOnce"},
+      {"linear_q4_0_16x16x4_amx_int8", "AmxTiles"},
   };
   for (const auto &test : cases)
-    EXPECT_EQ(messageOf([&] { parseSchedule(start, test.text); }),
-              test.message);
-  for (const std::string text :
-       {"", "tokens", "tokens=", "tokens=4x", "tokens= 4", "tokens=4,",
-        "tokens=99999999999999999999"})
-    EXPECT_EQ(messageOf([&] { parseSchedule(start, text); }),
-              "schedule '" + text + "' is no list such as 'tokens=4,unroll=2'");
+    for (const std::string order : {"Tiles", ""})
+      EXPECT_EQ(refusal(test.kernel, "order=" + order),
+                "schedule of kernel '" + std::string(test.kernel) +
+                    "' has order=" + order + "; it can be " + test.orders);
 }
 
 TEST(Schedule, HasLimits) {
@@ -283,31 +335,29 @@ TEST(Schedule, HasLimits) {
       {"linear_q4_0_4x16x4_avx2", "unroll=8", "has unroll=8; it can be 1 2 4"},
       {"linear_q4_0_4x16x4_avx2", "prefetch=-2048",
        "has prefetch=-2048; it can be 0 1 512 1024 2048 4096 8192"},
-      {"linear_q4_0_4x16x4_avx2", "strip=64", "has strip=64; it can be 0"},
       {"linear_q4_0_32x16x4_avx2", "strip=16",
-       "has strip=16; it can be 0 32 64 128 256"},
+       "has strip=16; it can be 32 64 128 256"},
       {"linear_q4_0_32x16x4_avx2", "depth=4",
        "has depth=4; it can be 8 16 32 64 128"},
-      {"linear_q4_0_32x16x4_avx2", "streams=2", "has streams=2; it can be 0"},
+      {"linear_q4_0_32x16x4_avx2", "prefetch=512",
+       "has prefetch=512; it can be 0 1"},
+      {"linear_q4_0_32x16x4_avx2", "unroll=2", "has unroll=2; it can be 1"},
       {"linear_q4_0_8x16x4_neon_i8mm", "strip=9",
-       "has strip=9; it can be 0 8 16 32 64 128 256"},
-      {"linear_q4_0_8x16x4_neon_i8mm", "inTurn=1", "has inTurn=1; it can be 0"},
+       "has strip=9; it can be 8 16 32 64 128 256"},
+      {"linear_q4_0_8x16x4_neon_i8mm", "panels=0",
+       "has panels=0; it can be 1 2 4 8 16"},
+      {"linear_q4_0_8x16x4_neon_i8mm", "reused=8192",
+       "has reused=8192; it can be 0"},
       {"linear_q4_0_16x16x4_amx_int8", "depth=4",
        "has depth=4; it can be 8 16 32 64 128"},
-      {"linear_f32_4x16_avx2", "unroll=1", "has unroll=1; it can be 0"},
-      {"linear_f32_4x16_avx2", "panels=0",
-       "has panels=0; it can be 1 2 4 8 16"},
       {"attention_scores_f32_avx2", "vectors=4",
        "has vectors=4; it can be 1 2"},
       {"attention_values_f32_avx2", "strip=32", "has strip=32; it can be 0"},
   };
-  for (const auto &test : cases) {
-    const KernelInfo &row = *findKernel(test.kernel);
-    const KernelSchedule changed = parseSchedule(scheduleOf(row), test.change);
-    EXPECT_EQ(messageOf([&] { checkSchedule(row, changed); }),
-              "schedule of kernel '" + std::string(test.kernel) + "' " +
-                  test.message);
-  }
+  for (const auto &test : cases)
+    EXPECT_EQ(refusal(test.kernel, test.change), "schedule of kernel '" +
+                                                     std::string(test.kernel) +
+                                                     "' " + test.message);
 }
 
 //===----------------------------------------------------------------------===//

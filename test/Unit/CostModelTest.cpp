@@ -91,13 +91,13 @@ TEST(CpuModelTest, UnknownIsRefused) {
             "no instruction of aarch64 at address 0x1004");
 }
 
-/// Models the body as a product of LoopNest::Dots whose innermost loop has
+/// Models the body as a product of Order::GroupDots whose innermost loop has
 /// `unroll` groups.
 KernelRate modelDots(const CpuModel &cpu,
                      llvm::ArrayRef<MachineInstruction> body, int64_t unroll) {
   const KernelInfo &kernel = *findKernel("linear_q4_0_1x16x4_neon_dotprod");
   KernelSchedule schedule = scheduleOf(kernel);
-  schedule.unroll = unroll;
+  std::get<GroupDotsSchedule>(schedule.loops).unroll = unroll;
   return modelKernel(cpu, body, kernel, schedule);
 }
 

@@ -30,8 +30,7 @@ struct KernelRate {
 /// Error if there is no such loop.
 KernelRate modelKernel(const CpuModel &cpu,
                        llvm::ArrayRef<MachineInstruction> body,
-                       const KernelInfo &kernel,
-                       const KernelSchedule &schedule);
+                       const KernelInfo &kernel, KernelSchedule schedule);
 
 /// Models a kernel of another project: the innermost loop with the most dots
 /// or, if that loop does not scale its sums, the loop around it, which does.

@@ -91,17 +91,26 @@ static SmallVector<const KernelInfo *> tilesOf(const KernelInfo &gemv,
 
 ProductPlan qwen::productPlan(const KernelInfo &gemv, const KernelInfo &gemm) {
   const KernelSchedule &schedule = scheduleOf(gemm);
-  const LoopNest loops = loopNest(gemm, schedule);
-  const bool arranges = loops == LoopNest::UnpackOnce || loops == LoopNest::Amx;
-  return {.cached = Length(schedule.cached / kPanelOutputs),
-          .least = Panels(schedule.panels),
-          .reused = Length(schedule.reused),
-          .together = Panels(arranges ? schedule.panels : 1),
+  // Orders without a field `panels` need none together, but a call is worth
+  // its overhead from a few panels on.
+  constexpr int64_t fewPanels = 4;
+  const int64_t together = std::visit(
+      [](const auto &loops) -> int64_t {
+        if constexpr (requires { loops.panels; })
+          return loops.panels;
+        else
+          return 1;
+      },
+      schedule.loops);
+  return {.cached = Length(schedule.calls.cached / kPanelOutputs),
+          .least = Panels(std::max(together, fewPanels)),
+          .reused = Length(schedule.calls.reused),
+          .together = Panels(together),
           .tiles = tilesOf(gemv, gemm)};
 }
 
 int64_t qwen::attentionTokens(const KernelInfo &scores, int64_t groupQueries) {
-  const KernelSchedule &schedule = scheduleOf(scores);
+  const auto &schedule = std::get<PageChainsSchedule>(scheduleOf(scores).loops);
   const int64_t tokens = std::max<int64_t>(1, schedule.strip / groupQueries);
   const int64_t tile = schedule.tokens;
   return tokens < tile ? tokens : tokens / tile * tile;

@@ -85,9 +85,10 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
 namespace {
 class Chains final : public TileOrder {
 public:
-  Chains(const KernelInfo &kernel, const KernelSchedule &schedule,
+  Chains(const KernelInfo &kernel, const ChainsSchedule &schedule,
          ModuleOp module)
-      : TileOrder(kernel, schedule, module, ByteForm::Exact) {}
+      : TileOrder(kernel, {schedule.tokens, schedule.vectors}, module,
+                  ByteForm::Exact) {}
 
 private:
   SmallVector<Values> tileSums(ArrayRef<Panel> panels, Value output,
@@ -108,7 +109,7 @@ private:
 };
 } // namespace
 
-void qwen::emitChains(const KernelInfo &kernel, const KernelSchedule &schedule,
-                      ModuleOp module) {
+void qwen::emitOrder(const KernelInfo &kernel, const ChainsSchedule &schedule,
+                     ModuleOp module) {
   Chains(kernel, schedule, module).emit();
 }

@@ -21,9 +21,9 @@
 using namespace qwen;
 using namespace mlir;
 
-GroupDots::GroupDots(const KernelInfo &kernel, const KernelSchedule &schedule,
-                     ModuleOp module)
-    : TileOrder(kernel, schedule, module, ByteForm::Biased) {
+GroupDots::GroupDots(const KernelInfo &kernel, const TileSchedule &schedule,
+                     ModuleOp module, bool inTurn)
+    : TileOrder(kernel, schedule, module, ByteForm::Biased), inTurn(inTurn) {
   if (subDots > 1 && unpack->range.bias != 0)
     subStarts = b.scratch(schedule.tokens * kActivationBlock);
   if (kernel.m == 1 && !scalesOf(format).hasSubBlocks() &&
@@ -153,7 +153,7 @@ void GroupDots::addPanels(const Group &group, size_t first, size_t count,
       group.use(int64_t(first) * size + i, sub, dots[i]->finish());
   };
   // All vectors at once, or in turn.
-  const int64_t each = schedule.inTurn != 0 ? 1 : vectors;
+  const int64_t each = inTurn ? 1 : vectors;
   for (int64_t begin = 0; begin < vectors; begin += each) {
     for (int64_t chunk = 0; chunk < chunks; ++chunk)
       for (int64_t v = begin; v < begin + each; ++v)
@@ -588,7 +588,11 @@ SmallVector<Values> GroupDots::byPanel(const Tile &tile, const Values &totals) {
   return tiles;
 }
 
-void qwen::emitGroupDots(const KernelInfo &kernel,
-                         const KernelSchedule &schedule, ModuleOp module) {
-  GroupDots(kernel, schedule, module).emit();
+void qwen::emitOrder(const KernelInfo &kernel,
+                     const GroupDotsSchedule &schedule, ModuleOp module) {
+  GroupDots(kernel,
+            {schedule.tokens, schedule.vectors, schedule.unroll,
+             schedule.prefetch, schedule.streams},
+            module, schedule.inTurn != 0)
+      .emit();
 }

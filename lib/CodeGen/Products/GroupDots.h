@@ -16,8 +16,8 @@ namespace qwen {
 /// Accumulator i of a tile is (panel * tokens + token) * vectors + vector.
 class GroupDots : public TileOrder {
 public:
-  GroupDots(const KernelInfo &kernel, const KernelSchedule &schedule,
-            mlir::ModuleOp module);
+  GroupDots(const KernelInfo &kernel, const TileSchedule &schedule,
+            mlir::ModuleOp module, bool inTurn = false);
 
 protected:
   /// Something of each token of the tile.
@@ -158,6 +158,8 @@ protected:
   /// of the tile; null without a bias or sub-blocks of 16.
   Value subStarts;
 
+  /// Whether vectors process a group one after the other.
+  const bool inTurn;
   /// Dots of an accumulator in a group.
   const int64_t subDots = dotsOfGroup(format);
 

@@ -24,9 +24,8 @@
 using namespace qwen;
 using namespace mlir;
 
-Linear::Linear(const KernelInfo &kernel, const KernelSchedule &schedule,
-               ModuleOp module, ByteForm form)
-    : kernel(kernel), schedule(schedule), isa(isaInfo(kernel.isa)),
+Linear::Linear(const KernelInfo &kernel, ModuleOp module, ByteForm form)
+    : kernel(kernel), isa(isaInfo(kernel.isa)),
       format(*weightFormat(kernel.format)),
       unpack(makeUnpack(format, form, isa.dot)), b(kernel, module) {
   unsigned next = 0;

@@ -27,8 +27,7 @@ inline constexpr int64_t kChunkBytes = kPanelOutputs * 4;
 class Linear {
 protected:
   /// Starts the function in `module`. Bytes of quantized formats are of `form`.
-  Linear(const KernelInfo &kernel, const KernelSchedule &schedule,
-         mlir::ModuleOp module, ByteForm form);
+  Linear(const KernelInfo &kernel, mlir::ModuleOp module, ByteForm form);
 
   /// Bytes of a panel of the matrix.
   Value panelStride();
@@ -71,7 +70,6 @@ protected:
              int64_t lanes);
 
   const KernelInfo &kernel;
-  const KernelSchedule &schedule;
   const IsaInfo &isa;
   const WeightFormat format;
   /// Null for floats.
@@ -87,6 +85,11 @@ struct Panel {
   Value number, weights;
 };
 
+/// What the loops over tiles read of an order's schedule.
+struct TileSchedule {
+  int64_t tokens, vectors, unroll = 1, prefetch = 0, streams = 0;
+};
+
 /// Orders that have the sums of a tile of outputs and tokens in registers.
 class TileOrder : public Linear {
 public:
@@ -94,7 +97,9 @@ public:
   void emit();
 
 protected:
-  using Linear::Linear;
+  TileOrder(const KernelInfo &kernel, const TileSchedule &schedule,
+            mlir::ModuleOp module, ByteForm form)
+      : Linear(kernel, module, form), schedule(schedule) {}
 
   /// For each panel, the sums of the tile at its outputs from `output` on,
   /// token by token in vectors.
@@ -109,6 +114,7 @@ protected:
     return b.add(b.mul(panel.number, kPanelOutputs), output);
   }
 
+  const TileSchedule schedule;
   const int64_t lanes = isa.lanes;
   /// Bytes from a panel to the one that the loops read next at its place.
   Value nextPanel;

@@ -108,7 +108,11 @@ SmallVector<Values> PairDots::tileSums(ArrayRef<Panel> panels, Value output,
   return tiles;
 }
 
-void qwen::emitPairDots(const KernelInfo &kernel,
-                        const KernelSchedule &schedule, ModuleOp module) {
-  PairDots(kernel, schedule, module).emit();
+void qwen::emitOrder(const KernelInfo &kernel, const PairDotsSchedule &schedule,
+                     ModuleOp module) {
+  PairDots(kernel,
+           {schedule.tokens, schedule.vectors, schedule.unroll,
+            schedule.prefetch, schedule.streams},
+           module)
+      .emit();
 }

@@ -161,11 +161,11 @@ private:
   Value active;
 };
 
-/// The orders: each emits the code of one kernel.
-using Emitter = void(const KernelInfo &kernel, const KernelSchedule &schedule,
-                     mlir::ModuleOp module);
-Emitter emitAttention, emitChains, emitGroupDots, emitPairDots, emitHeldOrder,
-    emitBlockOrder, emitStripDots, emitUnpackOnce, emitAmx;
+/// Each order emits the code of one kernel.
+#define QWEN_ORDER(Order)                                                      \
+  void emitOrder(const KernelInfo &kernel, const Order##Schedule &schedule,    \
+                 mlir::ModuleOp module);
+#include "qwen/CodeGen/Schedule/Orders.def"
 
 } // namespace qwen
 

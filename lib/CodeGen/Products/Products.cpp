@@ -12,48 +12,13 @@
 using namespace qwen;
 using namespace mlir;
 
-/// Whether registers are so short that code has to stay in its order.
-static bool holdsOrder(const KernelInfo &kernel,
-                       const KernelSchedule &schedule) {
-  const IsaInfo &isa = isaInfo(kernel.isa);
-  return isa.dot.kind == DotKind::Maddubs && isa.registers == 16 &&
-         schedule.inTurn == 0 && (schedule.tokens > 1 || schedule.streams > 1);
-}
-
-/// Whether a tile of a strip multiplies an activation block at once, in the
-/// order of the code.
-static bool takesBlocks(const KernelInfo &kernel,
-                        const KernelSchedule &schedule) {
-  return kernel.isa == KernelIsa::AVX512VNNI &&
-         schedule.unroll == kBlockGroups &&
-         scalesOf(*weightFormat(kernel.format)).hasSubBlocks();
-}
-
 void qwen::emitProduct(const KernelInfo &kernel, const KernelSchedule &schedule,
                        ModuleOp module) {
   if (kernel.provider() != KernelProvider::MLIR)
     throw Error("kernel '" + std::string(kernel.name) + "' is not a product");
   checkSchedule(kernel, schedule);
-  switch (loopNest(kernel, schedule)) {
-  case LoopNest::Attention:
-    return emitAttention(kernel, schedule, module);
-  case LoopNest::Chains:
-    return emitChains(kernel, schedule, module);
-  case LoopNest::Dots:
-    if (isaInfo(kernel.isa).dot.tokens == 2)
-      return emitPairDots(kernel, schedule, module);
-    if (holdsOrder(kernel, schedule))
-      return emitHeldOrder(kernel, schedule, module);
-    return emitGroupDots(kernel, schedule, module);
-  case LoopNest::Strips:
-    if (takesBlocks(kernel, schedule))
-      return emitBlockOrder(kernel, schedule, module);
-    return emitStripDots(kernel, schedule, module);
-  case LoopNest::UnpackOnce:
-    return emitUnpackOnce(kernel, schedule, module);
-  case LoopNest::Amx:
-    return emitAmx(kernel, schedule, module);
-  }
+  std::visit([&](const auto &order) { emitOrder(kernel, order, module); },
+             schedule.loops);
 }
 
 ProductBuilder::ProductBuilder(const KernelInfo &kernel, ModuleOp module)

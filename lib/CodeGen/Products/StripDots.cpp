@@ -9,13 +9,15 @@
 using namespace qwen;
 using namespace mlir;
 
-StripDots::StripDots(const KernelInfo &kernel, const KernelSchedule &schedule,
-                     ModuleOp module, Shared shared)
-    : GroupDots(kernel, schedule, module), shared(shared) {
+StripDots::StripDots(const KernelInfo &kernel, const TileSchedule &schedule,
+                     int64_t strip, int64_t depth, ModuleOp module,
+                     Shared shared)
+    : GroupDots(kernel, schedule, module), strip(strip), depth(depth),
+      shared(shared) {
   if (isTight && !addsEachStep)
     heldSums = sumsMemory(1);
-  memory = b.scratch(schedule.depth * abreast * groupBytes);
-  totals = b.scratch(schedule.strip * abreast * vectors * vectorBytes);
+  memory = b.scratch(depth * abreast * groupBytes);
+  totals = b.scratch(strip * abreast * vectors * vectorBytes);
 }
 
 //===----------------------------------------------------------------------===//
@@ -217,10 +219,10 @@ void StripDots::storeTotals(const Values &values, Value to) {
 }
 
 void StripDots::emitTiles(ArrayRef<Panel> panels, Value output) {
-  const int64_t each = schedule.depth / kBlockGroups;
+  const int64_t each = depth / kBlockGroups;
   Value blocks = activationBlocks();
-  b.loop(b.integer(0), m, schedule.strip, [&](Value first) {
-    Value end = b.smaller(m, b.add(first, b.integer(schedule.strip)));
+  b.loop(b.integer(0), m, strip, [&](Value first) {
+    Value end = b.smaller(m, b.add(first, b.integer(strip)));
     b.loop(b.integer(0), blocks, each, [&](Value block) {
       Value last = b.smaller(blocks, b.add(block, b.integer(each)));
       firstGroup = b.mul(block, kBlockGroups);
@@ -260,7 +262,9 @@ void StripDots::addRun(const Tile &tile, ArrayRef<Value> tokens, Value block,
       [&] { storeTotals(sums, held); });
 }
 
-void qwen::emitStripDots(const KernelInfo &kernel,
-                         const KernelSchedule &schedule, ModuleOp module) {
-  StripDots(kernel, schedule, module).emit();
+void qwen::emitOrder(const KernelInfo &kernel,
+                     const StripDotsSchedule &schedule, ModuleOp module) {
+  StripDots(kernel, {schedule.tokens, 2, schedule.unroll, schedule.prefetch},
+            schedule.strip, schedule.depth, module)
+      .emit();
 }

@@ -23,7 +23,7 @@
 
 namespace qwen {
 
-/// Also the base of BlockOrder.cpp.
+/// Also the base of BlockDots.cpp.
 class StripDots : public GroupDots {
 public:
   /// What tiles share of a group, beside the integers of its sub-blocks.
@@ -37,8 +37,9 @@ public:
     Integers,
   };
 
-  StripDots(const KernelInfo &kernel, const KernelSchedule &schedule,
-            mlir::ModuleOp module, Shared shared = Shared::Bytes);
+  StripDots(const KernelInfo &kernel, const TileSchedule &schedule,
+            int64_t strip, int64_t depth, mlir::ModuleOp module,
+            Shared shared = Shared::Bytes);
 
 protected:
   void addGroup(const Group &group) override;
@@ -58,6 +59,7 @@ protected:
   /// What the sum of its dots, times sub-scales, lacks.
   Value sharedCorrection(size_t panel, Value g);
 
+  const int64_t strip, depth;
   const Shared shared;
 
 private:

@@ -398,7 +398,7 @@ void UnpackOnce::finish(Value panelSums, Value output, const Strip &strip) {
   });
 }
 
-void qwen::emitUnpackOnce(const KernelInfo &kernel,
-                          const KernelSchedule &schedule, ModuleOp module) {
+void qwen::emitOrder(const KernelInfo &kernel,
+                     const UnpackOnceSchedule &schedule, ModuleOp module) {
   UnpackOnce(kernel, schedule, module).emit();
 }

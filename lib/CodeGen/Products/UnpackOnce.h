@@ -15,9 +15,9 @@ namespace qwen {
 
 class UnpackOnce : public Linear {
 public:
-  UnpackOnce(const KernelInfo &kernel, const KernelSchedule &schedule,
+  UnpackOnce(const KernelInfo &kernel, const UnpackOnceSchedule &schedule,
              mlir::ModuleOp module)
-      : Linear(kernel, schedule, module, ByteForm::Scaled),
+      : Linear(kernel, module, ByteForm::Scaled), schedule(schedule),
         fixed(fixedSchedule(kernel, schedule)) {}
 
   void emit();
@@ -109,7 +109,7 @@ private:
   /// Groups whose activations have a sum together.
   const int64_t sumGroups = divided ? 1 : weightBlock(format) / kGroup;
   /// What code for vectors of 128 bits has.
-  const KernelSchedule fixed;
+  const UnpackOnceSchedule &schedule, fixed;
   /// Tokens whose sums share a register, and registers of a bundle for a vector
   /// of outputs.
   const int64_t bundleTokens = isa.dot.tokens, bundleRegisters = bundleTokens;
@@ -119,7 +119,7 @@ private:
   /// Vectors of outputs in a panel, registers of a bundle's sums for them, and
   /// what the code for them has.
   int64_t vectors = 0, panelRegisters = 0;
-  const KernelSchedule *current = nullptr;
+  const UnpackOnceSchedule *current = nullptr;
   /// Of a tile.
   int64_t tileBundles = 0, tileRegisters = 0;
   /// Parts of the scratch. Weights, scales and integers of sub-blocks: those of

@@ -24,13 +24,27 @@ struct Entry {
   int64_t m;
   KernelSchedule schedule;
 };
+
+/// A field of schedules beside the order.
+struct ScheduleField {
+  std::string_view name;
+  /// Where the field is; null if the order has none of this name.
+  int64_t *(*in)(KernelSchedule &schedule);
+  /// Its valid values with the other fields of `schedule`, in ascending order.
+  std::vector<int64_t> (*choices)(const KernelInfo &kernel,
+                                  const KernelSchedule &schedule);
+};
 } // namespace
 
 static constexpr auto kEntries = [] {
   using namespace formats;
   return std::to_array<Entry>({
-#define QWEN_SCHEDULE(Op, Isa, Formats, M, ...)                                \
-  {KernelOp::Op, KernelIsa::Isa, Formats, M, {__VA_ARGS__}},
+#define QWEN_SCHEDULE(Op, Isa, Formats, M, Order, Cached, Reused, ...)         \
+  {KernelOp::Op,                                                               \
+   KernelIsa::Isa,                                                             \
+   Formats,                                                                    \
+   M,                                                                          \
+   {Order##Schedule{__VA_ARGS__}, {Cached, Reused}}},
 #include "qwen/CodeGen/Schedule/Schedules.def"
   });
 }();
@@ -76,40 +90,13 @@ const KernelSchedule &qwen::scheduleOf(const KernelInfo &kernel) {
                          "'");
 }
 
-/// What UnpackOnce.cpp has code for.
-static bool unpacksOnce(KernelIsa isa) {
-  const DotKind kind = isaInfo(isa).dot.kind;
-  return kind == DotKind::Sdot || kind == DotKind::Smmla;
-}
-
-/// What StripDots.cpp has code for: a tile has two vectors, and a call several
-/// tiles.
-static bool hasStrips(const KernelInfo &kernel) {
-  return isaInfo(kernel.isa).arch == Arch::X86_64 && kernel.m > 8;
-}
-
-LoopNest qwen::loopNest(const KernelInfo &kernel,
-                        const KernelSchedule &schedule) {
-  if (!isLinear(kernel.op))
-    return LoopNest::Attention;
-  if (kernel.op == KernelOp::LinearF32)
-    return LoopNest::Chains;
-  if (isaInfo(kernel.isa).dot.kind == DotKind::TileDot)
-    return LoopNest::Amx;
-  if (schedule.strip > 0 && hasStrips(kernel))
-    return LoopNest::Strips;
-  return schedule.strip > 0 && unpacksOnce(kernel.isa) ? LoopNest::UnpackOnce
-                                                       : LoopNest::Dots;
-}
-
-KernelSchedule qwen::fixedSchedule(const KernelInfo &kernel,
-                                   KernelSchedule schedule) {
-  if (!isaInfo(kernel.isa).isScalable ||
-      loopNest(kernel, schedule) != LoopNest::UnpackOnce)
+UnpackOnceSchedule qwen::fixedSchedule(const KernelInfo &kernel,
+                                       UnpackOnceSchedule schedule) {
+  if (!isaInfo(kernel.isa).isScalable)
     return schedule;
   KernelInfo fixed = kernel;
   fixed.isa = KernelIsa::NEONI8MM;
-  const KernelSchedule &neon = scheduleOf(fixed);
+  const auto &neon = std::get<UnpackOnceSchedule>(scheduleOf(fixed).loops);
   schedule.tokens = neon.tokens;
   schedule.vectors = neon.vectors;
   schedule.unroll = neon.unroll;
@@ -120,21 +107,45 @@ KernelSchedule qwen::fixedSchedule(const KernelInfo &kernel,
 // Limits
 //===----------------------------------------------------------------------===//
 
-static constexpr ScheduleField kFields[] = {
-    {"tokens", &KernelSchedule::tokens},
-    {"vectors", &KernelSchedule::vectors},
-    {"unroll", &KernelSchedule::unroll},
-    {"inTurn", &KernelSchedule::inTurn},
-    {"prefetch", &KernelSchedule::prefetch},
-    {"streams", &KernelSchedule::streams},
-    {"strip", &KernelSchedule::strip},
-    {"depth", &KernelSchedule::depth},
-    {"panels", &KernelSchedule::panels},
-    {"cached", &KernelSchedule::cached},
-    {"reused", &KernelSchedule::reused},
+static constexpr std::string_view kOrderNames[] = {
+#define QWEN_ORDER(Name) #Name,
+#include "qwen/CodeGen/Schedule/Orders.def"
 };
 
-std::span<const ScheduleField> qwen::scheduleFields() { return kFields; }
+static std::string_view nameOf(Order order) {
+  return kOrderNames[static_cast<size_t>(order)];
+}
+
+/// The orders that a kernel has code for.
+static std::vector<Order> ordersOf(const KernelInfo &kernel) {
+  if (!isLinear(kernel.op))
+    return {Order::PageChains};
+  if (kernel.op == KernelOp::LinearF32)
+    return {Order::Chains};
+  const bool isPrompt = kernel.m > 8;
+  const bool hasSubBlocks =
+      scalesOf(*weightFormat(kernel.format)).hasSubBlocks();
+  std::vector<Order> orders = {Order::GroupDots};
+  switch (isaInfo(kernel.isa).dot.kind) {
+  case DotKind::TileDot:
+    return {Order::AmxTiles};
+  case DotKind::Smmla:
+    return {Order::PairDots, Order::UnpackOnce};
+  case DotKind::Sdot:
+    return {Order::GroupDots, Order::UnpackOnce};
+  case DotKind::Maddubs:
+    orders.push_back(Order::HeldDots);
+    [[fallthrough]];
+  case DotKind::Vpdpbusd:
+    if (isPrompt)
+      orders.push_back(Order::StripDots);
+    if (isPrompt && hasSubBlocks && kernel.isa == KernelIsa::AVX512VNNI)
+      orders.push_back(Order::BlockDots);
+    return orders;
+  default:
+    return orders;
+  }
+}
 
 /// first, 2 * first, ... last.
 static std::vector<int64_t> doubling(int64_t first, int64_t last) {
@@ -144,12 +155,15 @@ static std::vector<int64_t> doubling(int64_t first, int64_t last) {
   return values;
 }
 
+/// The vectors of a panel.
+static int64_t panelVectors(const KernelInfo &kernel) {
+  return kPanelOutputs / isaInfo(kernel.isa).lanes;
+}
+
 static std::vector<int64_t> tokenChoices(const KernelInfo &kernel,
-                                         LoopNest nest) {
-  if (nest == LoopNest::Attention)
+                                         const KernelSchedule &schedule) {
+  if (schedule.order() == Order::PageChains)
     return {1, 2, 3, 4, 5, 6, 7, 8};
-  if (nest == LoopNest::Amx)
-    return {0};
   std::vector<int64_t> values;
   const int64_t each = isaInfo(kernel.isa).dot.tokens;
   for (int64_t tokens = each; tokens <= kernel.m; tokens += each)
@@ -158,154 +172,240 @@ static std::vector<int64_t> tokenChoices(const KernelInfo &kernel,
   return values;
 }
 
+static std::vector<int64_t> vectorChoices(const KernelInfo &kernel,
+                                          const KernelSchedule &schedule) {
+  const int64_t widest = panelVectors(kernel);
+  // At least half a panel, because heads are multiples of 8 values.
+  if (schedule.order() == Order::PageChains)
+    return doubling(std::max<int64_t>(widest / 2, 1), widest);
+  // A tile of several tokens may be two panels wide where a panel is one
+  // vector.
+  if (schedule.order() == Order::GroupDots && widest == 1 && kernel.m > 1)
+    return {1, 2};
+  return doubling(1, widest);
+}
+
+static std::vector<int64_t> unrollChoices(const KernelInfo &kernel,
+                                          const KernelSchedule &schedule) {
+  const bool isShort =
+      schedule.order() == Order::StripDots && panelVectors(kernel) > 1;
+  return doubling(1, isShort ? 1 : kBlockGroups);
+}
+
+static std::vector<int64_t> turnChoices(const KernelInfo &,
+                                        const KernelSchedule &) {
+  return {0, 1};
+}
+
+static std::vector<int64_t> prefetchChoices(const KernelInfo &,
+                                            const KernelSchedule &schedule) {
+  switch (schedule.order()) {
+  case Order::PageChains:
+  case Order::StripDots:
+  case Order::BlockDots:
+    return {0, 1};
+  default:
+    return {0, 1, 512, 1024, 2048, 4096, 8192};
+  }
+}
+
+/// Tiles that are two panels wide have no streams.
+static std::vector<int64_t> streamChoices(const KernelInfo &kernel,
+                                          const KernelSchedule &schedule) {
+  const auto *loops = std::get_if<GroupDotsSchedule>(&schedule.loops);
+  if (loops && loops->vectors > panelVectors(kernel))
+    return {0};
+  return {0, 2, 4, 8};
+}
+
 static std::vector<int64_t> stripChoices(const KernelInfo &kernel,
-                                         LoopNest nest) {
+                                         const KernelSchedule &schedule) {
+  if (kernel.op == KernelOp::AttentionValues)
+    return {0};
   if (kernel.op == KernelOp::AttentionScores)
     return doubling(1, 256);
-  if (nest == LoopNest::Amx)
+  if (schedule.order() == Order::AmxTiles)
     return doubling(kernel.m, 1024);
-  std::vector<int64_t> values = {0};
-  if (kernel.op == KernelOp::LinearQ8 &&
-      (unpacksOnce(kernel.isa) || hasStrips(kernel)))
-    for (int64_t strip = 8; strip <= 256; strip *= 2)
-      if (strip % kernel.m == 0)
-        values.push_back(strip);
+  std::vector<int64_t> values = doubling(8, 256);
+  std::erase_if(values, [&](int64_t strip) { return strip % kernel.m != 0; });
   return values;
 }
 
-std::vector<int64_t> qwen::scheduleChoices(const KernelInfo &kernel,
-                                           const KernelSchedule &schedule,
-                                           const ScheduleField &field) {
-  const LoopNest nest = loopNest(kernel, schedule);
-  const auto is = [&](int64_t KernelSchedule::*value) {
-    return field.value == value;
-  };
-  if (is(&KernelSchedule::tokens))
-    return tokenChoices(kernel, nest);
-  if (is(&KernelSchedule::strip))
-    return stripChoices(kernel, nest);
-  const int64_t widest = kPanelOutputs / isaInfo(kernel.isa).lanes;
-  switch (nest) {
-  case LoopNest::Attention:
-    // At least half a panel, because heads are multiples of 8 values.
-    if (is(&KernelSchedule::vectors))
-      return doubling(std::max<int64_t>(widest / 2, 1), widest);
-    if (is(&KernelSchedule::prefetch))
-      return {0, 1};
-    return {0};
-  case LoopNest::Dots:
-    if (is(&KernelSchedule::inTurn) && isaInfo(kernel.isa).dot.tokens == 1)
-      return {0, 1};
-    if (is(&KernelSchedule::prefetch))
-      return {0, 1, 512, 1024, 2048, 4096, 8192};
-    // A tile of several tokens may be two panels wide where a panel is one
-    // vector.
-    if (is(&KernelSchedule::vectors) && widest == 1 && kernel.m > 1)
-      return {1, 2};
-    if (is(&KernelSchedule::streams) && schedule.vectors <= widest)
-      return {0, 2, 4, 8};
-    [[fallthrough]];
-  case LoopNest::UnpackOnce:
-    if (is(&KernelSchedule::unroll))
-      return doubling(1, kBlockGroups);
-    [[fallthrough]];
-  case LoopNest::Chains:
-    if (is(&KernelSchedule::vectors))
-      return doubling(1, widest);
-    break;
-  case LoopNest::Strips:
-    if (is(&KernelSchedule::vectors))
-      return {2};
-    if (is(&KernelSchedule::unroll))
-      return widest == 1 ? doubling(1, kBlockGroups) : doubling(1, 1);
-    if (is(&KernelSchedule::prefetch))
-      return {0, 1};
-    [[fallthrough]];
-  case LoopNest::Amx:
-    if (is(&KernelSchedule::depth))
-      return doubling(8, 128);
-    break;
-  }
-  if (is(&KernelSchedule::panels))
-    return doubling(1, 16);
-  if (is(&KernelSchedule::cached))
-    return doubling(8192, 4 << 20);
-  if (is(&KernelSchedule::reused) &&
-      (nest == LoopNest::Chains || nest == LoopNest::Dots ||
-       nest == LoopNest::Strips))
-    return doubling(8192, 4 << 20);
-  return {0};
+static std::vector<int64_t> depthChoices(const KernelInfo &,
+                                         const KernelSchedule &) {
+  return doubling(8, 128);
 }
 
-static std::string join(const std::vector<int64_t> &values) {
+static std::vector<int64_t> panelChoices(const KernelInfo &,
+                                         const KernelSchedule &) {
+  return doubling(1, 16);
+}
+
+static std::vector<int64_t> cachedChoices(const KernelInfo &,
+                                          const KernelSchedule &) {
+  return doubling(8192, 4 << 20);
+}
+
+static std::vector<int64_t> reusedChoices(const KernelInfo &,
+                                          const KernelSchedule &schedule) {
+  const Order order = schedule.order();
+  if (order == Order::UnpackOnce || order == Order::AmxTiles)
+    return {0};
+  return doubling(8192, 4 << 20);
+}
+
+/// A field of the orders whose struct has this member.
+#define QWEN_FIELD(Name, Choices)                                              \
+  {#Name,                                                                      \
+   [](KernelSchedule &schedule) {                                              \
+     return std::visit(                                                        \
+         [](auto &loops) -> int64_t * {                                        \
+           if constexpr (requires { loops.Name; })                             \
+             return &loops.Name;                                               \
+           else                                                                \
+             return nullptr;                                                   \
+         },                                                                    \
+         schedule.loops);                                                      \
+   },                                                                          \
+   Choices}
+/// A field of all products with a matrix.
+#define QWEN_CALL_FIELD(Name, Choices)                                         \
+  {#Name,                                                                      \
+   [](KernelSchedule &schedule) -> int64_t * {                                 \
+     return schedule.order() == Order::PageChains ? nullptr                    \
+                                                  : &schedule.calls.Name;      \
+   },                                                                          \
+   Choices}
+static constexpr ScheduleField kFields[] = {
+    QWEN_FIELD(tokens, tokenChoices),
+    QWEN_FIELD(vectors, vectorChoices),
+    QWEN_FIELD(unroll, unrollChoices),
+    QWEN_FIELD(inTurn, turnChoices),
+    QWEN_FIELD(prefetch, prefetchChoices),
+    QWEN_FIELD(streams, streamChoices),
+    QWEN_FIELD(strip, stripChoices),
+    QWEN_FIELD(depth, depthChoices),
+    QWEN_FIELD(panels, panelChoices),
+    QWEN_CALL_FIELD(cached, cachedChoices),
+    QWEN_CALL_FIELD(reused, reusedChoices),
+};
+#undef QWEN_FIELD
+#undef QWEN_CALL_FIELD
+
+static std::string join(const auto &values, auto &&toText) {
   std::string text;
-  for (int64_t value : values)
-    text += (text.empty() ? "" : " ") + std::to_string(value);
+  for (const auto &value : values)
+    text += (text.empty() ? "" : " ") + std::string(toText(value));
   return text;
+}
+static std::string join(const std::vector<int64_t> &values) {
+  return join(values, [](int64_t value) { return std::to_string(value); });
+}
+static std::string join(const std::vector<Order> &orders) {
+  return join(orders, nameOf);
+}
+
+[[noreturn]] static void refuse(const KernelInfo &kernel, std::string_view name,
+                                std::string_view value,
+                                const std::string &choices) {
+  throw Error("schedule of kernel '" + std::string(kernel.name) + "' has " +
+              std::string(name) + "=" + std::string(value) + "; it can be " +
+              choices);
+}
+
+static void checkOrder(const KernelInfo &kernel, std::string_view name) {
+  const std::vector<Order> orders = ordersOf(kernel);
+  if (std::ranges::find(orders, name, nameOf) == orders.end())
+    refuse(kernel, "order", name, join(orders));
 }
 
 void qwen::checkSchedule(const KernelInfo &kernel,
                          const KernelSchedule &schedule) {
-  for (const ScheduleField &field : kFields) {
-    const std::vector<int64_t> choices =
-        scheduleChoices(kernel, schedule, field);
-    const int64_t value = schedule.*field.value;
-    if (std::ranges::find(choices, value) == choices.end())
-      throw Error("schedule of kernel '" + std::string(kernel.name) + "' has " +
-                  std::string(field.name) + "=" + std::to_string(value) +
-                  "; it can be " + join(choices));
-  }
+  checkOrder(kernel, nameOf(schedule.order()));
+  KernelSchedule copy = schedule;
+  for (const ScheduleField &field : kFields)
+    if (const int64_t *value = field.in(copy)) {
+      const std::vector<int64_t> choices = field.choices(kernel, schedule);
+      if (std::ranges::find(choices, *value) == choices.end())
+        refuse(kernel, field.name, std::to_string(*value), join(choices));
+    }
 }
 
 //===----------------------------------------------------------------------===//
 // Text
 //===----------------------------------------------------------------------===//
 
-KernelSchedule qwen::parseSchedule(KernelSchedule schedule,
-                                   std::string_view text) {
-  const std::string wrong = "schedule '" + std::string(text) +
-                            "' is no list such as 'tokens=4,unroll=2'";
-  while (true) {
-    const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view item = text.substr(0, comma);
-    const size_t equals = item.find('=');
-    if (equals == std::string_view::npos)
-      throw Error(wrong);
-    const std::string_view name = item.substr(0, equals);
-    const auto *field = std::ranges::find(kFields, name, &ScheduleField::name);
-    if (field == std::end(kFields)) {
-      std::string names;
-      for (const ScheduleField &known : kFields)
-        names += (names.empty() ? "" : " ") + std::string(known.name);
-      throw Error("no field '" + std::string(name) +
-                  "' in a schedule; there are " + names);
+/// The schedule of another order: fields that both have keep their values as
+/// far as these are choices, others have their least choices.
+static KernelSchedule withOrder(const KernelInfo &kernel, KernelSchedule from,
+                                std::string_view name) {
+  checkOrder(kernel, name);
+  KernelSchedule to = from;
+#define QWEN_ORDER(Name)                                                       \
+  if (name == #Name)                                                           \
+    to.loops = Name##Schedule();
+#include "qwen/CodeGen/Schedule/Orders.def"
+  for (const ScheduleField &field : kFields)
+    if (int64_t *value = field.in(to)) {
+      const int64_t *before = field.in(from);
+      const std::vector<int64_t> choices = field.choices(kernel, to);
+      const bool isKept =
+          before && std::ranges::find(choices, *before) != choices.end();
+      *value = isKept ? *before : choices.front();
     }
-    const char *end = item.data() + item.size();
-    const auto [stop, error] =
-        std::from_chars(item.data() + equals + 1, end, schedule.*field->value);
-    if (error != std::errc() || stop != end)
-      throw Error(wrong);
-    if (comma == text.size())
-      return schedule;
-    text.remove_prefix(comma + 1);
+  return to;
+}
+
+/// Sets the field `name`; false if `text` is no number.
+static bool setField(KernelSchedule &schedule, std::string_view name,
+                     std::string_view text) {
+  const auto *field = std::ranges::find(kFields, name, &ScheduleField::name);
+  int64_t *value = field == std::end(kFields) ? nullptr : field->in(schedule);
+  if (!value) {
+    std::string names = "order";
+    for (const ScheduleField &known : kFields)
+      if (known.in(schedule))
+        names += " " + std::string(known.name);
+    throw Error("no field '" + std::string(name) + "' in a schedule of " +
+                std::string(nameOf(schedule.order())) + "; there are " + names);
   }
+  const char *end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *value);
+  return error == std::errc() && stop == end;
 }
 
 KernelSchedule qwen::changedSchedule(const KernelInfo &kernel,
                                      std::string_view text) {
   KernelSchedule schedule = scheduleOf(kernel);
-  if (!text.empty())
-    schedule = parseSchedule(schedule, text);
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view item = rest.substr(0, comma);
+    const size_t equals = std::min(item.find('='), item.size());
+    const std::string_view name = item.substr(0, equals),
+                           value =
+                               item.substr(std::min(equals + 1, item.size()));
+    bool isValid = equals < item.size() && comma + 1 != rest.size();
+    if (isValid && name == "order")
+      schedule = withOrder(kernel, schedule, value);
+    else if (isValid)
+      isValid = setField(schedule, name, value);
+    if (!isValid)
+      throw Error("schedule '" + std::string(text) +
+                  "' is no list such as 'tokens=4,unroll=2'");
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
   checkSchedule(kernel, schedule);
   return schedule;
 }
 
 std::string qwen::printSchedule(const KernelInfo &kernel,
                                 const KernelSchedule &schedule) {
-  std::string text;
+  std::string text = "order = " + std::string(nameOf(schedule.order())) +
+                     " of " + join(ordersOf(kernel)) + "\n";
+  KernelSchedule copy = schedule;
   for (const ScheduleField &field : kFields)
-    text += std::string(field.name) + " = " +
-            std::to_string(schedule.*field.value) + " of " +
-            join(scheduleChoices(kernel, schedule, field)) + "\n";
+    if (const int64_t *value = field.in(copy))
+      text += std::string(field.name) + " = " + std::to_string(*value) +
+              " of " + join(field.choices(kernel, schedule)) + "\n";
   return text;
 }

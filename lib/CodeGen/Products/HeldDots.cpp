@@ -1,4 +1,4 @@
-//===- HeldOrder.cpp - Dots in the order of their code --------------------===//
+//===- HeldDots.cpp -- Dots in the order of their code --------------------===//
 //
 // GroupDots where registers are short: code runs in the order in which it is
 // emitted, with the sums of a block on the stack, where a group reads and
@@ -15,10 +15,10 @@ using namespace qwen;
 using namespace mlir;
 
 namespace {
-class HeldOrder final : public GroupDots {
+class HeldDots final : public GroupDots {
 public:
-  HeldOrder(const KernelInfo &kernel, const KernelSchedule &schedule,
-            ModuleOp module)
+  HeldDots(const KernelInfo &kernel, const TileSchedule &schedule,
+           ModuleOp module)
       : GroupDots(kernel, schedule, module) {
     heldSums = sumsMemory(std::max<int64_t>(schedule.streams, 1));
   }
@@ -32,9 +32,9 @@ private:
 
 /// Adds one chunk of a group to dots `sub` of all panels. The chunks of panel p
 /// begin at panels[p].
-void HeldOrder::addChunk(ArrayRef<Value> panels, int64_t chunk, int64_t sub,
-                         ArrayRef<Value> q,
-                         ArrayRef<std::unique_ptr<Dot>> dots) {
+void HeldDots::addChunk(ArrayRef<Value> panels, int64_t chunk, int64_t sub,
+                        ArrayRef<Value> q,
+                        ArrayRef<std::unique_ptr<Dot>> dots) {
   const int64_t tokens = schedule.tokens;
   auto step = [&](int64_t part) { return chunk + part * unpack->chunks(); };
   // Those of several tokens are loaded again for each panel.
@@ -70,7 +70,7 @@ void HeldOrder::addChunk(ArrayRef<Value> panels, int64_t chunk, int64_t sub,
   }
 }
 
-void HeldOrder::addGroup(const Group &group) {
+void HeldDots::addGroup(const Group &group) {
   Values panels;
   for (size_t p = 0; p < group.panels; ++p)
     panels.push_back(b.at(group.chunks(p), b.mul(group.output, 4)));
@@ -90,7 +90,11 @@ void HeldOrder::addGroup(const Group &group) {
   }
 }
 
-void qwen::emitHeldOrder(const KernelInfo &kernel,
-                         const KernelSchedule &schedule, ModuleOp module) {
-  HeldOrder(kernel, schedule, module).emit();
+void qwen::emitOrder(const KernelInfo &kernel, const HeldDotsSchedule &schedule,
+                     ModuleOp module) {
+  HeldDots(kernel,
+           {schedule.tokens, schedule.vectors, schedule.unroll,
+            schedule.prefetch, schedule.streams},
+           module)
+      .emit();
 }

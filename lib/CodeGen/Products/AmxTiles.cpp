@@ -1,4 +1,5 @@
-//===- Amx.cpp - The order of products on AMX -----------------------------===//
+//===- AmxTiles.cpp - The order of products on AMX
+//-----------------------------===//
 //
 // A tile register of AMX has 16 lines of 64 bytes, and one instruction
 // multiplies 16 tokens by 16 outputs, 64 deep. Each group of weights has its
@@ -36,10 +37,10 @@ static constexpr int64_t kTileBytes = kTileLines * kLineBytes;
 static constexpr int64_t kArrangedBytes = kGroup * kPanelOutputs;
 
 namespace {
-class Amx : public Linear {
+class AmxTiles : public Linear {
 public:
-  Amx(const KernelInfo &kernel, const KernelSchedule &schedule,
-      ModuleOp module);
+  AmxTiles(const KernelInfo &kernel, const AmxTilesSchedule &schedule,
+           ModuleOp module);
 
   void emit();
 
@@ -100,6 +101,7 @@ private:
     return b.at(dots, b.mul(parity, blockDots * kTileBytes));
   }
 
+  const AmxTilesSchedule &schedule;
   const Scaling &scaling = scalingOf(format);
   /// Bytes of the arranged scales of a header.
   const int64_t scaleBytes = scaling.count() * kLineBytes;
@@ -138,11 +140,11 @@ private:
 };
 } // namespace
 
-Amx::Amx(const KernelInfo &kernel, const KernelSchedule &schedule,
-         ModuleOp module)
-    : Linear(kernel, schedule, module, ByteForm::Exact) {}
+AmxTiles::AmxTiles(const KernelInfo &kernel, const AmxTilesSchedule &schedule,
+                   ModuleOp module)
+    : Linear(kernel, module, ByteForm::Exact), schedule(schedule) {}
 
-void Amx::amx(StringRef name, ValueRange operands) {
+void AmxTiles::amx(StringRef name, ValueRange operands) {
   LLVM::CallIntrinsicOp::create(b, b.getStringAttr(("llvm.x86." + name).str()),
                                 operands);
 }
@@ -152,7 +154,7 @@ void Amx::amx(StringRef name, ValueRange operands) {
 /// groups, and 6 and 7 one that is left.
 static constexpr int64_t kDotTiles = 4, kPairs[] = {4, 6};
 
-void Amx::emit() {
+void AmxTiles::emit() {
   configure();
   Value panelBytes = panelStride();
   b.loop(b.integer(0), m, schedule.strip, [&](Value firstToken) {
@@ -185,7 +187,7 @@ void Amx::emit() {
 }
 
 /// The palette, then for each tile register bytes of a line, then lines.
-void Amx::configure() {
+void AmxTiles::configure() {
   SmallVector<int8_t> values(64, 0);
   auto shape = [&](int64_t number, int64_t lines, int64_t lineBytes) {
     values[16 + 2 * number] = int8_t(lineBytes);
@@ -207,7 +209,7 @@ void Amx::configure() {
 }
 
 /// Makes the groups [first, last) of a panel what tiles are loaded from.
-void Amx::arrange(Value panel, Value first, Value last) {
+void AmxTiles::arrange(Value panel, Value first, Value last) {
   auto place = [&](Value base, Value index, int64_t size) {
     return b.at(base, b.mul(subtract(index, first), size));
   };
@@ -255,7 +257,7 @@ void Amx::arrange(Value panel, Value first, Value last) {
 }
 
 /// The integers of a group's sub-blocks: those of scales, then of minimums.
-void Amx::arrangeIntegers(Value panel, Value group, Value to) {
+void AmxTiles::arrangeIntegers(Value panel, Value group, Value to) {
   Value header = b.at(panel, b.mul(blockOf(group), panelBlockBytes(format)));
   Value inBlock = arith::AndIOp::create(b, group, b.integer(scaleGroups - 1));
   for (int64_t i = 0; i < subDots * scaling.count(); ++i) {
@@ -267,7 +269,7 @@ void Amx::arrangeIntegers(Value panel, Value group, Value to) {
 }
 
 /// 8 lines, each with 4 values of every output.
-void Amx::arrangeValues(Value panel, Value group, Value to) {
+void AmxTiles::arrangeValues(Value panel, Value group, Value to) {
   Value header = blockOf(group);
   Value offset =
       b.add(b.mul(group, panelGroupBytes(format)),
@@ -285,7 +287,7 @@ void Amx::arrangeValues(Value panel, Value group, Value to) {
 
 /// acc = fma(t, d_a, acc) over the blocks of arranged groups, for 16 tokens.
 /// The dots of a block are under way while those of the one before are added.
-void Amx::accumulate(Value token, Value sums, Value first, Value last) {
+void AmxTiles::accumulate(Value token, Value sums, Value first, Value last) {
   Value activations = b.at(q, b.mul(token, k));
   Value firstBlock = blocksOf(first);
   Value end = blocksOf(last);
@@ -311,8 +313,8 @@ void Amx::accumulate(Value token, Value sums, Value first, Value last) {
 
 /// Calls use(r, elements [first, last) of token + r, and zeros behind them) for
 /// 16 tokens.
-void Amx::forElements(Array array, Value token, Value first, Value last,
-                      llvm::function_ref<void(Value, Value)> use) {
+void AmxTiles::forElements(Array array, Value token, Value first, Value last,
+                           llvm::function_ref<void(Value, Value)> use) {
   const int64_t count = array.type.getDimSize(0);
   Value mask = b.intrinsic(b.vector(count, b.getI1Type()),
                            "llvm.get.active.lane.mask.v" +
@@ -328,7 +330,7 @@ void Amx::forElements(Array array, Value token, Value first, Value last,
 }
 
 /// The scales of 16 tokens in the blocks [first, last), four of each token.
-void Amx::arrangeFactors(Value token, Value first, Value last) {
+void AmxTiles::arrangeFactors(Value token, Value first, Value last) {
   forElements({d, blocks, b.vector(arrangedBlocks, b.getF32Type())}, token,
               first, last, [&](Value r, Value scales) {
                 b.store(scales, b.at(factors, b.mul(r, factorBytes)));
@@ -338,7 +340,7 @@ void Amx::arrangeFactors(Value token, Value first, Value last) {
 /// The sums of 16 tokens' activations in the groups [first, last) as f32, one
 /// for each dot, or as i32 if they are multiplied with integers; zeros for
 /// groups that the last block lacks.
-void Amx::arrangeSums(Value token, Value first, Value last) {
+void AmxTiles::arrangeSums(Value token, Value first, Value last) {
   forElements({sums, allGroups, b.vector(schedule.depth, b.getI32Type())},
               token, first, last, [&](Value r, Value values) {
                 // Adds pairs of neighbours until one sum is left for a scale.
@@ -363,8 +365,8 @@ void Amx::arrangeSums(Value token, Value first, Value last) {
 /// Starts the dots of block `next` and adds those of block `done` to `sums`, in
 /// turns; either may be null. LLVM moves no load across an instruction on
 /// tiles, so that turns keep what it holds in registers small, too.
-Values Amx::advance(const Operands &operands, Value next, Value done,
-                    Values sums) {
+Values AmxTiles::advance(const Operands &operands, Value next, Value done,
+                         Values sums) {
   const int64_t turns = blockDots * dotTurns;
   const int64_t lines = kTileLines / turns;
   Factors of;
@@ -395,7 +397,7 @@ Values Amx::advance(const Operands &operands, Value next, Value done,
 }
 
 /// A turn of the dots of a block: one dot, or two groups that share a scale.
-void Amx::multiply(const Operands &operands, Value block, int64_t turn) {
+void AmxTiles::multiply(const Operands &operands, Value block, int64_t turn) {
   if (ownDots) {
     // Weights are zero in groups that the last block lacks.
     Value group = b.add(b.mul(block, kBlockGroups), b.integer(turn / subDots));
@@ -425,8 +427,8 @@ void Amx::multiply(const Operands &operands, Value block, int64_t turn) {
 /// Adds the products of 16 tokens in group `from`, or in sub-block `sub` of it,
 /// with the arranged weights of `group`, by tiles `pair` and `pair` + 1, to
 /// tile `dot`.
-void Amx::addDots(const Operands &operands, int64_t dot, int64_t pair,
-                  Value group, Value from, int64_t sub) {
+void AmxTiles::addDots(const Operands &operands, int64_t dot, int64_t pair,
+                       Value group, Value from, int64_t sub) {
   Value index = subtract(group, operands.firstGroup);
   auto partOf = [&](Value base, Value number, int64_t size) {
     return b.at(base,
@@ -442,7 +444,7 @@ void Amx::addDots(const Operands &operands, int64_t dot, int64_t pair,
 /// The sum of the activations of token `r` of 16 that belong to dot `dot` of a
 /// block; null without minimums. `block` counts from the first that is
 /// arranged.
-Value Amx::sumOf(Value block, int64_t r, int64_t dot) {
+Value AmxTiles::sumOf(Value block, int64_t r, int64_t dot) {
   if (!scaling.takesSums())
     return nullptr;
   Value line = b.at(arrangedSums, r * sumBytes);
@@ -454,7 +456,8 @@ Value Amx::sumOf(Value block, int64_t r, int64_t dot) {
 
 /// t of a block for token `r` of 16: the fma chain of isum * d_w over its
 /// scales, from -0, with which the first fma is the rounded product.
-Value Amx::blockSum(Value block, Value from, const Factors &of, int64_t r) {
+Value AmxTiles::blockSum(Value block, Value from, const Factors &of,
+                         int64_t r) {
   auto dotOf = [&](int64_t i) -> Value {
     return b.load(integers, b.at(from, i * kTileBytes + r * kLineBytes));
   };
@@ -483,8 +486,9 @@ Value Amx::blockSum(Value block, Value from, const Factors &of, int64_t r) {
 }
 
 /// fma(t, d_a, sum) for tokens [first, last) of 16.
-void Amx::addLines(const Operands &operands, Value block, const Factors &of,
-                   int64_t first, int64_t last, Values &sums) {
+void AmxTiles::addLines(const Operands &operands, Value block,
+                        const Factors &of, int64_t first, int64_t last,
+                        Values &sums) {
   Value index = subtract(block, operands.firstBlock);
   Value factor = b.at(factors, b.mul(index, sizeof(float)));
   Value from = dotsOf(block);
@@ -495,7 +499,7 @@ void Amx::addLines(const Operands &operands, Value block, const Factors &of,
   }
 }
 
-void qwen::emitAmx(const KernelInfo &kernel, const KernelSchedule &schedule,
-                   ModuleOp module) {
-  Amx(kernel, schedule, module).emit();
+void qwen::emitOrder(const KernelInfo &kernel, const AmxTilesSchedule &schedule,
+                     ModuleOp module) {
+  AmxTiles(kernel, schedule, module).emit();
 }

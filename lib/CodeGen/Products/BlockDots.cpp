@@ -1,4 +1,4 @@
-//===- BlockOrder.cpp - Sub-blocks, an activation block at once -----------===//
+//===- BlockDots.cpp -- Sub-blocks, an activation block at once -----------===//
 //
 // StripDots for formats with sub-blocks on AVX-512 VNNI, where a tile has two
 // panels and takes a whole activation block at once:
@@ -29,11 +29,12 @@ static StripDots::Shared sharedOf(WeightFormat format) {
 }
 
 namespace {
-class BlockOrder final : public StripDots {
+class BlockDots final : public StripDots {
 public:
-  BlockOrder(const KernelInfo &kernel, const KernelSchedule &schedule,
-             ModuleOp module)
-      : StripDots(kernel, schedule, module,
+  BlockDots(const KernelInfo &kernel, const BlockDotsSchedule &schedule,
+            ModuleOp module)
+      : StripDots(kernel, {schedule.tokens, 2, kBlockGroups, schedule.prefetch},
+                  schedule.strip, schedule.depth, module,
                   sharedOf(*weightFormat(kernel.format))) {
     if (shared == Shared::SignedBytes) {
       // A constant that LLVM does not know, or it would flip bits of scalars.
@@ -69,14 +70,14 @@ private:
 
 /// The next tile's activations of a run are too short for the processor's own
 /// prefetcher.
-void BlockOrder::prefetchNextTile(const Tile &tile, Value first) {
+void BlockDots::prefetchNextTile(const Tile &tile, Value first) {
   Value next = b.add(b.mul(k, schedule.tokens), b.mul(first, kGroup));
   for (const Activations &token : tile.tokens)
     for (int64_t i = 0; i < kActivationBlock; i += ProductBuilder::kCacheLine)
       b.prefetch(b.at(b.at(token.q, next), i), ProductBuilder::CacheLevel::L1);
 }
 
-void BlockOrder::storeActivationSums(const Tile &tile, Value first) {
+void BlockDots::storeActivationSums(const Tile &tile, Value first) {
   for (auto [t, token] : llvm::enumerate(tile.tokens)) {
     const auto number = int64_t(t) * kBlockGroups;
     Value sums = b.load(b.vector(kBlockGroups, b.getI32Type()),
@@ -92,8 +93,8 @@ void BlockOrder::storeActivationSums(const Tile &tile, Value first) {
 }
 
 /// The dots of all accumulators with sub-block `sub` of group first + group.
-Values BlockOrder::dotsOf(const Tile &tile, const SubBlocks &in, Value first,
-                          int64_t group, int64_t sub) {
+Values BlockDots::dotsOf(const Tile &tile, const SubBlocks &in, Value first,
+                         int64_t group, int64_t sub) {
   const auto tokens = size_t(schedule.tokens);
   const bool isSigned = shared == Shared::SignedBytes;
   Value g = b.add(first, b.integer(group));
@@ -138,7 +139,7 @@ Values BlockOrder::dotsOf(const Tile &tile, const SubBlocks &in, Value first,
 
 /// The sums of activations times the minimums' integers of a panel, of two
 /// groups in an instruction.
-Values BlockOrder::minimumSums(const Tile &tile, size_t panel, Value first) {
+Values BlockDots::minimumSums(const Tile &tile, size_t panel, Value first) {
   const VectorType halves = b.vector(2 * lanes, b.getI16Type());
   Values sums(tile.tokens.size(), b.constant(integers(), 0));
   for (int64_t group = 0; group < kBlockGroups; group += 2) {
@@ -161,8 +162,8 @@ Values BlockOrder::minimumSums(const Tile &tile, size_t panel, Value first) {
   return sums;
 }
 
-Values BlockOrder::subBlockSums(const Tile &tile, Value block,
-                                const GroupSpan &span) {
+Values BlockDots::subBlockSums(const Tile &tile, Value block,
+                               const GroupSpan &span) {
   if (span.each != span.most)
     return GroupDots::subBlockSums(tile, block, span);
   const SubBlocks in = subBlocks(tile, block);
@@ -198,7 +199,7 @@ Values BlockOrder::subBlockSums(const Tile &tile, Value block,
   return t;
 }
 
-void qwen::emitBlockOrder(const KernelInfo &kernel,
-                          const KernelSchedule &schedule, ModuleOp module) {
-  BlockOrder(kernel, schedule, module).emit();
+void qwen::emitOrder(const KernelInfo &kernel,
+                     const BlockDotsSchedule &schedule, ModuleOp module) {
+  BlockDots(kernel, schedule, module).emit();
 }

@@ -1,4 +1,4 @@
-//===- ProductsAttention.cpp - The two products of attention --------------===//
+//===- PageChains.cpp - The two products of attention --------------===//
 //
 // q.k and p.v of one page for the query heads that share a kv head. Both are
 // tiles of fma chains over a matrix with one line a step: K is [d][64], V is
@@ -15,10 +15,10 @@ using namespace qwen;
 using namespace mlir;
 
 namespace {
-class AttentionEmitter {
+class PageChains {
 public:
-  AttentionEmitter(const KernelInfo &kernel, const KernelSchedule &schedule,
-                   ModuleOp module)
+  PageChains(const KernelInfo &kernel, const PageChainsSchedule &schedule,
+             ModuleOp module)
       : kernel(kernel), schedule(schedule), lanes(isaInfo(kernel.isa).lanes),
         b(kernel, module),
         stored(kernel.format == KernelFormat::F16 ? Type(b.getF16Type())
@@ -163,7 +163,7 @@ private:
   }
 
   const KernelInfo &kernel;
-  const KernelSchedule &schedule;
+  const PageChainsSchedule &schedule;
   const int64_t lanes;
   ProductBuilder b;
   const Type stored;
@@ -171,7 +171,7 @@ private:
 };
 } // namespace
 
-void qwen::emitAttention(const KernelInfo &kernel,
-                         const KernelSchedule &schedule, ModuleOp module) {
-  AttentionEmitter(kernel, schedule, module).emit();
+void qwen::emitOrder(const KernelInfo &kernel,
+                     const PageChainsSchedule &schedule, ModuleOp module) {
+  PageChains(kernel, schedule, module).emit();
 }
