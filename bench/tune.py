@@ -24,6 +24,9 @@ import tempfile
 # A candidate must be this much faster than the table to be worth a change; models and clocks are not more exact.
 WORTH = 1.02
 
+# The fields of tiles, as far as the kernel's order has them.
+DEFAULT_FIELDS = "tokens,vectors,unroll,inTurn"
+
 
 def fields_of(options, kernel, schedule=""):
     """The value of each field of a kernel, its order among them, in the table or with the changes, and its choices."""
@@ -62,24 +65,23 @@ def timed(options, kernel, file):
 
 
 def candidates(options, kernel, names):
-    """All combinations of the named fields, as arguments of --schedule. An order lacks fields of others."""
+    """All combinations of the named fields, as arguments of --schedule. Orders lack fields of others."""
     own = fields_of(options, kernel)
     for order in own["order"][1] if "order" in names else [own["order"][0]]:
-        fields = own if order == own["order"][0] else fields_of(options, kernel, f"order={order}")
-        searched = ["order"] + [name for name in names if name != "order" and len(fields.get(name, ((), ()))[1]) > 1]
-        fields["order"] = order, [order]
+        fields = dict(fields_of(options, kernel, f"order={order}"), order=(order, [order]))
+        searched = [name for name in names if name == "order" or len(fields.get(name, ((), ()))[1]) > 1]
         for values in itertools.product(*(fields[name][1] for name in searched)):
             yield ",".join(f"{name}={value}" for name, value in zip(searched, values))
 
 
 def tune(options, kernel, folder):
     fields = fields_of(options, kernel)
-    names = (options.fields or "tokens,vectors,unroll,inTurn").split(",")
+    names = options.fields.split(",")
     unknown = [name for name in names if name not in fields]
-    if options.fields and unknown and "order" not in names:
+    if unknown and "order" not in names and options.fields != DEFAULT_FIELDS:
         raise ValueError(f"{kernel} has no field '{unknown[0]}' but {', '.join(fields)}")
-    kept = [name for name in names if name in fields and name != "order" and len(fields[name][1]) > 1]
-    own = ",".join(f"{name}={fields[name][0]}" for name in ["order", *kept])
+    names.sort(key="order".__ne__)
+    own = ",".join(f"{name}={fields[name][0]}" for name in names if name == "order" or len(fields.get(name, ((), ()))[1]) > 1)
     files, rates, refused = {}, {}, 0
     for number, schedule in enumerate(candidates(options, kernel, names)):
         file = f"{folder}/{number}.so"
@@ -114,7 +116,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/host")
     parser.add_argument("--cpu")
-    parser.add_argument("--fields")
+    parser.add_argument("--fields", default=DEFAULT_FIELDS)
     parser.add_argument("--from", dest="source", choices=["cache", "memory"], default="cache")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--show", type=int, default=8)
