@@ -2,6 +2,7 @@
 
 #include "engine/Sampler.h"
 
+#include "engine/samplers/LogitProcessor.h"
 #include "engine/samplers/TokenCut.h"
 
 #include "qwen/Numerics/Doubles.h"
@@ -20,11 +21,6 @@ static constexpr size_t kBlock = 512;
 
 static constexpr const char *kNothingToDraw =
     "all logits are -infinity: no token is left to draw";
-
-/// Bits of a mark: a token with a bias, one that ends the answer, one already
-/// seen, one that the answer has, one that would repeat an n-gram.
-static constexpr uint8_t kBiased = 1, kEnd = 2, kSeen = 4, kCounted = 8,
-                         kBanned = 16;
 
 SamplerOptions qwen::samplerOptions(const GenerationConfig &generation) {
   SamplerOptions options;
@@ -81,7 +77,19 @@ Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
                  int64_t tokenCount, uint64_t answerIndex,
                  std::span<const int32_t> ends)
     : options(samplerOptions), answer(answerIndex),
-      tokens(static_cast<size_t>(tokenCount)) {
+      tokens(static_cast<size_t>(tokenCount)),
+      state{.marks = {static_cast<size_t>(vocab), tokens}} {
+  checkOptions();
+  for (int32_t id : ends)
+    if (id >= 0 && id < vocab)
+      state.ends.push_back(id);
+  blocks.reserve(tokens / kBlock + 1);
+  candidates.reserve(tokens);
+  addSteps();
+  reset();
+}
+
+void Sampler::checkOptions() const {
   const auto check = [](bool good, std::string name, double found,
                         const char *needed) {
     std::ranges::replace(name, '_', '-');
@@ -96,119 +104,81 @@ Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
     check(Valid, #Name, static_cast<double>(value), Needed);                   \
   }
 #include "qwen/ABI/SamplerOptions.def"
-  check(tokenCount >= 1 && tokenCount <= vocab, "the vocabulary",
-        static_cast<double>(tokenCount), "at least 1 token");
-  marks.assign(static_cast<size_t>(vocab), 0);
-  marked.reserve(tokens);
-  blocks.reserve(tokens / kBlock + 1);
-  candidates.reserve(tokens);
+  check(tokens >= 1 && tokens <= state.marks.vocab(), "the vocabulary",
+        static_cast<double>(tokens), "at least 1 token");
+  for (const auto &[id, bias] : options.logitBias) {
+    requireToken(id, state.marks.vocab());
+    check(true, "the logit bias", bias, "a finite number");
+  }
+}
+
+void Sampler::addSteps() {
+  uint8_t bit = 1;
+#define QWEN_LOGITS(Name)                                                      \
+  if (logits::Name.isOn(options))                                              \
+    processors.push_back({&logits::Name, bit});                                \
+  bit <<= 1;
 #define QWEN_CUT(Name)                                                         \
   if (cut::Name.isOn(options))                                                 \
     cuts.push_back(&cut::Name);
-#include "engine/samplers/Cuts.def"
-  if (cut::Mirostat.isOn(options))
-    cuts = {&cut::Mirostat};
-  reset();
-  if (options.frequencyPenalty != 0 || options.presencePenalty != 0)
-    counts.assign(marks.size(), 0);
-  if (!options.logitBias.empty())
-    biases.assign(marks.size(), 0);
-  for (const auto &[id, bias] : options.logitBias) {
-    requireToken(id, marks.size());
-    check(true, "the logit bias", bias, "a finite number");
-    biases[static_cast<size_t>(id)] += bias;
-    mark(id, kBiased);
+#include "engine/samplers/Samplers.def"
+  for (const auto &[processor, own] : processors) {
+    drawBits |= processor->prepare ? own : 0;
+    acceptBits |= processor->accept ? own : 0;
+    if (processor->start)
+      processor->start(options, state, own);
   }
-  for (int32_t id : ends)
-    if ((options.minTokens > 0 || options.decayFactor != 1) && id >= 0 &&
-        id < vocab)
-      mark(id, kEnd);
+  if (options.mirostat != 0)
+    cuts = {&cut::Mirostat};
+  const bool isDynamic = options.temperatureRange > 0;
+  if (options.mirostat != 0 ||
+      (!isDynamic && !cuts.empty() && cuts.front() == &cut::Temperature)) {
+    divisor = options.temperature;
+    std::erase(cuts, &cut::Temperature);
+  }
 }
 
-void Sampler::mark(int32_t id, uint8_t bits) {
-  const auto i = static_cast<size_t>(id);
-  // Padding cannot be drawn.
-  if (i >= tokens)
-    return;
-  if (!marks[i])
-    marked.push_back(id);
-  marks[i] |= bits;
-}
-
-void Sampler::acceptPrompt(int32_t id) {
-  requireToken(id, marks.size());
-  if (options.repetitionPenalty != 1)
-    mark(id, kSeen);
-  if (options.noRepeatNgram)
-    history.push_back(id);
-}
+void Sampler::acceptPrompt(int32_t id) { accept(id, false); }
 
 void Sampler::acceptDrawn(int32_t id) {
-  acceptPrompt(id);
-  ++drawn;
+  accept(id, true);
+  ++state.drawn;
   if (options.mirostat && id == lastDrawn)
     mu -= options.mirostatEta * (lastSurprise - options.mirostatTau);
   lastDrawn = -1;
-  if (counts.empty())
-    return;
-  ++counts[static_cast<size_t>(id)];
-  mark(id, kCounted);
+}
+
+void Sampler::accept(int32_t id, bool isDrawn) {
+  requireToken(id, state.marks.vocab());
+  for (const auto &[processor, bit] : processors)
+    if (processor->accept)
+      processor->accept(options, state, bit, id, isDrawn);
+  if (drawBits)
+    state.history.push_back(id);
 }
 
 void Sampler::reset() {
-  drawn = 0;
+  state.drawn = 0;
+  state.history.clear();
+  std::ranges::fill(state.counts, 0);
+  state.marks.remove(acceptBits);
   mu = 2 * options.mirostatTau;
   lastDrawn = -1;
-  history.clear();
-  std::ranges::fill(counts, 0);
-  std::erase_if(marked, [&](int32_t id) {
-    return !(marks[static_cast<size_t>(id)] &= kBiased | kEnd);
-  });
 }
 
-float Sampler::adjusted(size_t id, float logit) const {
-  const uint8_t bits = marks[id];
-  if (bits & kBiased)
-    logit += biases[id];
-  if (bits & kSeen)
-    logit = logit > 0 ? logit / options.repetitionPenalty
-                      : logit * options.repetitionPenalty;
-  if (bits & kCounted) {
-    logit -= static_cast<float>(counts[id]) * options.frequencyPenalty;
-    logit -= options.presencePenalty;
-  }
-  if (bits & kEnd && drawn > options.decayStart)
-    logit += decay(logit);
-  return logit;
+void Sampler::prepare() {
+  if (drawBits)
+    state.marks.remove(drawBits);
+  for (const auto &[processor, bit] : processors)
+    if (processor->prepare)
+      processor->prepare(options, state, bit);
 }
 
-float Sampler::decay(float logit) const {
-  constexpr double kMost = std::numeric_limits<float>::max();
-  const double factor = numerics::pow(
-      options.decayFactor, static_cast<double>(drawn - options.decayStart));
-  return static_cast<float>(
-      std::min(std::fabs(double{logit}) * (factor - 1), kMost));
-}
-
-void Sampler::banRepeats() {
-  const auto size = static_cast<size_t>(options.noRepeatNgram);
-  if (size == 0 || history.size() < size)
-    return;
-  const std::span<const int32_t> all = history;
-  const auto last = all.last(size - 1);
-  for (size_t i = 0; i + size <= all.size(); ++i)
-    if (std::ranges::equal(all.subspan(i, size - 1), last))
-      mark(all[i + size - 1], kBanned);
-}
-
-void Sampler::allowRepeats() {
-  // New marks stand at the end.
-  for (size_t i = marked.size(); options.noRepeatNgram && i-- > 0;) {
-    uint8_t &bits = marks[static_cast<size_t>(marked[i])];
-    bits &= ~kBanned;
-    if (!bits)
-      marked.erase(marked.begin() + static_cast<std::ptrdiff_t>(i));
-  }
+bool Sampler::process(size_t id, float &logit) const {
+  for (const auto &[processor, bit] : processors)
+    if (state.marks[id] & bit && !processor->process(options, state, id, logit))
+      return false;
+  return true;
 }
 
 template <typename VisitType>
@@ -216,14 +186,9 @@ void Sampler::visitBlock(std::span<const float> logits, size_t block,
                          VisitType visit) const {
   const size_t begin = block * kBlock;
   for (size_t id = begin; id < std::min(begin + kBlock, tokens); ++id) {
-    const float logit = logits[id];
-    if (logit == -INFINITY)
-      continue;
-    if (!marks[id])
+    float logit = logits[id];
+    if (logit != -INFINITY && (!state.marks[id] || process(id, logit)))
       visit(id, logit);
-    else if (!(marks[id] & kBanned) &&
-             (!(marks[id] & kEnd) || drawn >= options.minTokens))
-      visit(id, adjusted(id, logit));
   }
 }
 
@@ -255,10 +220,10 @@ static float greatest(std::span<const float> logits) {
 }
 
 void Sampler::findGreatest(std::span<const float> logits) {
-  if (logits.size() != marks.size())
+  if (logits.size() != state.marks.vocab())
     throw Error("there are " + std::to_string(logits.size()) +
                 " logits when the vocabulary has " +
-                std::to_string(marks.size()));
+                std::to_string(state.marks.vocab()));
   blocks.clear();
   for (size_t begin = 0; begin < tokens; begin += kBlock) {
     blocks.push_back(
@@ -272,10 +237,11 @@ void Sampler::findGreatest(std::span<const float> logits) {
         " is NaN or infinity when a finite number, or -infinity for a token "
         "that is never drawn, is needed");
   }
-  for (int32_t id : marked) {
+  for (int32_t id : state.marks.ids()) {
     const auto i = static_cast<size_t>(id);
-    if (logits[i] != -INFINITY)
-      blocks[i / kBlock] = std::max(blocks[i / kBlock], adjusted(i, logits[i]));
+    float logit = logits[i];
+    if (logit != -INFINITY && process(i, logit))
+      blocks[i / kBlock] = std::max(blocks[i / kBlock], logit);
   }
 }
 
@@ -298,18 +264,15 @@ int32_t Sampler::greedy(std::span<const float> logits) const {
 void Sampler::select(std::span<const float> logits) {
   const bool cutsFirst = !cuts.empty() && cuts.front() == &cut::TopK;
   const size_t most = cutsFirst ? static_cast<size_t>(options.topK) : SIZE_MAX;
-  const bool isDynamic =
-      !cuts.empty() && cuts.front() == &cut::DynamicTemperature;
-  const float temperature = isDynamic ? 1 : options.temperature;
   // From `most` on, a heap with the last of the best keys on top.
   std::vector<CandidateKey> &keys = candidates.refill();
   for (size_t block = 0; block < blocks.size(); ++block) {
     if (blocks[block] == -INFINITY ||
-        (keys.size() == most && CandidateKey(blocks[block] / temperature,
-                                             block * kBlock) > keys.front()))
+        (keys.size() == most &&
+         CandidateKey(blocks[block] / divisor, block * kBlock) > keys.front()))
       continue;
     visitBlock(logits, block, [&](size_t id, float logit) {
-      const CandidateKey key(logit / temperature, id);
+      const CandidateKey key(logit / divisor, id);
       if (keys.size() < most) {
         keys.push_back(key);
         if (keys.size() == most)
@@ -354,13 +317,7 @@ static std::optional<size_t> findPlace(double u, Candidates &candidates,
 }
 
 int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
-  banRepeats();
-  const int32_t id = draw(logits, position);
-  allowRepeats();
-  return id;
-}
-
-int32_t Sampler::draw(std::span<const float> logits, uint64_t position) {
+  prepare();
   findGreatest(logits);
   if (options.temperature == 0)
     return greedy(logits);
@@ -377,14 +334,13 @@ int32_t Sampler::draw(std::span<const float> logits, uint64_t position) {
 
 std::vector<int32_t> Sampler::keptTokens(std::span<const float> logits,
                                          uint64_t position) {
-  banRepeats();
+  prepare();
   findGreatest(logits);
   std::vector<int32_t> ids;
   if (options.temperature == 0)
     ids = {greedy(logits)};
   else
     cut(logits, tokenRandoms(options.seed, answer, position).coin);
-  allowRepeats();
   if (!ids.empty())
     return ids;
   for (size_t i = 0; i < candidates.size(); ++i)

@@ -1,10 +1,9 @@
 //===- Sampler.h - From logits to a token -----------------------*- C++ -*-===//
 //
 // docs/numerics.md, "Sampling": the same logits, options and seed give the same
-// token everywhere. The order of steps is that of transformers' generate():
-// penalties, temperature, then the cuts of samplers/Cuts.def. If logits tie
-// with the k-th largest, transformers keeps all of them, and this sampler keeps
-// the smallest ids.
+// token everywhere. samplers/Samplers.def has the steps and their order, that
+// of transformers' generate(). If logits tie with the k-th largest,
+// transformers keeps all of them, and this sampler keeps the smallest ids.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,6 +12,7 @@
 
 #include "engine/SamplerOptions.h"
 #include "engine/samplers/Candidates.h"
+#include "engine/samplers/SamplerState.h"
 
 #include <array>
 #include <cstdint>
@@ -21,6 +21,7 @@
 
 namespace qwen {
 
+struct LogitProcessor;
 struct TokenCut;
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
@@ -72,21 +73,27 @@ public:
                                   uint64_t position);
 
 private:
-  void mark(int32_t id, uint8_t bits);
+  /// A processor that the options ask for, and its bit of marks.
+  struct Processor {
+    const LogitProcessor *processor;
+    uint8_t bit;
+  };
+
+  void checkOptions() const;
+  void addSteps();
+  void accept(int32_t id, bool isDrawn);
+  /// Lets processors mark tokens for a draw, in place of those of the last.
+  void prepare();
   /// Fills `blocks`. Throws Error if a logit is no number.
   void findGreatest(std::span<const float> logits);
-  /// Calls visit(id, logit) for the candidates of a block, with what bias and
-  /// penalties make of their logits.
+  /// Calls visit(id, logit) for the candidates of a block, with what processors
+  /// make of their logits.
   template <typename VisitType>
   void visitBlock(std::span<const float> logits, size_t block,
                   VisitType visit) const;
-  float adjusted(size_t id, float logit) const;
-  /// What an end of the answer gets by exponential decay.
-  float decay(float logit) const;
-  /// Marks the tokens that would repeat an n-gram, until allowRepeats.
-  void banRepeats();
-  void allowRepeats();
-  int32_t draw(std::span<const float> logits, uint64_t position);
+  /// Lets processors change the logit of a marked token. Returns whether it may
+  /// be drawn.
+  bool process(size_t id, float &logit) const;
   int32_t greedy(std::span<const float> logits) const;
   /// Fills `candidates` with all tokens. If top-k is the first cut, fills it
   /// with the k most likely tokens only.
@@ -99,17 +106,16 @@ private:
   SamplerOptions options;
   uint64_t answer;
   size_t tokens;
-  /// Number of tokens of the answer.
-  int64_t drawn = 0;
-  /// What changes the logit of each id, and the ids that have such bits.
-  std::vector<uint8_t> marks;
-  std::vector<int32_t> marked;
-  /// By id; empty without an option that needs them.
-  std::vector<float> biases;
-  std::vector<int32_t> counts;
-  /// All tokens, for n-grams.
-  std::vector<int32_t> history;
-  /// A bound of the adjusted logits of each block of tokens. Blocks without a
+  SamplerState state;
+  /// In order.
+  std::vector<Processor> processors;
+  /// In order, after a division of all logits by `divisor`.
+  std::vector<const TokenCut *> cuts;
+  float divisor = 1;
+  /// Bits of processors whose marks are of one draw, and of those whose marks
+  /// `reset` removes.
+  uint8_t drawBits = 0, acceptBits = 0;
+  /// A bound of the processed logits of each block of tokens. Blocks without a
   /// candidate are skipped.
   std::vector<float> blocks;
   /// Mirostat's bound of the surprise of a token, in bits, and the last token
@@ -117,8 +123,6 @@ private:
   double mu = 0;
   int32_t lastDrawn = -1;
   double lastSurprise = 0;
-  /// The cuts that the options ask for, in order.
-  std::vector<const TokenCut *> cuts;
   Candidates candidates;
 };
 

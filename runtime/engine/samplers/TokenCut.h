@@ -29,7 +29,9 @@ struct TokenCut {
 
 namespace cut {
 #define QWEN_CUT(Name) extern const TokenCut Name;
-#include "engine/samplers/Cuts.def"
+#include "engine/samplers/Samplers.def"
+/// Takes the place of all others.
+extern const TokenCut Mirostat;
 } // namespace cut
 
 } // namespace qwen

@@ -1,7 +1,7 @@
-//===- DynamicTemperature.cpp - A temperature by the entropy --------------===//
+//===- Temperature.cpp - Flatter or steeper logits ------------------------===//
 //
-// llama.cpp's dynamic temperature, after
-// https://github.com/LostRuins/koboldcpp/pull/516.
+// The temperature may follow the entropy: llama.cpp's dynamic temperature,
+// after https://github.com/LostRuins/koboldcpp/pull/516.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,8 +13,8 @@ using namespace qwen;
 
 /// The temperature grows with the entropy, from that of one token to that of
 /// equal ones.
-static void cutDynamicTemperature(const SamplerOptions &options,
-                                  Candidates &candidates, const CutInputs &) {
+static void applyDynamic(const SamplerOptions &options,
+                         Candidates &candidates) {
   const double least =
       std::max(0.0, double{options.temperature} - options.temperatureRange);
   const double most = double{options.temperature} + options.temperatureRange;
@@ -33,6 +33,16 @@ static void cutDynamicTemperature(const SamplerOptions &options,
     candidates.keepFirst(1);
 }
 
-const TokenCut cut::DynamicTemperature = {
-    [](const SamplerOptions &options) { return options.temperatureRange > 0; },
-    cutDynamicTemperature};
+static void applyTemperature(const SamplerOptions &options,
+                             Candidates &candidates, const CutInputs &) {
+  if (options.temperatureRange > 0)
+    applyDynamic(options, candidates);
+  else
+    candidates.divide(options.temperature);
+}
+
+const TokenCut cut::Temperature = {[](const SamplerOptions &options) {
+                                     return options.temperature != 1 ||
+                                            options.temperatureRange > 0;
+                                   },
+                                   applyTemperature};

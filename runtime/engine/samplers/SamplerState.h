@@ -1,0 +1,64 @@
+//===- SamplerState.h - What samplers know of the tokens so far -*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_ENGINE_SAMPLERS_SAMPLERSTATE_H
+#define QWEN_RUNTIME_ENGINE_SAMPLERS_SAMPLERSTATE_H
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace qwen {
+
+/// The tokens whose logits change, with a bit for each processor that changes
+/// them.
+class TokenMarks {
+public:
+  /// Only the first `tokens` of `vocab` ids are marked: padding cannot be
+  /// drawn.
+  TokenMarks(size_t vocab, size_t tokens) : tokens(tokens), bits(vocab) {
+    marked.reserve(tokens);
+  }
+
+  size_t vocab() const { return bits.size(); }
+  uint8_t operator[](size_t id) const { return bits[id]; }
+  /// Ids with a bit.
+  const std::vector<int32_t> &ids() const { return marked; }
+
+  void add(int32_t id, uint8_t bit) {
+    const auto i = static_cast<size_t>(id);
+    if (i >= tokens)
+      return;
+    if (!bits[i])
+      marked.push_back(id);
+    bits[i] |= bit;
+  }
+  /// Removes bits of all tokens.
+  void remove(uint8_t removed) {
+    std::erase_if(marked, [&](int32_t id) {
+      return !(bits[static_cast<size_t>(id)] &= ~removed);
+    });
+  }
+
+private:
+  size_t tokens;
+  std::vector<uint8_t> bits;
+  std::vector<int32_t> marked;
+};
+
+/// The tokens so far, and what processors keep of them.
+struct SamplerState {
+  TokenMarks marks;
+  /// Tokens that end the answer.
+  std::vector<int32_t> ends = {};
+  /// Number of tokens of the answer.
+  int64_t drawn = 0;
+  /// The tokens of prompt and answer, if a processor reads them.
+  std::vector<int32_t> history = {};
+  /// By id: the logit biases, and how often the answer has the token.
+  std::vector<float> biases = {};
+  std::vector<int32_t> counts = {};
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_ENGINE_SAMPLERS_SAMPLERSTATE_H
