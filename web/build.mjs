@@ -39,6 +39,9 @@ const result = await build({
   bundle: true,
   minify: true,
   format: 'esm',
+  splitting: true,
+  metafile: true,
+  chunkNames: '[name]',
   target: ['chrome123', 'firefox120', 'safari17.5'],
   charset: 'utf8',
   legalComments: 'none',
@@ -58,9 +61,23 @@ const css = textOf('style.css').replace(/url\("?\.?\/?([\w-]+\.woff2)"?\)/g, (_,
   writeFileSync(join(out, name), files.get(name));
   return `url(${name}?v=${hashOf(files.get(name))})`;
 });
-const js = textOf('app.js');
 writeFileSync(join(out, 'app.css'), css);
-writeFileSync(join(out, 'app.js'), js);
+
+// So is a script that another one imports.
+const scripts = new Map();
+function scriptOf(name) {
+  if (!scripts.has(name)) {
+    let text = textOf(name);
+    for (const {path} of result.metafile.outputs[`out/${name}`].imports) {
+      const other = path.split('/').pop();
+      text = text.replaceAll(`"./${other}"`, `"./${other}?v=${hashOf(scriptOf(other))}"`);
+    }
+    writeFileSync(join(out, name), text);
+    scripts.set(name, text);
+  }
+  return scripts.get(name);
+}
+const js = scriptOf('app.js');
 writeFileSync(
   join(out, 'index.html'),
   readFileSync(join(root, 'index.html'), 'utf8')

@@ -32,6 +32,7 @@ export class App {
 
   private readonly title = h('h1', {dir: 'auto'});
   private readonly model = h('select', {class: 'field model', 'aria-label': t.model, hidden: true});
+  private readonly modelName = h('span', {class: 'model-name'});
   private readonly notice = h('div', {class: 'notice', role: 'status', hidden: true});
   private readonly thread: Thread;
   private readonly composer: Composer;
@@ -77,6 +78,7 @@ export class App {
       {class: 'top'},
       iconButton('menu', t.menu, () => this.toggleSidebar(), {'aria-controls': 'sidebar', id: 'menu'}),
       this.title,
+      this.modelName,
       this.model,
       iconButton('settings', t.settings, () => this.openSettings(), {id: 'settings'}),
     );
@@ -294,7 +296,7 @@ export class App {
 
   /** Tries again after some seconds, and counts them. */
   private retryLater(message: Message, seconds: number): void {
-    const button = this.thread.element.querySelector('.message:last-of-type .failure button');
+    const button = this.thread.element.querySelector('.message:last-child .failure button');
     if (!button) return;
     if (seconds <= 0) return void this.run(message);
     button.textContent = t.retryIn(seconds);
@@ -327,6 +329,8 @@ export class App {
     this.title.textContent = path.length > 0 ? title : '';
     document.title = path.length > 0 ? `${title} · Qwen` : 'Qwen';
     this.model.hidden = this.models.length < 2;
+    this.modelName.hidden = this.models.length !== 1;
+    this.modelName.textContent = this.models[0]?.id ?? '';
     this.model.replaceChildren(...this.models.map(({id}) => h('option', {value: id, selected: id === conversation.model}, id)));
     this.frame.classList.toggle('is-empty', path.length === 0);
     if (path.length > 0) this.thread.show(path, this.tree, conversation.system, conversation.start, this.generation?.live ?? null);

@@ -1,51 +1,20 @@
 // Blocks of code, and their colours.
 
-import hljs from 'highlight.js/lib/core';
-import bash from 'highlight.js/lib/languages/bash';
-import c from 'highlight.js/lib/languages/c';
-import cmake from 'highlight.js/lib/languages/cmake';
-import cpp from 'highlight.js/lib/languages/cpp';
-import csharp from 'highlight.js/lib/languages/csharp';
-import css from 'highlight.js/lib/languages/css';
-import diff from 'highlight.js/lib/languages/diff';
-import dockerfile from 'highlight.js/lib/languages/dockerfile';
-import go from 'highlight.js/lib/languages/go';
-import ini from 'highlight.js/lib/languages/ini';
-import java from 'highlight.js/lib/languages/java';
-import javascript from 'highlight.js/lib/languages/javascript';
-import json from 'highlight.js/lib/languages/json';
-import kotlin from 'highlight.js/lib/languages/kotlin';
-import llvm from 'highlight.js/lib/languages/llvm';
-import lua from 'highlight.js/lib/languages/lua';
-import makefile from 'highlight.js/lib/languages/makefile';
-import php from 'highlight.js/lib/languages/php';
-import python from 'highlight.js/lib/languages/python';
-import ruby from 'highlight.js/lib/languages/ruby';
-import rust from 'highlight.js/lib/languages/rust';
-import sql from 'highlight.js/lib/languages/sql';
-import swift from 'highlight.js/lib/languages/swift';
-import typescript from 'highlight.js/lib/languages/typescript';
-import xml from 'highlight.js/lib/languages/xml';
-import yaml from 'highlight.js/lib/languages/yaml';
-
 import {copyText, h, iconButton} from './dom';
+import type {Scope} from './highlight';
+import {slice} from './slices';
 import {t} from './texts';
-
-const LANGUAGES = {
-  bash, c, cmake, cpp, csharp, css, diff, dockerfile, go, ini, java, javascript, json, kotlin, llvm, lua, makefile, php,
-  python, ruby, rust, sql, swift, typescript, xml, yaml,
-}; // prettier-ignore
-for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
 
 /** More characters take longer than a frame, and stay plain. */
 const MOST_COLOURED = 12000;
 
-interface Scope {
-  scope?: string;
-  children?: (Scope | string)[];
+let highlighter: Promise<typeof import('./highlight')> | null = null;
+
+/** Loads what colours code. */
+export function loadHighlighter(): Promise<typeof import('./highlight')> {
+  return (highlighter ??= import('./highlight'));
 }
 
-/** Elements from the tree of highlight.js: its HTML is never used. */
 function nodesOf(scope: Scope): (Node | string)[] {
   return (scope.children ?? []).map((child) => {
     if (typeof child === 'string') return child;
@@ -56,10 +25,14 @@ function nodesOf(scope: Scope): (Node | string)[] {
 }
 
 function colour(code: HTMLElement, text: string, language: string): void {
-  if (text.length > MOST_COLOURED || !hljs.getLanguage(language)) return;
-  const result = hljs.highlight(text, {language, ignoreIllegals: true});
-  const root = (result._emitter as unknown as {rootNode: Scope}).rootNode;
-  code.replaceChildren(...nodesOf(root));
+  if (!language || text.length > MOST_COLOURED) return;
+  void loadHighlighter().then(({treeOf}) =>
+    slice(() => {
+      const tree = treeOf(text, language);
+      if (tree) code.replaceChildren(...nodesOf(tree));
+      return true;
+    }),
+  );
 }
 
 export interface CodeView {
@@ -77,7 +50,7 @@ export function codeView(text: string, language: string, closed: boolean): CodeV
     'figure',
     {class: 'code', dir: 'ltr'},
     h('figcaption', {}, h('span', {}, language || t.text), copy),
-    h('pre', {tabindex: 0, role: 'region', 'aria-label': language ? `${t.code}: ${language}` : t.code}, code),
+    h('pre', {tabindex: 0, role: 'group', 'aria-label': language ? `${t.code}: ${language}` : t.code}, code),
   );
   if (closed) colour(code, text, language.toLowerCase());
   return {

@@ -77,11 +77,20 @@ export function iconButton(
 
 export function copyText(text: string, button: HTMLButtonElement): void {
   const show = (name: IconName) => button.querySelector('svg')?.replaceWith(icon(name));
-  navigator.clipboard?.writeText(text).then(
-    () => {
-      show('done');
-      setTimeout(() => show('copy'), 1500);
-    },
-    () => undefined,
-  );
+  const copied = () => {
+    show('done');
+    setTimeout(() => show('copy'), 1500);
+  };
+  if (navigator.clipboard) {
+    navigator.clipboard.writeText(text).then(copied, () => undefined);
+    return;
+  }
+  // Without HTTPS, browsers have no clipboard but on this machine.
+  const field = h('textarea', {class: 'unseen', readonly: true});
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  if (document.execCommand('copy')) copied();
+  field.remove();
+  button.focus();
 }

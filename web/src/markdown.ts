@@ -8,6 +8,7 @@ import {codeView, type CodeView} from './code';
 import {h} from './dom';
 import {drawMath, mathExtensions} from './math';
 import {isHtml, toFragment} from './safe';
+import {t} from './texts';
 
 /** What stands for a part of a block that HTML does not carry. */
 type Part = (place: Element) => void;
@@ -52,7 +53,7 @@ function build(tokens: Token[]): DocumentFragment {
   for (const block of fragment.querySelectorAll('p, li, h1, h2, h3, h4, h5, h6, blockquote, table'))
     block.setAttribute('dir', 'auto');
   for (const table of fragment.querySelectorAll('table')) {
-    const frame = h('div', {class: 'table', tabindex: 0, role: 'region', 'aria-label': 'table'});
+    const frame = h('div', {class: 'table', tabindex: 0, role: 'group', 'aria-label': t.table});
     table.replaceWith(frame);
     frame.append(table);
   }
@@ -94,6 +95,7 @@ export class MarkdownView {
       this.addBlock(block);
       if (performance.now() > deadline) return false;
     }
+    if (this.isFinished) this.chunk?.classList.remove('open');
     return true;
   }
 
@@ -120,7 +122,8 @@ export class MarkdownView {
     }
     if (block.token.type === 'space') return;
     if (!this.chunk || this.chunkSize > CHUNK) {
-      this.chunk = h('div', {class: 'chunk'});
+      this.chunk?.classList.remove('open');
+      this.chunk = h('div', {class: 'chunk open'});
       this.chunkSize = 0;
       this.tail.before(this.chunk);
     }

@@ -1,6 +1,6 @@
-// Formulas: extensions of marked that find them, and KaTeX, which draws them.
+// Formulas: extensions of marked that find them, and KaTeX, which draws them
+// and is loaded after the page.
 
-import katex from 'katex';
 import type {Tokens, TokenizerAndRendererExtension} from 'marked';
 
 /** The extensions. `put` keeps a formula, and returns the HTML that stands for it. */
@@ -37,10 +37,19 @@ export function mathExtensions(put: (formula: string, isDisplay: boolean) => str
   ];
 }
 
+let katex: typeof import('katex').default | null = null;
+let loading: Promise<void> | null = null;
+
+/** Loads KaTeX. */
+export function loadMath(): Promise<void> {
+  return (loading ??= import('katex').then((module) => void (katex = module.default)));
+}
+
 /** Draws a formula without HTML. One that KaTeX does not know stands as text. */
 export function drawMath(formula: string, isDisplay: boolean, into: HTMLElement): void {
   into.className = isDisplay ? 'math math-display' : 'math';
-  if (formula.length <= 4096) {
+  if (!katex) void loadMath().then(() => drawMath(formula, isDisplay, into));
+  if (katex && formula.length <= 4096) {
     try {
       katex.render(formula, into, {
         displayMode: isDisplay,

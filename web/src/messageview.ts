@@ -41,6 +41,7 @@ export class MessageView {
   private shownReasoning = 0;
   /** Drawing a large last block takes longer, and then happens less often. */
   private nextTail = 0;
+  private drawnKey = '';
 
   constructor(
     private message: Message,
@@ -55,16 +56,15 @@ export class MessageView {
     );
     const label = message.role === 'user' ? t.you : t.assistant;
     this.element = h('article', {class: `message ${message.role}`, 'aria-label': label, 'data-id': message.id});
-    if (message.role === 'user') this.element.append(this.body, this.footer);
+    if (message.role === 'user') this.element.append(this.footer, this.body);
     else this.element.append(this.reasoning, this.body, this.status, this.footer);
   }
 
-  /** Shows a finished message, in slices. `drawn` is called after each. */
-  draw(drawn: () => void): void {
+  /** Shows a finished message, in slices. */
+  draw(): void {
     if (this.message.role === 'user') {
       this.drawPrompt();
-      this.drawFooter();
-      return drawn();
+      return this.drawFooter();
     }
     this.body.append(this.text.element);
     const size = this.message.text.length;
@@ -75,7 +75,6 @@ export class MessageView {
     slice((deadline) => {
       const isDone = this.text.work(deadline) && this.reasoningView.work(deadline);
       if (isDone) this.body.style.minHeight = '';
-      drawn();
       return isDone;
     });
   }
@@ -84,7 +83,7 @@ export class MessageView {
   grow(live: Live): void {
     const isDone = live.phase === 'done';
     this.element.classList.toggle('live', !isDone);
-    this.body.append(this.text.element);
+    if (!this.text.element.isConnected) this.body.replaceChildren(this.text.element);
     if (this.message.text.length < this.shown) this.restart();
     this.feed(isDone);
     const now = performance.now();
@@ -105,7 +104,13 @@ export class MessageView {
   update(message: Message, place: Place): void {
     this.message = message;
     this.place = place;
-    this.drawFooter();
+    // A long conversation has many footers, few of which change.
+    if (this.footerKey() !== this.drawnKey) this.drawFooter();
+  }
+
+  private footerKey(): string {
+    const {finish, failure, same, origin} = this.message;
+    return JSON.stringify([finish, failure, same, origin?.seed, this.place.siblings.map((each) => each.id), this.place.path.length]);
   }
 
   private restart(): void {
@@ -179,18 +184,21 @@ export class MessageView {
 
   private drawFooter(): void {
     const {message, place} = this;
+    this.drawnKey = this.footerKey();
     const left = h('div', {class: 'row'});
     if (place.siblings.length > 1) left.append(this.branches());
+    this.footer.classList.toggle('has-branches', place.siblings.length > 1);
     const copy = iconButton('copy', t.copy, () => copyText(message.text, copy));
+    if (message.text) left.append(copy);
     if (message.role === 'user') {
-      left.append(copy, iconButton('edit', t.edit, () => this.edit()));
+      left.append( iconButton('edit', t.edit, () => this.edit()));
       return this.footer.replaceChildren(left);
     }
     const {origin, counts, failure, finish} = message;
-    left.append(copy, iconButton('redo', t.regenerate, () => this.actions.regenerate(message)));
-    if (origin?.seed)
+    if (!failure) left.append(iconButton('redo', t.regenerate, () => this.actions.regenerate(message)));
+    if (origin?.seed && !failure)
       left.append(
-        iconButton('same', t.same, () => this.actions.again(message)),
+        this.sameButton(),
         iconButton('tokens', t.tokens, () => this.actions.tokens(message)),
       );
     const right = h('div', {class: 'row facts'});
@@ -209,6 +217,11 @@ export class MessageView {
     this.status.replaceChildren();
     if (failure) this.status.append(failureView(failure, place.path, place.system, this.actions.failure(message)));
     else if (note) this.status.append(h('span', {class: 'note'}, note));
+  }
+
+  private sameButton(): HTMLElement {
+    const onclick = () => this.actions.again(this.message);
+    return h('button', {type: 'button', class: 'icon-button text', title: t.same, onclick}, icon('same'), t.sameShort);
   }
 
   private verdict(isSame: boolean): HTMLElement {
@@ -243,6 +256,7 @@ export class MessageView {
     field.value = message.text;
     const leave = () => {
       this.drawPrompt();
+      this.element.classList.remove('edited');
       this.footer.hidden = false;
       this.footer.querySelector('button')?.focus();
     };
@@ -260,6 +274,7 @@ export class MessageView {
       }
     });
     this.footer.hidden = true;
+    this.element.classList.add('edited');
     this.body.replaceChildren(
       h(
         'div',

@@ -98,7 +98,7 @@ class Row {
       {class: isWide ? 'setting large' : 'setting'},
       h('label', {for: id}, field.name),
       h('div', {class: 'control'}, this.control, this.reset),
-      h('p', {class: 'hint', id: `${id}-help`}, `${field.help}.`, range && h('span', {class: 'range numbers'}, ` ${range}`)),
+      h('p', {class: 'hint', id: `${id}-help`}, field.help, range && h('span', {class: 'range numbers'}, ` (${range})`)),
       this.problem,
     );
     this.control.addEventListener('input', () => this.read());

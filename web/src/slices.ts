@@ -3,7 +3,7 @@
 /** Works until `deadline`; returns whether it is done. */
 export type Work = (deadline: number) => boolean;
 
-const SLICE = 8;
+const SLICE = 5;
 const queue: Work[] = [];
 let isRunning = false;
 

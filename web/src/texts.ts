@@ -37,6 +37,7 @@ const en = {
   you: 'You',
   assistant: 'Answer',
   text: 'text',
+  table: 'Table',
   code: 'Code',
   copy: 'Copy',
   copyCode: 'Copy code',
@@ -46,7 +47,7 @@ const en = {
   regenerate: 'Another answer, with a new seed',
   same: 'The same again, with the same seed',
   sameShort: 'Same again',
-  sameYes: 'The same text, bit for bit',
+  sameYes: 'Same text, bit for bit',
   sameNo: 'Not the same text',
   sameNoHint: 'The model, the program or the machine differs from that of the first answer.',
   tokens: 'Tokens and their alternatives',
@@ -192,6 +193,7 @@ const zh: Texts = {
   you: '你',
   assistant: '回答',
   text: '文本',
+  table: '表格',
   code: '代码',
   copy: '复制',
   copyCode: '复制代码',
@@ -319,15 +321,18 @@ function choose(): Texts {
 export const t = choose();
 document.documentElement.lang = t.language;
 
-const whole = new Intl.NumberFormat(t.language);
-const tenth = new Intl.NumberFormat(t.language, {minimumFractionDigits: 1, maximumFractionDigits: 1});
+/** Made when a number is shown: they take some milliseconds. */
+let whole: Intl.NumberFormat | undefined;
+let tenth: Intl.NumberFormat | undefined;
 
 /** A count, with separators of thousands. */
 export function count(value: number): string {
+  whole ??= new Intl.NumberFormat(t.language, {maximumFractionDigits: 0});
   return whole.format(value);
 }
 
 /** A rate: with a digit after the point below 100. */
 export function rate(value: number): string {
-  return value < 100 ? tenth.format(value) : whole.format(Math.round(value));
+  tenth ??= new Intl.NumberFormat(t.language, {minimumFractionDigits: 1, maximumFractionDigits: 1});
+  return value < 100 ? tenth.format(value) : count(value);
 }

@@ -2,14 +2,16 @@
 
 import {h, iconButton} from './dom';
 import type {Live} from './generation';
-import {MessageView, type MessageActions} from './messageview';
-import {dropSlices} from './slices';
+import {MessageView, type MessageActions, type Place} from './messageview';
+import {dropSlices, slice} from './slices';
 import {t} from './texts';
 import type {Tree} from './tree';
 import type {Message} from './types';
 
 /** So near to the end, the page follows an answer. */
 const NEAR = 64;
+/** Messages that are added at once. */
+const AT_ONCE = 6;
 
 export class Thread {
   readonly element = h('main', {class: 'thread', id: 'thread', tabindex: -1});
@@ -19,14 +21,19 @@ export class Thread {
   private shown: string[] = [];
   private follows = true;
   private frame = 0;
+  /** The last position, to tell the reader's scrolling from growth. */
+  private top = 0;
+  private height = 0;
+  /** Messages that have no view yet, from the oldest. */
+  private pending: {message: Message; place: Place}[] = [];
 
   constructor(private readonly actions: MessageActions) {
     this.element.append(this.list, this.toEnd);
-    this.element.addEventListener('scroll', () => {
-      const {scrollHeight, scrollTop, clientHeight} = this.element;
-      this.follows = scrollHeight - scrollTop - clientHeight < NEAR;
-      this.toEnd.hidden = this.follows;
-    });
+    this.element.addEventListener('scroll', () => this.onScroll());
+    // Whatever grows: the layout is done then, and is not forced before.
+    const observer = new ResizeObserver(() => this.stay());
+    observer.observe(this.list);
+    observer.observe(this.element);
   }
 
   /** Shows `notice` in place of messages. */
@@ -39,6 +46,7 @@ export class Thread {
     dropSlices();
     this.views.clear();
     this.shown = [];
+    this.pending = [];
     this.list.replaceChildren();
   }
 
@@ -52,20 +60,46 @@ export class Thread {
       this.views.delete(id);
     }
     this.shown = path.map((message) => message.id);
-    const fresh: MessageView[] = [];
+    const fresh: {message: Message; place: Place}[] = [];
+    const pending = new Set(this.pending.map((each) => each.message.id));
+    this.pending = [];
     path.forEach((message, i) => {
       const place = {siblings: tree.siblings(message), path: path.slice(0, i), system};
       const known = this.views.get(message.id);
-      if (known) return known.update(message, place);
-      const view = new MessageView(message, place, this.actions);
-      this.views.set(message.id, view);
-      this.list.append(view.element);
-      if (live?.message.id !== message.id) fresh.push(view);
+      if (known) known.update(message, place);
+      else if (pending.has(message.id)) this.pending.push({message, place});
+      else fresh.push({message, place});
     });
-    this.markStart(path, start);
-    // The last message is what the reader looks at.
-    for (const view of fresh.reverse()) view.draw(() => this.stay());
-    this.stay();
+    // The last messages are what the reader looks at. The others follow.
+    const now = fresh.splice(-AT_ONCE);
+    if (fresh.length > 0) this.pending = fresh;
+    const views = now.map(({message, place}) => this.addView(message, place, null));
+    views.forEach((view, i) => {
+      if (live?.message.id !== now[i]!.message.id) view.draw();
+    });
+    if (fresh.length > 0) slice((deadline) => this.addPending(deadline, start));
+    this.markStart(start);
+  }
+
+  private addView(message: Message, place: Place, before: Element | null): MessageView {
+    const view = new MessageView(message, place, this.actions);
+    this.views.set(message.id, view);
+    this.list.insertBefore(view.element, before);
+    return view;
+  }
+
+  /** Adds older messages above. */
+  private addPending(deadline: number, start: string | undefined): boolean {
+    while (performance.now() < deadline) {
+      const next = this.pending.pop();
+      if (!next) {
+        this.markStart(start);
+        return true;
+      }
+      const view = this.addView(next.message, next.place, this.list.firstElementChild);
+      view.draw();
+    }
+    return false;
   }
 
   /** Draws more of an answer in the next frame. */
@@ -73,7 +107,6 @@ export class Thread {
     const draw = () => {
       this.frame = 0;
       this.views.get(live.message.id)?.grow(live);
-      this.stay();
     };
     // Frames stop in a tab that is out of sight, and an answer ends all the same.
     if (live.phase === 'done') {
@@ -105,10 +138,21 @@ export class Thread {
     if (this.follows) this.element.scrollTop = this.element.scrollHeight;
   }
 
+  /** Only the reader scrolls up while nothing gets shorter. */
+  private onScroll(): void {
+    const {scrollHeight, scrollTop, clientHeight} = this.element;
+    if (scrollHeight - scrollTop - clientHeight < NEAR) this.follows = true;
+    else if (scrollTop < this.top - 1 && scrollHeight >= this.height) this.follows = false;
+    this.top = scrollTop;
+    this.height = scrollHeight;
+    this.toEnd.hidden = this.follows;
+  }
+
   /** A line above the first message that the model reads. */
-  private markStart(path: readonly Message[], start: string | undefined): void {
+  private markStart(start: string | undefined): void {
     this.list.querySelector('.cut')?.remove();
-    if (!start || !path.slice(1).some((message) => message.id === start)) return;
-    this.views.get(start)?.element.before(h('div', {class: 'cut', role: 'note'}, h('span', {}, t.cutHere)));
+    const view = start ? this.views.get(start) : undefined;
+    if (view?.element.previousElementSibling)
+      view.element.before(h('div', {class: 'cut', role: 'note'}, h('span', {}, t.cutHere)));
   }
 }

@@ -79,7 +79,8 @@ export function tokenDialog(message: Message, path: readonly Message[]): void {
   const show = (entry: TokenEntry) => {
     const index = entries.push(entry) - 1;
     if (index % CHUNK === 0 || !chunk) text.append((chunk = h('div', {class: 'token-chunk', role: 'presentation'})));
-    const shown = /^�*$/.test(entry.token) || /^\s+$/.test(entry.token) ? visible(entry) : entry.token;
+    // Spaces within a text are clear; those alone, and the ends of lines, are not.
+    const shown = /^[\s�]*$/.test(entry.token) ? visible(entry) : entry.token.replace(/\n/g, '↵');
     const options = {role: 'option', class: `token level-${levelOf(entry.logprob)}`, tabindex: index === 0 ? 0 : -1, 'aria-selected': 'false', 'data-index': index};
     chunk.append(h('span', options, shown));
     if (entry.token.includes('\n')) chunk.append(h('br'));
