@@ -49,7 +49,8 @@ async function failureOf(response: Response): Promise<Failure> {
   const error = body?.error ?? {};
   const message = typeof error['message'] === 'string' ? error['message'] : `${response.status} ${response.statusText}`;
   if (response.status === 401) return {kind: 'key', message: key.get() ? t.keyWrong : t.keyNeeded};
-  if (response.status === 429 || response.status === 503) {
+  if (response.status === 503) return {kind: 'unreachable', message};
+  if (response.status === 429) {
     const seconds = Number(response.headers.get('Retry-After'));
     return {kind: 'busy', message, retryAfter: seconds >= 1 && seconds <= 600 ? Math.ceil(seconds) : 3};
   }

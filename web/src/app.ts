@@ -42,22 +42,30 @@ export class App {
   constructor() {
     this.thread = new Thread({
       edit: (message, text) => this.send(text, message.files ?? [], message.parent),
-      regenerate: (message) => this.answer(message.parent!, {...this.origin()}),
+      regenerate: (message) => this.answer(message.parent!, {...this.origin(), seed: ''}),
       again: (message) => this.again(message),
       tokens: (message) => tokenDialog(message, this.tree.path(message.parent)),
       useSeed: (seed) => this.useSeed(seed),
-      show: (message) => this.showBranch(message),
+      show: (message, button) => this.showBranch(message, button),
+      readAll: () => this.startAt(undefined),
       failure: (message) => ({
         retry: () => void this.run(message),
-        askKey: () => this.askKey(() => void this.run(message)),
-        startAt: (start) => this.startAt(start, message),
+        askKey: () =>
+          keyDialog(() => {
+            if (!this.schema) void this.connect();
+            void this.run(message);
+          }),
+        startAt: (start) => {
+          this.startAt(start);
+          message.origin!.start = start;
+          void this.run(message);
+        },
       }),
     });
     this.composer = new Composer({
       send: (text, files) => this.send(text, files, this.conversation.leaf),
       stop: () => this.generation?.stop(),
       editLast: () => this.thread.editLast(),
-      say,
     });
     this.sidebar = new Sidebar({
       create: () => this.open(null),
@@ -108,16 +116,9 @@ export class App {
       this.show();
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
-      if (error.failure.kind === 'key') return this.askKey(() => void this.connect());
+      if (error.failure.kind === 'key') return keyDialog(() => void this.connect());
       this.tell(error.failure.message, 'server', () => void this.connect());
     }
-  }
-
-  private askKey(then: () => void): void {
-    keyDialog(() => {
-      then();
-      if (!this.schema) void this.connect();
-    });
   }
 
   private tell(text: string, kind = '', retry?: () => void): void {
@@ -290,29 +291,35 @@ export class App {
     this.composer.setBusy(this.generation !== null);
     if (this.tree !== tree) return;
     this.show();
-    say(message.failure ? message.failure.message : t.ready);
+    // A failure is an alert by itself.
+    if (!message.failure) say(t.ready);
     if (message.failure?.kind === 'busy') this.retryLater(message, message.failure.retryAfter ?? 3);
   }
 
   /** Tries again after some seconds, and counts them. */
   private retryLater(message: Message, seconds: number): void {
-    const button = this.thread.element.querySelector('.message:last-child .failure button');
+    const button = this.thread.element.querySelector(`[data-id="${message.id}"] .failure button`);
     if (!button) return;
     if (seconds <= 0) return void this.run(message);
     button.textContent = t.retryIn(seconds);
     this.retryTimer = window.setTimeout(() => this.retryLater(message, seconds - 1), 1000);
   }
 
-  private startAt(start: string, message: Message): void {
-    this.conversation.start = start;
-    message.origin!.start = start;
-    void this.run(message);
+  /** Begins the next prompts with a later message, or with the first. */
+  private startAt(start: string | undefined): void {
+    if (start) this.conversation.start = start;
+    else delete this.conversation.start;
+    this.show();
+    void this.saveConversation(false);
   }
 
-  private showBranch(message: Message): void {
+  private showBranch(message: Message, button: string): void {
     if (this.generation) return;
     this.conversation.leaf = this.tree.newestLeaf(message.id);
     this.show();
+    // The button of the new branch takes the place of the one that was used.
+    const buttons = this.thread.element.querySelectorAll<HTMLButtonElement>(`[data-id="${message.id}"] [data-branch]:enabled`);
+    ([...buttons].find((each) => each.dataset['branch'] === button) ?? buttons[0])?.focus();
     void this.saveConversation(false);
   }
 
@@ -326,7 +333,7 @@ export class App {
     const {conversation} = this;
     const path = this.tree.path(conversation.leaf);
     const title = conversation.title || t.untitled;
-    this.title.textContent = path.length > 0 ? title : '';
+    this.title.textContent = title;
     document.title = path.length > 0 ? `${title} · Qwen` : 'Qwen';
     this.model.hidden = this.models.length < 2;
     this.modelName.hidden = this.models.length !== 1;
@@ -337,6 +344,9 @@ export class App {
     else this.thread.showEmpty(this.welcome());
     const live = this.generation?.live;
     if (live && live.message.conversation === conversation.id) this.thread.grow(live);
+    // What had the focus may be gone. A phone would show its keyboard.
+    if (document.activeElement === document.body && !matchMedia('(pointer: coarse)').matches)
+      this.composer.field.focus({preventScroll: true});
   }
 
   private welcome(): HTMLElement {

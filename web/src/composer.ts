@@ -10,7 +10,6 @@ export interface ComposerActions {
   send(text: string, files: TextFile[]): void;
   stop(): void;
   editLast(): boolean;
-  say(text: string): void;
 }
 
 /** The text of a file, or null if it is not text. */

@@ -15,7 +15,10 @@ export interface MessageActions {
   again(message: Message): void;
   tokens(message: Message): void;
   useSeed(seed: string): void;
-  show(message: Message): void;
+  /** Shows the branch of a sibling. `button` is the one that was used. */
+  show(message: Message, button: string): void;
+  /** Lets the model read what was left out. */
+  readAll(): void;
   failure(message: Message): FailureActions;
 }
 
@@ -168,6 +171,9 @@ export class MessageView {
       const speed = tokensPerSecond > 0 ? ` · ${t.tokensPerSecond(rate(tokensPerSecond))}` : '';
       return this.status.replaceChildren(h('span', {class: 'numbers'}, t.tokenCount(count(answer)) + speed));
     }
+    // Beams have no text before their end.
+    if (phase === 'reading' && progress?.done === progress?.total && Number(this.message.origin?.settings['num_beams']) > 1)
+      return this.status.replaceChildren(h('span', {class: 'pulse'}), h('span', {}, t.searching));
     if (phase === 'reading' && progress) {
       const bar = h('progress', {max: progress.total, value: progress.done, 'aria-label': t.reading('', '')});
       const words = h('span', {class: 'numbers'}, t.reading(count(progress.done), count(progress.total)));
@@ -197,10 +203,10 @@ export class MessageView {
     const {origin, counts, failure, finish} = message;
     if (!failure) left.append(iconButton('redo', t.regenerate, () => this.actions.regenerate(message)));
     if (origin?.seed && !failure)
-      left.append(
-        this.sameButton(),
-        iconButton('tokens', t.tokens, () => this.actions.tokens(message)),
-      );
+      left.append(this.sameButton());
+    // The server tells no probabilities of beams.
+    if (origin?.seed && !failure && !(Number(origin.settings['num_beams']) > 1))
+      left.append(iconButton('tokens', t.tokens, () => this.actions.tokens(message)));
     const right = h('div', {class: 'row facts'});
     if (message.same !== undefined) right.append(this.verdict(message.same));
     if (counts) {
@@ -236,16 +242,16 @@ export class MessageView {
   private branches(): HTMLElement {
     const {siblings} = this.place;
     const at = siblings.findIndex((each) => each.id === this.message.id);
-    const go = (step: number) => {
+    const go = (step: number, button: string) => {
       const to = siblings[at + step];
-      if (to) this.actions.show(to);
+      if (to) this.actions.show(to, button);
     };
     return h(
       'div',
       {class: 'branches', role: 'group', 'aria-label': t.branch(at + 1, siblings.length)},
-      iconButton('left', t.previous, () => go(-1), {disabled: at === 0, 'data-branch': 'previous'}),
+      iconButton('left', t.previous, () => go(-1, 'previous'), {disabled: at === 0, 'data-branch': 'previous'}),
       h('span', {class: 'numbers', 'aria-hidden': 'true'}, `${at + 1}/${siblings.length}`),
-      iconButton('right', t.next, () => go(1), {disabled: at === siblings.length - 1, 'data-branch': 'next'}),
+      iconButton('right', t.next, () => go(1, 'next'), {disabled: at === siblings.length - 1, 'data-branch': 'next'}),
     );
   }
 

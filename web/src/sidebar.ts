@@ -111,12 +111,13 @@ export class Sidebar {
 
   private openMenu(row: HTMLElement, conversation: Conversation): void {
     const more = row.querySelector<HTMLButtonElement>('.icon-button')!;
-    const open = row.querySelector('.menu');
-    if (open) {
-      open.remove();
+    const close = () => {
+      // An element that has the focus must not be removed: it would lose the focus first, and be removed twice.
+      more.focus();
+      row.querySelector('.menu')?.remove();
       more.setAttribute('aria-expanded', 'false');
-      return;
-    }
+    };
+    if (row.querySelector('.menu')) return close();
     const item = (name: Parameters<typeof icon>[0], label: string, onclick: () => void) =>
       h('button', {type: 'button', class: 'wide', onclick}, icon(name), label);
     const menu = h(
@@ -124,24 +125,24 @@ export class Sidebar {
       {class: 'menu'},
       item('edit', t.rename, () => this.rename(row, conversation)),
       item('save', t.exportOne, () => {
-        menu.remove();
-        more.focus();
+        close();
         this.actions.export(conversation);
       }),
-      item('remove', t.remove, () => this.actions.remove(conversation)),
+      item('remove', t.remove, () => {
+        close();
+        this.actions.remove(conversation);
+      }),
     );
-    const leave = (event: FocusEvent | KeyboardEvent) => {
-      if (event instanceof KeyboardEvent && event.key !== 'Escape') return;
-      if (event instanceof FocusEvent && event.relatedTarget instanceof Node && row.contains(event.relatedTarget)) return;
+    menu.addEventListener('keydown', (event) => {
+      if (event.key !== 'Escape') return;
+      event.stopPropagation();
+      close();
+    });
+    menu.addEventListener('focusout', (event) => {
+      if (event.relatedTarget instanceof Node && row.contains(event.relatedTarget)) return;
       menu.remove();
       more.setAttribute('aria-expanded', 'false');
-      if (event instanceof KeyboardEvent) {
-        event.stopPropagation();
-        more.focus();
-      }
-    };
-    menu.addEventListener('keydown', leave);
-    menu.addEventListener('focusout', leave);
+    });
     more.setAttribute('aria-expanded', 'true');
     row.append(menu);
     menu.querySelector('button')?.focus();

@@ -153,6 +153,12 @@ export class Thread {
     this.list.querySelector('.cut')?.remove();
     const view = start ? this.views.get(start) : undefined;
     if (view?.element.previousElementSibling)
-      view.element.before(h('div', {class: 'cut', role: 'note'}, h('span', {}, t.cutHere)));
+      view.element.before(
+        h(
+          'div',
+          {class: 'cut', role: 'note'},
+          h('span', {}, t.cutHere, ' ', h('button', {type: 'button', class: 'link', onclick: () => this.actions.readAll()}, t.readAll)),
+        ),
+      );
   }
 }
