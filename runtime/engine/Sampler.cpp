@@ -22,16 +22,6 @@ static constexpr size_t kBlock = 512;
 static constexpr const char *kNothingToDraw =
     "all logits are -infinity: no token is left to draw";
 
-SamplerOptions qwen::samplerOptions(const GenerationConfig &generation) {
-  SamplerOptions options;
-#define QWEN_MODEL_SAMPLING(Type, Field, ...)                                  \
-  options.Field = static_cast<Type>(generation.Field);
-#include "qwen/ABI/SamplerOptions.def"
-  if (!generation.doSample)
-    options.temperature = 0;
-  return options;
-}
-
 std::array<uint32_t, 4> qwen::philox4x32(std::array<uint32_t, 4> counter,
                                          std::array<uint32_t, 2> key) {
   constexpr uint64_t kMultiply0 = 0xD2511F53, kMultiply1 = 0xCD9E8D57;

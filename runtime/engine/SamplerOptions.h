@@ -6,6 +6,8 @@
 #include "artifact/Manifest.h"
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 namespace qwen {
@@ -27,6 +29,25 @@ struct SamplerOptions {
 
 /// The checkpoint's sampling options; temperature 0 unless it sets do_sample.
 SamplerOptions samplerOptions(const GenerationConfig &generation);
+
+/// A row of SamplerPresets.def: the value of an option.
+struct SamplerSetting {
+  std::string_view preset, option;
+  double value;
+};
+
+/// A row of SamplerPresets.def.
+struct SamplerPreset {
+  std::string_view name, help;
+
+  std::vector<SamplerSetting> settings() const;
+  /// Sets the options that the preset names.
+  void apply(SamplerOptions &options) const;
+};
+
+std::span<const SamplerPreset> samplerPresets();
+/// Throws Error with all names if there is no preset `name`.
+const SamplerPreset &samplerPreset(std::string_view name);
 
 } // namespace qwen
 

@@ -3,6 +3,8 @@
 #include "server/AnswerParameters.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 
 using namespace qwen;
 using namespace qwen::server;
@@ -52,6 +54,26 @@ void SamplingParameters::setBiases(J value) {
     sampling.logitBias.push_back({std::stoi(id), bias.get<float>()});
 }
 
+void SamplingParameters::setPreset(J value) {
+  samplerPreset(value.get<std::string>()).apply(sampling);
+}
+
+/// As the shortest text that reads back as the number.
+template <typename T> static nlohmann::ordered_json shortest(T value) {
+  std::array<char, 64> text = {};
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return nlohmann::ordered_json::parse(text.data(), end);
+}
+
+nlohmann::ordered_json server::describeSampling(const SamplerOptions &options) {
+  nlohmann::ordered_json object;
+#define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
+  object[#Name] = shortest(options.Field);
+#include "qwen/ABI/SamplerOptions.def"
+  return object;
+}
+
 /// Stores an option of the sampler, as one that it takes.
 template <auto Option> static void setOption(void *group, J value) {
   constexpr double kLeastShare = 1e-9;
@@ -89,14 +111,27 @@ static constexpr Parameter kModelRows[] = {
     {"user", Kind::Ignored},
 };
 
+/// As a JSON array: the last comma becomes a bracket.
+static constexpr auto kPresetNames = [] {
+#define QWEN_PRESET(Name, Help) "\"" #Name "\","
+  auto names = std::to_array("["
+#include "qwen/ABI/SamplerPresets.def"
+  );
+  names[names.size() - 2] = ']';
+  return names;
+}();
+
 static constexpr Parameter kSamplingRows[] = {
     {"n_predict", Kind::Integer, "The same as max_tokens", at<Sampling, &Sampling::setLimit>, -1, kMost},
     {"max_tokens", Kind::Integer,
      "Maximum number of tokens of an answer; -1: the rest of the context; default is 16 for a completion and -1 for a chat",
      at<Sampling, &Sampling::setLimit>, -1, kMost},
+    {"preset", Kind::Word, "The same as the settings of this name in x-presets; others of the request replace them",
+     at<Sampling, &Sampling::setPreset>, 0, 0, kPresetNames.data()},
     {"repeat_penalty", Kind::Number, "The same as repetition_penalty", setOption<&SamplerOptions::repetitionPenalty>, 0.01, 100},
 #define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed, Help)                                          \
-    {#Name, std::is_integral_v<Type> ? Kind::Integer : Kind::Number, Help, setOption<&SamplerOptions::Field>, Least, Most},
+    {.name = #Name, .kind = std::is_integral_v<Type> ? Kind::Integer : Kind::Number, .help = Help,                           \
+     .store = setOption<&SamplerOptions::Field>, .least = Least, .most = Most, .group = "sampling"},
 #include "qwen/ABI/SamplerOptions.def"
     {"logit_bias", Kind::Biases, "Numbers that are added to the logits of tokens, by token id",
      at<Sampling, &Sampling::setBiases>, -100, 100},

@@ -38,8 +38,12 @@ struct SamplingParameters {
   void setLimit(const nlohmann::ordered_json &value);
   void setSeed(const nlohmann::ordered_json &value);
   void setBiases(const nlohmann::ordered_json &value);
+  void setPreset(const nlohmann::ordered_json &value);
   static const ParameterTable table;
 };
+
+/// Options of a sampler by the names of their parameters.
+nlohmann::ordered_json describeSampling(const SamplerOptions &options);
 
 /// Stop strings and stop tokens, and which of their texts an answer contains.
 struct StopParameters {

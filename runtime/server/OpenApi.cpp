@@ -108,6 +108,19 @@ static ordered_json operationOf(const Service &service, const Route &route) {
   return operation;
 }
 
+static ordered_json describePresets() {
+  ordered_json presets;
+  for (const SamplerPreset &preset : samplerPresets()) {
+    ordered_json settings;
+    for (const SamplerSetting &setting : preset.settings())
+      settings[std::string(setting.option)] = setting.value;
+    presets.push_back({{"name", preset.name},
+                       {"description", preset.help},
+                       {"settings", settings}});
+  }
+  return presets;
+}
+
 static Parsed describe(const Service &service, const HttpRequest &) {
   ordered_json paths = ordered_json::object();
   for (const Route &route : routeTable())
@@ -120,6 +133,7 @@ static Parsed describe(const Service &service, const HttpRequest &) {
   ordered_json object = {
       {"openapi", "3.1.0"},
       {"info", {{"title", "qwen-run serve"}, {"version", projectVersion()}}},
+      {"x-presets", describePresets()},
       {"paths", paths},
       {"components",
        {{"schemas", schemas},

@@ -156,6 +156,11 @@ static ordered_json propertyOf(const Parameter &row,
     schema["description"] = "Accepted without effect";
   else if (!row.help.empty())
     schema["description"] = row.help;
+  if (!row.group.empty())
+    schema["x-group"] = row.group;
+  if (const auto found = limits.defaults.find(row.name);
+      found != limits.defaults.end())
+    schema["default"] = *found;
   return schema;
 }
 

@@ -86,6 +86,8 @@ struct ParameterLimits {
   /// Ignore parameters that are not in a table, and values that are not
   /// supported (Neutral).
   bool ignoreUnknown = false;
+  /// The values of parameters that a request does not have, by name.
+  nlohmann::ordered_json defaults = {};
 };
 
 /// The values of a kind that one protocol has.
@@ -115,6 +117,8 @@ struct Parameter {
   const OwnKind *own = nullptr;
   /// Booleans of Flags. One that stores nothing has no effect.
   std::span<const Parameter> members = {};
+  /// What programs show it with, as x-group of its schema.
+  std::string_view group = "";
 };
 
 /// A rule about several parameters.

@@ -45,7 +45,8 @@ Service::Service(const Model &servedModel, Scheduler &requestScheduler,
            .models = isAny(options.names) ? std::vector<std::string>() : names,
            .thinks = answers.reasons(),
            .emptyInput = tokenizer.appendedToken().has_value(),
-           .ignoreUnknown = options.ignoreUnknown}),
+           .ignoreUnknown = options.ignoreUnknown,
+           .defaults = describeSampling(samplerOptions(manifest.generation))}),
       scheduler(requestScheduler), pages(servedModel.engine().state().pages()),
       mostBytes(tokenizer.mostBytes(manifest.model.context)) {}
 

@@ -10,7 +10,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <numeric>
+#include <sstream>
+#include <utility>
 
 using namespace qwen;
 using qwen::test::errorOf;
@@ -473,6 +477,34 @@ TEST(Sampler, DefaultsComeFromTheManifest) {
   generation.doSample = true;
   EXPECT_EQ(samplerOptions(generation).temperature, 0.7f);
   EXPECT_EQ(samplerOptions(generation).topK, 50);
+}
+
+TEST(Presets, AreThoseOfTheDocumentation) {
+  std::ifstream file(QWEN_SOURCE_DIR "/docs/sampling.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(samplerPresets().size(), 3u);
+  for (const SamplerPreset &preset : samplerPresets()) {
+    std::ostringstream row;
+    row << "| `" << preset.name << "` | " << preset.help << " | ";
+    const char *comma = "";
+    for (const SamplerSetting &setting : preset.settings())
+      row << std::exchange(comma, ", ") << "`" << setting.option << " "
+          << setting.value << "`";
+    EXPECT_NE(text.find(row.str() + " |\n"), std::string::npos) << row.str();
+    // Their values are good.
+    SamplerOptions options = {.temperature = 2, .topK = 7};
+    preset.apply(options);
+    EXPECT_NO_THROW(Sampler(options, 4, 4));
+    EXPECT_LT(options.temperature, 2);
+  }
+  SamplerOptions options = {.topK = 7};
+  samplerPreset("creative").apply(options);
+  EXPECT_EQ(options.topK, 0);
+  EXPECT_EQ(options.minP, 0.02);
+  EXPECT_EQ(options.xtcProbability, 0.5);
+  EXPECT_EQ(errorOf([] { samplerPreset("crea"); }),
+            "there is no preset \"crea\": the presets are exact, balanced, "
+            "creative");
 }
 
 TEST(Sampler, NoNGramComesTwice) {

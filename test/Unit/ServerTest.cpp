@@ -119,6 +119,18 @@ TEST(ParametersTest, ReadsWhatOpenWebUiSends) {
   EXPECT_NO_THROW(parse(chat(tools + R"(,"num_ctx":2048)"), true));
 }
 
+TEST(ParametersTest, APresetComesBeforeOtherSettings) {
+  const SamplerOptions sampling =
+      parse(chat(R"("top_k":5,"preset":"creative","xtc_threshold":0.2)"))
+          .sampling;
+  EXPECT_EQ(sampling.topK, 5);
+  EXPECT_EQ(sampling.minP, 0.02);
+  EXPECT_EQ(sampling.xtcThreshold, 0.2);
+  EXPECT_EQ(errorOf(chat(R"("preset":"best")")),
+            "preset: preset must be one of exact, balanced, creative, not "
+            "\"best\"");
+}
+
 TEST(ParametersTest, NullIsAbsent) {
   const ChatParameters parameters = parse(R"({
     "messages": [{"role": "assistant", "content": null,
@@ -430,7 +442,23 @@ TEST(ParametersTest, RefusesBodiesThatAreNoObject) {
 // The table's bounds, names and rules.
 TEST(ParametersTest, SchemaSaysWhatHolds) {
   const auto schema = ChatParameters::List::schema(
-      {.vocabSize = 4096, .models = {"a"}, .thinks = false});
+      {.vocabSize = 4096,
+       .models = {"a"},
+       .thinks = false,
+       .defaults = describeSampling({.temperature = 0.6f})});
+  // Programs build their settings from these.
+  int samplers = 0;
+  for (const auto &[name, property] : schema["properties"].items()) {
+    if (property.value("x-group", "") != "sampling")
+      continue;
+    ++samplers;
+    EXPECT_TRUE(property["default"].is_number()) << name;
+    EXPECT_FALSE(property["description"].get<std::string>().empty()) << name;
+    EXPECT_TRUE(property["anyOf"][0]["minimum"].is_number()) << name;
+    EXPECT_TRUE(property["anyOf"][0]["maximum"].is_number()) << name;
+  }
+  EXPECT_GT(samplers, 20);
+  EXPECT_EQ(schema["properties"]["temperature"]["default"], 0.6);
   EXPECT_EQ(schema["required"], nlohmann::json::parse(R"(["messages"])"));
   EXPECT_EQ(schema["additionalProperties"], false);
   EXPECT_EQ(schema["allOf"].size(), 3U);

@@ -112,7 +112,21 @@ static TokenBias parseBias(const std::string &option, const std::string &text) {
       parseNumber<float>(option, text.substr(equals + 1), -kFloats, kFloats)};
 }
 
+static void addPreset(CLI::App *app, std::string &name) {
+  std::string help;
+  std::vector<std::string> names;
+  for (const SamplerPreset &preset : samplerPresets()) {
+    names.emplace_back(preset.name);
+    help += (help.empty() ? "Settings that go together (" : "; ") +
+            names.back() + ": " + std::string(preset.help);
+  }
+  app->add_option("--preset", name,
+                  help + "); other options replace single ones")
+      ->check(CLI::IsMember(names));
+}
+
 void qwen::run::addSampling(CLI::App *app, SamplingFlags &flags) {
+  addPreset(app, flags.preset);
 #define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
                       Help)                                                    \
   addSamplingOption(app, #Name, flags.Field, Help);
@@ -133,6 +147,8 @@ void qwen::run::addSampling(CLI::App *app, SamplingFlags &flags) {
 
 SamplerOptions SamplingFlags::apply(const GenerationConfig &generation) const {
   SamplerOptions options = samplerOptions(generation);
+  if (!preset.empty())
+    samplerPreset(preset).apply(options);
 #define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
   options.Field = Field.value_or(options.Field);
 #include "qwen/ABI/SamplerOptions.def"

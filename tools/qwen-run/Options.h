@@ -27,6 +27,8 @@ inline constexpr int64_t kMost = INT32_MAX;
 
 /// Options that replace values of the checkpoint's generation config.
 struct SamplingFlags {
+  /// Its settings come before those of the other flags; empty: none.
+  std::string preset;
 #define QWEN_SAMPLING(Type, Field, Name, ...) std::optional<Type> Field;
 #include "qwen/ABI/SamplerOptions.def"
   std::vector<TokenBias> logitBias;
@@ -101,7 +103,9 @@ void addPiece(CLI::App *app, int64_t &piece);
 /// Adds the options of snapshots.
 void addSnapshots(CLI::App *app, SnapshotFlags &snapshots);
 
-/// Adds an option for each row of SamplerOptions.def, --logit-bias and --seed.
+/// Adds --preset, an option for each row of SamplerOptions.def, --logit-bias
+/// and
+/// --seed.
 void addSampling(CLI::App *app, SamplingFlags &flags);
 
 /// The text of a file with a chat template; empty if `file` is. Throws Error if

@@ -15,19 +15,10 @@ using namespace qwen::run;
 using namespace qwen::server;
 using nlohmann::ordered_json;
 
-/// The shortest text of a number that is read as the same number.
-template <typename T> static std::string textOf(T value) {
-  std::array<char, 64> text;
-  return {text.data(),
-          std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-}
-
 std::string qwen::run::requestOf(const SavedConversation &saved,
                                  const ParameterLimits &limits) {
   ordered_json body = {{"messages", saved.messages}};
-#define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
-  body[#Name] = ordered_json::parse(textOf(saved.sampling.Field));
-#include "qwen/ABI/SamplerOptions.def"
+  body.update(describeSampling(saved.sampling));
   for (const TokenBias &bias : saved.sampling.logitBias) {
     ordered_json &sum = body["logit_bias"][std::to_string(bias.id)];
     sum = bias.bias + (sum.is_null() ? 0 : sum.get<float>());
@@ -87,10 +78,11 @@ void qwen::run::setOption(SamplerOptions &options, const std::string &name,
 
 std::vector<OptionLine>
 qwen::run::describeOptions(const SamplerOptions &options) {
+  const ordered_json values = describeSampling(options);
   return {
 #define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
                       Help)                                                    \
-  {#Name, textOf(options.Field), Help},
+  {#Name, values[#Name].dump(), Help},
 #include "qwen/ABI/SamplerOptions.def"
   };
 }
