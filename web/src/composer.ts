@@ -73,6 +73,7 @@ export class Composer {
   clear(): void {
     this.field.value = '';
     this.files = [];
+    this.notice.hidden = true;
     this.resize();
     this.refresh();
   }

@@ -45,6 +45,8 @@ export class MessageView {
   /** Drawing a large last block takes longer, and then happens less often. */
   private nextTail = 0;
   private drawnKey = '';
+  /** Whether the views have all of the text. */
+  private isFinished = false;
 
   constructor(
     private message: Message,
@@ -87,7 +89,8 @@ export class MessageView {
     const isDone = live.phase === 'done';
     this.element.classList.toggle('live', !isDone);
     if (!this.text.element.isConnected) this.body.replaceChildren(this.text.element);
-    if (this.message.text.length < this.shown) this.restart();
+    // Another try begins anew.
+    if (this.message.text.length < this.shown || (this.isFinished && !isDone)) this.restart();
     this.feed(isDone);
     const now = performance.now();
     const isBuilt = this.text.work(now + 8) && this.reasoningView.work(now + 12);
@@ -122,6 +125,7 @@ export class MessageView {
     this.reasoning.lastElementChild!.replaceWith(this.reasoningView.element);
     this.body.replaceChildren(this.text.element);
     this.shown = this.shownReasoning = 0;
+    this.isFinished = false;
   }
 
   private feed(isLast: boolean): void {
@@ -132,6 +136,7 @@ export class MessageView {
     this.shown = text.length;
     this.shownReasoning = reasoning.length;
     if (!isLast) return;
+    this.isFinished = true;
     this.text.finish();
     this.reasoningView.finish();
   }
