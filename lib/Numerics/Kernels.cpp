@@ -236,7 +236,9 @@ static KernelFn<Op> *instanceFor(KernelFormat format, Instance instance) {
       if (format == Format)
         result = instance.template operator()<Format>();
   };
-  offer.template operator()<KernelFormat::F16>();
+#define QWEN_CACHE_FORMAT(Id, ...)                                             \
+  offer.template operator()<KernelFormat::Id>();
+#include "qwen/ABI/KvFormats.def"
 #define QWEN_WEIGHT_FORMAT(Id, ...)                                            \
   offer.template operator()<KernelFormat::Id>();
 #include "qwen/ABI/WeightFormats.def"

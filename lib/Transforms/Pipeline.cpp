@@ -17,6 +17,14 @@ llvm::cl::ValuesClass qwen::weightFormatValues() {
   };
 }
 
+llvm::cl::ValuesClass qwen::kvFormatValues() {
+  return {
+#define QWEN_KV_FORMAT(Id, Name, Bytes, Overflows, Help)                       \
+  clEnumValN(KvFormat::Id, #Name, Help),
+#include "qwen/ABI/KvFormats.def"
+  };
+}
+
 static void addStageVerifier(OpPassManager &manager, Stage stage) {
   manager.addPass(createVerifyStage({stage}));
 }
@@ -51,11 +59,8 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
   ListOption<std::string> tensorWeights{
       *this, "tensor-weights",
       llvm::cl::desc("formats of single matrices, as REGEX=FORMAT")};
-  Option<KvFormat> kv{
-      *this, "kv", llvm::cl::desc("format of the KV cache"),
-      llvm::cl::init(PipelineOptions().kv),
-      llvm::cl::values(clEnumValN(KvFormat::F32, "f32", "32-bit floats"),
-                       clEnumValN(KvFormat::F16, "f16", "16-bit floats"))};
+  Option<KvFormat> kv{*this, "kv", llvm::cl::desc("format of the KV cache"),
+                      llvm::cl::init(PipelineOptions().kv), kvFormatValues()};
   Option<Stage> last{
       *this, "last", llvm::cl::desc("the stage to end with"),
       llvm::cl::init(PipelineOptions().last),

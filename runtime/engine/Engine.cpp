@@ -491,9 +491,10 @@ std::string Engine::describe(const Failure &failure,
       (failure.op < program.ops.size() ? program.ops[failure.op]
                                        : "op " + std::to_string(failure.op)) +
       "; the file may be damaged, which qwen-run info --check finds";
-  if (model.kv.format == KvFormat::F16 && failure.op < program.work.size() &&
+  if (infoOf(model.kv.format).overflows && failure.op < program.work.size() &&
       program.work[failure.op].kind == OpKind::Append)
-    message += ", or keys or values are too large for f16, which qwen-opt "
-               "--kv f32 avoids";
+    message += ", or keys or values are too large for " +
+               std::string(kvFormatName(model.kv.format)) +
+               ", which qwen-opt --kv f32 avoids";
   return message;
 }

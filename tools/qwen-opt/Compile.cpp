@@ -60,6 +60,13 @@ static std::vector<std::string> weightFormatNames() {
   return names;
 }
 
+static std::vector<std::string> kvFormatNames() {
+  std::vector<std::string> names;
+  for (KvFormat format : kKvFormats)
+    names.emplace_back(kvFormatName(format));
+  return names;
+}
+
 static std::vector<std::string> quantizerNames() {
   std::vector<std::string> names;
   for (Quantizer quantizer : kQuantizers)
@@ -131,7 +138,7 @@ static void addFormats(CLI::App &app, Arguments &arguments) {
   app.add_option("--kv", arguments.kv,
                  "format of the KV cache; default is f32 with f32 weights, "
                  "else f16")
-      ->check(CLI::IsMember({"f16", "f32"}));
+      ->check(CLI::IsMember(kvFormatNames()));
 }
 
 /// Reads "yarn:FACTOR" or "yarn:FACTOR:POSITIONS".

@@ -9,6 +9,7 @@
 #ifndef QWEN_ABI_BLOCKS_H
 #define QWEN_ABI_BLOCKS_H
 
+#include "qwen/ABI/KvFormats.h"
 #include "qwen/ABI/WeightFormats.h"
 
 #include <cstdint>
@@ -40,16 +41,6 @@ inline constexpr int64_t kPanelOutputs = 16;
 
 constexpr int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t alignTo(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
-
-/// Number formats of the KV cache.
-enum class KvFormat : uint8_t { F32, F16 };
-
-/// Returns "f32" or "f16".
-std::string_view kvFormatName(KvFormat format);
-std::optional<KvFormat> parseKvFormat(std::string_view name);
-constexpr int64_t kvElementBytes(KvFormat format) {
-  return format == KvFormat::F32 ? 4 : 2;
-}
 
 /// Bytes of a number of all outputs of a panel, from the scales of a header to
 /// its minimums or zero points.

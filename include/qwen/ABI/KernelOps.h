@@ -9,6 +9,7 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/KernelABI.h"
+#include "qwen/ABI/KvFormats.h"
 
 #include <optional>
 #include <span>
@@ -29,11 +30,15 @@ enum class KernelProvider : uint8_t { MLIR, Halide, Cpp };
 /// Format of the operand that a kernel reads from the image or the cache.
 enum class KernelFormat : uint8_t {
   None,
-  F16,
+#define QWEN_CACHE_FORMAT(Id, ...) Id,
+#include "qwen/ABI/KvFormats.def"
 #define QWEN_WEIGHT_FORMAT(Id, ...) Id,
 #include "qwen/ABI/WeightFormats.def"
 };
-inline constexpr int kFirstWeightFormat = 2;
+inline constexpr int kFirstWeightFormat = 1
+#define QWEN_CACHE_FORMAT(...) +1
+#include "qwen/ABI/KvFormats.def"
+    ;
 
 constexpr KernelFormat kernelFormat(WeightFormat format) {
   return static_cast<KernelFormat>(static_cast<int>(format) +
@@ -41,7 +46,11 @@ constexpr KernelFormat kernelFormat(WeightFormat format) {
 }
 static_assert(kernelFormat(WeightFormat{}) == KernelFormat::F32);
 constexpr KernelFormat kernelFormat(KvFormat format) {
-  return format == KvFormat::F32 ? KernelFormat::F32 : KernelFormat::F16;
+  constexpr KernelFormat kFormats[] = {
+#define QWEN_KV_FORMAT(Id, ...) KernelFormat::Id,
+#include "qwen/ABI/KvFormats.def"
+  };
+  return kFormats[static_cast<size_t>(format)];
 }
 
 /// The format of the weights that a kernel reads; none if it reads no matrix of
@@ -65,7 +74,8 @@ constexpr FormatSet setOfBlocks(int64_t least, int64_t most) {
 namespace formats {
 enum : FormatSet {
   Nothing = setOf(KernelFormat::None),
-  F16 = setOf(KernelFormat::F16),
+#define QWEN_CACHE_FORMAT(Id, ...) Id = setOf(KernelFormat::Id),
+#include "qwen/ABI/KvFormats.def"
 #define QWEN_WEIGHT_FORMAT(Id, ...) Id = setOf(KernelFormat::Id),
 #include "qwen/ABI/WeightFormats.def"
   Floats = setOfBlocks(0, 0),
@@ -74,7 +84,10 @@ enum : FormatSet {
   Divided = setOfBlocks(kActivationBlock + 1, 2 * kActivationBlock),
   Integers = Narrow | Wide | Divided,
   Weights = Floats | Integers,
-  Cache = F32 | F16,
+  Cache = 0
+#define QWEN_KV_FORMAT(Id, ...) | Id
+#include "qwen/ABI/KvFormats.def"
+  ,
 };
 } // namespace formats
 

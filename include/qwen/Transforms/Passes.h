@@ -19,6 +19,7 @@ inline constexpr llvm::StringLiteral kKeepFormat = "keep";
 
 /// The formats of weights, as an option of a pass takes them.
 llvm::cl::ValuesClass weightFormatValues();
+llvm::cl::ValuesClass kvFormatValues();
 
 #define GEN_PASS_DECL
 #include "qwen/Transforms/Passes.h.inc"

@@ -66,10 +66,7 @@ def Quantize : Qwen_Pass<"qwen-quantize"> {
     ListOption<"tensorWeights", "tensor-weights", "std::string",
                "formats of single matrices, as REGEX=FORMAT">,
     Option<"kv", "kv", "::qwen::KvFormat", "::qwen::KvFormat::F16",
-           "format of the KV cache",
-           [{::llvm::cl::values(
-              clEnumValN(::qwen::KvFormat::F32, "f32", "32-bit floats"),
-              clEnumValN(::qwen::KvFormat::F16, "f16", "16-bit floats"))}]>,
+           "format of the KV cache", "::qwen::kvFormatValues()">,
   ];
 }
 
