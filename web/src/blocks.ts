@@ -20,6 +20,8 @@ const FENCE = /^( {0,3})(`{3,}|~{3,})([^\n]*)\n/;
  * takes some milliseconds. */
 const LARGEST = 8192;
 const WINDOW = 2048;
+/** What begins like a formula and is longer is none. */
+const LARGEST_FORMULA = 2048;
 
 export class BlockReader {
   private text = '';
@@ -54,7 +56,8 @@ export class BlockReader {
       const tokens = this.lex(this.text.slice(this.at, this.at + size));
       const isWhole = this.at + size >= this.text.length;
       // The last block goes on in the next line, perhaps after empty ones.
-      const count = isWhole && isLast ? tokens.length : tokens.findLastIndex((token) => token.type !== 'space');
+      let count = isWhole && isLast ? tokens.length : tokens.findLastIndex((token) => token.type !== 'space');
+      if (!isLast) count = Math.min(count, this.openFormula(tokens));
       if (count > 0) {
         this.ahead = tokens.slice(1, count);
         return this.take(tokens[0]!);
@@ -66,6 +69,16 @@ export class BlockReader {
         return null;
       }
     }
+  }
+
+  /** The index of a formula without an end, which may have empty lines and
+   * then looks like several blocks. */
+  private openFormula(tokens: Token[]): number {
+    const at = tokens.findIndex(
+      ({type, raw}) => type === 'paragraph' && (/^\$\$(?![^]*\$\$)/.test(raw) || /^\\\[(?![^]*\\\])/.test(raw)),
+    );
+    const size = tokens.slice(Math.max(0, at)).reduce((sum, {raw}) => sum + raw.length, 0);
+    return at >= 0 && size < LARGEST_FORMULA ? at : tokens.length;
   }
 
   /** What is not finished after `next` returned null: code without an end, or

@@ -75,7 +75,8 @@ function kindOf(schema: Json, choices: Value[]): Kind | null {
   }
 }
 
-function fieldOf(name: string, property: Json): Field | null {
+/** `isGrouped`: whether the server tells which parameters are of the sampler. */
+function fieldOf(name: string, property: Json, isGrouped: boolean): Field | null {
   const help = typeof property['description'] === 'string' ? property['description'] : '';
   const marked = property['x-group'];
   // Other names of a parameter, and those that do nothing.
@@ -84,7 +85,8 @@ function fieldOf(name: string, property: Json): Field | null {
   const all = Array.isArray(schema['enum']) ? (schema['enum'] as Value[]).filter((value) => value !== null) : [];
   const kind = kindOf(schema, all);
   if (!kind) return null;
-  const group = typeof marked === 'string' ? marked : kind === 'number' || kind === 'integer' ? 'sampling' : 'answer';
+  const isNumber = kind === 'number' || kind === 'integer';
+  const group = typeof marked === 'string' ? marked : isNumber && !isGrouped ? 'sampling' : 'answer';
   const field: Field = {name, help, kind, group};
   if (typeof schema['minimum'] === 'number') field.least = schema['minimum'];
   if (typeof schema['maximum'] === 'number') field.most = schema['maximum'];
@@ -110,8 +112,9 @@ export function readSchema(description: unknown): Schema {
   const way = ['paths', '/v1/chat/completions', 'post', 'requestBody', 'content', 'application/json', 'schema', 'properties'];
   for (const name of way) at = isObject(at) ? at[name] : undefined;
   const properties = isObject(at) ? at : {};
+  const isGrouped = Object.values(properties).some((each) => isObject(each) && 'x-group' in each);
   const fields = Object.entries(properties).flatMap(([name, property]) => {
-    const field = isObject(property) ? fieldOf(name, property) : null;
+    const field = isObject(property) ? fieldOf(name, property, isGrouped) : null;
     return field ? [field] : [];
   });
   const budget = properties['thinking_token_budget'];

@@ -150,11 +150,9 @@ function thinkingRow(settings: Settings, changed: () => void): HTMLElement {
   return h('div', {class: 'setting'}, h('label', {for: 'set-thinking', class: 'plain'}, t.thinking), h('div', {class: 'control'}, select));
 }
 
-function presetRow(presets: readonly Preset[], choose: (settings: Settings) => void): HTMLElement {
-  const buttons = presets.map((preset) =>
-    h('button', {type: 'button', class: 'preset', onclick: () => choose(preset.settings)}, h('strong', {}, preset.name), h('span', {}, preset.description)),
-  );
-  return h('section', {}, h('h3', {}, t.presets), h('div', {class: 'presets'}, ...buttons));
+function presetButton(preset: Preset, onclick: () => void): HTMLButtonElement {
+  const words = [h('strong', {}, preset.name), h('span', {}, preset.description)];
+  return h('button', {type: 'button', class: 'preset', 'aria-pressed': 'false', onclick}, ...words);
 }
 
 export function settingsDialog(conversation: Conversation, schema: Schema | null, changed: () => void): void {
@@ -180,17 +178,26 @@ export function settingsDialog(conversation: Conversation, schema: Schema | null
 
   const rows = (schema?.fields ?? []).map((field) => new Row(field, settings, update));
   const total = h('span', {class: 'hint', role: 'status'});
-  const reset = h('button', {type: 'button', class: 'button', onclick: () => set({})}, t.resetAll);
-  function set(values: Settings): void {
-    for (const name of Object.keys(settings)) delete settings[name];
+  const reset = h('button', {type: 'button', class: 'button', onclick: () => set(Object.keys(settings), {})}, t.resetAll);
+  /** Gives the settings of some names other values, or none. */
+  function set(names: readonly string[], values: Settings): void {
+    for (const name of names) delete settings[name];
     Object.assign(settings, structuredClone(values));
     for (const row of rows) row.write();
     update();
   }
+  // A preset is about the sampler: what else is set stays.
+  const samplers = rows.filter((row) => row.field.group === 'sampling').map((row) => row.field.name);
+  const presets = (schema?.presets ?? []).map((preset) => ({
+    settings: preset.settings,
+    button: presetButton(preset, () => set(samplers, preset.settings)),
+  }));
+  const isChosen = (preset: Settings) => samplers.every((name) => settings[name] === preset[name]);
   function update(): void {
     const {length} = Object.keys(settings);
     total.textContent = length > 0 ? t.changed(length) : t.standardHint;
     reset.hidden = length === 0;
+    for (const preset of presets) preset.button.setAttribute('aria-pressed', String(isChosen(preset.settings)));
     changed();
   }
 
@@ -232,7 +239,9 @@ export function settingsDialog(conversation: Conversation, schema: Schema | null
       h('div', {class: 'setting'}, h('label', {for: 'set-seed', class: 'plain'}, t.seed), h('div', {class: 'control'}, seed), seedHelp),
       schema?.canThink ? thinkingRow(settings, update) : null,
     ),
-    schema && schema.presets.length > 0 ? presetRow(schema.presets, set) : null,
+    presets.length > 0
+      ? h('section', {}, h('h3', {}, t.presets), h('div', {class: 'presets'}, ...presets.map((preset) => preset.button)))
+      : null,
     schema ? h('div', {class: 'find'}, find, h('div', {class: 'row spread'}, total, reset)) : h('p', {class: 'hint'}, t.noSchema),
     none,
     ...groups.map((group) => group.element),
