@@ -197,7 +197,7 @@ export class App {
         for (const message of messages) await this.store.putMessage(message);
         await this.store.putConversation(conversation);
         await this.open(conversation.id);
-        this.tell(t.imported(conversation.title));
+        this.tell(t.imported(conversation.title), 'done');
       } catch (error) {
         this.tell(t.importFailed(file.name, (error as Error).message));
       }

@@ -48,7 +48,7 @@ export class Composer {
       h('div', {class: 'composer-row'}, attach, this.field, this.main),
       this.choose,
     );
-    this.element = h('div', {class: 'composer'}, h('div', {class: 'column'}, this.notice, box));
+    this.element = h('section', {class: 'composer', 'aria-label': t.promptHint}, h('div', {class: 'column'}, this.notice, box));
     this.main.addEventListener('click', () => (this.isBusy ? actions.stop() : this.send()));
     this.field.addEventListener('input', () => this.resize());
     this.field.addEventListener('keydown', (event) => this.onKey(event));

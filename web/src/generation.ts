@@ -132,6 +132,7 @@ export class Generation {
     } finally {
       clearInterval(asking);
     }
+    if (this.others.length > 0) message.origin!.choice = 0;
     this.live.phase = 'done';
     this.changed();
   }
@@ -160,7 +161,8 @@ export class Generation {
       if (reasoning) to.reasoning = (to.reasoning ?? '') + reasoning;
       if (choice.finish_reason) to.finish = choice.finish_reason === 'length' ? 'length' : 'stop';
     }
-    if (chunk.usage) this.count(chunk.usage, chunk.timings);
+    // Of several choices, only the sum is told.
+    if (chunk.usage && this.others.length === 0) this.count(chunk.usage, chunk.timings);
   }
 
   /** The first text replaces that of an earlier try. */
@@ -181,8 +183,10 @@ export class Generation {
     let other = this.others.find((each) => each.origin!.choice === index);
     if (!other) {
       const origin = {...this.message.origin!, choice: index};
-      other = {...this.message, id: newId(), text: '', origin};
+      other = {...this.message, id: newId(), created: this.message.created + index, text: '', origin};
       delete other.reasoning;
+      delete other.counts;
+      delete this.message.counts;
       this.others.push(other);
     }
     return other;
@@ -192,16 +196,12 @@ export class Generation {
     const answer = usage.completion_tokens ?? 0;
     const seconds = (performance.now() - this.firstToken) / 1000;
     const measured = this.firstToken && answer > 1 && seconds > 0 ? (answer - 1) / seconds : 0;
-    const counts = {
+    this.message.counts = {
       prompt: usage.prompt_tokens ?? 0,
       cached: usage.prompt_tokens_details?.cached_tokens ?? 0,
       answer,
       reasoning: usage.completion_tokens_details?.reasoning_tokens ?? 0,
       tokensPerSecond: timings?.predicted_per_second ?? measured,
     };
-    for (const each of [this.message, ...this.others]) {
-      each.counts = counts;
-      each.origin!.seed = this.message.origin!.seed;
-    }
   }
 }

@@ -49,8 +49,8 @@ function build(tokens: Token[]): DocumentFragment {
     place.removeAttribute('data-part');
     part?.(place);
   }
-  // Each block has the direction of its own text.
-  for (const block of fragment.querySelectorAll('p, li, h1, h2, h3, h4, h5, h6, blockquote, table'))
+  // Each block has the direction of its own text. An item has that of its list: its mark stands where the list has room.
+  for (const block of fragment.querySelectorAll('p, ul, ol, h1, h2, h3, h4, h5, h6, blockquote, table'))
     block.setAttribute('dir', 'auto');
   for (const table of fragment.querySelectorAll('table')) {
     const frame = h('div', {class: 'table', tabindex: 0, role: 'group', 'aria-label': t.table});

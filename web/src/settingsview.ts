@@ -64,7 +64,7 @@ function controlOf(field: Field): Control {
     return select;
   }
   if (field.kind === 'lines' || field.kind === 'json')
-    return h('textarea', {class: 'field', rows: 2, dir: 'auto', spellcheck: 'false', placeholder: field.kind === 'lines' ? t.onePerLine : 'JSON'});
+    return h('textarea', {class: 'field', rows: field.kind === 'lines' ? 2 : 1, dir: 'auto', spellcheck: 'false', placeholder: field.kind === 'lines' ? t.onePerLine : 'JSON'});
   const mode = field.kind === 'text' ? 'text' : field.kind === 'integer' && (field.least ?? -1) >= 0 ? 'numeric' : 'decimal';
   return h('input', {class: 'field', type: 'text', inputmode: mode, autocomplete: 'off', spellcheck: 'false', placeholder: standard});
 }

@@ -46,7 +46,7 @@ function alternatives(entry: TokenEntry, index: number, of: number): HTMLElement
     'table',
     {class: 'alternatives'},
     h('caption', {}, t.tokenOf(index + 1, of)),
-    h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, t.token), h('th', {}), h('th', {scope: 'col'}, t.probability))),
+    h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, t.token), h('td', {}), h('th', {scope: 'col'}, t.probability))),
     h(
       'tbody',
       {},
