@@ -519,6 +519,9 @@ def other_endpoints(server):
     expect("tokenizer_info", json.loads(server.send("GET", "/tokenizer_info")[2])["eos_token"], "<|im_end|>")
     described = json.loads(server.send("GET", "/openapi.json")[2])
     checks.check("logprobs" in str(described["paths"]["/v1/completions"]), "a parameter is not described")
+    options = described["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    expect("options of the sampler", [(options[name]["default"], options[name]["x-group"]) for name in ("temperature", "top_k", "xtc_threshold")],
+           [(0.8, "sampling"), (40, "sampling"), (0.1, "sampling")])
     # The model cannot rerank.
     expect("paths of the model", ("/v1/rerank" in described["paths"], "security" in described), (False, False))
     body = {"prompt": "x", "n_predict": -1, "max_tokens": 3, "top_p": 0, "temperature": 2.0}
