@@ -37,14 +37,13 @@ export function cutOf(failure: Failure, path: readonly Message[], system: string
   const need = failure.tokens - failure.context + room;
   const cut: Cut = {tokens: need, turns: 0, start: '', percent: 0, file: '', isSystem: false};
   let gone = 0;
-  for (let i = 0; i < path.length - 1 && gone < need; ++i) {
+  for (let i = 0; i < path.length - 1; ++i) {
     gone += sizes[i]! * perCharacter;
-    if (path[i + 1]!.role === 'user') {
-      ++cut.turns;
-      cut.start = path[i + 1]!.id;
-    }
+    if (path[i + 1]!.role !== 'user') continue;
+    ++cut.turns;
+    cut.start = path[i + 1]!.id;
+    if (gone >= need) return cut;
   }
-  if (gone >= need && cut.start) return cut;
   const last = path[path.length - 1]!;
   const size = sizes[sizes.length - 1]!;
   cut.turns = 0;

@@ -13,6 +13,8 @@ export interface Live {
   progress?: {done: number; total: number};
   /** The load of a server that lets the request wait. */
   queue?: {running: number; waiting: number};
+  /** Whether the text is this try's: that of an earlier try stays until then. */
+  hasBegun: boolean;
 }
 
 /** The text of a message in a prompt: with its files. */
@@ -93,14 +95,13 @@ export class Generation {
   readonly others: Message[] = [];
   private readonly abort = new AbortController();
   private firstToken = 0;
-  private hasBegun = false;
 
   constructor(
     readonly message: Message,
     private readonly path: readonly Message[],
     private readonly changed: () => void,
   ) {
-    this.live = {phase: 'waiting', message};
+    this.live = {phase: 'waiting', message, hasBegun: false};
   }
 
   stop(): void {
@@ -167,8 +168,8 @@ export class Generation {
 
   /** The first text replaces that of an earlier try. */
   private begin(): void {
-    if (this.hasBegun) return;
-    this.hasBegun = true;
+    if (this.live.hasBegun) return;
+    this.live.hasBegun = true;
     this.live.phase = 'writing';
     this.firstToken = performance.now();
     this.message.text = '';

@@ -31,6 +31,11 @@ const marked = new Marked({
   renderer: {
     code: ({text, lang}) => put('pre', (place) => place.replaceWith(codeView(text, lang ?? '', true).element)),
     html: ({text}) => (isHtml(text) ? text : escape(text)),
+    text(token) {
+      // Behind an inline <code> or <kbd>, marked takes text for HTML.
+      if ('escaped' in token) token.escaped = false;
+      return false;
+    },
     checkbox: ({checked}) => (checked ? '☑ ' : '☐ '),
     image({href, text}) {
       const label = escape(text || href);

@@ -46,7 +46,8 @@ export class MessageView {
   private nextTail = 0;
   private drawnKey = '';
   /** Whether the views have all of the text. */
-  private isFinished = false;
+  /** The try whose text the views have. */
+  private drawn: Live | null = null;
 
   constructor(
     private message: Message,
@@ -84,19 +85,28 @@ export class MessageView {
     });
   }
 
-  /** Shows what an answer has so far. Called at most once a frame. */
-  grow(live: Live): void {
+  /** Shows what an answer has so far. Called at most once a frame. Returns
+   * after how many milliseconds it has more to show, or null. */
+  grow(live: Live): number | null {
     const isDone = live.phase === 'done';
     this.element.classList.toggle('live', !isDone);
     if (!this.text.element.isConnected) this.body.replaceChildren(this.text.element);
-    // Another try begins anew.
-    if (this.message.text.length < this.shown || (this.isFinished && !isDone)) this.restart();
+    if (live.hasBegun && this.drawn !== live) {
+      // Another try begins anew.
+      if (this.drawn || this.shown + this.shownReasoning > 0) this.restart();
+      this.drawn = live;
+    }
     this.feed(isDone);
     const now = performance.now();
+    let wait: number | null = null;
     const isBuilt = this.text.work(now + 8) && this.reasoningView.work(now + 12);
     if (isDone) {
       if (!isBuilt) slice((deadline) => this.text.work(deadline) && this.reasoningView.work(deadline));
-    } else if (isBuilt && now >= this.nextTail) {
+    } else if (!isBuilt) {
+      wait = 0;
+    } else if (now < this.nextTail) {
+      wait = this.nextTail - now;
+    } else {
       this.text.showTail();
       if (!this.message.text) this.reasoningView.showTail();
       const took = performance.now() - now;
@@ -105,6 +115,7 @@ export class MessageView {
     this.reasoningTitle.textContent = isDone || this.message.text ? t.reasoning : t.reasoningRuns;
     this.drawStatus(live);
     if (isDone) this.drawFooter();
+    return wait;
   }
 
   update(message: Message, place: Place): void {
@@ -125,7 +136,7 @@ export class MessageView {
     this.reasoning.lastElementChild!.replaceWith(this.reasoningView.element);
     this.body.replaceChildren(this.text.element);
     this.shown = this.shownReasoning = 0;
-    this.isFinished = false;
+    this.nextTail = 0;
   }
 
   private feed(isLast: boolean): void {
@@ -136,7 +147,6 @@ export class MessageView {
     this.shown = text.length;
     this.shownReasoning = reasoning.length;
     if (!isLast) return;
-    this.isFinished = true;
     this.text.finish();
     this.reasoningView.finish();
   }

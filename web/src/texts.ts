@@ -63,7 +63,7 @@ const en = {
   queued: (running: string, waiting: string) => `The server is busy: ${running} requests run, ${waiting} wait.`,
   reading: (done: string, total: string) => `Reading the prompt: ${done} of ${total} tokens`,
   tokensPerSecond: (count: string) => `${count} tokens/s`,
-  tokenCount: (count: string) => `${count} tokens`,
+  tokenCount: (count: string) => (count === '1' ? '1 token' : `${count} tokens`),
   seed: 'Seed',
   seedIs: (seed: string) => `seed ${seed}`,
   seedHint: 'Empty: each answer draws its own.',

@@ -21,6 +21,8 @@ export class Thread {
   private shown: string[] = [];
   private follows = true;
   private frame = 0;
+  /** A timer for what a frame had no time for. */
+  private later = 0;
   /** The last position, to tell the reader's scrolling from growth. */
   private top = 0;
   private height = 0;
@@ -106,7 +108,12 @@ export class Thread {
   grow(live: Live): void {
     const draw = () => {
       this.frame = 0;
-      this.views.get(live.message.id)?.grow(live);
+      const wait = this.views.get(live.message.id)?.grow(live) ?? null;
+      if (wait === null || this.later) return;
+      this.later = window.setTimeout(() => {
+        this.later = 0;
+        if (live.phase !== 'done') this.grow(live);
+      }, wait);
     };
     // Frames stop in a tab that is out of sight, and an answer ends all the same.
     if (live.phase === 'done') {
