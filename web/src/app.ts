@@ -281,14 +281,17 @@ export class App {
     this.thread.follow();
     say(t.working);
     await this.saveConversation();
-    await generation.run();
-    if (this.generation === generation) this.generation = null;
+    try {
+      await generation.run();
+    } finally {
+      if (this.generation === generation) this.generation = null;
+      this.composer.setBusy(this.generation !== null);
+    }
     for (const other of generation.others) tree.add(other);
     if (of && (message.finish === 'stop' || message.finish === 'length'))
       message.same = message.text === of.text && (message.reasoning ?? '') === (of.reasoning ?? '');
     for (const each of [message, ...generation.others]) await this.store.putMessage(each);
     await this.store.putConversation(conversation);
-    this.composer.setBusy(this.generation !== null);
     if (this.tree !== tree) return;
     this.show();
     // A failure is an alert by itself.

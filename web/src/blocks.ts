@@ -15,10 +15,17 @@ export interface OpenCode {
   text: string;
 }
 
+/** A paragraph of a text without marks. */
+export function plainText(text: string): Tokens.Paragraph {
+  return {type: 'paragraph', raw: text, text, tokens: [{type: 'text', raw: text, text, escaped: false}]};
+}
+
 const FENCE = /^( {0,3})(`{3,}|~{3,})([^\n]*)\n/;
 /** A block with more characters is cut where that shows least. Parsing so many
  * takes some milliseconds. */
-const LARGEST = 8192;
+const LARGEST = 4096;
+/** One with more that cannot be cut loses its form. */
+const LARGEST_WHOLE = 16384;
 const WINDOW = 2048;
 /** What begins like a formula and is longer is none. */
 const LARGEST_FORMULA = 2048;
@@ -140,14 +147,15 @@ export class BlockReader {
     if (token.type === 'list') {
       const list = token as Tokens.List;
       const items = list.items.slice(0, -1);
-      if (items.length === 0) return null;
       const raw = items.map((item) => item.raw).join('');
-      return this.take({...list, items, raw});
+      if (items.length > 0) return this.take({...list, items, raw});
     }
-    if (token.type !== 'paragraph') return null;
-    const space = Math.max(token.raw.lastIndexOf('\n', LARGEST), token.raw.lastIndexOf('. ', LARGEST) + 1);
-    const size = space > 0 ? space + 1 : LARGEST;
-    const [paragraph] = this.lex(token.raw.slice(0, size));
-    return paragraph ? this.take(paragraph) : null;
+    const space = Math.max(token.raw.lastIndexOf('\n', LARGEST - 1), token.raw.lastIndexOf('. ', LARGEST - 2) + 1);
+    const part = token.raw.slice(0, space > 0 ? space + 1 : LARGEST);
+    if (token.type === 'paragraph') {
+      const [paragraph] = this.lex(part);
+      return paragraph ? this.take(paragraph) : null;
+    }
+    return token.raw.length >= LARGEST_WHOLE ? this.take(plainText(part)) : null;
   }
 }

@@ -3,7 +3,7 @@
 
 import {Marked, type Token, type Tokens} from 'marked';
 
-import {BlockReader, type Block} from './blocks';
+import {BlockReader, plainText, type Block} from './blocks';
 import {codeView, type CodeView} from './code';
 import {h} from './dom';
 import {drawMath, mathExtensions} from './math';
@@ -45,9 +45,27 @@ const marked = new Marked({
   },
 });
 
+/** Blocks of a text. One that is nested deeper than marked can follow stays as
+ * it is. */
+function lex(text: string): Token[] {
+  try {
+    return marked.lexer(text);
+  } catch {
+    return text ? [plainText(text)] : [];
+  }
+}
+
+function html(tokens: Token[]): string {
+  try {
+    return marked.parser(tokens);
+  } catch {
+    return tokens.map((token) => `<p>${escape(token.raw)}</p>`).join('');
+  }
+}
+
 function build(tokens: Token[]): DocumentFragment {
   parts = [];
-  const fragment = toFragment(marked.parser(tokens));
+  const fragment = toFragment(html(tokens));
   const made = parts;
   for (const place of fragment.querySelectorAll('[data-part]')) {
     const part = made[Number(place.getAttribute('data-part'))];
@@ -71,7 +89,7 @@ const CHUNK = 3000;
 
 export class MarkdownView {
   readonly element = h('div', {class: 'markdown'});
-  private readonly reader = new BlockReader((text) => marked.lexer(text));
+  private readonly reader = new BlockReader(lex);
   private readonly tail = h('div', {class: 'chunk tail'});
   private chunk: HTMLElement | null = null;
   private chunkSize = 0;

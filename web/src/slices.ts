@@ -9,7 +9,17 @@ let isRunning = false;
 
 function run(): void {
   const deadline = performance.now() + SLICE;
-  while (queue.length > 0 && performance.now() < deadline) if (queue[0]!(deadline)) queue.shift();
+  while (queue.length > 0 && performance.now() < deadline) {
+    const [work] = queue;
+    let isDone = true;
+    try {
+      isDone = work!(deadline);
+    } catch (error) {
+      // One failure does not end the work of others.
+      reportError(error);
+    }
+    if (isDone && queue[0] === work) queue.shift();
+  }
   // A timer lets the browser draw and hear the reader between slices.
   if (queue.length > 0) setTimeout(run, 4);
   else isRunning = false;
