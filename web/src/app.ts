@@ -9,6 +9,7 @@ import {exportText, importText, saveFile} from './exchange';
 import {Generation} from './generation';
 import {loadSchema, type Schema} from './schema';
 import {settingsDialog} from './settingsview';
+import {listenForFiles, listenForKeys} from './shortcuts';
 import {Sidebar} from './sidebar';
 import {Store} from './store';
 import {count, t} from './texts';
@@ -93,7 +94,20 @@ export class App {
     const main = h('div', {class: 'main'}, header, this.notice, this.thread.element, this.composer.element, h('div', {class: 'drop', 'aria-hidden': 'true'}, t.dropHere));
     const shade = h('div', {class: 'shade', onclick: () => this.toggleSidebar(false)});
     this.frame = h('div', {class: 'frame'}, this.sidebar.element, shade, main);
-    this.listen();
+    listenForKeys({
+      leave: () => {
+        if (this.frame.classList.contains('sidebar-open')) this.toggleSidebar(false);
+        else this.generation?.stop();
+      },
+      search: () => {
+        this.frame.classList.remove('sidebar-closed');
+        this.toggleSidebar(true);
+        this.sidebar.focusSearch();
+      },
+      create: () => void this.open(null),
+      settings: () => this.openSettings(),
+    });
+    listenForFiles(this.frame, (files) => void this.composer.add(files));
   }
 
   async start(): Promise<void> {
@@ -372,41 +386,5 @@ export class App {
     const isNarrow = matchMedia('(max-width: 56rem)').matches;
     if (isNarrow) this.frame.classList.toggle('sidebar-open', open);
     else if (open === undefined) this.frame.classList.toggle('sidebar-closed');
-  }
-
-  private listen(): void {
-    document.addEventListener('keydown', (event) => {
-      const isControl = event.ctrlKey || event.metaKey;
-      if (event.key === 'Escape' && !document.querySelector('dialog[open]')) {
-        if (this.frame.classList.contains('sidebar-open')) this.toggleSidebar(false);
-        else this.generation?.stop();
-      } else if (isControl && !event.shiftKey && event.key.toLowerCase() === 'k') {
-        event.preventDefault();
-        this.frame.classList.remove('sidebar-closed');
-        this.toggleSidebar(true);
-        this.sidebar.focusSearch();
-      } else if (isControl && event.shiftKey && event.key.toLowerCase() === 'o') {
-        event.preventDefault();
-        void this.open(null);
-      } else if (isControl && event.key === ',' && !document.querySelector('dialog[open]')) {
-        event.preventDefault();
-        this.openSettings();
-      }
-    });
-    const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes('Files') ?? false;
-    document.addEventListener('dragover', (event) => {
-      if (!hasFiles(event)) return;
-      event.preventDefault();
-      this.frame.classList.add('dragging');
-    });
-    document.addEventListener('dragleave', (event) => {
-      if (event.relatedTarget === null) this.frame.classList.remove('dragging');
-    });
-    document.addEventListener('drop', (event) => {
-      if (!hasFiles(event)) return;
-      event.preventDefault();
-      this.frame.classList.remove('dragging');
-      void this.composer.add([...(event.dataTransfer?.files ?? [])]);
-    });
   }
 }

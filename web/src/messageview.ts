@@ -4,6 +4,7 @@ import {copyText, h, icon, iconButton} from './dom';
 import {failureView, type FailureActions} from './failure';
 import type {Live} from './generation';
 import {MarkdownView} from './markdown';
+import {bubble, editor} from './promptview';
 import {slice} from './slices';
 import {count, rate, t} from './texts';
 import type {Message} from './types';
@@ -45,7 +46,6 @@ export class MessageView {
   /** Drawing a large last block takes longer, and then happens less often. */
   private nextTail = 0;
   private drawnKey = '';
-  /** Whether the views have all of the text. */
   /** The try whose text the views have. */
   private drawn: Live | null = null;
 
@@ -69,7 +69,7 @@ export class MessageView {
   /** Shows a finished message, in slices. */
   draw(): void {
     if (this.message.role === 'user') {
-      this.drawPrompt();
+      this.body.replaceChildren(bubble(this.message));
       return this.drawFooter();
     }
     this.body.append(this.text.element);
@@ -149,34 +149,6 @@ export class MessageView {
     if (!isLast) return;
     this.text.finish();
     this.reasoningView.finish();
-  }
-
-  private drawPrompt(): void {
-    const text = h('div', {class: 'prompt', dir: 'auto'}, this.message.text);
-    const files = (this.message.files ?? []).map((file) =>
-      h(
-        'details',
-        {class: 'file'},
-        h('summary', {}, icon('file'), h('span', {dir: 'auto'}, file.name)),
-        h('pre', {tabindex: 0}, file.text.slice(0, 20000)),
-      ),
-    );
-    const bubble = h('div', {class: 'bubble'}, ...files, this.message.text ? text : null);
-    this.body.replaceChildren(bubble);
-    if (this.message.text.length < 1500) return;
-    text.classList.add('folded');
-    const more = h('button', {
-      type: 'button',
-      class: 'link',
-      'aria-expanded': 'false',
-      onclick: () => {
-        const isFolded = text.classList.toggle('folded');
-        more.textContent = isFolded ? t.showAll : t.showLess;
-        more.setAttribute('aria-expanded', String(!isFolded));
-      },
-    });
-    more.textContent = t.showAll;
-    bubble.append(more);
   }
 
   private drawStatus(live: Live): void {
@@ -272,45 +244,16 @@ export class MessageView {
 
   /** Makes the prompt a field. */
   edit(): void {
-    const {message} = this;
-    const field = h('textarea', {class: 'field', dir: 'auto', rows: 3, 'aria-label': t.edit});
-    field.value = message.text;
     const leave = () => {
-      this.drawPrompt();
+      this.body.replaceChildren(bubble(this.message));
       this.element.classList.remove('edited');
       this.footer.hidden = false;
       this.footer.querySelector('button')?.focus();
     };
-    const send = () => {
-      if (field.value.trim() || message.files?.length) this.actions.edit(message, field.value);
-    };
-    field.addEventListener('keydown', (event) => {
-      if (event.isComposing) return;
-      if (event.key === 'Escape') {
-        event.stopPropagation();
-        leave();
-      } else if (event.key === 'Enter' && !event.shiftKey) {
-        event.preventDefault();
-        send();
-      }
-    });
+    const field = editor(this.message, leave, (text) => this.actions.edit(this.message, text));
     this.footer.hidden = true;
     this.element.classList.add('edited');
-    this.body.replaceChildren(
-      h(
-        'div',
-        {class: 'editor'},
-        field,
-        h('p', {class: 'hint'}, t.editNote),
-        h(
-          'div',
-          {class: 'row end'},
-          h('button', {type: 'button', class: 'button', onclick: leave}, t.cancel),
-          h('button', {type: 'button', class: 'button primary', onclick: send}, t.sendEdit),
-        ),
-      ),
-    );
-    field.focus();
-    field.setSelectionRange(field.value.length, field.value.length);
+    this.body.replaceChildren(field);
+    field.querySelector('textarea')!.focus();
   }
 }
