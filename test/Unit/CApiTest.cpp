@@ -233,6 +233,37 @@ TEST_F(CApiTest, NoSizeMeansAllDefaults) {
   qwen_free(model);
 }
 
+TEST_F(CApiTest, RefusesOptionsOfTheSamplerOutOfRange) {
+  qwen_model *model = qwen_load(path.c_str(), nullptr);
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const auto expectError = [&](const qwen_sampling &sampling, std::string name,
+                               const char *needed) {
+    std::ranges::replace(name, '_', '-');
+    EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr) << name;
+    const std::string error = qwen_last_error();
+    EXPECT_EQ(error.rfind(name + " is ", 0), 0U) << error;
+    EXPECT_NE(error.find(std::string(" when ") + needed + " is needed"),
+              std::string::npos)
+        << error;
+  };
+#define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
+                      ...)                                                     \
+  for (double number : {double{NAN}, -1., 0., 1.5, 3., 1000.}) {               \
+    if (std::is_integral_v<Type> && std::isnan(number))                        \
+      continue;                                                                \
+    [[maybe_unused]] const auto value = static_cast<Type>(number);             \
+    if (std::isfinite(number) && (Valid))                                      \
+      continue;                                                                \
+    qwen_sampling sampling = {};                                               \
+    sampling.size = sizeof(sampling);                                          \
+    ASSERT_EQ(qwen_default_sampling(model, &sampling), 0);                     \
+    sampling.Name = value;                                                     \
+    expectError(sampling, #Name, Needed);                                      \
+  }
+#include "qwen/ABI/SamplerOptions.def"
+  qwen_free(model);
+}
+
 TEST_F(CApiTest, ANullArgumentIsAnError) {
   const auto expectNull = [](int64_t result, const std::string &name) {
     EXPECT_EQ(result, -1) << name;

@@ -1,8 +1,13 @@
 //===- CommandLineTest.cpp - Command lines and their errors ---------------===//
 
 #include "CommandLine.h"
+#include "Options.h"
+
+#include "engine/Sampler.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 using namespace qwen;
 
@@ -119,4 +124,48 @@ TEST(CommandLineTest, NamesWhatIsTooMuch) {
             "--help)");
   EXPECT_EQ(errorOf({"write", "f", "--json", "--fancy"}),
             "--json excludes --plain (see tool write --help)");
+}
+
+/// The error of an option of the sampler, from its text to the sampler.
+static std::string samplingError(const std::string &option,
+                                 const std::string &value) {
+  CLI::App app{"", "tool"};
+  run::SamplingFlags flags;
+  run::addSampling(&app, flags);
+  std::vector<const char *> arguments = {"tool", option.c_str(), value.c_str()};
+  try {
+    parseCommandLine(app, 3, arguments.data());
+    Sampler(flags.apply({}), 4, 4);
+  } catch (const Error &error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(CommandLineTest, RefusesOptionsOfTheSamplerOutOfRange) {
+  const auto nameOf = [](std::string name) {
+    std::ranges::replace(name, '_', '-');
+    return name;
+  };
+#define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
+                      Help)                                                    \
+  {                                                                            \
+    const std::string name = nameOf(#Name);                                    \
+    for (int64_t number : {-1, 0, 3, 1000}) {                                  \
+      [[maybe_unused]] const auto value = static_cast<Type>(number);           \
+      const std::string error =                                                \
+          samplingError("--" + name, std::to_string(number));                  \
+      EXPECT_EQ(error.empty(), Valid) << name << " " << number;                \
+      EXPECT_TRUE(                                                             \
+          (Valid) ||                                                           \
+          error.find(std::string(" when ") + (Needed) + " is needed") !=       \
+              std::string::npos ||                                             \
+          error.find("is not a whole number from 0") != std::string::npos)     \
+          << error;                                                            \
+      EXPECT_TRUE((Valid) || error.find(name) <= 2) << error;                  \
+    }                                                                          \
+    EXPECT_NE(samplingError("--" + name, "nan").find("is not a "),             \
+              std::string::npos);                                              \
+  }
+#include "qwen/ABI/SamplerOptions.def"
 }

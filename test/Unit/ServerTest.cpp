@@ -9,7 +9,9 @@
 
 #include <gtest/gtest.h>
 
+#include <iomanip>
 #include <regex>
+#include <sstream>
 
 using namespace qwen;
 using namespace qwen::server;
@@ -129,6 +131,25 @@ TEST(ParametersTest, APresetComesBeforeOtherSettings) {
   EXPECT_EQ(errorOf(chat(R"("preset":"best")")),
             "preset: preset must be one of exact, balanced, creative, not "
             "\"best\"");
+}
+
+TEST(ParametersTest, RefusesOptionsOfTheSamplerOutOfRange) {
+  const auto expectRange = [](const std::string &name, double least,
+                              double most) {
+    for (double value : {least - 1, most + 1}) {
+      const std::string number = nlohmann::json(value).dump();
+      std::ostringstream range;
+      range << std::setprecision(10) << " from " << least << " to " << most
+            << ", not ";
+      const std::string error = errorOf(chat('"' + name + "\":" + number));
+      EXPECT_EQ(error.rfind(name + ": " + name + " must be a", 0), 0U) << error;
+      EXPECT_NE(error.find(range.str()), std::string::npos) << error;
+    }
+    EXPECT_EQ(errorOf(chat('"' + name + "\":\"1\"")).rfind(name + ": ", 0), 0U);
+  };
+#define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, ...)            \
+  expectRange(#Name, Least, Most);
+#include "qwen/ABI/SamplerOptions.def"
 }
 
 TEST(ParametersTest, NullIsAbsent) {
