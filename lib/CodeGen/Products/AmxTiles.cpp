@@ -1,25 +1,22 @@
-//===- AmxTiles.cpp - The order of products on AMX
-//-----------------------------===//
+//===- AmxTiles.cpp - Tile registers of AMX -------------------------------===//
 //
-// A tile register of AMX has 16 lines of 64 bytes, and one instruction
-// multiplies 16 tokens by 16 outputs, 64 deep. Each group of weights has its
-// own scales, so that AVX-512 follows each instruction along K: the dots leave
-// their tile register through memory, become floats and are scaled.
+// One instruction multiplies 16 tokens by 16 outputs, 64 deep, in a tile
+// register of 16 lines of 64 bytes. The innermost loop takes blocks along K for
+// 16 tokens: dots of the next block leave their registers through memory while
+// AVX-512 scales those of the one before; f32 sums stay in registers. Then come
+// the next 16 tokens, the next `depth` groups, the next panel, the next strip.
+// Weights are unpacked once for a strip, `depth` groups at a time.
 //
-//   for every strip of tokens
-//     for each panel of 16 outputs
-//       for every depth of groups along K
-//         arrange: weights as int8 in the order of tile registers, scales as
-//         f32 for every 16 tokens: accumulate
-//       + bias, + residual, store
+//               strip of tokens
+//   panel  K |  +----+----+----+----+
+//   of 16    v  | 16 | 16 | 16 | 16 |   arrange `depth` groups, then all
+//               +----+----+----+----+   tokens of the strip, then go on along K
 //
-// So arranged weights stay in the first cache, the sums of 16 tokens stay in
-// registers, and codes are unpacked once for a strip.
 // docs/decisions/0009-amx.md has the reasons.
 //
 //===----------------------------------------------------------------------===//
 
-#include "Linear.h"
+#include "Product.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -37,7 +34,7 @@ static constexpr int64_t kTileBytes = kTileLines * kLineBytes;
 static constexpr int64_t kArrangedBytes = kGroup * kPanelOutputs;
 
 namespace {
-class AmxTiles : public Linear {
+class AmxTiles {
 public:
   AmxTiles(const KernelInfo &kernel, const AmxTilesSchedule &schedule,
            ModuleOp module);
@@ -82,8 +79,6 @@ private:
   Value sumOf(Value block, int64_t r, int64_t dot);
   Value blockSum(Value block, Value from, const Factors &of, int64_t r);
 
-  Value subtract(Value a, Value b_) { return arith::SubIOp::create(b, a, b_); }
-
   /// Blocks of activations in the first `count` groups, the last one included.
   Value blocksOf(Value count) {
     return b.shiftRight(b.add(count, b.integer(kBlockGroups - 1)), 2);
@@ -92,17 +87,19 @@ private:
   /// Arranged scales of the first `count` groups.
   Value headersOf(Value count) {
     return divided ? blocksOf(count)
-                   : blockOf(b.add(count, b.integer(scaleGroups - 1)));
+                   : p.blockOf(b.add(count, b.integer(scaleGroups - 1)));
   }
 
   /// The address of the dots of a block. Two blocks are in progress at a time.
   Value dotsOf(Value block) {
-    Value parity = arith::AndIOp::create(b, block, b.integer(1));
+    Value parity = b.bitAnd(block, b.integer(1));
     return b.at(dots, b.mul(parity, blockDots * kTileBytes));
   }
 
+  Product p;
+  ProductBuilder &b = p.b;
   const AmxTilesSchedule &schedule;
-  const Scaling &scaling = scalingOf(format);
+  const Scaling &scaling = p.scaling;
   /// Bytes of the arranged scales of a header.
   const int64_t scaleBytes = scaling.count() * kLineBytes;
   /// Blocks that are arranged at a time, and bytes of a token's scales in them.
@@ -110,11 +107,11 @@ private:
   const int64_t factorBytes = arrangedBlocks * int64_t(sizeof(float));
   /// Whether dots are multiplied with integers, dots of a group then, and bytes
   /// of the arranged integers of a group.
-  const bool divided = scalesOf(format).hasSubBlocks();
-  const int64_t subDots = dotsOfGroup(format);
+  const bool divided = scalesOf(p.format).hasSubBlocks();
+  const int64_t subDots = dotsOfGroup(p.format);
   const int64_t integerBytes = divided ? subDots * scaleBytes : 0;
   /// Groups that share scales, and dots of a block.
-  const int64_t scaleGroups = weightBlock(format) / kGroup;
+  const int64_t scaleGroups = weightBlock(p.format) / kGroup;
   const bool ownDots = divided || scaleGroups == 1;
   const int64_t blockDots =
       ownDots ? kBlockGroups * subDots : kBlockGroups / scaleGroups;
@@ -125,7 +122,7 @@ private:
   const VectorType bytes = b.vector(kLineBytes, b.getI8Type());
   const VectorType integers = b.vector(kPanelOutputs, b.getI32Type());
   const VectorType floats = b.vector(kPanelOutputs, b.getF32Type());
-  const Value allGroups = groups(), blocks = blocksOf(allGroups);
+  const Value allGroups = p.groups(), blocks = blocksOf(allGroups);
   /// On the stack: arranged weights and scales, scales and sums of activations,
   /// dots, sums of the strip.
   const Value arranged = b.scratch(schedule.depth * kArrangedBytes);
@@ -142,7 +139,7 @@ private:
 
 AmxTiles::AmxTiles(const KernelInfo &kernel, const AmxTilesSchedule &schedule,
                    ModuleOp module)
-    : Linear(kernel, module, ByteForm::Exact), schedule(schedule) {}
+    : p(kernel, module, ByteForm::Exact), schedule(schedule) {}
 
 void AmxTiles::amx(StringRef name, ValueRange operands) {
   LLVM::CallIntrinsicOp::create(b, b.getStringAttr(("llvm.x86." + name).str()),
@@ -156,29 +153,29 @@ static constexpr int64_t kDotTiles = 4, kPairs[] = {4, 6};
 
 void AmxTiles::emit() {
   configure();
-  Value panelBytes = panelStride();
-  b.loop(b.integer(0), m, schedule.strip, [&](Value firstToken) {
+  Value panelBytes = p.panelStride();
+  b.loop(b.integer(0), p.m, schedule.strip, [&](Value firstToken) {
     Value lastToken =
-        b.smaller(m, b.add(firstToken, b.integer(schedule.strip)));
+        b.smaller(p.m, b.add(firstToken, b.integer(schedule.strip)));
     auto sumOf = [&](Value token) {
-      Value index = subtract(token, firstToken);
+      Value index = b.sub(token, firstToken);
       return b.at(stripSums, b.mul(index, kLineBytes));
     };
-    b.loop(panelBegin, panelEnd, 1, [&](Value panel) {
-      Value panelWeights = b.at(weights, b.mul(panel, panelBytes));
+    b.loop(p.panelBegin, p.panelEnd, 1, [&](Value panel) {
+      Value panelWeights = b.at(p.weights, b.mul(panel, panelBytes));
       b.loop(firstToken, lastToken, 1,
              [&](Value token) { b.store(b.zeros(floats), sumOf(token)); });
       b.loop(b.integer(0), allGroups, schedule.depth, [&](Value first) {
         Value last =
             b.smaller(allGroups, b.add(first, b.integer(schedule.depth)));
         arrange(panelWeights, first, last);
-        b.loop(firstToken, lastToken, kernel.m, [&](Value token) {
+        b.loop(firstToken, lastToken, p.kernel.m, [&](Value token) {
           accumulate(token, sumOf(token), first, last);
         });
       });
       b.loop(firstToken, lastToken, 1, [&](Value token) {
-        store(b.mul(panel, kPanelOutputs), token,
-              {b.load(floats, sumOf(token))}, kPanelOutputs);
+        p.store(b.mul(panel, kPanelOutputs), token,
+                {b.load(floats, sumOf(token))}, kPanelOutputs);
       });
     });
   });
@@ -211,7 +208,7 @@ void AmxTiles::configure() {
 /// Makes the groups [first, last) of a panel what tiles are loaded from.
 void AmxTiles::arrange(Value panel, Value first, Value last) {
   auto place = [&](Value base, Value index, int64_t size) {
-    return b.at(base, b.mul(subtract(index, first), size));
+    return b.at(base, b.mul(b.sub(index, first), size));
   };
   b.loop(first, last, 1, [&](Value group) {
     arrangeValues(panel, group, place(arranged, group, kArrangedBytes));
@@ -221,11 +218,11 @@ void AmxTiles::arrange(Value panel, Value first, Value last) {
   });
   Value firstHeader = headersOf(first);
   b.loop(firstHeader, headersOf(last), 1, [&](Value number) {
-    Value index = subtract(number, firstHeader);
-    Value weights = divided ? blockOf(b.mul(number, kBlockGroups)) : number;
-    Value header = b.at(panel, b.mul(weights, panelBlockBytes(format)));
+    Value index = b.sub(number, firstHeader);
+    Value weights = divided ? p.blockOf(b.mul(number, kBlockGroups)) : number;
+    Value header = b.at(panel, b.mul(weights, panelBlockBytes(p.format)));
     const Values scales =
-        scaling.scales(b, unpack->range.factor, [&](int64_t i) {
+        scaling.scales(b, p.unpack->range.factor, [&](int64_t i) {
           return b.loadFloats(kPanelOutputs, b.getF16Type(),
                               b.at(header, i * kPanelOutputs * 2));
         });
@@ -250,7 +247,7 @@ void AmxTiles::arrange(Value panel, Value first, Value last) {
     });
   if (!divided)
     b.loop(headersOf(last), headersOf(end), 1, [&](Value number) {
-      Value index = subtract(number, firstHeader);
+      Value index = b.sub(number, firstHeader);
       fill(b.at(arrangedScales, b.mul(index, scaleBytes)), scaleBytes,
            b.zeros(floats, -0.0f));
     });
@@ -258,11 +255,12 @@ void AmxTiles::arrange(Value panel, Value first, Value last) {
 
 /// The integers of a group's sub-blocks: those of scales, then of minimums.
 void AmxTiles::arrangeIntegers(Value panel, Value group, Value to) {
-  Value header = b.at(panel, b.mul(blockOf(group), panelBlockBytes(format)));
-  Value inBlock = arith::AndIOp::create(b, group, b.integer(scaleGroups - 1));
+  Value header =
+      b.at(panel, b.mul(p.blockOf(group), panelBlockBytes(p.format)));
+  Value inBlock = b.bitAnd(group, b.integer(scaleGroups - 1));
   for (int64_t i = 0; i < subDots * scaling.count(); ++i) {
     Value j = b.add(b.mul(inBlock, subDots), b.integer(i % subDots));
-    b.store(subIntegers(b, format, header, i / subDots, j, b.integer(0), 1,
+    b.store(subIntegers(b, p.format, header, i / subDots, j, b.integer(0), 1,
                         kPanelOutputs)[0],
             b.at(to, i * kLineBytes));
   }
@@ -270,25 +268,25 @@ void AmxTiles::arrangeIntegers(Value panel, Value group, Value to) {
 
 /// 8 lines, each with 4 values of every output.
 void AmxTiles::arrangeValues(Value panel, Value group, Value to) {
-  Value header = blockOf(group);
+  Value header = p.blockOf(group);
   Value offset =
-      b.add(b.mul(group, panelGroupBytes(format)),
-            b.mul(b.add(header, b.integer(1)), panelHeaderBytes(format)));
+      b.add(b.mul(group, panelGroupBytes(p.format)),
+            b.mul(b.add(header, b.integer(1)), panelHeaderBytes(p.format)));
   Value from = b.at(panel, offset);
-  for (int64_t i = 0; i < unpack->chunks(); ++i) {
-    const Values codes = unpack->codes(b, i, [&](int64_t chunk, bool) {
+  for (int64_t i = 0; i < p.unpack->chunks(); ++i) {
+    const Values codes = p.unpack->codes(b, i, [&](int64_t chunk, bool) {
       return b.load(bytes, b.at(from, chunk * kChunkBytes));
     });
-    for (int64_t part = 0; part < unpack->parts; ++part)
-      b.store(unpack->bytes(b, codes, i, part),
-              b.at(to, (i + part * unpack->chunks()) * kLineBytes));
+    for (int64_t part = 0; part < p.unpack->parts; ++part)
+      b.store(p.unpack->bytes(b, codes, i, part),
+              b.at(to, (i + part * p.unpack->chunks()) * kLineBytes));
   }
 }
 
 /// acc = fma(t, d_a, acc) over the blocks of arranged groups, for 16 tokens.
 /// The dots of a block are under way while those of the one before are added.
 void AmxTiles::accumulate(Value token, Value sums, Value first, Value last) {
-  Value activations = b.at(q, b.mul(token, k));
+  Value activations = b.at(p.q, b.mul(token, p.k));
   Value firstBlock = blocksOf(first);
   Value end = blocksOf(last);
   arrangeFactors(token, firstBlock, end);
@@ -299,7 +297,7 @@ void AmxTiles::accumulate(Value token, Value sums, Value first, Value last) {
     acc.push_back(b.load(floats, b.at(sums, r * kLineBytes)));
   const Operands operands = {activations, first, firstBlock};
   auto before = [&](Value block) -> Value {
-    return subtract(block, b.integer(1));
+    return b.sub(block, b.integer(1));
   };
   acc = advance(operands, firstBlock, Value(), acc);
   acc = b.loop(b.add(firstBlock, b.integer(1)), end, 1, acc,
@@ -331,7 +329,7 @@ void AmxTiles::forElements(Array array, Value token, Value first, Value last,
 
 /// The scales of 16 tokens in the blocks [first, last), four of each token.
 void AmxTiles::arrangeFactors(Value token, Value first, Value last) {
-  forElements({d, blocks, b.vector(arrangedBlocks, b.getF32Type())}, token,
+  forElements({p.d, blocks, b.vector(arrangedBlocks, b.getF32Type())}, token,
               first, last, [&](Value r, Value scales) {
                 b.store(scales, b.at(factors, b.mul(r, factorBytes)));
               });
@@ -341,7 +339,7 @@ void AmxTiles::arrangeFactors(Value token, Value first, Value last) {
 /// for each dot, or as i32 if they are multiplied with integers; zeros for
 /// groups that the last block lacks.
 void AmxTiles::arrangeSums(Value token, Value first, Value last) {
-  forElements({sums, allGroups, b.vector(schedule.depth, b.getI32Type())},
+  forElements({p.sums, allGroups, b.vector(schedule.depth, b.getI32Type())},
               token, first, last, [&](Value r, Value values) {
                 // Adds pairs of neighbours until one sum is left for a scale.
                 int64_t count = schedule.depth;
@@ -371,7 +369,7 @@ Values AmxTiles::advance(const Operands &operands, Value next, Value done,
   const int64_t lines = kTileLines / turns;
   Factors of;
   if (done) {
-    Value index = subtract(done, operands.firstBlock);
+    Value index = b.sub(done, operands.firstBlock);
     auto load = [&](Value base, int64_t size, VectorType type, Values &lines) {
       for (int64_t i = 0; i < size; i += kLineBytes)
         lines.push_back(
@@ -401,7 +399,7 @@ void AmxTiles::multiply(const Operands &operands, Value block, int64_t turn) {
   if (ownDots) {
     // Weights are zero in groups that the last block lacks.
     Value group = b.add(b.mul(block, kBlockGroups), b.integer(turn / subDots));
-    Value lastGroup = subtract(allGroups, b.integer(1));
+    Value lastGroup = b.sub(allGroups, b.integer(1));
     amx("tilezero", tile(turn % kDotTiles));
     return addDots(operands, turn % kDotTiles, kPairs[turn % 2], group,
                    b.smaller(group, lastGroup), turn % subDots);
@@ -429,13 +427,13 @@ void AmxTiles::multiply(const Operands &operands, Value block, int64_t turn) {
 /// tile `dot`.
 void AmxTiles::addDots(const Operands &operands, int64_t dot, int64_t pair,
                        Value group, Value from, int64_t sub) {
-  Value index = subtract(group, operands.firstGroup);
+  Value index = b.sub(group, operands.firstGroup);
   auto partOf = [&](Value base, Value number, int64_t size) {
     return b.at(base,
                 b.add(b.mul(number, size), b.integer(sub * size / subDots)));
   };
   amx("tileloadd64",
-      {tile(pair), partOf(operands.activations, from, kGroup), k});
+      {tile(pair), partOf(operands.activations, from, kGroup), p.k});
   amx("tileloadd64", {tile(pair + 1), partOf(arranged, index, kArrangedBytes),
                       b.integer(kLineBytes)});
   amx("tdpbssd", {tile(dot), tile(pair), tile(pair + 1)});
@@ -462,7 +460,7 @@ Value AmxTiles::blockSum(Value block, Value from, const Factors &of,
     return b.load(integers, b.at(from, i * kTileBytes + r * kLineBytes));
   };
   auto toFloats = [&](Value value) -> Value {
-    return arith::SIToFPOp::create(b, floats, value);
+    return b.toFloat(floats, value);
   };
   Value t = b.zeros(floats, -0.0f);
   if (!divided) {
@@ -489,13 +487,13 @@ Value AmxTiles::blockSum(Value block, Value from, const Factors &of,
 void AmxTiles::addLines(const Operands &operands, Value block,
                         const Factors &of, int64_t first, int64_t last,
                         Values &sums) {
-  Value index = subtract(block, operands.firstBlock);
+  Value index = b.sub(block, operands.firstBlock);
   Value factor = b.at(factors, b.mul(index, sizeof(float)));
   Value from = dotsOf(block);
   for (int64_t r = first; r < last; ++r) {
     Value t = blockSum(index, from, of, r);
     Value x = b.load(b.getF32Type(), b.at(factor, r * factorBytes));
-    sums[r] = math::FmaOp::create(b, t, b.splat(floats, x), sums[r]);
+    sums[r] = b.fma(t, b.splat(floats, x), sums[r]);
   }
 }
 

@@ -17,7 +17,7 @@ using namespace mlir;
 /// sums that are taken. As doubles, which load in one slot for two.
 void UnpackOnce::arrangeActivations(const Strip &strip, const Block &block) {
   const Type eight = b.getF64Type(), word = b.getF32Type();
-  Value blocks = activationBlocks();
+  Value blocks = p.activationBlocks();
   b.loop(b.integer(0), strip.bundles, 1, [&](Value bundle) {
     Value to = b.at(activations, b.mul(bundle, activationBytes));
     Value first = b.add(strip.first, b.mul(bundle, 2));
@@ -29,10 +29,11 @@ void UnpackOnce::arrangeActivations(const Strip &strip, const Block &block) {
     Value from[2], sumsFrom[2];
     for (int64_t t : {0, 1}) {
       Value token = b.add(first, b.integer(t));
-      from[t] = activationsOf(token, b.mul(block.number, kActivationBlock));
+      from[t] = p.activationsOf(token, b.mul(block.number, kActivationBlock));
       sumsFrom[t] = activationSums(token, block);
       Value scale = b.mul(b.add(b.mul(token, blocks), block.number), 4);
-      storeTwice(LLVM::LoadOp::create(b, word, b.at(d, scale), 4), factors, t);
+      storeTwice(LLVM::LoadOp::create(b, word, b.at(p.d, scale), 4), factors,
+                 t);
       if (byteMinimums) {
         const Values parts = sumParts(sumsFrom[t], block);
         for (int64_t part : {0, 1})
@@ -65,15 +66,14 @@ Values UnpackOnce::sumParts(Value from, const Block &block) {
   Values parts(2, b.constant(type, 0));
   const GroupSpan span = {b.integer(0), block.groups,
                           block.whole ? kBlockGroups : 1};
-  overGroups(span, parts, [&](Value g) {
+  p.overGroups(span, parts, [&](Value g) {
     Value sum = LLVM::LoadOp::create(b, type, b.at(from, b.mul(g, 4)), 4);
     Value rest = b.add(sum, b.constant(type, 1 << (kSumBits - 1)));
     rest = arith::ShRSIOp::create(b, rest, b.constant(type, kSumBits));
     Value place = arith::TruncIOp::create(b, type, b.mul(g, 8));
     for (auto [part, value] : llvm::zip_equal(parts, Values{sum, rest})) {
-      Value byte = arith::AndIOp::create(b, value, b.constant(type, 255));
-      part =
-          arith::OrIOp::create(b, part, arith::ShLIOp::create(b, byte, place));
+      Value byte = b.bitAnd(value, b.constant(type, 255));
+      part = b.bitOr(part, b.shiftLeft(byte, place));
     }
   });
   return parts;
@@ -82,8 +82,8 @@ Values UnpackOnce::sumParts(Value from, const Block &block) {
 /// Where the sums of a token's activations of a block begin.
 Value UnpackOnce::activationSums(Value token, const Block &block) {
   Value group =
-      b.add(b.mul(token, groups()), b.mul(block.number, kBlockGroups));
-  return b.at(sums, b.mul(group, 4));
+      b.add(b.mul(token, p.groups()), b.mul(block.number, kBlockGroups));
+  return b.at(p.sums, b.mul(group, 4));
 }
 
 /// Sums of activations that a block has.
@@ -110,34 +110,35 @@ Value UnpackOnce::activationSum(Value from, Value i, const Block &block) {
                  sum, [&](Value g, ValueRange before) {
                    return Values{b.add(before[0], load(g))};
                  })[0];
-  return arith::SIToFPOp::create(b, b.getF32Type(), sum);
+  return b.toFloat(b.getF32Type(), sum);
 }
 
 void UnpackOnce::unpackBlock(Value panel, Value output, const Block &block) {
   Value begin = b.mul(block.number, kBlockGroups);
   Values none;
-  overBlocks({b.integer(0), block.groups, 1}, none, [&](const GroupSpan &span) {
-    Value number = blockOf(b.add(begin, span.first));
-    Value header = b.at(panel, b.mul(number, panelBlockBytes(format)));
-    unpackScales(header, output,
-                 atRegister(scales, blockOf(span.first),
-                            scaling.count() * panelRegisters));
-    Value before = arith::SubIOp::create(
-        b, begin, b.mul(number, weightBlock(format) / kGroup));
-    overGroups(span, none, [&](Value g) {
-      Value inBlock = b.add(before, g);
-      if (divided)
-        unpackSubIntegers(
-            header, output, inBlock,
-            atRegister(integers, g, groupIntegers * panelRegisters));
-      Value chunks = b.at(b.at(header, panelHeaderBytes(format)),
-                          b.mul(inBlock, panelGroupBytes(format)));
-      unpackGroup(b.at(chunks, b.mul(output, 4)),
-                  atRegister(unpacked, g, 8 * vectors));
-    });
-    if (byteMinimums)
-      unpackMinimums(header, output, before);
-  });
+  p.overBlocks(
+      {b.integer(0), block.groups, 1}, none, [&](const GroupSpan &span) {
+        Value number = p.blockOf(b.add(begin, span.first));
+        Value header = b.at(panel, b.mul(number, panelBlockBytes(p.format)));
+        unpackScales(header, output,
+                     atRegister(scales, p.blockOf(span.first),
+                                scaling.count() * panelRegisters));
+        Value before = arith::SubIOp::create(
+            b, begin, b.mul(number, weightBlock(p.format) / kGroup));
+        p.overGroups(span, none, [&](Value g) {
+          Value inBlock = b.add(before, g);
+          if (divided)
+            unpackSubIntegers(
+                header, output, inBlock,
+                atRegister(integers, g, groupIntegers * panelRegisters));
+          Value chunks = b.at(b.at(header, panelHeaderBytes(p.format)),
+                              b.mul(inBlock, panelGroupBytes(p.format)));
+          unpackGroup(b.at(chunks, b.mul(output, 4)),
+                      atRegister(unpacked, g, 8 * vectors));
+        });
+        if (byteMinimums)
+          unpackMinimums(header, output, before);
+      });
 }
 
 /// Stores vector `v` of outputs as the sums' registers need it, in the
@@ -155,7 +156,7 @@ void UnpackOnce::unpackScales(Value header, Value output, Value to) {
   Value from = b.at(header, b.mul(output, 2));
   for (int64_t v = 0; v < vectors; ++v) {
     const Values values =
-        scaling.scales(b, unpack->range.factor, [&](int64_t number) {
+        scaling.scales(b, p.unpack->range.factor, [&](int64_t number) {
           Value numbers = b.at(from, number * kMinimumOffset);
           return b.loadFloats(kLanes, b.getF16Type(),
                               b.at(numbers, b.scaled(v * kLanes * 2)));
@@ -171,8 +172,8 @@ void UnpackOnce::unpackSubIntegers(Value header, Value output, Value j,
                                    Value to) {
   for (int64_t i = 0; i < groupIntegers; ++i) {
     Value subBlock = b.add(b.mul(j, subDots), b.integer(i % subDots));
-    const Values values = subIntegers(b, format, header, i / subDots, subBlock,
-                                      output, vectors, kLanes);
+    const Values values = subIntegers(b, p.format, header, i / subDots,
+                                      subBlock, output, vectors, kLanes);
     for (auto [v, value] : llvm::enumerate(values))
       storeForSums(value, int64_t(v), to, i * panelRegisters);
   }
@@ -183,16 +184,16 @@ void UnpackOnce::unpackSubIntegers(Value header, Value output, Value j,
 void UnpackOnce::unpackMinimums(Value header, Value output, Value j) {
   Values words;
   for (int64_t i = 0; i < kBlockGroups; ++i) {
-    const Values values = subIntegers(
-        b, format, header, 1, b.add(j, b.integer(i)), output, vectors, kLanes);
+    const Values values =
+        subIntegers(b, p.format, header, 1, b.add(j, b.integer(i)), output,
+                    vectors, kLanes);
     for (auto [v, value] : llvm::enumerate(values)) {
       if (i == 0) {
         words.push_back(value);
         continue;
       }
       Value by = b.constant(value.getType(), 8 * i);
-      words[v] = arith::OrIOp::create(b, words[v],
-                                      arith::ShLIOp::create(b, value, by));
+      words[v] = b.bitOr(words[v], b.shiftLeft(value, by));
     }
   }
   for (auto [v, value] : llvm::enumerate(words))
@@ -202,7 +203,7 @@ void UnpackOnce::unpackMinimums(Value header, Value output, Value j) {
 /// The 8 * vectors registers of a group: by step, vector, and half of a vector
 /// in pairs.
 void UnpackOnce::unpackGroup(Value from, Value to) {
-  const int64_t rounds = unpack->chunks() / bundleTokens;
+  const int64_t rounds = p.unpack->chunks() / bundleTokens;
   for (int64_t v = 0; v < vectors; ++v) {
     auto load = [&](int64_t i, bool) {
       return b.load(bytes(),
@@ -210,15 +211,15 @@ void UnpackOnce::unpackGroup(Value from, Value to) {
     };
     for (int64_t i = 0; i < rounds; ++i) {
       const int64_t chunk = i * bundleTokens;
-      const Values even = unpack->codes(b, chunk, load);
-      const Values odd = pairs ? unpack->codes(b, chunk + 1, load) : even;
+      const Values even = p.unpack->codes(b, chunk, load);
+      const Values odd = pairs ? p.unpack->codes(b, chunk + 1, load) : even;
       for (int64_t half = 0; half < bundleRegisters; ++half) {
         Values codes;
         for (auto [first, second] : llvm::zip_equal(even, odd))
           codes.push_back(
               pairs ? b.permuted("zip", 32, first, second, half != 0) : first);
-        for (int64_t part = 0; part < unpack->parts; ++part)
-          storeWhole(unpack->bytes(b, codes, chunk, part),
+        for (int64_t part = 0; part < p.unpack->parts; ++part)
+          storeWhole(p.unpack->bytes(b, codes, chunk, part),
                      atRegister(to, (i + part * rounds) * panelRegisters +
                                         v * bundleRegisters + half));
       }

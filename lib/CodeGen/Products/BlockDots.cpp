@@ -1,66 +1,72 @@
-//===- BlockDots.cpp -- Sub-blocks, an activation block at once -----------===//
+//===- BlockDots.cpp - Sub-blocks, an activation block at once ------------===//
 //
-// StripDots for formats with sub-blocks on AVX-512 VNNI, where a tile has two
-// panels and takes a whole activation block at once:
+// StripDots for formats with sub-blocks on AVX-512 VNNI. A tile has two panels
+// and takes a whole block of activations at once: the dots of all tokens with a
+// sub-block, then its integers; behind the block each panel's minimums and
+// scales. Then comes the next block of the run, then the next tile of the
+// strip. Dots and sums of a tile take 24 of 32 registers, so that code runs in
+// the order in which it is emitted, or LLVM would load ahead and spill them.
+// Weights of 5 and 6 bits are unpacked once for a strip, those of 4 bits by
+// each tile.
 //
-//   for each group, or each of its sub-blocks of 16
-//     dots of all tokens
-//     integers of the sub-blocks
-//   for each panel: integers of minimums, scales, the activations' scales
-//
-// The dots and the sums of a tile take 24 of 32 registers. LLVM would load
-// ahead and spill them, so code runs in the order in which it is emitted.
+//                strip of tokens
+//   panel    K |  +------+------+
+//   panel      v  | tile | tile |  4 groups of 32 without a loop, then the
+//                 +------+------+  next block along K
 //
 //===----------------------------------------------------------------------===//
 
-#include "StripDots.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "Strips.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace qwen;
 using namespace mlir;
 
+using Shared = Strips::Shared;
+
 /// Each tile unpacks codes of 4 bits, which takes few instructions. Sums of 16
 /// activations take many, so that dots of sub-blocks of 16 do without.
-static StripDots::Shared sharedOf(WeightFormat format) {
-  using enum StripDots::Shared;
+static Shared sharedOf(WeightFormat format) {
   if (dotsOfGroup(format) > 1)
-    return SignedBytes;
-  return codingOf(format).bits > 4 ? Bytes : Integers;
+    return Shared::SignedBytes;
+  return codingOf(format).bits > 4 ? Shared::Bytes : Shared::Integers;
 }
 
 namespace {
-class BlockDots final : public StripDots {
+/// A whole block.
+class BlockDots {
 public:
-  BlockDots(const KernelInfo &kernel, const BlockDotsSchedule &schedule,
-            ModuleOp module)
-      : StripDots(kernel, {schedule.tokens, 2, kBlockGroups, schedule.prefetch},
-                  schedule.strip, schedule.depth, module,
-                  sharedOf(*weightFormat(kernel.format))) {
-    if (shared == Shared::SignedBytes) {
+  BlockDots(TileSums &sums, Strips &strips) : sums(sums), strips(strips) {
+    if (isSigned) {
       // A constant that LLVM does not know, or it would flip bits of scalars.
-      signs = {b.constant(b.vector(vectorBytes, b.getI8Type()), -128)};
+      signs = {b.constant(b.vector(sums.vectorBytes, b.getI8Type()), -128)};
       b.keepOrder(signs);
     }
-    if (hasStarts)
-      starts = b.scratch(schedule.tokens * kBlockGroups * kStartBytes);
-    if (scalesOf(format).hasMinimum())
-      groupSums = b.scratch(schedule.tokens * kBlockGroups * kSumBytes);
+    const int64_t count = sums.loops.tokens * kBlockGroups;
+    if (p.unpack->range.bias != 0 && !isSigned)
+      starts = b.scratch(count * kStartBytes);
+    if (scalesOf(p.format).hasMinimum())
+      groupSums = b.scratch(count * kSumBytes);
   }
 
-private:
-  Values subBlockSums(const Tile &tile, Value block,
-                      const GroupSpan &span) override;
+  /// t of each accumulator.
+  Values blockSums(const Tile &tile, Value block, Value first);
 
+private:
   void prefetchNextTile(const Tile &tile, Value first);
   void storeActivationSums(const Tile &tile, Value first);
   Values dotsOf(const Tile &tile, const SubBlocks &in, Value first,
                 int64_t group, int64_t sub);
   Values minimumSums(const Tile &tile, size_t panel, Value first);
 
+  TileSums &sums;
+  Strips &strips;
+  Product &p = sums.p;
+  ProductBuilder &b = sums.b;
+  const bool isSigned = strips.shared == Shared::SignedBytes,
+             unpacks = strips.shared == Shared::Integers;
   /// The sign bits of bytes, with which activations become 128 more.
   Values signs;
-  const bool hasStarts =
-      unpack->range.bias != 0 && shared != Shared::SignedBytes;
   /// Of the groups of each token: what dots of biased bytes start from, and the
   /// sums of activations as int16, which holds 127 * 32.
   static constexpr int64_t kStartBytes = 4, kSumBytes = 2;
@@ -71,8 +77,8 @@ private:
 /// The next tile's activations of a run are too short for the processor's own
 /// prefetcher.
 void BlockDots::prefetchNextTile(const Tile &tile, Value first) {
-  Value next = b.add(b.mul(k, schedule.tokens), b.mul(first, kGroup));
-  for (const Activations &token : tile.tokens)
+  Value next = b.add(b.mul(p.k, sums.loops.tokens), b.mul(first, kGroup));
+  for (const Tile::Activations &token : tile.tokens)
     for (int64_t i = 0; i < kActivationBlock; i += ProductBuilder::kCacheLine)
       b.prefetch(b.at(b.at(token.q, next), i), ProductBuilder::CacheLevel::L1);
 }
@@ -80,14 +86,14 @@ void BlockDots::prefetchNextTile(const Tile &tile, Value first) {
 void BlockDots::storeActivationSums(const Tile &tile, Value first) {
   for (auto [t, token] : llvm::enumerate(tile.tokens)) {
     const auto number = int64_t(t) * kBlockGroups;
-    Value sums = b.load(b.vector(kBlockGroups, b.getI32Type()),
-                        b.at(token.sums, b.mul(first, 4)));
+    Value added = b.load(b.vector(kBlockGroups, b.getI32Type()),
+                         b.at(token.sums, b.mul(first, 4)));
     if (starts)
-      b.storeKept(b.mul(sums, b.constant(sums.getType(), -unpack->range.bias)),
+      b.storeKept(b.mul(added, -p.unpack->range.bias),
                   b.at(starts, number * kStartBytes));
     if (groupSums)
       b.storeKept(arith::TruncIOp::create(
-                      b, b.vector(kBlockGroups, b.getI16Type()), sums),
+                      b, b.vector(kBlockGroups, b.getI16Type()), added),
                   b.at(groupSums, number * kSumBytes));
   }
 }
@@ -95,40 +101,42 @@ void BlockDots::storeActivationSums(const Tile &tile, Value first) {
 /// The dots of all accumulators with sub-block `sub` of group first + group.
 Values BlockDots::dotsOf(const Tile &tile, const SubBlocks &in, Value first,
                          int64_t group, int64_t sub) {
-  const auto tokens = size_t(schedule.tokens);
-  const bool isSigned = shared == Shared::SignedBytes;
+  const auto tokens = size_t(sums.loops.tokens);
   Value g = b.add(first, b.integer(group));
   Values dots;
   for (size_t i = 0; i < tile.size; ++i) {
-    Value start = b.constant(integers(), 0);
+    Value start = b.constant(sums.integers(), 0);
     if (starts) {
-      const int64_t number = int64_t(tokenOf(i)) * kBlockGroups + group;
-      start =
-          b.splat(integers(), b.loadKept(b.getI32Type(),
-                                         b.at(starts, number * kStartBytes)));
+      const int64_t number = int64_t(sums.tokenOf(i)) * kBlockGroups + group;
+      start = b.splat(
+          sums.integers(),
+          b.loadKept(b.getI32Type(), b.at(starts, number * kStartBytes)));
     }
     dots.push_back(start);
   }
-  for (int64_t chunk = 0; chunk < unpack->chunks(); ++chunk) {
+  for (int64_t chunk = 0; chunk < p.unpack->chunks(); ++chunk) {
     SmallVector<Values> codes;
     for (Value header : in.headers)
-      if (shared == Shared::Integers)
-        codes.push_back(codesOf(header, in.first, first, group, chunk, 0));
-    overParts(sub, [&](int64_t part) {
-      const int64_t step = chunk + part * unpack->chunks();
+      if (unpacks)
+        codes.push_back(
+            strips.codesOf(header, in.first, first, group, chunk, 0));
+    sums.overParts(sub, [&](int64_t part) {
+      const int64_t step = chunk + part * p.unpack->chunks();
       Values w;
-      for (size_t p = 0; p < tile.panels.size(); ++p)
-        w.push_back(shared == Shared::Integers
-                        ? unpack->bytes(b, codes[p], chunk, part)
-                        : sharedBytes(p, g, step));
+      for (size_t panel = 0; panel < tile.panels.size(); ++panel)
+        w.push_back(unpacks
+                        ? p.unpack->bytes(b, codes[panel], chunk, part)
+                        : strips.sharedBytes(strips.placeOf(panel, g), step));
       for (size_t t = 0; t < tokens; ++t) {
-        Value x = activations(b.at(tile.tokens[t].q, b.mul(g, kGroup)), step);
+        Value x =
+            sums.activations(b.at(tile.tokens[t].q, b.mul(g, kGroup)), step);
         if (isSigned)
-          x = arith::XOrIOp::create(b, x, signs[0]);
-        for (size_t p = 0; p < w.size(); ++p) {
-          std::unique_ptr<Dot> dot = dotFrom(dots[p * tokens + t]);
-          dot->step(isSigned ? x : w[p], isSigned ? w[p] : x, step % 4);
-          dots[p * tokens + t] = dot->finish();
+          x = b.bitXor(x, signs[0]);
+        for (size_t panel = 0; panel < w.size(); ++panel) {
+          Value &sum = dots[panel * tokens + t], weights = w[panel];
+          Dot dot = sums.dotFrom(sum);
+          dot.step(isSigned ? x : weights, isSigned ? weights : x, step % 4);
+          sum = dot.finish();
         }
       }
       b.keepOrder(dots);
@@ -140,59 +148,55 @@ Values BlockDots::dotsOf(const Tile &tile, const SubBlocks &in, Value first,
 /// The sums of activations times the minimums' integers of a panel, of two
 /// groups in an instruction.
 Values BlockDots::minimumSums(const Tile &tile, size_t panel, Value first) {
-  const VectorType halves = b.vector(2 * lanes, b.getI16Type());
-  Values sums(tile.tokens.size(), b.constant(integers(), 0));
+  const VectorType halves = b.vector(2 * sums.loops.lanes, b.getI16Type());
+  Values added(tile.tokens.size(), b.constant(sums.integers(), 0));
   for (int64_t group = 0; group < kBlockGroups; group += 2) {
     auto minimum = [&](int64_t i) {
-      return sharedIntegers(panel, 1, b.add(first, b.integer(group + i)), 0)[0];
+      return strips.sharedIntegers(panel, 1, b.add(first, b.integer(group + i)),
+                                   0)[0];
     };
-    Value upper =
-        arith::ShLIOp::create(b, minimum(1), b.constant(integers(), 16));
-    Value both = vector::BitCastOp::create(
-        b, halves, arith::OrIOp::create(b, minimum(0), upper));
-    for (auto [t, sum] : llvm::enumerate(sums)) {
+    Value upper = b.shiftLeft(minimum(1), 16);
+    Value both = b.bitcast(halves, b.bitOr(minimum(0), upper));
+    for (auto [t, sum] : llvm::enumerate(added)) {
       const int64_t number = int64_t(t) * kBlockGroups + group;
       Value x = b.loadKept(b.getI32Type(), b.at(groupSums, number * kSumBytes));
       sum = b.intrinsic(
-          integers(), "llvm.x86.avx512.vpdpwssd.512",
-          {sum, both,
-           vector::BitCastOp::create(b, halves, b.splat(integers(), x))});
+          sums.integers(), "llvm.x86.avx512.vpdpwssd.512",
+          {sum, both, b.bitcast(halves, b.splat(sums.integers(), x))});
     }
   }
-  return sums;
+  return added;
 }
 
-Values BlockDots::subBlockSums(const Tile &tile, Value block,
-                               const GroupSpan &span) {
-  if (span.each != span.most)
-    return GroupDots::subBlockSums(tile, block, span);
-  const SubBlocks in = subBlocks(tile, block);
-  prefetchNextTile(tile, span.first);
-  storeActivationSums(tile, span.first);
-  Values sums(tile.size, b.constant(integers(), 0));
+Values BlockDots::blockSums(const Tile &tile, Value block, Value first) {
+  const SubBlocks in = sums.subBlocks(tile, block);
+  prefetchNextTile(tile, first);
+  storeActivationSums(tile, first);
+  Values totals(tile.size, b.constant(sums.integers(), 0));
   for (int64_t group = 0; group < kBlockGroups; ++group) {
-    Value g = b.add(span.first, b.integer(group));
-    for (int64_t sub = 0; sub < subDots; ++sub) {
-      const Values dots = dotsOf(tile, in, span.first, group, sub);
-      for (auto [i, sum] : llvm::enumerate(sums)) {
-        const size_t panel = panelOf(int64_t(i));
-        sum = b.add(sum, b.mul(dots[i], sharedIntegers(panel, 0, g, sub)[0]));
-        if (sub + 1 == subDots && shared == Shared::SignedBytes)
-          sum = b.add(sum, sharedCorrection(panel, g));
+    Value g = b.add(first, b.integer(group));
+    for (int64_t sub = 0; sub < sums.subDots; ++sub) {
+      const Values dots = dotsOf(tile, in, first, group, sub);
+      for (auto [i, sum] : llvm::enumerate(totals)) {
+        const size_t panel = sums.panelOf(int64_t(i));
+        sum = b.add(sum,
+                    b.mul(dots[i], strips.sharedIntegers(panel, 0, g, sub)[0]));
+        if (sub + 1 == sums.subDots && isSigned)
+          sum = b.add(sum, strips.sharedCorrection(panel, g));
       }
-      b.keepOrder(sums);
+      b.keepOrder(totals);
     }
   }
   Values t;
-  for (size_t p = 0; p < tile.panels.size(); ++p) {
+  for (size_t panel = 0; panel < tile.panels.size(); ++panel) {
     Values minimums;
     if (groupSums)
-      minimums = minimumSums(tile, p, span.first);
+      minimums = minimumSums(tile, panel, first);
     for (size_t token = 0; token < tile.tokens.size(); ++token) {
       const auto i = int64_t(t.size());
-      t.push_back(scaled(
-          sums[size_t(i)], [&](int64_t) { return minimums[token]; },
-          in.headers[p], tile, i, b.zeros(floats(), -0.0f)));
+      t.push_back(sums.scaled(
+          totals[size_t(i)], [&](int64_t) { return minimums[token]; },
+          in.headers[panel], tile, i, b.zeros(sums.floats(), -0.0f)));
     }
     b.keepOrder(MutableArrayRef(t).take_back(tile.tokens.size()));
   }
@@ -201,5 +205,20 @@ Values BlockDots::subBlockSums(const Tile &tile, Value block,
 
 void qwen::emitOrder(const KernelInfo &kernel,
                      const BlockDotsSchedule &schedule, ModuleOp module) {
-  BlockDots(kernel, schedule, module).emit();
+  Product product(kernel, module, ByteForm::Biased);
+  TileLoops loops(product, schedule.tokens, Strips::kVectors);
+  TileSums sums(loops, kBlockGroups, schedule.prefetch);
+  Strips strips(sums, schedule.strip, schedule.depth, sharedOf(product.format));
+  BlockDots whole(sums, strips);
+  sums.wholeBlock = [&](const Tile &tile, Value block, const GroupSpan &span) {
+    return whole.blockSums(tile, block, span.first);
+  };
+  // Of a last block that has fewer groups.
+  sums.addGroup = [&](const Group &group) {
+    if (strips.shared == Shared::Bytes)
+      sharedDots(sums, strips, group);
+    else
+      unpackedDots(sums, group, /*inTurn=*/false);
+  };
+  strips.emit();
 }

@@ -1,10 +1,18 @@
 //===- Chains.cpp - Chains of fma along K ---------------------------------===//
 //
-// The sums of products with float weights and of attention's products.
+// Products with weights in f32 and bf16. The innermost loop goes along K, a
+// value of each token and a line of weights a step, 4 steps at once on Arm. The
+// sums of a tile stay in registers. Nothing is unpacked but bf16, as it is
+// loaded. PageChains.cpp has the chains, too.
+//
+//              tokens of a tile
+//   panel  k   +----------------+
+//   of 16  |   | fma chains     |   a chain for each token and vector of
+//          v   +----------------+   outputs; then the next tile, then panel
 //
 //===----------------------------------------------------------------------===//
 
-#include "Linear.h"
+#include "Product.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include <array>
@@ -82,34 +90,24 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
   return loop(done, count, 1, sums, addStep);
 }
 
-namespace {
-class Chains final : public TileOrder {
-public:
-  Chains(const KernelInfo &kernel, const ChainsSchedule &schedule,
-         ModuleOp module)
-      : TileOrder(kernel, {schedule.tokens, schedule.vectors}, module,
-                  ByteForm::Exact) {}
-
-private:
-  SmallVector<Values> tileSums(ArrayRef<Panel> panels, Value output,
-                               ArrayRef<Value> tokens) override {
+void qwen::emitOrder(const KernelInfo &kernel, const ChainsSchedule &schedule,
+                     ModuleOp module) {
+  Product p(kernel, module, ByteForm::Exact);
+  ProductBuilder &b = p.b;
+  TileLoops loops(p, schedule.tokens, schedule.vectors);
+  const Type stored =
+      p.format == WeightFormat::BF16 ? b.getBF16Type() : b.getF32Type();
+  const int64_t bytes = stored.getIntOrFloatBitWidth() / 8;
+  loops.overTiles(false, [&](ArrayRef<Panel> panels, Value output,
+                             ArrayRef<Value> tokens) {
     Values x;
     for (Value token : tokens)
-      x.push_back(b.at(q, b.mul(b.mul(token, k), 4)));
-    const Type stored =
-        format == WeightFormat::BF16 ? b.getBF16Type() : b.getF32Type();
-    const int64_t bytes = stored.getIntOrFloatBitWidth() / 8;
+      x.push_back(b.at(p.q, b.mul(b.mul(token, p.k), 4)));
     SmallVector<Values> tiles;
     for (const Panel &panel : panels)
       tiles.push_back(b.chains(x, b.at(panel.weights, b.mul(output, bytes)),
-                               b.integer(kPanelOutputs * bytes), stored, k,
-                               vectors * lanes, lanes));
+                               b.integer(kPanelOutputs * bytes), stored, p.k,
+                               loops.vectors * loops.lanes, loops.lanes));
     return tiles;
-  }
-};
-} // namespace
-
-void qwen::emitOrder(const KernelInfo &kernel, const ChainsSchedule &schedule,
-                     ModuleOp module) {
-  Chains(kernel, schedule, module).emit();
+  });
 }

@@ -1,9 +1,16 @@
-//===- PageChains.cpp - The two products of attention --------------===//
+//===- PageChains.cpp - The two products of attention ---------------------===//
 //
-// q.k and p.v of one page for the query heads that share a kv head. Both are
-// tiles of fma chains over a matrix with one line a step: K is [d][64], V is
-// [64][d], and the outputs are the columns. Query heads are taken several at a
-// time, so that a line that was read serves several chains.
+// q.k and p.v of one page, for the query heads that share a kv head. The
+// innermost loop goes along the chains of a tile, a line of the page a step: K
+// is [d][64], V is [64][d], and outputs are the columns. The sums of a tile
+// stay in registers. A tile takes several heads, so that a line that was read
+// serves several chains. Then come the next columns and the next heads; nothing
+// is unpacked but f16, as it is loaded.
+//
+//             columns
+//   heads   +--------+--------+
+//   of a    | step v | next   |   each tile: all lines of the page
+//   tile    +--------+--------+
 //
 //===----------------------------------------------------------------------===//
 
@@ -76,7 +83,7 @@ private:
   void emitProduct(const Product &product) {
     Value done = b.integer(0);
     for (int64_t heads = schedule.tokens; heads > 0; --heads) {
-      Value left = arith::SubIOp::create(b, product.groups, done);
+      Value left = b.sub(product.groups, done);
       Value tiles = arith::DivUIOp::create(b, left, b.integer(heads));
       Value whole = b.add(done, b.mul(tiles, heads));
       b.loop(done, whole, heads,

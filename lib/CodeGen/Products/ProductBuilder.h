@@ -33,10 +33,34 @@ public:
   Value integer(int64_t value);
   Value add(Value a, Value b);
   Value mul(Value a, Value b);
-  Value mul(Value a, int64_t b) { return mul(a, integer(b)); }
-  /// Unsigned division by a power of two, rounded down.
-  Value shiftRight(Value a, int64_t bits);
+  Value mul(Value a, int64_t b) { return mul(a, constant(a.getType(), b)); }
+  Value sub(Value a, Value b);
   Value smaller(Value a, Value b);
+
+  /// Integers of any type, by the same bits in each lane. Shifts to the right
+  /// fill with zeros.
+  Value shiftLeft(Value a, Value bits);
+  Value shiftLeft(Value a, int64_t bits) {
+    return shiftLeft(a, constant(a.getType(), bits));
+  }
+  Value shiftRight(Value a, Value bits);
+  Value shiftRight(Value a, int64_t bits) {
+    return shiftRight(a, constant(a.getType(), bits));
+  }
+  Value bitAnd(Value a, Value b);
+  Value bitAnd(Value a, int64_t b) {
+    return bitAnd(a, constant(a.getType(), b));
+  }
+  Value bitOr(Value a, Value b);
+  Value bitXor(Value a, Value b);
+
+  /// Floats, and integers as floats.
+  Value addF(Value a, Value b);
+  Value subF(Value a, Value b);
+  Value mulF(Value a, Value b);
+  Value fma(Value a, Value b, Value c);
+  Value toFloat(Type type, Value integers);
+  Value bitcast(mlir::VectorType type, Value vector);
 
   /// Memory. Addresses are in bytes. Of scalable vectors, only what belongs to
   /// active outputs (forEachVector) is read, other lanes are 0, or written.

@@ -9,77 +9,27 @@
 using namespace qwen;
 using namespace mlir;
 
-namespace {
-/// A block has one number, its scale.
-struct F16 : Scaling {
-  int64_t count() const override { return 1; }
-
-  Values scales(ProductBuilder &b, int64_t factor,
-                llvm::function_ref<Value(int64_t)> number) const override {
-    Value scale = number(0);
-    if (factor == 1)
-      return {scale};
-    Value inverse = b.zeros(cast<VectorType>(scale.getType()), 1.0f / factor);
-    return {arith::MulFOp::create(b, scale, inverse)};
+Values Scaling::scales(ProductBuilder &b, int64_t factor,
+                       function_ref<Value(int64_t)> numberOf) const {
+  Values numbers;
+  for (int64_t i = 0; i < count(); ++i) {
+    Value number = numberOf(i);
+    // The code keeps the factor of the sums of activations, -zero point.
+    const bool isZero = i == 1 && of.hasZero;
+    const float by = isZero ? float(-factor) : 1.0f / float(factor);
+    if (isZero || (i == 0 && factor != 1))
+      number = b.mulF(number, b.zeros(cast<VectorType>(number.getType()), by));
+    numbers.push_back(number);
   }
+  return numbers;
+}
 
-  Value add(ProductBuilder &b, Value dot, Value, ArrayRef<Value> scales,
-            Value t) const override {
-    return math::FmaOp::create(b, dot, scales[0], t);
-  }
-};
-
-/// A scale and a number for the sums of activations.
-struct F16Pair : F16 {
-  int64_t count() const override { return 2; }
-  bool takesSums() const override { return true; }
-};
-
-/// A scale and a minimum.
-struct F16Minimum final : F16Pair {
-  Values scales(ProductBuilder &b, int64_t factor,
-                llvm::function_ref<Value(int64_t)> number) const override {
-    Values numbers = F16::scales(b, factor, number);
-    numbers.push_back(number(1));
-    return numbers;
-  }
-
-  Value add(ProductBuilder &b, Value dot, Value sum, ArrayRef<Value> scales,
-            Value t) const override {
-    t = F16::add(b, dot, sum, scales, t);
-    return math::FmaOp::create(b, sum, scales[1], t);
-  }
-};
-
-/// A scale and a zero point. The code keeps the factor of the sums of
-/// activations, -zero point.
-struct F16Zero final : F16Pair {
-  Values scales(ProductBuilder &b, int64_t factor,
-                llvm::function_ref<Value(int64_t)> number) const override {
-    Values numbers = F16::scales(b, factor, number);
-    Value zero = number(1);
-    Value negative = b.zeros(cast<VectorType>(zero.getType()), float(-factor));
-    numbers.push_back(arith::MulFOp::create(b, zero, negative));
-    return numbers;
-  }
-
-  Value add(ProductBuilder &b, Value dot, Value sum, ArrayRef<Value> scales,
-            Value t) const override {
-    Value u = math::FmaOp::create(b, sum, scales[1], dot);
-    return F16::add(b, u, sum, scales, t);
-  }
-};
-} // namespace
-
-const Scaling &qwen::scalingOf(WeightFormat format) {
-  static const F16 f16;
-  static const F16Minimum f16Minimum;
-  static const F16Zero f16Zero;
-  if (scalesOf(format).hasZero)
-    return f16Zero;
-  if (scalesOf(format).hasMinimum())
-    return f16Minimum;
-  return f16;
+Value Scaling::add(ProductBuilder &b, Value dot, Value sum,
+                   ArrayRef<Value> scales, Value t) const {
+  if (of.hasZero)
+    dot = b.fma(sum, scales[1], dot);
+  t = b.fma(dot, scales[0], t);
+  return takesSums() && !of.hasZero ? b.fma(sum, scales[1], t) : t;
 }
 
 /// `values` in lanes of `bits` bits.
@@ -126,7 +76,7 @@ static Value inWords(ProductBuilder &b, Value bytes, bool isSigned, int64_t v) {
                             isSigned ? "llvm.aarch64.neon.tbl2.v16i8"
                                      : "llvm.aarch64.neon.tbl1.v16i8",
                             tables);
-  return vector::BitCastOp::create(b, b.vector(4, b.getI32Type()), words);
+  return b.bitcast(b.vector(4, b.getI32Type()), words);
 }
 
 /// The integers that are stored as `value`.
@@ -147,15 +97,15 @@ static Value movedBytes(ProductBuilder &b, Value j,
   auto atTop = [&](Value row, int64_t last, int64_t bits) -> Value {
     Value from = loadRow(row);
     const auto type = cast<VectorType>(from.getType());
-    Value place = b.mul(arith::AndIOp::create(b, j, b.integer(last)), bits);
-    Value distance = arith::SubIOp::create(b, b.integer(8 - bits), place);
+    Value place = b.mul(b.bitAnd(j, b.integer(last)), bits);
+    Value distance = b.sub(b.integer(8 - bits), place);
     Value byte = arith::TruncIOp::create(b, b.getI8Type(), distance);
-    return arith::ShLIOp::create(b, from, b.splat(type, byte));
+    return b.shiftLeft(from, b.splat(type, byte));
   };
   Value lower = atTop(b.shiftRight(j, 1), 1, 4);
   Value upper = atTop(b.add(b.shiftRight(j, 2), b.integer(4)), 3, 2);
   Value both = b.shiftedInto(upper, lower, 2, false);
-  return arith::ShRUIOp::create(b, both, b.constant(both.getType(), 2));
+  return b.shiftRight(both, b.constant(both.getType(), 2));
 }
 
 /// Integers of the outputs whose bytes loadRow() loads: as bytes, or as i32.
@@ -179,20 +129,20 @@ static Value integersOf(ProductBuilder &b, const ScaleInfo &scales, Value j,
     else if (!inBytes)
       from = widened(b, from, false, 32);
     const auto type = cast<VectorType>(from.getType());
-    Value place = b.mul(arith::AndIOp::create(b, j, b.integer(last)), bits);
+    Value place = b.mul(b.bitAnd(j, b.integer(last)), bits);
     Value value = arith::ShRUIOp::create(
         b, from,
         b.splat(type,
                 arith::TruncIOp::create(b, type.getElementType(), place)));
     if (to != 0)
-      value = arith::ShLIOp::create(b, value, b.constant(type, to));
+      value = b.shiftLeft(value, b.constant(type, to));
     const int64_t mask = ((1 << bits) - 1) << to;
     return arith::AndIOp::create(
         b, value, b.constant(type, inPairs ? mask * 0x0101 : mask));
   };
   Value lower = bitsOf(b.shiftRight(j, 1), 1, 4, 0);
   Value upper = bitsOf(b.add(b.shiftRight(j, 2), b.integer(4)), 3, 2, 4);
-  Value value = arith::OrIOp::create(b, lower, upper);
+  Value value = b.bitOr(lower, upper);
   if (inPairs)
     value = vector::BitCastOp::create(
         b,

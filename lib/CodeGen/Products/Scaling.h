@@ -1,9 +1,8 @@
 //===- Scaling.h - Dots of integers to sums of floats -----------*- C++ -*-===//
 //
-// What kinds of scales do differently in products with quantized weights: a
-// class for blocks with a scale, for those with a minimum too and for those
-// with a zero point, and the integers of sub-blocks. docs/numerics.md defines
-// t, the sum of a block of activations.
+// What kinds of scales do differently in products with quantized weights:
+// blocks have a scale, or a minimum or a zero point too, and sub-blocks have
+// integers. docs/numerics.md defines t, the sum of a block of activations.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,28 +15,28 @@ namespace qwen {
 
 class Scaling {
 public:
-  virtual ~Scaling() = default;
+  explicit Scaling(WeightFormat format) : of(scalesOf(format)) {}
 
   /// Vectors of f32 that add() takes of a block.
-  virtual int64_t count() const = 0;
+  int64_t count() const { return of.numbers; }
 
   /// These vectors for bytes that are `factor` times the values. `number(i)` is
   /// number i of the block's header for each output, as f32.
-  virtual Values scales(ProductBuilder &b, int64_t factor,
-                        llvm::function_ref<Value(int64_t)> number) const = 0;
+  Values scales(ProductBuilder &b, int64_t factor,
+                llvm::function_ref<Value(int64_t)> number) const;
 
   /// Whether add() takes sums of activations.
-  virtual bool takesSums() const { return false; }
+  bool takesSums() const { return of.numbers == 2; }
 
   /// t after a block, from t before it. `dot` is the exact sum of the products
   /// of bytes and activations, and `sum` the exact sum of the activations (null
   /// unless takesSums()), both as f32.
-  virtual Value add(ProductBuilder &b, Value dot, Value sum,
-                    llvm::ArrayRef<Value> scales, Value t) const = 0;
-};
+  Value add(ProductBuilder &b, Value dot, Value sum,
+            llvm::ArrayRef<Value> scales, Value t) const;
 
-/// The scaling of a quantized format.
-const Scaling &scalingOf(WeightFormat format);
+private:
+  const ScaleInfo &of;
+};
 
 /// The sub-scales of sub-block `j` of the block with this header, or, if
 /// `number` is 1, the sub-minimums: `vectors` vectors of i32, each of `lanes`

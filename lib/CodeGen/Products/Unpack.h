@@ -1,7 +1,6 @@
 //===- Unpack.h - Codes to the bytes that dots take -------------*- C++ -*-===//
 //
-// What formats do differently in products with quantized weights: a class for
-// each coding of integers.
+// What codings of integers do differently in products with quantized weights.
 //
 //===----------------------------------------------------------------------===//
 
@@ -9,8 +8,6 @@
 #define QWEN_LIB_CODEGEN_PRODUCTS_UNPACK_H
 
 #include "ProductBuilder.h"
-
-#include <memory>
 
 namespace qwen {
 
@@ -30,13 +27,14 @@ struct ByteRange {
   int64_t factor, bias, least, most;
 };
 
-/// Turns the chunks of a group into bytes.
+/// Turns the chunks of a group in a format of integers into bytes.
 class Unpack {
 public:
-  virtual ~Unpack() = default;
+  /// For dots of this kind.
+  Unpack(WeightFormat format, ByteForm form, const DotInfo &dot);
 
   /// What bytes() takes of chunk `chunk`: load(chunk, false), an i8 vector.
-  /// Upper bits of its codes come from other chunks and follow it. If the class
+  /// Upper bits of its codes come from other chunks and follow it. If the code
   /// loadsTwice(), load(chunk, true) comes last, a second load that LLVM must
   /// not merge with the first.
   Values codes(ProductBuilder &b, int64_t chunk,
@@ -51,26 +49,25 @@ public:
   /// The bytes of step chunk + part * chunks(): 4 values of each output.
   /// `codes` has the codes of that chunk, or those of chunks 2i and 2i + 1 in
   /// any order, where one of the two is `chunk`.
-  virtual Value bytes(ProductBuilder &b, llvm::ArrayRef<Value> codes,
-                      int64_t chunk, int64_t part) const = 0;
+  Value bytes(ProductBuilder &b, llvm::ArrayRef<Value> codes, int64_t chunk,
+              int64_t part) const;
 
   /// Chunks of a group that have the lower bits of codes, and the codes that a
   /// byte of one has.
   int64_t chunks() const { return kGroup / 4 / parts; }
 
+private:
+  Value withUpperBits(ProductBuilder &b, llvm::ArrayRef<Value> codes,
+                      int64_t chunk, int64_t part) const;
+
+  const CodingInfo &coding;
+
+public:
   const int64_t parts;
   /// The chunks of upper bits behind them.
   const int64_t upperChunks;
   const ByteRange range;
-
-protected:
-  Unpack(int64_t parts, ByteRange range, int64_t upperChunks = 0)
-      : parts(parts), upperChunks(upperChunks), range(range) {}
 };
-
-/// The bytes of `format` for dots of this kind; null for formats of floats.
-std::unique_ptr<Unpack> makeUnpack(WeightFormat format, ByteForm form,
-                                   const DotInfo &dot);
 
 } // namespace qwen
 

@@ -1,22 +1,17 @@
-//===- UnpackOnce.cpp - The order of products of many tokens --------------===//
+//===- UnpackOnce.cpp - Many tokens for each unpacked block ---------------===//
 //
-// GEMM kernels that unpack weights once for many tokens:
+// Arm's order for prompts. The innermost loop takes the tiles of a strip of
+// tokens for one block of 128 along K; then come the next tiles of outputs, the
+// next panel, the next block. A block's weights and scales are unpacked once
+// for the strip, in the order of their use. They, the activations of pairs of
+// tokens and the f32 sums of the strip lie on the stack, in the first cache;
+// the dots of a tile stay in registers for a block. Dots and their conversion
+// to floats then bound the innermost loop: docs/notebook/arm-static-model.md.
 //
-//   for each panel of 16 outputs
-//     for each strip of tokens
-//       for each block of 128 along K
-//         unpack the block's weights and scales, in the order of their use
-//         for each tile of outputs and tokens
-//           the block's dots and scales, added to the tile's f32 sums
-//       + bias, + residual, store
-//
-// Unpacked weights, the activations of pairs of tokens and the sums lie in a
-// scratch on the stack that fits in a core's first cache. Dots and their
-// conversion to floats then bound the inner loop:
-// docs/notebook/arm-static-model.md.
-//
-// The order of every accumulation is docs/numerics.md's; layouts are
-// Blocks.h's.
+//                strip of tokens
+//   panel    K | +------+------+------+
+//   panel      v | tile | tile | tile |   unpack a block of a panel, all tiles;
+//     ...        +------+------+------+   the next panel; the next block
 //
 //===----------------------------------------------------------------------===//
 
@@ -116,11 +111,11 @@ void UnpackOnce::emitPanels(int64_t count, Value output) {
   panelRegisters = count * bundleRegisters;
   tileBundles = current->tokens / bundleTokens;
   tileRegisters = std::min(current->vectors, vectors) * bundleRegisters;
-  b.loop(panelBegin, panelEnd, schedule.panels, [&](Value panel) {
-    Value last = b.smaller(panelEnd, b.add(panel, b.integer(schedule.panels)));
-    b.loop(b.integer(0), m, schedule.strip, [&](Value first) {
-      Value tokens = b.smaller(b.integer(schedule.strip),
-                               arith::SubIOp::create(b, m, first));
+  b.loop(p.panelBegin, p.panelEnd, schedule.panels, [&](Value panel) {
+    Value last =
+        b.smaller(p.panelEnd, b.add(panel, b.integer(schedule.panels)));
+    b.loop(b.integer(0), p.m, schedule.strip, [&](Value first) {
+      Value tokens = b.smaller(b.integer(schedule.strip), b.sub(p.m, first));
       Value bundles = b.shiftRight(tokens, bundleTokens - 1);
       emitStrip(panel, last, {first, bundles}, output);
     });
@@ -130,7 +125,7 @@ void UnpackOnce::emitPanels(int64_t count, Value output) {
 /// The outputs of panels [panel, last) for a strip of tokens.
 void UnpackOnce::emitStrip(Value panel, Value last, const Strip &strip,
                            Value output) {
-  Value panels = arith::SubIOp::create(b, last, panel);
+  Value panels = b.sub(last, panel);
   Value panelSums = b.mul(strip.bundles, panelRegisters);
   Value none = b.zeros(floats());
   b.loop(b.integer(0), b.mul(panels, panelSums), 1,
@@ -138,24 +133,24 @@ void UnpackOnce::emitStrip(Value panel, Value last, const Strip &strip,
   auto sumsOf = [&](Value index) {
     return atRegister(stripSums, b.mul(index, panelSums), 1);
   };
-  Value stride = panelStride();
+  Value stride = p.panelStride();
   auto addBlock = [&](const Block &block) {
     if (pairs)
       arrangeActivations(strip, block);
     b.loop(b.integer(0), panels, 1, [&](Value index) {
-      unpackBlock(b.at(weights, b.mul(b.add(panel, index), stride)), output,
+      unpackBlock(b.at(p.weights, b.mul(b.add(panel, index), stride)), output,
                   block);
       multiply(sumsOf(index), strip, block);
     });
   };
-  Value allGroups = groups();
+  Value allGroups = p.groups();
   Value blocks = b.shiftRight(allGroups, 2);
   b.loop(b.integer(0), blocks, 1, [&](Value block) {
     addBlock({block, b.integer(kBlockGroups), true});
   });
   // The last block, if it is partial.
   Value done = b.mul(blocks, kBlockGroups);
-  Value rest = arith::SubIOp::create(b, allGroups, done);
+  Value rest = b.sub(allGroups, done);
   b.loop(done, allGroups, kBlockGroups,
          [&](Value) { addBlock({blocks, rest, false}); });
   b.loop(b.integer(0), panels, 1, [&](Value index) {
@@ -179,9 +174,8 @@ void UnpackOnce::multiply(Value panelSums, const Strip &strip,
                         b.mul(tile.first, b.scaled(16)));
                for (int64_t r = 0; r < tileRegisters; ++r) {
                  Value at = atRegister(line, r);
-                 storeWhole(math::FmaOp::create(b, t[i * tileRegisters + r],
-                                                tile.d[i],
-                                                loadWhole(floats(), at)),
+                 storeWhole(b.fma(t[i * tileRegisters + r], tile.d[i],
+                                  loadWhole(floats(), at)),
                             at);
                }
              }
@@ -192,7 +186,7 @@ void UnpackOnce::multiply(Value panelSums, const Strip &strip,
 UnpackOnce::Tile UnpackOnce::tileOf(const Strip &strip, const Block &block,
                                     Value v, Value bundle) {
   Tile tile = {b.mul(v, bundleRegisters), {}, {}, {}};
-  Value blocks = activationBlocks();
+  Value blocks = p.activationBlocks();
   for (int64_t i = 0; i < tileBundles; ++i) {
     Value index = b.add(bundle, b.integer(i));
     if (pairs) {
@@ -206,9 +200,10 @@ UnpackOnce::Tile UnpackOnce::tileOf(const Strip &strip, const Block &block,
     }
     Value token = b.add(strip.first, index);
     tile.q.push_back(
-        activationsOf(token, b.mul(block.number, kActivationBlock)));
+        p.activationsOf(token, b.mul(block.number, kActivationBlock)));
     Value scale = b.mul(b.add(b.mul(token, blocks), block.number), 4);
-    tile.d.push_back(b.splat(floats(), b.load(b.getF32Type(), b.at(d, scale))));
+    tile.d.push_back(
+        b.splat(floats(), b.load(b.getF32Type(), b.at(p.d, scale))));
     tile.sums.push_back(activationSums(token, block));
   }
   return tile;
@@ -229,11 +224,11 @@ Values UnpackOnce::blockSums(const Tile &tile, const Block &block) {
   if (divided)
     return subBlockSums(tile, block, span);
   Values t(count, b.zeros(floats(), -0.0f));
-  overBlocks(span, t, [&](const GroupSpan &groups) {
+  p.overBlocks(span, t, [&](const GroupSpan &groups) {
     Values dots = start(groups.first);
-    overGroups(groups, dots,
-               [&](Value g) { dots = addGroup(tile, g, 0, dots); });
-    Value number = blockOf(groups.first);
+    p.overGroups(groups, dots,
+                 [&](Value g) { dots = addGroup(tile, g, 0, dots); });
+    Value number = p.blockOf(groups.first);
     const Values sums = bundleSums(tile, number, block);
     auto isumOf = [&](int64_t i) { return minusMagic(dots[i]); };
     t = scaled(tile, number, isumOf, sums, t);
@@ -243,8 +238,7 @@ Values UnpackOnce::blockSums(const Tile &tile, const Block &block) {
 
 /// The float of a sum that started from kMagic.
 Value UnpackOnce::minusMagic(Value sum) {
-  return arith::SubFOp::create(b, vector::BitCastOp::create(b, floats(), sum),
-                               b.zeros(floats(), kMagic));
+  return b.subF(b.bitcast(floats(), sum), b.zeros(floats(), kMagic));
 }
 
 /// t where the dots of sub-blocks, and the sums of activations, are multiplied
@@ -256,7 +250,7 @@ Values UnpackOnce::subBlockSums(const Tile &tile, const Block &block,
   const bool behind = scaling.takesSums() && !byteMinimums;
   // Behind the sums of dots those of activations.
   Values carried(behind ? 2 * count : count, zeros[0]);
-  overGroups(span, carried, [&](Value g) {
+  p.overGroups(span, carried, [&](Value g) {
     Value from = b.at(atRegister(integers, g, groupIntegers * panelRegisters),
                       b.mul(tile.first, b.scaled(16)));
     auto addTo = [&](size_t i, int64_t set, Value factor) {
@@ -275,7 +269,7 @@ Values UnpackOnce::subBlockSums(const Tile &tile, const Block &block,
     }
   });
   for (Value &value : carried)
-    value = arith::SIToFPOp::create(b, floats(), value);
+    value = b.toFloat(floats(), value);
   if (byteMinimums)
     carried.append(minimumSums(tile));
   return scaled(
@@ -293,12 +287,12 @@ Values UnpackOnce::minimumSums(const Tile &tile) {
     Value high = b.loadQuad(b.getI8Type(), b.at(from, 16));
     for (int64_t r = 0; r < tileRegisters; ++r) {
       Value at = b.at(atRegister(minimums, r), b.mul(tile.first, b.scaled(16)));
-      Value w = vector::BitCastOp::create(b, bytes(), loadWhole(words(), at));
+      Value w = b.bitcast(bytes(), loadWhole(words(), at));
       Value start =
           loadWhole(words(), b.at(minimumStarts, 16 * int64_t(result.size())));
-      Value sum = addByteDots(b, isa, start, w, high);
-      sum = arith::ShLIOp::create(b, sum, b.constant(words(), kSumBits));
-      result.push_back(minusMagic(addByteDots(b, isa, sum, w, low)));
+      Value sum = addByteDots(b, p.isa, start, w, high);
+      sum = b.shiftLeft(sum, b.constant(words(), kSumBits));
+      result.push_back(minusMagic(addByteDots(b, p.isa, sum, w, low)));
     }
   }
   return result;
@@ -312,14 +306,14 @@ Values UnpackOnce::addGroup(const Tile &tile, Value g, int64_t sub,
   // Registers of activations.
   const int64_t loads = kGroup * bundleTokens / 16;
   SmallVector<Values> x(tileBundles);
-  SmallVector<std::unique_ptr<Dot>> dots;
+  SmallVector<Dot> dots;
   for (int64_t i = 0; i < tileBundles; ++i)
     for (int64_t load = 0; load < loads; ++load)
       x[i].push_back(b.loadQuad(
           b.getI8Type(),
           b.at(b.at(tile.q[i], b.mul(g, kGroup * bundleTokens)), 16 * load)));
   for (Value dot : before)
-    dots.push_back(makeDot(b, isa, unpack->range, dot));
+    dots.emplace_back(b, p.isa, p.unpack->range, dot);
   const int64_t first = sub * steps / subDots;
   for (int64_t step = first; step < first + steps / subDots; ++step)
     for (int64_t r = 0; r < tileRegisters; ++r) {
@@ -328,12 +322,12 @@ Values UnpackOnce::addGroup(const Tile &tile, Value g, int64_t sub,
           b, bytes(),
           loadWhole(words(), atRegister(from, step * panelRegisters + r)));
       for (int64_t i = 0; i < tileBundles; ++i)
-        dots[i * tileRegisters + r]->step(w, x[i][step * loads / steps],
-                                          step % 4);
+        dots[i * tileRegisters + r].step(w, x[i][step * loads / steps],
+                                         step % 4);
     }
   Values sums;
-  for (std::unique_ptr<Dot> &dot : dots)
-    sums.push_back(dot->finish());
+  for (Dot &dot : dots)
+    sums.push_back(dot.finish());
   return sums;
 }
 
@@ -394,7 +388,7 @@ void UnpackOnce::finish(Value panelSums, Value output, const Strip &strip) {
                              : sum(0));
       }
     }
-    store(output, tokens, tile, kLanes);
+    p.store(output, tokens, tile, kLanes);
   });
 }
 

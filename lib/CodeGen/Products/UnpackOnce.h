@@ -1,4 +1,4 @@
-//===- UnpackOnce.h - The order of products of many tokens ------*- C++ -*-===//
+//===- UnpackOnce.h - Many tokens for each unpacked block -------*- C++ -*-===//
 //
 // UnpackOnce.cpp has the loops, ArrangeBlock.cpp what they read of a block.
 //
@@ -8,16 +8,16 @@
 #define QWEN_LIB_CODEGEN_PRODUCTS_UNPACKONCE_H
 
 #include "Dot.h"
-#include "Linear.h"
+#include "Product.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 
 namespace qwen {
 
-class UnpackOnce : public Linear {
+class UnpackOnce {
 public:
   UnpackOnce(const KernelInfo &kernel, const UnpackOnceSchedule &schedule,
              mlir::ModuleOp module)
-      : Linear(kernel, module, ByteForm::Scaled), schedule(schedule),
+      : p(kernel, module, ByteForm::Scaled), schedule(schedule),
         fixed(fixedSchedule(kernel, schedule)) {}
 
   void emit();
@@ -93,26 +93,29 @@ private:
     return b.at(pointer, b.mul(index, b.scaled(16 * each)));
   }
 
-  const Scaling &scaling = scalingOf(format);
+  Product p;
+  ProductBuilder &b = p.b;
+  const UnpackOnceSchedule &schedule;
+  const Scaling &scaling = p.scaling;
   /// Whether sub-blocks have integers.
-  const bool divided = scalesOf(format).hasSubBlocks();
-  const bool pairs = isa.dot.tokens == 2;
+  const bool divided = scalesOf(p.format).hasSubBlocks();
+  const bool pairs = p.isa.dot.tokens == 2;
   /// Whether sub-minimums are multiplied as bytes, those of 4 groups at once,
   /// with two bytes of each sum of activations: 256 times the one plus the
   /// other. So the pipe that multiplies integers of 32 bits has time for sums
   /// of dots.
   const bool byteMinimums = divided && pairs && scaling.takesSums();
   /// Dots of a register in a group, and vectors of integers that a group has.
-  const int64_t subDots = dotsOfGroup(format);
+  const int64_t subDots = dotsOfGroup(p.format);
   const int64_t groupIntegers =
       divided ? subDots * (byteMinimums ? 1 : scaling.count()) : 0;
   /// Groups whose activations have a sum together.
-  const int64_t sumGroups = divided ? 1 : weightBlock(format) / kGroup;
+  const int64_t sumGroups = divided ? 1 : weightBlock(p.format) / kGroup;
   /// What code for vectors of 128 bits has.
-  const UnpackOnceSchedule &schedule, fixed;
+  const UnpackOnceSchedule fixed;
   /// Tokens whose sums share a register, and registers of a bundle for a vector
   /// of outputs.
-  const int64_t bundleTokens = isa.dot.tokens, bundleRegisters = bundleTokens;
+  const int64_t bundleTokens = p.isa.dot.tokens, bundleRegisters = bundleTokens;
   /// Steps of a group: an instruction multiplies 8 values of pairs, else 4.
   const int64_t steps = kGroup / 4 / bundleTokens;
 

@@ -1,12 +1,13 @@
-//===- Products.cpp - Generated matrix products ---------------------------===//
+//===- ProductBuilder.cpp - The operations of matrix products -------------===//
 
-#include "qwen/CodeGen/Products/Products.h"
 #include "ProductBuilder.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "qwen/CodeGen/FunctionTypes.h"
+#include "qwen/CodeGen/Products/Products.h"
 #include "qwen/Support/Error.h"
 
 using namespace qwen;
@@ -35,17 +36,33 @@ void ProductBuilder::finish() { func::ReturnOp::create(*this); }
 Value ProductBuilder::integer(int64_t value) {
   return arith::ConstantOp::create(*this, getI64IntegerAttr(value));
 }
-Value ProductBuilder::add(Value a, Value b) {
-  return createOrFold<arith::AddIOp>(a, b);
+
+#define QWEN_FOLDED(Name, Op)                                                  \
+  Value ProductBuilder::Name(Value a, Value b) {                               \
+    return createOrFold<arith::Op>(a, b);                                      \
+  }
+QWEN_FOLDED(add, AddIOp)
+QWEN_FOLDED(sub, SubIOp)
+QWEN_FOLDED(mul, MulIOp)
+QWEN_FOLDED(smaller, MinSIOp)
+QWEN_FOLDED(shiftLeft, ShLIOp)
+QWEN_FOLDED(shiftRight, ShRUIOp)
+QWEN_FOLDED(bitAnd, AndIOp)
+QWEN_FOLDED(bitOr, OrIOp)
+QWEN_FOLDED(bitXor, XOrIOp)
+QWEN_FOLDED(addF, AddFOp)
+QWEN_FOLDED(subF, SubFOp)
+QWEN_FOLDED(mulF, MulFOp)
+#undef QWEN_FOLDED
+
+Value ProductBuilder::fma(Value a, Value b, Value c) {
+  return math::FmaOp::create(*this, a, b, c);
 }
-Value ProductBuilder::mul(Value a, Value b) {
-  return createOrFold<arith::MulIOp>(a, b);
+Value ProductBuilder::toFloat(Type type, Value integers) {
+  return arith::SIToFPOp::create(*this, type, integers);
 }
-Value ProductBuilder::shiftRight(Value a, int64_t bits) {
-  return createOrFold<arith::ShRUIOp>(a, integer(bits));
-}
-Value ProductBuilder::smaller(Value a, Value b) {
-  return createOrFold<arith::MinSIOp>(a, b);
+Value ProductBuilder::bitcast(VectorType type, Value vector) {
+  return vector::BitCastOp::create(*this, type, vector);
 }
 
 Value ProductBuilder::at(Value pointer, Value bytes) {

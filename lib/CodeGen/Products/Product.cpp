@@ -1,33 +1,22 @@
-//===- Linear.cpp - Products with a packed matrix -------------------------===//
+//===- Product.cpp - The function of a product with a packed matrix -------===//
 //
-// The base of all orders, and the loops of the orders that hold the sums of a
-// tile in registers:
-//
-//   for each panel of 16 outputs, or of each of several streams of them
-//     for each tile of tokens and outputs
-//       sums along K: Chains.cpp, GroupDots.cpp
-//       + bias, + residual, store
-//
-// Where the length of vectors is known only at run time, a panel is a loop over
-// vectors of its outputs, whose last may have lanes without an output.
-//
-// Panels are outermost so that each weight is read from memory once a call.
 // The order of every accumulation is docs/numerics.md's; layouts are
 // Blocks.h's.
 //
 //===----------------------------------------------------------------------===//
 
-#include "Linear.h"
+#include "Product.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include <bit>
 
 using namespace qwen;
 using namespace mlir;
 
-Linear::Linear(const KernelInfo &kernel, ModuleOp module, ByteForm form)
+Product::Product(const KernelInfo &kernel, ModuleOp module, ByteForm form)
     : kernel(kernel), isa(isaInfo(kernel.isa)),
-      format(*weightFormat(kernel.format)),
-      unpack(makeUnpack(format, form, isa.dot)), b(kernel, module) {
+      format(*weightFormat(kernel.format)), b(kernel, module) {
+  if (isQuantized(kernel.format))
+    unpack.emplace(format, form, isa.dot);
   unsigned next = 0;
   q = b.argument(next++);
   if (unpack) {
@@ -39,7 +28,7 @@ Linear::Linear(const KernelInfo &kernel, ModuleOp module, ByteForm form)
     *value = b.argument(next++);
 }
 
-Value Linear::panelStride() {
+Value Product::panelStride() {
   Value values = b.mul(groups(), panelGroupBytes(format));
   if (!unpack)
     return values;
@@ -49,12 +38,8 @@ Value Linear::panelStride() {
   return b.add(values, b.mul(blocks, panelHeaderBytes(format)));
 }
 
-Value Linear::activationBlocks() {
-  return b.shiftRight(b.add(k, b.integer(kActivationBlock - 1)), 7);
-}
-
-void Linear::overGroups(const GroupSpan &span, Values &carried,
-                        function_ref<void(Value)> body) {
+void Product::overGroups(const GroupSpan &span, Values &carried,
+                         function_ref<void(Value)> body) {
   auto pass = [&](Value g, ValueRange before) {
     carried = Values(before);
     for (int64_t i = 0; i < span.each; ++i)
@@ -67,8 +52,8 @@ void Linear::overGroups(const GroupSpan &span, Values &carried,
                 : b.loop(span.first, span.last, span.each, start, pass);
 }
 
-void Linear::overBlocks(const GroupSpan &span, Values &carried,
-                        function_ref<void(const GroupSpan &)> body) {
+void Product::overBlocks(const GroupSpan &span, Values &carried,
+                         function_ref<void(const GroupSpan &)> body) {
   const int64_t size = weightBlock(format) / kGroup;
   if (size >= kBlockGroups)
     return body(span);
@@ -90,12 +75,12 @@ void Linear::overBlocks(const GroupSpan &span, Values &carried,
                 : b.loop(span.first, span.last, each, start, pass);
 }
 
-Value Linear::blockOf(Value g) {
+Value Product::blockOf(Value g) {
   return b.shiftRight(g,
                       std::countr_zero(uint64_t(weightBlock(format) / kGroup)));
 }
 
-void Linear::prefetchStore(Value output, ArrayRef<Value> tokens) {
+void Product::prefetchStore(Value output, ArrayRef<Value> tokens) {
   Value added = b.choose(
       b.isNull(residual), [&] { return Values{out}; },
       [&] { return Values{residual}; })[0];
@@ -104,8 +89,8 @@ void Linear::prefetchStore(Value output, ArrayRef<Value> tokens) {
       b.prefetch(outputAt(matrix, token, output));
 }
 
-void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,
-                   int64_t lanes) {
+void Product::store(Value output, ArrayRef<Value> tokens, Values tile,
+                    int64_t lanes) {
   const auto vectors = int64_t(tile.size() / tokens.size());
   auto addressOf = [&](Value base, Value token, int64_t v) {
     return b.at(outputAt(base, token, output), b.scaled(v * lanes * 4));
@@ -116,7 +101,7 @@ void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,
       for (int64_t v = 0; v < vectors; ++v) {
         Value other =
             b.loadFloats(lanes, b.getF32Type(), address(tokens[t], v));
-        sum.push_back(arith::AddFOp::create(b, tile[t * vectors + v], other));
+        sum.push_back(b.addF(tile[t * vectors + v], other));
       }
     return sum;
   };
@@ -134,33 +119,35 @@ void Linear::store(Value output, ArrayRef<Value> tokens, Values tile,
       b.store(tile[t * vectors + v], addressOf(out, tokens[t], v));
 }
 
-void TileOrder::emit() {
+void TileLoops::overPanels(PanelsBody body) {
   // Several tokens share loads and unpacking, so that these matter less.
-  if (b.isScalable() && unpack && kernel.m == 1)
-    b.byLength([&] { emitAll(); }, [&] { emitAll(); });
+  if (p.b.isScalable() && p.unpack && p.kernel.m == 1)
+    p.b.byLength([&] { overAll(body); }, [&] { overAll(body); });
   else
-    emitAll();
-  b.finish();
+    overAll(body);
+  p.b.finish();
 }
 
-void TileOrder::emitAll() {
-  Value stride = panelStride();
-  nextPanel = b.mul(stride, abreast);
-  Value first = panelBegin;
+void TileLoops::overAll(PanelsBody body) {
+  Value stride = p.panelStride();
+  nextPanel = p.b.mul(stride, abreast);
+  Value first = p.panelBegin;
   // Fewer panels than streams: the rest has fewer streams.
-  for (int64_t streams = schedule.streams; streams > 1; streams /= 2)
-    first = emitTogether(first, streams, /*neighbours=*/false, stride);
+  for (int64_t count = streams; count > 1; count /= 2)
+    first = overTogether(first, count, /*neighbours=*/false, stride, body);
   if (abreast > 1)
-    first = emitTogether(first, abreast, /*neighbours=*/true, stride);
-  b.loop(first, panelEnd, 1, [&](Value panel) { emitPanels(panel, stride); });
+    first = overTogether(first, abreast, /*neighbours=*/true, stride, body);
+  p.b.loop(first, p.panelEnd, 1,
+           [&](Value panel) { overVectors(panel, stride, body); });
 }
 
 /// The panels from `first` on, `count` together: neighbours, or one of each of
 /// `count` streams. Returns the first of the panels that are left.
-Value TileOrder::emitTogether(Value first, int64_t count, bool neighbours,
-                              Value stride) {
-  Value each = b.shiftRight(arith::SubIOp::create(b, panelEnd, first),
-                            std::countr_zero(uint64_t(count)));
+Value TileLoops::overTogether(Value first, int64_t count, bool neighbours,
+                              Value stride, PanelsBody body) {
+  ProductBuilder &b = p.b;
+  Value each =
+      b.shiftRight(b.sub(p.panelEnd, first), std::countr_zero(uint64_t(count)));
   auto rest = [&] { return b.add(first, b.mul(each, count)); };
   Value end = neighbours ? rest() : b.add(first, each);
   Value distance = neighbours ? b.integer(1) : each;
@@ -168,38 +155,47 @@ Value TileOrder::emitTogether(Value first, int64_t count, bool neighbours,
     Values numbers = {panel};
     while (int64_t(numbers.size()) < count)
       numbers.push_back(b.add(numbers.back(), distance));
-    emitPanels(numbers, stride);
+    overVectors(numbers, stride, body);
   });
   return neighbours ? end : rest();
 }
 
 /// The panels of these numbers together.
-void TileOrder::emitPanels(ArrayRef<Value> numbers, Value stride) {
+void TileLoops::overVectors(ArrayRef<Value> numbers, Value stride,
+                            PanelsBody body) {
+  ProductBuilder &b = p.b;
   SmallVector<Panel> panels;
   for (Value number : numbers)
-    panels.push_back({number, b.at(weights, b.mul(number, stride))});
+    panels.push_back({number, b.at(p.weights, b.mul(number, stride))});
   if (b.isScalable())
-    return b.forEachVector(b.integer(kPanelOutputs), schedule.vectors,
+    return b.forEachVector(b.integer(kPanelOutputs), tileVectors,
                            [&](Value output, int64_t count) {
                              vectors = count;
-                             emitTiles(panels, output);
+                             body(panels, output);
                            });
   if (vectors * lanes == kPanelOutputs)
-    return emitTiles(panels, b.integer(0));
+    return body(panels, b.integer(0));
   b.loop(b.integer(0), b.integer(kPanelOutputs), vectors * lanes,
-         [&](Value output) { emitTiles(panels, output); });
+         [&](Value output) { body(panels, output); });
 }
 
-void TileOrder::emitTiles(ArrayRef<Panel> panels, Value output) {
-  b.loop(b.integer(0), m, schedule.tokens, [&](Value first) {
-    Values tokens;
-    for (int64_t t = 0; t < schedule.tokens; ++t)
-      tokens.push_back(b.add(first, b.integer(t)));
-    if (schedule.prefetch == 1)
-      for (const Panel &panel : panels)
-        prefetchStore(outputOf(panel, output), tokens);
-    SmallVector<Values> tiles = tileSums(panels, output, tokens);
-    for (auto [panel, tile] : llvm::zip_equal(panels, tiles))
-      store(outputOf(panel, output), tokens, tile, lanes);
+Values TileLoops::tokensFrom(Value first) {
+  Values result;
+  for (int64_t t = 0; t < tokens; ++t)
+    result.push_back(p.b.add(first, p.b.integer(t)));
+  return result;
+}
+
+void TileLoops::overTiles(bool prefetches, TileSumsOf sumsOf) {
+  overPanels([&](ArrayRef<Panel> panels, Value output) {
+    p.b.loop(p.b.integer(0), p.m, tokens, [&](Value first) {
+      const Values tile = tokensFrom(first);
+      if (prefetches)
+        for (const Panel &panel : panels)
+          p.prefetchStore(outputOf(panel, output), tile);
+      const SmallVector<Values> sums = sumsOf(panels, output, tile);
+      for (auto [panel, ofPanel] : llvm::zip_equal(panels, sums))
+        p.store(outputOf(panel, output), tile, ofPanel, lanes);
+    });
   });
 }

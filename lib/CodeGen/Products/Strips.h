@@ -1,0 +1,103 @@
+//===- Strips.h - What the tiles of a strip of tokens share -----*- C++ -*-===//
+//
+// The loops of StripDots and BlockDots, x86's orders for prompts, and the
+// memory on the stack for what the tiles of a strip share:
+//
+//   for each panel of 16 outputs, or each two together
+//     for each strip of tokens
+//       for each `depth` groups along K
+//         unpack their weights and the integers of their sub-blocks
+//         for each tile of tokens
+//           dots and scales of these groups, added to the tile's sums
+//       + bias, + residual, store
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_LIB_CODEGEN_PRODUCTS_STRIPS_H
+#define QWEN_LIB_CODEGEN_PRODUCTS_STRIPS_H
+
+#include "TileSums.h"
+
+namespace qwen {
+
+class Strips {
+public:
+  /// Vectors of outputs of a tile.
+  static constexpr int64_t kVectors = 2;
+
+  /// What tiles share of a group, beside the integers of its sub-blocks.
+  enum class Shared : uint8_t {
+    /// Bytes as dots take them.
+    Bytes,
+    /// Bytes of weights with their sign, for dots with unsigned activations,
+    /// and what these dots lack.
+    SignedBytes,
+    /// Nothing.
+    Integers,
+  };
+
+  /// Has `sums` take the integers of sub-blocks from the memory. Strips have
+  /// `strip` tokens, and `depth` groups are shared at once.
+  Strips(TileSums &sums, int64_t strip, int64_t depth, Shared shared);
+
+  /// Emits all loops.
+  void emit();
+
+  /// The chunk `chunk` of group first + group, vector `v`, of the block of
+  /// weights with this header, which begins with group `blockFirst`.
+  Values codesOf(Value header, Value blockFirst, Value first, int64_t group,
+                 int64_t chunk, int64_t v);
+  /// Where what is shared of group g of a panel lies.
+  Value placeOf(size_t panel, Value g);
+  /// Of the group at `place`: the bytes of `step` and vector `v`, or their
+  /// magnitudes.
+  Value sharedBytes(Value place, int64_t step, int64_t v = 0,
+                    bool magnitudes = false);
+  /// Integer `number` of sub-block `sub`, for each vector.
+  Values sharedIntegers(size_t panel, int64_t number, Value g, int64_t sub);
+  /// What the sum of its dots, times sub-scales, lacks.
+  Value sharedCorrection(size_t panel, Value g);
+
+  const Shared shared;
+  /// Maddubs takes weights without a sign: it multiplies their magnitudes with
+  /// activations that have their signs.
+  const bool takesMagnitudes;
+
+private:
+  void emitPanels(llvm::ArrayRef<Panel> panels, Value output);
+  void shareGroup(const Panel &panel, size_t number, Value g);
+  void shareBytes(Value header, Value blockFirst, Value g, Value to);
+  void shareIntegers(Value header, Value inBlock, Value to);
+  void shareCorrection(Value to);
+  void addRun(const Tile &tile, llvm::ArrayRef<Value> tokens, Value block,
+              Value last, Value held);
+
+  TileSums &sums;
+  Product &p = sums.p;
+  ProductBuilder &b = sums.b;
+  const int64_t strip, depth;
+
+  static constexpr int64_t kWeightBytes = kGroup * kPanelOutputs;
+  /// Bytes of an integer for each output.
+  static constexpr int64_t kIntegerBytes = 4 * kPanelOutputs;
+  /// Of a group lie in this order: weights by step and vector, their
+  /// magnitudes, sub-scales and sub-minimums, the correction.
+  const int64_t integerSets =
+      scalesOf(p.format).hasSubBlocks()
+          ? sums.subDots + scalesOf(p.format).numbers - 1
+          : 0;
+  const int64_t integersAt =
+      shared == Shared::Integers ? 0 : kWeightBytes * (takesMagnitudes ? 2 : 1);
+  const int64_t correctionAt = integersAt + integerSets * kIntegerBytes;
+  const int64_t groupBytes =
+      correctionAt + (shared == Shared::SignedBytes ? kIntegerBytes : 0);
+  /// Memory for these, from group `firstGroup` on, and for the sums of a strip.
+  Value memory, firstGroup, totals;
+};
+
+/// Emits the dots of a group with its shared bytes.
+void sharedDots(TileSums &sums, Strips &strips, const Group &group);
+
+} // namespace qwen
+
+#endif // QWEN_LIB_CODEGEN_PRODUCTS_STRIPS_H
