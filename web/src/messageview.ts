@@ -92,8 +92,8 @@ export class MessageView {
     this.element.classList.toggle('live', !isDone);
     if (!this.text.element.isConnected) this.body.replaceChildren(this.text.element);
     if (live.hasBegun && this.drawn !== live) {
-      // Another try begins anew.
-      if (this.drawn || this.shown + this.shownReasoning > 0) this.restart();
+      // Each try begins anew: the views may have been told that no text comes.
+      this.restart();
       this.drawn = live;
     }
     this.feed(isDone);
