@@ -1,0 +1,55 @@
+"""Packages of other languages and of PyPI that only tests need, installed once in a folder of the build."""
+import shutil
+import subprocess
+import sys
+import venv
+
+
+def command(arguments, **kwargs):
+    """Whether a command succeeds; else prints its last line."""
+    result = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, **kwargs)
+    if result.returncode:
+        print((result.stdout + result.stderr).strip().rsplit("\n", 1)[-1])
+    return result.returncode == 0
+
+
+def pip(python, package, *options):
+    return command([python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", "--retries", "0", *options, package])
+
+
+def python_with(package, packages):
+    """The Python program of an environment that has a package alone, or nothing."""
+    folder = packages / package
+    python = folder / "bin" / "python"
+    if not (folder / "done").exists():
+        venv.create(folder, clear=True, with_pip=True)
+        if not pip(python, package):
+            return None
+        (folder / "done").touch()
+    return python
+
+
+def import_from(package, packages):
+    """Lets this program import a package. Returns whether it can."""
+    folder = packages / package
+    if not (folder / "done").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        if not pip(sys.executable, package, "--target", folder):
+            return False
+        (folder / "done").touch()
+    sys.path.append(str(folder))
+    return True
+
+
+def node_package(package, packages):
+    """The folder that has a package for Node, or nothing."""
+    folder = packages / package
+    if not shutil.which("npm"):
+        print("npm is missing")
+        return None
+    if not (folder / "done").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        if not command(["npm", "install", "--silent", "--fetch-retries", "0", "--prefix", folder, package]):
+            return None
+        (folder / "done").touch()
+    return folder
