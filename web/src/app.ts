@@ -112,6 +112,7 @@ export class App {
 
   async start(): Promise<void> {
     document.body.prepend(this.frame);
+    this.toggleSidebar(false);
     this.show();
     this.composer.field.focus();
     await this.store.open();
@@ -384,7 +385,10 @@ export class App {
 
   private toggleSidebar(open?: boolean): void {
     const isNarrow = matchMedia('(max-width: 56rem)').matches;
-    if (isNarrow) this.frame.classList.toggle('sidebar-open', open);
-    else if (open === undefined) this.frame.classList.toggle('sidebar-closed');
+    const {classList} = this.frame;
+    if (isNarrow) classList.toggle('sidebar-open', open);
+    else if (open === undefined) classList.toggle('sidebar-closed');
+    const isOpen = isNarrow ? classList.contains('sidebar-open') : !classList.contains('sidebar-closed');
+    document.getElementById('menu')?.setAttribute('aria-expanded', String(isOpen));
   }
 }
