@@ -2,6 +2,7 @@
 
 #include "engine/Batcher.h"
 
+#include "engine/Beams.h"
 #include "engine/SteadyClock.h"
 
 #include <algorithm>
@@ -43,6 +44,15 @@ void Batcher::restart(Job &job, std::span<const int32_t> prompt) {
   pages.restart(job, prompt, model);
 }
 
+size_t Batcher::runningCount() const {
+  if (isIdle())
+    return 0;
+  size_t count = 0;
+  for (const std::unique_ptr<Job> &job : running.all())
+    count += job->allSequences().size();
+  return std::max(count, order.size());
+}
+
 BatcherCounts Batcher::counts() const {
   BatcherCounts counts = sums;
   counts.cachedTokens = pages.cachedTokens();
@@ -75,6 +85,8 @@ void Batcher::cancelAll() {
 void Batcher::preemptLast() {
   std::unique_ptr<Job> job = running.takeBack();
   pages.leave(*job);
+  if (job->beams)
+    job->beams->join();
   job->wasPreempted = true;
   ++sums.preemptions;
   waiting.insert(std::move(job));
@@ -167,18 +179,21 @@ void Batcher::plan() {
   // ever. The rest goes to short prompts, which should not wait for a long one.
   const Job *first = nullptr;
   for (const std::unique_ptr<Job> &job : running.all()) {
-    if (job->ended || pages.behind(*job) == 0)
-      continue;
-    order.push_back(job.get());
-    if (!isLate(*job))
-      ++decoding;
-    else if (!first)
-      first = job.get();
+    for (Job *each : job->sequences()) {
+      if (job->ended || pages.behind(*each) == 0)
+        continue;
+      order.push_back(each);
+      if (!isLate(*each))
+        ++decoding;
+      else if (!first)
+        first = each;
+    }
   }
   std::ranges::sort(order, {}, [&](const Job *job) {
     const bool late = isLate(*job);
     return std::tuple(late, late ? -int64_t{job->request.priority} : 0,
-                      late ? pages.behind(*job) : 0, job->deadline, job->id);
+                      late ? pages.behind(*job) : 0, job->owner->deadline,
+                      job->id);
   });
   const int64_t most = paced ? pace.promptTokens(decoding) : mostPrompt;
   int64_t kept = std::max<int64_t>(1, most / 4);
@@ -210,14 +225,24 @@ void Batcher::step() {
               static_cast<double>(steadyNanoseconds() - start) * 1e-9);
   ++sums.steps;
   sums.promptTokens += promptTokens;
-  for (const std::unique_ptr<Job> &job : running.all()) {
-    pages.endStep(*job);
-    job->report(pages.computed(*job));
-    if (!job->ended && job->isComplete() &&
-        pages.computed(*job) >= job->promptSize())
-      job->ended = EndReason::Length;
-  }
+  for (const std::unique_ptr<Job> &job : running.all())
+    endStep(*job);
   removeEnded();
+}
+
+void Batcher::endStep(Job &job) {
+  for (Job *each : job.sequences())
+    pages.endStep(*each);
+  job.report(pages.computed(*job.sequences().front()));
+  if (job.ended)
+    return;
+  if (job.beams) {
+    job.beams->endStep(pages);
+    if (job.beams->isDone())
+      job.endSearch();
+  } else if (job.isComplete() && pages.computed(job) >= job.promptSize()) {
+    job.ended = EndReason::Length;
+  }
 }
 
 void Batcher::run() {

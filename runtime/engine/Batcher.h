@@ -58,12 +58,10 @@ public:
   void cancel(RequestId id);
   void cancelAll();
   bool isIdle() const { return waiting.empty() && running.empty(); }
-  /// Number of requests without a sequence, and of those with one. A request
-  /// that one step ran counts until the next.
+  /// Number of requests without a sequence, and of sequences that requests
+  /// have. One that a step ran counts until the next.
   size_t waitingCount() const { return waiting.size(); }
-  size_t runningCount() const {
-    return isIdle() ? 0 : std::max(running.size(), order.size());
-  }
+  size_t runningCount() const;
   BatcherCounts counts() const;
 
   /// Runs one batch.
@@ -84,6 +82,8 @@ private:
   void append(Job &job, int64_t count);
   void run();
   void receive(size_t index, std::span<float> row);
+  /// What follows a step for a job.
+  void endStep(Job &job);
   void removeEnded();
   void end(std::unique_ptr<Job> job, EndReason reason);
 

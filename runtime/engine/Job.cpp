@@ -2,12 +2,49 @@
 
 #include "engine/Job.h"
 
+#include "engine/Beams.h"
 #include "engine/Logprobs.h"
 
 #include <algorithm>
 #include <tuple>
 
 using namespace qwen;
+
+/// Throws Error if a request with beams asks for what a beam search cannot do.
+static void checkBeams(const Request &request) {
+  request.beams.check(request.answers);
+  if (!request.beams.isSearch())
+    return;
+  if (request.rows || request.onDraw || request.isContinued)
+    throw Error("num-beams needs a request whose tokens are drawn by nothing "
+                "else");
+  if (request.logprobs.value_or(0) > 0)
+    throw Error("the logprobs of the most likely tokens are " +
+                std::to_string(*request.logprobs) +
+                " when 0 with num-beams is needed");
+}
+
+/// The request of another sequence of a beam search.
+static Request requestOf(const Request &first) {
+  Request request;
+  request.prompt = first.prompt;
+  request.sampling = first.sampling;
+  request.answer = first.answer;
+  request.maxTokens = first.maxTokens;
+  request.stopTokens = first.stopTokens;
+  request.priority = first.priority;
+  request.salt = first.salt;
+  return request;
+}
+
+Job::Job(Job &first, const ModelInfo &model)
+    : request(requestOf(first.request)), id(first.id), owner(&first),
+      sampler(request.sampling, model.vocabSize, model.tokenizerVocab,
+              request.answer, request.stopTokens) {
+  begin(model);
+}
+
+Job::~Job() = default;
 
 Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
     : request(std::move(newRequest)), id(number),
@@ -22,8 +59,11 @@ Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
                 " tokens when 0 or more is needed");
   if (request.scorePrompt && !request.logprobs)
     throw Error("the prompt has no scores without logprobs");
+  checkBeams(request);
   model.requirePrompt(request.prompt, "the prompt");
   begin(model);
+  if (request.beams.isSearch() && !isComplete())
+    beams = std::make_unique<Beams>(*this, model);
   if (request.logprobs) {
     const auto count =
         static_cast<size_t>(std::min(*request.logprobs, model.vocabSize));
@@ -106,6 +146,8 @@ bool Job::receive(const Token &token, std::span<float> row) {
 
 void Job::draw(size_t position, std::span<float> logits) {
   report(promptSize());
+  if (owner->beams)
+    return owner->beams->offer(*this, logits);
   std::optional<int32_t> given;
   if (request.onDraw)
     given = request.onDraw(logits, static_cast<int64_t>(position));
@@ -151,17 +193,64 @@ void Job::report(int64_t done) {
   request.onProgress({done, promptSize(), cachedTokens});
 }
 
+std::span<Job *const> Job::sequences() const {
+  return beams ? beams->running() : std::span(&self, 1);
+}
+
+std::span<Job *const> Job::allSequences() const {
+  return beams ? beams->all() : std::span(&self, 1);
+}
+
+void Job::follow(const Job &other) {
+  tokens = other.tokens;
+  settled = other.settled;
+  nextRow = other.nextRow;
+  told = other.told;
+  sampler.follow(other.sampler);
+}
+
+void Job::extend(int32_t id) {
+  tokens.push_back(id);
+  settled = tokens.size();
+  sampler.acceptDrawn(id);
+}
+
 void Job::fail(const Error &reason) {
+  if (owner != this)
+    return owner->fail(reason);
   ended = EndReason::Failed;
   kind = reason.kind();
   error = reason.what();
 }
 
+void Job::endSearch() {
+  const std::vector<BeamTokens> found = beams->answers();
+  if (std::ssize(found) < request.answers)
+    return fail(Error("the beam search found " + std::to_string(found.size()) +
+                      " of " + std::to_string(request.answers) +
+                      " answers: no token is left"));
+  ended = std::ranges::count(request.stopTokens, found[0].ids.back())
+              ? EndReason::Stop
+              : EndReason::Length;
+}
+
 void Job::end(EndReason reason) {
   series.reset();
+  int64_t drawn = static_cast<int64_t>(settled) - promptSize();
+  if (beams)
+    drawn = 0;
+  if (request.beams.isSearch() &&
+      (reason == EndReason::Stop || reason == EndReason::Length)) {
+    const auto count = static_cast<size_t>(request.answers);
+    const std::vector<BeamTokens> answers =
+        beams ? beams->answers() : std::vector<BeamTokens>(count);
+    for (const BeamTokens &answer : answers)
+      drawn += std::ssize(answer.ids);
+    if (request.onAnswers)
+      request.onAnswers(answers);
+  }
   if (request.onEnd)
-    request.onEnd({reason, kind, error, promptSize(), cachedTokens,
-                   static_cast<int64_t>(settled) - promptSize()});
+    request.onEnd({reason, kind, error, promptSize(), cachedTokens, drawn});
 }
 
 //===----------------------------------------------------------------------===//

@@ -2,7 +2,8 @@
 //
 // A job has known tokens: its prompt, the drawn tokens and drafts of the next
 // ones. Its sequence holds the computed tokens. The row of a token decides the
-// next token until that is settled.
+// next token until that is settled. A job with beams has several sequences,
+// with a job for each (Beams.h).
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,6 +18,8 @@
 #include <memory>
 
 namespace qwen {
+
+class Beams;
 
 /// Requests that take one place in the queue, one after another.
 struct Series {
@@ -40,6 +43,9 @@ class Job {
 public:
   /// Throws Error if the request cannot run in `model`.
   Job(Request request, RequestId id, const ModelInfo &model);
+  /// A job for another sequence of a beam search.
+  Job(Job &first, const ModelInfo &model);
+  ~Job();
 
   /// Begins again with another prompt, which must pass requirePrompt.
   void restart(std::span<const int32_t> prompt, const ModelInfo &model);
@@ -74,9 +80,22 @@ public:
   void report(int64_t done);
   /// Whether the answer has all its tokens.
   bool isComplete() const { return settled == mostTokens; }
+  /// Of a job of a beam search: of the whole search.
   void fail(const Error &error);
+  /// Sets how a beam search that is done has ended.
+  void endSearch();
   /// Tells the end.
   void end(EndReason reason);
+
+  /// The jobs whose sequences have tokens to run: itself, or those of its
+  /// beams.
+  std::span<Job *const> sequences() const;
+  /// The same, and those whose sequences wait for beams.
+  std::span<Job *const> allSequences() const;
+  /// Takes over all tokens of another job of the search.
+  void follow(const Job &other);
+  /// Appends the next token of a beam.
+  void extend(int32_t id);
 
   Request request;
   /// That of its series.
@@ -99,13 +118,20 @@ public:
   std::optional<EndReason> ended;
   ErrorKind kind = ErrorKind::General;
   std::string error;
+  /// The job that has the request.
+  Job *const owner = this;
+  /// Of a job with the request of a beam search.
+  std::unique_ptr<Beams> beams;
 
 private:
+  friend class Beams;
   void begin(const ModelInfo &model);
   /// Draws the token at `position`, or confirms a draft.
   void draw(size_t position, std::span<float> logits);
   void tell(std::span<const float> logits, int32_t token, int64_t position);
 
+  /// What sequences() has without beams.
+  Job *const self = this;
   Sampler sampler;
   /// Number of tokens at which the answer ends.
   size_t mostTokens = 0;

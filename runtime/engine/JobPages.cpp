@@ -2,6 +2,8 @@
 
 #include "engine/JobPages.h"
 
+#include "engine/Beams.h"
+
 #include "qwen/ABI/Blocks.h"
 
 #include <algorithm>
@@ -28,36 +30,72 @@ void JobPages::take(Job &job, const PrefixCache::Hit &hit) {
     job.cachedTokens += hit.gain;
 }
 
+int64_t JobPages::branchPages(const Job &job) {
+  if (!job.beams || job.beams->branches() == 0)
+    return 0;
+  const int64_t shared = job.beams->sharedTokens(),
+                all = ceilDiv(job.beams->branchTokens(), kPageTokens);
+  return all - ceilDiv(shared, kPageTokens) +
+         job.beams->branches() * (all - shared / kPageTokens);
+}
+
+int64_t JobPages::lacking(const Job &job) const {
+  int64_t pages = branchPages(job);
+  for (const Job *each : job.sequences())
+    pages += ceilDiv(std::ssize(each->tokens), kPageTokens) + 1 -
+             ceilDiv(computed(*each), kPageTokens);
+  return pages;
+}
+
 bool JobPages::open(Job &job, const JobList &running) {
-  if (state.freeSequences() == 0)
+  if (state.freeSequences() < sequencesOf(job))
     return false;
-  int64_t needed = 0;
+  int64_t needed = branchPages(job);
   for (const std::unique_ptr<Job> &other : running.all())
-    needed += ceilDiv(std::ssize(other->tokens), kPageTokens) + 1 -
-              ceilDiv(computed(*other), kPageTokens);
-  job.sequence = state.open();
-  const PrefixCache::Hit hit = find(job);
-  cache.share(job.sequence, job.tokens, job.prefix, hit);
-  needed += ceilDiv(std::ssize(job.tokens), kPageTokens) - hit.pages;
+    needed += lacking(*other);
+  for (Job *each : job.allSequences())
+    each->sequence = state.open();
+  Job &front = *job.sequences().front();
+  const PrefixCache::Hit hit = find(front);
+  cache.share(front.sequence, front.tokens, front.prefix, hit);
+  needed += ceilDiv(std::ssize(front.tokens), kPageTokens) - hit.pages;
   if (needed > state.freePages()) {
     close(job);
     return false;
   }
-  take(job, hit);
+  take(front, hit);
   return true;
 }
 
 void JobPages::leave(Job &job) {
-  if (usesCache && !job.request.rows)
-    cache.snapshot(job.sequence, job.tokens, job.prefix);
+  if (usesCache && !job.request.rows && job.sequences().size() == 1) {
+    const Job &front = *job.sequences().front();
+    cache.snapshot(front.sequence, front.tokens, front.prefix);
+  }
   close(job);
 }
 
-void JobPages::close(Job &job) {
+void JobPages::closeOne(Job &job) {
   state.close(job.sequence);
   job.sequence = -1;
   job.prefix.pages = 0;
   job.prefix.last = 0;
+}
+
+void JobPages::close(Job &job) {
+  for (Job *each : job.allSequences())
+    closeOne(*each);
+}
+
+void JobPages::branch(const Job &parent, Job &child) {
+  state.close(child.sequence);
+  child.sequence = state.branch(parent.sequence, computed(parent));
+  child.prefix = parent.prefix;
+}
+
+void JobPages::empty(Job &job) {
+  state.truncate(job.sequence, 0);
+  cutPrefix(job);
 }
 
 void JobPages::cutPrefix(Job &job) const {
@@ -86,7 +124,7 @@ void JobPages::restart(Job &job, std::span<const int32_t> prompt,
     take(job, find(job));
 }
 
-bool JobPages::promise(Job &job) {
+bool JobPages::promiseNext(Job &job) {
   if (computed(job) % kPageTokens)
     return true;
   const PrefixCache::Hit hit = find(job);
@@ -101,6 +139,23 @@ bool JobPages::promise(Job &job) {
   return true;
 }
 
+bool JobPages::promise(Job &job) {
+  const int64_t before = promised;
+  bool isGiven = true;
+  for (Job *each : job.sequences())
+    isGiven = isGiven && promiseNext(*each);
+  // The partial page of what they share.
+  const int64_t copies = job.beams && job.beams->sharedTokens() % kPageTokens
+                             ? job.beams->branches()
+                             : 0;
+  if (isGiven && spare() >= copies) {
+    promised += copies;
+    return true;
+  }
+  promised = before;
+  return false;
+}
+
 int64_t JobPages::room(const Job &job, int64_t pages) const {
   const int64_t length = computed(job);
   return std::min(kPageTokens - length % kPageTokens + pages * kPageTokens,
@@ -112,9 +167,21 @@ int64_t JobPages::pagesFor(const Job &job, int64_t count) const {
   return ceilDiv(std::max<int64_t>(more, 0), kPageTokens);
 }
 
+static std::string ofBeams(const Job &job) {
+  return job.beams ? " in each of " + std::to_string(job.request.beams.beams) +
+                         " beams"
+                   : "";
+}
+
 Error JobPages::tooLong(const Job &job) const {
+  if (sequencesOf(job) > state.maxSequences())
+    return Error("num-beams is " + std::to_string(sequencesOf(job)) +
+                     " when there are " + std::to_string(state.maxSequences()) +
+                     " sequences",
+                 ErrorKind::NoSequence);
   return Error("the request has " + std::to_string(job.tokens.size()) +
-                   " tokens when all " + std::to_string(state.pages()) +
+                   " tokens" + ofBeams(job) + " when all " +
+                   std::to_string(state.pages()) +
                    " pages of the KV cache have room for " +
                    std::to_string(state.pages() * kPageTokens),
                ErrorKind::NoPage);
@@ -122,14 +189,15 @@ Error JobPages::tooLong(const Job &job) const {
 
 Error JobPages::noneLeft(const Job &job) const {
   return Error("the request has " + std::to_string(job.tokens.size()) +
-                   " tokens and " + state.describeFull(),
+                   " tokens" + ofBeams(job) + " and " + state.describeFull(),
                ErrorKind::NoPage);
 }
 
 void JobPages::endStep(Job &job) {
   job.tokens.resize(job.settled);
   const int64_t most = std::ssize(job.tokens);
-  if (computed(job) >= most && job.settled > job.request.prompt.size()) {
+  if (!job.owner->beams && computed(job) >= most &&
+      job.settled > job.request.prompt.size()) {
     state.truncate(job.sequence, state.reachable(job.sequence, most - 1));
     cutPrefix(job);
   }

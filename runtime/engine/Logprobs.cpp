@@ -13,6 +13,12 @@ double qwen::logSumExp(std::span<const float> logits) {
   return most + numerics::log(numerics::sumExp(logits, most));
 }
 
+void qwen::toLogprobs(std::span<float> logits) {
+  const double sum = logSumExp(logits);
+  for (float &logit : logits)
+    logit = static_cast<float>(logit - sum);
+}
+
 double qwen::klDivergence(std::span<const float> p, double pSum,
                           std::span<const float> q, double qSum) {
   double divergence = 0;

@@ -13,6 +13,9 @@ namespace qwen {
 /// probability of a token is its logit minus this number.
 double logSumExp(std::span<const float> logits);
 
+/// Makes logits the logs of their tokens' probabilities.
+void toLogprobs(std::span<float> logits);
+
 /// The Kullback-Leibler divergence of two distributions of the same tokens, in
 /// nats, computed in double: the mean of log(p / q) over tokens drawn from p.
 /// `p` and `q` are logits; `pSum` and `qSum` are their logSumExp.

@@ -3,6 +3,7 @@
 #ifndef QWEN_RUNTIME_ENGINE_REQUEST_H
 #define QWEN_RUNTIME_ENGINE_REQUEST_H
 
+#include "engine/BeamSearch.h"
 #include "engine/Sampler.h"
 #include "engine/Token.h"
 
@@ -65,6 +66,7 @@ struct Ending {
   int64_t promptTokens;
   /// Tokens of the prompt that the prefix cache had.
   int64_t cachedTokens;
+  /// Of a beam search: those of its answers.
   int64_t drawnTokens;
 };
 
@@ -102,6 +104,12 @@ struct Request {
   bool scorePrompt = false;
   /// Nothing is drawn with these.
   std::optional<PromptRows> rows = {};
+  /// A beam search takes the place of draws. The sampler's bias and penalties
+  /// act, and nothing else of it. Excludes rows, onDraw and isContinued; with
+  /// it, logprobs must be 0. onToken gets tokens of the prompt only.
+  BeamOptions beams = {};
+  /// Number of answers of a beam search.
+  int64_t answers = 1;
   /// The job stays when its answer has ended: Batcher::restart continues its
   /// sequence.
   bool isContinued = false;
@@ -119,6 +127,9 @@ struct Request {
   /// Called after each step that ran a part of the prompt; when all of it has
   /// run, before the first draw.
   std::function<void(const Progress &)> onProgress = {};
+  /// Receives the answers of a beam search that was neither cancelled nor
+  /// failed, best first. The tokens that end them belong to them.
+  std::function<void(std::span<const BeamTokens>)> onAnswers = {};
   /// Called once, after all other functions.
   std::function<void(const Ending &)> onEnd = {};
 };

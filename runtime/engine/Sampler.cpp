@@ -251,18 +251,16 @@ int32_t Sampler::greedy(std::span<const float> logits) const {
   return static_cast<int32_t>(best);
 }
 
-void Sampler::select(std::span<const float> logits) {
-  const bool cutsFirst = !cuts.empty() && cuts.front() == &cut::TopK;
-  const size_t most = cutsFirst ? static_cast<size_t>(options.topK) : SIZE_MAX;
+void Sampler::collect(std::span<const float> logits, float over, size_t most,
+                      std::vector<CandidateKey> &keys) const {
   // From `most` on, a heap with the last of the best keys on top.
-  std::vector<CandidateKey> &keys = candidates.refill();
   for (size_t block = 0; block < blocks.size(); ++block) {
     if (blocks[block] == -INFINITY ||
         (keys.size() == most &&
-         CandidateKey(blocks[block] / divisor, block * kBlock) > keys.front()))
+         CandidateKey(blocks[block] / over, block * kBlock) > keys.front()))
       continue;
     visitBlock(logits, block, [&](size_t id, float logit) {
-      const CandidateKey key(logit / divisor, id);
+      const CandidateKey key(logit / over, id);
       if (keys.size() < most) {
         keys.push_back(key);
         if (keys.size() == most)
@@ -274,9 +272,31 @@ void Sampler::select(std::span<const float> logits) {
       }
     });
   }
+}
+
+void Sampler::select(std::span<const float> logits) {
+  const bool cutsFirst = !cuts.empty() && cuts.front() == &cut::TopK;
+  const size_t most = cutsFirst ? static_cast<size_t>(options.topK) : SIZE_MAX;
+  std::vector<CandidateKey> &keys = candidates.refill();
+  collect(logits, divisor, most, keys);
   if (keys.empty())
     throw Error(kNothingToDraw);
   candidates.begin();
+}
+
+void Sampler::best(std::span<const float> logprobs, size_t count,
+                   std::vector<CandidateKey> &keys) {
+  prepare();
+  findGreatest(logprobs);
+  keys.clear();
+  collect(logprobs, 1, count, keys);
+}
+
+float Sampler::penalized(int32_t id, float logprob) const {
+  const auto i = static_cast<size_t>(id);
+  if (state.marks[i])
+    process(i, logprob);
+  return logprob;
 }
 
 void Sampler::cut(std::span<const float> logits, double coin) {

@@ -72,6 +72,16 @@ public:
   std::vector<int32_t> keptTokens(std::span<const float> logits,
                                   uint64_t position);
 
+  /// Sets `keys` to the `count` greatest of the logs of probabilities [vocab]
+  /// of the next tokens, with what bias and penalties make of them, in any
+  /// order. Allocates nothing if `keys` has room. Throws Error if one is NaN.
+  void best(std::span<const float> logprobs, size_t count,
+            std::vector<CandidateKey> &keys);
+  /// What bias and penalties make of the log of a token's probability.
+  float penalized(int32_t id, float logprob) const;
+  /// Takes over what another sampler with the same options has seen.
+  void follow(const Sampler &other) { state.follow(other.state); }
+
 private:
   /// A processor that the options ask for, and its bit of marks.
   struct Processor {
@@ -95,6 +105,10 @@ private:
   /// be drawn.
   bool process(size_t id, float &logit) const;
   int32_t greedy(std::span<const float> logits) const;
+  /// Appends the `most` greatest of the processed logits, divided by `over`, to
+  /// `keys`; with fewer tokens, all.
+  void collect(std::span<const float> logits, float over, size_t most,
+               std::vector<CandidateKey> &keys) const;
   /// Fills `candidates` with all tokens. If top-k is the first cut, fills it
   /// with the k most likely tokens only.
   void select(std::span<const float> logits);

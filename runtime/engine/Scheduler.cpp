@@ -42,6 +42,10 @@ RequestId Scheduler::submit(Request request,
   auto job = std::make_unique<Job>(std::move(request), id, model);
   job->series = std::make_shared<Series>();
   job->series->next = std::move(next);
+  if (const auto beams = std::ssize(job->allSequences());
+      beams > state.maxSequences())
+    throw Error("num-beams is " + std::to_string(beams) + " when at most " +
+                std::to_string(state.maxSequences()) + " sequences run");
   {
     const std::lock_guard lock(mutex);
     if (submitted == mostSubmitted)

@@ -38,6 +38,14 @@ public:
       return !(bits[static_cast<size_t>(id)] &= ~removed);
     });
   }
+  /// Takes over the bits of other marks of the same tokens.
+  void follow(const TokenMarks &other) {
+    for (int32_t id : marked)
+      bits[static_cast<size_t>(id)] = 0;
+    marked = other.marked;
+    for (int32_t id : marked)
+      bits[static_cast<size_t>(id)] = other.bits[static_cast<size_t>(id)];
+  }
 
 private:
   size_t tokens;
@@ -57,6 +65,21 @@ struct SamplerState {
   /// By id: the logit biases, and how often the answer has the token.
   std::vector<float> biases = {};
   std::vector<int32_t> counts = {};
+
+  /// Takes over the tokens of another state with the same options. Allocates
+  /// nothing if there is room.
+  void follow(const SamplerState &other) {
+    // Tokens that count have marks.
+    if (!counts.empty())
+      for (int32_t id : marks.ids())
+        counts[static_cast<size_t>(id)] = 0;
+    marks.follow(other.marks);
+    if (!counts.empty())
+      for (int32_t id : marks.ids())
+        counts[static_cast<size_t>(id)] = other.counts[static_cast<size_t>(id)];
+    drawn = other.drawn;
+    history = other.history;
+  }
 };
 
 } // namespace qwen
