@@ -4,8 +4,11 @@
 #include "Options.h"
 #include "Output.h"
 #include "engine/Session.h"
+#include "text/Unicode.h"
 
 #include "qwen/Support/Error.h"
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <unistd.h>
@@ -19,6 +22,8 @@ struct GenerateCommand : RunFlags {
   std::optional<std::string> ids;
   std::optional<int64_t> count;
   SamplingFlags sampling;
+  BeamFlags beams;
+  bool json = false;
   bool ignoreEos = false;
   int64_t piece = 0;
 };
@@ -42,7 +47,80 @@ static std::vector<int32_t> promptIds(const GenerateCommand &command,
   return ids;
 }
 
+/// Ids as text, without the end of an answer and other special tokens.
+static std::string textOf(const Model &model, std::span<const int32_t> ids) {
+  std::string bytes;
+  for (int32_t id : ids)
+    if (!model.tokenizer().isSpecial(id))
+      bytes += model.tokenizer().tokenBytes(id);
+  return toValidUtf8(bytes);
+}
+
+static std::string listOf(std::span<const int32_t> ids) {
+  std::string list;
+  for (int32_t id : ids)
+    list += (list.empty() ? "" : ",") + std::to_string(id);
+  return list;
+}
+
+static nlohmann::ordered_json objectOf(const GenerateCommand &command,
+                                       const Model &model,
+                                       std::span<const int32_t> ends,
+                                       const BeamTokens &answer) {
+  const bool isEnded =
+      !answer.ids.empty() && std::ranges::count(ends, answer.ids.back()) > 0;
+  nlohmann::ordered_json object = {
+      {"score", answer.score},
+      {"ids", answer.ids},
+      {"logprobs", answer.logprobs},
+      {"finish_reason", isEnded ? "stop" : "length"}};
+  if (!command.ids)
+    object["text"] = textOf(model, answer.ids);
+  return object;
+}
+
+/// Prints the answers of a beam search.
+static void search(const GenerateCommand &command, Model &model, Engine &engine,
+                   const std::vector<int32_t> &prompt) {
+  const GenerationConfig &generation = model.manifest().generation;
+  std::vector<BeamTokens> answers;
+  std::optional<Error> failure;
+  Request request;
+  request.prompt = prompt;
+  request.sampling = command.sampling.apply(generation);
+  request.maxTokens = command.count.value_or(request.maxTokens);
+  if (!command.ignoreEos)
+    request.stopTokens = generation.eosTokenIds;
+  request.beams = command.beams.options;
+  request.answers = command.beams.answers;
+  request.onAnswers = [&](std::span<const BeamTokens> found) {
+    answers.assign(found.begin(), found.end());
+  };
+  request.onEnd = [&](const Ending &ending) {
+    if (ending.reason == EndReason::Failed)
+      failure.emplace(ending.error, ending.kind);
+  };
+  const std::vector<int32_t> ends = request.stopTokens;
+  Batcher batcher(engine, {.paced = false});
+  batcher.add(std::make_unique<Job>(std::move(request), 1, model.info()));
+  while (!batcher.isIdle())
+    batcher.step();
+  if (failure)
+    throw Error(*failure);
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const BeamTokens &answer : answers)
+    if (command.json)
+      list.push_back(objectOf(command, model, ends, answer));
+    else
+      writeOut((command.ids ? listOf(answer.ids) : textOf(model, answer.ids)) +
+               "\n");
+  if (command.json)
+    writeOut(nlohmann::ordered_json{{"answers", list}}.dump() + "\n");
+  finishCheck(model);
+}
+
 static void generate(const GenerateCommand &command) {
+  command.beams.options.check(command.beams.answers);
   Model model(command.file.path());
   model.info().output.requireLogits(model.path());
   const std::vector<int32_t> prompt = promptIds(command, model);
@@ -50,7 +128,10 @@ static void generate(const GenerateCommand &command) {
   const GenerationConfig &generation = model.manifest().generation;
   EngineOptions options = command.options(model);
   options.callTokens = command.piece;
+  options.sequences = static_cast<int32_t>(command.beams.options.beams);
   Engine &engine = command.start(model, options);
+  if (command.beams.options.isSearch())
+    return search(command, model, engine, prompt);
   const std::vector<int32_t> &ends = generation.eosTokenIds;
   Session session(engine, command.sampling.apply(generation), ends);
   session.setTokens(prompt);
@@ -101,6 +182,10 @@ void qwen::run::addGenerate(CLI::App &app) {
             "Maximum tokens to generate; default is the rest of the context", 0,
             kMost);
   addSampling(sub, command->sampling);
+  addBeams(sub, command->beams);
+  sub->add_flag("--json", command->json,
+                "Print the answers of a beam search with scores, as JSON")
+      ->needs("--num-beams");
   sub->add_flag("--ignore-eos", command->ignoreEos,
                 "Continue past the tokens that end an answer");
   addRun(sub, *command);

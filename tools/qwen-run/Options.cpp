@@ -91,13 +91,18 @@ void qwen::run::addSnapshots(CLI::App *app, SnapshotFlags &snapshots) {
       ->default_str(std::to_string(snapshots.bytes));
 }
 
+/// The flag of a parameter of requests.
+static std::string dashed(std::string name) {
+  std::ranges::replace(name, '_', '-');
+  return "--" + name;
+}
+
 /// Adds an option for a field of SamplerOptions. The sampler checks the ranges
 /// of floating-point numbers.
 template <typename T>
-static void addSamplingOption(CLI::App *app, std::string name,
+static void addSamplingOption(CLI::App *app, const std::string &name,
                               std::optional<T> &to, const char *help) {
-  std::ranges::replace(name, '_', '-');
-  addNumber(app, "--" + name, to, help,
+  addNumber(app, dashed(name), to, help,
             std::is_integral_v<T> ? 0 : std::numeric_limits<T>::lowest());
 }
 
@@ -143,6 +148,33 @@ void qwen::run::addSampling(CLI::App *app, SamplingFlags &flags) {
       ->allow_extra_args(false);
   addNumber(app, "--seed", flags.seed,
             "Seed of the random numbers; default is 0", 0);
+}
+
+void qwen::run::addBeams(CLI::App *app, BeamFlags &flags) {
+  CLI::Option *search = nullptr;
+  const auto needSearch = [&](CLI::Option *option) {
+    search ? option->needs(search) : search = option;
+  };
+#define QWEN_BEAM_OPTION(Type, Field, Name, Default, Least, Most, Help)        \
+  needSearch(addNumber(app, dashed(#Name), flags.options.Field, Help,          \
+                       static_cast<Type>(Least), static_cast<Type>(Most)));
+#include "qwen/ABI/BeamOptions.def"
+  needSearch(
+      app->add_option_function<std::string>(
+             "--early-stopping",
+             [&flags](const std::string &word) {
+               flags.options.earlyStopping = static_cast<EarlyStopping>(
+                   std::ranges::find(kEarlyStoppingWords, word) -
+                   kEarlyStoppingWords.begin());
+             },
+             "When a beam search with as many answers as beams ends: at once "
+             "(true), when no beam would be better now (false), or when none "
+             "can become better (never); default is false")
+          ->check(CLI::IsMember(std::vector<std::string>(
+              kEarlyStoppingWords.begin(), kEarlyStoppingWords.end()))));
+  needSearch(addNumber(app, "--num-return-sequences", flags.answers,
+                       "Number of answers of a beam search, best first", 1,
+                       kMost));
 }
 
 SamplerOptions SamplingFlags::apply(const GenerationConfig &generation) const {

@@ -10,6 +10,7 @@
 
 #include "CommandLine.h"
 #include "CompileOptions.h"
+#include "engine/BeamSearch.h"
 #include "engine/PrefixCache.h"
 #include "engine/Sampler.h"
 #include "model/Model.h"
@@ -35,6 +36,12 @@ struct SamplingFlags {
   std::optional<uint64_t> seed;
 
   SamplerOptions apply(const GenerationConfig &generation) const;
+};
+
+/// A beam search, and how many of its answers are printed.
+struct BeamFlags {
+  BeamOptions options;
+  int64_t answers = 1;
 };
 
 /// Snapshots of the fixed state of sequences, for models that have some.
@@ -107,6 +114,10 @@ void addSnapshots(CLI::App *app, SnapshotFlags &snapshots);
 /// and
 /// --seed.
 void addSampling(CLI::App *app, SamplingFlags &flags);
+
+/// Adds an option for each row of BeamOptions.def, --early-stopping and
+/// --num-return-sequences. Those beside --num-beams need it.
+void addBeams(CLI::App *app, BeamFlags &flags);
 
 /// The text of a file with a chat template; empty if `file` is. Throws Error if
 /// it cannot be rendered.
