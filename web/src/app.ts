@@ -23,7 +23,9 @@ const LAST = 'qwen-last';
 const SAVE_EVERY = 2000;
 
 export class App {
-  private readonly store = new Store();
+  private readonly store = new Store(() => this.tell(t.notSaved));
+  /** The number of conversations that were opened: only the last one shows. */
+  private opened = 0;
   private conversation: Conversation = this.blank();
   private tree = new Tree();
   private generation: Generation | null = null;
@@ -162,9 +164,12 @@ export class App {
   private async open(id: string | null): Promise<void> {
     this.generation?.stop();
     clearTimeout(this.retryTimer);
+    const ticket = ++this.opened;
     const conversation = id ? await this.store.conversation(id) : undefined;
+    const messages = conversation ? await this.store.messagesOf(conversation.id) : [];
+    if (ticket !== this.opened) return;
     this.conversation = conversation ?? this.blank();
-    this.tree = new Tree(conversation ? await this.store.messagesOf(conversation.id) : []);
+    this.tree = new Tree(messages);
     if (!this.models.some((each) => each.id === this.conversation.model)) this.conversation.model = this.models[0]?.id ?? '';
     this.thread.clear();
     this.show();

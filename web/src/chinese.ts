@@ -130,6 +130,7 @@ export const zh: Texts = {
   removeNote: '删除后无法恢复。',
   more: '此对话的更多操作',
   notKept: '此浏览器不保存对话：关闭标签页后会消失。',
+  notSaved: '浏览器无法保存更多内容：请导出或删除一些对话。',
   toEnd: '到末尾',
   licenses: '此页面所用库的许可证',
   shortcuts: '快捷键',

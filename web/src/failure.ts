@@ -3,7 +3,7 @@
 import {h, icon} from './dom';
 import {promptText} from './generation';
 import {count, t} from './texts';
-import type {Failure, Message} from './types';
+import type {Failure, Message, TextFile} from './types';
 
 export interface FailureActions {
   retry(): void;
@@ -24,6 +24,10 @@ export interface Cut {
   /** Its longest file, if that is most of it. */
   file: string;
   isSystem: boolean;
+}
+
+function longestFile(message: Message | undefined): TextFile | undefined {
+  return [...(message?.files ?? [])].sort((a, b) => b.text.length - a.text.length)[0];
 }
 
 /** Where to cut: tokens are shared among messages by their lengths, which is
@@ -49,7 +53,7 @@ export function cutOf(failure: Failure, path: readonly Message[], system: string
   cut.turns = 0;
   cut.isSystem = system.length > size;
   cut.percent = Math.min(99, Math.max(1, Math.ceil((100 * need) / Math.max(1, size * perCharacter))));
-  const longest = [...(last.files ?? [])].sort((a, b) => b.text.length - a.text.length)[0];
+  const longest = longestFile(last);
   if (longest && longest.text.length > size / 2) cut.file = longest.name;
   return cut;
 }
@@ -77,7 +81,9 @@ export function failureView(
   } else if (failure.kind === 'too-long') {
     const cut = cutOf(failure, path, system);
     lines.push(cut ? t.tooLong(count(failure.tokens!), count(failure.context!)) : `${t.tooLongBytes} (${failure.message})`);
+    const longest = longestFile(path[path.length - 1]);
     if (cut) lines.push(t.cutNote(count(cut.tokens)));
+    else if (longest) lines.push(t.cutFile(longest.name));
     if (cut?.turns) {
       buttons.push(button(t.cutTurns(cut.turns), () => actions.startAt(cut.start), 'primary'));
     } else if (cut) {

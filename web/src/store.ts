@@ -31,6 +31,12 @@ export class Store {
   private database: IDBDatabase | null = null;
   private readonly conversations = new Map<string, Conversation>();
   private readonly messages = new Map<string, Message>();
+  /** Conversations that were removed: an answer that still grows must not bring
+   * them back. */
+  private readonly removed = new Set<string>();
+
+  /** `failed` is called when the database takes no more. */
+  constructor(private readonly failed: () => void) {}
 
   /** Opens the database; `isKept` tells whether that worked. */
   async open(): Promise<void> {
@@ -68,17 +74,28 @@ export class Store {
   }
 
   async putConversation(conversation: Conversation): Promise<void> {
-    if (this.database) await answerOf(this.table('conversations', 'readwrite').put(conversation));
+    if (this.removed.has(conversation.id)) return;
+    if (this.database) await this.put('conversations', conversation);
     else this.conversations.set(conversation.id, structuredClone(conversation));
     channel?.postMessage(conversation.id);
   }
 
   async putMessage(message: Message): Promise<void> {
-    if (this.database) await answerOf(this.table('messages', 'readwrite').put(message));
+    if (this.removed.has(message.conversation)) return;
+    if (this.database) await this.put('messages', message);
     else this.messages.set(message.id, structuredClone(message));
   }
 
+  private async put(table: string, record: Conversation | Message): Promise<void> {
+    try {
+      await answerOf(this.table(table, 'readwrite').put(record));
+    } catch {
+      this.failed();
+    }
+  }
+
   async remove(conversation: string): Promise<void> {
+    this.removed.add(conversation);
     if (this.database) {
       const transaction = this.database.transaction(['conversations', 'messages'], 'readwrite');
       transaction.objectStore('conversations').delete(conversation);

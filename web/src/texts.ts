@@ -130,6 +130,7 @@ const en = {
   removeNote: 'It cannot be brought back.',
   more: 'More for this conversation',
   notKept: 'This browser keeps no conversations: they vanish with the tab.',
+  notSaved: 'The browser keeps no more: export or delete conversations.',
   toEnd: 'To the end',
   licenses: 'Licenses of the libraries in this page',
   shortcuts: 'Keys',
