@@ -66,6 +66,7 @@ export const zh: Texts = {
   reading: (done, total) => `正在读取提示：${done} / ${total} 个词元`,
   tokensPerSecond: (count) => `${count} 词元/秒`,
   tokenCount: (count) => `${count} 个词元`,
+  score: (score) => `得分 ${score}`,
   seed: '种子',
   seedIs: (seed) => `种子 ${seed}`,
   seedHint: '留空：每个回答使用各自的种子。',

@@ -56,6 +56,8 @@ export interface Chunk {
     index?: number;
     delta?: {content?: string | null; reasoning_content?: string | null};
     finish_reason?: string | null;
+    /** The score of a beam. */
+    x_score?: number;
     logprobs?: {content?: TokenEntry[]} | null;
   }[];
   usage?: {
@@ -160,6 +162,7 @@ export class Generation {
       if (text || reasoning) this.begin();
       to.text += text;
       if (reasoning) to.reasoning = (to.reasoning ?? '') + reasoning;
+      if (typeof choice.x_score === 'number') to.score = choice.x_score;
       if (choice.finish_reason) to.finish = choice.finish_reason === 'length' ? 'length' : 'stop';
     }
     // Of several choices, only the sum is told.

@@ -200,6 +200,7 @@ export class MessageView {
       const speed = counts.tokensPerSecond > 0 ? ` · ${t.tokensPerSecond(rate(counts.tokensPerSecond))}` : '';
       right.append(h('span', {class: 'numbers'}, t.tokenCount(count(counts.answer)) + speed));
     }
+    if (message.score !== undefined) right.append(h('span', {class: 'numbers'}, t.score(message.score.toFixed(3))));
     if (origin?.seed) {
       const use = () => this.actions.useSeed(origin.seed);
       right.append(h('button', {type: 'button', class: 'link numbers', title: t.useSeed, onclick: use}, t.seedIs(origin.seed)));

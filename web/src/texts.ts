@@ -66,6 +66,7 @@ const en = {
   reading: (done: string, total: string) => `Reading the prompt: ${done} of ${total} tokens`,
   tokensPerSecond: (count: string) => `${count} tokens/s`,
   tokenCount: (count: string) => (count === '1' ? '1 token' : `${count} tokens`),
+  score: (score: string) => `score ${score}`,
   seed: 'Seed',
   seedIs: (seed: string) => `seed ${seed}`,
   seedHint: 'Empty: each answer draws its own.',

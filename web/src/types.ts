@@ -62,6 +62,8 @@ export interface Message {
   counts?: Counts;
   finish?: Finish;
   failure?: Failure;
+  /** The score of a beam. */
+  score?: number;
   /** Whether "the same again" gave the same text. */
   same?: boolean;
 }
