@@ -40,19 +40,19 @@ WATCH = """
 window.tasks = [];
 new PerformanceObserver((list) => { for (const {duration, startTime} of list.getEntries()) tasks.push([Math.round(startTime), Math.round(duration)]); })
   .observe({type: 'longtask', buffered: true});
-new MutationObserver((_, observer) => {
+window.usable = new Promise((tell) => new MutationObserver((_, observer) => {
   if (!document.querySelector('#prompt')) return;
   observer.disconnect();
-  requestAnimationFrame(() => setTimeout(() => { window.usable = performance.now() - performance.getEntriesByType('navigation')[0].responseStart; }));
-}).observe(document, {childList: true, subtree: true});
+  requestAnimationFrame(() => setTimeout(() => tell(performance.now() - performance.getEntriesByType('navigation')[0].responseStart)));
+}).observe(document, {childList: true, subtree: true}));
 """
 
 
 def slow(stream):
     """1,000 tokens at the speed of a small model."""
-    text = (PART * 12)[:4000]
-    for start in range(0, len(text), 4):
-        stream.text(text[start:start + 4])
+    text = PART * 11
+    for start in range(0, len(text), 3):
+        stream.text(text[start:start + 3])
         time.sleep(1 / TOKENS_A_SECOND)
     stream.finish()
     stream.end()
@@ -74,19 +74,18 @@ def main():
             context = context_of(browser)
             context.add_init_script(WATCH)
             tab = Tab(context, server.address)
-            tab.page.wait_for_function("window.usable")
             usable.append(round(tab.page.evaluate("usable")))
             context.close()
         context = context_of(browser)
         context.add_init_script(WATCH)
         tab = Tab(context, fake.address)
-        tab.page.wait_for_function("window.usable")
+        tab.page.evaluate("usable")
         tab.page.wait_for_timeout(500)
         tab.page.evaluate("tasks.length = 0")
         tab.page.locator("#sidebar input[type=file]").set_input_files(
             {"name": "long.json", "mimeType": "application/json", "buffer": json.dumps({"messages": messages}).encode()})
         tab.answers.nth(19).wait_for()
-        tab.page.wait_for_function("document.querySelectorAll('article.assistant h2').length === 200")
+        tab.page.locator("article.assistant h2").nth(199).wait_for()
         tab.page.wait_for_timeout(500)
         opened = tab.page.evaluate("tasks.splice(0)")
         fake.script = slow
