@@ -8,6 +8,8 @@
 
 #include "engine/Sampler.h"
 
+#include "qwen/Support/Error.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -27,10 +29,17 @@ static constexpr const char *kCases =
     QWEN_SOURCE_DIR "/test/Inputs/samplers/cases.json";
 static constexpr const char *kRecord =
     QWEN_SOURCE_DIR "/test/Inputs/samplers/kept.bin";
+static constexpr const char *kDraws =
+    QWEN_SOURCE_DIR "/test/Inputs/samplers/draws.json";
 
 static const nlohmann::json &cases() {
   static const auto json = nlohmann::json::parse(std::ifstream(kCases));
   return json;
+}
+
+/// Samplers that change logits are recorded by what min-p then keeps.
+static bool changesLogits(const nlohmann::json &setting) {
+  return setting.contains("min_p");
 }
 
 //===----------------------------------------------------------------------===//
@@ -38,10 +47,19 @@ static const nlohmann::json &cases() {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// What is kept of a row; the number 0 stands for a row that is not compared.
+/// What is kept of a row. The number 0 stands for a row that is not compared,
+/// or with the hash 1 for one of which nothing is left.
 struct Kept {
   uint32_t count, hash;
   bool operator==(const Kept &) const = default;
+  bool isCompared() const { return count > 0 || hash == 1; }
+};
+
+/// What comes before a row.
+struct History {
+  std::vector<int32_t> ids;
+  size_t prompt = 0;
+  std::vector<int32_t> ends;
 };
 } // namespace
 
@@ -102,18 +120,38 @@ static void makeRow(uint32_t row, std::vector<float> &logits) {
   }
 }
 
+/// History of make_samplers.py.
+static History makeHistory(uint32_t row, const std::vector<float> &logits) {
+  const std::array<uint32_t, 2> key = {0x726F7773, row};
+  const std::array<uint32_t, 4> setting = philox4x32({0, 2, 0, 0}, key);
+  std::vector<int32_t> likeliest(logits.size());
+  std::iota(likeliest.begin(), likeliest.end(), 0);
+  const size_t kinds = 2 + setting[0] % 11;
+  std::ranges::partial_sort(
+      likeliest, likeliest.begin() + static_cast<std::ptrdiff_t>(kinds),
+      [&](int32_t a, int32_t b) {
+        const float x = logits[static_cast<size_t>(a)];
+        const float y = logits[static_cast<size_t>(b)];
+        return x != y ? x > y : a < b;
+      });
+  History history;
+  for (uint32_t i = 0; i < 1 + setting[1] % 64; ++i)
+    history.ids.push_back(likeliest[philox4x32({i, 3, 0, 0}, key)[0] % kinds]);
+  history.prompt = setting[2] % (history.ids.size() + 1);
+  history.ends = {likeliest[0], likeliest[1]};
+  return history;
+}
+
 static Kept describe(const std::vector<int32_t> &kept,
-                     const std::vector<float> &logits) {
-  if (kept.empty())
-    return {0, 0};
+                     const std::vector<float> &logits, bool mayTie) {
   std::vector<bool> isKept(logits.size());
   for (int32_t id : kept)
     isKept[static_cast<size_t>(id)] = true;
-  // All samplers keep a range of logits, so only its ends tie.
+  // All samplers that do not change logits keep a range, so only its ends tie.
   const float most = logits[static_cast<size_t>(kept.front())];
   const float least = logits[static_cast<size_t>(kept.back())];
   bool mostTies = false, leastTies = false;
-  for (size_t id = 0; id < logits.size(); ++id) {
+  for (size_t id = 0; mayTie && id < logits.size(); ++id) {
     mostTies |= !isKept[id] && logits[id] == most;
     leastTies |= !isKept[id] && logits[id] == least;
   }
@@ -130,15 +168,60 @@ static Kept describe(const std::vector<int32_t> &kept,
   return {static_cast<uint32_t>(kept.size()), hash};
 }
 
-static SamplerOptions optionsOf(const std::string &name, double value) {
+static bool ordered(const std::vector<int32_t> &kept,
+                    const std::vector<float> &logits) {
+  return std::ranges::is_sorted(kept, [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)];
+    const float y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
+}
+
+static SamplerOptions optionsOf(const nlohmann::json &setting) {
   SamplerOptions options;
+  size_t known = 0;
 #define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
-  if (name == #Name)                                                           \
-    options.Field = static_cast<Type>(value);
+  if (setting.contains(#Name)) {                                               \
+    options.Field = static_cast<Type>(setting[#Name].get<double>());           \
+    ++known;                                                                   \
+  }
 #include "qwen/ABI/SamplerOptions.def"
-  if (name == "xtc_threshold")
-    options.xtcProbability = 1;
+  EXPECT_EQ(known, setting.size()) << setting;
   return options;
+}
+
+/// A sampler behind the tokens before a row.
+static Sampler samplerAt(const SamplerOptions &options, size_t tokens,
+                         const History &history) {
+  const auto count = static_cast<int64_t>(tokens);
+  Sampler sampler(options, count, count, 0, history.ends);
+  for (size_t i = 0; i < history.ids.size(); ++i) {
+    if (i < history.prompt)
+      sampler.acceptPrompt(history.ids[i]);
+    else
+      sampler.acceptDrawn(history.ids[i]);
+  }
+  return sampler;
+}
+
+/// What a sampler keeps of a row: of Mirostat, after three draws.
+static Kept keptOf(const nlohmann::json &setting, uint32_t row,
+                   const std::vector<float> &logits, const History &history) {
+  SamplerOptions options = optionsOf(setting);
+  options.seed = row;
+  Sampler sampler = samplerAt(options, logits.size(),
+                              changesLogits(setting) ? history : History());
+  uint64_t position = options.mirostat ? 0 : row;
+  for (; options.mirostat && position < 3; ++position)
+    sampler.acceptDrawn(sampler.sample(logits, position));
+  try {
+    const std::vector<int32_t> kept = sampler.keptTokens(logits, position);
+    if (!changesLogits(setting))
+      EXPECT_TRUE(ordered(kept, logits)) << setting << ", row " << row;
+    return describe(kept, logits, !changesLogits(setting));
+  } catch (const Error &) {
+    return {0, 1};
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -149,15 +232,6 @@ namespace {
 /// The parameter is an index of a size.
 class Samplers : public testing::TestWithParam<size_t> {};
 } // namespace
-
-static bool ordered(const std::vector<int32_t> &kept,
-                    const std::vector<float> &logits) {
-  return std::ranges::is_sorted(kept, [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)];
-    const float y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  });
-}
 
 TEST_P(Samplers, KeepWhatOtherProgramsKeep) {
   const auto &sizes = cases()["sizes"];
@@ -174,21 +248,19 @@ TEST_P(Samplers, KeepWhatOtherProgramsKeep) {
   std::vector<size_t> compared(samplers.size()), different(samplers.size());
   std::vector<float> logits(static_cast<size_t>(tokens));
   for (size_t row = firstRow; row < firstRow + rows; ++row) {
-    makeRow(static_cast<uint32_t>(row), logits);
+    const auto number = static_cast<uint32_t>(row);
+    makeRow(number, logits);
+    const History history = makeHistory(number, logits);
     for (size_t i = 0; i < samplers.size(); ++i) {
       const Kept expected = records[i][row];
-      if (!expected.count)
+      if (!expected.isCompared())
         continue;
-      const auto name = samplers[i]["option"].get<std::string>();
-      const auto &values = samplers[i]["values"];
-      const auto value = values[row / 16 % values.size()].get<double>();
-      Sampler sampler(optionsOf(name, value), tokens, tokens);
-      const std::vector<int32_t> kept = sampler.keptTokens(logits, row);
-      const Kept found = describe(kept, logits);
+      const auto &settings = samplers[i]["settings"];
+      const auto &setting = settings[row / 16 % settings.size()];
+      const Kept found = keptOf(setting, number, logits, history);
       ++compared[i];
-      EXPECT_TRUE(ordered(kept, logits)) << name << ", row " << row;
       if (found != expected && ++different[i] <= 5)
-        ADD_FAILURE() << name << " " << value << " keeps " << found.count
+        ADD_FAILURE() << setting << " keeps " << found.count
                       << " tokens of row " << row << " when it should keep "
                       << expected.count << ", hash " << found.hash << " when "
                       << expected.hash;
@@ -196,7 +268,7 @@ TEST_P(Samplers, KeepWhatOtherProgramsKeep) {
   }
   for (size_t i = 0; i < samplers.size(); ++i)
     std::printf("%s: %zu of %zu rows of %lld tokens compared, %zu differ\n",
-                samplers[i]["option"].get<std::string>().c_str(), compared[i],
+                samplers[i]["name"].get<std::string>().c_str(), compared[i],
                 rows, static_cast<long long>(tokens), different[i]);
 }
 
@@ -209,10 +281,10 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Samplers,
 
 TEST(SamplersRecord, HasEnoughRows) {
   for (size_t i = 0; i < cases()["samplers"].size(); ++i)
-    EXPECT_GE(std::ranges::count_if(readRecord(i),
-                                    [](Kept kept) { return kept.count > 0; }),
+    EXPECT_GE(std::ranges::count_if(
+                  readRecord(i), [](Kept kept) { return kept.isCompared(); }),
               9500)
-        << cases()["samplers"][i]["option"];
+        << cases()["samplers"][i]["name"];
 }
 
 TEST(SamplersVectors, AreThoseOfLlamaCpp) {
@@ -317,14 +389,26 @@ static double deviation(const std::string &name, double draws,
   return result;
 }
 
-TEST(SamplersDraws, FollowTheDistributionOfKeptTokens) {
+/// Draws from a row, and compares with its probabilities.
+static void expectDraws(const std::string &name, Sampler sampler,
+                        const std::vector<float> &logits,
+                        const std::vector<double> &probabilities) {
   const int draws = std::getenv("QWEN_TEST_FULL") ? 1000000 : 10000;
+  std::vector<double> counts(logits.size());
+  for (int i = 0; i < draws; ++i)
+    ++counts[static_cast<size_t>(
+        sampler.sample(logits, static_cast<uint64_t>(i)))];
+  EXPECT_LT(deviation(name, draws, counts, probabilities), 4) << name;
+}
+
+TEST(SamplersDraws, FollowTheDistributionOfKeptTokens) {
   constexpr int64_t kTokens = 320;
   std::vector<float> logits(kTokens);
   for (const auto &sampler : cases()["samplers"]) {
-    const auto name = sampler["option"].get<std::string>();
-    SamplerOptions options =
-        optionsOf(name, sampler["values"][2].get<double>());
+    const auto &setting = sampler["settings"][2];
+    if (changesLogits(setting))
+      continue;
+    SamplerOptions options = optionsOf(setting);
     // A row of which the sampler keeps some tokens.
     std::vector<int32_t> kept;
     for (uint32_t row = 0;
@@ -332,7 +416,7 @@ TEST(SamplersDraws, FollowTheDistributionOfKeptTokens) {
       makeRow(row, logits);
       kept = Sampler(options, kTokens, kTokens).keptTokens(logits, 0);
     }
-    std::vector<double> probabilities(kTokens), counts(kTokens);
+    std::vector<double> probabilities(kTokens);
     const bool tosses = options.xtcProbability > 0;
     addSoftmax(kept, logits, tosses ? 0.5 : 1, probabilities);
     if (tosses) {
@@ -342,10 +426,22 @@ TEST(SamplersDraws, FollowTheDistributionOfKeptTokens) {
       addSoftmax(all, logits, 0.5, probabilities);
     }
     options.seed = 41;
-    Sampler drawing(options, kTokens, kTokens);
-    for (int i = 0; i < draws; ++i)
-      ++counts[static_cast<size_t>(
-          drawing.sample(logits, static_cast<uint64_t>(i)))];
-    EXPECT_LT(deviation(name, draws, counts, probabilities), 4) << name;
+    expectDraws(sampler["name"], Sampler(options, kTokens, kTokens), logits,
+                probabilities);
+  }
+}
+
+TEST(SamplersDraws, FollowTheRecordedDistribution) {
+  for (const auto &draws : nlohmann::json::parse(std::ifstream(kDraws))) {
+    const auto row = draws["row"].get<uint32_t>();
+    const auto probabilities =
+        draws["probabilities"].get<std::vector<double>>();
+    std::vector<float> logits(probabilities.size());
+    makeRow(row, logits);
+    SamplerOptions options = optionsOf(draws["setting"]);
+    options.seed = 41;
+    expectDraws(draws["name"],
+                samplerAt(options, logits.size(), makeHistory(row, logits)),
+                logits, probabilities);
   }
 }

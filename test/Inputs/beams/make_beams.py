@@ -184,9 +184,9 @@ def run_old():
     model = Remote()
     while message := receive(sys.stdin.buffer):
         facts, setting = message["facts"], message["setting"]
-        result = model.generate(torch.tensor([message["prompt"]]), do_sample=False, max_new_tokens=facts["count"], eos_token_id=facts["eos"],
-                                pad_token_id=facts["pad"], num_return_sequences=setting["num_beams"], use_cache=False,
-                                return_dict_in_generate=True, output_scores=True, **setting)
+        result = model.generate(torch.tensor([message["prompt"]]), do_sample=False, max_new_tokens=facts["count"],
+                                eos_token_id=facts["eos"], pad_token_id=facts["pad"], num_return_sequences=setting["num_beams"],
+                                use_cache=False, return_dict_in_generate=True, output_scores=True, **setting)
         send(pipe, dict(sequences=result.sequences.tolist(), scores=result.sequences_scores.tolist()))
 
 
