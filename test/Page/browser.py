@@ -26,7 +26,7 @@ def context_of(browser, **options):
 class Tab:
     """A tab with the page of a server. `faults` has what no test may cause: errors of scripts, and all that the policy blocks."""
 
-    def __init__(self, context, address, ready=True):
+    def __init__(self, context, address):
         self.page = context.new_page()
         self.faults, self.dialogs, self.navigations, self.requests = [], [], 0, []
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
@@ -38,9 +38,11 @@ class Tab:
         self.button = self.page.locator("#send")
         self.answers = self.page.locator("article.assistant")
         self.prompts = self.page.locator("article.user")
-        self.page.goto(address)
-        if ready:
-            self.prompt.wait_for()
+        # The settings come after the page.
+        with self.page.expect_response("**/openapi.json") as told:
+            self.page.goto(address)
+        told.value.finished()
+        self.prompt.wait_for()
         self.navigations = 0
 
     def console(self, message):
