@@ -166,7 +166,8 @@ export class Generation {
       if (choice.finish_reason) to.finish = choice.finish_reason === 'length' ? 'length' : 'stop';
     }
     // Of several choices, only the sum is told.
-    if (chunk.usage && this.others.length === 0) this.count(chunk.usage, chunk.timings);
+    const isSingle = this.others.length === 0 && message.origin!.choice === undefined;
+    if (chunk.usage && isSingle) this.count(chunk.usage, chunk.timings);
   }
 
   /** The first text replaces that of an earlier try. */
