@@ -93,26 +93,14 @@ static bool offers(const Service &service, const Route &route) {
   return true;
 }
 
-/// Adds to the options of the sampler what they are without a parameter, which
-/// a checkpoint may recommend.
-static void addDefaults(const Service &service, ordered_json &schema) {
-  ordered_json &properties = schema["properties"];
-  const ordered_json values =
-      describeSampling(samplerOptions(service.manifest.generation));
-  for (const auto &[name, value] : values.items())
-    if (const auto at = properties.find(name); at != properties.end())
-      at->update({{"default", value}, {"x-group", "sampling"}});
-}
-
 static ordered_json operationOf(const Service &service, const Route &route) {
   ordered_json operation = {{"summary", route.summary},
                             {"responses", responsesOf(route)}};
-  if (route.parameters) {
-    ordered_json schema = route.parameters(service.limits);
-    addDefaults(service, schema);
+  if (route.parameters)
     operation["requestBody"] = {
-        {"required", true}, {"content", contentOf("application/json", schema)}};
-  }
+        {"required", true},
+        {"content",
+         contentOf("application/json", route.parameters(service.limits))}};
   if (std::string_view(route.path).ends_with("{model}"))
     operation["parameters"].push_back(modelParameter(service.limits.models));
   if (service.needsKey && (route.traits & kOpen))

@@ -565,9 +565,16 @@ def accessible(s):
         tab.named("button", "Settings").click()
         look("settings")
         tab.page.keyboard.press("Escape")
+        tab.named("button", "About this page").click()
+        look("about")
+        tab.page.keyboard.press("Escape")
         s.fake.script, before = (lambda stream: stream.refuse(400, "no")), s.fake.script
         tab.ask("Hi").locator(".failure").wait_for()
         look("an error")
+        tab.page.set_viewport_size({"width": 320, "height": 640})
+        look("an error on a phone")
+        tab.page.locator("#menu").click()
+        look("conversations on a phone")
         s.fake.script = before
         tab.page.context.close()
 
