@@ -5,6 +5,7 @@
 #include "engine/CpuCount.h"
 #include "engine/Logprobs.h"
 #include "model/ChatFormat.h"
+#include "model/SamplerTexts.h"
 
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
@@ -99,6 +100,33 @@ static qwen_sampling samplingOf(const qwen_model &model) {
   return sampling;
 }
 
+/// Sets what `from` has as texts.
+static void addTexts(const std::string &what, const qwen_model &model,
+                     const qwen_sampling &from, SamplerOptions &to) {
+  const auto read = [&](const char *name, const char *const *texts,
+                        size_t count) {
+    std::vector<std::string> result;
+    const std::string argument = what + ": " + name;
+    if (count)
+      needArgument(argument, static_cast<const void *>(texts));
+    for (const char *text : std::span(texts, count)) {
+      needArgument(argument + "[" + std::to_string(result.size()) + "]", text);
+      result.emplace_back(text);
+    }
+    return result;
+  };
+  to.texts.badWords = read("bad_words", from.bad_words, from.bad_word_count);
+  if (from.dry_sequence_breakers || from.dry_sequence_breaker_count)
+    to.texts.dryBreakers =
+        read("dry_sequence_breakers", from.dry_sequence_breakers,
+             from.dry_sequence_breaker_count);
+  if (from.samplers || from.sampler_count)
+    to.samplers =
+        parseSamplers(read("samplers", from.samplers, from.sampler_count));
+  if (hasTexts(to))
+    resolveTexts(model.tokenizer(), to);
+}
+
 SamplerOptions qwen::capi::samplerOptionsOf(const std::string &what,
                                             const qwen_model &model,
                                             const qwen_sampling *from) {
@@ -114,6 +142,7 @@ SamplerOptions qwen::capi::samplerOptionsOf(const std::string &what,
        std::span(sampling.logit_bias, sampling.logit_bias_count))
     options.logitBias.push_back({each.id, each.bias});
   options.seed = sampling.seed;
+  addTexts(what, model, sampling, options);
   return options;
 }
 

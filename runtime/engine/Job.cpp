@@ -73,14 +73,15 @@ Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
 }
 
 void Job::begin(const ModelInfo &model) {
-  for (int32_t token : request.prompt)
-    sampler.acceptPrompt(token);
   const int64_t size = promptSize();
   // The last drawn token never runs.
   mostTokens = static_cast<size_t>(
       size + (request.rows
                   ? 0
                   : std::min(request.maxTokens, model.context + 1 - size)));
+  sampler.reserve(mostTokens);
+  for (int32_t token : request.prompt)
+    sampler.acceptPrompt(token);
   tokens.reserve(mostTokens);
   tokens = request.prompt;
   settled = tokens.size();

@@ -100,32 +100,89 @@ void Sampler::checkOptions() const {
     requireToken(id, state.marks.vocab());
     check(true, "the logit bias", bias, "a finite number");
   }
+  for (const std::vector<int32_t> &word : options.badWords)
+    for (int32_t id : word)
+      requireToken(id, state.marks.vocab());
+}
+
+namespace {
+/// A row of Samplers.def: one of two.
+struct SamplerRow {
+  const LogitProcessor *processor;
+  const TokenCut *cut;
+};
+} // namespace
+
+static constexpr const LogitProcessor *kConstraints[] = {
+#define QWEN_CONSTRAINT(Name) &logits::Name,
+#include "engine/samplers/Samplers.def"
+};
+
+/// By SamplerKind.
+static constexpr SamplerRow kRows[] = {
+#define QWEN_LOGITS(Name, Text) {&logits::Name, nullptr},
+#define QWEN_CUT(Name, Text) {nullptr, &cut::Name},
+#include "engine/samplers/Samplers.def"
+};
+
+/// The samplers of `options` in their order.
+static std::vector<SamplerRow> rowsOf(const SamplerOptions &options) {
+  std::vector<SamplerRow> rows;
+  for (const LogitProcessor *each : kConstraints)
+    rows.push_back({each, nullptr});
+  if (options.samplers)
+    for (SamplerKind kind : *options.samplers)
+      rows.push_back(kRows[static_cast<size_t>(kind)]);
+  else
+    rows.insert(rows.end(), std::begin(kRows), std::end(kRows));
+  std::erase_if(rows, [&](const SamplerRow &row) {
+    return row.processor ? !row.processor->isOn(options)
+                         : !row.cut->isOn(options);
+  });
+  return rows;
 }
 
 void Sampler::addSteps() {
-  uint8_t bit = 1;
-#define QWEN_LOGITS(Name)                                                      \
-  if (logits::Name.isOn(options))                                              \
-    processors.push_back({&logits::Name, bit});                                \
-  bit <<= 1;
-#define QWEN_CUT(Name)                                                         \
-  if (cut::Name.isOn(options))                                                 \
-    cuts.push_back(&cut::Name);
-#include "engine/samplers/Samplers.def"
-  for (const auto &[processor, own] : processors) {
-    drawBits |= processor->prepare ? own : 0;
-    acceptBits |= processor->accept ? own : 0;
-    if (processor->start)
-      processor->start(options, state, own);
+  const bool hasCuts = options.temperature != 0 && options.mirostat == 0;
+  for (const SamplerRow &row : rowsOf(options)) {
+    if (row.processor) {
+      if (!steps.empty())
+        steps.push_back({nullptr, processors.size()});
+      processors.push_back(
+          {row.processor, static_cast<uint8_t>(1 << processors.size())});
+      early += steps.empty();
+    } else if (hasCuts) {
+      steps.push_back({row.cut});
+    }
   }
   if (options.mirostat != 0)
-    cuts = {&cut::Mirostat};
-  const bool isDynamic = options.temperatureRange > 0;
-  if (options.mirostat != 0 ||
-      (!isDynamic && !cuts.empty() && cuts.front() == &cut::Temperature)) {
+    steps = {{&cut::Mirostat}};
+  // A temperature that depends on the tokens stays a step.
+  const bool isFirst = !steps.empty() &&
+                       steps.front().cut == &cut::Temperature &&
+                       options.temperatureRange == 0;
+  if (isFirst)
+    steps.erase(steps.begin());
+  if (isFirst || options.mirostat != 0)
     divisor = options.temperature;
-    std::erase(cuts, &cut::Temperature);
+  startProcessors();
+}
+
+void Sampler::startProcessors() {
+  for (const auto &[processor, bit] : processors) {
+    drawBits |= processor->prepare ? bit : 0;
+    acceptBits |= processor->accept ? bit : 0;
+    if (processor->start)
+      processor->start(options, state, bit);
   }
+}
+
+void Sampler::reserve(size_t count) {
+  if (!drawBits)
+    return;
+  state.history.reserve(count);
+  state.repeating.reserve(count);
+  state.matches.reserve(count);
 }
 
 void Sampler::acceptPrompt(int32_t id) { accept(id, false); }
@@ -164,9 +221,14 @@ void Sampler::prepare() {
       processor->prepare(options, state, bit);
 }
 
+bool Sampler::process(const Processor &with, size_t id, float &logit) const {
+  return !(state.marks[id] & with.bit) ||
+         with.processor->process(options, state, id, logit);
+}
+
 bool Sampler::process(size_t id, float &logit) const {
-  for (const auto &[processor, bit] : processors)
-    if (state.marks[id] & bit && !processor->process(options, state, id, logit))
+  for (size_t i = 0; i < early; ++i)
+    if (!process(processors[i], id, logit))
       return false;
   return true;
 }
@@ -275,7 +337,7 @@ void Sampler::collect(std::span<const float> logits, float over, size_t most,
 }
 
 void Sampler::select(std::span<const float> logits) {
-  const bool cutsFirst = !cuts.empty() && cuts.front() == &cut::TopK;
+  const bool cutsFirst = !steps.empty() && steps.front().cut == &cut::TopK;
   const size_t most = cutsFirst ? static_cast<size_t>(options.topK) : SIZE_MAX;
   std::vector<CandidateKey> &keys = candidates.refill();
   collect(logits, divisor, most, keys);
@@ -286,6 +348,8 @@ void Sampler::select(std::span<const float> logits) {
 
 void Sampler::best(std::span<const float> logprobs, size_t count,
                    std::vector<CandidateKey> &keys) {
+  // Beams have no cuts, so no processor comes after one.
+  early = processors.size();
   prepare();
   findGreatest(logprobs);
   keys.clear();
@@ -301,8 +365,13 @@ float Sampler::penalized(int32_t id, float logprob) const {
 
 void Sampler::cut(std::span<const float> logits, double coin) {
   select(logits);
-  for (const TokenCut *cut : cuts)
-    cut->apply(options, candidates, {coin, mu, tokens});
+  for (const Step &step : steps)
+    if (step.cut)
+      step.cut->apply(options, candidates, {coin, mu, tokens});
+    else if (!candidates.change([&](size_t id, float &logit) {
+               return process(processors[step.processor], id, logit);
+             }))
+      throw Error(kNothingToDraw);
 }
 
 double Sampler::surpriseAt(size_t place) {

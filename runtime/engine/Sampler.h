@@ -52,6 +52,9 @@ public:
   Sampler(const SamplerOptions &options, int64_t vocab, int64_t tokens,
           uint64_t answer = 0, std::span<const int32_t> ends = {});
 
+  /// Makes room for this many tokens, so that none of the functions below
+  /// allocates memory for them.
+  void reserve(size_t count);
   /// Marks a token of the prompt as already seen, for the repetition penalty.
   /// Throws Error if it is not in the vocabulary.
   void acceptPrompt(int32_t id);
@@ -91,6 +94,7 @@ private:
 
   void checkOptions() const;
   void addSteps();
+  void startProcessors();
   void accept(int32_t id, bool isDrawn);
   /// Lets processors mark tokens for a draw, in place of those of the last.
   void prepare();
@@ -101,9 +105,10 @@ private:
   template <typename VisitType>
   void visitBlock(std::span<const float> logits, size_t block,
                   VisitType visit) const;
-  /// Lets processors change the logit of a marked token. Returns whether it may
-  /// be drawn.
+  /// Lets the first processors change the logit of a marked token. Returns
+  /// whether it may be drawn.
   bool process(size_t id, float &logit) const;
+  bool process(const Processor &with, size_t id, float &logit) const;
   int32_t greedy(std::span<const float> logits) const;
   /// Appends the `most` greatest of the processed logits, divided by `over`, to
   /// `keys`; with fewer tokens, all.
@@ -121,10 +126,16 @@ private:
   uint64_t answer;
   size_t tokens;
   SamplerState state;
-  /// In order.
+  /// In order. Those from number `early` on come after a cut.
   std::vector<Processor> processors;
-  /// In order, after a division of all logits by `divisor`.
-  std::vector<const TokenCut *> cuts;
+  size_t early = 0;
+  /// In order, after the first processors and a division of all logits by
+  /// `divisor`: a cut, or an index of a processor.
+  struct Step {
+    const TokenCut *cut;
+    size_t processor = 0;
+  };
+  std::vector<Step> steps;
   float divisor = 1;
   /// Bits of processors whose marks are of one draw, and of those whose marks
   /// `reset` removes.

@@ -6,7 +6,8 @@
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
+#include <ranges>
 
 using namespace qwen;
 
@@ -18,6 +19,41 @@ SamplerOptions qwen::samplerOptions(const GenerationConfig &generation) {
   if (!generation.doSample)
     options.temperature = 0;
   return options;
+}
+
+static constexpr std::string_view kNames[] = {
+#define QWEN_LOGITS(Name, Text) #Text,
+#define QWEN_CUT(Name, Text) #Text,
+#include "engine/samplers/Samplers.def"
+};
+
+std::span<const std::string_view> qwen::samplerNames() { return kNames; }
+
+template <typename Names> static std::string listOf(const Names &names) {
+  std::string list;
+  for (std::string_view name : names)
+    list += (list.empty() ? "" : ", ") + std::string(name);
+  return list;
+}
+
+std::vector<SamplerKind>
+qwen::parseSamplers(std::span<const std::string> names) {
+  std::vector<SamplerKind> kinds;
+  for (const std::string &name : names) {
+    const auto *const found = std::ranges::find(kNames, name);
+    if (found == std::end(kNames))
+      throw Error("there is no sampler " + quote(name) + ": the samplers are " +
+                  listOf(kNames));
+    const auto kind = static_cast<SamplerKind>(found - kNames);
+    if (std::ranges::count(kinds, kind))
+      throw Error("the sampler " + name + " comes twice when each comes once");
+    kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+std::vector<std::string> SamplerTexts::breakers() const {
+  return dryBreakers.value_or(std::vector<std::string>{"\n", ":", "\"", "*"});
 }
 
 static constexpr SamplerSetting kSettings[] = {
@@ -53,9 +89,6 @@ const SamplerPreset &qwen::samplerPreset(std::string_view name) {
   const auto found = std::ranges::find(kPresets, name, &SamplerPreset::name);
   if (found != std::end(kPresets))
     return *found;
-  std::string names;
-  for (const SamplerPreset &preset : kPresets)
-    names += (names.empty() ? "" : ", ") + std::string(preset.name);
   throw Error("there is no preset " + quote(name) + ": the presets are " +
-              names);
+              listOf(kPresets | std::views::transform(&SamplerPreset::name)));
 }

@@ -6,7 +6,10 @@
 #include "artifact/Manifest.h"
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +21,31 @@ struct TokenBias {
   float bias;
 };
 
+class DryBreakers;
+
+/// The samplers of Samplers.def that have a place in an order.
+enum class SamplerKind : uint8_t {
+#define QWEN_LOGITS(Name, Text) Name,
+#define QWEN_CUT(Name, Text) Name,
+#include "engine/samplers/Samplers.def"
+};
+
+/// Their names, in the usual order.
+std::span<const std::string_view> samplerNames();
+/// The samplers of some names. Throws Error for a name that is unknown or comes
+/// twice.
+std::vector<SamplerKind> parseSamplers(std::span<const std::string> names);
+
+/// Texts that samplers need as tokens.
+struct SamplerTexts {
+  /// Texts that the answer must not contain.
+  std::vector<std::string> badWords = {};
+  /// Texts that DRY does not look past; nothing: llama.cpp's.
+  std::optional<std::vector<std::string>> dryBreakers = {};
+
+  std::vector<std::string> breakers() const;
+};
+
 /// SamplerOptions.def describes the fields.
 struct SamplerOptions {
 #define QWEN_SAMPLING(Type, Field, Name, Default, ...) Type Field = Default;
@@ -25,6 +53,12 @@ struct SamplerOptions {
   /// Biases of one token add up.
   std::vector<TokenBias> logitBias = {};
   uint64_t seed = 0;
+  /// The samplers in their order; others are off. Nothing: all.
+  std::optional<std::vector<SamplerKind>> samplers = {};
+  SamplerTexts texts = {};
+  /// `texts` as tokens (resolveTexts). No sequence is empty; null: no breakers.
+  std::vector<std::vector<int32_t>> badWords = {};
+  std::shared_ptr<const DryBreakers> dryBreakers = nullptr;
 };
 
 /// The checkpoint's sampling options; temperature 0 unless it sets do_sample.

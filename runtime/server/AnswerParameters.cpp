@@ -58,6 +58,25 @@ void SamplingParameters::setPreset(J value) {
   samplerPreset(value.get<std::string>()).apply(sampling);
 }
 
+/// A string, or an array of strings.
+static std::vector<std::string> stringsOf(J value) {
+  if (value.is_string())
+    return {value.get<std::string>()};
+  return value.get<std::vector<std::string>>();
+}
+
+void SamplingParameters::setBadWords(J value) {
+  sampling.texts.badWords = stringsOf(value);
+}
+
+void SamplingParameters::setBreakers(J value) {
+  sampling.texts.dryBreakers = stringsOf(value);
+}
+
+void SamplingParameters::setSamplers(J value) {
+  sampling.samplers = parseSamplers(stringsOf(value));
+}
+
 /// As the shortest text that reads back as the number.
 template <typename T> static nlohmann::ordered_json shortest(T value) {
   std::array<char, 64> text = {};
@@ -71,6 +90,16 @@ nlohmann::ordered_json server::describeSampling(const SamplerOptions &options) {
 #define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
   object[#Name] = shortest(options.Field);
 #include "qwen/ABI/SamplerOptions.def"
+  object["bad_words"] = options.texts.badWords;
+  object["dry_sequence_breakers"] = options.texts.breakers();
+  const std::span<const std::string_view> names = samplerNames();
+  nlohmann::ordered_json samplers = names;
+  if (options.samplers) {
+    samplers = nlohmann::ordered_json::array();
+    for (SamplerKind kind : *options.samplers)
+      samplers.push_back(names[static_cast<size_t>(kind)]);
+  }
+  object["samplers"] = samplers;
   return object;
 }
 
@@ -86,12 +115,7 @@ template <auto Option> static void setOption(void *group, J value) {
   to.typicalP = std::max(to.typicalP, kLeastShare);
 }
 
-void StopParameters::setStop(J value) {
-  if (value.is_string())
-    stop = {value.get<std::string>()};
-  else
-    stop = value.get<std::vector<std::string>>();
-}
+void StopParameters::setStop(J value) { stop = stringsOf(value); }
 
 void ReasoningParameters::setFormat(J value) {
   splitReasoning = value != "none";
@@ -111,15 +135,24 @@ static constexpr Parameter kModelRows[] = {
     {"user", Kind::Ignored},
 };
 
-/// As a JSON array: the last comma becomes a bracket.
-static constexpr auto kPresetNames = [] {
+/// A JSON array of a text that ends in a comma, which becomes a bracket.
+template <size_t N>
+static constexpr std::array<char, N> toJsonArray(const char (&text)[N]) {
+  std::array<char, N> array = std::to_array(text);
+  array[N - 2] = ']';
+  return array;
+}
+
+static constexpr auto kPresetNames = toJsonArray("["
 #define QWEN_PRESET(Name, Help) "\"" #Name "\","
-  auto names = std::to_array("["
 #include "qwen/ABI/SamplerPresets.def"
-  );
-  names[names.size() - 2] = ']';
-  return names;
-}();
+);
+
+static constexpr auto kSamplerNames = toJsonArray("["
+#define QWEN_LOGITS(Name, Text) "\"" #Text "\","
+#define QWEN_CUT(Name, Text) "\"" #Text "\","
+#include "engine/samplers/Samplers.def"
+);
 
 static constexpr Parameter kSamplingRows[] = {
     {"n_predict", Kind::Integer, "The same as max_tokens", at<Sampling, &Sampling::setLimit>, -1, kMost},
@@ -135,6 +168,12 @@ static constexpr Parameter kSamplingRows[] = {
 #include "qwen/ABI/SamplerOptions.def"
     {"logit_bias", Kind::Biases, "Numbers that are added to the logits of tokens, by token id",
      at<Sampling, &Sampling::setBiases>, -100, 100},
+    {.name = "bad_words", .kind = Kind::Strings, .help = "Texts that the answer must not contain",
+     .store = at<Sampling, &Sampling::setBadWords>, .most = 1024, .group = "sampling"},
+    {.name = "dry_sequence_breakers", .kind = Kind::Strings, .help = "Texts that DRY does not look past",
+     .store = at<Sampling, &Sampling::setBreakers>, .group = "sampling"},
+    {.name = "samplers", .kind = Kind::Words, .help = "Samplers in their order; others are off",
+     .store = at<Sampling, &Sampling::setSamplers>, .values = kSamplerNames.data(), .group = "sampling"},
     {"seed", Kind::Seed,
      "Seed of the random numbers; by default, and for -1, a random one is drawn, and returned as x_seed",
      at<Sampling, &Sampling::setSeed>},

@@ -39,6 +39,9 @@ struct SamplingParameters {
   void setSeed(const nlohmann::ordered_json &value);
   void setBiases(const nlohmann::ordered_json &value);
   void setPreset(const nlohmann::ordered_json &value);
+  void setBadWords(const nlohmann::ordered_json &value);
+  void setBreakers(const nlohmann::ordered_json &value);
+  void setSamplers(const nlohmann::ordered_json &value);
   static const ParameterTable table;
 };
 

@@ -126,7 +126,13 @@ static ordered_json schemaOf(const Parameter &row,
   case Kind::Strings: {
     ordered_json text = stringOf(1);
     text["maxLength"] = kMostStopCharacters;
-    return anyOf({text, listOf(text, 0, kMostStops)});
+    return anyOf({text, listOf(text, 0, mostStrings(row))});
+  }
+  case Kind::Words: {
+    ordered_json schema =
+        listOf({{"enum", ordered_json::parse(row.values)}}, 0);
+    schema["uniqueItems"] = true;
+    return schema;
   }
   case Kind::Prompts:
     return promptsOf(row, limits, id);

@@ -37,7 +37,7 @@ struct Checked {
   void ids(J value) const;
   void count(J list, int64_t most, const char *what) const;
   void biases(J value, const Parameter &row) const;
-  void strings(J value) const;
+  void strings(J value, const Parameter &row) const;
   void prompts(J value) const;
   void number(J value, const Parameter &row) const;
   /// Calls `check` with each element of a list and its name.
@@ -49,6 +49,7 @@ struct Checked {
   }
   void text(J value, const Parameter &row) const;
   void word(J value, const Parameter &row) const;
+  void words(J value, const Parameter &row) const;
   void neutral(J value, const Parameter &row) const;
   void model(J value) const;
   void flags(J value, const Parameter &row, void *to) const;
@@ -98,6 +99,16 @@ void Checked::word(J value, const Parameter &row) const {
       list += (list.empty() ? "" : ", ") + word.get<std::string>();
   fail("one of " + list + ", not " +
        quote(value.is_string() ? value.get<std::string>() : textOf(value)));
+}
+
+void Checked::words(J value, const Parameter &row) const {
+  if (!value.is_array())
+    fail("an array of strings");
+  forEach(value, [&](const Checked &at, J element) {
+    at.word(element, row);
+    if (std::ranges::count(value, element) > 1)
+      at.fail("a string that comes once");
+  });
 }
 
 void Checked::neutral(J value, const Parameter &row) const {
@@ -164,7 +175,7 @@ void Checked::text(J value, const Parameter &row) const {
     throw ApiError(400, name + " must not be empty", name);
 }
 
-void Checked::strings(J value) const {
+void Checked::strings(J value, const Parameter &row) const {
   const auto check = [&](J text) {
     if (!text.is_string())
       fail("a string or an array of strings");
@@ -175,9 +186,7 @@ void Checked::strings(J value) const {
   };
   if (!value.is_array())
     return check(value);
-  if (value.size() > kMostStops)
-    fail("at most " + std::to_string(kMostStops) + " strings, not " +
-         std::to_string(value.size()));
+  count(value, mostStrings(row), "strings");
   for (J text : value)
     check(text);
 }
@@ -267,7 +276,10 @@ static void storeParameter(const Parameter &row, J value,
       checked.fail("an object");
     break;
   case Kind::Strings:
-    checked.strings(value);
+    checked.strings(value, row);
+    break;
+  case Kind::Words:
+    checked.words(value, row);
     break;
   case Kind::Prompts:
     checked.prompts(value);

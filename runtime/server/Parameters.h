@@ -21,7 +21,7 @@
 
 namespace qwen::server {
 
-/// Bounds of the texts that end an answer.
+/// Bounds of the texts that end an answer, and of others.
 inline constexpr size_t kMostStops = 64, kMostStopCharacters = 1024;
 
 /// Maximum number of inputs of a request, of choices for one of them, and of
@@ -47,8 +47,11 @@ enum class ParameterKind : uint8_t {
   /// An object with a number for each id.
   Biases,
   Object,
-  /// A string or an array of strings.
+  /// A string or an array of strings; `most` is their number, or 0 for
+  /// kMostStops.
   Strings,
+  /// An array of strings of `values`, each at most once.
+  Words,
   /// A string, an array of strings, an array of ids, or an array of arrays of
   /// ids.
   Prompts,
@@ -120,6 +123,12 @@ struct Parameter {
   /// What programs show it with, as x-group of its schema.
   std::string_view group = "";
 };
+
+/// The maximum number of strings of a parameter of kind Strings.
+inline int64_t mostStrings(const Parameter &row) {
+  return row.most > 0 ? static_cast<int64_t>(row.most)
+                      : static_cast<int64_t>(kMostStops);
+}
 
 /// A rule about several parameters.
 struct ParameterRule {

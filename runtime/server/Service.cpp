@@ -2,6 +2,8 @@
 
 #include "server/Service.h"
 
+#include "model/SamplerTexts.h"
+
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
 
@@ -159,6 +161,7 @@ Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
     std::random_device device;
     parameters.seed = (uint64_t{device()} << 32 | device()) >> 11;
   }
+  resolveTexts(tokenizer, parameters.sampling);
   // 0 is the salt of requests without one.
   if (!parameters.cacheSalt.empty())
     task.salt = std::hash<std::string>()(parameters.cacheSalt) | 1;

@@ -82,6 +82,9 @@ protected:
     // The state of these survives preemption and wrong drafts.
     request.sampling.mirostat = static_cast<int64_t>(last % 3);
     request.sampling.mirostatTau = 2;
+    request.sampling.dryMultiplier = 0.5;
+    request.sampling.dryAllowedLength = 1;
+    request.sampling.badWords = {{3, 4}, {5}};
     request.maxTokens = maxTokens;
     request.priority = priority;
     return add(std::move(request));

@@ -112,6 +112,37 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
   EXPECT_STREQ(qwen_last_error(),
                "qwen_sampler_new: sampling: logit_bias is NULL");
   sampling.logit_bias_count = 0;
+  const char *const names[] = {"top_k", "infill"};
+  sampling.samplers = names;
+  sampling.sampler_count = 2;
+  EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr);
+  EXPECT_NE(std::string(qwen_last_error())
+                .find("there is no sampler \"infill\": the samplers are"),
+            std::string::npos);
+  // The repetition penalty is off, and greedy draws stay greedy.
+  sampling.sampler_count = 1;
+  sampler = qwen_sampler_new(model, &sampling, 0);
+  ASSERT_NE(sampler, nullptr) << qwen_last_error();
+  for (int64_t position : {2, 3})
+    EXPECT_EQ(qwen_sample(sampler, logits.data(), position), 5);
+  qwen_sampler_free(sampler);
+  sampling.samplers = nullptr;
+  EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr);
+  EXPECT_STREQ(qwen_last_error(),
+               "qwen_sampler_new: sampling: samplers is NULL");
+  sampling.sampler_count = 0;
+  // Texts need a tokenizer.
+  const char *const words[] = {"a", nullptr};
+  sampling.bad_words = words;
+  sampling.bad_word_count = 1;
+  EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr);
+  EXPECT_NE(std::string(qwen_last_error()).find("has no tokenizer"),
+            std::string::npos);
+  sampling.bad_word_count = 2;
+  EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr);
+  EXPECT_STREQ(qwen_last_error(),
+               "qwen_sampler_new: sampling: bad_words[1] is NULL");
+  sampling.bad_word_count = 0;
   sampling.top_p = 2;
   EXPECT_EQ(qwen_sampler_new(model, &sampling, 0), nullptr);
 

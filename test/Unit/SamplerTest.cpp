@@ -10,11 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <numeric>
-#include <sstream>
-#include <utility>
 
 using namespace qwen;
 using qwen::test::errorOf;
@@ -479,34 +475,6 @@ TEST(Sampler, DefaultsComeFromTheManifest) {
   EXPECT_EQ(samplerOptions(generation).topK, 50);
 }
 
-TEST(Presets, AreThoseOfTheDocumentation) {
-  std::ifstream file(QWEN_SOURCE_DIR "/docs/sampling.md");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_EQ(samplerPresets().size(), 3u);
-  for (const SamplerPreset &preset : samplerPresets()) {
-    std::ostringstream row;
-    row << "| `" << preset.name << "` | " << preset.help << " | ";
-    const char *comma = "";
-    for (const SamplerSetting &setting : preset.settings())
-      row << std::exchange(comma, ", ") << "`" << setting.option << " "
-          << setting.value << "`";
-    EXPECT_NE(text.find(row.str() + " |\n"), std::string::npos) << row.str();
-    // Their values are good.
-    SamplerOptions options = {.temperature = 2, .topK = 7};
-    preset.apply(options);
-    EXPECT_NO_THROW(Sampler(options, 4, 4));
-    EXPECT_LT(options.temperature, 2);
-  }
-  SamplerOptions options = {.topK = 7};
-  samplerPreset("creative").apply(options);
-  EXPECT_EQ(options.topK, 0);
-  EXPECT_EQ(options.minP, 0.02);
-  EXPECT_EQ(options.xtcProbability, 0.5);
-  EXPECT_EQ(errorOf([] { samplerPreset("crea"); }),
-            "there is no preset \"crea\": the presets are exact, balanced, "
-            "creative");
-}
-
 TEST(Sampler, NoNGramComesTwice) {
   const std::vector<float> logits = {5, 4, 3, 2, 1};
   for (int64_t size : {1, 2, 3}) {
@@ -581,105 +549,4 @@ TEST(Sampler, TemperatureFollowsTheEntropy) {
   // One token has no entropy, and this range leaves no temperature.
   Sampler one({.temperature = 0.5f, .temperatureRange = 1}, 2, 2);
   EXPECT_EQ(one.sample(std::vector<float>{-INFINITY, 3}, 0), 1);
-}
-
-/// What Mirostat keeps of a row, and the surprise of each token that is left,
-/// by its formulas in double.
-static std::vector<double> surprises(const std::vector<float> &logits,
-                                     int version, double mu) {
-  std::vector<double> sorted(logits.begin(), logits.end());
-  std::ranges::sort(sorted, std::greater<>());
-  const auto sumOf = [&](size_t count) {
-    double sum = 0;
-    for (size_t i = 0; i < count; ++i)
-      sum += std::exp(sorted[i]);
-    return sum;
-  };
-  const double total = sumOf(sorted.size());
-  size_t kept = 1;
-  if (version == 2) {
-    while (kept < sorted.size() &&
-           -std::log2(std::exp(sorted[kept]) / total) <= mu)
-      ++kept;
-  } else {
-    double products = 0, squares = 0;
-    for (size_t i = 0; i + 1 < std::min<size_t>(100, sorted.size()); ++i) {
-      const auto place = static_cast<double>(i);
-      const double t = std::log((place + 2) / (place + 1));
-      products += t * (sorted[i] - sorted[i + 1]);
-      squares += t * t;
-    }
-    const double s = products / squares, e = s - 1;
-    const double k =
-        std::pow(e * std::pow(2, mu) /
-                     (1 - std::pow(static_cast<double>(sorted.size()), -e)),
-                 1 / s);
-    kept = std::clamp<size_t>(static_cast<size_t>(k), 1, sorted.size());
-  }
-  std::vector<double> result;
-  for (size_t i = 0; i < kept; ++i)
-    result.push_back(-std::log2(std::exp(sorted[i]) / sumOf(kept)));
-  return result;
-}
-
-TEST(Mirostat, FollowsTheSurpriseOfTokens) {
-  for (int version : {1, 2}) {
-    // Cuts do nothing.
-    const SamplerOptions options = {.topK = 1,
-                                    .topP = 0.1,
-                                    .minP = 0.9,
-                                    .mirostat = version,
-                                    .mirostatTau = 3,
-                                    .mirostatEta = 0.25,
-                                    .seed = 8};
-    Sampler sampler(options, 500, 500);
-    Sampler copy(options, 500, 500);
-    double mu = 6;
-    for (uint64_t position = 0; position < 60; ++position) {
-      std::vector<float> logits;
-      for (uint64_t id = 0; id < 500; ++id)
-        logits.push_back(
-            static_cast<float>(6 * tokenRandoms(position, 2, id).draw -
-                               2 * std::log(1. + static_cast<double>(id))));
-      const std::vector<double> expected = surprises(logits, version, mu);
-      const std::vector<int32_t> kept = sampler.keptTokens(logits, position);
-      ASSERT_EQ(kept.size(), expected.size()) << version << " " << position;
-      const int32_t drawn = sampler.sample(logits, position);
-      // Draws that are not accepted, as those of drafts, change nothing.
-      EXPECT_EQ(sampler.sample(logits, position), drawn);
-      const auto place =
-          static_cast<size_t>(std::ranges::find(kept, drawn) - kept.begin());
-      // A token that somebody else chose has no surprise.
-      const bool isGiven = position % 8 == 7;
-      sampler.acceptDrawn(isGiven ? (drawn + 1) % 500 : drawn);
-      if (!isGiven)
-        mu -= 0.25 * (expected[place] - 3);
-      // A copy goes on where the sampler is.
-      EXPECT_EQ(copy.keptTokens(logits, position), kept);
-      copy = sampler;
-    }
-    // The next answer begins anew.
-    sampler.reset();
-    std::vector<float> logits;
-    for (int id = 0; id < 500; ++id)
-      logits.push_back(static_cast<float>(-0.02 * id));
-    EXPECT_EQ(sampler.keptTokens(logits, 0),
-              Sampler(options, 500, 500).keptTokens(logits, 0));
-  }
-}
-
-TEST(Mirostat, KeepsOneTokenAtLeast) {
-  for (int version : {1, 2}) {
-    const auto kept = [&](const std::vector<float> &logits, double tau) {
-      return Sampler({.mirostat = version, .mirostatTau = tau}, 4, 4)
-          .keptTokens(logits, 0)
-          .size();
-    };
-    EXPECT_EQ(kept({1, 3, 2, 0}, 0), 1u);
-    EXPECT_EQ(kept({1, 3, 2, 0}, 100), 4u);
-    EXPECT_EQ(kept({-INFINITY, 3, -INFINITY, -INFINITY}, 0), 1u);
-    // Equal tokens have no law: version 1 cuts nothing.
-    EXPECT_EQ(kept({1, 1, 1, 1}, 0), version == 1 ? 4u : 1u);
-    EXPECT_EQ(kept({1e30f, -3e38f, 3e38f, 0}, 1), 1u);
-  }
 }

@@ -1,6 +1,8 @@
 //===- TokenizerTest.cpp - Text to ids and back ---------------------------===//
 
 #include "TempDir.h"
+#include "engine/samplers/DryBreakers.h"
+#include "model/SamplerTexts.h"
 #include "text/Retrieval.h"
 #include "text/Unicode.h"
 
@@ -325,4 +327,57 @@ TEST(Tokenizer, StreamsGiveTokensTheirPlace) {
   EXPECT_EQ(places({"\xc3", "\xc3", "\xa9", "\xff", "\xe2\x82", "a"}),
             (Offsets{0, 1, 1, 2, 3, 4, 5}));
   EXPECT_EQ(places({"\xe2\x82"}), (Offsets{0, 1}));
+}
+
+//===----------------------------------------------------------------------===//
+// Texts of samplers
+//===----------------------------------------------------------------------===//
+
+TEST(SamplerTexts, BadWordsHaveTwoForms) {
+  const Tokenizer tokenizer = qwen2Tokenizer();
+  const auto words = [&](const std::string &text) {
+    SamplerOptions options;
+    options.texts.badWords = {text};
+    EXPECT_TRUE(hasTexts(options));
+    resolveTexts(tokenizer, options);
+    return options.badWords;
+  };
+  const std::vector<std::vector<int32_t>> both = {tokenizer.encode("hello"),
+                                                  tokenizer.encode(" hello")};
+  EXPECT_EQ(both[0].size(), 1u);
+  EXPECT_EQ(words("hello"), both);
+  EXPECT_EQ(words("  hello"), both);
+  // With a space it has another number of tokens.
+  EXPECT_EQ(tokenizer.encode("1").size() + 1, tokenizer.encode(" 1").size());
+  EXPECT_EQ(words("1").size(), 1u);
+  EXPECT_EQ(words("\n"), (decltype(both){tokenizer.encode("\n")}));
+  EXPECT_THROW(words(""), Error);
+  EXPECT_FALSE(hasTexts({}));
+}
+
+TEST(SamplerTexts, BreakersBeginInTokens) {
+  const Tokenizer tokenizer = qwen2Tokenizer();
+  const auto idOf = [&](const char *text) {
+    const std::vector<int32_t> ids = tokenizer.encode(text);
+    EXPECT_EQ(ids.size(), 1u) << text;
+    return ids[0];
+  };
+  SamplerOptions options = {.dryMultiplier = 1};
+  EXPECT_TRUE(hasTexts(options));
+  resolveTexts(tokenizer, options);
+  for (const char *text : {"\n", ":", "\"", "*", ".\n", "**"})
+    EXPECT_TRUE(options.dryBreakers->isWhole(idOf(text))) << text;
+  EXPECT_FALSE(options.dryBreakers->isWhole(idOf("hello")));
+  options.texts.dryBreakers = {"hello world"};
+  resolveTexts(tokenizer, options);
+  const auto rests = options.dryBreakers->restsAfter(idOf("hello"));
+  ASSERT_EQ(rests.size(), 1u);
+  EXPECT_EQ(rests[0], tokenizer.encode(" world"));
+  // "h" may be the last letter of a token, and the first of the breaker.
+  EXPECT_EQ(options.dryBreakers->restsAfter(idOf("h"))[0],
+            tokenizer.encode("ello world"));
+  EXPECT_TRUE(options.dryBreakers->restsAfter(idOf("world")).empty());
+  options.texts.dryBreakers = std::vector<std::string>{};
+  resolveTexts(tokenizer, options);
+  EXPECT_FALSE(options.dryBreakers->isWhole(idOf("\n")));
 }

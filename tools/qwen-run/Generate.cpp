@@ -4,6 +4,7 @@
 #include "Options.h"
 #include "Output.h"
 #include "engine/Session.h"
+#include "model/SamplerTexts.h"
 #include "text/Unicode.h"
 
 #include "qwen/Support/Error.h"
@@ -79,6 +80,14 @@ static nlohmann::ordered_json objectOf(const GenerateCommand &command,
   return object;
 }
 
+static SamplerOptions samplingOf(const GenerateCommand &command,
+                                 const Model &model) {
+  SamplerOptions options = command.sampling.apply(model.manifest().generation);
+  if (hasTexts(options))
+    resolveTexts(model.tokenizer(), options);
+  return options;
+}
+
 /// Prints the answers of a beam search.
 static void search(const GenerateCommand &command, Model &model, Engine &engine,
                    const std::vector<int32_t> &prompt) {
@@ -87,7 +96,7 @@ static void search(const GenerateCommand &command, Model &model, Engine &engine,
   std::optional<Error> failure;
   Request request;
   request.prompt = prompt;
-  request.sampling = command.sampling.apply(generation);
+  request.sampling = samplingOf(command, model);
   request.maxTokens = command.count.value_or(request.maxTokens);
   if (!command.ignoreEos)
     request.stopTokens = generation.eosTokenIds;
@@ -133,7 +142,7 @@ static void generate(const GenerateCommand &command) {
   if (command.beams.options.isSearch())
     return search(command, model, engine, prompt);
   const std::vector<int32_t> &ends = generation.eosTokenIds;
-  Session session(engine, command.sampling.apply(generation), ends);
+  Session session(engine, samplingOf(command, model), ends);
   session.setTokens(prompt);
 
   const auto start = std::chrono::steady_clock::now();

@@ -101,9 +101,10 @@ static std::string dashed(std::string name) {
 /// of floating-point numbers.
 template <typename T>
 static void addSamplingOption(CLI::App *app, const std::string &name,
-                              std::optional<T> &to, const char *help) {
+                              std::optional<T> &to, T usual, const char *help) {
   addNumber(app, dashed(name), to, help,
-            std::is_integral_v<T> ? 0 : std::numeric_limits<T>::lowest());
+            std::is_integral_v<T> ? std::min<T>(0, usual)
+                                  : std::numeric_limits<T>::lowest());
 }
 
 /// "ID=NUMBER".
@@ -130,11 +131,31 @@ static void addPreset(CLI::App *app, std::string &name) {
       ->check(CLI::IsMember(names));
 }
 
+static void addSamplers(CLI::App *app,
+                        std::optional<std::vector<SamplerKind>> &to) {
+  std::string names;
+  for (std::string_view name : samplerNames())
+    names += (names.empty() ? "" : ",") + std::string(name);
+  app->add_option_function<std::vector<std::string>>(
+         "--samplers",
+         [&to](const std::vector<std::string> &given) {
+           try {
+             to = parseSamplers(given);
+           } catch (const Error &error) {
+             throw CLI::ValidationError("--samplers", error.what());
+           }
+         },
+         "Samplers in their order; others are off; default is " + names)
+      ->delimiter(',')
+      ->type_name("NAME,...")
+      ->allow_extra_args(false);
+}
+
 void qwen::run::addSampling(CLI::App *app, SamplingFlags &flags) {
   addPreset(app, flags.preset);
 #define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
                       Help)                                                    \
-  addSamplingOption(app, #Name, flags.Field, Help);
+  addSamplingOption<Type>(app, #Name, flags.Field, Default, Help);
 #include "qwen/ABI/SamplerOptions.def"
   app->add_option_function<std::vector<std::string>>(
          "--logit-bias",
@@ -146,6 +167,22 @@ void qwen::run::addSampling(CLI::App *app, SamplingFlags &flags) {
       ->delimiter(',')
       ->type_name("ID=FLOAT,...")
       ->allow_extra_args(false);
+  app->add_option("--bad-words", flags.texts.badWords,
+                  "A text that the answer must not contain; may come again")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  app->add_option_function<std::vector<std::string>>(
+         "--dry-sequence-breakers",
+         [&flags](const std::vector<std::string> &texts) {
+           // One empty text stands for none.
+           flags.texts.dryBreakers = texts;
+           std::erase(*flags.texts.dryBreakers, "");
+         },
+         "A text that DRY does not look past; may come again; default is "
+         "newline, colon, quotation mark and asterisk, and \"\" is none")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  addSamplers(app, flags.samplers);
   addNumber(app, "--seed", flags.seed,
             "Seed of the random numbers; default is 0", 0);
 }
@@ -186,6 +223,8 @@ SamplerOptions SamplingFlags::apply(const GenerationConfig &generation) const {
 #include "qwen/ABI/SamplerOptions.def"
   options.logitBias = logitBias;
   options.seed = seed.value_or(options.seed);
+  options.texts = texts;
+  options.samplers = samplers;
   return options;
 }
 

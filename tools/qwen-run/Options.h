@@ -33,8 +33,11 @@ struct SamplingFlags {
 #define QWEN_SAMPLING(Type, Field, Name, ...) std::optional<Type> Field;
 #include "qwen/ABI/SamplerOptions.def"
   std::vector<TokenBias> logitBias;
+  SamplerTexts texts;
+  std::optional<std::vector<SamplerKind>> samplers;
   std::optional<uint64_t> seed;
 
+  /// Their texts have no tokens yet (resolveTexts).
   SamplerOptions apply(const GenerationConfig &generation) const;
 };
 
@@ -110,9 +113,8 @@ void addPiece(CLI::App *app, int64_t &piece);
 /// Adds the options of snapshots.
 void addSnapshots(CLI::App *app, SnapshotFlags &snapshots);
 
-/// Adds --preset, an option for each row of SamplerOptions.def, --logit-bias
-/// and
-/// --seed.
+/// Adds --preset, an option for each row of SamplerOptions.def, those of lists
+/// and --seed.
 void addSampling(CLI::App *app, SamplingFlags &flags);
 
 /// Adds an option for each row of BeamOptions.def, --early-stopping and

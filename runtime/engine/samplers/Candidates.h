@@ -115,6 +115,20 @@ public:
     std::sort(keys.begin(), end, isLess);
     return {keys.begin(), end};
   }
+  /// Calls change(id, logit) for all, which sets the logit and returns whether
+  /// to keep the token. Returns whether one is left.
+  template <typename Change> bool change(const Change &change) {
+    size_t kept = 0;
+    for (CandidateKey key : keys) {
+      float logit = key.logit();
+      if (change(static_cast<size_t>(key.id()), logit))
+        keys[kept++] = CandidateKey(logit, static_cast<size_t>(key.id()));
+    }
+    keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(kept), keys.end());
+    if (kept > 0)
+      begin();
+    return kept > 0;
+  }
   /// Divides all logits.
   void divide(float temperature);
   /// Brings the candidates into the order of their ids.

@@ -30,7 +30,8 @@ struct LogitProcessor {
 };
 
 namespace logits {
-#define QWEN_LOGITS(Name) extern const LogitProcessor Name;
+#define QWEN_CONSTRAINT(Name) extern const LogitProcessor Name;
+#define QWEN_LOGITS(Name, Text) extern const LogitProcessor Name;
 #include "engine/samplers/Samplers.def"
 } // namespace logits
 

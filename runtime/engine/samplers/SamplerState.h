@@ -65,6 +65,9 @@ struct SamplerState {
   /// By id: the logit biases, and how often the answer has the token.
   std::vector<float> biases = {};
   std::vector<int32_t> counts = {};
+  /// DRY's: by id, the length of the repetition with which it goes on; the ids
+  /// for which that is not 0; by place, the length of a match.
+  std::vector<int32_t> repeats = {}, repeating = {}, matches = {};
 
   /// Takes over the tokens of another state with the same options. Allocates
   /// nothing if there is room.

@@ -28,7 +28,7 @@ struct TokenCut {
 };
 
 namespace cut {
-#define QWEN_CUT(Name) extern const TokenCut Name;
+#define QWEN_CUT(Name, Text) extern const TokenCut Name;
 #include "engine/samplers/Samplers.def"
 /// Takes the place of all others.
 extern const TokenCut Mirostat;

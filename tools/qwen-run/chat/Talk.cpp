@@ -5,6 +5,7 @@
 #include "Output.h"
 #include "chat/Interrupt.h"
 #include "chat/MessageLines.h"
+#include "model/SamplerTexts.h"
 #include "text/Unicode.h"
 
 #include "qwen/Support/Error.h"
@@ -163,6 +164,7 @@ void Talk::answerAgain(const std::string &message) {
 
 void Talk::answer(const std::vector<int32_t> &prompt) {
   const int64_t runBefore = session.counts().promptTokens;
+  resolveTexts(tokenizer, sampling);
   session.setSampling(sampling);
   session.setTokens(prompt, model.engine().state().maxSnapshots()
                                 ? conversation.snapshotAt(prompt)
