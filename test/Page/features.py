@@ -164,6 +164,8 @@ def settings(s):
         s.expect(f"fields of {name}", field.count(), 1)
         told = tab.page.locator(f"#set-{name}-help").text_content()
         s.checks.check(row["description"] in told, f"the help of {name} is {told!r}")
+        if isinstance(row["default"], list):
+            continue
         s.expect(f"default of {name}", float(field.get_attribute("placeholder") or field.input_value()), float(row["default"]))
     dialog.locator("#set-temperature").fill("9")
     s.expect("a value that is too large", dialog.locator("#set-temperature-problem").is_visible(), True)
