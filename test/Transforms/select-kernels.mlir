@@ -43,7 +43,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // AVX2: qwen.linear {{.*}}kernels [#qwen.kernel<linear_q4_0_1x16x4_avx2>, #qwen.kernel<linear_q4_0_32x16x4_avx2>
   // VNNI: qwen.linear {{.*}}kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_32x16x4_avx512vnni>
   // AMX: qwen.linear {{.*}}kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_16x16x4_amx_int8>
-  // AVXVNNI: qwen.linear {{.*}}kernels [#qwen.kernel<linear_q4_0_1x16x4_avxvnni>, #qwen.kernel<linear_q4_0_32x16x4_avxvnni>
+  // AVXVNNI: qwen.linear {{.*}}kernels [#qwen.kernel<linear_q4_0_1x16x4_avxvnni>, #qwen.kernel<linear_q4_0_4x16x4_avxvnni>
   %y = qwen.linear %q, [@w] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   // A72: qwen.linear {{.*}}kernels [#qwen.kernel<linear_bf16_1x16_neon>, #qwen.kernel<linear_bf16_4x16_neon>
   // AMX: qwen.linear {{.*}}#qwen.kernel<linear_bf16_8x16_avx512>

@@ -42,8 +42,8 @@ public:
   void emit();
 
 private:
-  /// What 16 tokens are multiplied with: arranged groups and blocks from these
-  /// on.
+  /// The activations of 16 tokens, and the first arranged group and block that
+  /// multiply them.
   struct Operands {
     Value activations, firstGroup, firstBlock;
   };
@@ -92,7 +92,7 @@ private:
 
   /// The address of the dots of a block. Two blocks are in progress at a time.
   Value dotsOf(Value block) {
-    Value parity = b.bitAnd(block, b.integer(1));
+    Value parity = b.bitAnd(block, 1);
     return b.at(dots, b.mul(parity, blockDots * kTileBytes));
   }
 
@@ -257,7 +257,7 @@ void AmxTiles::arrange(Value panel, Value first, Value last) {
 void AmxTiles::arrangeIntegers(Value panel, Value group, Value to) {
   Value header =
       b.at(panel, b.mul(p.blockOf(group), panelBlockBytes(p.format)));
-  Value inBlock = b.bitAnd(group, b.integer(scaleGroups - 1));
+  Value inBlock = b.bitAnd(group, scaleGroups - 1);
   for (int64_t i = 0; i < subDots * scaling.count(); ++i) {
     Value j = b.add(b.mul(inBlock, subDots), b.integer(i % subDots));
     b.store(subIntegers(b, p.format, header, i / subDots, j, b.integer(0), 1,

@@ -72,7 +72,7 @@ Values UnpackOnce::sumParts(Value from, const Block &block) {
     rest = arith::ShRSIOp::create(b, rest, b.constant(type, kSumBits));
     Value place = arith::TruncIOp::create(b, type, b.mul(g, 8));
     for (auto [part, value] : llvm::zip_equal(parts, Values{sum, rest})) {
-      Value byte = b.bitAnd(value, b.constant(type, 255));
+      Value byte = b.bitAnd(value, 255);
       part = b.bitOr(part, b.shiftLeft(byte, place));
     }
   });

@@ -67,8 +67,9 @@ private:
              unpacks = strips.shared == Shared::Integers;
   /// The sign bits of bytes, with which activations become 128 more.
   Values signs;
-  /// Of the groups of each token: what dots of biased bytes start from, and the
-  /// sums of activations as int16, which holds 127 * 32.
+  /// Memory for each group of each token of the tile: `starts` has the start
+  /// values of dots of biased bytes, `groupSums` the sums of activations as
+  /// int16, which holds 127 * 32.
   static constexpr int64_t kStartBytes = 4, kSumBytes = 2;
   Value starts, groupSums;
 };
@@ -213,7 +214,7 @@ void qwen::emitOrder(const KernelInfo &kernel,
   sums.wholeBlock = [&](const Tile &tile, Value block, const GroupSpan &span) {
     return whole.blockSums(tile, block, span.first);
   };
-  // Of a last block that has fewer groups.
+  // A last block may have fewer groups.
   sums.addGroup = [&](const Group &group) {
     if (strips.shared == Shared::Bytes)
       sharedDots(sums, strips, group);

@@ -88,9 +88,5 @@ void qwen::emitOrder(const KernelInfo &kernel,
   sums.addGroup = [&](const Group &group) {
     unpackedDots(sums, group, schedule.inTurn != 0);
   };
-  loops.overTiles(
-      schedule.prefetch == 1,
-      [&](ArrayRef<Panel> panels, Value output, ArrayRef<Value> tokens) {
-        return sums.tileSums(panels, output, tokens);
-      });
+  sums.emit();
 }

@@ -29,7 +29,8 @@ static void addChunk(TileSums &sums, ArrayRef<Value> panels, int64_t chunk,
   const Unpack &unpack = *sums.p.unpack;
   const int64_t tokens = sums.loops.tokens, vectors = sums.loops.vectors;
   auto step = [&](int64_t part) { return chunk + part * unpack.chunks(); };
-  // Those of several tokens are loaded again for each panel.
+  // Panels share the activations of a single token; those of several tokens are
+  // loaded again for each panel.
   Values shared(unpack.parts);
   if (tokens == 1) {
     b.keepLoadsInOrder();
@@ -75,12 +76,7 @@ static void heldDots(TileSums &sums, const Group &group) {
     for (int64_t chunk = 0; chunk < sums.p.unpack->chunks(); ++chunk)
       addChunk(sums, panels, chunk, sub, group.q, dots);
     b.keepLoadsInOrder();
-    for (auto [i, dot] : llvm::enumerate(dots)) {
-      Value value = dot.finish();
-      // Computed or loaded where it is first added.
-      Value start = group.start(int64_t(i), sub);
-      group.use(int64_t(i), sub, start ? b.add(value, start) : value);
-    }
+    sums.use(group, sub, dots);
   }
 }
 
@@ -91,9 +87,5 @@ void qwen::emitOrder(const KernelInfo &kernel, const HeldDotsSchedule &schedule,
   TileSums sums(loops, schedule.unroll, schedule.prefetch);
   sums.addGroup = [&](const Group &group) { heldDots(sums, group); };
   sums.heldSums = sums.sumsMemory(std::max<int64_t>(schedule.streams, 1));
-  loops.overTiles(
-      schedule.prefetch == 1,
-      [&](ArrayRef<Panel> panels, Value output, ArrayRef<Value> tokens) {
-        return sums.tileSums(panels, output, tokens);
-      });
+  sums.emit();
 }

@@ -70,7 +70,8 @@ private:
     /// f32 [groups][xStride] and [groups][lineLength].
     Value x, xStride, out;
     Value groups, count, columns;
-    /// Of the cache's format, [count][lineLength], and the next page to read.
+    /// The page, [count][lineLength] in the cache's format, and the page that
+    /// is read next.
     Value page, lineLength, lineBytes, next;
     /// Null for 1.
     Value scale;
@@ -152,7 +153,7 @@ private:
           b.at(product.next, arith::DivUIOp::create(b, bytes, product.groups));
       ahead.stride = arith::CeilDivUIOp::create(
           b, b.integer(storedBytes * columns * heads), product.groups);
-      // Those of a step where the tile has all heads.
+      // The lines of a step of a tile that has all heads.
       ahead.lines =
           llvm::divideCeil(storedBytes * columns, ProductBuilder::kCacheLine);
     }

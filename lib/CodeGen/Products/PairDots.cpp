@@ -19,7 +19,7 @@
 using namespace qwen;
 using namespace mlir;
 
-/// Of each pair of tokens: activations 8 * step .. 8 * step + 7 of a group.
+/// Activations 8 * step .. 8 * step + 7 of a group, for each pair of tokens.
 static SmallVector<Values> pairActivations(TileSums &sums, ArrayRef<Value> q) {
   SmallVector<Values> x;
   for (size_t t = 0; t < q.size(); t += 2) {
@@ -85,22 +85,8 @@ static void pairDots(TileSums &sums, const Group &group) {
 void qwen::emitOrder(const KernelInfo &kernel, const PairDotsSchedule &schedule,
                      ModuleOp module) {
   Product product(kernel, module, ByteForm::Biased);
-  ProductBuilder &b = product.b;
   TileLoops loops(product, schedule.tokens, schedule.vectors, schedule.streams);
   TileSums sums(loops, schedule.unroll, schedule.prefetch);
   sums.addGroup = [&](const Group &group) { pairDots(sums, group); };
-  loops.overTiles(
-      schedule.prefetch == 1,
-      [&](ArrayRef<Panel> panels, Value output, ArrayRef<Value> tokens) {
-        SmallVector<Values> tiles = sums.tileSums(panels, output, tokens);
-        for (Values &tile : tiles)
-          for (size_t i = 0; i < tile.size(); ++i)
-            if (sums.tokenOf(int64_t(i)) % 2 == 0) {
-              Value &first = tile[i], &second = tile[i + size_t(loops.vectors)];
-              Value low = first, high = second;
-              first = b.permuted("uzp", 64, low, high, false);
-              second = b.permuted("uzp", 64, low, high, true);
-            }
-        return tiles;
-      });
+  sums.emit();
 }

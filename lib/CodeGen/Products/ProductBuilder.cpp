@@ -344,7 +344,8 @@ Value ProductBuilder::permuted(StringRef name, int64_t bits, Value a, Value c,
             .str();
     result = intrinsic(type, full, {x, y});
   } else {
-    // Of two elements the three do the same; of four only zip is asked for.
+    // The three do the same with two elements, and only zip is asked for with
+    // four.
     const int64_t from = second ? count / 2 : 0;
     SmallVector<int64_t> order;
     for (int64_t i = from; i < from + count / 2; ++i)

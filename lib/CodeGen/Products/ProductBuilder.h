@@ -62,23 +62,22 @@ public:
   Value toFloat(Type type, Value integers);
   Value bitcast(mlir::VectorType type, Value vector);
 
-  /// Memory. Addresses are in bytes. Of scalable vectors, only what belongs to
-  /// active outputs (forEachVector) is read, other lanes are 0, or written.
+  /// Memory. Addresses are in bytes. Scalable vectors read and write only what
+  /// belongs to active outputs (forEachVector); other lanes are 0.
   Value at(Value pointer, Value bytes);
   Value at(Value pointer, int64_t bytes) { return at(pointer, integer(bytes)); }
   Value load(Type type, Value pointer);
   void store(Value value, Value pointer);
   /// Memory of the function: `bytes`, aligned to `alignment`.
   Value scratch(int64_t bytes, int64_t alignment = 64);
-  /// LLVM moves no load past this point, from where it would spill the value.
-  /// It emits no instruction.
+  /// Keeps LLVM from moving a load past this point, which would take a register
+  /// earlier and spill another. It emits no instruction.
   void keepLoadsInOrder();
-  /// LLVM computes `values` here, before all dots and loads that follow, so
-  /// that these need no registers yet. It emits no instruction. Vectors of
-  /// AVX-512.
+  /// Makes LLVM compute `values`, vectors of AVX-512, before all dots and loads
+  /// that follow, so that these need no registers yet. It emits no instruction.
   void keepOrder(llvm::MutableArrayRef<Value> values);
-  /// Loads and stores that stay in memory, from where LLVM would take them into
-  /// registers.
+  /// Loads and stores of values that must stay in memory: LLVM would keep them
+  /// in registers.
   Value loadKept(Type type, Value pointer);
   void storeKept(Value value, Value pointer);
   /// Hides the origin of `value` from LLVM, so that LLVM does not rewrite its
@@ -86,10 +85,11 @@ public:
   Value opaque(Value value);
 
   bool isArm() const { return arch == Arch::AArch64; }
-  /// Whether vectors are scalable, and code where they are not.
+  /// Whether vectors are scalable. withFixedVectors() emits code for vectors
+  /// that are not.
   bool isScalable() const { return scalable; }
-  /// Code for scalable vectors of 128 bits, which are NEON's, whose loads have
-  /// longer offsets and come in pairs, and for longer ones.
+  /// Emits both code for vectors of 128 bits, with NEON's loads, which have
+  /// longer offsets and come in pairs, and code for longer scalable vectors.
   void byLength(llvm::function_ref<void()> fixed,
                 llvm::function_ref<void()> longer);
   void withFixedVectors(llvm::function_ref<void()> body);
@@ -147,7 +147,7 @@ public:
   /// A distance in vectors that is `distance` where they have 128 bits.
   Value scaled(int64_t distance);
 
-  /// Bytes that a prefetch fetches.
+  /// Bytes that one prefetch fetches.
   static constexpr int64_t kCacheLine = 64;
   /// Fetches the line at `address`. The second cache waits for more lines at
   /// once than the first.
@@ -180,8 +180,8 @@ private:
   mlir::func::FuncOp function;
   const Arch arch;
   bool scalable;
-  /// Outputs from the first of the current vector on; null where all lanes of
-  /// all vectors have one.
+  /// The number of outputs from the first one of the current vector on; null
+  /// where all lanes of all vectors have an output.
   Value active;
 };
 

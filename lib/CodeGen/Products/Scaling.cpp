@@ -97,7 +97,7 @@ static Value movedBytes(ProductBuilder &b, Value j,
   auto atTop = [&](Value row, int64_t last, int64_t bits) -> Value {
     Value from = loadRow(row);
     const auto type = cast<VectorType>(from.getType());
-    Value place = b.mul(b.bitAnd(j, b.integer(last)), bits);
+    Value place = b.mul(b.bitAnd(j, last), bits);
     Value distance = b.sub(b.integer(8 - bits), place);
     Value byte = arith::TruncIOp::create(b, b.getI8Type(), distance);
     return b.shiftLeft(from, b.splat(type, byte));
@@ -105,7 +105,7 @@ static Value movedBytes(ProductBuilder &b, Value j,
   Value lower = atTop(b.shiftRight(j, 1), 1, 4);
   Value upper = atTop(b.add(b.shiftRight(j, 2), b.integer(4)), 3, 2);
   Value both = b.shiftedInto(upper, lower, 2, false);
-  return b.shiftRight(both, b.constant(both.getType(), 2));
+  return b.shiftRight(both, 2);
 }
 
 /// Integers of the outputs whose bytes loadRow() loads: as bytes, or as i32.
@@ -129,13 +129,13 @@ static Value integersOf(ProductBuilder &b, const ScaleInfo &scales, Value j,
     else if (!inBytes)
       from = widened(b, from, false, 32);
     const auto type = cast<VectorType>(from.getType());
-    Value place = b.mul(b.bitAnd(j, b.integer(last)), bits);
+    Value place = b.mul(b.bitAnd(j, last), bits);
     Value value = arith::ShRUIOp::create(
         b, from,
         b.splat(type,
                 arith::TruncIOp::create(b, type.getElementType(), place)));
     if (to != 0)
-      value = b.shiftLeft(value, b.constant(type, to));
+      value = b.shiftLeft(value, to);
     const int64_t mask = ((1 << bits) - 1) << to;
     return arith::AndIOp::create(
         b, value, b.constant(type, inPairs ? mask * 0x0101 : mask));

@@ -84,11 +84,7 @@ void qwen::sharedDots(TileSums &sums, Strips &strips, const Group &group) {
       }
     }
     keepLoadsInOrder();
-    for (auto [i, dot] : llvm::enumerate(dots)) {
-      Value value = dot.finish();
-      Value start = startsDots ? nullptr : group.start(int64_t(i), sub);
-      group.use(int64_t(i), sub, start ? b.add(value, start) : value);
-    }
+    sums.use(group, sub, dots, !startsDots);
   }
 }
 

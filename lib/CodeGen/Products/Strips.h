@@ -25,7 +25,7 @@ public:
   /// Vectors of outputs of a tile.
   static constexpr int64_t kVectors = 2;
 
-  /// What tiles share of a group, beside the integers of its sub-blocks.
+  /// The part of a group that tiles share beside the integers of sub-blocks.
   enum class Shared : uint8_t {
     /// Bytes as dots take them.
     Bytes,
@@ -49,13 +49,13 @@ public:
                  int64_t chunk, int64_t v);
   /// Where what is shared of group g of a panel lies.
   Value placeOf(size_t panel, Value g);
-  /// Of the group at `place`: the bytes of `step` and vector `v`, or their
+  /// The bytes of `step` and vector `v` of the group at `place`, or their
   /// magnitudes.
   Value sharedBytes(Value place, int64_t step, int64_t v = 0,
                     bool magnitudes = false);
   /// Integer `number` of sub-block `sub`, for each vector.
   Values sharedIntegers(size_t panel, int64_t number, Value g, int64_t sub);
-  /// What the sum of its dots, times sub-scales, lacks.
+  /// What the sum of a group's dots, times sub-scales, lacks.
   Value sharedCorrection(size_t panel, Value g);
 
   const Shared shared;
@@ -80,8 +80,8 @@ private:
   static constexpr int64_t kWeightBytes = kGroup * kPanelOutputs;
   /// Bytes of an integer for each output.
   static constexpr int64_t kIntegerBytes = 4 * kPanelOutputs;
-  /// Of a group lie in this order: weights by step and vector, their
-  /// magnitudes, sub-scales and sub-minimums, the correction.
+  /// The memory of a group has, in this order: weights by step and vector,
+  /// their magnitudes, sub-scales and sub-minimums, the correction.
   const int64_t integerSets =
       scalesOf(p.format).hasSubBlocks()
           ? sums.subDots + scalesOf(p.format).numbers - 1

@@ -19,7 +19,7 @@ TileSums::TileSums(TileLoops &loops, int64_t unroll, int64_t prefetch)
       p.unpack->parts == 1 ||
       (kind != DotKind::Sdot && kind != DotKind::SdotLane))
     return;
-  // What dots without a correction start from (magicStart).
+  // Dots without a correction start from here (magicStart).
   const int64_t bytes = kStartGroups * kPanelOutputs * 4;
   magicStarts = b.scratch(bytes);
   Value magic = arith::ConstantOp::create(b, b.getF32FloatAttr(kMagic));
@@ -92,6 +92,15 @@ Values TileSums::startsOf(const Group &group) {
   return starts;
 }
 
+void TileSums::use(const Group &group, int64_t sub, MutableArrayRef<Dot> dots,
+                   bool lackStarts) {
+  for (auto [i, dot] : llvm::enumerate(dots)) {
+    Value value = dot.finish();
+    Value start = lackStarts ? group.start(int64_t(i), sub) : nullptr;
+    group.use(int64_t(i), sub, start ? b.add(value, start) : value);
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // Dots to floats
 //===----------------------------------------------------------------------===//
@@ -112,7 +121,7 @@ float TileSums::magic(int64_t i) const {
 /// correction. A load takes no slot of the vectors' pipes, and its address
 /// depends on the group, or LLVM would keep the value and copy it.
 Value TileSums::magicStart(Value g, int64_t i) {
-  Value group = b.bitAnd(g, b.integer(kStartGroups - 1));
+  Value group = b.bitAnd(g, kStartGroups - 1);
   return b.load(integers(),
                 b.at(b.at(magicStarts, b.mul(group, kPanelOutputs * 4)),
                      i * loops.lanes * 4));
@@ -142,8 +151,7 @@ Value TileSums::correction(OfToken activationSum, int64_t i) {
   const int64_t from = startsFromMagic() ? std::bit_cast<int32_t>(magic(i)) : 0;
   auto lacking = [&](Value sum) {
     const Type type = sum.getType();
-    return b.add(b.mul(sum, b.constant(type, -p.unpack->range.bias)),
-                 b.constant(type, from));
+    return b.add(b.mul(sum, -p.unpack->range.bias), b.constant(type, from));
   };
   if (pairs)
     return lacking(forToken(integers(), activationSum, i));
@@ -344,7 +352,7 @@ Value TileSums::subStartsOf(const IsaInfo &isa, Value q) {
   return b.sub(b.constant(sums.getType(), 0), sums);
 }
 
-/// What dot `sub` of accumulator `i` in a group starts from.
+/// The start value of dot `sub` of accumulator `i` in a group.
 Value TileSums::subStart(OfToken activationSum, int64_t i, int64_t sub) {
   if (!subStarts)
     return correction(activationSum, i);
@@ -410,7 +418,7 @@ Values TileSums::subBlockSums(const Tile &tile, Value block,
                   b.mul(inBlock, panelGroupBytes(p.format)));
     };
     auto sumOf = [&](size_t t) { return activationSum(tile.tokens[t], g); };
-    // Of a panel and sub-block, which all tokens share.
+    // The integers of a panel and sub-block, which all tokens share.
     SmallVector<Values> integersOf(tile.panels.size() * subDots);
     auto scaleOf = [&](int64_t i, int64_t sub) {
       Values &scales = integersOf[panelOf(i) * subDots + sub];
@@ -508,12 +516,24 @@ Values TileSums::addBlocks(const Tile &tile, Values totals, Value first,
   return totals;
 }
 
-SmallVector<Values> TileSums::tileSums(ArrayRef<Panel> panels, Value output,
-                                       ArrayRef<Value> tokens) {
-  const Tile tile = tileOf(panels, output, tokens);
-  return byPanel(tile,
-                 addBlocks(tile, Values(tile.size, b.zeros(floats())),
-                           b.integer(0), wholeBlocks(), p.activationBlocks()));
+void TileSums::emit() {
+  loops.overTiles(prefetchDistance == 1, [&](ArrayRef<Panel> panels,
+                                             Value output,
+                                             ArrayRef<Value> tokens) {
+    const Tile tile = tileOf(panels, output, tokens);
+    Values totals =
+        addBlocks(tile, Values(tile.size, b.zeros(floats())), b.integer(0),
+                  wholeBlocks(), p.activationBlocks());
+    // Lanes of pairs go to their tokens.
+    for (size_t i = 0; pairs && i < tile.size; ++i)
+      if (tokenOf(int64_t(i)) % 2 == 0) {
+        Value &first = totals[i], &second = totals[i + size_t(loops.vectors)];
+        Value low = first, high = second;
+        first = b.permuted("uzp", 64, low, high, false);
+        second = b.permuted("uzp", 64, low, high, true);
+      }
+    return byPanel(tile, totals);
+  });
 }
 
 SmallVector<Values> TileSums::byPanel(const Tile &tile, const Values &totals) {

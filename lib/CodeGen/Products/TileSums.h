@@ -22,7 +22,7 @@ namespace qwen {
 
 /// One group of 32 in several panels.
 struct Group {
-  /// Of the groups along K.
+  /// Its number along K.
   Value number;
   size_t panels;
   /// The first output of the tile, and where the chunks begin in a panel.
@@ -30,8 +30,8 @@ struct Group {
   llvm::function_ref<Value(size_t panel)> chunks;
   /// Activations.
   llvm::ArrayRef<Value> q;
-  /// The start value of dot `sub` of accumulator i, of dotsOfGroup(); the
-  /// receiver of its sum.
+  /// start() gives the start value of dot `sub` of accumulator i, and use()
+  /// takes its sum. A group has dotsOfGroup() dots.
   llvm::function_ref<Value(int64_t i, int64_t sub)> start;
   llvm::function_ref<void(int64_t i, int64_t sub, Value dot)> use;
   /// Null, or the sub-scales that dot `sub` of accumulator i is multiplied
@@ -39,7 +39,7 @@ struct Group {
   llvm::function_ref<Value(int64_t i, int64_t sub)> scale = nullptr;
 };
 
-/// What a tile multiplies.
+/// The activations and panels of a tile.
 struct Tile {
   /// Where quantized activations of a token are.
   struct Activations {
@@ -55,7 +55,7 @@ struct Tile {
 
 /// Where the sub-blocks of an activation block are.
 struct SubBlocks {
-  /// Of the block of weights, in each panel.
+  /// The headers of the block of weights, one in each panel.
   Values headers;
   /// The first group of the block of weights.
   Value first;
@@ -70,14 +70,15 @@ class TileSums {
 public:
   TileSums(TileLoops &loops, int64_t unroll, int64_t prefetch);
 
-  /// What the order gives: emits the dots of a group.
+  /// The order gives this function, which emits the dots of a group.
   std::function<void(const Group &)> addGroup;
-  /// If the order shares them: integer `number` of sub-block `sub` of group g,
-  /// in a panel of the tile, for each vector of the tile.
+  /// If tiles share the integers of sub-blocks: gives integer `number` of
+  /// sub-block `sub` of group g, in a panel of the tile, for each of its
+  /// vectors.
   std::function<Values(size_t panel, int64_t number, Value g, int64_t sub)>
       sharedIntegers;
-  /// If the order has code for all groups of a block at once: t of each
-  /// accumulator where sub-blocks multiply scales with integers.
+  /// If the order has code for all groups of a block at once: gives t of each
+  /// accumulator for a format with sub-blocks.
   std::function<Values(const Tile &tile, Value block, const GroupSpan &span)>
       wholeBlock;
   /// Whether addGroup() multiplies dots with sub-scales, and these start from
@@ -94,9 +95,9 @@ public:
   }
   Tile tileOf(llvm::ArrayRef<Panel> panels, Value output,
               llvm::ArrayRef<Value> tokens);
+  /// Emits the loops of orders whose tiles go along all of K.
+  void emit();
   /// The sums of a tile for each of its panels.
-  llvm::SmallVector<Values> tileSums(llvm::ArrayRef<Panel> panels, Value output,
-                                     llvm::ArrayRef<Value> tokens);
   llvm::SmallVector<Values> byPanel(const Tile &tile, const Values &totals);
   /// `totals` after activation blocks [first, last), of which those before
   /// `whole` have all groups.
@@ -116,6 +117,11 @@ public:
   void prefetchChunk(Value chunks, int64_t chunk);
   /// Start value `i * subDots + sub` is that of dot `sub` of accumulator `i`.
   Values startsOf(const Group &group);
+  /// Gives the dots `sub` of a group to group.use(), in the order of the code.
+  /// Start values that the dots lack are computed or loaded where they are
+  /// added.
+  void use(const Group &group, int64_t sub, llvm::MutableArrayRef<Dot> dots,
+           bool lackStarts = true);
   Dot dotFrom(Value start) { return Dot(b, p.isa, p.unpack->range, start); }
   /// Calls body(part) for the parts of codes that dot `sub` of a group takes.
   void overParts(int64_t sub, llvm::function_ref<void(int64_t)> body) const {
@@ -129,7 +135,7 @@ public:
   Value headerOf(const Panel &panel, Value block) {
     return b.at(panel.weights, b.mul(block, panelBlockBytes(p.format)));
   }
-  /// Those of activation block `block`.
+  /// The sub-blocks of activation block `block`.
   SubBlocks subBlocks(const Tile &tile, Value block);
   /// t after the dots of accumulator `i` that started from correction().
   /// minimumSum(i) is what its minimum is multiplied with, as i32 or f32.
@@ -185,11 +191,12 @@ private:
   Value subStart(OfToken activationSum, int64_t i, int64_t sub);
 
   const bool pairs = p.isa.dot.tokens == 2;
-  /// Memory for subStartsOf() of a block, kActivationBlock bytes for each token
-  /// of the tile; null without a bias or sub-blocks of 16.
+  /// Memory for the start values of dots of sub-blocks of 16 biased bytes
+  /// (subStartsOf), kActivationBlock bytes for each token of the tile; null for
+  /// other formats.
   Value subStarts;
-  /// Registers of the magic number, for the accumulators of kStartGroups groups
-  /// of a single token; null where dots need no such starts.
+  /// Memory with copies of the magic number, from which dots of a single token
+  /// start, for kStartGroups groups; null where dots start from something else.
   static constexpr int64_t kStartGroups = 8;
   Value magicStarts;
 };

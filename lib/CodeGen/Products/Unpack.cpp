@@ -38,7 +38,7 @@ Values Unpack::codes(ProductBuilder &b, int64_t chunk,
     return codes;
   Value upper = load(chunks() + chunk % upperChunks, false);
   if (b.isArm()) {
-    // Those of the chunk alone, from the lowest bit of each nibble on.
+    // The upper bits of this chunk alone go to the lowest bits of each nibble.
     if (const int64_t from = chunk / upperChunks * upperChunks)
       upper = b.shiftRight(upper, from);
     upper = b.bitAnd(upper, int64_t{0x11} * ((1 << upperChunks) - 1));

@@ -11,12 +11,13 @@
 
 namespace qwen {
 
-/// What an order takes as bytes.
+/// The bytes that an order asks for.
 enum class ByteForm : uint8_t {
-  /// Factor 1, any bias: the fewest instructions, where each tile unpacks.
+  /// Factor 1 and any bias. Unpacking takes the fewest instructions, which
+  /// counts where each tile unpacks.
   Biased,
-  /// Bias 0, any factor: the fewest for a dot, where many tokens share the
-  /// unpacked bytes.
+  /// Bias 0 and any factor. A dot takes the fewest instructions, which counts
+  /// where many tokens share the unpacked bytes.
   Scaled,
   /// The value of the code.
   Exact,
@@ -33,15 +34,16 @@ public:
   /// For dots of this kind.
   Unpack(WeightFormat format, ByteForm form, const DotInfo &dot);
 
-  /// What bytes() takes of chunk `chunk`: load(chunk, false), an i8 vector.
-  /// Upper bits of its codes come from other chunks and follow it. If the code
-  /// loadsTwice(), load(chunk, true) comes last, a second load that LLVM must
-  /// not merge with the first.
+  /// The vectors that bytes() needs for chunk `chunk`. The first is
+  /// load(chunk, false), an i8 vector. Upper bits of its codes come from other
+  /// chunks and follow it. If loadsTwice(), load(chunk, true) comes last: a
+  /// second load that LLVM must not merge with the first.
   Values codes(ProductBuilder &b, int64_t chunk,
                llvm::function_ref<Value(int64_t, bool)> load) const;
 
-  /// Whether both bytes of a code are made in the place of a register's, which
-  /// would take a copy in a slot of the vectors' pipes. A load takes none.
+  /// Whether each of the two parts of a register of codes overwrites it. A copy
+  /// for the second part would take a slot of the vectors' pipes; a second load
+  /// takes none.
   bool loadsTwice(const ProductBuilder &b) const {
     return upperChunks != 0 && b.isArm() && !b.isScalable();
   }
@@ -52,8 +54,7 @@ public:
   Value bytes(ProductBuilder &b, llvm::ArrayRef<Value> codes, int64_t chunk,
               int64_t part) const;
 
-  /// Chunks of a group that have the lower bits of codes, and the codes that a
-  /// byte of one has.
+  /// Chunks of a group with the lower bits of codes.
   int64_t chunks() const { return kGroup / 4 / parts; }
 
 private:
@@ -63,8 +64,9 @@ private:
   const CodingInfo &coding;
 
 public:
+  /// Codes in a byte of a chunk.
   const int64_t parts;
-  /// The chunks of upper bits behind them.
+  /// Chunks with the upper bits of codes, which follow those of lower bits.
   const int64_t upperChunks;
   const ByteRange range;
 };

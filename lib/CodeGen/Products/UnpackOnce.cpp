@@ -26,7 +26,8 @@
 using namespace qwen;
 using namespace mlir;
 
-/// Of the longest vectors of SVE, 256 bytes, a panel needs one.
+/// The scratch has room for the longest vectors of SVE, 256 bytes, of which a
+/// panel needs one.
 void UnpackOnce::layOutScratch() {
   const int64_t longest = b.isScalable() ? 4 : 1;
   const int64_t line = kPanelOutputs * 4 * longest;
@@ -291,7 +292,7 @@ Values UnpackOnce::minimumSums(const Tile &tile) {
       Value start =
           loadWhole(words(), b.at(minimumStarts, 16 * int64_t(result.size())));
       Value sum = addByteDots(b, p.isa, start, w, high);
-      sum = b.shiftLeft(sum, b.constant(words(), kSumBits));
+      sum = b.shiftLeft(sum, kSumBits);
       result.push_back(minusMagic(addByteDots(b, p.isa, sum, w, low)));
     }
   }

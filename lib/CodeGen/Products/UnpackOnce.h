@@ -36,9 +36,9 @@ private:
     Value number, groups;
     bool whole;
   };
-  /// Registers of sums: bundle by bundle, those of outputs from register
-  /// `first` of a panel on. Activations of each bundle, their scales, and where
-  /// their sums of the block are.
+  /// The registers of sums of a tile are, bundle by bundle, those of the
+  /// outputs from register `first` of a panel on. Each bundle has activations
+  /// (q), their scales (d) and a place of their sums of the block.
   struct Tile {
     Value first;
     Values q, d, sums;
@@ -111,7 +111,7 @@ private:
       divided ? subDots * (byteMinimums ? 1 : scaling.count()) : 0;
   /// Groups whose activations have a sum together.
   const int64_t sumGroups = divided ? 1 : weightBlock(p.format) / kGroup;
-  /// What code for vectors of 128 bits has.
+  /// The schedule of the code for vectors of 128 bits.
   const UnpackOnceSchedule fixed;
   /// Tokens whose sums share a register, and registers of a bundle for a vector
   /// of outputs.
@@ -120,15 +120,16 @@ private:
   const int64_t steps = kGroup / 4 / bundleTokens;
 
   /// Vectors of outputs in a panel, registers of a bundle's sums for them, and
-  /// what the code for them has.
+  /// the schedule of the code that is emitted now.
   int64_t vectors = 0, panelRegisters = 0;
   const UnpackOnceSchedule *current = nullptr;
-  /// Of a tile.
+  /// Bundles of a tile, and registers of outputs for each of them.
   int64_t tileBundles = 0, tileRegisters = 0;
-  /// Parts of the scratch. Weights, scales and integers of sub-blocks: those of
-  /// the block, by group; sub-minimums as bytes, of all groups.
-  /// Activations: those of the block, by bundle. Sums: of the strip, by bundle.
-  /// Starts: of dots, and of those with sub-minimums.
+  /// Parts of the scratch. Weights, scales and integers of sub-blocks are those
+  /// of the block, by group; minimums are the sub-minimums of all its groups as
+  /// bytes; activations are those of the block, by bundle; stripSums are those
+  /// of the strip, by bundle; dots start from `starts`, and those with
+  /// sub-minimums from `minimumStarts`.
   Value unpacked, scales, integers, minimums, activations, stripSums, starts,
       minimumStarts;
   int64_t activationBytes = 0, startBytes = 0, minimumStartBytes = 0;

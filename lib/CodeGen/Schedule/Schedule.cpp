@@ -369,8 +369,8 @@ static bool setField(KernelSchedule &schedule, std::string_view name,
     throw Error("no field '" + std::string(name) + "' in a schedule of " +
                 std::string(nameOf(schedule.order())) + "; there are " + names);
   }
-  const char *end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, *value);
+  const char *first = text.data(), *end = first + text.size();
+  const auto [stop, error] = std::from_chars(first, end, *value);
   return error == std::errc() && stop == end;
 }
 
