@@ -1,5 +1,6 @@
 """Chromium for the tests of the page: one process, and tabs that know the page's controls."""
 import contextlib
+import dataclasses
 import shutil
 
 from playwright.sync_api import sync_playwright
@@ -85,3 +86,26 @@ class Tab:
     def text(self, answer):
         """What an answer says, without its buttons."""
         return answer.locator(".body").inner_text()
+
+
+@dataclasses.dataclass
+class Setup:
+    """What a case gets."""
+    checks: object
+    browser: object
+    fake: object
+    # The real server, and the text of axe-core or nothing.
+    server: object
+    axe: str
+
+    def expect(self, *arguments):
+        self.checks.expect(*arguments)
+
+    def tab(self, address=None, **options):
+        tab = Tab(context_of(self.browser, **options), address or self.fake.address)
+        return tab
+
+    def end(self, tab):
+        """Closes the tab's profile; no case may break the policy or throw."""
+        self.expect("faults", tab.faults, [])
+        tab.page.context.close()

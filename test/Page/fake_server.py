@@ -93,6 +93,18 @@ def answer(text, size=0):
     return script
 
 
+def held(before, event, after="", **finish):
+    """A script that waits for an event between two texts."""
+    def script(stream):
+        stream.text(before)
+        event.wait(10)
+        if after:
+            stream.text(after)
+        stream.finish(**finish)
+        stream.end()
+    return script
+
+
 class FakeServer:
     """Serves the files of `page`, answers of the real server by their paths, and answers that `script` writes to the stream of each request."""
 

@@ -25,7 +25,8 @@ axe = node_package(AXE, packages)
 
 import features  # noqa: E402
 import safety  # noqa: E402
-from browser import chromium  # noqa: E402
+import states  # noqa: E402
+from browser import Setup, chromium  # noqa: E402
 from fake_server import FakeServer  # noqa: E402
 
 checks = Checks()
@@ -33,13 +34,13 @@ server = Server(model)
 facts = {path: server.send("GET", path)[2] for path in ("/health", "/openapi.json", "/v1/models", "/metrics")}
 names = sys.argv[5:]
 with chromium() as browser:
-    for name, case in features.CASES.items():
+    for name, case in (features.CASES | states.CASES).items():
         if names and name not in names:
             continue
         began = time.monotonic()
         fake = FakeServer(dist, dict(facts))
         try:
-            case(features.Setup(checks, browser, fake, server, axe and (axe / "node_modules/axe-core/axe.min.js").read_text()))
+            case(Setup(checks, browser, fake, server, axe and (axe / "node_modules/axe-core/axe.min.js").read_text()))
         except Exception as error:  # A case that ends early does not hide what others find.
             checks.check(False, f"{name}: {str(error)[:600]}")
         print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
