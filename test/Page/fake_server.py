@@ -111,6 +111,8 @@ class FakeServer:
     def __init__(self, page, facts):
         self.page, self.facts = pathlib.Path(page).resolve(), facts
         self.script, self.key, self.requests, self.faults = answer("Hello."), None, [], []
+        # Events that answers of paths wait for.
+        self.waits = {}
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -138,6 +140,8 @@ class FakeServer:
                     return self.reply(200, file.read_bytes(), PAGE | {"Cache-Control": "no-cache"}, kind + "; charset=utf-8")
                 if fake.key and path != "/health" and self.headers["Authorization"] != "Bearer " + fake.key:
                     return self.reply(401, {"error": {"message": "an API key is needed", "type": "x", "param": None, "code": "invalid_api_key"}})
+                if path in fake.waits:
+                    fake.waits[path].wait(10)
                 if path not in fake.facts:
                     return self.reply(404, {"error": {"message": "no such path"}})
                 self.reply(200, fake.facts[path].encode())

@@ -142,6 +142,19 @@ def settings(s):
     s.end(tab)
 
 
+def late_settings(s):
+    tab, event = s.tab(), threading.Event()
+    s.fake.waits["/openapi.json"] = event
+    tab.page.reload(wait_until="commit")
+    tab.named("button", "Settings").click()
+    tab.page.get_by_text("The server did not tell its settings.").wait_for()
+    event.set()
+    tab.page.locator("#set-temperature").wait_for()
+    tab.page.keyboard.press("Escape")
+    tab.page.get_by_role("dialog").wait_for(state="detached")
+    s.end(tab)
+
+
 def presets(s):
     told = json.loads(s.fake.facts["/openapi.json"]).get("x-presets")
     if not told:
@@ -301,4 +314,4 @@ def keyboard(s):
 
 
 CASES = {case.__name__: case for case in (
-    streams, markdown, stops, branches, same_again, reasoning, settings, presets, choices, progress, tokens, keeps, files, keyboard)}
+    streams, markdown, stops, branches, same_again, reasoning, settings, late_settings, presets, choices, progress, tokens, keeps, files, keyboard)}

@@ -31,6 +31,8 @@ export class App {
   private generation: Generation | null = null;
   private models: Model[] = [];
   private schema: Schema | null = null;
+  /** Drawn anew when the server has told its settings. */
+  private settings: HTMLDialogElement | null = null;
   private retryTimer = 0;
 
   private readonly title = h('h1', {dir: 'auto'});
@@ -131,6 +133,7 @@ export class App {
       if (!this.models.some((each) => each.id === this.conversation.model)) this.conversation.model = this.models[0]?.id ?? '';
       if (this.notice.dataset['kind'] === 'server') this.tell('');
       this.show();
+      if (this.settings?.open) this.openSettings();
     } catch (error) {
       if (!(error instanceof RequestError)) throw error;
       if (error.failure.kind === 'key') return keyDialog(() => void this.connect());
@@ -385,7 +388,8 @@ export class App {
   }
 
   private openSettings(): void {
-    settingsDialog(this.conversation, this.schema, () => void this.saveConversation(false));
+    this.settings?.close();
+    this.settings = settingsDialog(this.conversation, this.schema, () => void this.saveConversation(false));
   }
 
   private toggleSidebar(open?: boolean): void {

@@ -155,7 +155,7 @@ function presetButton(preset: Preset, onclick: () => void): HTMLButtonElement {
   return h('button', {type: 'button', class: 'preset', 'aria-pressed': 'false', onclick}, ...words);
 }
 
-export function settingsDialog(conversation: Conversation, schema: Schema | null, changed: () => void): void {
+export function settingsDialog(conversation: Conversation, schema: Schema | null, changed: () => void): HTMLDialogElement {
   const {settings} = conversation;
   const system = h('textarea', {class: 'field', id: 'set-system', rows: 4, dir: 'auto', placeholder: t.systemHint});
   system.value = conversation.system;
@@ -248,4 +248,5 @@ export function settingsDialog(conversation: Conversation, schema: Schema | null
     keyPart,
   );
   update();
+  return dialog;
 }
