@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "engine/Sampler.h"
+#include "engine/samplers/DryBreakers.h"
 
 #include "qwen/Support/Error.h"
 
@@ -19,7 +20,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,7 +62,9 @@ struct Kept {
 struct History {
   std::vector<int32_t> ids;
   size_t prompt = 0;
-  std::vector<int32_t> ends;
+  std::vector<int32_t> ends = {};
+  std::vector<std::vector<int32_t>> badWords = {};
+  std::shared_ptr<DryBreakers> breakers = nullptr;
 };
 } // namespace
 
@@ -139,6 +144,23 @@ static History makeHistory(uint32_t row, const std::vector<float> &logits) {
     history.ids.push_back(likeliest[philox4x32({i, 3, 0, 0}, key)[0] % kinds]);
   history.prompt = setting[2] % (history.ids.size() + 1);
   history.ends = {likeliest[0], likeliest[1]};
+  if (row % 2) {
+    history.breakers = std::make_shared<DryBreakers>(logits.size());
+    history.breakers->add(history.ids.front(), {});
+    history.breakers->add(likeliest[0], {likeliest[1]});
+  }
+  const auto part = [&](size_t begin, size_t count) {
+    const auto ids = std::span(history.ids).subspan(begin);
+    const auto few = ids.first(std::min(count, ids.size()));
+    return std::vector<int32_t>(few.begin(), few.end());
+  };
+  const size_t count = history.ids.size();
+  history.badWords = {part(count - 1, 1),
+                      part(count - std::min<size_t>(count, 2), 2), part(0, 3)};
+  history.badWords[0].push_back(likeliest[0]);
+  history.badWords[1].push_back(likeliest[1]);
+  if (row % 4)
+    history.badWords.push_back({likeliest[1]});
   return history;
 }
 
@@ -177,7 +199,8 @@ static bool ordered(const std::vector<int32_t> &kept,
   });
 }
 
-static SamplerOptions optionsOf(const nlohmann::json &setting) {
+static SamplerOptions optionsOf(const nlohmann::json &setting,
+                                const History &history = {}) {
   SamplerOptions options;
   size_t known = 0;
 #define QWEN_SAMPLING(Type, Field, Name, ...)                                  \
@@ -186,6 +209,11 @@ static SamplerOptions optionsOf(const nlohmann::json &setting) {
     ++known;                                                                   \
   }
 #include "qwen/ABI/SamplerOptions.def"
+  if (setting.contains("bad_words")) {
+    options.badWords = history.badWords;
+    ++known;
+  }
+  options.dryBreakers = history.breakers;
   EXPECT_EQ(known, setting.size()) << setting;
   return options;
 }
@@ -207,7 +235,7 @@ static Sampler samplerAt(const SamplerOptions &options, size_t tokens,
 /// What a sampler keeps of a row: of Mirostat, after three draws.
 static Kept keptOf(const nlohmann::json &setting, uint32_t row,
                    const std::vector<float> &logits, const History &history) {
-  SamplerOptions options = optionsOf(setting);
+  SamplerOptions options = optionsOf(setting, history);
   options.seed = row;
   Sampler sampler = samplerAt(options, logits.size(),
                               changesLogits(setting) ? history : History());
@@ -317,6 +345,45 @@ TEST(SamplersVectors, AreThoseOfLlamaCpp) {
   EXPECT_EQ(sigma(1), (Ids{3, 2}));
   EXPECT_EQ(sigma(0), (Ids{3, 2, 1, 0}));
   EXPECT_EQ(sigma(3), (Ids{3, 2, 1, 0}));
+}
+
+/// Expects that a sampler, after an answer, makes a token of `tokens` equal
+/// ones this many times as likely as the last one: min-p keeps it up to there.
+static void expectRatio(SamplerOptions options, size_t tokens,
+                        const std::vector<int32_t> &answer, int32_t id,
+                        double ratio) {
+  const auto keeps = [&](double least) {
+    options.minP = least;
+    const History history = {.ids = answer};
+    const std::vector<float> logits(tokens,
+                                    std::log(1 / static_cast<float>(tokens)));
+    return std::ranges::count(
+        samplerAt(options, tokens, history).keptTokens(logits, 0), id);
+  };
+  EXPECT_EQ(keeps(ratio * 0.999), 1) << "token " << id;
+  EXPECT_EQ(ratio < 1 ? keeps(ratio * 1.001) : 0, 0) << "token " << id;
+}
+
+TEST(SamplersVectors, OfPenaltiesAreThoseOfLlamaCpp) {
+  const SamplerOptions penalties = {.frequencyPenalty = 5,
+                                    .presencePenalty = 5};
+  expectRatio(penalties, 5, {0}, 0, std::exp(-10));
+  expectRatio(penalties, 5, {0, 1, 2}, 1, std::exp(-10));
+  expectRatio(penalties, 5, {0, 1, 2, 0, 0}, 0, std::exp(-20));
+  expectRatio(penalties, 5, {0, 1, 2, 0, 0}, 2, std::exp(-10));
+  SamplerOptions dry = {.dryMultiplier = 1, .dryBase = 1.1};
+  expectRatio(dry, 4, {0, 1, 2, 0, 1}, 2, 0.109232 / 0.296923);
+  expectRatio(dry, 4, {0, 1}, 0, 1);
+  dry.dryMultiplier = 2;
+  expectRatio(dry, 5, {0, 1, 2, 0, 1}, 2, 0.032727 / 0.241818);
+  dry.dryMultiplier = 1;
+  dry.dryAllowedLength = 4;
+  expectRatio(dry, 5, {0, 1, 2, 3, 4, 0, 1}, 2, 1);
+  const auto breakers = std::make_shared<DryBreakers>(5);
+  breakers->add(3, {});
+  dry = {.dryMultiplier = 1, .dryBase = 1.1};
+  dry.dryBreakers = breakers;
+  expectRatio(dry, 5, {0, 1, 3, 4, 0, 1}, 3, 1);
 }
 
 //===----------------------------------------------------------------------===//
@@ -438,10 +505,10 @@ TEST(SamplersDraws, FollowTheRecordedDistribution) {
         draws["probabilities"].get<std::vector<double>>();
     std::vector<float> logits(probabilities.size());
     makeRow(row, logits);
-    SamplerOptions options = optionsOf(draws["setting"]);
+    const History history = makeHistory(row, logits);
+    SamplerOptions options = optionsOf(draws["setting"], history);
     options.seed = 41;
-    expectDraws(draws["name"],
-                samplerAt(options, logits.size(), makeHistory(row, logits)),
+    expectDraws(draws["name"], samplerAt(options, logits.size(), history),
                 logits, probabilities);
   }
 }
