@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Product.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
 #include <bit>
 
 using namespace qwen;
