@@ -163,8 +163,8 @@ static constexpr Parameter kSamplingRows[] = {
      at<Sampling, &Sampling::setPreset>, 0, 0, kPresetNames.data()},
     {"repeat_penalty", Kind::Number, "The same as repetition_penalty", setOption<&SamplerOptions::repetitionPenalty>, 0.01, 100},
 #define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed, Help)                                          \
-    {.name = #Name, .kind = std::is_integral_v<Type> ? Kind::Integer : Kind::Number, .help = Help,                           \
-     .store = setOption<&SamplerOptions::Field>, .least = Least, .most = Most, .group = "sampling"},
+    {#Name, std::is_integral_v<Type> ? Kind::Integer : Kind::Number, Help, setOption<&SamplerOptions::Field>, Least, Most,   \
+     "[]", 0, nullptr, nullptr, {}, "sampling"},
 #include "qwen/ABI/SamplerOptions.def"
     {"logit_bias", Kind::Biases, "Numbers that are added to the logits of tokens, by token id",
      at<Sampling, &Sampling::setBiases>, -100, 100},
