@@ -14,12 +14,16 @@
 #include "qwen/Support/Fact.h"
 
 #include <cstdint>
+#include <span>
 
 namespace qwen::numerics {
 
 /// e^x, each step rounded to f32: at most 0.98 ulp off, e^0 = 1, and +0 below
 /// -87.3. Arguments above 88.375 count as 88.375.
 float exp(float x);
+
+/// The same of each of some numbers, in their place.
+void exp(std::span<float> values);
 
 /// x / (1 + exp(-x)).
 float silu(float x);

@@ -50,6 +50,14 @@ void Candidates::orderMore() {
                  [&](CandidateKey key) { return weightOf(key); });
 }
 
+/// Sums of a part of the terms each, which do not wait for each other.
+static constexpr size_t kLanes = 4;
+using Lanes = std::array<double, kLanes>;
+
+static double sumOf(const Lanes &lanes) {
+  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+
 Bounds Candidates::total() const {
   double sum = 0;
   if (weights.size() == keys.size()) {
@@ -57,8 +65,10 @@ Bounds Candidates::total() const {
       sum += weight;
     return {sum, sum};
   }
-  for (CandidateKey key : keys)
-    sum += weightOf(key);
+  Lanes sums = {};
+  visitWeights(
+      [&](size_t i, float, float weight) { sums[i % kLanes] += weight; });
+  sum = sumOf(sums);
   // A sum of n numbers in any order has a relative error below n * 2^-53.
   const double error = sum * static_cast<double>(keys.size()) * 0x1p-51;
   return {sum - error, sum + error};
@@ -70,23 +80,35 @@ Bounds Candidates::exactTotal() {
 }
 
 Distribution Candidates::distribution() const {
-  double mass = 0, dot = 0;
-  for (CandidateKey key : keys) {
-    const float logit = key.logit();
-    const float below = logit == first ? 0 : logit - first;
-    const float weight = numerics::exp(below);
-    mass += toFixed(weight);
+  Lanes masses = {}, dots = {};
+  visitWeights([&](size_t i, float below, float weight) {
+    masses[i % kLanes] += toFixed(weight);
     // A weight of 0 is that of a logit that may be infinitely far below.
-    dot += weight == 0 ? 0 : toFixed(weight * below);
-  }
-  return {mass / kFixedOne, numerics::log(mass / kFixedOne) - dot / mass};
+    dots[i % kLanes] += weight == 0 ? 0 : toFixed(weight * below);
+  });
+  const double mass = sumOf(masses);
+  return {mass / kFixedOne,
+          numerics::log(mass / kFixedOne) - sumOf(dots) / mass};
 }
 
 double Candidates::mass() const {
-  double mass = 0;
-  for (CandidateKey key : keys)
-    mass += toFixed(weightOf(key));
-  return mass / kFixedOne;
+  Lanes masses = {};
+  visitWeights([&](size_t i, float, float weight) {
+    masses[i % kLanes] += toFixed(weight);
+  });
+  return sumOf(masses) / kFixedOne;
+}
+
+void Candidates::keepAbove(double least) {
+  least = std::min(least, 1.0);
+  size_t kept = 0;
+  visitWeights([&](size_t i, float, float weight) {
+    keys[kept] = keys[i];
+    kept += weight >= least;
+  });
+  keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(kept), keys.end());
+  weights.clear();
+  reach = 0;
 }
 
 void Candidates::keepFirst(size_t count) {

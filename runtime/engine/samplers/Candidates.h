@@ -9,7 +9,10 @@
 #ifndef QWEN_RUNTIME_ENGINE_SAMPLERS_CANDIDATES_H
 #define QWEN_RUNTIME_ENGINE_SAMPLERS_CANDIDATES_H
 
+#include "qwen/Numerics/Math.h"
+
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -101,10 +104,7 @@ public:
     begin();
   }
   /// Removes those of a smaller weight than `least`, but not the first.
-  void keepAbove(double least) {
-    least = std::min(least, 1.0);
-    keepIf([&](CandidateKey key) { return weightOf(key) >= least; });
-  }
+  void keepAbove(double least);
   /// Those for which `isIn` is true, in an order of their own, until the
   /// candidates change.
   template <typename Predicate, typename Less>
@@ -134,6 +134,10 @@ public:
   /// Brings the candidates into the order of their ids.
   void orderById();
 
+  /// Calls visit(i, below, weight) for all of all(), in turn: how far the logit
+  /// is below the greatest (at most 0), and the weight.
+  template <typename Visit> void visitWeights(const Visit &visit) const;
+
 private:
   /// Orders the next keys and computes their weights.
   void orderMore();
@@ -145,6 +149,25 @@ private:
   /// The candidates in order have logits down to `first` less this.
   float reach = 0;
 };
+
+template <typename Visit>
+void Candidates::visitWeights(const Visit &visit) const {
+  constexpr size_t kBlock = 256;
+  std::array<float, kBlock> belows, shares;
+  for (size_t begin = 0; begin < keys.size(); begin += kBlock) {
+    const size_t count = std::min(kBlock, keys.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      const float logit = keys[begin + i].logit();
+      // A tiny temperature makes logits infinite, and infinity - infinity is
+      // NaN.
+      belows[i] = logit == first ? 0 : logit - first;
+      shares[i] = belows[i];
+    }
+    numerics::exp(std::span(shares).first(count));
+    for (size_t i = 0; i < count; ++i)
+      visit(begin + i, belows[i], shares[i]);
+  }
+}
 
 } // namespace qwen
 

@@ -54,8 +54,9 @@ static void cutTypicalP(const SamplerOptions &options, Candidates &candidates,
   const Shifts shifts(candidates);
   const double enough = options.typicalP * shifts.mass() * kFixedOne;
   std::array<double, Shifts::kBuckets> sums = {};
-  for (CandidateKey key : candidates.all())
-    sums[shifts.bucketOf(key)] += toFixed(candidates.weightOf(key));
+  candidates.visitWeights([&](size_t i, float, float weight) {
+    sums[shifts.bucketOf(candidates.all()[i])] += toFixed(weight);
+  });
   size_t bucket = 0;
   double sum = 0;
   while (bucket + 1 < sums.size() && sum + sums[bucket] < enough)
