@@ -21,10 +21,12 @@ std::vector<CandidateKey> &Candidates::refill() {
   return keys;
 }
 
-void Candidates::begin() {
+void Candidates::begin() { beginAt(std::ranges::min_element(keys)->logit()); }
+
+void Candidates::beginAt(float greatest) {
   weights.clear();
   reach = 0;
-  first = std::ranges::min_element(keys)->logit();
+  first = greatest;
 }
 
 float Candidates::weightOf(CandidateKey key) const {
@@ -107,8 +109,7 @@ void Candidates::keepAbove(double least) {
     kept += weight >= least;
   });
   keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(kept), keys.end());
-  weights.clear();
-  reach = 0;
+  beginAt(first);
 }
 
 void Candidates::keepFirst(size_t count) {
@@ -118,16 +119,17 @@ void Candidates::keepFirst(size_t count) {
 }
 
 void Candidates::removeFirst(size_t count) {
-  weight(count - 1);
+  weight(count);
   keys.erase(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count));
-  begin();
+  beginAt(keys.front().logit());
 }
 
 void Candidates::divide(float temperature) {
   for (CandidateKey &key : keys)
     key =
         CandidateKey(key.logit() / temperature, static_cast<size_t>(key.id()));
-  begin();
+  // Quotients keep the order of logits.
+  beginAt(first / temperature);
 }
 
 void Candidates::orderById() {

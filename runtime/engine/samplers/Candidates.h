@@ -110,7 +110,7 @@ public:
   template <typename Predicate, typename Less>
   std::span<const CandidateKey> sorted(const Predicate &isIn,
                                        const Less &isLess) {
-    begin();
+    beginAt(first);
     const auto end = std::partition(keys.begin(), keys.end(), isIn);
     std::sort(keys.begin(), end, isLess);
     return {keys.begin(), end};
@@ -139,6 +139,8 @@ public:
   template <typename Visit> void visitWeights(const Visit &visit) const;
 
 private:
+  /// Takes the keys as they are, with the greatest of their logits.
+  void beginAt(float greatest);
   /// Orders the next keys and computes their weights.
   void orderMore();
 
