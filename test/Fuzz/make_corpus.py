@@ -284,6 +284,23 @@ def requests():
     put("Request", "deep", '{"metadata": ' + "[" * DEEP)
 
 
+def sampler_options():
+    """Rows of SamplerOptions.def: the name and the range in requests."""
+    text = (HERE.parents[1] / "include/qwen/ABI/SamplerOptions.def").read_text()
+    for name, least, most in re.findall(r"^QWEN_(?:MODEL_)?SAMPLING\(\w+, \w+, (\w+), [^,]+, ([^,]+), ([^,]+),", text, re.M):
+        yield name, float(least), 2.0**31 - 1 if most == "INT32_MAX" else float(most)
+
+
+def samplers():
+    """Numbers come from the end of the input (SamplerFuzz.cpp)."""
+    for step in (1, 3, 7, 37, 101):
+        put("Sampler", f"step-{step}", bytes(step * i % 256 for i in range(400)))
+    for name, least, most in sampler_options():
+        for which, value in ("least", least), ("most", most):
+            put("Request", f"{name}-{which}", json.dumps({"prompt": [1], name: int(value) if value.is_integer() else value}))
+        put("CommandLine", name, "\n".join(["generate", "m.qwen", f"--{name.replace('_', '-')}", f"{least:.15g}"]))
+
+
 def tasks():
     """Data of tasks, behind the number of the file (TasksFuzz.cpp)."""
     row = lambda number, **fields: put("Tasks", f"row{number}", bytes([number]) + json.dumps(fields).encode())
@@ -324,5 +341,6 @@ templates()
 artifacts()
 arguments()
 requests()
+samplers()
 tasks()
 modules()
