@@ -125,9 +125,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   for (int i = input.ConsumeIntegralInRange(0, 20); i-- > 0;)
     sampler.acceptPrompt(input.ConsumeIntegralInRange(0, vocab - 1));
   for (uint64_t position = 0; position < 4; ++position) {
-    std::vector<float> logits;
-    for (int32_t id = 0; id < vocab; ++id)
-      logits.push_back(logit(input));
+    std::vector<float> logits(static_cast<size_t>(vocab));
+    for (float &value : logits)
+      value = logit(input);
     draw(sampler, logits, static_cast<size_t>(tokens), position);
   }
   return 0;
