@@ -45,11 +45,11 @@ struct Program {
   std::optional<float> share;
   bool flag = false, plain = false;
 };
+} // namespace
 
-std::string errorOf(std::vector<const char *> arguments) {
+static std::string errorOf(std::vector<const char *> arguments) {
   return Program().error(std::move(arguments));
 }
-} // namespace
 
 TEST(CommandLineTest, ReadsNumbersExactly) {
   Program program;
